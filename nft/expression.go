@@ -1,0 +1,164 @@
+package nft
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Expr is an expression that loads a value of the packet, or a number, into a register:
+// a part of a key that rules look up, and of the keys of sets that are declared with Typeof.
+type Expr struct {
+	text   string
+	typ    Type
+	load   func(reg uint32) expr.Any
+	typeof []byte // what nft keeps about the expression in the user data of a set
+	proto  uint8  // the protocol that a rule must have matched before, 0 if any
+}
+
+// String returns the expression in nft syntax.
+func (e Expr) String() string { return e.text }
+
+// The numbers by which nft's user data names expressions (enum expr_types), protocol
+// descriptions (enum proto_desc_id) and header fields.
+const (
+	exprVerdict = 1
+	exprPayload = 7
+	exprMeta    = 9
+	exprConcat  = 13
+	exprNumgen  = 23
+
+	descTransport = 11
+	descIPv4      = 12
+	descIPv6      = 13
+)
+
+// Saddr yields `ip saddr` or `ip6 saddr`.
+func Saddr(f Family) Expr {
+	if f == IPv4 {
+		return addrExpr(f, "saddr", 12, descIPv4, 11)
+	}
+	return addrExpr(f, "saddr", 8, descIPv6, 8)
+}
+
+// Daddr yields `ip daddr` or `ip6 daddr`.
+func Daddr(f Family) Expr {
+	if f == IPv4 {
+		return addrExpr(f, "daddr", 16, descIPv4, 12)
+	}
+	return addrExpr(f, "daddr", 24, descIPv6, 9)
+}
+
+func addrExpr(f Family, name string, offset, desc, field uint32) Expr {
+	return Expr{
+		text:   f.String() + " " + name,
+		typ:    TypeAddr(f),
+		load:   payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.AddrLen())),
+		typeof: typeofPayload(desc, field),
+	}
+}
+
+// ThDport yields `th dport`: the destination port of whatever transport protocol the packet has.
+func ThDport() Expr {
+	return Expr{
+		text:   "th dport",
+		typ:    TypeInetService,
+		load:   payload(expr.PayloadBaseTransportHeader, 2, 2),
+		typeof: typeofPayload(descTransport, 2),
+	}
+}
+
+// Dport yields `tcp dport`, `udp dport` or `sctp dport`. Rules that use it match the protocol first.
+func Dport(proto uint8) Expr {
+	e := ThDport()
+	e.text = protocolName(proto) + " dport"
+	e.typeof = nil
+	e.proto = proto
+	return e
+}
+
+func payload(base expr.PayloadBase, offset, length uint32) func(uint32) expr.Any {
+	return func(reg uint32) expr.Any {
+		return &expr.Payload{DestRegister: reg, Base: base, Offset: offset, Len: length}
+	}
+}
+
+// L4Proto yields `meta l4proto`.
+func L4Proto() Expr {
+	return Expr{
+		text:   "meta l4proto",
+		typ:    TypeInetProto,
+		load:   func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg} },
+		typeof: userdata{}.u32(0, exprMeta).nested(1, userdata{}.u32(0, uint32(expr.MetaKeyL4PROTO))),
+	}
+}
+
+// Random yields `numgen random mod M offset O`: a number from O to O+M-1, each as likely. M is at least 1.
+func Random(mod, offset uint32) Expr { return numgen("random", unix.NFT_NG_RANDOM, mod, offset) }
+
+// Constant yields `numgen inc mod 1 offset V`, which is V: nft has no other constant inside a concatenation.
+func Constant(v uint32) Expr { return numgen("inc", unix.NFT_NG_INCREMENTAL, 1, v) }
+
+func numgen(name string, kind, mod, offset uint32) Expr {
+	text := fmt.Sprintf("numgen %s mod %d", name, mod)
+	if offset != 0 {
+		text += fmt.Sprintf(" offset %d", offset)
+	}
+	return Expr{
+		text: text,
+		typ:  typeInteger,
+		load: func(reg uint32) expr.Any {
+			return &expr.Numgen{Register: reg, Type: kind, Modulus: mod, Offset: offset}
+		},
+		typeof: userdata{}.u32(0, exprNumgen).nested(1, userdata{}.u32(0, kind).u32(1, mod).u32(2, offset)),
+	}
+}
+
+func typeofPayload(desc, field uint32) []byte {
+	return userdata{}.u32(0, exprPayload).nested(1, userdata{}.u32(0, desc).u32(1, field))
+}
+
+// Registers are numbered as the kernel does: 1 is the first of 16 bytes, and 8+n is the n-th of 4 bytes.
+const (
+	regVerdict = unix.NFT_REG_VERDICT
+	reg1       = unix.NFT_REG_1
+	reg32      = unix.NFT_REG32_00
+)
+
+// loadConcat loads expressions into consecutive registers, from the first on.
+func loadConcat(exprs []Expr) []expr.Any {
+	var out []expr.Any
+	reg := uint32(reg1)
+	used := 0
+	for _, e := range exprs {
+		if e.proto != 0 {
+			out = append(out, matchL4Proto(e.proto)...)
+		}
+	}
+	for _, e := range exprs {
+		out = append(out, e.load(reg))
+		used += e.typ.padded() / 4
+		reg = reg32 + uint32(used)
+	}
+	return out
+}
+
+func matchL4Proto(proto uint8) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{proto}},
+	}
+}
+
+// matchBits matches packets of which a 32-bit value in host byte order has one of bits set.
+func matchBits(load expr.Any, bits uint32) []expr.Any {
+	return []expr.Any{
+		load,
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostU32(bits), Xor: hostU32(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: hostU32(0)},
+	}
+}
+
+func hostU32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }

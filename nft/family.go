@@ -1,0 +1,61 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// Family is the address family of a table. Its value is the kernel's NFPROTO_* number.
+type Family uint8
+
+// The families that tables of this package can have.
+const (
+	IPv4 Family = unix.NFPROTO_IPV4
+	IPv6 Family = unix.NFPROTO_IPV6
+)
+
+// String returns the family as nft writes it: "ip" or "ip6".
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "ip"
+	case IPv6:
+		return "ip6"
+	}
+	return fmt.Sprintf("family %d", uint8(f))
+}
+
+// Valid says whether f is one of the families of this package.
+func (f Family) Valid() bool { return f == IPv4 || f == IPv6 }
+
+// AddrLen is the length of an address of the family in bytes, and 0 for an invalid family.
+func (f Family) AddrLen() int {
+	switch f {
+	case IPv4:
+		return 4
+	case IPv6:
+		return 16
+	}
+	return 0
+}
+
+// Of says whether addr belongs to the family. An IPv4-mapped IPv6 address belongs to neither.
+func (f Family) Of(addr netip.Addr) bool {
+	switch f {
+	case IPv4:
+		return addr.Is4()
+	case IPv6:
+		return addr.Is6() && !addr.Is4In6()
+	}
+	return false
+}
+
+// FamilyOf returns the family of addr.
+func FamilyOf(addr netip.Addr) Family {
+	if addr.Is4() {
+		return IPv4
+	}
+	return IPv6
+}

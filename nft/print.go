@@ -1,0 +1,108 @@
+package nft
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Fprint writes the table with these rows in nft syntax, as a file that `nft -f` loads. Sets and chains come in the order of the
+// table, rows in the order of their keys.
+func (t *Table) Fprint(w io.Writer, rows []Row) error {
+	bySet := make(map[string][]Row, len(t.Sets))
+	for _, r := range rows {
+		bySet[r.Set.Name] = append(bySet[r.Set.Name], r)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s {\n", t)
+	if t.Comment != "" {
+		fmt.Fprintf(&b, "\tcomment %s\n", quote(cutComment(t.Comment)))
+	}
+	for _, s := range t.Sets {
+		b.WriteByte('\n')
+		printSet(&b, s, bySet[s.Name])
+	}
+	for _, c := range t.Chains {
+		b.WriteByte('\n')
+		printChain(&b, c)
+	}
+	b.WriteString("}\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printSet(b *strings.Builder, s *Set, rows []Row) {
+	fmt.Fprintf(b, "\t%s %s {\n", s.keyword(), s.Name)
+	declaration := "type"
+	if s.Key.hasTypeof() {
+		declaration = "typeof"
+	}
+	fmt.Fprintf(b, "\t\t%s %s", declaration, s.Key)
+	switch {
+	case s.Verdicts:
+		b.WriteString(" : verdict")
+	case s.isMap():
+		fmt.Fprintf(b, " : %s", s.Data)
+	}
+	b.WriteByte('\n')
+	if s.Size != 0 {
+		fmt.Fprintf(b, "\t\tsize %d\n", s.Size)
+	}
+	if flags := s.flagNames(); len(flags) > 0 {
+		fmt.Fprintf(b, "\t\tflags %s\n", strings.Join(flags, ","))
+	}
+	if s.Comment != "" {
+		fmt.Fprintf(b, "\t\tcomment %s\n", quote(cutComment(s.Comment)))
+	}
+	printRows(b, rows)
+	b.WriteString("\t}\n")
+}
+
+func (s *Set) flagNames() []string {
+	var flags []string
+	if s.Interval {
+		flags = append(flags, "interval")
+	}
+	if s.Dynamic {
+		flags = append(flags, "dynamic")
+	}
+	if s.Timeouts {
+		flags = append(flags, "timeout")
+	}
+	return flags
+}
+
+func printRows(b *strings.Builder, rows []Row) {
+	if len(rows) == 0 {
+		return
+	}
+	rows = slices.Clone(rows)
+	slices.SortFunc(rows, Row.Compare)
+	b.WriteString("\t\telements = {\n")
+	for i, r := range rows {
+		b.WriteString("\t\t\t" + r.text())
+		if i < len(rows)-1 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("\t\t}\n")
+}
+
+func printChain(b *strings.Builder, c *Chain) {
+	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
+	if c.Comment != "" {
+		fmt.Fprintf(b, "\t\tcomment %s\n", quote(cutComment(c.Comment)))
+	}
+	if h := c.Hook; h != nil {
+		fmt.Fprintf(b, "\t\ttype %s hook %s priority %d;\n", h.Type, h.Point, h.Priority)
+	}
+	for _, r := range c.Rules {
+		fmt.Fprintf(b, "\t\t%s\n", r)
+	}
+	b.WriteString("\t}\n")
+}
+
+// quote puts a string into quotation marks. nft has no way to write one inside of them.
+func quote(s string) string { return `"` + strings.ReplaceAll(s, `"`, `'`) + `"` }

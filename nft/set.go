@@ -1,0 +1,120 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Set describes a set, or a map if it has Data or Verdicts.
+type Set struct {
+	Name string
+	// Key says of which fields a key is made.
+	Key Fields
+	// Data says of which fields a map's data is made; zero for sets and for verdict maps.
+	Data Fields
+	// Verdicts makes it a verdict map.
+	Verdicts bool
+	// Interval allows the last field of a key to be a range of values (Row.KeyEnd).
+	Interval bool
+	// Dynamic allows rules to add elements.
+	Dynamic bool
+	// Timeouts allows elements that end by themselves.
+	Timeouts bool
+	// Size is the most elements that the set can hold; 0 for no limit.
+	Size uint32
+	// Comment is kept with the set, cut to MaxComment.
+	Comment string
+}
+
+func (s *Set) isMap() bool { return s.Verdicts || len(s.Data.types) > 0 }
+
+// keyword is what nft calls it.
+func (s *Set) keyword() string {
+	if s.isMap() {
+		return "map"
+	}
+	return "set"
+}
+
+// Fields are the fields of a key or of a map's data: one, or a concatenation of up to five.
+type Fields struct {
+	types []Type
+	exprs []Expr // as many as types, or none
+}
+
+// Types declares fields by their types: `type ipv4_addr . inet_service`.
+func Types(types ...Type) Fields { return Fields{types: types} }
+
+// Typeof declares fields by the expressions whose values they hold: `typeof ip daddr . th dport`. Fields that hold
+// a number of numgen can be declared in no other way.
+func Typeof(exprs ...Expr) Fields {
+	f := Fields{exprs: exprs}
+	for _, e := range exprs {
+		f.types = append(f.types, e.typ)
+	}
+	return f
+}
+
+func (f Fields) hasTypeof() bool { return len(f.exprs) > 0 }
+
+// typeID is nft's number for the type: of a concatenation, the numbers of its fields at 6 bits each.
+func (f Fields) typeID() uint32 {
+	var id uint32
+	for _, t := range f.types {
+		id = id<<6 | t.id
+	}
+	return id
+}
+
+// length is the length of a value in bytes as the kernel counts it.
+func (f Fields) length() int {
+	if len(f.types) == 1 {
+		return f.types[0].size
+	}
+	n := 0
+	for _, t := range f.types {
+		n += t.padded()
+	}
+	return n
+}
+
+func (f Fields) order() byteOrder {
+	if len(f.types) == 1 {
+		return f.types[0].order
+	}
+	return orderInvalid
+}
+
+// String returns the fields as nft writes them after `type` or `typeof`.
+func (f Fields) String() string {
+	var parts []string
+	for i, t := range f.types {
+		if f.hasTypeof() {
+			parts = append(parts, f.exprs[i].text)
+		} else {
+			parts = append(parts, t.name)
+		}
+	}
+	return strings.Join(parts, " . ")
+}
+
+// text returns a value of these fields in nft syntax.
+func (f Fields) text(t Tuple) string { return f.rangeText(t, Tuple{}) }
+
+// rangeText is text for a value whose last field goes up to that of end, if there is an end.
+func (f Fields) rangeText(t, end Tuple) string {
+	parts := make([]string, 0, len(f.types))
+	at := 0
+	for i, typ := range f.types {
+		if at+typ.size > int(t.n) {
+			return fmt.Sprintf("%x (not %s)", t.b[:t.n], f)
+		}
+		if i == len(f.types)-1 && !end.IsZero() {
+			parts = append(parts, intervalText(typ, t.b[at:at+typ.size], end.b[at:at+typ.size]))
+		} else {
+			parts = append(parts, typ.text(t.b[at:at+typ.size]))
+		}
+		at += typ.padded()
+	}
+	return strings.Join(parts, " . ")
+}
