@@ -1,0 +1,165 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+var (
+	errBadAttr = errors.New("attribute of unexpected length")
+	errNoTuple = errors.New("flow without addresses")
+)
+
+// decodeFlow decodes what follows the netlink header of an IPCTNL_MSG_CT_NEW message, as dumps consist of. Unknown
+// attributes are passed over, and nothing of b is kept.
+func decodeFlow(b []byte) (Flow, error) {
+	if len(b) < genHeaderLen {
+		return Flow{}, errTruncated
+	}
+	var f Flow
+	for attrs := b[genHeaderLen:]; len(attrs) > 0; {
+		kind, data, rest, err := nextAttr(attrs)
+		if err != nil {
+			return Flow{}, err
+		}
+		if err := f.setAttr(kind, data); err != nil {
+			return Flow{}, fmt.Errorf("flow attribute %d: %w", kind, err)
+		}
+		attrs = rest
+	}
+	if !sameFamily(f.Original.Src, f.Original.Dst, f.Reply.Src, f.Reply.Dst) {
+		return Flow{}, errNoTuple
+	}
+	return f, nil
+}
+
+func sameFamily(addrs ...netip.AddrPort) bool {
+	for _, a := range addrs {
+		if !a.IsValid() || a.Addr().Is4() != addrs[0].Addr().Is4() {
+			return false
+		}
+	}
+	return true
+}
+
+func (f *Flow) setAttr(kind uint16, data []byte) (err error) {
+	switch kind {
+	case ctaTupleOrig:
+		return f.setTuple(&f.Original, ZoneOriginal, data)
+	case ctaTupleReply:
+		return f.setTuple(&f.Reply, ZoneReply, data)
+	case ctaStatus:
+		f.Status, err = uint32Attr(data)
+	case ctaMark:
+		f.Mark, err = uint32Attr(data)
+	case ctaID:
+		f.ID, err = uint32Attr(data)
+	case ctaZone:
+		f.Zone.Direction = ZoneBoth
+		f.Zone.ID, err = uint16Attr(data)
+	}
+	return err
+}
+
+// setTuple decodes CTA_TUPLE_ORIG or CTA_TUPLE_REPLY. A zone within a tuple is the zone of that direction only.
+func (f *Flow) setTuple(t *Tuple, direction ZoneDirection, b []byte) error {
+	var src, dst netip.Addr
+	var srcPort, dstPort uint16
+	for len(b) > 0 {
+		kind, data, rest, err := nextAttr(b)
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case ctaTupleIP:
+			src, dst, err = decodeAddrs(data)
+		case ctaTupleProto:
+			f.Protocol, srcPort, dstPort, err = decodeProto(data)
+		case ctaTupleZone:
+			f.Zone.Direction = direction
+			f.Zone.ID, err = uint16Attr(data)
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	t.Src, t.Dst = netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)
+	return nil
+}
+
+func decodeAddrs(b []byte) (src, dst netip.Addr, err error) {
+	for len(b) > 0 {
+		kind, data, rest, err := nextAttr(b)
+		if err != nil {
+			return src, dst, err
+		}
+		switch kind {
+		case ctaIPv4Src, ctaIPv6Src:
+			src, err = addrAttr(kind == ctaIPv4Src, data)
+		case ctaIPv4Dst, ctaIPv6Dst:
+			dst, err = addrAttr(kind == ctaIPv4Dst, data)
+		}
+		if err != nil {
+			return src, dst, err
+		}
+		b = rest
+	}
+	return src, dst, nil
+}
+
+func decodeProto(b []byte) (protocol uint8, srcPort, dstPort uint16, err error) {
+	for len(b) > 0 {
+		kind, data, rest, err := nextAttr(b)
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		switch kind {
+		case ctaProtoNum:
+			protocol, err = uint8Attr(data)
+		case ctaProtoSrcPort:
+			srcPort, err = uint16Attr(data)
+		case ctaProtoDstPort:
+			dstPort, err = uint16Attr(data)
+		}
+		if err != nil {
+			return 0, 0, 0, err
+		}
+		b = rest
+	}
+	return protocol, srcPort, dstPort, nil
+}
+
+func addrAttr(is4 bool, b []byte) (netip.Addr, error) {
+	switch {
+	case is4 && len(b) == 4:
+		return netip.AddrFrom4([4]byte(b)), nil
+	case !is4 && len(b) == 16:
+		return netip.AddrFrom16([16]byte(b)), nil
+	default:
+		return netip.Addr{}, errBadAttr
+	}
+}
+
+func uint8Attr(b []byte) (uint8, error) {
+	if len(b) != 1 {
+		return 0, errBadAttr
+	}
+	return b[0], nil
+}
+
+func uint16Attr(b []byte) (uint16, error) {
+	if len(b) != 2 {
+		return 0, errBadAttr
+	}
+	return binary.BigEndian.Uint16(b), nil
+}
+
+func uint32Attr(b []byte) (uint32, error) {
+	if len(b) != 4 {
+		return 0, errBadAttr
+	}
+	return binary.BigEndian.Uint32(b), nil
+}

@@ -1,0 +1,127 @@
+package conntrack
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strings"
+	"testing"
+)
+
+// dumpedFlow is a message as Linux 6.18 sends it, after the netlink header: a UDP flow in zone 7 from 10.1.0.2:40000
+// to 10.96.0.10:53 that was sent to 10.2.0.2:5353, unreplied, with mark 1.
+const dumpedFlow = "" +
+	"02000000" + // AF_INET, version 0, resource 0
+	"34000180" + "14000180" + "08000100" + "0a010002" + "08000200" + "0a60000a" +
+	"1c000280" + "05000100" + "11000000" + "06000200" + "9c400000" + "06000300" + "00350000" +
+	"34000280" + "14000180" + "08000100" + "0a020002" + "08000200" + "0a010002" +
+	"1c000280" + "05000100" + "11000000" + "06000200" + "14e90000" + "06000300" + "9c400000" +
+	"08000300" + "00000028" + // status
+	"08000700" + "0000001e" + // timeout
+	"08000800" + "00000001" + // mark
+	"08000c00" + "1b2c3d4e" + // id
+	"08000b00" + "00000001" + // use
+	"06001200" + "00070000" // zone
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestDecodeFlow(t *testing.T) {
+	want := newFlow(udp, "10.1.0.2:40000", "10.96.0.10:53", "10.2.0.2:5353").inZone(7, ZoneBoth)
+	want.Status, want.Mark, want.ID = 0x28, 1, 0x1b2c3d4e
+	got, err := decodeFlow(unhex(t, dumpedFlow))
+	if err != nil || got != want {
+		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
+	}
+	for _, flow := range filterFlows() {
+		flow.ID = 0x01020304
+		got, err := decodeFlow(flowPayload(flow))
+		if err != nil || got != flow {
+			t.Errorf("got %+v, %v\nwant %+v", got, err, flow)
+		}
+	}
+}
+
+func flowPayload(flow Flow) []byte {
+	return appendFlow(appendMessage(nil, header{}, flow.Family())[headerLen:], flow)
+}
+
+func TestDecodeFlowRejects(t *testing.T) {
+	for name, message := range map[string]string{
+		"nothing":                  "",
+		"short header":             "020000",
+		"no tuples":                "02000000",
+		"one tuple only":           strings.Replace(dumpedFlow, "34000280", "34003f80", 1),
+		"attribute too long":       "02000000" + "09000300" + "00000028",
+		"attribute without length": "02000000" + "00000300" + "00000028",
+		"status of two bytes":      "02000000" + "06000300" + "00280000",
+		"address of two bytes":     "02000000" + "0e000180" + "0a000180" + "06000100" + "0a010000",
+		"families mixed":           strings.Replace(dumpedFlow, "08000200"+"0a60000a", "08003f00"+"0a60000a", 1),
+	} {
+		if flow, err := decodeFlow(unhex(t, message)); err == nil {
+			t.Errorf("%s: decoded as %+v", name, flow)
+		}
+	}
+}
+
+func TestDecodeFlowDoesNotAllocate(t *testing.T) {
+	b := unhex(t, dumpedFlow)
+	if n := testing.AllocsPerRun(100, func() { decodeFlow(b) }); n != 0 {
+		t.Errorf("%v allocations a flow", n)
+	}
+}
+
+// What can be decoded can be written and decoded again, and the buffer is not touched.
+func FuzzDecodeFlow(f *testing.F) {
+	f.Add(unhex(f, dumpedFlow))
+	for _, flow := range filterFlows() {
+		f.Add(flowPayload(flow))
+	}
+	for n := range len(dumpedFlow) / 8 {
+		f.Add(unhex(f, dumpedFlow[:8*n]))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := bytes.Clone(b)
+		flow, err := decodeFlow(b)
+		if !bytes.Equal(b, before) {
+			t.Fatal("the buffer was written to")
+		}
+		if err != nil {
+			return
+		}
+		if flow.Zone.ID == 0 {
+			flow.Zone.Direction = ZoneBoth // zone 0 is not written
+		}
+		again, err := decodeFlow(flowPayload(flow))
+		if err != nil || again != flow {
+			t.Errorf("decoded %+v, then %+v, %v", flow, again, err)
+		}
+	})
+}
+
+// No input makes the splitting of messages and attributes panic or stand still.
+func FuzzNextMessage(f *testing.F) {
+	b := appendMessage(nil, header{Type: messageNew, Seq: 1}, IPv4)
+	f.Add(endMessage(append(b, unhex(f, dumpedFlow)[genHeaderLen:]...), 0))
+	f.Add([]byte{16, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for len(b) > 0 {
+			_, payload, rest, err := nextMessage(b)
+			if err != nil {
+				return
+			}
+			if len(rest) >= len(b) {
+				t.Fatal("no progress")
+			}
+			if flow, err := decodeFlow(payload); err == nil {
+				_ = flow.String()
+			}
+			b = rest
+		}
+	})
+}

@@ -1,0 +1,84 @@
+package conntrack
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// IsLocal reports whether the kernel keeps packets to addr for itself: the question that a rule puts with
+// `fib daddr type local`. It asks the routing tables (RTM_GETROUTE), so that addresses count that are local by a route
+// only.
+func (c *Conn) IsLocal(addr netip.Addr) (bool, error) {
+	seq := c.routes.nextSeq()
+	if err := c.routes.send(appendRouteRequest(nil, seq, addr)); err != nil {
+		return false, fmt.Errorf("look up the route to %v: %w", addr, err)
+	}
+	for {
+		b, err := c.routes.receive()
+		if err != nil {
+			return false, fmt.Errorf("look up the route to %v: %w", addr, err)
+		}
+		h, payload, _, err := nextMessage(b)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("look up the route to %v: %w", addr, err)
+		case h.Seq != seq:
+			continue // an answer to an earlier question that was given up
+		case h.Type == unix.NLMSG_ERROR:
+			return false, routeError(addr, messageError(payload))
+		case h.Type == unix.RTM_NEWROUTE && len(payload) >= unix.SizeofRtMsg:
+			return payload[7] == unix.RTN_LOCAL, nil // rtm_type
+		}
+	}
+}
+
+// routeError passes over the errors that say that there is no route.
+func routeError(addr netip.Addr, err error) error {
+	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
+		if errors.Is(err, none) {
+			return nil
+		}
+	}
+	return fmt.Errorf("look up the route to %v: %w", addr, err)
+}
+
+// appendRouteRequest appends an RTM_GETROUTE request for one destination.
+func appendRouteRequest(b []byte, seq uint32, addr netip.Addr) []byte {
+	start := len(b)
+	b = appendMessage(b, header{Type: unix.RTM_GETROUTE, Flags: unix.NLM_F_REQUEST, Seq: seq}, familyOf(addr))
+	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with the family and the length of the prefix.
+	b[len(b)-3] = uint8(addr.BitLen())
+	b = append(b, make([]byte, unix.SizeofRtMsg-genHeaderLen)...)
+	return endMessage(appendAddr(b, unix.RTA_DST, unix.RTA_DST, addr), start)
+}
+
+// localAddrs remembers for the length of one pass which addresses are local.
+type localAddrs struct {
+	conn  *Conn
+	known map[netip.Addr]bool
+	errs  []error
+}
+
+// maxLocalAddrs bounds the memory that remembering takes.
+const maxLocalAddrs = 4096
+
+// contains asks for each address once. An address of which nothing is known is not taken for local: its flows stay,
+// and the error makes the pass be tried again.
+func (l *localAddrs) contains(addr netip.Addr) bool {
+	local, ok := l.known[addr]
+	if ok {
+		return local
+	}
+	local, err := l.conn.IsLocal(addr)
+	if err != nil {
+		l.errs = append(l.errs, err)
+	}
+	if l.known == nil || len(l.known) >= maxLocalAddrs {
+		l.known = make(map[netip.Addr]bool)
+	}
+	l.known[addr] = local
+	return local
+}
