@@ -1,0 +1,80 @@
+package manifest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+
+	goyaml "go.yaml.in/yaml/v2"
+	"sigs.k8s.io/yaml"
+)
+
+// toJSON returns the document as JSON: the value null for an empty one.
+func (d document) toJSON() ([]byte, error) {
+	switch {
+	case d.broken != nil:
+		return nil, d.broken
+	case d.isJSON:
+		return d.data, nil
+	}
+	value, err := yaml.YAMLToJSONStrict(d.data)
+	if err == nil {
+		return value, nil
+	}
+	if value, ok := mergedYAML(d.data); ok {
+		return value, nil
+	}
+	if d.jsonErr != nil {
+		return nil, d.jsonErr
+	}
+	return nil, d.inFileLines(err)
+}
+
+// mergedYAML converts YAML in which every duplicate key comes from a merge (`<<: *base`), which a key beside
+// it may override. Strict decoding takes these for duplicates, kubectl does not.
+func mergedYAML(data []byte) ([]byte, bool) {
+	value, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, false
+	}
+	// A MapSlice holds the keys as written, without those that merges bring in.
+	var written goyaml.MapSlice
+	if err := goyaml.Unmarshal(data, &written); err != nil || hasDuplicateKey(written) {
+		return nil, false
+	}
+	return value, true
+}
+
+// hasDuplicateKey tells whether a key stands twice in any mapping within a YAML value.
+func hasDuplicateKey(value any) bool {
+	switch value := value.(type) {
+	case goyaml.MapSlice:
+		seen := make(map[string]struct{}, len(value))
+		for _, item := range value {
+			key := fmt.Sprint(item.Key)
+			if _, found := seen[key]; found || hasDuplicateKey(item.Value) {
+				return true
+			}
+			seen[key] = struct{}{}
+		}
+	case []any:
+		for _, element := range value {
+			if hasDuplicateKey(element) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inFileLines gives an error of the YAML syntax the lines of the file instead of the document's, and one
+// line of its own: the parser is asked again with the document where it stands in the file.
+func (d document) inFileLines(err error) error {
+	padded := append(bytes.Repeat([]byte("\n"), d.line), d.data...)
+	if _, again := yaml.YAMLToJSONStrict(padded); again != nil {
+		err = again
+	}
+	text := strings.Replace(err.Error(), "unmarshal errors:\n  ", "", 1)
+	return errors.New(strings.ReplaceAll(text, "\n  ", "; "))
+}
