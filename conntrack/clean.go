@@ -34,10 +34,14 @@ func (c *Conn) Clean(ctx context.Context, changes []Change, isVIP func(netip.Add
 	isNodeAddr := func(dst netip.AddrPort) bool {
 		return local.contains(dst.Addr()) && (isVIP == nil || !isVIP(dst))
 	}
+	entries, err := c.Entries()
+	if err != nil || entries == 0 {
+		return Stats{}, err
+	}
 	stale := func(flow Flow) bool { return table.stale(flow, isNodeAddr) }
 	var stats Stats
 	var errs []error
-	for _, filter := range plan(table) {
+	for _, filter := range plan(table, entries) {
 		errs = append(errs, c.cleanFilter(ctx, filter, stale, &stats))
 	}
 	return stats, errors.Join(append(errs, local.errs...)...)

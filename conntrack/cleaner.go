@@ -82,7 +82,8 @@ func (c *Cleaner) Enqueue(changes ...Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range changes {
-		c.pending[unmap(change.Frontend)] = change
+		change.Frontend = unmap(change.Frontend)
+		c.pending[change.Frontend] = change
 	}
 	select {
 	case c.wake <- struct{}{}:
@@ -146,9 +147,8 @@ func (c *Cleaner) putBack(changes []Change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, change := range changes {
-		frontend := unmap(change.Frontend)
-		if _, newer := c.pending[frontend]; !newer {
-			c.pending[frontend] = change
+		if _, newer := c.pending[change.Frontend]; !newer {
+			c.pending[change.Frontend] = change
 		}
 	}
 }

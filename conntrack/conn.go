@@ -10,9 +10,9 @@ import (
 // Conn talks to the connection tracking of one network namespace. It is for one goroutine at a time, except that
 // [Conn.Delete] may be called within the loop over [Conn.Flows].
 type Conn struct {
-	dumps   *socket // asks for flows
-	deletes *socket // deletes them, also while a dump is under way
-	routes  *socket // asks which addresses are local
+	dumps  *socket // asks for flows
+	calls  *socket // deletes and counts them, also while a dump is under way
+	routes *socket // asks which addresses are local
 
 	// dumping is set while a dump has not been read to its end: the kernel refuses the next one with EBUSY.
 	dumping bool
@@ -31,7 +31,7 @@ func Open() (*Conn, error) {
 		protocol, bufLen int
 	}{
 		{&c.dumps, unix.NETLINK_NETFILTER, receiveLen},
-		{&c.deletes, unix.NETLINK_NETFILTER, answerLen},
+		{&c.calls, unix.NETLINK_NETFILTER, answerLen},
 		{&c.routes, unix.NETLINK_ROUTE, answerLen},
 	} {
 		opened, err := openSocket(s.protocol, s.bufLen)
@@ -49,7 +49,7 @@ const answerLen = 8 << 10
 // Close closes the sockets. No call may be under way.
 func (c *Conn) Close() error {
 	var errs []error
-	for _, s := range []*socket{c.dumps, c.deletes, c.routes} {
+	for _, s := range []*socket{c.dumps, c.calls, c.routes} {
 		if s != nil {
 			errs = append(errs, s.close())
 		}

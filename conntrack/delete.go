@@ -40,17 +40,17 @@ func (c *Conn) Delete(flows ...Flow) (deleted int, err error) {
 // deleteSome sends one batch of deletions. Only errors are answered, and the last deletion in any case: the kernel has
 // handled them all, in order, when send returns.
 func (c *Conn) deleteSome(flows []Flow) (deleted int, err error) {
-	first := c.deletes.seq + 1
+	first := c.calls.seq + 1
 	b := c.requests[:0]
 	for i, flow := range flows {
 		flags := uint16(unix.NLM_F_REQUEST)
 		if i == len(flows)-1 {
 			flags |= unix.NLM_F_ACK
 		}
-		b = appendDelete(b, flags, c.deletes.nextSeq(), flow)
+		b = appendDelete(b, flags, c.calls.nextSeq(), flow)
 	}
 	c.requests = b
-	if err := c.deletes.send(b); err != nil {
+	if err := c.calls.send(b); err != nil {
 		return 0, fmt.Errorf("delete %d flows: %w", len(flows), err)
 	}
 	return c.deleteResults(flows, first)
@@ -63,7 +63,7 @@ func (c *Conn) deleteResults(flows []Flow, first uint32) (deleted int, err error
 	deleted = len(flows)
 	var errs []error
 	for {
-		b, err := c.deletes.receive()
+		b, err := c.calls.receive()
 		if err != nil {
 			return 0, fmt.Errorf("delete %d flows: %w", len(flows), err)
 		}

@@ -1,0 +1,131 @@
+package conntrack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const (
+	benchmarkFlows = 500_000
+	memoryLimit    = 64 << 20
+)
+
+// BenchmarkClean500k cleans a table of 500,000 UDP flows, and fails if the whole process, benchmark included, takes more
+// than 64 MiB at any time meanwhile. It reports the peak of its resident memory (VmHWM), the flows in the table (fewer
+// than 500,000 where net.netfilter.nf_conntrack_max of the initial namespace is lower), and what a pass read.
+func BenchmarkClean500k(b *testing.B) {
+	ns := newNamespace(b)
+	c := ns.open(b)
+	n := min(benchmarkFlows, flowLimit(b))
+	fill := func() {
+		if err := ns.injector(b).fill(n); err != nil {
+			b.Fatalf("fill the table: %v", err)
+		}
+	}
+	fill()
+	endpoints := []netip.AddrPort{addrPort("10.244.0.5:53")}
+	other := Change{Frontend: addrPort("10.96.0.11:53"), Endpoints: endpoints}
+	all := Change{Frontend: addrPort("10.96.0.10:53"), Endpoints: endpoints}
+
+	b.Run("another frontend", func(b *testing.B) { benchmarkClean(b, c, other) })
+	b.Run("all serving", func(b *testing.B) { benchmarkClean(b, c, all) })
+	b.Run("many frontends", func(b *testing.B) {
+		benchmarkClean(b, c, append(changes(1000, portNumber), all)...)
+	})
+	b.Run("all stale", func(b *testing.B) {
+		stale := all
+		stale.Endpoints = nil
+		resetPeak(b)
+		for b.Loop() {
+			stats, err := c.Clean(context.Background(), []Change{stale}, nil)
+			if err != nil || stats.Deleted != n {
+				b.Fatalf("%+v, %v, want %d deleted", stats, err, n)
+			}
+			b.StopTimer()
+			reportMemory(b)
+			fill()
+			b.StartTimer()
+		}
+		b.ReportMetric(float64(n), "flows")
+	})
+}
+
+func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
+	b.ReportAllocs()
+	resetPeak(b)
+	var stats Stats
+	for b.Loop() {
+		var err error
+		if stats, err = c.Clean(context.Background(), changes, nil); err != nil || stats.Deleted != 0 {
+			b.Fatalf("%+v, %v, want none deleted", stats, err)
+		}
+	}
+	entries, err := c.Entries()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(entries), "flows")
+	b.ReportMetric(float64(stats.Flows), "read/op")
+	reportMemory(b)
+}
+
+// fill adds n flows to one VIP, without keeping them all in memory.
+func (in injector) fill(n int) error {
+	batch := manyFlows(128)
+	for i := 0; i < n; i += len(batch) {
+		batch = batch[:min(len(batch), n-i)]
+		for j := range batch {
+			k := i + j
+			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{11, byte(k >> 16), byte(k >> 8), byte(k)}), 4000)
+			batch[j].Original.Src, batch[j].Reply.Dst = client, client
+		}
+		if err := in.addSome(batch); err != nil {
+			return fmt.Errorf("after %d flows: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// flowLimit is how many flows a namespace may have: net.netfilter.nf_conntrack_max, which is the host's.
+func flowLimit(b *testing.B) int {
+	limit, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := strconv.Atoi(string(bytes.TrimSpace(limit)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n - 1000
+}
+
+// resetPeak makes VmHWM start again from what is resident now.
+func resetPeak(b *testing.B) {
+	debug.FreeOSMemory()
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func reportMemory(b *testing.B) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	kib, err := strconv.Atoi(strings.Fields(after)[0])
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(kib)/1024, "peak-MiB")
+	if kib<<10 > memoryLimit {
+		b.Fatalf("peak of %d KiB", kib)
+	}
+}

@@ -1,0 +1,237 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+)
+
+// cleanCase is a table, what changed, and which flows of the table have to go.
+type cleanCase struct {
+	changes []Change
+	gone    []Flow
+	stay    []Flow
+}
+
+func cleanCases() map[string]cleanCase {
+	const client, vip, ep1, ep2 = "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53", "10.244.0.6:53"
+	const client6, vip6, ep16, ep26 = "[fd00::1]:4000", "[fd96::10]:53", "[fd24::5]:53", "[fd24::6]:53"
+	stays := []Flow{
+		newFlow(tcp, client, vip, ep1),
+		newFlow(tcp, client6, vip6, ep16),
+		newFlow(udp, "10.0.0.1:5000", "10.96.0.11:53", ep1),
+		newFlow(udp, "10.0.0.1:5001", ep1, ep1),
+		newFlow(udp, "[fd00::1]:5000", "[fd96::11]:53", ep16),
+	}
+	return map[string]cleanCase{
+		"one of two endpoints goes": {
+			[]Change{change(vip, ep2), change(vip6, ep26)},
+			[]Flow{newFlow(udp, client, vip, ep1), newFlow(udp, client6, vip6, ep16)},
+			append(stays, newFlow(udp, "10.0.0.2:4000", vip, ep2), newFlow(udp, "[fd00::2]:4000", vip6, ep26)),
+		},
+		"first endpoint": {
+			[]Change{change(vip, ep1), change(vip6, ep16)},
+			[]Flow{newFlow(udp, client, vip, vip), newFlow(udp, client6, vip6, vip6)},
+			append(stays, newFlow(udp, "10.0.0.2:4000", vip, ep1), newFlow(udp, "[fd00::2]:4000", vip6, ep16)),
+		},
+		"last endpoint": {
+			[]Change{change(vip), change(vip6)},
+			[]Flow{newFlow(udp, client, vip, ep1), newFlow(udp, client6, vip6, ep16)},
+			stays,
+		},
+		"frontend goes": {
+			[]Change{gone(vip), gone(vip6)},
+			[]Flow{newFlow(udp, client, vip, ep1), newFlow(udp, client6, vip6, ep16)},
+			append(stays, newFlow(udp, "10.0.0.2:4000", vip, vip), newFlow(udp, "[fd00::2]:4000", vip6, vip6)),
+		},
+		"nothing stale": {
+			[]Change{change(vip, ep1, ep2)},
+			nil,
+			append(stays, newFlow(udp, client, vip, ep1), newFlow(udp, "10.0.0.2:4000", vip, ep2)),
+		},
+		"zones": {
+			[]Change{change(vip, ep2)},
+			[]Flow{
+				newFlow(udp, client, vip, ep1),
+				newFlow(udp, client, vip, ep1).inZone(7, ZoneBoth),
+				newFlow(udp, "10.0.0.3:4000", vip, ep1).inZone(8, ZoneOriginal),
+				newFlow(udp, "10.0.0.4:4000", vip, ep1).inZone(9, ZoneReply),
+			},
+			append(stays,
+				newFlow(udp, client, vip, ep2).inZone(10, ZoneBoth),
+				newFlow(udp, "10.0.0.3:4000", vip, ep2),
+				newFlow(udp, "10.0.0.4:4001", vip, ep2).inZone(9, ZoneReply),
+				newFlow(tcp, client, vip, ep1).inZone(7, ZoneBoth),
+			),
+		},
+		"NodePort on all addresses": {
+			[]Change{change("0.0.0.0:30053", ep2), change("[::]:30053", ep26)},
+			[]Flow{
+				newFlow(udp, client, "192.0.2.1:30053", ep1),
+				newFlow(udp, client, "192.0.2.2:30053", "192.0.2.2:30053"),
+				newFlow(udp, client6, "[fd01::1]:30053", ep16),
+			},
+			append(stays,
+				newFlow(udp, "10.0.0.2:4000", "192.0.2.1:30053", ep2),
+				newFlow(tcp, "10.0.0.6:4000", "192.0.2.1:30053", ep1),
+				newFlow(udp, client, "127.0.0.1:30053", "127.0.0.1:30053"),
+				newFlow(udp, client, "198.51.100.7:30053", "198.51.100.7:30053"), // another host
+				newFlow(udp, "10.0.0.3:4000", "10.96.0.11:30053", ep1),           // another service
+				newFlow(udp, "10.0.0.4:4000", "192.0.2.3:30053", ep1),            // another service, on the node
+				newFlow(udp, "10.0.0.5:4000", "203.0.113.7:30053", ep1),          // no route
+				newFlow(udp, client6, "[fd01::7]:30053", "[fd01::7]:30053"),
+			),
+		},
+		"NodePort on an address": {
+			[]Change{change("192.0.2.1:30053", ep2)},
+			[]Flow{newFlow(udp, client, "192.0.2.1:30053", ep1)},
+			append(stays, newFlow(udp, "10.0.0.2:4000", "192.0.2.2:30053", ep1)),
+		},
+	}
+}
+
+// node is a namespace with addresses on lo: 192.0.2.1-3 (the second by a local route only) and fd01::1, and a route
+// to 198.51.100.0/24 that leads elsewhere.
+func node(t *testing.T) namespace {
+	t.Helper()
+	ns := newNamespace(t)
+	ns.do(t, func() {
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []string{"192.0.2.1/32", "192.0.2.3/32", "fd01::1/128"} {
+			a, err := netlink.ParseAddr(s)
+			if err == nil {
+				err = netlink.AddrAdd(lo, a)
+			}
+			if err != nil {
+				t.Fatalf("add %s: %v", s, err)
+			}
+		}
+		const tableLocal, typeLocal, scopeHost = 255, 2, 254
+		for _, route := range []netlink.Route{
+			{LinkIndex: lo.Attrs().Index, Dst: mustIPNet("192.0.2.2/32"), Table: tableLocal, Type: typeLocal, Scope: scopeHost},
+			{LinkIndex: lo.Attrs().Index, Dst: mustIPNet("198.51.100.0/24")},
+			{LinkIndex: lo.Attrs().Index, Dst: mustIPNet("10.96.0.0/16")},
+		} {
+			if err := netlink.RouteAdd(&route); err != nil {
+				t.Fatalf("add %v: %v", route, err)
+			}
+		}
+	})
+	return ns
+}
+
+func mustIPNet(s string) *net.IPNet {
+	ip, ipNet, err := net.ParseCIDR(s)
+	if err != nil {
+		panic(err)
+	}
+	ipNet.IP = ip
+	return ipNet
+}
+
+func TestClean(t *testing.T) {
+	isVIP := func(dst netip.AddrPort) bool { return dst == addrPort("192.0.2.3:30053") }
+	for name, tc := range cleanCases() {
+		// With further frontends, a pass makes a wide dump instead of narrow ones.
+		for _, more := range []int{0, 20} {
+			t.Run(fmt.Sprintf("%s/and %d more", name, more), func(t *testing.T) {
+				ns := node(t)
+				ns.injector(t).add(t, append(tc.gone, tc.stay...)...)
+				c := ns.open(t)
+				all := append(changes(more, portNumber), tc.changes...)
+				all = append(changes(more, portNumber6), all...)
+				for _, want := range []int{len(tc.gone), 0} {
+					stats, err := c.Clean(context.Background(), all, isVIP)
+					if err != nil || stats.Deleted != want {
+						t.Errorf("%+v, %v, want %d deleted", stats, err, want)
+					}
+				}
+				if got := list(t, c); !sameFlows(got, tc.stay) {
+					t.Errorf("left: %v\nwant: %v", got, tc.stay)
+				}
+			})
+		}
+	}
+}
+
+// Without a question, IsVIP is not needed.
+func TestCleanWithoutIsVIP(t *testing.T) {
+	ns := node(t)
+	ns.injector(t).add(t, newFlow(udp, "10.0.0.1:4000", "192.0.2.3:30053", "10.244.0.5:53"))
+	stats, err := ns.open(t).Clean(context.Background(), []Change{change("0.0.0.0:30053")}, nil)
+	if err != nil || stats.Deleted != 1 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+}
+
+// The kernel sends what is asked for: one frontend does not cost a dump of all flows.
+func TestCleanReadsTheChangedFrontendOnly(t *testing.T) {
+	ns := newNamespace(t)
+	flows := append(manyFlows(1000), newFlow(udp, "10.0.0.1:4000", "10.96.0.11:53", "10.244.0.5:53"))
+	ns.injector(t).add(t, flows...)
+	c := ns.open(t)
+	stats, err := c.Clean(context.Background(), []Change{change("10.96.0.11:53")}, nil)
+	if want := (Stats{Dumps: 1, Flows: 1, Deleted: 1}); err != nil || stats != want {
+		t.Errorf("%+v, %v, want %+v", stats, err, want)
+	}
+	stats, err = c.Clean(context.Background(), nil, nil)
+	if err != nil || stats != (Stats{}) {
+		t.Errorf("without changes: %+v, %v", stats, err)
+	}
+}
+
+func TestCleanStopsWithItsContext(t *testing.T) {
+	ns := newNamespace(t)
+	flows := manyFlows(1000)
+	ns.injector(t).add(t, flows...)
+	c := ns.open(t)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	stats, err := c.Clean(ctx, []Change{change("10.96.0.10:53")}, nil)
+	if !errors.Is(err, context.Canceled) || stats.Deleted != 0 {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	stats, err = c.Clean(context.Background(), []Change{change("10.96.0.10:53")}, nil)
+	if err != nil || stats.Deleted != len(flows) {
+		t.Errorf("afterwards: %+v, %v", stats, err)
+	}
+}
+
+func TestEntries(t *testing.T) {
+	ns := newNamespace(t)
+	c := ns.open(t)
+	if n, err := c.Entries(); n != 0 || err != nil {
+		t.Errorf("%d, %v in an empty table", n, err)
+	}
+	ns.injector(t).add(t, filterFlows()...)
+	if n, err := c.Entries(); n != len(filterFlows()) || err != nil {
+		t.Errorf("%d, %v, want %d", n, err, len(filterFlows()))
+	}
+}
+
+func TestIsLocal(t *testing.T) {
+	c := node(t).open(t)
+	for a, want := range map[string]bool{
+		"192.0.2.1":    true,
+		"192.0.2.2":    true,
+		"127.0.0.1":    true,
+		"fd01::1":      true,
+		"::1":          true,
+		"198.51.100.7": false,
+		"203.0.113.7":  false, // no route
+		"fd01::2":      false,
+		"192.0.2.255":  false,
+	} {
+		if got, err := c.IsLocal(addr(a)); got != want || err != nil {
+			t.Errorf("%s: %v, %v", a, got, err)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package conntrack
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	messageGetStats       = unix.NFNL_SUBSYS_CTNETLINK<<8 | 5 // IPCTNL_MSG_CT_GET_STATS
+	ctaStatsGlobalEntries = 1
+)
+
+// Entries is the number of flows in the table, of all protocols: the sysctl net.netfilter.nf_conntrack_count.
+func (c *Conn) Entries() (int, error) {
+	entries, err := c.entries()
+	if err != nil {
+		return 0, fmt.Errorf("count flows: %w", err)
+	}
+	return entries, nil
+}
+
+func (c *Conn) entries() (int, error) {
+	seq := c.calls.nextSeq()
+	b := appendMessage(nil, header{Type: messageGetStats, Flags: unix.NLM_F_REQUEST, Seq: seq}, 0)
+	if err := c.calls.send(endMessage(b, 0)); err != nil {
+		return 0, err
+	}
+	for {
+		b, err := c.calls.receive()
+		if err != nil {
+			return 0, err
+		}
+		h, payload, _, err := nextMessage(b)
+		switch {
+		case err != nil:
+			return 0, err
+		case h.Seq != seq:
+			continue // an answer to an earlier request that was given up
+		case h.Type == unix.NLMSG_ERROR:
+			return 0, messageError(payload)
+		case h.Type == messageGetStats && len(payload) >= genHeaderLen:
+			return decodeEntries(payload[genHeaderLen:])
+		}
+	}
+}
+
+func decodeEntries(b []byte) (int, error) {
+	for len(b) > 0 {
+		kind, data, rest, err := nextAttr(b)
+		if err != nil {
+			return 0, err
+		}
+		if kind == ctaStatsGlobalEntries {
+			n, err := uint32Attr(data)
+			return int(n), err
+		}
+		b = rest
+	}
+	return 0, errTruncated
+}
