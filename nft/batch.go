@@ -125,12 +125,12 @@ func (b *Batch) message(op operation, typ, flags uint16, object string, body fun
 	b.w.end(at)
 }
 
-// AddTable adds the table without its sets and chains. A table that exists stays as it is.
-func (b *Batch) AddTable() {
+// AddTable adds the table with a comment, without its sets and chains. A table that exists stays as it is.
+func (b *Batch) AddTable(comment string) {
 	b.message(opAddTable, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, "", func(w *messageWriter) {
 		w.string(unix.NFTA_TABLE_NAME, b.table.Name)
 		w.u32(unix.NFTA_TABLE_FLAGS, 0)
-		if u := (userdata{}).comment(udataComment, b.table.Comment); u != nil {
+		if u := (userdata{}).comment(udataComment, comment); u != nil {
 			w.bytes(nftaTableUserdata, u)
 		}
 	})

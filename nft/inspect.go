@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,10 +15,15 @@ type Found struct {
 	Name string
 	// Handle is the number that the kernel gave it; it is never given twice within a table.
 	Handle uint64
-	// Hooked says of a chain that it is a base chain.
-	Hooked bool
+	// Hook says of a base chain where it is hooked, nil of others.
+	Hook *Hook
 	// Flags, KeyType and DataType describe a set as the kernel and nft number them.
 	Flags, KeyType, DataType uint32
+}
+
+// SameHook says whether a chain that was found is hooked as c is.
+func (f Found) SameHook(c *Chain) bool {
+	return f.Hook == c.Hook || (f.Hook != nil && c.Hook != nil && *f.Hook == *c.Hook)
 }
 
 // Same says whether a set that was found is of the type that s describes.
@@ -59,9 +65,30 @@ func (c *Conn) Chains(t *Table) ([]Found, error) {
 		case unix.NFTA_CHAIN_HANDLE:
 			f.Handle = be64(value)
 		case unix.NFTA_CHAIN_HOOK:
-			f.Hooked = true
+			f.hook().Point, f.hook().Priority = parseHook(value)
+		case unix.NFTA_CHAIN_TYPE:
+			f.hook().Type = ChainType(cString(value))
 		}
 	})
+}
+
+func (f *Found) hook() *Hook {
+	if f.Hook == nil {
+		f.Hook = new(Hook)
+	}
+	return f.Hook
+}
+
+func parseHook(b []byte) (point HookPoint, priority int32) {
+	attrs(b, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_HOOK_HOOKNUM:
+			point = HookPoint(be32(value))
+		case unix.NFTA_HOOK_PRIORITY:
+			priority = int32(be32(value))
+		}
+	})
+	return point, priority
 }
 
 // Sets returns the named sets and maps that the table has in the kernel.
@@ -147,4 +174,80 @@ func cString(b []byte) string {
 		}
 	}
 	return string(b)
+}
+
+// FoundTarget is where a rule that is in the kernel sends packets.
+type FoundTarget struct {
+	// Chain is the chain that the rule is in.
+	Chain string
+	// Goto is the chain that the rule jumps or goes to, "" if none.
+	Goto string
+	// DNAT is the constant address and port to which the rule translates destinations; invalid if it does not.
+	DNAT netip.AddrPort
+}
+
+// Targets returns where the rules of a table send packets, for those rules that say so by constants. It reads all rules of the table.
+func (c *Conn) Targets(t *Table) ([]FoundTarget, error) {
+	var targets []FoundTarget
+	_, err := c.find("rules", unix.NFT_MSG_GETRULE, t, unix.NFTA_RULE_TABLE, "", func(f *Found, typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_RULE_CHAIN:
+			f.Name = cString(value)
+		case unix.NFTA_RULE_EXPRESSIONS:
+			if target := targetOf(value); target != (FoundTarget{}) {
+				target.Chain = f.Name
+				targets = append(targets, target)
+			}
+		}
+	})
+	return targets, err
+}
+
+// targetOf finds the constants in the expressions of a rule: a verdict with a chain, or an address and a port.
+func targetOf(exprs []byte) FoundTarget {
+	var target FoundTarget
+	var addr netip.Addr
+	attrs(exprs, func(_ uint16, e []byte) {
+		name := ""
+		attrs(e, func(typ uint16, value []byte) {
+			switch {
+			case typ == unix.NFTA_EXPR_NAME:
+				name = cString(value)
+			case typ == unix.NFTA_EXPR_DATA && name == "immediate":
+				chain, constant := immediate(value)
+				if chain != "" {
+					target.Goto = chain
+				}
+				if a, ok := netip.AddrFromSlice(constant); ok {
+					addr = a
+				}
+				if len(constant) == 2 && addr.IsValid() {
+					target.DNAT = netip.AddrPortFrom(addr, binary.BigEndian.Uint16(constant))
+				}
+			}
+		})
+	})
+	return target
+}
+
+// immediate returns what an immediate expression loads: the chain of a verdict, or a constant.
+func immediate(data []byte) (chain string, constant []byte) {
+	attrs(data, func(typ uint16, value []byte) {
+		if typ != unix.NFTA_IMMEDIATE_DATA {
+			return
+		}
+		attrs(value, func(typ uint16, value []byte) {
+			switch typ {
+			case unix.NFTA_DATA_VALUE:
+				constant = value
+			case unix.NFTA_DATA_VERDICT:
+				attrs(value, func(typ uint16, value []byte) {
+					if typ == unix.NFTA_VERDICT_CHAIN {
+						chain = cString(value)
+					}
+				})
+			}
+		})
+	})
+	return chain, constant
 }

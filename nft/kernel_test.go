@@ -60,7 +60,7 @@ func TestSmoke(t *testing.T) {
 	b2 := &nft.Chain{Name: "balance-2", Rules: []nft.Rule{nft.NewRule(nft.DNATMap(f, endpoints, nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(2, 0)))}}
 	pre := &nft.Chain{Name: "pre", Hook: &nft.Hook{Type: nft.TypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT}, Rules: []nft.Rule{nft.NewRule(nft.VMap(services, nft.Daddr(f), nft.L4Proto(), nft.ThDport())).WithComment("c")}}
 	b := nft.NewBatch(table)
-	b.AddTable()
+	b.AddTable(table.Comment)
 	b.AddSet(services)
 	b.AddSet(endpoints)
 	b.AddChain(b2)

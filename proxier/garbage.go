@@ -1,0 +1,96 @@
+package proxier
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// garbage is what nothing in the table refers to any more. It is deleted in a transaction of its own, after the one that took the last
+// reference away: kernels before 6.2 notice only then that there is none.
+type garbage map[discarded]struct{}
+
+// discarded is a chain or a set that is not used any more.
+type discarded struct {
+	kind discardedKind
+	name string
+}
+
+type discardedKind uint8
+
+const (
+	discardedChain discardedKind = iota
+	discardedSet
+)
+
+// prune deletes the garbage. What the kernel does not let go yet is tried again after the next sync: it harms nobody.
+func (b *Backend) prune() {
+	if len(b.garbage) == 0 {
+		return
+	}
+	b.batch.Reset()
+	all := slices.SortedFunc(maps.Keys(b.garbage), func(x, y discarded) int {
+		if x.kind != y.kind {
+			return int(x.kind) - int(y.kind)
+		}
+		return strings.Compare(x.name, y.name)
+	})
+	for _, d := range all {
+		if d.kind == discardedChain {
+			b.batch.FlushChain(d.name)
+		}
+	}
+	for _, d := range all {
+		switch d.kind {
+		case discardedChain:
+			b.batch.DeleteChain(d.name)
+		case discardedSet:
+			b.batch.DeleteSet(d.name)
+		}
+	}
+	if err := b.commitGuarded(); err != nil {
+		klog.V(2).InfoS("Chains that are not used any more stay for now", "family", b.layout.family, "count", len(all), "err", err)
+		b.forgetMissing(err)
+		return
+	}
+	clear(b.garbage)
+}
+
+// forgetMissing takes from the garbage what the kernel says is not there.
+func (b *Backend) forgetMissing(err error) {
+	var refused *nft.CommitError
+	if !errors.As(err, &refused) {
+		return
+	}
+	for _, p := range refused.Problems {
+		if p.Errno == unix.ENOENT {
+			delete(b.garbage, discarded{discardedChain, p.Object})
+			delete(b.garbage, discarded{discardedSet, p.Object})
+		}
+	}
+}
+
+// discard notes which chains of service ports are not used any more, and which are used again.
+func (b *Backend) discard(changes []change) {
+	for _, c := range changes {
+		for _, chain := range b.render.chains(c.port.committed) {
+			b.garbage[discarded{discardedChain, chain.Name}] = struct{}{}
+		}
+	}
+	b.keep(changes)
+}
+
+// keep takes the chains that service ports use from the garbage.
+func (b *Backend) keep(changes []change) {
+	for _, c := range changes {
+		for _, chain := range b.render.chains(c.next) {
+			delete(b.garbage, discarded{discardedChain, chain.Name})
+		}
+	}
+}

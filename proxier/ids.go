@@ -1,0 +1,140 @@
+package proxier
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// affinityIDs gives endpoints of services with affinity the numbers by which their clients are remembered, and ranges of numbers to
+// the lists of endpoints that a client is given one of. An endpoint's id is never given to another, so that
+// the clients of one that is gone are nobody's.
+type affinityIDs struct {
+	nextID   uint32
+	nextBase uint32
+	free     []uint32 // bases of ranges of baseSize that are not used any more
+	// recovered are the ids that endpoints had before this process started.
+	recovered map[affinityEndpoint]uint32
+}
+
+// affinityEndpoint is an endpoint of one service port.
+type affinityEndpoint struct {
+	port string // as in the names of chains: namespace/name/protocol/port
+	netip.AddrPort
+}
+
+const (
+	firstID  = 4096
+	baseSize = 4096
+)
+
+func newAffinityIDs() affinityIDs {
+	return affinityIDs{nextID: firstID, nextBase: baseSize, recovered: make(map[affinityEndpoint]uint32)}
+}
+
+// assign gives the targets of a plan their ids, and the plan its ranges. Targets and ranges of the plan before keep theirs.
+func (a *affinityIDs) assign(before, next *plan) {
+	known := make(map[netip.AddrPort]uint32)
+	for _, list := range [][]target{before.cluster, before.local} {
+		for _, t := range list {
+			known[t.AddrPort] = t.id // 0 if there was no affinity before
+		}
+	}
+	port := next.affinityChain("")
+	for _, list := range [][]target{next.cluster, next.local} {
+		for i := range list {
+			t := &list[i]
+			if t.id = known[t.AddrPort]; t.id == 0 {
+				t.id = a.id(affinityEndpoint{port, t.AddrPort})
+				known[t.AddrPort] = t.id
+			}
+		}
+	}
+	next.clusterBase = a.base(before.clusterBase, len(before.cluster), len(next.cluster))
+	next.localBase = a.base(before.localBase, len(before.local), len(next.local))
+}
+
+func (a *affinityIDs) id(e affinityEndpoint) uint32 {
+	if id, ok := a.recovered[e]; ok {
+		delete(a.recovered, e)
+		return id
+	}
+	id := a.nextID
+	a.nextID++
+	return id
+}
+
+// base returns where a range for n indexes starts: where it started before, if it is large enough.
+func (a *affinityIDs) base(before uint32, had, n int) uint32 {
+	ranges := func(n int) uint32 { return uint32((n + baseSize - 1) / baseSize) }
+	switch {
+	case n == 0:
+		return before
+	case before != 0 && ranges(n) <= max(ranges(had), 1):
+		return before
+	case ranges(n) == 1 && len(a.free) > 0:
+		base := a.free[len(a.free)-1]
+		a.free = a.free[:len(a.free)-1]
+		return base
+	}
+	base := a.nextBase
+	a.nextBase += ranges(n) * baseSize
+	return base
+}
+
+// release takes back the ranges of a plan that is out of the kernel, as far as the next one does not use them.
+func (a *affinityIDs) release(before, next *plan) {
+	if before == nil {
+		return
+	}
+	if next == nil {
+		next = &plan{}
+	}
+	for _, base := range []uint32{before.clusterBase, before.localBase} {
+		if base != 0 && base != next.clusterBase && base != next.localBase {
+			a.free = append(a.free, base)
+		}
+	}
+}
+
+// recoverAffinity learns the ids that endpoints have in the table that is in the kernel, so that clients keep their endpoints when
+// the proxier is started anew.
+func (b *Backend) recoverAffinity() error {
+	found, err := b.kernel.Targets(&nft.Table{Family: b.layout.family, Name: TableName})
+	if err != nil {
+		return err
+	}
+	endpoints := make(map[string]netip.AddrPort)
+	for _, r := range found {
+		if r.DNAT.IsValid() {
+			endpoints[r.Chain] = r.DNAT
+		}
+	}
+	for _, r := range found {
+		port, ok := strings.CutPrefix(r.Chain, affinityPrefix)
+		if !ok {
+			port, ok = strings.CutPrefix(r.Chain, affinityLocalPrefix)
+		}
+		to, known := endpoints[r.Goto]
+		if id := endpointID(r.Goto); ok && known && id != 0 {
+			b.ids.recovered[affinityEndpoint{port, to}] = id
+			b.ids.nextID = max(b.ids.nextID, id+1)
+		}
+	}
+	return nil
+}
+
+// endpointID returns the id in the name of an endpoint's chain, 0 if it is not one.
+func endpointID(chain string) uint32 {
+	digits, ok := strings.CutPrefix(chain, affinityEndpointPrefix)
+	if !ok {
+		return 0
+	}
+	id, err := strconv.ParseUint(digits, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return uint32(id)
+}

@@ -1,0 +1,176 @@
+package proxier
+
+import (
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// renderer turns plans into rows and chains. What it returns depends on the plan and on the node's configuration only.
+type renderer struct {
+	layout *layout
+	mark   uint32
+	names  balancerNames
+}
+
+// rows appends the rows of one service port. A nil plan has none. Rows of the shared sets (see sharedRows) can be
+// those of other service ports too; all others are the service port's own.
+func (r *renderer) rows(rows []nft.Row, p *plan) []nft.Row {
+	if p == nil {
+		return rows
+	}
+	name := p.name()
+	for _, f := range p.frontends {
+		d := r.dispatch(p, f, name)
+		switch f.kind {
+		case clusterIP:
+			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.addr)})
+			rows = r.internal(rows, d)
+		case loadBalancerIP:
+			rows = r.firewall(rows, d)
+			rows = r.outside(rows, d)
+		default:
+			rows = r.outside(rows, d)
+		}
+	}
+	if p.affinity() != 0 {
+		rows = r.affinityRows(rows, p)
+	}
+	return r.hairpin(rows, p)
+}
+
+// dispatch is what the rows of one frontend have in common: its key, and the maps and chains for frontends of its sort.
+type dispatch struct {
+	*plan
+	servedFrontend
+	key  nft.Tuple
+	name string
+
+	services, noEndpoints, endpoints, local, cluster *nft.Set
+
+	balance, balanceAll, masqueraded balancerKind
+	splitChain                       string // of externalTrafficPolicy Local
+}
+
+func (r *renderer) dispatch(p *plan, f servedFrontend, name string) *dispatch {
+	l := r.layout
+	if f.kind == nodePortFrontend {
+		return &dispatch{
+			plan: p, servedFrontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.proto)).Port(f.port),
+			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
+			local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePts,
+			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePort, splitChain: chainNodePortLocal,
+		}
+	}
+	return &dispatch{
+		plan: p, servedFrontend: f, name: name, key: nft.Tuple{}.Addr(f.addr).Proto(uint8(f.proto)).Port(f.port),
+		services: l.serviceIPs, noEndpoints: l.noEndpointServices, endpoints: l.serviceEndpoints,
+		local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
+		balance: balance, balanceAll: balanceAll, masqueraded: external, splitChain: chainExternalLocal,
+	}
+}
+
+// row is a dispatch row, which tells whose it is.
+func (d *dispatch) row(set *nft.Set, v nft.Verdict) nft.Row {
+	return nft.Row{Set: set, Key: d.key, Verdict: v, Comment: d.name}
+}
+
+// internal appends the rows of a ClusterIP.
+func (r *renderer) internal(rows []nft.Row, d *dispatch) []nft.Row {
+	targets, prefix := d.plan.cluster, affinityPrefix
+	if d.policy == PolicyLocal {
+		targets, prefix = d.plan.local, affinityLocalPrefix
+	}
+	switch {
+	case len(d.plan.cluster) == 0:
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(chainReject)))
+	case len(targets) == 0:
+		return append(rows, d.row(d.noEndpoints, nft.VerdictDrop))
+	}
+	rows = append(rows, d.row(d.services, r.choose(d, d.balance, prefix, targets)))
+	return r.indexed(rows, d, 0, targets)
+}
+
+// outside appends the rows of an external IP, a LoadBalancer IP or a NodePort.
+func (r *renderer) outside(rows []nft.Row, d *dispatch) []nft.Row {
+	cluster, local := d.plan.cluster, d.plan.local
+	if len(cluster) == 0 {
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(chainReject)))
+	}
+	if d.policy == PolicyCluster {
+		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, affinityExternalPrefix, cluster)))
+		return r.indexed(rows, d, 0, cluster)
+	}
+	// In two steps: this cluster's pods and this node may use all endpoints, others those of this node. The packets of others
+	// are still for the VIP when they meet noEndpoints, where those without an endpoint end.
+	rows = append(rows, d.row(d.services, nft.VerdictGoto(d.splitChain)))
+	rows = append(rows, nft.Row{Set: d.cluster, Key: d.key, Verdict: r.choose(d, d.balanceAll, affinityPrefix, cluster)})
+	rows = r.indexed(rows, d, allOffset, cluster)
+	if len(local) == 0 {
+		return append(rows, d.row(d.noEndpoints, nft.VerdictDrop))
+	}
+	rows = append(rows, nft.Row{Set: d.local, Key: d.key, Verdict: r.choose(d, d.balance, affinityLocalPrefix, local)})
+	return r.indexed(rows, d, 0, local)
+}
+
+// choose returns the verdict that leads to one of the targets: by a balancer, or by the chain of the service port's affinity.
+func (r *renderer) choose(d *dispatch, kind balancerKind, affinity string, targets []target) nft.Verdict {
+	if d.affinity() != 0 {
+		return nft.VerdictGoto(d.affinityChain(affinity))
+	}
+	return nft.VerdictGoto(r.names.get(kind, len(targets)))
+}
+
+// indexed appends a frontend's targets, as the balancers look them up.
+func (r *renderer) indexed(rows []nft.Row, d *dispatch, offset uint32, targets []target) []nft.Row {
+	if d.affinity() != 0 {
+		return rows // its chains know the targets
+	}
+	for i, t := range targets {
+		rows = append(rows, nft.Row{
+			Set: d.endpoints, Key: d.key.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr()).Port(t.Port()),
+		})
+	}
+	return rows
+}
+
+// firewall appends who may use a LoadBalancer IP.
+func (r *renderer) firewall(rows []nft.Row, d *dispatch) []nft.Row {
+	if !d.guarded {
+		return rows
+	}
+	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictGoto(firewallChain(d.proto))))
+	for _, p := range d.sources {
+		rows = append(rows, nft.Row{
+			Set: r.layout.firewallSources[d.proto], Key: nft.Tuple{}.Addr(d.addr).Port(d.servedFrontend.port),
+		}.Prefix(p))
+	}
+	return rows
+}
+
+// hairpin appends the endpoints of this node, which can meet themselves.
+func (r *renderer) hairpin(rows []nft.Row, p *plan) []nft.Row {
+	add := func(t target) {
+		rows = append(rows, nft.Row{
+			Set: r.layout.hairpin, Key: nft.Tuple{}.Addr(t.Addr()).Addr(t.Addr()).Proto(uint8(p.port.Protocol)).Port(t.Port()),
+		})
+	}
+	if len(p.frontends) == 0 {
+		return rows
+	}
+	inCluster := make(map[target]bool)
+	for _, t := range p.cluster {
+		if t.here {
+			add(t)
+			inCluster[t] = true
+		}
+	}
+	for _, t := range p.local {
+		if !inCluster[t] {
+			add(t)
+		}
+	}
+	return rows
+}
+
+// isShared says of a set whether several service ports can ask for the same row of it: a ClusterIP with several ports, an endpoint
+// of several services.
+func (l *layout) isShared(s *nft.Set) bool { return s == l.clusterIPs || s == l.hairpin }

@@ -1,0 +1,237 @@
+package proxier
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// tableState is what a table in the kernel is worth to a rewrite.
+type tableState uint8
+
+const (
+	// tableUnused: there is no table, or packets do not get to it. It is written in several transactions, the
+	// base chains with the last one, so that packets see nothing or everything.
+	tableUnused tableState = iota
+	// tableOurs has our sets and our base chains. Its rows and rules are replaced in one transaction; what packets put into @affinity stays.
+	tableOurs
+	// tableForeign is one of another shape, such as kube-proxy's. It is replaced as a whole in one transaction.
+	tableForeign
+)
+
+// maxColdRows is how many rows a transaction has while the table is unused: a map that grows within one huge transaction can stall.
+const maxColdRows = 20000
+
+// maxAttempts is how often a rewrite is tried with ever fewer service ports, or after other programs got in between.
+const maxAttempts = 20
+
+// rewrite writes everything anew.
+func (b *Backend) rewrite() error {
+	var err error
+	for range maxAttempts {
+		err = b.tryRewrite()
+		switch {
+		case err == nil:
+			b.stats.Rewrites++
+			b.inDoubt = ""
+			b.prune()
+			return nil
+		case errors.Is(err, nft.ErrUnknownOutcome):
+			return err
+		case b.refuseTagged(err, func(*portState) bool { return true }):
+		case !errors.Is(err, nft.ErrGeneration):
+			return err
+		}
+	}
+	return err
+}
+
+// tryRewrite writes everything but the service ports that are refused.
+func (b *Backend) tryRewrite() error {
+	program := b.programConfig()
+	table := program.table()
+	state, exists, strays, err := b.inspect(table)
+	if err != nil {
+		return err
+	}
+	klog.V(2).InfoS("Rewriting", "table", table, "state", state, "services", len(b.services))
+	tx := &transaction{shared: make(sharedChange), table: table, nodeRows: b.rowsOfNode(program)}
+	b.balancers = make(map[string]struct{})
+	b.batch.Reset()
+	b.beginRewrite(table, state, exists, strays)
+	for _, r := range tx.nodeRows {
+		b.batch.AddRow(r)
+	}
+	if err := b.writeServices(tx, state); err != nil {
+		return err
+	}
+	for _, c := range table.Chains {
+		if c.Hook != nil {
+			b.writeChains([]*nft.Chain{c})
+		}
+	}
+	if err := b.commitOver(); err != nil {
+		return err
+	}
+	b.shared = make(sharedRows)
+	b.garbage = make(garbage)
+	if state == tableOurs {
+		for _, d := range strays {
+			b.garbage[d] = struct{}{}
+		}
+	}
+	b.remember(tx)
+	b.keep(tx.changes)
+	for name := range b.balancers {
+		delete(b.garbage, discarded{discardedChain, name})
+	}
+	return nil
+}
+
+// beginRewrite puts the empty table into the batch, with all but the base chains.
+func (b *Backend) beginRewrite(table *nft.Table, state tableState, exists bool, strays []discarded) {
+	if exists && state != tableOurs {
+		b.batch.DeleteTable()
+	}
+	b.batch.AddTable(table.Comment)
+	for _, s := range table.Sets {
+		b.batch.AddSet(s)
+	}
+	if state == tableOurs {
+		for _, s := range table.Sets {
+			if s != b.layout.affinity {
+				b.batch.FlushSet(s.Name)
+			}
+		}
+		for _, d := range strays { // so that they refer to nothing
+			if d.kind == discardedChain {
+				b.batch.FlushChain(d.name)
+			}
+		}
+	}
+	var chains []*nft.Chain
+	for _, c := range table.Chains {
+		if c.Hook == nil {
+			chains = append(chains, c)
+		}
+	}
+	b.writeChains(chains)
+}
+
+// writeServices puts the chains and rows of all service ports into the batch. An unused table gets them in several transactions.
+func (b *Backend) writeServices(tx *transaction, state tableState) error {
+	var rows []nft.Row
+	counted := make(sharedRows)
+	for _, s := range sorted(slices.Collect(maps.Values(b.services))) {
+		b.markDirty(s)
+		for _, p := range s.ports {
+			next := b.makePlan(p)
+			tx.changes = append(tx.changes, change{p, next})
+			b.batch.Tag(p.tag)
+			b.writeChains(b.render.chains(next))
+			rows = b.render.rows(rows[:0], next)
+			for _, r := range rows {
+				if b.layout.isShared(r.Set) {
+					tx.shared.add(r, 1, p.tag)
+					k := sharedKey{r.Set, r.Key}
+					if counted[k]++; counted[k] > 1 {
+						continue
+					}
+				}
+				b.writeBalancer(r.Verdict.Chain())
+				b.batch.AddRow(r)
+			}
+			if state == tableUnused && b.batch.Rows() >= maxColdRows {
+				if err := b.commit(); err != nil {
+					return err
+				}
+				b.batch.Reset()
+			}
+		}
+	}
+	return nil
+}
+
+// inspect finds out what the kernel has under the table's name, and which of its chains and sets are not the program's.
+func (b *Backend) inspect(table *nft.Table) (state tableState, exists bool, strays []discarded, err error) {
+	_, exists, err = b.kernel.TableHandle(table)
+	if err != nil || !exists {
+		return tableUnused, false, nil, err
+	}
+	sets, err := b.kernel.Sets(table)
+	if err != nil {
+		return tableUnused, exists, nil, err
+	}
+	chains, err := b.kernel.Chains(table)
+	if err != nil {
+		return tableUnused, exists, nil, err
+	}
+	state, strays = compareTable(table, sets, chains)
+	return state, exists, strays, nil
+}
+
+// compareTable says what a table that was found is worth, and which of its chains and sets are not the program's.
+func compareTable(table *nft.Table, sets, chains []nft.Found) (state tableState, strays []discarded) {
+	hooked, foreign := false, false
+	found := make(map[string]nft.Found)
+	for _, s := range sets {
+		found[s.Name] = s
+		if !slices.ContainsFunc(table.Sets, func(want *nft.Set) bool { return want.Name == s.Name }) {
+			strays = append(strays, discarded{discardedSet, s.Name})
+		}
+	}
+	for _, want := range table.Sets {
+		if have, ok := found[want.Name]; ok && !have.Same(want) {
+			foreign = true
+		}
+	}
+	_, ours := found["service-endpoints"] // no other proxy has it
+	bases := 0
+	for _, c := range chains {
+		hooked = hooked || c.Hook != nil
+		i := slices.IndexFunc(table.Chains, func(want *nft.Chain) bool { return want.Name == c.Name })
+		switch {
+		case i < 0 && c.Hook != nil, i >= 0 && !c.SameHook(table.Chains[i]):
+			foreign = true
+		case i < 0:
+			strays = append(strays, discarded{discardedChain, c.Name})
+		case c.Hook != nil:
+			bases++
+		}
+	}
+	switch {
+	case !hooked:
+		return tableUnused, strays
+	case foreign || !ours || bases != len(baseChains()):
+		return tableForeign, strays
+	}
+	return tableOurs, strays
+}
+
+// String says it for the log.
+func (s tableState) String() string {
+	return [...]string{"unused", "ours", "foreign"}[s]
+}
+
+// commitOver commits a batch that replaces all that the table has, whoever changed it meanwhile.
+func (b *Backend) commitOver() error {
+	for range maxAttempts {
+		gen, err := b.kernel.Generation()
+		if err != nil {
+			return err
+		}
+		b.batch.Expect(gen)
+		if err = b.commit(); err == nil {
+			b.watch = watch{generation: nft.NextGeneration(gen)}
+		}
+		if !errors.Is(err, nft.ErrGeneration) {
+			return err
+		}
+	}
+	return fmt.Errorf("%w, %d times in a row", nft.ErrGeneration, maxAttempts)
+}

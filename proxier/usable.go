@@ -1,0 +1,166 @@
+package proxier
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// target is where a service port sends connections: the address and port of an endpoint.
+type target struct {
+	netip.AddrPort
+	// here says that the endpoint is on this node, or may be: nobody says where it is.
+	here bool
+	// id is the number by which clients with session affinity are remembered, 0 without affinity.
+	id uint32
+}
+
+// candidate is an endpoint as one service port sees it.
+type candidate struct {
+	target
+	*Endpoint
+}
+
+// candidates returns the endpoints of a family that serve a service port, by address and port. Of several with the same address and port the
+// one that is fittest for traffic is taken.
+func candidates(endpoints []*Endpoint, f nft.Family, port ServicePort, node *Node) []candidate {
+	var found []candidate
+	for _, e := range endpoints {
+		if !f.Of(e.Addr) {
+			continue
+		}
+		if n := endpointPort(e, port); n != 0 {
+			at := target{AddrPort: netip.AddrPortFrom(e.Addr, n), here: e.Node == "" || e.Node == node.Name}
+			found = append(found, candidate{at, e})
+		}
+	}
+	slices.SortFunc(found, func(a, b candidate) int {
+		return cmp.Or(a.AddrPort.Compare(b.AddrPort), fitness(b.Endpoint)-fitness(a.Endpoint))
+	})
+	return slices.CompactFunc(found, func(a, b candidate) bool { return a.AddrPort == b.AddrPort })
+}
+
+// endpointPort returns the port on which an endpoint serves a service port, 0 if it does not.
+func endpointPort(e *Endpoint, port ServicePort) uint16 {
+	for _, p := range e.Ports {
+		if p.Name == port.Name && p.Protocol == port.Protocol {
+			return p.Port
+		}
+	}
+	return 0
+}
+
+// fitness orders endpoints by whether they should get traffic.
+func fitness(e *Endpoint) int {
+	switch {
+	case e.Ready:
+		return 2
+	case e.Serving && e.Terminating:
+		return 1
+	}
+	return 0
+}
+
+// usableForCluster returns the endpoints for traffic that may go anywhere: those that are ready, narrowed by hints; if none is ready, those
+// that are serving and terminating (KEP-1669).
+func usableForCluster(all []candidate, node *Node) []target {
+	return targets(byHints(fittest(all), node))
+}
+
+// usableForLocal returns the endpoints for traffic that must stay on this node, with a fallback of its own and no hints.
+func usableForLocal(all []candidate, node *Node) []target {
+	var local []candidate
+	for _, c := range all {
+		if c.Node == node.Name {
+			local = append(local, c)
+		}
+	}
+	return targets(fittest(local))
+}
+
+// fittest returns the ready endpoints; if there is none, the serving and terminating ones.
+func fittest(all []candidate) []candidate {
+	for want := 2; want > 0; want-- {
+		var found []candidate
+		for _, c := range all {
+			if fitness(c.Endpoint) == want {
+				found = append(found, c)
+			}
+		}
+		if len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+// byHints narrows ready endpoints to those meant for this node, or else for its zone, provided that every one of them has
+// such a hint and one names this node or zone (KEP-2433, KEP-3015).
+func byHints(ready []candidate, node *Node) []candidate {
+	if len(ready) == 0 || !ready[0].Ready {
+		return ready
+	}
+	if found, ok := hinted(ready, node.Name, func(h *Hints) []string { return h.Nodes }); ok {
+		return found
+	}
+	if found, ok := hinted(ready, node.Zone, func(h *Hints) []string { return h.Zones }); ok {
+		return found
+	}
+	return ready
+}
+
+// hinted returns the endpoints whose hints name us; ok is false if one has no hints or none names us.
+func hinted(all []candidate, us string, hints func(*Hints) []string) (found []candidate, ok bool) {
+	if us == "" {
+		return nil, false
+	}
+	for _, c := range all {
+		if c.Hints == nil || len(hints(c.Hints)) == 0 {
+			return nil, false
+		}
+		if slices.Contains(hints(c.Hints), us) {
+			found = append(found, c)
+		}
+	}
+	return found, len(found) > 0
+}
+
+func targets(all []candidate) []target {
+	if len(all) == 0 {
+		return nil
+	}
+	out := make([]target, len(all))
+	for i, c := range all {
+		out[i] = c.target
+	}
+	return out
+}
+
+// arrange gives targets their indexes. Those that were there before keep their index where they can, so that a change of one target is
+// a change of few rows: a new one takes the place of one that is gone, and the last ones move into the places left over.
+func arrange(before, now []target) []target {
+	wanted := make(map[netip.AddrPort]target, len(now))
+	for _, t := range now {
+		wanted[t.AddrPort] = t
+	}
+	out := make([]target, len(now))
+	for i, t := range before {
+		if w, ok := wanted[t.AddrPort]; ok && i < len(out) {
+			out[i] = w
+			delete(wanted, t.AddrPort)
+		}
+	}
+	at := 0
+	for _, t := range now {
+		if _, left := wanted[t.AddrPort]; !left {
+			continue
+		}
+		for out[at].IsValid() {
+			at++
+		}
+		out[at] = t
+	}
+	return out
+}
