@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -98,7 +99,7 @@ func defaultClusterIPs(spec *corev1.ServiceSpec) {
 	}
 	for i := len(spec.IPFamilies); i < len(spec.ClusterIPs); i++ {
 		addr, err := netip.ParseAddr(spec.ClusterIPs[i])
-		if err != nil {
+		if err != nil || slices.Contains(spec.IPFamilies, familyOf(addr)) {
 			break // None, or a matter for validation.
 		}
 		spec.IPFamilies = append(spec.IPFamilies, familyOf(addr))

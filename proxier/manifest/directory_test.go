@@ -1,0 +1,127 @@
+package manifest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mkdir(t *testing.T, path string) string {
+	t.Helper()
+	if err := os.Mkdir(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// link makes a symbolic link, in place of what is there.
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	rename(t, path+".new", path)
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func removeAll(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSnapshot(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	for _, name := range []string{"b.yml", "a.yaml", "c.json", "d.YAML", "e.txt", ".f.yaml", "yaml", "g.yaml~", ".yaml"} {
+		write(t, filepath.Join(dir, name), name)
+	}
+	mkdir(t, filepath.Join(dir, "h.yaml"))
+	write(t, filepath.Join(dir, "h.yaml", "i.yaml"), "too deep")
+	write(t, filepath.Join(elsewhere, "target"), "linked")
+	link(t, filepath.Join(elsewhere, "target"), filepath.Join(dir, "j.yaml"))
+	link(t, elsewhere, filepath.Join(dir, "k.yaml"))
+	link(t, filepath.Join(elsewhere, "nothing"), filepath.Join(dir, "l.yaml"))
+	if err := syscall.Mkfifo(filepath.Join(dir, "m.yaml"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+
+	taken, err := takeSnapshot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range taken.entries {
+		c := taken.contents[e.name]
+		switch {
+		case c.err == nil:
+			got = append(got, e.name+": "+string(c.data))
+		case errors.Is(c.err, os.ErrNotExist):
+			got = append(got, e.name+" leads nowhere")
+		default:
+			got = append(got, e.name+": "+c.err.Error())
+		}
+	}
+	expectLines(t, got, []string{
+		"a.yaml: a.yaml", "b.yml: b.yml", "c.json: c.json", "j.yaml: linked", "l.yaml leads nowhere", "m.yaml: not a regular file",
+	})
+}
+
+func TestListingsTellChanges(t *testing.T) {
+	base, elsewhere := t.TempDir(), t.TempDir()
+	dir := mkdir(t, filepath.Join(base, "manifests"))
+	write(t, filepath.Join(dir, "a.yaml"), "1")
+	write(t, filepath.Join(elsewhere, "target"), "1")
+	link(t, filepath.Join(elsewhere, "target"), filepath.Join(dir, "b.yaml"))
+	past := time.Now().Add(-time.Hour)
+	steps := []struct {
+		name   string
+		change func()
+		same   bool
+	}{
+		{name: "nothing", change: func() {}, same: true},
+		{name: "another file", change: func() { write(t, filepath.Join(dir, "README"), "1") }, same: true},
+		{name: "a longer file", change: func() { write(t, filepath.Join(dir, "a.yaml"), "22") }},
+		{name: "a later file", change: func() { _ = os.Chtimes(filepath.Join(dir, "a.yaml"), past, past) }},
+		{name: "a file of another mode", change: func() { _ = os.Chmod(filepath.Join(dir, "a.yaml"), 0o600) }},
+		{name: "a longer file elsewhere", change: func() { write(t, filepath.Join(elsewhere, "target"), "22") }},
+		{name: "a link that leads nowhere", change: func() { removeAll(t, filepath.Join(elsewhere, "target")) }},
+		{name: "a new file", change: func() { write(t, filepath.Join(dir, "c.yaml"), "1") }},
+		{name: "a file of another name", change: func() { rename(t, filepath.Join(dir, "c.yaml"), filepath.Join(dir, "d.yaml")) }},
+		{name: "a removed file", change: func() { removeAll(t, filepath.Join(dir, "d.yaml")) }},
+		{name: "another directory", change: func() {
+			rename(t, dir, dir+".old")
+			mkdir(t, dir)
+		}},
+	}
+	for _, step := range steps {
+		before, err := list(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		step.change()
+		after, err := list(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := after.same(before); got != step.same {
+			t.Errorf("%s: same is %v", step.name, got)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package manifest
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+)
+
+// FuzzParse checks that no file makes the parser panic, that each document yields either valid objects or
+// problems, that both name their place in one line, and that a valid object, written out and read again,
+// stays what it is.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"", "---\n", "null", "kind: [", "{", "{}{}", "[]", "--- x", "...\n", "\ufeffkind: Service\n", "a: &a [*a]",
+		service, serviceJSON, serviceJSON + "\n" + serviceJSON, endpointSlice, node, serviceCIDR,
+		documents(service, "# nothing\n", endpointSlice, node, serviceCIDR),
+		serviceJSON + "\n---\n" + node,
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [null]}\n",
+		"apiVersion: v1\nkind: ServiceList\nitems: [{spec: {type: ExternalName}}, null, 1]\n",
+		serviceAt("web", "None"), serviceAt("web", "'fd00::1'"),
+		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, sessionAffinity: ClientIP, externalIPs: [192.0.2.1], " +
+			"loadBalancerSourceRanges: [' 192.0.2.0/24'], externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30080, targetPort: http}]}\n" +
+			"status: {loadBalancer: {ingress: [{ip: 192.0.2.1}, {hostname: lb}]}}\n",
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: a, labels: {<<: {a: b}, kubernetes.io/service-name: web}}\n" +
+			"addressType: IPv6\nports: [{}]\nendpoints: [{addresses: ['fd00::1'], hints: {forZones: [{name: a}], forNodes: [{name: b}]}}]\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	serializer := newSerializer()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, doc := range splitDocuments(data) {
+			result := parseDocument(serializer, doc).at("web.yaml", doc.number)
+			for _, p := range result.problems {
+				if text := p.Error(); strings.ContainsRune(text, '\n') {
+					t.Errorf("problem is %q", text)
+				}
+			}
+			for _, o := range result.objects {
+				if o.key.Name == "" || o.key.Kind.namespaced() != (o.key.Namespace != "") {
+					t.Errorf("object has the key %v", o.key)
+				}
+				checkRoundTrip(t, serializer, o)
+			}
+		}
+	})
+}
+
+func checkRoundTrip(t *testing.T, serializer runtime.Decoder, o object) {
+	t.Helper()
+	text, err := yaml.Marshal(o.value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := parseDocument(serializer, document{number: 1, data: text})
+	if len(again.objects) != 1 {
+		t.Fatalf("%s, written out, is\n%s\nwhich gives %q", o.key, text, again.describe())
+	}
+	if again.objects[0].key != o.key || !equality.Semantic.DeepEqual(again.objects[0].value, o.value) {
+		t.Errorf("%s, written out and read again, is\n%s", o.key, text)
+	}
+}
