@@ -1,0 +1,257 @@
+package lab_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+)
+
+func TestLabsSideBySide(t *testing.T) {
+	const count = 4
+	var labs [count]*lab.Lab
+	var made sync.WaitGroup
+	for i := range count {
+		made.Go(func() {
+			l, err := lab.New(lab.Config{Named: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			pod, err := l.Node2.AddPod(fmt.Sprintf("pod-%d", i))
+			if err == nil {
+				_, err = pod.ServeTCP(port)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			labs[i] = l
+		})
+	}
+	made.Wait()
+	for i, l := range labs {
+		if l == nil {
+			continue
+		}
+		want := fmt.Sprintf("pod-%d", i)
+		if got := probe(t, l.Client, "tcp", netip.MustParseAddrPort("10.244.2.2:8080")); got.Answer.Server != want {
+			t.Errorf("lab %d: %v, want an answer from %s", i, got, want)
+		}
+	}
+}
+
+// The lab is made in a namespace that nobody else changes meanwhile.
+func TestClosedLabLeavesNothing(t *testing.T) {
+	outside := labtest.New(t)
+	if err := outside.Client.Do(func() error { leaveNothing(t); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func leaveNothing(t *testing.T) {
+	before := traces(t)
+	l := labtest.NewWith(t, lab.Config{Named: true})
+	pod := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "pod", Bridge: "cbr0"})
+	labtest.Serve(t, port, pod.Namespace, l.Client)
+	if _, err := pod.CaptureSCTP(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, lab.Answered, l.Client, "tcp", netip.AddrPortFrom(pod.IPv4, port))
+	// Nothing of the lab is outside of its namespaces but names and descriptors.
+	during := traces(t)
+	if !slices.Equal(during.links, before.links) {
+		t.Errorf("links outside of the lab: %v, before it %v", during.links, before.links)
+	}
+	if slices.Equal(during.names, before.names) || slices.Equal(during.descriptors, before.descriptors) {
+		t.Error("a lab with names shows neither in the names nor in the descriptors: the test sees nothing")
+	}
+	for range 2 { // closing again does no harm
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := traces(t)
+	for what, pair := range map[string][2][]string{
+		"links":       {before.links, after.links},
+		"names":       {before.names, after.names},
+		"mounts":      {before.mounts, after.mounts},
+		"descriptors": {before.descriptors, after.descriptors},
+		"threads":     {before.threads, after.threads},
+	} {
+		if !slices.Equal(pair[0], pair[1]) {
+			t.Errorf("%s before: %v, after: %v", what, pair[0], pair[1])
+		}
+	}
+	if err := l.Node1.Do(func() error { return nil }); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Do in a closed lab: %v, want os.ErrClosed", err)
+	}
+	if _, err := l.Node1.AddPod("late"); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a pod for a closed lab: %v, want os.ErrClosed", err)
+	}
+	if err := l.Node1.AddInterface("eth9"); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("an interface for a closed node: %v, want os.ErrClosed", err)
+	}
+	if got := traces(t); !slices.Equal(got.links, before.links) {
+		t.Errorf("links before: %v, after a closed lab was used: %v", before.links, got.links)
+	}
+}
+
+// trace is what a lab could leave outside of its namespaces.
+type trace struct {
+	links       []string // in the namespace of the test
+	names       []string // in /run/netns
+	mounts      []string // of network namespaces
+	descriptors []string // of network namespaces and sockets, with how many of them
+	threads     []string // the namespaces that they are in
+}
+
+func traces(t *testing.T) trace {
+	t.Helper()
+	var found trace
+	links, err := netlink.LinkList()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		found.links = append(found.links, link.Attrs().Name)
+	}
+	names, _ := os.ReadDir("/run/netns")
+	for _, name := range names {
+		if strings.HasPrefix(name.Name(), "lab") {
+			found.names = append(found.names, name.Name())
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, "/lab") {
+			found.mounts = append(found.mounts, line)
+		}
+	}
+	found.descriptors = linksTo(t, "/proc/self/fd/*", "net:[", "socket:[")
+	slices.Sort(found.descriptors)
+	found.threads = slices.Compact(linksTo(t, "/proc/self/task/*/ns/net", "net:["))
+	return found
+}
+
+// linksTo reads the symbolic links of a pattern that point to one of the kinds.
+func linksTo(t *testing.T, pattern string, kinds ...string) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, file := range files {
+		target, err := os.Readlink(file)
+		if err != nil {
+			continue // gone since
+		}
+		if slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasPrefix(target, kind) }) {
+			found = append(found, target)
+		}
+	}
+	return found
+}
+
+func TestNames(t *testing.T) {
+	l := labtest.NewWith(t, lab.Config{Prefix: "lab-names", Named: true})
+	if err := l.NameError(); err != nil {
+		t.Fatal(err)
+	}
+	pod := labtest.AddPod(t, l.Node1, "pod")
+	for _, ns := range []*lab.Namespace{l.Client, l.Node1.Namespace, l.Node2.Namespace, pod.Namespace} {
+		if want := "/run/netns/lab-names." + ns.Name; ns.Path() != want {
+			t.Errorf("path of %s: %s, want %s", ns.Name, ns.Path(), want)
+		}
+		if named, held := inode(t, ns.Path()), inode(t, fmt.Sprintf("/proc/self/fd/%d", ns.Fd())); named != held {
+			t.Errorf("%s is namespace %d, %s is %d", ns.Path(), named, ns.Name, held)
+		}
+	}
+	if err := pod.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat("/run/netns/lab-names.pod"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the name of a removed pod: %v, want that it does not exist", err)
+	}
+	if _, err := lab.New(lab.Config{Prefix: "lab-names", Named: true}); err == nil {
+		t.Error("two labs could have the same names")
+	}
+	unnamed := labtest.NewWith(t, lab.Config{Prefix: "lab-names"})
+	if inode(t, unnamed.Client.Path()) == inode(t, l.Client.Path()) {
+		t.Error("the path of an unnamed namespace is that of another one")
+	}
+}
+
+func inode(t *testing.T, path string) uint64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Ino
+}
+
+func TestBadPrefix(t *testing.T) {
+	for _, prefix := range []string{"a/b", "a.b", "A", strings.Repeat("a", 33)} {
+		if l, err := lab.New(lab.Config{Prefix: prefix}); err == nil {
+			t.Errorf("prefix %q was taken", prefix)
+			l.Close()
+		}
+	}
+}
+
+// dieInLab makes a lab of that prefix and kills the process.
+func dieInLab(prefix string) {
+	l, err := lab.New(lab.Config{Prefix: prefix, Named: true})
+	if err == nil {
+		_, err = l.Node1.AddPod("left-over")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	syscall.Kill(os.Getpid(), syscall.SIGKILL)
+}
+
+func TestKilledLabDoesNotHinderTheNext(t *testing.T) {
+	const prefix = "lab-killed"
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), childTask+"=die", childPrefix+"="+prefix)
+	out, err := child.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {
+		t.Fatalf("process that was to be killed in its lab: %v\n%s", err, bytes.TrimSpace(out))
+	}
+	leftOver := "/run/netns/" + prefix + ".left-over"
+	if _, err := os.Stat(leftOver); err != nil {
+		t.Fatalf("the killed process left no name: %v", err)
+	}
+	l := labtest.NewWith(t, lab.Config{Prefix: prefix, Named: true})
+	if _, err := os.Stat(leftOver); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("name of the killed process: %v, want that it does not exist", err)
+	}
+	if err := l.NameError(); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,99 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// namesFolder is where iproute2 looks for named network namespaces.
+const namesFolder = "/run/netns"
+
+// names is the claim of one lab on the files PREFIX.* in namesFolder.
+type names struct {
+	prefix string
+	claim  net.Listener
+}
+
+// claimNames makes sure that no other lab that runs uses the prefix, and takes
+// away what a killed one left. The claim is an abstract socket, because that
+// ends with the process whichever way it ends.
+func claimNames(prefix string) (*names, error) {
+	claim, err := net.Listen("unix", "@nftproxy-lab/"+prefix)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("another lab has the prefix %s", prefix)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim the prefix: %w", err)
+	}
+	n := &names{prefix: prefix, claim: claim}
+	if err := n.sweep(); err != nil {
+		return nil, errors.Join(err, n.release())
+	}
+	return n, nil
+}
+
+// sweep removes all files of the prefix.
+func (n *names) sweep() error {
+	entries, err := os.ReadDir(namesFolder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		if name, ours := strings.CutPrefix(entry.Name(), n.prefix+"."); ours {
+			if err := n.unbind(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// release gives the prefix free for other labs.
+func (n *names) release() error {
+	if err := n.claim.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// path is the file by which others find the namespace of that name.
+func (n *names) path(name string) string {
+	return filepath.Join(namesFolder, n.prefix+"."+name)
+}
+
+// bind gives the namespace that the file holds a name.
+func (n *names) bind(name string, file *os.File) error {
+	if err := os.MkdirAll(namesFolder, 0o755); err != nil {
+		return err
+	}
+	mountPoint, err := os.OpenFile(n.path(name), os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	mountPoint.Close()
+	source := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
+	if err := unix.Mount(source, n.path(name), "none", unix.MS_BIND, ""); err != nil {
+		return errors.Join(fmt.Errorf("mount on %s: %w", n.path(name), err), os.Remove(n.path(name)))
+	}
+	return nil
+}
+
+// unbind takes the name away. A name that does not exist, or that nothing is
+// mounted on, is no error.
+func (n *names) unbind(name string) error {
+	err := unix.Unmount(n.path(name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount %s: %w", n.path(name), err)
+	}
+	if err := os.Remove(n.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,256 @@
+package lab_test
+
+import (
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+)
+
+// lost is how long a probe waits that is expected to be lost.
+const lost = 400 * time.Millisecond
+
+const port = 8080
+
+func protocols() []string { return []string{"tcp", "udp"} }
+
+// probe makes one attempt with the default options.
+func probe(t *testing.T, from *lab.Namespace, protocol string, to netip.AddrPort) lab.Result {
+	t.Helper()
+	return lab.Probe(t.Context(), from, protocol, to, lab.ProbeOptions{})
+}
+
+// expect makes one attempt and checks how it ended.
+func expect(t *testing.T, want lab.Outcome, from *lab.Namespace, protocol string, to netip.AddrPort) {
+	t.Helper()
+	var options lab.ProbeOptions
+	if want == lab.TimedOut {
+		options.Timeout = lost
+	}
+	if got := lab.Probe(t.Context(), from, protocol, to, options); got.Outcome != want {
+		t.Errorf("%s %s to %s: %v, want it %v", protocol, from.Name, to, got, want)
+	}
+}
+
+// attempt is a probe and how it must end.
+type attempt struct {
+	want     lab.Outcome
+	from     *lab.Namespace
+	protocol string
+	to       netip.AddrPort
+}
+
+// expectAll makes the attempts at the same time.
+func expectAll(t *testing.T, attempts []attempt) {
+	t.Helper()
+	var done sync.WaitGroup
+	for _, a := range attempts {
+		done.Go(func() { expect(t, a.want, a.from, a.protocol, a.to) })
+	}
+	done.Wait()
+}
+
+func TestEverybodyReachesEverybody(t *testing.T) {
+	l := labtest.New(t)
+	everybody := []*lab.Namespace{
+		l.Client, l.Node1.Namespace, l.Node2.Namespace,
+		labtest.AddPod(t, l.Node1, "routed-1").Namespace,
+		labtest.AddPod(t, l.Node1, "routed-2").Namespace,
+		labtest.AddPod(t, l.Node2, "routed-3").Namespace,
+		labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "bridged-1", Bridge: "cbr0"}).Namespace,
+		labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "bridged-2", Bridge: "cbr0"}).Namespace,
+		labtest.AddPodWith(t, l.Node2, lab.PodConfig{Name: "bridged-3", Bridge: "cbr0"}).Namespace,
+	}
+	labtest.Serve(t, port, everybody...)
+	for _, from := range everybody {
+		for _, to := range everybody {
+			for i, addr := range to.Addrs() {
+				for _, protocol := range protocols() {
+					got := probe(t, from, protocol, netip.AddrPortFrom(addr, port))
+					if got.Outcome != lab.Answered || got.Answer.Server != to.Name || got.Answer.Source.Addr() != from.Addrs()[i] {
+						t.Errorf("%s %s to %s (%s): %v", protocol, from.Name, to.Name, addr, got)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	l := labtest.New(t)
+	pod := labtest.AddPod(t, l.Node1, "pod")
+	for _, from := range []*lab.Namespace{l.Client, l.Node1.Namespace, l.Node2.Namespace, pod.Namespace} {
+		for _, to := range []*lab.Namespace{l.Node1.Namespace, pod.Namespace} {
+			for _, addr := range to.Addrs() {
+				for _, protocol := range protocols() {
+					expect(t, lab.Refused, from, protocol, netip.AddrPortFrom(addr, port))
+				}
+			}
+		}
+	}
+}
+
+// The kernel's limits on ICMP errors would make every refusal but the first few
+// look like a loss.
+func TestEveryDatagramIsRefused(t *testing.T) {
+	l := labtest.New(t)
+	for _, addr := range l.Node1.Addrs() {
+		for range 100 {
+			expect(t, lab.Refused, l.Client, "udp", netip.AddrPortFrom(addr, port))
+		}
+	}
+}
+
+func TestTimedOut(t *testing.T) {
+	l := labtest.New(t)
+	pod, gone := labtest.AddPod(t, l.Node1, "pod"), labtest.AddPod(t, l.Node2, "gone")
+	for _, addr := range gone.Addrs() {
+		if err := l.Node2.Blackhole(netip.PrefixFrom(addr, addr.BitLen())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unanswered := append(gone.Addrs(),
+		netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:96::10"), // no such service
+		netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10"), // no such load balancer
+		netip.MustParseAddr("10.244.1.200"), netip.MustParseAddr("fd00:244:1::c8")) // no such pod
+	nowhere := []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8:ffff::1")}
+	var attempts []attempt
+	add := func(addrs []netip.Addr, senders ...*lab.Namespace) {
+		for _, addr := range addrs {
+			for _, from := range senders {
+				for _, protocol := range protocols() {
+					attempts = append(attempts, attempt{lab.TimedOut, from, protocol, netip.AddrPortFrom(addr, port)})
+				}
+			}
+		}
+	}
+	add(unanswered, pod.Namespace, l.Node1.Namespace, l.Client)
+	add(nowhere, pod.Namespace, l.Node1.Namespace) // the client has no route: see TestUnreachable
+	expectAll(t, attempts)
+}
+
+func TestUnreachable(t *testing.T) {
+	l := labtest.New(t)
+	for i, prefix := range lab.ServiceRanges() {
+		if err := l.Node1.Reject(prefix); err != nil {
+			t.Fatal(err)
+		}
+		nowhere := []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("2001:db8:ffff::1")}[i]
+		for _, protocol := range protocols() {
+			expect(t, lab.Unreachable, l.Client, protocol, netip.AddrPortFrom(prefix.Addr().Next(), port))
+			expect(t, lab.Unreachable, l.Client, protocol, netip.AddrPortFrom(nowhere, port))
+		}
+	}
+}
+
+func TestFailedProbe(t *testing.T) {
+	l := labtest.New(t)
+	for _, protocol := range protocols() {
+		foreign := lab.ProbeOptions{Local: netip.MustParseAddrPort("10.1.2.3:4000")}
+		got := lab.Probe(t.Context(), l.Client, protocol, netip.AddrPortFrom(l.Node1.IPv4, port), foreign)
+		if got.Outcome != lab.Failed || got.Err == nil {
+			t.Errorf("%s from an address that the client does not have: %v", protocol, got)
+		}
+	}
+}
+
+func TestServicesGoViaTheNodeThatWasSaid(t *testing.T) {
+	l := labtest.New(t)
+	services := []netip.Prefix{
+		netip.MustParsePrefix("10.96.0.10/32"), netip.MustParsePrefix("fd00:96::10/128"),
+		netip.MustParsePrefix("192.0.2.10/32"), netip.MustParsePrefix("2001:db8::10/128"),
+	}
+	for _, node := range l.Nodes() {
+		labtest.Serve(t, port, node.Namespace)
+		for _, service := range services {
+			if err := node.AddAddrTo("lo", service); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, via := range []*lab.Node{l.Node1, l.Node2, l.Node1} {
+		if err := l.RouteServicesVia(l.Client, via); err != nil {
+			t.Fatal(err)
+		}
+		for _, service := range services {
+			for _, protocol := range protocols() {
+				got := probe(t, l.Client, protocol, netip.AddrPortFrom(service.Addr(), port))
+				if got.Outcome != lab.Answered || got.Answer.Server != via.Name {
+					t.Errorf("%s to %s via %s: %v", protocol, service, via.Name, got)
+				}
+			}
+		}
+	}
+}
+
+func TestServiceRoutesOfANode(t *testing.T) {
+	l := labtest.New(t)
+	labtest.Serve(t, port, l.Node1.Namespace)
+	service := netip.MustParsePrefix("10.96.0.10/32")
+	if err := l.Node1.AddAddrTo("lo", service); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, lab.TimedOut, l.Node2.Namespace, "tcp", netip.AddrPortFrom(service.Addr(), port))
+	if err := l.RouteServicesVia(l.Node2.Namespace, l.Node1); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, lab.Answered, l.Node2.Namespace, "tcp", netip.AddrPortFrom(service.Addr(), port))
+}
+
+// An answer must come from the address that was asked, whichever it is.
+func TestExtraAddresses(t *testing.T) {
+	l := labtest.New(t)
+	labtest.Serve(t, port, l.Node1.Namespace)
+	extra := []netip.Prefix{netip.MustParsePrefix("172.30.0.50/24"), netip.MustParsePrefix("fd00:30::50/64")}
+	for _, addr := range extra {
+		if err := l.Node1.AddAddr(addr); err != nil {
+			t.Fatal(err)
+		}
+		for _, protocol := range protocols() {
+			expect(t, lab.Answered, l.Client, protocol, netip.AddrPortFrom(addr.Addr(), port))
+		}
+		if err := l.Node1.RemoveAddr(addr); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Node1.RemoveAddr(addr); err == nil {
+			t.Errorf("%s could be removed twice", addr)
+		}
+	}
+}
+
+func TestExtraInterface(t *testing.T) {
+	l := labtest.New(t)
+	labtest.Serve(t, port, l.Node1.Namespace)
+	addrs := []netip.Prefix{netip.MustParsePrefix("198.51.100.7/24"), netip.MustParsePrefix("fd00:51::7/64")}
+	if err := l.Node1.AddInterface("wlan0", addrs...); err != nil {
+		t.Fatal(err)
+	}
+	for i, addr := range addrs {
+		if err := l.Client.ReplaceRoute(addr.Masked(), l.Node1.Addrs()[i]); err != nil {
+			t.Fatal(err)
+		}
+		for _, protocol := range protocols() {
+			expect(t, lab.Answered, l.Client, protocol, netip.AddrPortFrom(addr.Addr(), port))
+		}
+	}
+	if err := l.Node1.RemoveInterface("wlan0"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, lab.TimedOut, l.Client, "tcp", netip.AddrPortFrom(addrs[0].Addr(), port))
+}
+
+func BenchmarkLab(b *testing.B) {
+	for b.Loop() {
+		l := labtest.New(b)
+		for i := range 4 {
+			labtest.AddPod(b, l.Nodes()[i%2], fmt.Sprintf("pod-%d", i))
+		}
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
