@@ -143,7 +143,7 @@ func (b *Backend) programConfig() *programConfig {
 			c.serviceCIDRs = append(c.serviceCIDRs, p)
 		}
 	}
-	_, all, primary := b.config.NodePortAddresses.of(f)
+	primary, all := b.config.NodePortAddresses.of(f)
 	c.nodePortsAll = all || (primary && len(b.nodePortIPs()) == 0)
 	return c
 }

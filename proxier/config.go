@@ -93,15 +93,22 @@ func ParseNodePortAddresses(values []string) (NodePortAddresses, error) {
 	return a, nil
 }
 
-// of returns the CIDRs of one family; all says that they hold every address, primary that none of any family was given.
-func (a NodePortAddresses) of(f nft.Family) (cidrs []netip.Prefix, all, primary bool) {
+// of says which addresses of one family are meant: the primary ones, all of them, or, if neither, those within the CIDRs. CIDRs
+// of the other family only do not restrict this one, as in kube-proxy.
+func (a NodePortAddresses) of(f nft.Family) (primary, all bool) {
+	if len(a.CIDRs) == 0 {
+		return true, false
+	}
+	all = true
 	for _, p := range a.CIDRs {
 		if f.Of(p.Addr()) {
-			cidrs = append(cidrs, p)
-			all = all || p.Bits() == 0
+			if p.Bits() == 0 {
+				return false, true
+			}
+			all = false
 		}
 	}
-	return cidrs, all, len(a.CIDRs) == 0
+	return false, all
 }
 
 // validate names every field that has a wrong value.

@@ -118,7 +118,7 @@ func (b *Backend) recoverAffinity() error {
 			port, ok = strings.CutPrefix(r.Chain, affinityLocalPrefix)
 		}
 		to, known := endpoints[r.Goto]
-		if id := endpointID(r.Goto); ok && known && id != 0 {
+		if id := idOfChain(r.Goto); ok && known && id != 0 {
 			b.ids.recovered[affinityEndpoint{port, to}] = id
 			b.ids.nextID = max(b.ids.nextID, id+1)
 		}
@@ -126,8 +126,8 @@ func (b *Backend) recoverAffinity() error {
 	return nil
 }
 
-// endpointID returns the id in the name of an endpoint's chain, 0 if it is not one.
-func endpointID(chain string) uint32 {
+// idOfChain returns the id in the name of an endpoint's chain, 0 if it is not one.
+func idOfChain(chain string) uint32 {
 	digits, ok := strings.CutPrefix(chain, affinityEndpointPrefix)
 	if !ok {
 		return 0

@@ -45,7 +45,7 @@ func fromInterface(name string) *localMatch {
 // nodePortIPs returns the addresses of the family on which NodePorts listen. None means all, if the primary ones were asked for.
 func (b *Backend) nodePortIPs() []netip.Addr {
 	ips := b.node.NodePortIPs
-	if _, _, primary := b.config.NodePortAddresses.of(b.layout.family); primary {
+	if primary, _ := b.config.NodePortAddresses.of(b.layout.family); primary {
 		ips = b.node.IPs
 	}
 	var out []netip.Addr

@@ -151,7 +151,7 @@ type Endpoint struct {
 type EndpointPort struct {
 	Name     string
 	Protocol Protocol
-	Port     uint16
+	Port     uint16 // 0: all ports, so that the service port's own number is used
 }
 
 // Hints say for which zones and for which nodes an endpoint is meant (KEP-2433, KEP-3015).

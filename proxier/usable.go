@@ -31,7 +31,7 @@ func candidates(endpoints []*Endpoint, f nft.Family, port ServicePort, node *Nod
 		if !f.Of(e.Addr) {
 			continue
 		}
-		if n := endpointPort(e, port); n != 0 {
+		if n, ok := endpointPort(e, port); ok {
 			at := target{AddrPort: netip.AddrPortFrom(e.Addr, n), here: e.Node == "" || e.Node == node.Name}
 			found = append(found, candidate{at, e})
 		}
@@ -42,14 +42,17 @@ func candidates(endpoints []*Endpoint, f nft.Family, port ServicePort, node *Nod
 	return slices.CompactFunc(found, func(a, b candidate) bool { return a.AddrPort == b.AddrPort })
 }
 
-// endpointPort returns the port on which an endpoint serves a service port, 0 if it does not.
-func endpointPort(e *Endpoint, port ServicePort) uint16 {
+// endpointPort returns the port on which an endpoint serves a service port, if it does.
+func endpointPort(e *Endpoint, port ServicePort) (n uint16, ok bool) {
 	for _, p := range e.Ports {
 		if p.Name == port.Name && p.Protocol == port.Protocol {
-			return p.Port
+			if p.Port == 0 { // all ports: the one that was asked for
+				return port.Port, true
+			}
+			return p.Port, true
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // fitness orders endpoints by whether they should get traffic.

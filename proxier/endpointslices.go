@@ -1,0 +1,107 @@
+package proxier
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/net"
+)
+
+// endpointsOf translates an EndpointSlice of the API to the Service that it belongs to and its endpoints, sorted by address. The service is
+// zero for a slice that does not concern us. problems are what makes no sense and was left out.
+func endpointsOf(slice *discoveryv1.EndpointSlice) (service ServiceName, endpoints []*Endpoint, problems []error) {
+	name := slice.Labels[discoveryv1.LabelServiceName]
+	if name == "" || !proxied(slice.Labels) {
+		return ServiceName{}, nil, nil
+	}
+	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
+		return ServiceName{}, nil, nil
+	}
+	p := parser{}
+	ports := p.endpointPorts(slice.Ports)
+	for i := range slice.Endpoints {
+		e := &slice.Endpoints[i]
+		for j, a := range e.Addresses {
+			addr, ok := netip.AddrFromSlice(net.ParseIPSloppy(a))
+			addr = addr.Unmap()
+			if !ok || addr.Is4() != (slice.AddressType == discoveryv1.AddressTypeIPv4) || addr.IsUnspecified() || addr.IsMulticast() {
+				p.problem(fmt.Sprintf("endpoints[%d].addresses[%d]", i, j), fmt.Errorf("%q is not the %s address of an endpoint", a, slice.AddressType))
+				continue
+			}
+			endpoints = append(endpoints, endpointOf(e, slice.Name, addr, ports))
+		}
+	}
+	slices.SortStableFunc(endpoints, func(a, b *Endpoint) int {
+		if c := a.Addr.Compare(b.Addr); c != 0 {
+			return c
+		}
+		return fitness(b) - fitness(a)
+	})
+	endpoints = slices.CompactFunc(endpoints, func(a, b *Endpoint) bool { return a.Addr == b.Addr })
+	return ServiceName{slice.Namespace, name}, endpoints, p.problems
+}
+
+// endpointOf translates one endpoint: conditions that are not given mean ready, serving if ready, and not terminating.
+func endpointOf(e *discoveryv1.Endpoint, slice string, addr netip.Addr, ports []EndpointPort) *Endpoint {
+	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+	serving := ready
+	if e.Conditions.Serving != nil {
+		serving = *e.Conditions.Serving
+	}
+	return &Endpoint{
+		EndpointKey: EndpointKey{Source: intern(slice), Addr: addr},
+		Ports:       ports,
+		Node:        intern(value(e.NodeName)),
+		Hints:       hintsOf(e.Hints),
+		Ready:       ready,
+		Serving:     serving,
+		Terminating: value(e.Conditions.Terminating),
+	}
+}
+
+// value returns what p points to, the zero value if that is nothing.
+func value[T any](p *T) T {
+	if p == nil {
+		var zero T
+		return zero
+	}
+	return *p
+}
+
+// intern returns a string equal to s that all equal strings share.
+func intern(s string) string { return unique.Make(s).Value() }
+
+func hintsOf(h *discoveryv1.EndpointHints) *Hints {
+	if h == nil || len(h.ForZones)+len(h.ForNodes) == 0 {
+		return nil
+	}
+	hints := new(Hints)
+	for _, z := range h.ForZones {
+		hints.Zones = append(hints.Zones, intern(z.Name))
+	}
+	for _, n := range h.ForNodes {
+		hints.Nodes = append(hints.Nodes, intern(n.Name))
+	}
+	return hints
+}
+
+// endpointPorts translates the ports of a slice. Port 0 stands for all ports, which the API says by leaving the number out.
+func (p *parser) endpointPorts(ports []discoveryv1.EndpointPort) []EndpointPort {
+	out := make([]EndpointPort, 0, len(ports))
+	for i, port := range ports {
+		proto, err := protocolOf(value[corev1.Protocol](port.Protocol))
+		if n := value(port.Port); err == nil && (n < 0 || n > 65535 || (n == 0 && port.Port != nil)) {
+			err = fmt.Errorf("port %d is out of range", n)
+		}
+		if err != nil {
+			p.problem(fmt.Sprintf("ports[%d]", i), err)
+			continue
+		}
+		out = append(out, EndpointPort{Name: intern(value(port.Name)), Protocol: proto, Port: uint16(value(port.Port))})
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package proxier
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/net"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// nodeTracker puts together what is known about this node: from its Node object, from ServiceCIDRs, and from its interfaces.
+type nodeTracker struct {
+	config *Config
+
+	mu   sync.Mutex // guards node
+	node Node
+}
+
+func newNodeTracker(config *Config) *nodeTracker {
+	return &nodeTracker{config: config, node: Node{Name: config.NodeName, IPs: config.NodeIPs}}
+}
+
+// current returns what is known now.
+func (t *nodeTracker) current() *Node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.node
+	return &n
+}
+
+// change changes what is known. It returns nil if that is what was known before.
+func (t *nodeTracker) change(f func(*Node)) *Node {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.node
+	f(&n)
+	if n.equal(&t.node) {
+		return nil
+	}
+	t.node = n
+	return &n
+}
+
+func (n *Node) equal(o *Node) bool {
+	return n.Name == o.Name && n.Zone == o.Zone && slices.Equal(n.IPs, o.IPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) &&
+		slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs) && slices.Equal(n.NodePortIPs, o.NodePortIPs)
+}
+
+// setObject takes what the Node object says; nil if there is none.
+func (t *nodeTracker) setObject(obj *corev1.Node) *Node {
+	return t.change(func(n *Node) {
+		n.Zone, n.PodCIDRs, n.IPs = "", nil, t.config.NodeIPs
+		if obj == nil {
+			return
+		}
+		n.Zone = obj.Labels[corev1.LabelTopologyZone]
+		n.PodCIDRs = prefixesOf(podCIDRsOf(obj))
+		if len(n.IPs) == 0 {
+			n.IPs = primaryIPs(obj.Status.Addresses)
+		}
+	})
+}
+
+func podCIDRsOf(obj *corev1.Node) []string {
+	if len(obj.Spec.PodCIDRs) > 0 || obj.Spec.PodCIDR == "" {
+		return obj.Spec.PodCIDRs
+	}
+	return []string{obj.Spec.PodCIDR}
+}
+
+// primaryIPs returns the first address of each family: an InternalIP where there is one, else an ExternalIP.
+func primaryIPs(addresses []corev1.NodeAddress) []netip.Addr {
+	var ips []netip.Addr
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		for _, typ := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+			i := slices.IndexFunc(addresses, func(a corev1.NodeAddress) bool {
+				ip, ok := netip.AddrFromSlice(net.ParseIPSloppy(a.Address))
+				return ok && a.Type == typ && f.Of(ip.Unmap())
+			})
+			if i >= 0 {
+				ip, _ := netip.AddrFromSlice(net.ParseIPSloppy(addresses[i].Address))
+				ips = append(ips, ip.Unmap())
+				break
+			}
+		}
+	}
+	return ips
+}
+
+// prefixesOf reads CIDRs and leaves out what is none.
+func prefixesOf(values []string) []netip.Prefix {
+	p := parser{}
+	return p.prefixes("", values)
+}

@@ -1,0 +1,274 @@
+package proxier
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Proxier serves the Services that it is told of on this node. Its On methods have the names of kube-proxy's and can be called
+// by any goroutine; SyncLoop carries out what they told.
+type Proxier struct {
+	config    *Config
+	tracker   *tracker
+	node      *nodeTracker
+	addresses *localAddresses // nil unless NodePorts listen on some addresses only
+	sink      Sink
+	backends  []*Backend
+	wake      chan struct{}
+}
+
+// NewProxier returns a Proxier for one address family. It works in the network namespace of the calling thread.
+func NewProxier(config Config, family nft.Family) (*Proxier, error) {
+	return newProxier(config, family)
+}
+
+// NewDualStackProxier returns a Proxier for IPv4 and IPv6, each with a table and transactions of its own. It works in the network
+// namespace of the calling thread.
+func NewDualStackProxier(config Config) (*Proxier, error) {
+	return newProxier(config, nft.IPv4, nft.IPv6)
+}
+
+func newProxier(config Config, families ...nft.Family) (p *Proxier, err error) {
+	p = &Proxier{
+		config:  &config,
+		tracker: newTracker(config.Events),
+		node:    newNodeTracker(&config),
+		wake:    make(chan struct{}, 1),
+	}
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
+	var sinks Sinks
+	for _, f := range families {
+		b, err := NewBackend(p.config, f)
+		if err != nil {
+			return nil, err
+		}
+		sinks, p.backends = append(sinks, b), append(p.backends, b)
+	}
+	p.sink = sinks
+	if err := p.sink.Setup(); err != nil {
+		return nil, err
+	}
+	if p.addresses, err = watchLocalAddresses(p.config, p.onLocalAddresses); err != nil {
+		return nil, err
+	}
+	p.tracker.setNode(p.node.current())
+	return p, nil
+}
+
+// Close closes the connections to the kernel, once SyncLoop has ended. The tables stay.
+func (p *Proxier) Close() error {
+	var errs []error
+	if p.addresses != nil {
+		p.addresses.close()
+	}
+	for _, b := range p.backends {
+		errs = append(errs, b.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Sync asks for a sync as soon as possible. It does not wait for it.
+func (p *Proxier) Sync() {
+	select {
+	case p.wake <- struct{}{}:
+	default: // one is asked for already
+	}
+}
+
+// Periods of SyncLoop that nobody has a reason to choose.
+const (
+	// checkPeriod is how often it is looked whether another program changed the tables.
+	checkPeriod = time.Second
+	// retryFirst and retryLast are how long a failed sync waits for its next try, doubling from one to the other.
+	retryFirst = 100 * time.Millisecond
+	retryLast  = 30 * time.Second
+)
+
+// SyncLoop syncs when it is asked to, tries again what failed, and puts right what other programs change in the tables. It returns
+// when ctx ends, and leaves the tables as they are.
+func (p *Proxier) SyncLoop(ctx context.Context) {
+	if p.addresses != nil {
+		go p.addresses.run(ctx)
+	}
+	check, resync := time.NewTicker(checkPeriod), time.NewTicker(p.config.syncPeriod())
+	defer check.Stop()
+	defer resync.Stop()
+	loop := syncLoop{proxier: p}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+			if !sleep(ctx, p.config.MinSyncPeriod-time.Since(loop.last)) {
+				return
+			}
+			loop.run("Sync", p.syncChanges)
+		case <-loop.retry:
+			loop.run("Sync", p.sink.Sync)
+		case <-check.C:
+			loop.run("Check", func() error { return p.eachBackend((*Backend).Check) })
+		case <-resync.C:
+			loop.run("Resync", func() error { return p.eachBackend((*Backend).Resync) })
+		}
+	}
+}
+
+// syncLoop is the state of a SyncLoop.
+type syncLoop struct {
+	proxier *Proxier
+	last    time.Time
+	synced  bool
+	delay   time.Duration
+	retry   <-chan time.Time
+}
+
+// run does a piece of work, and sees to it that it is tried again if it failed.
+func (l *syncLoop) run(what string, work func() error) {
+	if !l.proxier.tracker.ready() {
+		return
+	}
+	start := time.Now()
+	err := work()
+	l.last = time.Now()
+	if err != nil {
+		l.delay = min(max(2*l.delay, retryFirst), retryLast)
+		l.retry = time.After(l.delay)
+		klog.ErrorS(err, what+" failed", "retryAfter", l.delay)
+		return
+	}
+	l.delay, l.retry = 0, nil
+	if what != "Check" {
+		klog.V(2).InfoS(what+" complete", "elapsed", time.Since(start))
+	}
+	if !l.synced {
+		l.synced = true
+		klog.InfoS("Rules are in place", "elapsed", time.Since(start))
+	}
+}
+
+// syncChanges hands over what changed and carries it out.
+func (p *Proxier) syncChanges() error {
+	p.tracker.handOver(p.sink)
+	return p.sink.Sync()
+}
+
+func (p *Proxier) eachBackend(f func(*Backend) error) error {
+	var errs []error
+	for _, b := range p.backends {
+		errs = append(errs, f(b))
+	}
+	return errors.Join(errs...)
+}
+
+// sleep waits for d; it returns false if ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// OnServiceAdd tells of a new Service.
+func (p *Proxier) OnServiceAdd(svc *corev1.Service) { p.OnServiceUpdate(nil, svc) }
+
+// OnServiceUpdate tells that a Service changed.
+func (p *Proxier) OnServiceUpdate(_, svc *corev1.Service) {
+	p.tracker.setService(svc)
+	p.Sync()
+}
+
+// OnServiceDelete tells that a Service is gone.
+func (p *Proxier) OnServiceDelete(svc *corev1.Service) {
+	p.tracker.deleteService(svc)
+	p.Sync()
+}
+
+// OnServiceSynced tells that all Services that there are have been told.
+func (p *Proxier) OnServiceSynced() {
+	p.tracker.synced(&p.tracker.servicesSynced)
+	p.Sync()
+}
+
+// OnEndpointSliceAdd tells of a new EndpointSlice.
+func (p *Proxier) OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice) {
+	p.OnEndpointSliceUpdate(nil, slice)
+}
+
+// OnEndpointSliceUpdate tells that an EndpointSlice changed.
+func (p *Proxier) OnEndpointSliceUpdate(_, slice *discoveryv1.EndpointSlice) {
+	p.tracker.setSlice(slice)
+	p.Sync()
+}
+
+// OnEndpointSliceDelete tells that an EndpointSlice is gone.
+func (p *Proxier) OnEndpointSliceDelete(slice *discoveryv1.EndpointSlice) {
+	p.tracker.deleteSlice(slice)
+	p.Sync()
+}
+
+// OnEndpointSlicesSynced tells that all EndpointSlices that there are have been told.
+func (p *Proxier) OnEndpointSlicesSynced() {
+	p.tracker.synced(&p.tracker.slicesSynced)
+	p.Sync()
+}
+
+// OnNodeAdd tells of a node. Nodes other than this one are of no interest.
+func (p *Proxier) OnNodeAdd(node *corev1.Node) { p.OnNodeUpdate(nil, node) }
+
+// OnNodeUpdate tells that a node changed.
+func (p *Proxier) OnNodeUpdate(_, node *corev1.Node) {
+	if node.Name == p.config.NodeName {
+		p.setNode(p.node.setObject(node))
+	}
+}
+
+// OnNodeDelete tells that a node is gone.
+func (p *Proxier) OnNodeDelete(node *corev1.Node) {
+	if node.Name == p.config.NodeName {
+		p.setNode(p.node.setObject(nil))
+	}
+}
+
+// OnNodeSynced tells that all nodes that there are have been told.
+func (p *Proxier) OnNodeSynced() {
+	if n := p.node.current(); len(n.IPs) == 0 && len(p.config.NodePortAddresses.CIDRs) == 0 {
+		klog.InfoS("No address of this node is known: NodePorts listen on all local addresses", "node", klog.KRef("", n.Name))
+	}
+}
+
+// OnServiceCIDRsChanged tells the ranges from which ClusterIPs are taken.
+func (p *Proxier) OnServiceCIDRsChanged(cidrs []string) {
+	p.setNode(p.node.change(func(n *Node) { n.ServiceCIDRs = prefixesOf(cidrs) }))
+}
+
+// onLocalAddresses takes note of the addresses on which NodePorts listen.
+func (p *Proxier) onLocalAddresses(ips []netip.Addr) {
+	p.setNode(p.node.change(func(n *Node) { n.NodePortIPs = ips }))
+}
+
+// setNode notes a change of what is known about this node; nil is none.
+func (p *Proxier) setNode(n *Node) {
+	if n != nil {
+		p.tracker.setNode(n)
+		p.Sync()
+	}
+}

@@ -1,0 +1,193 @@
+package proxier
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// tracker is the front end: it translates what the API says into what a Sink understands, and keeps what changed until
+// it is handed over. Its methods can be called by any goroutine.
+type tracker struct {
+	events EventRecorder
+
+	mu sync.Mutex // guards what follows
+	// What changed since the last handover; nil stands for what is gone.
+	services  map[ServiceName]*Service
+	endpoints map[endpointID]*Endpoint
+	node      *Node
+	// endpointsOf slices, to know what an update of a slice takes away.
+	slices map[sliceName]*sliceState
+	// problems that were reported, by object.
+	reported map[string]string
+	// Nothing is handed over before the first full lists of both were told.
+	servicesSynced, slicesSynced bool
+}
+
+type sliceName struct{ namespace, name string }
+
+type sliceState struct {
+	service   ServiceName
+	endpoints []*Endpoint // sorted by address
+}
+
+type endpointID struct {
+	service ServiceName
+	EndpointKey
+}
+
+func newTracker(events EventRecorder) *tracker {
+	return &tracker{
+		events:    events,
+		services:  make(map[ServiceName]*Service),
+		endpoints: make(map[endpointID]*Endpoint),
+		slices:    make(map[sliceName]*sliceState),
+		reported:  make(map[string]string),
+	}
+}
+
+// setService notes a Service that is new or changed.
+func (t *tracker) setService(svc *corev1.Service) {
+	s, problems := serviceOf(svc)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.services[ServiceName{svc.Namespace, svc.Name}] = s
+	t.report(Event{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name, UID: string(svc.UID)}, problems)
+}
+
+// deleteService notes that a Service is gone.
+func (t *tracker) deleteService(svc *corev1.Service) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.services[ServiceName{svc.Namespace, svc.Name}] = nil
+	t.report(Event{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}, nil)
+}
+
+// setSlice notes an EndpointSlice that is new or changed.
+func (t *tracker) setSlice(slice *discoveryv1.EndpointSlice) {
+	service, endpoints, problems := endpointsOf(slice)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.replaceSlice(sliceName{slice.Namespace, slice.Name}, &sliceState{service, endpoints})
+	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Namespace, Name: slice.Name, UID: string(slice.UID)}, problems)
+}
+
+// deleteSlice notes that an EndpointSlice is gone.
+func (t *tracker) deleteSlice(slice *discoveryv1.EndpointSlice) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.replaceSlice(sliceName{slice.Namespace, slice.Name}, &sliceState{})
+	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Namespace, Name: slice.Name}, nil)
+}
+
+// replaceSlice notes which endpoints come, change and go with the new state of a slice.
+func (t *tracker) replaceSlice(name sliceName, now *sliceState) {
+	before := t.slices[name]
+	if before == nil {
+		before = &sliceState{}
+	}
+	left := make(map[EndpointKey]*Endpoint, len(before.endpoints))
+	for _, e := range before.endpoints {
+		left[e.EndpointKey] = e
+	}
+	for i, e := range now.endpoints {
+		old := left[e.EndpointKey]
+		if old != nil && before.service == now.service {
+			delete(left, e.EndpointKey)
+			if old.equal(e) {
+				now.endpoints[i] = old
+				continue
+			}
+		}
+		t.endpoints[endpointID{now.service, e.EndpointKey}] = e
+	}
+	for key := range left {
+		t.endpoints[endpointID{before.service, key}] = nil
+	}
+	if len(now.endpoints) == 0 {
+		delete(t.slices, name)
+		return
+	}
+	t.slices[name] = now
+}
+
+// setNode notes what is to be known about this node.
+func (t *tracker) setNode(n *Node) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.node = n
+}
+
+// report tells the owner of an object once what of it was left out. Without problems it forgets the object.
+func (t *tracker) report(e Event, problems []error) {
+	key := e.Kind + " " + e.Namespace + "/" + e.Name
+	if len(problems) == 0 {
+		delete(t.reported, key)
+		return
+	}
+	e.Reason, e.Note = ReasonInvalid, fmt.Sprintf("%s is served without what makes no sense: %v", key, joinErrors(problems))
+	if t.reported[key] != e.Note {
+		t.reported[key] = e.Note
+		recordEvent(t.events, e)
+	}
+}
+
+func joinErrors(errs []error) string {
+	s := errs[0].Error()
+	for _, err := range errs[1:] {
+		s += "; " + err.Error()
+	}
+	return s
+}
+
+// synced notes that a first full list was told: of Services or of EndpointSlices.
+func (t *tracker) synced(list *bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*list = true
+}
+
+// ready says whether the first full lists were told.
+func (t *tracker) ready() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.servicesSynced && t.slicesSynced
+}
+
+// handOver tells a sink what changed.
+func (t *tracker) handOver(to Sink) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.node != nil {
+		to.SetNode(t.node)
+	}
+	for _, name := range sortedNames(t.services) {
+		if svc := t.services[name]; svc != nil {
+			to.SetService(svc)
+		} else {
+			to.DeleteService(name)
+		}
+	}
+	for id, e := range t.endpoints {
+		if e != nil {
+			to.SetEndpoint(id.service, e)
+		} else {
+			to.DeleteEndpoint(id.service, id.EndpointKey)
+		}
+	}
+	t.node = nil
+	t.services = make(map[ServiceName]*Service)
+	t.endpoints = make(map[endpointID]*Endpoint)
+}
+
+func sortedNames(services map[ServiceName]*Service) []ServiceName {
+	names := make([]ServiceName, 0, len(services))
+	for n := range services {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, compareServiceNames)
+	return names
+}
