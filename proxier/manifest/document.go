@@ -48,7 +48,8 @@ func splitDocuments(data []byte) []document {
 // together with the reason.
 func splitJSON(data []byte) (docs []document, rest []byte, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	for offset := 0; ; offset = int(decoder.InputOffset()) {
+	line := 0 // at offset
+	for offset := 0; ; {
 		var value json.RawMessage
 		err := decoder.Decode(&value)
 		if errors.Is(err, io.EOF) {
@@ -57,12 +58,11 @@ func splitJSON(data []byte) (docs []document, rest []byte, err error) {
 		if err != nil {
 			return docs, data[offset:], locate(err, data)
 		}
-		docs = append(docs, document{
-			number: len(docs) + 1,
-			line:   lineAt(data, int(decoder.InputOffset())-len(value)),
-			data:   value,
-			isJSON: true,
-		})
+		end := int(decoder.InputOffset())
+		line += bytes.Count(data[offset:end-len(value)], []byte("\n"))
+		docs = append(docs, document{number: len(docs) + 1, line: line, data: value, isJSON: true})
+		line += bytes.Count(value, []byte("\n"))
+		offset = end
 	}
 }
 

@@ -145,7 +145,7 @@ func TestParseErrors(t *testing.T) {
 			data: "kind: [\n---\n" + node + "---\na: b: c\n",
 			want: []string{
 				"web.yaml: document 1: yaml: line 1: did not find expected node content",
-				"web.yaml: document 3: yaml: line 7: mapping values are not allowed in this context",
+				"web.yaml: document 3: yaml: mapping values are not allowed in this context",
 			},
 		},
 		{

@@ -1,9 +1,10 @@
 package manifest
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
 	goyaml "go.yaml.in/yaml/v2"
@@ -68,13 +69,20 @@ func hasDuplicateKey(value any) bool {
 	return false
 }
 
-// inFileLines gives an error of the YAML syntax the lines of the file instead of the document's, and one
-// line of its own: the parser is asked again with the document where it stands in the file.
+// yamlLine matches where an error of the YAML syntax names a line.
+var yamlLine = regexp.MustCompile(`(?m)^(yaml: |  )line (\d+):`)
+
+// inFileLines gives an error of the YAML syntax the lines of the file instead of the document's, and puts it on
+// one line.
 func (d document) inFileLines(err error) error {
-	padded := append(bytes.Repeat([]byte("\n"), d.line), d.data...)
-	if _, again := yaml.YAMLToJSONStrict(padded); again != nil {
-		err = again
-	}
-	text := strings.Replace(err.Error(), "unmarshal errors:\n  ", "", 1)
+	text := yamlLine.ReplaceAllStringFunc(err.Error(), func(match string) string {
+		parts := yamlLine.FindStringSubmatch(match)
+		line, err := strconv.Atoi(parts[2])
+		if err != nil {
+			return match
+		}
+		return fmt.Sprintf("%sline %d:", parts[1], d.line+line)
+	})
+	text = strings.Replace(text, "unmarshal errors:\n  ", "", 1)
 	return errors.New(strings.ReplaceAll(text, "\n  ", "; "))
 }
