@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -43,8 +44,9 @@ func (b *Backend) rewrite() error {
 			return nil
 		case errors.Is(err, nft.ErrUnknownOutcome):
 			return err
-		case b.refuseTagged(err, func(*portState) bool { return true }):
-		case !errors.Is(err, nft.ErrGeneration):
+		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
+			// Another program got in between: what was there is gone.
+		case !b.refuseTagged(err, func(*portState) bool { return true }):
 			return err
 		}
 	}
@@ -55,19 +57,19 @@ func (b *Backend) rewrite() error {
 func (b *Backend) tryRewrite() error {
 	program := b.programConfig()
 	table := program.table()
-	state, exists, strays, err := b.inspect(table)
+	found, err := b.inspect(table)
 	if err != nil {
 		return err
 	}
-	klog.V(2).InfoS("Rewriting", "table", table, "state", state, "services", len(b.services))
+	klog.V(2).InfoS("Rewriting", "table", table, "found", found.state, "services", len(b.services))
 	tx := &transaction{shared: make(sharedChange), table: table, nodeRows: b.rowsOfNode(program)}
 	b.balancers = make(map[string]struct{})
 	b.batch.Reset()
-	b.beginRewrite(table, state, exists, strays)
+	b.beginRewrite(table, found)
 	for _, r := range tx.nodeRows {
 		b.batch.AddRow(r)
 	}
-	if err := b.writeServices(tx, state); err != nil {
+	if err := b.writeServices(tx, found.state); err != nil {
 		return err
 	}
 	for _, c := range table.Chains {
@@ -75,13 +77,13 @@ func (b *Backend) tryRewrite() error {
 			b.writeChains([]*nft.Chain{c})
 		}
 	}
-	if err := b.commitOver(); err != nil {
+	if err := b.commitOver(table, found); err != nil {
 		return err
 	}
 	b.shared = make(sharedRows)
 	b.garbage = make(garbage)
-	if state == tableOurs {
-		for _, d := range strays {
+	if found.state == tableOurs {
+		for _, d := range found.strays {
 			b.garbage[d] = struct{}{}
 		}
 	}
@@ -94,21 +96,21 @@ func (b *Backend) tryRewrite() error {
 }
 
 // beginRewrite puts the empty table into the batch, with all but the base chains.
-func (b *Backend) beginRewrite(table *nft.Table, state tableState, exists bool, strays []discarded) {
-	if exists && state != tableOurs {
+func (b *Backend) beginRewrite(table *nft.Table, found inspection) {
+	if found.exists && found.state != tableOurs {
 		b.batch.DeleteTable()
 	}
 	b.batch.AddTable(table.Comment)
 	for _, s := range table.Sets {
 		b.batch.AddSet(s)
 	}
-	if state == tableOurs {
+	if found.state == tableOurs {
 		for _, s := range table.Sets {
 			if s != b.layout.affinity {
 				b.batch.FlushSet(s.Name)
 			}
 		}
-		for _, d := range strays { // so that they refer to nothing
+		for _, d := range found.strays { // so that they refer to nothing
 			if d.kind == discardedChain {
 				b.batch.FlushChain(d.name)
 			}
@@ -157,22 +159,32 @@ func (b *Backend) writeServices(tx *transaction, state tableState) error {
 	return nil
 }
 
-// inspect finds out what the kernel has under the table's name, and which of its chains and sets are not the program's.
-func (b *Backend) inspect(table *nft.Table) (state tableState, exists bool, strays []discarded, err error) {
-	_, exists, err = b.kernel.TableHandle(table)
-	if err != nil || !exists {
-		return tableUnused, false, nil, err
+// inspection is what the kernel has under the table's name.
+type inspection struct {
+	generation uint32 // before looking
+	exists     bool
+	state      tableState
+	strays     []discarded // chains and sets that are not the program's
+}
+
+// inspect finds out what the kernel has under the table's name.
+func (b *Backend) inspect(table *nft.Table) (found inspection, err error) {
+	if found.generation, err = b.kernel.Generation(); err != nil {
+		return found, err
+	}
+	if _, found.exists, err = b.kernel.TableHandle(table); err != nil || !found.exists {
+		return found, err
 	}
 	sets, err := b.kernel.Sets(table)
 	if err != nil {
-		return tableUnused, exists, nil, err
+		return found, err
 	}
 	chains, err := b.kernel.Chains(table)
 	if err != nil {
-		return tableUnused, exists, nil, err
+		return found, err
 	}
-	state, strays = compareTable(table, sets, chains)
-	return state, exists, strays, nil
+	found.state, found.strays = compareTable(table, sets, chains)
+	return found, nil
 }
 
 // compareTable says what a table that was found is worth, and which of its chains and sets are not the program's.
@@ -218,20 +230,34 @@ func (s tableState) String() string {
 	return [...]string{"unused", "ours", "foreign"}[s]
 }
 
-// commitOver commits a batch that replaces all that the table has, whoever changed it meanwhile.
-func (b *Backend) commitOver() error {
-	for range maxAttempts {
-		gen, err := b.kernel.Generation()
+// commitOver commits a batch that replaces what was found. If another program committed something meanwhile, but nothing that changes
+// what was found, the batch is as good as before.
+func (b *Backend) commitOver(table *nft.Table, found inspection) error {
+	if found.state == tableUnused {
+		// Transactions of our own went before.
+		generation, err := b.kernel.Generation()
 		if err != nil {
 			return err
 		}
-		b.batch.Expect(gen)
-		if err = b.commit(); err == nil {
-			b.watch = watch{generation: nft.NextGeneration(gen)}
+		found.generation = generation
+	}
+	for range maxAttempts {
+		b.batch.Expect(found.generation)
+		err := b.commit()
+		if err == nil {
+			b.watch = watch{generation: nft.NextGeneration(found.generation)}
 		}
 		if !errors.Is(err, nft.ErrGeneration) {
 			return err
 		}
+		now, err := b.inspect(table)
+		if err != nil {
+			return err
+		}
+		if found.state != tableUnused && (now.state != found.state || !slices.Equal(now.strays, found.strays)) {
+			return nft.ErrGeneration
+		}
+		found.generation = now.generation
 	}
 	return fmt.Errorf("%w, %d times in a row", nft.ErrGeneration, maxAttempts)
 }

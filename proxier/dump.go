@@ -1,0 +1,56 @@
+package proxier
+
+import (
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Fprint writes the table that the backend was told to write, in nft syntax, as a file that `nft -f` loads. It asks nothing of the
+// kernel and works without Setup.
+func (b *Backend) Fprint(w io.Writer) error {
+	program := b.programConfig()
+	table := program.table()
+	rows := b.rowsOfNode(program)
+	shared := make(sharedRows)
+	balancers := make(map[string]balancer)
+	for _, s := range sorted(slices.Collect(maps.Values(b.services))) {
+		for _, p := range s.ports {
+			plan := p.committed
+			if _, dirty := b.dirty[s]; dirty || b.inDoubt != "" {
+				plan = b.makePlan(p)
+			}
+			table.Chains = append(table.Chains, b.render.chains(plan)...)
+			for _, r := range b.render.rows(nil, plan) {
+				if k := (sharedKey{r.Set, r.Key}); b.layout.isShared(r.Set) {
+					if shared[k]++; shared[k] > 1 {
+						continue
+					}
+				}
+				if bal, ok := parseBalancer(r.Verdict.Chain()); ok {
+					balancers[bal.name()] = bal
+				}
+				rows = append(rows, r)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(balancers)) {
+		table.Chains = append(table.Chains, balancers[name].chain(b.layout, b.render.mark))
+	}
+	return table.Fprint(w, rows)
+}
+
+// Tables writes the tables that a Proxier was told to write, as Backend.Fprint does. It must not be called while SyncLoop runs.
+func (p *Proxier) Tables(w io.Writer) error {
+	for _, b := range p.backends {
+		if err := b.Fprint(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var _ Sink = (*Backend)(nil)
+var _ kernel = (*nft.Conn)(nil)
