@@ -19,6 +19,8 @@ type Backend struct {
 	render renderer
 	ids    affinityIDs
 	batch  *nft.Batch
+	flows  flowCleaner // nil if flows are not cleaned
+	udp    *udpVIPs
 
 	// What was told.
 	node     *Node
@@ -84,6 +86,7 @@ func NewBackend(config *Config, family nft.Family) (*Backend, error) {
 		batch:     nft.NewBatch(&nft.Table{Family: family, Name: TableName}),
 		node:      &Node{Name: config.NodeName, IPs: config.NodeIPs},
 		balancers: make(map[string]struct{}),
+		udp:       newUDPVIPs(),
 		shared:    make(sharedRows),
 		garbage:   make(garbage),
 	}

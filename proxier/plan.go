@@ -54,6 +54,8 @@ type plan struct {
 	// cluster are the targets that traffic may use from anywhere, local those for traffic that must stay on this node, of
 	// which there are none if cluster is empty. A target's place is its index in the rows.
 	cluster, local []target
+	// serving are all endpoints of a UDP service port that established flows may go on to use, wherever they are.
+	serving []netip.AddrPort
 	// sources may use the LoadBalancer IPs; if not guarded, everybody may.
 	sources []netip.Prefix
 	guarded bool

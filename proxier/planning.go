@@ -28,6 +28,9 @@ func (b *Backend) makePlan(p *portState) *plan {
 	if needLocal {
 		next.local = arrange(before.local, usableForLocal(all, b.node))
 	}
+	if p.port.Protocol == UDP {
+		next.serving = servingOf(all)
+	}
 	if len(next.local) > allOffset {
 		b.refuse(p, fmt.Errorf("%d endpoints on this node are more than %d", len(next.local), allOffset))
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ type Proxier struct {
 	addresses *localAddresses // nil unless NodePorts listen on some addresses only
 	sink      Sink
 	backends  []*Backend
+	flows     *staleFlows // nil if connection tracking cannot be reached
 	wake      chan struct{}
 }
 
@@ -60,6 +62,7 @@ func newProxier(config Config, families ...nft.Family) (p *Proxier, err error) {
 	if err := p.sink.Setup(); err != nil {
 		return nil, err
 	}
+	p.flows = openStaleFlows(p.backends)
 	if p.addresses, err = watchLocalAddresses(p.config, p.onLocalAddresses); err != nil {
 		return nil, err
 	}
@@ -72,6 +75,9 @@ func (p *Proxier) Close() error {
 	var errs []error
 	if p.addresses != nil {
 		p.addresses.close()
+	}
+	if p.flows != nil {
+		errs = append(errs, p.flows.conn.Close())
 	}
 	for _, b := range p.backends {
 		errs = append(errs, b.Close())
@@ -99,8 +105,13 @@ const (
 // SyncLoop syncs when it is asked to, tries again what failed, and puts right what other programs change in the tables. It returns
 // when ctx ends, and leaves the tables as they are.
 func (p *Proxier) SyncLoop(ctx context.Context) {
+	var background sync.WaitGroup
+	defer background.Wait()
 	if p.addresses != nil {
-		go p.addresses.run(ctx)
+		background.Go(func() { p.addresses.run(ctx) })
+	}
+	if p.flows != nil {
+		background.Go(func() { p.flows.cleaner.Run(ctx) })
 	}
 	check, resync := time.NewTicker(checkPeriod), time.NewTicker(p.config.syncPeriod())
 	defer check.Stop()

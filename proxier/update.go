@@ -213,6 +213,8 @@ func (b *Backend) remember(tx *transaction) {
 	for _, name := range tx.balancers {
 		b.balancers[name] = struct{}{}
 	}
+	b.cleanFlows(tx.changes)
+	b.udp.update(tx.changes)
 	for _, c := range tx.changes {
 		b.rememberPlan(c)
 	}

@@ -130,6 +130,17 @@ func hinted(all []candidate, us string, hints func(*Hints) []string) (found []ca
 	return found, len(found) > 0
 }
 
+// servingOf returns the endpoints that still answer, whether or not they get new traffic.
+func servingOf(all []candidate) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, c := range all {
+		if c.Ready || c.Serving {
+			out = append(out, c.AddrPort)
+		}
+	}
+	return out
+}
+
 func targets(all []candidate) []target {
 	if len(all) == 0 {
 		return nil

@@ -1,0 +1,182 @@
+package proxier
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// flowCleaner deletes flows of UDP clients that do not lead to a serving endpoint any more. It is what a Backend needs of
+// conntrack.Cleaner.
+type flowCleaner interface {
+	Enqueue(...conntrack.Change)
+}
+
+// cleanFlows asks for stale flows to be deleted after changes were committed: those of UDP frontends that lost an endpoint, got
+// their first or lost their last. Nothing is asked for if no UDP service port changed.
+func (b *Backend) cleanFlows(changes []change) {
+	if b.flows == nil {
+		return
+	}
+	// Frontends that went come first: one can have come to another service port in the same transaction.
+	for _, c := range changes {
+		b.flows.Enqueue(b.goneFlows(c)...)
+	}
+	for _, c := range changes {
+		b.flows.Enqueue(b.staleFlows(c)...)
+	}
+}
+
+// goneFlows returns the UDP frontends that a service port has no more.
+func (b *Backend) goneFlows(c change) []conntrack.Change {
+	var out []conntrack.Change
+	for _, f := range udpFrontends(c.port.committed) {
+		if !slices.Contains(udpFrontends(c.next), f) {
+			for _, at := range b.destinations(f) {
+				out = append(out, conntrack.Change{Frontend: at, Gone: true})
+			}
+		}
+	}
+	return out
+}
+
+// staleFlows returns the UDP frontends of a service port some of whose flows may lead to what is no endpoint any more.
+func (b *Backend) staleFlows(c change) []conntrack.Change {
+	if c.next == nil {
+		return nil
+	}
+	before := c.port.committed
+	var out []conntrack.Change
+	for _, f := range udpFrontends(c.next) {
+		known := slices.Contains(udpFrontends(before), f)
+		if known && onlyGrew(before.serving, c.next.serving) {
+			continue
+		}
+		for _, at := range b.destinations(f) {
+			out = append(out, conntrack.Change{Frontend: at, Endpoints: c.next.serving})
+		}
+	}
+	return out
+}
+
+// onlyGrew says whether endpoints were added to some that all stay.
+func onlyGrew(before, now []netip.AddrPort) bool {
+	if len(before) == 0 {
+		return len(now) == 0
+	}
+	for _, e := range before {
+		if !slices.Contains(now, e) {
+			return false
+		}
+	}
+	return true
+}
+
+func udpFrontends(p *plan) []frontend {
+	if p == nil || p.port.Protocol != UDP {
+		return nil
+	}
+	out := make([]frontend, len(p.frontends))
+	for i, f := range p.frontends {
+		out[i] = f.frontend
+	}
+	return out
+}
+
+// destinations returns where the packets of a frontend's clients are sent to: a VIP, or the NodePort on each address that NodePorts
+// listen on, of which the unspecified one stands for all.
+func (b *Backend) destinations(f frontend) []netip.AddrPort {
+	if f.addr.IsValid() {
+		return []netip.AddrPort{netip.AddrPortFrom(f.addr, f.port)}
+	}
+	if b.programConfig().nodePortsAll {
+		any := netip.IPv4Unspecified()
+		if b.layout.family == nft.IPv6 {
+			any = netip.IPv6Unspecified()
+		}
+		return []netip.AddrPort{netip.AddrPortFrom(any, f.port)}
+	}
+	var out []netip.AddrPort
+	for _, ip := range b.nodePortIPs() {
+		out = append(out, netip.AddrPortFrom(ip, f.port))
+	}
+	return out
+}
+
+// udpVIPs is the set of UDP frontends with an address of their own. Any goroutine can ask for them.
+type udpVIPs struct {
+	mu   sync.RWMutex
+	vips map[netip.AddrPort]struct{}
+}
+
+func newUDPVIPs() *udpVIPs { return &udpVIPs{vips: make(map[netip.AddrPort]struct{})} }
+
+// update takes note of changes that were committed.
+func (v *udpVIPs) update(changes []change) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, c := range changes {
+		for _, f := range udpFrontends(c.port.committed) {
+			delete(v.vips, netip.AddrPortFrom(f.addr, f.port))
+		}
+	}
+	for _, c := range changes {
+		for _, f := range udpFrontends(c.next) {
+			if f.addr.IsValid() {
+				v.vips[netip.AddrPortFrom(f.addr, f.port)] = struct{}{}
+			}
+		}
+	}
+}
+
+func (v *udpVIPs) contains(vip netip.AddrPort) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	_, ok := v.vips[vip]
+	return ok
+}
+
+// staleFlows deletes stale flows for all backends of a Proxier.
+type staleFlows struct {
+	conn    *conntrack.Conn
+	cleaner *conntrack.Cleaner
+}
+
+// openStaleFlows connects backends to the connection tracking of the calling thread's network namespace. Where that cannot
+// be done, UDP clients that keep their source port can stay with an endpoint that is gone, and the log says so.
+func openStaleFlows(backends []*Backend) *staleFlows {
+	conn, err := conntrack.Open()
+	if err != nil {
+		klog.ErrorS(err, "Stale UDP flows will not be deleted")
+		return nil
+	}
+	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
+		Conn: conn,
+		IsVIP: func(at netip.AddrPort) bool {
+			return slices.ContainsFunc(backends, func(b *Backend) bool { return b.udp.contains(at) })
+		},
+		Report: reportFlows,
+	})
+	if err != nil {
+		klog.ErrorS(err, "Stale UDP flows will not be deleted")
+		conn.Close()
+		return nil
+	}
+	for _, b := range backends {
+		b.flows = cleaner
+	}
+	return &staleFlows{conn, cleaner}
+}
+
+func reportFlows(r conntrack.Result) {
+	if r.Err != nil {
+		klog.ErrorS(r.Err, "Deleting stale UDP flows failed, trying again", "frontends", r.Changes)
+		return
+	}
+	klog.V(2).InfoS("Deleted stale UDP flows", "frontends", r.Changes, "flows", r.Deleted, "elapsed", r.Duration)
+}
