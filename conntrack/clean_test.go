@@ -196,8 +196,19 @@ func TestCleanStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	stats, err := c.Clean(ctx, []Change{change("10.96.0.10:53")}, nil)
-	if !errors.Is(err, context.Canceled) || stats.Deleted != 0 {
+	if !errors.Is(err, context.Canceled) || stats.Dumps != 0 {
 		t.Errorf("%+v, %v", stats, err)
+	}
+	ctx, cancel = context.WithCancel(context.Background())
+	defer cancel()
+	seen := 0
+	err = c.cleanFilter(ctx, Filter{Family: IPv4}, func(Flow) bool {
+		seen++
+		cancel()
+		return false
+	}, &stats)
+	if !errors.Is(err, context.Canceled) || seen != 1 {
+		t.Errorf("%v after %d flows", err, seen)
 	}
 	stats, err = c.Clean(context.Background(), []Change{change("10.96.0.10:53")}, nil)
 	if err != nil || stats.Deleted != len(flows) {

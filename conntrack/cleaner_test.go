@@ -66,6 +66,7 @@ func TestCleanerMergesChanges(t *testing.T) {
 			t.Errorf("reported %+v", *results)
 		}
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(p.changes) != 1 {
 			t.Errorf("a pass without a change: %v", p.changes[1:])
 		}
@@ -86,6 +87,7 @@ func TestCleanerTriesAgain(t *testing.T) {
 		// While the first pass waits to be made again, one of its changes is outdated.
 		c.Enqueue(gone("10.96.0.1:53"))
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(p.changes) != 4 {
 			t.Fatalf("%d passes, want 4: %v", len(p.changes), p.changes)
 		}
@@ -116,6 +118,7 @@ func TestCleanerKeepsTheNewerChange(t *testing.T) {
 		}
 		c.Enqueue(change("10.96.0.1:53"))
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if len(p.changes) != 2 || !sameChanges(p.changes[1], []Change{gone("10.96.0.1:53")}) {
 			t.Errorf("got %v", p.changes)
 		}
@@ -124,10 +127,10 @@ func TestCleanerKeepsTheNewerChange(t *testing.T) {
 
 // However fast changes come, passes take a fifth of the time.
 func TestCleanerRests(t *testing.T) {
-	var busy time.Duration
+	var busy atomic.Int64
 	p := &passes{answer: func(int) (Stats, error) {
 		time.Sleep(100 * time.Millisecond)
-		busy += 100 * time.Millisecond
+		busy.Add(int64(100 * time.Millisecond))
 		return Stats{}, nil
 	}}
 	run(t, p, func(c *Cleaner, results *[]Result) {
@@ -136,8 +139,8 @@ func TestCleanerRests(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		synctest.Wait()
-		if want := 2 * time.Second; busy != want {
-			t.Errorf("busy for %v of 10 s, want %v", busy, want)
+		if got, want := time.Duration(busy.Load()), 2*time.Second; got != want {
+			t.Errorf("busy for %v of 10 s, want %v", got, want)
 		}
 	})
 }

@@ -16,7 +16,7 @@ var ErrNoPorts = errors.New("protocol without ports")
 // Delete deletes the given flows and says how many of them it deleted. A flow that is gone is no error. Neither is one
 // that was replaced meanwhile, and the new one stays, even if it comes from the same client: a flow is deleted by its
 // reply tuple, its zone and its id. The id alone would not do, for the kernel computes it from the entry's address in
-// memory and the original tuple, and a new entry often gets the memory of the one that just went.
+// memory and the original tuple, and a new entry mostly gets the memory of the one that just went.
 //
 // All flows are tried; errors are joined. Of a protocol without ports none can be deleted, and nothing is tried then
 // ([ErrNoPorts]).
