@@ -38,18 +38,26 @@ func NewDualStackProxier(config Config) (*Proxier, error) {
 	return newProxier(config, nft.IPv4, nft.IPv6)
 }
 
-func newProxier(config Config, families ...nft.Family) (p *Proxier, err error) {
-	p = &Proxier{
+func newProxier(config Config, families ...nft.Family) (*Proxier, error) {
+	p, err := assemble(config, families...)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.setUp(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// assemble returns a Proxier that is not connected to the kernel yet.
+func assemble(config Config, families ...nft.Family) (*Proxier, error) {
+	p := &Proxier{
 		config:  &config,
 		tracker: newTracker(config.Events),
 		node:    newNodeTracker(&config),
 		wake:    make(chan struct{}, 1),
 	}
-	defer func() {
-		if err != nil {
-			p.Close()
-		}
-	}()
 	var sinks Sinks
 	for _, f := range families {
 		b, err := NewBackend(p.config, f)
@@ -59,15 +67,18 @@ func newProxier(config Config, families ...nft.Family) (p *Proxier, err error) {
 		sinks, p.backends = append(sinks, b), append(p.backends, b)
 	}
 	p.sink = sinks
-	if err := p.sink.Setup(); err != nil {
-		return nil, err
-	}
-	p.flows = openStaleFlows(p.backends)
-	if p.addresses, err = watchLocalAddresses(p.config, p.onLocalAddresses); err != nil {
-		return nil, err
-	}
 	p.tracker.setNode(p.node.current())
 	return p, nil
+}
+
+// setUp connects to the kernel, in the network namespace of the calling thread.
+func (p *Proxier) setUp() (err error) {
+	if err := p.sink.Setup(); err != nil {
+		return err
+	}
+	p.flows = openStaleFlows(p.backends)
+	p.addresses, err = watchLocalAddresses(p.config, p.onLocalAddresses)
+	return err
 }
 
 // Close closes the connections to the kernel, once SyncLoop has ended. The tables stay.

@@ -1,0 +1,69 @@
+# nftproxy: run `make` for the list of targets.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+VERSION ?= v0.1.0-dev
+LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VERSION)
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BENCH ?= .
+BENCHTIME ?= 20x
+COUNT ?= 1
+
+# Packages whose tests run on other kernels too.
+KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./test/lab ./test/packet
+
+.PHONY: help
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/kube-proxy, one static binary.
+	$(GO_BUILD) -o bin/kube-proxy ./cmd/kube-proxy
+
+.PHONY: demo
+demo: setup build ## The product tour: a lab of network namespaces, real traffic through it (root).
+	@$(GO_BUILD) -o bin/demo ./test/demo
+	@bin/demo --kube-proxy bin/kube-proxy
+
+.PHONY: test
+test: setup ## All tests on this kernel, in network namespaces of their own (root).
+	go test -count=1 ./...
+
+.PHONY: test-kernels
+test-kernels: ## The kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
+	rm -rf .cache/kernel-tests
+	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
+	test/kernels/run test -short .cache/kernel-tests
+
+.PHONY: lint
+lint: ## gofmt, go vet and staticcheck.
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	$(STATICCHECK) ./...
+
+.PHONY: bench
+bench: setup ## Benchmarks in the form that benchstat reads: BENCH=, BENCHTIME= and COUNT= choose.
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./conntrack
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (30s) each.
+	@for package in $$(go list ./...); do \
+	  for target in $$(go test -list '^Fuzz' $$package | grep '^Fuzz'); do \
+	    go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(or $(FUZZTIME),30s) $$package || exit 1; \
+	  done; \
+	done
+
+.PHONY: golden
+golden: ## Write the golden files anew, to be read before they are committed.
+	go test -count=1 ./proxier -run Golden -update
+
+.PHONY: setup
+setup: # Installs the programs that tests and demo run, where they are missing.
+	@test/setup
+
+.PHONY: clean
+clean: ## Remove what was built; the kernels in .cache stay.
+	rm -rf bin .cache/kernel-tests

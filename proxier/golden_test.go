@@ -1,0 +1,78 @@
+package proxier
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/manifest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// oneSync is a handler for manifests that ends after the first round of objects.
+type oneSync struct {
+	*Proxier
+	done context.CancelFunc
+}
+
+func (h oneSync) Sync() { h.done() }
+
+// tablesOf returns the tables that the manifests of a directory ask for, in nft syntax.
+func tablesOf(t *testing.T, config *Config, dir string) string {
+	t.Helper()
+	p, err := assemble(*config, nft.IPv4, nft.IPv6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, done := context.WithTimeout(t.Context(), time.Minute)
+	defer done()
+	if err := manifest.New(manifest.Config{Dir: dir, Handler: oneSync{p, done}}).Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if !p.tracker.ready() {
+		t.Fatal("the manifests were not told")
+	}
+	p.tracker.handOver(p.sink)
+	var text bytes.Buffer
+	if err := p.Tables(&text); err != nil {
+		t.Fatal(err)
+	}
+	return text.String()
+}
+
+// Each folder of testdata/golden holds manifests; the file of its name with .nft holds the tables that they give. nft loads them.
+func TestGolden(t *testing.T) {
+	manifests, err := filepath.Glob("testdata/golden/*/*.yaml")
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("no golden folders: %v", err)
+	}
+	for _, file := range manifests {
+		dir := filepath.Dir(file)
+		t.Run(filepath.Base(dir), func(t *testing.T) {
+			newNamespace(t)
+			config := sampleConfig()
+			config.NodePortAddresses = NodePortAddresses{} // those of the Node object
+			got := tablesOf(t, config, dir)
+			file := dir + ".nft"
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("%s is not what the manifests give now:\n%s", file, got)
+			}
+			runNFT(t, got, "-f", "-")
+		})
+	}
+}
