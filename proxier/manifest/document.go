@@ -37,7 +37,9 @@ func splitDocuments(data []byte) []document {
 	if len(docs) > 1 {
 		return append(docs, document{number: len(docs) + 1, broken: jsonErr})
 	}
-	yamlDocs := splitYAML(rest, len(docs), lineAt(data, len(data)-len(rest)))
+	line := lineAt(data, len(data)-len(rest))
+	rest = bytes.TrimLeft(rest, " \t\r") // YAML is particular about tabs, JSON was not.
+	yamlDocs := splitYAML(rest, len(docs), line)
 	if len(yamlDocs) > 0 && utilyaml.IsJSONBuffer(rest) {
 		yamlDocs[0].jsonErr = jsonErr
 	}
@@ -121,13 +123,18 @@ func markerOf(line []byte) (string, error) {
 
 // hasContent tells whether YAML text is more than comments and blank lines.
 func hasContent(text []byte) bool {
-	for line := range bytes.Lines(text) {
-		line = bytes.TrimSpace(line)
+	for line := range bytes.FieldsFuncSeq(text, isBreak) {
+		line = bytes.Trim(line, " \t\ufeff")
 		if len(line) > 0 && line[0] != '#' {
 			return true
 		}
 	}
 	return false
+}
+
+// isBreak tells whether a character ends a line, and a comment with it, in YAML 1.1.
+func isBreak(r rune) bool {
+	return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 }
 
 // lineEnd returns the offset behind the line that holds pos.

@@ -1,11 +1,17 @@
 package manifest
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
 
@@ -13,22 +19,7 @@ import (
 // problems, that both name their place in one line, and that a valid object, written out and read again,
 // stays what it is.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{
-		"", "---\n", "null", "kind: [", "{", "{}{}", "[]", "--- x", "...\n", "\ufeffkind: Service\n", "a: &a [*a]",
-		service, serviceJSON, serviceJSON + "\n" + serviceJSON, endpointSlice, node, serviceCIDR,
-		documents(service, "# nothing\n", endpointSlice, node, serviceCIDR),
-		serviceJSON + "\n---\n" + node,
-		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [null]}\n",
-		"apiVersion: v1\nkind: ServiceList\nitems: [{spec: {type: ExternalName}}, null, 1]\n",
-		serviceAt("web", "None"), serviceAt("web", "'fd00::1'"),
-		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, sessionAffinity: ClientIP, externalIPs: [192.0.2.1], " +
-			"loadBalancerSourceRanges: [' 192.0.2.0/24'], externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30080, targetPort: http}]}\n" +
-			"status: {loadBalancer: {ingress: [{ip: 192.0.2.1}, {hostname: lb}]}}\n",
-		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: a, labels: {<<: {a: b}, kubernetes.io/service-name: web}}\n" +
-			"addressType: IPv6\nports: [{}]\nendpoints: [{addresses: ['fd00::1'], hints: {forZones: [{name: a}], forNodes: [{name: b}]}}]\n",
-	} {
-		f.Add([]byte(seed))
-	}
+	addSeeds(f)
 	serializer := newSerializer()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, doc := range splitDocuments(data) {
@@ -46,6 +37,93 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzDocuments checks that a file gives the same values as with kubectl, which reads it with a
+// YAMLOrJSONDecoder. Two differences are meant: duplicate keys are errors, and what follows a `...` line is
+// not ignored. Others are of no use: kubectl adds a byte to UTF-16, drops carriage returns, and takes a first line
+// `---#` for text.
+func FuzzDocuments(f *testing.F) {
+	addSeeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		data = append(data, '\n') // kubectl does so.
+		want, err := kubectlValues(data)
+		if err != nil {
+			return
+		}
+		for _, meant := range []string{"...", "\xff\xfe", "\xfe\xff", "\r\r", "---#"} {
+			if bytes.Contains(data, []byte(meant)) {
+				return
+			}
+		}
+		var got []string
+		for _, doc := range splitDocuments(data) {
+			value, err := doc.toJSON()
+			if err != nil && strings.Contains(err.Error(), "already set in map") {
+				return
+			}
+			if err != nil {
+				t.Fatalf("document %d: %v, kubectl finds %q", doc.number, err, want)
+			}
+			got = appendValue(t, got, value)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, kubectl finds %q", got, want)
+		}
+	})
+}
+
+// kubectlValues returns the values that kubectl finds in a file.
+func kubectlValues(data []byte) ([]string, error) {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	var values []string
+	for {
+		var value runtime.RawExtension
+		err := decoder.Decode(&value)
+		if errors.Is(err, io.EOF) {
+			return values, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var text bytes.Buffer
+		if raw := bytes.TrimSpace(value.Raw); len(raw) == 0 || json.Compact(&text, raw) != nil {
+			continue
+		}
+		values = append(values, text.String())
+	}
+}
+
+// appendValue adds a value in compact form, unless it is null.
+func appendValue(t *testing.T, values []string, value []byte) []string {
+	t.Helper()
+	var text bytes.Buffer
+	if err := json.Compact(&text, value); err != nil {
+		t.Fatal(err)
+	}
+	if text.String() == "null" {
+		return values
+	}
+	return append(values, text.String())
+}
+
+func addSeeds(f *testing.F) {
+	for _, seed := range []string{
+		"", "---\n", "null", "kind: [", "{", "{}{}", "[]", "--- x", "...\n", "\ufeffkind: Service\n", "a: &a [*a]",
+		service, serviceJSON, serviceJSON + "\n" + serviceJSON, endpointSlice, node, serviceCIDR,
+		documents(service, "# nothing\n", endpointSlice, node, serviceCIDR),
+		serviceJSON + "\n---\n" + node,
+		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [null]}\n",
+		"apiVersion: v1\nkind: ServiceList\nitems: [{spec: {type: ExternalName}}, null, 1]\n",
+		serviceAt("web", "None"), serviceAt("web", "'fd00::1'"),
+		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, sessionAffinity: ClientIP, externalIPs: [192.0.2.1], " +
+			"loadBalancerSourceRanges: [' 192.0.2.0/24'], externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30080, targetPort: http}]}\n" +
+			"status: {loadBalancer: {ingress: [{ip: 192.0.2.1}, {hostname: lb}]}}\n",
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: a, labels: {<<: {a: b}, kubernetes.io/service-name: web}}\n" +
+			"addressType: IPv6\nports: [{}]\nendpoints: [{addresses: ['fd00::1'], hints: {forZones: [{name: a}], forNodes: [{name: b}]}}]\n",
+	} {
+		f.Add([]byte(seed))
+	}
 }
 
 func checkRoundTrip(t *testing.T, serializer runtime.Decoder, o object) {

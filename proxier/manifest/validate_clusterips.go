@@ -15,8 +15,8 @@ func validateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	if spec.Type == corev1.ServiceTypeExternalName {
 		return nil
 	}
-	errs := validateFamilies(spec, path)
-	ips := path.Child("clusterIPs")
+	familyErrs := validateFamilies(spec, path)
+	errs, ips := familyErrs, path.Child("clusterIPs")
 	if len(spec.ClusterIPs) > 0 && spec.ClusterIPs[0] != spec.ClusterIP {
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "first value must match `clusterIP`"))
 	}
@@ -24,8 +24,8 @@ func validateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, field.Invalid(ips, spec.ClusterIPs, "may only hold up to 2 values"))
 	}
 	addrs, addrErrs := parseClusterIPs(spec.ClusterIPs, ips)
-	if len(addrErrs) > 0 {
-		// Families of addresses that are none would only confuse.
+	if len(addrErrs) > 0 || len(familyErrs) > 0 {
+		// Whether addresses have the right family can be said only if both are known.
 		return append(errs, addrErrs...)
 	}
 	return append(errs, validateAddressFamilies(addrs, spec, ips)...)

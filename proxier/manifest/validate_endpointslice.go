@@ -23,11 +23,18 @@ const (
 func validateEndpointSlice(slice *discoveryv1.EndpointSlice) field.ErrorList {
 	return slices.Concat(
 		validateMeta(&slice.ObjectMeta, KindEndpointSlice, metaapi.NameIsDNSSubdomain),
-		validateEnum(field.NewPath("addressType"), slice.AddressType,
-			discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6),
+		validateAddressType(slice.AddressType, field.NewPath("addressType")),
 		validateEndpointPorts(slice.Ports, field.NewPath("ports")),
 		validateEndpoints(slice, field.NewPath("endpoints")),
 	)
+}
+
+func validateAddressType(addressType discoveryv1.AddressType, path *field.Path) field.ErrorList {
+	if addressType == "" {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	return validateEnum(path, addressType,
+		discoveryv1.AddressTypeFQDN, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6)
 }
 
 func validateEndpointPorts(ports []discoveryv1.EndpointPort, path *field.Path) field.ErrorList {

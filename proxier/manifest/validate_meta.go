@@ -54,11 +54,8 @@ func validatePort(path *field.Path, port int32) field.ErrorList {
 
 // validateEnum checks that a field holds one of the values that it can have.
 func validateEnum[T ~string](path *field.Path, value T, supported ...T) field.ErrorList {
-	switch {
-	case value == "":
-		return field.ErrorList{field.Required(path, "")}
-	case !slices.Contains(supported, value):
-		return field.ErrorList{field.NotSupported(path, value, supported)}
+	if slices.Contains(supported, value) {
+		return nil
 	}
-	return nil
+	return field.ErrorList{field.NotSupported(path, value, supported)}
 }

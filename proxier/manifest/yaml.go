@@ -23,28 +23,22 @@ func (d document) toJSON() ([]byte, error) {
 	if err == nil {
 		return value, nil
 	}
-	if value, ok := mergedYAML(d.data); ok {
+	value, syntaxErr := yaml.YAMLToJSON(d.data)
+	switch {
+	case syntaxErr == nil && !duplicatesKeys(d.data):
 		return value, nil
-	}
-	if d.jsonErr != nil {
+	case syntaxErr != nil && d.jsonErr != nil:
 		return nil, d.jsonErr
 	}
 	return nil, d.inFileLines(err)
 }
 
-// mergedYAML converts YAML in which every duplicate key comes from a merge (`<<: *base`), which a key beside
-// it may override. Strict decoding takes these for duplicates, kubectl does not.
-func mergedYAML(data []byte) ([]byte, bool) {
-	value, err := yaml.YAMLToJSON(data)
-	if err != nil {
-		return nil, false
-	}
+// duplicatesKeys tells whether YAML that strict decoding refuses is wrong to have duplicate keys. If they all
+// come from a merge (`<<: *base`), which a key beside it may override, kubectl takes it.
+func duplicatesKeys(data []byte) bool {
 	// A MapSlice holds the keys as written, without those that merges bring in.
 	var written goyaml.MapSlice
-	if err := goyaml.Unmarshal(data, &written); err != nil || hasDuplicateKey(written) {
-		return nil, false
-	}
-	return value, true
+	return goyaml.Unmarshal(data, &written) != nil || hasDuplicateKey(written)
 }
 
 // hasDuplicateKey tells whether a key stands twice in any mapping within a YAML value.

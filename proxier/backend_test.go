@@ -1,0 +1,383 @@
+package proxier
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// events records what is told about Services.
+type events []Event
+
+func (e *events) Record(ev Event) { *e = append(*e, ev) }
+
+// of returns the objects of the events with this reason.
+func (e *events) of(reason string) []string {
+	var out []string
+	for _, ev := range *e {
+		if ev.Reason == reason {
+			out = append(out, ev.Namespace+"/"+ev.Name)
+		}
+	}
+	return out
+}
+
+func simpleService(name, clusterIP string, change func(*Service)) *Service {
+	svc := &Service{
+		Name: ServiceName{"ns", name}, Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr(clusterIP)},
+		Ports: []ServicePort{{Name: "http", Protocol: TCP, Port: 80}},
+	}
+	if change != nil {
+		change(svc)
+	}
+	return svc
+}
+
+func simpleEndpoint(ip string) *Endpoint {
+	return &Endpoint{
+		EndpointKey: EndpointKey{Source: "s", Addr: addr(ip)}, Node: "node1", Ready: true, Serving: true,
+		Ports: []EndpointPort{{Name: "http", Protocol: TCP, Port: 8080}},
+	}
+}
+
+func TestNothingBeforeSetup(t *testing.T) {
+	b, err := NewBackend(sampleConfig(), nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Sync(); err == nil {
+		t.Error("Sync without Setup is no error")
+	}
+}
+
+// A process that starts on the table of the one before keeps clients with their endpoints, and leaves the same table.
+func TestRestart(t *testing.T) {
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		t.Run(f.String(), func(t *testing.T) {
+			newNamespace(t)
+			first := newBackend(t, sampleConfig(), f)
+			tellSample(first)
+			mustSync(t, first)
+			// Endpoints come and go, so that ids are not what a fresh table gives.
+			sticky := ServiceName{"default", "sticky"}
+			more := func(last string) *Endpoint {
+				e := simpleEndpoint("10.244.1." + last)
+				if f == nft.IPv6 {
+					e.Addr = addr("fd00:244:1::" + last)
+				}
+				return e
+			}
+			first.SetEndpoint(sticky, more("1"))
+			mustSync(t, first)
+			first.DeleteEndpoint(sticky, more("1").EndpointKey)
+			first.SetEndpoint(sticky, more("2"))
+			mustSync(t, first)
+			client := map[nft.Family]string{nft.IPv4: "198.51.100.7", nft.IPv6: "2001:db8:51::7"}[f]
+			runNFT(t, "", "add", "element", f.String(), TableName, "affinity", "{ "+client+" . 4099 timeout 1h }")
+			before := list(t, f)
+
+			second := newBackend(t, sampleConfig(), f)
+			tellSample(second)
+			second.SetEndpoint(sticky, more("2"))
+			mustSync(t, second)
+			if after := list(t, f); !slices.Equal(ruleless(before), ruleless(after)) {
+				t.Errorf("the table changed:\n%s", difference(ruleless(before), ruleless(after)))
+			}
+			second.SetEndpoint(sticky, more("3"))
+			mustSync(t, second)
+			checkTableBut(t, second, "affinity")
+			if got := second.services[sticky].ports[0].committed.cluster; !slices.ContainsFunc(got, func(t target) bool { return t.id == 4100 }) {
+				t.Errorf("the new endpoint got an id that was given before: %v", got)
+			}
+		})
+	}
+}
+
+// ruleless returns the blocks of a listing but for the chain of affinity, whose rules can be in another order.
+func ruleless(listing []string) []string {
+	return slices.DeleteFunc(slices.Clone(listing), func(b string) bool {
+		return strings.HasPrefix(b, "chain affinity/") || strings.HasPrefix(b, "map affinity-endpoints")
+	})
+}
+
+// checkTableBut is checkTable without one set.
+func checkTableBut(t *testing.T, b *Backend, set string) {
+	t.Helper()
+	without := func(blocks []string) []string {
+		return slices.DeleteFunc(blocks, func(b string) bool { return strings.HasPrefix(b, "set "+set+" {") })
+	}
+	want, got := without(fresh(t, b)), without(withoutIdle(list(t, b.layout.family)))
+	if !slices.Equal(want, got) {
+		t.Errorf("the table is not as if written fresh:\n%s", difference(want, got))
+	}
+}
+
+// A table of another shape is replaced as a whole, whether packets get to it or not.
+func TestTakeOver(t *testing.T) {
+	for name, text := range map[string]string{
+		"kube-proxy's": `table ip kube-proxy {
+			set cluster-ips { type ipv4_addr; comment "Active ClusterIPs"; elements = { 10.96.0.1 } }
+			map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 80 : goto service-X } }
+			chain nat-prerouting { type nat hook prerouting priority dstnat; jump services; }
+			chain services { ip daddr . meta l4proto . th dport vmap @service-ips; }
+			chain service-X { numgen random mod 1 vmap { 0 : goto endpoint-X }; }
+			chain endpoint-X { meta l4proto tcp dnat to 10.244.0.1:80; }
+		}`,
+		"not hooked": "table ip kube-proxy {\n chain services { drop; }\n chain other { jump services; }\n }",
+		"types of its own": `table ip kube-proxy {
+			set service-endpoints { type ipv4_addr; }
+			chain nat-prerouting { type nat hook prerouting priority dstnat; }
+		}`,
+		"hooks of its own": `table ip kube-proxy {
+			map service-endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 1 : ip daddr . th dport; }
+			chain nat-prerouting { type filter hook input priority 5; }
+		}`,
+		"empty": `table ip kube-proxy { }`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			newNamespace(t)
+			runNFT(t, text, "-f", "-")
+			b := newBackend(t, sampleConfig(), nft.IPv4)
+			tellSample(b)
+			mustSync(t, b)
+			checkTable(t, b)
+		})
+	}
+}
+
+// What the kernel refuses is left out and named once; the others are served; it comes back when it is sound.
+func TestRefused(t *testing.T) {
+	newNamespace(t)
+	var recorded events
+	config := sampleConfig()
+	config.Events = &recorded
+	b := newBackend(t, config, nft.IPv4)
+	b.SetNode(sampleNode())
+	// Chains are named after services with affinity, and the kernel takes names of up to 255 bytes.
+	bad := simpleService(strings.Repeat("x", 300), "10.96.0.66", func(s *Service) { s.AffinityTimeout = time.Hour })
+	for i := range 5 {
+		svc := simpleService(fmt.Sprint("good", i), fmt.Sprint("10.96.0.", i), nil)
+		b.SetService(svc)
+		b.SetEndpoint(svc.Name, simpleEndpoint(fmt.Sprint("10.244.0.", i)))
+	}
+	b.SetService(bad)
+	b.SetEndpoint(bad.Name, simpleEndpoint("10.244.0.66"))
+	mustSync(t, b)
+	check := func(when string, refused ...string) {
+		t.Helper()
+		checkTable(t, b)
+		if got := b.Refused(); !slices.Equal(got, refused) {
+			t.Errorf("%s: refused are %q, want %q", when, got, refused)
+		}
+		if got := recorded.of(ReasonRefused); len(got) > 1 || b.stats.Refusals != len(got) {
+			t.Errorf("%s: events about %q, %d counted; want one", when, got, b.stats.Refusals)
+		}
+	}
+	name := bad.Name.String() + ":http"
+	check("first", name)
+
+	good := simpleService("late", "10.96.0.77", nil)
+	b.SetService(good)
+	b.SetEndpoint(good.Name, simpleEndpoint("10.244.0.77"))
+	mustSync(t, b)
+	check("another one comes", name)
+
+	rewrites := b.stats.Rewrites
+	b.SetEndpoint(bad.Name, simpleEndpoint("10.244.0.67"))
+	mustSync(t, b)
+	check("it changes, and is still bad", name)
+	if err := b.Resync(); err != nil {
+		t.Fatal(err)
+	}
+	check("resync", name)
+	if b.stats.Rewrites != rewrites {
+		t.Errorf("trying again took %d rewrites", b.stats.Rewrites-rewrites)
+	}
+
+	sound := *bad
+	sound.AffinityTimeout = 0
+	b.SetService(&sound)
+	mustSync(t, b)
+	check("the cause is gone")
+	if text := strings.Join(list(t, nft.IPv4), "\n"); !strings.Contains(text, "10.96.0.66 . tcp . 80") {
+		t.Error("the service did not come back")
+	}
+}
+
+// Of two services that want the same address and port the older one has it, until it goes.
+func TestConflict(t *testing.T) {
+	newNamespace(t)
+	var recorded events
+	config := sampleConfig()
+	config.Events = &recorded
+	b := newBackend(t, config, nft.IPv4)
+	want := func(owner string) {
+		t.Helper()
+		mustSync(t, b)
+		checkTable(t, b)
+		out := runNFT(t, "", "list", "map", "ip", TableName, "service-ips")
+		if !strings.Contains(out, `192.0.2.1 . tcp . 80 comment "ns/`+owner+`:http"`) {
+			t.Errorf("want %s to have 192.0.2.1:80:\n%s", owner, out)
+		}
+	}
+	contender := func(name, clusterIP string, created int64) *Service {
+		return simpleService(name, clusterIP, func(s *Service) {
+			s.Created = time.Unix(created, 0)
+			s.ExternalIPs = []netip.Addr{addr("192.0.2.1")}
+		})
+	}
+	b.SetService(contender("younger", "10.96.0.1", 200))
+	b.SetEndpoint(ServiceName{"ns", "younger"}, simpleEndpoint("10.244.0.1"))
+	b.SetEndpoint(ServiceName{"ns", "older"}, simpleEndpoint("10.244.0.2"))
+	want("younger")
+	b.SetService(contender("older", "10.96.0.2", 100))
+	want("older")
+	b.SetService(contender("younger", "10.96.0.1", 200)) // tells no one again
+	want("older")
+	b.DeleteService(ServiceName{"ns", "older"})
+	want("younger")
+	b.SetService(contender("older", "10.96.0.2", 300)) // a new Service of the old name
+	want("younger")
+	if got, want := recorded.of(ReasonAddressConflict), []string{"ns/younger", "ns/older"}; !slices.Equal(got, want) {
+		t.Errorf("events about %q, want %q", got, want)
+	}
+}
+
+// Whatever a Service becomes, it leaves nothing behind of what it was.
+func TestTypeChanges(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	name := ServiceName{"ns", "svc"}
+	b.SetEndpoint(name, simpleEndpoint("10.244.0.1"))
+	b.SetEndpoint(name, simpleEndpoint("10.244.0.2"))
+	mustSync(t, b)
+	empty := list(t, nft.IPv4)
+	for i, change := range []func(*Service){
+		nil,
+		func(s *Service) { s.Ports[0].NodePort = 30080 },
+		func(s *Service) {
+			s.Ports[0].NodePort = 30080
+			s.LoadBalancerIPs, s.SourceRanges = []netip.Addr{addr("192.0.2.1")}, []netip.Prefix{prefix("10.0.0.0/8")}
+			s.ExternalPolicy = PolicyLocal
+		},
+		func(s *Service) { s.AffinityTimeout, s.Ports[0].NodePort = time.Hour, 30080 },
+		func(s *Service) { s.AffinityTimeout, s.InternalPolicy = time.Hour, PolicyLocal },
+		func(s *Service) { s.Ports[0].Protocol = UDP },
+	} {
+		b.SetService(simpleService("svc", "10.96.0.1", change))
+		mustSync(t, b)
+		checkTable(t, b)
+		b.DeleteService(name)
+		mustSync(t, b)
+		if got := withoutIdle(list(t, nft.IPv4)); !slices.Equal(got, empty) {
+			t.Errorf("step %d left something behind:\n%s", i, difference(empty, got))
+		}
+	}
+	if len(b.ports) != 0 || len(b.claims.owners) != 0 || len(b.shared) != 0 || len(b.garbage) != 0 {
+		t.Errorf("still known: %d ports, %d frontends, %d shared rows, %d chains", len(b.ports), len(b.claims.owners), len(b.shared), len(b.garbage))
+	}
+}
+
+// Reset forgets everything; what is told anew replaces what is in the kernel.
+func TestReset(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(b)
+	mustSync(t, b)
+	b.Reset()
+	svc := simpleService("only", "10.96.0.1", nil)
+	b.SetService(svc)
+	b.SetEndpoint(svc.Name, simpleEndpoint("10.244.0.1"))
+	mustSync(t, b)
+	checkTable(t, b)
+}
+
+// Another program's change of the program is noticed by Check, one of rows is put right by Resync.
+func TestTampering(t *testing.T) {
+	for name, tt := range map[string]struct {
+		commands string
+		resync   bool
+	}{
+		"flush ruleset":  {"flush ruleset", false},
+		"delete table":   {"delete table ip kube-proxy", false},
+		"flush a chain":  {"flush chain ip kube-proxy services", false},
+		"delete a chain": {"flush chain ip kube-proxy filter-input; delete chain ip kube-proxy filter-input", false},
+		"insert a rule":  {"insert rule ip kube-proxy services accept", false},
+		"delete rows":    {"flush map ip kube-proxy service-ips", true},
+		"change a row":   {"delete element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 }; add element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 : drop }", true},
+		"flush balancer": {"flush chain ip kube-proxy balance-2", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newNamespace(t)
+			b := newBackend(t, sampleConfig(), nft.IPv4)
+			tellSample(b)
+			mustSync(t, b)
+			runNFT(t, strings.ReplaceAll(tt.commands, "; ", "\n"), "-f", "-")
+			if err := b.Check(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.resync {
+				if err := b.Resync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			checkTable(t, b)
+		})
+	}
+}
+
+// A table that other programs leave alone is not written again when they change theirs.
+func TestOthersTables(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(b)
+	mustSync(t, b)
+	rewrites := b.stats.Rewrites
+	for range 3 {
+		runNFT(t, "add table ip other", "-f", "-")
+		svc := simpleService("svc", "10.96.0.99", nil)
+		b.SetService(svc)
+		mustSync(t, b)
+		runNFT(t, "delete table ip other", "-f", "-")
+		b.DeleteService(svc.Name)
+		if err := b.Check(); err != nil {
+			t.Fatal(err)
+		}
+		mustSync(t, b)
+	}
+	checkTable(t, b)
+	if b.stats.Rewrites != rewrites {
+		t.Errorf("%d rewrites", b.stats.Rewrites-rewrites)
+	}
+}
+
+// failing refuses every commit.
+type failing struct{ kernel }
+
+var errFailing = errors.New("out of order")
+
+func (failing) Commit(*nft.Batch) error { return errFailing }
+
+// What could not be committed is not taken for done.
+func TestCommitBeforeRemembering(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(b)
+	mustSync(t, b)
+	sound := b.kernel
+	b.kernel = failing{sound}
+	b.SetService(simpleService("svc", "10.96.0.99", nil))
+	b.DeleteService(ServiceName{"default", "web"})
+	if err := b.Sync(); !errors.Is(err, errFailing) {
+		t.Fatalf("got %v, want %v", err, errFailing)
+	}
+	b.kernel = sound
+	mustSync(t, b)
+	checkTable(t, b)
+}

@@ -1,0 +1,196 @@
+package proxier
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func apiService(change func(*corev1.Service)) *corev1.Service {
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"},
+			Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}},
+		},
+	}
+	change(svc)
+	return svc
+}
+
+func TestServicesLeftOut(t *testing.T) {
+	for name, change := range map[string]func(*corev1.Service){
+		"headless":       func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
+		"ExternalName":   func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
+		"headless label": func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} },
+		"another proxy":  func(s *corev1.Service) { s.Labels = map[string]string{labelServiceProxyName: "x"} },
+	} {
+		if s, problems := serviceOf(apiService(change)); s != nil || problems != nil {
+			t.Errorf("%s: got %+v, %v", name, s, problems)
+		}
+	}
+}
+
+// One bad value is reported and left out; the rest of the Service works.
+func TestServiceWithInvalidValues(t *testing.T) {
+	s, problems := serviceOf(apiService(func(svc *corev1.Service) {
+		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+		svc.Spec.ExternalIPs = []string{"192.0.2.1", "192.0.2.256", "192.0.2.010"}
+		svc.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/33", " 10.0.0.0/8 "}
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Protocol: "DCCP", Port: 1}, corev1.ServicePort{Port: 70000})
+		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+			{IP: "203.0.113.1"}, {IP: "x"}, {Hostname: "lb"}, {IP: "203.0.113.2", IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)},
+		}
+	}))
+	var got []string
+	for _, p := range problems {
+		got = append(got, p.Error())
+	}
+	want := []string{
+		`spec.externalIPs[1]: "192.0.2.256" is not the IP address of a service`,
+		`status.loadBalancer.ingress[1]: "x" is not the IP address of a service`,
+		`spec.loadBalancerSourceRanges[0]: "10.0.0.0/33" is not a CIDR`,
+		`spec.ports[1]: protocol "DCCP" is not supported`,
+		`spec.ports[2]: port 70000 with nodePort 0 is out of range`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("problems\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if want := []netip.Addr{addr("192.0.2.1"), addr("192.0.2.10")}; !slices.Equal(s.ExternalIPs, want) {
+		t.Errorf("external IPs %v, want %v (leading zeros are read as decimal)", s.ExternalIPs, want)
+	}
+	if want := []netip.Addr{addr("203.0.113.1")}; !slices.Equal(s.LoadBalancerIPs, want) {
+		t.Errorf("LoadBalancer IPs %v, want %v", s.LoadBalancerIPs, want)
+	}
+	if len(s.Ports) != 1 || len(s.SourceRanges) != 1 {
+		t.Errorf("ports %v, source ranges %v", s.Ports, s.SourceRanges)
+	}
+}
+
+// Source ranges none of which makes sense let nobody in, rather than everybody.
+func TestServiceWithInvalidSourceRangesOnly(t *testing.T) {
+	s, _ := serviceOf(apiService(func(svc *corev1.Service) {
+		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+		svc.Spec.LoadBalancerSourceRanges = []string{"everybody"}
+	}))
+	if s.SourceRanges == nil || len(s.SourceRanges) != 0 {
+		t.Errorf("got %#v, want an empty list that is not nil", s.SourceRanges)
+	}
+}
+
+func TestServiceFields(t *testing.T) {
+	s, problems := serviceOf(apiService(func(svc *corev1.Service) {
+		svc.Spec.Type = corev1.ServiceTypeNodePort
+		svc.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		svc.Spec.Ports[0].NodePort = 30080
+	}))
+	if problems != nil || s.ExternalPolicy != PolicyLocal || s.InternalPolicy != PolicyCluster || s.AffinityTimeout != 3*time.Hour ||
+		s.Ports[0] != (ServicePort{"http", TCP, 80, 30080}) {
+		t.Errorf("got %+v, %v", s, problems)
+	}
+	s, _ = serviceOf(apiService(func(svc *corev1.Service) { svc.Spec.Ports[0].NodePort = 30080 }))
+	if s.Ports[0].NodePort != 0 {
+		t.Errorf("a ClusterIP Service has NodePort %d", s.Ports[0].NodePort)
+	}
+}
+
+func TestEndpointsOf(t *testing.T) {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Port: ptr.To(int32(8080))}, {Name: ptr.To("all")}, {Name: ptr.To("bad"), Port: ptr.To(int32(0))}},
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"10.0.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Terminating: ptr.To(true)}},
+			{Addresses: []string{"10.0.0.2"}}, // once more, and ready
+			{Addresses: []string{"10.0.0.1", "fd00::1"}, NodeName: ptr.To("n"),
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)},
+				Hints:      &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}}},
+		},
+	}
+	name, endpoints, problems := endpointsOf(slice)
+	var got []string
+	for _, e := range endpoints {
+		got = append(got, fmt.Sprintf("%s node=%q ready=%v serving=%v terminating=%v hints=%v ports=%v", e.Addr, e.Node, e.Ready, e.Serving, e.Terminating, e.Hints, e.Ports))
+	}
+	want := []string{
+		`10.0.0.1 node="n" ready=false serving=true terminating=true hints=&{[a] [n]} ports=[{ tcp 8080} {all tcp 0}]`,
+		`10.0.0.2 node="" ready=true serving=true terminating=false hints=<nil> ports=[{ tcp 8080} {all tcp 0}]`,
+	}
+	if name != (ServiceName{"ns", "svc"}) || !slices.Equal(got, want) {
+		t.Errorf("%s\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if len(problems) != 2 || problems[0].Error() != "ports[2]: port 0 is out of range" ||
+		problems[1].Error() != `endpoints[2].addresses[1]: "fd00::1" is not the IPv4 address of an endpoint` {
+		t.Errorf("problems %v", problems)
+	}
+	slice.AddressType = discoveryv1.AddressTypeFQDN
+	if name, endpoints, _ := endpointsOf(slice); name != (ServiceName{}) || endpoints != nil {
+		t.Errorf("FQDN: %v %v", name, endpoints)
+	}
+}
+
+// told records what a sink is told.
+type told struct{ calls []string }
+
+func (s *told) say(format string, args ...any) {
+	s.calls = append(s.calls, fmt.Sprintf(format, args...))
+}
+func (s *told) Setup() error                           { return nil }
+func (s *told) Sync() error                            { return nil }
+func (s *told) Reset()                                 {}
+func (s *told) SetNode(n *Node)                        { s.say("node %s zone %q", n.Name, n.Zone) }
+func (s *told) SetService(svc *Service)                { s.say("set %s", svc.Name) }
+func (s *told) DeleteService(n ServiceName)            { s.say("delete %s", n) }
+func (s *told) SetEndpoint(n ServiceName, e *Endpoint) { s.say("set %s %s %s", n, e.Source, e.Addr) }
+func (s *told) DeleteEndpoint(n ServiceName, key EndpointKey) {
+	s.say("delete %s %s %s", n, key.Source, key.Addr)
+}
+
+// The front end tells the difference between what slices said and what they say, and nothing that stays as it was.
+func TestTrackerSlices(t *testing.T) {
+	slice := func(name, service string, ips ...string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: ptr.To(int32(80))}},
+		}
+		for _, ip := range ips {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
+		}
+		return s
+	}
+	tr := newTracker(nil)
+	step := func(name string, want ...string) {
+		t.Helper()
+		var s told
+		tr.handOver(&s)
+		slices.Sort(s.calls)
+		if !slices.Equal(s.calls, want) {
+			t.Errorf("%s: told %q, want %q", name, s.calls, want)
+		}
+	}
+	tr.setSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	step("first", "set ns/svc a 10.0.0.1", "set ns/svc a 10.0.0.2")
+	tr.setSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	step("the same again")
+	tr.setSlice(slice("a", "svc", "10.0.0.2", "10.0.0.3"))
+	step("one replaced", "delete ns/svc a 10.0.0.1", "set ns/svc a 10.0.0.3")
+	tr.setSlice(slice("a", "svc", "10.0.0.2"))
+	tr.setSlice(slice("b", "svc", "10.0.0.3"))
+	step("one moves", "delete ns/svc a 10.0.0.3", "set ns/svc b 10.0.0.3")
+	tr.setSlice(slice("b", "other", "10.0.0.3"))
+	step("a slice goes over to another service", "delete ns/svc b 10.0.0.3", "set ns/other b 10.0.0.3")
+	tr.deleteSlice(slice("a", "svc"))
+	tr.deleteSlice(slice("b", "other"))
+	step("gone", "delete ns/other b 10.0.0.3", "delete ns/svc a 10.0.0.2")
+	tr.deleteSlice(slice("a", "svc"))
+	step("gone twice")
+}
