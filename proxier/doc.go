@@ -1,0 +1,45 @@
+// Package proxier turns Services and EndpointSlices into the rows and rules of the nftables tables "ip kube-proxy" and
+// "ip6 kube-proxy", and keeps them so.
+//
+//	Proxier                      On…Add/Update/Delete, Sync, SyncLoop
+//	  tracker, nodeTracker       front end: API objects ─► plain structs, what changed since the last sync
+//	     │
+//	     ▼  Sink                 SetService, SetEndpoint, …, Sync: the seam for any other source of state
+//	  Backend (one a family)     back end: what was told, what the kernel has, and the difference
+//	     ├─ claims               which service port has an address and port that several want
+//	     ├─ makePlan             a service port, its endpoints, this node ─► plan
+//	     ├─ renderer             plan ─► rows and chains, pure
+//	     ├─ update, rewrite      difference, or everything ─► one transaction of package nft
+//	     └─ watch                did another program change the table?
+//
+// The ruleset has two parts. The program (program.go) is chains and rules that depend on the configuration of the node only. The
+// rows are elements of a fixed number of sets and maps (layout.go): everything that Services say is a row. A change of a Service is a few rows
+// added and deleted in one transaction, and costs the same whether there are ten Services or ten thousand. For example, a
+// Service default/web with ClusterIP 10.96.0.10, port 80, and three endpoints is
+//
+//	set cluster-ips             10.96.0.10
+//	map service-ips             10.96.0.10 . tcp . 80 comment "default/web:http" : goto balance-3
+//	map service-endpoints       10.96.0.10 . tcp . 80 . 0 : 10.244.1.5 . 8080
+//	                            10.96.0.10 . tcp . 80 . 1 : 10.244.2.5 . 8080
+//	                            10.96.0.10 . tcp . 80 . 2 : 10.244.3.5 . 8080
+//
+// where the chain balance-3 is one rule that all Services with three endpoints share:
+//
+//	dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints
+//
+// What counts as being in the kernel changes only after a commit succeeded. After any doubt, such as a lost answer or another
+// program's change, everything is written anew in one transaction, while packets keep going by the old rows.
+//
+// A program of your own can drive a Proxier with objects of the Kubernetes API, or a Backend, by the Sink interface, with
+// plain structs:
+//
+//	config := proxier.Config{NodeName: "box"}
+//	backend, err := proxier.NewBackend(&config, nft.IPv4)
+//	…
+//	err = backend.Setup()
+//	backend.SetService(&proxier.Service{…})
+//	backend.SetEndpoint(name, &proxier.Endpoint{…})
+//	err = backend.Sync()
+//
+// The package does not read the API (see manifest for files) and does not know netlink (see nft).
+package proxier
