@@ -28,6 +28,7 @@ type Backend struct {
 	ports    map[uint32]*portState // by tag
 	lastTag  uint32
 	claims   claims
+	refused  map[*portState]struct{}
 	dirty    map[*serviceState]struct{}
 	newNode  bool // SetNode was called
 

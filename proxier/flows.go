@@ -149,7 +149,7 @@ type staleFlows struct {
 
 // openStaleFlows connects backends to the connection tracking of the calling thread's network namespace. Where that cannot
 // be done, UDP clients that keep their source port can stay with an endpoint that is gone, and the log says so.
-func openStaleFlows(backends []*Backend) *staleFlows {
+func openStaleFlows(backends []*Backend, m *metrics) *staleFlows {
 	conn, err := conntrack.Open()
 	if err != nil {
 		klog.ErrorS(err, "Stale UDP flows will not be deleted")
@@ -160,7 +160,10 @@ func openStaleFlows(backends []*Backend) *staleFlows {
 		IsVIP: func(at netip.AddrPort) bool {
 			return slices.ContainsFunc(backends, func(b *Backend) bool { return b.udp.contains(at) })
 		},
-		Report: reportFlows,
+		Report: func(r conntrack.Result) {
+			m.flowsDeleted.Add(int64(r.Deleted))
+			reportFlows(r)
+		},
 	})
 	if err != nil {
 		klog.ErrorS(err, "Stale UDP flows will not be deleted")

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/klog/v2"
@@ -24,6 +25,7 @@ type Proxier struct {
 	sink      Sink
 	backends  []*Backend
 	flows     *staleFlows // nil if connection tracking cannot be reached
+	metrics   *metrics
 	wake      chan struct{}
 }
 
@@ -56,6 +58,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		config:  &config,
 		tracker: newTracker(config.Events),
 		node:    newNodeTracker(&config),
+		metrics: newMetrics(),
 		wake:    make(chan struct{}, 1),
 	}
 	var sinks Sinks
@@ -76,7 +79,7 @@ func (p *Proxier) setUp() (err error) {
 	if err := p.sink.Setup(); err != nil {
 		return err
 	}
-	p.flows = openStaleFlows(p.backends)
+	p.flows = openStaleFlows(p.backends, p.metrics)
 	p.addresses, err = watchLocalAddresses(p.config, p.onLocalAddresses)
 	return err
 }
@@ -95,6 +98,9 @@ func (p *Proxier) Close() error {
 	}
 	return errors.Join(errs...)
 }
+
+// Metrics returns what shows what the Proxier did, under names that begin with nftproxy_. Any goroutine can collect it.
+func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
 
 // Sync asks for a sync as soon as possible. It does not wait for it.
 func (p *Proxier) Sync() {
@@ -164,6 +170,7 @@ func (l *syncLoop) run(what string, work func() error) {
 	start := time.Now()
 	err := work()
 	l.last = time.Now()
+	l.proxier.metrics.publish(l.proxier.backends)
 	if err != nil {
 		l.delay = min(max(2*l.delay, retryFirst), retryLast)
 		l.retry = time.After(l.delay)

@@ -19,6 +19,7 @@ func (b *Backend) refuse(p *portState, why error) {
 			fmt.Sprintf("Service port %s is left out until it can be served: %v", p.name(), why)))
 	}
 	p.refused, p.retried = why, why
+	b.refused[p] = struct{}{}
 }
 
 // retryDirty makes the next plans of service ports that changed serve them, also if they were refused before.
@@ -51,13 +52,17 @@ func (b *Backend) refuseRetried(err error) bool {
 	return b.refuseTagged(err, func(p *portState) bool { return p.retried != nil })
 }
 
+// accept takes note that the kernel took a service port, or that there is none to take any more.
+func (b *Backend) accept(p *portState) {
+	p.refused, p.retried = nil, nil
+	delete(b.refused, p)
+}
+
 // Refused returns the names of the service ports that are left out, sorted.
 func (b *Backend) Refused() []string {
 	var names []string
-	for _, p := range b.ports {
-		if p.refused != nil {
-			names = append(names, p.name())
-		}
+	for p := range b.refused {
+		names = append(names, p.name())
 	}
 	slices.Sort(names)
 	return names

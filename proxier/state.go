@@ -114,6 +114,7 @@ func (b *Backend) Reset() {
 	b.dirty = make(map[*serviceState]struct{})
 	b.ports = make(map[uint32]*portState)
 	b.claims = newClaims()
+	b.refused = make(map[*portState]struct{})
 	b.doubt("reset")
 }
 
@@ -172,7 +173,8 @@ func (b *Backend) retire(s *serviceState, which func(*portState) bool) {
 		for _, f := range p.wants {
 			b.releaseFrontend(f, p)
 		}
-		p.wants, p.gone, p.refused, p.retried = nil, true, nil, nil
+		p.wants, p.gone = nil, true
+		b.accept(p)
 	}
 }
 

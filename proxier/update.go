@@ -232,6 +232,6 @@ func (b *Backend) rememberPlan(c change) {
 	b.ids.release(c.port.committed, c.next)
 	c.port.committed = c.next
 	if c.next != nil {
-		c.port.retried = nil
+		b.accept(c.port)
 	}
 }

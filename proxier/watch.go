@@ -179,10 +179,8 @@ func (b *Backend) Resync() error {
 	if b.watch.suspect {
 		b.doubt("another program committed to nf_tables")
 	}
-	for _, p := range b.ports {
-		if p.refused != nil {
-			b.markDirty(p.service)
-		}
+	for p := range b.refused {
+		b.markDirty(p.service)
 	}
 	return b.Sync()
 }

@@ -73,6 +73,12 @@ func run(ctx context.Context, f *flags) error {
 		return nil
 	})
 	group.Go(func() error { return source.Run(ctx) })
+	if f.metricsAddress != "" {
+		group.Go(func() error {
+			serveMetrics(ctx, f.metricsAddress, p.Metrics())
+			return nil
+		})
+	}
 	err = group.Wait()
 	klog.InfoS("Ending; the rules stay in place")
 	return err

@@ -24,6 +24,7 @@ type flags struct {
 	interfacePrefix   string
 	masqueradeAll     bool
 	nodePortAddresses []string
+	metricsAddress    string
 	cleanup, version  bool
 	help              bool
 }
@@ -59,6 +60,8 @@ func newFlags() *flags {
 		"`CIDRS` of the local addresses on which NodePorts listen (0.0.0.0/0 and ::/0: all but loopback), or primary: the addresses of the Node object. Default: primary.")
 
 	process := f.group("Process")
+	process.StringVar(&f.metricsAddress, "metrics-bind-address", "127.0.0.1:10249",
+		"`ADDRESS:PORT` of the server of /metrics. Empty: none.")
 	process.BoolVar(&f.cleanup, "cleanup", false,
 		"Remove what kube-proxy left on this node, say what that was, and exit.")
 	process.BoolVar(&f.version, "version", false, "Print the version and exit.")

@@ -1,0 +1,54 @@
+package proxier
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+func TestMetrics(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	bad := simpleService(strings.Repeat("x", 300), "10.96.0.66", func(s *Service) { s.AffinityTimeout = 1e9 })
+	b.SetService(bad)
+	b.SetEndpoint(bad.Name, simpleEndpoint("10.244.0.66"))
+	b.SetService(simpleService("a", "10.96.0.1", nil))
+	b.SetService(simpleService("b", "10.96.0.1", nil))
+	mustSync(t, b)
+	m := newMetrics()
+	if n := testutil.CollectAndCount(m); n != 1 {
+		t.Errorf("%d metrics before the first sync, want 1", n)
+	}
+	m.publish([]*Backend{b})
+	want := `
+# HELP nftproxy_conflicts_total How often a service port lost an address and port to another one.
+# TYPE nftproxy_conflicts_total counter
+nftproxy_conflicts_total{ip_family="ip"} 1
+# HELP nftproxy_contested_frontends Addresses and ports that several service ports ask for.
+# TYPE nftproxy_contested_frontends gauge
+nftproxy_contested_frontends{ip_family="ip"} 1
+# HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.
+# TYPE nftproxy_refused_service_ports gauge
+nftproxy_refused_service_ports{ip_family="ip"} 1
+`
+	if err := testutil.CollectAndCompare(m, strings.NewReader(want),
+		"nftproxy_conflicts_total", "nftproxy_contested_frontends", "nftproxy_refused_service_ports"); err != nil {
+		t.Error(err)
+	}
+	bad.AffinityTimeout = 0
+	sound := *bad
+	b.SetService(&sound)
+	mustSync(t, b)
+	m.publish([]*Backend{b})
+	want = `
+# HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.
+# TYPE nftproxy_refused_service_ports gauge
+nftproxy_refused_service_ports{ip_family="ip"} 0
+`
+	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "nftproxy_refused_service_ports"); err != nil {
+		t.Error(err)
+	}
+}
