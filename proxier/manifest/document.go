@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode"
 
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
@@ -38,7 +39,8 @@ func splitDocuments(data []byte) []document {
 		return append(docs, document{number: len(docs) + 1, broken: jsonErr})
 	}
 	line := lineAt(data, len(data)-len(rest))
-	rest = bytes.TrimLeft(rest, " \t\r") // YAML is particular about tabs, JSON was not.
+	// YAML is particular about tabs and the like, JSON was not.
+	rest = bytes.TrimLeftFunc(rest, func(r rune) bool { return r != '\n' && unicode.IsSpace(r) })
 	yamlDocs := splitYAML(rest, len(docs), line)
 	if len(yamlDocs) > 0 && utilyaml.IsJSONBuffer(rest) {
 		yamlDocs[0].jsonErr = jsonErr

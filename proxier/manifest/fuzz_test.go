@@ -46,12 +46,12 @@ func FuzzParse(f *testing.F) {
 func FuzzDocuments(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		data = append(data, '\n') // kubectl does so.
+		data = slices.Concat(data, []byte("\n")) // kubectl does so.
 		want, err := kubectlValues(data)
 		if err != nil {
 			return
 		}
-		for _, meant := range []string{"...", "\xff\xfe", "\xfe\xff", "\r\r", "---#"} {
+		for _, meant := range []string{"...", "\xff\xfe", "\xfe\xff", "\r", "---#"} {
 			if bytes.Contains(data, []byte(meant)) {
 				return
 			}
