@@ -61,6 +61,9 @@ func run(ctx context.Context, f *flags) error {
 		return err
 	}
 	klog.InfoS("Starting", "version", Version, "node", config.NodeName, "manifests", f.manifests)
+	if config.DetectLocal.Mode == proxier.DetectLocalClusterCIDR && len(config.DetectLocal.ClusterCIDRs) == 0 {
+		klog.InfoS("No --cluster-cidr is given: traffic from outside the cluster to ClusterIPs is not masqueraded")
+	}
 	p, err := newProxier(config)
 	if err != nil {
 		return err
