@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -41,13 +42,13 @@ func (n *Namespace) awaitLocal(link netlink.Link) error {
 	return n.await("IPv6 addresses of "+link.Attrs().Name, func() (bool, error) {
 		addrs, err := within(n, func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_V6) })
 		if err != nil {
-			return false, err
+			return false, unlessInterrupted(err)
 		}
 		routes, err := within(n, func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(netlink.FAMILY_V6, inLocalTable, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 		})
 		if err != nil {
-			return false, err
+			return false, unlessInterrupted(err)
 		}
 		hasRoute := func(addr netlink.Addr) bool {
 			return slices.ContainsFunc(routes, func(route netlink.Route) bool {
@@ -75,6 +76,15 @@ func (n *Namespace) RemoveAddrFrom(name string, addr netip.Prefix) error {
 		return fmt.Errorf("namespace %s: remove address %s from %s: %w", n.Name, addr, name, err)
 	}
 	return nil
+}
+
+// unlessInterrupted is nil for the error of a list that changed while it was
+// read: it is to be read again.
+func unlessInterrupted(err error) error {
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil
+	}
+	return err
 }
 
 func netlinkAddr(addr netip.Prefix) *netlink.Addr {
