@@ -1,0 +1,235 @@
+package packet
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// check is an expectation about one kind of attempts.
+type check struct {
+	origin   origin
+	family   family
+	network  string // tcp or udp
+	to       netip.AddrPort
+	want     want
+	sources  map[string]netip.Addr // of want, by server
+	describe string
+}
+
+// attempts is how often what is one of n endpoints is tried: until all were seen, but at least and at most so
+// often. That one of several is not seen in so many attempts does not happen by chance: with four endpoints
+// (3/4)^240.
+func attempts(n int) (least, most int) { return 3 + 3*n, 60 * n }
+
+// run makes the attempts and returns what is wrong.
+func (c *check) run(ctx context.Context) error {
+	switch c.want.outcome {
+	case lab.Refused:
+		return c.refused(ctx)
+	case lab.TimedOut:
+		if result := c.probe(ctx, lab.ProbeOptions{Timeout: silence}); result.Outcome != lab.TimedOut {
+			return fmt.Errorf("want no answer, got: %v", result)
+		}
+		return nil
+	}
+	return c.answered(ctx)
+}
+
+func (c *check) probe(ctx context.Context, options lab.ProbeOptions) lab.Result {
+	options.Local = netip.AddrPortFrom(c.origin.local[c.family], options.Local.Port())
+	return lab.Probe(ctx, c.origin.Namespace, c.network, c.to, options)
+}
+
+func (c *check) refused(ctx context.Context) error {
+	var result lab.Result
+	for range refusalAttempts {
+		result = c.probe(ctx, lab.ProbeOptions{Timeout: refusalTimeout})
+		if result.Outcome != lab.TimedOut {
+			break
+		}
+	}
+	if result.Outcome != lab.Refused {
+		return fmt.Errorf("want a refusal at once, got: %v", result)
+	}
+	return nil
+}
+
+func (c *check) answered(ctx context.Context) error {
+	seen := make(map[string]int)
+	least, most := attempts(len(c.sources))
+	for i := 0; i < most && (i < least || len(seen) < len(c.sources)); i++ {
+		result := c.probe(ctx, lab.ProbeOptions{Timeout: answerTimeout})
+		if result.Outcome != lab.Answered {
+			return fmt.Errorf("attempt %d: %v", i+1, result)
+		}
+		source, ok := c.sources[result.Answer.Server]
+		switch {
+		case !ok:
+			return fmt.Errorf("attempt %d: %v, which is none of the wanted endpoints", i+1, result)
+		case result.Answer.Source.Addr() != source:
+			return fmt.Errorf("attempt %d: %v, which should have seen source address %v", i+1, result, source)
+		}
+		seen[result.Answer.Server]++
+	}
+	if len(seen) < len(c.sources) {
+		return fmt.Errorf("not all endpoints answered: %v", seen)
+	}
+	return nil
+}
+
+// checks are many checks that can be run at the same time.
+type checks []*check
+
+// maxAtOnce limits how many checks run at the same time: few processors have to do it all.
+const maxAtOnce = 24
+
+// run runs all checks and reports what is wrong.
+func (cs checks) run(t testing.TB) {
+	t.Helper()
+	for i, err := range cs.errors(t.Context()) {
+		if err != nil {
+			t.Errorf("%s: %v", cs[i].describe, err)
+		}
+	}
+}
+
+// await runs all checks until nothing is wrong.
+func (cs checks) await(t testing.TB) {
+	t.Helper()
+	eventually(t, "checks", func() error {
+		for i, err := range cs.errors(t.Context()) {
+			if err != nil {
+				return fmt.Errorf("%s: %w", cs[i].describe, err)
+			}
+		}
+		return nil
+	})
+}
+
+// errors runs all checks and returns the error of each.
+func (cs checks) errors(ctx context.Context) []error {
+	errs := make([]error, len(cs))
+	var wait sync.WaitGroup
+	slots := make(chan struct{}, maxAtOnce)
+	for i, c := range cs {
+		slots <- struct{}{}
+		wait.Go(func() {
+			errs[i] = c.run(ctx)
+			<-slots
+		})
+	}
+	wait.Wait()
+	return errs
+}
+
+// checks returns all checks of expectations about a service: each origin, destination, family and protocol.
+func (c *cluster) checks(s *service, text string) checks {
+	c.t.Helper()
+	lines, err := parseExpectations(text)
+	if err != nil {
+		c.t.Fatalf("%s: %v", s.name, err)
+	}
+	var all checks
+	for _, e := range lines {
+		for _, from := range e.from {
+			for _, to := range e.to {
+				for _, f := range bothFamilies() {
+					for _, protocol := range strings.Fields(s.protocols) {
+						if s.has(f) {
+							all = append(all, c.check(s, e, from, to, f, strings.ToLower(protocol)))
+						}
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (c *cluster) check(s *service, e expectation, from, to string, f family, network string) *check {
+	c.t.Helper()
+	k := &check{
+		origin: c.origin(from), family: f, network: network, want: e.want,
+		to:       c.destination(s, to, f),
+		sources:  make(map[string]netip.Addr),
+		describe: fmt.Sprintf("%s: %s (%s -> %s, %s, %s)", s.name, e.line, from, to, network, f),
+	}
+	for server, source := range e.want.sources {
+		if source == "itself" {
+			source = from
+		}
+		k.sources[server] = c.origin(source).source(f)
+	}
+	return k
+}
+
+func (c *cluster) origin(name string) origin {
+	c.t.Helper()
+	o, ok := c.origins[name]
+	if !ok {
+		c.t.Fatalf("there is no origin %q", name)
+	}
+	return o
+}
+
+// destination returns the address and port of a frontend: clusterIP, externalIP, loadBalancerIP, proxyIP (of a
+// load balancer with ipMode Proxy) or nodePort@PLACE, where a place is a node, "loopback", or one that the
+// test has added. A port's name or number may follow a colon; by default it is the service's first port.
+func (c *cluster) destination(s *service, to string, f family) netip.AddrPort {
+	c.t.Helper()
+	kind, portName, named := strings.Cut(to, ":")
+	index := 0
+	if named {
+		index = slices.IndexFunc(s.ports, func(p port) bool { return p.name == portName })
+	}
+	var number uint16
+	if index >= 0 {
+		number = s.ports[index].number
+	} else {
+		n, err := strconv.ParseUint(portName, 10, 16)
+		if err != nil {
+			c.t.Fatalf("destination %q: service %s has no such port", to, s.name)
+		}
+		number = uint16(n)
+	}
+	ranges := map[string][]netip.Prefix{
+		"clusterIP":      lab.ServiceRanges(),
+		"externalIP":     lab.ExternalRanges(),
+		"loadBalancerIP": loadBalancerRanges(),
+		"proxyIP":        proxyRanges(),
+	}
+	if r, ok := ranges[kind]; ok {
+		return netip.AddrPortFrom(s.address(r, f), number)
+	}
+	place, ok := strings.CutPrefix(kind, "nodePort@")
+	if !ok || index < 0 {
+		c.t.Fatalf("destination %q: unknown", to)
+	}
+	return netip.AddrPortFrom(c.place(place)[f], s.nodePort(index))
+}
+
+// place returns the addresses of a place.
+func (c *cluster) place(name string) [2]netip.Addr {
+	c.t.Helper()
+	switch name {
+	case "node1":
+		return [2]netip.Addr(c.Node1.Addrs())
+	case "node2":
+		return [2]netip.Addr(c.Node2.Addrs())
+	case "loopback":
+		return [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+	}
+	addrs, ok := c.places[name]
+	if !ok {
+		c.t.Fatalf("there is no place %q", name)
+	}
+	return addrs
+}

@@ -1,0 +1,329 @@
+package packet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// service describes a Service and its EndpointSlices. The zero values of all fields but the name are good for
+// most: TCP and UDP, IPv4 and IPv6, port 80 to port 8080 of the endpoints.
+type service struct {
+	name string
+	// metadata and spec are more YAML for those fields of the Service. They may hold {{.ExternalIPs}} and
+	// other values of a view.
+	metadata, spec string
+	// protocols and families, separated by spaces, that the service has.
+	protocols, families string
+	ports               []port
+	slices              []slice
+	// number chooses the service's addresses and NodePorts; 0: the next free one.
+	number int
+}
+
+// port is a port of a service, in each of its protocols.
+type port struct {
+	name           string
+	number, target uint16
+}
+
+// slice describes EndpointSlices, one a family.
+type slice struct {
+	// endpoints are names of pods, each with attributes: "a1 b1:terminating,zone=east". See endpointView.
+	endpoints string
+	// target is the endpoints' port instead of those of the service's ports.
+	target uint16
+}
+
+// A service's number is the place of its addresses in the ranges: ClusterIPs are in lab.ServiceRanges, external IPs in lab.ExternalRanges.
+
+// loadBalancerRanges are those of LoadBalancer IPs. The client reaches them through node1.
+func loadBalancerRanges() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/64")}
+}
+
+// proxyRanges are those of LoadBalancer IPs with ipMode Proxy. Packets to them go where default routes lead: to
+// the client.
+func proxyRanges() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:2::/64")}
+}
+
+// serviceNumbers begin here; smaller ones are for what is not a scenario's.
+const serviceNumbers = 20
+
+// allot gives the service its number and defaults.
+func (s *service) allot(c *cluster) {
+	if s.number == 0 {
+		c.last++
+		s.number = serviceNumbers + c.last
+	}
+	if s.protocols == "" {
+		s.protocols = "TCP UDP"
+	}
+	if s.families == "" {
+		s.families = "IPv4 IPv6"
+	}
+	if s.ports == nil {
+		s.ports = []port{{name: "http", number: 80, target: firstTarget}}
+	}
+}
+
+// has tells whether the service is of the family.
+func (s *service) has(f family) bool { return slices.Contains(strings.Fields(s.families), f.String()) }
+
+// address returns the service's address in a range.
+func (s *service) address(ranges []netip.Prefix, f family) netip.Addr {
+	return addrIn(ranges[f], s.number)
+}
+
+// nodePort returns the NodePort of a port, by its index.
+func (s *service) nodePort(i int) uint16 { return uint16(30000 + 10*s.number + i) }
+
+const manifestText = `---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{.Name}}
+{{.Metadata}}spec:
+{{- with .ClusterIPs}}
+  clusterIPs: {{.}}
+{{- end}}
+  ports:
+{{- range .Ports}}
+  - {name: {{.Name}}, protocol: {{.Protocol}}, port: {{.Port}}{{with .NodePort}}, nodePort: {{.}}{{end}}}
+{{- end}}
+{{.Spec -}}
+{{if .LoadBalanced -}}
+status:
+  loadBalancer:
+    ingress:
+{{- range .LoadBalancerIPs}}
+    - {ip: "{{.}}"}
+{{- end}}
+{{- range .ProxyIPs}}
+    - {ip: "{{.}}", ipMode: Proxy}
+{{- end}}
+{{end -}}
+{{range .Slices -}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: {{.Name}}
+  labels: {kubernetes.io/service-name: {{$.Name}}}
+addressType: {{.Family}}
+ports:
+{{- range .Ports}}
+- {name: {{.Name}}, protocol: {{.Protocol}}, port: {{.Target}}}
+{{- end}}
+endpoints:
+{{- range .Endpoints}}
+- addresses: ["{{.Address}}"]
+{{- with .Node}}
+  nodeName: {{.}}
+{{- end}}
+{{- with .Conditions}}
+  conditions: {{.}}
+{{- end}}
+{{- with .Hints}}
+  hints: {{.}}
+{{- end}}
+{{- else}} []
+{{- end}}
+{{end}}`
+
+// manifest returns the Service and its EndpointSlices in YAML.
+func (s *service) manifest(c *cluster) string {
+	c.t.Helper()
+	s.allot(c)
+	v := view{service: s, cluster: c}
+	v.Metadata = indent(v.execute(s.metadata))
+	v.Spec = indent(v.execute(s.spec))
+	return v.execute(manifestText)
+}
+
+// view is what templates see of a service.
+type view struct {
+	service        *service
+	cluster        *cluster
+	Metadata, Spec string
+}
+
+func (v view) execute(text string) string {
+	var out strings.Builder
+	err := template.Must(template.New(v.service.name).Parse(text)).Execute(&out, v)
+	if err != nil {
+		v.cluster.t.Fatal(err)
+	}
+	return out.String()
+}
+
+// indent makes YAML a part of a mapping.
+func indent(text string) string {
+	text = strings.Trim(text, "\n")
+	if text == "" {
+		return ""
+	}
+	return "  " + strings.ReplaceAll(text, "\n", "\n  ") + "\n"
+}
+
+// Name is the Service's name.
+func (v view) Name() string { return v.service.name }
+
+// addresses returns the service's addresses in a range.
+func (v view) addresses(ranges []netip.Prefix) []netip.Addr {
+	var addrs []netip.Addr
+	for _, f := range bothFamilies() {
+		if v.service.has(f) {
+			addrs = append(addrs, v.service.address(ranges, f))
+		}
+	}
+	return addrs
+}
+
+// flow writes values as YAML.
+func flow[T any](values []T) string {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, fmt.Sprintf("%q", fmt.Sprint(v)))
+	}
+	return "[" + strings.Join(texts, ", ") + "]"
+}
+
+// ClusterIPs is empty for Services that say something of them in their spec, or must not have any.
+func (v view) ClusterIPs() string {
+	if strings.Contains(v.service.spec, "clusterIP") || strings.Contains(v.service.spec, "type: ExternalName") {
+		return ""
+	}
+	return flow(v.addresses(lab.ServiceRanges()))
+}
+
+// ExternalIPs are addresses for spec.externalIPs.
+func (v view) ExternalIPs() string { return flow(v.addresses(lab.ExternalRanges())) }
+
+// LoadBalanced tells whether the Service has a load balancer.
+func (v view) LoadBalanced() bool { return strings.Contains(v.Spec, "type: LoadBalancer") }
+
+// LoadBalancerIPs are the load balancer's addresses.
+func (v view) LoadBalancerIPs() []netip.Addr { return v.addresses(loadBalancerRanges()) }
+
+// ProxyIPs are addresses of the load balancer with ipMode Proxy.
+func (v view) ProxyIPs() []netip.Addr { return v.addresses(proxyRanges()) }
+
+// Addresses are those of an origin.
+func (v view) Addresses(name string) string {
+	o := v.cluster.origin(name)
+	return flow([]netip.Addr{o.source(ipv4), o.source(ipv6)})
+}
+
+// Ranges are prefixes that hold the addresses of origins and nothing else.
+func (v view) Ranges(names ...string) string {
+	var prefixes []netip.Prefix
+	for _, name := range names {
+		o := v.cluster.origin(name)
+		prefixes = append(prefixes, single(o.source(ipv4)), single(o.source(ipv6)))
+	}
+	return flow(prefixes)
+}
+
+type portView struct {
+	Name, Protocol         string
+	Port, Target, NodePort uint16
+}
+
+// Ports are all ports in all protocols.
+func (v view) Ports() []portView {
+	var views []portView
+	nodePorts := strings.Contains(v.Spec, "type: NodePort") || v.LoadBalanced()
+	for i, p := range v.service.ports {
+		for _, protocol := range strings.Fields(v.service.protocols) {
+			view := portView{Name: p.name + "-" + strings.ToLower(protocol), Protocol: protocol, Port: p.number, Target: p.target}
+			if nodePorts {
+				view.NodePort = v.service.nodePort(i)
+			}
+			views = append(views, view)
+		}
+	}
+	return views
+}
+
+type sliceView struct {
+	Name      string
+	Family    family
+	Ports     []portView
+	Endpoints []endpointView
+}
+
+// Slices are all EndpointSlices.
+func (v view) Slices() []sliceView {
+	var views []sliceView
+	for i, s := range v.service.slices {
+		ports := v.Ports()
+		for j := range ports {
+			if s.target != 0 {
+				ports[j].Target = s.target
+			}
+		}
+		for _, f := range bothFamilies() {
+			view := sliceView{Name: fmt.Sprintf("%s-%s-%d", v.service.name, strings.ToLower(f.String()), i), Family: f, Ports: ports}
+			for _, word := range strings.Fields(s.endpoints) {
+				view.Endpoints = append(view.Endpoints, newEndpointView(v.cluster.t, v.cluster.pods, f, word))
+			}
+			views = append(views, view)
+		}
+	}
+	return views
+}
+
+type endpointView struct {
+	Address                 netip.Addr
+	Node, Conditions, Hints string
+}
+
+// newEndpointView reads an endpoint: a pod's name and, after a colon, attributes separated by commas.
+func newEndpointView(t testing.TB, pods map[string]*lab.Pod, f family, word string) endpointView {
+	name, attributes, _ := strings.Cut(word, ":")
+	pod := pods[name]
+	if pod == nil {
+		t.Fatalf("endpoint %q: no such pod", word)
+	}
+	e := endpointView{Address: pod.Addrs()[f], Node: pod.Node.Name}
+	var zones, nodes []string
+	for _, attribute := range strings.FieldsFunc(attributes, func(r rune) bool { return r == ',' }) {
+		key, value, _ := strings.Cut(attribute, "=")
+		switch key {
+		case "terminating": // and still serving
+			e.Conditions = "{ready: false, serving: true, terminating: true}"
+		case "stopped": // serving no more
+			e.Conditions = "{ready: false, serving: false, terminating: true}"
+		case "unready": // not serving yet
+			e.Conditions = "{ready: false}"
+		case "published": // a publishNotReadyAddresses Service has it anyway
+			e.Conditions = "{ready: true, serving: false, terminating: true}"
+		case "nowhere":
+			e.Node = ""
+		case "zone":
+			zones = append(zones, "{name: "+value+"}")
+		case "node":
+			nodes = append(nodes, "{name: "+value+"}")
+		default:
+			t.Fatalf("endpoint %q: unknown attribute %q", word, key)
+		}
+	}
+	var hints []string
+	if zones != nil {
+		hints = append(hints, "forZones: ["+strings.Join(zones, ", ")+"]")
+	}
+	if nodes != nil {
+		hints = append(hints, "forNodes: ["+strings.Join(nodes, ", ")+"]")
+	}
+	if hints != nil {
+		e.Hints = "{" + strings.Join(hints, ", ") + "}"
+	}
+	return e
+}

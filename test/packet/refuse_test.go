@@ -1,0 +1,201 @@
+package packet
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+)
+
+// TestNoEndpoints shows that who connects to a service without endpoints is told so at once.
+func TestNoEndpoints(t *testing.T) {
+	t.Parallel()
+	const everywhere = `
+		client pod1 pod2 node1 node2 -> clusterIP externalIP loadBalancerIP nodePort@node1 nodePort@node2 => refused
+		client pod1 pod2 node1 node2 -> clusterIP:9 => refused
+	`
+	const spec = "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}"
+	newCluster(t).runScenarios(t, []scenario{
+		{service: service{name: "none", spec: spec}, expect: everywhere},
+		{service: service{name: "empty", spec: spec, slices: []slice{{endpoints: ""}}}, expect: everywhere},
+		{
+			service: service{name: "unusable", spec: spec, slices: []slice{{endpoints: "a1:unready b1:stopped"}}},
+			expect:  everywhere,
+		},
+		{
+			service: service{
+				name: "local", spec: spec + "\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
+				slices: []slice{{endpoints: "a1:unready b1:stopped"}},
+			},
+			expect: everywhere,
+		},
+		{
+			service: service{name: "sticky", spec: spec + "\nsessionAffinity: ClientIP"},
+			expect:  everywhere,
+		},
+	})
+}
+
+// TestSourceRanges shows who may use a load balancer's addresses with loadBalancerSourceRanges.
+func TestSourceRanges(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.addClient("stranger", [2]netip.Addr{netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("fd00:18::100")})
+	// Where a load balancer delivers packets unchanged, nodes hold its addresses. What they send there comes
+	// from there.
+	own, foreign := service{name: "own", number: 3}, service{name: "foreign", number: 4}
+	for _, s := range []*service{&own, &foreign} {
+		c.addPlace(s.name, c.Node1, [2]netip.Addr{s.address(loadBalancerRanges(), ipv4), s.address(loadBalancerRanges(), ipv6)})
+	}
+	own.spec = "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"node1\"}}"
+	own.slices = []slice{{endpoints: "a1"}}
+	foreign.spec = "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"client\" \"node2\"}}"
+	foreign.slices = []slice{{endpoints: "a1"}}
+	c.runScenarios(t, []scenario{
+		{
+			service: service{
+				name: "guarded", spec: `
+type: LoadBalancer
+externalIPs: {{.ExternalIPs}}
+loadBalancerSourceRanges: {{.Ranges "client" "a1" "node2"}}`,
+				ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
+				slices: []slice{{endpoints: "a2 b2"}},
+			},
+			expect: `
+				client -> loadBalancerIP loadBalancerIP:admin => a2 b2 as node1
+				a1 -> loadBalancerIP => a2 b2 as node1
+				node2 -> loadBalancerIP => a2 b2 as node2
+				stranger pod1 pod2 node1 -> loadBalancerIP loadBalancerIP:admin => dropped
+				stranger pod1 node1 -> externalIP nodePort@node1 => a2 b2 as node1
+				stranger -> clusterIP => a2 b2 as node1
+				pod1 node1 -> clusterIP => a2 b2 as itself
+			`,
+		},
+		{
+			service: service{
+				name: "local", spec: `
+type: LoadBalancer
+externalTrafficPolicy: Local
+loadBalancerSourceRanges: {{.Ranges "client" "a1"}}`,
+				slices: []slice{{endpoints: "a2 b2"}},
+			},
+			expect: `
+				client -> loadBalancerIP => a2 as itself
+				a1 -> loadBalancerIP => a2 b2 as itself
+				stranger pod1 pod2 node1 node2 -> loadBalancerIP => dropped
+				stranger client -> nodePort@node1 => a2 as itself
+			`,
+		},
+		{
+			// Dropped even though there is nothing to get.
+			service: service{
+				name: "empty", spec: "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"client\"}}",
+			},
+			expect: `
+				client -> loadBalancerIP => refused
+				stranger pod1 node1 -> loadBalancerIP => dropped
+				stranger pod1 node1 -> nodePort@node1 clusterIP => refused
+			`,
+		},
+		{
+			service: service{
+				name: "wide", spec: "type: LoadBalancer\nloadBalancerSourceRanges: [172.30.0.0/24, 172.30.0.0/16, \"fd00:30::/64\", \"fd00:30::/32\"]",
+				slices: []slice{{endpoints: "a2"}},
+			},
+			expect: `
+				client node1 -> loadBalancerIP => a2 as node1
+				stranger pod1 -> loadBalancerIP => dropped
+			`,
+		},
+		{
+			// Ranges of the other family say nothing about this one.
+			service: service{
+				name: "other", families: "IPv6", spec: "type: LoadBalancer\nloadBalancerSourceRanges: [192.168.0.0/24]",
+				slices: []slice{{endpoints: "a2"}},
+			},
+			expect: `client stranger pod1 node1 -> loadBalancerIP => a2 as node1`,
+		},
+		{
+			service: own,
+			expect: `
+				node1 -> loadBalancerIP => a1 as node1
+				client pod1 node2 -> loadBalancerIP => dropped
+			`,
+		},
+		{
+			service: foreign,
+			expect: `
+				node1 -> loadBalancerIP => dropped
+				client -> loadBalancerIP => a1 as node1
+			`,
+		},
+	})
+}
+
+// TestServiceCIDRs shows that packets to addresses of service CIDRs that no service has are lost rather than sent
+// out of the cluster, while there are ServiceCIDRs.
+func TestServiceCIDRs(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	labtest.Serve(t, 80, c.Client)
+	// The client holds addresses that packets to unallocated ones would go to.
+	low, high := service{name: "low", number: 0x10}, service{name: "high", number: 0xff00}
+	for _, s := range []*service{&low, &high} {
+		s.allot(c)
+		c.addClient(s.name, [2]netip.Addr{s.address(lab.ServiceRanges(), ipv4), s.address(lab.ServiceRanges(), ipv6)})
+	}
+	all := []scenario{
+		{
+			service: service{name: "web", slices: []slice{{endpoints: "a1"}}},
+			expect:  `pod1 node1 -> clusterIP => a1 as itself`,
+		},
+		{service: low}, {service: high},
+	}
+	c.serve("web", &all[0].service)
+	const passes = `pod1 pod2 node1 node2 -> clusterIP => client as itself`
+	const dropped = `pod1 pod2 node1 node2 -> clusterIP => dropped`
+	steps := []struct{ name, ipv4, ipv6, low, high string }{
+		{"no ServiceCIDR", "", "", passes, passes},
+		{"whole range", "10.96.0.0/16", "fd00:96::/112", dropped, dropped},
+		{"low half", "10.96.0.0/17", "fd00:96::/113", dropped, passes},
+		{"high half", "10.96.128.0/17", "fd00:96::8000/113", passes, dropped},
+	}
+	for _, step := range steps {
+		if step.ipv4 != "" {
+			c.write("cidr", serviceCIDR("kubernetes", step.ipv4, step.ipv6))
+			c.settle()
+		}
+		all[1].expect, all[2].expect = step.low, step.high
+		t.Run(step.name, func(t *testing.T) { c.expect(t, all) })
+	}
+	t.Run("another one", func(t *testing.T) {
+		c.write("cidr-2", serviceCIDR("more", "10.96.0.0/24", "fd00:96::/120"))
+		c.settle()
+		all[1].expect, all[2].expect = dropped, dropped
+		c.expect(t, all)
+	})
+	t.Run("first one removed", func(t *testing.T) {
+		c.remove("cidr")
+		c.settle()
+		all[1].expect, all[2].expect = dropped, passes
+		c.expect(t, all)
+	})
+	t.Run("all removed", func(t *testing.T) {
+		c.remove("cidr-2")
+		c.settle()
+		all[1].expect, all[2].expect = passes, passes
+		c.expect(t, all)
+	})
+}
+
+func serviceCIDR(name, ipv4, ipv6 string) string {
+	return `---
+apiVersion: networking.k8s.io/v1
+kind: ServiceCIDR
+metadata:
+  name: ` + name + `
+spec:
+  cidrs: ["` + ipv4 + `", "` + ipv6 + `"]
+`
+}
