@@ -144,6 +144,14 @@ func randomConfig(f nft.Family, all bool) *Config {
 	return c
 }
 
+// rounds is how often a random test repeats itself: less with -short, as on emulated machines.
+func rounds(n int) int {
+	if testing.Short() {
+		return (n + 4) / 5
+	}
+	return n
+}
+
 // Applying the difference from A to B to a kernel that holds A lists as B written fresh does, for random A and B.
 func TestRandomChanges(t *testing.T) {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
@@ -152,7 +160,7 @@ func TestRandomChanges(t *testing.T) {
 				newNamespace(t)
 				c := changer{rand.New(rand.NewPCG(seed, 1)), f}
 				b := newBackend(t, randomConfig(f, seed%2 == 0), f)
-				for range 40 {
+				for range rounds(40) {
 					for range 1 + c.IntN(12) {
 						c.change(b)
 					}
@@ -230,7 +238,7 @@ func TestFaults(t *testing.T) {
 			c := changer{rand.New(rand.NewPCG(seed, 2)), nft.IPv4}
 			b := newBackend(t, randomConfig(nft.IPv4, true), nft.IPv4)
 			sound := b.kernel
-			for range 10 {
+			for range rounds(10) {
 				b.kernel = &faultyKernel{sound, c.Rand, t}
 				for range 8 {
 					c.change(b)

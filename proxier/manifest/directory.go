@@ -45,7 +45,7 @@ func list(dir string) (listing, error) {
 		}
 		e := entry{name: f.Name()}
 		e.info, e.err = os.Stat(filepath.Join(dir, e.name))
-		if e.err == nil && e.info.IsDir() || isGone(dir, e) {
+		if e.err == nil && e.info.IsDir() {
 			continue
 		}
 		result.entries = append(result.entries, e)
@@ -56,15 +56,6 @@ func list(dir string) (listing, error) {
 func isManifestName(name string) bool {
 	extensions := []string{".yaml", ".yml", ".json"}
 	return !strings.HasPrefix(name, ".") && slices.Contains(extensions, filepath.Ext(name))
-}
-
-// isGone tells a file that was removed since the directory was read from a link that leads nowhere.
-func isGone(dir string, e entry) bool {
-	if !errors.Is(e.err, fs.ErrNotExist) {
-		return false
-	}
-	_, err := os.Lstat(filepath.Join(dir, e.name))
-	return errors.Is(err, fs.ErrNotExist)
 }
 
 // same tells whether nothing changed between two listings.
@@ -95,21 +86,36 @@ type snapshot struct {
 	contents map[string]content // by name
 }
 
-// takeSnapshot reads the directory. It reads again what changed meanwhile: a file that is renamed between
-// listing and reading would otherwise be missing under both names, and its objects with it.
+// takeSnapshot reads the directory.
 func takeSnapshot(dir string) (snapshot, error) {
+	return consistent(
+		func() (listing, error) { return list(dir) },
+		func(l listing) map[string]content { return l.read(dir) },
+	)
+}
+
+// consistent lists and reads until nothing changes meanwhile: a file that is renamed between the two would
+// otherwise be missing under both names, and its objects with it.
+func consistent(list func() (listing, error), read func(listing) map[string]content) (snapshot, error) {
 	var taken snapshot
-	before, err := list(dir)
+	before, err := list()
 	for range maxSnapshotReads {
 		if err != nil {
 			return snapshot{}, err
 		}
-		taken = snapshot{listing: before, contents: before.read(dir)}
-		if before, err = list(dir); err == nil && before.same(taken.listing) {
+		taken = snapshot{listing: before, contents: read(before)}
+		if before, err = list(); err == nil && before.same(taken.listing) && !taken.missed() {
 			break
 		}
 	}
 	return taken, err
+}
+
+// missed tells whether a file was there when the directory was listed, and not when it was to be read.
+func (s snapshot) missed() bool {
+	return slices.ContainsFunc(s.entries, func(e entry) bool {
+		return e.err == nil && errors.Is(s.contents[e.name].err, fs.ErrNotExist)
+	})
 }
 
 // maxSnapshotReads limits how often a directory that keeps changing is read before it is taken as it is.

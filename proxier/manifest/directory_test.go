@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -98,6 +99,14 @@ func TestListingsTellChanges(t *testing.T) {
 		{name: "nothing", change: func() {}, same: true},
 		{name: "another file", change: func() { write(t, filepath.Join(dir, "README"), "1") }, same: true},
 		{name: "a longer file", change: func() { write(t, filepath.Join(dir, "a.yaml"), "22") }},
+		{name: "a longer file of the same time", change: func() {
+			info, err := os.Stat(filepath.Join(dir, "a.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, "a.yaml"), "333")
+			_ = os.Chtimes(filepath.Join(dir, "a.yaml"), info.ModTime(), info.ModTime())
+		}},
 		{name: "a later file", change: func() { _ = os.Chtimes(filepath.Join(dir, "a.yaml"), past, past) }},
 		{name: "a file of another mode", change: func() { _ = os.Chmod(filepath.Join(dir, "a.yaml"), 0o600) }},
 		{name: "a longer file elsewhere", change: func() { write(t, filepath.Join(elsewhere, "target"), "22") }},
@@ -123,5 +132,79 @@ func TestListingsTellChanges(t *testing.T) {
 		if got := after.same(before); got != step.same {
 			t.Errorf("%s: same is %v", step.name, got)
 		}
+	}
+}
+
+// TestSnapshotIsConsistent changes the directory while it is read.
+func TestSnapshotIsConsistent(t *testing.T) {
+	tests := []struct {
+		name          string
+		before, after func(a, b string, reads int) // around the read of that number, from 1
+		want          []string
+		reads         int
+	}{
+		{name: "quiet", want: []string{"a.yaml: text"}, reads: 1},
+		{
+			name: "renamed before it is read",
+			before: func(a, b string, reads int) {
+				if reads == 1 {
+					rename(t, a, b)
+				}
+			},
+			want: []string{"b.yaml: text"}, reads: 2,
+		},
+		{
+			name: "away while it is read",
+			before: func(a, b string, reads int) {
+				if reads == 1 {
+					rename(t, a, b)
+				}
+			},
+			after: func(a, b string, reads int) {
+				if reads == 1 {
+					rename(t, b, a)
+				}
+			},
+			want: []string{"a.yaml: text"}, reads: 2,
+		},
+		{
+			name:   "removed",
+			before: func(a, _ string, _ int) { removeAll(t, a) },
+			reads:  2,
+		},
+		{
+			name:  "written all the time",
+			after: func(a, _ string, reads int) { write(t, a, strings.Repeat("x", reads)) },
+			want:  []string{"a.yaml: xxxxxxxxx"}, reads: maxSnapshotReads,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+			write(t, a, "text")
+			reads := 0
+			taken, err := consistent(func() (listing, error) { return list(dir) }, func(l listing) map[string]content {
+				reads++
+				if test.before != nil {
+					test.before(a, b, reads)
+				}
+				if test.after != nil {
+					defer test.after(a, b, reads)
+				}
+				return l.read(dir)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, e := range taken.entries {
+				got = append(got, e.name+": "+string(taken.contents[e.name].data))
+			}
+			expectLines(t, got, test.want)
+			if reads != test.reads {
+				t.Errorf("read %d times, want %d", reads, test.reads)
+			}
+		})
 	}
 }

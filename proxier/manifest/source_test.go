@@ -218,6 +218,24 @@ func TestUnreadableFile(t *testing.T) {
 	expectLines(t, r.take(), nil)
 }
 
+// TestEventsComeFromTheFirstRoundOn checks that nothing is lost between the first read and the first look.
+func TestEventsComeFromTheFirstRoundOn(t *testing.T) {
+	dir := t.TempDir()
+	rec := newRecorder()
+	r := run{
+		Source: New(Config{Dir: dir, Handler: rec}),
+		logger: klog.FromContext(rec.context(t)),
+		watch:  newWatch(dir),
+		state:  newState(),
+	}
+	defer r.watch.close()
+	if err := r.begin(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "web.yaml"), service)
+	r.watch.awaitChange(t, "a write after the first read")
+}
+
 // TestPollingAlone runs without events: changes are seen all the same.
 func TestPollingAlone(t *testing.T) {
 	dir := t.TempDir()

@@ -217,3 +217,9 @@ func TestUnchangedDocumentsAreNotParsedAgain(t *testing.T) {
 		t.Error("an unchanged document was parsed again")
 	}
 }
+
+func TestProblemsMoveWithTheirDocument(t *testing.T) {
+	f := file{name: "web.yaml"}.parse(newSerializer(), []byte("kind: [\n"))
+	f = f.parse(newSerializer(), []byte("# a comment\n---\nkind: [\n"))
+	expectProblems(t, parsed{problems: f.problems}, "web.yaml: document 1: ", []string{"yaml: line 3: did not find expected node content"})
+}

@@ -2,10 +2,62 @@ package manifest
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/klog/v2"
 )
+
+// awaitChange waits for an event, nothing being polled.
+func (w *watch) awaitChange(t *testing.T, what string) {
+	t.Helper()
+	select {
+	case <-w.changed:
+	case <-time.After(patience):
+		t.Fatalf("no event of %s", what)
+	}
+}
+
+// TestWatchFollowsDirectory checks that events come from what is the directory at the time, whatever became of it.
+func TestWatchFollowsDirectory(t *testing.T) {
+	base := t.TempDir()
+	first, second := mkdir(t, filepath.Join(base, "first")), mkdir(t, filepath.Join(base, "second"))
+	dir := filepath.Join(base, "dir")
+	link(t, first, dir)
+	recorder := newRecorder()
+	logger := klog.New(recorder)
+	w := newWatch(dir)
+	defer w.close()
+	// settled takes up the events of the replacement, then expects one of a write.
+	settled := func(what string) {
+		t.Helper()
+		settle(t.Context(), w.changed)
+		w.follow(logger)
+		settle(t.Context(), w.changed)
+		write(t, filepath.Join(dir, "web.yaml"), what)
+		w.awaitChange(t, what)
+	}
+	settled("the first directory")
+	write(t, filepath.Join(dir, "web.yaml"), "once more")
+	w.awaitChange(t, "another write")
+
+	link(t, second, dir)
+	settled("where the link leads now")
+
+	removeAll(t, second)
+	mkdir(t, second)
+	settled("a directory that was made again")
+
+	rename(t, second, second+".away")
+	w.follow(logger)
+	rename(t, second+".away", second)
+	settled("a directory that was away")
+	if lines := recorder.takeLines(); len(lines) != 0 {
+		t.Errorf("log is %q", lines)
+	}
+}
 
 func TestSettle(t *testing.T) {
 	tests := []struct {
