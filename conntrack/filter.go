@@ -85,7 +85,7 @@ const (
 func (f Filter) appendRequest(b []byte, seq uint32) []byte {
 	start := len(b)
 	b = appendDumpHeader(b, seq, f.Family)
-	if f.StatusMask != 0 { // Linux 5.15
+	if f.StatusMask != 0 { // 6.1 filters by it, 5.10 does not
 		b = appendUint32(b, ctaStatus, f.Status&f.StatusMask)
 		b = appendUint32(b, ctaStatusMask, f.StatusMask)
 	}
@@ -93,7 +93,7 @@ func (f Filter) appendRequest(b []byte, seq uint32) []byte {
 		b = appendUint32(b, ctaMark, f.Mark&f.MarkMask)
 		b = appendUint32(b, ctaMarkMask, f.MarkMask)
 	}
-	if f.InZone { // Linux 6.8
+	if f.InZone { // 6.12 filters by it, 6.1 does not
 		b = appendUint16(b, ctaZone, f.Zone)
 	}
 	return endMessage(f.appendTuples(b), start)

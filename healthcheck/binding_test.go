@@ -37,3 +37,30 @@ func TestBindingNetwork(t *testing.T) {
 		}
 	}
 }
+
+func TestWanted(t *testing.T) {
+	s, err := NewServiceServer(Config{Healthy: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Set([]Service{
+		{Namespace: "b", Name: "a", Port: 31001},
+		{Namespace: "a", Name: "b", Port: 31000},
+		{Namespace: "a", Name: "a"},
+	})
+	all := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.Addr{}, port) }
+	want := []binding{{name{"a", "b"}, all(31000)}, {name{"b", "a"}, all(31001)}}
+	if got := s.wanted(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	s.SetAddrs(addrs("fd01::1", "192.0.2.1"))
+	want = []binding{
+		{name{"a", "b"}, netip.MustParseAddrPort("192.0.2.1:31000")},
+		{name{"a", "b"}, netip.MustParseAddrPort("[fd01::1]:31000")},
+		{name{"b", "a"}, netip.MustParseAddrPort("192.0.2.1:31001")},
+		{name{"b", "a"}, netip.MustParseAddrPort("[fd01::1]:31001")},
+	}
+	if got := s.wanted(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
