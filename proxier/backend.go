@@ -21,6 +21,7 @@ type Backend struct {
 	batch  *nft.Batch
 	flows  flowCleaner // nil if flows are not cleaned
 	udp    *udpVIPs
+	health healthServer // nil if there is none
 
 	// What was told.
 	node     *Node

@@ -8,7 +8,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/conntrack"
-	"github.com/nftproxy/nftproxy/nft"
 )
 
 // flowCleaner deletes flows of UDP clients that do not lead to a serving endpoint any more. It is what a Backend needs of
@@ -95,11 +94,7 @@ func (b *Backend) destinations(f frontend) []netip.AddrPort {
 		return []netip.AddrPort{netip.AddrPortFrom(f.addr, f.port)}
 	}
 	if b.programConfig().nodePortsAll {
-		any := netip.IPv4Unspecified()
-		if b.layout.family == nft.IPv6 {
-			any = netip.IPv6Unspecified()
-		}
-		return []netip.AddrPort{netip.AddrPortFrom(any, f.port)}
+		return []netip.AddrPort{netip.AddrPortFrom(b.anyAddr(), f.port)}
 	}
 	var out []netip.AddrPort
 	for _, ip := range b.nodePortIPs() {

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
 )
 
@@ -26,6 +27,8 @@ type Proxier struct {
 	backends  []*Backend
 	flows     *staleFlows // nil if connection tracking cannot be reached
 	metrics   *metrics
+	health    *health
+	checks    []*healthcheck.ServiceServer
 	wake      chan struct{}
 }
 
@@ -59,6 +62,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		tracker: newTracker(config.Events),
 		node:    newNodeTracker(&config),
 		metrics: newMetrics(),
+		health:  &health{patience: 2 * config.syncPeriod()},
 		wake:    make(chan struct{}, 1),
 	}
 	var sinks Sinks
@@ -67,7 +71,12 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		if err != nil {
 			return nil, err
 		}
-		sinks, p.backends = append(sinks, b), append(p.backends, b)
+		checks, err := newHealthServer(b, p.health)
+		if err != nil {
+			return nil, err
+		}
+		b.health = checks
+		sinks, p.backends, p.checks = append(sinks, b), append(p.backends, b), append(p.checks, checks)
 	}
 	p.sink = sinks
 	p.tracker.setNode(p.node.current())
@@ -99,11 +108,16 @@ func (p *Proxier) Close() error {
 	return errors.Join(errs...)
 }
 
+// Healthy says whether the kernel does what the Proxier was told: there was a first sync, and no change waits longer for its sync than twice
+// the sync period.
+func (p *Proxier) Healthy() bool { return p.health.ok() }
+
 // Metrics returns what shows what the Proxier did, under names that begin with nftproxy_. Any goroutine can collect it.
 func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
 
 // Sync asks for a sync as soon as possible. It does not wait for it.
 func (p *Proxier) Sync() {
+	p.health.changed()
 	select {
 	case p.wake <- struct{}{}:
 	default: // one is asked for already
@@ -130,6 +144,9 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 	if p.flows != nil {
 		background.Go(func() { p.flows.cleaner.Run(ctx) })
 	}
+	for _, checks := range p.checks {
+		background.Go(func() { checks.Run(ctx) })
+	}
 	check, resync := time.NewTicker(checkPeriod), time.NewTicker(p.config.syncPeriod())
 	defer check.Stop()
 	defer resync.Stop()
@@ -146,7 +163,7 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 		case <-loop.retry:
 			loop.run("Sync", p.sink.Sync)
 		case <-check.C:
-			loop.run("Check", func() error { return p.eachBackend((*Backend).Check) })
+			loop.check()
 		case <-resync.C:
 			loop.run("Resync", func() error { return p.eachBackend((*Backend).Resync) })
 		}
@@ -168,7 +185,7 @@ func (l *syncLoop) run(what string, work func() error) {
 		return
 	}
 	start := time.Now()
-	err := work()
+	err := l.proxier.health.during(work)
 	l.last = time.Now()
 	l.proxier.metrics.publish(l.proxier.backends)
 	if err != nil {
@@ -178,13 +195,20 @@ func (l *syncLoop) run(what string, work func() error) {
 		return
 	}
 	l.delay, l.retry = 0, nil
-	if what != "Check" {
-		klog.V(2).InfoS(what+" complete", "elapsed", time.Since(start))
-	}
+	klog.V(2).InfoS(what+" complete", "elapsed", time.Since(start))
 	if !l.synced {
 		l.synced = true
 		klog.InfoS("Rules are in place", "elapsed", time.Since(start))
 	}
+}
+
+// check looks after the tables. What cannot be put right is left to the next sync.
+func (l *syncLoop) check() {
+	if err := l.proxier.eachBackend((*Backend).Check); err != nil {
+		klog.ErrorS(err, "Tables could not be checked")
+		l.proxier.Sync()
+	}
+	l.proxier.metrics.publish(l.proxier.backends)
 }
 
 // syncChanges hands over what changed and carries it out.

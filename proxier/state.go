@@ -110,6 +110,11 @@ func (b *Backend) DeleteEndpoint(name ServiceName, key EndpointKey) {
 
 // Reset implements Sink. What is in the kernel stays there until the next Sync, which replaces it as a whole.
 func (b *Backend) Reset() {
+	for _, s := range b.services {
+		if b.health != nil && s.spec != nil && s.spec.HealthCheckNodePort != 0 {
+			b.health.DeleteService(s.name.Namespace, s.name.Name)
+		}
+	}
 	b.services = make(map[ServiceName]*serviceState)
 	b.dirty = make(map[*serviceState]struct{})
 	b.ports = make(map[uint32]*portState)

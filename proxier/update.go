@@ -218,12 +218,14 @@ func (b *Backend) remember(tx *transaction) {
 	for _, c := range tx.changes {
 		b.rememberPlan(c)
 	}
+	b.tellHealth(b.dirty)
 	for s := range b.dirty {
 		b.forget(s)
 	}
 	clear(b.dirty)
 	if tx.table != nil {
 		b.table, b.nodeRows, b.newNode = tx.table, tx.nodeRows, false
+		b.tellHealthAddrs()
 		b.observe()
 	}
 }
