@@ -125,8 +125,9 @@ func markerOf(line []byte) (string, error) {
 
 // hasContent tells whether YAML text is more than comments and blank lines.
 func hasContent(text []byte) bool {
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
 	for line := range bytes.FieldsFuncSeq(text, isBreak) {
-		line = bytes.Trim(line, " \t\ufeff")
+		line = bytes.Trim(line, " \t")
 		if len(line) > 0 && line[0] != '#' {
 			return true
 		}
