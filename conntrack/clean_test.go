@@ -100,19 +100,13 @@ func cleanCases() map[string]cleanCase {
 func node(t *testing.T) namespace {
 	t.Helper()
 	ns := newNamespace(t)
+	for _, a := range []netip.Addr{addr("192.0.2.1"), addr("192.0.2.3"), addr("fd01::1")} {
+		ns.addAddr(t, "lo", a, a.BitLen())
+	}
 	ns.do(t, func() {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
 			t.Fatal(err)
-		}
-		for _, s := range []string{"192.0.2.1/32", "192.0.2.3/32", "fd01::1/128"} {
-			a, err := netlink.ParseAddr(s)
-			if err == nil {
-				err = netlink.AddrAdd(lo, a)
-			}
-			if err != nil {
-				t.Fatalf("add %s: %v", s, err)
-			}
 		}
 		const tableLocal, typeLocal, scopeHost = 255, 2, 254
 		for _, route := range []netlink.Route{

@@ -87,24 +87,15 @@ func connect(t *testing.T, left, right namespace) {
 	}
 }
 
-func addAddrs(t *testing.T, ns namespace, name string, addrs ...netip.Addr) {
+func addAddrs(t *testing.T, ns namespace, link string, addrs ...netip.Addr) {
 	t.Helper()
-	ns.do(t, func() {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			t.Fatal(err)
+	for _, a := range addrs {
+		bits := 24
+		if a.Is6() {
+			bits = 64
 		}
-		for _, a := range addrs {
-			bits := 24
-			if a.Is6() {
-				bits = 64
-			}
-			ipNet := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, a.BitLen())}
-			if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet, Flags: unix.IFA_F_NODAD}); err != nil {
-				t.Fatalf("add %v: %v", a, err)
-			}
-		}
-	})
+		ns.addAddr(t, link, a, bits)
+	}
 }
 
 func addDefaultRoute(t *testing.T, ns namespace, gateway netip.Addr) {

@@ -1,10 +1,12 @@
 package conntrack
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -66,6 +68,29 @@ func (ns namespace) do(t testing.TB, f func()) {
 		}
 	}()
 	f()
+}
+
+// addAddr adds an address, and waits until packets to it stay here: for IPv6 the kernel sees to that a little later.
+func (ns namespace) addAddr(t testing.TB, link string, addr netip.Addr, bits int) {
+	t.Helper()
+	ns.do(t, func() {
+		l, err := netlink.LinkByName(link)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ipNet := &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(bits, addr.BitLen())}
+		if err := netlink.AddrAdd(l, &netlink.Addr{IPNet: ipNet, Flags: unix.IFA_F_NODAD}); err != nil {
+			t.Fatalf("add %v: %v", addr, err)
+		}
+		for range 1000 {
+			routes, err := netlink.RouteGet(addr.AsSlice())
+			if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("%v does not become local", addr)
+	})
 }
 
 func (ns namespace) open(t testing.TB) (c *Conn) {
