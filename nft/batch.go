@@ -16,6 +16,7 @@ type Batch struct {
 	w        messageWriter
 	messages []sentMessage
 	tags     []tagMark
+	isolated bool
 	rows     int
 	err      error
 
@@ -99,9 +100,19 @@ func (b *Batch) Expect(gen uint32) { b.expect, b.expected = gen, true }
 
 // Tag marks what is added next as belonging to tag, which errors about it carry. 0 is no tag.
 func (b *Batch) Tag(tag uint32) {
+	if n := len(b.tags); n > 0 && b.tags[n-1].tag == tag {
+		return
+	}
+	if b.isolated {
+		b.closeRows()
+	}
 	b.start()
 	b.tags = append(b.tags, tagMark{len(b.w.buf), tag})
 }
+
+// Isolate puts rows of different tags into different messages, until the next Reset. Kernels that do not say which row of a
+// message they refuse then still say of which tag it is. The batch gets larger by that.
+func (b *Batch) Isolate() { b.isolated = true }
 
 // start makes room for the message that opens every batch, so that offsets are final.
 func (b *Batch) start() {

@@ -47,6 +47,12 @@ func (b *Backend) refuseTagged(err error, only func(*portState) bool) bool {
 	return found
 }
 
+// refusedByKernel says whether an error is a complaint of the kernel about what it was sent.
+func refusedByKernel(err error) bool {
+	var refused *nft.CommitError
+	return errors.As(err, &refused)
+}
+
 // refuseRetried leaves out again what was tried once more and refused again.
 func (b *Backend) refuseRetried(err error) bool {
 	return b.refuseTagged(err, func(p *portState) bool { return p.retried != nil })

@@ -34,8 +34,9 @@ const maxAttempts = 20
 // rewrite writes everything anew.
 func (b *Backend) rewrite() error {
 	var err error
+	isolate := false
 	for range maxAttempts {
-		err = b.tryRewrite()
+		err = b.tryRewrite(isolate)
 		switch {
 		case err == nil:
 			b.stats.Rewrites++
@@ -46,15 +47,19 @@ func (b *Backend) rewrite() error {
 			return err
 		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
 			// Another program got in between: what was there is gone.
-		case !b.refuseTagged(err, func(*portState) bool { return true }):
+		case b.refuseTagged(err, func(*portState) bool { return true }):
+			// Without them, then.
+		case !isolate && refusedByKernel(err):
+			isolate = true // to find out whose row it is
+		default:
 			return err
 		}
 	}
 	return err
 }
 
-// tryRewrite writes everything but the service ports that are refused.
-func (b *Backend) tryRewrite() error {
+// tryRewrite writes everything but the service ports that are refused. If isolate is set, no two of them share a message.
+func (b *Backend) tryRewrite(isolate bool) error {
 	program := b.programConfig()
 	table := program.table()
 	found, err := b.inspect(table)
@@ -64,12 +69,12 @@ func (b *Backend) tryRewrite() error {
 	klog.V(2).InfoS("Rewriting", "table", table, "found", found.state, "services", len(b.services))
 	tx := &transaction{shared: make(sharedChange), table: table, nodeRows: b.rowsOfNode(program)}
 	b.balancers = make(map[string]struct{})
-	b.batch.Reset()
+	b.resetBatch(isolate)
 	b.beginRewrite(table, found)
 	for _, r := range tx.nodeRows {
 		b.batch.AddRow(r)
 	}
-	if err := b.writeServices(tx, found.state); err != nil {
+	if err := b.writeServices(tx, found.state, isolate); err != nil {
 		return err
 	}
 	for _, c := range table.Chains {
@@ -126,7 +131,7 @@ func (b *Backend) beginRewrite(table *nft.Table, found inspection) {
 }
 
 // writeServices puts the chains and rows of all service ports into the batch. An unused table gets them in several transactions.
-func (b *Backend) writeServices(tx *transaction, state tableState) error {
+func (b *Backend) writeServices(tx *transaction, state tableState, isolate bool) error {
 	var rows []nft.Row
 	counted := make(sharedRows)
 	for _, s := range sorted(slices.Collect(maps.Values(b.services))) {
@@ -152,11 +157,18 @@ func (b *Backend) writeServices(tx *transaction, state tableState) error {
 				if err := b.commit(); err != nil {
 					return err
 				}
-				b.batch.Reset()
+				b.resetBatch(isolate)
 			}
 		}
 	}
 	return nil
+}
+
+func (b *Backend) resetBatch(isolate bool) {
+	b.batch.Reset()
+	if isolate {
+		b.batch.Isolate()
+	}
 }
 
 // inspection is what the kernel has under the table's name.
