@@ -12,7 +12,7 @@ BENCHTIME ?= 20x
 COUNT ?= 1
 
 # Packages whose tests run on other kernels too.
-KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./test/lab ./test/packet
+KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./healthcheck ./test/lab ./test/packet
 
 .PHONY: help
 help: ## Show this list.
