@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 )
@@ -13,9 +12,10 @@ type programs struct {
 	kubeProxy, nft string
 }
 
-// findPrograms returns where the programs are. The error says what is missing, and what to do.
-func findPrograms(kubeProxy string) (programs, error) {
-	if os.Geteuid() != 0 {
+// findPrograms returns where the programs are, for a process of that effective user. The error says what is missing, and
+// what to do.
+func findPrograms(euid int, kubeProxy string) (programs, error) {
+	if euid != 0 {
 		return programs{}, errors.New("the tour makes network namespaces, which takes root: please run it as root (sudo make demo)")
 	}
 	found, err := exec.LookPath(kubeProxy)
@@ -27,21 +27,21 @@ func findPrograms(kubeProxy string) (programs, error) {
 	if p.kubeProxy, err = filepath.Abs(found); err != nil {
 		return programs{}, err
 	}
-	if p.nft, err = findNFT(); err != nil {
+	if p.nft, err = findProgram("nft"); err != nil {
 		return programs{}, fmt.Errorf("the tour shows kube-proxy's rules with the nft program, which is not there (%w): "+
 			"please install it (apt-get install nftables)", err)
 	}
 	return p, nil
 }
 
-// findNFT looks where a shell that became root without root's PATH does not.
-func findNFT() (string, error) {
-	found, err := exec.LookPath("nft")
+// findProgram also looks where a shell that became root without root's PATH does not.
+func findProgram(name string) (string, error) {
+	found, err := exec.LookPath(name)
 	for _, folder := range []string{"/usr/sbin", "/sbin"} {
 		if err == nil {
 			break
 		}
-		if path, sbinErr := exec.LookPath(filepath.Join(folder, "nft")); sbinErr == nil {
+		if path, sbinErr := exec.LookPath(filepath.Join(folder, name)); sbinErr == nil {
 			return path, nil
 		}
 	}

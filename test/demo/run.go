@@ -57,7 +57,7 @@ var errInterrupted = errors.New("interrupted")
 
 // present gives the tour on a cluster of its own.
 func present(ctx context.Context, f *flags, to *page.Page) (err error) {
-	programs, err := findPrograms(f.kubeProxy)
+	programs, err := findPrograms(os.Geteuid(), f.kubeProxy)
 	if err != nil {
 		return err
 	}
