@@ -89,3 +89,26 @@ func TestFixedSource(t *testing.T) {
 		t.Errorf("port 40001 of any address: %v, want source %s", got, want)
 	}
 }
+
+// One source port can have flows to several places at the same time.
+func TestFlowsFromOneSource(t *testing.T) {
+	l := labtest.New(t)
+	labtest.Serve(t, port, l.Node1.Namespace, l.Node2.Namespace)
+	options := lab.ProbeOptions{Local: netip.AddrPortFrom(l.Client.IPv4, 40000)}
+	for _, protocol := range protocols() {
+		var conns []*lab.Conn
+		for _, node := range l.Nodes() {
+			conn, result := lab.Open(t.Context(), l.Client, protocol, netip.AddrPortFrom(node.IPv4, port), options)
+			if conn == nil {
+				t.Fatalf("%s to %s: %v", protocol, node.Name, result)
+			}
+			defer conn.Close()
+			conns = append(conns, conn)
+		}
+		for i, node := range l.Nodes() {
+			if got := conns[i].Ask(t.Context()); got.Answer.Server != node.Name || got.Answer.Source != options.Local {
+				t.Errorf("%s to %s: %v", protocol, node.Name, got)
+			}
+		}
+	}
+}

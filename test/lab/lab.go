@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"sync"
@@ -35,7 +34,6 @@ type Lab struct {
 
 	mu         sync.Mutex
 	namespaces []*Namespace // in order of creation, those that are not closed
-	closed     bool
 	nameErr    error
 }
 
@@ -81,7 +79,6 @@ func (l *Lab) Nodes() []*Node { return []*Node{l.Node1, l.Node2} }
 // namespaces with everything in them. It is safe to call again.
 func (l *Lab) Close() error {
 	l.mu.Lock()
-	l.closed = true
 	namespaces := slices.Clone(l.namespaces)
 	l.mu.Unlock()
 	var errs []error
@@ -156,9 +153,6 @@ func (l *Lab) setNameError(err error) {
 func (l *Lab) remember(ns *Namespace) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed {
-		return os.ErrClosed
-	}
 	if slices.ContainsFunc(l.namespaces, func(other *Namespace) bool { return other.Name == ns.Name }) {
 		return errors.New("the name is in use")
 	}

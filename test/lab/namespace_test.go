@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
@@ -63,7 +64,9 @@ func TestCommandRunsInTheNamespace(t *testing.T) {
 func TestCommandEndsWithTheNamespace(t *testing.T) {
 	l := labtest.New(t)
 	pod := labtest.AddPod(t, l.Node1, "pod")
-	sleep := pod.Command(context.Background(), "sleep", "3600")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	sleep := pod.Command(ctx, "sleep", "3600")
 	if err := sleep.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +74,8 @@ func TestCommandEndsWithTheNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	sleep.Wait()
-	if status := sleep.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() {
-		t.Errorf("the program ended with %v, want that it was killed", sleep.ProcessState)
+	if status := sleep.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || ctx.Err() != nil {
+		t.Errorf("the program ended with %v (%v), want that it was killed with its namespace", sleep.ProcessState, ctx.Err())
 	}
 }
 

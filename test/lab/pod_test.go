@@ -107,6 +107,9 @@ func TestHostInterface(t *testing.T) {
 	for _, link := range all {
 		if link.Attrs().MasterIndex == all[bridge].Attrs().Index {
 			ports = append(ports, link.Attrs().Name)
+			if link.Attrs().HardwareAddr.String() == all[bridge].Attrs().HardwareAddr.String() {
+				t.Error("the bridge has the hardware address of a port, which it loses with the port")
+			}
 		}
 	}
 	if !slices.Equal(ports, []string{bridged.HostInterface}) {

@@ -105,15 +105,6 @@ func (c *Conn) Ask(ctx context.Context) Result {
 	return resultOf(c.answer, err)
 }
 
-// Close ends the connection at once, with a reset, so that a fixed source port
-// is free again.
-func (c *Conn) Close() error {
-	if tcp, ok := c.Conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
-	}
-	return c.Conn.Close()
-}
-
 func (c *Conn) isUDP() bool {
 	_, udp := c.Conn.(*net.UDPConn)
 	return udp

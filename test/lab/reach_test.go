@@ -201,6 +201,38 @@ func TestServiceRoutesOfANode(t *testing.T) {
 	expect(t, lab.Answered, l.Node2.Namespace, "tcp", netip.AddrPortFrom(service.Addr(), port))
 }
 
+// A node that forwards packets back to the link that they came from tells the
+// sender of the shorter way. The lab's routes stay as they were made.
+func TestRoutesAreNotRedirected(t *testing.T) {
+	l := labtest.New(t)
+	far := labtest.AddPod(t, l.Node2, "far")
+	near := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "near", Bridge: "cbr0"})
+	beside := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "beside", Bridge: "cbr0"})
+	labtest.Serve(t, port, far.Namespace, beside.Namespace, l.Node2.Namespace)
+	for i, addr := range far.Addrs() {
+		if err := l.Client.ReplaceRoute(netip.PrefixFrom(addr, addr.BitLen()), l.Node1.Addrs()[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// For the kernel to follow the advice at once it must know the neighbour.
+	for _, addr := range l.Node2.Addrs() {
+		expect(t, lab.Answered, l.Client, "udp", netip.AddrPortFrom(addr, port))
+	}
+	for _, path := range []struct{ from, to *lab.Namespace }{{l.Client, far.Namespace}, {near.Namespace, beside.Namespace}} {
+		for _, addr := range path.to.Addrs() {
+			to := netip.AddrPortFrom(addr, port)
+			for range 4 {
+				expect(t, lab.Answered, path.from, "udp", to)
+				time.Sleep(50 * time.Millisecond) // advice is given now and then only
+			}
+			if err := l.Node1.Blackhole(netip.PrefixFrom(addr, addr.BitLen())); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, lab.TimedOut, path.from, "udp", to)
+		}
+	}
+}
+
 // An answer must come from the address that was asked, whichever it is.
 func TestExtraAddresses(t *testing.T) {
 	l := labtest.New(t)

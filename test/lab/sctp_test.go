@@ -89,7 +89,7 @@ func TestSCTPInitArrives(t *testing.T) {
 
 func TestSCTPRefusalsReturn(t *testing.T) {
 	client, pod := sctpLab(t)
-	at := capture(t, client)
+	at, atSender := capture(t, client), capture(t, pod.Namespace)
 	for i, addr := range pod.Addrs() {
 		sender := client.Addrs()[i]
 		init := sctpInitPacket(40000, 80)
@@ -123,6 +123,13 @@ func TestSCTPRefusalsReturn(t *testing.T) {
 		if got := next(t, at); got != sent {
 			t.Errorf("arrived: %+v, want %+v", got, sent)
 		}
+	}
+	// What the pod sent did not arrive there: the first that does is an INIT.
+	if err := client.SendSCTPInit(netip.AddrPort{}, netip.AddrPortFrom(pod.IPv4, 80)); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, atSender); got.Event != SCTPInit {
+		t.Errorf("arrived: %+v, want an INIT", got)
 	}
 }
 

@@ -21,10 +21,8 @@ func commonSysctls() map[string]string {
 		"net.ipv4.conf.default.arp_ignore": "0",
 		"net.ipv4.conf.all.arp_filter":     "0",
 		"net.ipv4.conf.default.arp_filter": "0",
-		// A node that forwards back to the link that a packet came from would
-		// teach the sender a route around itself.
-		"net.ipv4.conf.all.send_redirects":       "0",
-		"net.ipv4.conf.default.send_redirects":   "0",
+		// A node that forwards back to the link that a packet came from teaches
+		// the sender a route around itself.
 		"net.ipv4.conf.all.accept_redirects":     "0",
 		"net.ipv4.conf.default.accept_redirects": "0",
 		"net.ipv6.conf.all.accept_redirects":     "0",
