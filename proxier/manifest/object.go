@@ -76,9 +76,10 @@ type object struct {
 	value runtime.Object
 }
 
-// problem is one reason why a file, or an object of it, is not in force.
+// problem is one reason why a file, or an object of it, is not in force. It does not embed its place: klog
+// prefers a String method to Error.
 type problem struct {
-	place
+	place   place
 	subject string // the object as far as it is known, may be empty
 	err     error
 }

@@ -34,7 +34,7 @@ func (p parsed) at(file string, document int) parsed {
 		placed.objects = append(placed.objects, o)
 	}
 	for _, p := range p.problems {
-		p.file, p.document = file, document
+		p.place.file, p.place.document = file, document
 		placed.problems = append(placed.problems, p)
 	}
 	for _, n := range p.notices {

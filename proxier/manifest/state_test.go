@@ -32,19 +32,25 @@ func (d *fakeDir) read(changes map[string]string) (lines, calls []string) {
 			delete(d.files, name)
 		}
 	}
-	taken := snapshot{contents: make(map[string]content)}
-	for _, name := range slices.Sorted(maps.Keys(d.files)) {
-		taken.entries = append(taken.entries, entry{name: name})
-		if taken.contents[name] = (content{data: []byte(d.files[name])}); d.files[name] == unreadable {
-			taken.contents[name] = content{err: errors.New("permission denied")}
-		}
-	}
-	for _, n := range d.state.read(taken) {
+	for _, n := range d.state.read(inMemory(d.files)) {
 		n.log(klog.New(d.recorder))
 	}
 	r := run{Source: New(Config{Handler: d.recorder}), state: d.state}
 	r.deliver()
 	return d.takeLines(), d.take()
+}
+
+// inMemory returns the snapshot of a directory with the files given.
+func inMemory(files map[string]string) snapshot {
+	taken := snapshot{contents: make(map[string]content)}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		taken.entries = append(taken.entries, entry{name: name})
+		taken.contents[name] = content{data: []byte(files[name])}
+		if files[name] == unreadable {
+			taken.contents[name] = content{err: errors.New("permission denied")}
+		}
+	}
+	return taken
 }
 
 // expect reads the directory and compares.
@@ -191,10 +197,7 @@ func TestServiceCIDRs(t *testing.T) {
 func TestUpdatesPassWhatWasDelivered(t *testing.T) {
 	s := newState()
 	read := func(name, text string) []change {
-		s.read(snapshot{
-			listing:  listing{entries: []entry{{name: name}}},
-			contents: map[string]content{name: {data: []byte(text)}},
-		})
+		s.read(inMemory(map[string]string{name: text}))
 		return s.takeChanges()
 	}
 	first := read("a.yaml", service)
