@@ -22,18 +22,18 @@ const (
 // admit gives a decoded object its defaults, as the API server would, and keeps it if it is valid.
 func (p *parsed) admit(value runtime.Object, item int) {
 	var (
-		key     Key
+		key     objectKey
 		errs    field.ErrorList
 		notices []string
 	)
 	switch value := value.(type) {
 	case *corev1.Service:
-		key = defaultMeta(KindService, &value.ObjectMeta)
+		key = defaultMeta(kindService, &value.ObjectMeta)
 		notices = serviceNotices(value)
 		defaultService(value)
 		errs = validateService(value)
 	case *discoveryv1.EndpointSlice:
-		key = defaultMeta(KindEndpointSlice, &value.ObjectMeta)
+		key = defaultMeta(kindEndpointSlice, &value.ObjectMeta)
 		defaultEndpointSlice(value)
 		errs = validateEndpointSlice(value)
 		if errs == nil && value.Labels[discoveryv1.LabelServiceName] == "" {
@@ -41,11 +41,11 @@ func (p *parsed) admit(value runtime.Object, item int) {
 			return
 		}
 	case *corev1.Node:
-		key = defaultMeta(KindNode, &value.ObjectMeta)
+		key = defaultMeta(kindNode, &value.ObjectMeta)
 		defaultNode(value)
 		errs = validateNode(value)
 	case *networkingv1.ServiceCIDR:
-		key = defaultMeta(KindServiceCIDR, &value.ObjectMeta)
+		key = defaultMeta(kindServiceCIDR, &value.ObjectMeta)
 		errs = validateServiceCIDR(value)
 	}
 	for _, err := range errs {

@@ -16,7 +16,7 @@ import (
 // change is one difference between what was delivered and what is wanted: an Add without old, a Delete
 // without new, otherwise an Update.
 type change struct {
-	key      Key
+	key      objectKey
 	old, new runtime.Object
 }
 
@@ -27,7 +27,7 @@ type change struct {
 // address moves from one Service to another, it has an owner at every moment, and a receiver that looks before
 // Sync finds it served twice rather than not at all. For the same reason EndpointSlices come before Services
 // and go after them: no Service is seen without its endpoints.
-func changes(have map[Key]runtime.Object, want map[Key]object) []change {
+func changes(have map[objectKey]runtime.Object, want map[objectKey]object) []change {
 	var result []change
 	for key, o := range want {
 		if old := have[key]; old != o.value && !equality.Semantic.DeepEqual(old, o.value) {
@@ -47,7 +47,7 @@ func changes(have map[Key]runtime.Object, want map[Key]object) []change {
 
 // phase is the change's turn in a round.
 func (c change) phase() int {
-	kinds := []Kind{KindNode, KindServiceCIDR, KindEndpointSlice, KindService}
+	kinds := []objectKind{kindNode, kindServiceCIDR, kindEndpointSlice, kindService}
 	turn := slices.Index(kinds, c.key.Kind)
 	if c.new == nil {
 		return 2*len(kinds) - turn
@@ -59,11 +59,11 @@ func (c change) phase() int {
 // together, see serviceCIDRs.
 func (c change) deliver(h Handler) bool {
 	switch c.key.Kind {
-	case KindService:
+	case kindService:
 		dispatch(c, h.OnServiceAdd, h.OnServiceUpdate, h.OnServiceDelete)
-	case KindEndpointSlice:
+	case kindEndpointSlice:
 		dispatch(c, h.OnEndpointSliceAdd, h.OnEndpointSliceUpdate, h.OnEndpointSliceDelete)
-	case KindNode:
+	case kindNode:
 		dispatch(c, h.OnNodeAdd, h.OnNodeUpdate, h.OnNodeDelete)
 	default:
 		return false

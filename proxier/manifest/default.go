@@ -13,13 +13,13 @@ import (
 
 // defaultMeta sets the namespace: "default" if there is none, none for kinds that are not in a namespace,
 // where the API server ignores it too.
-func defaultMeta(kind Kind, meta *metav1.ObjectMeta) Key {
+func defaultMeta(kind objectKind, meta *metav1.ObjectMeta) objectKey {
 	if kind.namespaced() {
 		meta.Namespace = namespaceOr(meta.Namespace)
 	} else {
 		meta.Namespace = ""
 	}
-	return Key{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}
+	return objectKey{Kind: kind, Namespace: meta.Namespace, Name: meta.Name}
 }
 
 // defaultService sets what the API server sets on a Service without a value, except what it allocates.

@@ -11,8 +11,8 @@ import (
 //
 // Of several definitions that in the file that is in force stays; otherwise the first by file name counts.
 // Within a file the first counts.
-func merge(files map[string]file, inForce map[Key]object) (map[Key]object, []problem) {
-	merged := make(map[Key]object, len(inForce))
+func merge(files map[string]file, inForce map[objectKey]object) (map[objectKey]object, []problem) {
+	merged := make(map[objectKey]object, len(inForce))
 	var duplicates []object
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		for _, candidate := range files[name].inForce.objects {

@@ -7,31 +7,31 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Kind is one of the kinds of objects that are read.
-type Kind string
+// objectKind is one of the kinds of objects that are read.
+type objectKind string
 
 // The kinds that are read.
 const (
-	KindNode          Kind = "Node"
-	KindServiceCIDR   Kind = "ServiceCIDR"
-	KindService       Kind = "Service"
-	KindEndpointSlice Kind = "EndpointSlice"
+	kindNode          objectKind = "Node"
+	kindServiceCIDR   objectKind = "ServiceCIDR"
+	kindService       objectKind = "Service"
+	kindEndpointSlice objectKind = "EndpointSlice"
 )
 
 // namespaced tells whether objects of the kind live in a namespace.
-func (k Kind) namespaced() bool {
-	return k == KindService || k == KindEndpointSlice
+func (k objectKind) namespaced() bool {
+	return k == kindService || k == kindEndpointSlice
 }
 
-// Key names an object. Namespace is empty for kinds without one.
-type Key struct {
-	Kind      Kind
+// objectKey names an object. Namespace is empty for kinds without one.
+type objectKey struct {
+	Kind      objectKind
 	Namespace string
 	Name      string
 }
 
 // String gives "Service default/web" or "Node worker".
-func (k Key) String() string {
+func (k objectKey) String() string {
 	if k.Kind.namespaced() {
 		return fmt.Sprintf("%s %s/%s", k.Kind, k.Namespace, k.Name)
 	}
@@ -39,7 +39,7 @@ func (k Key) String() string {
 }
 
 // compare orders keys by kind, namespace and name.
-func (k Key) compare(other Key) int {
+func (k objectKey) compare(other objectKey) int {
 	return cmp.Or(
 		cmp.Compare(k.Kind, other.Kind),
 		cmp.Compare(k.Namespace, other.Namespace),
@@ -72,7 +72,7 @@ func (p place) String() string {
 // object is a valid object with its defaults, and where it is defined.
 type object struct {
 	place
-	key   Key
+	key   objectKey
 	value runtime.Object
 }
 

@@ -150,8 +150,8 @@ func (id identity) String() string {
 	switch name := id.Metadata.Name; {
 	case id.Kind == "" || name == "":
 		return id.Kind
-	case Kind(id.Kind).namespaced():
-		return Key{Kind: Kind(id.Kind), Namespace: namespaceOr(id.Metadata.Namespace), Name: name}.String()
+	case objectKind(id.Kind).namespaced():
+		return objectKey{Kind: objectKind(id.Kind), Namespace: namespaceOr(id.Metadata.Namespace), Name: name}.String()
 	case id.Metadata.Namespace != "":
 		return id.Kind + " " + id.Metadata.Namespace + "/" + name
 	default:

@@ -10,15 +10,15 @@ import (
 // state is what was read and delivered so far.
 type state struct {
 	serializer runtime.Decoder
-	files      map[string]file        // by name
-	inForce    map[Key]object         // what the files say together
-	duplicates []problem              // definitions that are not in force because of another one
-	delivered  map[Key]runtime.Object // what the handler knows
-	cidrs      []string               // the service CIDRs that the handler knows
+	files      map[string]file              // by name
+	inForce    map[objectKey]object         // what the files say together
+	duplicates []problem                    // definitions that are not in force because of another one
+	delivered  map[objectKey]runtime.Object // what the handler knows
+	cidrs      []string                     // the service CIDRs that the handler knows
 }
 
 func newState() *state {
-	return &state{serializer: newSerializer(), delivered: make(map[Key]runtime.Object)}
+	return &state{serializer: newSerializer(), delivered: make(map[objectKey]runtime.Object)}
 }
 
 // read takes in a snapshot, and returns what is worth a line in the log.

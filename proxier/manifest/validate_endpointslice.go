@@ -22,7 +22,7 @@ const (
 // validateEndpointSlice checks an EndpointSlice that has its defaults.
 func validateEndpointSlice(slice *discoveryv1.EndpointSlice) field.ErrorList {
 	return slices.Concat(
-		validateMeta(&slice.ObjectMeta, KindEndpointSlice, metaapi.NameIsDNSSubdomain),
+		validateMeta(&slice.ObjectMeta, kindEndpointSlice, metaapi.NameIsDNSSubdomain),
 		validateAddressType(slice.AddressType, field.NewPath("addressType")),
 		validateEndpointPorts(slice.Ports, field.NewPath("ports")),
 		validateEndpoints(slice, field.NewPath("endpoints")),

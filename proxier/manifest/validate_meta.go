@@ -12,7 +12,7 @@ import (
 )
 
 // validateMeta checks the metadata that all kinds share; validName is the kind's rule for names.
-func validateMeta(meta *metav1.ObjectMeta, kind Kind, validName metaapi.ValidateNameFunc) field.ErrorList {
+func validateMeta(meta *metav1.ObjectMeta, kind objectKind, validName metaapi.ValidateNameFunc) field.ErrorList {
 	path := field.NewPath("metadata")
 	if meta.Name == "" {
 		// generateName needs somebody who makes up a name.

@@ -14,7 +14,7 @@ import (
 // validateNode checks what a proxy reads of a Node: its name, labels, pod CIDRs and addresses.
 func validateNode(node *corev1.Node) field.ErrorList {
 	return slices.Concat(
-		validateMeta(&node.ObjectMeta, KindNode, metaapi.NameIsDNSSubdomain),
+		validateMeta(&node.ObjectMeta, kindNode, metaapi.NameIsDNSSubdomain),
 		validatePodCIDRs(node.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs")),
 		validateNodeAddresses(node.Status.Addresses, field.NewPath("status", "addresses")),
 	)
@@ -52,7 +52,7 @@ func validateNodeAddresses(addresses []corev1.NodeAddress, path *field.Path) fie
 // validateServiceCIDR checks a ServiceCIDR: one CIDR, or one of each family, in canonical form.
 func validateServiceCIDR(serviceCIDR *networkingv1.ServiceCIDR) field.ErrorList {
 	return append(
-		validateMeta(&serviceCIDR.ObjectMeta, KindServiceCIDR, metaapi.NameIsDNSSubdomain),
+		validateMeta(&serviceCIDR.ObjectMeta, kindServiceCIDR, metaapi.NameIsDNSSubdomain),
 		validateServiceCIDRs(serviceCIDR.Spec.CIDRs, field.NewPath("spec", "cidrs"))...,
 	)
 }

@@ -20,7 +20,7 @@ const (
 func validateService(service *corev1.Service) field.ErrorList {
 	spec, path := &service.Spec, field.NewPath("spec")
 	return slices.Concat(
-		validateMeta(&service.ObjectMeta, KindService, metaapi.NameIsDNSLabel),
+		validateMeta(&service.ObjectMeta, kindService, metaapi.NameIsDNSLabel),
 		validateTopologyAnnotations(service.Annotations),
 		validateServiceType(spec, path),
 		validateServicePorts(spec, path),

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
 )
 
@@ -108,4 +109,30 @@ func TestSettleEndsWithContext(t *testing.T) {
 			t.Errorf("waited %v for a context that is done", waited)
 		}
 	})
+}
+
+// TestForward checks that whatever comes from fsnotify is a change, the loss of events too.
+func TestForward(t *testing.T) {
+	events := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
+	w := newWatch(t.TempDir())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		forward(events, w.changed)
+	}()
+	events.Events <- fsnotify.Event{Name: "web.yaml", Op: fsnotify.Chmod}
+	w.awaitChange(t, "a chmod")
+	events.Errors <- fsnotify.ErrEventOverflow
+	w.awaitChange(t, "an overflow")
+	// A change that nobody has taken up yet does not hold up the next ones.
+	for range 10 {
+		events.Events <- fsnotify.Event{Name: "web.yaml", Op: fsnotify.Write}
+	}
+	close(events.Events)
+	close(events.Errors)
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Error("forward goes on after the end of events")
+	}
 }
