@@ -100,7 +100,7 @@ func TestDetectLocalModes(t *testing.T) {
 			far: `pod1 pod2 client -> nodePort@node2 => dropped`,
 		},
 		{
-			name: "ClusterCIDR without a CIDR",
+			name:     "ClusterCIDR without a CIDR",
 			internal: `pod1 bridged named pod2 -> clusterIP => a1 b1 as itself`,
 			external: `pod1 bridged named pod2 -> nodePort@node1 => a1 as itself`,
 			far: `

@@ -38,6 +38,8 @@ type slice struct {
 	endpoints string
 	// target is the endpoints' port instead of those of the service's ports.
 	target uint16
+	// absent is how many more endpoints there are, at addresses that lead nowhere.
+	absent int
 }
 
 // A service's number is the place of its addresses in the ranges: ClusterIPs are in lab.ServiceRanges, external IPs in lab.ExternalRanges.
@@ -273,6 +275,9 @@ func (v view) Slices() []sliceView {
 			view := sliceView{Name: fmt.Sprintf("%s-%s-%d", v.service.name, strings.ToLower(f.String()), i), Family: f, Ports: ports}
 			for _, word := range strings.Fields(s.endpoints) {
 				view.Endpoints = append(view.Endpoints, newEndpointView(v.cluster.t, v.cluster.pods, f, word))
+			}
+			for n := range s.absent {
+				view.Endpoints = append(view.Endpoints, endpointView{Address: addrIn(lab.PodRanges()[f], 0xf000+n)})
 			}
 			views = append(views, view)
 		}

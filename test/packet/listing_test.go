@@ -1,0 +1,190 @@
+package packet
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+)
+
+// tables returns what nft lists of the proxy's tables in a namespace, in canonical form: two tables that mean the same are the
+// same text, however they came about. What packets put there, and chains that nothing refers to any more, are left out.
+func tables(t testing.TB, at *lab.Namespace) string {
+	t.Helper()
+	text, err := listTables(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// listTables is tables, with an error if one is not there.
+func listTables(at *lab.Namespace) (string, error) {
+	var all strings.Builder
+	for _, family := range []string{"ip", "ip6"} {
+		out, err := at.Command(context.Background(), "nft", "list", "table", family, "kube-proxy").Output()
+		if err != nil {
+			return "", fmt.Errorf("list table %s kube-proxy in %s: %w", family, at.Name, err)
+		}
+		all.WriteString(canonical(string(out)))
+	}
+	return markerPorts.ReplaceAllString(all.String(), "$1 . tcp . marker"), nil
+}
+
+// markerPorts matches the marker service's address with a port, which changes all the time (see cluster.settle).
+var markerPorts = regexp.MustCompile(`(10\.96\.0\.1|fd00:96::1) \. tcp \. \d+`)
+
+// freshTables returns what tables would return for a node if nothing had ever been there: it runs another proxy on the
+// same manifests in a namespace of its own.
+func (c *cluster) freshTables(t testing.TB, p *proxy) string {
+	t.Helper()
+	c.last++
+	pod := labtest.AddPod(t, c.Node1, fmt.Sprintf("fresh-%d", c.last))
+	fresh := newProxy(t, pod.Namespace, p.node, p.flags...)
+	fresh.dir = p.dir
+	fresh.start(t)
+	fresh.awaitRules(t)
+	fresh.terminate(t)
+	text := tables(t, pod.Namespace)
+	if err := pod.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// expectFresh compares each node's tables with those of a proxy that never had anything else to write.
+func (c *cluster) expectFresh(t testing.TB, when string) {
+	t.Helper()
+	for _, p := range c.proxies {
+		if d := differences(c.freshTables(t, p), tables(t, p.at)); d != "" {
+			t.Errorf("%s, tables of %s differ from those of a fresh start:\n%s", when, p.node, d)
+		}
+	}
+}
+
+// listedBlock is a set, map or chain of a table, beginning with the line that names it.
+type listedBlock struct {
+	kind, name string
+	lines      []string
+}
+
+// canonical sorts what nft lists of one table, and leaves out unreferenced chains.
+func canonical(listing string) string {
+	header, blocks := parseListing(listing)
+	for n := -1; n != len(blocks); {
+		n = len(blocks)
+		blocks = withoutUnreferenced(blocks)
+	}
+	slices.SortStableFunc(blocks, func(a, b listedBlock) int {
+		return cmp.Or(strings.Compare(a.kind, b.kind), strings.Compare(a.name, b.name))
+	})
+	var out strings.Builder
+	out.WriteString(header)
+	for _, b := range blocks {
+		out.WriteString(strings.Join(b.lines, "\n") + "\n")
+	}
+	return out.String()
+}
+
+// parseListing takes the listing of a table apart. Elements stand one a line then, sorted.
+func parseListing(listing string) (header string, blocks []listedBlock) {
+	listing = elementLists.ReplaceAllStringFunc(listing, sortElements)
+	for line := range strings.Lines(listing) {
+		line = strings.TrimSpace(line)
+		words := strings.Fields(line)
+		switch {
+		case line == "" || line == "}":
+		case len(words) == 3 && words[2] == "{" && (words[0] == "set" || words[0] == "map" || words[0] == "chain"):
+			blocks = append(blocks, listedBlock{kind: words[0], name: words[1], lines: []string{line}})
+		case len(blocks) == 0:
+			header += line + "\n"
+		default:
+			b := &blocks[len(blocks)-1]
+			if !(b.name == "affinity" && strings.HasPrefix(line, "elements")) {
+				b.lines = append(b.lines, line)
+			}
+		}
+	}
+	return header, blocks
+}
+
+// elementLists matches the elements of a set, over several lines. Elements hold no braces.
+var elementLists = regexp.MustCompile(`elements = \{[^}]*\}`)
+
+func sortElements(list string) string {
+	list = strings.TrimSuffix(strings.TrimPrefix(list, "elements = {"), "}")
+	var elements []string
+	for _, e := range strings.Split(list, ",") {
+		elements = append(elements, strings.Join(strings.Fields(e), " "))
+	}
+	slices.Sort(elements)
+	// In one line, so that elements of the affinity set go as one.
+	return "elements = {" + strings.Join(elements, ", ") + "}"
+}
+
+// withoutUnreferenced leaves out chains that no rule and no element leads to, unless packets enter there.
+func withoutUnreferenced(blocks []listedBlock) []listedBlock {
+	referenced := make(map[string]bool)
+	for _, b := range blocks {
+		for _, line := range b.lines {
+			for _, m := range jumps.FindAllStringSubmatch(line, -1) {
+				referenced[m[1]] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(blocks, func(b listedBlock) bool {
+		hooked := len(b.lines) > 1 && strings.Contains(b.lines[1], " hook ")
+		return b.kind == "chain" && !hooked && !referenced[b.name]
+	})
+}
+
+// jumps matches what leads to a chain.
+var jumps = regexp.MustCompile(`(?:goto|jump) ([^\s,}]+)`)
+
+// differences returns the lines that are in one of two listings only, with elements one a line; "" if there are none.
+func differences(a, b string) string {
+	if a == b {
+		return ""
+	}
+	lines := func(text string) map[string]int {
+		count := make(map[string]int)
+		set := ""
+		for line := range strings.Lines(text) {
+			line = strings.TrimSuffix(line, "\n")
+			if strings.HasSuffix(line, "{") {
+				set = line
+			}
+			for _, part := range strings.Split(line, ", ") {
+				count[set+" "+part]++
+			}
+		}
+		return count
+	}
+	in, other := lines(a), lines(b)
+	var out []string
+	for line, n := range in {
+		if n > other[line] {
+			out = append(out, "- "+line)
+		}
+	}
+	for line, n := range other {
+		if n > in[line] {
+			out = append(out, "+ "+line)
+		}
+	}
+	slices.Sort(out)
+	const most = 40
+	if len(out) > most {
+		out = append(out[:most], "...")
+	}
+	if out == nil {
+		out = []string{"(the same lines in another order)"}
+	}
+	return strings.Join(out, "\n")
+}

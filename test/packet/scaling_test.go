@@ -1,0 +1,112 @@
+package packet
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// TestScaling adds, replaces and removes endpoints while clients keep connecting. As in a cluster, an endpoint that is to go
+// terminates first, and serves as long as a proxy may use it. No attempt may fail while there are endpoints.
+func TestScaling(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	d := newDeployment(c, &service{name: "web", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}"})
+	const paths = `
+		client pod1 node1 -> clusterIP nodePort@node1
+		pod2 -> clusterIP externalIP
+	`
+	for _, rollout := range []string{
+		"a1, a1 b1, a1 b1 a2 b2, b1 a2 b2, a2 b2, b2",
+		"b2, a1, b1 a2, a1 b2, a1 b1 b2, a2, a1 a2 b1 b2 pod1, pod2",
+	} {
+		steps := strings.Split(rollout, ", ")
+		d.scale(t, steps[0])
+		w := c.startTraffic(t, d.service, paths, answerTimeout)
+		for _, endpoints := range steps[1:] {
+			w.pass(3)
+			d.scale(t, endpoints)
+			w.pass(3) // what was on its way to endpoints that are to go has arrived
+			d.end(t)
+			w.pass(3)
+		}
+		w.mustNotFail()
+		d.scale(t, "")
+		d.end(t)
+		c.checks(d.service, "client pod1 pod2 node1 -> clusterIP externalIP nodePort@node1 => refused").run(t)
+		d.scale(t, "a1 b2")
+		c.checks(d.service, "pod1 pod2 -> clusterIP => a1 b2 as itself").run(t)
+	}
+}
+
+// deployment is a service with endpoints that begin and end.
+type deployment struct {
+	*cluster
+	service *service
+	servers map[string]servers // by pod
+	wanted  []string           // pods that the service has
+}
+
+type servers struct {
+	tcp *lab.TCPServer
+	udp *lab.UDPServer
+}
+
+func newDeployment(c *cluster, s *service) *deployment {
+	return &deployment{cluster: c, service: s, servers: make(map[string]servers)}
+}
+
+// scale starts servers in pods and then makes these pods the ready endpoints of the service. Those that were it before
+// terminate.
+func (d *deployment) scale(t *testing.T, endpoints string) {
+	t.Helper()
+	d.wanted = strings.Fields(endpoints)
+	for _, name := range d.wanted {
+		if _, running := d.servers[name]; running {
+			continue
+		}
+		tcp, err := d.pods[name].ServeTCP(spareTarget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := d.pods[name].ServeUDP(spareTarget)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.servers[name] = servers{tcp, udp}
+	}
+	terminating := ""
+	for _, name := range slices.Sorted(maps.Keys(d.servers)) {
+		if !slices.Contains(d.wanted, name) {
+			terminating += " " + name + ":terminating"
+		}
+	}
+	d.publish(endpoints + terminating)
+}
+
+// end takes terminating endpoints away and ends their servers.
+func (d *deployment) end(t *testing.T) {
+	t.Helper()
+	d.publish(strings.Join(d.wanted, " "))
+	for name, s := range d.servers {
+		if slices.Contains(d.wanted, name) {
+			continue
+		}
+		if err := s.tcp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.udp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		delete(d.servers, name)
+	}
+}
+
+func (d *deployment) publish(endpoints string) {
+	d.t.Helper()
+	d.service.slices = []slice{{endpoints: endpoints, target: spareTarget}}
+	d.serve(d.service.name, d.service)
+}

@@ -1,0 +1,108 @@
+package packet
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// generation returns the number that the kernel gives to the state of all rules in a proxy's namespace.
+func generation(t testing.TB, p *proxy) (n uint32) {
+	t.Helper()
+	err := p.at.Do(func() error {
+		conn, err := nft.Open()
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		n, err = conn.Generation()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestTampering lets somebody else change the proxy's tables while clients keep connecting.
+func TestTampering(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := service{name: "web", spec: "type: NodePort", slices: []slice{{endpoints: "a1 b1"}}}
+	c.serve("web", &s)
+	node := c.Node1.Namespace
+	before := tables(t, node)
+	for _, commands := range []string{
+		"flush ruleset",
+		"delete table ip kube-proxy; delete table ip6 kube-proxy",
+		"flush chain ip kube-proxy services; flush chain ip6 kube-proxy services",
+		"flush chain ip kube-proxy nat-prerouting; flush chain ip6 kube-proxy nat-output",
+		"insert rule ip kube-proxy services drop; add rule ip6 kube-proxy masquerading drop",
+		"delete chain ip kube-proxy filter-input; delete chain ip6 kube-proxy nat-postrouting",
+		"flush table ip kube-proxy; flush table ip6 kube-proxy",
+		// Rows, which proxies look after less often.
+		"flush map ip kube-proxy service-ips; flush map ip6 kube-proxy service-endpoints; " +
+			"flush map ip kube-proxy nodeport-endpoints; flush set ip6 kube-proxy cluster-ips",
+	} {
+		t.Run(commands, func(t *testing.T) {
+			w := c.startTraffic(t, &s, "client -> clusterIP nodePort@node1\n pod1 node1 -> clusterIP", time.Second)
+			w.pass(1)
+			for command := range strings.SplitSeq(commands, "; ") {
+				run(t, node, "nft", strings.Fields(command)...)
+			}
+			eventually(t, "repair", func() error {
+				now, err := listTables(node)
+				if err == nil && now != before {
+					err = errors.New("the tables are not as they were")
+				}
+				return err
+			})
+			w.awaitRecovery()
+			w.stop()
+			c.checks(&s, `
+				client -> clusterIP nodePort@node1 => a1 b1 as node1
+				pod1 -> clusterIP => a1 b1 as itself
+				pod1 client -> clusterIP:9 => refused
+			`).run(t)
+		})
+	}
+}
+
+// TestCleanup shows that --cleanup takes away what the proxy made, and leaves everything else.
+func TestCleanup(t *testing.T) {
+	t.Parallel()
+	c := newIdleCluster(t, defaultFlags()...)
+	const others = `
+		table ip other { chain input { type filter hook input priority 0; }; }
+		table ip kube-proxy-2 { set s { type ipv4_addr; elements = { 192.0.2.1 }; }; }
+		table inet kube-proxy { chain c { counter; }; }
+	`
+	for _, p := range c.proxies {
+		cmd := p.at.Command(t.Context(), "nft", "-f", "-")
+		cmd.Stdin = strings.NewReader(others)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	before := run(t, c.Node1.Namespace, "nft", "list", "ruleset")
+	cleanup := func() {
+		t.Helper()
+		if out, err := kubeProxy(t, c.Node1.Namespace, "--cleanup").CombinedOutput(); err != nil {
+			t.Fatalf("--cleanup: %v\n%s", err, out)
+		}
+		if after := run(t, c.Node1.Namespace, "nft", "list", "ruleset"); after != before {
+			t.Errorf("after --cleanup the rules are\n%s\nwant\n%s", after, before)
+		}
+	}
+	cleanup() // with nothing to do
+	c.start()
+	s := service{name: "web", spec: "type: NodePort\nsessionAffinity: ClientIP", slices: []slice{{endpoints: "a1"}}}
+	c.serve("web", &s)
+	c.checks(&s, "client -> nodePort@node1 => a1 as node1").run(t)
+	c.terminate()
+	cleanup()
+	c.checks(&s, "client pod2 -> nodePort@node1 => refused\n pod1 -> clusterIP => dropped").run(t)
+}
