@@ -25,8 +25,8 @@ type TCPServer struct {
 // ends with Close or with the namespace.
 func (n *Namespace) ServeTCP(port uint16) (*TCPServer, error) {
 	s := &TCPServer{namespace: n, conns: map[net.Conn]struct{}{}}
-	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		listener, err := n.Listen(networkOf("tcp", any), netip.AddrPortFrom(any, port))
+	for _, wildcard := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		listener, err := n.Listen(networkOf("tcp", wildcard), netip.AddrPortFrom(wildcard, port))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("serve TCP port %d in %s: %w", port, n.Name, err), s.Close())
 		}

@@ -22,8 +22,8 @@ type UDPServer struct {
 // ends with Close or with the namespace.
 func (n *Namespace) ServeUDP(port uint16) (*UDPServer, error) {
 	s := &UDPServer{namespace: n}
-	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		socket, err := n.listenAnswering(netip.AddrPortFrom(any, port))
+	for _, wildcard := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		socket, err := n.listenAnswering(netip.AddrPortFrom(wildcard, port))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("serve UDP port %d in %s: %w", port, n.Name, err), s.Close())
 		}
