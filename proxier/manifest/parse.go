@@ -69,7 +69,6 @@ func parseDocument(serializer runtime.Decoder, doc document) parsed {
 
 // parseValue reads one JSON object, whose type may be implied by the list that it is an item of.
 func (p *parsed) parseValue(serializer runtime.Decoder, value []byte, implied *schema.GroupVersionKind, item int) {
-	name := identify(value, implied)
 	if !bytes.HasPrefix(bytes.TrimSpace(value), []byte("{")) {
 		p.problem(item, "", errors.New("not an object"))
 		return
@@ -77,11 +76,11 @@ func (p *parsed) parseValue(serializer runtime.Decoder, value []byte, implied *s
 	decoded, gvk, err := serializer.Decode(value, implied, nil)
 	switch {
 	case runtime.IsNotRegisteredError(err):
-		p.notice(item, name.full(), noticeSkipped)
+		p.notice(item, identify(value, implied).full(), noticeSkipped)
 		return
 	case err != nil:
 		for _, err := range decodeErrors(err) {
-			p.problem(item, name.String(), err)
+			p.problem(item, identify(value, implied).String(), err)
 		}
 		return
 	}
