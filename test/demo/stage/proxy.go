@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// Proxy is kube-proxy, running on a node.
-type Proxy struct {
+// proxy is kube-proxy, running on a node.
+type proxy struct {
 	node  string
 	log   string // file
 	cmd   *lab.Cmd
@@ -54,8 +54,8 @@ func (s *Stage) StartProxy(ctx context.Context, name string) error {
 		return err
 	}
 	defer log.Close()
-	p := &Proxy{node: name, log: s.LogFile(name), ended: make(chan struct{})}
-	// Not the caller's context: it is Stop that ends the process, in order.
+	p := &proxy{node: name, log: s.LogFile(name), ended: make(chan struct{})}
+	// Not the caller's context: it is stop that ends the process, in order.
 	p.cmd = node.Command(context.Background(), s.config.KubeProxy, s.ProxyArgs(name)...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = attributes()
@@ -80,8 +80,8 @@ func (s *Stage) KillProxy(node string) error {
 // PID is the process id of kube-proxy on a node.
 func (s *Stage) PID(node string) int { return s.proxies[node].cmd.Process.Pid }
 
-// Stop ends the process. It is no error that it has ended already.
-func (p *Proxy) Stop() error {
+// stop ends the process. It is no error that it has ended already.
+func (p *proxy) stop() error {
 	err := p.cmd.Process.Signal(syscall.SIGTERM)
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("end kube-proxy on %s: %w", p.node, err)

@@ -38,7 +38,7 @@ type Stage struct {
 	Services []*cluster.Service
 
 	config  Config
-	proxies map[string]*Proxy // by node
+	proxies map[string]*proxy // by node
 
 	mu   sync.Mutex
 	pods map[string]*lab.Pod
@@ -56,7 +56,7 @@ func Open(ctx context.Context, config Config) (*Stage, error) {
 	}
 	s := &Stage{
 		Lab: network, Services: services, config: config,
-		proxies: map[string]*Proxy{}, pods: map[string]*lab.Pod{},
+		proxies: map[string]*proxy{}, pods: map[string]*lab.Pod{},
 	}
 	if err := s.build(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -90,7 +90,7 @@ func (s *Stage) Close() error {
 		all  []error
 	)
 	for _, p := range s.proxies {
-		go func() { errs <- p.Stop() }()
+		go func() { errs <- p.stop() }()
 	}
 	for range s.proxies {
 		all = append(all, <-errs)

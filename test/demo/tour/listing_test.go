@@ -99,6 +99,32 @@ func TestCanonical(t *testing.T) {
 	}
 }
 
+func TestExample(t *testing.T) {
+	web := address{
+		Service: &cluster.Service{
+			Namespace: "shop", Name: "web", ClusterIPs: cluster.Dual{IPv4: netip.MustParseAddr("10.96.0.80")},
+			Endpoints: []cluster.Endpoint{{Dual: cluster.Dual{IPv4: netip.MustParseAddr("10.244.1.11")}}},
+		},
+		port: cluster.Port{NodePort: 30080},
+	}
+	for _, test := range []struct {
+		rows []string
+		want string
+	}{
+		{nil, ""},
+		{[]string{"z", "b"}, "b"},
+		{[]string{"a", "10.96.0.80 . x", `z comment "shop/web:http" : goto`}, `z comment "shop/web:http" : goto`},
+		{[]string{"a", "10.96.0.80 . x", "10.96.0.8 . x"}, "10.96.0.80 . x"},
+		{[]string{"a", "tcp . 30080 . 0", "tcp . 300801 . 0"}, "tcp . 30080 . 0"},
+		{[]string{"10.96.0.10", "10.96.0.80"}, "10.96.0.80"},
+		{[]string{"10.244.1.111 . x", "10.244.1.11 . x"}, "10.244.1.11 . x"},
+	} {
+		if got := example(test.rows, web); got != test.want {
+			t.Errorf("%q: got %q, want %q", test.rows, got, test.want)
+		}
+	}
+}
+
 func TestFollowService(t *testing.T) {
 	endpoint := func(addr string) cluster.Endpoint {
 		return cluster.Endpoint{Dual: cluster.Dual{IPv4: netip.MustParseAddr(addr)}}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/nftproxy/nftproxy/test/demo/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -38,13 +40,15 @@ func (t *tour) showFlow(ctx context.Context) (err error) {
 		_, writeErr := t.stage.WriteEndpoints(dns, dns.Endpoints)
 		err = errors.Join(err, writeErr)
 	}()
-	for _, flow := range flows {
-		next, took, err := awaitMove(ctx, flow, server, removed)
-		if err != nil {
-			return fmt.Errorf("flow to %s: %w", vipOf(flow), err)
-		}
+	moves, err := awaitMoves(ctx, flows, server)
+	if err != nil {
+		return err
+	}
+	for i, flow := range flows {
+		next := moves[i].server
 		ok := slices.Contains(cluster.Names(others), next) && askOften(ctx, flow, next)
-		t.claim(ok, "%s: %s is taken away; on the same socket %s answers, %d ms later.", vipOf(flow), server, next, took.Milliseconds())
+		t.claim(ok, "%s: %s is taken away; on the same socket %s answers, %d ms later.",
+			vipOf(flow), server, next, moves[i].at.Sub(removed).Milliseconds())
 	}
 	return nil
 }
@@ -101,17 +105,37 @@ func askOften(ctx context.Context, flow *lab.Conn, server string) bool {
 	return true
 }
 
-// awaitMove asks until somebody else than the server answers, and returns who that is, and how long after since.
-func awaitMove(ctx context.Context, flow *lab.Conn, server string, since time.Time) (next string, took time.Duration, err error) {
+// move is the first answer of another server.
+type move struct {
+	server string
+	at     time.Time
+}
+
+// awaitMoves asks on all flows at the same time until somebody else than the server answers.
+func awaitMoves(ctx context.Context, flows []*lab.Conn, server string) ([]move, error) {
+	moves := make([]move, len(flows))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, flow := range flows {
+		group.Go(func() (err error) {
+			if moves[i], err = awaitMove(ctx, flow, server); err != nil {
+				return fmt.Errorf("flow to %s: %w", vipOf(flow), err)
+			}
+			return nil
+		})
+	}
+	return moves, group.Wait()
+}
+
+func awaitMove(ctx context.Context, flow *lab.Conn, server string) (move, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, fmt.Errorf("still goes to %s after %v", server, effectTimeout))
 	defer cancel()
 	const pause = 5 * time.Millisecond
 	for ; ctx.Err() == nil; time.Sleep(pause) {
 		if r := askBriefly(ctx, flow); r.Outcome == lab.Answered && r.Answer.Server != server {
-			return r.Answer.Server, time.Since(since), nil
+			return move{r.Answer.Server, time.Now()}, nil
 		}
 	}
-	return "", 0, context.Cause(ctx)
+	return move{}, context.Cause(ctx)
 }
 
 // askBriefly asks once, and does not wait long: a datagram that is on its way while the flow moves can be lost.

@@ -148,7 +148,7 @@ func (t *tour) showMaps(objects []object) {
 	t.page.Text("The sets and maps in the order in which to look at them. The rows of those that lead on carry the Service's name, " +
 		"so that one can search for it:")
 	t.page.Try(t.stage.CommandLine("node1", "nft list table ip kube-proxy | grep shop/web"))
-	table := page.Table{Columns: []string{"SET OR MAP", "ROWS", "ONE ROW IS"}, Right: []int{1}}
+	table := page.Table{Columns: []string{"SET OR MAP", "ROWS", "ONE ROW IS\nFOR EXAMPLE"}, Right: []int{1}}
 	for _, e := range explanations() {
 		o, err := find(objects, e[0])
 		mark := t.check(err == nil && len(o.elements) > 0, "%s has no rows", e[0])
@@ -156,8 +156,28 @@ func (t *tour) showMaps(objects []object) {
 			mark = page.None // an explanation needs no praise
 		}
 		table.Add(mark, e[0], strconv.Itoa(len(o.elements)), e[1])
+		table.Add(page.None, "", "", "    "+example(o.elements, t.services.web))
 	}
 	t.page.Table(table)
+}
+
+// example chooses a row, one of the Service where there is one.
+func example(rows []string, s address) string {
+	sorted := slices.Sorted(slices.Values(rows))
+	words := []string{s.String(), s.ClusterIPs.IPv4.String() + " ", fmt.Sprintf(" %d ", s.port.NodePort)}
+	for _, e := range s.Endpoints {
+		words = append(words, e.IPv4.String()+" ")
+	}
+	for _, word := range words {
+		ofService := func(row string) bool { return strings.Contains(row+" ", word) }
+		if i := slices.IndexFunc(sorted, ofService); i >= 0 {
+			return sorted[i]
+		}
+	}
+	if len(sorted) == 0 {
+		return ""
+	}
+	return sorted[0]
 }
 
 // showChains says how the chains hang together, and how long the listing is.
