@@ -43,8 +43,13 @@ func (c *check) run(ctx context.Context) error {
 	return c.answered(ctx)
 }
 
+// probe makes an attempt. A UDP attempt begins a flow of its own unless its source port is given.
 func (c *check) probe(ctx context.Context, options lab.ProbeOptions) lab.Result {
-	options.Local = netip.AddrPortFrom(c.origin.local[c.family], options.Local.Port())
+	port := options.Local.Port()
+	if port == 0 && c.network == "udp" {
+		port = c.origin.ports.next()
+	}
+	options.Local = netip.AddrPortFrom(c.origin.local[c.family], port)
 	return lab.Probe(ctx, c.origin.Namespace, c.network, c.to, options)
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -35,8 +36,9 @@ type cluster struct {
 	pods    map[string]*lab.Pod
 	origins map[string]origin
 	places  map[string][2]netip.Addr // by name: node addresses that are not the nodes' own
-	last    int                      // number of the last service that got addresses
-	mark    uint16                   // port of the marker service
+	ports   map[*lab.Namespace]*udpPorts
+	last    int    // number of the last service that got addresses
+	mark    uint16 // port of the marker service
 }
 
 // origin is where attempts come from.
@@ -45,7 +47,15 @@ type origin struct {
 	// local are the source addresses to use, one a family; zero: the kernel's choice,
 	// which is the namespace's own.
 	local [2]netip.Addr
+	ports *udpPorts
 }
+
+// udpPorts gives out source ports, none twice while a flow of the last use may be remembered: a packet that belongs to a
+// known flow is no new attempt.
+type udpPorts struct{ given atomic.Uint32 }
+
+// next returns a port below those that the kernel chooses itself, and below NodePorts.
+func (p *udpPorts) next() uint16 { return uint16(10000 + p.given.Add(1)%20000) }
 
 // source returns the source address that the origin's packets begin with.
 func (o origin) source(f family) netip.Addr {
@@ -90,17 +100,17 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{
-		Lab:    labtest.New(t),
-		t:      t,
-		pods:   make(map[string]*lab.Pod),
-		places: make(map[string][2]netip.Addr),
+		Lab:     labtest.New(t),
+		t:       t,
+		pods:    make(map[string]*lab.Pod),
+		origins: make(map[string]origin),
+		places:  make(map[string][2]netip.Addr),
+		ports:   make(map[*lab.Namespace]*udpPorts),
 	}
-	c.origins = map[string]origin{
-		// The client may get more addresses, and with them the choice.
-		"client": {Namespace: c.Client, local: [2]netip.Addr(c.Client.Addrs())},
-		"node1":  {Namespace: c.Node1.Namespace},
-		"node2":  {Namespace: c.Node2.Namespace},
-	}
+	// The client may get more addresses, and with them the choice.
+	c.addOrigin("client", c.Client, [2]netip.Addr(c.Client.Addrs()))
+	c.addOrigin("node1", c.Node1.Namespace, [2]netip.Addr{})
+	c.addOrigin("node2", c.Node2.Namespace, [2]netip.Addr{})
 	for _, name := range []string{"a1", "a2", "pod1"} {
 		c.addPod(c.Node1, lab.PodConfig{Name: name})
 	}
@@ -129,8 +139,16 @@ func (c *cluster) addPod(node *lab.Node, config lab.PodConfig) *lab.Pod {
 	labtest.Serve(c.t, firstTarget, pod.Namespace)
 	labtest.Serve(c.t, secondTarget, pod.Namespace)
 	c.pods[config.Name] = pod
-	c.origins[config.Name] = origin{Namespace: pod.Namespace}
+	c.addOrigin(config.Name, pod.Namespace, [2]netip.Addr{})
 	return pod
+}
+
+// addOrigin gives attempts from a namespace a name.
+func (c *cluster) addOrigin(name string, at *lab.Namespace, local [2]netip.Addr) {
+	if c.ports[at] == nil {
+		c.ports[at] = new(udpPorts)
+	}
+	c.origins[name] = origin{Namespace: at, local: local, ports: c.ports[at]}
 }
 
 // addClient gives the client one more address a family, and attempts from them a name.
@@ -141,7 +159,7 @@ func (c *cluster) addClient(name string, addrs [2]netip.Addr) {
 			c.t.Fatal(err)
 		}
 	}
-	c.origins[name] = origin{Namespace: c.Client, local: addrs}
+	c.addOrigin(name, c.Client, addrs)
 }
 
 // addPlace gives a node one more address a family, on an interface of that name. The client and the other
@@ -159,7 +177,7 @@ func (c *cluster) addPlace(name string, node *lab.Node, addrs [2]netip.Addr) {
 		}
 	}
 	c.places[name] = addrs
-	c.origins[name] = origin{Namespace: node.Namespace, local: addrs}
+	c.addOrigin(name, node.Namespace, addrs)
 }
 
 func (c *cluster) route(from *lab.Namespace, to netip.Prefix, via netip.Addr) {

@@ -50,7 +50,7 @@ func newNodePortCluster(t *testing.T, services nodePortServices) *cluster {
 	c := newIdleCluster(t)
 	c.addPlace("lan", c.Node1, [2]netip.Addr{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8:181::1")})
 	c.addPlace("wan", c.Node1, [2]netip.Addr{netip.MustParseAddr("198.18.2.1"), netip.MustParseAddr("2001:db8:182::1")})
-	c.origins["loopback"] = origin{Namespace: c.Node1.Namespace, local: c.place("loopback")}
+	c.addOrigin("loopback", c.Node1.Namespace, c.place("loopback"))
 	for _, s := range services.all() {
 		labtest.Serve(t, s.nodePort(0), c.Node1.Namespace)
 	}

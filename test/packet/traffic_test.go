@@ -3,7 +3,6 @@ package packet
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,11 +31,8 @@ type trafficClient struct {
 	last   lab.Result
 }
 
-const (
-	attemptEvery = 15 * time.Millisecond
-	// portsPerClient are so many that none comes again while a flow is remembered.
-	portsPerClient = 1900
-)
+// attemptEvery is the pause between two attempts of a client. It leaves the processors to those who are to be tested.
+const attemptEvery = 15 * time.Millisecond
 
 // startTraffic lets clients connect to a service, over all its protocols and families, until the test ends at the latest. Paths are
 // lines "FROM... -> TO...". An attempt fails when it is not answered within the timeout.
@@ -53,12 +49,6 @@ func (c *cluster) startTraffic(t testing.TB, s *service, paths string, timeout t
 	}
 	for _, k := range c.checks(s, lines.String()) {
 		client := &trafficClient{check: k}
-		if k.network == "udp" {
-			// Source ports are not used again: a packet of a flow that still is in the connection tracking table
-			// is no new attempt.
-			client.lowest = 2000 + uint16(len(w.clients))*portsPerClient
-			client.port = client.lowest
-		}
 		w.clients = append(w.clients, client)
 		w.wait.Go(func() { client.connect(ctx, timeout) })
 	}
@@ -69,12 +59,7 @@ func (c *cluster) startTraffic(t testing.TB, s *service, paths string, timeout t
 func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
 	for ctx.Err() == nil {
 		// An attempt that was begun is not given up: what becomes of it counts.
-		result := c.probe(context.Background(), lab.ProbeOptions{
-			Local: netip.AddrPortFrom(netip.Addr{}, c.port), Timeout: timeout,
-		})
-		if c.port != 0 {
-			c.port = c.lowest + (c.port+1-c.lowest)%portsPerClient
-		}
+		result := c.probe(context.Background(), lab.ProbeOptions{Timeout: timeout})
 		c.mu.Lock()
 		c.last = result
 		if result.Outcome != lab.Answered {
@@ -85,7 +70,6 @@ func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
 		}
 		c.mu.Unlock()
 		c.ended.Add(1)
-		// Leave the processors to those who are to be tested.
 		time.Sleep(attemptEvery)
 	}
 }

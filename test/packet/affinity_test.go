@@ -1,0 +1,299 @@
+package packet
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// affinityClients is how many clients there are. With each family and protocol they make four times as many choices
+// between endpoints: that all come out the same by chance does not happen.
+const affinityClients = 20
+
+// addClients adds many clients outside of the cluster, and returns their names, separated by spaces.
+func (c *cluster) addClients(n int) string {
+	var names []string
+	for i := range n {
+		name := fmt.Sprintf("client-%d", i)
+		c.addClient(name, [2]netip.Addr{
+			addrIn(netip.MustParsePrefix("198.19.0.0/24"), i+1),
+			addrIn(netip.MustParsePrefix("fd00:19::/64"), i+1),
+		})
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
+}
+
+// choice tells which server each client got, by client, family and protocol.
+type choice map[string]string
+
+// choose connects once from each origin, in both families and all protocols, to a destination.
+func (c *cluster) choose(t *testing.T, s *service, origins, to string) choice {
+	t.Helper()
+	chosen := make(choice)
+	for _, k := range c.checks(s, origins+" -> "+to+" => refused") {
+		result := k.probe(t.Context(), lab.ProbeOptions{Timeout: answerTimeout})
+		if result.Outcome != lab.Answered {
+			t.Fatalf("%s: %v", k.describe, result)
+		}
+		chosen[fmt.Sprintf("%v %s", k.origin.source(k.family), k.network)] = result.Answer.Server
+	}
+	return chosen
+}
+
+// servers returns the servers that were chosen, sorted.
+func (c choice) servers() string {
+	return strings.Join(slices.Compact(slices.Sorted(maps.Values(c))), " ")
+}
+
+// moved returns those whose choice differs.
+func (c choice) moved(now choice) (moved []string) {
+	for who, server := range c {
+		if now[who] != server {
+			moved = append(moved, fmt.Sprintf("%s: %s, was %s", who, now[who], server))
+		}
+	}
+	slices.Sort(moved)
+	return moved
+}
+
+// mustStay reports those whose choice differs.
+func (c choice) mustStay(t *testing.T, when string, now choice) {
+	t.Helper()
+	if moved := c.moved(now); len(moved) > 0 {
+		t.Errorf("%s: %d of %d moved: %s", when, len(moved), len(c), strings.Join(moved, ", "))
+	}
+}
+
+// TestAffinity shows that with sessionAffinity ClientIP a client stays with its endpoint of a service port: whichever address of the
+// service it uses, through changes of other endpoints, restarts of the proxy and repairs of its rules.
+func TestAffinity(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	before := tables(t, c.Node1.Namespace)
+	origins := c.addClients(affinityClients) + " pod1 node1 a1" // all by way of node1
+	s := service{
+		name: "sticky", spec: "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}\nsessionAffinity: ClientIP",
+		ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
+		slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+	}
+	c.serve("sticky", &s)
+	first := c.choose(t, &s, origins, "clusterIP")
+	if got := first.servers(); got != "a1 a2 b1 b2" {
+		t.Errorf("chosen were %s only", got)
+	}
+	for _, to := range []string{"externalIP", "loadBalancerIP", "nodePort@node1", "clusterIP"} {
+		first.mustStay(t, to, c.choose(t, &s, origins, to))
+	}
+	if len(first.moved(c.choose(t, &s, origins, "clusterIP:admin"))) == 0 {
+		t.Error("all clients got the same endpoint of another port: ports depend on each other")
+	}
+
+	t.Run("endpoint goes", func(t *testing.T) {
+		s.slices = []slice{{endpoints: "a2 b1 b2"}}
+		c.serve("sticky", &s)
+		now := c.choose(t, &s, origins, "clusterIP")
+		for who, server := range first {
+			switch {
+			case server != "a1" && now[who] != server:
+				t.Errorf("%s moved from %s to %s", who, server, now[who])
+			case now[who] == "a1":
+				t.Errorf("%s is still with the endpoint that went", who)
+			}
+		}
+		now.mustStay(t, "settled", c.choose(t, &s, origins, "clusterIP"))
+		first = now
+	})
+	t.Run("endpoint comes", func(t *testing.T) {
+		s.slices = []slice{{endpoints: "a1 a2 b1 b2"}}
+		c.serve("sticky", &s)
+		first.mustStay(t, "endpoint came", c.choose(t, &s, origins, "clusterIP"))
+		newcomers := c.choose(t, &s, "pod2", "clusterIP")
+		newcomers.mustStay(t, "newcomer", c.choose(t, &s, "pod2", "clusterIP"))
+	})
+	t.Run("endpoint terminates", func(t *testing.T) {
+		s.slices = []slice{{endpoints: "a1 a2 b1 b2:terminating"}}
+		c.serve("sticky", &s)
+		now := c.choose(t, &s, origins, "clusterIP")
+		for who, server := range first {
+			if (server == "b2") == (now[who] == server) {
+				t.Errorf("%s is with %s, was with %s", who, now[who], server)
+			}
+		}
+		first = now
+	})
+	t.Run("another slice", func(t *testing.T) {
+		s.slices = []slice{{endpoints: "b1"}, {endpoints: "a2 a1"}}
+		c.serve("sticky", &s)
+		first.mustStay(t, "slices changed", c.choose(t, &s, origins, "clusterIP"))
+	})
+	t.Run("restart", func(t *testing.T) {
+		for _, p := range c.proxies {
+			p.terminate(t)
+		}
+		first.mustStay(t, "without proxy", c.choose(t, &s, origins, "clusterIP"))
+		c.start()
+		first.mustStay(t, "restarted", c.choose(t, &s, origins, "clusterIP"))
+		for _, p := range c.proxies {
+			p.kill(t)
+		}
+		c.start()
+		first.mustStay(t, "killed and restarted", c.choose(t, &s, origins, "clusterIP"))
+	})
+	t.Run("endpoints change while no proxy runs", func(t *testing.T) {
+		c.terminate()
+		s.slices = []slice{{endpoints: "a1 b1 b2"}}
+		c.write("sticky", s.manifest(c))
+		c.start()
+		now := c.choose(t, &s, origins, "clusterIP")
+		for who, server := range first {
+			if (server == "a2") == (now[who] == server) {
+				t.Errorf("%s is with %s, was with %s", who, now[who], server)
+			}
+		}
+		first = now
+	})
+	t.Run("repair", func(t *testing.T) {
+		want := tables(t, c.Node1.Namespace)
+		for _, family := range []string{"ip", "ip6"} {
+			run(t, c.Node1.Namespace, "nft", "flush", "chain", family, "kube-proxy", "services")
+		}
+		eventually(t, "repair", func() error {
+			if tables(t, c.Node1.Namespace) != want {
+				return errors.New("the tables are not as they were")
+			}
+			return nil
+		})
+		first.mustStay(t, "repaired", c.choose(t, &s, origins, "clusterIP"))
+	})
+	t.Run("service deleted", func(t *testing.T) {
+		c.remove("sticky")
+		c.settle()
+		if d := differences(before, tables(t, c.Node1.Namespace)); d != "" {
+			t.Errorf("it left:\n%s", d)
+		}
+		eventually(t, "chains of the deleted service", func() error {
+			if strings.Contains(run(t, c.Node1.Namespace, "nft", "list", "chains"), "affinity") {
+				return errors.New("there are still some")
+			}
+			return nil
+		})
+	})
+}
+
+// TestAffinityLocal shows affinity together with externalTrafficPolicy Local: each way to the service leads to the endpoints that it should, and always
+// to the same one.
+func TestAffinityLocal(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	clients := strings.Fields(c.addClients(3 * affinityClients))
+	s := service{
+		name: "sticky", spec: "type: LoadBalancer\nexternalTrafficPolicy: Local\nsessionAffinity: ClientIP",
+		slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+	}
+	c.serve("sticky", &s)
+	for i, test := range []struct{ to, servers string }{
+		{"loadBalancerIP", "a1 a2"},
+		{"nodePort@node2", "b1 b2"},
+		{"clusterIP", "a1 a2 b1 b2"},
+	} {
+		some := strings.Join(clients[i*affinityClients:][:affinityClients], " ")
+		first := c.choose(t, &s, some, test.to)
+		if got := first.servers(); got != test.servers {
+			t.Errorf("%s: chosen were %s, want %s", test.to, got, test.servers)
+		}
+		first.mustStay(t, test.to, c.choose(t, &s, some, test.to))
+		if test.to == "loadBalancerIP" {
+			// Who has been there stays also on other ways to the service.
+			first.mustStay(t, "NodePort", c.choose(t, &s, some, "nodePort@node1"))
+			first.mustStay(t, "ClusterIP", c.choose(t, &s, some, "clusterIP"))
+		}
+	}
+	// Pods and the node itself may use all endpoints.
+	for range 3 {
+		pods := c.choose(t, &s, "pod1 a1 a2 node1", "loadBalancerIP")
+		pods.mustStay(t, "pods", c.choose(t, &s, "pod1 a1 a2 node1", "nodePort@node1"))
+	}
+	c.checks(&s, "client -> clusterIP:9 => refused").run(t)
+}
+
+// TestAffinityTimeout shows that affinity ends some time after the last connection, not the first.
+func TestAffinityTimeout(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	clients := c.addClients(affinityClients)
+	const timeout = 5 * time.Second
+	s := service{
+		name: "sticky",
+		spec: "sessionAffinity: ClientIP\nsessionAffinityConfig: {clientIP: {timeoutSeconds: 5}}",
+		// Many endpoints: a client that forgets hardly gets the same one again.
+		slices: []slice{{endpoints: "a1 a2 b1 b2 pod1 pod2"}},
+	}
+	c.serve("sticky", &s)
+	last := time.Now()
+	first := c.choose(t, &s, clients, "clusterIP")
+	stayed := time.Duration(0)
+	for begin := time.Now(); stayed < 2*timeout; stayed = time.Since(begin) {
+		time.Sleep(timeout / 5)
+		next := time.Now()
+		now := c.choose(t, &s, clients, "clusterIP")
+		if time.Since(last) > timeout-time.Second {
+			// This machine is too slow for the question. Begin again.
+			first, begin = now, time.Now()
+		}
+		last = next
+		first.mustStay(t, "in time", now)
+		if t.Failed() {
+			return
+		}
+	}
+	time.Sleep(timeout + 2*time.Second)
+	if len(first.moved(c.choose(t, &s, clients, "clusterIP"))) == 0 {
+		t.Error("after the timeout all clients are still with their endpoints")
+	}
+}
+
+// TestAffinityFull shows that clients are served, though without affinity, when there are more than can be remembered. The table that the
+// proxy has left gets room for fewer clients.
+func TestAffinityFull(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	clients := c.addClients(affinityClients)
+	s := service{
+		name: "sticky", spec: "type: NodePort\nsessionAffinity: ClientIP", protocols: "TCP",
+		slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+	}
+	c.serve("sticky", &s)
+	c.terminate()
+	listed := run(t, c.Node1.Namespace, "nft", "list", "ruleset")
+	const room, size = 4, "size 1048576"
+	if strings.Count(listed, size) != 2 {
+		t.Fatalf("no affinity sets with %s in\n%s", size, listed)
+	}
+	load := c.Node1.Command(t.Context(), "nft", "-f", "-")
+	load.Stdin = strings.NewReader("flush ruleset\n" + strings.ReplaceAll(listed, size, fmt.Sprintf("size %d", room)))
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("load what was listed: %v\n%s", err, out)
+	}
+	const rounds = 8
+	first := c.choose(t, &s, clients, "clusterIP")
+	loyal := maps.Clone(first)
+	for range rounds {
+		for who, server := range c.choose(t, &s, clients, "clusterIP") {
+			if loyal[who] != server {
+				delete(loyal, who)
+			}
+		}
+	}
+	// Each family has a set of its own. Who is not in it changes the endpoint sooner or later.
+	if n := len(loyal); n < 2*room || n == len(first) {
+		t.Errorf("%d of %d clients stayed with their endpoints, want those for whom there is room: %d", n, len(first), 2*room)
+	}
+}

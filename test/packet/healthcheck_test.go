@@ -1,0 +1,94 @@
+package packet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// TestHealthCheckNodePort shows what a load balancer learns of each node at the healthCheckNodePort of a service with
+// externalTrafficPolicy Local.
+func TestHealthCheckNodePort(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	const port = 32111
+	s := service{
+		name: "web", spec: fmt.Sprintf("type: LoadBalancer\nexternalTrafficPolicy: Local\nhealthCheckNodePort: %d", port),
+	}
+	expect := func(when string, node *lab.Node, status, endpoints int) {
+		t.Helper()
+		for _, addr := range node.Addrs() {
+			eventually(t, fmt.Sprintf("%s: %v", when, addr), func() error {
+				return c.healthCheck(netip.AddrPortFrom(addr, port), status, endpoints)
+			})
+		}
+	}
+	for _, step := range []struct {
+		endpoints    string
+		node1, node2 int // their endpoints
+	}{
+		{"a1", 1, 0},
+		{"a1 a2 b1", 2, 1},
+		{"a1 a2:unready b2", 1, 1},
+		{"a1:terminating", 0, 0},
+		{"", 0, 0},
+		{"b1 b2", 0, 2},
+	} {
+		s.slices = []slice{{endpoints: step.endpoints}}
+		c.serve("web", &s)
+		for i, n := range []int{step.node1, step.node2} {
+			status := http.StatusOK
+			if n == 0 {
+				status = http.StatusServiceUnavailable
+			}
+			expect("endpoints "+step.endpoints, c.Nodes()[i], status, n)
+		}
+	}
+	c.remove("web")
+	c.settle()
+	eventually(t, "server of a service that is gone", func() error {
+		result := lab.Probe(t.Context(), c.Client, "tcp", netip.AddrPortFrom(c.Node1.IPv4, port), lab.ProbeOptions{Timeout: refusalTimeout})
+		if result.Outcome != lab.Refused {
+			return fmt.Errorf("want it refused: %v", result)
+		}
+		return nil
+	})
+}
+
+// healthCheck asks for the health of a service at a node.
+func (c *cluster) healthCheck(at netip.AddrPort, status, endpoints int) error {
+	client := &http.Client{Transport: &http.Transport{DialContext: c.Client.DialContext, DisableKeepAlives: true}, Timeout: answerTimeout}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+at.String()+"/healthz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err
+	}
+	var health struct {
+		Service             struct{ Namespace, Name string }
+		LocalEndpoints      int
+		ServiceProxyHealthy bool
+	}
+	if err := json.Unmarshal(body, &health); err != nil {
+		return fmt.Errorf("%q: %w", body, err)
+	}
+	weight := response.Header.Get("X-Load-Balancing-Endpoint-Weight")
+	if response.StatusCode != status || health.LocalEndpoints != endpoints || weight != fmt.Sprint(endpoints) ||
+		!health.ServiceProxyHealthy || health.Service.Namespace != "default" || health.Service.Name != "web" {
+		return fmt.Errorf("status %d, weight %q, body %s; want status %d and %d endpoints", response.StatusCode, weight, body, status, endpoints)
+	}
+	return nil
+}
