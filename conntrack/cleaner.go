@@ -45,9 +45,14 @@ const (
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
 
-	// restFactor bounds the share of time that passes take, when changes keep coming, to 1/(1+restFactor): on a large
-	// table a dump keeps a CPU from handling packets (ctnetlink_dump_table disables bottom halves).
+	// When changes keep coming, a pass is followed by a rest of restFactor times its duration: on a large table a dump keeps
+	// a CPU from handling packets (ctnetlink_dump_table disables bottom halves). A change waits for no more than maxRest,
+	// however long the last pass took on a busy machine: a client may be without an answer for that long.
 	restFactor = 4
+	maxRest    = 500 * time.Millisecond
+
+	// gatherDelay is how long a pass waits for more changes: those of the other address family come right after.
+	gatherDelay = 5 * time.Millisecond
 )
 
 // NewCleaner makes a Cleaner. It does nothing until Run.
@@ -102,6 +107,9 @@ func (c *Cleaner) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-c.wake:
+			if !sleep(ctx, gatherDelay) {
+				return nil
+			}
 		case <-retry.C:
 		}
 		changes := c.take()
@@ -117,7 +125,7 @@ func (c *Cleaner) Run(ctx context.Context) error {
 			retry.Reset(delay)
 			delay = min(2*delay, maxRetryDelay)
 		}
-		if !sleep(ctx, restFactor*result.Duration) {
+		if !sleep(ctx, min(restFactor*result.Duration, maxRest)) {
 			return nil
 		}
 	}
