@@ -47,17 +47,23 @@ func run(t *testing.T, p *passes, test func(c *Cleaner, results *[]Result)) {
 	})
 }
 
+// settle waits until the Cleaner has gathered changes, and works or sleeps.
+func settle() {
+	time.Sleep(gatherDelay)
+	synctest.Wait()
+}
+
 func TestCleanerMergesChanges(t *testing.T) {
 	p := &passes{}
 	run(t, p, func(c *Cleaner, results *[]Result) {
-		synctest.Wait()
+		settle()
 		if len(p.changes) != 0 {
 			t.Errorf("passes without changes: %v", p.changes)
 		}
 		c.Enqueue()
 		c.Enqueue(change("10.96.0.2:53"), change("10.96.0.1:53", "10.244.0.5:53"))
 		c.Enqueue(change("10.96.0.1:53", "10.244.0.6:53"), gone("[::ffff:10.96.0.2]:53"))
-		synctest.Wait()
+		settle()
 		want := []Change{change("10.96.0.1:53", "10.244.0.6:53"), gone("10.96.0.2:53")}
 		if len(p.changes) != 1 || !sameChanges(p.changes[0], want) {
 			t.Errorf("got %v\nwant one pass for %v", p.changes, want)
@@ -66,7 +72,7 @@ func TestCleanerMergesChanges(t *testing.T) {
 			t.Errorf("reported %+v", *results)
 		}
 		time.Sleep(time.Hour)
-		synctest.Wait()
+		settle()
 		if len(p.changes) != 1 {
 			t.Errorf("a pass without a change: %v", p.changes[1:])
 		}
@@ -83,11 +89,11 @@ func TestCleanerTriesAgain(t *testing.T) {
 	}}
 	run(t, p, func(c *Cleaner, results *[]Result) {
 		c.Enqueue(change("10.96.0.1:53", "10.244.0.5:53"), change("10.96.0.2:53"))
-		synctest.Wait()
+		settle()
 		// While the first pass waits to be made again, one of its changes is outdated.
 		c.Enqueue(gone("10.96.0.1:53"))
 		time.Sleep(time.Hour)
-		synctest.Wait()
+		settle()
 		if len(p.changes) != 4 {
 			t.Fatalf("%d passes, want 4: %v", len(p.changes), p.changes)
 		}
@@ -118,7 +124,7 @@ func TestCleanerKeepsTheNewerChange(t *testing.T) {
 		}
 		c.Enqueue(change("10.96.0.1:53"))
 		time.Sleep(time.Hour)
-		synctest.Wait()
+		settle()
 		if len(p.changes) != 2 || !sameChanges(p.changes[1], []Change{gone("10.96.0.1:53")}) {
 			t.Errorf("got %v", p.changes)
 		}
@@ -138,7 +144,7 @@ func TestCleanerRests(t *testing.T) {
 			c.Enqueue(change("10.96.0.1:53"))
 			time.Sleep(time.Millisecond)
 		}
-		synctest.Wait()
+		settle()
 		if got, want := time.Duration(busy.Load()), 2*time.Second; got != want {
 			t.Errorf("busy for %v of 10 s, want %v", got, want)
 		}
@@ -157,7 +163,7 @@ func TestCleanerIsOffTheCallersPath(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- c.Run(ctx) }()
 		c.Enqueue(change("10.96.0.1:53"))
-		synctest.Wait()
+		settle()
 		c.Enqueue(change("10.96.0.2:53"))
 		cancel()
 		if err := <-done; err != nil || reports.Load() != 0 {
@@ -197,4 +203,23 @@ func TestCleanerDeletes(t *testing.T) {
 	if got := list(t, ns.open(t)); !sameFlows(got, []Flow{served}) {
 		t.Errorf("left: %v", got)
 	}
+}
+
+// However long a pass took, the next change does not wait longer than maxRest.
+func TestCleanerRestIsLimited(t *testing.T) {
+	p := &passes{answer: func(int) (Stats, error) {
+		time.Sleep(10 * time.Second)
+		return Stats{}, nil
+	}}
+	run(t, p, func(c *Cleaner, results *[]Result) {
+		c.Enqueue(change("10.96.0.1:53"))
+		settle()
+		time.Sleep(10 * time.Second)
+		c.Enqueue(change("10.96.0.2:53"))
+		time.Sleep(maxRest)
+		settle()
+		if len(p.changes) != 2 {
+			t.Errorf("%d passes, want the second to begin %v after the first", len(p.changes), maxRest)
+		}
+	})
 }
