@@ -40,7 +40,9 @@ type Backend struct {
 	shared    sharedRows
 	garbage   garbage
 	watch     watch
-	inDoubt   string // why what is in the kernel may not be what was committed; "" if there is no doubt
+	// generation is shared with the other backends of a Proxier.
+	generation *generation
+	inDoubt    string // why what is in the kernel may not be what was committed; "" if there is no doubt
 
 	stats Stats
 }
@@ -81,16 +83,17 @@ func NewBackend(config *Config, family nft.Family) (*Backend, error) {
 	}
 	l := newLayout(family)
 	b := &Backend{
-		config:    config,
-		layout:    l,
-		render:    renderer{layout: l, mark: 1 << config.masqueradeBit()},
-		ids:       newAffinityIDs(),
-		batch:     nft.NewBatch(&nft.Table{Family: family, Name: TableName}),
-		node:      &Node{Name: config.NodeName, IPs: config.NodeIPs},
-		balancers: make(map[string]struct{}),
-		udp:       newUDPVIPs(),
-		shared:    make(sharedRows),
-		garbage:   make(garbage),
+		config:     config,
+		layout:     l,
+		render:     renderer{layout: l, mark: 1 << config.masqueradeBit()},
+		ids:        newAffinityIDs(),
+		batch:      nft.NewBatch(&nft.Table{Family: family, Name: TableName}),
+		node:       &Node{Name: config.NodeName, IPs: config.NodeIPs},
+		balancers:  make(map[string]struct{}),
+		udp:        newUDPVIPs(),
+		shared:     make(sharedRows),
+		garbage:    make(garbage),
+		generation: new(generation),
 	}
 	b.Reset()
 	b.doubt("first sync")

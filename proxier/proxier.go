@@ -66,6 +66,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		wake:    make(chan struct{}, 1),
 	}
 	var sinks Sinks
+	shared := new(generation)
 	for _, f := range families {
 		b, err := NewBackend(p.config, f)
 		if err != nil {
@@ -75,7 +76,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.health = checks
+		b.health, b.generation = checks, shared
 		sinks, p.backends, p.checks = append(sinks, b), append(p.backends, b), append(p.checks, checks)
 	}
 	p.sink = sinks

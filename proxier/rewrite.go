@@ -154,7 +154,7 @@ func (b *Backend) writeServices(tx *transaction, state tableState, isolate bool)
 				b.batch.AddRow(r)
 			}
 			if state == tableUnused && b.batch.Rows() >= maxColdRows {
-				if err := b.commit(); err != nil {
+				if err := b.commitCold(); err != nil {
 					return err
 				}
 				b.resetBatch(isolate)
@@ -162,6 +162,16 @@ func (b *Backend) writeServices(tx *transaction, state tableState, isolate bool)
 		}
 	}
 	return nil
+}
+
+// commitCold commits a batch to a table that no packet gets to yet, whatever other programs commit meanwhile.
+func (b *Backend) commitCold() error {
+	for range maxAttempts {
+		if err := b.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
+			return err
+		}
+	}
+	return nft.ErrGeneration
 }
 
 func (b *Backend) resetBatch(isolate bool) {
@@ -173,17 +183,18 @@ func (b *Backend) resetBatch(isolate bool) {
 
 // inspection is what the kernel has under the table's name.
 type inspection struct {
-	generation uint32 // before looking
-	exists     bool
-	state      tableState
-	strays     []discarded // chains and sets that are not the program's
+	exists bool
+	state  tableState
+	strays []discarded // chains and sets that are not the program's
 }
 
-// inspect finds out what the kernel has under the table's name.
+// inspect finds out what the kernel has under the table's name. What it finds is of the generation that it takes note of, or of a later one.
 func (b *Backend) inspect(table *nft.Table) (found inspection, err error) {
-	if found.generation, err = b.kernel.Generation(); err != nil {
+	now, err := b.kernel.Generation()
+	if err != nil {
 		return found, err
 	}
+	b.generation.found(now)
 	if _, found.exists, err = b.kernel.TableHandle(table); err != nil || !found.exists {
 		return found, err
 	}
@@ -245,19 +256,10 @@ func (s tableState) String() string {
 // commitOver commits a batch that replaces what was found. If another program committed something meanwhile, but nothing that changes
 // what was found, the batch is as good as before.
 func (b *Backend) commitOver(table *nft.Table, found inspection) error {
-	if found.state == tableUnused {
-		// Transactions of our own went before.
-		generation, err := b.kernel.Generation()
-		if err != nil {
-			return err
-		}
-		found.generation = generation
-	}
 	for range maxAttempts {
-		b.batch.Expect(found.generation)
-		err := b.commit()
+		err := b.commitExpecting()
 		if err == nil {
-			b.watch = watch{generation: nft.NextGeneration(found.generation)}
+			b.watch = watch{strangers: b.generation.strangers}
 		}
 		if !errors.Is(err, nft.ErrGeneration) {
 			return err
@@ -269,7 +271,6 @@ func (b *Backend) commitOver(table *nft.Table, found inspection) error {
 		if found.state != tableUnused && (now.state != found.state || !slices.Equal(now.strays, found.strays)) {
 			return nft.ErrGeneration
 		}
-		found.generation = now.generation
 	}
 	return fmt.Errorf("%w, %d times in a row", nft.ErrGeneration, maxAttempts)
 }

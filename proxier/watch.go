@@ -16,13 +16,33 @@ import (
 // whether the program is still as it was committed. Rows that another program changed show in no fingerprint that is cheap to
 // read; they are put right by the next Resync.
 type watch struct {
-	// generation is that of our last commit, or the last one that was looked at.
-	generation uint32
+	// strangers is generation.strangers when the table was last known to be as it was committed.
+	strangers int
 	// fingerprint is what the program looked like after our last commit of it; nil if it is not known.
 	fingerprint *fingerprint
 	// suspect says that another program committed something since everything was written.
 	suspect bool
 }
+
+// generation is what is known of the ruleset's generation. The backends of a Proxier share it, so that they do not take each
+// other for other programs.
+type generation struct {
+	// current is that after our last commit, or the last one that was looked at; 0 before the first.
+	current uint32
+	// strangers counts how often it had moved by more than our own commits.
+	strangers int
+}
+
+// found takes note of the generation that the ruleset has.
+func (g *generation) found(now uint32) {
+	if g.current != now {
+		g.current = now
+		g.strangers++
+	}
+}
+
+// committed takes note of a commit of ours.
+func (g *generation) committed() { g.current = nft.NextGeneration(g.current) }
 
 // fingerprint is made of the numbers that the kernel gives to objects, none of which it gives twice.
 type fingerprint struct {
@@ -47,26 +67,39 @@ func (b *Backend) commitGuarded() error {
 		return nil
 	}
 	for range maxAttempts {
-		b.batch.Expect(b.watch.generation)
-		err := b.commit()
-		if err == nil {
-			b.watch.generation = nft.NextGeneration(b.watch.generation)
-			return nil
+		if b.watch.strangers != b.generation.strangers {
+			if err := b.checkIntact(); err != nil {
+				return err
+			}
 		}
-		if !errors.Is(err, nft.ErrGeneration) {
-			return err
-		}
-		if err := b.checkIntact(); err != nil {
+		if err := b.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
 			return err
 		}
 	}
 	return fmt.Errorf("%w, %d times in a row", nft.ErrGeneration, maxAttempts)
 }
 
+// commitExpecting commits the batch if the ruleset has the generation that we know of, nft.ErrGeneration otherwise.
+func (b *Backend) commitExpecting() error {
+	b.batch.Expect(b.generation.current)
+	err := b.commit()
+	switch {
+	case err == nil:
+		b.generation.committed()
+	case errors.Is(err, nft.ErrGeneration):
+		now, errGet := b.kernel.Generation()
+		if errGet != nil {
+			return errGet
+		}
+		b.generation.found(now)
+	}
+	return err
+}
+
 // observe takes the fingerprint of what was just committed.
 func (b *Backend) observe() {
-	f, generation, err := b.readFingerprint()
-	if err != nil || generation != b.watch.generation {
+	f, now, err := b.readFingerprint()
+	if err != nil || now != b.generation.current {
 		klog.V(2).InfoS("Table could not be looked at after writing it", "family", b.layout.family, "err", err)
 		f = nil // the next change of another program makes us write it again
 	}
@@ -75,14 +108,15 @@ func (b *Backend) observe() {
 
 // checkIntact looks whether the program is as it was committed, after the generation moved.
 func (b *Backend) checkIntact() error {
-	f, generation, err := b.readFingerprint()
+	f, now, err := b.readFingerprint()
 	if err != nil {
 		return err
 	}
+	b.generation.found(now)
 	if b.watch.fingerprint == nil || !f.equal(b.watch.fingerprint) {
 		return fmt.Errorf("%w %s %s", errTampered, b.layout.family, TableName)
 	}
-	b.watch.generation, b.watch.suspect = generation, true
+	b.watch.strangers, b.watch.suspect = b.generation.strangers, true
 	return nil
 }
 
@@ -152,9 +186,12 @@ func (b *Backend) Check() error {
 	if b.inDoubt != "" {
 		return nil // nothing was written yet, or the next sync writes everything
 	}
-	generation, err := b.kernel.Generation()
-	if err != nil || generation == b.watch.generation {
+	now, err := b.kernel.Generation()
+	if err != nil {
 		return err
+	}
+	if b.generation.found(now); b.generation.strangers == b.watch.strangers {
+		return nil
 	}
 	err = b.checkIntact()
 	if !errors.Is(err, errTampered) {
