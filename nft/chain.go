@@ -50,7 +50,7 @@ const (
 	Postrouting HookPoint = unix.NF_INET_POST_ROUTING
 )
 
-// String returns the hook as nft names it.
+// String returns the place as nft names it.
 func (h HookPoint) String() string {
 	switch h {
 	case Prerouting:
@@ -98,7 +98,7 @@ func (r Rule) String() string {
 		}
 		s += st.text
 	}
-	if c := cutComment(r.Comment); c != "" {
+	if c := storedComment(r.Comment); c != "" {
 		s += " comment " + quote(c)
 	}
 	return s
@@ -117,8 +117,10 @@ func equalRules(a, b []Rule) bool {
 	return true
 }
 
-// SameProgram says whether two chains are equal: hook, comment and rules.
+// sameHook says whether two chains are hooked at the same place, or both are no base chains.
+func sameHook(a, b *Hook) bool { return a == b || (a != nil && b != nil && *a == *b) }
+
+// SameProgram says whether two chains are equal: name, hook, comment and rules. Rules are equal if they read the same.
 func SameProgram(a, b *Chain) bool {
-	sameHook := a.Hook == b.Hook || (a.Hook != nil && b.Hook != nil && *a.Hook == *b.Hook)
-	return a.Name == b.Name && a.Comment == b.Comment && sameHook && equalRules(a.Rules, b.Rules)
+	return a.Name == b.Name && a.Comment == b.Comment && sameHook(a.Hook, b.Hook) && equalRules(a.Rules, b.Rules)
 }

@@ -16,9 +16,11 @@ import (
 type Type struct {
 	id    uint32
 	name  string
-	size  int
+	size  int // of a value, in bytes
 	order byteOrder
-	text  func([]byte) string
+	text  func([]byte) string // of a value
+	// prefixes says whether nft writes ranges of such values as prefixes, where they are some.
+	prefixes bool
 }
 
 // byteOrder is nft's BYTEORDER_* number.
@@ -32,11 +34,11 @@ const (
 
 // The data types that fields can have, by the names that nft gives them.
 var (
-	typeInteger     = Type{4, "integer", 4, orderHost, hostInteger}
-	TypeIPv4Addr    = Type{7, "ipv4_addr", 4, orderBig, addrText}
-	TypeIPv6Addr    = Type{8, "ipv6_addr", 16, orderBig, addrText}
-	TypeInetProto   = Type{12, "inet_proto", 1, orderBig, protoText}
-	TypeInetService = Type{13, "inet_service", 2, orderBig, portText}
+	typeInteger     = Type{4, "integer", 4, orderHost, hostInteger, false}
+	TypeIPv4Addr    = Type{7, "ipv4_addr", 4, orderBig, addrText, true}
+	TypeIPv6Addr    = Type{8, "ipv6_addr", 16, orderBig, addrText, true}
+	TypeInetProto   = Type{12, "inet_proto", 1, orderBig, protoText, false}
+	TypeInetService = Type{13, "inet_service", 2, orderBig, portText, false}
 )
 
 // TypeAddr returns the address type of a family.
@@ -89,7 +91,7 @@ const maxTuple = 64
 //
 //	nft.Tuple{}.Addr(vip).Proto(unix.IPPROTO_TCP).Port(80)
 //
-// Tuples are comparable with ==. Appending more than 64 bytes panics.
+// Every field takes a multiple of 4 bytes. Tuples are comparable with ==. Appending more than 64 bytes panics.
 type Tuple struct {
 	n uint8
 	b [maxTuple]byte
@@ -128,6 +130,28 @@ func (t Tuple) append(field []byte) Tuple {
 
 // IsZero says whether the tuple has no field.
 func (t Tuple) IsZero() bool { return t.n == 0 }
+
+// next returns the tuple that follows t, taken as one number of n bytes; ok is false if there is none.
+func (t Tuple) next(n int) (_ Tuple, ok bool) {
+	for i := n - 1; i >= 0; i-- {
+		t.b[i]++
+		if t.b[i] != 0 {
+			return t, true
+		}
+	}
+	return t, false
+}
+
+// previous returns the tuple before t, taken as one number of n bytes; that before 0 is the largest.
+func (t Tuple) previous(n int) Tuple {
+	for i := n - 1; i >= 0; i-- {
+		t.b[i]--
+		if t.b[i] != 0xff {
+			break
+		}
+	}
+	return t
+}
 
 // Compare orders tuples by their bytes, the shorter first.
 func (t Tuple) Compare(o Tuple) int {

@@ -30,9 +30,14 @@ const (
 	exprConcat  = 13
 	exprNumgen  = 23
 
+	descUDP       = 6
+	descTCP       = 8
+	descSCTP      = 10
 	descTransport = 11
 	descIPv4      = 12
 	descIPv6      = 13
+
+	fieldDport = 2 // of all transport protocols
 )
 
 // Saddr yields `ip saddr` or `ip6 saddr`.
@@ -66,16 +71,20 @@ func ThDport() Expr {
 		text:   "th dport",
 		typ:    TypeInetService,
 		load:   payload(expr.PayloadBaseTransportHeader, 2, 2),
-		typeof: typeofPayload(descTransport, 2),
+		typeof: typeofPayload(descTransport, fieldDport),
 	}
 }
 
-// Dport yields `tcp dport`, `udp dport` or `sctp dport`. Rules that use it match the protocol first.
+// Dport yields `tcp dport`, `udp dport` or `sctp dport`. Rules that use it match the protocol first. For other protocols
+// it is ThDport.
 func Dport(proto uint8) Expr {
 	e := ThDport()
-	e.text = protocolName(proto) + " dport"
-	e.typeof = nil
-	e.proto = proto
+	desc, ok := map[uint8]uint32{unix.IPPROTO_TCP: descTCP, unix.IPPROTO_UDP: descUDP, unix.IPPROTO_SCTP: descSCTP}[proto]
+	if ok {
+		e.text = protocolName(proto) + " dport"
+		e.typeof = typeofPayload(desc, fieldDport)
+		e.proto = proto
+	}
 	return e
 }
 
@@ -95,7 +104,7 @@ func L4Proto() Expr {
 	}
 }
 
-// Random yields `numgen random mod M offset O`: a number from O to O+M-1, each as likely. M is at least 1.
+// Random yields `numgen random mod M offset O`: a number from O to O+M-1, each as likely. The kernel refuses M = 0.
 func Random(mod, offset uint32) Expr { return numgen("random", unix.NFT_NG_RANDOM, mod, offset) }
 
 // Constant yields `numgen inc mod 1 offset V`, which is V: nft has no other constant inside a concatenation.
@@ -120,27 +129,29 @@ func typeofPayload(desc, field uint32) []byte {
 	return userdata{}.u32(0, exprPayload).nested(1, userdata{}.u32(0, desc).u32(1, field))
 }
 
-// Registers are numbered as the kernel does: 1 is the first of 16 bytes, and 8+n is the n-th of 4 bytes.
+// The kernel has 64 bytes of registers, which it numbers twice: in pieces of 16 bytes, NFT_REG_1 to 4, and of 4 bytes,
+// NFT_REG32_00 to 15. reg1 is where both begin.
 const (
 	regVerdict = unix.NFT_REG_VERDICT
 	reg1       = unix.NFT_REG_1
-	reg32      = unix.NFT_REG32_00
 )
 
-// loadConcat loads expressions into consecutive registers, from the first on.
+// register returns the register that is a number of bytes behind reg1, a multiple of 4.
+func register(offset int) uint32 { return unix.NFT_REG32_00 + uint32(offset/4) }
+
+// loadConcat loads expressions into consecutive registers, from the first on, as the kernel wants the fields of a key.
+// Before it come the matches of protocols that the expressions need.
 func loadConcat(exprs []Expr) []expr.Any {
 	var out []expr.Any
-	reg := uint32(reg1)
-	used := 0
 	for _, e := range exprs {
 		if e.proto != 0 {
 			out = append(out, matchL4Proto(e.proto)...)
 		}
 	}
+	offset := 0
 	for _, e := range exprs {
-		out = append(out, e.load(reg))
-		used += e.typ.padded() / 4
-		reg = reg32 + uint32(used)
+		out = append(out, e.load(register(offset)))
+		offset += e.typ.padded()
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -12,12 +13,15 @@ import (
 type messageWriter struct {
 	buf []byte
 	seq uint32
+	// overflow says that an attribute became longer than the 16 bits of its length can say.
+	overflow bool
 }
 
 const (
 	nlmsgHeaderLen = 16
 	nfgenmsgLen    = 4
 	attrHeaderLen  = 4
+	maxAttr        = math.MaxUint16
 )
 
 // begin starts a message and returns where it starts.
@@ -65,7 +69,22 @@ func (w *messageWriter) u32(typ uint16, value uint32) {
 	w.buf = binary.BigEndian.AppendUint32(w.buf, value)
 }
 
+// comment writes user data that is a comment and nothing else; no attribute if there is none.
+func (w *messageWriter) comment(typ uint16, comment string) {
+	c := storedComment(comment)
+	if c == "" {
+		return
+	}
+	w.header(typ, len(c)+3)
+	w.buf = append(w.buf, udataComment, uint8(len(c)+1))
+	w.buf = append(w.buf, c...)
+	w.buf = append(w.buf, 0)
+	w.pad()
+}
+
+// header starts an attribute with a value of n bytes.
 func (w *messageWriter) header(typ uint16, n int) {
+	w.overflow = w.overflow || attrHeaderLen+n > maxAttr
 	w.buf = binary.NativeEndian.AppendUint16(w.buf, uint16(attrHeaderLen+n))
 	w.buf = binary.NativeEndian.AppendUint16(w.buf, typ)
 }
@@ -85,7 +104,9 @@ func (w *messageWriter) nest(typ uint16) int {
 
 // unnest completes the nested attribute that starts at at.
 func (w *messageWriter) unnest(at int) {
-	binary.NativeEndian.PutUint16(w.buf[at:], uint16(len(w.buf)-at))
+	n := len(w.buf) - at
+	w.overflow = w.overflow || n > maxAttr
+	binary.NativeEndian.PutUint16(w.buf[at:], uint16(n))
 }
 
 // value writes a value as the kernel's nft_data: nested, once more, as bytes.
@@ -93,6 +114,18 @@ func (w *messageWriter) value(typ uint16, t Tuple, length int) {
 	at := w.nest(typ)
 	w.bytes(unix.NFTA_DATA_VALUE, t.b[:length])
 	w.unnest(at)
+}
+
+// verdict writes a verdict as the kernel's nft_data.
+func (w *messageWriter) verdict(typ uint16, v Verdict) {
+	data := w.nest(typ)
+	verdict := w.nest(unix.NFTA_DATA_VERDICT)
+	w.u32(unix.NFTA_VERDICT_CODE, uint32(v.code))
+	if v.chain != "" {
+		w.string(unix.NFTA_VERDICT_CHAIN, v.chain)
+	}
+	w.unnest(verdict)
+	w.unnest(data)
 }
 
 // expr writes an expression of a rule.
@@ -109,12 +142,17 @@ func (w *messageWriter) expr(family Family, e expr.Any) error {
 
 // attrs calls f for each attribute of b. It stops at what is no whole attribute.
 func attrs(b []byte, f func(typ uint16, value []byte)) {
-	for len(b) >= attrHeaderLen {
-		n := int(binary.NativeEndian.Uint16(b))
-		if n < attrHeaderLen || n > len(b) {
+	eachAttr(b, 0, func(typ uint16, from, to int) { f(typ, b[from+attrHeaderLen:to]) })
+}
+
+// eachAttr calls f with the type and the place of each attribute of b from offset at on. It stops at what is no whole attribute.
+func eachAttr(b []byte, at int, f func(typ uint16, from, to int)) {
+	for at+attrHeaderLen <= len(b) {
+		n := int(binary.NativeEndian.Uint16(b[at:]))
+		if n < attrHeaderLen || at+n > len(b) {
 			return
 		}
-		f(binary.NativeEndian.Uint16(b[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), b[attrHeaderLen:n])
-		b = b[min(align4(n), len(b)):]
+		f(binary.NativeEndian.Uint16(b[at+2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), at, at+n)
+		at += align4(n)
 	}
 }

@@ -17,7 +17,7 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s {\n", t)
 	if t.Comment != "" {
-		fmt.Fprintf(&b, "\tcomment %s\n", quote(cutComment(t.Comment)))
+		fmt.Fprintf(&b, "\tcomment %s\n", quote(storedComment(t.Comment)))
 	}
 	for _, s := range t.Sets {
 		b.WriteByte('\n')
@@ -52,8 +52,8 @@ func printSet(b *strings.Builder, s *Set, rows []Row) {
 	if flags := s.flagNames(); len(flags) > 0 {
 		fmt.Fprintf(b, "\t\tflags %s\n", strings.Join(flags, ","))
 	}
-	if s.Comment != "" {
-		fmt.Fprintf(b, "\t\tcomment %s\n", quote(cutComment(s.Comment)))
+	if c := s.storedComment(); c != "" {
+		fmt.Fprintf(b, "\t\tcomment %s\n", quote(c))
 	}
 	printRows(b, rows)
 	b.WriteString("\t}\n")
@@ -93,7 +93,7 @@ func printRows(b *strings.Builder, rows []Row) {
 func printChain(b *strings.Builder, c *Chain) {
 	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
 	if c.Comment != "" {
-		fmt.Fprintf(b, "\t\tcomment %s\n", quote(cutComment(c.Comment)))
+		fmt.Fprintf(b, "\t\tcomment %s\n", quote(storedComment(c.Comment)))
 	}
 	if h := c.Hook; h != nil {
 		fmt.Fprintf(b, "\t\ttype %s hook %s priority %d;\n", h.Type, h.Point, h.Priority)
@@ -104,5 +104,5 @@ func printChain(b *strings.Builder, c *Chain) {
 	b.WriteString("\t}\n")
 }
 
-// quote puts a string into quotation marks. nft has no way to write one inside of them.
-func quote(s string) string { return `"` + strings.ReplaceAll(s, `"`, `'`) + `"` }
+// quote puts a string into quotation marks. nft has no way to write one inside of them: see storedComment.
+func quote(s string) string { return `"` + s + `"` }

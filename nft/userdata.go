@@ -2,12 +2,13 @@ package nft
 
 import (
 	"encoding/binary"
-	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // User data is what nft keeps with objects in the kernel to print them as they were written: a
 // list of fields of one byte type, one byte length and the value (libnftnl/udata.h). The
-// layouts are those of nft 1.0.6, which all later versions read.
+// layouts are those of nft 1.0.6, which all later versions read; what later ones write makes nft 1.0.6 crash.
 
 // Types of the fields in the user data of tables, chains, rules and elements, and of sets
 // (NFTNL_UDATA_*).
@@ -25,8 +26,8 @@ const (
 	udataTypeofData = 1
 )
 
-// MaxComment is the length to which comments are cut, in bytes: nft accepts 128 with the final NUL.
-const MaxComment = 127
+// maxUserdata is the most that the kernel keeps with an object, in bytes.
+const maxUserdata = unix.NFT_USERDATA_MAXLEN
 
 type userdata []byte
 
@@ -40,30 +41,26 @@ func (u userdata) nested(typ uint8, value []byte) userdata {
 	return append(u, value...)
 }
 
-// comment appends a NUL-terminated string, cut to MaxComment at a character boundary. An empty one is left out.
-func (u userdata) comment(typ uint8, s string) userdata {
-	s = cutComment(s)
-	if s == "" {
-		return u
-	}
-	u = append(u, typ, uint8(len(s)+1))
-	u = append(u, s...)
-	return append(u, 0)
-}
-
-func cutComment(s string) string {
-	if len(s) <= MaxComment {
-		return s
-	}
-	n := MaxComment
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
 // setUserdata returns the user data of a set as nft writes it.
 func setUserdata(s *Set) []byte {
+	u := setTypes(s)
+	if c := s.storedComment(); c != "" {
+		u = append(u, udataSetComment, uint8(len(c)+1))
+		u = append(u, c...)
+		u = append(u, 0)
+	}
+	return u
+}
+
+// storedComment returns the comment of the set as it is kept: as long as there is room beside the types.
+func (s *Set) storedComment() string {
+	const header, final = 2, 1
+	room := maxUserdata - len(setTypes(s)) - header - final
+	return cutComment(s.Comment, max(0, min(room, MaxComment)))
+}
+
+// setTypes returns the user data of a set but for the comment.
+func setTypes(s *Set) userdata {
 	u := userdata{}.u32(udataSetKeyByteOrder, uint32(s.Key.order()))
 	if s.isMap() {
 		order := orderInvalid
@@ -81,7 +78,7 @@ func setUserdata(s *Set) []byte {
 	if s.isMap() {
 		u = u.u32(udataSetDataInterval, 0)
 	}
-	return u.comment(udataSetComment, s.Comment)
+	return u
 }
 
 // typeofFields appends which expressions make up a key or data. Of a single field that was declared by its

@@ -1,0 +1,28 @@
+package nft
+
+import "golang.org/x/sys/unix"
+
+// Sent returns what a commit of the batch sends.
+func (b *Batch) Sent() []byte { return b.finish() }
+
+// BeginDump sends a request for a dump and reads no answer, as if the answer was given up.
+func BeginDump(c *Conn, typ uint16) {
+	w := messageWriter{seq: c.seq}
+	w.end(w.beginNFT(typ, unix.NLM_F_DUMP, IPv4))
+	c.seq = w.seq
+	if err := c.send(w.buf); err != nil {
+		panic(err)
+	}
+}
+
+// ByTypeof says whether the fields are declared by expressions.
+func (f Fields) ByTypeof() bool { return f.hasTypeof() }
+
+// Names returns the names of the types of the fields.
+func (f Fields) Names() []string {
+	var names []string
+	for _, t := range f.types {
+		names = append(names, t.name)
+	}
+	return names
+}

@@ -1,0 +1,166 @@
+package nft
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// recordedAnswers are what kernels sent, and a message that was sent to them.
+//
+//go:embed testdata/answers.txt
+var recordedAnswers string
+
+// answersOf returns the recorded datagrams of these kinds, all if there is none.
+func answersOf(tb testing.TB, kinds ...string) [][]byte {
+	tb.Helper()
+	var out [][]byte
+	for line := range strings.Lines(recordedAnswers) {
+		kind, data, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if kind == "#" || (len(kinds) > 0 && !slices.Contains(kinds, kind)) {
+			continue
+		}
+		b, err := hex.DecodeString(data)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out = append(out, b)
+	}
+	if len(out) == 0 {
+		tb.Fatal("nothing is recorded")
+	}
+	return out
+}
+
+func FuzzParseReply(f *testing.F) {
+	for _, a := range answersOf(f) {
+		f.Add(a)
+	}
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		r, err := parseReply(msg)
+		if err != nil {
+			return
+		}
+		if (r.err() == nil) != (r.errno == 0) {
+			t.Errorf("%+v is the error %v", r, r.err())
+		}
+		b := twoRows()
+		p := b.problem(r)
+		if p.Op == "" || (p.Tag != 0 && p.Tag != 11 && p.Tag != 12) {
+			t.Errorf("%+v is %+v", r, p)
+		}
+		_ = (&CommitError{Table: "t", Problems: []Problem{p, p}}).Error()
+	})
+}
+
+func FuzzEachMessage(f *testing.F) {
+	const seq = 7 // of the requests that are recorded
+	for _, a := range answersOf(f) {
+		f.Add(a)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		total := 0
+		done, err := eachMessage(data, seq, func(msg []byte) {
+			total += len(msg) + nlmsgHeaderLen
+			_, _, _, _ = chainIn(msg), setIn(msg), ruleIn(msg), targetIn(msg)
+		})
+		if total > len(data) {
+			t.Errorf("%d bytes of messages in %d", total, len(data))
+		}
+		if err != nil && !done {
+			t.Errorf("the answer goes on after %v", err)
+		}
+	})
+}
+
+func FuzzTargetOf(f *testing.F) {
+	for _, a := range answersOf(f, "answer") {
+		eachMessage(a, 7, func(msg []byte) {
+			attrs(msg, func(typ uint16, value []byte) {
+				if typ == unix.NFTA_RULE_EXPRESSIONS {
+					f.Add(value)
+				}
+			})
+		})
+	}
+	f.Fuzz(func(t *testing.T, exprs []byte) {
+		target := targetOf(exprs)
+		if target.Chain != "" || strings.Contains(target.Goto, "\x00") {
+			t.Errorf("%+v", target)
+		}
+	})
+}
+
+func FuzzRowAt(f *testing.F) {
+	for _, a := range answersOf(f, "rows") {
+		f.Add(a, 80, uint8(0))
+		f.Add(a, 0, uint8(1))
+	}
+	sets := goldenSets(IPv4)
+	b := NewBatch(&Table{Family: IPv4, Name: "t"})
+	for i, s := range sets {
+		if s.Key.String() == "ipv4_addr" {
+			for range 3 {
+				b.AddRow(Row{Set: s, Key: Tuple{n: 4}, Data: Tuple{n: uint8(align4(s.Data.length()))}})
+			}
+			b.closeRows()
+			_, msg, _ := b.messageOf(b.lastSeq())
+			f.Add(msg, len(msg)-8, uint8(i))
+		}
+	}
+	f.Fuzz(func(t *testing.T, msg []byte, offset int, set uint8) {
+		row, ok := rowAt(sets[int(set)%len(sets)], msg, offset)
+		if !ok {
+			return
+		}
+		if row.from < nlmsgHeaderLen+nfgenmsgLen || row.to <= row.from || row.to > len(msg) {
+			t.Errorf("row from %d to %d of %d bytes", row.from, row.to, len(msg))
+		}
+		if len(rowsIn(msg)) > 1 && (offset < row.from || offset >= row.to) {
+			t.Errorf("row from %d to %d for offset %d", row.from, row.to, offset)
+		}
+	})
+}
+
+// The recorded answers mean what they are recorded as.
+func TestRecordedAnswers(t *testing.T) {
+	for _, a := range answersOf(t, "ack") {
+		if r, err := parseReply(a); err != nil || r.errno != 0 || r.seq != 10 {
+			t.Errorf("acknowledgement is %+v, %v", r, err)
+		}
+	}
+	for _, a := range answersOf(t, "refusal") {
+		if r, err := parseReply(a); err != nil || r.errno != unix.ENOENT || (r.seq != 2 && r.seq != 3) {
+			t.Errorf("refusal is %+v, %v", r, err)
+		}
+	}
+	var chains, rules []string
+	explained := 0
+	for _, a := range answersOf(t, "answer") {
+		_, err := eachMessage(a, 7, func(msg []byte) {
+			switch binary.NativeEndian.Uint16(a[4:]) & 0xff {
+			case unix.NFT_MSG_NEWCHAIN:
+				chains = append(chains, chainIn(msg).Name)
+			case unix.NFT_MSG_NEWRULE:
+				rules = append(rules, targetIn(msg).Goto)
+			}
+		})
+		if err != nil && strings.HasSuffix(err.Error(), "Attribute failed policy validation") {
+			explained++
+		}
+	}
+	if got, want := strings.Join(chains, " "), "one two base one two base"; got != want {
+		t.Errorf("chains %s, want %s", got, want)
+	}
+	if got, want := strings.Join(rules, ","), ",one,,,one,"; got != want {
+		t.Errorf("rules go to %q, want %q", got, want)
+	}
+	if explained != 2 {
+		t.Errorf("%d errors are explained, want 2", explained)
+	}
+}

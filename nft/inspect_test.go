@@ -1,0 +1,371 @@
+package nft_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// foreign is a table that the nft program made, and one that must not be mistaken for it.
+func foreign(f nft.Family) string {
+	vip, to, many := "10.96.0.10", "10.244.1.8:8080", "10.244.1.8:1-2"
+	if f == nft.IPv6 {
+		vip, to, many = "fd00:96::10", "[fd00:244::8]:8080", "[fd00:244::8]:1-2"
+	}
+	return strings.NewReplacer("RANGE", many, "VIP-TO", addresses(to), "FAMILY", f.String(), "ADDR", nft.TypeAddr(f).String(), "VIP", vip, "TO", to).Replace(`
+table FAMILY other {
+	set addrs { type ADDR; }
+	chain base { type nat hook output priority 5; jump away; }
+	chain away { meta l4proto tcp dnat to TO; }
+}
+table FAMILY lb {
+	set addrs { type ADDR; }
+	set clients { typeof FAMILY saddr . numgen inc mod 1; size 100; flags dynamic,timeout; }
+	set sources { type ADDR . inet_service . ADDR; flags interval; }
+	set prefixes { type ADDR; flags interval; }
+	map verdicts { type ADDR . inet_proto . inet_service : verdict; }
+	map endpoints { typeof FAMILY daddr . th dport : FAMILY daddr . th dport; }
+	chain pre { type nat hook prerouting priority dstnat; jump services; jump services; }
+	chain post { type nat hook postrouting priority srcnat; }
+	chain early { type filter hook output priority -110; FAMILY daddr { VIP } drop; }
+	chain empty { }
+	chain services {
+		meta mark 0x1 accept
+		FAMILY daddr VIP tcp dport 80 counter goto one
+		FAMILY daddr VIP tcp dport vmap { 81 : goto one, 82 : drop }
+	}
+	chain one { meta l4proto tcp dnat to TO; }
+	chain several {
+		meta mark set 0x0a600001 meta l4proto tcp dnat FAMILY to FAMILY daddr . th dport map @endpoints
+		tcp dport 80 dnat to VIP
+		tcp dport 81 redirect to :8081
+		tcp dport 82 masquerade to :8082-8083
+		tcp dport 83 snat to TO
+		tcp dport 84 dnat to RANGE
+		tcp dport 85 dnat to VIP-TO
+		return
+	}
+}`)
+}
+
+// addresses returns a range of two addresses with the port of to.
+func addresses(to string) string {
+	addr := netip.MustParseAddrPort(to)
+	first, last := addr.Addr().String(), addr.Addr().Next().String()
+	if addr.Addr().Is6() {
+		first, last = "["+first+"]", "["+last+"]"
+	}
+	return fmt.Sprintf("%s-%s:%d", first, last, addr.Port())
+}
+
+func names(found []nft.Found) []string {
+	var names []string
+	for _, f := range found {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// checkHandles fails if two of the objects have one handle, or one has none.
+func checkHandles(t *testing.T, kind string, found []nft.Found) {
+	t.Helper()
+	seen := make(map[uint64]bool)
+	for _, f := range found {
+		if f.Handle == 0 || seen[f.Handle] {
+			t.Errorf("handle %d of one of the %s is none, or not its own", f.Handle, kind)
+		}
+		seen[f.Handle] = true
+	}
+}
+
+// What nft made is read as it is.
+func TestInspect(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family) {
+		load(t, foreign(f))
+		c := open(t)
+		table := &nft.Table{Family: f, Name: "lb"}
+
+		chains, err := c.Chains(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hooks := map[string]*nft.Hook{
+			"pre":   {Type: nft.TypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},
+			"post":  {Type: nft.TypeNAT, Point: nft.Postrouting, Priority: nft.PrioritySrcNAT},
+			"early": {Type: nft.TypeFilter, Point: nft.Output, Priority: -110},
+		}
+		if got, want := names(chains), []string{"pre", "post", "early", "empty", "services", "one", "several"}; !slices.Equal(got, want) {
+			t.Errorf("chains %v, want %v", got, want)
+		}
+		for _, found := range chains {
+			want := &nft.Chain{Name: found.Name, Hook: hooks[found.Name]}
+			other := &nft.Chain{Name: found.Name, Hook: &nft.Hook{Type: nft.TypeFilter, Point: nft.Output, Priority: -111}}
+			if !found.SameHook(want) || found.SameHook(other) {
+				t.Errorf("chain %s has hook %v", found.Name, found.Hook)
+			}
+		}
+		checkHandles(t, "chains", chains)
+
+		sets, err := c.Sets(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantSets := inspectedSets(f)
+		if len(sets) != len(wantSets) {
+			t.Errorf("sets %v, want %d", names(sets), len(wantSets))
+		}
+		for i, found := range sets {
+			for j, s := range wantSets {
+				if found.Same(s) != (i == j) {
+					t.Errorf("set %s (%+v) is the same as %s: %v", found.Name, found, s.Name, found.Same(s))
+				}
+				renamed := *s
+				renamed.Name = found.Name
+				if found.Same(&renamed) != (i == j) {
+					t.Errorf("set %s (%+v) is of the type of %s: %v", found.Name, found, s.Name, found.Same(&renamed))
+				}
+			}
+		}
+		checkHandles(t, "sets", sets)
+
+		rules, err := c.Rules(table, "services")
+		if err != nil || len(rules) != 3 {
+			t.Errorf("rules %v, %v; want 3", rules, err)
+		}
+		for _, r := range rules {
+			if r.Name != "services" {
+				t.Errorf("rule of chain %q, want services", r.Name)
+			}
+		}
+		checkHandles(t, "rules", rules)
+		for _, chain := range []string{"empty", "missing"} {
+			if rules, err := c.Rules(table, chain); len(rules) != 0 || err != nil {
+				t.Errorf("rules of chain %s: %v, %v; want none", chain, rules, err)
+			}
+		}
+	})
+}
+
+// inspectedSets are the sets of foreign.
+func inspectedSets(f nft.Family) []*nft.Set {
+	addr := nft.TypeAddr(f)
+	endpoint := nft.Typeof(nft.Daddr(f), nft.ThDport())
+	return []*nft.Set{
+		{Name: "addrs", Key: nft.Types(addr)},
+		{Name: "clients", Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)), Dynamic: true, Timeouts: true},
+		{Name: "sources", Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true},
+		{Name: "prefixes", Key: nft.Types(addr), Interval: true},
+		{Name: "verdicts", Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService), Verdicts: true},
+		{Name: "endpoints", Key: endpoint, Data: endpoint},
+	}
+}
+
+// Targets are constants only: chains to which rules go, and addresses with one port to which they translate.
+func TestTargets(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family) {
+		load(t, foreign(f))
+		c := open(t)
+		targets, err := c.Targets(&nft.Table{Family: f, Name: "lb"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := netip.MustParseAddrPort("10.244.1.8:8080")
+		if f == nft.IPv6 {
+			to = netip.MustParseAddrPort("[fd00:244::8]:8080")
+		}
+		want := []nft.FoundTarget{
+			{Chain: "pre", Goto: "services"}, {Chain: "pre", Goto: "services"},
+			{Chain: "services", Goto: "one"},
+			{Chain: "one", DNAT: to},
+		}
+		if !slices.Equal(targets, want) {
+			t.Errorf("targets %v, want %v", targets, want)
+		}
+	})
+}
+
+// Our own chains read the same.
+func TestTargetsOfOurs(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family) {
+		c := open(t)
+		to := netip.AddrPortFrom(vip(f, 7), 8080)
+		table := &nft.Table{Family: f, Name: "lb", Chains: []*nft.Chain{
+			{Name: "one", Rules: []nft.Rule{nft.NewRule(nft.MatchL4Proto(udp), nft.DNAT(to))}},
+			{Name: "two", Rules: []nft.Rule{nft.NewRule(nft.SetMarkBits(1), nft.Goto("one")), nft.NewRule(nft.Drop())}},
+		}}
+		commitTable(t, c, table)
+		targets, err := c.Targets(table)
+		want := []nft.FoundTarget{{Chain: "one", DNAT: to}, {Chain: "two", Goto: "one"}}
+		if err != nil || !slices.Equal(targets, want) {
+			t.Errorf("targets %v, %v; want %v", targets, err, want)
+		}
+	})
+}
+
+func TestTableHandle(t *testing.T) {
+	newNamespace(t)
+	c := open(t)
+	v4, v6 := &nft.Table{Family: nft.IPv4, Name: "lb"}, &nft.Table{Family: nft.IPv6, Name: "lb"}
+	handle := func(table *nft.Table) uint64 {
+		t.Helper()
+		h, ok, err := c.TableHandle(table)
+		if err != nil || ok != (h != 0) {
+			t.Fatalf("%s has handle %d, %v, %v", table, h, ok, err)
+		}
+		return h
+	}
+	if h := handle(v4); h != 0 {
+		t.Errorf("no table has handle %d", h)
+	}
+	load(t, "table ip lb { }\ntable ip6 lb { }\ntable ip other { }")
+	first := handle(v4)
+	if first == 0 || handle(v6) == first || handle(v4) != first {
+		t.Errorf("tables have handles %d, %d, %d", first, handle(v6), handle(v4))
+	}
+	b := nft.NewBatch(v4)
+	b.AddProgram()
+	commit(t, c, b)
+	if handle(v4) != first {
+		t.Error("adding the table that is there gives it another handle")
+	}
+	b.Reset()
+	b.DeleteTable()
+	commit(t, c, b)
+	if handle(v4) != 0 {
+		t.Error("a deleted table has a handle")
+	}
+	b.Reset()
+	b.AddProgram()
+	commit(t, c, b)
+	if h := handle(v4); h == 0 || h == first {
+		t.Errorf("a new table has handle %d, as the old one had", h)
+	}
+}
+
+// A table that is not there has nothing.
+func TestInspectNothing(t *testing.T) {
+	newNamespace(t)
+	c := open(t)
+	for _, table := range []*nft.Table{{Family: nft.IPv4, Name: "missing"}, {Family: nft.IPv6, Name: "lb"}} {
+		load(t, "table ip lb { set s { type ipv4_addr; }\nchain c { drop; }\n}")
+		chains, err1 := c.Chains(table)
+		sets, err2 := c.Sets(table)
+		rules, err3 := c.Rules(table, "c")
+		targets, err4 := c.Targets(table)
+		if err := errors.Join(err1, err2, err3, err4); len(chains)+len(sets)+len(rules)+len(targets) != 0 || err != nil {
+			t.Errorf("%s has %v, %v, %v, %v, %v", table, chains, sets, rules, targets, err)
+		}
+	}
+}
+
+// What is read while others commit is of one generation, or ErrGeneration.
+func TestInspectWhileOthersCommit(t *testing.T) {
+	newNamespace(t)
+	reader, writer := open(t), open(t)
+	const chains = 400 // whose dump takes several pieces
+	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
+	b := nft.NewBatch(table)
+	b.AddTable("")
+	for i := range chains {
+		b.AddChain(&nft.Chain{Name: fmt.Sprintf("even-%d", i)})
+	}
+	commit(t, writer, b)
+
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() { // the connection is of this test's namespace, whichever thread uses it
+		var err error
+		for from, to := "even", "odd"; err == nil; from, to = to, from {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			b.Reset()
+			for i := range chains {
+				b.DeleteChain(fmt.Sprintf("%s-%d", from, i))
+				b.AddChain(&nft.Chain{Name: fmt.Sprintf("%s-%d", to, i)})
+			}
+			err = writer.Commit(b)
+		}
+		stopped <- err
+	}()
+	begin := generation(t, reader)
+	for reads := 0; reads < 20 || generation(t, reader)-begin < 10; {
+		found, err := reader.Chains(table)
+		if errors.Is(err, nft.ErrGeneration) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads++
+		even := 0
+		for _, f := range found {
+			if strings.HasPrefix(f.Name, "even-") {
+				even++
+			}
+		}
+		if len(found) != chains || (even != 0 && even != chains) {
+			t.Fatalf("%d chains, %d of them even", len(found), even)
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Reading is no transaction.
+func TestReadingMovesNothing(t *testing.T) {
+	newNamespace(t)
+	c := open(t)
+	b, _ := newServices(t, c, nft.IPv4)
+	b.Reset()
+	gen := generation(t, c)
+	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
+	_, err1 := c.Chains(table)
+	_, err2 := c.Sets(table)
+	_, err3 := c.Rules(table, "one")
+	_, err4 := c.Targets(table)
+	_, _, err5 := c.TableHandle(table)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		t.Error(err)
+	}
+	if now := generation(t, c); now != gen {
+		t.Errorf("reading moved the generation from %d to %d", gen, now)
+	}
+}
+
+// A dump that was given up does not get in the way of the next request.
+func TestRequestAfterInterruptedDump(t *testing.T) {
+	newNamespace(t)
+	c := open(t)
+	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
+	b := nft.NewBatch(table)
+	b.AddTable("")
+	const chains = 2000
+	for i := range chains {
+		b.AddChain(&nft.Chain{Name: fmt.Sprintf("chain-%d", i)})
+	}
+	commit(t, c, b)
+	for range 3 {
+		nft.BeginDump(c, unix.NFT_MSG_GETCHAIN)
+		if found, err := c.Chains(table); len(found) != chains || err != nil {
+			t.Fatalf("%d chains, %v; want %d", len(found), err, chains)
+		}
+		nft.BeginDump(c, unix.NFT_MSG_GETCHAIN)
+		generation(t, c)
+		nft.BeginDump(c, unix.NFT_MSG_GETCHAIN)
+		b.Reset()
+		b.AddChain(&nft.Chain{Name: "chain-0"})
+		commit(t, c, b)
+	}
+}

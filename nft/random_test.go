@@ -1,0 +1,360 @@
+package nft_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// TestRandomTables makes tables of all that the package can say. Whether nft loads what Fprint writes or Commit writes it, the
+// listing is the same, and loads again; and rows that are changed by a batch are as if they had been written at once.
+func TestRandomTables(t *testing.T) {
+	newNamespace(t)
+	c := open(t)
+	n := 60
+	if testing.Short() {
+		n = 12
+	}
+	for seed := range uint64(n) {
+		r := &random{Rand: rand.New(rand.NewPCG(seed, 0))}
+		table := r.table()
+		first, second := r.rows(table), r.rows(table)
+		if !checkTable(t, c, table, first, second) {
+			t.Fatalf("of seed %d", seed)
+		}
+	}
+}
+
+// checkTable writes a table in all ways.
+func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft.Row) bool {
+	t.Helper()
+	file := print(t, table, first...)
+	load(t, file)
+	listing := list(t)
+	want := sorted(listing)
+	load(t, listing)
+	if got := sorted(list(t)); got != want {
+		t.Errorf("listing loads differently:\n%s\nfrom\n%s", got, want)
+	}
+	load(t, "")
+	commitTable(t, c, table, first...)
+	if got := sorted(list(t)); got != want {
+		t.Errorf("committed:\n%s\nloaded by nft:\n%s\nfrom\n%s", got, want, file)
+	}
+
+	b := nft.NewBatch(table)
+	kept := make(map[nft.Row]bool)
+	for _, r := range first {
+		kept[r] = slices.Contains(second, r)
+		if !kept[r] {
+			b.DeleteRow(r)
+		}
+	}
+	for _, r := range second {
+		if !kept[r] {
+			b.AddRow(r)
+		}
+	}
+	commit(t, c, b)
+	got := sorted(list(t))
+	load(t, "")
+	commitTable(t, c, table, second...)
+	if want := sorted(list(t)); got != want {
+		t.Errorf("changed:\n%s\nwritten at once:\n%s", got, want)
+	}
+	return !t.Failed()
+}
+
+// sorted returns a listing with the elements of its sets in order: nft lists some in the order in which they were added.
+func sorted(listing string) string {
+	const begin, end = "elements = { ", " }\n"
+	var s strings.Builder
+	for {
+		before, after, ok := strings.Cut(listing, begin)
+		s.WriteString(before)
+		if !ok {
+			return s.String()
+		}
+		elements, rest, _ := strings.Cut(after, end)
+		list := strings.Split(elements, ",")
+		for i := range list {
+			list[i] = strings.TrimSpace(list[i])
+		}
+		slices.Sort(list)
+		s.WriteString(begin + strings.Join(list, ",\n") + end)
+		listing = rest
+	}
+}
+
+// random makes tables.
+type random struct {
+	*rand.Rand
+	family nft.Family
+	names  int
+}
+
+func pick[T any](r *random, from ...T) T { return from[r.IntN(len(from))] }
+
+// maybe is true once in n times.
+func (r *random) maybe(n int) bool { return r.IntN(n) == 0 }
+
+func (r *random) name(kind string) string {
+	r.names++
+	return pick(r, kind, kind+"-"+kind, kind+"/a.b/C_", "_"+kind, "."+kind) + fmt.Sprint(r.names)
+}
+
+func (r *random) comment() string {
+	if r.maybe(2) {
+		return ""
+	}
+	return pick(r, "short", "ns/name:port", "with 'quotes' and \"quotes\"", "grün und €", "looooooong "+fmt.Sprintf("%0120d", r.IntN(1000))+"ü")
+}
+
+func (r *random) addr() netip.Addr {
+	var b [16]byte
+	for i := range b {
+		b[i] = byte(r.IntN(4)) // so that they meet
+	}
+	if r.family == nft.IPv4 {
+		return netip.AddrFrom4([4]byte(b[:4]))
+	}
+	b[0] = 0xfd
+	return netip.AddrFrom16(b)
+}
+
+// lookedUp is a set with expressions that make up a key of its type.
+type lookedUp struct {
+	*nft.Set
+	key []nft.Expr
+}
+
+// table makes a table in which chains refer to later ones only, and those with NAT are not reached from base chains of type filter.
+func (r *random) table() *nft.Table {
+	r.family = pick(r, families...)
+	t := &nft.Table{Family: r.family, Name: r.name("table"), Comment: r.comment()}
+	var sets []lookedUp
+	for range r.IntN(6) {
+		s := r.set()
+		sets = append(sets, s)
+		t.Sets = append(t.Sets, s.Set)
+	}
+	if r.maybe(2) {
+		s := r.clients()
+		sets = append(sets, s)
+		t.Sets = append(t.Sets, s.Set)
+	}
+	plain, nat := r.chains("chain"), r.chains("nat")
+	for i, c := range plain {
+		c.Rules = r.rules(sets, plain[i+1:], false)
+	}
+	for i, c := range nat {
+		c.Rules = r.rules(sets, nat[i+1:], true)
+	}
+	t.Chains = append(plain, nat...)
+	for range r.IntN(3) {
+		base := &nft.Chain{Name: r.name("base"), Comment: r.comment(), Hook: &nft.Hook{
+			Type: nft.TypeFilter, Point: pick(r, nft.Prerouting, nft.Input, nft.Forward, nft.Output), Priority: int32(r.IntN(600) - 300),
+		}}
+		base.Rules = r.rules(sets, plain, false)
+		t.Chains = append(t.Chains, base)
+	}
+	if r.maybe(2) {
+		hook := pick(r, nft.Hook{Type: nft.TypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT}, nft.Hook{Type: nft.TypeNAT, Point: nft.Postrouting, Priority: nft.PrioritySrcNAT})
+		t.Chains = append(t.Chains, &nft.Chain{Name: r.name("base"), Hook: &hook})
+	}
+	return t
+}
+
+func (r *random) chains(kind string) []*nft.Chain {
+	var chains []*nft.Chain
+	for range r.IntN(5) {
+		chains = append(chains, &nft.Chain{Name: r.name(kind), Comment: r.comment()})
+	}
+	return chains
+}
+
+func (r *random) set() lookedUp {
+	f := r.family
+	addr := nft.TypeAddr(f)
+	vip := []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()}
+	s := &nft.Set{Name: r.name("set"), Comment: r.comment()}
+	var key []nft.Expr
+	switch r.IntN(9) {
+	case 0:
+		s.Key, key = nft.Types(addr), vip[:1]
+	case 1:
+		s.Key, key = nft.Types(addr, nft.TypeInetProto, nft.TypeInetService), vip
+	case 2:
+		s.Key, key = nft.Types(nft.TypeInetProto, nft.TypeInetService), vip[1:]
+	case 3:
+		key = append(vip, nft.Random(1+r.Uint32N(9), r.Uint32N(2)*65536))
+		s.Key = nft.Typeof(append(slices.Clone(vip), nft.Random(1, 0))...)
+	case 4:
+		key = []nft.Expr{nft.Constant(r.Uint32N(5))}
+		s.Key = nft.Typeof(nft.Constant(0))
+	case 5:
+		s.Key, key, s.Interval = nft.Types(addr, nft.TypeInetService, addr), []nft.Expr{nft.Daddr(f), nft.ThDport(), nft.Saddr(f)}, true
+	case 6:
+		s.Key, key, s.Interval = nft.Types(addr), []nft.Expr{nft.Saddr(f)}, true
+	case 7:
+		s.Key, key, s.Interval = nft.Types(nft.TypeInetService), []nft.Expr{nft.ThDport()}, true
+	case 8:
+		s.Key, key = nft.Typeof(vip[:1]...), vip[:1]
+	}
+	switch r.IntN(4) {
+	case 0:
+		s.Verdicts = true
+	case 1:
+		s.Data = pick(r, nft.Types(addr, nft.TypeInetService), nft.Types(addr))
+		if s.Key.ByTypeof() {
+			s.Data = pick(r, nft.Typeof(nft.Daddr(f), nft.ThDport()), nft.Typeof(nft.Daddr(f)))
+		}
+	}
+	if r.maybe(4) {
+		s.Size = 100 + r.Uint32N(1000)
+	}
+	return lookedUp{s, key}
+}
+
+// clients is a set that rules add to.
+func (r *random) clients() lookedUp {
+	return lookedUp{
+		&nft.Set{Name: r.name("clients"), Key: nft.Typeof(nft.Saddr(r.family), nft.Constant(0)), Dynamic: true, Timeouts: true, Size: 100},
+		[]nft.Expr{nft.Saddr(r.family), nft.Constant(r.Uint32N(9))},
+	}
+}
+
+func (r *random) rules(sets []lookedUp, chains []*nft.Chain, nat bool) []nft.Rule {
+	var rules []nft.Rule
+	for range r.IntN(5) {
+		var statements []nft.Statement
+		for range r.IntN(3) {
+			statements = append(statements, r.match(sets))
+		}
+		statements = append(statements, r.last(sets, chains, nat))
+		if r.maybe(9) { // which nft does not list as it is behind other statements
+			statements = []nft.Statement{nft.RejectTCPReset()}
+		}
+		rules = append(rules, nft.NewRule(statements...).WithComment(r.comment()))
+	}
+	return rules
+}
+
+// match makes a statement that other statements can follow.
+func (r *random) match(sets []lookedUp) nft.Statement {
+	f := r.family
+	prefix := netip.PrefixFrom(r.addr(), r.IntN(f.AddrLen()*8+1))
+	bits := uint32(1) << r.IntN(31)
+	iface := pick(r, "eth0", "veth*", "fifteen-letters", "a")
+	statements := []nft.Statement{
+		nft.Within(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix), nft.NotWithin(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
+		nft.InInterface(iface), nft.NotInInterface(iface), nft.SaddrLocal(), nft.DaddrLocal(),
+		nft.CtStateNew(), nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
+	}
+	for _, s := range sets {
+		if !s.Verdicts && s.Data.String() == "" {
+			statements = append(statements, nft.In(s.Set, s.key...), nft.NotIn(s.Set, s.key...))
+		}
+		if s.Dynamic {
+			statements = append(statements, nft.Update(s.Set, time.Duration(r.IntN(1e6))*time.Second, s.key...))
+		}
+	}
+	return pick(r, statements...)
+}
+
+// last makes a statement that ends a rule.
+func (r *random) last(sets []lookedUp, chains []*nft.Chain, nat bool) nft.Statement {
+	f := r.family
+	statements := []nft.Statement{
+		nft.Drop(), nft.Do(nft.VerdictAccept), nft.Do(nft.VerdictReturn), nft.SetMarkBits(1), nft.Reject(f), nft.MatchL4Proto(udp),
+	}
+	for _, c := range chains {
+		statements = append(statements, nft.Goto(c.Name), nft.Jump(c.Name))
+	}
+	if nat {
+		statements = append(statements, nft.MasqueradeFullyRandom())
+	}
+	for _, s := range sets {
+		switch {
+		case s.Verdicts:
+			statements = append(statements, nft.VMap(s.Set, s.key...))
+		case nat && slices.Contains(s.Key.Names(), "inet_proto") && len(s.Data.Names()) == 2:
+			statements = append(statements, nft.DNATMap(f, s.Set, s.key...))
+		}
+	}
+	return pick(r, statements...)
+}
+
+// rows makes rows for the sets of a table.
+func (r *random) rows(t *nft.Table) []nft.Row {
+	var rows []nft.Row
+	for _, s := range t.Sets {
+		last := 0
+		seen := make(map[nft.Tuple]bool)
+		if s.Dynamic {
+			continue
+		}
+		for range r.IntN(8) {
+			row := r.row(s, &last)
+			if seen[row.Key] {
+				continue
+			}
+			seen[row.Key] = true
+			row.Comment = r.comment()
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// row makes a row. Ranges begin behind last, so that they do not overlap.
+func (r *random) row(s *nft.Set, last *int) nft.Row {
+	row := nft.Row{Set: s}
+	for _, field := range s.Key.Names() {
+		switch field {
+		case "ipv4_addr", "ipv6_addr":
+			row.Key = row.Key.Addr(r.addr())
+		case "inet_proto":
+			row.Key = row.Key.Proto(pick(r, tcp, udp, sctp))
+		case "inet_service":
+			row.Key = row.Key.Port(uint16(r.IntN(4)))
+		default:
+			row.Key = row.Key.Integer(r.Uint32N(3) * 32768)
+		}
+	}
+	if s.Interval {
+		row = r.ranged(s, row, last)
+	}
+	switch {
+	case s.Verdicts:
+		row.Verdict = pick(r, nft.VerdictDrop, nft.VerdictAccept, nft.VerdictReturn)
+	case s.Data.String() != "":
+		row.Data = nft.Tuple{}.Addr(r.addr())
+		if len(s.Data.Names()) > 1 {
+			row.Data = row.Data.Port(uint16(r.IntN(65536)))
+		}
+	}
+	return row
+}
+
+// ranged replaces the last field of a row's key by a range behind last.
+func (r *random) ranged(s *nft.Set, row nft.Row, last *int) nft.Row {
+	first := *last + r.IntN(20)
+	end := first + pick(r, 0, 1, r.IntN(30))
+	if len(s.Key.Names()) == 1 && s.Key.String() == "inet_service" {
+		*last = end + 1
+		return nft.Row{Set: s, Key: nft.Tuple{}.Port(uint16(first)), KeyEnd: nft.Tuple{}.Port(uint16(end))}
+	}
+	var key nft.Tuple
+	if len(s.Key.Names()) > 1 {
+		key = nft.Tuple{}.Addr(r.addr()).Port(uint16(r.IntN(4)))
+	}
+	*last = end + 1
+	return nft.Row{Set: s, Key: key.Addr(vip(r.family, first)), KeyEnd: key.Addr(vip(r.family, end))}
+}

@@ -1,0 +1,116 @@
+package nft
+
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// recordedSets are the messages of nft 1.0.6 for the sets of testdata/sets.nft, which goldenSets repeats.
+//
+//go:embed testdata/sets-1.0.6.txt
+var recordedSets string
+
+func goldenSets(f Family) []*Set {
+	addr := TypeAddr(f)
+	vip := Types(addr, TypeInetProto, TypeInetService)
+	endpoint := Typeof(Daddr(f), ThDport())
+	return []*Set{
+		{Name: "addresses", Key: Types(addr), Comment: "Active ClusterIPs"},
+		{Name: "hairpin", Key: Types(addr, addr, TypeInetProto, TypeInetService)},
+		{Name: "sources", Key: Types(addr, TypeInetService, addr), Interval: true},
+		{Name: "prefixes", Key: Types(addr), Interval: true},
+		{Name: "ports", Key: Types(TypeInetService), Interval: true, Size: 1024, Comment: "ranges of ports"},
+		{Name: "affinity", Key: Typeof(Saddr(f), Constant(0)), Dynamic: true, Timeouts: true, Size: 1 << 20},
+		{Name: "clients", Key: Typeof(Saddr(f)), Timeouts: true, Comment: "one field by typeof"},
+		{Name: "services-by-field", Key: Typeof(Daddr(f), Dport(unix.IPPROTO_TCP))},
+		{Name: "services-by-udp", Key: Typeof(Daddr(f), Dport(unix.IPPROTO_UDP))},
+		{Name: "services-by-sctp", Key: Typeof(Saddr(f), Dport(unix.IPPROTO_SCTP))},
+		{Name: "five", Key: Types(addr, TypeInetService, addr, TypeInetService, TypeInetProto)},
+		{Name: "service-ips", Key: vip, Verdicts: true, Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
+		{Name: "nodeports", Key: Types(TypeInetProto, TypeInetService), Verdicts: true},
+		{Name: "endpoints", Key: Typeof(Daddr(f), L4Proto(), ThDport(), Random(1, 0)), Data: endpoint, Comment: "by index"},
+		{Name: "nodeport-endpoints", Key: Typeof(L4Proto(), ThDport(), Random(1, 0)), Data: endpoint},
+		{Name: "affinity-endpoints", Key: Typeof(Constant(0)), Verdicts: true},
+		{Name: "by-port", Key: Types(TypeInetService), Verdicts: true},
+		{Name: "translate", Key: Types(addr), Data: Types(addr)},
+		{Name: "translate-by-field", Key: Typeof(Daddr(f)), Data: Typeof(Daddr(f))},
+		{Name: "to-port", Key: Types(addr), Data: Types(TypeInetService), Interval: true},
+		{Name: "to-endpoint", Key: Types(TypeInetService), Data: Types(addr, TypeInetService)},
+	}
+}
+
+// Sets are written byte by byte as nft 1.0.6 writes them: what other versions write can make it crash.
+func TestSetsAreThoseOfNFT(t *testing.T) {
+	for _, f := range []Family{IPv4, IPv6} {
+		for _, s := range goldenSets(f) {
+			t.Run(f.String()+"/"+s.Name, func(t *testing.T) {
+				want, ok := recorded(f, s.Name)
+				if !ok {
+					t.Fatal("not recorded")
+				}
+				if got := setAttributes(f, s); !slices.Equal(got, want) {
+					t.Errorf("written:  %s\nrecorded: %s", strings.Join(got, " "), strings.Join(want, " "))
+				}
+			})
+		}
+	}
+}
+
+func recorded(f Family, set string) ([]string, bool) {
+	for line := range strings.Lines(recordedSets) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == f.String() && fields[1] == set {
+			return fields[2:], true
+		}
+	}
+	return nil, false
+}
+
+// setAttributes returns what AddSet writes in the form of the recording.
+func setAttributes(f Family, s *Set) []string {
+	b := NewBatch(&Table{Family: f, Name: "t"})
+	b.AddSet(s)
+	_, msg, _ := b.messageOf(b.lastSeq())
+	values := make(map[uint16][]byte)
+	attrs(msg[nlmsgHeaderLen+nfgenmsgLen:], func(typ uint16, value []byte) { values[typ] = value })
+	var out []string
+	for _, typ := range slices.Sorted(maps.Keys(values)) {
+		switch typ {
+		case unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, unix.NFTA_SET_ID:
+		default:
+			out = append(out, fmt.Sprintf("%d=%x", typ, values[typ]))
+		}
+	}
+	return out
+}
+
+// The kernel keeps 256 bytes of user data with a set: the comment takes what the types leave.
+func TestSetUserdataFits(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	five := Typeof(Random(1, 0), Random(1, 0), Random(1, 0), Random(1, 0), Random(1, 0))
+	tests := []struct {
+		name    string
+		set     *Set
+		length  int
+		comment int
+	}{
+		{"short types", &Set{Key: Types(TypeIPv4Addr), Comment: long}, 6 + 3 + MaxComment, MaxComment},
+		{"long types", &Set{Key: five, Data: Typeof(Daddr(IPv4)), Comment: long}, maxUserdata, 63},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			u := setUserdata(tt.set)
+			if len(u) != tt.length || len(tt.set.storedComment()) != tt.comment {
+				t.Errorf("%d bytes of user data with a comment of %d, want %d with %d", len(u), len(tt.set.storedComment()), tt.length, tt.comment)
+			}
+			if u[len(u)-1] != 0 {
+				t.Error("the comment has no final NUL")
+			}
+		})
+	}
+}
