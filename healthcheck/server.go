@@ -50,7 +50,8 @@ type ServiceServer struct {
 
 	mu       sync.RWMutex
 	services map[name]Service
-	addrs    []netip.Addr // none: all
+	some     bool // listen on addrs, not on all addresses
+	addrs    []netip.Addr
 }
 
 // NewServiceServer makes a ServiceServer without services, for all addresses of the node. It listens to nothing until
@@ -107,12 +108,12 @@ func (s *ServiceServer) Set(services []Service) {
 	s.changed()
 }
 
-// SetAddrs says on which of the node's addresses to listen. None, or invalid ones only, means all; an unspecified
-// address means all of its family. Listeners on addresses that stay are not disturbed.
+// SetAddrs says on which of the node's addresses to listen. nil means all, an empty list that is not nil none; an unspecified
+// address means all of its family. Invalid ones are left out. Listeners on addresses that stay are not disturbed.
 func (s *ServiceServer) SetAddrs(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addrs = normalize(addrs)
+	s.addrs, s.some = normalize(addrs), addrs != nil
 	s.changed()
 }
 
@@ -133,7 +134,7 @@ func (s *ServiceServer) wanted() []binding {
 		if service.Port == 0 {
 			continue
 		}
-		if len(s.addrs) == 0 {
+		if !s.some {
 			bindings = append(bindings, binding{name, netip.AddrPortFrom(netip.Addr{}, service.Port)})
 		}
 		for _, addr := range s.addrs {

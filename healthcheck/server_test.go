@@ -221,7 +221,9 @@ func TestAddrsChange(t *testing.T) {
 		{addrs("::", "192.0.2.2", "fd01::2"), []string{"192.0.2.2", "::1", "fd01::1", "fd01::2"}},
 		{addrs("0.0.0.0", "::"), all},
 		{addrs("::ffff:192.0.2.1"), []string{"192.0.2.1"}},
-		{[]netip.Addr{{}}, all},
+		{[]netip.Addr{{}}, nil},
+		{nil, all},
+		{[]netip.Addr{}, nil},
 	} {
 		n.SetAddrs(tc.addrs)
 		served := make(map[string]bool)

@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -34,12 +35,14 @@ type Backend struct {
 	newNode  bool // SetNode was called
 
 	// What is in the kernel, as far as it was committed. What service ports have there is in their portState.
-	table     *nft.Table          // sets and program; nil before the first sync
-	nodeRows  []nft.Row           // the rows about this node
-	balancers map[string]struct{} // names of balancer chains
-	shared    sharedRows
-	garbage   garbage
-	watch     watch
+	table    *nft.Table // sets and program; nil before the first sync
+	nodeRows []nft.Row  // the rows about this node
+	// nodePortAddrs are the addresses on which NodePorts listen.
+	nodePortAddrs []netip.Addr
+	balancers     map[string]struct{} // names of balancer chains
+	shared        sharedRows
+	garbage       garbage
+	watch         watch
 	// generation is shared with the other backends of a Proxier.
 	generation *generation
 	inDoubt    string // why what is in the kernel may not be what was committed; "" if there is no doubt

@@ -3,6 +3,7 @@ package proxier
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -90,13 +91,57 @@ func TestRestart(t *testing.T) {
 			if after := list(t, f); !slices.Equal(ruleless(before), ruleless(after)) {
 				t.Errorf("the table changed:\n%s", difference(ruleless(before), ruleless(after)))
 			}
-			second.SetEndpoint(sticky, more("3"))
+			// 4099 was the last id. Its endpoint goes, and its clients stay in the set over another restart.
+			second.DeleteEndpoint(sticky, more("2").EndpointKey)
 			mustSync(t, second)
-			checkTableBut(t, second, "affinity")
-			if got := second.services[sticky].ports[0].committed.cluster; !slices.ContainsFunc(got, func(t target) bool { return t.id == 4100 }) {
-				t.Errorf("the new endpoint got an id that was given before: %v", got)
+			third := newBackend(t, sampleConfig(), f)
+			tellSample(third)
+			third.SetEndpoint(sticky, more("3"))
+			mustSync(t, third)
+			checkTableBut(t, third, "affinity")
+			for _, target := range third.services[sticky].ports[0].committed.cluster {
+				if old := target.id == 4096 || target.id == 4097; !old && target.id <= 4099 {
+					t.Errorf("%s got id %d, which was given before", target.AddrPort, target.id)
+				}
 			}
 		})
+	}
+}
+
+// Neither a refusal, nor a failed commit, nor a Reset makes endpoints lose their ids, and so their clients.
+func TestRestartWithTrouble(t *testing.T) {
+	newNamespace(t)
+	first := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(first)
+	mustSync(t, first)
+	ids := func(b *Backend) []target {
+		return b.services[ServiceName{"default", "sticky"}].ports[0].committed.cluster
+	}
+	want := ids(first)
+
+	second := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(second)
+	bad := simpleService(strings.Repeat("x", 300), "10.96.0.66", func(s *Service) { s.AffinityTimeout = time.Hour })
+	second.SetService(bad)
+	second.SetEndpoint(bad.Name, simpleEndpoint("10.244.0.66"))
+	if err := second.Fprint(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	sound := second.kernel
+	second.kernel = failing{sound}
+	if err := second.Sync(); !errors.Is(err, errFailing) {
+		t.Fatal(err)
+	}
+	second.kernel = sound
+	mustSync(t, second)
+	if got := ids(second); !slices.Equal(got, want) {
+		t.Errorf("after a restart: %v, want %v", got, want)
+	}
+	second.Reset()
+	tellSample(second)
+	mustSync(t, second)
+	if got := ids(second); !slices.Equal(got, want) {
+		t.Errorf("after a Reset: %v, want %v", got, want)
 	}
 }
 

@@ -17,46 +17,47 @@ type flowCleaner interface {
 }
 
 // cleanFlows asks for stale flows to be deleted after changes were committed: those of UDP frontends that lost an endpoint, got
-// their first or lost their last. Nothing is asked for if no UDP service port changed.
-func (b *Backend) cleanFlows(changes []change) {
+// their first or lost their last, and those of UDP NodePorts on addresses that come or go. Nothing is asked for if nothing of that kind
+// changed. nodePortsBefore are the addresses on which NodePorts listened before the commit.
+func (b *Backend) cleanFlows(changes []change, nodePortsBefore []netip.Addr) {
 	if b.flows == nil {
 		return
 	}
 	// Frontends that went come first: one can have come to another service port in the same transaction.
 	for _, c := range changes {
-		b.flows.Enqueue(b.goneFlows(c)...)
+		b.flows.Enqueue(b.goneFlows(c, nodePortsBefore)...)
 	}
 	for _, c := range changes {
-		b.flows.Enqueue(b.staleFlows(c)...)
+		b.flows.Enqueue(b.staleFlows(c, nodePortsBefore)...)
 	}
 }
 
-// goneFlows returns the UDP frontends that a service port has no more.
-func (b *Backend) goneFlows(c change) []conntrack.Change {
+// goneFlows returns where the UDP frontends of a service port are no more.
+func (b *Backend) goneFlows(c change, nodePortsBefore []netip.Addr) []conntrack.Change {
+	now := udpDestinations(c.next, b.nodePortAddrs)
 	var out []conntrack.Change
-	for _, f := range udpFrontends(c.port.committed) {
-		if !slices.Contains(udpFrontends(c.next), f) {
-			for _, at := range b.destinations(f) {
-				out = append(out, conntrack.Change{Frontend: at, Gone: true})
-			}
+	for _, at := range udpDestinations(c.port.committed, nodePortsBefore) {
+		if !slices.Contains(now, at) {
+			out = append(out, conntrack.Change{Frontend: at, Gone: true})
 		}
 	}
 	return out
 }
 
-// staleFlows returns the UDP frontends of a service port some of whose flows may lead to what is no endpoint any more.
-func (b *Backend) staleFlows(c change) []conntrack.Change {
+// staleFlows returns where UDP frontends of a service port are some of whose flows may lead to what is no endpoint any more.
+func (b *Backend) staleFlows(c change, nodePortsBefore []netip.Addr) []conntrack.Change {
 	if c.next == nil {
 		return nil
 	}
-	before := c.port.committed
+	var served []netip.AddrPort
+	before := udpDestinations(c.port.committed, nodePortsBefore)
+	if c.port.committed != nil {
+		served = c.port.committed.serving
+	}
+	grew := onlyGrew(served, c.next.serving)
 	var out []conntrack.Change
-	for _, f := range udpFrontends(c.next) {
-		known := slices.Contains(udpFrontends(before), f)
-		if known && onlyGrew(before.serving, c.next.serving) {
-			continue
-		}
-		for _, at := range b.destinations(f) {
+	for _, at := range udpDestinations(c.next, b.nodePortAddrs) {
+		if !grew || !slices.Contains(before, at) {
 			out = append(out, conntrack.Change{Frontend: at, Endpoints: c.next.serving})
 		}
 	}
@@ -87,18 +88,18 @@ func udpFrontends(p *plan) []frontend {
 	return out
 }
 
-// destinations returns where the packets of a frontend's clients are sent to: a VIP, or the NodePort on each address that NodePorts
-// listen on, of which the unspecified one stands for all.
-func (b *Backend) destinations(f frontend) []netip.AddrPort {
-	if f.addr.IsValid() {
-		return []netip.AddrPort{netip.AddrPortFrom(f.addr, f.port)}
-	}
-	if b.programConfig().nodePortsAll {
-		return []netip.AddrPort{netip.AddrPortFrom(b.anyAddr(), f.port)}
-	}
+// udpDestinations returns where the packets of a service port's UDP clients are sent to: VIPs, and the NodePort on each address
+// that NodePorts listen on, of which the unspecified one stands for all.
+func udpDestinations(p *plan, nodePortAddrs []netip.Addr) []netip.AddrPort {
 	var out []netip.AddrPort
-	for _, ip := range b.nodePortIPs() {
-		out = append(out, netip.AddrPortFrom(ip, f.port))
+	for _, f := range udpFrontends(p) {
+		if f.addr.IsValid() {
+			out = append(out, netip.AddrPortFrom(f.addr, f.port))
+			continue
+		}
+		for _, addr := range nodePortAddrs {
+			out = append(out, netip.AddrPortFrom(addr, f.port))
+		}
 	}
 	return out
 }

@@ -38,7 +38,7 @@ func tablesOf(t *testing.T, config *Config, dir string) string {
 	if !p.tracker.ready() {
 		t.Fatal("the manifests were not told")
 	}
-	p.tracker.handOver(p.sink)
+	p.tracker.handOver(p.sink, p.node.current)
 	var text bytes.Buffer
 	if err := p.Tables(&text); err != nil {
 		t.Fatal(err)

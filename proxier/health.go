@@ -19,13 +19,18 @@ type healthServer interface {
 
 // newHealthServer returns the server of the health-check NodePorts of one backend.
 func newHealthServer(b *Backend, h *health) (*healthcheck.ServiceServer, error) {
-	return healthcheck.NewServiceServer(healthcheck.Config{
+	server, err := healthcheck.NewServiceServer(healthcheck.Config{
 		NodeName: b.config.NodeName,
 		Healthy:  h.ok,
 		Report: func(e healthcheck.Event) {
 			recordEvent(b.config.Events, Event{Kind: "Service", Namespace: e.Namespace, Name: e.Name, Reason: e.Reason, Note: e.Message})
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	server.SetAddrs([]netip.Addr{}) // until the first sync tells
+	return server, nil
 }
 
 // tellHealth tells the server of health-check NodePorts how Services stand after a commit.
@@ -45,16 +50,20 @@ func (b *Backend) tellHealth(services map[*serviceState]struct{}) {
 	}
 }
 
+// nodePortDestinations returns the addresses on which NodePorts listen; the unspecified address stands for all. It is never nil.
+func (b *Backend) nodePortDestinations(program *programConfig) []netip.Addr {
+	if program.nodePortsAll {
+		return []netip.Addr{b.anyAddr()}
+	}
+	return append([]netip.Addr{}, b.nodePortIPs()...)
+}
+
 // tellHealthAddrs tells the server of health-check NodePorts where to listen: where NodePorts listen.
 func (b *Backend) tellHealthAddrs() {
 	if b.health == nil {
 		return
 	}
-	addrs := b.nodePortIPs()
-	if b.programConfig().nodePortsAll {
-		addrs = []netip.Addr{b.anyAddr()}
-	}
-	b.health.SetAddrs(addrs)
+	b.health.SetAddrs(b.nodePortAddrs)
 }
 
 // anyAddr is the address of the family that stands for all.

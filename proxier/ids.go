@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -15,7 +16,7 @@ type affinityIDs struct {
 	nextID   uint32
 	nextBase uint32
 	free     []uint32 // bases of ranges of baseSize that are not used any more
-	// recovered are the ids that endpoints had before this process started.
+	// recovered are the ids that endpoints had before this process started, or before a Reset, until everything is written again.
 	recovered map[affinityEndpoint]uint32
 }
 
@@ -58,7 +59,6 @@ func (a *affinityIDs) assign(before, next *plan) {
 
 func (a *affinityIDs) id(e affinityEndpoint) uint32 {
 	if id, ok := a.recovered[e]; ok {
-		delete(a.recovered, e)
 		return id
 	}
 	id := a.nextID
@@ -99,10 +99,29 @@ func (a *affinityIDs) release(before, next *plan) {
 	}
 }
 
+// keep takes note of the ids of a plan, for a later plan that knows nothing of it.
+func (a *affinityIDs) keep(p *plan) {
+	if p == nil || p.affinity() == 0 {
+		return
+	}
+	for _, list := range [][]target{p.cluster, p.local} {
+		for _, t := range list {
+			a.recovered[affinityEndpoint{p.affinityChain(""), t.AddrPort}] = t.id
+		}
+	}
+}
+
 // recoverAffinity learns the ids that endpoints have in the table that is in the kernel, so that clients keep their endpoints when
-// the proxier is started anew.
+// the proxier is started anew. Clients of endpoints that are gone can still be in @affinity, under ids that nothing tells any more: new
+// ids begin at the number of seconds since 1970, which is beyond what a process before this one, giving out less than one
+// a second, can have reached.
 func (b *Backend) recoverAffinity() error {
-	found, err := b.kernel.Targets(&nft.Table{Family: b.layout.family, Name: TableName})
+	table := &nft.Table{Family: b.layout.family, Name: TableName}
+	if _, exists, err := b.kernel.TableHandle(table); err != nil || !exists {
+		return err
+	}
+	b.ids.nextID = uint32(time.Now().Unix())
+	found, err := b.kernel.Targets(table)
 	if err != nil {
 		return err
 	}

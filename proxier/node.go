@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/net"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -42,6 +43,17 @@ func (t *nodeTracker) change(f func(*Node)) *Node {
 	}
 	t.node = n
 	return &n
+}
+
+// tellMissing says in the log what is not known about this node, and what becomes of that.
+func (t *nodeTracker) tellMissing() {
+	n := t.current()
+	if len(n.IPs) == 0 && len(t.config.NodePortAddresses.CIDRs) == 0 {
+		klog.InfoS("No address of this node is known: NodePorts listen on all local addresses", "node", klog.KRef("", n.Name))
+	}
+	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == DetectLocalNodeCIDR {
+		klog.InfoS("No pod CIDR of this node is known: pods are not told from other clients", "node", klog.KRef("", n.Name))
+	}
 }
 
 func (n *Node) equal(o *Node) bool {

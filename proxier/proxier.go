@@ -80,7 +80,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		sinks, p.backends, p.checks = append(sinks, b), append(p.backends, b), append(p.checks, checks)
 	}
 	p.sink = sinks
-	p.tracker.setNode(p.node.current())
+	p.tracker.nodeChanged()
 	return p, nil
 }
 
@@ -214,7 +214,7 @@ func (l *syncLoop) check() {
 
 // syncChanges hands over what changed and carries it out.
 func (p *Proxier) syncChanges() error {
-	p.tracker.handOver(p.sink)
+	p.tracker.handOver(p.sink, p.node.current)
 	return p.sink.Sync()
 }
 
@@ -299,15 +299,12 @@ func (p *Proxier) OnNodeUpdate(_, node *corev1.Node) {
 func (p *Proxier) OnNodeDelete(node *corev1.Node) {
 	if node.Name == p.config.NodeName {
 		p.setNode(p.node.setObject(nil))
+		p.node.tellMissing()
 	}
 }
 
 // OnNodeSynced tells that all nodes that there are have been told.
-func (p *Proxier) OnNodeSynced() {
-	if n := p.node.current(); len(n.IPs) == 0 && len(p.config.NodePortAddresses.CIDRs) == 0 {
-		klog.InfoS("No address of this node is known: NodePorts listen on all local addresses", "node", klog.KRef("", n.Name))
-	}
-}
+func (p *Proxier) OnNodeSynced() { p.node.tellMissing() }
 
 // OnServiceCIDRsChanged tells the ranges from which ClusterIPs are taken.
 func (p *Proxier) OnServiceCIDRsChanged(cidrs []string) {
@@ -322,7 +319,7 @@ func (p *Proxier) onLocalAddresses(ips []netip.Addr) {
 // setNode notes a change of what is known about this node; nil is none.
 func (p *Proxier) setNode(n *Node) {
 	if n != nil {
-		p.tracker.setNode(n)
+		p.tracker.nodeChanged()
 		p.Sync()
 	}
 }

@@ -41,6 +41,7 @@ func (b *Backend) rewrite() error {
 		case err == nil:
 			b.stats.Rewrites++
 			b.inDoubt = ""
+			clear(b.ids.recovered)
 			b.prune()
 			return nil
 		case errors.Is(err, nft.ErrUnknownOutcome):
@@ -60,14 +61,14 @@ func (b *Backend) rewrite() error {
 
 // tryRewrite writes everything but the service ports that are refused. If isolate is set, no two of them share a message.
 func (b *Backend) tryRewrite(isolate bool) error {
-	program := b.programConfig()
-	table := program.table()
+	tx := &transaction{shared: make(sharedChange)}
+	tx.setNode(b)
+	table := tx.table
 	found, err := b.inspect(table)
 	if err != nil {
 		return err
 	}
 	klog.V(2).InfoS("Rewriting", "table", table, "found", found.state, "services", len(b.services))
-	tx := &transaction{shared: make(sharedChange), table: table, nodeRows: b.rowsOfNode(program)}
 	b.balancers = make(map[string]struct{})
 	b.resetBatch(isolate)
 	b.beginRewrite(table, found)

@@ -114,6 +114,9 @@ func (b *Backend) Reset() {
 		if b.health != nil && s.spec != nil && s.spec.HealthCheckNodePort != 0 {
 			b.health.DeleteService(s.name.Namespace, s.name.Name)
 		}
+		for _, p := range s.ports {
+			b.ids.keep(p.committed)
+		}
 	}
 	b.services = make(map[ServiceName]*serviceState)
 	b.dirty = make(map[*serviceState]struct{})

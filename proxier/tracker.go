@@ -18,7 +18,7 @@ type tracker struct {
 	// What changed since the last handover; nil stands for what is gone.
 	services  map[ServiceName]*Service
 	endpoints map[endpointID]*Endpoint
-	node      *Node
+	newNode   bool
 	// endpointsOf slices, to know what an update of a slice takes away.
 	slices map[sliceName]*sliceState
 	// problems that were reported, by object.
@@ -114,11 +114,11 @@ func (t *tracker) replaceSlice(name sliceName, now *sliceState) {
 	t.slices[name] = now
 }
 
-// setNode notes what is to be known about this node.
-func (t *tracker) setNode(n *Node) {
+// nodeChanged notes that something about this node changed.
+func (t *tracker) nodeChanged() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.node = n
+	t.newNode = true
 }
 
 // report tells the owner of an object once what of it was left out. Without problems it forgets the object.
@@ -157,12 +157,12 @@ func (t *tracker) ready() bool {
 	return t.servicesSynced && t.slicesSynced
 }
 
-// handOver tells a sink what changed.
-func (t *tracker) handOver(to Sink) {
+// handOver tells a sink what changed. node returns what is known about this node.
+func (t *tracker) handOver(to Sink, node func() *Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.node != nil {
-		to.SetNode(t.node)
+	if t.newNode {
+		to.SetNode(node())
 	}
 	for _, name := range sortedNames(t.services) {
 		if svc := t.services[name]; svc != nil {
@@ -178,7 +178,7 @@ func (t *tracker) handOver(to Sink) {
 			to.DeleteEndpoint(id.service, id.EndpointKey)
 		}
 	}
-	t.node = nil
+	t.newNode = false
 	t.services = make(map[ServiceName]*Service)
 	t.endpoints = make(map[endpointID]*Endpoint)
 }

@@ -171,7 +171,7 @@ func TestTrackerSlices(t *testing.T) {
 	step := func(name string, want ...string) {
 		t.Helper()
 		var s told
-		tr.handOver(&s)
+		tr.handOver(&s, nil)
 		slices.Sort(s.calls)
 		if !slices.Equal(s.calls, want) {
 			t.Errorf("%s: told %q, want %q", name, s.calls, want)

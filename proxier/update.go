@@ -3,6 +3,7 @@ package proxier
 import (
 	"errors"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -21,8 +22,16 @@ type transaction struct {
 	changes   []change
 	shared    sharedChange
 	balancers []string
-	table     *nft.Table // nil if the program stays as it is
+	table     *nft.Table // nil if nothing about this node changed
 	nodeRows  []nft.Row
+	// nodePortAddrs are the addresses on which NodePorts listen, if table is given.
+	nodePortAddrs []netip.Addr
+}
+
+// setNode takes the program and the rows that depend on this node into the transaction.
+func (tx *transaction) setNode(b *Backend) {
+	program := b.programConfig()
+	tx.table, tx.nodeRows, tx.nodePortAddrs = program.table(), b.rowsOfNode(program), b.nodePortDestinations(program)
 }
 
 // update writes what changed since the last sync, in one transaction.
@@ -31,8 +40,7 @@ func (b *Backend) update() error {
 	for {
 		tx := &transaction{changes: b.changes(), shared: make(sharedChange)}
 		if b.newNode {
-			program := b.programConfig()
-			tx.table, tx.nodeRows = program.table(), b.rowsOfNode(program)
+			tx.setNode(b)
 			if len(tx.table.Sets) != len(b.table.Sets) {
 				b.doubt("sets of the table change")
 				return b.rewrite()
@@ -213,7 +221,13 @@ func (b *Backend) remember(tx *transaction) {
 	for _, name := range tx.balancers {
 		b.balancers[name] = struct{}{}
 	}
-	b.cleanFlows(tx.changes)
+	before := b.nodePortAddrs
+	if tx.table != nil {
+		b.table, b.nodeRows, b.nodePortAddrs, b.newNode = tx.table, tx.nodeRows, tx.nodePortAddrs, false
+		b.tellHealthAddrs()
+		b.observe()
+	}
+	b.cleanFlows(tx.changes, before)
 	b.udp.update(tx.changes)
 	for _, c := range tx.changes {
 		b.rememberPlan(c)
@@ -223,11 +237,6 @@ func (b *Backend) remember(tx *transaction) {
 		b.forget(s)
 	}
 	clear(b.dirty)
-	if tx.table != nil {
-		b.table, b.nodeRows, b.newNode = tx.table, tx.nodeRows, false
-		b.tellHealthAddrs()
-		b.observe()
-	}
 }
 
 func (b *Backend) rememberPlan(c change) {
