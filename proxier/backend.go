@@ -25,14 +25,16 @@ type Backend struct {
 	health healthServer // nil if there is none
 
 	// What was told.
-	node     *Node
-	services map[ServiceName]*serviceState
-	ports    map[uint32]*portState // by tag
-	lastTag  uint32
-	claims   claims
-	refused  map[*portState]struct{}
-	dirty    map[*serviceState]struct{}
-	newNode  bool // SetNode was called
+	node      *Node
+	services  map[ServiceName]*serviceState
+	ports     map[uint32]*portState // by tag
+	lastTag   uint32
+	claims    claims
+	lost      []conflict            // since the last sync
+	conflicts map[conflict]struct{} // that were told
+	refused   map[*portState]struct{}
+	dirty     map[*serviceState]struct{}
+	newNode   bool // SetNode was called
 
 	// What is in the kernel, as far as it was committed. What service ports have there is in their portState.
 	table    *nft.Table // sets and program; nil before the first sync
@@ -133,6 +135,7 @@ func (b *Backend) Sync() error {
 	if b.kernel == nil {
 		return fmt.Errorf("sync %s: Setup was not called or failed", b.layout.family)
 	}
+	b.reportConflicts()
 	if b.inDoubt == "" {
 		return b.update()
 	}

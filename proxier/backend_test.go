@@ -296,6 +296,47 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// What is told one after the other is one change: there is no conflict between what was and what will be. A conflict of both families is
+// told once.
+func TestConflictsOfOneChange(t *testing.T) {
+	newNamespace(t)
+	var recorded events
+	config := sampleConfig()
+	config.Events = &recorded
+	p, err := newProxier(*config, nft.IPv4, nft.IPv6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	service := func(name string, ports ...ServicePort) *Service {
+		return simpleService(name, "10.96.0.1", func(s *Service) {
+			s.Families, s.Ports = []nft.Family{nft.IPv4, nft.IPv6}, ports
+		})
+	}
+	a, b := ServicePort{"a", TCP, 80, 30001}, ServicePort{"b", TCP, 81, 30002}
+	step := func(what string, events int) {
+		t.Helper()
+		mustSync(t, p.sink)
+		if len(recorded) != events {
+			t.Errorf("%s: %d events, want %d: %v", what, len(recorded), events, recorded)
+		}
+	}
+	p.sink.SetService(service("before", a, b))
+	step("one service", 0)
+	p.sink.SetService(service("after", a, b))
+	p.sink.DeleteService(ServiceName{"ns", "before"})
+	step("renamed", 0)
+	a.NodePort, b.NodePort = b.NodePort, a.NodePort
+	p.sink.SetService(service("after", a, b))
+	step("NodePorts swapped", 0)
+	other := service("other", ServicePort{"c", TCP, 90, 30001})
+	other.ClusterIPs = nil
+	p.sink.SetService(other)
+	step("NodePort of another", 1)
+	p.sink.SetService(other)
+	step("again", 1)
+}
+
 // Whatever a Service becomes, it leaves nothing behind of what it was.
 func TestTypeChanges(t *testing.T) {
 	newNamespace(t)

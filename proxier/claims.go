@@ -68,9 +68,41 @@ func (p *portState) compare(o *portState) int {
 		int(p.port.Protocol)-int(o.port.Protocol))
 }
 
-// reportConflict tells the loser's owner, once for each time that it loses.
-func (b *Backend) reportConflict(f frontend, loser *portState) {
-	b.stats.Conflicts++
-	recordEvent(b.config.Events, serviceEvent(loser.service.spec, ReasonAddressConflict, fmt.Sprintf(
-		"Service port %s gets no traffic on %s: it belongs to Service port %s", loser.name(), f, b.claims.owners[f].name())))
+// conflict is a service port that asks for a frontend that another one has.
+type conflict struct {
+	frontend
+	loser *portState
+}
+
+// reportConflicts tells the owners of the service ports that lost a frontend since the last sync, and have not got it back by
+// now: what was told one after the other is one change. Each is told once for each time that it loses.
+func (b *Backend) reportConflicts() {
+	for _, c := range b.lost {
+		if _, told := b.conflicts[c]; told || !slices.Contains(b.claims.waiting[c.frontend], c.loser) {
+			continue
+		}
+		b.conflicts[c] = struct{}{}
+		b.stats.Conflicts++
+		owner := b.claims.owners[c.frontend]
+		if !b.speaksFor(c, owner) {
+			continue
+		}
+		recordEvent(b.config.Events, serviceEvent(c.loser.service.spec, ReasonAddressConflict, fmt.Sprintf(
+			"Service port %s gets no traffic on %s: it belongs to Service port %s", c.loser.name(), c.frontend, owner.name())))
+	}
+	b.lost = nil
+}
+
+// speaksFor says whether it is on the backend of this family to tell of a conflict: a conflict about a NodePort is one of each family that
+// both Services have, and is told once.
+func (b *Backend) speaksFor(c conflict, owner *portState) bool {
+	if c.addr.IsValid() {
+		return true
+	}
+	for _, f := range c.loser.service.spec.Families {
+		if slices.Contains(owner.service.spec.Families, f) {
+			return f == b.layout.family
+		}
+	}
+	return true
 }

@@ -121,7 +121,7 @@ func (b *Backend) Reset() {
 	b.services = make(map[ServiceName]*serviceState)
 	b.dirty = make(map[*serviceState]struct{})
 	b.ports = make(map[uint32]*portState)
-	b.claims = newClaims()
+	b.claims, b.lost, b.conflicts = newClaims(), nil, make(map[conflict]struct{})
 	b.refused = make(map[*portState]struct{})
 	b.doubt("reset")
 }
@@ -211,13 +211,15 @@ func (b *Backend) claimFrontends(p *portState, port ServicePort) {
 		}
 		if loser := b.claims.claim(f, p); loser != nil {
 			b.markDirty(loser.service)
-			b.reportConflict(f, loser)
+			b.lost = append(b.lost, conflict{f, loser})
 		}
 	}
 }
 
 func (b *Backend) releaseFrontend(f frontend, p *portState) {
+	delete(b.conflicts, conflict{f, p})
 	if heir := b.claims.release(f, p); heir != nil {
+		delete(b.conflicts, conflict{f, heir})
 		b.markDirty(heir.service)
 	}
 }
