@@ -22,10 +22,10 @@ func TestDistribution(t *testing.T) {
 		limit float64
 	}{
 		{1, 60, 0},
-		{2, 240, 50.8},
-		{3, 240, 55.3},
-		{7, 420, 68.1},
-		{50, 2000, 153.6},
+		{2, 160, 50.8},
+		{3, 160, 55.3},
+		{7, 280, 68.1},
+		{50, 1400, 153.6},
 	}
 	c := newCluster(t)
 	most := slices.MaxFunc(tests, func(a, b struct {

@@ -34,11 +34,12 @@ func listTables(at *lab.Namespace) (string, error) {
 		}
 		all.WriteString(canonical(string(out)))
 	}
-	return markerPorts.ReplaceAllString(all.String(), "$1 . tcp . marker"), nil
+	return markerPorts.ReplaceAllString(all.String(), "$1 . marker"), nil
 }
 
-// markerPorts matches the marker service's address with a port, which changes all the time (see cluster.settle).
-var markerPorts = regexp.MustCompile(`(10\.96\.0\.1|fd00:96::1) \. tcp \. \d+`)
+// markerPorts matches the marker service's address with a port, which changes all the time (see cluster.settle). Without
+// /etc/protocols, nft lists numbers of protocols.
+var markerPorts = regexp.MustCompile(`\b(10\.96\.0\.1|fd00:96::1) \. (?:tcp|6) \. \d+`)
 
 // freshTables returns what tables would return for a node if nothing had ever been there: it runs another proxy on the
 // same manifests in a namespace of its own.

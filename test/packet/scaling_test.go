@@ -16,8 +16,9 @@ func TestScaling(t *testing.T) {
 	c := newCluster(t)
 	d := newDeployment(c, &service{name: "web", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}"})
 	const paths = `
-		client pod1 node1 -> clusterIP nodePort@node1
-		pod2 -> clusterIP externalIP
+		client -> nodePort@node1
+		pod1 node1 -> clusterIP
+		pod2 -> externalIP
 	`
 	for _, rollout := range []string{
 		"a1, a1 b1, a1 b1 a2 b2, b1 a2 b2, a2 b2, b2",

@@ -32,7 +32,7 @@ type trafficClient struct {
 }
 
 // attemptEvery is the pause between two attempts of a client. It leaves the processors to those who are to be tested.
-const attemptEvery = 15 * time.Millisecond
+const attemptEvery = 25 * time.Millisecond
 
 // startTraffic lets clients connect to a service, over all its protocols and families, until the test ends at the latest. Paths are
 // lines "FROM... -> TO...". An attempt fails when it is not answered within the timeout.

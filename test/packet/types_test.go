@@ -43,6 +43,9 @@ func TestServiceTypeChanges(t *testing.T) {
 			pod1 -> clusterIP => a1 b1 as itself
 			pod1 -> loadBalancerIP externalIP => dropped
 			client pod1 -> nodePort@node1 => refused`},
+		{"headless", headless, `
+			pod1 -> clusterIP => dropped
+			client pod1 -> nodePort@node1 => refused`},
 		{"external IPs", external, `
 			client -> externalIP => a1 b1 as node1
 			client pod1 -> nodePort@node1 => refused`},
@@ -53,17 +56,23 @@ func TestServiceTypeChanges(t *testing.T) {
 		{"internal, Local", internalLocal, `
 			pod1 -> clusterIP => a1 as itself
 			client pod1 -> nodePort@node1 => refused`},
-		{"headless", headless, `
-			pod1 -> clusterIP => dropped
-			client pod1 -> nodePort@node1 => refused`},
+		{"ExternalName again", externalName, `pod1 -> clusterIP => dropped`},
 		{"NodePort again", nodePort, `client -> nodePort@node1 => a1 b1 as node1`},
 	}
+	seen := make(map[string]string)
 	for _, step := range steps {
 		s.spec = step.spec
 		c.serve("web", &s)
 		c.checks(&s, step.expect).run(t)
-		c.expectFresh(t, step.name)
+		now := tables(t, c.Node1.Namespace)
+		if last, again := seen[step.spec]; again {
+			if d := differences(last, now); d != "" {
+				t.Errorf("%s: the tables differ from those of the last time:\n%s", step.name, d)
+			}
+		}
+		seen[step.spec] = now
 	}
+	c.expectFresh(t, "after all changes")
 	c.remove("web")
 	c.settle()
 	c.checks(&s, "pod1 -> clusterIP => dropped\n client pod1 -> nodePort@node1 => refused").run(t)
