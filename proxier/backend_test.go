@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/nft"
 )
 
@@ -254,6 +256,45 @@ func TestRefused(t *testing.T) {
 	if text := runNFT(t, "", "list", "map", "ip", TableName, "service-ips"); !strings.Contains(text, "10.96.0.66 . ") {
 		t.Error("the service did not come back")
 	}
+}
+
+// refusing refuses a service port as long as it is not sound.
+type refusing struct {
+	kernel
+	port  *portState
+	sound bool
+}
+
+func (k *refusing) Commit(b *nft.Batch) error {
+	if k.sound || k.port.refused != nil || k.port.gone {
+		return k.kernel.Commit(b)
+	}
+	return &nft.CommitError{Table: "t", Problems: []nft.Problem{{Op: "add element", Tag: k.port.tag, Errno: unix.ENOMEM}}}
+}
+
+// What was refused comes back by itself with a Resync once the kernel takes it.
+func TestRefusedComesBack(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	svc := simpleService("svc", "10.96.0.1", nil)
+	b.SetService(svc)
+	b.SetEndpoint(svc.Name, simpleEndpoint("10.244.0.1"))
+	k := &refusing{kernel: b.kernel, port: b.services[svc.Name].ports[0]}
+	b.kernel = k
+	resync := func(refused ...string) {
+		t.Helper()
+		if err := b.Resync(); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.Refused(); !slices.Equal(got, refused) {
+			t.Errorf("refused are %q, want %q", got, refused)
+		}
+		checkTable(t, b)
+	}
+	mustSync(t, b)
+	resync("ns/svc:http")
+	k.sound = true
+	resync()
 }
 
 // Of two services that want the same address and port the older one has it, until it goes.

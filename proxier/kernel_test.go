@@ -152,7 +152,7 @@ func tellSample(s Sink) {
 	service("none", "50", func(*Service) {})
 }
 
-// What is written for the sample cluster lists as the design's ruleset loaded by nft does, and the listing loads again.
+// What is written for the sample cluster lists as the reference ruleset loaded by nft does, and the listing loads again.
 func TestSampleRuleset(t *testing.T) {
 	for _, tt := range []struct {
 		family nft.Family
@@ -160,11 +160,11 @@ func TestSampleRuleset(t *testing.T) {
 	}{{nft.IPv4, "testdata/sample-ipv4.nft"}, {nft.IPv6, "testdata/sample-ipv6.nft"}} {
 		t.Run(tt.family.String(), func(t *testing.T) {
 			newNamespace(t)
-			design, err := os.ReadFile(tt.file)
+			reference, err := os.ReadFile(tt.file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			runNFT(t, string(design), "-f", "-")
+			runNFT(t, string(reference), "-f", "-")
 			want := list(t, tt.family)
 
 			runNFT(t, "", "flush", "ruleset")

@@ -11,6 +11,7 @@ import (
 type metrics struct {
 	last           atomic.Pointer[[]familyMetrics]
 	flowsDeleted   atomic.Int64
+	invalidObjects atomic.Int64
 	transactions   *prometheus.Desc
 	rewrites       *prometheus.Desc
 	repairs        *prometheus.Desc
@@ -22,6 +23,7 @@ type metrics struct {
 	contested      *prometheus.Desc
 	conflicts      *prometheus.Desc
 	flowsDeletions *prometheus.Desc
+	invalid        *prometheus.Desc
 }
 
 // familyMetrics are the numbers of one backend.
@@ -47,6 +49,7 @@ func newMetrics() *metrics {
 		refusals:       desc("refusals_total", "How often the kernel refused a service port that it had not refused before.", family),
 		contested:      desc("contested_frontends", "Addresses and ports that several service ports ask for.", family),
 		conflicts:      desc("conflicts_total", "How often a service port lost an address and port to another one.", family),
+		invalid:        desc("invalid_objects", "Services and EndpointSlices of which a part makes no sense and is left out."),
 		flowsDeletions: desc("stale_flows_deleted_total", "Flows of UDP clients deleted because their endpoint was gone."),
 	}
 }
@@ -66,6 +69,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCo
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(m.flowsDeletions, prometheus.CounterValue, float64(m.flowsDeleted.Load()))
+	ch <- prometheus.MustNewConstMetric(m.invalid, prometheus.GaugeValue, float64(m.invalidObjects.Load()))
 	all := m.last.Load()
 	if all == nil {
 		return

@@ -19,8 +19,8 @@ func TestMetrics(t *testing.T) {
 	b.SetService(simpleService("b", "10.96.0.1", nil))
 	mustSync(t, b)
 	m := newMetrics()
-	if n := testutil.CollectAndCount(m); n != 1 {
-		t.Errorf("%d metrics before the first sync, want 1", n)
+	if n := testutil.CollectAndCount(m); n != 2 {
+		t.Errorf("%d metrics before the first sync, want 2", n)
 	}
 	m.publish([]*Backend{b})
 	want := `

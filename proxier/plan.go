@@ -75,8 +75,8 @@ func servicePortName(svc ServiceName, port string) string {
 
 func (p *plan) affinity() time.Duration { return p.service.AffinityTimeout }
 
-// frontendsOf lists the frontends of a family that a service port asks for. Each comes once: a ClusterIP before an external IP
-// before a LoadBalancer IP of the same address.
+// frontendsOf lists the frontends of a family that a service port asks for. Each comes once: a ClusterIP before a LoadBalancer IP
+// before an external IP of the same address.
 func frontendsOf(f nft.Family, svc *Service, port ServicePort) []servedFrontend {
 	if !slices.Contains(svc.Families, f) {
 		return nil

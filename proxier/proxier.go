@@ -57,11 +57,12 @@ func newProxier(config Config, families ...nft.Family) (*Proxier, error) {
 
 // assemble returns a Proxier that is not connected to the kernel yet.
 func assemble(config Config, families ...nft.Family) (*Proxier, error) {
+	m := newMetrics()
 	p := &Proxier{
 		config:  &config,
-		tracker: newTracker(config.Events),
+		tracker: newTracker(config.Events, m),
 		node:    newNodeTracker(&config),
-		metrics: newMetrics(),
+		metrics: m,
 		health:  &health{patience: 2 * config.syncPeriod()},
 		wake:    make(chan struct{}, 1),
 	}

@@ -12,7 +12,8 @@ import (
 // tracker is the front end: it translates what the API says into what a Sink understands, and keeps what changed until
 // it is handed over. Its methods can be called by any goroutine.
 type tracker struct {
-	events EventRecorder
+	events  EventRecorder
+	metrics *metrics
 
 	mu sync.Mutex // guards what follows
 	// What changed since the last handover; nil stands for what is gone.
@@ -39,9 +40,10 @@ type endpointID struct {
 	EndpointKey
 }
 
-func newTracker(events EventRecorder) *tracker {
+func newTracker(events EventRecorder, m *metrics) *tracker {
 	return &tracker{
 		events:    events,
+		metrics:   m,
 		services:  make(map[ServiceName]*Service),
 		endpoints: make(map[endpointID]*Endpoint),
 		slices:    make(map[sliceName]*sliceState),
@@ -124,6 +126,7 @@ func (t *tracker) nodeChanged() {
 // report tells the owner of an object once what of it was left out. Without problems it forgets the object.
 func (t *tracker) report(e Event, problems []error) {
 	key := e.Kind + " " + e.Namespace + "/" + e.Name
+	defer func() { t.metrics.invalidObjects.Store(int64(len(t.reported))) }()
 	if len(problems) == 0 {
 		delete(t.reported, key)
 		return

@@ -167,7 +167,7 @@ func TestTrackerSlices(t *testing.T) {
 		}
 		return s
 	}
-	tr := newTracker(nil)
+	tr := newTracker(nil, newMetrics())
 	step := func(name string, want ...string) {
 		t.Helper()
 		var s told
@@ -193,4 +193,23 @@ func TestTrackerSlices(t *testing.T) {
 	step("gone", "delete ns/other b 10.0.0.3", "delete ns/svc a 10.0.0.2")
 	tr.deleteSlice(slice("a", "svc"))
 	step("gone twice")
+}
+
+// What makes no sense is told once, counted while it lasts, and told again when it is something else.
+func TestTrackerReports(t *testing.T) {
+	var recorded events
+	m := newMetrics()
+	tr := newTracker(&recorded, m)
+	step := func(what string, events, invalid int, externalIPs ...string) {
+		t.Helper()
+		tr.setService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = externalIPs }))
+		if len(recorded) != events || m.invalidObjects.Load() != int64(invalid) {
+			t.Errorf("%s: %d events, %d objects; want %d, %d", what, len(recorded), m.invalidObjects.Load(), events, invalid)
+		}
+	}
+	step("sound", 0, 0, "192.0.2.1")
+	step("invalid", 1, 1, "192.0.2.256")
+	step("the same", 1, 1, "192.0.2.256")
+	step("something else", 2, 1, "x")
+	step("sound again", 2, 0, "192.0.2.1")
 }

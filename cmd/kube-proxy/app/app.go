@@ -44,7 +44,14 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
+	if f.manifests == "" {
+		fmt.Fprintln(stderr, "kube-proxy: nothing to serve: --manifests DIR says where the Services are")
+		return 2
+	}
 	if err := run(ctx, f); err != nil {
+		if errors.Is(err, syscall.EPERM) {
+			err = fmt.Errorf("%w (kube-proxy needs root, or CAP_NET_ADMIN)", err)
+		}
 		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)
 		return 1
 	}
@@ -53,9 +60,6 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 // run serves until ctx ends. The rules stay when it returns.
 func run(ctx context.Context, f *flags) error {
-	if f.manifests == "" {
-		return errors.New("nothing to serve: --manifests DIR says where the Services are")
-	}
 	config, err := f.config()
 	if err != nil {
 		return err
@@ -82,9 +86,11 @@ func run(ctx context.Context, f *flags) error {
 			return nil
 		})
 	}
-	err = group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
 	klog.InfoS("Ending; the rules stay in place")
-	return err
+	return nil
 }
 
 // newProxier returns a proxier for both families, or for IPv4 alone on a host without IPv6.

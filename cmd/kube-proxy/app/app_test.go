@@ -24,7 +24,7 @@ func TestWrongCommandLines(t *testing.T) {
 	}{
 		{[]string{"--no-such-flag"}, 2, "unknown flag: --no-such-flag"},
 		{[]string{"serve"}, 2, `unexpected argument "serve": kube-proxy takes flags only`},
-		{nil, 1, "nothing to serve: --manifests DIR says where the Services are"},
+		{nil, 2, "nothing to serve: --manifests DIR says where the Services are"},
 		{[]string{"--manifests", "d", "--cluster-cidr", "10.0.0.0/8,x"}, 1, `--cluster-cidr: "x" is not a CIDR`},
 		{[]string{"--manifests", "d", "--nodeport-addresses", "primary,10.0.0.0/8"}, 1, `--nodeport-addresses: nodePortAddresses[0]: "primary" must stand alone`},
 		{[]string{"--manifests", "d", "--detect-local-mode", "Guess"}, 1, `detectLocalMode: "Guess" is not supported`},

@@ -57,7 +57,7 @@ func newFlags() *flags {
 	services.BoolVar(&f.masqueradeAll, "masquerade-all", false,
 		"Masquerade all traffic to ClusterIPs.")
 	services.StringSliceVar(&f.nodePortAddresses, "nodeport-addresses", nil,
-		"`CIDRS` of the local addresses on which NodePorts listen (0.0.0.0/0 and ::/0: all but loopback), or primary: the addresses of the Node object. Default: primary.")
+		"`CIDRS` of the local addresses on which NodePorts listen (0.0.0.0/0 and ::/0: all but loopback), or primary: the addresses of the Node object. CIDRs of one family leave the other on all its addresses. Default: primary.")
 
 	process := f.group("Process")
 	process.StringVar(&f.metricsAddress, "metrics-bind-address", "127.0.0.1:10249",
