@@ -22,8 +22,6 @@ type traffic struct {
 
 type trafficClient struct {
 	*check
-	port   uint16       // of the next attempt; 0: the kernel's choice
-	lowest uint16       // of those ports
 	ended  atomic.Int64 // attempts
 	failed atomic.Int64
 	mu     sync.Mutex // guards what follows
