@@ -11,8 +11,9 @@ BENCH ?= .
 BENCHTIME ?= 20x
 COUNT ?= 1
 
-# Packages whose tests run on other kernels too.
-KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./healthcheck ./test/lab ./test/packet
+# Packages whose tests run on other kernels too, and those of the packet tests that emulated processors are fast enough for.
+KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./healthcheck ./test/lab
+KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions|TestAffinity$$
 
 .PHONY: help
 help: ## Show this list.
@@ -33,9 +34,11 @@ test: setup ## All tests on this kernel, in network namespaces of their own (roo
 
 .PHONY: test-kernels
 test-kernels: ## The kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
-	rm -rf .cache/kernel-tests
+	rm -rf .cache/kernel-tests .cache/packet-tests
 	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
+	test/kernels/run build .cache/packet-tests ./test/packet
 	test/kernels/run test -short .cache/kernel-tests
+	test/kernels/run test .cache/packet-tests -- -test.run '$(KERNEL_PACKETS)'
 
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck.
@@ -66,4 +69,4 @@ setup: # Installs the programs that tests and demo run, where they are missing.
 
 .PHONY: clean
 clean: ## Remove what was built; the kernels in .cache stay.
-	rm -rf bin .cache/kernel-tests
+	rm -rf bin .cache/kernel-tests .cache/packet-tests
