@@ -260,7 +260,7 @@ func (b *Backend) commitOver(table *nft.Table, found inspection) error {
 	for range maxAttempts {
 		err := b.commitExpecting()
 		if err == nil {
-			b.watch = watch{strangers: b.generation.strangers}
+			b.watch = watch{strangers: b.generation.strangers, repaired: b.watch.repaired}
 		}
 		if !errors.Is(err, nft.ErrGeneration) {
 			return err

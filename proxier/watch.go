@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -22,7 +23,12 @@ type watch struct {
 	fingerprint *fingerprint
 	// suspect says that another program committed something since everything was written.
 	suspect bool
+	// repaired is when the table was last found changed.
+	repaired time.Time
 }
+
+// repairsApart is how far apart repairs are that come of one program at a time, rather than of two that both want the table.
+const repairsApart = 5 * time.Second
 
 // generation is what is known of the ruleset's generation. The backends of a Proxier share it, so that they do not take each
 // other for other programs.
@@ -204,6 +210,10 @@ func (b *Backend) Check() error {
 // repair makes the next rewrite one that puts right what another program did.
 func (b *Backend) repair(err error) {
 	klog.InfoS("Writing the table again", "family", b.layout.family, "reason", err)
+	if time.Since(b.watch.repaired) < repairsApart {
+		klog.InfoS("The table is changed again and again: is another service proxy running?", "family", b.layout.family)
+	}
+	b.watch.repaired = time.Now()
 	b.stats.Repairs++
 	b.doubt("another program changed the table")
 }
