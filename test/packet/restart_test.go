@@ -121,7 +121,11 @@ const manyNumbers = 1000
 // transaction.
 func manyServices(c *cluster, endpoints ...string) string {
 	var text strings.Builder
-	for i := range 200 {
+	services := 200
+	if testing.Short() {
+		services = 60
+	}
+	for i := range services {
 		s := service{
 			name: fmt.Sprintf("many-%d", i), number: manyNumbers + i,
 			ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
