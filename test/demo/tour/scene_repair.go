@@ -76,7 +76,10 @@ func (t *tour) showHole(attempts []attempt, begun time.Time, hole gap) {
 		during = func(a attempt) bool { return throughNode1(a) && hole.excuses(a) }
 		lost   = accountOf(attempts, during)
 	)
-	t.addRow(&table, "before", accountOf(attempts, between(begun, hole.from)))
+	early := between(begun, hole.from)
+	t.addRow(&table, "before", accountOf(attempts, func(a attempt) bool {
+		return early(a) && !during(a) // one that was under way when the rules went is one of those that are lost
+	}))
 	t.addAccount(&table, page.None, "through node1, until it is repaired", lost)
 	t.addRow(&table, "through node1, after that", accountOf(attempts, func(a attempt) bool {
 		return throughNode1(a) && a.start.After(hole.from) && !hole.excuses(a)
