@@ -13,7 +13,7 @@ COUNT ?= 1
 
 # Packages whose tests run on other kernels too, and those of the packet tests that emulated processors are fast enough for.
 KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./healthcheck ./test/lab
-KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions|TestAffinity$$
+KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions
 
 .PHONY: help
 help: ## Show this list.
@@ -38,7 +38,7 @@ test-kernels: ## The kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
 	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
 	test/kernels/run build .cache/packet-tests ./test/packet
 	test/kernels/run test -short .cache/kernel-tests
-	test/kernels/run test .cache/packet-tests -- -test.run '$(KERNEL_PACKETS)'
+	test/kernels/run test -short .cache/packet-tests -- -test.run '$(KERNEL_PACKETS)'
 
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck.
