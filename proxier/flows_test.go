@@ -88,4 +88,12 @@ func TestStaleFlowsOfNodePorts(t *testing.T) {
 	if want := []string{"10.96.0.53:53 gone=false []", "172.30.0.11:30053 gone=false []"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+	moved := sampleNode()
+	moved.IPs = []netip.Addr{addr("172.30.0.12")}
+	got = nil
+	b.SetNode(moved)
+	mustSync(t, b)
+	if want := []string{"172.30.0.11:30053 gone=true []", "172.30.0.12:30053 gone=false []"}; !slices.Equal(got, want) {
+		t.Errorf("after the node got another address: %q, want %q", got, want)
+	}
 }

@@ -57,6 +57,23 @@ func TestHealthCheckNodePorts(t *testing.T) {
 	step("no service", "delete ns/lb")
 }
 
+// Where NodePorts listen on no address, health checks listen on none, and not on all. Addresses are told before Services.
+func TestHealthChecksOnNoAddress(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, &Config{NodeName: "node1", NodePortAddresses: NodePortAddresses{CIDRs: []netip.Prefix{prefix("203.0.113.0/24")}}}, nft.IPv4)
+	var got toldHealth
+	b.health = &got
+	b.SetNode(sampleNode())
+	b.SetService(simpleService("lb", "10.96.0.1", func(s *Service) { s.HealthCheckNodePort = 32000 }))
+	mustSync(t, b)
+	if want := []string{"listen on []", "set ns/lb port 32000: 0"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if b.nodePortAddrs == nil {
+		t.Error("no addresses are told as nil, which stands for all")
+	}
+}
+
 func TestHealth(t *testing.T) {
 	h := &health{patience: time.Hour}
 	failing := errors.New("failing")
