@@ -25,5 +25,8 @@ func cutComment(s string, n int) string {
 		}
 		s = s[:n]
 	}
+	if strings.IndexByte(s, '"') < 0 && strings.IndexByte(s, 0) < 0 {
+		return s
+	}
 	return uncommentable.Replace(s)
 }

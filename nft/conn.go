@@ -11,7 +11,7 @@ import (
 // for use by several goroutines at once.
 //
 // The kernel works on a request while it is being sent, so that its answers are there when sending returns. A
-// method therefore never waits for anything but the kernel's own work.
+// method therefore never waits for anything but the kernel's own work, and for transactions of other programs that it is at.
 type Conn struct {
 	fd      int
 	sendBuf int // size that was asked for as the send buffer, in bytes

@@ -51,11 +51,11 @@
 //
 // The kernel carries out all of a batch or nothing, in the order in which it was added. Packets see all of it or nothing,
 // except that a packet which is on its way through the rules may have seen sets before and see them after. A batch has no
-// limit of its own; one of 300,000 rows takes half a second. Within a batch, a row can be deleted and added
+// limit of its own: 300,000 rows take about half a second. Within a batch, a row can be deleted and added
 // again with other data, and rules may refer to chains and sets that were added before them.
 //
 // Every transaction moves the generation of the ruleset by one, that of all tables in the network namespace together. Batch.Expect
-// makes a transaction depend on it.
+// makes a transaction depend on it. What one call of Conn.Chains and the like returns is of one generation.
 //
 // # Errors
 //
@@ -74,12 +74,13 @@
 //   - Keys and data have at most 5 fields and 64 bytes; a field takes a multiple of 4 bytes.
 //   - Ranges are possible in the last field of a key.
 //   - Comments are cut to 127 bytes. Quotation marks in them become apostrophes, as nft has no way to write them.
-//   - Names begin with a letter, have letters, digits and _ . / - only, at most 255, and must not be words of nft's language, such as `ip`
-//     or `accept`: the kernel would take them, but nft could not load what it lists.
+//   - Names begin with a letter, _ or ., have letters, digits and _ . / - only, at most 255, and must not be words of nft's language, such
+//     as `ip` or `accept`: the kernel would take others, but nft could not load what it lists.
 //   - Linux 5.10 or later. The tests run on 5.10, 6.1, 6.12 and 6.18.
-//   - What is written lists with nft 1.0.6 or later, and the listing loads again. Flags and user data are those that nft 1.0.6 writes, byte by byte:
-//     what later versions write, 1.0.6 cannot always read.
-//   - A transaction is sent as one datagram. Without CAP_NET_ADMIN in the initial user namespace it can't be larger than twice net.core.wmem_max.
+//   - What is written lists with nft 1.0.6 or later, and the listing loads again. Flags and user data are those that nft 1.0.6 writes,
+//     byte by byte, which later versions read; what those write makes 1.0.6 crash.
+//   - A transaction is sent as one datagram. Without CAP_NET_ADMIN in the initial user namespace it can't be larger than twice
+//     net.core.wmem_max.
 //
 // # Goroutines
 //

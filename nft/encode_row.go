@@ -20,9 +20,9 @@ func (b *Batch) AddRow(r Row) {
 	b.w.rowKey(&r)
 	switch {
 	case r.Set.Verdicts:
-		b.w.verdict(unix.NFTA_SET_ELEM_DATA, r.Verdict)
+		b.w.verdict(unix.NFTA_SET_ELEM_DATA, &r.Verdict)
 	case r.Set.isMap():
-		b.w.value(unix.NFTA_SET_ELEM_DATA, r.Data, r.Set.Data.length())
+		b.w.value(unix.NFTA_SET_ELEM_DATA, &r.Data, r.Set.Data.size)
 	}
 	b.w.comment(unix.NFTA_SET_ELEM_USERDATA, r.Comment)
 	b.w.unnest(elem)
@@ -44,10 +44,9 @@ func (b *Batch) DeleteRow(r Row) {
 
 // rowKey writes the key of a row into its element.
 func (w *messageWriter) rowKey(r *Row) {
-	n := r.Set.Key.length()
-	w.value(unix.NFTA_SET_ELEM_KEY, r.Key, n)
+	w.value(unix.NFTA_SET_ELEM_KEY, &r.Key, r.Set.Key.size)
 	if r.Set.concatRanges() {
-		w.value(nftaElemKeyEnd, r.last(), n)
+		w.value(nftaElemKeyEnd, r.last(), r.Set.Key.size)
 	}
 }
 
@@ -56,13 +55,13 @@ func (w *messageWriter) rowEnd(r *Row) {
 	if !r.Set.splitRanges() {
 		return
 	}
-	n := r.Set.Key.length()
+	n := r.Set.Key.size
 	end, ok := r.last().next(n)
 	if !ok {
 		return
 	}
 	elem := w.nest(unix.NFTA_LIST_ELEM)
-	w.value(unix.NFTA_SET_ELEM_KEY, end, n)
+	w.value(unix.NFTA_SET_ELEM_KEY, &end, n)
 	w.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
 	w.unnest(elem)
 }

@@ -35,14 +35,14 @@ func (b *Batch) setBody(w *messageWriter, s *Set) {
 	w.string(unix.NFTA_SET_NAME, s.Name)
 	w.u32(unix.NFTA_SET_FLAGS, s.flags())
 	w.u32(unix.NFTA_SET_KEY_TYPE, s.Key.typeID())
-	w.u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.length()))
+	w.u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.size))
 	switch {
 	case s.Verdicts:
 		w.u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
 		w.u32(unix.NFTA_SET_DATA_LEN, 0)
 	case s.isMap():
 		w.u32(unix.NFTA_SET_DATA_TYPE, s.Data.typeID())
-		w.u32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.length()))
+		w.u32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.size))
 	}
 	w.u32(unix.NFTA_SET_ID, uint32(len(b.messages))) // any number that no other set of the batch has
 	w.setDescription(s)

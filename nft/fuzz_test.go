@@ -106,7 +106,7 @@ func FuzzRowAt(f *testing.F) {
 	for i, s := range sets {
 		if s.Key.String() == "ipv4_addr" {
 			for range 3 {
-				b.AddRow(Row{Set: s, Key: Tuple{n: 4}, Data: Tuple{n: uint8(align4(s.Data.length()))}})
+				b.AddRow(Row{Set: s, Key: Tuple{n: 4}, Data: Tuple{n: uint8(align4(s.Data.size))}})
 			}
 			b.closeRows()
 			_, msg, _ := b.messageOf(b.lastSeq())

@@ -32,6 +32,9 @@ table FAMILY lb {
 	set prefixes { type ADDR; flags interval; }
 	map verdicts { type ADDR . inet_proto . inet_service : verdict; }
 	map endpoints { typeof FAMILY daddr . th dport : FAMILY daddr . th dport; }
+	set ports { type inet_service; }
+	map translate { type ADDR : ADDR; }
+	map to-port { type ADDR : inet_service; }
 	chain pre { type nat hook prerouting priority dstnat; jump services; jump services; }
 	chain post { type nat hook postrouting priority srcnat; }
 	chain early { type filter hook output priority -110; FAMILY daddr { VIP } drop; }
@@ -50,6 +53,7 @@ table FAMILY lb {
 		tcp dport 83 snat to TO
 		tcp dport 84 dnat to RANGE
 		tcp dport 85 dnat to VIP-TO
+		meta mark set 0x0a600001 meta l4proto tcp dnat to FAMILY daddr map @translate : 80
 		return
 	}
 }`)
@@ -164,6 +168,9 @@ func inspectedSets(f nft.Family) []*nft.Set {
 		{Name: "prefixes", Key: nft.Types(addr), Interval: true},
 		{Name: "verdicts", Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService), Verdicts: true},
 		{Name: "endpoints", Key: endpoint, Data: endpoint},
+		{Name: "ports", Key: nft.Types(nft.TypeInetService)},
+		{Name: "translate", Key: nft.Types(addr), Data: nft.Types(addr)},
+		{Name: "to-port", Key: nft.Types(addr), Data: nft.Types(nft.TypeInetService)},
 	}
 }
 

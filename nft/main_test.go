@@ -20,7 +20,7 @@ import (
 const inNamespace = "NFT_TEST_IN_NAMESPACE"
 
 // TestMain runs the tests and examples in a fresh network namespace, so that the host's tables are out of their reach: without root in a
-// user namespace.
+// user namespace, where the kernel takes all but the largest batch.
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())

@@ -110,14 +110,14 @@ func (w *messageWriter) unnest(at int) {
 }
 
 // value writes a value as the kernel's nft_data: nested, once more, as bytes.
-func (w *messageWriter) value(typ uint16, t Tuple, length int) {
+func (w *messageWriter) value(typ uint16, t *Tuple, length int) {
 	at := w.nest(typ)
 	w.bytes(unix.NFTA_DATA_VALUE, t.b[:length])
 	w.unnest(at)
 }
 
 // verdict writes a verdict as the kernel's nft_data.
-func (w *messageWriter) verdict(typ uint16, v Verdict) {
+func (w *messageWriter) verdict(typ uint16, v *Verdict) {
 	data := w.nest(typ)
 	verdict := w.nest(unix.NFTA_DATA_VERDICT)
 	w.u32(unix.NFTA_VERDICT_CODE, uint32(v.code))

@@ -123,6 +123,32 @@ func TestOutcome(t *testing.T) {
 	})
 }
 
+// Isolated, a message of rows has one tag, which is known without the row.
+func TestIsolatedTags(t *testing.T) {
+	b := NewBatch(&Table{Family: IPv4, Name: "lb"})
+	b.Isolate()
+	s := &Set{Name: "addrs", Key: Types(TypeIPv4Addr)}
+	tags := []uint32{1, 1, 2, 3, 3, 1}
+	for i, tag := range tags {
+		b.Tag(tag)
+		b.AddRow(Row{Set: s, Key: Tuple{}.Addr(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))})
+	}
+	b.finish()
+	for i, want := range []uint32{1, 2, 3, 1} {
+		if p := b.problem(reply{seq: beginSeq + 1 + uint32(i), errno: unix.ENOENT}); p.Tag != want {
+			t.Errorf("message %d has tag %d, want %d", i, p.Tag, want)
+		}
+	}
+	b.Reset()
+	for i, tag := range tags {
+		b.Tag(tag)
+		b.AddRow(Row{Set: s, Key: Tuple{}.Addr(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))})
+	}
+	if len(b.messages) != 1 {
+		t.Errorf("%d messages after Reset, want 1", len(b.messages))
+	}
+}
+
 // What comes back where the receive buffer is too small for all answers: the kernel says ENOBUFS, once.
 func TestLostAnswers(t *testing.T) {
 	table := &Table{Family: IPv4, Name: "lost-answers"}

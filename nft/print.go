@@ -77,7 +77,6 @@ func printRows(b *strings.Builder, rows []Row) {
 	if len(rows) == 0 {
 		return
 	}
-	rows = slices.Clone(rows)
 	slices.SortFunc(rows, Row.Compare)
 	b.WriteString("\t\telements = {\n")
 	for i, r := range rows {

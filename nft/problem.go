@@ -90,13 +90,13 @@ func rowKeyText(s *Set, elements []byte) string {
 	attrs(elements, func(_ uint16, value []byte) {
 		switch e := parseElement(value); {
 		case e.intervalEnd:
-			end = e.key.previous(s.Key.length())
+			end = e.key.previous(s.Key.size)
 		default:
 			key, end = e.key, e.keyEnd
 		}
 	})
 	if s.splitRanges() && end.IsZero() { // up to the largest value
-		end = Tuple{n: key.n}.previous(s.Key.length())
+		end = Tuple{n: key.n}.previous(s.Key.size)
 	}
 	return s.Key.rangeText(key, end)
 }

@@ -37,11 +37,11 @@ func (r Row) Prefix(p netip.Prefix) Row {
 }
 
 // last is the last key that the row covers.
-func (r *Row) last() Tuple {
+func (r *Row) last() *Tuple {
 	if r.KeyEnd.IsZero() {
-		return r.Key
+		return &r.Key
 	}
-	return r.KeyEnd
+	return &r.KeyEnd
 }
 
 // invalid says why a row cannot be in its set, "" if it can.
@@ -54,7 +54,7 @@ func (r *Row) invalid() string {
 		if len(r.Verdict.chain) >= unix.NFT_NAME_MAXLEN {
 			return "name of the chain is longer than 255 bytes"
 		}
-	case s.isMap() && !s.Data.fit(r.Data):
+	case s.isMap() && !s.Data.fit(&r.Data):
 		return fmt.Sprintf("data of %d bytes in a map to %s", r.Data.n, s.Data)
 	}
 	return ""
@@ -62,15 +62,15 @@ func (r *Row) invalid() string {
 
 // invalidKey says why a row cannot have its key, "" if it can.
 func (r *Row) invalidKey() string {
-	key := r.Set.Key
+	key := &r.Set.Key
 	switch {
-	case !key.fit(r.Key):
+	case !key.fit(&r.Key):
 		return fmt.Sprintf("key of %d bytes in a set of %s", r.Key.n, key)
 	case r.KeyEnd.IsZero():
 		return ""
 	case !r.Set.Interval:
 		return "range in a set without ranges"
-	case !key.fit(r.KeyEnd):
+	case !key.fit(&r.KeyEnd):
 		return fmt.Sprintf("end of %d bytes in a set of %s", r.KeyEnd.n, key)
 	}
 	last := int(r.Key.n) - key.types[len(key.types)-1].padded()

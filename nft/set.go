@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -50,6 +51,7 @@ const maxFields = 5
 type Fields struct {
 	types []Type
 	exprs []Expr // as many as types, or none
+	size  int    // of a value in bytes, as the kernel counts it: of a concatenation with padding
 }
 
 // Types declares fields by their types: `type ipv4_addr . inet_service`. More than five panic.
@@ -69,7 +71,14 @@ func newFields(types []Type, exprs []Expr) Fields {
 	if len(types) > maxFields {
 		panic(fmt.Sprintf("nft: %d fields, of at most %d", len(types), maxFields))
 	}
-	return Fields{types, exprs}
+	f := Fields{types: slices.Clone(types), exprs: slices.Clone(exprs)} // callers may go on appending to theirs
+	for _, t := range types {
+		f.size += t.padded()
+	}
+	if len(types) == 1 {
+		f.size = types[0].size
+	}
+	return f
 }
 
 func (f Fields) hasTypeof() bool { return len(f.exprs) > 0 }
@@ -83,20 +92,8 @@ func (f Fields) typeID() uint32 {
 	return id
 }
 
-// length is the length of a value in bytes as the kernel counts it: of a concatenation with padding.
-func (f Fields) length() int {
-	if len(f.types) == 1 {
-		return f.types[0].size
-	}
-	n := 0
-	for _, t := range f.types {
-		n += t.padded()
-	}
-	return n
-}
-
 // fit says whether a tuple has as many bytes as these fields take.
-func (f Fields) fit(t Tuple) bool { return int(t.n) == align4(f.length()) }
+func (f *Fields) fit(t *Tuple) bool { return int(t.n) == align4(f.size) }
 
 func (f Fields) order() byteOrder {
 	if len(f.types) == 1 {
@@ -123,13 +120,13 @@ func (f Fields) text(t Tuple) string { return f.rangeText(t, Tuple{}) }
 
 // rangeText is text for a value whose last field goes up to that of end, if there is an end.
 func (f Fields) rangeText(t, end Tuple) string {
-	if !f.fit(t) {
+	if !f.fit(&t) {
 		return fmt.Sprintf("0x%x", t.b[:t.n])
 	}
 	parts := make([]string, 0, len(f.types))
 	at := 0
 	for i, typ := range f.types {
-		if i == len(f.types)-1 && !end.IsZero() && f.fit(end) {
+		if i == len(f.types)-1 && !end.IsZero() && f.fit(&end) {
 			parts = append(parts, intervalText(typ, t.b[at:at+typ.size], end.b[at:at+typ.size]))
 		} else {
 			parts = append(parts, typ.text(t.b[at:at+typ.size]))

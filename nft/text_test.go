@@ -2,9 +2,12 @@ package nft
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestPrefixBits(t *testing.T) {
@@ -197,6 +200,111 @@ func TestStoredComment(t *testing.T) {
 	}
 	if got := cutComment("ü", 0); got != "" {
 		t.Errorf("cut to nothing: %q", got)
+	}
+}
+
+// What is written is in order, whatever the order of the rows.
+func TestFprintInOrder(t *testing.T) {
+	a, b := &Set{Name: "a", Key: Types(TypeInetService)}, &Set{Name: "b", Key: Types(TypeInetService), Data: Types(TypeInetProto)}
+	row := func(s *Set, port uint16) Row { return Row{Set: s, Key: Tuple{}.Port(port), Data: Tuple{}.Proto(6)} }
+	var out strings.Builder
+	rows := []Row{row(b, 2), row(a, 300), row(a, 1), row(b, 1), row(a, 2)}
+	before := slices.Clone(rows)
+	if err := (&Table{Family: IPv6, Name: "t", Sets: []*Set{b, a}}).Fprint(&out, rows); err != nil {
+		t.Fatal(err)
+	}
+	const want = `table ip6 t {
+
+	map b {
+		type inet_service : inet_proto
+		elements = {
+			1 : tcp,
+			2 : tcp
+		}
+	}
+
+	set a {
+		type inet_service
+		elements = {
+			1,
+			2,
+			300
+		}
+	}
+}
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+	if !slices.Equal(rows, before) {
+		t.Error("the rows of the caller were reordered")
+	}
+}
+
+// Two chains have the same program if they would list the same.
+func TestSameProgram(t *testing.T) {
+	chain := func(change func(*Chain)) *Chain {
+		c := &Chain{Name: "c", Comment: "x", Hook: &Hook{TypeFilter, Input, 0}, Rules: []Rule{NewRule(CtStateNew(), Drop()), NewRule(Goto("d")).WithComment("y")}}
+		change(c)
+		return c
+	}
+	same := chain(func(*Chain) {})
+	tests := []struct {
+		name   string
+		change func(*Chain)
+		same   bool
+	}{
+		{"nothing", func(c *Chain) {}, true},
+		{"how a statement was made", func(c *Chain) { c.Rules[0] = NewRule(CtStateNew(), Do(VerdictDrop)) }, true},
+		{"name", func(c *Chain) { c.Name = "d" }, false},
+		{"comment", func(c *Chain) { c.Comment = "" }, false},
+		{"priority", func(c *Chain) { c.Hook.Priority = 1 }, false},
+		{"no hook", func(c *Chain) { c.Hook = nil }, false},
+		{"statement", func(c *Chain) { c.Rules[0] = NewRule(CtStateNew()) }, false},
+		{"order", func(c *Chain) { slices.Reverse(c.Rules) }, false},
+		{"fewer rules", func(c *Chain) { c.Rules = c.Rules[:1] }, false},
+		{"comment of a rule", func(c *Chain) { c.Rules[1].Comment = "z" }, false},
+	}
+	for _, tt := range tests {
+		if a, b := SameProgram(same, chain(tt.change)), SameProgram(chain(tt.change), same); a != tt.same || b != tt.same {
+			t.Errorf("with another %s: %v, %v; want %v", tt.name, a, b, tt.same)
+		}
+	}
+}
+
+func TestFamily(t *testing.T) {
+	tests := []struct {
+		addr       string
+		family     Family
+		ipv4, ipv6 bool
+	}{
+		{"10.0.0.1", IPv4, true, false},
+		{"fd00::1", IPv6, false, true},
+		{"fe80::1%eth0", IPv6, false, true},
+		{"::ffff:10.0.0.1", IPv6, false, false},
+	}
+	for _, tt := range tests {
+		a := netip.MustParseAddr(tt.addr)
+		if FamilyOf(a) != tt.family || IPv4.Of(a) != tt.ipv4 || IPv6.Of(a) != tt.ipv6 || Family(0).Of(a) {
+			t.Errorf("%s is of %s; of ip %v, of ip6 %v", a, FamilyOf(a), IPv4.Of(a), IPv6.Of(a))
+		}
+	}
+	if !IPv4.Valid() || !IPv6.Valid() || Family(0).Valid() || Family(unix.NFPROTO_INET).Valid() {
+		t.Error("the valid families are not ip and ip6")
+	}
+	if IPv4.AddrLen() != 4 || IPv6.AddrLen() != 16 || Family(0).AddrLen() != 0 {
+		t.Error("lengths of addresses")
+	}
+}
+
+// Fields that were declared do not change when the caller uses its slice for others.
+func TestFieldsAreTheirOwn(t *testing.T) {
+	exprs := make([]Expr, 0, 4)
+	exprs = append(exprs, Daddr(IPv4))
+	f := Typeof(append(exprs, ThDport())...)
+	_ = append(exprs, L4Proto())
+	if f.String() != "ip daddr . th dport" {
+		t.Error(f)
 	}
 }
 
