@@ -31,6 +31,9 @@ type Config struct {
 	SyncPeriod time.Duration
 	// MinSyncPeriod is the least time from one sync to the next. 0: none.
 	MinSyncPeriod time.Duration
+	// ExplicitSync is for sources that tell changes in rounds and call Sync after each: the On methods then ask for no sync themselves, so that
+	// none comes in the middle of a round, where an endpoint that goes from one EndpointSlice to another is in neither.
+	ExplicitSync bool
 	// Events gets the events about Services. nil: they go to the log only.
 	Events EventRecorder
 }

@@ -242,25 +242,32 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// told asks for a sync of what was just told, unless the source does.
+func (p *Proxier) told() {
+	if !p.config.ExplicitSync {
+		p.Sync()
+	}
+}
+
 // OnServiceAdd tells of a new Service.
 func (p *Proxier) OnServiceAdd(svc *corev1.Service) { p.OnServiceUpdate(nil, svc) }
 
 // OnServiceUpdate tells that a Service changed.
 func (p *Proxier) OnServiceUpdate(_, svc *corev1.Service) {
 	p.tracker.setService(svc)
-	p.Sync()
+	p.told()
 }
 
 // OnServiceDelete tells that a Service is gone.
 func (p *Proxier) OnServiceDelete(svc *corev1.Service) {
 	p.tracker.deleteService(svc)
-	p.Sync()
+	p.told()
 }
 
 // OnServiceSynced tells that all Services that there are have been told.
 func (p *Proxier) OnServiceSynced() {
 	p.tracker.synced(&p.tracker.servicesSynced)
-	p.Sync()
+	p.told()
 }
 
 // OnEndpointSliceAdd tells of a new EndpointSlice.
@@ -271,19 +278,19 @@ func (p *Proxier) OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice) {
 // OnEndpointSliceUpdate tells that an EndpointSlice changed.
 func (p *Proxier) OnEndpointSliceUpdate(_, slice *discoveryv1.EndpointSlice) {
 	p.tracker.setSlice(slice)
-	p.Sync()
+	p.told()
 }
 
 // OnEndpointSliceDelete tells that an EndpointSlice is gone.
 func (p *Proxier) OnEndpointSliceDelete(slice *discoveryv1.EndpointSlice) {
 	p.tracker.deleteSlice(slice)
-	p.Sync()
+	p.told()
 }
 
 // OnEndpointSlicesSynced tells that all EndpointSlices that there are have been told.
 func (p *Proxier) OnEndpointSlicesSynced() {
 	p.tracker.synced(&p.tracker.slicesSynced)
-	p.Sync()
+	p.told()
 }
 
 // OnNodeAdd tells of a node. Nodes other than this one are of no interest.
@@ -315,12 +322,13 @@ func (p *Proxier) OnServiceCIDRsChanged(cidrs []string) {
 // onLocalAddresses takes note of the addresses on which NodePorts listen.
 func (p *Proxier) onLocalAddresses(ips []netip.Addr) {
 	p.setNode(p.node.change(func(n *Node) { n.NodePortIPs = ips }))
+	p.Sync() // no source of rounds tells this
 }
 
 // setNode notes a change of what is known about this node; nil is none.
 func (p *Proxier) setNode(n *Node) {
 	if n != nil {
 		p.tracker.nodeChanged()
-		p.Sync()
+		p.told()
 	}
 }

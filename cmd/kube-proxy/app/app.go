@@ -68,6 +68,7 @@ func run(ctx context.Context, f *flags) error {
 	if config.DetectLocal.Mode == proxier.DetectLocalClusterCIDR && len(config.DetectLocal.ClusterCIDRs) == 0 {
 		klog.InfoS("No --cluster-cidr is given: traffic from outside the cluster to ClusterIPs is not masqueraded")
 	}
+	config.ExplicitSync = true // the manifests are told in rounds
 	p, err := newProxier(config)
 	if err != nil {
 		return err
