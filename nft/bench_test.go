@@ -21,7 +21,16 @@ func newBenchmarkRows(f nft.Family, n int) benchmarkRows {
 		Key:  nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)),
 		Data: nft.Typeof(nft.Daddr(f), nft.ThDport()),
 	}
-	b := benchmarkRows{table: &nft.Table{Family: f, Name: "bench", Sets: []*nft.Set{s, endpoints}, Chains: []*nft.Chain{{Name: "one"}}}}
+	key := []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()}
+	chains := []*nft.Chain{
+		{Name: "one", Rules: []nft.Rule{nft.NewRule(nft.DNATMap(f, endpoints, append(key, nft.Random(3, 0))...))}},
+		{
+			Name:  "prerouting",
+			Hook:  &nft.Hook{Type: nft.TypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},
+			Rules: []nft.Rule{nft.NewRule(nft.VMap(s, key...))},
+		},
+	}
+	b := benchmarkRows{table: &nft.Table{Family: f, Name: "bench", Sets: []*nft.Set{s, endpoints}, Chains: chains}}
 	for i := range n {
 		r := service(s, f, i, "one")
 		r.Comment = fmt.Sprintf("default/service-%d:http", i)
