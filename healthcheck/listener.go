@@ -18,6 +18,24 @@ const (
 	maxHeaderBytes = 16 << 10
 )
 
+// newServer limits what clients can hold up before they have asked. Answers may take their time, as profiles do.
+func newServer(handler http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          klog.NewStandardLogger("WARNING"),
+	}
+}
+
+// newCheckServer is for health checks, whose clients are anybody: it also limits how long an answer takes.
+func newCheckServer(handler http.Handler) *http.Server {
+	server := newServer(handler)
+	server.ReadTimeout, server.WriteTimeout = readTimeout, writeTimeout
+	return server
+}
+
 // listener serves one binding.
 type listener struct {
 	socket   net.Listener
@@ -28,19 +46,8 @@ type listener struct {
 }
 
 // serve answers what comes to socket. onFailure is called if that ends though nobody stopped it.
-func serve(socket net.Listener, handler http.Handler, onFailure func()) *listener {
-	l := &listener{
-		socket: socket,
-		server: &http.Server{
-			Handler:        handler,
-			ReadTimeout:    readTimeout,
-			WriteTimeout:   writeTimeout,
-			IdleTimeout:    idleTimeout,
-			MaxHeaderBytes: maxHeaderBytes,
-			ErrorLog:       klog.NewStandardLogger("WARNING"),
-		},
-		served: make(chan struct{}),
-	}
+func serve(socket net.Listener, server *http.Server, onFailure func()) *listener {
+	l := &listener{socket: socket, server: server, served: make(chan struct{})}
 	go func() {
 		defer close(l.served)
 		if err := l.server.Serve(socket); !l.stopping.Load() {

@@ -100,7 +100,7 @@ func (l *listeners) tryOpen(b binding) {
 		return
 	}
 	delete(l.failures, b)
-	l.open[b] = serve(socket, l.server.handler(b.service), l.server.changed)
+	l.open[b] = serve(socket, newCheckServer(l.server.handler(b.service)), l.server.changed)
 	klog.V(2).InfoS("Opening healthcheck", "service", klog.KRef(b.service.namespace, b.service.name),
 		"port", b.at.Port(), "address", socket.Addr())
 }
