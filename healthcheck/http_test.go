@@ -3,11 +3,14 @@ package healthcheck
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -41,14 +44,22 @@ func start(t *testing.T, s *HTTPServer) (stop func() error) {
 	return stop
 }
 
-// answers says whether there is an answer at an address, within the namespace.
-func (ns namespace) answers(addr string) bool {
+// ask asks at an address, within the namespace.
+func (ns namespace) ask(addr string) error {
 	resp, err := ns.client().Get("http://" + addr + "/")
 	if err != nil {
-		return false
+		return err
 	}
-	resp.Body.Close()
-	return resp.StatusCode == 200
+	return resp.Body.Close()
+}
+
+// awaitAnswer waits for an answer.
+func (ns namespace) awaitAnswer(t *testing.T, addr string) {
+	t.Helper()
+	eventually(t, "an answer at "+addr, func() (bool, any) {
+		err := ns.ask(addr)
+		return err == nil, err
+	})
 }
 
 // The addresses of kube-proxy's configuration mean what they mean there: an unspecified one of either family stands for both.
@@ -75,13 +86,11 @@ func TestListenAddresses(t *testing.T) {
 		}
 		stop := start(t, s)
 		for _, addr := range all {
-			want := false
-			for _, served := range tc.served {
-				want = want || served == addr
-			}
-			if got := ns.answers(addr + ":10256"); got != want {
-				t.Errorf("listening on %s: an answer at %s: %v", tc.addr, addr, got)
-			}
+			want := slices.Contains(tc.served, addr) // an address that was just added takes a moment
+			eventually(t, fmt.Sprintf("listening on %s: an answer at %s is %v", tc.addr, addr, want), func() (bool, any) {
+				err := ns.ask(addr + ":10256")
+				return err == nil && want || errors.Is(err, syscall.ECONNREFUSED) && !want, err
+			})
 		}
 		if err := stop(); err != nil {
 			t.Error(err)
@@ -133,7 +142,7 @@ func TestListenLater(t *testing.T) {
 		<-tries
 	}
 	other.Close()
-	eventually(t, "an answer", func() (bool, any) { return ns.answers("127.0.0.1:10256"), nil })
+	ns.awaitAnswer(t, "127.0.0.1:10256")
 }
 
 // A listener that dies is opened again, or ends the server where it is to fail hard.
@@ -151,7 +160,7 @@ func TestServerDies(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { done <- s.Run(ctx) }()
 		l := <-opened
-		eventually(t, "an answer", func() (bool, any) { return ns.answers("127.0.0.1:10256"), nil })
+		ns.awaitAnswer(t, "127.0.0.1:10256")
 		l.Close()
 		if hardFail {
 			if err := <-done; err == nil || !strings.HasPrefix(err.Error(), "test server: accept") {
@@ -161,7 +170,7 @@ func TestServerDies(t *testing.T) {
 			continue
 		}
 		<-opened
-		eventually(t, "an answer again", func() (bool, any) { return ns.answers("127.0.0.1:10256"), nil })
+		ns.awaitAnswer(t, "127.0.0.1:10256")
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
