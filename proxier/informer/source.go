@@ -1,0 +1,210 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	networkinginformers "k8s.io/client-go/informers/networking/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// Config is what a Source needs.
+type Config struct {
+	// Client talks to the API server.
+	Client kubernetes.Interface
+	// NodeName is the name of this node's Node object. Other Nodes are not asked for.
+	NodeName string
+	// NeedPodCIDRs waits for the Node object's spec.podCIDRs before anything is told to be complete, as it does for the addresses.
+	NeedPodCIDRs bool
+	// ServiceCIDRs asks for the ServiceCIDR objects (networking.k8s.io/v1, Kubernetes 1.33).
+	ServiceCIDRs bool
+	// Handler receives what the API server tells.
+	Handler Handler
+}
+
+// How long a source waits for what the handler would rather know before it begins. What comes later is told all the same.
+const (
+	nodeAddressesWait = 30 * time.Second
+	podCIDRsWait      = 5 * time.Minute
+	serviceCIDRsWait  = 5 * time.Second
+)
+
+// Source watches an API server.
+type Source struct {
+	config Config
+
+	services, slices, node, cidrs cache.SharedIndexInformer // cidrs is nil if they are not asked for
+	// told say whether all that there was of a kind at first was told.
+	servicesTold, slicesTold, nodeTold, cidrsTold cache.InformerSynced
+}
+
+// New returns a Source, which asks for nothing until Run.
+func New(config Config) (*Source, error) {
+	if config.Client == nil || config.Handler == nil || config.NodeName == "" {
+		return nil, errors.New("informer: client, handler and node name must be given")
+	}
+	s := &Source{config: config}
+	s.services = coreinformers.NewFilteredServiceInformer(config.Client, metav1.NamespaceAll, 0, nil, selectServices)
+	s.slices = discoveryinformers.NewFilteredEndpointSliceInformer(config.Client, metav1.NamespaceAll, 0, nil, selectSlices)
+	s.node = coreinformers.NewFilteredNodeInformer(config.Client, 0, nil, s.selectNode)
+	if config.ServiceCIDRs {
+		s.cidrs = networkinginformers.NewServiceCIDRInformer(config.Client, 0, nil)
+	}
+	for _, i := range s.informers() {
+		if err := i.SetTransform(trim); err != nil {
+			return nil, fmt.Errorf("informer: %w", err)
+		}
+	}
+	return s, s.addHandlers()
+}
+
+// selectServices leaves out headless Services and those of other proxies.
+func selectServices(o *metav1.ListOptions) {
+	o.LabelSelector = "!" + labelServiceProxyName
+	o.FieldSelector = fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
+}
+
+// selectSlices leaves out those of headless Services.
+func selectSlices(o *metav1.ListOptions) {
+	o.LabelSelector = "!" + corev1.IsHeadlessService + ",!" + labelServiceProxyName
+}
+
+func (s *Source) selectNode(o *metav1.ListOptions) {
+	o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.config.NodeName).String()
+}
+
+func (s *Source) informers() []cache.SharedIndexInformer {
+	all := []cache.SharedIndexInformer{s.services, s.slices, s.node}
+	if s.cidrs != nil {
+		all = append(all, s.cidrs)
+	}
+	return all
+}
+
+// addHandlers connects the informers with the handler.
+func (s *Source) addHandlers() error {
+	h := s.config.Handler
+	var errs [4]error
+	s.servicesTold, errs[0] = handle(s.services, h.OnServiceAdd, h.OnServiceUpdate, h.OnServiceDelete)
+	s.slicesTold, errs[1] = handle(s.slices, h.OnEndpointSliceAdd, h.OnEndpointSliceUpdate, h.OnEndpointSliceDelete)
+	s.nodeTold, errs[2] = handle(s.node, h.OnNodeAdd, h.OnNodeUpdate, h.OnNodeDelete)
+	if s.cidrs != nil {
+		changed := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
+		s.cidrsTold, errs[3] = handle(s.cidrs, changed, func(_, cidr *networkingv1.ServiceCIDR) { changed(cidr) }, changed)
+	}
+	return errors.Join(errs[:]...)
+}
+
+// handle calls these functions for what an informer tells. What it returns says whether all objects of the first list were told.
+func handle[T metav1.Object](i cache.SharedIndexInformer, add func(T), update func(old, new T), remove func(T)) (cache.InformerSynced, error) {
+	r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { add(obj.(T)) },
+		UpdateFunc: func(old, obj any) {
+			before, now := old.(T), obj.(T)
+			if before.GetResourceVersion() != now.GetResourceVersion() || before.GetUID() != now.GetUID() {
+				update(before, now)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok { // it went while the API server could not be reached
+				obj = unknown.Obj
+			}
+			if last, ok := obj.(T); ok {
+				remove(last)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("informer: %w", err)
+	}
+	return r.HasSynced, nil
+}
+
+// cidrsOf returns the CIDRs of ServiceCIDR objects, sorted, each once.
+func cidrsOf(objects []any) []string {
+	var cidrs []string
+	for _, obj := range objects {
+		cidrs = append(cidrs, obj.(*networkingv1.ServiceCIDR).Spec.CIDRs...)
+	}
+	slices.Sort(cidrs)
+	return slices.Compact(cidrs)
+}
+
+// Run tells the handler what the API server has, and then every change, until ctx ends. An API server that cannot be reached is tried again
+// for as long as it takes.
+func (s *Source) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, i := range s.informers() {
+		running.Go(func() { i.RunWithContext(ctx) })
+	}
+	if !s.waitForNode(ctx) || !waitFor(ctx, 0, s.servicesTold, s.slicesTold) {
+		return nil
+	}
+	if s.cidrs != nil && !waitFor(ctx, serviceCIDRsWait, s.cidrsTold) && ctx.Err() == nil {
+		klog.InfoS("ServiceCIDRs are not known yet: addresses of the service ranges that no Service has are not dropped")
+	}
+	s.config.Handler.OnNodeSynced()
+	s.config.Handler.OnEndpointSlicesSynced()
+	s.config.Handler.OnServiceSynced()
+	<-ctx.Done()
+	return nil
+}
+
+// waitForNode waits until the Node object says what the handler wants to know of it, or for as long as it may. It returns false if ctx ended.
+func (s *Source) waitForNode(ctx context.Context) bool {
+	node := klog.KRef("", s.config.NodeName)
+	if !waitFor(ctx, 0, s.nodeTold) {
+		return false
+	}
+	if !waitFor(ctx, nodeAddressesWait, s.nodeHas(func(n *corev1.Node) bool { return len(n.Status.Addresses) > 0 })) {
+		klog.ErrorS(nil, "Timed out waiting for the Node object and its addresses, going on without", "node", node)
+	}
+	if s.config.NeedPodCIDRs &&
+		!waitFor(ctx, podCIDRsWait, s.nodeHas(func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 })) {
+		klog.ErrorS(nil, "Timed out waiting for the Node object's podCIDRs, going on without", "node", node)
+	}
+	return ctx.Err() == nil
+}
+
+// nodeHas says whether the Node object is there and is as it should be.
+func (s *Source) nodeHas(ok func(*corev1.Node) bool) cache.InformerSynced {
+	return func() bool {
+		obj, found, err := s.node.GetStore().GetByKey(s.config.NodeName)
+		return err == nil && found && ok(obj.(*corev1.Node))
+	}
+}
+
+// waitFor waits until all of these are true, for as long as it may; 0 is forever. It returns whether they are.
+func waitFor(ctx context.Context, atMost time.Duration, conditions ...cache.InformerSynced) bool {
+	if atMost > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, atMost)
+		defer cancel()
+	}
+	for _, ok := range conditions {
+		for !ok() {
+			select {
+			case <-ctx.Done():
+				return false
+			case <-time.After(lookEvery):
+			}
+		}
+	}
+	return true
+}
+
+// lookEvery is how often it is looked whether what is waited for has come.
+const lookEvery = 5 * time.Millisecond
