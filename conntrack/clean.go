@@ -13,6 +13,8 @@ type Stats struct {
 	Dumps   int // dumps asked for
 	Flows   int // flows that the kernel sent
 	Deleted int
+	// DeletedIPv6 are those of Deleted that are of IPv6.
+	DeletedIPv6 int
 }
 
 // maxAttempts is how often a dump is made that the kernel could not finish.
@@ -86,8 +88,18 @@ func (c *Conn) cleanDump(ctx context.Context, filter Filter, stale func(Flow) bo
 }
 
 func (c *Conn) deletePending(stats *Stats) error {
-	deleted, err := c.Delete(c.pending...)
-	stats.Deleted += deleted
+	var ipv4, ipv6 []Flow
+	for _, flow := range c.pending {
+		if flow.Family() == IPv6 {
+			ipv6 = append(ipv6, flow)
+		} else {
+			ipv4 = append(ipv4, flow)
+		}
+	}
 	c.pending = c.pending[:0]
-	return err
+	deleted4, err4 := c.Delete(ipv4...)
+	deleted6, err6 := c.Delete(ipv6...)
+	stats.Deleted += deleted4 + deleted6
+	stats.DeletedIPv6 += deleted6
+	return errors.Join(err4, err6)
 }

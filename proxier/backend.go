@@ -49,7 +49,11 @@ type Backend struct {
 	generation *generation
 	inDoubt    string // why what is in the kernel may not be what was committed; "" if there is no doubt
 
-	stats Stats
+	rows     rowCount
+	noLocal  noLocal
+	triggers []time.Time // when changes were triggered that no sync carried out yet
+	metrics  *syncMetrics
+	stats    Stats
 }
 
 // kernel is what a Backend needs of nft.Conn.
@@ -99,6 +103,8 @@ func NewBackend(config *Config, family nft.Family) (*Backend, error) {
 		shared:     make(sharedRows),
 		garbage:    make(garbage),
 		generation: new(generation),
+		rows:       newRowCount(),
+		metrics:    newKubeProxyMetrics().of(family),
 	}
 	b.Reset()
 	b.doubt("first sync")
@@ -137,10 +143,27 @@ func (b *Backend) Sync() error {
 	}
 	b.reportConflicts()
 	if b.inDoubt == "" {
-		return b.update()
+		return b.timed(b.update)
 	}
 	klog.V(2).InfoS("Writing the whole table", "family", b.layout.family, "reason", b.inDoubt)
-	return b.rewrite()
+	return b.timed(b.rewrite)
+}
+
+// timed does a sync and publishes how it went.
+func (b *Backend) timed(sync func() error) error {
+	start, rewrites, doubt := time.Now(), b.stats.Rewrites, b.inDoubt != ""
+	err := sync()
+	b.metrics.synced(start, doubt || b.stats.Rewrites != rewrites, err)
+	if err != nil {
+		return err
+	}
+	for _, t := range b.triggers {
+		b.metrics.programming.Observe(time.Since(t).Seconds())
+	}
+	b.triggers = b.triggers[:0]
+	b.metrics.noLocalInternal.Set(float64(b.noLocal.internal))
+	b.metrics.noLocalExternal.Set(float64(b.noLocal.external))
+	return nil
 }
 
 // programConfig returns what the program depends on now.
@@ -174,6 +197,7 @@ func (b *Backend) commit() error {
 	if err := b.kernel.Commit(b.batch); err != nil {
 		return err
 	}
+	b.rows.commit()
 	b.stats.CommitTime += time.Since(start)
 	b.stats.Transactions++
 	b.stats.RowsWritten += b.batch.Rows()

@@ -157,7 +157,7 @@ func openStaleFlows(backends []*Backend, m *metrics) *staleFlows {
 			return slices.ContainsFunc(backends, func(b *Backend) bool { return b.udp.contains(at) })
 		},
 		Report: func(r conntrack.Result) {
-			m.flowsDeleted.Add(int64(r.Deleted))
+			m.publishFlows(r, backends)
 			reportFlows(r)
 		},
 	})

@@ -34,7 +34,7 @@ func (b *Backend) prune() {
 	if len(b.garbage) == 0 {
 		return
 	}
-	b.batch.Reset()
+	b.resetBatch(false)
 	all := slices.SortedFunc(maps.Keys(b.garbage), func(x, y discarded) int {
 		if x.kind != y.kind {
 			return int(x.kind) - int(y.kind)
@@ -56,6 +56,7 @@ func (b *Backend) prune() {
 	}
 	if err := b.commitGuarded(); err != nil {
 		klog.V(2).InfoS("Chains that are not used any more stay for now", "family", b.layout.family, "count", len(all), "err", err)
+		b.metrics.cleanupFailures.Inc()
 		b.forgetMissing(err)
 		return
 	}

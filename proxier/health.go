@@ -3,8 +3,10 @@ package proxier
 import (
 	"net/netip"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
@@ -17,8 +19,9 @@ type healthServer interface {
 	SetAddrs([]netip.Addr)
 }
 
-// newHealthServer returns the server of the health-check NodePorts of one backend.
+// newHealthServer returns the server of the health-check NodePorts of one backend, which counts for h from now on.
 func newHealthServer(b *Backend, h *health) (*healthcheck.ServiceServer, error) {
+	h.watch(b.layout.family, b.upToDate)
 	server, err := healthcheck.NewServiceServer(healthcheck.Config{
 		NodeName: b.config.NodeName,
 		Healthy:  h.ok,
@@ -85,33 +88,118 @@ func (b *Backend) readyHere(s *serviceState) int {
 	return len(ready)
 }
 
-// health knows whether what was told is in the kernel. It is safe for use by several goroutines.
+// upToDate says whether the kernel has all that the Backend was told.
+func (b *Backend) upToDate() bool { return b.inDoubt == "" && !b.newNode && len(b.dirty) == 0 }
+
+// health knows how long ago what was told became what the kernel does, for each address family. It is safe for use by several goroutines.
 type health struct {
 	patience time.Duration // how long a change may wait to be carried out
-	synced   atomic.Bool   // there was a first sync
-	waiting  atomic.Int64  // since when a change waits, in nanoseconds since 1970; 0 if none does
+
+	mu       sync.Mutex // guards what follows, but for upToDate
+	families []*familyHealth
+}
+
+// familyHealth is the health of one backend.
+type familyHealth struct {
+	family   nft.Family
+	upToDate func() bool // whether the backend did all that it was told; asked by the goroutine that syncs
+	waiting  time.Time   // since when a change waits; zero if none does
+	synced   time.Time   // when the kernel last had all that was told; zero before the first sync
+}
+
+// watch adds an address family, before the first sync.
+func (h *health) watch(family nft.Family, upToDate func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.families = append(h.families, &familyHealth{family: family, upToDate: upToDate})
 }
 
 // changed notes that there is something to sync.
-func (h *health) changed() { h.waiting.CompareAndSwap(0, time.Now().UnixNano()) }
+func (h *health) changed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.families {
+		f.waitsSince(time.Now())
+	}
+}
 
-// during runs a sync, and takes note of how it ends.
+// waitsSince notes that a change waits, if none waits for longer.
+func (f *familyHealth) waitsSince(t time.Time) {
+	if f.waiting.IsZero() || t.Before(f.waiting) {
+		f.waiting = t
+	}
+}
+
+// during runs a sync, and takes note of how it ends. Where it fails for one family, the other can be well.
 func (h *health) during(sync func() error) error {
-	since := h.waiting.Swap(0) // what comes from now on waits for the next sync
+	began := h.begin()
 	err := sync()
-	if err == nil {
-		h.synced.Store(true)
-		return nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, f := range h.families {
+		if err == nil || f.upToDate() {
+			f.synced = time.Now()
+		} else {
+			f.waitsSince(began[i])
+		}
 	}
-	if since == 0 {
-		since = time.Now().UnixNano()
-	}
-	h.waiting.Store(since)
 	return err
 }
 
-// ok says whether there was a sync, and nothing waits longer than it may.
+// begin returns since when each family's changes wait for the sync that begins. Changes from now on wait for the next.
+func (h *health) begin() []time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	began := make([]time.Time, len(h.families))
+	for i, f := range h.families {
+		began[i] = time.Now()
+		if !f.waiting.IsZero() {
+			began[i] = f.waiting
+		}
+		f.waiting = time.Time{}
+	}
+	return began
+}
+
+// state says of each family when it was last as it should be, and whether no change waits longer than it may.
+func (h *health) state() []healthcheck.FamilyHealth {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]healthcheck.FamilyHealth, len(h.families))
+	for i, f := range h.families {
+		out[i] = healthcheck.FamilyHealth{
+			Family:      string(apiFamily(f.family)),
+			LastUpdated: f.synced,
+			Healthy:     !f.synced.IsZero() && (f.waiting.IsZero() || time.Since(f.waiting) < h.patience),
+		}
+	}
+	return out
+}
+
+// ok says whether there was a sync, and nothing waits longer than it may, in any family.
 func (h *health) ok() bool {
-	since := h.waiting.Load()
-	return h.synced.Load() && (since == 0 || time.Since(time.Unix(0, since)) < h.patience)
+	state := h.state()
+	return len(state) > 0 && !slices.ContainsFunc(state, func(f healthcheck.FamilyHealth) bool { return !f.Healthy })
+}
+
+// apiFamily is the family as the API names it.
+func apiFamily(f nft.Family) corev1.IPFamily {
+	if f == nft.IPv6 {
+		return corev1.IPv6Protocol
+	}
+	return corev1.IPv4Protocol
+}
+
+// Health says for each address family whether the kernel does what the Proxier was told, for healthcheck.ProxyServer. A family is healthy if
+// there was a first sync, and no change waits longer for its sync than twice the sync period. Any goroutine can ask.
+func (p *Proxier) Health() []healthcheck.FamilyHealth { return p.health.state() }
+
+// TaintToBeDeleted is the taint that the cluster autoscaler puts on a node that it is about to delete.
+const TaintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
+// NodeEligible says whether a node is to get traffic from load balancers: it exists and is not being deleted (KEP-3836). nil is a node that
+// does not exist.
+func NodeEligible(node *corev1.Node) bool {
+	return node != nil && node.DeletionTimestamp.IsZero() &&
+		!slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == TaintToBeDeleted })
 }

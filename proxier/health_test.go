@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -74,8 +78,21 @@ func TestHealthChecksOnNoAddress(t *testing.T) {
 	}
 }
 
+// familiesForTest watches families whose backends say what is in the map that it returns.
+func familiesForTest(h *health, families ...nft.Family) (upToDate map[nft.Family]bool) {
+	upToDate = make(map[nft.Family]bool)
+	for _, f := range families {
+		h.watch(f, func() bool { return upToDate[f] })
+	}
+	return upToDate
+}
+
 func TestHealth(t *testing.T) {
 	h := &health{patience: time.Hour}
+	if h.ok() {
+		t.Error("healthy without any family")
+	}
+	familiesForTest(h, nft.IPv4)
 	failing := errors.New("failing")
 	fail, succeed := func() error { return failing }, func() error { return nil }
 	want := func(what string, ok bool) {
@@ -86,7 +103,9 @@ func TestHealth(t *testing.T) {
 	}
 	want("before the first sync", false)
 	h.changed()
-	h.during(fail)
+	if err := h.during(fail); err != failing {
+		t.Errorf("error %v", err)
+	}
 	want("first sync failed", false)
 	h.during(succeed)
 	want("first sync", true)
@@ -101,4 +120,120 @@ func TestHealth(t *testing.T) {
 	want("in the end it was carried out", true)
 	h.during(func() error { h.changed(); return nil })
 	want("a change that came during the sync waits for the next", false)
+}
+
+// One family fails, the other does not.
+func TestHealthOfFamilies(t *testing.T) {
+	h := &health{patience: time.Hour}
+	upToDate := familiesForTest(h, nft.IPv4, nft.IPv6)
+	fail, succeed := func() error { return errors.New("failing") }, func() error { return nil }
+	want := func(what string, healthy4, healthy6, newer bool) {
+		t.Helper()
+		s := h.state()
+		if len(s) != 2 || s[0].Family != "IPv4" || s[1].Family != "IPv6" || s[0].Healthy != healthy4 || s[1].Healthy != healthy6 {
+			t.Errorf("%s: %+v", what, s)
+		}
+		if got := s[0].LastUpdated.After(s[1].LastUpdated); got != newer {
+			t.Errorf("%s: IPv4 is newer: %v: %+v", what, got, s)
+		}
+		if h.ok() != (healthy4 && healthy6) {
+			t.Errorf("%s: healthy is %v", what, h.ok())
+		}
+	}
+	upToDate[nft.IPv4] = true
+	h.changed()
+	h.during(fail)
+	want("IPv6 has never been written", true, false, true)
+	upToDate[nft.IPv6] = true
+	h.during(succeed)
+	want("both are written", true, true, false)
+
+	upToDate[nft.IPv6] = false
+	h.changed()
+	h.during(fail)
+	want("IPv6 waits, but not for long", true, true, true)
+	h.patience = 0
+	want("IPv6 waits too long", true, false, true)
+	h.during(fail)
+	want("and still does", true, false, true)
+	h.patience = time.Hour
+	want("the time counts from the change", true, true, true)
+}
+
+// A sync that fails takes nothing from the time that its change waits.
+func TestHealthCountsFromTheChange(t *testing.T) {
+	h := &health{patience: time.Hour}
+	familiesForTest(h, nft.IPv4)
+	h.during(func() error { return nil })
+	h.changed()
+	since := h.families[0].waiting
+	for range 2 {
+		h.during(func() error { h.changed(); return errors.New("failing") })
+		if got := h.families[0].waiting; !got.Equal(since) || since.IsZero() {
+			t.Errorf("waits since %v, want %v", got, since)
+		}
+	}
+}
+
+// With tables in the kernel: a family is healthy with its first sync, and late with what the kernel does not take.
+func TestProxierHealth(t *testing.T) {
+	newNamespace(t)
+	p, err := NewDualStackProxier(Config{NodeName: "node1", SyncPeriod: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	want := func(what string, healthy4, healthy6 bool) {
+		t.Helper()
+		s := p.Health()
+		if len(s) != 2 || s[0].Family != "IPv4" || s[0].Healthy != healthy4 || s[1].Family != "IPv6" || s[1].Healthy != healthy6 {
+			t.Errorf("%s: %+v", what, s)
+		}
+		for _, f := range s {
+			if f.LastUpdated.IsZero() == f.Healthy && p.health.patience > 0 {
+				t.Errorf("%s: %+v", what, f)
+			}
+		}
+		if p.Healthy() != (healthy4 && healthy6) {
+			t.Errorf("%s: healthy: %v", what, p.Healthy())
+		}
+	}
+	want("before the first sync", false, false)
+	ipv6 := p.backends[1].kernel
+	p.backends[1].kernel = failingKernel{ipv6}
+	if err := p.health.during(p.syncChanges); err == nil {
+		t.Error("no error")
+	}
+	want("the kernel takes IPv4 only", true, false)
+	p.backends[1].kernel = ipv6
+	if err := p.health.during(p.syncChanges); err != nil {
+		t.Error(err)
+	}
+	want("the kernel takes both", true, true)
+}
+
+// failingKernel takes no transaction.
+type failingKernel struct{ kernel }
+
+func (failingKernel) Commit(*nft.Batch) error { return unix.ENOMEM }
+
+func TestNodeEligible(t *testing.T) {
+	now := metav1.Now()
+	taint := func(key string) *corev1.Node {
+		return &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, {Key: key}}}}
+	}
+	for what, tc := range map[string]struct {
+		node *corev1.Node
+		want bool
+	}{
+		"no node":             {nil, false},
+		"a node":              {&corev1.Node{}, true},
+		"being deleted":       {&corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, false},
+		"about to be deleted": {taint("ToBeDeletedByClusterAutoscaler"), false},
+		"unschedulable":       {taint("node.kubernetes.io/unschedulable"), true},
+	} {
+		if got := NodeEligible(tc.node); got != tc.want {
+			t.Errorf("%s: eligible: %v", what, got)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"maps"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -18,7 +19,19 @@ type affinityIDs struct {
 	free     []uint32 // bases of ranges of baseSize that are not used any more
 	// recovered are the ids that endpoints had before this process started, or before a Reset, until everything is written again.
 	recovered map[affinityEndpoint]uint32
+	// absent are the ids of endpoints that went a moment ago: an endpoint that goes from one EndpointSlice to another can be in neither for a
+	// sync, and keeps its clients all the same.
+	absent map[affinityEndpoint]absence
 }
+
+// absence is the id of an endpoint that is gone, and until when it is kept for it.
+type absence struct {
+	id    uint32
+	until time.Time
+}
+
+// absenceTime is how long the id of an endpoint that is gone is kept for it.
+const absenceTime = 2 * time.Second
 
 // affinityEndpoint is an endpoint of one service port.
 type affinityEndpoint struct {
@@ -32,7 +45,7 @@ const (
 )
 
 func newAffinityIDs() affinityIDs {
-	return affinityIDs{nextID: firstID, nextBase: baseSize, recovered: make(map[affinityEndpoint]uint32)}
+	return affinityIDs{nextID: firstID, nextBase: baseSize, recovered: make(map[affinityEndpoint]uint32), absent: make(map[affinityEndpoint]absence)}
 }
 
 // assign gives the targets of a plan their ids, and the plan its ranges. Targets and ranges of the plan before keep theirs.
@@ -61,6 +74,9 @@ func (a *affinityIDs) id(e affinityEndpoint) uint32 {
 	if id, ok := a.recovered[e]; ok {
 		return id
 	}
+	if was, ok := a.absent[e]; ok && time.Now().Before(was.until) {
+		return was.id
+	}
 	id := a.nextID
 	a.nextID++
 	return id
@@ -84,17 +100,40 @@ func (a *affinityIDs) base(before uint32, had, n int) uint32 {
 	return base
 }
 
-// release takes back the ranges of a plan that is out of the kernel, as far as the next one does not use them.
+// release takes back the ranges of a plan that is out of the kernel, as far as the next one does not use them, and keeps the ids of its endpoints for
+// a moment.
 func (a *affinityIDs) release(before, next *plan) {
 	if before == nil {
 		return
 	}
+	a.miss(before, time.Now().Add(absenceTime))
 	if next == nil {
 		next = &plan{}
 	}
 	for _, base := range []uint32{before.clusterBase, before.localBase} {
 		if base != 0 && base != next.clusterBase && base != next.localBase {
 			a.free = append(a.free, base)
+		}
+	}
+}
+
+// expire forgets endpoints that are gone for long enough.
+func (a *affinityIDs) expire() {
+	now := time.Now()
+	maps.DeleteFunc(a.absent, func(_ affinityEndpoint, was absence) bool { return now.After(was.until) })
+}
+
+// miss keeps the ids of a plan's endpoints until then.
+func (a *affinityIDs) miss(p *plan, until time.Time) {
+	if p.affinity() == 0 {
+		return
+	}
+	port := p.affinityChain("")
+	for _, list := range [][]target{p.cluster, p.local} {
+		for _, t := range list {
+			if t.id != 0 {
+				a.absent[affinityEndpoint{port, t.AddrPort}] = absence{t.id, until}
+			}
 		}
 	}
 }

@@ -1,14 +1,19 @@
 package proxier
 
 import (
+	"maps"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/nft"
 )
 
-// metrics shows what the backends of a Proxier did. The numbers are those after the last sync: collecting them
-// waits for nobody.
+// metrics shows what the backends of a Proxier did: under kube-proxy's names what kube-proxy tells, and under names of its own, which begin
+// with nftproxy_, what else there is to know. The latter are the numbers after the last sync: collecting them waits for nobody.
 type metrics struct {
+	kubeProxy      *kubeProxyMetrics
 	last           atomic.Pointer[[]familyMetrics]
 	flowsDeleted   atomic.Int64
 	invalidObjects atomic.Int64
@@ -16,6 +21,7 @@ type metrics struct {
 	rewrites       *prometheus.Desc
 	repairs        *prometheus.Desc
 	rows           *prometheus.Desc
+	setRows        *prometheus.Desc
 	bytes          *prometheus.Desc
 	commitSeconds  *prometheus.Desc
 	refused        *prometheus.Desc
@@ -30,6 +36,7 @@ type metrics struct {
 type familyMetrics struct {
 	family             string
 	stats              Stats
+	rows               map[string]int // by set
 	refused, contested int
 }
 
@@ -37,12 +44,14 @@ func newMetrics() *metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("nftproxy_"+name, help, labels, nil)
 	}
-	const family = "ip_family"
+	const family = labelFamily
 	return &metrics{
+		kubeProxy:      newKubeProxyMetrics(),
 		transactions:   desc("transactions_total", "Transactions that the kernel carried out.", family),
 		rewrites:       desc("rewrites_total", "Syncs that wrote the whole table.", family),
 		repairs:        desc("repairs_total", "Syncs that wrote the whole table because another program had changed it.", family),
 		rows:           desc("rows_written_total", "Rows added to or deleted from sets and maps.", family),
+		setRows:        desc("rows", "Rows that a set or map has, but for @affinity, whose rows packets write.", family, "set"),
 		bytes:          desc("netlink_bytes_total", "Bytes sent to the kernel in transactions.", family),
 		commitSeconds:  desc("commit_seconds_total", "Time that the kernel took for transactions.", family),
 		refused:        desc("refused_service_ports", "Service ports that are left out because the kernel refuses them.", family),
@@ -58,9 +67,22 @@ func newMetrics() *metrics {
 func (m *metrics) publish(backends []*Backend) {
 	all := make([]familyMetrics, len(backends))
 	for i, b := range backends {
-		all[i] = familyMetrics{b.layout.family.String(), b.stats, len(b.refused), len(b.claims.waiting)}
+		all[i] = familyMetrics{familyLabel(b.layout.family), b.stats, maps.Clone(b.rows.committed), len(b.refused), len(b.claims.waiting)}
 	}
 	m.last.Store(&all)
+}
+
+// publishFlows makes visible what a search for stale flows, which is one for all backends, came to.
+func (m *metrics) publishFlows(r conntrack.Result, backends []*Backend) {
+	m.flowsDeleted.Add(int64(r.Deleted))
+	for _, b := range backends {
+		family, deleted := familyLabel(b.layout.family), r.Deleted-r.DeletedIPv6
+		if b.layout.family == nft.IPv6 {
+			deleted = r.DeletedIPv6
+		}
+		m.kubeProxy.flowsDuration.WithLabelValues(family).Observe(r.Duration.Seconds())
+		m.kubeProxy.flowsDeleted.WithLabelValues(family).Add(float64(deleted))
+	}
 }
 
 // Describe implements prometheus.Collector.
@@ -68,6 +90,9 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCo
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.kubeProxy.collectors() {
+		c.Collect(ch)
+	}
 	ch <- prometheus.MustNewConstMetric(m.flowsDeletions, prometheus.CounterValue, float64(m.flowsDeleted.Load()))
 	ch <- prometheus.MustNewConstMetric(m.invalid, prometheus.GaugeValue, float64(m.invalidObjects.Load()))
 	all := m.last.Load()
@@ -82,6 +107,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(m.rewrites, prometheus.CounterValue, float64(f.stats.Rewrites))
 		send(m.repairs, prometheus.CounterValue, float64(f.stats.Repairs))
 		send(m.rows, prometheus.CounterValue, float64(f.stats.RowsWritten))
+		for set, rows := range f.rows {
+			ch <- prometheus.MustNewConstMetric(m.setRows, prometheus.GaugeValue, float64(rows), f.family, set)
+		}
 		send(m.bytes, prometheus.CounterValue, float64(f.stats.BytesWritten))
 		send(m.commitSeconds, prometheus.CounterValue, f.stats.CommitTime.Seconds())
 		send(m.refused, prometheus.GaugeValue, float64(f.refused))

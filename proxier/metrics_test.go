@@ -19,20 +19,20 @@ func TestMetrics(t *testing.T) {
 	b.SetService(simpleService("b", "10.96.0.1", nil))
 	mustSync(t, b)
 	m := newMetrics()
-	if n := testutil.CollectAndCount(m); n != 2 {
-		t.Errorf("%d metrics before the first sync, want 2", n)
+	if n := testutil.CollectAndCount(m); n != 6 {
+		t.Errorf("%d metrics before the first sync, want 6", n)
 	}
 	m.publish([]*Backend{b})
 	want := `
 # HELP nftproxy_conflicts_total How often a service port lost an address and port to another one.
 # TYPE nftproxy_conflicts_total counter
-nftproxy_conflicts_total{ip_family="ip"} 1
+nftproxy_conflicts_total{ip_family="IPv4"} 1
 # HELP nftproxy_contested_frontends Addresses and ports that several service ports ask for.
 # TYPE nftproxy_contested_frontends gauge
-nftproxy_contested_frontends{ip_family="ip"} 1
+nftproxy_contested_frontends{ip_family="IPv4"} 1
 # HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.
 # TYPE nftproxy_refused_service_ports gauge
-nftproxy_refused_service_ports{ip_family="ip"} 1
+nftproxy_refused_service_ports{ip_family="IPv4"} 1
 `
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want),
 		"nftproxy_conflicts_total", "nftproxy_contested_frontends", "nftproxy_refused_service_ports"); err != nil {
@@ -46,7 +46,7 @@ nftproxy_refused_service_ports{ip_family="ip"} 1
 	want = `
 # HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.
 # TYPE nftproxy_refused_service_ports gauge
-nftproxy_refused_service_ports{ip_family="ip"} 0
+nftproxy_refused_service_ports{ip_family="IPv4"} 0
 `
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "nftproxy_refused_service_ports"); err != nil {
 		t.Error(err)

@@ -77,7 +77,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		if err != nil {
 			return nil, err
 		}
-		b.health, b.generation = checks, shared
+		b.health, b.generation, b.metrics = checks, shared, m.kubeProxy.of(f)
 		sinks, p.backends, p.checks = append(sinks, b), append(p.backends, b), append(p.checks, checks)
 	}
 	p.sink = sinks
@@ -114,12 +114,16 @@ func (p *Proxier) Close() error {
 // the sync period.
 func (p *Proxier) Healthy() bool { return p.health.ok() }
 
-// Metrics returns what shows what the Proxier did, under names that begin with nftproxy_. Any goroutine can collect it.
+// Metrics returns what shows what the Proxier did: the metrics of kube-proxy under the names that it gives them, kubeproxy_…, and others under names
+// that begin with nftproxy_. Any goroutine can collect it.
 func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
 
 // Sync asks for a sync as soon as possible. It does not wait for it.
 func (p *Proxier) Sync() {
 	p.health.changed()
+	for _, b := range p.backends {
+		b.metrics.lastQueued.SetToCurrentTime()
+	}
 	select {
 	case p.wake <- struct{}{}:
 	default: // one is asked for already
@@ -215,6 +219,9 @@ func (l *syncLoop) check() {
 
 // syncChanges hands over what changed and carries it out.
 func (p *Proxier) syncChanges() error {
+	for _, b := range p.backends {
+		b.triggers = append(b.triggers, p.tracker.takeTriggers(b.layout.family)...)
+	}
 	p.tracker.handOver(p.sink, p.node.current)
 	return p.sink.Sync()
 }

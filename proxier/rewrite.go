@@ -71,9 +71,10 @@ func (b *Backend) tryRewrite(isolate bool) error {
 	klog.V(2).InfoS("Rewriting", "table", table, "found", found.state, "services", len(b.services))
 	b.balancers = make(map[string]struct{})
 	b.resetBatch(isolate)
+	b.rows = newRowCount()
 	b.beginRewrite(table, found)
 	for _, r := range tx.nodeRows {
-		b.batch.AddRow(r)
+		b.addRow(r)
 	}
 	if err := b.writeServices(tx, found.state, isolate); err != nil {
 		return err
@@ -92,6 +93,10 @@ func (b *Backend) tryRewrite(isolate bool) error {
 		for _, d := range found.strays {
 			b.garbage[d] = struct{}{}
 		}
+	}
+	b.noLocal = noLocal{}
+	for _, c := range tx.changes {
+		b.noLocal.add(c.next, 1)
 	}
 	b.remember(tx)
 	b.keep(tx.changes)
@@ -152,7 +157,7 @@ func (b *Backend) writeServices(tx *transaction, state tableState, isolate bool)
 					}
 				}
 				b.writeBalancer(r.Verdict.Chain())
-				b.batch.AddRow(r)
+				b.addRow(r)
 			}
 			if state == tableUnused && b.batch.Rows() >= maxColdRows {
 				if err := b.commitCold(); err != nil {
@@ -177,6 +182,7 @@ func (b *Backend) commitCold() error {
 
 func (b *Backend) resetBatch(isolate bool) {
 	b.batch.Reset()
+	b.rows.discard()
 	if isolate {
 		b.batch.Isolate()
 	}

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nftproxy/nftproxy/nft"
 )
 
 // tracker is the front end: it translates what the API says into what a Sink understands, and keeps what changed until
@@ -14,12 +17,15 @@ import (
 type tracker struct {
 	events  EventRecorder
 	metrics *metrics
+	started time.Time
 
 	mu sync.Mutex // guards what follows
 	// What changed since the last handover; nil stands for what is gone.
 	services  map[ServiceName]*Service
 	endpoints map[endpointID]*Endpoint
 	newNode   bool
+	// triggers are when the changes of EndpointSlices were triggered, as these tell.
+	triggers map[nft.Family][]time.Time
 	// endpointsOf slices, to know what an update of a slice takes away.
 	slices map[sliceName]*sliceState
 	// problems that were reported, by object.
@@ -44,6 +50,8 @@ func newTracker(events EventRecorder, m *metrics) *tracker {
 	return &tracker{
 		events:    events,
 		metrics:   m,
+		started:   time.Now(),
+		triggers:  make(map[nft.Family][]time.Time),
 		services:  make(map[ServiceName]*Service),
 		endpoints: make(map[endpointID]*Endpoint),
 		slices:    make(map[sliceName]*sliceState),
@@ -57,6 +65,7 @@ func (t *tracker) setService(svc *corev1.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.services[ServiceName{svc.Namespace, svc.Name}] = s
+	t.serviceChanged()
 	t.report(Event{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name, UID: string(svc.UID)}, problems)
 }
 
@@ -65,6 +74,7 @@ func (t *tracker) deleteService(svc *corev1.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.services[ServiceName{svc.Namespace, svc.Name}] = nil
+	t.serviceChanged()
 	t.report(Event{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}, nil)
 }
 
@@ -73,7 +83,9 @@ func (t *tracker) setSlice(slice *discoveryv1.EndpointSlice) {
 	service, endpoints, problems := endpointsOf(slice)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.replaceSlice(sliceName{slice.Namespace, slice.Name}, &sliceState{service, endpoints})
+	if t.replaceSlice(sliceName{slice.Namespace, slice.Name}, &sliceState{service, endpoints}) {
+		t.trigger(slice)
+	}
 	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Namespace, Name: slice.Name, UID: string(slice.UID)}, problems)
 }
 
@@ -85,8 +97,28 @@ func (t *tracker) deleteSlice(slice *discoveryv1.EndpointSlice) {
 	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Namespace, Name: slice.Name}, nil)
 }
 
-// replaceSlice notes which endpoints come, change and go with the new state of a slice.
-func (t *tracker) replaceSlice(name sliceName, now *sliceState) {
+// serviceChanged counts a change of a Service.
+func (t *tracker) serviceChanged() {
+	t.metrics.kubeProxy.serviceChanges.total.Inc()
+	t.metrics.kubeProxy.serviceChanges.pending.Set(float64(len(t.services)))
+}
+
+// trigger notes when the change of a slice was triggered, if it says so. What was triggered before we watched says nothing about us.
+func (t *tracker) trigger(slice *discoveryv1.EndpointSlice) {
+	at, err := time.Parse(time.RFC3339Nano, slice.Annotations[corev1.EndpointsLastChangeTriggerTime])
+	if err != nil || !at.After(t.started) {
+		return
+	}
+	family := nft.IPv4
+	if slice.AddressType == discoveryv1.AddressTypeIPv6 {
+		family = nft.IPv6
+	}
+	t.triggers[family] = append(t.triggers[family], at)
+}
+
+// replaceSlice notes which endpoints come, change and go with the new state of a slice, and says whether any do.
+func (t *tracker) replaceSlice(name sliceName, now *sliceState) (changed bool) {
+	t.metrics.kubeProxy.endpointChanges.total.Inc()
 	before := t.slices[name]
 	if before == nil {
 		before = &sliceState{}
@@ -105,15 +137,21 @@ func (t *tracker) replaceSlice(name sliceName, now *sliceState) {
 			}
 		}
 		t.endpoints[endpointID{now.service, e.EndpointKey}] = e
+		changed = true
 	}
 	for key := range left {
 		t.endpoints[endpointID{before.service, key}] = nil
+		changed = true
+	}
+	if changed {
+		t.metrics.kubeProxy.endpointChanges.pending.Inc()
 	}
 	if len(now.endpoints) == 0 {
 		delete(t.slices, name)
-		return
+	} else {
+		t.slices[name] = now
 	}
-	t.slices[name] = now
+	return changed
 }
 
 // nodeChanged notes that something about this node changed.
@@ -181,9 +219,20 @@ func (t *tracker) handOver(to Sink, node func() *Node) {
 			to.DeleteEndpoint(id.service, id.EndpointKey)
 		}
 	}
+	t.metrics.kubeProxy.serviceChanges.pending.Set(0)
+	t.metrics.kubeProxy.endpointChanges.pending.Set(0)
 	t.newNode = false
 	t.services = make(map[ServiceName]*Service)
 	t.endpoints = make(map[endpointID]*Endpoint)
+}
+
+// takeTriggers returns when the changes of a family were triggered that were not handed over before.
+func (t *tracker) takeTriggers(f nft.Family) []time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	taken := t.triggers[f]
+	t.triggers[f] = nil
+	return taken
 }
 
 func sortedNames(services map[ServiceName]*Service) []ServiceName {

@@ -36,6 +36,7 @@ func (tx *transaction) setNode(b *Backend) {
 
 // update writes what changed since the last sync, in one transaction.
 func (b *Backend) update() error {
+	b.ids.expire()
 	b.retryDirty()
 	for {
 		tx := &transaction{changes: b.changes(), shared: make(sharedChange)}
@@ -51,6 +52,10 @@ func (b *Backend) update() error {
 		switch {
 		case err == nil:
 			b.discard(tx.changes)
+			for _, c := range tx.changes {
+				b.noLocal.add(c.port.committed, -1)
+				b.noLocal.add(c.next, 1)
+			}
 			b.remember(tx)
 			b.prune()
 			return nil
@@ -81,7 +86,7 @@ func (b *Backend) changes() []change {
 // write puts the difference between what the kernel has and the transaction into the batch: first chains that come or change,
 // then all rows that go, then all that come, so that a row can go over from one service port to another.
 func (b *Backend) write(tx *transaction) {
-	b.batch.Reset()
+	b.resetBatch(false)
 	var gone, come []taggedRow
 	if tx.table != nil {
 		b.writeProgramChanges(tx.table)
@@ -111,14 +116,14 @@ func (b *Backend) write(tx *transaction) {
 	goneShared, comeShared := tx.shared.rows(b.shared)
 	for _, r := range append(gone, goneShared...) {
 		b.batch.Tag(r.tag)
-		b.batch.DeleteRow(r.Row)
+		b.deleteRow(r.Row)
 	}
 	for _, r := range append(comeShared, come...) {
 		b.batch.Tag(r.tag)
 		if name := b.writeBalancer(r.Verdict.Chain()); name != "" {
 			tx.balancers = append(tx.balancers, name)
 		}
-		b.batch.AddRow(r.Row)
+		b.addRow(r.Row)
 	}
 	for _, name := range tx.balancers { // not there before the commit
 		delete(b.balancers, name)

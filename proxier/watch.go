@@ -204,7 +204,7 @@ func (b *Backend) Check() error {
 		return err
 	}
 	b.repair(err)
-	return b.rewrite()
+	return b.timed(b.rewrite)
 }
 
 // repair makes the next rewrite one that puts right what another program did.
