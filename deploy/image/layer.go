@@ -1,0 +1,74 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"time"
+)
+
+// file is one entry of the image's only layer. A path that ends with a slash is a directory.
+type file struct {
+	path    string
+	mode    int64
+	content []byte
+}
+
+// rootFiles is all that the image has. Parents come before what is in them.
+//
+// There is no nsswitch.conf: without one Go's resolver asks /etc/hosts and then DNS, which is what is wanted, and both files are
+// the kubelet's. There are no CA certificates either: the API server's comes with the service account.
+func rootFiles(binary, licence []byte) []file {
+	return []file{
+		{"etc/", 0o755, nil},
+		{"etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n")},
+		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n")},
+		{"licenses/", 0o755, nil},
+		{"licenses/LICENSE", 0o644, licence},
+		{"tmp/", 0o1777, nil},
+		{"usr/", 0o755, nil},
+		{"usr/local/", 0o755, nil},
+		{"usr/local/bin/", 0o755, nil},
+		{"usr/local/bin/kube-proxy", 0o755, binary},
+	}
+}
+
+// tarOf returns the files as a tar stream. Everything belongs to root and is of the same time.
+func tarOf(files []file, modified time.Time) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, f := range files {
+		h := &tar.Header{Name: f.path, Mode: f.mode, Size: int64(len(f.content)), ModTime: modified, Format: tar.FormatPAX}
+		h.Typeflag = tar.TypeReg
+		if f.path[len(f.path)-1] == '/' {
+			h.Typeflag = tar.TypeDir
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.path, err)
+		}
+		if _, err := w.Write(f.content); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.path, err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// compress returns data as gzip. Its header has no name and no time, so equal data gives equal bytes with the same Go release.
+func compress(data []byte) ([]byte, error) {
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(data); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
