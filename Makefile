@@ -7,6 +7,10 @@ VERSION ?= v0.1.0-dev
 LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VERSION)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+# The image: its name, the architectures in it, and the time of all that is in it.
+IMAGE ?= ghcr.io/nftproxy/nftproxy:$(VERSION)
+ARCH ?= $(shell go env GOARCH)
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 BENCH ?= .
 BENCHTIME ?= 20x
 COUNT ?= 1
@@ -23,6 +27,20 @@ help: ## Show this list.
 build: ## Build bin/kube-proxy, one static binary.
 	$(GO_BUILD) -o bin/kube-proxy ./cmd/kube-proxy
 
+.PHONY: image
+image: ## Build bin/nftproxy-image.tar, without Docker: IMAGE= names it, ARCH="amd64 arm64" for several.
+	@for arch in $(ARCH); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/linux-$$arch/kube-proxy ./cmd/kube-proxy || exit 1; done
+	@go run ./deploy/image --name $(IMAGE) --version $(VERSION) --revision "$$(git rev-parse HEAD 2>/dev/null)" \
+	  --created $(SOURCE_DATE_EPOCH) --output bin/nftproxy-image.tar $(foreach arch,$(ARCH),$(arch)=bin/linux-$(arch)/kube-proxy)
+
+.PHONY: deploy-render
+deploy-render: ## Print what the kustomization OVERLAY (base) renders, with the kustomize of test/deploy.
+	@cd test/deploy && go tool kustomize build ../../deploy/kustomize/$(if $(filter-out base,$(OVERLAY)),overlays/$(OVERLAY),base)
+
+.PHONY: kind-e2e
+kind-e2e: ## Kubernetes' own Services tests on a kind cluster with nftproxy (Docker).
+	@test/kind/run
+
 .PHONY: demo
 demo: setup build ## The product tour: a lab of network namespaces, real traffic through it (root).
 	@$(GO_BUILD) -o bin/demo ./test/demo
@@ -31,6 +49,10 @@ demo: setup build ## The product tour: a lab of network namespaces, real traffic
 .PHONY: test
 test: setup ## All tests on this kernel, in network namespaces of their own (root).
 	go test -count=1 ./...
+
+.PHONY: test-deploy
+test-deploy: ## Manifests, chart, image and dashboards; builds kustomize and Helm the first time.
+	cd test/deploy && go test -count=1 ./...
 
 .PHONY: test-kernels
 test-kernels: ## The kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
