@@ -35,13 +35,6 @@ type changeMetrics struct {
 // labelFamily is the label of an address family; its values are those of the Kubernetes API: IPv4 and IPv6.
 const labelFamily = "ip_family"
 
-func familyLabel(f nft.Family) string {
-	if f == nft.IPv6 {
-		return "IPv6"
-	}
-	return "IPv4"
-}
-
 func newKubeProxyMetrics() *kubeProxyMetrics {
 	const subsystem = "kubeproxy"
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
@@ -105,7 +98,7 @@ type syncMetrics struct {
 }
 
 func (m *kubeProxyMetrics) of(f nft.Family) *syncMetrics {
-	family := familyLabel(f)
+	family := string(apiFamily(f))
 	return &syncMetrics{
 		all:             m.syncDuration.WithLabelValues(family),
 		full:            m.fullSyncDuration.WithLabelValues(family),

@@ -67,7 +67,7 @@ func newMetrics() *metrics {
 func (m *metrics) publish(backends []*Backend) {
 	all := make([]familyMetrics, len(backends))
 	for i, b := range backends {
-		all[i] = familyMetrics{familyLabel(b.layout.family), b.stats, maps.Clone(b.rows.committed), len(b.refused), len(b.claims.waiting)}
+		all[i] = familyMetrics{string(apiFamily(b.layout.family)), b.stats, maps.Clone(b.rows.committed), len(b.refused), len(b.claims.waiting)}
 	}
 	m.last.Store(&all)
 }
@@ -76,7 +76,7 @@ func (m *metrics) publish(backends []*Backend) {
 func (m *metrics) publishFlows(r conntrack.Result, backends []*Backend) {
 	m.flowsDeleted.Add(int64(r.Deleted))
 	for _, b := range backends {
-		family, deleted := familyLabel(b.layout.family), r.Deleted-r.DeletedIPv6
+		family, deleted := string(apiFamily(b.layout.family)), r.Deleted-r.DeletedIPv6
 		if b.layout.family == nft.IPv6 {
 			deleted = r.DeletedIPv6
 		}

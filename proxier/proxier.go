@@ -30,6 +30,7 @@ type Proxier struct {
 	health    *health
 	checks    []*healthcheck.ServiceServer
 	wake      chan struct{}
+	synced    chan struct{} // closed by the first sync that succeeds
 }
 
 // NewProxier returns a Proxier for one address family. It works in the network namespace of the calling thread.
@@ -65,6 +66,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		metrics: m,
 		health:  &health{patience: 2 * config.syncPeriod()},
 		wake:    make(chan struct{}, 1),
+		synced:  make(chan struct{}),
 	}
 	var sinks Sinks
 	shared := new(generation)
@@ -117,6 +119,9 @@ func (p *Proxier) Healthy() bool { return p.health.ok() }
 // Metrics returns what shows what the Proxier did: the metrics of kube-proxy under the names that it gives them, kubeproxy_…, and others under names
 // that begin with nftproxy_. Any goroutine can collect it.
 func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
+
+// Synced returns a channel that is closed once everything that there was at first is in the kernel.
+func (p *Proxier) Synced() <-chan struct{} { return p.synced }
 
 // Sync asks for a sync as soon as possible. It does not wait for it.
 func (p *Proxier) Sync() {
@@ -204,6 +209,7 @@ func (l *syncLoop) run(what string, work func() error) {
 	klog.V(2).InfoS(what+" complete", "elapsed", time.Since(start))
 	if !l.synced {
 		l.synced = true
+		close(l.proxier.synced)
 		klog.InfoS("Rules are in place", "elapsed", time.Since(start))
 	}
 }
