@@ -62,6 +62,11 @@ test-kernels: ## The kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
 	test/kernels/run test -short .cache/kernel-tests
 	test/kernels/run test -short .cache/packet-tests -- -test.run '$(KERNEL_PACKETS)'
 
+.PHONY: test-apiserver
+test-apiserver: setup ## The tests with etcd and kube-apiserver: SUBJECT=kube-proxy runs them with Kubernetes' own proxy (root).
+	test/apiserver/build .cache/apiserver
+	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m ./...
+
 .PHONY: lint
 lint: ## gofmt, go vet and staticcheck.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

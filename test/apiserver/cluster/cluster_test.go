@@ -1,0 +1,200 @@
+package cluster_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+)
+
+// programs is where the Makefile builds etcd and the others.
+const programs = "../../../.cache/apiserver"
+
+func start(t *testing.T) (*cluster.Cluster, *lab.Lab) {
+	t.Helper()
+	l := labtest.New(t)
+	at := labtest.AddPod(t, l.Node2, "control-plane")
+	folder, err := filepath.Abs(programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := cluster.Start(t.Context(), cluster.Config{
+		Namespace: at.Namespace, Programs: folder, Dir: t.TempDir(), ServiceRanges: lab.ServiceRanges(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, l
+}
+
+// TestCluster goes through what a cluster can do, with one API server after the other.
+func TestCluster(t *testing.T) {
+	c, l := start(t)
+	ctx := t.Context()
+	admin := c.Client()
+
+	t.Run("service accounts may do what roles say", func(t *testing.T) {
+		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "somebody")
+		if _, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("without a role: %v", err)
+		}
+		if _, err := c.Kubectl(ctx, "", "create", "clusterrolebinding", "somebody",
+			"--clusterrole=system:node-proxier", "--serviceaccount=kube-system:somebody"); err != nil {
+			t.Fatal(err)
+		}
+		services, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(services.Items) != 1 || services.Items[0].Name != "kubernetes" {
+			t.Errorf("services: %v", services.Items)
+		}
+		expectRequests(t, c.APIServer, "/api/v1/services", false, true)
+	})
+
+	changed := newConfigMap("changed")
+	created, err := admin.CoreV1().ConfigMaps("default").Create(ctx, changed, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("API servers share what they know", func(t *testing.T) {
+		if err := c.APIServer.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := admin.CoreV1().ConfigMaps("default").Get(ctx, "changed", metav1.GetOptions{}); err == nil {
+			t.Error("a killed API server answers")
+		}
+		other, err := c.StartAPIServer(ctx, 6444)
+		if err != nil {
+			t.Fatal(err)
+		}
+		changed.Data = map[string]string{"by": "the other one"}
+		if _, err := other.Client.CoreV1().ConfigMaps("default").Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("watches of what was compacted end", func(t *testing.T) {
+		if err := c.Compact(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.APIServer.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		got, err := admin.CoreV1().ConfigMaps("default").Get(ctx, "changed", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Data["by"] != "the other one" {
+			t.Errorf("data %v, want what the other API server wrote", got.Data)
+		}
+		watch, err := admin.CoreV1().ConfigMaps("").Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion})
+		if err == nil {
+			defer watch.Stop()
+			event := <-watch.ResultChan()
+			err = apierrors.FromObject(event.Object)
+		}
+		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			t.Errorf("watch from before: %v, want 410", err)
+		}
+	})
+
+	t.Run("networks break and heal", func(t *testing.T) {
+		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "somebody")
+		list := func() error {
+			ctx, cancel := context.WithTimeout(ctx, lab.DefaultTimeout)
+			defer cancel()
+			_, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+			return err
+		}
+		if err := list(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Isolate(l.Node1.Namespace); err != nil {
+			t.Fatal(err)
+		}
+		if err := list(); err == nil {
+			t.Error("an isolated node gets an answer")
+		}
+		if err := c.Rejoin(l.Node1.Namespace); err != nil {
+			t.Fatal(err)
+		}
+		if err := list(); err != nil {
+			t.Errorf("after the end of the isolation: %v", err)
+		}
+	})
+}
+
+// clientOf returns the client of a service account, which is made unless it is there, from a namespace.
+func clientOf(t *testing.T, c *cluster.Cluster, from *lab.Namespace, namespace, name string) kubernetes.Interface {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := c.Client().CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	token, err := c.Token(t.Context(), namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.WriteKubeconfig(path, token); err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Dial = from.DialContext
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// expectRequests compares the authorizer's decisions on requests for a path.
+func expectRequests(t *testing.T, server *cluster.APIServer, path string, want ...bool) {
+	t.Helper()
+	requests, err := server.Requests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []bool
+	for _, r := range requests {
+		if strings.HasPrefix(r.URI, path) {
+			got = append(got, r.Allowed())
+		}
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d requests for %s, want %d: %v", len(got), path, len(want), requests)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Errorf("request %d for %s: allowed %v, want %v", i+1, path, got[i], want[i])
+		}
+	}
+}
+
+func newConfigMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
