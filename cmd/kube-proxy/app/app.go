@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
@@ -74,6 +75,10 @@ func run(ctx context.Context, f *flags) error {
 		return err
 	}
 	defer p.Close()
+	status, err := newStatusServer(statusConfig{addr: f.metricsAddress, metrics: []prometheus.Collector{p.Metrics()}})
+	if err != nil {
+		return err
+	}
 	source := manifest.New(manifest.Config{Dir: f.manifests, Handler: p})
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -81,12 +86,7 @@ func run(ctx context.Context, f *flags) error {
 		return nil
 	})
 	group.Go(func() error { return source.Run(ctx) })
-	if f.metricsAddress != "" {
-		group.Go(func() error {
-			serveMetrics(ctx, f.metricsAddress, p.Metrics())
-			return nil
-		})
-	}
+	group.Go(func() error { return status.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return err
 	}

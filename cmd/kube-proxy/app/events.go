@@ -1,0 +1,75 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/nftproxy/nftproxy/proxier"
+)
+
+// maxNote is the longest note that the API takes, in bytes.
+const maxNote = 1024
+
+// eventRecorder sends events to the API server. It is a proxier.EventRecorder.
+type eventRecorder struct {
+	broadcaster events.EventBroadcaster
+	recorder    events.EventRecorder
+}
+
+func newEventRecorder(client kubernetes.Interface) *eventRecorder {
+	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	return &eventRecorder{b, b.NewRecorder(scheme.Scheme, "kube-proxy")}
+}
+
+// run sends events until ctx ends.
+func (r *eventRecorder) run(ctx context.Context) error {
+	if err := r.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("record events: %w", err)
+	}
+	<-ctx.Done()
+	r.broadcaster.Shutdown()
+	return nil
+}
+
+// Record implements proxier.EventRecorder.
+func (r *eventRecorder) Record(e proxier.Event) {
+	r.recorder.Eventf(referenceOf(e), nil, corev1.EventTypeWarning, e.Reason, "ProgramServices", "%s", cut(e.Note, maxNote))
+}
+
+// tellStart records that this proxy starts, as an event of its node.
+func (r *eventRecorder) tellStart(nodeName string) {
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName}
+	r.recorder.Eventf(node, nil, corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
+}
+
+// tellListenFailure records that an address cannot be listened on, as an event of this proxy's node.
+func (r *eventRecorder) tellListenFailure(nodeName, reason string, err error) {
+	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName}
+	r.recorder.Eventf(node, nil, corev1.EventTypeWarning, reason, "StartKubeProxy", "%s", cut(err.Error(), maxNote))
+}
+
+func referenceOf(e proxier.Event) *corev1.ObjectReference {
+	version := corev1.SchemeGroupVersion
+	if e.Kind == "EndpointSlice" {
+		version = discoveryv1.SchemeGroupVersion
+	}
+	r := &corev1.ObjectReference{Kind: e.Kind, Namespace: e.Namespace, Name: e.Name}
+	r.APIVersion, r.UID = version.String(), types.UID(e.UID)
+	return r
+}
+
+// cut returns s, or what of its first n bytes is whole characters.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "")
+}

@@ -1,0 +1,231 @@
+package app
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	configv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
+)
+
+// statusPages are pages of a status server on which everything is switched on, but for what change says.
+func statusPages(t *testing.T, change func(*statusConfig)) http.Handler {
+	t.Helper()
+	config := statusConfig{
+		config: &configv1alpha1.KubeProxyConfiguration{
+			TypeMeta: metav1.TypeMeta{Kind: "KubeProxyConfiguration", APIVersion: "kubeproxy.config.k8s.io/v1alpha1"}, HostnameOverride: "node1",
+		},
+		profiling: true,
+		flags: func() map[string]string {
+			return map[string]string{"v": "2", "config": "/var/lib/config.conf", "empty": ""}
+		},
+		statusz: true,
+	}
+	if change != nil {
+		change(&config)
+	}
+	mux, err := newStatusMux(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mux
+}
+
+func ask(pages http.Handler, method, path, accept, body string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(method, path, strings.NewReader(body))
+	if accept != "" {
+		req.Header.Set("Accept", accept)
+	}
+	r := httptest.NewRecorder()
+	pages.ServeHTTP(r, req)
+	return r
+}
+
+// The answers are those that kube-proxy v1.36.3 gave.
+func TestStatusPages(t *testing.T) {
+	const text = "text/plain; charset=utf-8"
+	pages := statusPages(t, nil)
+	for _, tc := range []struct {
+		method, path string
+		code         int
+		contentType  string
+		body         string // the whole of it, or with … at its end how it begins
+	}{
+		{"GET", "/healthz", 200, text, "ok"},
+		{"POST", "/healthz", 200, text, "ok"},
+		{"GET", "/healthz?verbose", 200, text, "[+]ping ok\nhealthz check passed\n"},
+		{"GET", "/healthz/ping", 200, text, "ok"},
+		{"GET", "/healthz/", 404, text, "404 page not found\n"},
+		{"GET", "/livez", 404, text, "404 page not found\n"},
+		{"GET", "/", 404, text, "404 page not found\n"},
+		{"GET", "/proxyMode", 200, text, "nftables"},
+		{"GET", "/configz", 200, "application/json", `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration","apiVersion":"kubeproxy.config.k8s.io/v1alpha1",…`},
+		{"GET", "/metrics", 200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "# HELP …"},
+		{"GET", "/debug/pprof", 302, "text/html; charset=utf-8", `<a href="/debug/pprof/">Found</a>` + ".\n\n"},
+		{"GET", "/debug/pprof/", 200, "text/html; charset=utf-8", "<html>…"},
+		{"GET", "/debug/pprof/goroutine?debug=1", 200, text, "goroutine profile: …"},
+		{"GET", "/debug/pprof/symbol", 200, text, "num_symbols: 1\n"},
+		{"GET", "/debug/pprof/cmdline", 404, text, "Unknown profile\n"},
+		{"GET", "/debug/flags", 200, "text/html; charset=utf-8", "<html>…"},
+		{"GET", "/debug/flags/", 200, "text/html; charset=utf-8", "<html>…"},
+		{"GET", "/debug/flags/v", 406, "text/plain", "unsupported http method\n"},
+	} {
+		r := ask(pages, tc.method, tc.path, "", "")
+		beginning, whole := strings.CutSuffix(tc.body, "…")
+		ok := r.Body.String() == tc.body || whole && strings.HasPrefix(r.Body.String(), beginning)
+		if r.Code != tc.code || r.Header().Get("Content-Type") != tc.contentType || !ok {
+			t.Errorf("%s %s: status %d, %q, body %.200q; want %d, %q, %q",
+				tc.method, tc.path, r.Code, r.Header().Get("Content-Type"), r.Body, tc.code, tc.contentType, tc.body)
+		}
+	}
+}
+
+// Pages that are switched off are not there.
+func TestStatusPagesSwitchedOff(t *testing.T) {
+	pages := statusPages(t, func(c *statusConfig) { c.profiling, c.flags, c.statusz = false, nil, false })
+	for _, path := range []string{
+		"/debug/pprof", "/debug/pprof/", "/debug/pprof/goroutine", "/debug/pprof/profile", "/debug/pprof/symbol", "/debug/pprof/trace",
+		"/debug/flags", "/debug/flags/v", "/flagz", "/statusz",
+	} {
+		if r := ask(pages, "GET", path, "", ""); r.Code != 404 {
+			t.Errorf("%s: status %d", path, r.Code)
+		}
+	}
+	if r := ask(pages, "GET", "/configz", "", ""); r.Code != 200 {
+		t.Errorf("/configz: status %d", r.Code)
+	}
+}
+
+func TestConfigz(t *testing.T) {
+	var got map[string]configv1alpha1.KubeProxyConfiguration
+	r := ask(statusPages(t, nil), "GET", "/configz", "", "")
+	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if c := got["kubeproxy.config.k8s.io"]; len(got) != 1 || c.HostnameOverride != "node1" {
+		t.Errorf("got %+v", got)
+	}
+	if _, err := newStatusMux(statusConfig{config: func() {}}); err == nil || !strings.HasPrefix(err.Error(), "show the configuration: ") {
+		t.Errorf("a configuration that is none: %v", err)
+	}
+}
+
+func TestSetVerbosity(t *testing.T) {
+	pages := statusPages(t, nil)
+	defer ask(pages, "PUT", "/debug/flags/v", "", "0")
+	for _, tc := range []struct {
+		body string
+		code int
+		want string
+	}{
+		{"7", 200, "successfully set klog.logging.verbosity to 7\n"},
+		{"x", 400, "strconv.ParseUint: parsing \"x\": invalid syntax\n"},
+		{"", 400, "strconv.ParseUint: parsing \"\": invalid syntax\n"},
+		{strings.Repeat("1", 1000), 400, "http: request body too large\n"},
+	} {
+		r := ask(pages, "PUT", "/debug/flags/v", "", tc.body)
+		if r.Code != tc.code || r.Body.String() != tc.want || r.Header().Get("Content-Type") != "text/plain" {
+			t.Errorf("%.10q: status %d, %q", tc.body, r.Code, r.Body)
+		}
+		if !klog.V(7).Enabled() || klog.V(8).Enabled() {
+			t.Errorf("%.10q: the verbosity is not 7", tc.body)
+		}
+	}
+}
+
+// scrape returns the metric families of /metrics by their names.
+func scrape(t *testing.T, pages http.Handler, path string) map[string]*dto.MetricFamily {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(ask(pages, "GET", path, "", "").Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// What every Kubernetes component has is there, and ours.
+func TestMetrics(t *testing.T) {
+	health := newHealthMetrics()
+	for range 3 {
+		health.onHealthz(200)
+	}
+	health.onHealthz(503)
+	health.onLivez(503)
+	pages := statusPages(t, func(c *statusConfig) { c.metrics = health.collectors() })
+	families := scrape(t, pages, "/metrics")
+	for _, name := range []string{
+		"kubernetes_build_info", "registered_metrics_total", "hidden_metrics_total", "disabled_metrics_total",
+		"process_start_time_seconds", "process_open_fds", "process_resident_memory_bytes", "process_cpu_seconds_total",
+		"go_goroutines", "go_memstats_heap_alloc_bytes", "go_gc_duration_seconds", "go_sched_latencies_seconds",
+		"rest_client_exec_plugin_certificate_rotation_age",
+	} {
+		if families[name] == nil {
+			t.Errorf("%s is not there", name)
+		}
+	}
+	for name, want := range map[string]map[string]float64{
+		"kubeproxy_proxy_healthz_total": {"200": 3, "503": 1},
+		"kubeproxy_proxy_livez_total":   {"503": 1},
+	} {
+		got := make(map[string]float64)
+		for _, m := range families[name].GetMetric() {
+			if len(m.Label) == 1 && m.Label[0].GetName() == "code" {
+				got[m.Label[0].GetValue()] = m.Counter.GetValue()
+			}
+		}
+		if len(got) != len(want) || got["200"] != want["200"] || got["503"] != want["503"] {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	// Two servers in one process do not get in each other's way, but two collectors of one name do.
+	statusPages(t, func(c *statusConfig) { c.metrics = health.collectors() })
+	if _, err := newStatusMux(statusConfig{metrics: slices.Concat(health.collectors(), newHealthMetrics().collectors())}); err == nil {
+		t.Error("metrics of one name twice: no error")
+	}
+}
+
+func TestServiceLevelIndicators(t *testing.T) {
+	pages := statusPages(t, nil)
+	ask(pages, "DELETE", "/metrics/slis", "", "")
+	for range 2 {
+		ask(pages, "GET", "/healthz", "", "")
+	}
+	families := scrape(t, pages, "/metrics/slis")
+	total := families["kubernetes_healthchecks_total"].GetMetric()
+	if len(total) != 1 || total[0].Counter.GetValue() != 2 || families["kubernetes_healthcheck"].GetMetric()[0].Gauge.GetValue() != 1 {
+		t.Errorf("got %v", families)
+	}
+	if families["go_goroutines"] != nil {
+		t.Error("other metrics are there, too")
+	}
+	if ask(pages, "DELETE", "/metrics/slis", "", ""); len(scrape(t, pages, "/metrics/slis")) != 0 {
+		t.Error("not reset")
+	}
+}
+
+// Over the network, with the address of the configuration.
+func TestStatusServer(t *testing.T) {
+	s, err := newStatusServer(statusConfig{addr: "127.0.0.1:http-no", hardFail: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "metrics server: listen tcp: lookup tcp/http-no: unknown port; set metricsBindAddress to ADDRESS:PORT"
+	if err := s.Listen(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("Listen: %v", err)
+	}
+	if err := s.Run(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := newStatusServer(statusConfig{config: func() {}}); err == nil {
+		t.Error("no error")
+	}
+}
