@@ -1,0 +1,149 @@
+package deploy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+const (
+	repository = "../.."
+	apiServer  = "https://10.0.0.1:6443"
+)
+
+// objects are rendered objects by "Kind name".
+type objects map[string]runtime.Object
+
+// tool runs a program of this module.
+func tool(name string, args ...string) (stdout, stderr string, err error) {
+	cmd := exec.Command("go", append([]string{"tool", name}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// kustomize renders a kustomization of deploy/kustomize.
+func kustomize(t *testing.T, name string) objects {
+	t.Helper()
+	return kustomizeDir(t, filepath.Join(repository, "deploy/kustomize", name))
+}
+
+func kustomizeDir(t *testing.T, dir string) objects {
+	t.Helper()
+	out, errs, err := tool("kustomize", "build", dir)
+	if err != nil {
+		t.Fatalf("kustomize build %s: %v\n%s", dir, err, errs)
+	}
+	return decode(t, out)
+}
+
+// kustomizePatched renders a kustomization with a ConfigMap that has the API server's address, as README.md says it is given.
+func kustomizePatched(t *testing.T, name string) objects {
+	t.Helper()
+	base, err := filepath.Abs(filepath.Join(repository, "deploy/kustomize", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if base, err = filepath.Rel(dir, base); err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf(`
+resources: [%s]
+patches:
+- patch: |-
+    apiVersion: v1
+    kind: ConfigMap
+    metadata: {name: nftproxy, namespace: kube-system}
+    data: {apiServer: "%s"}
+`, base, apiServer)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return kustomizeDir(t, dir)
+}
+
+// helmTemplate runs `helm template` on the chart.
+func helmTemplate(args ...string) (stdout, stderr string, err error) {
+	chart := filepath.Join(repository, "deploy/helm/nftproxy")
+	return tool("helm", append([]string{"template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.36.3"}, args...)...)
+}
+
+func helm(t *testing.T, args ...string) objects {
+	t.Helper()
+	out, errs, err := helmTemplate(append(args, "--set=apiServer="+apiServer)...)
+	if err != nil {
+		t.Fatalf("helm template %q: %v\n%s", args, err, errs)
+	}
+	return decode(t, out)
+}
+
+// decode reads manifests as the API's types, strictly: unknown and duplicate fields are errors.
+func decode(t *testing.T, manifests string) objects {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	all := objects{}
+	documents := yaml.NewYAMLReader(bufio.NewReader(strings.NewReader(manifests)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.TrimSpace(string(document)) == "" {
+			continue
+		}
+		object, kind, err := decoder.Decode(document, nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, document)
+		}
+		m, err := meta.Accessor(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := kind.Kind + " " + m.GetName()
+		if all[key] != nil {
+			t.Fatalf("%s is rendered twice", key)
+		}
+		all[key] = object
+	}
+}
+
+// get returns the object of that key.
+func get[T runtime.Object](t *testing.T, all objects, key string) T {
+	t.Helper()
+	object, ok := all[key].(T)
+	if !ok {
+		t.Fatalf("%s is not rendered", key)
+	}
+	return object
+}
+
+// container returns the container of that name.
+func container(t *testing.T, all []corev1.Container, name string) corev1.Container {
+	t.Helper()
+	for _, c := range all {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no container %s", name)
+	return corev1.Container{}
+}

@@ -1,0 +1,45 @@
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// TestVersions: Makefile, Dockerfile, chart and kustomization name the same version, so that what `make image` builds is what the
+// manifests ask for.
+func TestVersions(t *testing.T) {
+	want := find(t, "Makefile", `(?m)^VERSION \?= (\S+)$`)
+	for path, pattern := range map[string]string{
+		"deploy/image/Dockerfile":                  `ARG VERSION=(\S+)\n`,
+		"deploy/helm/nftproxy/Chart.yaml":          `(?m)^appVersion: (\S+)$`,
+		"deploy/kustomize/base/kustomization.yaml": `(?m)^  newTag: (\S+)`,
+	} {
+		if got := find(t, path, pattern); got != want {
+			t.Errorf("%s: version %s, want %s", path, got, want)
+		}
+	}
+	if got := "v" + find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`); got != want {
+		t.Errorf("the chart's version is %s, want %s", got, want)
+	}
+}
+
+// find returns what the pattern's group matches in a file of the repository; all matches have to agree.
+func find(t *testing.T, path, pattern string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1)
+	if len(all) == 0 {
+		t.Fatalf("%s: %s is not found", path, pattern)
+	}
+	for _, m := range all {
+		if m[1] != all[0][1] {
+			t.Errorf("%s: both %s and %s", path, m[1], all[0][1])
+		}
+	}
+	return all[0][1]
+}
