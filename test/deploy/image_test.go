@@ -1,0 +1,206 @@
+package deploy
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+const imageName = "registry.example:5000/nftproxy:v1.2.3"
+
+// program builds a small static program.
+func program(t *testing.T, arch string) string {
+	t.Helper()
+	dir := t.TempDir()
+	source := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() { println(\"it runs\") }\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	output := filepath.Join(dir, arch)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", output, source)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return output
+}
+
+// builder builds deploy/image and returns a function that runs it.
+func builder(t *testing.T) func(args ...string) (string, error) {
+	t.Helper()
+	command := filepath.Join(t.TempDir(), "image")
+	cmd := exec.Command("go", "build", "-o", command, "./deploy/image")
+	cmd.Dir = repository
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	licence := filepath.Join(repository, "LICENSE")
+	return func(args ...string) (string, error) {
+		out, err := exec.Command(command, append([]string{"--licence", licence, "--created", "1700000000"}, args...)...).CombinedOutput()
+		return string(out), err
+	}
+}
+
+// TestImage: the archive is a valid Docker archive and a valid OCI layout, of the same image; twice the same; and what is in it runs with
+// nothing else.
+func TestImage(t *testing.T) {
+	build, binary := builder(t), program(t, runtime.GOARCH)
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	out, err := build("--name", imageName, "--version", "v1.2.3", "--output", archive, runtime.GOARCH+"="+binary)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(out, "linux/"+runtime.GOARCH+": binary ") || !strings.Contains(out, " compressed, ") {
+		t.Errorf("the output tells no sizes: %s", out)
+	}
+	docker, err := tarball.ImageFromPath(archive, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Image(docker); err != nil {
+		t.Errorf("Docker archive: %v", err)
+	}
+	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(archive) })
+	if err != nil || manifest[0].RepoTags[0] != imageName {
+		t.Errorf("Docker archive: %v, %+v", err, manifest)
+	}
+	index := ociIndex(t, archive)
+	if name := index.Manifests[0].Annotations["io.containerd.image.name"]; name != imageName {
+		t.Errorf("containerd would call the image %q", name)
+	}
+	config, err := docker.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.Architecture != runtime.GOARCH || config.Config.Entrypoint[0] != "/usr/local/bin/kube-proxy" || config.Created.Unix() != 1700000000 {
+		t.Errorf("configuration %+v", config)
+	}
+	checkRoot(t, docker)
+
+	again := filepath.Join(t.TempDir(), "image.tar")
+	if out, err := build("--name", imageName, "--version", "v1.2.3", "--output", again, runtime.GOARCH+"="+binary); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	first, _ := os.ReadFile(archive)
+	second, _ := os.ReadFile(again)
+	if !bytes.Equal(first, second) {
+		t.Error("building twice gave different images")
+	}
+}
+
+// ociIndex unpacks the archive, validates it as an OCI layout and returns its index.
+func ociIndex(t *testing.T, archive string) *v1.IndexManifest {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command("tar", "-xf", archive, "-C", dir).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	index, err := layout.ImageIndexFromPath(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(index); err != nil {
+		t.Errorf("OCI layout: %v", err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return manifest
+}
+
+// checkRoot lists the image's file system, unpacks it, and runs the program in it.
+func checkRoot(t *testing.T, img v1.Image) {
+	t.Helper()
+	root, modes := t.TempDir(), map[string]string{}
+	files := mutate.Extract(img)
+	defer files.Close()
+	for r := tar.NewReader(files); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		modes[h.Name] = h.FileInfo().Mode().String()
+		if h.Name == "usr/local/bin/kube-proxy" {
+			data, err := io.ReadAll(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, "kube-proxy"), data, h.FileInfo().Mode()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want := map[string]string{
+		"etc": "drwxr-xr-x", "etc/group": "-rw-r--r--", "etc/passwd": "-rw-r--r--", "licenses": "drwxr-xr-x",
+		"licenses/LICENSE": "-rw-r--r--", "tmp": "dtrwxrwxrwx", "usr": "drwxr-xr-x", "usr/local": "drwxr-xr-x",
+		"usr/local/bin": "drwxr-xr-x", "usr/local/bin/kube-proxy": "-rwxr-xr-x",
+	}
+	if diff := cmp.Diff(want, modes); diff != "" {
+		t.Errorf("files: want (-), got (+):\n%s", diff)
+	}
+	if out, err := exec.Command("chroot", root, "/kube-proxy").CombinedOutput(); err != nil || string(out) != "it runs\n" {
+		t.Errorf("the program in the image: %v, %q", err, out)
+	}
+}
+
+// TestImageOfSeveralArchitectures: the name stands for an index of one image each; Docker gets the first.
+func TestImageOfSeveralArchitectures(t *testing.T) {
+	build, archive := builder(t), filepath.Join(t.TempDir(), "image.tar")
+	out, err := build("--name", imageName, "--output", archive, "arm64="+program(t, "arm64"), "amd64="+program(t, "amd64"))
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	top := ociIndex(t, archive).Manifests
+	if len(top) != 1 || !top[0].MediaType.IsIndex() {
+		t.Errorf("the layout has %+v, want one index", top)
+	}
+	docker, err := tarball.ImageFromPath(archive, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err := docker.ConfigFile(); err != nil || config.Architecture != "arm64" {
+		t.Errorf("Docker gets %+v, %v; want arm64, the first", config, err)
+	}
+}
+
+// TestImageRefusals: what could not run in the image does not get into one.
+func TestImageRefusals(t *testing.T) {
+	build, binary := builder(t), program(t, "amd64")
+	output := filepath.Join(t.TempDir(), "image.tar")
+	for _, tt := range []struct {
+		name, arg, want string
+	}{
+		{imageName, "arm64=" + binary, "is a program for EM_X86_64, not for arm64"},
+		{imageName, runtime.GOARCH + "=/bin/sh", "is linked dynamically"},
+		{imageName, "amd64=/etc/passwd", "read /etc/passwd: bad magic number"},
+		{imageName, "amd64", `"amd64": want ARCHITECTURE=FILE`},
+		{imageName, "vax=" + binary, `architecture "vax" is not known`},
+		{"nftproxy", "amd64=" + binary, `--name "nftproxy": want NAME:TAG`},
+	} {
+		out, err := build("--name", tt.name, "--output", output, tt.arg)
+		if err == nil || !strings.Contains(out, tt.want) {
+			t.Errorf("%s %s: %v, %q; want %q", tt.name, tt.arg, err, out, tt.want)
+		}
+	}
+	if _, err := os.Stat(output); err == nil {
+		t.Error("an image was written")
+	}
+}
