@@ -16,7 +16,7 @@ import (
 type Config struct {
 	// NodeName is the name of this node in the API (hostnameOverride).
 	NodeName string
-	// NodeIPs are this node's primary addresses, at most one a family. Where it is empty they are taken from the node's Node object.
+	// NodeIPs are this node's primary addresses, at most one a family (bindAddress). A family without one has that of the Node object.
 	NodeIPs []netip.Addr
 	// MasqueradeBit is the bit of the packet mark that asks for masquerading, 0 to 31. nil: DefaultMasqueradeBit.
 	MasqueradeBit *int

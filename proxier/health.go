@@ -194,6 +194,9 @@ func apiFamily(f nft.Family) corev1.IPFamily {
 // there was a first sync, and no change waits longer for its sync than twice the sync period. Any goroutine can ask.
 func (p *Proxier) Health() []healthcheck.FamilyHealth { return p.health.state() }
 
+// NodeEligible says whether this node is to get traffic from load balancers, by its Node object. Any goroutine can ask.
+func (p *Proxier) NodeEligible() bool { return p.node.eligible.Load() }
+
 // TaintToBeDeleted is the taint that the cluster autoscaler puts on a node that it is about to delete.
 const TaintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 

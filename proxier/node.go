@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -15,6 +16,9 @@ import (
 // nodeTracker puts together what is known about this node: from its Node object, from ServiceCIDRs, and from its interfaces.
 type nodeTracker struct {
 	config *Config
+
+	// eligible says whether the Node object is there and stays.
+	eligible atomic.Bool
 
 	mu   sync.Mutex // guards node
 	node Node
@@ -61,19 +65,33 @@ func (n *Node) equal(o *Node) bool {
 		slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs) && slices.Equal(n.NodePortIPs, o.NodePortIPs)
 }
 
-// setObject takes what the Node object says; nil if there is none.
+// setObject takes what the Node object says. A Node object that is gone, or new and without addresses or podCIDRs yet, says nothing about the
+// machine: what was known before stays.
 func (t *nodeTracker) setObject(obj *corev1.Node) *Node {
+	t.eligible.Store(NodeEligible(obj))
+	if obj == nil {
+		return nil
+	}
 	return t.change(func(n *Node) {
-		n.Zone, n.PodCIDRs, n.IPs = "", nil, t.config.NodeIPs
-		if obj == nil {
-			return
-		}
 		n.Zone = obj.Labels[corev1.LabelTopologyZone]
-		n.PodCIDRs = prefixesOf(podCIDRsOf(obj))
-		if len(n.IPs) == 0 {
-			n.IPs = primaryIPs(obj.Status.Addresses)
+		if cidrs := prefixesOf(podCIDRsOf(obj)); len(cidrs) > 0 {
+			n.PodCIDRs = cidrs
+		}
+		if ips := t.primaryIPs(obj.Status.Addresses); len(ips) > 0 {
+			n.IPs = ips
 		}
 	})
+}
+
+// primaryIPs returns the node's primary addresses: those of the configuration, and for a family that it says nothing about, that of the Node object.
+func (t *nodeTracker) primaryIPs(addresses []corev1.NodeAddress) []netip.Addr {
+	ips := slices.Clone(t.config.NodeIPs)
+	for _, ip := range primaryIPs(addresses) {
+		if !slices.ContainsFunc(ips, func(given netip.Addr) bool { return given.Is4() == ip.Is4() }) {
+			ips = append(ips, ip)
+		}
+	}
+	return ips
 }
 
 func podCIDRsOf(obj *corev1.Node) []string {

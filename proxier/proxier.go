@@ -120,6 +120,9 @@ func (p *Proxier) Healthy() bool { return p.health.ok() }
 // that begin with nftproxy_. Any goroutine can collect it.
 func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
 
+// NodeName is the name of the node that the Proxier serves.
+func (p *Proxier) NodeName() string { return p.config.NodeName }
+
 // Synced returns a channel that is closed once everything that there was at first is in the kernel.
 func (p *Proxier) Synced() <-chan struct{} { return p.synced }
 
@@ -316,11 +319,11 @@ func (p *Proxier) OnNodeUpdate(_, node *corev1.Node) {
 	}
 }
 
-// OnNodeDelete tells that a node is gone.
+// OnNodeDelete tells that a node's object is gone. What it said of this node stays in force: the machine is the same.
 func (p *Proxier) OnNodeDelete(node *corev1.Node) {
 	if node.Name == p.config.NodeName {
+		klog.InfoS("The Node object is gone", "node", klog.KObj(node))
 		p.setNode(p.node.setObject(nil))
-		p.node.tellMissing()
 	}
 }
 
