@@ -66,8 +66,8 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// Client is an administrator's client of APIServer. It is not rate limited.
-func (c *Cluster) Client() kubernetes.Interface { return c.APIServer.Client }
+// Admin is an administrator's client of APIServer. It is not rate limited.
+func (c *Cluster) Admin() kubernetes.Interface { return c.APIServer.Client }
 
 // Close ends the programs. Their files stay, in Config.Dir.
 func (c *Cluster) Close() error {

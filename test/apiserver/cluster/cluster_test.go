@@ -46,7 +46,7 @@ func start(t *testing.T) (*cluster.Cluster, *lab.Lab) {
 func TestCluster(t *testing.T) {
 	c, l := start(t)
 	ctx := t.Context()
-	admin := c.Client()
+	admin := c.Admin()
 
 	t.Run("service accounts may do what roles say", func(t *testing.T) {
 		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "somebody")
@@ -148,7 +148,7 @@ func TestCluster(t *testing.T) {
 func clientOf(t *testing.T, c *cluster.Cluster, from *lab.Namespace, namespace, name string) kubernetes.Interface {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	_, err := c.Client().CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
+	_, err := c.Admin().CoreV1().ServiceAccounts(namespace).Create(t.Context(), account, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}

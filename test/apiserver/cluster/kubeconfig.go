@@ -21,7 +21,7 @@ func (c *Cluster) CA() []byte { return c.authority.pem }
 func (c *Cluster) Token(ctx context.Context, namespace, serviceAccount string) (string, error) {
 	const day = 24 * 60 * 60
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](day)}}
-	answer, err := c.Client().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, request, metav1.CreateOptions{})
+	answer, err := c.Admin().CoreV1().ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("token of service account %s/%s: %w", namespace, serviceAccount, err)
 	}

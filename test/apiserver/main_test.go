@@ -1,0 +1,72 @@
+package apiserver
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// Where things are, from this folder.
+const (
+	repository = "../.."
+	programs   = repository + "/.cache/apiserver" // built by `build`
+)
+
+// record makes TestRecord write what kube-proxy shows, rather than compare it.
+var record = flag.Bool("record", false, "write testdata/kube-proxy-VERSION anew")
+
+// Subjects.
+const (
+	upstream = "kube-proxy"
+	product  = "nftproxy"
+)
+
+// subjectName is the proxy that is tested.
+func subjectName() string {
+	if name := os.Getenv("SUBJECT"); name != "" {
+		return name
+	}
+	return product
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Exit(m.Run())
+}
+
+// prepare looks for the programs and builds the product.
+func prepare() error {
+	for _, name := range []string{"etcd", "kube-apiserver", "kubectl", upstream} {
+		if _, err := os.Stat(program(name)); err != nil {
+			return fmt.Errorf("%w: `test/apiserver/build .cache/apiserver` makes it", err)
+		}
+	}
+	switch subjectName() {
+	case upstream:
+		return nil
+	case product:
+		build := exec.Command("go", "build", "-trimpath", "-o", program(product), "./cmd/kube-proxy")
+		build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w\n%s", product, err, out)
+		}
+		return nil
+	}
+	return fmt.Errorf("SUBJECT %q: want %s or %s", subjectName(), product, upstream)
+}
+
+// program returns the path of a program.
+func program(name string) string {
+	path, err := filepath.Abs(filepath.Join(programs, name))
+	if err != nil {
+		panic(err) // there is no working directory
+	}
+	return path
+}

@@ -1,0 +1,173 @@
+package apiserver
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// port is the service port of all services here.
+const port = 80
+
+// newNode returns the Node object of a node.
+func newNode(node *lab.Node) *corev1.Node {
+	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: map[string]string{corev1.LabelHostname: node.Name}}}
+	for _, prefix := range node.PodRanges {
+		out.Spec.PodCIDRs = append(out.Spec.PodCIDRs, prefix.String())
+	}
+	out.Spec.PodCIDR = out.Spec.PodCIDRs[0]
+	out.Status.Addresses = append(out.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: node.Name})
+	for _, addr := range node.Addrs() {
+		out.Status.Addresses = append(out.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
+	}
+	return out
+}
+
+// createNode creates the Node object of a node, as its kubelet does.
+func (w *world) createNode(node *lab.Node) {
+	w.t.Helper()
+	w.create(newNode(node))
+}
+
+// create creates a Node, which takes no more than one request: the API server keeps the status that comes with it.
+func (w *world) create(node *corev1.Node) {
+	w.t.Helper()
+	_, err := w.Admin().CoreV1().Nodes().Create(w.ctx(), node, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// service is a Service that exists, of TCP and UDP on port 80 in both families.
+type service struct {
+	*corev1.Service
+	w *world
+}
+
+// createService creates a Service of type NodePort with these endpoints. The modifiers change it before.
+func (w *world) createService(name string, endpoints string, modifiers ...func(*corev1.Service)) *service {
+	w.t.Helper()
+	object := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.ServiceSpec{
+			Type:           corev1.ServiceTypeNodePort,
+			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyRequireDualStack),
+			Ports: []corev1.ServicePort{
+				{Name: "tcp", Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(target)},
+				{Name: "udp", Protocol: corev1.ProtocolUDP, Port: port, TargetPort: intstr.FromInt32(target)},
+			},
+		},
+	}
+	for _, modify := range modifiers {
+		modify(object)
+	}
+	created, err := w.Admin().CoreV1().Services(metav1.NamespaceDefault).Create(w.ctx(), object, metav1.CreateOptions{})
+	w.must(err)
+	s := &service{Service: created, w: w}
+	s.setEndpoints(endpoints)
+	return s
+}
+
+// lookUp returns a Service that somebody else made.
+func (w *world) lookUp(name string) *service {
+	w.t.Helper()
+	object, err := w.Admin().CoreV1().Services(metav1.NamespaceDefault).Get(w.ctx(), name, metav1.GetOptions{})
+	w.must(err)
+	return &service{Service: object, w: w}
+}
+
+// delete deletes the Service and its EndpointSlices.
+func (s *service) delete() {
+	s.w.t.Helper()
+	w := s.w
+	w.must(w.Admin().CoreV1().Services(s.Namespace).Delete(w.ctx(), s.Name, metav1.DeleteOptions{}))
+	for f := range s.w.Node1.Addrs() {
+		err := w.Admin().DiscoveryV1().EndpointSlices(s.Namespace).Delete(w.ctx(), s.sliceName(f), metav1.DeleteOptions{})
+		w.must(err)
+	}
+}
+
+// setEndpoints makes the Service have these pods as endpoints: names separated by spaces.
+func (s *service) setEndpoints(pods string) {
+	s.w.t.Helper()
+	s.setEndpointsBy(s.w.Admin(), pods)
+}
+
+// setEndpointsBy is setEndpoints through a client of the caller's choice.
+func (s *service) setEndpointsBy(client kubernetes.Interface, pods string) {
+	s.w.t.Helper()
+	for f := range s.w.Node1.Addrs() {
+		s.w.must(writeSlice(s.w, client, s.newSlice(f, strings.Fields(pods))))
+	}
+}
+
+// writeSlice creates or updates an EndpointSlice.
+func writeSlice(w *world, client kubernetes.Interface, slice *discoveryv1.EndpointSlice) error {
+	slices := client.DiscoveryV1().EndpointSlices(slice.Namespace)
+	_, err := slices.Update(w.ctx(), slice, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = slices.Create(w.ctx(), slice, metav1.CreateOptions{})
+	}
+	return err
+}
+
+// sliceName is that of the EndpointSlice of a family: 0 is IPv4, 1 is IPv6.
+func (s *service) sliceName(f int) string { return fmt.Sprintf("%s-%d", s.Name, f) }
+
+func (s *service) newSlice(f int, pods []string) *discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: s.sliceName(f), Namespace: s.Namespace, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
+		AddressType: []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}[f],
+		Ports: []discoveryv1.EndpointPort{
+			{Name: ptr.To("tcp"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](target)},
+			{Name: ptr.To("udp"), Protocol: ptr.To(corev1.ProtocolUDP), Port: ptr.To[int32](target)},
+		},
+	}
+	for _, name := range pods {
+		pod := s.w.pods[name]
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{pod.Addrs()[f].String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+			NodeName:   ptr.To(pod.Node.Name),
+		})
+	}
+	return slice
+}
+
+// destination is what an attempt goes to.
+type destination struct {
+	network string // tcp or udp
+	addr    netip.AddrPort
+}
+
+func (d destination) String() string { return d.network + " " + d.addr.String() }
+
+// clusterIPs are the Service's ClusterIPs with its ports.
+func (s *service) clusterIPs() []destination {
+	var out []destination
+	for _, ip := range s.Spec.ClusterIPs {
+		for _, p := range s.Spec.Ports {
+			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(p.Port))})
+		}
+	}
+	return out
+}
+
+// nodePorts are the Service's NodePorts on a node.
+func (s *service) nodePorts(node *lab.Node) []destination {
+	var out []destination
+	for _, addr := range node.Addrs() {
+		for _, p := range s.Spec.Ports {
+			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(addr, uint16(p.NodePort))})
+		}
+	}
+	return out
+}

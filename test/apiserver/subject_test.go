@@ -1,0 +1,274 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// proxy is a proxy program on a node, which may be started several times.
+type proxy struct {
+	t     testing.TB
+	at    *lab.Namespace
+	name  string   // of the program
+	flags []string // complete
+
+	log *logBuffer    // of all its processes
+	cmd *lab.Cmd      // nil while it does not run
+	end chan struct{} // closed when the process is over
+	err error         // how it ended; to be read after end
+}
+
+// subject returns the proxy under test for node1, which does not run yet.
+func (w *world) subject(flags ...string) *proxy { return w.proxy(subjectName(), flags...) }
+
+// proxy returns a proxy for node1 that has the flags of this cluster and these.
+func (w *world) proxy(name string, flags ...string) *proxy {
+	w.t.Helper()
+	return w.bareProxy(name, append([]string{
+		"--kubeconfig=" + w.kubeconfig(),
+		"--hostname-override=" + w.Node1.Name,
+		"--cluster-cidr=" + ranges(),
+	}, flags...)...)
+}
+
+// bareProxy returns a proxy for node1 that has these flags only, and those without which no proxy runs in a network namespace.
+func (w *world) bareProxy(name string, flags ...string) *proxy {
+	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: new(logBuffer)}
+	p.flags = append([]string{
+		"--proxy-mode=nftables",
+		"--conntrack-max-per-core=0", // the limit belongs to the host
+		"-v=2",
+	}, flags...)
+	w.t.Cleanup(func() {
+		if p.cmd != nil {
+			p.kill()
+		}
+		if w.t.Failed() {
+			w.t.Logf("log of %s %s:\n%s", p.name, strings.Join(p.flags, " "), p.log)
+		}
+	})
+	return p
+}
+
+func ranges() string {
+	var out []string
+	for _, prefix := range lab.PodRanges() {
+		out = append(out, prefix.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// command prepares the program.
+func (p *proxy) command(ctx context.Context) *lab.Cmd {
+	cmd := p.at.Command(ctx, program(p.name), p.flags...)
+	// kube-proxy looks for dead connections to the API server every 45 s otherwise.
+	cmd.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2")
+	return cmd
+}
+
+// start starts the proxy and does not wait for what it does.
+func (p *proxy) start() {
+	p.t.Helper()
+	cmd := p.command(context.Background())
+	p.log.restart()
+	cmd.Stdout, cmd.Stderr = p.log, p.log
+	started, end := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(end)
+		// The kernel ends the process with the thread that made it, however the tests end: the thread waits.
+		p.err = p.at.Do(func() error {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			err := cmd.Cmd.Start()
+			started <- err
+			if err != nil {
+				return err
+			}
+			return cmd.Wait()
+		})
+	}()
+	if err := <-started; err != nil {
+		p.t.Fatal(err)
+	}
+	p.cmd, p.end = cmd, end
+}
+
+// startSynced starts the proxy and waits until it says that it is healthy: all that there is is programmed.
+func (p *proxy) startSynced() {
+	p.t.Helper()
+	p.start()
+	p.awaitHealth()
+}
+
+// Addresses of the servers of a proxy, on its node.
+const (
+	healthAddress  = "127.0.0.1:10256"
+	metricsAddress = "127.0.0.1:10249"
+)
+
+func (p *proxy) awaitHealth() {
+	p.t.Helper()
+	p.eventually("health", func() error {
+		answer, err := p.get(healthAddress, "/healthz")
+		if err == nil && answer.StatusCode != http.StatusOK {
+			err = errors.New(answer.Status)
+		}
+		return err
+	})
+}
+
+// eventually is the function of that name, for what a proxy that runs must do.
+func (p *proxy) eventually(what string, look func() error) {
+	p.t.Helper()
+	eventually(p.t, p.name+": "+what, func() error {
+		select {
+		case <-p.end:
+			p.cmd = nil
+			p.t.Fatalf("%s ended: %v", p.name, p.err)
+		default:
+		}
+		return look()
+	})
+}
+
+// awaitLog waits for a text in the log of the process that runs.
+func (p *proxy) awaitLog(text string) {
+	p.t.Helper()
+	p.eventually("log", func() error {
+		if !strings.Contains(p.log.current(), text) {
+			return fmt.Errorf("no %q", text)
+		}
+		return nil
+	})
+}
+
+// answer is what a server of the proxy answers.
+type answer struct {
+	*http.Response
+	body string
+}
+
+// get asks a server of the proxy.
+func (p *proxy) get(address, path string) (answer, error) {
+	client := http.Client{
+		Transport: &http.Transport{DialContext: p.at.DialContext, DisableKeepAlives: true},
+		Timeout:   answerTimeout,
+	}
+	response, err := client.Get("http://" + address + path)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return answer{response, string(body)}, err
+}
+
+// terminate ends the proxy as a service manager does. kube-proxy has no way to end in order.
+func (p *proxy) terminate() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	<-p.end
+	p.cmd = nil
+	if p.name == product && p.err != nil {
+		p.t.Errorf("%s, told to end: %v", p.name, p.err)
+	}
+}
+
+// kill ends the proxy without notice.
+func (p *proxy) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	<-p.end
+	p.cmd = nil
+}
+
+func (p *proxy) signal(signal os.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		p.t.Fatal(err)
+	}
+}
+
+// awaitEnd waits until the proxy ends by itself and returns its exit code.
+func (p *proxy) awaitEnd() int {
+	p.t.Helper()
+	select {
+	case <-p.end:
+	case <-time.After(patience):
+		p.t.Fatalf("%s does not end", p.name)
+	}
+	p.cmd = nil
+	var exit *exec.ExitError
+	if p.err != nil && !errors.As(p.err, &exit) {
+		p.t.Fatal(p.err)
+	}
+	if exit == nil {
+		return 0
+	}
+	return exit.ExitCode()
+}
+
+// running tells whether the process is there.
+func (p *proxy) running() bool {
+	select {
+	case <-p.end:
+		return false
+	default:
+		return true
+	}
+}
+
+// writeConfig writes a configuration file and returns its name.
+func (w *world) writeConfig(text string) string {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "config.conf")
+	w.must(os.WriteFile(path, []byte(text), 0o644))
+	return path
+}
+
+// logBuffer keeps what a process says.
+type logBuffer struct {
+	mu    sync.Mutex // guards what follows
+	text  bytes.Buffer
+	begin int // of what the current process says
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// restart begins the log of another process.
+func (b *logBuffer) restart() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.begin = b.text.Len()
+}
+
+// current returns what the current process has said.
+func (b *logBuffer) current() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return string(b.text.Bytes()[b.begin:])
+}
+
+// String returns what all processes have said.
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
