@@ -1,5 +1,5 @@
 // Package conntrack lists and deletes flows of the kernel's connection tracking table, and knows which flows have
-// become stale when the endpoints of UDP services change.
+// become stale when the endpoints of UDP services change. It also sets the table's size and timeouts ([Settings]).
 //
 // A UDP flow lives as long as its packets keep coming. Packets of a known flow never see the NAT rules again, so a
 // client that keeps its source port stays with an endpoint that is gone, or with none at all, until somebody deletes
