@@ -15,6 +15,6 @@
 //	make test-apiserver SUBJECT=kube-proxy
 //
 // testdata/kube-proxy-VERSION is what kube-proxy shows of itself: flags,
-// metrics, answers of its servers. `go test -run TestRecord -record` writes it
-// anew.
+// metrics, answers of its servers. `go test -run TestContract -record` writes
+// it anew.
 package apiserver

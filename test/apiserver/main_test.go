@@ -15,7 +15,7 @@ const (
 	programs   = repository + "/.cache/apiserver" // built by `build`
 )
 
-// record makes TestRecord write what kube-proxy shows, rather than compare it.
+// record makes TestContract write what kube-proxy shows, rather than compare it with what the subject shows.
 var record = flag.Bool("record", false, "write testdata/kube-proxy-VERSION anew")
 
 // Subjects.

@@ -171,3 +171,8 @@ func (s *service) nodePorts(node *lab.Node) []destination {
 	}
 	return out
 }
+
+// toBeDeleted is the taint of a node that is about to go, as the cluster autoscaler sets it.
+func toBeDeleted() corev1.Taint {
+	return corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1", Effect: corev1.TaintEffectNoSchedule}
+}

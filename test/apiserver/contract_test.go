@@ -1,0 +1,252 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// recorded is the folder with what kube-proxy shows.
+const recorded = "testdata/kube-proxy-v1.36.3"
+
+// TestContract compares what the subject shows of itself with what kube-proxy shows: flags, metrics, and the answers of its servers.
+func TestContract(t *testing.T) {
+	t.Parallel()
+	name := subjectName()
+	if *record {
+		name = upstream
+	}
+	w := newWorld(t)
+	web := w.createService("web", "a1 b1")
+	p := w.proxy(name, "--profiling")
+	p.startSynced()
+	web.servedBy("a1 b1")
+
+	t.Run("metrics", func(t *testing.T) { compare(t, "metrics.txt", describeMetrics(p.text(t, metricsAddress, "/metrics"))) })
+	t.Run("slis", func(t *testing.T) {
+		compare(t, "slis.txt", describeMetrics(p.text(t, metricsAddress, "/metrics/slis")))
+	})
+	t.Run("answers", func(t *testing.T) { compareAnswers(t, p, servers()) })
+	t.Run("flags", func(t *testing.T) { compare(t, "flags.txt", describeFlags(w.help(name))) })
+	t.Run("all flags", func(t *testing.T) { compare(t, "all-flags.txt", describeFlagLines(w.flagLines(name))) })
+	t.Run("defaults", func(t *testing.T) { compareText(t, "defaults.yaml", w.defaults(name)) })
+
+	// The cluster autoscaler's taint: the node is about to go.
+	node, err := w.Admin().CoreV1().Nodes().Get(w.ctx(), w.Node1.Name, metav1.GetOptions{})
+	w.must(err)
+	node.Spec.Taints = append(node.Spec.Taints, toBeDeleted())
+	_, err = w.Admin().CoreV1().Nodes().Update(w.ctx(), node, metav1.UpdateOptions{})
+	w.must(err)
+	p.eventually("/healthz of a node that is about to go", func() error {
+		answer, err := p.get(healthAddress, "/healthz")
+		if err == nil && answer.StatusCode == 200 {
+			err = fmt.Errorf("%s", answer.Status)
+		}
+		return err
+	})
+	t.Run("leaving", func(t *testing.T) {
+		compareAnswers(t, p, []question{{"leaving-healthz", healthAddress, "/healthz"}, {"leaving-livez", healthAddress, "/livez"}})
+	})
+}
+
+// question is one to a server of the proxy.
+type question struct{ name, address, path string }
+
+// servers are the questions to ask of a proxy that is well.
+func servers() []question {
+	return []question{
+		{"healthz", healthAddress, "/healthz"},
+		{"livez", healthAddress, "/livez"},
+		{"health-other", healthAddress, "/other"},
+		{"metrics-healthz", metricsAddress, "/healthz"},
+		{"metrics-healthz-verbose", metricsAddress, "/healthz?verbose"},
+		{"metrics-livez", metricsAddress, "/livez"},
+		{"metrics-other", metricsAddress, "/other"},
+		{"proxyMode", metricsAddress, "/proxyMode"},
+		{"configz", metricsAddress, "/configz"},
+		{"flagz", metricsAddress, "/flagz"},
+		{"statusz", metricsAddress, "/statusz"},
+		{"flags-v", metricsAddress, "/debug/flags/v"},
+		{"pprof-cmdline", metricsAddress, "/debug/pprof/cmdline"},
+	}
+}
+
+func compareAnswers(t *testing.T, p *proxy, questions []question) {
+	t.Helper()
+	for _, q := range questions {
+		t.Run(q.name, func(t *testing.T) {
+			answer, err := p.get(q.address, q.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compareText(t, filepath.Join("answers", q.name+".txt"), answer.describe())
+		})
+	}
+}
+
+// describe tells the status, headers and body, without what differs from one run to the next.
+func (a answer) describe() string {
+	var text strings.Builder
+	fmt.Fprintln(&text, a.Status)
+	for _, name := range slices.Sorted(maps.Keys(a.Header)) {
+		if name != "Date" && name != "Content-Length" {
+			fmt.Fprintf(&text, "%s: %s\n", name, strings.Join(a.Header[name], ", "))
+		}
+	}
+	fmt.Fprintf(&text, "\n%s\n", withoutChance(a.body))
+	return text.String()
+}
+
+// withoutChance replaces times and the names of files and programs, which differ from one run to the next.
+func withoutChance(text string) string {
+	text = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?[+-]\d{4} UTC|Z)?( m=[+-][\d.]+)?`).ReplaceAllString(text, "TIME")
+	text = regexp.MustCompile(`/[^"\s\x00]*/kubeconfig`).ReplaceAllString(text, "KUBECONFIG")
+	return regexp.MustCompile(`/[^"\s\x00]*/(kube-proxy|nftproxy)\b`).ReplaceAllString(text, "PROGRAM")
+}
+
+// text asks a server of the proxy for a text.
+func (p *proxy) text(t testing.TB, address, path string) string {
+	t.Helper()
+	answer, err := p.get(address, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer.StatusCode != 200 {
+		t.Fatalf("%s: %s", path, answer.Status)
+	}
+	return answer.body
+}
+
+// describeMetrics returns a line "NAME TYPE LABELS" for each metric of a text in Prometheus' format.
+func describeMetrics(text string) []string {
+	kinds := map[string]string{}
+	labels := map[string]map[string]bool{}
+	current := ""
+	label := regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 4 && fields[0] == "#" && fields[1] == "TYPE":
+			current = fields[2]
+			kinds[current] = fields[3]
+			labels[current] = map[string]bool{}
+		case strings.HasPrefix(line, current):
+			for _, match := range label.FindAllStringSubmatch(line, -1) {
+				labels[current][match[1]] = true
+			}
+		}
+	}
+	var out []string
+	for name, kind := range kinds {
+		out = append(out, strings.TrimSpace(name+" "+kind+" "+strings.Join(slices.Sorted(maps.Keys(labels[name])), ",")))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// help returns what --help prints.
+func (w *world) help(name string) string {
+	w.t.Helper()
+	return w.run(w.Node1.Namespace, program(name), "--help")
+}
+
+// describeFlags returns a line "NAME TYPE DEFAULT" for each flag of a help text.
+func describeFlags(help string) []string {
+	flag := regexp.MustCompile(`^ +(?:-\w, )?--([\w-]+)(\[=\S+\])?(?: (\S+))?(?:   +|$)(.*)`)
+	value := regexp.MustCompile(`\(default (.*?)\)(?: \(DEPRECATED|$)`)
+	var out []string
+	for line := range strings.Lines(help) {
+		match := flag.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if match == nil {
+			continue
+		}
+		described := match[1] + match[2] + " " + match[3]
+		if found := value.FindStringSubmatch(match[4]); found != nil {
+			described += " " + found[1]
+		}
+		out = append(out, strings.TrimSpace(described))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// flagLines runs the proxy so that it logs all flags with their values, and does no more.
+func (w *world) flagLines(name string) string {
+	w.t.Helper()
+	cmd := w.Node1.Command(context.Background(), program(name), "-v=1", "--write-config-to="+filepath.Join(w.t.TempDir(), "config"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// describeFlagLines returns a line "NAME VALUE" for each flag, those that --help does not show too.
+func describeFlagLines(log string) []string {
+	var out []string
+	for _, match := range regexp.MustCompile(`FLAG: --([\w-]+)="(.*)"`).FindAllStringSubmatch(log, -1) {
+		if match[1] != "write-config-to" {
+			out = append(out, strings.TrimSpace(match[1]+" "+match[2]))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// defaults returns the configuration file that the proxy writes when it is told nothing.
+func (w *world) defaults(name string) string {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "config")
+	w.run(w.Node1.Namespace, program(name), "--write-config-to="+path)
+	text, err := os.ReadFile(path)
+	w.must(err)
+	return string(text)
+}
+
+// compare wants all recorded lines, and accepts more.
+func compare(t *testing.T, file string, got []string) {
+	t.Helper()
+	text := strings.Join(got, "\n") + "\n"
+	want := strings.Split(strings.TrimSpace(expected(t, file, text)), "\n")
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("%s: missing: %s", file, line)
+		}
+	}
+}
+
+// compareText wants the recorded text.
+func compareText(t *testing.T, file, got string) {
+	t.Helper()
+	if want := expected(t, file, got); got != want {
+		t.Errorf("%s:\n%s\nwant:\n%s", file, got, want)
+	}
+}
+
+// expected returns the recorded text of a file, which is got itself when it is to be recorded.
+func expected(t *testing.T, file, got string) string {
+	t.Helper()
+	path := filepath.Join(recorded, file)
+	if *record {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
