@@ -1,0 +1,121 @@
+package leftovers
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+func TestRemoveInterfaceAndSets(t *testing.T) {
+	newNamespace(t)
+	run(t, "", "ip", "link", "add", "kube-ipvs0", "type", "bridge") // a dummy is not in all kernels
+	run(t, "", "ip", "link", "add", "kube-bridge", "type", "bridge")
+	run(t, `create KUBE-CLUSTER-IP hash:ip,port
+add KUBE-CLUSTER-IP 10.96.0.1,tcp:443
+create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6
+create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
+create KUBE-LOOP-BACK hash:ip,port,ip
+create KUBE-EXTERNAL-IP hash:ip,port
+create KUBE-ROUTER-PODS hash:ip
+create others hash:ip
+`, "ipset", "restore")
+	for _, variant := range variants {
+		iptables(t, nft.IPv4, variant, "-restore", `*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-LOAD-BALANCER - [0:0]
+:DOCKER - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A OUTPUT -j KUBE-SERVICES
+-A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT
+-A KUBE-SERVICES -m set --match-set KUBE-LOOP-BACK dst,dst,src -j KUBE-LOAD-BALANCER
+-A DOCKER -m set --match-set KUBE-EXTERNAL-IP dst,dst -j ACCEPT
+COMMIT
+`)
+	}
+	report := remove(t)
+	sets := strings.Fields(run(t, "", "ipset", "list", "-n"))
+	if slices.Sort(sets); !slices.Equal(sets, []string{"KUBE-EXTERNAL-IP", "KUBE-ROUTER-PODS", "others"}) {
+		t.Errorf("left are the sets %q; %+v", sets, report)
+	}
+	if links := run(t, "", "ip", "link"); strings.Contains(links, "kube-ipvs0") || !strings.Contains(links, "kube-bridge") {
+		t.Errorf("left are the interfaces\n%s", links)
+	}
+	for _, want := range []string{"interface kube-ipvs0", "IP set KUBE-CLUSTER-IP", "table ip nat: 2 rules and 2 chains", "legacy table ip nat: 2 rules and 2 chains"} {
+		if !slices.Contains(report.Removed, want) {
+			t.Errorf("removed %q, without %q", report.Removed, want)
+		}
+	}
+	if len(report.Kept) != 1 || !strings.Contains(report.Kept[0], "KUBE-EXTERNAL-IP") {
+		t.Errorf("kept %q", report.Kept)
+	}
+	if again := remove(t); again.Removed != nil {
+		t.Errorf("the second time: %+v", again)
+	}
+}
+
+func TestOwnedServers(t *testing.T) {
+	newNamespace(t)
+	run(t, "", "ip", "link", "add", "kube-ipvs0", "type", "bridge")
+	run(t, "", "ip", "addr", "add", "10.96.0.1/32", "dev", "kube-ipvs0")
+	run(t, "", "ip", "addr", "add", "fd00:96::1/128", "dev", "kube-ipvs0")
+	run(t, `create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
+add KUBE-NODE-PORT-TCP 30080
+create KUBE-6-NODE-PORT-UDP bitmap:port range 0-65535
+add KUBE-6-NODE-PORT-UDP 30053
+create KUBE-NODE-PORT-SCTP-HASH hash:ip,port
+add KUBE-NODE-PORT-SCTP-HASH 172.30.0.11,sctp:30099
+create KUBE-HEALTH-CHECK-NODE-PORT bitmap:port range 0-65535
+add KUBE-HEALTH-CHECK-NODE-PORT 31000
+`, "ipset", "restore")
+	link, err := netlink.LinkByName(ipvsInterface)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, err := ownedServers(link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tcp, udp, sctp = unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP
+	for _, c := range []struct {
+		addr     string
+		protocol uint16
+		port     uint16
+		want     bool
+	}{
+		{"10.96.0.1", tcp, 443, true},
+		{"fd00:96::1", udp, 53, true},
+		{"172.30.0.11", tcp, 30080, true},
+		{"fd00:30::11", udp, 30053, true},
+		{"172.30.0.11", sctp, 30099, true},
+		{"172.30.0.11", udp, 30080, false},
+		{"172.30.0.11", tcp, 31000, false},
+		{"192.0.2.1", tcp, 443, false},
+	} {
+		s := virtualServer{addr: netip.MustParseAddr(c.addr), protocol: c.protocol, port: c.port}
+		if got := owner.owns(s); got != c.want {
+			t.Errorf("%s is kube-proxy's: %v", s, got)
+		}
+	}
+	if owner.owns(virtualServer{mark: 1, addr: netip.MustParseAddr("10.96.0.1")}) {
+		t.Error("a virtual server of a mark is kube-proxy's")
+	}
+}
+
+func TestServerCoding(t *testing.T) {
+	for _, s := range []virtualServer{
+		{family: unix.AF_INET, protocol: unix.IPPROTO_TCP, addr: netip.MustParseAddr("10.96.0.1"), port: 443},
+		{family: unix.AF_INET6, protocol: unix.IPPROTO_UDP, addr: netip.MustParseAddr("fd00:96::1"), port: 53},
+	} {
+		msg := append((&nl.Genlmsg{Command: ipvsGetService, Version: ipvsVersion}).Serialize(), encodeServer(s).Serialize()...)
+		if got, err := decodeServer(msg); got != s || err != nil {
+			t.Errorf("%s became %+v, %v", s, got, err)
+		}
+	}
+}
