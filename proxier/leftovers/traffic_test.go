@@ -89,9 +89,13 @@ func newNode(t *testing.T, family nft.Family) *node {
 	t.Cleanup(func() { namespace.Close() })
 	n := &node{family: family, namespace: namespace}
 	host, _, _ := net.SplitHostPort(endpoints[family])
-	bits := map[nft.Family]string{nft.IPv4: "/32", nft.IPv6: "/128"}[family]
-	run(t, "", "ip", "addr", "add", host+bits, "dev", "lo")
-	run(t, "", "ip", map[nft.Family]string{nft.IPv4: "-4", nft.IPv6: "-6"}[family], "route", "add", "default", "dev", "lo")
+	if family == nft.IPv4 {
+		run(t, "", "ip", "addr", "add", host+"/32", "dev", "lo")
+		run(t, "", "ip", "route", "add", "default", "dev", "lo")
+	} else {
+		run(t, "", "ip", "addr", "add", host+"/128", "dev", "lo", "nodad") // or it could not be used at once
+		run(t, "", "ip", "-6", "route", "add", "default", "dev", "lo")
+	}
 	listener, err := net.Listen("tcp", endpoints[family])
 	if err != nil {
 		t.Fatal(err)
