@@ -1,0 +1,50 @@
+package app
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// oomScore returns the score of this process.
+func oomScore(t *testing.T) int32 {
+	t.Helper()
+	b, err := os.ReadFile(oomScoreFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int32(n)
+}
+
+func TestOOMScore(t *testing.T) {
+	before := oomScore(t)
+	defer applyOOMScore(&before)
+	applyOOMScore(nil)
+	if got := oomScore(t); got != before {
+		t.Errorf("nil: score %d, want %d", got, before)
+	}
+	for _, want := range []int32{before + 200, before + 100} { // to go below what it was takes CAP_SYS_RESOURCE
+		if applyOOMScore(&want); oomScore(t) != want {
+			t.Errorf("score %d, want %d", oomScore(t), want)
+		}
+	}
+	if err := writeOOMScore(oomScoreFile, 1001); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "write 1001: write "+oomScoreFile) {
+		t.Errorf("1001: %v", err)
+	}
+	tooMuch := int32(1001)
+	applyOOMScore(&tooMuch) // logged
+	if got := oomScore(t); got != before+100 {
+		t.Errorf("1001: score %d", got)
+	}
+	if err := writeOOMScore(filepath.Join(t.TempDir(), "missing"), 0); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("missing file: %v", err)
+	}
+}
