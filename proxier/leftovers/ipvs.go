@@ -83,14 +83,12 @@ func ownedServers(link netlink.Link) (serverOwner, error) {
 		if !ok {
 			continue
 		}
-		set, err := netlink.IpsetList(name)
+		ports, err := portsInSet(name)
 		if err != nil {
 			return o, fmt.Errorf("list IP set %s: %w", name, err)
 		}
-		for _, e := range set.Entries {
-			if e.Port != nil {
-				o.nodePorts[nodePort{protocol, *e.Port}] = true
-			}
+		for _, port := range ports {
+			o.nodePorts[nodePort{protocol, port}] = true
 		}
 	}
 	return o, nil

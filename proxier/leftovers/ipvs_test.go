@@ -2,6 +2,7 @@ package leftovers
 
 import (
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -57,6 +58,24 @@ COMMIT
 	}
 	if again := remove(t); again.Removed != nil {
 		t.Errorf("the second time: %+v", again)
+	}
+}
+
+// The kernel lets go of a set some time after the rule that used it.
+func TestRemoveWaitsForSets(t *testing.T) {
+	newNamespace(t)
+	run(t, "create KUBE-CLUSTER-IP hash:ip,port", "ipset", "restore")
+	iptables(t, nft.IPv4, "legacy", "", "", "-A", "INPUT", "-m", "set", "--match-set", "KUBE-CLUSTER-IP", "dst,dst")
+	other := exec.Command("sh", "-c", "sleep 0.2; iptables-legacy -F INPUT")
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	report := remove(t)
+	if err := other.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(report.Removed, []string{"IP set KUBE-CLUSTER-IP"}) {
+		t.Errorf("report is %+v", report)
 	}
 }
 

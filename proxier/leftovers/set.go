@@ -2,6 +2,7 @@ package leftovers
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -101,6 +102,35 @@ func listSets() ([]string, error) {
 		names = append(names, nl.BytesToString(name))
 	}
 	return names, nil
+}
+
+// portsInSet returns the ports of the elements of an IP set.
+func portsInSet(name string) ([]uint16, error) {
+	messages, err := setRequest(nl.IPSET_CMD_LIST, nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated(name)))
+	if err != nil {
+		return nil, err
+	}
+	var ports []uint16
+	for _, msg := range messages {
+		if len(msg) < nl.SizeofNfgenmsg {
+			return nil, errShort
+		}
+		elements, err := dig(msg[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_ADT)
+		if err != nil {
+			return nil, err
+		}
+		err = eachAttr(elements, func(_ uint16, element []byte) error {
+			port, err := dig(element, nl.IPSET_ATTR_PORT)
+			if len(port) == 2 {
+				ports = append(ports, binary.BigEndian.Uint16(port))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return ports, nil
 }
 
 func setRequest(command int, attr *nl.RtAttr) ([][]byte, error) {
