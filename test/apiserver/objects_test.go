@@ -53,7 +53,13 @@ type service struct {
 }
 
 // createService creates a Service of type NodePort with these endpoints. The modifiers change it before.
-func (w *world) createService(name string, endpoints string, modifiers ...func(*corev1.Service)) *service {
+func (w *world) createService(name, endpoints string, modifiers ...func(*corev1.Service)) *service {
+	w.t.Helper()
+	return w.createServiceBy(w.Admin(), name, endpoints, modifiers...)
+}
+
+// createServiceBy is createService through a client of the caller's choice.
+func (w *world) createServiceBy(client kubernetes.Interface, name, endpoints string, modifiers ...func(*corev1.Service)) *service {
 	w.t.Helper()
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -69,10 +75,10 @@ func (w *world) createService(name string, endpoints string, modifiers ...func(*
 	for _, modify := range modifiers {
 		modify(object)
 	}
-	created, err := w.Admin().CoreV1().Services(metav1.NamespaceDefault).Create(w.ctx(), object, metav1.CreateOptions{})
+	created, err := client.CoreV1().Services(metav1.NamespaceDefault).Create(w.ctx(), object, metav1.CreateOptions{})
 	w.must(err)
 	s := &service{Service: created, w: w}
-	s.setEndpoints(endpoints)
+	s.setEndpointsBy(client, endpoints)
 	return s
 }
 
@@ -87,10 +93,16 @@ func (w *world) lookUp(name string) *service {
 // delete deletes the Service and its EndpointSlices.
 func (s *service) delete() {
 	s.w.t.Helper()
+	s.deleteBy(s.w.Admin())
+}
+
+// deleteBy is delete through a client of the caller's choice.
+func (s *service) deleteBy(client kubernetes.Interface) {
+	s.w.t.Helper()
 	w := s.w
-	w.must(w.Admin().CoreV1().Services(s.Namespace).Delete(w.ctx(), s.Name, metav1.DeleteOptions{}))
-	for f := range s.w.Node1.Addrs() {
-		err := w.Admin().DiscoveryV1().EndpointSlices(s.Namespace).Delete(w.ctx(), s.sliceName(f), metav1.DeleteOptions{})
+	w.must(client.CoreV1().Services(s.Namespace).Delete(w.ctx(), s.Name, metav1.DeleteOptions{}))
+	for f := range w.Node1.Addrs() {
+		err := client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(w.ctx(), s.sliceName(f), metav1.DeleteOptions{})
 		w.must(err)
 	}
 }

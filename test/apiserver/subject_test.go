@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -106,11 +107,22 @@ func (p *proxy) start() {
 	p.cmd, p.end = cmd, end
 }
 
-// startSynced starts the proxy and waits until it says that it is healthy: all that there is is programmed.
+// startSynced starts the proxy and waits until it has written all that there is.
 func (p *proxy) startSynced() {
 	p.t.Helper()
 	p.start()
 	p.awaitHealth()
+	if p.name == upstream {
+		// It calls itself healthy before it has written anything.
+		written := regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv[46]"\} [1-9]`)
+		p.eventually("first sync", func() error {
+			answer, err := p.get(metricsAddress, "/metrics")
+			if err == nil && len(written.FindAllString(answer.body, -1)) < 2 {
+				err = errors.New("not in both families")
+			}
+			return err
+		})
+	}
 }
 
 // Addresses of the servers of a proxy, on its node.

@@ -7,10 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
@@ -61,7 +57,7 @@ func newBareWorld(t testing.TB) *world {
 			t.Error(err)
 		}
 	})
-	w.token = w.grant()
+	w.token = w.deploy()
 	t.Cleanup(w.showTables)
 	return w
 }
@@ -82,25 +78,21 @@ func (w *world) addPod(node *lab.Node, name string) {
 	labtest.Serve(w.t, target, w.pods[name].Namespace)
 }
 
-// The service account that the subject uses.
+// What deploy/ makes, and the subject uses.
 const (
+	deployed         = repository + "/deploy/kustomize/base"
 	accountNamespace = "kube-system"
-	accountName      = "kube-proxy"
+	accountName      = "nftproxy"
+	roleName         = "nftproxy"
 )
 
-// grant makes the service account of the proxy with its role and returns a token.
-func (w *world) grant() string {
+// deploy applies what is to be applied to a cluster, and returns a token of the proxy's service account. There are no controllers: no pod
+// comes of it.
+func (w *world) deploy() string {
 	w.t.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: accountName}}
-	_, err := w.Admin().CoreV1().ServiceAccounts(accountNamespace).Create(w.ctx(), account, metav1.CreateOptions{})
+	folder, err := filepath.Abs(deployed)
 	w.must(err)
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: accountName},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: accountNamespace, Name: accountName}},
-	}
-	_, err = w.Admin().RbacV1().ClusterRoleBindings().Create(w.ctx(), binding, metav1.CreateOptions{})
-	w.must(err)
+	w.kubectl("", "apply", "--kustomize="+folder)
 	token, err := w.Token(w.ctx(), accountNamespace, accountName)
 	w.must(err)
 	return token
