@@ -1,0 +1,135 @@
+package config
+
+import (
+	_ "embed" // the list of gates
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	clientfeatures "k8s.io/client-go/features"
+	"k8s.io/component-base/featuregate"
+)
+
+// kubernetesVersion is that of the kube-proxy whose flags, feature gates and metrics these are.
+const (
+	kubernetesVersion = "1.36"
+	previousVersion   = "1.35"
+)
+
+//go:embed features.txt
+var featureList string
+
+// knownFeatures reads the list: name, stage, on or off, and optionally "locked" and "needs:" other gates.
+func knownFeatures(list string) (specs map[featuregate.Feature]featuregate.FeatureSpec, needs map[featuregate.Feature][]featuregate.Feature) {
+	specs = make(map[featuregate.Feature]featuregate.FeatureSpec)
+	needs = make(map[featuregate.Feature][]featuregate.Feature)
+	for line := range strings.Lines(list) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] == "#" {
+			continue
+		}
+		name := featuregate.Feature(words[0])
+		spec := featuregate.FeatureSpec{Default: words[2] == "on", LockToDefault: slices.Contains(words[3:], "locked")}
+		switch words[1] {
+		case "ALPHA":
+			spec.PreRelease = featuregate.Alpha
+		case "BETA":
+			spec.PreRelease = featuregate.Beta
+		case "DEPRECATED":
+			spec.PreRelease = featuregate.Deprecated
+		default:
+			spec.PreRelease = featuregate.GA
+		}
+		specs[name] = spec
+		for _, w := range words[3:] {
+			if other, ok := strings.CutPrefix(w, "needs:"); ok {
+				needs[name] = append(needs[name], featuregate.Feature(other))
+			}
+		}
+	}
+	return specs, needs
+}
+
+// newFeatureGate returns the gates of kube-proxy with these settings, and what is wrong with them.
+func newFeatureGate(settings map[string]bool) (featuregate.FeatureGate, []problem) {
+	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(kubernetesVersion))
+	specs, needs := knownFeatures(featureList)
+	known := gate.GetAll() // AllAlpha and AllBeta come with it
+	maps.DeleteFunc(specs, func(name featuregate.Feature, _ featuregate.FeatureSpec) bool { _, ok := known[name]; return ok })
+	if err := gate.Add(specs); err != nil {
+		return gate, []problem{{"featureGates", err.Error()}}
+	}
+	if err := gate.AddDependencies(needs); err != nil {
+		return gate, []problem{{"featureGates", err.Error()}}
+	}
+	var found []problem
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		spec, ok := gate.GetAll()[featuregate.Feature(name)]
+		switch value := settings[name]; {
+		case !ok:
+			found = append(found, problem{"featureGates", fmt.Sprintf("unrecognized feature gate: %s: kube-proxy v%s has none of this name", name, kubernetesVersion)})
+		case spec.LockToDefault && spec.Default != value:
+			found = append(found, problem{"featureGates", fmt.Sprintf("cannot set feature gate %s to %t, feature is locked to %t", name, value, spec.Default)})
+		}
+	}
+	if len(found) > 0 {
+		return gate, found
+	}
+	if err := gate.SetFromMapWithLogger(logr.Discard(), settings); err != nil {
+		found = append(found, problem{"featureGates", oneLine(err)})
+	}
+	return gate, found
+}
+
+// clientGates has client-go ask the gates of kube-proxy.
+type clientGates struct{ featuregate.FeatureGate }
+
+func (g clientGates) Enabled(name clientfeatures.Feature) bool {
+	return g.FeatureGate.Enabled(featuregate.Feature(name))
+}
+
+// ApplyFeatureGates has client-go follow the feature gates, as in kube-proxy. It must come before client-go is used.
+func (o *Options) ApplyFeatureGates() { clientfeatures.ReplaceFeatureGates(clientGates{o.FeatureGate}) }
+
+// clientFeatures collects the names of client-go's gates.
+type clientFeatures map[string]bool
+
+func (f clientFeatures) Add(in map[clientfeatures.Feature]clientfeatures.FeatureSpec) error {
+	for name := range in {
+		f[string(name)] = true
+	}
+	return nil
+}
+
+// featuresWithEffect are the gates that something here asks for.
+func featuresWithEffect() map[string]bool {
+	effective := clientFeatures{
+		"AllAlpha": true, "AllBeta": true, "ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true,
+		"ComponentFlagz": true, "ComponentStatusz": true,
+	}
+	if err := clientfeatures.AddFeaturesToExistingFeatureGates(effective); err != nil {
+		panic(err) // Add returns none
+	}
+	return effective
+}
+
+// featureWarnings tells which settings change nothing, and which will be refused by a later version.
+func featureWarnings(settings map[string]bool) []string {
+	specs, _ := knownFeatures(featureList)
+	effective := featuresWithEffect()
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		spec, ok := specs[featuregate.Feature(name)]
+		switch {
+		case !ok:
+		case spec.PreRelease == featuregate.GA || spec.PreRelease == featuregate.Deprecated:
+			out = append(out, fmt.Sprintf("feature gate %s will be removed in a later version: do not set it", name))
+		case !effective[name] && spec.Default != settings[name]:
+			out = append(out, fmt.Sprintf("feature gate %s has no effect here", name))
+		}
+	}
+	return out
+}

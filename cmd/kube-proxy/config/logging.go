@@ -1,0 +1,13 @@
+package config
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+)
+
+// ApplyLogging sets the process's logging up as configured. It can be called once in a process, before other goroutines log.
+func (o *Options) ApplyLogging() error {
+	logs.InitLogs()
+	return logsapi.ValidateAndApplyAsField(&o.Configuration.Logging, o.FeatureGate, field.NewPath("logging"))
+}

@@ -1,0 +1,24 @@
+package config
+
+import (
+	"fmt"
+	"io"
+)
+
+const usage = `kube-proxy serves Kubernetes Services on this node: connections to the addresses of a Service reach its
+endpoints, by rules that it writes into the nftables tables "ip kube-proxy" and "ip6 kube-proxy".
+
+Usage:
+  kube-proxy --config FILE [flags]
+  kube-proxy --kubeconfig FILE [flags]
+  kube-proxy --manifests DIR [flags]
+  kube-proxy --cleanup
+`
+
+// PrintUsage explains the flags, by groups.
+func (o *Options) PrintUsage(w io.Writer) {
+	fmt.Fprint(w, usage)
+	for _, g := range o.cmd.groups {
+		fmt.Fprintf(w, "\n%s flags:\n%s", g.name, g.set.FlagUsagesWrapped(100))
+	}
+}

@@ -1,0 +1,212 @@
+package config
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/kube-proxy/config/v1alpha1"
+	netutils "k8s.io/utils/net"
+)
+
+// problem is a wrong value of a field, and what is allowed.
+type problem struct{ field, text string }
+
+// validate finds every wrong field of a configuration with defaults, as kube-proxy does in nftables mode.
+func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) []problem {
+	v := new(validator)
+	v.mode(string(c.Mode))
+	v.inRange("iptables.masqueradeBit", c.IPTables.MasqueradeBit, 0, 31)
+	v.inRange("nftables.masqueradeBit", c.NFTables.MasqueradeBit, 0, 31)
+	v.periods(c)
+	v.conntrack(&c.Conntrack)
+	v.inRange("oomScoreAdj", c.OOMScoreAdj, -1000, 1000)
+	v.notNegativeNumber("clientConnection.burst", c.ClientConnection.Burst)
+	v.bindAddress(c.BindAddress)
+	v.server("healthzBindAddress", c.HealthzBindAddress)
+	v.server("metricsBindAddress", c.MetricsBindAddress)
+	v.nodePortAddresses(c.NodePortAddresses)
+	if s := c.ShowHiddenMetricsForVersion; s != "" && s != previousVersion {
+		v.bad("showHiddenMetricsForVersion", "%q is not allowed: leave it out, or give the previous version, %s", s, previousVersion)
+	}
+	v.detectLocal(c)
+	if c.HostnameOverride != "" && canonicalName(c.HostnameOverride) == "" {
+		v.bad("hostnameOverride", "%q has no name in it: give the node's name, or leave it empty", c.HostnameOverride)
+	}
+	for _, err := range logsapi.Validate(&c.Logging, gate, field.NewPath("logging")) {
+		v.bad(err.Field, "%s", oneLine(fmt.Errorf("%s", err.ErrorBody())))
+	}
+	return v.found
+}
+
+type validator struct{ found []problem }
+
+func (v *validator) bad(field, format string, args ...any) {
+	v.found = append(v.found, problem{field, fmt.Sprintf(format, args...)})
+}
+
+func (v *validator) inRange(field string, value *int32, from, to int32) {
+	if value != nil && (*value < from || *value > to) {
+		v.bad(field, "%d is not in the range from %d to %d", *value, from, to)
+	}
+}
+
+func (v *validator) mode(mode string) {
+	if mode != "" && mode != modeNFTables {
+		v.bad("mode", "%q is not supported: this kube-proxy writes nftables rules only; give %s, or leave it empty", mode, modeNFTables)
+	}
+}
+
+func (v *validator) periods(c *v1alpha1.KubeProxyConfiguration) {
+	sync, least := c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration
+	if c.ConfigSyncPeriod.Duration <= 0 {
+		v.bad("configSyncPeriod", "%v is not greater than 0", c.ConfigSyncPeriod.Duration)
+	}
+	if sync <= 0 {
+		v.bad("nftables.syncPeriod", "%v is not greater than 0", sync)
+	}
+	v.notNegative("nftables.minSyncPeriod", least)
+	if least > sync {
+		v.bad("nftables.minSyncPeriod", "%v is greater than nftables.syncPeriod, %v", least, sync)
+	}
+}
+
+func (v *validator) notNegative(field string, d time.Duration) {
+	if d < 0 {
+		v.bad(field, "%v is less than 0", d)
+	}
+}
+
+func (v *validator) notNegativeNumber(field string, n int32) {
+	if n < 0 {
+		v.bad(field, "%d is less than 0", n)
+	}
+}
+
+func (v *validator) conntrack(c *v1alpha1.KubeProxyConntrackConfiguration) {
+	v.notNegativeNumber("conntrack.maxPerCore", *c.MaxPerCore)
+	v.notNegativeNumber("conntrack.min", *c.Min)
+	v.notNegative("conntrack.tcpEstablishedTimeout", c.TCPEstablishedTimeout.Duration)
+	v.notNegative("conntrack.tcpCloseWaitTimeout", c.TCPCloseWaitTimeout.Duration)
+	v.notNegative("conntrack.udpTimeout", c.UDPTimeout.Duration)
+	v.notNegative("conntrack.udpStreamTimeout", c.UDPStreamTimeout.Duration)
+}
+
+func (v *validator) bindAddress(s string) {
+	ip, err := parseAddress(s)
+	if err != nil {
+		v.bad("bindAddress", "%v", err)
+	} else if ip.IsMulticast() {
+		v.bad("bindAddress", "%v is not the address of a node", ip)
+	}
+}
+
+// server checks the address of a server. Empty: there is none.
+func (v *validator) server(field, s string) {
+	if s == "" {
+		return
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		v.bad(field, "%q is not IP:port", s)
+		return
+	}
+	if _, err := parseAddress(host); err != nil {
+		v.bad(field, "%q: %v", s, err)
+	}
+	if p, err := strconv.Atoi(port); err != nil || p < 1 || p > 65535 {
+		v.bad(field, "%q: the port is not in the range from 1 to 65535", s)
+	}
+}
+
+func (v *validator) nodePortAddresses(values []string) {
+	for i, s := range values {
+		name := fmt.Sprintf("nodePortAddresses[%d]", i)
+		if s == primary {
+			if len(values) > 1 {
+				v.bad(name, "%q must stand alone", primary)
+			}
+			return
+		}
+		if _, err := parseCIDR(s); err != nil {
+			v.bad(name, "%q is neither %q nor a CIDR", s, primary)
+		}
+	}
+}
+
+func (v *validator) detectLocal(c *v1alpha1.KubeProxyConfiguration) {
+	modes := []string{modeClusterCIDR, "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"}
+	switch mode := string(c.DetectLocalMode); {
+	case mode == "" || mode == modeClusterCIDR:
+		v.clusterCIDRs(c.ClusterCIDR)
+	case !slices.Contains(modes, mode):
+		v.bad("detectLocalMode", "%q is not supported: supported are %s", mode, strings.Join(modes, ", "))
+	case mode == "BridgeInterface":
+		v.interfaceName("detectLocal.bridgeInterface", c.DetectLocal.BridgeInterface)
+	case mode == "InterfaceNamePrefix":
+		v.interfaceName("detectLocal.interfaceNamePrefix", c.DetectLocal.InterfaceNamePrefix)
+	}
+}
+
+// interfaceName checks a name, or the beginning of one, against what the kernel allows: 15 bytes.
+func (v *validator) interfaceName(field, name string) {
+	switch {
+	case name == "":
+		v.bad(field, "must not be empty with this detectLocalMode")
+	case len(name) > 15 || strings.ContainsAny(name, "/ \t\n\"*"):
+		v.bad(field, "%q is not the name of an interface", name)
+	}
+}
+
+func (v *validator) clusterCIDRs(s string) {
+	if s == "" {
+		return
+	}
+	list := strings.Split(s, ",")
+	if len(list) > 2 {
+		v.bad("clusterCIDR", "%q has more than one CIDR a family", s)
+		return
+	}
+	var families []bool
+	for _, c := range list {
+		p, err := parseCIDR(c)
+		if err != nil {
+			v.bad("clusterCIDR", "%v", err)
+			return
+		}
+		families = append(families, p.Addr().Is4())
+	}
+	if len(families) == 2 && families[0] == families[1] {
+		v.bad("clusterCIDR", "%q has two CIDRs of one family", s)
+	}
+}
+
+// parseAddress reads an IP address as Kubernetes does: leading zeros do not count.
+func parseAddress(s string) (netip.Addr, error) {
+	ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s))
+	if !ok {
+		return ip, fmt.Errorf("%q is not an IP address", s)
+	}
+	return ip.Unmap(), nil
+}
+
+// parseCIDR reads a CIDR as Kubernetes does: leading zeros do not count, and the host's part may be set.
+func parseCIDR(s string) (netip.Prefix, error) {
+	_, n, err := netutils.ParseCIDRSloppy(s)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", s)
+	}
+	addr, _ := netip.AddrFromSlice(n.IP)
+	bits, size := n.Mask.Size()
+	if addr.Is4In6() && size == 128 && bits >= 96 {
+		addr, bits = addr.Unmap(), bits-96
+	}
+	return netip.PrefixFrom(addr, bits), nil
+}

@@ -1,0 +1,38 @@
+package config
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/klog/v2"
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+)
+
+// WriteConfig writes the configuration to the file of --write-config-to. kube-proxy reads the file too.
+func (o *Options) WriteConfig() error {
+	data, err := o.encode()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.WriteConfigTo, data, 0o666); err != nil {
+		return fmt.Errorf("--write-config-to: %w", err)
+	}
+	klog.InfoS("Wrote configuration", "file", o.WriteConfigTo)
+	return nil
+}
+
+// encode returns the configuration as YAML. A minSyncPeriod that nobody gave is left 0, so that whoever reads the file uses a default of its own:
+// kube-proxy is not made for as short a one as ours.
+func (o *Options) encode() ([]byte, error) {
+	c := o.Configuration.DeepCopy()
+	if o.minSyncPeriodByDefault {
+		c.NFTables.MinSyncPeriod.Duration = 0
+	}
+	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
+	data, err := yaml.Marshal(c)
+	if err != nil {
+		return nil, fmt.Errorf("encode the configuration: %w", err)
+	}
+	return data, nil
+}
