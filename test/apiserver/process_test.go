@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestPrivileges lets the subject do all that it does with the role of deploy/, and looks at what it was refused.
+func TestPrivileges(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	web := w.createService("web", "a1 b1")
+	p := w.subject()
+	p.startSynced()
+	web.servedBy("a1 b1")
+	w.startingEvent()
+	p.kill()
+	p.startSynced()
+	web.setEndpoints("a2")
+	web.servedBy("a2")
+	requests, err := w.APIServer.Requests()
+	w.must(err)
+	used := map[string]int{}
+	for _, r := range requests {
+		used[r.Verb+" "+r.Object.Resource]++
+		if !r.Allowed() {
+			t.Errorf("refused: %v", r)
+		}
+	}
+	for _, need := range []string{"watch services", "watch endpointslices", "watch nodes", "watch servicecidrs", "create events"} {
+		if used[need] == 0 {
+			t.Errorf("no %s in %v", need, used)
+		}
+	}
+}
+
+// TestEvents looks for what the subject says through the API.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.subject().startSynced()
+	w.startingEvent()
+}
+
+// startingEvent waits for the event of a proxy that starts.
+func (w *world) startingEvent() {
+	w.t.Helper()
+	eventually(w.t, "event", func() error {
+		list, err := w.Admin().EventsV1().Events("").List(w.ctx(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, e := range list.Items {
+			if e.Reason == "Starting" && e.Regarding.Kind == "Node" && e.Regarding.Name == w.Node1.Name && e.Type == "Normal" &&
+				e.Action == "StartKubeProxy" && e.ReportingController == "kube-proxy" && e.Namespace == metav1.NamespaceDefault {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of a start among %d: %+v", len(list.Items), list.Items)
+	})
+}
+
+// TestConfigChange changes the configuration file: the subject ends, to be started with it, and leaves the rules.
+func TestConfigChange(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	web := w.createService("web", "a1 b1")
+	for _, change := range []struct {
+		name   string
+		change func(path, text string) error
+	}{
+		{"written", func(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }},
+		{"renamed", func(path, _ string) error { return os.Rename(path, path+".old") }},
+	} {
+		t.Run(change.name, func(t *testing.T) {
+			text := w.config("hostnameOverride: node1")
+			path := w.writeConfig(text)
+			p := w.bareProxy(subjectName(), "--config="+path)
+			p.startSynced()
+			web.servedBy("a1 b1")
+			w.must(change.change(path, text+"\n# changed\n"))
+			if code := p.awaitEnd(); code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			if log := p.log.current(); !strings.Contains(log, "configuration file") {
+				t.Errorf("nothing about the configuration file in the log:\n%s", log)
+			}
+			web.servedBy("a1 b1")
+		})
+	}
+}
