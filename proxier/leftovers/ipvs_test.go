@@ -19,7 +19,7 @@ func TestRemoveInterfaceAndSets(t *testing.T) {
 	run(t, "", "ip", "link", "add", "kube-ipvs0", "type", "bridge") // a dummy is not in all kernels
 	run(t, "", "ip", "link", "add", "kube-bridge", "type", "bridge")
 	run(t, `create KUBE-CLUSTER-IP hash:ip,port
-add KUBE-CLUSTER-IP 10.96.0.1,tcp:443
+add KUBE-CLUSTER-IP 10.96.0.1,6:443
 create KUBE-6-LOAD-BALANCER-SOURCE-CID hash:ip,port,net family inet6
 create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
 create KUBE-LOOP-BACK hash:ip,port,ip
@@ -89,7 +89,7 @@ add KUBE-NODE-PORT-TCP 30080
 create KUBE-6-NODE-PORT-UDP bitmap:port range 0-65535
 add KUBE-6-NODE-PORT-UDP 30053
 create KUBE-NODE-PORT-SCTP-HASH hash:ip,port
-add KUBE-NODE-PORT-SCTP-HASH 172.30.0.11,sctp:30099
+add KUBE-NODE-PORT-SCTP-HASH 172.30.0.11,132:30099
 create KUBE-HEALTH-CHECK-NODE-PORT bitmap:port range 0-65535
 add KUBE-HEALTH-CHECK-NODE-PORT 31000
 `, "ipset", "restore")

@@ -35,7 +35,7 @@ func removeFromNFTables(ctx context.Context, report *Report) error {
 // decided anew.
 func removeFromTable(ctx context.Context, conn *nft.Conn, table *nft.Table, report *Report) error {
 	inUse := make(map[string]bool)
-	err := error(nil)
+	var err error
 	for range attempts {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -130,10 +130,12 @@ func commit(table *nft.Table, p plan, inUse map[string]bool) error {
 		return err
 	}
 	defer s.close()
-	refused, err := s.commit(t)
-	for _, r := range refused {
-		if r.typ == unix.NFT_MSG_DELCHAIN && r.errno == unix.EBUSY {
-			inUse[r.chain] = true
+	err = s.commit(t)
+	if refused := new(refusedError); errors.As(err, &refused) {
+		for _, d := range refused.parts {
+			if d.typ == unix.NFT_MSG_DELCHAIN && d.errno == unix.EBUSY {
+				inUse[d.chain] = true
+			}
 		}
 	}
 	return err

@@ -2,7 +2,6 @@ package leftovers
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
@@ -32,6 +31,26 @@ func (d deletion) String() string {
 		what = "delete chain "
 	}
 	return what + d.chain + ": " + d.errno.Error()
+}
+
+// refusedError says that the kernel refused a transaction, and why: at least one part. Nothing of it was carried out.
+type refusedError struct{ parts []deletion }
+
+func (e *refusedError) Error() string {
+	s := e.parts[0].String()
+	if n := len(e.parts) - 1; n > 0 {
+		s += fmt.Sprintf(" (and %d more)", n)
+	}
+	return s
+}
+
+// Unwrap returns the error numbers of all parts.
+func (e *refusedError) Unwrap() []error {
+	errs := make([]error, len(e.parts))
+	for i, d := range e.parts {
+		errs[i] = d.errno
+	}
+	return errs
 }
 
 func newTransaction(table *nft.Table) *transaction { return &transaction{table: table} }
@@ -88,20 +107,20 @@ func newRequest(typ, flags int, table *nft.Table, attrs ...*nl.RtAttr) *nl.Netli
 
 func stringAttr(typ int, value string) *nl.RtAttr { return nl.NewRtAttr(typ, nl.ZeroTerminated(value)) }
 
-// commit carries out a transaction. If the kernel refuses it, refused says which parts and why, and the error is that of the first.
-// nft.ErrUnknownOutcome says that the kernel's answer was lost.
-func (s *socket) commit(t *transaction) (refused []deletion, err error) {
+// commit carries out a transaction. The error is a *refusedError if the kernel refused it, nft.ErrUnknownOutcome if its answer was lost.
+func (s *socket) commit(t *transaction) error {
 	data := t.encode()
 	if err := s.send(data); err != nil {
-		return nil, fmt.Errorf("send transaction of %d bytes: %w", len(data), err)
+		return fmt.Errorf("send transaction of %d bytes: %w", len(data), err)
 	}
-	acknowledged, answers := false, s.answers()
-	for seq, errno := range answers {
+	acknowledged := false
+	var refused []deletion
+	for seq, errno := range s.answers() {
 		i := int(seq) - 1
 		switch {
-		case i >= len(t.about):
-		case errno != 0 && i < 0:
-			return nil, errno
+		case i < 0 && errno != 0: // of the transaction as a whole
+			return errno
+		case i < 0 || i >= len(t.about):
 		case errno != 0:
 			d := t.about[i]
 			d.errno = errno
@@ -112,13 +131,9 @@ func (s *socket) commit(t *transaction) (refused []deletion, err error) {
 	}
 	switch {
 	case len(refused) > 0:
-		errs := make([]error, len(refused))
-		for i, r := range refused {
-			errs[i] = r.errno
-		}
-		return refused, fmt.Errorf("%s (and %d more): %w", refused[0], len(refused)-1, errors.Join(errs...))
+		return &refusedError{refused}
 	case !acknowledged:
-		return nil, nft.ErrUnknownOutcome
+		return nft.ErrUnknownOutcome
 	}
-	return nil, nil
+	return nil
 }
