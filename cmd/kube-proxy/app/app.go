@@ -9,96 +9,68 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
-	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/proxier"
-	"github.com/nftproxy/nftproxy/proxier/manifest"
+	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
 
-// Version is the version of the product. Releases set it when linking.
-var Version = "v0.1.0-dev"
-
 // Main runs the command with these arguments and returns its exit code: 0 when it did what was asked, or ended by SIGTERM or SIGINT, 1 on
-// an error, 2 on a wrong command line.
+// an error, 2 on a wrong command line or configuration.
 func Main(args []string, stdout, stderr io.Writer) int {
-	f := newFlags()
-	if err := f.parse(args); err != nil {
+	o, err := config.Parse(args)
+	if err != nil {
 		fmt.Fprintf(stderr, "kube-proxy: %v\nkube-proxy --help explains the flags.\n", err)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	defer klog.Flush()
-	switch {
-	case f.help:
-		f.printUsage(stdout)
-		return 0
-	case f.version:
-		fmt.Fprintln(stdout, "nftproxy kube-proxy", Version)
-		return 0
-	case f.cleanup:
-		if proxier.CleanupLeftovers(ctx) {
-			return 1
-		}
-		return 0
-	}
-	if f.manifests == "" {
-		fmt.Fprintln(stderr, "kube-proxy: nothing to serve: --manifests DIR says where the Services are")
-		return 2
-	}
-	if err := run(ctx, f); err != nil {
-		if errors.Is(err, syscall.EPERM) {
-			err = fmt.Errorf("%w (kube-proxy needs root, or CAP_NET_ADMIN)", err)
-		}
+	if err := do(ctx, o, stdout); err != nil {
+		klog.Flush()
 		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)
 		return 1
 	}
 	return 0
 }
 
-// run serves until ctx ends. The rules stay when it returns.
-func run(ctx context.Context, f *flags) error {
-	config, err := f.config()
-	if err != nil {
-		return err
-	}
-	klog.InfoS("Starting", "version", Version, "node", config.NodeName, "manifests", f.manifests)
-	if config.DetectLocal.Mode == proxier.DetectLocalClusterCIDR && len(config.DetectLocal.ClusterCIDRs) == 0 {
-		klog.InfoS("No --cluster-cidr is given: traffic from outside the cluster to ClusterIPs is not masqueraded")
-	}
-	config.ExplicitSync = true // the manifests are told in rounds
-	p, err := newProxier(config)
-	if err != nil {
-		return err
-	}
-	defer p.Close()
-	status, err := newStatusServer(statusConfig{addr: f.metricsAddress, metrics: []prometheus.Collector{p.Metrics()}})
-	if err != nil {
-		return err
-	}
-	source := manifest.New(manifest.Config{Dir: f.manifests, Handler: p})
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		p.SyncLoop(ctx)
+// do does what the command line asks for.
+func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
+	switch {
+	case o.Help:
+		o.PrintUsage(stdout)
 		return nil
-	})
-	group.Go(func() error { return source.Run(ctx) })
-	group.Go(func() error { return status.Run(ctx) })
-	if err := group.Wait(); err != nil {
+	case o.Version:
+		return printVersion(stdout, o)
+	case o.WriteConfigTo != "":
+		return o.WriteConfig()
+	}
+	if err := setUpLogs(o); err != nil {
 		return err
 	}
-	klog.InfoS("Ending; the rules stay in place")
-	return nil
+	switch {
+	case o.Cleanup:
+		return cleanUp(ctx)
+	case o.InitOnly:
+		return setUpNode(o)
+	}
+	s, err := newServer(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer s.proxier.Close()
+	if err := setUpNode(o); err != nil {
+		return err
+	}
+	return s.run(ctx)
 }
 
-// newProxier returns a proxier for both families, or for IPv4 alone on a host without IPv6.
-func newProxier(config proxier.Config) (*proxier.Proxier, error) {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		klog.InfoS("This host has no IPv6: serving IPv4 alone")
-		return proxier.NewProxier(config, nft.IPv4)
+// cleanUp removes the tables of this mode of kube-proxy, and what other modes left.
+func cleanUp(ctx context.Context) error {
+	_, err := leftovers.Remove(ctx)
+	if proxier.CleanupLeftovers(ctx) {
+		err = errors.Join(err, errors.New("the nftables tables could not be removed"))
 	}
-	return proxier.NewDualStackProxier(config)
+	return err
 }

@@ -2,12 +2,8 @@ package app
 
 import (
 	"bytes"
-	"net/netip"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/nftproxy/nftproxy/proxier"
 )
 
 func runMain(args ...string) (code int, stdout, stderr string) {
@@ -54,26 +50,5 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	if code, out, _ := runMain("--version"); code != 0 || out != "nftproxy kube-proxy "+Version+"\n" {
 		t.Errorf("exit code %d, %q", code, out)
-	}
-}
-
-func TestConfig(t *testing.T) {
-	f := newFlags()
-	err := f.parse([]string{
-		"--hostname-override= Node1 ", "--cluster-cidr=10.244.0.0/16, fd00:244::/32", "--detect_local_mode=InterfaceNamePrefix",
-		"--pod-interface-name-prefix=veth", "--masquerade-all", "--nodeport-addresses=10.0.0.0/8", "--nodeport-addresses=::/0",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := f.config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := netip.MustParsePrefix
-	if c.NodeName != "node1" || !c.MasqueradeAll || c.DetectLocal.Mode != proxier.DetectLocalInterfaceNamePrefix || c.DetectLocal.InterfaceNamePrefix != "veth" ||
-		!slices.Equal(c.DetectLocal.ClusterCIDRs, []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")}) ||
-		!slices.Equal(c.NodePortAddresses.CIDRs, []netip.Prefix{p("10.0.0.0/8"), p("::/0")}) {
-		t.Errorf("got %+v", c)
 	}
 }

@@ -20,20 +20,21 @@ const (
 // checkKernel says why this node cannot be served, if so, and what to do about it, in one line. It changes nothing. It asks the kernel in
 // the network namespace of the calling thread.
 func checkKernel() error {
-	if os.Getenv(skipKernelVersion) == "" {
-		var name unix.Utsname
-		if err := unix.Uname(&name); err != nil {
-			return fmt.Errorf("version of the kernel: %w; set %s=true to go on without", err, skipKernelVersion)
-		}
-		if err := checkKernelVersion(unix.ByteSliceToString(name.Release[:])); err != nil {
-			return err
-		}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return fmt.Errorf("release of the kernel: %w; run kube-proxy where uname(2) is allowed", err)
+	}
+	if err := checkKernelVersion(unix.ByteSliceToString(name.Release[:]), os.Getenv(skipKernelVersion)); err != nil {
+		return err
 	}
 	return explainNFTables(askNFTables())
 }
 
-// checkKernelVersion judges a release as uname(2) tells it, such as 6.1.0-28-amd64.
-func checkKernelVersion(release string) error {
+// checkKernelVersion judges a release as uname(2) tells it, such as 6.1.0-28-amd64, unless skip has any value.
+func checkKernelVersion(release, skip string) error {
+	if skip != "" {
+		return nil
+	}
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		return fmt.Errorf("kernel release %q has no version in front; set %s=true to go on without", release, skipKernelVersion)

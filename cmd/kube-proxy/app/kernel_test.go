@@ -26,7 +26,10 @@ func TestCheckKernelVersion(t *testing.T) {
 		"linux":          `kernel release "linux" has no version in front; set KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true to go on without`,
 		"":               `kernel release "" has no version in front; set KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true to go on without`,
 	} {
-		if err := checkKernelVersion(release); fmt.Sprint(err) != want && (err != nil || want != "") {
+		if err := checkKernelVersion(release, "true"); err != nil {
+			t.Errorf("%q: refused though it is not to be checked: %v", release, err)
+		}
+		if err := checkKernelVersion(release, ""); fmt.Sprint(err) != want && (err != nil || want != "") {
 			t.Errorf("%q: %v, want %s", release, err, want)
 		}
 	}

@@ -1,0 +1,35 @@
+package app
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
+)
+
+// Version is the version of the product. Releases set it when linking.
+var Version = "v0.1.0-dev"
+
+// printVersion answers --version; --version=raw tells all that the build left in the binary.
+func printVersion(w io.Writer, o *config.Options) error {
+	version := Version
+	if o.ReportedVersion != "" {
+		version = o.ReportedVersion
+	}
+	if _, err := fmt.Fprintln(w, "nftproxy kube-proxy", version); err != nil || !o.VersionRaw {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "go %s %s/%s\nin place of Kubernetes %s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, emulatedVersion); err != nil {
+		return err
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if _, err := fmt.Fprintf(w, "%s %s\n", s.Key, s.Value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
