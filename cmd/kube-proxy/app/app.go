@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
@@ -21,7 +22,11 @@ import (
 func Main(args []string, stdout, stderr io.Writer) int {
 	o, err := config.Parse(args)
 	if err != nil {
-		fmt.Fprintf(stderr, "kube-proxy: %v\nkube-proxy --help explains the flags.\n", err)
+		var unknown *pflag.NotExistError
+		if errors.As(err, &unknown) {
+			err = fmt.Errorf("%w: kube-proxy --help lists the flags", err)
+		}
+		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)

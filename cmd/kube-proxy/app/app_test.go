@@ -18,15 +18,16 @@ func TestWrongCommandLines(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--no-such-flag"}, 2, "unknown flag: --no-such-flag"},
+		{[]string{"--no-such-flag"}, 2, "kube-proxy: unknown flag: --no-such-flag: kube-proxy --help lists the flags\n"},
 		{[]string{"serve"}, 2, `unexpected argument "serve": kube-proxy takes flags only`},
-		{nil, 2, "nothing to serve: --manifests DIR says where the Services are"},
-		{[]string{"--manifests", "d", "--cluster-cidr", "10.0.0.0/8,x"}, 1, `--cluster-cidr: "x" is not a CIDR`},
-		{[]string{"--manifests", "d", "--nodeport-addresses", "primary,10.0.0.0/8"}, 1, `--nodeport-addresses: nodePortAddresses[0]: "primary" must stand alone`},
-		{[]string{"--manifests", "d", "--detect-local-mode", "Guess"}, 1, `detectLocalMode: "Guess" is not supported`},
+		{[]string{"--config", "/no/such/file"}, 2, "--config: open /no/such/file: no such file or directory: name a readable file"},
+		{[]string{"--proxy-mode", "iptables"}, 2, "iptables"},
+		{[]string{"--manifests", "d", "--cluster-cidr", "10.0.0.0/8,x"}, 2, `--cluster-cidr: "x" is not a CIDR`},
+		{[]string{"--manifests", "d", "--nodeport-addresses", "primary,10.0.0.0/8"}, 2, `--nodeport-addresses: "primary" must stand alone`},
+		{[]string{"--manifests", "d", "--detect-local-mode", "Guess"}, 2, `--detect-local-mode: "Guess" is not supported`},
 	} {
 		code, _, stderr := runMain(tt.args...)
-		if code != tt.code || !strings.Contains(stderr, tt.want) {
+		if code != tt.code || !strings.Contains(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%q: exit code %d, %q; want %d, %q", tt.args, code, stderr, tt.code, tt.want)
 		}
 	}
