@@ -60,33 +60,15 @@ func (o *Options) Flags() map[string]string { return o.cmd.values() }
 
 // complete makes the configuration from the file or the flags.
 func (o *Options) complete() error {
-	given := o.Configuration
+	fromSource := o.takeFlags
 	if o.ConfigFile != "" {
-		c, err := o.load()
-		if err != nil {
-			return err
-		}
-		if err := o.cmd.overrideLogging(&c.Logging); err != nil {
-			return err
-		}
-		given, o.Configuration = c.DeepCopy(), c
-		setDefaults(c)
-		o.minSyncPeriodByDefault = given.NFTables.MinSyncPeriod.Duration == 0
-		if o.minSyncPeriodByDefault {
-			c.NFTables.MinSyncPeriod.Duration = DefaultMinSyncPeriod
-		}
-	} else {
-		o.minSyncPeriodByDefault = !o.cmd.changed("iptables-min-sync-period")
-		if err := o.cmd.applyToConfiguration(); err != nil {
-			return err
-		}
+		fromSource = o.takeFile
+	}
+	if err := fromSource(); err != nil {
+		return err
 	}
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
 		return err
-	}
-	o.warnings = append(o.warnings, o.cmd.warnings(o.ConfigFile)...)
-	if o.ConfigFile != "" {
-		o.warnings = append(o.warnings, prefixAll(o.ConfigFile+": ", fieldWarnings(given))...)
 	}
 	gate, found := newFeatureGate(o.Configuration.FeatureGates)
 	o.FeatureGate = gate
@@ -97,6 +79,35 @@ func (o *Options) complete() error {
 	}
 	keepMode(o.Configuration)
 	return nil
+}
+
+// takeFlags makes the configuration from the flags.
+func (o *Options) takeFlags() error {
+	o.minSyncPeriodByDefault = !o.cmd.changed("iptables-min-sync-period")
+	if err := o.cmd.applyToConfiguration(); err != nil {
+		return err
+	}
+	o.warnings = append(o.warnings, o.cmd.warnings("")...)
+	return nil
+}
+
+// takeFile makes the configuration from the file, and the logging flags.
+func (o *Options) takeFile() error {
+	c, err := o.load()
+	if err != nil {
+		return err
+	}
+	o.warnings = append(o.warnings, o.cmd.warnings(o.ConfigFile)...)
+	for _, w := range fieldWarnings(c) {
+		o.warnings = append(o.warnings, o.ConfigFile+": "+w)
+	}
+	setDefaults(c)
+	o.minSyncPeriodByDefault = c.NFTables.MinSyncPeriod.Duration == 0
+	if o.minSyncPeriodByDefault {
+		c.NFTables.MinSyncPeriod.Duration = DefaultMinSyncPeriod
+	}
+	o.Configuration = c
+	return o.cmd.overrideLogging(&c.Logging)
 }
 
 // load reads the configuration file.
@@ -111,21 +122,13 @@ func (o *Options) load() (*v1alpha1.KubeProxyConfiguration, error) {
 		return nil, fmt.Errorf("%s: %w", o.ConfigFile, err)
 	}
 	for _, w := range lenient {
-		o.warnings = append(o.warnings, fmt.Sprintf("%s: %s: ignored, correct or remove it", o.ConfigFile, w))
+		o.warnings = append(o.warnings, o.ConfigFile+": "+w)
 	}
 	return c, nil
 }
 
 // Warnings tells what was set and has no effect, or will be gone in a later version: one sentence each.
 func (o *Options) Warnings() []string { return o.warnings }
-
-func prefixAll(prefix string, lines []string) []string {
-	out := make([]string, len(lines))
-	for i, l := range lines {
-		out[i] = prefix + l
-	}
-	return out
-}
 
 // canonicalName is a node's name as the API has it.
 func canonicalName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }

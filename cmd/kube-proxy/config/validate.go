@@ -73,8 +73,8 @@ func (v *validator) periods(c *v1alpha1.KubeProxyConfiguration) {
 		v.bad("nftables.syncPeriod", "%v is not greater than 0", sync)
 	}
 	v.notNegative("nftables.minSyncPeriod", least)
-	if least > sync {
-		v.bad("nftables.minSyncPeriod", "%v is greater than nftables.syncPeriod, %v", least, sync)
+	if least > sync && sync > 0 {
+		v.bad("nftables.minSyncPeriod", "%v is greater than the sync period, %v", least, sync)
 	}
 }
 

@@ -1,0 +1,87 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"reflect"
+	"testing"
+	"time"
+
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/proxier"
+)
+
+func TestProxier(t *testing.T) {
+	p := netip.MustParsePrefix
+	for _, tt := range []struct {
+		name string
+		args []string
+		want proxier.Config
+	}{
+		{"defaults", []string{"--hostname-override= Node1 "}, proxier.Config{
+			NodeName: "node1", MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: DefaultMinSyncPeriod,
+			DetectLocal: proxier.LocalDetection{Mode: proxier.DetectLocalClusterCIDR},
+		}},
+		{"file", []string{"--config=testdata/good/all.yaml"}, proxier.Config{
+			NodeName: "node-1", NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.5")}, MasqueradeBit: ptr.To(3), MasqueradeAll: true,
+			SyncPeriod: time.Minute, MinSyncPeriod: 2 * time.Second,
+			DetectLocal:       proxier.LocalDetection{Mode: proxier.DetectLocalClusterCIDR, ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")}},
+			NodePortAddresses: proxier.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("::/0")}},
+		}},
+		{"flags", []string{
+			"--hostname-override=a", "--bind-address=::", "--masquerade-all", "--iptables-masquerade-bit=5", "--iptables-sync-period=7s", "--iptables-min-sync-period=0",
+			"--detect_local_mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth", "--cluster-cidr=unused", "--nodeport-addresses=010.1.2.3/8,::ffff:1.2.3.4/128",
+		}, proxier.Config{
+			NodeName: "a", MasqueradeBit: ptr.To(14), MasqueradeAll: true, SyncPeriod: 7 * time.Second,
+			DetectLocal:       proxier.LocalDetection{Mode: proxier.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "veth"},
+			NodePortAddresses: proxier.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("1.2.3.4/32")}},
+		}},
+		{"bridge", []string{"--hostname-override=a", "--bind-address=fd00::1", "--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0", "--nodeport-addresses=primary"}, proxier.Config{
+			NodeName: "a", NodeIPs: []netip.Addr{netip.MustParseAddr("fd00::1")}, MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: DefaultMinSyncPeriod,
+			DetectLocal: proxier.LocalDetection{Mode: proxier.DetectLocalBridgeInterface, BridgeInterface: "cbr0"},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := parse(t, tt.args...).Proxier()
+			if err != nil || !reflect.DeepEqual(got, tt.want) {
+				t.Errorf("%v\n got %+v\nwant %+v", err, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestNodeName(t *testing.T) {
+	for _, tt := range []struct {
+		override, host string
+		err            error
+		want, wantErr  string
+	}{
+		{"", " Host.Example \n", nil, "host.example", ""},
+		{"Other", "host", nil, "other", ""},
+		{"", " ", nil, "", "the host name is empty: name the node with --hostname-override"},
+		{"", "", errors.New("gone"), "", "the host name is not known (gone): name the node with --hostname-override"},
+	} {
+		got, err := nodeName(tt.override, func() (string, error) { return tt.host, tt.err })
+		if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
+			t.Errorf("%q, %q: got %q, %v", tt.override, tt.host, got, err)
+		}
+	}
+}
+
+// Logging can be applied once in a process.
+func TestApplyLogging(t *testing.T) {
+	o := parse(t, "--logging-format=json", "-v=1")
+	t.Cleanup(func() {
+		if err := logsapi.ResetForTest(o.FeatureGate); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := o.ApplyLogging(); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.ApplyLogging(); err == nil {
+		t.Error("applied twice")
+	}
+}
