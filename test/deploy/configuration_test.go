@@ -5,23 +5,29 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/kube-proxy/config/v1alpha1"
-	"sigs.k8s.io/yaml"
 )
 
 // TestConfigurations: all configurations are KubeProxyConfigurations, without unknown fields, and name a kubeconfig that exists and that
 // makes a client configuration with the address that --master gives.
 func TestConfigurations(t *testing.T) {
+	types := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(types); err != nil {
+		t.Fatal(err)
+	}
+	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 	for _, name := range []string{"base", "overlays/kind", "overlays/k3s", "overlays/unprivileged"} {
 		c := get[*corev1.ConfigMap](t, kustomize(t, name), "ConfigMap nftproxy")
 		var config v1alpha1.KubeProxyConfiguration
-		if err := yaml.UnmarshalStrict([]byte(c.Data["config.conf"]), &config); err != nil {
+		if _, _, err := decoder.Decode([]byte(c.Data["config.conf"]), nil, &config); err != nil {
 			t.Fatalf("%s: config.conf: %v", name, err)
 		}
-		if config.APIVersion != v1alpha1.SchemeGroupVersion.String() || config.Kind != "KubeProxyConfiguration" || config.Mode != "nftables" {
-			t.Errorf("%s: %s %s, mode %s", name, config.APIVersion, config.Kind, config.Mode)
+		if config.Mode != "nftables" {
+			t.Errorf("%s: mode %s", name, config.Mode)
 		}
 		if _, ok := c.Data[strings.TrimPrefix(config.ClientConnection.Kubeconfig, "/var/lib/kube-proxy/")]; !ok {
 			t.Errorf("%s: nothing is at %s", name, config.ClientConnection.Kubeconfig)

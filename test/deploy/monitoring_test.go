@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/common/model"
-	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -72,7 +71,7 @@ func checkQuery(t *testing.T, known map[string]bool, where, query string) {
 	parser.Inspect(expr, func(n parser.Node, _ []parser.Node) error {
 		if s, ok := n.(*parser.VectorSelector); ok {
 			for _, m := range s.LabelMatchers {
-				if m.Name == labels.MetricName && !known[m.Value] {
+				if m.Name == model.MetricNameLabel && !known[m.Value] {
 					t.Errorf("%s: there is no metric %s", where, m.Value)
 				}
 			}
