@@ -50,7 +50,7 @@ func watchContent(ctx context.Context, file string, read []byte, interval time.D
 			if !unreadable {
 				klog.ErrorS(err, "Cannot read the configuration file any more, going on with what was read", "file", file)
 			}
-			unreadable, seen = true, read
+			unreadable = true
 			continue
 		}
 		unreadable = false
