@@ -51,9 +51,13 @@ func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.WriteConfigTo != "":
 		return o.WriteConfig()
 	}
-	if err := setUpLogs(o); err != nil {
+	if err := o.ApplyLogging(); err != nil {
 		return err
 	}
+	for _, w := range o.Warnings() {
+		klog.InfoS("Configuration: " + w)
+	}
+	o.ApplyFeatureGates()
 	switch {
 	case o.Cleanup:
 		return cleanUp(ctx)
