@@ -29,11 +29,16 @@ func newEventRecorder(client kubernetes.Interface) *eventRecorder {
 	return &eventRecorder{b, b.NewRecorder(scheme.Scheme, "kube-proxy")}
 }
 
-// run sends events until ctx ends.
-func (r *eventRecorder) run(ctx context.Context) error {
+// start begins to send events, until ctx ends. Those of before are lost.
+func (r *eventRecorder) start(ctx context.Context) error {
 	if err := r.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
+	return nil
+}
+
+// run sends events, once started, until ctx ends.
+func (r *eventRecorder) run(ctx context.Context) error {
 	<-ctx.Done()
 	r.broadcaster.Shutdown()
 	return nil

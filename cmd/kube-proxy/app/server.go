@@ -127,6 +127,13 @@ func (s *server) listen(ctx context.Context) (err error) {
 func (s *server) run(ctx context.Context) error {
 	klog.InfoS("Starting", "version", Version, "node", s.nodeName(), "manifests", s.options.Manifests)
 	group, ctx := errgroup.WithContext(ctx)
+	if s.events != nil {
+		if err := s.events.start(ctx); err != nil {
+			return err
+		}
+		s.events.tellStart(s.nodeName())
+		group.Go(func() error { return s.events.run(ctx) })
+	}
 	group.Go(func() error {
 		s.proxier.SyncLoop(ctx)
 		return nil
@@ -136,10 +143,6 @@ func (s *server) run(ctx context.Context) error {
 	group.Go(func() error { return s.serve(ctx, s.status, "FailedToStartMetricServer") })
 	group.Go(func() error { return s.removeLeftovers(ctx) })
 	group.Go(func() error { return s.options.WatchConfigFile(ctx) })
-	if s.events != nil {
-		group.Go(func() error { return s.events.run(ctx) })
-		s.events.tellStart(s.nodeName())
-	}
 	if err := group.Wait(); err != nil {
 		return err
 	}

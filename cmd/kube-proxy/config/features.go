@@ -54,7 +54,7 @@ func knownFeatures(list string) (specs map[featuregate.Feature]featuregate.Featu
 }
 
 // newFeatureGate returns the gates of kube-proxy with these settings, and what is wrong with them.
-func newFeatureGate(settings map[string]bool) (featuregate.FeatureGate, []problem) {
+func newFeatureGate(settings map[string]bool) (featuregate.MutableFeatureGate, []problem) {
 	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(kubernetesVersion))
 	specs, needs := knownFeatures(featureList)
 	known := gate.GetAll() // AllAlpha and AllBeta come with it
@@ -91,8 +91,12 @@ func (g clientGates) Enabled(name clientfeatures.Feature) bool {
 	return g.FeatureGate.Enabled(featuregate.Feature(name))
 }
 
-// ApplyFeatureGates has client-go follow the feature gates, as in kube-proxy. It must come before client-go is used.
-func (o *Options) ApplyFeatureGates() { clientfeatures.ReplaceFeatureGates(clientGates{o.FeatureGate}) }
+// ApplyFeatureGates has client-go follow the feature gates, and the metric kubernetes_feature_enabled show them, as in kube-proxy. It must come before
+// client-go is used.
+func (o *Options) ApplyFeatureGates() {
+	clientfeatures.ReplaceFeatureGates(clientGates{o.FeatureGate})
+	o.FeatureGate.AddMetrics()
+}
 
 // clientFeatures collects the names of client-go's gates.
 type clientFeatures map[string]bool

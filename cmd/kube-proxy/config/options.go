@@ -15,7 +15,7 @@ type Options struct {
 	// modes only what kube-proxy keeps is left. With Help and Version it is the default configuration.
 	Configuration *v1alpha1.KubeProxyConfiguration
 	// FeatureGate has the feature gates of kube-proxy, as configured.
-	FeatureGate featuregate.FeatureGate
+	FeatureGate featuregate.MutableFeatureGate
 
 	ConfigFile    string // --config: the file that Configuration comes from
 	WriteConfigTo string // --write-config-to: write Configuration to this file and exit
