@@ -47,8 +47,10 @@ demo: setup build ## The product tour: a lab of network namespaces, real traffic
 	@bin/demo --kube-proxy bin/kube-proxy
 
 .PHONY: test
-test: setup ## All tests on this kernel, in network namespaces of their own (root).
+test: setup ## All tests on this kernel, in network namespaces of their own (root); builds etcd and kube-apiserver the first time.
 	go test -count=1 ./...
+	@$(MAKE) --no-print-directory test-deploy
+	@$(MAKE) --no-print-directory test-apiserver
 
 .PHONY: test-deploy
 test-deploy: ## Manifests, chart, image and dashboards; builds kustomize and Helm the first time.
@@ -71,8 +73,10 @@ test-apiserver: setup ## The tests with etcd and kube-apiserver: SUBJECT=kube-pr
 lint: ## gofmt, go vet and staticcheck.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
-	go vet ./...
-	$(STATICCHECK) ./...
+	@for module in . test/deploy test/apiserver; do \
+	  echo "go vet and staticcheck in $$module"; \
+	  (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; \
+	done
 
 .PHONY: bench
 bench: setup ## Benchmarks in the form that benchstat reads: BENCH=, BENCHTIME= and COUNT= choose.
