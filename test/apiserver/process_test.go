@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -69,16 +70,28 @@ func TestConfigChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	web := w.createService("web", "a1 b1")
-	for _, change := range []struct {
+	type change struct {
 		name   string
 		change func(path, text string) error
-	}{
+	}
+	changes := []change{
 		{"written", func(path, text string) error { return os.WriteFile(path, []byte(text), 0o644) }},
-		{"renamed", func(path, _ string) error { return os.Rename(path, path+".old") }},
-	} {
+	}
+	if subjectName() == product { // kube-proxy watches the file's inode
+		changes = append(changes,
+			change{"replaced", func(path, text string) error {
+				if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+					return err
+				}
+				return os.Rename(path+".new", path)
+			}},
+			change{"volume of a ConfigMap", replaceVolume},
+		)
+	}
+	for _, change := range changes {
 		t.Run(change.name, func(t *testing.T) {
 			text := w.config("hostnameOverride: node1")
-			path := w.writeConfig(text)
+			path := w.writeVolume(text)
 			p := w.bareProxy(subjectName(), "--config="+path)
 			p.startSynced()
 			web.servedBy("a1 b1")
@@ -92,4 +105,30 @@ func TestConfigChange(t *testing.T) {
 			web.servedBy("a1 b1")
 		})
 	}
+}
+
+// writeVolume writes a configuration file as the kubelet writes a ConfigMap's: behind two symbolic links.
+func (w *world) writeVolume(text string) string {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "config.conf")
+	w.must(os.Symlink("..data/config.conf", path))
+	w.must(replaceVolume(path, text))
+	return path
+}
+
+// replaceVolume changes what writeVolume wrote: the first link goes to a new folder.
+func replaceVolume(path, text string) error {
+	volume := filepath.Dir(path)
+	folder, err := os.MkdirTemp(volume, "..")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "config.conf"), []byte(text), 0o644); err != nil {
+		return err
+	}
+	link := filepath.Join(volume, "..data")
+	if err := os.Symlink(filepath.Base(folder), link+"_tmp"); err != nil {
+		return err
+	}
+	return os.Rename(link+"_tmp", link)
 }

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -26,6 +27,8 @@ type proxy struct {
 	at    *lab.Namespace
 	name  string   // of the program
 	flags []string // complete
+	// wrapper is a command that runs the program with fewer privileges or elsewhere; nil for none.
+	wrapper []string
 
 	log *logBuffer    // of all its processes
 	cmd *lab.Cmd      // nil while it does not run
@@ -75,7 +78,8 @@ func ranges() string {
 
 // command prepares the program.
 func (p *proxy) command(ctx context.Context) *lab.Cmd {
-	cmd := p.at.Command(ctx, program(p.name), p.flags...)
+	line := slices.Concat(p.wrapper, []string{program(p.name)}, p.flags)
+	cmd := p.at.Command(ctx, line[0], line[1:]...)
 	// kube-proxy looks for dead connections to the API server every 45 s otherwise.
 	cmd.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2")
 	return cmd

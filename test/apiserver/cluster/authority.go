@@ -45,6 +45,15 @@ func newAuthority(name string) (*authority, error) {
 	return &authority{certificate: certificate, key: key, pem: encode("CERTIFICATE", der)}, nil
 }
 
+// NewCA makes the certificate of an authority that no cluster knows, PEM.
+func NewCA(name string) ([]byte, error) {
+	a, err := newAuthority(name)
+	if err != nil {
+		return nil, err
+	}
+	return a.pem, nil
+}
+
 // issue makes a certificate for a server with these names and addresses, or for a client when there are none.
 func (a *authority) issue(subject pkix.Name, names []string, addrs []netip.Addr) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
