@@ -4,7 +4,11 @@
 SHELL := /bin/bash
 
 VERSION ?= v0.1.0-dev
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+# What --version tells, and the metric kubernetes_build_info and the client's user agent as in every Kubernetes component.
 LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VERSION)
+LDFLAGS += $(foreach package,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
+  -X $(package).gitVersion=$(VERSION) -X $(package).gitCommit=$(COMMIT))
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The image: its name, the architectures in it, and the time of all that is in it.

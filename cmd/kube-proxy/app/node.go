@@ -17,6 +17,7 @@ import (
 // limits unless a configuration file gives others.
 func setUpNode(o *config.Options) error {
 	if o.Manifests == "" || o.ConfigFile != "" {
+		loadConntrack()
 		outcome, err := conntrackSettings(&o.Configuration.Conntrack).Apply("/")
 		for _, c := range outcome.Changed {
 			klog.InfoS("Changed a setting of connection tracking", "file", c.File, "from", c.From, "to", c.To)
@@ -30,6 +31,19 @@ func setUpNode(o *config.Options) error {
 	}
 	applyOOMScore(o.Configuration.OOMScoreAdj)
 	return nil
+}
+
+// loadConntrack has the kernel load connection tracking, if it is a module: its settings are not there before. A request is enough. What comes of it
+// shows when the settings are looked for.
+func loadConntrack() {
+	conn, err := conntrack.Open()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	if _, err := conn.Entries(); err != nil {
+		klog.V(2).InfoS("Connection tracking does not answer", "err", err)
+	}
 }
 
 func conntrackSettings(c *v1alpha1.KubeProxyConntrackConfiguration) conntrack.Settings {
