@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,17 +97,26 @@ func TestAPIServerAway(t *testing.T) {
 // relisted wants a full list of the resources to have been asked for since then.
 func (w *world) relisted(since time.Time, resources ...string) {
 	w.t.Helper()
+	if err := w.listed(since, resources...); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// listed tells which of the resources no full list has been asked for since then.
+func (w *world) listed(since time.Time, resources ...string) error {
 	requests, err := w.APIServer.Requests()
-	w.must(err)
+	if err != nil {
+		return err
+	}
 	for _, resource := range resources {
-		found := false
-		for _, r := range requests {
-			found = found || r.Object.Resource == resource && r.Received.After(since) && isList(r)
+		found := func(r cluster.Request) bool {
+			return r.Object.Resource == resource && r.Received.After(since) && isList(r)
 		}
-		if !found {
-			w.t.Errorf("no list of %s since the API server came back, of %v", resource, requests)
+		if !slices.ContainsFunc(requests, found) {
+			return fmt.Errorf("no list of %s since %v, in %v", resource, since, requests)
 		}
 	}
+	return nil
 }
 
 // isList tells whether a request is for a full list, be it as the beginning of a watch.

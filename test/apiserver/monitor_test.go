@@ -34,6 +34,13 @@ func (m *monitor) stop() {
 	m.cmd = nil
 }
 
+// written returns what was written since it was last asked.
+func (m *monitor) written() string {
+	m.w.t.Helper()
+	defer m.log.restart()
+	return m.log.current()
+}
+
 // leftAlone wants no row of the Service to have been written. kube-proxy writes all rules anew now and then, so this is for the
 // product alone.
 func (m *monitor) leftAlone(s *service) {

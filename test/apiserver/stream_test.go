@@ -41,15 +41,21 @@ const streamEvery = 5 * time.Millisecond
 func (s *service) startStream(t testing.TB) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	out := &stream{t: t, cancel: cancel}
-	for _, to := range s.clusterIPs() {
-		out.routes = append(out.routes, route{s.w.pods["a1"].Namespace, to}, route{s.w.Node1.Namespace, to})
-	}
-	for _, to := range s.nodePorts(s.w.Node1) {
-		out.routes = append(out.routes, route{s.w.Client, to})
-	}
+	out := &stream{t: t, cancel: cancel, routes: s.routes()}
 	out.begin.Go(func() { out.run(ctx) })
 	t.Cleanup(out.stop)
+	return out
+}
+
+// routes are all ways to a Service: to its ClusterIPs from a pod of node1 and node1 itself, to its NodePorts from the client.
+func (s *service) routes() []route {
+	var out []route
+	for _, to := range s.clusterIPs() {
+		out = append(out, route{s.w.pods["a1"].Namespace, to}, route{s.w.Node1.Namespace, to})
+	}
+	for _, to := range s.nodePorts(s.w.Node1) {
+		out = append(out, route{s.w.Client, to})
+	}
 	return out
 }
 
@@ -90,6 +96,15 @@ func (r route) attempt() error {
 		err = fmt.Errorf("%d packets were lost on the way", repeated)
 	}
 	return err
+}
+
+// ask connects once and returns the pod that answers.
+func (r route) ask() (pod string, err error) {
+	result := lab.Probe(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: answerTimeout})
+	if result.Outcome != lab.Answered {
+		return "", errors.New(result.String())
+	}
+	return result.Answer.Server, nil
 }
 
 // repetitions tells how many packets the kernel sent more than once, the first one of the connection included.

@@ -1,0 +1,163 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// describeMetrics returns a line "NAME TYPE LABELS" for each metric of a text in Prometheus' format.
+func describeMetrics(text string) []string {
+	kinds := map[string]string{}
+	labels := map[string]map[string]bool{}
+	current := ""
+	label := regexp.MustCompile(`(\w+)="(?:[^"\\]|\\.)*"`)
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 4 && fields[0] == "#" && fields[1] == "TYPE":
+			current = fields[2]
+			kinds[current] = fields[3]
+			labels[current] = map[string]bool{}
+		case strings.HasPrefix(line, current):
+			for _, match := range label.FindAllStringSubmatch(line, -1) {
+				labels[current][match[1]] = true
+			}
+		}
+	}
+	var out []string
+	for name, kind := range kinds {
+		out = append(out, strings.TrimSpace(name+" "+kind+" "+strings.Join(slices.Sorted(maps.Keys(labels[name])), ",")))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// help returns what --help prints.
+func (w *world) help(name string) string {
+	w.t.Helper()
+	return w.run(w.Node1.Namespace, program(name), "--help")
+}
+
+// describeFlags returns a line "NAME TYPE DEFAULT" for each flag of a help text.
+func describeFlags(help string) []string {
+	flag := regexp.MustCompile(`^ +(?:-\w, )?--([\w-]+)(\[=\S+\])?(?: (\S+))?(?:   *|$)(.*)`)
+	value := regexp.MustCompile(`\(default (.*?)\)(?: \(DEPRECATED|\.? |\.?$)`)
+	var out []string
+	for _, text := range joinFlags(help) {
+		match := flag.FindStringSubmatch(text)
+		if match == nil {
+			continue
+		}
+		described := match[1] + match[2] + " " + match[3]
+		if found := value.FindStringSubmatch(match[4]); found != nil {
+			described += " " + found[1]
+		}
+		out = append(out, strings.TrimSpace(described))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// joinFlags returns a line for each flag of a help text, whose text may have several.
+func joinFlags(help string) []string {
+	var out []string
+	begin := regexp.MustCompile(`^ +(-\w, )?--`)
+	for line := range strings.Lines(help) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case begin.MatchString(line):
+			out = append(out, line)
+		case len(out) > 0 && strings.HasPrefix(line, " "):
+			out[len(out)-1] += " " + strings.TrimSpace(line)
+		}
+	}
+	return out
+}
+
+// compareFlags wants all recorded flags with their defaults. The product names types in its own way, so that it is compared only whether there is a
+// value to give.
+func compareFlags(t *testing.T, got []string) {
+	t.Helper()
+	if *record || subjectName() == upstream {
+		compare(t, "flags.txt", got, all)
+		return
+	}
+	valued := func(line string) string {
+		name, rest, _ := strings.Cut(line, " ")
+		kind, value, _ := strings.Cut(rest, " ")
+		return fmt.Sprintf("%s value=%t default=%s", name, kind != "", strings.TrimSpace(value))
+	}
+	var have []string
+	for _, line := range got {
+		have = append(have, valued(line))
+	}
+	for line := range strings.Lines(expected(t, "flags.txt", "")) {
+		want := valued(strings.TrimSpace(line))
+		if name, _, _ := strings.Cut(want, " "); slices.Contains(otherDefaults(), name) {
+			want, _, _ = strings.Cut(want, " default=")
+		}
+		if !slices.ContainsFunc(have, func(line string) bool { return line == want || strings.HasPrefix(line, want+" ") }) {
+			t.Errorf("missing: %s", want)
+		}
+	}
+}
+
+// describeFlagPage returns a line "NAME VALUE" for each flag that /flagz shows.
+func describeFlagPage(page string) []string {
+	var out []string
+	for line := range strings.Lines(page) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			out = append(out, strings.TrimSpace(name+" "+value))
+		}
+	}
+	return out
+}
+
+// unlessSet accepts that a flag which the proxy was given has another value, or that the default is another one on purpose.
+func (p *proxy) unlessSet(line string) bool {
+	name, _, _ := strings.Cut(line, " ")
+	if slices.Contains(otherDefaults(), name) {
+		return false
+	}
+	return !slices.ContainsFunc(p.flags, func(flag string) bool { return strings.HasPrefix(strings.TrimLeft(flag, "-"), name) })
+}
+
+// flagLines runs the proxy so that it logs all flags with their values, and does no more.
+func (w *world) flagLines(name string) string {
+	w.t.Helper()
+	cmd := w.Node1.Command(context.Background(), program(name), "-v=1", "--write-config-to="+filepath.Join(w.t.TempDir(), "config"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// describeFlagLines returns a line "NAME VALUE" for each flag, those that --help does not show too.
+func describeFlagLines(log string) []string {
+	var out []string
+	for _, match := range regexp.MustCompile(`FLAG: --([\w-]+)="(.*)"`).FindAllStringSubmatch(log, -1) {
+		if match[1] != "write-config-to" {
+			out = append(out, strings.TrimSpace(match[1]+" "+match[2]))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// defaults returns the configuration file that the proxy writes when it is told the mode alone.
+func (w *world) defaults(name string) string {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "config")
+	w.run(w.Node1.Namespace, program(name), "--proxy-mode=nftables", "--write-config-to="+path)
+	text, err := os.ReadFile(path)
+	w.must(err)
+	return string(text)
+}
