@@ -3,6 +3,7 @@ package nft
 import (
 	"encoding/binary"
 	"sort"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -36,6 +37,7 @@ type sentMessage struct {
 	op     operation
 	object string // name of a set or chain, "" for the table
 	rule   *Rule  // added to the chain
+	handle uint64 // of a rule of the chain
 	set    *Set   // whose rows these are
 }
 
@@ -45,6 +47,8 @@ func (m *sentMessage) objectText() string {
 		return m.set.Name
 	case m.rule != nil:
 		return m.object + " " + m.rule.String()
+	case m.handle != 0:
+		return m.object + " handle " + strconv.FormatUint(m.handle, 10)
 	}
 	return m.object
 }
@@ -67,6 +71,7 @@ const (
 	opDeleteChain
 	opFlushChain
 	opAddRule
+	opDeleteRule
 	opAddRow
 	opDeleteRow
 )
@@ -75,7 +80,7 @@ const (
 func (o operation) String() string {
 	return [...]string{
 		"add table", "delete table", "add set", "delete set", "flush set", "add chain", "delete chain", "flush chain",
-		"add rule", "add element", "delete element",
+		"add rule", "delete rule", "add element", "delete element",
 	}[o]
 }
 

@@ -84,6 +84,8 @@ func TestCommitErrors(t *testing.T) {
 			{"rows of a set that is not there", func() { b.FlushSet("missing") }, "flush set missing: no such file or directory"},
 			{"chain that is not there", func() { b.DeleteChain("missing") }, "delete chain missing: no such file or directory"},
 			{"rules of a chain that is not there", func() { b.FlushChain("missing") }, "flush chain missing: no such file or directory"},
+			{"rule that is not there", func() { b.DeleteRule("one", 1234) }, "delete rule one handle 1234: no such file or directory"},
+			{"rule of a chain that is not there", func() { b.DeleteRule("missing", 1) }, "delete rule missing handle 1: no such file or directory"},
 			{"chain in use", func() { b.DeleteChain("one") }, "delete chain one: device or resource busy"},
 			{"base chain of an unknown type", func() {
 				b.AddChain(&nft.Chain{Name: "base", Hook: &nft.Hook{Type: "unknown", Point: nft.Input}})

@@ -77,6 +77,15 @@ func (b *Batch) AddRules(c *Chain) {
 	}
 }
 
+// DeleteRule deletes a rule of a chain by its handle (see Conn.Rules). It is an error if there is no such rule in the chain.
+func (b *Batch) DeleteRule(chain string, handle uint64) {
+	b.message(sentMessage{op: opDeleteRule, object: chain, handle: handle}, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
+		w.string(unix.NFTA_RULE_TABLE, b.table.Name)
+		w.string(unix.NFTA_RULE_CHAIN, chain)
+		w.u64(unix.NFTA_RULE_HANDLE, handle)
+	})
+}
+
 func (b *Batch) ruleBody(w *messageWriter, m sentMessage) {
 	w.string(unix.NFTA_RULE_TABLE, b.table.Name)
 	w.string(unix.NFTA_RULE_CHAIN, m.object)

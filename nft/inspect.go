@@ -14,6 +14,8 @@ type Found struct {
 	Name string
 	// Handle is the number that the kernel gave it; it is never given twice within a table.
 	Handle uint64
+	// Goto is the chain that a rule jumps or goes to, "" if none.
+	Goto string
 	// Hook says of a base chain where it is hooked, nil of others.
 	Hook *Hook
 	// Flags, KeyType and DataType describe a set as the kernel and nft number them.
@@ -135,6 +137,8 @@ func ruleIn(msg []byte) Found {
 			f.Name = cString(value)
 		case unix.NFTA_RULE_HANDLE:
 			f.Handle = be64(value)
+		case unix.NFTA_RULE_EXPRESSIONS:
+			f.Goto = targetOf(value).Goto
 		}
 	})
 	return f

@@ -198,6 +198,34 @@ func TestTargets(t *testing.T) {
 	})
 }
 
+// A rule that was found can be deleted, and no other is.
+func TestDeleteRule(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family) {
+		load(t, foreign(f))
+		c := open(t)
+		table := &nft.Table{Family: f, Name: "lb"}
+		rules, err := c.Rules(table, "pre")
+		if err != nil || len(rules) < 2 {
+			t.Fatalf("rules %v, %v", rules, err)
+		}
+		for i, r := range rules {
+			if want := "services"; r.Goto != want {
+				t.Errorf("rule %d of chain pre goes to %q, want %q", i, r.Goto, want)
+			}
+		}
+		b := nft.NewBatch(table)
+		b.DeleteRule("pre", rules[1].Handle)
+		commit(t, c, b)
+		left, err := c.Rules(table, "pre")
+		if want := slices.Delete(slices.Clone(rules), 1, 2); err != nil || !slices.Equal(left, want) {
+			t.Errorf("left are %v, %v; want %v", left, err, want)
+		}
+		if p := refused(t, c.Commit(b)); len(p) != 1 || p[0].Errno != unix.ENOENT {
+			t.Errorf("deleted again: %v", p)
+		}
+	})
+}
+
 // Our own chains read the same.
 func TestTargetsOfOurs(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family) {

@@ -69,6 +69,12 @@ func (w *messageWriter) u32(typ uint16, value uint32) {
 	w.buf = binary.BigEndian.AppendUint32(w.buf, value)
 }
 
+// u64 writes a number in network byte order.
+func (w *messageWriter) u64(typ uint16, value uint64) {
+	w.header(typ, 8)
+	w.buf = binary.BigEndian.AppendUint64(w.buf, value)
+}
+
 // comment writes user data that is a comment and nothing else; no attribute if there is none.
 func (w *messageWriter) comment(typ uint16, comment string) {
 	c := storedComment(comment)

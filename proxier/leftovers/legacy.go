@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
+	"strconv"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// errNoProgram says that nothing can remove rules from legacy tables.
-var errNoProgram = errors.New("no program of iptables-legacy sees them that is in PATH")
+// errWordSize says that the layout of the kernel's structures is another one than is known here.
+var errWordSize = errors.New("legacy tables can be changed by programs for 64-bit machines only: use such a build, or restart the node")
+
+// errCounters says that all is removed, but another program without the lock changed the table right after.
+var errCounters = errors.New("rules of others in it count from zero again")
 
 // removeFromLegacy removes kube-proxy's chains and rules from the tables of iptables-legacy.
 func removeFromLegacy(ctx context.Context, report *Report) error {
@@ -23,10 +27,8 @@ func removeFromLegacy(ctx context.Context, report *Report) error {
 		}
 		for _, name := range used {
 			table := "legacy table " + family.String() + " " + name
-			chains, err := legacyChains(family, name)
-			if err == nil && len(ownedChains(name, chains)) > 0 {
-				err = removeFromLegacyTable(ctx, family, name, table, report)
-			}
+			done, err := removeFromLegacyTable(ctx, family, name)
+			note(report, table, done)
 			if err != nil {
 				errs = append(errs, fmt.Errorf("remove chains of kube-proxy from %s: %w", table, err))
 			}
@@ -35,61 +37,68 @@ func removeFromLegacy(ctx context.Context, report *Report) error {
 	return errors.Join(errs...)
 }
 
-// removeFromLegacyTable removes what is kube-proxy's from a table that has some of it, with the first programs that see it.
-func removeFromLegacyTable(ctx context.Context, family nft.Family, name, table string, report *Report) error {
-	for _, p := range findPrograms(ctx, family) {
-		done, seen, err := p.remove(ctx, name)
-		if err != nil {
-			return err
-		}
-		if seen {
-			note(report, table, done)
-			return nil
-		}
+// removeFromLegacyTable removes what is kube-proxy's from a table, and returns what was done. Where nothing is to be done, nothing is
+// locked.
+func removeFromLegacyTable(ctx context.Context, family nft.Family, name string) (done plan, err error) {
+	s, err := openLegacy(family)
+	if err != nil {
+		return plan{}, err
 	}
-	return fmt.Errorf("%w (%s): install iptables-legacy (%s), or restart the node", errNoProgram, os.Getenv("PATH"), programNames(family))
-}
-
-// programNames lists the programs that are looked for.
-func programNames(family nft.Family) string {
-	var names []string
-	for _, p := range candidates(family) {
-		names = append(names, strings.Join(p.save, " ")+" and "+strings.Join(p.restore, " "))
+	defer s.close()
+	if _, todo, err := s.plan(name); err != nil || todo.empty() {
+		return todo, err
 	}
-	return strings.Join(names, ", or ")
-}
-
-// remove removes what is kube-proxy's from a table. seen says whether the programs see any of it.
-func (p programs) remove(ctx context.Context, name string) (done plan, seen bool, err error) {
+	if strconv.IntSize != 64 {
+		return plan{}, errWordSize
+	}
+	unlock, err := lock(ctx, xtablesLock, lockWait)
+	if err != nil {
+		return plan{}, err
+	}
+	defer unlock()
 	for range attempts {
-		var text string
-		if text, err = p.save.run(ctx, "", "-t", name); err != nil {
-			return plan{}, false, err
-		}
-		c := parseSave(name, text)
-		if len(ownedChains(name, c.chains)) == 0 {
-			return plan{}, seen, nil
-		}
-		seen = true
-		todo := makePlan(c, nil)
-		if todo.empty() {
-			return todo, true, nil
-		}
-		if err = p.restoreTable(ctx, name, todo); err == nil {
-			return todo, true, nil
-		}
-		if ctx.Err() != nil {
+		done, err = s.remove(name)
+		if !errors.Is(err, unix.EAGAIN) || ctx.Err() != nil { // EAGAIN: somebody without the lock changed the table since it was read
 			break
 		}
-		// Between reading and writing others may have changed the table. Then nothing was done.
 	}
-	return plan{}, seen, err
+	return done, err
 }
 
-// lockWait is how many seconds iptables-restore waits for another program that changes tables.
-const lockWait = "5"
+// plan reads a table and decides what goes.
+func (s *legacySocket) plan(name string) (t legacyTable, todo plan, err error) {
+	t, err = s.read(name)
+	if err != nil {
+		return t, plan{}, err
+	}
+	c, err := t.contents()
+	if err != nil {
+		return t, plan{}, err
+	}
+	return t, makePlan(c, nil), nil
+}
 
-func (p programs) restoreTable(ctx context.Context, name string, todo plan) error {
-	_, err := p.restore.run(ctx, restoreInput(name, todo), "--noflush", "--wait="+lockWait)
-	return err
+// remove replaces a table by one without what is kube-proxy's. Packets meet either of the two. What stays begins to count anew then,
+// and so gets what it had counted until then back.
+func (s *legacySocket) remove(name string) (done plan, err error) {
+	t, todo, err := s.plan(name)
+	if err != nil || todo.empty() {
+		return todo, err
+	}
+	to, kept, err := t.rewrite(todo)
+	if err != nil {
+		return plan{}, err
+	}
+	counted, err := s.replace(to, len(t.entries))
+	if err != nil {
+		return plan{}, err
+	}
+	counters := make([]legacyCounter, len(kept))
+	for i, was := range kept {
+		counters[i] = counted[was]
+	}
+	if err := s.addCounters(name, counters); err != nil {
+		return todo, fmt.Errorf("%w: %w", errCounters, err)
+	}
+	return todo, nil
 }

@@ -1,165 +1,292 @@
 package leftovers
 
 import (
+	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// programDirectory makes PATH a directory of these programs: the name of each, and the program that it is a link to or its text as a script.
-func programDirectory(t *testing.T, programs map[string]string) {
-	t.Helper()
-	dir := t.TempDir()
-	for name, is := range programs {
-		path, err := exec.LookPath(is)
-		if err == nil {
-			err = os.Symlink(path, filepath.Join(dir, name))
-		} else {
-			err = os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+is), 0o755)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+// Programs of iptables that add rules while tables are replaced lose none of them: neither those that take the same lock, nor those
+// that take another one, as in a container with a /run of its own.
+func TestRemoveFromLegacyWhileOthersAddRules(t *testing.T) {
+	for name, file := range map[string]string{"same lock": xtablesLock, "another lock": filepath.Join(t.TempDir(), "lock")} {
+		t.Run(name, func(t *testing.T) {
+			newNamespace(t)
+			t.Setenv("XTABLES_LOCKFILE", file) // of iptables
+			iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, "-without"))
+			kube := kubeRules(50, 20)
+			script := `i=0
+while [ $i -lt 150 ]; do
+	if "$0" -w 5 -t nat -A DOCKER -p tcp --dport $i -j ACCEPT 2>/dev/null; then i=$((i+1)); fi
+done`
+			path, err := exec.LookPath("iptables-legacy")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("sh", "-c", script, path)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			done := make(chan error, 1)
+			go func() { done <- cmd.Wait() }()
+			rounds := 0
+			for running := true; running; rounds++ {
+				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=5")
+				if _, err := Remove(quiet); err != nil && (file == xtablesLock || !errors.Is(err, errCounters)) {
+					t.Fatal(err)
+				}
+				select {
+				case err := <-done:
+					if err != nil {
+						t.Fatal(err)
+					}
+					running = false
+				default:
+				}
+			}
+			got := iptables(t, nft.IPv4, "legacy", "-save", "", "-t", "nat")
+			for i := range 150 {
+				if rule := fmt.Sprintf("-A DOCKER -p tcp -m tcp --dport %d -j ACCEPT\n", i); !strings.Contains(got, rule) {
+					t.Errorf("after %d rounds, this is missing: %s", rounds, rule)
+				}
+			}
+			if strings.Contains(got, ":KUBE-SERVICES") || rounds < 10 {
+				t.Errorf("after %d rounds there is\n%s", rounds, got)
+			}
+		})
 	}
-	t.Setenv("PATH", dir)
 }
 
-// atPath returns a script that runs a program as PATH has it now.
-func atPath(t *testing.T, program string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
+// kubeRules returns rules of kube-proxy for iptables-restore: services with so many endpoints each.
+func kubeRules(services, endpoints int) string {
+	var chains, rules strings.Builder
+	chains.WriteString("*nat\n:KUBE-SERVICES - [0:0]\n")
+	rules.WriteString("-A PREROUTING -j KUBE-SERVICES\n-A OUTPUT -j KUBE-SERVICES\n")
+	for i := range services {
+		service := "KUBE-SVC-" + hash(i)
+		fmt.Fprintf(&chains, ":%s - [0:0]\n", service)
+		fmt.Fprintf(&rules, "-A KUBE-SERVICES -d 10.%d.%d.%d/32 -p tcp -m tcp --dport 80 -j %s\n", 100+i>>16, i>>8&255, i&255, service)
+		for j := range endpoints {
+			endpoint := "KUBE-SEP-" + hash(i*endpoints+j)
+			fmt.Fprintf(&chains, ":%s - [0:0]\n", endpoint)
+			fmt.Fprintf(&rules, "-A %s -j %s\n-A %s -p tcp -j DNAT --to-destination 10.244.%d.%d:80\n", service, endpoint, endpoint, i>>8&255, i&255)
+		}
+	}
+	return chains.String() + rules.String() + "COMMIT\n"
+}
+
+// hash returns a different text of 16 letters for each number.
+func hash(i int) string {
+	b := []byte("AAAAAAAAAAAAAAAA")
+	for at := len(b) - 1; i > 0; at, i = at-1, i/26 {
+		b[at] += byte(i % 26)
+	}
+	return string(b)
+}
+
+// The kernel refuses to replace a table of another number of entries than was read.
+func TestReplaceWhatOthersChanged(t *testing.T) {
+	newNamespace(t)
+	load(t, nft.IPv4, "legacy", "")
+	s, err := openLegacy(nft.IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return "exec " + path + ` "$@"`
-}
-
-func TestRemoveFromLegacyByProgramsOfAnyName(t *testing.T) {
-	nftRestore, legacySave, legacyRestore := atPath(t, "iptables-nft-restore"), atPath(t, "iptables-legacy-save"), atPath(t, "iptables-legacy-restore")
-	blind := `[ "$1" = --version ] && echo "iptables-restore v1.8.9 (legacy)" || echo "*nat"`
-	old := `[ "$1" = --version ] && echo "iptables-restore v1.6.1" && exit
-` + legacyRestore
-	cases := map[string]map[string]string{
-		"legacy in the name": {"iptables-legacy-save": "iptables-legacy-save", "iptables-legacy-restore": "iptables-legacy-restore"},
-		"iptables is legacy": {"iptables-save": "iptables-legacy-save", "iptables-restore": "iptables-legacy-restore"},
-		"before v1.8":        {"iptables-save": legacySave, "iptables-restore": old},
-		"only the program of many names": {"xtables-legacy-multi": "xtables-legacy-multi",
-			"iptables-save": "iptables-nft-save", "iptables-restore": nftRestore},
-		"others see nothing": {"iptables-legacy-save": blind, "iptables-legacy-restore": blind,
-			"iptables-save": "iptables-legacy-save", "iptables-restore": "iptables-legacy-restore"},
+	defer s.close()
+	table, _, err := s.plan("nat")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for name, programs := range cases {
-		t.Run(name, func(t *testing.T) {
-			newNamespace(t)
-			path := os.Getenv("PATH")
-			load(t, nft.IPv4, "legacy", "")
-			programDirectory(t, programs)
-			report := remove(t)
-			t.Setenv("PATH", path)
-			if got := saved(t, nft.IPv4, "legacy"); strings.Contains(got, "KUBE-SERVICES -") {
-				t.Errorf("report is %+v; left\n%s", report, got)
-			}
-		})
+	iptables(t, nft.IPv4, "legacy", "", "", "-w", "-t", "nat", "-A", "DOCKER", "-j", "ACCEPT")
+	before := saved(t, nft.IPv4, "legacy")
+	if _, err := s.replace(table, len(table.entries)); !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("error is %v", err)
+	}
+	if after := saved(t, nft.IPv4, "legacy"); after != before {
+		t.Errorf("what was refused changed the table to\n%s", after)
 	}
 }
 
-func TestRemoveFromLegacyWithoutPrograms(t *testing.T) {
-	cases := map[string]map[string]string{
-		"none":            {},
-		"of iptables-nft": {"iptables-save": "iptables-nft-save", "iptables-restore": "iptables-nft-restore"},
-		"only one of two": {"iptables-legacy-save": "iptables-legacy-save"},
-	}
-	for name, programs := range cases {
-		t.Run(name, func(t *testing.T) {
+// No packet that passes while tables are replaced is missing in the counters of others' rules.
+func TestRemoveFromLegacyCountsOn(t *testing.T) {
+	for _, family := range families {
+		t.Run(family.String(), func(t *testing.T) {
 			newNamespace(t)
-			load(t, nft.IPv4, "legacy", "")
-			load(t, nft.IPv6, "legacy", "-without") // nothing is to be removed from it, so no program is missed
-			load(t, nft.IPv4, "nft", "")
-			iptables(t, nft.IPv4, "nft", "", "", "-t", "nat", "-A", "DOCKER", "-j", markMasquerade) // so that iptables-nft sees a chain of kube-proxy
-			path := os.Getenv("PATH")
-			programDirectory(t, programs)
-			report, err := Remove(quiet)
-			t.Setenv("PATH", path)
-			if !errors.Is(err, errNoProgram) {
-				t.Fatalf("error is %v", err)
+			load(t, family, "legacy", "-without")
+			iptables(t, family, "legacy", "", "", "-w", "-I", "OUTPUT", "-p", "udp", "--dport", "9", "-j", "ACCEPT")
+			conn, err := net.Dial("udp", map[nft.Family]string{nft.IPv4: "127.0.0.1:9", nft.IPv6: "[::1]:9"}[family])
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, want := range []string{"legacy table ip filter", "legacy table ip nat", "install iptables-legacy", "iptables-legacy-restore", "restart the node"} {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("error is %q, without %q", err, want)
+			defer conn.Close()
+			var sent atomic.Int64
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					if _, err := conn.Write([]byte("x")); err == nil { // nobody listens, which the next one to write is told
+						sent.Add(1)
+					}
 				}
+			}()
+			for range 20 {
+				iptables(t, family, "legacy", "-restore", testdata(t, family, ""), "--noflush", "--wait=5")
+				remove(t)
 			}
-			if strings.Contains(err.Error(), "ip6") {
-				t.Errorf("error is %q", err)
-			}
-			if !slices.Contains(report.Removed, "table ip nat: 3 rules and 41 chains") {
-				t.Errorf("what could be removed was not: %q", report.Removed)
+			close(stop)
+			<-stopped
+			want := fmt.Sprintf("[%d:", sent.Load())
+			if got := iptables(t, family, "legacy", "-save", "", "-c", "-t", "filter"); sent.Load() < 1000 || !strings.Contains(got, want) {
+				t.Errorf("sent are %d packets; counted\n%s", sent.Load(), got)
 			}
 		})
 	}
 }
 
-// A table that others change between reading and writing is read anew.
-func TestRemoveFromLegacyWhileOthersChangeIt(t *testing.T) {
-	save, restore, rules := atPath(t, "iptables-legacy-save"), atPath(t, "iptables-legacy-restore"), atPath(t, "iptables-legacy")
-	newNamespace(t)
-	path := os.Getenv("PATH")
-	load(t, nft.IPv4, "legacy", "")
-	mark := filepath.Join(t.TempDir(), "changed")
-	run := strings.TrimSuffix(strings.TrimPrefix(rules, "exec "), ` "$@"`)
-	programDirectory(t, map[string]string{
-		"iptables-legacy-save": save,
-		"iptables-legacy-restore": `if [ "$1" = --noflush ] && [ ! -e ` + mark + ` ]; then : > ` + mark + `
-` + run + ` -t nat -A CNI-HOSTPORT-DNAT -j KUBE-NODEPORTS
-` + run + ` -t filter -A DOCKER -j KUBE-NODEPORTS
-fi
-` + restore,
-	})
-	report := remove(t)
-	t.Setenv("PATH", path)
-	if len(report.Kept) != 2 || !strings.Contains(report.Kept[0], "KUBE-NODEPORTS without its rules, for a rule of chain") {
-		t.Errorf("report is %+v", report)
+func TestLock(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "xtables.lock")
+	unlock, err := lock(quiet, file, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := iptables(t, nft.IPv4, "legacy", "-save", "", "-t", "nat"); !strings.Contains(got, "-A CNI-HOSTPORT-DNAT -j KUBE-NODEPORTS") {
-		t.Errorf("left\n%s", got)
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("file is %v, %v", info, err)
 	}
-}
+	if _, err := lock(quiet, file, 30*time.Millisecond); err == nil || !strings.Contains(err.Error(), "lock "+file+": another program has held it for 30ms") {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := exec.Command("flock", "--nonblock", file, "true").Output(); err == nil {
+		t.Error("another program gets the lock")
+	}
+	ctx, cancel := context.WithCancel(quiet)
+	cancel()
+	if _, err := lock(ctx, file, time.Hour); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
 
-func TestRemoveFromLegacyFails(t *testing.T) {
-	newNamespace(t)
-	load(t, nft.IPv4, "legacy", "")
-	save := atPath(t, "iptables-legacy-save")
-	programDirectory(t, map[string]string{
-		"iptables-legacy-save":    save,
-		"iptables-legacy-restore": `[ "$1" = --version ] && echo "iptables-restore v1.8.9 (legacy)" && exit; echo "no such luck" >&2; exit 2`,
-	})
-	report, err := Remove(quiet)
-	if err == nil || !strings.Contains(err.Error(), "legacy table ip nat") || !strings.Contains(err.Error(), "no such luck") || report.Removed != nil {
-		t.Errorf("report is %+v, error is %v", report, err)
+	time.AfterFunc(30*time.Millisecond, unlock)
+	unlock, err = lock(quiet, file, time.Hour)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
+	unlock()
 
-func TestTargetOf(t *testing.T) {
-	for text, want := range map[string]string{
-		`-j KUBE-SERVICES`: "KUBE-SERVICES",
-		`-d 10.0.0.0/8 -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`: "KUBE-SERVICES",
-		`-p tcp -g KUBE-NODEPORTS`:                               "KUBE-NODEPORTS",
-		`-m comment --comment "a \" -j KUBE-SERVICES" -j ACCEPT`: "ACCEPT",
-		`-m comment --comment -j -j ACCEPT`:                      "ACCEPT",
-		`-m comment --comment "-j KUBE-SERVICES"`:                "",
-		`-m comment --comment "ends in a backslash \\" -j DROP`:  "DROP",
-		`-m rpfilter --loose -j KUBE-FORWARD`:                    "KUBE-FORWARD",
-		`-j LOG --log-prefix "x -j KUBE-SERVICES "`:              "LOG",
-		`-p tcp`: "",
-		``:       "",
-	} {
-		if got := targetOf(text); got != want {
-			t.Errorf("target of %s is %q, want %q", text, got, want)
+	for _, missing := range []string{filepath.Join(file, "below a file"), filepath.Join(t.TempDir(), "missing", "lock"), t.TempDir()} {
+		unlock, err := lock(quiet, missing, 0)
+		if err != nil {
+			t.Fatalf("%s: %v", missing, err)
 		}
+		unlock()
+	}
+}
+
+// Tables are changed under iptables' lock; where nothing is to be removed, nobody is waited for.
+func TestRemoveFromLegacyWhileOthersLock(t *testing.T) {
+	newNamespace(t)
+	load(t, nft.IPv4, "legacy", "")
+	load(t, nft.IPv6, "legacy", "-without")
+	before := saved(t, nft.IPv4, "legacy")
+	unlock, err := lock(quiet, xtablesLock, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	impatient, cancel := context.WithCancel(quiet)
+	cancel()
+	for _, name := range tables {
+		if done, err := removeFromLegacyTable(impatient, nft.IPv4, name); !errors.Is(err, context.Canceled) || !done.empty() {
+			t.Errorf("table %s: done %v, %v", name, done, err)
+		}
+		if _, err := removeFromLegacyTable(impatient, nft.IPv6, name); err != nil {
+			t.Errorf("table %s: %v", name, err)
+		}
+	}
+	unlock()
+	if after := saved(t, nft.IPv4, "legacy"); after != before {
+		t.Errorf("what could not be locked changed to\n%s", after)
+	}
+}
+
+// What the kernel never hands out is no reason to write anything.
+func TestDecodeInvalidTable(t *testing.T) {
+	newNamespace(t)
+	load(t, nft.IPv4, "legacy", "")
+	s, err := openLegacy(nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	valid, todo, err := s.plan("nat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ne := binary.NativeEndian
+	info := make([]byte, infoLen)
+	ne.PutUint32(info[infoHooksAt:], valid.hooks)
+	for hook := range hookChains {
+		ne.PutUint32(info[infoEntryAt+4*hook:], uint32(valid.first[hook]))
+		ne.PutUint32(info[infoUnderflowAt+4*hook:], uint32(valid.policy[hook]))
+	}
+	jump := slices.IndexFunc(valid.entries, func(e legacyEntry) bool {
+		at, ok := valid.continuation(e)
+		return ok && at != e.next
+	})
+	for name, change := range map[string]func(info, data []byte) []byte{
+		"cut":                     func(_, data []byte) []byte { return data[:len(data)-1] },
+		"cut in an entry":         func(_, data []byte) []byte { return data[:len(data)-100] },
+		"entry without length":    func(_, data []byte) []byte { ne.PutUint16(data[90:], 0); return data },
+		"target out of the entry": func(_, data []byte) []byte { ne.PutUint16(data[88:], ne.Uint16(data[90:])-8); return data },
+		"target in the entry":     func(_, data []byte) []byte { ne.PutUint16(data[88:], 8); return data },
+		"entries of no chain":     func(info, data []byte) []byte { ne.PutUint32(info[infoHooksAt:], 0); return data },
+		"jump into a chain": func(_, data []byte) []byte {
+			e := valid.entries[jump]
+			at, _ := valid.continuation(e)
+			ne.PutUint32(data[e.target+targetDataAt:], uint32(at)+8)
+			return data
+		},
+	} {
+		info := slices.Clone(info)
+		table, err := decodeTable(s.targetOffset, "nat", info, change(info, slices.Clone(valid.data)))
+		if err == nil {
+			_, err = table.contents()
+		}
+		if !errors.Is(err, errEntries) {
+			t.Errorf("%s: error is %v", name, err)
+		}
+	}
+
+	todo.delete = append(todo.delete, "DOCKER") // which rules go to
+	if _, _, err := valid.rewrite(todo); !errors.Is(err, errEntries) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+// A table of 80,001 chains of kube-proxy: 20,000 Services with 3 endpoints each.
+func BenchmarkRemoveFromLegacy(b *testing.B) {
+	newNamespace(b)
+	kube := kubeRules(20000, 3)
+	for b.Loop() {
+		b.StopTimer()
+		iptables(b, nft.IPv4, "legacy", "-restore", kube)
+		b.StartTimer()
+		remove(b)
 	}
 }

@@ -74,6 +74,9 @@ func run(t testing.TB, input, name string, args ...string) string {
 // variants are the two kinds of iptables.
 var variants = []string{"nft", "legacy"}
 
+// familyNames are the beginnings of the names of iptables' programs.
+var familyNames = map[nft.Family]string{nft.IPv4: "iptables", nft.IPv6: "ip6tables"}
+
 // iptables runs a program of iptables for a family: "-save", "-restore", or "" for iptables itself.
 func iptables(t testing.TB, family nft.Family, variant, program, input string, args ...string) string {
 	t.Helper()
@@ -126,9 +129,12 @@ func chainOf(line string) string { return strings.Fields(line)[1] }
 // quiet is a context whose logger says nothing.
 var quiet = klog.NewContext(context.Background(), klog.Logger{})
 
-// remove runs Remove, which must succeed.
+// remove runs Remove, which must succeed, and without any program.
 func remove(t testing.TB) Report {
 	t.Helper()
+	path := os.Getenv("PATH")
+	os.Setenv("PATH", "")
+	defer os.Setenv("PATH", path)
 	report, err := Remove(quiet)
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -48,7 +47,7 @@ func removeFromTable(ctx context.Context, conn *nft.Conn, table *nft.Table, repo
 			return err
 		}
 		p := makePlan(c, inUse)
-		if err = commit(table, p, inUse); err == nil {
+		if err = commit(conn, table, p, inUse); err == nil {
 			note(report, table.String(), p)
 			return nil
 		}
@@ -71,7 +70,7 @@ func note(report *Report, table string, p plan) {
 
 // again says whether an error is none that another attempt would meet as well.
 func again(err error) bool {
-	for _, e := range []error{nft.ErrGeneration, nft.ErrUnknownOutcome, netlink.ErrDumpInterrupted, unix.EBUSY, unix.ENOENT} {
+	for _, e := range []error{nft.ErrGeneration, nft.ErrUnknownOutcome, unix.EBUSY, unix.ENOENT} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -92,49 +91,40 @@ func readTable(conn *nft.Conn, table *nft.Table) (contents, error) {
 	if len(ownedChains(table.Name, c.chains)) == 0 {
 		return c, nil
 	}
-	s, err := openSocket()
-	if err != nil {
-		return c, err
-	}
-	defer s.close()
 	for _, chain := range c.chains {
 		if ownedChain(table.Name, chain) {
 			continue
 		}
-		rules, err := s.jumps(table, chain)
+		rules, err := conn.Rules(table, chain)
 		if err != nil {
-			return c, fmt.Errorf("read rules of chain %s: %w", chain, err)
+			return c, err
 		}
-		c.rules = append(c.rules, rules...)
+		for _, r := range rules {
+			if r.Goto != "" {
+				c.rules = append(c.rules, rule{chain: chain, target: r.Goto, handle: r.Handle})
+			}
+		}
 	}
 	return c, nil
 }
 
 // commit carries out a plan in one transaction. Chains that turn out to be in use are added to inUse; the error is EBUSY then.
-func commit(table *nft.Table, p plan, inUse map[string]bool) error {
-	if p.empty() {
-		return nil
-	}
-	t := newTransaction(table)
+func commit(conn *nft.Conn, table *nft.Table, p plan, inUse map[string]bool) error {
+	b := nft.NewBatch(table)
 	for _, r := range p.rules {
-		t.deleteRule(r.chain, r.handle)
+		b.DeleteRule(r.chain, r.handle)
 	}
 	for _, chain := range p.flush {
-		t.flushChain(chain)
+		b.FlushChain(chain)
 	}
 	for _, chain := range p.delete {
-		t.deleteChain(chain)
+		b.DeleteChain(chain)
 	}
-	s, err := openSocket()
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	err = s.commit(t)
-	if refused := new(refusedError); errors.As(err, &refused) {
-		for _, d := range refused.parts {
-			if d.typ == unix.NFT_MSG_DELCHAIN && d.errno == unix.EBUSY {
-				inUse[d.chain] = true
+	err := conn.Commit(b)
+	if refused := new(nft.CommitError); errors.As(err, &refused) {
+		for _, problem := range refused.Problems {
+			if problem.Op == "delete chain" && problem.Errno == unix.EBUSY {
+				inUse[problem.Object] = true
 			}
 		}
 	}

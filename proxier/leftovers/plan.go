@@ -8,8 +8,7 @@ import (
 // rule is a rule of a chain that jumps or goes to another chain.
 type rule struct {
 	chain, target string
-	handle        uint64 // in nf_tables: by which the kernel knows it
-	text          string // in legacy tables: the rule as iptables-save prints it, without the chain: "-s 10.0.0.0/8 -j KUBE-SERVICES"
+	handle        uint64 // by which the kernel knows it; in legacy tables the number of its entry
 }
 
 // contents is what a table holds.

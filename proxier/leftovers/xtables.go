@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"unsafe"
@@ -14,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// xtables is how the kernel hands out the legacy tables of a family: include/uapi/linux/netfilter_ipv4/ip_tables.h and its IPv6 twin.
+// xtables is how the kernel hands out and takes the legacy tables of a family: include/uapi/linux/netfilter_ipv4/ip_tables.h and its IPv6 twin.
 type xtables struct {
 	names        string // file that lists the tables
 	domain       int    // of sockets
@@ -27,17 +28,39 @@ var xtablesOf = map[nft.Family]xtables{
 	nft.IPv6: {"ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, 140},
 }
 
+// Socket options, which have the same numbers in both families.
 const (
-	getInfo    = 64 // IPT_SO_GET_INFO, IP6T_SO_GET_INFO
-	getEntries = 65 // IPT_SO_GET_ENTRIES, IP6T_SO_GET_ENTRIES
+	getInfo        = 64 // IPT_SO_GET_INFO
+	getEntries     = 65 // IPT_SO_GET_ENTRIES
+	setReplace     = 64 // IPT_SO_SET_REPLACE
+	setAddCounters = 65 // IPT_SO_SET_ADD_COUNTERS
+)
 
-	tableNameLen  = 32 // XT_TABLE_MAXNAMELEN
-	infoLen       = 84 // struct ipt_getinfo
-	infoSizeAt    = 80 // in it: size of the entries in bytes
-	entriesAt     = 40 // in struct ipt_get_entries
-	targetNameAt  = 2  // in struct xt_entry_target
-	targetDataAt  = 32
-	targetNameLen = 30 // XT_FUNCTION_MAXNAMELEN + 1
+// The arguments of the options, as they are on 64-bit machines. Each begins with the name of the table.
+const (
+	tableNameLen = 32 // XT_TABLE_MAXNAMELEN
+
+	infoLen         = 84 // struct ipt_getinfo
+	infoHooksAt     = 32
+	infoEntryAt     = 36 // an offset for each hook
+	infoUnderflowAt = 56 // an offset for each hook
+	infoCountAt     = 76
+	infoSizeAt      = 80
+
+	entriesSizeAt = 32 // in struct ipt_get_entries
+	entriesAt     = 40
+
+	replaceHooksAt     = 32 // in struct ipt_replace
+	replaceCountAt     = 36
+	replaceSizeAt      = 40
+	replaceEntryAt     = 44
+	replaceUnderflowAt = 64
+	replaceCountersAt  = 84 // how many there are; a pointer to them follows
+	replacePointerAt   = 88
+	replaceEntriesAt   = 96
+
+	addCountersCountAt = 32 // in struct xt_counters_info
+	addCountersAt      = 40
 )
 
 // legacyTables returns those of the tables that are in use as legacy tables. The kernel lists them only if iptables-legacy, or who does
@@ -54,66 +77,110 @@ func legacyTables(family nft.Family) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(tables), func(t string) bool { return !slices.Contains(used, t) }), nil
 }
 
-// legacyChains returns the chains of a legacy table, other than the built-in ones.
-func legacyChains(family nft.Family, table string) ([]string, error) {
+// legacySocket is a socket to the legacy tables of a family, in the calling thread's network namespace.
+type legacySocket struct {
+	xtables
+	fd int
+}
+
+func openLegacy(family nft.Family) (*legacySocket, error) {
 	x := xtablesOf[family]
 	fd, err := unix.Socket(x.domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open socket: %w", err)
 	}
-	defer unix.Close(fd)
+	return &legacySocket{xtables: x, fd: fd}, nil
+}
+
+func (s *legacySocket) close() { unix.Close(s.fd) }
+
+// read reads a table.
+func (s *legacySocket) read(name string) (legacyTable, error) {
 	for range attempts {
 		info := make([]byte, infoLen)
-		copy(info[:tableNameLen-1], table)
-		if err := getsockopt(fd, x.level, getInfo, info); err != nil {
-			return nil, fmt.Errorf("read size: %w", err)
+		copy(info[:tableNameLen-1], name)
+		if err := s.get(getInfo, info); err != nil {
+			return legacyTable{}, fmt.Errorf("read size: %w", err)
 		}
 		size := binary.NativeEndian.Uint32(info[infoSizeAt:])
 		buf := make([]byte, entriesAt+int(size))
-		copy(buf[:tableNameLen-1], table)
-		binary.NativeEndian.PutUint32(buf[tableNameLen:], size)
-		err := getsockopt(fd, x.level, getEntries, buf)
+		copy(buf[:tableNameLen-1], name)
+		binary.NativeEndian.PutUint32(buf[entriesSizeAt:], size)
+		err := s.get(getEntries, buf)
 		if errors.Is(err, unix.EAGAIN) { // its size changed meanwhile
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read entries: %w", err)
+			return legacyTable{}, fmt.Errorf("read entries: %w", err)
 		}
-		return x.chainsIn(buf[entriesAt:]), nil
+		return decodeTable(s.targetOffset, name, info, buf[entriesAt:])
 	}
-	return nil, fmt.Errorf("read entries: %w", unix.EAGAIN)
+	return legacyTable{}, fmt.Errorf("read entries: %w", unix.EAGAIN)
 }
 
-// chainsIn returns the names of the chains in the entries of a table. A chain begins with an entry whose target is ERROR
-// and carries the name; the last entry is one such, named ERROR.
-func (x xtables) chainsIn(entries []byte) []string {
-	var chains []string
-	for len(entries) >= x.targetOffset+4 {
-		target := int(binary.NativeEndian.Uint16(entries[x.targetOffset:]))
-		next := int(binary.NativeEndian.Uint16(entries[x.targetOffset+2:]))
-		if next < x.targetOffset+4 || next > len(entries) {
-			break
-		}
-		if target+targetDataAt+targetNameLen <= next && cString(entries[target+targetNameAt:target+targetDataAt]) == "ERROR" {
-			if name := cString(entries[target+targetDataAt : target+targetDataAt+targetNameLen]); name != "ERROR" {
-				chains = append(chains, name)
-			}
-		}
-		entries = entries[next:]
+// legacyCounter counts the packets and bytes that an entry matched: struct xt_counters.
+type legacyCounter struct{ packets, bytes uint64 }
+
+// replace replaces a table of so many entries, and returns what those had counted until they went. If there are others than that many by
+// now, the kernel refuses with EAGAIN.
+func (s *legacySocket) replace(t legacyTable, entries int) ([]legacyCounter, error) {
+	counters := make([]legacyCounter, entries)
+	var pinned runtime.Pinner
+	defer pinned.Unpin()
+	pinned.Pin(&counters[0])
+	if err := s.set(setReplace, encodeReplace(t, counters)); err != nil {
+		return nil, fmt.Errorf("replace entries: %w", err)
 	}
-	return chains
+	return counters, nil
 }
 
-func cString(b []byte) string {
-	s, _, _ := strings.Cut(string(b), "\x00")
-	return s
+// encodeReplace returns a struct ipt_replace with the entries of a table. The kernel writes to the counters what the present entries counted.
+func encodeReplace(t legacyTable, counters []legacyCounter) []byte {
+	request := make([]byte, replaceEntriesAt, replaceEntriesAt+len(t.data))
+	put := binary.NativeEndian.PutUint32
+	copy(request[:tableNameLen-1], t.name)
+	put(request[replaceHooksAt:], t.hooks)
+	put(request[replaceCountAt:], uint32(len(t.entries)))
+	put(request[replaceSizeAt:], uint32(len(t.data)))
+	for hook := range hookChains {
+		put(request[replaceEntryAt+4*hook:], uint32(t.first[hook]))
+		put(request[replaceUnderflowAt+4*hook:], uint32(t.policy[hook]))
+	}
+	put(request[replaceCountersAt:], uint32(len(counters)))
+	binary.NativeEndian.PutUint64(request[replacePointerAt:], uint64(uintptr(unsafe.Pointer(&counters[0]))))
+	return append(request, t.data...)
 }
 
-// getsockopt fills value, which also says what is asked for.
-func getsockopt(fd, level, option int, value []byte) error {
+// addCounters adds to what the entries of a table have counted since it was replaced, which began with zero.
+func (s *legacySocket) addCounters(name string, counters []legacyCounter) error {
+	request := make([]byte, addCountersAt, addCountersAt+16*len(counters))
+	copy(request[:tableNameLen-1], name)
+	binary.NativeEndian.PutUint32(request[addCountersCountAt:], uint32(len(counters)))
+	for _, c := range counters {
+		request = binary.NativeEndian.AppendUint64(request, c.packets)
+		request = binary.NativeEndian.AppendUint64(request, c.bytes)
+	}
+	if err := s.set(setAddCounters, request); err != nil {
+		return fmt.Errorf("add counters: %w", err)
+	}
+	return nil
+}
+
+// get fills value, which also says what is asked for.
+func (s *legacySocket) get(option int, value []byte) error {
 	length := uint32(len(value))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(option),
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
 		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&length)), 0)
+	return orNil(errno)
+}
+
+func (s *legacySocket) set(option int, value []byte) error {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
+		uintptr(unsafe.Pointer(&value[0])), uintptr(len(value)), 0)
+	return orNil(errno)
+}
+
+func orNil(errno unix.Errno) error {
 	if errno != 0 {
 		return errno
 	}
