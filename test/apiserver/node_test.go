@@ -218,3 +218,41 @@ func (w *world) seenAs(from *lab.Namespace, s *service, want []netip.Addr) {
 		})
 	}
 }
+
+// TestNodeAddresses changes the addresses of the Node object: NodePorts move with them.
+func TestNodeAddresses(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	web := w.createService("web", "a1 b1")
+	p := w.subject()
+	p.startSynced()
+	old := web.nodePorts(w.Node1)
+	w.reaches(w.Client, old, "a1 b1")
+
+	added := []netip.Addr{netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("2001:db8::77")}
+	var moved []destination
+	for f, addr := range added {
+		w.must(w.Node1.AddAddr(netip.PrefixFrom(addr, addr.BitLen())))
+		w.must(w.Client.ReplaceRoute(netip.PrefixFrom(addr, addr.BitLen()), w.Node1.Addrs()[f]))
+		for _, d := range old {
+			if d.addr.Addr().Is4() == addr.Is4() {
+				moved = append(moved, destination{d.network, netip.AddrPortFrom(addr, d.addr.Port())})
+			}
+		}
+	}
+	w.silent(w.Client, moved)
+	patch := fmt.Sprintf(`{"status": {"addresses": [{"type": "InternalIP", "address": %q}, {"type": "InternalIP", "address": %q}]}}`, added[0], added[1])
+	_, err := w.Admin().CoreV1().Nodes().Patch(w.ctx(), w.Node1.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	w.must(err)
+	if p.name == upstream { // it ends, to be started again
+		if code := p.awaitEnd(); code != 1 {
+			t.Errorf("exit code %d, want 1", code)
+		}
+		p.startSynced()
+	}
+	w.reaches(w.Client, moved, "a1 b1")
+	w.silent(w.Client, old)
+	if !p.running() {
+		t.Errorf("%s ended: %v", p.name, p.err)
+	}
+}

@@ -1,0 +1,141 @@
+package apiserver
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// TestDaemonSet runs nftproxy as the DaemonSet of deploy/ does: in a root file system that has the program and the volumes alone, with its command line,
+// with the one capability that it asks for, and /proc/sys read-only; before it, the init container, which is privileged.
+func TestDaemonSet(t *testing.T) {
+	t.Parallel()
+	if subjectName() != product {
+		return
+	}
+	for _, tc := range []struct {
+		name   string
+		volume func(w *world) map[string]string
+	}{
+		{"deploy", func(w *world) map[string]string {
+			object, err := w.Admin().CoreV1().ConfigMaps(accountNamespace).Get(w.ctx(), accountName, metav1.GetOptions{})
+			w.must(err)
+			return object.Data
+		}},
+		{"kubeadm", kubeadmVolume},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			web := w.createService("web", "a1 b1")
+			set, err := w.Admin().AppsV1().DaemonSets(accountNamespace).Get(w.ctx(), accountName, metav1.GetOptions{})
+			w.must(err)
+			root := w.rootFileSystem(tc.volume(w))
+			pod := set.Spec.Template.Spec
+			init := w.container(root, &pod.InitContainers[0])
+			init.start()
+			if code := init.awaitEnd(); code != 0 {
+				t.Fatalf("init container: exit code %d", code)
+			}
+			if timeout := w.run(w.Node1.Namespace, "cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"); timeout != "3600\n" {
+				t.Errorf("nf_conntrack_tcp_timeout_close_wait is %s after the init container", timeout)
+			}
+			if limit, err := os.ReadFile(filepath.Join(root, "nf_conntrack_max")); err != nil || string(limit) == "1000\n" {
+				t.Errorf("nf_conntrack_max is %s after the init container, %v", limit, err)
+			}
+			p := w.container(root, &pod.Containers[0])
+			p.startSynced()
+			web.servedBy("a1 b1")
+			p.movesFlows(web, "a1", "b1")
+			p.terminate()
+		})
+	}
+}
+
+// kubeadmVolume is what kubeadm puts into its ConfigMap kube-proxy.
+func kubeadmVolume(w *world) map[string]string {
+	config, err := os.ReadFile(repository + "/cmd/kube-proxy/config/testdata/good/kubeadm.yaml")
+	w.must(err)
+	return map[string]string{
+		"config.conf": string(config),
+		"kubeconfig.conf": fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters:
+- cluster:
+    certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+    server: %s
+  name: default
+contexts:
+- context:
+    cluster: default
+    namespace: default
+    user: default
+  name: default
+current-context: default
+users:
+- name: default
+  user:
+    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+`, w.URL()),
+	}
+}
+
+// rootFileSystem makes a folder as a container of the image has it, with the volume of the ConfigMap and that of the service account.
+func (w *world) rootFileSystem(volume map[string]string) string {
+	w.t.Helper()
+	root := w.t.TempDir()
+	files := map[string]string{
+		"var/run/secrets/kubernetes.io/serviceaccount/token":  w.token,
+		"var/run/secrets/kubernetes.io/serviceaccount/ca.crt": string(w.CA()),
+	}
+	for name, content := range volume {
+		files["var/lib/kube-proxy/"+name] = content
+	}
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		w.must(os.MkdirAll(filepath.Dir(path), 0o755))
+		w.must(os.WriteFile(path, []byte(content), 0o644))
+	}
+	for _, folder := range []string{"proc", "usr/local/bin"} {
+		w.must(os.MkdirAll(filepath.Join(root, folder), 0o755))
+	}
+	w.must(os.WriteFile(filepath.Join(root, "usr/local/bin/kube-proxy"), nil, 0o755)) // the program is mounted there
+	// The number of flows belongs to the host's network namespace: only there it can be written.
+	w.must(os.WriteFile(filepath.Join(root, "nf_conntrack_max"), []byte("1000\n"), 0o644))
+	return root
+}
+
+// container returns the proxy as a container of the DaemonSet runs it.
+func (w *world) container(root string, c *corev1.Container) *proxy {
+	w.t.Helper()
+	p := w.bareProxy(product)
+	p.flags = nil
+	for _, arg := range c.Command[1:] {
+		arg = strings.ReplaceAll(arg, "$(NODE_NAME)", w.Node1.Name)
+		p.flags = append(p.flags, strings.ReplaceAll(arg, "$(API_SERVER)", w.URL()))
+	}
+	capabilities := "+all"
+	lock := "true"
+	if !ptr.Deref(c.SecurityContext.Privileged, false) {
+		capabilities = "-all,+sys_chroot" // which the kernel asks for below
+		for _, name := range c.SecurityContext.Capabilities.Add {
+			capabilities += ",+" + strings.ToLower(string(name))
+		}
+		lock = "mount --rbind proc/sys proc/sys; mount -o remount,bind,ro proc/sys"
+	}
+	script := fmt.Sprintf(`cd %s
+mount --bind "$1" .%s
+shift
+mount -t proc proc proc
+mount --bind nf_conntrack_max proc/sys/net/netfilter/nf_conntrack_max
+%s
+exec setpriv --no-new-privs --inh-caps=-all --bounding-set=%s chroot . %[2]s "$@"`, root, c.Command[0], lock, capabilities)
+	p.wrapper = []string{"unshare", "--mount", "sh", "-e", "-c", script, "sh"}
+	return p
+}
