@@ -17,6 +17,9 @@ func (c *Cluster) URL() string { return c.url(c.config.Namespace.IPv4, firstPort
 // CA is the certificate of the cluster's authority, PEM.
 func (c *Cluster) CA() []byte { return c.authority.pem }
 
+// AdminKubeconfig is a file by which a program reaches APIServer and may do everything.
+func (c *Cluster) AdminKubeconfig() string { return c.kubeconfig }
+
 // Token returns a token of a service account, which must exist. It holds for a day.
 func (c *Cluster) Token(ctx context.Context, namespace, serviceAccount string) (string, error) {
 	const day = 24 * 60 * 60
