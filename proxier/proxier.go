@@ -265,19 +265,27 @@ func (p *Proxier) told() {
 	}
 }
 
-// OnServiceAdd tells of a new Service.
-func (p *Proxier) OnServiceAdd(svc *corev1.Service) { p.OnServiceUpdate(nil, svc) }
-
-// OnServiceUpdate tells that a Service changed.
-func (p *Proxier) OnServiceUpdate(_, svc *corev1.Service) {
+// SetService tells of a Service that is new or changed.
+func (p *Proxier) SetService(svc *TranslatedService) {
 	p.tracker.setService(svc)
 	p.told()
 }
 
+// DeleteService tells that a Service is gone.
+func (p *Proxier) DeleteService(name ServiceName) {
+	p.tracker.deleteService(name)
+	p.told()
+}
+
+// OnServiceAdd tells of a new Service.
+func (p *Proxier) OnServiceAdd(svc *corev1.Service) { p.SetService(TranslateService(svc)) }
+
+// OnServiceUpdate tells that a Service changed.
+func (p *Proxier) OnServiceUpdate(_, svc *corev1.Service) { p.SetService(TranslateService(svc)) }
+
 // OnServiceDelete tells that a Service is gone.
 func (p *Proxier) OnServiceDelete(svc *corev1.Service) {
-	p.tracker.deleteService(svc)
-	p.told()
+	p.DeleteService(ServiceName{svc.Namespace, svc.Name})
 }
 
 // OnServiceSynced tells that all Services that there are have been told.
@@ -286,21 +294,31 @@ func (p *Proxier) OnServiceSynced() {
 	p.told()
 }
 
-// OnEndpointSliceAdd tells of a new EndpointSlice.
-func (p *Proxier) OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice) {
-	p.OnEndpointSliceUpdate(nil, slice)
-}
-
-// OnEndpointSliceUpdate tells that an EndpointSlice changed.
-func (p *Proxier) OnEndpointSliceUpdate(_, slice *discoveryv1.EndpointSlice) {
+// SetEndpointSlice tells of an EndpointSlice that is new or changed.
+func (p *Proxier) SetEndpointSlice(slice *TranslatedEndpointSlice) {
 	p.tracker.setSlice(slice)
 	p.told()
 }
 
+// DeleteEndpointSlice tells that an EndpointSlice is gone.
+func (p *Proxier) DeleteEndpointSlice(name SliceName) {
+	p.tracker.deleteSlice(name)
+	p.told()
+}
+
+// OnEndpointSliceAdd tells of a new EndpointSlice.
+func (p *Proxier) OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice) {
+	p.SetEndpointSlice(TranslateEndpointSlice(slice))
+}
+
+// OnEndpointSliceUpdate tells that an EndpointSlice changed.
+func (p *Proxier) OnEndpointSliceUpdate(_, slice *discoveryv1.EndpointSlice) {
+	p.SetEndpointSlice(TranslateEndpointSlice(slice))
+}
+
 // OnEndpointSliceDelete tells that an EndpointSlice is gone.
 func (p *Proxier) OnEndpointSliceDelete(slice *discoveryv1.EndpointSlice) {
-	p.tracker.deleteSlice(slice)
-	p.told()
+	p.DeleteEndpointSlice(SliceName{slice.Namespace, slice.Name})
 }
 
 // OnEndpointSlicesSynced tells that all EndpointSlices that there are have been told.

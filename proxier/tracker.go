@@ -6,9 +6,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"github.com/nftproxy/nftproxy/nft"
 )
 
@@ -27,14 +24,12 @@ type tracker struct {
 	// triggers are when the changes of EndpointSlices were triggered, as these tell.
 	triggers map[nft.Family][]time.Time
 	// endpointsOf slices, to know what an update of a slice takes away.
-	slices map[sliceName]*sliceState
+	slices map[SliceName]*sliceState
 	// problems that were reported, by object.
 	reported map[string]string
 	// Nothing is handed over before the first full lists of both were told.
 	servicesSynced, slicesSynced bool
 }
-
-type sliceName struct{ namespace, name string }
 
 type sliceState struct {
 	service   ServiceName
@@ -54,47 +49,46 @@ func newTracker(events EventRecorder, m *metrics) *tracker {
 		triggers:  make(map[nft.Family][]time.Time),
 		services:  make(map[ServiceName]*Service),
 		endpoints: make(map[endpointID]*Endpoint),
-		slices:    make(map[sliceName]*sliceState),
+		slices:    make(map[SliceName]*sliceState),
 		reported:  make(map[string]string),
 	}
 }
 
 // setService notes a Service that is new or changed.
-func (t *tracker) setService(svc *corev1.Service) {
-	s, problems := serviceOf(svc)
+func (t *tracker) setService(svc *TranslatedService) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.services[ServiceName{svc.Namespace, svc.Name}] = s
+	t.services[svc.Name] = svc.service
 	t.serviceChanged()
-	t.report(Event{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name, UID: string(svc.UID)}, problems)
+	t.report(Event{Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.uid}, svc.problems)
 }
 
 // deleteService notes that a Service is gone.
-func (t *tracker) deleteService(svc *corev1.Service) {
+func (t *tracker) deleteService(name ServiceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.services[ServiceName{svc.Namespace, svc.Name}] = nil
+	t.services[name] = nil
 	t.serviceChanged()
-	t.report(Event{Kind: "Service", Namespace: svc.Namespace, Name: svc.Name}, nil)
+	t.report(Event{Kind: "Service", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
 // setSlice notes an EndpointSlice that is new or changed.
-func (t *tracker) setSlice(slice *discoveryv1.EndpointSlice) {
-	service, endpoints, problems := endpointsOf(slice)
+func (t *tracker) setSlice(slice *TranslatedEndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.replaceSlice(sliceName{slice.Namespace, slice.Name}, &sliceState{service, endpoints}) {
-		t.trigger(slice)
+	// What was triggered before we watched says nothing about us.
+	if t.replaceSlice(slice.Name, &slice.sliceState) && slice.triggered.After(t.started) {
+		t.triggers[slice.family] = append(t.triggers[slice.family], slice.triggered)
 	}
-	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Namespace, Name: slice.Name, UID: string(slice.UID)}, problems)
+	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.uid}, slice.problems)
 }
 
 // deleteSlice notes that an EndpointSlice is gone.
-func (t *tracker) deleteSlice(slice *discoveryv1.EndpointSlice) {
+func (t *tracker) deleteSlice(name SliceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.replaceSlice(sliceName{slice.Namespace, slice.Name}, &sliceState{})
-	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Namespace, Name: slice.Name}, nil)
+	t.replaceSlice(name, &sliceState{})
+	t.report(Event{Kind: "EndpointSlice", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
 // serviceChanged counts a change of a Service.
@@ -103,21 +97,8 @@ func (t *tracker) serviceChanged() {
 	t.metrics.kubeProxy.serviceChanges.pending.Set(float64(len(t.services)))
 }
 
-// trigger notes when the change of a slice was triggered, if it says so. What was triggered before we watched says nothing about us.
-func (t *tracker) trigger(slice *discoveryv1.EndpointSlice) {
-	at, err := time.Parse(time.RFC3339Nano, slice.Annotations[corev1.EndpointsLastChangeTriggerTime])
-	if err != nil || !at.After(t.started) {
-		return
-	}
-	family := nft.IPv4
-	if slice.AddressType == discoveryv1.AddressTypeIPv6 {
-		family = nft.IPv6
-	}
-	t.triggers[family] = append(t.triggers[family], at)
-}
-
 // replaceSlice notes which endpoints come, change and go with the new state of a slice, and says whether any do.
-func (t *tracker) replaceSlice(name sliceName, now *sliceState) (changed bool) {
+func (t *tracker) replaceSlice(name SliceName, now *sliceState) (changed bool) {
 	t.metrics.kubeProxy.endpointChanges.total.Inc()
 	before := t.slices[name]
 	if before == nil {

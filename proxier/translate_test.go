@@ -177,21 +177,21 @@ func TestTrackerSlices(t *testing.T) {
 			t.Errorf("%s: told %q, want %q", name, s.calls, want)
 		}
 	}
-	tr.setSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")))
 	step("first", "set ns/svc a 10.0.0.1", "set ns/svc a 10.0.0.2")
-	tr.setSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")))
 	step("the same again")
-	tr.setSlice(slice("a", "svc", "10.0.0.2", "10.0.0.3"))
+	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.2", "10.0.0.3")))
 	step("one replaced", "delete ns/svc a 10.0.0.1", "set ns/svc a 10.0.0.3")
-	tr.setSlice(slice("a", "svc", "10.0.0.2"))
-	tr.setSlice(slice("b", "svc", "10.0.0.3"))
+	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.2")))
+	tr.setSlice(TranslateEndpointSlice(slice("b", "svc", "10.0.0.3")))
 	step("one moves", "delete ns/svc a 10.0.0.3", "set ns/svc b 10.0.0.3")
-	tr.setSlice(slice("b", "other", "10.0.0.3"))
+	tr.setSlice(TranslateEndpointSlice(slice("b", "other", "10.0.0.3")))
 	step("a slice goes over to another service", "delete ns/svc b 10.0.0.3", "set ns/other b 10.0.0.3")
-	tr.deleteSlice(slice("a", "svc"))
-	tr.deleteSlice(slice("b", "other"))
+	tr.deleteSlice(TranslateEndpointSlice(slice("a", "svc")).Name)
+	tr.deleteSlice(TranslateEndpointSlice(slice("b", "other")).Name)
 	step("gone", "delete ns/other b 10.0.0.3", "delete ns/svc a 10.0.0.2")
-	tr.deleteSlice(slice("a", "svc"))
+	tr.deleteSlice(TranslateEndpointSlice(slice("a", "svc")).Name)
 	step("gone twice")
 }
 
@@ -202,7 +202,7 @@ func TestTrackerReports(t *testing.T) {
 	tr := newTracker(&recorded, m)
 	step := func(what string, events, invalid int, externalIPs ...string) {
 		t.Helper()
-		tr.setService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = externalIPs }))
+		tr.setService(TranslateService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = externalIPs })))
 		if len(recorded) != events || m.invalidObjects.Load() != int64(invalid) {
 			t.Errorf("%s: %d events, %d objects; want %d, %d", what, len(recorded), m.invalidObjects.Load(), events, invalid)
 		}

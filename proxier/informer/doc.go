@@ -2,7 +2,7 @@
 // that the proxier runs on.
 //
 // It asks for what a service proxy serves, and for nothing else: the selectors are kube-proxy's, so headless Services and those of other proxies never
-// reach memory, and what is kept of an object is what a proxier reads ([trim]).
+// reach memory, and what is kept of an object is what a proxier makes of it ([trim]).
 //
 // While the API server cannot be reached, nothing is told; when it can be again, what changed meanwhile is, and nothing else.
 package informer

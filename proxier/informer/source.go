@@ -70,6 +70,9 @@ func New(config Config) (*Source, error) {
 	return s, s.addHandlers()
 }
 
+// labelServiceProxyName marks objects that another service proxy takes care of.
+const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
 // selectServices leaves out headless Services and those of other proxies.
 func selectServices(o *metav1.ListOptions) {
 	o.LabelSelector = "!" + labelServiceProxyName
@@ -97,24 +100,30 @@ func (s *Source) informers() []cache.SharedIndexInformer {
 func (s *Source) addHandlers() error {
 	h := s.config.Handler
 	var errs [4]error
-	s.servicesTold, errs[0] = handle(s.services, h.OnServiceAdd, h.OnServiceUpdate, h.OnServiceDelete)
-	s.slicesTold, errs[1] = handle(s.slices, h.OnEndpointSliceAdd, h.OnEndpointSliceUpdate, h.OnEndpointSliceDelete)
-	s.nodeTold, errs[2] = handle(s.node, h.OnNodeAdd, h.OnNodeUpdate, h.OnNodeDelete)
+	s.servicesTold, errs[0] = handle(s.services,
+		func(_, svc *keptService) { h.SetService(svc.value) },
+		func(svc *keptService) { h.DeleteService(svc.value.Name) })
+	s.slicesTold, errs[1] = handle(s.slices,
+		func(_, slice *keptSlice) { h.SetEndpointSlice(slice.value) },
+		func(slice *keptSlice) { h.DeleteEndpointSlice(slice.value.Name) })
+	s.nodeTold, errs[2] = handle(s.node, h.OnNodeUpdate, h.OnNodeDelete)
 	if s.cidrs != nil {
-		changed := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
-		s.cidrsTold, errs[3] = handle(s.cidrs, changed, func(_, cidr *networkingv1.ServiceCIDR) { changed(cidr) }, changed)
+		tell := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
+		s.cidrsTold, errs[3] = handle(s.cidrs, func(_, cidr *networkingv1.ServiceCIDR) { tell(cidr) }, tell)
 	}
 	return errors.Join(errs[:]...)
 }
 
-// handle calls these functions for what an informer tells. What it returns says whether all objects of the first list were told.
-func handle[T metav1.Object](i cache.SharedIndexInformer, add func(T), update func(old, new T), remove func(T)) (cache.InformerSynced, error) {
+// handle calls these functions for what an informer tells; old is zero for a new object. What it returns says whether all objects of the first
+// list were told.
+func handle[T metav1.Object](i cache.SharedIndexInformer, set func(old, new T), remove func(T)) (cache.InformerSynced, error) {
+	var none T
 	r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { add(obj.(T)) },
+		AddFunc: func(obj any) { set(none, obj.(T)) },
 		UpdateFunc: func(old, obj any) {
 			before, now := old.(T), obj.(T)
 			if before.GetResourceVersion() != now.GetResourceVersion() || before.GetUID() != now.GetUID() {
-				update(before, now)
+				set(before, now)
 			}
 		},
 		DeleteFunc: func(obj any) {

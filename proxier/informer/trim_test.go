@@ -9,8 +9,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/proxier"
 )
 
 // fullMeta is metadata of which every kind of object keeps a part.
@@ -29,49 +30,24 @@ func fullMeta() metav1.ObjectMeta {
 }
 
 // keptMeta is what is left of it.
-func keptMeta(labels, annotations map[string]string) metav1.ObjectMeta {
+func keptMeta(labels map[string]string) metav1.ObjectMeta {
 	full := fullMeta()
 	return metav1.ObjectMeta{
 		Name: full.Name, Namespace: full.Namespace, UID: full.UID, ResourceVersion: full.ResourceVersion,
-		CreationTimestamp: full.CreationTimestamp, DeletionTimestamp: full.DeletionTimestamp, Labels: labels, Annotations: annotations,
+		CreationTimestamp: full.CreationTimestamp, DeletionTimestamp: full.DeletionTimestamp, Labels: labels,
 	}
 }
 
 func TestTrim(t *testing.T) {
-	name, ready := "x", true
-	serviceSpec := corev1.ServiceSpec{
-		ClusterIP: "10.96.0.1", ClusterIPs: []string{"10.96.0.1"}, Type: corev1.ServiceTypeLoadBalancer,
-		Ports: []corev1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}},
-	}
-	fullSpec := serviceSpec
-	fullSpec.Selector = map[string]string{"app": "web"}
-	balancer := corev1.LoadBalancerStatus{Ingress: []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}}
-	endpoint := discoveryv1.Endpoint{
-		Addresses: []string{"10.244.0.1"}, NodeName: &name, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
-		Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}},
-	}
-	fullEndpoint := endpoint
-	fullEndpoint.TargetRef, fullEndpoint.Hostname, fullEndpoint.Zone = &corev1.ObjectReference{Name: "pod"}, &name, &name
-	fullEndpoint.DeprecatedTopology = map[string]string{"a": "b"}
 	taints := []corev1.Taint{{Key: "k"}}
 	addresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.2"}}
-	sliceLabels := map[string]string{discoveryv1.LabelServiceName: "web", labelServiceProxyName: "other", corev1.IsHeadlessService: ""}
-
+	service := &corev1.Service{ObjectMeta: fullMeta(), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: fullMeta(), AddressType: "IPv4", Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}}}}
+	translatedService := newKept(&service.ObjectMeta, proxier.TranslateService(service))
+	translatedSlice := newKept(&slice.ObjectMeta, proxier.TranslateEndpointSlice(slice))
 	for _, tt := range []struct{ full, want any }{
-		{
-			&corev1.Service{ObjectMeta: fullMeta(), Spec: fullSpec, Status: corev1.ServiceStatus{LoadBalancer: balancer, Conditions: []metav1.Condition{{}}}},
-			&corev1.Service{
-				ObjectMeta: keptMeta(map[string]string{labelServiceProxyName: "other", corev1.IsHeadlessService: ""}, nil),
-				Spec:       serviceSpec, Status: corev1.ServiceStatus{LoadBalancer: balancer},
-			},
-		},
-		{
-			&discoveryv1.EndpointSlice{ObjectMeta: fullMeta(), AddressType: "IPv4", Endpoints: []discoveryv1.Endpoint{fullEndpoint}},
-			&discoveryv1.EndpointSlice{
-				ObjectMeta:  keptMeta(sliceLabels, map[string]string{corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z"}),
-				AddressType: "IPv4", Endpoints: []discoveryv1.Endpoint{endpoint},
-			},
-		},
+		{service, translatedService},
+		{slice, translatedSlice},
 		{
 			&corev1.Node{
 				ObjectMeta: fullMeta(),
@@ -79,20 +55,33 @@ func TestTrim(t *testing.T) {
 				Status:     corev1.NodeStatus{Addresses: addresses, Images: []corev1.ContainerImage{{Names: []string{"i"}}}, Phase: "p"},
 			},
 			&corev1.Node{
-				ObjectMeta: keptMeta(map[string]string{corev1.LabelTopologyZone: "z"}, nil),
+				ObjectMeta: keptMeta(map[string]string{corev1.LabelTopologyZone: "z"}),
 				Spec:       corev1.NodeSpec{PodCIDR: "10.244.0.0/24", PodCIDRs: []string{"10.244.0.0/24"}, Taints: taints},
 				Status:     corev1.NodeStatus{Addresses: addresses},
 			},
 		},
 		{
 			&networkingv1.ServiceCIDR{ObjectMeta: fullMeta(), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
-			&networkingv1.ServiceCIDR{ObjectMeta: keptMeta(nil, nil), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
+			&networkingv1.ServiceCIDR{ObjectMeta: keptMeta(nil), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
 		},
-		{cache.DeletedFinalStateUnknown{Key: "k"}, cache.DeletedFinalStateUnknown{Key: "k"}},
+		{translatedService, translatedService}, // what was trimmed before
+		{translatedSlice, translatedSlice},
 	} {
 		got, err := trim(tt.full)
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("got %v, %+v\nwant %+v", err, got, tt.want)
 		}
+	}
+}
+
+// What informers and handlers ask of kept objects.
+func TestKeptMetadata(t *testing.T) {
+	m := fullMeta()
+	k := newKept(&m, 0)
+	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(k); err != nil || key != "default/web" {
+		t.Errorf("key %q, %v", key, err)
+	}
+	if k.GetResourceVersion() != "7" || k.GetUID() != "u" {
+		t.Errorf("version %q, uid %q", k.GetResourceVersion(), k.GetUID())
 	}
 }
