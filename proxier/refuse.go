@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/nft"
 )
 
@@ -31,7 +33,8 @@ func (b *Backend) retryDirty() {
 	}
 }
 
-// refuseTagged leaves out all service ports that an error of the kernel is about, if only is true for them. It says whether there were any.
+// refuseTagged leaves out all service ports that an error of the kernel is about, if only is true for them. It says whether there were any. EPERM is
+// about none: the table belongs to another program (flags owner), or this one has lost its privileges.
 func (b *Backend) refuseTagged(err error, only func(*portState) bool) bool {
 	var refused *nft.CommitError
 	if !errors.As(err, &refused) {
@@ -39,6 +42,9 @@ func (b *Backend) refuseTagged(err error, only func(*portState) bool) bool {
 	}
 	found := false
 	for _, problem := range refused.Problems {
+		if problem.Errno == unix.EPERM {
+			continue
+		}
 		if p := b.ports[problem.Tag]; p != nil && p.refused == nil && only(p) {
 			b.refuse(p, errors.New(problem.String()))
 			found = true
