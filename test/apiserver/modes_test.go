@@ -34,6 +34,9 @@ func TestFromIPTables(t *testing.T) {
 			stream.pass(100)
 			before.kill()
 			p := w.subject()
+			if p.name == upstream { // it looks where the first iptables in PATH does, and nowhere else
+				p.wrapper = before.wrapper
+			}
 			p.startSynced()
 			w.awaitNoLeftovers(variant)
 			stream.pass(200)
@@ -47,14 +50,14 @@ func TestFromIPTables(t *testing.T) {
 
 			// And in the other direction: --cleanup.
 			p.terminate()
-			w.cleanUp()
+			p.cleanUp()
 			if tables := w.run(w.Node1.Namespace, "nft", "list", "tables"); strings.Contains(tables, "kube-proxy") {
 				t.Errorf("tables after --cleanup: %s", tables)
 			}
 			before.startSynced()
 			steady.servedBy("a1 a2 b1")
 			before.kill()
-			w.cleanUp()
+			p.cleanUp()
 			w.awaitNoLeftovers(variant)
 			steady.unserved()
 		})
@@ -102,10 +105,13 @@ func (w *world) awaitNoLeftovers(variant string) {
 	})
 }
 
-// cleanUp runs the subject with --cleanup.
-func (w *world) cleanUp() {
-	w.t.Helper()
-	if out, errs, code := w.runToEnd([]string{program(subjectName()), "--cleanup"}); code != 0 {
-		w.t.Errorf("--cleanup: exit code %d\n%s%s", code, out, errs)
+// cleanUp runs the program with --cleanup.
+func (p *proxy) cleanUp() {
+	p.t.Helper()
+	cleanup := *p
+	cleanup.flags = []string{"--cleanup"}
+	cleanup.start()
+	if code := cleanup.awaitEnd(); code != 0 {
+		p.t.Errorf("--cleanup: exit code %d:\n%s", code, p.log)
 	}
 }

@@ -1,0 +1,84 @@
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// TestTableTaken has another program take the tables for itself, so that the kernel refuses them to the subject. It counts the failures, and
+// writes all rules anew when the program has ended.
+func TestTableTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	web := w.createService("web", "a1")
+	p := w.subject()
+	p.startSynced()
+	web.servedBy("a1")
+	const failures = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"
+	if n := p.metric(failures); n != 0 {
+		t.Errorf("%s is %g, want 0", failures, n)
+	}
+	thief := w.takeTables()
+	web.setEndpoints("b1")
+	p.eventually(failures, func() error {
+		if n := p.metric(failures); n < 2 {
+			return fmt.Errorf("%g, want it in both families", n)
+		}
+		return nil
+	})
+	p.awaitLog("ailed")
+	w.silent(w.pods["a1"].Namespace, web.clusterIPs())
+	if n := p.metric("nftproxy_refusals_total"); n != 0 {
+		t.Errorf("%g service ports were blamed for it", n)
+	}
+
+	w.must(thief.Close())
+	web.servedBy("b1")
+	p.awaitHealth()
+}
+
+// takeTables replaces the tables kube-proxy of node1 with empty ones that belong to a program: the kernel removes them when it ends, which Close
+// makes it do.
+func (w *world) takeTables() io.Closer {
+	w.t.Helper()
+	cmd := w.Node1.Command(context.Background(), "nft", "--interactive")
+	in, err := cmd.StdinPipe()
+	w.must(err)
+	log := new(logBuffer)
+	cmd.Stdout, cmd.Stderr = log, log
+	w.must(cmd.Start())
+	thief := &session{cmd, in}
+	w.t.Cleanup(func() { _ = thief.Close() }) // once more does no harm
+	for _, family := range []string{"ip", "ip6"} {
+		_, err := fmt.Fprintf(in, "delete table %s kube-proxy; add table %[1]s kube-proxy { flags owner; }\n", family)
+		w.must(err)
+	}
+	eventually(w.t, "owner of the tables", func() error {
+		for _, family := range []string{"ip", "ip6"} {
+			out, err := w.Node1.Command(w.ctx(), "nft", "list", "table", family, "kube-proxy").CombinedOutput()
+			if !bytes.Contains(out, []byte("flags owner")) {
+				return fmt.Errorf("%s: %v: %s, %s", family, err, out, log)
+			}
+		}
+		return nil
+	})
+	return thief
+}
+
+// session is a program that ends when its input does.
+type session struct {
+	cmd *lab.Cmd
+	in  io.Closer
+}
+
+func (s *session) Close() error {
+	if err := s.in.Close(); err != nil {
+		return err
+	}
+	return s.cmd.Wait()
+}
