@@ -30,8 +30,9 @@ type absence struct {
 	until time.Time
 }
 
-// absenceTime is how long the id of an endpoint that is gone is kept for it.
-const absenceTime = 2 * time.Second
+// absenceTime is how long the id of an endpoint that is gone is kept for it: for two writes of a controller, one after the other. It is short, since
+// clients that go elsewhere meanwhile come back to the endpoint with its id.
+const absenceTime = 100 * time.Millisecond
 
 // affinityEndpoint is an endpoint of one service port.
 type affinityEndpoint struct {
