@@ -10,12 +10,29 @@
 //
 //	             what is there               how it is removed
 //	nf_tables    netlink                     netlink, one transaction a table
-//	legacy       /proc/net/ip_tables_names,  iptables-legacy-restore --noflush, one a table
+//	legacy       /proc/net/ip_tables_names,  IPT_SO_SET_REPLACE, one a table
 //	             IPT_SO_GET_ENTRIES
 //	IP sets      netlink                     netlink, once no rule uses them
 //	IPVS         the interface kube-ipvs0    netlink
 //
-// Looking loads no kernel module and creates no table. The programs of iptables-legacy run only where kube-proxy's chains are in a legacy table.
+// No program of iptables runs, whatever its name is and whether it is in PATH: all that such a program does to the kernel is done here
+// by the same means. Looking loads no kernel module, creates no table and takes no lock.
+//
+// # Legacy tables
+//
+// The kernel has no way to delete a rule of a legacy table. It hands out a table as a whole, and takes another one in its place, at once for
+// all packets. The table that is written is the one that was read, byte by byte, without the entries that go; only the offsets in it change. So
+// nothing needs to be known of the matches and targets of others: the kernel hides what is its own of their data, and takes them as
+// iptables itself hands them back. A test compares with what iptables leaves. As with every change by iptables,
+// matches that count for themselves without a name (limit, quota, statistic) begin anew, and those with one (recent, hashlimit) go on.
+// Counters of rules go on: the kernel returns what the old table counted to its end, and that is added to the new one.
+//
+// Programs of iptables hold the lock /run/xtables.lock while they read and replace a table, and so does Remove, for which
+// it waits up to 5 s. In a container the host's file must be mounted for that. Without the lock the kernel still refuses to replace a table
+// that has another number of rules than what was read; then it is read anew. What remains is a program that changes a rule, and not their number, within the
+// milliseconds between.
+//
+// The entries are those of 64-bit programs on 64-bit kernels; others are refused.
 //
 // # What is removed
 //

@@ -22,8 +22,8 @@ import (
 //	                ERROR         the end of the table
 type legacyTable struct {
 	name          string
-	hooks         uint32 // bit by bit: those that the table has built-in chains for
-	first, policy [unix.NF_INET_NUMHOOKS]int
+	hooks         uint32                     // bit by bit: those that the table has built-in chains for
+	first, policy [unix.NF_INET_NUMHOOKS]int // any number for other hooks
 	data          []byte
 	entries       []legacyEntry
 	chains        []legacyChain
@@ -62,10 +62,8 @@ var errEntries = errors.New("entries of the kernel are not as expected")
 func decodeTable(targetOffset int, name string, info, data []byte) (legacyTable, error) {
 	t := legacyTable{name: name, data: data, hooks: binary.NativeEndian.Uint32(info[infoHooksAt:])}
 	for hook := range hookChains {
-		if t.hooked(hook) { // or it can be any number
-			t.first[hook] = int(binary.NativeEndian.Uint32(info[infoEntryAt+4*hook:]))
-			t.policy[hook] = int(binary.NativeEndian.Uint32(info[infoUnderflowAt+4*hook:]))
-		}
+		t.first[hook] = int(binary.NativeEndian.Uint32(info[infoEntryAt+4*hook:]))
+		t.policy[hook] = int(binary.NativeEndian.Uint32(info[infoUnderflowAt+4*hook:]))
 	}
 	t.entries = make([]legacyEntry, 0, binary.NativeEndian.Uint32(info[infoCountAt:]))
 	for at := 0; at < len(data); {

@@ -46,7 +46,7 @@ done`
 			rounds := 0
 			for running := true; running; rounds++ {
 				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=5")
-				if _, err := Remove(quiet); err != nil && (file == xtablesLock || !errors.Is(err, errCounters)) {
+				if _, err := Remove(quiet); err != nil && (file == xtablesLock || !errors.Is(err, errCounters) && !errors.Is(err, unix.EAGAIN)) {
 					t.Fatal(err)
 				}
 				select {
@@ -58,6 +58,7 @@ done`
 				default:
 				}
 			}
+			remove(t)
 			got := iptables(t, nft.IPv4, "legacy", "-save", "", "-t", "nat")
 			for i := range 150 {
 				if rule := fmt.Sprintf("-A DOCKER -p tcp -m tcp --dport %d -j ACCEPT\n", i); !strings.Contains(got, rule) {

@@ -93,7 +93,10 @@ func newNode(t *testing.T, family nft.Family) *node {
 		run(t, "", "ip", "addr", "add", host+"/32", "dev", "lo")
 		run(t, "", "ip", "route", "add", "default", "dev", "lo")
 	} else {
-		run(t, "", "ip", "addr", "add", host+"/128", "dev", "lo", "nodad") // or it could not be used at once
+		run(t, "", "ip", "addr", "add", host+"/128", "dev", "lo", "nodad")          // or it could not be used at once
+		for run(t, "", "ip", "-6", "route", "show", "table", "local", host) == "" { // which the kernel makes a while after the address
+			time.Sleep(time.Millisecond)
+		}
 		run(t, "", "ip", "-6", "route", "add", "default", "dev", "lo")
 	}
 	listener, err := net.Listen("tcp", endpoints[family])
