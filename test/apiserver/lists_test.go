@@ -46,6 +46,7 @@ func TestFirstLists(t *testing.T) {
 			if now := w.tables(w.Node1); now != before {
 				t.Errorf("tables without a list of %s:\n%s\nbefore:\n%s", hidden, now, before)
 			}
+			stream.pass(100)
 			stream.mustNotFail()
 			web.setEndpoints("a2")
 			w.setRole(role)
