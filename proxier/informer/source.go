@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,8 @@ type Config struct {
 	NodeName string
 	// NeedPodCIDRs waits for the Node object's spec.podCIDRs before anything is told to be complete, as it does for the addresses.
 	NeedPodCIDRs bool
+	// ResyncPeriod is how often everything that is known is told again (configSyncPeriod). 0: never.
+	ResyncPeriod time.Duration
 	// ServiceCIDRs asks for the ServiceCIDR objects (networking.k8s.io/v1, Kubernetes 1.33).
 	ServiceCIDRs bool
 	// Handler receives what the API server tells.
@@ -48,6 +51,8 @@ type Source struct {
 	services, slices, node, cidrs cache.SharedIndexInformer // cidrs is nil if they are not asked for
 	// told say whether all that there was of a kind at first was told.
 	servicesTold, slicesTold, nodeTold, cidrsTold cache.InformerSynced
+	// toldNode is the Node object that was told last.
+	toldNode atomic.Pointer[corev1.Node]
 }
 
 // New returns a Source, which asks for nothing until Run.
@@ -56,11 +61,11 @@ func New(config Config) (*Source, error) {
 		return nil, errors.New("informer: client, handler and node name must be given")
 	}
 	s := &Source{config: config}
-	s.services = coreinformers.NewFilteredServiceInformer(config.Client, metav1.NamespaceAll, 0, nil, selectServices)
-	s.slices = discoveryinformers.NewFilteredEndpointSliceInformer(config.Client, metav1.NamespaceAll, 0, nil, selectSlices)
-	s.node = coreinformers.NewFilteredNodeInformer(config.Client, 0, nil, s.selectNode)
+	s.services = coreinformers.NewFilteredServiceInformer(config.Client, metav1.NamespaceAll, config.ResyncPeriod, nil, selectServices)
+	s.slices = discoveryinformers.NewFilteredEndpointSliceInformer(config.Client, metav1.NamespaceAll, config.ResyncPeriod, nil, selectSlices)
+	s.node = coreinformers.NewFilteredNodeInformer(config.Client, config.ResyncPeriod, nil, s.selectNode)
 	if config.ServiceCIDRs {
-		s.cidrs = networkinginformers.NewServiceCIDRInformer(config.Client, 0, nil)
+		s.cidrs = networkinginformers.NewServiceCIDRInformer(config.Client, config.ResyncPeriod, nil)
 	}
 	for _, i := range s.informers() {
 		if err := i.SetTransform(trim); err != nil {
@@ -106,7 +111,10 @@ func (s *Source) addHandlers() error {
 	s.slicesTold, errs[1] = handle(s.slices,
 		func(_, slice *keptSlice) { h.SetEndpointSlice(slice.value) },
 		func(slice *keptSlice) { h.DeleteEndpointSlice(slice.value.Name) })
-	s.nodeTold, errs[2] = handle(s.node, h.OnNodeUpdate, h.OnNodeDelete)
+	s.nodeTold, errs[2] = handle(s.node, func(old, node *corev1.Node) {
+		h.OnNodeUpdate(old, node)
+		s.toldNode.Store(node)
+	}, h.OnNodeDelete)
 	if s.cidrs != nil {
 		tell := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
 		s.cidrsTold, errs[3] = handle(s.cidrs, func(_, cidr *networkingv1.ServiceCIDR) { tell(cidr) }, tell)
@@ -122,7 +130,9 @@ func handle[T metav1.Object](i cache.SharedIndexInformer, set func(old, new T), 
 		AddFunc: func(obj any) { set(none, obj.(T)) },
 		UpdateFunc: func(old, obj any) {
 			before, now := old.(T), obj.(T)
-			if before.GetResourceVersion() != now.GetResourceVersion() || before.GetUID() != now.GetUID() {
+			// After the API server was away, everything is listed again, as new objects; what is told again by period are the old ones.
+			again := any(before) == any(now)
+			if again || before.GetResourceVersion() != now.GetResourceVersion() || before.GetUID() != now.GetUID() {
 				set(before, now)
 			}
 		},
@@ -188,11 +198,11 @@ func (s *Source) waitForNode(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// nodeHas says whether the Node object is there and is as it should be.
+// nodeHas says whether a Node object was told that is as it should be.
 func (s *Source) nodeHas(ok func(*corev1.Node) bool) cache.InformerSynced {
 	return func() bool {
-		obj, found, err := s.node.GetStore().GetByKey(s.config.NodeName)
-		return err == nil && found && ok(obj.(*corev1.Node))
+		node := s.toldNode.Load()
+		return node != nil && ok(node)
 	}
 }
 

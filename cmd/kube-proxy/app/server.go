@@ -82,6 +82,7 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 		Client:       s.client,
 		NodeName:     pc.NodeName,
 		NeedPodCIDRs: pc.DetectLocal.Mode == proxier.DetectLocalNodeCIDR,
+		ResyncPeriod: s.config.ConfigSyncPeriod.Duration,
 		ServiceCIDRs: true,
 		Handler:      s.proxier,
 	})
