@@ -144,7 +144,7 @@ const (
 	checkPeriod = time.Second
 	// retryFirst and retryLast are how long a failed sync waits for its next try, doubling from one to the other.
 	retryFirst = 100 * time.Millisecond
-	retryLast  = 30 * time.Second
+	retryLast  = 10 * time.Second
 )
 
 // SyncLoop syncs when it is asked to, tries again what failed, and puts right what other programs change in the tables. It returns

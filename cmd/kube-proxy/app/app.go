@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -54,9 +56,7 @@ func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	if err := o.ApplyLogging(); err != nil {
 		return err
 	}
-	for _, w := range o.Warnings() {
-		klog.InfoS("Configuration: " + w)
-	}
+	logOptions(o)
 	o.ApplyFeatureGates()
 	switch {
 	case o.Cleanup:
@@ -73,6 +73,17 @@ func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
 		return err
 	}
 	return s.run(ctx)
+}
+
+// logOptions tells in the log what of the configuration has no effect, and all flags in the form of kube-proxy.
+func logOptions(o *config.Options) {
+	for _, w := range o.Warnings() {
+		klog.InfoS("Configuration: " + w)
+	}
+	flags := o.Flags()
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		klog.V(1).Infof("FLAG: --%s=%q", name, flags[name])
+	}
 }
 
 // cleanUp removes the tables of this mode of kube-proxy, and what other modes left.
