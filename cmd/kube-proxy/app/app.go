@@ -64,6 +64,7 @@ func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.InitOnly:
 		return setUpNode(o)
 	}
+	applyMemoryLimit()
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err

@@ -1,0 +1,34 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestCgroupMemoryLimit(t *testing.T) {
+	const v2, v1 = "sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"
+	for _, tt := range []struct {
+		file, text string
+		want       int64
+	}{
+		{v2, "134217728\n", 134217728},
+		{v2, "max\n", 0},
+		{v1, "67108864\n", 67108864},
+		{v1, "9223372036854771712\n", 0},
+		{v2, "0\n", 0},
+		{"sys/other", "1\n", 0},
+	} {
+		root := t.TempDir()
+		file := filepath.Join(root, tt.file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(tt.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := cgroupMemoryLimit(root); got != tt.want {
+			t.Errorf("%s %q: got %d, want %d", tt.file, tt.text, got, tt.want)
+		}
+	}
+}
