@@ -86,6 +86,13 @@ lint: ## gofmt, go vet and staticcheck.
 bench: setup ## Benchmarks in the form that benchstat reads: BENCH=, BENCHTIME= and COUNT= choose.
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./conntrack
 
+.PHONY: bench-scale
+bench-scale: setup build ## kube-proxy and nftproxy side by side on a real API server: S= and E= choose sizes, PUBLISH=1 keeps the figures (root; an hour).
+	test/apiserver/build .cache/apiserver
+	@cd test/apiserver && go build -trimpath -o ../../bin/scale ./scale
+	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) \
+	  $(if $(PUBLISH),--publish=test/apiserver/scale/results) $(SCALE)
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each.
 	@for package in $$(go list ./...); do \

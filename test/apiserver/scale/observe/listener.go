@@ -1,11 +1,9 @@
 package observe
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -21,8 +19,8 @@ type Listener struct {
 
 	mu     sync.Mutex // guards what follows
 	addrs  map[[4]byte]*Commit
-	texts  map[string]*Commit
 	seen   []*Commit // in the transaction that the kernel tells of
+	closed bool
 	broken error
 }
 
@@ -31,8 +29,7 @@ type Commit struct {
 	// At says when the kernel told of it. It sends nothing when the kernel does not.
 	At chan time.Time
 
-	addr [4]byte
-	text string
+	addrs []netip.Addr
 }
 
 // Listen begins to listen in the namespace that the descriptor holds.
@@ -44,26 +41,27 @@ func Listen(netns int) (*Listener, error) {
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		return nil, errors.Join(fmt.Errorf("listener: %w", err), conn.Close())
 	}
-	l := &Listener{conn: conn, done: make(chan struct{}), addrs: map[[4]byte]*Commit{}, texts: map[string]*Commit{}}
+	l := &Listener{conn: conn, done: make(chan struct{}), addrs: map[[4]byte]*Commit{}}
 	go l.run()
 	return l, nil
 }
 
-// Expect waits for a transaction with a rule or row that has the IPv4 address or, unless it is empty, the text. An address can be
-// waited for once at a time.
-func (l *Listener) Expect(addr netip.Addr, text string) *Commit {
-	c := &Commit{At: make(chan time.Time, 1), addr: addr.As4(), text: text}
+// Expect waits for a transaction with a rule or row that has one of these IPv4 addresses, each of which can be waited for once at a time.
+func (l *Listener) Expect(addrs ...netip.Addr) *Commit {
+	c := &Commit{At: make(chan time.Time, 1), addrs: addrs}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.addrs[c.addr] = c
-	if text != "" {
-		l.texts[text] = c
+	for _, addr := range addrs {
+		l.addrs[addr.As4()] = c
 	}
 	return c
 }
 
 // Close stops listening. The error tells that notifications were lost: what was waited for may have come.
 func (l *Listener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
 	err := l.conn.Close()
 	<-l.done
 	l.mu.Lock()
@@ -73,21 +71,27 @@ func (l *Listener) Close() error {
 
 func (l *Listener) run() {
 	defer close(l.done)
-	for {
-		messages, err := l.conn.Receive()
-		now := time.Now()
-		if errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EBADF) {
-			return
-		}
-		l.mu.Lock()
-		if err != nil {
-			l.broken = fmt.Errorf("notifications of the kernel: %w", err)
-		}
-		for _, m := range messages {
-			l.hear(m, now)
-		}
-		l.mu.Unlock()
+	for l.receive() {
 	}
+}
+
+// receive hears of what is there or waits for it. It returns whether there can be more.
+func (l *Listener) receive() bool {
+	messages, err := l.conn.Receive()
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	if err != nil {
+		l.broken = fmt.Errorf("notifications of the kernel: %w", err)
+		return errors.Is(err, unix.ENOBUFS)
+	}
+	for _, m := range messages {
+		l.hear(m, now)
+	}
+	return true
 }
 
 // hear looks at a message of a transaction. The caller holds mu.
@@ -99,11 +103,6 @@ func (l *Listener) hear(m netlink.Message, now time.Time) {
 		l.seen = l.seen[:0]
 		return
 	}
-	for text, c := range l.texts {
-		if bytes.Contains(m.Data, []byte(text)) {
-			l.see(c)
-		}
-	}
 	// Attributes and the parts of a key begin at multiples of four bytes.
 	for data := m.Data; len(data) >= 4; data = data[4:] {
 		if c := l.addrs[[4]byte(data)]; c != nil {
@@ -114,7 +113,8 @@ func (l *Listener) hear(m netlink.Message, now time.Time) {
 
 // see takes note that what is waited for is in the transaction. The caller holds mu.
 func (l *Listener) see(c *Commit) {
-	delete(l.addrs, c.addr)
-	delete(l.texts, c.text)
+	for _, addr := range c.addrs {
+		delete(l.addrs, addr.As4())
+	}
 	l.seen = append(l.seen, c)
 }

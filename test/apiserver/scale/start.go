@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/result"
+)
+
+// witnesses is how many Services come and go while a proxy is down, by which it shows that it has written its table anew.
+const witnesses = 8
+
+// expectation is the table that a proxy that starts is to come to.
+type expectation struct{ present, absent []netip.AddrPort }
+
+// starts collects what several starts took.
+type starts struct {
+	times   []time.Duration
+	cpu     time.Duration
+	traffic []observe.Traffic
+}
+
+func (s *starts) result() result.Start {
+	return result.Start{
+		Times: result.QuantilesOf(s.times), CPU: mean(s.cpu, len(s.times)), Traffic: meanTraffic(s.traffic, len(s.traffic)),
+	}
+}
+
+// measure starts the proxy and waits until its table is as expected.
+func (s *starts) measure(ctx context.Context, n *node, want expectation) error {
+	if err := observe.AwaitCalm(ctx, n.world.options.calm); err != nil {
+		return err
+	}
+	if err := n.start(ctx); err != nil {
+		return err
+	}
+	profiled := n.profileCPU(ctx, fmt.Sprintf("start%d", n.starts), afterwards)
+	defer profiled()
+	programmed, err := n.awaitProgrammed(want)
+	if err != nil {
+		return err
+	}
+	if err := n.pause(afterwards); err != nil {
+		return err
+	}
+	cpu, err := n.process.group.CPU()
+	s.times = append(s.times, programmed.Sub(n.process.began))
+	s.cpu += cpu
+	s.traffic = append(s.traffic, n.process.trace.Take())
+	return err
+}
+
+// afterwards is how long work counts that a proxy does after a start.
+const afterwards = 2 * time.Second
+
+// awaitProgrammed waits until packets of both families get to the table and all rows are there. It returns when the transaction was
+// committed that made it so, to 2 ms.
+func (n *node) awaitProgrammed(want expectation) (time.Time, error) {
+	const (
+		period = 2 * time.Millisecond
+		limit  = 10 * time.Minute
+	)
+	var last uint32
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		generation, err := n.prober.Generation()
+		if err != nil {
+			return time.Time{}, err
+		}
+		if at := time.Now(); generation != last {
+			last = generation
+			if is, err := n.programmed(want); is || err != nil {
+				return at, err
+			}
+		}
+		if err := n.pause(period); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s has not written all of %d Services after %s", n.proxy, len(want.present), limit)
+}
+
+// programmed compares the table with what is expected. What comes last in most proxies is looked at first.
+func (n *node) programmed(want expectation) (bool, error) {
+	for _, family := range []uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6} {
+		if is, err := n.prober.Hooked(family); !is || err != nil {
+			return false, err
+		}
+	}
+	for _, gone := range want.absent {
+		if is, err := n.prober.Serves([]netip.AddrPort{gone}); is || err != nil {
+			return false, err
+		}
+	}
+	last := slices.Clone(want.present)
+	slices.Reverse(last)
+	return n.prober.Serves(last)
+}
+
+// pause waits for a time, unless the process ends.
+func (n *node) pause(d time.Duration) error {
+	select {
+	case <-n.process.running.Done():
+		return context.Cause(n.process.running)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// measureRestarts stops the proxy, which has a table, and starts it again, several times. It runs afterwards.
+func (n *node) measureRestarts(ctx context.Context) (result.Start, error) {
+	var s starts
+	var old []netip.AddrPort
+	o := n.world.options
+	err := o.repeat(o.starts, 1, func(int) error {
+		if err := n.stop(); err != nil {
+			return err
+		}
+		fresh, err := n.world.replaceWitnesses(ctx)
+		if err != nil {
+			return err
+		}
+		err = s.measure(ctx, n, expectation{present: append(n.world.stock.frontends(), fresh...), absent: old})
+		old = fresh
+		return err
+	})
+	return s.result(), err
+}
+
+// replaceWitnesses deletes the witnesses that there are and makes others, whose frontends it returns.
+func (w *world) replaceWitnesses(ctx context.Context) ([]netip.AddrPort, error) {
+	for _, service := range w.stock.witnesses {
+		if err := w.deleteService(ctx, service); err != nil {
+			return nil, err
+		}
+		if err := w.deleteSlice(ctx, service); err != nil {
+			return nil, err
+		}
+	}
+	w.stock.witnesses = nil
+	var fresh []netip.AddrPort
+	for range witnesses {
+		service := w.stock.extraService()
+		if err := w.create(ctx, service, w.stock.freshAddrs()); err != nil {
+			return nil, err
+		}
+		w.stock.witnesses = append(w.stock.witnesses, service)
+		fresh = append(fresh, frontend(service))
+	}
+	return fresh, nil
+}
