@@ -65,7 +65,7 @@ done`
 					t.Errorf("after %d rounds, this is missing: %s", rounds, rule)
 				}
 			}
-			if strings.Contains(got, ":KUBE-SERVICES") || rounds < 10 {
+			if strings.Contains(got, ":KUBE-SERVICES") || rounds < 2 {
 				t.Errorf("after %d rounds there is\n%s", rounds, got)
 			}
 		})

@@ -37,7 +37,11 @@ func (n *Namespace) dial(ctx context.Context, network string, from, to netip.Add
 			return setClientOptions(network, from.Port() != 0, raw)
 		},
 	}
-	return within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, to.String()) })
+	conn, err := within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, to.String()) })
+	if tcp, ok := conn.(*net.TCPConn); ok && from.Port() != 0 {
+		tcp.SetLinger(0) // Close resets, which leaves no TIME_WAIT on the port
+	}
+	return conn, err
 }
 
 // localAddr converts the source of a connection; nil leaves it to the kernel.
