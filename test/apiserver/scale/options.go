@@ -27,6 +27,7 @@ type options struct {
 	changes       int
 	budget        time.Duration
 	calm          time.Duration
+	rest          time.Duration
 	churnServices int
 	churnRate     int
 	churnTime     time.Duration
@@ -63,6 +64,7 @@ func parseOptions(args []string, help io.Writer) (*options, error) {
 	set.DurationVar(&o.budget, "budget", 3*time.Minute,
 		"Time after which starts and changes are not repeated any more, once there are 1 and 10 of them.")
 	set.DurationVar(&o.calm, "calm", 30*time.Second, "The longest time to wait before a start for the machine to be idle.")
+	set.DurationVar(&o.rest, "rest", 3*time.Second, "How long work counts that a proxy does after a start, and how long it is watched doing nothing.")
 	set.IntVar(&o.churnServices, "churn-services", 10_000, "Number of Services at which there is churn; 0 for none.")
 	set.IntVar(&o.churnRate, "churn-rate", 100, "Changes a second of the churn.")
 	set.DurationVar(&o.churnTime, "churn-time", time.Minute, "How long the churn lasts.")
@@ -120,8 +122,8 @@ func (o *options) check() error {
 			}
 		}
 	}
-	if o.starts < 1 || o.changes < 1 || o.churnRate < 1 || o.churnTime <= 0 {
-		return errors.New("starts, changes, churn rate and time: want 1 or more")
+	if o.starts < 1 || o.changes < 1 || o.churnRate < 1 || o.churnTime <= 0 || o.rest <= 0 {
+		return errors.New("starts, changes, churn rate, churn time and rest: want more than 0")
 	}
 	var err error
 	for _, path := range []*string{&o.nftproxy, &o.programs} {

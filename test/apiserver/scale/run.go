@@ -170,7 +170,7 @@ func (n *node) measureRunning(ctx context.Context, run *result.Run, say func(str
 
 // measureIdle returns the CPU time that the proxy uses in a second in which nothing happens.
 func (n *node) measureIdle() (float64, error) {
-	const window = 5 * time.Second
+	window := n.world.options.rest
 	before, err := n.process.group.CPU()
 	if err != nil {
 		return 0, err

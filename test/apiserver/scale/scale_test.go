@@ -22,7 +22,7 @@ func TestScale(t *testing.T) {
 	output := t.TempDir()
 	o, err := parseOptions([]string{
 		"--nftproxy=" + nftproxy, "--programs=" + repository + "/.cache/apiserver", "--output=" + output,
-		"--services=1000", "--alone=100x3", "--starts=1", "--changes=1", "--calm=1s", "--budget=0s",
+		"--services=1000", "--alone=100x3", "--starts=1", "--changes=1", "--calm=1s", "--budget=0s", "--rest=500ms",
 		"--churn-services=1000", "--churn-rate=20", "--churn-time=1s",
 	}, io.Discard)
 	if err != nil {

@@ -40,13 +40,13 @@ func (s *starts) measure(ctx context.Context, n *node, want expectation) error {
 	if err := n.start(ctx); err != nil {
 		return err
 	}
-	profiled := n.profileCPU(ctx, fmt.Sprintf("start%d", n.starts), afterwards)
+	profiled := n.profileCPU(ctx, fmt.Sprintf("start%d", n.starts), n.world.options.rest)
 	defer profiled()
 	programmed, err := n.awaitProgrammed(want)
 	if err != nil {
 		return err
 	}
-	if err := n.pause(afterwards); err != nil {
+	if err := n.pause(n.world.options.rest); err != nil {
 		return err
 	}
 	cpu, err := n.process.group.CPU()
@@ -55,9 +55,6 @@ func (s *starts) measure(ctx context.Context, n *node, want expectation) error {
 	s.traffic = append(s.traffic, n.process.trace.Take())
 	return err
 }
-
-// afterwards is how long work counts that a proxy does after a start.
-const afterwards = 2 * time.Second
 
 // awaitProgrammed waits until packets of both families get to the table and all rows are there. It returns when the transaction was
 // committed that made it so, to 2 ms.

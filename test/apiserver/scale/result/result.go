@@ -57,7 +57,7 @@ func Kinds() []Kind {
 	return []Kind{EndpointAdded, EndpointRemoved, EndpointReplaced, ServiceAdded, ServiceDeleted}
 }
 
-// Start is what several starts of the process took. CPU time and traffic are per start, with what the process does in the 2 s after.
+// Start is what several starts of the process took. CPU time and traffic are per start, with what the process does for some seconds after it.
 type Start struct {
 	Times   Quantiles `json:"seconds"`
 	CPU     float64   `json:"cpuSeconds"` // mean
