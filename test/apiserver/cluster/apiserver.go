@@ -34,6 +34,8 @@ type APIServer struct {
 	Port uint16
 	// Client is an administrator's client of this API server. It is not rate limited.
 	Client kubernetes.Interface
+	// Arguments are further ones of the program, from Config. What they are changed to takes effect with Start.
+	Arguments []string
 
 	cluster *Cluster
 	mu      sync.Mutex
@@ -43,7 +45,7 @@ type APIServer struct {
 // StartAPIServer starts an API server and waits until it is ready. It shares etcd and all keys with the others: what is changed
 // through one is seen by all.
 func (c *Cluster) StartAPIServer(ctx context.Context, port uint16) (*APIServer, error) {
-	s := &APIServer{Port: port, cluster: c}
+	s := &APIServer{Port: port, Arguments: c.config.Arguments, cluster: c}
 	config, err := c.adminConfig(port)
 	if err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (s *APIServer) arguments() []string {
 	for _, prefix := range c.config.ServiceRanges {
 		ranges = append(ranges, prefix.String())
 	}
-	return []string{
+	return append([]string{
 		"--etcd-servers=" + etcdURL,
 		"--etcd-compaction-interval=0", // Compact says when
 		fmt.Sprintf("--secure-port=%d", s.Port),
@@ -141,7 +143,7 @@ func (s *APIServer) arguments() []string {
 		"--audit-policy-file=" + c.path(auditPolicyFile),
 		"--audit-log-path=" + c.path(s.auditLog()),
 		"--allow-privileged=true",
-	}
+	}, s.Arguments...)
 }
 
 const issuer = "https://kubernetes.default.svc.cluster.local"

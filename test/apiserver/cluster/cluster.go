@@ -26,6 +26,8 @@ type Config struct {
 	Dir string
 	// ServiceRanges are the ranges of ClusterIPs, one a family, the primary one first.
 	ServiceRanges []netip.Prefix
+	// Arguments are further ones of API servers; nil for none.
+	Arguments []string
 }
 
 // Cluster is a control plane that runs. Its methods may be called concurrently, but for Close.

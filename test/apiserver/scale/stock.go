@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -108,6 +109,21 @@ func newService(service int) *corev1.Service {
 			Selector:  map[string]string{"app": name},
 			Ports:     []corev1.ServicePort{{Name: portName, Port: servicePort, TargetPort: intstr.FromInt32(targetPort)}},
 		},
+	}
+}
+
+// newIPAddress returns the note of the API server that a Service has its ClusterIP.
+func newIPAddress(service int) *networkingv1.IPAddress {
+	return &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: frontend(service).Addr().String(),
+			Labels: map[string]string{
+				networkingv1.LabelIPAddressFamily: string(corev1.IPv4Protocol), networkingv1.LabelManagedBy: "ipallocator.k8s.io",
+			},
+		},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
+			Resource: "services", Namespace: namespaceName, Name: serviceName(service),
+		}},
 	}
 }
 
