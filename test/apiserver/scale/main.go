@@ -40,8 +40,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	defer stop()
 	err = o.run(ctx, stdout)
 	switch {
-	case interrupted(ctx, err):
-		fmt.Fprintln(stderr, "scale: interrupted; everything is cleaned up")
+	case err != nil && ctx.Err() != nil:
+		fmt.Fprintf(stderr, "scale: interrupted: %v\n", err) // tells also of what could not be cleaned up
 		return exitInterrupted
 	case err != nil:
 		fmt.Fprintf(stderr, "scale: %v\n", err)

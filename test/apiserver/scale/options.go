@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -183,6 +182,3 @@ func (o *options) resultFile() string { return filepath.Join(o.output, "scale.js
 func (o *options) say(format string, args ...any) {
 	fmt.Fprintf(o.progress, time.Now().Format("15:04:05")+"  "+format+"\n", args...)
 }
-
-// interrupted tells whether an error comes of the end of the context.
-func interrupted(ctx context.Context, err error) bool { return err != nil && ctx.Err() != nil }

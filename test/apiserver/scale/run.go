@@ -36,7 +36,7 @@ func (o *options) measureSizes(ctx context.Context, out *result.Result) (err err
 	var w *world
 	defer func() {
 		if w != nil {
-			err = errors.Join(err, w.close())
+			err = errors.Join(err, cleanUp(w.close()))
 		}
 	}()
 	for _, size := range o.sizes {
@@ -67,6 +67,14 @@ func (o *options) measureSizes(ctx context.Context, out *result.Result) (err err
 	return nil
 }
 
+// cleanUp marks an error of cleaning up; nil stays nil.
+func cleanUp(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("clean up: %w", err)
+}
+
 // measure measures a proxy with the Services that there are.
 func (w *world) measure(ctx context.Context, proxy string) (run *result.Run, err error) {
 	run = &result.Run{Proxy: proxy, Services: w.stock.services, Endpoints: w.stock.endpoints}
@@ -80,7 +88,7 @@ func (w *world) measure(ctx context.Context, proxy string) (run *result.Run, err
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, n.remove()) }()
+	defer func() { err = errors.Join(err, cleanUp(n.remove())) }()
 	say("cold start %s, %.2f s CPU", short(run.ColdStart.Times), run.ColdStart.CPU)
 	if run.Restart, err = n.measureRestarts(ctx); err != nil {
 		return nil, err
@@ -124,7 +132,7 @@ func (w *world) measureColdStarts(ctx context.Context, proxy string, run *result
 		return err
 	})
 	if err != nil && last != nil {
-		err = errors.Join(err, last.remove())
+		err = errors.Join(err, cleanUp(last.remove()))
 	}
 	run.ColdStart = s.result()
 	run.Memory.Slab = median(slabs)
