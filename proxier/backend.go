@@ -49,11 +49,12 @@ type Backend struct {
 	generation *generation
 	inDoubt    string // why what is in the kernel may not be what was committed; "" if there is no doubt
 
-	rows     rowCount
-	noLocal  noLocal
-	triggers []time.Time // when changes were triggered that no sync carried out yet
-	metrics  *syncMetrics
-	stats    Stats
+	candidates []candidate // of the plan that is made, in a buffer that is used again
+	rows       rowCount
+	noLocal    noLocal
+	triggers   []time.Time // when changes were triggered that no sync carried out yet
+	metrics    *syncMetrics
+	stats      Stats
 }
 
 // kernel is what a Backend needs of nft.Conn.

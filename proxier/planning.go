@@ -23,7 +23,8 @@ func (b *Backend) makePlan(p *portState) *plan {
 	if before == nil {
 		before = &plan{}
 	}
-	all := candidates(p.service.endpoints, b.layout.family, p.port, b.node)
+	b.candidates = candidates(b.candidates[:0], p.service.endpoints, b.layout.family, p.port, b.node)
+	all := b.candidates
 	next.cluster = arrange(before.cluster, usableForCluster(all, b.node))
 	if needLocal {
 		next.local = arrange(before.local, usableForLocal(all, b.node))

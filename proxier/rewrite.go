@@ -39,6 +39,7 @@ func (b *Backend) rewrite() error {
 		err = b.tryRewrite(isolate)
 		switch {
 		case err == nil:
+			b.batch = nft.NewBatch(&nft.Table{Family: b.layout.family, Name: TableName}) // the buffers of the old one are as large as everything
 			b.stats.Rewrites++
 			b.inDoubt = ""
 			clear(b.ids.recovered)

@@ -23,10 +23,9 @@ type candidate struct {
 	*Endpoint
 }
 
-// candidates returns the endpoints of a family that serve a service port, by address and port. Of several with the same address and port the
-// one that is fittest for traffic is taken.
-func candidates(endpoints []*Endpoint, f nft.Family, port ServicePort, node *Node) []candidate {
-	var found []candidate
+// candidates appends to found the endpoints of a family that serve a service port, by address and port. Of several with the same address and port
+// the one that is fittest for traffic is taken.
+func candidates(found []candidate, endpoints []*Endpoint, f nft.Family, port ServicePort, node *Node) []candidate {
 	for _, e := range endpoints {
 		if !f.Of(e.Addr) {
 			continue
@@ -85,6 +84,9 @@ func usableForLocal(all []candidate, node *Node) []target {
 
 // fittest returns the ready endpoints; if there is none, the serving and terminating ones.
 func fittest(all []candidate) []candidate {
+	if !slices.ContainsFunc(all, func(c candidate) bool { return !c.Ready }) {
+		return all
+	}
 	for want := 2; want > 0; want-- {
 		var found []candidate
 		for _, c := range all {
@@ -155,6 +157,9 @@ func targets(all []candidate) []target {
 // arrange gives targets their indexes. Those that were there before keep their index where they can, so that a change of one target is
 // a change of few rows: a new one takes the place of one that is gone, and the last ones move into the places left over.
 func arrange(before, now []target) []target {
+	if len(before) == 0 {
+		return now
+	}
 	wanted := make(map[netip.AddrPort]target, len(now))
 	for _, t := range now {
 		wanted[t.AddrPort] = t

@@ -70,7 +70,7 @@ func TestUsable(t *testing.T) {
 		{"no hints among terminating ones", "1@us,st,z:b 2@them,st,z:a", "1 2", "1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all := candidates(endpointsFrom(tt.endpoints), nft.IPv4, ServicePort{Protocol: TCP, Port: 80}, node)
+			all := candidates(nil, endpointsFrom(tt.endpoints), nft.IPv4, ServicePort{Protocol: TCP, Port: 80}, node)
 			if got := lasts(usableForCluster(all, node)); got != tt.cluster {
 				t.Errorf("usable for Cluster: %q, want %q", got, tt.cluster)
 			}
@@ -83,7 +83,7 @@ func TestUsable(t *testing.T) {
 
 func TestNoHintsWithoutZone(t *testing.T) {
 	node := &Node{Name: "us"}
-	all := candidates(endpointsFrom("1@us,rs,z:a 2@them,rs,z:b"), nft.IPv4, ServicePort{Protocol: TCP, Port: 80}, node)
+	all := candidates(nil, endpointsFrom("1@us,rs,z:a 2@them,rs,z:b"), nft.IPv4, ServicePort{Protocol: TCP, Port: 80}, node)
 	if got := lasts(usableForCluster(all, node)); got != "1 2" {
 		t.Errorf("a node without zone uses %q, want all", got)
 	}
@@ -95,7 +95,7 @@ func TestCandidates(t *testing.T) {
 		return &Endpoint{EndpointKey: EndpointKey{source, addr(ip)}, Ports: ports, Ready: ready}
 	}
 	http := func(n uint16) EndpointPort { return EndpointPort{"http", TCP, n} }
-	got := candidates([]*Endpoint{
+	got := candidates(nil, []*Endpoint{
 		endpoint("a", "10.0.0.2", true, http(8080)),
 		endpoint("a", "10.0.0.1", false, http(8080)),
 		endpoint("b", "10.0.0.1", true, http(8080)), // the same, but ready

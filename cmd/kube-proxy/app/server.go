@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -142,7 +143,10 @@ func (s *server) run(ctx context.Context) error {
 	group.Go(func() error { return s.source.Run(ctx) })
 	group.Go(func() error { return s.serve(ctx, s.health.HTTPServer, "FailedToStartProxierHealthcheck") })
 	group.Go(func() error { return s.serve(ctx, s.status, "FailedToStartMetricServer") })
-	group.Go(func() error { return s.removeLeftovers(ctx) })
+	group.Go(func() error {
+		s.afterFirstSync(ctx)
+		return nil
+	})
 	group.Go(func() error { return s.options.WatchConfigFile(ctx) })
 	if err := group.Wait(); err != nil {
 		return err
@@ -168,18 +172,18 @@ func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reas
 	return err
 }
 
-// removeLeftovers removes what other modes of kube-proxy left, once our rules are in place. What cannot be removed is logged: it
-// is in nobody's way but that of packets our rules do not take.
-func (s *server) removeLeftovers(ctx context.Context) error {
+// afterFirstSync removes what other modes of kube-proxy left, once our rules are in place. What cannot be removed is logged: it
+// is in nobody's way but that of packets our rules do not take. Then memory that only the start needed goes back to the node.
+func (s *server) afterFirstSync(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-		return nil
+		return
 	case <-s.proxier.Synced():
 	}
 	if _, err := leftovers.Remove(ctx); err != nil && ctx.Err() == nil {
 		klog.ErrorS(err, "Some of what another mode of kube-proxy left stays")
 	}
-	return nil
+	debug.FreeOSMemory()
 }
 
 func (s *server) nodeName() string { return s.proxier.NodeName() }
