@@ -40,7 +40,8 @@ func (s *starts) measure(ctx context.Context, n *node, want expectation) error {
 	if err := n.start(ctx); err != nil {
 		return err
 	}
-	profiled := n.profileCPU(ctx, fmt.Sprintf("start%d", n.starts), n.world.options.rest)
+	const perSecond = 5000 // Services, of which a proxy that is worth a profile takes up more
+	profiled := n.profileCPU(ctx, fmt.Sprintf("start%d", n.starts), n.world.options.rest+time.Duration(n.world.stock.services/perSecond)*time.Second)
 	defer profiled()
 	programmed, err := n.awaitProgrammed(want)
 	if err != nil {

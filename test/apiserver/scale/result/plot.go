@@ -165,6 +165,7 @@ func (r *Result) churnPlot() *plot.Plot {
 	p.X.Label.Text, p.Y.Label.Text = "API write to commit", "%"
 	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, decades(seconds)
 	drawLines(p, lines)
+	p.Y.Min, p.Y.Max = 0, 100
 	p.X.Min, p.X.Max = math.Pow(10, math.Floor(math.Log10(p.X.Min))), math.Pow(10, math.Ceil(math.Log10(p.X.Max)))
 	return p
 }
