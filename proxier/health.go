@@ -103,7 +103,8 @@ type health struct {
 type familyHealth struct {
 	family   nft.Family
 	upToDate func() bool // whether the backend did all that it was told; asked by the goroutine that syncs
-	waiting  time.Time   // since when a change waits; zero if none does
+	waiting  time.Time   // since when a change waits for the next sync; zero if none does
+	running  time.Time   // since when a change waits that the sync under way is to carry out; zero if there is none under way
 	synced   time.Time   // when the kernel last had all that was told; zero before the first sync
 }
 
@@ -132,33 +133,42 @@ func (f *familyHealth) waitsSince(t time.Time) {
 
 // during runs a sync, and takes note of how it ends. Where it fails for one family, the other can be well.
 func (h *health) during(sync func() error) error {
-	began := h.begin()
+	h.begin()
 	err := sync()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for i, f := range h.families {
+	for _, f := range h.families {
 		if err == nil || f.upToDate() {
 			f.synced = time.Now()
 		} else {
-			f.waitsSince(began[i])
+			f.waitsSince(f.running)
 		}
+		f.running = time.Time{}
 	}
 	return err
 }
 
-// begin returns since when each family's changes wait for the sync that begins. Changes from now on wait for the next.
-func (h *health) begin() []time.Time {
+// begin takes note that a sync begins. Changes from now on wait for the next.
+func (h *health) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	began := make([]time.Time, len(h.families))
-	for i, f := range h.families {
-		began[i] = time.Now()
+	for _, f := range h.families {
+		f.running = time.Now()
 		if !f.waiting.IsZero() {
-			began[i] = f.waiting
+			f.running = f.waiting
 		}
 		f.waiting = time.Time{}
 	}
-	return began
+}
+
+// patient says whether nothing waits for longer than it may.
+func (f *familyHealth) patient(patience time.Duration) bool {
+	for _, since := range []time.Time{f.waiting, f.running} {
+		if !since.IsZero() && time.Since(since) >= patience {
+			return false
+		}
+	}
+	return true
 }
 
 // state says of each family when it was last as it should be, and whether no change waits longer than it may.
@@ -170,7 +180,7 @@ func (h *health) state() []healthcheck.FamilyHealth {
 		out[i] = healthcheck.FamilyHealth{
 			Family:      string(apiFamily(f.family)),
 			LastUpdated: f.synced,
-			Healthy:     !f.synced.IsZero() && (f.waiting.IsZero() || time.Since(f.waiting) < h.patience),
+			Healthy:     !f.synced.IsZero() && f.patient(h.patience),
 		}
 	}
 	return out
@@ -196,6 +206,9 @@ func (p *Proxier) Health() []healthcheck.FamilyHealth { return p.health.state() 
 
 // NodeEligible says whether this node is to get traffic from load balancers, by its Node object. Any goroutine can ask.
 func (p *Proxier) NodeEligible() bool { return p.node.eligible.Load() }
+
+// NodeIPs returns the primary addresses of a node, at most one a family: the first InternalIP, or else the first ExternalIP.
+func NodeIPs(node *corev1.Node) []netip.Addr { return primaryIPs(node.Status.Addresses) }
 
 // TaintToBeDeleted is the taint that the cluster autoscaler puts on a node that it is about to delete.
 const TaintToBeDeleted = "ToBeDeletedByClusterAutoscaler"

@@ -61,7 +61,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	m := newMetrics()
 	p := &Proxier{
 		config:  &config,
-		tracker: newTracker(config.Events, m),
+		tracker: newTracker(config.Events, m, families...),
 		node:    newNodeTracker(&config),
 		metrics: m,
 		health:  &health{patience: 2 * config.syncPeriod()},
@@ -179,7 +179,7 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 		case <-check.C:
 			loop.check()
 		case <-resync.C:
-			loop.run("Resync", func() error { return p.eachBackend((*Backend).Resync) })
+			loop.run("Resync", p.resync)
 		}
 	}
 }
@@ -191,6 +191,9 @@ type syncLoop struct {
 	synced  bool
 	delay   time.Duration
 	retry   <-chan time.Time
+	// logged is when the log last told of syncs, quiet how many there were since.
+	logged time.Time
+	quiet  int
 }
 
 // run does a piece of work, and sees to it that it is tried again if it failed.
@@ -209,12 +212,23 @@ func (l *syncLoop) run(what string, work func() error) {
 		return
 	}
 	l.delay, l.retry = 0, nil
-	klog.V(2).InfoS(what+" complete", "elapsed", time.Since(start))
+	l.log(what, time.Since(start))
 	if !l.synced {
 		l.synced = true
 		close(l.proxier.synced)
 		klog.InfoS("Rules are in place", "elapsed", time.Since(start))
 	}
+}
+
+// log tells of a sync, at most once a second.
+func (l *syncLoop) log(what string, elapsed time.Duration) {
+	if time.Since(l.logged) < time.Second {
+		l.quiet++
+		klog.V(4).InfoS(what+" complete", "elapsed", elapsed)
+		return
+	}
+	klog.V(2).InfoS(what+" complete", "elapsed", elapsed, "othersSinceLastTold", l.quiet)
+	l.logged, l.quiet = time.Now(), 0
 }
 
 // check looks after the tables. What cannot be put right is left to the next sync.
@@ -228,11 +242,22 @@ func (l *syncLoop) check() {
 
 // syncChanges hands over what changed and carries it out.
 func (p *Proxier) syncChanges() error {
+	p.handOver()
+	return p.sink.Sync()
+}
+
+// resync does the same, and puts right what other programs may have changed. It can come before the first sync.
+func (p *Proxier) resync() error {
+	p.handOver()
+	return p.eachBackend((*Backend).Resync)
+}
+
+// handOver tells the backends what changed.
+func (p *Proxier) handOver() {
 	for _, b := range p.backends {
 		b.triggers = append(b.triggers, p.tracker.takeTriggers(b.layout.family)...)
 	}
 	p.tracker.handOver(p.sink, p.node.current)
-	return p.sink.Sync()
 }
 
 func (p *Proxier) eachBackend(f func(*Backend) error) error {

@@ -15,6 +15,8 @@ type tracker struct {
 	events  EventRecorder
 	metrics *metrics
 	started time.Time
+	// families are those that are served.
+	families []nft.Family
 
 	mu sync.Mutex // guards what follows
 	// What changed since the last handover; nil stands for what is gone.
@@ -41,11 +43,12 @@ type endpointID struct {
 	EndpointKey
 }
 
-func newTracker(events EventRecorder, m *metrics) *tracker {
+func newTracker(events EventRecorder, m *metrics, families ...nft.Family) *tracker {
 	return &tracker{
 		events:    events,
 		metrics:   m,
 		started:   time.Now(),
+		families:  families,
 		triggers:  make(map[nft.Family][]time.Time),
 		services:  make(map[ServiceName]*Service),
 		endpoints: make(map[endpointID]*Endpoint),
@@ -77,7 +80,7 @@ func (t *tracker) setSlice(slice *TranslatedEndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// What was triggered before we watched says nothing about us.
-	if t.replaceSlice(slice.Name, &slice.sliceState) && slice.triggered.After(t.started) {
+	if t.replaceSlice(slice.Name, &slice.sliceState) && slice.triggered.After(t.started) && slices.Contains(t.families, slice.family) {
 		t.triggers[slice.family] = append(t.triggers[slice.family], slice.triggered)
 	}
 	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.uid}, slice.problems)

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/proxier"
 )
 
 // Config is what a Source needs.
@@ -188,11 +190,11 @@ func (s *Source) waitForNode(ctx context.Context) bool {
 	if !waitFor(ctx, 0, s.nodeTold) {
 		return false
 	}
-	if !waitFor(ctx, nodeAddressesWait, s.nodeHas(func(n *corev1.Node) bool { return len(n.Status.Addresses) > 0 })) {
+	if !waitFor(ctx, nodeAddressesWait, s.nodeHas(func(n *corev1.Node) bool { return len(proxier.NodeIPs(n)) > 0 })) && ctx.Err() == nil {
 		klog.ErrorS(nil, "Timed out waiting for the Node object and its addresses, going on without", "node", node)
 	}
 	if s.config.NeedPodCIDRs &&
-		!waitFor(ctx, podCIDRsWait, s.nodeHas(func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 })) {
+		!waitFor(ctx, podCIDRsWait, s.nodeHas(func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 })) && ctx.Err() == nil {
 		klog.ErrorS(nil, "Timed out waiting for the Node object's podCIDRs, going on without", "node", node)
 	}
 	return ctx.Err() == nil
@@ -213,17 +215,22 @@ func waitFor(ctx context.Context, atMost time.Duration, conditions ...cache.Info
 		ctx, cancel = context.WithTimeout(ctx, atMost)
 		defer cancel()
 	}
+	pause := lookFirst
 	for _, ok := range conditions {
 		for !ok() {
 			select {
 			case <-ctx.Done():
 				return false
-			case <-time.After(lookEvery):
+			case <-time.After(pause):
+				pause = min(pause*11/10, lookLast)
 			}
 		}
 	}
 	return true
 }
 
-// lookEvery is how often it is looked whether what is waited for has come.
-const lookEvery = 5 * time.Millisecond
+// lookFirst and lookLast are the pauses between two looks whether what is waited for has come; they grow from one to the other.
+const (
+	lookFirst = 2 * time.Millisecond
+	lookLast  = 100 * time.Millisecond
+)

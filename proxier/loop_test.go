@@ -1,0 +1,103 @@
+package proxier
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// A resync that comes before the first sync, over a table that packets use, writes what there is, and not an empty table.
+func TestResyncComesFirst(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	b.SetService(simpleService("web", "10.96.0.1", nil))
+	mustSync(t, b)
+
+	p, err := newProxier(*sampleConfig(), nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	p.OnServiceAdd(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
+	})
+	loop := &syncLoop{proxier: p}
+	loop.run("Resync", p.resync) // nothing is known yet: nothing is done
+	select {
+	case <-p.Synced():
+		t.Fatal("synced before the lists were told")
+	default:
+	}
+	p.OnEndpointSlicesSynced()
+	p.OnServiceSynced()
+	loop.run("Resync", p.resync)
+	var text strings.Builder
+	if err := p.backends[0].Fprint(&text); err != nil {
+		t.Fatal(err)
+	}
+	if rows := p.backends[0].rows.committed["no-endpoint-services"]; rows != 1 {
+		t.Errorf("%d rows of services without endpoints after a resync that came first, want 1:\n%s", rows, &text)
+	}
+	select {
+	case <-p.Synced():
+	default:
+		t.Error("not synced")
+	}
+}
+
+// A sync that takes longer than changes may wait is not healthy while it lasts.
+func TestHealthDuringALongSync(t *testing.T) {
+	h := &health{patience: 20 * time.Millisecond}
+	h.watch(nft.IPv4, func() bool { return true })
+	if err := h.during(func() error { return nil }); err != nil || !h.ok() {
+		t.Fatalf("%v, healthy: %v", err, h.ok())
+	}
+	h.changed()
+	h.during(func() error {
+		if !h.ok() {
+			t.Error("not healthy at the beginning")
+		}
+		time.Sleep(2 * h.patience)
+		if h.ok() {
+			t.Error("healthy while a sync hangs")
+		}
+		return nil
+	})
+	if !h.ok() {
+		t.Error("not healthy afterwards")
+	}
+}
+
+// Times of changes are kept for families that are served, and for no others.
+func TestTriggers(t *testing.T) {
+	m := newMetrics()
+	tr := newTracker(nil, m, nft.IPv4)
+	for i := range 3 {
+		for address, typ := range map[string]discoveryv1.AddressType{fmt.Sprint("10.244.0.", i+1): "IPv4", fmt.Sprint("fd00::", i+1): "IPv6"} {
+			tr.setSlice(TranslateEndpointSlice(&discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "default", Name: string(typ), Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+					Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().Add(time.Minute).Format(time.RFC3339Nano)},
+				},
+				AddressType: typ, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
+			}))
+		}
+	}
+	if n := len(tr.triggers[nft.IPv6]); n != 0 {
+		t.Errorf("%d times are kept of a family that is not served", n)
+	}
+	if n := len(tr.takeTriggers(nft.IPv4)); n != 3 {
+		t.Errorf("%d times of IPv4, want 3", n)
+	}
+	if n := len(tr.takeTriggers(nft.IPv4)); n != 0 {
+		t.Errorf("%d times are told twice", n)
+	}
+}
