@@ -62,7 +62,7 @@ func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.Cleanup:
 		return cleanUp(ctx)
 	case o.InitOnly:
-		return setUpNode(o)
+		return initNode(o)
 	}
 	applyMemoryLimit()
 	s, err := newServer(ctx, o)
@@ -89,6 +89,9 @@ func logOptions(o *config.Options) {
 
 // cleanUp removes the tables of this mode of kube-proxy, and what other modes left.
 func cleanUp(ctx context.Context) error {
+	if err := explainNFTables(askNFTables()); err != nil {
+		return err
+	}
 	_, err := leftovers.Remove(ctx)
 	if proxier.CleanupLeftovers(ctx) {
 		err = errors.Join(err, errors.New("the nftables tables could not be removed"))

@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -44,8 +45,23 @@ func loadRESTConfig(kubeconfig, master string) (*rest.Config, error) {
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig},
 		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: master}},
 	).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		err = errors.New("it names no API server")
+	}
+	if err != nil && kubeconfig == "" {
+		return nil, fmt.Errorf("--master %q: %w; give the URL of the API server", master, err)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %q (clientConnection.kubeconfig or --kubeconfig): %w", kubeconfig, err)
+		return nil, fmt.Errorf("kubeconfig %q: %w; name a readable kubeconfig with a cluster and a user in clientConnection.kubeconfig or --kubeconfig",
+			kubeconfig, oneLine(err))
 	}
 	return config, nil
+}
+
+// oneLine makes one line of an error that has several.
+func oneLine(err error) error {
+	if strings.Contains(err.Error(), "\n") {
+		return errors.New(strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return err
 }

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"errors"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,22 +14,32 @@ import (
 	"github.com/nftproxy/nftproxy/conntrack"
 )
 
-// setUpNode sets on this node what the configuration asks for besides rules: the limits of connection tracking, and how soon the kernel ends this process
-// when memory runs out. The former take a writable /proc/sys; with --init-only that is all that is done. A machine without a cluster keeps its
-// limits unless a configuration file gives others.
+// initNode does what takes all privileges (--init-only): it sets the limits of connection tracking, which takes a writable /proc/sys.
+func initNode(o *config.Options) error {
+	if o.Manifests != "" && o.ConfigFile == "" {
+		return nil // a machine without a cluster keeps its limits unless a configuration file gives others
+	}
+	loadConntrack()
+	outcome, err := conntrackSettings(&o.Configuration.Conntrack).Apply("/")
+	for _, c := range outcome.Changed {
+		klog.InfoS("Changed a setting of connection tracking", "file", c.File, "from", c.From, "to", c.To)
+	}
+	if outcome.Warning != nil {
+		klog.InfoS("Connection tracking can be slower than need be", "err", outcome.Warning)
+	}
+	return err
+}
+
+// setUpNode sets on this node what the configuration asks for besides rules, before they are written. Where the limits of connection tracking
+// cannot be written, as in a container with few privileges, they are wrong after a change of the configuration until an init container
+// sets them: Services are served all the same.
 func setUpNode(o *config.Options) error {
-	if o.Manifests == "" || o.ConfigFile != "" {
-		loadConntrack()
-		outcome, err := conntrackSettings(&o.Configuration.Conntrack).Apply("/")
-		for _, c := range outcome.Changed {
-			klog.InfoS("Changed a setting of connection tracking", "file", c.File, "from", c.From, "to", c.To)
-		}
-		if err != nil {
-			return err
-		}
-		if outcome.Warning != nil {
-			klog.InfoS("Connection tracking can be slower than need be", "err", outcome.Warning)
-		}
+	err := initNode(o)
+	switch {
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
+		klog.ErrorS(err, "A limit of connection tracking is not as the configuration asks")
+	case err != nil:
+		return err
 	}
 	applyOOMScore(o.Configuration.OOMScoreAdj)
 	return nil

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -172,18 +173,38 @@ func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reas
 	return err
 }
 
-// afterFirstSync removes what other modes of kube-proxy left, once our rules are in place. What cannot be removed is logged: it
-// is in nobody's way but that of packets our rules do not take. Then memory that only the start needed goes back to the node.
+// afterFirstSync removes what other modes of kube-proxy left, once our rules are in place, and gives memory that only the start needed back to the
+// node.
 func (s *server) afterFirstSync(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-s.proxier.Synced():
 	}
-	if _, err := leftovers.Remove(ctx); err != nil && ctx.Err() == nil {
-		klog.ErrorS(err, "Some of what another mode of kube-proxy left stays")
-	}
 	debug.FreeOSMemory()
+	removeLeftovers(ctx, func() error {
+		_, err := leftovers.Remove(ctx)
+		return err
+	})
+}
+
+// leftoversRetry are the pauses before the removal of leftovers is tried again; they double from the first to the last.
+var leftoversRetry = [...]time.Duration{10 * time.Second, 10 * time.Minute}
+
+// removeLeftovers tries until it succeeds or ctx ends: rules that are out of date come before ours.
+func removeLeftovers(ctx context.Context, remove func() error) {
+	for pause := leftoversRetry[0]; ; pause = min(2*pause, leftoversRetry[1]) {
+		err := remove()
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		klog.ErrorS(err, "Some of what another mode of kube-proxy left stays, and can send traffic astray", "retryAfter", pause)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
 }
 
 func (s *server) nodeName() string { return s.proxier.NodeName() }
