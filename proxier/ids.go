@@ -120,6 +120,9 @@ func (a *affinityIDs) release(before, next *plan) {
 
 // expire forgets endpoints that are gone for long enough.
 func (a *affinityIDs) expire() {
+	if len(a.absent) == 0 {
+		return
+	}
 	now := time.Now()
 	maps.DeleteFunc(a.absent, func(_ affinityEndpoint, was absence) bool { return now.After(was.until) })
 }

@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -58,6 +59,30 @@ func (t *nodeTracker) tellMissing() {
 	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == DetectLocalNodeCIDR {
 		klog.InfoS("No pod CIDR of this node is known: pods are not told from other clients", "node", klog.KRef("", n.Name))
 	}
+	for _, gap := range t.config.familyGaps(n.IPs) {
+		klog.InfoS("Configuration: " + gap)
+	}
+}
+
+// familyGaps says what the configuration leaves out for the address families that a node has.
+func (c *Config) familyGaps(nodeIPs []netip.Addr) (gaps []string) {
+	byCIDR := c.DetectLocal.Mode == DetectLocalClusterCIDR
+	if byCIDR && len(c.DetectLocal.ClusterCIDRs) == 0 {
+		gaps = append(gaps, "no cluster CIDR is given: pods are not told from other clients, whose traffic to ClusterIPs is not masqueraded")
+	}
+	has := func(cidrs []netip.Prefix, f nft.Family) bool {
+		return len(cidrs) == 0 || slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return f.Of(p.Addr()) })
+	}
+	for _, ip := range nodeIPs {
+		f := nft.FamilyOf(ip)
+		if byCIDR && !has(c.DetectLocal.ClusterCIDRs, f) {
+			gaps = append(gaps, fmt.Sprintf("no %s cluster CIDR is given, but this node has such addresses: %[1]s pods are not told from other clients", apiFamily(f)))
+		}
+		if !has(c.NodePortAddresses.CIDRs, f) {
+			gaps = append(gaps, fmt.Sprintf("nodePortAddresses has no %s address: NodePorts listen on all local %[1]s addresses", apiFamily(f)))
+		}
+	}
+	return gaps
 }
 
 func (n *Node) equal(o *Node) bool {

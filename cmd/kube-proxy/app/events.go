@@ -29,9 +29,9 @@ func newEventRecorder(client kubernetes.Interface) *eventRecorder {
 	return &eventRecorder{b, b.NewRecorder(scheme.Scheme, "kube-proxy")}
 }
 
-// start begins to send events, until ctx ends. Those of before are lost.
+// start begins to send events, until run ends. Those of before are lost. That ctx ends does not fail those that are being sent.
 func (r *eventRecorder) start(ctx context.Context) error {
-	if err := r.broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+	if err := r.broadcaster.StartRecordingToSinkWithContext(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("record events: %w", err)
 	}
 	return nil

@@ -1,0 +1,63 @@
+package proxier
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestFamilyGaps(t *testing.T) {
+	ipv4, ipv6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
+	cidr4, cidr6 := prefix("10.244.0.0/16"), prefix("fd00:244::/32")
+	for _, tt := range []struct {
+		cluster, nodePorts []netip.Prefix
+		ips                []netip.Addr
+		want               int
+	}{
+		{nil, nil, nil, 1},
+		{[]netip.Prefix{cidr4}, nil, []netip.Addr{ipv4}, 0},
+		{[]netip.Prefix{cidr4}, nil, []netip.Addr{ipv4, ipv6}, 1},
+		{[]netip.Prefix{cidr4, cidr6}, []netip.Prefix{cidr6}, []netip.Addr{ipv4, ipv6}, 1},
+		{[]netip.Prefix{cidr6}, []netip.Prefix{cidr6}, []netip.Addr{ipv4}, 2},
+	} {
+		c := Config{DetectLocal: LocalDetection{Mode: DetectLocalClusterCIDR, ClusterCIDRs: tt.cluster}, NodePortAddresses: NodePortAddresses{CIDRs: tt.nodePorts}}
+		if got := c.familyGaps(tt.ips); len(got) != tt.want {
+			t.Errorf("%v: got %q, want %d", tt, got, tt.want)
+		}
+	}
+}
+
+// What a Node object that goes, or has nothing to say yet, leaves in force.
+func TestNodeObjects(t *testing.T) {
+	tr := newNodeTracker(&Config{NodeName: "n"})
+	full := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelTopologyZone: "z"}},
+		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
+		Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: "192.0.2.1"}, {Type: corev1.NodeExternalIP, Address: "2001:db8::1"},
+		}},
+	}
+	if tr.eligible.Load() {
+		t.Error("eligible without a Node object")
+	}
+	tr.setObject(full)
+	known := *tr.current()
+	if len(known.IPs) != 2 || len(known.PodCIDRs) != 1 || known.Zone != "z" || !tr.eligible.Load() {
+		t.Errorf("got %+v", known)
+	}
+	if tr.setObject(nil) != nil || tr.eligible.Load() {
+		t.Error("a Node object that is gone changes something, or leaves the node eligible")
+	}
+	tr.setObject(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	if now := tr.current(); !slices.Equal(now.IPs, known.IPs) || !slices.Equal(now.PodCIDRs, known.PodCIDRs) || now.Zone != "" {
+		t.Errorf("a Node object without addresses makes it %+v", now)
+	}
+	given := newNodeTracker(&Config{NodeName: "n", NodeIPs: []netip.Addr{netip.MustParseAddr("192.0.2.9")}})
+	given.setObject(full)
+	if want := []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("2001:db8::1")}; !slices.Equal(given.current().IPs, want) {
+		t.Errorf("with a given address: %v, want %v", given.current().IPs, want)
+	}
+}
