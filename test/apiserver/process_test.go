@@ -107,6 +107,37 @@ func TestConfigChange(t *testing.T) {
 	}
 }
 
+// TestConfigChangeRefused changes the configuration file to what nftproxy does not start with: it says so and serves on, with what it has read. A
+// mistake in a ConfigMap reaches all nodes at once. kube-proxy ends.
+func TestConfigChangeRefused(t *testing.T) {
+	t.Parallel()
+	if subjectName() != product {
+		return
+	}
+	w := newWorld(t)
+	web := w.createService("web", "a1 b1")
+	text := w.config("hostnameOverride: node1")
+	path := w.writeVolume(text)
+	p := w.bareProxy(product, "--config="+path)
+	p.startSynced()
+	for _, tc := range []struct{ text, want string }{
+		{strings.Replace(text, "mode: nftables", "mode: iptables", 1), "mode: \\\"iptables\\\" is not supported"},
+		{text + "nftables: {masqueradeBit: 32}\n", "nftables.masqueradeBit: 32 is not in the range"},
+		{text + "}", "cannot be decoded"},
+	} {
+		w.must(replaceVolume(path, tc.text))
+		p.awaitLog("does not load, the configuration that was read stays in force\" err=\"" + path + ": " + tc.want)
+	}
+	web.setEndpoints("a2")
+	web.servedBy("a2")
+	p.awaitHealth()
+	w.must(replaceVolume(path, text+"configSyncPeriod: 5m\n"))
+	if code := p.awaitEnd(); code != 1 {
+		t.Errorf("exit code %d, want 1", code)
+	}
+	web.servedBy("a2")
+}
+
 // writeVolume writes a configuration file as the kubelet writes a ConfigMap's: behind two symbolic links.
 func (w *world) writeVolume(text string) string {
 	w.t.Helper()

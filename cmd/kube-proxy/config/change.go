@@ -2,6 +2,7 @@ package config
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,17 +11,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// changes tells in one line which fields of the configuration file differ.
+// changes tells in one line which fields of the configuration file differ. Both contents load.
 func changes(before, after []byte) string {
-	if _, _, err := decode(after); err != nil {
-		return "it does not load: " + err.Error()
-	}
 	var from, to map[string]any
-	if err := yaml.Unmarshal(before, &from); err != nil {
-		return "it loads now"
-	}
-	if err := yaml.Unmarshal(after, &to); err != nil {
-		return "it does not load: " + oneLine(err)
+	if err := errors.Join(yaml.Unmarshal(before, &from), yaml.Unmarshal(after, &to)); err != nil {
+		return "the fields cannot be compared: " + oneLine(err)
 	}
 	differ := differences("", from, to)
 	if len(differ) == 0 {

@@ -24,7 +24,7 @@ func (c *commandLine) addSource() {
 	set := c.group("Source")
 	set.StringVar(&o.ConfigFile, "config", "",
 		"`FILE` with the configuration (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration). With it only --hostname-override, --master, "+
-			"--manifests and the logging flags count besides. When it changes, kube-proxy exits, to be restarted.")
+			"--manifests and the logging flags count besides. When it changes, and still loads, kube-proxy exits, to be restarted.")
 	set.StringVar(&client.Kubeconfig, "kubeconfig", "",
 		"`FILE` that says how to reach the API server. Without it and --master: the Pod's service account.")
 	set.StringVar(&o.Master, "master", "", "`URL` of the API server, in place of the one in the kubeconfig.")

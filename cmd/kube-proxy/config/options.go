@@ -29,6 +29,8 @@ type Options struct {
 	// ReportedVersion is the version to report in place of the program's own (--version=vX.Y.Z). Empty: its own.
 	ReportedVersion string
 
+	args     []string // what Parse was given
+	readFile readFile // of the configuration file
 	cmd      *commandLine
 	warnings []string
 	read     []byte // what the configuration file held
@@ -36,10 +38,15 @@ type Options struct {
 	minSyncPeriodByDefault bool
 }
 
+// readFile returns the content of a file.
+type readFile func(name string) ([]byte, error)
+
 // Parse reads the command line, without the program's name, and the configuration file that it names. The error has a line for each wrong flag
 // or field: it names the flag, or the file and the field, the value, and what is allowed.
-func Parse(args []string) (*Options, error) {
-	o := &Options{Configuration: new(v1alpha1.KubeProxyConfiguration)}
+func Parse(args []string) (*Options, error) { return parseWith(args, os.ReadFile) }
+
+func parseWith(args []string, read readFile) (*Options, error) {
+	o := &Options{Configuration: new(v1alpha1.KubeProxyConfiguration), args: args, readFile: read}
 	setDefaults(o.Configuration)
 	o.Configuration.NFTables.MinSyncPeriod.Duration = DefaultMinSyncPeriod
 	o.cmd = newCommandLine(o)
@@ -112,7 +119,7 @@ func (o *Options) takeFile() error {
 
 // load reads the configuration file.
 func (o *Options) load() (*v1alpha1.KubeProxyConfiguration, error) {
-	data, err := os.ReadFile(o.ConfigFile)
+	data, err := o.readFile(o.ConfigFile)
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w: name a readable file with a KubeProxyConfiguration", err)
 	}

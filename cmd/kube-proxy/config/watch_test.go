@@ -8,6 +8,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
 )
 
 const before = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -31,9 +34,9 @@ func symlink(t *testing.T, to, from string) {
 }
 
 // watching watches a file while steps change it, two looks after each. It returns the result, and whether the watch ended before its context.
-func watching(t *testing.T, file string, steps ...func()) (err error, ended bool) {
+func watching(t *testing.T, file string, flags []string, steps ...func()) (err error, ended bool) {
 	t.Helper()
-	o, err := Parse([]string{"--config", file})
+	o, err := Parse(append([]string{"--config", file}, flags...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,10 +79,10 @@ func TestWatchConfigMap(t *testing.T) {
 		}
 	}
 	remove := func() { os.RemoveAll(path("..1")) }
-	if err, ended := watching(t, path("config.conf"), func() {}, swap("..2"), remove); ended || err != nil {
+	if err, ended := watching(t, path("config.conf"), nil, func() {}, swap("..2"), remove); ended || err != nil {
 		t.Errorf("the same content in another directory: %v", err)
 	}
-	err, ended := watching(t, path("config.conf"), swap("..3"))
+	err, ended := watching(t, path("config.conf"), nil, swap("..3"))
 	want := `content of the configuration file ` + path("config.conf") + ` was updated: nftables.minSyncPeriod "1s" -> "2s"; exiting, to be restarted with it`
 	if !ended || err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
@@ -92,11 +95,11 @@ func TestWatchGoneFile(t *testing.T) {
 	write(t, file, before)
 	remove := func() { os.Remove(file) }
 	again := func() { write(t, file, before) }
-	if err, ended := watching(t, file, remove, again, remove); ended || err != nil {
+	if err, ended := watching(t, file, nil, remove, again, remove); ended || err != nil {
 		t.Errorf("gone and the same again: %v", err)
 	}
 	again()
-	if err, ended := watching(t, file, remove, func() { write(t, file, before+"oomScoreAdj: 5\n") }); !ended ||
+	if err, ended := watching(t, file, nil, remove, func() { write(t, file, before+"oomScoreAdj: 5\n") }); !ended ||
 		!strings.Contains(err.Error(), ": oomScoreAdj none -> 5; ") {
 		t.Errorf("gone and another one: %v", err)
 	}
@@ -106,7 +109,7 @@ func TestWatchGoneFile(t *testing.T) {
 func TestWatchBeginsWithWhatWasRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.conf")
 	write(t, file, before)
-	if err, ended := watching(t, file, func() { write(t, file, strings.Replace(before, "1s", "3s", 1)) }); !ended || err == nil {
+	if err, ended := watching(t, file, nil, func() { write(t, file, strings.Replace(before, "1s", "3s", 1)) }); !ended || err == nil {
 		t.Errorf("got %v", err)
 	}
 }
@@ -115,15 +118,19 @@ func TestWatchBeginsWithWhatWasRead(t *testing.T) {
 func TestWatchHalfWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.conf")
 	write(t, file, before)
+	o, err := Parse([]string{"--config", file})
+	if err != nil {
+		t.Fatal(err)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- watchContent(ctx, file, []byte(before), time.Second) }()
-		time.Sleep(time.Second / 2)
-		write(t, file, before[:20])
-		time.Sleep(time.Second) // one look
+		go func() { done <- o.WatchConfigFile(ctx) }()
+		time.Sleep(watchInterval / 2)
+		write(t, file, before[:strings.Index(before, "nftables:")]) // loads
+		time.Sleep(watchInterval)                                   // one look
 		write(t, file, before)
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * watchInterval)
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("got %v", err)
@@ -131,19 +138,75 @@ func TestWatchHalfWritten(t *testing.T) {
 	})
 }
 
-func TestWatchFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.conf")
-	if err := WatchFile(t.Context(), file); err == nil || !strings.Contains(err.Error(), "no such file") {
-		t.Errorf("a file that is not there: %v", err)
-	}
-	write(t, file, before)
+// Without a configuration file the watch lasts until its context ends.
+func TestWatchNoFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := WatchFile(ctx, file); err != nil {
-		t.Errorf("ended: %v", err)
-	}
 	if err := new(Options).WatchConfigFile(ctx); err != nil {
-		t.Errorf("no file: %v", err)
+		t.Errorf("got %v", err)
+	}
+}
+
+// logged collects what klog is told until the test ends.
+func logged(t *testing.T) *[]string {
+	lines := new([]string)
+	klog.SetLogger(funcr.New(func(_, line string) { *lines = append(*lines, line) }, funcr.Options{}))
+	t.Cleanup(klog.ClearLogger)
+	return lines
+}
+
+// Content with which the command would not start is told once, and ends nothing; what comes after it counts.
+func TestWatchContentThatDoesNotLoad(t *testing.T) {
+	for _, tt := range []struct {
+		name, content string
+		flags         []string
+		want          string // in the log, after the file's name
+	}{
+		{"another kind", strings.Replace(before, "KubeProxy", "Kubelet", 1), nil, `: holds apiVersion`},
+		{"no YAML", before + "}", nil, ": cannot be decoded"},
+		{"nothing", "", nil, ": kind is missing"},
+		{"mode", strings.Replace(before, "mode: nftables", "mode: iptables", 1), nil, `: mode: \"iptables\" is not supported`},
+		{"value", before + "oomScoreAdj: 5000\n", nil, ": oomScoreAdj: 5000 is not in the range"},
+		{"after defaults", strings.Replace(before, "1s", "31s", 1), nil, ": nftables.minSyncPeriod: 31s is greater than the sync period, 30s"},
+		{"feature gate", before + "featureGates: {NoSuchGate: true}\n", nil, ": featureGates: unrecognized feature gate"},
+		{"with a flag", before + "featureGates: {LoggingAlphaOptions: false}\n", []string{"--log-text-split-stream"}, "Feature LoggingAlphaOptions is disabled"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "config.conf")
+			initial := before
+			if tt.flags != nil {
+				initial += "featureGates: {LoggingAlphaOptions: true}\n"
+			}
+			write(t, file, initial)
+			lines := logged(t)
+			put := func(content string) func() { return func() { write(t, file, content) } }
+			err, ended := watching(t, file, tt.flags, put(tt.content), func() {}, put(initial), func() {})
+			if ended || err != nil {
+				t.Errorf("ended: %v", err)
+			}
+			if len(*lines) != 2 || !strings.Contains((*lines)[0], "stays in force") || !strings.Contains((*lines)[0], file) ||
+				!strings.Contains((*lines)[0], tt.want) || !strings.Contains((*lines)[1], "again that was read") {
+				t.Errorf("logged %q, want one line with %s, and one that it is over", *lines, tt.want)
+			}
+			err, ended = watching(t, file, tt.flags, put(tt.content), put(initial+"configSyncPeriod: 5m\n"))
+			if !ended || err == nil || !strings.Contains(err.Error(), `updated: configSyncPeriod none -> "5m"; exiting`) {
+				t.Errorf("a correction: %v", err)
+			}
+		})
+	}
+}
+
+// The new content is loaded with the same command line: a flag that has precedence can make good what the file lacks.
+func TestWatchLoadsWithFlags(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.conf")
+	write(t, file, before)
+	update := func() { write(t, file, before+"hostnameOverride: ' '\n") }
+	if err, ended := watching(t, file, []string{"--hostname-override=node1"}, update); !ended || err == nil {
+		t.Errorf("with a name in the flags: %v", err)
+	}
+	write(t, file, before)
+	if err, ended := watching(t, file, nil, update); ended || err != nil {
+		t.Errorf("without: %v", err)
 	}
 }
 
@@ -152,8 +215,6 @@ func TestChanges(t *testing.T) {
 		{before + "# comment\n", "no field has another value"},
 		{strings.Replace(before, "nftables\n", "ipvs\n", 1) + "conntrack: {min: 1, maxPerCore: 0}\n", `conntrack.maxPerCore none -> 0, conntrack.min none -> 1, mode "nftables" -> "ipvs"`},
 		{strings.Replace(before, "nftables: {minSyncPeriod: 1s}", "", 1), `nftables.minSyncPeriod "1s" -> none`},
-		{strings.Replace(before, "{minSyncPeriod: 1s}", "5", 1), "it does not load: cannot be decoded: json: cannot unmarshal number into Go struct field KubeProxyConfiguration.nftables of type v1alpha1.KubeProxyNFTablesConfiguration"},
-		{"", "it does not load: kind is missing: " + wantedType},
 		{before + "nodePortAddresses: [primary]\n", `nodePortAddresses none -> ["primary"]`},
 	} {
 		if got := changes([]byte(before), []byte(tt.after)); got != tt.want {
