@@ -59,13 +59,13 @@ func (t *nodeTracker) tellMissing() {
 	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == DetectLocalNodeCIDR {
 		klog.InfoS("No pod CIDR of this node is known: pods are not told from other clients", "node", klog.KRef("", n.Name))
 	}
-	for _, gap := range t.config.familyGaps(n.IPs) {
+	for _, gap := range t.config.familyGaps(n) {
 		klog.InfoS("Configuration: " + gap)
 	}
 }
 
-// familyGaps says what the configuration leaves out for the address families that a node has.
-func (c *Config) familyGaps(nodeIPs []netip.Addr) (gaps []string) {
+// familyGaps says what the configuration and the Node object leave out for the address families that a node has.
+func (c *Config) familyGaps(n *Node) (gaps []string) {
 	byCIDR := c.DetectLocal.Mode == DetectLocalClusterCIDR
 	if byCIDR && len(c.DetectLocal.ClusterCIDRs) == 0 {
 		gaps = append(gaps, "no cluster CIDR is given: pods are not told from other clients, whose traffic to ClusterIPs is not masqueraded")
@@ -73,10 +73,13 @@ func (c *Config) familyGaps(nodeIPs []netip.Addr) (gaps []string) {
 	has := func(cidrs []netip.Prefix, f nft.Family) bool {
 		return len(cidrs) == 0 || slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return f.Of(p.Addr()) })
 	}
-	for _, ip := range nodeIPs {
+	for _, ip := range n.IPs {
 		f := nft.FamilyOf(ip)
 		if byCIDR && !has(c.DetectLocal.ClusterCIDRs, f) {
 			gaps = append(gaps, fmt.Sprintf("no %s cluster CIDR is given, but this node has such addresses: %[1]s pods are not told from other clients", apiFamily(f)))
+		}
+		if c.DetectLocal.Mode == DetectLocalNodeCIDR && !has(n.PodCIDRs, f) {
+			gaps = append(gaps, fmt.Sprintf("this node has no %s pod CIDR, but such addresses: %[1]s pods are not told from other clients", apiFamily(f)))
 		}
 		if !has(c.NodePortAddresses.CIDRs, f) {
 			gaps = append(gaps, fmt.Sprintf("nodePortAddresses has no %s address: NodePorts listen on all local %[1]s addresses", apiFamily(f)))

@@ -24,9 +24,13 @@ func TestFamilyGaps(t *testing.T) {
 		{[]netip.Prefix{cidr6}, []netip.Prefix{cidr6}, []netip.Addr{ipv4}, 2},
 	} {
 		c := Config{DetectLocal: LocalDetection{Mode: DetectLocalClusterCIDR, ClusterCIDRs: tt.cluster}, NodePortAddresses: NodePortAddresses{CIDRs: tt.nodePorts}}
-		if got := c.familyGaps(tt.ips); len(got) != tt.want {
+		if got := c.familyGaps(&Node{IPs: tt.ips}); len(got) != tt.want {
 			t.Errorf("%v: got %q, want %d", tt, got, tt.want)
 		}
+	}
+	byNode := Config{DetectLocal: LocalDetection{Mode: DetectLocalNodeCIDR}}
+	if got := byNode.familyGaps(&Node{IPs: []netip.Addr{ipv4, ipv6}, PodCIDRs: []netip.Prefix{cidr6}}); len(got) != 1 {
+		t.Errorf("pod CIDRs of one family: got %q", got)
 	}
 }
 
