@@ -13,13 +13,13 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// labelServiceProxyName marks objects that another service proxy takes care of.
-const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
+// LabelServiceProxyName is the label of objects that another service proxy takes care of.
+const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // proxied says whether an object with these labels concerns us.
 func proxied(labels map[string]string) bool {
 	_, headless := labels[corev1.IsHeadlessService]
-	_, foreign := labels[labelServiceProxyName]
+	_, foreign := labels[LabelServiceProxyName]
 	return !headless && !foreign
 }
 

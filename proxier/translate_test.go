@@ -31,7 +31,7 @@ func TestServicesLeftOut(t *testing.T) {
 		"headless":       func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
 		"ExternalName":   func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
 		"headless label": func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} },
-		"another proxy":  func(s *corev1.Service) { s.Labels = map[string]string{labelServiceProxyName: "x"} },
+		"another proxy":  func(s *corev1.Service) { s.Labels = map[string]string{LabelServiceProxyName: "x"} },
 	} {
 		if s, problems := serviceOf(apiService(change)); s != nil || problems != nil {
 			t.Errorf("%s: got %+v, %v", name, s, problems)

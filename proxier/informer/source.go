@@ -77,18 +77,15 @@ func New(config Config) (*Source, error) {
 	return s, s.addHandlers()
 }
 
-// labelServiceProxyName marks objects that another service proxy takes care of.
-const labelServiceProxyName = "service.kubernetes.io/service-proxy-name"
-
 // selectServices leaves out headless Services and those of other proxies.
 func selectServices(o *metav1.ListOptions) {
-	o.LabelSelector = "!" + labelServiceProxyName
+	o.LabelSelector = "!" + proxier.LabelServiceProxyName
 	o.FieldSelector = fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
 }
 
 // selectSlices leaves out those of headless Services.
 func selectSlices(o *metav1.ListOptions) {
-	o.LabelSelector = "!" + corev1.IsHeadlessService + ",!" + labelServiceProxyName
+	o.LabelSelector = "!" + corev1.IsHeadlessService + ",!" + proxier.LabelServiceProxyName
 }
 
 func (s *Source) selectNode(o *metav1.ListOptions) {
