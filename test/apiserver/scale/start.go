@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/result"
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
 // witnesses is how many Services come and go while a proxy is down, by which it shows that it has written its table anew.
@@ -43,7 +41,7 @@ func (s *starts) measure(ctx context.Context, n *node, want expectation) error {
 	const perSecond = 5000 // Services, of which a proxy that is worth a profile takes up more
 	profiled := n.profileCPU(ctx, fmt.Sprintf("start%d", n.starts), n.world.options.rest+time.Duration(n.world.stock.services/perSecond)*time.Second)
 	defer profiled()
-	programmed, err := n.awaitProgrammed(want)
+	programmed, err := n.stage.AwaitProgrammed(n.process.Process, stage.Expectation{Present: want.present, Absent: want.absent})
 	if err != nil {
 		return err
 	}
@@ -51,64 +49,14 @@ func (s *starts) measure(ctx context.Context, n *node, want expectation) error {
 		return err
 	}
 	cpu, err := n.process.group.CPU()
-	s.times = append(s.times, programmed.Sub(n.process.began))
+	s.times = append(s.times, programmed.Sub(n.process.Began))
 	s.cpu += cpu
 	s.traffic = append(s.traffic, n.process.trace.Take())
 	return err
 }
 
-// awaitProgrammed waits until packets of both families get to the table and all rows are there. It returns when the transaction was
-// committed that made it so, to 2 ms.
-func (n *node) awaitProgrammed(want expectation) (time.Time, error) {
-	const (
-		period = 2 * time.Millisecond
-		limit  = 10 * time.Minute
-	)
-	var last uint32
-	for end := time.Now().Add(limit); time.Now().Before(end); {
-		generation, err := n.prober.Generation()
-		if err != nil {
-			return time.Time{}, err
-		}
-		if at := time.Now(); generation != last {
-			last = generation
-			if is, err := n.programmed(want); is || err != nil {
-				return at, err
-			}
-		}
-		if err := n.pause(period); err != nil {
-			return time.Time{}, err
-		}
-	}
-	return time.Time{}, fmt.Errorf("%s has not written all of %d Services after %s", n.proxy, len(want.present), limit)
-}
-
-// programmed compares the table with what is expected. What comes last in most proxies is looked at first.
-func (n *node) programmed(want expectation) (bool, error) {
-	for _, family := range []uint8{unix.NFPROTO_IPV4, unix.NFPROTO_IPV6} {
-		if is, err := n.prober.Hooked(family); !is || err != nil {
-			return false, err
-		}
-	}
-	for _, gone := range want.absent {
-		if is, err := n.prober.Serves([]netip.AddrPort{gone}); is || err != nil {
-			return false, err
-		}
-	}
-	last := slices.Clone(want.present)
-	slices.Reverse(last)
-	return n.prober.Serves(last)
-}
-
 // pause waits for a time, unless the process ends.
-func (n *node) pause(d time.Duration) error {
-	select {
-	case <-n.process.running.Done():
-		return context.Cause(n.process.running)
-	case <-time.After(d):
-		return nil
-	}
-}
+func (n *node) pause(d time.Duration) error { return n.process.Pause(d) }
 
 // measureRestarts stops the proxy, which has a table, and starts it again, several times. It runs afterwards.
 func (n *node) measureRestarts(ctx context.Context) (result.Start, error) {
