@@ -1,14 +1,13 @@
 package proxier
 
 import (
+	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/utils/net"
 )
 
 // endpointsOf translates an EndpointSlice of the API to the Service that it belongs to and its endpoints, sorted by address. The service is
@@ -23,37 +22,40 @@ func endpointsOf(slice *discoveryv1.EndpointSlice) (service ServiceName, endpoin
 	}
 	p := parser{}
 	ports := p.endpointPorts(slice.Ports)
+	var all []Endpoint
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
 		for j, a := range e.Addresses {
-			addr, ok := netip.AddrFromSlice(net.ParseIPSloppy(a))
-			addr = addr.Unmap()
+			addr, ok := parseAddr(a)
 			if !ok || addr.Is4() != (slice.AddressType == discoveryv1.AddressTypeIPv4) || addr.IsUnspecified() || addr.IsMulticast() {
 				p.problem(fmt.Sprintf("endpoints[%d].addresses[%d]", i, j), fmt.Errorf("%q is not the %s address of an endpoint", a, slice.AddressType))
 				continue
 			}
-			endpoints = append(endpoints, endpointOf(e, slice.Name, addr, ports))
+			if all == nil {
+				all = make([]Endpoint, 0, len(slice.Endpoints))
+			}
+			all = append(all, endpointOf(e, EndpointKey{Source: slice.Name, Addr: addr}, ports))
 		}
 	}
-	slices.SortStableFunc(endpoints, func(a, b *Endpoint) int {
-		if c := a.Addr.Compare(b.Addr); c != 0 {
-			return c
-		}
-		return fitness(b) - fitness(a)
+	slices.SortStableFunc(all, func(a, b Endpoint) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), fitness(&b)-fitness(&a))
 	})
-	endpoints = slices.CompactFunc(endpoints, func(a, b *Endpoint) bool { return a.Addr == b.Addr })
+	all = slices.CompactFunc(all, func(a, b Endpoint) bool { return a.Addr == b.Addr })
+	for i := range all {
+		endpoints = append(endpoints, &all[i])
+	}
 	return ServiceName{slice.Namespace, name}, endpoints, p.problems
 }
 
 // endpointOf translates one endpoint: conditions that are not given mean ready, serving if ready, and not terminating.
-func endpointOf(e *discoveryv1.Endpoint, slice string, addr netip.Addr, ports []EndpointPort) *Endpoint {
+func endpointOf(e *discoveryv1.Endpoint, key EndpointKey, ports []EndpointPort) Endpoint {
 	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
 	serving := ready
 	if e.Conditions.Serving != nil {
 		serving = *e.Conditions.Serving
 	}
-	return &Endpoint{
-		EndpointKey: EndpointKey{Source: intern(slice), Addr: addr},
+	return Endpoint{
+		EndpointKey: key,
 		Ports:       ports,
 		Node:        intern(value(e.NodeName)),
 		Hints:       hintsOf(e.Hints),

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/net"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -135,12 +134,12 @@ func primaryIPs(addresses []corev1.NodeAddress) []netip.Addr {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		for _, typ := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
 			i := slices.IndexFunc(addresses, func(a corev1.NodeAddress) bool {
-				ip, ok := netip.AddrFromSlice(net.ParseIPSloppy(a.Address))
-				return ok && a.Type == typ && f.Of(ip.Unmap())
+				ip, ok := parseAddr(a.Address)
+				return ok && a.Type == typ && f.Of(ip)
 			})
 			if i >= 0 {
-				ip, _ := netip.AddrFromSlice(net.ParseIPSloppy(addresses[i].Address))
-				ips = append(ips, ip.Unmap())
+				ip, _ := parseAddr(addresses[i].Address)
+				ips = append(ips, ip)
 				break
 			}
 		}

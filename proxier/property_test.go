@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
@@ -115,6 +116,17 @@ func (c changer) endpoint() *Endpoint {
 	return e
 }
 
+// endpoints are some of a source, by address.
+func (c changer) endpoints(source string) []*Endpoint {
+	all := map[netip.Addr]*Endpoint{}
+	for range c.IntN(4) {
+		e := c.endpoint()
+		e.Source = source
+		all[e.Addr] = e
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b *Endpoint) int { return a.Addr.Compare(b.Addr) })
+}
+
 // change tells s something at random.
 func (c changer) change(s Sink) {
 	name := ServiceName{"ns", fmt.Sprintf("svc-%d", c.IntN(randomServices))}
@@ -131,6 +143,8 @@ func (c changer) change(s Sink) {
 		n.ServiceCIDRs = n.ServiceCIDRs[:c.IntN(3)]
 		n.NodePortIPs = []netip.Addr{c.addr(30, 1), c.addr(30, 2), c.addr(30, 3)}[:c.IntN(4)]
 		s.SetNode(n)
+	case 7, 8:
+		s.SetEndpoints(name, "slice-0", c.endpoints("slice-0"))
 	default:
 		s.SetEndpoint(name, c.endpoint())
 	}

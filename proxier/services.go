@@ -159,12 +159,11 @@ func (p *parser) problem(field string, err error) {
 	p.problems = append(p.problems, fmt.Errorf("%s: %w", field, err))
 }
 
-// addrs reads addresses. Leading zeros, which old objects can have, are read as Kubernetes does.
+// addrs reads addresses.
 func (p *parser) addrs(field string, values []string) []netip.Addr {
 	var out []netip.Addr
 	for i, v := range values {
-		a, ok := netip.AddrFromSlice(net.ParseIPSloppy(v))
-		a = a.Unmap()
+		a, ok := parseAddr(v)
 		if !ok || a.IsUnspecified() {
 			p.problem(fmt.Sprintf("%s[%d]", field, i), fmt.Errorf("%q is not the IP address of a service", v))
 			continue

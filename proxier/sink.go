@@ -27,6 +27,8 @@ type Sink interface {
 	SetService(*Service)
 	// DeleteService removes a Service. Its endpoints stay until they are deleted themselves.
 	DeleteService(ServiceName)
+	// SetEndpoints tells all endpoints that a Service, known or yet to come, has from one source, in ascending order of their addresses, each once.
+	SetEndpoints(name ServiceName, source string, endpoints []*Endpoint)
 	// SetEndpoint adds an endpoint to a Service, known or yet to come, or replaces the one of the same key.
 	SetEndpoint(ServiceName, *Endpoint)
 	// DeleteEndpoint removes an endpoint from a Service.
@@ -207,6 +209,13 @@ func (s Sinks) SetService(svc *Service) {
 func (s Sinks) DeleteService(name ServiceName) {
 	for _, sink := range s {
 		sink.DeleteService(name)
+	}
+}
+
+// SetEndpoints hands on to every sink.
+func (s Sinks) SetEndpoints(name ServiceName, source string, endpoints []*Endpoint) {
+	for _, sink := range s {
+		sink.SetEndpoints(name, source, endpoints)
 	}
 }
 

@@ -12,7 +12,7 @@ type serviceState struct {
 	name ServiceName
 	// spec is nil while only endpoints are known.
 	spec *Service
-	// endpoints are sorted by address and source.
+	// endpoints are sorted by address and source. The slice belongs to whoever told them, and is replaced rather than modified.
 	endpoints []*Endpoint
 	// ports are those of spec, in its order, and after them those that are gone but still in the kernel.
 	ports []*portState
@@ -78,6 +78,63 @@ func (b *Backend) DeleteService(name ServiceName) {
 	b.markDirty(s)
 }
 
+// SetEndpoints implements Sink.
+func (b *Backend) SetEndpoints(name ServiceName, source string, endpoints []*Endpoint) {
+	endpoints = b.ofFamily(endpoints)
+	s := b.services[name]
+	if s == nil && len(endpoints) == 0 {
+		return
+	}
+	s = b.service(name)
+	others, before := s.bySource(source)
+	changed := !slices.EqualFunc(before, endpoints, (*Endpoint).equal)
+	// Also those that are equal are replaced: endpoints of one source lie together in memory, and are to be let go together.
+	if s.endpoints = endpoints; len(others) > 0 {
+		s.endpoints = merge(others, endpoints)
+	}
+	if changed {
+		b.markDirty(s)
+	}
+}
+
+// ofFamily returns those endpoints that have addresses of the family.
+func (b *Backend) ofFamily(endpoints []*Endpoint) []*Endpoint {
+	other := func(e *Endpoint) bool { return !b.layout.family.Of(e.Addr) }
+	if !slices.ContainsFunc(endpoints, other) {
+		return endpoints
+	}
+	return slices.DeleteFunc(slices.Clone(endpoints), other)
+}
+
+// bySource returns the endpoints of a source, and those of others.
+func (s *serviceState) bySource(source string) (others, its []*Endpoint) {
+	another := func(e *Endpoint) bool { return e.Source != source }
+	if !slices.ContainsFunc(s.endpoints, another) {
+		return nil, s.endpoints
+	}
+	for _, e := range s.endpoints {
+		if another(e) {
+			others = append(others, e)
+		} else {
+			its = append(its, e)
+		}
+	}
+	return others, its
+}
+
+// merge returns the endpoints of two sorted slices, sorted.
+func merge(a, b []*Endpoint) []*Endpoint {
+	all := make([]*Endpoint, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if compareEndpointKeys(a[0].EndpointKey, b[0].EndpointKey) <= 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
+}
+
 // SetEndpoint implements Sink.
 func (b *Backend) SetEndpoint(name ServiceName, e *Endpoint) {
 	if !b.layout.family.Of(e.Addr) {
@@ -85,13 +142,14 @@ func (b *Backend) SetEndpoint(name ServiceName, e *Endpoint) {
 	}
 	s := b.service(name)
 	i, found := s.find(e.EndpointKey)
-	switch {
-	case !found:
-		s.endpoints = slices.Insert(s.endpoints, i, e)
-	case s.endpoints[i].equal(e):
+	if found && s.endpoints[i].equal(e) {
 		return
-	default:
+	}
+	s.endpoints = slices.Clone(s.endpoints)
+	if found {
 		s.endpoints[i] = e
+	} else {
+		s.endpoints = slices.Insert(s.endpoints, i, e)
 	}
 	b.markDirty(s)
 }
@@ -103,7 +161,7 @@ func (b *Backend) DeleteEndpoint(name ServiceName, key EndpointKey) {
 		return
 	}
 	if i, found := s.find(key); found {
-		s.endpoints = slices.Delete(s.endpoints, i, i+1)
+		s.endpoints = slices.Delete(slices.Clone(s.endpoints), i, i+1)
 		b.markDirty(s)
 	}
 }

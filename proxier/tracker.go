@@ -20,13 +20,14 @@ type tracker struct {
 
 	mu sync.Mutex // guards what follows
 	// What changed since the last handover; nil stands for what is gone.
-	services  map[ServiceName]*Service
-	endpoints map[endpointID]*Endpoint
-	newNode   bool
+	services map[ServiceName]*Service
+	newNode  bool
+	// handedOver is what slices that changed since the last handover said then.
+	handedOver map[SliceName]sliceState
 	// triggers are when the changes of EndpointSlices were triggered, as these tell.
 	triggers map[nft.Family][]time.Time
-	// endpointsOf slices, to know what an update of a slice takes away.
-	slices map[SliceName]*sliceState
+	// slices are what EndpointSlices say, but for those without endpoints.
+	slices map[SliceName]sliceState
 	// problems that were reported, by object.
 	reported map[string]string
 	// Nothing is handed over before the first full lists of both were told.
@@ -38,22 +39,21 @@ type sliceState struct {
 	endpoints []*Endpoint // sorted by address
 }
 
-type endpointID struct {
-	service ServiceName
-	EndpointKey
+func (s sliceState) equal(o sliceState) bool {
+	return s.service == o.service && slices.EqualFunc(s.endpoints, o.endpoints, (*Endpoint).equal)
 }
 
 func newTracker(events EventRecorder, m *metrics, families ...nft.Family) *tracker {
 	return &tracker{
-		events:    events,
-		metrics:   m,
-		started:   time.Now(),
-		families:  families,
-		triggers:  make(map[nft.Family][]time.Time),
-		services:  make(map[ServiceName]*Service),
-		endpoints: make(map[endpointID]*Endpoint),
-		slices:    make(map[SliceName]*sliceState),
-		reported:  make(map[string]string),
+		events:     events,
+		metrics:    m,
+		started:    time.Now(),
+		families:   families,
+		triggers:   make(map[nft.Family][]time.Time),
+		services:   make(map[ServiceName]*Service),
+		handedOver: make(map[SliceName]sliceState),
+		slices:     make(map[SliceName]sliceState),
+		reported:   make(map[string]string),
 	}
 }
 
@@ -80,7 +80,7 @@ func (t *tracker) setSlice(slice *TranslatedEndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	// What was triggered before we watched says nothing about us.
-	if t.replaceSlice(slice.Name, &slice.sliceState) && slice.triggered.After(t.started) && slices.Contains(t.families, slice.family) {
+	if t.replaceSlice(slice.Name, slice.sliceState) && slice.triggered.After(t.started) && slices.Contains(t.families, slice.family) {
 		t.triggers[slice.family] = append(t.triggers[slice.family], slice.triggered)
 	}
 	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.uid}, slice.problems)
@@ -90,7 +90,7 @@ func (t *tracker) setSlice(slice *TranslatedEndpointSlice) {
 func (t *tracker) deleteSlice(name SliceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.replaceSlice(name, &sliceState{})
+	t.replaceSlice(name, sliceState{})
 	t.report(Event{Kind: "EndpointSlice", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
@@ -100,42 +100,26 @@ func (t *tracker) serviceChanged() {
 	t.metrics.kubeProxy.serviceChanges.pending.Set(float64(len(t.services)))
 }
 
-// replaceSlice notes which endpoints come, change and go with the new state of a slice, and says whether any do.
-func (t *tracker) replaceSlice(name SliceName, now *sliceState) (changed bool) {
+// replaceSlice notes the new state of a slice, and says whether endpoints come, change or go with it.
+func (t *tracker) replaceSlice(name SliceName, now sliceState) (changed bool) {
 	t.metrics.kubeProxy.endpointChanges.total.Inc()
 	before := t.slices[name]
-	if before == nil {
-		before = &sliceState{}
+	if len(now.endpoints) == 0 {
+		now = sliceState{}
 	}
-	left := make(map[EndpointKey]*Endpoint, len(before.endpoints))
-	for _, e := range before.endpoints {
-		left[e.EndpointKey] = e
+	if now.equal(before) {
+		return false
 	}
-	for i, e := range now.endpoints {
-		old := left[e.EndpointKey]
-		if old != nil && before.service == now.service {
-			delete(left, e.EndpointKey)
-			if old.equal(e) {
-				now.endpoints[i] = old
-				continue
-			}
-		}
-		t.endpoints[endpointID{now.service, e.EndpointKey}] = e
-		changed = true
+	if _, known := t.handedOver[name]; !known {
+		t.handedOver[name] = before
 	}
-	for key := range left {
-		t.endpoints[endpointID{before.service, key}] = nil
-		changed = true
-	}
-	if changed {
-		t.metrics.kubeProxy.endpointChanges.pending.Inc()
-	}
+	t.metrics.kubeProxy.endpointChanges.pending.Inc()
 	if len(now.endpoints) == 0 {
 		delete(t.slices, name)
 	} else {
 		t.slices[name] = now
 	}
-	return changed
+	return true
 }
 
 // nodeChanged notes that something about this node changed.
@@ -196,18 +180,20 @@ func (t *tracker) handOver(to Sink, node func() *Node) {
 			to.DeleteService(name)
 		}
 	}
-	for id, e := range t.endpoints {
-		if e != nil {
-			to.SetEndpoint(id.service, e)
-		} else {
-			to.DeleteEndpoint(id.service, id.EndpointKey)
+	for name, before := range t.handedOver {
+		now := t.slices[name]
+		if before.endpoints != nil && before.service != now.service {
+			to.SetEndpoints(before.service, name.Name, nil)
+		}
+		if now.endpoints != nil {
+			to.SetEndpoints(now.service, name.Name, now.endpoints)
 		}
 	}
 	t.metrics.kubeProxy.serviceChanges.pending.Set(0)
 	t.metrics.kubeProxy.endpointChanges.pending.Set(0)
 	t.newNode = false
 	t.services = make(map[ServiceName]*Service)
-	t.endpoints = make(map[endpointID]*Endpoint)
+	t.handedOver = make(map[SliceName]sliceState)
 }
 
 // takeTriggers returns when the changes of a family were triggered that were not handed over before.

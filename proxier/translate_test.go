@@ -144,12 +144,19 @@ type told struct{ calls []string }
 func (s *told) say(format string, args ...any) {
 	s.calls = append(s.calls, fmt.Sprintf(format, args...))
 }
-func (s *told) Setup() error                           { return nil }
-func (s *told) Sync() error                            { return nil }
-func (s *told) Reset()                                 {}
-func (s *told) SetNode(n *Node)                        { s.say("node %s zone %q", n.Name, n.Zone) }
-func (s *told) SetService(svc *Service)                { s.say("set %s", svc.Name) }
-func (s *told) DeleteService(n ServiceName)            { s.say("delete %s", n) }
+func (s *told) Setup() error                { return nil }
+func (s *told) Sync() error                 { return nil }
+func (s *told) Reset()                      {}
+func (s *told) SetNode(n *Node)             { s.say("node %s zone %q", n.Name, n.Zone) }
+func (s *told) SetService(svc *Service)     { s.say("set %s", svc.Name) }
+func (s *told) DeleteService(n ServiceName) { s.say("delete %s", n) }
+func (s *told) SetEndpoints(n ServiceName, source string, endpoints []*Endpoint) {
+	text := fmt.Sprintf("set %s %s", n, source)
+	for _, e := range endpoints {
+		text += " " + e.Addr.String()
+	}
+	s.calls = append(s.calls, text)
+}
 func (s *told) SetEndpoint(n ServiceName, e *Endpoint) { s.say("set %s %s %s", n, e.Source, e.Addr) }
 func (s *told) DeleteEndpoint(n ServiceName, key EndpointKey) {
 	s.say("delete %s %s %s", n, key.Source, key.Addr)
@@ -178,19 +185,22 @@ func TestTrackerSlices(t *testing.T) {
 		}
 	}
 	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")))
-	step("first", "set ns/svc a 10.0.0.1", "set ns/svc a 10.0.0.2")
+	step("first", "set ns/svc a 10.0.0.1 10.0.0.2")
 	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")))
 	step("the same again")
 	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.2", "10.0.0.3")))
-	step("one replaced", "delete ns/svc a 10.0.0.1", "set ns/svc a 10.0.0.3")
+	step("one replaced", "set ns/svc a 10.0.0.2 10.0.0.3")
 	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.2")))
 	tr.setSlice(TranslateEndpointSlice(slice("b", "svc", "10.0.0.3")))
-	step("one moves", "delete ns/svc a 10.0.0.3", "set ns/svc b 10.0.0.3")
+	step("one moves", "set ns/svc a 10.0.0.2", "set ns/svc b 10.0.0.3")
+	tr.setSlice(TranslateEndpointSlice(slice("b", "svc", "10.0.0.4")))
+	tr.setSlice(TranslateEndpointSlice(slice("b", "svc", "10.0.0.3")))
+	step("there and back", "set ns/svc b 10.0.0.3")
 	tr.setSlice(TranslateEndpointSlice(slice("b", "other", "10.0.0.3")))
-	step("a slice goes over to another service", "delete ns/svc b 10.0.0.3", "set ns/other b 10.0.0.3")
+	step("a slice goes over to another service", "set ns/other b 10.0.0.3", "set ns/svc b")
 	tr.deleteSlice(TranslateEndpointSlice(slice("a", "svc")).Name)
 	tr.deleteSlice(TranslateEndpointSlice(slice("b", "other")).Name)
-	step("gone", "delete ns/other b 10.0.0.3", "delete ns/svc a 10.0.0.2")
+	step("gone", "set ns/other b", "set ns/svc a")
 	tr.deleteSlice(TranslateEndpointSlice(slice("a", "svc")).Name)
 	step("gone twice")
 }

@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	coreinformers "k8s.io/client-go/informers/core/v1"
-	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	networkinginformers "k8s.io/client-go/informers/networking/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -50,7 +49,8 @@ const (
 type Source struct {
 	config Config
 
-	services, slices, node, cidrs cache.SharedIndexInformer // cidrs is nil if they are not asked for
+	services, slices *cache.Reflector
+	node, cidrs      cache.SharedIndexInformer // cidrs is nil if they are not asked for
 	// told say whether all that there was of a kind at first was told.
 	servicesTold, slicesTold, nodeTold, cidrsTold cache.InformerSynced
 	// toldNode is the Node object that was told last.
@@ -63,8 +63,10 @@ func New(config Config) (*Source, error) {
 		return nil, errors.New("informer: client, handler and node name must be given")
 	}
 	s := &Source{config: config}
-	s.services = coreinformers.NewFilteredServiceInformer(config.Client, metav1.NamespaceAll, config.ResyncPeriod, nil, selectServices)
-	s.slices = discoveryinformers.NewFilteredEndpointSliceInformer(config.Client, metav1.NamespaceAll, config.ResyncPeriod, nil, selectSlices)
+	s.services, s.servicesTold = newReflector(services, servicesOf(config.Client), config.ResyncPeriod,
+		config.Handler.SetService, config.Handler.DeleteService)
+	s.slices, s.slicesTold = newReflector(endpointSlices, endpointSlicesOf(config.Client), config.ResyncPeriod,
+		config.Handler.SetEndpointSlice, config.Handler.DeleteEndpointSlice)
 	s.node = coreinformers.NewFilteredNodeInformer(config.Client, config.ResyncPeriod, nil, s.selectNode)
 	if config.ServiceCIDRs {
 		s.cidrs = networkinginformers.NewServiceCIDRInformer(config.Client, config.ResyncPeriod, nil)
@@ -77,23 +79,12 @@ func New(config Config) (*Source, error) {
 	return s, s.addHandlers()
 }
 
-// selectServices leaves out headless Services and those of other proxies.
-func selectServices(o *metav1.ListOptions) {
-	o.LabelSelector = "!" + proxier.LabelServiceProxyName
-	o.FieldSelector = fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
-}
-
-// selectSlices leaves out those of headless Services.
-func selectSlices(o *metav1.ListOptions) {
-	o.LabelSelector = "!" + corev1.IsHeadlessService + ",!" + proxier.LabelServiceProxyName
-}
-
 func (s *Source) selectNode(o *metav1.ListOptions) {
 	o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.config.NodeName).String()
 }
 
 func (s *Source) informers() []cache.SharedIndexInformer {
-	all := []cache.SharedIndexInformer{s.services, s.slices, s.node}
+	all := []cache.SharedIndexInformer{s.node}
 	if s.cidrs != nil {
 		all = append(all, s.cidrs)
 	}
@@ -103,20 +94,14 @@ func (s *Source) informers() []cache.SharedIndexInformer {
 // addHandlers connects the informers with the handler.
 func (s *Source) addHandlers() error {
 	h := s.config.Handler
-	var errs [4]error
-	s.servicesTold, errs[0] = handle(s.services,
-		func(_, svc *keptService) { h.SetService(svc.value) },
-		func(svc *keptService) { h.DeleteService(svc.value.Name) })
-	s.slicesTold, errs[1] = handle(s.slices,
-		func(_, slice *keptSlice) { h.SetEndpointSlice(slice.value) },
-		func(slice *keptSlice) { h.DeleteEndpointSlice(slice.value.Name) })
-	s.nodeTold, errs[2] = handle(s.node, func(old, node *corev1.Node) {
+	var errs [2]error
+	s.nodeTold, errs[0] = handle(s.node, func(old, node *corev1.Node) {
 		h.OnNodeUpdate(old, node)
 		s.toldNode.Store(node)
 	}, h.OnNodeDelete)
 	if s.cidrs != nil {
 		tell := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
-		s.cidrsTold, errs[3] = handle(s.cidrs, func(_, cidr *networkingv1.ServiceCIDR) { tell(cidr) }, tell)
+		s.cidrsTold, errs[1] = handle(s.cidrs, func(_, cidr *networkingv1.ServiceCIDR) { tell(cidr) }, tell)
 	}
 	return errors.Join(errs[:]...)
 }
@@ -167,6 +152,9 @@ func (s *Source) Run(ctx context.Context) error {
 	defer running.Wait()
 	for _, i := range s.informers() {
 		running.Go(func() { i.RunWithContext(ctx) })
+	}
+	for _, r := range []*cache.Reflector{s.services, s.slices} {
+		running.Go(func() { r.RunWithContext(ctx) })
 	}
 	if !s.waitForNode(ctx) || !waitFor(ctx, 0, s.servicesTold, s.slicesTold) {
 		return nil

@@ -9,7 +9,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/nftproxy/nftproxy/proxier"
 )
@@ -41,13 +40,7 @@ func keptMeta(labels map[string]string) metav1.ObjectMeta {
 func TestTrim(t *testing.T) {
 	taints := []corev1.Taint{{Key: "k"}}
 	addresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.2"}}
-	service := &corev1.Service{ObjectMeta: fullMeta(), Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}
-	slice := &discoveryv1.EndpointSlice{ObjectMeta: fullMeta(), AddressType: "IPv4", Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.1"}}}}
-	translatedService := newKept(&service.ObjectMeta, proxier.TranslateService(service))
-	translatedSlice := newKept(&slice.ObjectMeta, proxier.TranslateEndpointSlice(slice))
 	for _, tt := range []struct{ full, want any }{
-		{service, translatedService},
-		{slice, translatedSlice},
 		{
 			&corev1.Node{
 				ObjectMeta: fullMeta(),
@@ -64,24 +57,10 @@ func TestTrim(t *testing.T) {
 			&networkingv1.ServiceCIDR{ObjectMeta: fullMeta(), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
 			&networkingv1.ServiceCIDR{ObjectMeta: keptMeta(nil), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
 		},
-		{translatedService, translatedService}, // what was trimmed before
-		{translatedSlice, translatedSlice},
 	} {
 		got, err := trim(tt.full)
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("got %v, %+v\nwant %+v", err, got, tt.want)
 		}
-	}
-}
-
-// What informers and handlers ask of kept objects.
-func TestKeptMetadata(t *testing.T) {
-	m := fullMeta()
-	k := newKept(&m, 0)
-	if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(k); err != nil || key != "default/web" {
-		t.Errorf("key %q, %v", key, err)
-	}
-	if k.GetResourceVersion() != "7" || k.GetUID() != "u" {
-		t.Errorf("version %q, uid %q", k.GetResourceVersion(), k.GetUID())
 	}
 }

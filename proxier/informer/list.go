@@ -1,0 +1,112 @@
+package informer
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// collection is where the API server has the objects of a kind.
+type collection struct {
+	client   rest.Interface
+	resource string // the plural in the URL
+	// choose adds what is wanted of them to a request.
+	choose func(*metav1.ListOptions)
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error) // for a client without a connection, as tests have it
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// listWatcher is what a reflector asks for the objects of a kind.
+type listWatcher struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported has reflectors ask for a list and then watch, rather than for a watch that begins with all objects: for the API server an
+// object in a list is several times cheaper than one in a watch.
+func (listWatcher) IsWatchListSemanticsUnSupported() bool { return true }
+
+// newListWatcher returns the lister and watcher of a kind. What it lists are translations.
+func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collection) cache.ListerWatcher {
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		from.choose(&o)
+		if c, ok := from.client.(*rest.RESTClient); ok && c == nil {
+			whole, err := from.list(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			return translateList(k, whole)
+		}
+		body, err := from.client.Get().Resource(from.resource).VersionedParams(&o, scheme.ParameterCodec).Stream(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer body.Close()
+		return readList(k, body)
+	}
+	return listWatcher{&cache.ListWatch{
+		ListWithContextFunc: list,
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			from.choose(&o)
+			return from.watch(ctx, o)
+		},
+	}}
+}
+
+// readList reads the API server's answer and translates one object after the other as it arrives, so that neither the answer nor the
+// objects are in memory as a whole. An answer that is not in protobuf is read as a whole.
+func readList[N comparable, V any, O object](k kind[N, V, O], body io.Reader) (runtime.Object, error) {
+	const buffer = 64 << 10
+	in := bufio.NewReaderSize(body, buffer)
+	if start, err := in.Peek(len(protobufMagic)); err != nil || string(start) != protobufMagic {
+		text, err := io.ReadAll(in)
+		if err != nil {
+			return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+		}
+		whole, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), text)
+		if err != nil {
+			return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+		}
+		return translateList(k, whole)
+	}
+	list := new(internalversion.List)
+	meta, err := decodeList(in, k.name+"List", func(protobuf []byte) error {
+		o := k.new()
+		if err := o.Unmarshal(protobuf); err != nil {
+			return err
+		}
+		list.Items = append(list.Items, k.translate(o))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+	}
+	list.ListMeta = meta
+	return list, nil
+}
+
+// translateList translates the objects of a list.
+func translateList[N comparable, V any, O object](k kind[N, V, O], whole runtime.Object) (runtime.Object, error) {
+	about, err := meta.ListAccessor(whole)
+	if err != nil {
+		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+	}
+	list := new(internalversion.List)
+	list.ResourceVersion, list.Continue = about.GetResourceVersion(), about.GetContinue()
+	err = meta.EachListItem(whole, func(o runtime.Object) error {
+		one, ok := o.(O)
+		if !ok {
+			return fmt.Errorf("list of %s objects: it has a %T", k.name, o)
+		}
+		list.Items = append(list.Items, k.translate(one))
+		return nil
+	})
+	return list, err
+}

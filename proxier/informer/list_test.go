@@ -1,0 +1,110 @@
+package informer
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+)
+
+// encoded is what an API server answers.
+func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
+	t.Helper()
+	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+	if !ok {
+		t.Fatalf("no serializer of %s", mediaType)
+	}
+	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, discoveryv1.SchemeGroupVersion), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func sliceList(n int) *discoveryv1.EndpointSliceList {
+	remaining := int64(7) // a number, which protobuf writes without a size
+	list := &discoveryv1.EndpointSliceList{ListMeta: metav1.ListMeta{ResourceVersion: "4711", Continue: "more", RemainingItemCount: &remaining}}
+	for i := range n {
+		list.Items = append(list.Items, discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: fmt.Sprintf("web-%d", i), ResourceVersion: fmt.Sprint(i), Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+				Annotations: map[string]string{"long": strings.Repeat("x", 100*i)},
+			},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprintf("10.244.0.%d", i)}}},
+			Ports:       []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}},
+		})
+	}
+	return list
+}
+
+// What is read as it arrives is what it would be as a whole, whatever the answer's encoding and however it comes in pieces.
+func TestReadList(t *testing.T) {
+	for _, n := range []int{0, 1, 50} {
+		whole := sliceList(n)
+		want, err := translateList(endpointSlices, whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
+			text := encoded(t, mediaType, whole)
+			for name, r := range map[string]io.Reader{"at once": bytes.NewReader(text), "by bytes": iotest.OneByteReader(bytes.NewReader(text))} {
+				got, err := readList(endpointSlices, r)
+				if err != nil {
+					t.Fatalf("%s, %d objects %s: %v", mediaType, n, name, err)
+				}
+				list := got.(*internalversion.List)
+				list.RemainingItemCount = nil // nobody asks for it
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("%s, %d objects %s: got %+v\nwant %+v", mediaType, n, name, got, want)
+				}
+			}
+		}
+	}
+}
+
+// No part of an answer is taken for the whole, and nothing makes reading go on for ever or panic.
+func TestReadListBroken(t *testing.T) {
+	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
+		text := bytes.TrimSpace(encoded(t, mediaType, sliceList(3)))
+		complete := len(text)
+		if mediaType == runtime.ContentTypeProtobuf {
+			complete -= len("\x1a\x00\x22\x00") // the content's encoding and type, which are empty
+		}
+		for n := range complete {
+			if list, err := readList(endpointSlices, bytes.NewReader(text[:n])); err == nil {
+				t.Fatalf("%s: %d of %d bytes are read as a list: %+v", mediaType, n, len(text), list)
+			}
+		}
+		for n := range text {
+			changed := bytes.Clone(text)
+			changed[n] ^= 0xff
+			_, _ = readList(endpointSlices, bytes.NewReader(changed))
+		}
+	}
+}
+
+func TestReadListOfOthers(t *testing.T) {
+	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
+		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
+		text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), &corev1.PodList{Items: []corev1.Pod{{}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = readList(services, bytes.NewReader(text))
+		if err == nil || !strings.Contains(err.Error(), "list of Service objects: ") || !strings.Contains(err.Error(), "Pod") {
+			t.Errorf("%s: error %v", mediaType, err)
+		}
+	}
+}
