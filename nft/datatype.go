@@ -115,7 +115,9 @@ func (t Tuple) Port(p uint16) Tuple { return t.append([]byte{byte(p >> 8), byte(
 
 // Integer appends an integer in host byte order, such as numgen yields.
 func (t Tuple) Integer(v uint32) Tuple {
-	return t.append(binary.NativeEndian.AppendUint32(nil, v))
+	var field [4]byte
+	binary.NativeEndian.PutUint32(field[:], v)
+	return t.append(field[:])
 }
 
 func (t Tuple) append(field []byte) Tuple {

@@ -144,6 +144,22 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
+// BenchmarkDiff finds the difference between the rows of a service port before and after one of its endpoints is replaced.
+func BenchmarkDiff(b *testing.B) {
+	backend := loaded(b)
+	backend.SetNode(sampleNode())
+	s := backend.services[benchService(77).Name]
+	before := backend.render.rows(nil, backend.makePlan(s.ports[0]))
+	backend.DeleteEndpoint(s.name, benchEndpoint(77, 3).EndpointKey)
+	backend.SetEndpoint(s.name, benchEndpoint(benchServices, 0))
+	after := backend.render.rows(nil, backend.makePlan(s.ports[0]))
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		diffRows(before, after)
+	}
+}
+
 func deleteTable(b *Backend) error {
 	_, exists, err := b.kernel.TableHandle(&nft.Table{Family: b.layout.family, Name: TableName})
 	if err != nil || !exists {

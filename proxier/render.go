@@ -19,7 +19,8 @@ func (r *renderer) rows(rows []nft.Row, p *plan) []nft.Row {
 	}
 	name := p.name()
 	for _, f := range p.frontends {
-		d := r.dispatch(p, f, name)
+		one := r.dispatch(p, f, name)
+		d := &one
 		switch f.kind {
 		case clusterIP:
 			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.addr)})
@@ -50,17 +51,17 @@ type dispatch struct {
 	splitChain                       string // of externalTrafficPolicy Local
 }
 
-func (r *renderer) dispatch(p *plan, f servedFrontend, name string) *dispatch {
+func (r *renderer) dispatch(p *plan, f servedFrontend, name string) dispatch {
 	l := r.layout
 	if f.kind == nodePortFrontend {
-		return &dispatch{
+		return dispatch{
 			plan: p, servedFrontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.proto)).Port(f.port),
 			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
 			local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePts,
 			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePort, splitChain: chainNodePortLocal,
 		}
 	}
-	return &dispatch{
+	return dispatch{
 		plan: p, servedFrontend: f, name: name, key: nft.Tuple{}.Addr(f.addr).Proto(uint8(f.proto)).Port(f.port),
 		services: l.serviceIPs, noEndpoints: l.noEndpointServices, endpoints: l.serviceEndpoints,
 		local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
