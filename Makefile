@@ -25,7 +25,7 @@ KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourc
 
 .PHONY: help
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/kube-proxy, one static binary.
@@ -92,6 +92,12 @@ bench-scale: setup build ## kube-proxy and nftproxy side by side on a real API s
 	@cd test/apiserver && go build -trimpath -o ../../bin/scale ./scale
 	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) \
 	  $(if $(PUBLISH),--publish=test/apiserver/scale/results) $(SCALE)
+
+.PHONY: bench-dataplane
+bench-dataplane: setup build ## What the rules of both cost new connections, against a static rule: S= chooses sizes, PUBLISH=1 keeps the figures (root; ten minutes).
+	test/apiserver/build .cache/apiserver
+	@cd test/apiserver && go build -trimpath -o ../../bin/dataplane ./dataplane
+	bin/dataplane $(if $(S),--services=$(S)) $(if $(PUBLISH),--publish=test/apiserver/dataplane/results) $(DATAPLANE)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each.

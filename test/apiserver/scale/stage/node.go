@@ -142,6 +142,15 @@ func (p *Process) Terminate() {
 	}
 }
 
+// Kill ends what Terminate did not.
+func (p *Process) Kill() error {
+	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	}
+	<-p.Ended
+	return nil
+}
+
 // Pause waits for a time, unless the process ends.
 func (p *Process) Pause(d time.Duration) error {
 	select {

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"io"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
+)
+
+// TestDataplane runs the benchmark in short, and looks for figures where they are to be, whatever they are.
+func TestDataplane(t *testing.T) {
+	const repository = "../../.."
+	nftproxy := filepath.Join(t.TempDir(), "nftproxy")
+	build := exec.Command("go", "build", "-trimpath", "-o", nftproxy, "./cmd/kube-proxy")
+	build.Dir = repository
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build nftproxy: %v\n%s", err, out)
+	}
+	output := t.TempDir()
+	o, err := parseOptions([]string{
+		"--nftproxy=" + nftproxy, "--programs=" + repository + "/.cache/apiserver", "--output=" + output,
+		"--services=20,40", "--instances=1", "--rounds=2", "--connections=20", "--throughput=5ms",
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.progress = t.Output()
+	if err := o.run(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := result.Read(o.resultFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Command == "" || r.Date.IsZero() || r.Machine.Cores == 0 || len(r.Versions) != len(o.proxies) {
+		t.Errorf("what was measured where and when is missing: %q %s %+v %v", r.Command, r.Date, r.Machine, r.Versions)
+	}
+	checkFigures(t, r)
+	for _, name := range []string{"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg"} {
+		if found, err := filepath.Glob(filepath.Join(output, name)); err != nil || len(found) != 1 {
+			t.Errorf("%s: not written (%v)", name, err)
+		}
+	}
+}
+
+// checkFigures wants all figures of TestDataplane, none of them absurd.
+func checkFigures(t *testing.T, r *result.Result) {
+	t.Helper()
+	const (
+		perCase  = 2 + 4     // no rules and a static one, two proxies with two numbers of Services
+		cases    = 2 * 2     // paths, TCP and UDP
+		affinity = 2 * 2 * 4 // paths, known and new clients, proxies
+		want     = perCase*cases + affinity
+	)
+	if len(r.Figures) != want {
+		t.Errorf("%d figures, want %d", len(r.Figures), want)
+	}
+	for _, f := range r.Figures {
+		const shortest, longest = 1e-6, 0.1
+		if f.N != 2*20 || f.P50 < shortest || f.P90 > longest || f.P50 > f.P90 || f.ToStatic == nil {
+			t.Errorf("%s, %s: %+v", f.Variant, f.Case, f)
+		}
+		affinity := f.Traffic == result.KnownClient || f.Traffic == result.NewClient
+		if (f.ToPlain != nil) != affinity {
+			t.Errorf("%s, %s: compared with what has no affinity: %v", f.Variant, f.Case, f.ToPlain)
+		}
+		if f.Traffic != result.NewClient && (f.PerSecond == nil || f.PerSecond.Low < 100) {
+			t.Errorf("%s, %s: %+v connections a second", f.Variant, f.Case, f.PerSecond)
+		}
+	}
+}

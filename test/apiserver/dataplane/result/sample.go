@@ -1,0 +1,79 @@
+package result
+
+import (
+	"fmt"
+	"time"
+)
+
+// What rules there are.
+const (
+	None     = "none"
+	Static   = "static"
+	Upstream = "kube-proxy"
+	Product  = "nftproxy"
+)
+
+// Variant is what rules a packet meets.
+type Variant struct {
+	Rules    string `json:"rules"`
+	Services int    `json:"services,omitempty"` // of a proxy
+}
+
+// String names the variant.
+func (v Variant) String() string {
+	switch v.Rules {
+	case None:
+		return "no rules"
+	case Static:
+		return "static rule"
+	}
+	return fmt.Sprintf("%s, %d Services", v.Rules, v.Services)
+}
+
+// The paths that connections take.
+const (
+	FromNode = "node" // the client is the node itself
+	FromPod  = "pod"  // the client is behind the node
+)
+
+// Paths are all of them, in the order in which they are shown.
+func Paths() []string { return []string{FromNode, FromPod} }
+
+// What connects.
+const (
+	TCP         = "TCP"
+	UDP         = "UDP"
+	KnownClient = "affinity, known client" // TCP
+	NewClient   = "affinity, new client"   // TCP
+)
+
+// Case is what is measured of a variant.
+type Case struct {
+	Path    string `json:"path"`
+	Traffic string `json:"traffic"`
+}
+
+// String names the case.
+func (c Case) String() string { return c.Traffic + " from " + c.Path }
+
+// Cases are all of them, in the order in which they are shown.
+func Cases() (all []Case) {
+	for _, path := range Paths() {
+		for _, traffic := range []string{TCP, UDP, KnownClient, NewClient} {
+			all = append(all, Case{path, traffic})
+		}
+	}
+	return all
+}
+
+// Sample is one measurement of a case of an instance of a variant.
+type Sample struct {
+	Variant
+	Case
+	Instance  int
+	Latencies []time.Duration
+	PerSecond float64 // 0 if it was not measured
+}
+
+// Round is one measurement of everything.
+type Round []Sample

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
+)
+
+// server is a socket that all endpoints' addresses lead to. Clients do its work.
+type server struct {
+	socket
+	// A control message: two words of struct cmsghdr, and struct in_pktinfo.
+	control [4]uint64
+	from    unix.RawSockaddrInet4
+	byte    byte
+	iov     unix.Iovec
+	message unix.Msghdr
+}
+
+// listen makes a server for connections or datagrams, which never waits.
+func listen(kind uintptr) (s *server, err error) {
+	s = new(server)
+	if s.socket, err = open(kind | unix.SOCK_NONBLOCK); err != nil {
+		return nil, err
+	}
+	at := sockaddr(netip.AddrPortFrom(netip.IPv4Unspecified(), stage.TargetPort))
+	err = errors.Join(
+		set(s.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, int32(1)),
+		// The answer has to come from the address that was asked.
+		set(s.socket, unix.IPPROTO_IP, unix.IP_PKTINFO, int32(1)),
+		s.bind(at))
+	if err == nil && kind == unix.SOCK_STREAM {
+		const backlog = 4096
+		if _, _, errno := unix.RawSyscall(unix.SYS_LISTEN, uintptr(s.socket), backlog, 0); errno != 0 {
+			err = fmt.Errorf("listen: %w", errno)
+		}
+	}
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return s.share(), nil
+}
+
+// share returns the server for one more client, which shares the socket and nothing else.
+func (s *server) share() *server {
+	other := &server{socket: s.socket}
+	other.iov = unix.Iovec{Base: &other.byte, Len: 1}
+	return other
+}
+
+// accept takes all connections that there are, and lets go of them.
+func (s *server) accept() {
+	for {
+		fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(s.socket), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+		if errno != 0 {
+			return
+		}
+		socket(fd).close()
+	}
+}
+
+// answer answers one datagram, and tells whether there was one.
+func (s *server) answer() bool {
+	s.message = unix.Msghdr{
+		Name: (*byte)(unsafe.Pointer(&s.from)), Namelen: unix.SizeofSockaddrInet4, Iov: &s.iov, Iovlen: 1,
+		Control: (*byte)(unsafe.Pointer(&s.control)), Controllen: uint64(unsafe.Sizeof(s.control)),
+	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0); errno != 0 {
+		return false
+	}
+	// What is told of the datagram says the same of the answer, but for the interface, which is the routes' affair.
+	(*unix.Inet4Pktinfo)(unsafe.Pointer(&s.control[2])).Ifindex = 0
+	s.message.Flags = 0
+	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0)
+	return errno == 0
+}
