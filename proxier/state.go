@@ -59,8 +59,12 @@ func (b *Backend) SetNode(n *Node) {
 	}
 }
 
-// SetService implements Sink.
+// SetService implements Sink. Services of the other family only are nothing to this backend.
 func (b *Backend) SetService(svc *Service) {
+	if !slices.Contains(svc.Families, b.layout.family) {
+		b.DeleteService(svc.Name)
+		return
+	}
 	s := b.service(svc.Name)
 	s.spec = svc
 	b.setPorts(s)
@@ -99,8 +103,12 @@ func (b *Backend) SetEndpoints(name ServiceName, source string, endpoints []*End
 
 // ofFamily returns those endpoints that have addresses of the family.
 func (b *Backend) ofFamily(endpoints []*Endpoint) []*Endpoint {
-	other := func(e *Endpoint) bool { return !b.layout.family.Of(e.Addr) }
-	if !slices.ContainsFunc(endpoints, other) {
+	its := func(e *Endpoint) bool { return b.layout.family.Of(e.Addr) }
+	other := func(e *Endpoint) bool { return !its(e) }
+	switch {
+	case !slices.ContainsFunc(endpoints, its):
+		return nil
+	case !slices.ContainsFunc(endpoints, other):
 		return endpoints
 	}
 	return slices.DeleteFunc(slices.Clone(endpoints), other)

@@ -60,14 +60,23 @@ func TestEndpointsOfSources(t *testing.T) {
 	}
 }
 
-// Endpoints of the other family make no Service known.
-func TestEndpointsOfOtherFamily(t *testing.T) {
+// Services and endpoints of the other family make nothing known; a Service that has the family no more is gone.
+func TestOtherFamily(t *testing.T) {
 	b, err := NewBackend(sampleConfig(), nft.IPv6)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.SetEndpoints(ServiceName{"ns", "svc"}, "a", []*Endpoint{simpleEndpoint("10.244.0.1")})
+	svc := benchService(1)
+	b.SetService(svc)
 	if len(b.services) > 0 {
 		t.Errorf("services %v", b.services)
+	}
+	dual := *svc
+	dual.Families = []nft.Family{nft.IPv4, nft.IPv6}
+	b.SetService(&dual)
+	b.SetService(svc)
+	if s := b.services[svc.Name]; s == nil || s.spec != nil || !s.ports[0].gone {
+		t.Errorf("a Service that lost the family: %+v", s)
 	}
 }
