@@ -10,9 +10,9 @@ import (
 // known is how many clients of a Service with session affinity have an endpoint.
 const known = 64
 
-// has tells whether there is anything to measure: what is not a proxy knows no affinity.
+// has tells whether there is anything to measure: the first two variants know no session affinity.
 func (s *subject) has(c result.Case) bool {
-	return c.Traffic == result.TCP || c.Traffic == result.UDP || s.variant.Services > 0
+	return c.Traffic == result.TCP || c.Traffic == result.UDP || s.variant.Rules != result.None && s.variant.Rules != result.Static
 }
 
 // task returns what clients do in a measurement that makes at most that many connections.

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -86,7 +87,7 @@ func (t *task) run(workers int, f func(worker int, one func() (time.Duration, er
 			begin := sync.OnceFunc(ready.Done)
 			defer begin()
 			errs[worker] = t.from.Do(func() error {
-				if err := pin(worker); err != nil {
+				if err := seclude(worker); err != nil {
 					return err
 				}
 				client := newClient(t.sources, t.to, first.share())
@@ -105,12 +106,20 @@ func (t *task) run(workers int, f func(worker int, one func() (time.Duration, er
 	return errors.Join(append(errs, forgetFlows(t.node))...)
 }
 
-// pin keeps the thread on a processor, counted from the last one.
-func pin(n int) error {
-	var set unix.CPUSet
-	set.Set(runtime.NumCPU() - 1 - n)
-	if err := unix.SchedSetaffinity(0, &set); err != nil {
+// seclude keeps the thread on a processor, counted from the last one, and signals from the thread: Go's scheduler sends some, and they would
+// interrupt system calls.
+func seclude(n int) error {
+	var processors unix.CPUSet
+	processors.Set(runtime.NumCPU() - 1 - n)
+	if err := unix.SchedSetaffinity(0, &processors); err != nil {
 		return fmt.Errorf("pin thread: %w", err)
+	}
+	var signals unix.Sigset_t
+	for i := range signals.Val {
+		signals.Val[i] = math.MaxUint64
+	}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &signals, nil); err != nil {
+		return fmt.Errorf("block signals: %w", err)
 	}
 	return nil
 }

@@ -21,11 +21,12 @@ type options struct {
 	endpoints   int
 	affinity    int // endpoints of the Service with session affinity
 	proxies     []string
-	nftproxy    string // program
-	programs    string // folder of etcd, kube-apiserver and kube-proxy
-	output      string // folder
-	publish     string // another folder, "" for none
-	from        string // file of an earlier result, "" to measure
+	rules       []string // files
+	nftproxy    string   // program
+	programs    string   // folder of etcd, kube-apiserver and kube-proxy
+	output      string   // folder
+	publish     string   // another folder, "" for none
+	from        string   // file of an earlier result, "" to measure
 	instances   int
 	rounds      int
 	connections int
@@ -46,6 +47,8 @@ func parseOptions(args []string, help io.Writer) (*options, error) {
 	set.IntVar(&o.endpoints, "endpoints", 10, "Endpoints of each Service.")
 	set.IntVar(&o.affinity, "affinity", 50, "Endpoints of the Service with session affinity.")
 	set.StringSliceVar(&o.proxies, "proxies", []string{result.Upstream, result.Product}, "The proxies to measure.")
+	set.StringArrayVar(&o.rules, "rules", nil,
+		"Measure these rules too: a `FILE` for nft, such as an edited listing of a proxy's, for the first number of Services.")
 	set.StringVar(&o.nftproxy, "nftproxy", "bin/kube-proxy", "nftproxy's `PROGRAM`.")
 	set.StringVar(&o.programs, "programs", ".cache/apiserver", "`FOLDER` of etcd, kube-apiserver and kube-proxy, as test/apiserver/build makes it.")
 	set.StringVar(&o.output, "output", ".cache/bench/dataplane-"+time.Now().Format("2006-01-02"), "`FOLDER` for the table, JSON and plots.")

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,26 +63,37 @@ func (o *options) prepare(ctx context.Context, s *stage.Stage) ([]*subject, erro
 // prepareStatic makes the variants without a proxy.
 func (o *options) prepareStatic(ctx context.Context, s *stage.Stage) (all []*subject, err error) {
 	front, back := frontends(o.sizes[0]), endpoints(o.sizes[0], o.endpoints)
+	rules := []namedRules{{result.None, ""}, {result.Static, staticRules(front, back)}}
+	for _, file := range o.rules {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, namedRules{strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), string(text)})
+	}
 	for i := range o.instances {
-		for _, rules := range []string{result.None, result.Static} {
-			node, err := s.Lab.Node1.AddPod(fmt.Sprintf("%s%d", rules, i))
+		for k, r := range rules {
+			node, err := s.Lab.Node1.AddPod(fmt.Sprintf("rules%d-%d", k, i))
 			if err != nil {
 				return nil, err
 			}
-			one := &subject{variant: result.Variant{Rules: rules}, instance: i, targets: front}
+			one := &subject{variant: result.Variant{Rules: r.name}, instance: i, targets: front}
 			if one.place, err = newPlace(s, node); err != nil {
 				return nil, err
 			}
-			if rules == result.None {
+			if r.name == result.None {
 				one.targets = back
-			} else if err := writeRules(ctx, node.Namespace, staticRules(front, back)); err != nil {
-				return nil, err
+			} else if err := writeRules(ctx, node.Namespace, r.text); err != nil {
+				return nil, fmt.Errorf("%s: %w", r.name, err)
 			}
 			all = append(all, one)
 		}
 	}
 	return all, nil
 }
+
+// namedRules are rules as nft reads them.
+type namedRules struct{ name, text string }
 
 // newProxied has a proxy write its table for the Services that there are.
 func (o *options) newProxied(ctx context.Context, s *stage.Stage, variant result.Variant) (*subject, error) {

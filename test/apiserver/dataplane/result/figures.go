@@ -3,6 +3,7 @@ package result
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // key is a row of the table.
@@ -108,9 +109,10 @@ func (f *Figure) compare(s *series, collected map[key]*series) {
 
 // inOrder sorts figures as they are shown: by case, number of Services and rules.
 func inOrder(a, b *Figure) int {
-	cases, rules := Cases(), []string{None, Static, Upstream, Product}
+	cases, rules := Cases(), []string{Product, Upstream, Static, None} // those of files have no place: they come last
 	return cmp.Or(
 		slices.Index(cases, a.Case)-slices.Index(cases, b.Case),
 		a.Services-b.Services,
-		slices.Index(rules, a.Rules)-slices.Index(rules, b.Rules))
+		slices.Index(rules, b.Rules)-slices.Index(rules, a.Rules),
+		strings.Compare(a.Rules, b.Rules))
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What rules there are.
+// What rules there are. Those of a file have its name.
 const (
 	None     = "none"
 	Static   = "static"
@@ -21,11 +21,13 @@ type Variant struct {
 
 // String names the variant.
 func (v Variant) String() string {
-	switch v.Rules {
-	case None:
+	switch {
+	case v.Rules == None:
 		return "no rules"
-	case Static:
+	case v.Rules == Static:
 		return "static rule"
+	case v.Services == 0:
+		return v.Rules
 	}
 	return fmt.Sprintf("%s, %d Services", v.Rules, v.Services)
 }
