@@ -2,8 +2,10 @@ package main
 
 import (
 	"io"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
@@ -19,9 +21,13 @@ func TestDataplane(t *testing.T) {
 		t.Fatalf("build nftproxy: %v\n%s", err, out)
 	}
 	output := t.TempDir()
+	rules := filepath.Join(t.TempDir(), "three.nft")
+	if err := os.WriteFile(rules, []byte(threeRules(frontends(20), endpoints(20, 10))), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	o, err := parseOptions([]string{
 		"--nftproxy=" + nftproxy, "--programs=" + repository + "/.cache/apiserver", "--output=" + output,
-		"--services=20,40", "--instances=1", "--rounds=2", "--connections=20", "--throughput=5ms",
+		"--services=20,40", "--instances=1", "--rounds=2", "--connections=20", "--throughput=5ms", "--rules=" + rules,
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -45,13 +51,19 @@ func TestDataplane(t *testing.T) {
 	}
 }
 
+// threeRules are static ones that also know the Service with session affinity, as one without.
+func threeRules(from, to targets) string {
+	return staticRules(from, to) + strings.NewReplacer("table ip static", "table ip third", "dstnat", "dstnat + 1", "-100", "-99").Replace(
+		staticRules(targets{tcp: from.affinity, udp: from.udp}, to))
+}
+
 // checkFigures wants all figures of TestDataplane, none of them absurd.
 func checkFigures(t *testing.T, r *result.Result) {
 	t.Helper()
 	const (
-		perCase  = 2 + 4     // no rules and a static one, two proxies with two numbers of Services
-		cases    = 2 * 2     // paths, TCP and UDP
-		affinity = 2 * 2 * 4 // paths, known and new clients, proxies
+		perCase  = 2 + 4 + 1       // no rules and a static one, two proxies with two numbers of Services, a file
+		cases    = 2 * 2           // paths, TCP and UDP
+		affinity = 2 * 2 * (4 + 1) // paths, known and new clients; proxies and the file
 		want     = perCase*cases + affinity
 	)
 	if len(r.Figures) != want {

@@ -79,7 +79,7 @@ Flags:
 func (o *options) check() error {
 	for i, services := range o.sizes {
 		if services < 1 || services > stage.MaxServices || i > 0 && services <= o.sizes[i-1] {
-			return fmt.Errorf("Services %v: want numbers of 1 to %d, in order", o.sizes, stage.MaxServices)
+			return fmt.Errorf("numbers of Services %v: want 1 to %d, in order", o.sizes, stage.MaxServices)
 		}
 	}
 	for _, endpoints := range []int{o.endpoints, o.affinity} {

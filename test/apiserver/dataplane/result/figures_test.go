@@ -61,6 +61,24 @@ func TestFiguresOf(t *testing.T) {
 	}
 }
 
+func TestFiguresInOrder(t *testing.T) {
+	tcp := Case{FromNode, TCP}
+	want := []key{
+		{Variant{Rules: None}, tcp}, {Variant{Rules: Static}, tcp}, {Variant{Rules: "a file"}, tcp}, {Variant{Rules: "b file"}, tcp},
+		{Variant{Upstream, 100}, tcp}, {Variant{Product, 100}, tcp}, {Variant{Upstream, 10_000}, tcp}, {Variant{Product, 10_000}, tcp},
+		{Variant{Rules: None}, Case{FromNode, UDP}}, {Variant{Product, 100}, Case{FromNode, KnownClient}}, {Variant{Rules: None}, Case{FromPod, TCP}},
+	}
+	var round Round
+	for _, k := range want {
+		round = append(round, Sample{Variant: k.Variant, Case: k.Case, Latencies: micros(1)})
+	}
+	for i, f := range FiguresOf([]Round{round}) {
+		if got := (key{f.Variant, f.Case}); got != want[i] {
+			t.Errorf("figure %d is that of %s, %s, want %s, %s", i, got.Variant, got.Case, want[i].Variant, want[i].Case)
+		}
+	}
+}
+
 // compareFigures wants two figures to be the same, but for what comes of calculating with binary fractions.
 func compareFigures(t *testing.T, got, want *Figure) {
 	t.Helper()
