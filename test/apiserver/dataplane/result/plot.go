@@ -94,6 +94,7 @@ func (r *Result) bars(traffic []string, value func(*Figure) Spread) *plot.Plot {
 		names = append(names, strings.Replace(variant.String(), ", ", "\n", 1))
 	}
 	p.NominalX(names...)
+	p.X.Min, p.X.Max = -0.5, float64(len(variants))-0.5
 	return p
 }
 
