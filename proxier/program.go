@@ -55,13 +55,15 @@ func baseChains() []*nft.Chain {
 	}
 	newJump := func(chain string) nft.Rule { return nft.NewRule(nft.CtStateNew(), nft.Jump(chain)) }
 	jump := func(chain string) nft.Rule { return nft.NewRule(nft.Jump(chain)) }
+	// Nothing is left over of what DNAT took. Without this, every packet of a connection would have to be looked at twice, and a new one looked up.
+	taken := nft.NewRule(nft.CtStatusDNAT(), nft.Do(nft.VerdictAccept))
 	const preDNAT = nft.PriorityDstNAT - 10
 	return []*nft.Chain{
 		base("filter-prerouting-pre-dnat", nft.TypeFilter, nft.Prerouting, preDNAT, newJump(chainFirewallCheck)),
 		base("filter-output-pre-dnat", nft.TypeFilter, nft.Output, preDNAT, newJump(chainFirewallCheck)),
-		base("filter-input", nft.TypeFilter, nft.Input, nft.PriorityFilter, newJump(chainNodePortsCheck), newJump(chainServicesCheck)),
-		base("filter-forward", nft.TypeFilter, nft.Forward, nft.PriorityFilter, newJump(chainServicesCheck), newJump(chainClusterIPsCheck)),
-		base("filter-output", nft.TypeFilter, nft.Output, nft.PriorityFilter, newJump(chainServicesCheck), newJump(chainClusterIPsCheck)),
+		base("filter-input", nft.TypeFilter, nft.Input, nft.PriorityFilter, taken, newJump(chainNodePortsCheck), newJump(chainServicesCheck)),
+		base("filter-forward", nft.TypeFilter, nft.Forward, nft.PriorityFilter, taken, newJump(chainServicesCheck), newJump(chainClusterIPsCheck)),
+		base("filter-output", nft.TypeFilter, nft.Output, nft.PriorityFilter, taken, newJump(chainServicesCheck), newJump(chainClusterIPsCheck)),
 		base("nat-prerouting", nft.TypeNAT, nft.Prerouting, nft.PriorityDstNAT, jump(chainServices)),
 		base("nat-output", nft.TypeNAT, nft.Output, nft.PriorityDstNAT, jump(chainServices)),
 		base("nat-postrouting", nft.TypeNAT, nft.Postrouting, nft.PrioritySrcNAT, jump(chainMasquerading)),
@@ -173,7 +175,7 @@ func (c *programConfig) reject() *nft.Chain {
 
 // services dispatches to service ports, and marks what needs masquerading on the way to a ClusterIP:
 //
-//	ip daddr @cluster-ips ip saddr != 10.244.0.0/16 meta mark set meta mark | 0x00004000
+//	ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00004000
 //	ip daddr . meta l4proto . th dport vmap @service-ips
 //	ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
 func (c *programConfig) services() *nft.Chain {
@@ -185,7 +187,7 @@ func (c *programConfig) services() *nft.Chain {
 		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(c.mark)).
 			WithComment("masquerade all clusterIP traffic"))
 	case c.fromPod != nil:
-		rules = append(rules, nft.NewRule(toClusterIP, c.fromPod.matchNot, nft.SetMarkBits(c.mark)).
+		rules = append(rules, nft.NewRule(c.fromPod.matchNot, toClusterIP, nft.SetMarkBits(c.mark)).
 			WithComment("masquerade clusterIP traffic from outside cluster"))
 	}
 	rules = append(rules,
