@@ -101,3 +101,21 @@ func TestTriggers(t *testing.T) {
 		t.Errorf("%d times are told twice", n)
 	}
 }
+
+// After a sync the loop rests in proportion to what it took, but not for long.
+func TestRestAfter(t *testing.T) {
+	for sync, want := range map[time.Duration]time.Duration{
+		0: 0, time.Millisecond: 3 * time.Millisecond, 30 * time.Millisecond: 90 * time.Millisecond, time.Minute: 100 * time.Millisecond,
+	} {
+		if got := restAfter(sync); got != want {
+			t.Errorf("after %s it rests for %s, want %s", sync, got, want)
+		}
+	}
+	l := &syncLoop{proxier: &Proxier{tracker: newTracker(nil, newMetrics()), health: &health{}, metrics: newMetrics(), synced: make(chan struct{})}}
+	l.proxier.tracker.servicesSynced, l.proxier.tracker.slicesSynced = true, true
+	const work = 5 * time.Millisecond
+	l.run("Sync", func() error { time.Sleep(work); return nil })
+	if l.rest < 3*work || l.last.IsZero() {
+		t.Errorf("after a sync of %s it rests for %s", work, l.rest)
+	}
+}

@@ -170,7 +170,7 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
-			if !sleep(ctx, p.config.MinSyncPeriod-time.Since(loop.last)) {
+			if !sleep(ctx, max(p.config.MinSyncPeriod, loop.rest)-time.Since(loop.last)) {
 				return
 			}
 			loop.run("Sync", p.syncChanges)
@@ -187,10 +187,12 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 // syncLoop is the state of a SyncLoop.
 type syncLoop struct {
 	proxier *Proxier
-	last    time.Time
-	synced  bool
-	delay   time.Duration
-	retry   <-chan time.Time
+	// last is when the last sync ended, rest how long to wait after it at least.
+	last   time.Time
+	rest   time.Duration
+	synced bool
+	delay  time.Duration
+	retry  <-chan time.Time
 	// logged is when the log last told of syncs, quiet how many there were since.
 	logged time.Time
 	quiet  int
@@ -203,7 +205,7 @@ func (l *syncLoop) run(what string, work func() error) {
 	}
 	start := time.Now()
 	err := l.proxier.health.during(work)
-	l.last = time.Now()
+	l.last, l.rest = time.Now(), restAfter(time.Since(start))
 	l.proxier.metrics.publish(l.proxier.backends)
 	if err != nil {
 		l.delay = min(max(2*l.delay, retryFirst), retryLast)
@@ -218,6 +220,13 @@ func (l *syncLoop) run(what string, work func() error) {
 		close(l.proxier.synced)
 		klog.InfoS("Rules are in place", "elapsed", time.Since(start))
 	}
+}
+
+// restAfter is how long there is no sync after one that took so long: three times that, so that syncs take a quarter of one processor at most while
+// changes keep coming, but never so long that anybody waits for it.
+func restAfter(sync time.Duration) time.Duration {
+	const longest = 100 * time.Millisecond
+	return min(3*sync, longest)
 }
 
 // log tells of a sync, at most once a second.

@@ -64,7 +64,7 @@ func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.InitOnly:
 		return initNode(o)
 	}
-	applyMemoryLimit()
+	setUpGarbageCollector()
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err

@@ -17,6 +17,18 @@ var memoryLimitFiles = [...]string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/me
 // that count as its own.
 const memoryShare = 90
 
+// heapGrowth is by how much the heap may grow before the garbage collector runs, in percent of what is in use. Most of what is in use is the state of the
+// cluster, which stays, and little is done on a node agent's ordinary day: memory is dearer than the little CPU time that it takes.
+const heapGrowth = 50
+
+// setUpGarbageCollector sets how eager the garbage collector is, unless the variable GOGC does, and applies the memory limit.
+func setUpGarbageCollector() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(heapGrowth)
+	}
+	applyMemoryLimit()
+}
+
 // applyMemoryLimit has the garbage collector work harder rather than let the kernel end this process, when memory gets short in its cgroup.
 // The variable GOMEMLIMIT, if it is set, says otherwise.
 func applyMemoryLimit() {

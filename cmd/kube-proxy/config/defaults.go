@@ -13,9 +13,9 @@ import (
 )
 
 // DefaultMinSyncPeriod is the least time from one sync to the next where the configuration names none (nftables.minSyncPeriod 0).
-// kube-proxy has 1 s, since each of its syncs runs nft and can cost seconds; one of ours costs what changed. It is
-// not 0 so that what belongs together, as a Service and its EndpointSlices, mostly comes in one transaction.
-const DefaultMinSyncPeriod = 10 * time.Millisecond
+// kube-proxy has 1 s, since each of its syncs runs nft and can cost seconds; one of ours costs what changed, and the proxier rests in
+// proportion to what a sync took.
+const DefaultMinSyncPeriod = time.Millisecond
 
 // Defaults of kube-proxy v1.36.
 const (

@@ -116,7 +116,7 @@ func TestWriteConfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if byDefault := strings.Contains(string(read), "minSyncPeriod: 10ms"); byDefault {
+		if byDefault := strings.Contains(string(read), "minSyncPeriod: "+DefaultMinSyncPeriod.String()); byDefault {
 			t.Errorf("%q: our default of minSyncPeriod is written for kube-proxy to read", args)
 		}
 	}
