@@ -76,7 +76,8 @@ func (r *Result) bars(traffic []string, value func(*Figure) Spread) *plot.Plot {
 		return nil
 	}
 	p := plot.New()
-	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
+	p.X.Tick.Label.Font.Size = vg.Points(8) // so that names of two lines do not meet
 	var most float64
 	cases := casesOf(traffic)
 	for i, c := range cases {
@@ -94,7 +95,7 @@ func (r *Result) bars(traffic []string, value func(*Figure) Spread) *plot.Plot {
 		names = append(names, strings.Replace(variant.String(), ", ", "\n", 1))
 	}
 	p.NominalX(names...)
-	p.X.Min, p.X.Max = -0.5, float64(len(variants))-0.5
+	p.X.Min, p.X.Max = -0.5, float64(len(variants))-0.4
 	return p
 }
 

@@ -173,7 +173,7 @@ func (r *Result) churnPlot() *plot.Plot {
 // drawLines adds the lines that can be on logarithmic scales: figures of 0 are left out.
 func drawLines(p *plot.Plot, lines []line) {
 	p.Add(plotter.NewGrid())
-	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.Top, p.Legend.Left, p.Legend.Padding = true, true, vg.Points(2)
 	for _, l := range lines {
 		points := slices.DeleteFunc(slices.Clone(l.points), func(point plotter.XY) bool { return point.X <= 0 || point.Y <= 0 })
 		if len(points) == 0 {
