@@ -255,7 +255,7 @@ func (r *random) match(sets []lookedUp) nft.Statement {
 	statements := []nft.Statement{
 		nft.Within(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix), nft.NotWithin(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
 		nft.InInterface(iface), nft.NotInInterface(iface), nft.SaddrLocal(), nft.DaddrLocal(),
-		nft.CtStateNew(), nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
+		nft.CtStateNew(), nft.CtStateNotNew(), nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
 	}
 	for _, s := range sets {
 		if !s.Verdicts && s.Data.String() == "" {

@@ -144,6 +144,12 @@ func CtStateNew() Statement {
 	return statement("ct state new", matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, expr.CtStateBitNEW)...)
 }
 
+// CtStateNotNew yields `ct state != new`: the packet belongs to a connection that others began, or to none.
+func CtStateNotNew() Statement {
+	return statement("ct state != new", &expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: hostU32(expr.CtStateBitNEW)})
+}
+
 // CtStatusDNAT yields `ct status dnat`: the destination of the connection was translated.
 func CtStatusDNAT() Statement {
 	return statement("ct status dnat", matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}, ipsDstNAT)...)

@@ -65,6 +65,7 @@ func statementRules(f nft.Family, s statementSets) []nft.Rule {
 		rule(nft.SaddrLocal()),
 		rule(nft.DaddrLocal(), nft.Drop()),
 		rule(nft.CtStateNew(), nft.Jump("next")),
+		rule(nft.CtStateNotNew(), nft.Jump("next")),
 		rule(nft.CtStatusDNAT(), nft.Drop()),
 		rule(nft.MatchL4Proto(tcp)),
 		rule(nft.MatchL4Proto(udp)),

@@ -39,7 +39,7 @@ func (c *programConfig) table() *nft.Table {
 		Name:    TableName,
 		Comment: "rules for kube-proxy",
 		Sets:    c.layout.sets(!c.nodePortsAll),
-		Chains:  append(c.regularChains(), baseChains()...),
+		Chains:  append(c.regularChains(), c.baseChains()...),
 	}
 }
 
@@ -49,24 +49,42 @@ func (c *programConfig) table() *nft.Table {
 //	type filter hook input/forward/output               what DNAT left over: reject or drop
 //	type nat hook prerouting/output                     DNAT
 //	type nat hook postrouting                           masquerading
-func baseChains() []*nft.Chain {
-	base := func(name string, typ nft.ChainType, point nft.HookPoint, priority int32, jumps ...nft.Rule) *nft.Chain {
-		return &nft.Chain{Name: name, Hook: &nft.Hook{Type: typ, Point: point, Priority: priority}, Rules: jumps}
+func (c *programConfig) baseChains() []*nft.Chain {
+	base := func(name string, typ nft.ChainType, point nft.HookPoint, priority int32, rules ...nft.Rule) *nft.Chain {
+		return &nft.Chain{Name: name, Hook: &nft.Hook{Type: typ, Point: point, Priority: priority}, Rules: rules}
 	}
-	newJump := func(chain string) nft.Rule { return nft.NewRule(nft.CtStateNew(), nft.Jump(chain)) }
 	jump := func(chain string) nft.Rule { return nft.NewRule(nft.Jump(chain)) }
-	// Nothing is left over of what DNAT took. Without this, every packet of a connection would have to be looked at twice, and a new one looked up.
-	taken := nft.NewRule(nft.CtStatusDNAT(), nft.Do(nft.VerdictAccept))
+	firewall := nft.NewRule(nft.CtStateNew(), nft.Jump(chainFirewallCheck))
+	leftOver := func(checks ...string) (rules []nft.Rule) {
+		rules = c.taken()
+		for _, check := range checks {
+			rules = append(rules, jump(check))
+		}
+		return rules
+	}
 	const preDNAT = nft.PriorityDstNAT - 10
 	return []*nft.Chain{
-		base("filter-prerouting-pre-dnat", nft.TypeFilter, nft.Prerouting, preDNAT, newJump(chainFirewallCheck)),
-		base("filter-output-pre-dnat", nft.TypeFilter, nft.Output, preDNAT, newJump(chainFirewallCheck)),
-		base("filter-input", nft.TypeFilter, nft.Input, nft.PriorityFilter, taken, newJump(chainNodePortsCheck), newJump(chainServicesCheck)),
-		base("filter-forward", nft.TypeFilter, nft.Forward, nft.PriorityFilter, taken, newJump(chainServicesCheck), newJump(chainClusterIPsCheck)),
-		base("filter-output", nft.TypeFilter, nft.Output, nft.PriorityFilter, taken, newJump(chainServicesCheck), newJump(chainClusterIPsCheck)),
+		base("filter-prerouting-pre-dnat", nft.TypeFilter, nft.Prerouting, preDNAT, firewall),
+		base("filter-output-pre-dnat", nft.TypeFilter, nft.Output, preDNAT, firewall),
+		base("filter-input", nft.TypeFilter, nft.Input, nft.PriorityFilter, leftOver(chainNodePortsCheck, chainServicesCheck)...),
+		base("filter-forward", nft.TypeFilter, nft.Forward, nft.PriorityFilter, leftOver(chainServicesCheck, chainClusterIPsCheck)...),
+		base("filter-output", nft.TypeFilter, nft.Output, nft.PriorityFilter, leftOver(chainServicesCheck, chainClusterIPsCheck)...),
 		base("nat-prerouting", nft.TypeNAT, nft.Prerouting, nft.PriorityDstNAT, jump(chainServices)),
 		base("nat-output", nft.TypeNAT, nft.Output, nft.PriorityDstNAT, jump(chainServices)),
 		base("nat-postrouting", nft.TypeNAT, nft.Postrouting, nft.PrioritySrcNAT, jump(chainMasquerading)),
+	}
+}
+
+// taken lets packets go by the checks that these are not about: all but the first of a connection, and what DNAT sent to an endpoint. An endpoint that
+// is a ClusterIP itself is none, and is checked.
+//
+//	ct state != new accept
+//	ct status dnat ip daddr != @cluster-ips accept
+func (c *programConfig) taken() []nft.Rule {
+	accept := nft.Do(nft.VerdictAccept)
+	return []nft.Rule{
+		nft.NewRule(nft.CtStateNotNew(), accept),
+		nft.NewRule(nft.CtStatusDNAT(), nft.NotIn(c.layout.clusterIPs, nft.Daddr(c.layout.family)), accept),
 	}
 }
 

@@ -223,7 +223,7 @@ func (l *syncLoop) run(what string, work func() error) {
 }
 
 // restAfter is how long there is no sync after one that took so long: three times that, so that syncs take a quarter of one processor at most while
-// changes keep coming, but never so long that anybody waits for it.
+// changes keep coming. It is no longer than anybody would notice: only syncs of more than 33 ms take a greater part.
 func restAfter(sync time.Duration) time.Duration {
 	const longest = 100 * time.Millisecond
 	return min(3*sync, longest)

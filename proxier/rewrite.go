@@ -234,7 +234,12 @@ func compareTable(table *nft.Table, sets, chains []nft.Found) (state tableState,
 		}
 	}
 	_, ours := found["service-endpoints"] // no other proxy has it
-	bases := 0
+	bases, wanted := 0, 0
+	for _, want := range table.Chains {
+		if want.Hook != nil {
+			wanted++
+		}
+	}
 	for _, c := range chains {
 		hooked = hooked || c.Hook != nil
 		i := slices.IndexFunc(table.Chains, func(want *nft.Chain) bool { return want.Name == c.Name })
@@ -250,7 +255,7 @@ func compareTable(table *nft.Table, sets, chains []nft.Found) (state tableState,
 	switch {
 	case !hooked:
 		return tableUnused, strays
-	case foreign || !ours || bases != len(baseChains()):
+	case foreign || !ours || bases != wanted:
 		return tableForeign, strays
 	}
 	return tableOurs, strays

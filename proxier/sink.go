@@ -27,7 +27,8 @@ type Sink interface {
 	SetService(*Service)
 	// DeleteService removes a Service. Its endpoints stay until they are deleted themselves.
 	DeleteService(ServiceName)
-	// SetEndpoints tells all endpoints that a Service, known or yet to come, has from one source, in ascending order of their addresses, each once.
+	// SetEndpoints tells all endpoints that a Service, known or yet to come, has from one source, whose Source is that, in ascending order of their
+	// addresses, each once. It costs less than to tell many endpoints of a Service one by one.
 	SetEndpoints(name ServiceName, source string, endpoints []*Endpoint)
 	// SetEndpoint adds an endpoint to a Service, known or yet to come, or replaces the one of the same key.
 	SetEndpoint(ServiceName, *Endpoint)

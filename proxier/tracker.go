@@ -39,6 +39,11 @@ type sliceState struct {
 	endpoints []*Endpoint // sorted by address
 }
 
+// is says whether it is the same state, told again.
+func (s sliceState) is(o sliceState) bool {
+	return s.service == o.service && len(s.endpoints) == len(o.endpoints) && (len(s.endpoints) == 0 || &s.endpoints[0] == &o.endpoints[0])
+}
+
 func (s sliceState) equal(o sliceState) bool {
 	return s.service == o.service && slices.EqualFunc(s.endpoints, o.endpoints, (*Endpoint).equal)
 }
@@ -100,25 +105,29 @@ func (t *tracker) serviceChanged() {
 	t.metrics.kubeProxy.serviceChanges.pending.Set(float64(len(t.services)))
 }
 
-// replaceSlice notes the new state of a slice, and says whether endpoints come, change or go with it.
+// replaceSlice notes the new state of a slice, and says whether endpoints come, change or go with it. What is equal is replaced too: whoever told it may keep
+// the new state, and the old one is to be let go.
 func (t *tracker) replaceSlice(name SliceName, now sliceState) (changed bool) {
 	t.metrics.kubeProxy.endpointChanges.total.Inc()
 	before := t.slices[name]
 	if len(now.endpoints) == 0 {
 		now = sliceState{}
 	}
-	if now.equal(before) {
+	if now.is(before) {
 		return false
 	}
 	if _, known := t.handedOver[name]; !known {
 		t.handedOver[name] = before
 	}
-	t.metrics.kubeProxy.endpointChanges.pending.Inc()
 	if len(now.endpoints) == 0 {
 		delete(t.slices, name)
 	} else {
 		t.slices[name] = now
 	}
+	if now.equal(before) {
+		return false
+	}
+	t.metrics.kubeProxy.endpointChanges.pending.Inc()
 	return true
 }
 

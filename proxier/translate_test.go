@@ -186,7 +186,17 @@ func TestTrackerSlices(t *testing.T) {
 	}
 	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")))
 	step("first", "set ns/svc a 10.0.0.1 10.0.0.2")
-	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")))
+	again := TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	tr.setSlice(again)
+	if tr.replaceSlice(again.Name, TranslateEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")).sliceState) {
+		t.Error("an equal one counts as a change")
+	}
+	tr.setSlice(again)
+	step("an equal one, of which the newest is kept", "set ns/svc a 10.0.0.1 10.0.0.2")
+	if &tr.slices[again.Name].endpoints[0] != &again.endpoints[0] {
+		t.Error("the endpoints of an older version are kept")
+	}
+	tr.setSlice(again)
 	step("the same again")
 	tr.setSlice(TranslateEndpointSlice(slice("a", "svc", "10.0.0.2", "10.0.0.3")))
 	step("one replaced", "set ns/svc a 10.0.0.2 10.0.0.3")

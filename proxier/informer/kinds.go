@@ -22,7 +22,7 @@ var (
 		new:  func() *corev1.Service { return new(corev1.Service) },
 		translate: func(o *corev1.Service) *translated[proxier.ServiceName, *proxier.TranslatedService] {
 			t := proxier.TranslateService(o)
-			return &translated[proxier.ServiceName, *proxier.TranslatedService]{t.Name, o.ResourceVersion, t}
+			return &translated[proxier.ServiceName, *proxier.TranslatedService]{t.Name, o.ResourceVersion, o.UID, t}
 		},
 	}
 	endpointSlices = kind[proxier.SliceName, *proxier.TranslatedEndpointSlice, *discoveryv1.EndpointSlice]{
@@ -30,7 +30,7 @@ var (
 		new:  func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
 		translate: func(o *discoveryv1.EndpointSlice) *translated[proxier.SliceName, *proxier.TranslatedEndpointSlice] {
 			t := proxier.TranslateEndpointSlice(o)
-			return &translated[proxier.SliceName, *proxier.TranslatedEndpointSlice]{t.Name, o.ResourceVersion, t}
+			return &translated[proxier.SliceName, *proxier.TranslatedEndpointSlice]{t.Name, o.ResourceVersion, o.UID, t}
 		},
 	}
 )
@@ -64,6 +64,10 @@ func endpointSlicesOf(client kubernetes.Interface) collection {
 func newReflector[N comparable, V any, O object](k kind[N, V, O], from collection, resync time.Duration, set func(V), remove func(N)) (
 	*cache.Reflector, cache.InformerSynced,
 ) {
+	const leastResync = time.Second // as informers have it
+	if resync > 0 {
+		resync = max(resync, leastResync)
+	}
 	s := &store[N, V, O]{kind: k, set: set, remove: remove}
 	r := cache.NewReflectorWithOptions(newListWatcher(k, from), k.new(), s, cache.ReflectorOptions{Name: k.name, ResyncPeriod: resync})
 	return r, s.told

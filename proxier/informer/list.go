@@ -3,6 +3,7 @@ package informer
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -26,12 +27,9 @@ type collection struct {
 	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// listWatcher is what a reflector asks for the objects of a kind.
-type listWatcher struct{ *cache.ListWatch }
-
-// IsWatchListSemanticsUnSupported has reflectors ask for a list and then watch, rather than for a watch that begins with all objects: for the API server an
-// object in a list is several times cheaper than one in a watch.
-func (listWatcher) IsWatchListSemanticsUnSupported() bool { return true }
+// errListFirst has a reflector list and then watch, rather than watch from the beginning with all objects: for the API server an object in a list is several
+// times cheaper than one in a watch.
+var errListFirst = errors.New("watches begin after a list")
 
 // newListWatcher returns the lister and watcher of a kind. What it lists are translations.
 func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collection) cache.ListerWatcher {
@@ -44,20 +42,23 @@ func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collect
 			}
 			return translateList(k, whole)
 		}
-		body, err := from.client.Get().Resource(from.resource).VersionedParams(&o, scheme.ParameterCodec).Stream(ctx)
+		body, err := from.client.Get().UseProtobufAsDefault().Resource(from.resource).VersionedParams(&o, scheme.ParameterCodec).Stream(ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer body.Close()
 		return readList(k, body)
 	}
-	return listWatcher{&cache.ListWatch{
+	return &cache.ListWatch{
 		ListWithContextFunc: list,
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.SendInitialEvents != nil {
+				return nil, errListFirst
+			}
 			from.choose(&o)
 			return from.watch(ctx, o)
 		},
-	}}
+	}
 }
 
 // readList reads the API server's answer and translates one object after the other as it arrives, so that neither the answer nor the

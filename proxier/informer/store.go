@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -25,6 +26,7 @@ type object interface {
 type translated[N comparable, V any] struct {
 	name    N
 	version string
+	uid     types.UID
 	value   V
 }
 
@@ -120,7 +122,7 @@ func (s *store[N, V, O]) told() bool { return s.filled.Load() }
 
 // put tells of an object that is new or has another version. After the API server was away, all are listed again.
 func (s *store[N, V, O]) put(item *translated[N, V]) {
-	if before := s.items[item.name]; before != nil && before.version == item.version {
+	if before := s.items[item.name]; before != nil && before.version == item.version && before.uid == item.uid {
 		return
 	}
 	s.items[item.name] = item

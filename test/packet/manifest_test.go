@@ -40,6 +40,8 @@ type slice struct {
 	target uint16
 	// absent is how many more endpoints there are, at addresses that lead nowhere.
 	absent int
+	// vip is the number of a service whose ClusterIP is an endpoint too; 0: none.
+	vip int
 }
 
 // A service's number is the place of its addresses in the ranges: ClusterIPs are in lab.ServiceRanges, external IPs in lab.ExternalRanges.
@@ -275,6 +277,9 @@ func (v view) Slices() []sliceView {
 			view := sliceView{Name: fmt.Sprintf("%s-%s-%d", v.service.name, strings.ToLower(f.String()), i), Family: f, Ports: ports}
 			for _, word := range strings.Fields(s.endpoints) {
 				view.Endpoints = append(view.Endpoints, newEndpointView(v.cluster.t, v.cluster.pods, f, word))
+			}
+			if s.vip != 0 {
+				view.Endpoints = append(view.Endpoints, endpointView{Address: (&service{number: s.vip}).address(lab.ServiceRanges(), f)})
 			}
 			for n := range s.absent {
 				view.Endpoints = append(view.Endpoints, endpointView{Address: addrIn(lab.PodRanges()[f], 0xf000+n)})

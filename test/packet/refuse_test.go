@@ -37,6 +37,19 @@ func TestNoEndpoints(t *testing.T) {
 	})
 }
 
+// TestEndpointIsClusterIP shows that an endpoint that is the ClusterIP of another service is refused: a packet is translated once.
+func TestEndpointIsClusterIP(t *testing.T) {
+	t.Parallel()
+	const real = 3
+	newCluster(t).runScenarios(t, []scenario{
+		{service: service{name: "real", number: real, slices: []slice{{endpoints: "a1"}}}, expect: "pod1 node1 -> clusterIP => a1 as itself"},
+		{
+			service: service{name: "alias", slices: []slice{{vip: real}}},
+			expect:  "client pod1 pod2 node1 node2 -> clusterIP => refused",
+		},
+	})
+}
+
 // TestSourceRanges shows who may use a load balancer's addresses with loadBalancerSourceRanges.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()

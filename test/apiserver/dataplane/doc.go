@@ -16,7 +16,7 @@
 // UDP is a request from a fresh socket until the answer was received, with receiving and answering it. Connections a second are whole cycles,
 // socket() to close() and the server's accept(), by a client on each processor.
 //
-// All clients have addresses of the cluster, so that nothing is masqueraded. Flows are removed from connection tracking after every
+// All clients have addresses of the cluster, so that nothing is masqueraded: clients outside of it, NodePorts and other addresses are not measured. Flows are removed from connection tracking after every
 // measurement. A "known" client of a Service with session affinity has an endpoint already; there are 64 of them, in turn. A "new" one
 // connects for the first time.
 package main

@@ -38,8 +38,8 @@ func (o *options) measure(ctx context.Context) (out *result.Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	const calm = 30 * time.Second // the longest time to wait for the machine to be idle
-	if err := observe.AwaitCalm(ctx, calm); err != nil {
+	const calm = 30 * time.Second                           // the longest time to wait for the machine to be idle
+	if _, err := observe.AwaitCalm(ctx, calm); err != nil { // the load average tells of it
 		return nil, err
 	}
 	if out.Load, err = scale.LoadAverage(); err != nil {

@@ -16,10 +16,22 @@ func (w *world) load(ctx context.Context, services int) error {
 	if err := w.Load(ctx, first, services, w.stock.addrs); err != nil {
 		return err
 	}
+	if err := w.warmUp(ctx); err != nil {
+		return err
+	}
 	w.stock.services = max(first, services)
 	w.options.say("%d Services of %d endpoints are there, %d of them made in %.1f s", w.stock.services, w.stock.endpoints,
 		w.stock.services-first, time.Since(began).Seconds())
 	return nil
+}
+
+// warmUp lists everything once: the first proxy is not to meet an API server that has just started, and the next a warm one.
+func (w *world) warmUp(ctx context.Context) error {
+	if _, err := w.Client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+		return err
+	}
+	_, err := w.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	return err
 }
 
 // create creates a Service with its endpoints.

@@ -22,18 +22,26 @@ type starts struct {
 	times   []time.Duration
 	cpu     time.Duration
 	traffic []observe.Traffic
+	// disturbed is how many of them began although the machine had other work.
+	disturbed int
 }
 
 func (s *starts) result() result.Start {
 	return result.Start{
 		Times: result.QuantilesOf(s.times), CPU: mean(s.cpu, len(s.times)), Traffic: meanTraffic(s.traffic, len(s.traffic)),
+		Disturbed: s.disturbed,
 	}
 }
 
 // measure starts the proxy and waits until its table is as expected.
 func (s *starts) measure(ctx context.Context, n *node, want expectation) error {
-	if err := observe.AwaitCalm(ctx, n.world.options.calm); err != nil {
+	calm, err := observe.AwaitCalm(ctx, n.world.options.calm)
+	if err != nil {
 		return err
+	}
+	if !calm {
+		s.disturbed++
+		n.world.options.say("%s starts although the machine has other work", n.proxy)
 	}
 	if err := n.start(ctx); err != nil {
 		return err

@@ -23,8 +23,8 @@ func Slab() (int64, error) {
 }
 
 // AwaitCalm waits until little else runs on the machine, but not longer than the limit: what was measured before has left work behind,
-// such as namespaces to be removed.
-func AwaitCalm(ctx context.Context, limit time.Duration) error {
+// such as namespaces to be removed. It tells whether the machine came to be calm.
+func AwaitCalm(ctx context.Context, limit time.Duration) (calm bool, err error) {
 	const (
 		window = 500 * time.Millisecond
 		little = 0.1 // of all processors
@@ -32,22 +32,22 @@ func AwaitCalm(ctx context.Context, limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		busyBefore, allBefore, err := ticks()
 		if err != nil {
-			return err
+			return false, err
 		}
 		select {
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case <-time.After(window):
 		}
 		busy, all, err := ticks()
 		if err != nil {
-			return err
+			return false, err
 		}
 		if float64(busy-busyBefore) < little*float64(all-allBefore) {
-			return nil
+			return true, nil
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // ticks returns the time of all processors, and that in which they were not idle.

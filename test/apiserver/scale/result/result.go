@@ -62,6 +62,8 @@ type Start struct {
 	Times   Quantiles `json:"seconds"`
 	CPU     float64   `json:"cpuSeconds"` // mean
 	Traffic Traffic   `json:"netlink"`
+	// Disturbed is how many starts began although the machine had other work.
+	Disturbed int `json:"disturbed,omitempty"`
 }
 
 // Change is what one kind of change took.
@@ -72,7 +74,8 @@ type Change struct {
 	Floor Quantiles `json:"watchSeconds"`
 	// AboveFloor is the difference of the two, of each change.
 	AboveFloor Quantiles `json:"aboveWatchSeconds"`
-	// CPU is the mean of a change.
+	// CPU is the mean of a change. What the proxy does until it has come to rest is in it, as after a change nobody knows what that is for: for kube-proxy that
+	// is at least 1.2 s, of Run.Idle a second.
 	CPU     float64 `json:"cpuSeconds"`
 	Traffic Traffic `json:"netlink"`
 }

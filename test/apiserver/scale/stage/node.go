@@ -144,6 +144,11 @@ func (p *Process) Terminate() {
 
 // Kill ends what Terminate did not.
 func (p *Process) Kill() error {
+	select {
+	case <-p.Ended: // the number may be another process's by now
+		return nil
+	default:
+	}
 	if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("kill process %d: %w", p.PID, err)
 	}

@@ -1,0 +1,119 @@
+package informer
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// apiServer answers lists of three EndpointSlices in one of the ways that API servers have. Its watches tell nothing.
+type apiServer struct {
+	t    *testing.T
+	mode string
+
+	mu    sync.Mutex
+	lists []*http.Request // guarded by mu
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	if query.Has("watch") {
+		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+		return
+	}
+	s.mu.Lock()
+	s.lists = append(s.lists, r)
+	n := len(s.lists)
+	s.mu.Unlock()
+	list, mediaType := sliceList(3), runtime.ContentTypeProtobuf
+	list.Continue = ""
+	switch s.mode {
+	case "json":
+		mediaType = runtime.ContentTypeJSON
+	case "pages":
+		if !query.Has("continue") {
+			list.Items, list.Continue = list.Items[:2], "more"
+		} else {
+			list.Items = list.Items[2:]
+		}
+	case "cut":
+		if n == 1 {
+			text := encoded(s.t, mediaType, list)
+			w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+			w.Write(text[:len(text)/2])
+			panic(http.ErrAbortHandler)
+		}
+	case "too large":
+		if query.Get("resourceVersion") != "" {
+			w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+			w.WriteHeader(http.StatusGatewayTimeout)
+			json.NewEncoder(w).Encode(metav1.Status{
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout,
+				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}},
+			})
+			return
+		}
+	}
+	w.Header().Set("Content-Type", mediaType)
+	w.Write(encoded(s.t, mediaType, list))
+}
+
+// Whatever the ways of the API server are, every object of a list is told once, and asked for in protobuf.
+func TestListsByHTTP(t *testing.T) {
+	for mode, wantLists := range map[string]int{"protobuf": 1, "json": 1, "pages": 2, "cut": 2, "too large": 2} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			s := &apiServer{t: t, mode: mode}
+			server := httptest.NewServer(s)
+			defer server.Close()
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := new(recorder)
+			reflector, told := newReflector(endpointSlices, endpointSlicesOf(client), 0, r.SetEndpointSlice, r.DeleteEndpointSlice)
+			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			defer stop()
+			var running sync.WaitGroup
+			running.Go(func() { reflector.RunWithContext(ctx) })
+			if !waitFor(ctx, 0, told) {
+				t.Error("the list was not told")
+			}
+			stop()
+			running.Wait()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if len(r.told) != 3 || len(s.lists) != wantLists {
+				t.Errorf("told %q after %d lists, want %d", r.told, len(s.lists), wantLists)
+			}
+			for _, list := range s.lists {
+				if accept := list.Header.Get("Accept"); !strings.HasPrefix(accept, runtime.ContentTypeProtobuf) {
+					t.Errorf("a list was asked for in %q", accept)
+				}
+			}
+		})
+	}
+}
+
+// Objects are told again once a second at most.
+func TestLeastResync(t *testing.T) {
+	r := start(t, objects(testNode(1)), func(c *Config) { c.ResyncPeriod = time.Millisecond })
+	r.wait(t, "services synced", 1)
+	time.Sleep(100 * time.Millisecond)
+	if n := r.count("service default/web"); n > 1 {
+		t.Errorf("told %d times within 0.1 s", n)
+	}
+}
