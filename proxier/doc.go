@@ -4,7 +4,7 @@
 //	Proxier                      On…Add/Update/Delete, Sync, SyncLoop
 //	  tracker, nodeTracker       front end: API objects ─► plain structs, what changed since the last sync
 //	     │
-//	     ▼  Sink                 SetService, SetEndpoint, …, Sync: the seam for any other source of state
+//	     ▼  Sink                 SetService, SetEndpoints, …, Sync: the seam for any other source of state
 //	  Backend (one a family)     back end: what was told, what the kernel has, and the difference
 //	     ├─ claims               which service port has an address and port that several want
 //	     ├─ makePlan             a service port, its endpoints, this node ─► plan
@@ -38,7 +38,7 @@
 //	…
 //	err = backend.Setup()
 //	backend.SetService(&proxier.Service{…})
-//	backend.SetEndpoint(name, &proxier.Endpoint{…})
+//	backend.SetEndpoints(name, "my source", []*proxier.Endpoint{…})
 //	err = backend.Sync()
 //
 // The package does not read the API (see manifest for files) and does not know netlink (see nft).
