@@ -1,11 +1,9 @@
 package result
 
 import (
-	"encoding/json"
-	"fmt"
-	"os"
-	"path/filepath"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 )
 
 // Result is all that came of one run of the benchmark.
@@ -133,26 +131,7 @@ type Traffic struct {
 }
 
 // Write writes the result as JSON.
-func (r *Result) Write(path string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
-}
+func (r *Result) Write(path string) error { return benchmark.WriteJSON(path, r) }
 
 // Read reads what Write wrote.
-func Read(path string) (*Result, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	r := new(Result)
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return r, nil
-}
+func Read(path string) (*Result, error) { return benchmark.ReadJSON[Result](path) }
