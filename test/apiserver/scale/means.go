@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
@@ -23,12 +22,4 @@ func meanTraffic(all []observe.Traffic, n int) result.Traffic {
 		out.Lost = out.Lost || t.Lost > 0
 	}
 	return out
-}
-
-// median returns the value in the middle, the greater of two; 0 of nothing.
-func median(values []int64) int64 {
-	if len(values) == 0 {
-		return 0
-	}
-	return slices.Sorted(slices.Values(values))[len(values)/2]
 }

@@ -138,7 +138,7 @@ func (r *Result) bySize(title string, show func(float64) string, lines ...line) 
 	drawLines(p, lines)
 	// Whole decades, so that there are labels at both ends.
 	p.Y.Min, p.Y.Max = math.Pow(10, math.Floor(math.Log10(p.Y.Min))), math.Pow(10, math.Ceil(math.Log10(p.Y.Max)))
-	p.X.Min, p.X.Max = p.X.Min/1.2, p.X.Max*1.2
+	p.X.Min, p.X.Max = p.X.Min/1.2, p.X.Max*1.4 // room for the last label
 	return p
 }
 

@@ -107,7 +107,7 @@ type Memory struct {
 	Changes Usage  `json:"changes"`
 	Churn   *Usage `json:"churn,omitempty"`
 	// Slab is what the kernel's slabs grow from before a start in an empty namespace until the process is gone and its table is there:
-	// the median. What else the machine does is in it.
+	// the most of all starts, since what earlier tables left in the slabs is used again. What else the machine does is in it.
 	Slab int64 `json:"slab"`
 }
 
