@@ -3,30 +3,23 @@ package main
 import (
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark/benchmarktest"
 	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
 )
 
 // TestDataplane runs the benchmark in short, and looks for figures where they are to be, whatever they are.
 func TestDataplane(t *testing.T) {
-	const repository = "../../.."
-	nftproxy := filepath.Join(t.TempDir(), "nftproxy")
-	build := exec.Command("go", "build", "-trimpath", "-o", nftproxy, "./cmd/kube-proxy")
-	build.Dir = repository
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build nftproxy: %v\n%s", err, out)
-	}
 	output := t.TempDir()
 	rules := filepath.Join(t.TempDir(), "three.nft")
 	if err := os.WriteFile(rules, []byte(threeRules(frontends(20), endpoints(20, 10))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	o, err := parseOptions([]string{
-		"--nftproxy=" + nftproxy, "--programs=" + repository + "/.cache/apiserver", "--output=" + output,
+		"--nftproxy=" + benchmarktest.BuildProxy(t), "--programs=" + benchmarktest.Repository + "/.cache/apiserver", "--output=" + output,
 		"--services=20,40", "--instances=1", "--rounds=2", "--connections=20", "--throughput=5ms", "--rules=" + rules,
 	}, io.Discard)
 	if err != nil {

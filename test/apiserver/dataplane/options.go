@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
@@ -22,11 +22,10 @@ type options struct {
 	affinity    int // endpoints of the Service with session affinity
 	proxies     []string
 	rules       []string // files
-	nftproxy    string   // program
-	programs    string   // folder of etcd, kube-apiserver and kube-proxy
-	output      string   // folder
-	publish     string   // another folder, "" for none
-	from        string   // file of an earlier result, "" to measure
+	programs    benchmark.Programs
+	output      string // folder
+	publish     string // another folder, "" for none
+	from        string // file of an earlier result, "" to measure
 	instances   int
 	rounds      int
 	connections int
@@ -46,11 +45,10 @@ func parseOptions(args []string, help io.Writer) (*options, error) {
 	set.IntSliceVar(&o.sizes, "services", []int{100, 10_000}, "Numbers of Services.")
 	set.IntVar(&o.endpoints, "endpoints", 10, "Endpoints of each Service.")
 	set.IntVar(&o.affinity, "affinity", 50, "Endpoints of the Service with session affinity.")
-	set.StringSliceVar(&o.proxies, "proxies", []string{result.Upstream, result.Product}, "The proxies to measure.")
+	set.StringSliceVar(&o.proxies, "proxies", []string{benchmark.Upstream, benchmark.Product}, "The proxies to measure.")
 	set.StringArrayVar(&o.rules, "rules", nil,
 		"Measure these rules too: a `FILE` for nft, such as an edited listing of a proxy's, for the first number of Services.")
-	set.StringVar(&o.nftproxy, "nftproxy", "bin/kube-proxy", "nftproxy's `PROGRAM`.")
-	set.StringVar(&o.programs, "programs", ".cache/apiserver", "`FOLDER` of etcd, kube-apiserver and kube-proxy, as test/apiserver/build makes it.")
+	o.programs.AddFlags(set)
 	set.StringVar(&o.output, "output", ".cache/bench/dataplane-"+time.Now().Format("2006-01-02"), "`FOLDER` for the table, JSON and plots.")
 	set.StringVar(&o.publish, "publish", "", "`FOLDER` to write them to in addition.")
 	set.StringVar(&o.from, "from", "", "Show the result in this `FILE`, rather than measure.")
@@ -88,8 +86,8 @@ func (o *options) check() error {
 		}
 	}
 	for _, proxy := range o.proxies {
-		if proxy != result.Upstream && proxy != result.Product {
-			return fmt.Errorf("proxy %q: want %s or %s", proxy, result.Upstream, result.Product)
+		if proxy != benchmark.Upstream && proxy != benchmark.Product {
+			return fmt.Errorf("proxy %q: want %s or %s", proxy, benchmark.Upstream, benchmark.Product)
 		}
 	}
 	if o.instances < 1 || o.rounds < 1 || o.connections < 1 || o.throughput <= 0 {
@@ -98,34 +96,7 @@ func (o *options) check() error {
 	if o.connections > ports {
 		return fmt.Errorf("%d connections: want %d at most, the number of ports", o.connections, ports)
 	}
-	var err error
-	for _, path := range []*string{&o.nftproxy, &o.programs} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// program returns the path of a proxy.
-func (o *options) program(proxy string) string {
-	if proxy == result.Product {
-		return o.nftproxy
-	}
-	return filepath.Join(o.programs, proxy)
-}
-
-// versions asks the proxies for theirs.
-func (o *options) versions() (map[string]string, error) {
-	all := map[string]string{}
-	for _, proxy := range o.proxies {
-		out, err := exec.Command(o.program(proxy), "--version").Output()
-		if err != nil {
-			return nil, fmt.Errorf("version of %s: %w", proxy, err)
-		}
-		all[proxy] = strings.TrimSpace(string(out))
-	}
-	return all, nil
+	return o.programs.MakeAbsolute()
 }
 
 func (o *options) resultFile() string { return filepath.Join(o.output, result.FileName) }

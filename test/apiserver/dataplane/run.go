@@ -22,10 +22,10 @@ func (o *options) measure(ctx context.Context) (out *result.Result, err error) {
 	if out.Machine, err = scale.ThisMachine(); err != nil {
 		return nil, err
 	}
-	if out.Versions, err = o.versions(); err != nil {
+	if out.Versions, err = o.programs.Versions(o.proxies); err != nil {
 		return nil, err
 	}
-	s, err := stage.New(ctx, stage.Config{Name: "dataplane", Programs: o.programs})
+	s, err := stage.New(ctx, stage.Config{Name: "dataplane", Programs: o.programs.Folder})
 	if err != nil {
 		return nil, err
 	}

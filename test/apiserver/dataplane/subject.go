@@ -97,7 +97,7 @@ type namedRules struct{ name, text string }
 
 // newProxied has a proxy write its table for the Services that there are.
 func (o *options) newProxied(ctx context.Context, s *stage.Stage, variant result.Variant) (*subject, error) {
-	node, err := s.NewNode(ctx, variant.Rules, o.program(variant.Rules))
+	node, err := s.NewNode(ctx, variant.Rules, o.programs.Path(variant.Rules))
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -12,13 +11,14 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 )
 
 // options say what is measured.
 type options struct {
 	sizes         []size
-	nftproxy      string // program
-	programs      string // folder of etcd, kube-apiserver and kube-proxy
+	programs      benchmark.Programs
 	output        string // folder
 	publish       string // another folder, "" for none
 	from          string // file of an earlier result, "" to measure
@@ -52,9 +52,8 @@ func parseOptions(args []string, help io.Writer) (*options, error) {
 	services := set.IntSlice("services", []int{100, 1000, 5000, 10_000}, "Numbers of Services.")
 	endpoints := set.Int("endpoints", 10, "Endpoints of each Service.")
 	alone := set.StringSlice("alone", []string{"45000x6"}, "Sizes to measure nftproxy alone at, `SERVICESxENDPOINTS`.")
-	proxies := set.StringSlice("proxies", []string{upstream, product}, "The proxies to measure.")
-	set.StringVar(&o.nftproxy, "nftproxy", "bin/kube-proxy", "nftproxy's `PROGRAM`.")
-	set.StringVar(&o.programs, "programs", ".cache/apiserver", "`FOLDER` of etcd, kube-apiserver and kube-proxy, as test/apiserver/build makes it.")
+	proxies := set.StringSlice("proxies", []string{benchmark.Upstream, benchmark.Product}, "The proxies to measure.")
+	o.programs.AddFlags(set)
 	set.StringVar(&o.output, "output", ".cache/bench/scale-"+time.Now().Format("2006-01-02"), "`FOLDER` for the table, JSON and plots.")
 	set.StringVar(&o.publish, "publish", "", "`FOLDER` to write JSON and plots to in addition.")
 	set.StringVar(&o.from, "from", "", "Show the result in this `FILE`, rather than measure.")
@@ -104,7 +103,7 @@ func parseSize(text string) (size, error) {
 	if !found || errS != nil || errE != nil {
 		return size{}, fmt.Errorf("size %q: want SERVICESxENDPOINTS", text)
 	}
-	return size{s, e, []string{product}}, nil
+	return size{s, e, []string{benchmark.Product}}, nil
 }
 
 func (o *options) check() error {
@@ -116,19 +115,16 @@ func (o *options) check() error {
 			return fmt.Errorf("%d endpoints: want 2 to 60", s.endpoints)
 		}
 		for _, proxy := range s.proxies {
-			if proxy != upstream && proxy != product {
-				return fmt.Errorf("proxy %q: want %s or %s", proxy, upstream, product)
+			if proxy != benchmark.Upstream && proxy != benchmark.Product {
+				return fmt.Errorf("proxy %q: want %s or %s", proxy, benchmark.Upstream, benchmark.Product)
 			}
 		}
 	}
 	if o.starts < 1 || o.changes < 1 || o.churnRate < 1 || o.churnTime <= 0 || o.rest <= 0 {
 		return errors.New("starts, changes, churn rate, churn time and rest: want more than 0")
 	}
-	var err error
-	for _, path := range []*string{&o.nftproxy, &o.programs} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
-		}
+	if err := o.programs.MakeAbsolute(); err != nil {
+		return err
 	}
 	slices.SortStableFunc(o.sizes, func(a, b size) int {
 		if a.endpoints != b.endpoints {
@@ -139,27 +135,13 @@ func (o *options) check() error {
 	return nil
 }
 
-// program returns the path of a proxy.
-func (o *options) program(proxy string) string {
-	if proxy == product {
-		return o.nftproxy
-	}
-	return filepath.Join(o.programs, proxy)
-}
-
-// versions asks the proxies for theirs.
-func (o *options) versions() (map[string]string, error) {
-	all := map[string]string{}
+// proxies are those that are measured at any size.
+func (o *options) proxies() (all []string) {
 	for _, s := range o.sizes {
-		for _, proxy := range s.proxies {
-			out, err := exec.Command(o.program(proxy), "--version").Output()
-			if err != nil {
-				return nil, fmt.Errorf("version of %s: %w", proxy, err)
-			}
-			all[proxy] = strings.TrimSpace(string(out))
-		}
+		all = append(all, s.proxies...)
 	}
-	return all, nil
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // repeat calls f up to n times, but not again after the budget is used up once there are as many as needed.

@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 )
 
 // keepProfile asks the proxy for one of its profiles and keeps it in the output folder. Profiles are for people who look for what
 // bounds a figure: that there is none is told, and is no error.
 func (n *node) keepProfile(ctx context.Context, phase, profile string) {
-	if !n.world.options.profile || n.proxy != product {
+	if !n.world.options.profile || n.proxy != benchmark.Product {
 		return
 	}
 	name := fmt.Sprintf("%s-%dx%d-%s.pb.gz", n.proxy, n.world.stock.services, n.world.stock.endpoints, phase)

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
 )
 
@@ -95,7 +96,7 @@ func (n *node) settle() error {
 
 // minSyncPeriod is, with some reserve, the time that a proxy by default lets pass from the end of a sync to the next.
 func minSyncPeriod(proxy string) time.Duration {
-	if proxy == upstream {
+	if proxy == benchmark.Upstream {
 		return 1200 * time.Millisecond
 	}
 	return 200 * time.Millisecond

@@ -17,7 +17,7 @@ func (o *options) measure(ctx context.Context) (out *result.Result, err error) {
 	if out.Machine, err = result.ThisMachine(); err != nil {
 		return nil, err
 	}
-	if out.Versions, err = o.versions(); err != nil {
+	if out.Versions, err = o.programs.Versions(o.proxies()); err != nil {
 		return nil, err
 	}
 	log, err := observe.OpenKernelLog()

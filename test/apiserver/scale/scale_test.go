@@ -2,26 +2,20 @@ package main
 
 import (
 	"io"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark/benchmarktest"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/result"
 )
 
 // TestScale runs the benchmark in short, and looks for figures where they are to be, whatever they are.
 func TestScale(t *testing.T) {
-	const repository = "../../.."
-	nftproxy := filepath.Join(t.TempDir(), "nftproxy")
-	build := exec.Command("go", "build", "-trimpath", "-o", nftproxy, "./cmd/kube-proxy")
-	build.Dir = repository
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build nftproxy: %v\n%s", err, out)
-	}
 	output := t.TempDir()
 	o, err := parseOptions([]string{
-		"--nftproxy=" + nftproxy, "--programs=" + repository + "/.cache/apiserver", "--output=" + output,
+		"--nftproxy=" + benchmarktest.BuildProxy(t), "--programs=" + benchmarktest.Repository + "/.cache/apiserver", "--output=" + output,
 		"--services=1000", "--alone=100x3", "--starts=1", "--changes=1", "--calm=1s", "--budget=0s", "--rest=500ms",
 		"--churn-services=1000", "--churn-rate=20", "--churn-time=1s",
 	}, io.Discard)
@@ -55,7 +49,7 @@ func checkResult(t *testing.T, r *result.Result) {
 		services, endpoints int
 		churn               bool
 	}
-	want := []subject{{upstream, 1000, 10, true}, {product, 1000, 10, true}, {product, 100, 3, false}}
+	want := []subject{{benchmark.Upstream, 1000, 10, true}, {benchmark.Product, 1000, 10, true}, {benchmark.Product, 100, 3, false}}
 	if len(r.Runs) != len(want) {
 		t.Fatalf("%d runs, want %d", len(r.Runs), len(want))
 	}

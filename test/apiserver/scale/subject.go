@@ -14,12 +14,6 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// The proxies.
-const (
-	upstream = "kube-proxy"
-	product  = "nftproxy"
-)
-
 // node is a namespace with a proxy: the subject of measurements.
 type node struct {
 	stage  *stage.Node
@@ -43,7 +37,7 @@ type process struct {
 
 // newProxyNode makes a namespace without rules for a proxy.
 func (w *world) newProxyNode(ctx context.Context, proxy string) (*node, error) {
-	n, err := w.NewNode(ctx, proxy, w.options.program(proxy))
+	n, err := w.NewNode(ctx, proxy, w.options.programs.Path(proxy))
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func newWorld(ctx context.Context, o *options, endpoints int) (w *world, err err
 	if err := w.openTracing(); err != nil {
 		return nil, err
 	}
-	if w.Stage, err = stage.New(ctx, stage.Config{Name: "scale", Programs: o.programs, Profiling: o.profile}); err != nil {
+	if w.Stage, err = stage.New(ctx, stage.Config{Name: "scale", Programs: o.programs.Folder, Profiling: o.profile}); err != nil {
 		return nil, errors.Join(err, w.closeTracing())
 	}
 	return w, nil

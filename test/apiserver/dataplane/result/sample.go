@@ -3,14 +3,16 @@ package result
 import (
 	"fmt"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 )
 
 // What rules there are. Those of a file have its name.
 const (
 	None     = "none"
 	Static   = "static"
-	Upstream = "kube-proxy"
-	Product  = "nftproxy"
+	Upstream = benchmark.Upstream
+	Product  = benchmark.Product
 )
 
 // Variant is what rules a packet meets.
