@@ -170,6 +170,7 @@ func (t *Trace) add(line string) {
 		return
 	}
 	task, _, _ := strings.Cut(head, " [")
+	task = task[strings.LastIndexByte(task, '-')+1:] // its number: the kernel does not always know its name any more, and shows <...> then
 	call, result, ended := strings.Cut(event, " -> ")
 	if !ended {
 		t.begun[task] = at
