@@ -22,7 +22,7 @@ var (
 		new:  func() *corev1.Service { return new(corev1.Service) },
 		translate: func(o *corev1.Service) *translated[proxier.ServiceName, *proxier.TranslatedService] {
 			t := proxier.TranslateService(o)
-			return &translated[proxier.ServiceName, *proxier.TranslatedService]{t.Name, o.ResourceVersion, o.UID, t}
+			return newTranslated(t.Name, o, t)
 		},
 	}
 	endpointSlices = kind[proxier.SliceName, *proxier.TranslatedEndpointSlice, *discoveryv1.EndpointSlice]{
@@ -30,7 +30,7 @@ var (
 		new:  func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
 		translate: func(o *discoveryv1.EndpointSlice) *translated[proxier.SliceName, *proxier.TranslatedEndpointSlice] {
 			t := proxier.TranslateEndpointSlice(o)
-			return &translated[proxier.SliceName, *proxier.TranslatedEndpointSlice]{t.Name, o.ResourceVersion, o.UID, t}
+			return newTranslated(t.Name, o, t)
 		},
 	}
 )

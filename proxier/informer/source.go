@@ -30,7 +30,7 @@ type Config struct {
 	NodeName string
 	// NeedPodCIDRs waits for the Node object's spec.podCIDRs before anything is told to be complete, as it does for the addresses.
 	NeedPodCIDRs bool
-	// ResyncPeriod is how often everything that is known is told again (configSyncPeriod). 0: never.
+	// ResyncPeriod is how often everything that is known is told again (configSyncPeriod), once a second at most. 0: never.
 	ResyncPeriod time.Duration
 	// ServiceCIDRs asks for the ServiceCIDR objects (networking.k8s.io/v1, Kubernetes 1.33).
 	ServiceCIDRs bool

@@ -30,6 +30,10 @@ type translated[N comparable, V any] struct {
 	value   V
 }
 
+func newTranslated[N comparable, V any](name N, o metav1.Object, value V) *translated[N, V] {
+	return &translated[N, V]{name: name, version: o.GetResourceVersion(), uid: o.GetUID(), value: value}
+}
+
 // GetObjectKind implements runtime.Object.
 func (t *translated[N, V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 

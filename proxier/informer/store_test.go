@@ -32,6 +32,12 @@ func TestStore(t *testing.T) {
 		{"new", func() error { return s.Add(service("d", "4")) }, []string{"set d"}},
 		{"changed", func() error { return s.Update(service("a", "5")) }, []string{"set a"}},
 		{"the same version", func() error { return s.Update(service("a", "5")) }, nil},
+		{"another of the same version", func() error {
+			other := service("a", "5")
+			other.UID = "other"
+			return s.Update(other)
+		}, []string{"set a"}},
+		{"the first again", func() error { return s.Update(service("a", "5")) }, []string{"set a"}},
 		{"deleted", func() error { return s.Delete(service("b", "6")) }, []string{"remove b"}},
 		{"deleted twice", func() error { return s.Delete(service("b", "6")) }, nil},
 		{"resync", s.Resync, []string{"set a", "set c", "set d"}},

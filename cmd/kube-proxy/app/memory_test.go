@@ -3,8 +3,27 @@ package app
 import (
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
 )
+
+// The heap grows by half, unless GOGC says otherwise.
+func TestGarbageCollector(t *testing.T) {
+	const other = 77
+	before := debug.SetGCPercent(other)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	for _, tt := range []struct {
+		gogc string
+		want int
+	}{{"80", other}, {"", heapGrowth}} {
+		t.Setenv("GOGC", tt.gogc)
+		t.Setenv("GOMEMLIMIT", "1TiB") // leaves the limit of this process alone
+		setUpGarbageCollector()
+		if got := debug.SetGCPercent(other); got != tt.want {
+			t.Errorf("GOGC=%s: %d, want %d", tt.gogc, got, tt.want)
+		}
+	}
+}
 
 func TestCgroupMemoryLimit(t *testing.T) {
 	const v2, v1 = "sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/result"
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
 // bursts is how many there are at most.
@@ -55,7 +56,7 @@ func (r *rig) burst(ctx context.Context, i, size int) (sample, error) {
 	for _, p := range all {
 		p.began = began
 	}
-	if err := inParallel(ctx, 0, size, func(ctx context.Context, k int) error {
+	if err := stage.InParallel(ctx, 0, size, func(ctx context.Context, k int) error {
 		return r.world.updateSlice(ctx, all[k].service, s.addrs(all[k].service))
 	}); err != nil {
 		return sample{}, err

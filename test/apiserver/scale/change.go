@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/result"
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
 // series collects what changes of one kind took.
@@ -82,7 +83,7 @@ func (r *rig) changeAll(ctx context.Context, to map[result.Kind]*series, i, extr
 	fresh, other := s.freshAddr(), s.freshAddr()
 	more := append(addrs, fresh)
 	less := more[1:]
-	vip := frontend(extra).Addr()
+	vip := stage.Frontend(extra).Addr()
 	replaced := append([]netip.Addr{other}, less[1:]...)
 	steps := []struct {
 		kind    result.Kind

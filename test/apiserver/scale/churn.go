@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/result"
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
 // measureChurn replaces an endpoint of one Service after the other at a constant rate.
@@ -73,7 +74,7 @@ func (r *rig) churn(ctx context.Context) ([]*pending, error) {
 		all = append(all, p)
 		writing.Go(func() {
 			if err := r.world.updateSlice(ctx, p.service, addrs); err != nil {
-				cancel(fmt.Errorf("churn: %s: %w", serviceName(p.service), err))
+				cancel(fmt.Errorf("churn: %s: %w", stage.ServiceName(p.service), err))
 			}
 		})
 	}

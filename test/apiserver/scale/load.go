@@ -40,28 +40,24 @@ func (w *world) create(ctx context.Context, service int, addrs []netip.Addr) err
 }
 
 func (w *world) createService(ctx context.Context, service int) error {
-	_, err := w.Client.CoreV1().Services(namespaceName).Create(ctx, stage.NewService(service), metav1.CreateOptions{})
+	_, err := w.Client.CoreV1().Services(stage.NamespaceName).Create(ctx, stage.NewService(service), metav1.CreateOptions{})
 	return err
 }
 
 func (w *world) createSlice(ctx context.Context, service int, addrs []netip.Addr) error {
-	_, err := w.Client.DiscoveryV1().EndpointSlices(namespaceName).Create(ctx, stage.NewSlice(service, addrs), metav1.CreateOptions{})
+	_, err := w.Client.DiscoveryV1().EndpointSlices(stage.NamespaceName).Create(ctx, stage.NewSlice(service, addrs), metav1.CreateOptions{})
 	return err
 }
 
 func (w *world) updateSlice(ctx context.Context, service int, addrs []netip.Addr) error {
-	_, err := w.Client.DiscoveryV1().EndpointSlices(namespaceName).Update(ctx, stage.NewSlice(service, addrs), metav1.UpdateOptions{})
+	_, err := w.Client.DiscoveryV1().EndpointSlices(stage.NamespaceName).Update(ctx, stage.NewSlice(service, addrs), metav1.UpdateOptions{})
 	return err
 }
 
 func (w *world) deleteService(ctx context.Context, service int) error {
-	return w.Client.CoreV1().Services(namespaceName).Delete(ctx, serviceName(service), metav1.DeleteOptions{})
+	return w.Client.CoreV1().Services(stage.NamespaceName).Delete(ctx, stage.ServiceName(service), metav1.DeleteOptions{})
 }
 
 func (w *world) deleteSlice(ctx context.Context, service int) error {
-	return w.Client.DiscoveryV1().EndpointSlices(namespaceName).Delete(ctx, serviceName(service), metav1.DeleteOptions{})
-}
-
-func inParallel(ctx context.Context, first, end int, f func(context.Context, int) error) error {
-	return stage.InParallel(ctx, first, end, f)
+	return w.Client.DiscoveryV1().EndpointSlices(stage.NamespaceName).Delete(ctx, stage.ServiceName(service), metav1.DeleteOptions{})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
 // options say what is measured.
@@ -109,8 +110,8 @@ func parseSize(text string) (size, error) {
 func (o *options) check() error {
 	for _, s := range o.sizes {
 		switch {
-		case s.services < 1 || s.services > maxServices:
-			return fmt.Errorf("%d Services: want 1 to %d", s.services, maxServices)
+		case s.services < 1 || s.services > stage.MaxServices:
+			return fmt.Errorf("%d Services: want 1 to %d", s.services, stage.MaxServices)
 		case s.endpoints < 2 || s.endpoints > 60:
 			return fmt.Errorf("%d endpoints: want 2 to 60", s.endpoints)
 		}

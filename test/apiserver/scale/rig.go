@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
 // rig measures how long a proxy that runs takes for changes.
@@ -45,7 +46,7 @@ func (n *node) withRig(ctx context.Context, f func(*rig) error) (err error) {
 
 // expect prepares for a change of a Service that makes a proxy write or delete something with one of the addresses.
 func (r *rig) expect(service int, addrs ...netip.Addr) *pending {
-	return &pending{service: service, commit: r.listener.Expect(addrs...), event: r.watcher.expect(serviceName(service))}
+	return &pending{service: service, commit: r.listener.Expect(addrs...), event: r.watcher.expect(stage.ServiceName(service))}
 }
 
 // await waits until the change is committed and its event has come.
@@ -62,7 +63,7 @@ func (r *rig) await(p *pending) (sample, error) {
 		case <-r.process.running.Done():
 			return s, context.Cause(r.process.running)
 		case <-timeout:
-			return s, fmt.Errorf("%s: a change of %s is not committed (%t) or not told (%t) after %s", r.proxy, serviceName(p.service),
+			return s, fmt.Errorf("%s: a change of %s is not committed (%t) or not told (%t) after %s", r.proxy, stage.ServiceName(p.service),
 				s.latency == 0, s.floor == 0, limit)
 		}
 	}

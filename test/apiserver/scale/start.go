@@ -104,7 +104,7 @@ func (w *world) replaceWitnesses(ctx context.Context) ([]netip.AddrPort, error) 
 			return nil, err
 		}
 		w.stock.witnesses = append(w.stock.witnesses, service)
-		fresh = append(fresh, frontend(service))
+		fresh = append(fresh, stage.Frontend(service))
 	}
 	return fresh, nil
 }

@@ -7,12 +7,6 @@ import (
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
-// What the stage says of Services.
-const (
-	namespaceName = stage.NamespaceName
-	maxServices   = stage.MaxServices
-)
-
 // stock knows which Services there are and what endpoints they have. A Service is a number; the addresses of its endpoints follow from
 // it unless they were changed.
 type stock struct {
@@ -20,7 +14,7 @@ type stock struct {
 	services  int                  // 0 to services-1 are there
 	changed   map[int][]netip.Addr // endpoints of Services that were changed
 	fresh     uint32               // addresses that changes brought
-	extra     int                  // Services that came for a while, which have the numbers from maxServices
+	extra     int                  // Services that came for a while, which have the numbers from stage.MaxServices
 	witnesses []int                // those of them that are there
 }
 
@@ -54,19 +48,14 @@ func (s *stock) freshAddrs() []netip.Addr {
 // extraService returns the number of a Service that never was there.
 func (s *stock) extraService() int {
 	s.extra++
-	return maxServices + s.extra - 1
+	return stage.MaxServices + s.extra - 1
 }
-
-// frontend is where a Service is served.
-func frontend(service int) netip.AddrPort { return stage.Frontend(service) }
 
 // frontends returns those of all Services.
 func (s *stock) frontends() []netip.AddrPort {
 	all := make([]netip.AddrPort, s.services)
 	for i := range all {
-		all[i] = frontend(i)
+		all[i] = stage.Frontend(i)
 	}
 	return all
 }
-
-func serviceName(service int) string { return stage.ServiceName(service) }

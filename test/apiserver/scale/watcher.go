@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -24,12 +25,12 @@ type watcher struct {
 
 // watchFrom begins in a namespace. Only what changes from now on is told.
 func (w *world) watchFrom(ctx context.Context, from *lab.Namespace) (*watcher, error) {
-	client, err := w.connect(from)
+	client, err := w.Connect(from)
 	if err != nil {
 		return nil, err
 	}
 	watcher := &watcher{expected: map[string]chan time.Time{}}
-	services, slices := client.CoreV1().Services(namespaceName), client.DiscoveryV1().EndpointSlices(namespaceName)
+	services, slices := client.CoreV1().Services(stage.NamespaceName), client.DiscoveryV1().EndpointSlices(stage.NamespaceName)
 	now, err := services.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, err

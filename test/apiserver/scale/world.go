@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"os"
 
-	"k8s.io/client-go/kubernetes"
-
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/observe"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
-	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // world is a stage with the Services of a stock, on which processes are traced.
@@ -53,6 +50,3 @@ func (w *world) closeTracing() error {
 
 // close removes all that there is of the world.
 func (w *world) close() error { return errors.Join(w.Stage.Close(), w.closeTracing()) }
-
-// connect returns an administrator's client whose connections begin in a namespace.
-func (w *world) connect(from *lab.Namespace) (kubernetes.Interface, error) { return w.Connect(from) }
