@@ -7,6 +7,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
 )
 
 // Result is what a benchmark measured.
@@ -63,4 +66,25 @@ func ReadJSON[R any](path string) (*R, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return r, nil
+}
+
+// WriteFiles writes NAME.json, the table NAME.txt and the plots, of that size, into a folder.
+func WriteFiles(folder, name string, r Result, plots map[string]*plot.Plot, width, height vg.Length) error {
+	if err := WriteJSON(filepath.Join(folder, name+".json"), r); err != nil {
+		return err
+	}
+	table, err := os.Create(filepath.Join(folder, name+".txt"))
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	if err := r.Table(table); err != nil {
+		return err
+	}
+	for name, p := range plots {
+		if err := p.Save(width, height, filepath.Join(folder, name+".svg")); err != nil {
+			return fmt.Errorf("plot %s: %w", name, err)
+		}
+	}
+	return nil
 }

@@ -4,35 +4,19 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 )
 
 // WriteAll writes the result as JSON, as a table and as plots into a folder.
 func (r *Result) WriteAll(folder string) error {
-	if err := r.Write(filepath.Join(folder, FileName)); err != nil {
-		return err
-	}
-	table, err := os.Create(filepath.Join(folder, "dataplane.txt"))
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	if err := r.Table(table); err != nil {
-		return err
-	}
-	for name, p := range r.plots() {
-		if err := p.Save(width, height, filepath.Join(folder, name+".svg")); err != nil {
-			return fmt.Errorf("plot %s: %w", name, err)
-		}
-	}
-	return nil
+	return benchmark.WriteFiles(folder, "dataplane", r, r.plots(), width, height)
 }
 
 // plots returns all plots for which there are figures, by name.

@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"image/color"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/benchmark"
 )
 
 // line is one of a plot.
@@ -34,23 +34,7 @@ var grey = color.Gray{Y: 0x80}
 
 // WriteAll writes the result as JSON, as a table and as plots into a folder.
 func (r *Result) WriteAll(folder string) error {
-	if err := r.Write(filepath.Join(folder, "scale.json")); err != nil {
-		return err
-	}
-	table, err := os.Create(filepath.Join(folder, "scale.txt"))
-	if err != nil {
-		return err
-	}
-	defer table.Close()
-	if err := r.Table(table); err != nil {
-		return err
-	}
-	for name, p := range r.plots() {
-		if err := p.Save(16*vg.Centimeter, 10*vg.Centimeter, filepath.Join(folder, name+".svg")); err != nil {
-			return fmt.Errorf("plot %s: %w", name, err)
-		}
-	}
-	return nil
+	return benchmark.WriteFiles(folder, "scale", r, r.plots(), 16*vg.Centimeter, 10*vg.Centimeter)
 }
 
 // plots returns all plots for which there are figures, by name.
