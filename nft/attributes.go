@@ -8,6 +8,7 @@ const (
 	nftaTableUserdata = 6  // 5.10
 	nftaChainUserdata = 12 // 5.10
 	nftaSetHandle     = 16 // 4.17
+	nftaSetCount      = 20 // 6.15
 	nftaSetDescConcat = 2  // 5.6
 	nftaSetFieldLen   = 1  // 5.6
 	nftaElemKeyEnd    = 10 // 5.6

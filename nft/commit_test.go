@@ -297,7 +297,7 @@ func TestKernelExplains(t *testing.T) {
 	c := open(t)
 	const explanation = "Attribute failed policy validation"
 	long := &nft.Table{Family: nft.IPv4, Name: strings.Repeat("x", 300)}
-	if _, _, err := c.TableHandle(long); !errors.Is(err, unix.ERANGE) || !strings.HasSuffix(err.Error(), ": numerical result out of range: "+explanation) {
+	if _, _, err := c.FindTable(long); !errors.Is(err, unix.ERANGE) || !strings.HasSuffix(err.Error(), ": numerical result out of range: "+explanation) {
 		t.Errorf("read table: %v", err)
 	}
 	b := nft.NewBatch(long)

@@ -17,6 +17,8 @@ type Conn struct {
 	sendBuf int // size that was asked for as the send buffer, in bytes
 	recv    []byte
 	seq     uint32
+	// inSnapshot is set while Snapshot calls its function.
+	inSnapshot bool
 }
 
 const (
@@ -65,6 +67,20 @@ func (c *Conn) setBuffer(force, option, size int) error {
 		return nil
 	}
 	return unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, option, size)
+}
+
+// Port returns the netlink port of the connection, which messages about its
+// transactions carry (see Monitor).
+func (c *Conn) Port() (uint32, error) {
+	sa, err := unix.Getsockname(c.fd)
+	if err != nil {
+		return 0, fmt.Errorf("read port of netlink socket: %w", err)
+	}
+	port, ok := sa.(*unix.SockaddrNetlink)
+	if !ok {
+		return 0, fmt.Errorf("read port of netlink socket: it is a %T", sa)
+	}
+	return port.Pid, nil
 }
 
 // Close closes the connection. What was committed stays.

@@ -21,43 +21,76 @@ var (
 	kindRule  = objectKind{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_HANDLE}
 )
 
-// dumpAttempts is how often a dump is begun anew because others commit meanwhile.
+// dumpAttempts is the number of times that a snapshot is tried while other
+// programs commit.
 const dumpAttempts = 10
 
-// dump reads the objects of one kind that a table has, or the rules that a chain has, as decode makes them of their attributes; none if
-// there is no such table. All are of one generation.
+// dump reads the objects of one kind that a table has, or the rules that a chain
+// has, as decode returns them; none if there is no such table. All are of one
+// generation.
 func dump[T any](c *Conn, kind objectKind, t *Table, chain string, decode func(attributes []byte) (T, bool)) ([]T, error) {
-	var err error
-	for range dumpAttempts {
-		var found []T
-		err = c.dumpOnce(kind, t, chain, func(msg []byte) {
+	var found []T
+	_, err := c.Snapshot(func() error {
+		found = nil
+		return c.dumpOnce(kind, t, chain, func(msg []byte) {
 			if object, ok := decode(msg); ok {
 				found = append(found, object)
 			}
 		})
-		switch {
-		case err == nil, errors.Is(err, unix.ENOENT):
-			return found, nil
-		case !errors.Is(err, ErrGeneration):
-			return nil, fmt.Errorf("read %s of %s: %w", kind.name, t, err)
-		}
+	})
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s of %s: %w", kind.name, t, err)
 	}
-	return nil, fmt.Errorf("read %s of %s: %w", kind.name, t, err)
+	return found, nil
 }
 
-// dumpOnce calls each with the attributes of every object. ErrGeneration says that they may be of several generations.
-//
-// NLM_F_DUMP_INTR alone does not tell. The kernel moves the generation before it takes deleted objects from its lists, and
-// finds the place where a dump goes on by counting; of chains, it counts some that are on their way in or out one time and not the other.
-// So a dump begins when nobody's transaction is being carried out, and must not have read any object twice.
-func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attributes []byte)) error {
-	before, err := c.settle()
-	if err != nil {
-		return err
+// Snapshot calls read, which calls other methods of c that read the ruleset, and
+// returns the generation that all they returned is of. If another program commits
+// meanwhile, Snapshot calls read again; if that keeps happening, it returns
+// ErrGeneration.
+func (c *Conn) Snapshot(read func() error) (generation uint32, err error) {
+	if c.inSnapshot {
+		return 0, read()
 	}
+	c.inSnapshot = true
+	defer func() { c.inSnapshot = false }()
+	for range dumpAttempts {
+		before, err := c.settle()
+		if err == nil {
+			err = read()
+		}
+		if errors.Is(err, ErrGeneration) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		after, err := c.Generation()
+		if err != nil {
+			return 0, err
+		}
+		if after == before {
+			return after, nil
+		}
+	}
+	return 0, ErrGeneration
+}
+
+// dumpOnce calls each with the attributes of every object. ErrGeneration says
+// that they may be of several generations.
+//
+// NLM_F_DUMP_INTR alone does not show that. The kernel moves the generation
+// before it takes deleted objects from its lists, and finds the place where a
+// dump goes on by counting; it counts some chains that are being added or deleted
+// one time and not the next. So a dump begins when no transaction is being
+// carried out (see Snapshot), and must not have read any object twice.
+func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attributes []byte)) error {
 	seen := make(map[uint64]struct{})
 	twice := false
-	err = c.request(kind.request, unix.NLM_F_DUMP, t.Family,
+	err := c.request(kind.request, unix.NLM_F_DUMP, t.Family,
 		func(w *messageWriter) {
 			w.string(kind.table, t.Name)
 			if chain != "" {
@@ -74,11 +107,7 @@ func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attri
 			twice = twice || again
 			each(msg)
 		})
-	if err != nil {
-		return err
-	}
-	after, err := c.Generation()
-	if err == nil && (twice || after != before) {
+	if err == nil && twice {
 		err = ErrGeneration
 	}
 	return err

@@ -8,18 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Found is an object that is in the kernel: a chain or a set of a table, or a rule of a chain.
+// Found is an object in the kernel: a table, or a chain or set of a table.
 type Found struct {
-	// Name is the name of the object, and of a rule that of its chain.
 	Name string
-	// Handle is the number that the kernel gave it; it is never given twice within a table.
+	// Handle is the number that the kernel gave it. The kernel never gives a
+	// number twice within a table.
 	Handle uint64
-	// Goto is the chain that a rule jumps or goes to, "" if none.
-	Goto string
-	// Hook says of a base chain where it is hooked, nil of others.
+	// Hook is where a base chain is hooked, nil for other chains.
 	Hook *Hook
-	// Flags, KeyType and DataType describe a set as the kernel and nft number them.
+	// Policy is the policy of a base chain: the kernel's NF_ACCEPT or NF_DROP.
+	Policy uint32
+	// Flags are the flags of a table or a set, KeyType and DataType the types
+	// of a set, as the kernel and nft number them.
 	Flags, KeyType, DataType uint32
+	// Count is the number of rows of a set, -1 if the kernel does not report it
+	// (before Linux 6.15).
+	Count int
 }
 
 // SameHook says whether a chain that was found is hooked as c is.
@@ -34,25 +38,51 @@ func (f Found) Same(s *Set) bool {
 	return f.Name == s.Name && f.Flags == s.flags() && f.KeyType == s.Key.typeID() && f.DataType == data
 }
 
-// TableHandle returns the handle of the table of that family and name; ok says whether there is one. A table that was deleted and
-// made again has another handle.
-func (c *Conn) TableHandle(t *Table) (handle uint64, ok bool, err error) {
+// FindTable returns the table of that family and name; ok reports whether there
+// is one. A table that was deleted and added again has another handle.
+func (c *Conn) FindTable(t *Table) (found Found, ok bool, err error) {
 	err = c.request(unix.NFT_MSG_GETTABLE, 0, t.Family,
 		func(w *messageWriter) { w.string(unix.NFTA_TABLE_NAME, t.Name) },
-		func(msg []byte) {
-			attrs(msg, func(typ uint16, value []byte) {
-				if typ == nftaTableHandle {
-					handle, ok = be64(value), true
-				}
-			})
-		})
+		func(msg []byte) { found, ok = tableIn(msg), true })
 	if errors.Is(err, unix.ENOENT) {
-		return 0, false, nil
+		return Found{}, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("read %s: %w", t, err)
+		return Found{}, false, fmt.Errorf("read %s: %w", t, err)
 	}
-	return handle, ok, nil
+	return found, ok, nil
+}
+
+func tableIn(msg []byte) Found {
+	var f Found
+	attrs(msg, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_TABLE_NAME:
+			f.Name = cString(value)
+		case unix.NFTA_TABLE_FLAGS:
+			f.Flags = be32(value)
+		case nftaTableHandle:
+			f.Handle = be64(value)
+		}
+	})
+	return f
+}
+
+// FindChain returns the chain of that name; ok reports whether there is one.
+func (c *Conn) FindChain(t *Table, name string) (found Found, ok bool, err error) {
+	err = c.request(unix.NFT_MSG_GETCHAIN, 0, t.Family,
+		func(w *messageWriter) {
+			w.string(unix.NFTA_CHAIN_TABLE, t.Name)
+			w.string(unix.NFTA_CHAIN_NAME, name)
+		},
+		func(msg []byte) { found, ok = chainIn(msg), true })
+	if errors.Is(err, unix.ENOENT) {
+		return Found{}, false, nil
+	}
+	if err != nil {
+		return Found{}, false, fmt.Errorf("read chain %s of %s: %w", name, t, err)
+	}
+	return found, ok, nil
 }
 
 // Chains returns the chains that the table has in the kernel; none if there is no such table. They are of one generation: if other
@@ -76,6 +106,8 @@ func chainIn(msg []byte) Found {
 			f.Hook = &hook
 		case unix.NFTA_CHAIN_TYPE:
 			hook.Type = ChainType(cString(value))
+		case unix.NFTA_CHAIN_POLICY:
+			f.Policy = be32(value)
 		}
 	})
 	return f
@@ -102,7 +134,7 @@ func (c *Conn) Sets(t *Table) ([]Found, error) {
 }
 
 func setIn(msg []byte) Found {
-	var f Found
+	f := Found{Count: -1}
 	attrs(msg, func(typ uint16, value []byte) {
 		switch typ {
 		case unix.NFTA_SET_NAME:
@@ -115,30 +147,8 @@ func setIn(msg []byte) Found {
 			f.KeyType = be32(value)
 		case unix.NFTA_SET_DATA_TYPE:
 			f.DataType = be32(value)
-		}
-	})
-	return f
-}
-
-// Rules returns the rules that a chain has in the kernel, in their order; none if there is no such chain. See Chains on
-// ErrGeneration.
-func (c *Conn) Rules(t *Table, chain string) ([]Found, error) {
-	return dump(c, kindRule, t, chain, func(msg []byte) (Found, bool) {
-		f := ruleIn(msg)
-		return f, f.Name == chain
-	})
-}
-
-func ruleIn(msg []byte) Found {
-	var f Found
-	attrs(msg, func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_RULE_CHAIN:
-			f.Name = cString(value)
-		case unix.NFTA_RULE_HANDLE:
-			f.Handle = be64(value)
-		case unix.NFTA_RULE_EXPRESSIONS:
-			f.Goto = targetOf(value).Goto
+		case nftaSetCount:
+			f.Count = int(be32(value))
 		}
 	})
 	return f

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -143,12 +144,10 @@ func TestInspect(t *testing.T) {
 		if err != nil || len(rules) != 3 {
 			t.Errorf("rules %v, %v; want 3", rules, err)
 		}
-		for _, r := range rules {
-			if r.Name != "services" {
-				t.Errorf("rule of chain %q, want services", r.Name)
-			}
+		handles, err := c.RuleHandles(table, "services")
+		if want := handlesOf(rules); err != nil || !slices.Equal(handles, want) || len(slices.Compact(slices.Sorted(slices.Values(want)))) != 3 {
+			t.Errorf("handles %v, %v; want the different handles %v of the rules", handles, err, want)
 		}
-		checkHandles(t, "rules", rules)
 		for _, chain := range []string{"empty", "missing"} {
 			if rules, err := c.Rules(table, chain); len(rules) != 0 || err != nil {
 				t.Errorf("rules of chain %s: %v, %v; want none", chain, rules, err)
@@ -174,26 +173,48 @@ func inspectedSets(f nft.Family) []*nft.Set {
 	}
 }
 
-// Targets are constants only: chains to which rules go, and addresses with one port to which they translate.
-func TestTargets(t *testing.T) {
+func handlesOf(rules []nft.FoundRule) (handles []uint64) {
+	for _, r := range rules {
+		handles = append(handles, r.Handle)
+	}
+	return handles
+}
+
+// DNAT and Goto of a rule's content are constants only: one address with one
+// port to which the rule translates, and the chain to which it goes.
+func TestRuleContentOfOthers(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family) {
 		load(t, foreign(f))
 		c := open(t)
-		targets, err := c.Targets(&nft.Table{Family: f, Name: "lb"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		table := &nft.Table{Family: f, Name: "lb"}
 		to := netip.MustParseAddrPort("10.244.1.8:8080")
 		if f == nft.IPv6 {
 			to = netip.MustParseAddrPort("[fd00:244::8]:8080")
 		}
-		want := []nft.FoundTarget{
-			{Chain: "pre", Goto: "services"}, {Chain: "pre", Goto: "services"},
-			{Chain: "services", Goto: "one"},
-			{Chain: "one", DNAT: to},
+		chains, err := c.Chains(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var targets []string
+		for _, chain := range chains {
+			rules, err := c.Rules(table, chain.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rules {
+				if r.Goto != "" || r.DNAT.IsValid() {
+					targets = append(targets, fmt.Sprintf("%s: %s %v", chain.Name, r.Goto, r.DNAT))
+				}
+			}
+		}
+		slices.Sort(targets)
+		none := netip.AddrPort{}
+		want := []string{
+			fmt.Sprintf("one:  %v", to), fmt.Sprintf("pre: services %v", none), fmt.Sprintf("pre: services %v", none),
+			fmt.Sprintf("services: one %v", none),
 		}
 		if !slices.Equal(targets, want) {
-			t.Errorf("targets %v, want %v", targets, want)
+			t.Errorf("targets %q, want %q", targets, want)
 		}
 	})
 }
@@ -217,7 +238,7 @@ func TestDeleteRule(t *testing.T) {
 		b.DeleteRule("pre", rules[1].Handle)
 		commit(t, c, b)
 		left, err := c.Rules(table, "pre")
-		if want := slices.Delete(slices.Clone(rules), 1, 2); err != nil || !slices.Equal(left, want) {
+		if want := slices.Delete(slices.Clone(rules), 1, 2); err != nil || !slices.Equal(handlesOf(left), handlesOf(want)) {
 			t.Errorf("left are %v, %v; want %v", left, err, want)
 		}
 		if p := refused(t, c.Commit(b)); len(p) != 1 || p[0].Errno != unix.ENOENT {
@@ -226,35 +247,57 @@ func TestDeleteRule(t *testing.T) {
 	})
 }
 
-// Our own chains read the same.
-func TestTargetsOfOurs(t *testing.T) {
+// Rules that were committed have the content that Rule.Content returns, and
+// rules that differ have another one.
+func TestRuleContent(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family) {
 		c := open(t)
 		to := netip.AddrPortFrom(vip(f, 7), 8080)
-		table := &nft.Table{Family: f, Name: "lb", Chains: []*nft.Chain{
-			{Name: "one", Rules: []nft.Rule{nft.NewRule(nft.MatchL4Proto(udp), nft.DNAT(to))}},
-			{Name: "two", Rules: []nft.Rule{nft.NewRule(nft.SetMarkBits(1), nft.Goto("one")), nft.NewRule(nft.Drop())}},
-		}}
+		clients := &nft.Set{Name: "clients", Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)), Dynamic: true, Timeouts: true, Size: 4}
+		known := func(id uint32, timeout time.Duration, to netip.AddrPort) nft.Rule {
+			client := []nft.Expr{nft.Saddr(f), nft.Constant(id)}
+			return nft.NewRule(nft.In(clients, client...), nft.Update(clients, timeout, client...), nft.MatchL4Proto(tcp), nft.DNAT(to))
+		}
+		rules := []nft.Rule{
+			known(4096, 3*time.Hour, to),
+			known(4097, 3*time.Hour, to),
+			known(4096, time.Hour, to),
+			known(4096, 3*time.Hour, netip.AddrPortFrom(to.Addr(), 8081)),
+			nft.NewRule(nft.RandomIsZero(3), nft.DNAT(to)),
+			nft.NewRule(nft.RandomIsZero(4), nft.DNAT(to)),
+			nft.NewRule(nft.SetMarkBits(1), nft.Goto("two")),
+			nft.NewRule(nft.Drop()),
+		}
+		table := &nft.Table{Family: f, Name: "lb", Sets: []*nft.Set{clients}, Chains: []*nft.Chain{{Name: "one", Rules: rules}, {Name: "two"}}}
 		commitTable(t, c, table)
-		targets, err := c.Targets(table)
-		want := []nft.FoundTarget{{Chain: "one", DNAT: to}, {Chain: "two", Goto: "one"}}
-		if err != nil || !slices.Equal(targets, want) {
-			t.Errorf("targets %v, %v; want %v", targets, err, want)
+		found, err := c.Rules(table, "one")
+		if err != nil || len(found) != len(rules) {
+			t.Fatalf("rules %v, %v; want %d", found, err, len(rules))
+		}
+		for i, r := range found {
+			for j, want := range rules {
+				if r.Equal(want.Content(f)) != (i == j) {
+					t.Errorf("rule %d (%+v) has the content of %q: %v", i, r.RuleContent, want, i != j)
+				}
+			}
+		}
+		if got := found[0]; got.DNAT != to || !slices.Equal(got.Numgens, []nft.Numgen{{Mod: 1, Offset: 4096}, {Mod: 1, Offset: 4096}}) {
+			t.Errorf("content %+v, want id 4096 and %v", got, to)
 		}
 	})
 }
 
-func TestTableHandle(t *testing.T) {
+func TestFindTable(t *testing.T) {
 	newNamespace(t)
 	c := open(t)
 	v4, v6 := &nft.Table{Family: nft.IPv4, Name: "lb"}, &nft.Table{Family: nft.IPv6, Name: "lb"}
 	handle := func(table *nft.Table) uint64 {
 		t.Helper()
-		h, ok, err := c.TableHandle(table)
-		if err != nil || ok != (h != 0) {
-			t.Fatalf("%s has handle %d, %v, %v", table, h, ok, err)
+		found, ok, err := c.FindTable(table)
+		if err != nil || ok != (found.Handle != 0) {
+			t.Fatalf("%s is %+v, %v, %v", table, found, ok, err)
 		}
-		return h
+		return found.Handle
 	}
 	if h := handle(v4); h != 0 {
 		t.Errorf("no table has handle %d", h)
@@ -293,9 +336,10 @@ func TestInspectNothing(t *testing.T) {
 		chains, err1 := c.Chains(table)
 		sets, err2 := c.Sets(table)
 		rules, err3 := c.Rules(table, "c")
-		targets, err4 := c.Targets(table)
-		if err := errors.Join(err1, err2, err3, err4); len(chains)+len(sets)+len(rules)+len(targets) != 0 || err != nil {
-			t.Errorf("%s has %v, %v, %v, %v, %v", table, chains, sets, rules, targets, err)
+		handles, err4 := c.RuleHandles(table, "c")
+		_, ok, err5 := c.FindChain(table, "c")
+		if err := errors.Join(err1, err2, err3, err4, err5); len(chains)+len(sets)+len(rules)+len(handles) != 0 || ok || err != nil {
+			t.Errorf("%s has %v, %v, %v, %v, %v, %v", table, chains, sets, rules, handles, ok, err)
 		}
 	}
 }
@@ -369,8 +413,8 @@ func TestReadingMovesNothing(t *testing.T) {
 	_, err1 := c.Chains(table)
 	_, err2 := c.Sets(table)
 	_, err3 := c.Rules(table, "one")
-	_, err4 := c.Targets(table)
-	_, _, err5 := c.TableHandle(table)
+	_, err4 := c.RuleHandles(table, "one")
+	_, _, err5 := c.FindTable(table)
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Error(err)
 	}

@@ -89,7 +89,7 @@ func TestIncompleteAnswers(t *testing.T) {
 	if _, err := c.Chains(&Table{Family: IPv4, Name: "t"}); !errors.Is(err, errIncomplete) {
 		t.Errorf("chains: %v", err)
 	}
-	if _, _, err := c.TableHandle(&Table{Family: IPv4, Name: "t"}); !errors.Is(err, errIncomplete) {
+	if _, _, err := c.FindTable(&Table{Family: IPv4, Name: "t"}); !errors.Is(err, errIncomplete) {
 		t.Errorf("table: %v", err)
 	}
 }

@@ -56,6 +56,13 @@ func lookup(text string, l *expr.Lookup, exprs []Expr) Statement {
 	return statement(text, append(loadConcat(exprs), l)...)
 }
 
+// RandomIsZero yields `numgen random mod 3 0`: one packet of mod matches, at
+// random. The kernel refuses mod = 0.
+func RandomIsZero(mod uint32) Statement {
+	e := Random(mod, 0)
+	return statement(e.text+" 0", e.load(reg1), &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: hostU32(0)})
+}
+
 // Within yields `ip daddr 10.96.0.0/16`. addr is Saddr or Daddr of the prefix's family.
 func Within(addr Expr, p netip.Prefix) Statement { return matchPrefix(addr, expr.CmpOpEq, p) }
 

@@ -1,58 +1,78 @@
 package proxier
 
 import (
-	"strconv"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Session affinity is the one feature that needs chains of its own: only an endpoint's chain can write that
-// endpoint's id into @affinity, so a service port with affinity has a chain for itself and one for each of its
-// endpoints.
+// Session affinity needs chains of its own, because only a rule for one endpoint
+// can write that endpoint's id into an affinity set. A service port with affinity
+// has one chain for each list of endpoints that its frontends lead to.
 
-// Names of the chains of a service port with affinity begin with these; namespace/name/protocol/port follows.
+// Prefixes of the names of these chains; namespace.name.protocol.port follows, or
+// namespace.name.protocol for a port without a name.
+// They have no slash: kube-proxy takes every chain with a slash for one of its
+// own.
 const (
-	affinityPrefix         = "affinity/"          // any endpoint
-	affinityLocalPrefix    = "affinity-local/"    // endpoints of this node
-	affinityExternalPrefix = "affinity-external/" // any endpoint, masqueraded
-	affinityEndpointPrefix = "affinity-endpoint-" // an endpoint's id follows
+	affinityPrefix         = "affinity."          // all usable endpoints
+	affinityLocalPrefix    = "affinity-local."    // endpoints of this node
+	affinityExternalPrefix = "affinity-external." // all usable endpoints, masqueraded
 )
 
-func (p *plan) affinityChain(prefix string) string {
-	name := p.service.Name
-	return prefix + name.Namespace + "/" + name.Name + "/" + p.port.Protocol.String() + "/" + p.port.Name
+// affinityName returns a name for the service port in the names of chains.
+func (p *plan) affinityName() string {
+	name := p.service.Name.Namespace + "." + p.service.Name.Name + "." + p.port.Protocol.String()
+	if p.port.Name == "" {
+		return name
+	}
+	return name + "." + p.port.Name
 }
 
-func affinityEndpointChain(id uint32) string {
-	return affinityEndpointPrefix + strconv.FormatUint(uint64(id), 10)
-}
-
-// chains returns the chains that a service port needs for itself: none without session affinity.
+// chains returns the chains that a service port needs for itself: none without
+// session affinity.
 func (r *renderer) chains(p *plan) []*nft.Chain {
-	if p == nil || p.affinity() == 0 || len(p.frontends) == 0 {
+	if p == nil || p.affinity() == 0 {
 		return nil
 	}
-	use := p.chainsInUse()
+	use := p.affinityUse()
 	var chains []*nft.Chain
 	if use.external {
 		chains = append(chains, r.affinityExternal(p))
 	}
 	if use.cluster {
-		chains = append(chains, r.affinityChain(p.affinityChain(affinityPrefix), p.cluster, p.clusterBase))
+		chains = append(chains, r.affinityChain(p, affinityPrefix, p.cluster))
 	}
 	if use.local {
-		chains = append(chains, r.affinityChain(p.affinityChain(affinityLocalPrefix), p.local, p.localBase))
-	}
-	for _, t := range distinct(p.cluster, p.local, use) {
-		chains = append(chains, r.affinityEndpoint(p, t))
+		chains = append(chains, r.affinityChain(p, affinityLocalPrefix, p.local))
 	}
 	return chains
 }
 
-// affinityUse says which of the chains of a service port with affinity its frontends lead to.
+// chainNames returns the names of the chains that chains returns.
+func (r *renderer) chainNames(p *plan) []string {
+	if p == nil || p.affinity() == 0 {
+		return nil
+	}
+	use, name := p.affinityUse(), p.affinityName()
+	var names []string
+	if use.external {
+		names = append(names, affinityExternalPrefix+name)
+	}
+	if use.cluster {
+		names = append(names, affinityPrefix+name)
+	}
+	if use.local {
+		names = append(names, affinityLocalPrefix+name)
+	}
+	return names
+}
+
+// affinityUse are the chains that the frontends of a service port with affinity
+// lead to.
 type affinityUse struct{ cluster, local, external bool }
 
-func (p *plan) chainsInUse() affinityUse {
+func (p *plan) affinityUse() affinityUse {
 	var use affinityUse
 	for _, f := range p.frontends {
 		outside := f.kind != clusterIP
@@ -66,82 +86,59 @@ func (p *plan) chainsInUse() affinityUse {
 	return use
 }
 
-// distinct returns the targets of both lists that are in use, each once.
-func distinct(cluster, local []target, use affinityUse) []target {
-	var out []target
-	seen := make(map[uint32]bool)
-	add := func(ts []target) {
-		for _, t := range ts {
-			if !seen[t.id] {
-				seen[t.id] = true
-				out = append(out, t)
-			}
-		}
+// affinitySetOf returns the set that the chains of a service port use, nil if it
+// has no such chains.
+func (r *renderer) affinitySetOf(p *plan) *nft.Set {
+	if p == nil || p.affinity() == 0 {
+		return nil
 	}
-	if use.cluster {
-		add(cluster)
+	if use := p.affinityUse(); !use.cluster && !use.local {
+		return nil
 	}
-	if use.local {
-		add(local)
-	}
-	return out
+	return r.layout.affinitySet(p.affinityName())
 }
 
 // affinityExternal marks traffic for masquerading before its endpoint is chosen:
 //
-//	meta mark set meta mark | 0x00004000 goto affinity/default/sticky/tcp/http
+//	meta mark set meta mark | 0x00004000
+//	goto affinity.default.sticky.tcp.http
 func (r *renderer) affinityExternal(p *plan) *nft.Chain {
-	return &nft.Chain{Name: p.affinityChain(affinityExternalPrefix), Rules: []nft.Rule{
-		nft.NewRule(nft.SetMarkBits(r.mark), nft.Goto(p.affinityChain(affinityPrefix))),
+	return &nft.Chain{Name: affinityExternalPrefix + p.affinityName(), Rules: []nft.Rule{
+		nft.NewRule(nft.SetMarkBits(r.mark)),
+		nft.NewRule(nft.Goto(affinityPrefix + p.affinityName())),
 	}}
 }
 
-// affinityChain leads a client to the endpoint that it had, or else to any:
+// affinityChain leads a client to the endpoint that it had, or else to any. Of
+// the n rules for new clients, rule j takes 1/(n-j) of those that reach it. An
+// `update` ends its rule when the set is full; then the last n rules serve the
+// client without affinity. For two endpoints:
 //
-//	ip saddr . numgen inc mod 1 offset 4096 @affinity goto affinity-endpoint-4096
-//	ip saddr . numgen inc mod 1 offset 4097 @affinity goto affinity-endpoint-4097
-//	numgen random mod 2 offset 4096 vmap @affinity-endpoints
-func (r *renderer) affinityChain(name string, targets []target, base uint32) *nft.Chain {
-	l := r.layout
-	c := &nft.Chain{Name: name}
-	for _, t := range targets {
-		c.Rules = append(c.Rules, nft.NewRule(
-			nft.In(l.affinity, nft.Saddr(l.family), nft.Constant(t.id)),
-			nft.Goto(affinityEndpointChain(t.id))))
-	}
-	c.Rules = append(c.Rules, nft.NewRule(nft.VMap(l.affinityEndpoints, nft.Random(uint32(len(targets)), base))))
-	return c
-}
-
-// affinityEndpoint remembers the client and leads it to the endpoint. When @affinity is full, the first rule ends and the
-// second still does its work.
+//	ip saddr . numgen inc mod 1 offset 4096 @affinity-17 update @affinity-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
+//	ip saddr . numgen inc mod 1 offset 4097 @affinity-17 update @affinity-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	numgen random mod 2 0 update @affinity-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
+//	update @affinity-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
+//	meta l4proto tcp dnat to 10.244.2.8:8080
 //
-//	update @affinity { ip saddr . numgen inc mod 1 offset 4096 timeout 3h }
-//	meta l4proto tcp dnat to 10.244.1.8:8080
-func (r *renderer) affinityEndpoint(p *plan, t target) *nft.Chain {
-	l := r.layout
-	return &nft.Chain{Name: affinityEndpointChain(t.id), Rules: []nft.Rule{
-		nft.NewRule(nft.Update(l.affinity, p.affinity(), nft.Saddr(l.family), nft.Constant(t.id))),
-		nft.NewRule(nft.MatchL4Proto(uint8(p.port.Protocol)), nft.DNAT(t.AddrPort)),
-	}}
-}
-
-// affinityRows returns the indexes under which affinityChain finds the endpoints.
-func (r *renderer) affinityRows(rows []nft.Row, p *plan) []nft.Row {
-	use := p.chainsInUse()
-	add := func(targets []target, base uint32) {
-		for i, t := range targets {
-			rows = append(rows, nft.Row{
-				Set: r.layout.affinityEndpoints, Key: nft.Tuple{}.Integer(base + uint32(i)),
-				Verdict: nft.VerdictGoto(affinityEndpointChain(t.id)),
-			})
+// The timeout is in the rule, because Linux 5.10 ignores a changed timeout of an
+// existing set.
+func (r *renderer) affinityChain(p *plan, prefix string, targets []target) *nft.Chain {
+	name := p.affinityName()
+	set := r.layout.affinitySet(name)
+	n := len(targets)
+	rules := make([]nft.Rule, 3*n)
+	for j, t := range targets {
+		client := []nft.Expr{nft.Saddr(r.layout.family), nft.Constant(t.id)}
+		remember := nft.Update(set, p.affinity(), client...)
+		send := []nft.Statement{nft.MatchL4Proto(uint8(p.port.Protocol)), nft.DNAT(t.AddrPort)}
+		var share []nft.Statement
+		if left := n - j; left > 1 {
+			share = []nft.Statement{nft.RandomIsZero(uint32(left))}
 		}
+		rules[j] = nft.NewRule(slices.Concat([]nft.Statement{nft.In(set, client...), remember}, send)...)
+		rules[n+j] = nft.NewRule(slices.Concat(share, []nft.Statement{remember}, send)...)
+		rules[2*n+j] = nft.NewRule(slices.Concat(share, send)...)
 	}
-	if use.cluster {
-		add(p.cluster, p.clusterBase)
-	}
-	if use.local {
-		add(p.local, p.localBase)
-	}
-	return rows
+	return &nft.Chain{Name: prefix + name, Rules: rules}
 }

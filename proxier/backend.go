@@ -1,9 +1,10 @@
 package proxier
 
 import (
+	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -11,8 +12,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Backend writes the table of one address family. It is the Sink at the end of the way from the cluster's state to
-// the kernel: it knows what the state is, what of it is in the kernel, and writes the difference. It belongs to one goroutine.
+// Backend writes the table of one address family. It is the Sink at the end of the
+// way from the state of the cluster to the kernel: it knows the state and what the
+// kernel has of it, and writes the difference. It belongs to one goroutine.
 type Backend struct {
 	config *Config
 	kernel kernel
@@ -24,33 +26,35 @@ type Backend struct {
 	udp    *udpVIPs
 	health healthServer // nil if there is none
 
-	// What was told.
+	// The desired state.
 	node      *Node
 	services  map[ServiceName]*serviceState
 	ports     map[uint32]*portState // by tag
 	lastTag   uint32
 	claims    claims
 	lost      []conflict            // since the last sync
-	conflicts map[conflict]struct{} // that were told
+	conflicts map[conflict]struct{} // that were reported
 	refused   map[*portState]struct{}
 	dirty     map[*serviceState]struct{}
 	newNode   bool // SetNode was called
 
-	// What is in the kernel, as far as it was committed. What service ports have there is in their portState.
-	table    *nft.Table // sets and program; nil before the first sync
-	nodeRows []nft.Row  // the rows about this node
-	// nodePortAddrs are the addresses on which NodePorts listen.
-	nodePortAddrs []netip.Addr
-	balancers     map[string]struct{} // names of balancer chains
-	shared        sharedRows
-	garbage       garbage
-	watch         watch
-	// generation is shared with the other backends of a Proxier.
-	generation *generation
-	inDoubt    string // why what is in the kernel may not be what was committed; "" if there is no doubt
+	// have is what the kernel has, as far as it was committed.
+	have    *committed
+	garbage garbage
+	// inDoubt is why the kernel may not have what was committed, "" if there is no
+	// doubt.
+	inDoubt string
 
-	candidates []candidate // of the plan that is made, in a buffer that is used again
-	rows       rowCount
+	// What is known of changes by other programs.
+	generation  *generation  // shared with the other backends of a Proxier
+	verified    int          // generation.foreign when the table was last verified
+	fingerprint *fingerprint // of the table as it was committed
+	scrubber    scrubber
+	repairs     repairs
+	monitor     *nft.Monitor // nil if it could not be opened
+	listening   atomic.Bool  // whether nameOthers is at work
+
+	candidates []candidate // of the plan that is being made, in a buffer that is used again
 	noLocal    noLocal
 	triggers   []time.Time // when changes were triggered that no sync carried out yet
 	metrics    *syncMetrics
@@ -61,29 +65,37 @@ type Backend struct {
 type kernel interface {
 	Commit(*nft.Batch) error
 	Generation() (uint32, error)
-	TableHandle(*nft.Table) (handle uint64, ok bool, err error)
+	Snapshot(read func() error) (generation uint32, err error)
+	FindTable(*nft.Table) (found nft.Found, ok bool, err error)
 	Chains(*nft.Table) ([]nft.Found, error)
+	FindChain(t *nft.Table, name string) (found nft.Found, ok bool, err error)
 	Sets(*nft.Table) ([]nft.Found, error)
-	Rules(t *nft.Table, chain string) ([]nft.Found, error)
-	Targets(*nft.Table) ([]nft.FoundTarget, error)
+	Rules(t *nft.Table, chain string) ([]nft.FoundRule, error)
+	RuleHandles(t *nft.Table, chain string) ([]uint64, error)
+	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)
+	Port() (uint32, error)
 	Close() error
 }
 
 // Stats counts what a Backend did since it was made.
 type Stats struct {
-	// Transactions are those that the kernel carried out, Rewrites those syncs that wrote everything anew.
+	// Transactions are those that the kernel carried out, Rewrites the syncs that
+	// wrote everything.
 	Transactions, Rewrites int
-	// RowsWritten and BytesWritten are the rows added and deleted, and the netlink bytes, of those transactions.
+	// RowsWritten and BytesWritten are the rows added and deleted, and the netlink
+	// bytes, of those transactions.
 	RowsWritten, BytesWritten int
 	// CommitTime is the time that the kernel took for them.
 	CommitTime time.Duration
-	// Repairs are the rewrites that were needed because another program changed the table.
+	// Repairs are the repairs of changes by other programs.
 	Repairs int
-	// Conflicts counts how often a service port lost a frontend to another one, Refusals how often the kernel refused one.
+	// Conflicts counts how often a service port lost a frontend to another one,
+	// Refusals how often the kernel refused one.
 	Conflicts, Refusals int
 }
 
-// NewBackend returns the Sink that writes the table of a family. Setup connects it to the kernel.
+// NewBackend returns the Sink that writes the table of a family. Setup connects it
+// to the kernel.
 func NewBackend(config *Config, family nft.Family) (*Backend, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
@@ -99,12 +111,11 @@ func NewBackend(config *Config, family nft.Family) (*Backend, error) {
 		ids:        newAffinityIDs(),
 		batch:      nft.NewBatch(&nft.Table{Family: family, Name: TableName}),
 		node:       &Node{Name: config.NodeName, IPs: config.NodeIPs},
-		balancers:  make(map[string]struct{}),
 		udp:        newUDPVIPs(),
-		shared:     make(sharedRows),
+		have:       newCommitted(),
 		garbage:    make(garbage),
-		generation: new(generation),
-		rows:       newRowCount(),
+		generation: &generation{ours: make(map[uint32]bool)},
+		repairs:    repairs{count: make(map[damageKind]int)},
 		metrics:    newKubeProxyMetrics().of(family),
 	}
 	b.Reset()
@@ -112,14 +123,22 @@ func NewBackend(config *Config, family nft.Family) (*Backend, error) {
 	return b, nil
 }
 
-// Setup implements Sink: it connects to nf_tables in the network namespace of the calling thread.
+// Setup implements Sink: it connects to nf_tables in the network namespace of the
+// calling thread.
 func (b *Backend) Setup() error {
 	conn, err := nft.Open()
 	if err != nil {
 		return err
 	}
 	b.kernel = conn
-	return b.recoverAffinity()
+	port, err := conn.Port()
+	if err != nil {
+		return err
+	}
+	b.generation.ours[port] = true
+	b.openMonitor()
+	b.recoverAffinity()
+	return nil
 }
 
 // Close closes the connection to the kernel. The table stays.
@@ -127,30 +146,51 @@ func (b *Backend) Close() error {
 	if b.kernel == nil {
 		return nil
 	}
-	return b.kernel.Close()
+	var err error
+	if b.monitor != nil && !b.listening.Load() {
+		err = b.monitor.Close()
+	}
+	return errors.Join(err, b.kernel.Close())
 }
 
-// Stats returns what was done so far.
-func (b *Backend) Stats() Stats { return b.stats }
+// Stats returns counts of what was done so far.
+func (b *Backend) Stats() Stats {
+	s := b.stats
+	for _, n := range b.repairs.count {
+		s.Repairs += n
+	}
+	return s
+}
 
-// doubt makes the next sync write everything anew.
+// doubt makes the next sync write everything.
 func (b *Backend) doubt(why string) { b.inDoubt = why }
 
-// Sync implements Sink. Its cost is the cost of what changed, unless something made it doubt what the kernel has: then
-// everything is written anew, in one transaction if packets already go by the table.
+// Sync implements Sink. Its cost is that of what changed. If the kernel may not
+// have what was committed, it writes everything, in one transaction if packets
+// already pass the table.
 func (b *Backend) Sync() error {
 	if b.kernel == nil {
 		return fmt.Errorf("sync %s: Setup was not called or failed", b.layout.family)
 	}
 	b.reportConflicts()
+	b.reportInvalidEndpoints()
 	if b.inDoubt == "" {
 		return b.timed(b.update)
 	}
-	klog.V(2).InfoS("Writing the whole table", "family", b.layout.family, "reason", b.inDoubt)
+	klog.V(2).InfoS("Writing the whole table", "table", b.tableName(), "reason", b.inDoubt)
 	return b.timed(b.rewrite)
 }
 
-// timed does a sync and publishes how it went.
+// Resync does a sync that tries again what the kernel refused before. Everything
+// that another program may have changed is left to Check.
+func (b *Backend) Resync() error {
+	for p := range b.refused {
+		b.markDirty(p.service)
+	}
+	return b.Sync()
+}
+
+// timed runs a sync and publishes its metrics.
 func (b *Backend) timed(sync func() error) error {
 	start, rewrites, doubt := time.Now(), b.stats.Rewrites, b.inDoubt != ""
 	err := sync()
@@ -167,7 +207,7 @@ func (b *Backend) timed(sync func() error) error {
 	return nil
 }
 
-// programConfig returns what the program depends on now.
+// programConfig returns the present configuration of the program.
 func (b *Backend) programConfig() *programConfig {
 	f := b.layout.family
 	c := &programConfig{
@@ -186,19 +226,18 @@ func (b *Backend) programConfig() *programConfig {
 	return c
 }
 
-// sorted returns Services in the order of their names.
+// sorted sorts Services by name.
 func sorted(services []*serviceState) []*serviceState {
 	slices.SortFunc(services, func(a, b *serviceState) int { return compareServiceNames(a.name, b.name) })
 	return services
 }
 
-// commit sends the batch and counts.
+// commit commits the batch and counts.
 func (b *Backend) commit() error {
 	start := time.Now()
 	if err := b.kernel.Commit(b.batch); err != nil {
 		return err
 	}
-	b.rows.commit()
 	b.stats.CommitTime += time.Since(start)
 	b.stats.Transactions++
 	b.stats.RowsWritten += b.batch.Rows()

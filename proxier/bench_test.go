@@ -135,7 +135,7 @@ func BenchmarkAddService(b *testing.B) {
 func BenchmarkRender(b *testing.B) {
 	backend := loaded(b)
 	backend.SetNode(sampleNode())
-	plan := backend.makePlan(backend.services[benchService(77).Name].ports[0])
+	plan := backend.planOf(backend.services[benchService(77).Name].ports[0])
 	var rows []nft.Row
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -149,10 +149,10 @@ func BenchmarkDiff(b *testing.B) {
 	backend := loaded(b)
 	backend.SetNode(sampleNode())
 	s := backend.services[benchService(77).Name]
-	before := backend.render.rows(nil, backend.makePlan(s.ports[0]))
+	before := backend.render.rows(nil, backend.planOf(s.ports[0]))
 	backend.DeleteEndpoint(s.name, benchEndpoint(77, 3).EndpointKey)
 	backend.SetEndpoint(s.name, benchEndpoint(benchServices, 0))
-	after := backend.render.rows(nil, backend.makePlan(s.ports[0]))
+	after := backend.render.rows(nil, backend.planOf(s.ports[0]))
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
@@ -161,7 +161,7 @@ func BenchmarkDiff(b *testing.B) {
 }
 
 func deleteTable(b *Backend) error {
-	_, exists, err := b.kernel.TableHandle(&nft.Table{Family: b.layout.family, Name: TableName})
+	_, exists, err := b.kernel.FindTable(&nft.Table{Family: b.layout.family, Name: TableName})
 	if err != nil || !exists {
 		return err
 	}

@@ -7,51 +7,65 @@ import (
 	"strings"
 )
 
-// claims says which service port has a frontend that several ask for: that of the oldest Service, of equally old ones
-// the first by namespace, name and port. The others wait, and the next one has it when the owner goes.
+// claims decides which service port has a frontend that several ask for. A
+// ClusterIP beats a LoadBalancer IP, which beats an external IP; among equals the
+// older Service wins, then the first by namespace, name and port. The others
+// wait, and the best of them has the frontend when the owner goes.
 type claims struct {
-	owners  map[frontend]*portState
-	waiting map[frontend][]*portState
+	owners  map[frontend]claim
+	waiting map[frontend][]claim
+}
+
+// claim is a service port that asks for a frontend, and the kind of address that
+// the frontend is for it.
+type claim struct {
+	port *portState
+	kind frontendKind
 }
 
 func newClaims() claims {
-	return claims{owners: make(map[frontend]*portState), waiting: make(map[frontend][]*portState)}
+	return claims{owners: make(map[frontend]claim), waiting: make(map[frontend][]claim)}
 }
 
-// claim asks for a frontend. It returns the service port that loses it, or does not get it; nil if the frontend was free.
-func (c *claims) claim(f frontend, p *portState) (loser *portState) {
-	owner := c.owners[f]
+// owner returns the service port that has a frontend, nil if none has.
+func (c *claims) owner(f frontend) *portState { return c.owners[f].port }
+
+// claim asks for a frontend. It returns the service port that loses it, or does
+// not get it; nil if the frontend was free.
+func (c *claims) claim(f frontend, by claim) (loser *portState) {
+	owner, taken := c.owners[f]
 	switch {
-	case owner == nil || owner == p:
-		c.owners[f] = p
+	case !taken || owner.port == by.port:
+		c.owners[f] = by
 		return nil
-	case p.compare(owner) < 0:
-		c.owners[f] = p
+	case by.compare(owner) < 0:
+		c.owners[f] = by
 		c.waiting[f] = append(c.waiting[f], owner)
-		return owner
+		return owner.port
 	}
-	c.waiting[f] = append(c.waiting[f], p)
-	return p
+	c.waiting[f] = append(c.waiting[f], by)
+	return by.port
 }
 
-// release gives a frontend back, or stops to wait for it. It returns the service port that has it now instead, if one was waiting.
+// release gives a frontend back, or stops waiting for it. It returns the service
+// port that has it now instead, nil if none was waiting.
 func (c *claims) release(f frontend, p *portState) (heir *portState) {
 	waiting := c.waiting[f]
-	if c.owners[f] != p {
-		c.setWaiting(f, slices.DeleteFunc(waiting, func(w *portState) bool { return w == p }))
+	if c.owner(f) != p {
+		c.setWaiting(f, slices.DeleteFunc(waiting, func(w claim) bool { return w.port == p }))
 		return nil
 	}
 	if len(waiting) == 0 {
 		delete(c.owners, f)
 		return nil
 	}
-	heir = slices.MinFunc(waiting, (*portState).compare)
-	c.owners[f] = heir
-	c.setWaiting(f, slices.DeleteFunc(waiting, func(w *portState) bool { return w == heir }))
-	return heir
+	next := slices.MinFunc(waiting, claim.compare)
+	c.owners[f] = next
+	c.setWaiting(f, slices.DeleteFunc(waiting, func(w claim) bool { return w == next }))
+	return next.port
 }
 
-func (c *claims) setWaiting(f frontend, waiting []*portState) {
+func (c *claims) setWaiting(f frontend, waiting []claim) {
 	if len(waiting) == 0 {
 		delete(c.waiting, f)
 		return
@@ -59,13 +73,20 @@ func (c *claims) setWaiting(f frontend, waiting []*portState) {
 	c.waiting[f] = waiting
 }
 
-// compare orders service ports by who has the better claim.
-func (p *portState) compare(o *portState) int {
-	return cmp.Or(p.created.Compare(o.created),
-		strings.Compare(p.service.name.Namespace, o.service.name.Namespace),
-		strings.Compare(p.service.name.Name, o.service.name.Name),
-		strings.Compare(p.port.Name, o.port.Name),
-		int(p.port.Protocol)-int(o.port.Protocol))
+// waits reports whether a service port waits for a frontend.
+func (c *claims) waits(f frontend, p *portState) bool {
+	return slices.ContainsFunc(c.waiting[f], func(w claim) bool { return w.port == p })
+}
+
+// compare orders claims to one frontend, the best first.
+func (c claim) compare(o claim) int {
+	p, q := c.port, o.port
+	return cmp.Or(cmp.Compare(c.kind, o.kind),
+		p.created.Compare(q.created),
+		strings.Compare(p.service.name.Namespace, q.service.name.Namespace),
+		strings.Compare(p.service.name.Name, q.service.name.Name),
+		strings.Compare(p.port.Name, q.port.Name),
+		cmp.Compare(p.port.Protocol, q.port.Protocol))
 }
 
 // conflict is a service port that asks for a frontend that another one has.
@@ -74,16 +95,16 @@ type conflict struct {
 	loser *portState
 }
 
-// reportConflicts tells the owners of the service ports that lost a frontend since the last sync, and have not got it back by
-// now: what was told one after the other is one change. Each is told once for each time that it loses.
+// reportConflicts records an event for each service port that lost a frontend
+// since the last sync and has not got it back by now. Each loss is reported once.
 func (b *Backend) reportConflicts() {
 	for _, c := range b.lost {
-		if _, told := b.conflicts[c]; told || !slices.Contains(b.claims.waiting[c.frontend], c.loser) {
+		if _, reported := b.conflicts[c]; reported || !b.claims.waits(c.frontend, c.loser) {
 			continue
 		}
 		b.conflicts[c] = struct{}{}
 		b.stats.Conflicts++
-		owner := b.claims.owners[c.frontend]
+		owner := b.claims.owner(c.frontend)
 		if !b.speaksFor(c, owner) {
 			continue
 		}
@@ -93,8 +114,9 @@ func (b *Backend) reportConflicts() {
 	b.lost = nil
 }
 
-// speaksFor says whether it is on the backend of this family to tell of a conflict: a conflict about a NodePort is one of each family that
-// both Services have, and is told once.
+// speaksFor reports whether the backend of this family reports a conflict. A
+// conflict about a NodePort exists in each family that both Services have, and is
+// reported once.
 func (b *Backend) speaksFor(c conflict, owner *portState) bool {
 	if c.addr.IsValid() {
 		return true

@@ -34,7 +34,7 @@ func (b *Backend) cleanFlows(changes []change, nodePortsBefore []netip.Addr) {
 
 // goneFlows returns where the UDP frontends of a service port are no more.
 func (b *Backend) goneFlows(c change, nodePortsBefore []netip.Addr) []conntrack.Change {
-	now := udpDestinations(c.next, b.nodePortAddrs)
+	now := udpDestinations(c.next, b.have.nodePortAddrs)
 	var out []conntrack.Change
 	for _, at := range udpDestinations(c.port.committed, nodePortsBefore) {
 		if !slices.Contains(now, at) {
@@ -56,7 +56,7 @@ func (b *Backend) staleFlows(c change, nodePortsBefore []netip.Addr) []conntrack
 	}
 	grew := onlyGrew(served, c.next.serving)
 	var out []conntrack.Change
-	for _, at := range udpDestinations(c.next, b.nodePortAddrs) {
+	for _, at := range udpDestinations(c.next, b.have.nodePortAddrs) {
 		if !grew || !slices.Contains(before, at) {
 			out = append(out, conntrack.Change{Frontend: at, Endpoints: c.next.serving})
 		}

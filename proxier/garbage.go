@@ -34,7 +34,7 @@ func (b *Backend) prune() {
 	if len(b.garbage) == 0 {
 		return
 	}
-	b.resetBatch(false)
+	b.batch.Reset()
 	all := slices.SortedFunc(maps.Keys(b.garbage), func(x, y discarded) int {
 		if x.kind != y.kind {
 			return int(x.kind) - int(y.kind)
@@ -77,21 +77,24 @@ func (b *Backend) forgetMissing(err error) {
 	}
 }
 
-// discard notes which chains of service ports are not used any more, and which are used again.
+// discard makes the chains of service ports garbage that are not used any more.
 func (b *Backend) discard(changes []change) {
 	for _, c := range changes {
-		for _, chain := range b.render.chains(c.port.committed) {
-			b.garbage[discarded{discardedChain, chain.Name}] = struct{}{}
+		for _, name := range b.render.chainNames(c.port.committed) {
+			b.garbage[discarded{discardedChain, name}] = struct{}{}
 		}
 	}
 	b.keep(changes)
 }
 
-// keep takes the chains that service ports use from the garbage.
+// keep removes from the garbage the chains and sets that service ports use.
 func (b *Backend) keep(changes []change) {
 	for _, c := range changes {
-		for _, chain := range b.render.chains(c.next) {
-			delete(b.garbage, discarded{discardedChain, chain.Name})
+		for _, name := range b.render.chainNames(c.next) {
+			delete(b.garbage, discarded{discardedChain, name})
+		}
+		if set := b.render.affinitySetOf(c.next); set != nil {
+			delete(b.garbage, discarded{discardedSet, set.Name})
 		}
 	}
 }

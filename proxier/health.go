@@ -36,8 +36,8 @@ func newHealthServer(b *Backend, h *health) (*healthcheck.ServiceServer, error) 
 	return server, nil
 }
 
-// tellHealth tells the server of health-check NodePorts how Services stand after a commit.
-func (b *Backend) tellHealth(services map[*serviceState]struct{}) {
+// setHealth tells the server of health-check NodePorts how Services stand after a commit.
+func (b *Backend) setHealth(services map[*serviceState]struct{}) {
 	if b.health == nil {
 		return
 	}
@@ -61,12 +61,12 @@ func (b *Backend) nodePortDestinations(program *programConfig) []netip.Addr {
 	return append([]netip.Addr{}, b.nodePortIPs()...)
 }
 
-// tellHealthAddrs tells the server of health-check NodePorts where to listen: where NodePorts listen.
-func (b *Backend) tellHealthAddrs() {
+// setHealthAddrs tells the server of health-check NodePorts where to listen: where NodePorts listen.
+func (b *Backend) setHealthAddrs() {
 	if b.health == nil {
 		return
 	}
-	b.health.SetAddrs(b.nodePortAddrs)
+	b.health.SetAddrs(b.have.nodePortAddrs)
 }
 
 // anyAddr is the address of the family that stands for all.

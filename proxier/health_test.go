@@ -73,7 +73,7 @@ func TestHealthChecksOnNoAddress(t *testing.T) {
 	if want := []string{"listen on []", "set ns/lb port 32000: 0"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if b.nodePortAddrs == nil {
+	if b.have.nodePortAddrs == nil {
 		t.Error("no addresses are told as nil, which stands for all")
 	}
 }

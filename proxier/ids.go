@@ -3,72 +3,103 @@ package proxier
 import (
 	"maps"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// affinityIDs gives endpoints of services with affinity the numbers by which their clients are remembered, and ranges of numbers to
-// the lists of endpoints that a client is given one of. An endpoint's id is never given to another, so that
-// the clients of one that is gone are nobody's.
+// affinityIDs gives endpoints of service ports with session affinity the numbers
+// by which the affinity sets remember their clients. An id is never given to
+// another endpoint, so that the clients of an endpoint are free as soon as it is
+// gone.
 type affinityIDs struct {
-	nextID   uint32
-	nextBase uint32
-	free     []uint32 // bases of ranges of baseSize that are not used any more
-	// recovered are the ids that endpoints had before this process started, or before a Reset, until everything is written again.
+	next uint32
+	// proposed are the ids given to endpoints of plans that are not committed
+	// yet, before the ids of the round of planning that preceded it.
+	proposed, before map[affinityEndpoint]uint32
+	// recovered are the ids that endpoints had before this process started, or
+	// before a Reset, until everything is written again.
 	recovered map[affinityEndpoint]uint32
-	// absent are the ids of endpoints that went a moment ago: an endpoint that goes from one EndpointSlice to another can be in neither for a
-	// sync, and keeps its clients all the same.
+	// absent are the ids of endpoints that went a moment ago. An endpoint that
+	// moves between EndpointSlices can be in neither for one sync, and keeps its
+	// clients all the same.
 	absent map[affinityEndpoint]absence
 }
 
-// absence is the id of an endpoint that is gone, and until when it is kept for it.
+// absence is the id of an endpoint that is gone, and the time until which it is
+// kept for that endpoint.
 type absence struct {
 	id    uint32
 	until time.Time
 }
 
-// absenceTime is how long the id of an endpoint that is gone is kept for it: for two writes of a controller, one after the other. It is short, since
-// clients that go elsewhere meanwhile come back to the endpoint with its id.
+// absenceTime is how long the id of an endpoint that is gone is kept for it: long
+// enough for two consecutive writes of a controller. It is short, because clients
+// that use another endpoint meanwhile return to this one if it comes back with
+// its id.
 const absenceTime = 100 * time.Millisecond
 
 // affinityEndpoint is an endpoint of one service port.
 type affinityEndpoint struct {
-	port string // as in the names of chains: namespace/name/protocol/port
+	port string // as in the names of chains: namespace.name.protocol.port
 	netip.AddrPort
 }
 
-const (
-	firstID  = 4096
-	baseSize = 4096
-)
+// firstID is the first id that is given in a node without an earlier table. Ids
+// above 4095 are easy to tell from other numbers in a listing.
+const firstID = 4096
 
 func newAffinityIDs() affinityIDs {
-	return affinityIDs{nextID: firstID, nextBase: baseSize, recovered: make(map[affinityEndpoint]uint32), absent: make(map[affinityEndpoint]absence)}
+	return affinityIDs{
+		next:      firstID,
+		proposed:  make(map[affinityEndpoint]uint32),
+		recovered: make(map[affinityEndpoint]uint32),
+		absent:    make(map[affinityEndpoint]absence),
+	}
 }
 
-// assign gives the targets of a plan their ids, and the plan its ranges. Targets and ranges of the plan before keep theirs.
+// beginPlanning starts a round of planning: the plans of a sync. Endpoints keep
+// the ids that they were given in a round before that was not committed, so that
+// failing commits use up no ids.
+func (a *affinityIDs) beginPlanning() {
+	a.before, a.proposed = a.proposed, make(map[affinityEndpoint]uint32)
+	if len(a.absent) > 0 {
+		now := time.Now()
+		maps.DeleteFunc(a.absent, func(_ affinityEndpoint, was absence) bool { return now.After(was.until) })
+	}
+}
+
+// assign gives the targets of a plan their ids. Targets of the plan before keep
+// theirs.
 func (a *affinityIDs) assign(before, next *plan) {
 	known := make(map[netip.AddrPort]uint32)
-	for _, list := range [][]target{before.cluster, before.local} {
-		for _, t := range list {
-			known[t.AddrPort] = t.id // 0 if there was no affinity before
+	for t := range before.affinityTargets() {
+		known[t.AddrPort] = t.id // 0 if there was no affinity before
+	}
+	port := next.affinityName()
+	for t := range next.affinityTargets() {
+		if t.id = known[t.AddrPort]; t.id == 0 {
+			t.id = a.id(affinityEndpoint{port, t.AddrPort})
+			known[t.AddrPort] = t.id
 		}
 	}
-	port := next.affinityChain("")
-	for _, list := range [][]target{next.cluster, next.local} {
-		for i := range list {
-			t := &list[i]
-			if t.id = known[t.AddrPort]; t.id == 0 {
-				t.id = a.id(affinityEndpoint{port, t.AddrPort})
-				known[t.AddrPort] = t.id
+}
+
+// affinityTargets iterates over the targets of a plan, some of which are in both
+// of its lists.
+func (p *plan) affinityTargets() func(yield func(*target) bool) {
+	return func(yield func(*target) bool) {
+		for _, list := range [][]target{p.cluster, p.local} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
 			}
 		}
 	}
-	next.clusterBase = a.base(before.clusterBase, len(before.cluster), len(next.cluster))
-	next.localBase = a.base(before.localBase, len(before.local), len(next.local))
 }
 
 func (a *affinityIDs) id(e affinityEndpoint) uint32 {
@@ -78,125 +109,101 @@ func (a *affinityIDs) id(e affinityEndpoint) uint32 {
 	if was, ok := a.absent[e]; ok && time.Now().Before(was.until) {
 		return was.id
 	}
-	id := a.nextID
-	a.nextID++
+	id, ok := a.proposed[e]
+	if !ok {
+		id, ok = a.before[e]
+	}
+	if !ok {
+		id = a.next
+		a.next++
+	}
+	a.proposed[e] = id
 	return id
 }
 
-// base returns where a range for n indexes starts: where it started before, if it is large enough.
-func (a *affinityIDs) base(before uint32, had, n int) uint32 {
-	ranges := func(n int) uint32 { return uint32((n + baseSize - 1) / baseSize) }
-	switch {
-	case n == 0:
-		return before
-	case before != 0 && ranges(n) <= max(ranges(had), 1):
-		return before
-	case ranges(n) == 1 && len(a.free) > 0:
-		base := a.free[len(a.free)-1]
-		a.free = a.free[:len(a.free)-1]
-		return base
-	}
-	base := a.nextBase
-	a.nextBase += ranges(n) * baseSize
-	return base
-}
+// committed notes that the plans of the last round were committed.
+func (a *affinityIDs) committed() { clear(a.proposed) }
 
-// release takes back the ranges of a plan that is out of the kernel, as far as the next one does not use them, and keeps the ids of its endpoints for
-// a moment.
+// release keeps, for a moment, the ids of the endpoints that are in the plan
+// before, which was replaced in the kernel, and not in the next one.
 func (a *affinityIDs) release(before, next *plan) {
-	if before == nil {
+	if before == nil || before.affinity() == 0 {
 		return
 	}
-	a.miss(before, time.Now().Add(absenceTime))
-	if next == nil {
-		next = &plan{}
+	stay := make(map[netip.AddrPort]struct{})
+	if next != nil && next.affinity() != 0 {
+		for t := range next.affinityTargets() {
+			stay[t.AddrPort] = struct{}{}
+		}
 	}
-	for _, base := range []uint32{before.clusterBase, before.localBase} {
-		if base != 0 && base != next.clusterBase && base != next.localBase {
-			a.free = append(a.free, base)
+	until, port := time.Now().Add(absenceTime), before.affinityName()
+	for t := range before.affinityTargets() {
+		if _, stays := stay[t.AddrPort]; !stays && t.id != 0 {
+			a.absent[affinityEndpoint{port, t.AddrPort}] = absence{t.id, until}
 		}
 	}
 }
 
-// expire forgets endpoints that are gone for long enough.
-func (a *affinityIDs) expire() {
-	if len(a.absent) == 0 {
-		return
-	}
-	now := time.Now()
-	maps.DeleteFunc(a.absent, func(_ affinityEndpoint, was absence) bool { return now.After(was.until) })
-}
-
-// miss keeps the ids of a plan's endpoints until then.
-func (a *affinityIDs) miss(p *plan, until time.Time) {
-	if p.affinity() == 0 {
-		return
-	}
-	port := p.affinityChain("")
-	for _, list := range [][]target{p.cluster, p.local} {
-		for _, t := range list {
-			if t.id != 0 {
-				a.absent[affinityEndpoint{port, t.AddrPort}] = absence{t.id, until}
-			}
-		}
-	}
-}
-
-// keep takes note of the ids of a plan, for a later plan that knows nothing of it.
+// keep notes the ids of a plan for a later plan that is made without it.
 func (a *affinityIDs) keep(p *plan) {
 	if p == nil || p.affinity() == 0 {
 		return
 	}
-	for _, list := range [][]target{p.cluster, p.local} {
-		for _, t := range list {
-			a.recovered[affinityEndpoint{p.affinityChain(""), t.AddrPort}] = t.id
-		}
+	for t := range p.affinityTargets() {
+		a.recovered[affinityEndpoint{p.affinityName(), t.AddrPort}] = t.id
 	}
 }
 
-// recoverAffinity learns the ids that endpoints have in the table that is in the kernel, so that clients keep their endpoints when
-// the proxier is started anew. Clients of endpoints that are gone can still be in @affinity, under ids that nothing tells any more: new
-// ids begin at the number of seconds since 1970, which is beyond what a process before this one, giving out less than one
-// a second, can have reached.
-func (b *Backend) recoverAffinity() error {
+// recoverAffinity reads the ids that endpoints have in the kernel's table, so
+// that clients keep their endpoints when the proxier is restarted. The affinity
+// sets can still hold clients of endpoints that are gone, under ids that no rule
+// shows any more. So new ids begin at the number of seconds since 1970, which an
+// earlier process that gave out less than one id a second cannot have reached.
+//
+// What cannot be read is lost: clients of those endpoints may get another one.
+func (b *Backend) recoverAffinity() {
 	table := &nft.Table{Family: b.layout.family, Name: TableName}
-	if _, exists, err := b.kernel.TableHandle(table); err != nil || !exists {
-		return err
+	_, exists, err := b.kernel.FindTable(table)
+	if err == nil && !exists {
+		return
 	}
-	b.ids.nextID = uint32(time.Now().Unix())
-	found, err := b.kernel.Targets(table)
-	if err != nil {
-		return err
+	b.ids.next = uint32(time.Now().Unix())
+	var chains []nft.Found
+	if err == nil {
+		chains, err = b.kernel.Chains(table)
 	}
-	endpoints := make(map[string]netip.AddrPort)
-	for _, r := range found {
-		if r.DNAT.IsValid() {
-			endpoints[r.Chain] = r.DNAT
-		}
-	}
-	for _, r := range found {
-		port, ok := strings.CutPrefix(r.Chain, affinityPrefix)
+	for _, chain := range chains { // one by one: a dump of all rules is quadratic
+		port, ok := strings.CutPrefix(chain.Name, affinityPrefix)
 		if !ok {
-			port, ok = strings.CutPrefix(r.Chain, affinityLocalPrefix)
+			port, ok = strings.CutPrefix(chain.Name, affinityLocalPrefix)
 		}
-		to, known := endpoints[r.Goto]
-		if id := idOfChain(r.Goto); ok && known && id != 0 {
-			b.ids.recovered[affinityEndpoint{port, to}] = id
-			b.ids.nextID = max(b.ids.nextID, id+1)
+		if !ok {
+			continue
+		}
+		rules, errRules := b.kernel.Rules(table, chain.Name)
+		if errRules != nil {
+			err = errRules
+		}
+		for _, r := range rules {
+			b.ids.recover(port, r.RuleContent)
 		}
 	}
-	return nil
+	if err != nil {
+		klog.ErrorS(err, "Failed to read the session affinity of an earlier process; some clients may get another endpoint", "table", table)
+	}
 }
 
-// idOfChain returns the id in the name of an endpoint's chain, 0 if it is not one.
-func idOfChain(chain string) uint32 {
-	digits, ok := strings.CutPrefix(chain, affinityEndpointPrefix)
-	if !ok {
-		return 0
+// recover notes the id that a rule for known clients shows: a rule that finds a
+// client in an affinity set and sends it to an endpoint.
+func (a *affinityIDs) recover(port string, rule nft.RuleContent) {
+	if !rule.DNAT.IsValid() || len(rule.Sets) == 0 || !strings.HasPrefix(rule.Sets[0], affinitySetPrefix) {
+		return
 	}
-	id, err := strconv.ParseUint(digits, 10, 32)
-	if err != nil {
-		return 0
+	for _, n := range rule.Numgens {
+		if n.Mod == 1 && n.Offset != 0 { // the constant that is the id
+			a.recovered[affinityEndpoint{port, rule.DNAT}] = n.Offset
+			a.next = max(a.next, n.Offset+1)
+			return
+		}
 	}
-	return uint32(id)
 }

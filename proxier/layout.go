@@ -1,12 +1,17 @@
 package proxier
 
-import "github.com/nftproxy/nftproxy/nft"
+import (
+	"hash/fnv"
+	"strconv"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
 
 // TableName is the name of the table that a proxier owns in each family.
 const TableName = "kube-proxy"
 
-// layout is the fixed set of sets and maps that hold the rows of one family. Everything that Services and
-// EndpointSlices say is a row of one of these.
+// layout is the fixed set of sets and maps that hold the rows of one family.
+// Services and EndpointSlices become rows of these.
 type layout struct {
 	family nft.Family
 
@@ -15,23 +20,36 @@ type layout struct {
 	serviceNodePorts     *nft.Set // protocol . NodePort : chain
 	serviceEndpoints     *nft.Set // VIP . protocol . port . index : endpoint
 	nodePortEndpoints    *nft.Set // protocol . NodePort . index : endpoint
+	localIPs             *nft.Set // VIP . protocol . port with externalTrafficPolicy Local
+	localNodePorts       *nft.Set
 	localPolicyIPs       *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
 	localPolicyNodePorts *nft.Set
 	clusterPolicyIPs     *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
 	clusterPolicyNodePts *nft.Set
 	noEndpointServices   *nft.Set // VIP . protocol . port : drop or reject
 	noEndpointNodePorts  *nft.Set
-	firewallIPs          *nft.Set // LoadBalancer IPs that not everybody may use
+	firewallIPs          *nft.Set // LoadBalancer IPs with loadBalancerSourceRanges
 	firewallSources      map[Protocol]*nft.Set
 	hairpin              *nft.Set // endpoints of this node, as source and destination
-	affinity             *nft.Set // client . endpoint id, filled by packets
-	affinityEndpoints    *nft.Set // endpoint index : chain
 	nodePortIPs          *nft.Set // node addresses on which NodePorts listen, unless all
+
+	// affinity are the sets of clients with session affinity: client . id of
+	// its endpoint, filled by packets. Each service port with affinity uses one
+	// of them, which is created when it is first needed.
+	affinity [affinitySets]*nft.Set
 }
 
-// affinityClients is how many clients sessionAffinity remembers at once. When the set is full, new clients are served
-// without affinity.
-const affinityClients = 1 << 20
+const (
+	// affinitySets is the number of sets that service ports with session
+	// affinity share, so that a flood of clients of one service port harms few
+	// others. One set each would not do: the kernel finds a set by walking a
+	// list, which makes writing n of them quadratic.
+	affinitySets = 64
+	// affinityClients is the number of clients that one set holds. When it is
+	// full, new clients are served without affinity. The kernel allocates a hash
+	// table of this size at once, unless it is a multiple of 65536.
+	affinityClients = 4 * 65536
+)
 
 func newLayout(f nft.Family) *layout {
 	addr := nft.TypeAddr(f)
@@ -48,6 +66,8 @@ func newLayout(f nft.Family) *layout {
 			Key: nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
 		nodePortEndpoints: &nft.Set{Name: "nodeport-endpoints",
 			Key: nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
+		localIPs:             &nft.Set{Name: "local-ips", Key: vip},
+		localNodePorts:       &nft.Set{Name: "local-nodeports", Key: nodePort},
 		localPolicyIPs:       &nft.Set{Name: "local-policy-ips", Key: vip, Verdicts: true},
 		localPolicyNodePorts: &nft.Set{Name: "local-policy-nodeports", Key: nodePort, Verdicts: true},
 		clusterPolicyIPs:     &nft.Set{Name: "cluster-policy-ips", Key: vip, Verdicts: true},
@@ -60,35 +80,52 @@ func newLayout(f nft.Family) *layout {
 			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
 		firewallSources: make(map[Protocol]*nft.Set),
 		hairpin:         &nft.Set{Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService)},
-		affinity: &nft.Set{Name: "affinity", Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)),
-			Dynamic: true, Timeouts: true, Size: affinityClients},
-		affinityEndpoints: &nft.Set{Name: "affinity-endpoints", Key: nft.Typeof(nft.Constant(0)), Verdicts: true},
-		nodePortIPs:       &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
+		nodePortIPs:     &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
 	for _, p := range protocols {
-		// One set a protocol: in a set with ranges nft puts a byte-order conversion on `meta l4proto` that Linux
-		// 6.12 refuses.
+		// One set for each protocol: in a set with ranges, nft puts a byte-order
+		// conversion on `meta l4proto` that Linux 6.12 refuses.
 		l.firewallSources[p] = &nft.Set{Name: "firewall-sources-" + p.String(), Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true}
+	}
+	for i := range l.affinity {
+		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i), Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)),
+			Dynamic: true, Timeouts: true, Size: affinityClients}
 	}
 	return l
 }
 
-// protocols are all that a service port can have.
+// affinitySetPrefix is what the names of the affinity sets begin with.
+const affinitySetPrefix = "affinity-"
+
+// protocols are the protocols that a service port can have.
 var protocols = [...]Protocol{TCP, UDP, SCTP}
 
-// sets returns all sets, in the order in which they are written.
+// sets returns the sets that every table has, in the order in which they are
+// written.
 func (l *layout) sets(nodePortIPs bool) []*nft.Set {
 	sets := []*nft.Set{
 		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints,
-		l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePts,
+		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePts,
 		l.noEndpointServices, l.noEndpointNodePorts, l.firewallIPs,
 	}
 	for _, p := range protocols {
 		sets = append(sets, l.firewallSources[p])
 	}
-	sets = append(sets, l.hairpin, l.affinity, l.affinityEndpoints)
+	sets = append(sets, l.hairpin)
 	if nodePortIPs {
 		sets = append(sets, l.nodePortIPs)
 	}
 	return sets
 }
+
+// affinitySet returns the set that holds the clients of a service port with
+// session affinity, which is chosen by a hash of the service port's name.
+func (l *layout) affinitySet(servicePort string) *nft.Set {
+	h := fnv.New32a()
+	h.Write([]byte(servicePort))
+	return l.affinity[h.Sum32()%affinitySets]
+}
+
+// isShared reports whether several service ports can ask for the same row of a
+// set: a ClusterIP with several ports, an endpoint of several Services.
+func (l *layout) isShared(s *nft.Set) bool { return s == l.clusterIPs || s == l.hairpin }

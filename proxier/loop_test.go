@@ -43,7 +43,7 @@ func TestResyncComesFirst(t *testing.T) {
 	if err := p.backends[0].Fprint(&text); err != nil {
 		t.Fatal(err)
 	}
-	if rows := p.backends[0].rows.committed["no-endpoint-services"]; rows != 1 {
+	if rows := p.backends[0].have.rows["no-endpoint-services"]; rows != 1 {
 		t.Errorf("%d rows of services without endpoints after a resync that came first, want 1:\n%s", rows, &text)
 	}
 	select {

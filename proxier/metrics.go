@@ -37,6 +37,7 @@ type familyMetrics struct {
 	family             string
 	stats              Stats
 	rows               map[string]int // by set
+	repairs            map[damageKind]int
 	refused, contested int
 }
 
@@ -49,9 +50,9 @@ func newMetrics() *metrics {
 		kubeProxy:      newKubeProxyMetrics(),
 		transactions:   desc("transactions_total", "Transactions that the kernel carried out.", family),
 		rewrites:       desc("rewrites_total", "Syncs that wrote the whole table.", family),
-		repairs:        desc("repairs_total", "Syncs that wrote the whole table because another program had changed it.", family),
+		repairs:        desc("repairs_total", "Repairs of the table after another program changed it, by the kind of what was changed.", family, "kind"),
 		rows:           desc("rows_written_total", "Rows added to or deleted from sets and maps.", family),
-		setRows:        desc("rows", "Rows that a set or map has, but for @affinity, whose rows packets write.", family, "set"),
+		setRows:        desc("rows", "Rows of a set or map, without the affinity sets, which packets fill.", family, "set"),
 		bytes:          desc("netlink_bytes_total", "Bytes sent to the kernel in transactions.", family),
 		commitSeconds:  desc("commit_seconds_total", "Time that the kernel took for transactions.", family),
 		refused:        desc("refused_service_ports", "Service ports that are left out because the kernel refuses them.", family),
@@ -63,11 +64,14 @@ func newMetrics() *metrics {
 	}
 }
 
-// publish makes the numbers of the backends visible.
+// publish makes the present numbers of the backends visible.
 func (m *metrics) publish(backends []*Backend) {
 	all := make([]familyMetrics, len(backends))
 	for i, b := range backends {
-		all[i] = familyMetrics{string(apiFamily(b.layout.family)), b.stats, maps.Clone(b.rows.committed), len(b.refused), len(b.claims.waiting)}
+		all[i] = familyMetrics{
+			family: string(apiFamily(b.layout.family)), stats: b.stats, rows: maps.Clone(b.have.rows), repairs: maps.Clone(b.repairs.count),
+			refused: len(b.refused), contested: len(b.claims.waiting),
+		}
 	}
 	m.last.Store(&all)
 }
@@ -105,7 +109,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		}
 		send(m.transactions, prometheus.CounterValue, float64(f.stats.Transactions))
 		send(m.rewrites, prometheus.CounterValue, float64(f.stats.Rewrites))
-		send(m.repairs, prometheus.CounterValue, float64(f.stats.Repairs))
+		for _, kind := range damageKinds {
+			ch <- prometheus.MustNewConstMetric(m.repairs, prometheus.CounterValue, float64(f.repairs[kind]), f.family, string(kind))
+		}
 		send(m.rows, prometheus.CounterValue, float64(f.stats.RowsWritten))
 		for set, rows := range f.rows {
 			ch <- prometheus.MustNewConstMetric(m.setRows, prometheus.GaugeValue, float64(rows), f.family, set)

@@ -13,10 +13,12 @@ import (
 // frontendKind is one of the ways in which clients can name a service port.
 type frontendKind uint8
 
+// The kinds of frontends. Of two kinds with the same address, the one that comes
+// first has the better claim (see claims).
 const (
 	clusterIP frontendKind = iota
-	externalIP
 	loadBalancerIP
+	externalIP
 	nodePortFrontend
 )
 
@@ -59,8 +61,6 @@ type plan struct {
 	// sources may use the LoadBalancer IPs; if not guarded, everybody may.
 	sources []netip.Prefix
 	guarded bool
-	// clusterBase and localBase are the first numbers that a service with affinity has for the indexes of its targets.
-	clusterBase, localBase uint32
 }
 
 // name returns the service port's name: namespace/name:port.

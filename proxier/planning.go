@@ -2,22 +2,23 @@ package proxier
 
 import "fmt"
 
-// makePlan returns what is to be in the kernel of a service port, nil if nothing.
-func (b *Backend) makePlan(p *portState) *plan {
+// makePlan returns the plan of a service port, nil if the kernel is to have
+// nothing of it. An error says why the service port cannot be served.
+func (b *Backend) makePlan(p *portState) (*plan, error) {
 	svc := p.service.spec
 	if p.gone || svc == nil || p.refused != nil {
-		return nil
+		return nil, nil
 	}
 	next := &plan{service: svc, port: p.port}
 	needLocal := false
 	for _, f := range frontendsOf(b.layout.family, svc, p.port) {
-		if b.claims.owners[f.frontend] == p {
+		if b.claims.owner(f.frontend) == p {
 			next.frontends = append(next.frontends, f)
 			needLocal = needLocal || f.policy == PolicyLocal
 		}
 	}
 	if len(next.frontends) == 0 {
-		return nil
+		return nil, nil
 	}
 	before := p.committed
 	if before == nil {
@@ -33,12 +34,21 @@ func (b *Backend) makePlan(p *portState) *plan {
 		next.serving = servingOf(all)
 	}
 	if len(next.local) > allOffset {
-		b.refuse(p, fmt.Errorf("%d endpoints on this node are more than %d", len(next.local), allOffset))
-		return nil
+		return nil, fmt.Errorf("%d endpoints on this node are more than %d", len(next.local), allOffset)
 	}
 	next.sources, next.guarded = sourcesFor(b.layout.family, svc, b.node)
 	if next.affinity() != 0 {
 		b.ids.assign(before, next)
+	}
+	return next, nil
+}
+
+// planOf returns the plan of a service port for a sync, and leaves out a service
+// port that cannot be served.
+func (b *Backend) planOf(p *portState) *plan {
+	next, err := b.makePlan(p)
+	if err != nil {
+		b.refuse(p, err)
 	}
 	return next
 }

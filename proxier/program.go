@@ -8,28 +8,26 @@ import (
 
 // Chains that rows and rules refer to by name.
 const (
-	chainServices        = "services"
-	chainExternalLocal   = "external-local"
-	chainNodePortLocal   = "nodeport-local"
-	chainReject          = "reject-chain"
-	chainFirewallCheck   = "firewall-check"
-	chainServicesCheck   = "service-endpoints-check"
-	chainNodePortsCheck  = "nodeport-endpoints-check"
-	chainClusterIPsCheck = "cluster-ips-check"
-	chainMasquerading    = "masquerading"
+	chainServices      = "services"
+	chainNodePorts     = "nodeports"
+	chainExternalLocal = "external-local"
+	chainNodePortLocal = "nodeport-local"
+	chainReject        = "reject-chain"
+	chainMasquerading  = "masquerading"
 )
 
-// programConfig is all that the program of a table depends on: this node's configuration, and nothing about Services.
+// programConfig is all that the program of a table depends on: the configuration
+// of this node, and nothing of Services.
 type programConfig struct {
 	layout        *layout
-	mark          uint32 // the packet mark's bit that asks for masquerading
+	mark          uint32 // the bit of the packet mark that asks for masquerading
 	masqueradeAll bool
-	fromPod       *localMatch // nil if pods cannot be told from others
+	fromPod       *localMatch // nil if traffic of pods cannot be recognized
 	serviceCIDRs  []netip.Prefix
 	nodePortsAll  bool // NodePorts listen on all local addresses, not only on those in nodeport-ips
 }
 
-// localMatch matches traffic of this cluster's pods, and the rest of it.
+// localMatch matches the traffic of this cluster's pods, and all other traffic.
 type localMatch struct{ match, matchNot nft.Statement }
 
 // table returns the table: its sets and the chains of the program.
@@ -43,105 +41,50 @@ func (c *programConfig) table() *nft.Table {
 	}
 }
 
-// baseChains returns the chains where packets enter:
-//
-//	type filter hook prerouting priority dstnat - 10    the firewall, ahead of DNAT
-//	type filter hook input/forward/output               what DNAT left over: reject or drop
-//	type nat hook prerouting/output                     DNAT
-//	type nat hook postrouting                           masquerading
+// baseChains returns the chains where packets enter. All are of type nat: the
+// kernel shows them the first packet of a connection only.
 func (c *programConfig) baseChains() []*nft.Chain {
-	base := func(name string, typ nft.ChainType, point nft.HookPoint, priority int32, rules ...nft.Rule) *nft.Chain {
-		return &nft.Chain{Name: name, Hook: &nft.Hook{Type: typ, Point: point, Priority: priority}, Rules: rules}
-	}
-	jump := func(chain string) nft.Rule { return nft.NewRule(nft.Jump(chain)) }
-	firewall := nft.NewRule(nft.CtStateNew(), nft.Jump(chainFirewallCheck))
-	leftOver := func(checks ...string) (rules []nft.Rule) {
-		rules = c.taken()
-		for _, check := range checks {
-			rules = append(rules, jump(check))
+	base := func(name string, point nft.HookPoint, priority int32, to string) *nft.Chain {
+		return &nft.Chain{
+			Name:  name,
+			Hook:  &nft.Hook{Type: nft.TypeNAT, Point: point, Priority: priority},
+			Rules: []nft.Rule{nft.NewRule(nft.Jump(to))},
 		}
-		return rules
 	}
-	const preDNAT = nft.PriorityDstNAT - 10
 	return []*nft.Chain{
-		base("filter-prerouting-pre-dnat", nft.TypeFilter, nft.Prerouting, preDNAT, firewall),
-		base("filter-output-pre-dnat", nft.TypeFilter, nft.Output, preDNAT, firewall),
-		base("filter-input", nft.TypeFilter, nft.Input, nft.PriorityFilter, leftOver(chainNodePortsCheck, chainServicesCheck)...),
-		base("filter-forward", nft.TypeFilter, nft.Forward, nft.PriorityFilter, leftOver(chainServicesCheck, chainClusterIPsCheck)...),
-		base("filter-output", nft.TypeFilter, nft.Output, nft.PriorityFilter, leftOver(chainServicesCheck, chainClusterIPsCheck)...),
-		base("nat-prerouting", nft.TypeNAT, nft.Prerouting, nft.PriorityDstNAT, jump(chainServices)),
-		base("nat-output", nft.TypeNAT, nft.Output, nft.PriorityDstNAT, jump(chainServices)),
-		base("nat-postrouting", nft.TypeNAT, nft.Postrouting, nft.PrioritySrcNAT, jump(chainMasquerading)),
+		base("nat-prerouting", nft.Prerouting, nft.PriorityDstNAT, chainServices),
+		base("nat-output", nft.Output, nft.PriorityDstNAT, chainServices),
+		base("nat-postrouting", nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading),
 	}
 }
 
-// taken lets packets go by the checks that these are not about: all but the first of a connection, and what DNAT sent to an endpoint. An endpoint that
-// is a ClusterIP itself is none, and is checked.
-//
-//	ct state != new accept
-//	ct status dnat ip daddr != @cluster-ips accept
-func (c *programConfig) taken() []nft.Rule {
-	accept := nft.Do(nft.VerdictAccept)
-	return []nft.Rule{
-		nft.NewRule(nft.CtStateNotNew(), accept),
-		nft.NewRule(nft.CtStatusDNAT(), nft.NotIn(c.layout.clusterIPs, nft.Daddr(c.layout.family)), accept),
-	}
-}
-
-// regularChains returns all chains of the program that are not base chains.
+// regularChains returns the chains of the program that are not base chains.
 func (c *programConfig) regularChains() []*nft.Chain {
-	chains := []*nft.Chain{c.firewallCheck()}
+	var chains []*nft.Chain
 	for _, p := range protocols {
 		chains = append(chains, c.firewall(p))
 	}
-	return append(chains,
-		c.serviceEndpointsCheck(), c.nodePortEndpointsCheck(), c.clusterIPsCheck(), c.reject(),
-		c.services(), c.externalLocal(), c.nodePortLocal(), c.masquerading())
+	return append(chains, c.reject(), c.services(), c.nodePorts(), c.externalLocal(), c.nodePortLocal(), c.masquerading())
 }
 
-// vip is the key of what is known by address: `ip daddr . meta l4proto . th dport`.
+// vip returns the key of maps by address: `ip daddr . meta l4proto . th dport`.
 func (l *layout) vip() []nft.Expr {
 	return []nft.Expr{nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()}
 }
 
-// nodePort is the key of what is known by NodePort: `meta l4proto . th dport`.
+// nodePort returns the key of maps by NodePort: `meta l4proto . th dport`.
 func (l *layout) nodePort() []nft.Expr { return []nft.Expr{nft.L4Proto(), nft.ThDport()} }
 
-// firewallCheck sends traffic to guarded LoadBalancer IPs to the firewall chain of its protocol:
-//
-//	ip daddr . meta l4proto . th dport vmap @firewall-ips
-func (c *programConfig) firewallCheck() *nft.Chain {
-	l := c.layout
-	return &nft.Chain{Name: chainFirewallCheck, Rules: []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vip()...))}}
-}
-
-// firewallChain is the name of the firewall chain of a protocol.
+// firewallChain returns the name of the firewall chain of a protocol.
 func firewallChain(p Protocol) string { return "firewall-" + p.String() }
 
-// firewall drops what does not come from the allowed sources:
+// firewall drops what does not come from an allowed source:
 //
 //	ip daddr . tcp dport . ip saddr != @firewall-sources-tcp drop
 func (c *programConfig) firewall(p Protocol) *nft.Chain {
 	f := c.layout.family
 	outside := nft.NotIn(c.layout.firewallSources[p], nft.Daddr(f), nft.Dport(uint8(p)), nft.Saddr(f))
 	return &nft.Chain{Name: firewallChain(p), Rules: []nft.Rule{nft.NewRule(outside, nft.Drop())}}
-}
-
-// serviceEndpointsCheck rejects or drops what reached a VIP that has no endpoints for it:
-//
-//	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
-func (c *programConfig) serviceEndpointsCheck() *nft.Chain {
-	l := c.layout
-	return &nft.Chain{Name: chainServicesCheck, Rules: []nft.Rule{nft.NewRule(nft.VMap(l.noEndpointServices, l.vip()...))}}
-}
-
-// nodePortEndpointsCheck does the same for NodePorts:
-//
-//	ip daddr @nodeport-ips meta l4proto . th dport vmap @no-endpoint-nodeports
-func (c *programConfig) nodePortEndpointsCheck() *nft.Chain {
-	l := c.layout
-	rule := nft.NewRule(append(c.toNodePortAddress(), nft.VMap(l.noEndpointNodePorts, l.nodePort()...))...)
-	return &nft.Chain{Name: chainNodePortsCheck, Rules: []nft.Rule{rule}}
 }
 
 // toNodePortAddress matches the addresses on which NodePorts listen:
@@ -164,23 +107,9 @@ func loopback(f nft.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
 }
 
-// clusterIPsCheck ends traffic to ClusterIPs that no service port took:
-//
-//	ip daddr @cluster-ips goto reject-chain
-//	ip daddr 10.96.0.0/16 drop
-func (c *programConfig) clusterIPsCheck() *nft.Chain {
-	daddr := nft.Daddr(c.layout.family)
-	rules := []nft.Rule{
-		nft.NewRule(nft.In(c.layout.clusterIPs, daddr), nft.Goto(chainReject)).WithComment("Reject traffic to invalid ports of ClusterIPs"),
-	}
-	for _, p := range c.serviceCIDRs {
-		rules = append(rules, nft.NewRule(nft.Within(daddr, p), nft.Drop()).WithComment("Drop traffic to unallocated ClusterIPs"))
-	}
-	return &nft.Chain{Name: chainClusterIPsCheck, Rules: rules}
-}
-
-// reject refuses at once in both families: with ICMPv6 alone a TCP client on this machine would wait a second for its
-// retransmission, because the kernel drops the error while the socket is in connect().
+// reject answers at once in both families. With ICMPv6 alone, a TCP client on
+// this machine would wait one second for its retransmission, because the kernel
+// drops the error while the socket is in connect().
 //
 //	meta l4proto tcp reject with tcp reset
 //	reject
@@ -191,15 +120,26 @@ func (c *programConfig) reject() *nft.Chain {
 	}}
 }
 
-// services dispatches to service ports, and marks what needs masquerading on the way to a ClusterIP:
+// services checks source ranges, marks traffic to ClusterIPs for masquerading,
+// dispatches to service ports, and refuses what no service port serves:
 //
+//	ip daddr . meta l4proto . th dport vmap @firewall-ips
 //	ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00004000
 //	ip daddr . meta l4proto . th dport vmap @service-ips
-//	ip daddr @nodeport-ips meta l4proto . th dport vmap @service-nodeports
+//	ip daddr . meta l4proto . th dport @local-ips goto external-local
+//	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
+//	ip daddr @nodeport-ips goto nodeports
+//	ip daddr @cluster-ips goto reject-chain
+//	ip daddr 10.96.0.0/16 drop
+//
+// Kernels before 6.12 validate a chain once for each element of a verdict map
+// that leads to it, so a verdict map must not lead to a chain with a verdict map.
+// This is why local-ips is a plain set.
 func (c *programConfig) services() *nft.Chain {
 	l := c.layout
-	var rules []nft.Rule
-	toClusterIP := nft.In(l.clusterIPs, nft.Daddr(l.family))
+	daddr := nft.Daddr(l.family)
+	toClusterIP := nft.In(l.clusterIPs, daddr)
+	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vip()...))}
 	switch {
 	case c.masqueradeAll:
 		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(c.mark)).
@@ -210,29 +150,54 @@ func (c *programConfig) services() *nft.Chain {
 	}
 	rules = append(rules,
 		nft.NewRule(nft.VMap(l.serviceIPs, l.vip()...)),
-		nft.NewRule(append(c.toNodePortAddress(), nft.VMap(l.serviceNodePorts, l.nodePort()...))...))
+		nft.NewRule(nft.In(l.localIPs, l.vip()...), nft.Goto(chainExternalLocal)),
+		nft.NewRule(nft.VMap(l.noEndpointServices, l.vip()...)),
+		nft.NewRule(append(c.toNodePortAddress(), nft.Goto(chainNodePorts))...),
+		nft.NewRule(toClusterIP, nft.Goto(chainReject)).WithComment("Reject traffic to invalid ports of ClusterIPs"))
+	for _, p := range c.serviceCIDRs { // one or two: not worth an anonymous set
+		rules = append(rules, nft.NewRule(nft.Within(daddr, p), nft.Drop()).WithComment("Drop traffic to unallocated ClusterIPs"))
+	}
 	return &nft.Chain{Name: chainServices, Rules: rules}
 }
 
-// externalLocal splits the traffic to addresses with externalTrafficPolicy Local (see localPolicy).
+// nodePorts dispatches and refuses what is for an address on which NodePorts
+// listen:
+//
+//	meta l4proto . th dport vmap @service-nodeports
+//	meta l4proto . th dport @local-nodeports goto nodeport-local
+//	meta l4proto . th dport vmap @no-endpoint-nodeports
+func (c *programConfig) nodePorts() *nft.Chain {
+	l := c.layout
+	return &nft.Chain{Name: chainNodePorts, Rules: []nft.Rule{
+		nft.NewRule(nft.VMap(l.serviceNodePorts, l.nodePort()...)),
+		nft.NewRule(nft.In(l.localNodePorts, l.nodePort()...), nft.Goto(chainNodePortLocal)),
+		nft.NewRule(nft.VMap(l.noEndpointNodePorts, l.nodePort()...)),
+	}}
+}
+
+// externalLocal splits the traffic to addresses with externalTrafficPolicy Local
+// (see localPolicy).
 func (c *programConfig) externalLocal() *nft.Chain {
 	l := c.layout
 	return c.localPolicy(chainExternalLocal, l.clusterPolicyIPs, l.localPolicyIPs, l.vip())
 }
 
-// nodePortLocal splits the traffic to NodePorts with externalTrafficPolicy Local (see localPolicy).
+// nodePortLocal splits the traffic to NodePorts with externalTrafficPolicy Local
+// (see localPolicy).
 func (c *programConfig) nodePortLocal() *nft.Chain {
 	l := c.layout
 	return c.localPolicy(chainNodePortLocal, l.clusterPolicyNodePts, l.localPolicyNodePorts, l.nodePort())
 }
 
-// localPolicy splits traffic under externalTrafficPolicy Local: this cluster's pods and this node itself may use all
-// endpoints, the node with a source address that answers can find; the others only those of this node.
+// localPolicy splits traffic under externalTrafficPolicy Local. This cluster's
+// pods and this node may use all endpoints; the node's traffic is masqueraded, so
+// that answers find back. All other clients may use the endpoints of this node.
 //
 //	ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
 //	fib saddr type local meta mark set meta mark | 0x00004000
 //	fib saddr type local ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
 //	ip daddr . meta l4proto . th dport vmap @local-policy-ips
+//	drop
 func (c *programConfig) localPolicy(name string, cluster, local *nft.Set, key []nft.Expr) *nft.Chain {
 	var rules []nft.Rule
 	if c.fromPod != nil {
@@ -241,11 +206,13 @@ func (c *programConfig) localPolicy(name string, cluster, local *nft.Set, key []
 	rules = append(rules,
 		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(c.mark)).WithComment("masquerade local traffic"),
 		nft.NewRule(nft.SaddrLocal(), nft.VMap(cluster, key...)).WithComment("short-circuit local traffic"),
-		nft.NewRule(nft.VMap(local, key...)))
+		nft.NewRule(nft.VMap(local, key...)),
+		nft.NewRule(nft.Drop()).WithComment("no endpoint on this node"))
 	return &nft.Chain{Name: name, Rules: rules}
 }
 
-// masquerading gives this node's address to what was marked, and to endpoints that reached themselves:
+// masquerading gives this node's address to marked connections, and to
+// connections of endpoints to themselves:
 //
 //	meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random
 //	ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random

@@ -69,7 +69,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		synced:  make(chan struct{}),
 	}
 	var sinks Sinks
-	shared := new(generation)
+	shared := &generation{ours: make(map[uint32]bool)}
 	for _, f := range families {
 		b, err := NewBackend(p.config, f)
 		if err != nil {
@@ -138,17 +138,21 @@ func (p *Proxier) Sync() {
 	}
 }
 
-// Periods of SyncLoop that nobody has a reason to choose.
+// Periods of SyncLoop that are not configurable.
 const (
-	// checkPeriod is how often it is looked whether another program changed the tables.
-	checkPeriod = time.Second
-	// retryFirst and retryLast are how long a failed sync waits for its next try, doubling from one to the other.
+	// checkPeriod is the interval between checks for changes by other programs.
+	checkPeriod = 50 * time.Millisecond
+	// publishPeriod is the interval at which checks publish metrics.
+	publishPeriod = time.Second
+	// retryFirst and retryLast limit the delay before a failed sync is tried again,
+	// which doubles with each failure.
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 10 * time.Second
 )
 
-// SyncLoop syncs when it is asked to, tries again what failed, and puts right what other programs change in the tables. It returns
-// when ctx ends, and leaves the tables as they are.
+// SyncLoop syncs when it is asked to, tries again what failed, and repairs what
+// other programs change in the tables. It returns when ctx ends, and leaves the
+// tables as they are.
 func (p *Proxier) SyncLoop(ctx context.Context) {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -170,12 +174,15 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
+			if loop.retry != nil {
+				continue // the retry carries out this change too
+			}
 			if !sleep(ctx, max(p.config.MinSyncPeriod, loop.rest)-time.Since(loop.last)) {
 				return
 			}
 			loop.run("Sync", p.syncChanges)
 		case <-loop.retry:
-			loop.run("Sync", p.sink.Sync)
+			loop.run("Sync", p.syncChanges)
 		case <-check.C:
 			loop.check()
 		case <-resync.C:
@@ -187,18 +194,21 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 // syncLoop is the state of a SyncLoop.
 type syncLoop struct {
 	proxier *Proxier
-	// last is when the last sync ended, rest how long to wait after it at least.
+	// last is when the last sync ended, rest the least time to wait after it.
 	last   time.Time
 	rest   time.Duration
 	synced bool
 	delay  time.Duration
-	retry  <-chan time.Time
-	// logged is when the log last told of syncs, quiet how many there were since.
+	retry  <-chan time.Time // nil unless the last sync failed
+	// logged is when a sync was last logged, quiet the number of syncs since.
 	logged time.Time
 	quiet  int
+	// published is when a check last published metrics, checkAfter when to check
+	// again after a check that failed.
+	published, checkAfter time.Time
 }
 
-// run does a piece of work, and sees to it that it is tried again if it failed.
+// run does a sync, and schedules another one if it failed.
 func (l *syncLoop) run(what string, work func() error) {
 	if !l.proxier.tracker.ready() {
 		return
@@ -222,49 +232,66 @@ func (l *syncLoop) run(what string, work func() error) {
 	}
 }
 
-// restAfter is how long there is no sync after one that took so long: three times that, so that syncs take a quarter of one processor at most while
-// changes keep coming. It is no longer than anybody would notice: only syncs of more than 33 ms take a greater part.
+// restAfter returns how long to wait after a sync that took so long: three times
+// that, so that syncs use at most a quarter of one processor while changes keep
+// coming. The wait is limited to 0.1 s, so syncs of more than 33 ms use more.
 func restAfter(sync time.Duration) time.Duration {
 	const longest = 100 * time.Millisecond
 	return min(3*sync, longest)
 }
 
-// log tells of a sync, at most once a second.
+// log logs a sync, at most once a second.
 func (l *syncLoop) log(what string, elapsed time.Duration) {
 	if time.Since(l.logged) < time.Second {
 		l.quiet++
 		klog.V(4).InfoS(what+" complete", "elapsed", elapsed)
 		return
 	}
-	klog.V(2).InfoS(what+" complete", "elapsed", elapsed, "othersSinceLastTold", l.quiet)
+	klog.V(2).InfoS(what+" complete", "elapsed", elapsed, "othersSinceLastLogged", l.quiet)
 	l.logged, l.quiet = time.Now(), 0
 }
 
-// check looks after the tables. What cannot be put right is left to the next sync.
+// check checks the tables. Damage that cannot be repaired is left to the next
+// sync.
 func (l *syncLoop) check() {
+	if time.Now().Before(l.checkAfter) {
+		return
+	}
 	if err := l.proxier.eachBackend((*Backend).Check); err != nil {
-		klog.ErrorS(err, "Tables could not be checked")
+		klog.ErrorS(err, "Failed to check the tables", "retryAfter", publishPeriod)
+		l.checkAfter = time.Now().Add(publishPeriod)
 		l.proxier.Sync()
 	}
-	l.proxier.metrics.publish(l.proxier.backends)
+	if time.Since(l.published) >= publishPeriod {
+		l.published = time.Now()
+		l.proxier.metrics.publish(l.proxier.backends)
+	}
 }
 
-// syncChanges hands over what changed and carries it out.
+// syncChanges hands over the changes and syncs.
 func (p *Proxier) syncChanges() error {
 	p.handOver()
 	return p.sink.Sync()
 }
 
-// resync does the same, and puts right what other programs may have changed. It can come before the first sync.
+// resync does the same, and tries again what the kernel refused. It can come
+// before the first sync.
 func (p *Proxier) resync() error {
 	p.handOver()
 	return p.eachBackend((*Backend).Resync)
 }
 
-// handOver tells the backends what changed.
+// maxTriggers limits how many changes are remembered, for the metric
+// network_programming_duration_seconds, while syncs fail. Later ones are not
+// observed.
+const maxTriggers = 10_000
+
+// handOver hands the changes over to the backends.
 func (p *Proxier) handOver() {
 	for _, b := range p.backends {
-		b.triggers = append(b.triggers, p.tracker.takeTriggers(b.layout.family)...)
+		taken := p.tracker.takeTriggers(b.layout.family)
+		room := max(0, maxTriggers-len(b.triggers))
+		b.triggers = append(b.triggers, taken[:min(len(taken), room)]...)
 	}
 	p.tracker.handOver(p.sink, p.node.current)
 }

@@ -32,23 +32,22 @@ func (r *renderer) rows(rows []nft.Row, p *plan) []nft.Row {
 			rows = r.outside(rows, d)
 		}
 	}
-	if p.affinity() != 0 {
-		rows = r.affinityRows(rows, p)
-	}
 	return r.hairpin(rows, p)
 }
 
-// dispatch is what the rows of one frontend have in common: its key, and the maps and chains for frontends of its sort.
+// dispatch is what the rows of one frontend have in common: its key, and the
+// sets and balancers for frontends of its kind.
 type dispatch struct {
 	*plan
 	servedFrontend
 	key  nft.Tuple
 	name string
 
-	services, noEndpoints, endpoints, local, cluster *nft.Set
+	services, noEndpoints, endpoints *nft.Set
+
+	isLocal, local, cluster *nft.Set // of externalTrafficPolicy Local
 
 	balance, balanceAll, masqueraded balancerKind
-	splitChain                       string // of externalTrafficPolicy Local
 }
 
 func (r *renderer) dispatch(p *plan, f servedFrontend, name string) dispatch {
@@ -57,19 +56,19 @@ func (r *renderer) dispatch(p *plan, f servedFrontend, name string) dispatch {
 		return dispatch{
 			plan: p, servedFrontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.proto)).Port(f.port),
 			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
-			local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePts,
-			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePort, splitChain: chainNodePortLocal,
+			isLocal: l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePts,
+			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePort,
 		}
 	}
 	return dispatch{
 		plan: p, servedFrontend: f, name: name, key: nft.Tuple{}.Addr(f.addr).Proto(uint8(f.proto)).Port(f.port),
 		services: l.serviceIPs, noEndpoints: l.noEndpointServices, endpoints: l.serviceEndpoints,
-		local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
-		balance: balance, balanceAll: balanceAll, masqueraded: external, splitChain: chainExternalLocal,
+		isLocal: l.localIPs, local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
+		balance: balance, balanceAll: balanceAll, masqueraded: external,
 	}
 }
 
-// row is a dispatch row, which tells whose it is.
+// row returns a dispatch row, whose comment names the service port.
 func (d *dispatch) row(set *nft.Set, v nft.Verdict) nft.Row {
 	return nft.Row{Set: set, Key: d.key, Verdict: v, Comment: d.name}
 }
@@ -100,13 +99,14 @@ func (r *renderer) outside(rows []nft.Row, d *dispatch) []nft.Row {
 		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, affinityExternalPrefix, cluster)))
 		return r.indexed(rows, d, 0, cluster)
 	}
-	// In two steps: this cluster's pods and this node may use all endpoints, others those of this node. The packets of others
-	// are still for the VIP when they meet noEndpoints, where those without an endpoint end.
-	rows = append(rows, d.row(d.services, nft.VerdictGoto(d.splitChain)))
-	rows = append(rows, nft.Row{Set: d.cluster, Key: d.key, Verdict: r.choose(d, d.balanceAll, affinityPrefix, cluster)})
+	// This cluster's pods and this node may use all endpoints, other clients
+	// those of this node (see programConfig.localPolicy).
+	rows = append(rows,
+		nft.Row{Set: d.isLocal, Key: d.key, Comment: d.name},
+		nft.Row{Set: d.cluster, Key: d.key, Verdict: r.choose(d, d.balanceAll, affinityPrefix, cluster)})
 	rows = r.indexed(rows, d, allOffset, cluster)
 	if len(local) == 0 {
-		return append(rows, d.row(d.noEndpoints, nft.VerdictDrop))
+		return rows
 	}
 	rows = append(rows, nft.Row{Set: d.local, Key: d.key, Verdict: r.choose(d, d.balance, affinityLocalPrefix, local)})
 	return r.indexed(rows, d, 0, local)
@@ -115,7 +115,7 @@ func (r *renderer) outside(rows []nft.Row, d *dispatch) []nft.Row {
 // choose returns the verdict that leads to one of the targets: by a balancer, or by the chain of the service port's affinity.
 func (r *renderer) choose(d *dispatch, kind balancerKind, affinity string, targets []target) nft.Verdict {
 	if d.affinity() != 0 {
-		return nft.VerdictGoto(d.affinityChain(affinity))
+		return nft.VerdictGoto(affinity + d.affinityName())
 	}
 	return nft.VerdictGoto(r.names.get(kind, len(targets)))
 }
@@ -133,12 +133,12 @@ func (r *renderer) indexed(rows []nft.Row, d *dispatch, offset uint32, targets [
 	return rows
 }
 
-// firewall appends who may use a LoadBalancer IP.
+// firewall appends the sources that may use a LoadBalancer IP.
 func (r *renderer) firewall(rows []nft.Row, d *dispatch) []nft.Row {
 	if !d.guarded {
 		return rows
 	}
-	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictGoto(firewallChain(d.proto))))
+	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictJump(firewallChain(d.proto))))
 	for _, p := range d.sources {
 		rows = append(rows, nft.Row{
 			Set: r.layout.firewallSources[d.proto], Key: nft.Tuple{}.Addr(d.addr).Port(d.servedFrontend.port),
@@ -147,7 +147,7 @@ func (r *renderer) firewall(rows []nft.Row, d *dispatch) []nft.Row {
 	return rows
 }
 
-// hairpin appends the endpoints of this node, which can meet themselves.
+// hairpin appends the endpoints of this node, which can reach themselves.
 func (r *renderer) hairpin(rows []nft.Row, p *plan) []nft.Row {
 	add := func(t target) {
 		rows = append(rows, nft.Row{
@@ -171,7 +171,3 @@ func (r *renderer) hairpin(rows []nft.Row, p *plan) []nft.Row {
 	}
 	return rows
 }
-
-// isShared says of a set whether several service ports can ask for the same row of it: a ClusterIP with several ports, an endpoint
-// of several services.
-func (l *layout) isShared(s *nft.Set) bool { return s == l.clusterIPs || s == l.hairpin }

@@ -17,7 +17,7 @@ func TestRenderAllocations(t *testing.T) {
 	for e := range benchEndpoints {
 		b.SetEndpoint(svc.Name, benchEndpoint(1, e))
 	}
-	plan := b.makePlan(b.services[svc.Name].ports[0])
+	plan := b.planOf(b.services[svc.Name].ports[0])
 	var rows []nft.Row
 	if n := testing.AllocsPerRun(10, func() { rows = b.render.rows(rows[:0], plan) }); n > 1 {
 		t.Errorf("%v allocations for %d rows", n, len(rows))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
@@ -12,26 +13,27 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// tableState is what a table in the kernel is worth to a rewrite.
+// tableState is what a rewrite makes of the table that is in the kernel.
 type tableState uint8
 
 const (
-	// tableUnused: there is no table, or packets do not get to it. It is written in several transactions, the
-	// base chains with the last one, so that packets see nothing or everything.
+	// tableUnused: there is no table, or packets do not get to it. It is written in
+	// several transactions, the base chains with the last one, so that packets see
+	// nothing or everything.
 	tableUnused tableState = iota
-	// tableOurs has our sets and our base chains. Its rows and rules are replaced in one transaction; what packets put into @affinity stays.
+	// tableOurs has our sets and our base chains. Its rows and rules are replaced
+	// in one transaction; the affinity sets stay.
 	tableOurs
-	// tableForeign is one of another shape, such as kube-proxy's. It is replaced as a whole in one transaction.
+	// tableForeign has another shape, such as that of kube-proxy. It is replaced as
+	// a whole in one transaction.
 	tableForeign
 )
 
-// maxColdRows is how many rows a transaction has while the table is unused: a map that grows within one huge transaction can stall.
-const maxColdRows = 20000
+// maxColdBytes is the size at which a transaction ends while the table is unused:
+// about 20,000 rows. A map that grows within one huge transaction can stall.
+const maxColdBytes = 1200 << 10
 
-// maxAttempts is how often a rewrite is tried with ever fewer service ports, or after other programs got in between.
-const maxAttempts = 20
-
-// rewrite writes everything anew.
+// rewrite writes everything.
 func (b *Backend) rewrite() error {
 	var err error
 	isolate := false
@@ -41,16 +43,15 @@ func (b *Backend) rewrite() error {
 		case err == nil:
 			b.batch = nft.NewBatch(&nft.Table{Family: b.layout.family, Name: TableName}) // the buffers of the old one are as large as everything
 			b.stats.Rewrites++
-			b.inDoubt = ""
 			clear(b.ids.recovered)
 			b.prune()
 			return nil
 		case errors.Is(err, nft.ErrUnknownOutcome):
 			return err
 		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
-			// Another program got in between: what was there is gone.
+			// Another program committed in between and deleted what was found.
 		case b.refuseTagged(err, func(*portState) bool { return true }):
-			// Without them, then.
+			// Try again without those service ports.
 		case !isolate && refusedByKernel(err):
 			isolate = true // to find out whose row it is
 		default:
@@ -60,35 +61,35 @@ func (b *Backend) rewrite() error {
 	return err
 }
 
-// tryRewrite writes everything but the service ports that are refused. If isolate is set, no two of them share a message.
+// tryRewrite writes everything but the service ports that are refused. If isolate
+// is set, no two of them share a message.
 func (b *Backend) tryRewrite(isolate bool) error {
-	tx := &transaction{shared: make(sharedChange)}
+	have := newCommitted()
+	have.nodePortAddrs = b.have.nodePortAddrs // stale flows are found by comparing them
+	tx := b.begin(have)
 	tx.setNode(b)
-	table := tx.table
-	found, err := b.inspect(table)
+	found, err := b.inspect(tx.table)
 	if err != nil {
 		return err
 	}
-	klog.V(2).InfoS("Rewriting", "table", table, "found", found.state, "services", len(b.services))
-	b.balancers = make(map[string]struct{})
+	klog.V(2).InfoS("Rewriting", "table", b.tableName(), "found", found.state, "services", len(b.services))
 	b.resetBatch(isolate)
-	b.rows = newRowCount()
-	b.beginRewrite(table, found)
+	b.beginRewrite(tx, found)
 	for _, r := range tx.nodeRows {
-		b.addRow(r)
+		tx.addRow(r)
 	}
 	if err := b.writeServices(tx, found.state, isolate); err != nil {
 		return err
 	}
-	for _, c := range table.Chains {
+	for _, c := range tx.table.Chains {
 		if c.Hook != nil {
-			b.writeChains([]*nft.Chain{c})
+			tx.writeChains(c)
 		}
 	}
-	if err := b.commitOver(table, found); err != nil {
+	if err := b.commitOver(tx.table, found); err != nil {
 		return err
 	}
-	b.shared = make(sharedRows)
+	b.have, b.inDoubt = have, ""
 	b.garbage = make(garbage)
 	if found.state == tableOurs {
 		for _, d := range found.strays {
@@ -99,68 +100,86 @@ func (b *Backend) tryRewrite(isolate bool) error {
 	for _, c := range tx.changes {
 		b.noLocal.add(c.next, 1)
 	}
-	b.remember(tx)
 	b.keep(tx.changes)
-	for name := range b.balancers {
+	for name := range tx.balancers {
 		delete(b.garbage, discarded{discardedChain, name})
 	}
-	return nil
+	return b.remember(tx)
 }
 
 // beginRewrite puts the empty table into the batch, with all but the base chains.
-func (b *Backend) beginRewrite(table *nft.Table, found inspection) {
+func (b *Backend) beginRewrite(tx *transaction, found inspection) {
 	if found.exists && found.state != tableOurs {
 		b.batch.DeleteTable()
 	}
-	b.batch.AddTable(table.Comment)
-	for _, s := range table.Sets {
-		b.batch.AddSet(s)
-	}
-	if found.state == tableOurs {
-		for _, s := range table.Sets {
-			if s != b.layout.affinity {
-				b.batch.FlushSet(s.Name)
-			}
-		}
-		for _, d := range found.strays { // so that they refer to nothing
-			if d.kind == discardedChain {
-				b.batch.FlushChain(d.name)
-			}
-		}
-	}
+	b.batch.AddTable(tx.table.Comment)
 	var chains []*nft.Chain
-	for _, c := range table.Chains {
+	for _, c := range tx.table.Chains {
 		if c.Hook == nil {
 			chains = append(chains, c)
 		}
 	}
-	b.writeChains(chains)
+	if found.state == tableOurs {
+		b.emptyTable(tx.table, chains, found)
+	}
+	for _, s := range tx.table.Sets {
+		b.batch.AddSet(s)
+	}
+	tx.writeChains(chains...)
 }
 
-// writeServices puts the chains and rows of all service ports into the batch. An unused table gets them in several transactions.
+// emptyTable deletes the rules and rows of a table of ours. The affinity sets,
+// which packets fill, keep theirs.
+func (b *Backend) emptyTable(table *nft.Table, chains []*nft.Chain, found inspection) {
+	for _, c := range chains {
+		b.batch.AddChain(c)
+		b.batch.FlushChain(c.Name)
+	}
+	for _, d := range found.strays { // so that they refer to nothing
+		switch {
+		case d.kind == discardedChain:
+			b.batch.FlushChain(d.name)
+		case !strings.HasPrefix(d.name, affinitySetPrefix):
+			b.batch.FlushSet(d.name)
+		}
+	}
+	for _, s := range table.Sets {
+		switch {
+		case !slices.Contains(found.sets, s.Name):
+		case s.Interval: // flushing deletes row by row, in quadratic time
+			b.batch.DeleteSet(s.Name)
+		default:
+			b.batch.FlushSet(s.Name)
+		}
+	}
+}
+
+// writeServices puts the chains and rows of all service ports into the batch. An
+// unused table gets them in several transactions.
 func (b *Backend) writeServices(tx *transaction, state tableState, isolate bool) error {
 	var rows []nft.Row
-	counted := make(sharedRows)
+	written := make(sharedRows)
 	for _, s := range sorted(slices.Collect(maps.Values(b.services))) {
 		b.markDirty(s)
 		for _, p := range s.ports {
-			next := b.makePlan(p)
+			next := b.planOf(p)
 			tx.changes = append(tx.changes, change{p, next})
 			b.batch.Tag(p.tag)
-			b.writeChains(b.render.chains(next))
+			tx.needAffinitySet(next)
+			tx.writeChains(b.render.chains(next)...)
 			rows = b.render.rows(rows[:0], next)
 			for _, r := range rows {
 				if b.layout.isShared(r.Set) {
 					tx.shared.add(r, 1, p.tag)
 					k := sharedKey{r.Set, r.Key}
-					if counted[k]++; counted[k] > 1 {
+					if written[k]++; written[k] > 1 {
 						continue
 					}
 				}
-				b.writeBalancer(r.Verdict.Chain())
-				b.addRow(r)
+				tx.needBalancer(r.Verdict.Chain())
+				tx.addRow(r)
 			}
-			if state == tableUnused && b.batch.Rows() >= maxColdRows {
+			if state == tableUnused && b.batch.Len() >= maxColdBytes {
 				if err := b.commitCold(); err != nil {
 					return err
 				}
@@ -171,7 +190,8 @@ func (b *Backend) writeServices(tx *transaction, state tableState, isolate bool)
 	return nil
 }
 
-// commitCold commits a batch to a table that no packet gets to yet, whatever other programs commit meanwhile.
+// commitCold commits a batch to a table that no packet gets to yet, whatever other
+// programs commit meanwhile.
 func (b *Backend) commitCold() error {
 	for range maxAttempts {
 		if err := b.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
@@ -183,7 +203,6 @@ func (b *Backend) commitCold() error {
 
 func (b *Backend) resetBatch(isolate bool) {
 	b.batch.Reset()
-	b.rows.discard()
 	if isolate {
 		b.batch.Isolate()
 	}
@@ -193,17 +212,19 @@ func (b *Backend) resetBatch(isolate bool) {
 type inspection struct {
 	exists bool
 	state  tableState
-	strays []discarded // chains and sets that are not the program's
+	sets   []string    // names of the sets
+	strays []discarded // chains and sets that are not part of the program
 }
 
-// inspect finds out what the kernel has under the table's name. What it finds is of the generation that it takes note of, or of a later one.
+// inspect reads what the kernel has under the table's name. What it finds is of the
+// generation that it records, or of a later one.
 func (b *Backend) inspect(table *nft.Table) (found inspection, err error) {
 	now, err := b.kernel.Generation()
 	if err != nil {
 		return found, err
 	}
 	b.generation.found(now)
-	if _, found.exists, err = b.kernel.TableHandle(table); err != nil || !found.exists {
+	if _, found.exists, err = b.kernel.FindTable(table); err != nil || !found.exists {
 		return found, err
 	}
 	sets, err := b.kernel.Sets(table)
@@ -214,12 +235,17 @@ func (b *Backend) inspect(table *nft.Table) (found inspection, err error) {
 	if err != nil {
 		return found, err
 	}
-	found.state, found.strays = compareTable(table, sets, chains)
+	for _, s := range sets {
+		found.sets = append(found.sets, s.Name)
+	}
+	found.state, found.strays = compareTable(b.layout, table, sets, chains)
 	return found, nil
 }
 
-// compareTable says what a table that was found is worth, and which of its chains and sets are not the program's.
-func compareTable(table *nft.Table, sets, chains []nft.Found) (state tableState, strays []discarded) {
+// compareTable compares a table that was found with the one to write. It returns
+// what the rewrite makes of it, and the chains and sets that are not part of the
+// program.
+func compareTable(l *layout, table *nft.Table, sets, chains []nft.Found) (state tableState, strays []discarded) {
 	hooked, foreign := false, false
 	found := make(map[string]nft.Found)
 	for _, s := range sets {
@@ -228,7 +254,7 @@ func compareTable(table *nft.Table, sets, chains []nft.Found) (state tableState,
 			strays = append(strays, discarded{discardedSet, s.Name})
 		}
 	}
-	for _, want := range table.Sets {
+	for _, want := range slices.Concat(table.Sets, l.affinity[:]) {
 		if have, ok := found[want.Name]; ok && !have.Same(want) {
 			foreign = true
 		}
@@ -261,18 +287,18 @@ func compareTable(table *nft.Table, sets, chains []nft.Found) (state tableState,
 	return tableOurs, strays
 }
 
-// String says it for the log.
+// String returns the state for the log.
 func (s tableState) String() string {
 	return [...]string{"unused", "ours", "foreign"}[s]
 }
 
-// commitOver commits a batch that replaces what was found. If another program committed something meanwhile, but nothing that changes
-// what was found, the batch is as good as before.
+// commitOver commits a batch that replaces what was found. If another program
+// committed meanwhile, but did not change what was found, the batch is still good.
 func (b *Backend) commitOver(table *nft.Table, found inspection) error {
 	for range maxAttempts {
 		err := b.commitExpecting()
 		if err == nil {
-			b.watch = watch{strangers: b.generation.strangers, repaired: b.watch.repaired}
+			b.verified = b.generation.foreign
 		}
 		if !errors.Is(err, nft.ErrGeneration) {
 			return err
@@ -281,7 +307,8 @@ func (b *Backend) commitOver(table *nft.Table, found inspection) error {
 		if err != nil {
 			return err
 		}
-		if found.state != tableUnused && (now.state != found.state || !slices.Equal(now.strays, found.strays)) {
+		same := now.state == found.state && slices.Equal(now.strays, found.strays) && slices.Equal(now.sets, found.sets)
+		if found.state != tableUnused && !same {
 			return nft.ErrGeneration
 		}
 	}

@@ -16,6 +16,9 @@ type serviceState struct {
 	endpoints []*Endpoint
 	// ports are those of spec, in its order, and after them those that are gone but still in the kernel.
 	ports []*portState
+	// invalidEndpoints is what was last reported of endpoints that are ignored, ""
+	// if nothing.
+	invalidEndpoints string
 }
 
 // portState is what is known of one service port.
@@ -26,13 +29,19 @@ type portState struct {
 	// gone says that the Service does not have it any more.
 	gone bool
 	// wants are the frontends that it asks for.
-	wants []frontend
+	wants []want
 	// committed is what the kernel has of it, nil if nothing.
 	committed *plan
 	// refused is why the kernel does not take it, nil if it does. While it is tried once more, retried says that instead.
 	refused, retried error
 	// tag is its number in batches.
 	tag uint32
+}
+
+// want is a frontend that a service port asks for.
+type want struct {
+	frontend
+	kind frontendKind
 }
 
 func (p *portState) name() string { return servicePortName(p.service.name, p.port.Name) }
@@ -244,40 +253,41 @@ func (b *Backend) retire(s *serviceState, which func(*portState) bool) {
 		if p.gone || !which(p) {
 			continue
 		}
-		for _, f := range p.wants {
-			b.releaseFrontend(f, p)
+		for _, w := range p.wants {
+			b.releaseFrontend(w.frontend, p)
 		}
 		p.wants, p.gone = nil, true
 		b.accept(p)
 	}
 }
 
-// claimFrontends asks for the frontends of a service port and gives back those that it does not want any more.
+// claimFrontends asks for the frontends of a service port and gives back those
+// that it does not want any more.
 func (b *Backend) claimFrontends(p *portState, port ServicePort) {
-	var wants []frontend
+	var wants []want
 	for _, f := range frontendsOf(b.layout.family, p.service.spec, port) {
-		wants = append(wants, f.frontend)
+		wants = append(wants, want{f.frontend, f.kind})
 	}
 	before := p.wants
 	if !p.created.Equal(p.service.spec.Created) { // another Service of the same name has another claim
-		for _, f := range before {
-			b.releaseFrontend(f, p)
+		for _, w := range before {
+			b.releaseFrontend(w.frontend, p)
 		}
 		before = nil
 	}
 	p.created, p.port, p.wants = p.service.spec.Created, port, wants
-	for _, f := range before {
-		if !slices.Contains(wants, f) {
-			b.releaseFrontend(f, p)
+	for _, w := range before {
+		if !slices.Contains(wants, w) {
+			b.releaseFrontend(w.frontend, p)
 		}
 	}
-	for _, f := range wants {
-		if slices.Contains(before, f) {
+	for _, w := range wants {
+		if slices.Contains(before, w) {
 			continue
 		}
-		if loser := b.claims.claim(f, p); loser != nil {
+		if loser := b.claims.claim(w.frontend, claim{p, w.kind}); loser != nil {
 			b.markDirty(loser.service)
-			b.lost = append(b.lost, conflict{f, loser})
+			b.lost = append(b.lost, conflict{w.frontend, loser})
 		}
 	}
 }

@@ -3,7 +3,6 @@ package proxier
 import (
 	"errors"
 	"maps"
-	"net/netip"
 	"slices"
 
 	"k8s.io/klog/v2"
@@ -11,44 +10,22 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// change is what becomes of one service port in a sync.
-type change struct {
-	port *portState
-	next *plan
-}
-
-// transaction is what one transaction will have changed, to be remembered once it is committed.
-type transaction struct {
-	changes   []change
-	shared    sharedChange
-	balancers []string
-	table     *nft.Table // nil if nothing about this node changed
-	nodeRows  []nft.Row
-	// nodePortAddrs are the addresses on which NodePorts listen, if table is given.
-	nodePortAddrs []netip.Addr
-}
-
-// setNode takes the program and the rows that depend on this node into the transaction.
-func (tx *transaction) setNode(b *Backend) {
-	program := b.programConfig()
-	tx.table, tx.nodeRows, tx.nodePortAddrs = program.table(), b.rowsOfNode(program), b.nodePortDestinations(program)
-}
-
 // update writes what changed since the last sync, in one transaction.
 func (b *Backend) update() error {
-	b.ids.expire()
 	b.retryDirty()
 	for {
-		tx := &transaction{changes: b.changes(), shared: make(sharedChange)}
+		tx := b.begin(b.have)
+		tx.changes = b.changes()
 		if b.newNode {
 			tx.setNode(b)
-			if len(tx.table.Sets) != len(b.table.Sets) {
-				b.doubt("sets of the table change")
+			if len(tx.table.Sets) != len(b.have.table.Sets) {
+				b.doubt("the sets of the table change")
 				return b.rewrite()
 			}
 		}
 		b.write(tx)
 		err := b.commitGuarded()
+		var tampered *damage
 		switch {
 		case err == nil:
 			b.discard(tx.changes)
@@ -56,17 +33,17 @@ func (b *Backend) update() error {
 				b.noLocal.add(c.port.committed, -1)
 				b.noLocal.add(c.next, 1)
 			}
-			b.remember(tx)
+			err := b.remember(tx)
 			b.prune()
-			return nil
-		case errors.Is(err, errTampered):
-			b.repair(err)
-			return b.rewrite()
+			return err
+		case errors.As(err, &tampered):
+			return b.repaired(err)
 		case b.refuseRetried(err):
 			continue
 		}
-		// The kernel does not have what it should have, or it refuses something. Which of both, the rewrite will tell.
-		klog.InfoS("Update failed, writing the whole table", "family", b.layout.family, "err", err)
+		// Either the kernel does not have what it should have, or it refuses
+		// something. Writing everything shows which.
+		klog.InfoS("Update failed; writing the whole table", "table", b.tableName(), "err", err)
 		b.doubt("update failed")
 		return b.rewrite()
 	}
@@ -77,25 +54,26 @@ func (b *Backend) changes() []change {
 	var out []change
 	for _, s := range sorted(slices.Collect(maps.Keys(b.dirty))) {
 		for _, p := range s.ports {
-			out = append(out, change{p, b.makePlan(p)})
+			out = append(out, change{p, b.planOf(p)})
 		}
 	}
 	return out
 }
 
-// write puts the difference between what the kernel has and the transaction into the batch: first chains that come or change,
-// then all rows that go, then all that come, so that a row can go over from one service port to another.
+// write puts the difference between what the kernel has and the transaction into
+// the batch: first new and changed chains, then the rows that go, then the rows
+// that come, so that a row can pass from one service port to another.
 func (b *Backend) write(tx *transaction) {
-	b.resetBatch(false)
+	b.batch.Reset()
 	var gone, come []taggedRow
 	if tx.table != nil {
 		b.writeProgramChanges(tx.table)
-		gone, come = tagged(diffRows(b.nodeRows, tx.nodeRows))
+		gone, come = tagged(diffRows(b.have.nodeRows, tx.nodeRows))
 	}
 	var before, after []nft.Row
 	for _, c := range tx.changes {
 		b.batch.Tag(c.port.tag)
-		b.writeChainChanges(c)
+		b.writeChainChanges(tx, c)
 		before, after = b.render.rows(before[:0], c.port.committed), b.render.rows(after[:0], c.next)
 		goneHere, comeHere := diffRows(before, after)
 		for _, r := range goneHere {
@@ -113,24 +91,19 @@ func (b *Backend) write(tx *transaction) {
 			}
 		}
 	}
-	goneShared, comeShared := tx.shared.rows(b.shared)
+	goneShared, comeShared := tx.shared.rows(b.have.shared)
 	for _, r := range append(gone, goneShared...) {
 		b.batch.Tag(r.tag)
-		b.deleteRow(r.Row)
+		tx.deleteRow(r.Row)
 	}
 	for _, r := range append(comeShared, come...) {
 		b.batch.Tag(r.tag)
-		if name := b.writeBalancer(r.Verdict.Chain()); name != "" {
-			tx.balancers = append(tx.balancers, name)
-		}
-		b.addRow(r.Row)
-	}
-	for _, name := range tx.balancers { // not there before the commit
-		delete(b.balancers, name)
+		tx.needBalancer(r.Verdict.Chain())
+		tx.addRow(r.Row)
 	}
 }
 
-// taggedRow is a row and the tag of the service port that it is of, 0 if of none.
+// taggedRow is a row and the tag of its service port, 0 if it has none.
 type taggedRow struct {
 	nft.Row
 	tag uint32
@@ -146,60 +119,36 @@ func tagged(gone, come []nft.Row) (taggedGone, taggedCome []taggedRow) {
 	return taggedGone, taggedCome
 }
 
-// writeBalancer puts the balancer of that name into the batch, if it is one and new, and returns its name then.
-func (b *Backend) writeBalancer(chain string) string {
-	if chain == "" {
-		return ""
+// writeChainChanges puts the new and changed chains of a service port into the
+// batch. Those that go become garbage after the commit.
+func (b *Backend) writeChainChanges(tx *transaction, c change) {
+	after := b.render.chains(c.next)
+	if len(after) == 0 {
+		return
 	}
-	if _, known := b.balancers[chain]; known {
-		return ""
-	}
-	bal, ok := parseBalancer(chain)
-	if !ok {
-		return ""
-	}
-	c := bal.chain(b.layout, b.render.mark)
-	b.batch.AddChain(c)
-	b.batch.FlushChain(c.Name)
-	b.batch.AddRules(c)
-	b.balancers[chain] = struct{}{}
-	return chain
-}
-
-// writeChainChanges puts the chains of a service port that come or change into the batch. Those that go become garbage.
-func (b *Backend) writeChainChanges(c change) {
+	tx.needAffinitySet(c.next)
 	before := make(map[string]*nft.Chain)
 	for _, chain := range b.render.chains(c.port.committed) {
 		before[chain.Name] = chain
 	}
-	b.writeChains(slices.DeleteFunc(b.render.chains(c.next), func(chain *nft.Chain) bool {
+	tx.writeChains(slices.DeleteFunc(after, func(chain *nft.Chain) bool {
 		old := before[chain.Name]
 		return old != nil && nft.SameProgram(old, chain)
-	}))
+	})...)
 }
 
-// writeChains puts chains into the batch, in place of those of the same names. Their rules may refer to each other.
-func (b *Backend) writeChains(chains []*nft.Chain) {
-	for _, c := range chains {
-		b.batch.AddChain(c)
-	}
-	for _, c := range chains {
-		b.batch.FlushChain(c.Name)
-		b.batch.AddRules(c)
-	}
-}
-
-// writeProgramChanges puts the chains of the program that change into the batch.
+// writeProgramChanges puts the changed chains of the program into the batch.
 func (b *Backend) writeProgramChanges(table *nft.Table) {
 	for i, c := range table.Chains {
-		if !nft.SameProgram(b.table.Chains[i], c) {
+		if !nft.SameProgram(b.have.table.Chains[i], c) {
 			b.batch.FlushChain(c.Name)
 			b.batch.AddRules(c)
 		}
 	}
 }
 
-// diffRows returns the rows that are in before only, and those that are in after only. A row whose data differs is in both.
+// diffRows returns the rows that are in before only, and those that are in after
+// only. A row whose data differs is in both.
 func diffRows(before, after []nft.Row) (gone, come []nft.Row) {
 	left := make(map[nft.Row]struct{}, len(before))
 	for _, r := range before {
@@ -220,34 +169,32 @@ func diffRows(before, after []nft.Row) (gone, come []nft.Row) {
 	return gone, come
 }
 
-// remember takes note of what was committed.
-func (b *Backend) remember(tx *transaction) {
-	tx.shared.apply(b.shared)
-	for _, name := range tx.balancers {
-		b.balancers[name] = struct{}{}
-	}
-	before := b.nodePortAddrs
+// remember records what was committed. The error says that the table cannot be
+// verified.
+func (b *Backend) remember(tx *transaction) error {
+	nodePortsBefore := b.have.nodePortAddrs
+	b.have.apply(tx)
+	b.ids.committed()
 	if tx.table != nil {
-		b.table, b.nodeRows, b.nodePortAddrs, b.newNode = tx.table, tx.nodeRows, tx.nodePortAddrs, false
-		b.tellHealthAddrs()
-		b.observe()
+		b.newNode = false
+		b.setHealthAddrs()
 	}
-	b.cleanFlows(tx.changes, before)
+	b.cleanFlows(tx.changes, nodePortsBefore)
 	b.udp.update(tx.changes)
 	for _, c := range tx.changes {
-		b.rememberPlan(c)
+		b.ids.release(c.port.committed, c.next)
+		c.port.committed = c.next
+		if c.next != nil {
+			b.accept(c.port)
+		}
 	}
-	b.tellHealth(b.dirty)
+	b.setHealth(b.dirty)
 	for s := range b.dirty {
 		b.forget(s)
 	}
-	b.dirty = make(map[*serviceState]struct{}) // going through an emptied map costs what it once held
-}
-
-func (b *Backend) rememberPlan(c change) {
-	b.ids.release(c.port.committed, c.next)
-	c.port.committed = c.next
-	if c.next != nil {
-		b.accept(c.port)
+	b.dirty = make(map[*serviceState]struct{}) // iterating over an emptied map costs what it once held
+	if tx.changesProgram() {
+		return b.observe()
 	}
+	return nil
 }

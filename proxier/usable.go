@@ -2,8 +2,10 @@ package proxier
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -23,11 +25,12 @@ type candidate struct {
 	*Endpoint
 }
 
-// candidates appends to found the endpoints of a family that serve a service port, by address and port. Of several with the same address and port
-// the one that is fittest for traffic is taken.
+// candidates appends to found the endpoints of a family that serve a service port,
+// by address and port. Of several with the same address and port it takes the one
+// that is fittest for traffic.
 func candidates(found []candidate, endpoints []*Endpoint, f nft.Family, port ServicePort, node *Node) []candidate {
 	for _, e := range endpoints {
-		if !f.Of(e.Addr) {
+		if !f.Of(e.Addr) || node.isServiceAddr(e.Addr) {
 			continue
 		}
 		if n, ok := endpointPort(e, port); ok {
@@ -39,6 +42,42 @@ func candidates(found []candidate, endpoints []*Endpoint, f nft.Family, port Ser
 		return cmp.Or(a.AddrPort.Compare(b.AddrPort), fitness(b.Endpoint)-fitness(a.Endpoint))
 	})
 	return slices.CompactFunc(found, func(a, b candidate) bool { return a.AddrPort == b.AddrPort })
+}
+
+// isServiceAddr reports whether an address is in a service CIDR. An endpoint must
+// not be: what was translated to a ClusterIP would not be translated again.
+func (n *Node) isServiceAddr(addr netip.Addr) bool {
+	return slices.ContainsFunc(n.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// reportInvalidEndpoints records an event for each changed Service that has
+// endpoints in a service CIDR, once for each set of such endpoints.
+func (b *Backend) reportInvalidEndpoints() {
+	for s := range b.dirty {
+		var invalid []string
+		for _, e := range s.endpoints {
+			if b.node.isServiceAddr(e.Addr) {
+				invalid = append(invalid, e.Addr.String())
+			}
+		}
+		note := ""
+		if len(invalid) > 0 {
+			note = fmt.Sprintf("Endpoints of Service %s are ignored, because they are in a service CIDR: %s", s.name, summary(invalid))
+		}
+		if note != s.invalidEndpoints && note != "" && s.spec != nil {
+			recordEvent(b.config.Events, serviceEvent(s.spec, ReasonInvalid, note))
+		}
+		s.invalidEndpoints = note
+	}
+}
+
+// summary joins the first values of a list.
+func summary(values []string) string {
+	const most = 5
+	if len(values) <= most {
+		return strings.Join(values, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(values[:most], ", "), len(values)-most)
 }
 
 // endpointPort returns the port on which an endpoint serves a service port, if it does.

@@ -1,0 +1,177 @@
+package proxier
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// committed is what the kernel has of a table, as of the last commit that
+// succeeded. What it has of the service ports is in their portState.
+type committed struct {
+	table    *nft.Table // fixed sets and program; nil before the first commit
+	nodeRows []nft.Row  // the rows about this node
+	// nodePortAddrs are the addresses on which NodePorts listen.
+	nodePortAddrs []netip.Addr
+	balancers     map[string]balancer    // by chain
+	affinity      map[*nft.Set]struct{}  // the affinity sets that exist
+	shared        sharedRows             // how many service ports ask for shared rows
+	rows          map[string]int         // number of rows, by set
+	samples       map[*nft.Set][]nft.Row // a few rows of each set that has any
+}
+
+func newCommitted() *committed {
+	return &committed{
+		balancers: make(map[string]balancer),
+		affinity:  make(map[*nft.Set]struct{}),
+		shared:    make(sharedRows),
+		rows:      make(map[string]int),
+		samples:   make(map[*nft.Set][]nft.Row),
+	}
+}
+
+// maxSamples is the number of rows of a set that are kept to check whether
+// another program flushed it. It is more than one, so that a change of one Service
+// rarely takes the last.
+const maxSamples = 4
+
+// change is what becomes of one service port in a sync.
+type change struct {
+	port *portState
+	next *plan
+}
+
+// transaction is a change of the table under way: it writes into a batch, and
+// records what the kernel has once the batch is committed.
+type transaction struct {
+	batch  *nft.Batch
+	render *renderer
+	have   *committed // what the kernel has before
+
+	changes       []change
+	table         *nft.Table // nil if nothing about this node changes
+	nodeRows      []nft.Row
+	nodePortAddrs []netip.Addr
+	balancers     map[string]balancer
+	affinity      map[*nft.Set]struct{}
+	shared        sharedChange
+	rows          map[string]int // by how many rows a set grows
+	added         map[*nft.Set][]nft.Row
+	lost          []nft.Row // samples that are deleted
+}
+
+// begin starts a transaction on top of what the kernel has.
+func (b *Backend) begin(have *committed) *transaction {
+	b.ids.beginPlanning()
+	return &transaction{
+		batch: b.batch, render: &b.render, have: have,
+		balancers: make(map[string]balancer), affinity: make(map[*nft.Set]struct{}),
+		shared: make(sharedChange), rows: make(map[string]int), added: make(map[*nft.Set][]nft.Row),
+	}
+}
+
+// setNode makes the program and the rows about this node part of the transaction.
+func (tx *transaction) setNode(b *Backend) {
+	program := b.programConfig()
+	tx.table, tx.nodeRows, tx.nodePortAddrs = program.table(), b.rowsOfNode(program), b.nodePortDestinations(program)
+}
+
+// changesProgram reports whether the transaction changes chains or sets that
+// verification reads.
+func (tx *transaction) changesProgram() bool {
+	return tx.table != nil || len(tx.balancers) > 0 || len(tx.affinity) > 0
+}
+
+func (tx *transaction) addRow(r nft.Row) {
+	tx.batch.AddRow(r)
+	tx.rows[r.Set.Name]++
+	if s := tx.added[r.Set]; len(s) < maxSamples {
+		tx.added[r.Set] = append(s, r)
+	}
+}
+
+func (tx *transaction) deleteRow(r nft.Row) {
+	tx.batch.DeleteRow(r)
+	tx.rows[r.Set.Name]--
+	if slices.ContainsFunc(tx.have.samples[r.Set], sameKeyAs(r)) {
+		tx.lost = append(tx.lost, r)
+	}
+}
+
+// needBalancer writes the balancer of that name, if it is one that does not
+// exist yet.
+func (tx *transaction) needBalancer(chain string) {
+	if chain == "" {
+		return
+	}
+	if _, exists := tx.have.balancers[chain]; exists {
+		return
+	}
+	if _, written := tx.balancers[chain]; written {
+		return
+	}
+	bal, ok := parseBalancer(chain)
+	if !ok {
+		return
+	}
+	tx.balancers[chain] = bal
+	tx.writeChains(bal.chain(tx.render.layout, tx.render.mark))
+}
+
+// needAffinitySet writes the affinity set of a plan, if it needs one that does
+// not exist yet.
+func (tx *transaction) needAffinitySet(p *plan) {
+	set := tx.render.affinitySetOf(p)
+	if set == nil {
+		return
+	}
+	if _, exists := tx.have.affinity[set]; exists {
+		return
+	}
+	if _, written := tx.affinity[set]; !written {
+		tx.affinity[set] = struct{}{}
+		tx.batch.AddSet(set)
+	}
+}
+
+// writeChains writes chains in place of those of the same names. Their rules may
+// refer to each other.
+func (tx *transaction) writeChains(chains ...*nft.Chain) {
+	for _, c := range chains {
+		tx.batch.AddChain(c)
+	}
+	for _, c := range chains {
+		tx.batch.FlushChain(c.Name)
+		tx.batch.AddRules(c)
+	}
+}
+
+// apply records that a transaction was committed.
+func (c *committed) apply(tx *transaction) {
+	if tx.table != nil {
+		c.table, c.nodeRows, c.nodePortAddrs = tx.table, tx.nodeRows, tx.nodePortAddrs
+	}
+	for name, bal := range tx.balancers {
+		c.balancers[name] = bal
+	}
+	for set := range tx.affinity {
+		c.affinity[set] = struct{}{}
+	}
+	tx.shared.apply(c.shared)
+	for set, n := range tx.rows {
+		c.rows[set] += n
+	}
+	for _, r := range tx.lost {
+		c.samples[r.Set] = slices.DeleteFunc(c.samples[r.Set], sameKeyAs(r))
+	}
+	for set, rows := range tx.added {
+		rows = append(rows, c.samples[set]...)
+		c.samples[set] = rows[:min(len(rows), maxSamples)]
+	}
+}
+
+// sameKeyAs returns a function that reports whether a row has the key of r.
+func sameKeyAs(r nft.Row) func(nft.Row) bool {
+	return func(o nft.Row) bool { return o.Key == r.Key && o.KeyEnd == r.KeyEnd }
+}

@@ -1,0 +1,300 @@
+package proxier
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Every program on the host that commits to nf_tables moves the generation.
+// Most commits do not touch our table: kubelet, CNI plugins and firewalls commit
+// all the time. So a moved generation makes the backend verify the table, which
+// costs a fraction of a millisecond, and only damage makes it write anything.
+//
+// Verification reads handles, which the kernel never gives twice, the number of
+// rows where the kernel reports it, and a sample of the rows. It does not find a
+// single row that was deleted or changed where the number of rows is the same or
+// unknown: the scrubber does (see scrub).
+
+// damage is a change to our table by another program. It is an error.
+type damage struct {
+	kind damageKind
+	what string // a sentence without its end: "set service-ips was deleted"
+}
+
+// damageKind is the kind of object that was changed. It is a label of metrics.
+type damageKind string
+
+// The kinds of damage.
+const (
+	damagedTable    damageKind = "table"    // deleted, or replaced
+	damagedSet      damageKind = "set"      // deleted, or replaced
+	damagedChain    damageKind = "chain"    // base chain deleted, replaced or changed
+	damagedRule     damageKind = "rule"     // rules added, deleted or replaced
+	damagedRows     damageKind = "rows"     // set flushed, or rows added or deleted
+	damagedRow      damageKind = "row"      // single rows deleted or changed, found by the scrubber
+	damagedAffinity damageKind = "affinity" // chain of a service port with session affinity changed
+)
+
+// damageKinds are all of them.
+var damageKinds = []damageKind{
+	damagedTable, damagedSet, damagedChain, damagedRule, damagedRows, damagedRow, damagedAffinity,
+}
+
+// Error says what another program changed.
+func (d *damage) Error() string { return "another program changed the table: " + d.what }
+
+// fingerprint is made of the numbers that the kernel gives to objects, none of
+// which it gives twice.
+type fingerprint struct {
+	table  nft.Found
+	sets   map[string]uint64    // handles by name
+	counts map[string]int       // of rows, by set; not part of what is compared
+	bases  map[string]nft.Found // base chains of the program
+	rules  map[string][]uint64  // handles of the rules, by chain of the program and balancer
+}
+
+// verify reads the table after the generation moved. The error is a *damage if
+// the table is not as it was committed.
+func (b *Backend) verify() error {
+	var found *damage
+	now, err := b.kernel.Snapshot(func() error {
+		f, err := b.readFingerprint()
+		if err != nil {
+			return err
+		}
+		if found = f.compare(b.fingerprint); found == nil {
+			found = b.compareCounts(f)
+		}
+		if found == nil {
+			found, err = b.checkSamples()
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("verify %s: %w", b.have.table, err)
+	}
+	b.generation.found(now)
+	if found != nil {
+		return found
+	}
+	b.verified = b.generation.foreign
+	return nil
+}
+
+// readFingerprint reads the fingerprint of the table.
+func (b *Backend) readFingerprint() (*fingerprint, error) {
+	table := b.have.table
+	f := &fingerprint{
+		sets: make(map[string]uint64), counts: make(map[string]int),
+		bases: make(map[string]nft.Found), rules: make(map[string][]uint64),
+	}
+	var err error
+	var exists bool
+	if f.table, exists, err = b.kernel.FindTable(table); err != nil || !exists {
+		return f, err
+	}
+	sets, err := b.kernel.Sets(table)
+	if err != nil {
+		return nil, err
+	}
+	known := b.knownSets()
+	for _, s := range sets {
+		if _, ok := known[s.Name]; ok {
+			f.sets[s.Name], f.counts[s.Name] = s.Handle, s.Count
+		}
+	}
+	for _, c := range table.Chains {
+		if c.Hook == nil {
+			continue
+		}
+		found, ok, err := b.kernel.FindChain(table, c.Name)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			f.bases[c.Name] = found
+		}
+	}
+	for _, chain := range b.knownChains() {
+		if f.rules[chain], err = b.kernel.RuleHandles(table, chain); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// knownSets returns the sets that the table has, by name.
+func (b *Backend) knownSets() map[string]*nft.Set {
+	known := make(map[string]*nft.Set, len(b.have.table.Sets)+len(b.have.affinity))
+	for _, s := range b.have.table.Sets {
+		known[s.Name] = s
+	}
+	for s := range b.have.affinity {
+		known[s.Name] = s
+	}
+	return known
+}
+
+// knownChains returns the names of the chains of the program and the balancers.
+func (b *Backend) knownChains() []string {
+	names := make([]string, 0, len(b.have.table.Chains)+len(b.have.balancers))
+	for _, c := range b.have.table.Chains {
+		names = append(names, c.Name)
+	}
+	for name := range b.have.balancers {
+		names = append(names, name)
+	}
+	return names
+}
+
+// compare returns what differs between the fingerprint that was found and the one
+// of the table as it was committed, nil if nothing does.
+func (f *fingerprint) compare(want *fingerprint) *damage {
+	switch {
+	case f.table.Handle == 0:
+		return &damage{damagedTable, "the table was deleted"}
+	case f.table.Handle != want.table.Handle:
+		return &damage{damagedTable, "the table was replaced"}
+	case f.table.Flags != want.table.Flags:
+		return &damage{damagedTable, fmt.Sprintf("the flags of the table are %#x", f.table.Flags)}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want.sets)) {
+		if d := changed(damagedSet, "set "+name, f.sets[name], want.sets[name]); d != nil {
+			return d
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want.bases)) {
+		found, base := f.bases[name], want.bases[name]
+		if d := changed(damagedChain, "chain "+name, found.Handle, base.Handle); d != nil {
+			return d
+		}
+		if found.Policy != base.Policy {
+			return &damage{damagedChain, "the policy of chain " + name + " was changed"}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want.rules)) {
+		if !slices.Equal(f.rules[name], want.rules[name]) {
+			return &damage{damagedRule, "the rules of chain " + name + " were changed"}
+		}
+	}
+	return nil
+}
+
+// changed compares the handles of an object, of which 0 is no object.
+func changed(kind damageKind, object string, found, want uint64) *damage {
+	switch found {
+	case want:
+		return nil
+	case 0:
+		return &damage{kind, object + " was deleted"}
+	}
+	return &damage{kind, object + " was replaced"}
+}
+
+// compareCounts compares the numbers of rows, as far as the kernel reports them.
+func (b *Backend) compareCounts(f *fingerprint) *damage {
+	for _, s := range b.have.table.Sets {
+		if found, want := f.counts[s.Name], b.have.rows[s.Name]; found >= 0 && found != want {
+			return &damage{damagedRows, fmt.Sprintf("set %s has %d rows, not %d", s.Name, found, want)}
+		}
+	}
+	return nil
+}
+
+// checkSamples reads a few rows of each set that has any, so that a set that was
+// flushed is found also where the kernel does not report the number of rows.
+func (b *Backend) checkSamples() (*damage, error) {
+	for _, set := range b.have.table.Sets {
+		rows := b.samplesOf(set)
+		if len(rows) == 0 {
+			continue
+		}
+		found, err := b.kernel.FindRows(b.have.table, rows)
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range found {
+			switch {
+			case r.Set == nil:
+				return &damage{damagedRows, fmt.Sprintf("row %s was deleted", rows[i])}, nil
+			case !r.SameAs(rows[i]):
+				return &damage{damagedRows, fmt.Sprintf("row %s was changed to %s", rows[i], r)}, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+// samplesOf returns the samples of a set that has rows. If those that were kept
+// are gone by now, it finds others.
+func (b *Backend) samplesOf(set *nft.Set) []nft.Row {
+	if b.have.rows[set.Name] == 0 {
+		return nil
+	}
+	if rows := b.have.samples[set]; len(rows) > 0 {
+		return rows
+	}
+	var rows []nft.Row
+	for _, p := range b.ports {
+		rows = b.render.rows(rows[:0], p.committed)
+		if i := slices.IndexFunc(rows, func(r nft.Row) bool { return r.Set == set }); i >= 0 {
+			b.have.samples[set] = []nft.Row{rows[i]}
+			break
+		}
+	}
+	return b.have.samples[set]
+}
+
+// observe records the fingerprint of the table after a commit that changed the
+// program or added balancers or sets. Another program may have committed since:
+// so the contents of the chains are compared with what was written.
+func (b *Backend) observe() error {
+	_, err := b.kernel.Snapshot(func() (err error) {
+		b.fingerprint, err = b.readFingerprint()
+		return errors.Join(err, b.checkContents())
+	})
+	if err != nil {
+		err = fmt.Errorf("verify %s after writing it: %w", b.have.table, err)
+		b.doubt(err.Error())
+	}
+	return err
+}
+
+// checkContents compares the rules of the program and the balancers with what was
+// written.
+func (b *Backend) checkContents() error {
+	check := func(c *nft.Chain) error {
+		found, err := b.kernel.Rules(b.have.table, c.Name)
+		if err != nil {
+			return err
+		}
+		return b.compareRules(damagedRule, c, found)
+	}
+	for _, c := range b.have.table.Chains {
+		if err := check(c); err != nil {
+			return err
+		}
+	}
+	for _, bal := range b.have.balancers {
+		if err := check(bal.chain(b.layout, b.render.mark)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareRules compares the rules of a chain that were found with those that the
+// chain has. The error is a *damage.
+func (b *Backend) compareRules(kind damageKind, c *nft.Chain, found []nft.FoundRule) error {
+	same := slices.EqualFunc(found, c.Rules, func(f nft.FoundRule, r nft.Rule) bool {
+		return f.Equal(r.Content(b.layout.family))
+	})
+	if !same {
+		return &damage{kind, "the rules of chain " + c.Name + " were changed"}
+	}
+	return nil
+}
