@@ -208,6 +208,9 @@ func (b *Backend) resetBatch(isolate bool) {
 	}
 }
 
+// nfAccept is the policy accept of a base chain (NF_ACCEPT of linux/netfilter.h).
+const nfAccept = 1
+
 // inspection is what the kernel has under the table's name.
 type inspection struct {
 	exists bool
@@ -275,6 +278,7 @@ func compareTable(l *layout, table *nft.Table, sets, chains []nft.Found) (state 
 		case i < 0:
 			strays = append(strays, discarded{discardedChain, c.Name})
 		case c.Hook != nil:
+			foreign = foreign || c.Policy != nfAccept // adding a chain that exists keeps its policy
 			bases++
 		}
 	}

@@ -31,9 +31,9 @@ const (
 	scrubRows = 64
 	// scrubShare is the part of a core that one family may use: 0.4 %.
 	scrubShare = 250
-	// maxRowRepairs is the most rows of a service port that are repaired one by
-	// one; with more, everything is written.
-	maxRowRepairs = 100
+	// maxRowRepairs is the most rows that are repaired one by one; if more of those
+	// read at a time are wrong, everything is written.
+	maxRowRepairs = scrubRows / 2
 )
 
 // scrub reads some rows if another program committed since the last pass, and
