@@ -261,40 +261,81 @@ func TestAffinityTimeout(t *testing.T) {
 	}
 }
 
-// TestAffinityFull shows that clients are served, though without affinity, when there are more than can be remembered. The table that the
-// proxy has left gets room for fewer clients.
+// TestAffinityFull shows a flood of clients of one Service: new clients are served
+// without affinity and evenly, known clients keep their endpoints, and so do all
+// clients of a Service with another set. The set that the proxy has left gets room
+// for few clients.
 func TestAffinityFull(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	clients := c.addClients(affinityClients)
-	s := service{
-		name: "sticky", spec: "type: NodePort\nsessionAffinity: ClientIP", protocols: "TCP",
-		slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+	sticky := func(name string) *service {
+		return &service{
+			name: name, spec: "type: NodePort\nsessionAffinity: ClientIP", protocols: "TCP",
+			slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+		}
 	}
-	c.serve("sticky", &s)
+	flooded, calm := sticky("flooded"), sticky("calm")
+	c.serve("sticky", flooded, calm)
 	c.terminate()
 	listed := run(t, c.Node1.Namespace, "nft", "list", "ruleset")
-	const room, size = 4, "size 1048576"
-	if strings.Count(listed, size) != 2 {
-		t.Fatalf("no affinity sets with %s in\n%s", size, listed)
-	}
+	const room = 4
 	load := c.Node1.Command(t.Context(), "nft", "-f", "-")
-	load.Stdin = strings.NewReader("flush ruleset\n" + strings.ReplaceAll(listed, size, fmt.Sprintf("size %d", room)))
+	load.Stdin = strings.NewReader("flush ruleset\n" + withRoom(t, listed, "flooded", "calm", room))
 	if out, err := load.CombinedOutput(); err != nil {
-		t.Fatalf("load what was listed: %v\n%s", err, out)
+		t.Fatalf("load the listing: %v\n%s", err, out)
 	}
 	const rounds = 8
-	first := c.choose(t, &s, clients, "clusterIP")
+	first := c.choose(t, flooded, clients, "clusterIP")
 	loyal := maps.Clone(first)
+	calmFirst := c.choose(t, calm, clients, "clusterIP")
+	picks := make(map[string]int)
 	for range rounds {
-		for who, server := range c.choose(t, &s, clients, "clusterIP") {
+		for who, server := range c.choose(t, flooded, clients, "clusterIP") {
 			if loyal[who] != server {
 				delete(loyal, who)
 			}
+			picks[server]++
 		}
+		calmFirst.mustStay(t, "calm", c.choose(t, calm, clients, "clusterIP"))
 	}
-	// Each family has a set of its own. Who is not in it changes the endpoint sooner or later.
+	// Each family has a set of its own. A client that is not in it changes the
+	// endpoint sooner or later.
 	if n := len(loyal); n < 2*room || n == len(first) {
 		t.Errorf("%d of %d clients stayed with their endpoints, want those for whom there is room: %d", n, len(first), 2*room)
 	}
+	// The others make 12 choices in each of 8 rounds: 24 for each endpoint.
+	for _, server := range strings.Fields("a1 a2 b1 b2") {
+		known := 0
+		for _, s := range loyal {
+			if s == server {
+				known++
+			}
+		}
+		if n := picks[server] - rounds*known; n < 6 {
+			t.Errorf("clients without room chose %s %d times, want about 24: %v", server, n, picks)
+		}
+	}
+}
+
+// withRoom returns a listing in which the affinity sets of one Service have room
+// for few clients. Those of the other Service must be other sets.
+func withRoom(t *testing.T, listing, service, other string, room int) string {
+	t.Helper()
+	setOf := func(service string) string {
+		m := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(affinity-\d+) `).FindStringSubmatch(listing)
+		if m == nil {
+			t.Fatalf("no affinity chain of %s in\n%s", service, listing)
+		}
+		return m[1]
+	}
+	set := setOf(service)
+	if set == setOf(other) {
+		t.Fatalf("%s and %s share %s", service, other, set)
+	}
+	size := regexp.MustCompile(`(set ` + set + ` \{[^}]*size )262144`)
+	if n := len(size.FindAllString(listing, -1)); n != 2 {
+		t.Fatalf("%d sets %s of the expected size in\n%s", n, set, listing)
+	}
+	return size.ReplaceAllString(listing, fmt.Sprintf("${1}%d", room))
 }

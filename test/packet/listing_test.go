@@ -107,7 +107,7 @@ func parseListing(listing string) (header string, blocks []listedBlock) {
 			header += line + "\n"
 		default:
 			b := &blocks[len(blocks)-1]
-			if !(b.name == "affinity" && strings.HasPrefix(line, "elements")) {
+			if !(isAffinitySet(b.name) && strings.HasPrefix(line, "elements")) {
 				b.lines = append(b.lines, line)
 			}
 		}
@@ -129,24 +129,29 @@ func sortElements(list string) string {
 	return "elements = {" + strings.Join(elements, ", ") + "}"
 }
 
-// withoutUnreferenced leaves out chains that no rule and no element leads to, unless packets enter there.
+// isAffinitySet reports whether packets fill the set of that name.
+func isAffinitySet(name string) bool { return strings.HasPrefix(name, "affinity-") }
+
+// withoutUnreferenced leaves out chains that no rule and no element leads to,
+// unless packets enter there, and affinity sets that no rule uses: the proxy keeps
+// them for the next Service.
 func withoutUnreferenced(blocks []listedBlock) []listedBlock {
 	referenced := make(map[string]bool)
 	for _, b := range blocks {
 		for _, line := range b.lines {
-			for _, m := range jumps.FindAllStringSubmatch(line, -1) {
+			for _, m := range references.FindAllStringSubmatch(line, -1) {
 				referenced[m[1]] = true
 			}
 		}
 	}
 	return slices.DeleteFunc(blocks, func(b listedBlock) bool {
 		hooked := len(b.lines) > 1 && strings.Contains(b.lines[1], " hook ")
-		return b.kind == "chain" && !hooked && !referenced[b.name]
+		return (b.kind == "chain" && !hooked || isAffinitySet(b.name)) && !referenced[b.name]
 	})
 }
 
-// jumps matches what leads to a chain.
-var jumps = regexp.MustCompile(`(?:goto|jump) ([^\s,}]+)`)
+// references matches what leads to a chain or uses a set.
+var references = regexp.MustCompile(`(?:goto |jump |@)([^\s,}]+)`)
 
 // differences returns the lines that are in one of two listings only, with elements one a line; "" if there are none.
 func differences(a, b string) string {

@@ -37,15 +37,22 @@ func TestNoEndpoints(t *testing.T) {
 	})
 }
 
-// TestEndpointIsClusterIP shows that an endpoint that is the ClusterIP of another service is refused: a packet is translated once.
+// TestEndpointIsClusterIP shows that an endpoint in a service CIDR, such as the
+// ClusterIP of another Service, is not used: a packet is translated once.
 func TestEndpointIsClusterIP(t *testing.T) {
 	t.Parallel()
 	const real = 3
-	newCluster(t).runScenarios(t, []scenario{
+	c := newCluster(t)
+	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
+	c.runScenarios(t, []scenario{
 		{service: service{name: "real", number: real, slices: []slice{{endpoints: "a1"}}}, expect: "pod1 node1 -> clusterIP => a1 as itself"},
 		{
 			service: service{name: "alias", slices: []slice{{vip: real}}},
 			expect:  "client pod1 pod2 node1 node2 -> clusterIP => refused",
+		},
+		{
+			service: service{name: "mixed", slices: []slice{{vip: real}, {endpoints: "a1"}}},
+			expect:  "pod1 pod2 node1 node2 -> clusterIP => a1 as itself",
 		},
 	})
 }
