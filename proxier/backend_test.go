@@ -32,10 +32,15 @@ func (e *events) of(reason string) []string {
 	return out
 }
 
+// simpleService returns an IPv4 Service with one port, and without a ClusterIP if
+// clusterIP is empty.
 func simpleService(name, clusterIP string, change func(*Service)) *Service {
 	svc := &Service{
-		Name: ServiceName{"ns", name}, Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr(clusterIP)},
+		Name: ServiceName{"ns", name}, Families: []nft.Family{nft.IPv4},
 		Ports: []ServicePort{{Name: "http", Protocol: TCP, Port: 80}},
+	}
+	if clusterIP != "" {
+		svc.ClusterIPs = []netip.Addr{addr(clusterIP)}
 	}
 	if change != nil {
 		change(svc)
@@ -334,6 +339,125 @@ func TestConflict(t *testing.T) {
 	want("younger")
 	if got, want := recorded.of(ReasonAddressConflict), []string{"ns/younger", "ns/older"}; !slices.Equal(got, want) {
 		t.Errorf("events about %q, want %q", got, want)
+	}
+}
+
+// A ClusterIP beats a LoadBalancer IP, which beats an external IP, whatever the age
+// of the Services. An older Service must not take over the ClusterIP of another.
+func TestConflictOfKinds(t *testing.T) {
+	newNamespace(t)
+	var recorded events
+	config := sampleConfig()
+	config.Events = &recorded
+	b := newBackend(t, config, nft.IPv4)
+	const contested = "10.96.0.1"
+	service := func(name string, created int64, change func(*Service)) {
+		svc := simpleService(name, "", nil)
+		svc.Created = time.Unix(created, 0)
+		change(svc)
+		b.SetService(svc)
+		b.SetEndpoint(svc.Name, simpleEndpoint("10.244.0.1"))
+	}
+	want := func(owner string) {
+		t.Helper()
+		mustSync(t, b)
+		checkTable(t, b)
+		out := runNFT(t, "", "list", "map", "ip", TableName, "service-ips")
+		if !regexp.MustCompile(`10\.96\.0\.1 \. (tcp|6) \. 80 comment "ns/` + owner + `:http"`).MatchString(out) {
+			t.Errorf("want %s to have %s:80:\n%s", owner, contested, out)
+		}
+	}
+	external := func(s *Service) { s.ExternalIPs = []netip.Addr{addr(contested)} }
+	loadBalancer := func(s *Service) { s.LoadBalancerIPs = []netip.Addr{addr(contested)} }
+	cluster := func(s *Service) { s.ClusterIPs = []netip.Addr{addr(contested)} }
+	service("external", 100, external)
+	want("external")
+	service("lb", 200, loadBalancer)
+	want("lb")
+	service("cluster", 300, cluster)
+	want("cluster")
+	service("older-external", 50, external)
+	want("cluster")
+	b.DeleteService(ServiceName{"ns", "cluster"})
+	want("lb")
+	service("lb", 200, external) // the same frontend, with a weaker claim
+	want("older-external")
+	service("lb", 200, loadBalancer)
+	want("lb")
+	got := recorded.of(ReasonAddressConflict)
+	if want := []string{"ns/external", "ns/lb", "ns/older-external", "ns/lb", "ns/older-external"}; !slices.Equal(got, want) {
+		t.Errorf("events about %q, want %q", got, want)
+	}
+}
+
+// Endpoints in a service CIDR are not used and reported once; the other endpoints
+// of the Service are.
+func TestEndpointsInServiceCIDR(t *testing.T) {
+	newNamespace(t)
+	var recorded events
+	config := sampleConfig()
+	config.Events = &recorded
+	b := newBackend(t, config, nft.IPv4)
+	b.SetNode(sampleNode())
+	svc := simpleService("svc", "10.96.0.1", nil)
+	b.SetService(svc)
+	b.SetEndpoint(svc.Name, simpleEndpoint("10.96.0.2"))
+	mustSync(t, b)
+	checkTable(t, b)
+	if n := b.have.rows["no-endpoint-services"]; n != 1 {
+		t.Errorf("%d Services without endpoints, want 1", n)
+	}
+	b.SetEndpoint(svc.Name, simpleEndpoint("10.244.0.2"))
+	mustSync(t, b)
+	b.SetService(svc)
+	mustSync(t, b)
+	checkTable(t, b)
+	if n := b.have.rows["service-endpoints"]; n != 1 {
+		t.Errorf("%d endpoints, want 1", n)
+	}
+	if len(recorded) != 1 || !strings.Contains(recorded[0].Note, "ns/svc") || !strings.Contains(recorded[0].Note, "10.96.0.2") {
+		t.Errorf("events %+v, want one", recorded)
+	}
+	node := sampleNode()
+	node.ServiceCIDRs = nil // no CIDR is known: nothing is invalid
+	b.SetNode(node)
+	mustSync(t, b)
+	if n := b.have.rows["service-endpoints"]; n != 2 {
+		t.Errorf("%d endpoints without service CIDRs, want 2", n)
+	}
+}
+
+// A rewrite replaces sets with intervals: flushing one takes time that grows with
+// the square of its rows.
+func TestRewriteReplacesIntervalSets(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(b)
+	mustSync(t, b)
+	handles := func() map[string]uint64 {
+		found, err := b.kernel.Sets(b.have.table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make(map[string]uint64)
+		for _, s := range found {
+			all[s.Name] = s.Handle
+		}
+		return all
+	}
+	before := handles()
+	b.doubt("test")
+	mustSync(t, b)
+	checkTable(t, b)
+	after := handles()
+	for _, s := range b.have.table.Sets {
+		if replaced := before[s.Name] != after[s.Name]; replaced != s.Interval {
+			t.Errorf("set %s was replaced: %v, want %v", s.Name, replaced, s.Interval)
+		}
+	}
+	check(t, b)
+	if b.Stats().Repairs != 0 {
+		t.Error("our own rewrite was repaired")
 	}
 }
 

@@ -1,8 +1,10 @@
 package proxier
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,5 +119,59 @@ func TestRestAfter(t *testing.T) {
 	l.run("Sync", func() error { time.Sleep(work); return nil })
 	if l.rest < 3*work || l.last.IsZero() {
 		t.Errorf("after a sync of %s it rests for %s", work, l.rest)
+	}
+}
+
+// countingFailures counts the commits that it refuses.
+type countingFailures struct {
+	kernel
+	commits atomic.Int64
+}
+
+func (k *countingFailures) Commit(*nft.Batch) error {
+	k.commits.Add(1)
+	return errFailing
+}
+
+// While commits keep failing, changes do not make the loop try again before its
+// delay is over, and what is remembered of them has a limit.
+func TestLoopBacksOff(t *testing.T) {
+	newNamespace(t)
+	p, err := newProxier(*sampleConfig(), nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	k := &countingFailures{kernel: p.backends[0].kernel}
+	p.backends[0].kernel = k
+	p.OnEndpointSlicesSynced()
+	p.OnServiceSynced()
+	ctx, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.SyncLoop(ctx)
+	}()
+	changes := 0
+	for ; ctx.Err() == nil; changes++ {
+		p.OnServiceAdd(&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
+			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: int32(1 + changes%1000)}}},
+		})
+		time.Sleep(time.Millisecond)
+	}
+	<-done
+	// Delays are 0.1, 0.2, 0.4 and 0.8 s.
+	if n := k.commits.Load(); n == 0 || n > 6 {
+		t.Errorf("%d commits in 1 s with %d changes, want at most 6", n, changes)
+	}
+	b := p.backends[0]
+	p.tracker.triggers[nft.IPv4] = make([]time.Time, maxTriggers-1)
+	p.handOver()
+	p.tracker.triggers[nft.IPv4] = make([]time.Time, 100)
+	p.handOver()
+	if len(b.triggers) != maxTriggers {
+		t.Errorf("%d triggers are remembered, want %d", len(b.triggers), maxTriggers)
 	}
 }
