@@ -69,15 +69,12 @@ func splitElements(list string) []string {
 	return append(parts, strings.TrimSpace(list[start:]))
 }
 
-// dynamicSet is filled by the packet path: what is in it is nobody's to repair.
-const dynamicSet = "affinity"
-
 // canonical writes the objects in an order that does not depend on that of writing them.
 func canonical(objects []object) string {
 	var blocks []string
 	for _, o := range objects {
 		elements := slices.Sorted(slices.Values(o.elements))
-		if o.name == dynamicSet {
+		if strings.HasPrefix(o.name, affinitySets) { // packets fill them: they are not repaired
 			elements = nil
 		}
 		lines := slices.Concat([]string{fmt.Sprintf("%s %s {", o.kind, o.name)}, o.body, elements, []string{"}"})
@@ -95,6 +92,16 @@ func find(objects []object, name string) (object, error) {
 		}
 	}
 	return object{}, fmt.Errorf("nft lists no %s", name)
+}
+
+// findFilled returns the first set whose name begins so and that has elements.
+func findFilled(objects []object, prefix string) (object, error) {
+	for _, o := range objects {
+		if o.kind == "set" && strings.HasPrefix(o.name, prefix) && len(o.elements) > 0 {
+			return o, nil
+		}
+	}
+	return object{}, fmt.Errorf("nft lists no set %s with elements", prefix)
 }
 
 // rowsOf returns the elements whose key begins with the address, or whatever else the first field is.

@@ -16,8 +16,8 @@ func impatient() streamOptions {
 // showRepair flushes the ruleset of a node.
 func (t *tour) showRepair(ctx context.Context) error {
 	t.page.Scene("Somebody flushes the ruleset")
-	t.page.Text("Another program, or a person, removes all rules of node1. kube-proxy looks once a second whether the tables are " +
-		"as it left them, notices, and writes everything again. Connections begun in between are lost; node2 is not concerned.")
+	t.page.Text("Another program, or a person, removes all rules of node1. kube-proxy checks every 50 ms whether another " +
+		"program committed anything, verifies its tables, and writes them again. Connections begun in between are lost; node2 is not affected.")
 	t.page.Try(t.stage.CommandLine("node1", "nft flush ruleset"))
 	before, err := t.tables(ctx)
 	if err != nil {

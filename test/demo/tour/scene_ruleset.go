@@ -122,6 +122,10 @@ func linesWith(lines []string, text string) []string {
 	return found
 }
 
+// affinitySets is what the names of the sets of clients with session affinity
+// begin with; each Service uses one of up to 64.
+const affinitySets = "affinity-"
+
 // explanations say what a row of each set and map is for.
 func explanations() [][2]string {
 	return [][2]string{
@@ -135,11 +139,11 @@ func explanations() [][2]string {
 		{"no-endpoint-nodeports", "a NodePort without endpoints: refused"},
 		{"firewall-ips", "an LB IP with loadBalancerSourceRanges"},
 		{"firewall-sources-tcp", "a range that may connect to it over TCP (there is one set a protocol)"},
-		{"local-policy-ips", "externalTrafficPolicy: Local, from elsewhere: this node's endpoints"},
-		{"cluster-policy-ips", "the same, from this node or a pod: all endpoints (both again for NodePorts)"},
+		{"local-ips", "an address with externalTrafficPolicy: Local (local-nodeports: a NodePort)"},
+		{"local-policy-ips", "its traffic from elsewhere: this node's endpoints"},
+		{"cluster-policy-ips", "its traffic from this node or a pod: all endpoints"},
 		{"hairpin-connections", "a pod of this node that reached itself: masqueraded"},
-		{"affinity", "a client of a Service with sessionAffinity, and the endpoint that it keeps"},
-		{"affinity-endpoints", "an endpoint of such a Service"},
+		{affinitySets, "a client of a Service with sessionAffinity, and the endpoint that it keeps"},
 	}
 }
 
@@ -151,11 +155,14 @@ func (t *tour) showMaps(objects []object) {
 	table := page.Table{Columns: []string{"SET OR MAP", "ROWS", "ONE ROW IS\nFOR EXAMPLE"}, Right: []int{1}}
 	for _, e := range explanations() {
 		o, err := find(objects, e[0])
+		if e[0] == affinitySets {
+			o, err = findFilled(objects, e[0])
+		}
 		mark := t.check(err == nil && len(o.elements) > 0, "%s has no rows", e[0])
 		if mark == page.OK {
 			mark = page.None // an explanation needs no praise
 		}
-		table.Add(mark, e[0], strconv.Itoa(len(o.elements)), e[1])
+		table.Add(mark, o.name, strconv.Itoa(len(o.elements)), e[1])
 		table.Add(page.None, "", "", "    "+example(o.elements, t.services.web))
 	}
 	t.page.Table(table)
@@ -189,8 +196,8 @@ func (t *tour) showChains(listing string, objects []object) {
 			hooked += len(linesWith(o.body, " hook "))
 		}
 	}
-	t.page.Text("The listing is %d lines: %d sets and maps, %d chains. Of these, %d hang in the kernel's hooks: filter-prerouting-pre-dnat "+
-		"and filter-output-pre-dnat look at source ranges, nat-prerouting and nat-output go to chain services, "+
-		"nat-postrouting masquerades what was marked 0x4000, and the filter chains refuse what has no endpoints.",
+	t.page.Text("The listing is %d lines: %d sets and maps, %d chains. Of these, %d are base chains, all of type nat, so that "+
+		"only the first packet of a connection passes them: nat-prerouting and nat-output jump to chain services, which checks "+
+		"source ranges, dispatches and refuses; nat-postrouting masquerades connections that were marked 0x4000.",
 		strings.Count(listing, "\n"), len(objects)-chains, chains, hooked)
 }
