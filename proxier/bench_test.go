@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -168,4 +171,94 @@ func deleteTable(b *Backend) error {
 	b.batch.Reset()
 	b.batch.DeleteTable()
 	return b.commit()
+}
+
+// mixed returns a synced backend with the Services of the benchmarks, of which
+// every fifth has session affinity.
+func mixed(b *testing.B) *Backend {
+	backend := loaded(b)
+	for i := 0; i < benchServices; i += 5 {
+		svc := benchService(i)
+		svc.AffinityTimeout = 3 * time.Hour
+		backend.SetService(svc)
+	}
+	mustSync(b, backend)
+	return backend
+}
+
+// BenchmarkForeignCommits is one second with 20 commits of another program, each
+// followed by a check as SyncLoop makes it, and one change of our own. It reports
+// the CPU time of the checks as a part of a core, and the time of the change.
+func BenchmarkForeignCommits(b *testing.B) {
+	backend := mixed(b)
+	other, err := nft.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer other.Close()
+	foreign := &nft.Table{Family: nft.IPv4, Name: "other"}
+	name, gone := benchService(77).Name, benchEndpoint(77, 3)
+	var checks, changes time.Duration
+	rewrites := backend.stats.Rewrites
+	b.ResetTimer()
+	for i := range b.N {
+		for range 20 {
+			next := time.Now().Add(checkPeriod)
+			batch := nft.NewBatch(foreign)
+			batch.AddTable("")
+			batch.DeleteTable()
+			if err := other.Commit(batch); err != nil {
+				b.Fatal(err)
+			}
+			start := threadTime(b)
+			check(b, backend)
+			checks += threadTime(b) - start
+			time.Sleep(time.Until(next))
+		}
+		come := benchEndpoint(77, 3)
+		come.Addr = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
+		backend.DeleteEndpoint(name, gone.EndpointKey)
+		backend.SetEndpoint(name, come)
+		start := time.Now()
+		mustSync(b, backend)
+		changes += time.Since(start)
+		gone = come
+	}
+	b.StopTimer()
+	b.ReportMetric(100*checks.Seconds()/b.Elapsed().Seconds(), "%core")
+	b.ReportMetric(float64(changes.Microseconds())/float64(b.N), "change-µs/op")
+	b.ReportMetric(float64(backend.stats.Rewrites-rewrites), "rewrites")
+}
+
+// threadTime returns the CPU time that the calling thread has used, in which the
+// kernel's work for netlink requests is included.
+func threadTime(b *testing.B) time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// BenchmarkVerify verifies an intact table.
+func BenchmarkVerify(b *testing.B) {
+	backend := mixed(b)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		if err := backend.verify(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkScrub reads all rows and the chains of session affinity, without the
+// rests in between.
+func BenchmarkScrub(b *testing.B) {
+	backend := mixed(b)
+	b.ResetTimer()
+	for i := range b.N {
+		backend.generation.foreign, backend.verified = i+1, i+1
+		scrubAll(b, backend)
+	}
 }

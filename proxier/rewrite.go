@@ -44,8 +44,9 @@ func (b *Backend) rewrite() error {
 			b.batch = nft.NewBatch(&nft.Table{Family: b.layout.family, Name: TableName}) // the buffers of the old one are as large as everything
 			b.stats.Rewrites++
 			clear(b.ids.recovered)
+			err = b.observe()
 			b.prune()
-			return nil
+			return err
 		case errors.Is(err, nft.ErrUnknownOutcome):
 			return err
 		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
@@ -104,7 +105,8 @@ func (b *Backend) tryRewrite(isolate bool) error {
 	for name := range tx.balancers {
 		delete(b.garbage, discarded{discardedChain, name})
 	}
-	return b.remember(tx)
+	b.remember(tx)
+	return nil
 }
 
 // beginRewrite puts the empty table into the batch, with all but the base chains.

@@ -33,13 +33,18 @@ func (b *Backend) update() error {
 				b.noLocal.add(c.port.committed, -1)
 				b.noLocal.add(c.next, 1)
 			}
-			err := b.remember(tx)
+			b.remember(tx)
+			if tx.changesProgram() {
+				err = b.observe()
+			}
 			b.prune()
 			return err
 		case errors.As(err, &tampered):
 			return b.repaired(err)
 		case b.refuseRetried(err):
 			continue
+		case errors.Is(err, nft.ErrGeneration):
+			return err // nothing was committed, because other programs commit all the time
 		}
 		// Either the kernel does not have what it should have, or it refuses
 		// something. Writing everything shows which.
@@ -169,9 +174,8 @@ func diffRows(before, after []nft.Row) (gone, come []nft.Row) {
 	return gone, come
 }
 
-// remember records what was committed. The error says that the table cannot be
-// verified.
-func (b *Backend) remember(tx *transaction) error {
+// remember records what was committed.
+func (b *Backend) remember(tx *transaction) {
 	nodePortsBefore := b.have.nodePortAddrs
 	b.have.apply(tx)
 	b.ids.committed()
@@ -193,8 +197,4 @@ func (b *Backend) remember(tx *transaction) error {
 		b.forget(s)
 	}
 	b.dirty = make(map[*serviceState]struct{}) // iterating over an emptied map costs what it once held
-	if tx.changesProgram() {
-		return b.observe()
-	}
-	return nil
 }

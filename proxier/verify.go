@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -253,15 +252,20 @@ func (b *Backend) samplesOf(set *nft.Set) []nft.Row {
 // program or added balancers or sets. Another program may have committed since:
 // so the contents of the chains are compared with what was written.
 func (b *Backend) observe() error {
+	var found *fingerprint
 	_, err := b.kernel.Snapshot(func() (err error) {
-		b.fingerprint, err = b.readFingerprint()
-		return errors.Join(err, b.checkContents())
+		if found, err = b.readFingerprint(); err != nil {
+			return err
+		}
+		return b.checkContents()
 	})
 	if err != nil {
 		err = fmt.Errorf("verify %s after writing it: %w", b.have.table, err)
 		b.doubt(err.Error())
+		return err
 	}
-	return err
+	b.fingerprint = found
+	return nil
 }
 
 // checkContents compares the rules of the program and the balancers with what was

@@ -73,7 +73,7 @@ func check(t testing.TB, b *Backend) {
 // scrubAll calls Check until all rows are scrubbed.
 func scrubAll(t testing.TB, b *Backend) {
 	t.Helper()
-	for range 1000 {
+	for range 1_000_000 {
 		b.scrubber.rest, b.repairs.pause = time.Time{}, 0
 		check(t, b)
 		if b.scrubber.queue == nil && b.scrubber.done == b.generation.foreign {

@@ -135,6 +135,21 @@ func TestAffinity(t *testing.T) {
 		c.serve("sticky", &s)
 		first.mustStay(t, "slices changed", c.choose(t, &s, origins, "clusterIP"))
 	})
+	t.Run("timeout changes", func(t *testing.T) {
+		s.spec += "\nsessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}"
+		c.serve("sticky", &s)
+		first.mustStay(t, "timeout changed", c.choose(t, &s, origins, "clusterIP"))
+	})
+	t.Run("other Services change", func(t *testing.T) {
+		for i := range 3 {
+			other := service{
+				name: fmt.Sprint("other-", i), number: 40 + i, spec: "sessionAffinity: ClientIP", slices: []slice{{endpoints: "a1 b1"}},
+			}
+			c.serve("other", &other)
+		}
+		c.remove("other")
+		first.mustStay(t, "others changed", c.choose(t, &s, origins, "clusterIP"))
+	})
 	t.Run("restart", func(t *testing.T) {
 		for _, p := range c.proxies {
 			p.terminate(t)
