@@ -1,6 +1,8 @@
 package proxier
 
 import (
+	"slices"
+
 	"github.com/nftproxy/nftproxy/nft"
 )
 
@@ -18,6 +20,8 @@ func (r *renderer) rows(rows []nft.Row, p *plan) []nft.Row {
 		return rows
 	}
 	name := p.name()
+	const dispatchRows = 4 // about as many as a frontend has
+	rows = slices.Grow(rows, len(p.frontends)*(len(p.cluster)+len(p.local)+dispatchRows))
 	for _, f := range p.frontends {
 		one := r.dispatch(p, f, name)
 		d := &one

@@ -153,24 +153,32 @@ func (b *Backend) writeProgramChanges(table *nft.Table) {
 }
 
 // diffRows returns the rows that are in before only, and those that are in after
-// only. A row whose data differs is in both.
+// only. A row whose data differs is in both. Most rows are the same and in the same
+// place, so only the others are looked up.
 func diffRows(before, after []nft.Row) (gone, come []nft.Row) {
-	left := make(map[nft.Row]struct{}, len(before))
-	for _, r := range before {
+	var moved []nft.Row
+	n := min(len(before), len(after))
+	for i := range n {
+		if before[i] != after[i] {
+			gone, moved = append(gone, before[i]), append(moved, after[i])
+		}
+	}
+	gone, moved = append(gone, before[n:]...), append(moved, after[n:]...)
+	left := make(map[nft.Row]struct{}, len(gone))
+	for _, r := range gone {
 		left[r] = struct{}{}
 	}
-	for _, r := range after {
+	for _, r := range moved {
 		if _, same := left[r]; same {
 			delete(left, r)
 		} else {
 			come = append(come, r)
 		}
 	}
-	for _, r := range before {
-		if _, is := left[r]; is {
-			gone = append(gone, r)
-		}
-	}
+	gone = slices.DeleteFunc(gone, func(r nft.Row) bool {
+		_, is := left[r]
+		return !is
+	})
 	return gone, come
 }
 
