@@ -136,6 +136,9 @@ func TestMedians(t *testing.T) {
 // Changes leave a Service with as many endpoints, in ascending order, as it had.
 func TestChangesKeepTheNumberOfEndpoints(t *testing.T) {
 	w := newWorkload(&feature{shape: services(sliceSize + 1)}, 2)
+	if plain := w.services[2].slices; len(plain) != 1 || len(plain[0]) != plainEndpoints {
+		t.Errorf("endpoints of the plain Service: %v", plain)
+	}
 	s := w.services[1]
 	for range 2 * sliceSize {
 		more, other := w.next(), w.next()

@@ -141,21 +141,12 @@ func newWorkload(f *feature, n int) *workload {
 	count, ports, endpoints := f.shape(n)
 	w := new(workload)
 	for i := range count {
-		s := newService(f, i, ports)
+		s := w.newService(f, i, ports, endpoints)
 		if f.use != nil {
 			f.use(s.spec, i)
 		}
-		w.services = append(w.services, s)
 	}
-	w.services = append(w.services, newService(f, count, 1))
-	for _, s := range w.services {
-		s.victim = w.next()
-		s.add(s.victim)
-		for e := 1; e < endpoints; e++ {
-			w.last++
-			s.add(w.last)
-		}
-	}
+	w.newService(f, count, 1, plainEndpoints)
 	return w
 }
 
@@ -177,6 +168,8 @@ func (w *workload) handOver(to receiver) {
 
 const (
 	nodeName = "node1"
+	// plainEndpoints is the number of endpoints of the plain Service.
+	plainEndpoints = 10
 	// localEvery is the share of endpoints on this node: one in five. It matters
 	// where a traffic policy is Local.
 	localEvery = 5
@@ -194,7 +187,8 @@ type service struct {
 	victim int
 }
 
-func newService(f *feature, i, ports int) *service {
+// newService adds the plain Service number i.
+func (w *workload) newService(f *feature, i, ports, endpoints int) *service {
 	spec := &proxier.Service{
 		Name:     proxier.ServiceName{Namespace: "features", Name: fmt.Sprintf("service-%d", i)},
 		Families: f.families(),
@@ -207,7 +201,14 @@ func newService(f *feature, i, ports int) *service {
 			Name: fmt.Sprintf("port-%d", p), Protocol: proxier.TCP, Port: uint16(1000 + p),
 		})
 	}
-	return &service{spec: spec}
+	s := &service{spec: spec, victim: w.next()}
+	s.add(s.victim)
+	for range endpoints - 1 {
+		w.last++
+		s.add(w.last)
+	}
+	w.services = append(w.services, s)
+	return s
 }
 
 // add adds an endpoint, whose number is the largest so far, and returns the
