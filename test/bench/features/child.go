@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -63,24 +64,32 @@ func (o *options) measureInChild(f *feature, size int) ([]figure, error) {
 	var exceeded atomic.Bool
 	giveUp := time.AfterFunc(o.budget, func() {
 		exceeded.Store(true)
-		cmd.Process.Kill() // the kernel aborts its validation of a table
+		cmd.Process.Kill()
+		// Before Linux 6.6 the kernel completes its validation of the table
+		// first, which can take even longer.
+		time.Sleep(o.budget)
+		stdout.Close() // ends the loop below
 	})
 	var samples []figure
 	for decoder := json.NewDecoder(stdout); ; giveUp.Reset(o.budget) {
 		var sample figure
 		if err = decoder.Decode(&sample); err != nil {
-			break // by the end of the process
+			break // usually io.EOF, at the end of the process
 		}
 		samples = append(samples, sample)
 	}
 	giveUp.Stop()
-	ended := cmd.Wait()
-	switch {
-	case exceeded.Load():
+	if exceeded.Load() {
+		if errors.Is(err, os.ErrClosed) {
+			fmt.Fprintln(os.Stderr, "The kernel has not ended the last sync: the next figures are not reliable.")
+		}
+		go cmd.Wait()
 		return o.markExceeded(medians(samples)), nil
-	case ended != nil:
+	}
+	if ended := cmd.Wait(); ended != nil {
 		return medians(samples), fmt.Errorf("%w\n%s", ended, log.Bytes())
-	case err != io.EOF:
+	}
+	if err != io.EOF {
 		return medians(samples), err
 	}
 	peak := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10

@@ -97,7 +97,7 @@ func apiProtocol(p proxier.Protocol) corev1.Protocol {
 	return corev1.ProtocolTCP
 }
 
-// The metrics that are read. A histogram counts by its sum.
+// The metrics that are read. The value of a histogram is its sum.
 const (
 	metricSync       = "kubeproxy_sync_proxy_rules_duration_seconds"
 	metricFailures   = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"
