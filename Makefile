@@ -86,6 +86,13 @@ lint: ## gofmt, go vet and staticcheck.
 bench: setup ## Benchmarks in the form that benchstat reads: BENCH=, BENCHTIME= and COUNT= choose.
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./conntrack
 
+.PHONY: bench-features
+bench-features: ## The cost of each feature at two sizes: KERNEL=6.1 measures a tenth under qemu, PUBLISH=1 keeps the figures, FEATURES= adds flags (root; ten minutes).
+	@mkdir -p .cache/bench-features
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.commit=$(COMMIT)' -o .cache/bench-features/features ./test/bench/features
+	@$(if $(KERNEL),test/kernels/run exec -k $(KERNEL) -t 7200 .cache/bench-features '/features --scale=0.1 --tries=3 $(FEATURES)',\
+	  .cache/bench-features/features $(if $(PUBLISH),--publish=test/bench/features/results) $(FEATURES))
+
 .PHONY: bench-scale
 bench-scale: setup build ## kube-proxy and nftproxy side by side on a real API server: S= and E= choose sizes, PUBLISH=1 keeps the figures (root; an hour).
 	test/apiserver/build .cache/apiserver
