@@ -29,11 +29,19 @@ type candidate struct {
 // by address and port. Of several with the same address and port it takes the one
 // that is fittest for traffic.
 func candidates(found []candidate, endpoints []*Endpoint, f nft.Family, port ServicePort, node *Node) []candidate {
+	var ports []EndpointPort // of the endpoint before
+	var n uint16
+	var ok bool
 	for _, e := range endpoints {
 		if !f.Of(e.Addr) || node.isServiceAddr(e.Addr) {
 			continue
 		}
-		if n, ok := endpointPort(e, port); ok {
+		// Endpoints of one slice share their ports, of which there can be hundreds.
+		if len(e.Ports) == 0 || len(ports) != len(e.Ports) || &ports[0] != &e.Ports[0] {
+			ports = e.Ports
+			n, ok = endpointPort(e, port)
+		}
+		if ok {
 			at := target{AddrPort: netip.AddrPortFrom(e.Addr, n), here: e.Node == "" || e.Node == node.Name}
 			found = append(found, candidate{at, e})
 		}
