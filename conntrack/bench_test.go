@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -44,7 +47,7 @@ func BenchmarkClean500k(b *testing.B) {
 		stale.Endpoints = nil
 		resetPeak(b)
 		for b.Loop() {
-			stats, err := c.Clean(context.Background(), []Change{stale}, nil)
+			stats, err := cleanChanges(context.Background(), c, stale)
 			if err != nil || stats.Deleted != n {
 				b.Fatalf("%+v, %v, want %d deleted", stats, err, n)
 			}
@@ -63,7 +66,7 @@ func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
 	var stats Stats
 	for b.Loop() {
 		var err error
-		if stats, err = c.Clean(context.Background(), changes, nil); err != nil || stats.Deleted != 0 {
+		if stats, err = cleanChanges(context.Background(), c, changes...); err != nil || stats.Deleted != 0 {
 			b.Fatalf("%+v, %v, want none deleted", stats, err)
 		}
 	}
@@ -128,4 +131,62 @@ func reportMemory(b *testing.B) {
 	if kib<<10 > memoryLimit {
 		b.Fatalf("peak of %d KiB", kib)
 	}
+}
+
+// BenchmarkManyChanges200k measures the CPU time of a Cleaner at 200,000 UDP flows while a frontend changes every 10 ms for
+// 5 s. It reports the share of a CPU, and the passes per second.
+func BenchmarkManyChanges200k(b *testing.B) {
+	for name, interval := range map[string]time.Duration{"100 per second": 10 * time.Millisecond, "10 per second": 100 * time.Millisecond} {
+		for _, n := range []int{1, 50} {
+			b.Run(fmt.Sprintf("%s, %d frontends", name, n), func(b *testing.B) {
+				ns := newNamespace(b)
+				flows := min(200_000, flowLimit(b))
+				if err := ns.injector(b).fill(flows); err != nil {
+					b.Fatal(err)
+				}
+				passes := 0
+				c, err := NewCleaner(CleanerConfig{Conn: ns.open(b), Report: func(r Result) { passes++ }})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					manyChanges(b, c, interval, n)
+				}
+				b.ReportMetric(float64(passes)/float64(b.N)/5, "passes/s")
+				b.ReportMetric(float64(flows), "flows")
+			})
+		}
+	}
+}
+
+func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, frontends int) {
+	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	before := cpuTime(b)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for i := 0; ctx.Err() == nil; i++ {
+		endpoint := netip.AddrPortFrom(addr("10.244.0.5"), uint16(i))
+		frontend := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, 0, byte(i % frontends)}), uint16(1000+i%frontends))
+		c.Update(Change{Frontend: frontend, Endpoints: []netip.AddrPort{endpoint}})
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/5, "cpu-%")
+}
+
+// cpuTime is the CPU time of the process so far, in user space and in the kernel.
+func cpuTime(b *testing.B) time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -129,7 +129,7 @@ func TestCleanMakesInterruptedDumpsAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tc.script.conn(t, 1)
-			stats, err := c.Clean(context.Background(), []Change{change("10.96.0.10:53", "10.244.0.5:53")}, nil)
+			stats, err := cleanChanges(context.Background(), c, change("10.96.0.10:53", "10.244.0.5:53"))
 			if stats.Dumps != tc.dumps || !errors.Is(err, tc.want) {
 				t.Errorf("%+v, %v, want %d dumps, %v", stats, err, tc.dumps, tc.want)
 			}
@@ -141,7 +141,7 @@ func TestCleanMakesInterruptedDumpsAgain(t *testing.T) {
 func TestCleanGoesOnAfterAnError(t *testing.T) {
 	c := script{refused(unix.EPERM), dumped(0)}.conn(t, 1)
 	changes := []Change{change("10.96.0.10:53", "10.244.0.5:53"), change("[fd96::10]:53")}
-	stats, err := c.Clean(context.Background(), changes, nil)
+	stats, err := cleanChanges(context.Background(), c, changes...)
 	if want := (Stats{Dumps: 2, Flows: 1}); stats != want || !errors.Is(err, unix.EPERM) {
 		t.Errorf("%+v, %v", stats, err)
 	}

@@ -21,7 +21,7 @@ func inLabs(t *testing.T, test func(t *testing.T, l *lab)) {
 
 func (l *lab) clean(t *testing.T, want int, changes ...Change) {
 	t.Helper()
-	stats, err := l.conn.Clean(context.Background(), changes, nil)
+	stats, err := cleanChanges(context.Background(), l.conn, changes...)
 	if err != nil || stats.Deleted != want {
 		t.Errorf("%+v, %v, want %d deleted", stats, err, want)
 	}
