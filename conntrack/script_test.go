@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,6 +158,22 @@ func TestDeleteAnswers(t *testing.T) {
 	}
 	c := &Conn{calls: script{answers}.socket(t)}
 	if n, err := c.Delete(flows...); n != 2 || !errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// A batch whose deletions all fail gives one short error.
+func TestDeleteError(t *testing.T) {
+	flows := manyFlows(deleteBatch)
+	answers := func(seq uint32) (b []byte) {
+		for i := range uint32(len(flows)) {
+			b = append(b, refused(unix.EPERM)(seq+i)...)
+		}
+		return b
+	}
+	c := &Conn{calls: script{answers}.socket(t)}
+	n, err := c.Delete(flows...)
+	if n != 0 || !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%d, %v", n, err)
 	}
 }
