@@ -15,7 +15,8 @@ type Stats struct {
 	DeletedIPv6 int // IPv6 flows among Deleted
 }
 
-// maxAttempts is the number of attempts at a dump that the kernel cannot finish.
+// maxAttempts is the number of attempts at a dump that the kernel cannot
+// finish.
 const maxAttempts = 3
 
 // clean deletes the stale flows to the frontends of a check, in one pass. Flows

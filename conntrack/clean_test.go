@@ -19,7 +19,8 @@ type cleanCase struct {
 	stay    []Flow
 }
 
-// cleanChanges makes one pass for changes, with NodePorts on all local addresses.
+// cleanChanges makes one pass for changes, with NodePorts on all local
+// addresses.
 func cleanChanges(ctx context.Context, c *Conn, changes ...Change) (Stats, error) {
 	f := onAllAddrs()
 	f.update(changes)

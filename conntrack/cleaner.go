@@ -22,8 +22,9 @@ type CleanerConfig struct {
 	Report func(Result)
 }
 
-// DefaultRecheckDelay is the default of [CleanerConfig].RecheckDelay. It is long
-// for a packet between two hooks, and short for a client without an answer.
+// DefaultRecheckDelay is the default of [CleanerConfig].RecheckDelay. It is
+// long for a packet between two hooks, and short for a client without an
+// answer.
 const DefaultRecheckDelay = 250 * time.Millisecond
 
 // Result is the outcome of a pass.
@@ -39,14 +40,15 @@ type Result struct {
 // called by any goroutine. They return at once, and expect that the rules for
 // the new state are already in the kernel.
 //
-// Each change is checked by two passes. The kernel inserts a flow into its table
-// only when the first packet of the flow leaves its last hook
+// Each change is checked by two passes. The kernel inserts a flow into its
+// table only when the first packet of the flow leaves its last hook
 // (nf_conntrack_confirm). A packet that the old rules translated can be between
 // two hooks during the commit and during the first pass, for example in the
-// queue of a user-space program (NFQUEUE) or in a process that is preempted. Its
-// flow appears in the table later, and the second pass finds it. The second pass
-// follows after one to two times RecheckDelay. It lists the flows of the same
-// frontends only, and it is combined with a pass for other changes if possible.
+// queue of a user-space program (NFQUEUE) or in a process that is preempted.
+// Its flow appears in the table later, and the second pass finds it. The second
+// pass follows after one to two times RecheckDelay. It lists the flows of the
+// same frontends only, and it is combined with a pass for other changes if
+// possible.
 type Cleaner struct {
 	frontends *frontends
 	clean     func(context.Context, *check) (Stats, error)
@@ -165,11 +167,12 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	}
 }
 
-// checkChanges makes a pass if there is something to check, and returns how long
-// to pause after it.
+// checkChanges makes a pass if there is something to check, and returns how
+// long to pause after it.
 func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
 	fresh, second := c.frontends.take(), c.rechecks.take(time.Now())
 	if fresh.empty() && second.empty() {
+		c.retryAt = time.Time{}
 		return 0
 	}
 	result := c.pass(ctx, fresh, second)

@@ -17,9 +17,9 @@ var ErrNoPorts = errors.New("protocol without ports")
 // Delete deletes flows and returns how many it deleted. It is not an error if a
 // flow no longer exists, or was replaced. A new flow stays, even if it is from
 // the same client: a flow is deleted by its reply tuple, its zone and its ID.
-// The ID alone is not enough. The kernel computes it from the entry's address in
-// memory and the original tuple, and a new entry often gets the memory of the
-// previous one.
+// The ID alone is not enough. The kernel computes it from the entry's address
+// in memory and the original tuple, and a new entry often gets the memory of
+// the previous one.
 //
 // Delete tries all flows. For each batch it returns the first error and the
 // number of errors. If a flow is of a protocol without ports, it returns
@@ -62,9 +62,9 @@ func (c *Conn) deleteSome(flows []Flow) (deleted int, err error) {
 }
 
 // deleteResults reads the answers to the deletions of flows, whose sequence
-// numbers start with first. ENOBUFS means that an answer was lost, so the number
-// of deletions is unknown: that is an error, and the next dump lists the flows
-// that still exist.
+// numbers start with first. ENOBUFS means that an answer was lost, so the
+// number of deletions is unknown: that is an error, and the next dump lists the
+// flows that still exist.
 func (c *Conn) deleteResults(flows []Flow, first uint32) (deleted int, err error) {
 	deleted = len(flows)
 	var failed int

@@ -169,10 +169,10 @@ func (f *frontends) hasUnchecked() bool {
 //   - A flow to a VIP is also stale if it was never translated, so that its
 //     answers would come from the VIP itself. It was created when there were no
 //     endpoints or no rules.
-//   - The same rule applies to a flow to a NodePort on an address that NodePorts
-//     listen on. A VIP with the same address and port takes precedence, as in
-//     the rules. A flow to the same port of another host only passes through
-//     the node, and stays.
+//   - The same rule applies to a flow to a NodePort on an address that
+//     NodePorts listen on. A VIP with the same address and port takes
+//     precedence, as in the rules. A flow to the same port of another host only
+//     passes through the node, and stays.
 //   - A translated flow to a frontend that is gone is stale, and so is one to a
 //     NodePort on a former node address. A flow that was never translated
 //     stays: the address may belong to another host now.
@@ -244,7 +244,8 @@ func (l *endpointLists) mayLeaveStale(before, now []netip.AddrPort) bool {
 	return l.stale
 }
 
-// lostEndpoint reports whether now lacks an endpoint of before. Both are sorted.
+// lostEndpoint reports whether now lacks an endpoint of before. Both are
+// sorted.
 func lostEndpoint(before, now []netip.AddrPort) bool {
 	for _, e := range before {
 		for len(now) > 0 && now[0] != e && now[0].Compare(e) < 0 {

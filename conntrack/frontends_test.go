@@ -36,7 +36,7 @@ func local(addrs ...string) func(netip.Addr) bool {
 func TestStale(t *testing.T) {
 	isLocal := local("192.0.2.1", "198.51.100.1", "fd01::1", "127.0.0.1", "::1")
 	const client, vip, ep1, ep2 = "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53", "10.244.0.6:53"
-	const nodePort, nodePortEp = "0.0.0.0:30053", "10.244.0.5:53"
+	const nodePort, onNode, onHost = "0.0.0.0:30053", "192.0.2.1:30053", "192.0.2.2:30053"
 	for name, tc := range map[string]struct {
 		change Change
 		flow   Flow
@@ -73,20 +73,24 @@ func TestStale(t *testing.T) {
 			change("[fd96::10]:53", "[fd24::6]:53"), newFlow(udp, "[fd00::1]:1", "[fd96::10]:53", "[fd24::5]:53"), true,
 		},
 
-		"NodePort, endpoint serves":     {change(nodePort, nodePortEp), newFlow(udp, client, "192.0.2.1:30053", ep1), false},
-		"NodePort, endpoint is gone":    {change(nodePort, ep2), newFlow(udp, client, "192.0.2.1:30053", ep1), true},
-		"NodePort, first endpoint":      {change(nodePort, ep1), newFlow(udp, client, "192.0.2.1:30053", "192.0.2.1:30053"), true},
-		"NodePort, TCP":                 {change(nodePort, ep2), newFlow(tcp, client, "192.0.2.1:30053", ep1), false},
-		"NodePort, another port":        {change(nodePort, ep2), newFlow(udp, client, "192.0.2.1:30054", ep1), false},
-		"NodePort of another host":      {change(nodePort, ep1), newFlow(udp, client, "192.0.2.2:30053", "192.0.2.2:30053"), false},
-		"NodePort, a VIP's port":        {change(nodePort, ep2), newFlow(udp, client, "10.96.0.11:30053", ep1), false},
-		"NodePort, a VIP on the node":   {change(nodePort, ep2), newFlow(udp, client, "198.51.100.1:30053", ep1), false},
-		"NodePort, loopback":            {change(nodePort, ep2), newFlow(udp, client, "127.0.0.1:30053", ep1), false},
-		"NodePort, IPv6 loopback":       {change("[::]:30053"), newFlow(udp, "[::1]:1", "[::1]:30053", "[::1]:30053"), false},
-		"NodePort, IPv6":                {change("[::]:30053"), newFlow(udp, "[fd00::1]:1", "[fd01::1]:30053", "[fd24::5]:53"), true},
-		"NodePort of the other family":  {change("[::]:30053"), newFlow(udp, client, "192.0.2.1:30053", ep1), false},
-		"NodePort is gone":              {gone(nodePort), newFlow(udp, client, "192.0.2.1:30053", ep1), true},
-		"NodePort is gone, a host's":    {gone(nodePort), newFlow(udp, client, "192.0.2.1:30053", "192.0.2.1:30053"), false},
+		"NodePort, endpoint serves":   {change(nodePort, ep1), newFlow(udp, client, onNode, ep1), false},
+		"NodePort, endpoint is gone":  {change(nodePort, ep2), newFlow(udp, client, onNode, ep1), true},
+		"NodePort, first endpoint":    {change(nodePort, ep1), newFlow(udp, client, onNode, onNode), true},
+		"NodePort, TCP":               {change(nodePort, ep2), newFlow(tcp, client, onNode, ep1), false},
+		"NodePort, another port":      {change(nodePort, ep2), newFlow(udp, client, "192.0.2.1:30054", ep1), false},
+		"NodePort of another host":    {change(nodePort, ep1), newFlow(udp, client, onHost, onHost), false},
+		"NodePort, a VIP's port":      {change(nodePort, ep2), newFlow(udp, client, "10.96.0.11:30053", ep1), false},
+		"NodePort, a VIP on the node": {change(nodePort, ep2), newFlow(udp, client, "198.51.100.1:30053", ep1), false},
+		"NodePort, loopback":          {change(nodePort, ep2), newFlow(udp, client, "127.0.0.1:30053", ep1), false},
+		"NodePort, IPv6 loopback": {
+			change("[::]:30053"), newFlow(udp, "[::1]:1", "[::1]:30053", "[::1]:30053"), false,
+		},
+		"NodePort, IPv6": {
+			change("[::]:30053"), newFlow(udp, "[fd00::1]:1", "[fd01::1]:30053", "[fd24::5]:53"), true,
+		},
+		"NodePort of the other family":  {change("[::]:30053"), newFlow(udp, client, onNode, ep1), false},
+		"NodePort is gone":              {gone(nodePort), newFlow(udp, client, onNode, ep1), true},
+		"NodePort is gone, a host's":    {gone(nodePort), newFlow(udp, client, onNode, onNode), false},
 		"frontend without port":         {change("10.96.0.10:0"), newFlow(udp, client, "10.96.0.10:0", ep1), false},
 		"frontend without address":      {Change{}, newFlow(udp, client, "0.0.0.0:0", ep1), false},
 		"unspecified address, port 0":   {change("0.0.0.0:0"), newFlow(udp, client, "192.0.2.1:0", ep1), false},
@@ -104,9 +108,11 @@ func TestStale(t *testing.T) {
 }
 
 // staleWith reports whether a flow is stale after some steps.
-func staleWith(flow Flow, isLocal func(netip.Addr) bool, steps func(f *frontends)) bool {
+func staleWith(flow Flow, isLocal func(netip.Addr) bool, steps ...func(f *frontends)) bool {
 	f := newFrontends()
-	steps(f)
+	for _, step := range steps {
+		step(f)
+	}
 	todo := f.take()
 	return f.stale(flow, &todo, isLocal)
 }
@@ -120,7 +126,8 @@ func TestStaleVIPBeforeNodePort(t *testing.T) {
 		for range 2 {
 			slices.Reverse(changes)
 			for endpoint, want := range map[string]bool{ofNodePort: true, ofVIP: false} {
-				got := staleWith(newFlow(udp, "10.0.0.1:1", "192.0.2.1:30053", endpoint), local("192.0.2.1"), func(f *frontends) {
+				flow := newFlow(udp, "10.0.0.1:1", "192.0.2.1:30053", endpoint)
+				got := staleWith(flow, local("192.0.2.1"), func(f *frontends) {
 					f.setNodeAddrs(IPv4, []netip.Addr{addr(nodeAddr)})
 					f.update(changes)
 				})
@@ -151,60 +158,49 @@ func TestStaleUsesTheCurrentEndpoints(t *testing.T) {
 }
 
 func TestStaleNodeAddrs(t *testing.T) {
-	const a, b, ep1, ep2 = "192.0.2.1", "192.0.2.2", "10.244.0.5:53", "10.244.0.6:53"
-	nodePort := change("0.0.0.0:30053", ep1)
-	flow := func(dst, endpoint string) Flow { return newFlow(udp, "10.0.0.1:1", dst+":30053", endpoint) }
-	on := func(f *frontends, addrs ...string) {
+	const a, b, port, ep1, ep2 = "192.0.2.1", "192.0.2.2", "0.0.0.0:30053", "10.244.0.5:53", "10.244.0.6:53"
+	type step = func(f *frontends)
+	on := func(addrs ...string) step {
 		var all []netip.Addr
 		for _, s := range addrs {
 			all = append(all, addr(s))
 		}
-		f.setNodeAddrs(IPv4, all)
+		return func(f *frontends) { f.setNodeAddrs(IPv4, all) }
 	}
+	update := func(changes ...Change) step { return func(f *frontends) { f.update(changes) } }
+	nodePort, nodePortGone := update(change(port, ep1)), update(gone(port))
 	for name, tc := range map[string]struct {
-		flow  Flow
-		steps func(f *frontends)
-		want  bool
+		dst, endpoint string
+		steps         []step
+		want          bool
 	}{
-		"listed":             {flow(a, ep2), func(f *frontends) { on(f, a); f.update([]Change{nodePort}) }, true},
-		"listed, serving":    {flow(a, ep1), func(f *frontends) { on(f, a); f.update([]Change{nodePort}) }, false},
-		"listed loopback":    {flow("127.0.0.1", ep2), func(f *frontends) { on(f, "127.0.0.1"); f.update([]Change{nodePort}) }, true},
-		"not listed":         {flow(b, ep2), func(f *frontends) { on(f, a); f.update([]Change{nodePort}) }, false},
-		"no addresses":       {flow(a, ep2), func(f *frontends) { f.update([]Change{nodePort}) }, false},
-		"NodePort gone":      {flow(a, ep1), func(f *frontends) { on(f, a); f.update([]Change{gone("0.0.0.0:30053")}) }, true},
-		"gone, not listed":   {flow(b, ep1), func(f *frontends) { on(f, a); f.update([]Change{gone("0.0.0.0:30053")}) }, false},
-		"address gone":       {flow(a, ep1), func(f *frontends) { on(f, a); f.update([]Change{nodePort}); on(f, b) }, true},
-		"address came":       {flow(b, ep2), func(f *frontends) { on(f, a); f.update([]Change{nodePort}); on(f, a, b) }, true},
-		"address came again": {flow(a, ep1), func(f *frontends) { on(f, a); f.update([]Change{nodePort}); on(f, b); on(f, a) }, false},
-		"address and NodePort gone": {flow(a, ep1), func(f *frontends) {
-			on(f, a)
-			f.update([]Change{nodePort})
-			on(f, b)
-			f.update([]Change{gone("0.0.0.0:30053")})
-		}, true},
-		"address gone, another port": {flow(a, ep1), func(f *frontends) {
-			on(f, a)
-			f.update([]Change{change("0.0.0.0:30054", ep1)})
-			on(f, b)
-		}, false},
-		"address gone before there were NodePorts": {flow(a, ep1), func(f *frontends) { on(f, a); on(f, b); f.update([]Change{nodePort}) }, false},
-		"all addresses, then listed":               {flow(b, ep1), func(f *frontends) { on(f, "0.0.0.0"); f.update([]Change{nodePort}); on(f, a) }, true},
-		"all addresses, still listed": {
-			flow(a, ep1), func(f *frontends) { on(f, "0.0.0.0"); f.update([]Change{nodePort}); on(f, a) }, false,
+		"listed":                      {a, ep2, []step{on(a), nodePort}, true},
+		"listed, serving":             {a, ep1, []step{on(a), nodePort}, false},
+		"listed loopback":             {"127.0.0.1", ep2, []step{on("127.0.0.1"), nodePort}, true},
+		"not listed":                  {b, ep2, []step{on(a), nodePort}, false},
+		"no addresses":                {a, ep2, []step{nodePort}, false},
+		"NodePort gone":               {a, ep1, []step{on(a), nodePortGone}, true},
+		"NodePort gone, not listed":   {b, ep1, []step{on(a), nodePortGone}, false},
+		"address gone":                {a, ep1, []step{on(a), nodePort, on(b)}, true},
+		"address came":                {b, ep2, []step{on(a), nodePort, on(a, b)}, true},
+		"address came again":          {a, ep1, []step{on(a), nodePort, on(b), on(a)}, false},
+		"address and NodePort gone":   {a, ep1, []step{on(a), nodePort, on(b), nodePortGone}, true},
+		"address gone, another port":  {a, ep1, []step{on(a), update(change("0.0.0.0:30054", ep1)), on(b)}, false},
+		"address gone without ports":  {a, ep1, []step{on(a), on(b), nodePort}, false},
+		"all addresses, then listed":  {b, ep1, []step{on("0.0.0.0"), nodePort, on(a)}, true},
+		"all addresses, still listed": {a, ep1, []step{on("0.0.0.0"), nodePort, on(a)}, false},
+		"listed, then all addresses":  {a, ep1, []step{on(a), nodePort, on("0.0.0.0")}, false},
+		"VIP gone, NodePort serves": {
+			a, ep1, []step{on(a), update(change(a+":30053", ep2)), nodePort, update(gone(a + ":30053"))}, false,
 		},
-		"listed, then all addresses": {flow(a, ep1), func(f *frontends) { on(f, a); f.update([]Change{nodePort}); on(f, "0.0.0.0") }, false},
-		"VIP gone, NodePort serves": {flow(a, ep1), func(f *frontends) {
-			on(f, a)
-			f.update([]Change{change(a+":30053", ep2), nodePort, gone(a + ":30053")})
-		}, false},
-		"VIP gone, not the NodePort's endpoint": {flow(a, ep2), func(f *frontends) {
-			on(f, a)
-			f.update([]Change{change(a+":30053", ep2), nodePort, gone(a + ":30053")})
-		}, true},
+		"VIP gone, not the NodePort's endpoint": {
+			a, ep2, []step{on(a), update(change(a+":30053", ep2)), nodePort, update(gone(a + ":30053"))}, true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := staleWith(tc.flow, local(a, b, "127.0.0.1"), tc.steps); got != tc.want {
-				t.Errorf("stale(%v) = %v", tc.flow, got)
+			flow := newFlow(udp, "10.0.0.1:1", tc.dst+":30053", tc.endpoint)
+			if got := staleWith(flow, local(a, b, "127.0.0.1"), tc.steps...); got != tc.want {
+				t.Errorf("stale(%v) = %v", flow, got)
 			}
 		})
 	}
@@ -241,8 +237,8 @@ func TestUpdateNotesWhatToCheck(t *testing.T) {
 	}
 }
 
-// Replace compares with the previous state, and frontends that are not named are
-// gone.
+// Replace compares with the previous state, and frontends that are not named
+// are gone.
 func TestReplace(t *testing.T) {
 	const ep1, ep2 = "10.244.0.1:53", "10.244.0.2:53"
 	f := newFrontends()

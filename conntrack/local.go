@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsLocal reports whether the kernel delivers packets to addr locally, as a rule
-// with `fib daddr type local` does. It looks the address up in the routing
+// IsLocal reports whether the kernel delivers packets to addr locally, as a
+// rule with `fib daddr type local` does. It looks the address up in the routing
 // tables (RTM_GETROUTE), so an address with only a local route is local, too.
 func (c *Conn) IsLocal(addr netip.Addr) (bool, error) {
 	seq := c.routes.nextSeq()
@@ -49,7 +49,8 @@ func routeError(addr netip.Addr, err error) error {
 func appendRouteRequest(b []byte, seq uint32, addr netip.Addr) []byte {
 	start := len(b)
 	b = appendMessage(b, header{Type: unix.RTM_GETROUTE, Flags: unix.NLM_F_REQUEST, Seq: seq}, familyOf(addr))
-	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with the family and the length of the prefix.
+	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with the
+	// family and the length of the prefix.
 	b[len(b)-3] = uint8(addr.BitLen())
 	b = append(b, make([]byte, unix.SizeofRtMsg-genHeaderLen)...)
 	return endMessage(appendAddr(b, unix.RTA_DST, unix.RTA_DST, addr), start)
@@ -65,10 +66,10 @@ type localAddrs struct {
 // maxLocalAddrs bounds the memory for known addresses.
 const maxLocalAddrs = 4096
 
-// contains looks up each address once. If a lookup fails, the addresses that are
-// not known yet are not local for the rest of the pass: their flows stay, and
-// the error makes the pass be retried. Further lookups would fail, too, and each
-// can take as long as replyTimeout.
+// contains looks up each address once. If a lookup fails, the addresses that
+// are not known yet are not local for the rest of the pass: their flows stay,
+// and the error makes the pass be retried. Further lookups would fail, too, and
+// each can take as long as replyTimeout.
 func (l *localAddrs) contains(addr netip.Addr) bool {
 	local, ok := l.known[addr]
 	if ok || l.err != nil {

@@ -170,8 +170,8 @@ func TestStartMemory(t *testing.T) {
 	}
 }
 
-// startBackend returns a backend with UDP Services that have a NodePort each, on
-// a number of node addresses, and the changes of its first transaction.
+// startBackend returns a backend with UDP Services that have a NodePort each,
+// on a number of node addresses, and the changes of its first transaction.
 func startBackend(t testing.TB, services, nodeAddrs, endpoints int) (*Backend, []change) {
 	t.Helper()
 	nodePorts, err := ParseNodePortAddresses([]string{"172.30.0.0/16"})
@@ -226,7 +226,9 @@ func BenchmarkStart500x500x10(b *testing.B) {
 			b.Fatal(err)
 		}
 		done := make(chan conntrack.Result, 10)
-		cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: conn, Report: func(r conntrack.Result) { done <- r }})
+		cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
+			Conn: conn, Report: func(r conntrack.Result) { done <- r },
+		})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -245,8 +247,8 @@ func BenchmarkStart500x500x10(b *testing.B) {
 	}
 }
 
-// BenchmarkAddEndpoint10000 passes two changes of a UDP service port with 10,000
-// endpoints to the flow cleaner: one endpoint more, and one less.
+// BenchmarkAddEndpoint10000 passes two changes of a UDP service port with
+// 10,000 endpoints to the flow cleaner: one endpoint more, and one less.
 func BenchmarkAddEndpoint10000(b *testing.B) {
 	backend, changes := startBackend(b, 1, 1, 10_000)
 	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: new(conntrack.Conn)})
