@@ -30,8 +30,6 @@ func (s addrSet) equal(o addrSet) bool {
 	return s.allLocal == o.allLocal && maps.Equal(s.addrs, o.addrs)
 }
 
-func (s addrSet) empty() bool { return !s.allLocal && len(s.addrs) == 0 }
-
 // contains reports whether the set contains an address. It calls isLocal only
 // if that decides.
 func (s addrSet) contains(addr netip.Addr, isLocal func(netip.Addr) bool) bool {
