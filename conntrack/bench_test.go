@@ -10,6 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -17,9 +20,11 @@ const (
 	memoryLimit    = 64 << 20
 )
 
-// BenchmarkClean500k cleans a table of 500,000 UDP flows, and fails if the whole process, benchmark included, takes more
-// than 64 MiB at any time meanwhile. It reports the peak of its resident memory (VmHWM), the flows in the table (fewer
-// than 500,000 where net.netfilter.nf_conntrack_max of the initial namespace is lower), and what a pass read.
+// BenchmarkClean500k cleans a table of 500,000 UDP flows. It fails if the
+// process, including the benchmark, uses more than 64 MiB at any time. It
+// reports the peak of the resident memory (VmHWM), the flows in the table
+// (fewer if net.netfilter.nf_conntrack_max of the initial namespace is lower),
+// and the flows that a pass read.
 func BenchmarkClean500k(b *testing.B) {
 	ns := newNamespace(b)
 	c := ns.open(b)
@@ -44,7 +49,7 @@ func BenchmarkClean500k(b *testing.B) {
 		stale.Endpoints = nil
 		resetPeak(b)
 		for b.Loop() {
-			stats, err := c.Clean(context.Background(), []Change{stale}, nil)
+			stats, err := cleanChanges(context.Background(), c, stale)
 			if err != nil || stats.Deleted != n {
 				b.Fatalf("%+v, %v, want %d deleted", stats, err, n)
 			}
@@ -63,7 +68,7 @@ func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
 	var stats Stats
 	for b.Loop() {
 		var err error
-		if stats, err = c.Clean(context.Background(), changes, nil); err != nil || stats.Deleted != 0 {
+		if stats, err = cleanChanges(context.Background(), c, changes...); err != nil || stats.Deleted != 0 {
 			b.Fatalf("%+v, %v, want none deleted", stats, err)
 		}
 	}
@@ -76,7 +81,7 @@ func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
 	reportMemory(b)
 }
 
-// fill adds n flows to one VIP, without keeping them all in memory.
+// fill adds n flows to one VIP. It does not keep all of them in memory.
 func (in injector) fill(n int) error {
 	batch := manyFlows(128)
 	for i := 0; i < n; i += len(batch) {
@@ -93,7 +98,8 @@ func (in injector) fill(n int) error {
 	return nil
 }
 
-// flowLimit is how many flows a namespace may have: net.netfilter.nf_conntrack_max, which is the host's.
+// flowLimit returns the maximum number of flows in a namespace. It is the limit
+// of the host, net.netfilter.nf_conntrack_max.
 func flowLimit(b *testing.B) int {
 	limit, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
 	if err != nil {
@@ -106,7 +112,7 @@ func flowLimit(b *testing.B) int {
 	return n - 1000
 }
 
-// resetPeak makes VmHWM start again from what is resident now.
+// resetPeak resets VmHWM to the memory that is resident now.
 func resetPeak(b *testing.B) {
 	debug.FreeOSMemory()
 	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
@@ -128,4 +134,66 @@ func reportMemory(b *testing.B) {
 	if kib<<10 > memoryLimit {
 		b.Fatalf("peak of %d KiB", kib)
 	}
+}
+
+// BenchmarkManyChanges200k measures the CPU time of a Cleaner for 5 s, with
+// 200,000 UDP flows in the table, while frontends change at a constant rate. It
+// reports the share of one CPU and the passes per second.
+func BenchmarkManyChanges200k(b *testing.B) {
+	for _, rate := range []int{10, 100} { // changes per second
+		for _, n := range []int{1, 50} {
+			b.Run(fmt.Sprintf("%d per second, %d frontends", rate, n), func(b *testing.B) {
+				ns := newNamespace(b)
+				flows := min(200_000, flowLimit(b))
+				if err := ns.injector(b).fill(flows); err != nil {
+					b.Fatal(err)
+				}
+				passes := 0
+				c, err := NewCleaner(CleanerConfig{Conn: ns.open(b), Report: func(r Result) { passes++ }})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for b.Loop() {
+					manyChanges(b, c, time.Second/time.Duration(rate), n)
+				}
+				b.ReportMetric(float64(passes)/float64(b.N)/5, "passes/s")
+				b.ReportMetric(float64(flows), "flows")
+			})
+		}
+	}
+}
+
+// manyChanges runs a Cleaner for 5 s while one of n frontends changes per
+// interval.
+func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, n int) {
+	ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- c.Run(ctx) }()
+	before := cpuTime(b)
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for i := 0; ctx.Err() == nil; i++ {
+		endpoint := netip.AddrPortFrom(addr("10.244.0.5"), uint16(i))
+		frontend := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, 0, byte(i % n)}), uint16(1000+i%n))
+		c.Update(Change{Frontend: frontend, Endpoints: []netip.AddrPort{endpoint}})
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/5, "cpu-%")
+}
+
+// cpuTime returns the CPU time of the process so far, in user space and in the
+// kernel.
+func cpuTime(b *testing.B) time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -3,53 +3,48 @@ package conntrack
 import (
 	"context"
 	"errors"
-	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
 
-// Stats counts what a pass did.
+// Stats counts the work of a pass.
 type Stats struct {
-	Dumps   int // dumps asked for
-	Flows   int // flows that the kernel sent
-	Deleted int
-	// DeletedIPv6 are those of Deleted that are of IPv6.
-	DeletedIPv6 int
+	Dumps       int // dumps requested
+	Flows       int // flows that the kernel sent
+	Deleted     int // stale flows that were deleted
+	DeletedIPv6 int // IPv6 flows among Deleted
 }
 
-// maxAttempts is how often a dump is made that the kernel could not finish.
+// maxAttempts is the number of attempts at a dump that the kernel cannot
+// finish.
 const maxAttempts = 3
 
-// Clean deletes the flows to the changed frontends that no longer lead to a serving endpoint, all changes in one pass;
-// [Change] and its rules say which. Flows of other protocols than UDP always stay.
+// clean deletes the stale flows to the frontends of a check, in one pass. Flows
+// of other protocols than UDP always stay.
 //
-// The rules for new flows have to be in the kernel before: what is deleted comes back with the client's next packet.
+// The rules for new flows must already be in the kernel: the next packet of a
+// client creates its flow again.
 //
-// isVIP may be nil. It is asked about the destinations of flows to NodePorts on all local addresses, and says whether
-// there is a VIP with this very address and port: the rules prefer it, so the flow is not the NodePort's.
-//
-// A dump that was interrupted or overrun (ErrInterrupted, ENOBUFS) is made again, three times at most. On an error the
-// pass goes on with the next dump; the same changes can be given again.
-func (c *Conn) Clean(ctx context.Context, changes []Change, isVIP func(netip.AddrPort) bool) (Stats, error) {
-	table := newFrontends(changes)
-	local := localAddrs{conn: c}
-	isNodeAddr := func(dst netip.AddrPort) bool {
-		return local.contains(dst.Addr()) && (isVIP == nil || !isVIP(dst))
-	}
+// A dump that was interrupted or overrun (ErrInterrupted, ENOBUFS) is repeated,
+// up to maxAttempts times in total. After an error the pass continues with the
+// next dump. The same check can be made again.
+func (c *Conn) clean(ctx context.Context, f *frontends, todo *check) (Stats, error) {
 	entries, err := c.Entries()
 	if err != nil || entries == 0 {
 		return Stats{}, err
 	}
-	stale := func(flow Flow) bool { return table.stale(flow, isNodeAddr) }
+	local := localAddrs{conn: c}
+	stale := func(flow Flow) bool { return f.stale(flow, todo, local.contains) }
 	var stats Stats
 	var errs []error
-	for _, filter := range plan(table, entries) {
+	for _, filter := range plan(todo, entries) {
 		errs = append(errs, c.cleanFilter(ctx, filter, stale, &stats))
 	}
-	return stats, errors.Join(append(errs, local.errs...)...)
+	return stats, errors.Join(append(errs, local.err)...)
 }
 
-// cleanFilter deletes the stale flows that a filter selects, with as many dumps as it takes.
+// cleanFilter deletes the stale flows that a filter selects. It repeats a dump
+// that the kernel could not finish.
 func (c *Conn) cleanFilter(ctx context.Context, filter Filter, stale func(Flow) bool, stats *Stats) (err error) {
 	for range maxAttempts {
 		if err = ctx.Err(); err != nil {
@@ -63,7 +58,8 @@ func (c *Conn) cleanFilter(ctx context.Context, filter Filter, stale func(Flow) 
 	return err
 }
 
-// cleanDump deletes the stale flows of one dump, in batches while it runs.
+// cleanDump deletes the stale flows of one dump, in batches while the dump
+// continues.
 func (c *Conn) cleanDump(ctx context.Context, filter Filter, stale func(Flow) bool, stats *Stats) error {
 	stats.Dumps++
 	before := c.received

@@ -11,11 +11,26 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// cleanCase is a table, what changed, and which flows of the table have to go.
+// cleanCase has changes, the flows in the kernel's table that a pass has to
+// delete, and the flows that it must keep.
 type cleanCase struct {
 	changes []Change
 	gone    []Flow
 	stay    []Flow
+}
+
+// cleanChanges makes one pass for changes, with NodePorts on all local
+// addresses.
+func cleanChanges(ctx context.Context, c *Conn, changes ...Change) (Stats, error) {
+	f := onAllAddrs()
+	f.update(changes)
+	return cleanUnchecked(ctx, c, f)
+}
+
+// cleanUnchecked makes the pass that frontends need.
+func cleanUnchecked(ctx context.Context, c *Conn, f *frontends) (Stats, error) {
+	todo := f.take()
+	return c.clean(ctx, f, &todo)
 }
 
 func cleanCases() map[string]cleanCase {
@@ -87,16 +102,12 @@ func cleanCases() map[string]cleanCase {
 				newFlow(udp, client6, "[fd01::7]:30053", "[fd01::7]:30053"),
 			),
 		},
-		"NodePort on an address": {
-			[]Change{change("192.0.2.1:30053", ep2)},
-			[]Flow{newFlow(udp, client, "192.0.2.1:30053", ep1)},
-			append(stays, newFlow(udp, "10.0.0.2:4000", "192.0.2.2:30053", ep1)),
-		},
 	}
 }
 
-// node is a namespace with addresses on lo: 192.0.2.1-3 (the second by a local route only) and fd01::1, and a route
-// to 198.51.100.0/24 that leads elsewhere.
+// node returns a namespace with the local addresses 192.0.2.1 to 192.0.2.3 (the
+// second only has a local route) and fd01::1, and with a route to
+// 198.51.100.0/24, which is not local.
 func node(t *testing.T) namespace {
 	t.Helper()
 	ns := newNamespace(t)
@@ -132,18 +143,18 @@ func mustIPNet(s string) *net.IPNet {
 }
 
 func TestClean(t *testing.T) {
-	isVIP := func(dst netip.AddrPort) bool { return dst == addrPort("192.0.2.3:30053") }
+	vipOnNode := change("192.0.2.3:30053", "10.244.0.5:53")
 	for name, tc := range cleanCases() {
-		// With further frontends, a pass makes a wide dump instead of narrow ones.
+		// With more frontends, a pass makes a wide dump instead of narrow ones.
 		for _, more := range []int{0, 20} {
 			t.Run(fmt.Sprintf("%s/and %d more", name, more), func(t *testing.T) {
 				ns := node(t)
 				ns.injector(t).add(t, append(tc.gone, tc.stay...)...)
 				c := ns.open(t)
-				all := append(changes(more, portNumber), tc.changes...)
-				all = append(changes(more, portNumber6), all...)
+				all := append(changes(more, portNumber), vipOnNode)
+				all = append(append(changes(more, portNumber6), all...), tc.changes...)
 				for _, want := range []int{len(tc.gone), 0} {
-					stats, err := c.Clean(context.Background(), all, isVIP)
+					stats, err := cleanChanges(context.Background(), c, all...)
 					if err != nil || stats.Deleted != want {
 						t.Errorf("%+v, %v, want %d deleted", stats, err, want)
 					}
@@ -156,27 +167,48 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// Without a question, IsVIP is not needed.
-func TestCleanWithoutIsVIP(t *testing.T) {
+// NodePorts on given addresses are cleaned on those, whether or not they are
+// local. The former addresses are cleaned once.
+func TestCleanNodeAddrs(t *testing.T) {
+	const ep1, ep2 = "10.244.0.5:53", "10.244.0.6:53"
+	former := newFlow(udp, "10.0.0.1:4000", "192.0.2.1:30053", ep2)
+	stale := newFlow(udp, "10.0.0.1:4000", "203.0.113.7:30053", ep1)
+	untranslated := newFlow(udp, "10.0.0.2:4000", "203.0.113.7:30053", "203.0.113.7:30053")
+	stay := []Flow{
+		newFlow(udp, "10.0.0.3:4000", "203.0.113.7:30053", ep2),
+		newFlow(udp, "10.0.0.4:4000", "192.0.2.2:30053", ep1),               // local, but not listed
+		newFlow(udp, "10.0.0.5:4000", "192.0.2.3:30053", ep1),               // a VIP
+		newFlow(udp, "10.0.0.2:4000", "192.0.2.1:30053", "192.0.2.1:30053"), // former, never translated
+	}
 	ns := node(t)
-	ns.injector(t).add(t, newFlow(udp, "10.0.0.1:4000", "192.0.2.3:30053", "10.244.0.5:53"))
-	stats, err := ns.open(t).Clean(context.Background(), []Change{change("0.0.0.0:30053")}, nil)
-	if err != nil || stats.Deleted != 1 {
-		t.Errorf("%+v, %v", stats, err)
+	ns.injector(t).add(t, append(stay, former, stale, untranslated)...)
+	c := ns.open(t)
+	f := newFrontends()
+	f.setNodeAddrs(IPv4, []netip.Addr{addr("192.0.2.1"), addr("192.0.2.3")})
+	f.update([]Change{change("0.0.0.0:30053", ep2), change("192.0.2.3:30053", ep1)})
+	f.take()
+	f.setNodeAddrs(IPv4, []netip.Addr{addr("203.0.113.7"), addr("192.0.2.3")})
+	for _, want := range []int{3, 0} {
+		if stats, err := cleanUnchecked(t.Context(), c, f); err != nil || stats.Deleted != want {
+			t.Errorf("%+v, %v, want %d deleted", stats, err, want)
+		}
+	}
+	if got := list(t, c); !sameFlows(got, stay) {
+		t.Errorf("left: %v\nwant: %v", got, stay)
 	}
 }
 
-// The kernel sends what is asked for: one frontend does not cost a dump of all flows.
+// A pass for one frontend does not list all flows.
 func TestCleanReadsTheChangedFrontendOnly(t *testing.T) {
 	ns := newNamespace(t)
 	flows := append(manyFlows(1000), newFlow(udp, "10.0.0.1:4000", "10.96.0.11:53", "10.244.0.5:53"))
 	ns.injector(t).add(t, flows...)
 	c := ns.open(t)
-	stats, err := c.Clean(context.Background(), []Change{change("10.96.0.11:53")}, nil)
+	stats, err := cleanChanges(context.Background(), c, change("10.96.0.11:53"))
 	if want := (Stats{Dumps: 1, Flows: 1, Deleted: 1}); err != nil || stats != want {
 		t.Errorf("%+v, %v, want %+v", stats, err, want)
 	}
-	stats, err = c.Clean(context.Background(), nil, nil)
+	stats, err = cleanChanges(context.Background(), c)
 	if err != nil || stats != (Stats{}) {
 		t.Errorf("without changes: %+v, %v", stats, err)
 	}
@@ -189,7 +221,7 @@ func TestCleanStopsWithItsContext(t *testing.T) {
 	c := ns.open(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	stats, err := c.Clean(ctx, []Change{change("10.96.0.10:53")}, nil)
+	stats, err := cleanChanges(ctx, c, change("10.96.0.10:53"))
 	if !errors.Is(err, context.Canceled) || stats.Dumps != 0 {
 		t.Errorf("%+v, %v", stats, err)
 	}
@@ -204,7 +236,7 @@ func TestCleanStopsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || seen != 1 {
 		t.Errorf("%v after %d flows", err, seen)
 	}
-	stats, err = c.Clean(context.Background(), []Change{change("10.96.0.10:53")}, nil)
+	stats, err = cleanChanges(context.Background(), c, change("10.96.0.10:53"))
 	if err != nil || stats.Deleted != len(flows) {
 		t.Errorf("afterwards: %+v, %v", stats, err)
 	}

@@ -3,92 +3,139 @@ package conntrack
 import (
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"net/netip"
-	"slices"
-	"sync"
 	"time"
 )
 
 // CleanerConfig configures a [Cleaner].
 type CleanerConfig struct {
-	// Conn is the Cleaner's own from now on. The caller closes it after Run has returned.
+	// Conn is used by the Cleaner alone. The caller closes it after Run has
+	// returned.
 	Conn *Conn
 
-	// IsVIP is passed to [Conn.Clean]. It is called on Run's goroutine; it may be nil.
-	IsVIP func(netip.AddrPort) bool
+	// RecheckDelay is the minimum time between the two passes that check a
+	// change; see [Cleaner]. It defaults to [DefaultRecheckDelay].
+	RecheckDelay time.Duration
 
-	// Report is called on Run's goroutine after each pass; it may be nil.
+	// Report is called on Run's goroutine after each pass. It may be nil.
 	Report func(Result)
 }
+
+// DefaultRecheckDelay is the default of [CleanerConfig].RecheckDelay. It is
+// long for a packet between two hooks, and short for a client without an
+// answer.
+const DefaultRecheckDelay = 250 * time.Millisecond
 
 // Result is the outcome of a pass.
 type Result struct {
 	Stats
-	Changes  int // frontends that the pass was for
+	Changes  int // changes that the pass checked for the first time
+	Rechecks int // changes that the pass checked for the second time
 	Duration time.Duration
-	Err      error // the changes are tried again
+	Err      error // the pass is retried
 }
 
-// Cleaner deletes stale flows on a goroutine of its own.
+// Cleaner deletes stale flows on a goroutine of its own. Its methods can be
+// called by any goroutine. They return at once, and expect that the rules for
+// the new state are already in the kernel.
+//
+// Each change is checked by two passes. The kernel inserts a flow into its
+// table only when the first packet of the flow leaves its last hook
+// (nf_conntrack_confirm). A packet that the old rules translated can be between
+// two hooks during the commit and during the first pass, for example in the
+// queue of a user-space program (NFQUEUE) or in a process that is preempted.
+// Its flow appears in the table later, and the second pass finds it. The second
+// pass follows after one to two times RecheckDelay. It lists the flows of the
+// same frontends only, and it is combined with a pass for other changes if
+// possible.
 type Cleaner struct {
-	clean  func(context.Context, []Change) (Stats, error)
-	report func(Result)
-	wake   chan struct{} // of capacity 1: there is something to do
+	frontends *frontends
+	clean     func(context.Context, *check) (Stats, error)
+	report    func(Result)
+	wake      chan struct{} // has capacity 1: something changed
 
-	mu      sync.Mutex
-	pending map[netip.AddrPort]Change // by frontend
+	// Run's goroutine owns the rest.
+	rechecks   rechecks
+	retryAt    time.Time // zero if the last pass succeeded
+	retryDelay time.Duration
 }
 
 const (
-	// A pass is tried again after this long, doubled for each failure in a row.
+	// A failed pass is retried after this time, which doubles with each failure
+	// in a row. A new change causes a retry earlier, after minRetryDelay.
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
 
-	// When changes keep coming, a pass is followed by a rest of restFactor times its duration: on a large table a dump keeps
-	// a CPU from handling packets (ctnetlink_dump_table disables bottom halves). A change waits for no more than maxRest,
-	// however long the last pass took on a busy machine: a client may be without an answer for that long.
+	// When changes keep coming, the Cleaner pauses after a pass for restFactor
+	// times its duration: on a large table, a dump keeps a CPU from handling
+	// packets (ctnetlink_dump_table disables bottom halves). The pause is at
+	// most maxRest, however long a pass takes on a busy machine, because a
+	// client may be without an answer meanwhile.
 	restFactor = 4
 	maxRest    = 500 * time.Millisecond
 
-	// gatherDelay is how long a pass waits for more changes: those of the other address family come right after.
+	// gatherDelay is the time that a pass waits for more changes: those of the
+	// other address family follow immediately.
 	gatherDelay = 5 * time.Millisecond
 )
 
-// NewCleaner makes a Cleaner. It does nothing until Run.
+// NewCleaner returns a Cleaner that does nothing until Run.
 func NewCleaner(config CleanerConfig) (*Cleaner, error) {
 	if config.Conn == nil {
 		return nil, errors.New("conntrack cleaner: no connection")
 	}
-	c := newCleaner(func(ctx context.Context, changes []Change) (Stats, error) {
-		return config.Conn.Clean(ctx, changes, config.IsVIP)
-	}, config.Report)
-	return c, nil
+	if config.RecheckDelay < 0 {
+		return nil, fmt.Errorf("conntrack cleaner: RecheckDelay %v is negative", config.RecheckDelay)
+	}
+	f := newFrontends()
+	return newCleaner(config, f, func(ctx context.Context, todo *check) (Stats, error) {
+		return config.Conn.clean(ctx, f, todo)
+	}), nil
 }
 
-func newCleaner(clean func(context.Context, []Change) (Stats, error), report func(Result)) *Cleaner {
-	if report == nil {
-		report = func(Result) {}
+func newCleaner(config CleanerConfig, f *frontends, clean func(context.Context, *check) (Stats, error)) *Cleaner {
+	if config.Report == nil {
+		config.Report = func(Result) {}
+	}
+	if config.RecheckDelay == 0 {
+		config.RecheckDelay = DefaultRecheckDelay
 	}
 	return &Cleaner{
-		clean:   clean,
-		report:  report,
-		wake:    make(chan struct{}, 1),
-		pending: make(map[netip.AddrPort]Change),
+		frontends:  f,
+		clean:      clean,
+		report:     config.Report,
+		wake:       make(chan struct{}, 1),
+		rechecks:   rechecks{delay: config.RecheckDelay},
+		retryDelay: minRetryDelay,
 	}
 }
 
-// Enqueue notes changes and returns at once. A change replaces one for the same frontend that was not handled yet. The
-// Endpoints slices must not be modified afterwards.
-func (c *Cleaner) Enqueue(changes ...Change) {
-	if len(changes) == 0 {
+// Update applies changes in their order.
+func (c *Cleaner) Update(changes ...Change) {
+	c.frontends.update(changes)
+	c.signal()
+}
+
+// Replace makes the changes the whole state of an address family: all other
+// frontends of the family are gone.
+func (c *Cleaner) Replace(family Family, changes ...Change) {
+	c.frontends.replace(family, changes)
+	c.signal()
+}
+
+// SetNodeAddrs sets the addresses that the NodePorts of a family listen on. The
+// unspecified address stands for all local addresses except loopback. Before
+// the first call, NodePorts listen on no address.
+func (c *Cleaner) SetNodeAddrs(family Family, addrs []netip.Addr) {
+	c.frontends.setNodeAddrs(family, addrs)
+	c.signal()
+}
+
+// signal wakes Run if a change left something to check.
+func (c *Cleaner) signal() {
+	if !c.frontends.hasUnchecked() {
 		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, change := range changes {
-		change.Frontend = unmap(change.Frontend)
-		c.pending[change.Frontend] = change
 	}
 	select {
 	case c.wake <- struct{}{}:
@@ -96,12 +143,10 @@ func (c *Cleaner) Enqueue(changes ...Change) {
 	}
 }
 
-// Run handles changes until ctx ends, and returns nil then. Call it once.
+// Run checks changes until ctx ends, and then returns nil. Call it once.
 func (c *Cleaner) Run(ctx context.Context) error {
-	retry := time.NewTimer(0)
-	retry.Stop()
-	defer retry.Stop()
-	delay := minRetryDelay
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,55 +155,64 @@ func (c *Cleaner) Run(ctx context.Context) error {
 			if !sleep(ctx, gatherDelay) {
 				return nil
 			}
-		case <-retry.C:
+		case <-timer.C:
 		}
-		changes := c.take()
-		if len(changes) == 0 {
-			continue
-		}
-		result := c.pass(ctx, changes)
-		if result.Err == nil {
-			delay = minRetryDelay
-			retry.Stop()
-		} else {
-			c.putBack(changes)
-			retry.Reset(delay)
-			delay = min(2*delay, maxRetryDelay)
-		}
-		if !sleep(ctx, min(restFactor*result.Duration, maxRest)) {
+		if !sleep(ctx, c.checkChanges(ctx)) {
 			return nil
+		}
+		timer.Stop()
+		if next, ok := c.next(); ok {
+			timer.Reset(time.Until(next))
 		}
 	}
 }
 
-func (c *Cleaner) pass(ctx context.Context, changes []Change) Result {
+// checkChanges makes a pass if there is something to check, and returns how
+// long to pause after it.
+func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
+	fresh, second := c.frontends.take(), c.rechecks.take(time.Now())
+	if fresh.empty() && second.empty() {
+		c.retryAt = time.Time{}
+		return 0
+	}
+	result := c.pass(ctx, fresh, second)
+	if result.Err != nil {
+		c.frontends.putBack(fresh)
+		c.frontends.putBack(second)
+		c.retryAt = time.Now().Add(c.retryDelay)
+		c.retryDelay = min(2*c.retryDelay, maxRetryDelay)
+		return minRetryDelay
+	}
+	c.retryAt, c.retryDelay = time.Time{}, minRetryDelay
+	if !fresh.empty() {
+		c.rechecks.add(fresh, time.Now())
+	}
+	return min(restFactor*result.Duration, maxRest)
+}
+
+func (c *Cleaner) pass(ctx context.Context, fresh, second check) Result {
+	var todo check
+	todo.merge(fresh)
+	todo.merge(second)
 	start := time.Now()
-	stats, err := c.clean(ctx, changes)
-	result := Result{Stats: stats, Changes: len(changes), Duration: time.Since(start), Err: err}
+	stats, err := c.clean(ctx, &todo)
+	result := Result{
+		Stats: stats, Changes: fresh.changes, Rechecks: second.changes, Duration: time.Since(start), Err: err,
+	}
 	if ctx.Err() == nil {
 		c.report(result)
 	}
 	return result
 }
 
-// take empties what is pending, in the order of the frontends.
-func (c *Cleaner) take() []Change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	changes := slices.SortedFunc(maps.Values(c.pending), func(a, b Change) int { return a.Frontend.Compare(b.Frontend) })
-	c.pending = make(map[netip.AddrPort]Change) // going through an emptied map costs what it once held
-	return changes
-}
-
-// putBack makes changes pending again, except where a newer one is.
-func (c *Cleaner) putBack(changes []Change) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, change := range changes {
-		if _, newer := c.pending[change.Frontend]; !newer {
-			c.pending[change.Frontend] = change
-		}
+// next returns when the next pass is to be made without a further change, and
+// false if none is.
+func (c *Cleaner) next() (time.Time, bool) {
+	due, ok := c.rechecks.due()
+	if !c.retryAt.IsZero() && (!ok || c.retryAt.Before(due)) {
+		return c.retryAt, true
 	}
+	return due, ok
 }
 
 // sleep reports whether the time has passed before ctx ended.

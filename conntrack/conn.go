@@ -7,23 +7,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn talks to the connection tracking of one network namespace. It is for one goroutine at a time, except that
-// [Conn.Delete] may be called within the loop over [Conn.Flows].
+// Conn is a connection to the connection tracking of one network namespace.
+// Only one goroutine may use it at a time. [Conn.Delete] may be called within
+// the loop over [Conn.Flows].
 type Conn struct {
-	dumps  *socket // asks for flows
-	calls  *socket // deletes and counts them, also while a dump is under way
-	routes *socket // asks which addresses are local
+	dumps  *socket // lists flows
+	calls  *socket // deletes and counts flows, also during a dump
+	routes *socket // looks up which addresses are local
 
-	// dumping is set while a dump has not been read to its end: the kernel refuses the next one with EBUSY.
+	// dumping is set until a dump has been read to its end. Until then, the
+	// kernel refuses the next dump with EBUSY.
 	dumping bool
-	// received counts the flows that the kernel sent, before the filter is applied here.
+	// received counts the flows that the kernel sent, including those that the
+	// filter excludes.
 	received int
 
 	requests []byte // buffer of the deletions to send
 	pending  []Flow // buffer of the flows to delete
 }
 
-// Open connects to the connection tracking of the calling thread's network namespace. It needs CAP_NET_ADMIN there.
+// Open connects to the connection tracking of the calling thread's network
+// namespace. It requires CAP_NET_ADMIN there.
 func Open() (*Conn, error) {
 	c := &Conn{}
 	for _, s := range []struct {
@@ -43,10 +47,10 @@ func Open() (*Conn, error) {
 	return c, nil
 }
 
-// answerLen is the buffer for single answers.
+// answerLen is the size of the buffer for single answers.
 const answerLen = 8 << 10
 
-// Close closes the sockets. No call may be under way.
+// Close closes the sockets. It must not be called during another call.
 func (c *Conn) Close() error {
 	var errs []error
 	for _, s := range []*socket{c.dumps, c.calls, c.routes} {

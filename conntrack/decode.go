@@ -12,8 +12,8 @@ var (
 	errNoTuple = errors.New("flow without addresses")
 )
 
-// decodeFlow decodes what follows the netlink header of an IPCTNL_MSG_CT_NEW message, as dumps consist of. Unknown
-// attributes are passed over, and nothing of b is kept.
+// decodeFlow decodes the payload of an IPCTNL_MSG_CT_NEW message, of which
+// dumps consist. It ignores unknown attributes and does not keep b.
 func decodeFlow(b []byte) (Flow, error) {
 	if len(b) < genHeaderLen {
 		return Flow{}, errTruncated
@@ -63,7 +63,8 @@ func (f *Flow) setAttr(kind uint16, data []byte) (err error) {
 	return err
 }
 
-// setTuple decodes CTA_TUPLE_ORIG or CTA_TUPLE_REPLY. A zone within a tuple is the zone of that direction only.
+// setTuple decodes CTA_TUPLE_ORIG or CTA_TUPLE_REPLY. A zone within a tuple
+// applies to that direction only.
 func (f *Flow) setTuple(t *Tuple, direction ZoneDirection, b []byte) error {
 	var src, dst netip.Addr
 	var srcPort, dstPort uint16

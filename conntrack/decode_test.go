@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// dumpedFlow is a message as Linux 6.18 sends it, after the netlink header: a UDP flow in zone 7 from 10.1.0.2:40000
-// to 10.96.0.10:53 that was sent to 10.2.0.2:5353, unreplied, with mark 1.
+// dumpedFlow is the payload of a message of Linux 6.18: a UDP flow in zone 7
+// from 10.1.0.2:40000 to 10.96.0.10:53 that was translated to 10.2.0.2:5353,
+// without an answer, with mark 1.
 const dumpedFlow = "" +
 	"02000000" + // AF_INET, version 0, resource 0
 	"34000180" + "14000180" + "08000100" + "0a010002" + "08000200" + "0a60000a" +
@@ -76,7 +77,8 @@ func TestDecodeFlowDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// What can be decoded can be written and decoded again, and the buffer is not touched.
+// A flow that was decoded can be encoded and decoded again. Decoding does not
+// modify the buffer.
 func FuzzDecodeFlow(f *testing.F) {
 	f.Add(unhex(f, dumpedFlow))
 	for _, flow := range filterFlows() {
@@ -104,7 +106,7 @@ func FuzzDecodeFlow(f *testing.F) {
 	})
 }
 
-// No input makes the splitting of messages and attributes panic or stand still.
+// No input makes nextMessage and nextAttr panic or loop.
 func FuzzNextMessage(f *testing.F) {
 	b := appendMessage(nil, header{Type: messageNew, Seq: 1}, IPv4)
 	f.Add(endMessage(append(b, unhex(f, dumpedFlow)[genHeaderLen:]...), 0))

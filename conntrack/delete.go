@@ -7,19 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deleteBatch is how many deletions are sent with one system call.
+// deleteBatch is the number of deletions that are sent with one system call.
 const deleteBatch = 128
 
-// ErrNoPorts says that flows of this protocol cannot be deleted: their tuples consist of more than addresses and ports.
+// ErrNoPorts is returned for flows of a protocol whose tuples do not consist of
+// addresses and ports. Such flows cannot be deleted.
 var ErrNoPorts = errors.New("protocol without ports")
 
-// Delete deletes the given flows and says how many of them it deleted. A flow that is gone is no error. Neither is one
-// that was replaced meanwhile, and the new one stays, even if it comes from the same client: a flow is deleted by its
-// reply tuple, its zone and its id. The id alone would not do, for the kernel computes it from the entry's address in
-// memory and the original tuple, and a new entry mostly gets the memory of the one that just went.
+// Delete deletes flows and returns how many it deleted. It is not an error if a
+// flow no longer exists, or was replaced. A new flow stays, even if it is from
+// the same client: a flow is deleted by its reply tuple, its zone and its ID.
+// The ID alone is not enough. The kernel computes it from the entry's address
+// in memory and the original tuple, and a new entry often gets the memory of
+// the previous one.
 //
-// All flows are tried; errors are joined. Of a protocol without ports none can be deleted, and nothing is tried then
-// ([ErrNoPorts]).
+// Delete tries all flows. For each batch it returns the first error and the
+// number of errors. If a flow is of a protocol without ports, it returns
+// [ErrNoPorts] and deletes nothing.
 func (c *Conn) Delete(flows ...Flow) (deleted int, err error) {
 	for _, flow := range flows {
 		if !hasPorts(flow.Protocol) {
@@ -37,8 +41,9 @@ func (c *Conn) Delete(flows ...Flow) (deleted int, err error) {
 	return deleted, errors.Join(errs...)
 }
 
-// deleteSome sends one batch of deletions. Only errors are answered, and the last deletion in any case: the kernel has
-// handled them all, in order, when send returns.
+// deleteSome sends one batch of deletions. The kernel answers failed deletions,
+// and the last one in any case. It has handled them all, in order, when send
+// returns.
 func (c *Conn) deleteSome(flows []Flow) (deleted int, err error) {
 	first := c.calls.seq + 1
 	b := c.requests[:0]
@@ -56,12 +61,14 @@ func (c *Conn) deleteSome(flows []Flow) (deleted int, err error) {
 	return c.deleteResults(flows, first)
 }
 
-// deleteResults reads the answers to the deletions of flows, whose sequence numbers start with first. ENOBUFS, an
-// answer lost for want of memory, leaves the number unknown: it is an error, and what was to go is gone or is found
-// again by the next dump.
+// deleteResults reads the answers to the deletions of flows, whose sequence
+// numbers start with first. ENOBUFS means that an answer was lost, so the
+// number of deletions is unknown: that is an error, and the next dump lists the
+// flows that still exist.
 func (c *Conn) deleteResults(flows []Flow, first uint32) (deleted int, err error) {
 	deleted = len(flows)
-	var errs []error
+	var failed int
+	var firstErr error
 	for {
 		b, err := c.calls.receive()
 		if err != nil {
@@ -75,23 +82,34 @@ func (c *Conn) deleteResults(flows []Flow, first uint32) (deleted int, err error
 			b = rest
 			i := int(h.Seq - first)
 			if h.Type != unix.NLMSG_ERROR || i < 0 || i >= len(flows) {
-				continue // an answer to an earlier batch that was given up
+				continue // an answer to an earlier batch that was abandoned
 			}
 			if err := messageError(payload); err != nil {
 				deleted--
 				if !errors.Is(err, unix.ENOENT) {
-					errs = append(errs, fmt.Errorf("delete flow %v: %w", flows[i], err))
+					failed++
+					if firstErr == nil {
+						firstErr = fmt.Errorf("delete flow %v: %w", flows[i], err)
+					}
 				}
 			}
 			if i == len(flows)-1 {
-				return deleted, errors.Join(errs...)
+				return deleted, deleteError(failed, len(flows), firstErr)
 			}
 		}
 	}
 }
 
-// appendDelete appends the request to delete one flow. A tuple must be in it: without one, the kernel flushes the
-// table.
+// deleteError returns one error for all failures of a batch, nil for none.
+func deleteError(failed, flows int, first error) error {
+	if failed <= 1 {
+		return first
+	}
+	return fmt.Errorf("%d of %d deletions failed, the first: %w", failed, flows, first)
+}
+
+// appendDelete appends the request to delete one flow. It must contain a tuple:
+// without one, the kernel flushes the table.
 func appendDelete(b []byte, flags uint16, seq uint32, flow Flow) []byte {
 	start := len(b)
 	b = appendMessage(b, header{Type: messageDelete, Flags: flags, Seq: seq}, flow.Family())
@@ -107,7 +125,8 @@ func appendDelete(b []byte, flags uint16, seq uint32, flow Flow) []byte {
 	return endMessage(b, start)
 }
 
-// hasPorts reports whether addresses and ports are the whole tuple of a protocol.
+// hasPorts reports whether the tuples of a protocol consist of addresses and
+// ports only.
 func hasPorts(protocol uint8) bool {
 	switch protocol {
 	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE:

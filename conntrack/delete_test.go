@@ -40,7 +40,7 @@ func withID(f Flow, id uint32) Flow {
 	return f
 }
 
-// The same tuples in another zone, or in another direction of the zone, are another flow.
+// A flow with the same tuples in another zone is another flow.
 func TestDeleteKeepsToItsZone(t *testing.T) {
 	ns := newNamespace(t)
 	flow := newFlow(udp, "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53")
@@ -60,7 +60,8 @@ func TestDeleteKeepsToItsZone(t *testing.T) {
 	}
 }
 
-// A client came back between the dump and the deletion, and was sent to another endpoint.
+// Between the dump and the deletion, the client sent again and was translated
+// to another endpoint.
 func TestDeleteLeavesTheFlowThatReplacedIt(t *testing.T) {
 	for name, flows := range map[string][2]Flow{
 		"IPv4": {
@@ -99,7 +100,7 @@ func TestDeleteLeavesTheFlowThatReplacedIt(t *testing.T) {
 	}
 }
 
-// The id tells a flow from one with the very same tuples.
+// A flow with the same tuples but another ID is another flow.
 func TestDeleteByID(t *testing.T) {
 	ns := newNamespace(t)
 	flow := newFlow(udp, "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53")
@@ -115,7 +116,7 @@ func TestDeleteByID(t *testing.T) {
 	}
 }
 
-// Batches larger than one system call, with flows in them that are gone.
+// Deletions need several system calls, and some of the flows no longer exist.
 func TestDeleteMany(t *testing.T) {
 	ns := newNamespace(t)
 	flows := manyFlows(3*deleteBatch + 5)
@@ -145,7 +146,7 @@ func TestDeleteMany(t *testing.T) {
 	}
 }
 
-// manyFlows are flows of different clients to one VIP and endpoint.
+// manyFlows returns flows of different clients to one VIP and endpoint.
 func manyFlows(n int) []Flow {
 	flows := make([]Flow, n)
 	for i := range flows {
@@ -172,10 +173,10 @@ func TestDeleteWithoutPorts(t *testing.T) {
 	}
 }
 
-// A loop that is left early does not disturb the next one.
+// A loop that is left early does not affect the next one.
 func TestFlowsLeftEarly(t *testing.T) {
 	ns := newNamespace(t)
-	flows := manyFlows(2000) // several pieces
+	flows := manyFlows(2000) // several parts
 	ns.injector(t).add(t, flows...)
 	c := ns.open(t)
 	for range 3 {
@@ -191,7 +192,7 @@ func TestFlowsLeftEarly(t *testing.T) {
 	}
 }
 
-// Flows that are deleted while they are listed do not hide others.
+// Deletions during a dump do not hide other flows.
 func TestDeleteWithinFlows(t *testing.T) {
 	ns := newNamespace(t)
 	flows := manyFlows(2000)

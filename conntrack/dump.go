@@ -8,26 +8,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInterrupted says that the table changed so much during a dump that flows may be missing from it
-// (NLM_F_DUMP_INTR). The flows that did come are valid.
+// ErrInterrupted is returned if the table changed so much during a dump that
+// flows may be missing (NLM_F_DUMP_INTR). The flows that were listed are valid.
 var ErrInterrupted = errors.New("the dump was interrupted")
 
-// errStopped ends a dump that the caller has left.
+// errStopped ends a dump after the caller left the loop.
 var errStopped = errors.New("stopped")
 
-// Flows gives the flows that the filter selects, one by one as the kernel sends them: memory use does not depend on
-// the size of the table. A flow that lives throughout is given at least once. It may come twice when others are
-// deleted meanwhile, and may be missing when the kernel resizes its hash table meanwhile (a write to
+// Flows returns an iterator over the flows that the filter selects. It yields
+// each flow as the kernel sends it, so memory use does not depend on the size
+// of the table. A flow that exists during the whole dump is yielded at least
+// once. It may be yielded twice if other flows are deleted meanwhile, and may
+// be missing if the kernel resizes its hash table meanwhile (a write to
 // net.netfilter.nf_conntrack_buckets).
 //
-// An error is given last, with a zero flow: a system call's, or [ErrInterrupted]. It says nothing against the flows
-// that came before; to see all of them, start again. When the loop is left early, the next one pays for reading what
-// is left.
+// An error is yielded last, with a zero Flow: the error of a system call, or
+// [ErrInterrupted]. The flows before it are valid, but may not be all. If the
+// loop is left early, the next one first reads the rest of the dump.
 func (c *Conn) Flows(filter Filter) iter.Seq2[Flow, error] {
 	return func(yield func(Flow, error) bool) {
 		err := c.dump(filter, filter.appendRequest, yield)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-			// Refused as a whole, before the first flow.
+			// The kernel refuses the request before it sends the first flow.
 			err = c.dump(filter, filter.appendFamilyRequest, yield)
 		}
 		if err != nil && err != errStopped {
@@ -36,7 +38,7 @@ func (c *Conn) Flows(filter Filter) iter.Seq2[Flow, error] {
 	}
 }
 
-// dump sends one request and yields what matches until the kernel is done.
+// dump sends one request and yields the flows that match, until the dump ends.
 func (c *Conn) dump(filter Filter, request func([]byte, uint32) []byte, yield func(Flow, error) bool) error {
 	if err := c.finishDump(); err != nil {
 		return err
@@ -65,7 +67,8 @@ func (c *Conn) dump(filter Filter, request func([]byte, uint32) []byte, yield fu
 	return nil
 }
 
-// readFlows yields the matching flows of one piece of a dump, and notices the dump's end.
+// readFlows yields the matching flows in one part of a dump, and detects the
+// end of the dump.
 func (c *Conn) readFlows(b []byte, seq uint32, filter Filter, yield func(Flow, error) bool) (interrupted bool, err error) {
 	for len(b) > 0 {
 		h, payload, rest, err := nextMessage(b)
@@ -95,7 +98,7 @@ func (c *Conn) readFlows(b []byte, seq uint32, filter Filter, yield func(Flow, e
 	return interrupted, nil
 }
 
-// finishDump reads what an abandoned dump has left.
+// finishDump reads the rest of an abandoned dump.
 func (c *Conn) finishDump() error {
 	for c.dumping {
 		b, err := c.dumps.receive()

@@ -11,7 +11,8 @@ const (
 	ctaStatsGlobalEntries = 1
 )
 
-// Entries is the number of flows in the table, of all protocols: the sysctl net.netfilter.nf_conntrack_count.
+// Entries returns the number of flows of all protocols in the table, which is
+// also the sysctl net.netfilter.nf_conntrack_count.
 func (c *Conn) Entries() (int, error) {
 	entries, err := c.entries()
 	if err != nil {
@@ -36,7 +37,7 @@ func (c *Conn) entries() (int, error) {
 		case err != nil:
 			return 0, err
 		case h.Seq != seq:
-			continue // an answer to an earlier request that was given up
+			continue // an answer to an earlier request that was abandoned
 		case h.Type == unix.NLMSG_ERROR:
 			return 0, messageError(payload)
 		case h.Type == messageGetStats && len(payload) >= genHeaderLen:

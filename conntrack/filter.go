@@ -9,23 +9,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TupleFilter selects flows by one of their tuples. What is zero matches everything.
+// TupleFilter selects flows by one of their tuples. Zero fields match all
+// flows.
 type TupleFilter struct {
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
 }
 
-// Filter selects flows. What is zero matches everything, and everything else has to match.
+// Filter selects the flows that match all its fields. Zero fields match all
+// flows.
 type Filter struct {
 	Family          Family
 	Protocol        uint8
 	Original, Reply TupleFilter
 
-	// A flow matches if the bits that the mask selects are equal.
+	// A flow matches if its bits in the mask are equal to these.
 	Status, StatusMask uint32
 	Mark, MarkMask     uint32
 
-	// InZone selects the flows of Zone only.
+	// InZone selects the flows in Zone only.
 	InZone bool
 	Zone   uint16
 }
@@ -48,7 +50,7 @@ func (f TupleFilter) match(t Tuple) bool {
 		(f.DstPort == 0 || f.DstPort == t.Dst.Port())
 }
 
-// String names what the filter selects, for errors.
+// String describes the selected flows, for errors.
 func (f Filter) String() string {
 	var b strings.Builder
 	if f.Family != 0 {
@@ -67,8 +69,9 @@ func (f Filter) String() string {
 	return b.String()
 }
 
-// Attributes of CTA_FILTER (enum ctattr_filter), and the bits in them that say which fields of a tuple count. The
-// kernel takes the bits in host byte order and keeps their names to itself (net/netfilter/nf_internals.h).
+// Attributes of CTA_FILTER (enum ctattr_filter), and the bits in them that
+// select the fields of a tuple. The bits are in host byte order. Their names
+// are in a private header of the kernel (net/netfilter/nf_internals.h).
 const (
 	ctaFilterOrigFlags  = 1
 	ctaFilterReplyFlags = 2
@@ -80,12 +83,13 @@ const (
 	filterDstPort  = 1 << 5
 )
 
-// appendRequest appends the request for a dump of the flows that f selects, or of more where the kernel cannot filter:
-// Match has to be applied to what comes. Kernels pass over the attributes that they do not know.
+// appendRequest appends the request for a dump of the flows that f selects. The
+// kernel ignores attributes that it does not know and then sends more flows, so
+// the caller must apply Match to the result.
 func (f Filter) appendRequest(b []byte, seq uint32) []byte {
 	start := len(b)
 	b = appendDumpHeader(b, seq, f.Family)
-	if f.StatusMask != 0 { // 6.1 filters by it, 5.10 does not
+	if f.StatusMask != 0 { // used by 6.1, ignored by 5.10
 		b = appendUint32(b, ctaStatus, f.Status&f.StatusMask)
 		b = appendUint32(b, ctaStatusMask, f.StatusMask)
 	}
@@ -93,13 +97,14 @@ func (f Filter) appendRequest(b []byte, seq uint32) []byte {
 		b = appendUint32(b, ctaMark, f.Mark&f.MarkMask)
 		b = appendUint32(b, ctaMarkMask, f.MarkMask)
 	}
-	if f.InZone { // 6.12 filters by it, 6.1 does not
+	if f.InZone { // used by 6.12, ignored by 6.1
 		b = appendUint16(b, ctaZone, f.Zone)
 	}
 	return endMessage(f.appendTuples(b), start)
 }
 
-// appendFamilyRequest appends the request for a dump that only the family narrows, for kernels that refuse the rest.
+// appendFamilyRequest appends the request for a dump that is filtered by family
+// only, for kernels that refuse the other filters.
 func (f Filter) appendFamilyRequest(b []byte, seq uint32) []byte {
 	return endMessage(appendDumpHeader(b, seq, f.Family), len(b))
 }
@@ -108,7 +113,8 @@ func appendDumpHeader(b []byte, seq uint32, family Family) []byte {
 	return appendMessage(b, header{Type: messageGet, Flags: unix.NLM_F_REQUEST | unix.NLM_F_DUMP, Seq: seq}, family)
 }
 
-// appendTuples appends CTA_FILTER (Linux 5.8) and the tuples that it speaks of. The kernel wants a family.
+// appendTuples appends CTA_FILTER (Linux 5.8) and the tuples that it refers to.
+// The kernel requires a family for it.
 func (f Filter) appendTuples(b []byte) []byte {
 	if f.Family == 0 {
 		return b
@@ -129,8 +135,10 @@ func (f Filter) appendTuples(b []byte) []byte {
 	return f.Reply.appendFields(b, ctaTupleReply, f.Protocol, reply)
 }
 
-// flags says which fields the kernel is to compare. IPv6 addresses are not among them: many kernels, 6.18.44 among them,
-// take flows whose address is *not* the given one (ctnetlink_filter_match_tuple negates ipv6_addr_cmp).
+// flags returns the bits of the fields that the kernel has to compare. IPv6
+// addresses are not among them: many kernels, for example 6.18.44, select the
+// flows whose address differs (ctnetlink_filter_match_tuple negates
+// ipv6_addr_cmp).
 func (f TupleFilter) flags(family Family, protocol uint8) (flags uint32) {
 	if f.Src.Is4() && family == IPv4 {
 		flags |= filterIPSrc
@@ -158,7 +166,7 @@ func appendFlags(b []byte, kind uint16, flags uint32) []byte {
 	return appendAttr(b, kind, binary.NativeEndian.AppendUint32(nil, flags))
 }
 
-// appendFields appends the fields of a tuple that flags names.
+// appendFields appends the fields of a tuple that flags selects.
 func (f TupleFilter) appendFields(b []byte, kind uint16, protocol uint8, flags uint32) []byte {
 	if flags == 0 {
 		return b

@@ -13,7 +13,7 @@ const (
 	tcp = unix.IPPROTO_TCP
 )
 
-// filterFlows differ from each other in every field that filters look at.
+// filterFlows returns flows that differ in each field that filters use.
 func filterFlows() []Flow {
 	marked := newFlow(udp, "10.0.0.4:4000", "10.96.0.10:53", "10.244.0.5:53")
 	marked.Mark = 0x4001
@@ -39,7 +39,8 @@ func filterFlows() []Flow {
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
-// filterCases are filters, and whether every kernel from 5.10 on sends just what is asked for.
+// filterCases returns filters. Exact reports whether each kernel from 5.10 on
+// sends only the flows that match.
 func filterCases() map[string]struct {
 	filter Filter
 	exact  bool
@@ -82,7 +83,7 @@ func filterCases() map[string]struct {
 	}
 }
 
-// What the kernel filters must make no difference to what Flows gives.
+// Flows yields the same flows, whichever filters the kernel applies.
 func TestFlowsFilter(t *testing.T) {
 	ns := newNamespace(t)
 	flows := filterFlows()

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lab is a client, a router that translates addresses, and servers, each in a network namespace of its own:
+// lab has a client, a router that translates addresses, and servers, each in
+// its own network namespace:
 //
 //	client .1.2 ---- .1.1 router .2.1 ---- .2.2, .2.3, .2.4 servers
 type lab struct {
@@ -31,7 +32,8 @@ func newLab(t *testing.T, family Family, zone uint16) *lab {
 	l := &lab{family: family, zone: zone, client: newNamespace(t), router: newNamespace(t), servers: newNamespace(t)}
 	l.routerAddr, l.vip = l.addr(1, 1), l.addr(96, 10)
 	for _, ns := range []namespace{l.client, l.router, l.servers} {
-		// IPv6 waits for seconds before it uses an interface, and for an address that it was not told is unique.
+		// Without these, IPv6 waits for seconds for duplicate address
+		// detection.
 		ns.sysctl(t, "net/ipv6/conf/all/accept_dad", "0")
 		ns.sysctl(t, "net/ipv6/conf/default/accept_dad", "0")
 	}
@@ -43,7 +45,7 @@ func newLab(t *testing.T, family Family, zone uint16) *lab {
 	addAddrs(t, l.servers, "veth-left", l.addr(2, 2), l.addr(2, 3), l.addr(2, 4))
 	addDefaultRoute(t, l.client, l.addr(1, 1))
 	addDefaultRoute(t, l.servers, l.addr(2, 1))
-	addDefaultRoute(t, l.router, l.addr(2, 2)) // what nobody translates ends at the servers
+	addDefaultRoute(t, l.router, l.addr(2, 2)) // packets that are not translated go to the servers
 	l.router.sysctl(t, map[Family]string{IPv4: "net/ipv4/ip_forward", IPv6: "net/ipv6/conf/all/forwarding"}[family], "1")
 	for i := range l.endpoints {
 		l.endpoints[i] = netip.AddrPortFrom(l.addr(2, byte(2+i)), 5353)
@@ -55,7 +57,7 @@ func newLab(t *testing.T, family Family, zone uint16) *lab {
 	return l
 }
 
-// addr is 10.1.NET.HOST or fd01:NET::HOST; network 96 is for VIPs.
+// addr returns 10.1.NET.HOST or fd01:NET::HOST. Network 96 is for VIPs.
 func (l *lab) addr(network, host byte) netip.Addr {
 	if l.family == IPv4 {
 		return netip.AddrFrom4([4]byte{10, 1, network, host})
@@ -63,7 +65,8 @@ func (l *lab) addr(network, host byte) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x01, 3: network, 15: host})
 }
 
-// connect joins two namespaces by the interfaces veth-right of left, and veth-left of right.
+// connect connects two namespaces by the interfaces veth-right of left and
+// veth-left of right.
 func connect(t *testing.T, left, right namespace) {
 	t.Helper()
 	left.do(t, func() {
@@ -108,7 +111,8 @@ func addDefaultRoute(t *testing.T, ns namespace, gateway netip.Addr) {
 	})
 }
 
-// serve answers each datagram to an address with that address, until the test ends.
+// serve answers each datagram to an address with that address, until the test
+// ends.
 func (l *lab) serve(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	conn := listen(t, l.servers, at)
@@ -172,7 +176,7 @@ func (c udpClient) ask(to netip.AddrPort) netip.AddrPort {
 	return netip.MustParseAddrPort(string(buf[:n]))
 }
 
-// rule translates UDP packets to dst; without an address, those to any local address.
+// rule translates UDP packets to dst, or to any local address if dst has none.
 type rule struct {
 	dst, endpoint netip.AddrPort
 }
@@ -204,7 +208,8 @@ func (l *lab) translate(t *testing.T, rules ...rule) {
 	}
 }
 
-// zoneRule is `ct zone set ZONE`. Like any rule that speaks of ct, it turns connection tracking on.
+// zoneRule is `ct zone set ZONE`. Like all rules with ct, it enables connection
+// tracking.
 func (l *lab) zoneRule() []expr.Any {
 	return []expr.Any{
 		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint16(l.zone)},
@@ -212,7 +217,8 @@ func (l *lab) zoneRule() []expr.Any {
 	}
 }
 
-// dnatRule is `ip daddr DST udp dport PORT dnat to ENDPOINT`, or the same with `fib daddr type local`.
+// dnatRule is `ip daddr DST udp dport PORT dnat to ENDPOINT`, or the same with
+// `fib daddr type local`.
 func (l *lab) dnatRule(r rule) []expr.Any {
 	offset, length := uint32(16), uint32(4)
 	if l.family == IPv6 {

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsLocal reports whether the kernel keeps packets to addr for itself: the question that a rule puts with
-// `fib daddr type local`. It asks the routing tables (RTM_GETROUTE), so that addresses count that are local by a route
-// only.
+// IsLocal reports whether the kernel delivers packets to addr locally, as a
+// rule with `fib daddr type local` does. It looks the address up in the routing
+// tables (RTM_GETROUTE), so an address with only a local route is local, too.
 func (c *Conn) IsLocal(addr netip.Addr) (bool, error) {
 	seq := c.routes.nextSeq()
 	if err := c.routes.send(appendRouteRequest(nil, seq, addr)); err != nil {
@@ -26,7 +26,7 @@ func (c *Conn) IsLocal(addr netip.Addr) (bool, error) {
 		case err != nil:
 			return false, fmt.Errorf("look up the route to %v: %w", addr, err)
 		case h.Seq != seq:
-			continue // an answer to an earlier question that was given up
+			continue // an answer to an earlier request that was abandoned
 		case h.Type == unix.NLMSG_ERROR:
 			return false, routeError(addr, messageError(payload))
 		case h.Type == unix.RTM_NEWROUTE && len(payload) >= unix.SizeofRtMsg:
@@ -35,7 +35,7 @@ func (c *Conn) IsLocal(addr netip.Addr) (bool, error) {
 	}
 }
 
-// routeError passes over the errors that say that there is no route.
+// routeError returns nil for the errors that mean that no route exists.
 func routeError(addr netip.Addr, err error) error {
 	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
 		if errors.Is(err, none) {
@@ -49,32 +49,34 @@ func routeError(addr netip.Addr, err error) error {
 func appendRouteRequest(b []byte, seq uint32, addr netip.Addr) []byte {
 	start := len(b)
 	b = appendMessage(b, header{Type: unix.RTM_GETROUTE, Flags: unix.NLM_F_REQUEST, Seq: seq}, familyOf(addr))
-	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with the family and the length of the prefix.
+	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with the
+	// family and the length of the prefix.
 	b[len(b)-3] = uint8(addr.BitLen())
 	b = append(b, make([]byte, unix.SizeofRtMsg-genHeaderLen)...)
 	return endMessage(appendAddr(b, unix.RTA_DST, unix.RTA_DST, addr), start)
 }
 
-// localAddrs remembers for the length of one pass which addresses are local.
+// localAddrs remembers for the duration of one pass which addresses are local.
 type localAddrs struct {
 	conn  *Conn
 	known map[netip.Addr]bool
-	errs  []error
+	err   error // of the lookup that failed
 }
 
-// maxLocalAddrs bounds the memory that remembering takes.
+// maxLocalAddrs bounds the memory for known addresses.
 const maxLocalAddrs = 4096
 
-// contains asks for each address once. An address of which nothing is known is not taken for local: its flows stay,
-// and the error makes the pass be tried again.
+// contains looks up each address once. If a lookup fails, the addresses that
+// are not known yet are not local for the rest of the pass: their flows stay,
+// and the error makes the pass be retried. Further lookups would fail, too, and
+// each can take as long as replyTimeout.
 func (l *localAddrs) contains(addr netip.Addr) bool {
 	local, ok := l.known[addr]
-	if ok {
+	if ok || l.err != nil {
 		return local
 	}
-	local, err := l.conn.IsLocal(addr)
-	if err != nil {
-		l.errs = append(l.errs, err)
+	if local, l.err = l.conn.IsLocal(addr); l.err != nil {
+		return false
 	}
 	if l.known == nil || len(l.known) >= maxLocalAddrs {
 		l.known = make(map[netip.Addr]bool)

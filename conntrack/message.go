@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Message types of ctnetlink (enum cntl_msg_types in nfnetlink_conntrack.h) with their subsystem.
+// Message types of ctnetlink (enum cntl_msg_types in nfnetlink_conntrack.h)
+// with their subsystem.
 const (
 	messageNew    = unix.NFNL_SUBSYS_CTNETLINK << 8   // IPCTNL_MSG_CT_NEW
 	messageGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
@@ -76,7 +77,8 @@ func nextMessage(b []byte) (h header, payload, rest []byte, err error) {
 	return h, b[headerLen:length], b[min(align(length), len(b)):], nil
 }
 
-// nextAttr splits the first attribute off the attributes of a message or of a nest.
+// nextAttr splits the first attribute off the attributes of a message or of a
+// nested attribute.
 func nextAttr(b []byte) (kind uint16, data, rest []byte, err error) {
 	if len(b) < attrLen {
 		return 0, nil, nil, errTruncated
@@ -95,7 +97,7 @@ func appendMessage(b []byte, h header, family Family) []byte {
 	b = binary.NativeEndian.AppendUint16(b, h.Type)
 	b = binary.NativeEndian.AppendUint16(b, h.Flags)
 	b = binary.NativeEndian.AppendUint32(b, h.Seq)
-	b = binary.NativeEndian.AppendUint32(b, 0) // port id: the kernel knows its sockets
+	b = binary.NativeEndian.AppendUint32(b, 0) // port ID: the kernel fills it in
 	return append(b, byte(family), unix.NFNETLINK_V0, 0, 0)
 }
 
@@ -126,7 +128,7 @@ func appendUint32(b []byte, kind uint16, v uint32) []byte {
 	return appendAttr(b, kind, []byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
 }
 
-// appendAddr appends an address under the kind that its family has.
+// appendAddr appends an address, with the attribute kind of its family.
 func appendAddr(b []byte, kind4, kind6 uint16, addr netip.Addr) []byte {
 	if addr.Is4() {
 		a := addr.As4()
@@ -146,7 +148,8 @@ func closeNest(b []byte, start int) []byte {
 	return b
 }
 
-// appendTuple appends a whole tuple. A zone of 0 is no attribute: it is where tuples are.
+// appendTuple appends a whole tuple. Zone 0 is the default and needs no
+// attribute.
 func appendTuple(b []byte, kind uint16, protocol uint8, t Tuple, zone uint16) []byte {
 	b, tuple := openNest(b, kind)
 	b, ip := openNest(b, ctaTupleIP)

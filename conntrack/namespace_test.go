@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespace is a network namespace without a name: it goes with its last descriptor.
+// namespace is a network namespace without a name. The kernel removes it when
+// its last descriptor is closed.
 type namespace struct {
 	fd netns.NsHandle
 }
@@ -70,7 +71,8 @@ func (ns namespace) do(t testing.TB, f func()) {
 	f()
 }
 
-// addAddr adds an address, and waits until packets to it stay here: for IPv6 the kernel sees to that a little later.
+// addAddr adds an address and waits until the kernel delivers packets to it
+// locally. For IPv6, the local route follows a little later.
 func (ns namespace) addAddr(t testing.TB, link string, addr netip.Addr, bits int) {
 	t.Helper()
 	ns.do(t, func() {
@@ -184,7 +186,8 @@ func appendNew(b []byte, flags uint16, seq uint32, flow Flow) []byte {
 	return endMessage(b, start)
 }
 
-// appendFlow appends the attributes of a flow, as the kernel writes them in a dump.
+// appendFlow appends the attributes of a flow, as the kernel writes them in a
+// dump.
 func appendFlow(b []byte, flow Flow) []byte {
 	zones := [3]uint16{}
 	zones[flow.Zone.Direction] = flow.Zone.ID
@@ -198,7 +201,7 @@ func appendFlow(b []byte, flow Flow) []byte {
 	return appendUint32(b, ctaID, flow.ID)
 }
 
-// newFlow is an assured flow whose client was sent to endpoint.
+// newFlow returns an assured flow that was translated to endpoint.
 func newFlow(protocol uint8, client, frontend, endpoint string) Flow {
 	src, dst := netip.MustParseAddrPort(client), netip.MustParseAddrPort(frontend)
 	return Flow{
@@ -214,7 +217,8 @@ func (f Flow) inZone(id uint16, direction ZoneDirection) Flow {
 	return f
 }
 
-// list is the whole table, without what tests cannot know beforehand.
+// list returns all flows of the table, without their IDs, which tests cannot
+// know.
 func list(t testing.TB, c *Conn) []Flow {
 	t.Helper()
 	var flows []Flow
@@ -228,7 +232,7 @@ func list(t testing.TB, c *Conn) []Flow {
 	return flows
 }
 
-// find is the one flow from a client, with its id.
+// find returns the one flow from a client, with its ID.
 func find(t testing.TB, c *Conn, client netip.AddrPort) Flow {
 	t.Helper()
 	var found []Flow

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// changes makes n changes of frontends that differ in one thing.
+// changes returns n changes of different frontends.
 func changes(n int, frontend func(i int) netip.AddrPort) (changes []Change) {
 	for i := range n {
 		changes = append(changes, Change{Frontend: frontend(i)})
@@ -22,8 +22,16 @@ func portNumber(i int) netip.AddrPort { return netip.AddrPortFrom(addr("10.96.0.
 
 func portNumber6(i int) netip.AddrPort { return netip.AddrPortFrom(addr("fd96::1"), uint16(1+i)) }
 
+// toCheck returns the check that changes need.
+func toCheck(changes []Change) *check {
+	f := newFrontends()
+	f.update(changes)
+	todo := f.take()
+	return &todo
+}
+
 func TestPlan(t *testing.T) {
-	const few, many = 100, 500_000 // entries: one dump is best, up to seven are
+	const few, many = 100, 500_000 // entries: the limits are one and seven dumps
 	udp4, udp6 := Filter{Family: IPv4, Protocol: udp}, Filter{Family: IPv6, Protocol: udp}
 	with := func(f Filter, dst string, port uint16) Filter {
 		f.Original.DstPort = port
@@ -45,6 +53,7 @@ func TestPlan(t *testing.T) {
 		},
 		"one":        {[]Change{change("10.96.0.2:53")}, few, []Filter{with(udp4, "10.96.0.2", 53)}},
 		"few flows":  {changes(2, portNumber), few, []Filter{udp4}},
+		"seven":      {changes(7, portNumber), many, sevenPorts(with, udp4)},
 		"one port":   {changes(2, vipNumber), few, []Filter{with(udp4, "", 53)}},
 		"many VIPs":  {changes(8, vipNumber), many, []Filter{with(udp4, "", 53)}},
 		"many ports": {changes(8, portNumber), many, []Filter{udp4}},
@@ -59,7 +68,7 @@ func TestPlan(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := plan(newFrontends(tc.changes), tc.entries); !slices.Equal(got, tc.want) {
+			if got := plan(toCheck(tc.changes), tc.entries); !slices.Equal(got, tc.want) {
 				t.Errorf("got %v\nwant %v", got, tc.want)
 			}
 		})
@@ -67,23 +76,31 @@ func TestPlan(t *testing.T) {
 }
 
 func TestMaxDumps(t *testing.T) {
-	for entries, want := range map[int]int{0: 1, 100: 1, 10_000: 2, 100_000: 6, 500_000: 7, 10_000_000: 7} {
+	for entries, want := range map[int]int{0: 1, 100: 1, 10_000: 2, 100_000: 6, 500_000: 7, 10_000_000: 7, 1 << 30: 7} {
 		if got := maxDumps(entries); got != want {
 			t.Errorf("%d dumps for %d entries, want %d", got, entries, want)
 		}
 	}
 }
 
-// Whatever is planned shows every flow to the changed frontends.
+// sevenPorts returns the filters for portNumber(0) to portNumber(6).
+func sevenPorts(with func(Filter, string, uint16) Filter, f Filter) (filters []Filter) {
+	for i := range 7 {
+		filters = append(filters, with(f, "10.96.0.1", portNumber(i).Port()))
+	}
+	return filters
+}
+
+// Each plan lists all flows to the changed frontends.
 func TestPlanCoversEveryFrontend(t *testing.T) {
 	for n := range 20 {
 		for _, frontend := range []func(int) netip.AddrPort{vipNumber, portNumber, portNumber6} {
-			filters := plan(newFrontends(changes(n, frontend)), 500_000)
+			filters := plan(toCheck(changes(n, frontend)), 500_000)
 			for i := range n {
 				dst := frontend(i)
 				flow := Flow{Protocol: udp, Original: Tuple{Src: dst, Dst: dst}, Reply: Tuple{Src: dst, Dst: dst}}
 				if !slices.ContainsFunc(filters, func(f Filter) bool { return f.Match(flow) }) {
-					t.Errorf("%d frontends: no dump shows flows to %v: %v", n, dst, filters)
+					t.Errorf("%d frontends: no dump lists flows to %v: %v", n, dst, filters)
 				}
 			}
 		}

@@ -5,14 +5,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// script plays the kernel for what real kernels do too seldom: it answers each request on a socket with the next of
-// its answers, given the request's sequence number.
+// script replaces the kernel for answers that real kernels seldom give. It
+// answers each request on a socket with its next answer, which gets the
+// sequence number of the request.
 type script []func(seq uint32) []byte
 
 func (s script) socket(t *testing.T) *socket {
@@ -44,7 +46,7 @@ func (s script) socket(t *testing.T) *socket {
 	return ours
 }
 
-// conn is a connection whose dumps are answered by a script.
+// conn returns a connection whose dumps the script answers.
 func (s script) conn(t *testing.T, entries uint32) *Conn {
 	count := func(seq uint32) []byte {
 		b := appendMessage(nil, header{Type: messageGetStats, Seq: seq}, 0)
@@ -53,7 +55,8 @@ func (s script) conn(t *testing.T, entries uint32) *Conn {
 	return &Conn{dumps: s.socket(t), calls: script{count}.socket(t)}
 }
 
-// dumped is a dump of one flow that nothing makes stale, whose messages have the given flags.
+// dumped returns a dump of one flow that is not stale. Its messages have the
+// given flags.
 func dumped(flags uint16) func(seq uint32) []byte {
 	return func(seq uint32) []byte {
 		flow := newFlow(udp, "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53")
@@ -63,10 +66,10 @@ func dumped(flags uint16) func(seq uint32) []byte {
 	}
 }
 
-// ended is the end of a dump.
+// ended returns the end of a dump.
 func ended(code int32) func(seq uint32) []byte { return result(unix.NLMSG_DONE, code) }
 
-// refused is the answer to a request that the kernel does not like.
+// refused returns the answer to a request that the kernel refuses.
 func refused(errno unix.Errno) func(seq uint32) []byte {
 	return result(unix.NLMSG_ERROR, -int32(errno))
 }
@@ -129,7 +132,7 @@ func TestCleanMakesInterruptedDumpsAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tc.script.conn(t, 1)
-			stats, err := c.Clean(context.Background(), []Change{change("10.96.0.10:53", "10.244.0.5:53")}, nil)
+			stats, err := cleanChanges(context.Background(), c, change("10.96.0.10:53", "10.244.0.5:53"))
 			if stats.Dumps != tc.dumps || !errors.Is(err, tc.want) {
 				t.Errorf("%+v, %v, want %d dumps, %v", stats, err, tc.dumps, tc.want)
 			}
@@ -137,11 +140,11 @@ func TestCleanMakesInterruptedDumpsAgain(t *testing.T) {
 	}
 }
 
-// A dump that fails does not keep the pass from making the next.
+// After a dump that fails, the pass makes the next dump.
 func TestCleanGoesOnAfterAnError(t *testing.T) {
 	c := script{refused(unix.EPERM), dumped(0)}.conn(t, 1)
 	changes := []Change{change("10.96.0.10:53", "10.244.0.5:53"), change("[fd96::10]:53")}
-	stats, err := c.Clean(context.Background(), changes, nil)
+	stats, err := cleanChanges(context.Background(), c, changes...)
 	if want := (Stats{Dumps: 2, Flows: 1}); stats != want || !errors.Is(err, unix.EPERM) {
 		t.Errorf("%+v, %v", stats, err)
 	}
@@ -149,14 +152,30 @@ func TestCleanGoesOnAfterAnError(t *testing.T) {
 
 func TestDeleteAnswers(t *testing.T) {
 	flows := manyFlows(4)
-	answers := func(seq uint32) []byte { // to the first of the flows
-		b := result(unix.NLMSG_ERROR, 0)(seq - 1) // of a batch before
+	answers := func(seq uint32) []byte { // the first answers the first deletion
+		b := result(unix.NLMSG_ERROR, 0)(seq - 1) // to a previous batch
 		b = append(b, refused(unix.ENOENT)(seq)...)
 		b = append(b, refused(unix.EPERM)(seq+2)...)
 		return append(b, result(unix.NLMSG_ERROR, 0)(seq+3)...)
 	}
 	c := &Conn{calls: script{answers}.socket(t)}
 	if n, err := c.Delete(flows...); n != 2 || !errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+// A batch in which all deletions fail returns one short error.
+func TestDeleteError(t *testing.T) {
+	flows := manyFlows(deleteBatch)
+	answers := func(seq uint32) (b []byte) {
+		for i := range uint32(len(flows)) {
+			b = append(b, refused(unix.EPERM)(seq+i)...)
+		}
+		return b
+	}
+	c := &Conn{calls: script{answers}.socket(t)}
+	n, err := c.Delete(flows...)
+	if n != 0 || !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("%d, %v", n, err)
 	}
 }

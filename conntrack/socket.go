@@ -11,16 +11,18 @@ import (
 )
 
 const (
-	// receiveLen is the buffer that messages are read into. A dump comes in pieces of at most 32 KiB (netlink_dump in
-	// af_netlink.c).
+	// receiveLen is the size of the buffer for dumps. The kernel sends a dump
+	// in parts of at most 32 KiB (netlink_dump in af_netlink.c).
 	receiveLen = 64 << 10
 
-	// socketBufferLen is asked for in both directions: room for two pieces of a dump, and for the answers to one
-	// batch of deletions if every one of them fails (768 bytes each in the kernel's count).
+	// socketBufferLen is the size of the socket buffers for both directions. It
+	// is enough for two parts of a dump, and for the answers to one batch of
+	// deletions that all fail (768 bytes each, as the kernel counts).
 	socketBufferLen = 512 << 10
 
-	// replyTimeout bounds the wait for an answer. The kernel prepares answers before it returns from the system call
-	// that asks, so this only ever passes if an answer was lost.
+	// replyTimeout bounds the wait for an answer. The kernel queues the answer
+	// before the system call that sends the request returns, so a timeout means
+	// that an answer was lost.
 	replyTimeout = 5 * time.Second
 )
 
@@ -31,7 +33,7 @@ type socket struct {
 	buf []byte
 }
 
-// openSocket opens a netlink socket that hears the kernel only.
+// openSocket opens a netlink socket that receives messages of the kernel only.
 func openSocket(protocol, bufLen int) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -45,11 +47,12 @@ func openSocket(protocol, bufLen int) (*socket, error) {
 }
 
 func (s *socket) configure() error {
-	// Connected to the kernel, the socket refuses messages from other processes.
+	// A socket that is connected to the kernel refuses messages from other
+	// processes.
 	if err := unix.Connect(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("connect", err)
 	}
-	// Errors come without a copy of the request.
+	// Errors do not contain a copy of the request.
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return os.NewSyscallError("setsockopt NETLINK_CAP_ACK", err)
 	}
@@ -63,7 +66,8 @@ func (s *socket) configure() error {
 	return s.resize(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF)
 }
 
-// resize sets a socket buffer beyond net.core.[rw]mem_max, or within it where that is not permitted (user namespaces).
+// resize sets the size of a socket buffer, beyond net.core.[rw]mem_max if that
+// is permitted. In user namespaces it is not.
 func (s *socket) resize(force, polite int) error {
 	err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, force, socketBufferLen)
 	if errors.Is(err, unix.EPERM) {
@@ -74,7 +78,7 @@ func (s *socket) resize(force, polite int) error {
 
 func (s *socket) close() error { return os.NewSyscallError("close", unix.Close(s.fd)) }
 
-// nextSeq is the sequence number of the next request. 0 is never one.
+// nextSeq returns the sequence number of the next request, which is never 0.
 func (s *socket) nextSeq() uint32 {
 	s.seq++
 	if s.seq == 0 {
@@ -92,8 +96,9 @@ func (s *socket) send(b []byte) error {
 	}
 }
 
-// receive returns what one read gives: one or more messages, valid until the next call. With a receive timeout the
-// system call is not restarted after a signal, and the Go runtime sends itself many.
+// receive reads one or more messages, which are valid until the next call. The
+// kernel does not restart a read with a receive timeout after a signal, and the
+// Go runtime sends itself many signals.
 func (s *socket) receive() ([]byte, error) {
 	for {
 		n, err := unix.Read(s.fd, s.buf)
@@ -112,7 +117,8 @@ func (s *socket) receive() ([]byte, error) {
 	}
 }
 
-// messageError is the error that an NLMSG_ERROR or NLMSG_DONE message carries, nil for an acknowledgement.
+// messageError returns the error in an NLMSG_ERROR or NLMSG_DONE message, nil
+// for an acknowledgment.
 func messageError(payload []byte) error {
 	if len(payload) < 4 {
 		return errTruncated

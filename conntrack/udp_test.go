@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// inLabs runs a test in both families, and with flows in the default zone and in another one.
+// inLabs runs a test for both families, each with flows in the default zone and
+// with flows in another zone.
 func inLabs(t *testing.T, test func(t *testing.T, l *lab)) {
 	for _, family := range []Family{IPv4, IPv6} {
 		for _, zone := range []uint16{0, 7} {
@@ -21,13 +22,13 @@ func inLabs(t *testing.T, test func(t *testing.T, l *lab)) {
 
 func (l *lab) clean(t *testing.T, want int, changes ...Change) {
 	t.Helper()
-	stats, err := l.conn.Clean(context.Background(), changes, nil)
+	stats, err := cleanChanges(context.Background(), l.conn, changes...)
 	if err != nil || stats.Deleted != want {
 		t.Errorf("%+v, %v, want %d deleted", stats, err, want)
 	}
 }
 
-// await is the flow of a datagram that was sent just now and that nobody answers.
+// await waits for the flow of a datagram without an answer, and returns it.
 func (l *lab) await(t *testing.T, client netip.AddrPort) Flow {
 	t.Helper()
 	filter := Filter{Original: TupleFilter{Src: client.Addr(), SrcPort: client.Port()}}
@@ -51,8 +52,10 @@ func wantAnswer(t *testing.T, client udpClient, to, want netip.AddrPort) {
 	}
 }
 
-// Clients keep their source ports. The endpoint of the first goes, and it is served by another one; the endpoint of
-// the second stays, and it notices nothing, though new clients are sent elsewhere.
+// Two clients keep their source ports. The endpoint of the first client is
+// removed, and another endpoint serves the client. The endpoint of the second
+// client stays, and so does its flow, although the rules send new clients
+// elsewhere.
 func TestClientSwitchesOver(t *testing.T) {
 	inLabs(t, func(t *testing.T, l *lab) {
 		vip := netip.AddrPortFrom(l.vip, 53)
@@ -64,7 +67,7 @@ func TestClientSwitchesOver(t *testing.T) {
 		l.translate(t, rule{vip, stays})
 		wantAnswer(t, second, vip, stays)
 		l.translate(t, rule{vip, comes})
-		wantAnswer(t, first, vip, goes) // rules alone do not help
+		wantAnswer(t, first, vip, goes) // rules alone do not change a flow
 		before := find(t, l.conn, second.addr)
 		if before.Zone.ID != l.zone {
 			t.Errorf("the flow is in zone %d", before.Zone.ID)
@@ -79,7 +82,8 @@ func TestClientSwitchesOver(t *testing.T) {
 	})
 }
 
-// A client sends before there is an endpoint. Its flow is never translated until it is deleted.
+// A client sends before the service has an endpoint. Its flow is not translated
+// until it is deleted.
 func TestFirstEndpoint(t *testing.T) {
 	inLabs(t, func(t *testing.T, l *lab) {
 		vip := netip.AddrPortFrom(l.vip, 53)
@@ -98,7 +102,7 @@ func TestFirstEndpoint(t *testing.T) {
 	})
 }
 
-// The last endpoint goes: nothing is left that leads to it, and it is gone for a new flow as well.
+// When the last endpoint is removed, neither old nor new flows lead to it.
 func TestLastEndpoint(t *testing.T) {
 	inLabs(t, func(t *testing.T, l *lab) {
 		vip := netip.AddrPortFrom(l.vip, 53)
@@ -114,7 +118,8 @@ func TestLastEndpoint(t *testing.T) {
 	})
 }
 
-// A NodePort on all local addresses: what goes to other hosts and to VIPs with the same port number stays.
+// A pass for a NodePort on all local addresses keeps flows to other hosts, and
+// to VIPs, with the same port number.
 func TestNodePort(t *testing.T) {
 	inLabs(t, func(t *testing.T, l *lab) {
 		nodePort := netip.AddrPortFrom(l.routerAddr, 30053)

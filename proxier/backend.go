@@ -22,8 +22,7 @@ type Backend struct {
 	render renderer
 	ids    affinityIDs
 	batch  *nft.Batch
-	flows  flowCleaner // nil if flows are not cleaned
-	udp    *udpVIPs
+	flows  flowCleaner  // nil if flows are not cleaned
 	health healthServer // nil if there is none
 
 	// The desired state.
@@ -111,7 +110,6 @@ func NewBackend(config *Config, family nft.Family) (*Backend, error) {
 		ids:        newAffinityIDs(),
 		batch:      nft.NewBatch(&nft.Table{Family: family, Name: TableName}),
 		node:       &Node{Name: config.NodeName, IPs: config.NodeIPs},
-		udp:        newUDPVIPs(),
 		have:       newCommitted(),
 		garbage:    make(garbage),
 		generation: &generation{ours: make(map[uint32]bool)},

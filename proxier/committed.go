@@ -50,6 +50,7 @@ type transaction struct {
 	have   *committed // what the kernel has before
 
 	changes       []change
+	whole         bool       // changes are those of all service ports
 	table         *nft.Table // nil if nothing about this node changes
 	nodeRows      []nft.Row
 	nodePortAddrs []netip.Addr

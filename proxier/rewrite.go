@@ -68,6 +68,7 @@ func (b *Backend) tryRewrite(isolate bool) error {
 	have := newCommitted()
 	have.nodePortAddrs = b.have.nodePortAddrs // stale flows are found by comparing them
 	tx := b.begin(have)
+	tx.whole = true
 	tx.setNode(b)
 	found, err := b.inspect(tx.table)
 	if err != nil {

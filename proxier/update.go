@@ -191,8 +191,7 @@ func (b *Backend) remember(tx *transaction) {
 		b.newNode = false
 		b.setHealthAddrs()
 	}
-	b.cleanFlows(tx.changes, nodePortsBefore)
-	b.udp.update(tx.changes)
+	b.cleanFlows(tx, nodePortsBefore)
 	for _, c := range tx.changes {
 		b.ids.release(c.port.committed, c.next)
 		c.port.committed = c.next

@@ -1,0 +1,125 @@
+package conntrack
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// check is the work of a pass. Its size is bounded, so that changes can gather
+// without limit while the kernel refuses to list flows.
+type check struct {
+	changes    int // that are in it
+	ipv4, ipv6 familyCheck
+}
+
+// familyCheck is the part of a check that concerns one family.
+type familyCheck struct {
+	// dsts are the frontends whose flows are to be listed, NodePorts with the
+	// unspecified address; ports are their ports.
+	dsts  few[netip.AddrPort]
+	ports few[uint16]
+	// gone are frontends that are no longer served, former the addresses that
+	// NodePorts no longer listen on.
+	gone   map[netip.AddrPort]struct{}
+	former addrSet
+}
+
+const (
+	// maxNarrowDumps is the largest result of maxDumps. No pass needs more
+	// destinations than that one by one.
+	maxNarrowDumps = 7
+
+	// maxGone bounds how many frontends, and how many addresses, a check
+	// remembers as gone: 6 MB. Flows to further ones stay until they time out.
+	maxGone = 1 << 17
+)
+
+func (c *check) of(family Family) *familyCheck {
+	if family == IPv4 {
+		return &c.ipv4
+	}
+	return &c.ipv6
+}
+
+func (c *check) empty() bool { return c.changes == 0 }
+
+// add adds a frontend that changed.
+func (c *check) add(frontend netip.AddrPort) {
+	c.changes++
+	f := c.of(familyOf(frontend.Addr()))
+	f.dsts.add(frontend)
+	f.ports.add(frontend.Port())
+}
+
+// addGone adds a frontend that is no longer served.
+func (c *check) addGone(frontend netip.AddrPort) {
+	c.add(frontend)
+	f := c.of(familyOf(frontend.Addr()))
+	f.addGone(frontend)
+}
+
+func (f *familyCheck) addGone(frontend netip.AddrPort) {
+	if f.gone == nil {
+		f.gone = make(map[netip.AddrPort]struct{})
+	}
+	if len(f.gone) < maxGone {
+		f.gone[frontend] = struct{}{}
+	}
+}
+
+// merge adds the work of another check, which it leaves as it is.
+func (c *check) merge(o check) {
+	c.changes += o.changes
+	c.ipv4.merge(o.ipv4)
+	c.ipv6.merge(o.ipv6)
+}
+
+func (f *familyCheck) merge(o familyCheck) {
+	f.dsts.merge(o.dsts)
+	f.ports.merge(o.ports)
+	for frontend := range o.gone {
+		f.addGone(frontend)
+	}
+	f.former.addMissing(o.former, addrSet{})
+}
+
+// isGone reports whether a destination is no longer served: its VIP is gone, or
+// its NodePort is gone, or NodePorts no longer listen on its address.
+func (f *familyCheck) isGone(dst, nodePort netip.AddrPort, isNodePort bool, nodeAddrs addrSet,
+	isLocal func(netip.Addr) bool) bool {
+	if _, gone := f.gone[dst]; gone {
+		return true
+	}
+	_, gone := f.gone[nodePort]
+	return (gone || isNodePort) && f.former.contains(dst.Addr(), isLocal) ||
+		gone && nodeAddrs.contains(dst.Addr(), isLocal)
+}
+
+// few is a set of at most maxNarrowDumps values. With more, it is only known
+// that they are too many.
+type few[T comparable] struct {
+	values  []T
+	tooMany bool
+}
+
+func (s *few[T]) add(v T) {
+	switch {
+	case s.tooMany || slices.Contains(s.values, v):
+	case len(s.values) == maxNarrowDumps:
+		*s = few[T]{tooMany: true}
+	default:
+		s.values = append(s.values, v)
+	}
+}
+
+func (s *few[T]) merge(o few[T]) {
+	if o.tooMany {
+		*s = few[T]{tooMany: true}
+	}
+	for _, v := range o.values {
+		s.add(v)
+	}
+}
+
+// atMost reports whether the set has at most n values.
+func (s *few[T]) atMost(n int) bool { return !s.tooMany && len(s.values) <= n }
