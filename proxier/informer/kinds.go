@@ -55,7 +55,7 @@ func endpointSlicesOf(client kubernetes.Interface) collection {
 	all := client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
 	return collection{
 		client: client.DiscoveryV1().RESTClient(), resource: "endpointslices", watch: all.Watch,
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
 		choose: func(o *metav1.ListOptions) { o.LabelSelector = "!" + corev1.IsHeadlessService },
 	}
 }
