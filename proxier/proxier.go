@@ -61,7 +61,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	m := newMetrics()
 	p := &Proxier{
 		config:  &config,
-		tracker: newTracker(config.Events, m, families...),
+		tracker: newTracker(&config, m, families...),
 		node:    newNodeTracker(&config),
 		metrics: m,
 		health:  &health{patience: 2 * config.syncPeriod()},

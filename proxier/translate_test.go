@@ -255,7 +255,7 @@ func TestTrackerSlices(t *testing.T) {
 		}
 		return s
 	}
-	tr := newTracker(nil, newMetrics())
+	tr := newTracker(new(Config), newMetrics())
 	step := func(name string, want ...string) {
 		t.Helper()
 		var s told
@@ -296,11 +296,28 @@ func TestTrackerSlices(t *testing.T) {
 	step("gone twice")
 }
 
+// The tracker drops external IPs where the configuration says so. What the source
+// holds stays as it is.
+func TestTrackerIgnoresExternalIPs(t *testing.T) {
+	svc := TranslateService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = []string{"192.0.2.1"} }))
+	for _, ignore := range []bool{false, true} {
+		tr := newTracker(&Config{IgnoreExternalIPs: ignore}, newMetrics())
+		tr.setService(svc)
+		got := tr.services[svc.Name]
+		if len(got.ExternalIPs) == 0 != ignore || len(got.ClusterIPs) != 1 {
+			t.Errorf("IgnoreExternalIPs %v: ClusterIPs %v, external IPs %v", ignore, got.ClusterIPs, got.ExternalIPs)
+		}
+		if len(svc.service.ExternalIPs) != 1 {
+			t.Errorf("IgnoreExternalIPs %v: the source's external IPs are %v now", ignore, svc.service.ExternalIPs)
+		}
+	}
+}
+
 // What makes no sense is told once, counted while it lasts, and told again when it is something else.
 func TestTrackerReports(t *testing.T) {
 	var recorded events
 	m := newMetrics()
-	tr := newTracker(&recorded, m)
+	tr := newTracker(&Config{Events: &recorded}, m)
 	step := func(what string, events, invalid int, externalIPs ...string) {
 		t.Helper()
 		tr.setService(TranslateService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = externalIPs })))
