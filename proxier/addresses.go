@@ -79,7 +79,8 @@ type localAddresses struct {
 // network namespace of the calling thread. It returns nil if no addresses are
 // needed, because NodePorts listen on the primary addresses or on all.
 func watchLocalAddresses(config *Config, tell func([]netip.Addr)) (*localAddresses, error) {
-	cidrs := slices.DeleteFunc(slices.Clone(config.NodePortAddresses.CIDRs), func(p netip.Prefix) bool { return p.Bits() == 0 })
+	cidrs := slices.Clone(config.NodePortAddresses.CIDRs)
+	cidrs = slices.DeleteFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 })
 	if len(cidrs) == 0 {
 		return nil, nil
 	}
@@ -96,8 +97,8 @@ func watchLocalAddresses(config *Config, tell func([]netip.Addr)) (*localAddress
 }
 
 // start subscribes to changes and calls tell for the first time. If the kernel
-// interrupts each list of addresses, it goes on with an incomplete one, because run
-// lists them again.
+// interrupts each list of addresses, start uses an incomplete one; run lists the
+// addresses again.
 func (a *localAddresses) start() error {
 	if err := a.subscribe(); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (a *localAddresses) relist() {
 	}
 	ips, err := a.list()
 	if err != nil {
-		klog.ErrorS(err, "Failed to list addresses; NodePorts keep the addresses that they listen on", "retryAfter", relistPeriod)
+		klog.ErrorS(err, "Failed to list addresses; NodePorts keep listening on the known ones", "retryAfter", relistPeriod)
 		return
 	}
 	a.tell(ips)

@@ -62,7 +62,8 @@ func (p *parser) endpointAddr(i int, e *discoveryv1.Endpoint, typ discoveryv1.Ad
 	first := e.Addresses[0]
 	addr, ok = parseAddr(first)
 	if !ok || addr.Is4() != (typ == discoveryv1.AddressTypeIPv4) || addr.IsUnspecified() || addr.IsMulticast() {
-		p.problem(fmt.Sprintf("endpoints[%d].addresses[0]", i), fmt.Errorf("%q is not the %s address of an endpoint", first, typ))
+		err := fmt.Errorf("%q is not the %s address of an endpoint", first, typ)
+		p.problem(fmt.Sprintf("endpoints[%d].addresses[0]", i), err)
 		return addr, false
 	}
 	return addr, true

@@ -78,7 +78,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// External IPs are not served where the configuration says so.
+// With IgnoreExternalIPs, external IPs are not served.
 func TestIgnoreExternalIPs(t *testing.T) {
 	newNamespace(t)
 	config := sampleConfig()

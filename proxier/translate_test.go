@@ -41,8 +41,9 @@ func TestServicesLeftOut(t *testing.T) {
 // The label of headless Services is meant for their EndpointSlices: a Service
 // that has a ClusterIP and carries the label is served.
 func TestServiceWithHeadlessLabel(t *testing.T) {
-	labelled := apiService(func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} })
-	s, problems := serviceOf(labelled)
+	s, problems := serviceOf(apiService(func(s *corev1.Service) {
+		s.Labels = map[string]string{corev1.IsHeadlessService: ""}
+	}))
 	if s == nil || problems != nil || !slices.Equal(s.ClusterIPs, []netip.Addr{addr("10.96.0.1")}) {
 		t.Errorf("got %+v, %v", s, problems)
 	}
@@ -189,7 +190,8 @@ func TestEndpointConditions(t *testing.T) {
 	} {
 		e := endpointOf(&discoveryv1.Endpoint{Conditions: tt.conditions}, EndpointKey{}, nil)
 		if e.Ready != tt.ready || e.Serving != tt.serving || e.Terminating != tt.terminating {
-			t.Errorf("%v: ready %v, serving %v, terminating %v", tt.conditions.String(), e.Ready, e.Serving, e.Terminating)
+			t.Errorf("%s: ready %v, serving %v, terminating %v",
+				tt.conditions.String(), e.Ready, e.Serving, e.Terminating)
 		}
 	}
 }
@@ -197,8 +199,9 @@ func TestEndpointConditions(t *testing.T) {
 // Only the first address of an endpoint is used; the API gives the others no
 // meaning. They are not reported either.
 func TestFirstAddressOfAnEndpoint(t *testing.T) {
+	labels := map[string]string{discoveryv1.LabelServiceName: "svc"}
 	_, endpoints, problems := endpointsOf(&discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"}},
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: labels},
 		AddressType: discoveryv1.AddressTypeIPv6,
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"fd00::2", "fd00::1", "not an address"}},
@@ -214,7 +217,8 @@ func TestFirstAddressOfAnEndpoint(t *testing.T) {
 	if !slices.Equal(got, []string{"fd00::2", "fd00::3"}) {
 		t.Errorf("endpoints %q", got)
 	}
-	if len(problems) != 1 || problems[0].Error() != `endpoints[1].addresses[0]: "10.0.0.1" is not the IPv6 address of an endpoint` {
+	want := `endpoints[1].addresses[0]: "10.0.0.1" is not the IPv6 address of an endpoint`
+	if len(problems) != 1 || problems[0].Error() != want {
 		t.Errorf("problems %v", problems)
 	}
 }
@@ -296,8 +300,8 @@ func TestTrackerSlices(t *testing.T) {
 	step("gone twice")
 }
 
-// The tracker drops external IPs where the configuration says so. What the source
-// holds stays as it is.
+// With IgnoreExternalIPs, the tracker drops external IPs. It does not modify the
+// Service that the source holds.
 func TestTrackerIgnoresExternalIPs(t *testing.T) {
 	svc := TranslateService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = []string{"192.0.2.1"} }))
 	for _, ignore := range []bool{false, true} {

@@ -108,8 +108,8 @@ func TestListsByHTTP(t *testing.T) {
 	}
 }
 
-// Lists and watches have the selectors of kube-proxy (cmd/kube-proxy/app/server.go,
-// v1.36.3).
+// Lists and watches have the selectors of kube-proxy v1.36.3
+// (cmd/kube-proxy/app/server.go).
 func TestSelectors(t *testing.T) {
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://192.0.2.1"})
 	if err != nil {
@@ -125,7 +125,8 @@ func TestSelectors(t *testing.T) {
 		var o metav1.ListOptions
 		tt.collection.choose(&o)
 		if o.LabelSelector != tt.labels || o.FieldSelector != tt.field {
-			t.Errorf("%s: selectors %q, %q; want %q, %q", tt.collection.resource, o.LabelSelector, o.FieldSelector, tt.labels, tt.field)
+			t.Errorf("%s: selectors %q, %q; want %q, %q",
+				tt.collection.resource, o.LabelSelector, o.FieldSelector, tt.labels, tt.field)
 		}
 	}
 }

@@ -20,7 +20,9 @@ import (
 //
 // Each client has a rate limiter of its own (clientConnection.qps and burst), so
 // that events do not delay lists.
-func newClients(config *componentbaseconfig.ClientConnectionConfiguration, master string) (client, events kubernetes.Interface, err error) {
+func newClients(config *componentbaseconfig.ClientConnectionConfiguration, master string) (
+	client, events kubernetes.Interface, err error,
+) {
 	restConfig, err := loadRESTConfig(config.Kubeconfig, master)
 	if err != nil {
 		return nil, nil, err

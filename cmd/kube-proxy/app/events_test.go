@@ -25,7 +25,8 @@ import (
 // conflict returns the event of a conflict that Service i lost.
 func conflict(i int) proxier.Event {
 	return proxier.Event{
-		Kind: "Service", Namespace: "default", Name: fmt.Sprint("svc-", i), UID: fmt.Sprint(i), Reason: proxier.ReasonAddressConflict, Note: "lost",
+		Kind: "Service", Namespace: "default", Name: fmt.Sprint("svc-", i), UID: fmt.Sprint(i),
+		Reason: proxier.ReasonAddressConflict, Note: "lost",
 	}
 }
 
@@ -44,9 +45,11 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 	}))
 	defer api.Close()
 	const burst = 10
-	s := &server{options: &config.Options{Master: api.URL}, config: &v1alpha1.KubeProxyConfiguration{
-		ClientConnection: componentbaseconfig.ClientConnectionConfiguration{QPS: 5, Burst: burst, ContentType: "application/json"},
-	}}
+	connection := componentbaseconfig.ClientConnectionConfiguration{QPS: 5, Burst: burst, ContentType: "application/json"}
+	s := &server{
+		options: &config.Options{Master: api.URL},
+		config:  &v1alpha1.KubeProxyConfiguration{ClientConnection: connection},
+	}
 	var pc proxier.Config
 	if err := s.connect(&pc); err != nil {
 		t.Fatal(err)

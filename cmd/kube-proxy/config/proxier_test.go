@@ -71,7 +71,8 @@ func TestExternalIPsGate(t *testing.T) {
 		args := append([]string{"--hostname-override=a"}, tt.flags...)
 		if tt.gates != "" {
 			file := filepath.Join(t.TempDir(), "config.conf")
-			text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nfeatureGates: " + tt.gates + "\n"
+			text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n" +
+				"featureGates: " + tt.gates + "\n"
 			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
