@@ -9,17 +9,25 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// FamilyHealth says how the rules of one address family stand.
+// FamilyHealth is the state of the rules of one address family.
 type FamilyHealth struct {
 	// Family is IPv4 or IPv6, as in the API.
 	Family string
 
-	// LastUpdated is when the rules last became what they should be; the zero time if they never were.
+	// LastUpdated is the time of the last successful sync. It is the zero time
+	// before the first one.
 	LastUpdated time.Time
 
-	// Healthy says that they were once, and that no change waits longer for them than it may.
+	// Healthy reports whether syncs keep up: no change has waited longer for a
+	// successful sync than it may. It is true before the first change.
 	Healthy bool
 }
+
+// live reports whether a restart of the process would not help.
+func (f FamilyHealth) live() bool { return f.Healthy }
+
+// serving reports whether the rules are in place and up to date.
+func (f FamilyHealth) serving() bool { return f.Healthy && !f.LastUpdated.IsZero() }
 
 // ProxyConfig configures a [ProxyServer].
 type ProxyConfig struct {
@@ -29,23 +37,30 @@ type ProxyConfig struct {
 	// HardFail: see [HTTPConfig] (bindAddressHardFail).
 	HardFail bool
 
-	// Health tells how each address family stands. Like all functions here it is called for a request, on any goroutine.
+	// Health returns the state of each address family. Like the other functions
+	// here, it is called for each request, in any goroutine.
 	Health func() []FamilyHealth
 
-	// NodeEligible says whether the node is to get traffic from load balancers: it exists and is not being deleted.
+	// NodeEligible reports whether load balancers may send traffic to the node:
+	// it exists and is not being deleted.
 	NodeEligible func() bool
 
-	// OnHealthz and OnLivez are told the status of every answer; they may be nil.
+	// OnHealthz and OnLivez are called with the status code of every answer.
+	// They may be nil.
 	OnHealthz, OnLivez func(code int)
 }
 
-// ProxyServer answers how the proxy itself stands: /healthz for load balancers that send traffic to every node (KEP-3836), /livez for
-// whoever restarts what does not work. Paths, bodies and status are those of kube-proxy 1.36:
+// ProxyServer serves the health of the proxy itself: /healthz for load balancers
+// that send traffic to every node (KEP-3836), /livez for a liveness probe. Paths,
+// bodies and status codes are those of kube-proxy 1.36:
 //
-//   - 200 if every family is healthy, else 503.
-//   - /healthz is 503 also while the node is being deleted, so that balancers let go of it. /livez is not: restarting would help nobody.
+//   - /livez is 200 from the moment the server runs. It is 503 while a family is
+//     not healthy, because syncs fail or hang.
+//   - /healthz is 503 in the same case, and also while the node is not eligible
+//     for traffic, so that load balancers stop using it.
 //
-// Unlike kube-proxy, which says that it is healthy as soon as it answers, neither is 200 before the first rules are in place.
+// Unlike in kube-proxy, /healthz is 503 before the first successful sync of every
+// family: the node cannot serve traffic yet.
 type ProxyServer struct {
 	*HTTPServer
 	config ProxyConfig
@@ -67,14 +82,14 @@ func NewProxyServer(config ProxyConfig) (*ProxyServer, error) {
 }
 
 func (s *ProxyServer) healthz(w http.ResponseWriter, _ *http.Request) {
-	health := summarize(s.config.Health(), time.Now())
+	health := summarize(s.config.Health(), FamilyHealth.serving, time.Now())
 	eligible := s.config.NodeEligible()
 	health.NodeEligible = &eligible
 	answerHealth(w, health, health.Healthy && eligible, s.config.OnHealthz)
 }
 
 func (s *ProxyServer) livez(w http.ResponseWriter, _ *http.Request) {
-	health := summarize(s.config.Health(), time.Now())
+	health := summarize(s.config.Health(), FamilyHealth.live, time.Now())
 	answerHealth(w, health, health.Healthy, s.config.OnLivez)
 }
 
@@ -92,12 +107,13 @@ type familyStatus struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// summarize says how all families together stand. Of none nothing is known, which is not healthy.
-func summarize(families []FamilyHealth, now time.Time) proxyHealth {
+// summarize returns the body of an answer: healthy is true if ok is true of every
+// family, and there is one.
+func summarize(families []FamilyHealth, ok func(FamilyHealth) bool, now time.Time) proxyHealth {
 	health := proxyHealth{CurrentTime: now, Healthy: len(families) > 0, Status: make(map[string]familyStatus)}
 	for _, f := range families {
-		health.Status[f.Family] = familyStatus{f.LastUpdated, f.Healthy}
-		health.Healthy = health.Healthy && f.Healthy
+		health.Status[f.Family] = familyStatus{f.LastUpdated, ok(f)}
+		health.Healthy = health.Healthy && ok(f)
 		if f.LastUpdated.After(health.LastUpdated) {
 			health.LastUpdated = f.LastUpdated
 		}

@@ -45,7 +45,15 @@ func TestProxyHealth(t *testing.T) {
 		{"the node is being deleted", both(true, true), false,
 			503, updated + `"nodeEligible":false,"healthy":true,` + status(true, true),
 			200, now + `"healthy":true,` + status(true, true)},
-		{"before the first sync", []FamilyHealth{family("IPv4", time.Time{}, false)}, true,
+		{"before the first sync", []FamilyHealth{family("IPv4", time.Time{}, true)}, true,
+			503, never + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`,
+			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":true}}}`},
+		{"before the first sync of one family", []FamilyHealth{family("IPv4", recent, true), family("IPv6", time.Time{}, true)}, true,
+			503, updated + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":"2020-01-02T03:04:07Z","healthy":true},` +
+				`"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`,
+			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":"2020-01-02T03:04:07Z","healthy":true},` +
+				`"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":true}}}`},
+		{"the first sync is late", []FamilyHealth{family("IPv4", time.Time{}, false)}, true,
 			503, never + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`,
 			503, never + `"healthy":false,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`},
 		{"no family", nil, true,

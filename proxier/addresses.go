@@ -13,68 +13,141 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// localAddresses follows which addresses of this node are within Config.NodePortAddresses.
-type localAddresses struct {
-	cidrs     []netip.Prefix
-	namespace netns.NsHandle
-	handle    *netlink.Handle
-	updates   chan netlink.AddrUpdate
-	done      chan struct{}
-	tell      func([]netip.Addr)
+// addressSource is where localAddresses gets addresses from.
+type addressSource interface {
+	// list returns all addresses. If the error is netlink.ErrDumpInterrupted,
+	// they can be incomplete.
+	list() ([]netlink.Addr, error)
+	// subscribe sends every change to updates until done is closed. It closes
+	// updates when a change is lost.
+	subscribe(updates chan<- netlink.AddrUpdate, done <-chan struct{}) error
+	// close releases what the source holds.
+	close()
 }
 
-// watchLocalAddresses tells the addresses on which NodePorts listen, now and, while run runs, whenever they change. It works
-// in the network namespace of the calling thread. It returns nil where no such list is needed: NodePorts listen on the primary addresses,
-// or on all.
-func watchLocalAddresses(config *Config, tell func([]netip.Addr)) (*localAddresses, error) {
-	cidrs := slices.DeleteFunc(slices.Clone(config.NodePortAddresses.CIDRs), func(p netip.Prefix) bool { return p.Bits() == 0 })
-	if len(cidrs) == 0 {
-		return nil, nil
-	}
+// kernelAddresses is the addressSource of a network namespace.
+type kernelAddresses struct {
+	namespace netns.NsHandle
+	handle    *netlink.Handle
+}
+
+// openKernelAddresses returns the source of the network namespace of the calling
+// thread.
+func openKernelAddresses() (*kernelAddresses, error) {
 	namespace, err := netns.Get()
 	if err != nil {
 		return nil, fmt.Errorf("follow addresses: %w", err)
 	}
-	a := &localAddresses{cidrs: cidrs, namespace: namespace, done: make(chan struct{}), tell: tell}
-	if a.handle, err = netlink.NewHandle(); err != nil {
+	handle, err := netlink.NewHandle()
+	if err != nil {
 		namespace.Close()
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	if err := errors.Join(a.subscribe(), a.list()); err != nil {
+	return &kernelAddresses{namespace, handle}, nil
+}
+
+func (k *kernelAddresses) list() ([]netlink.Addr, error) {
+	return k.handle.AddrList(nil, netlink.FAMILY_ALL)
+}
+
+func (k *kernelAddresses) subscribe(updates chan<- netlink.AddrUpdate, done <-chan struct{}) error {
+	return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{
+		Namespace:         &k.namespace,
+		ErrorCallback:     func(err error) { klog.V(2).InfoS("Lost the subscription to address changes", "err", err) },
+		ReceiveBufferSize: 1 << 20,
+	})
+}
+
+func (k *kernelAddresses) close() {
+	k.handle.Close()
+	k.namespace.Close()
+}
+
+// localAddresses calls tell with the addresses of this node that are within
+// Config.NodePortAddresses.
+type localAddresses struct {
+	cidrs  []netip.Prefix
+	source addressSource
+	tell   func([]netip.Addr)
+	// updates and done belong to the subscription. They are nil if there is none.
+	updates chan netlink.AddrUpdate
+	done    chan struct{}
+}
+
+// watchLocalAddresses calls tell with the addresses on which NodePorts listen,
+// once before it returns and, while run runs, after each change. It works in the
+// network namespace of the calling thread. It returns nil if no addresses are
+// needed, because NodePorts listen on the primary addresses or on all.
+func watchLocalAddresses(config *Config, tell func([]netip.Addr)) (*localAddresses, error) {
+	cidrs := slices.Clone(config.NodePortAddresses.CIDRs)
+	cidrs = slices.DeleteFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 })
+	if len(cidrs) == 0 {
+		return nil, nil
+	}
+	source, err := openKernelAddresses()
+	if err != nil {
+		return nil, err
+	}
+	a := &localAddresses{cidrs: cidrs, source: source, tell: tell}
+	if err := a.start(); err != nil {
 		a.close()
 		return nil, err
 	}
 	return a, nil
 }
 
-// subscribe asks the kernel for a message about every change. The messages end when one is lost, and are to be asked for again.
-func (a *localAddresses) subscribe() error {
-	a.updates = make(chan netlink.AddrUpdate, 64)
-	err := netlink.AddrSubscribeWithOptions(a.updates, a.done, netlink.AddrSubscribeOptions{
-		Namespace:         &a.namespace,
-		ErrorCallback:     func(err error) { klog.V(2).InfoS("Messages about addresses end", "err", err) },
-		ReceiveBufferSize: 1 << 20,
-	})
-	if err != nil {
-		return fmt.Errorf("follow addresses: %w", err)
+// start subscribes to changes and calls tell for the first time. If the kernel
+// interrupts each list of addresses, start uses an incomplete one; run lists the
+// addresses again.
+func (a *localAddresses) start() error {
+	if err := a.subscribe(); err != nil {
+		return err
 	}
+	ips, err := a.list()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return err
+	}
+	if err != nil {
+		klog.ErrorS(err, "NodePorts may not listen on all addresses yet", "addresses", ips, "retryAfter", relistPeriod)
+	}
+	a.tell(ips)
 	return nil
 }
 
+// subscribe subscribes to changes of addresses.
+func (a *localAddresses) subscribe() error {
+	updates, done := make(chan netlink.AddrUpdate, 64), make(chan struct{})
+	if err := a.source.subscribe(updates, done); err != nil {
+		return fmt.Errorf("follow addresses: %w", err)
+	}
+	a.updates, a.done = updates, done
+	return nil
+}
+
+// unsubscribe ends the subscription, if there is one.
+func (a *localAddresses) unsubscribe() {
+	if a.done != nil {
+		close(a.done)
+	}
+	a.updates, a.done = nil, nil
+}
+
 func (a *localAddresses) close() {
-	close(a.done)
-	a.handle.Close()
-	a.namespace.Close()
+	a.unsubscribe()
+	a.source.close()
 }
 
 const (
-	// relistPeriod is how often addresses are listed even if no change was seen.
+	// relistPeriod is the interval between lists of addresses if no change is seen.
 	relistPeriod = 30 * time.Second
-	// addressSettle is how long it waits for more changes before it lists addresses.
+	// addressSettle is the time between a change and the list that follows, so
+	// that one list covers several changes.
 	addressSettle = 10 * time.Millisecond
+	// listTries is how often addresses are listed until a list is not interrupted.
+	listTries = 5
 )
 
-// run tells every change until ctx ends.
+// run calls tell after every change until ctx ends.
 func (a *localAddresses) run(ctx context.Context) {
 	relist := time.NewTicker(relistPeriod)
 	defer relist.Stop()
@@ -87,20 +160,32 @@ func (a *localAddresses) run(ctx context.Context) {
 				return
 			}
 			if !ok || !drain(a.updates) {
-				if err := a.subscribe(); err != nil {
-					klog.ErrorS(err, "Changes of addresses are seen late", "period", relistPeriod)
-					a.updates = nil
-				}
+				a.unsubscribe()
 			}
 		case <-relist.C:
 		}
-		if err := a.list(); err != nil {
-			klog.ErrorS(err, "NodePorts keep the addresses that they listen on")
-		}
+		a.relist()
 	}
 }
 
-// drain takes what is in the channel. It returns false if the channel was closed.
+// relist renews the subscription if it was lost, and calls tell. If the addresses
+// cannot be listed, NodePorts keep those that they listen on.
+func (a *localAddresses) relist() {
+	if a.updates == nil {
+		if err := a.subscribe(); err != nil {
+			klog.ErrorS(err, "Changes of addresses are detected late", "retryAfter", relistPeriod)
+		}
+	}
+	ips, err := a.list()
+	if err != nil {
+		klog.ErrorS(err, "Failed to list addresses; NodePorts keep listening on the known ones", "retryAfter", relistPeriod)
+		return
+	}
+	a.tell(ips)
+}
+
+// drain receives until the channel is empty. It reports whether the channel is
+// still open.
 func drain(updates <-chan netlink.AddrUpdate) bool {
 	for {
 		select {
@@ -114,17 +199,26 @@ func drain(updates <-chan netlink.AddrUpdate) bool {
 	}
 }
 
-// list tells the addresses that there are now.
-func (a *localAddresses) list() error {
-	all, err := a.handle.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return fmt.Errorf("list addresses: %w", err)
+// list returns the addresses of this node that are within the CIDRs. The kernel
+// interrupts a list during which an address changes; list then tries again. If
+// each try is interrupted, it returns the addresses of the last one, which can be
+// incomplete, and netlink.ErrDumpInterrupted.
+func (a *localAddresses) list() ([]netip.Addr, error) {
+	var all []netlink.Addr
+	var err error
+	for range listTries {
+		if all, err = a.source.list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
 	}
-	a.tell(within(all, a.cidrs))
-	return nil
+	if err != nil {
+		err = fmt.Errorf("list addresses: %w", err)
+	}
+	return within(all, a.cidrs), err
 }
 
-// within returns the addresses that are in one of the prefixes, but none of loopback, sorted.
+// within returns the addresses that are in one of the prefixes, sorted and without
+// loopback addresses.
 func within(all []netlink.Addr, cidrs []netip.Prefix) []netip.Addr {
 	var ips []netip.Addr
 	for _, addr := range all {

@@ -26,6 +26,10 @@ type Config struct {
 	DetectLocal LocalDetection
 	// NodePortAddresses says on which of this node's addresses NodePorts listen.
 	NodePortAddresses NodePortAddresses
+	// IgnoreExternalIPs has the Proxier ignore spec.externalIPs of Services
+	// (feature gate AllowServiceExternalIPs=false, KEP-5707). The Sink does not
+	// receive them.
+	IgnoreExternalIPs bool
 	// SyncPeriod is how often rows that somebody else may have changed are written again, and what failed is tried again. 0:
 	// DefaultSyncPeriod.
 	SyncPeriod time.Duration

@@ -3,18 +3,26 @@ package proxier
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 )
 
-// endpointsOf translates an EndpointSlice of the API to the Service that it belongs to and its endpoints, sorted by address. The service is
-// zero for a slice that does not concern us. problems are what makes no sense and was left out.
+// endpointsOf translates an EndpointSlice of the API. It returns the Service
+// that the slice belongs to, the endpoints of the slice in ascending order of
+// their addresses, and a problem for each value that is invalid and was left out.
+// The service is zero for a slice that must not be used: one without a Service,
+// of a headless Service, or of FQDNs.
+//
+// The label service.kubernetes.io/service-proxy-name is not looked at, as in
+// kube-proxy: the Service decides which proxy serves it.
 func endpointsOf(slice *discoveryv1.EndpointSlice) (service ServiceName, endpoints []*Endpoint, problems []error) {
 	name := slice.Labels[discoveryv1.LabelServiceName]
-	if name == "" || !proxied(slice.Labels) {
+	if _, headless := slice.Labels[corev1.IsHeadlessService]; name == "" || headless {
 		return ServiceName{}, nil, nil
 	}
 	if slice.AddressType != discoveryv1.AddressTypeIPv4 && slice.AddressType != discoveryv1.AddressTypeIPv6 {
@@ -25,17 +33,14 @@ func endpointsOf(slice *discoveryv1.EndpointSlice) (service ServiceName, endpoin
 	var all []Endpoint
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
-		for j, a := range e.Addresses {
-			addr, ok := parseAddr(a)
-			if !ok || addr.Is4() != (slice.AddressType == discoveryv1.AddressTypeIPv4) || addr.IsUnspecified() || addr.IsMulticast() {
-				p.problem(fmt.Sprintf("endpoints[%d].addresses[%d]", i, j), fmt.Errorf("%q is not the %s address of an endpoint", a, slice.AddressType))
-				continue
-			}
-			if all == nil {
-				all = make([]Endpoint, 0, len(slice.Endpoints))
-			}
-			all = append(all, endpointOf(e, EndpointKey{Source: slice.Name, Addr: addr}, ports))
+		addr, ok := p.endpointAddr(i, e, slice.AddressType)
+		if !ok {
+			continue
 		}
+		if all == nil {
+			all = make([]Endpoint, 0, len(slice.Endpoints))
+		}
+		all = append(all, endpointOf(e, EndpointKey{Source: slice.Name, Addr: addr}, ports))
 	}
 	slices.SortStableFunc(all, func(a, b Endpoint) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), fitness(&b)-fitness(&a))
@@ -47,21 +52,35 @@ func endpointsOf(slice *discoveryv1.EndpointSlice) (service ServiceName, endpoin
 	return ServiceName{slice.Namespace, name}, endpoints, p.problems
 }
 
-// endpointOf translates one endpoint: conditions that are not given mean ready, serving if ready, and not terminating.
-func endpointOf(e *discoveryv1.Endpoint, key EndpointKey, ports []EndpointPort) Endpoint {
-	ready := e.Conditions.Ready == nil || *e.Conditions.Ready
-	serving := ready
-	if e.Conditions.Serving != nil {
-		serving = *e.Conditions.Serving
+// endpointAddr returns the first address of endpoint i and reports whether it is
+// valid. The API gives the other addresses of an endpoint no meaning
+// (k8s.io/api/discovery/v1.Endpoint), so they are neither used nor checked.
+func (p *parser) endpointAddr(i int, e *discoveryv1.Endpoint, typ discoveryv1.AddressType) (addr netip.Addr, ok bool) {
+	if len(e.Addresses) == 0 {
+		return addr, false
 	}
+	first := e.Addresses[0]
+	addr, ok = parseAddr(first)
+	if !ok || addr.Is4() != (typ == discoveryv1.AddressTypeIPv4) || addr.IsUnspecified() || addr.IsMulticast() {
+		err := fmt.Errorf("%q is not the %s address of an endpoint", first, typ)
+		p.problem(fmt.Sprintf("endpoints[%d].addresses[0]", i), err)
+		return addr, false
+	}
+	return addr, true
+}
+
+// endpointOf translates one endpoint. Conditions that are nil have the defaults
+// of the API: ready, serving, and not terminating
+// (k8s.io/api/discovery/v1.EndpointConditions).
+func endpointOf(e *discoveryv1.Endpoint, key EndpointKey, ports []EndpointPort) Endpoint {
 	return Endpoint{
 		EndpointKey: key,
 		Ports:       ports,
 		Node:        intern(value(e.NodeName)),
 		Hints:       hintsOf(e.Hints),
-		Ready:       ready,
-		Serving:     serving,
-		Terminating: value(e.Conditions.Terminating),
+		Ready:       ptr.Deref(e.Conditions.Ready, true),
+		Serving:     ptr.Deref(e.Conditions.Serving, true),
+		Terminating: ptr.Deref(e.Conditions.Terminating, false),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,5 +75,23 @@ func TestGolden(t *testing.T) {
 			}
 			runNFT(t, got, "-f", "-")
 		})
+	}
+}
+
+// With IgnoreExternalIPs, external IPs are not served.
+func TestIgnoreExternalIPs(t *testing.T) {
+	newNamespace(t)
+	config := sampleConfig()
+	for _, ignore := range []bool{false, true} {
+		config.IgnoreExternalIPs = ignore
+		text := tablesOf(t, config, "testdata/golden/families")
+		for _, externalIP := range []string{"192.0.2.53", "2001:db8::53"} {
+			if served := strings.Contains(text, externalIP); served == ignore {
+				t.Errorf("IgnoreExternalIPs %v: %s is served: %v", ignore, externalIP, served)
+			}
+		}
+		if !strings.Contains(text, "10.96.0.53") {
+			t.Errorf("IgnoreExternalIPs %v: the ClusterIP is not served:\n%s", ignore, text)
+		}
 	}
 }

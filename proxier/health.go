@@ -91,9 +91,10 @@ func (b *Backend) readyHere(s *serviceState) int {
 // upToDate says whether the kernel has all that the Backend was told.
 func (b *Backend) upToDate() bool { return b.inDoubt == "" && !b.newNode && len(b.dirty) == 0 }
 
-// health knows how long ago what was told became what the kernel does, for each address family. It is safe for use by several goroutines.
+// health is the health of the syncs of each address family: whether changes reach
+// the kernel in time. Any goroutine can use it.
 type health struct {
-	patience time.Duration // how long a change may wait to be carried out
+	patience time.Duration // how long a change may wait for a successful sync
 
 	mu       sync.Mutex // guards what follows, but for upToDate
 	families []*familyHealth
@@ -102,10 +103,10 @@ type health struct {
 // familyHealth is the health of one backend.
 type familyHealth struct {
 	family   nft.Family
-	upToDate func() bool // whether the backend did all that it was told; asked by the goroutine that syncs
-	waiting  time.Time   // since when a change waits for the next sync; zero if none does
-	running  time.Time   // since when a change waits that the sync under way is to carry out; zero if there is none under way
-	synced   time.Time   // when the kernel last had all that was told; zero before the first sync
+	upToDate func() bool // reports whether the kernel has all changes; called by the goroutine that syncs
+	waiting  time.Time   // when the oldest change was made that waits for the next sync; zero if there is none
+	running  time.Time   // when the oldest change was made that the running sync writes; zero if no sync is running
+	synced   time.Time   // when the last successful sync ended; zero before the first
 }
 
 // watch adds an address family, before the first sync.
@@ -115,7 +116,8 @@ func (h *health) watch(family nft.Family, upToDate func() bool) {
 	h.families = append(h.families, &familyHealth{family: family, upToDate: upToDate})
 }
 
-// changed notes that there is something to sync.
+// changed records that a change waits for a sync. It must be called only if a sync
+// can follow: a change that waits for the API server is not late.
 func (h *health) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,14 +126,15 @@ func (h *health) changed() {
 	}
 }
 
-// waitsSince notes that a change waits, if none waits for longer.
+// waitsSince records that a change has been waiting since t.
 func (f *familyHealth) waitsSince(t time.Time) {
 	if f.waiting.IsZero() || t.Before(f.waiting) {
 		f.waiting = t
 	}
 }
 
-// during runs a sync, and takes note of how it ends. Where it fails for one family, the other can be well.
+// during runs a sync and records its outcome for each family: a sync that fails
+// for one family can succeed for the other.
 func (h *health) during(sync func() error) error {
 	h.begin()
 	err := sync()
@@ -148,7 +151,7 @@ func (h *health) during(sync func() error) error {
 	return err
 }
 
-// begin takes note that a sync begins. Changes from now on wait for the next.
+// begin records that a sync begins. Later changes wait for the next one.
 func (h *health) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,8 +164,8 @@ func (h *health) begin() {
 	}
 }
 
-// patient says whether nothing waits for longer than it may.
-func (f *familyHealth) patient(patience time.Duration) bool {
+// inTime reports whether no change has been waiting for patience or longer.
+func (f *familyHealth) inTime(patience time.Duration) bool {
 	for _, since := range []time.Time{f.waiting, f.running} {
 		if !since.IsZero() && time.Since(since) >= patience {
 			return false
@@ -171,7 +174,7 @@ func (f *familyHealth) patient(patience time.Duration) bool {
 	return true
 }
 
-// state says of each family when it was last as it should be, and whether no change waits longer than it may.
+// state returns the health of each family.
 func (h *health) state() []healthcheck.FamilyHealth {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,16 +183,18 @@ func (h *health) state() []healthcheck.FamilyHealth {
 		out[i] = healthcheck.FamilyHealth{
 			Family:      string(apiFamily(f.family)),
 			LastUpdated: f.synced,
-			Healthy:     !f.synced.IsZero() && f.patient(h.patience),
+			Healthy:     f.inTime(h.patience),
 		}
 	}
 	return out
 }
 
-// ok says whether there was a sync, and nothing waits longer than it may, in any family.
+// ok reports whether every family had a successful sync and no change is late.
 func (h *health) ok() bool {
 	state := h.state()
-	return len(state) > 0 && !slices.ContainsFunc(state, func(f healthcheck.FamilyHealth) bool { return !f.Healthy })
+	return len(state) > 0 && !slices.ContainsFunc(state, func(f healthcheck.FamilyHealth) bool {
+		return f.LastUpdated.IsZero() || !f.Healthy
+	})
 }
 
 // apiFamily is the family as the API names it.
@@ -200,11 +205,14 @@ func apiFamily(f nft.Family) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// Health says for each address family whether the kernel does what the Proxier was told, for healthcheck.ProxyServer. A family is healthy if
-// there was a first sync, and no change waits longer for its sync than twice the sync period. Any goroutine can ask.
+// Health returns the health of each address family, for healthcheck.ProxyServer. A
+// family is healthy unless a change waits for a successful sync for twice the sync
+// period or longer. Changes before the first full lists of Services and
+// EndpointSlices wait for these lists, and do not count. Any goroutine can call it.
 func (p *Proxier) Health() []healthcheck.FamilyHealth { return p.health.state() }
 
-// NodeEligible says whether this node is to get traffic from load balancers, by its Node object. Any goroutine can ask.
+// NodeEligible reports whether load balancers may send traffic to this node,
+// according to its Node object. Any goroutine can call it.
 func (p *Proxier) NodeEligible() bool { return p.node.eligible.Load() }
 
 // NodeIPs returns the primary addresses of a node, at most one a family: the first InternalIP, or else the first ExternalIP.

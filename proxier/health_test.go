@@ -102,6 +102,9 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	want("before the first sync", false)
+	if !h.state()[0].Healthy {
+		t.Error("late before the first sync")
+	}
 	h.changed()
 	if err := h.during(fail); err != failing {
 		t.Errorf("error %v", err)
@@ -136,14 +139,14 @@ func TestHealthOfFamilies(t *testing.T) {
 		if got := s[0].LastUpdated.After(s[1].LastUpdated); got != newer {
 			t.Errorf("%s: IPv4 is newer: %v: %+v", what, got, s)
 		}
-		if h.ok() != (healthy4 && healthy6) {
+		if synced := !s[0].LastUpdated.IsZero() && !s[1].LastUpdated.IsZero(); h.ok() != (healthy4 && healthy6 && synced) {
 			t.Errorf("%s: healthy is %v", what, h.ok())
 		}
 	}
 	upToDate[nft.IPv4] = true
 	h.changed()
 	h.during(fail)
-	want("IPv6 has never been written", true, false, true)
+	want("IPv6 has never been written, but is not late", true, true, true)
 	upToDate[nft.IPv6] = true
 	h.during(succeed)
 	want("both are written", true, true, false)
@@ -175,7 +178,8 @@ func TestHealthCountsFromTheChange(t *testing.T) {
 	}
 }
 
-// With tables in the kernel: a family is healthy with its first sync, and late with what the kernel does not take.
+// With tables in the kernel: a family has an update time with its first sync, and
+// is late with what the kernel does not take.
 func TestProxierHealth(t *testing.T) {
 	newNamespace(t)
 	p, err := NewDualStackProxier(Config{NodeName: "node1", SyncPeriod: time.Hour})
@@ -183,18 +187,18 @@ func TestProxierHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	want := func(what string, healthy4, healthy6 bool) {
+	want := func(what string, synced4, synced6 bool) {
 		t.Helper()
 		s := p.Health()
-		if len(s) != 2 || s[0].Family != "IPv4" || s[0].Healthy != healthy4 || s[1].Family != "IPv6" || s[1].Healthy != healthy6 {
-			t.Errorf("%s: %+v", what, s)
+		if len(s) != 2 || s[0].Family != "IPv4" || s[1].Family != "IPv6" {
+			t.Fatalf("%s: %+v", what, s)
 		}
-		for _, f := range s {
-			if f.LastUpdated.IsZero() == f.Healthy && p.health.patience > 0 {
-				t.Errorf("%s: %+v", what, f)
+		for i, synced := range []bool{synced4, synced6} {
+			if s[i].LastUpdated.IsZero() == synced || !s[i].Healthy {
+				t.Errorf("%s: %+v", what, s[i])
 			}
 		}
-		if p.Healthy() != (healthy4 && healthy6) {
+		if p.Healthy() != (synced4 && synced6) {
 			t.Errorf("%s: healthy: %v", what, p.Healthy())
 		}
 	}
@@ -205,11 +209,40 @@ func TestProxierHealth(t *testing.T) {
 		t.Error("no error")
 	}
 	want("the kernel takes IPv4 only", true, false)
+	p.health.patience = 0
+	if s := p.Health(); !s[0].Healthy || s[1].Healthy {
+		t.Errorf("IPv6 is late: %+v", s)
+	}
+	p.health.patience = time.Hour
 	p.backends[1].kernel = ipv6
 	if err := p.health.during(p.syncChanges); err != nil {
 		t.Error(err)
 	}
 	want("the kernel takes both", true, true)
+}
+
+// Changes that cannot be synced yet, because the first lists are not complete, do
+// not make a proxier late: a restart would not help. From then on they do.
+func TestHealthBeforeTheFirstLists(t *testing.T) {
+	p, err := assemble(Config{NodeName: "node1"}, nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.health.patience = 0
+	inTime := func(what string, want bool) {
+		t.Helper()
+		if s := p.Health(); s[0].Healthy != want || p.Healthy() {
+			t.Errorf("%s: healthy: %v, %+v", what, p.Healthy(), s)
+		}
+	}
+	inTime("at the start", true)
+	p.OnServiceAdd(apiService(func(*corev1.Service) {}))
+	p.Sync()
+	inTime("after a Service", true)
+	p.OnServiceSynced()
+	inTime("after all Services", true)
+	p.OnEndpointSlicesSynced()
+	inTime("after both lists, without a sync", false)
 }
 
 // failingKernel takes no transaction.

@@ -81,7 +81,7 @@ func TestHealthDuringALongSync(t *testing.T) {
 // Times of changes are kept for families that are served, and for no others.
 func TestTriggers(t *testing.T) {
 	m := newMetrics()
-	tr := newTracker(nil, m, nft.IPv4)
+	tr := newTracker(new(Config), m, nft.IPv4)
 	for i := range 3 {
 		for address, typ := range map[string]discoveryv1.AddressType{fmt.Sprint("10.244.0.", i+1): "IPv4", fmt.Sprint("fd00::", i+1): "IPv6"} {
 			tr.setSlice(TranslateEndpointSlice(&discoveryv1.EndpointSlice{
@@ -113,7 +113,7 @@ func TestRestAfter(t *testing.T) {
 			t.Errorf("after %s it rests for %s, want %s", sync, got, want)
 		}
 	}
-	l := &syncLoop{proxier: &Proxier{tracker: newTracker(nil, newMetrics()), health: &health{}, metrics: newMetrics(), synced: make(chan struct{})}}
+	l := &syncLoop{proxier: &Proxier{tracker: newTracker(new(Config), newMetrics()), health: &health{}, metrics: newMetrics(), synced: make(chan struct{})}}
 	l.proxier.tracker.servicesSynced, l.proxier.tracker.slicesSynced = true, true
 	const work = 5 * time.Millisecond
 	l.run("Sync", func() error { time.Sleep(work); return nil })

@@ -61,7 +61,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	m := newMetrics()
 	p := &Proxier{
 		config:  &config,
-		tracker: newTracker(config.Events, m, families...),
+		tracker: newTracker(&config, m, families...),
 		node:    newNodeTracker(&config),
 		metrics: m,
 		health:  &health{patience: 2 * config.syncPeriod()},
@@ -112,8 +112,9 @@ func (p *Proxier) Close() error {
 	return errors.Join(errs...)
 }
 
-// Healthy says whether the kernel does what the Proxier was told: there was a first sync, and no change waits longer for its sync than twice
-// the sync period.
+// Healthy reports whether the rules are in place and up to date: every address
+// family had a successful sync, and no change waits for one for twice the sync
+// period or longer.
 func (p *Proxier) Healthy() bool { return p.health.ok() }
 
 // Metrics returns what shows what the Proxier did: the metrics of kube-proxy under the names that it gives them, kubeproxy_…, and others under names
@@ -126,9 +127,12 @@ func (p *Proxier) NodeName() string { return p.config.NodeName }
 // Synced returns a channel that is closed once everything that there was at first is in the kernel.
 func (p *Proxier) Synced() <-chan struct{} { return p.synced }
 
-// Sync asks for a sync as soon as possible. It does not wait for it.
+// Sync requests a sync as soon as possible. It does not wait for it. No sync takes
+// place before the first full lists of Services and EndpointSlices.
 func (p *Proxier) Sync() {
-	p.health.changed()
+	if p.tracker.ready() {
+		p.health.changed()
+	}
 	for _, b := range p.backends {
 		b.metrics.lastQueued.SetToCurrentTime()
 	}

@@ -13,23 +13,25 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// LabelServiceProxyName is the label of objects that another service proxy takes care of.
+// LabelServiceProxyName is the label of Services that another service proxy
+// serves.
 const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// proxied says whether an object with these labels concerns us.
-func proxied(labels map[string]string) bool {
-	_, headless := labels[corev1.IsHeadlessService]
-	_, foreign := labels[LabelServiceProxyName]
-	return !headless && !foreign
+// proxied reports whether a Service is served: it is neither headless, nor an
+// alias of a host name, nor served by another proxy. The label
+// service.kubernetes.io/headless has no meaning on a Service.
+func proxied(svc *corev1.Service) bool {
+	_, foreign := svc.Labels[LabelServiceProxyName]
+	return !foreign && svc.Spec.ClusterIP != corev1.ClusterIPNone && svc.Spec.Type != corev1.ServiceTypeExternalName
 }
 
-// serviceOf translates a Service of the API. It returns nil for one that gets no traffic by way of a proxy, and what of the others makes no sense
-// and was left out.
+// serviceOf translates a Service of the API. It returns nil for a Service that
+// is not served, and a problem for each value that is invalid and was left out.
 func serviceOf(svc *corev1.Service) (s *Service, problems []error) {
-	spec := &svc.Spec
-	if spec.ClusterIP == corev1.ClusterIPNone || spec.Type == corev1.ServiceTypeExternalName || !proxied(svc.Labels) {
+	if !proxied(svc) {
 		return nil, nil
 	}
+	spec := &svc.Spec
 	p := parser{}
 	s = &Service{
 		Name:           ServiceName{svc.Namespace, svc.Name},

@@ -12,7 +12,7 @@ import (
 // tracker is the front end: it translates what the API says into what a Sink understands, and keeps what changed until
 // it is handed over. Its methods can be called by any goroutine.
 type tracker struct {
-	events  EventRecorder
+	config  *Config
 	metrics *metrics
 	started time.Time
 	// families are those that are served.
@@ -48,9 +48,9 @@ func (s sliceState) equal(o sliceState) bool {
 	return s.service == o.service && slices.EqualFunc(s.endpoints, o.endpoints, (*Endpoint).equal)
 }
 
-func newTracker(events EventRecorder, m *metrics, families ...nft.Family) *tracker {
+func newTracker(config *Config, m *metrics, families ...nft.Family) *tracker {
 	return &tracker{
-		events:     events,
+		config:     config,
 		metrics:    m,
 		started:    time.Now(),
 		families:   families,
@@ -62,13 +62,25 @@ func newTracker(events EventRecorder, m *metrics, families ...nft.Family) *track
 	}
 }
 
-// setService notes a Service that is new or changed.
+// setService records a Service that is new or changed. Every source calls it, so
+// it is the place where the configuration is applied to Services.
 func (t *tracker) setService(svc *TranslatedService) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.services[svc.Name] = svc.service
+	t.services[svc.Name] = t.served(svc.service)
 	t.serviceChanged()
 	t.report(Event{Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.uid}, svc.problems)
+}
+
+// served returns the part of a Service that the configuration has served. It
+// does not modify svc, which the source may keep.
+func (t *tracker) served(svc *Service) *Service {
+	if svc == nil || !t.config.IgnoreExternalIPs || len(svc.ExternalIPs) == 0 {
+		return svc
+	}
+	without := *svc
+	without.ExternalIPs = nil
+	return &without
 }
 
 // deleteService notes that a Service is gone.
@@ -149,7 +161,7 @@ func (t *tracker) report(e Event, problems []error) {
 	e.Reason, e.Note = ReasonInvalid, fmt.Sprintf("%s is served without what makes no sense: %v", key, joinErrors(problems))
 	if t.reported[key] != e.Note {
 		t.reported[key] = e.Note
-		recordEvent(t.events, e)
+		recordEvent(t.config.Events, e)
 	}
 }
 

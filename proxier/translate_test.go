@@ -28,14 +28,24 @@ func apiService(change func(*corev1.Service)) *corev1.Service {
 
 func TestServicesLeftOut(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
-		"headless":       func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
-		"ExternalName":   func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
-		"headless label": func(s *corev1.Service) { s.Labels = map[string]string{corev1.IsHeadlessService: ""} },
-		"another proxy":  func(s *corev1.Service) { s.Labels = map[string]string{LabelServiceProxyName: "x"} },
+		"headless":      func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
+		"ExternalName":  func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
+		"another proxy": func(s *corev1.Service) { s.Labels = map[string]string{LabelServiceProxyName: "x"} },
 	} {
 		if s, problems := serviceOf(apiService(change)); s != nil || problems != nil {
 			t.Errorf("%s: got %+v, %v", name, s, problems)
 		}
+	}
+}
+
+// The label of headless Services is meant for their EndpointSlices: a Service
+// that has a ClusterIP and carries the label is served.
+func TestServiceWithHeadlessLabel(t *testing.T) {
+	s, problems := serviceOf(apiService(func(s *corev1.Service) {
+		s.Labels = map[string]string{corev1.IsHeadlessService: ""}
+	}))
+	if s == nil || problems != nil || !slices.Equal(s.ClusterIPs, []netip.Addr{addr("10.96.0.1")}) {
+		t.Errorf("got %+v, %v", s, problems)
 	}
 }
 
@@ -111,7 +121,8 @@ func TestEndpointsOf(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.0.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Terminating: ptr.To(true)}},
 			{Addresses: []string{"10.0.0.2"}}, // once more, and ready
-			{Addresses: []string{"10.0.0.1", "fd00::1"}, NodeName: ptr.To("n"),
+			{Addresses: []string{"fd00::1"}},
+			{Addresses: []string{"10.0.0.1"}, NodeName: ptr.To("n"),
 				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)},
 				Hints:      &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "a"}}, ForNodes: []discoveryv1.ForNode{{Name: "n"}}}},
 		},
@@ -129,12 +140,86 @@ func TestEndpointsOf(t *testing.T) {
 		t.Errorf("%s\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if len(problems) != 2 || problems[0].Error() != "ports[2]: port 0 is out of range" ||
-		problems[1].Error() != `endpoints[2].addresses[1]: "fd00::1" is not the IPv4 address of an endpoint` {
+		problems[1].Error() != `endpoints[2].addresses[0]: "fd00::1" is not the IPv4 address of an endpoint` {
 		t.Errorf("problems %v", problems)
 	}
 	slice.AddressType = discoveryv1.AddressTypeFQDN
 	if name, endpoints, _ := endpointsOf(slice); name != (ServiceName{}) || endpoints != nil {
 		t.Errorf("FQDN: %v %v", name, endpoints)
+	}
+}
+
+// The labels on an EndpointSlice that decide whether it is used.
+func TestEndpointSliceLabels(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		labels map[string]string
+		used   bool
+	}{
+		{"a Service", map[string]string{discoveryv1.LabelServiceName: "svc"}, true},
+		{"no Service", nil, false},
+		{"headless", map[string]string{discoveryv1.LabelServiceName: "svc", corev1.IsHeadlessService: ""}, false},
+		{"another proxy", map[string]string{discoveryv1.LabelServiceName: "svc", LabelServiceProxyName: "x"}, true},
+	} {
+		name, endpoints, problems := endpointsOf(&discoveryv1.EndpointSlice{
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: tt.labels},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
+		})
+		if used := name == (ServiceName{"ns", "svc"}) && len(endpoints) == 1; used != tt.used || problems != nil {
+			t.Errorf("%s: got %v, %d endpoints, problems %v", tt.name, name, len(endpoints), problems)
+		}
+	}
+}
+
+// The defaults of the API (k8s.io/api/discovery/v1.EndpointConditions): ready and
+// serving that are nil mean true, terminating that is nil means false.
+func TestEndpointConditions(t *testing.T) {
+	yes, no := ptr.To(true), ptr.To(false)
+	for _, tt := range []struct {
+		conditions                  discoveryv1.EndpointConditions
+		ready, serving, terminating bool
+	}{
+		{discoveryv1.EndpointConditions{}, true, true, false},
+		{discoveryv1.EndpointConditions{Ready: no}, false, true, false},
+		{discoveryv1.EndpointConditions{Ready: no, Terminating: yes}, false, true, true},
+		{discoveryv1.EndpointConditions{Ready: no, Serving: no, Terminating: yes}, false, false, true},
+		{discoveryv1.EndpointConditions{Ready: no, Serving: yes, Terminating: no}, false, true, false},
+		{discoveryv1.EndpointConditions{Serving: no}, true, false, false},
+		{discoveryv1.EndpointConditions{Ready: yes, Serving: yes, Terminating: yes}, true, true, true},
+	} {
+		e := endpointOf(&discoveryv1.Endpoint{Conditions: tt.conditions}, EndpointKey{}, nil)
+		if e.Ready != tt.ready || e.Serving != tt.serving || e.Terminating != tt.terminating {
+			t.Errorf("%s: ready %v, serving %v, terminating %v",
+				tt.conditions.String(), e.Ready, e.Serving, e.Terminating)
+		}
+	}
+}
+
+// Only the first address of an endpoint is used; the API gives the others no
+// meaning. They are not reported either.
+func TestFirstAddressOfAnEndpoint(t *testing.T) {
+	labels := map[string]string{discoveryv1.LabelServiceName: "svc"}
+	_, endpoints, problems := endpointsOf(&discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: "svc-1", Labels: labels},
+		AddressType: discoveryv1.AddressTypeIPv6,
+		Endpoints: []discoveryv1.Endpoint{
+			{Addresses: []string{"fd00::2", "fd00::1", "not an address"}},
+			{Addresses: []string{"10.0.0.1", "fd00::4"}},
+			{},
+			{Addresses: []string{"fd00::3"}},
+		},
+	})
+	var got []string
+	for _, e := range endpoints {
+		got = append(got, e.Addr.String())
+	}
+	if !slices.Equal(got, []string{"fd00::2", "fd00::3"}) {
+		t.Errorf("endpoints %q", got)
+	}
+	want := `endpoints[1].addresses[0]: "10.0.0.1" is not the IPv6 address of an endpoint`
+	if len(problems) != 1 || problems[0].Error() != want {
+		t.Errorf("problems %v", problems)
 	}
 }
 
@@ -174,7 +259,7 @@ func TestTrackerSlices(t *testing.T) {
 		}
 		return s
 	}
-	tr := newTracker(nil, newMetrics())
+	tr := newTracker(new(Config), newMetrics())
 	step := func(name string, want ...string) {
 		t.Helper()
 		var s told
@@ -215,11 +300,28 @@ func TestTrackerSlices(t *testing.T) {
 	step("gone twice")
 }
 
+// With IgnoreExternalIPs, the tracker drops external IPs. It does not modify the
+// Service that the source holds.
+func TestTrackerIgnoresExternalIPs(t *testing.T) {
+	svc := TranslateService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = []string{"192.0.2.1"} }))
+	for _, ignore := range []bool{false, true} {
+		tr := newTracker(&Config{IgnoreExternalIPs: ignore}, newMetrics())
+		tr.setService(svc)
+		got := tr.services[svc.Name]
+		if len(got.ExternalIPs) == 0 != ignore || len(got.ClusterIPs) != 1 {
+			t.Errorf("IgnoreExternalIPs %v: ClusterIPs %v, external IPs %v", ignore, got.ClusterIPs, got.ExternalIPs)
+		}
+		if len(svc.service.ExternalIPs) != 1 {
+			t.Errorf("IgnoreExternalIPs %v: the source's external IPs are %v now", ignore, svc.service.ExternalIPs)
+		}
+	}
+}
+
 // What makes no sense is told once, counted while it lasts, and told again when it is something else.
 func TestTrackerReports(t *testing.T) {
 	var recorded events
 	m := newMetrics()
-	tr := newTracker(&recorded, m)
+	tr := newTracker(&Config{Events: &recorded}, m)
 	step := func(what string, events, invalid int, externalIPs ...string) {
 		t.Helper()
 		tr.setService(TranslateService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = externalIPs })))

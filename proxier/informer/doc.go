@@ -1,9 +1,13 @@
-// Package informer is the source of a proxier's state that watches a Kubernetes API server: Services, EndpointSlices, ServiceCIDRs and the Node
-// that the proxier runs on.
+// Package informer is a source of a proxier's state. It lists and watches
+// Services, EndpointSlices, ServiceCIDRs and the Node that the proxier runs on.
 //
-// It asks for what a service proxy serves, and for nothing else: the selectors are kube-proxy's, so headless Services and those of other proxies never
-// reach memory. Of Services and EndpointSlices, of which there are many, it keeps what a proxier makes of them: they are translated one by one while
-// the list arrives, and a [store] tells the handler of each change in the goroutine that hears of it. Of other objects it keeps what a proxier reads.
+// It has kube-proxy's selectors, so headless Services, their EndpointSlices and
+// the Services of other proxies never reach memory. Services and EndpointSlices
+// are translated one by one while the list arrives, and a [store] keeps only the
+// translation. The store calls the handler of a change in the goroutine that
+// receives it. Of a Node and of ServiceCIDRs it keeps the fields that a proxier
+// reads.
 //
-// While the API server cannot be reached, nothing is told; when it can be again, what changed meanwhile is, and nothing else.
+// While the API server cannot be reached, the handler is not called. When the
+// API server is back, the handler is called for each object that changed.
 package informer

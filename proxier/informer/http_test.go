@@ -108,6 +108,29 @@ func TestListsByHTTP(t *testing.T) {
 	}
 }
 
+// Lists and watches have the selectors of kube-proxy v1.36.3
+// (cmd/kube-proxy/app/server.go).
+func TestSelectors(t *testing.T) {
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://192.0.2.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		collection    collection
+		labels, field string
+	}{
+		{servicesOf(client), "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
+		{endpointSlicesOf(client), "!service.kubernetes.io/headless", ""},
+	} {
+		var o metav1.ListOptions
+		tt.collection.choose(&o)
+		if o.LabelSelector != tt.labels || o.FieldSelector != tt.field {
+			t.Errorf("%s: selectors %q, %q; want %q, %q",
+				tt.collection.resource, o.LabelSelector, o.FieldSelector, tt.labels, tt.field)
+		}
+	}
+}
+
 // Objects are told again once a second at most.
 func TestLeastResync(t *testing.T) {
 	r := start(t, objects(testNode(1)), func(c *Config) { c.ResyncPeriod = time.Millisecond })

@@ -35,7 +35,8 @@ var (
 	}
 )
 
-// servicesOf are all Services but headless ones and those of other proxies.
+// servicesOf returns the collection of Services, without headless ones and those
+// of other proxies.
 func servicesOf(client kubernetes.Interface) collection {
 	all := client.CoreV1().Services(metav1.NamespaceAll)
 	return collection{
@@ -48,15 +49,14 @@ func servicesOf(client kubernetes.Interface) collection {
 	}
 }
 
-// endpointSlicesOf are all EndpointSlices but those of headless Services and of other proxies.
+// endpointSlicesOf returns the collection of EndpointSlices, without those of
+// headless Services.
 func endpointSlicesOf(client kubernetes.Interface) collection {
 	all := client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
 	return collection{
 		client: client.DiscoveryV1().RESTClient(), resource: "endpointslices", watch: all.Watch,
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
-		choose: func(o *metav1.ListOptions) {
-			o.LabelSelector = "!" + corev1.IsHeadlessService + ",!" + proxier.LabelServiceProxyName
-		},
+		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		choose: func(o *metav1.ListOptions) { o.LabelSelector = "!" + corev1.IsHeadlessService },
 	}
 }
 

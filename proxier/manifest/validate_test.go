@@ -14,6 +14,7 @@ func TestValidateEndpointSlice(t *testing.T) {
 	}{
 		{name: "IPv4", body: "addressType: IPv4\nports: [{port: 80}]\nendpoints: [{addresses: [10.244.1.7], nodeName: worker.example.com, zone: a, hostname: web-0}]"},
 		{name: "IPv6", body: "addressType: IPv6\nendpoints: [{addresses: ['fd00::7']}]"},
+		{name: "further addresses", body: "addressType: IPv4\nendpoints: [{addresses: [10.244.1.7, 10.244.1.8]}]"},
 		{name: "FQDN", body: "addressType: FQDN\nendpoints: [{addresses: [a.example.com]}]"},
 		{name: "hints", body: "addressType: IPv4\nendpoints: [{addresses: [10.244.1.7], hints: {forZones: [{name: a}, {name: b}], forNodes: [{name: worker}]}}]"},
 		{name: "no address type", body: "endpoints: [{addresses: [here]}]", want: []string{"addressType: Required value"}},

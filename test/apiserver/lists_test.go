@@ -95,11 +95,16 @@ func (w *world) refused(resource string, since time.Time) {
 	})
 }
 
-// notHealthy wants a proxy that runs and is not healthy, or does not say so yet. kube-proxy calls itself healthy from the start.
+// notHealthy checks that a proxy that has not synced yet runs, and that its health
+// server answers accordingly, if it answers yet: /healthz is not 200, /livez is.
+// kube-proxy's /healthz is 200 from the start.
 func (p *proxy) notHealthy() {
 	p.t.Helper()
 	if !p.running() {
 		p.t.Errorf("%s ended: %v", p.name, p.err)
+	}
+	if answer, err := p.get(healthAddress, "/livez"); err == nil && answer.StatusCode != http.StatusOK {
+		p.t.Errorf("/livez of %s before the first sync: %s: %s", p.name, answer.Status, answer.body)
 	}
 	if p.name == upstream {
 		return

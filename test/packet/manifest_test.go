@@ -312,7 +312,7 @@ func newEndpointView(t testing.TB, pods map[string]*lab.Pod, f family, word stri
 		case "stopped": // serving no more
 			e.Conditions = "{ready: false, serving: false, terminating: true}"
 		case "unready": // not serving yet
-			e.Conditions = "{ready: false}"
+			e.Conditions = "{ready: false, serving: false}"
 		case "published": // a publishNotReadyAddresses Service has it anyway
 			e.Conditions = "{ready: true, serving: false, terminating: true}"
 		case "nowhere":

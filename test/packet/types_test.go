@@ -130,12 +130,9 @@ func TestKindsOfServices(t *testing.T) {
 			},
 			expect: alone,
 		},
-		{
-			service: service{
-				name: "headless-label", metadata: "labels: {service.kubernetes.io/headless: \"\"}",
-				spec: spec, slices: endpoints, number: hold(3),
-			},
-			expect: alone,
+		{ // the label counts on EndpointSlices only
+			service: service{name: "headless-label", metadata: "labels: {service.kubernetes.io/headless: \"\"}", spec: spec, slices: endpoints},
+			expect:  `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{
 			service: service{name: "headless", spec: "clusterIP: None\nexternalIPs: {{.ExternalIPs}}", slices: endpoints, number: hold(4)},

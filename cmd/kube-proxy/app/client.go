@@ -13,20 +13,36 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// newClient returns a client of the API server that the configuration names: by a kubeconfig file, by its address (master, which overrides the
-// file's), or else the one of the cluster that this pod runs in. It does not talk to it yet.
-func newClient(config *componentbaseconfig.ClientConnectionConfiguration, master string) (kubernetes.Interface, error) {
+// newClients returns two clients of the API server that the configuration names:
+// by a kubeconfig file, by its address (master, which overrides the address in the
+// file), or else the API server of the cluster that this pod runs in. They do not
+// connect yet.
+//
+// Each client has a rate limiter of its own (clientConnection.qps and burst), so
+// that events do not delay lists.
+func newClients(config *componentbaseconfig.ClientConnectionConfiguration, master string) (
+	client, events kubernetes.Interface, err error,
+) {
 	restConfig, err := loadRESTConfig(config.Kubeconfig, master)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	restConfig.AcceptContentTypes = config.AcceptContentTypes
 	restConfig.ContentType = config.ContentType
 	restConfig.QPS = config.QPS
 	restConfig.Burst = int(config.Burst)
-	client, err := kubernetes.NewForConfig(restConfig)
+	if client, err = newClient(restConfig); err != nil {
+		return nil, nil, err
+	}
+	events, err = newClient(restConfig)
+	return client, events, err
+}
+
+// newClient returns a client with a rate limiter of its own.
+func newClient(config *rest.Config) (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server at %s: %w", restConfig.Host, err)
+		return nil, fmt.Errorf("client of the API server at %s: %w", config.Host, err)
 	}
 	return client, nil
 }

@@ -19,14 +19,21 @@ import (
 const maxNote = 1024
 
 // eventRecorder sends events to the API server. It is a proxier.EventRecorder.
+//
+// Its broadcaster sends an event that repeats an earlier one, with the same
+// object and reason, as a series. Its limits bound the number of events of the
+// proxier, see [eventLimits].
 type eventRecorder struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
+	limits      *eventLimits
 }
 
+// newEventRecorder returns an eventRecorder that sends events with a client. No
+// other requests must share the client's rate limiter: events would delay them.
 func newEventRecorder(client kubernetes.Interface) *eventRecorder {
 	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-	return &eventRecorder{b, b.NewRecorder(scheme.Scheme, "kube-proxy")}
+	return &eventRecorder{broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, "kube-proxy"), limits: newEventLimits()}
 }
 
 // start begins to send events, until run ends. Those of before are lost. That ctx ends does not fail those that are being sent.
@@ -44,8 +51,11 @@ func (r *eventRecorder) run(ctx context.Context) error {
 	return nil
 }
 
-// Record implements proxier.EventRecorder.
+// Record implements proxier.EventRecorder. It drops events above the limits.
 func (r *eventRecorder) Record(e proxier.Event) {
+	if !r.limits.allow(e) {
+		return
+	}
 	r.recorder.Eventf(referenceOf(e), nil, corev1.EventTypeWarning, e.Reason, "ProgramServices", "%s", cut(e.Note, maxNote))
 }
 

@@ -1,13 +1,142 @@
 package app
 
 import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	componentbaseconfig "k8s.io/component-base/config/v1alpha1"
+	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/proxier"
 )
+
+// conflict returns the event of a conflict that Service i lost.
+func conflict(i int) proxier.Event {
+	return proxier.Event{
+		Kind: "Service", Namespace: "default", Name: fmt.Sprint("svc-", i), UID: fmt.Sprint(i),
+		Reason: proxier.ReasonAddressConflict, Note: "lost",
+	}
+}
+
+// Events have a client of their own: many of them do not delay lists.
+func TestEventsDoNotDelayLists(t *testing.T) {
+	var posted atomic.Int32
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.Method == http.MethodPost {
+			posted.Add(1)
+			w.WriteHeader(http.StatusCreated)
+			io.Copy(w, r.Body)
+			return
+		}
+		io.WriteString(w, `{"kind": "ServiceList", "apiVersion": "v1", "items": []}`)
+	}))
+	defer api.Close()
+	const burst = 10
+	connection := componentbaseconfig.ClientConnectionConfiguration{QPS: 5, Burst: burst, ContentType: "application/json"}
+	s := &server{
+		options: &config.Options{Master: api.URL},
+		config:  &v1alpha1.KubeProxyConfiguration{ClientConnection: connection},
+	}
+	var pc proxier.Config
+	if err := s.connect(&pc); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.events.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer s.events.broadcaster.Shutdown()
+	for i := range 100 {
+		pc.Events.Record(conflict(i))
+	}
+	for posted.Load() < burst { // from here on, events wait for the rate limiter
+		time.Sleep(time.Millisecond)
+	}
+	start := time.Now()
+	if _, err := s.client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if elapsed := time.Since(start); elapsed > time.Second {
+		t.Errorf("a list took %v while events were sent", elapsed)
+	}
+}
+
+// newTestRecorder returns an eventRecorder and a function that returns how many
+// events it has sent since the last call.
+func newTestRecorder(t *testing.T) (r *eventRecorder, sent func() int) {
+	recorded := events.NewFakeRecorder(1000)
+	r = newEventRecorder(fake.NewClientset())
+	t.Cleanup(r.broadcaster.Shutdown)
+	r.recorder = recorded
+	return r, func() (n int) {
+		for ; len(recorded.Events) > 0; n++ {
+			<-recorded.Events
+		}
+		return n
+	}
+}
+
+// Hundreds of conflicts at once are a bounded number of events.
+func TestEventsOfManyObjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, sent := newTestRecorder(t)
+		for i := range 500 {
+			r.Record(conflict(i))
+		}
+		if n := sent(); n != 50 {
+			t.Errorf("%d events of 500 conflicts at once", n)
+		}
+		refused := conflict(0)
+		refused.Reason = proxier.ReasonRefused
+		r.Record(refused)
+		if n := sent(); n != 1 {
+			t.Errorf("%d events of another reason", n)
+		}
+		for i := range 600 { // ten each second
+			time.Sleep(100 * time.Millisecond)
+			r.Record(conflict(1000 + i))
+		}
+		if n := sent(); n != 6 {
+			t.Errorf("%d events of 600 conflicts within a minute", n)
+		}
+	})
+}
+
+// An object that causes events again and again leaves room for others.
+func TestEventsOfOneObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, sent := newTestRecorder(t)
+		for range 100 {
+			r.Record(conflict(1))
+		}
+		if n := sent(); n != 10 {
+			t.Errorf("%d events of one object", n)
+		}
+		r.Record(conflict(2))
+		if n := sent(); n != 1 {
+			t.Errorf("%d events of another object", n)
+		}
+		time.Sleep(5 * time.Minute)
+		for range 10 {
+			r.Record(conflict(1))
+		}
+		if n := sent(); n != 1 {
+			t.Errorf("%d events of the first object after 5 minutes", n)
+		}
+	})
+}
 
 func TestReferences(t *testing.T) {
 	for kind, version := range map[string]string{"Service": "v1", "EndpointSlice": "discovery.k8s.io/v1"} {

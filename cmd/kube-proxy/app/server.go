@@ -61,16 +61,17 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	return s, s.listen(ctx)
 }
 
-// connect makes the client of the API server, and has events go there.
-func (s *server) connect(pc *proxier.Config) (err error) {
+// connect makes the client of the API server and sets the recorder of events.
+func (s *server) connect(pc *proxier.Config) error {
 	if s.options.Manifests != "" {
-		pc.ExplicitSync = true // the manifests are told in rounds
+		pc.ExplicitSync = true // the source calls Sync after each round
 		return nil
 	}
-	if s.client, err = newClient(&s.config.ClientConnection, s.options.Master); err != nil {
+	client, eventClient, err := newClients(&s.config.ClientConnection, s.options.Master)
+	if err != nil {
 		return err
 	}
-	s.events = newEventRecorder(s.client)
+	s.client, s.events = client, newEventRecorder(eventClient)
 	pc.Events = s.events
 	return nil
 }

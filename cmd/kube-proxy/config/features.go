@@ -108,11 +108,15 @@ func (f clientFeatures) Add(in map[clientfeatures.Feature]clientfeatures.Feature
 	return nil
 }
 
-// featuresWithEffect are the gates that something here asks for.
+// gateExternalIPs is the feature gate that has the external IPs of Services
+// served. Turning it off protects against CVE-2020-8554.
+const gateExternalIPs = "AllowServiceExternalIPs"
+
+// featuresWithEffect returns the names of the gates that this program reads.
 func featuresWithEffect() map[string]bool {
 	effective := clientFeatures{
 		"AllAlpha": true, "AllBeta": true, "ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true,
-		"ComponentFlagz": true, "ComponentStatusz": true,
+		"ComponentFlagz": true, "ComponentStatusz": true, gateExternalIPs: true,
 	}
 	if err := clientfeatures.AddFeaturesToExistingFeatureGates(effective); err != nil {
 		panic(err) // Add returns none
@@ -120,7 +124,9 @@ func featuresWithEffect() map[string]bool {
 	return effective
 }
 
-// featureWarnings tells which settings change nothing, and which will be refused by a later version.
+// featureWarnings returns a warning for each setting that has no effect, and for
+// each that a later version will refuse. The gate AllowServiceExternalIPs is GA,
+// but turning it off is its purpose, so it causes no warning.
 func featureWarnings(settings map[string]bool) []string {
 	specs, _ := knownFeatures(featureList)
 	effective := featuresWithEffect()
@@ -128,7 +134,7 @@ func featureWarnings(settings map[string]bool) []string {
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		spec, ok := specs[featuregate.Feature(name)]
 		switch {
-		case !ok:
+		case !ok || name == gateExternalIPs:
 		case spec.PreRelease == featuregate.GA || spec.PreRelease == featuregate.Deprecated:
 			out = append(out, fmt.Sprintf("feature gate %s will be removed in a later version: do not set it", name))
 		case !effective[name] && spec.Default != settings[name]:

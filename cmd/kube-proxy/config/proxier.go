@@ -9,13 +9,15 @@ import (
 	"github.com/nftproxy/nftproxy/proxier"
 )
 
-// Proxier translates the configuration for the proxier. Without a hostnameOverride the node is named after the host.
+// Proxier returns the configuration of the proxier. Without a hostnameOverride,
+// NodeName is the name of the host.
 func (o *Options) Proxier() (proxier.Config, error) {
 	c := o.Configuration
 	out := proxier.Config{
-		MasqueradeAll: c.NFTables.MasqueradeAll,
-		SyncPeriod:    c.NFTables.SyncPeriod.Duration,
-		MinSyncPeriod: c.NFTables.MinSyncPeriod.Duration,
+		MasqueradeAll:     c.NFTables.MasqueradeAll,
+		IgnoreExternalIPs: !o.FeatureGate.Enabled(gateExternalIPs),
+		SyncPeriod:        c.NFTables.SyncPeriod.Duration,
+		MinSyncPeriod:     c.NFTables.MinSyncPeriod.Duration,
 		DetectLocal: proxier.LocalDetection{
 			Mode:                proxier.DetectLocalMode(c.DetectLocalMode),
 			BridgeInterface:     c.DetectLocal.BridgeInterface,

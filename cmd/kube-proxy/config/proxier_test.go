@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -49,6 +51,40 @@ func TestProxier(t *testing.T) {
 				t.Errorf("%v\n got %+v\nwant %+v", err, got, tt.want)
 			}
 		})
+	}
+}
+
+// The feature gate AllowServiceExternalIPs decides whether external IPs are
+// served, whether it comes from the file or from a flag.
+func TestExternalIPsGate(t *testing.T) {
+	for _, tt := range []struct {
+		gates  string // of the file
+		flags  []string
+		ignore bool
+	}{
+		{"{}", nil, false},
+		{"{AllowServiceExternalIPs: true}", nil, false},
+		{"{AllowServiceExternalIPs: false}", nil, true},
+		{"", []string{"--feature-gates=AllowServiceExternalIPs=false"}, true},
+		{"", nil, false},
+	} {
+		args := append([]string{"--hostname-override=a"}, tt.flags...)
+		if tt.gates != "" {
+			file := filepath.Join(t.TempDir(), "config.conf")
+			text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n" +
+				"featureGates: " + tt.gates + "\n"
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			args = append(args, "--config="+file)
+		}
+		o := parse(t, args...)
+		if got, err := o.Proxier(); err != nil || got.IgnoreExternalIPs != tt.ignore {
+			t.Errorf("%s %q: IgnoreExternalIPs %v, %v", tt.gates, tt.flags, got.IgnoreExternalIPs, err)
+		}
+		if w := o.Warnings(); len(w) > 0 {
+			t.Errorf("%s %q: warnings %q", tt.gates, tt.flags, w)
+		}
 	}
 }
 

@@ -1,0 +1,74 @@
+package app
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/nftproxy/nftproxy/proxier"
+)
+
+// The limits of eventLimits: a number of events at once, and then one each period.
+const (
+	reasonBurst = 50
+	reasonQPS   = 1.0 / 10 // one in 10 s
+	objectBurst = 10
+	objectQPS   = 1.0 / 300 // one in 5 minutes, as client-go's record.EventCorrelator
+	objectCache = 4096      // objects whose events are counted
+)
+
+// eventLimits decides which warnings become events in the API. A mistake in one
+// object can cause a warning on every node, and hundreds of objects can be wrong
+// at once, so the number of events has a cap:
+//
+//   - of each reason, such as AddressConflict: 50 events at once, then one every
+//     10 seconds;
+//   - of each object: 10 events at once, then one every 5 minutes.
+//
+// A warning above the cap causes no event, now or later. The log has every
+// warning.
+type eventLimits struct {
+	mu      sync.Mutex
+	reasons map[string]*reasonLimit
+	objects *record.EventSourceObjectSpamFilter
+}
+
+// reasonLimit is the limit of the events of one reason.
+type reasonLimit struct {
+	flowcontrol.PassiveRateLimiter
+	exceeded bool // reports whether the last warning was above the limit
+}
+
+func newEventLimits() *eventLimits {
+	key := func(e *corev1.Event) string {
+		return e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+	}
+	return &eventLimits{
+		reasons: make(map[string]*reasonLimit),
+		objects: record.NewEventSourceObjectSpamFilter(objectCache, objectBurst, objectQPS, clock.RealClock{}, key),
+	}
+}
+
+// allow reports whether a warning is within the limits, and counts it if it is.
+func (l *eventLimits) allow(e proxier.Event) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.objects.Filter(&corev1.Event{InvolvedObject: *referenceOf(e)}) {
+		return false
+	}
+	limit := l.reasons[e.Reason]
+	if limit == nil {
+		limit = &reasonLimit{PassiveRateLimiter: flowcontrol.NewTokenBucketPassiveRateLimiter(reasonQPS, reasonBurst)}
+		l.reasons[e.Reason] = limit
+	}
+	allowed := limit.TryAccept()
+	if !allowed && !limit.exceeded {
+		klog.InfoS("Reached the limit of events; some warnings are in the log only", "reason", e.Reason)
+	}
+	limit.exceeded = !allowed
+	return allowed
+}
