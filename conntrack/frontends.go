@@ -25,6 +25,10 @@ type Change struct {
 
 	// Gone reports whether the service no longer has the frontend.
 	Gone bool
+
+	// Check makes the next pass check the frontend even if no endpoint is gone:
+	// it begins to serve, and flows from before may lead elsewhere.
+	Check bool
 }
 
 // frontends are the UDP frontends that the rules serve now, and which of them
@@ -82,6 +86,9 @@ func (f *frontends) update(changes []Change) {
 			continue
 		}
 		f.set(s, s.endpoints, frontend, lists.sorted(change.Endpoints), &lists)
+		if change.Check {
+			f.unchecked.add(frontend)
+		}
 	}
 }
 

@@ -210,6 +210,8 @@ func TestStaleNodeAddrs(t *testing.T) {
 func TestUpdateNotesWhatToCheck(t *testing.T) {
 	const vip, ep1, ep2, ep3 = "10.96.0.10:53", "10.244.0.1:53", "10.244.0.2:53", "10.244.0.3:53"
 	f := newFrontends()
+	begins := change(vip, ep1, ep2, ep3)
+	begins.Check = true
 	for i, tc := range []struct {
 		change Change
 		want   bool
@@ -220,6 +222,7 @@ func TestUpdateNotesWhatToCheck(t *testing.T) {
 		{change(vip, ep1, ep2), false},
 		{change(vip, ep1, ep2), false},
 		{change(vip, ep1, ep2, ep3), false},
+		{begins, true},
 		{change(vip, ep2, ep3), true},
 		{change(vip, ep1, ep2), true},
 		{change(vip, ep2, ep1), false},

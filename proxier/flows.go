@@ -66,8 +66,11 @@ func (b *Backend) goneFrontends(out []conntrack.Change, changes []change) []conn
 // endpoints.
 func (b *Backend) servedFrontends(out []conntrack.Change, changes []change) []conntrack.Change {
 	for _, c := range changes {
+		// Serving endpoints need not be usable: a service port whose only endpoint
+		// becomes ready begins to serve although its serving endpoints stay.
+		begins := c.port.committed != nil && len(c.port.committed.cluster) == 0 && c.next != nil && len(c.next.cluster) > 0
 		for _, f := range udpFrontends(c.next) {
-			out = append(out, conntrack.Change{Frontend: b.destination(f.frontend), Endpoints: c.next.serving})
+			out = append(out, conntrack.Change{Frontend: b.destination(f.frontend), Endpoints: c.next.serving, Check: begins})
 		}
 	}
 	return out

@@ -311,8 +311,8 @@ func newEndpointView(t testing.TB, pods map[string]*lab.Pod, f family, word stri
 			e.Conditions = "{ready: false, serving: true, terminating: true}"
 		case "stopped": // serving no more
 			e.Conditions = "{ready: false, serving: false, terminating: true}"
-		case "unready": // not serving yet
-			e.Conditions = "{ready: false, serving: false}"
+		case "unready":
+			e.Conditions = "{ready: false}"
 		case "published": // a publishNotReadyAddresses Service has it anyway
 			e.Conditions = "{ready: true, serving: false, terminating: true}"
 		case "nowhere":
