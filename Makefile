@@ -101,7 +101,7 @@ bench-scale: setup build ## kube-proxy and nftproxy side by side on a real API s
 	  $(if $(PUBLISH),--publish=test/apiserver/scale/results) $(SCALE)
 
 .PHONY: bench-dataplane
-bench-dataplane: setup build ## What the rules of both cost new connections, against a static rule: S= chooses sizes, PUBLISH=1 keeps the figures (root; ten minutes).
+bench-dataplane: setup build ## Cost of both proxies' rules for new connections and established flows: S= chooses sizes, PUBLISH=1 keeps the figures (root; 15 minutes).
 	test/apiserver/build .cache/apiserver
 	@cd test/apiserver && go build -trimpath -o ../../bin/dataplane ./dataplane
 	bin/dataplane $(if $(S),--services=$(S)) $(if $(PUBLISH),--publish=test/apiserver/dataplane/results) $(DATAPLANE)

@@ -3,6 +3,8 @@ package main
 import (
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
@@ -10,22 +12,27 @@ import (
 // known is how many clients of a Service with session affinity have an endpoint.
 const known = 64
 
-// has tells whether there is anything to measure: the first two variants know no session affinity.
+// has reports whether the case can be measured: without rules, and with the
+// static rule, there is no session affinity.
 func (s *subject) has(c result.Case) bool {
-	return c.Traffic == result.TCP || c.Traffic == result.UDP || s.variant.Rules != result.None && s.variant.Rules != result.Static
+	return !c.Affinity() || s.variant.Rules != result.None && s.variant.Rules != result.Static
 }
 
-// task returns what clients do in a measurement that makes at most that many connections.
+// task returns the task of a measurement. New clients of a Service with session
+// affinity make at most that many connections.
 func (s *subject) task(c result.Case, connections int) *task {
-	t := &task{from: s.place.node, server: s.place.server, node: s.place.node, to: s.targets.tcp}
+	t := &task{
+		kind: unix.SOCK_STREAM, established: c.Established(),
+		from: s.place.node, to: s.targets.tcp, server: s.place.server, node: s.place.node,
+	}
 	all := nodeClients
 	if c.Path == result.FromPod {
 		t.from, all = s.place.pod, podClients
 	}
 	t.sources = sources(all, 1, 1)
 	switch c.Traffic {
-	case result.UDP:
-		t.udp, t.to = true, s.targets.udp
+	case result.UDP, result.EstablishedUDP:
+		t.kind, t.to = unix.SOCK_DGRAM, s.targets.udp
 	case result.KnownClient:
 		t.to, t.sources = s.targets.affinity, sources(all, 1, known)
 	case result.NewClient:

@@ -15,7 +15,7 @@ const (
 	ports     = 65536 - firstPort
 )
 
-// client makes connections, one at a time.
+// client makes connections, one at a time, or requests over one flow.
 type client struct {
 	from   []netip.Addr // in turn
 	to     *unix.RawSockaddrInet4
@@ -67,22 +67,55 @@ func (c *client) connectTCP() (time.Duration, error) {
 	return took, nil
 }
 
-// exchangeUDP sends a datagram and waits for the answer. It returns how long that took, with what the server does.
+// exchangeUDP sends a request from a new socket and receives the answer. It
+// returns how long that took, including the server's work.
 func (c *client) exchangeUDP() (time.Duration, error) {
 	s, err := c.next(unix.SOCK_DGRAM)
 	if err != nil {
 		return 0, err
 	}
 	defer s.close()
-	if err := s.connect(c.to); err != nil { // remembers the address and the route; nothing is sent
+	if err := s.connect(c.to); err != nil { // sets the address and the route; sends no packet
 		return 0, err
 	}
+	return c.exchange(s, c.server)
+}
+
+// overFlow creates a flow, sends a first request over it and receives the
+// answer, so that the flow is established. Then it calls f with the operation
+// that does the same again.
+func (c *client) overFlow(kind uintptr, f func(request operation) error) error {
+	s, err := c.next(kind)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := errors.Join(s.abort(), s.limit(unix.SO_SNDTIMEO), s.connect(c.to)); err != nil {
+		return fmt.Errorf("from %s: %w", addrPort(c.source), err)
+	}
+	server := c.server
+	if kind == unix.SOCK_STREAM {
+		if server, err = server.acceptFlow(); err != nil {
+			return fmt.Errorf("from %s: %w", addrPort(c.source), err)
+		}
+		defer server.close()
+	}
+	request := func() (time.Duration, error) { return c.exchange(s, server) }
+	if _, err := request(); err != nil {
+		return err
+	}
+	return f(request)
+}
+
+// exchange sends a request of one byte from a connected socket and receives the
+// answer. It returns how long that took, including the server's work.
+func (c *client) exchange(s socket, server *server) (time.Duration, error) {
 	began := time.Now()
 	if err := s.send(&c.byte); err != nil {
 		return 0, fmt.Errorf("to %s: %w", addrPort(c.to), err)
 	}
 	for {
-		c.server.answer() // perhaps that of another client, which then answers ours
+		server.answer() // possibly another client's request; that client then answers this one
 		err := s.receive(&c.byte, unix.MSG_DONTWAIT)
 		took := time.Since(began)
 		switch {

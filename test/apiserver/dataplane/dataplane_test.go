@@ -11,7 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
 )
 
-// TestDataplane runs the benchmark in short, and looks for figures where they are to be, whatever they are.
+// TestDataplane runs a short form of the benchmark and checks that no figure is
+// missing.
 func TestDataplane(t *testing.T) {
 	output := t.TempDir()
 	rules := filepath.Join(t.TempDir(), "three.nft")
@@ -19,8 +20,9 @@ func TestDataplane(t *testing.T) {
 		t.Fatal(err)
 	}
 	o, err := parseOptions([]string{
-		"--nftproxy=" + benchmarktest.BuildProxy(t), "--programs=" + benchmarktest.Repository + "/.cache/apiserver", "--output=" + output,
-		"--services=20,40", "--instances=1", "--rounds=2", "--connections=20", "--throughput=5ms", "--rules=" + rules,
+		"--nftproxy=" + benchmarktest.BuildProxy(t), "--programs=" + benchmarktest.Repository + "/.cache/apiserver",
+		"--services=20,40", "--instances=1", "--rounds=2", "--connections=20", "--throughput=5ms",
+		"--rules=" + rules, "--output=" + output,
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +39,8 @@ func TestDataplane(t *testing.T) {
 		t.Errorf("what was measured where and when is missing: %q %s %+v %v", r.Command, r.Date, r.Machine, r.Versions)
 	}
 	checkFigures(t, r)
-	for _, name := range []string{"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg"} {
+	files := []string{"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg", "established.svg", "requests.svg"}
+	for _, name := range files {
 		if found, err := filepath.Glob(filepath.Join(output, name)); err != nil || len(found) != 1 {
 			t.Errorf("%s: not written (%v)", name, err)
 		}
@@ -50,12 +53,13 @@ func threeRules(from, to targets) string {
 		staticRules(targets{tcp: from.affinity, udp: from.udp}, to))
 }
 
-// checkFigures wants all figures of TestDataplane, none of them absurd.
+// checkFigures checks that TestDataplane measured all figures, and that they are
+// plausible.
 func checkFigures(t *testing.T, r *result.Result) {
 	t.Helper()
 	const (
 		perCase  = 2 + 4 + 1       // no rules and a static one, two proxies with two numbers of Services, a file
-		cases    = 2 * 2           // paths, TCP and UDP
+		cases    = 2 * 2 * 2       // paths, TCP and UDP, new connections and established flows
 		affinity = 2 * 2 * (4 + 1) // paths, known and new clients; proxies and the file
 		want     = perCase*cases + affinity
 	)
@@ -67,12 +71,11 @@ func checkFigures(t *testing.T, r *result.Result) {
 		if f.N != 2*20 || f.P50 < shortest || f.P90 > longest || f.P50 > f.P90 || f.ToStatic == nil {
 			t.Errorf("%s, %s: %+v", f.Variant, f.Case, f)
 		}
-		affinity := f.Traffic == result.KnownClient || f.Traffic == result.NewClient
-		if (f.ToPlain != nil) != affinity {
+		if (f.ToPlain != nil) != f.Affinity() {
 			t.Errorf("%s, %s: compared with what has no affinity: %v", f.Variant, f.Case, f.ToPlain)
 		}
 		if f.Traffic != result.NewClient && (f.PerSecond == nil || f.PerSecond.Low < 100) {
-			t.Errorf("%s, %s: %+v connections a second", f.Variant, f.Case, f.PerSecond)
+			t.Errorf("%s, %s: %+v per second", f.Variant, f.Case, f.PerSecond)
 		}
 	}
 }

@@ -14,23 +14,30 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// task is what clients do in one measurement.
+// task describes one measurement: new connections, or requests over one
+// established flow.
 type task struct {
-	udp     bool
-	from    *lab.Namespace
-	sources []netip.Addr // in turn
-	to      netip.AddrPort
-	server  *lab.Namespace
-	node    *lab.Namespace // whose flows are forgotten afterwards
+	kind        uintptr // SOCK_STREAM or SOCK_DGRAM
+	established bool
+	from        *lab.Namespace
+	sources     []netip.Addr // in turn
+	to          netip.AddrPort
+	server      *lab.Namespace
+	node        *lab.Namespace // whose flows are forgotten afterwards
 }
 
-// warmUp is after how many connections the rules are in the processor's caches again.
+// operation makes a connection or a request and returns how long that took.
+type operation func() (time.Duration, error)
+
+// warmUp is the number of connections or requests that are made before the first
+// one that is measured. They load the rules into the processor's caches.
 const warmUp = 20
 
-// latencies makes that many connections on the last processor, and returns how long each took.
+// latencies makes n connections or requests on the last processor, and returns
+// the time of each.
 func (t *task) latencies(n int) ([]time.Duration, error) {
 	all := make([]time.Duration, 0, n)
-	err := t.run(1, func(_ int, one func() (time.Duration, error)) error {
+	err := t.run(1, func(_ int, one operation) error {
 		for i := range warmUp + n {
 			took, err := one()
 			if err != nil {
@@ -45,11 +52,15 @@ func (t *task) latencies(n int) ([]time.Duration, error) {
 	return all, err
 }
 
-// perSecond makes connections on all processors for that time, and returns how many came to pass in a second.
+// perSecond returns the rate at which connections are made on all processors for
+// that time. Requests over an established flow are made by one thread.
 func (t *task) perSecond(d time.Duration) (float64, error) {
 	workers := runtime.NumCPU()
+	if t.established {
+		workers = 1 // more would compete for the server's socket
+	}
 	rates := make([]float64, workers)
-	err := t.run(workers, func(worker int, one func() (time.Duration, error)) error {
+	err := t.run(workers, func(worker int, one operation) error {
 		began, n := time.Now(), 0
 		for ; time.Since(began) < d && n < ports/workers; n++ {
 			if _, err := one(); err != nil {
@@ -66,15 +77,11 @@ func (t *task) perSecond(d time.Duration) (float64, error) {
 	return sum, err
 }
 
-// run calls f on threads of their own, each on a processor of its own, with a function that makes a connection. All begin together, and share
-// a server.
-func (t *task) run(workers int, f func(worker int, one func() (time.Duration, error)) error) error {
-	kind := uintptr(unix.SOCK_STREAM)
-	if t.udp {
-		kind = unix.SOCK_DGRAM
-	}
+// run calls f in that many threads, each on its own processor, with the
+// operation to measure. All threads begin together and share a server.
+func (t *task) run(workers int, f func(worker int, one operation) error) error {
 	var first *server
-	if err := t.server.Do(func() (err error) { first, err = listen(kind); return err }); err != nil {
+	if err := t.server.Do(func() (err error) { first, err = listen(t.kind); return err }); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	defer first.close()
@@ -83,27 +90,35 @@ func (t *task) run(workers int, f func(worker int, one func() (time.Duration, er
 	ready.Add(workers)
 	for worker := range workers {
 		done.Go(func() {
-			runtime.LockOSThread() // for good: the thread ends with the goroutine, as nobody else wants it on this processor
+			runtime.LockOSThread() // never unlocked: the thread is pinned to a processor, and ends with the goroutine
 			begin := sync.OnceFunc(ready.Done)
 			defer begin()
 			errs[worker] = t.from.Do(func() error {
 				if err := seclude(worker); err != nil {
 					return err
 				}
-				client := newClient(t.sources, t.to, first.share())
+				client := newClient(t.sources, t.to, newServer(first.socket))
 				client.made = worker * ports / workers
-				one := client.connectTCP
-				if t.udp {
-					one = client.exchangeUDP
-				}
 				begin()
 				ready.Wait()
-				return f(worker, one)
+				return t.operate(client, func(one operation) error { return f(worker, one) })
 			})
 		})
 	}
 	done.Wait()
 	return errors.Join(append(errs, forgetFlows(t.node))...)
+}
+
+// operate calls f with the operation to measure.
+func (t *task) operate(c *client, f func(operation) error) error {
+	switch {
+	case t.established:
+		return c.overFlow(t.kind, f)
+	case t.kind == unix.SOCK_DGRAM:
+		return f(c.exchangeUDP)
+	default:
+		return f(c.connectTCP)
+	}
 }
 
 // seclude keeps the thread on a processor, counted from the last one, and signals from the thread: Go's scheduler sends some, and they would

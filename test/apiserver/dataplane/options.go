@@ -54,8 +54,10 @@ func parseOptions(args []string, help io.Writer) (*options, error) {
 	set.StringVar(&o.from, "from", "", "Show the result in this `FILE`, rather than measure.")
 	set.IntVar(&o.instances, "instances", 3, "How many times every variant is there.")
 	set.IntVar(&o.rounds, "rounds", 30, "Rounds in which all of them are measured.")
-	set.IntVar(&o.connections, "connections", 500, "Connections of a measurement of latency.")
-	set.DurationVar(&o.throughput, "throughput", 60*time.Millisecond, "Time of a measurement of connections a second.")
+	set.IntVar(&o.connections, "connections", 500,
+		"Connections, or requests over an established flow, per measurement of latency.")
+	set.DurationVar(&o.throughput, "throughput", 60*time.Millisecond,
+		"Duration of a measurement of connections or requests per second.")
 	if err := set.Parse(args); err != nil {
 		return nil, err
 	}
@@ -65,7 +67,8 @@ func parseOptions(args []string, help io.Writer) (*options, error) {
 	return o, o.check()
 }
 
-const usage = `dataplane measures what the rules of kube-proxy and nftproxy cost new connections, against one static rule and no rules.
+const usage = `dataplane measures the cost of the rules of kube-proxy and nftproxy for new connections and for established flows,
+compared with one static rule and with no rules.
 It needs root and the program nft, and cleans up behind itself, also when it is interrupted.
 
 Usage:

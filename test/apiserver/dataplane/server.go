@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
 )
 
-// server is a socket that all endpoints' addresses lead to. Clients do its work.
+// server is a socket that receives the packets for all endpoints' addresses, or
+// a connection that it accepted. Clients do its work.
 type server struct {
 	socket
 	// A control message: two words of struct cmsghdr, and struct in_pktinfo.
@@ -22,7 +24,8 @@ type server struct {
 	message unix.Msghdr
 }
 
-// listen makes a server for connections or datagrams, which never waits.
+// listen returns a server for connections or datagrams. Its socket does not
+// block.
 func listen(kind uintptr) (s *server, err error) {
 	s = new(server)
 	if s.socket, err = open(kind | unix.SOCK_NONBLOCK); err != nil {
@@ -44,28 +47,46 @@ func listen(kind uintptr) (s *server, err error) {
 		s.close()
 		return nil, err
 	}
-	return s.share(), nil
+	return newServer(s.socket), nil
 }
 
-// share returns the server for one more client, which shares the socket and nothing else.
-func (s *server) share() *server {
-	other := &server{socket: s.socket}
-	other.iov = unix.Iovec{Base: &other.byte, Len: 1}
-	return other
+// newServer returns a server for one client. Servers can share a socket.
+func newServer(at socket) *server {
+	s := &server{socket: at}
+	s.iov = unix.Iovec{Base: &s.byte, Len: 1}
+	return s
 }
 
-// accept takes all connections that there are, and lets go of them.
+// accept accepts and closes all connections that wait for it.
 func (s *server) accept() {
 	for {
-		fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(s.socket), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+		one, errno := s.acceptOne()
 		if errno != 0 {
 			return
 		}
-		socket(fd).close()
+		one.close()
 	}
 }
 
-// answer answers one datagram, and tells whether there was one.
+// acceptFlow accepts a connection and returns a server that answers requests
+// over it.
+func (s *server) acceptFlow() (*server, error) {
+	one, errno := s.acceptOne()
+	if errno != 0 {
+		return nil, fmt.Errorf("accept: %w", errno)
+	}
+	return newServer(one), nil
+}
+
+// acceptOne accepts a connection, whose socket does not block. It returns EAGAIN
+// if none waits for it.
+func (s *server) acceptOne() (socket, syscall.Errno) {
+	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
+	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(s.socket), 0, 0, flags, 0, 0)
+	return socket(fd), errno
+}
+
+// answer answers one request, and reports whether there was one.
 func (s *server) answer() bool {
 	s.message = unix.Msghdr{
 		Name: (*byte)(unsafe.Pointer(&s.from)), Namelen: unix.SizeofSockaddrInet4, Iov: &s.iov, Iovlen: 1,

@@ -15,10 +15,10 @@ type key struct {
 // series is what was measured for a row.
 type series struct {
 	rounds     []float64         // p50 of each
-	rates      []float64         // mean of each, of connections a second
+	rates      []float64         // mean rate of each
 	all        []float64         // latencies
 	byInstance map[int][]float64 // latencies
-	every      []float64         // measurement of connections a second
+	every      []float64         // rates
 }
 
 // FiguresOf computes the figures from samples. Every round has the same variants and cases.
@@ -92,10 +92,11 @@ func (s *series) figure(k key) *Figure {
 	return f
 }
 
-// compare compares the row with those of the static rule and of the same rules without session affinity.
+// compare compares the row with the row of the static rule and with that of the
+// same rules without session affinity.
 func (f *Figure) compare(s *series, collected map[key]*series) {
 	plain := f.Case
-	if f.Traffic != UDP {
+	if f.Affinity() {
 		plain.Traffic = TCP
 	}
 	if static := collected[key{Variant{Rules: Static}, plain}]; static != nil {

@@ -16,19 +16,22 @@ func micros(all ...int) (out []time.Duration) {
 
 func TestFiguresOf(t *testing.T) {
 	static, proxy := Variant{Rules: Static}, Variant{Rules: Product, Services: 100}
-	tcp, udp, known := Case{FromPod, TCP}, Case{FromPod, UDP}, Case{FromPod, KnownClient}
+	tcp, udp := Case{FromPod, TCP}, Case{FromPod, UDP}
+	known, established := Case{FromPod, KnownClient}, Case{FromPod, EstablishedTCP}
 	rounds := []Round{
 		{
 			{proxy, known, 0, micros(40, 44, 48), 0},
 			{proxy, tcp, 1, micros(24, 24, 90), 2000}, {proxy, tcp, 0, micros(22, 22, 22), 1000},
 			{static, tcp, 0, micros(20, 20, 80), 3000},
 			{proxy, udp, 0, micros(7), 5},
+			{static, established, 0, micros(5), 8000}, {proxy, established, 0, micros(6), 6000},
 		},
 		{ // a busy moment: everything takes twice as long
 			{static, tcp, 0, micros(40, 40, 40), 1500},
 			{proxy, tcp, 0, micros(44, 44, 44), 500}, {proxy, tcp, 1, micros(44, 48, 48), 1000},
 			{proxy, known, 0, micros(96, 88, 80), 0},
 			{proxy, udp, 0, micros(7), 5},
+			{static, established, 0, micros(10), 4000}, {proxy, established, 0, micros(12), 3000},
 		},
 	}
 	got := FiguresOf(rounds)
@@ -52,6 +55,16 @@ func TestFiguresOf(t *testing.T) {
 			OfRounds: Spread{44e-6, 44e-6, 88e-6}, OfInstances: Spread{48e-6, 48e-6, 48e-6}, ToStatic: &Ratio{2.2, 2.2, 2.2},
 			ToPlain: &Ratio{2, 2, 2},
 		},
+		{
+			Variant: static, Case: established, Instances: 1, Rounds: 2, N: 2, P50: 5e-6, P90: 10e-6,
+			OfRounds: Spread{5e-6, 5e-6, 10e-6}, OfInstances: Spread{5e-6, 5e-6, 5e-6}, ToStatic: &Ratio{1, 1, 1},
+			PerSecond: &Spread{4000, 4000, 8000}, PerSecondToStatic: &Ratio{1, 1, 1},
+		},
+		{
+			Variant: proxy, Case: established, Instances: 1, Rounds: 2, N: 2, P50: 6e-6, P90: 12e-6,
+			OfRounds: Spread{6e-6, 6e-6, 12e-6}, OfInstances: Spread{6e-6, 6e-6, 6e-6}, ToStatic: &Ratio{1.2, 1.2, 1.2},
+			PerSecond: &Spread{3000, 3000, 6000}, PerSecondToStatic: &Ratio{0.75, 0.75, 0.75},
+		},
 	}
 	if len(got) != len(want) {
 		t.Fatalf("%d figures, want %d", len(got), len(want))
@@ -66,7 +79,9 @@ func TestFiguresInOrder(t *testing.T) {
 	want := []key{
 		{Variant{Rules: None}, tcp}, {Variant{Rules: Static}, tcp}, {Variant{Rules: "a file"}, tcp}, {Variant{Rules: "b file"}, tcp},
 		{Variant{Upstream, 100}, tcp}, {Variant{Product, 100}, tcp}, {Variant{Upstream, 10_000}, tcp}, {Variant{Product, 10_000}, tcp},
-		{Variant{Rules: None}, Case{FromNode, UDP}}, {Variant{Product, 100}, Case{FromNode, KnownClient}}, {Variant{Rules: None}, Case{FromPod, TCP}},
+		{Variant{Rules: None}, Case{FromNode, UDP}}, {Variant{Product, 100}, Case{FromNode, KnownClient}},
+		{Variant{Rules: None}, Case{FromNode, EstablishedTCP}}, {Variant{Rules: None}, Case{FromNode, EstablishedUDP}},
+		{Variant{Rules: None}, Case{FromPod, TCP}},
 	}
 	var round Round
 	for _, k := range want {

@@ -19,7 +19,7 @@ func (r *Result) WriteAll(folder string) error {
 	return benchmark.WriteFiles(folder, "dataplane", r, r.plots(), width, height)
 }
 
-// plots returns all plots for which there are figures, by name.
+// plots returns the plots by name. A plot without figures is left out.
 func (r *Result) plots() map[string]*plot.Plot {
 	latency := func(f *Figure) Spread { return Spread{f.OfRounds.Low * 1e6, f.P50 * 1e6, f.OfRounds.High * 1e6} }
 	rate := func(f *Figure) Spread {
@@ -28,6 +28,7 @@ func (r *Result) plots() map[string]*plot.Plot {
 		}
 		return Spread{f.PerSecond.Low / 1e3, f.PerSecond.Median / 1e3, f.PerSecond.High / 1e3}
 	}
+	established := []string{EstablishedTCP, EstablishedUDP}
 	all := map[string]*plot.Plot{}
 	for _, one := range []struct {
 		name, title, unit string
@@ -36,7 +37,12 @@ func (r *Result) plots() map[string]*plot.Plot {
 	}{
 		{"latency", "A new connection: p50, and where the rounds' are", "µs", []string{TCP, UDP}, latency},
 		{"rate", "New connections a second, on all processors", "thousands", []string{TCP, UDP}, rate},
-		{"affinity", fmt.Sprintf("connect() with session affinity, %d endpoints: p50", r.Affinity), "µs", []string{TCP, KnownClient, NewClient}, latency},
+		{
+			"affinity", fmt.Sprintf("connect() with session affinity, %d endpoints: p50", r.Affinity), "µs",
+			[]string{TCP, KnownClient, NewClient}, latency,
+		},
+		{"established", "A request over an established flow: p50, and the spread of the rounds", "µs", established, latency},
+		{"requests", "Requests per second over an established flow, one thread", "thousands", established, rate},
 	} {
 		if p := r.bars(one.traffic, one.value); p != nil {
 			p.Title.Text, p.Y.Label.Text = one.title, one.unit

@@ -29,7 +29,7 @@ type Figure struct {
 	Case
 	Instances int `json:"instances"`
 	Rounds    int `json:"rounds"`
-	N         int `json:"n"` // connections whose latency was measured
+	N         int `json:"n"` // latencies: of connections, or of requests if the flow is established
 	// P50 and P90 are those of all latencies together.
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
@@ -40,7 +40,9 @@ type Figure struct {
 	// of the same variant. They are nil where there is nothing to compare with.
 	ToStatic *Ratio `json:"p50ToStatic,omitempty"`
 	ToPlain  *Ratio `json:"p50ToPlain,omitempty"`
-	// PerSecond is how many connections came to pass in a second, of all rounds and instances; nil if it was not measured.
+	// PerSecond is the rate in all rounds and instances: new connections per
+	// second on all processors, or, if the flow is established, requests per
+	// second of one thread. It is nil if it was not measured.
 	PerSecond *Spread `json:"perSecond,omitempty"`
 	// PerSecondToStatic is the mean of a round's instances divided by that of the static rule.
 	PerSecondToStatic *Ratio `json:"perSecondToStatic,omitempty"`

@@ -43,12 +43,14 @@ const (
 // Paths are all of them, in the order in which they are shown.
 func Paths() []string { return []string{FromNode, FromPod} }
 
-// What connects.
+// The kinds of traffic. All but the established ones are new connections.
 const (
-	TCP         = "TCP"
-	UDP         = "UDP"
-	KnownClient = "affinity, known client" // TCP
-	NewClient   = "affinity, new client"   // TCP
+	TCP            = "TCP"
+	UDP            = "UDP"
+	KnownClient    = "affinity, known client" // TCP
+	NewClient      = "affinity, new client"   // TCP
+	EstablishedTCP = "established TCP"
+	EstablishedUDP = "established UDP"
 )
 
 // Case is what is measured of a variant.
@@ -60,10 +62,21 @@ type Case struct {
 // String names the case.
 func (c Case) String() string { return c.Traffic + " from " + c.Path }
 
-// Cases are all of them, in the order in which they are shown.
+// Affinity reports whether the Service has session affinity.
+func (c Case) Affinity() bool {
+	return c.Traffic == KnownClient || c.Traffic == NewClient
+}
+
+// Established reports whether the traffic consists of requests over a flow that
+// exists already, rather than of new connections.
+func (c Case) Established() bool {
+	return c.Traffic == EstablishedTCP || c.Traffic == EstablishedUDP
+}
+
+// Cases returns all cases in the order in which they are shown.
 func Cases() (all []Case) {
 	for _, path := range Paths() {
-		for _, traffic := range []string{TCP, UDP, KnownClient, NewClient} {
+		for _, traffic := range []string{TCP, UDP, KnownClient, NewClient, EstablishedTCP, EstablishedUDP} {
 			all = append(all, Case{path, traffic})
 		}
 	}

@@ -20,8 +20,11 @@ func (r *Result) Table(w io.Writer) error {
 	return err
 }
 
-const explanation = `to static: the p50 of a round by that of the static rule in the same round, median and 95 % interval; to plain: by that of the same rules
-without session affinity. rounds, instances: where four fifths of their p50s are. conn/s: whole cycles on all processors, median.
+const explanation = `to static: p50 of a round divided by that of the static rule in the same round, median and 95 % interval
+to plain: the same, compared with these rules without session affinity
+rounds, instances: the range of the middle four fifths of their p50s
+conn/s: whole cycles on all processors, median
+requests/s: requests and answers over one established flow, one thread; each is two packets; median
 `
 
 // about tells when what was measured.
@@ -34,20 +37,28 @@ func (r *Result) about() string {
 	return strings.Join(append(all, fmt.Sprintf("load average %.1f", r.Load), r.Date.Format("2006-01-02 15:04 UTC")), ", ")
 }
 
-// title names the case, with what it connects to.
+// title returns the case and the number of endpoints of its Service.
 func (r *Result) title(c Case) string {
 	endpoints := r.Endpoints
-	if c.Traffic == KnownClient || c.Traffic == NewClient {
+	if c.Affinity() {
 		endpoints = r.Affinity
 	}
 	return fmt.Sprintf("%s, %d endpoints", c, endpoints)
 }
 
-// section writes the table of a case, unless there is nothing in it.
+// rateUnit returns the heading of the column with the rates of a case.
+func rateUnit(c Case) string {
+	if c.Established() {
+		return "requests/s"
+	}
+	return "conn/s"
+}
+
+// section writes the table of a case. It writes nothing if there are no figures.
 func (r *Result) section(w io.Writer, c Case) error {
 	const padding = 2
 	t := tabwriter.NewWriter(w, 0, 0, padding, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "rules\tp50\tp90\trounds\tinstances\tto static\tto plain\tconn/s\tto static\tn\t")
+	fmt.Fprintf(t, "rules\tp50\tp90\trounds\tinstances\tto static\tto plain\t%s\tto static\tn\t\n", rateUnit(c))
 	any := false
 	for _, f := range r.Figures {
 		if f.Case != c {
@@ -58,7 +69,8 @@ func (r *Result) section(w io.Writer, c Case) error {
 		if f.PerSecond != nil {
 			perSecond = fmt.Sprintf("%.0f", f.PerSecond.Median)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n", f.Variant, micro(f.P50), micro(f.P90), f.OfRounds, f.OfInstances,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t\n",
+			f.Variant, micro(f.P50), micro(f.P90), f.OfRounds, f.OfInstances,
 			f.ToStatic, f.ToPlain, perSecond, f.PerSecondToStatic, f.N)
 	}
 	if !any {
