@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 )
 
@@ -38,7 +39,7 @@ func openKernelAddresses() (*kernelAddresses, error) {
 	if err != nil {
 		return nil, fmt.Errorf("follow addresses: %w", err)
 	}
-	handle, err := netlink.NewHandle()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE) // others, such as xfrm, may be missing
 	if err != nil {
 		namespace.Close()
 		return nil, fmt.Errorf("list addresses: %w", err)
