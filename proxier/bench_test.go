@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"testing"
@@ -260,5 +261,64 @@ func BenchmarkScrub(b *testing.B) {
 	for i := range b.N {
 		backend.generation.foreign, backend.verified = i+1, i+1
 		scrubAll(b, backend)
+	}
+}
+
+// BenchmarkRepair measures the time from the deletion of the table by another
+// program until packets pass the table again, under SyncLoop.
+func BenchmarkRepair(b *testing.B) {
+	newNamespace(b)
+	p, err := newProxier(*sampleConfig(), nft.IPv4)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { p.Close() })
+	p.OnServiceSynced()
+	p.OnEndpointSlicesSynced()
+	p.sink.SetNode(sampleNode())
+	for i := range benchServices {
+		svc := benchService(i)
+		p.sink.SetService(svc)
+		var endpoints []*Endpoint
+		for e := range benchEndpoints {
+			endpoints = append(endpoints, benchEndpoint(i, e))
+		}
+		p.sink.SetEndpoints(svc.Name, "slice", endpoints)
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.SyncLoop(ctx)
+	}()
+	defer func() { stop(); <-done }()
+	p.Sync()
+	<-p.Synced()
+	other, err := nft.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer other.Close()
+	table := &nft.Table{Family: nft.IPv4, Name: TableName}
+	b.ResetTimer()
+	for range b.N {
+		b.StopTimer()
+		time.Sleep(calmTime + checkPeriod) // so that the repair does not wait
+		batch := nft.NewBatch(table)
+		batch.DeleteTable()
+		b.StartTimer()
+		if err := other.Commit(batch); err != nil {
+			b.Fatal(err)
+		}
+		for {
+			_, hooked, err := other.FindChain(table, "nat-prerouting")
+			if err != nil {
+				b.Fatal(err)
+			}
+			if hooked {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
