@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,7 +46,7 @@ func testTakeover(t *testing.T, end func(*proxy)) {
 	w := newWorld(t)
 	s := newSwapped(w)
 	other := otherProgram()
-	current := s.proxy(other)
+	current := w.proxy(other)
 	current.startSynced()
 	s.steady.servedBy("a1 a2 b1")
 	stream := w.startStream(t, s.routes()...)
@@ -55,7 +55,7 @@ func testTakeover(t *testing.T, end func(*proxy)) {
 		stream.pass(*attempts)
 		end(current)
 		stream.pass(*attempts) // with no proxy
-		current = s.proxy(name)
+		current = w.proxy(name)
 		current.startSynced()
 		s.inCharge(current, i)
 		stream.pass(*attempts)
@@ -102,9 +102,6 @@ func newSwapped(w *world) *swapped {
 	}
 	return s
 }
-
-// proxy returns a proxy whose log shows the transactions that fail.
-func (s *swapped) proxy(name string) *proxy { return s.w.proxy(name, "-v=4") }
 
 // routes are those of the steady Services.
 func (s *swapped) routes() []route {
@@ -166,12 +163,8 @@ func (r route) sticks(t testing.TB, pods ...string) {
 // transactions that failed by its metrics.
 func (p *proxy) mustNotHaveFailed() {
 	p.t.Helper()
-	for line := range strings.Lines(p.log.current()) {
-		// klog begins the lines of errors with E and the date.
-		isError := len(line) > 5 && line[0] == 'E' && strings.Trim(line[1:5], "0123456789") == ""
-		if isError || strings.Contains(line, `"Sync failed"`) {
-			p.t.Errorf("log of %s: %s", p.name, line)
-		}
+	for _, text := range logErrors.FindAllString(p.log.current(), -1) {
+		p.t.Errorf("log of %s: %s", p.name, text)
 	}
 	for _, metric := range []string{
 		"kubeproxy_sync_proxy_rules_nftables_sync_failures_total",
@@ -182,3 +175,7 @@ func (p *proxy) mustNotHaveFailed() {
 		}
 	}
 }
+
+// logErrors matches the errors in a log of klog, each with the indented lines that
+// belong to it.
+var logErrors = regexp.MustCompile(`(?m)^E\d{4} .*\n([\t ].*\n)*`)
