@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -171,37 +172,83 @@ func checkTableBut(t *testing.T, b *Backend, set string) {
 	}
 }
 
-// A table of another shape is replaced as a whole, whether packets get to it or not.
+// A table of another shape is replaced as a whole: in one transaction if packets
+// get to it. The garbage collector may need another one, for chains that nothing
+// leads to.
 func TestTakeOver(t *testing.T) {
-	for name, text := range map[string]string{
-		"kube-proxy's": `table ip kube-proxy {
+	firstDesign, err := os.ReadFile("testdata/first-design-ipv4.nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		text   string
+		hooked bool // packets get to it
+	}{
+		"kube-proxy's": {`table ip kube-proxy {
 			set cluster-ips { type ipv4_addr; comment "Active ClusterIPs"; elements = { 10.96.0.1 } }
 			map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 80 : goto service-X } }
 			chain nat-prerouting { type nat hook prerouting priority dstnat; jump services; }
 			chain services { ip daddr . meta l4proto . th dport vmap @service-ips; }
 			chain service-X { numgen random mod 1 vmap { 0 : goto endpoint-X }; }
 			chain endpoint-X { meta l4proto tcp dnat to 10.244.0.1:80; }
-		}`,
-		"not hooked": "table ip kube-proxy {\n chain services { drop; }\n chain other { jump services; }\n }",
-		"types of its own": `table ip kube-proxy {
+		}`, true},
+		"first design": {string(firstDesign), true},
+		"not hooked":   {"table ip kube-proxy {\n chain services { drop; }\n chain other { jump services; }\n }", false},
+		"types of its own": {`table ip kube-proxy {
 			set service-endpoints { type ipv4_addr; }
 			chain nat-prerouting { type nat hook prerouting priority dstnat; }
-		}`,
-		"hooks of its own": `table ip kube-proxy {
+		}`, true},
+		"hooks of its own": {`table ip kube-proxy {
 			map service-endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 1 : ip daddr . th dport; }
 			chain nat-prerouting { type filter hook input priority 5; }
-		}`,
-		"empty": `table ip kube-proxy { }`,
+		}`, true},
+		"empty": {`table ip kube-proxy { }`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			newNamespace(t)
-			runNFT(t, text, "-f", "-")
+			runNFT(t, tt.text, "-f", "-")
 			b := newBackend(t, sampleConfig(), nft.IPv4)
 			tellSample(b)
+			k := &watched{kernel: b.kernel, t: t}
+			b.kernel = k
+			before, err := k.Generation()
+			if err != nil {
+				t.Fatal(err)
+			}
 			mustSync(t, b)
 			checkTable(t, b)
+			if !tt.hooked {
+				return
+			}
+			if want := nft.NextGeneration(before); k.generations[0] != want {
+				t.Errorf("the first commit moved the generation from %d to %d, want %d", before, k.generations[0], want)
+			}
+			if want, got := fresh(t, b), withoutIdle(k.listings[0]); !slices.Equal(got, want) {
+				t.Errorf("after the first commit the table is not as if written fresh:\n%s", difference(want, got))
+			}
 		})
 	}
+}
+
+// watched records what every commit leaves.
+type watched struct {
+	kernel
+	t           testing.TB
+	generations []uint32
+	listings    [][]string
+}
+
+func (k *watched) Commit(b *nft.Batch) error {
+	if err := k.kernel.Commit(b); err != nil {
+		return err
+	}
+	now, err := k.Generation()
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	k.generations = append(k.generations, now)
+	k.listings = append(k.listings, list(k.t, nft.IPv4))
+	return nil
 }
 
 // What the kernel refuses is left out and named once; the others are served; it comes back when it is sound.

@@ -18,6 +18,10 @@ const (
 // record makes TestContract write what kube-proxy shows, rather than compare it with what the subject shows.
 var record = flag.Bool("record", false, "write testdata/kube-proxy-VERSION anew")
 
+// attempts is the number of connections that TestTakeover makes before, in and
+// after each swap.
+var attempts = flag.Int64("attempts", 100, "number of connections before, in and after each swap of proxies")
+
 // Subjects.
 const (
 	upstream = "kube-proxy"
@@ -62,8 +66,11 @@ func prepare() error {
 	return fmt.Errorf("SUBJECT %q: want %s or %s", subjectName(), product, upstream)
 }
 
-// program returns the path of a program.
+// program returns the path of a program, which may be given by its path.
 func program(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
 	path, err := filepath.Abs(filepath.Join(programs, name))
 	if err != nil {
 		panic(err) // there is no working directory

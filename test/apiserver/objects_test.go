@@ -184,6 +184,33 @@ func (s *service) nodePorts(node *lab.Node) []destination {
 	return out
 }
 
+// setLoadBalancerIPs gives the Service the nth LoadBalancer IP of both families,
+// as a cloud controller does.
+func (s *service) setLoadBalancerIPs(n int) {
+	s.w.t.Helper()
+	for _, prefix := range lab.ExternalRanges() {
+		ip := prefix.Addr()
+		for range n {
+			ip = ip.Next()
+		}
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip.String()})
+	}
+	updated, err := s.w.Admin().CoreV1().Services(s.Namespace).UpdateStatus(s.w.ctx(), s.Service, metav1.UpdateOptions{})
+	s.w.must(err)
+	s.Service = updated
+}
+
+// loadBalancerIPs are the Service's LoadBalancer IPs with its ports.
+func (s *service) loadBalancerIPs() []destination {
+	var out []destination
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		for _, p := range s.Spec.Ports {
+			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(netip.MustParseAddr(ingress.IP), uint16(p.Port))})
+		}
+	}
+	return out
+}
+
 // toBeDeleted is the taint of a node that is about to go, as the cluster autoscaler sets it.
 func toBeDeleted() corev1.Taint {
 	return corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1", Effect: corev1.TaintEffectNoSchedule}

@@ -26,12 +26,21 @@ type stream struct {
 
 	mu       sync.Mutex // guards what follows
 	failures []string
+	phases   []*phase // the last one goes on
+}
+
+// phase counts the attempts that began in a part of a test.
+type phase struct {
+	name            string
+	attempts, fails int
 }
 
 // route is where attempts come from and go to.
 type route struct {
 	from *lab.Namespace
 	to   destination
+	// guarded is set if attempts must not be answered.
+	guarded bool
 }
 
 // streamEvery is the time between two attempts: 200 a second.
@@ -40,8 +49,15 @@ const streamEvery = 5 * time.Millisecond
 // startStream begins attempts on all ways to a Service, in turn, until the test ends at the latest.
 func (s *service) startStream(t testing.TB) *stream {
 	t.Helper()
+	return s.w.startStream(t, s.routes()...)
+}
+
+// startStream begins attempts on these routes, in turn, until the test ends at
+// the latest.
+func (w *world) startStream(t testing.TB, routes ...route) *stream {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	out := &stream{t: t, cancel: cancel, routes: s.routes()}
+	out := &stream{t: t, cancel: cancel, routes: routes, phases: []*phase{{name: "stream"}}}
 	out.begin.Go(func() { out.run(ctx) })
 	t.Cleanup(out.stop)
 	return out
@@ -51,10 +67,10 @@ func (s *service) startStream(t testing.TB) *stream {
 func (s *service) routes() []route {
 	var out []route
 	for _, to := range s.clusterIPs() {
-		out = append(out, route{s.w.pods["a1"].Namespace, to}, route{s.w.Node1.Namespace, to})
+		out = append(out, route{from: s.w.pods["a1"].Namespace, to: to}, route{from: s.w.Node1.Namespace, to: to})
 	}
 	for _, to := range s.nodePorts(s.w.Node1) {
-		out = append(out, route{s.w.Client, to})
+		out = append(out, route{from: s.w.Client, to: to})
 	}
 	return out
 }
@@ -69,9 +85,14 @@ func (s *stream) run(ctx context.Context) {
 		case <-ticker.C:
 		}
 		route := s.routes[i%len(s.routes)]
+		s.mu.Lock()
+		in := s.phases[len(s.phases)-1]
+		in.attempts++
+		s.mu.Unlock()
 		s.wait.Go(func() {
 			if err := route.attempt(); err != nil {
 				s.mu.Lock()
+				in.fails++
 				s.failures = append(s.failures, fmt.Sprintf("%s %s -> %v: %v", time.Now().Format(time.TimeOnly), route.from.Name, route.to, err))
 				s.mu.Unlock()
 			}
@@ -82,6 +103,13 @@ func (s *stream) run(ctx context.Context) {
 
 // attempt connects once. One that is answered because TCP repeated a packet that was lost has failed too.
 func (r route) attempt() error {
+	if r.guarded {
+		result := lab.Probe(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: shortly})
+		if result.Outcome != lab.TimedOut {
+			return fmt.Errorf("%v, want no answer", result)
+		}
+		return nil
+	}
 	conn, result := lab.Open(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: answerTimeout})
 	if conn == nil {
 		return errors.New(result.String())
@@ -129,6 +157,13 @@ func (s *stream) stop() {
 	s.wait.Wait()
 }
 
+// phase begins another phase: the attempts of each are counted.
+func (s *stream) phase(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.phases = append(s.phases, &phase{name: fmt.Sprintf(format, args...)})
+}
+
 // pass waits for so many more attempts.
 func (s *stream) pass(n int64) {
 	s.t.Helper()
@@ -152,5 +187,9 @@ func (s *stream) mustNotFail() {
 		}
 		s.t.Error(failure)
 	}
-	s.t.Logf("%d of %d attempts failed", len(s.failures), s.ended.Load())
+	for _, p := range s.phases {
+		if p.attempts > 0 {
+			s.t.Logf("%s: %d of %d attempts failed", p.name, p.fails, p.attempts)
+		}
+	}
 }

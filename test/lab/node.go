@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 )
@@ -38,7 +37,8 @@ func (l *Lab) newNode(plan nodePlan) (*Node, error) {
 	if err := ns.SetSysctls(forwardingSysctls()); err != nil {
 		return nil, err
 	}
-	if err := ns.passBridgedFrames(); err != nil {
+	// Lab networks are the same with and without br_netfilter.
+	if err := ns.FilterBridgedFrames(false); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	if err := l.plug(ns); err != nil {
@@ -50,20 +50,6 @@ func (l *Lab) newNode(plan nodePlan) (*Node, error) {
 		}
 	}
 	return node, nil
-}
-
-// passBridgedFrames keeps the packet filter away from frames inside a bridge,
-// where the kernel has br_netfilter: lab networks are the same without it.
-func (n *Namespace) passBridgedFrames() error {
-	return n.Do(func() error {
-		for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"} {
-			err := os.WriteFile(filepath.Join("/proc/sys/net/bridge", name), []byte("0"), 0o644)
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("namespace %s: sysctl: %w", n.Name, err)
-			}
-		}
-		return nil
-	})
 }
 
 // AddInterface gives the node one more interface with these addresses. It is up;

@@ -15,6 +15,13 @@ func (n *Namespace) ReplaceRoute(destination netip.Prefix, via netip.Addr) error
 	return n.replaceRoute(destination, &netlink.Route{Gw: via.AsSlice()})
 }
 
+// ReplaceLinkRoute sends packets for the destination to the hosts themselves,
+// which are on the link that joins the namespace to the rest of the lab, whichever
+// way they went before.
+func (n *Namespace) ReplaceLinkRoute(destination netip.Prefix) error {
+	return n.replaceRouteOn(uplink, destination, netip.Addr{})
+}
+
 // Blackhole loses packets for the destination without a word.
 func (n *Namespace) Blackhole(destination netip.Prefix) error {
 	return n.replaceRoute(destination, &netlink.Route{Type: unix.RTN_BLACKHOLE})

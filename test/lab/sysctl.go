@@ -71,6 +71,22 @@ func (n *Namespace) SetSysctls(values map[string]string) error {
 	})
 }
 
+// FilterBridgedFrames sets whether IP packets inside the namespace's bridges pass
+// its packet filter. Kubernetes asks for it on nodes whose pods are behind a
+// bridge. The default of a node is false. The error is os.ErrNotExist on a kernel
+// without br_netfilter.
+func (n *Namespace) FilterBridgedFrames(filter bool) error {
+	value := "0"
+	if filter {
+		value = "1"
+	}
+	return n.SetSysctls(map[string]string{
+		"net.bridge.bridge-nf-call-iptables":  value,
+		"net.bridge.bridge-nf-call-ip6tables": value,
+		"net.bridge.bridge-nf-call-arptables": "0",
+	})
+}
+
 // Sysctl reads a kernel parameter of the namespace.
 func (n *Namespace) Sysctl(name string) (string, error) {
 	return within(n, func() (string, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -26,7 +27,12 @@ func TestSCTP(t *testing.T) {
 		name: "guarded", spec: "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"pod1\"}}",
 		protocols: "SCTP", slices: []slice{{endpoints: "a1"}},
 	}
-	c.serve("sctp", &served, &local, &sticky, &none, &tcp, &guarded)
+	far := service{
+		name: "far", spec: spec + "\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
+		protocols: "SCTP", slices: []slice{{endpoints: "b1"}},
+	}
+	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
+	c.serve("sctp", &served, &local, &sticky, &none, &tcp, &guarded, &far)
 
 	port := uint16(20000)
 	arrives := func(s *service, paths string, source string) {
@@ -65,7 +71,62 @@ func TestSCTP(t *testing.T) {
 	}
 	refused(&none, "client pod1 node1 -> clusterIP externalIP loadBalancerIP nodePort@node1")
 	tcp.protocols = "SCTP"
-	refused(&tcp, "client pod1 -> clusterIP")
+	refused(&tcp, "client pod1 node1 -> clusterIP")
+
+	dropped := func(s *service, paths, endpoint string) {
+		t.Helper()
+		for _, k := range c.checks(s, paths+" => dropped") {
+			port++
+			mustBeLost(t, k, port, c.pods[endpoint].Namespace)
+		}
+	}
+	dropped(&far, "client pod1 node1 -> clusterIP", "b1")
+	dropped(&far, "client -> externalIP nodePort@node1", "b1")
+	dropped(&guarded, "client node1 -> loadBalancerIP", "a1")
+	unallocated := service{name: "unallocated", protocols: "SCTP", number: 3}
+	unallocated.allot(c)
+	// The client has the address, and a packet that is not dropped gets there.
+	c.addClient("unallocated", [2]netip.Addr{
+		unallocated.address(lab.ServiceRanges(), ipv4), unallocated.address(lab.ServiceRanges(), ipv6),
+	})
+	for _, k := range c.checks(&unallocated, "pod1 node1 -> clusterIP => dropped") {
+		port++
+		mustBeLost(t, k, port, c.Client)
+	}
+}
+
+// mustBeLost sends the first packet of an association from a port. Nothing may
+// arrive at the endpoint, and no answer may come back.
+func mustBeLost(t *testing.T, k *check, port uint16, endpoint *lab.Namespace) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), silence)
+	defer cancel()
+	var wait sync.WaitGroup
+	for _, at := range []*lab.Namespace{endpoint, k.origin.Namespace} {
+		capture, err := at.CaptureSCTP()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer capture.Close()
+		wait.Go(func() {
+			for {
+				packet, err := capture.Next(ctx)
+				switch {
+				case errors.Is(err, os.ErrDeadlineExceeded):
+					return
+				case err != nil:
+					t.Error(err)
+					return
+				case at == endpoint || packet.Event != lab.SCTPInit: // an origin may see its own
+					t.Errorf("%s: at %s arrived %+v, want nothing", k.describe, at.Name, packet)
+				}
+			}
+		})
+	}
+	if err := k.origin.SendSCTPInit(netip.AddrPortFrom(k.origin.local[k.family], port), k.to); err != nil {
+		t.Error(err)
+	}
+	wait.Wait()
 }
 
 // exchangeInit sends the first packet of an association from a port and waits for an event that it leads to in a namespace.
