@@ -21,7 +21,8 @@ COUNT ?= 1
 
 # Packages whose tests run on other kernels too, and those of the packet tests that emulated processors are fast enough for.
 KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./healthcheck ./test/lab
-KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions
+KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestEndpointIsClusterIP|TestNodePort|TestAffinity$$|TestAffinityLocal|TestAffinityFull|TestBridgeNetfilter
+KERNEL_PACKETS := $(KERNEL_PACKETS)|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestUDPFlow|TestConflicts|TestConditions
 
 .PHONY: help
 help: ## Show this list.

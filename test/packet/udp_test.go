@@ -59,6 +59,12 @@ func (f *flows) mustGet(t *testing.T, when string, outcome lab.Outcome, server s
 func TestUDPFlows(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
+	// The default is 30 s. A slow machine takes longer between two datagrams.
+	for _, node := range c.Nodes() {
+		if err := node.SetSysctl("net.netfilter.nf_conntrack_udp_timeout", "600"); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s := service{name: "dns", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}", protocols: "UDP"}
 	local := service{name: "local", spec: "type: NodePort\nexternalTrafficPolicy: Local", protocols: "UDP"}
 	sticky := service{name: "sticky", spec: "type: NodePort\nsessionAffinity: ClientIP", protocols: "UDP"}
