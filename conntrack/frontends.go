@@ -105,6 +105,9 @@ func (f *frontends) replace(family Family, changes []Change) {
 		frontend := unmap(change.Frontend)
 		if frontend.Port() != 0 && !change.Gone && frontend.IsValid() && familyOf(frontend.Addr()) == family {
 			f.set(s, before, frontend, lists.sorted(change.Endpoints), &lists)
+			if change.Check {
+				f.unchecked.add(frontend)
+			}
 		}
 	}
 	for frontend := range before {

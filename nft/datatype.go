@@ -120,6 +120,9 @@ func (t Tuple) Integer(v uint32) Tuple {
 	return t.append(field[:])
 }
 
+// FirstInteger returns the first field, which Integer appended.
+func (t Tuple) FirstInteger() uint32 { return binary.NativeEndian.Uint32(t.b[:]) }
+
 func (t Tuple) append(field []byte) Tuple {
 	room := align4(len(field))
 	if int(t.n)+room > maxTuple {

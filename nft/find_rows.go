@@ -32,6 +32,28 @@ func (c *Conn) FindRows(t *Table, rows []Row) (found []Row, err error) {
 	return found, nil
 }
 
+// Rows reads all rows of a set; none if there is no such set. It is for small sets:
+// the time that the kernel takes grows with the square of the number of rows.
+func (c *Conn) Rows(t *Table, set *Set) ([]Row, error) {
+	var rows []Row
+	_, err := c.Snapshot(func() error {
+		rows = nil
+		return c.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family,
+			func(w *messageWriter) {
+				w.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+				w.string(unix.NFTA_SET_ELEM_LIST_SET, set.Name)
+			},
+			func(msg []byte) { rows = append(rows, rowsOfList(msg, set)...) })
+	})
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read set %s of %s: %w", set.Name, t, err)
+	}
+	return rows, nil
+}
+
 // findRows sends one request for rows and fills found with the answers. It
 // returns how many there were: the kernel stops at the first row that it does
 // not have.
@@ -60,14 +82,25 @@ func (c *Conn) findRows(t *Table, rows, found []Row) (n int, err error) {
 
 // rowIn returns the row of a message that answers a request for one.
 func rowIn(msg []byte, set *Set) Row {
-	row := Row{Set: set}
+	if rows := rowsOfList(msg, set); len(rows) > 0 {
+		return rows[0]
+	}
+	return Row{Set: set}
+}
+
+// rowsOfList returns the rows of a message that lists some.
+func rowsOfList(msg []byte, set *Set) (rows []Row) {
 	attrs(msg, func(typ uint16, list []byte) {
 		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			return
 		}
-		attrs(list, func(_ uint16, elem []byte) { row.parse(elem) })
+		attrs(list, func(_ uint16, elem []byte) {
+			row := Row{Set: set}
+			row.parse(elem)
+			rows = append(rows, row)
+		})
 	})
-	return row
+	return rows
 }
 
 // parse reads the attributes of an element into the row.

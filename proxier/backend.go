@@ -72,6 +72,7 @@ type kernel interface {
 	Rules(t *nft.Table, chain string) ([]nft.FoundRule, error)
 	RuleHandles(t *nft.Table, chain string) ([]uint64, error)
 	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)
+	Rows(*nft.Table, *nft.Set) ([]nft.Row, error)
 	Port() (uint32, error)
 	Close() error
 }

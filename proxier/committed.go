@@ -10,25 +10,33 @@ import (
 // committed is what the kernel has of a table, as of the last commit that
 // succeeded. What it has of the service ports is in their portState.
 type committed struct {
-	table    *nft.Table // fixed sets and program; nil before the first commit
-	nodeRows []nft.Row  // the rows about this node
+	table       *nft.Table // fixed sets and program; nil before the first commit
+	nodeRows    []nft.Row  // the rows about this node
+	reservedIDs uint32     // the row of reserved-affinity-ids; 0 if there is none
 	// nodePortAddrs are the addresses on which NodePorts listen.
 	nodePortAddrs []netip.Addr
-	balancers     map[string]balancer    // by chain
-	affinity      map[*nft.Set]struct{}  // the affinity sets that exist
-	shared        sharedRows             // how many service ports ask for shared rows
-	rows          map[string]int         // number of rows, by set
-	samples       map[*nft.Set][]nft.Row // a few rows of each set that has any
+	balancers     map[string]*balancerUse // by chain
+	affinity      map[*nft.Set]struct{}   // the affinity sets that exist
+	shared        sharedRows              // how many service ports ask for shared rows
+	rows          map[string]int          // number of rows, by set
+	samples       map[*nft.Set][]nft.Row  // a few rows of each set that has any
 }
 
 func newCommitted() *committed {
 	return &committed{
-		balancers: make(map[string]balancer),
+		balancers: make(map[string]*balancerUse),
 		affinity:  make(map[*nft.Set]struct{}),
 		shared:    make(sharedRows),
 		rows:      make(map[string]int),
 		samples:   make(map[*nft.Set][]nft.Row),
 	}
+}
+
+// balancerUse is a balancer that the kernel has, and the number of rows that lead
+// to it.
+type balancerUse struct {
+	balancer
+	rows int
 }
 
 // maxSamples is the number of rows of a set that are kept to check whether
@@ -54,7 +62,9 @@ type transaction struct {
 	table         *nft.Table // nil if nothing about this node changes
 	nodeRows      []nft.Row
 	nodePortAddrs []netip.Addr
-	balancers     map[string]balancer
+	reservedIDs   uint32              // 0 if it does not change
+	balancers     map[string]balancer // that are new
+	uses          map[string]int      // by how many rows the use of a chain grows
 	affinity      map[*nft.Set]struct{}
 	shared        sharedChange
 	rows          map[string]int // by how many rows a set grows
@@ -67,7 +77,7 @@ func (b *Backend) begin(have *committed) *transaction {
 	b.ids.beginPlanning()
 	return &transaction{
 		batch: b.batch, render: &b.render, have: have,
-		balancers: make(map[string]balancer), affinity: make(map[*nft.Set]struct{}),
+		balancers: make(map[string]balancer), uses: make(map[string]int), affinity: make(map[*nft.Set]struct{}),
 		shared: make(sharedChange), rows: make(map[string]int), added: make(map[*nft.Set][]nft.Row),
 	}
 }
@@ -87,6 +97,9 @@ func (tx *transaction) changesProgram() bool {
 func (tx *transaction) addRow(r nft.Row) {
 	tx.batch.AddRow(r)
 	tx.rows[r.Set.Name]++
+	if chain := r.Verdict.Chain(); chain != "" {
+		tx.uses[chain]++
+	}
 	if s := tx.added[r.Set]; len(s) < maxSamples {
 		tx.added[r.Set] = append(s, r)
 	}
@@ -95,9 +108,27 @@ func (tx *transaction) addRow(r nft.Row) {
 func (tx *transaction) deleteRow(r nft.Row) {
 	tx.batch.DeleteRow(r)
 	tx.rows[r.Set.Name]--
+	if chain := r.Verdict.Chain(); chain != "" {
+		tx.uses[chain]--
+	}
 	if slices.ContainsFunc(tx.have.samples[r.Set], sameKeyAs(r)) {
 		tx.lost = append(tx.lost, r)
 	}
+}
+
+// reserveIDs writes the row that reserves the ids of session affinity that the
+// plans of the transaction use, and many more, if they are not reserved yet.
+func (tx *transaction) reserveIDs(next uint32) {
+	if next <= max(tx.have.reservedIDs, firstID) {
+		return
+	}
+	set := tx.render.layout.affinityIDs
+	row := func(id uint32) nft.Row { return nft.Row{Set: set, Key: nft.Tuple{}.Integer(id)} }
+	if before := tx.have.reservedIDs; before != 0 {
+		tx.deleteRow(row(before))
+	}
+	tx.reservedIDs = (next/idBlock + 1) * idBlock
+	tx.addRow(row(tx.reservedIDs))
 }
 
 // needBalancer writes the balancer of that name, if it is one that does not
@@ -153,8 +184,16 @@ func (c *committed) apply(tx *transaction) {
 	if tx.table != nil {
 		c.table, c.nodeRows, c.nodePortAddrs = tx.table, tx.nodeRows, tx.nodePortAddrs
 	}
+	if tx.reservedIDs != 0 {
+		c.reservedIDs = tx.reservedIDs
+	}
 	for name, bal := range tx.balancers {
-		c.balancers[name] = bal
+		c.balancers[name] = &balancerUse{balancer: bal}
+	}
+	for chain, n := range tx.uses {
+		if use := c.balancers[chain]; use != nil {
+			use.rows += n
+		}
 	}
 	for set := range tx.affinity {
 		c.affinity[set] = struct{}{}

@@ -14,6 +14,9 @@ func (b *Backend) Fprint(w io.Writer) error {
 	program := b.programConfig()
 	table := program.table()
 	rows := b.rowsOfNode(program)
+	if id := b.have.reservedIDs; id != 0 {
+		rows = append(rows, nft.Row{Set: b.layout.affinityIDs, Key: nft.Tuple{}.Integer(id)})
+	}
 	shared := make(sharedRows)
 	balancers := make(map[string]balancer)
 	affinity := make(map[*nft.Set]struct{})

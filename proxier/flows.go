@@ -33,8 +33,13 @@ func (b *Backend) cleanFlows(tx *transaction, nodePortsBefore []netip.Addr) {
 		b.flows.SetNodeAddrs(family, b.have.nodePortAddrs)
 	}
 	if tx.whole {
-		// The previous frontends may not be known: Reset forgets them.
-		b.flows.Replace(family, b.servedFrontends(nil, tx.changes)...)
+		// The previous frontends may not be known: Reset forgets them. And while the
+		// table was damaged, packets may have created flows to no endpoint.
+		served := b.servedFrontends(nil, tx.changes)
+		for i := range served {
+			served[i].Check = true
+		}
+		b.flows.Replace(family, served...)
 		return
 	}
 	// Frontends that are gone come first: in the same transaction, one of them

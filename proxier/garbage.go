@@ -29,8 +29,31 @@ const (
 	discardedSet
 )
 
-// prune deletes the garbage. What the kernel does not let go yet is tried again after the next sync: it harms nobody.
+// maxIdleBalancers is the number of balancers without rows that are kept for the
+// next Service with that many endpoints. Every balancer makes verification slower.
+const maxIdleBalancers = 16
+
+// discardIdleBalancers makes the balancers that no row leads to garbage, if there
+// are many.
+func (b *Backend) discardIdleBalancers() {
+	var idle []string
+	for name, use := range b.have.balancers {
+		if use.rows == 0 {
+			idle = append(idle, name)
+		}
+	}
+	if len(idle) <= maxIdleBalancers {
+		return
+	}
+	for _, name := range idle {
+		b.garbage[discarded{discardedChain, name}] = struct{}{}
+	}
+}
+
+// prune deletes the garbage. What the kernel does not let go yet is tried again
+// after the next sync: it does no harm.
 func (b *Backend) prune() {
+	b.discardIdleBalancers()
 	if len(b.garbage) == 0 {
 		return
 	}
@@ -60,6 +83,10 @@ func (b *Backend) prune() {
 		b.forgetMissing(err)
 		return
 	}
+	for d := range b.garbage {
+		delete(b.have.balancers, d.name)
+		delete(b.fingerprint.rules, d.name)
+	}
 	clear(b.garbage)
 }
 
@@ -78,18 +105,24 @@ func (b *Backend) forgetMissing(err error) {
 }
 
 // discard makes the chains of service ports garbage that are not used any more.
-func (b *Backend) discard(changes []change) {
-	for _, c := range changes {
+func (b *Backend) discard(tx *transaction) {
+	for _, c := range tx.changes {
 		for _, name := range b.render.chainNames(c.port.committed) {
 			b.garbage[discarded{discardedChain, name}] = struct{}{}
 		}
 	}
-	b.keep(changes)
+	b.keep(tx)
 }
 
-// keep removes from the garbage the chains and sets that service ports use.
-func (b *Backend) keep(changes []change) {
-	for _, c := range changes {
+// keep removes from the garbage the chains and sets that a committed transaction
+// uses.
+func (b *Backend) keep(tx *transaction) {
+	for chain, n := range tx.uses {
+		if n > 0 {
+			delete(b.garbage, discarded{discardedChain, chain})
+		}
+	}
+	for _, c := range tx.changes {
 		for _, name := range b.render.chainNames(c.next) {
 			delete(b.garbage, discarded{discardedChain, name})
 		}

@@ -154,11 +154,15 @@ func (a *affinityIDs) keep(p *plan) {
 	}
 }
 
+// idBlock is the number of ids that are reserved at a time by a row of
+// reserved-affinity-ids.
+const idBlock = 1 << 16
+
 // recoverAffinity reads the ids that endpoints have in the kernel's table, so
 // that clients keep their endpoints when the proxier is restarted. The affinity
 // sets can still hold clients of endpoints that are gone, under ids that no rule
-// shows any more. So new ids begin at the number of seconds since 1970, which an
-// earlier process that gave out less than one id a second cannot have reached.
+// shows any more. So new ids begin where the ids that the earlier process reserved
+// end. If that cannot be read, they begin at the number of seconds since 1970.
 //
 // What cannot be read is lost: clients of those endpoints may get another one.
 func (b *Backend) recoverAffinity() {
@@ -168,6 +172,15 @@ func (b *Backend) recoverAffinity() {
 		return
 	}
 	b.ids.next = uint32(time.Now().Unix())
+	if err == nil {
+		var reserved []nft.Row
+		reserved, err = b.kernel.Rows(table, b.layout.affinityIDs)
+		for i, r := range reserved {
+			if n := r.Key.FirstInteger(); i == 0 || n > b.ids.next {
+				b.ids.next = n
+			}
+		}
+	}
 	var chains []nft.Found
 	if err == nil {
 		chains, err = b.kernel.Chains(table)

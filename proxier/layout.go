@@ -32,6 +32,7 @@ type layout struct {
 	firewallSources      map[Protocol]*nft.Set
 	hairpin              *nft.Set // endpoints of this node, as source and destination
 	nodePortIPs          *nft.Set // node addresses on which NodePorts listen, unless all
+	affinityIDs          *nft.Set // one row: ids of session affinity below it may have been given
 
 	// affinity are the sets of clients with session affinity: client . id of
 	// its endpoint, filled by packets. Each service port with affinity uses one
@@ -80,7 +81,9 @@ func newLayout(f nft.Family) *layout {
 			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
 		firewallSources: make(map[Protocol]*nft.Set),
 		hairpin:         &nft.Set{Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService)},
-		nodePortIPs:     &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
+		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
+			Comment: "session affinity: ids below this number are in use or were used"},
+		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
 	for _, p := range protocols {
 		// One set for each protocol: in a set with ranges, nft puts a byte-order
@@ -111,7 +114,7 @@ func (l *layout) sets(nodePortIPs bool) []*nft.Set {
 	for _, p := range protocols {
 		sets = append(sets, l.firewallSources[p])
 	}
-	sets = append(sets, l.hairpin)
+	sets = append(sets, l.hairpin, l.affinityIDs)
 	if nodePortIPs {
 		sets = append(sets, l.nodePortIPs)
 	}

@@ -178,12 +178,11 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
-			if loop.retry != nil {
-				continue // the retry carries out this change too
+			if loop.retry == nil { // else the retry carries out this change too
+				loop.schedule(max(p.config.MinSyncPeriod, loop.rest) - time.Since(loop.last))
 			}
-			if !sleep(ctx, max(p.config.MinSyncPeriod, loop.rest)-time.Since(loop.last)) {
-				return
-			}
+		case <-loop.due:
+			loop.due = nil
 			loop.run("Sync", p.syncChanges)
 		case <-loop.retry:
 			loop.run("Sync", p.syncChanges)
@@ -204,12 +203,21 @@ type syncLoop struct {
 	synced bool
 	delay  time.Duration
 	retry  <-chan time.Time // nil unless the last sync failed
+	due    <-chan time.Time // of the next sync that was asked for; nil if none was
 	// logged is when a sync was last logged, quiet the number of syncs since.
 	logged time.Time
 	quiet  int
 	// published is when a check last published metrics, checkAfter when to check
 	// again after a check that failed.
 	published, checkAfter time.Time
+}
+
+// schedule makes a sync due after d, unless one is due already. Meanwhile the loop
+// goes on checking the tables.
+func (l *syncLoop) schedule(d time.Duration) {
+	if l.due == nil {
+		l.due = time.After(d)
+	}
 }
 
 // run does a sync, and schedules another one if it failed.

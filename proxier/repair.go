@@ -23,24 +23,31 @@ const (
 
 // repairs decides when the table may be repaired, and counts repairs.
 type repairs struct {
-	last  time.Time
-	pause time.Duration // after the last repair
-	count map[damageKind]int
+	last    time.Time
+	foreign int           // generation.foreign at the last repair
+	pause   time.Duration // after the last repair
+	count   map[damageKind]int
 }
 
 // wait returns how long to wait before the next repair.
 func (r *repairs) wait(now time.Time) time.Duration { return max(0, r.pause-now.Sub(r.last)) }
 
+// recent reports whether another program committed after the last repair, which
+// was a moment ago.
+func (r *repairs) recent(now time.Time, foreign int) bool {
+	return !r.last.IsZero() && now.Sub(r.last) < calmTime+r.pause && foreign != r.foreign
+}
+
 // add counts a repair that begins now. It reports whether another program changes
 // the table again and again.
-func (r *repairs) add(kind damageKind, now time.Time) (again bool) {
-	again = !r.last.IsZero() && now.Sub(r.last) < calmTime+r.pause
+func (r *repairs) add(kind damageKind, now time.Time, foreign int) (again bool) {
+	again = r.recent(now, foreign)
 	if again {
 		r.pause = min(max(2*r.pause, firstPause), lastPause)
 	} else {
 		r.pause = 0
 	}
-	r.last = now
+	r.last, r.foreign = now, foreign
 	r.count[kind]++
 	return again
 }
@@ -85,7 +92,7 @@ func (b *Backend) repaired(err error) error {
 
 // countRepair logs and counts a repair that begins now.
 func (b *Backend) countRepair(d *damage, now time.Time) {
-	again := b.repairs.add(d.kind, now)
+	again := b.repairs.add(d.kind, now, b.generation.foreign)
 	klog.InfoS("Repairing the table", "table", b.tableName(), "kind", d.kind, "reason", d.Error())
 	if again {
 		klog.InfoS("Another program keeps changing the table; is a second service proxy running on this node?",

@@ -44,9 +44,11 @@ func (b *Backend) rewrite() error {
 			b.batch = nft.NewBatch(&nft.Table{Family: b.layout.family, Name: TableName}) // the buffers of the old one are as large as everything
 			b.stats.Rewrites++
 			clear(b.ids.recovered)
-			err = b.observe()
+			if err := b.observe(); err != nil {
+				return err
+			}
 			b.prune()
-			return err
+			return nil
 		case errors.Is(err, nft.ErrUnknownOutcome):
 			return err
 		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
@@ -61,6 +63,10 @@ func (b *Backend) rewrite() error {
 	}
 	return err
 }
+
+// isAffinitySet reports whether a set that is not part of the program is one of
+// the affinity sets.
+func isAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
 
 // tryRewrite writes everything but the service ports that are refused. If isolate
 // is set, no two of them share a message.
@@ -83,6 +89,8 @@ func (b *Backend) tryRewrite(isolate bool) error {
 	if err := b.writeServices(tx, found.state, isolate); err != nil {
 		return err
 	}
+	b.batch.Tag(0)
+	tx.reserveIDs(b.ids.next)
 	for _, c := range tx.table.Chains {
 		if c.Hook != nil {
 			tx.writeChains(c)
@@ -102,10 +110,7 @@ func (b *Backend) tryRewrite(isolate bool) error {
 	for _, c := range tx.changes {
 		b.noLocal.add(c.next, 1)
 	}
-	b.keep(tx.changes)
-	for name := range tx.balancers {
-		delete(b.garbage, discarded{discardedChain, name})
-	}
+	b.keep(tx)
 	b.remember(tx)
 	return nil
 }
@@ -142,7 +147,7 @@ func (b *Backend) emptyTable(table *nft.Table, chains []*nft.Chain, found inspec
 		switch {
 		case d.kind == discardedChain:
 			b.batch.FlushChain(d.name)
-		case !strings.HasPrefix(d.name, affinitySetPrefix):
+		case !isAffinitySet(d.name):
 			b.batch.FlushSet(d.name)
 		}
 	}

@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -29,8 +30,10 @@ type scrubber struct {
 const (
 	// scrubRows is the most rows that are read at a time.
 	scrubRows = 64
-	// scrubShare is the part of a core that one family may use: 0.4 %.
-	scrubShare = 250
+	// scrubShare is the part of a core that one family may use: 0.5 %.
+	scrubShare = 200
+	// scrubChainCost is the number of rows that take as long as an affinity chain.
+	scrubChainCost = 16
 	// maxRowRepairs is the most rows that are repaired one by one; if more of those
 	// read at a time are wrong, everything is written.
 	maxRowRepairs = scrubRows / 2
@@ -45,10 +48,14 @@ func (b *Backend) scrub() error {
 	if (s.queue == nil && s.done == b.generation.foreign) || start.Before(s.rest) {
 		return nil
 	}
+	var err error
 	if s.queue == nil {
 		s.begin(b)
+		err = b.scrubBalancers()
 	}
-	err := b.scrubNext()
+	if err == nil {
+		err = b.scrubNext()
+	}
 	s.rest = start.Add(time.Since(start) * scrubShare)
 	return err
 }
@@ -75,9 +82,10 @@ func (b *Backend) scrubNext() error {
 		if s.plan != p.committed { // a new service port, or it changed meanwhile
 			s.plan, s.rows = p.committed, b.render.rows(nil, p.committed)
 			if err := b.scrubChains(p); err != nil {
+				s.plan = nil
 				return err
 			}
-			left -= 2 * len(b.render.chains(p.committed))
+			left -= len(b.render.chainNames(p.committed)) * scrubChainCost
 		}
 		n := min(len(s.rows), max(left, 1))
 		if err := b.scrubRows(p, s.rows[:n]); err != nil {
@@ -136,17 +144,41 @@ func (b *Backend) scrubRows(p *portState, rows []nft.Row) error {
 }
 
 // scrubChains checks the chains of a service port with session affinity and
-// writes those that differ.
+// writes those that differ. Chains whose rules are those of the last pass are not
+// compared again.
 func (b *Backend) scrubChains(p *portState) error {
-	for _, c := range b.render.chains(p.committed) {
-		found, err := b.kernel.Rules(b.have.table, c.Name)
-		if err != nil {
-			return err
+	chains := b.render.chainNames(p.committed)
+	if len(chains) == 0 {
+		p.scrubbed = scrubbedChains{}
+		return nil
+	}
+	var handles []uint64
+	_, err := b.kernel.Snapshot(func() error {
+		handles = nil
+		for _, name := range chains {
+			rules, err := b.kernel.RuleHandles(b.have.table, name)
+			if err != nil {
+				return err
+			}
+			handles = append(append(handles, 0), rules...)
 		}
-		err = b.compareRules(damagedAffinity, c, found)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if p.scrubbed.plan == p.committed && slices.Equal(p.scrubbed.handles, handles) {
+		return nil
+	}
+	repaired := false
+	for _, c := range b.render.chains(p.committed) {
+		err := b.checkRules(damagedAffinity, c)
 		var d *damage
-		if !errors.As(err, &d) {
+		switch {
+		case err == nil:
 			continue
+		case !errors.As(err, &d):
+			return err
 		}
 		b.batch.Reset()
 		b.batch.AddChain(c)
@@ -155,22 +187,60 @@ func (b *Backend) scrubChains(p *portState) error {
 		if err := b.commitRepair(d); err != nil {
 			return err
 		}
+		repaired = true
+	}
+	p.scrubbed = scrubbedChains{p.committed, handles}
+	if repaired {
+		p.scrubbed = scrubbedChains{} // the handles are others by now
+	}
+	return nil
+}
+
+// scrubbedChains are the handles of the rules in the affinity chains of a plan
+// when their contents were last compared.
+type scrubbedChains struct {
+	plan    *plan
+	handles []uint64
+}
+
+// scrubBalancers compares the rules of balancers, of which verification reads some
+// only.
+func (b *Backend) scrubBalancers() error {
+	if len(b.have.balancers) <= maxVerifiedBalancers {
+		return nil
+	}
+	for name := range b.have.balancers {
+		handles, err := b.kernel.RuleHandles(b.have.table, name)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(handles, b.fingerprint.rules[name]) {
+			return &damage{damagedRule, "the rules of chain " + name + " were changed"}
+		}
 	}
 	return nil
 }
 
 // commitRepair commits a batch that repairs a part of the table. If that fails, or
-// another part was repaired a moment ago, the error is a *damage that makes the
-// caller write everything.
+// another program committed after a repair of a moment ago, the error is a *damage
+// that makes the caller write everything.
 func (b *Backend) commitRepair(d *damage) error {
 	now := time.Now()
-	if now.Sub(b.repairs.last) < calmTime {
+	if b.repairs.recent(now, b.generation.foreign) {
 		return d
 	}
-	b.countRepair(d, now)
-	if err := b.commitExpecting(); err != nil {
+	err := b.commitExpecting()
+	if errors.Is(err, nft.ErrGeneration) {
+		err = b.commitGuarded() // if what verification reads is intact
+	}
+	var other *damage
+	switch {
+	case errors.As(err, &other):
+		return other
+	case err != nil:
 		klog.InfoS("Failed to repair a part of the table; writing all of it", "table", b.tableName(), "err", err)
 		return d
 	}
+	b.countRepair(d, now)
 	return nil
 }

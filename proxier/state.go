@@ -36,6 +36,8 @@ type portState struct {
 	refused, retried error
 	// tag is its number in batches.
 	tag uint32
+	// scrubbed are its affinity chains as the scrubber found them.
+	scrubbed scrubbedChains
 }
 
 // want is a frontend that a service port asks for.
@@ -198,6 +200,7 @@ func (b *Backend) Reset() {
 	b.ports = make(map[uint32]*portState)
 	b.claims, b.lost, b.conflicts = newClaims(), nil, make(map[conflict]struct{})
 	b.refused = make(map[*portState]struct{})
+	b.scrubber = scrubber{} // whose queue has the old service ports
 	b.doubt("reset")
 }
 

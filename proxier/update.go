@@ -28,17 +28,17 @@ func (b *Backend) update() error {
 		var tampered *damage
 		switch {
 		case err == nil:
-			b.discard(tx.changes)
+			b.discard(tx)
 			for _, c := range tx.changes {
 				b.noLocal.add(c.port.committed, -1)
 				b.noLocal.add(c.next, 1)
 			}
 			b.remember(tx)
-			if tx.changesProgram() {
-				err = b.observe()
+			if err := b.observeChange(tx); err != nil {
+				return err
 			}
 			b.prune()
-			return err
+			return nil
 		case errors.As(err, &tampered):
 			return b.repaired(err)
 		case b.refuseRetried(err):
@@ -96,6 +96,8 @@ func (b *Backend) write(tx *transaction) {
 			}
 		}
 	}
+	b.batch.Tag(0)
+	tx.reserveIDs(b.ids.next)
 	goneShared, comeShared := tx.shared.rows(b.have.shared)
 	for _, r := range append(gone, goneShared...) {
 		b.batch.Tag(r.tag)

@@ -61,7 +61,7 @@ type fingerprint struct {
 func (b *Backend) verify() error {
 	var found *damage
 	now, err := b.kernel.Snapshot(func() error {
-		f, err := b.readFingerprint()
+		f, err := b.readFingerprint(b.knownChains())
 		if err != nil {
 			return err
 		}
@@ -84,8 +84,9 @@ func (b *Backend) verify() error {
 	return nil
 }
 
-// readFingerprint reads the fingerprint of the table.
-func (b *Backend) readFingerprint() (*fingerprint, error) {
+// readFingerprint reads the fingerprint of the table with the rules of these
+// chains.
+func (b *Backend) readFingerprint(chains []string) (*fingerprint, error) {
 	table := b.have.table
 	f := &fingerprint{
 		sets: make(map[string]uint64), counts: make(map[string]int),
@@ -118,7 +119,7 @@ func (b *Backend) readFingerprint() (*fingerprint, error) {
 			f.bases[c.Name] = found
 		}
 	}
-	for _, chain := range b.knownChains() {
+	for _, chain := range chains {
 		if f.rules[chain], err = b.kernel.RuleHandles(table, chain); err != nil {
 			return nil, err
 		}
@@ -138,13 +139,20 @@ func (b *Backend) knownSets() map[string]*nft.Set {
 	return known
 }
 
-// knownChains returns the names of the chains of the program and the balancers.
+// maxVerifiedBalancers is the number of balancers that are verified at a time. If
+// there are more, the scrubber reads the others.
+const maxVerifiedBalancers = 32
+
+// knownChains returns the names of the chains of the program and of some balancers.
 func (b *Backend) knownChains() []string {
-	names := make([]string, 0, len(b.have.table.Chains)+len(b.have.balancers))
+	names := make([]string, 0, len(b.have.table.Chains)+maxVerifiedBalancers)
 	for _, c := range b.have.table.Chains {
 		names = append(names, c.Name)
 	}
-	for name := range b.have.balancers {
+	for name := range b.have.balancers { // in an order that differs each time
+		if len(names) == cap(names) {
+			break
+		}
 		names = append(names, name)
 	}
 	return names
@@ -175,8 +183,8 @@ func (f *fingerprint) compare(want *fingerprint) *damage {
 			return &damage{damagedChain, "the policy of chain " + name + " was changed"}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(want.rules)) {
-		if !slices.Equal(f.rules[name], want.rules[name]) {
+	for _, name := range slices.Sorted(maps.Keys(f.rules)) {
+		if handles, known := want.rules[name]; known && !slices.Equal(f.rules[name], handles) {
 			return &damage{damagedRule, "the rules of chain " + name + " were changed"}
 		}
 	}
@@ -237,6 +245,12 @@ func (b *Backend) samplesOf(set *nft.Set) []nft.Row {
 	if rows := b.have.samples[set]; len(rows) > 0 {
 		return rows
 	}
+	for _, r := range b.have.nodeRows {
+		if r.Set == set {
+			b.have.samples[set] = []nft.Row{r}
+			return b.have.samples[set]
+		}
+	}
 	var rows []nft.Row
 	for _, p := range b.ports {
 		rows = b.render.rows(rows[:0], p.committed)
@@ -248,47 +262,78 @@ func (b *Backend) samplesOf(set *nft.Set) []nft.Row {
 	return b.have.samples[set]
 }
 
-// observe records the fingerprint of the table after a commit that changed the
-// program or added balancers or sets. Another program may have committed since:
-// so the contents of the chains are compared with what was written.
+// observe records the fingerprint of the table after everything was written, or
+// the program changed.
 func (b *Backend) observe() error {
+	var chains []*nft.Chain
+	chains = append(chains, b.have.table.Chains...)
+	for _, use := range b.have.balancers {
+		chains = append(chains, use.chain(b.layout, b.render.mark))
+	}
+	return b.observeChains(chains, &fingerprint{})
+}
+
+// observeChange records what a committed transaction changed in the fingerprint.
+func (b *Backend) observeChange(tx *transaction) error {
+	switch {
+	case !tx.changesProgram():
+		return nil
+	case tx.table != nil || b.fingerprint == nil:
+		return b.observe()
+	}
+	var chains []*nft.Chain
+	for _, bal := range tx.balancers {
+		chains = append(chains, bal.chain(b.layout, b.render.mark))
+	}
+	return b.observeChains(chains, b.fingerprint)
+}
+
+// observeChains reads the fingerprint of the table with the rules of these chains,
+// and keeps the rules of the other chains of the fingerprint before. Another
+// program may have committed since the chains were written, so their contents are
+// compared with what was written.
+func (b *Backend) observeChains(chains []*nft.Chain, before *fingerprint) error {
+	var names []string
+	for _, c := range chains {
+		names = append(names, c.Name)
+	}
 	var found *fingerprint
 	_, err := b.kernel.Snapshot(func() (err error) {
-		if found, err = b.readFingerprint(); err != nil {
+		if found, err = b.readFingerprint(names); err != nil {
 			return err
 		}
-		return b.checkContents()
+		if d := found.compare(before); before.table.Handle != 0 && d != nil {
+			return d
+		}
+		for _, c := range chains {
+			if err := b.checkRules(damagedRule, c); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
 		err = fmt.Errorf("verify %s after writing it: %w", b.have.table, err)
 		b.doubt(err.Error())
 		return err
 	}
+	for name, handles := range before.rules {
+		if _, read := found.rules[name]; !read {
+			found.rules[name] = handles
+		}
+	}
 	b.fingerprint = found
 	return nil
 }
 
-// checkContents compares the rules of the program and the balancers with what was
-// written.
-func (b *Backend) checkContents() error {
-	check := func(c *nft.Chain) error {
-		found, err := b.kernel.Rules(b.have.table, c.Name)
-		if err != nil {
-			return err
-		}
-		return b.compareRules(damagedRule, c, found)
+// checkRules reads the rules of a chain and compares them with those that it has.
+// The error is a *damage if they differ.
+func (b *Backend) checkRules(kind damageKind, c *nft.Chain) error {
+	found, err := b.kernel.Rules(b.have.table, c.Name)
+	if err != nil {
+		return err
 	}
-	for _, c := range b.have.table.Chains {
-		if err := check(c); err != nil {
-			return err
-		}
-	}
-	for _, bal := range b.have.balancers {
-		if err := check(bal.chain(b.layout, b.render.mark)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.compareRules(kind, c, found)
 }
 
 // compareRules compares the rules of a chain that were found with those that the

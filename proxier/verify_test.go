@@ -242,20 +242,27 @@ func TestForeignCommits(t *testing.T) {
 func TestRepairsBackOff(t *testing.T) {
 	r := repairs{count: make(map[damageKind]int)}
 	now := time.Unix(1000, 0)
-	if r.wait(now) != 0 || r.add(damagedTable, now) {
+	foreign := 1
+	if r.wait(now) != 0 || r.add(damagedTable, now, foreign) {
 		t.Error("the first repair waits, or follows others")
 	}
 	for i, want := range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, lastPause, lastPause} {
 		now = now.Add(r.wait(now) + 50*time.Millisecond)
-		if !r.add(damagedTable, now) {
+		foreign++
+		if !r.add(damagedTable, now, foreign) {
 			t.Errorf("repair %d does not follow others", i)
 		}
 		if got := r.wait(now); got != want {
 			t.Errorf("repair %d: wait %v, want %v", i, got, want)
 		}
 	}
+	if r.add(damagedRow, now, foreign) {
+		t.Error("a repair of the same commit is a fight")
+	}
+	r.pause = lastPause
 	now = now.Add(lastPause + calmTime)
-	if r.add(damagedTable, now) || r.wait(now) != 0 {
+	foreign++
+	if r.add(damagedTable, now, foreign) || r.wait(now) != 0 {
 		t.Error("a repair after a calm time follows others")
 	}
 }
@@ -387,7 +394,7 @@ func TestUnreadableAffinity(t *testing.T) {
 		mustSync(t, b)
 		checkTable(t, b)
 		for _, target := range b.services[ServiceName{"default", "sticky"}].ports[0].committed.cluster {
-			if target.id < 1_000_000 {
+			if target.id < idBlock {
 				t.Errorf("%s: %s has id %d, which was given before", name, target.AddrPort, target.id)
 			}
 		}

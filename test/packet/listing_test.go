@@ -107,7 +107,7 @@ func parseListing(listing string) (header string, blocks []listedBlock) {
 			header += line + "\n"
 		default:
 			b := &blocks[len(blocks)-1]
-			if !(isAffinitySet(b.name) && strings.HasPrefix(line, "elements")) {
+			if !(isAffinitySet(b.name) || b.name == "reserved-affinity-ids") || !strings.HasPrefix(line, "elements") {
 				b.lines = append(b.lines, line)
 			}
 		}
