@@ -30,10 +30,11 @@ type Config struct {
 	// (feature gate AllowServiceExternalIPs=false, KEP-5707). The Sink does not
 	// receive them.
 	IgnoreExternalIPs bool
-	// SyncPeriod is how often rows that somebody else may have changed are written again, and what failed is tried again. 0:
-	// DefaultSyncPeriod.
+	// SyncPeriod is the interval at which service ports that the kernel refused are
+	// tried again. Changes that wait twice as long make the Proxier unhealthy. 0
+	// means DefaultSyncPeriod.
 	SyncPeriod time.Duration
-	// MinSyncPeriod is the least time from one sync to the next. 0: none.
+	// MinSyncPeriod is the minimum interval between syncs. 0 means no minimum.
 	MinSyncPeriod time.Duration
 	// ExplicitSync is for sources that tell changes in rounds and call Sync after each: the On methods then ask for no sync themselves, so that
 	// none comes in the middle of a round, where an endpoint that goes from one EndpointSlice to another is in neither.
