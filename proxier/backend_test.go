@@ -253,6 +253,35 @@ func (k *watched) Commit(b *nft.Batch) error {
 	return nil
 }
 
+// kube-proxy deletes chains whose names contain a slash and sets whose names begin
+// with "affinity-", which it takes for stale ones of its own (isServiceChainName and
+// isAffinitySetName in its proxier.go). Its transactions would fail as long as
+// rules or rows of ours refer to them.
+func TestNamesThatKubeProxyDeletes(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(b)
+	mustSync(t, b)
+	sets, err := b.kernel.Sets(b.have.table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chains, err := b.kernel.Chains(b.have.table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range sets {
+		if strings.HasPrefix(s.Name, "affinity-") {
+			t.Errorf("set %s", s.Name)
+		}
+	}
+	for _, c := range chains {
+		if strings.Contains(c.Name, "/") {
+			t.Errorf("chain %s", c.Name)
+		}
+	}
+}
+
 // What the kernel refuses is left out and named once; the others are served; it comes back when it is sound.
 func TestRefused(t *testing.T) {
 	newNamespace(t)

@@ -14,6 +14,11 @@
 //	make test-apiserver
 //	make test-apiserver SUBJECT=kube-proxy
 //
+// TestTakeover swaps the subject with kube-proxy, or with the program that OTHER
+// names by an absolute path, such as an earlier build:
+//
+//	cd test/apiserver && OTHER=/tmp/kube-proxy go test -run TestTakeover -v -attempts 400
+//
 // testdata/kube-proxy-VERSION is what kube-proxy shows of itself: flags,
 // metrics, answers of its servers. `go test -run TestContract -record` writes
 // it anew.
