@@ -64,22 +64,22 @@ func (k *kernelAddresses) close() {
 	k.namespace.Close()
 }
 
-// localAddresses calls tell with the addresses of this node that are within
+// localAddresses calls report with the addresses of this node that are within
 // Config.NodePortAddresses.
 type localAddresses struct {
 	cidrs  []netip.Prefix
 	source addressSource
-	tell   func([]netip.Addr)
+	report func([]netip.Addr)
 	// updates and done belong to the subscription. They are nil if there is none.
 	updates chan netlink.AddrUpdate
 	done    chan struct{}
 }
 
-// watchLocalAddresses calls tell with the addresses on which NodePorts listen,
+// watchLocalAddresses calls report with the addresses on which NodePorts listen,
 // once before it returns and, while run runs, after each change. It works in the
 // network namespace of the calling thread. It returns nil if no addresses are
 // needed, because NodePorts listen on the primary addresses or on all.
-func watchLocalAddresses(config *Config, tell func([]netip.Addr)) (*localAddresses, error) {
+func watchLocalAddresses(config *Config, report func([]netip.Addr)) (*localAddresses, error) {
 	cidrs := slices.Clone(config.NodePortAddresses.CIDRs)
 	cidrs = slices.DeleteFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 })
 	if len(cidrs) == 0 {
@@ -89,7 +89,7 @@ func watchLocalAddresses(config *Config, tell func([]netip.Addr)) (*localAddress
 	if err != nil {
 		return nil, err
 	}
-	a := &localAddresses{cidrs: cidrs, source: source, tell: tell}
+	a := &localAddresses{cidrs: cidrs, source: source, report: report}
 	if err := a.start(); err != nil {
 		a.close()
 		return nil, err
@@ -97,7 +97,7 @@ func watchLocalAddresses(config *Config, tell func([]netip.Addr)) (*localAddress
 	return a, nil
 }
 
-// start subscribes to changes and calls tell for the first time. If the kernel
+// start subscribes to changes and calls report for the first time. If the kernel
 // interrupts each list of addresses, start uses an incomplete one; run lists the
 // addresses again.
 func (a *localAddresses) start() error {
@@ -111,7 +111,7 @@ func (a *localAddresses) start() error {
 	if err != nil {
 		klog.ErrorS(err, "NodePorts may not listen on all addresses yet", "addresses", ips, "retryAfter", relistPeriod)
 	}
-	a.tell(ips)
+	a.report(ips)
 	return nil
 }
 
@@ -148,7 +148,7 @@ const (
 	listTries = 5
 )
 
-// run calls tell after every change until ctx ends.
+// run calls report after every change until ctx ends.
 func (a *localAddresses) run(ctx context.Context) {
 	relist := time.NewTicker(relistPeriod)
 	defer relist.Stop()
@@ -169,7 +169,7 @@ func (a *localAddresses) run(ctx context.Context) {
 	}
 }
 
-// relist renews the subscription if it was lost, and calls tell. If the addresses
+// relist renews the subscription if it was lost, and calls report. If the addresses
 // cannot be listed, NodePorts keep those that they listen on.
 func (a *localAddresses) relist() {
 	if a.updates == nil {
@@ -182,7 +182,7 @@ func (a *localAddresses) relist() {
 		klog.ErrorS(err, "Failed to list addresses; NodePorts keep listening on the known ones", "retryAfter", relistPeriod)
 		return
 	}
-	a.tell(ips)
+	a.report(ips)
 }
 
 // drain receives until the channel is empty. It reports whether the channel is

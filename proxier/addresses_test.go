@@ -90,7 +90,7 @@ func (f *fakeAddresses) listed() int {
 // followed is what a localAddresses passes on.
 type followed struct{ addrs atomic.Pointer[[]netip.Addr] }
 
-func (f *followed) tell(ips []netip.Addr) { f.addrs.Store(&ips) }
+func (f *followed) report(ips []netip.Addr) { f.addrs.Store(&ips) }
 
 func (f *followed) want(t *testing.T, what string, want ...string) {
 	t.Helper()
@@ -107,7 +107,7 @@ func (f *followed) want(t *testing.T, what string, want ...string) {
 // ends.
 func followAddresses(t *testing.T, source *fakeAddresses) (*followed, error) {
 	got := new(followed)
-	a := &localAddresses{cidrs: []netip.Prefix{prefix("192.0.2.0/24")}, source: source, tell: got.tell}
+	a := &localAddresses{cidrs: []netip.Prefix{prefix("192.0.2.0/24")}, source: source, report: got.report}
 	if err := a.start(); err != nil {
 		return got, err
 	}
