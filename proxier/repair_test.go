@@ -50,6 +50,29 @@ func TestChangeBeforeObserving(t *testing.T) {
 	checkTable(t, b)
 }
 
+// A base chain that another program changes between an update that adds a balancer
+// and its observation is not taken for ours.
+func TestChangeBeforeObservingAnUpdate(t *testing.T) {
+	newNamespace(t)
+	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tellSample(b)
+	mustSync(t, b)
+	sound := b.kernel
+	b.kernel = &disturbed{kernel: sound, n: 1, after: func() {
+		runNFT(t, "add chain ip kube-proxy nat-output { policy drop; }", "-f", "-")
+	}}
+	for i := range 9 { // a number of endpoints that is new
+		b.SetEndpoint(ServiceName{"default", "web"}, simpleEndpoint(fmt.Sprintf("10.244.9.%d", i)))
+	}
+	var d *damage
+	if err := b.Sync(); !errors.As(err, &d) || d.kind != damagedChain {
+		t.Errorf("got %v, want a damaged chain", err)
+	}
+	b.kernel = sound
+	mustSync(t, b)
+	checkTable(t, b)
+}
+
 // A Service that grows and shrinks leaves few idle balancers, and one that is
 // needed again is not deleted.
 func TestIdleBalancers(t *testing.T) {
@@ -317,6 +340,7 @@ func TestFailedRepairIsTriedAgain(t *testing.T) {
 	b := p.backends[0]
 	b.kernel = &disturbed{kernel: b.kernel, n: 1, fail: errFailing}
 	runNFT(t, "", "delete", "table", "ip", TableName)
+	<-p.wake // so that only the failed check asks for a sync
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	done := make(chan struct{})
