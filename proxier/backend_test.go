@@ -254,8 +254,8 @@ func (k *watched) Commit(b *nft.Batch) error {
 }
 
 // kube-proxy deletes chains whose names contain a slash and sets whose names begin
-// with "affinity-", which it takes for stale ones of its own (isServiceChainName and
-// isAffinitySetName in its proxier.go). Its transactions would fail as long as
+// with "affinity-", which it takes for stale ones of its own (isServiceChainName
+// and isAffinitySetName in its proxier.go). Its transactions would fail as long as
 // rules or rows of ours refer to them.
 func TestNamesThatKubeProxyDeletes(t *testing.T) {
 	newNamespace(t)

@@ -83,7 +83,8 @@ func newSwapped(w *world) *swapped {
 	}
 	guarded := func(s *corev1.Service) {
 		for _, addr := range w.Client.Addrs() {
-			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, netip.PrefixFrom(addr, addr.BitLen()).String())
+			single := netip.PrefixFrom(addr, addr.BitLen()).String()
+			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, single)
 		}
 	}
 	s := &swapped{
@@ -110,11 +111,13 @@ func (s *swapped) routes() []route {
 	for _, to := range s.steadyLocal.clusterIPs() {
 		routes = append(routes, route{from: w.pods["a1"].Namespace, to: to})
 	}
-	for _, to := range slices.Concat(s.steadyLocal.loadBalancerIPs(), s.steadyLocal.nodePorts(w.Node1), s.guarded.loadBalancerIPs()) {
+	for _, to := range slices.Concat(s.steadyLocal.loadBalancerIPs(), s.steadyLocal.nodePorts(w.Node1)) {
 		routes = append(routes, route{from: w.Client, to: to})
 	}
 	for _, to := range s.guarded.loadBalancerIPs() {
-		routes = append(routes, route{from: w.pods["a1"].Namespace, to: to, guarded: true})
+		routes = append(routes,
+			route{from: w.Client, to: to},
+			route{from: w.pods["a1"].Namespace, to: to, guarded: true})
 	}
 	return routes
 }

@@ -23,6 +23,7 @@
 // through the nft program; how the command writes them is the matter of package
 // proxier and its tests.
 //
-// The tests need root and Linux 5.10 or later. They never assert how long something
-// takes: they wait for effects, up to a deadline that a slow emulated machine keeps.
+// The tests need root, and Linux 5.10 or later with br_netfilter. They never assert
+// how long something takes: they wait for effects, up to a deadline that a slow
+// emulated machine keeps.
 package packet
