@@ -114,10 +114,10 @@ func (r *renderer) affinityExternal(p *plan) *nft.Chain {
 // `update` ends its rule when the set is full; then the last n rules serve the
 // client without affinity. For two endpoints:
 //
-//	ip saddr . numgen inc mod 1 offset 4096 @affinity-17 update @affinity-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
-//	ip saddr . numgen inc mod 1 offset 4097 @affinity-17 update @affinity-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
-//	numgen random mod 2 0 update @affinity-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
-//	update @affinity-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	ip saddr . numgen inc mod 1 offset 4096 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
+//	ip saddr . numgen inc mod 1 offset 4097 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	numgen random mod 2 0 update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
+//	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
 //	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
 //	meta l4proto tcp dnat to 10.244.2.8:8080
 //

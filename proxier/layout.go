@@ -97,8 +97,10 @@ func newLayout(f nft.Family) *layout {
 	return l
 }
 
-// affinitySetPrefix is what the names of the affinity sets begin with.
-const affinitySetPrefix = "affinity-"
+// affinitySetPrefix is what the names of the affinity sets begin with. It is not
+// "affinity-": kube-proxy takes every such set for one of its own and tries to
+// delete it.
+const affinitySetPrefix = "clients-"
 
 // protocols are the protocols that a service port can have.
 var protocols = [...]Protocol{TCP, UDP, SCTP}

@@ -37,7 +37,7 @@ func fresh(t testing.TB, b *Backend) []string {
 
 var balancerChain = regexp.MustCompile(`^chain ((balance|balance-all|external|nodeport|nodeport-balance|nodeport-balance-all)-\d+) {`)
 
-var affinitySet = regexp.MustCompile(`^set (affinity-\d+) {`)
+var affinitySet = regexp.MustCompile(`^set (clients-\d+) {`)
 
 // withoutIdle returns a listing without the balancers that no row leads to and the
 // affinity sets that no rule uses: they are kept for the next Service.

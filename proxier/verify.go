@@ -13,8 +13,8 @@ import (
 // all the time. So a moved generation makes the backend verify the table, which
 // costs a fraction of a millisecond, and only damage makes it write anything.
 //
-// Verification reads handles, which the kernel never gives twice, the number of
-// rows where the kernel reports it, and a sample of the rows. It does not find a
+// Verification reads handles, which the kernel never gives twice, and the number
+// of rows where the kernel reports it, or else a sample of the rows. It does not find a
 // single row that was deleted or changed where the number of rows is the same or
 // unknown: the scrubber does (see scrub).
 
@@ -69,7 +69,7 @@ func (b *Backend) verify() error {
 			found = b.compareCounts(f)
 		}
 		if found == nil {
-			found, err = b.checkSamples()
+			found, err = b.checkSamples(f)
 		}
 		return err
 	})
@@ -212,10 +212,13 @@ func (b *Backend) compareCounts(f *fingerprint) *damage {
 	return nil
 }
 
-// checkSamples reads a few rows of each set that has any, so that a set that was
-// flushed is found also where the kernel does not report the number of rows.
-func (b *Backend) checkSamples() (*damage, error) {
+// checkSamples reads a few rows of each set that has any and of which the kernel
+// does not report the number, so that a set that was flushed is found there too.
+func (b *Backend) checkSamples(f *fingerprint) (*damage, error) {
 	for _, set := range b.have.table.Sets {
+		if f.counts[set.Name] >= 0 {
+			continue
+		}
 		rows := b.samplesOf(set)
 		if len(rows) == 0 {
 			continue

@@ -338,7 +338,7 @@ func TestAffinityFull(t *testing.T) {
 func withRoom(t *testing.T, listing, service, other string, room int) string {
 	t.Helper()
 	setOf := func(service string) string {
-		m := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(affinity-\d+) `).FindStringSubmatch(listing)
+		m := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(clients-\d+) `).FindStringSubmatch(listing)
 		if m == nil {
 			t.Fatalf("no affinity chain of %s in\n%s", service, listing)
 		}

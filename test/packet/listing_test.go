@@ -130,7 +130,7 @@ func sortElements(list string) string {
 }
 
 // isAffinitySet reports whether packets fill the set of that name.
-func isAffinitySet(name string) bool { return strings.HasPrefix(name, "affinity-") }
+func isAffinitySet(name string) bool { return strings.HasPrefix(name, "clients-") }
 
 // withoutUnreferenced leaves out chains that no rule and no element leads to,
 // unless packets enter there, and affinity sets that no rule uses: the proxy keeps

@@ -32,7 +32,7 @@ const sample = `table ip kube-proxy {
 			     10.96.0.80 . tcp . 80 . 0 : 10.244.1.11 . 8080 }
 	}
 
-	set affinity-17 {
+	set clients-17 {
 		typeof ip saddr . numgen inc mod 1
 		flags dynamic,timeout
 		elements = { 172.30.0.11 . 4096 timeout 3h expires 2h59m55s952ms }
@@ -59,7 +59,7 @@ func TestParseListing(t *testing.T) {
 	for _, o := range objects {
 		names = append(names, o.kind+" "+o.name)
 	}
-	want := "set cluster-ips, map service-ips, map service-endpoints, set affinity-17, set firewall-sources-udp, chain services, chain balance-2"
+	want := "set cluster-ips, map service-ips, map service-endpoints, set clients-17, set firewall-sources-udp, chain services, chain balance-2"
 	if got := strings.Join(names, ", "); got != want {
 		t.Fatalf("got  %s\nwant %s", got, want)
 	}

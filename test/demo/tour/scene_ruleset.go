@@ -124,7 +124,7 @@ func linesWith(lines []string, text string) []string {
 
 // affinitySets is what the names of the sets of clients with session affinity
 // begin with; each Service uses one of up to 64.
-const affinitySets = "affinity-"
+const affinitySets = "clients-"
 
 // explanations say what a row of each set and map is for.
 func explanations() [][2]string {
