@@ -67,7 +67,8 @@ test-kernels: ## The kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
 	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
 	test/kernels/run build .cache/packet-tests ./test/packet
 	test/kernels/run test -short .cache/kernel-tests
-	test/kernels/run test -short .cache/packet-tests -- -test.run '$(KERNEL_PACKETS)'
+	@# At most 3 tests at a time: emulated processors keep attempts waiting, and an answer may take 10 s.
+	test/kernels/run test -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)'
 
 .PHONY: test-apiserver
 test-apiserver: setup ## The tests with etcd and kube-apiserver: SUBJECT=kube-proxy runs them with Kubernetes' own proxy (root).
