@@ -93,8 +93,15 @@ func (c *check) answered(ctx context.Context) error {
 // checks are many checks that can be run at the same time.
 type checks []*check
 
-// maxAtOnce limits how many checks run at the same time: few processors have to do it all.
-const maxAtOnce = 24
+// maxAtOnce limits how many checks run at the same time, so that an attempt does
+// not wait for others until its timeout. It is lower with -short, as on emulated
+// machines.
+func maxAtOnce() int {
+	if testing.Short() {
+		return 8
+	}
+	return 24
+}
 
 // run runs all checks and reports what is wrong.
 func (cs checks) run(t testing.TB) {
@@ -123,7 +130,7 @@ func (cs checks) await(t testing.TB) {
 func (cs checks) errors(ctx context.Context) []error {
 	errs := make([]error, len(cs))
 	var wait sync.WaitGroup
-	slots := make(chan struct{}, maxAtOnce)
+	slots := make(chan struct{}, maxAtOnce())
 	for i, c := range cs {
 		slots <- struct{}{}
 		wait.Go(func() {
