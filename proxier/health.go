@@ -36,7 +36,7 @@ func newHealthServer(b *Backend, h *health) (*healthcheck.ServiceServer, error) 
 	return server, nil
 }
 
-// setHealth tells the server of health-check NodePorts how Services stand after a commit.
+// setHealth updates the server of health-check NodePorts after a commit.
 func (b *Backend) setHealth(services map[*serviceState]struct{}) {
 	if b.health == nil {
 		return
@@ -61,7 +61,8 @@ func (b *Backend) nodePortDestinations(program *programConfig) []netip.Addr {
 	return append([]netip.Addr{}, b.nodePortIPs()...)
 }
 
-// setHealthAddrs tells the server of health-check NodePorts where to listen: where NodePorts listen.
+// setHealthAddrs makes the server of health-check NodePorts listen where NodePorts
+// listen.
 func (b *Backend) setHealthAddrs() {
 	if b.health == nil {
 		return

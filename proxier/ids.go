@@ -49,7 +49,7 @@ type affinityEndpoint struct {
 }
 
 // firstID is the first id that is given in a node without an earlier table. Ids
-// above 4095 are easy to tell from other numbers in a listing.
+// above 4095 stand out from other numbers in a listing.
 const firstID = 4096
 
 func newAffinityIDs() affinityIDs {
