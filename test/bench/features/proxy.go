@@ -25,6 +25,7 @@ import (
 type proxy struct {
 	*proxier.Proxier
 	metrics *prometheus.Registry
+	values  map[string]float64 // of the metrics, at the end of the last sync
 	stop    context.CancelFunc
 	loop    sync.WaitGroup
 }
@@ -109,22 +110,24 @@ const (
 )
 
 // sync waits until the process is idle, since stale flows are cleaned after the
-// sync, in the background.
+// sync, in the background. Its figures cover everything since the last call: the
+// sync loop may have written some of the changes before this one.
 func (p *proxy) sync() (figure, error) {
-	before, err := p.read()
-	if err = errors.Join(err, makeFlow()); err != nil {
+	if err := makeFlow(); err != nil {
 		return figure{}, err
 	}
 	p.Sync()
-	after := before
+	before, after := p.values, p.values
 	for after[metricSync] == before[metricSync] {
-		if err := awaitIdle(); err != nil {
+		err := awaitIdle()
+		if err != nil {
 			return figure{}, err
 		}
 		if after, err = p.read(); err != nil {
 			return figure{}, err
 		}
 	}
+	p.values = after
 	if after[metricFailures]+after[metricRefusals]+after[metricConflicts] > 0 {
 		return figure{}, errors.New("a sync failed, or a service port is not served")
 	}
