@@ -107,7 +107,7 @@ func (f *followed) want(t *testing.T, what string, want ...string) {
 // ends.
 func followAddresses(t *testing.T, source *fakeAddresses) (*followed, error) {
 	got := new(followed)
-	a := &localAddresses{cidrs: []netip.Prefix{prefix("192.0.2.0/24")}, source: source, report: got.report}
+	a := &localAddresses{cidrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, source: source, report: got.report}
 	if err := a.start(); err != nil {
 		return got, err
 	}

@@ -8,10 +8,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// CleanupLeftovers removes what a Proxier leaves in the network namespace of the calling thread: the tables kube-proxy
-// of both families, and nothing else. It returns true if an error was encountered; errors are logged.
+// CleanupLeftovers deletes the tables kube-proxy of both families in the network
+// namespace of the calling thread, and nothing else. It logs errors, and returns
+// true if there was one.
 func CleanupLeftovers(ctx context.Context) (encounteredError bool) {
 	logger := klog.FromContext(ctx)
 	conn, err := nft.Open()
@@ -21,7 +23,7 @@ func CleanupLeftovers(ctx context.Context) (encounteredError bool) {
 	}
 	defer conn.Close()
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-		table := &nft.Table{Family: f, Name: TableName}
+		table := &nft.Table{Family: f, Name: ruleset.TableName}
 		b := nft.NewBatch(table)
 		b.DeleteTable()
 		err := conn.Commit(b)

@@ -14,6 +14,10 @@ import (
 
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // cleanerCalls records what a Backend passes to its flow cleaner.
@@ -41,36 +45,37 @@ func (c *cleanerCalls) add(indent string, changes []conntrack.Change) {
 }
 
 // udpService returns a Service with a UDP port and a TCP port.
-func udpService(change func(*Service)) *Service {
-	return simpleService("dns", "10.96.0.53", func(s *Service) {
-		s.Ports = []ServicePort{{Name: "dns", Protocol: UDP, Port: 53}, {Name: "dns-tcp", Protocol: TCP, Port: 53}}
+func udpService(change func(*cluster.Service)) *cluster.Service {
+	return tabletest.Service("dns", "10.96.0.53", func(s *cluster.Service) {
+		s.Ports = []cluster.ServicePort{{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "dns-tcp", Protocol: cluster.TCP, Port: 53}}
 		if change != nil {
 			change(s)
 		}
 	})
 }
 
-func udpEndpoint(last int, ready, serving bool) *Endpoint {
-	return &Endpoint{
-		EndpointKey: EndpointKey{"s", netip.AddrFrom4([4]byte{10, 244, 0, byte(last)})},
+func udpEndpoint(last int, ready, serving bool) *cluster.Endpoint {
+	return &cluster.Endpoint{
+		EndpointKey: cluster.EndpointKey{Source: "s", Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(last)})},
 		Ready:       ready, Serving: serving, Terminating: !ready,
-		Ports: []EndpointPort{{"dns", UDP, 53}, {"dns-tcp", TCP, 53}},
+		Ports: []cluster.EndpointPort{{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "dns-tcp", Protocol: cluster.TCP, Port: 53}},
 	}
 }
 
 // The flow cleaner gets each committed change of a UDP service port.
 func TestStaleFlows(t *testing.T) {
-	newNamespace(t)
-	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
-	b.flows = &got
+	p.flows.cleaner = &got
+	b := p.sink
 	step := func(name string, want ...string) {
 		t.Helper()
-		got = nil
-		mustSync(t, b)
+		tabletest.Sync(t, b)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", name, got, want)
+			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
+		got = nil
 	}
 	svc := udpService(nil)
 	b.SetService(svc)
@@ -83,19 +88,22 @@ func TestStaleFlows(t *testing.T) {
 	step("one terminates, and still serves", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
 	b.SetEndpoint(svc.Name, udpEndpoint(1, false, false))
 	step("it no longer serves", "10.96.0.53:53 [10.244.0.2:53]")
-	b.SetService(udpService(func(s *Service) {
-		s.ExternalIPs, s.Ports[0].NodePort = []netip.Addr{addr("192.0.2.1")}, 30053
+	b.SetService(udpService(func(s *cluster.Service) {
+		s.ExternalIPs, s.Ports[0].NodePort = []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 30053
 	}))
 	step("more addresses",
 		"10.96.0.53:53 [10.244.0.2:53]", "192.0.2.1:53 [10.244.0.2:53]", "0.0.0.0:30053 [10.244.0.2:53]")
-	b.doubt("test")
+	tabletest.NFT(t, "", "flush", "ruleset")
+	if err := p.families[0].table.Check(); err != nil {
+		t.Fatal(err)
+	}
 	step("a rewrite", "replace IPv4",
 		"  10.96.0.53:53 [10.244.0.2:53]", "  192.0.2.1:53 [10.244.0.2:53]", "  0.0.0.0:30053 [10.244.0.2:53]")
 	b.SetService(udpService(nil))
 	step("fewer addresses", "192.0.2.1:53 gone", "0.0.0.0:30053 gone", "10.96.0.53:53 [10.244.0.2:53]")
-	other := simpleService("other", "10.96.0.54", func(s *Service) {
-		s.Ports = []ServicePort{{Name: "dns", Protocol: UDP, Port: 53}}
-		s.ExternalIPs = []netip.Addr{addr("10.96.0.53")}
+	other := tabletest.Service("other", "10.96.0.54", func(s *cluster.Service) {
+		s.Ports = []cluster.ServicePort{{Name: "dns", Protocol: cluster.UDP, Port: 53}}
+		s.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.53")}
 	})
 	b.SetService(other)
 	step("another service, with one address of the first", "10.96.0.54:53 []")
@@ -103,24 +111,25 @@ func TestStaleFlows(t *testing.T) {
 	step("the address moves to it", "10.96.0.53:53 gone", "10.96.0.54:53 []", "10.96.0.53:53 []")
 	b.DeleteService(other.Name)
 	step("the services are gone", "10.96.0.54:53 gone", "10.96.0.53:53 gone")
-	web := simpleService("web", "10.96.0.80", nil)
+	web := tabletest.Service("web", "10.96.0.80", nil)
 	b.SetService(web)
-	b.SetEndpoint(web.Name, simpleEndpoint("10.244.0.9"))
+	b.SetEndpoint(web.Name, tabletest.Endpoint("10.244.0.9"))
 	step("TCP only")
 }
 
 // Frontends that are gone after a Reset are cleaned, too: the replacement does
 // not contain them.
 func TestStaleFlowsAfterReset(t *testing.T) {
-	newNamespace(t)
-	b := newBackend(t, sampleConfig(), nft.IPv4)
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
-	b.flows = &got
+	p.flows.cleaner = &got
+	b := p.sink
 	b.SetService(udpService(nil))
-	mustSync(t, b)
+	tabletest.Sync(t, b)
 	b.Reset()
 	got = nil
-	mustSync(t, b)
+	tabletest.Sync(t, b)
 	if want := []string{"replace IPv4"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -128,84 +137,91 @@ func TestStaleFlowsAfterReset(t *testing.T) {
 
 // The flow cleaner gets the addresses that NodePorts listen on.
 func TestStaleFlowsOfNodePorts(t *testing.T) {
-	newNamespace(t)
-	b := newBackend(t, &Config{NodeName: "node1"}, nft.IPv4)
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, Config{NodeName: "node1"}, nft.IPv4)
 	var got cleanerCalls
-	b.flows = &got
-	b.SetNode(sampleNode())
-	b.SetService(udpService(func(s *Service) { s.Ports[0].NodePort = 30053 }))
-	mustSync(t, b)
+	p.flows.cleaner = &got
+	b := p.sink
+	b.SetNode(tabletest.Node())
+	b.SetService(udpService(func(s *cluster.Service) { s.Ports[0].NodePort = 30053 }))
+	tabletest.Sync(t, b)
 	want := []string{
 		"node addresses IPv4 [172.30.0.11]", "replace IPv4", "  10.96.0.53:53 []", "  0.0.0.0:30053 []",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	moved := sampleNode()
-	moved.IPs = []netip.Addr{addr("172.30.0.12")}
+	moved := tabletest.Node()
+	moved.IPs = []netip.Addr{netip.MustParseAddr("172.30.0.12")}
 	got = nil
 	b.SetNode(moved)
-	mustSync(t, b)
+	tabletest.Sync(t, b)
 	want = []string{"node addresses IPv4 [172.30.0.12]", "10.96.0.53:53 []", "0.0.0.0:30053 []"}
 	if !slices.Equal(got, want) {
 		t.Errorf("after the node got another address: %q, want %q", got, want)
 	}
 }
 
-// The memory for 500 NodePorts on 500 addresses is for their sum, not for the
-// 250,000 pairs.
+// The memory for 500 NodePorts on 500 addresses grows with their sum, and not with
+// the 250,000 pairs.
 func TestStartMemory(t *testing.T) {
-	b, changes := startBackend(t, 500, 500, 10)
+	start := startCommit(t, 500, 500, 10)
 	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: new(conntrack.Conn)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.flows = cleaner
+	flows := &staleFlows{cleaner: cleaner}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	b.cleanFlows(&transaction{changes: changes, whole: true}, nil)
+	flows.update(start)
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 		t.Errorf("%d bytes are allocated, want at most 1 MiB", n)
 	}
 }
 
-// startBackend returns a backend with UDP Services that have a NodePort each,
-// on a number of node addresses, and the changes of its first transaction.
-func startBackend(t testing.TB, services, nodeAddrs, endpoints int) (*Backend, []change) {
+// startCommit returns the first commit of a table with UDP Services that have a
+// NodePort each, on a number of node addresses.
+func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit {
 	t.Helper()
-	nodePorts, err := ParseNodePortAddresses([]string{"172.30.0.0/16"})
+	rules, err := ruleset.New(ruleset.Config{
+		NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("172.30.0.0/16")},
+	}, nft.IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewBackend(&Config{NodeName: "node1", NodePortAddresses: nodePorts}, nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	node := sampleNode()
+	node := tabletest.Node()
 	for i := range nodeAddrs {
 		node.NodePortIPs = append(node.NodePortIPs, netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)}))
 	}
-	b.SetNode(node)
-	for i := range services {
-		svc := benchService(i)
-		svc.Ports = []ServicePort{{Name: "dns", Protocol: UDP, Port: 53, NodePort: uint16(30000 + i)}}
-		b.SetService(svc)
-		for e := range endpoints {
-			endpoint := benchEndpoint(i, e)
-			endpoint.Ports = []EndpointPort{{Name: "dns", Protocol: UDP, Port: 53}}
-			b.SetEndpoint(svc.Name, endpoint)
-		}
+	c := &table.Commit{
+		Family: nft.IPv4, Whole: true, NodePortAddrs: rules.Program(node).NodePortAddrs, NodePortAddrsChanged: true,
 	}
-	b.have.nodePortAddrs = b.nodePortDestinations(b.programConfig())
-	return b, b.changes()
+	for i := range services {
+		svc := tabletest.NumberedService(i)
+		svc.Ports = []cluster.ServicePort{{Name: "dns", Protocol: cluster.UDP, Port: 53, NodePort: uint16(30000 + i)}}
+		in := &ruleset.PlanInput{
+			Node: node, Service: svc, Port: svc.Ports[0], Owns: func(ruleset.Frontend) bool { return true },
+		}
+		for e := range endpoints {
+			endpoint := tabletest.NumberedEndpoint(i, e)
+			endpoint.Ports = []cluster.EndpointPort{{Name: "dns", Protocol: cluster.UDP, Port: 53}}
+			in.Endpoints = append(in.Endpoints, endpoint)
+		}
+		plan, err := rules.Plan(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Changes = append(c.Changes, table.Change{After: plan})
+	}
+	return c
 }
 
 // BenchmarkStart500x500x10 looks for stale flows after a start with 500 UDP
 // NodePorts of 10 endpoints each on 500 node addresses.
 func BenchmarkStart500x500x10(b *testing.B) {
-	newNamespace(b)
-	runNFT(b, "table ip track { chain output { type filter hook output priority 0; ct state new accept; }; }", "-f", "-")
+	tabletest.NewNamespace(b)
+	tabletest.LoadNFT(b, "table ip track { chain output { type filter hook output priority 0; ct state new accept; }; }")
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
@@ -218,7 +234,7 @@ func BenchmarkStart500x500x10(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	backend, changes := startBackend(b, 500, 500, 10)
+	start := startCommit(b, 500, 500, 10)
 	b.ReportAllocs()
 	for b.Loop() {
 		conn, err := conntrack.Open()
@@ -234,8 +250,8 @@ func BenchmarkStart500x500x10(b *testing.B) {
 		}
 		ctx, cancel := context.WithCancel(b.Context())
 		client.Write([]byte("keeps the flow alive"))
-		backend.flows = cleaner
-		backend.cleanFlows(&transaction{changes: changes, whole: true}, nil)
+		flows := &staleFlows{cleaner: cleaner}
+		flows.update(start)
 		var running sync.WaitGroup
 		running.Go(func() { cleaner.Run(ctx) })
 		if r := <-done; r.Err != nil || r.Flows == 0 {
@@ -250,21 +266,18 @@ func BenchmarkStart500x500x10(b *testing.B) {
 // BenchmarkAddEndpoint10000 passes two changes of a UDP service port with
 // 10,000 endpoints to the flow cleaner: one endpoint more, and one less.
 func BenchmarkAddEndpoint10000(b *testing.B) {
-	backend, changes := startBackend(b, 1, 1, 10_000)
+	start := startCommit(b, 1, 1, 10_000)
 	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: new(conntrack.Conn)})
 	if err != nil {
 		b.Fatal(err)
 	}
-	backend.flows = cleaner
-	backend.cleanFlows(&transaction{changes: changes, whole: true}, nil)
-	before := changes[0].next
+	flows := &staleFlows{cleaner: cleaner}
+	flows.update(start)
+	before := start.Changes[0].After
 	after := *before
-	after.serving = append(slices.Clone(before.serving), netip.MustParseAddrPort("192.0.2.1:53"))
-	c := changes[0]
+	after.Serving = append(slices.Clone(before.Serving), netip.MustParseAddrPort("192.0.2.1:53"))
 	for b.Loop() {
-		c.port.committed, c.next = before, &after
-		backend.cleanFlows(&transaction{changes: []change{c}}, backend.have.nodePortAddrs)
-		c.port.committed, c.next = &after, before // one less
-		backend.cleanFlows(&transaction{changes: []change{c}}, backend.have.nodePortAddrs)
+		flows.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: before, After: &after}}})
+		flows.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: &after, After: before}}})
 	}
 }

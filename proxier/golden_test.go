@@ -12,6 +12,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -25,9 +28,9 @@ type oneSync struct {
 func (h oneSync) Sync() { h.done() }
 
 // tablesOf returns the tables that the manifests of a directory ask for, in nft syntax.
-func tablesOf(t *testing.T, config *Config, dir string) string {
+func tablesOf(t *testing.T, config Config, dir string) string {
 	t.Helper()
-	p, err := assemble(*config, nft.IPv4, nft.IPv6)
+	p, err := assemble(config, nft.IPv4, nft.IPv6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +44,7 @@ func tablesOf(t *testing.T, config *Config, dir string) string {
 	}
 	p.tracker.handOver(p.sink, p.node.current)
 	var text bytes.Buffer
-	if err := p.Tables(&text); err != nil {
+	if err := p.eachTable(func(t *table.Table) error { return t.Fprint(&text) }); err != nil {
 		t.Fatal(err)
 	}
 	return text.String()
@@ -56,9 +59,9 @@ func TestGolden(t *testing.T) {
 	for _, file := range manifests {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
-			newNamespace(t)
+			tabletest.NewNamespace(t)
 			config := sampleConfig()
-			config.NodePortAddresses = NodePortAddresses{} // those of the Node object
+			config.NodePortAddresses = ruleset.NodePortAddresses{} // those of the Node object
 			got := tablesOf(t, config, dir)
 			file := dir + ".nft"
 			if *update {
@@ -73,14 +76,14 @@ func TestGolden(t *testing.T) {
 			if got != string(want) {
 				t.Errorf("%s is not what the manifests give now:\n%s", file, got)
 			}
-			runNFT(t, got, "-f", "-")
+			tabletest.LoadNFT(t, got)
 		})
 	}
 }
 
 // With IgnoreExternalIPs, external IPs are not served.
 func TestIgnoreExternalIPs(t *testing.T) {
-	newNamespace(t)
+	tabletest.NewNamespace(t)
 	config := sampleConfig()
 	for _, ignore := range []bool{false, true} {
 		config.IgnoreExternalIPs = ignore

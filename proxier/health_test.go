@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,52 +11,57 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// toldHealth records what the server of health-check NodePorts is told.
-type toldHealth []string
+// healthCalls records the calls of a server of health-check NodePorts.
+type healthCalls []string
 
-func (h *toldHealth) SetService(s healthcheck.Service) {
+func (h *healthCalls) SetService(s healthcheck.Service) {
 	*h = append(*h, fmt.Sprintf("set %s/%s port %d: %d", s.Namespace, s.Name, s.Port, s.LocalEndpoints))
 }
-func (h *toldHealth) DeleteService(ns, name string) { *h = append(*h, "delete "+ns+"/"+name) }
-func (h *toldHealth) SetAddrs(addrs []netip.Addr)   { *h = append(*h, fmt.Sprint("listen on ", addrs)) }
+func (h *healthCalls) DeleteService(ns, name string) { *h = append(*h, "delete "+ns+"/"+name) }
+func (h *healthCalls) Run(context.Context) error     { return nil }
+func (h *healthCalls) SetAddrs(addrs []netip.Addr)   { *h = append(*h, fmt.Sprint("listen on ", addrs)) }
 
 func TestHealthCheckNodePorts(t *testing.T) {
-	newNamespace(t)
-	b := newBackend(t, &Config{NodeName: "node1"}, nft.IPv4)
-	var got toldHealth
-	b.health = &got
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, Config{NodeName: "node1"}, nft.IPv4)
+	var got healthCalls
+	p.families[0].checks.server = &got
+	b := p.sink
 	step := func(what string, want ...string) {
 		t.Helper()
 		got = nil
-		mustSync(t, b)
+		tabletest.Sync(t, b)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
-	name := ServiceName{"ns", "lb"}
+	name := cluster.ServiceName{Namespace: "ns", Name: "lb"}
 	step("no address of the node known", "listen on [0.0.0.0]")
-	b.SetNode(sampleNode())
+	b.SetNode(tabletest.Node())
 	step("the node's address", "listen on [172.30.0.11]")
-	b.SetService(simpleService("lb", "10.96.0.1", func(s *Service) { s.HealthCheckNodePort = 32000 }))
-	b.SetEndpoint(name, simpleEndpoint("10.244.0.1"))
-	elsewhere := simpleEndpoint("10.244.0.2")
+	b.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
+	b.SetEndpoint(name, tabletest.Endpoint("10.244.0.1"))
+	elsewhere := tabletest.Endpoint("10.244.0.2")
 	elsewhere.Node = "node2"
 	b.SetEndpoint(name, elsewhere)
-	ending := simpleEndpoint("10.244.0.3")
+	ending := tabletest.Endpoint("10.244.0.3")
 	ending.Ready = false
 	b.SetEndpoint(name, ending)
 	step("ready endpoints of this node count", "set ns/lb port 32000: 1")
-	b.DeleteEndpoint(name, simpleEndpoint("10.244.0.1").EndpointKey)
+	b.DeleteEndpoint(name, tabletest.Endpoint("10.244.0.1").EndpointKey)
 	step("no endpoint of this node", "set ns/lb port 32000: 0")
-	b.SetService(simpleService("lb", "10.96.0.1", nil))
+	b.SetService(tabletest.Service("lb", "10.96.0.1", nil))
 	step("no health-check NodePort", "delete ns/lb")
-	b.SetService(simpleService("lb", "10.96.0.1", func(s *Service) { s.HealthCheckNodePort = 32000 }))
+	b.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
 	step("again", "set ns/lb port 32000: 0")
 	b.DeleteService(name)
 	step("no service", "delete ns/lb")
@@ -63,18 +69,18 @@ func TestHealthCheckNodePorts(t *testing.T) {
 
 // Where NodePorts listen on no address, health checks listen on none, and not on all. Addresses are told before Services.
 func TestHealthChecksOnNoAddress(t *testing.T) {
-	newNamespace(t)
-	b := newBackend(t, &Config{NodeName: "node1", NodePortAddresses: NodePortAddresses{CIDRs: []netip.Prefix{prefix("203.0.113.0/24")}}}, nft.IPv4)
-	var got toldHealth
-	b.health = &got
-	b.SetNode(sampleNode())
-	b.SetService(simpleService("lb", "10.96.0.1", func(s *Service) { s.HealthCheckNodePort = 32000 }))
-	mustSync(t, b)
-	if want := []string{"listen on []", "set ns/lb port 32000: 0"}; !slices.Equal(got, want) {
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, Config{
+		NodeName: "node1", NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("203.0.113.0/24")},
+	}, nft.IPv4)
+	var got healthCalls
+	p.families[0].checks.server = &got
+	b := p.sink
+	b.SetNode(tabletest.Node())
+	b.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
+	tabletest.Sync(t, b)
+	if want := []string{"set ns/lb port 32000: 0"}; !slices.Equal(got, want) { // no other addresses than at the start
 		t.Errorf("%q, want %q", got, want)
-	}
-	if b.have.nodePortAddrs == nil {
-		t.Error("no addresses are told as nil, which stands for all")
 	}
 }
 
@@ -181,12 +187,21 @@ func TestHealthCountsFromTheChange(t *testing.T) {
 // With tables in the kernel: a family has an update time with its first sync, and
 // is late with what the kernel does not take.
 func TestProxierHealth(t *testing.T) {
-	newNamespace(t)
-	p, err := NewDualStackProxier(Config{NodeName: "node1", SyncPeriod: time.Hour})
-	if err != nil {
-		t.Fatal(err)
+	tabletest.NewNamespace(t)
+	refuse := true
+	config := Config{NodeName: "node1", SyncPeriod: time.Hour}
+	opened := 0
+	config.open = func() (table.Kernel, error) {
+		opened++ // IPv4 first
+		ipv6 := opened == 2
+		return openWith(func(_ *nft.Batch, commit func() error) error {
+			if refuse && ipv6 {
+				return unix.ENOMEM
+			}
+			return commit()
+		})()
 	}
-	defer p.Close()
+	p := newTestProxier(t, config, nft.IPv4, nft.IPv6)
 	want := func(what string, synced4, synced6 bool) {
 		t.Helper()
 		s := p.Health()
@@ -203,8 +218,6 @@ func TestProxierHealth(t *testing.T) {
 		}
 	}
 	want("before the first sync", false, false)
-	ipv6 := p.backends[1].kernel
-	p.backends[1].kernel = failingKernel{ipv6}
 	if err := p.health.during(p.syncChanges); err == nil {
 		t.Error("no error")
 	}
@@ -214,7 +227,7 @@ func TestProxierHealth(t *testing.T) {
 		t.Errorf("IPv6 is late: %+v", s)
 	}
 	p.health.patience = time.Hour
-	p.backends[1].kernel = ipv6
+	refuse = false
 	if err := p.health.during(p.syncChanges); err != nil {
 		t.Error(err)
 	}
@@ -243,30 +256,4 @@ func TestHealthBeforeTheFirstLists(t *testing.T) {
 	inTime("after all Services", true)
 	p.OnEndpointSlicesSynced()
 	inTime("after both lists, without a sync", false)
-}
-
-// failingKernel takes no transaction.
-type failingKernel struct{ kernel }
-
-func (failingKernel) Commit(*nft.Batch) error { return unix.ENOMEM }
-
-func TestNodeEligible(t *testing.T) {
-	now := metav1.Now()
-	taint := func(key string) *corev1.Node {
-		return &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "other"}, {Key: key}}}}
-	}
-	for what, tc := range map[string]struct {
-		node *corev1.Node
-		want bool
-	}{
-		"no node":             {nil, false},
-		"a node":              {&corev1.Node{}, true},
-		"being deleted":       {&corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, false},
-		"about to be deleted": {taint("ToBeDeletedByClusterAutoscaler"), false},
-		"unschedulable":       {taint("node.kubernetes.io/unschedulable"), true},
-	} {
-		if got := NodeEligible(tc.node); got != tc.want {
-			t.Errorf("%s: eligible: %v", what, got)
-		}
-	}
 }

@@ -1,126 +1,197 @@
 package proxier
 
 import (
-	"maps"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// metrics shows what the backends of a Proxier did: under kube-proxy's names what kube-proxy tells, and under names of its own, which begin
-// with nftproxy_, what else there is to know. The latter are the numbers after the last sync: collecting them waits for nobody.
+// Metrics with names that begin with kubeproxy_ have the names, labels and buckets
+// of kube-proxy's nftables mode, so that dashboards and alerts for it work here.
+// Durations are in seconds, timestamps in seconds since 1970.
+//
+// A metric that code observes is a field of metrics and is created in newMetrics. A
+// metric that is a number of table.Stats is a line of tableMetrics.
+
+// labelFamily is the label of an address family: IPv4 or IPv6, as in the API.
+const labelFamily = "ip_family"
+
+// metrics implements prometheus.Collector. Any goroutine can use it.
 type metrics struct {
-	kubeProxy      *kubeProxyMetrics
-	last           atomic.Pointer[[]familyMetrics]
-	flowsDeleted   atomic.Int64
-	invalidObjects atomic.Int64
-	transactions   *prometheus.Desc
-	rewrites       *prometheus.Desc
-	repairs        *prometheus.Desc
-	rows           *prometheus.Desc
-	setRows        *prometheus.Desc
-	bytes          *prometheus.Desc
-	commitSeconds  *prometheus.Desc
-	refused        *prometheus.Desc
-	refusals       *prometheus.Desc
-	contested      *prometheus.Desc
-	conflicts      *prometheus.Desc
-	flowsDeletions *prometheus.Desc
-	invalid        *prometheus.Desc
+	syncDuration, fullSyncDuration, partialSyncDuration *prometheus.HistogramVec
+	programming                                         *prometheus.HistogramVec
+	lastSynced, lastQueued                              *prometheus.GaugeVec
+	syncFailures                                        *prometheus.CounterVec
+	flowsDuration                                       *prometheus.HistogramVec
+	flowsDeleted                                        *prometheus.CounterVec
+	serviceChanges, endpointChanges                     changeMetrics
+	staleFlowsDeleted                                   prometheus.Counter
+	invalidObjects                                      prometheus.Gauge
+
+	collectors []prometheus.Collector // all of the above
+	stats      atomic.Pointer[[]tableStats]
 }
 
-// familyMetrics are the numbers of one backend.
-type familyMetrics struct {
-	family             string
-	stats              Stats
-	rows               map[string]int // by set
-	repairs            map[damageKind]int
-	refused, contested int
+// changeMetrics count the changes of one kind of object: all of them, and those
+// that no sync has handled yet.
+type changeMetrics struct {
+	total   prometheus.Counter
+	pending prometheus.Gauge
 }
 
-func newMetrics() *metrics {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("nftproxy_"+name, help, labels, nil)
+// newMetrics creates the metrics, with a value of zero for each family.
+func newMetrics(families ...nft.Family) *metrics {
+	const syncs = "kubeproxy_sync_proxy_rules_"
+	short := prometheus.ExponentialBuckets(0.001, 2, 15) // 1 ms to 16 s
+	m := &metrics{}
+	c := creator{m, families}
+	m.syncDuration = c.histogram(syncs+"duration_seconds", "Duration of a sync.", short)
+	m.fullSyncDuration = c.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
+		"Duration of a sync that wrote the whole table.", short)
+	m.partialSyncDuration = c.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
+		"Duration of a sync that wrote the changes only.", short)
+	m.programming = c.histogram("kubeproxy_network_programming_duration_seconds",
+		"Time from the change of a pod or Service, according to its EndpointSlice, to the end of the sync that "+
+			"made it effective.", programmingBuckets())
+	m.lastSynced = c.gauge(syncs+"last_timestamp_seconds", "Time of the last successful sync.")
+	m.lastQueued = c.gauge(syncs+"last_queued_timestamp_seconds", "Time at which a sync was last requested.")
+	m.syncFailures = c.counter(syncs+"nftables_sync_failures_total", "Syncs that failed.")
+	m.flowsDuration = c.histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
+		"Duration of a search for stale flows.", short)
+	m.flowsDeleted = c.counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Stale flows that were deleted.")
+	m.serviceChanges = c.changes(syncs+"service_changes_", "Changes of Services")
+	m.endpointChanges = c.changes(syncs+"endpoint_changes_", "Changes of EndpointSlices")
+	m.staleFlowsDeleted = c.plainCounter("nftproxy_stale_flows_deleted_total",
+		"Flows of UDP clients that were deleted because their endpoint was removed.")
+	m.invalidObjects = c.plainGauge("nftproxy_invalid_objects",
+		"Services and EndpointSlices with invalid fields, which are ignored.")
+	return m
+}
+
+// programmingBuckets returns the buckets of kube-proxy's
+// network_programming_duration_seconds: from 0.25 s to 5 min.
+func programmingBuckets() []float64 {
+	return slices.Concat(
+		prometheus.LinearBuckets(0.25, 0.25, 2),
+		prometheus.LinearBuckets(1, 1, 59),
+		prometheus.LinearBuckets(60, 5, 12),
+		prometheus.LinearBuckets(120, 30, 7))
+}
+
+// synced records a sync.
+func (m *metrics) synced(r table.SyncResult) {
+	family, seconds := apiFamily(r.Family), r.Duration.Seconds()
+	m.syncDuration.WithLabelValues(family).Observe(seconds)
+	if r.Full {
+		m.fullSyncDuration.WithLabelValues(family).Observe(seconds)
+	} else {
+		m.partialSyncDuration.WithLabelValues(family).Observe(seconds)
 	}
-	const family = labelFamily
-	return &metrics{
-		kubeProxy:      newKubeProxyMetrics(),
-		transactions:   desc("transactions_total", "Transactions that the kernel carried out.", family),
-		rewrites:       desc("rewrites_total", "Syncs that wrote the whole table.", family),
-		repairs:        desc("repairs_total", "Repairs of the table after another program changed it, by the kind of what was changed.", family, "kind"),
-		rows:           desc("rows_written_total", "Rows added to or deleted from sets and maps.", family),
-		setRows:        desc("rows", "Rows of a set or map, without the affinity sets, which packets fill.", family, "set"),
-		bytes:          desc("netlink_bytes_total", "Bytes sent to the kernel in transactions.", family),
-		commitSeconds:  desc("commit_seconds_total", "Time that the kernel took for transactions.", family),
-		refused:        desc("refused_service_ports", "Service ports that are left out because the kernel refuses them.", family),
-		refusals:       desc("refusals_total", "How often the kernel refused a service port that it had not refused before.", family),
-		contested:      desc("contested_frontends", "Addresses and ports that several service ports ask for.", family),
-		conflicts:      desc("conflicts_total", "How often a service port lost an address and port to another one.", family),
-		invalid:        desc("invalid_objects", "Services and EndpointSlices of which a part makes no sense and is left out."),
-		flowsDeletions: desc("stale_flows_deleted_total", "Flows of UDP clients deleted because their endpoint was gone."),
+	if r.Err != nil {
+		m.syncFailures.WithLabelValues(family).Inc()
+		return
+	}
+	m.lastSynced.WithLabelValues(family).SetToCurrentTime()
+}
+
+// programmed records that the changes that were triggered at these times are
+// effective.
+func (m *metrics) programmed(f nft.Family, triggers []time.Time) {
+	observer := m.programming.WithLabelValues(apiFamily(f))
+	for _, t := range triggers {
+		observer.Observe(time.Since(t).Seconds())
 	}
 }
 
-// publish makes the present numbers of the backends visible.
-func (m *metrics) publish(backends []*Backend) {
-	all := make([]familyMetrics, len(backends))
-	for i, b := range backends {
-		all[i] = familyMetrics{
-			family: string(apiFamily(b.layout.family)), stats: b.stats, rows: maps.Clone(b.have.rows), repairs: maps.Clone(b.repairs.count),
-			refused: len(b.refused), contested: len(b.claims.waiting),
-		}
-	}
-	m.last.Store(&all)
-}
-
-// publishFlows makes visible what a search for stale flows, which is one for all backends, came to.
-func (m *metrics) publishFlows(r conntrack.Result, backends []*Backend) {
-	m.flowsDeleted.Add(int64(r.Deleted))
-	for _, b := range backends {
-		family, deleted := string(apiFamily(b.layout.family)), r.Deleted-r.DeletedIPv6
-		if b.layout.family == nft.IPv6 {
+// flowsCleaned records a search for stale flows, which covers both families.
+func (m *metrics) flowsCleaned(families []nft.Family, r conntrack.Result) {
+	m.staleFlowsDeleted.Add(float64(r.Deleted))
+	for _, f := range families {
+		deleted := r.Deleted - r.DeletedIPv6
+		if f == nft.IPv6 {
 			deleted = r.DeletedIPv6
 		}
-		m.kubeProxy.flowsDuration.WithLabelValues(family).Observe(r.Duration.Seconds())
-		m.kubeProxy.flowsDeleted.WithLabelValues(family).Add(float64(deleted))
+		m.flowsDuration.WithLabelValues(apiFamily(f)).Observe(r.Duration.Seconds())
+		m.flowsDeleted.WithLabelValues(apiFamily(f)).Add(float64(deleted))
 	}
+}
+
+// publish makes the present numbers of the tables visible.
+func (p *Proxier) publish() {
+	all := make([]tableStats, len(p.families))
+	for i, f := range p.families {
+		all[i] = tableStats{apiFamily(f.table.Family()), f.table.Stats()}
+	}
+	p.metrics.stats.Store(&all)
 }
 
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It does not wait for a sync: numbers of
+// the tables are those of the last publish.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.kubeProxy.collectors() {
+	for _, c := range m.collectors {
 		c.Collect(ch)
 	}
-	ch <- prometheus.MustNewConstMetric(m.flowsDeletions, prometheus.CounterValue, float64(m.flowsDeleted.Load()))
-	ch <- prometheus.MustNewConstMetric(m.invalid, prometheus.GaugeValue, float64(m.invalidObjects.Load()))
-	all := m.last.Load()
-	if all == nil {
-		return
+	if all := m.stats.Load(); all != nil {
+		collectTables(ch, *all)
 	}
-	for _, f := range *all {
-		send := func(d *prometheus.Desc, typ prometheus.ValueType, v float64) {
-			ch <- prometheus.MustNewConstMetric(d, typ, v, f.family)
-		}
-		send(m.transactions, prometheus.CounterValue, float64(f.stats.Transactions))
-		send(m.rewrites, prometheus.CounterValue, float64(f.stats.Rewrites))
-		for _, kind := range damageKinds {
-			ch <- prometheus.MustNewConstMetric(m.repairs, prometheus.CounterValue, float64(f.repairs[kind]), f.family, string(kind))
-		}
-		send(m.rows, prometheus.CounterValue, float64(f.stats.RowsWritten))
-		for set, rows := range f.rows {
-			ch <- prometheus.MustNewConstMetric(m.setRows, prometheus.GaugeValue, float64(rows), f.family, set)
-		}
-		send(m.bytes, prometheus.CounterValue, float64(f.stats.BytesWritten))
-		send(m.commitSeconds, prometheus.CounterValue, f.stats.CommitTime.Seconds())
-		send(m.refused, prometheus.GaugeValue, float64(f.refused))
-		send(m.refusals, prometheus.CounterValue, float64(f.stats.Refusals))
-		send(m.contested, prometheus.GaugeValue, float64(f.contested))
-		send(m.conflicts, prometheus.CounterValue, float64(f.stats.Conflicts))
+}
+
+// creator creates metrics and registers them in metrics.collectors.
+type creator struct {
+	metrics  *metrics
+	families []nft.Family
+}
+
+func (c creator) register(collector prometheus.Collector, initialize func(family string)) {
+	c.metrics.collectors = append(c.metrics.collectors, collector)
+	for _, f := range c.families {
+		initialize(apiFamily(f))
+	}
+}
+
+func (c creator) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
+	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	v := prometheus.NewHistogramVec(opts, []string{labelFamily})
+	c.register(v, func(family string) { v.WithLabelValues(family) })
+	return v
+}
+
+func (c creator) gauge(name, help string) *prometheus.GaugeVec {
+	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{labelFamily})
+	c.register(v, func(family string) { v.WithLabelValues(family) })
+	return v
+}
+
+func (c creator) counter(name, help string) *prometheus.CounterVec {
+	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{labelFamily})
+	c.register(v, func(family string) { v.WithLabelValues(family) })
+	return v
+}
+
+func (c creator) plainGauge(name, help string) prometheus.Gauge {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	c.register(g, func(string) {})
+	return g
+}
+
+func (c creator) plainCounter(name, help string) prometheus.Counter {
+	n := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	c.register(n, func(string) {})
+	return n
+}
+
+func (c creator) changes(prefix, help string) changeMetrics {
+	return changeMetrics{
+		total:   c.plainCounter(prefix+"total", help+"."),
+		pending: c.plainGauge(prefix+"pending", help+" that no sync has handled yet."),
 	}
 }

@@ -7,27 +7,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 func TestMetrics(t *testing.T) {
-	newNamespace(t)
-	b := newBackend(t, sampleConfig(), nft.IPv4)
-	bad := simpleService(strings.Repeat("x", 300), "10.96.0.66", func(s *Service) { s.AffinityTimeout = 1e9 })
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4)
+	b, m := p.sink, p.metrics
+	bad := tabletest.Service(strings.Repeat("x", 300), "10.96.0.66", func(s *cluster.Service) { s.AffinityTimeout = 1e9 })
 	b.SetService(bad)
-	b.SetEndpoint(bad.Name, simpleEndpoint("10.244.0.66"))
-	b.SetService(simpleService("a", "10.96.0.1", nil))
-	b.SetService(simpleService("b", "10.96.0.1", nil))
-	mustSync(t, b)
-	m := newMetrics()
-	if n := testutil.CollectAndCount(m); n != 6 {
-		t.Errorf("%d metrics before the first sync, want 6", n)
-	}
-	m.publish([]*Backend{b})
+	b.SetEndpoint(bad.Name, tabletest.Endpoint("10.244.0.66"))
+	b.SetService(tabletest.Service("a", "10.96.0.1", nil))
+	b.SetService(tabletest.Service("b", "10.96.0.1", nil))
+	tabletest.Sync(t, b)
+	p.publish()
 	want := `
 # HELP nftproxy_conflicts_total How often a service port lost an address and port to another one.
 # TYPE nftproxy_conflicts_total counter
 nftproxy_conflicts_total{ip_family="IPv4"} 1
-# HELP nftproxy_contested_frontends Addresses and ports that several service ports ask for.
+# HELP nftproxy_contested_frontends Addresses and ports that several service ports claim.
 # TYPE nftproxy_contested_frontends gauge
 nftproxy_contested_frontends{ip_family="IPv4"} 1
 # HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.
@@ -41,8 +40,8 @@ nftproxy_refused_service_ports{ip_family="IPv4"} 1
 	bad.AffinityTimeout = 0
 	sound := *bad
 	b.SetService(&sound)
-	mustSync(t, b)
-	m.publish([]*Backend{b})
+	tabletest.Sync(t, b)
+	p.publish()
 	want = `
 # HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.
 # TYPE nftproxy_refused_service_ports gauge

@@ -11,144 +11,118 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// nodeTracker puts together what is known about this node: from its Node object, from ServiceCIDRs, and from its interfaces.
+// nodeTracker combines what is known about this node: from its Node object, from
+// ServiceCIDRs, and from its interfaces.
 type nodeTracker struct {
 	config *Config
 
-	// eligible says whether the Node object is there and stays.
+	// eligible reports whether load balancers may send traffic to this node.
 	eligible atomic.Bool
 
 	mu   sync.Mutex // guards node
-	node Node
+	node cluster.Node
 }
 
 func newNodeTracker(config *Config) *nodeTracker {
-	return &nodeTracker{config: config, node: Node{Name: config.NodeName, IPs: config.NodeIPs}}
+	return &nodeTracker{config: config, node: cluster.Node{Name: config.NodeName, IPs: config.NodeIPs}}
 }
 
-// current returns what is known now.
-func (t *nodeTracker) current() *Node {
+// current returns the present state of the node.
+func (t *nodeTracker) current() *cluster.Node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.node
 	return &n
 }
 
-// change changes what is known. It returns nil if that is what was known before.
-func (t *nodeTracker) change(f func(*Node)) *Node {
+// change changes the state of the node. It returns nil if nothing changes.
+func (t *nodeTracker) change(f func(*cluster.Node)) *cluster.Node {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.node
 	f(&n)
-	if n.equal(&t.node) {
+	if n.Equal(&t.node) {
 		return nil
 	}
 	t.node = n
 	return &n
 }
 
-// tellMissing says in the log what is not known about this node, and what becomes of that.
-func (t *nodeTracker) tellMissing() {
-	n := t.current()
-	if len(n.IPs) == 0 && len(t.config.NodePortAddresses.CIDRs) == 0 {
-		klog.InfoS("No address of this node is known: NodePorts listen on all local addresses", "node", klog.KRef("", n.Name))
-	}
-	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == DetectLocalNodeCIDR {
-		klog.InfoS("No pod CIDR of this node is known: pods are not told from other clients", "node", klog.KRef("", n.Name))
-	}
-	for _, gap := range t.config.familyGaps(n) {
-		klog.InfoS("Configuration: " + gap)
-	}
-}
-
-// familyGaps says what the configuration and the Node object leave out for the address families that a node has.
-func (c *Config) familyGaps(n *Node) (gaps []string) {
-	byCIDR := c.DetectLocal.Mode == DetectLocalClusterCIDR
-	if byCIDR && len(c.DetectLocal.ClusterCIDRs) == 0 {
-		gaps = append(gaps, "no cluster CIDR is given: pods are not told from other clients, whose traffic to ClusterIPs is not masqueraded")
-	}
-	has := func(cidrs []netip.Prefix, f nft.Family) bool {
-		return len(cidrs) == 0 || slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return f.Of(p.Addr()) })
-	}
-	for _, ip := range n.IPs {
-		f := nft.FamilyOf(ip)
-		if byCIDR && !has(c.DetectLocal.ClusterCIDRs, f) {
-			gaps = append(gaps, fmt.Sprintf("no %s cluster CIDR is given, but this node has such addresses: %[1]s pods are not told from other clients", apiFamily(f)))
-		}
-		if c.DetectLocal.Mode == DetectLocalNodeCIDR && !has(n.PodCIDRs, f) {
-			gaps = append(gaps, fmt.Sprintf("this node has no %s pod CIDR, but such addresses: %[1]s pods are not told from other clients", apiFamily(f)))
-		}
-		if !has(c.NodePortAddresses.CIDRs, f) {
-			gaps = append(gaps, fmt.Sprintf("nodePortAddresses has no %s address: NodePorts listen on all local %[1]s addresses", apiFamily(f)))
-		}
-	}
-	return gaps
-}
-
-func (n *Node) equal(o *Node) bool {
-	return n.Name == o.Name && n.Zone == o.Zone && slices.Equal(n.IPs, o.IPs) && slices.Equal(n.PodCIDRs, o.PodCIDRs) &&
-		slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs) && slices.Equal(n.NodePortIPs, o.NodePortIPs)
-}
-
-// setObject takes what the Node object says. A Node object that is gone, or new and without addresses or podCIDRs yet, says nothing about the
-// machine: what was known before stays.
-func (t *nodeTracker) setObject(obj *corev1.Node) *Node {
-	t.eligible.Store(NodeEligible(obj))
+// setObject takes the fields of the Node object, nil if there is none. If the
+// object was deleted, or has no addresses or pod CIDRs yet, the earlier ones stay:
+// the machine is the same. It returns nil if nothing changes.
+func (t *nodeTracker) setObject(obj *corev1.Node) *cluster.Node {
+	t.eligible.Store(translate.NodeEligible(obj))
 	if obj == nil {
 		return nil
 	}
-	return t.change(func(n *Node) {
+	return t.change(func(n *cluster.Node) {
 		n.Zone = obj.Labels[corev1.LabelTopologyZone]
-		if cidrs := prefixesOf(podCIDRsOf(obj)); len(cidrs) > 0 {
+		if cidrs := translate.PodCIDRs(obj); len(cidrs) > 0 {
 			n.PodCIDRs = cidrs
 		}
-		if ips := t.primaryIPs(obj.Status.Addresses); len(ips) > 0 {
+		if ips := t.primaryIPs(obj); len(ips) > 0 {
 			n.IPs = ips
 		}
 	})
 }
 
-// primaryIPs returns the node's primary addresses: those of the configuration, and for a family that it says nothing about, that of the Node object.
-func (t *nodeTracker) primaryIPs(addresses []corev1.NodeAddress) []netip.Addr {
+// primaryIPs returns the node's primary addresses: those of the configuration, and
+// for each family without one, that of the Node object.
+func (t *nodeTracker) primaryIPs(obj *corev1.Node) []netip.Addr {
 	ips := slices.Clone(t.config.NodeIPs)
-	for _, ip := range primaryIPs(addresses) {
-		if !slices.ContainsFunc(ips, func(given netip.Addr) bool { return given.Is4() == ip.Is4() }) {
+	for _, ip := range translate.NodeIPs(obj) {
+		sameFamily := func(given netip.Addr) bool { return given.Is4() == ip.Is4() }
+		if !slices.ContainsFunc(ips, sameFamily) {
 			ips = append(ips, ip)
 		}
 	}
 	return ips
 }
 
-func podCIDRsOf(obj *corev1.Node) []string {
-	if len(obj.Spec.PodCIDRs) > 0 || obj.Spec.PodCIDR == "" {
-		return obj.Spec.PodCIDRs
+// logMissing logs what is not known about this node, and the consequences.
+func (t *nodeTracker) logMissing() {
+	n := t.current()
+	node := klog.KRef("", n.Name)
+	if len(n.IPs) == 0 && len(t.config.NodePortAddresses.CIDRs) == 0 {
+		klog.InfoS("No address of this node is known; NodePorts listen on all local addresses", "node", node)
 	}
-	return []string{obj.Spec.PodCIDR}
+	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR {
+		klog.InfoS("No pod CIDR of this node is known; traffic of pods is not recognized", "node", node)
+	}
+	for _, gap := range t.config.familyGaps(n) {
+		klog.InfoS("Incomplete configuration", "node", node, "problem", gap)
+	}
 }
 
-// primaryIPs returns the first address of each family: an InternalIP where there is one, else an ExternalIP.
-func primaryIPs(addresses []corev1.NodeAddress) []netip.Addr {
-	var ips []netip.Addr
-	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-		for _, typ := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-			i := slices.IndexFunc(addresses, func(a corev1.NodeAddress) bool {
-				ip, ok := parseAddr(a.Address)
-				return ok && a.Type == typ && f.Of(ip)
-			})
-			if i >= 0 {
-				ip, _ := parseAddr(addresses[i].Address)
-				ips = append(ips, ip)
-				break
-			}
+// familyGaps returns a sentence for each address family of a node that the
+// configuration or the Node object does not cover.
+func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
+	byCIDR := c.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR
+	if byCIDR && len(c.DetectLocal.ClusterCIDRs) == 0 {
+		gaps = append(gaps, "no clusterCIDR is configured: traffic of pods is not recognized, "+
+			"and traffic from outside to ClusterIPs is not masqueraded")
+	}
+	covers := func(cidrs []netip.Prefix, f nft.Family) bool {
+		return len(cidrs) == 0 || slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return f.Of(p.Addr()) })
+	}
+	for _, ip := range n.IPs {
+		f := nft.FamilyOf(ip)
+		gap := func(format string) { gaps = append(gaps, fmt.Sprintf(format, apiFamily(f))) }
+		if byCIDR && !covers(c.DetectLocal.ClusterCIDRs, f) {
+			gap("this node has %[1]s addresses, but clusterCIDR does not: %[1]s traffic of pods is not recognized")
+		}
+		if c.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR && !covers(n.PodCIDRs, f) {
+			gap("this node has %[1]s addresses, but no %[1]s pod CIDR: %[1]s traffic of pods is not recognized")
+		}
+		if !covers(c.NodePortAddresses.CIDRs, f) {
+			gap("nodePortAddresses has no %[1]s CIDR: NodePorts listen on all local %[1]s addresses")
 		}
 	}
-	return ips
-}
-
-// prefixesOf reads CIDRs and leaves out what is none.
-func prefixesOf(values []string) []netip.Prefix {
-	p := parser{}
-	return p.prefixes("", values)
+	return gaps
 }

@@ -7,11 +7,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 func TestFamilyGaps(t *testing.T) {
 	ipv4, ipv6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
-	cidr4, cidr6 := prefix("10.244.0.0/16"), prefix("fd00:244::/32")
+	cidr4, cidr6 := netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")
 	for _, tt := range []struct {
 		cluster, nodePorts []netip.Prefix
 		ips                []netip.Addr
@@ -23,13 +26,13 @@ func TestFamilyGaps(t *testing.T) {
 		{[]netip.Prefix{cidr4, cidr6}, []netip.Prefix{cidr6}, []netip.Addr{ipv4, ipv6}, 1},
 		{[]netip.Prefix{cidr6}, []netip.Prefix{cidr6}, []netip.Addr{ipv4}, 2},
 	} {
-		c := Config{DetectLocal: LocalDetection{Mode: DetectLocalClusterCIDR, ClusterCIDRs: tt.cluster}, NodePortAddresses: NodePortAddresses{CIDRs: tt.nodePorts}}
-		if got := c.familyGaps(&Node{IPs: tt.ips}); len(got) != tt.want {
+		c := Config{DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR, ClusterCIDRs: tt.cluster}, NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tt.nodePorts}}
+		if got := c.familyGaps(&cluster.Node{IPs: tt.ips}); len(got) != tt.want {
 			t.Errorf("%v: got %q, want %d", tt, got, tt.want)
 		}
 	}
-	byNode := Config{DetectLocal: LocalDetection{Mode: DetectLocalNodeCIDR}}
-	if got := byNode.familyGaps(&Node{IPs: []netip.Addr{ipv4, ipv6}, PodCIDRs: []netip.Prefix{cidr6}}); len(got) != 1 {
+	byNode := Config{DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalNodeCIDR}}
+	if got := byNode.familyGaps(&cluster.Node{IPs: []netip.Addr{ipv4, ipv6}, PodCIDRs: []netip.Prefix{cidr6}}); len(got) != 1 {
 		t.Errorf("pod CIDRs of one family: got %q", got)
 	}
 }

@@ -1,80 +1,87 @@
 package proxier
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// tracker is the front end: it translates what the API says into what a Sink understands, and keeps what changed until
-// it is handed over. Its methods can be called by any goroutine.
+// tracker collects the changes of Services and EndpointSlices until they are passed
+// to a Sink. Any goroutine can call its methods.
 type tracker struct {
-	config  *Config
-	metrics *metrics
-	started time.Time
-	// families are those that are served.
-	families []nft.Family
+	config   *Config
+	events   cluster.EventRecorder
+	metrics  *metrics
+	started  time.Time
+	families []nft.Family // that are served
 
-	mu sync.Mutex // guards what follows
-	// What changed since the last handover; nil stands for what is gone.
-	services map[ServiceName]*Service
-	newNode  bool
-	// handedOver is what slices that changed since the last handover said then.
-	handedOver map[SliceName]sliceState
-	// triggers are when the changes of EndpointSlices were triggered, as these tell.
-	triggers map[nft.Family][]time.Time
-	// slices are what EndpointSlices say, but for those without endpoints.
-	slices map[SliceName]sliceState
-	// problems that were reported, by object.
-	reported map[string]string
-	// Nothing is handed over before the first full lists of both were told.
+	mu sync.Mutex // guards all fields below
+	// services are the Services that changed since the last handover. nil stands
+	// for a deleted one.
+	services    map[cluster.ServiceName]*cluster.Service
+	nodeIsNew   bool
+	slices      map[translate.SliceName]sliceState // without those that have no endpoints
+	handedOver  map[translate.SliceName]sliceState // of slices that changed since the last handover
+	triggers    map[nft.Family][]time.Time         // of the changes since the last handover
+	invalidNote map[string]string                  // last event about an object's invalid fields
+	// Nothing is handed over before both first lists are complete.
 	servicesSynced, slicesSynced bool
 }
 
+// sliceState is the part of an EndpointSlice that matters.
 type sliceState struct {
-	service   ServiceName
-	endpoints []*Endpoint // sorted by address
+	service   cluster.ServiceName
+	endpoints []*cluster.Endpoint // sorted by address
 }
 
-// is says whether it is the same state, told again.
-func (s sliceState) is(o sliceState) bool {
-	return s.service == o.service && len(s.endpoints) == len(o.endpoints) && (len(s.endpoints) == 0 || &s.endpoints[0] == &o.endpoints[0])
+// same reports whether two states share their endpoints.
+func (s sliceState) same(o sliceState) bool {
+	return s.service == o.service && len(s.endpoints) == len(o.endpoints) &&
+		(len(s.endpoints) == 0 || &s.endpoints[0] == &o.endpoints[0])
 }
 
 func (s sliceState) equal(o sliceState) bool {
-	return s.service == o.service && slices.EqualFunc(s.endpoints, o.endpoints, (*Endpoint).equal)
+	return s.service == o.service && slices.EqualFunc(s.endpoints, o.endpoints, (*cluster.Endpoint).Equal)
 }
 
-func newTracker(config *Config, m *metrics, families ...nft.Family) *tracker {
+func newTracker(config *Config, events cluster.EventRecorder, m *metrics, families ...nft.Family) *tracker {
 	return &tracker{
-		config:     config,
-		metrics:    m,
-		started:    time.Now(),
-		families:   families,
-		triggers:   make(map[nft.Family][]time.Time),
-		services:   make(map[ServiceName]*Service),
-		handedOver: make(map[SliceName]sliceState),
-		slices:     make(map[SliceName]sliceState),
-		reported:   make(map[string]string),
+		config:      config,
+		events:      events,
+		metrics:     m,
+		started:     time.Now(),
+		families:    families,
+		services:    make(map[cluster.ServiceName]*cluster.Service),
+		slices:      make(map[translate.SliceName]sliceState),
+		handedOver:  make(map[translate.SliceName]sliceState),
+		triggers:    make(map[nft.Family][]time.Time),
+		invalidNote: make(map[string]string),
 	}
 }
 
-// setService records a Service that is new or changed. Every source calls it, so
-// it is the place where the configuration is applied to Services.
-func (t *tracker) setService(svc *TranslatedService) {
+// setService records a Service that is new or changed. All sources call it, so it
+// applies the configuration to Services.
+func (t *tracker) setService(svc *translate.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.services[svc.Name] = t.served(svc.service)
+	t.services[svc.Name] = t.configured(svc.Service)
 	t.serviceChanged()
-	t.report(Event{Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.uid}, svc.problems)
+	t.report(cluster.Event{
+		Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.UID,
+	}, svc.Problems)
 }
 
-// served returns the part of a Service that the configuration has served. It
-// does not modify svc, which the source may keep.
-func (t *tracker) served(svc *Service) *Service {
+// configured returns the Service that the configuration makes of svc. It does not
+// modify svc, which the source may keep.
+func (t *tracker) configured(svc *cluster.Service) *cluster.Service {
 	if svc == nil || !t.config.IgnoreExternalIPs || len(svc.ExternalIPs) == 0 {
 		return svc
 	}
@@ -83,49 +90,53 @@ func (t *tracker) served(svc *Service) *Service {
 	return &without
 }
 
-// deleteService notes that a Service is gone.
-func (t *tracker) deleteService(name ServiceName) {
+// deleteService records that a Service was deleted.
+func (t *tracker) deleteService(name cluster.ServiceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.services[name] = nil
 	t.serviceChanged()
-	t.report(Event{Kind: "Service", Namespace: name.Namespace, Name: name.Name}, nil)
+	t.report(cluster.Event{Kind: "Service", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
-// setSlice notes an EndpointSlice that is new or changed.
-func (t *tracker) setSlice(slice *TranslatedEndpointSlice) {
+// setSlice records an EndpointSlice that is new or changed.
+func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// What was triggered before we watched says nothing about us.
-	if t.replaceSlice(slice.Name, slice.sliceState) && slice.triggered.After(t.started) && slices.Contains(t.families, slice.family) {
-		t.triggers[slice.family] = append(t.triggers[slice.family], slice.triggered)
+	changed := t.replaceSlice(slice.Name, sliceState{slice.Service, slice.Endpoints})
+	// The delay of a change before the start is not ours.
+	if changed && slice.Triggered.After(t.started) && slices.Contains(t.families, slice.Family) {
+		t.triggers[slice.Family] = append(t.triggers[slice.Family], slice.Triggered)
 	}
-	t.report(Event{Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.uid}, slice.problems)
+	t.report(cluster.Event{
+		Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.UID,
+	}, slice.Problems)
 }
 
-// deleteSlice notes that an EndpointSlice is gone.
-func (t *tracker) deleteSlice(name SliceName) {
+// deleteSlice records that an EndpointSlice was deleted.
+func (t *tracker) deleteSlice(name translate.SliceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.replaceSlice(name, sliceState{})
-	t.report(Event{Kind: "EndpointSlice", Namespace: name.Namespace, Name: name.Name}, nil)
+	t.report(cluster.Event{Kind: "EndpointSlice", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
 // serviceChanged counts a change of a Service.
 func (t *tracker) serviceChanged() {
-	t.metrics.kubeProxy.serviceChanges.total.Inc()
-	t.metrics.kubeProxy.serviceChanges.pending.Set(float64(len(t.services)))
+	t.metrics.serviceChanges.total.Inc()
+	t.metrics.serviceChanges.pending.Set(float64(len(t.services)))
 }
 
-// replaceSlice notes the new state of a slice, and says whether endpoints come, change or go with it. What is equal is replaced too: whoever told it may keep
-// the new state, and the old one is to be let go.
-func (t *tracker) replaceSlice(name SliceName, now sliceState) (changed bool) {
-	t.metrics.kubeProxy.endpointChanges.total.Inc()
+// replaceSlice records the new state of a slice, and reports whether endpoints
+// change. An equal state is replaced too, because the source may keep the new one:
+// then the memory of the old one can be freed.
+func (t *tracker) replaceSlice(name translate.SliceName, now sliceState) (changed bool) {
+	t.metrics.endpointChanges.total.Inc()
 	before := t.slices[name]
 	if len(now.endpoints) == 0 {
 		now = sliceState{}
 	}
-	if now.is(before) {
+	if now.same(before) {
 		return false
 	}
 	if _, known := t.handedOver[name]; !known {
@@ -139,62 +150,57 @@ func (t *tracker) replaceSlice(name SliceName, now sliceState) (changed bool) {
 	if now.equal(before) {
 		return false
 	}
-	t.metrics.kubeProxy.endpointChanges.pending.Inc()
+	t.metrics.endpointChanges.pending.Inc()
 	return true
 }
 
-// nodeChanged notes that something about this node changed.
+// nodeChanged records that this node changed.
 func (t *tracker) nodeChanged() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.newNode = true
+	t.nodeIsNew = true
 }
 
-// report tells the owner of an object once what of it was left out. Without problems it forgets the object.
-func (t *tracker) report(e Event, problems []error) {
+// report records an event about the problems of an object, once for the same
+// problems. Without problems, it forgets the object.
+func (t *tracker) report(e cluster.Event, problems []error) {
 	key := e.Kind + " " + e.Namespace + "/" + e.Name
-	defer func() { t.metrics.invalidObjects.Store(int64(len(t.reported))) }()
+	defer func() { t.metrics.invalidObjects.Set(float64(len(t.invalidNote))) }()
 	if len(problems) == 0 {
-		delete(t.reported, key)
+		delete(t.invalidNote, key)
 		return
 	}
-	e.Reason, e.Note = ReasonInvalid, fmt.Sprintf("%s is served without what makes no sense: %v", key, joinErrors(problems))
-	if t.reported[key] != e.Note {
-		t.reported[key] = e.Note
-		recordEvent(t.config.Events, e)
+	list := strings.ReplaceAll(errors.Join(problems...).Error(), "\n", "; ")
+	e.Reason, e.Note = cluster.ReasonInvalid, fmt.Sprintf("Ignoring invalid fields of %s: %s", key, list)
+	if t.invalidNote[key] != e.Note {
+		t.invalidNote[key] = e.Note
+		t.events.Record(e)
 	}
 }
 
-func joinErrors(errs []error) string {
-	s := errs[0].Error()
-	for _, err := range errs[1:] {
-		s += "; " + err.Error()
-	}
-	return s
-}
-
-// synced notes that a first full list was told: of Services or of EndpointSlices.
+// synced records that a first list is complete.
 func (t *tracker) synced(list *bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	*list = true
 }
 
-// ready says whether the first full lists were told.
+// ready reports whether both first lists are complete.
 func (t *tracker) ready() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.servicesSynced && t.slicesSynced
 }
 
-// handOver tells a sink what changed. node returns what is known about this node.
-func (t *tracker) handOver(to Sink, node func() *Node) {
+// handOver passes all changes to a Sink. node returns the present state of this
+// node.
+func (t *tracker) handOver(to cluster.Sink, node func() *cluster.Node) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.newNode {
+	if t.nodeIsNew {
 		to.SetNode(node())
 	}
-	for _, name := range sortedNames(t.services) {
+	for _, name := range slices.SortedFunc(maps.Keys(t.services), cluster.ServiceName.Compare) {
 		if svc := t.services[name]; svc != nil {
 			to.SetService(svc)
 		} else {
@@ -210,27 +216,18 @@ func (t *tracker) handOver(to Sink, node func() *Node) {
 			to.SetEndpoints(now.service, name.Name, now.endpoints)
 		}
 	}
-	t.metrics.kubeProxy.serviceChanges.pending.Set(0)
-	t.metrics.kubeProxy.endpointChanges.pending.Set(0)
-	t.newNode = false
-	t.services = make(map[ServiceName]*Service)
-	t.handedOver = make(map[SliceName]sliceState)
+	t.metrics.serviceChanges.pending.Set(0)
+	t.metrics.endpointChanges.pending.Set(0)
+	t.nodeIsNew = false
+	t.services = make(map[cluster.ServiceName]*cluster.Service)
+	t.handedOver = make(map[translate.SliceName]sliceState)
 }
 
-// takeTriggers returns when the changes of a family were triggered that were not handed over before.
+// takeTriggers returns and removes the triggers of a family.
 func (t *tracker) takeTriggers(f nft.Family) []time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	taken := t.triggers[f]
 	t.triggers[f] = nil
 	return taken
-}
-
-func sortedNames(services map[ServiceName]*Service) []ServiceName {
-	names := make([]ServiceName, 0, len(services))
-	for n := range services {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, compareServiceNames)
-	return names
 }

@@ -12,24 +12,25 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // The kinds of objects of which there are many.
 var (
-	services = kind[proxier.ServiceName, *proxier.TranslatedService, *corev1.Service]{
+	services = kind[cluster.ServiceName, *translate.Service, *corev1.Service]{
 		name: "Service",
 		new:  func() *corev1.Service { return new(corev1.Service) },
-		translate: func(o *corev1.Service) *translated[proxier.ServiceName, *proxier.TranslatedService] {
-			t := proxier.TranslateService(o)
+		translate: func(o *corev1.Service) *translated[cluster.ServiceName, *translate.Service] {
+			t := translate.ParseService(o)
 			return newTranslated(t.Name, o, t)
 		},
 	}
-	endpointSlices = kind[proxier.SliceName, *proxier.TranslatedEndpointSlice, *discoveryv1.EndpointSlice]{
+	endpointSlices = kind[translate.SliceName, *translate.EndpointSlice, *discoveryv1.EndpointSlice]{
 		name: "EndpointSlice",
 		new:  func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
-		translate: func(o *discoveryv1.EndpointSlice) *translated[proxier.SliceName, *proxier.TranslatedEndpointSlice] {
-			t := proxier.TranslateEndpointSlice(o)
+		translate: func(o *discoveryv1.EndpointSlice) *translated[translate.SliceName, *translate.EndpointSlice] {
+			t := translate.ParseEndpointSlice(o)
 			return newTranslated(t.Name, o, t)
 		},
 	}
@@ -43,7 +44,7 @@ func servicesOf(client kubernetes.Interface) collection {
 		client: client.CoreV1().RESTClient(), resource: "services", watch: all.Watch,
 		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
 		choose: func(o *metav1.ListOptions) {
-			o.LabelSelector = "!" + proxier.LabelServiceProxyName
+			o.LabelSelector = "!" + translate.LabelServiceProxyName
 			o.FieldSelector = fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
 		},
 	}

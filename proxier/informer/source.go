@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // Config is what a Source needs.
@@ -175,7 +175,7 @@ func (s *Source) waitForNode(ctx context.Context) bool {
 	if !waitFor(ctx, 0, s.nodeTold) {
 		return false
 	}
-	if !waitFor(ctx, nodeAddressesWait, s.nodeHas(func(n *corev1.Node) bool { return len(proxier.NodeIPs(n)) > 0 })) && ctx.Err() == nil {
+	if !waitFor(ctx, nodeAddressesWait, s.nodeHas(func(n *corev1.Node) bool { return len(translate.NodeIPs(n)) > 0 })) && ctx.Err() == nil {
 		klog.ErrorS(nil, "Timed out waiting for the Node object and its addresses, going on without", "node", node)
 	}
 	if s.config.NeedPodCIDRs &&

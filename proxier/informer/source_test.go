@@ -17,7 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // recorder notes what a source tells.
@@ -32,14 +33,14 @@ func (r *recorder) note(format string, args ...any) {
 	r.told = append(r.told, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) SetService(s *proxier.TranslatedService) { r.note("service %s", s.Name) }
-func (r *recorder) DeleteService(n proxier.ServiceName)     { r.note("no service %s", n) }
-func (r *recorder) OnServiceSynced()                        { r.note("services synced") }
-func (r *recorder) SetEndpointSlice(s *proxier.TranslatedEndpointSlice) {
+func (r *recorder) SetService(s *translate.Service)     { r.note("service %s", s.Name) }
+func (r *recorder) DeleteService(n cluster.ServiceName) { r.note("no service %s", n) }
+func (r *recorder) OnServiceSynced()                    { r.note("services synced") }
+func (r *recorder) SetEndpointSlice(s *translate.EndpointSlice) {
 	r.note("slice %s", s.Name.Name)
 }
-func (r *recorder) DeleteEndpointSlice(n proxier.SliceName) { r.note("no slice %s", n.Name) }
-func (r *recorder) OnEndpointSlicesSynced()                 { r.note("slices synced") }
+func (r *recorder) DeleteEndpointSlice(n translate.SliceName) { r.note("no slice %s", n.Name) }
+func (r *recorder) OnEndpointSlicesSynced()                   { r.note("slices synced") }
 func (r *recorder) OnNodeUpdate(_, n *corev1.Node) {
 	r.note("node %s %d", n.Name, len(n.Status.Addresses))
 }

@@ -7,16 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // A store tells what becomes of objects, and of a new list only what is different.
 func TestStore(t *testing.T) {
 	var told []string
-	s := &store[proxier.ServiceName, *proxier.TranslatedService, *corev1.Service]{
+	s := &store[cluster.ServiceName, *translate.Service, *corev1.Service]{
 		kind:   services,
-		set:    func(svc *proxier.TranslatedService) { told = append(told, "set "+svc.Name.Name) },
-		remove: func(name proxier.ServiceName) { told = append(told, "remove "+name.Name) },
+		set:    func(svc *translate.Service) { told = append(told, "set "+svc.Name.Name) },
+		remove: func(name cluster.ServiceName) { told = append(told, "remove "+name.Name) },
 	}
 	service := func(name, version string) *corev1.Service {
 		return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: version}}
@@ -60,7 +61,7 @@ func TestStore(t *testing.T) {
 }
 
 func TestStoreWithoutObjects(t *testing.T) {
-	s := &store[proxier.ServiceName, *proxier.TranslatedService, *corev1.Service]{kind: services, set: func(*proxier.TranslatedService) {}}
+	s := &store[cluster.ServiceName, *translate.Service, *corev1.Service]{kind: services, set: func(*translate.Service) {}}
 	if s.told() {
 		t.Error("told before there was a list")
 	}

@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // fullMeta is metadata of which every kind of object keeps a part.
@@ -19,7 +19,7 @@ func fullMeta() metav1.ObjectMeta {
 		Name: "web", Namespace: "default", UID: "u", ResourceVersion: "7", Generation: 3, GenerateName: "web-",
 		CreationTimestamp: metav1.Unix(1000, 0), DeletionTimestamp: &metav1.Time{Time: time.Unix(2000, 0)}, Finalizers: []string{"f"},
 		Labels: map[string]string{
-			"app": "web", proxier.LabelServiceProxyName: "other", corev1.IsHeadlessService: "", discoveryv1.LabelServiceName: "web",
+			"app": "web", translate.LabelServiceProxyName: "other", corev1.IsHeadlessService: "", discoveryv1.LabelServiceName: "web",
 			corev1.LabelTopologyZone: "z",
 		},
 		Annotations:     map[string]string{"note": "long", corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z"},

@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // The limits of eventLimits: a number of events at once, and then one each period.
@@ -54,7 +54,7 @@ func newEventLimits() *eventLimits {
 }
 
 // allow reports whether a warning is within the limits, and counts it if it is.
-func (l *eventLimits) allow(e proxier.Event) bool {
+func (l *eventLimits) allow(e cluster.Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.objects.Filter(&corev1.Event{InvolvedObject: *referenceOf(e)}) {

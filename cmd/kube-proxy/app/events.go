@@ -12,13 +12,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // maxNote is the longest note that the API takes, in bytes.
 const maxNote = 1024
 
-// eventRecorder sends events to the API server. It is a proxier.EventRecorder.
+// eventRecorder sends events to the API server. It is a cluster.EventRecorder.
 //
 // Its broadcaster sends an event that repeats an earlier one, with the same
 // object and reason, as a series. Its limits bound the number of events of the
@@ -51,8 +51,8 @@ func (r *eventRecorder) run(ctx context.Context) error {
 	return nil
 }
 
-// Record implements proxier.EventRecorder. It drops events above the limits.
-func (r *eventRecorder) Record(e proxier.Event) {
+// Record implements cluster.EventRecorder. It drops events above the limits.
+func (r *eventRecorder) Record(e cluster.Event) {
 	if !r.limits.allow(e) {
 		return
 	}
@@ -71,7 +71,7 @@ func (r *eventRecorder) tellListenFailure(nodeName, reason string, err error) {
 	r.recorder.Eventf(node, nil, corev1.EventTypeWarning, reason, "StartKubeProxy", "%s", cut(err.Error(), maxNote))
 }
 
-func referenceOf(e proxier.Event) *corev1.ObjectReference {
+func referenceOf(e cluster.Event) *corev1.ObjectReference {
 	version := corev1.SchemeGroupVersion
 	if e.Kind == "EndpointSlice" {
 		version = discoveryv1.SchemeGroupVersion

@@ -20,13 +20,14 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // conflict returns the event of a conflict that Service i lost.
-func conflict(i int) proxier.Event {
-	return proxier.Event{
+func conflict(i int) cluster.Event {
+	return cluster.Event{
 		Kind: "Service", Namespace: "default", Name: fmt.Sprint("svc-", i), UID: fmt.Sprint(i),
-		Reason: proxier.ReasonAddressConflict, Note: "lost",
+		Reason: cluster.ReasonAddressConflict, Note: "lost",
 	}
 }
 
@@ -99,7 +100,7 @@ func TestEventsOfManyObjects(t *testing.T) {
 			t.Errorf("%d events of 500 conflicts at once", n)
 		}
 		refused := conflict(0)
-		refused.Reason = proxier.ReasonRefused
+		refused.Reason = cluster.ReasonRefused
 		r.Record(refused)
 		if n := sent(); n != 1 {
 			t.Errorf("%d events of another reason", n)
@@ -140,7 +141,7 @@ func TestEventsOfOneObject(t *testing.T) {
 
 func TestReferences(t *testing.T) {
 	for kind, version := range map[string]string{"Service": "v1", "EndpointSlice": "discovery.k8s.io/v1"} {
-		got := referenceOf(proxier.Event{Kind: kind, Namespace: "default", Name: "web", UID: "u"})
+		got := referenceOf(cluster.Event{Kind: kind, Namespace: "default", Name: "web", UID: "u"})
 		want := corev1.ObjectReference{APIVersion: version, Kind: kind, Namespace: "default", Name: "web", UID: "u"}
 		if *got != want {
 			t.Errorf("got %v, want %v", got, want)

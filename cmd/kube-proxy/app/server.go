@@ -20,6 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/informer"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // source tells a proxier what there is, until ctx ends.
@@ -84,7 +85,7 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 	s.source, err = informer.New(informer.Config{
 		Client:       s.client,
 		NodeName:     pc.NodeName,
-		NeedPodCIDRs: pc.DetectLocal.Mode == proxier.DetectLocalNodeCIDR,
+		NeedPodCIDRs: pc.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR,
 		ResyncPeriod: s.config.ConfigSyncPeriod.Duration,
 		ServiceCIDRs: true,
 		Handler:      s.proxier,

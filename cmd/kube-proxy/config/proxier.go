@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Proxier returns the configuration of the proxier. Without a hostnameOverride,
@@ -18,8 +19,8 @@ func (o *Options) Proxier() (proxier.Config, error) {
 		IgnoreExternalIPs: !o.FeatureGate.Enabled(gateExternalIPs),
 		SyncPeriod:        c.NFTables.SyncPeriod.Duration,
 		MinSyncPeriod:     c.NFTables.MinSyncPeriod.Duration,
-		DetectLocal: proxier.LocalDetection{
-			Mode:                proxier.DetectLocalMode(c.DetectLocalMode),
+		DetectLocal: ruleset.LocalDetection{
+			Mode:                ruleset.DetectLocalMode(c.DetectLocalMode),
 			BridgeInterface:     c.DetectLocal.BridgeInterface,
 			InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
 		},
@@ -37,7 +38,7 @@ func (o *Options) Proxier() (proxier.Config, error) {
 	if !ip.IsUnspecified() {
 		out.NodeIPs = []netip.Addr{ip}
 	}
-	if out.DetectLocal.Mode == proxier.DetectLocalClusterCIDR && c.ClusterCIDR != "" {
+	if out.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR && c.ClusterCIDR != "" {
 		if out.DetectLocal.ClusterCIDRs, err = parseCIDRs(strings.Split(c.ClusterCIDR, ",")); err != nil {
 			return out, fmt.Errorf("clusterCIDR: %w", err)
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 func TestProxier(t *testing.T) {
@@ -24,25 +25,25 @@ func TestProxier(t *testing.T) {
 	}{
 		{"defaults", []string{"--hostname-override= Node1 "}, proxier.Config{
 			NodeName: "node1", MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: DefaultMinSyncPeriod,
-			DetectLocal: proxier.LocalDetection{Mode: proxier.DetectLocalClusterCIDR},
+			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
 		}},
 		{"file", []string{"--config=testdata/good/all.yaml"}, proxier.Config{
 			NodeName: "node-1", NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.5")}, MasqueradeBit: ptr.To(3), MasqueradeAll: true,
 			SyncPeriod: time.Minute, MinSyncPeriod: 2 * time.Second,
-			DetectLocal:       proxier.LocalDetection{Mode: proxier.DetectLocalClusterCIDR, ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")}},
-			NodePortAddresses: proxier.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("::/0")}},
+			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR, ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")}},
+			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("::/0")}},
 		}},
 		{"flags", []string{
 			"--hostname-override=a", "--bind-address=::", "--masquerade-all", "--iptables-masquerade-bit=5", "--iptables-sync-period=7s", "--iptables-min-sync-period=0",
 			"--detect_local_mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth", "--cluster-cidr=unused", "--nodeport-addresses=010.1.2.3/8,::ffff:1.2.3.4/128",
 		}, proxier.Config{
 			NodeName: "a", MasqueradeBit: ptr.To(14), MasqueradeAll: true, SyncPeriod: 7 * time.Second,
-			DetectLocal:       proxier.LocalDetection{Mode: proxier.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "veth"},
-			NodePortAddresses: proxier.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("1.2.3.4/32")}},
+			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "veth"},
+			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("1.2.3.4/32")}},
 		}},
 		{"bridge", []string{"--hostname-override=a", "--bind-address=fd00::1", "--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0", "--nodeport-addresses=primary"}, proxier.Config{
 			NodeName: "a", NodeIPs: []netip.Addr{netip.MustParseAddr("fd00::1")}, MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: DefaultMinSyncPeriod,
-			DetectLocal: proxier.LocalDetection{Mode: proxier.DetectLocalBridgeInterface, BridgeInterface: "cbr0"},
+			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface, BridgeInterface: "cbr0"},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

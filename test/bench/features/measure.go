@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // The figures of a feature at one size. Changes are made to a Service that uses
@@ -98,14 +98,14 @@ func setUpNamespace(f *feature) error {
 }
 
 // SetService implements receiver, and measures the time of the call.
-func (m *measurement) SetService(svc *proxier.Service) {
+func (m *measurement) SetService(svc *cluster.Service) {
 	begin := time.Now()
 	m.subject.SetService(svc)
 	m.handed += time.Since(begin)
 }
 
 // SetEndpoints implements receiver, and measures the time of the call.
-func (m *measurement) SetEndpoints(name proxier.ServiceName, source string, endpoints []*proxier.Endpoint) {
+func (m *measurement) SetEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
 	begin := time.Now()
 	m.subject.SetEndpoints(name, source, endpoints)
 	m.handed += time.Since(begin)

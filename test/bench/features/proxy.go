@@ -18,6 +18,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // proxy measures a Proxier of IPv4 with its sync loop, since only a Proxier
@@ -57,7 +58,7 @@ func (p *proxy) Close() error {
 }
 
 // SetService hands over a Service as an object of the API.
-func (p *proxy) SetService(svc *proxier.Service) {
+func (p *proxy) SetService(svc *cluster.Service) {
 	ip := svc.ClusterIPs[0].String()
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: svc.Name.Namespace, Name: svc.Name.Name},
@@ -72,7 +73,7 @@ func (p *proxy) SetService(svc *proxier.Service) {
 }
 
 // SetEndpoints hands over an EndpointSlice as an object of the API.
-func (p *proxy) SetEndpoints(name proxier.ServiceName, source string, endpoints []*proxier.Endpoint) {
+func (p *proxy) SetEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
 	object := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: name.Namespace, Name: source, Labels: map[string]string{discoveryv1.LabelServiceName: name.Name},
@@ -91,8 +92,8 @@ func (p *proxy) SetEndpoints(name proxier.ServiceName, source string, endpoints 
 	p.OnEndpointSliceAdd(object)
 }
 
-func apiProtocol(p proxier.Protocol) corev1.Protocol {
-	if p == proxier.UDP {
+func apiProtocol(p cluster.Protocol) corev1.Protocol {
+	if p == cluster.UDP {
 		return corev1.ProtocolUDP
 	}
 	return corev1.ProtocolTCP

@@ -7,12 +7,15 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// receiver is the part of a proxier.Sink that Services are handed over to.
+// receiver is the part of a cluster.Sink that Services are handed over to.
 type receiver interface {
-	SetService(*proxier.Service)
-	SetEndpoints(name proxier.ServiceName, source string, endpoints []*proxier.Endpoint)
+	SetService(*cluster.Service)
+	SetEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint)
 }
 
 // subject is what is measured.
@@ -36,7 +39,7 @@ func newConfig() *proxier.Config {
 	return &proxier.Config{
 		NodeName:     nodeName,
 		NodeIPs:      []netip.Addr{address(nft.IPv4, nodeIPs, 0), address(nft.IPv6, nodeIPs, 0)},
-		DetectLocal:  proxier.LocalDetection{Mode: proxier.DetectLocalClusterCIDR, ClusterCIDRs: podCIDRs()},
+		DetectLocal:  ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR, ClusterCIDRs: podCIDRs()},
 		SyncPeriod:   time.Hour, // no resync during a measurement
 		ExplicitSync: true,
 	}
@@ -44,20 +47,22 @@ func newConfig() *proxier.Config {
 
 // backends measures a Backend for each family, without the sync loop.
 type backends struct {
-	proxier.Sinks
-	all []*proxier.Backend
+	cluster.Sinks
+	all []*table.Table
 }
 
 func newBackends(families []nft.Family) (*backends, error) {
 	b, config := new(backends), newConfig()
-	for _, f := range families {
-		backend, err := proxier.NewBackend(config, f)
-		if err != nil {
-			return nil, err
-		}
-		b.Sinks, b.all = append(b.Sinks, backend), append(b.all, backend)
+	tables, err := table.New(table.Config{
+		Rules: ruleset.Config{DetectLocal: config.DetectLocal, NodePortAddresses: config.NodePortAddresses},
+	}, families...)
+	if err != nil {
+		return nil, err
 	}
-	b.SetNode(&proxier.Node{Name: config.NodeName, IPs: config.NodeIPs})
+	for _, t := range tables {
+		b.Sinks, b.all = append(b.Sinks, t), append(b.all, t)
+	}
+	b.SetNode(&cluster.Node{Name: config.NodeName, IPs: config.NodeIPs})
 	return b, b.Setup()
 }
 
@@ -76,7 +81,7 @@ func (b *backends) sync() (figure, error) {
 }
 
 // stats returns the sum of all Backends' Stats.
-func (b *backends) stats() (sum proxier.Stats) {
+func (b *backends) stats() (sum table.Stats) {
 	for _, backend := range b.all {
 		s := backend.Stats()
 		sum.CommitTime += s.CommitTime

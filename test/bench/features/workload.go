@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // feature is a use of Services that is measured.
@@ -22,7 +22,7 @@ type feature struct {
 	// ports and endpoints of each Service.
 	shape func(n int) (services, ports, endpoints int)
 	// use makes the plain Service number i use the feature; nil for none.
-	use func(svc *proxier.Service, i int)
+	use func(svc *cluster.Service, i int)
 	// dualStack is set for Services of both families, rather than of IPv4.
 	dualStack bool
 	// staleFlows is set if stale UDP flows are cleaned and NodePorts listen on
@@ -39,24 +39,24 @@ func features() []*feature {
 		name: "services", about: "Services with 10 endpoints", size: 10_000, shape: services(10),
 	}, {
 		name: "affinity", about: "Services with session affinity and 10 endpoints", size: 2_000, shape: services(10),
-		use: func(svc *proxier.Service, _ int) { svc.AffinityTimeout = 3 * time.Hour },
+		use: func(svc *cluster.Service, _ int) { svc.AffinityTimeout = 3 * time.Hour },
 	}, {
 		name: "source-ranges", about: "LoadBalancers with 50 source ranges and 2 endpoints", size: 1_000, shape: services(2),
-		use: func(svc *proxier.Service, i int) { loadBalancer(svc, i, 50) },
+		use: func(svc *cluster.Service, i int) { loadBalancer(svc, i, 50) },
 	}, {
 		name: "local", about: "LoadBalancers with externalTrafficPolicy Local, a NodePort and 10 endpoints, 2 on this node",
 		size: 2_000, shape: services(10),
-		use: func(svc *proxier.Service, i int) {
+		use: func(svc *cluster.Service, i int) {
 			loadBalancer(svc, i, 0)
-			svc.ExternalPolicy, svc.Ports[0].NodePort = proxier.PolicyLocal, nodePort(i)
+			svc.ExternalPolicy, svc.Ports[0].NodePort = cluster.PolicyLocal, nodePort(i)
 		},
 	}, {
 		name:  "guarded-local",
 		about: "LoadBalancers with externalTrafficPolicy Local, 5 source ranges and 2 endpoints, 1 on this node",
 		size:  1_000, shape: services(2),
-		use: func(svc *proxier.Service, i int) {
+		use: func(svc *cluster.Service, i int) {
 			loadBalancer(svc, i, 5)
-			svc.ExternalPolicy = proxier.PolicyLocal
+			svc.ExternalPolicy = cluster.PolicyLocal
 		},
 	}, {
 		name: "endpoints", about: "endpoints of one Service", size: 5_000,
@@ -67,8 +67,8 @@ func features() []*feature {
 	}, {
 		name: "udp-nodeports", about: fmt.Sprintf("UDP NodePorts on %d addresses with 10 endpoints", nodePortAddresses),
 		size: 500, shape: services(10), staleFlows: true,
-		use: func(svc *proxier.Service, i int) {
-			svc.Ports[0].Protocol, svc.Ports[0].NodePort = proxier.UDP, nodePort(i)
+		use: func(svc *cluster.Service, i int) {
+			svc.Ports[0].Protocol, svc.Ports[0].NodePort = cluster.UDP, nodePort(i)
 		},
 	}, {
 		name: "dual-stack", about: "dual-stack Services with 10 endpoints in each family", size: 5_000, shape: services(10),
@@ -92,7 +92,7 @@ func nodePort(i int) uint16 { return uint16(30_000 + i) }
 
 // loadBalancer gives a Service a LoadBalancer IP, and source ranges unless the
 // number of these is 0.
-func loadBalancer(svc *proxier.Service, i, ranges int) {
+func loadBalancer(svc *cluster.Service, i, ranges int) {
 	svc.LoadBalancerIPs = []netip.Addr{address(nft.IPv4, loadBalancerIPs, i)}
 	for r := range ranges {
 		// Every other /16, so that ranges are not adjacent.
@@ -180,7 +180,7 @@ const (
 
 // service is a Service with its endpoints.
 type service struct {
-	spec *proxier.Service
+	spec *cluster.Service
 	// slices are the numbers of the endpoints in each EndpointSlice, ascending.
 	slices [][]int
 	// victim is the endpoint to replace next. It is on this node.
@@ -189,16 +189,16 @@ type service struct {
 
 // newService adds the plain Service number i.
 func (w *workload) newService(f *feature, i, ports, endpoints int) *service {
-	spec := &proxier.Service{
-		Name:     proxier.ServiceName{Namespace: "features", Name: fmt.Sprintf("service-%d", i)},
+	spec := &cluster.Service{
+		Name:     cluster.ServiceName{Namespace: "features", Name: fmt.Sprintf("service-%d", i)},
 		Families: f.families(),
 	}
 	for _, family := range spec.Families {
 		spec.ClusterIPs = append(spec.ClusterIPs, address(family, clusterIPs, i))
 	}
 	for p := range ports {
-		spec.Ports = append(spec.Ports, proxier.ServicePort{
-			Name: fmt.Sprintf("port-%d", p), Protocol: proxier.TCP, Port: uint16(1000 + p),
+		spec.Ports = append(spec.Ports, cluster.ServicePort{
+			Name: fmt.Sprintf("port-%d", p), Protocol: cluster.TCP, Port: uint16(1000 + p),
 		})
 	}
 	s := &service{spec: spec, victim: w.next()}
@@ -239,20 +239,20 @@ func (s *service) replace(old, endpoint int) (k int) {
 
 // handOver hands over the EndpointSlice of an index, of each family.
 func (s *service) handOver(to receiver, k int) {
-	ports := make([]proxier.EndpointPort, len(s.spec.Ports))
+	ports := make([]cluster.EndpointPort, len(s.spec.Ports))
 	for i, p := range s.spec.Ports {
-		ports[i] = proxier.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: 8000 + uint16(i)}
+		ports[i] = cluster.EndpointPort{Name: p.Name, Protocol: p.Protocol, Port: 8000 + uint16(i)}
 	}
 	for _, f := range s.spec.Families {
 		source := fmt.Sprintf("%s-%s-%d", s.spec.Name.Name, f, k)
-		var endpoints []*proxier.Endpoint
+		var endpoints []*cluster.Endpoint
 		for _, e := range s.slices[k] {
 			node := "other"
 			if e%localEvery == 0 {
 				node = nodeName
 			}
-			endpoints = append(endpoints, &proxier.Endpoint{
-				EndpointKey: proxier.EndpointKey{Source: source, Addr: address(f, endpointIPs, e)},
+			endpoints = append(endpoints, &cluster.Endpoint{
+				EndpointKey: cluster.EndpointKey{Source: source, Addr: address(f, endpointIPs, e)},
 				Ports:       ports, Node: node, Ready: true, Serving: true,
 			})
 		}

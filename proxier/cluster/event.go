@@ -1,0 +1,31 @@
+package cluster
+
+// Event is a warning about an object, for the object's owner.
+type Event struct {
+	// Kind, Namespace, Name and UID identify the object.
+	Kind, Namespace, Name, UID string
+	// Reason is a machine-readable word in CamelCase, Note a sentence.
+	Reason, Note string
+}
+
+// Reasons of events.
+const (
+	// ReasonAddressConflict means that another Service has the same address and
+	// port.
+	ReasonAddressConflict = "AddressConflict"
+	// ReasonRefused means that the kernel refused the rules of a Service.
+	ReasonRefused = "RefusedByKernel"
+	// ReasonInvalid means that invalid fields of an object are ignored.
+	ReasonInvalid = "InvalidObject"
+)
+
+// EventRecorder records events, for example in the Kubernetes API. Record must
+// not block.
+type EventRecorder interface{ Record(Event) }
+
+// NewEvent returns an event about a Service.
+func NewEvent(svc *Service, reason, note string) Event {
+	return Event{
+		Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.UID, Reason: reason, Note: note,
+	}
+}

@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"cmp"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// ServiceName identifies a Service.
+type ServiceName struct{ Namespace, Name string }
+
+// String returns namespace/name.
+func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
+
+// WithPort returns the name of a service port: namespace/name:port, or
+// namespace/name for a port without a name.
+func (n ServiceName) WithPort(port string) string {
+	if port == "" {
+		return n.String()
+	}
+	return n.String() + ":" + port
+}
+
+// Compare orders names by namespace, then by name.
+func (n ServiceName) Compare(o ServiceName) int {
+	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
+}
+
+// Protocol is a transport protocol. Its value is the IP protocol number.
+type Protocol uint8
+
+// The protocols that a service port can have.
+const (
+	TCP  Protocol = unix.IPPROTO_TCP
+	UDP  Protocol = unix.IPPROTO_UDP
+	SCTP Protocol = unix.IPPROTO_SCTP
+)
+
+// String returns the protocol's name in nft syntax.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return strconv.Itoa(int(p))
+}
+
+// Service holds the fields of a Service that a proxy needs
+// (k8s.io/api/core/v1.ServiceSpec and ServiceStatus).
+type Service struct {
+	Name ServiceName
+	// UID distinguishes Services of the same name over time. Only events use it.
+	UID string
+	// Created is the creation time. If two Services claim the same address and
+	// port, the older one gets it.
+	Created time.Time
+	// Families are the address families of the Service.
+	Families []nft.Family
+	// ClusterIPs are the virtual addresses of the Service.
+	ClusterIPs []netip.Addr
+	// ExternalIPs are addresses that the cluster does not manage, and that are
+	// routed to this node (spec.externalIPs).
+	ExternalIPs []netip.Addr
+	// LoadBalancerIPs are addresses of a load balancer that keeps the destination
+	// address of packets (ipMode VIP, KEP-1860).
+	LoadBalancerIPs []netip.Addr
+	// SourceRanges restrict the clients of LoadBalancerIPs. nil allows all
+	// clients; an empty slice that is not nil allows none.
+	SourceRanges []netip.Prefix
+	// InternalPolicy applies to ClusterIPs, ExternalPolicy to all other addresses
+	// and to NodePorts.
+	InternalPolicy, ExternalPolicy Policy
+	// AffinityTimeout is how long a client keeps its endpoint after its last
+	// connection. 0 means no session affinity.
+	AffinityTimeout time.Duration
+	// HealthCheckNodePort is the port on which load balancers check whether this
+	// node has endpoints. 0 means none.
+	HealthCheckNodePort uint16
+	Ports               []ServicePort
+}
+
+// ServicePort is one port of a Service.
+type ServicePort struct {
+	Name     string
+	Protocol Protocol
+	Port     uint16
+	NodePort uint16 // 0: none
+}
+
+// Policy is a traffic policy: it selects the endpoints that traffic may use.
+type Policy uint8
+
+// The traffic policies of Kubernetes.
+const (
+	PolicyCluster Policy = iota // all endpoints
+	PolicyLocal                 // endpoints on this node
+)

@@ -1,0 +1,29 @@
+package proxier
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestConfigValidate(t *testing.T) {
+	bit := 32
+	for _, tt := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{NodeName: "n"}, ""},
+		{Config{}, "nodeName: must not be empty"},
+		{Config{NodeName: "n", MasqueradeBit: &bit}, "masqueradeBit: 32 is not in the range from 0 to 31"},
+		{Config{NodeName: "n", SyncPeriod: -1}, "syncPeriod: -1ns is less than 0\n" +
+			"minSyncPeriod: 0s is not in the range from 0 to syncPeriod (-1ns)"},
+		{Config{NodeName: "n", NodeIPs: []netip.Addr{{}}}, "nodeIPs[0]: invalid IP is not the address of a node"},
+	} {
+		got := ""
+		if err := tt.config.validate(); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}

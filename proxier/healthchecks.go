@@ -1,0 +1,88 @@
+package proxier
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/healthcheck"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// healthChecks answers load balancers on the health-check NodePorts of one address
+// family.
+type healthChecks struct {
+	server healthServer
+	served map[cluster.ServiceName]struct{}
+}
+
+// healthServer is the part of healthcheck.ServiceServer that healthChecks uses.
+type healthServer interface {
+	SetService(healthcheck.Service)
+	DeleteService(namespace, name string)
+	SetAddrs([]netip.Addr)
+	Run(context.Context) error
+}
+
+// newHealthChecks returns health checks that fail while healthy returns false.
+func newHealthChecks(config *Config, events cluster.EventRecorder, healthy func() bool) (*healthChecks, error) {
+	server, err := healthcheck.NewServiceServer(healthcheck.Config{
+		NodeName: config.NodeName,
+		Healthy:  healthy,
+		Report: func(e healthcheck.Event) {
+			events.Record(cluster.Event{
+				Kind: "Service", Namespace: e.Namespace, Name: e.Name, Reason: e.Reason, Note: e.Message,
+			})
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	server.SetAddrs([]netip.Addr{}) // none before the first commit
+	return &healthChecks{server: server, served: make(map[cluster.ServiceName]struct{})}, nil
+}
+
+// update makes the server answer for the Services of a commit.
+func (h *healthChecks) update(c *table.Commit) {
+	if c.NodePortAddrsChanged {
+		h.server.SetAddrs(c.NodePortAddrs)
+	}
+	if c.Whole {
+		h.deleteAllBut(c.Services)
+	}
+	for _, s := range c.Services {
+		if s.Service == nil || s.Service.HealthCheckNodePort == 0 {
+			h.delete(s.Name)
+			continue
+		}
+		h.served[s.Name] = struct{}{}
+		h.server.SetService(healthcheck.Service{
+			Namespace: s.Name.Namespace, Name: s.Name.Name,
+			Port: s.Service.HealthCheckNodePort, LocalEndpoints: s.ReadyEndpoints,
+		})
+	}
+}
+
+// deleteAllBut deletes all Services that are not in the list: a Reset discards
+// Services without a commit that deletes them.
+func (h *healthChecks) deleteAllBut(services []table.ServiceChange) {
+	if len(h.served) == 0 {
+		return
+	}
+	stay := make(map[cluster.ServiceName]struct{}, len(services))
+	for _, s := range services {
+		stay[s.Name] = struct{}{}
+	}
+	for name := range h.served {
+		if _, ok := stay[name]; !ok {
+			h.delete(name)
+		}
+	}
+}
+
+func (h *healthChecks) delete(name cluster.ServiceName) {
+	if _, served := h.served[name]; served {
+		delete(h.served, name)
+		h.server.DeleteService(name.Namespace, name.Name)
+	}
+}

@@ -1,0 +1,35 @@
+package proxier
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// observer passes what the tables of a Proxier commit to the parts that depend on
+// it: stale flows, health checks and metrics.
+type observer struct{ *Proxier }
+
+// Committed implements table.Observer.
+func (o observer) Committed(c *table.Commit) {
+	if o.flows != nil {
+		o.flows.update(c)
+	}
+	o.family(c.Family).checks.update(c)
+}
+
+// Synced implements table.Observer.
+func (o observer) Synced(r table.SyncResult) {
+	family := o.family(r.Family)
+	o.metrics.synced(r)
+	if r.Err == nil {
+		o.metrics.programmed(r.Family, family.triggers)
+		family.triggers = family.triggers[:0]
+	}
+}
+
+func (p *Proxier) family(f nft.Family) *family {
+	i := slices.IndexFunc(p.families, func(have *family) bool { return have.table.Family() == f })
+	return p.families[i]
+}

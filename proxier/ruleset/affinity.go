@@ -1,0 +1,173 @@
+package ruleset
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// Session affinity needs chains for each service port, because only a rule for one
+// endpoint can write the id of that endpoint to an affinity set. A service port
+// with affinity has one chain for each list of endpoints that its frontends use.
+
+// Prefixes of the names of these chains. namespace.name.protocol.port follows, or
+// namespace.name.protocol for a port without a name. The names contain no slash,
+// because kube-proxy deletes all chains with a slash.
+const (
+	affinityPrefix         = "affinity."          // all usable endpoints
+	affinityLocalPrefix    = "affinity-local."    // endpoints of this node
+	affinityExternalPrefix = "affinity-external." // all usable endpoints, masqueraded
+)
+
+// HasAffinity reports whether the service port has session affinity.
+func (p *Plan) HasAffinity() bool { return p != nil && p.affinity() != 0 }
+
+// AffinityName returns the name of the service port in the names of chains.
+func (p *Plan) AffinityName() string {
+	name := p.Service.Name.Namespace + "." + p.Service.Name.Name + "." + p.Port.Protocol.String()
+	if p.Port.Name == "" {
+		return name
+	}
+	return name + "." + p.Port.Name
+}
+
+// Chains returns the chains of a service port. Without session affinity, and for
+// a nil plan, there are none.
+func (r *Ruleset) Chains(p *Plan) []*nft.Chain {
+	if !p.HasAffinity() {
+		return nil
+	}
+	use := p.affinityUse()
+	var chains []*nft.Chain
+	if use.external {
+		chains = append(chains, r.affinityExternal(p))
+	}
+	if use.cluster {
+		chains = append(chains, r.stickyChain(p, affinityPrefix, p.Cluster))
+	}
+	if use.local {
+		chains = append(chains, r.stickyChain(p, affinityLocalPrefix, p.Local))
+	}
+	return chains
+}
+
+// ChainNames returns the names of the chains that Chains returns.
+func (r *Ruleset) ChainNames(p *Plan) []string {
+	if !p.HasAffinity() {
+		return nil
+	}
+	use, name := p.affinityUse(), p.AffinityName()
+	var names []string
+	if use.external {
+		names = append(names, affinityExternalPrefix+name)
+	}
+	if use.cluster {
+		names = append(names, affinityPrefix+name)
+	}
+	if use.local {
+		names = append(names, affinityLocalPrefix+name)
+	}
+	return names
+}
+
+// affinityUse contains the chains that the frontends of a service port with
+// affinity use.
+type affinityUse struct{ cluster, local, external bool }
+
+func (p *Plan) affinityUse() affinityUse {
+	var use affinityUse
+	for _, f := range p.Frontends {
+		outside := !f.isClusterIP()
+		use.cluster = use.cluster || f.Policy == cluster.PolicyCluster || outside
+		use.local = use.local || f.Policy == cluster.PolicyLocal
+		use.external = use.external || (outside && f.Policy == cluster.PolicyCluster)
+	}
+	use.cluster = use.cluster && len(p.Cluster) > 0
+	use.external = use.external && len(p.Cluster) > 0
+	use.local = use.local && len(p.Local) > 0
+	return use
+}
+
+// AffinitySet returns the set that the chains of a service port use, nil if the
+// service port has no chains.
+func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
+	if !p.HasAffinity() {
+		return nil
+	}
+	if use := p.affinityUse(); !use.cluster && !use.local {
+		return nil
+	}
+	return r.layout.affinitySet(p.AffinityName())
+}
+
+// affinityExternal marks traffic for masquerading before its endpoint is selected:
+//
+//	meta mark set meta mark | 0x00004000
+//	goto affinity.default.sticky.tcp.http
+func (r *Ruleset) affinityExternal(p *Plan) *nft.Chain {
+	return &nft.Chain{Name: affinityExternalPrefix + p.AffinityName(), Rules: []nft.Rule{
+		nft.NewRule(nft.SetMarkBits(r.config.mark())),
+		nft.NewRule(nft.Goto(affinityPrefix + p.AffinityName())),
+	}}
+}
+
+// stickyChain sends a known client to its endpoint, and a new client to any
+// endpoint. Of the n rules for new clients, rule j takes 1/(n-j) of those that
+// reach it. If the set is full, `update` ends its rule, and the last n rules serve
+// the client without affinity. For two endpoints:
+//
+//	ip saddr . numgen inc mod 1 offset 4096 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
+//	ip saddr . numgen inc mod 1 offset 4097 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	numgen random mod 2 0 update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
+//	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
+//	meta l4proto tcp dnat to 10.244.2.8:8080
+//
+// The rules contain the timeout, because Linux 5.10 ignores a changed timeout of
+// an existing set.
+func (r *Ruleset) stickyChain(p *Plan, prefix string, targets []Target) *nft.Chain {
+	name := p.AffinityName()
+	set := r.layout.affinitySet(name)
+	n := len(targets)
+	rules := make([]nft.Rule, 3*n)
+	for j, t := range targets {
+		client := []nft.Expr{nft.Saddr(r.layout.family), nft.Constant(t.ID)}
+		remember := nft.Update(set, p.affinity(), client...)
+		send := []nft.Statement{nft.MatchL4Proto(uint8(p.Port.Protocol)), nft.DNAT(t.AddrPort)}
+		var share []nft.Statement
+		if left := n - j; left > 1 {
+			share = []nft.Statement{nft.RandomIsZero(uint32(left))}
+		}
+		rules[j] = nft.NewRule(slices.Concat([]nft.Statement{nft.In(set, client...), remember}, send)...)
+		rules[n+j] = nft.NewRule(slices.Concat(share, []nft.Statement{remember}, send)...)
+		rules[2*n+j] = nft.NewRule(slices.Concat(share, send)...)
+	}
+	return &nft.Chain{Name: prefix + name, Rules: rules}
+}
+
+// ParseStickyChain returns the AffinityName of the service port that a chain with
+// rules for known clients belongs to. ok reports whether the chain is one.
+func ParseStickyChain(chain string) (servicePort string, ok bool) {
+	if name, ok := strings.CutPrefix(chain, affinityPrefix); ok {
+		return name, true
+	}
+	return strings.CutPrefix(chain, affinityLocalPrefix)
+}
+
+// ParseStickyRule returns the endpoint and its id that a rule for known clients
+// contains: a rule that finds a client in an affinity set and sends it to the
+// endpoint. ok reports whether the rule is one.
+func ParseStickyRule(rule nft.RuleContent) (endpoint netip.AddrPort, id uint32, ok bool) {
+	if !rule.DNAT.IsValid() || len(rule.Sets) == 0 || !IsAffinitySet(rule.Sets[0]) {
+		return netip.AddrPort{}, 0, false
+	}
+	for _, n := range rule.Numgens {
+		if n.Mod == 1 && n.Offset != 0 { // the constant that is the id
+			return rule.DNAT, n.Offset, true
+		}
+	}
+	return netip.AddrPort{}, 0, false
+}

@@ -1,0 +1,99 @@
+package ruleset
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// balancer is a chain that selects one of the first n endpoints of the VIP or
+// NodePort that a packet is for. All service ports with n endpoints share it.
+type balancer struct {
+	kind balancerKind
+	n    int
+}
+
+// balancerKind is the kind of a balancer: which endpoints it selects from, and
+// whether it masquerades.
+type balancerKind uint8
+
+const (
+	balance            balancerKind = iota // endpoints of a VIP that its policy allows
+	balanceAll                             // all endpoints of a VIP with externalTrafficPolicy Local
+	external                               // like balance, masqueraded
+	nodePort                               // endpoints of a NodePort, masqueraded
+	nodePortBalance                        // endpoints of a NodePort that its policy allows
+	nodePortBalanceAll                     // all endpoints of a NodePort with externalTrafficPolicy Local
+	balancerKinds
+)
+
+// String returns the prefix of the names of chains of this kind.
+func (k balancerKind) String() string {
+	return [...]string{"balance", "balance-all", "external", "nodeport", "nodeport-balance", "nodeport-balance-all"}[k]
+}
+
+// allOffset is the index of the first of all endpoints of a VIP or NodePort with
+// externalTrafficPolicy Local. The endpoints of this node have smaller indexes.
+const allOffset = 65536
+
+// name returns the name of the balancer's chain: `balance-3`.
+func (b balancer) name() string { return b.kind.String() + "-" + strconv.Itoa(b.n) }
+
+// chain returns the balancer's chain. For `external-3` it is
+//
+//	meta mark set meta mark | 0x00004000
+//	dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints
+//
+// `balance-3` has the second rule only. `balance-all-3` has
+// `numgen random mod 3 offset 65536` there. Balancers of NodePorts look up
+// `meta l4proto . th dport . numgen random mod 3` in @nodeport-endpoints.
+func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
+	m, key := l.serviceEndpoints, l.vip()
+	if b.kind == nodePort || b.kind == nodePortBalance || b.kind == nodePortBalanceAll {
+		m, key = l.nodePortEndpoints, l.nodePort()
+	}
+	var offset uint32
+	if b.kind == balanceAll || b.kind == nodePortBalanceAll {
+		offset = allOffset
+	}
+	var rules []nft.Rule
+	if b.kind == external || b.kind == nodePort {
+		rules = append(rules, nft.NewRule(nft.SetMarkBits(mark)))
+	}
+	pick := append(key, nft.Random(uint32(b.n), offset))
+	rules = append(rules, nft.NewRule(nft.DNATMap(l.family, m, pick...)))
+	return &nft.Chain{Name: b.name(), Rules: rules}
+}
+
+// parseBalancer returns the balancer with a chain of this name.
+func parseBalancer(chain string) (balancer, bool) {
+	for k := range balancerKinds {
+		var n int
+		if _, err := fmt.Sscanf(chain, k.String()+"-%d", &n); err == nil && n > 0 {
+			if b := (balancer{k, n}); b.name() == chain {
+				return b, true
+			}
+		}
+	}
+	return balancer{}, false
+}
+
+// Balancer returns the chain of a balancer, nil if no balancer has that name.
+func (r *Ruleset) Balancer(chain string) *nft.Chain {
+	b, ok := parseBalancer(chain)
+	if !ok {
+		return nil
+	}
+	return b.chain(r.layout, r.config.mark())
+}
+
+// balancerNames caches the names of balancers.
+type balancerNames [balancerKinds][]string
+
+func (names *balancerNames) get(k balancerKind, n int) string {
+	for len(names[k]) <= n {
+		names[k] = append(names[k], balancer{k, len(names[k])}.name())
+	}
+	return names[k][n]
+}

@@ -1,0 +1,19 @@
+package ruleset
+
+import "testing"
+
+func TestParseBalancer(t *testing.T) {
+	for k := range balancerKinds {
+		for _, n := range []int{1, 3, 1000} {
+			want := balancer{k, n}
+			if got, ok := parseBalancer(want.name()); !ok || got != want {
+				t.Errorf("%s: got %v, %v", want.name(), got, ok)
+			}
+		}
+	}
+	for _, name := range []string{"", "balance-", "balance-0", "balance-03", "balance-3x", "balance--1", "external-local", "nodeport-local", "affinity/a/b/tcp/balance-3"} {
+		if got, ok := parseBalancer(name); ok {
+			t.Errorf("%q is taken for %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package ruleset
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// Names of chains that rows and rules refer to.
+const (
+	chainServices      = "services"
+	chainNodePorts     = "nodeports"
+	chainExternalLocal = "external-local"
+	chainNodePortLocal = "nodeport-local"
+	chainReject        = "reject-chain"
+	chainMasquerading  = "masquerading"
+)
+
+// baseChains returns the chains that the kernel calls. All are of type nat, so
+// only the first packet of a connection passes them.
+func (p *program) baseChains() []*nft.Chain {
+	base := func(name string, point nft.HookPoint, priority int32, to string) *nft.Chain {
+		return &nft.Chain{
+			Name:  name,
+			Hook:  &nft.Hook{Type: nft.TypeNAT, Point: point, Priority: priority},
+			Rules: []nft.Rule{nft.NewRule(nft.Jump(to))},
+		}
+	}
+	return []*nft.Chain{
+		base("nat-prerouting", nft.Prerouting, nft.PriorityDstNAT, chainServices),
+		base("nat-output", nft.Output, nft.PriorityDstNAT, chainServices),
+		base("nat-postrouting", nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading),
+	}
+}
+
+// regularChains returns the chains of the program that are not base chains.
+func (p *program) regularChains() []*nft.Chain {
+	var chains []*nft.Chain
+	for _, proto := range protocols {
+		chains = append(chains, p.firewall(proto))
+	}
+	return append(chains, p.reject(), p.services(), p.nodePorts(), p.externalLocal(), p.nodePortLocal(), p.masquerading())
+}
+
+// vip returns the key of maps by address: `ip daddr . meta l4proto . th dport`.
+func (l *layout) vip() []nft.Expr {
+	return []nft.Expr{nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()}
+}
+
+// nodePort returns the key of maps by NodePort: `meta l4proto . th dport`.
+func (l *layout) nodePort() []nft.Expr { return []nft.Expr{nft.L4Proto(), nft.ThDport()} }
+
+// firewallChain returns the name of the firewall chain of a protocol.
+func firewallChain(p cluster.Protocol) string { return "firewall-" + p.String() }
+
+// firewall drops packets from sources that are not allowed:
+//
+//	ip daddr . tcp dport . ip saddr != @firewall-sources-tcp drop
+func (p *program) firewall(proto cluster.Protocol) *nft.Chain {
+	f := p.layout.family
+	outside := nft.NotIn(p.layout.firewallSources[proto], nft.Daddr(f), nft.Dport(uint8(proto)), nft.Saddr(f))
+	return &nft.Chain{Name: firewallChain(proto), Rules: []nft.Rule{nft.NewRule(outside, nft.Drop())}}
+}
+
+// toNodePortAddress matches the addresses on which NodePorts listen:
+//
+//	ip daddr @nodeport-ips
+//
+// or, if NodePorts listen on all addresses,
+//
+//	fib daddr type local ip daddr != 127.0.0.0/8
+func (p *program) toNodePortAddress() []nft.Statement {
+	f := p.layout.family
+	if !p.nodePortsAll {
+		return []nft.Statement{nft.In(p.layout.nodePortIPs, nft.Daddr(f))}
+	}
+	return []nft.Statement{nft.DaddrLocal(), nft.NotWithin(nft.Daddr(f), loopback(f))}
+}
+
+// loopback returns the loopback addresses of a family.
+func loopback(f nft.Family) netip.Prefix {
+	if f == nft.IPv4 {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
+	}
+	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
+}
+
+// reject refuses a connection. TCP needs a reset: after an ICMPv6 error alone, a
+// TCP client on this machine waits one second for its retransmission, because the
+// kernel drops the error while the socket is in connect().
+//
+//	meta l4proto tcp reject with tcp reset
+//	reject
+func (p *program) reject() *nft.Chain {
+	return &nft.Chain{Name: chainReject, Rules: []nft.Rule{
+		nft.NewRule(nft.RejectTCPReset()),
+		nft.NewRule(nft.Reject(p.layout.family)),
+	}}
+}
+
+// services checks source ranges, marks traffic to ClusterIPs for masquerading,
+// dispatches to service ports, and refuses all other traffic to addresses of
+// Services:
+//
+//	ip daddr . meta l4proto . th dport vmap @firewall-ips
+//	ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00004000
+//	ip daddr . meta l4proto . th dport vmap @service-ips
+//	ip daddr . meta l4proto . th dport @local-ips goto external-local
+//	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
+//	ip daddr @nodeport-ips goto nodeports
+//	ip daddr @cluster-ips goto reject-chain
+//	ip daddr 10.96.0.0/16 drop
+//
+// Kernels before 6.12 validate a chain once for each element of a verdict map
+// that leads to it, so a verdict map must not lead to a chain with a verdict map.
+// This is why local-ips is a plain set.
+func (p *program) services() *nft.Chain {
+	l := p.layout
+	daddr := nft.Daddr(l.family)
+	toClusterIP := nft.In(l.clusterIPs, daddr)
+	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vip()...))}
+	switch {
+	case p.masqueradeAll:
+		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(p.mark)).
+			WithComment("masquerade all clusterIP traffic"))
+	case p.fromPod != nil:
+		rules = append(rules, nft.NewRule(p.fromPod.matchNot, toClusterIP, nft.SetMarkBits(p.mark)).
+			WithComment("masquerade clusterIP traffic from outside cluster"))
+	}
+	rules = append(rules,
+		nft.NewRule(nft.VMap(l.serviceIPs, l.vip()...)),
+		nft.NewRule(nft.In(l.localIPs, l.vip()...), nft.Goto(chainExternalLocal)),
+		nft.NewRule(nft.VMap(l.noEndpointServices, l.vip()...)),
+		nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...),
+		nft.NewRule(toClusterIP, nft.Goto(chainReject)).WithComment("Reject traffic to invalid ports of ClusterIPs"))
+	for _, cidr := range p.serviceCIDRs { // one or two: an anonymous set is not worth it
+		rules = append(rules, nft.NewRule(nft.Within(daddr, cidr), nft.Drop()).
+			WithComment("Drop traffic to unallocated ClusterIPs"))
+	}
+	return &nft.Chain{Name: chainServices, Rules: rules}
+}
+
+// nodePorts dispatches and refuses traffic to addresses on which NodePorts listen:
+//
+//	meta l4proto . th dport vmap @service-nodeports
+//	meta l4proto . th dport @local-nodeports goto nodeport-local
+//	meta l4proto . th dport vmap @no-endpoint-nodeports
+func (p *program) nodePorts() *nft.Chain {
+	l := p.layout
+	return &nft.Chain{Name: chainNodePorts, Rules: []nft.Rule{
+		nft.NewRule(nft.VMap(l.serviceNodePorts, l.nodePort()...)),
+		nft.NewRule(nft.In(l.localNodePorts, l.nodePort()...), nft.Goto(chainNodePortLocal)),
+		nft.NewRule(nft.VMap(l.noEndpointNodePorts, l.nodePort()...)),
+	}}
+}
+
+// externalLocal splits the traffic to addresses with externalTrafficPolicy Local
+// (see localPolicy).
+func (p *program) externalLocal() *nft.Chain {
+	l := p.layout
+	return p.localPolicy(chainExternalLocal, l.clusterPolicyIPs, l.localPolicyIPs, l.vip())
+}
+
+// nodePortLocal splits the traffic to NodePorts with externalTrafficPolicy Local
+// (see localPolicy).
+func (p *program) nodePortLocal() *nft.Chain {
+	l := p.layout
+	return p.localPolicy(chainNodePortLocal, l.clusterPolicyNodePts, l.localPolicyNodePorts, l.nodePort())
+}
+
+// localPolicy splits traffic under externalTrafficPolicy Local. This cluster's
+// pods and this node may use all endpoints. The node's traffic is masqueraded, so
+// that it gets the answers. All other clients may use the endpoints of this node
+// only.
+//
+//	ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
+//	fib saddr type local meta mark set meta mark | 0x00004000
+//	fib saddr type local ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
+//	ip daddr . meta l4proto . th dport vmap @local-policy-ips
+//	drop
+func (p *program) localPolicy(name string, cluster, local *nft.Set, key []nft.Expr) *nft.Chain {
+	var rules []nft.Rule
+	if p.fromPod != nil {
+		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(cluster, key...)).WithComment("short-circuit pod traffic"))
+	}
+	rules = append(rules,
+		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark)).WithComment("masquerade local traffic"),
+		nft.NewRule(nft.SaddrLocal(), nft.VMap(cluster, key...)).WithComment("short-circuit local traffic"),
+		nft.NewRule(nft.VMap(local, key...)),
+		nft.NewRule(nft.Drop()).WithComment("no endpoint on this node"))
+	return &nft.Chain{Name: name, Rules: rules}
+}
+
+// masquerading gives this node's address to marked connections, and to
+// connections from an endpoint to itself (hairpin):
+//
+//	meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random
+//	ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random
+func (p *program) masquerading() *nft.Chain {
+	l := p.layout
+	return &nft.Chain{Name: chainMasquerading, Rules: []nft.Rule{
+		nft.NewRule(nft.MarkHas(p.mark), nft.FlipMarkBits(p.mark), nft.MasqueradeFullyRandom()),
+		nft.NewRule(nft.CtStatusDNAT(),
+			nft.In(l.hairpin, nft.Saddr(l.family), nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()),
+			nft.MasqueradeFullyRandom()),
+	}}
+}

@@ -1,0 +1,137 @@
+package ruleset
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Config is the part of a node's configuration that its rules depend on. The
+// fields have the names of kube-proxy's configuration file
+// (kubeproxy.config.k8s.io/v1alpha1).
+type Config struct {
+	// MasqueradeBit is the bit of the packet mark that requests masquerading, 0 to
+	// 31. nil means DefaultMasqueradeBit.
+	MasqueradeBit *int
+	// MasqueradeAll masquerades all traffic to ClusterIPs.
+	MasqueradeAll bool
+	// DetectLocal recognizes the traffic of this cluster's pods.
+	DetectLocal LocalDetection
+	// NodePortAddresses selects the addresses of this node on which NodePorts
+	// listen.
+	NodePortAddresses NodePortAddresses
+}
+
+// DefaultMasqueradeBit is the default of kube-proxy.
+const DefaultMasqueradeBit = 14
+
+// mark returns the packet mark that requests masquerading.
+func (c *Config) mark() uint32 { return 1 << c.masqueradeBit() }
+
+func (c *Config) masqueradeBit() int {
+	if c.MasqueradeBit == nil {
+		return DefaultMasqueradeBit
+	}
+	return *c.MasqueradeBit
+}
+
+// Validate returns an error that names every field with an invalid value.
+func (c *Config) Validate() error {
+	var errs []error
+	if b := c.masqueradeBit(); b < 0 || b > 31 {
+		errs = append(errs, fmt.Errorf("masqueradeBit: %d is not in the range from 0 to 31", b))
+	}
+	return errors.Join(append(errs, c.DetectLocal.validate())...)
+}
+
+// DetectLocalMode is a way to recognize the traffic of this cluster's pods
+// (detectLocalMode).
+type DetectLocalMode string
+
+// The modes of kube-proxy. With DetectLocalNone, traffic from outside the cluster
+// to ClusterIPs is not masqueraded, and pods that use an external address with
+// externalTrafficPolicy Local reach the endpoints of this node only.
+const (
+	DetectLocalNone                DetectLocalMode = ""
+	DetectLocalClusterCIDR         DetectLocalMode = "ClusterCIDR"
+	DetectLocalNodeCIDR            DetectLocalMode = "NodeCIDR"
+	DetectLocalBridgeInterface     DetectLocalMode = "BridgeInterface"
+	DetectLocalInterfaceNamePrefix DetectLocalMode = "InterfaceNamePrefix"
+)
+
+// LocalDetection recognizes the traffic of this cluster's pods.
+type LocalDetection struct {
+	Mode DetectLocalMode
+	// ClusterCIDRs are the ranges of all pods of the cluster, at most one per
+	// family, for mode ClusterCIDR.
+	ClusterCIDRs []netip.Prefix
+	// BridgeInterface is the bridge that connects this node's pods, for mode
+	// BridgeInterface.
+	BridgeInterface string
+	// InterfaceNamePrefix is the prefix of the names of this node's pod
+	// interfaces, for mode InterfaceNamePrefix.
+	InterfaceNamePrefix string
+}
+
+func (d *LocalDetection) validate() error {
+	modes := []DetectLocalMode{
+		DetectLocalNone, DetectLocalClusterCIDR, DetectLocalNodeCIDR, DetectLocalBridgeInterface, DetectLocalInterfaceNamePrefix,
+	}
+	switch {
+	case !slices.Contains(modes, d.Mode):
+		return fmt.Errorf("detectLocalMode: %q is not supported: "+
+			"supported are ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix", d.Mode)
+	case d.Mode == DetectLocalBridgeInterface:
+		return validateInterface("detectLocal.bridgeInterface", d.BridgeInterface)
+	case d.Mode == DetectLocalInterfaceNamePrefix:
+		return validateInterface("detectLocal.interfaceNamePrefix", d.InterfaceNamePrefix)
+	}
+	for i, p := range d.ClusterCIDRs {
+		for _, q := range d.ClusterCIDRs[:i] {
+			if nft.FamilyOf(p.Addr()) == nft.FamilyOf(q.Addr()) {
+				return fmt.Errorf("clusterCIDR: %v and %v are of the same family, only one a family is supported", q, p)
+			}
+		}
+	}
+	return nil
+}
+
+// maxInterfaceName is the kernel's IFNAMSIZ without the final NUL.
+const maxInterfaceName = 15
+
+func validateInterface(field, name string) error {
+	if name == "" || len(name) > maxInterfaceName || strings.ContainsAny(name, "/ \t\n\"*") {
+		return fmt.Errorf("%s: %q is not the name of an interface", field, name)
+	}
+	return nil
+}
+
+// NodePortAddresses selects the addresses of a node on which NodePorts listen:
+// the node's primary addresses if there are no CIDRs, and otherwise the addresses
+// within the CIDRs. Loopback addresses are never selected.
+type NodePortAddresses struct {
+	CIDRs []netip.Prefix
+}
+
+// of reports which addresses of one family are selected: the primary ones, all of
+// them, or, if neither, those within the CIDRs. If all CIDRs are of the other
+// family, all addresses of this one are selected, as in kube-proxy.
+func (a NodePortAddresses) of(f nft.Family) (primary, all bool) {
+	if len(a.CIDRs) == 0 {
+		return true, false
+	}
+	all = true
+	for _, p := range a.CIDRs {
+		if f.Of(p.Addr()) {
+			if p.Bits() == 0 {
+				return false, true
+			}
+			all = false
+		}
+	}
+	return false, all
+}

@@ -1,0 +1,45 @@
+package ruleset
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+func TestConfigValidate(t *testing.T) {
+	bit := 32
+	for _, tt := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{}, ""},
+		{Config{MasqueradeBit: &bit}, "masqueradeBit: 32 is not in the range from 0 to 31"},
+		{Config{DetectLocal: LocalDetection{Mode: "Magic"}}, `detectLocalMode: "Magic" is not supported: ` +
+			`supported are ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix`},
+		{Config{DetectLocal: LocalDetection{Mode: DetectLocalBridgeInterface}},
+			`detectLocal.bridgeInterface: "" is not the name of an interface`},
+		{Config{DetectLocal: LocalDetection{
+			Mode:         DetectLocalClusterCIDR,
+			ClusterCIDRs: []netip.Prefix{prefix("10.0.0.0/8"), prefix("11.0.0.0/8")},
+		}}, "clusterCIDR: 10.0.0.0/8 and 11.0.0.0/8 are of the same family, only one a family is supported"},
+	} {
+		got := ""
+		if err := tt.config.Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestNodePortAddresses(t *testing.T) {
+	a := NodePortAddresses{CIDRs: []netip.Prefix{prefix("10.0.0.0/8")}}
+	if primary, all := a.of(nft.IPv4); primary || all {
+		t.Errorf("IPv4: primary %v, all %v; want the CIDR", primary, all)
+	}
+	if primary, all := a.of(nft.IPv6); primary || !all {
+		t.Errorf("IPv6 without a CIDR: primary %v, all %v; want all", primary, all)
+	}
+}

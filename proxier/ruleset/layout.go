@@ -1,0 +1,136 @@
+package ruleset
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// TableName is the name of the table that the proxy owns in each family.
+const TableName = "kube-proxy"
+
+// layout contains the sets and maps of one family. Their number does not depend
+// on the number of Services, which become rows of them.
+type layout struct {
+	family nft.Family
+
+	clusterIPs           *nft.Set // ClusterIPs
+	serviceIPs           *nft.Set // VIP . protocol . port : chain
+	serviceNodePorts     *nft.Set // protocol . NodePort : chain
+	serviceEndpoints     *nft.Set // VIP . protocol . port . index : endpoint
+	nodePortEndpoints    *nft.Set // protocol . NodePort . index : endpoint
+	localIPs             *nft.Set // VIP . protocol . port with externalTrafficPolicy Local
+	localNodePorts       *nft.Set
+	localPolicyIPs       *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
+	localPolicyNodePorts *nft.Set
+	clusterPolicyIPs     *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
+	clusterPolicyNodePts *nft.Set
+	noEndpointServices   *nft.Set // VIP . protocol . port : drop or reject
+	noEndpointNodePorts  *nft.Set
+	firewallIPs          *nft.Set // LoadBalancer IPs with loadBalancerSourceRanges
+	firewallSources      map[cluster.Protocol]*nft.Set
+	hairpin              *nft.Set // endpoints of this node, as source and destination
+	nodePortIPs          *nft.Set // node addresses on which NodePorts listen, unless all
+	affinityIDs          *nft.Set // one row: ids of session affinity below it may be in use
+
+	// affinity are the sets of clients with session affinity: client . id of its
+	// endpoint. Packets fill them. Each service port with affinity uses one of
+	// them.
+	affinity [affinitySets]*nft.Set
+}
+
+const (
+	// affinitySets is the number of sets that service ports with session
+	// affinity share. A flood of clients of one service port fills one set, and
+	// harms few other service ports. A set for each service port is too slow: the
+	// kernel walks a list to find a set, so writing n sets takes quadratic time.
+	affinitySets = 64
+	// affinityClients is the number of clients that one set can hold. When the
+	// set is full, new clients are served without affinity. The kernel allocates
+	// a hash table of this size at once, unless it is a multiple of 65536.
+	affinityClients = 4 * 65536
+)
+
+func newLayout(f nft.Family) *layout {
+	addr := nft.TypeAddr(f)
+	vip := nft.Types(addr, nft.TypeInetProto, nft.TypeInetService)
+	nodePort := nft.Types(nft.TypeInetProto, nft.TypeInetService)
+	endpoint := nft.Typeof(nft.Daddr(f), nft.ThDport())
+	l := &layout{
+		family:     f,
+		clusterIPs: &nft.Set{Name: "cluster-ips", Key: nft.Types(addr), Comment: "Active ClusterIPs"},
+		serviceIPs: &nft.Set{Name: "service-ips", Key: vip, Verdicts: true,
+			Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
+		serviceNodePorts: &nft.Set{Name: "service-nodeports", Key: nodePort, Verdicts: true, Comment: "NodePort traffic"},
+		serviceEndpoints: &nft.Set{Name: "service-endpoints",
+			Key: nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
+		nodePortEndpoints: &nft.Set{Name: "nodeport-endpoints",
+			Key: nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
+		localIPs:             &nft.Set{Name: "local-ips", Key: vip},
+		localNodePorts:       &nft.Set{Name: "local-nodeports", Key: nodePort},
+		localPolicyIPs:       &nft.Set{Name: "local-policy-ips", Key: vip, Verdicts: true},
+		localPolicyNodePorts: &nft.Set{Name: "local-policy-nodeports", Key: nodePort, Verdicts: true},
+		clusterPolicyIPs:     &nft.Set{Name: "cluster-policy-ips", Key: vip, Verdicts: true},
+		clusterPolicyNodePts: &nft.Set{Name: "cluster-policy-nodeports", Key: nodePort, Verdicts: true},
+		noEndpointServices: &nft.Set{Name: "no-endpoint-services", Key: vip, Verdicts: true,
+			Comment: "vmap to drop or reject packets to services with no endpoints"},
+		noEndpointNodePorts: &nft.Set{Name: "no-endpoint-nodeports", Key: nodePort, Verdicts: true,
+			Comment: "vmap to drop or reject packets to service nodeports with no endpoints"},
+		firewallIPs: &nft.Set{Name: "firewall-ips", Key: vip, Verdicts: true,
+			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
+		firewallSources: make(map[cluster.Protocol]*nft.Set),
+		hairpin:         &nft.Set{Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService)},
+		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
+			Comment: "session affinity: ids below this number are in use or were used"},
+		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
+	}
+	for _, p := range protocols {
+		// There is one set for each protocol, because in a set with ranges nft adds
+		// a byte-order conversion to `meta l4proto` that Linux 6.12 refuses.
+		l.firewallSources[p] = &nft.Set{Name: "firewall-sources-" + p.String(), Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true}
+	}
+	for i := range l.affinity {
+		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i), Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)),
+			Dynamic: true, Timeouts: true, Size: affinityClients}
+	}
+	return l
+}
+
+// affinitySetPrefix is the prefix of the names of the affinity sets. It is not
+// "affinity-", because kube-proxy tries to delete all sets with that prefix.
+const affinitySetPrefix = "clients-"
+
+// IsAffinitySet reports whether a set has the name of an affinity set.
+func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
+
+// protocols are the protocols that a service port can have.
+var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
+
+// sets returns the sets that every table has, in the order in which they are
+// written.
+func (l *layout) sets(nodePortIPs bool) []*nft.Set {
+	sets := []*nft.Set{
+		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints,
+		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePts,
+		l.noEndpointServices, l.noEndpointNodePorts, l.firewallIPs,
+	}
+	for _, p := range protocols {
+		sets = append(sets, l.firewallSources[p])
+	}
+	sets = append(sets, l.hairpin, l.affinityIDs)
+	if nodePortIPs {
+		sets = append(sets, l.nodePortIPs)
+	}
+	return sets
+}
+
+// affinitySet returns the set that holds the clients of a service port with
+// session affinity, which is chosen by a hash of the service port's name.
+func (l *layout) affinitySet(servicePort string) *nft.Set {
+	h := fnv.New32a()
+	h.Write([]byte(servicePort))
+	return l.affinity[h.Sum32()%affinitySets]
+}

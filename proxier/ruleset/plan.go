@@ -1,0 +1,206 @@
+package ruleset
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// AddressKind is the kind of a frontend's address. If two service ports claim the
+// same address, the smaller kind has priority.
+type AddressKind uint8
+
+// The kinds of addresses. For a NodePort the kind has no meaning.
+const (
+	ClusterIP AddressKind = iota
+	LoadBalancerIP
+	ExternalIP
+)
+
+// Frontend is one address and port at which clients reach a service port. Only
+// one service port can own it.
+type Frontend struct {
+	Addr  netip.Addr // zero for a NodePort
+	Port  uint16
+	Proto cluster.Protocol
+}
+
+// IsNodePort reports whether the frontend is a NodePort.
+func (f Frontend) IsNodePort() bool { return !f.Addr.IsValid() }
+
+// String returns the frontend for events.
+func (f Frontend) String() string {
+	if f.IsNodePort() {
+		return fmt.Sprintf("NodePort %d/%s", f.Port, f.Proto)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Addr, f.Port), f.Proto)
+}
+
+// ServedFrontend is a frontend of a service port, and how it is served.
+type ServedFrontend struct {
+	Frontend
+	Kind   AddressKind
+	Policy cluster.Policy
+}
+
+// isClusterIP reports whether the frontend is reached from within the cluster.
+// All other frontends are masqueraded or keep traffic on this node.
+func (f ServedFrontend) isClusterIP() bool { return !f.IsNodePort() && f.Kind == ClusterIP }
+
+// Target is the address and port of an endpoint of a service port.
+type Target struct {
+	netip.AddrPort
+	// Here reports whether the endpoint is on this node or its node is unknown.
+	Here bool
+	// ID is the number that identifies the endpoint in the sets of clients with
+	// session affinity. It is 0 without affinity.
+	ID uint32
+}
+
+// Plan contains everything that the rows and chains of one service port depend
+// on. A Plan is not modified after it was committed.
+type Plan struct {
+	Service *cluster.Service
+	Port    cluster.ServicePort
+	// Frontends are those that the service port owns.
+	Frontends []ServedFrontend
+	// Cluster are the endpoints for traffic with policy Cluster, Local those for
+	// traffic with policy Local. If Cluster is empty, so is Local. The position of
+	// a target is its index in the rows.
+	Cluster, Local []Target
+	// Serving are all endpoints of a UDP service port that established flows may
+	// continue to use.
+	Serving []netip.AddrPort
+	// Sources are the clients that may use the LoadBalancer IPs. If Guarded is
+	// false, all clients may.
+	Sources []netip.Prefix
+	Guarded bool
+}
+
+// Name returns the name of the service port: namespace/name:port.
+func (p *Plan) Name() string { return p.Service.Name.WithPort(p.Port.Name) }
+
+func (p *Plan) affinity() time.Duration { return p.Service.AffinityTimeout }
+
+// PlanInput is the input for a Plan.
+type PlanInput struct {
+	Node      *cluster.Node
+	Service   *cluster.Service
+	Port      cluster.ServicePort
+	Endpoints []*cluster.Endpoint // of the Service
+	// Owns reports whether the service port owns a frontend.
+	Owns func(Frontend) bool
+	// Before is the plan that is replaced, nil if there is none. Endpoints that
+	// are in both plans keep their index where possible.
+	Before *Plan
+}
+
+// Plan returns the plan of a service port. It is nil if the service port owns no
+// frontend. The targets have no ids yet. The error is the reason why the service
+// port cannot be served.
+func (r *Ruleset) Plan(in *PlanInput) (*Plan, error) {
+	p := &Plan{Service: in.Service, Port: in.Port}
+	needLocal := false
+	for _, f := range FrontendsOf(r.layout.family, in.Service, in.Port) {
+		if in.Owns(f.Frontend) {
+			p.Frontends = append(p.Frontends, f)
+			needLocal = needLocal || f.Policy == cluster.PolicyLocal
+		}
+	}
+	if len(p.Frontends) == 0 {
+		return nil, nil
+	}
+	before := in.Before
+	if before == nil {
+		before = &Plan{}
+	}
+	r.candidates = candidates(r.candidates[:0], in.Endpoints, r.layout.family, in.Port, in.Node)
+	all := r.candidates
+	p.Cluster = arrange(before.Cluster, usableForCluster(all, in.Node))
+	if needLocal {
+		p.Local = arrange(before.Local, usableForLocal(all, in.Node))
+	}
+	if len(p.Local) > allOffset {
+		return nil, fmt.Errorf("%d endpoints on this node are more than %d", len(p.Local), allOffset)
+	}
+	if in.Port.Protocol == cluster.UDP {
+		p.Serving = servingOf(all)
+	}
+	p.Sources, p.Guarded = sourcesFor(r.layout.family, in.Service, in.Node)
+	return p, nil
+}
+
+// FrontendsOf returns the frontends of a family that a service port claims,
+// without duplicates. An address that the Service has twice is a ClusterIP rather
+// than a LoadBalancer IP, and that rather than an external IP.
+func FrontendsOf(f nft.Family, svc *cluster.Service, port cluster.ServicePort) []ServedFrontend {
+	if !slices.Contains(svc.Families, f) {
+		return nil
+	}
+	var out []ServedFrontend
+	add := func(kind AddressKind, policy cluster.Policy, addrs []netip.Addr) {
+		for _, a := range addrs {
+			if !f.Of(a) || slices.ContainsFunc(out, func(o ServedFrontend) bool { return o.Addr == a }) {
+				continue
+			}
+			out = append(out, ServedFrontend{Frontend{a, port.Port, port.Protocol}, kind, policy})
+		}
+	}
+	add(ClusterIP, svc.InternalPolicy, svc.ClusterIPs)
+	add(LoadBalancerIP, svc.ExternalPolicy, svc.LoadBalancerIPs)
+	add(ExternalIP, svc.ExternalPolicy, svc.ExternalIPs)
+	if port.NodePort != 0 {
+		out = append(out, ServedFrontend{Frontend: Frontend{Port: port.NodePort, Proto: port.Protocol}, Policy: svc.ExternalPolicy})
+	}
+	return out
+}
+
+// sourcesFor returns the ranges of clients that may use the LoadBalancer IPs of a
+// family, without overlaps. It reports whether clients are restricted at all. If a
+// range contains this node's own address, the LoadBalancer IPs are added: the
+// node uses them as the source address of its own traffic to them.
+func sourcesFor(f nft.Family, svc *cluster.Service, node *cluster.Node) (sources []netip.Prefix, guarded bool) {
+	if svc.SourceRanges == nil {
+		return nil, false
+	}
+	for _, p := range svc.SourceRanges {
+		if f.Of(p.Addr()) {
+			sources = append(sources, p.Masked())
+		}
+	}
+	if len(sources) == 0 {
+		// Ranges of the other family do not restrict this one.
+		return nil, len(svc.SourceRanges) == 0
+	}
+	containsNode := slices.ContainsFunc(node.IPs, func(ip netip.Addr) bool {
+		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(ip) })
+	})
+	if containsNode {
+		for _, ip := range svc.LoadBalancerIPs {
+			if f.Of(ip) {
+				sources = append(sources, netip.PrefixFrom(ip, ip.BitLen()))
+			}
+		}
+	}
+	return disjoint(sources), true
+}
+
+// disjoint returns prefixes, sorted, without those that others contain.
+func disjoint(prefixes []netip.Prefix) []netip.Prefix {
+	prefixes = slices.Clone(prefixes)
+	slices.SortFunc(prefixes, func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits())
+	})
+	var out []netip.Prefix
+	for _, p := range prefixes {
+		if len(out) == 0 || !out[len(out)-1].Contains(p.Addr()) {
+			out = append(out, p)
+		}
+	}
+	return out
+}

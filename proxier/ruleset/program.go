@@ -1,0 +1,139 @@
+package ruleset
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// Program is the part of a table that depends on the node and its configuration,
+// and not on Services.
+type Program struct {
+	// Table contains the sets and the chains. The chains that Services need are
+	// not part of it.
+	Table *nft.Table
+	// Rows are the rows about this node.
+	Rows []nft.Row
+	// NodePortAddrs are the addresses on which NodePorts listen. The unspecified
+	// address stands for all local addresses. It is never nil.
+	NodePortAddrs []netip.Addr
+}
+
+// Program returns the program for a node.
+func (r *Ruleset) Program(node *cluster.Node) *Program {
+	f := r.layout.family
+	p := &program{
+		layout:        r.layout,
+		mark:          r.config.mark(),
+		masqueradeAll: r.config.MasqueradeAll,
+		fromPod:       r.config.DetectLocal.match(f, node),
+	}
+	for _, cidr := range node.ServiceCIDRs {
+		if f.Of(cidr.Addr()) {
+			p.serviceCIDRs = append(p.serviceCIDRs, cidr)
+		}
+	}
+	ips := r.config.NodePortAddresses.on(f, node)
+	p.nodePortsAll = ips == nil
+	out := &Program{Table: p.table(), NodePortAddrs: ips}
+	if p.nodePortsAll {
+		out.NodePortAddrs = []netip.Addr{AnyAddr(f)}
+		return out
+	}
+	for _, ip := range ips {
+		out.Rows = append(out.Rows, nft.Row{Set: r.layout.nodePortIPs, Key: nft.Tuple{}.Addr(ip)})
+	}
+	return out
+}
+
+// AnyAddr returns the unspecified address of a family, which stands for all
+// addresses.
+func AnyAddr(f nft.Family) netip.Addr {
+	if f == nft.IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
+// on returns the addresses of a node on which NodePorts listen, nil for all of
+// them. If the primary addresses are selected and none is known, NodePorts listen
+// on all addresses.
+func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
+	primary, all := a.of(f)
+	if all {
+		return nil
+	}
+	ips := node.NodePortIPs
+	if primary {
+		ips = node.IPs
+	}
+	out := []netip.Addr{}
+	for _, ip := range ips {
+		if f.Of(ip) && !ip.IsLoopback() {
+			out = append(out, ip)
+		}
+	}
+	if primary && len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// localMatch matches the traffic of this cluster's pods, and all other traffic.
+type localMatch struct{ match, matchNot nft.Statement }
+
+// match returns the match for traffic of this cluster's pods. It is nil if the
+// pods of the family cannot be recognized.
+func (d *LocalDetection) match(f nft.Family, node *cluster.Node) *localMatch {
+	switch d.Mode {
+	case DetectLocalClusterCIDR:
+		return fromPrefix(f, d.ClusterCIDRs)
+	case DetectLocalNodeCIDR:
+		return fromPrefix(f, node.PodCIDRs)
+	case DetectLocalBridgeInterface:
+		return fromInterface(d.BridgeInterface)
+	case DetectLocalInterfaceNamePrefix:
+		return fromInterface(d.InterfaceNamePrefix + "*")
+	}
+	return nil
+}
+
+// fromPrefix matches packets from the first prefix of the family:
+//
+//	ip saddr 10.244.0.0/16
+func fromPrefix(f nft.Family, prefixes []netip.Prefix) *localMatch {
+	for _, p := range prefixes {
+		if f.Of(p.Addr()) {
+			return &localMatch{nft.Within(nft.Saddr(f), p), nft.NotWithin(nft.Saddr(f), p)}
+		}
+	}
+	return nil
+}
+
+// fromInterface matches packets that arrive on an interface:
+//
+//	iifname "veth*"
+func fromInterface(name string) *localMatch {
+	return &localMatch{nft.InInterface(name), nft.NotInInterface(name)}
+}
+
+// program builds the chains of a Program.
+type program struct {
+	layout        *layout
+	mark          uint32 // requests masquerading
+	masqueradeAll bool
+	fromPod       *localMatch // nil if pods cannot be recognized
+	serviceCIDRs  []netip.Prefix
+	nodePortsAll  bool // NodePorts listen on all local addresses
+}
+
+func (p *program) table() *nft.Table {
+	return &nft.Table{
+		Family:  p.layout.family,
+		Name:    TableName,
+		Comment: "rules for kube-proxy",
+		Sets:    p.layout.sets(!p.nodePortsAll),
+		Chains:  append(p.regularChains(), p.baseChains()...),
+	}
+}

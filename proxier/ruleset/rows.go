@@ -1,0 +1,172 @@
+package ruleset
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// Rows appends the rows of one service port to rows. A nil plan has none. Other
+// service ports can have the same rows of shared sets (see IsShared).
+func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
+	if p == nil {
+		return rows
+	}
+	name := p.Name()
+	const dispatchRows = 4 // of a frontend, approximately
+	rows = slices.Grow(rows, len(p.Frontends)*(len(p.Cluster)+len(p.Local)+dispatchRows))
+	for _, f := range p.Frontends {
+		one := r.dispatch(p, f, name)
+		d := &one
+		if f.isClusterIP() {
+			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.Addr)})
+			rows = r.internal(rows, d)
+			continue
+		}
+		if f.Kind == LoadBalancerIP {
+			rows = r.firewall(rows, d)
+		}
+		rows = r.outside(rows, d)
+	}
+	return r.hairpin(rows, p)
+}
+
+// dispatch contains what the rows of one frontend have in common: the key, and the
+// sets and balancers for VIPs or for NodePorts.
+type dispatch struct {
+	plan     *Plan
+	frontend ServedFrontend
+	key      nft.Tuple
+	name     string
+
+	services, noEndpoints, endpoints *nft.Set
+
+	isLocal, local, cluster *nft.Set // of externalTrafficPolicy Local
+
+	balance, balanceAll, masqueraded balancerKind
+}
+
+func (r *Ruleset) dispatch(p *Plan, f ServedFrontend, name string) dispatch {
+	l := r.layout
+	if f.IsNodePort() {
+		return dispatch{
+			plan: p, frontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.Proto)).Port(f.Port),
+			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
+			isLocal: l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePts,
+			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePort,
+		}
+	}
+	return dispatch{
+		plan: p, frontend: f, name: name, key: nft.Tuple{}.Addr(f.Addr).Proto(uint8(f.Proto)).Port(f.Port),
+		services: l.serviceIPs, noEndpoints: l.noEndpointServices, endpoints: l.serviceEndpoints,
+		isLocal: l.localIPs, local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
+		balance: balance, balanceAll: balanceAll, masqueraded: external,
+	}
+}
+
+// row returns a dispatch row, whose comment names the service port.
+func (d *dispatch) row(set *nft.Set, v nft.Verdict) nft.Row {
+	return nft.Row{Set: set, Key: d.key, Verdict: v, Comment: d.name}
+}
+
+// internal appends the rows of a ClusterIP.
+func (r *Ruleset) internal(rows []nft.Row, d *dispatch) []nft.Row {
+	targets, prefix := d.plan.Cluster, affinityPrefix
+	if d.frontend.Policy == cluster.PolicyLocal {
+		targets, prefix = d.plan.Local, affinityLocalPrefix
+	}
+	switch {
+	case len(d.plan.Cluster) == 0:
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(chainReject)))
+	case len(targets) == 0:
+		return append(rows, d.row(d.noEndpoints, nft.VerdictDrop))
+	}
+	rows = append(rows, d.row(d.services, r.choose(d, d.balance, prefix, targets)))
+	return r.indexed(rows, d, 0, targets)
+}
+
+// outside appends the rows of an external IP, a LoadBalancer IP or a NodePort.
+func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
+	everywhere, local := d.plan.Cluster, d.plan.Local
+	if len(everywhere) == 0 {
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(chainReject)))
+	}
+	if d.frontend.Policy == cluster.PolicyCluster {
+		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, affinityExternalPrefix, everywhere)))
+		return r.indexed(rows, d, 0, everywhere)
+	}
+	// This cluster's pods and this node may use all endpoints, other clients
+	// those of this node (see program.localPolicy).
+	rows = append(rows,
+		nft.Row{Set: d.isLocal, Key: d.key, Comment: d.name},
+		nft.Row{Set: d.cluster, Key: d.key, Verdict: r.choose(d, d.balanceAll, affinityPrefix, everywhere)})
+	rows = r.indexed(rows, d, allOffset, everywhere)
+	if len(local) == 0 {
+		return rows
+	}
+	rows = append(rows, nft.Row{Set: d.local, Key: d.key, Verdict: r.choose(d, d.balance, affinityLocalPrefix, local)})
+	return r.indexed(rows, d, 0, local)
+}
+
+// choose returns the verdict for a frontend's traffic: it goes to a balancer, or
+// to a chain of session affinity.
+func (r *Ruleset) choose(d *dispatch, kind balancerKind, affinity string, targets []Target) nft.Verdict {
+	if d.plan.HasAffinity() {
+		return nft.VerdictGoto(affinity + d.plan.AffinityName())
+	}
+	return nft.VerdictGoto(r.names.get(kind, len(targets)))
+}
+
+// indexed appends the rows in which a balancer looks up a frontend's targets.
+func (r *Ruleset) indexed(rows []nft.Row, d *dispatch, offset uint32, targets []Target) []nft.Row {
+	if d.plan.HasAffinity() {
+		return rows // the chains of session affinity contain the targets
+	}
+	for i, t := range targets {
+		rows = append(rows, nft.Row{
+			Set: d.endpoints, Key: d.key.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr()).Port(t.Port()),
+		})
+	}
+	return rows
+}
+
+// firewall appends the rows that restrict the clients of a LoadBalancer IP.
+func (r *Ruleset) firewall(rows []nft.Row, d *dispatch) []nft.Row {
+	if !d.plan.Guarded {
+		return rows
+	}
+	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictJump(firewallChain(d.frontend.Proto))))
+	for _, p := range d.plan.Sources {
+		rows = append(rows, nft.Row{
+			Set: r.layout.firewallSources[d.frontend.Proto], Key: nft.Tuple{}.Addr(d.frontend.Addr).Port(d.frontend.Port),
+		}.Prefix(p))
+	}
+	return rows
+}
+
+// hairpin appends the rows of the endpoints on this node. Their connections to
+// themselves are masqueraded.
+func (r *Ruleset) hairpin(rows []nft.Row, p *Plan) []nft.Row {
+	add := func(t Target) {
+		rows = append(rows, nft.Row{
+			Set: r.layout.hairpin, Key: nft.Tuple{}.Addr(t.Addr()).Addr(t.Addr()).Proto(uint8(p.Port.Protocol)).Port(t.Port()),
+		})
+	}
+	if len(p.Frontends) == 0 {
+		return rows
+	}
+	inCluster := make(map[Target]bool)
+	for _, t := range p.Cluster {
+		if t.Here {
+			add(t)
+			inCluster[t] = true
+		}
+	}
+	for _, t := range p.Local {
+		if !inCluster[t] {
+			add(t)
+		}
+	}
+	return rows
+}

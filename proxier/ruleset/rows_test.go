@@ -1,0 +1,46 @@
+package ruleset
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
+
+// Rendering into a buffer allocates the name of the service port and nothing else,
+// however many endpoints it has.
+func TestRowsAllocations(t *testing.T) {
+	rules, err := New(Config{}, nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}
+	in := &PlanInput{
+		Node: &cluster.Node{Name: "node1"},
+		Service: &cluster.Service{
+			Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}, Families: []nft.Family{nft.IPv4},
+			ClusterIPs: []netip.Addr{addr("10.96.0.1")}, Ports: []cluster.ServicePort{port},
+		},
+		Port: port,
+		Owns: func(Frontend) bool { return true },
+	}
+	for i := range 10 {
+		in.Endpoints = append(in.Endpoints, &cluster.Endpoint{
+			EndpointKey: cluster.EndpointKey{Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})},
+			Node:        "node2", Ready: true, Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}},
+		})
+	}
+	plan, err := rules.Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []nft.Row
+	if n := testing.AllocsPerRun(10, func() { rows = rules.Rows(rows[:0], plan) }); n > 1 || len(rows) != 12 {
+		t.Errorf("%v allocations for %d rows, want 1 for 12", n, len(rows))
+	}
+}

@@ -1,0 +1,88 @@
+package table
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// committed is what the kernel has of a table, as of the last commit that
+// succeeded. Only apply changes it.
+type committed struct {
+	program     *nft.Table // sets and chains of the program; nil before the first commit
+	nodeRows    []nft.Row  // rows about this node
+	reservedIDs uint32     // the row of reserved-affinity-ids; 0 if there is none
+	// nodePortAddrs are the addresses on which NodePorts listen.
+	nodePortAddrs []netip.Addr
+	plans         map[*portState]*ruleset.Plan
+	noLocal       NoLocalEndpoints      // of the plans
+	balancers     map[string]int        // number of rows that use a balancer, by chain
+	affinity      map[*nft.Set]struct{} // affinity sets that exist
+	shared        sharedRows
+	rows          map[string]int         // number of rows, by set
+	samples       map[*nft.Set][]nft.Row // a few rows of each set that has any
+}
+
+func newCommitted() *committed {
+	return &committed{
+		plans:     make(map[*portState]*ruleset.Plan),
+		balancers: make(map[string]int),
+		affinity:  make(map[*nft.Set]struct{}),
+		shared:    make(sharedRows),
+		rows:      make(map[string]int),
+		samples:   make(map[*nft.Set][]nft.Row),
+	}
+}
+
+// maxSamples is the number of rows of a set that are kept to find out whether
+// another program flushed the set. It is more than one, so that a change of one
+// Service rarely deletes all of them.
+const maxSamples = 4
+
+// apply records that a transaction was committed.
+func (c *committed) apply(tx *transaction) {
+	if tx.program != nil {
+		c.program, c.nodeRows, c.nodePortAddrs = tx.program.Table, tx.program.Rows, tx.program.NodePortAddrs
+	}
+	if tx.reservedIDs != 0 {
+		c.reservedIDs = tx.reservedIDs
+	}
+	for _, change := range tx.changes {
+		c.noLocal.add(change.before, -tx.countBefore())
+		c.noLocal.add(change.next, 1)
+		if change.next == nil {
+			delete(c.plans, change.port)
+		} else {
+			c.plans[change.port] = change.next
+		}
+	}
+	for chain := range tx.balancers {
+		c.balancers[chain] = 0
+	}
+	for chain, n := range tx.uses {
+		if _, ok := c.balancers[chain]; ok {
+			c.balancers[chain] += n
+		}
+	}
+	for set := range tx.affinity {
+		c.affinity[set] = struct{}{}
+	}
+	tx.shared.apply(c.shared)
+	for set, n := range tx.rows {
+		c.rows[set] += n
+	}
+	for _, r := range tx.deletedSamples {
+		c.samples[r.Set] = slices.DeleteFunc(c.samples[r.Set], sameKeyAs(r))
+	}
+	for set, rows := range tx.added {
+		rows = append(rows, c.samples[set]...)
+		c.samples[set] = rows[:min(len(rows), maxSamples)]
+	}
+}
+
+// sameKeyAs returns a function that reports whether a row has the key of r.
+func sameKeyAs(r nft.Row) func(nft.Row) bool {
+	return func(o nft.Row) bool { return o.Key == r.Key && o.KeyEnd == r.KeyEnd }
+}

@@ -1,0 +1,363 @@
+package table
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// desired is the state that the source passed, and which parts of it changed since
+// the last sync.
+type desired struct {
+	family      nft.Family
+	node        *cluster.Node
+	nodeChanged bool
+	services    map[cluster.ServiceName]*serviceState
+	ports       map[uint32]*portState // by tag
+	lastTag     uint32
+	claims      claims
+	dirty       map[*serviceState]struct{} // that changed
+}
+
+func newDesired(f nft.Family) desired {
+	return desired{
+		family:   f,
+		node:     &cluster.Node{},
+		services: make(map[cluster.ServiceName]*serviceState),
+		ports:    make(map[uint32]*portState),
+		claims:   newClaims(),
+		dirty:    make(map[*serviceState]struct{}),
+	}
+}
+
+// serviceState is the desired state of one Service.
+type serviceState struct {
+	name cluster.ServiceName
+	// spec is nil if the source passed endpoints only.
+	spec *cluster.Service
+	// endpoints are sorted by address and source. The slice may belong to the
+	// source, so it is replaced and never modified.
+	endpoints []*cluster.Endpoint
+	// ports are those of spec, in its order, followed by removed ones that are
+	// still in the kernel.
+	ports []*portState
+	// invalidEndpoints is the last note about endpoints that are ignored, "" if
+	// there is none.
+	invalidEndpoints string
+}
+
+// portState is the desired state of one service port.
+type portState struct {
+	service *serviceState
+	port    cluster.ServicePort
+	created time.Time
+	// removed reports whether the Service no longer has the port.
+	removed bool
+	// wants are the frontends that the service port claims.
+	wants []want
+	// tag identifies the service port in batches.
+	tag uint32
+}
+
+// want is a frontend that a service port claims.
+type want struct {
+	ruleset.Frontend
+	kind ruleset.AddressKind
+}
+
+func (p *portState) name() string { return p.service.name.WithPort(p.port.Name) }
+
+// comparePorts orders service ports by Service, name and protocol.
+func comparePorts(p, q *portState) int {
+	return cmp.Or(p.service.name.Compare(q.service.name),
+		strings.Compare(p.port.Name, q.port.Name),
+		cmp.Compare(p.port.Protocol, q.port.Protocol))
+}
+
+func (d *desired) setNode(n *cluster.Node) {
+	d.node, d.nodeChanged = n, true
+	for _, s := range d.services {
+		d.markDirty(s)
+	}
+}
+
+func (d *desired) setService(svc *cluster.Service) {
+	if !slices.Contains(svc.Families, d.family) {
+		d.deleteService(svc.Name)
+		return
+	}
+	s := d.service(svc.Name)
+	s.spec = svc
+	d.setPorts(s)
+	d.markDirty(s)
+}
+
+func (d *desired) deleteService(name cluster.ServiceName) {
+	s := d.services[name]
+	if s == nil || s.spec == nil {
+		return
+	}
+	d.removePorts(s, func(*portState) bool { return true })
+	s.spec = nil
+	d.markDirty(s)
+}
+
+func (d *desired) setEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
+	endpoints = d.ofFamily(endpoints)
+	s := d.services[name]
+	if s == nil && len(endpoints) == 0 {
+		return
+	}
+	s = d.service(name)
+	others, before := s.bySource(source)
+	changed := !slices.EqualFunc(before, endpoints, (*cluster.Endpoint).Equal)
+	// Equal endpoints are replaced too: the endpoints of one source share memory,
+	// which is freed when no old endpoint is left.
+	if s.endpoints = endpoints; len(others) > 0 {
+		s.endpoints = merge(others, endpoints)
+	}
+	if changed {
+		d.markDirty(s)
+	}
+}
+
+// ofFamily returns the endpoints with addresses of the family.
+func (d *desired) ofFamily(endpoints []*cluster.Endpoint) []*cluster.Endpoint {
+	ours := func(e *cluster.Endpoint) bool { return d.family.Of(e.Addr) }
+	other := func(e *cluster.Endpoint) bool { return !ours(e) }
+	switch {
+	case !slices.ContainsFunc(endpoints, ours):
+		return nil
+	case !slices.ContainsFunc(endpoints, other):
+		return endpoints
+	}
+	return slices.DeleteFunc(slices.Clone(endpoints), other)
+}
+
+// bySource separates the endpoints of a source from all others.
+func (s *serviceState) bySource(source string) (others, its []*cluster.Endpoint) {
+	other := func(e *cluster.Endpoint) bool { return e.Source != source }
+	if !slices.ContainsFunc(s.endpoints, other) {
+		return nil, s.endpoints
+	}
+	for _, e := range s.endpoints {
+		if other(e) {
+			others = append(others, e)
+		} else {
+			its = append(its, e)
+		}
+	}
+	return others, its
+}
+
+// merge merges two sorted slices of endpoints.
+func merge(a, b []*cluster.Endpoint) []*cluster.Endpoint {
+	all := make([]*cluster.Endpoint, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0].EndpointKey.Compare(b[0].EndpointKey) <= 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return append(append(all, a...), b...)
+}
+
+func (d *desired) setEndpoint(name cluster.ServiceName, e *cluster.Endpoint) {
+	if !d.family.Of(e.Addr) {
+		return
+	}
+	s := d.service(name)
+	i, found := s.find(e.EndpointKey)
+	if found && s.endpoints[i].Equal(e) {
+		return
+	}
+	s.endpoints = slices.Clone(s.endpoints)
+	if found {
+		s.endpoints[i] = e
+	} else {
+		s.endpoints = slices.Insert(s.endpoints, i, e)
+	}
+	d.markDirty(s)
+}
+
+func (d *desired) deleteEndpoint(name cluster.ServiceName, key cluster.EndpointKey) {
+	s := d.services[name]
+	if s == nil {
+		return
+	}
+	if i, found := s.find(key); found {
+		s.endpoints = slices.Delete(slices.Clone(s.endpoints), i, i+1)
+		d.markDirty(s)
+	}
+}
+
+func (s *serviceState) find(key cluster.EndpointKey) (i int, found bool) {
+	return slices.BinarySearchFunc(s.endpoints, key, func(e *cluster.Endpoint, key cluster.EndpointKey) int {
+		return e.EndpointKey.Compare(key)
+	})
+}
+
+// service returns the state of a Service, and creates it if necessary.
+func (d *desired) service(name cluster.ServiceName) *serviceState {
+	s := d.services[name]
+	if s == nil {
+		s = &serviceState{name: name}
+		d.services[name] = s
+	}
+	return s
+}
+
+func (d *desired) markDirty(s *serviceState) { d.dirty[s] = struct{}{} }
+
+// dirtyServices returns the Services that changed, sorted by name.
+func (d *desired) dirtyServices() []*serviceState {
+	return slices.SortedFunc(maps.Keys(d.dirty), compareServices)
+}
+
+// allServices returns all Services, sorted by name.
+func (d *desired) allServices() []*serviceState {
+	return slices.SortedFunc(maps.Values(d.services), compareServices)
+}
+
+func compareServices(a, b *serviceState) int { return a.name.Compare(b.name) }
+
+// setPorts makes the service ports of s, and the frontends that they claim, equal
+// to those of its spec.
+func (d *desired) setPorts(s *serviceState) {
+	kept := make(map[*portState]bool)
+	ports := make([]*portState, 0, len(s.spec.Ports))
+	for _, port := range s.spec.Ports {
+		p := d.port(s, port)
+		kept[p] = true
+		ports = append(ports, p)
+	}
+	d.removePorts(s, func(p *portState) bool { return !kept[p] })
+	for _, p := range s.ports {
+		if p.removed {
+			ports = append(ports, p)
+		}
+	}
+	s.ports = ports
+	for i, port := range s.spec.Ports {
+		d.claimFrontends(ports[i], port)
+	}
+}
+
+// port returns the state of a service port, and creates it if necessary. A service
+// port is identified by its name and protocol.
+func (d *desired) port(s *serviceState, port cluster.ServicePort) *portState {
+	for _, p := range s.ports {
+		if p.port.Name == port.Name && p.port.Protocol == port.Protocol {
+			p.removed = false
+			return p
+		}
+	}
+	d.lastTag++
+	p := &portState{service: s, port: port, tag: d.lastTag}
+	d.ports[p.tag] = p
+	return p
+}
+
+// removePorts releases the frontends of service ports. Their state stays until
+// they are removed from the kernel (see forget).
+func (d *desired) removePorts(s *serviceState, which func(*portState) bool) {
+	for _, p := range s.ports {
+		if p.removed || !which(p) {
+			continue
+		}
+		for _, w := range p.wants {
+			d.releaseFrontend(w.Frontend, p)
+		}
+		p.wants, p.removed = nil, true
+	}
+}
+
+// claimFrontends claims the frontends of a service port, and releases those that
+// it no longer has.
+func (d *desired) claimFrontends(p *portState, port cluster.ServicePort) {
+	var wants []want
+	for _, f := range ruleset.FrontendsOf(d.family, p.service.spec, port) {
+		wants = append(wants, want{f.Frontend, f.Kind})
+	}
+	before := p.wants
+	if !p.created.Equal(p.service.spec.Created) { // the age is part of the claim
+		for _, w := range before {
+			d.releaseFrontend(w.Frontend, p)
+		}
+		before = nil
+	}
+	p.created, p.port, p.wants = p.service.spec.Created, port, wants
+	for _, w := range before {
+		if !slices.Contains(wants, w) {
+			d.releaseFrontend(w.Frontend, p)
+		}
+	}
+	for _, w := range wants {
+		if slices.Contains(before, w) {
+			continue
+		}
+		if loser := d.claims.claim(w.Frontend, claim{p, w.kind}); loser != nil {
+			d.markDirty(loser.service)
+		}
+	}
+}
+
+func (d *desired) releaseFrontend(f ruleset.Frontend, p *portState) {
+	if heir := d.claims.release(f, p); heir != nil {
+		d.markDirty(heir.service)
+	}
+}
+
+// forget deletes the removed service ports of s that are not in the kernel, and s
+// itself if nothing of it is left.
+func (d *desired) forget(s *serviceState, committed *committed) {
+	s.ports = slices.DeleteFunc(s.ports, func(p *portState) bool {
+		if p.removed && committed.plans[p] == nil {
+			delete(d.ports, p.tag)
+			return true
+		}
+		return false
+	})
+	if s.spec == nil && len(s.endpoints) == 0 && len(s.ports) == 0 && d.services[s.name] == s {
+		delete(d.services, s.name)
+	}
+}
+
+// reportInvalidEndpoints records an event for each changed Service that has
+// endpoints in a service CIDR, once for each set of such endpoints.
+func (t *Table) reportInvalidEndpoints() {
+	for s := range t.desired.dirty {
+		var invalid []string
+		for _, e := range s.endpoints {
+			if t.desired.node.IsServiceAddr(e.Addr) {
+				invalid = append(invalid, e.Addr.String())
+			}
+		}
+		note := ""
+		if len(invalid) > 0 {
+			note = fmt.Sprintf("Endpoints of Service %s are ignored, because they are in a service CIDR: %s",
+				s.name, summary(invalid))
+		}
+		if note != s.invalidEndpoints && note != "" && s.spec != nil {
+			t.record(cluster.NewEvent(s.spec, cluster.ReasonInvalid, note))
+		}
+		s.invalidEndpoints = note
+	}
+}
+
+// summary joins the first values of a list.
+func summary(values []string) string {
+	const limit = 5
+	if len(values) <= limit {
+		return strings.Join(values, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(values[:limit], ", "), len(values)-limit)
+}

@@ -1,0 +1,226 @@
+package table
+
+import (
+	"iter"
+	"maps"
+	"net/netip"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// affinityIDs allocates ids for the endpoints of service ports with session
+// affinity. The affinity sets contain a client's address and the id of its
+// endpoint. An id is never given to another endpoint, so that the clients of a
+// removed endpoint get a new endpoint at once.
+type affinityIDs struct {
+	next uint32
+	// proposed are the ids of endpoints in plans that are not committed yet, before
+	// those of the previous round of planning.
+	proposed, before map[affinityEndpoint]uint32
+	// recovered are the ids that endpoints had before this process started, or
+	// before a Reset, until everything is written again.
+	recovered map[affinityEndpoint]uint32
+	// absent are the ids of endpoints that were removed a moment ago. An endpoint
+	// that moves between EndpointSlices can be absent from both for one sync, and
+	// must keep its clients.
+	absent map[affinityEndpoint]absence
+}
+
+// absence is the id of a removed endpoint, and the time until which it is kept.
+type absence struct {
+	id    uint32
+	until time.Time
+}
+
+// absenceTime is how long the id of a removed endpoint is kept: long enough for two
+// consecutive writes of a controller. It is short, because clients that use another
+// endpoint meanwhile return to this one if it is added again with its id.
+const absenceTime = 100 * time.Millisecond
+
+// affinityEndpoint is an endpoint of one service port.
+type affinityEndpoint struct {
+	port string // ruleset.Plan.AffinityName
+	netip.AddrPort
+}
+
+// firstID is the first id on a node without an earlier table. Ids above 4095 are
+// easy to distinguish from other numbers in a listing.
+const firstID = 4096
+
+func newAffinityIDs() affinityIDs {
+	return affinityIDs{
+		next:      firstID,
+		proposed:  make(map[affinityEndpoint]uint32),
+		recovered: make(map[affinityEndpoint]uint32),
+		absent:    make(map[affinityEndpoint]absence),
+	}
+}
+
+// beginPlanning begins a round of planning: the plans of a sync. If the previous
+// round was not committed, its endpoints keep their ids, so that failing commits
+// do not use up ids.
+func (a *affinityIDs) beginPlanning() {
+	a.before, a.proposed = a.proposed, make(map[affinityEndpoint]uint32)
+	if len(a.absent) > 0 {
+		now := time.Now()
+		maps.DeleteFunc(a.absent, func(_ affinityEndpoint, was absence) bool { return now.After(was.until) })
+	}
+}
+
+// assign sets the ids of the targets of a plan with session affinity. Targets of
+// the plan before keep their ids.
+func (a *affinityIDs) assign(before, next *ruleset.Plan) {
+	if !next.HasAffinity() {
+		return
+	}
+	known := make(map[netip.AddrPort]uint32)
+	for t := range targets(before) {
+		known[t.AddrPort] = t.ID // 0 if there was no affinity before
+	}
+	port := next.AffinityName()
+	for t := range targets(next) {
+		if t.ID = known[t.AddrPort]; t.ID == 0 {
+			t.ID = a.id(affinityEndpoint{port, t.AddrPort})
+			known[t.AddrPort] = t.ID
+		}
+	}
+}
+
+// targets iterates over the targets of a plan. A target can be in both lists of
+// the plan.
+func targets(p *ruleset.Plan) iter.Seq[*ruleset.Target] {
+	return func(yield func(*ruleset.Target) bool) {
+		if p == nil {
+			return
+		}
+		for _, list := range [][]ruleset.Target{p.Cluster, p.Local} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (a *affinityIDs) id(e affinityEndpoint) uint32 {
+	if id, ok := a.recovered[e]; ok {
+		return id
+	}
+	if was, ok := a.absent[e]; ok && time.Now().Before(was.until) {
+		return was.id
+	}
+	id, ok := a.proposed[e]
+	if !ok {
+		id, ok = a.before[e]
+	}
+	if !ok {
+		id = a.next
+		a.next++
+	}
+	a.proposed[e] = id
+	return id
+}
+
+// committed records that the plans of the last round were committed.
+func (a *affinityIDs) committed() { clear(a.proposed) }
+
+// preview returns a copy of the allocator, for plans that are never committed.
+func (a *affinityIDs) preview() *affinityIDs {
+	c := *a
+	c.absent = maps.Clone(a.absent)
+	c.beginPlanning()
+	return &c
+}
+
+// release keeps, for a moment, the ids of the endpoints that are in the plan before
+// and not in the next one, which replaced it.
+func (a *affinityIDs) release(before, next *ruleset.Plan) {
+	if !before.HasAffinity() {
+		return
+	}
+	stay := make(map[netip.AddrPort]struct{})
+	if next.HasAffinity() {
+		for t := range targets(next) {
+			stay[t.AddrPort] = struct{}{}
+		}
+	}
+	until, port := time.Now().Add(absenceTime), before.AffinityName()
+	for t := range targets(before) {
+		if _, stays := stay[t.AddrPort]; !stays && t.ID != 0 {
+			a.absent[affinityEndpoint{port, t.AddrPort}] = absence{t.ID, until}
+		}
+	}
+}
+
+// keep keeps the ids of a plan for a later plan that has no plan before it.
+func (a *affinityIDs) keep(p *ruleset.Plan) {
+	if !p.HasAffinity() {
+		return
+	}
+	for t := range targets(p) {
+		a.recovered[affinityEndpoint{p.AffinityName(), t.AddrPort}] = t.ID
+	}
+}
+
+// idBlock is the number of ids that the row of reserved-affinity-ids reserves at a
+// time.
+const idBlock = 1 << 16
+
+// recoverAffinity reads the ids of endpoints in the kernel's table, so that clients
+// keep their endpoints when the proxy restarts. The affinity sets can contain
+// clients of removed endpoints, whose ids are in no rule. Therefore new ids begin
+// after the ids that the earlier process reserved, or, if these cannot be read, at
+// the number of seconds since 1970.
+//
+// If a chain cannot be read, the clients of its endpoints may get another one.
+func (t *Table) recoverAffinity() {
+	table := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
+	_, exists, err := t.kernel.FindTable(table)
+	if err == nil && !exists {
+		return
+	}
+	t.ids.next = uint32(time.Now().Unix())
+	if err == nil {
+		var reserved []nft.Row
+		reserved, err = t.kernel.Rows(table, t.rules.ReservedIDsSet())
+		for i, r := range reserved {
+			if n := r.Key.FirstInteger(); i == 0 || n > t.ids.next {
+				t.ids.next = n
+			}
+		}
+	}
+	var chains []nft.Found
+	if err == nil {
+		chains, err = t.kernel.Chains(table)
+	}
+	for _, chain := range chains { // one by one: a dump of all rules takes quadratic time
+		port, ok := ruleset.ParseStickyChain(chain.Name)
+		if !ok {
+			continue
+		}
+		rules, errRules := t.kernel.Rules(table, chain.Name)
+		if errRules != nil {
+			err = errRules
+		}
+		for _, r := range rules {
+			if endpoint, id, ok := ruleset.ParseStickyRule(r.RuleContent); ok {
+				t.ids.recover(affinityEndpoint{port, endpoint}, id)
+			}
+		}
+	}
+	if err != nil {
+		klog.ErrorS(err, "Failed to read the session affinity of an earlier process; some clients may get another endpoint",
+			"table", t.name())
+	}
+}
+
+// recover records the id that an endpoint has in the kernel.
+func (a *affinityIDs) recover(e affinityEndpoint, id uint32) {
+	a.recovered[e] = id
+	a.next = max(a.next, id+1)
+}

@@ -1,0 +1,150 @@
+package table
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// tableState determines how a rewrite replaces the table in the kernel.
+type tableState uint8
+
+const (
+	// tableUnused means that there is no table, or that no packet uses it. It is
+	// written in several transactions. The last one contains the base chains, so
+	// that packets see nothing or everything.
+	tableUnused tableState = iota
+	// tableOurs means that the table has our sets and base chains. Its rows and
+	// rules are replaced in one transaction. The affinity sets stay.
+	tableOurs
+	// tableForeign means that the table has another form, such as that of
+	// kube-proxy. It is deleted and written in one transaction.
+	tableForeign
+)
+
+// String returns the state for the log.
+func (s tableState) String() string {
+	return [...]string{"unused", "ours", "foreign"}[s]
+}
+
+// acceptPolicy is the policy accept of a base chain (NF_ACCEPT in
+// linux/netfilter.h).
+const acceptPolicy = 1
+
+// inspection is what the kernel has under the table's name.
+type inspection struct {
+	exists bool
+	state  tableState
+	sets   []string // names of the sets
+	others []object // chains and sets that are not part of the program
+}
+
+func (i inspection) equal(o inspection) bool {
+	return i.state == o.state && slices.Equal(i.others, o.others) && slices.Equal(i.sets, o.sets)
+}
+
+// inspect reads what the kernel has under the table's name. The result is of the
+// generation that inspect records, or of a later one.
+func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
+	now, err := t.kernel.Generation()
+	if err != nil {
+		return found, err
+	}
+	t.observed.generation.found(now)
+	if _, found.exists, err = t.kernel.FindTable(table); err != nil || !found.exists {
+		return found, err
+	}
+	sets, err := t.kernel.Sets(table)
+	if err != nil {
+		return found, err
+	}
+	chains, err := t.kernel.Chains(table)
+	if err != nil {
+		return found, err
+	}
+	for _, s := range sets {
+		found.sets = append(found.sets, s.Name)
+	}
+	found.others = otherObjects(table, sets, chains)
+	found.state = compareTable(table, t.rules.AffinitySets(), sets, chains)
+	return found, nil
+}
+
+// otherObjects returns the chains and sets that were found and are not part of the
+// program.
+func otherObjects(program *nft.Table, sets, chains []nft.Found) (others []object) {
+	for _, s := range sets {
+		if !slices.ContainsFunc(program.Sets, func(want *nft.Set) bool { return want.Name == s.Name }) {
+			others = append(others, object{kindSet, s.Name})
+		}
+	}
+	for _, c := range chains {
+		if findChain(program, c.Name) == nil && c.Hook == nil {
+			others = append(others, object{kindChain, c.Name})
+		}
+	}
+	return others
+}
+
+func findChain(program *nft.Table, name string) *nft.Chain {
+	i := slices.IndexFunc(program.Chains, func(c *nft.Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return program.Chains[i]
+}
+
+// compareTable compares the sets and chains that were found with the program and
+// the affinity sets.
+func compareTable(program *nft.Table, affinity []*nft.Set, sets, chains []nft.Found) tableState {
+	hooked, bases, same := compareChains(program, chains)
+	switch {
+	case !hooked:
+		return tableUnused
+	case !bases || !same || !compareSets(slices.Concat(program.Sets, affinity), sets):
+		return tableForeign
+	}
+	return tableOurs
+}
+
+// compareChains reports whether packets use any of the chains, whether all base
+// chains of the program exist, and whether the chains fit the program.
+func compareChains(program *nft.Table, chains []nft.Found) (hooked, bases, same bool) {
+	missing := 0
+	for _, want := range program.Chains {
+		if want.Hook != nil {
+			missing++
+		}
+	}
+	same = true
+	for _, c := range chains {
+		hooked = hooked || c.Hook != nil
+		want := findChain(program, c.Name)
+		switch {
+		case want == nil:
+			same = same && c.Hook == nil
+		case !c.SameHook(want):
+			same = false
+		case c.Hook != nil:
+			same = same && c.Policy == acceptPolicy // adding a chain that exists keeps its policy
+			missing--
+		}
+	}
+	return hooked, missing == 0, same
+}
+
+// compareSets reports whether the sets that were found are of our table, and have
+// the form that they should have.
+func compareSets(want []*nft.Set, sets []nft.Found) bool {
+	found := make(map[string]nft.Found)
+	for _, s := range sets {
+		found[s.Name] = s
+	}
+	for _, s := range want {
+		if have, ok := found[s.Name]; ok && !have.Same(s) {
+			return false
+		}
+	}
+	_, ours := found["service-endpoints"] // no other proxy has it
+	return ours
+}

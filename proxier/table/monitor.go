@@ -1,0 +1,61 @@
+package table
+
+import (
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// listenTime is how long nameOthers listens. Meanwhile every transaction on the
+// host is slower.
+const listenTime = 5 * time.Second
+
+// monitor finds the processes that commit to nf_tables.
+type monitor struct {
+	inner     *nft.Monitor // nil if it could not be opened
+	listening atomic.Bool
+}
+
+// open opens the monitor. If that fails, nameOthers does nothing.
+func (m *monitor) open() {
+	inner, err := nft.OpenMonitor()
+	if err != nil {
+		klog.V(2).InfoS("Programs that change the table cannot be named", "err", err)
+		return
+	}
+	m.inner = inner
+}
+
+// close closes the monitor, unless it is listening.
+func (m *monitor) close() error {
+	if m.inner == nil || m.listening.Load() {
+		return nil
+	}
+	return m.inner.Close()
+}
+
+// nameOthers listens for a moment, in the background, and logs the other processes
+// that commit to nf_tables. ours are the netlink ports of this process.
+func (m *monitor) nameOthers(ours map[uint32]bool) {
+	if m.inner == nil || !m.listening.CompareAndSwap(false, true) {
+		return
+	}
+	ours = maps.Clone(ours)
+	go func() {
+		defer m.listening.Store(false)
+		others, err := m.inner.Listen(listenTime)
+		if err != nil {
+			klog.ErrorS(err, "Failed to find out which program changes the table")
+			return
+		}
+		for _, p := range others {
+			if !ours[p.Port] {
+				klog.InfoS("Another process commits to nf_tables", "process", p.Name, "pid", p.PID)
+			}
+		}
+	}()
+}

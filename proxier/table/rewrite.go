@@ -1,0 +1,182 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// maxColdBytes is the size at which a transaction ends while no packet uses the
+// table: about 20,000 rows. The kernel can stall while a map grows within one huge
+// transaction.
+const maxColdBytes = 1200 << 10
+
+// rewrite writes everything.
+func (t *Table) rewrite() error {
+	var err error
+	isolate := false
+	for range maxAttempts {
+		err = t.tryRewrite(isolate)
+		switch {
+		case err == nil:
+			t.batch = newBatch(t.Family()) // the old one has large buffers
+			t.stats.Rewrites++
+			clear(t.ids.recovered)
+			if err := t.observeAll(); err != nil {
+				return err
+			}
+			t.deleteUnused()
+			return nil
+		case errors.Is(err, nft.ErrUnknownOutcome):
+			return err
+		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
+			// Another program committed meanwhile, and deleted what was found.
+		case t.refuseTagged(err, func(*portState) bool { return true }):
+			// Try again without these service ports.
+		case !isolate && refusedByKernel(err):
+			isolate = true // to find out which service port has the refused row
+		default:
+			return err
+		}
+	}
+	return err
+}
+
+// tryRewrite writes everything but the service ports that are left out. If isolate
+// is true, rows of different service ports are in different messages.
+func (t *Table) tryRewrite(isolate bool) error {
+	tx := t.begin(t.batch, newCommitted())
+	t.ids.beginPlanning()
+	tx.whole = true
+	tx.program = t.rules.Program(t.desired.node)
+	found, err := t.inspect(tx.program.Table)
+	if err != nil {
+		return err
+	}
+	klog.V(2).InfoS("Rewriting", "table", t.name(), "found", found.state, "services", len(t.desired.services))
+	t.resetBatch(isolate)
+	t.replaceTable(tx.program.Table, found)
+	flush := func() error { return nil }
+	if found.state == tableUnused {
+		flush = func() error { return t.flushCold(isolate) }
+	}
+	if err := tx.writeAll(t.allChanges(), &t.ids, flush); err != nil {
+		return err
+	}
+	if err := t.commitOver(tx.program.Table, found); err != nil {
+		return err
+	}
+	t.inDoubt = ""
+	t.unused = make(unused)
+	if found.state == tableOurs {
+		t.unused.add(found.others...)
+	}
+	t.remember(tx)
+	return nil
+}
+
+// allChanges plans all service ports.
+func (t *Table) allChanges() iter.Seq[change] {
+	return func(yield func(change) bool) {
+		for _, s := range t.desired.allServices() {
+			t.desired.markDirty(s)
+			for _, p := range s.ports {
+				if !yield(t.plan(p)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// replaceTable writes what must precede the program: the table itself, and the
+// deletion of what was found.
+func (t *Table) replaceTable(table *nft.Table, found inspection) {
+	if found.exists && found.state != tableOurs {
+		t.batch.DeleteTable()
+	}
+	t.batch.AddTable(table.Comment)
+	if found.state == tableOurs {
+		t.emptyTable(table, found)
+	}
+}
+
+// emptyTable deletes the rules and rows of a table of ours. The affinity sets,
+// which packets fill, keep their elements.
+func (t *Table) emptyTable(table *nft.Table, found inspection) {
+	for _, c := range table.Chains {
+		if c.Hook == nil {
+			t.batch.AddChain(c)
+			t.batch.FlushChain(c.Name)
+		}
+	}
+	for _, o := range found.others { // so that they do not refer to anything
+		switch {
+		case o.kind == kindChain:
+			t.batch.FlushChain(o.name)
+		case !ruleset.IsAffinitySet(o.name):
+			t.batch.FlushSet(o.name)
+		}
+	}
+	for _, s := range table.Sets {
+		switch {
+		case !slices.Contains(found.sets, s.Name):
+		case s.Interval: // flushing deletes row by row, in quadratic time
+			t.batch.DeleteSet(s.Name)
+		default:
+			t.batch.FlushSet(s.Name)
+		}
+	}
+}
+
+// flushCold commits a large batch to a table that no packet uses yet.
+func (t *Table) flushCold(isolate bool) error {
+	if t.batch.Len() < maxColdBytes {
+		return nil
+	}
+	err := nft.ErrGeneration
+	for range maxAttempts {
+		// Commits of other programs do not matter: no packet uses the table.
+		if err = t.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
+			break
+		}
+	}
+	t.resetBatch(isolate)
+	return err
+}
+
+func (t *Table) resetBatch(isolate bool) {
+	t.batch.Reset()
+	if isolate {
+		t.batch.Isolate()
+	}
+}
+
+// commitOver commits a batch that replaces what was found. If another program
+// committed meanwhile but did not change what was found, the batch is still valid.
+func (t *Table) commitOver(table *nft.Table, found inspection) error {
+	for range maxAttempts {
+		err := t.commitExpecting()
+		if err == nil {
+			t.observed.verified = t.observed.generation.foreign
+		}
+		if !errors.Is(err, nft.ErrGeneration) {
+			return err
+		}
+		now, err := t.inspect(table)
+		if err != nil {
+			return err
+		}
+		if found.state != tableUnused && !now.equal(found) {
+			return nft.ErrGeneration
+		}
+	}
+	return fmt.Errorf("%w, %d times in a row", nft.ErrGeneration, maxAttempts)
+}

@@ -1,0 +1,266 @@
+package table
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// scrubber finds what verification does not find: single rows that were deleted or
+// changed. After another program committed, it reads all rows by key and the chains
+// of session affinity, a few at a time.
+type scrubber struct {
+	// done is generation.foreign at the beginning of the last complete pass, began
+	// that at the beginning of the present pass.
+	done, began int
+	queue       []*portState // still to be checked in the present pass; nil without one
+	// rows are those of plan that are still to be checked. plan is the plan of the
+	// first service port of the queue.
+	plan *ruleset.Plan
+	rows []nft.Row
+	rest time.Time // do nothing before
+	// chains are the chains of session affinity that were compared.
+	chains map[*portState]scrubbedChains
+}
+
+// scrubbedChains are the handles of the rules in the affinity chains of a plan when
+// the rules were last compared.
+type scrubbedChains struct {
+	plan    *ruleset.Plan
+	handles []uint64
+}
+
+// Limits of the scrubber.
+const (
+	// scrubRows is the maximum number of rows that are read at a time.
+	scrubRows = 64
+	// scrubShare limits the CPU time of one family to 1/200 of a core.
+	scrubShare = 200
+	// scrubChainCost is the number of rows that take as long as an affinity chain.
+	scrubChainCost = 16
+	// maxRowRepairs is the maximum number of rows that are repaired one by one. If
+	// more of the rows read at a time are wrong, everything is written.
+	maxRowRepairs = scrubRows / 2
+)
+
+// scrub reads some rows if another program committed since the last pass, and
+// repairs those that differ. The error is a *damage if everything must be written.
+func (t *Table) scrub() error {
+	s := &t.observed.scrubber
+	start := time.Now()
+	if (s.queue == nil && s.done == t.observed.generation.foreign) || start.Before(s.rest) {
+		return nil
+	}
+	var err error
+	if s.queue == nil {
+		s.begin(t.observed.generation.foreign, t.desired.ports)
+		err = t.scrubBalancers()
+	}
+	if err == nil {
+		err = t.scrubNext()
+	}
+	s.rest = start.Add(time.Since(start) * scrubShare)
+	return err
+}
+
+// begin begins a pass over all service ports.
+func (s *scrubber) begin(foreign int, ports map[uint32]*portState) {
+	s.began = foreign
+	s.queue = slices.AppendSeq(make([]*portState, 0, len(ports)), maps.Values(ports))
+	s.plan, s.rows = nil, nil
+	maps.DeleteFunc(s.chains, func(p *portState, _ scrubbedChains) bool { return ports[p.tag] != p })
+}
+
+// scrubNext checks up to scrubRows rows, or the chains of one service port.
+func (t *Table) scrubNext() error {
+	s := &t.observed.scrubber
+	for left := scrubRows; left > 0 && len(s.queue) > 0; {
+		p := s.queue[0]
+		plan := t.committed.plans[p]
+		if plan == nil {
+			s.queue = s.queue[1:]
+			continue
+		}
+		if s.plan != plan { // a new service port, or it changed meanwhile
+			s.plan, s.rows = plan, t.rules.Rows(nil, plan)
+			if err := t.scrubChains(p, plan); err != nil {
+				s.plan = nil
+				return err
+			}
+			left -= len(t.rules.ChainNames(plan)) * scrubChainCost
+		}
+		n := min(len(s.rows), max(left, 1))
+		if err := t.scrubRows(p, s.rows[:n]); err != nil {
+			return err
+		}
+		if s.rows, left = s.rows[n:], left-n; len(s.rows) == 0 {
+			s.queue, s.plan = s.queue[1:], nil
+		}
+	}
+	if len(s.queue) == 0 {
+		s.queue, s.done = nil, s.began
+	}
+	return nil
+}
+
+// wrongRow is a row, and what the kernel has instead. found.Set is nil if the row
+// was deleted.
+type wrongRow struct{ want, found nft.Row }
+
+// scrubRows checks rows of a service port and repairs those that differ.
+func (t *Table) scrubRows(p *portState, rows []nft.Row) error {
+	wrong, err := t.wrongRows(rows)
+	if err != nil || len(wrong) == 0 {
+		return err
+	}
+	d := &damage{damagedRow, "row " + wrong[0].want.String() + " of Service port " + p.name() + " was deleted or changed"}
+	if len(wrong) > maxRowRepairs {
+		return d
+	}
+	if err := t.verify(); err != nil { // more than single rows may be wrong
+		var rows *damage
+		if !errors.As(err, &rows) || rows.kind != damagedRows {
+			return err
+		}
+	}
+	t.batch.Reset()
+	for _, w := range wrong {
+		if w.found.Set != nil {
+			t.batch.DeleteRow(w.found)
+		}
+		t.batch.AddRow(w.want)
+	}
+	return t.commitRepair(d)
+}
+
+// wrongRows returns the rows that differ from those in the kernel.
+func (t *Table) wrongRows(rows []nft.Row) (wrong []wrongRow, err error) {
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Set == rows[0].Set {
+			n++
+		}
+		found, err := t.kernel.FindRows(t.committed.program, rows[:n])
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range found {
+			if !r.SameAs(rows[i]) {
+				wrong = append(wrong, wrongRow{rows[i], r})
+			}
+		}
+		rows = rows[n:]
+	}
+	return wrong, nil
+}
+
+// scrubChains checks the chains of a service port with session affinity, and writes
+// those that differ. If the handles of the rules are those of the last pass, the
+// rules are not compared again.
+func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
+	s := &t.observed.scrubber
+	names := t.rules.ChainNames(plan)
+	if len(names) == 0 {
+		delete(s.chains, p)
+		return nil
+	}
+	handles, err := t.ruleHandles(names)
+	if err != nil {
+		return err
+	}
+	if last := s.chains[p]; last.plan == plan && slices.Equal(last.handles, handles) {
+		return nil
+	}
+	repaired := false
+	for _, c := range t.rules.Chains(plan) {
+		err := t.checkRules(damagedAffinity, c)
+		var d *damage
+		switch {
+		case err == nil:
+			continue
+		case !errors.As(err, &d):
+			return err
+		}
+		t.batch.Reset()
+		t.batch.AddChain(c)
+		t.batch.FlushChain(c.Name)
+		t.batch.AddRules(c)
+		if err := t.commitRepair(d); err != nil {
+			return err
+		}
+		repaired = true
+	}
+	if s.chains == nil {
+		s.chains = make(map[*portState]scrubbedChains)
+	}
+	s.chains[p] = scrubbedChains{plan, handles}
+	if repaired {
+		delete(s.chains, p) // the rules have new handles
+	}
+	return nil
+}
+
+// ruleHandles returns the handles of the rules of chains. A 0 precedes those of
+// each chain.
+func (t *Table) ruleHandles(chains []string) (handles []uint64, err error) {
+	_, err = t.kernel.Snapshot(func() error {
+		handles = nil
+		for _, name := range chains {
+			rules, err := t.kernel.RuleHandles(t.committed.program, name)
+			if err != nil {
+				return err
+			}
+			handles = append(append(handles, 0), rules...)
+		}
+		return nil
+	})
+	return handles, err
+}
+
+// scrubBalancers compares the rules of balancers if verification reads only some of
+// them.
+func (t *Table) scrubBalancers() error {
+	if len(t.committed.balancers) <= maxVerifiedBalancers {
+		return nil
+	}
+	for name := range t.committed.balancers {
+		handles, err := t.kernel.RuleHandles(t.committed.program, name)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(handles, t.observed.fingerprint.rules[name]) {
+			return &damage{damagedRule, "the rules of chain " + name + " were changed"}
+		}
+	}
+	return nil
+}
+
+// commitRepair commits a batch that repairs a part of the table. The error is a
+// *damage, after which the caller writes everything, if the commit fails, or if
+// another program committed after a repair of a moment ago.
+func (t *Table) commitRepair(d *damage) error {
+	now := time.Now()
+	if t.observed.repairs.recent(now, t.observed.generation.foreign) {
+		return d
+	}
+	err := t.commitExpecting()
+	if errors.Is(err, nft.ErrGeneration) {
+		err = t.commitGuarded() // if what verification reads is intact
+	}
+	var other *damage
+	switch {
+	case errors.As(err, &other):
+		return other
+	case err != nil:
+		klog.InfoS("Failed to repair a part of the table; writing all of it", "table", t.name(), "err", err)
+		return d
+	}
+	t.countRepair(d, now)
+	return nil
+}

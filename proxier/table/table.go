@@ -1,0 +1,229 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// Config is the configuration of a Table.
+type Config struct {
+	// Rules is the part that the rules depend on.
+	Rules ruleset.Config
+	// Events receives warnings about Services. They are logged if it is nil.
+	Events cluster.EventRecorder
+	// Observer is notified of syncs and commits. nil means no notifications.
+	Observer Observer
+	// Open connects to the kernel. nil means nft.Open. Tests replace it to inject
+	// faults.
+	Open func() (Kernel, error)
+}
+
+// Table writes the table of one address family. It implements cluster.Sink. Only
+// one goroutine may use the Tables of one call of New at a time.
+type Table struct {
+	config Config
+	rules  *ruleset.Ruleset
+	kernel Kernel
+	batch  *nft.Batch
+
+	desired   desired
+	committed *committed
+	observed  observed
+
+	ids      affinityIDs
+	refusals refusals
+	unused   unused
+	// inDoubt is the reason why the kernel may not have what was committed, ""
+	// without doubt.
+	inDoubt string
+	stats   Stats
+}
+
+var _ cluster.Sink = (*Table)(nil)
+
+// Kernel is the part of nft.Conn that a Table uses.
+type Kernel interface {
+	Commit(*nft.Batch) error
+	Generation() (uint32, error)
+	Snapshot(read func() error) (generation uint32, err error)
+	FindTable(*nft.Table) (found nft.Found, ok bool, err error)
+	Chains(*nft.Table) ([]nft.Found, error)
+	FindChain(t *nft.Table, name string) (found nft.Found, ok bool, err error)
+	Sets(*nft.Table) ([]nft.Found, error)
+	Rules(t *nft.Table, chain string) ([]nft.FoundRule, error)
+	RuleHandles(t *nft.Table, chain string) ([]uint64, error)
+	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)
+	Rows(*nft.Table, *nft.Set) ([]nft.Row, error)
+	Port() (uint32, error)
+	Close() error
+}
+
+var _ Kernel = (*nft.Conn)(nil)
+
+// New returns a Table for each address family. The Tables share the generation of
+// the ruleset, so that they do not take each other for other programs.
+func New(config Config, families ...nft.Family) ([]*Table, error) {
+	shared := &generation{ours: make(map[uint32]bool)}
+	if config.Open == nil {
+		config.Open = func() (Kernel, error) { return nft.Open() }
+	}
+	var tables []*Table
+	for _, f := range families {
+		rules, err := ruleset.New(config.Rules, f)
+		if err != nil {
+			return nil, fmt.Errorf("configuration: %w", err)
+		}
+		t := &Table{
+			config:    config,
+			rules:     rules,
+			batch:     newBatch(f),
+			desired:   newDesired(f),
+			committed: newCommitted(),
+			observed:  newObserved(shared),
+			ids:       newAffinityIDs(),
+			refusals:  make(refusals),
+			unused:    make(unused),
+		}
+		t.doubt("first sync")
+		tables = append(tables, t)
+	}
+	return tables, nil
+}
+
+func newBatch(f nft.Family) *nft.Batch {
+	return nft.NewBatch(&nft.Table{Family: f, Name: ruleset.TableName})
+}
+
+// Family returns the address family of the table.
+func (t *Table) Family() nft.Family { return t.rules.Family() }
+
+// name returns the name of the table for the log: ip kube-proxy.
+func (t *Table) name() string { return t.Family().String() + " " + ruleset.TableName }
+
+// Setup implements cluster.Sink. It connects to nf_tables in the network namespace
+// of the calling thread.
+func (t *Table) Setup() error {
+	conn, err := t.config.Open()
+	if err != nil {
+		return err
+	}
+	t.kernel = conn
+	port, err := conn.Port()
+	if err != nil {
+		return err
+	}
+	t.observed.generation.ours[port] = true
+	t.observed.monitor.open()
+	t.recoverAffinity()
+	return nil
+}
+
+// Close closes the connection to the kernel. The table stays.
+func (t *Table) Close() error {
+	if t.kernel == nil {
+		return nil
+	}
+	return errors.Join(t.observed.monitor.close(), t.kernel.Close())
+}
+
+// SetNode implements cluster.Sink.
+func (t *Table) SetNode(n *cluster.Node) { t.desired.setNode(n) }
+
+// SetService implements cluster.Sink. A Service without the family of the table is
+// deleted.
+func (t *Table) SetService(svc *cluster.Service) { t.desired.setService(svc) }
+
+// DeleteService implements cluster.Sink.
+func (t *Table) DeleteService(name cluster.ServiceName) { t.desired.deleteService(name) }
+
+// SetEndpoints implements cluster.Sink. Endpoints of other families are ignored.
+func (t *Table) SetEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
+	t.desired.setEndpoints(name, source, endpoints)
+}
+
+// SetEndpoint implements cluster.Sink. An endpoint of another family is ignored.
+func (t *Table) SetEndpoint(name cluster.ServiceName, e *cluster.Endpoint) {
+	t.desired.setEndpoint(name, e)
+}
+
+// DeleteEndpoint implements cluster.Sink.
+func (t *Table) DeleteEndpoint(name cluster.ServiceName, key cluster.EndpointKey) {
+	t.desired.deleteEndpoint(name, key)
+}
+
+// Reset implements cluster.Sink. The next Sync writes everything.
+func (t *Table) Reset() {
+	for _, plan := range t.committed.plans {
+		t.ids.keep(plan)
+	}
+	t.committed.plans = make(map[*portState]*ruleset.Plan)
+	node := t.desired.node
+	t.desired = newDesired(t.Family())
+	t.desired.node = node
+	t.refusals = make(refusals)
+	t.observed.scrubber = scrubber{} // its queue contains the old service ports
+	t.doubt("reset")
+}
+
+// doubt makes the next sync write everything.
+func (t *Table) doubt(why string) { t.inDoubt = why }
+
+// Sync implements cluster.Sink. Its cost depends on the number of changes. If the
+// kernel may not have what was committed, Sync writes everything.
+func (t *Table) Sync() error {
+	if t.kernel == nil {
+		return fmt.Errorf("sync %s: Setup was not called or failed", t.Family())
+	}
+	t.reportConflicts()
+	t.reportInvalidEndpoints()
+	if t.inDoubt == "" {
+		return t.timed(t.update)
+	}
+	klog.V(2).InfoS("Writing the whole table", "table", t.name(), "reason", t.inDoubt)
+	return t.timed(t.rewrite)
+}
+
+// Resync syncs like Sync, and also tries the service ports again that the kernel
+// refused. Check repairs what other programs changed; Resync does not.
+func (t *Table) Resync() error {
+	for p := range t.refusals {
+		t.desired.markDirty(p.service)
+	}
+	return t.Sync()
+}
+
+// timed runs a sync and notifies the observer of its result.
+func (t *Table) timed(sync func() error) error {
+	start, rewrites, full := time.Now(), t.stats.Rewrites, t.inDoubt != ""
+	err := sync()
+	if o := t.config.Observer; o != nil {
+		full = full || t.stats.Rewrites != rewrites
+		o.Synced(SyncResult{Family: t.Family(), Duration: time.Since(start), Full: full, Err: err})
+	}
+	return err
+}
+
+// UpToDate reports whether the kernel has everything that was set.
+func (t *Table) UpToDate() bool {
+	return t.inDoubt == "" && !t.desired.nodeChanged && len(t.desired.dirty) == 0
+}
+
+// commit commits the batch and counts it.
+func (t *Table) commit() error {
+	start := time.Now()
+	if err := t.kernel.Commit(t.batch); err != nil {
+		return err
+	}
+	t.stats.CommitTime += time.Since(start)
+	t.stats.Transactions++
+	t.stats.RowsWritten += t.batch.Rows()
+	t.stats.BytesWritten += t.batch.Len()
+	return nil
+}

@@ -1,0 +1,203 @@
+package table
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// transaction is a change of the table that is not committed yet. It writes the
+// change to a writer, and records what the kernel will have.
+type transaction struct {
+	to    writer
+	rules *ruleset.Ruleset
+	have  *committed // what the kernel has before
+
+	changes     []change
+	whole       bool             // the transaction writes everything
+	program     *ruleset.Program // nil if nothing about this node changes
+	reservedIDs uint32           // 0 if it does not change
+
+	balancers      map[string]struct{} // new ones
+	uses           map[string]int      // change of the number of rows that use a chain
+	affinity       map[*nft.Set]struct{}
+	shared         sharedChange
+	rows           map[string]int // change of the number of rows, by set
+	added          map[*nft.Set][]nft.Row
+	deletedSamples []nft.Row
+}
+
+// change is the change of one service port. before and next are nil if the kernel
+// has, or will have, nothing of it.
+type change struct {
+	port         *portState
+	before, next *ruleset.Plan
+}
+
+// writer receives the content of a transaction. It is the part of nft.Batch that
+// adds and deletes objects.
+type writer interface {
+	// Tag sets the tag of the following objects (see portState.tag).
+	Tag(uint32)
+	AddSet(*nft.Set)
+	AddChain(*nft.Chain)
+	FlushChain(name string)
+	AddRules(*nft.Chain)
+	AddRow(nft.Row)
+	DeleteRow(nft.Row)
+}
+
+// begin begins a transaction on top of what the kernel has.
+func (t *Table) begin(to writer, have *committed) *transaction {
+	return &transaction{
+		to: to, rules: t.rules, have: have,
+		balancers: make(map[string]struct{}), uses: make(map[string]int), affinity: make(map[*nft.Set]struct{}),
+		shared: make(sharedChange), rows: make(map[string]int), added: make(map[*nft.Set][]nft.Row),
+	}
+}
+
+// countBefore is 0 for a transaction that writes everything: the plans before are
+// those of the table that it replaces.
+func (tx *transaction) countBefore() int {
+	if tx.whole {
+		return 0
+	}
+	return 1
+}
+
+// changesProgram reports whether the transaction changes chains or sets that
+// verification reads.
+func (tx *transaction) changesProgram() bool {
+	return tx.program != nil || len(tx.balancers) > 0 || len(tx.affinity) > 0
+}
+
+func (tx *transaction) addRow(r nft.Row) {
+	tx.to.AddRow(r)
+	tx.rows[r.Set.Name]++
+	if chain := r.Verdict.Chain(); chain != "" {
+		tx.uses[chain]++
+	}
+	if s := tx.added[r.Set]; len(s) < maxSamples {
+		tx.added[r.Set] = append(s, r)
+	}
+}
+
+func (tx *transaction) deleteRow(r nft.Row) {
+	tx.to.DeleteRow(r)
+	tx.rows[r.Set.Name]--
+	if chain := r.Verdict.Chain(); chain != "" {
+		tx.uses[chain]--
+	}
+	if slices.ContainsFunc(tx.have.samples[r.Set], sameKeyAs(r)) {
+		tx.deletedSamples = append(tx.deletedSamples, r)
+	}
+}
+
+// reserveIDs writes the row that reserves the ids below next, and many more, if
+// they are not reserved yet.
+func (tx *transaction) reserveIDs(next uint32) {
+	if next <= max(tx.have.reservedIDs, firstID) {
+		return
+	}
+	if before := tx.have.reservedIDs; before != 0 {
+		tx.deleteRow(tx.rules.ReservedIDs(before))
+	}
+	tx.reservedIDs = (next/idBlock + 1) * idBlock
+	tx.addRow(tx.rules.ReservedIDs(tx.reservedIDs))
+}
+
+// needBalancer writes a balancer if it does not exist yet. It does nothing if the
+// chain is not a balancer.
+func (tx *transaction) needBalancer(chain string) {
+	if chain == "" {
+		return
+	}
+	if _, exists := tx.have.balancers[chain]; exists {
+		return
+	}
+	if _, written := tx.balancers[chain]; written {
+		return
+	}
+	if c := tx.rules.Balancer(chain); c != nil {
+		tx.balancers[chain] = struct{}{}
+		tx.writeChains(c)
+	}
+}
+
+// needAffinitySet writes the affinity set of a plan if it does not exist yet.
+func (tx *transaction) needAffinitySet(p *ruleset.Plan) {
+	set := tx.rules.AffinitySet(p)
+	if set == nil {
+		return
+	}
+	if _, exists := tx.have.affinity[set]; exists {
+		return
+	}
+	if _, written := tx.affinity[set]; !written {
+		tx.affinity[set] = struct{}{}
+		tx.to.AddSet(set)
+	}
+}
+
+// writeChains writes chains, and replaces those with the same names. Their rules
+// may refer to each other.
+func (tx *transaction) writeChains(chains ...*nft.Chain) {
+	for _, c := range chains {
+		tx.to.AddChain(c)
+	}
+	for _, c := range chains {
+		tx.to.FlushChain(c.Name)
+		tx.to.AddRules(c)
+	}
+}
+
+// writeAll writes the program, and the chains and rows of all service ports. It
+// calls flush after each service port.
+func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flush func() error) error {
+	var base, regular []*nft.Chain
+	for _, c := range tx.program.Table.Chains {
+		if c.Hook != nil {
+			base = append(base, c)
+		} else {
+			regular = append(regular, c)
+		}
+	}
+	for _, s := range tx.program.Table.Sets {
+		tx.to.AddSet(s)
+	}
+	tx.writeChains(regular...)
+	for _, r := range tx.program.Rows {
+		tx.addRow(r)
+	}
+	var rows []nft.Row
+	for c := range changes {
+		tx.changes = append(tx.changes, c)
+		tx.to.Tag(c.port.tag)
+		rows = tx.writePort(rows[:0], c)
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	tx.to.Tag(0)
+	tx.reserveIDs(ids.next)
+	tx.writeChains(base...) // last, so that packets see nothing or everything
+	return nil
+}
+
+// writePort writes the chains and rows of one service port in a transaction that
+// writes everything. It uses the buffer rows and returns it.
+func (tx *transaction) writePort(rows []nft.Row, c change) []nft.Row {
+	tx.needAffinitySet(c.next)
+	tx.writeChains(tx.rules.Chains(c.next)...)
+	rows = tx.rules.Rows(rows, c.next)
+	for _, r := range rows {
+		if tx.rules.IsShared(r.Set) && !tx.shared.add(r, 1, c.port.tag) {
+			continue
+		}
+		tx.needBalancer(r.Verdict.Chain())
+		tx.addRow(r)
+	}
+	return rows
+}

@@ -1,0 +1,239 @@
+package table
+
+import (
+	"errors"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// update writes what changed since the last sync, in one transaction.
+func (t *Table) update() error {
+	t.refusals.retry(t.desired.dirty)
+	for {
+		tx, ok := t.planUpdate()
+		if !ok {
+			t.doubt("the sets of the table change")
+			return t.rewrite()
+		}
+		t.batch.Reset()
+		tx.writeUpdate(&t.ids)
+		err := t.commitGuarded()
+		var tampered *damage
+		switch {
+		case err == nil:
+			t.remember(tx)
+			if err := t.observeChange(tx); err != nil {
+				return err
+			}
+			t.deleteUnused()
+			return nil
+		case errors.As(err, &tampered):
+			return t.repaired(err)
+		case t.refuseRetried(err):
+			continue
+		case errors.Is(err, nft.ErrGeneration):
+			return err // other programs commit all the time; nothing was committed
+		}
+		// The kernel does not have what it should have, or refuses something.
+		// Writing everything finds out which.
+		klog.InfoS("Update failed; writing the whole table", "table", t.name(), "err", err)
+		t.doubt("update failed")
+		return t.rewrite()
+	}
+}
+
+// planUpdate returns a transaction with the plans of all service ports that may
+// have changed. ok is false if an update cannot make the change.
+func (t *Table) planUpdate() (tx *transaction, ok bool) {
+	tx = t.begin(t.batch, t.committed)
+	t.ids.beginPlanning()
+	for _, s := range t.desired.dirtyServices() {
+		for _, p := range s.ports {
+			tx.changes = append(tx.changes, t.plan(p))
+		}
+	}
+	if t.desired.nodeChanged {
+		tx.program = t.rules.Program(t.desired.node)
+		ok := len(tx.program.Table.Sets) == len(t.committed.program.Sets)
+		return tx, ok
+	}
+	return tx, true
+}
+
+// plan returns the change of a service port. If the service port cannot be served,
+// it is refused, and its next plan is nil.
+func (t *Table) plan(p *portState) change {
+	c := change{port: p, before: t.committed.plans[p]}
+	next, err := t.desiredPlan(p)
+	if err != nil {
+		t.refuse(p, err)
+		return c
+	}
+	t.ids.assign(c.before, next)
+	c.next = next
+	return c
+}
+
+// desiredPlan returns the plan of a service port without ids of session affinity.
+// It is nil if the kernel should have nothing of the service port.
+func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
+	if p.removed || p.service.spec == nil || t.refusals.leftOut(p) {
+		return nil, nil
+	}
+	return t.rules.Plan(&ruleset.PlanInput{
+		Node:      t.desired.node,
+		Service:   p.service.spec,
+		Port:      p.port,
+		Endpoints: p.service.endpoints,
+		Owns:      func(f ruleset.Frontend) bool { return t.desired.claims.owner(f) == p },
+		Before:    t.committed.plans[p],
+	})
+}
+
+// writeUpdate writes the difference between what the kernel has and the
+// transaction: first new and changed chains, then deleted rows, then added rows, so
+// that a row can move from one service port to another.
+func (tx *transaction) writeUpdate(ids *affinityIDs) {
+	var removed, added []taggedRow
+	if tx.program != nil {
+		tx.writeProgramChanges()
+		removed, added = tagRows(0, removed, added, tx.have.nodeRows, tx.program.Rows)
+	}
+	var before, after []nft.Row
+	for _, c := range tx.changes {
+		tx.to.Tag(c.port.tag)
+		tx.writeChainChanges(c)
+		before, after = tx.rules.Rows(before[:0], c.before), tx.rules.Rows(after[:0], c.next)
+		removed, added = tagRows(c.port.tag, removed, added, before, after)
+	}
+	tx.to.Tag(0)
+	tx.reserveIDs(ids.next)
+	removed, added = tx.takeShared(removed, -1), tx.takeShared(added, 1)
+	removedShared, addedShared := tx.shared.rows(tx.have.shared)
+	for _, r := range append(removed, removedShared...) {
+		tx.to.Tag(r.tag)
+		tx.deleteRow(r.Row)
+	}
+	for _, r := range append(addedShared, added...) {
+		tx.to.Tag(r.tag)
+		tx.needBalancer(r.Verdict.Chain())
+		tx.addRow(r.Row)
+	}
+}
+
+// taggedRow is a row and the tag of its service port, 0 for a row about this node.
+type taggedRow struct {
+	nft.Row
+	tag uint32
+}
+
+// tagRows appends the difference between two lists of rows.
+func tagRows(tag uint32, removed, added []taggedRow, before, after []nft.Row) (r, a []taggedRow) {
+	gone, come := diffRows(before, after)
+	for _, row := range gone {
+		removed = append(removed, taggedRow{row, tag})
+	}
+	for _, row := range come {
+		added = append(added, taggedRow{row, tag})
+	}
+	return removed, added
+}
+
+// takeShared moves the rows of shared sets to tx.shared, and counts each of them n
+// times. It returns the other rows.
+func (tx *transaction) takeShared(rows []taggedRow, n int) []taggedRow {
+	return slices.DeleteFunc(rows, func(r taggedRow) bool {
+		if !tx.rules.IsShared(r.Set) {
+			return false
+		}
+		tx.shared.add(r.Row, n, r.tag)
+		return true
+	})
+}
+
+// writeChainChanges writes the new and changed chains of a service port.
+func (tx *transaction) writeChainChanges(c change) {
+	after := tx.rules.Chains(c.next)
+	if len(after) == 0 {
+		return
+	}
+	tx.needAffinitySet(c.next)
+	before := make(map[string]*nft.Chain)
+	for _, chain := range tx.rules.Chains(c.before) {
+		before[chain.Name] = chain
+	}
+	tx.writeChains(slices.DeleteFunc(after, func(chain *nft.Chain) bool {
+		old := before[chain.Name]
+		return old != nil && nft.SameProgram(old, chain)
+	})...)
+}
+
+// writeProgramChanges writes the changed chains of the program.
+func (tx *transaction) writeProgramChanges() {
+	for i, c := range tx.program.Table.Chains {
+		if !nft.SameProgram(tx.have.program.Chains[i], c) {
+			tx.to.FlushChain(c.Name)
+			tx.to.AddRules(c)
+		}
+	}
+}
+
+// diffRows returns the rows that are in before only, and those that are in after
+// only. A row whose data differs is in both. Most rows are equal and have the same
+// position, so only the others are looked up.
+func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
+	var moved []nft.Row
+	n := min(len(before), len(after))
+	for i := range n {
+		if before[i] != after[i] {
+			removed, moved = append(removed, before[i]), append(moved, after[i])
+		}
+	}
+	removed, moved = append(removed, before[n:]...), append(moved, after[n:]...)
+	left := make(map[nft.Row]struct{}, len(removed))
+	for _, r := range removed {
+		left[r] = struct{}{}
+	}
+	for _, r := range moved {
+		if _, same := left[r]; same {
+			delete(left, r)
+		} else {
+			added = append(added, r)
+		}
+	}
+	removed = slices.DeleteFunc(removed, func(r nft.Row) bool {
+		_, is := left[r]
+		return !is
+	})
+	return removed, added
+}
+
+// remember records a committed transaction, and notifies the observer.
+func (t *Table) remember(tx *transaction) {
+	nodePortAddrsBefore := t.committed.nodePortAddrs
+	t.unused.update(tx)
+	if tx.whole {
+		t.committed = tx.have
+	}
+	t.committed.apply(tx)
+	t.ids.committed()
+	if tx.program != nil {
+		t.desired.nodeChanged = false
+	}
+	t.notify(tx, nodePortAddrsBefore)
+	for _, c := range tx.changes {
+		t.ids.release(c.before, c.next)
+		if c.next != nil || c.port.removed {
+			delete(t.refusals, c.port)
+		}
+	}
+	for s := range t.desired.dirty {
+		t.desired.forget(s, t.committed)
+	}
+	// A new map: iterating over an emptied one costs as much as before.
+	t.desired.dirty = make(map[*serviceState]struct{})
+}

@@ -1,0 +1,113 @@
+package proxier
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// tableStats are the numbers of the table of one address family.
+type tableStats struct {
+	family string
+	table.Stats
+}
+
+// tableMetric is a metric with a value for each table, and for each value of a
+// label.
+type tableMetric struct {
+	desc *prometheus.Desc
+	typ  prometheus.ValueType
+	// values returns values by label, or one value for "" if label is empty.
+	values func(*table.Stats) map[string]float64
+	label  string
+}
+
+// tableMetrics are the metrics of the tables.
+var tableMetrics = []tableMetric{
+	count("nftproxy_transactions_total", "Transactions that the kernel carried out.",
+		func(s *table.Stats) float64 { return float64(s.Transactions) }),
+	count("nftproxy_rewrites_total", "Syncs that wrote the whole table.",
+		func(s *table.Stats) float64 { return float64(s.Rewrites) }),
+	count("nftproxy_rows_written_total", "Rows that were added to sets and maps, or deleted.",
+		func(s *table.Stats) float64 { return float64(s.RowsWritten) }),
+	count("nftproxy_netlink_bytes_total", "Bytes that were sent to the kernel in transactions.",
+		func(s *table.Stats) float64 { return float64(s.BytesWritten) }),
+	count("nftproxy_commit_seconds_total", "Time that the kernel took for transactions.",
+		func(s *table.Stats) float64 { return s.CommitTime.Seconds() }),
+	count("nftproxy_refusals_total", "How often the kernel refused a service port.",
+		func(s *table.Stats) float64 { return float64(s.Refusals) }),
+	count("nftproxy_conflicts_total", "How often a service port lost an address and port to another one.",
+		func(s *table.Stats) float64 { return float64(s.Conflicts) }),
+	count("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+		"How often the deletion of unused chains and sets failed.",
+		func(s *table.Stats) float64 { return float64(s.CleanupFailures) }),
+	gauge("nftproxy_refused_service_ports", "Service ports that are left out because the kernel refuses them.",
+		func(s *table.Stats) float64 { return float64(s.Refused) }),
+	gauge("nftproxy_contested_frontends", "Addresses and ports that several service ports claim.",
+		func(s *table.Stats) float64 { return float64(s.Contested) }),
+	labelled("nftproxy_rows", "Rows of a set or map, without the affinity sets, which packets fill.",
+		prometheus.GaugeValue, "set", func(s *table.Stats) map[string]float64 { return floats(s.Rows) }),
+	labelled("nftproxy_repairs_total", "Repairs of the table after another program changed it, by the kind of the damage.",
+		prometheus.CounterValue, "kind", repairs),
+	labelled("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+		"Service ports with a traffic policy Local that have endpoints, but none on this node.",
+		prometheus.GaugeValue, "traffic_policy", func(s *table.Stats) map[string]float64 {
+			return map[string]float64{
+				"internal": float64(s.NoLocalEndpoints.Internal), "external": float64(s.NoLocalEndpoints.External),
+			}
+		}),
+}
+
+func count(name, help string, value func(*table.Stats) float64) tableMetric {
+	return single(name, help, prometheus.CounterValue, value)
+}
+
+func gauge(name, help string, value func(*table.Stats) float64) tableMetric {
+	return single(name, help, prometheus.GaugeValue, value)
+}
+
+func single(name, help string, typ prometheus.ValueType, value func(*table.Stats) float64) tableMetric {
+	return tableMetric{
+		desc: prometheus.NewDesc(name, help, []string{labelFamily}, nil), typ: typ,
+		values: func(s *table.Stats) map[string]float64 { return map[string]float64{"": value(s)} },
+	}
+}
+
+func labelled(
+	name, help string, typ prometheus.ValueType, label string, values func(*table.Stats) map[string]float64,
+) tableMetric {
+	desc := prometheus.NewDesc(name, help, []string{labelFamily, label}, nil)
+	return tableMetric{desc: desc, typ: typ, values: values, label: label}
+}
+
+// repairs returns the number of repairs for every kind of damage.
+func repairs(s *table.Stats) map[string]float64 {
+	values := make(map[string]float64)
+	for _, kind := range table.DamageKinds() {
+		values[string(kind)] = float64(s.Repairs[kind])
+	}
+	return values
+}
+
+func floats(counts map[string]int) map[string]float64 {
+	values := make(map[string]float64, len(counts))
+	for name, n := range counts {
+		values[name] = float64(n)
+	}
+	return values
+}
+
+// collectTables sends the metrics of all tables.
+func collectTables(ch chan<- prometheus.Metric, all []tableStats) {
+	for _, s := range all {
+		for _, m := range tableMetrics {
+			for label, value := range m.values(&s.Stats) {
+				labels := []string{s.family}
+				if m.label != "" {
+					labels = append(labels, label)
+				}
+				ch <- prometheus.MustNewConstMetric(m.desc, m.typ, value, labels...)
+			}
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"k8s.io/utils/net"
+)
+
+// parser parses the fields of an object, and collects a problem for each field
+// with an invalid value.
+type parser struct{ problems []error }
+
+func (p *parser) problem(field string, err error) {
+	p.problems = append(p.problems, fmt.Errorf("%s: %w", field, err))
+}
+
+// addrs parses the addresses of a Service.
+func (p *parser) addrs(field string, values []string) []netip.Addr {
+	var out []netip.Addr
+	for i, v := range values {
+		a, ok := parseAddr(v)
+		if !ok || a.IsUnspecified() {
+			p.problem(fmt.Sprintf("%s[%d]", field, i), fmt.Errorf("%q is not the IP address of a service", v))
+			continue
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
+// prefixes parses CIDRs. The result is never nil: a list of source ranges without
+// a valid one must allow no client, and not all of them.
+func (p *parser) prefixes(field string, values []string) []netip.Prefix {
+	out := []netip.Prefix{}
+	for i, v := range values {
+		_, n, err := net.ParseCIDRSloppy(strings.TrimSpace(v))
+		if err != nil {
+			p.problem(fmt.Sprintf("%s[%d]", field, i), fmt.Errorf("%q is not a CIDR", v))
+			continue
+		}
+		a, _ := netip.AddrFromSlice(n.IP)
+		bits, _ := n.Mask.Size()
+		out = append(out, netip.PrefixFrom(a, bits))
+	}
+	return out
+}
+
+// parseAddr parses an address of the API. Like Kubernetes, it accepts leading
+// zeros, which old objects can have.
+func parseAddr(text string) (addr netip.Addr, ok bool) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		return addr.Unmap(), true
+	}
+	addr, ok = netip.AddrFromSlice(net.ParseIPSloppy(text))
+	return addr.Unmap(), ok
+}
+
+// Prefixes parses CIDRs and ignores invalid values.
+func Prefixes(values []string) []netip.Prefix {
+	p := parser{}
+	return p.prefixes("", values)
+}
