@@ -22,7 +22,7 @@ type healthServer interface {
 // newHealthServer returns the server of the health-check NodePorts of one backend, which counts for h from now on.
 func newHealthServer(b *Backend, h *health) (*healthcheck.ServiceServer, error) {
 	h.watch(b.layout.family, b.upToDate)
-	server, err := healthcheck.NewServiceServer(healthcheck.Config{
+	server, err := healthcheck.NewServiceServer(healthcheck.ServiceConfig{
 		NodeName: b.config.NodeName,
 		Healthy:  h.ok,
 		Report: func(e healthcheck.Event) {

@@ -25,7 +25,7 @@ func TestProxyHealth(t *testing.T) {
 	const updated, never = `{"lastUpdated":"2020-01-02T03:04:07Z","currentTime":"NOW",`, `{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"NOW",`
 	const now = `{"lastUpdated":"NOW","currentTime":"NOW",`
 	for _, tc := range []struct {
-		what        string
+		name        string
 		health      []FamilyHealth
 		eligible    bool
 		healthzCode int
@@ -33,7 +33,7 @@ func TestProxyHealth(t *testing.T) {
 		livezCode   int
 		livez       string
 	}{
-		{"all is well", both(true, true), true,
+		{"healthy", both(true, true), true,
 			200, now + `"nodeEligible":true,"healthy":true,` + status(true, true),
 			200, now + `"healthy":true,` + status(true, true)},
 		{"one family is late", both(true, false), true,
@@ -70,16 +70,16 @@ func TestProxyHealth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkProxyAnswer(t, s, tc.what, "/healthz", tc.healthzCode, tc.healthz)
-		checkProxyAnswer(t, s, tc.what, "/livez", tc.livezCode, tc.livez)
+		wantProxyResponse(t, s, tc.name, "/healthz", tc.healthzCode, tc.healthz)
+		wantProxyResponse(t, s, tc.name, "/livez", tc.livezCode, tc.livez)
 		if want := []string{fmt.Sprint("healthz ", tc.healthzCode), fmt.Sprint("livez ", tc.livezCode)}; !slices.Equal(counted, want) {
-			t.Errorf("%s: counted %q, want %q", tc.what, counted, want)
+			t.Errorf("%s: got counts %q, want %q", tc.name, counted, want)
 		}
 	}
 }
 
-// checkProxyAnswer compares an answer, in which NOW stands for the time of the answer.
-func checkProxyAnswer(t *testing.T, s *ProxyServer, what, path string, code int, want string) {
+// wantProxyResponse compares a response. NOW stands for the current time.
+func wantProxyResponse(t *testing.T, s *ProxyServer, name, path string, code int, want string) {
 	t.Helper()
 	before := time.Now()
 	r := httptest.NewRecorder()
@@ -87,23 +87,22 @@ func checkProxyAnswer(t *testing.T, s *ProxyServer, what, path string, code int,
 	body := r.Body.String()
 	var times struct{ CurrentTime time.Time }
 	if err := json.Unmarshal([]byte(body), &times); err != nil {
-		t.Fatalf("%s: %s: %v: %s", what, path, err, body)
+		t.Fatalf("%s: %s: got %v for body %s, want JSON", name, path, err, body)
 	}
 	if times.CurrentTime.Before(before) || times.CurrentTime.After(time.Now()) {
-		t.Errorf("%s: %s: the current time is not in %s", what, path, body)
+		t.Errorf("%s: %s: got body %s, want the current time", name, path, body)
 	}
 	now, _ := json.Marshal(times.CurrentTime)
 	if body = strings.ReplaceAll(body, string(now), `"NOW"`); r.Code != code || body != want {
-		t.Errorf("%s: %s: status %d, body\n%s\nwant %d\n%s", what, path, r.Code, body, code, want)
+		t.Errorf("%s: %s: got status %d, body\n%s\nwant %d\n%s", name, path, r.Code, body, code, want)
 	}
 	for header, want := range map[string]string{"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"} {
 		if got := r.Header().Values(header); len(got) != 1 || got[0] != want {
-			t.Errorf("%s: %s: header %s: %q, want %q", what, path, header, got, want)
+			t.Errorf("%s: %s: header %s: got %q, want %q", name, path, header, got, want)
 		}
 	}
 }
 
-// Over the network: paths that are not there, other methods, HEAD.
 func TestProxyPaths(t *testing.T) {
 	ns := newNamespace(t)
 	s, err := NewProxyServer(ProxyConfig{
@@ -114,7 +113,7 @@ func TestProxyPaths(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns.do(func() { err = s.Listen(t.Context()) })
+	ns.Do(func() { err = s.Listen(t.Context()) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,19 +143,20 @@ func TestProxyPaths(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil || resp.StatusCode != tc.code || (len(body) > 0) != tc.body {
-			t.Errorf("%s %s: status %d, body %q, %v", tc.method, tc.path, resp.StatusCode, body, err)
+			t.Errorf("%s %s: got status %d, body %q, %v, want status %d, a body: %v",
+				tc.method, tc.path, resp.StatusCode, body, err, tc.code, tc.body)
 		}
 	}
 }
 
-func TestNewProxyServerNeedsFunctions(t *testing.T) {
+func TestNewProxyServerWithoutFunctions(t *testing.T) {
 	for _, config := range []ProxyConfig{
 		{},
 		{Health: func() []FamilyHealth { return nil }},
 		{NodeEligible: func() bool { return true }},
 	} {
 		if _, err := NewProxyServer(config); err == nil {
-			t.Errorf("no error for %+v", config)
+			t.Errorf("%+v: got no error", config)
 		}
 	}
 }
