@@ -93,7 +93,7 @@ func TestListenAddresses(t *testing.T) {
 			}
 		}
 		if err := stop(); err != nil {
-			t.Error(err)
+			t.Errorf("got Run error %v, want none", err)
 		}
 		ns.awaitFree(t, 10256)
 	}
@@ -111,7 +111,8 @@ func TestListenErrors(t *testing.T) {
 			"stop the program that listens there, or set testBindAddress to another port",
 		"192.0.2.9:10256": "test server: listen tcp 192.0.2.9:10256: bind: cannot assign requested address; " +
 			"set testBindAddress to an address of this node",
-		"127.0.0.1": "test server: listen tcp: address 127.0.0.1: missing port in address; set testBindAddress to ADDRESS:PORT",
+		"127.0.0.1": "test server: listen tcp: address 127.0.0.1: missing port in address; " +
+			"set testBindAddress to ADDRESS:PORT",
 	} {
 		s := newHTTPServer(ns, addr, true)
 		if err := s.Listen(context.Background()); err == nil || err.Error() != want {
@@ -174,7 +175,7 @@ func TestRunAfterSocketFails(t *testing.T) {
 		ns.awaitResponse(t, "127.0.0.1:10256")
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Errorf("got Run error %v, want none", err)
 		}
 	}
 }
@@ -189,13 +190,7 @@ func TestListenBeforeRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var conn net.Conn
-	var err error
-	ns.Do(func() { conn, err = net.Dial("tcp", "127.0.0.1:10256") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := ns.awaitConn(t, 10256)
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	start(t, s)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -209,9 +204,9 @@ func TestHTTPServerWithoutAddr(t *testing.T) {
 	s := NewHTTPServer(HTTPConfig{})
 	s.listen = nil
 	if err := s.Listen(context.Background()); err != nil {
-		t.Error(err)
+		t.Errorf("got Listen error %v, want none", err)
 	}
 	if err := start(t, s)(); err != nil {
-		t.Error(err)
+		t.Errorf("got Run error %v, want none", err)
 	}
 }

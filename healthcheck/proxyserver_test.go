@@ -12,20 +12,24 @@ import (
 	"time"
 )
 
+// The wanted bodies have words for times: NEVER, OLD, RECENT, and NOW for the
+// current time.
+var (
+	oldTime    = time.Date(2020, 1, 2, 3, 4, 5, 6, time.UTC)
+	recentTime = time.Date(2020, 1, 2, 3, 4, 7, 0, time.UTC)
+)
+
 func TestProxyHealth(t *testing.T) {
-	old, recent := time.Date(2020, 1, 2, 3, 4, 5, 6, time.UTC), time.Date(2020, 1, 2, 3, 4, 7, 0, time.UTC)
-	family := func(name string, at time.Time, healthy bool) FamilyHealth { return FamilyHealth{name, at, healthy} }
-	both := func(h4, h6 bool) []FamilyHealth {
-		return []FamilyHealth{family("IPv4", recent, h4), family("IPv6", old, h6)}
+	both := func(healthy4, healthy6 bool) []FamilyHealth {
+		return []FamilyHealth{{"IPv4", recentTime, healthy4}, {"IPv6", oldTime, healthy6}}
 	}
-	status := func(h4, h6 bool) string {
-		return fmt.Sprintf(`"status":{"IPv4":{"lastUpdated":"2020-01-02T03:04:07Z","healthy":%v},`+
-			`"IPv6":{"lastUpdated":"2020-01-02T03:04:05.000000006Z","healthy":%v}}}`, h4, h6)
+	bothStatus := func(healthy4, healthy6 bool) string {
+		return fmt.Sprintf(`"status":{"IPv4":{"lastUpdated":RECENT,"healthy":%v},`+
+			`"IPv6":{"lastUpdated":OLD,"healthy":%v}}}`, healthy4, healthy6)
 	}
-	const updated, never = `{"lastUpdated":"2020-01-02T03:04:07Z","currentTime":"NOW",`, `{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"NOW",`
-	const now = `{"lastUpdated":"NOW","currentTime":"NOW",`
-	for _, tc := range []struct {
-		name        string
+	const now, recent, never = `{"lastUpdated":NOW,"currentTime":NOW,`,
+		`{"lastUpdated":RECENT,"currentTime":NOW,`, `{"lastUpdated":NEVER,"currentTime":NOW,`
+	for name, tc := range map[string]struct {
 		health      []FamilyHealth
 		eligible    bool
 		healthzCode int
@@ -33,53 +37,56 @@ func TestProxyHealth(t *testing.T) {
 		livezCode   int
 		livez       string
 	}{
-		{"healthy", both(true, true), true,
-			200, now + `"nodeEligible":true,"healthy":true,` + status(true, true),
-			200, now + `"healthy":true,` + status(true, true)},
-		{"one family is late", both(true, false), true,
-			503, updated + `"nodeEligible":true,"healthy":false,` + status(true, false),
-			503, updated + `"healthy":false,` + status(true, false)},
-		{"the other family is late", both(false, true), true,
-			503, updated + `"nodeEligible":true,"healthy":false,` + status(false, true),
-			503, updated + `"healthy":false,` + status(false, true)},
-		{"the node is being deleted", both(true, true), false,
-			503, updated + `"nodeEligible":false,"healthy":true,` + status(true, true),
-			200, now + `"healthy":true,` + status(true, true)},
-		{"before the first sync", []FamilyHealth{family("IPv4", time.Time{}, true)}, true,
-			503, never + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`,
-			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":true}}}`},
-		{"before the first sync of one family", []FamilyHealth{family("IPv4", recent, true), family("IPv6", time.Time{}, true)}, true,
-			503, updated + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":"2020-01-02T03:04:07Z","healthy":true},` +
-				`"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`,
-			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":"2020-01-02T03:04:07Z","healthy":true},` +
-				`"IPv6":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":true}}}`},
-		{"the first sync is late", []FamilyHealth{family("IPv4", time.Time{}, false)}, true,
-			503, never + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`,
-			503, never + `"healthy":false,"status":{"IPv4":{"lastUpdated":"0001-01-01T00:00:00Z","healthy":false}}}`},
-		{"no family", nil, true,
+		"healthy": {both(true, true), true,
+			200, now + `"nodeEligible":true,"healthy":true,` + bothStatus(true, true),
+			200, now + `"healthy":true,` + bothStatus(true, true)},
+		"one family is late": {both(true, false), true,
+			503, recent + `"nodeEligible":true,"healthy":false,` + bothStatus(true, false),
+			503, recent + `"healthy":false,` + bothStatus(true, false)},
+		"the other family is late": {both(false, true), true,
+			503, recent + `"nodeEligible":true,"healthy":false,` + bothStatus(false, true),
+			503, recent + `"healthy":false,` + bothStatus(false, true)},
+		"the node is being deleted": {both(true, true), false,
+			503, recent + `"nodeEligible":false,"healthy":true,` + bothStatus(true, true),
+			200, now + `"healthy":true,` + bothStatus(true, true)},
+		"before the first sync": {[]FamilyHealth{{"IPv4", time.Time{}, true}}, true,
+			503, never + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":NEVER,"healthy":false}}}`,
+			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":NEVER,"healthy":true}}}`},
+		"before the first sync of one family": {
+			[]FamilyHealth{{"IPv4", recentTime, true}, {"IPv6", time.Time{}, true}}, true,
+			503, recent + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":RECENT,"healthy":true},` +
+				`"IPv6":{"lastUpdated":NEVER,"healthy":false}}}`,
+			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":RECENT,"healthy":true},` +
+				`"IPv6":{"lastUpdated":NEVER,"healthy":true}}}`},
+		"the first sync is late": {[]FamilyHealth{{"IPv4", time.Time{}, false}}, true,
+			503, never + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":NEVER,"healthy":false}}}`,
+			503, never + `"healthy":false,"status":{"IPv4":{"lastUpdated":NEVER,"healthy":false}}}`},
+		"no family": {nil, true,
 			503, never + `"nodeEligible":true,"healthy":false}`,
 			503, never + `"healthy":false}`},
 	} {
-		var counted []string
-		s, err := NewProxyServer(ProxyConfig{
-			Health:       func() []FamilyHealth { return tc.health },
-			NodeEligible: func() bool { return tc.eligible },
-			OnHealthz:    func(code int) { counted = append(counted, fmt.Sprint("healthz ", code)) },
-			OnLivez:      func(code int) { counted = append(counted, fmt.Sprint("livez ", code)) },
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			s, err := NewProxyServer(ProxyConfig{
+				Health:       func() []FamilyHealth { return tc.health },
+				NodeEligible: func() bool { return tc.eligible },
+				OnHealthz:    func(code int) { got = append(got, fmt.Sprint("healthz ", code)) },
+				OnLivez:      func(code int) { got = append(got, fmt.Sprint("livez ", code)) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantProxyResponse(t, s, "/healthz", tc.healthzCode, tc.healthz)
+			wantProxyResponse(t, s, "/livez", tc.livezCode, tc.livez)
+			want := []string{fmt.Sprint("healthz ", tc.healthzCode), fmt.Sprint("livez ", tc.livezCode)}
+			if !slices.Equal(got, want) {
+				t.Errorf("got counts %q, want %q", got, want)
+			}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantProxyResponse(t, s, tc.name, "/healthz", tc.healthzCode, tc.healthz)
-		wantProxyResponse(t, s, tc.name, "/livez", tc.livezCode, tc.livez)
-		if want := []string{fmt.Sprint("healthz ", tc.healthzCode), fmt.Sprint("livez ", tc.livezCode)}; !slices.Equal(counted, want) {
-			t.Errorf("%s: got counts %q, want %q", tc.name, counted, want)
-		}
 	}
 }
 
-// wantProxyResponse compares a response. NOW stands for the current time.
-func wantProxyResponse(t *testing.T, s *ProxyServer, name, path string, code int, want string) {
+func wantProxyResponse(t *testing.T, s *ProxyServer, path string, code int, want string) {
 	t.Helper()
 	before := time.Now()
 	r := httptest.NewRecorder()
@@ -87,18 +94,30 @@ func wantProxyResponse(t *testing.T, s *ProxyServer, name, path string, code int
 	body := r.Body.String()
 	var times struct{ CurrentTime time.Time }
 	if err := json.Unmarshal([]byte(body), &times); err != nil {
-		t.Fatalf("%s: %s: got %v for body %s, want JSON", name, path, err, body)
+		t.Fatalf("%s: got %v for body %s, want JSON", path, err, body)
 	}
 	if times.CurrentTime.Before(before) || times.CurrentTime.After(time.Now()) {
-		t.Errorf("%s: %s: got body %s, want the current time", name, path, body)
+		t.Errorf("%s: got body %s, want the current time", path, body)
 	}
-	now, _ := json.Marshal(times.CurrentTime)
-	if body = strings.ReplaceAll(body, string(now), `"NOW"`); r.Code != code || body != want {
-		t.Errorf("%s: %s: got status %d, body\n%s\nwant %d\n%s", name, path, r.Code, body, code, want)
+	for word, at := range map[string]time.Time{
+		"NEVER": {}, "OLD": oldTime, "RECENT": recentTime, "NOW": times.CurrentTime,
+	} {
+		text, _ := json.Marshal(at)
+		body = strings.ReplaceAll(body, string(text), word)
 	}
-	for header, want := range map[string]string{"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"} {
-		if got := r.Header().Values(header); len(got) != 1 || got[0] != want {
-			t.Errorf("%s: %s: header %s: got %q, want %q", name, path, header, got, want)
+	if r.Code != code || body != want {
+		t.Errorf("%s: got status %d, body\n%s\nwant %d\n%s", path, r.Code, body, code, want)
+	}
+	wantHeaders(t, r.Header(), map[string]string{
+		"Content-Type": "application/json", "X-Content-Type-Options": "nosniff",
+	})
+}
+
+func wantHeaders(t *testing.T, headers http.Header, wanted map[string]string) {
+	t.Helper()
+	for header, want := range wanted {
+		if got := headers.Values(header); len(got) != 1 || got[0] != want {
+			t.Errorf("header %s: got %q, want %q", header, got, want)
 		}
 	}
 }

@@ -36,16 +36,12 @@ func TestServiceResponse(t *testing.T) {
 		if body != want {
 			t.Errorf("%+v: got body\n%s\nwant\n%s", tc, body, want)
 		}
-		for header, want := range map[string]string{
+		wantHeaders(t, resp.Header, map[string]string{
 			"Content-Type":                     "application/json",
 			"X-Content-Type-Options":           "nosniff",
 			"X-Load-Balancing-Endpoint-Weight": fmt.Sprint(tc.endpoints),
 			"Content-Length":                   fmt.Sprint(len(body)),
-		} {
-			if got := resp.Header.Values(header); len(got) != 1 || got[0] != want {
-				t.Errorf("%+v: header %s: got %q, want %q", tc, header, got, want)
-			}
-		}
+		})
 		if len(resp.Header) != 5 { // the fifth is Date
 			t.Errorf("%+v: got headers %v, want 5", tc, resp.Header)
 		}
@@ -127,7 +123,7 @@ func TestAddrsChange(t *testing.T) {
 		}
 	}
 	if events := n.reported(); len(events) != 0 {
-		t.Errorf("got events %+v, want one", events)
+		t.Errorf("got events %+v, want none", events)
 	}
 }
 
@@ -140,13 +136,7 @@ func TestListenersAreKept(t *testing.T) {
 	n.SetAddrs(addrs("127.0.0.1"))
 	n.awaitStatus(t, "127.0.0.1", 31000, 200)
 
-	var conn net.Conn
-	var err error
-	n.Do(func() { conn, err = net.Dial("tcp", "127.0.0.1:31000") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	conn := n.awaitConn(t, 31000)
 	responses := bufio.NewReader(conn)
 	wantStatus := func(want int) {
 		t.Helper()
@@ -266,9 +256,9 @@ func TestListenerFails(t *testing.T) {
 	}
 }
 
-func TestNewServiceServerNeedsHealthy(t *testing.T) {
+func TestNewServiceServerWithoutHealthy(t *testing.T) {
 	if _, err := NewServiceServer(ServiceConfig{}); err == nil {
-		t.Error("no error")
+		t.Error("got no error without Healthy")
 	}
 }
 
