@@ -64,7 +64,7 @@ func run(t *testing.T, p *passes, test func(c *Cleaner, results *[]Result)) {
 		test(c, &results)
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+			t.Errorf("got Run error %v, want none", err)
 		}
 	})
 }
@@ -241,7 +241,7 @@ func TestCleanerDeletes(t *testing.T) {
 	}
 	cancel()
 	if err := <-done; err != nil {
-		t.Error(err)
+		t.Errorf("got Run error %v, want none", err)
 	}
 	wantFlows(t, ns.open(t), []trackedFlow{served})
 }

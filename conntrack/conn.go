@@ -8,8 +8,7 @@ import (
 )
 
 // Conn is a connection to the connection tracking of one network namespace.
-// Only one goroutine may use it at a time. deleteFlows may be called within
-// the loop over listFlows.
+// Only one goroutine may use it at a time.
 type Conn struct {
 	dumps  *socket // lists flows
 	calls  *socket // deletes and counts flows, also during a dump

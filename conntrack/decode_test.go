@@ -91,7 +91,7 @@ func FuzzDecodeFlow(f *testing.F) {
 		before := bytes.Clone(b)
 		flow, err := decodeFlow(b)
 		if !bytes.Equal(b, before) {
-			t.Fatal("decodeFlow modified the buffer")
+			t.Fatalf("got buffer %x, want %x", b, before)
 		}
 		if err != nil {
 			return

@@ -32,7 +32,7 @@ func withID(t *testing.T, c *Conn, flow trackedFlow) trackedFlow {
 			return found
 		}
 	}
-	t.Fatalf("flow %v is not in the table", flow)
+	t.Fatalf("got no flow %v in the table", flow)
 	return flow
 }
 

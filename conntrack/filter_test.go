@@ -80,7 +80,7 @@ func TestListFlowsFilters(t *testing.T) {
 			}
 			received := c.received - before
 			if tc.exact && received != len(want) {
-				t.Errorf("received %d flows, want %d", received, len(want))
+				t.Errorf("got %d flows from the kernel, want %d", received, len(want))
 			}
 			t.Logf("Linux %s sent %d flows, %d match", kernelRelease(), received, len(want))
 		})

@@ -70,7 +70,7 @@ const maxLocalAddrs = 4096
 // contains looks up each address once. If a lookup fails, the pass is
 // retried later. For the rest of the pass, the addresses that are not known
 // yet count as not local, so their flows stay. Further lookups would fail,
-// too, and each can take as long as replyTimeout.
+// too, and each can take as long as answerTimeout.
 func (l *localAddrs) contains(addr netip.Addr) bool {
 	local, ok := l.known[addr]
 	if ok || l.err != nil {

@@ -204,6 +204,6 @@ func TestReceiveAfterSignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-received; err != nil {
-		t.Error(err)
+		t.Errorf("got %v, want no error", err)
 	}
 }

@@ -20,10 +20,10 @@ const (
 	// of deletions that all fail (768 bytes each, as the kernel counts).
 	socketBufferLen = 512 << 10
 
-	// replyTimeout bounds the wait for an answer. The kernel queues the
+	// answerTimeout bounds the wait for an answer. The kernel queues the
 	// answer before the system call that sends the request returns, so a
 	// timeout means that an answer was lost.
-	replyTimeout = 5 * time.Second
+	answerTimeout = 5 * time.Second
 )
 
 // socket is a netlink socket for one request at a time.
@@ -57,7 +57,7 @@ func (s *socket) configure() error {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return os.NewSyscallError("setsockopt NETLINK_CAP_ACK", err)
 	}
-	timeout := unix.NsecToTimeval(int64(replyTimeout))
+	timeout := unix.NsecToTimeval(int64(answerTimeout))
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return os.NewSyscallError("setsockopt SO_RCVTIMEO", err)
 	}
@@ -107,7 +107,7 @@ func (s *socket) receive() ([]byte, error) {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			return nil, fmt.Errorf("receive: no answer within %v: %w", replyTimeout, err)
+			return nil, fmt.Errorf("receive: no answer within %v: %w", answerTimeout, err)
 		case err != nil:
 			return nil, os.NewSyscallError("receive", err)
 		case n == len(s.buf):

@@ -54,8 +54,8 @@ func TestProxyHealth(t *testing.T) {
 			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":NEVER,"healthy":true}}}`},
 		"before the first sync of one family": {
 			[]FamilyHealth{{"IPv4", recentTime, true}, {"IPv6", time.Time{}, true}}, true,
-			503, recent + `"nodeEligible":true,"healthy":false,"status":{"IPv4":{"lastUpdated":RECENT,"healthy":true},` +
-				`"IPv6":{"lastUpdated":NEVER,"healthy":false}}}`,
+			503, recent + `"nodeEligible":true,"healthy":false,` +
+				`"status":{"IPv4":{"lastUpdated":RECENT,"healthy":true},"IPv6":{"lastUpdated":NEVER,"healthy":false}}}`,
 			200, now + `"healthy":true,"status":{"IPv4":{"lastUpdated":RECENT,"healthy":true},` +
 				`"IPv6":{"lastUpdated":NEVER,"healthy":true}}}`},
 		"the first sync is late": {[]FamilyHealth{{"IPv4", time.Time{}, false}}, true,
