@@ -30,8 +30,8 @@ func (s addrSet) equal(o addrSet) bool {
 	return s.allLocal == o.allLocal && maps.Equal(s.addrs, o.addrs)
 }
 
-// contains reports whether the set contains an address. It calls isLocal only
-// if that decides.
+// contains reports whether addr is in the set. It calls isLocal only if the
+// result depends on it.
 func (s addrSet) contains(addr netip.Addr, isLocal func(netip.Addr) bool) bool {
 	if _, ok := s.addrs[addr]; ok {
 		return true
@@ -39,7 +39,8 @@ func (s addrSet) contains(addr netip.Addr, isLocal func(netip.Addr) bool) bool {
 	return s.allLocal && !addr.IsLoopback() && isLocal(addr)
 }
 
-// addMissing adds what a contains and b does not.
+// addMissing adds the addresses that a contains and b does not, up to maxGone
+// addresses in total.
 func (s *addrSet) addMissing(a, b addrSet) {
 	s.allLocal = s.allLocal || a.allLocal && !b.allLocal
 	for addr := range a.addrs {

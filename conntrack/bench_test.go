@@ -1,7 +1,6 @@
 package conntrack
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
@@ -20,11 +19,11 @@ const (
 	memoryLimit    = 64 << 20
 )
 
-// BenchmarkClean500k cleans a table of 500,000 UDP flows. It fails if the
-// process, including the benchmark, uses more than 64 MiB at any time. It
-// reports the peak of the resident memory (VmHWM), the flows in the table
-// (fewer if net.netfilter.nf_conntrack_max of the initial namespace is lower),
-// and the flows that a pass read.
+// BenchmarkClean500k makes passes over a table of 500,000 UDP flows. It
+// fails if the process, including the benchmark, uses more than 64 MiB at
+// any time. It reports the peak of the resident memory (VmHWM), the flows in
+// the table (fewer if net.netfilter.nf_conntrack_max of the initial
+// namespace is lower), and the flows that a pass read.
 func BenchmarkClean500k(b *testing.B) {
 	ns := newNamespace(b)
 	c := ns.open(b)
@@ -42,7 +41,7 @@ func BenchmarkClean500k(b *testing.B) {
 	b.Run("another frontend", func(b *testing.B) { benchmarkClean(b, c, other) })
 	b.Run("all serving", func(b *testing.B) { benchmarkClean(b, c, all) })
 	b.Run("many frontends", func(b *testing.B) {
-		benchmarkClean(b, c, append(changes(1000, portNumber), all)...)
+		benchmarkClean(b, c, append(changes(1000, numberedPort), all)...)
 	})
 	b.Run("all stale", func(b *testing.B) {
 		stale := all
@@ -51,7 +50,7 @@ func BenchmarkClean500k(b *testing.B) {
 		for b.Loop() {
 			stats, err := cleanChanges(context.Background(), c, stale)
 			if err != nil || stats.Deleted != n {
-				b.Fatalf("%+v, %v, want %d deleted", stats, err, n)
+				b.Fatalf("got %+v, %v, want %d deleted flows", stats, err, n)
 			}
 			b.StopTimer()
 			reportMemory(b)
@@ -69,7 +68,7 @@ func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
 	for b.Loop() {
 		var err error
 		if stats, err = cleanChanges(context.Background(), c, changes...); err != nil || stats.Deleted != 0 {
-			b.Fatalf("%+v, %v, want none deleted", stats, err)
+			b.Fatalf("got %+v, %v, want no deleted flows", stats, err)
 		}
 	}
 	entries, err := c.Entries()
@@ -87,29 +86,23 @@ func (in injector) fill(n int) error {
 	for i := 0; i < n; i += len(batch) {
 		batch = batch[:min(len(batch), n-i)]
 		for j := range batch {
-			k := i + j
-			client := netip.AddrPortFrom(netip.AddrFrom4([4]byte{11, byte(k >> 16), byte(k >> 8), byte(k)}), 4000)
-			batch[j].Original.Src, batch[j].Reply.Dst = client, client
+			batch[j] = batch[j].fromClient(netip.AddrPortFrom(numbered(11, i+j), 4000))
 		}
-		if err := in.addSome(batch); err != nil {
+		if err := in.addBatch(batch); err != nil {
 			return fmt.Errorf("after %d flows: %w", i, err)
 		}
 	}
 	return nil
 }
 
-// flowLimit returns the maximum number of flows in a namespace. It is the limit
-// of the host, net.netfilter.nf_conntrack_max.
+// flowLimit returns the maximum number of flows in a namespace, which is the
+// limit of the host (nf_conntrack_max).
 func flowLimit(b *testing.B) int {
-	limit, err := os.ReadFile("/proc/sys/net/netfilter/nf_conntrack_max")
+	limit, err := readInt("/" + sysctlDir + "/nf_conntrack_max")
 	if err != nil {
 		b.Fatal(err)
 	}
-	n, err := strconv.Atoi(string(bytes.TrimSpace(limit)))
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n - 1000
+	return limit - 1000
 }
 
 // resetPeak resets VmHWM to the memory that is resident now.
@@ -132,13 +125,13 @@ func reportMemory(b *testing.B) {
 	}
 	b.ReportMetric(float64(kib)/1024, "peak-MiB")
 	if kib<<10 > memoryLimit {
-		b.Fatalf("peak of %d KiB", kib)
+		b.Fatalf("got a peak of %d KiB, want at most %d", kib, memoryLimit>>10)
 	}
 }
 
 // BenchmarkManyChanges200k measures the CPU time of a Cleaner for 5 s, with
-// 200,000 UDP flows in the table, while frontends change at a constant rate. It
-// reports the share of one CPU and the passes per second.
+// 200,000 UDP flows in the table, while frontends change at a constant rate.
+// It reports the share of one CPU and the passes per second.
 func BenchmarkManyChanges200k(b *testing.B) {
 	for _, rate := range []int{10, 100} { // changes per second
 		for _, n := range []int{1, 50} {
@@ -188,7 +181,7 @@ func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, n int) {
 	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/5, "cpu-%")
 }
 
-// cpuTime returns the CPU time of the process so far, in user space and in the
+// cpuTime returns the CPU time of the process, in user space and in the
 // kernel.
 func cpuTime(b *testing.B) time.Duration {
 	var usage unix.Rusage

@@ -5,32 +5,33 @@ import (
 	"slices"
 )
 
-// check is the work of a pass. Its size is bounded, so that changes can gather
-// without limit while the kernel refuses to list flows.
+// check is the work of a pass. Its size is bounded, however many changes are
+// recorded while the kernel refuses to list flows.
 type check struct {
-	changes    int // that are in it
+	changes    int // number of recorded changes
 	ipv4, ipv6 familyCheck
 }
 
 // familyCheck is the part of a check that concerns one family.
 type familyCheck struct {
-	// dsts are the frontends whose flows are to be listed, NodePorts with the
-	// unspecified address; ports are their ports.
+	// dsts are the frontends whose flows the pass lists, NodePorts with the
+	// unspecified address. ports are their ports.
 	dsts  few[netip.AddrPort]
 	ports few[uint16]
-	// gone are frontends that are no longer served, former the addresses that
-	// NodePorts no longer listen on.
+	// gone are the frontends that are no longer served. former are the
+	// addresses that NodePorts no longer listen on.
 	gone   map[netip.AddrPort]struct{}
 	former addrSet
 }
 
 const (
-	// maxNarrowDumps is the largest result of maxDumps. No pass needs more
-	// destinations than that one by one.
+	// maxNarrowDumps is the largest result of maxDumps. No pass lists the
+	// flows to more destinations one by one.
 	maxNarrowDumps = 7
 
-	// maxGone bounds how many frontends, and how many addresses, a check
-	// remembers as gone: 6 MB. Flows to further ones stay until they time out.
+	// maxGone is the maximum number of frontends, and of addresses, that a
+	// check records as gone (6 MB). Flows to further ones stay until they
+	// time out.
 	maxGone = 1 << 17
 )
 
@@ -43,7 +44,6 @@ func (c *check) of(family Family) *familyCheck {
 
 func (c *check) empty() bool { return c.changes == 0 }
 
-// add adds a frontend that changed.
 func (c *check) add(frontend netip.AddrPort) {
 	c.changes++
 	f := c.of(familyOf(frontend.Addr()))
@@ -51,7 +51,6 @@ func (c *check) add(frontend netip.AddrPort) {
 	f.ports.add(frontend.Port())
 }
 
-// addGone adds a frontend that is no longer served.
 func (c *check) addGone(frontend netip.AddrPort) {
 	c.add(frontend)
 	f := c.of(familyOf(frontend.Addr()))
@@ -67,7 +66,7 @@ func (f *familyCheck) addGone(frontend netip.AddrPort) {
 	}
 }
 
-// merge adds the work of another check, which it leaves as it is.
+// merge adds the work of another check, which it does not modify.
 func (c *check) merge(o check) {
 	c.changes += o.changes
 	c.ipv4.merge(o.ipv4)
@@ -83,8 +82,8 @@ func (f *familyCheck) merge(o familyCheck) {
 	f.former.addMissing(o.former, addrSet{})
 }
 
-// isGone reports whether a destination is no longer served: its VIP is gone, or
-// its NodePort is gone, or NodePorts no longer listen on its address.
+// isGone reports whether a destination is no longer served: its VIP is gone,
+// or its NodePort is gone, or NodePorts no longer listen on its address.
 func (f *familyCheck) isGone(dst, nodePort netip.AddrPort, isNodePort bool, nodeAddrs addrSet,
 	isLocal func(netip.Addr) bool) bool {
 	if _, gone := f.gone[dst]; gone {
@@ -95,8 +94,8 @@ func (f *familyCheck) isGone(dst, nodePort netip.AddrPort, isNodePort bool, node
 		gone && nodeAddrs.contains(dst.Addr(), isLocal)
 }
 
-// few is a set of at most maxNarrowDumps values. With more, it is only known
-// that they are too many.
+// few is a set of at most maxNarrowDumps values. A larger set does not store
+// its values.
 type few[T comparable] struct {
 	values  []T
 	tooMany bool

@@ -19,22 +19,23 @@ type Stats struct {
 // finish.
 const maxAttempts = 3
 
-// clean deletes the stale flows to the frontends of a check, in one pass. Flows
-// of other protocols than UDP always stay.
+// clean deletes the stale flows to the frontends of a check, in one pass.
+// Flows of protocols other than UDP always stay.
 //
 // The rules for new flows must already be in the kernel: the next packet of a
 // client creates its flow again.
 //
-// A dump that was interrupted or overrun (ErrInterrupted, ENOBUFS) is repeated,
-// up to maxAttempts times in total. After an error the pass continues with the
-// next dump. The same check can be made again.
+// A dump that was interrupted or overrun (errInterrupted, ENOBUFS) is
+// repeated, up to maxAttempts times in total. After an error the pass
+// continues with the next dump. clean may be called again with the same
+// check.
 func (c *Conn) clean(ctx context.Context, f *frontends, todo *check) (Stats, error) {
 	entries, err := c.Entries()
 	if err != nil || entries == 0 {
 		return Stats{}, err
 	}
 	local := localAddrs{conn: c}
-	stale := func(flow Flow) bool { return f.stale(flow, todo, local.contains) }
+	stale := func(flow trackedFlow) bool { return f.stale(flow, todo, local.contains) }
 	var stats Stats
 	var errs []error
 	for _, filter := range plan(todo, entries) {
@@ -43,15 +44,16 @@ func (c *Conn) clean(ctx context.Context, f *frontends, todo *check) (Stats, err
 	return stats, errors.Join(append(errs, local.err)...)
 }
 
-// cleanFilter deletes the stale flows that a filter selects. It repeats a dump
-// that the kernel could not finish.
-func (c *Conn) cleanFilter(ctx context.Context, filter Filter, stale func(Flow) bool, stats *Stats) (err error) {
+// cleanFilter deletes the stale flows that a filter selects. It repeats a
+// dump that the kernel could not finish.
+func (c *Conn) cleanFilter(ctx context.Context, filter dumpFilter, stale func(trackedFlow) bool,
+	stats *Stats) (err error) {
 	for range maxAttempts {
 		if err = ctx.Err(); err != nil {
 			return err
 		}
 		err = c.cleanDump(ctx, filter, stale, stats)
-		if !errors.Is(err, ErrInterrupted) && !errors.Is(err, unix.ENOBUFS) {
+		if !errors.Is(err, errInterrupted) && !errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
 	}
@@ -60,13 +62,13 @@ func (c *Conn) cleanFilter(ctx context.Context, filter Filter, stale func(Flow) 
 
 // cleanDump deletes the stale flows of one dump, in batches while the dump
 // continues.
-func (c *Conn) cleanDump(ctx context.Context, filter Filter, stale func(Flow) bool, stats *Stats) error {
+func (c *Conn) cleanDump(ctx context.Context, filter dumpFilter, stale func(trackedFlow) bool, stats *Stats) error {
 	stats.Dumps++
 	before := c.received
 	defer func() { stats.Flows += c.received - before }()
 
 	c.pending = c.pending[:0]
-	for flow, err := range c.Flows(filter) {
+	for flow, err := range c.listFlows(filter) {
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -84,17 +86,17 @@ func (c *Conn) cleanDump(ctx context.Context, filter Filter, stale func(Flow) bo
 }
 
 func (c *Conn) deletePending(stats *Stats) error {
-	var ipv4, ipv6 []Flow
+	var ipv4, ipv6 []trackedFlow
 	for _, flow := range c.pending {
-		if flow.Family() == IPv6 {
+		if flow.family() == IPv6 {
 			ipv6 = append(ipv6, flow)
 		} else {
 			ipv4 = append(ipv4, flow)
 		}
 	}
 	c.pending = c.pending[:0]
-	deleted4, err4 := c.Delete(ipv4...)
-	deleted6, err6 := c.Delete(ipv6...)
+	deleted4, err4 := c.deleteFlows(ipv4...)
+	deleted6, err6 := c.deleteFlows(ipv6...)
 	stats.Deleted += deleted4 + deleted6
 	stats.DeletedIPv6 += deleted6
 	return errors.Join(err4, err6)

@@ -3,29 +3,19 @@ package conntrack
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"time"
 )
 
 // CleanerConfig configures a [Cleaner].
 type CleanerConfig struct {
-	// Conn is used by the Cleaner alone. The caller closes it after Run has
-	// returned.
+	// Conn must not be used by anything else. The caller closes it after Run
+	// has returned.
 	Conn *Conn
-
-	// RecheckDelay is the minimum time between the two passes that check a
-	// change; see [Cleaner]. It defaults to [DefaultRecheckDelay].
-	RecheckDelay time.Duration
 
 	// Report is called on Run's goroutine after each pass. It may be nil.
 	Report func(Result)
 }
-
-// DefaultRecheckDelay is the default of [CleanerConfig].RecheckDelay. It is
-// long for a packet between two hooks, and short for a client without an
-// answer.
-const DefaultRecheckDelay = 250 * time.Millisecond
 
 // Result is the outcome of a pass.
 type Result struct {
@@ -33,60 +23,63 @@ type Result struct {
 	Changes  int // changes that the pass checked for the first time
 	Rechecks int // changes that the pass checked for the second time
 	Duration time.Duration
-	Err      error // the pass is retried
+	Err      error // if not nil, the pass is retried
 }
 
-// Cleaner deletes stale flows on a goroutine of its own. Its methods can be
-// called by any goroutine. They return at once, and expect that the rules for
-// the new state are already in the kernel.
+// Cleaner deletes stale flows. Its methods are safe for concurrent use.
+// Update, Replace and SetNodeAddrs do not block. When they are called, the
+// rules for the new state must already be in the kernel.
 //
 // Each change is checked by two passes. The kernel inserts a flow into its
 // table only when the first packet of the flow leaves its last hook
-// (nf_conntrack_confirm). A packet that the old rules translated can be between
-// two hooks during the commit and during the first pass, for example in the
-// queue of a user-space program (NFQUEUE) or in a process that is preempted.
-// Its flow appears in the table later, and the second pass finds it. The second
-// pass follows after one to two times RecheckDelay. It lists the flows of the
-// same frontends only, and it is combined with a pass for other changes if
-// possible.
+// (nf_conntrack_confirm). A packet that the old rules translated can be
+// between two hooks during the commit and during the first pass, for example
+// in the queue of a user-space program (NFQUEUE) or in a process that is
+// preempted. Its flow appears in the table later, and the second pass finds
+// it. The second pass follows after 250 to 500 ms. It lists the flows to the
+// same frontends only. If possible, it is combined with a pass for other
+// changes.
 type Cleaner struct {
 	frontends *frontends
 	clean     func(context.Context, *check) (Stats, error)
 	report    func(Result)
-	wake      chan struct{} // has capacity 1: something changed
+	wake      chan struct{} // capacity 1; receives a value after a change
 
-	// Run's goroutine owns the rest.
+	// The other fields are owned by Run's goroutine.
 	rechecks   rechecks
 	retryAt    time.Time // zero if the last pass succeeded
 	retryDelay time.Duration
 }
 
 const (
-	// A failed pass is retried after this time, which doubles with each failure
-	// in a row. A new change causes a retry earlier, after minRetryDelay.
+	// recheckDelay is the minimum time between the two passes for a change.
+	// It is long for a packet between two hooks, and short for a client
+	// without a reply.
+	recheckDelay = 250 * time.Millisecond
+
+	// A failed pass is retried after minRetryDelay. The delay doubles with
+	// each consecutive failure, up to maxRetryDelay. A new change causes an
+	// earlier retry, after minRetryDelay.
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
 
-	// When changes keep coming, the Cleaner pauses after a pass for restFactor
-	// times its duration: on a large table, a dump keeps a CPU from handling
-	// packets (ctnetlink_dump_table disables bottom halves). The pause is at
-	// most maxRest, however long a pass takes on a busy machine, because a
-	// client may be without an answer meanwhile.
-	restFactor = 4
-	maxRest    = 500 * time.Millisecond
+	// After a pass, the Cleaner pauses for pauseFactor times its duration:
+	// on a large table, a dump keeps a CPU from handling packets
+	// (ctnetlink_dump_table disables bottom halves). The pause is at most
+	// maxPause, however long a pass takes on a busy machine, because a
+	// client may be without a reply meanwhile.
+	pauseFactor = 4
+	maxPause    = 500 * time.Millisecond
 
-	// gatherDelay is the time that a pass waits for more changes: those of the
-	// other address family follow immediately.
+	// gatherDelay is the time that a pass waits for more changes: the changes
+	// of the other address family usually follow immediately.
 	gatherDelay = 5 * time.Millisecond
 )
 
-// NewCleaner returns a Cleaner that does nothing until Run.
+// NewCleaner returns a Cleaner. It does nothing until Run is called.
 func NewCleaner(config CleanerConfig) (*Cleaner, error) {
 	if config.Conn == nil {
-		return nil, errors.New("conntrack cleaner: no connection")
-	}
-	if config.RecheckDelay < 0 {
-		return nil, fmt.Errorf("conntrack cleaner: RecheckDelay %v is negative", config.RecheckDelay)
+		return nil, errors.New("conntrack cleaner: Conn is required")
 	}
 	f := newFrontends()
 	return newCleaner(config, f, func(ctx context.Context, todo *check) (Stats, error) {
@@ -98,15 +91,12 @@ func newCleaner(config CleanerConfig, f *frontends, clean func(context.Context, 
 	if config.Report == nil {
 		config.Report = func(Result) {}
 	}
-	if config.RecheckDelay == 0 {
-		config.RecheckDelay = DefaultRecheckDelay
-	}
 	return &Cleaner{
 		frontends:  f,
 		clean:      clean,
 		report:     config.Report,
 		wake:       make(chan struct{}, 1),
-		rechecks:   rechecks{delay: config.RecheckDelay},
+		rechecks:   rechecks{delay: recheckDelay},
 		retryDelay: minRetryDelay,
 	}
 }
@@ -117,22 +107,22 @@ func (c *Cleaner) Update(changes ...Change) {
 	c.signal()
 }
 
-// Replace makes the changes the whole state of an address family: all other
-// frontends of the family are gone.
+// Replace sets all frontends of an address family. Its other frontends are
+// gone.
 func (c *Cleaner) Replace(family Family, changes ...Change) {
 	c.frontends.replace(family, changes)
 	c.signal()
 }
 
-// SetNodeAddrs sets the addresses that the NodePorts of a family listen on. The
-// unspecified address stands for all local addresses except loopback. Before
-// the first call, NodePorts listen on no address.
+// SetNodeAddrs sets the addresses that the NodePorts of a family listen on.
+// The unspecified address stands for all local addresses except loopback.
+// Before the first call, NodePorts listen on no address.
 func (c *Cleaner) SetNodeAddrs(family Family, addrs []netip.Addr) {
 	c.frontends.setNodeAddrs(family, addrs)
 	c.signal()
 }
 
-// signal wakes Run if a change left something to check.
+// signal wakes Run if a pass is needed.
 func (c *Cleaner) signal() {
 	if !c.frontends.hasUnchecked() {
 		return
@@ -143,7 +133,8 @@ func (c *Cleaner) signal() {
 	}
 }
 
-// Run checks changes until ctx ends, and then returns nil. Call it once.
+// Run checks changes until ctx ends, and then returns nil. It must be called
+// only once.
 func (c *Cleaner) Run(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -167,8 +158,8 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	}
 }
 
-// checkChanges makes a pass if there is something to check, and returns how
-// long to pause after it.
+// checkChanges makes a pass if there are changes to check, and returns the
+// length of the pause after it.
 func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
 	fresh, second := c.frontends.take(), c.rechecks.take(time.Now())
 	if fresh.empty() && second.empty() {
@@ -187,7 +178,7 @@ func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
 	if !fresh.empty() {
 		c.rechecks.add(fresh, time.Now())
 	}
-	return min(restFactor*result.Duration, maxRest)
+	return min(pauseFactor*result.Duration, maxPause)
 }
 
 func (c *Cleaner) pass(ctx context.Context, fresh, second check) Result {
@@ -205,8 +196,8 @@ func (c *Cleaner) pass(ctx context.Context, fresh, second check) Result {
 	return result
 }
 
-// next returns when the next pass is to be made without a further change, and
-// false if none is.
+// next returns the time of the next retry or second pass, and false if there
+// is none.
 func (c *Cleaner) next() (time.Time, bool) {
 	due, ok := c.rechecks.due()
 	if !c.retryAt.IsZero() && (!ok || c.retryAt.Before(due)) {
@@ -215,7 +206,7 @@ func (c *Cleaner) next() (time.Time, bool) {
 	return due, ok
 }
 
-// sleep reports whether the time has passed before ctx ended.
+// sleep waits for d, and reports whether it elapsed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -8,8 +8,7 @@ import (
 )
 
 // Conn is a connection to the connection tracking of one network namespace.
-// Only one goroutine may use it at a time. [Conn.Delete] may be called within
-// the loop over [Conn.Flows].
+// Only one goroutine may use it at a time.
 type Conn struct {
 	dumps  *socket // lists flows
 	calls  *socket // deletes and counts flows, also during a dump
@@ -18,12 +17,12 @@ type Conn struct {
 	// dumping is set until a dump has been read to its end. Until then, the
 	// kernel refuses the next dump with EBUSY.
 	dumping bool
-	// received counts the flows that the kernel sent, including those that the
-	// filter excludes.
+	// received counts the flows that the kernel sent, including those that do
+	// not match the filter.
 	received int
 
-	requests []byte // buffer of the deletions to send
-	pending  []Flow // buffer of the flows to delete
+	requests []byte        // buffer of the deletions to send
+	pending  []trackedFlow // buffer of the flows to delete
 }
 
 // Open connects to the connection tracking of the calling thread's network

@@ -14,23 +14,23 @@ var (
 
 // decodeFlow decodes the payload of an IPCTNL_MSG_CT_NEW message, of which
 // dumps consist. It ignores unknown attributes and does not keep b.
-func decodeFlow(b []byte) (Flow, error) {
+func decodeFlow(b []byte) (trackedFlow, error) {
 	if len(b) < genHeaderLen {
-		return Flow{}, errTruncated
+		return trackedFlow{}, errTruncated
 	}
-	var f Flow
+	var f trackedFlow
 	for attrs := b[genHeaderLen:]; len(attrs) > 0; {
 		kind, data, rest, err := nextAttr(attrs)
 		if err != nil {
-			return Flow{}, err
+			return trackedFlow{}, err
 		}
 		if err := f.setAttr(kind, data); err != nil {
-			return Flow{}, fmt.Errorf("flow attribute %d: %w", kind, err)
+			return trackedFlow{}, fmt.Errorf("flow attribute %d: %w", kind, err)
 		}
 		attrs = rest
 	}
-	if !sameFamily(f.Original.Src, f.Original.Dst, f.Reply.Src, f.Reply.Dst) {
-		return Flow{}, errNoTuple
+	if !sameFamily(f.original.src, f.original.dst, f.reply.src, f.reply.dst) {
+		return trackedFlow{}, errNoTuple
 	}
 	return f, nil
 }
@@ -44,28 +44,24 @@ func sameFamily(addrs ...netip.AddrPort) bool {
 	return true
 }
 
-func (f *Flow) setAttr(kind uint16, data []byte) (err error) {
+func (f *trackedFlow) setAttr(kind uint16, data []byte) (err error) {
 	switch kind {
 	case ctaTupleOrig:
-		return f.setTuple(&f.Original, ZoneOriginal, data)
+		return f.setTuple(&f.original, zoneOriginal, data)
 	case ctaTupleReply:
-		return f.setTuple(&f.Reply, ZoneReply, data)
-	case ctaStatus:
-		f.Status, err = uint32Attr(data)
-	case ctaMark:
-		f.Mark, err = uint32Attr(data)
+		return f.setTuple(&f.reply, zoneReply, data)
 	case ctaID:
-		f.ID, err = uint32Attr(data)
+		f.id, err = uint32Attr(data)
 	case ctaZone:
-		f.Zone.Direction = ZoneBoth
-		f.Zone.ID, err = uint16Attr(data)
+		f.zone.direction = zoneBoth
+		f.zone.id, err = uint16Attr(data)
 	}
 	return err
 }
 
 // setTuple decodes CTA_TUPLE_ORIG or CTA_TUPLE_REPLY. A zone within a tuple
 // applies to that direction only.
-func (f *Flow) setTuple(t *Tuple, direction ZoneDirection, b []byte) error {
+func (f *trackedFlow) setTuple(t *tuple, direction zoneDirection, b []byte) error {
 	var src, dst netip.Addr
 	var srcPort, dstPort uint16
 	for len(b) > 0 {
@@ -77,17 +73,17 @@ func (f *Flow) setTuple(t *Tuple, direction ZoneDirection, b []byte) error {
 		case ctaTupleIP:
 			src, dst, err = decodeAddrs(data)
 		case ctaTupleProto:
-			f.Protocol, srcPort, dstPort, err = decodeProto(data)
+			f.protocol, srcPort, dstPort, err = decodeProto(data)
 		case ctaTupleZone:
-			f.Zone.Direction = direction
-			f.Zone.ID, err = uint16Attr(data)
+			f.zone.direction = direction
+			f.zone.id, err = uint16Attr(data)
 		}
 		if err != nil {
 			return err
 		}
 		b = rest
 	}
-	t.Src, t.Dst = netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)
+	t.src, t.dst = netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 
 // dumpedFlow is the payload of a message of Linux 6.18: a UDP flow in zone 7
 // from 10.1.0.2:40000 to 10.96.0.10:53 that was translated to 10.2.0.2:5353,
-// without an answer, with mark 1.
+// without a reply.
 const dumpedFlow = "" +
 	"02000000" + // AF_INET, version 0, resource 0
 	"34000180" + "14000180" + "08000100" + "0a010002" + "08000200" + "0a60000a" +
@@ -33,14 +33,14 @@ func unhex(t testing.TB, s string) []byte {
 }
 
 func TestDecodeFlow(t *testing.T) {
-	want := newFlow(udp, "10.1.0.2:40000", "10.96.0.10:53", "10.2.0.2:5353").inZone(7, ZoneBoth)
-	want.Status, want.Mark, want.ID = 0x28, 1, 0x1b2c3d4e
+	want := newFlow(udp, "10.1.0.2:40000", "10.96.0.10:53", "10.2.0.2:5353").inZone(7, zoneBoth)
+	want.id = 0x1b2c3d4e
 	got, err := decodeFlow(unhex(t, dumpedFlow))
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}
 	for _, flow := range filterFlows() {
-		flow.ID = 0x01020304
+		flow.id = 0x01020304
 		got, err := decodeFlow(flowPayload(flow))
 		if err != nil || got != flow {
 			t.Errorf("got %+v, %v\nwant %+v", got, err, flow)
@@ -48,24 +48,24 @@ func TestDecodeFlow(t *testing.T) {
 	}
 }
 
-func flowPayload(flow Flow) []byte {
-	return appendFlow(appendMessage(nil, header{}, flow.Family())[headerLen:], flow)
+func flowPayload(flow trackedFlow) []byte {
+	return appendFlow(appendMessage(nil, header{}, flow.family())[headerLen:], flow)
 }
 
-func TestDecodeFlowRejects(t *testing.T) {
+func TestDecodeFlowErrors(t *testing.T) {
 	for name, message := range map[string]string{
-		"nothing":                  "",
+		"empty":                    "",
 		"short header":             "020000",
 		"no tuples":                "02000000",
 		"one tuple only":           strings.Replace(dumpedFlow, "34000280", "34003f80", 1),
-		"attribute too long":       "02000000" + "09000300" + "00000028",
-		"attribute without length": "02000000" + "00000300" + "00000028",
-		"status of two bytes":      "02000000" + "06000300" + "00280000",
+		"attribute too long":       "02000000" + "09000c00" + "1b2c3d4e",
+		"attribute without length": "02000000" + "00000c00" + "1b2c3d4e",
+		"id of two bytes":          "02000000" + "06000c00" + "1b2c0000",
 		"address of two bytes":     "02000000" + "0e000180" + "0a000180" + "06000100" + "0a010000",
-		"families mixed":           strings.Replace(dumpedFlow, "08000200"+"0a60000a", "08003f00"+"0a60000a", 1),
+		"mixed families":           strings.Replace(dumpedFlow, "08000200"+"0a60000a", "08003f00"+"0a60000a", 1),
 	} {
 		if flow, err := decodeFlow(unhex(t, message)); err == nil {
-			t.Errorf("%s: decoded as %+v", name, flow)
+			t.Errorf("%s: got %+v, want an error", name, flow)
 		}
 	}
 }
@@ -73,11 +73,11 @@ func TestDecodeFlowRejects(t *testing.T) {
 func TestDecodeFlowDoesNotAllocate(t *testing.T) {
 	b := unhex(t, dumpedFlow)
 	if n := testing.AllocsPerRun(100, func() { decodeFlow(b) }); n != 0 {
-		t.Errorf("%v allocations a flow", n)
+		t.Errorf("got %v allocations per flow, want 0", n)
 	}
 }
 
-// A flow that was decoded can be encoded and decoded again. Decoding does not
+// A decoded flow can be encoded and decoded again. decodeFlow does not
 // modify the buffer.
 func FuzzDecodeFlow(f *testing.F) {
 	f.Add(unhex(f, dumpedFlow))
@@ -91,17 +91,17 @@ func FuzzDecodeFlow(f *testing.F) {
 		before := bytes.Clone(b)
 		flow, err := decodeFlow(b)
 		if !bytes.Equal(b, before) {
-			t.Fatal("the buffer was written to")
+			t.Fatalf("got buffer %x, want %x", b, before)
 		}
 		if err != nil {
 			return
 		}
-		if flow.Zone.ID == 0 {
-			flow.Zone.Direction = ZoneBoth // zone 0 is not written
+		if flow.zone.id == 0 {
+			flow.zone.direction = zoneBoth // zone 0 has no attribute
 		}
 		again, err := decodeFlow(flowPayload(flow))
 		if err != nil || again != flow {
-			t.Errorf("decoded %+v, then %+v, %v", flow, again, err)
+			t.Errorf("got %+v, %v\nwant %+v", again, err, flow)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func FuzzNextMessage(f *testing.F) {
 				return
 			}
 			if len(rest) >= len(b) {
-				t.Fatal("no progress")
+				t.Fatalf("got a rest of %d bytes, want less than %d", len(rest), len(b))
 			}
 			if flow, err := decodeFlow(payload); err == nil {
 				_ = flow.String()

@@ -10,30 +10,20 @@ import (
 // deleteBatch is the number of deletions that are sent with one system call.
 const deleteBatch = 128
 
-// ErrNoPorts is returned for flows of a protocol whose tuples do not consist of
-// addresses and ports. Such flows cannot be deleted.
-var ErrNoPorts = errors.New("protocol without ports")
-
-// Delete deletes flows and returns how many it deleted. It is not an error if a
-// flow no longer exists, or was replaced. A new flow stays, even if it is from
-// the same client: a flow is deleted by its reply tuple, its zone and its ID.
-// The ID alone is not enough. The kernel computes it from the entry's address
-// in memory and the original tuple, and a new entry often gets the memory of
-// the previous one.
+// deleteFlows deletes flows of a protocol with ports, and returns how many
+// it deleted. It is not an error if a flow no longer exists, or was
+// replaced. A new flow stays, even if it is from the same client: a flow is
+// deleted by its reply tuple, its zone and its ID. The ID alone is not
+// enough. The kernel computes it from the entry's address in memory and the
+// original tuple, and a new entry often gets the memory of the previous one.
 //
-// Delete tries all flows. For each batch it returns the first error and the
-// number of errors. If a flow is of a protocol without ports, it returns
-// [ErrNoPorts] and deletes nothing.
-func (c *Conn) Delete(flows ...Flow) (deleted int, err error) {
-	for _, flow := range flows {
-		if !hasPorts(flow.Protocol) {
-			return 0, fmt.Errorf("delete flow %v: %w", flow, ErrNoPorts)
-		}
-	}
+// deleteFlows tries all flows. For each batch it returns the first error and
+// the number of errors.
+func (c *Conn) deleteFlows(flows ...trackedFlow) (deleted int, err error) {
 	var errs []error
 	for len(flows) > 0 {
 		n := min(len(flows), deleteBatch)
-		done, err := c.deleteSome(flows[:n])
+		done, err := c.sendDeletions(flows[:n])
 		deleted += done
 		errs = append(errs, err)
 		flows = flows[n:]
@@ -41,10 +31,10 @@ func (c *Conn) Delete(flows ...Flow) (deleted int, err error) {
 	return deleted, errors.Join(errs...)
 }
 
-// deleteSome sends one batch of deletions. The kernel answers failed deletions,
-// and the last one in any case. It has handled them all, in order, when send
+// sendDeletions sends one batch of deletions. The kernel answers failed
+// deletions and the last one. It handles all of them, in order, before send
 // returns.
-func (c *Conn) deleteSome(flows []Flow) (deleted int, err error) {
+func (c *Conn) sendDeletions(flows []trackedFlow) (deleted int, err error) {
 	first := c.calls.seq + 1
 	b := c.requests[:0]
 	for i, flow := range flows {
@@ -58,14 +48,14 @@ func (c *Conn) deleteSome(flows []Flow) (deleted int, err error) {
 	if err := c.calls.send(b); err != nil {
 		return 0, fmt.Errorf("delete %d flows: %w", len(flows), err)
 	}
-	return c.deleteResults(flows, first)
+	return c.receiveDeletions(flows, first)
 }
 
-// deleteResults reads the answers to the deletions of flows, whose sequence
-// numbers start with first. ENOBUFS means that an answer was lost, so the
-// number of deletions is unknown: that is an error, and the next dump lists the
-// flows that still exist.
-func (c *Conn) deleteResults(flows []Flow, first uint32) (deleted int, err error) {
+// receiveDeletions reads the answers to the deletions of flows, whose
+// sequence numbers start with first. ENOBUFS means that an answer was lost,
+// so the number of deletions is unknown: that is an error, and the next dump
+// lists the flows that still exist.
+func (c *Conn) receiveDeletions(flows []trackedFlow, first uint32) (deleted int, err error) {
 	deleted = len(flows)
 	var failed int
 	var firstErr error
@@ -100,7 +90,7 @@ func (c *Conn) deleteResults(flows []Flow, first uint32) (deleted int, err error
 	}
 }
 
-// deleteError returns one error for all failures of a batch, nil for none.
+// deleteError returns one error for all failures of a batch, or nil.
 func deleteError(failed, flows int, first error) error {
 	if failed <= 1 {
 		return first
@@ -108,30 +98,19 @@ func deleteError(failed, flows int, first error) error {
 	return fmt.Errorf("%d of %d deletions failed, the first: %w", failed, flows, first)
 }
 
-// appendDelete appends the request to delete one flow. It must contain a tuple:
-// without one, the kernel flushes the table.
-func appendDelete(b []byte, flags uint16, seq uint32, flow Flow) []byte {
+// appendDelete appends the request to delete one flow. It must contain a
+// tuple: without one, the kernel flushes the table.
+func appendDelete(b []byte, flags uint16, seq uint32, flow trackedFlow) []byte {
 	start := len(b)
-	b = appendMessage(b, header{Type: messageDelete, Flags: flags, Seq: seq}, flow.Family())
+	b = appendMessage(b, header{Type: messageDelete, Flags: flags, Seq: seq}, flow.family())
 	var replyZone uint16
-	if flow.Zone.Direction == ZoneReply {
-		replyZone = flow.Zone.ID
+	if flow.zone.direction == zoneReply {
+		replyZone = flow.zone.id
 	}
-	b = appendTuple(b, ctaTupleReply, flow.Protocol, flow.Reply, replyZone)
-	if flow.Zone.Direction == ZoneBoth && flow.Zone.ID != 0 {
-		b = appendUint16(b, ctaZone, flow.Zone.ID)
+	b = appendTuple(b, ctaTupleReply, flow.protocol, flow.reply, replyZone)
+	if flow.zone.direction == zoneBoth && flow.zone.id != 0 {
+		b = appendUint16(b, ctaZone, flow.zone.id)
 	}
-	b = appendUint32(b, ctaID, flow.ID)
+	b = appendUint32(b, ctaID, flow.id)
 	return endMessage(b, start)
-}
-
-// hasPorts reports whether the tuples of a protocol consist of addresses and
-// ports only.
-func hasPorts(protocol uint8) bool {
-	switch protocol {
-	case unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_UDPLITE:
-		return true
-	default:
-		return false
-	}
 }

@@ -8,38 +8,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInterrupted is returned if the table changed so much during a dump that
-// flows may be missing (NLM_F_DUMP_INTR). The flows that were listed are valid.
-var ErrInterrupted = errors.New("the dump was interrupted")
+// errInterrupted is returned if the table changed so much during a dump that
+// flows may be missing (NLM_F_DUMP_INTR). The yielded flows are valid.
+var errInterrupted = errors.New("the dump was interrupted")
 
 // errStopped ends a dump after the caller left the loop.
 var errStopped = errors.New("stopped")
 
-// Flows returns an iterator over the flows that the filter selects. It yields
-// each flow as the kernel sends it, so memory use does not depend on the size
-// of the table. A flow that exists during the whole dump is yielded at least
-// once. It may be yielded twice if other flows are deleted meanwhile, and may
-// be missing if the kernel resizes its hash table meanwhile (a write to
-// net.netfilter.nf_conntrack_buckets).
+// listFlows returns an iterator over the flows that the filter selects. It
+// yields each flow as the kernel sends it, so memory use does not depend on
+// the size of the table. A flow that exists during the whole dump is yielded
+// at least once. It may be yielded twice if other flows are deleted
+// meanwhile. It may be missing if the kernel resizes its hash table
+// meanwhile (a write to net.netfilter.nf_conntrack_buckets).
 //
-// An error is yielded last, with a zero Flow: the error of a system call, or
-// [ErrInterrupted]. The flows before it are valid, but may not be all. If the
-// loop is left early, the next one first reads the rest of the dump.
-func (c *Conn) Flows(filter Filter) iter.Seq2[Flow, error] {
-	return func(yield func(Flow, error) bool) {
+// An error is yielded last, with a zero flow: the error of a system call, or
+// errInterrupted. The flows before it are valid, but others may be missing.
+// If the caller leaves the loop early, the next dump first reads the rest.
+func (c *Conn) listFlows(filter dumpFilter) iter.Seq2[trackedFlow, error] {
+	return func(yield func(trackedFlow, error) bool) {
 		err := c.dump(filter, filter.appendRequest, yield)
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
 			// The kernel refuses the request before it sends the first flow.
 			err = c.dump(filter, filter.appendFamilyRequest, yield)
 		}
 		if err != nil && err != errStopped {
-			yield(Flow{}, fmt.Errorf("dump %v: %w", filter, err))
+			yield(trackedFlow{}, fmt.Errorf("dump %v: %w", filter, err))
 		}
 	}
 }
 
-// dump sends one request and yields the flows that match, until the dump ends.
-func (c *Conn) dump(filter Filter, request func([]byte, uint32) []byte, yield func(Flow, error) bool) error {
+// dump sends one request and yields the flows that match, until the dump
+// ends.
+func (c *Conn) dump(filter dumpFilter, request func([]byte, uint32) []byte,
+	yield func(trackedFlow, error) bool) error {
 	if err := c.finishDump(); err != nil {
 		return err
 	}
@@ -62,14 +64,15 @@ func (c *Conn) dump(filter Filter, request func([]byte, uint32) []byte, yield fu
 		interrupted = interrupted || intr
 	}
 	if interrupted {
-		return ErrInterrupted
+		return errInterrupted
 	}
 	return nil
 }
 
 // readFlows yields the matching flows in one part of a dump, and detects the
 // end of the dump.
-func (c *Conn) readFlows(b []byte, seq uint32, filter Filter, yield func(Flow, error) bool) (interrupted bool, err error) {
+func (c *Conn) readFlows(b []byte, seq uint32, filter dumpFilter, yield func(trackedFlow, error) bool) (
+	interrupted bool, err error) {
 	for len(b) > 0 {
 		h, payload, rest, err := nextMessage(b)
 		if err != nil {
@@ -90,7 +93,7 @@ func (c *Conn) readFlows(b []byte, seq uint32, filter Filter, yield func(Flow, e
 			if err != nil {
 				return interrupted, err
 			}
-			if filter.Match(flow) && !yield(flow, nil) {
+			if filter.matches(flow) && !yield(flow, nil) {
 				return interrupted, errStopped
 			}
 		}

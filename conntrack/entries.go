@@ -11,8 +11,8 @@ const (
 	ctaStatsGlobalEntries = 1
 )
 
-// Entries returns the number of flows of all protocols in the table, which is
-// also the sysctl net.netfilter.nf_conntrack_count.
+// Entries returns the number of flows of all protocols in the table
+// (net.netfilter.nf_conntrack_count).
 func (c *Conn) Entries() (int, error) {
 	entries, err := c.entries()
 	if err != nil {

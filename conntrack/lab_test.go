@@ -23,19 +23,20 @@ type lab struct {
 	conn                    *Conn // of the router
 
 	routerAddr, vip netip.Addr
-	endpoints       [3]netip.AddrPort // each answers with its own address
-	zone            uint16            // of all packets
+	endpoints       [3]netip.AddrPort // each replies with its own address
+	zoneID          uint16            // of all packets
 }
 
-func newLab(t *testing.T, family Family, zone uint16) *lab {
+func newLab(t *testing.T, family Family, zoneID uint16) *lab {
 	t.Helper()
-	l := &lab{family: family, zone: zone, client: newNamespace(t), router: newNamespace(t), servers: newNamespace(t)}
+	l := &lab{
+		family: family, zoneID: zoneID, client: newNamespace(t), router: newNamespace(t), servers: newNamespace(t),
+	}
 	l.routerAddr, l.vip = l.addr(1, 1), l.addr(96, 10)
 	for _, ns := range []namespace{l.client, l.router, l.servers} {
-		// Without these, IPv6 waits for seconds for duplicate address
-		// detection.
-		ns.sysctl(t, "net/ipv6/conf/all/accept_dad", "0")
-		ns.sysctl(t, "net/ipv6/conf/default/accept_dad", "0")
+		// Otherwise IPv6 waits for seconds for duplicate address detection.
+		ns.setSysctl(t, "net/ipv6/conf/all/accept_dad", "0")
+		ns.setSysctl(t, "net/ipv6/conf/default/accept_dad", "0")
 	}
 	connect(t, l.client, l.router)
 	connect(t, l.router, l.servers)
@@ -45,8 +46,9 @@ func newLab(t *testing.T, family Family, zone uint16) *lab {
 	addAddrs(t, l.servers, "veth-left", l.addr(2, 2), l.addr(2, 3), l.addr(2, 4))
 	addDefaultRoute(t, l.client, l.addr(1, 1))
 	addDefaultRoute(t, l.servers, l.addr(2, 1))
-	addDefaultRoute(t, l.router, l.addr(2, 2)) // packets that are not translated go to the servers
-	l.router.sysctl(t, map[Family]string{IPv4: "net/ipv4/ip_forward", IPv6: "net/ipv6/conf/all/forwarding"}[family], "1")
+	addDefaultRoute(t, l.router, l.addr(2, 2)) // untranslated packets are sent to the servers
+	forwarding := map[Family]string{IPv4: "net/ipv4/ip_forward", IPv6: "net/ipv6/conf/all/forwarding"}
+	l.router.setSysctl(t, forwarding[family], "1")
 	for i := range l.endpoints {
 		l.endpoints[i] = netip.AddrPortFrom(l.addr(2, byte(2+i)), 5353)
 		l.serve(t, l.endpoints[i])
@@ -69,16 +71,16 @@ func (l *lab) addr(network, host byte) netip.Addr {
 // veth-left of right.
 func connect(t *testing.T, left, right namespace) {
 	t.Helper()
-	left.do(t, func() {
+	left.Do(func() {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = "veth-right"
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "veth-left", PeerNamespace: netlink.NsFd(right.fd)}
+		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "veth-left", PeerNamespace: netlink.NsFd(right.Fd())}
 		if err := netlink.LinkAdd(veth); err != nil {
 			t.Fatalf("add veth: %v", err)
 		}
 	})
 	for ns, name := range map[namespace]string{left: "veth-right", right: "veth-left"} {
-		ns.do(t, func() {
+		ns.Do(func() {
 			link, err := netlink.LinkByName(name)
 			if err == nil {
 				err = netlink.LinkSetUp(link)
@@ -97,22 +99,22 @@ func addAddrs(t *testing.T, ns namespace, link string, addrs ...netip.Addr) {
 		if a.Is6() {
 			bits = 64
 		}
-		ns.addAddr(t, link, a, bits)
+		ns.AddAddr(t, link, a, bits)
 	}
 }
 
 func addDefaultRoute(t *testing.T, ns namespace, gateway netip.Addr) {
 	t.Helper()
-	ns.do(t, func() {
+	ns.Do(func() {
 		all := &net.IPNet{IP: make([]byte, gateway.BitLen()/8), Mask: net.CIDRMask(0, gateway.BitLen())}
 		if err := netlink.RouteAdd(&netlink.Route{Dst: all, Gw: gateway.AsSlice()}); err != nil {
-			t.Fatalf("add the route by %v: %v", gateway, err)
+			t.Fatalf("add default route via %v: %v", gateway, err)
 		}
 	})
 }
 
-// serve answers each datagram to an address with that address, until the test
-// ends.
+// serve replies to each datagram to an address with that address, until the
+// test ends.
 func (l *lab) serve(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	conn := listen(t, l.servers, at)
@@ -130,7 +132,7 @@ func (l *lab) serve(t *testing.T, at netip.AddrPort) {
 
 func listen(t *testing.T, ns namespace, at netip.AddrPort) (conn *net.UDPConn) {
 	t.Helper()
-	ns.do(t, func() {
+	ns.Do(func() {
 		var err error
 		if conn, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); err != nil {
 			t.Fatal(err)
@@ -160,7 +162,7 @@ func (c udpClient) send(to netip.AddrPort) {
 	}
 }
 
-// ask sends to an address and returns the endpoint that answers.
+// ask sends to an address and returns the endpoint that replies.
 func (c udpClient) ask(to netip.AddrPort) netip.AddrPort {
 	c.t.Helper()
 	c.send(to)
@@ -171,12 +173,13 @@ func (c udpClient) ask(to netip.AddrPort) netip.AddrPort {
 		c.t.Fatalf("ask %v: %v", to, err)
 	}
 	if from != to {
-		c.t.Errorf("asked %v, %v answered", to, from)
+		c.t.Errorf("got a reply from %v, want %v", from, to)
 	}
 	return netip.MustParseAddrPort(string(buf[:n]))
 }
 
-// rule translates UDP packets to dst, or to any local address if dst has none.
+// rule translates UDP packets to dst, or to any local address if dst has
+// none.
 type rule struct {
 	dst, endpoint netip.AddrPort
 }
@@ -184,7 +187,7 @@ type rule struct {
 // translate replaces the router's rules for new flows.
 func (l *lab) translate(t *testing.T, rules ...rule) {
 	t.Helper()
-	c, err := nftables.New(nftables.WithNetNSFd(int(l.router.fd)))
+	c, err := nftables.New(nftables.WithNetNSFd(l.router.Fd()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,17 +211,17 @@ func (l *lab) translate(t *testing.T, rules ...rule) {
 	}
 }
 
-// zoneRule is `ct zone set ZONE`. Like all rules with ct, it enables connection
-// tracking.
+// zoneRule is `ct zone set ZONE`. Like any rule with ct, it enables
+// connection tracking.
 func (l *lab) zoneRule() []expr.Any {
 	return []expr.Any{
-		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint16(l.zone)},
+		&expr.Immediate{Register: 1, Data: binaryutil.NativeEndian.PutUint16(l.zoneID)},
 		&expr.Ct{Key: expr.CtKeyZONE, SourceRegister: true, Register: 1},
 	}
 }
 
-// dnatRule is `ip daddr DST udp dport PORT dnat to ENDPOINT`, or the same with
-// `fib daddr type local`.
+// dnatRule is `ip daddr DST udp dport PORT dnat to ENDPOINT`, or the same
+// with `fib daddr type local`.
 func (l *lab) dnatRule(r rule) []expr.Any {
 	offset, length := uint32(16), uint32(4)
 	if l.family == IPv6 {

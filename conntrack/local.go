@@ -8,10 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// IsLocal reports whether the kernel delivers packets to addr locally, as a
-// rule with `fib daddr type local` does. It looks the address up in the routing
-// tables (RTM_GETROUTE), so an address with only a local route is local, too.
-func (c *Conn) IsLocal(addr netip.Addr) (bool, error) {
+// lookUpLocal reports whether the kernel delivers packets to addr locally.
+// Like a rule with `fib daddr type local`, it looks the address up in the
+// routing tables (RTM_GETROUTE), so an address with only a local route is
+// local, too.
+func (c *Conn) lookUpLocal(addr netip.Addr) (bool, error) {
 	seq := c.routes.nextSeq()
 	if err := c.routes.send(appendRouteRequest(nil, seq, addr)); err != nil {
 		return false, fmt.Errorf("look up the route to %v: %w", addr, err)
@@ -35,7 +36,7 @@ func (c *Conn) IsLocal(addr netip.Addr) (bool, error) {
 	}
 }
 
-// routeError returns nil for the errors that mean that no route exists.
+// routeError returns an error of the kernel, except nil if no route exists.
 func routeError(addr netip.Addr, err error) error {
 	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
 		if errors.Is(err, none) {
@@ -49,14 +50,14 @@ func routeError(addr netip.Addr, err error) error {
 func appendRouteRequest(b []byte, seq uint32, addr netip.Addr) []byte {
 	start := len(b)
 	b = appendMessage(b, header{Type: unix.RTM_GETROUTE, Flags: unix.NLM_F_REQUEST, Seq: seq}, familyOf(addr))
-	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with the
-	// family and the length of the prefix.
+	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with
+	// the family and the length of the prefix.
 	b[len(b)-3] = uint8(addr.BitLen())
 	b = append(b, make([]byte, unix.SizeofRtMsg-genHeaderLen)...)
 	return endMessage(appendAddr(b, unix.RTA_DST, unix.RTA_DST, addr), start)
 }
 
-// localAddrs remembers for the duration of one pass which addresses are local.
+// localAddrs caches for the duration of one pass which addresses are local.
 type localAddrs struct {
 	conn  *Conn
 	known map[netip.Addr]bool
@@ -66,16 +67,16 @@ type localAddrs struct {
 // maxLocalAddrs bounds the memory for known addresses.
 const maxLocalAddrs = 4096
 
-// contains looks up each address once. If a lookup fails, the addresses that
-// are not known yet are not local for the rest of the pass: their flows stay,
-// and the error makes the pass be retried. Further lookups would fail, too, and
-// each can take as long as replyTimeout.
+// contains looks up each address once. If a lookup fails, the pass is
+// retried later. For the rest of the pass, the addresses that are not known
+// yet count as not local, so their flows stay. Further lookups would fail,
+// too, and each can take as long as answerTimeout.
 func (l *localAddrs) contains(addr netip.Addr) bool {
 	local, ok := l.known[addr]
 	if ok || l.err != nil {
 		return local
 	}
-	if local, l.err = l.conn.IsLocal(addr); l.err != nil {
+	if local, l.err = l.conn.lookUpLocal(addr); l.err != nil {
 		return false
 	}
 	if l.known == nil || len(l.known) >= maxLocalAddrs {

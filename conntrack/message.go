@@ -20,13 +20,9 @@ const (
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
-	ctaStatus     = 3
-	ctaMark       = 8
 	ctaID         = 12
 	ctaZone       = 18
-	ctaMarkMask   = 21
 	ctaFilter     = 25
-	ctaStatusMask = 26
 )
 
 // Attributes within a tuple (enum ctattr_tuple, ctattr_ip, ctattr_l4proto).
@@ -148,23 +144,23 @@ func closeNest(b []byte, start int) []byte {
 	return b
 }
 
-// appendTuple appends a whole tuple. Zone 0 is the default and needs no
+// appendTuple appends a complete tuple. Zone 0 is the default and needs no
 // attribute.
-func appendTuple(b []byte, kind uint16, protocol uint8, t Tuple, zone uint16) []byte {
-	b, tuple := openNest(b, kind)
+func appendTuple(b []byte, kind uint16, protocol uint8, t tuple, zoneID uint16) []byte {
+	b, nest := openNest(b, kind)
 	b, ip := openNest(b, ctaTupleIP)
-	b = appendAddr(b, ctaIPv4Src, ctaIPv6Src, t.Src.Addr())
-	b = appendAddr(b, ctaIPv4Dst, ctaIPv6Dst, t.Dst.Addr())
+	b = appendAddr(b, ctaIPv4Src, ctaIPv6Src, t.src.Addr())
+	b = appendAddr(b, ctaIPv4Dst, ctaIPv6Dst, t.dst.Addr())
 	b = closeNest(b, ip)
 	b, proto := openNest(b, ctaTupleProto)
 	b = appendUint8(b, ctaProtoNum, protocol)
-	b = appendUint16(b, ctaProtoSrcPort, t.Src.Port())
-	b = appendUint16(b, ctaProtoDstPort, t.Dst.Port())
+	b = appendUint16(b, ctaProtoSrcPort, t.src.Port())
+	b = appendUint16(b, ctaProtoDstPort, t.dst.Port())
 	b = closeNest(b, proto)
-	if zone != 0 {
-		b = appendUint16(b, ctaTupleZone, zone)
+	if zoneID != 0 {
+		b = appendUint16(b, ctaTupleZone, zoneID)
 	}
-	return closeNest(b, tuple)
+	return closeNest(b, nest)
 }
 
 func align(n int) int { return (n + 3) &^ 3 }

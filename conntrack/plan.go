@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plan returns the dumps that list all flows to the frontends to check, for a
-// table with this number of entries. For each family these are one dump per
-// frontend, or one per port if that would cost more than it saves, or else one
-// of all UDP flows. IPv6 starts with one per port, because the kernel cannot
-// filter IPv6 addresses.
-func plan(c *check, entries int) []Filter {
+// plan returns the dumps that list all flows to the frontends of a check,
+// for a table with this number of entries. If one dump per frontend costs
+// more than it saves, there is one dump per port, or else one dump of all
+// UDP flows. IPv6 starts with one dump per port, because the kernel cannot
+// filter by IPv6 address.
+func plan(c *check, entries int) []dumpFilter {
 	limit := maxDumps(entries)
-	var filters []Filter
+	var filters []dumpFilter
 	for _, family := range []Family{IPv4, IPv6} {
 		f := c.of(family)
 		switch {
@@ -28,7 +28,7 @@ func plan(c *check, entries int) []Filter {
 				filters = append(filters, byPort(family, port))
 			}
 		default:
-			filters = append(filters, Filter{Family: family, Protocol: unix.IPPROTO_UDP})
+			filters = append(filters, dumpFilter{family: family, protocol: unix.IPPROTO_UDP})
 		}
 	}
 	return filters
@@ -36,24 +36,24 @@ func plan(c *check, entries int) []Filter {
 
 // maxDumps returns how many narrow dumps cost no more than one wide dump.
 //
-// The kernel walks its whole hash table for each dump. A filter only saves the
-// messages for the flows that it excludes. Measured on Linux 6.18 with 262,144
-// buckets (the default from 4 GiB of memory on), a walk takes 8.6 ms plus
-// 0.25 µs per entry, and a message takes 1.7 µs in the kernel and here. So one
-// more walk pays if it saves the messages for about 5,000 flows plus a seventh
-// of all entries. It cannot save more than all entries.
+// The kernel walks its whole hash table for each dump. A filter only saves
+// the messages for the flows that it excludes. Measured on Linux 6.18 with
+// 262,144 buckets (the default from 4 GiB of memory on), a walk takes 8.6 ms
+// plus 0.25 µs per entry, and a message takes 1.7 µs in the kernel and here.
+// So one more walk pays if it saves the messages for about 5,000 flows plus
+// a seventh of all entries. It cannot save more than all entries.
 func maxDumps(entries int) int {
 	return 1 + entries/(5000+entries/7)
 }
 
-func byDestination(family Family, dst netip.AddrPort) Filter {
+func byDestination(family Family, dst netip.AddrPort) dumpFilter {
 	f := byPort(family, dst.Port())
 	if !dst.Addr().IsUnspecified() {
-		f.Original.Dst = dst.Addr()
+		f.dst = dst.Addr()
 	}
 	return f
 }
 
-func byPort(family Family, port uint16) Filter {
-	return Filter{Family: family, Protocol: unix.IPPROTO_UDP, Original: TupleFilter{DstPort: port}}
+func byPort(family Family, port uint16) dumpFilter {
+	return dumpFilter{family: family, protocol: unix.IPPROTO_UDP, dstPort: port}
 }

@@ -2,21 +2,21 @@ package conntrack
 
 import "time"
 
-// rechecks are checks to make a second time, at least delay after the first.
-// They gather while others wait, so that there is at most one second pass per
-// delay, however many changes come.
+// rechecks are the checks that have to be made a second time, at least delay
+// after the first. New ones gather while others wait, so there is at most one
+// second pass per delay, however many frontends change.
 type rechecks struct {
 	delay              time.Duration
 	waiting, gathering recheck
 }
 
-// recheck is the work of one second pass.
+// recheck is the work of a second pass.
 type recheck struct {
 	check
-	first, last time.Time // when checks were added
+	first, last time.Time // when the first and the last check were added
 }
 
-// add adds a check that was made at a time.
+// add adds a check that was made for the first time at now.
 func (r *rechecks) add(c check, now time.Time) {
 	to := &r.waiting
 	if !to.empty() {
@@ -29,8 +29,8 @@ func (r *rechecks) add(c check, now time.Time) {
 	to.merge(c)
 }
 
-// take removes and returns the checks that waited for delay; with none it
-// returns an empty check.
+// take removes and returns the checks that have waited for delay. If there
+// are none, it returns an empty check.
 func (r *rechecks) take(now time.Time) check {
 	if r.waiting.empty() || now.Sub(r.waiting.last) < r.delay {
 		return check{}
@@ -40,8 +40,9 @@ func (r *rechecks) take(now time.Time) check {
 	return c
 }
 
-// due returns when a pass is to be made if no other pass was made until then
-// that took the waiting checks along, and false if none wait.
+// due returns the time of the next second pass, and false if no checks wait.
+// Until this time, a pass for other changes can take the waiting checks
+// along.
 func (r *rechecks) due() (time.Time, bool) {
 	if r.waiting.empty() {
 		return time.Time{}, false

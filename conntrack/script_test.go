@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// script replaces the kernel for answers that real kernels seldom give. It
-// answers each request on a socket with its next answer, which gets the
-// sequence number of the request.
+// script replaces the kernel for answers that real kernels rarely send. It
+// answers each request on a socket with its next function, which is called
+// with the sequence number of the request.
 type script []func(seq uint32) []byte
 
 func (s script) socket(t *testing.T) *socket {
@@ -85,25 +85,25 @@ func result(kind uint16, code int32) func(seq uint32) []byte {
 	}
 }
 
-func TestFlowsAnswers(t *testing.T) {
+func TestListFlowsAnswers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		script script
 		flows  int
 		want   error
 	}{
-		"whole":                {script{dumped(0)}, 1, nil},
-		"interrupted":          {script{dumped(unix.NLM_F_DUMP_INTR)}, 1, ErrInterrupted},
+		"complete":             {script{dumped(0)}, 1, nil},
+		"interrupted":          {script{dumped(unix.NLM_F_DUMP_INTR)}, 1, errInterrupted},
 		"refused":              {script{refused(unix.EINVAL), dumped(0)}, 1, nil},
 		"not supported":        {script{refused(unix.EOPNOTSUPP), dumped(0)}, 1, nil},
 		"refused twice":        {script{refused(unix.EINVAL), refused(unix.EINVAL)}, 0, unix.EINVAL},
 		"not permitted":        {script{refused(unix.EPERM)}, 0, unix.EPERM},
 		"no memory at the end": {script{ended(-int32(unix.ENOMEM))}, 0, unix.ENOMEM},
-		"not a message":        {script{func(uint32) []byte { return []byte{1, 0, 0, 0} }}, 0, errTruncated},
+		"truncated":            {script{func(uint32) []byte { return []byte{1, 0, 0, 0} }}, 0, errTruncated},
 	} {
 		t.Run(name, func(t *testing.T) {
 			flows := 0
 			var got error
-			for _, err := range tc.script.conn(t, 0).Flows(Filter{Family: IPv4, Protocol: udp}) {
+			for _, err := range tc.script.conn(t, 0).listFlows(dumpFilter{family: IPv4, protocol: udp}) {
 				if err != nil {
 					got = err
 				} else {
@@ -111,61 +111,61 @@ func TestFlowsAnswers(t *testing.T) {
 				}
 			}
 			if flows != tc.flows || !errors.Is(got, tc.want) {
-				t.Errorf("%d flows, %v, want %d, %v", flows, got, tc.flows, tc.want)
+				t.Errorf("got %d flows, %v, want %d, %v", flows, got, tc.flows, tc.want)
 			}
 		})
 	}
 }
 
-func TestCleanMakesInterruptedDumpsAgain(t *testing.T) {
-	interrupted, overrun, whole := dumped(unix.NLM_F_DUMP_INTR), ended(-int32(unix.ENOBUFS)), dumped(0)
+func TestCleanRepeatsInterruptedDumps(t *testing.T) {
+	interrupted, overrun, complete := dumped(unix.NLM_F_DUMP_INTR), ended(-int32(unix.ENOBUFS)), dumped(0)
 	for name, tc := range map[string]struct {
 		script script
 		dumps  int
 		want   error
 	}{
-		"once":          {script{interrupted, whole}, 2, nil},
-		"overrun":       {script{overrun, whole}, 2, nil},
-		"both":          {script{overrun, interrupted, whole}, 3, nil},
-		"always":        {script{interrupted, interrupted, interrupted, whole}, 3, ErrInterrupted},
-		"not permitted": {script{refused(unix.EPERM), whole}, 1, unix.EPERM},
+		"once":          {script{interrupted, complete}, 2, nil},
+		"overrun":       {script{overrun, complete}, 2, nil},
+		"both":          {script{overrun, interrupted, complete}, 3, nil},
+		"always":        {script{interrupted, interrupted, interrupted, complete}, 3, errInterrupted},
+		"not permitted": {script{refused(unix.EPERM), complete}, 1, unix.EPERM},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tc.script.conn(t, 1)
 			stats, err := cleanChanges(context.Background(), c, change("10.96.0.10:53", "10.244.0.5:53"))
 			if stats.Dumps != tc.dumps || !errors.Is(err, tc.want) {
-				t.Errorf("%+v, %v, want %d dumps, %v", stats, err, tc.dumps, tc.want)
+				t.Errorf("got %+v, %v, want %d dumps, %v", stats, err, tc.dumps, tc.want)
 			}
 		})
 	}
 }
 
 // After a dump that fails, the pass makes the next dump.
-func TestCleanGoesOnAfterAnError(t *testing.T) {
+func TestCleanContinuesAfterError(t *testing.T) {
 	c := script{refused(unix.EPERM), dumped(0)}.conn(t, 1)
 	changes := []Change{change("10.96.0.10:53", "10.244.0.5:53"), change("[fd96::10]:53")}
 	stats, err := cleanChanges(context.Background(), c, changes...)
 	if want := (Stats{Dumps: 2, Flows: 1}); stats != want || !errors.Is(err, unix.EPERM) {
-		t.Errorf("%+v, %v", stats, err)
+		t.Errorf("got %+v, %v, want %+v, %v", stats, err, want, unix.EPERM)
 	}
 }
 
-func TestDeleteAnswers(t *testing.T) {
+func TestDeleteFlowsAnswers(t *testing.T) {
 	flows := manyFlows(4)
-	answers := func(seq uint32) []byte { // the first answers the first deletion
+	answers := func(seq uint32) []byte { // seq is that of the first deletion
 		b := result(unix.NLMSG_ERROR, 0)(seq - 1) // to a previous batch
 		b = append(b, refused(unix.ENOENT)(seq)...)
 		b = append(b, refused(unix.EPERM)(seq+2)...)
 		return append(b, result(unix.NLMSG_ERROR, 0)(seq+3)...)
 	}
 	c := &Conn{calls: script{answers}.socket(t)}
-	if n, err := c.Delete(flows...); n != 2 || !errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) {
-		t.Errorf("%d, %v", n, err)
+	if n, err := c.deleteFlows(flows...); n != 2 || !errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOENT) {
+		t.Errorf("got %d deleted flows, %v, want 2, %v", n, err, unix.EPERM)
 	}
 }
 
-// A batch in which all deletions fail returns one short error.
-func TestDeleteError(t *testing.T) {
+// If all deletions of a batch fail, the error is one line.
+func TestDeleteFlowsError(t *testing.T) {
 	flows := manyFlows(deleteBatch)
 	answers := func(seq uint32) (b []byte) {
 		for i := range uint32(len(flows)) {
@@ -174,14 +174,14 @@ func TestDeleteError(t *testing.T) {
 		return b
 	}
 	c := &Conn{calls: script{answers}.socket(t)}
-	n, err := c.Delete(flows...)
+	n, err := c.deleteFlows(flows...)
 	if n != 0 || !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "\n") {
-		t.Errorf("%d, %v", n, err)
+		t.Errorf("got %d deleted flows, %v, want 0 and one line, %v", n, err, unix.EPERM)
 	}
 }
 
 // A signal does not end the wait for an answer.
-func TestReceiveAfterASignal(t *testing.T) {
+func TestReceiveAfterSignal(t *testing.T) {
 	c := newNamespace(t).open(t)
 	thread := make(chan int)
 	received := make(chan error)
@@ -204,6 +204,6 @@ func TestReceiveAfterASignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := <-received; err != nil {
-		t.Error(err)
+		t.Errorf("got %v, want no error", err)
 	}
 }

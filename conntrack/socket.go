@@ -15,15 +15,15 @@ const (
 	// in parts of at most 32 KiB (netlink_dump in af_netlink.c).
 	receiveLen = 64 << 10
 
-	// socketBufferLen is the size of the socket buffers for both directions. It
-	// is enough for two parts of a dump, and for the answers to one batch of
-	// deletions that all fail (768 bytes each, as the kernel counts).
+	// socketBufferLen is the size of the socket buffers for both directions.
+	// It is enough for two parts of a dump, and for the answers to one batch
+	// of deletions that all fail (768 bytes each, as the kernel counts).
 	socketBufferLen = 512 << 10
 
-	// replyTimeout bounds the wait for an answer. The kernel queues the answer
-	// before the system call that sends the request returns, so a timeout means
-	// that an answer was lost.
-	replyTimeout = 5 * time.Second
+	// answerTimeout bounds the wait for an answer. The kernel queues the
+	// answer before the system call that sends the request returns, so a
+	// timeout means that an answer was lost.
+	answerTimeout = 5 * time.Second
 )
 
 // socket is a netlink socket for one request at a time.
@@ -33,7 +33,8 @@ type socket struct {
 	buf []byte
 }
 
-// openSocket opens a netlink socket that receives messages of the kernel only.
+// openSocket opens a netlink socket that receives messages from the kernel
+// only.
 func openSocket(protocol, bufLen int) (*socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *socket) configure() error {
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return os.NewSyscallError("setsockopt NETLINK_CAP_ACK", err)
 	}
-	timeout := unix.NsecToTimeval(int64(replyTimeout))
+	timeout := unix.NsecToTimeval(int64(answerTimeout))
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return os.NewSyscallError("setsockopt SO_RCVTIMEO", err)
 	}
@@ -66,8 +67,8 @@ func (s *socket) configure() error {
 	return s.resize(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF)
 }
 
-// resize sets the size of a socket buffer, beyond net.core.[rw]mem_max if that
-// is permitted. In user namespaces it is not.
+// resize sets the size of a socket buffer, beyond net.core.[rw]mem_max if
+// permitted. User namespaces do not permit it.
 func (s *socket) resize(force, polite int) error {
 	err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, force, socketBufferLen)
 	if errors.Is(err, unix.EPERM) {
@@ -96,9 +97,9 @@ func (s *socket) send(b []byte) error {
 	}
 }
 
-// receive reads one or more messages, which are valid until the next call. The
-// kernel does not restart a read with a receive timeout after a signal, and the
-// Go runtime sends itself many signals.
+// receive reads one or more messages, which are valid until the next call.
+// The kernel does not restart a read with a receive timeout after a signal,
+// and the Go runtime often sends signals to its own threads.
 func (s *socket) receive() ([]byte, error) {
 	for {
 		n, err := unix.Read(s.fd, s.buf)
@@ -106,7 +107,7 @@ func (s *socket) receive() ([]byte, error) {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			return nil, fmt.Errorf("receive: no answer within %v: %w", replyTimeout, err)
+			return nil, fmt.Errorf("receive: no answer within %v: %w", answerTimeout, err)
 		case err != nil:
 			return nil, os.NewSyscallError("receive", err)
 		case n == len(s.buf):
@@ -117,8 +118,8 @@ func (s *socket) receive() ([]byte, error) {
 	}
 }
 
-// messageError returns the error in an NLMSG_ERROR or NLMSG_DONE message, nil
-// for an acknowledgment.
+// messageError returns the error in an NLMSG_ERROR or NLMSG_DONE message, or
+// nil for an acknowledgment.
 func messageError(payload []byte) error {
 	if len(payload) < 4 {
 		return errTruncated

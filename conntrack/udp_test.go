@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// inLabs runs a test for both families, each with flows in the default zone and
-// with flows in another zone.
+// inLabs runs a test for both families, each with flows in the default zone
+// and with flows in another zone.
 func inLabs(t *testing.T, test func(t *testing.T, l *lab)) {
 	for _, family := range []Family{IPv4, IPv6} {
 		for _, zone := range []uint16{0, 7} {
@@ -24,31 +24,27 @@ func (l *lab) clean(t *testing.T, want int, changes ...Change) {
 	t.Helper()
 	stats, err := cleanChanges(context.Background(), l.conn, changes...)
 	if err != nil || stats.Deleted != want {
-		t.Errorf("%+v, %v, want %d deleted", stats, err, want)
+		t.Errorf("got %+v, %v, want %d deleted flows", stats, err, want)
 	}
 }
 
-// await waits for the flow of a datagram without an answer, and returns it.
-func (l *lab) await(t *testing.T, client netip.AddrPort) Flow {
+// await waits for the flow of a datagram without a reply, and returns it.
+func (l *lab) await(t *testing.T, client netip.AddrPort) trackedFlow {
 	t.Helper()
-	filter := Filter{Original: TupleFilter{Src: client.Addr(), SrcPort: client.Port()}}
 	for range 1000 {
-		for flow, err := range l.conn.Flows(filter) {
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, flow := range findAll(t, l.conn, client) {
 			return flow
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("no flow from %v", client)
-	return Flow{}
+	t.Fatalf("got no flow from %v within 10 s", client)
+	return trackedFlow{}
 }
 
-func wantAnswer(t *testing.T, client udpClient, to, want netip.AddrPort) {
+func wantReply(t *testing.T, client udpClient, to, want netip.AddrPort) {
 	t.Helper()
 	if got := client.ask(to); got != want {
-		t.Errorf("the client at %v: %v answered, want %v", client.addr, got, want)
+		t.Errorf("client %v: got a reply from %v, want %v", client.addr, got, want)
 	}
 }
 
@@ -56,49 +52,49 @@ func wantAnswer(t *testing.T, client udpClient, to, want netip.AddrPort) {
 // removed, and another endpoint serves the client. The endpoint of the second
 // client stays, and so does its flow, although the rules send new clients
 // elsewhere.
-func TestClientSwitchesOver(t *testing.T) {
+func TestEndpointRemoved(t *testing.T) {
 	inLabs(t, func(t *testing.T, l *lab) {
 		vip := netip.AddrPortFrom(l.vip, 53)
-		goes, stays, comes := l.endpoints[0], l.endpoints[1], l.endpoints[2]
+		removed, kept, added := l.endpoints[0], l.endpoints[1], l.endpoints[2]
 		first, second := l.newClient(t, 40001), l.newClient(t, 40002)
 
-		l.translate(t, rule{vip, goes})
-		wantAnswer(t, first, vip, goes)
-		l.translate(t, rule{vip, stays})
-		wantAnswer(t, second, vip, stays)
-		l.translate(t, rule{vip, comes})
-		wantAnswer(t, first, vip, goes) // rules alone do not change a flow
+		l.translate(t, rule{vip, removed})
+		wantReply(t, first, vip, removed)
+		l.translate(t, rule{vip, kept})
+		wantReply(t, second, vip, kept)
+		l.translate(t, rule{vip, added})
+		wantReply(t, first, vip, removed) // rules alone do not change a flow
 		before := find(t, l.conn, second.addr)
-		if before.Zone.ID != l.zone {
-			t.Errorf("the flow is in zone %d", before.Zone.ID)
+		if before.zone.id != l.zoneID {
+			t.Errorf("got a flow in zone %d, want %d", before.zone.id, l.zoneID)
 		}
 
-		l.clean(t, 1, Change{Frontend: vip, Endpoints: []netip.AddrPort{stays, comes}})
-		wantAnswer(t, first, vip, comes)
-		wantAnswer(t, second, vip, stays)
-		if after := find(t, l.conn, second.addr); after.ID != before.ID || after.Original != before.Original {
-			t.Errorf("the flow to the serving endpoint was replaced: %v, %v", before, after)
+		l.clean(t, 1, Change{Frontend: vip, Endpoints: []netip.AddrPort{kept, added}})
+		wantReply(t, first, vip, added)
+		wantReply(t, second, vip, kept)
+		if after := find(t, l.conn, second.addr); after.id != before.id || after.original != before.original {
+			t.Errorf("got replacement %v, want the same flow %v", after, before)
 		}
 	})
 }
 
-// A client sends before the service has an endpoint. Its flow is not translated
-// until it is deleted.
+// A client sends before the service has an endpoint. Its flow is not
+// translated until it is deleted.
 func TestFirstEndpoint(t *testing.T) {
 	inLabs(t, func(t *testing.T, l *lab) {
 		vip := netip.AddrPortFrom(l.vip, 53)
 		client := l.newClient(t, 40001)
 		client.send(vip)
-		if flow := l.await(t, client.addr); flow.DNATed() {
-			t.Fatalf("translated without a rule: %v", flow)
+		if flow := l.await(t, client.addr); flow.translated() {
+			t.Fatalf("got %v, want no translation without a rule", flow)
 		}
 		l.translate(t, rule{vip, l.endpoints[0]})
 		client.send(vip)
-		if flow := find(t, l.conn, client.addr); flow.DNATed() {
-			t.Fatalf("translated though it was known: %v", flow)
+		if flow := find(t, l.conn, client.addr); flow.translated() {
+			t.Fatalf("got %v, want no translation of a known flow", flow)
 		}
 		l.clean(t, 1, Change{Frontend: vip, Endpoints: l.endpoints[:1]})
-		wantAnswer(t, client, vip, l.endpoints[0])
+		wantReply(t, client, vip, l.endpoints[0])
 	})
 }
 
@@ -108,18 +104,18 @@ func TestLastEndpoint(t *testing.T) {
 		vip := netip.AddrPortFrom(l.vip, 53)
 		client := l.newClient(t, 40001)
 		l.translate(t, rule{vip, l.endpoints[0]})
-		wantAnswer(t, client, vip, l.endpoints[0])
+		wantReply(t, client, vip, l.endpoints[0])
 		l.translate(t)
 		l.clean(t, 1, Change{Frontend: vip})
 		client.send(vip)
-		if flow := l.await(t, client.addr); flow.DNATed() {
-			t.Errorf("the client is still translated: %v", flow)
+		if flow := l.await(t, client.addr); flow.translated() {
+			t.Errorf("got %v, want no translation", flow)
 		}
 	})
 }
 
-// A pass for a NodePort on all local addresses keeps flows to other hosts, and
-// to VIPs, with the same port number.
+// A pass for a NodePort on all local addresses keeps flows to other hosts,
+// and to VIPs, with the same port number.
 func TestNodePort(t *testing.T) {
 	inLabs(t, func(t *testing.T, l *lab) {
 		nodePort := netip.AddrPortFrom(l.routerAddr, 30053)
@@ -127,30 +123,27 @@ func TestNodePort(t *testing.T) {
 		vip := netip.AddrPortFrom(l.vip, 30053)
 		host := netip.AddrPortFrom(l.endpoints[0].Addr(), 30053)
 		local := netip.AddrPortFrom(netip.Addr{}, 30053)
-		old, successor := l.endpoints[0], l.endpoints[1]
+		before, after := l.endpoints[0], l.endpoints[1]
 		clients := [4]udpClient{}
 		for i := range clients {
 			clients[i] = l.newClient(t, uint16(40001+i))
 		}
 
-		l.translate(t, rule{vip, old}, rule{local, old})
-		wantAnswer(t, clients[0], nodePort, old)
-		wantAnswer(t, clients[1], second, old)
-		wantAnswer(t, clients[2], vip, old)
-		wantAnswer(t, clients[3], host, host)
-		stay := []Flow{find(t, l.conn, clients[2].addr), find(t, l.conn, clients[3].addr)}
+		l.translate(t, rule{vip, before}, rule{local, before})
+		wantReply(t, clients[0], nodePort, before)
+		wantReply(t, clients[1], second, before)
+		wantReply(t, clients[2], vip, before)
+		wantReply(t, clients[3], host, host)
+		kept := []trackedFlow{find(t, l.conn, clients[2].addr), find(t, l.conn, clients[3].addr)}
 
-		l.translate(t, rule{vip, old}, rule{local, successor})
-		any := netip.IPv4Unspecified()
-		if l.family == IPv6 {
-			any = netip.IPv6Unspecified()
-		}
-		l.clean(t, 2, Change{Frontend: netip.AddrPortFrom(any, 30053), Endpoints: []netip.AddrPort{successor}})
-		wantAnswer(t, clients[0], nodePort, successor)
-		wantAnswer(t, clients[1], second, successor)
-		for _, flow := range stay {
-			if after := find(t, l.conn, flow.Original.Src); after.ID != flow.ID {
-				t.Errorf("%v was replaced by %v", flow, after)
+		l.translate(t, rule{vip, before}, rule{local, after})
+		frontend := netip.AddrPortFrom(unspecified(l.family), 30053)
+		l.clean(t, 2, Change{Frontend: frontend, Endpoints: []netip.AddrPort{after}})
+		wantReply(t, clients[0], nodePort, after)
+		wantReply(t, clients[1], second, after)
+		for _, flow := range kept {
+			if got := find(t, l.conn, flow.original.src); got.id != flow.id {
+				t.Errorf("got replacement %v, want the same flow %v", got, flow)
 			}
 		}
 	})

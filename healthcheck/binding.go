@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// binding is a place where a service is answered for. With an invalid address it is every address of the node, of both
-// families.
+// binding is an address and a port that a service listens on. An invalid
+// address stands for all addresses of both families.
 type binding struct {
-	service name
+	service serviceName
 	at      netip.AddrPort
 }
 
@@ -23,9 +23,10 @@ func (b binding) compare(other binding) int {
 	)
 }
 
-// network and address are what net.Listen wants. "tcp" without an address listens on both families with one socket, or
-// on IPv4 where the kernel has no IPv6; "tcp6" leaves IPv4 to a socket of its own.
-func (b binding) network() (network, address string) {
+// listenArgs returns the arguments of net.Listen. Without an address, "tcp"
+// listens on both families with one socket, or on IPv4 if the kernel has no
+// IPv6. "tcp6" listens on IPv6 only.
+func (b binding) listenArgs() (network, address string) {
 	port := strconv.Itoa(int(b.at.Port()))
 	switch addr := b.at.Addr(); {
 	case !addr.IsValid():
@@ -37,18 +38,21 @@ func (b binding) network() (network, address string) {
 	}
 }
 
-// normalize gives addresses in order, each once, and leaves out those that an unspecified address of their family
-// covers: the two could not be listened on together.
+// normalize sorts addresses and removes invalid and repeated ones. It also
+// removes the addresses that an unspecified address of their family includes:
+// the kernel refuses to listen on both.
 func normalize(addrs []netip.Addr) []netip.Addr {
 	var out []netip.Addr
-	all := make(map[bool]bool) // whether IPv4 is: whether there is an unspecified address
+	unspecified := make(map[bool]bool) // by Is4
 	for _, addr := range addrs {
 		if addr = addr.Unmap(); addr.IsValid() {
 			out = append(out, addr)
-			all[addr.Is4()] = all[addr.Is4()] || addr.IsUnspecified()
+			unspecified[addr.Is4()] = unspecified[addr.Is4()] || addr.IsUnspecified()
 		}
 	}
-	out = slices.DeleteFunc(out, func(addr netip.Addr) bool { return all[addr.Is4()] && !addr.IsUnspecified() })
+	out = slices.DeleteFunc(out, func(addr netip.Addr) bool {
+		return unspecified[addr.Is4()] && !addr.IsUnspecified()
+	})
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }

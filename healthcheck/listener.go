@@ -10,7 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Limits for clients. A check is one small request, and balancers that keep the connection ask every few seconds.
+// Limits for clients. A health check is one small request. Load balancers
+// that keep the connection send a request every few seconds.
 const (
 	readTimeout    = 10 * time.Second
 	writeTimeout   = 10 * time.Second
@@ -18,7 +19,8 @@ const (
 	maxHeaderBytes = 16 << 10
 )
 
-// newServer limits what clients can hold up before they have asked. Answers may take their time, as profiles do.
+// newServer returns a server that limits the time for requests. It does not
+// limit the time for responses, because profiles take long.
 func newServer(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           handler,
@@ -29,37 +31,39 @@ func newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// newCheckServer is for health checks, whose clients are anybody: it also limits how long an answer takes.
+// newCheckServer returns a server for untrusted clients. It also limits the
+// time for responses.
 func newCheckServer(handler http.Handler) *http.Server {
 	server := newServer(handler)
 	server.ReadTimeout, server.WriteTimeout = readTimeout, writeTimeout
 	return server
 }
 
-// listener serves one binding.
+// listener serves one socket.
 type listener struct {
 	socket   net.Listener
 	server   *http.Server
 	stopping atomic.Bool
-	failed   atomic.Pointer[error] // why it ended, if nobody stopped it
-	served   chan struct{}         // closed when it has ended
+	err      atomic.Pointer[error] // set if serving failed before stop was called
+	served   chan struct{}         // closed when serving has ended
 }
 
-// serve answers what comes to socket. onFailure is called if that ends though nobody stopped it.
-func serve(socket net.Listener, server *http.Server, onFailure func()) *listener {
+// startListener serves requests on socket. It calls onFailure if serving ends
+// before stop is called.
+func startListener(socket net.Listener, server *http.Server, onFailure func()) *listener {
 	l := &listener{socket: socket, server: server, served: make(chan struct{})}
 	go func() {
 		defer close(l.served)
 		if err := l.server.Serve(socket); !l.stopping.Load() {
-			l.failed.Store(&err)
+			l.err.Store(&err)
 			onFailure()
 		}
 	}()
 	return l
 }
 
-// stop frees the port before it returns. Requests under way are answered, for as long as timeout; the channel is closed
-// when nothing is left.
+// stop closes the port before it returns. Current requests may take as long
+// as timeout. The channel is closed when all of them have ended.
 func (l *listener) stop(timeout time.Duration) <-chan struct{} {
 	l.stopping.Store(true)
 	l.socket.Close()
@@ -68,7 +72,7 @@ func (l *listener) stop(timeout time.Duration) <-chan struct{} {
 		defer close(drained)
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		l.server.Shutdown(ctx) // its errors are that the socket is closed, or the timeout
+		l.server.Shutdown(ctx) // fails if the socket is closed, or at the timeout
 		l.server.Close()
 		<-l.served
 	}()

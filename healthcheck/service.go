@@ -4,30 +4,35 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+
+	"k8s.io/klog/v2"
 )
 
 // Service is a service with a health-check NodePort.
 type Service struct {
 	Namespace, Name string
 
-	// Port is spec.healthCheckNodePort. Where it is 0, nothing listens.
+	// Port is spec.healthCheckNodePort. If it is 0, the service has no
+	// listener.
 	Port uint16
 
 	// LocalEndpoints is the number of ready endpoints on this node.
 	LocalEndpoints int
 }
 
-// name is a service's name within the cluster.
-type name struct {
+// serviceName is the name of a service in the cluster.
+type serviceName struct {
 	namespace, name string
 }
 
-func (s Service) key() name { return name{s.Namespace, s.Name} }
+func (s Service) key() serviceName { return serviceName{s.Namespace, s.Name} }
 
-func (n name) String() string { return n.namespace + "/" + n.name }
+func (n serviceName) String() string { return n.namespace + "/" + n.name }
 
-// answerFormat is kube-proxy's. It ends without a newline.
-const answerFormat = `{
+func (n serviceName) ref() klog.ObjectRef { return klog.KRef(n.namespace, n.name) }
+
+// serviceHealthFormat is the format of kube-proxy. It ends without a newline.
+const serviceHealthFormat = `{
 	"service": {
 		"namespace": %q,
 		"name": %q
@@ -36,10 +41,11 @@ const answerFormat = `{
 	"serviceProxyHealthy": %v
 }`
 
-// answer tells a load balancer whether to send traffic for a service here: 200 if the proxy is healthy and the service
-// has endpoints on this node, else 503. The weight lets balancers that know the header (GCP) send each node its share
-// (KEP-1669, Kubernetes 1.31).
-func answer(w http.ResponseWriter, n name, localEndpoints int, healthy bool) {
+// writeServiceHealth writes a response: 200 if the proxy is healthy and the
+// service has endpoints on this node, 503 otherwise. Load balancers that
+// support the weight header (GCP) distribute traffic by it (KEP-1669,
+// Kubernetes 1.31).
+func writeServiceHealth(w http.ResponseWriter, n serviceName, localEndpoints int, healthy bool) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(localEndpoints))
@@ -48,5 +54,5 @@ func answer(w http.ResponseWriter, n name, localEndpoints int, healthy bool) {
 	} else {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	fmt.Fprintf(w, answerFormat, n.namespace, n.name, localEndpoints, healthy)
+	fmt.Fprintf(w, serviceHealthFormat, n.namespace, n.name, localEndpoints, healthy)
 }

@@ -26,7 +26,7 @@ type healthServer interface {
 
 // newHealthChecks returns health checks that fail while healthy returns false.
 func newHealthChecks(config *Config, events cluster.EventRecorder, healthy func() bool) (*healthChecks, error) {
-	server, err := healthcheck.NewServiceServer(healthcheck.Config{
+	server, err := healthcheck.NewServiceServer(healthcheck.ServiceConfig{
 		NodeName: config.NodeName,
 		Healthy:  healthy,
 		Report: func(e healthcheck.Event) {

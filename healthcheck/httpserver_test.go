@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,11 +14,11 @@ import (
 	"time"
 )
 
-// newHTTPServer makes a server in a namespace.
+// newHTTPServer returns a server that listens in a namespace.
 func newHTTPServer(ns namespace, addr string, hardFail bool) *HTTPServer {
 	s := NewHTTPServer(HTTPConfig{
 		Name: "test", Field: "testBindAddress", Addr: addr, HardFail: hardFail,
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "here") }),
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }),
 	})
 	s.listen = func(_ context.Context, network, address string) (net.Listener, error) {
 		return ns.listen(network, address)
@@ -44,8 +43,8 @@ func start(t *testing.T, s *HTTPServer) (stop func() error) {
 	return stop
 }
 
-// ask asks at an address, within the namespace.
-func (ns namespace) ask(addr string) error {
+// get sends a request to an address in the namespace.
+func (ns namespace) get(addr string) error {
 	resp, err := ns.client().Get("http://" + addr + "/")
 	if err != nil {
 		return err
@@ -53,16 +52,17 @@ func (ns namespace) ask(addr string) error {
 	return resp.Body.Close()
 }
 
-// awaitAnswer waits for an answer.
-func (ns namespace) awaitAnswer(t *testing.T, addr string) {
+// awaitResponse waits for a response.
+func (ns namespace) awaitResponse(t *testing.T, addr string) {
 	t.Helper()
-	eventually(t, "an answer at "+addr, func() (bool, any) {
-		err := ns.ask(addr)
+	eventually(t, "a response from "+addr, func() (bool, any) {
+		err := ns.get(addr)
 		return err == nil, err
 	})
 }
 
-// The addresses of kube-proxy's configuration mean what they mean there: an unspecified one of either family stands for both.
+// As in kube-proxy, the unspecified address of either family stands for all
+// addresses of both.
 func TestListenAddresses(t *testing.T) {
 	all := []string{"127.0.0.1", "[::1]", "192.0.2.1", "[fd01::1]"}
 	for _, tc := range []struct {
@@ -78,22 +78,22 @@ func TestListenAddresses(t *testing.T) {
 		{"[fd01::1]:10256", all[3:]},
 	} {
 		ns := newNamespace(t)
-		ns.addAddr(t, netip.MustParseAddr("192.0.2.1"))
-		ns.addAddr(t, netip.MustParseAddr("fd01::1"))
+		ns.addAddr(t, "192.0.2.1")
+		ns.addAddr(t, "fd01::1")
 		s := newHTTPServer(ns, tc.addr, true)
 		if err := s.Listen(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		stop := start(t, s)
 		for _, addr := range all {
-			want := slices.Contains(tc.served, addr) // an address that was just added takes a moment
-			eventually(t, fmt.Sprintf("listening on %s: an answer at %s is %v", tc.addr, addr, want), func() (bool, any) {
-				err := ns.ask(addr + ":10256")
-				return err == nil && want || errors.Is(err, syscall.ECONNREFUSED) && !want, err
-			})
+			want := slices.Contains(tc.served, addr)
+			err := ns.get(addr + ":10256")
+			if want && err != nil || !want && !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("server on %s, request to %s: got %v, want a response: %v", tc.addr, addr, err, want)
+			}
 		}
 		if err := stop(); err != nil {
-			t.Error(err)
+			t.Errorf("got Run error %v, want none", err)
 		}
 		ns.awaitFree(t, 10256)
 	}
@@ -108,45 +108,47 @@ func TestListenErrors(t *testing.T) {
 	defer other.Close()
 	for addr, want := range map[string]string{
 		"127.0.0.1:10256": "test server: listen tcp 127.0.0.1:10256: bind: address already in use; " +
-			"end the program that listens there, or set testBindAddress to another port",
+			"stop the program that listens there, or set testBindAddress to another port",
 		"192.0.2.9:10256": "test server: listen tcp 192.0.2.9:10256: bind: cannot assign requested address; " +
 			"set testBindAddress to an address of this node",
-		"127.0.0.1": "test server: listen tcp: address 127.0.0.1: missing port in address; set testBindAddress to ADDRESS:PORT",
+		"127.0.0.1": "test server: listen tcp: address 127.0.0.1: missing port in address; " +
+			"set testBindAddress to ADDRESS:PORT",
 	} {
 		s := newHTTPServer(ns, addr, true)
 		if err := s.Listen(context.Background()); err == nil || err.Error() != want {
-			t.Errorf("%s: %v, want %s", addr, err, want)
+			t.Errorf("%s: Listen: got %v, want %s", addr, err, want)
 		}
 		if err := s.Run(context.Background()); err == nil || err.Error() != want {
-			t.Errorf("%s: Run: %v, want %s", addr, err, want)
+			t.Errorf("%s: Run: got %v, want %s", addr, err, want)
 		}
 	}
 }
 
-// What cannot be listened on is tried until it can be.
-func TestListenLater(t *testing.T) {
+// Run retries until the port is free.
+func TestRunRetriesListen(t *testing.T) {
 	ns := newNamespace(t)
 	other, err := ns.listen("tcp", "127.0.0.1:10256")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tries := make(chan struct{}, 1000)
+	attempts := make(chan struct{}, 1000)
 	s := newHTTPServer(ns, "127.0.0.1:10256", false)
 	listen := s.listen
 	s.listen = func(ctx context.Context, network, address string) (net.Listener, error) {
-		tries <- struct{}{}
+		attempts <- struct{}{}
 		return listen(ctx, network, address)
 	}
 	start(t, s)
 	for range 3 {
-		<-tries
+		<-attempts
 	}
 	other.Close()
-	ns.awaitAnswer(t, "127.0.0.1:10256")
+	ns.awaitResponse(t, "127.0.0.1:10256")
 }
 
-// A listener that dies is opened again, or ends the server where it is to fail hard.
-func TestServerDies(t *testing.T) {
+// After a failure of its socket, Run listens again. With HardFail, it returns
+// the error.
+func TestRunAfterSocketFails(t *testing.T) {
 	for _, hardFail := range []bool{false, true} {
 		ns := newNamespace(t)
 		opened := make(chan net.Listener, 10)
@@ -160,25 +162,26 @@ func TestServerDies(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		go func() { done <- s.Run(ctx) }()
 		l := <-opened
-		ns.awaitAnswer(t, "127.0.0.1:10256")
+		ns.awaitResponse(t, "127.0.0.1:10256")
 		l.Close()
 		if hardFail {
 			if err := <-done; err == nil || !strings.HasPrefix(err.Error(), "test server: accept") {
-				t.Errorf("Run: %v", err)
+				t.Errorf("got Run error %v, want one of accept", err)
 			}
 			cancel()
 			continue
 		}
 		<-opened
-		ns.awaitAnswer(t, "127.0.0.1:10256")
+		ns.awaitResponse(t, "127.0.0.1:10256")
 		cancel()
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Errorf("got Run error %v, want none", err)
 		}
 	}
 }
 
-// Listening twice is listening once; what connects before Run is answered by it.
+// A second call of Listen has no effect. Run serves the clients that
+// connected before.
 func TestListenBeforeRun(t *testing.T) {
 	ns := newNamespace(t)
 	s := newHTTPServer(ns, "127.0.0.1:10256", true)
@@ -187,30 +190,23 @@ func TestListenBeforeRun(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var conn net.Conn
-	ns.do(func() {
-		var err error
-		if conn, err = net.Dial("tcp", "127.0.0.1:10256"); err != nil {
-			t.Fatal(err)
-		}
-	})
-	defer conn.Close()
+	conn := ns.awaitConn(t, 10256)
 	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	start(t, s)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || resp.StatusCode != 200 {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got %v, %v, want status 200", resp, err)
 	}
 }
 
-// Without an address there is no server, and no error.
-func TestNoAddress(t *testing.T) {
+// Without an address, the server does nothing.
+func TestHTTPServerWithoutAddr(t *testing.T) {
 	s := NewHTTPServer(HTTPConfig{})
 	s.listen = nil
 	if err := s.Listen(context.Background()); err != nil {
-		t.Error(err)
+		t.Errorf("got Listen error %v, want none", err)
 	}
 	if err := start(t, s)(); err != nil {
-		t.Error(err)
+		t.Errorf("got Run error %v, want none", err)
 	}
 }

@@ -14,12 +14,12 @@ type FamilyHealth struct {
 	// Family is IPv4 or IPv6, as in the API.
 	Family string
 
-	// LastUpdated is the time of the last successful sync. It is the zero time
-	// before the first one.
+	// LastUpdated is the time of the last successful sync. It is the zero
+	// time before the first one.
 	LastUpdated time.Time
 
-	// Healthy reports whether syncs keep up: no change has waited longer for a
-	// successful sync than it may. It is true before the first change.
+	// Healthy reports whether syncs keep up: no change has waited longer for
+	// a successful sync than it may. It is true before the first change.
 	Healthy bool
 }
 
@@ -31,45 +31,48 @@ func (f FamilyHealth) serving() bool { return f.Healthy && !f.LastUpdated.IsZero
 
 // ProxyConfig configures a [ProxyServer].
 type ProxyConfig struct {
-	// Addr is where to listen, see [HTTPConfig] (healthzBindAddress).
+	// Addr is the address to listen on; see [HTTPConfig]
+	// (healthzBindAddress).
 	Addr string
 
-	// HardFail: see [HTTPConfig] (bindAddressHardFail).
+	// HardFail makes Run return the first error; see [HTTPConfig]
+	// (bindAddressHardFail).
 	HardFail bool
 
-	// Health returns the state of each address family. Like the other functions
-	// here, it is called for each request, in any goroutine.
+	// Health returns the state of each address family. Like the other
+	// functions, it is called for each request, on any goroutine.
 	Health func() []FamilyHealth
 
-	// NodeEligible reports whether load balancers may send traffic to the node:
-	// it exists and is not being deleted.
+	// NodeEligible reports whether load balancers may send traffic to the
+	// node: it exists and is not being deleted.
 	NodeEligible func() bool
 
-	// OnHealthz and OnLivez are called with the status code of every answer.
+	// OnHealthz and OnLivez are called with the status code of each response.
 	// They may be nil.
 	OnHealthz, OnLivez func(code int)
 }
 
-// ProxyServer serves the health of the proxy itself: /healthz for load balancers
-// that send traffic to every node (KEP-3836), /livez for a liveness probe. Paths,
-// bodies and status codes are those of kube-proxy 1.36:
+// ProxyServer serves the health of the proxy itself: /healthz for load
+// balancers that send traffic to all nodes (KEP-3836), /livez for liveness
+// probes.
 //
-//   - /livez is 200 from the moment the server runs. It is 503 while a family is
-//     not healthy, because syncs fail or hang.
-//   - /healthz is 503 in the same case, and also while the node is not eligible
-//     for traffic, so that load balancers stop using it.
+//   - /livez returns 503 while a family is not healthy because its syncs
+//     fail or hang, and 200 otherwise.
+//   - /healthz also returns 503 while the node is not eligible for traffic,
+//     so that load balancers stop using it.
 //
-// Unlike in kube-proxy, /healthz is 503 before the first successful sync of every
-// family: the node cannot serve traffic yet.
+// Unlike in kube-proxy, /healthz returns 503 before the first successful
+// sync of all families, because the node cannot serve traffic yet.
 type ProxyServer struct {
 	*HTTPServer
 	config ProxyConfig
 }
 
-// NewProxyServer makes a server that listens to nothing yet.
+// NewProxyServer returns a server. It does not listen until Listen or Run is
+// called.
 func NewProxyServer(config ProxyConfig) (*ProxyServer, error) {
 	if config.Health == nil || config.NodeEligible == nil {
-		return nil, errors.New("proxy health: no Health or no NodeEligible function")
+		return nil, errors.New("proxy health: Health and NodeEligible are required")
 	}
 	s := &ProxyServer{config: config}
 	mux := http.NewServeMux()
@@ -85,19 +88,20 @@ func (s *ProxyServer) healthz(w http.ResponseWriter, _ *http.Request) {
 	health := summarize(s.config.Health(), FamilyHealth.serving, time.Now())
 	eligible := s.config.NodeEligible()
 	health.NodeEligible = &eligible
-	answerHealth(w, health, health.Healthy && eligible, s.config.OnHealthz)
+	writeProxyHealth(w, health, health.Healthy && eligible, s.config.OnHealthz)
 }
 
 func (s *ProxyServer) livez(w http.ResponseWriter, _ *http.Request) {
 	health := summarize(s.config.Health(), FamilyHealth.live, time.Now())
-	answerHealth(w, health, health.Healthy, s.config.OnLivez)
+	writeProxyHealth(w, health, health.Healthy, s.config.OnLivez)
 }
 
-// proxyHealth is the body of an answer. The keys and their order are kube-proxy's.
+// proxyHealth is the body of a response. The keys and their order are those
+// of kube-proxy.
 type proxyHealth struct {
 	LastUpdated  time.Time               `json:"lastUpdated"`
 	CurrentTime  time.Time               `json:"currentTime"`
-	NodeEligible *bool                   `json:"nodeEligible,omitempty"` // only in answers of /healthz
+	NodeEligible *bool                   `json:"nodeEligible,omitempty"` // /healthz only
 	Healthy      bool                    `json:"healthy"`
 	Status       map[string]familyStatus `json:"status,omitempty"`
 }
@@ -107,8 +111,8 @@ type familyStatus struct {
 	Healthy     bool      `json:"healthy"`
 }
 
-// summarize returns the body of an answer: healthy is true if ok is true of every
-// family, and there is one.
+// summarize returns the body of a response. Healthy is true if there is at
+// least one family and ok is true for all of them.
 func summarize(families []FamilyHealth, ok func(FamilyHealth) bool, now time.Time) proxyHealth {
 	health := proxyHealth{CurrentTime: now, Healthy: len(families) > 0, Status: make(map[string]familyStatus)}
 	for _, f := range families {
@@ -121,9 +125,10 @@ func summarize(families []FamilyHealth, ok func(FamilyHealth) bool, now time.Tim
 	return health
 }
 
-// answerHealth writes an answer. One of 200 says that everything was updated just now, since it is up to date: some clients ask for a
-// recent time, and rules that need no change are none the worse for their age.
-func answerHealth(w http.ResponseWriter, health proxyHealth, ok bool, count func(code int)) {
+// writeProxyHealth writes a response. With status 200, lastUpdated is the
+// current time: some clients require a recent time, and rules that need no
+// change are up to date.
+func writeProxyHealth(w http.ResponseWriter, health proxyHealth, ok bool, count func(code int)) {
 	code := http.StatusServiceUnavailable
 	if ok {
 		code = http.StatusOK
@@ -133,8 +138,8 @@ func answerHealth(w http.ResponseWriter, health proxyHealth, ok bool, count func
 		count(code)
 	}
 	body, err := json.Marshal(health)
-	if err != nil { // a time that RFC 3339 has no words for
-		klog.ErrorS(err, "Health cannot be told")
+	if err != nil { // a time that RFC 3339 cannot represent
+		klog.ErrorS(err, "Failed to encode the health of the proxy")
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}

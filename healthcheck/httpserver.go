@@ -15,24 +15,26 @@ import (
 
 // HTTPConfig configures an [HTTPServer].
 type HTTPConfig struct {
-	// Name is what errors and the log call the server.
+	// Name is the name of the server in errors and in the log.
 	Name string
 
-	// Field is where the operator sets Addr. Errors name it.
+	// Field is the configuration field of Addr. Errors name it.
 	Field string
 
-	// Addr is where to listen, as net.Listen takes it with the network "tcp": 0.0.0.0 and :: both stand for all addresses of
-	// both families, other addresses for themselves, a name for one of its addresses. Empty: no server.
+	// Addr is the address to listen on, in the format of net.Listen with the
+	// network "tcp". 0.0.0.0 and :: both stand for all addresses of both
+	// families. If Addr is empty, the server does nothing.
 	Addr string
 
-	// HardFail makes Run return an error where it would otherwise try again (bindAddressHardFail).
+	// HardFail makes Run return the first error instead of retrying
+	// (bindAddressHardFail).
 	HardFail bool
 
 	Handler http.Handler
 }
 
-// HTTPServer serves HTTP on one address. Listening is separate from serving, so that an address that is taken shows before anything
-// else has been done.
+// HTTPServer serves HTTP on one address. Listen is separate from Run, so
+// that a command can detect an address in use when it starts.
 type HTTPServer struct {
 	config       HTTPConfig
 	listen       func(ctx context.Context, network, address string) (net.Listener, error)
@@ -40,10 +42,11 @@ type HTTPServer struct {
 	drainTimeout time.Duration
 
 	mu     sync.Mutex
-	socket net.Listener // that Run has not taken over yet
+	socket net.Listener // opened by Listen; nil after Run has taken it
 }
 
-// NewHTTPServer makes a server that listens to nothing yet.
+// NewHTTPServer returns a server. It does not listen until Listen or Run is
+// called.
 func NewHTTPServer(config HTTPConfig) *HTTPServer {
 	return &HTTPServer{
 		config:       config,
@@ -53,8 +56,9 @@ func NewHTTPServer(config HTTPConfig) *HTTPServer {
 	}
 }
 
-// Listen opens the port in the network namespace of the calling thread, unless it is open already. Clients can connect from then on, and
-// are answered by Run. The error is one line with a remedy.
+// Listen opens the port in the network namespace of the calling thread,
+// unless the port is already open. Clients can then connect, and Run serves
+// them. An error is one line that names a remedy.
 func (s *HTTPServer) Listen(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,20 +73,20 @@ func (s *HTTPServer) Listen(ctx context.Context) error {
 	return nil
 }
 
-// remedy says what an operator can do about an address that cannot be listened on.
+// remedy returns how an operator can resolve an error of Listen.
 func (s *HTTPServer) remedy(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("end the program that listens there, or set %s to another port", s.config.Field)
+		return fmt.Sprintf("stop the program that listens there, or set %s to another port", s.config.Field)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Sprintf("set %s to an address of this node", s.config.Field)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Sprintf("set %s to a port above 1023, or give CAP_NET_BIND_SERVICE", s.config.Field)
+		return fmt.Sprintf("set %s to a port above 1023, or add the capability CAP_NET_BIND_SERVICE", s.config.Field)
 	}
 	return fmt.Sprintf("set %s to ADDRESS:PORT", s.config.Field)
 }
 
-// take hands over what Listen opened.
+// take returns the socket that Listen opened.
 func (s *HTTPServer) take() net.Listener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,8 +95,10 @@ func (s *HTTPServer) take() net.Listener {
 	return socket
 }
 
-// Run listens, unless that was done, and answers, until ctx ends; then it closes the port, ends the requests under way, and returns nil.
-// What fails is logged and tried again every 5 seconds, or returned with HardFail. Call it once.
+// Run calls Listen and serves requests until ctx ends. It then closes the
+// port, waits up to 1 s for current requests, and returns nil. After an
+// error, it retries every 5 s, unless HardFail is set. It must be called
+// only once.
 func (s *HTTPServer) Run(ctx context.Context) error {
 	if s.config.Addr == "" {
 		<-ctx.Done()
@@ -106,7 +112,8 @@ func (s *HTTPServer) Run(ctx context.Context) error {
 		if s.config.HardFail {
 			return err
 		}
-		klog.ErrorS(err, "Server failed, trying again", "server", s.config.Name, "address", s.config.Addr, "retryAfter", s.retryDelay)
+		klog.ErrorS(err, "Failed to serve HTTP, retrying",
+			"server", s.config.Name, "address", s.config.Addr, "retryAfter", s.retryDelay)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -115,21 +122,21 @@ func (s *HTTPServer) Run(ctx context.Context) error {
 	}
 }
 
-// serve listens and answers until that fails or ctx ends.
+// serve serves requests until it fails or ctx ends.
 func (s *HTTPServer) serve(ctx context.Context) error {
 	if err := s.Listen(ctx); err != nil {
 		return err
 	}
 	socket := s.take()
-	klog.V(2).InfoS("Serving", "server", s.config.Name, "address", socket.Addr())
+	klog.V(2).InfoS("Started serving HTTP", "server", s.config.Name, "address", socket.Addr())
 	failed := make(chan struct{})
-	l := serve(socket, newServer(s.config.Handler), func() { close(failed) })
+	l := startListener(socket, newServer(s.config.Handler), func() { close(failed) })
 	select {
 	case <-ctx.Done():
 		<-l.stop(s.drainTimeout)
 		return nil
 	case <-failed:
-		err := *l.failed.Load()
+		err := *l.err.Load()
 		<-l.stop(s.drainTimeout)
 		return fmt.Errorf("%s server: %w", s.config.Name, err)
 	}

@@ -1,0 +1,16 @@
+package conntrack
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func TestAddrSetIsBounded(t *testing.T) {
+	var former addrSet
+	for i := range maxGone + 1000 {
+		former.addMissing(newAddrSet([]netip.Addr{numbered(10, i)}), addrSet{})
+	}
+	if len(former.addrs) != maxGone {
+		t.Errorf("got %d recorded addresses, want %d", len(former.addrs), maxGone)
+	}
+}

@@ -1,0 +1,142 @@
+package healthcheck
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// ServiceConfig configures a [ServiceServer].
+type ServiceConfig struct {
+	// NodeName is the name of this node in events.
+	NodeName string
+
+	// Healthy reports whether the proxy is healthy: the kernel's rules are up
+	// to date. It is called for each request, on any goroutine.
+	Healthy func() bool
+
+	// Report is called if a port cannot be opened, once for each address and
+	// error. It is called on Run's goroutine. It may be nil.
+	Report func(Event)
+}
+
+// Event is a message for the owner of a service.
+type Event struct {
+	Namespace, Name string // of the service
+	Reason          string // one word, as in the events API
+	Message         string
+}
+
+// ServiceServer serves the health-check NodePorts of services. Its methods
+// are safe for concurrent use and do not block. Run opens and closes the
+// listeners.
+type ServiceServer struct {
+	config       ServiceConfig
+	listen       func(network, address string) (net.Listener, error)
+	minDelay     time.Duration // before the first retry to open a port
+	maxDelay     time.Duration
+	drainTimeout time.Duration
+	wake         chan struct{} // capacity 1; receives a value after a change
+
+	mu        sync.RWMutex
+	services  map[serviceName]Service
+	onlyAddrs bool // listen on addrs only, instead of all addresses
+	addrs     []netip.Addr
+}
+
+// NewServiceServer returns a server without services, for all addresses of
+// the node. It does not listen until Run is called.
+func NewServiceServer(config ServiceConfig) (*ServiceServer, error) {
+	if config.Healthy == nil {
+		return nil, errors.New("service health checks: Healthy is required")
+	}
+	if config.Report == nil {
+		config.Report = func(Event) {}
+	}
+	return &ServiceServer{
+		config:       config,
+		listen:       net.Listen,
+		minDelay:     time.Second,
+		maxDelay:     time.Minute,
+		drainTimeout: 5 * time.Second,
+		wake:         make(chan struct{}, 1),
+		services:     make(map[serviceName]Service),
+	}, nil
+}
+
+// SetService adds or updates a service. A change of LocalEndpoints does not
+// affect its listeners.
+func (s *ServiceServer) SetService(service Service) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.services[service.key()]
+	s.services[service.key()] = service
+	if before.Port != service.Port {
+		s.signal()
+	}
+}
+
+// DeleteService removes a service and its listeners. An unknown service is
+// ignored.
+func (s *ServiceServer) DeleteService(namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := serviceName{namespace, name}
+	if _, ok := s.services[key]; ok {
+		delete(s.services, key)
+		s.signal()
+	}
+}
+
+// SetAddrs sets the addresses of the node to listen on: all of them if addrs
+// is nil, none if addrs is empty but not nil. An unspecified address stands
+// for all addresses of its family. Invalid addresses are ignored. Listeners
+// on addresses that do not change are kept.
+func (s *ServiceServer) SetAddrs(addrs []netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addrs, s.onlyAddrs = normalize(addrs), addrs != nil
+	s.signal()
+}
+
+// signal wakes Run.
+func (s *ServiceServer) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// desired returns the bindings that need a listener, in order.
+func (s *ServiceServer) desired() []binding {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var bindings []binding
+	for key, service := range s.services {
+		if service.Port == 0 {
+			continue
+		}
+		if !s.onlyAddrs {
+			bindings = append(bindings, binding{key, netip.AddrPortFrom(netip.Addr{}, service.Port)})
+		}
+		for _, addr := range s.addrs {
+			bindings = append(bindings, binding{key, netip.AddrPortFrom(addr, service.Port)})
+		}
+	}
+	slices.SortFunc(bindings, binding.compare)
+	return bindings
+}
+
+// handler returns the handler of a service.
+func (s *ServiceServer) handler(key serviceName) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s.mu.RLock()
+		service := s.services[key] // if it was deleted, a Service without endpoints
+		s.mu.RUnlock()
+		writeServiceHealth(w, key, service.LocalEndpoints, s.config.Healthy())
+	})
+}
