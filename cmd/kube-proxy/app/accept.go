@@ -26,18 +26,18 @@ func refuseMediaType(w http.ResponseWriter) {
 		Status:   metav1.StatusFailure,
 		Message: fmt.Sprintf("only the following media types are accepted: %s, %s, %s",
 			mediaJSON, mediaYAML, mediaText),
-		Reason:   metav1.StatusReasonNotAcceptable,
-		Code:     http.StatusNotAcceptable,
+		Reason: metav1.StatusReasonNotAcceptable,
+		Code:   http.StatusNotAcceptable,
 	})
 }
 
-// representation is a format of a page: text if version is empty, otherwise an
-// object of this API version in a media type.
+// representation is a format of a page: text if version is empty, otherwise
+// an object of this API version in a media type.
 type representation struct{ media, version string }
 
-// negotiate returns the representation that the client prefers. The default is
-// text. An object needs all parameters of its type: application/json alone is
-// not acceptable, as in kube-proxy.
+// negotiate returns the representation that the client prefers. The default
+// is text. An object needs all parameters of its type: application/json alone
+// is not acceptable, as in kube-proxy.
 func negotiate(accept []string, kind string) (representation, bool) {
 	clauses := parseAccept(accept)
 	if len(clauses) == 0 {

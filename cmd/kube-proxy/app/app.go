@@ -19,8 +19,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
 
-// Main runs the command with args and returns its exit code: 0 after success or
-// after SIGTERM or SIGINT, 1 after an error, 2 if the command line or the
+// Main runs the command with args and returns its exit code: 0 after success
+// or after SIGTERM or SIGINT, 1 after an error, 2 if the command line or the
 // configuration file is invalid.
 func Main(args []string, stdout, stderr io.Writer) int {
 	o, err := config.Parse(args)
@@ -78,8 +78,8 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	return s.run(ctx)
 }
 
-// logOptions logs the warnings of the configuration, and all flags in the format
-// of kube-proxy.
+// logOptions logs the warnings of the configuration, and all flags in the
+// format of kube-proxy.
 func logOptions(o *config.Options) {
 	for _, w := range o.Warnings() {
 		klog.InfoS("Configuration warning", "warning", w)
@@ -90,7 +90,8 @@ func logOptions(o *config.Options) {
 	}
 }
 
-// cleanUp removes the nftables tables and the rules of kube-proxy's other modes.
+// cleanUp removes the nftables tables and the rules of kube-proxy's other
+// modes.
 func cleanUp(ctx context.Context) error {
 	if err := explainNFTables(queryNFTables()); err != nil {
 		return err

@@ -12,8 +12,8 @@ func runMain(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), err.String()
 }
 
-// TestInvalidCommandLines checks the exit code and that the error is one line.
-// Package config tests the errors themselves.
+// TestInvalidCommandLines checks the exit code and that the error is one
+// line. Package config tests the errors themselves.
 func TestInvalidCommandLines(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

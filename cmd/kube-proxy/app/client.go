@@ -17,8 +17,8 @@ import (
 // the API server, and master overrides its address; without both, the clients
 // use the in-cluster configuration. The clients do not connect yet.
 //
-// Each client has its own rate limiter (clientConnection.qps and burst), so that
-// events do not delay lists.
+// Each client has its own rate limiter (clientConnection.qps and burst), so
+// that events do not delay lists.
 func newClients(config *componentbaseconfig.ClientConnectionConfiguration, master string) (
 	client, events kubernetes.Interface, err error,
 ) {

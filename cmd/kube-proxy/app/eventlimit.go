@@ -12,7 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier"
 )
 
-// The limits of eventLimits are token buckets: a burst, then a rate per second.
+// The limits of eventLimits are token buckets: a burst, then a rate per
+// second.
 const (
 	reasonBurst = 50
 	reasonQPS   = 1.0 / 10 // one in 10 seconds
@@ -21,12 +22,12 @@ const (
 	objectCache = 4096      // objects whose events are counted
 )
 
-// eventLimits decides which warnings become events in the API. An error in one
-// object can cause a warning on every node, and hundreds of objects can be
-// invalid at once, so the number of events is limited:
+// eventLimits decides which warnings become events in the API. An error in
+// one object can cause a warning on every node, and hundreds of objects can
+// be invalid at once, so the number of events is limited:
 //
-//   - for each reason, such as AddressConflict: 50 events at once, then one every
-//     10 seconds;
+//   - for each reason, such as AddressConflict: 50 events at once, then one
+//     every 10 seconds;
 //   - for each object: 10 events at once, then one every 5 minutes.
 //
 // A warning above a limit is logged and never becomes an event.
@@ -52,7 +53,8 @@ func newEventLimits() *eventLimits {
 	}
 }
 
-// allow reports whether a warning is within the limits, and counts it if it is.
+// allow reports whether a warning is within the limits, and counts it if it
+// is.
 func (l *eventLimits) allow(e proxier.Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

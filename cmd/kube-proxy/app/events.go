@@ -29,8 +29,9 @@ type eventRecorder struct {
 	limits      *eventLimits
 }
 
-// newEventRecorder returns an eventRecorder that sends events with client. Other
-// requests must not share the client's rate limiter: events would delay them.
+// newEventRecorder returns an eventRecorder that sends events with client.
+// Other requests must not share the client's rate limiter: events would delay
+// them.
 func newEventRecorder(client kubernetes.Interface) *eventRecorder {
 	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	r := b.NewRecorder(scheme.Scheme, "kube-proxy")

@@ -20,8 +20,8 @@ func newProxier(config proxier.Config) (*proxier.Proxier, error) {
 	return proxier.NewDualStackProxier(config)
 }
 
-// ipv6Unavailable returns the reason why this network namespace has no IPv6, ""
-// if it has IPv6.
+// ipv6Unavailable returns the reason why this network namespace has no IPv6,
+// "" if it has IPv6.
 func ipv6Unavailable() string {
 	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
 		return "the kernel has no IPv6"

@@ -17,8 +17,8 @@ const (
 	skipKernelVersion              = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 )
 
-// checkKernel returns an error of one line if the kernel, or the privileges of
-// this process, do not allow to program nftables. It changes nothing.
+// checkKernel returns an error of one line if the kernel, or the privileges
+// of this process, do not allow to program nftables. It changes nothing.
 func checkKernel() error {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -62,9 +62,9 @@ func queryNFTables() error {
 
 // explainNFTables adds the cause and the remedy to an error of queryNFTables.
 //
-// A kernel without nfnetlink refuses the socket with EPROTONOSUPPORT. nfnetlink
-// without nf_tables tries to load the module and then answers EINVAL
-// (nfnetlink_rcv_msg).
+// A kernel without nfnetlink refuses the socket with EPROTONOSUPPORT.
+// nfnetlink without nf_tables tries to load the module and then answers
+// EINVAL (nfnetlink_rcv_msg).
 func explainNFTables(err error) error {
 	switch {
 	case err == nil:

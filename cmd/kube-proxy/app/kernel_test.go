@@ -45,7 +45,8 @@ func TestCheckKernel(t *testing.T) {
 	}
 }
 
-// unprivileged runs f on a thread without CAP_NET_ADMIN. The thread ends with f.
+// unprivileged runs f on a thread without CAP_NET_ADMIN. The thread ends with
+// f.
 func unprivileged(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)
@@ -79,8 +80,8 @@ func TestCheckKernelWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// TestCheckKernelWithoutNFTables gets the errors of a kernel without nf_tables
-// from requests for a protocol and a subsystem that no kernel has.
+// TestCheckKernelWithoutNFTables gets the errors of a kernel without
+// nf_tables from requests for a protocol and a subsystem that no kernel has.
 func TestCheckKernelWithoutNFTables(t *testing.T) {
 	const want = "no nf_tables in the kernel: "
 	const noProtocol = 31 // MAX_LINKS - 1, which no protocol uses
@@ -101,8 +102,8 @@ func hasPrefix(err error, prefix string) bool {
 	return err != nil && strings.HasPrefix(err.Error(), prefix)
 }
 
-// queryNoSubsystem sends a message to a subsystem that nfnetlink does not have,
-// and returns the kernel's error.
+// queryNoSubsystem sends a message to a subsystem that nfnetlink does not
+// have, and returns the kernel's error.
 func queryNoSubsystem(t *testing.T) error {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)

@@ -7,15 +7,16 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// minLeftoversRetry and maxLeftoversRetry bound the pause before another attempt
-// to remove leftovers. It doubles after each attempt.
+// minLeftoversRetry and maxLeftoversRetry bound the pause before another
+// attempt to remove leftovers. It doubles after each attempt.
 const (
 	minLeftoversRetry = 10 * time.Second
 	maxLeftoversRetry = 10 * time.Minute
 )
 
-// removeLeftovers calls remove until it succeeds or ctx ends. It retries because
-// iptables rules of another mode can apply to a packet before our rules do.
+// removeLeftovers calls remove until it succeeds or ctx ends. It retries
+// because iptables rules of another mode can apply to a packet before our
+// rules do.
 func removeLeftovers(ctx context.Context, remove func() error) {
 	for pause := minLeftoversRetry; ; pause = min(2*pause, maxLeftoversRetry) {
 		err := remove()

@@ -10,19 +10,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// memoryLimitFiles hold the memory limit of this process's cgroup in bytes, as a
-// container sees them: cgroup v2, then v1.
+// memoryLimitFiles hold the memory limit of this process's cgroup in bytes,
+// as a container sees them: cgroup v2, then v1.
 var memoryLimitFiles = [...]string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// memoryShare is the share of the cgroup's limit that the Go runtime may use, in
-// percent. The rest is for the binary and for kernel buffers charged to the
-// cgroup.
+// memoryShare is the share of the cgroup's limit that the Go runtime may use,
+// in percent. The rest is for the binary and for kernel buffers charged to
+// the cgroup.
 const memoryShare = 90
 
 // heapGrowth is the growth of the heap between two garbage collections, in
 // percent of the live heap. It is below Go's default of 100: most of the live
-// heap is the state of the cluster, and allocations are rare, so that the lower
-// value saves memory for little CPU time.
+// heap is the state of the cluster, and allocations are rare, so that the
+// lower value saves memory for little CPU time.
 const heapGrowth = 50
 
 // setUpGarbageCollector sets the heap growth and the memory limit, unless the
@@ -48,8 +48,8 @@ func applyMemoryLimit() {
 	}
 }
 
-// cgroupMemoryLimit returns the limit of the first limit file below root, 0 if
-// there is no limit.
+// cgroupMemoryLimit returns the limit of the first limit file below root, 0
+// if there is no limit.
 func cgroupMemoryLimit(root string) int64 {
 	const unlimited = 1 << 60 // cgroup v1 has a number near 2^63 for no limit
 	for _, file := range memoryLimitFiles {

@@ -31,9 +31,9 @@ func initNode(o *config.Options) error {
 	return err
 }
 
-// setUpNode applies the settings that are not rules. If /proc/sys is read-only,
-// as in an unprivileged container, it logs the error, and an init container must
-// set the sysctls: Services can be served without them.
+// setUpNode applies the settings that are not rules. If /proc/sys is
+// read-only, as in an unprivileged container, it logs the error, and an init
+// container must set the sysctls: Services can be served without them.
 func setUpNode(o *config.Options) error {
 	err := initNode(o)
 	switch {
@@ -47,8 +47,8 @@ func setUpNode(o *config.Options) error {
 }
 
 // loadConntrack makes the kernel load the module of connection tracking: its
-// sysctls do not exist before. It ignores errors, because missing sysctls cause
-// an error later.
+// sysctls do not exist before. It ignores errors, because missing sysctls
+// cause an error later.
 func loadConntrack() {
 	conn, err := conntrack.Open()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 const oomScoreFile = "/proc/self/oom_score_adj"
 
 // applyOOMScore sets the OOM score adjustment (oomScoreAdj); nil keeps it. A
-// lower value needs CAP_SYS_RESOURCE. A failure is logged only, because Services
-// can be served without it.
+// lower value needs CAP_SYS_RESOURCE. A failure is logged only, because
+// Services can be served without it.
 func applyOOMScore(score *int32) {
 	if score == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"k8s.io/component-base/logs"
 )
 
-// addProfiling adds the profiles of the Go runtime and a page that changes the
-// log verbosity. As in kube-proxy, there is no page of the command line.
+// addProfiling adds the profiles of the Go runtime and a page that changes
+// the log verbosity. As in kube-proxy, there is no page of the command line.
 func addProfiling(mux *http.ServeMux) {
 	mux.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

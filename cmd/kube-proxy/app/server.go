@@ -89,8 +89,9 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 	return err
 }
 
-// listen creates the HTTP servers and opens their ports. A port that is in use is
-// an error only with bindAddressHardFail; otherwise the server retries.
+// listen creates the HTTP servers and opens their ports. A port that is in
+// use is an error only with bindAddressHardFail; otherwise the server
+// retries.
 func (s *server) listen(ctx context.Context) (err error) {
 	answers := newHealthMetrics()
 	s.health, err = healthcheck.NewProxyServer(healthcheck.ProxyConfig{
@@ -154,7 +155,8 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
-// flagsPage returns the source of /flagz, nil if the feature gate is disabled.
+// flagsPage returns the source of /flagz, nil if the feature gate is
+// disabled.
 func (s *server) flagsPage() func() map[string]string {
 	if !s.options.FeatureGate.Enabled(zpagesfeatures.ComponentFlagz) {
 		return nil
@@ -162,8 +164,8 @@ func (s *server) flagsPage() func() map[string]string {
 	return s.options.Flags
 }
 
-// serve runs an HTTP server until ctx ends. If the server fails, it records an
-// event of this node.
+// serve runs an HTTP server until ctx ends. If the server fails, it records
+// an event of this node.
 func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reason string) error {
 	err := server.Run(ctx)
 	if err != nil && s.events != nil {
@@ -172,8 +174,8 @@ func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reas
 	return err
 }
 
-// afterFirstSync waits for the first sync. Then it returns unused memory to the
-// node and removes the rules of kube-proxy's other modes.
+// afterFirstSync waits for the first sync. Then it returns unused memory to
+// the node and removes the rules of kube-proxy's other modes.
 func (s *server) afterFirstSync(ctx context.Context) {
 	select {
 	case <-ctx.Done():

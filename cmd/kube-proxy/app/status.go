@@ -33,8 +33,8 @@ type statusConfig struct {
 	config any
 	// profiling enables /debug/pprof and /debug/flags (enableProfiling).
 	profiling bool
-	// flags returns the flags and their values for /flagz. If it is nil, there is
-	// no such page (feature gate ComponentFlagz).
+	// flags returns the flags and their values for /flagz. If it is nil,
+	// there is no such page (feature gate ComponentFlagz).
 	flags func() map[string]string
 	// statusz enables /statusz (feature gate ComponentStatusz).
 	statusz bool
@@ -92,9 +92,9 @@ func newStatusMux(config statusConfig) (http.Handler, error) {
 	return mux, nil
 }
 
-// metricsHandler serves the metrics of every Kubernetes component and those of
-// collectors. The collectors have a separate registry: in the process-wide one,
-// a second server could not register them.
+// metricsHandler serves the metrics of every Kubernetes component and those
+// of collectors. The collectors have a separate registry: in the process-wide
+// one, a second server could not register them.
 func metricsHandler(collectors []prometheus.Collector) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range collectors {
@@ -108,8 +108,9 @@ func metricsHandler(collectors []prometheus.Collector) (http.Handler, error) {
 	), nil
 }
 
-// ping serves the /healthz of this server. As in kube-proxy, it always succeeds;
-// the health server has another /healthz, which reports the state of the rules.
+// ping serves the /healthz of this server. As in kube-proxy, it always
+// succeeds; the health server has another /healthz, which reports the state
+// of the rules.
 func ping(w http.ResponseWriter, r *http.Request) {
 	if err := slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success); err != nil {
 		klog.ErrorS(err, "Failed to count a health check")

@@ -16,8 +16,8 @@ import (
 	configv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// statusPages returns the pages of a status server with every page enabled and
-// the given change of its configuration.
+// statusPages returns the pages of a status server with every page enabled
+// and the given change of its configuration.
 func statusPages(t *testing.T, change func(*statusConfig)) http.Handler {
 	t.Helper()
 	config := statusConfig{
@@ -191,8 +191,8 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
-	// A second server in the same process can serve the same collectors, but one
-	// server cannot serve two collectors of one name.
+	// A second server in the same process can serve the same collectors, but
+	// one server cannot serve two collectors of one name.
 	statusPages(t, func(c *statusConfig) { c.metrics = health.collectors() })
 	twice := slices.Concat(health.collectors(), newHealthMetrics().collectors())
 	if _, err := newStatusMux(statusConfig{metrics: twice}); err == nil {

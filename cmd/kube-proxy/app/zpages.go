@@ -18,18 +18,18 @@ import (
 )
 
 // The pages /flagz (KEP-4828) and /statusz (KEP-4827) are text by default. A
-// client gets an object of the group config.k8s.io with an Accept header such as
-// application/json;v=v1beta1;g=config.k8s.io;as=Flagz.
+// client gets an object of the group config.k8s.io with an Accept header such
+// as application/json;v=v1beta1;g=config.k8s.io;as=Flagz.
 const (
 	zpagesGroup     = "config.k8s.io"
 	zpagesComponent = "kube-proxy"
-	// emulatedVersion is the Kubernetes version of the kube-proxy that this command
-	// replaces.
+	// emulatedVersion is the Kubernetes version of the kube-proxy that this
+	// command replaces.
 	emulatedVersion = "1.36"
 )
 
-// zpageVersion reports whether an API version of the pages is known, and whether
-// it is deprecated.
+// zpageVersion reports whether an API version of the pages is known, and
+// whether it is deprecated.
 func zpageVersion(version string) (deprecated, known bool) {
 	return version == "v1alpha1", version == "v1alpha1" || version == "v1beta1"
 }
