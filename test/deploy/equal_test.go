@@ -8,9 +8,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestChartAndBaseAreTheSame: with their default values, and without the init container, the chart and the kustomizations render the
-// same objects.
-func TestChartAndBaseAreTheSame(t *testing.T) {
+// TestChartEqualsKustomization checks that the chart and the kustomizations
+// render the same objects.
+func TestChartEqualsKustomization(t *testing.T) {
 	for _, tt := range []struct {
 		kustomization string
 		values        []string
@@ -27,13 +27,14 @@ func TestChartAndBaseAreTheSame(t *testing.T) {
 				parseConfiguration(t, get[*corev1.ConfigMap](t, all, "ConfigMap nftproxy"))
 			}
 			if diff := cmp.Diff(fromKustomize, fromHelm); diff != "" {
-				t.Errorf("kustomize (-) and Helm (+) differ:\n%s", diff)
+				t.Errorf("objects (-kustomize +Helm):\n%s", diff)
 			}
 		})
 	}
 }
 
-// parseConfiguration replaces the files in the ConfigMap by what they mean, so that order and comments do not count.
+// parseConfiguration converts the files in a ConfigMap to JSON, so that the
+// order of fields and comments do not matter.
 func parseConfiguration(t *testing.T, c *corev1.ConfigMap) {
 	t.Helper()
 	for _, key := range []string{"config.conf", "kubeconfig.conf"} {
@@ -45,16 +46,18 @@ func parseConfiguration(t *testing.T, c *corev1.ConfigMap) {
 	}
 }
 
-// TestKubeadmOverlayIsTheBase: under kubeadm's names stands the same DaemonSet, and no other object.
-func TestKubeadmOverlayIsTheBase(t *testing.T) {
+// TestKubeadmOverlay checks that the overlay renders only the DaemonSet of
+// the base, with kubeadm's names.
+func TestKubeadmOverlay(t *testing.T) {
 	all := kustomize(t, "overlays/kubeadm")
 	if len(all) != 1 {
-		t.Errorf("the overlay renders %d objects, want the DaemonSet alone", len(all))
+		t.Errorf("got %d objects, want the DaemonSet only", len(all))
 	}
 	got := daemonSet(t, all, "kube-proxy")
 	want := daemonSet(t, kustomize(t, "base"), "nftproxy")
-	labels := map[string]string{"k8s-app": "kube-proxy"} // those of kubeadm v1.36; the selector can never change
-	want.Name, want.Labels, want.Spec.Selector.MatchLabels, want.Spec.Template.Labels = "kube-proxy", labels, labels, labels
+	labels := map[string]string{"k8s-app": "kube-proxy"} // of kubeadm v1.36; the selector is immutable
+	want.Name, want.Labels = "kube-proxy", labels
+	want.Spec.Selector.MatchLabels, want.Spec.Template.Labels = labels, labels
 	pod := &want.Spec.Template.Spec
 	pod.ServiceAccountName, pod.Volumes[0].ConfigMap.Name = "kube-proxy", "kube-proxy"
 	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
@@ -62,7 +65,7 @@ func TestKubeadmOverlayIsTheBase(t *testing.T) {
 		containers[0].Env = containers[0].Env[:1]
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("want (-), got (+):\n%s", diff)
+		t.Errorf("DaemonSet (-want +got):\n%s", diff)
 	}
 }
 
