@@ -23,7 +23,7 @@ func printVersion(w io.Writer, o *config.Options) error {
 		return err
 	}
 	if _, err := fmt.Fprintf(w, "go %s %s/%s\nreplaces kube-proxy of Kubernetes %s\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, emulatedVersion); err != nil {
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, config.KubernetesVersion); err != nil {
 		return err
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {

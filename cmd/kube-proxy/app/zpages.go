@@ -15,6 +15,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 )
 
 // The pages /flagz (KEP-4828) and /statusz (KEP-4827) are text by default. A
@@ -23,9 +25,6 @@ import (
 const (
 	zpagesGroup     = "config.k8s.io"
 	zpagesComponent = "kube-proxy"
-	// emulatedVersion is the Kubernetes version of the kube-proxy that this
-	// command replaces.
-	emulatedVersion = "1.36"
 )
 
 // zpageVersion reports whether an API version of the pages is known, and
@@ -85,11 +84,13 @@ func statusz(pages []string) http.Handler {
 			fmt.Fprintf(w, "\nStarted: %s\nUp: %d hr %02d min %02d sec\n",
 				start.Format(time.UnixDate), up/3600, up/60%60, up%60)
 			fmt.Fprintf(w, "Go version: %s\nBinary version: %s\nEmulation version: %s\nPaths: %s\n",
-				runtime.Version(), Version, emulatedVersion, strings.Join(folders, " "))
+				runtime.Version(), Version, config.KubernetesVersion, strings.Join(folders, " "))
 		},
 		func(o zpageObject) any {
 			up := int64(time.Since(start).Seconds())
-			return statuszObject{o, metav1.NewTime(start), up, runtime.Version(), Version, emulatedVersion, folders}
+			return statuszObject{
+				o, metav1.NewTime(start), up, runtime.Version(), Version, config.KubernetesVersion, folders,
+			}
 		},
 	)
 }

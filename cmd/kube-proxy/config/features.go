@@ -13,10 +13,10 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// kubernetesVersion is the version of the kube-proxy whose flags and feature
-// gates this package has.
+// KubernetesVersion is the version of the kube-proxy that this command
+// replaces. previousVersion is the version before it.
 const (
-	kubernetesVersion = "1.36"
+	KubernetesVersion = "1.36"
 	previousVersion   = "1.35"
 )
 
@@ -65,7 +65,7 @@ func knownFeatures(list string) (featureSpecs, featureNeeds) {
 // newFeatureGate returns the gates of kube-proxy with these settings, and the
 // invalid settings.
 func newFeatureGate(settings map[string]bool) (featuregate.MutableFeatureGate, []problem) {
-	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(kubernetesVersion))
+	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(KubernetesVersion))
 	specs, needs := knownFeatures(featureList)
 	known := gate.GetAll() // AllAlpha and AllBeta
 	maps.DeleteFunc(specs, func(name featuregate.Feature, _ featuregate.FeatureSpec) bool {
@@ -86,7 +86,7 @@ func newFeatureGate(settings map[string]bool) (featuregate.MutableFeatureGate, [
 		spec, ok := gate.GetAll()[featuregate.Feature(name)]
 		switch value := settings[name]; {
 		case !ok:
-			bad("unrecognized feature gate: %s: not a feature gate of kube-proxy v%s", name, kubernetesVersion)
+			bad("unrecognized feature gate: %s: not a feature gate of kube-proxy v%s", name, KubernetesVersion)
 		case spec.LockToDefault && spec.Default != value:
 			bad("cannot set feature gate %s to %t, feature is locked to %t", name, value, spec.Default)
 		}

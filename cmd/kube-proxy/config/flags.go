@@ -141,7 +141,7 @@ func (c *commandLine) addProcess() {
 		"Remove all rules of kube-proxy from this node, log what was removed, and exit.")
 	set.Var(cliflag.NewMapStringBool(&o.Configuration.FeatureGates), "feature-gates",
 		"Feature `GATES` as a comma-separated list of NAME=true|false. All feature gates of kube-proxy "+
-			"v"+kubernetesVersion+" are accepted. These have an effect: ContextualLogging, LoggingAlphaOptions, "+
+			"v"+KubernetesVersion+" are accepted. These have an effect: ContextualLogging, LoggingAlphaOptions, "+
 			"LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs and those of client-go.")
 	set.Var(&version{o}, "version",
 		"Print the version and exit. --version=raw adds build information, --version=vX.Y.Z reports that version.")
