@@ -1,4 +1,5 @@
-// Command kube-proxy serves Kubernetes Services on this node with nftables, by netlink.
+// Command kube-proxy serves Kubernetes Services on a node: it programs nftables
+// through netlink. It takes the flags and the configuration file of kube-proxy.
 package main
 
 import (

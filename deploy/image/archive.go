@@ -13,15 +13,15 @@ type dockerImage struct {
 	Layers   []string
 }
 
-// writeArchive writes the images as an OCI image layout in a tar file, with the manifest.json of a Docker archive beside it that
-// names the first image.
+// writeArchive writes a tar file that is an OCI image layout of all images
+// and a Docker archive of the first image.
 func writeArchive(w io.Writer, d description, images []image) error {
 	top, blobs, err := indexOf(images)
 	if err != nil {
 		return err
 	}
 	top.Annotations = map[string]string{
-		"io.containerd.image.name":          d.name, // what `ctr images import` calls the image
+		"io.containerd.image.name":          d.name, // the name that `ctr images import` assigns
 		"org.opencontainers.image.ref.name": d.name[strings.LastIndex(d.name, ":")+1:],
 	}
 	layout, err := json.Marshal(map[string]string{"imageLayoutVersion": "1.0.0"})
@@ -32,7 +32,9 @@ func writeArchive(w io.Writer, d description, images []image) error {
 	if err != nil {
 		return err
 	}
-	docker, err := json.Marshal([]dockerImage{{images[0].config.path(), []string{d.name}, []string{images[0].layer.path()}}})
+	docker, err := json.Marshal([]dockerImage{{
+		Config: images[0].config.path(), RepoTags: []string{d.name}, Layers: []string{images[0].layer.path()},
+	}})
 	if err != nil {
 		return err
 	}
@@ -49,7 +51,8 @@ func writeArchive(w io.Writer, d description, images []image) error {
 	return err
 }
 
-// indexOf returns what stands for all images: the only one, or an index of them. The blobs are all that belongs to it.
+// indexOf returns the descriptor of the only image, or of an index of all
+// images, and all blobs.
 func indexOf(images []image) (top descriptor, blobs []blob, err error) {
 	all := index{SchemaVersion: 2, MediaType: typeIndex}
 	for _, img := range images {

@@ -1,12 +1,17 @@
-// The image command packs static binaries of kube-proxy into a container image, without Docker and without a registry.
+// Command image packs static kube-proxy binaries into a container image,
+// without Docker and without a registry.
 //
-//	go run ./deploy/image --name ghcr.io/nftproxy/nftproxy:v0.1.0 --output image.tar amd64=bin/linux-amd64/kube-proxy
+//	go run ./deploy/image --name ghcr.io/nftproxy/nftproxy:v0.1.0 \
+//	  --output image.tar amd64=bin/linux-amd64/kube-proxy
 //
-// What it writes is an OCI image layout in a tar file that is a Docker archive as well: `ctr images import`, `docker load`,
-// `kind load image-archive`, `skopeo copy oci-archive:` and `crane push` read it. The same binaries, name, version and time give
-// the same bytes, hence the same digests. With several architectures the image is an index of one image each; Docker, whose archive
-// knows no indexes, loads the first one.
+// The output is a tar file that is an OCI image layout and a Docker archive:
+// `ctr images import`, `docker load`, `kind load image-archive`, `skopeo copy
+// oci-archive:` and `crane push` accept it. The same binaries, name, version
+// and time produce the same bytes and digests. With several architectures the
+// image is an index with one image each. Docker archives have no index, so
+// Docker loads the first image.
 //
-// The image has one layer: the binary where kubeadm's DaemonSet looks for it, the licence, an /etc/passwd and an empty /tmp. It has no
-// shell, no libraries, and none of the programs nft, iptables and conntrack.
+// The image has one layer: the binary at the path of kubeadm's DaemonSet, the
+// licence, /etc/passwd, /etc/group and an empty /tmp. It has no shell and no
+// libraries, and none of the programs nft, iptables and conntrack.
 package main

@@ -15,17 +15,18 @@ const (
 	typeLayer    = "application/vnd.oci.image.layer.v1.tar+gzip"
 )
 
-// description is what an image says about itself.
+// description is the metadata of an image.
 type description struct {
 	name, version, revision string
 	created                 time.Time
 }
 
-// labels are the predefined annotation keys of the OCI image specification.
+// labels returns labels with the predefined annotation keys of the OCI image
+// specification.
 func (d description) labels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":       "nftproxy",
-		"org.opencontainers.image.description": "A Kubernetes service proxy for nftables: kube-proxy's nftables mode over netlink",
+		"org.opencontainers.image.description": "A Kubernetes service proxy for nftables that replaces kube-proxy",
 		"org.opencontainers.image.source":      "https://github.com/nftproxy/nftproxy",
 		"org.opencontainers.image.licenses":    "Apache-2.0",
 		"org.opencontainers.image.version":     d.version,
@@ -33,7 +34,7 @@ func (d description) labels() map[string]string {
 	}
 }
 
-// blob is a piece of an image under its digest.
+// blob is a content-addressed part of an image.
 type blob struct {
 	mediaType string
 	data      []byte
@@ -50,7 +51,8 @@ func (b blob) descriptor() descriptor {
 	return descriptor{MediaType: b.mediaType, Digest: "sha256:" + b.hex(), Size: len(b.data)}
 }
 
-// descriptor, manifest, index and config are types of the OCI image specification, with the fields used here.
+// descriptor, manifest, index and config are types of the OCI image
+// specification, with the fields used here.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -134,7 +136,8 @@ func newImage(d description, arch string, files []file) (image, error) {
 	if err != nil {
 		return image{}, err
 	}
-	img.manifest, err = encode(typeManifest, manifest{2, typeManifest, img.config.descriptor(), []descriptor{img.layer.descriptor()}})
+	layers := []descriptor{img.layer.descriptor()}
+	img.manifest, err = encode(typeManifest, manifest{2, typeManifest, img.config.descriptor(), layers})
 	return img, err
 }
 

@@ -8,17 +8,19 @@ import (
 	"time"
 )
 
-// file is one entry of the image's only layer. A path that ends with a slash is a directory.
+// file is an entry of the layer. A path that ends with a slash is a
+// directory.
 type file struct {
 	path    string
 	mode    int64
 	content []byte
 }
 
-// rootFiles is all that the image has. Parents come before what is in them.
+// rootFiles returns all files of the image, directories before their entries.
 //
-// There is no nsswitch.conf: without one Go's resolver asks /etc/hosts and then DNS, which is what is wanted, and both files are
-// the kubelet's. There are no CA certificates either: the API server's comes with the service account.
+// The image has no nsswitch.conf: without it, Go's resolver uses /etc/hosts
+// and then DNS. It has no CA certificates: the service account contains that
+// of the API server.
 func rootFiles(binary, licence []byte) []file {
 	return []file{
 		{"etc/", 0o755, nil},
@@ -34,13 +36,16 @@ func rootFiles(binary, licence []byte) []file {
 	}
 }
 
-// tarOf returns the files as a tar stream. Everything belongs to root and is of the same time.
+// tarOf returns the files as a tar stream. All files belong to root and have
+// the same modification time.
 func tarOf(files []file, modified time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, f := range files {
-		h := &tar.Header{Name: f.path, Mode: f.mode, Size: int64(len(f.content)), ModTime: modified, Format: tar.FormatPAX}
-		h.Typeflag = tar.TypeReg
+		h := &tar.Header{
+			Typeflag: tar.TypeReg, Name: f.path, Mode: f.mode, Size: int64(len(f.content)),
+			ModTime: modified, Format: tar.FormatPAX,
+		}
 		if f.path[len(f.path)-1] == '/' {
 			h.Typeflag = tar.TypeDir
 		}
@@ -57,7 +62,8 @@ func tarOf(files []file, modified time.Time) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// compress returns data as gzip. Its header has no name and no time, so equal data gives equal bytes with the same Go release.
+// compress returns data as gzip. The header has no name and no time, so that
+// equal data produces equal bytes with the same Go release.
 func compress(data []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

@@ -20,15 +20,15 @@ func main() {
 	}
 }
 
-// run builds the image that the arguments describe, writes it, and prints what it weighs.
+// run builds and writes the image that args describe, and prints its size.
 func run(args []string, stdout io.Writer) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	name := flags.String("name", "", "name of the image, with its tag")
-	version := flags.String("version", "", "version of the binaries, for the image's labels")
-	revision := flags.String("revision", "", "commit of the source, for the image's labels")
-	created := flags.Int64("created", 0, "time of all files and of the image, in seconds since 1970")
-	licence := flags.String("licence", "LICENSE", "licence file that goes into the image")
-	output := flags.String("output", "image.tar", "file to write")
+	name := flags.String("name", "", "`NAME:TAG` of the image")
+	version := flags.String("version", "", "version of the binaries, a label of the image")
+	revision := flags.String("revision", "", "commit of the source, a label of the image")
+	created := flags.Int64("created", 0, "time of the image and of all files, in `SECONDS` since 1970")
+	licence := flags.String("licence", "LICENSE", "licence `FILE` to include")
+	output := flags.String("output", "image.tar", "`FILE` to write")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func run(args []string, stdout io.Writer) error {
 		return fmt.Errorf("--name %q: want NAME:TAG", *name)
 	}
 	if flags.NArg() == 0 {
-		return errors.New("no binary is given: want ARCHITECTURE=FILE")
+		return errors.New("no binary: want ARCHITECTURE=FILE")
 	}
 	text, err := os.ReadFile(*licence)
 	if err != nil {
@@ -63,7 +63,7 @@ func run(args []string, stdout io.Writer) error {
 	}
 	var archive bytes.Buffer
 	if err := writeArchive(&archive, d, images); err != nil {
-		return fmt.Errorf("archive: %w", err)
+		return fmt.Errorf("write archive: %w", err)
 	}
 	if err := os.WriteFile(*output, archive.Bytes(), 0o644); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/txtar"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -60,10 +61,10 @@ func TestDaemonSet(t *testing.T) {
 
 // kubeadmVolume is what kubeadm puts into its ConfigMap kube-proxy.
 func kubeadmVolume(w *world) map[string]string {
-	config, err := os.ReadFile(repository + "/cmd/kube-proxy/config/testdata/good/kubeadm.yaml")
+	archive, err := txtar.ParseFile(repository + "/cmd/kube-proxy/config/testdata/kubeadm.txtar")
 	w.must(err)
 	return map[string]string{
-		"config.conf": string(config),
+		"config.conf": string(archive.Files[0].Data),
 		"kubeconfig.conf": fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters:

@@ -126,7 +126,7 @@ func TestConfigChangeRefused(t *testing.T) {
 		{text + "}", "cannot be decoded"},
 	} {
 		w.must(replaceVolume(path, tc.text))
-		p.awaitLog("does not load, the configuration that was read stays in force\" err=\"" + path + ": " + tc.want)
+		p.awaitLog("keeping the current configuration\" err=\"" + path + ": " + tc.want)
 	}
 	web.setEndpoints("a2")
 	web.servedBy("a2")

@@ -1,4 +1,8 @@
-// Package deploy checks what deploy/ offers to operators with the programs they use: kustomize and Helm render the manifests, and the
-// API's own decoders, go-containerregistry and Prometheus's parsers read them, the image, the alerts and the dashboard. It has a
-// module of its own, so that the product depends on none of these.
+// Package deploy tests the directory deploy: the kustomizations and the
+// chart, the image, the alerts and the dashboard. kustomize and Helm render
+// the manifests; the decoders of the Kubernetes API, go-containerregistry and
+// the parsers of Prometheus read the results. It tests no running cluster.
+//
+// It is a separate module, so that the product does not depend on these
+// tools.
 package deploy

@@ -22,12 +22,13 @@ import (
 
 const imageName = "registry.example:5000/nftproxy:v1.2.3"
 
-// program builds a small static program.
+// program builds a small static binary.
 func program(t *testing.T, arch string) string {
 	t.Helper()
 	dir := t.TempDir()
 	source := filepath.Join(dir, "main.go")
-	if err := os.WriteFile(source, []byte("package main\n\nfunc main() { println(\"it runs\") }\n"), 0o644); err != nil {
+	const text = "package main\n\nfunc main() { println(\"it runs\") }\n"
+	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	output := filepath.Join(dir, arch)
@@ -50,13 +51,15 @@ func builder(t *testing.T) func(args ...string) (string, error) {
 	}
 	licence := filepath.Join(repository, "LICENSE")
 	return func(args ...string) (string, error) {
-		out, err := exec.Command(command, append([]string{"--licence", licence, "--created", "1700000000"}, args...)...).CombinedOutput()
+		args = append([]string{"--licence", licence, "--created", "1700000000"}, args...)
+		out, err := exec.Command(command, args...).CombinedOutput()
 		return string(out), err
 	}
 }
 
-// TestImage: the archive is a valid Docker archive and a valid OCI layout, of the same image; twice the same; and what is in it runs with
-// nothing else.
+// TestImage checks that the archive is a valid Docker archive and OCI layout,
+// that a second build produces the same bytes, and that the binary runs in
+// the image.
 func TestImage(t *testing.T) {
 	build, binary := builder(t), program(t, runtime.GOARCH)
 	archive := filepath.Join(t.TempDir(), "image.tar")
@@ -65,7 +68,7 @@ func TestImage(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if !strings.Contains(out, "linux/"+runtime.GOARCH+": binary ") || !strings.Contains(out, " compressed, ") {
-		t.Errorf("the output tells no sizes: %s", out)
+		t.Errorf("got output without sizes: %s", out)
 	}
 	docker, err := tarball.ImageFromPath(archive, nil)
 	if err != nil {
@@ -80,29 +83,32 @@ func TestImage(t *testing.T) {
 	}
 	index := ociIndex(t, archive)
 	if name := index.Manifests[0].Annotations["io.containerd.image.name"]; name != imageName {
-		t.Errorf("containerd would call the image %q", name)
+		t.Errorf("got containerd name %q, want %q", name, imageName)
 	}
 	config, err := docker.ConfigFile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Architecture != runtime.GOARCH || config.Config.Entrypoint[0] != "/usr/local/bin/kube-proxy" || config.Created.Unix() != 1700000000 {
-		t.Errorf("configuration %+v", config)
+	if config.Architecture != runtime.GOARCH || config.Created.Unix() != 1700000000 ||
+		config.Config.Entrypoint[0] != "/usr/local/bin/kube-proxy" {
+		t.Errorf("got configuration %+v", config)
 	}
 	checkRoot(t, docker)
 
 	again := filepath.Join(t.TempDir(), "image.tar")
-	if out, err := build("--name", imageName, "--version", "v1.2.3", "--output", again, runtime.GOARCH+"="+binary); err != nil {
+	out, err = build("--name", imageName, "--version", "v1.2.3", "--output", again, runtime.GOARCH+"="+binary)
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	first, _ := os.ReadFile(archive)
 	second, _ := os.ReadFile(again)
 	if !bytes.Equal(first, second) {
-		t.Error("building twice gave different images")
+		t.Error("got different bytes from a second build")
 	}
 }
 
-// ociIndex unpacks the archive, validates it as an OCI layout and returns its index.
+// ociIndex unpacks the archive, validates it as an OCI layout and returns its
+// index.
 func ociIndex(t *testing.T, archive string) *v1.IndexManifest {
 	t.Helper()
 	dir := t.TempDir()
@@ -123,7 +129,7 @@ func ociIndex(t *testing.T, archive string) *v1.IndexManifest {
 	return manifest
 }
 
-// checkRoot lists the image's file system, unpacks it, and runs the program in it.
+// checkRoot checks the files of the image and runs the binary.
 func checkRoot(t *testing.T, img v1.Image) {
 	t.Helper()
 	root, modes := t.TempDir(), map[string]string{}
@@ -154,35 +160,39 @@ func checkRoot(t *testing.T, img v1.Image) {
 		"usr/local/bin": "drwxr-xr-x", "usr/local/bin/kube-proxy": "-rwxr-xr-x",
 	}
 	if diff := cmp.Diff(want, modes); diff != "" {
-		t.Errorf("files: want (-), got (+):\n%s", diff)
+		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if out, err := exec.Command("chroot", root, "/kube-proxy").CombinedOutput(); err != nil || string(out) != "it runs\n" {
-		t.Errorf("the program in the image: %v, %q", err, out)
+	out, err := exec.Command("chroot", root, "/kube-proxy").CombinedOutput()
+	if err != nil || string(out) != "it runs\n" {
+		t.Errorf("run the binary in the image: got %v, %q", err, out)
 	}
 }
 
-// TestImageOfSeveralArchitectures: the name stands for an index of one image each; Docker gets the first.
+// TestImageOfSeveralArchitectures checks that the name refers to an index,
+// and that Docker loads the first image.
 func TestImageOfSeveralArchitectures(t *testing.T) {
 	build, archive := builder(t), filepath.Join(t.TempDir(), "image.tar")
-	out, err := build("--name", imageName, "--output", archive, "arm64="+program(t, "arm64"), "amd64="+program(t, "amd64"))
+	out, err := build("--name", imageName, "--output", archive,
+		"arm64="+program(t, "arm64"), "amd64="+program(t, "amd64"))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	top := ociIndex(t, archive).Manifests
 	if len(top) != 1 || !top[0].MediaType.IsIndex() {
-		t.Errorf("the layout has %+v, want one index", top)
+		t.Errorf("got layout %+v, want one index", top)
 	}
 	docker, err := tarball.ImageFromPath(archive, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if config, err := docker.ConfigFile(); err != nil || config.Architecture != "arm64" {
-		t.Errorf("Docker gets %+v, %v; want arm64, the first", config, err)
+		t.Errorf("got Docker image %+v, %v; want arm64", config, err)
 	}
 }
 
-// TestImageRefusals: what could not run in the image does not get into one.
-func TestImageRefusals(t *testing.T) {
+// TestInvalidBinaries checks that binaries that cannot run in the image are
+// errors.
+func TestInvalidBinaries(t *testing.T) {
 	build, binary := builder(t), program(t, "amd64")
 	output := filepath.Join(t.TempDir(), "image.tar")
 	for _, tt := range []struct {
@@ -192,15 +202,15 @@ func TestImageRefusals(t *testing.T) {
 		{imageName, runtime.GOARCH + "=/bin/sh", "is linked dynamically"},
 		{imageName, "amd64=/etc/passwd", "read /etc/passwd: bad magic number"},
 		{imageName, "amd64", `"amd64": want ARCHITECTURE=FILE`},
-		{imageName, "vax=" + binary, `architecture "vax" is not known`},
+		{imageName, "vax=" + binary, `architecture "vax" is not supported`},
 		{"nftproxy", "amd64=" + binary, `--name "nftproxy": want NAME:TAG`},
 	} {
 		out, err := build("--name", tt.name, "--output", output, tt.arg)
 		if err == nil || !strings.Contains(out, tt.want) {
-			t.Errorf("%s %s: %v, %q; want %q", tt.name, tt.arg, err, out, tt.want)
+			t.Errorf("%s %s: got %v, %q; want %q", tt.name, tt.arg, err, out, tt.want)
 		}
 	}
 	if _, err := os.Stat(output); err == nil {
-		t.Error("an image was written")
+		t.Error("got an image after an error")
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// kubeProxyMetrics are the metrics of kube-proxy v1.36 in nftables mode, as its /metrics shows them.
+// kubeProxyMetrics are the metrics of kube-proxy v1.36 in nftables mode.
 var kubeProxyMetrics = strings.Fields(`
 	kubeproxy_conntrack_reconciler_deleted_entries_total
 	kubeproxy_conntrack_reconciler_sync_duration_seconds
@@ -36,7 +36,8 @@ var kubeProxyMetrics = strings.Fields(`
 	rest_client_requests_total
 	process_cpu_seconds_total process_resident_memory_bytes up`)
 
-// knownMetrics are those and ours, whose names are in the product's source. A histogram has three series.
+// knownMetrics returns kubeProxyMetrics and our metrics, whose names it reads
+// from the source. A histogram has three series.
 func knownMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
@@ -52,7 +53,7 @@ func knownMetrics(t *testing.T) map[string]bool {
 	}
 	ours := regexp.MustCompile(`desc\("([a-z_]+)"`).FindAllStringSubmatch(string(text), -1)
 	if len(ours) < 10 {
-		t.Fatalf("only %d metrics are found in proxier/metrics.go", len(ours))
+		t.Fatalf("got %d metrics from proxier/metrics.go, want at least 10", len(ours))
 	}
 	for _, m := range ours {
 		known["nftproxy_"+m[1]] = true
@@ -60,7 +61,7 @@ func knownMetrics(t *testing.T) map[string]bool {
 	return known
 }
 
-// checkQuery parses a query and makes sure that its metrics exist.
+// checkQuery checks the syntax of a query and that its metrics exist.
 func checkQuery(t *testing.T, known map[string]bool, where, query string) {
 	t.Helper()
 	expr, err := parser.NewParser(parser.Options{}).ParseExpr(query)
@@ -72,7 +73,7 @@ func checkQuery(t *testing.T, known map[string]bool, where, query string) {
 		if s, ok := n.(*parser.VectorSelector); ok {
 			for _, m := range s.LabelMatchers {
 				if m.Name == model.MetricNameLabel && !known[m.Value] {
-					t.Errorf("%s: there is no metric %s", where, m.Value)
+					t.Errorf("%s: unknown metric %s", where, m.Value)
 				}
 			}
 		}
@@ -83,22 +84,23 @@ func checkQuery(t *testing.T, known map[string]bool, where, query string) {
 func TestAlerts(t *testing.T) {
 	known := knownMetrics(t)
 	path := filepath.Join(repository, "deploy/monitoring/alerts.yaml")
-	groups, errs := rulefmt.ParseFile(path, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.Default())
+	promql := parser.NewParser(parser.Options{})
+	groups, errs := rulefmt.ParseFile(path, false, model.UTF8Validation, promql, slog.Default())
 	for _, err := range errs {
 		t.Error(err)
 	}
 	if groups == nil || len(groups.Groups[0].Rules) < 5 {
-		t.Fatalf("rules: %+v", groups)
+		t.Fatalf("got rules %+v", groups)
 	}
 	for _, rule := range groups.Groups[0].Rules {
 		checkQuery(t, known, rule.Alert, rule.Expr)
 		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
-			t.Errorf("%s: labels %v, annotations %v", rule.Alert, rule.Labels, rule.Annotations)
+			t.Errorf("%s: got labels %v, annotations %v", rule.Alert, rule.Labels, rule.Annotations)
 		}
 	}
 }
 
-// panel is what is checked of a panel of a Grafana dashboard.
+// panel has the fields of a Grafana panel that TestDashboard checks.
 type panel struct {
 	ID      int
 	Type    string
@@ -120,10 +122,11 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	known, ids, shown := knownMetrics(t), map[int]bool{}, 0
-	variables := strings.NewReplacer("$__rate_interval", "5m", "$__range", "1h", "$job", "kube-proxy", "$instance", "all")
+	variables := strings.NewReplacer(
+		"$__rate_interval", "5m", "$__range", "1h", "$job", "kube-proxy", "$instance", "all")
 	for _, p := range dashboard.Panels {
 		if ids[p.ID] || p.GridPos.X+p.GridPos.W > 24 || p.GridPos.H == 0 {
-			t.Errorf("panel %d, %q: id taken or wrong place %+v", p.ID, p.Title, p.GridPos)
+			t.Errorf("panel %d, %q: duplicate id or invalid position %+v", p.ID, p.Title, p.GridPos)
 		}
 		ids[p.ID] = true
 		for _, target := range p.Targets {
@@ -131,10 +134,10 @@ func TestDashboard(t *testing.T) {
 			checkQuery(t, known, p.Title, variables.Replace(target.Expr))
 		}
 		if p.Type != "row" && len(p.Targets) == 0 {
-			t.Errorf("panel %q shows nothing", p.Title)
+			t.Errorf("panel %q has no query", p.Title)
 		}
 	}
 	if shown < 20 {
-		t.Errorf("only %d queries", shown)
+		t.Errorf("got %d queries, want at least 20", shown)
 	}
 }

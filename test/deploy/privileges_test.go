@@ -16,7 +16,8 @@ func daemonSet(t *testing.T, all objects, name string) *appsv1.DaemonSet {
 	return get[*appsv1.DaemonSet](t, all, "DaemonSet "+name)
 }
 
-// TestPrivileges: the proxy has one capability and nothing of the host but its network; only the init container has more.
+// TestPrivileges checks that the proxy has one capability and of the host
+// only the network. Only the init container has more privileges.
 func TestPrivileges(t *testing.T) {
 	for overlay, want := range map[string]struct {
 		name, initContainers string
@@ -34,29 +35,33 @@ func TestPrivileges(t *testing.T) {
 			}
 		}
 		if pod.HostPID || pod.HostIPC || !pod.HostNetwork {
-			t.Errorf("%s: hostPID %v, hostIPC %v, hostNetwork %v", overlay, pod.HostPID, pod.HostIPC, pod.HostNetwork)
+			t.Errorf("%s: got hostPID %v, hostIPC %v, hostNetwork %v",
+				overlay, pod.HostPID, pod.HostIPC, pod.HostNetwork)
 		}
 		s := container(t, pod.Containers, "kube-proxy").SecurityContext
 		if *s.Privileged || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem {
-			t.Errorf("%s: securityContext %+v", overlay, s)
+			t.Errorf("%s: got securityContext %+v", overlay, s)
 		}
-		if diff := cmp.Diff(&corev1.Capabilities{Add: []corev1.Capability{"NET_ADMIN"}, Drop: []corev1.Capability{"ALL"}}, s.Capabilities); diff != "" {
-			t.Errorf("%s: capabilities:\n%s", overlay, diff)
+		capabilities := &corev1.Capabilities{
+			Add: []corev1.Capability{"NET_ADMIN"}, Drop: []corev1.Capability{"ALL"},
+		}
+		if diff := cmp.Diff(capabilities, s.Capabilities); diff != "" {
+			t.Errorf("%s: capabilities (-want +got):\n%s", overlay, diff)
 		}
 		var names []string
 		for _, c := range pod.InitContainers {
 			names = append(names, c.Name)
 			if !slices.Contains(c.Command, "--init-only") {
-				t.Errorf("%s: init container %s is %q", overlay, c.Name, c.Command)
+				t.Errorf("%s: got command %q of init container %s", overlay, c.Command, c.Name)
 			}
 		}
 		if got := strings.Join(names, " "); got != want.initContainers {
-			t.Errorf("%s: init containers %q, want %q", overlay, got, want.initContainers)
+			t.Errorf("%s: got init containers %q, want %q", overlay, got, want.initContainers)
 		}
 	}
 }
 
-// TestRole: the service account may read what the proxy watches, and write events.
+// TestRole checks the permissions of the service account.
 func TestRole(t *testing.T) {
 	all := kustomize(t, "base")
 	got := map[string]string{}
@@ -71,13 +76,15 @@ func TestRole(t *testing.T) {
 		"events.k8s.io/events":            "create,patch,update",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rules: want (-), got (+):\n%s", diff)
+		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 	binding := get[*rbacv1.ClusterRoleBinding](t, all, "ClusterRoleBinding nftproxy")
 	account := get[*corev1.ServiceAccount](t, all, "ServiceAccount nftproxy")
 	pod := daemonSet(t, all, "nftproxy").Spec.Template.Spec
 	subject := rbacv1.Subject{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}
-	if !slices.Equal(binding.Subjects, []rbacv1.Subject{subject}) || pod.ServiceAccountName != account.Name || binding.RoleRef.Name != "nftproxy" {
-		t.Errorf("role %s is bound to %v; the pods run as %s", binding.RoleRef.Name, binding.Subjects, pod.ServiceAccountName)
+	if !slices.Equal(binding.Subjects, []rbacv1.Subject{subject}) || pod.ServiceAccountName != account.Name ||
+		binding.RoleRef.Name != "nftproxy" {
+		t.Errorf("got role %s bound to %v, and pods that run as %s",
+			binding.RoleRef.Name, binding.Subjects, pod.ServiceAccountName)
 	}
 }

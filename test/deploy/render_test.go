@@ -28,7 +28,7 @@ const (
 // objects are rendered objects by "Kind name".
 type objects map[string]runtime.Object
 
-// tool runs a program of this module.
+// tool runs a tool of this module.
 func tool(name string, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.Command("go", append([]string{"tool", name}, args...)...)
 	var out, errs bytes.Buffer
@@ -52,7 +52,8 @@ func kustomizeDir(t *testing.T, dir string) objects {
 	return decode(t, out)
 }
 
-// kustomizePatched renders a kustomization with a ConfigMap that has the API server's address, as README.md says it is given.
+// kustomizePatched renders a kustomization after adding the address of the
+// API server to the ConfigMap, as deploy/README.md describes.
 func kustomizePatched(t *testing.T, name string) objects {
 	t.Helper()
 	base, err := filepath.Abs(filepath.Join(repository, "deploy/kustomize", name))
@@ -81,7 +82,8 @@ patches:
 // helmTemplate runs `helm template` on the chart.
 func helmTemplate(args ...string) (stdout, stderr string, err error) {
 	chart := filepath.Join(repository, "deploy/helm/nftproxy")
-	return tool("helm", append([]string{"template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.36.3"}, args...)...)
+	fixed := []string{"template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.36.3"}
+	return tool("helm", append(fixed, args...)...)
 }
 
 func helm(t *testing.T, args ...string) objects {
@@ -93,7 +95,8 @@ func helm(t *testing.T, args ...string) objects {
 	return decode(t, out)
 }
 
-// decode reads manifests as the API's types, strictly: unknown and duplicate fields are errors.
+// decode decodes manifests as API types. Unknown and duplicate fields are
+// errors.
 func decode(t *testing.T, manifests string) objects {
 	t.Helper()
 	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
@@ -126,7 +129,7 @@ func decode(t *testing.T, manifests string) objects {
 	}
 }
 
-// get returns the object of that key.
+// get returns an object by its key.
 func get[T runtime.Object](t *testing.T, all objects, key string) T {
 	t.Helper()
 	object, ok := all[key].(T)
@@ -136,7 +139,7 @@ func get[T runtime.Object](t *testing.T, all objects, key string) T {
 	return object
 }
 
-// container returns the container of that name.
+// container returns a container by its name.
 func container(t *testing.T, all []corev1.Container, name string) corev1.Container {
 	t.Helper()
 	for _, c := range all {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestVersions: Makefile, Dockerfile, chart and kustomization name the same version, so that what `make image` builds is what the
-// manifests ask for.
+// TestVersions checks that the Makefile, the Dockerfile, the chart and the
+// kustomization have the same version, so that the manifests refer to the
+// image of `make image`.
 func TestVersions(t *testing.T) {
 	want := find(t, "Makefile", `(?m)^VERSION \?= (\S+)$`)
 	for path, pattern := range map[string]string{
@@ -17,15 +18,16 @@ func TestVersions(t *testing.T) {
 		"deploy/kustomize/base/kustomization.yaml": `(?m)^  newTag: (\S+)`,
 	} {
 		if got := find(t, path, pattern); got != want {
-			t.Errorf("%s: version %s, want %s", path, got, want)
+			t.Errorf("%s: got version %s, want %s", path, got, want)
 		}
 	}
 	if got := "v" + find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`); got != want {
-		t.Errorf("the chart's version is %s, want %s", got, want)
+		t.Errorf("got chart version %s, want %s", got, want)
 	}
 }
 
-// find returns what the pattern's group matches in a file of the repository; all matches have to agree.
+// find returns the match of the pattern's group in a file of the repository.
+// All matches must be equal.
 func find(t *testing.T, path, pattern string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, path))
@@ -34,11 +36,11 @@ func find(t *testing.T, path, pattern string) string {
 	}
 	all := regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1)
 	if len(all) == 0 {
-		t.Fatalf("%s: %s is not found", path, pattern)
+		t.Fatalf("%s: no match of %s", path, pattern)
 	}
 	for _, m := range all {
 		if m[1] != all[0][1] {
-			t.Errorf("%s: both %s and %s", path, m[1], all[0][1])
+			t.Errorf("%s: got both %s and %s", path, m[1], all[0][1])
 		}
 	}
 	return all[0][1]

@@ -19,8 +19,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
 
-// Main runs the command with these arguments and returns its exit code: 0 when it did what was asked, or ended by SIGTERM or SIGINT, 1 on
-// an error, 2 on a wrong command line or configuration.
+// Main runs the command with args and returns its exit code: 0 after success
+// or after SIGTERM or SIGINT, 1 after an error, 2 if the command line or the
+// configuration file is invalid.
 func Main(args []string, stdout, stderr io.Writer) int {
 	o, err := config.Parse(args)
 	if err != nil {
@@ -34,7 +35,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	defer klog.Flush()
-	if err := do(ctx, o, stdout); err != nil {
+	if err := execute(ctx, o, stdout); err != nil {
 		klog.Flush()
 		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)
 		return 1
@@ -42,8 +43,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// do does what the command line asks for.
-func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
+// execute runs the action that the command line selects. The default is to
+// serve until ctx ends.
+func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	switch {
 	case o.Help:
 		o.PrintUsage(stdout)
@@ -76,10 +78,11 @@ func do(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	return s.run(ctx)
 }
 
-// logOptions tells in the log what of the configuration has no effect, and all flags in the form of kube-proxy.
+// logOptions logs the warnings of the configuration, and all flags in the
+// format of kube-proxy.
 func logOptions(o *config.Options) {
 	for _, w := range o.Warnings() {
-		klog.InfoS("Configuration: " + w)
+		klog.InfoS("Configuration warning", "warning", w)
 	}
 	flags := o.Flags()
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
@@ -87,14 +90,15 @@ func logOptions(o *config.Options) {
 	}
 }
 
-// cleanUp removes the tables of this mode of kube-proxy, and what other modes left.
+// cleanUp removes the nftables tables and the rules of kube-proxy's other
+// modes.
 func cleanUp(ctx context.Context) error {
-	if err := explainNFTables(askNFTables()); err != nil {
+	if err := explainNFTables(queryNFTables()); err != nil {
 		return err
 	}
 	_, err := leftovers.Remove(ctx)
 	if proxier.CleanupLeftovers(ctx) {
-		err = errors.Join(err, errors.New("the nftables tables could not be removed"))
+		err = errors.Join(err, errors.New("failed to remove the nftables tables; see the log"))
 	}
 	return err
 }

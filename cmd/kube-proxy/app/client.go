@@ -13,12 +13,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// newClients returns two clients of the API server that the configuration names:
-// by a kubeconfig file, by its address (master, which overrides the address in the
-// file), or else the API server of the cluster that this pod runs in. They do not
-// connect yet.
+// newClients returns two clients of the API server. The kubeconfig file names
+// the API server, and master overrides its address; without both, the clients
+// use the in-cluster configuration. The clients do not connect yet.
 //
-// Each client has a rate limiter of its own (clientConnection.qps and burst), so
+// Each client has its own rate limiter (clientConnection.qps and burst), so
 // that events do not delay lists.
 func newClients(config *componentbaseconfig.ClientConnectionConfiguration, master string) (
 	client, events kubernetes.Interface, err error,
@@ -38,22 +37,22 @@ func newClients(config *componentbaseconfig.ClientConnectionConfiguration, maste
 	return client, events, err
 }
 
-// newClient returns a client with a rate limiter of its own.
 func newClient(config *rest.Config) (kubernetes.Interface, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("client of the API server at %s: %w", config.Host, err)
+		return nil, fmt.Errorf("create a client of the API server at %s: %w", config.Host, err)
 	}
 	return client, nil
 }
 
 func loadRESTConfig(kubeconfig, master string) (*rest.Config, error) {
 	if kubeconfig == "" && master == "" {
-		klog.InfoS("Neither a kubeconfig file nor the address of the API server is given: using those of the pod")
+		klog.InfoS("Neither a kubeconfig nor --master is set, using the in-cluster configuration")
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("which API server to watch is not known: this is no pod; name it with clientConnection.kubeconfig in the configuration file, " +
-				"--kubeconfig or --master, or serve manifests with --manifests")
+			return nil, errors.New("no API server is configured, and this process does not run in a pod: " +
+				"set clientConnection.kubeconfig in the configuration file, --kubeconfig or --master, " +
+				"or serve manifests with --manifests")
 		}
 		return config, err
 	}
@@ -62,19 +61,19 @@ func loadRESTConfig(kubeconfig, master string) (*rest.Config, error) {
 		&clientcmd.ConfigOverrides{ClusterInfo: clientcmdapi.Cluster{Server: master}},
 	).ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		err = errors.New("it names no API server")
+		err = errors.New("no API server is configured")
 	}
 	if err != nil && kubeconfig == "" {
-		return nil, fmt.Errorf("--master %q: %w; give the URL of the API server", master, err)
+		return nil, fmt.Errorf("--master %q: %w; set it to the URL of the API server", master, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %q: %w; name a readable kubeconfig with a cluster and a user in clientConnection.kubeconfig or --kubeconfig",
-			kubeconfig, oneLine(err))
+		return nil, fmt.Errorf("kubeconfig %q: %w; set clientConnection.kubeconfig or --kubeconfig "+
+			"to a file with a cluster and a user", kubeconfig, oneLine(err))
 	}
 	return config, nil
 }
 
-// oneLine makes one line of an error that has several.
+// oneLine returns err with its text in one line.
 func oneLine(err error) error {
 	if strings.Contains(err.Error(), "\n") {
 		return errors.New(strings.Join(strings.Fields(err.Error()), " "))

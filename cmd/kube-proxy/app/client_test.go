@@ -17,10 +17,10 @@ func TestRESTConfigErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ kubeconfig, want string }{
-		{"", "which API server to watch is not known: this is no pod; name it with clientConnection.kubeconfig"},
-		{"/no/such/file", `kubeconfig "/no/such/file": stat /no/such/file: no such file or directory; name a readable kubeconfig`},
+		{"", "no API server is configured, and this process does not run in a pod: set clientConnection.kubeconfig"},
+		{"/no/such/file", `kubeconfig "/no/such/file": stat /no/such/file: no such file or directory; set `},
 		{broken, "kubeconfig \"" + broken + "\": "},
-		{empty, "it names no API server; name a readable kubeconfig with a cluster and a user"},
+		{empty, "no API server is configured; set clientConnection.kubeconfig or --kubeconfig to a file"},
 	} {
 		_, err := loadRESTConfig(tt.kubeconfig, "")
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
@@ -29,9 +29,10 @@ func TestRESTConfigErrors(t *testing.T) {
 	}
 }
 
-func TestRESTConfigOfAnAddress(t *testing.T) {
-	c, err := loadRESTConfig("", "https://192.0.2.1:6443")
-	if err != nil || c.Host != "https://192.0.2.1:6443" {
-		t.Errorf("got %v, %v", c, err)
+func TestRESTConfigOfMaster(t *testing.T) {
+	const want = "https://192.0.2.1:6443"
+	c, err := loadRESTConfig("", want)
+	if err != nil || c.Host != want {
+		t.Errorf("got %v, %v; want host %s", c, err, want)
 	}
 }

@@ -12,32 +12,32 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// The limits of eventLimits: a number of events at once, and then one each period.
+// The limits of eventLimits are token buckets: a burst, then a rate per
+// second.
 const (
 	reasonBurst = 50
-	reasonQPS   = 1.0 / 10 // one in 10 s
+	reasonQPS   = 1.0 / 10 // one in 10 seconds
 	objectBurst = 10
-	objectQPS   = 1.0 / 300 // one in 5 minutes, as client-go's record.EventCorrelator
+	objectQPS   = 1.0 / 300 // one in 5 minutes, as in client-go's record.EventCorrelator
 	objectCache = 4096      // objects whose events are counted
 )
 
-// eventLimits decides which warnings become events in the API. A mistake in one
-// object can cause a warning on every node, and hundreds of objects can be wrong
-// at once, so the number of events has a cap:
+// eventLimits decides which warnings become events in the API. An error in
+// one object can cause a warning on every node, and hundreds of objects can
+// be invalid at once, so the number of events is limited:
 //
-//   - of each reason, such as AddressConflict: 50 events at once, then one every
-//     10 seconds;
-//   - of each object: 10 events at once, then one every 5 minutes.
+//   - for each reason, such as AddressConflict: 50 events at once, then one
+//     every 10 seconds;
+//   - for each object: 10 events at once, then one every 5 minutes.
 //
-// A warning above the cap causes no event, now or later. The log has every
-// warning.
+// A warning above a limit is logged and never becomes an event.
 type eventLimits struct {
 	mu      sync.Mutex
 	reasons map[string]*reasonLimit
 	objects *record.EventSourceObjectSpamFilter
 }
 
-// reasonLimit is the limit of the events of one reason.
+// reasonLimit limits the events of one reason.
 type reasonLimit struct {
 	flowcontrol.PassiveRateLimiter
 	exceeded bool // reports whether the last warning was above the limit
@@ -53,7 +53,8 @@ func newEventLimits() *eventLimits {
 	}
 }
 
-// allow reports whether a warning is within the limits, and counts it if it is.
+// allow reports whether a warning is within the limits, and counts it if it
+// is.
 func (l *eventLimits) allow(e cluster.Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +68,7 @@ func (l *eventLimits) allow(e cluster.Event) bool {
 	}
 	allowed := limit.TryAccept()
 	if !allowed && !limit.exceeded {
-		klog.InfoS("Reached the limit of events; some warnings are in the log only", "reason", e.Reason)
+		klog.InfoS("Reached the limit of events, logging some warnings without an event", "reason", e.Reason)
 	}
 	limit.exceeded = !allowed
 	return allowed

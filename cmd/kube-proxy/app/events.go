@@ -15,28 +15,31 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// maxNote is the longest note that the API takes, in bytes.
+// maxNote is the longest note that the API accepts, in bytes.
 const maxNote = 1024
 
-// eventRecorder sends events to the API server. It is a cluster.EventRecorder.
+// eventRecorder sends events to the API server. It implements
+// cluster.EventRecorder.
 //
-// Its broadcaster sends an event that repeats an earlier one, with the same
-// object and reason, as a series. Its limits bound the number of events of the
-// proxier, see [eventLimits].
+// The broadcaster sends events with the same object and reason as a series.
+// [eventLimits] limits the number of events of the proxier.
 type eventRecorder struct {
 	broadcaster events.EventBroadcaster
 	recorder    events.EventRecorder
 	limits      *eventLimits
 }
 
-// newEventRecorder returns an eventRecorder that sends events with a client. No
-// other requests must share the client's rate limiter: events would delay them.
+// newEventRecorder returns an eventRecorder that sends events with client.
+// Other requests must not share the client's rate limiter: events would delay
+// them.
 func newEventRecorder(client kubernetes.Interface) *eventRecorder {
 	b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-	return &eventRecorder{broadcaster: b, recorder: b.NewRecorder(scheme.Scheme, "kube-proxy"), limits: newEventLimits()}
+	r := b.NewRecorder(scheme.Scheme, "kube-proxy")
+	return &eventRecorder{broadcaster: b, recorder: r, limits: newEventLimits()}
 }
 
-// start begins to send events, until run ends. Those of before are lost. That ctx ends does not fail those that are being sent.
+// start starts sending events; run stops it. Events recorded before start are
+// lost. The end of ctx does not cancel requests in flight.
 func (r *eventRecorder) start(ctx context.Context) error {
 	if err := r.broadcaster.StartRecordingToSinkWithContext(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("record events: %w", err)
@@ -44,7 +47,7 @@ func (r *eventRecorder) start(ctx context.Context) error {
 	return nil
 }
 
-// run sends events, once started, until ctx ends.
+// run waits until ctx ends and stops sending events.
 func (r *eventRecorder) run(ctx context.Context) error {
 	<-ctx.Done()
 	r.broadcaster.Shutdown()
@@ -56,19 +59,24 @@ func (r *eventRecorder) Record(e cluster.Event) {
 	if !r.limits.allow(e) {
 		return
 	}
-	r.recorder.Eventf(referenceOf(e), nil, corev1.EventTypeWarning, e.Reason, "ProgramServices", "%s", cut(e.Note, maxNote))
+	r.recorder.Eventf(referenceOf(e), nil, corev1.EventTypeWarning, e.Reason, "ProgramServices",
+		"%s", truncate(e.Note, maxNote))
 }
 
-// tellStart records that this proxy starts, as an event of its node.
-func (r *eventRecorder) tellStart(nodeName string) {
-	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName}
-	r.recorder.Eventf(node, nil, corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
+// recordStart records that this proxy starts, as an event of its node.
+func (r *eventRecorder) recordStart(nodeName string) {
+	r.recorder.Eventf(nodeReference(nodeName), nil, corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
 }
 
-// tellListenFailure records that an address cannot be listened on, as an event of this proxy's node.
-func (r *eventRecorder) tellListenFailure(nodeName, reason string, err error) {
-	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: nodeName}
-	r.recorder.Eventf(node, nil, corev1.EventTypeWarning, reason, "StartKubeProxy", "%s", cut(err.Error(), maxNote))
+// recordServerFailure records that an HTTP server failed, as an event of this
+// proxy's node.
+func (r *eventRecorder) recordServerFailure(nodeName, reason string, err error) {
+	r.recorder.Eventf(nodeReference(nodeName), nil, corev1.EventTypeWarning, reason, "StartKubeProxy",
+		"%s", truncate(err.Error(), maxNote))
+}
+
+func nodeReference(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: name}
 }
 
 func referenceOf(e cluster.Event) *corev1.ObjectReference {
@@ -81,8 +89,8 @@ func referenceOf(e cluster.Event) *corev1.ObjectReference {
 	return r
 }
 
-// cut returns s, or what of its first n bytes is whole characters.
-func cut(s string, n int) string {
+// truncate returns at most n bytes of s and does not split a character.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

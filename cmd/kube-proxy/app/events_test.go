@@ -31,7 +31,7 @@ func conflict(i int) cluster.Event {
 	}
 }
 
-// Events have a client of their own: many of them do not delay lists.
+// Events have their own client, so that a burst of them does not delay lists.
 func TestEventsDoNotDelayLists(t *testing.T) {
 	var posted atomic.Int32
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,10 +46,13 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 	}))
 	defer api.Close()
 	const burst = 10
-	connection := componentbaseconfig.ClientConnectionConfiguration{QPS: 5, Burst: burst, ContentType: "application/json"}
 	s := &server{
 		options: &config.Options{Master: api.URL},
-		config:  &v1alpha1.KubeProxyConfiguration{ClientConnection: connection},
+		config: &v1alpha1.KubeProxyConfiguration{
+			ClientConnection: componentbaseconfig.ClientConnectionConfiguration{
+				QPS: 5, Burst: burst, ContentType: "application/json",
+			},
+		},
 	}
 	var pc proxier.Config
 	if err := s.connect(&pc); err != nil {
@@ -62,7 +65,7 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 	for i := range 100 {
 		pc.Events.Record(conflict(i))
 	}
-	for posted.Load() < burst { // from here on, events wait for the rate limiter
+	for posted.Load() < burst { // later events wait for the rate limiter
 		time.Sleep(time.Millisecond)
 	}
 	start := time.Now()
@@ -70,12 +73,12 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	if elapsed := time.Since(start); elapsed > time.Second {
-		t.Errorf("a list took %v while events were sent", elapsed)
+		t.Errorf("got a list after %v while events were sent, want at most 1s", elapsed)
 	}
 }
 
-// newTestRecorder returns an eventRecorder and a function that returns how many
-// events it has sent since the last call.
+// newTestRecorder returns an eventRecorder, and a function that returns the
+// number of events sent since its last call.
 func newTestRecorder(t *testing.T) (r *eventRecorder, sent func() int) {
 	recorded := events.NewFakeRecorder(1000)
 	r = newEventRecorder(fake.NewClientset())
@@ -89,7 +92,6 @@ func newTestRecorder(t *testing.T) (r *eventRecorder, sent func() int) {
 	}
 }
 
-// Hundreds of conflicts at once are a bounded number of events.
 func TestEventsOfManyObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, sent := newTestRecorder(t)
@@ -97,25 +99,24 @@ func TestEventsOfManyObjects(t *testing.T) {
 			r.Record(conflict(i))
 		}
 		if n := sent(); n != 50 {
-			t.Errorf("%d events of 500 conflicts at once", n)
+			t.Errorf("got %d events of 500 conflicts at once, want 50", n)
 		}
 		refused := conflict(0)
 		refused.Reason = cluster.ReasonRefused
 		r.Record(refused)
 		if n := sent(); n != 1 {
-			t.Errorf("%d events of another reason", n)
+			t.Errorf("got %d events of another reason, want 1", n)
 		}
 		for i := range 600 { // ten each second
 			time.Sleep(100 * time.Millisecond)
 			r.Record(conflict(1000 + i))
 		}
 		if n := sent(); n != 6 {
-			t.Errorf("%d events of 600 conflicts within a minute", n)
+			t.Errorf("got %d events of 600 conflicts within a minute, want 6", n)
 		}
 	})
 }
 
-// An object that causes events again and again leaves room for others.
 func TestEventsOfOneObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, sent := newTestRecorder(t)
@@ -123,18 +124,18 @@ func TestEventsOfOneObject(t *testing.T) {
 			r.Record(conflict(1))
 		}
 		if n := sent(); n != 10 {
-			t.Errorf("%d events of one object", n)
+			t.Errorf("got %d events of one object, want 10", n)
 		}
 		r.Record(conflict(2))
 		if n := sent(); n != 1 {
-			t.Errorf("%d events of another object", n)
+			t.Errorf("got %d events of another object, want 1", n)
 		}
 		time.Sleep(5 * time.Minute)
 		for range 10 {
 			r.Record(conflict(1))
 		}
 		if n := sent(); n != 1 {
-			t.Errorf("%d events of the first object after 5 minutes", n)
+			t.Errorf("got %d events of the first object after 5 minutes, want 1", n)
 		}
 	})
 }
@@ -149,7 +150,7 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
+func TestTruncate(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		n    int
@@ -158,8 +159,8 @@ func TestCut(t *testing.T) {
 		{"short", 10, "short"}, {"exact", 5, "exact"}, {"longer", 4, "long"}, {"aé", 2, "a"},
 		{strings.Repeat("x", 2000), maxNote, strings.Repeat("x", 1024)},
 	} {
-		if got := cut(tt.in, tt.n); got != tt.want {
-			t.Errorf("cut(%q, %d) = %q, want %q", tt.in, tt.n, got, tt.want)
+		if got := truncate(tt.in, tt.n); got != tt.want {
+			t.Errorf("truncate(%q, %d) = %q, want %q", tt.in, tt.n, got, tt.want)
 		}
 	}
 }

@@ -10,44 +10,47 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// The kernels that the command is made for, as kube-proxy's nftables mode: 5.13 and later. The variable, which kube-proxy has too,
-// makes it try others, if it has any value.
+// The minimum kernel version is that of kube-proxy's nftables mode. As in
+// kube-proxy, any value of the environment variable skips the version check.
 const (
 	minKernelMajor, minKernelMinor = 5, 13
 	skipKernelVersion              = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 )
 
-// checkKernel says why this node cannot be served, if so, and what to do about it, in one line. It changes nothing. It asks the kernel in
-// the network namespace of the calling thread.
+// checkKernel returns an error of one line if the kernel, or the privileges
+// of this process, do not allow to program nftables. It changes nothing.
 func checkKernel() error {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
-		return fmt.Errorf("release of the kernel: %w; run kube-proxy where uname(2) is allowed", err)
+		return fmt.Errorf("get the kernel release: %w", err)
 	}
 	if err := checkKernelVersion(unix.ByteSliceToString(name.Release[:]), os.Getenv(skipKernelVersion)); err != nil {
 		return err
 	}
-	return explainNFTables(askNFTables())
+	return explainNFTables(queryNFTables())
 }
 
-// checkKernelVersion judges a release as uname(2) tells it, such as 6.1.0-28-amd64, unless skip has any value.
+// checkKernelVersion checks a release of uname(2), such as 6.1.0-28-amd64. It
+// accepts every release if skip is not empty.
 func checkKernelVersion(release, skip string) error {
 	if skip != "" {
 		return nil
 	}
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("kernel release %q has no version in front; set %s=true to go on without", release, skipKernelVersion)
+		return fmt.Errorf("kernel release %q does not begin with a version; set %s=true to skip this check",
+			release, skipKernelVersion)
 	}
 	if major < minKernelMajor || major == minKernelMajor && minor < minKernelMinor {
-		return fmt.Errorf("kernel %s is older than %d.%d; run a newer one on this node, or set %s=true to try with this one",
+		return fmt.Errorf("kernel %s is older than %d.%d; upgrade it, or set %s=true to skip this check",
 			release, minKernelMajor, minKernelMinor, skipKernelVersion)
 	}
 	return nil
 }
 
-// askNFTables asks nf_tables for something that takes the same privileges as changing it.
-func askNFTables() error {
+// queryNFTables sends nf_tables a request that needs the same privileges as a
+// change.
+func queryNFTables() error {
 	conn, err := nft.Open()
 	if err != nil {
 		return err
@@ -57,16 +60,22 @@ func askNFTables() error {
 	return err
 }
 
-// explainNFTables says what it means that nf_tables does not answer. A kernel without nfnetlink has no such socket, EPROTONOSUPPORT; nfnetlink
-// without nf_tables answers EINVAL, after it tried to load the module (nfnetlink_rcv_msg).
+// explainNFTables adds the cause and the remedy to an error of queryNFTables.
+//
+// A kernel without nfnetlink refuses the socket with EPROTONOSUPPORT.
+// nfnetlink without nf_tables tries to load the module and then answers
+// EINVAL (nfnetlink_rcv_msg).
 func explainNFTables(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("no privileges for nftables: %w; run as root with CAP_NET_ADMIN (in a pod: securityContext.capabilities.add: [NET_ADMIN])", err)
-	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("no nf_tables in the kernel: %w; load the module (modprobe nf_tables), or run a kernel that has it (CONFIG_NF_TABLES)", err)
+		return fmt.Errorf("no privileges for nftables: %w; run as root with CAP_NET_ADMIN "+
+			"(in a pod: securityContext.capabilities.add: [NET_ADMIN])", err)
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT),
+		errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("no nf_tables in the kernel: %w; load the module (modprobe nf_tables) "+
+			"or use a kernel with CONFIG_NF_TABLES", err)
 	}
-	return fmt.Errorf("nf_tables does not answer: %w; see the log of the kernel", err)
+	return fmt.Errorf("query nf_tables: %w; see the kernel log", err)
 }

@@ -12,7 +12,10 @@ import (
 )
 
 func TestCheckKernelVersion(t *testing.T) {
-	const tryAnyway = "or set KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true to try with this one"
+	const (
+		skip    = "set KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true to skip this check"
+		upgrade = " is older than 5.13; upgrade it, or " + skip
+	)
 	for release, want := range map[string]string{
 		"5.13.0":         "",
 		"5.13":           "",
@@ -20,22 +23,21 @@ func TestCheckKernelVersion(t *testing.T) {
 		"6.1.0-28-amd64": "",
 		"6.0":            "",
 		"10.4.1":         "",
-		"5.12.19":        "kernel 5.12.19 is older than 5.13; run a newer one on this node, " + tryAnyway,
-		"5.4.0-generic":  "kernel 5.4.0-generic is older than 5.13; run a newer one on this node, " + tryAnyway,
-		"4.18.0":         "kernel 4.18.0 is older than 5.13; run a newer one on this node, " + tryAnyway,
-		"linux":          `kernel release "linux" has no version in front; set KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true to go on without`,
-		"":               `kernel release "" has no version in front; set KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=true to go on without`,
+		"5.12.19":        "kernel 5.12.19" + upgrade,
+		"5.4.0-generic":  "kernel 5.4.0-generic" + upgrade,
+		"4.18.0":         "kernel 4.18.0" + upgrade,
+		"linux":          `kernel release "linux" does not begin with a version; ` + skip,
+		"":               `kernel release "" does not begin with a version; ` + skip,
 	} {
 		if err := checkKernelVersion(release, "true"); err != nil {
-			t.Errorf("%q: refused though it is not to be checked: %v", release, err)
+			t.Errorf("%q with the variable set: got %v", release, err)
 		}
 		if err := checkKernelVersion(release, ""); fmt.Sprint(err) != want && (err != nil || want != "") {
-			t.Errorf("%q: %v, want %s", release, err, want)
+			t.Errorf("%q: got %v, want %q", release, err, want)
 		}
 	}
 }
 
-// Here it works.
 func TestCheckKernel(t *testing.T) {
 	t.Setenv(skipKernelVersion, "true")
 	if err := checkKernel(); err != nil {
@@ -43,7 +45,8 @@ func TestCheckKernel(t *testing.T) {
 	}
 }
 
-// unprivileged runs f on a thread without CAP_NET_ADMIN, which ends with it.
+// unprivileged runs f on a thread without CAP_NET_ADMIN. The thread ends with
+// f.
 func unprivileged(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan error)
@@ -62,7 +65,7 @@ func unprivileged(t *testing.T, f func()) {
 		done <- err
 	}()
 	if err := <-done; err != nil {
-		t.Fatalf("give up CAP_NET_ADMIN: %v", err)
+		t.Fatalf("drop CAP_NET_ADMIN: %v", err)
 	}
 }
 
@@ -73,28 +76,35 @@ func TestCheckKernelWithoutPrivileges(t *testing.T) {
 	const want = "no privileges for nftables: read generation: operation not permitted; " +
 		"run as root with CAP_NET_ADMIN (in a pod: securityContext.capabilities.add: [NET_ADMIN])"
 	if err == nil || err.Error() != want || !errors.Is(err, unix.EPERM) {
-		t.Errorf("%v, want %s", err, want)
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
-// What a kernel says that lacks what is asked for, asked for something that no kernel has.
+// TestCheckKernelWithoutNFTables gets the errors of a kernel without
+// nf_tables from requests for a protocol and a subsystem that no kernel has.
 func TestCheckKernelWithoutNFTables(t *testing.T) {
 	const want = "no nf_tables in the kernel: "
-	const noProtocol = 31 // the largest number of a netlink protocol is 31, and none has it
+	const noProtocol = 31 // MAX_LINKS - 1, which no protocol uses
 	_, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, noProtocol)
-	if err = explainNFTables(err); err == nil || !strings.HasPrefix(err.Error(), want+"protocol not supported; load the module") {
-		t.Errorf("no nfnetlink: %v", err)
+	if err = explainNFTables(err); !hasPrefix(err, want+"protocol not supported; load the module") {
+		t.Errorf("without nfnetlink: got %v", err)
 	}
-	if err = explainNFTables(askNoSubsystem(t)); err == nil || !strings.HasPrefix(err.Error(), want+"invalid argument; load the module") {
-		t.Errorf("nfnetlink without nf_tables: %v", err)
+	err = explainNFTables(queryNoSubsystem(t))
+	if !hasPrefix(err, want+"invalid argument; load the module") {
+		t.Errorf("nfnetlink without nf_tables: got %v", err)
 	}
-	if err = explainNFTables(unix.ENOMEM); err == nil || !strings.HasPrefix(err.Error(), "nf_tables does not answer: cannot allocate memory; ") {
-		t.Errorf("other errors: %v", err)
+	if err = explainNFTables(unix.ENOMEM); !hasPrefix(err, "query nf_tables: cannot allocate memory; ") {
+		t.Errorf("ENOMEM: got %v", err)
 	}
 }
 
-// askNoSubsystem sends a message to a subsystem of nfnetlink that there is not, and returns the kernel's error.
-func askNoSubsystem(t *testing.T) error {
+func hasPrefix(err error, prefix string) bool {
+	return err != nil && strings.HasPrefix(err.Error(), prefix)
+}
+
+// queryNoSubsystem sends a message to a subsystem that nfnetlink does not
+// have, and returns the kernel's error.
+func queryNoSubsystem(t *testing.T) error {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -111,7 +121,7 @@ func askNoSubsystem(t *testing.T) error {
 	answer := make([]byte, 4096)
 	n, _, err := unix.Recvfrom(fd, answer, 0)
 	if err != nil || n < 20 {
-		t.Fatalf("answer of %d bytes, %v", n, err)
+		t.Fatalf("got an answer of %d bytes, %v", n, err)
 	}
 	return unix.Errno(-int32(binary.NativeEndian.Uint32(answer[16:])))
 }

@@ -10,18 +10,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Files with the memory limit of the cgroup that this process is in, in bytes, as a container sees them: cgroup v2, and v1.
+// memoryLimitFiles hold the memory limit of this process's cgroup in bytes,
+// as a container sees them: cgroup v2, then v1.
 var memoryLimitFiles = [...]string{"sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"}
 
-// memoryShare is how much of the cgroup's limit the Go runtime may use, in percent. The rest is for the program itself and for the kernel's buffers
-// that count as its own.
+// memoryShare is the share of the cgroup's limit that the Go runtime may use,
+// in percent. The rest is for the binary and for kernel buffers charged to
+// the cgroup.
 const memoryShare = 90
 
-// heapGrowth is by how much the heap may grow before the garbage collector runs, in percent of what is in use. Most of what is in use is the state of the
-// cluster, which stays, and little is done on a node agent's ordinary day: memory is dearer than the little CPU time that it takes.
+// heapGrowth is the growth of the heap between two garbage collections, in
+// percent of the live heap. It is below Go's default of 100: most of the live
+// heap is the state of the cluster, and allocations are rare, so that the
+// lower value saves memory for little CPU time.
 const heapGrowth = 50
 
-// setUpGarbageCollector sets how eager the garbage collector is, unless the variable GOGC does, and applies the memory limit.
+// setUpGarbageCollector sets the heap growth and the memory limit, unless the
+// environment variables GOGC and GOMEMLIMIT set them.
 func setUpGarbageCollector() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
@@ -29,27 +34,30 @@ func setUpGarbageCollector() {
 	applyMemoryLimit()
 }
 
-// applyMemoryLimit has the garbage collector work harder rather than let the kernel end this process, when memory gets short in its cgroup.
-// The variable GOMEMLIMIT, if it is set, says otherwise.
+// applyMemoryLimit derives Go's memory limit from the limit of the cgroup, so
+// that the garbage collector runs more often before the kernel kills this
+// process.
 func applyMemoryLimit() {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	if limit := cgroupMemoryLimit("/"); limit > 0 {
 		debug.SetMemoryLimit(limit * memoryShare / 100)
-		klog.V(2).InfoS("The garbage collector heeds the memory limit of the cgroup", "bytes", limit)
+		klog.V(2).InfoS("Set the memory limit of the garbage collector from the cgroup",
+			"cgroupBytes", limit, "percent", memoryShare)
 	}
 }
 
-// cgroupMemoryLimit returns the limit in bytes that stands below root, 0 if there is none.
+// cgroupMemoryLimit returns the limit of the first limit file below root, 0
+// if there is no limit.
 func cgroupMemoryLimit(root string) int64 {
-	const unlimited = 1 << 60 // cgroup v1 says it with a number near 2^63
+	const unlimited = 1 << 60 // cgroup v1 has a number near 2^63 for no limit
 	for _, file := range memoryLimitFiles {
 		text, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {
 			continue
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no number
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // fails for "max"
 		if err != nil || n <= 0 || n >= unlimited {
 			return 0
 		}

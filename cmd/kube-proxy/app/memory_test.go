@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// The heap grows by half, unless GOGC says otherwise.
 func TestGarbageCollector(t *testing.T) {
 	const other = 77
 	before := debug.SetGCPercent(other)
@@ -17,10 +16,10 @@ func TestGarbageCollector(t *testing.T) {
 		want int
 	}{{"80", other}, {"", heapGrowth}} {
 		t.Setenv("GOGC", tt.gogc)
-		t.Setenv("GOMEMLIMIT", "1TiB") // leaves the limit of this process alone
+		t.Setenv("GOMEMLIMIT", "1TiB") // keeps the limit of this process
 		setUpGarbageCollector()
 		if got := debug.SetGCPercent(other); got != tt.want {
-			t.Errorf("GOGC=%s: %d, want %d", tt.gogc, got, tt.want)
+			t.Errorf("GOGC=%s: got %d, want %d", tt.gogc, got, tt.want)
 		}
 	}
 }

@@ -14,30 +14,31 @@ import (
 	"github.com/nftproxy/nftproxy/conntrack"
 )
 
-// initNode does what takes all privileges (--init-only): it sets the limits of connection tracking, which takes a writable /proc/sys.
+// initNode sets the sysctls of connection tracking, which needs a writable
+// /proc/sys (--init-only).
 func initNode(o *config.Options) error {
 	if o.Manifests != "" && o.ConfigFile == "" {
-		return nil // a machine without a cluster keeps its limits unless a configuration file gives others
+		return nil // a machine without a cluster keeps its sysctls
 	}
 	loadConntrack()
 	outcome, err := conntrackSettings(&o.Configuration.Conntrack).Apply("/")
 	for _, c := range outcome.Changed {
-		klog.InfoS("Changed a setting of connection tracking", "file", c.File, "from", c.From, "to", c.To)
+		klog.InfoS("Changed a sysctl of connection tracking", "file", c.File, "from", c.From, "to", c.To)
 	}
 	if outcome.Warning != nil {
-		klog.InfoS("Connection tracking can be slower than need be", "err", outcome.Warning)
+		klog.InfoS("Connection tracking may be slow", "err", outcome.Warning)
 	}
 	return err
 }
 
-// setUpNode sets on this node what the configuration asks for besides rules, before they are written. Where the limits of connection tracking
-// cannot be written, as in a container with few privileges, they are wrong after a change of the configuration until an init container
-// sets them: Services are served all the same.
+// setUpNode applies the settings that are not rules. If /proc/sys is
+// read-only, as in an unprivileged container, it logs the error, and an init
+// container must set the sysctls: Services can be served without them.
 func setUpNode(o *config.Options) error {
 	err := initNode(o)
 	switch {
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		klog.ErrorS(err, "A limit of connection tracking is not as the configuration asks")
+		klog.ErrorS(err, "Failed to set a sysctl of connection tracking")
 	case err != nil:
 		return err
 	}
@@ -45,8 +46,9 @@ func setUpNode(o *config.Options) error {
 	return nil
 }
 
-// loadConntrack has the kernel load connection tracking, if it is a module: its settings are not there before. A request is enough. What comes of it
-// shows when the settings are looked for.
+// loadConntrack makes the kernel load the module of connection tracking: its
+// sysctls do not exist before. It ignores errors, because missing sysctls
+// cause an error later.
 func loadConntrack() {
 	conn, err := conntrack.Open()
 	if err != nil {
@@ -54,7 +56,7 @@ func loadConntrack() {
 	}
 	defer conn.Close()
 	if _, err := conn.Entries(); err != nil {
-		klog.V(2).InfoS("Connection tracking does not answer", "err", err)
+		klog.V(2).InfoS("Failed to list tracked connections", "err", err)
 	}
 }
 

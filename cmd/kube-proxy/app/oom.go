@@ -8,17 +8,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// oomScoreFile says how soon the kernel ends this process when memory runs out, from -1000, never, to 1000, first (proc_pid_oom_score_adj(5)).
+// oomScoreFile holds the OOM score adjustment of this process, from -1000
+// (never killed) to 1000 (killed first), see proc_pid_oom_score_adj(5).
 const oomScoreFile = "/proc/self/oom_score_adj"
 
-// applyOOMScore sets the score of this process; nil leaves it (oomScoreAdj). To lower it takes CAP_SYS_RESOURCE. It is not worth
-// refusing to serve for: a failure is logged only.
+// applyOOMScore sets the OOM score adjustment (oomScoreAdj); nil keeps it. A
+// lower value needs CAP_SYS_RESOURCE. A failure is logged only, because
+// Services can be served without it.
 func applyOOMScore(score *int32) {
 	if score == nil {
 		return
 	}
 	if err := writeOOMScore(oomScoreFile, *score); err != nil {
-		klog.InfoS("The OOM score of this process stays as it is; CAP_SYS_RESOURCE would allow to lower it", "oomScoreAdj", *score, "err", err)
+		klog.InfoS("Failed to set the OOM score adjustment; a lower value needs CAP_SYS_RESOURCE",
+			"oomScoreAdj", *score, "err", err)
 	}
 }
 

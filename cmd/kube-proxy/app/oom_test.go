@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// oomScore returns the score of this process.
 func oomScore(t *testing.T) int32 {
 	t.Helper()
 	b, err := os.ReadFile(oomScoreFile)
@@ -29,22 +28,23 @@ func TestOOMScore(t *testing.T) {
 	defer applyOOMScore(&before)
 	applyOOMScore(nil)
 	if got := oomScore(t); got != before {
-		t.Errorf("nil: score %d, want %d", got, before)
+		t.Errorf("nil: got score %d, want %d", got, before)
 	}
-	for _, want := range []int32{before + 200, before + 100} { // to go below what it was takes CAP_SYS_RESOURCE
+	for _, want := range []int32{before + 200, before + 100} { // a score below the first needs CAP_SYS_RESOURCE
 		if applyOOMScore(&want); oomScore(t) != want {
-			t.Errorf("score %d, want %d", oomScore(t), want)
+			t.Errorf("got score %d, want %d", oomScore(t), want)
 		}
 	}
-	if err := writeOOMScore(oomScoreFile, 1001); !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "write 1001: write "+oomScoreFile) {
-		t.Errorf("1001: %v", err)
+	err := writeOOMScore(oomScoreFile, 1001)
+	if !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "write 1001: write "+oomScoreFile) {
+		t.Errorf("1001: got %v", err)
 	}
-	tooMuch := int32(1001)
-	applyOOMScore(&tooMuch) // logged
+	tooHigh := int32(1001)
+	applyOOMScore(&tooHigh) // logs the error
 	if got := oomScore(t); got != before+100 {
-		t.Errorf("1001: score %d", got)
+		t.Errorf("1001: got score %d, want %d", got, before+100)
 	}
 	if err := writeOOMScore(filepath.Join(t.TempDir(), "missing"), 0); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("missing file: %v", err)
+		t.Errorf("missing file: got %v", err)
 	}
 }

@@ -2,10 +2,7 @@ package app
 
 import (
 	"context"
-	"os"
 	"runtime/debug"
-	"strings"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -15,7 +12,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/healthcheck"
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/informer"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
@@ -23,24 +19,25 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// source tells a proxier what there is, until ctx ends.
+// source sends API objects to a proxier until ctx ends.
 type source interface {
 	Run(ctx context.Context) error
 }
 
-// server is the parts of a kube-proxy that runs.
+// server is a kube-proxy that serves Services.
 type server struct {
 	options *config.Options
 	config  *v1alpha1.KubeProxyConfiguration
-	client  kubernetes.Interface // nil with manifests
-	events  *eventRecorder       // nil with manifests
+	client  kubernetes.Interface // nil with --manifests
+	events  *eventRecorder       // nil with --manifests
 	proxier *proxier.Proxier
 	source  source
 	health  *healthcheck.ProxyServer
 	status  *healthcheck.HTTPServer
 }
 
-// newServer puts the parts together. What is wrong shows here, before anything on this node is changed.
+// newServer creates and connects the parts of a server. It changes nothing on
+// the node, so that an invalid configuration has no effect.
 func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	s := &server{options: o, config: o.Configuration}
 	if err := checkKernel(); err != nil {
@@ -62,10 +59,10 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	return s, s.listen(ctx)
 }
 
-// connect makes the client of the API server and sets the recorder of events.
+// connect creates the client of the API server and the recorder of events.
 func (s *server) connect(pc *proxier.Config) error {
 	if s.options.Manifests != "" {
-		pc.ExplicitSync = true // the source calls Sync after each round
+		pc.ExplicitSync = true // the manifest source calls Sync
 		return nil
 	}
 	client, eventClient, err := newClients(&s.config.ClientConnection, s.options.Master)
@@ -93,15 +90,16 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 	return err
 }
 
-// listen makes the servers of health and metrics and opens their ports. A port that cannot be opened is tried again later, unless the
-// configuration asks for failure (bindAddressHardFail).
+// listen creates the HTTP servers and opens their ports. A port that is in
+// use is an error only with bindAddressHardFail; otherwise the server
+// retries.
 func (s *server) listen(ctx context.Context) (err error) {
 	answers := newHealthMetrics()
 	s.health, err = healthcheck.NewProxyServer(healthcheck.ProxyConfig{
 		Addr:         s.config.HealthzBindAddress,
 		HardFail:     s.config.BindAddressHardFail,
 		Health:       s.proxier.Health,
-		NodeEligible: func() bool { return s.client == nil || s.proxier.NodeEligible() }, // manifests need no Node
+		NodeEligible: func() bool { return s.client == nil || s.proxier.NodeEligible() }, // --manifests needs no Node
 		OnHealthz:    answers.onHealthz,
 		OnLivez:      answers.onLivez,
 	})
@@ -128,15 +126,15 @@ func (s *server) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// run serves until ctx ends. The rules stay when it returns.
+// run serves until ctx ends or a part fails. The rules remain in place.
 func (s *server) run(ctx context.Context) error {
-	klog.InfoS("Starting", "version", Version, "node", s.nodeName(), "manifests", s.options.Manifests)
+	klog.InfoS("Starting kube-proxy", "version", Version, "node", s.nodeName(), "manifests", s.options.Manifests)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.events != nil {
 		if err := s.events.start(ctx); err != nil {
 			return err
 		}
-		s.events.tellStart(s.nodeName())
+		s.events.recordStart(s.nodeName())
 		group.Go(func() error { return s.events.run(ctx) })
 	}
 	group.Go(func() error {
@@ -154,11 +152,12 @@ func (s *server) run(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	klog.InfoS("Ending; the rules stay in place")
+	klog.InfoS("Stopped kube-proxy, leaving the rules in place")
 	return nil
 }
 
-// flagsPage returns what /flagz shows; nil if the feature gate is off.
+// flagsPage returns the source of /flagz, nil if the feature gate is
+// disabled.
 func (s *server) flagsPage() func() map[string]string {
 	if !s.options.FeatureGate.Enabled(zpagesfeatures.ComponentFlagz) {
 		return nil
@@ -166,17 +165,18 @@ func (s *server) flagsPage() func() map[string]string {
 	return s.options.Flags
 }
 
-// serve runs an HTTP server. That it failed for good is an event of this node.
+// serve runs an HTTP server until ctx ends. If the server fails, it records
+// an event of this node.
 func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reason string) error {
 	err := server.Run(ctx)
 	if err != nil && s.events != nil {
-		s.events.tellListenFailure(s.nodeName(), reason, err)
+		s.events.recordServerFailure(s.nodeName(), reason, err)
 	}
 	return err
 }
 
-// afterFirstSync removes what other modes of kube-proxy left, once our rules are in place, and gives memory that only the start needed back to the
-// node.
+// afterFirstSync waits for the first sync. Then it returns unused memory to
+// the node and removes the rules of kube-proxy's other modes.
 func (s *server) afterFirstSync(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -190,44 +190,4 @@ func (s *server) afterFirstSync(ctx context.Context) {
 	})
 }
 
-// leftoversRetry are the pauses before the removal of leftovers is tried again; they double from the first to the last.
-var leftoversRetry = [...]time.Duration{10 * time.Second, 10 * time.Minute}
-
-// removeLeftovers tries until it succeeds or ctx ends: rules that are out of date come before ours.
-func removeLeftovers(ctx context.Context, remove func() error) {
-	for pause := leftoversRetry[0]; ; pause = min(2*pause, leftoversRetry[1]) {
-		err := remove()
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		klog.ErrorS(err, "Some of what another mode of kube-proxy left stays, and can send traffic astray", "retryAfter", pause)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(pause):
-		}
-	}
-}
-
 func (s *server) nodeName() string { return s.proxier.NodeName() }
-
-// newProxier returns a proxier for both families, or for IPv4 alone on a host without IPv6.
-func newProxier(config proxier.Config) (*proxier.Proxier, error) {
-	if reason := withoutIPv6(); reason != "" {
-		klog.InfoS("Serving IPv4 alone", "reason", reason)
-		return proxier.NewProxier(config, nft.IPv4)
-	}
-	return proxier.NewDualStackProxier(config)
-}
-
-// withoutIPv6 says why this network namespace has no IPv6, "" if it has.
-func withoutIPv6() string {
-	if _, err := os.Stat("/proc/net/if_inet6"); err != nil {
-		return "the kernel has no IPv6"
-	}
-	disabled, err := os.ReadFile("/proc/sys/net/ipv6/conf/all/disable_ipv6")
-	if err == nil && strings.TrimSpace(string(disabled)) == "1" {
-		return "net.ipv6.conf.all.disable_ipv6 is 1"
-	}
-	return ""
-}

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/pprof"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"k8s.io/component-base/logs"
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_* and workqueue_*
 	"k8s.io/component-base/metrics/prometheus/slis"
@@ -20,28 +18,31 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck"
 )
 
-// proxyMode is kube-proxy's name for what this command does.
+// proxyMode is the proxy mode that /proxyMode reports.
 const proxyMode = "nftables"
 
 // statusConfig configures the status server.
 type statusConfig struct {
-	// addr is where to listen (metricsBindAddress), hardFail whether an address that is taken ends the command (bindAddressHardFail).
-	addr     string
+	// addr is the address to listen on (metricsBindAddress).
+	addr string
+	// hardFail makes an address in use an error (bindAddressHardFail).
 	hardFail bool
-	// metrics are shown besides those that every Kubernetes component has.
+	// metrics are served in addition to those of every Kubernetes component.
 	metrics []prometheus.Collector
-	// config is what the command works by: a KubeProxyConfiguration of v1alpha1, with its kind.
+	// config is the v1alpha1 KubeProxyConfiguration that /configz shows.
 	config any
-	// profiling adds profiles and the change of the log's verbosity (enableProfiling).
+	// profiling enables /debug/pprof and /debug/flags (enableProfiling).
 	profiling bool
-	// flags returns the flags and their values. nil: they are not shown (feature gate ComponentFlagz).
+	// flags returns the flags and their values for /flagz. If it is nil,
+	// there is no such page (feature gate ComponentFlagz).
 	flags func() map[string]string
-	// statusz shows versions and times (feature gate ComponentStatusz).
+	// statusz enables /statusz (feature gate ComponentStatusz).
 	statusz bool
 }
 
-// newStatusServer returns the server of /metrics and of the other pages that kube-proxy has on port 10249. Paths and answers are those of
-// kube-proxy 1.36.
+// newStatusServer returns the server of /metrics and of the other pages that
+// kube-proxy serves on port 10249. Paths and answers are those of kube-proxy
+// v1.36.
 func newStatusServer(config statusConfig) (*healthcheck.HTTPServer, error) {
 	mux, err := newStatusMux(config)
 	if err != nil {
@@ -52,13 +53,12 @@ func newStatusServer(config statusConfig) (*healthcheck.HTTPServer, error) {
 	}), nil
 }
 
-// statusMux knows its pages, so that one of them can list the others.
+// statusMux records its pages for /statusz, which lists them.
 type statusMux struct {
 	*http.ServeMux
 	pages []string
 }
 
-// Handle adds a page.
 func (m *statusMux) Handle(path string, handler http.Handler) {
 	m.pages = append(m.pages, path)
 	m.ServeMux.Handle(path, handler)
@@ -71,7 +71,7 @@ func newStatusMux(config statusConfig) (http.Handler, error) {
 	}
 	configz, err := json.Marshal(map[string]any{"kubeproxy.config.k8s.io": config.config})
 	if err != nil {
-		return nil, fmt.Errorf("show the configuration: %w", err)
+		return nil, fmt.Errorf("encode the configuration for /configz: %w", err)
 	}
 	mux := &statusMux{ServeMux: http.NewServeMux()}
 	mux.Handle("/healthz", http.HandlerFunc(ping))
@@ -92,8 +92,9 @@ func newStatusMux(config statusConfig) (http.Handler, error) {
 	return mux, nil
 }
 
-// metricsHandler shows the metrics of every Kubernetes component and those of the collectors. The latter have a registry of their own,
-// since that of the former is one for the whole process, which keeps what it has.
+// metricsHandler serves the metrics of every Kubernetes component and those
+// of collectors. The collectors have a separate registry: in the process-wide
+// one, a second server could not register them.
 func metricsHandler(collectors []prometheus.Collector) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range collectors {
@@ -107,10 +108,12 @@ func metricsHandler(collectors []prometheus.Collector) (http.Handler, error) {
 	), nil
 }
 
-// ping says that the server answers, which is all that this /healthz means, in kube-proxy too. /healthz of the health server says more.
+// ping serves the /healthz of this server. As in kube-proxy, it always
+// succeeds; the health server has another /healthz, which reports the state
+// of the rules.
 func ping(w http.ResponseWriter, r *http.Request) {
 	if err := slis.ObserveHealthcheck(r.Context(), "ping", "healthz", slis.Success); err != nil {
-		klog.ErrorS(err, "Health check is not counted")
+		klog.ErrorS(err, "Failed to count a health check")
 	}
 	if r.URL.Query().Has("verbose") {
 		text("[+]ping ok\nhealthz check passed\n").ServeHTTP(w, r)
@@ -135,46 +138,4 @@ func jsonText(body []byte) http.Handler {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Write(body)
 	})
-}
-
-// addProfiling adds the profiles of the Go runtime, and a page to change the verbosity of the log. The command line is not among
-// them, as in kube-proxy.
-func addProfiling(mux *http.ServeMux) {
-	mux.Handle("/debug/pprof", http.RedirectHandler("/debug/pprof/", http.StatusFound))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	mux.HandleFunc("/debug/flags", listDebugFlags)
-	mux.HandleFunc("/debug/flags/", listDebugFlags)
-	mux.HandleFunc("/debug/flags/v", setVerbosity)
-}
-
-// listDebugFlags says which flags can be changed while the command runs.
-func listDebugFlags(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	io.WriteString(w, "<html><head><title>/debug/flags/</title></head><body><p>Flags that a PUT changes:</p>"+
-		"<ul><li>/debug/flags/v</li></ul></body></html>\n")
-}
-
-// maxVerbosity is room for a number.
-const maxVerbosity = 64
-
-// setVerbosity makes the log as verbose as the body of a PUT says.
-func setVerbosity(w http.ResponseWriter, r *http.Request) {
-	code, answer := http.StatusNotAcceptable, "unsupported http method"
-	if r.Method == http.MethodPut {
-		code, answer = http.StatusOK, ""
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxVerbosity))
-		if err == nil {
-			answer, err = logs.GlogSetter(string(body))
-		}
-		if err != nil {
-			code, answer = http.StatusBadRequest, err.Error()
-		}
-	}
-	w.Header().Set("Content-Type", "text/plain")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.WriteHeader(code)
-	fmt.Fprintln(w, answer)
 }

@@ -16,12 +16,16 @@ import (
 	configv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// statusPages are pages of a status server on which everything is switched on, but for what change says.
+// statusPages returns the pages of a status server with every page enabled
+// and the given change of its configuration.
 func statusPages(t *testing.T, change func(*statusConfig)) http.Handler {
 	t.Helper()
 	config := statusConfig{
 		config: &configv1alpha1.KubeProxyConfiguration{
-			TypeMeta: metav1.TypeMeta{Kind: "KubeProxyConfiguration", APIVersion: "kubeproxy.config.k8s.io/v1alpha1"}, HostnameOverride: "node1",
+			TypeMeta: metav1.TypeMeta{
+				Kind: "KubeProxyConfiguration", APIVersion: "kubeproxy.config.k8s.io/v1alpha1",
+			},
+			HostnameOverride: "node1",
 		},
 		profiling: true,
 		flags: func() map[string]string {
@@ -49,7 +53,7 @@ func ask(pages http.Handler, method, path, accept, body string) *httptest.Respon
 	return r
 }
 
-// The answers are those that kube-proxy v1.36.3 gave.
+// The answers are recorded from kube-proxy v1.36.3.
 func TestStatusPages(t *testing.T) {
 	const text = "text/plain; charset=utf-8"
 	pages := statusPages(t, nil)
@@ -57,7 +61,7 @@ func TestStatusPages(t *testing.T) {
 		method, path string
 		code         int
 		contentType  string
-		body         string // the whole of it, or with … at its end how it begins
+		body         string // the whole body, or its beginning if it ends with …
 	}{
 		{"GET", "/healthz", 200, text, "ok"},
 		{"POST", "/healthz", 200, text, "ok"},
@@ -67,7 +71,8 @@ func TestStatusPages(t *testing.T) {
 		{"GET", "/livez", 404, text, "404 page not found\n"},
 		{"GET", "/", 404, text, "404 page not found\n"},
 		{"GET", "/proxyMode", 200, text, "nftables"},
-		{"GET", "/configz", 200, "application/json", `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration","apiVersion":"kubeproxy.config.k8s.io/v1alpha1",…`},
+		{"GET", "/configz", 200, "application/json", `{"kubeproxy.config.k8s.io":{"kind":"KubeProxyConfiguration",` +
+			`"apiVersion":"kubeproxy.config.k8s.io/v1alpha1",…`},
 		{"GET", "/metrics", 200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "# HELP …"},
 		{"GET", "/debug/pprof", 302, "text/html; charset=utf-8", `<a href="/debug/pprof/">Found</a>` + ".\n\n"},
 		{"GET", "/debug/pprof/", 200, "text/html; charset=utf-8", "<html>…"},
@@ -82,25 +87,24 @@ func TestStatusPages(t *testing.T) {
 		beginning, whole := strings.CutSuffix(tc.body, "…")
 		ok := r.Body.String() == tc.body || whole && strings.HasPrefix(r.Body.String(), beginning)
 		if r.Code != tc.code || r.Header().Get("Content-Type") != tc.contentType || !ok {
-			t.Errorf("%s %s: status %d, %q, body %.200q; want %d, %q, %q",
+			t.Errorf("%s %s: got status %d, %q, body %.200q; want %d, %q, %q",
 				tc.method, tc.path, r.Code, r.Header().Get("Content-Type"), r.Body, tc.code, tc.contentType, tc.body)
 		}
 	}
 }
 
-// Pages that are switched off are not there.
-func TestStatusPagesSwitchedOff(t *testing.T) {
+func TestDisabledStatusPages(t *testing.T) {
 	pages := statusPages(t, func(c *statusConfig) { c.profiling, c.flags, c.statusz = false, nil, false })
 	for _, path := range []string{
-		"/debug/pprof", "/debug/pprof/", "/debug/pprof/goroutine", "/debug/pprof/profile", "/debug/pprof/symbol", "/debug/pprof/trace",
-		"/debug/flags", "/debug/flags/v", "/flagz", "/statusz",
+		"/debug/pprof", "/debug/pprof/", "/debug/pprof/goroutine", "/debug/pprof/profile", "/debug/pprof/symbol",
+		"/debug/pprof/trace", "/debug/flags", "/debug/flags/v", "/flagz", "/statusz",
 	} {
 		if r := ask(pages, "GET", path, "", ""); r.Code != 404 {
-			t.Errorf("%s: status %d", path, r.Code)
+			t.Errorf("%s: got status %d, want 404", path, r.Code)
 		}
 	}
 	if r := ask(pages, "GET", "/configz", "", ""); r.Code != 200 {
-		t.Errorf("/configz: status %d", r.Code)
+		t.Errorf("/configz: got status %d, want 200", r.Code)
 	}
 }
 
@@ -113,8 +117,9 @@ func TestConfigz(t *testing.T) {
 	if c := got["kubeproxy.config.k8s.io"]; len(got) != 1 || c.HostnameOverride != "node1" {
 		t.Errorf("got %+v", got)
 	}
-	if _, err := newStatusMux(statusConfig{config: func() {}}); err == nil || !strings.HasPrefix(err.Error(), "show the configuration: ") {
-		t.Errorf("a configuration that is none: %v", err)
+	_, err := newStatusMux(statusConfig{config: func() {}})
+	if !hasPrefix(err, "encode the configuration for /configz: ") {
+		t.Errorf("a configuration that cannot be encoded: got %v", err)
 	}
 }
 
@@ -133,15 +138,15 @@ func TestSetVerbosity(t *testing.T) {
 	} {
 		r := ask(pages, "PUT", "/debug/flags/v", "", tc.body)
 		if r.Code != tc.code || r.Body.String() != tc.want || r.Header().Get("Content-Type") != "text/plain" {
-			t.Errorf("%.10q: status %d, %q", tc.body, r.Code, r.Body)
+			t.Errorf("%.10q: got status %d, %q; want %d, %q", tc.body, r.Code, r.Body, tc.code, tc.want)
 		}
 		if !klog.V(7).Enabled() || klog.V(8).Enabled() {
-			t.Errorf("%.10q: the verbosity is not 7", tc.body)
+			t.Errorf("%.10q: verbosity is not 7", tc.body)
 		}
 	}
 }
 
-// scrape returns the metric families of /metrics by their names.
+// scrape returns the metric families of a page by name.
 func scrape(t *testing.T, pages http.Handler, path string) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
@@ -152,7 +157,7 @@ func scrape(t *testing.T, pages http.Handler, path string) map[string]*dto.Metri
 	return families
 }
 
-// What every Kubernetes component has is there, and ours.
+// TestMetrics checks for metrics of every Kubernetes component and for ours.
 func TestMetrics(t *testing.T) {
 	health := newHealthMetrics()
 	for range 3 {
@@ -169,7 +174,7 @@ func TestMetrics(t *testing.T) {
 		"rest_client_exec_plugin_certificate_rotation_age",
 	} {
 		if families[name] == nil {
-			t.Errorf("%s is not there", name)
+			t.Errorf("%s is missing", name)
 		}
 	}
 	for name, want := range map[string]map[string]float64{
@@ -183,13 +188,15 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 		if len(got) != len(want) || got["200"] != want["200"] || got["503"] != want["503"] {
-			t.Errorf("%s: %v, want %v", name, got, want)
+			t.Errorf("%s: got %v, want %v", name, got, want)
 		}
 	}
-	// Two servers in one process do not get in each other's way, but two collectors of one name do.
+	// A second server in the same process can serve the same collectors, but
+	// one server cannot serve two collectors of one name.
 	statusPages(t, func(c *statusConfig) { c.metrics = health.collectors() })
-	if _, err := newStatusMux(statusConfig{metrics: slices.Concat(health.collectors(), newHealthMetrics().collectors())}); err == nil {
-		t.Error("metrics of one name twice: no error")
+	twice := slices.Concat(health.collectors(), newHealthMetrics().collectors())
+	if _, err := newStatusMux(statusConfig{metrics: twice}); err == nil {
+		t.Error("two collectors of one name: got no error")
 	}
 }
 
@@ -201,18 +208,19 @@ func TestServiceLevelIndicators(t *testing.T) {
 	}
 	families := scrape(t, pages, "/metrics/slis")
 	total := families["kubernetes_healthchecks_total"].GetMetric()
-	if len(total) != 1 || total[0].Counter.GetValue() != 2 || families["kubernetes_healthcheck"].GetMetric()[0].Gauge.GetValue() != 1 {
-		t.Errorf("got %v", families)
+	last := families["kubernetes_healthcheck"].GetMetric()
+	if len(total) != 1 || total[0].Counter.GetValue() != 2 || last[0].Gauge.GetValue() != 1 {
+		t.Errorf("got %v, want 2 health checks, the last one successful", families)
 	}
 	if families["go_goroutines"] != nil {
-		t.Error("other metrics are there, too")
+		t.Error("/metrics/slis contains metrics of /metrics")
 	}
-	if ask(pages, "DELETE", "/metrics/slis", "", ""); len(scrape(t, pages, "/metrics/slis")) != 0 {
-		t.Error("not reset")
+	ask(pages, "DELETE", "/metrics/slis", "", "")
+	if n := len(scrape(t, pages, "/metrics/slis")); n != 0 {
+		t.Errorf("got %d metrics after DELETE, want 0", n)
 	}
 }
 
-// Over the network, with the address of the configuration.
 func TestStatusServer(t *testing.T) {
 	s, err := newStatusServer(statusConfig{addr: "127.0.0.1:http-no", hardFail: true})
 	if err != nil {
@@ -220,12 +228,12 @@ func TestStatusServer(t *testing.T) {
 	}
 	const want = "metrics server: listen tcp: lookup tcp/http-no: unknown port; set metricsBindAddress to ADDRESS:PORT"
 	if err := s.Listen(t.Context()); err == nil || err.Error() != want {
-		t.Errorf("Listen: %v", err)
+		t.Errorf("Listen: got %v, want %s", err, want)
 	}
 	if err := s.Run(t.Context()); err == nil || err.Error() != want {
-		t.Errorf("Run: %v", err)
+		t.Errorf("Run: got %v, want %s", err, want)
 	}
 	if _, err := newStatusServer(statusConfig{config: func() {}}); err == nil {
-		t.Error("no error")
+		t.Error("a configuration that cannot be encoded: got no error")
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 )
 
-// Version is the version of the product. Releases set it when linking.
+// Version is the version of nftproxy. The linker sets it in releases.
 var Version = "v0.1.0-dev"
 
-// printVersion answers --version; --version=raw tells all that the build left in the binary.
+// printVersion prints the version, or the version in ReportedVersion. With
+// --version=raw it adds the build information.
 func printVersion(w io.Writer, o *config.Options) error {
 	version := Version
 	if o.ReportedVersion != "" {
@@ -21,7 +22,8 @@ func printVersion(w io.Writer, o *config.Options) error {
 	if _, err := fmt.Fprintln(w, "nftproxy kube-proxy", version); err != nil || !o.VersionRaw {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "go %s %s/%s\nin place of Kubernetes %s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, emulatedVersion); err != nil {
+	if _, err := fmt.Fprintf(w, "go %s %s/%s\nreplaces kube-proxy of Kubernetes %s\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, config.KubernetesVersion); err != nil {
 		return err
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {

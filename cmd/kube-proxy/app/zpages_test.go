@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-const zpageWarning = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees " +
-	"and is for debugging purposes only.\n"
+const zpageWarning = "Warning: This endpoint is not meant to be machine parseable, " +
+	"has no formatting compatibility guarantees and is for debugging purposes only.\n"
 
 func TestFlagz(t *testing.T) {
 	const objectOf = ";v=v1beta1;g=config.k8s.io;as=Flagz"
@@ -26,8 +26,15 @@ func TestFlagz(t *testing.T) {
     "v": "2"
   }
 }`
-	yamlBody := "apiVersion: config.k8s.io/v1beta1\nflags:\n  config: /var/lib/config.conf\n  empty: \"\"\n  v: \"2\"\nkind: Flagz\n" +
-		"metadata:\n  name: kube-proxy\n"
+	yamlBody := `apiVersion: config.k8s.io/v1beta1
+flags:
+  config: /var/lib/config.conf
+  empty: ""
+  v: "2"
+kind: Flagz
+metadata:
+  name: kube-proxy
+`
 	refusal := `{
   "kind": "Status",
   "apiVersion": "v1",
@@ -48,7 +55,8 @@ func TestFlagz(t *testing.T) {
 		{"application/json" + objectOf, "application/json" + answerOf, jsonBody},
 		{"application/*" + objectOf, "application/json" + answerOf, jsonBody},
 		{"application/yaml" + objectOf, "application/yaml" + answerOf, yamlBody},
-		{"application/yaml" + objectOf + ";q=0.5, application/json" + objectOf, "application/json" + answerOf, jsonBody},
+		{"application/yaml" + objectOf + ";q=0.5, application/json" + objectOf,
+			"application/json" + answerOf, jsonBody},
 		{"application/yaml" + objectOf + ", application/json" + objectOf, "application/yaml" + answerOf, yamlBody},
 		{"application/json, text/plain", "text/plain; charset=utf-8", text},
 		{"application/json", "application/json", refusal},
@@ -65,14 +73,17 @@ func TestFlagz(t *testing.T) {
 			want = 406
 		}
 		r := ask(pages, "GET", "/flagz", tc.accept, "")
-		if r.Code != want || r.Header().Get("Content-Type") != tc.contentType || r.Body.String() != tc.body || r.Header().Get("Warning") != "" {
-			t.Errorf("Accept %q: status %d, %v, body\n%s\nwant %d, %s\n%s", tc.accept, r.Code, r.Header(), r.Body, want, tc.contentType, tc.body)
+		if r.Code != want || r.Header().Get("Content-Type") != tc.contentType ||
+			r.Body.String() != tc.body || r.Header().Get("Warning") != "" {
+			t.Errorf("Accept %q: got status %d, %v, body\n%s\nwant %d, %s\n%s",
+				tc.accept, r.Code, r.Header(), r.Body, want, tc.contentType, tc.body)
 		}
 	}
 	r := ask(pages, "GET", "/flagz", "application/json;v=v1alpha1;g=config.k8s.io;as=Flagz", "")
 	if r.Code != 200 || r.Body.String() != strings.Replace(jsonBody, "v1beta1", "v1alpha1", 1) ||
-		r.Header().Get("Warning") != `299 - "This version of the flagz endpoint is deprecated. Please use a newer version."` {
-		t.Errorf("v1alpha1: status %d, %v, %s", r.Code, r.Header(), r.Body)
+		r.Header().Get("Warning") !=
+			`299 - "This version of the flagz endpoint is deprecated. Please use a newer version."` {
+		t.Errorf("v1alpha1: got status %d, %v, %s", r.Code, r.Header(), r.Body)
 	}
 }
 
@@ -90,7 +101,7 @@ Emulation version: 1.36
 Paths: ` + pagesWanted + `
 $`)
 	if r := ask(pages, "GET", "/statusz", "", ""); r.Code != 200 || !text.MatchString(r.Body.String()) {
-		t.Errorf("status %d, %s", r.Code, r.Body)
+		t.Errorf("got status %d, %s, want %s", r.Code, r.Body, text)
 	}
 	object := regexp.MustCompile(`^{
   "kind": "Statusz",
@@ -106,8 +117,9 @@ $`)
   "paths": \["` + strings.ReplaceAll(pagesWanted, " ", `","`) + `"\]
 }$`)
 	r := ask(pages, "GET", "/statusz", "application/json;v=v1beta1;g=config.k8s.io;as=Statusz", "")
-	body := regexp.MustCompile(`,\n    `).ReplaceAllString(strings.NewReplacer("[\n    ", "[", "\n  ]", "]").Replace(r.Body.String()), ",")
-	if r.Code != 200 || r.Header().Get("Content-Type") != "application/json;g=config.k8s.io;v=v1beta1;as=Statusz" || !object.MatchString(body) {
-		t.Errorf("status %d, %v, %s", r.Code, r.Header(), body)
+	body := strings.NewReplacer("[\n    ", "[", ",\n    ", ",", "\n  ]", "]").Replace(r.Body.String())
+	if r.Code != 200 || r.Header().Get("Content-Type") != "application/json;g=config.k8s.io;v=v1beta1;as=Statusz" ||
+		!object.MatchString(body) {
+		t.Errorf("got status %d, %v, %s; want %s", r.Code, r.Header(), body, object)
 	}
 }

@@ -11,25 +11,32 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// changes tells in one line which fields of the configuration file differ. Both contents load.
+// changes lists, in one line, the fields that differ between two contents of
+// the configuration file.
 func changes(before, after []byte) string {
-	var from, to map[string]any
-	if err := errors.Join(yaml.Unmarshal(before, &from), yaml.Unmarshal(after, &to)); err != nil {
+	differ, err := differences(before, after)
+	switch {
+	case err != nil:
 		return "the fields cannot be compared: " + oneLine(err)
-	}
-	differ := differences("", from, to)
-	if len(differ) == 0 {
+	case len(differ) == 0:
 		return "no field has another value"
 	}
 	return strings.Join(differ, ", ")
 }
 
-// differences names each field and its values, sorted by field.
-func differences(path string, from, to map[string]any) []string {
-	names := maps.Clone(from)
-	if names == nil {
-		names = make(map[string]any)
+// differences returns the fields that differ between two YAML documents,
+// sorted, with both values in JSON: `mode "nftables" -> "ipvs"`.
+func differences(before, after []byte) ([]string, error) {
+	var from, to map[string]any
+	if err := errors.Join(yaml.Unmarshal(before, &from), yaml.Unmarshal(after, &to)); err != nil {
+		return nil, err
 	}
+	return fieldDifferences("", from, to), nil
+}
+
+func fieldDifferences(path string, from, to map[string]any) []string {
+	names := make(map[string]any)
+	maps.Copy(names, from)
 	maps.Copy(names, to)
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -38,7 +45,7 @@ func differences(path string, from, to map[string]any) []string {
 		aMap, aIs := a.(map[string]any)
 		bMap, bIs := b.(map[string]any)
 		if (aIs || a == nil) && (bIs || b == nil) {
-			out = append(out, differences(field, aMap, bMap)...)
+			out = append(out, fieldDifferences(field, aMap, bMap)...)
 			continue
 		}
 		if x, y := inJSON(a), inJSON(b); x != y {
@@ -48,7 +55,7 @@ func differences(path string, from, to map[string]any) []string {
 	return out
 }
 
-// inJSON shows a value that was decoded from YAML.
+// inJSON returns a value decoded from YAML as JSON, "none" for nil.
 func inJSON(v any) string {
 	if v == nil {
 		return "none"

@@ -3,8 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -14,17 +12,18 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// commandLine is the flags, bound to options and to the configuration that is used without a file.
+// commandLine holds the flags. Most of them are bound to options or to
+// options.Configuration, which is in effect without --config.
 type commandLine struct {
 	options *Options
 	groups  []flagGroup
 	all     *pflag.FlagSet
 
-	// Flags that are not a field of the configuration.
+	// Flags that have no field of the configuration.
 	hostnameOverride         string
 	clusterCIDR              string
 	healthzPort, metricsPort int32
-	// Flags of other modes that kube-proxy keeps apart as well, and those that come from its libraries.
+	// Flags without effect, whose values /flagz shows.
 	ipvsSyncPeriod, ipvsMinSyncPeriod time.Duration
 	bootIDFile, machineIDFile         string
 }
@@ -34,7 +33,7 @@ type flagGroup struct {
 	set  *pflag.FlagSet
 }
 
-// group begins a group of flags as --help shows them.
+// group adds a group of flags to --help.
 func (c *commandLine) group(name string) *pflag.FlagSet {
 	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	set.SortFlags = false
@@ -42,7 +41,7 @@ func (c *commandLine) group(name string) *pflag.FlagSet {
 	return set
 }
 
-// parse reads the arguments into what the flags are bound to.
+// parse sets the flags from args.
 func (c *commandLine) parse(args []string) error {
 	c.all = pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
 	c.all.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
@@ -62,16 +61,19 @@ func (c *commandLine) parse(args []string) error {
 	return nil
 }
 
+// changed reports whether a flag is set on the command line.
 func (c *commandLine) changed(flag string) bool { return c.all.Changed(flag) }
 
+// values returns the values of all flags.
 func (c *commandLine) values() map[string]string {
 	out := make(map[string]string)
 	c.all.VisitAll(func(f *pflag.Flag) { out[f.Name] = f.Value.String() })
 	return out
 }
 
-// applyToConfiguration completes the configuration from those flags that are not bound to it. With --write-config-to, port 0 is left
-// out, since no file can say that there is no server.
+// applyToConfiguration sets the fields whose flags are not bound to them. It
+// ignores port 0 with --write-config-to, because a file cannot disable a
+// server.
 func (c *commandLine) applyToConfiguration() error {
 	config := c.options.Configuration
 	writing := c.options.WriteConfigTo != ""
@@ -80,39 +82,43 @@ func (c *commandLine) applyToConfiguration() error {
 	if c.changed("cluster-cidr") {
 		config.ClusterCIDR = c.clusterCIDR
 		if c.clusterCIDR == "" && (config.DetectLocalMode == "" || config.DetectLocalMode == modeClusterCIDR) {
-			return errors.New(`--cluster-cidr: "" is not a CIDR: leave the flag out if there is none`)
+			return errors.New(`--cluster-cidr: must not be empty: set a CIDR or omit the flag`)
 		}
 	}
 	return nil
 }
 
-func serverAddress(addr string, port, byDefault int32, writing bool) string {
+// serverAddress returns the address of a server, "" if there is no server.
+func serverAddress(addr string, port, defaultPort int32, writing bool) string {
 	if port == 0 && !writing {
 		return ""
 	}
 	if port == 0 {
-		port = byDefault
+		port = defaultPort
 	}
 	return withPort(addr, port)
 }
 
-// overrideHostname gives --hostname-override precedence over the file.
+// overrideHostname applies --hostname-override, which has precedence over the
+// file.
 func (c *commandLine) overrideHostname(config *v1alpha1.KubeProxyConfiguration) error {
 	if c.hostnameOverride == "" {
 		return nil
 	}
 	config.HostnameOverride = canonicalName(c.hostnameOverride)
 	if config.HostnameOverride == "" {
-		return fmt.Errorf("--hostname-override: %q has no name in it: give the node's name, or leave the flag out", c.hostnameOverride)
+		return fmt.Errorf("--hostname-override: %q is blank: set the node's name or omit the flag", c.hostnameOverride)
 	}
 	return nil
 }
 
-// overrideLogging gives logging flags that are set precedence over the file's logging section. Patterns of --vmodule come in addition, and first.
+// overrideLogging applies the logging flags that are set, which have
+// precedence over the logging section of the file. The patterns of --vmodule
+// are added in front of those of the file.
 func (c *commandLine) overrideLogging(logging *logsapi.LoggingConfiguration) error {
 	file := *logging
 	set := pflag.NewFlagSet("logging", pflag.ContinueOnError)
-	logsapi.AddFlags(logging, set) // sets the switches among them to false
+	logsapi.AddFlags(logging, set) // resets the boolean fields to false
 	logging.Options.Text.SplitStream = file.Options.Text.SplitStream
 	logging.Options.JSON.SplitStream = file.Options.JSON.SplitStream
 	logging.VModule = nil
@@ -126,76 +132,4 @@ func (c *commandLine) overrideLogging(logging *logsapi.LoggingConfiguration) err
 	})
 	logging.VModule = append(logging.VModule, file.VModule...)
 	return errors.Join(errs...)
-}
-
-// warnings tells which flags were set for nothing, since file is given, or since they have no effect here.
-func (c *commandLine) warnings(file string) []string {
-	var out []string
-	c.all.Visit(func(f *pflag.Flag) {
-		fact := factOf(f.Name)
-		switch {
-		case fact.inert != "":
-			out = append(out, fmt.Sprintf("--%s has no effect: %s", f.Name, fact.inert))
-		case file != "" && fact.field != "" && !fact.overrides:
-			out = append(out, fmt.Sprintf("--%s has no effect: with --config, %s in %s counts", f.Name, fact.field, file))
-		case fact.deprecated != "":
-			out = append(out, fmt.Sprintf("--%s is deprecated: %s", f.Name, fact.deprecated))
-		}
-	})
-	if file == "" && c.options.WriteConfigTo != "" {
-		out = append(out, c.unwritable()...)
-	}
-	slices.Sort(out)
-	return out
-}
-
-// unwritable tells which values the written file cannot hold, since there they mean the default.
-func (c *commandLine) unwritable() []string {
-	var out []string
-	config := c.options.Configuration
-	for _, v := range []struct {
-		flag string
-		is   bool
-	}{
-		{"healthz-port", c.healthzPort == 0},
-		{"metrics-port", c.metricsPort == 0},
-		{"metrics-bind-address", config.MetricsBindAddress == ""},
-		{"iptables-min-sync-period", config.NFTables.MinSyncPeriod.Duration == 0},
-		{"kube-api-qps", config.ClientConnection.QPS == 0},
-		{"kube-api-burst", config.ClientConnection.Burst == 0},
-		{"kube-api-content-type", config.ClientConnection.ContentType == ""},
-	} {
-		if v.is {
-			out = append(out, fmt.Sprintf("--%s: a configuration file cannot say this value, the default counts when the file is read", v.flag))
-		}
-	}
-	return out
-}
-
-// explain makes an error of the problems: it names the flag or the file and the field that each comes from.
-func (c *commandLine) explain(found []problem, file string) error {
-	var errs []error
-	for _, p := range found {
-		errs = append(errs, fmt.Errorf("%s: %s", c.origin(p.field, file), p.text))
-	}
-	return errors.Join(errs...)
-}
-
-// origin is where a field's value comes from.
-func (c *commandLine) origin(field, file string) string {
-	for _, fact := range flagFacts {
-		if within(field, fact.field) && (file == "" || fact.overrides && c.changed(fact.flag)) {
-			return "--" + fact.flag
-		}
-	}
-	if file == "" {
-		return field
-	}
-	return file + ": " + field
-}
-
-// within tells whether field is of or below another one.
-func within(field, of string) bool {
-	rest, ok := strings.CutPrefix(field, of)
-	return ok && of != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -14,21 +14,27 @@ import (
 
 const kind = "KubeProxyConfiguration"
 
-const wantedType = "a file begins with apiVersion: kubeproxy.config.k8s.io/v1alpha1 and kind: KubeProxyConfiguration"
+const wantedType = "want apiVersion: kubeproxy.config.k8s.io/v1alpha1 and kind: KubeProxyConfiguration"
 
-// decode reads a KubeProxyConfiguration in YAML or JSON, without defaults. Unknown fields and fields that are there twice are
-// ignored, as kube-proxy ignores them in v1alpha1, and named in unknown.
-func decode(data []byte) (c *v1alpha1.KubeProxyConfiguration, unknown []string, err error) {
+// decode decodes a KubeProxyConfiguration in YAML or JSON and sets no
+// defaults. As in kube-proxy, unknown and duplicate fields of v1alpha1 are no
+// errors; decode returns a warning for each.
+func decode(data []byte) (c *v1alpha1.KubeProxyConfiguration, warnings []string, err error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, nil, err
 	}
-	object, _, err := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer().Decode(data, nil, nil)
+	decodeWith := func(strictness serializer.CodecFactoryOptionsMutator) (runtime.Object, error) {
+		decoder := serializer.NewCodecFactory(scheme, strictness).UniversalDeserializer()
+		object, _, err := decoder.Decode(data, nil, nil)
+		return object, err
+	}
+	object, err := decodeWith(serializer.EnableStrict)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		for _, e := range strict.Errors() {
-			unknown = append(unknown, explainStrict(oneLine(e)))
+			warnings = append(warnings, explainStrict(oneLine(e)))
 		}
-		object, _, err = serializer.NewCodecFactory(scheme, serializer.DisableStrict).UniversalDeserializer().Decode(data, nil, nil)
+		object, err = decodeWith(serializer.DisableStrict)
 	}
 	switch {
 	case runtime.IsMissingKind(err):
@@ -36,29 +42,29 @@ func decode(data []byte) (c *v1alpha1.KubeProxyConfiguration, unknown []string, 
 	case runtime.IsMissingVersion(err):
 		return nil, nil, errors.New("apiVersion is missing: " + wantedType)
 	case runtime.IsNotRegisteredError(err):
-		return nil, nil, fmt.Errorf("holds %s: %s", typeOf(data), wantedType)
+		return nil, nil, fmt.Errorf("%s is not supported: %s", typeOf(data), wantedType)
 	case err != nil:
 		return nil, nil, fmt.Errorf("cannot be decoded: %s", oneLine(err))
 	}
 	c, ok := object.(*v1alpha1.KubeProxyConfiguration)
 	if !ok {
-		return nil, nil, fmt.Errorf("holds a %T: %s", object, wantedType)
+		return nil, nil, fmt.Errorf("%T is not supported: %s", object, wantedType)
 	}
-	return c, unknown, nil
+	return c, warnings, nil
 }
 
-// explainStrict says what a strict decoder's complaint means for a lenient one.
-func explainStrict(complaint string) string {
-	if key, ok := strings.CutPrefix(complaint, "yaml: unmarshal errors: "); ok {
-		return key + ": the last one counts, remove the others"
+// explainStrict turns an error of the strict decoder into a warning.
+func explainStrict(text string) string {
+	if key, ok := strings.CutPrefix(text, "yaml: unmarshal errors: "); ok {
+		return key + ": the last value is used; remove the others"
 	}
-	if strings.HasPrefix(complaint, "duplicate field") {
-		return complaint + ": the last one counts, remove the others"
+	if strings.HasPrefix(text, "duplicate field") {
+		return text + ": the last value is used; remove the others"
 	}
-	return complaint + " is ignored: correct or remove it"
+	return text + " is ignored: correct or remove it"
 }
 
-// typeOf names the type that a document says to be of.
+// typeOf returns the apiVersion and kind of a document.
 func typeOf(data []byte) string {
 	var t metav1.TypeMeta
 	if err := yaml.Unmarshal(data, &t); err != nil {
@@ -67,7 +73,7 @@ func typeOf(data []byte) string {
 	return fmt.Sprintf("apiVersion %q, kind %q", t.APIVersion, t.Kind)
 }
 
-// oneLine is the text of an error that may have several lines.
+// oneLine returns the text of err in one line.
 func oneLine(err error) string {
 	return strings.Join(strings.Fields(err.Error()), " ")
 }

@@ -12,26 +12,28 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// DefaultMinSyncPeriod is the least time from one sync to the next where the configuration names none (nftables.minSyncPeriod 0).
-// kube-proxy has 1 s, since each of its syncs runs nft and can cost seconds; one of ours costs what changed, and the proxier rests in
-// proportion to what a sync took.
-const DefaultMinSyncPeriod = time.Millisecond
+// defaultMinSyncPeriod is the default of nftables.minSyncPeriod. kube-proxy's
+// default is 1 s, because each of its syncs runs nft and can take seconds.
+// The cost of our syncs depends on the change, and the proxier pauses after a
+// sync in proportion to its duration.
+const defaultMinSyncPeriod = time.Millisecond
 
 // Defaults of kube-proxy v1.36.
 const (
 	modeNFTables    = "nftables"
 	modeClusterCIDR = "ClusterCIDR"
-	primary         = "primary" // nodePortAddresses: those of the Node object
+	primary         = "primary" // in nodePortAddresses: the addresses of the Node object
 
-	defaultHealthzPort   = 10256
-	defaultMetricsPort   = 10249
-	defaultSyncPeriod    = 30 * time.Second
-	defaultMinSyncPeriod = time.Second // of the iptables mode
-	defaultMasqueradeBit = 14
-	defaultOOMScoreAdj   = -999
+	defaultHealthzPort           = 10256
+	defaultMetricsPort           = 10249
+	defaultSyncPeriod            = 30 * time.Second
+	defaultIPTablesMinSyncPeriod = time.Second
+	defaultMasqueradeBit         = 14
+	defaultOOMScoreAdj           = -999
 )
 
-// setDefaults gives every field that is not set kube-proxy's default, except nftables.minSyncPeriod.
+// setDefaults sets kube-proxy's default in every unset field, except
+// nftables.minSyncPeriod.
 func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))
 	setAddressDefaults(c)
@@ -40,7 +42,7 @@ func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	setIfNil(&c.IPTables.MasqueradeBit, defaultMasqueradeBit)
 	setIfNil(&c.IPTables.LocalhostNodePorts, true)
 	setIfZero(&c.IPTables.SyncPeriod.Duration, defaultSyncPeriod)
-	setIfZero(&c.IPTables.MinSyncPeriod.Duration, defaultMinSyncPeriod)
+	setIfZero(&c.IPTables.MinSyncPeriod.Duration, defaultIPTablesMinSyncPeriod)
 	setIfZero(&c.IPVS.SyncPeriod.Duration, defaultSyncPeriod)
 	setIfNil(&c.NFTables.MasqueradeBit, defaultMasqueradeBit)
 	setIfZero(&c.NFTables.SyncPeriod.Duration, defaultSyncPeriod)
@@ -54,7 +56,8 @@ func setDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&c.Logging)
 }
 
-// setAddressDefaults has the servers listen on addresses of bindAddress's family.
+// setAddressDefaults sets the addresses of the servers, in the IP family of
+// bindAddress.
 func setAddressDefaults(c *v1alpha1.KubeProxyConfiguration) {
 	setIfZero(&c.BindAddress, "0.0.0.0")
 	all, loopback := "::", "::1"
@@ -74,7 +77,8 @@ func setConntrackDefaults(c *v1alpha1.KubeProxyConntrackConfiguration) {
 	setIfNil(&c.TCPCloseWaitTimeout, metav1.Duration{Duration: time.Hour})
 }
 
-// withPort appends a port to an address that has none. What is no address is left to the validation.
+// withPort appends port to an IP address without one. It returns anything
+// else unchanged, for the validation.
 func withPort(addr string, port int32) string {
 	if _, _, err := net.SplitHostPort(addr); err == nil || netutils.ParseIPSloppy(addr) == nil {
 		return addr
@@ -94,9 +98,10 @@ func setIfNil[T any](field **T, value T) {
 	}
 }
 
-// keepMode makes explicit what nftables mode means, and leaves of the other modes' sections what kube-proxy leaves of them: fields
-// that all modes share are shown where this mode has them only.
-func keepMode(c *v1alpha1.KubeProxyConfiguration) {
+// setMode sets the fields that are implied by nftables mode. As kube-proxy
+// does on /configz, it clears the fields of other modes that duplicate a
+// field of this mode.
+func setMode(c *v1alpha1.KubeProxyConfiguration) {
 	c.Mode = modeNFTables
 	if c.DetectLocalMode == "" {
 		c.DetectLocalMode = modeClusterCIDR

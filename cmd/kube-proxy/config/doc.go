@@ -1,15 +1,25 @@
-// Package config is the configuration of the kube-proxy command: its command line, its configuration file
-// (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration), their defaults, their validation, and the watch of the file.
+// Package config turns the command line and the configuration file of
+// kube-proxy (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration) into
+// one validated configuration.
 //
-// Names, types, defaults and precedence are those of kube-proxy v1.36 in nftables mode:
+// Names, types, defaults and precedence are those of kube-proxy v1.36 in
+// nftables mode:
 //
 //	flags ─────────┐
-//	               ├─► defaults ─► sections of this mode ─► feature gates ─► validation ─► Options.Configuration
-//	--config FILE ─┘      (with FILE only --hostname-override, --master and the logging flags count besides it)
+//	               ├─► defaults ─► feature gates ─► validation
+//	--config FILE ─┘
 //
-// It differs on purpose in these points: the mode is nftables, also where none is given; minSyncPeriod is DefaultMinSyncPeriod where
-// none is given; an empty --metrics-bind-address means what its help says, no server; what is set and has no effect is told
-// (Options.Warnings).
+// With --config, only --hostname-override, --master, --manifests and the
+// logging flags apply in addition to the file.
 //
-// It knows nothing of nftables, of the API server, and of what is done with the configuration.
+// There are four deliberate differences. An empty mode means nftables. The
+// default of minSyncPeriod is 1 ms. An empty --metrics-bind-address disables
+// the server. Settings without effect cause a warning
+// ([Options.Warnings]).
+//
+// The package owns flags, defaults, validation, the translation to
+// [proxier.Config] and the watch of the configuration file. It does not start
+// a proxier, and does not access nftables or the API server. Only
+// [Options.ApplyLogging] and [Options.ApplyFeatureGates] change the state of
+// the process.
 package config

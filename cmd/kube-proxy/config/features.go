@@ -13,19 +13,28 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// kubernetesVersion is that of the kube-proxy whose flags, feature gates and metrics these are.
+// KubernetesVersion is the version of the kube-proxy that this command
+// replaces. previousVersion is the version before it.
 const (
-	kubernetesVersion = "1.36"
+	KubernetesVersion = "1.36"
 	previousVersion   = "1.35"
 )
 
 //go:embed features.txt
 var featureList string
 
-// knownFeatures reads the list: name, stage, on or off, and optionally "locked" and "needs:" other gates.
-func knownFeatures(list string) (specs map[featuregate.Feature]featuregate.FeatureSpec, needs map[featuregate.Feature][]featuregate.Feature) {
-	specs = make(map[featuregate.Feature]featuregate.FeatureSpec)
-	needs = make(map[featuregate.Feature][]featuregate.Feature)
+// featureSpecs and featureNeeds are the specifications and the dependencies
+// of feature gates.
+type (
+	featureSpecs map[featuregate.Feature]featuregate.FeatureSpec
+	featureNeeds map[featuregate.Feature][]featuregate.Feature
+)
+
+// knownFeatures parses features.txt. A line has a name, a stage, on or off,
+// and optionally "locked" and "needs:NAME" for each gate that this one
+// depends on.
+func knownFeatures(list string) (featureSpecs, featureNeeds) {
+	specs, needs := make(featureSpecs), make(featureNeeds)
 	for line := range strings.Lines(list) {
 		words := strings.Fields(line)
 		if len(words) < 3 || words[0] == "#" {
@@ -53,12 +62,16 @@ func knownFeatures(list string) (specs map[featuregate.Feature]featuregate.Featu
 	return specs, needs
 }
 
-// newFeatureGate returns the gates of kube-proxy with these settings, and what is wrong with them.
+// newFeatureGate returns the gates of kube-proxy with these settings, and the
+// invalid settings.
 func newFeatureGate(settings map[string]bool) (featuregate.MutableFeatureGate, []problem) {
-	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(kubernetesVersion))
+	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(KubernetesVersion))
 	specs, needs := knownFeatures(featureList)
-	known := gate.GetAll() // AllAlpha and AllBeta come with it
-	maps.DeleteFunc(specs, func(name featuregate.Feature, _ featuregate.FeatureSpec) bool { _, ok := known[name]; return ok })
+	known := gate.GetAll() // AllAlpha and AllBeta
+	maps.DeleteFunc(specs, func(name featuregate.Feature, _ featuregate.FeatureSpec) bool {
+		_, ok := known[name]
+		return ok
+	})
 	if err := gate.Add(specs); err != nil {
 		return gate, []problem{{"featureGates", err.Error()}}
 	}
@@ -66,33 +79,37 @@ func newFeatureGate(settings map[string]bool) (featuregate.MutableFeatureGate, [
 		return gate, []problem{{"featureGates", err.Error()}}
 	}
 	var found []problem
+	bad := func(format string, args ...any) {
+		found = append(found, problem{"featureGates", fmt.Sprintf(format, args...)})
+	}
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		spec, ok := gate.GetAll()[featuregate.Feature(name)]
 		switch value := settings[name]; {
 		case !ok:
-			found = append(found, problem{"featureGates", fmt.Sprintf("unrecognized feature gate: %s: kube-proxy v%s has none of this name", name, kubernetesVersion)})
+			bad("unrecognized feature gate: %s: not a feature gate of kube-proxy v%s", name, KubernetesVersion)
 		case spec.LockToDefault && spec.Default != value:
-			found = append(found, problem{"featureGates", fmt.Sprintf("cannot set feature gate %s to %t, feature is locked to %t", name, value, spec.Default)})
+			bad("cannot set feature gate %s to %t, feature is locked to %t", name, value, spec.Default)
 		}
 	}
 	if len(found) > 0 {
 		return gate, found
 	}
 	if err := gate.SetFromMapWithLogger(logr.Discard(), settings); err != nil {
-		found = append(found, problem{"featureGates", oneLine(err)})
+		bad("%s", oneLine(err))
 	}
 	return gate, found
 }
 
-// clientGates has client-go ask the gates of kube-proxy.
+// clientGates provides the gates of kube-proxy to client-go.
 type clientGates struct{ featuregate.FeatureGate }
 
 func (g clientGates) Enabled(name clientfeatures.Feature) bool {
 	return g.FeatureGate.Enabled(featuregate.Feature(name))
 }
 
-// ApplyFeatureGates has client-go follow the feature gates, and the metric kubernetes_feature_enabled show them, as in kube-proxy. It must come before
-// client-go is used.
+// ApplyFeatureGates applies the feature gates to client-go and registers the
+// metric kubernetes_feature_enabled, as kube-proxy does. It must be called
+// before client-go is used.
 func (o *Options) ApplyFeatureGates() {
 	clientfeatures.ReplaceFeatureGates(clientGates{o.FeatureGate})
 	o.FeatureGate.AddMetrics()
@@ -108,25 +125,26 @@ func (f clientFeatures) Add(in map[clientfeatures.Feature]clientfeatures.Feature
 	return nil
 }
 
-// gateExternalIPs is the feature gate that has the external IPs of Services
-// served. Turning it off protects against CVE-2020-8554.
+// gateExternalIPs is the feature gate of spec.externalIPs of Services.
+// Disabling it protects against CVE-2020-8554 (KEP-5707).
 const gateExternalIPs = "AllowServiceExternalIPs"
 
-// featuresWithEffect returns the names of the gates that this program reads.
+// featuresWithEffect returns the names of the gates that have an effect.
 func featuresWithEffect() map[string]bool {
 	effective := clientFeatures{
-		"AllAlpha": true, "AllBeta": true, "ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true,
+		"AllAlpha": true, "AllBeta": true,
+		"ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true,
 		"ComponentFlagz": true, "ComponentStatusz": true, gateExternalIPs: true,
 	}
 	if err := clientfeatures.AddFeaturesToExistingFeatureGates(effective); err != nil {
-		panic(err) // Add returns none
+		panic(err) // clientFeatures.Add returns no error
 	}
 	return effective
 }
 
-// featureWarnings returns a warning for each setting that has no effect, and for
-// each that a later version will refuse. The gate AllowServiceExternalIPs is GA,
-// but turning it off is its purpose, so it causes no warning.
+// featureWarnings returns a warning for each setting that has no effect, and
+// for each that a future version will refuse. AllowServiceExternalIPs causes
+// no warning: it is GA, but its purpose is to be disabled.
 func featureWarnings(settings map[string]bool) []string {
 	specs, _ := knownFeatures(featureList)
 	effective := featuresWithEffect()
@@ -136,9 +154,9 @@ func featureWarnings(settings map[string]bool) []string {
 		switch {
 		case !ok || name == gateExternalIPs:
 		case spec.PreRelease == featuregate.GA || spec.PreRelease == featuregate.Deprecated:
-			out = append(out, fmt.Sprintf("feature gate %s will be removed in a later version: do not set it", name))
+			out = append(out, fmt.Sprintf("feature gate %s will be removed in a future release: do not set it", name))
 		case !effective[name] && spec.Default != settings[name]:
-			out = append(out, fmt.Sprintf("feature gate %s has no effect here", name))
+			out = append(out, fmt.Sprintf("feature gate %s has no effect on nftproxy", name))
 		}
 	}
 	return out

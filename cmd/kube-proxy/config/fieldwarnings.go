@@ -1,25 +1,29 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"time"
 
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/ptr"
 )
 
-// fieldWarnings tells which fields of a file, without defaults, are set and have no effect. With mode nftables the sections of other
-// modes are silently kept for the day they are needed, as in kube-proxy; with no mode they may be meant.
+// fieldWarnings returns a warning for each field of a file, before defaults,
+// that is set and has no effect. With mode nftables it ignores the sections
+// of other modes, as kube-proxy does. With an empty mode it does not, because
+// kube-proxy would use them.
 func fieldWarnings(c *v1alpha1.KubeProxyConfiguration) []string {
 	w := new(fieldWarner)
 	if c.Mode == "" {
 		w.iptables(c)
 		w.ipvs(&c.IPVS)
 	}
-	w.set("portRange", c.PortRange, "kube-proxy does not use it any more")
-	w.set("windowsRunAsService", c.WindowsRunAsService, "this is not Windows")
+	w.set("portRange", c.PortRange, "kube-proxy no longer uses it")
+	w.set("windowsRunAsService", c.WindowsRunAsService, noWindows)
 	if !reflect.ValueOf(c.Winkernel).IsZero() {
-		w.add("winkernel", "set", "this is not Windows")
+		w.out = append(w.out, "winkernel has no effect: "+noWindows)
 	}
 	return w.out
 }
@@ -30,34 +34,37 @@ func (w *fieldWarner) add(field string, value any, why string) {
 	w.out = append(w.out, fmt.Sprintf("%s: %v has no effect: %s", field, value, why))
 }
 
-// set warns of a field that has a value.
+// set adds a warning if a field has a value.
 func (w *fieldWarner) set(field string, value any, why string) {
 	if v := reflect.ValueOf(value); !v.IsZero() && (v.Kind() != reflect.Slice || v.Len() > 0) {
 		w.add(field, value, why)
 	}
 }
 
-// iptables warns of settings that the nftables section says otherwise.
+// iptables adds a warning for each field that differs from the nftables
+// section.
 func (w *fieldWarner) iptables(c *v1alpha1.KubeProxyConfiguration) {
 	differ := func(field string, iptables, nftables any) {
 		if !reflect.DeepEqual(iptables, nftables) {
-			w.add("iptables."+field, iptables, fmt.Sprintf("mode is empty, which means nftables here; nftables.%s counts, %v", field, nftables))
+			w.add("iptables."+field, iptables,
+				fmt.Sprintf("an empty mode means nftables, and nftables.%s is %v", field, nftables))
 		}
 	}
 	differ("masqueradeAll", c.IPTables.MasqueradeAll, c.NFTables.MasqueradeAll)
-	differ("masqueradeBit", bitOr14(c.IPTables.MasqueradeBit), bitOr14(c.NFTables.MasqueradeBit))
-	differ("syncPeriod", periodOr(c.IPTables.SyncPeriod.Duration, defaultSyncPeriod), periodOr(c.NFTables.SyncPeriod.Duration, defaultSyncPeriod))
-	if d := c.IPTables.MinSyncPeriod.Duration; d != 0 && d != defaultMinSyncPeriod {
-		differ("minSyncPeriod", d, periodOr(c.NFTables.MinSyncPeriod.Duration, DefaultMinSyncPeriod))
+	differ("masqueradeBit", masqueradeBit(c.IPTables.MasqueradeBit), masqueradeBit(c.NFTables.MasqueradeBit))
+	differ("syncPeriod", cmp.Or(c.IPTables.SyncPeriod.Duration, defaultSyncPeriod),
+		cmp.Or(c.NFTables.SyncPeriod.Duration, defaultSyncPeriod))
+	if d := c.IPTables.MinSyncPeriod.Duration; d != 0 && d != defaultIPTablesMinSyncPeriod {
+		differ("minSyncPeriod", d, cmp.Or(c.NFTables.MinSyncPeriod.Duration, defaultMinSyncPeriod))
 	}
 	if p := c.IPTables.LocalhostNodePorts; p != nil && *p {
-		w.add("iptables.localhostNodePorts", true, noIPTables+", where NodePorts never listen on loopback addresses")
+		w.add("iptables.localhostNodePorts", true, noLocalhostNodePort)
 	}
 }
 
 func (w *fieldWarner) ipvs(c *v1alpha1.KubeProxyIPVSConfiguration) {
-	w.set("ipvs.syncPeriod", otherThan(c.SyncPeriod.Duration, defaultSyncPeriod), noIPVS)
-	w.set("ipvs.minSyncPeriod", otherThan(c.MinSyncPeriod.Duration, defaultMinSyncPeriod), noIPVS)
+	w.set("ipvs.syncPeriod", zeroIf(c.SyncPeriod.Duration, defaultSyncPeriod), noIPVS)
+	w.set("ipvs.minSyncPeriod", zeroIf(c.MinSyncPeriod.Duration, defaultIPTablesMinSyncPeriod), noIPVS)
 	w.set("ipvs.scheduler", c.Scheduler, noIPVS)
 	w.set("ipvs.excludeCIDRs", c.ExcludeCIDRs, noIPVS)
 	w.set("ipvs.strictARP", c.StrictARP, noIPVS)
@@ -66,22 +73,10 @@ func (w *fieldWarner) ipvs(c *v1alpha1.KubeProxyIPVSConfiguration) {
 	w.set("ipvs.udpTimeout", c.UDPTimeout.Duration, noIPVS)
 }
 
-func bitOr14(bit *int32) int32 {
-	if bit == nil {
-		return defaultMasqueradeBit
-	}
-	return *bit
-}
+func masqueradeBit(bit *int32) int32 { return ptr.Deref(bit, defaultMasqueradeBit) }
 
-func periodOr(d, byDefault time.Duration) time.Duration {
-	if d == 0 {
-		return byDefault
-	}
-	return d
-}
-
-// otherThan is d, or 0 if it is the default.
-func otherThan(d, byDefault time.Duration) time.Duration {
+// zeroIf returns d, or 0 if d is the default.
+func zeroIf(d, byDefault time.Duration) time.Duration {
 	if d == byDefault {
 		return 0
 	}

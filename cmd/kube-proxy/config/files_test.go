@@ -5,126 +5,157 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/txtar"
 	"sigs.k8s.io/yaml"
 )
 
-var update = flag.Bool("update", false, "write the expected results anew")
+var update = flag.Bool("update", false, "rewrite the expected outcome in testdata")
 
-// golden compares text with a file beside the tested one.
-func golden(t *testing.T, file, got string) {
+// archives returns the txtar files of testdata. Each of them has a
+// configuration file, config.yaml, and the expected outcome in these
+// sections:
+//
+//	error          the error of Parse
+//	warnings       the warnings, one per line
+//	configuration  the whole configuration
+//	differences    the fields that differ from defaults.txtar
+func archives(t *testing.T) []string {
 	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s:\n got:\n%s\nwant:\n%s", file, got, want)
-	}
-}
-
-func filesIn(t *testing.T, dir string) []string {
-	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
+	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no files in %s: %v", dir, err)
+		t.Fatalf("got %d archives in testdata, %v", len(files), err)
 	}
 	return files
 }
 
-// Each bad file is refused, with a line for each wrong field.
-func TestBadFiles(t *testing.T) {
-	for _, file := range filesIn(t, "bad") {
-		_, err := Parse([]string{"--config", file})
-		if err == nil {
-			t.Errorf("%s is accepted", file)
-			continue
-		}
-		for line := range strings.Lines(err.Error()) {
-			if !strings.HasPrefix(line, file+": ") {
-				t.Errorf("%s: line without the file's name: %s", file, line)
+func readArchive(t *testing.T, path string) *txtar.Archive {
+	t.Helper()
+	a, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// section returns a section of an archive, nil if there is none.
+func section(a *txtar.Archive, name string) []byte {
+	i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return a.Files[i].Data
+}
+
+// extract writes the config.yaml of an archive to a new directory and returns
+// its path.
+func extract(t *testing.T, archive string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, string(section(readArchive(t, archive), "config.yaml")))
+	return file
+}
+
+func TestFiles(t *testing.T) {
+	defaults := section(readArchive(t, "testdata/defaults.txtar"), "configuration")
+	for _, path := range archives(t) {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			file, archive := extract(t, path), readArchive(t, path)
+			full := section(archive, "configuration") != nil
+			got := &txtar.Archive{Comment: archive.Comment, Files: archive.Files[:1:1]}
+			add := func(name, text string) {
+				text = strings.ReplaceAll(text, file, "config.yaml")
+				got.Files = append(got.Files, txtar.File{Name: name, Data: []byte(text)})
 			}
-		}
-		golden(t, strings.TrimSuffix(file, ".yaml")+".error", err.Error()+"\n")
+			o, err := Parse([]string{"--config", file})
+			if err != nil {
+				add("error", err.Error()+"\n")
+				compare(t, path, got)
+				return
+			}
+			if w := o.Warnings(); len(w) > 0 {
+				add("warnings", strings.Join(w, "\n")+"\n")
+			}
+			configuration, err := yaml.Marshal(o.Configuration)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if full {
+				add("configuration", string(configuration))
+			} else {
+				differ, err := differences(defaults, configuration)
+				if err != nil {
+					t.Fatal(err)
+				}
+				add("differences", strings.Join(differ, "\n")+"\n")
+			}
+			compare(t, path, got)
+		})
 	}
 }
 
-// Each good file gives the configuration beside it, with its warnings.
-func TestGoodFiles(t *testing.T) {
-	for _, file := range filesIn(t, "good") {
-		o, err := Parse([]string{"--config", file})
-		if err != nil {
-			t.Errorf("%s: %v", file, err)
-			continue
-		}
-		out, err := yaml.Marshal(o.Configuration)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b strings.Builder
-		for _, w := range o.Warnings() {
-			b.WriteString("# " + w + "\n")
-		}
-		golden(t, strings.TrimSuffix(file, ".yaml")+".result", b.String()+string(out))
+// compare compares an archive with its file, or rewrites the file with
+// -update.
+func compare(t *testing.T, path string, archive *txtar.Archive) {
+	t.Helper()
+	got := string(txtar.Format(archive))
+	if *update {
+		write(t, path, got)
+	}
+	if want := string(txtar.Format(readArchive(t, path))); got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
 
 func TestUnreadableFile(t *testing.T) {
 	_, err := Parse([]string{"--config", "testdata/none"})
-	want := "--config: open testdata/none: no such file or directory: name a readable file with a KubeProxyConfiguration"
+	const want = "--config: open testdata/none: no such file or directory"
 	if !errors.Is(err, os.ErrNotExist) || err.Error() != want {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
-// What --write-config-to writes means the same when it is read.
+// TestWriteConfig writes configurations with --write-config-to and reads them
+// back.
 func TestWriteConfig(t *testing.T) {
 	cases := [][]string{
-		{}, {"--iptables-min-sync-period=3s", "--cluster-cidr=10.0.0.0/8", "--masquerade-all", "-v=3", "--feature-gates=LoggingAlphaOptions=true", "--log-text-split-stream"},
+		{},
+		{"--iptables-min-sync-period=3s", "--cluster-cidr=10.0.0.0/8", "--masquerade-all", "-v=3",
+			"--feature-gates=LoggingAlphaOptions=true", "--log-text-split-stream"},
 		{"--bind-address=::1", "--healthz-bind-address=10.0.0.1", "--healthz-port=5"},
 	}
-	for _, file := range filesIn(t, "good") {
-		cases = append(cases, []string{"--config", file})
+	for _, path := range archives(t) {
+		if section(readArchive(t, path), "error") == nil {
+			cases = append(cases, []string{"--config", extract(t, path)})
+		}
 	}
 	for _, args := range cases {
-		out := filepath.Join(t.TempDir(), "config.yaml")
-		first, err := Parse(append(args, "--write-config-to", out))
-		if err != nil {
-			t.Fatalf("%q: %v", args, err)
-		}
+		out := filepath.Join(t.TempDir(), "written.yaml")
+		first := parse(t, append(args, "--write-config-to", out)...)
 		if err := first.WriteConfig(); err != nil {
 			t.Fatalf("%q: %v", args, err)
 		}
-		second, err := Parse([]string{"--config", out})
-		if err != nil {
-			t.Fatalf("%q: %v", args, err)
+		second := parse(t, "--config", out)
+		if w := second.Warnings(); len(w) > 0 && first.ConfigFile == "" {
+			t.Errorf("%q: got warnings %q, want none", args, w)
 		}
-		if w := second.Warnings(); len(w) > 0 && !strings.Contains(strings.Join(args, ""), "testdata") {
-			t.Errorf("%q: warnings %q", args, w)
+		if got, want := inJSON(second.Configuration), inJSON(first.Configuration); got != want {
+			t.Errorf("%q:\n got %s\nwant %s", args, got, want)
 		}
-		if a, b := inJSON(first.Configuration), inJSON(second.Configuration); a != b {
-			t.Errorf("%q:\nwritten %s\n   read %s", args, a, b)
-		}
-		read, err := os.ReadFile(out)
+		written, err := os.ReadFile(out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if byDefault := strings.Contains(string(read), "minSyncPeriod: "+DefaultMinSyncPeriod.String()); byDefault {
-			t.Errorf("%q: our default of minSyncPeriod is written for kube-proxy to read", args)
+		if strings.Contains(string(written), "minSyncPeriod: "+defaultMinSyncPeriod.String()) {
+			t.Errorf("%q: the file contains our default of minSyncPeriod", args)
 		}
 	}
-	o, err := Parse([]string{"--write-config-to", filepath.Join(t.TempDir(), "none", "file")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := o.WriteConfig(); !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "--write-config-to: ") {
-		t.Errorf("a directory that is not there: %v", err)
+	o := parse(t, "--write-config-to", filepath.Join(t.TempDir(), "none", "file"))
+	err := o.WriteConfig()
+	if !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "--write-config-to: ") {
+		t.Errorf("a missing directory: got %v", err)
 	}
 }

@@ -5,7 +5,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// newCommandLine declares the flags. Names, types and defaults are those of kube-proxy v1.36; --manifests is ours.
+// newCommandLine declares the flags. Names, types and defaults are those of
+// kube-proxy v1.36; only --manifests is new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -15,7 +16,7 @@ func newCommandLine(o *Options) *commandLine {
 	c.addSystem()
 	c.addProcess()
 	logsapi.AddFlags(&o.Configuration.Logging, c.group("Logging"))
-	c.addWithoutEffect()
+	c.addIgnored()
 	return c
 }
 
@@ -23,66 +24,82 @@ func (c *commandLine) addSource() {
 	o, client := c.options, &c.options.Configuration.ClientConnection
 	set := c.group("Source")
 	set.StringVar(&o.ConfigFile, "config", "",
-		"`FILE` with the configuration (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration). With it only --hostname-override, --master, "+
-			"--manifests and the logging flags count besides. When it changes, and still loads, kube-proxy exits, to be restarted.")
+		"Read the configuration from `FILE`, a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1). "+
+			"Other flags are ignored, except --hostname-override, --master, --manifests and the logging flags. "+
+			"If the file changes and is valid, kube-proxy exits for a restart.")
 	set.StringVar(&client.Kubeconfig, "kubeconfig", "",
-		"`FILE` that says how to reach the API server. Without it and --master: the Pod's service account.")
-	set.StringVar(&o.Master, "master", "", "`URL` of the API server, in place of the one in the kubeconfig.")
-	set.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType, "`TYPE` of the content of requests to the API server.")
-	set.Float32Var(&client.QPS, "kube-api-qps", client.QPS, "`NUMBER` of requests a second to the API server.")
-	set.Int32Var(&client.Burst, "kube-api-burst", client.Burst, "`NUMBER` of requests that may exceed --kube-api-qps for a moment.")
-	set.DurationVar(&o.Configuration.ConfigSyncPeriod.Duration, "config-sync-period", o.Configuration.ConfigSyncPeriod.Duration,
-		"`PERIOD` after which everything known from the API server is gone through again.")
+		"Connect to the API server of this kubeconfig `FILE`. "+
+			"Without this flag and --master, kube-proxy uses the service account of its pod.")
+	set.StringVar(&o.Master, "master", "",
+		"`URL` of the API server. It overrides the address in the kubeconfig.")
+	set.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType,
+		"Content `TYPE` of requests to the API server.")
+	set.Float32Var(&client.QPS, "kube-api-qps", client.QPS,
+		"Maximum `NUMBER` of requests per second to the API server.")
+	set.Int32Var(&client.Burst, "kube-api-burst", client.Burst,
+		"`NUMBER` of requests to the API server that may exceed --kube-api-qps in a burst.")
+	set.DurationVar(&o.Configuration.ConfigSyncPeriod.Duration, "config-sync-period",
+		o.Configuration.ConfigSyncPeriod.Duration,
+		"`INTERVAL` at which all objects of the API server are processed again.")
 	set.StringVar(&o.Manifests, "manifests", "",
-		"`DIR` with manifests (*.yaml, *.yml, *.json) of Services, EndpointSlices, this Node and ServiceCIDRs to serve in place of an API server's. "+
-			"It is watched: changes are applied at once.")
+		"Serve the manifests (*.yaml, *.yml, *.json) in `DIR` instead of an API server: "+
+			"Services, EndpointSlices, the Node of this node and ServiceCIDRs. Changes take effect immediately.")
 }
 
 func (c *commandLine) addNode() {
 	config := c.options.Configuration
 	set := c.group("Node")
 	set.StringVar(&c.hostnameOverride, "hostname-override", "",
-		"`NAME` of this node, by which EndpointSlices and the Node object refer to it. Default: the host name.")
+		"`NAME` of this node in the API. Defaults to the host name.")
 	set.Var(&text{value: &config.BindAddress, typ: "ip", check: checkIP, keepOnEmpty: true}, "bind-address",
-		"`IP` of this node to use in place of its Node object's. Nothing listens on it.")
+		"`IP` address of this node, instead of the address of its Node object. No server listens on it.")
 	set.Var(&text{value: (*string)(&config.DetectLocalMode), typ: "LocalMode"}, "detect-local-mode",
-		"`MODE` of telling this cluster's pods from other clients: ClusterCIDR (the default), NodeCIDR (spec.podCIDRs of this Node), "+
+		"`MODE` to detect traffic from pods: ClusterCIDR (default), NodeCIDR (spec.podCIDRs of the Node), "+
 			"BridgeInterface or InterfaceNamePrefix.")
 	set.StringVar(&c.clusterCIDR, "cluster-cidr", "",
-		"`CIDR` of all pods, one a family, separated by a comma, for mode ClusterCIDR. Traffic from elsewhere to ClusterIPs is masqueraded.")
+		"`CIDR` of all pods of the cluster, or two separated by a comma, one per IP family, for mode ClusterCIDR. "+
+			"Traffic to ClusterIPs from other sources is masqueraded.")
 	set.StringVar(&config.DetectLocal.BridgeInterface, "pod-bridge-interface", "",
-		"`NAME` of the bridge that this node's pods are connected to, for mode BridgeInterface.")
+		"`NAME` of the bridge that connects the pods of this node, for mode BridgeInterface.")
 	set.StringVar(&config.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
-		"`PREFIX` of the names of this node's pod interfaces, for mode InterfaceNamePrefix.")
+		"`PREFIX` of the interface names of pods on this node, for mode InterfaceNamePrefix.")
 }
 
 func (c *commandLine) addServices() {
 	config := c.options.Configuration
 	set := c.group("Services")
-	set.Var(&text{value: (*string)(&config.Mode), typ: "ProxyMode"}, "proxy-mode", "`MODE` of proxying: nftables, which is the default. There is no other.")
-	set.BoolVar(&config.NFTables.MasqueradeAll, "masquerade-all", false, "Masquerade all traffic to ClusterIPs.")
+	set.Var(&text{value: (*string)(&config.Mode), typ: "ProxyMode"}, "proxy-mode",
+		"Proxy `MODE`. The only supported mode is nftables, which is the default.")
+	set.BoolVar(&config.NFTables.MasqueradeAll, "masquerade-all", false,
+		"Masquerade all traffic to ClusterIPs.")
 	set.StringSliceVar(&config.NodePortAddresses, "nodeport-addresses", nil,
-		"`CIDRS` of the local addresses on which NodePorts listen (0.0.0.0/0 and ::/0: all but loopback), or primary: the addresses of the Node object. "+
-			"CIDRs of one family leave the other on all its addresses. Default: primary.")
+		"Accept NodePort connections on the local addresses in these `CIDRS`, "+
+			"or on the addresses of the Node object with the value primary, which is the default. "+
+			"CIDRs of one IP family do not restrict the other one. NodePorts never listen on loopback addresses.")
 	set.DurationVar(&config.NFTables.SyncPeriod.Duration, "iptables-sync-period", defaultSyncPeriod,
-		"`PERIOD` after which rules are checked, and what failed is tried again, though nothing changed. In spite of its name it counts in nftables mode.")
-	set.DurationVar(&config.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", DefaultMinSyncPeriod,
-		"`PERIOD` that passes at least between two writings of rules. 0: none. In spite of its name it counts in nftables mode.")
+		"`INTERVAL` at which failed updates are retried. Despite its name, it applies to nftables mode.")
+	set.DurationVar(&config.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", defaultMinSyncPeriod,
+		"Minimum `INTERVAL` between rule updates (0: no limit). Despite its name, it applies to nftables mode.")
 }
 
 func (c *commandLine) addServers() {
 	config := c.options.Configuration
 	set := c.group("Servers")
-	set.Var(&text{value: &config.HealthzBindAddress, typ: "ipport", check: checkIPPort, keepOnEmpty: true}, "healthz-bind-address",
-		"`IP:PORT` of the server of /healthz and /livez.")
-	set.Var(&text{value: &config.MetricsBindAddress, typ: "ipport", check: checkIPPort}, "metrics-bind-address",
-		"`IP:PORT` of the server of /metrics, /configz and /proxyMode. Empty: none.")
-	set.BoolVar(&config.BindAddressHardFail, "bind-address-hard-fail", false, "Exit when one of these ports is taken, in place of trying again.")
-	set.BoolVar(&config.EnableProfiling, "profiling", false, "Serve /debug/pprof and /debug/flags/v with the metrics.")
+	healthz := &text{value: &config.HealthzBindAddress, typ: "ipport", check: checkIPPort, keepOnEmpty: true}
+	set.Var(healthz, "healthz-bind-address", "Serve /healthz and /livez on `IP:PORT`.")
+	metrics := &text{value: &config.MetricsBindAddress, typ: "ipport", check: checkIPPort}
+	set.Var(metrics, "metrics-bind-address",
+		"Serve /metrics, /configz and /proxyMode on `IP:PORT`. An empty value disables the server.")
+	set.BoolVar(&config.BindAddressHardFail, "bind-address-hard-fail", false,
+		"Exit if one of these ports is in use. By default kube-proxy retries.")
+	set.BoolVar(&config.EnableProfiling, "profiling", false,
+		"Serve /debug/pprof and /debug/flags/v on --metrics-bind-address.")
 	set.StringVar(&config.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "",
-		"`VERSION` "+previousVersion+": show the metrics that were hidden since.")
-	set.Int32Var(&c.healthzPort, "healthz-port", defaultHealthzPort, "`PORT` for a --healthz-bind-address without one. 0: no server.")
-	set.Int32Var(&c.metricsPort, "metrics-port", defaultMetricsPort, "`PORT` for a --metrics-bind-address without one. 0: no server.")
+		"Show the metrics that were hidden after this `VERSION`. The only supported version is "+previousVersion+".")
+	set.Int32Var(&c.healthzPort, "healthz-port", defaultHealthzPort,
+		"`PORT` if --healthz-bind-address has none. 0 disables the server.")
+	set.Int32Var(&c.metricsPort, "metrics-port", defaultMetricsPort,
+		"`PORT` if --metrics-bind-address has none. 0 disables the server.")
 	set.Lookup("healthz-port").Hidden = true
 	set.Lookup("metrics-port").Hidden = true
 }
@@ -91,49 +108,65 @@ func (c *commandLine) addSystem() {
 	config := c.options.Configuration
 	conntrack := &config.Conntrack
 	set := c.group("System")
-	set.Int32Var(config.OOMScoreAdj, "oom-score-adj", *config.OOMScoreAdj, "`SCORE` of this process when memory is short, -1000 to 1000.")
+	set.Int32Var(config.OOMScoreAdj, "oom-score-adj", *config.OOMScoreAdj,
+		"OOM `SCORE` adjustment of this process, from -1000 to 1000.")
 	set.Int32Var(conntrack.MaxPerCore, "conntrack-max-per-core", *conntrack.MaxPerCore,
-		"`NUMBER` of connections tracked at most, for each CPU. 0: leave the limit as it is, and ignore --conntrack-min.")
-	set.Int32Var(conntrack.Min, "conntrack-min", *conntrack.Min, "`NUMBER` of connections that the limit is at least, however few CPUs there are.")
-	set.DurationVar(&conntrack.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", conntrack.TCPEstablishedTimeout.Duration,
-		"`TIME` after which an idle TCP connection is forgotten. 0: leave it as it is.")
-	set.DurationVar(&conntrack.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", conntrack.TCPCloseWaitTimeout.Duration,
-		"`TIME` after which an idle TCP connection in CLOSE_WAIT is forgotten. 0: leave it as it is.")
-	set.BoolVar(&conntrack.TCPBeLiberal, "conntrack-tcp-be-liberal", false, "Track TCP packets outside the window too (nf_conntrack_tcp_be_liberal).")
+		"Maximum `NUMBER` of tracked connections per CPU core "+
+			"(0: keep the limit of the node and ignore --conntrack-min).")
+	set.Int32Var(conntrack.Min, "conntrack-min", *conntrack.Min,
+		"Lower bound for the maximum `NUMBER` of tracked connections on nodes with few CPU cores.")
+	set.DurationVar(&conntrack.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established",
+		conntrack.TCPEstablishedTimeout.Duration,
+		"Idle `TIMEOUT` of established TCP connections (0: keep the timeout of the node).")
+	set.DurationVar(&conntrack.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait",
+		conntrack.TCPCloseWaitTimeout.Duration,
+		"Idle `TIMEOUT` of TCP connections in CLOSE_WAIT (0: keep the timeout of the node).")
+	set.BoolVar(&conntrack.TCPBeLiberal, "conntrack-tcp-be-liberal", false,
+		"Accept TCP packets outside the TCP window (sysctl nf_conntrack_tcp_be_liberal).")
 	set.DurationVar(&conntrack.UDPTimeout.Duration, "conntrack-udp-timeout", 0,
-		"`TIME` after which an idle UDP flow without answer is forgotten. 0: leave it as it is.")
+		"Idle `TIMEOUT` of UDP flows without an answer (0: keep the timeout of the node).")
 	set.DurationVar(&conntrack.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", 0,
-		"`TIME` after which an idle UDP flow with answers is forgotten. 0: leave it as it is.")
+		"Idle `TIMEOUT` of UDP flows with answers (0: keep the timeout of the node).")
 }
 
 func (c *commandLine) addProcess() {
 	o := c.options
 	set := c.group("Process")
-	set.StringVar(&o.WriteConfigTo, "write-config-to", "", "`FILE` to write the resulting configuration to, and exit.")
-	set.BoolVar(&o.InitOnly, "init-only", false, "Do what needs root privileges and exit. After it, CAP_NET_ADMIN is enough.")
-	set.BoolVar(&o.Cleanup, "cleanup", false, "Remove what kube-proxy left on this node, say what that was, and exit.")
+	set.StringVar(&o.WriteConfigTo, "write-config-to", "",
+		"Write the effective configuration to `FILE` and exit.")
+	set.BoolVar(&o.InitOnly, "init-only", false,
+		"Set the conntrack sysctls, which needs full root privileges, and exit. "+
+			"After that, kube-proxy can run with CAP_NET_ADMIN only.")
+	set.BoolVar(&o.Cleanup, "cleanup", false,
+		"Remove all rules of kube-proxy from this node, log what was removed, and exit.")
 	set.Var(cliflag.NewMapStringBool(&o.Configuration.FeatureGates), "feature-gates",
-		"`GATES` as name=true|false, separated by commas. All names of kube-proxy v1.36 are known. Those of logging (ContextualLogging, LoggingAlphaOptions, "+
-			"LoggingBetaOptions), of the status pages (ComponentFlagz, ComponentStatusz) and of the API client have an effect here.")
-	set.Var(&version{o}, "version", "Print the version and exit; --version=raw: all that is known of it; --version=vX.Y.Z: report this version.")
+		"Feature `GATES` as a comma-separated list of NAME=true|false. All feature gates of kube-proxy "+
+			"v"+KubernetesVersion+" are accepted. These have an effect: ContextualLogging, LoggingAlphaOptions, "+
+			"LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs and those of client-go.")
+	set.Var(&version{o}, "version",
+		"Print the version and exit. --version=raw adds build information, --version=vX.Y.Z reports that version.")
 	set.Lookup("version").NoOptDefVal = "true"
-	set.BoolVarP(&o.Help, "help", "h", false, "Print this text and exit.")
+	set.BoolVarP(&o.Help, "help", "h", false, "Print this help and exit.")
 }
 
-// addWithoutEffect declares the flags that belong to other modes of kube-proxy, or to libraries of it.
-func (c *commandLine) addWithoutEffect() {
+// addIgnored declares the flags of other modes and of libraries of
+// kube-proxy.
+func (c *commandLine) addIgnored() {
+	const ipvsOnly, unused = "Applies to ipvs mode only.", "Not used."
 	iptables, ipvs := &c.options.Configuration.IPTables, &c.options.Configuration.IPVS
-	set := c.group("Accepted, without effect")
-	set.Int32Var(iptables.MasqueradeBit, "iptables-masquerade-bit", *iptables.MasqueradeBit, "For iptables and ipvs mode. In a file: nftables.masqueradeBit.")
-	set.BoolVar(iptables.LocalhostNodePorts, "iptables-localhost-nodeports", true, "For iptables mode. NodePorts never listen on loopback addresses.")
-	set.DurationVar(&c.ipvsSyncPeriod, "ipvs-sync-period", defaultSyncPeriod, "For ipvs mode.")
-	set.DurationVar(&c.ipvsMinSyncPeriod, "ipvs-min-sync-period", defaultMinSyncPeriod, "For ipvs mode.")
-	set.StringVar(&ipvs.Scheduler, "ipvs-scheduler", "", "For ipvs mode.")
-	set.StringSliceVar(&ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", nil, "For ipvs mode.")
-	set.BoolVar(&ipvs.StrictARP, "ipvs-strict-arp", false, "For ipvs mode.")
-	set.DurationVar(&ipvs.TCPTimeout.Duration, "ipvs-tcp-timeout", 0, "For ipvs mode.")
-	set.DurationVar(&ipvs.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", 0, "For ipvs mode.")
-	set.DurationVar(&ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", 0, "For ipvs mode.")
-	set.StringVar(&c.bootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "Not read.")
-	set.StringVar(&c.machineIDFile, "machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", "Not read.")
+	set := c.group("Ignored")
+	set.Int32Var(iptables.MasqueradeBit, "iptables-masquerade-bit", *iptables.MasqueradeBit,
+		"Applies to iptables and ipvs mode only. Set nftables.masqueradeBit in a configuration file.")
+	set.BoolVar(iptables.LocalhostNodePorts, "iptables-localhost-nodeports", true,
+		"Applies to iptables mode only. In nftables mode, NodePorts do not listen on loopback addresses.")
+	set.DurationVar(&c.ipvsSyncPeriod, "ipvs-sync-period", defaultSyncPeriod, ipvsOnly)
+	set.DurationVar(&c.ipvsMinSyncPeriod, "ipvs-min-sync-period", defaultIPTablesMinSyncPeriod, ipvsOnly)
+	set.StringVar(&ipvs.Scheduler, "ipvs-scheduler", "", ipvsOnly)
+	set.StringSliceVar(&ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", nil, ipvsOnly)
+	set.BoolVar(&ipvs.StrictARP, "ipvs-strict-arp", false, ipvsOnly)
+	set.DurationVar(&ipvs.TCPTimeout.Duration, "ipvs-tcp-timeout", 0, ipvsOnly)
+	set.DurationVar(&ipvs.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", 0, ipvsOnly)
+	set.DurationVar(&ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", 0, ipvsOnly)
+	set.StringVar(&c.bootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", unused)
+	set.StringVar(&c.machineIDFile, "machine-id-file", "/etc/machine-id,/var/lib/dbus/machine-id", unused)
 }

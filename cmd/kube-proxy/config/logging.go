@@ -6,7 +6,8 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// ApplyLogging sets the process's logging up as configured. It can be called once in a process, before other goroutines log.
+// ApplyLogging configures klog. It must be called at most once in a process,
+// and before other goroutines log.
 func (o *Options) ApplyLogging() error {
 	logs.InitLogs()
 	return logsapi.ValidateAndApplyAsField(&o.Configuration.Logging, o.FeatureGate, field.NewPath("logging"))

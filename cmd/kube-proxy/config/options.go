@@ -9,46 +9,51 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// Options is what the command line asks for.
+// Options is a parsed command line.
 type Options struct {
-	// Configuration is complete and valid: from the file or the flags, with defaults. Its mode is nftables, and of the sections of other
-	// modes only what kube-proxy keeps is left. With Help and Version it is the default configuration.
+	// Configuration comes from the file or the flags. It is complete and
+	// valid, and its mode is nftables. With Help and Version it is the
+	// default configuration.
 	Configuration *v1alpha1.KubeProxyConfiguration
-	// FeatureGate has the feature gates of kube-proxy, as configured.
+	// FeatureGate has the configured feature gates. It is nil with Help and
+	// Version.
 	FeatureGate featuregate.MutableFeatureGate
 
-	ConfigFile    string // --config: the file that Configuration comes from
+	ConfigFile    string // --config: read Configuration from this file
 	WriteConfigTo string // --write-config-to: write Configuration to this file and exit
-	Master        string // --master: the API server's address, in place of the kubeconfig's
-	Manifests     string // --manifests: the directory to serve in place of an API server
+	Master        string // --master: URL of the API server; overrides the kubeconfig
+	Manifests     string // --manifests: serve this directory instead of an API server
 	Cleanup       bool   // --cleanup: remove the rules and exit
-	InitOnly      bool   // --init-only: do what needs all privileges and exit
+	InitOnly      bool   // --init-only: set the conntrack sysctls and exit
 	Help          bool   // --help: print the usage and exit
 	Version       bool   // --version: print the version and exit
-	VersionRaw    bool   // --version=raw: print all that is known of the version and exit; Version is true as well
-	// ReportedVersion is the version to report in place of the program's own (--version=vX.Y.Z). Empty: its own.
+	VersionRaw    bool   // --version=raw: print the version and the build information; Version is true as well
+	// ReportedVersion is the version to report instead of our own
+	// (--version=vX.Y.Z), "" for our own.
 	ReportedVersion string
 
-	args     []string // what Parse was given
-	readFile readFile // of the configuration file
+	args     []string // of Parse
+	readFile fileReader
 	cmd      *commandLine
 	warnings []string
-	read     []byte // what the configuration file held
-	// minSyncPeriodByDefault tells that nobody gave a minSyncPeriod.
-	minSyncPeriodByDefault bool
+	content  []byte // of the configuration file
+	// minSyncPeriodUnset reports whether neither the flag nor the field is
+	// set.
+	minSyncPeriodUnset bool
 }
 
-// readFile returns the content of a file.
-type readFile func(name string) ([]byte, error)
+// fileReader is the signature of os.ReadFile.
+type fileReader func(name string) ([]byte, error)
 
-// Parse reads the command line, without the program's name, and the configuration file that it names. The error has a line for each wrong flag
-// or field: it names the flag, or the file and the field, the value, and what is allowed.
+// Parse parses the command line, without the program's name, and the file of
+// --config. The error has one line for each invalid flag or field, with the
+// flag, or the file and the field, and the value.
 func Parse(args []string) (*Options, error) { return parseWith(args, os.ReadFile) }
 
-func parseWith(args []string, read readFile) (*Options, error) {
+func parseWith(args []string, read fileReader) (*Options, error) {
 	o := &Options{Configuration: new(v1alpha1.KubeProxyConfiguration), args: args, readFile: read}
 	setDefaults(o.Configuration)
-	o.Configuration.NFTables.MinSyncPeriod.Duration = DefaultMinSyncPeriod
+	o.Configuration.NFTables.MinSyncPeriod.Duration = defaultMinSyncPeriod
 	o.cmd = newCommandLine(o)
 	if err := o.cmd.parse(args); err != nil {
 		return nil, err
@@ -62,16 +67,17 @@ func parseWith(args []string, read readFile) (*Options, error) {
 	return o, nil
 }
 
-// Flags are all flags and their values as they are given or by default, as kube-proxy shows them on /flagz.
+// Flags returns all flags with their values or defaults, as kube-proxy shows
+// them on /flagz.
 func (o *Options) Flags() map[string]string { return o.cmd.values() }
 
-// complete makes the configuration from the file or the flags.
+// complete sets Configuration from the file or the flags and validates it.
 func (o *Options) complete() error {
-	fromSource := o.takeFlags
+	load := o.loadFlags
 	if o.ConfigFile != "" {
-		fromSource = o.takeFile
+		load = o.loadFile
 	}
-	if err := fromSource(); err != nil {
+	if err := load(); err != nil {
 		return err
 	}
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
@@ -84,13 +90,13 @@ func (o *Options) complete() error {
 	if len(found) > 0 {
 		return o.cmd.explain(found, o.ConfigFile)
 	}
-	keepMode(o.Configuration)
+	setMode(o.Configuration)
 	return nil
 }
 
-// takeFlags makes the configuration from the flags.
-func (o *Options) takeFlags() error {
-	o.minSyncPeriodByDefault = !o.cmd.changed("iptables-min-sync-period")
+// loadFlags sets Configuration from the flags.
+func (o *Options) loadFlags() error {
+	o.minSyncPeriodUnset = !o.cmd.changed("iptables-min-sync-period")
 	if err := o.cmd.applyToConfiguration(); err != nil {
 		return err
 	}
@@ -98,9 +104,9 @@ func (o *Options) takeFlags() error {
 	return nil
 }
 
-// takeFile makes the configuration from the file, and the logging flags.
-func (o *Options) takeFile() error {
-	c, err := o.load()
+// loadFile sets Configuration from the file and the logging flags.
+func (o *Options) loadFile() error {
+	c, err := o.decodeFile()
 	if err != nil {
 		return err
 	}
@@ -109,33 +115,34 @@ func (o *Options) takeFile() error {
 		o.warnings = append(o.warnings, o.ConfigFile+": "+w)
 	}
 	setDefaults(c)
-	o.minSyncPeriodByDefault = c.NFTables.MinSyncPeriod.Duration == 0
-	if o.minSyncPeriodByDefault {
-		c.NFTables.MinSyncPeriod.Duration = DefaultMinSyncPeriod
+	o.minSyncPeriodUnset = c.NFTables.MinSyncPeriod.Duration == 0
+	if o.minSyncPeriodUnset {
+		c.NFTables.MinSyncPeriod.Duration = defaultMinSyncPeriod
 	}
 	o.Configuration = c
 	return o.cmd.overrideLogging(&c.Logging)
 }
 
-// load reads the configuration file.
-func (o *Options) load() (*v1alpha1.KubeProxyConfiguration, error) {
+// decodeFile reads and decodes the configuration file.
+func (o *Options) decodeFile() (*v1alpha1.KubeProxyConfiguration, error) {
 	data, err := o.readFile(o.ConfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("--config: %w: name a readable file with a KubeProxyConfiguration", err)
+		return nil, fmt.Errorf("--config: %w", err)
 	}
-	o.read = data
-	c, lenient, err := decode(data)
+	o.content = data
+	c, warnings, err := decode(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.ConfigFile, err)
 	}
-	for _, w := range lenient {
+	for _, w := range warnings {
 		o.warnings = append(o.warnings, o.ConfigFile+": "+w)
 	}
 	return c, nil
 }
 
-// Warnings tells what was set and has no effect, or will be gone in a later version: one sentence each.
+// Warnings returns a sentence for each setting that has no effect or is
+// deprecated.
 func (o *Options) Warnings() []string { return o.warnings }
 
-// canonicalName is a node's name as the API has it.
+// canonicalName returns the name of a node in the form of the API.
 func canonicalName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -10,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Proxier returns the configuration of the proxier. Without a hostnameOverride,
-// NodeName is the name of the host.
+// Proxier returns the configuration of the proxier. The default of NodeName
+// is the host name.
 func (o *Options) Proxier() (proxier.Config, error) {
 	c := o.Configuration
 	out := proxier.Config{
@@ -51,29 +52,17 @@ func (o *Options) Proxier() (proxier.Config, error) {
 	return out, nil
 }
 
-func parseCIDRs(values []string) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	for _, s := range values {
-		p, err := parseCIDR(s)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
-// nodeName is the name of this node: the one given, or the host's.
+// nodeName returns the name of this node: override, or the host name.
 func nodeName(override string, hostname func() (string, error)) (string, error) {
 	name := override
 	if name == "" {
 		var err error
 		if name, err = hostname(); err != nil {
-			return "", fmt.Errorf("the host name is not known (%w): name the node with --hostname-override", err)
+			return "", fmt.Errorf("get the host name: %w; set --hostname-override", err)
 		}
 	}
 	if name = canonicalName(name); name == "" {
-		return "", fmt.Errorf("the host name is empty: name the node with --hostname-override")
+		return "", errors.New("the host name is empty; set --hostname-override")
 	}
 	return name, nil
 }

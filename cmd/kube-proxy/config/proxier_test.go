@@ -3,9 +3,9 @@ package config
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,46 +17,54 @@ import (
 )
 
 func TestProxier(t *testing.T) {
-	p := netip.MustParsePrefix
+	inConfigDir(t)
+	p, ip := netip.MustParsePrefix, netip.MustParseAddr
 	for _, tt := range []struct {
-		name string
-		args []string
-		want proxier.Config
+		name, args string // args are separated by |
+		want       proxier.Config
 	}{
-		{"defaults", []string{"--hostname-override= Node1 "}, proxier.Config{
-			NodeName: "node1", MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: DefaultMinSyncPeriod,
+		{"defaults", "--hostname-override= Node1 ", proxier.Config{
+			NodeName: "node1", MasqueradeBit: ptr.To(14),
+			SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
 			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
 		}},
-		{"file", []string{"--config=testdata/good/all.yaml"}, proxier.Config{
-			NodeName: "node-1", NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.5")}, MasqueradeBit: ptr.To(3), MasqueradeAll: true,
+		{"file", "--config=config.yaml", proxier.Config{
+			NodeName: "node-1", NodeIPs: []netip.Addr{ip("10.0.0.5")}, MasqueradeBit: ptr.To(3), MasqueradeAll: true,
 			SyncPeriod: time.Minute, MinSyncPeriod: 2 * time.Second,
-			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR, ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")}},
+			DetectLocal: ruleset.LocalDetection{
+				Mode:         ruleset.DetectLocalClusterCIDR,
+				ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")},
+			},
 			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("::/0")}},
 		}},
-		{"flags", []string{
-			"--hostname-override=a", "--bind-address=::", "--masquerade-all", "--iptables-masquerade-bit=5", "--iptables-sync-period=7s", "--iptables-min-sync-period=0",
-			"--detect_local_mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth", "--cluster-cidr=unused", "--nodeport-addresses=010.1.2.3/8,::ffff:1.2.3.4/128",
-		}, proxier.Config{
+		{"flags", "--hostname-override=a|--bind-address=::|--masquerade-all|--iptables-masquerade-bit=5|" +
+			"--iptables-sync-period=7s|--iptables-min-sync-period=0|--detect_local_mode=InterfaceNamePrefix|" +
+			"--pod-interface-name-prefix=veth|--cluster-cidr=unused|" +
+			"--nodeport-addresses=010.1.2.3/8,::ffff:1.2.3.4/128", proxier.Config{
 			NodeName: "a", MasqueradeBit: ptr.To(14), MasqueradeAll: true, SyncPeriod: 7 * time.Second,
-			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "veth"},
+			DetectLocal: ruleset.LocalDetection{
+				Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "veth",
+			},
 			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("1.2.3.4/32")}},
 		}},
-		{"bridge", []string{"--hostname-override=a", "--bind-address=fd00::1", "--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0", "--nodeport-addresses=primary"}, proxier.Config{
-			NodeName: "a", NodeIPs: []netip.Addr{netip.MustParseAddr("fd00::1")}, MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: DefaultMinSyncPeriod,
+		{"bridge", "--hostname-override=a|--bind-address=fd00::1|--detect-local-mode=BridgeInterface|" +
+			"--pod-bridge-interface=cbr0|--nodeport-addresses=primary", proxier.Config{
+			NodeName: "a", NodeIPs: []netip.Addr{ip("fd00::1")}, MasqueradeBit: ptr.To(14),
+			SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
 			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface, BridgeInterface: "cbr0"},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := parse(t, tt.args...).Proxier()
+			got, err := parse(t, strings.Split(tt.args, "|")...).Proxier()
 			if err != nil || !reflect.DeepEqual(got, tt.want) {
-				t.Errorf("%v\n got %+v\nwant %+v", err, got, tt.want)
+				t.Errorf("got %+v, %v\nwant %+v", got, err, tt.want)
 			}
 		})
 	}
 }
 
-// The feature gate AllowServiceExternalIPs decides whether external IPs are
-// served, whether it comes from the file or from a flag.
+// TestExternalIPsGate sets the feature gate AllowServiceExternalIPs in a file
+// and with the flag.
 func TestExternalIPsGate(t *testing.T) {
 	for _, tt := range []struct {
 		gates  string // of the file
@@ -72,19 +80,15 @@ func TestExternalIPsGate(t *testing.T) {
 		args := append([]string{"--hostname-override=a"}, tt.flags...)
 		if tt.gates != "" {
 			file := filepath.Join(t.TempDir(), "config.conf")
-			text := "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n" +
-				"featureGates: " + tt.gates + "\n"
-			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, file, before+"featureGates: "+tt.gates+"\n")
 			args = append(args, "--config="+file)
 		}
 		o := parse(t, args...)
 		if got, err := o.Proxier(); err != nil || got.IgnoreExternalIPs != tt.ignore {
-			t.Errorf("%s %q: IgnoreExternalIPs %v, %v", tt.gates, tt.flags, got.IgnoreExternalIPs, err)
+			t.Errorf("%s %q: got %v, %v; want %v", tt.gates, tt.flags, got.IgnoreExternalIPs, err, tt.ignore)
 		}
 		if w := o.Warnings(); len(w) > 0 {
-			t.Errorf("%s %q: warnings %q", tt.gates, tt.flags, w)
+			t.Errorf("%s %q: got warnings %q, want none", tt.gates, tt.flags, w)
 		}
 	}
 }
@@ -97,17 +101,16 @@ func TestNodeName(t *testing.T) {
 	}{
 		{"", " Host.Example \n", nil, "host.example", ""},
 		{"Other", "host", nil, "other", ""},
-		{"", " ", nil, "", "the host name is empty: name the node with --hostname-override"},
-		{"", "", errors.New("gone"), "", "the host name is not known (gone): name the node with --hostname-override"},
+		{"", " ", nil, "", "the host name is empty; set --hostname-override"},
+		{"", "", errors.New("gone"), "", "get the host name: gone; set --hostname-override"},
 	} {
 		got, err := nodeName(tt.override, func() (string, error) { return tt.host, tt.err })
 		if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
-			t.Errorf("%q, %q: got %q, %v", tt.override, tt.host, got, err)
+			t.Errorf("%q, %q: got %q, %v; want %q, %s", tt.override, tt.host, got, err, tt.want, tt.wantErr)
 		}
 	}
 }
 
-// Logging can be applied once in a process.
 func TestApplyLogging(t *testing.T) {
 	o := parse(t, "--logging-format=json", "-v=1")
 	t.Cleanup(func() {
@@ -119,6 +122,6 @@ func TestApplyLogging(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := o.ApplyLogging(); err == nil {
-		t.Error("applied twice")
+		t.Error("second call: got no error")
 	}
 }

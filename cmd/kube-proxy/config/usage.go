@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-const usage = `kube-proxy serves Kubernetes Services on this node: connections to the addresses of a Service reach its
-endpoints, by rules that it writes into the nftables tables "ip kube-proxy" and "ip6 kube-proxy".
+const usage = `kube-proxy serves Kubernetes Services on this node: it sends connections to the addresses of a
+Service to its endpoints. It programs the nftables tables "ip kube-proxy" and "ip6 kube-proxy".
 
 Usage:
   kube-proxy --config FILE [flags]
@@ -15,7 +15,7 @@ Usage:
   kube-proxy --cleanup
 `
 
-// PrintUsage explains the flags, by groups.
+// PrintUsage writes the usage and the help texts of the flags, in groups.
 func (o *Options) PrintUsage(w io.Writer) {
 	fmt.Fprint(w, usage)
 	for _, g := range o.cmd.groups {

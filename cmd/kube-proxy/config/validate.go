@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,13 +12,10 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
-	netutils "k8s.io/utils/net"
 )
 
-// problem is a wrong value of a field, and what is allowed.
-type problem struct{ field, text string }
-
-// validate finds every wrong field of a configuration with defaults, as kube-proxy does in nftables mode.
+// validate returns the invalid fields of a configuration with defaults, as
+// kube-proxy does in nftables mode.
 func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) []problem {
 	v := new(validator)
 	v.mode(string(c.Mode))
@@ -34,11 +30,11 @@ func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	v.server("metricsBindAddress", c.MetricsBindAddress)
 	v.nodePortAddresses(c.NodePortAddresses)
 	if s := c.ShowHiddenMetricsForVersion; s != "" && s != previousVersion {
-		v.bad("showHiddenMetricsForVersion", "%q is not allowed: leave it out, or give the previous version, %s", s, previousVersion)
+		v.bad("showHiddenMetricsForVersion", "%q is not supported: the only supported value is %s", s, previousVersion)
 	}
 	v.detectLocal(c)
 	if c.HostnameOverride != "" && canonicalName(c.HostnameOverride) == "" {
-		v.bad("hostnameOverride", "%q has no name in it: give the node's name, or leave it empty", c.HostnameOverride)
+		v.bad("hostnameOverride", "%q is blank: set the node's name or leave it empty", c.HostnameOverride)
 	}
 	for _, err := range logsapi.Validate(&c.Logging, gate, field.NewPath("logging")) {
 		v.bad(err.Field, "%s", oneLine(fmt.Errorf("%s", err.ErrorBody())))
@@ -60,21 +56,21 @@ func (v *validator) inRange(field string, value *int32, from, to int32) {
 
 func (v *validator) mode(mode string) {
 	if mode != "" && mode != modeNFTables {
-		v.bad("mode", "%q is not supported: this kube-proxy writes nftables rules only; give %s, or leave it empty", mode, modeNFTables)
+		v.bad("mode", "%q is not supported: nftproxy supports %s only", mode, modeNFTables)
 	}
 }
 
 func (v *validator) periods(c *v1alpha1.KubeProxyConfiguration) {
-	sync, least := c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration
+	period, minimum := c.NFTables.SyncPeriod.Duration, c.NFTables.MinSyncPeriod.Duration
 	if c.ConfigSyncPeriod.Duration <= 0 {
 		v.bad("configSyncPeriod", "%v is not greater than 0", c.ConfigSyncPeriod.Duration)
 	}
-	if sync <= 0 {
-		v.bad("nftables.syncPeriod", "%v is not greater than 0", sync)
+	if period <= 0 {
+		v.bad("nftables.syncPeriod", "%v is not greater than 0", period)
 	}
-	v.notNegative("nftables.minSyncPeriod", least)
-	if least > sync && sync > 0 {
-		v.bad("nftables.minSyncPeriod", "%v is greater than the sync period, %v", least, sync)
+	v.notNegative("nftables.minSyncPeriod", minimum)
+	if minimum > period && period > 0 {
+		v.bad("nftables.minSyncPeriod", "%v is greater than the sync period, %v", minimum, period)
 	}
 }
 
@@ -104,18 +100,19 @@ func (v *validator) bindAddress(s string) {
 	if err != nil {
 		v.bad("bindAddress", "%v", err)
 	} else if ip.IsMulticast() {
-		v.bad("bindAddress", "%v is not the address of a node", ip)
+		v.bad("bindAddress", "%v is a multicast address", ip)
 	}
 }
 
-// server checks the address of a server. Empty: there is none.
+// server validates the address of an HTTP server. An empty one disables the
+// server.
 func (v *validator) server(field, s string) {
 	if s == "" {
 		return
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
-		v.bad(field, "%q is not IP:port", s)
+		v.bad(field, "%q is not of the form IP:PORT", s)
 		return
 	}
 	if _, err := parseAddress(host); err != nil {
@@ -147,7 +144,7 @@ func (v *validator) detectLocal(c *v1alpha1.KubeProxyConfiguration) {
 	case mode == "" || mode == modeClusterCIDR:
 		v.clusterCIDRs(c.ClusterCIDR)
 	case !slices.Contains(modes, mode):
-		v.bad("detectLocalMode", "%q is not supported: supported are %s", mode, strings.Join(modes, ", "))
+		v.bad("detectLocalMode", "%q is not supported: supported values are %s", mode, strings.Join(modes, ", "))
 	case mode == "BridgeInterface":
 		v.interfaceName("detectLocal.bridgeInterface", c.DetectLocal.BridgeInterface)
 	case mode == "InterfaceNamePrefix":
@@ -155,13 +152,14 @@ func (v *validator) detectLocal(c *v1alpha1.KubeProxyConfiguration) {
 	}
 }
 
-// interfaceName checks a name, or the beginning of one, against what the kernel allows: 15 bytes.
+// interfaceName validates the name, or a prefix of the name, of an interface.
+// The kernel allows 15 bytes (IFNAMSIZ).
 func (v *validator) interfaceName(field, name string) {
 	switch {
 	case name == "":
 		v.bad(field, "must not be empty with this detectLocalMode")
 	case len(name) > 15 || strings.ContainsAny(name, "/ \t\n\"*"):
-		v.bad(field, "%q is not the name of an interface", name)
+		v.bad(field, "%q is not a valid interface name", name)
 	}
 }
 
@@ -171,7 +169,7 @@ func (v *validator) clusterCIDRs(s string) {
 	}
 	list := strings.Split(s, ",")
 	if len(list) > 2 {
-		v.bad("clusterCIDR", "%q has more than one CIDR a family", s)
+		v.bad("clusterCIDR", "%q has more than one CIDR per IP family", s)
 		return
 	}
 	var families []bool
@@ -184,29 +182,6 @@ func (v *validator) clusterCIDRs(s string) {
 		families = append(families, p.Addr().Is4())
 	}
 	if len(families) == 2 && families[0] == families[1] {
-		v.bad("clusterCIDR", "%q has two CIDRs of one family", s)
+		v.bad("clusterCIDR", "%q has two CIDRs of the same IP family", s)
 	}
-}
-
-// parseAddress reads an IP address as Kubernetes does: leading zeros do not count.
-func parseAddress(s string) (netip.Addr, error) {
-	ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(s))
-	if !ok {
-		return ip, fmt.Errorf("%q is not an IP address", s)
-	}
-	return ip.Unmap(), nil
-}
-
-// parseCIDR reads a CIDR as Kubernetes does: leading zeros do not count, and the host's part may be set.
-func parseCIDR(s string) (netip.Prefix, error) {
-	_, n, err := netutils.ParseCIDRSloppy(s)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", s)
-	}
-	addr, _ := netip.AddrFromSlice(n.IP)
-	bits, size := n.Mask.Size()
-	if addr.Is4In6() && size == 128 && bits >= 96 {
-		addr, bits = addr.Unmap(), bits-96
-	}
-	return netip.PrefixFrom(addr, bits), nil
 }

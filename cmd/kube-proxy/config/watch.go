@@ -9,13 +9,20 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// watchInterval is the time between two looks at the configuration file.
+// watchInterval is the interval at which the configuration file is read.
 const watchInterval = time.Second
 
-// WatchConfigFile returns an error that says what changed when the configuration file has another content than Parse read, and nil when ctx
-// ends, or there is no such file. Content with which the same command line would not start ends nothing: it is logged, and the watch goes on. It
-// reads the file from time to time instead of waiting for events: they tell nothing of what symbolic links lead to, as in the volume of
-// a ConfigMap, where the kubelet replaces a link two levels away. A file that is gone is no change until it is there again.
+// WatchConfigFile returns an error that lists the changed fields when the
+// content of the configuration file differs from the content that Parse read.
+// It returns nil when ctx ends.
+//
+// It ignores content that Parse refuses, and logs the reason: otherwise one
+// mistake in a ConfigMap would end the proxies of all nodes. It also ignores
+// a missing file until the file exists again.
+//
+// It polls the file, because inotify reports no change of the target of a
+// symbolic link. In the volume of a ConfigMap the kubelet replaces such a
+// link two levels above the file.
 func (o *Options) WatchConfigFile(ctx context.Context) error {
 	if o.ConfigFile == "" {
 		<-ctx.Done()
@@ -24,11 +31,13 @@ func (o *Options) WatchConfigFile(ctx context.Context) error {
 	return o.watchFile(ctx, watchInterval)
 }
 
-// watchFile looks at the file from time to time. A content counts when two looks see the same, since a file can be met half written.
+// watchFile reads the file at each interval. It checks content that it has
+// read twice in a row, because the first read may return a partly written
+// file.
 func (o *Options) watchFile(ctx context.Context, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	seen, judged := o.read, o.read
+	seen, checked := o.content, o.content
 	unreadable := false
 	for {
 		select {
@@ -39,32 +48,35 @@ func (o *Options) watchFile(ctx context.Context, interval time.Duration) error {
 		now, err := o.readFile(o.ConfigFile)
 		if err != nil {
 			if !unreadable {
-				klog.ErrorS(err, "Cannot read the configuration file any more, going on with what was read", "file", o.ConfigFile)
+				klog.ErrorS(err, "Failed to read the configuration file, keeping the current configuration",
+					"file", o.ConfigFile)
 			}
 			unreadable = true
 			continue
 		}
 		unreadable = false
-		if bytes.Equal(now, seen) && !bytes.Equal(now, judged) {
-			if err := o.judge(now); err != nil {
+		if bytes.Equal(now, seen) && !bytes.Equal(now, checked) {
+			if err := o.checkContent(now); err != nil {
 				return err
 			}
-			judged = now
+			checked = now
 		}
 		seen = now
 	}
 }
 
-// judge returns an error that says what changed, if the command line would start with this content of the file. What it would not start with is
-// logged: to end for that would leave the node without a proxy, and so all nodes, once a ConfigMap has a mistake in it.
-func (o *Options) judge(content []byte) error {
-	if bytes.Equal(content, o.read) {
-		klog.InfoS("The configuration file has the content again that was read", "file", o.ConfigFile)
+// checkContent returns an error that lists the changed fields if Parse would
+// accept this content of the file with the same command line.
+func (o *Options) checkContent(content []byte) error {
+	if bytes.Equal(content, o.content) {
+		klog.InfoS("The configuration file matches the current configuration again", "file", o.ConfigFile)
 		return nil
 	}
 	if _, err := parseWith(o.args, func(string) ([]byte, error) { return content, nil }); err != nil {
-		klog.ErrorS(err, "The new content of the configuration file does not load, the configuration that was read stays in force", "file", o.ConfigFile)
+		klog.ErrorS(err, "Ignoring an invalid configuration file, keeping the current configuration",
+			"file", o.ConfigFile)
 		return nil
 	}
-	return fmt.Errorf("content of the configuration file %s was updated: %s; exiting, to be restarted with it", o.ConfigFile, changes(o.read, content))
+	return fmt.Errorf("content of the configuration file %s was updated: %s; exiting for a restart",
+		o.ConfigFile, changes(o.content, content))
 }

@@ -33,7 +33,9 @@ func symlink(t *testing.T, to, from string) {
 	}
 }
 
-// watching watches a file while steps change it, two looks after each. It returns the result, and whether the watch ended before its context.
+// watching watches a file while steps change it. After each step the watch
+// reads the file twice. It returns the error of the watch, and whether the
+// watch ended before its context.
 func watching(t *testing.T, file string, flags []string, steps ...func()) (err error, ended bool) {
 	t.Helper()
 	o, err := Parse(append([]string{"--config", file}, flags...))
@@ -58,11 +60,14 @@ func watching(t *testing.T, file string, flags []string, steps ...func()) (err e
 	return err, ended
 }
 
-// The volume of a ConfigMap: the file is a link to ..data/FILE, and ..data is a link that the kubelet replaces.
+// TestWatchConfigMap replaces a file as the kubelet does in the volume of a
+// ConfigMap: the file is a link to ..data/FILE, and the kubelet replaces the
+// link ..data.
 func TestWatchConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
-	for name, content := range map[string]string{"..1": before, "..2": before, "..3": strings.Replace(before, "1s", "2s", 1)} {
+	changed := strings.Replace(before, "1s", "2s", 1)
+	for name, content := range map[string]string{"..1": before, "..2": before, "..3": changed} {
 		if err := os.Mkdir(path(name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -79,43 +84,47 @@ func TestWatchConfigMap(t *testing.T) {
 		}
 	}
 	remove := func() { os.RemoveAll(path("..1")) }
-	if err, ended := watching(t, path("config.conf"), nil, func() {}, swap("..2"), remove); ended || err != nil {
-		t.Errorf("the same content in another directory: %v", err)
+	err, ended := watching(t, path("config.conf"), nil, func() {}, swap("..2"), remove)
+	if ended || err != nil {
+		t.Errorf("the same content in another directory: got %v, want no end", err)
 	}
-	err, ended := watching(t, path("config.conf"), nil, swap("..3"))
-	want := `content of the configuration file ` + path("config.conf") + ` was updated: nftables.minSyncPeriod "1s" -> "2s"; exiting, to be restarted with it`
+	err, ended = watching(t, path("config.conf"), nil, swap("..3"))
+	want := `content of the configuration file ` + path("config.conf") +
+		` was updated: nftables.minSyncPeriod "1s" -> "2s"; exiting for a restart`
 	if !ended || err == nil || err.Error() != want {
 		t.Errorf("got %v\nwant %s", err, want)
 	}
 }
 
-// A file that is gone, or not read yet, is no change.
-func TestWatchGoneFile(t *testing.T) {
+func TestWatchMissingFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.conf")
 	write(t, file, before)
 	remove := func() { os.Remove(file) }
-	again := func() { write(t, file, before) }
-	if err, ended := watching(t, file, nil, remove, again, remove); ended || err != nil {
-		t.Errorf("gone and the same again: %v", err)
+	restore := func() { write(t, file, before) }
+	change := func() { write(t, file, before+"oomScoreAdj: 5\n") }
+	if err, ended := watching(t, file, nil, remove, restore, remove); ended || err != nil {
+		t.Errorf("removed and restored: got %v, want no end", err)
 	}
-	again()
-	if err, ended := watching(t, file, nil, remove, func() { write(t, file, before+"oomScoreAdj: 5\n") }); !ended ||
-		!strings.Contains(err.Error(), ": oomScoreAdj none -> 5; ") {
-		t.Errorf("gone and another one: %v", err)
+	restore()
+	err, ended := watching(t, file, nil, remove, change)
+	if !ended || !strings.Contains(err.Error(), ": oomScoreAdj none -> 5; ") {
+		t.Errorf("removed and changed: got %v", err)
 	}
 }
 
-// A change between the reading of the configuration and the watch is seen.
-func TestWatchBeginsWithWhatWasRead(t *testing.T) {
+// TestWatchChangeBeforeFirstRead changes the file between Parse and the first
+// read of the watch.
+func TestWatchChangeBeforeFirstRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.conf")
 	write(t, file, before)
-	if err, ended := watching(t, file, nil, func() { write(t, file, strings.Replace(before, "1s", "3s", 1)) }); !ended || err == nil {
-		t.Errorf("got %v", err)
+	change := func() { write(t, file, strings.Replace(before, "1s", "3s", 1)) }
+	if err, ended := watching(t, file, nil, change); !ended || err == nil {
+		t.Errorf("got %v, want a change", err)
 	}
 }
 
-// What is seen once may be half of what is being written.
-func TestWatchHalfWritten(t *testing.T) {
+// TestWatchPartlyWrittenFile reads a partly written file once.
+func TestWatchPartlyWrittenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.conf")
 	write(t, file, before)
 	o, err := Parse([]string{"--config", file})
@@ -127,27 +136,26 @@ func TestWatchHalfWritten(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- o.WatchConfigFile(ctx) }()
 		time.Sleep(watchInterval / 2)
-		write(t, file, before[:strings.Index(before, "nftables:")]) // loads
-		time.Sleep(watchInterval)                                   // one look
+		write(t, file, before[:strings.Index(before, "nftables:")]) // a valid file
+		time.Sleep(watchInterval)                                   // read once
 		write(t, file, before)
 		time.Sleep(5 * watchInterval)
 		cancel()
 		if err := <-done; err != nil {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want no error", err)
 		}
 	})
 }
 
-// Without a configuration file the watch lasts until its context ends.
-func TestWatchNoFile(t *testing.T) {
+func TestWatchWithoutFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := new(Options).WatchConfigFile(ctx); err != nil {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want no error", err)
 	}
 }
 
-// logged collects what klog is told until the test ends.
+// logged collects the lines of klog until the test ends.
 func logged(t *testing.T) *[]string {
 	lines := new([]string)
 	klog.SetLogger(funcr.New(func(_, line string) { *lines = append(*lines, line) }, funcr.Options{}))
@@ -155,21 +163,26 @@ func logged(t *testing.T) *[]string {
 	return lines
 }
 
-// Content with which the command would not start is told once, and ends nothing; what comes after it counts.
-func TestWatchContentThatDoesNotLoad(t *testing.T) {
+// TestWatchInvalidContent checks that invalid content is logged once and does
+// not end the watch, and that a later correction does.
+func TestWatchInvalidContent(t *testing.T) {
 	for _, tt := range []struct {
 		name, content string
 		flags         []string
-		want          string // in the log, after the file's name
+		want          string // in the log
 	}{
-		{"another kind", strings.Replace(before, "KubeProxy", "Kubelet", 1), nil, `: holds apiVersion`},
+		{"another kind", strings.Replace(before, "KubeProxy", "Kubelet", 1), nil, `is not supported: want apiVersion`},
 		{"no YAML", before + "}", nil, ": cannot be decoded"},
 		{"nothing", "", nil, ": kind is missing"},
-		{"mode", strings.Replace(before, "mode: nftables", "mode: iptables", 1), nil, `: mode: \"iptables\" is not supported`},
+		{"mode", strings.Replace(before, "mode: nftables", "mode: iptables", 1), nil,
+			`: mode: \"iptables\" is not supported`},
 		{"value", before + "oomScoreAdj: 5000\n", nil, ": oomScoreAdj: 5000 is not in the range"},
-		{"after defaults", strings.Replace(before, "1s", "31s", 1), nil, ": nftables.minSyncPeriod: 31s is greater than the sync period, 30s"},
-		{"feature gate", before + "featureGates: {NoSuchGate: true}\n", nil, ": featureGates: unrecognized feature gate"},
-		{"with a flag", before + "featureGates: {LoggingAlphaOptions: false}\n", []string{"--log-text-split-stream"}, "Feature LoggingAlphaOptions is disabled"},
+		{"after defaults", strings.Replace(before, "1s", "31s", 1), nil,
+			": nftables.minSyncPeriod: 31s is greater than the sync period, 30s"},
+		{"feature gate", before + "featureGates: {NoSuchGate: true}\n", nil,
+			": featureGates: unrecognized feature gate"},
+		{"with a flag", before + "featureGates: {LoggingAlphaOptions: false}\n", []string{"--log-text-split-stream"},
+			"Feature LoggingAlphaOptions is disabled"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "config.conf")
@@ -182,38 +195,48 @@ func TestWatchContentThatDoesNotLoad(t *testing.T) {
 			put := func(content string) func() { return func() { write(t, file, content) } }
 			err, ended := watching(t, file, tt.flags, put(tt.content), func() {}, put(initial), func() {})
 			if ended || err != nil {
-				t.Errorf("ended: %v", err)
+				t.Errorf("got %v, want no end", err)
 			}
-			if len(*lines) != 2 || !strings.Contains((*lines)[0], "stays in force") || !strings.Contains((*lines)[0], file) ||
-				!strings.Contains((*lines)[0], tt.want) || !strings.Contains((*lines)[1], "again that was read") {
-				t.Errorf("logged %q, want one line with %s, and one that it is over", *lines, tt.want)
+			if len(*lines) != 2 {
+				t.Fatalf("got %d log lines, want 2: %q", len(*lines), *lines)
+			}
+			for _, want := range []string{"keeping the current configuration", file, tt.want} {
+				if !strings.Contains((*lines)[0], want) {
+					t.Errorf("got log line %s, want %s", (*lines)[0], want)
+				}
+			}
+			if want := "matches the current configuration again"; !strings.Contains((*lines)[1], want) {
+				t.Errorf("got log line %s, want %s", (*lines)[1], want)
 			}
 			err, ended = watching(t, file, tt.flags, put(tt.content), put(initial+"configSyncPeriod: 5m\n"))
-			if !ended || err == nil || !strings.Contains(err.Error(), `updated: configSyncPeriod none -> "5m"; exiting`) {
-				t.Errorf("a correction: %v", err)
+			want := `updated: configSyncPeriod none -> "5m"; exiting`
+			if !ended || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("after a correction: got %v, want %s", err, want)
 			}
 		})
 	}
 }
 
-// The new content is loaded with the same command line: a flag that has precedence can make good what the file lacks.
-func TestWatchLoadsWithFlags(t *testing.T) {
+// TestWatchAppliesFlags checks that the flags of the command line override
+// the new content: content that is invalid without them is valid with them.
+func TestWatchAppliesFlags(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.conf")
 	write(t, file, before)
 	update := func() { write(t, file, before+"hostnameOverride: ' '\n") }
 	if err, ended := watching(t, file, []string{"--hostname-override=node1"}, update); !ended || err == nil {
-		t.Errorf("with a name in the flags: %v", err)
+		t.Errorf("with --hostname-override: got %v, want a change", err)
 	}
 	write(t, file, before)
 	if err, ended := watching(t, file, nil, update); ended || err != nil {
-		t.Errorf("without: %v", err)
+		t.Errorf("without --hostname-override: got %v, want no end", err)
 	}
 }
 
 func TestChanges(t *testing.T) {
 	for _, tt := range []struct{ after, want string }{
 		{before + "# comment\n", "no field has another value"},
-		{strings.Replace(before, "nftables\n", "ipvs\n", 1) + "conntrack: {min: 1, maxPerCore: 0}\n", `conntrack.maxPerCore none -> 0, conntrack.min none -> 1, mode "nftables" -> "ipvs"`},
+		{strings.Replace(before, "nftables\n", "ipvs\n", 1) + "conntrack: {min: 1, maxPerCore: 0}\n",
+			`conntrack.maxPerCore none -> 0, conntrack.min none -> 1, mode "nftables" -> "ipvs"`},
 		{strings.Replace(before, "nftables: {minSyncPeriod: 1s}", "", 1), `nftables.minSyncPeriod "1s" -> none`},
 		{before + "nodePortAddresses: [primary]\n", `nodePortAddresses none -> ["primary"]`},
 	} {

@@ -9,7 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// WriteConfig writes the configuration to the file of --write-config-to. kube-proxy reads the file too.
+// WriteConfig writes the configuration to the file of --write-config-to.
+// kube-proxy can read it too.
 func (o *Options) WriteConfig() error {
 	data, err := o.encode()
 	if err != nil {
@@ -22,11 +23,11 @@ func (o *Options) WriteConfig() error {
 	return nil
 }
 
-// encode returns the configuration as YAML. A minSyncPeriod that nobody gave is left 0, so that whoever reads the file uses a default of its own:
-// kube-proxy is not made for as short a one as ours.
+// encode returns the configuration as YAML. It leaves out our default of
+// minSyncPeriod, which is too short for kube-proxy.
 func (o *Options) encode() ([]byte, error) {
 	c := o.Configuration.DeepCopy()
-	if o.minSyncPeriodByDefault {
+	if o.minSyncPeriodUnset {
 		c.NFTables.MinSyncPeriod.Duration = 0
 	}
 	c.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(kind))

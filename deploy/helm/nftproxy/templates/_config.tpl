@@ -1,4 +1,4 @@
-{{- /* The KubeProxyConfiguration: what follows from other values, and .Values.config over it. */}}
+{{- /* The KubeProxyConfiguration. .Values.config overrides the fields that other values imply. */}}
 {{- define "nftproxy.config" -}}
 {{- $config := dict "apiVersion" "kubeproxy.config.k8s.io/v1alpha1" "kind" "KubeProxyConfiguration" }}
 {{- if not .Values.conntrack.initContainer.enabled }}

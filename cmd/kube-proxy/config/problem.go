@@ -1,0 +1,40 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// problem is an invalid value of a field.
+type problem struct{ field, text string }
+
+// explain returns an error with one line for each problem. A line begins with
+// the flag, or the file and the field, that holds the value.
+func (c *commandLine) explain(found []problem, file string) error {
+	var errs []error
+	for _, p := range found {
+		errs = append(errs, fmt.Errorf("%s: %s", c.origin(p.field, file), p.text))
+	}
+	return errors.Join(errs...)
+}
+
+// origin returns the flag, or the file and the field, that a field's value
+// comes from.
+func (c *commandLine) origin(field, file string) string {
+	for _, fact := range flagFacts {
+		if within(field, fact.field) && (file == "" || fact.overrides && c.changed(fact.flag)) {
+			return "--" + fact.flag
+		}
+	}
+	if file == "" {
+		return field
+	}
+	return file + ": " + field
+}
+
+// within reports whether field is parent or a field below it.
+func within(field, parent string) bool {
+	rest, ok := strings.CutPrefix(field, parent)
+	return ok && parent != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
