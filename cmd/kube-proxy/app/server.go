@@ -78,8 +78,8 @@ func (s *server) connect(pc *proxier.Config) error {
 
 func (s *server) setSource(pc proxier.Config) (err error) {
 	if s.client == nil {
-		s.source = manifest.New(manifest.Config{Dir: s.options.Manifests, Handler: s.proxier})
-		return nil
+		s.source, err = manifest.New(manifest.Config{Dir: s.options.Manifests, Handler: s.proxier})
+		return err
 	}
 	s.source, err = informer.New(informer.Config{
 		Client:       s.client,

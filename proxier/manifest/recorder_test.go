@@ -14,13 +14,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// recorder is a Handler that writes down its calls, and a log sink that writes down its lines.
+// recorder is a Handler that records its calls and a log sink that records
+// its lines.
 type recorder struct {
 	mu      sync.Mutex
 	calls   []string
 	lines   []string
-	objects map[string]string // in force: the first ClusterIP of Services, "" for others
-	waiting chan struct{}     // closed at the next Sync or line
+	objects map[string]string // by name: the ClusterIP of a Service, otherwise ""
+	waiting chan struct{}     // closed by the next Sync or line
 }
 
 func newRecorder() *recorder {
@@ -52,7 +53,7 @@ func (r *recorder) wake() {
 	r.waiting = make(chan struct{})
 }
 
-// take returns the calls since the last time.
+// take returns the calls since the previous take.
 func (r *recorder) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +62,7 @@ func (r *recorder) take() []string {
 	return calls
 }
 
-// takeLines returns the lines of the log since the last time.
+// takeLines returns the log lines since the previous takeLines.
 func (r *recorder) takeLines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,13 +143,13 @@ func (r *recorder) line(text string, keysAndValues []any) {
 	r.wake()
 }
 
-// patience is how long tests wait for something that must happen.
-const patience = 20 * time.Second
+// timeout limits the time that tests wait for a condition.
+const timeout = 20 * time.Second
 
-// await waits until a condition holds.
+// await waits until a condition is met.
 func (r *recorder) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(timeout)
 	for {
 		r.mu.Lock()
 		waiting, met := r.waiting, condition()
@@ -159,12 +160,13 @@ func (r *recorder) await(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-waiting:
 		case <-deadline:
-			t.Fatalf("waited in vain for %s; calls %q, log %q", what, r.take(), r.takeLines())
+			t.Fatalf("timed out waiting for %s; got calls %q, log %q", what, r.take(), r.takeLines())
 		}
 	}
 }
 
-// awaitService waits until a Service has a ClusterIP, after a complete round.
+// awaitService waits until a Service has a ClusterIP and the round is
+// complete.
 func (r *recorder) awaitService(t *testing.T, name, clusterIP string) {
 	t.Helper()
 	r.await(t, name+" at "+clusterIP, func() bool {
@@ -172,19 +174,19 @@ func (r *recorder) awaitService(t *testing.T, name, clusterIP string) {
 	})
 }
 
-// awaitGone waits until an object is deleted, after a complete round.
-func (r *recorder) awaitGone(t *testing.T, name string) {
+// awaitDeletion waits until an object is deleted and the round is complete.
+func (r *recorder) awaitDeletion(t *testing.T, name string) {
 	t.Helper()
-	r.await(t, name+" to go", func() bool {
+	r.await(t, "deletion of "+name, func() bool {
 		_, found := r.objects[name]
 		return !found && len(r.calls) > 0 && r.calls[len(r.calls)-1] == "Sync"
 	})
 }
 
-// awaitLine waits for a line in the log that contains a text.
+// awaitLine waits for a log line that contains a text.
 func (r *recorder) awaitLine(t *testing.T, text string) {
 	t.Helper()
-	r.await(t, "the line "+text, func() bool {
+	r.await(t, "log line "+text, func() bool {
 		return slices.ContainsFunc(r.lines, func(line string) bool { return strings.Contains(line, text) })
 	})
 }

@@ -1,32 +1,51 @@
-package manifest
+package admission
 
 import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metaapi "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
-// How much an EndpointSlice can hold.
+// The maximum numbers of elements in the lists of an EndpointSlice.
 const (
 	maxEndpoints         = 1000
 	maxEndpointAddresses = 100
 	maxEndpointPorts     = 20000
-	maxHints             = 8 // of zones, and of nodes
+	maxHints             = 8 // each of forZones and forNodes
 )
 
-// validateEndpointSlice checks an EndpointSlice that has its defaults.
-func validateEndpointSlice(slice *discoveryv1.EndpointSlice) field.ErrorList {
+// EndpointSlice sets the defaults of an EndpointSlice and validates it.
+func EndpointSlice(slice *discoveryv1.EndpointSlice) field.ErrorList {
+	defaultMeta(&slice.ObjectMeta, namespaceScope)
+	defaultEndpointPorts(slice.Ports)
+	for i := range slice.Endpoints {
+		slice.Endpoints[i].DeprecatedTopology = nil // from v1beta1; v1 ignores it
+	}
 	return slices.Concat(
-		validateMeta(&slice.ObjectMeta, kindEndpointSlice, metaapi.NameIsDNSSubdomain),
+		validateMeta(&slice.ObjectMeta, namespaceScope, metaapi.NameIsDNSSubdomain),
 		validateAddressType(slice.AddressType, field.NewPath("addressType")),
 		validateEndpointPorts(slice.Ports, field.NewPath("ports")),
 		validateEndpoints(slice, field.NewPath("endpoints")),
 	)
+}
+
+func defaultEndpointPorts(ports []discoveryv1.EndpointPort) {
+	for i := range ports {
+		port := &ports[i]
+		if port.Name == nil {
+			port.Name = ptr.To("")
+		}
+		if port.Protocol == nil {
+			port.Protocol = ptr.To(corev1.ProtocolTCP)
+		}
+	}
 }
 
 func validateAddressType(addressType discoveryv1.AddressType, path *field.Path) field.ErrorList {
@@ -50,11 +69,12 @@ func validateEndpointPorts(ports []discoveryv1.EndpointPort, path *field.Path) f
 		}
 		errs = append(errs, validateUnique(names, path.Child("name"), *port.Name)...)
 		errs = append(errs, validateProtocol(path.Child("protocol"), *port.Protocol)...)
-		if port.Port != nil { // nil means all ports
+		if port.Port != nil { // nil stands for all ports
 			errs = append(errs, validatePort(path.Child("port"), *port.Port)...)
 		}
 		if port.AppProtocol != nil {
-			errs = append(errs, invalid(path.Child("appProtocol"), *port.AppProtocol, validation.IsQualifiedName(*port.AppProtocol))...)
+			errs = append(errs, invalid(path.Child("appProtocol"), *port.AppProtocol,
+				validation.IsQualifiedName(*port.AppProtocol))...)
 		}
 	}
 	return errs
@@ -71,7 +91,9 @@ func validateEndpoints(slice *discoveryv1.EndpointSlice, path *field.Path) field
 	return errs
 }
 
-func validateEndpoint(endpoint *discoveryv1.Endpoint, addressType discoveryv1.AddressType, path *field.Path) field.ErrorList {
+func validateEndpoint(
+	endpoint *discoveryv1.Endpoint, addressType discoveryv1.AddressType, path *field.Path,
+) field.ErrorList {
 	var errs field.ErrorList
 	addresses := path.Child("addresses")
 	switch count := len(endpoint.Addresses); {
@@ -84,10 +106,12 @@ func validateEndpoint(endpoint *discoveryv1.Endpoint, addressType discoveryv1.Ad
 		errs = append(errs, validateEndpointAddress(address, addressType, addresses.Index(i))...)
 	}
 	if endpoint.NodeName != nil {
-		errs = append(errs, invalid(path.Child("nodeName"), *endpoint.NodeName, validation.IsDNS1123Subdomain(*endpoint.NodeName))...)
+		errs = append(errs, invalid(path.Child("nodeName"), *endpoint.NodeName,
+			validation.IsDNS1123Subdomain(*endpoint.NodeName))...)
 	}
 	if endpoint.Hostname != nil {
-		errs = append(errs, invalid(path.Child("hostname"), *endpoint.Hostname, validation.IsDNS1123Label(*endpoint.Hostname))...)
+		errs = append(errs, invalid(path.Child("hostname"), *endpoint.Hostname,
+			validation.IsDNS1123Label(*endpoint.Hostname))...)
 	}
 	if endpoint.Hints != nil {
 		errs = append(errs, validateHints(endpoint.Hints, path.Child("hints"))...)
@@ -95,8 +119,8 @@ func validateEndpoint(endpoint *discoveryv1.Endpoint, addressType discoveryv1.Ad
 	return errs
 }
 
-// validateEndpointAddress checks an address against the slice's type. One of an unknown type, which is an error of
-// its own, can be anything.
+// validateEndpointAddress checks an address against the type of the slice. If
+// the type is invalid, which is an error of its own, every address is valid.
 func validateEndpointAddress(address string, addressType discoveryv1.AddressType, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch addressType {
@@ -118,7 +142,8 @@ func validateEndpointAddress(address string, addressType discoveryv1.AddressType
 	return append(errs, validateReachable(path, address)...)
 }
 
-// validateHints checks the zones and nodes whose clients an endpoint is for.
+// validateHints checks the zones and nodes whose clients should use an
+// endpoint.
 func validateHints(hints *discoveryv1.EndpointHints, path *field.Path) field.ErrorList {
 	var zones, nodes []string
 	for _, zone := range hints.ForZones {

@@ -9,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// newSerializer returns a strict decoder of exactly the kinds that are read. Lists, typed ones such as
-// ServiceList too, come out as metav1.List, so that each item is decoded, and reported, by itself.
-func newSerializer() runtime.Decoder {
+// newDecoder returns a strict decoder of the supported kinds. It decodes
+// lists, including typed lists such as ServiceList, to metav1.List. This way
+// each item is decoded separately and has its own errors.
+func newDecoder() runtime.Decoder {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.Node{})
 	scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})

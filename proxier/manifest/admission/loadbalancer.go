@@ -1,4 +1,4 @@
-package manifest
+package admission
 
 import (
 	"net/netip"
@@ -7,15 +7,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
-// validateLoadBalancer checks the fields that only Services of type LoadBalancer can have.
+const onlyLoadBalancer = "may only be used when `type` is 'LoadBalancer'"
+
+// defaultLoadBalancer sets the fields of Services of type LoadBalancer. It
+// drops the load balancer status of other Services. The API server drops it
+// when the type changes.
+func defaultLoadBalancer(service *corev1.Service) {
+	if service.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		service.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		return
+	}
+	if service.Spec.AllocateLoadBalancerNodePorts == nil {
+		service.Spec.AllocateLoadBalancerNodePorts = ptr.To(true)
+	}
+	for i := range service.Status.LoadBalancer.Ingress {
+		ingress := &service.Status.LoadBalancer.Ingress[i]
+		if ingress.IP != "" && ingress.IPMode == nil {
+			ingress.IPMode = ptr.To(corev1.LoadBalancerIPModeVIP)
+		}
+	}
+}
+
+// validateLoadBalancer checks the fields that require type LoadBalancer.
 func validateLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	if spec.Type == corev1.ServiceTypeLoadBalancer {
 		if spec.LoadBalancerClass == nil {
 			return nil
 		}
-		return invalid(path.Child("loadBalancerClass"), *spec.LoadBalancerClass, validation.IsQualifiedName(*spec.LoadBalancerClass))
+		return invalid(path.Child("loadBalancerClass"), *spec.LoadBalancerClass,
+			validation.IsQualifiedName(*spec.LoadBalancerClass))
 	}
 	var errs field.ErrorList
 	if spec.AllocateLoadBalancerNodePorts != nil {
@@ -27,8 +50,8 @@ func validateLoadBalancer(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 	return errs
 }
 
-// validateSourceRanges checks the field, or the annotation that came before it. Spaces around a CIDR have
-// always been fine.
+// validateSourceRanges checks loadBalancerSourceRanges. If it is empty, the
+// older annotation applies. Both may have spaces around a CIDR.
 func validateSourceRanges(service *corev1.Service, path *field.Path) field.ErrorList {
 	path = path.Child("loadBalancerSourceRanges")
 	ranges := service.Spec.LoadBalancerSourceRanges
@@ -54,8 +77,8 @@ func validateSourceRanges(service *corev1.Service, path *field.Path) field.Error
 	return errs
 }
 
-// validateIngress checks the addresses that a load balancer has, as the API server does when a controller
-// sets them.
+// validateIngress checks the addresses of a load balancer, as the API server
+// does when a controller sets them.
 func validateIngress(ingress []corev1.LoadBalancerIngress, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range ingress {

@@ -1,4 +1,4 @@
-package manifest
+package admission
 
 import (
 	"fmt"
@@ -10,12 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateProtocol checks the protocol of a port of a Service or an EndpointSlice.
+// validateProtocol checks the protocol of a port of a Service or an
+// EndpointSlice.
 func validateProtocol(path *field.Path, protocol corev1.Protocol) field.ErrorList {
 	return validateEnum(path, protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
-// validateServicePorts checks the ports of a Service, each and among themselves.
+func defaultServicePort(port *corev1.ServicePort) {
+	setDefault(&port.Protocol, corev1.ProtocolTCP)
+	if port.TargetPort == intstr.FromInt32(0) || port.TargetPort == intstr.FromString("") {
+		port.TargetPort = intstr.FromInt32(port.Port)
+	}
+}
+
+// validateServicePorts checks the ports of a Service. Names, pairs of
+// protocol and port, and pairs of protocol and nodePort must be unique.
 func validateServicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	path = path.Child("ports")
 	if len(spec.Ports) == 0 && !isHeadless(spec) && spec.Type != corev1.ServiceTypeExternalName {
@@ -34,12 +43,13 @@ func validateServicePorts(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 			continue
 		}
 		errs = append(errs, validateNodePort(port, spec.Type, path.Child("nodePort"))...)
-		errs = append(errs, validateUnique(nodePorts, path.Child("nodePort"), fmt.Sprintf("%s/%d", port.Protocol, port.NodePort))...)
+		errs = append(errs, validateUnique(nodePorts, path.Child("nodePort"),
+			fmt.Sprintf("%s/%d", port.Protocol, port.NodePort))...)
 	}
 	return errs
 }
 
-// validateServicePort checks what can be said of a port alone.
+// validateServicePort checks a single port, except its nodePort.
 func validateServicePort(port *corev1.ServicePort, nameRequired bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch {
@@ -52,12 +62,13 @@ func validateServicePort(port *corev1.ServicePort, nameRequired bool, path *fiel
 	errs = append(errs, validateProtocol(path.Child("protocol"), port.Protocol)...)
 	errs = append(errs, validateTargetPort(path.Child("targetPort"), port.TargetPort)...)
 	if port.AppProtocol != nil {
-		errs = append(errs, invalid(path.Child("appProtocol"), *port.AppProtocol, validation.IsQualifiedName(*port.AppProtocol))...)
+		errs = append(errs, invalid(path.Child("appProtocol"), *port.AppProtocol,
+			validation.IsQualifiedName(*port.AppProtocol))...)
 	}
 	return errs
 }
 
-// validateTargetPort checks a port number, or the name of a port of the Pods.
+// validateTargetPort checks a port number or the name of a port of the Pods.
 func validateTargetPort(path *field.Path, target intstr.IntOrString) field.ErrorList {
 	if target.Type == intstr.String {
 		return invalid(path, target.StrVal, validation.IsValidPortName(target.StrVal))
@@ -65,19 +76,11 @@ func validateTargetPort(path *field.Path, target intstr.IntOrString) field.Error
 	return validatePort(path, target.IntVal)
 }
 
-// validateNodePort checks a NodePort that is given. There is no --service-node-port-range here, any port will do.
+// validateNodePort checks a nodePort that is set. It accepts any port: the
+// range --service-node-port-range is a flag of the API server.
 func validateNodePort(port *corev1.ServicePort, serviceType corev1.ServiceType, path *field.Path) field.ErrorList {
 	if serviceType == corev1.ServiceTypeClusterIP {
 		return field.ErrorList{field.Forbidden(path, "may not be used when `type` is 'ClusterIP'")}
 	}
 	return validatePort(path, port.NodePort)
-}
-
-// validateUnique reports a value that was there before, and remembers it.
-func validateUnique(seen sets.Set[string], path *field.Path, value string) field.ErrorList {
-	if seen.Has(value) {
-		return field.ErrorList{field.Duplicate(path, value)}
-	}
-	seen.Insert(value)
-	return nil
 }

@@ -1,4 +1,4 @@
-package manifest
+package admission
 
 import (
 	"slices"
@@ -10,17 +10,67 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Messages that several fields share, in the API server's words.
+const notExternalName = "may not be set for ExternalName services"
+
+// The warnings of a Service. They are log messages.
 const (
-	onlyLoadBalancer = "may only be used when `type` is 'LoadBalancer'"
-	notExternalName  = "may not be set for ExternalName services"
+	warnNoClusterIP   = "Service has no clusterIP, serving its other addresses only"
+	warnNoNodePort    = "Service has ports without a nodePort, serving no node ports for them"
+	warnNoHealthCheck = "Service has no healthCheckNodePort, serving no health check"
+	warnStatus        = "Ignoring the load balancer status of a Service that is not of type LoadBalancer"
 )
+
+// Service sets the defaults of a Service and validates it. It returns
+// warnings only if there are no errors.
+func Service(service *corev1.Service) (warnings []string, errs field.ErrorList) {
+	warnings = serviceWarnings(service)
+	defaultService(service)
+	if errs := validateService(service); len(errs) > 0 {
+		return nil, errs
+	}
+	return warnings, nil
+}
+
+// serviceWarnings returns the warnings of a Service without its defaults.
+func serviceWarnings(service *corev1.Service) []string {
+	var warnings []string
+	spec := &service.Spec
+	if spec.Type != corev1.ServiceTypeExternalName && spec.ClusterIP == "" && len(spec.ClusterIPs) == 0 {
+		warnings = append(warnings, warnNoClusterIP)
+	}
+	if spec.Type == corev1.ServiceTypeNodePort &&
+		slices.ContainsFunc(spec.Ports, func(port corev1.ServicePort) bool { return port.NodePort == 0 }) {
+		warnings = append(warnings, warnNoNodePort)
+	}
+	if needsHealthCheck(spec) && spec.HealthCheckNodePort == 0 {
+		warnings = append(warnings, warnNoHealthCheck)
+	}
+	if spec.Type != corev1.ServiceTypeLoadBalancer && len(service.Status.LoadBalancer.Ingress) > 0 {
+		warnings = append(warnings, warnStatus)
+	}
+	return warnings
+}
+
+func defaultService(service *corev1.Service) {
+	spec := &service.Spec
+	defaultMeta(&service.ObjectMeta, namespaceScope)
+	setDefault(&spec.Type, corev1.ServiceTypeClusterIP)
+	for i := range spec.Ports {
+		defaultServicePort(&spec.Ports[i])
+	}
+	defaultAffinity(spec)
+	defaultTrafficPolicies(spec)
+	if spec.Type != corev1.ServiceTypeExternalName {
+		defaultClusterIPs(spec)
+	}
+	defaultLoadBalancer(service)
+}
 
 // validateService checks a Service that has its defaults.
 func validateService(service *corev1.Service) field.ErrorList {
 	spec, path := &service.Spec, field.NewPath("spec")
 	return slices.Concat(
-		validateMeta(&service.ObjectMeta, kindService, metaapi.NameIsDNSLabel),
+		validateMeta(&service.ObjectMeta, namespaceScope, metaapi.NameIsDNSLabel),
 		validateTopologyAnnotations(service.Annotations),
 		validateServiceType(spec, path),
 		validateServicePorts(spec, path),
@@ -35,7 +85,8 @@ func validateService(service *corev1.Service) field.ErrorList {
 	)
 }
 
-// validateTopologyAnnotations refuses an old and a new annotation that contradict each other.
+// validateTopologyAnnotations checks that the old and the new annotation
+// agree.
 func validateTopologyAnnotations(annotations map[string]string) field.ErrorList {
 	mode, hasMode := annotations[corev1.AnnotationTopologyMode]
 	hints, hasHints := annotations[corev1.DeprecatedAnnotationTopologyAwareHints]
@@ -62,12 +113,13 @@ func validateServiceType(spec *corev1.ServiceSpec, path *field.Path) field.Error
 	return errs
 }
 
-// isHeadless tells whether the Service has no ClusterIP on purpose.
+// isHeadless reports whether the clusterIP of the Service is "None".
 func isHeadless(spec *corev1.ServiceSpec) bool {
 	return len(spec.ClusterIPs) == 1 && spec.ClusterIPs[0] == corev1.ClusterIPNone
 }
 
-// validateExternalName checks a Service that is an alias of a DNS name and has no addresses.
+// validateExternalName checks a Service of type ExternalName, which has no
+// addresses.
 func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if spec.ClusterIP != "" || len(spec.ClusterIPs) > 0 {
@@ -87,22 +139,6 @@ func validateExternalName(spec *corev1.ServiceSpec, path *field.Path) field.Erro
 	return append(errs, invalid(path.Child("externalName"), name, validation.IsDNS1123Subdomain(name))...)
 }
 
-func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	errs := validateEnum(path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
-	if spec.SessionAffinity != corev1.ServiceAffinityClientIP {
-		return errs
-	}
-	timeout := *spec.SessionAffinityConfig.ClientIP.TimeoutSeconds
-	if timeout < 1 || timeout > maxAffinitySeconds {
-		errs = append(errs, field.Invalid(path.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds"), timeout,
-			"must be greater than 0 and less than 86400"))
-	}
-	return errs
-}
-
-// maxAffinitySeconds is the longest sessionAffinityConfig.clientIP.timeoutSeconds: a day.
-const maxAffinitySeconds = 86400
-
 func validateExternalIPs(ips []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, ip := range ips {
@@ -113,37 +149,4 @@ func validateExternalIPs(ips []string, path *field.Path) field.ErrorList {
 		errs = append(errs, ipErrs...)
 	}
 	return errs
-}
-
-func validateTrafficPolicies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	external := path.Child("externalTrafficPolicy")
-	if externallyAccessible(spec) {
-		errs = append(errs, validateEnum(external, spec.ExternalTrafficPolicy,
-			corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)...)
-	} else if spec.ExternalTrafficPolicy != "" {
-		errs = append(errs, field.Invalid(external, spec.ExternalTrafficPolicy, "may only be set for externally-accessible services"))
-	}
-	if spec.InternalTrafficPolicy != nil {
-		errs = append(errs, validateEnum(path.Child("internalTrafficPolicy"), *spec.InternalTrafficPolicy,
-			corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)...)
-	}
-	if spec.TrafficDistribution != nil {
-		errs = append(errs, validateEnum(path.Child("trafficDistribution"), *spec.TrafficDistribution,
-			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
-			corev1.ServiceTrafficDistributionPreferSameNode)...)
-	}
-	return append(errs, validateHealthCheckNodePort(spec, path.Child("healthCheckNodePort"))...)
-}
-
-// validateHealthCheckNodePort takes 0 where the API server would allocate a port.
-func validateHealthCheckNodePort(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
-	switch {
-	case spec.HealthCheckNodePort == 0:
-		return nil
-	case !needsHealthCheck(spec):
-		return field.ErrorList{field.Invalid(path, spec.HealthCheckNodePort,
-			"may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'")}
-	}
-	return validatePort(path, spec.HealthCheckNodePort)
 }

@@ -1,16 +1,50 @@
-package manifest
+package admission
 
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
-// validateClusterIPs checks clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy, which depend on each other. An
-// ExternalName Service must have none of them, see validateExternalName.
+// defaultClusterIPs sets clusterIP and clusterIPs from each other, and the
+// families and the policy from them. It adds no family without an address:
+// the families of the cluster are unknown.
+func defaultClusterIPs(spec *corev1.ServiceSpec) {
+	switch {
+	case spec.ClusterIP == "" && len(spec.ClusterIPs) > 0:
+		spec.ClusterIP = spec.ClusterIPs[0]
+	case spec.ClusterIP != "" && len(spec.ClusterIPs) == 0:
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	}
+	for i := len(spec.IPFamilies); i < len(spec.ClusterIPs); i++ {
+		addr, err := netip.ParseAddr(spec.ClusterIPs[i])
+		if err != nil || slices.Contains(spec.IPFamilies, familyOf(addr)) {
+			break // "None", or refused by the validation
+		}
+		spec.IPFamilies = append(spec.IPFamilies, familyOf(addr))
+	}
+	if spec.IPFamilyPolicy == nil {
+		spec.IPFamilyPolicy = ptr.To(defaultFamilyPolicy(spec))
+	}
+}
+
+func defaultFamilyPolicy(spec *corev1.ServiceSpec) corev1.IPFamilyPolicy {
+	// The endpoints of a headless Service without selector can be of any
+	// family.
+	selectorless := spec.ClusterIP == corev1.ClusterIPNone && len(spec.Selector) == 0
+	if selectorless || len(spec.ClusterIPs) > 1 || len(spec.IPFamilies) > 1 {
+		return corev1.IPFamilyPolicyRequireDualStack
+	}
+	return corev1.IPFamilyPolicySingleStack
+}
+
+// validateClusterIPs checks clusterIP, clusterIPs, ipFamilies and
+// ipFamilyPolicy. See validateExternalName for Services of type ExternalName.
 func validateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	if spec.Type == corev1.ServiceTypeExternalName {
 		return nil
@@ -25,7 +59,7 @@ func validateClusterIPs(spec *corev1.ServiceSpec, path *field.Path) field.ErrorL
 	}
 	addrs, addrErrs := parseClusterIPs(spec.ClusterIPs, ips)
 	if len(addrErrs) > 0 || len(familyErrs) > 0 {
-		// Whether addresses have the right family can be said only if both are known.
+		// Comparing addresses with families requires that both are valid.
 		return append(errs, addrErrs...)
 	}
 	return append(errs, validateAddressFamilies(addrs, spec, ips)...)
@@ -55,7 +89,7 @@ func validateFamilies(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// parseClusterIPs returns the addresses, none for a headless Service.
+// parseClusterIPs returns the addresses. A headless Service has none.
 func parseClusterIPs(ips []string, path *field.Path) ([]netip.Addr, field.ErrorList) {
 	if len(ips) > 0 && ips[0] == corev1.ClusterIPNone {
 		if len(ips) > 1 {
@@ -77,7 +111,8 @@ func parseClusterIPs(ips []string, path *field.Path) ([]netip.Addr, field.ErrorL
 	return addrs, errs
 }
 
-// validateAddressFamilies checks that there is one address of each family at most, in the order of ipFamilies.
+// validateAddressFamilies checks that each family has at most one address,
+// and that the addresses are in the order of ipFamilies.
 func validateAddressFamilies(addrs []netip.Addr, spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	families := sets.New[corev1.IPFamily]()
