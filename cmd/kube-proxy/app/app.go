@@ -92,7 +92,7 @@ func cleanUp(ctx context.Context) error {
 	if err := explainNFTables(askNFTables()); err != nil {
 		return err
 	}
-	_, err := leftovers.Remove(ctx)
+	err := leftovers.Remove(ctx)
 	if proxier.CleanupLeftovers(ctx) {
 		err = errors.Join(err, errors.New("the nftables tables could not be removed"))
 	}

@@ -183,10 +183,7 @@ func (s *server) afterFirstSync(ctx context.Context) {
 	case <-s.proxier.Synced():
 	}
 	debug.FreeOSMemory()
-	removeLeftovers(ctx, func() error {
-		_, err := leftovers.Remove(ctx)
-		return err
-	})
+	removeLeftovers(ctx, func() error { return leftovers.Remove(ctx) })
 }
 
 // leftoversRetry are the pauses before the removal of leftovers is tried again; they double from the first to the last.

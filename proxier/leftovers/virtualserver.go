@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of include/uapi/linux/ip_vs.h.
+// Constants of include/uapi/linux/ip_vs.h.
 const (
 	ipvsVersion       = 1
 	ipvsDeleteService = 3
@@ -24,16 +24,16 @@ const (
 	ipvsServiceMark     = 5
 )
 
-// virtualServer is a service of IPVS.
+// virtualServer is a virtual server of IPVS.
 type virtualServer struct {
 	family   uint16 // AF_INET or AF_INET6
 	protocol uint16 // IPPROTO_*
 	addr     netip.Addr
 	port     uint16
-	mark     uint32 // not 0: it is for packets with this mark, and has neither protocol, address nor port
+	mark     uint32 // if not 0, it selects packets by mark; the fields above are zero
 }
 
-// String returns the server as in "10.96.0.1:443 protocol 6".
+// String returns "10.96.0.1:443 protocol 6".
 func (s virtualServer) String() string {
 	return fmt.Sprintf("%s protocol %d", netip.AddrPortFrom(s.addr, s.port), s.protocol)
 }
@@ -56,12 +56,12 @@ func listServers(genl int) ([]virtualServer, error) {
 	return servers, nil
 }
 
-// decodeServer decodes a service, after the netlink header.
+// decodeServer decodes a message without its netlink header.
 func decodeServer(msg []byte) (s virtualServer, err error) {
 	if len(msg) < nl.SizeofGenlmsg {
 		return s, errShort
 	}
-	service, err := dig(msg[nl.SizeofGenlmsg:], ipvsAttrService)
+	service, err := attribute(msg[nl.SizeofGenlmsg:], ipvsAttrService)
 	if err != nil {
 		return s, err
 	}
@@ -81,7 +81,7 @@ func decodeServer(msg []byte) (s virtualServer, err error) {
 		}
 		return nil
 	})
-	switch { // an IPv4 address is in the first four of its sixteen bytes
+	switch { // an IPv4 address is in the first 4 of 16 bytes
 	case addr == nil:
 	case s.family == unix.AF_INET:
 		s.addr = netip.AddrFrom4([4]byte(addr))
@@ -99,7 +99,7 @@ func deleteServer(genl int, s virtualServer) error {
 	return err
 }
 
-// encodeServer returns the attribute that names a service.
+// encodeServer returns the attribute that identifies a virtual server.
 func encodeServer(s virtualServer) *nl.RtAttr {
 	service := nl.NewRtAttr(ipvsAttrService|unix.NLA_F_NESTED, nil)
 	service.AddRtAttr(ipvsServiceFamily, nl.Uint16Attr(s.family))

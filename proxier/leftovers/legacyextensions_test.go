@@ -10,7 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// others are rules with matches and targets that keep something in the kernel or are large, for both families, with counters.
+// others are rules of other programs for both families, with counters. Their
+// matches and targets have state in the kernel or much data.
 const others = `*mangle
 :PREROUTING ACCEPT [11:1100]
 :INPUT ACCEPT [12:1200]
@@ -18,7 +19,7 @@ const others = `*mangle
 :OUTPUT ACCEPT [14:1400]
 :POSTROUTING ACCEPT [15:1500]
 [1:10] -A PREROUTING -i eth0 -p tcp -m tcp --dport 5060 -j MARK --set-xmark 0x1/0x1
-[2:20] -A PREROUTING -p tcp -m socket --nowildcard -j RATEEST --rateest-name others --rateest-interval 250ms --rateest-ewmalog 500ms
+[2:20] -A PREROUTING -p tcp -m socket --nowildcard -j RATEEST RATEEST-OPTIONS
 [2:20] -A PREROUTING -p udp -m udp --dport 53 -j CONNMARK --set-xmark 0x2/0x2
 [3:30] -A FORWARD -p tcp -m tcp --tcp-flags SYN,RST SYN -j TCPMSS --clamp-mss-to-pmtu
 [4:40] -A OUTPUT -m owner --uid-owner 0 -j DSCP --set-dscp 0x0a
@@ -30,7 +31,7 @@ COMMIT
 :OTHERS - [0:0]
 :OTHERS-EMPTY - [0:0]
 [1:11] -A INPUT -m limit --limit 5/sec --limit-burst 7 -j ACCEPT
-[2:22] -A INPUT -p tcp -m hashlimit --hashlimit-upto 10/sec --hashlimit-burst 5 --hashlimit-mode srcip --hashlimit-name others -j ACCEPT
+[2:22] -A INPUT -p tcp -m hashlimit HASHLIMIT-OPTIONS -j ACCEPT
 [3:33] -A INPUT -m recent --set --name others --rsource
 [4:44] -A INPUT -m recent --update --seconds 60 --hitcount 4 --name others --rsource -j DROP
 [5:55] -A INPUT -m statistic --mode nth --every 3 --packet 1 -j OTHERS
@@ -62,21 +63,27 @@ COMMIT
 COMMIT
 `
 
-// loadOthers loads these rules, and those of a node with kube-proxy after them.
+// loadOthers loads these rules and, after them, those of a node with
+// kube-proxy.
 func loadOthers(t *testing.T, family nft.Family) {
 	t.Helper()
 	families := map[nft.Family]string{nft.IPv4: "inet", nft.IPv6: "inet6"}
 	run(t, "", "ipset", "create", "others", "hash:ip", "family", families[family])
-	rules := strings.NewReplacer("TARGET", "10.244.0.9", "GATEWAY", "10.244.0.1")
+	target, gateway := "10.244.0.9", "10.244.0.1"
 	if family == nft.IPv6 {
-		rules = strings.NewReplacer("TARGET", "fd00:244::9", "GATEWAY", "fd00:244::1")
+		target, gateway = "fd00:244::9", "fd00:244::1"
 	}
+	rules := strings.NewReplacer("TARGET", target, "GATEWAY", gateway,
+		"RATEEST-OPTIONS", "--rateest-name others --rateest-interval 250ms --rateest-ewmalog 500ms",
+		"HASHLIMIT-OPTIONS", "--hashlimit-upto 10/sec --hashlimit-burst 5 "+
+			"--hashlimit-mode srcip --hashlimit-name others")
 	iptables(t, family, "legacy", "-restore", rules.Replace(others), "--counters")
 	iptables(t, family, "legacy", "-restore", testdata(t, family, ""), "--noflush")
 }
 
-// byIptables returns what iptables-restore removes by what is kube-proxy's, as makePlan decides it by itself, of what iptables-save printed.
-func byIptables(saved string) string {
+// removalCommands returns the input for iptables-restore that removes the
+// leftovers from the output of iptables-save.
+func removalCommands(saved string) string {
 	var out, last []string
 	table := ""
 	for line := range strings.Lines(saved) {
@@ -85,10 +92,11 @@ func byIptables(saved string) string {
 		case strings.HasPrefix(line, "*"):
 			table = words[0][1:]
 			out = append(out, words[0])
-		case strings.HasPrefix(line, ":") && ownedChain(table, words[0][1:]):
+		case strings.HasPrefix(line, ":") && isLeftoverChain(table, words[0][1:]):
 			out = append(out, words[0]+" - [0:0]")
 			last = append(last, "-X "+words[0][1:])
-		case len(words) > 3 && words[0] == "-A" && ownedJump(table, rule{chain: words[1], target: words[len(words)-1]}):
+		case len(words) > 3 && words[0] == "-A" &&
+			isLeftoverJump(table, rule{chain: words[1], target: words[len(words)-1]}):
 			out = append(out, "-D "+strings.TrimSpace(line)[len("-A "):])
 		case words[0] == "COMMIT":
 			out = append(append(out, last...), words[0])
@@ -98,7 +106,7 @@ func byIptables(saved string) string {
 	return strings.Join(out, "\n") + "\n"
 }
 
-// readLegacy returns the legacy tables of a family as the kernel has them.
+// readLegacy returns the legacy tables of a family.
 func readLegacy(t *testing.T, family nft.Family) map[string]legacyTable {
 	t.Helper()
 	s, err := openLegacy(family)
@@ -115,15 +123,17 @@ func readLegacy(t *testing.T, family nft.Family) map[string]legacyTable {
 	return found
 }
 
-// What is left is what iptables leaves, byte by byte: the data of matches and targets, what they refer to in the kernel, and counters.
-func TestRemoveFromLegacyAsIptablesDoes(t *testing.T) {
+// The tables after a removal equal those after a removal by iptables, byte by
+// byte: the data of matches and targets, references to kernel state, and
+// counters.
+func TestRemoveFromLegacyEqualsIptables(t *testing.T) {
 	for _, family := range families {
 		t.Run(family.String(), func(t *testing.T) {
 			var want map[string]legacyTable
 			t.Run("iptables", func(t *testing.T) {
 				newNamespace(t)
 				loadOthers(t, family)
-				commands := byIptables(iptables(t, family, "legacy", "-save", ""))
+				commands := removalCommands(iptables(t, family, "legacy", "-save", ""))
 				iptables(t, family, "legacy", "-restore", commands, "--noflush")
 				want = readLegacy(t, family)
 			})
@@ -133,15 +143,17 @@ func TestRemoveFromLegacyAsIptablesDoes(t *testing.T) {
 			for name, got := range readLegacy(t, family) {
 				want := want[name]
 				if !slices.Equal(got.chainNames(), want.chainNames()) || len(got.entries) != len(want.entries) {
-					t.Fatalf("table %s has chains %q with %d entries, want %q with %d",
+					t.Fatalf("table %s: got chains %q with %d entries, want %q with %d",
 						name, got.chainNames(), len(got.entries), want.chainNames(), len(want.entries))
 				}
 				if got.first != want.first || got.policy != want.policy {
-					t.Errorf("table %s: built-in chains are at %d and %d, want %d and %d", name, got.first, got.policy, want.first, want.policy)
+					t.Errorf("table %s: got built-in chains at %d, policies at %d, want %d and %d",
+						name, got.first, got.policy, want.first, want.policy)
 				}
 				for i, e := range want.entries {
 					if !bytes.Equal(got.data[e.at:e.next], want.data[e.at:e.next]) {
-						t.Errorf("table %s: entry %d is\n%x\nwant\n%x", name, i, got.data[e.at:e.next], want.data[e.at:e.next])
+						t.Errorf("table %s, entry %d: got\n%x\nwant\n%x",
+							name, i, got.data[e.at:e.next], want.data[e.at:e.next])
 					}
 				}
 			}
@@ -149,8 +161,9 @@ func TestRemoveFromLegacyAsIptablesDoes(t *testing.T) {
 	}
 }
 
-// What matches and targets of others remember in the kernel stays, and the counters of others' rules.
-func TestRemoveFromLegacyKeepsWhatOthersCount(t *testing.T) {
+// A removal keeps the state of matches and targets, and the counters of
+// rules.
+func TestRemoveFromLegacyKeepsState(t *testing.T) {
 	for _, family := range families {
 		t.Run(family.String(), func(t *testing.T) {
 			newNamespace(t)
@@ -160,26 +173,26 @@ func TestRemoveFromLegacyKeepsWhatOthersCount(t *testing.T) {
 			if err := os.WriteFile(recent, []byte("+"+client), 0); err != nil {
 				t.Fatal(err)
 			}
-			before := counted(t, family)
+			before := counters(t, family)
 			remove(t)
-			after := counted(t, family)
+			after := counters(t, family)
 			for _, line := range after {
 				if !slices.Contains(before, line) {
-					t.Errorf("%s was another before", line)
+					t.Errorf("got %s, want it unchanged", line)
 				}
 			}
 			if rules := strings.Count(others, "] -A "); len(after) < rules+15 {
-				t.Errorf("%d rules and chains are left: %q", len(after), after)
+				t.Errorf("got %d rules and chains, want at least %d: %q", len(after), rules+15, after)
 			}
 			if seen, err := os.ReadFile(recent); err != nil || !strings.Contains(string(seen), "src=") {
-				t.Errorf("the list of recent clients is %q, %v", seen, err)
+				t.Errorf("got recent clients %q, error %v, want %s", seen, err, client)
 			}
 		})
 	}
 }
 
-// counted returns all that iptables-save prints of rules and chains with their counters.
-func counted(t *testing.T, family nft.Family) []string {
+// counters returns the rules and chains of iptables-save with their counters.
+func counters(t *testing.T, family nft.Family) []string {
 	t.Helper()
 	var lines []string
 	for line := range strings.Lines(iptables(t, family, "legacy", "-save", "", "-c")) {

@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errShort says that a message of the kernel ends too early.
+// errShort is returned for a truncated message.
 var errShort = errors.New("netlink message is too short")
 
-// dig returns the value of an attribute within attributes, nil if it is not there.
-func dig(b []byte, path ...uint16) (value []byte, err error) {
+// attribute returns the value of the attribute at a path of nested
+// attributes, or nil.
+func attribute(b []byte, path ...uint16) (value []byte, err error) {
 	value = b
 	for _, want := range path {
 		in := value
@@ -29,7 +30,7 @@ func dig(b []byte, path ...uint16) (value []byte, err error) {
 	return value, nil
 }
 
-// eachAttr calls f for each attribute of b, until it returns an error.
+// eachAttr calls f for each attribute of b until f returns an error.
 func eachAttr(b []byte, f func(typ uint16, value []byte) error) error {
 	attrs, err := nl.ParseRouteAttr(b)
 	if err != nil {

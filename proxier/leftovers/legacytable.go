@@ -9,27 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// legacyTable is a table of x_tables as the kernel hands it out: one entry after the other, each a rule, the head or the end of a chain.
+// legacyTable is a table of x_tables in the format of the kernel: a sequence
+// of entries. An entry is a rule, or the head or the end of a chain.
 //
-//	first[hook] ──► rule          built-in chains have no head
-//	                rule ────┐    a jump is the offset of the first rule of a chain
+//	first[hook] ──► rule          a built-in chain has no head
+//	                rule ────┐    a jump is the offset of a chain's first rule
 //	policy[hook] ─► policy   │
 //	                …        │
-//	                head     │    of every other chain: its name, with the target ERROR
+//	                head     │    of another chain: its name, target ERROR
 //	                rule ◄───┘
-//	                RETURN        the end of every other chain
+//	                RETURN        the end of another chain
 //	                …
 //	                ERROR         the end of the table
 type legacyTable struct {
 	name          string
-	hooks         uint32                     // bit by bit: those that the table has built-in chains for
-	first, policy [unix.NF_INET_NUMHOOKS]int // any number for other hooks
+	hooks         uint32                     // bitmap: the hooks with a built-in chain
+	first, policy [unix.NF_INET_NUMHOOKS]int // offsets, valid only for these hooks
 	data          []byte
 	entries       []legacyEntry
 	chains        []legacyChain
 }
 
-// hookChains are the names of the built-in chains, by hook.
+// hookChains are the built-in chains by hook.
 var hookChains = [unix.NF_INET_NUMHOOKS]string{
 	unix.NF_INET_PRE_ROUTING:  "PREROUTING",
 	unix.NF_INET_LOCAL_IN:     "INPUT",
@@ -38,27 +39,31 @@ var hookChains = [unix.NF_INET_NUMHOOKS]string{
 	unix.NF_INET_POST_ROUTING: "POSTROUTING",
 }
 
-// legacyEntry says where in a table an entry is, and its target, which ends with the entry.
+// legacyEntry has the offsets of an entry, of its target, and of the next
+// entry. The target ends with the entry.
 type legacyEntry struct{ at, target, next int }
 
-// legacyChain is a chain of a table, by the numbers of its entries. Those from first up to last are its rules, none if they are the same.
+// legacyChain has the indexes of a chain's entries. Its rules are those from
+// first to last, excluding last.
 type legacyChain struct {
 	name        string
-	head        int // the same as first for a built-in chain
+	head        int // equal to first for a built-in chain
 	first, last int
 }
 
-// Where in a target is what: struct xt_entry_target.
+// Offsets and sizes in struct xt_entry_target.
 const (
 	targetNameAt  = 2
-	targetDataAt  = 32 // of the standard target, a verdict: an offset, negative for ACCEPT and the like; of ERROR, a name
+	targetDataAt  = 32 // standard target: an offset, or a negative verdict; ERROR: a name
 	chainNameLen  = 30 // XT_FUNCTION_MAXNAMELEN
 	minTargetSize = targetDataAt + 4
 )
 
-var errEntries = errors.New("entries of the kernel are not as expected")
+// errEntries is returned for a table that the kernel cannot have returned.
+var errEntries = errors.New("unexpected entries from the kernel")
 
-// decodeTable decodes a table of what the kernel answers to IPT_SO_GET_INFO and IPT_SO_GET_ENTRIES.
+// decodeTable decodes a table from the results of IPT_SO_GET_INFO and
+// IPT_SO_GET_ENTRIES.
 func decodeTable(targetOffset int, name string, info, data []byte) (legacyTable, error) {
 	t := legacyTable{name: name, data: data, hooks: binary.NativeEndian.Uint32(info[infoHooksAt:])}
 	for hook := range hookChains {
@@ -76,7 +81,8 @@ func decodeTable(targetOffset int, name string, info, data []byte) (legacyTable,
 			next:   at + int(binary.NativeEndian.Uint16(data[at+targetOffset+2:])),
 		}
 		if e.target < at+targetOffset+4 || e.next < e.target+minTargetSize || e.next > len(data) {
-			return t, fmt.Errorf("%w: entry at %d of %d with its target at %d, next at %d", errEntries, at, len(data), e.target, e.next)
+			return t, fmt.Errorf("%w: entry at %d of %d with its target at %d, next at %d",
+				errEntries, at, len(data), e.target, e.next)
 		}
 		t.entries = append(t.entries, e)
 		at = e.next
@@ -84,10 +90,10 @@ func decodeTable(targetOffset int, name string, info, data []byte) (legacyTable,
 	return t, t.findChains()
 }
 
-// hooked says whether the table has a built-in chain for a hook.
-func (t *legacyTable) hooked(hook int) bool { return t.hooks&(1<<hook) != 0 }
+// hasHook reports whether the table has a built-in chain for a hook.
+func (t *legacyTable) hasHook(hook int) bool { return t.hooks&(1<<hook) != 0 }
 
-// findChains divides the entries into chains. The last entry is in none.
+// findChains finds the chains. The last entry is in no chain.
 func (t *legacyTable) findChains() error {
 	for i := range max(0, len(t.entries)-1) {
 		e := t.entries[i]
@@ -109,17 +115,19 @@ func (t *legacyTable) findChains() error {
 	return nil
 }
 
-// builtInAt returns the name of the built-in chain that begins at an offset, "" if none does.
+// builtInAt returns the name of the built-in chain that begins at an offset,
+// or "".
 func (t *legacyTable) builtInAt(at int) string {
 	for hook, name := range hookChains {
-		if t.hooked(hook) && t.first[hook] == at {
+		if t.hasHook(hook) && t.first[hook] == at {
 			return name
 		}
 	}
 	return ""
 }
 
-// headName returns the name of the chain of which an entry is the head.
+// headName returns the name of the chain whose head is the entry. ok is false
+// if the entry is not a head.
 func (t *legacyTable) headName(e legacyEntry) (name string, ok bool) {
 	if t.targetName(e) != "ERROR" {
 		return "", false
@@ -132,8 +140,9 @@ func (t *legacyTable) targetName(e legacyEntry) string {
 	return cString(t.data[e.target+targetNameAt : e.target+targetDataAt])
 }
 
-// continuation returns the offset at which an entry lets a packet go on that it matches: that of another chain, or of the next entry for a
-// rule without a target. ok is false if it has a verdict or a target of its own.
+// continuation returns the offset of the entry that receives the packets that
+// e matches: the first of another chain, or the next entry if e has no
+// target. ok is false if e has a verdict or a target extension.
 func (t *legacyTable) continuation(e legacyEntry) (at int, ok bool) {
 	if t.data[e.target+targetNameAt] != 0 { // the standard target has no name
 		return 0, false
@@ -151,15 +160,16 @@ func (t *legacyTable) chainNames() []string {
 	return names
 }
 
-// contents returns what a plan is made from. The handle of a rule is the number of its entry.
+// contents returns the contents for a plan. The handle of a rule is the index
+// of its entry.
 func (t *legacyTable) contents() (contents, error) {
 	c := contents{table: t.name, chains: t.chainNames()}
-	starts := make(map[int]string, len(t.chains)) // by the offset of their first entry: names
+	starts := make(map[int]string, len(t.chains)) // names by the offset of the first rule
 	for _, chain := range t.chains {
 		starts[t.entries[chain.first].at] = chain.name
 	}
 	for _, chain := range t.chains {
-		if ownedChain(t.name, chain.name) {
+		if isLeftoverChain(t.name, chain.name) {
 			continue
 		}
 		for i := chain.first; i < chain.last; i++ {
@@ -170,7 +180,8 @@ func (t *legacyTable) contents() (contents, error) {
 			}
 			target, ok := starts[at]
 			if !ok {
-				return c, fmt.Errorf("%w: rule at %d of chain %s goes to %d, which is no chain", errEntries, e.at, chain.name, at)
+				return c, fmt.Errorf("%w: rule at %d of chain %s jumps to %d, which is not a chain",
+					errEntries, e.at, chain.name, at)
 			}
 			c.rules = append(c.rules, rule{chain: chain.name, target: target, handle: uint64(i)})
 		}

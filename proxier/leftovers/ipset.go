@@ -14,43 +14,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setNames are the IP sets of kube-proxy's IPVS mode, for IPv4. Those for IPv6 have KUBE-6- in place of KUBE-, cut to the length that names may
-// have.
+// setNames are the IPv4 IP sets of the IPVS mode. See setNameIPv6 for IPv6.
 var setNames = []string{
 	"KUBE-LOOP-BACK", "KUBE-CLUSTER-IP", "KUBE-EXTERNAL-IP", "KUBE-EXTERNAL-IP-LOCAL",
-	"KUBE-LOAD-BALANCER", "KUBE-LOAD-BALANCER-LOCAL", "KUBE-LOAD-BALANCER-FW", "KUBE-LOAD-BALANCER-SOURCE-IP", "KUBE-LOAD-BALANCER-SOURCE-CIDR",
+	"KUBE-LOAD-BALANCER", "KUBE-LOAD-BALANCER-LOCAL", "KUBE-LOAD-BALANCER-FW",
+	"KUBE-LOAD-BALANCER-SOURCE-IP", "KUBE-LOAD-BALANCER-SOURCE-CIDR",
 	"KUBE-NODE-PORT-TCP", "KUBE-NODE-PORT-LOCAL-TCP", "KUBE-NODE-PORT-UDP", "KUBE-NODE-PORT-LOCAL-UDP",
 	"KUBE-NODE-PORT-SCTP-HASH", "KUBE-NODE-PORT-LOCAL-SCTP-HASH", "KUBE-HEALTH-CHECK-NODE-PORT", "KUBE-IPVS-IPS",
 }
 
-// maxSetName is IPSET_MAXNAMELEN without the byte that ends a name.
+// maxSetName is IPSET_MAXNAMELEN without the terminating zero byte.
 const maxSetName = 31
 
+// setNameIPv6 returns the name of the IPv6 set: KUBE-6- replaces KUBE-, and
+// the name is truncated to maxSetName bytes.
 func setNameIPv6(name string) string {
 	name = "KUBE-6-" + strings.TrimPrefix(name, "KUBE-")
 	return name[:min(len(name), maxSetName)]
 }
 
-func ownedSet(name string) bool {
+func isLeftoverSet(name string) bool {
 	return slices.ContainsFunc(setNames, func(n string) bool { return name == n || name == setNameIPv6(n) })
 }
 
-// removeSets destroys the IP sets. Rules must be gone before: a set that rules use stays.
-func removeSets(ctx context.Context, report *Report) error {
+// removeSets destroys the IP sets. It keeps sets that rules still use, so the
+// rules must be removed first.
+func removeSets(ctx context.Context, r *report) error {
 	names, err := listSets()
 	if err != nil {
 		return fmt.Errorf("list IP sets: %w", err)
 	}
 	var errs []error
 	for _, name := range names {
-		if !ownedSet(name) {
+		if !isLeftoverSet(name) {
 			continue
 		}
 		switch err := destroySet(ctx, name); {
 		case err == nil:
-			report.removed("IP set " + name)
+			r.addRemoved("IP set " + name)
 		case errors.Is(err, unix.Errno(nl.IPSET_ERR_BUSY)):
-			report.kept("IP set " + name + ", for a rule of another program")
+			r.addKept("IP set " + name + ", used by a rule of another program")
 		case !errors.Is(err, unix.ENOENT):
 			errs = append(errs, fmt.Errorf("destroy IP set %s: %w", name, err))
 		}
@@ -59,7 +62,8 @@ func removeSets(ctx context.Context, report *Report) error {
 }
 
 const (
-	// setBusyWait is how long a set may be in use by rules that are gone: the kernel takes down the rules of a transaction after it.
+	// setBusyWait is the timeout for a set that deleted rules use. The kernel
+	// frees the rules some time after their transaction.
 	setBusyWait     = time.Second
 	setBusyInterval = 10 * time.Millisecond
 )
@@ -78,15 +82,21 @@ func destroySet(ctx context.Context, name string) error {
 	}
 }
 
-// listOnlyNames is IPSET_FLAG_LIST_SETNAME: list the sets without what is in them.
-const listOnlyNames = 1 << 1
+// flagListNames is IPSET_FLAG_LIST_SETNAME: list the sets without their
+// elements.
+const flagListNames = 1 << 1
 
-// listSets returns the names of all IP sets; none on a kernel that has no IP sets, or has not loaded them.
+// listSets returns the names of all IP sets. There are none if the kernel
+// module is not loaded.
+//
+// It does not use netlink.IpsetListAll, which requests all elements of all
+// sets and panics on an error that is not an errno.
 func listSets() ([]string, error) {
-	if !moduleThere("ip_set") {
+	if !moduleLoaded("ip_set") {
 		return nil, nil
 	}
-	messages, err := setRequest(nl.IPSET_CMD_LIST, nl.NewRtAttr(int(nl.IPSET_ATTR_FLAGS|nl.NLA_F_NET_BYTEORDER), nl.BEUint32Attr(listOnlyNames)))
+	messages, err := setRequest(nl.IPSET_CMD_LIST,
+		nl.NewRtAttr(int(nl.IPSET_ATTR_FLAGS|nl.NLA_F_NET_BYTEORDER), nl.BEUint32Attr(flagListNames)))
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +105,7 @@ func listSets() ([]string, error) {
 		if len(msg) < nl.SizeofNfgenmsg {
 			return nil, errShort
 		}
-		name, err := dig(msg[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_SETNAME)
+		name, err := attribute(msg[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_SETNAME)
 		if err != nil {
 			return nil, err
 		}
@@ -115,12 +125,12 @@ func portsInSet(name string) ([]uint16, error) {
 		if len(msg) < nl.SizeofNfgenmsg {
 			return nil, errShort
 		}
-		elements, err := dig(msg[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_ADT)
+		elements, err := attribute(msg[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_ADT)
 		if err != nil {
 			return nil, err
 		}
 		err = eachAttr(elements, func(_ uint16, element []byte) error {
-			port, err := dig(element, nl.IPSET_ATTR_PORT)
+			port, err := attribute(element, nl.IPSET_ATTR_PORT)
 			if len(port) == 2 {
 				ports = append(ports, binary.BigEndian.Uint16(port))
 			}
@@ -141,9 +151,10 @@ func setRequest(command int, attr *nl.RtAttr) ([][]byte, error) {
 	return req.Execute(unix.NETLINK_NETFILTER, 0)
 }
 
-// moduleThere says whether the kernel has a module at work, loaded or built in. To ask the module itself would load it. It is a guess for modules
-// without parameters that are built in. Where sysfs is not mounted it is taken to be there.
-func moduleThere(name string) bool {
+// moduleLoaded reports whether a kernel module is loaded or built in. A
+// netlink request would load the module. It returns false for a built-in
+// module without parameters, and true if sysfs is not mounted.
+func moduleLoaded(name string) bool {
 	const modules = "/sys/module"
 	if _, err := os.Stat(modules); err != nil {
 		return true

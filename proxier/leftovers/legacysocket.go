@@ -15,12 +15,13 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// xtables is how the kernel hands out and takes the legacy tables of a family: include/uapi/linux/netfilter_ipv4/ip_tables.h and its IPv6 twin.
+// xtables has the constants of the kernel interface for the legacy tables of
+// a family: include/uapi/linux/netfilter_ipv4/ip_tables.h, and ip6_tables.h.
 type xtables struct {
-	names        string // file that lists the tables
+	names        string // file in /proc/net with the names of the tables
 	domain       int    // of sockets
 	level        int    // of socket options
-	targetOffset int    // in an entry: a 16-bit offset of its target; that of the next entry follows
+	targetOffset int    // of target_offset in an entry; next_offset follows
 }
 
 var xtablesOf = map[nft.Family]xtables{
@@ -28,7 +29,7 @@ var xtablesOf = map[nft.Family]xtables{
 	nft.IPv6: {"ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, 140},
 }
 
-// Socket options, which have the same numbers in both families.
+// Socket options, which are the same for both families.
 const (
 	getInfo        = 64 // IPT_SO_GET_INFO
 	getEntries     = 65 // IPT_SO_GET_ENTRIES
@@ -36,14 +37,15 @@ const (
 	setAddCounters = 65 // IPT_SO_SET_ADD_COUNTERS
 )
 
-// The arguments of the options, as they are on 64-bit machines. Each begins with the name of the table.
+// Offsets and sizes in the arguments of the options, on 64-bit machines. Each
+// argument begins with the name of the table.
 const (
 	tableNameLen = 32 // XT_TABLE_MAXNAMELEN
 
 	infoLen         = 84 // struct ipt_getinfo
 	infoHooksAt     = 32
-	infoEntryAt     = 36 // an offset for each hook
-	infoUnderflowAt = 56 // an offset for each hook
+	infoEntryAt     = 36 // one offset per hook
+	infoUnderflowAt = 56 // one offset per hook
 	infoCountAt     = 76
 	infoSizeAt      = 80
 
@@ -55,7 +57,7 @@ const (
 	replaceSizeAt      = 40
 	replaceEntryAt     = 44
 	replaceUnderflowAt = 64
-	replaceCountersAt  = 84 // how many there are; a pointer to them follows
+	replaceCountersAt  = 84 // the number of counters; a pointer to them follows
 	replacePointerAt   = 88
 	replaceEntriesAt   = 96
 
@@ -63,8 +65,8 @@ const (
 	addCountersAt      = 40
 )
 
-// legacyTables returns those of the tables that are in use as legacy tables. The kernel lists them only if iptables-legacy, or who does
-// as it does, made them; asking for one by name would make it.
+// legacyTables returns the elements of tables that exist as legacy tables. It
+// reads the kernel's list, because a request for a table creates the table.
 func legacyTables(family nft.Family) ([]string, error) {
 	data, err := os.ReadFile("/proc/thread-self/net/" + xtablesOf[family].names)
 	if errors.Is(err, os.ErrNotExist) {
@@ -77,7 +79,8 @@ func legacyTables(family nft.Family) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(tables), func(t string) bool { return !slices.Contains(used, t) }), nil
 }
 
-// legacySocket is a socket to the legacy tables of a family, in the calling thread's network namespace.
+// legacySocket is a socket for the legacy tables of a family in the network
+// namespace of the thread that opened it.
 type legacySocket struct {
 	xtables
 	fd int
@@ -107,7 +110,7 @@ func (s *legacySocket) read(name string) (legacyTable, error) {
 		copy(buf[:tableNameLen-1], name)
 		binary.NativeEndian.PutUint32(buf[entriesSizeAt:], size)
 		err := s.get(getEntries, buf)
-		if errors.Is(err, unix.EAGAIN) { // its size changed meanwhile
+		if errors.Is(err, unix.EAGAIN) { // the size has changed
 			continue
 		}
 		if err != nil {
@@ -118,11 +121,12 @@ func (s *legacySocket) read(name string) (legacyTable, error) {
 	return legacyTable{}, fmt.Errorf("read entries: %w", unix.EAGAIN)
 }
 
-// legacyCounter counts the packets and bytes that an entry matched: struct xt_counters.
+// legacyCounter is the counter of an entry: struct xt_counters.
 type legacyCounter struct{ packets, bytes uint64 }
 
-// replace replaces a table of so many entries, and returns what those had counted until they went. If there are others than that many by
-// now, the kernel refuses with EAGAIN.
+// replace replaces a table and returns the final counters of its old entries.
+// entries is the number of old entries. If it is wrong, the kernel returns
+// EAGAIN.
 func (s *legacySocket) replace(t legacyTable, entries int) ([]legacyCounter, error) {
 	counters := make([]legacyCounter, entries)
 	var pinned runtime.Pinner
@@ -134,7 +138,8 @@ func (s *legacySocket) replace(t legacyTable, entries int) ([]legacyCounter, err
 	return counters, nil
 }
 
-// encodeReplace returns a struct ipt_replace with the entries of a table. The kernel writes to the counters what the present entries counted.
+// encodeReplace returns a struct ipt_replace with the entries of a table. The
+// kernel writes the counters of the old entries to counters.
 func encodeReplace(t legacyTable, counters []legacyCounter) []byte {
 	request := make([]byte, replaceEntriesAt, replaceEntriesAt+len(t.data))
 	put := binary.NativeEndian.PutUint32
@@ -151,7 +156,8 @@ func encodeReplace(t legacyTable, counters []legacyCounter) []byte {
 	return append(request, t.data...)
 }
 
-// addCounters adds to what the entries of a table have counted since it was replaced, which began with zero.
+// addCounters adds to the counters of a table, which were zero when it was
+// replaced.
 func (s *legacySocket) addCounters(name string, counters []legacyCounter) error {
 	request := make([]byte, addCountersAt, addCountersAt+16*len(counters))
 	copy(request[:tableNameLen-1], name)
@@ -166,21 +172,21 @@ func (s *legacySocket) addCounters(name string, counters []legacyCounter) error 
 	return nil
 }
 
-// get fills value, which also says what is asked for.
+// get gets a socket option. value is the argument and the result.
 func (s *legacySocket) get(option int, value []byte) error {
 	length := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
 		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&length)), 0)
-	return orNil(errno)
+	return asError(errno)
 }
 
 func (s *legacySocket) set(option int, value []byte) error {
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
 		uintptr(unsafe.Pointer(&value[0])), uintptr(len(value)), 0)
-	return orNil(errno)
+	return asError(errno)
 }
 
-func orNil(errno unix.Errno) error {
+func asError(errno unix.Errno) error {
 	if errno != 0 {
 		return errno
 	}
