@@ -19,7 +19,7 @@ type collection struct {
 	client   rest.Interface
 	resource string                    // the plural in the URL
 	choose   func(*metav1.ListOptions) // adds the selectors to a request
-	// list is used if client has no connection, as a fake clientset.
+	// list is used if client has no connection, as in a fake clientset.
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }

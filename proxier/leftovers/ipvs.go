@@ -13,7 +13,7 @@ import (
 const ipvsInterface = "kube-ipvs0"
 
 // removeIPVS removes kube-proxy's virtual servers and its interface. Without
-// the interface it removes nothing: the virtual servers are of other
+// the interface it removes nothing: all virtual servers belong to other
 // programs.
 func removeIPVS(r *report) error {
 	link, err := netlink.LinkByName(ipvsInterface)

@@ -18,7 +18,7 @@ var errWordSize = errors.New("only a 64-bit build can change legacy tables: use 
 // errCounters is returned if the leftovers were removed, but another program,
 // which did not take the lock, changed the table before its counters were
 // restored.
-var errCounters = errors.New("reset the counters of other programs' rules")
+var errCounters = errors.New("counters of other programs' rules were reset")
 
 // removeFromLegacy removes kube-proxy's chains and rules from the tables of
 // iptables-legacy.

@@ -97,7 +97,6 @@ func openLegacy(family nft.Family) (*legacySocket, error) {
 
 func (s *legacySocket) close() { unix.Close(s.fd) }
 
-// read reads a table.
 func (s *legacySocket) read(name string) (legacyTable, error) {
 	for range attempts {
 		info := make([]byte, infoLen)
@@ -172,7 +171,7 @@ func (s *legacySocket) addCounters(name string, counters []legacyCounter) error 
 	return nil
 }
 
-// get gets a socket option. value is the argument and the result.
+// get reads a socket option. value is the argument and the result.
 func (s *legacySocket) get(option int, value []byte) error {
 	length := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
