@@ -36,7 +36,11 @@ func tablesOf(t *testing.T, config Config, dir string) string {
 	}
 	ctx, done := context.WithTimeout(t.Context(), time.Minute)
 	defer done()
-	if err := manifest.New(manifest.Config{Dir: dir, Handler: oneSync{p, done}}).Run(ctx); err != nil {
+	source, err := manifest.New(manifest.Config{Dir: dir, Handler: oneSync{p, done}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := source.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if !p.tracker.ready() {

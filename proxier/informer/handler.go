@@ -7,10 +7,12 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// Handler receives what the API server tells, as *proxier.Proxier does. What it receives must not be modified. Its methods are called from several
-// goroutines.
+// Handler receives the objects of the API server. *proxier.Proxier implements
+// it. Its methods are called from several goroutines and must not modify the
+// objects.
 //
-// The methods that end in Synced are called once, after everything that there was of a kind was told: first OnNodeSynced, then the others.
+// Each method that ends in Synced is called once, after all objects that
+// existed at the start were delivered: first OnNodeSynced, then the others.
 type Handler interface {
 	SetService(*translate.Service)
 	DeleteService(cluster.ServiceName)
@@ -20,10 +22,12 @@ type Handler interface {
 	DeleteEndpointSlice(translate.SliceName)
 	OnEndpointSlicesSynced()
 
+	// OnNodeUpdate is also called for a new Node, with old == nil.
 	OnNodeUpdate(old, new *corev1.Node)
 	OnNodeDelete(node *corev1.Node)
 	OnNodeSynced()
 
-	// OnServiceCIDRsChanged gives the CIDRs of all ServiceCIDR objects, sorted, each once.
+	// OnServiceCIDRsChanged is called with the CIDRs of all ServiceCIDRs,
+	// sorted and without duplicates.
 	OnServiceCIDRsChanged(cidrs []string)
 }

@@ -17,10 +17,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// apiServer answers lists of three EndpointSlices in one of the ways that API servers have. Its watches tell nothing.
+// apiServer responds to lists with three EndpointSlices. Its watches have no
+// events.
 type apiServer struct {
 	t    *testing.T
-	mode string
+	mode string // "protobuf", "json", "pages", "cut" or "too large"
 
 	mu    sync.Mutex
 	lists []*http.Request // guarded by mu
@@ -61,8 +62,13 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 			w.WriteHeader(http.StatusGatewayTimeout)
 			json.NewEncoder(w).Encode(metav1.Status{
-				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout,
-				Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}},
+				TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+				Status:   metav1.StatusFailure,
+				Code:     http.StatusGatewayTimeout,
+				Reason:   metav1.StatusReasonTimeout,
+				Details: &metav1.StatusDetails{
+					Causes: []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}},
+				},
 			})
 			return
 		}
@@ -71,7 +77,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(encoded(s.t, mediaType, list))
 }
 
-// Whatever the ways of the API server are, every object of a list is told once, and asked for in protobuf.
+// Each object of a list is delivered once, and lists are requested in
+// protobuf, whatever the API server responds.
 func TestListsByHTTP(t *testing.T) {
 	for mode, wantLists := range map[string]int{"protobuf": 1, "json": 1, "pages": 2, "cut": 2, "too large": 2} {
 		t.Run(mode, func(t *testing.T) {
@@ -84,24 +91,25 @@ func TestListsByHTTP(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := new(recorder)
-			reflector, told := newReflector(endpointSlices, endpointSlicesOf(client), 0, r.SetEndpointSlice, r.DeleteEndpointSlice)
+			reflector, synced := newReflector(endpointSlices, endpointSlicesOf(client), 0,
+				r.SetEndpointSlice, r.DeleteEndpointSlice)
 			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 			defer stop()
 			var running sync.WaitGroup
 			running.Go(func() { reflector.RunWithContext(ctx) })
-			if !waitFor(ctx, 0, told) {
-				t.Error("the list was not told")
+			if !waitFor(ctx, 0, synced) {
+				t.Error("timed out waiting for the first list")
 			}
 			stop()
 			running.Wait()
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if len(r.told) != 3 || len(s.lists) != wantLists {
-				t.Errorf("told %q after %d lists, want %d", r.told, len(s.lists), wantLists)
+			if len(r.calls) != 3 || len(s.lists) != wantLists {
+				t.Errorf("got calls %q after %d lists, want 3 after %d", r.calls, len(s.lists), wantLists)
 			}
 			for _, list := range s.lists {
 				if accept := list.Header.Get("Accept"); !strings.HasPrefix(accept, runtime.ContentTypeProtobuf) {
-					t.Errorf("a list was asked for in %q", accept)
+					t.Errorf("got a list request for %q, want protobuf", accept)
 				}
 			}
 		})
@@ -125,18 +133,18 @@ func TestSelectors(t *testing.T) {
 		var o metav1.ListOptions
 		tt.collection.choose(&o)
 		if o.LabelSelector != tt.labels || o.FieldSelector != tt.field {
-			t.Errorf("%s: selectors %q, %q; want %q, %q",
+			t.Errorf("%s: got selectors %q and %q, want %q and %q",
 				tt.collection.resource, o.LabelSelector, o.FieldSelector, tt.labels, tt.field)
 		}
 	}
 }
 
-// Objects are told again once a second at most.
-func TestLeastResync(t *testing.T) {
+// Resyncs are at least one second apart.
+func TestMinResync(t *testing.T) {
 	r := start(t, objects(testNode(1)), func(c *Config) { c.ResyncPeriod = time.Millisecond })
 	r.wait(t, "services synced", 1)
 	time.Sleep(100 * time.Millisecond)
 	if n := r.count("service default/web"); n > 1 {
-		t.Errorf("told %d times within 0.1 s", n)
+		t.Errorf("got the Service %d times within 0.1 s, want once", n)
 	}
 }

@@ -17,21 +17,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// collection is where the API server has the objects of a kind.
-type collection struct {
-	client   rest.Interface
-	resource string // the plural in the URL
-	// choose adds what is wanted of them to a request.
-	choose func(*metav1.ListOptions)
-	list   func(context.Context, metav1.ListOptions) (runtime.Object, error) // for a client without a connection, as tests have it
-	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
-}
-
-// errListFirst has a reflector list and then watch, rather than watch from the beginning with all objects: for the API server an object in a list is several
-// times cheaper than one in a watch.
+// errListFirst makes a reflector list and then watch, instead of starting a
+// watch that sends all objects first. For the API server, an object in a list
+// is several times cheaper than one in a watch.
 var errListFirst = errors.New("watches begin after a list")
 
-// newListWatcher returns the lister and watcher of a kind. What it lists are translations.
+// newListWatcher returns the lister and watcher of a collection. The lists
+// hold translations.
 func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collection) cache.ListerWatcher {
 	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		from.choose(&o)
@@ -42,7 +34,8 @@ func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collect
 			}
 			return translateList(k, whole)
 		}
-		body, err := from.client.Get().UseProtobufAsDefault().Resource(from.resource).VersionedParams(&o, scheme.ParameterCodec).Stream(ctx)
+		request := from.client.Get().UseProtobufAsDefault().Resource(from.resource)
+		body, err := request.VersionedParams(&o, scheme.ParameterCodec).Stream(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -61,21 +54,14 @@ func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collect
 	}
 }
 
-// readList reads the API server's answer and translates one object after the other as it arrives, so that neither the answer nor the
-// objects are in memory as a whole. An answer that is not in protobuf is read as a whole.
+// readList reads a response of the API server. It translates each object when
+// it arrives, so that neither the response nor the objects are in memory as a
+// whole. A response that is not in protobuf is read as a whole.
 func readList[N comparable, V any, O object](k kind[N, V, O], body io.Reader) (runtime.Object, error) {
 	const buffer = 64 << 10
 	in := bufio.NewReaderSize(body, buffer)
 	if start, err := in.Peek(len(protobufMagic)); err != nil || string(start) != protobufMagic {
-		text, err := io.ReadAll(in)
-		if err != nil {
-			return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
-		}
-		whole, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), text)
-		if err != nil {
-			return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
-		}
-		return translateList(k, whole)
+		return readWholeList(k, in)
 	}
 	list := new(internalversion.List)
 	meta, err := decodeList(in, k.name+"List", func(protobuf []byte) error {
@@ -93,18 +79,30 @@ func readList[N comparable, V any, O object](k kind[N, V, O], body io.Reader) (r
 	return list, nil
 }
 
+func readWholeList[N comparable, V any, O object](k kind[N, V, O], in io.Reader) (runtime.Object, error) {
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+	}
+	whole, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), text)
+	if err != nil {
+		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+	}
+	return translateList(k, whole)
+}
+
 // translateList translates the objects of a list.
 func translateList[N comparable, V any, O object](k kind[N, V, O], whole runtime.Object) (runtime.Object, error) {
-	about, err := meta.ListAccessor(whole)
+	listMeta, err := meta.ListAccessor(whole)
 	if err != nil {
 		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
 	}
 	list := new(internalversion.List)
-	list.ResourceVersion, list.Continue = about.GetResourceVersion(), about.GetContinue()
+	list.ResourceVersion, list.Continue = listMeta.GetResourceVersion(), listMeta.GetContinue()
 	err = meta.EachListItem(whole, func(o runtime.Object) error {
 		one, ok := o.(O)
 		if !ok {
-			return fmt.Errorf("list of %s objects: it has a %T", k.name, o)
+			return fmt.Errorf("list of %s objects: unexpected %T", k.name, o)
 		}
 		list.Items = append(list.Items, k.translate(one))
 		return nil

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// encoded is what an API server answers.
+// encoded returns the response of an API server.
 func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
@@ -33,12 +33,15 @@ func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
 }
 
 func sliceList(n int) *discoveryv1.EndpointSliceList {
-	remaining := int64(7) // a number, which protobuf writes without a size
-	list := &discoveryv1.EndpointSliceList{ListMeta: metav1.ListMeta{ResourceVersion: "4711", Continue: "more", RemainingItemCount: &remaining}}
+	list := &discoveryv1.EndpointSliceList{ListMeta: metav1.ListMeta{
+		ResourceVersion: "4711", Continue: "more",
+		RemainingItemCount: ptr.To[int64](7), // in protobuf a field without a size
+	}}
 	for i := range n {
 		list.Items = append(list.Items, discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "default", Name: fmt.Sprintf("web-%d", i), ResourceVersion: fmt.Sprint(i), Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
+				Namespace: "default", Name: fmt.Sprintf("web-%d", i), ResourceVersion: fmt.Sprint(i),
+				Labels:      map[string]string{discoveryv1.LabelServiceName: "web"},
 				Annotations: map[string]string{"long": strings.Repeat("x", 100*i)},
 			},
 			AddressType: discoveryv1.AddressTypeIPv4,
@@ -49,7 +52,8 @@ func sliceList(n int) *discoveryv1.EndpointSliceList {
 	return list
 }
 
-// What is read as it arrives is what it would be as a whole, whatever the answer's encoding and however it comes in pieces.
+// The result of streaming is that of decoding the whole response, in each
+// encoding and for each size of reads.
 func TestReadList(t *testing.T) {
 	for _, n := range []int{0, 1, 50} {
 		whole := sliceList(n)
@@ -59,13 +63,16 @@ func TestReadList(t *testing.T) {
 		}
 		for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
 			text := encoded(t, mediaType, whole)
-			for name, r := range map[string]io.Reader{"at once": bytes.NewReader(text), "by bytes": iotest.OneByteReader(bytes.NewReader(text))} {
+			for name, r := range map[string]io.Reader{
+				"at once":      bytes.NewReader(text),
+				"byte by byte": iotest.OneByteReader(bytes.NewReader(text)),
+			} {
 				got, err := readList(endpointSlices, r)
 				if err != nil {
 					t.Fatalf("%s, %d objects %s: %v", mediaType, n, name, err)
 				}
 				list := got.(*internalversion.List)
-				list.RemainingItemCount = nil // nobody asks for it
+				list.RemainingItemCount = nil // client-go does not read it
 				if !reflect.DeepEqual(got, want) {
 					t.Errorf("%s, %d objects %s: got %+v\nwant %+v", mediaType, n, name, got, want)
 				}
@@ -74,17 +81,18 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-// No part of an answer is taken for the whole, and nothing makes reading go on for ever or panic.
-func TestReadListBroken(t *testing.T) {
+// A truncated response is an error. A corrupt one causes no panic and no
+// endless loop.
+func TestReadCorruptList(t *testing.T) {
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
 		text := bytes.TrimSpace(encoded(t, mediaType, sliceList(3)))
 		complete := len(text)
 		if mediaType == runtime.ContentTypeProtobuf {
-			complete -= len("\x1a\x00\x22\x00") // the content's encoding and type, which are empty
+			complete -= len("\x1a\x00\x22\x00") // empty contentEncoding and contentType
 		}
 		for n := range complete {
 			if list, err := readList(endpointSlices, bytes.NewReader(text[:n])); err == nil {
-				t.Fatalf("%s: %d of %d bytes are read as a list: %+v", mediaType, n, len(text), list)
+				t.Fatalf("%s: got list %+v of %d of %d bytes, want an error", mediaType, list, n, len(text))
 			}
 		}
 		for n := range text {
@@ -95,16 +103,18 @@ func TestReadListBroken(t *testing.T) {
 	}
 }
 
-func TestReadListOfOthers(t *testing.T) {
+func TestReadListOfWrongKind(t *testing.T) {
+	pods := &corev1.PodList{Items: []corev1.Pod{{}}}
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
 		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
-		text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), &corev1.PodList{Items: []corev1.Pod{{}}})
+		text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), pods)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = readList(services, bytes.NewReader(text))
-		if err == nil || !strings.Contains(err.Error(), "list of Service objects: ") || !strings.Contains(err.Error(), "Pod") {
-			t.Errorf("%s: error %v", mediaType, err)
+		message := fmt.Sprint(err)
+		if !strings.Contains(message, "list of Service objects: ") || !strings.Contains(message, "Pod") {
+			t.Errorf("%s: got error %v, want one that names Service and Pod", mediaType, err)
 		}
 	}
 }

@@ -11,38 +11,44 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// An answer of the API server in protobuf is, after protobufMagic, a runtime.Unknown: a message with the type of the object and its encoding.
-// That of a list is a message with the list's metadata and the objects, one field each.
+// A protobuf response of the API server is protobufMagic and the message
+// runtime.Unknown, which has the type of the object and its encoding. The
+// encoding of a list is a message with the list's metadata and a field for
+// each object.
 const (
 	protobufMagic = "k8s\x00"
 
+	// Field numbers of runtime.Unknown.
 	unknownTypeMeta = 1
 	unknownRaw      = 2
-	listMeta        = 1
-	listItems       = 2
+	// Field numbers of lists.
+	listMeta  = 1
+	listItems = 2
 )
 
-// maxObject is how large the encoding of one object can be, in bytes. etcd takes no more than a few of these.
+// maxObject limits the encoding of an object, in bytes. The limit of etcd is
+// far below.
 const maxObject = 256 << 20
 
-// decodeList reads a list of that kind and calls item with the encoding of each of its objects, which is overwritten afterwards.
-func decodeList(in *bufio.Reader, kind string, item func([]byte) error) (about metav1.ListMeta, err error) {
+// decodeList decodes a list of kind. It calls item with the encoding of each
+// object. The encoding is valid until item returns.
+func decodeList(in *bufio.Reader, kind string, item func([]byte) error) (meta metav1.ListMeta, err error) {
 	if _, err := in.Discard(len(protobufMagic)); err != nil {
-		return about, err
+		return meta, err
 	}
 	complete := false
 	outer := message{in: in, left: math.MaxInt64, open: true}
 	err = outer.each(func(number uint64, size int64) error {
 		switch number {
 		case unknownTypeMeta:
-			return outer.read(size, func(b []byte) error { return wantKind(b, kind) })
+			return outer.read(size, func(b []byte) error { return checkKind(b, kind) })
 		case unknownRaw:
 			complete = true
 			list := message{in: in, left: size}
 			return list.each(func(number uint64, size int64) error {
 				switch number {
 				case listMeta:
-					return list.read(size, about.Unmarshal)
+					return list.read(size, meta.Unmarshal)
 				case listItems:
 					return list.read(size, item)
 				}
@@ -54,16 +60,16 @@ func decodeList(in *bufio.Reader, kind string, item func([]byte) error) (about m
 	if err == nil && !complete {
 		err = io.ErrUnexpectedEOF
 	}
-	return about, err
+	return meta, err
 }
 
-func wantKind(typeMeta []byte, kind string) error {
-	var is runtime.TypeMeta
-	if err := is.Unmarshal(typeMeta); err != nil {
+func checkKind(typeMeta []byte, want string) error {
+	var got runtime.TypeMeta
+	if err := got.Unmarshal(typeMeta); err != nil {
 		return err
 	}
-	if is.Kind != kind {
-		return fmt.Errorf("the API server answered with a %s", is.Kind)
+	if got.Kind != want {
+		return fmt.Errorf("response is a %s", got.Kind)
 	}
 	return nil
 }
@@ -71,18 +77,19 @@ func wantKind(typeMeta []byte, kind string) error {
 // message reads the fields of a protobuf message from a stream.
 type message struct {
 	in     *bufio.Reader
-	left   int64 // bytes of the message
-	open   bool  // says that it ends with the stream
+	left   int64 // remaining bytes of the message
+	open   bool  // the message ends with the stream
 	buffer []byte
 }
 
-// The wire types of protobuf that API objects have.
+// The protobuf wire types of API objects.
 const (
 	wireVarint = 0
 	wireBytes  = 2
 )
 
-// each calls f with the number and the size of each field that has a size. f reads or skips it.
+// each calls f with the number and the size of each field that has a size. f
+// must read or skip the field.
 func (m *message) each(f func(number uint64, size int64) error) error {
 	for m.left > 0 {
 		if _, err := m.in.Peek(1); m.open && errors.Is(err, io.EOF) {
@@ -100,9 +107,9 @@ func (m *message) each(f func(number uint64, size int64) error) error {
 		case key&7 == wireVarint:
 			continue
 		case key&7 != wireBytes:
-			return fmt.Errorf("protobuf: wire type %d", key&7)
+			return fmt.Errorf("protobuf: unsupported wire type %d", key&7)
 		case value > uint64(m.left):
-			return fmt.Errorf("protobuf: a field of %d bytes in a message that has %d left", value, m.left)
+			return fmt.Errorf("protobuf: field of %d bytes exceeds the remaining %d of its message", value, m.left)
 		}
 		if err := f(key>>3, int64(value)); err != nil {
 			return err
@@ -124,13 +131,13 @@ func (m *message) varint() (uint64, error) {
 			return v, nil
 		}
 	}
-	return 0, errors.New("protobuf: a number that does not end")
+	return 0, errors.New("protobuf: unterminated varint")
 }
 
-// read calls f with the next bytes.
+// read calls f with the next size bytes, which are valid until f returns.
 func (m *message) read(size int64, f func([]byte) error) error {
 	if size > maxObject {
-		return fmt.Errorf("protobuf: an object of %d bytes", size)
+		return fmt.Errorf("protobuf: object of %d bytes exceeds the limit of %d", size, maxObject)
 	}
 	if int64(cap(m.buffer)) < size {
 		m.buffer = make([]byte, size)
@@ -149,7 +156,7 @@ func (m *message) skip(size int64) error {
 	return unexpected(err)
 }
 
-// unexpected says of an end within a message that it is one.
+// unexpected returns io.ErrUnexpectedEOF for io.EOF within a message.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -22,50 +22,58 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// Config is what a Source needs.
+// Config is the configuration of a Source. Client, NodeName and Handler are
+// required.
 type Config struct {
-	// Client talks to the API server.
+	// Client is the client of the API server.
 	Client kubernetes.Interface
-	// NodeName is the name of this node's Node object. Other Nodes are not asked for.
+	// NodeName is the name of this node's Node object. Other Nodes are not
+	// requested.
 	NodeName string
-	// NeedPodCIDRs waits for the Node object's spec.podCIDRs before anything is told to be complete, as it does for the addresses.
+	// NeedPodCIDRs makes Run wait for the Node's spec.podCIDRs before it
+	// calls the Handler's Synced methods. It always waits for the Node's
+	// addresses.
 	NeedPodCIDRs bool
-	// ResyncPeriod is how often everything that is known is told again (configSyncPeriod), once a second at most. 0: never.
+	// ResyncPeriod is the interval between deliveries of all known objects
+	// (configSyncPeriod), at least one second. 0 disables them.
 	ResyncPeriod time.Duration
-	// ServiceCIDRs asks for the ServiceCIDR objects (networking.k8s.io/v1, Kubernetes 1.33).
+	// ServiceCIDRs requests ServiceCIDRs (networking.k8s.io/v1, Kubernetes
+	// 1.33).
 	ServiceCIDRs bool
-	// Handler receives what the API server tells.
+	// Handler receives the objects.
 	Handler Handler
 }
 
-// How long a source waits for what the handler would rather know before it begins. What comes later is told all the same.
+// Timeouts of Run before it calls the Synced methods. Objects that arrive
+// later are delivered all the same.
 const (
-	nodeAddressesWait = 30 * time.Second
-	podCIDRsWait      = 5 * time.Minute
-	serviceCIDRsWait  = 5 * time.Second
+	nodeAddressesTimeout = 30 * time.Second
+	podCIDRsTimeout      = 5 * time.Minute
+	serviceCIDRsTimeout  = 5 * time.Second
 )
 
-// Source watches an API server.
+// Source lists and watches the objects of an API server.
 type Source struct {
 	config Config
 
 	services, slices *cache.Reflector
-	node, cidrs      cache.SharedIndexInformer // cidrs is nil if they are not asked for
-	// told say whether all that there was of a kind at first was told.
-	servicesTold, slicesTold, nodeTold, cidrsTold cache.InformerSynced
-	// toldNode is the Node object that was told last.
-	toldNode atomic.Pointer[corev1.Node]
+	node, cidrs      cache.SharedIndexInformer // cidrs is nil without Config.ServiceCIDRs
+
+	// These report whether the first list of a kind was delivered.
+	servicesSynced, slicesSynced, nodeSynced, cidrsSynced cache.InformerSynced
+
+	lastNode atomic.Pointer[corev1.Node] // the last delivered version
 }
 
-// New returns a Source, which asks for nothing until Run.
+// New returns a Source. Run starts it.
 func New(config Config) (*Source, error) {
 	if config.Client == nil || config.Handler == nil || config.NodeName == "" {
-		return nil, errors.New("informer: client, handler and node name must be given")
+		return nil, errors.New("informer: Client, NodeName and Handler are required")
 	}
 	s := &Source{config: config}
-	s.services, s.servicesTold = newReflector(services, servicesOf(config.Client), config.ResyncPeriod,
+	s.services, s.servicesSynced = newReflector(services, servicesOf(config.Client), config.ResyncPeriod,
 		config.Handler.SetService, config.Handler.DeleteService)
-	s.slices, s.slicesTold = newReflector(endpointSlices, endpointSlicesOf(config.Client), config.ResyncPeriod,
+	s.slices, s.slicesSynced = newReflector(endpointSlices, endpointSlicesOf(config.Client), config.ResyncPeriod,
 		config.Handler.SetEndpointSlice, config.Handler.DeleteEndpointSlice)
 	s.node = coreinformers.NewFilteredNodeInformer(config.Client, config.ResyncPeriod, nil, s.selectNode)
 	if config.ServiceCIDRs {
@@ -77,6 +85,21 @@ func New(config Config) (*Source, error) {
 		}
 	}
 	return s, s.addHandlers()
+}
+
+// newReflector returns a reflector that calls set and remove for the objects
+// of a collection. synced reports whether the first list was delivered.
+func newReflector[N comparable, V any, O object](
+	k kind[N, V, O], from collection, resync time.Duration, set func(V), remove func(N),
+) (r *cache.Reflector, synced cache.InformerSynced) {
+	const minResync = time.Second // as in client-go's informers
+	if resync > 0 {
+		resync = max(resync, minResync)
+	}
+	s := &store[N, V, O]{kind: k, set: set, remove: remove}
+	r = cache.NewReflectorWithOptions(newListWatcher(k, from), k.new(), s,
+		cache.ReflectorOptions{Name: k.name, ResyncPeriod: resync})
+	return r, s.hasSynced
 }
 
 func (s *Source) selectNode(o *metav1.ListOptions) {
@@ -91,37 +114,42 @@ func (s *Source) informers() []cache.SharedIndexInformer {
 	return all
 }
 
-// addHandlers connects the informers with the handler.
+// addHandlers connects the informers with the Handler.
 func (s *Source) addHandlers() error {
 	h := s.config.Handler
 	var errs [2]error
-	s.nodeTold, errs[0] = handle(s.node, func(old, node *corev1.Node) {
+	s.nodeSynced, errs[0] = handle(s.node, func(old, node *corev1.Node) {
 		h.OnNodeUpdate(old, node)
-		s.toldNode.Store(node)
+		s.lastNode.Store(node)
 	}, h.OnNodeDelete)
 	if s.cidrs != nil {
-		tell := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
-		s.cidrsTold, errs[1] = handle(s.cidrs, func(_, cidr *networkingv1.ServiceCIDR) { tell(cidr) }, tell)
+		deliver := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
+		s.cidrsSynced, errs[1] = handle(s.cidrs, func(_, cidr *networkingv1.ServiceCIDR) { deliver(cidr) }, deliver)
 	}
 	return errors.Join(errs[:]...)
 }
 
-// handle calls these functions for what an informer tells; old is zero for a new object. What it returns says whether all objects of the first
-// list were told.
-func handle[T metav1.Object](i cache.SharedIndexInformer, set func(old, new T), remove func(T)) (cache.InformerSynced, error) {
+// handle makes an informer call set and remove. The old object of a new one
+// is zero. synced reports whether the first list was delivered.
+func handle[T metav1.Object](
+	i cache.SharedIndexInformer, set func(old, new T), remove func(T),
+) (synced cache.InformerSynced, err error) {
 	var none T
 	r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { set(none, obj.(T)) },
 		UpdateFunc: func(old, obj any) {
 			before, now := old.(T), obj.(T)
-			// After the API server was away, everything is listed again, as new objects; what is told again by period are the old ones.
-			again := any(before) == any(now)
-			if again || before.GetResourceVersion() != now.GetResourceVersion() || before.GetUID() != now.GetUID() {
+			// A resync delivers the same pointer. A list after a connection
+			// loss delivers equal objects with new pointers, which are no
+			// changes.
+			resync := any(before) == any(now)
+			if resync || before.GetResourceVersion() != now.GetResourceVersion() || before.GetUID() != now.GetUID() {
 				set(before, now)
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok { // it went while the API server could not be reached
+			// The object was deleted during a connection loss.
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unknown.Obj
 			}
 			if last, ok := obj.(T); ok {
@@ -135,7 +163,7 @@ func handle[T metav1.Object](i cache.SharedIndexInformer, set func(old, new T), 
 	return r.HasSynced, nil
 }
 
-// cidrsOf returns the CIDRs of ServiceCIDR objects, sorted, each once.
+// cidrsOf returns the CIDRs of ServiceCIDRs, sorted and without duplicates.
 func cidrsOf(objects []any) []string {
 	var cidrs []string
 	for _, obj := range objects {
@@ -145,8 +173,8 @@ func cidrsOf(objects []any) []string {
 	return slices.Compact(cidrs)
 }
 
-// Run tells the handler what the API server has, and then every change, until ctx ends. An API server that cannot be reached is tried again
-// for as long as it takes.
+// Run delivers the objects of the API server, and then every change, until
+// ctx is done. If the API server is unreachable, it retries forever.
 func (s *Source) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -156,11 +184,12 @@ func (s *Source) Run(ctx context.Context) error {
 	for _, r := range []*cache.Reflector{s.services, s.slices} {
 		running.Go(func() { r.RunWithContext(ctx) })
 	}
-	if !s.waitForNode(ctx) || !waitFor(ctx, 0, s.servicesTold, s.slicesTold) {
+	if !s.waitForNode(ctx) || !waitFor(ctx, 0, s.servicesSynced, s.slicesSynced) {
 		return nil
 	}
-	if s.cidrs != nil && !waitFor(ctx, serviceCIDRsWait, s.cidrsTold) && ctx.Err() == nil {
-		klog.InfoS("ServiceCIDRs are not known yet: addresses of the service ranges that no Service has are not dropped")
+	if s.cidrs != nil && !waitFor(ctx, serviceCIDRsTimeout, s.cidrsSynced) && ctx.Err() == nil {
+		klog.InfoS("Timed out waiting for ServiceCIDRs, not dropping packets to unused service addresses yet",
+			"timeout", serviceCIDRsTimeout)
 	}
 	s.config.Handler.OnNodeSynced()
 	s.config.Handler.OnEndpointSlicesSynced()
@@ -169,53 +198,32 @@ func (s *Source) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitForNode waits until the Node object says what the handler wants to know of it, or for as long as it may. It returns false if ctx ended.
+// waitForNode waits for the Node's addresses and, with NeedPodCIDRs, its
+// podCIDRs. It returns false if ctx is done.
 func (s *Source) waitForNode(ctx context.Context) bool {
-	node := klog.KRef("", s.config.NodeName)
-	if !waitFor(ctx, 0, s.nodeTold) {
+	if !waitFor(ctx, 0, s.nodeSynced) {
 		return false
 	}
-	if !waitFor(ctx, nodeAddressesWait, s.nodeHas(func(n *corev1.Node) bool { return len(translate.NodeIPs(n)) > 0 })) && ctx.Err() == nil {
-		klog.ErrorS(nil, "Timed out waiting for the Node object and its addresses, going on without", "node", node)
-	}
-	if s.config.NeedPodCIDRs &&
-		!waitFor(ctx, podCIDRsWait, s.nodeHas(func(n *corev1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 })) && ctx.Err() == nil {
-		klog.ErrorS(nil, "Timed out waiting for the Node object's podCIDRs, going on without", "node", node)
+	s.waitForNodeField(ctx, nodeAddressesTimeout, "status.addresses", func(n *corev1.Node) bool {
+		return len(translate.NodeIPs(n)) > 0
+	})
+	if s.config.NeedPodCIDRs {
+		s.waitForNodeField(ctx, podCIDRsTimeout, "spec.podCIDRs", func(n *corev1.Node) bool {
+			return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0
+		})
 	}
 	return ctx.Err() == nil
 }
 
-// nodeHas says whether a Node object was told that is as it should be.
-func (s *Source) nodeHas(ok func(*corev1.Node) bool) cache.InformerSynced {
-	return func() bool {
-		node := s.toldNode.Load()
-		return node != nil && ok(node)
+func (s *Source) waitForNodeField(
+	ctx context.Context, timeout time.Duration, name string, isSet func(*corev1.Node) bool,
+) {
+	delivered := func() bool {
+		node := s.lastNode.Load()
+		return node != nil && isSet(node)
+	}
+	if !waitFor(ctx, timeout, delivered) && ctx.Err() == nil {
+		klog.ErrorS(nil, "Timed out waiting for a field of the Node, continuing without it",
+			"node", klog.KRef("", s.config.NodeName), "field", name, "timeout", timeout)
 	}
 }
-
-// waitFor waits until all of these are true, for as long as it may; 0 is forever. It returns whether they are.
-func waitFor(ctx context.Context, atMost time.Duration, conditions ...cache.InformerSynced) bool {
-	if atMost > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, atMost)
-		defer cancel()
-	}
-	pause := lookFirst
-	for _, ok := range conditions {
-		for !ok() {
-			select {
-			case <-ctx.Done():
-				return false
-			case <-time.After(pause):
-				pause = min(pause*11/10, lookLast)
-			}
-		}
-	}
-	return true
-}
-
-// lookFirst and lookLast are the pauses between two looks whether what is waited for has come; they grow from one to the other.
-const (
-	lookFirst = 2 * time.Millisecond
-	lookLast  = 100 * time.Millisecond
-)

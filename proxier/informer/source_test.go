@@ -21,34 +21,34 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// recorder notes what a source tells.
+// recorder is a Handler that records its calls.
 type recorder struct {
-	mu   sync.Mutex
-	told []string
+	mu    sync.Mutex
+	calls []string
 }
 
-func (r *recorder) note(format string, args ...any) {
+func (r *recorder) call(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, fmt.Sprintf(format, args...))
+	r.calls = append(r.calls, fmt.Sprintf(format, args...))
 }
 
-func (r *recorder) SetService(s *translate.Service)     { r.note("service %s", s.Name) }
-func (r *recorder) DeleteService(n cluster.ServiceName) { r.note("no service %s", n) }
-func (r *recorder) OnServiceSynced()                    { r.note("services synced") }
+func (r *recorder) SetService(s *translate.Service)     { r.call("service %s", s.Name) }
+func (r *recorder) DeleteService(n cluster.ServiceName) { r.call("no service %s", n) }
+func (r *recorder) OnServiceSynced()                    { r.call("services synced") }
 func (r *recorder) SetEndpointSlice(s *translate.EndpointSlice) {
-	r.note("slice %s", s.Name.Name)
+	r.call("slice %s", s.Name.Name)
 }
-func (r *recorder) DeleteEndpointSlice(n translate.SliceName) { r.note("no slice %s", n.Name) }
-func (r *recorder) OnEndpointSlicesSynced()                   { r.note("slices synced") }
+func (r *recorder) DeleteEndpointSlice(n translate.SliceName) { r.call("no slice %s", n.Name) }
+func (r *recorder) OnEndpointSlicesSynced()                   { r.call("slices synced") }
 func (r *recorder) OnNodeUpdate(_, n *corev1.Node) {
-	r.note("node %s %d", n.Name, len(n.Status.Addresses))
+	r.call("node %s %d", n.Name, len(n.Status.Addresses))
 }
-func (r *recorder) OnNodeDelete(n *corev1.Node)          { r.note("no node %s", n.Name) }
-func (r *recorder) OnNodeSynced()                        { r.note("node synced") }
-func (r *recorder) OnServiceCIDRsChanged(cidrs []string) { r.note("cidrs %v", cidrs) }
+func (r *recorder) OnNodeDelete(n *corev1.Node)          { r.call("no node %s", n.Name) }
+func (r *recorder) OnNodeSynced()                        { r.call("node synced") }
+func (r *recorder) OnServiceCIDRsChanged(cidrs []string) { r.call("cidrs %v", cidrs) }
 
-// wait waits until something was told n times.
+// wait waits until a call was recorded n times.
 func (r *recorder) wait(t *testing.T, what string, n int) {
 	t.Helper()
 	for range 2000 {
@@ -57,14 +57,14 @@ func (r *recorder) wait(t *testing.T, what string, n int) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	t.Fatalf("%q was not told %d times: %q", what, n, r.told)
+	t.Fatalf("timed out waiting for %d calls %q, got %q", n, what, r.calls)
 }
 
 func (r *recorder) count(what string) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, told := range r.told {
-		if told == what {
+	for _, call := range r.calls {
+		if call == what {
 			n++
 		}
 	}
@@ -74,12 +74,13 @@ func (r *recorder) count(what string) (n int) {
 func testNode(addresses int) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", ResourceVersion: fmt.Sprint(1 + addresses)}}
 	for i := range addresses {
-		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i)})
+		n.Status.Addresses = append(n.Status.Addresses,
+			corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.0.2.%d", i)})
 	}
 	return n
 }
 
-// start runs a source until the test ends.
+// start runs a Source until the test ends.
 func start(t *testing.T, client *fake.Clientset, change func(*Config)) *recorder {
 	t.Helper()
 	r := new(recorder)
@@ -103,17 +104,26 @@ func start(t *testing.T, client *fake.Clientset, change func(*Config)) *recorder
 	return r
 }
 
+// objects returns a clientset with a Service, an EndpointSlice, two
+// ServiceCIDRs and more objects.
 func objects(more ...runtime.Object) *fake.Clientset {
 	return fake.NewClientset(append(more,
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}},
 		&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}},
-		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16", "fd00::/112"}}},
-		&networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
+		serviceCIDR("a", "10.96.0.0/16", "fd00::/112"),
+		serviceCIDR("b", "10.96.0.0/16"),
 	)...)
 }
 
-// Nothing is complete before the Node object tells its addresses; then everything is, in order.
-func TestWaitsForTheNode(t *testing.T) {
+func serviceCIDR(name string, cidrs ...string) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: cidrs},
+	}
+}
+
+// The Synced methods are called in order after the Node has addresses.
+func TestWaitsForNodeAddresses(t *testing.T) {
 	client := objects(testNode(0))
 	r := start(t, client, func(*Config) {})
 	r.wait(t, "service default/web", 1)
@@ -121,7 +131,7 @@ func TestWaitsForTheNode(t *testing.T) {
 	r.wait(t, "cidrs [10.96.0.0/16 fd00::/112]", 1)
 	time.Sleep(50 * time.Millisecond)
 	if n := r.count("node synced"); n != 0 {
-		t.Error("complete without the addresses of the node")
+		t.Error("got OnNodeSynced before the Node had addresses")
 	}
 	if _, err := client.CoreV1().Nodes().Update(context.Background(), testNode(1), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -129,14 +139,17 @@ func TestWaitsForTheNode(t *testing.T) {
 	r.wait(t, "services synced", 1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	order := []int{slices.Index(r.told, "node n1 1"), slices.Index(r.told, "node synced"), slices.Index(r.told, "slices synced"), slices.Index(r.told, "services synced")}
+	var order []int
+	for _, call := range []string{"node n1 1", "node synced", "slices synced", "services synced"} {
+		order = append(order, slices.Index(r.calls, call))
+	}
 	if !slices.IsSorted(order) || order[0] < 0 {
-		t.Errorf("told in the order %q", r.told)
+		t.Errorf("got calls %q, want the Node, then node, slices and services synced", r.calls)
 	}
 }
 
-// Nothing is complete while one of the lists is refused.
-func TestWaitsForTheLists(t *testing.T) {
+// The Synced methods are not called while a list fails.
+func TestWaitsForLists(t *testing.T) {
 	client := objects(testNode(1))
 	client.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("not now")
@@ -146,11 +159,11 @@ func TestWaitsForTheLists(t *testing.T) {
 	r.wait(t, "node n1 1", 1)
 	time.Sleep(50 * time.Millisecond)
 	if r.count("services synced")+r.count("slices synced") != 0 {
-		t.Errorf("complete without EndpointSlices: %q", r.told)
+		t.Errorf("got calls %q, want no Synced call without EndpointSlices", r.calls)
 	}
 }
 
-// What is known is told again by period, and only then.
+// Objects are delivered again only with a resync period.
 func TestResync(t *testing.T) {
 	r := start(t, objects(testNode(1)), func(c *Config) { c.ResyncPeriod = time.Second })
 	r.wait(t, "service default/web", 3)
@@ -158,7 +171,7 @@ func TestResync(t *testing.T) {
 	once := start(t, objects(testNode(1)), func(*Config) {})
 	once.wait(t, "services synced", 1)
 	if n := once.count("service default/web"); n != 1 {
-		t.Errorf("without a period the Service was told %d times", n)
+		t.Errorf("got the Service %d times without a period, want once", n)
 	}
 }
 

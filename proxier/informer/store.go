@@ -7,55 +7,19 @@ import (
 	"sync"
 	"sync/atomic"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
-// object is an object of the API.
-type object interface {
-	runtime.Object
-	metav1.Object
-	Unmarshal(protobuf []byte) error
-}
-
-// translated is what is kept of an object of which there are many: what a handler is told, and what tells its versions apart. It goes through
-// client-go in the place of the object.
-type translated[N comparable, V any] struct {
-	name    N
-	version string
-	uid     types.UID
-	value   V
-}
-
-func newTranslated[N comparable, V any](name N, o metav1.Object, value V) *translated[N, V] {
-	return &translated[N, V]{name: name, version: o.GetResourceVersion(), uid: o.GetUID(), value: value}
-}
-
-// GetObjectKind implements runtime.Object.
-func (t *translated[N, V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-
-// DeepCopyObject implements runtime.Object. Nobody modifies it, so that it is its own copy.
-func (t *translated[N, V]) DeepCopyObject() runtime.Object { return t }
-
-// kind is a kind of objects of which there are many.
-type kind[N comparable, V any, O object] struct {
-	name      string // as in error messages
-	new       func() O
-	translate func(O) *translated[N, V]
-}
-
-// store is what a reflector of client-go fills with the objects of a kind. It keeps the translations only, and tells of a change at once, in the
-// goroutine of the reflector.
+// store is the store of a client-go reflector. It keeps the translations of
+// the objects. It calls set and remove immediately, in the goroutine of the
+// reflector.
 type store[N comparable, V any, O object] struct {
 	kind   kind[N, V, O]
 	set    func(V)
 	remove func(N)
-	filled atomic.Bool // says whether a first list was told
+	synced atomic.Bool // the first list was delivered
 
-	mu    sync.Mutex // held while it tells
+	mu    sync.Mutex // held during the calls of set and remove
 	items map[N]*translated[N, V]
 }
 
@@ -88,7 +52,7 @@ func (s *store[N, V, O]) Delete(obj any) error {
 	return nil
 }
 
-// Replace implements cache.ReflectorStore: it tells the difference to what was there.
+// Replace implements cache.ReflectorStore. It delivers the differences.
 func (s *store[N, V, O]) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,11 +71,11 @@ func (s *store[N, V, O]) Replace(list []any, _ string) error {
 	for name := range left {
 		s.drop(name)
 	}
-	s.filled.Store(true)
+	s.synced.Store(true)
 	return nil
 }
 
-// Resync implements cache.ReflectorStore: it tells everything again.
+// Resync implements cache.ReflectorStore. It delivers all objects.
 func (s *store[N, V, O]) Resync() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,10 +85,11 @@ func (s *store[N, V, O]) Resync() error {
 	return nil
 }
 
-// told says whether everything was told that there was at first.
-func (s *store[N, V, O]) told() bool { return s.filled.Load() }
+// hasSynced reports whether the first list was delivered.
+func (s *store[N, V, O]) hasSynced() bool { return s.synced.Load() }
 
-// put tells of an object that is new or has another version. After the API server was away, all are listed again.
+// put delivers an object that is new or has a new version. After a connection
+// loss, the reflector lists all objects again.
 func (s *store[N, V, O]) put(item *translated[N, V]) {
 	if before := s.items[item.name]; before != nil && before.version == item.version && before.uid == item.uid {
 		return
@@ -134,13 +99,14 @@ func (s *store[N, V, O]) put(item *translated[N, V]) {
 }
 
 func (s *store[N, V, O]) drop(name N) {
-	if _, is := s.items[name]; is {
+	if _, found := s.items[name]; found {
 		delete(s.items, name)
 		s.remove(name)
 	}
 }
 
-// item returns the translation of what client-go hands over: a translation, or an object of the API.
+// item returns the translation of an object from client-go, which is a
+// translation from a list or an API object from a watch.
 func (s *store[N, V, O]) item(obj any) (*translated[N, V], error) {
 	switch o := obj.(type) {
 	case *translated[N, V]:
@@ -148,5 +114,5 @@ func (s *store[N, V, O]) item(obj any) (*translated[N, V], error) {
 	case O:
 		return s.kind.translate(o), nil
 	}
-	return nil, fmt.Errorf("%T is no %s", obj, s.kind.name)
+	return nil, fmt.Errorf("%T is not a %s", obj, s.kind.name)
 }

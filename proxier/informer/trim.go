@@ -6,7 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trim leaves of an object what a proxier reads. Informers call it before they keep the object, also for what it returned before.
+// trim removes the fields of an object that a proxier does not read. It is a
+// cache.TransformFunc, which can be called again with its own result.
 func trim(obj any) (any, error) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -17,7 +18,8 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// trimMeta leaves the name, what tells versions apart, the times, and the named labels.
+// trimMeta keeps the name, the fields that distinguish versions, the
+// timestamps, and the given labels.
 func trimMeta(m *metav1.ObjectMeta, labels ...string) {
 	all := m.Labels
 	*m = metav1.ObjectMeta{

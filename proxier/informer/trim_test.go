@@ -13,22 +13,25 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// fullMeta is metadata of which every kind of object keeps a part.
+// fullMeta returns metadata with all fields.
 func fullMeta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: "web", Namespace: "default", UID: "u", ResourceVersion: "7", Generation: 3, GenerateName: "web-",
-		CreationTimestamp: metav1.Unix(1000, 0), DeletionTimestamp: &metav1.Time{Time: time.Unix(2000, 0)}, Finalizers: []string{"f"},
+		CreationTimestamp: metav1.Unix(1000, 0), DeletionTimestamp: &metav1.Time{Time: time.Unix(2000, 0)},
+		Finalizers: []string{"f"},
 		Labels: map[string]string{
-			"app": "web", translate.LabelServiceProxyName: "other", corev1.IsHeadlessService: "", discoveryv1.LabelServiceName: "web",
-			corev1.LabelTopologyZone: "z",
+			"app": "web", translate.LabelServiceProxyName: "other", corev1.IsHeadlessService: "",
+			discoveryv1.LabelServiceName: "web", corev1.LabelTopologyZone: "z",
 		},
-		Annotations:     map[string]string{"note": "long", corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z"},
+		Annotations: map[string]string{
+			"note": "long", corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z",
+		},
 		OwnerReferences: []metav1.OwnerReference{{Name: "o"}},
 		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
 	}
 }
 
-// keptMeta is what is left of it.
+// keptMeta returns the fields of fullMeta that trim keeps.
 func keptMeta(labels map[string]string) metav1.ObjectMeta {
 	full := fullMeta()
 	return metav1.ObjectMeta{
@@ -39,28 +42,34 @@ func keptMeta(labels map[string]string) metav1.ObjectMeta {
 
 func TestTrim(t *testing.T) {
 	taints := []corev1.Taint{{Key: "k"}}
+	podCIDRs := []string{"10.244.0.0/24"}
 	addresses := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.2"}}
+	cidrs := networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}
 	for _, tt := range []struct{ full, want any }{
 		{
 			&corev1.Node{
 				ObjectMeta: fullMeta(),
-				Spec:       corev1.NodeSpec{PodCIDR: "10.244.0.0/24", PodCIDRs: []string{"10.244.0.0/24"}, Taints: taints, ProviderID: "p"},
-				Status:     corev1.NodeStatus{Addresses: addresses, Images: []corev1.ContainerImage{{Names: []string{"i"}}}, Phase: "p"},
+				Spec: corev1.NodeSpec{
+					PodCIDR: "10.244.0.0/24", PodCIDRs: podCIDRs, Taints: taints, ProviderID: "p",
+				},
+				Status: corev1.NodeStatus{
+					Addresses: addresses, Images: []corev1.ContainerImage{{Names: []string{"i"}}}, Phase: "p",
+				},
 			},
 			&corev1.Node{
 				ObjectMeta: keptMeta(map[string]string{corev1.LabelTopologyZone: "z"}),
-				Spec:       corev1.NodeSpec{PodCIDR: "10.244.0.0/24", PodCIDRs: []string{"10.244.0.0/24"}, Taints: taints},
+				Spec:       corev1.NodeSpec{PodCIDR: "10.244.0.0/24", PodCIDRs: podCIDRs, Taints: taints},
 				Status:     corev1.NodeStatus{Addresses: addresses},
 			},
 		},
 		{
-			&networkingv1.ServiceCIDR{ObjectMeta: fullMeta(), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
-			&networkingv1.ServiceCIDR{ObjectMeta: keptMeta(nil), Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}},
+			&networkingv1.ServiceCIDR{ObjectMeta: fullMeta(), Spec: cidrs},
+			&networkingv1.ServiceCIDR{ObjectMeta: keptMeta(nil), Spec: cidrs},
 		},
 	} {
 		got, err := trim(tt.full)
 		if err != nil || !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("got %v, %+v\nwant %+v", err, got, tt.want)
+			t.Errorf("got %+v, error %v\nwant %+v", got, err, tt.want)
 		}
 	}
 }

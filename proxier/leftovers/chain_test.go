@@ -2,7 +2,7 @@ package leftovers
 
 import "testing"
 
-func TestOwnedChain(t *testing.T) {
+func TestLeftoverChain(t *testing.T) {
 	const nat, filter, mangle = "nat", "filter", "mangle"
 	for _, c := range []struct {
 		table, chain string
@@ -27,23 +27,23 @@ func TestOwnedChain(t *testing.T) {
 		{nat, "KUBE-SVC-NPX46M4PTMTKRN6Y1", false},
 		{nat, "KUBE-SVC-npx46m4ptmtkrn6y", false},
 		{nat, "KUBE-SVC-NPX46M4PTMTKRN61", false},
-		// the kubelet's
+		// of the kubelet
 		{filter, "KUBE-FIREWALL", false},
 		{nat, "KUBE-MARK-DROP", false},
 		{nat, "KUBE-KUBELET-CANARY", false},
 		{mangle, "KUBE-IPTABLES-HINT", false},
-		// kube-router's
+		// of kube-router
 		{filter, "KUBE-ROUTER-INPUT", false},
 		{filter, "KUBE-POD-FW-TJQMRVG6LWFNHIXZ", false},
 		{nat, "PREROUTING", false},
 	} {
-		if got := ownedChain(c.table, c.chain); got != c.want {
-			t.Errorf("chain %s of table %s is kube-proxy's: %v", c.chain, c.table, got)
+		if got := isLeftoverChain(c.table, c.chain); got != c.want {
+			t.Errorf("isLeftoverChain(%q, %q): got %v, want %v", c.table, c.chain, got, c.want)
 		}
 	}
 }
 
-func TestOwnedJump(t *testing.T) {
+func TestLeftoverJump(t *testing.T) {
 	for _, c := range []struct {
 		table string
 		rule  rule
@@ -52,27 +52,27 @@ func TestOwnedJump(t *testing.T) {
 		{"nat", rule{chain: "PREROUTING", target: "KUBE-SERVICES"}, true},
 		{"filter", rule{chain: "INPUT", target: "KUBE-IPVS-FILTER"}, true},
 		{"nat", rule{chain: "DOCKER", target: "KUBE-SERVICES"}, false},
-		{"nat", rule{chain: "POSTROUTING", target: "KUBE-MARK-MASQ"}, false}, // kube-proxy has none
-		{"nat", rule{chain: "PREROUTING", target: "KUBE-FORWARD"}, false},    // which is not kube-proxy's in this table
+		{"nat", rule{chain: "POSTROUTING", target: "KUBE-MARK-MASQ"}, false}, // kube-proxy has no such rule
+		{"nat", rule{chain: "PREROUTING", target: "KUBE-FORWARD"}, false},    // in filter only
 		{"filter", rule{chain: "INPUT", target: "KUBE-FIREWALL"}, false},
 	} {
-		if got := ownedJump(c.table, c.rule); got != c.want {
-			t.Errorf("table %s: rule %+v is kube-proxy's: %v", c.table, c.rule, got)
+		if got := isLeftoverJump(c.table, c.rule); got != c.want {
+			t.Errorf("isLeftoverJump(%q, %+v): got %v, want %v", c.table, c.rule, got, c.want)
 		}
 	}
 }
 
-func TestSetNames(t *testing.T) {
+func TestLeftoverSet(t *testing.T) {
 	for name, want := range map[string]bool{
 		"KUBE-CLUSTER-IP": true, "KUBE-6-CLUSTER-IP": true,
-		"KUBE-6-LOAD-BALANCER-SOURCE-CID": true, // cut
+		"KUBE-6-LOAD-BALANCER-SOURCE-CID": true, // truncated
 		"KUBE-6-NODE-PORT-LOCAL-SCTP-HAS": true,
-		"KUBE-SRC-ABC":                    false, // kube-router's
+		"KUBE-SRC-ABC":                    false, // of kube-router
 		"KUBE-6-":                         false,
 		"KUBE-IPVS-IPS":                   true,
 	} {
-		if got := ownedSet(name); got != want {
-			t.Errorf("set %s is kube-proxy's: %v", name, got)
+		if got := isLeftoverSet(name); got != want {
+			t.Errorf("isLeftoverSet(%q): got %v, want %v", name, got, want)
 		}
 	}
 }

@@ -1,49 +1,72 @@
-// Package leftovers owns what kube-proxy's other modes leave in a node's network namespace, and its removal: the chains and rules of the
-// iptables and the IPVS mode, and the interface, virtual servers and IP sets of the latter. It knows nothing of Services, and leaves the
-// tables of the nftables mode alone.
+// Package leftovers removes the leftovers of other kube-proxy modes from a
+// node's network namespace: the chains and rules of the iptables and IPVS
+// modes, and the interface, virtual servers and IP sets of the IPVS mode.
 //
-// # Where rules are
+// It owns the names that identify leftovers and the ways to remove them. It
+// does not own the tables of the nftables mode, and it does not depend on
+// Services or on the proxier.
 //
-// iptables keeps rules in one of two places of the kernel, and both can hold some: in nf_tables, as tables that are named as those
-// of iptables are (iptables-nft), or in the legacy tables of x_tables (iptables-legacy). Which of them an `iptables` program uses
-// says nothing about where kube-proxy's rules are. So both are looked at.
+// # Places of rules
 //
-//	             what is there               how it is removed
-//	nf_tables    netlink                     netlink, one transaction a table
-//	legacy       /proc/net/ip_tables_names,  IPT_SO_SET_REPLACE, one a table
-//	             IPT_SO_GET_ENTRIES
-//	IP sets      netlink                     netlink, once no rule uses them
-//	IPVS         the interface kube-ipvs0    netlink
+// iptables stores rules in one of two places in the kernel: in nf_tables, in
+// tables with the names of those of iptables (iptables-nft), or in the legacy
+// tables of x_tables (iptables-legacy). Both places can have rules. The
+// variant of the installed iptables program does not show which variant
+// kube-proxy used, so Remove checks both places.
 //
-// No program of iptables runs, whatever its name is and whether it is in PATH: all that such a program does to the kernel is done here
-// by the same means. Looking loads no kernel module, creates no table and takes no lock.
+//	           found by                    removed by
+//	nf_tables  netlink                     netlink, one transaction per table
+//	legacy     /proc/net/ip_tables_names,  IPT_SO_SET_REPLACE, one per table
+//	           IPT_SO_GET_ENTRIES
+//	IP sets    netlink                     netlink, after their rules
+//	IPVS       the interface kube-ipvs0    netlink
+//
+// Remove runs no iptables program. It uses the same kernel interfaces as
+// these programs. The checks load no kernel module, create no table and take
+// no lock.
 //
 // # Legacy tables
 //
-// The kernel has no way to delete a rule of a legacy table. It hands out a table as a whole, and takes another one in its place, at once for
-// all packets. The table that is written is the one that was read, byte by byte, without the entries that go; only the offsets in it change. So
-// nothing needs to be known of the matches and targets of others: the kernel hides what is its own of their data, and takes them as
-// iptables itself hands them back. A test compares with what iptables leaves. As with every change by iptables,
-// matches that count for themselves without a name (limit, quota, statistic) begin anew, and those with one (recent, hashlimit) go on.
-// Counters of rules go on: the kernel returns what the old table counted to its end, and that is added to the new one.
+// The kernel cannot delete a single rule of a legacy table. A program reads a
+// whole table and replaces it atomically. Remove writes the bytes that it
+// read, without the entries of the leftovers, and adapts the offsets. It does
+// not interpret the matches and targets of other programs: the kernel accepts
+// their data as it returned it, as it does for iptables. A test compares the
+// result with that of iptables.
 //
-// Programs of iptables hold the lock /run/xtables.lock while they read and replace a table, and so does Remove, for which
-// it waits up to 5 s. In a container the host's file must be mounted for that. Without the lock the kernel still refuses to replace a table
-// that has another number of rules than what was read; then it is read anew. What remains is a program that changes a rule, and not their number, within the
-// milliseconds between.
+// As with every change by iptables, matches with unnamed state (limit, quota,
+// statistic) start again, and matches with named state (recent, hashlimit)
+// keep it. Rule counters are kept: the kernel returns the final counters of
+// the old table, and Remove adds them to those of the new one.
 //
-// The entries are those of 64-bit programs on 64-bit kernels; others are refused.
+// iptables programs hold the lock /run/xtables.lock while they read and
+// replace a table. Remove takes it as well, and waits up to 5 s for it. In a
+// container this requires a mount of the host's file. Without the lock, the
+// kernel still refuses the replacement if the number of entries has changed
+// since the read; Remove then reads the table again. One race remains:
+// another program changes a rule, but not the number of rules, within these
+// milliseconds.
 //
-// # What is removed
+// The format of the entries is that of 64-bit programs on 64-bit kernels. On
+// others Remove returns an error.
 //
-// What is kube-proxy's is known by its name: the chains that kube-proxy v1.36 makes, table by table, the rules of the built-in chains that
-// jump to them, the sets and the interface. Chains of the kubelet (KUBE-FIREWALL in the table filter, KUBE-IPTABLES-HINT,
-// KUBE-KUBELET-CANARY) and of other programs (KUBE-ROUTER-…) stay. So do chains that rules of others jump to, as CNI plugins
-// do for hostPorts: KUBE-MARK-MASQ stays as it is, since what it marks is masqueraded by the nftables mode as well; others stay empty.
+// # Identification
+//
+// Leftovers are identified by name: the chains that kube-proxy v1.36 creates,
+// by table, the rules in built-in chains that jump to them, the IP sets, and
+// the interface. Chains of the kubelet (KUBE-FIREWALL in the table filter,
+// KUBE-IPTABLES-HINT, KUBE-KUBELET-CANARY) and of other programs
+// (KUBE-ROUTER-…) stay.
+//
+// A chain also stays if rules of other programs jump to it, as those of CNI
+// plugins do for hostPorts. KUBE-MARK-MASQ then keeps its rules, because the
+// nftables mode masquerades the packets that they mark. Other such chains are
+// flushed.
 //
 // # Traffic
 //
-// The rules of the nftables mode must be in place before. What the old rules did for a packet is then done by the new ones before and after
-// each transaction, and connections under way are translated by connection tracking. Connections through IPVS have no such
-// memory: they end with the virtual server that they came by.
+// The rules of the nftables mode must exist before Remove is called. They
+// handle packets as soon as the leftovers do not. Established connections of
+// the iptables mode are translated by connection tracking and stay.
+// Connections through IPVS end with their virtual server.
 package leftovers

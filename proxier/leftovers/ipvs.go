@@ -9,12 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ipvsInterface is the interface that holds the addresses that kube-proxy's IPVS mode serves.
+// ipvsInterface is the interface with the service addresses of the IPVS mode.
 const ipvsInterface = "kube-ipvs0"
 
-// removeIPVS removes kube-proxy's virtual servers and its interface. Without that interface the IPVS mode was not here, and nothing is
-// removed: others use IPVS, too.
-func removeIPVS(report *Report) error {
+// removeIPVS removes kube-proxy's virtual servers and its interface. Without
+// the interface it removes nothing: all virtual servers belong to other
+// programs.
+func removeIPVS(r *report) error {
 	link, err := netlink.LinkByName(ipvsInterface)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
@@ -22,27 +23,28 @@ func removeIPVS(report *Report) error {
 	if err != nil {
 		return fmt.Errorf("find interface %s: %w", ipvsInterface, err)
 	}
-	owned, err := ownedServers(link)
+	leftovers, err := findLeftoverServers(link)
 	if err != nil {
-		return fmt.Errorf("find what interface %s serves: %w", ipvsInterface, err)
+		return fmt.Errorf("find virtual servers of interface %s: %w", ipvsInterface, err)
 	}
-	n, err := removeServers(owned)
+	n, err := removeServers(leftovers)
 	if n > 0 {
-		report.removed("IPVS: " + count(n, "virtual server"))
+		r.addRemoved("IPVS: " + count(n, "virtual server"))
 	}
-	if err != nil { // the interface stays, for it tells the next time whose they are
+	if err != nil { // keep the interface, which identifies the virtual servers
 		return err
 	}
 	if err := netlink.LinkDel(link); err != nil {
 		return fmt.Errorf("delete interface %s: %w", ipvsInterface, err)
 	}
-	report.removed("interface " + ipvsInterface)
+	r.addRemoved("interface " + ipvsInterface)
 	return nil
 }
 
-// serverOwner tells kube-proxy's virtual servers from those of others: their address is on its interface, or they are for a NodePort, in which
-// case their port is in its IP sets.
-type serverOwner struct {
+// leftoverServers identifies kube-proxy's virtual servers. The address of
+// such a server is on kube-proxy's interface, or its port is in the IP sets
+// of node ports.
+type leftoverServers struct {
 	addrs     map[netip.Addr]bool
 	nodePorts map[nodePort]bool
 }
@@ -52,31 +54,31 @@ type nodePort struct {
 	port     uint16
 }
 
-func (o serverOwner) owns(s virtualServer) bool {
-	return s.mark == 0 && (o.addrs[s.addr] || o.nodePorts[nodePort{s.protocol, s.port}])
+func (l leftoverServers) contains(s virtualServer) bool {
+	return s.mark == 0 && (l.addrs[s.addr] || l.nodePorts[nodePort{s.protocol, s.port}])
 }
 
-// nodePortSets are the IP sets that list all NodePorts.
+// nodePortSets are the IP sets of all node ports.
 var nodePortSets = map[string]uint16{
 	"KUBE-NODE-PORT-TCP":       unix.IPPROTO_TCP,
 	"KUBE-NODE-PORT-UDP":       unix.IPPROTO_UDP,
 	"KUBE-NODE-PORT-SCTP-HASH": unix.IPPROTO_SCTP,
 }
 
-func ownedServers(link netlink.Link) (serverOwner, error) {
-	o := serverOwner{addrs: make(map[netip.Addr]bool), nodePorts: make(map[nodePort]bool)}
+func findLeftoverServers(link netlink.Link) (leftoverServers, error) {
+	l := leftoverServers{addrs: make(map[netip.Addr]bool), nodePorts: make(map[nodePort]bool)}
 	addrs, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
-		return o, fmt.Errorf("list addresses: %w", err)
+		return l, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addrs {
 		if addr, ok := netip.AddrFromSlice(a.IP); ok {
-			o.addrs[addr.Unmap()] = true
+			l.addrs[addr.Unmap()] = true
 		}
 	}
 	sets, err := listSets()
 	if err != nil {
-		return o, fmt.Errorf("list IP sets: %w", err)
+		return l, fmt.Errorf("list IP sets: %w", err)
 	}
 	for _, name := range sets {
 		protocol, ok := nodePortSet(name)
@@ -85,16 +87,17 @@ func ownedServers(link netlink.Link) (serverOwner, error) {
 		}
 		ports, err := portsInSet(name)
 		if err != nil {
-			return o, fmt.Errorf("list IP set %s: %w", name, err)
+			return l, fmt.Errorf("list IP set %s: %w", name, err)
 		}
 		for _, port := range ports {
-			o.nodePorts[nodePort{protocol, port}] = true
+			l.nodePorts[nodePort{protocol, port}] = true
 		}
 	}
-	return o, nil
+	return l, nil
 }
 
-// nodePortSet returns the protocol of whose NodePorts the IP set of that name is.
+// nodePortSet returns the protocol of an IP set of node ports. ok is false
+// for other sets.
 func nodePortSet(name string) (protocol uint16, ok bool) {
 	for ipv4, protocol := range nodePortSets {
 		if name == ipv4 || name == setNameIPv6(ipv4) {
@@ -104,8 +107,9 @@ func nodePortSet(name string) (protocol uint16, ok bool) {
 	return 0, false
 }
 
-// removeServers deletes the virtual servers that are owned, and returns how many there were; none on a kernel without IPVS.
-func removeServers(owner serverOwner) (n int, err error) {
+// removeServers deletes virtual servers and returns their number. It is 0 on
+// a kernel without IPVS.
+func removeServers(leftovers leftoverServers) (n int, err error) {
 	family, err := netlink.GenlFamilyGet("IPVS")
 	if errors.Is(err, unix.ENOENT) {
 		return 0, nil
@@ -118,7 +122,7 @@ func removeServers(owner serverOwner) (n int, err error) {
 		return 0, fmt.Errorf("list virtual servers: %w", err)
 	}
 	for _, s := range servers {
-		if !owner.owns(s) {
+		if !leftovers.contains(s) {
 			continue
 		}
 		if err := deleteServer(int(family.ID), s); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -16,7 +16,7 @@ import (
 
 func TestRemoveInterfaceAndSets(t *testing.T) {
 	newNamespace(t)
-	run(t, "", "ip", "link", "add", "kube-ipvs0", "type", "bridge") // a dummy is not in all kernels
+	run(t, "", "ip", "link", "add", "kube-ipvs0", "type", "bridge") // some kernels have no dummy interfaces
 	run(t, "", "ip", "link", "add", "kube-bridge", "type", "bridge")
 	run(t, `create KUBE-CLUSTER-IP hash:ip,port
 add KUBE-CLUSTER-IP 10.96.0.1,6:443
@@ -43,25 +43,30 @@ COMMIT
 	report := remove(t)
 	sets := strings.Fields(run(t, "", "ipset", "list", "-n"))
 	if slices.Sort(sets); !slices.Equal(sets, []string{"KUBE-EXTERNAL-IP", "KUBE-ROUTER-PODS", "others"}) {
-		t.Errorf("left are the sets %q; %+v", sets, report)
+		t.Errorf("got sets %q, want only those of other programs; report %+v", sets, report)
 	}
-	if links := run(t, "", "ip", "link"); strings.Contains(links, "kube-ipvs0") || !strings.Contains(links, "kube-bridge") {
-		t.Errorf("left are the interfaces\n%s", links)
+	links := run(t, "", "ip", "link")
+	if strings.Contains(links, "kube-ipvs0") || !strings.Contains(links, "kube-bridge") {
+		t.Errorf("got interfaces\n%s\nwant kube-bridge and no kube-ipvs0", links)
 	}
-	for _, want := range []string{"interface kube-ipvs0", "IP set KUBE-CLUSTER-IP", "table ip nat: 2 rules and 2 chains", "legacy table ip nat: 2 rules and 2 chains"} {
-		if !slices.Contains(report.Removed, want) {
-			t.Errorf("removed %q, without %q", report.Removed, want)
+	for _, want := range []string{
+		"interface kube-ipvs0", "IP set KUBE-CLUSTER-IP",
+		"table ip nat: 2 rules and 2 chains", "legacy table ip nat: 2 rules and 2 chains",
+	} {
+		if !slices.Contains(report.removed, want) {
+			t.Errorf("got removed %q, want %q among them", report.removed, want)
 		}
 	}
-	if len(report.Kept) != 1 || !strings.Contains(report.Kept[0], "KUBE-EXTERNAL-IP") {
-		t.Errorf("kept %q", report.Kept)
+	if len(report.kept) != 1 || !strings.Contains(report.kept[0], "KUBE-EXTERNAL-IP") {
+		t.Errorf("got kept %q, want KUBE-EXTERNAL-IP", report.kept)
 	}
-	if again := remove(t); again.Removed != nil {
-		t.Errorf("the second time: %+v", again)
+	if again := remove(t); again.removed != nil {
+		t.Errorf("got report %+v of the second removal, want nothing removed", again)
 	}
 }
 
-// The kernel lets go of a set some time after the rule that used it.
+// The kernel frees a rule, and its use of a set, some time after its
+// deletion.
 func TestRemoveWaitsForSets(t *testing.T) {
 	newNamespace(t)
 	run(t, "create KUBE-CLUSTER-IP hash:ip,port", "ipset", "restore")
@@ -74,12 +79,12 @@ func TestRemoveWaitsForSets(t *testing.T) {
 	if err := other.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(report.Removed, []string{"IP set KUBE-CLUSTER-IP"}) {
-		t.Errorf("report is %+v", report)
+	if !slices.Equal(report.removed, []string{"IP set KUBE-CLUSTER-IP"}) {
+		t.Errorf("got report %+v, want KUBE-CLUSTER-IP removed", report)
 	}
 }
 
-func TestOwnedServers(t *testing.T) {
+func TestLeftoverServers(t *testing.T) {
 	newNamespace(t)
 	run(t, "", "ip", "link", "add", "kube-ipvs0", "type", "bridge")
 	run(t, "", "ip", "addr", "add", "10.96.0.1/32", "dev", "kube-ipvs0")
@@ -97,7 +102,7 @@ add KUBE-HEALTH-CHECK-NODE-PORT 31000
 	if err != nil {
 		t.Fatal(err)
 	}
-	owner, err := ownedServers(link)
+	leftovers, err := findLeftoverServers(link)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,23 +123,24 @@ add KUBE-HEALTH-CHECK-NODE-PORT 31000
 		{"192.0.2.1", tcp, 443, false},
 	} {
 		s := virtualServer{addr: netip.MustParseAddr(c.addr), protocol: c.protocol, port: c.port}
-		if got := owner.owns(s); got != c.want {
-			t.Errorf("%s is kube-proxy's: %v", s, got)
+		if got := leftovers.contains(s); got != c.want {
+			t.Errorf("%s: got leftover %v, want %v", s, got, c.want)
 		}
 	}
-	if owner.owns(virtualServer{mark: 1, addr: netip.MustParseAddr("10.96.0.1")}) {
-		t.Error("a virtual server of a mark is kube-proxy's")
+	if leftovers.contains(virtualServer{mark: 1, addr: netip.MustParseAddr("10.96.0.1")}) {
+		t.Error("got a virtual server with a mark as a leftover")
 	}
 }
 
-func TestServerCoding(t *testing.T) {
+func TestServerRoundTrip(t *testing.T) {
 	for _, s := range []virtualServer{
 		{family: unix.AF_INET, protocol: unix.IPPROTO_TCP, addr: netip.MustParseAddr("10.96.0.1"), port: 443},
 		{family: unix.AF_INET6, protocol: unix.IPPROTO_UDP, addr: netip.MustParseAddr("fd00:96::1"), port: 53},
 	} {
-		msg := append((&nl.Genlmsg{Command: ipvsGetService, Version: ipvsVersion}).Serialize(), encodeServer(s).Serialize()...)
+		header := nl.Genlmsg{Command: ipvsGetService, Version: ipvsVersion}
+		msg := append(header.Serialize(), encodeServer(s).Serialize()...)
 		if got, err := decodeServer(msg); got != s || err != nil {
-			t.Errorf("%s became %+v, %v", s, got, err)
+			t.Errorf("got %+v, error %v, want %s", got, err, s)
 		}
 	}
 }

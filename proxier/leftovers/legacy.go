@@ -11,14 +11,18 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// errWordSize says that the layout of the kernel's structures is another one than is known here.
-var errWordSize = errors.New("legacy tables can be changed by programs for 64-bit machines only: use such a build, or restart the node")
+// errWordSize is returned on 32-bit machines, which have other layouts of the
+// kernel's structures.
+var errWordSize = errors.New("only a 64-bit build can change legacy tables: use one, or restart the node")
 
-// errCounters says that all is removed, but another program without the lock changed the table right after.
-var errCounters = errors.New("rules of others in it count from zero again")
+// errCounters is returned if the leftovers were removed, but another program,
+// which did not take the lock, changed the table before its counters were
+// restored.
+var errCounters = errors.New("counters of other programs' rules were reset")
 
-// removeFromLegacy removes kube-proxy's chains and rules from the tables of iptables-legacy.
-func removeFromLegacy(ctx context.Context, report *Report) error {
+// removeFromLegacy removes kube-proxy's chains and rules from the tables of
+// iptables-legacy.
+func removeFromLegacy(ctx context.Context, r *report) error {
 	var errs []error
 	for _, family := range families {
 		used, err := legacyTables(family)
@@ -28,17 +32,17 @@ func removeFromLegacy(ctx context.Context, report *Report) error {
 		for _, name := range used {
 			table := "legacy table " + family.String() + " " + name
 			done, err := removeFromLegacyTable(ctx, family, name)
-			note(report, table, done)
+			r.addTable(table, done)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("remove chains of kube-proxy from %s: %w", table, err))
+				errs = append(errs, fmt.Errorf("remove leftovers from %s: %w", table, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeFromLegacyTable removes what is kube-proxy's from a table, and returns what was done. Where nothing is to be done, nothing is
-// locked.
+// removeFromLegacyTable removes the leftovers from a table and returns the
+// plan that was carried out. It takes no lock if there are no leftovers.
 func removeFromLegacyTable(ctx context.Context, family nft.Family, name string) (done plan, err error) {
 	s, err := openLegacy(family)
 	if err != nil {
@@ -58,14 +62,16 @@ func removeFromLegacyTable(ctx context.Context, family nft.Family, name string) 
 	defer unlock()
 	for range attempts {
 		done, err = s.remove(name)
-		if !errors.Is(err, unix.EAGAIN) || ctx.Err() != nil { // EAGAIN: somebody without the lock changed the table since it was read
+		// EAGAIN: a program without the lock changed the table since the
+		// read.
+		if !errors.Is(err, unix.EAGAIN) || ctx.Err() != nil {
 			break
 		}
 	}
 	return done, err
 }
 
-// plan reads a table and decides what goes.
+// plan reads a table and returns the plan for it.
 func (s *legacySocket) plan(name string) (t legacyTable, todo plan, err error) {
 	t, err = s.read(name)
 	if err != nil {
@@ -78,8 +84,8 @@ func (s *legacySocket) plan(name string) (t legacyTable, todo plan, err error) {
 	return t, makePlan(c, nil), nil
 }
 
-// remove replaces a table by one without what is kube-proxy's. Packets meet either of the two. What stays begins to count anew then,
-// and so gets what it had counted until then back.
+// remove replaces a table by one without the leftovers. The replacement is
+// atomic for packets. It resets all counters, so remove restores them.
 func (s *legacySocket) remove(name string) (done plan, err error) {
 	t, todo, err := s.plan(name)
 	if err != nil || todo.empty() {

@@ -1,6 +1,7 @@
 package leftovers
 
 import (
+	"bufio"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,59 +22,93 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Programs of iptables that add rules while tables are replaced lose none of them: neither those that take the same lock, nor those
-// that take another one, as in a container with a /run of its own.
-func TestRemoveFromLegacyWhileOthersAddRules(t *testing.T) {
-	for name, file := range map[string]string{"same lock": xtablesLock, "another lock": filepath.Join(t.TempDir(), "lock")} {
+// Removals lose no rule that an iptables program adds at the same time,
+// whether it takes the same lock or another one, as in a container with its
+// own /run.
+func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
+	for name, file := range map[string]string{
+		"same lock":    xtablesLock,
+		"another lock": filepath.Join(t.TempDir(), "lock"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			newNamespace(t)
-			t.Setenv("XTABLES_LOCKFILE", file) // of iptables
+			t.Setenv("XTABLES_LOCKFILE", file) // read by iptables
 			iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, "-without"))
 			kube := kubeRules(50, 20)
-			script := `i=0
-while [ $i -lt 150 ]; do
-	if "$0" -w 5 -t nat -A DOCKER -p tcp --dport $i -j ACCEPT 2>/dev/null; then i=$((i+1)); fi
-done`
-			path, err := exec.LookPath("iptables-legacy")
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd := exec.Command("sh", "-c", script, path)
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			done := make(chan error, 1)
-			go func() { done <- cmd.Wait() }()
-			rounds := 0
-			for running := true; running; rounds++ {
+			additions := addRules(t)
+			for rounds := 0; rounds < 5 || additions.count.Load() < 100; rounds++ {
 				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=5")
-				if _, err := Remove(quiet); err != nil && (file == xtablesLock || !errors.Is(err, errCounters) && !errors.Is(err, unix.EAGAIN)) {
+				_, err := removeAll(quiet)
+				raced := file != xtablesLock && (errors.Is(err, errCounters) || errors.Is(err, unix.EAGAIN))
+				if err != nil && !raced {
 					t.Fatal(err)
 				}
-				select {
-				case err := <-done:
-					if err != nil {
-						t.Fatal(err)
-					}
-					running = false
-				default:
-				}
 			}
+			additions.stop()
 			remove(t)
 			got := iptables(t, nft.IPv4, "legacy", "-save", "", "-t", "nat")
-			for i := range 150 {
-				if rule := fmt.Sprintf("-A DOCKER -p tcp -m tcp --dport %d -j ACCEPT\n", i); !strings.Contains(got, rule) {
-					t.Errorf("after %d rounds, this is missing: %s", rounds, rule)
+			for i := range additions.count.Load() {
+				rule := fmt.Sprintf("-A DOCKER -p tcp -m tcp --dport %d -j ACCEPT\n", i)
+				if !strings.Contains(got, rule) {
+					t.Errorf("rule is missing: %s", rule)
 				}
 			}
-			if strings.Contains(got, ":KUBE-SERVICES") || rounds < 2 {
-				t.Errorf("after %d rounds there is\n%s", rounds, got)
+			if strings.Contains(got, ":KUBE-SERVICES") {
+				t.Errorf("got\n%s\nwant no leftovers", got)
 			}
 		})
 	}
 }
 
-// kubeRules returns rules of kube-proxy for iptables-restore: services with so many endpoints each.
+// additions is a process that adds rules to the chain DOCKER, for port 0, 1,
+// ….
+type additions struct {
+	count atomic.Int64 // of added rules
+	stop  func()
+}
+
+func addRules(t *testing.T) *additions {
+	t.Helper()
+	const script = `i=0
+while [ ! -e "$0" ]; do
+	if iptables-legacy -w 5 -t nat -A DOCKER -p tcp --dport $i -j ACCEPT 2>/dev/null; then
+		i=$((i+1))
+		echo $i
+	fi
+done`
+	end := filepath.Join(t.TempDir(), "end")
+	cmd := exec.Command("sh", "-c", script, end)
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	a := new(additions)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			a.count.Add(1)
+		}
+	}()
+	a.stop = sync.OnceFunc(func() {
+		if err := os.WriteFile(end, nil, 0o600); err != nil {
+			t.Error(err)
+			_ = cmd.Process.Kill()
+		}
+		<-read
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(a.stop)
+	return a
+}
+
+// kubeRules returns rules of kube-proxy in the format of iptables-restore.
+// endpoints is the number per service.
 func kubeRules(services, endpoints int) string {
 	var chains, rules strings.Builder
 	chains.WriteString("*nat\n:KUBE-SERVICES - [0:0]\n")
@@ -80,17 +116,19 @@ func kubeRules(services, endpoints int) string {
 	for i := range services {
 		service := "KUBE-SVC-" + hash(i)
 		fmt.Fprintf(&chains, ":%s - [0:0]\n", service)
-		fmt.Fprintf(&rules, "-A KUBE-SERVICES -d 10.%d.%d.%d/32 -p tcp -m tcp --dport 80 -j %s\n", 100+i>>16, i>>8&255, i&255, service)
+		fmt.Fprintf(&rules, "-A KUBE-SERVICES -d 10.%d.%d.%d/32 -p tcp -m tcp --dport 80 -j %s\n",
+			100+i>>16, i>>8&255, i&255, service)
 		for j := range endpoints {
 			endpoint := "KUBE-SEP-" + hash(i*endpoints+j)
 			fmt.Fprintf(&chains, ":%s - [0:0]\n", endpoint)
-			fmt.Fprintf(&rules, "-A %s -j %s\n-A %s -p tcp -j DNAT --to-destination 10.244.%d.%d:80\n", service, endpoint, endpoint, i>>8&255, i&255)
+			fmt.Fprintf(&rules, "-A %s -j %s\n-A %s -p tcp -j DNAT --to-destination 10.244.%d.%d:80\n",
+				service, endpoint, endpoint, i>>8&255, i&255)
 		}
 	}
 	return chains.String() + rules.String() + "COMMIT\n"
 }
 
-// hash returns a different text of 16 letters for each number.
+// hash returns 16 letters that are unique for i.
 func hash(i int) string {
 	b := []byte("AAAAAAAAAAAAAAAA")
 	for at := len(b) - 1; i > 0; at, i = at-1, i/26 {
@@ -99,8 +137,8 @@ func hash(i int) string {
 	return string(b)
 }
 
-// The kernel refuses to replace a table of another number of entries than was read.
-func TestReplaceWhatOthersChanged(t *testing.T) {
+// The kernel refuses to replace a table whose number of entries has changed.
+func TestReplaceChangedTable(t *testing.T) {
 	newNamespace(t)
 	load(t, nft.IPv4, "legacy", "")
 	s, err := openLegacy(nft.IPv4)
@@ -115,15 +153,15 @@ func TestReplaceWhatOthersChanged(t *testing.T) {
 	iptables(t, nft.IPv4, "legacy", "", "", "-w", "-t", "nat", "-A", "DOCKER", "-j", "ACCEPT")
 	before := saved(t, nft.IPv4, "legacy")
 	if _, err := s.replace(table, len(table.entries)); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("error is %v", err)
+		t.Errorf("got error %v, want EAGAIN", err)
 	}
 	if after := saved(t, nft.IPv4, "legacy"); after != before {
-		t.Errorf("what was refused changed the table to\n%s", after)
+		t.Errorf("got tables\n%s\nwant\n%s", after, before)
 	}
 }
 
-// No packet that passes while tables are replaced is missing in the counters of others' rules.
-func TestRemoveFromLegacyCountsOn(t *testing.T) {
+// Counters include the packets that pass while tables are replaced.
+func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 	for _, family := range families {
 		t.Run(family.String(), func(t *testing.T) {
 			newNamespace(t)
@@ -144,7 +182,9 @@ func TestRemoveFromLegacyCountsOn(t *testing.T) {
 						return
 					default:
 					}
-					if _, err := conn.Write([]byte("x")); err == nil { // nobody listens, which the next one to write is told
+					// There is no listener. A write that returns the ICMP
+					// error of the previous one sends nothing.
+					if _, err := conn.Write([]byte("x")); err == nil {
 						sent.Add(1)
 					}
 				}
@@ -156,8 +196,9 @@ func TestRemoveFromLegacyCountsOn(t *testing.T) {
 			close(stop)
 			<-stopped
 			want := fmt.Sprintf("[%d:", sent.Load())
-			if got := iptables(t, family, "legacy", "-save", "", "-c", "-t", "filter"); sent.Load() < 1000 || !strings.Contains(got, want) {
-				t.Errorf("sent are %d packets; counted\n%s", sent.Load(), got)
+			got := iptables(t, family, "legacy", "-save", "", "-c", "-t", "filter")
+			if sent.Load() < 1000 || !strings.Contains(got, want) {
+				t.Errorf("got\n%s\nwant a counter of all %d packets, at least 1000", got, sent.Load())
 			}
 		})
 	}
@@ -170,18 +211,19 @@ func TestLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("file is %v, %v", info, err)
+		t.Errorf("got lock file %v, error %v, want mode 0600", info, err)
 	}
-	if _, err := lock(quiet, file, 30*time.Millisecond); err == nil || !strings.Contains(err.Error(), "lock "+file+": another program has held it for 30ms") {
-		t.Errorf("error is %v", err)
+	want := "lock " + file + ": held by another program for 30ms"
+	if _, err := lock(quiet, file, 30*time.Millisecond); err == nil || err.Error() != want {
+		t.Errorf("got error %v, want %s", err, want)
 	}
 	if _, err := exec.Command("flock", "--nonblock", file, "true").Output(); err == nil {
-		t.Error("another program gets the lock")
+		t.Error("flock: got the lock while it was held")
 	}
 	ctx, cancel := context.WithCancel(quiet)
 	cancel()
 	if _, err := lock(ctx, file, time.Hour); !errors.Is(err, context.Canceled) {
-		t.Errorf("error is %v", err)
+		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
 
 	time.AfterFunc(30*time.Millisecond, unlock)
@@ -191,17 +233,20 @@ func TestLock(t *testing.T) {
 	}
 	unlock()
 
-	for _, missing := range []string{filepath.Join(file, "below a file"), filepath.Join(t.TempDir(), "missing", "lock"), t.TempDir()} {
-		unlock, err := lock(quiet, missing, 0)
+	for _, unusable := range []string{
+		filepath.Join(file, "below-a-file"), filepath.Join(t.TempDir(), "missing", "lock"), t.TempDir(),
+	} {
+		unlock, err := lock(quiet, unusable, 0)
 		if err != nil {
-			t.Fatalf("%s: %v", missing, err)
+			t.Fatalf("%s: got error %v, want none", unusable, err)
 		}
 		unlock()
 	}
 }
 
-// Tables are changed under iptables' lock; where nothing is to be removed, nobody is waited for.
-func TestRemoveFromLegacyWhileOthersLock(t *testing.T) {
+// Tables are changed under the lock of iptables. A table without leftovers
+// needs no lock.
+func TestRemoveFromLegacyWhileLocked(t *testing.T) {
 	newNamespace(t)
 	load(t, nft.IPv4, "legacy", "")
 	load(t, nft.IPv6, "legacy", "-without")
@@ -210,23 +255,24 @@ func TestRemoveFromLegacyWhileOthersLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	impatient, cancel := context.WithCancel(quiet)
+	canceled, cancel := context.WithCancel(quiet)
 	cancel()
 	for _, name := range tables {
-		if done, err := removeFromLegacyTable(impatient, nft.IPv4, name); !errors.Is(err, context.Canceled) || !done.empty() {
-			t.Errorf("table %s: done %v, %v", name, done, err)
+		done, err := removeFromLegacyTable(canceled, nft.IPv4, name)
+		if !errors.Is(err, context.Canceled) || !done.empty() {
+			t.Errorf("table %s: got plan %v, error %v, want none and %v", name, done, err, context.Canceled)
 		}
-		if _, err := removeFromLegacyTable(impatient, nft.IPv6, name); err != nil {
-			t.Errorf("table %s: %v", name, err)
+		if _, err := removeFromLegacyTable(canceled, nft.IPv6, name); err != nil {
+			t.Errorf("table %s without leftovers: got error %v, want none", name, err)
 		}
 	}
 	unlock()
 	if after := saved(t, nft.IPv4, "legacy"); after != before {
-		t.Errorf("what could not be locked changed to\n%s", after)
+		t.Errorf("got tables\n%s\nwant\n%s", after, before)
 	}
 }
 
-// What the kernel never hands out is no reason to write anything.
+// A table in an unexpected format is an error before anything is written.
 func TestDecodeInvalidTable(t *testing.T) {
 	newNamespace(t)
 	load(t, nft.IPv4, "legacy", "")
@@ -251,12 +297,18 @@ func TestDecodeInvalidTable(t *testing.T) {
 		return ok && at != e.next
 	})
 	for name, change := range map[string]func(info, data []byte) []byte{
-		"cut":                     func(_, data []byte) []byte { return data[:len(data)-1] },
-		"cut in an entry":         func(_, data []byte) []byte { return data[:len(data)-100] },
-		"entry without length":    func(_, data []byte) []byte { ne.PutUint16(data[90:], 0); return data },
-		"target out of the entry": func(_, data []byte) []byte { ne.PutUint16(data[88:], ne.Uint16(data[90:])-8); return data },
-		"target in the entry":     func(_, data []byte) []byte { ne.PutUint16(data[88:], 8); return data },
-		"entries of no chain":     func(info, data []byte) []byte { ne.PutUint32(info[infoHooksAt:], 0); return data },
+		"truncated":         func(_, data []byte) []byte { return data[:len(data)-1] },
+		"truncated entry":   func(_, data []byte) []byte { return data[:len(data)-100] },
+		"entry of length 0": func(_, data []byte) []byte { ne.PutUint16(data[90:], 0); return data },
+		"target after its entry": func(_, data []byte) []byte {
+			ne.PutUint16(data[88:], ne.Uint16(data[90:])-8)
+			return data
+		},
+		"target before the matches": func(_, data []byte) []byte { ne.PutUint16(data[88:], 8); return data },
+		"entries without chain": func(info, data []byte) []byte {
+			ne.PutUint32(info[infoHooksAt:], 0)
+			return data
+		},
 		"jump into a chain": func(_, data []byte) []byte {
 			e := valid.entries[jump]
 			at, _ := valid.continuation(e)
@@ -270,17 +322,18 @@ func TestDecodeInvalidTable(t *testing.T) {
 			_, err = table.contents()
 		}
 		if !errors.Is(err, errEntries) {
-			t.Errorf("%s: error is %v", name, err)
+			t.Errorf("%s: got error %v, want %v", name, err, errEntries)
 		}
 	}
 
-	todo.delete = append(todo.delete, "DOCKER") // which rules go to
+	todo.delete = append(todo.delete, "DOCKER") // to which rules jump
 	if _, _, err := valid.rewrite(todo); !errors.Is(err, errEntries) {
-		t.Errorf("error is %v", err)
+		t.Errorf("got error %v, want %v", err, errEntries)
 	}
 }
 
-// A table of 80,001 chains of kube-proxy: 20,000 Services with 3 endpoints each.
+// The table has 80,001 chains of kube-proxy: 20,000 Services with 3 endpoints
+// each.
 func BenchmarkRemoveFromLegacy(b *testing.B) {
 	newNamespace(b)
 	kube := kubeRules(20000, 3)

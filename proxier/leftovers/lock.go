@@ -10,21 +10,23 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// xtablesLock is the file that programs of iptables-legacy lock while they read and replace a table (XT_LOCK_NAME).
+// xtablesLock is the lock file of iptables-legacy programs (XT_LOCK_NAME).
 const xtablesLock = "/run/xtables.lock"
 
 const (
-	// lockWait is how long others may hold the lock. kube-proxy gives them 5 s as well.
+	// lockWait is the timeout for the lock, as in kube-proxy.
 	lockWait     = 5 * time.Second
 	lockInterval = 10 * time.Millisecond
 )
 
-// lock takes the lock that is a file, which it makes as iptables does if there is none. Where that is not possible, as in a container
-// without the host's /run, it goes without.
+// lock locks a file, which it creates like iptables if it does not exist. If
+// it cannot open the file, as in a container without the host's /run, it
+// returns without a lock.
 func lock(ctx context.Context, file string, wait time.Duration) (unlock func(), err error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		klog.FromContext(ctx).Info("Legacy tables are changed without iptables' lock", "file", file, "reason", err.Error())
+		klog.FromContext(ctx).Info("Changing legacy tables without the lock of iptables",
+			"file", file, "reason", err.Error())
 		return func() {}, nil
 	}
 	unlock = func() { unix.Close(fd) }
@@ -38,7 +40,7 @@ func lock(ctx context.Context, file string, wait time.Duration) (unlock func(), 
 			return nil, fmt.Errorf("lock %s: %w", file, err)
 		case time.Now().After(end):
 			unlock()
-			return nil, fmt.Errorf("lock %s: another program has held it for %s", file, wait)
+			return nil, fmt.Errorf("lock %s: held by another program for %s", file, wait)
 		}
 		select {
 		case <-ctx.Done():

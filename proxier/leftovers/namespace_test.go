@@ -18,10 +18,12 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// inNamespace is set in the environment of a test program that runs in a network namespace of its own.
+// inNamespace is the environment variable of a test program in its own
+// network namespace.
 const inNamespace = "LEFTOVERS_TEST_IN_NAMESPACE"
 
-// TestMain runs the tests in a fresh network namespace, so that the host's rules are out of their reach. It takes root.
+// TestMain runs the tests in a new network namespace, which protects the
+// rules of the host. It requires root.
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func runAgain() int {
-	runtime.LockOSThread() // Pdeathsig counts from the end of the thread
+	runtime.LockOSThread() // Pdeathsig is sent when the thread ends
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inNamespace+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -47,17 +49,18 @@ func runAgain() int {
 	}
 }
 
-// newNamespace puts the test into a network namespace of its own. The test's thread ends with the test, and the namespace with it.
+// newNamespace moves the test to a new network namespace. The namespace ends
+// with the test's thread, which ends with the test.
 func newNamespace(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("make a network namespace: %v", err)
+		t.Fatalf("create network namespace: %v", err)
 	}
 	run(t, "", "ip", "link", "set", "lo", "up")
 }
 
-// run runs a program in the test's namespace and returns what it prints.
+// run runs a program in the test's namespace and returns its output.
 func run(t testing.TB, input, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -71,26 +74,28 @@ func run(t testing.TB, input, name string, args ...string) string {
 	return string(out)
 }
 
-// variants are the two kinds of iptables.
+// variants are the variants of iptables.
 var variants = []string{"nft", "legacy"}
 
-// familyNames are the beginnings of the names of iptables' programs.
+// familyNames are the prefixes of the iptables programs.
 var familyNames = map[nft.Family]string{nft.IPv4: "iptables", nft.IPv6: "ip6tables"}
 
-// iptables runs a program of iptables for a family: "-save", "-restore", or "" for iptables itself.
+// iptables runs an iptables program for a family: "-save", "-restore", or ""
+// for iptables itself.
 func iptables(t testing.TB, family nft.Family, variant, program, input string, args ...string) string {
 	t.Helper()
 	return run(t, input, familyNames[family]+"-"+variant+program, args...)
 }
 
-// load puts a file of testdata into the tables.
+// load loads a file of testdata.
 func load(t testing.TB, family nft.Family, variant, file string) {
 	t.Helper()
 	iptables(t, family, variant, "-restore", testdata(t, family, file))
 }
 
-// testdata returns a file for a family: "" has the rules of a node with kube-proxy in iptables mode and of other programs, "-without" those of
-// the other programs only.
+// testdata returns a file for a family. The file "" has the rules of
+// kube-proxy's iptables mode and of other programs, "-without" those of other
+// programs only.
 func testdata(t testing.TB, family nft.Family, file string) string {
 	t.Helper()
 	names := map[nft.Family]string{nft.IPv4: "ipv4", nft.IPv6: "ipv6"}
@@ -101,7 +106,8 @@ func testdata(t testing.TB, family nft.Family, file string) string {
 	return string(data)
 }
 
-// saved returns what iptables-save prints, without what differs from run to run: comments, and the order of tables and chains.
+// saved returns the output of iptables-save without comments and with tables
+// and chains in sorted order.
 func saved(t testing.TB, family nft.Family, variant string) string {
 	t.Helper()
 	var tables, current, chains []string
@@ -113,7 +119,9 @@ func saved(t testing.TB, family nft.Family, variant string) string {
 			chains = append(chains, chain)
 		case line == "COMMIT":
 			slices.Sort(chains)
-			slices.SortStableFunc(current[1:], func(a, b string) int { return strings.Compare(chainOf(a), chainOf(b)) })
+			slices.SortStableFunc(current[1:], func(a, b string) int {
+				return strings.Compare(chainOf(a), chainOf(b))
+			})
 			tables = append(tables, strings.Join(slices.Concat(current[:1], chains, current[1:]), "\n")+"\n")
 			current, chains = nil, nil
 		default:
@@ -126,18 +134,19 @@ func saved(t testing.TB, family nft.Family, variant string) string {
 
 func chainOf(line string) string { return strings.Fields(line)[1] }
 
-// quiet is a context whose logger says nothing.
+// quiet is a context without a logger.
 var quiet = klog.NewContext(context.Background(), klog.Logger{})
 
-// remove runs Remove, which must succeed, and without any program.
-func remove(t testing.TB) Report {
+// remove removes the leftovers. It clears PATH, because Remove must not run
+// programs.
+func remove(t testing.TB) report {
 	t.Helper()
 	path := os.Getenv("PATH")
 	os.Setenv("PATH", "")
 	defer os.Setenv("PATH", path)
-	report, err := Remove(quiet)
+	r, err := removeAll(quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return report
+	return r
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// removeFromNFTables removes kube-proxy's chains and rules from the tables of iptables-nft.
-func removeFromNFTables(ctx context.Context, report *Report) error {
+// removeFromNFTables removes kube-proxy's chains and rules from the tables of
+// iptables-nft.
+func removeFromNFTables(ctx context.Context, r *report) error {
 	conn, err := nft.Open()
 	if err != nil {
 		return err
@@ -21,18 +22,20 @@ func removeFromNFTables(ctx context.Context, report *Report) error {
 	for _, family := range families {
 		for _, name := range tables {
 			table := &nft.Table{Family: family, Name: name}
-			if err := removeFromTable(ctx, conn, table, report); err != nil {
-				errs = append(errs, fmt.Errorf("remove chains of kube-proxy from %s: %w", table, err))
+			if err := removeFromNFTable(ctx, conn, table, r); err != nil {
+				errs = append(errs, fmt.Errorf("remove leftovers from %s: %w", table, err))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeFromTable removes in one transaction. The kernel itself sees to it that nothing of others suffers: handles of rules are never
-// given twice, and a chain that anything refers to cannot be deleted. So what was read need not be of one generation; what was refused is
-// decided anew.
-func removeFromTable(ctx context.Context, conn *nft.Conn, table *nft.Table, report *Report) error {
+// removeFromNFTable removes the leftovers from a table in one transaction. It
+// does not check the generation, because the kernel protects the rules of
+// other programs: it never reuses the handle of a rule, and it refuses to
+// delete a chain that is in use. After a refusal, removeFromNFTable reads the
+// table again.
+func removeFromNFTable(ctx context.Context, conn *nft.Conn, table *nft.Table, r *report) error {
 	inUse := make(map[string]bool)
 	var err error
 	for range attempts {
@@ -41,35 +44,25 @@ func removeFromTable(ctx context.Context, conn *nft.Conn, table *nft.Table, repo
 		}
 		var c contents
 		if c, err = readTable(conn, table); err != nil {
-			if again(err) {
+			if retriable(err) {
 				continue
 			}
 			return err
 		}
 		p := makePlan(c, inUse)
 		if err = commit(conn, table, p, inUse); err == nil {
-			note(report, table.String(), p)
+			r.addTable(table.String(), p)
 			return nil
 		}
-		if !again(err) {
+		if !retriable(err) {
 			return err
 		}
 	}
 	return err
 }
 
-// note adds what was done with a table to the report.
-func note(report *Report, table string, p plan) {
-	if p.removes() {
-		report.removed(table + ": " + p.String())
-	}
-	for _, k := range p.kept {
-		report.kept(table + ": " + k)
-	}
-}
-
-// again says whether an error is none that another attempt would meet as well.
-func again(err error) bool {
+// retriable reports whether another attempt can succeed after the error.
+func retriable(err error) bool {
 	for _, e := range []error{nft.ErrGeneration, nft.ErrUnknownOutcome, unix.EBUSY, unix.ENOENT} {
 		if errors.Is(err, e) {
 			return true
@@ -78,7 +71,8 @@ func again(err error) bool {
 	return false
 }
 
-// readTable reads the chains of a table, and the rules of those that are not kube-proxy's, of which there are few.
+// readTable reads the chains of a table and the rules of the chains that are
+// no leftovers, which are few.
 func readTable(conn *nft.Conn, table *nft.Table) (contents, error) {
 	c := contents{table: table.Name}
 	chains, err := conn.Chains(table)
@@ -88,11 +82,11 @@ func readTable(conn *nft.Conn, table *nft.Table) (contents, error) {
 	for _, chain := range chains {
 		c.chains = append(c.chains, chain.Name)
 	}
-	if len(ownedChains(table.Name, c.chains)) == 0 {
+	if len(leftoverChains(table.Name, c.chains)) == 0 {
 		return c, nil
 	}
 	for _, chain := range c.chains {
-		if ownedChain(table.Name, chain) {
+		if isLeftoverChain(table.Name, chain) {
 			continue
 		}
 		rules, err := conn.Rules(table, chain)
@@ -108,7 +102,8 @@ func readTable(conn *nft.Conn, table *nft.Table) (contents, error) {
 	return c, nil
 }
 
-// commit carries out a plan in one transaction. Chains that turn out to be in use are added to inUse; the error is EBUSY then.
+// commit carries out a plan in one transaction. If a chain is in use, it adds
+// the chain to inUse and returns an error that matches EBUSY.
 func commit(conn *nft.Conn, table *nft.Table, p plan, inUse map[string]bool) error {
 	b := nft.NewBatch(table)
 	for _, r := range p.rules {

@@ -8,82 +8,86 @@ import (
 // rule is a rule of a chain that jumps or goes to another chain.
 type rule struct {
 	chain, target string
-	handle        uint64 // by which the kernel knows it; in legacy tables the number of its entry
+	handle        uint64 // in legacy tables the index of the entry
 }
 
-// contents is what a table holds.
+// contents has the contents of a table that a plan depends on.
 type contents struct {
 	table  string // "nat"
 	chains []string
-	rules  []rule // those that jump or go to another chain, of all chains that are not kube-proxy's
+	rules  []rule // the jumps and gotos in chains that are no leftovers
 }
 
-// ownedChains returns those of the chains that are kube-proxy's.
-func ownedChains(table string, chains []string) []string {
-	var owned []string
+// leftoverChains returns the chains that are leftovers.
+func leftoverChains(table string, chains []string) []string {
+	var leftovers []string
 	for _, c := range chains {
-		if ownedChain(table, c) {
-			owned = append(owned, c)
+		if isLeftoverChain(table, c) {
+			leftovers = append(leftovers, c)
 		}
 	}
-	return owned
+	return leftovers
 }
 
-// plan is what is to be done with a table, in this order.
+// plan has the changes of a table in the order in which they are carried out.
 type plan struct {
-	rules  []rule   // to delete, of built-in chains
-	flush  []string // chains to empty
-	delete []string // chains to delete, all of which are emptied before
-	kept   []string // chains that stay, and why
+	rules  []rule   // to delete, in built-in chains
+	flush  []string // chains
+	delete []string // chains, all of which are in flush
+	kept   []string // descriptions of chains that stay
 }
 
-// makePlan decides what goes. A chain that rules of others jump to cannot go; nor can one that is in use, which is what the kernel said.
+// makePlan returns the plan for a table. It keeps the chains to which rules
+// of other programs jump, and the chains in inUse, which the kernel refused
+// to delete.
 func makePlan(c contents, inUse map[string]bool) plan {
 	var p plan
-	users := make(map[string]string) // of chains, by name
+	users := make(map[string]string) // by chain
 	for chain := range inUse {
 		users[chain] = "a rule or an element of another program"
 	}
 	for _, r := range c.rules {
 		switch {
-		case ownedJump(c.table, r):
+		case isLeftoverJump(c.table, r):
 			p.rules = append(p.rules, r)
-		case ownedChain(c.table, r.target):
+		case isLeftoverChain(c.table, r.target):
 			users[r.target] = "a rule of chain " + r.chain
 		}
 	}
-	owned := ownedChains(c.table, c.chains)
-	slices.Sort(owned)
-	for _, chain := range owned {
+	leftovers := leftoverChains(c.table, c.chains)
+	slices.Sort(leftovers)
+	for _, chain := range leftovers {
 		user, used := users[chain]
 		switch {
 		case !used:
 			p.flush = append(p.flush, chain)
 			p.delete = append(p.delete, chain)
 		case chain == markMasquerade:
-			p.kept = append(p.kept, fmt.Sprintf("chain %s as it is, for %s", chain, user))
+			p.kept = append(p.kept, fmt.Sprintf("chain %s with its rules, used by %s", chain, user))
 		default:
 			p.flush = append(p.flush, chain)
-			p.kept = append(p.kept, fmt.Sprintf("chain %s without its rules, for %s", chain, user))
+			p.kept = append(p.kept, fmt.Sprintf("chain %s without its rules, used by %s", chain, user))
 		}
 	}
 	return p
 }
 
-// empty says whether there is nothing to do.
+// empty reports whether the plan changes nothing.
 func (p plan) empty() bool { return len(p.rules) == 0 && len(p.flush) == 0 }
 
-// removes says whether anything goes, other than rules of chains that stay.
+// removes reports whether the plan deletes rules or chains. Flushing is not
+// counted.
 func (p plan) removes() bool { return len(p.rules) > 0 || len(p.delete) > 0 }
 
-// String says what goes: "3 rules and 17 chains". Rules within these chains are not counted.
+// String returns "3 rules and 17 chains". Rules in deleted chains are not
+// counted.
 func (p plan) String() string {
 	return count(len(p.rules), "rule") + " and " + count(len(p.delete), "chain")
 }
 
-func count(n int, what string) string {
+func count(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

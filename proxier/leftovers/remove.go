@@ -9,42 +9,60 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Report says what Remove did, each line one object: "table ip nat: 3 rules and 17 chains".
-type Report struct {
-	// Removed is what was there and was removed.
-	Removed []string
-	// Kept is what is kube-proxy's and stays, because programs of others use it.
-	Kept []string
-}
-
-func (r *Report) removed(object string) { r.Removed = append(r.Removed, object) }
-func (r *Report) kept(object string)    { r.Kept = append(r.Kept, object) }
-
-// attempts is how often the removal of a table is begun anew because others change it meanwhile, or use what was to be removed.
+// attempts limits the attempts to change a table that other programs change
+// at the same time.
 const attempts = 10
 
-// families are the address families, each with tables of its own.
 var families = []nft.Family{nft.IPv4, nft.IPv6}
 
-// Remove removes what kube-proxy's iptables and IPVS modes left in the network namespace of the calling thread, and nothing of
-// others. It logs what it removed and what it had to leave. That nothing is there is no error, nor is a kernel without legacy iptables, IP sets or
-// IPVS. What cannot be removed keeps nothing else from being removed; the error names all of it.
+// Remove removes the leftovers of kube-proxy's iptables and IPVS modes from
+// the network namespace of the calling thread. It logs each removed object,
+// and each object that it keeps because another program uses it. It is no
+// error if there are no leftovers, or if the kernel has no legacy iptables,
+// IP sets or IPVS. If an object cannot be removed, Remove continues; the
+// error names all such objects.
 //
-// The rules that take over must be in place before. Remove may be called again at any time. It takes CAP_NET_ADMIN.
-func Remove(ctx context.Context) (Report, error) {
-	var report Report
-	err := errors.Join(
-		removeFromNFTables(ctx, &report),
-		removeFromLegacy(ctx, &report),
-		removeIPVS(&report), // before the sets, by which it knows NodePorts
-		removeSets(ctx, &report),
-	)
+// The rules of the nftables mode must exist before Remove is called. Remove
+// can be called repeatedly. It requires CAP_NET_ADMIN.
+func Remove(ctx context.Context) error {
+	report, err := removeAll(ctx)
 	logger := klog.FromContext(ctx)
-	for _, object := range report.Removed {
-		logger.Info("Removed what another mode of kube-proxy left", "object", object)
+	for _, object := range report.removed {
+		logger.Info("Removed leftovers of another kube-proxy mode", "object", object)
 	}
-	for _, object := range report.Kept {
-		logger.Info("Kept what another mode of kube-proxy left, since other programs use it", "object", object)
+	for _, object := range report.kept {
+		logger.Info("Kept leftovers of another kube-proxy mode that other programs use", "object", object)
 	}
-	return report, err
+	return err
+}
+
+func removeAll(ctx context.Context) (report, error) {
+	var r report
+	err := errors.Join(
+		removeFromNFTables(ctx, &r),
+		removeFromLegacy(ctx, &r),
+		removeIPVS(&r), // before the IP sets, which identify node ports
+		removeSets(ctx, &r),
+	)
+	return r, err
+}
+
+// report is the result of a removal. An element of its lists is an object or
+// a table: "table ip nat: 3 rules and 17 chains".
+type report struct {
+	removed []string
+	kept    []string // used by other programs
+}
+
+func (r *report) addRemoved(object string) { r.removed = append(r.removed, object) }
+func (r *report) addKept(object string)    { r.kept = append(r.kept, object) }
+
+// addTable adds the result of a plan for a table.
+func (r *report) addTable(table string, p plan) {
+	if p.removes() {
+		r.addRemoved(table + ": " + p.String())
+	}
+	for _, chain := range p.kept {
+		r.addKept(table + ": " + chain)
+	}
 }

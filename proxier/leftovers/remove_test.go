@@ -1,17 +1,22 @@
 package leftovers
 
 import (
+	"bytes"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// onlyOthers returns what is saved of a namespace that kube-proxy was never in.
-func onlyOthers(t *testing.T, family nft.Family, variant string) string {
+// savedWithoutKubeProxy returns the saved tables of a namespace that has only
+// the rules of other programs.
+func savedWithoutKubeProxy(t *testing.T, family nft.Family, variant string) string {
 	t.Helper()
 	var want string
 	done := make(chan struct{})
@@ -30,7 +35,7 @@ func TestRemove(t *testing.T) {
 		t.Run(variant, func(t *testing.T) {
 			want := make(map[nft.Family]string)
 			for _, family := range families {
-				want[family] = onlyOthers(t, family, variant)
+				want[family] = savedWithoutKubeProxy(t, family, variant)
 			}
 			newNamespace(t)
 			for _, family := range families {
@@ -39,7 +44,7 @@ func TestRemove(t *testing.T) {
 			report := remove(t)
 			for _, family := range families {
 				if got := saved(t, family, variant); got != want[family] {
-					t.Errorf("%s: left\n%s\nwant\n%s", family, got, want[family])
+					t.Errorf("%s: got\n%s\nwant\n%s", family, got, want[family])
 				}
 			}
 			prefix := map[string]string{"nft": "table", "legacy": "legacy table"}[variant]
@@ -51,24 +56,26 @@ func TestRemove(t *testing.T) {
 					fmt.Sprintf("%s %s mangle: 0 rules and 1 chain", prefix, family))
 			}
 			slices.Sort(removed)
-			slices.Sort(report.Removed)
-			if !slices.Equal(report.Removed, removed) || report.Kept != nil {
-				t.Errorf("report is\n%s\nkept %q; want\n%s", strings.Join(report.Removed, "\n"), report.Kept, strings.Join(removed, "\n"))
+			slices.Sort(report.removed)
+			if !slices.Equal(report.removed, removed) || report.kept != nil {
+				t.Errorf("got removed\n%s\nkept %q, want removed\n%s",
+					strings.Join(report.removed, "\n"), report.kept, strings.Join(removed, "\n"))
 			}
 
-			if again := remove(t); again.Removed != nil || again.Kept != nil {
-				t.Errorf("the second time: %+v", again)
+			if again := remove(t); again.removed != nil || again.kept != nil {
+				t.Errorf("got report %+v of the second removal, want an empty one", again)
 			}
 			for _, family := range families {
 				if got := saved(t, family, variant); got != want[family] {
-					t.Errorf("%s: the second time changed it to\n%s", family, got)
+					t.Errorf("%s after the second removal: got\n%s\nwant\n%s", family, got, want[family])
 				}
 			}
 		})
 	}
 }
 
-// Both kinds of iptables can hold rules of kube-proxy at once, after the node's kind of iptables changed.
+// Both variants can have rules of kube-proxy, if the node's variant of
+// iptables has changed.
 func TestRemoveFromBothVariants(t *testing.T) {
 	newNamespace(t)
 	for _, variant := range variants {
@@ -77,12 +84,12 @@ func TestRemoveFromBothVariants(t *testing.T) {
 	remove(t)
 	for _, variant := range variants {
 		if got := saved(t, nft.IPv4, variant); strings.Contains(got, "KUBE-SVC-NPX46M4PTMTKRN6Y") {
-			t.Errorf("%s has\n%s", variant, got)
+			t.Errorf("%s: got\n%s\nwant no leftovers", variant, got)
 		}
 	}
 }
 
-func TestRemoveLeavesRulesOfOthersUntouched(t *testing.T) {
+func TestRemoveKeepsRulesOfOtherPrograms(t *testing.T) {
 	newNamespace(t)
 	load(t, nft.IPv4, "nft", "")
 	before := handles(t)
@@ -90,15 +97,16 @@ func TestRemoveLeavesRulesOfOthersUntouched(t *testing.T) {
 	after := handles(t)
 	for handle, rule := range after {
 		if before[handle] != rule {
-			t.Errorf("%s is now %q, was %q", handle, rule, before[handle])
+			t.Errorf("%s: got %q, want %q", handle, rule, before[handle])
 		}
 	}
 	if len(after) < 20 {
-		t.Errorf("only %d rules and chains are left", len(after))
+		t.Errorf("got %d rules and chains, want at least 20", len(after))
 	}
 }
 
-// handles returns chains and rules of the IPv4 tables as nft prints them, by table and handle.
+// handles returns the chains and rules of the IPv4 tables in nft's format, by
+// table and handle.
 func handles(t *testing.T) map[string]string {
 	t.Helper()
 	line := regexp.MustCompile(`^\s*(.*) # handle (\d+)$`)
@@ -113,8 +121,9 @@ func handles(t *testing.T) map[string]string {
 	return found
 }
 
-// Plugins of CNI use KUBE-MARK-MASQ for hostPorts. Whatever else is used stays as well, but does nothing any more.
-func TestRemoveKeepsWhatOthersUse(t *testing.T) {
+// CNI plugins use KUBE-MARK-MASQ for hostPorts. Other chains in use stay,
+// without their rules.
+func TestRemoveKeepsChainsInUse(t *testing.T) {
 	for _, variant := range variants {
 		t.Run(variant, func(t *testing.T) {
 			newNamespace(t)
@@ -137,52 +146,79 @@ COMMIT
 				":KUBE-SERVICES -",
 			} {
 				if !strings.Contains(nat, rule) {
-					t.Errorf("%s is missing of\n%s", rule, nat)
+					t.Errorf("got\n%s\nwant %s in it", nat, rule)
 				}
 			}
-			for _, gone := range []string{"-A KUBE-SERVICES", "KUBE-SEP-", ":KUBE-POSTROUTING"} {
-				if strings.Contains(nat, gone) {
-					t.Errorf("%s is still in\n%s", gone, nat)
+			for _, removed := range []string{"-A KUBE-SERVICES", "KUBE-SEP-", ":KUBE-POSTROUTING"} {
+				if strings.Contains(nat, removed) {
+					t.Errorf("got\n%s\nwant no %s in it", nat, removed)
 				}
 			}
-			if len(report.Kept) != 2 || !strings.Contains(report.Kept[0], "KUBE-MARK-MASQ as it is, for a rule of chain CNI-DN-0123456789abcdef01234") {
-				t.Errorf("kept %q", report.Kept)
+			want := "KUBE-MARK-MASQ with its rules, used by a rule of chain CNI-DN-0123456789abcdef01234"
+			if len(report.kept) != 2 || !strings.Contains(report.kept[0], want) {
+				t.Errorf("got kept %q, want %q and another chain", report.kept, want)
 			}
 			again := remove(t)
-			if again.Removed != nil || len(again.Kept) != 2 {
-				t.Errorf("the second time: %+v", again)
+			if again.removed != nil || len(again.kept) != 2 {
+				t.Errorf("got report %+v of the second removal, want two kept chains", again)
 			}
 		})
 	}
 }
 
-// Elements of maps refer to chains as well, which only the kernel can tell.
-func TestRemoveKeepsWhatMapsReferTo(t *testing.T) {
+// Elements of maps also use chains. Only the kernel detects this use.
+func TestRemoveKeepsChainsOfMaps(t *testing.T) {
 	newNamespace(t)
 	load(t, nft.IPv4, "nft", "")
-	run(t, `add map ip nat others { type inet_service : verdict; elements = { 80 : goto KUBE-NODEPORTS }; }`, "nft", "-f", "-")
+	run(t, `add map ip nat others { type inet_service : verdict; elements = { 80 : goto KUBE-NODEPORTS }; }`,
+		"nft", "-f", "-")
 	report := remove(t)
-	if want := []string{"table ip nat: chain KUBE-NODEPORTS without its rules, for a rule or an element of another program"}; !slices.Equal(report.Kept, want) {
-		t.Errorf("kept %q, want %q", report.Kept, want)
+	want := []string{
+		"table ip nat: chain KUBE-NODEPORTS without its rules, used by a rule or an element of another program",
 	}
-	if list := run(t, "", "nft", "list", "table", "ip", "nat"); strings.Contains(list, "KUBE-SVC-N") || !strings.Contains(list, "goto KUBE-NODEPORTS") {
-		t.Errorf("left\n%s", list)
+	if !slices.Equal(report.kept, want) {
+		t.Errorf("got kept %q, want %q", report.kept, want)
+	}
+	list := run(t, "", "nft", "list", "table", "ip", "nat")
+	if strings.Contains(list, "KUBE-SVC-N") || !strings.Contains(list, "goto KUBE-NODEPORTS") {
+		t.Errorf("got\n%s\nwant the map and no KUBE-SVC chains", list)
 	}
 }
 
-// A node that had neither of the other modes is left as it is: no table is made by looking.
+// On a node without leftovers, Remove creates no table.
 func TestRemoveNothing(t *testing.T) {
 	newNamespace(t)
-	if report := remove(t); report.Removed != nil || report.Kept != nil {
-		t.Errorf("report is %+v", report)
+	if report := remove(t); report.removed != nil || report.kept != nil {
+		t.Errorf("got report %+v, want an empty one", report)
 	}
 	for _, family := range families {
 		if used, err := legacyTables(family); len(used) > 0 || err != nil {
-			t.Errorf("%s: legacy tables %v, %v", family, used, err)
+			t.Errorf("%s: got legacy tables %v, error %v, want none", family, used, err)
 		}
 	}
 	if list := run(t, "", "nft", "list", "ruleset"); list != "" {
-		t.Errorf("ruleset is\n%s", list)
+		t.Errorf("got ruleset\n%s\nwant an empty one", list)
+	}
+}
+
+func TestRemoveLogs(t *testing.T) {
+	newNamespace(t)
+	load(t, nft.IPv4, "nft", "")
+	run(t, `add map ip nat others { type inet_service : verdict; elements = { 80 : goto KUBE-NODEPORTS }; }`,
+		"nft", "-f", "-")
+	var log bytes.Buffer
+	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+	if err := Remove(klog.NewContext(t.Context(), logger)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`"Removed leftovers of another kube-proxy mode" object="table ip nat: 3 rules and 41 chains"`,
+		`"Kept leftovers of another kube-proxy mode that other programs use" ` +
+			`object="table ip nat: chain KUBE-NODEPORTS `,
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("got log\n%s\nwant %s in it", &log, want)
+		}
 	}
 }
 

@@ -18,31 +18,42 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// The Service default/kubernetes of the testdata.
+// The clusterIPs and endpoints of the Service default/kubernetes in testdata.
 var (
 	vips      = map[nft.Family]string{nft.IPv4: "10.96.0.1:443", nft.IPv6: "[fd00:96::1]:443"}
 	endpoints = map[nft.Family]string{nft.IPv4: "10.244.0.1:6443", nft.IPv6: "[fd00:244::1]:6443"}
 )
 
-// successor is what takes over the Service of a family, in nftables mode.
-var successor = map[nft.Family]string{
-	nft.IPv4: `table ip kube-proxy { chain nat-output { type nat hook output priority -100; ip daddr 10.96.0.1 tcp dport 443 dnat to 10.244.0.1:6443; }; }`,
-	nft.IPv6: `table ip6 kube-proxy { chain nat-output { type nat hook output priority -100; ip6 daddr fd00:96::1 tcp dport 443 dnat to [fd00:244::1]:6443; }; }`,
+// nftablesMode has the rules of the nftables mode for the Service.
+var nftablesMode = map[nft.Family]string{
+	nft.IPv4: `table ip kube-proxy {
+		chain nat-output {
+			type nat hook output priority -100
+			ip daddr 10.96.0.1 tcp dport 443 dnat to 10.244.0.1:6443
+		}
+	}`,
+	nft.IPv6: `table ip6 kube-proxy {
+		chain nat-output {
+			type nat hook output priority -100
+			ip6 daddr fd00:96::1 tcp dport 443 dnat to [fd00:244::1]:6443
+		}
+	}`,
 }
 
+// A removal breaks neither new nor established connections.
 func TestRemoveUnderTraffic(t *testing.T) {
 	for _, variant := range variants {
 		for _, family := range families {
 			t.Run(variant+" "+family.String(), func(t *testing.T) {
 				n := newNode(t, family)
 				load(t, family, variant, "")
-				under := n.dial()
-				if under == nil || !echoes(under) {
-					t.Fatalf("no connection by the rules of kube-proxy: %v", n.failure())
+				established := n.dial()
+				if established == nil || !echoes(established) {
+					t.Fatalf("connect through the iptables mode: %v", n.failure())
 				}
-				defer under.Close()
-				run(t, successor[family], "nft", "-f", "-")
-				stop := n.connectAgainAndAgain(2)
+				defer established.Close()
+				run(t, nftablesMode[family], "nft", "-f", "-")
+				stop := n.connectRepeatedly(2)
 				for range 5 {
 					load(t, family, variant, "")
 					before := n.connected.Load()
@@ -58,20 +69,20 @@ func TestRemoveUnderTraffic(t *testing.T) {
 				if err := n.failure(); err != nil {
 					t.Errorf("after %d connections: %v", n.connected.Load(), err)
 				}
-				if !echoes(under) {
-					t.Error("a connection by the rules of kube-proxy ended when they went")
+				if !echoes(established) {
+					t.Error("got no echo on the established connection after the removal")
 				}
 
 				run(t, "", "nft", "delete", "table", family.String(), "kube-proxy")
 				if conn := n.dial(); conn != nil {
-					t.Error("there is a connection without any rules")
+					t.Error("got a connection without any rules, want none")
 				}
 			})
 		}
 	}
 }
 
-// node is a namespace with an endpoint that answers, and clients in it.
+// node is a namespace with an echo server as endpoint and with clients.
 type node struct {
 	family    nft.Family
 	namespace *os.File
@@ -93,8 +104,10 @@ func newNode(t *testing.T, family nft.Family) *node {
 		run(t, "", "ip", "addr", "add", host+"/32", "dev", "lo")
 		run(t, "", "ip", "route", "add", "default", "dev", "lo")
 	} else {
-		run(t, "", "ip", "addr", "add", host+"/128", "dev", "lo", "nodad")          // or it could not be used at once
-		for run(t, "", "ip", "-6", "route", "show", "table", "local", host) == "" { // which the kernel makes a while after the address
+		// nodad makes the address usable immediately. The kernel adds its
+		// local route some time later.
+		run(t, "", "ip", "addr", "add", host+"/128", "dev", "lo", "nodad")
+		for run(t, "", "ip", "-6", "route", "show", "table", "local", host) == "" {
 			time.Sleep(time.Millisecond)
 		}
 		run(t, "", "ip", "-6", "route", "add", "default", "dev", "lo")
@@ -119,9 +132,11 @@ func newNode(t *testing.T, family nft.Family) *node {
 	return n
 }
 
-// dial connects to the Service from the calling thread's namespace; nil if that fails.
+// dial connects to the Service from the calling thread's namespace. It
+// returns nil after a failure.
 func (n *node) dial() net.Conn {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // no connection waits for anything but a lost packet
+	// Only a lost packet delays a connection, for a second or more.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", vips[n.family])
 	if err != nil {
@@ -139,13 +154,14 @@ func (n *node) failure() error {
 	return nil
 }
 
-// connectAgainAndAgain lets some clients connect until stop is called.
-func (n *node) connectAgainAndAgain(clients int) (stop func()) {
+// connectRepeatedly starts clients that connect repeatedly until stop is
+// called.
+func (n *node) connectRepeatedly(clients int) (stop func()) {
 	var stopped atomic.Bool
 	var wait sync.WaitGroup
 	for range clients {
 		wait.Go(func() {
-			runtime.LockOSThread() // and the thread ends with the client
+			runtime.LockOSThread() // without unlock: the thread ends with the client
 			if err := unix.Setns(int(n.namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 				err = fmt.Errorf("enter namespace: %w", err)
 				n.failed.CompareAndSwap(nil, &err)
@@ -156,7 +172,7 @@ func (n *node) connectAgainAndAgain(clients int) (stop func()) {
 					return
 				}
 				if !echoes(conn) {
-					err := errors.New("no answer")
+					err := errors.New("no echo")
 					n.failed.CompareAndSwap(nil, &err)
 				}
 				conn.Close()
@@ -169,7 +185,7 @@ func (n *node) connectAgainAndAgain(clients int) (stop func()) {
 	}
 }
 
-// echoes says whether the other end sends back what it gets.
+// echoes reports whether the other end echoes a message.
 func echoes(conn net.Conn) bool {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 	sent, got := []byte("hello"), make([]byte, 5)

@@ -13,29 +13,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// change is one difference between what was delivered and what is wanted: an Add without old, a Delete
-// without new, otherwise an Update.
+// change is a difference between the delivered and the active objects: an Add
+// if old is nil, a Delete if new is nil, otherwise an Update.
 type change struct {
 	key      objectKey
 	old, new runtime.Object
 }
 
-// changes returns what to deliver so that have becomes want, in the order of delivery. Objects that say the
-// same are left alone, whichever file or document they come from.
+// changes returns the differences in the order of delivery. Definitions that
+// are equal cause no change, even if their file or document differs.
 //
-// Whatever is added or updated comes before anything is deleted: when an object gets another name, or an
-// address moves from one Service to another, it has an owner at every moment, and a receiver that looks before
-// Sync finds it served twice rather than not at all. For the same reason EndpointSlices come before Services
-// and go after them: no Service is seen without its endpoints.
-func changes(have map[objectKey]runtime.Object, want map[objectKey]object) []change {
+// All Adds and Updates precede all Deletes. If an object is renamed, or an
+// address moves from one Service to another, a handler that runs before Sync
+// finds the address twice instead of not at all. For the same reason
+// EndpointSlices are added before Services and deleted after them.
+func changes(delivered map[objectKey]runtime.Object, active map[objectKey]object) []change {
 	var result []change
-	for key, o := range want {
-		if old := have[key]; old != o.value && !equality.Semantic.DeepEqual(old, o.value) {
+	for key, o := range active {
+		if old := delivered[key]; old != o.value && !equality.Semantic.DeepEqual(old, o.value) {
 			result = append(result, change{key: key, old: old, new: o.value})
 		}
 	}
-	for key, old := range have {
-		if _, found := want[key]; !found {
+	for key, old := range delivered {
+		if _, found := active[key]; !found {
 			result = append(result, change{key: key, old: old})
 		}
 	}
@@ -45,18 +45,18 @@ func changes(have map[objectKey]runtime.Object, want map[objectKey]object) []cha
 	return result
 }
 
-// phase is the change's turn in a round.
+// phase returns the position of the change in a round.
 func (c change) phase() int {
 	kinds := []objectKind{kindNode, kindServiceCIDR, kindEndpointSlice, kindService}
-	turn := slices.Index(kinds, c.key.Kind)
+	position := slices.Index(kinds, c.key.Kind)
 	if c.new == nil {
-		return 2*len(kinds) - turn
+		return 2*len(kinds) - position
 	}
-	return turn
+	return position
 }
 
-// deliver calls the handler's method for the change, and tells whether there is one: ServiceCIDRs are delivered
-// together, see serviceCIDRs.
+// deliver calls the handler's method for the change. It returns false for
+// ServiceCIDRs, which are delivered together: see serviceCIDRs.
 func (c change) deliver(h Handler) bool {
 	switch c.key.Kind {
 	case kindService:
@@ -71,7 +71,7 @@ func (c change) deliver(h Handler) bool {
 	return true
 }
 
-// deliverable is the type of a kind that is delivered object by object.
+// deliverable is an object that is delivered separately.
 type deliverable interface {
 	*corev1.Service | *discoveryv1.EndpointSlice | *corev1.Node
 	runtime.Object
@@ -88,7 +88,8 @@ func dispatch[T deliverable](c change, add func(T), update func(old, new T), rem
 	}
 }
 
-// serviceCIDRs returns the CIDRs of all ServiceCIDR objects, sorted, each once.
+// serviceCIDRs returns the CIDRs of all ServiceCIDRs, sorted and without
+// duplicates.
 func serviceCIDRs(objects iter.Seq[runtime.Object]) []string {
 	cidrs := make(map[string]struct{})
 	for value := range objects {

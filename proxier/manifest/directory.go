@@ -11,24 +11,28 @@ import (
 	"syscall"
 )
 
-// errNotRegular is what is wrong with a named pipe, a device or a socket that is called web.yaml.
+// errNotRegular is the problem of a named pipe, a device or a socket that has
+// the name of a manifest.
 var errNotRegular = errors.New("not a regular file")
 
-// listing is the state of the directory as far as it shows without reading files. Two equal ones mean that
-// nothing has changed, but for a change in place of equal size within the resolution of the file's time.
+// listing is the state of the directory without the content of its files.
+// Equal listings mean equal content, with one exception: a file was
+// overwritten with the same size within the resolution of its modification
+// time.
 type listing struct {
 	dir     fs.FileInfo
 	entries []entry // by name
 }
 
-// entry is one manifest in the directory. A symbolic link stands for what it leads to.
+// entry is a manifest in the directory. info is that of the target if the
+// manifest is a symbolic link.
 type entry struct {
 	name string
 	info fs.FileInfo
-	err  error // why there is no info, a link that leads nowhere for instance
+	err  error // set if info is nil, for example for a dangling link
 }
 
-// list returns the manifests in the directory: files called *.yaml, *.yml and *.json that are not hidden.
+// list returns the manifests in the directory.
 func list(dir string) (listing, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -58,7 +62,7 @@ func isManifestName(name string) bool {
 	return !strings.HasPrefix(name, ".") && slices.Contains(extensions, filepath.Ext(name))
 }
 
-// same tells whether nothing changed between two listings.
+// same reports whether two listings are equal.
 func (l listing) same(other listing) bool {
 	return os.SameFile(l.dir, other.dir) && slices.EqualFunc(l.entries, other.entries, entry.same)
 }
@@ -74,13 +78,13 @@ func (e entry) same(other entry) bool {
 			e.info.ModTime().Equal(other.info.ModTime())
 }
 
-// content is what reading a file gave.
+// content is the content of a file, or the error of reading it.
 type content struct {
 	data []byte
 	err  error
 }
 
-// snapshot is a directory with the content of its manifests.
+// snapshot is a listing with the content of its manifests.
 type snapshot struct {
 	listing
 	contents map[string]content // by name
@@ -94,34 +98,35 @@ func takeSnapshot(dir string) (snapshot, error) {
 	)
 }
 
-// consistent lists and reads until nothing changes meanwhile: a file that is renamed between the two would
-// otherwise be missing under both names, and its objects with it.
+// maxSnapshotReads limits the reads of a directory that keeps changing. The
+// last read is used although it may be inconsistent.
+const maxSnapshotReads = 10
+
+// consistent lists and reads the directory until it does not change between
+// both. Otherwise a file that is renamed in between would be missing under
+// both names, and its objects would be deleted.
 func consistent(list func() (listing, error), read func(listing) map[string]content) (snapshot, error) {
-	var taken snapshot
+	var snap snapshot
 	before, err := list()
 	for range maxSnapshotReads {
 		if err != nil {
 			return snapshot{}, err
 		}
-		taken = snapshot{listing: before, contents: read(before)}
-		if before, err = list(); err == nil && before.same(taken.listing) && !taken.missed() {
+		snap = snapshot{listing: before, contents: read(before)}
+		if before, err = list(); err == nil && before.same(snap.listing) && !snap.missed() {
 			break
 		}
 	}
-	return taken, err
+	return snap, err
 }
 
-// missed tells whether a file was there when the directory was listed, and not when it was to be read.
+// missed reports whether a listed file did not exist when it was read.
 func (s snapshot) missed() bool {
 	return slices.ContainsFunc(s.entries, func(e entry) bool {
 		return e.err == nil && errors.Is(s.contents[e.name].err, fs.ErrNotExist)
 	})
 }
 
-// maxSnapshotReads limits how often a directory that keeps changing is read before it is taken as it is.
-const maxSnapshotReads = 10
-
-// read reads the listed files.
 func (l listing) read(dir string) map[string]content {
 	contents := make(map[string]content, len(l.entries))
 	for _, e := range l.entries {
@@ -138,7 +143,7 @@ func (e entry) read(dir string) ([]byte, error) {
 	if !e.info.Mode().IsRegular() {
 		return nil, errNotRegular
 	}
-	// Nobody waits for the other end of a pipe that took the file's place.
+	// O_NONBLOCK: the file may have been replaced by a named pipe.
 	f, err := os.OpenFile(filepath.Join(dir, e.name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err

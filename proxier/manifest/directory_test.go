@@ -25,7 +25,7 @@ func mkdir(t *testing.T, path string) string {
 	return path
 }
 
-// link makes a symbolic link, in place of what is there.
+// link creates a symbolic link. It replaces an existing file.
 func link(t *testing.T, target, path string) {
 	t.Helper()
 	if err := os.Symlink(target, path+".new"); err != nil {
@@ -50,11 +50,12 @@ func removeAll(t *testing.T, path string) {
 
 func TestSnapshot(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
-	for _, name := range []string{"b.yml", "a.yaml", "c.json", "d.YAML", "e.txt", ".f.yaml", "yaml", "g.yaml~", ".yaml"} {
+	names := []string{"b.yml", "a.yaml", "c.json", "d.YAML", "e.txt", ".f.yaml", "yaml", "g.yaml~", ".yaml"}
+	for _, name := range names {
 		write(t, filepath.Join(dir, name), name)
 	}
 	mkdir(t, filepath.Join(dir, "h.yaml"))
-	write(t, filepath.Join(dir, "h.yaml", "i.yaml"), "too deep")
+	write(t, filepath.Join(dir, "h.yaml", "i.yaml"), "in a subdirectory")
 	write(t, filepath.Join(elsewhere, "target"), "linked")
 	link(t, filepath.Join(elsewhere, "target"), filepath.Join(dir, "j.yaml"))
 	link(t, elsewhere, filepath.Join(dir, "k.yaml"))
@@ -63,28 +64,29 @@ func TestSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	taken, err := takeSnapshot(dir)
+	snap, err := takeSnapshot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, e := range taken.entries {
-		c := taken.contents[e.name]
+	for _, e := range snap.entries {
+		c := snap.contents[e.name]
 		switch {
 		case c.err == nil:
 			got = append(got, e.name+": "+string(c.data))
 		case errors.Is(c.err, os.ErrNotExist):
-			got = append(got, e.name+" leads nowhere")
+			got = append(got, e.name+": dangling link")
 		default:
 			got = append(got, e.name+": "+c.err.Error())
 		}
 	}
 	expectLines(t, got, []string{
-		"a.yaml: a.yaml", "b.yml: b.yml", "c.json: c.json", "j.yaml: linked", "l.yaml leads nowhere", "m.yaml: not a regular file",
+		"a.yaml: a.yaml", "b.yml: b.yml", "c.json: c.json", "j.yaml: linked", "l.yaml: dangling link",
+		"m.yaml: not a regular file",
 	})
 }
 
-func TestListingsTellChanges(t *testing.T) {
+func TestListingSame(t *testing.T) {
 	base, elsewhere := t.TempDir(), t.TempDir()
 	dir := mkdir(t, filepath.Join(base, "manifests"))
 	write(t, filepath.Join(dir, "a.yaml"), "1")
@@ -96,10 +98,14 @@ func TestListingsTellChanges(t *testing.T) {
 		change func()
 		same   bool
 	}{
-		{name: "nothing", change: func() {}, same: true},
-		{name: "another file", change: func() { write(t, filepath.Join(dir, "README"), "1") }, same: true},
-		{name: "a longer file", change: func() { write(t, filepath.Join(dir, "a.yaml"), "22") }},
-		{name: "a longer file of the same time", change: func() {
+		{name: "no change", change: func() {}, same: true},
+		{
+			name:   "file that is not a manifest",
+			change: func() { write(t, filepath.Join(dir, "README"), "1") },
+			same:   true,
+		},
+		{name: "different size", change: func() { write(t, filepath.Join(dir, "a.yaml"), "22") }},
+		{name: "different size, same time", change: func() {
 			info, err := os.Stat(filepath.Join(dir, "a.yaml"))
 			if err != nil {
 				t.Fatal(err)
@@ -107,14 +113,19 @@ func TestListingsTellChanges(t *testing.T) {
 			write(t, filepath.Join(dir, "a.yaml"), "333")
 			_ = os.Chtimes(filepath.Join(dir, "a.yaml"), info.ModTime(), info.ModTime())
 		}},
-		{name: "a later file", change: func() { _ = os.Chtimes(filepath.Join(dir, "a.yaml"), past, past) }},
-		{name: "a file of another mode", change: func() { _ = os.Chmod(filepath.Join(dir, "a.yaml"), 0o600) }},
-		{name: "a longer file elsewhere", change: func() { write(t, filepath.Join(elsewhere, "target"), "22") }},
-		{name: "a link that leads nowhere", change: func() { removeAll(t, filepath.Join(elsewhere, "target")) }},
-		{name: "a new file", change: func() { write(t, filepath.Join(dir, "c.yaml"), "1") }},
-		{name: "a file of another name", change: func() { rename(t, filepath.Join(dir, "c.yaml"), filepath.Join(dir, "d.yaml")) }},
-		{name: "a removed file", change: func() { removeAll(t, filepath.Join(dir, "d.yaml")) }},
-		{name: "another directory", change: func() {
+		{name: "different time", change: func() { _ = os.Chtimes(filepath.Join(dir, "a.yaml"), past, past) }},
+		{name: "different mode", change: func() { _ = os.Chmod(filepath.Join(dir, "a.yaml"), 0o600) }},
+		{
+			name:   "different size of a link target",
+			change: func() { write(t, filepath.Join(elsewhere, "target"), "22") },
+		},
+		{name: "link target removed", change: func() { removeAll(t, filepath.Join(elsewhere, "target")) }},
+		{name: "file added", change: func() { write(t, filepath.Join(dir, "c.yaml"), "1") }},
+		{name: "file renamed", change: func() {
+			rename(t, filepath.Join(dir, "c.yaml"), filepath.Join(dir, "d.yaml"))
+		}},
+		{name: "file removed", change: func() { removeAll(t, filepath.Join(dir, "d.yaml")) }},
+		{name: "directory replaced", change: func() {
 			rename(t, dir, dir+".old")
 			mkdir(t, dir)
 		}},
@@ -130,22 +141,22 @@ func TestListingsTellChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := after.same(before); got != step.same {
-			t.Errorf("%s: same is %v", step.name, got)
+			t.Errorf("%s: got same %v, want %v", step.name, got, step.same)
 		}
 	}
 }
 
-// TestSnapshotIsConsistent changes the directory while it is read.
+// TestSnapshotIsConsistent changes the directory during the reads.
 func TestSnapshotIsConsistent(t *testing.T) {
 	tests := []struct {
 		name          string
-		before, after func(a, b string, reads int) // around the read of that number, from 1
+		before, after func(a, b string, reads int) // called before and after each read, counted from 1
 		want          []string
 		reads         int
 	}{
-		{name: "quiet", want: []string{"a.yaml: text"}, reads: 1},
+		{name: "no change", want: []string{"a.yaml: text"}, reads: 1},
 		{
-			name: "renamed before it is read",
+			name: "renamed before the first read",
 			before: func(a, b string, reads int) {
 				if reads == 1 {
 					rename(t, a, b)
@@ -154,7 +165,7 @@ func TestSnapshotIsConsistent(t *testing.T) {
 			want: []string{"b.yaml: text"}, reads: 2,
 		},
 		{
-			name: "away while it is read",
+			name: "missing during the first read",
 			before: func(a, b string, reads int) {
 				if reads == 1 {
 					rename(t, a, b)
@@ -168,12 +179,12 @@ func TestSnapshotIsConsistent(t *testing.T) {
 			want: []string{"a.yaml: text"}, reads: 2,
 		},
 		{
-			name:   "removed",
+			name:   "removed before each read",
 			before: func(a, _ string, _ int) { removeAll(t, a) },
 			reads:  2,
 		},
 		{
-			name:  "written all the time",
+			name:  "written after each read",
 			after: func(a, _ string, reads int) { write(t, a, strings.Repeat("x", reads)) },
 			want:  []string{"a.yaml: xxxxxxxxx"}, reads: maxSnapshotReads,
 		},
@@ -184,7 +195,7 @@ func TestSnapshotIsConsistent(t *testing.T) {
 			a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 			write(t, a, "text")
 			reads := 0
-			taken, err := consistent(func() (listing, error) { return list(dir) }, func(l listing) map[string]content {
+			snap, err := consistent(func() (listing, error) { return list(dir) }, func(l listing) map[string]content {
 				reads++
 				if test.before != nil {
 					test.before(a, b, reads)
@@ -198,12 +209,12 @@ func TestSnapshotIsConsistent(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, e := range taken.entries {
-				got = append(got, e.name+": "+string(taken.contents[e.name].data))
+			for _, e := range snap.entries {
+				got = append(got, e.name+": "+string(snap.contents[e.name].data))
 			}
 			expectLines(t, got, test.want)
 			if reads != test.reads {
-				t.Errorf("read %d times, want %d", reads, test.reads)
+				t.Errorf("got %d reads, want %d", reads, test.reads)
 			}
 		})
 	}

@@ -11,22 +11,23 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// document is one YAML document or JSON value of a file.
+// document is a YAML document or JSON value of a file.
 type document struct {
 	number  int // 1-based
-	line    int // 0-based line of the file at which data begins
+	line    int // 0-based line of the file on which data begins
 	data    []byte
 	isJSON  bool
-	jsonErr error // why data, which looks like JSON, is tried as YAML
-	broken  error // why there are no data: neither this document nor the rest of the file can be told apart
+	jsonErr error // of data that looks like JSON and is parsed as YAML
+	err     error // the rest of the file cannot be split; data is nil
 }
 
-// splitDocuments cuts a file into its documents as kubectl does: a file that begins with a brace is a row of
-// JSON values, with or without anything between them; where it stops being one the rest is YAML, unless two
-// values came before. Everything else is YAML.
+// splitDocuments splits a file into documents as kubectl does. A file that
+// begins with a brace is a sequence of JSON values. If one is invalid, the
+// rest of the file is YAML, unless at least two values precede it. All other
+// files are YAML.
 //
-// Documents are numbered as people count the `---` lines: each begins one, and what stands before the first
-// is one if it is more than comments.
+// Each `---` line begins a document, even an empty one. Text before the first
+// `---` line is a document unless it has only comments.
 func splitDocuments(data []byte) []document {
 	if !utilyaml.IsJSONBuffer(data) {
 		return splitYAML(data, 0, 0)
@@ -36,10 +37,10 @@ func splitDocuments(data []byte) []document {
 		return docs
 	}
 	if len(docs) > 1 {
-		return append(docs, document{number: len(docs) + 1, broken: jsonErr})
+		return append(docs, document{number: len(docs) + 1, err: jsonErr})
 	}
 	line := lineAt(data, len(data)-len(rest))
-	// YAML is particular about tabs and the like, JSON was not.
+	// YAML does not allow tabs at the start of a line.
 	rest = bytes.TrimLeftFunc(rest, func(r rune) bool { return r != '\n' && unicode.IsSpace(r) })
 	yamlDocs := splitYAML(rest, len(docs), line)
 	if len(yamlDocs) > 0 && utilyaml.IsJSONBuffer(rest) {
@@ -48,8 +49,8 @@ func splitDocuments(data []byte) []document {
 	return append(docs, yamlDocs...)
 }
 
-// splitJSON takes JSON values off data until there is none or something else follows, which it returns
-// together with the reason.
+// splitJSON splits data into JSON values. If one is invalid, it returns the
+// rest of data and the error.
 func splitJSON(data []byte) (docs []document, rest []byte, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	line := 0 // at offset
@@ -70,14 +71,14 @@ func splitJSON(data []byte) (docs []document, rest []byte, err error) {
 	}
 }
 
-// splitYAML cuts YAML text at its `---` and `...` lines. number and line tell how many documents and lines
-// of the file came before.
+// splitYAML splits YAML text at its `---` and `...` lines. number and line
+// are the numbers of documents and lines that precede data in the file.
 func splitYAML(data []byte, number, line int) []document {
 	var docs []document
 	begin := document{line: line}
-	start, announced := 0, false
+	start, separated := 0, false // separated: the document follows a `---` line
 	finish := func(end int) {
-		if announced || hasContent(data[start:end]) {
+		if separated || hasContent(data[start:end]) {
 			number++
 			docs = append(docs, document{number: number, line: begin.line, data: data[start:end]})
 		}
@@ -87,11 +88,11 @@ func splitYAML(data []byte, number, line int) []document {
 		marker, err := markerOf(data[pos:end])
 		if err != nil {
 			finish(pos)
-			return append(docs, document{number: number + 1, broken: fmt.Errorf("line %d: %w", line+1, err)})
+			return append(docs, document{number: number + 1, err: fmt.Errorf("line %d: %w", line+1, err)})
 		}
 		if marker != "" {
 			finish(pos)
-			start, announced = end, marker == documentStart
+			start, separated = end, marker == documentStart
 			begin.line = line + 1
 		}
 		pos = end
@@ -106,8 +107,8 @@ const (
 	documentEnd   = "..."
 )
 
-// markerOf tells whether a line separates documents. Only a comment may follow on the line: kubectl refuses
-// content behind `---`.
+// markerOf returns the marker of a line that separates documents, or "". Like
+// kubectl, it refuses content after the marker, except for a comment.
 func markerOf(line []byte) (string, error) {
 	for _, marker := range []string{documentStart, documentEnd} {
 		rest, found := bytes.CutPrefix(line, []byte(marker))
@@ -123,7 +124,8 @@ func markerOf(line []byte) (string, error) {
 	return "", nil
 }
 
-// hasContent tells whether YAML text is more than comments and blank lines.
+// hasContent reports whether YAML text has more than comments and blank
+// lines.
 func hasContent(text []byte) bool {
 	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
 	for line := range bytes.FieldsFuncSeq(text, isBreak) {
@@ -135,12 +137,12 @@ func hasContent(text []byte) bool {
 	return false
 }
 
-// isBreak tells whether a character ends a line, and a comment with it, in YAML 1.1.
+// isBreak reports whether a character ends a line in YAML 1.1.
 func isBreak(r rune) bool {
 	return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
 }
 
-// lineEnd returns the offset behind the line that holds pos.
+// lineEnd returns the offset after the end of the line that contains pos.
 func lineEnd(data []byte, pos int) int {
 	if i := bytes.IndexByte(data[pos:], '\n'); i >= 0 {
 		return pos + i + 1
@@ -148,12 +150,12 @@ func lineEnd(data []byte, pos int) int {
 	return len(data)
 }
 
-// lineAt returns the 0-based line that holds offset.
+// lineAt returns the 0-based line that contains offset.
 func lineAt(data []byte, offset int) int {
 	return bytes.Count(data[:min(offset, len(data))], []byte("\n"))
 }
 
-// locate adds the line to an error of the JSON syntax.
+// locate adds the line to a JSON syntax error.
 func locate(err error, data []byte) error {
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

@@ -6,23 +6,27 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// file is what is known of a file. It changes as a whole: what is in force is one version of it.
+// file is the state of a manifest file. One version of it is active as a
+// whole.
 type file struct {
 	name string
-	// inForce is the last good version. Without problems it is also the version read last.
-	inForce parsed
-	// good tells whether there was a good version.
-	good bool
-	// problems tell why the version read last is not in force.
+	// active is the last valid version. Without problems it is the last
+	// version.
+	active parsed
+	// valid reports whether any version was valid.
+	valid bool
+	// problems are the reasons why the last version is not active.
 	problems []problem
-	// documents are the good ones of the version read last, so that only changed ones are parsed again.
+	// documents are the valid documents of the last version. They are reused
+	// if they did not change.
 	documents map[digest]parsed
 }
 
-// digest names the content of a document.
+// digest identifies the content of a document.
 type digest [sha256.Size]byte
 
-// digest covers all that the objects of a good document depend on.
+// digest returns a hash of everything that determines the objects of a valid
+// document.
 func (d document) digest() digest {
 	if d.isJSON {
 		return sha256.Sum256(append([]byte("JSON:"), d.data...))
@@ -30,34 +34,34 @@ func (d document) digest() digest {
 	return sha256.Sum256(d.data)
 }
 
-// next returns the file after it was read.
-func (f file) next(serializer runtime.Decoder, read content) file {
+// next returns the state after a read.
+func (f file) next(decoder runtime.Decoder, read content) file {
 	if read.err != nil {
 		f.problems = []problem{{place: place{file: f.name, item: noItem}, err: read.err}}
 		return f
 	}
-	return f.parse(serializer, read.data)
+	return f.parse(decoder, read.data)
 }
 
-// parse returns the file with a new content.
-func (f file) parse(serializer runtime.Decoder, data []byte) file {
-	var content parsed
+// parse returns the state after a read of data.
+func (f file) parse(decoder runtime.Decoder, data []byte) file {
+	var version parsed
 	documents := make(map[digest]parsed)
 	for _, doc := range splitDocuments(data) {
 		sum := doc.digest()
 		result, known := f.documents[sum]
-		if !known || doc.broken != nil {
-			result = parseDocument(serializer, doc)
+		if !known || doc.err != nil {
+			result = parseDocument(decoder, doc)
 		}
 		if len(result.problems) == 0 {
 			documents[sum] = result
 		}
-		content.append(result.at(f.name, doc.number))
+		version.append(result.at(f.name, doc.number))
 	}
 	f.documents = documents
-	f.problems = content.problems
-	if len(content.problems) == 0 {
-		f.inForce, f.good = content, true
+	f.problems = version.problems
+	if len(version.problems) == 0 {
+		f.active, f.valid = version, true
 	}
 	return f
 }

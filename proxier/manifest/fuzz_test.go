@@ -17,44 +17,45 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// FuzzParse checks that no file makes the parser panic, that each document yields either valid objects or
-// problems, that both name their place in one line, and that a valid object, written out and read again,
-// stays what it is.
+// FuzzParse checks that the parser does not panic, that a problem is one
+// line, and that a valid object does not change when it is encoded and parsed
+// again.
 func FuzzParse(f *testing.F) {
 	addSeeds(f)
-	serializer := newSerializer()
+	decoder := newDecoder()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, doc := range splitDocuments(data) {
-			result := parseDocument(serializer, doc).at("web.yaml", doc.number)
+			result := parseDocument(decoder, doc).at("web.yaml", doc.number)
 			for _, p := range result.problems {
 				if text := p.Error(); strings.ContainsRune(text, '\n') {
-					t.Errorf("problem is %q", text)
+					t.Errorf("got problem %q, want one line", text)
 				}
 			}
 			for _, o := range result.objects {
 				if o.key.Name == "" || o.key.Kind.namespaced() != (o.key.Namespace != "") {
-					t.Errorf("object has the key %v", o.key)
+					t.Errorf("got invalid key %+v", o.key)
 				}
-				checkRoundTrip(t, serializer, o)
+				checkRoundTrip(t, decoder, o)
 			}
 		}
 	})
 }
 
-// FuzzDocuments checks that a file gives the same values as with kubectl, which reads it with a
-// YAMLOrJSONDecoder. Two differences are meant: duplicate keys are errors, and what follows a `...` line is
-// not ignored. Others are of no use: kubectl adds a byte to UTF-16, drops carriage returns, and takes a first line
-// `---#` for text.
+// FuzzDocuments checks that a file has the same values for kubectl, which
+// reads it with a YAMLOrJSONDecoder. Two differences are intended: duplicate
+// keys are errors, and text after a `...` line is not ignored. Three are
+// flaws of kubectl: it adds a byte to UTF-16, drops carriage returns, and
+// reads a first line `---#` as text.
 func FuzzDocuments(f *testing.F) {
 	addSeeds(f)
-	meant := regexp.MustCompile(`(?m)\.\.\.|\r|^---[^ \t\n]`)
+	different := regexp.MustCompile(`(?m)\.\.\.|\r|^---[^ \t\n]`)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		data = slices.Concat(data, []byte("\n")) // kubectl does so.
+		data = slices.Concat(data, []byte("\n")) // as in kubectl
 		want, err := kubectlValues(data)
 		if err != nil {
 			return
 		}
-		if meant.Match(data) || !utf8.Valid(data) {
+		if different.Match(data) || !utf8.Valid(data) {
 			return
 		}
 		var got []string
@@ -64,12 +65,12 @@ func FuzzDocuments(f *testing.F) {
 				return
 			}
 			if err != nil {
-				t.Fatalf("document %d: %v, kubectl finds %q", doc.number, err, want)
+				t.Fatalf("document %d: got error %v, want %q as in kubectl", doc.number, err, want)
 			}
 			got = appendValue(t, got, value)
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("got %q, kubectl finds %q", got, want)
+			t.Errorf("got %q, want %q as in kubectl", got, want)
 		}
 	})
 }
@@ -95,7 +96,7 @@ func kubectlValues(data []byte) ([]string, error) {
 	}
 }
 
-// appendValue adds a value in compact form, unless it is null.
+// appendValue appends a value in compact form, unless it is null.
 func appendValue(t *testing.T, values []string, value []byte) []string {
 	t.Helper()
 	var text bytes.Buffer
@@ -112,32 +113,36 @@ func addSeeds(f *testing.F) {
 	for _, seed := range []string{
 		"", "---\n", "null", "kind: [", "{", "{}{}", "[]", "--- x", "...\n", "\ufeffkind: Service\n", "a: &a [*a]",
 		service, serviceJSON, serviceJSON + "\n" + serviceJSON, endpointSlice, node, serviceCIDR,
-		documents(service, "# nothing\n", endpointSlice, node, serviceCIDR),
+		documents(service, "# comment\n", endpointSlice, node, serviceCIDR),
 		serviceJSON + "\n---\n" + node,
 		"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: List, items: [null]}\n",
 		"apiVersion: v1\nkind: ServiceList\nitems: [{spec: {type: ExternalName}}, null, 1]\n",
 		serviceAt("web", "None"), serviceAt("web", "'fd00::1'"),
-		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, sessionAffinity: ClientIP, externalIPs: [192.0.2.1], " +
-			"loadBalancerSourceRanges: [' 192.0.2.0/24'], externalTrafficPolicy: Local, ports: [{port: 80, nodePort: 30080, targetPort: http}]}\n" +
+		"apiVersion: v1\nkind: Service\nmetadata: {name: web}\n" +
+			"spec: {type: LoadBalancer, sessionAffinity: ClientIP, externalIPs: [192.0.2.1], " +
+			"loadBalancerSourceRanges: [' 192.0.2.0/24'], externalTrafficPolicy: Local, " +
+			"ports: [{port: 80, nodePort: 30080, targetPort: http}]}\n" +
 			"status: {loadBalancer: {ingress: [{ip: 192.0.2.1}, {hostname: lb}]}}\n",
-		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: a, labels: {<<: {a: b}, kubernetes.io/service-name: web}}\n" +
-			"addressType: IPv6\nports: [{}]\nendpoints: [{addresses: ['fd00::1'], hints: {forZones: [{name: a}], forNodes: [{name: b}]}}]\n",
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n" +
+			"metadata: {name: a, labels: {<<: {a: b}, kubernetes.io/service-name: web}}\n" +
+			"addressType: IPv6\nports: [{}]\n" +
+			"endpoints: [{addresses: ['fd00::1'], hints: {forZones: [{name: a}], forNodes: [{name: b}]}}]\n",
 	} {
 		f.Add([]byte(seed))
 	}
 }
 
-func checkRoundTrip(t *testing.T, serializer runtime.Decoder, o object) {
+func checkRoundTrip(t *testing.T, decoder runtime.Decoder, o object) {
 	t.Helper()
 	text, err := yaml.Marshal(o.value)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := parseDocument(serializer, document{number: 1, data: text})
+	again := parseDocument(decoder, document{number: 1, data: text})
 	if len(again.objects) != 1 {
-		t.Fatalf("%s, written out, is\n%s\nwhich gives %q", o.key, text, again.describe())
+		t.Fatalf("%s: got %q, want one object from\n%s", o.key, again.describe(), text)
 	}
 	if again.objects[0].key != o.key || !equality.Semantic.DeepEqual(again.objects[0].value, o.value) {
-		t.Errorf("%s, written out and read again, is\n%s", o.key, text)
+		t.Errorf("%s: got a different object from\n%s", o.key, text)
 	}
 }

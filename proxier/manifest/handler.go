@@ -5,12 +5,15 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Handler receives what the directory says. All calls come from the goroutine that called Run. The objects
-// are complete and must not be changed. An update passes the very object that was delivered before as old.
+// Handler receives the objects of the directory. Run calls it from its own
+// goroutine. The objects have their defaults and must not be modified. The
+// old object of an update is the pointer that was delivered before.
 //
-// The first round is OnServiceCIDRsChanged if there are any, an Add for each object, the three calls that end in
-// Synced, and Sync. Each later round holds at least one change and ends with Sync.
-// See changes for the order within a round.
+// The first round of calls is OnServiceCIDRsChanged if there are
+// ServiceCIDRs, an Add call for each object, the three Synced calls, and
+// Sync. Each later round has at least one change and ends with Sync. Within a
+// round, objects are added and updated before others are deleted, and no
+// Service is delivered without its EndpointSlices.
 type Handler interface {
 	OnServiceAdd(service *corev1.Service)
 	OnServiceUpdate(old, new *corev1.Service)
@@ -22,15 +25,17 @@ type Handler interface {
 	OnEndpointSliceDelete(slice *discoveryv1.EndpointSlice)
 	OnEndpointSlicesSynced()
 
-	// All Nodes are delivered, the receiver picks its own.
+	// The Node methods are called for all Nodes, not only for this machine's.
 	OnNodeAdd(node *corev1.Node)
 	OnNodeUpdate(old, new *corev1.Node)
 	OnNodeDelete(node *corev1.Node)
 	OnNodeSynced()
 
-	// OnServiceCIDRsChanged gives the CIDRs of all ServiceCIDR objects, sorted, each once.
+	// OnServiceCIDRsChanged is called with the CIDRs of all ServiceCIDRs,
+	// sorted and without duplicates.
 	OnServiceCIDRsChanged(cidrs []string)
 
-	// Sync ends a round of changes: what was delivered so far is a state of the directory.
+	// Sync ends a round. The objects delivered so far are those of the
+	// directory.
 	Sync()
 }

@@ -6,21 +6,23 @@ import (
 	"slices"
 )
 
-// merge returns the objects of all files, and a problem for each definition that is not in force because of
-// another one. inForce are the objects of the last merge.
+// merge returns the active objects of all files, and a problem for each
+// definition of an object that has another active definition. active is the
+// result of the previous merge.
 //
-// Of several definitions that in the file that is in force stays; otherwise the first by file name counts.
-// Within a file the first counts.
-func merge(files map[string]file, inForce map[objectKey]object) (map[objectKey]object, []problem) {
-	merged := make(map[objectKey]object, len(inForce))
+// If an object is defined more than once, the definition in the file that had
+// the active definition takes precedence, then the first file by name. Within
+// a file the first definition takes precedence.
+func merge(files map[string]file, active map[objectKey]object) (map[objectKey]object, []problem) {
+	merged := make(map[objectKey]object, len(active))
 	var duplicates []object
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		for _, candidate := range files[name].inForce.objects {
+		for _, candidate := range files[name].active.objects {
 			rival, found := merged[candidate.key]
 			switch {
 			case !found:
 				merged[candidate.key] = candidate
-			case rival.file != candidate.file && inForce[candidate.key].file == candidate.file:
+			case rival.file != candidate.file && active[candidate.key].file == candidate.file:
 				merged[candidate.key] = candidate
 				duplicates = append(duplicates, rival)
 			default:
@@ -33,7 +35,7 @@ func merge(files map[string]file, inForce map[objectKey]object) (map[objectKey]o
 		problems = append(problems, problem{
 			place:   duplicate.place,
 			subject: duplicate.key.String(),
-			err:     fmt.Errorf("is defined already in %s, which stays in force", merged[duplicate.key].place),
+			err:     fmt.Errorf("already defined in %s, which stays active", merged[duplicate.key].place),
 		})
 	}
 	return merged, problems

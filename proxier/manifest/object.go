@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// objectKind is one of the kinds of objects that are read.
+// objectKind is a supported kind.
 type objectKind string
 
-// The kinds that are read.
 const (
 	kindNode          objectKind = "Node"
 	kindServiceCIDR   objectKind = "ServiceCIDR"
@@ -18,19 +18,30 @@ const (
 	kindEndpointSlice objectKind = "EndpointSlice"
 )
 
-// namespaced tells whether objects of the kind live in a namespace.
+// namespaced reports whether objects of the kind have a namespace.
 func (k objectKind) namespaced() bool {
 	return k == kindService || k == kindEndpointSlice
 }
 
-// objectKey names an object. Namespace is empty for kinds without one.
+// objectKey identifies an object. Namespace is empty for cluster-scoped
+// kinds.
 type objectKey struct {
 	Kind      objectKind
 	Namespace string
 	Name      string
 }
 
-// String gives "Service default/web" or "Node worker".
+// keyOf returns the key of an object of a supported kind.
+func keyOf(value runtime.Object) objectKey {
+	meta := value.(metav1.Object)
+	return objectKey{
+		Kind:      objectKind(value.GetObjectKind().GroupVersionKind().Kind),
+		Namespace: meta.GetNamespace(),
+		Name:      meta.GetName(),
+	}
+}
+
+// String returns "Service default/web" or "Node worker".
 func (k objectKey) String() string {
 	if k.Kind.namespaced() {
 		return fmt.Sprintf("%s %s/%s", k.Kind, k.Namespace, k.Name)
@@ -47,56 +58,10 @@ func (k objectKey) compare(other objectKey) int {
 	)
 }
 
-// noItem is the item of an object that is not in a list.
-const noItem = -1
-
-// place is where in a file something stands.
-type place struct {
-	file     string // name in the directory
-	document int    // 1-based; 0: the file as a whole
-	item     int    // 0-based index in the document's list, or noItem
-}
-
-// String gives "web.yaml: document 3" or "web.yaml: document 3: items[0]".
-func (p place) String() string {
-	text := p.file
-	if p.document > 0 {
-		text += fmt.Sprintf(": document %d", p.document)
-	}
-	if p.item != noItem {
-		text += fmt.Sprintf(": items[%d]", p.item)
-	}
-	return text
-}
-
-// object is a valid object with its defaults, and where it is defined.
+// object is a valid object with its defaults, and the place of its
+// definition.
 type object struct {
 	place
 	key   objectKey
 	value runtime.Object
-}
-
-// problem is one reason why a file, or an object of it, is not in force. It does not embed its place: klog
-// prefers a String method to Error.
-type problem struct {
-	place   place
-	subject string // the object as far as it is known, may be empty
-	err     error
-}
-
-// Error gives "web.yaml: document 3: Service default/web: spec.ports[0].port: Invalid value: ...".
-func (p problem) Error() string {
-	if p.subject == "" {
-		return fmt.Sprintf("%s: %v", p.place, p.err)
-	}
-	return fmt.Sprintf("%s: %s: %v", p.place, p.subject, p.err)
-}
-
-func (p problem) Unwrap() error { return p.err }
-
-// notice is something that is worth a line in the log and no error.
-type notice struct {
-	place
-	text    string
-	subject string // "Service default/web", or "apps/v1 Deployment default/web" for a kind that is not read
 }

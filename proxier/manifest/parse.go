@@ -2,31 +2,43 @@ package manifest
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nftproxy/nftproxy/proxier/manifest/admission"
 )
 
-// parsed is what one document, or a whole file, says. The places of what comes from a document hold its
-// items only, since documents are kept from one read to the next and may move, see at.
+// Warnings of this package. Package admission has those of Services.
+const (
+	warnSkippedKind = "Skipped an object of an unsupported kind"
+	warnNoService   = "Skipped an EndpointSlice without the label " + discoveryv1.LabelServiceName
+)
+
+// parsed is the result of parsing a document or a file. The places of a
+// document's results have the item only: the results are kept between reads,
+// and the document can move. Method at adds the file and the document.
 type parsed struct {
 	objects  []object
 	problems []problem
-	notices  []notice
+	warnings []warning
 }
 
-// append adds what another document says.
+// append adds the results of another document.
 func (p *parsed) append(other parsed) {
 	p.objects = append(p.objects, other.objects...)
 	p.problems = append(p.problems, other.problems...)
-	p.notices = append(p.notices, other.notices...)
+	p.warnings = append(p.warnings, other.warnings...)
 }
 
-// at returns a copy whose places name the file and the document.
+// at returns a copy whose places have the file and the document.
 func (p parsed) at(file string, document int) parsed {
 	var placed parsed
 	for _, o := range p.objects {
@@ -37,66 +49,65 @@ func (p parsed) at(file string, document int) parsed {
 		p.place.file, p.place.document = file, document
 		placed.problems = append(placed.problems, p)
 	}
-	for _, n := range p.notices {
-		n.file, n.document = file, document
-		placed.notices = append(placed.notices, n)
+	for _, w := range p.warnings {
+		w.file, w.document = file, document
+		placed.warnings = append(placed.warnings, w)
 	}
 	return placed
 }
 
-// problem notes an error in an item.
-func (p *parsed) problem(item int, subject string, err error) {
+func (p *parsed) addProblem(item int, subject string, err error) {
 	p.problems = append(p.problems, problem{place: place{item: item}, subject: subject, err: err})
 }
 
-// notice notes something worth a line in the log.
-func (p *parsed) notice(item int, subject, text string) {
-	p.notices = append(p.notices, notice{place: place{item: item}, subject: subject, text: text})
+func (p *parsed) addWarning(item int, subject, text string) {
+	p.warnings = append(p.warnings, warning{place: place{item: item}, subject: subject, text: text})
 }
 
-// parseDocument returns the objects of a document and what is wrong with it.
-func parseDocument(serializer runtime.Decoder, doc document) parsed {
+// parseDocument returns the objects, problems and warnings of a document.
+func parseDocument(decoder runtime.Decoder, doc document) parsed {
 	var result parsed
 	value, err := doc.toJSON()
 	switch {
 	case err != nil:
-		result.problem(noItem, "", err)
+		result.addProblem(noItem, "", err)
 	case !bytes.Equal(bytes.TrimSpace(value), []byte("null")):
-		result.parseValue(serializer, value, nil, noItem)
+		result.parseValue(decoder, value, nil, noItem)
 	}
 	return result
 }
 
-// parseValue reads one JSON object, whose type may be implied by the list that it is an item of.
-func (p *parsed) parseValue(serializer runtime.Decoder, value []byte, implied *schema.GroupVersionKind, item int) {
+// parseValue parses a JSON object. If the object is an item of a typed list,
+// implied is the type of the items.
+func (p *parsed) parseValue(decoder runtime.Decoder, value []byte, implied *schema.GroupVersionKind, item int) {
 	if !bytes.HasPrefix(bytes.TrimSpace(value), []byte("{")) {
-		p.problem(item, "", errors.New("not an object"))
+		p.addProblem(item, "", errors.New("not an object"))
 		return
 	}
-	decoded, gvk, err := serializer.Decode(value, implied, nil)
+	decoded, gvk, err := decoder.Decode(value, implied, nil)
 	switch {
 	case runtime.IsNotRegisteredError(err):
-		p.notice(item, identify(value, implied).full(), noticeSkipped)
+		p.addWarning(item, identify(value, implied).full(), warnSkippedKind)
 		return
 	case err != nil:
 		for _, err := range decodeErrors(err) {
-			p.problem(item, identify(value, implied).String(), err)
+			p.addProblem(item, identify(value, implied).String(), err)
 		}
 		return
 	}
 	if list, ok := decoded.(*metav1.List); ok {
-		p.parseList(serializer, list, *gvk, item)
+		p.parseList(decoder, list, *gvk, item)
 		return
 	}
 	decoded.GetObjectKind().SetGroupVersionKind(*gvk)
 	p.admit(decoded, item)
 }
 
-// parseList reads the items of a list. Those of a typed list, such as a ServiceList, need not tell their
-// kind. A list is no item: kubectl takes lists apart once only.
-func (p *parsed) parseList(serializer runtime.Decoder, list *metav1.List, gvk schema.GroupVersionKind, item int) {
+// parseList parses the items of a list. The kind of an item is optional in a
+// typed list, such as a ServiceList. As in kubectl, lists cannot be nested.
+func (p *parsed) parseList(decoder runtime.Decoder, list *metav1.List, gvk schema.GroupVersionKind, item int) {
 	if item != noItem {
-		p.problem(item, "", errors.New("a list in a list"))
+		p.addProblem(item, "", errors.New("a list in a list is not supported"))
 		return
 	}
 	var implied *schema.GroupVersionKind
@@ -105,11 +116,46 @@ func (p *parsed) parseList(serializer runtime.Decoder, list *metav1.List, gvk sc
 		implied = &itemKind
 	}
 	for i, raw := range list.Items {
-		p.parseValue(serializer, raw.Raw, implied, i)
+		p.parseValue(decoder, raw.Raw, implied, i)
 	}
 }
 
-// decodeErrors takes the errors of strict decoding apart, and leaves the object's text out of the others.
+// admit sets the defaults of a decoded object, validates it, and adds it or
+// its problems.
+func (p *parsed) admit(value runtime.Object, item int) {
+	var (
+		warnings []string
+		errs     field.ErrorList
+	)
+	switch value := value.(type) {
+	case *corev1.Service:
+		warnings, errs = admission.Service(value)
+	case *discoveryv1.EndpointSlice:
+		errs = admission.EndpointSlice(value)
+	case *corev1.Node:
+		errs = admission.Node(value)
+	case *networkingv1.ServiceCIDR:
+		errs = admission.ServiceCIDR(value)
+	}
+	key := keyOf(value)
+	for _, err := range errs {
+		p.addProblem(item, key.String(), err)
+	}
+	if len(errs) > 0 {
+		return
+	}
+	if slice, ok := value.(*discoveryv1.EndpointSlice); ok && slice.Labels[discoveryv1.LabelServiceName] == "" {
+		p.addWarning(item, key.String(), warnNoService)
+		return
+	}
+	p.objects = append(p.objects, object{place: place{item: item}, key: key, value: value})
+	for _, text := range warnings {
+		p.addWarning(item, key.String(), text)
+	}
+}
+
+// decodeErrors returns the errors that a strict decoding error combines. It
+// replaces errors that quote the whole object.
 func decodeErrors(err error) []error {
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		return strict.Errors()
@@ -121,44 +167,4 @@ func decodeErrors(err error) []error {
 		return []error{errors.New("apiVersion is missing")}
 	}
 	return []error{err}
-}
-
-// identity is what an object says of itself, as far as it can be made out.
-type identity struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-	} `json:"metadata"`
-}
-
-// identify reads the identity of an object that may be wrong in any way.
-func identify(value []byte, implied *schema.GroupVersionKind) identity {
-	var id identity
-	// An error leaves out what is wrong, and decoding the object reports it.
-	_ = json.Unmarshal(value, &id)
-	if implied != nil && id.Kind == "" {
-		id.Kind = implied.Kind
-	}
-	return id
-}
-
-// String gives "Service default/web", "Deployment web", "Service" or nothing.
-func (id identity) String() string {
-	switch name := id.Metadata.Name; {
-	case id.Kind == "" || name == "":
-		return id.Kind
-	case objectKind(id.Kind).namespaced():
-		return objectKey{Kind: objectKind(id.Kind), Namespace: namespaceOr(id.Metadata.Namespace), Name: name}.String()
-	case id.Metadata.Namespace != "":
-		return id.Kind + " " + id.Metadata.Namespace + "/" + name
-	default:
-		return id.Kind + " " + name
-	}
-}
-
-// full gives "apps/v1 Deployment web".
-func (id identity) full() string {
-	return id.APIVersion + " " + id.String()
 }

@@ -2,32 +2,37 @@ package manifest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"k8s.io/klog/v2"
 )
 
-// Config is what a Source needs; all of it is required.
+// Config is the configuration of a Source. All fields are required.
 type Config struct {
-	Dir     string  // the directory that holds the manifests
-	Handler Handler // receives what they say
+	Dir     string // the directory with the manifests
+	Handler Handler
 }
 
-// Source delivers the objects in a directory of manifests.
+// Source delivers the objects of a directory of manifests.
 type Source struct {
 	dir     string
 	handler Handler
 }
 
-// New returns a Source, which does nothing until Run.
-func New(config Config) *Source {
-	return &Source{dir: config.Dir, handler: config.Handler}
+// New returns a Source. Run starts it.
+func New(config Config) (*Source, error) {
+	if config.Dir == "" || config.Handler == nil {
+		return nil, errors.New("manifest: Dir and Handler are required")
+	}
+	return &Source{dir: config.Dir, handler: config.Handler}, nil
 }
 
-// Run reads the directory, delivers what it finds, and then every change, until the context ends. It returns
-// an error only if the directory cannot be read to begin with; whatever goes wrong later is logged, and what
-// was delivered stays. It logs to the context's logger, or klog's.
+// Run delivers the objects of the directory, and then every change, until ctx
+// is done. It returns an error if it cannot read the directory at the start.
+// Later errors are logged, and the delivered objects stay. Run uses the
+// logger of ctx, or klog's.
 func (s *Source) Run(ctx context.Context) error {
 	r := &run{
 		Source: s,
@@ -36,39 +41,39 @@ func (s *Source) Run(ctx context.Context) error {
 		state:  newState(),
 	}
 	defer r.watch.close()
-	if err := r.begin(); err != nil {
+	if err := r.start(); err != nil {
 		return err
 	}
-	looks := time.NewTicker(interval)
-	defer looks.Stop()
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-r.watch.changed:
-		case <-looks.C:
+		case <-poll.C:
 			if r.unchanged() {
 				continue
 			}
 		}
 		settle(ctx, r.watch.changed)
-		r.proceed()
+		r.refresh()
 	}
 }
 
-// run is one call of Run.
+// run is the state of a call of Run.
 type run struct {
 	*Source
 	logger klog.Logger
 	watch  *watch
 	state  *state
 	last   listing // of the last read
-	err    error   // why the directory cannot be read
+	err    error   // of the last read
 }
 
-// begin reads the directory for the first time and delivers all there is.
-func (r *run) begin() error {
-	// The watch comes first: what changes while the directory is read is not lost.
+// start reads the directory for the first time and delivers all objects.
+func (r *run) start() error {
+	// Watching starts first, so that changes during the read are not lost.
 	r.watch.follow(r.logger)
 	if err := r.read(); err != nil {
 		return fmt.Errorf("read manifests: %w", err)
@@ -81,7 +86,7 @@ func (r *run) begin() error {
 	return nil
 }
 
-// unchanged tells whether nothing is to be seen that calls for another read.
+// unchanged reports whether the directory is as it was at the last read.
 func (r *run) unchanged() bool {
 	r.watch.follow(r.logger)
 	now, err := list(r.dir)
@@ -91,15 +96,15 @@ func (r *run) unchanged() bool {
 	return r.err == nil && now.same(r.last)
 }
 
-// proceed reads the directory again and delivers what changed.
-func (r *run) proceed() {
+// refresh reads the directory again and delivers the changes.
+func (r *run) refresh() {
 	r.watch.follow(r.logger)
 	err := r.read()
 	switch {
 	case err != nil && r.err == nil:
-		r.logger.Error(err, "Cannot read manifest directory, what it held last stays in force", "dir", r.dir)
+		r.logger.Error(err, "Failed to read manifest directory, keeping its last objects", "dir", r.dir)
 	case err == nil && r.err != nil:
-		r.logger.Info("Manifest directory can be read again", "dir", r.dir)
+		r.logger.Info("Manifest directory is readable again", "dir", r.dir)
 	}
 	if r.err = err; err != nil {
 		return
@@ -109,20 +114,21 @@ func (r *run) proceed() {
 	}
 }
 
-// read takes in the directory as it is now.
+// read updates the state from the directory and logs the differences.
 func (r *run) read() error {
-	taken, err := takeSnapshot(r.dir)
+	snap, err := takeSnapshot(r.dir)
 	if err != nil {
 		return err
 	}
-	r.last = taken.listing
-	for _, n := range r.state.read(taken) {
-		n.log(r.logger)
+	r.last = snap.listing
+	for _, report := range r.state.read(snap) {
+		report.log(r.logger)
 	}
 	return nil
 }
 
-// deliver passes on what the handler does not know yet, and tells whether there was anything.
+// deliver calls the handler for all changes. It reports whether there were
+// any.
 func (r *run) deliver() bool {
 	all := r.state.takeChanges()
 	cidrs, cidrsChanged := r.state.takeServiceCIDRs()

@@ -3,7 +3,6 @@ package manifest
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,13 +11,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// start runs a Source until the test ends, and waits for the first round.
+// start runs a Source until the test ends. It waits for the first round.
 func start(t *testing.T, dir string) *recorder {
 	t.Helper()
 	r := newRecorder()
 	ctx, cancel := context.WithCancel(r.context(t))
 	done := make(chan error, 1)
-	go func() { done <- New(Config{Dir: dir, Handler: r}).Run(ctx) }()
+	source := newSource(t, dir, r)
+	go func() { done <- source.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -27,6 +27,23 @@ func start(t *testing.T, dir string) *recorder {
 	})
 	r.await(t, "the first round", func() bool { return slices.Contains(r.calls, "Sync") })
 	return r
+}
+
+func newSource(t *testing.T, dir string, h Handler) *Source {
+	t.Helper()
+	source, err := New(Config{Dir: dir, Handler: h})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}
+
+func TestNewRequiresAllFields(t *testing.T) {
+	for _, config := range []Config{{}, {Dir: t.TempDir()}, {Handler: newRecorder()}} {
+		if _, err := New(config); err == nil {
+			t.Errorf("New(%+v): got no error", config)
+		}
+	}
 }
 
 func TestFirstRound(t *testing.T) {
@@ -44,54 +61,54 @@ func TestFirstRoundOfEmptyDirectory(t *testing.T) {
 	expectLines(t, r.take(), []string{"Node synced", "Services synced", "EndpointSlices synced", "Sync"})
 }
 
-func TestNoDirectoryAtStart(t *testing.T) {
+func TestUnreadableDirectoryAtStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	write(t, file, "")
 	for _, dir := range []string{filepath.Join(t.TempDir(), "none"), file} {
 		r := newRecorder()
-		err := New(Config{Dir: dir, Handler: r}).Run(r.context(t))
+		err := newSource(t, dir, r).Run(r.context(t))
 		if err == nil || !strings.Contains(err.Error(), "read manifests: ") || !strings.Contains(err.Error(), dir) {
-			t.Errorf("Run of %s returned %v", dir, err)
+			t.Errorf("got error %v, want one that names %s", err, dir)
 		}
 		expectLines(t, r.take(), nil)
 	}
 }
 
-func TestChangesAreSeen(t *testing.T) {
+func TestChangesAreDetected(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "web.yaml")
 	write(t, path, serviceAt("web", "10.0.0.1"))
 	r := start(t, dir)
 	r.awaitService(t, "web", "10.0.0.1")
 
-	t.Log("written in place")
+	t.Log("overwrite")
 	write(t, path, serviceAt("web", "10.0.0.2"))
 	r.awaitService(t, "web", "10.0.0.2")
 
-	t.Log("renamed over")
+	t.Log("replace by rename")
 	write(t, filepath.Join(dir, ".web.yaml.tmp"), serviceAt("web", "10.0.0.3"))
 	rename(t, filepath.Join(dir, ".web.yaml.tmp"), path)
 	r.awaitService(t, "web", "10.0.0.3")
 
-	t.Log("linked over")
+	t.Log("replace by link")
 	target := filepath.Join(t.TempDir(), "target")
 	write(t, target, serviceAt("web", "10.0.0.4"))
 	link(t, target, path)
 	r.awaitService(t, "web", "10.0.0.4")
 
-	t.Log("written where the link leads")
+	t.Log("overwrite the link target")
 	write(t, target, serviceAt("web", "10.0.0.50"))
 	r.awaitService(t, "web", "10.0.0.50")
 
-	t.Log("removed")
+	t.Log("remove")
 	removeAll(t, path)
-	r.awaitGone(t, "web")
+	r.awaitDeletion(t, "web")
 
-	t.Log("a new file")
+	t.Log("create")
 	write(t, path, serviceAt("web", "10.0.0.6"))
 	r.awaitService(t, "web", "10.0.0.6")
 	if lines := r.takeLines(); len(lines) != 0 {
-		t.Errorf("log is %q", lines)
+		t.Errorf("got log %q, want none", lines)
 	}
 }
 
@@ -102,16 +119,18 @@ func TestErrorAndRecovery(t *testing.T) {
 	r := start(t, dir)
 	r.take()
 	write(t, path, serviceAt("web", "10.0.0"))
-	r.awaitLine(t, "E Cannot use manifest, its last good version stays in force: web.yaml: document 1: Service default/web: spec.clusterIPs[0]")
+	r.awaitLine(t, "E Failed to load manifest, keeping its last valid version: "+
+		"web.yaml: document 1: Service default/web: spec.clusterIPs[0]")
 	expectLines(t, r.take(), nil)
 	write(t, path, serviceAt("web", "10.0.0.2"))
-	r.awaitLine(t, "I Manifest is good again file=web.yaml")
+	r.awaitLine(t, "I Manifest is valid again file=web.yaml")
 	r.awaitService(t, "web", "10.0.0.2")
 	expectLines(t, r.take(), []string{"= Service web 10.0.0.1 10.0.0.2", "Sync"})
 }
 
-// TestRenamesDoNotFlap renames files while others change, so that reads fall in between.
-func TestRenamesDoNotFlap(t *testing.T) {
+// TestRenamesDeliverNothing renames a file while another changes, so that
+// files are renamed during reads.
+func TestRenamesDeliverNothing(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "0.yaml"), documents(service, endpointSlice))
 	counter := filepath.Join(dir, "counter.yaml")
@@ -129,12 +148,13 @@ func TestRenamesDoNotFlap(t *testing.T) {
 	}
 	for _, call := range r.take() {
 		if strings.Contains(call, "web") {
-			t.Errorf("renaming files delivered %q", call)
+			t.Errorf("got call %q, want none for a renamed file", call)
 		}
 	}
 }
 
-// TestConfigMapMount changes files the way the kubelet does: all at once, by a link to another directory.
+// TestConfigMapMount changes files as the kubelet does: it replaces the link
+// to their directory.
 func TestConfigMapMount(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, clusterIP string) {
@@ -153,7 +173,7 @@ func TestConfigMapMount(t *testing.T) {
 		expectLines(t, r.take(), []string{fmt.Sprintf("= Service web 10.0.0.%d 10.0.0.%d", i-1, i), "Sync"})
 	}
 	if lines := r.takeLines(); len(lines) != 0 {
-		t.Errorf("log is %q", lines)
+		t.Errorf("got log %q, want none", lines)
 	}
 }
 
@@ -172,23 +192,23 @@ func TestDirectoryIsLink(t *testing.T) {
 	r.awaitService(t, "web", "10.0.0.3")
 }
 
-func TestDirectoryVanishes(t *testing.T) {
+func TestDirectoryIsMoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	write(t, filepath.Join(mkdir(t, dir), "web.yaml"), serviceAt("web", "10.0.0.1"))
 	r := start(t, dir)
 	r.take()
 
 	rename(t, dir, dir+".away")
-	r.awaitLine(t, "E Cannot read manifest directory, what it held last stays in force")
+	r.awaitLine(t, "E Failed to read manifest directory, keeping its last objects")
 	expectLines(t, r.take(), nil)
 	rename(t, dir+".away", dir)
-	r.awaitLine(t, "I Manifest directory can be read again")
+	r.awaitLine(t, "I Manifest directory is readable again")
 	expectLines(t, r.take(), nil)
 	write(t, filepath.Join(dir, "web.yaml"), serviceAt("web", "10.0.0.2"))
 	r.awaitService(t, "web", "10.0.0.2")
 }
 
-func TestDirectoryIsMadeAgain(t *testing.T) {
+func TestDirectoryIsReplaced(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "dir")
 	write(t, filepath.Join(mkdir(t, dir), "web.yaml"), serviceAt("web", "10.0.0.1"))
 	r := start(t, dir)
@@ -210,73 +230,73 @@ func TestUnreadableFile(t *testing.T) {
 	link(t, target, path)
 	r := start(t, dir)
 	r.take()
-	// Root reads whatever its mode, so the link leads nowhere for a while.
+	// Root can read files of any mode. A dangling link is unreadable for it.
 	rename(t, target, target+".away")
-	r.awaitLine(t, "E Cannot use manifest, its last good version stays in force: web.yaml: ")
+	r.awaitLine(t, "E Failed to load manifest, keeping its last valid version: web.yaml: ")
 	rename(t, target+".away", target)
-	r.awaitLine(t, "I Manifest is good again file=web.yaml")
+	r.awaitLine(t, "I Manifest is valid again file=web.yaml")
 	expectLines(t, r.take(), nil)
 }
 
-// TestEventsComeFromTheFirstRoundOn checks that nothing is lost between the first read and the first look.
-func TestEventsComeFromTheFirstRoundOn(t *testing.T) {
+// TestWatchStartsBeforeFirstRead checks that a change between the first read
+// and the first poll is not lost.
+func TestWatchStartsBeforeFirstRead(t *testing.T) {
 	dir := t.TempDir()
 	rec := newRecorder()
 	r := run{
-		Source: New(Config{Dir: dir, Handler: rec}),
+		Source: newSource(t, dir, rec),
 		logger: klog.FromContext(rec.context(t)),
 		watch:  newWatch(dir),
 		state:  newState(),
 	}
 	defer r.watch.close()
-	if err := r.begin(); err != nil {
+	if err := r.start(); err != nil {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(dir, "web.yaml"), service)
-	r.watch.awaitChange(t, "a write after the first read")
+	r.watch.awaitChange(t, "write after the first read")
 }
 
-// TestPollingAlone runs without events: changes are seen all the same.
-func TestPollingAlone(t *testing.T) {
+// TestPolling runs without events.
+func TestPolling(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "web.yaml")
 	write(t, path, serviceAt("web", "10.0.0.1"))
 	rec := newRecorder()
 	r := run{
-		Source: New(Config{Dir: dir, Handler: rec}),
+		Source: newSource(t, dir, rec),
 		logger: klog.FromContext(rec.context(t)),
-		watch:  newWatch(filepath.Join(dir, "nothing to watch")),
+		watch:  newWatch(filepath.Join(dir, "missing")),
 		state:  newState(),
 	}
-	if err := r.begin(); err != nil {
+	if err := r.start(); err != nil {
 		t.Fatal(err)
 	}
 	if !r.unchanged() {
-		t.Error("nothing has changed")
+		t.Error("got a change of an unchanged directory")
 	}
 	write(t, path, serviceAt("web", "10.0.0.20"))
 	if r.unchanged() {
-		t.Error("the change is not seen")
+		t.Error("got no change of a changed file")
 	}
 	rec.take()
-	r.proceed()
+	r.refresh()
 	expectLines(t, rec.take(), []string{"= Service web 10.0.0.1 10.0.0.20", "Sync"})
 	if !r.unchanged() {
-		t.Error("nothing has changed since")
+		t.Error("got a change after the change was read")
 	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
+	removeAll(t, dir)
 	if r.unchanged() {
-		t.Error("that the directory is gone is not seen")
+		t.Error("got no change of a removed directory")
 	}
-	r.proceed()
-	r.proceed()
+	r.refresh()
+	r.refresh()
 	if !r.unchanged() {
-		t.Error("the directory is still gone")
+		t.Error("got a change of a directory that is still removed")
 	}
 	expectLines(t, rec.take(), nil)
-	if lines := rec.takeLines(); len(lines) != 1 || !strings.HasPrefix(lines[0], "E Cannot read manifest directory") {
-		t.Errorf("log is %q", lines)
+	lines := rec.takeLines()
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "E Failed to read manifest directory") {
+		t.Errorf("got log %q, want one error of the removed directory", lines)
 	}
 }

@@ -7,40 +7,40 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// state is what was read and delivered so far.
+// state is everything that was read and delivered so far.
 type state struct {
-	serializer runtime.Decoder
+	decoder    runtime.Decoder
 	files      map[string]file              // by name
-	inForce    map[objectKey]object         // what the files say together
-	duplicates []problem                    // definitions that are not in force because of another one
-	delivered  map[objectKey]runtime.Object // what the handler knows
-	cidrs      []string                     // the service CIDRs that the handler knows
+	active     map[objectKey]object         // the desired objects
+	duplicates []problem                    // definitions that are not active
+	delivered  map[objectKey]runtime.Object // the objects that the handler has
+	cidrs      []string                     // the service CIDRs that the handler has
 }
 
 func newState() *state {
-	return &state{serializer: newSerializer(), delivered: make(map[objectKey]runtime.Object)}
+	return &state{decoder: newDecoder(), delivered: make(map[objectKey]runtime.Object)}
 }
 
-// read takes in a snapshot, and returns what is worth a line in the log.
-func (s *state) read(taken snapshot) []news {
-	var all []news
-	files := make(map[string]file, len(taken.entries))
-	for _, e := range taken.entries {
+// read updates the active objects from a snapshot.
+func (s *state) read(snap snapshot) []report {
+	var reports []report
+	files := make(map[string]file, len(snap.entries))
+	for _, e := range snap.entries {
 		before := s.files[e.name]
 		before.name = e.name
-		after := before.next(s.serializer, taken.contents[e.name])
+		after := before.next(s.decoder, snap.contents[e.name])
 		files[e.name] = after
-		all = append(all, after.newsSince(before))
+		reports = append(reports, after.reportSince(before))
 	}
-	inForce, duplicates := merge(files, s.inForce)
-	all = append(all, news{duplicates: unknownProblems(duplicates, s.duplicates)})
-	s.files, s.inForce, s.duplicates = files, inForce, duplicates
-	return all
+	active, duplicates := merge(files, s.active)
+	reports = append(reports, report{duplicates: newProblems(duplicates, s.duplicates)})
+	s.files, s.active, s.duplicates = files, active, duplicates
+	return reports
 }
 
-// takeChanges returns what is in force and not delivered yet, and counts it as delivered.
+// takeChanges returns the changes to deliver, and marks them as delivered.
 func (s *state) takeChanges() []change {
-	all := changes(s.delivered, s.inForce)
+	all := changes(s.delivered, s.active)
 	for _, c := range all {
 		if c.new == nil {
 			delete(s.delivered, c.key)
@@ -51,7 +51,8 @@ func (s *state) takeChanges() []change {
 	return all
 }
 
-// takeServiceCIDRs returns the service CIDRs, and whether the handler knows others; it counts them as delivered.
+// takeServiceCIDRs returns the service CIDRs, marks them as delivered, and
+// reports whether they changed.
 func (s *state) takeServiceCIDRs() (cidrs []string, changed bool) {
 	cidrs = serviceCIDRs(maps.Values(s.delivered))
 	changed = !slices.Equal(cidrs, s.cidrs)

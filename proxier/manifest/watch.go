@@ -10,46 +10,45 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// When a change is taken up.
 const (
-	quiet    = 75 * time.Millisecond  // a burst of changes is over
-	limit    = 500 * time.Millisecond // a burst is taken up though it goes on
-	interval = time.Second            // between two looks at the directory
+	settleQuiet  = 75 * time.Millisecond  // a burst of changes ends after this pause
+	settleLimit  = 500 * time.Millisecond // maximum length of a burst
+	pollInterval = time.Second
 )
 
-// watch tells when something may have changed in a directory. It is a help only: whoever uses it must look
-// from time to time by itself, since events tell nothing of what symbolic links lead to, may be lost, and
-// are not to be had on some file systems.
+// watch signals that a directory may have changed. Its users must also poll
+// the directory: there are no events for the targets of symbolic links,
+// events can be lost, and some file systems have none.
 type watch struct {
 	dir     string
-	changed chan struct{} // holds one element from a change until it is taken up
+	changed chan struct{} // has a buffer of one signal
 	events  *fsnotify.Watcher
-	watched fs.FileInfo // the directory that events come from
-	err     error       // why there are no events
+	watched fs.FileInfo // the directory that events watches
+	err     error       // of the last attempt to watch the directory
 }
 
 func newWatch(dir string) *watch {
 	return &watch{dir: dir, changed: make(chan struct{}, 1)}
 }
 
-// follow makes events come from what is the directory now: its name can lead to another one, and a removed
-// directory has no watch any more, even if its successor got the same inode number.
+// follow watches the directory that currently has the name. The name can be a
+// link that changed. A removed directory has no watch, even if a new
+// directory has the same inode number.
 func (w *watch) follow(logger klog.Logger) {
 	info, err := os.Stat(w.dir)
 	if err != nil {
-		return // Whoever lists the directory will hear of it.
+		return // listing the directory reports the error
 	}
 	if w.events != nil && len(w.events.WatchList()) > 0 && os.SameFile(info, w.watched) {
 		return
 	}
 	w.close()
-	// Should the directory be replaced here, info is not that of the directory watched, and the next look
-	// will tell.
+	// If the directory is replaced at this point, the next poll detects that
+	// info is not that of the watched directory.
 	w.watched = info
 	if err := w.open(); err != nil {
 		if w.err == nil {
-			logger.Error(err, "Cannot watch manifest directory, looking at it from time to time instead",
-				"dir", w.dir, "interval", interval)
+			logger.Error(err, "Failed to watch manifest directory, polling it", "dir", w.dir, "interval", pollInterval)
 		}
 		w.err = err
 		return
@@ -72,7 +71,7 @@ func (w *watch) open() error {
 	return nil
 }
 
-// close ends the events.
+// close stops the events.
 func (w *watch) close() {
 	if w.events != nil {
 		w.events.Close()
@@ -80,8 +79,8 @@ func (w *watch) close() {
 	}
 }
 
-// forward turns events and errors, such as the loss of events, into the one thing that matters: that there is
-// reason to read everything. It ends when events are closed.
+// forward signals changed for each event and each error, such as the loss of
+// events. It returns when events is closed.
 func forward(events *fsnotify.Watcher, changed chan<- struct{}) {
 	for open := true; open; {
 		select {
@@ -90,21 +89,21 @@ func forward(events *fsnotify.Watcher, changed chan<- struct{}) {
 		}
 		select {
 		case changed <- struct{}{}:
-		default: // The last change is not taken up yet.
+		default: // the previous signal is still pending
 		}
 	}
 }
 
-// settle waits until a burst of changes is over, but not longer than limit.
+// settle waits for the end of a burst of changes, at most settleLimit.
 func settle(ctx context.Context, changed <-chan struct{}) {
-	deadline := time.NewTimer(limit)
+	deadline := time.NewTimer(settleLimit)
 	defer deadline.Stop()
-	over := time.NewTimer(quiet)
+	over := time.NewTimer(settleQuiet)
 	defer over.Stop()
 	for {
 		select {
 		case <-changed:
-			over.Reset(quiet)
+			over.Reset(settleQuiet)
 		case <-over.C:
 			return
 		case <-deadline.C:

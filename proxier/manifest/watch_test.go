@@ -11,17 +11,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// awaitChange waits for an event, nothing being polled.
+// awaitChange waits for a signal.
 func (w *watch) awaitChange(t *testing.T, what string) {
 	t.Helper()
 	select {
 	case <-w.changed:
-	case <-time.After(patience):
-		t.Fatalf("no event of %s", what)
+	case <-time.After(timeout):
+		t.Fatalf("got no signal of %s", what)
 	}
 }
 
-// TestWatchFollowsDirectory checks that events come from what is the directory at the time, whatever became of it.
+// TestWatchFollowsDirectory checks that the watch follows a directory that is
+// linked, removed or moved.
 func TestWatchFollowsDirectory(t *testing.T) {
 	base := t.TempDir()
 	first, second := mkdir(t, filepath.Join(base, "first")), mkdir(t, filepath.Join(base, "second"))
@@ -31,7 +32,8 @@ func TestWatchFollowsDirectory(t *testing.T) {
 	logger := klog.New(recorder)
 	w := newWatch(dir)
 	defer w.close()
-	// settled takes up the events of the replacement, then expects one of a write.
+	// settled consumes the signals of the replacement, then expects one of a
+	// write.
 	settled := func(what string) {
 		t.Helper()
 		settle(t.Context(), w.changed)
@@ -41,22 +43,22 @@ func TestWatchFollowsDirectory(t *testing.T) {
 		w.awaitChange(t, what)
 	}
 	settled("the first directory")
-	write(t, filepath.Join(dir, "web.yaml"), "once more")
-	w.awaitChange(t, "another write")
+	write(t, filepath.Join(dir, "web.yaml"), "second write")
+	w.awaitChange(t, "second write")
 
 	link(t, second, dir)
-	settled("where the link leads now")
+	settled("the new link target")
 
 	removeAll(t, second)
 	mkdir(t, second)
-	settled("a directory that was made again")
+	settled("a directory that was replaced")
 
 	rename(t, second, second+".away")
 	w.follow(logger)
 	rename(t, second+".away", second)
-	settled("a directory that was away")
+	settled("a directory that was moved back")
 	if lines := recorder.takeLines(); len(lines) != 0 {
-		t.Errorf("log is %q", lines)
+		t.Errorf("got log %q, want none", lines)
 	}
 }
 
@@ -64,13 +66,13 @@ func TestSettle(t *testing.T) {
 	tests := []struct {
 		name    string
 		changes int           // after the first one
-		every   time.Duration // between two of them
+		every   time.Duration // between two changes
 		want    time.Duration
 	}{
-		{name: "one change", want: quiet},
-		{name: "a burst", changes: 4, every: 50 * time.Millisecond, want: 4*50*time.Millisecond + quiet},
-		{name: "no end", changes: 1000, every: 50 * time.Millisecond, want: limit},
-		{name: "two changes apart", changes: 1, every: quiet + time.Millisecond, want: quiet},
+		{name: "one change", want: settleQuiet},
+		{name: "burst", changes: 4, every: 50 * time.Millisecond, want: 4*50*time.Millisecond + settleQuiet},
+		{name: "endless burst", changes: 1000, every: 50 * time.Millisecond, want: settleLimit},
+		{name: "two separate changes", changes: 1, every: settleQuiet + time.Millisecond, want: settleQuiet},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -90,9 +92,8 @@ func TestSettle(t *testing.T) {
 				}()
 				begin := time.Now()
 				settle(ctx, changed)
-				// The clock is synctest's: nothing here depends on the machine.
 				if got := time.Since(begin); got != test.want {
-					t.Errorf("settled after %v, want %v", got, test.want)
+					t.Errorf("got settle after %v, want %v", got, test.want)
 				}
 			})
 		})
@@ -106,12 +107,13 @@ func TestSettleEndsWithContext(t *testing.T) {
 		begin := time.Now()
 		settle(ctx, make(chan struct{}))
 		if waited := time.Since(begin); waited != 0 {
-			t.Errorf("waited %v for a context that is done", waited)
+			t.Errorf("got a wait of %v with a context that is done, want none", waited)
 		}
 	})
 }
 
-// TestForward checks that whatever comes from fsnotify is a change, the loss of events too.
+// TestForward checks that every event and every error of fsnotify is a
+// signal.
 func TestForward(t *testing.T) {
 	events := &fsnotify.Watcher{Events: make(chan fsnotify.Event), Errors: make(chan error)}
 	w := newWatch(t.TempDir())
@@ -121,10 +123,10 @@ func TestForward(t *testing.T) {
 		forward(events, w.changed)
 	}()
 	events.Events <- fsnotify.Event{Name: "web.yaml", Op: fsnotify.Chmod}
-	w.awaitChange(t, "a chmod")
+	w.awaitChange(t, "chmod")
 	events.Errors <- fsnotify.ErrEventOverflow
-	w.awaitChange(t, "an overflow")
-	// A change that nobody has taken up yet does not hold up the next ones.
+	w.awaitChange(t, "overflow")
+	// A pending signal does not block the next events.
 	for range 10 {
 		events.Events <- fsnotify.Event{Name: "web.yaml", Op: fsnotify.Write}
 	}
@@ -132,7 +134,7 @@ func TestForward(t *testing.T) {
 	close(events.Errors)
 	select {
 	case <-done:
-	case <-time.After(patience):
-		t.Error("forward goes on after the end of events")
+	case <-time.After(timeout):
+		t.Error("forward did not return after events were closed")
 	}
 }

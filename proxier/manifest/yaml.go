@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// toJSON returns the document as JSON: the value null for an empty one.
+// toJSON returns the document as JSON. An empty document is null.
 func (d document) toJSON() ([]byte, error) {
 	switch {
-	case d.broken != nil:
-		return nil, d.broken
+	case d.err != nil:
+		return nil, d.err
 	case d.isJSON:
 		return d.data, nil
 	}
@@ -33,15 +33,17 @@ func (d document) toJSON() ([]byte, error) {
 	return nil, d.inFileLines(err)
 }
 
-// duplicatesKeys tells whether YAML that strict decoding refuses is wrong to have duplicate keys. If they all
-// come from a merge (`<<: *base`), which a key beside it may override, kubectl takes it.
+// duplicatesKeys reports whether YAML that strict decoding refuses has
+// duplicate keys. Keys that override those of a merge (`<<: *base`) are not
+// duplicates.
 func duplicatesKeys(data []byte) bool {
-	// A MapSlice holds the keys as written, without those that merges bring in.
+	// A MapSlice has the keys as written, without those of merges.
 	var written goyaml.MapSlice
 	return goyaml.Unmarshal(data, &written) != nil || hasDuplicateKey(written)
 }
 
-// hasDuplicateKey tells whether a key stands twice in any mapping within a YAML value.
+// hasDuplicateKey reports whether any mapping within a YAML value has a key
+// twice.
 func hasDuplicateKey(value any) bool {
 	switch value := value.(type) {
 	case goyaml.MapSlice:
@@ -63,10 +65,11 @@ func hasDuplicateKey(value any) bool {
 	return false
 }
 
-// yamlLine matches where an error of the YAML syntax names a line.
+// yamlLine matches the line numbers in a YAML syntax error.
 var yamlLine = regexp.MustCompile(`(?m)^(yaml: |  )line (\d+):`)
 
-// inFileLines gives an error of the YAML syntax the lines of the file instead of the document's, and puts it on
+// inFileLines replaces the line numbers in a YAML syntax error: they count
+// from the start of the file instead of the document. It joins the error to
 // one line.
 func (d document) inFileLines(err error) error {
 	text := yamlLine.ReplaceAllStringFunc(err.Error(), func(match string) string {

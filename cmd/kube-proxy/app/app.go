@@ -96,7 +96,7 @@ func cleanUp(ctx context.Context) error {
 	if err := explainNFTables(queryNFTables()); err != nil {
 		return err
 	}
-	_, err := leftovers.Remove(ctx)
+	err := leftovers.Remove(ctx)
 	if proxier.CleanupLeftovers(ctx) {
 		err = errors.Join(err, errors.New("failed to remove the nftables tables; see the log"))
 	}

@@ -76,8 +76,8 @@ func (s *server) connect(pc *proxier.Config) error {
 
 func (s *server) setSource(pc proxier.Config) (err error) {
 	if s.client == nil {
-		s.source = manifest.New(manifest.Config{Dir: s.options.Manifests, Handler: s.proxier})
-		return nil
+		s.source, err = manifest.New(manifest.Config{Dir: s.options.Manifests, Handler: s.proxier})
+		return err
 	}
 	s.source, err = informer.New(informer.Config{
 		Client:       s.client,
@@ -184,10 +184,7 @@ func (s *server) afterFirstSync(ctx context.Context) {
 	case <-s.proxier.Synced():
 	}
 	debug.FreeOSMemory()
-	removeLeftovers(ctx, func() error {
-		_, err := leftovers.Remove(ctx)
-		return err
-	})
+	removeLeftovers(ctx, func() error { return leftovers.Remove(ctx) })
 }
 
 func (s *server) nodeName() string { return s.proxier.NodeName() }

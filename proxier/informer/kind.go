@@ -1,0 +1,67 @@
+package informer
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/translate"
+)
+
+// kind is a kind whose objects are translated while a list arrives. N is the
+// name of an object, V its translation, O the API type.
+type kind[N comparable, V any, O object] struct {
+	name      string // for error messages
+	new       func() O
+	translate func(O) *translated[N, V]
+}
+
+var (
+	services = kind[cluster.ServiceName, *translate.Service, *corev1.Service]{
+		name: "Service",
+		new:  func() *corev1.Service { return new(corev1.Service) },
+		translate: func(o *corev1.Service) *translated[cluster.ServiceName, *translate.Service] {
+			t := translate.ParseService(o)
+			return newTranslated(t.Name, o, t)
+		},
+	}
+	endpointSlices = kind[translate.SliceName, *translate.EndpointSlice, *discoveryv1.EndpointSlice]{
+		name: "EndpointSlice",
+		new:  func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
+		translate: func(o *discoveryv1.EndpointSlice) *translated[translate.SliceName, *translate.EndpointSlice] {
+			t := translate.ParseEndpointSlice(o)
+			return newTranslated(t.Name, o, t)
+		},
+	}
+)
+
+// object is an object of the API.
+type object interface {
+	runtime.Object
+	metav1.Object
+	Unmarshal(protobuf []byte) error
+}
+
+// translated is the translation of an object with the metadata that
+// distinguishes its versions. client-go handles it in place of the object.
+type translated[N comparable, V any] struct {
+	name    N
+	version string
+	uid     types.UID
+	value   V
+}
+
+func newTranslated[N comparable, V any](name N, o metav1.Object, value V) *translated[N, V] {
+	return &translated[N, V]{name: name, version: o.GetResourceVersion(), uid: o.GetUID(), value: value}
+}
+
+// GetObjectKind implements runtime.Object.
+func (t *translated[N, V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object. Translations are immutable, so it
+// returns t.
+func (t *translated[N, V]) DeepCopyObject() runtime.Object { return t }

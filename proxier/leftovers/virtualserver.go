@@ -1,0 +1,112 @@
+package leftovers
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Constants of include/uapi/linux/ip_vs.h.
+const (
+	ipvsVersion       = 1
+	ipvsDeleteService = 3
+	ipvsGetService    = 4
+
+	ipvsAttrService = 1
+
+	ipvsServiceFamily   = 1
+	ipvsServiceProtocol = 2
+	ipvsServiceAddr     = 3
+	ipvsServicePort     = 4
+	ipvsServiceMark     = 5
+)
+
+// virtualServer is a virtual server of IPVS.
+type virtualServer struct {
+	family   uint16 // AF_INET or AF_INET6
+	protocol uint16 // IPPROTO_*
+	addr     netip.Addr
+	port     uint16
+	mark     uint32 // if not 0, it selects packets by mark; the fields above are zero
+}
+
+// String returns "10.96.0.1:443 protocol 6".
+func (s virtualServer) String() string {
+	return fmt.Sprintf("%s protocol %d", netip.AddrPortFrom(s.addr, s.port), s.protocol)
+}
+
+func listServers(genl int) ([]virtualServer, error) {
+	req := nl.NewNetlinkRequest(genl, unix.NLM_F_DUMP)
+	req.AddData(&nl.Genlmsg{Command: ipvsGetService, Version: ipvsVersion})
+	messages, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil {
+		return nil, err
+	}
+	servers := make([]virtualServer, 0, len(messages))
+	for _, msg := range messages {
+		s, err := decodeServer(msg)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, s)
+	}
+	return servers, nil
+}
+
+// decodeServer decodes a message without its netlink header.
+func decodeServer(msg []byte) (s virtualServer, err error) {
+	if len(msg) < nl.SizeofGenlmsg {
+		return s, errShort
+	}
+	service, err := attribute(msg[nl.SizeofGenlmsg:], ipvsAttrService)
+	if err != nil {
+		return s, err
+	}
+	var addr []byte
+	err = eachAttr(service, func(typ uint16, value []byte) error {
+		switch {
+		case typ == ipvsServiceFamily && len(value) >= 2:
+			s.family = binary.NativeEndian.Uint16(value)
+		case typ == ipvsServiceProtocol && len(value) >= 2:
+			s.protocol = binary.NativeEndian.Uint16(value)
+		case typ == ipvsServiceAddr && len(value) >= 16:
+			addr = value
+		case typ == ipvsServicePort && len(value) >= 2:
+			s.port = binary.BigEndian.Uint16(value)
+		case typ == ipvsServiceMark && len(value) >= 4:
+			s.mark = binary.NativeEndian.Uint32(value)
+		}
+		return nil
+	})
+	switch { // an IPv4 address is in the first 4 of 16 bytes
+	case addr == nil:
+	case s.family == unix.AF_INET:
+		s.addr = netip.AddrFrom4([4]byte(addr))
+	default:
+		s.addr = netip.AddrFrom16([16]byte(addr))
+	}
+	return s, err
+}
+
+func deleteServer(genl int, s virtualServer) error {
+	req := nl.NewNetlinkRequest(genl, unix.NLM_F_ACK)
+	req.AddData(&nl.Genlmsg{Command: ipvsDeleteService, Version: ipvsVersion})
+	req.AddData(encodeServer(s))
+	_, err := req.Execute(unix.NETLINK_GENERIC, 0)
+	return err
+}
+
+// encodeServer returns the attribute that identifies a virtual server.
+func encodeServer(s virtualServer) *nl.RtAttr {
+	service := nl.NewRtAttr(ipvsAttrService|unix.NLA_F_NESTED, nil)
+	service.AddRtAttr(ipvsServiceFamily, nl.Uint16Attr(s.family))
+	service.AddRtAttr(ipvsServiceProtocol, nl.Uint16Attr(s.protocol))
+	addr := make([]byte, 16)
+	copy(addr, s.addr.AsSlice())
+	service.AddRtAttr(ipvsServiceAddr, addr)
+	service.AddRtAttr(ipvsServicePort, nl.BEUint16Attr(s.port))
+	return service
+}
