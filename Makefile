@@ -21,7 +21,7 @@ COUNT ?= 1
 
 # Packages whose tests run on other kernels too, and the packet tests that do. Emulated processors are slow:
 # PACKETS=all adds tests that take another ten minutes for each kernel.
-KERNEL_PACKAGES := ./nft ./proxier ./conntrack ./healthcheck ./test/lab
+KERNEL_PACKAGES := ./nft ./proxier ./proxier/table ./conntrack ./healthcheck ./test/lab
 KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions
 ifeq ($(PACKETS),all)
 KERNEL_PACKETS := $(KERNEL_PACKETS)|TestEndpointIsClusterIP|TestNodePort|TestAffinity$$|TestAffinityFull|TestUDPFlow
@@ -79,9 +79,10 @@ test-apiserver: setup ## The tests with etcd and kube-apiserver: SUBJECT=kube-pr
 	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m ./...
 
 .PHONY: lint
-lint: ## gofmt, go vet and staticcheck.
+lint: ## gofmt, imports, line widths, go vet and staticcheck.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+	go test -count=1 ./test/style
 	@for module in . test/deploy test/apiserver; do \
 	  echo "go vet and staticcheck in $$module"; \
 	  (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; \
@@ -89,7 +90,7 @@ lint: ## gofmt, go vet and staticcheck.
 
 .PHONY: bench
 bench: setup ## Benchmarks in the form that benchstat reads: BENCH=, BENCHTIME= and COUNT= choose.
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./conntrack
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/table ./conntrack
 
 .PHONY: bench-features
 bench-features: ## The cost of each feature at two sizes: KERNEL=6.1 measures a tenth under qemu, PUBLISH=1 keeps the figures, FEATURES= adds flags (root; ten minutes).

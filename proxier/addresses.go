@@ -32,8 +32,8 @@ type kernelAddresses struct {
 	handle    *netlink.Handle
 }
 
-// openKernelAddresses returns the source of the network namespace of the calling
-// thread.
+// openKernelAddresses returns the source of the network namespace of the
+// calling thread.
 func openKernelAddresses() (*kernelAddresses, error) {
 	namespace, err := netns.Get()
 	if err != nil {
@@ -70,15 +70,17 @@ type localAddresses struct {
 	cidrs  []netip.Prefix
 	source addressSource
 	report func([]netip.Addr)
-	// updates and done belong to the subscription. They are nil if there is none.
+	// updates and done belong to the subscription. They are nil if there is
+	// none.
 	updates chan netlink.AddrUpdate
 	done    chan struct{}
 }
 
-// watchLocalAddresses calls report with the addresses on which NodePorts listen,
-// once before it returns and, while run runs, after each change. It works in the
-// network namespace of the calling thread. It returns nil if no addresses are
-// needed, because NodePorts listen on the primary addresses or on all.
+// watchLocalAddresses calls report with the addresses on which NodePorts
+// listen, once before it returns and, while run runs, after each change. It
+// works in the network namespace of the calling thread. It returns nil if no
+// addresses are needed, because NodePorts listen on the primary addresses or on
+// all.
 func watchLocalAddresses(config *Config, report func([]netip.Addr)) (*localAddresses, error) {
 	cidrs := slices.Clone(config.NodePortAddresses.CIDRs)
 	cidrs = slices.DeleteFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 })
@@ -97,9 +99,9 @@ func watchLocalAddresses(config *Config, report func([]netip.Addr)) (*localAddre
 	return a, nil
 }
 
-// start subscribes to changes and calls report for the first time. If the kernel
-// interrupts each list of addresses, start uses an incomplete one; run lists the
-// addresses again.
+// start subscribes to changes and calls report for the first time. If the
+// kernel interrupts each list of addresses, start uses an incomplete one; run
+// lists the addresses again.
 func (a *localAddresses) start() error {
 	if err := a.subscribe(); err != nil {
 		return err
@@ -139,12 +141,14 @@ func (a *localAddresses) close() {
 }
 
 const (
-	// relistPeriod is the interval between lists of addresses if no change is seen.
+	// relistPeriod is the interval between lists of addresses if no change is
+	// seen.
 	relistPeriod = 30 * time.Second
 	// addressSettle is the time between a change and the list that follows, so
 	// that one list covers several changes.
 	addressSettle = 10 * time.Millisecond
-	// listTries is how often addresses are listed until a list is not interrupted.
+	// listTries is how often addresses are listed until a list is not
+	// interrupted.
 	listTries = 5
 )
 
@@ -169,8 +173,8 @@ func (a *localAddresses) run(ctx context.Context) {
 	}
 }
 
-// relist renews the subscription if it was lost, and calls report. If the addresses
-// cannot be listed, NodePorts keep those that they listen on.
+// relist renews the subscription if it was lost, and calls report. If the
+// addresses cannot be listed, NodePorts keep those that they listen on.
 func (a *localAddresses) relist() {
 	if a.updates == nil {
 		if err := a.subscribe(); err != nil {
@@ -202,8 +206,8 @@ func drain(updates <-chan netlink.AddrUpdate) bool {
 
 // list returns the addresses of this node that are within the CIDRs. The kernel
 // interrupts a list during which an address changes; list then tries again. If
-// each try is interrupted, it returns the addresses of the last one, which can be
-// incomplete, and netlink.ErrDumpInterrupted.
+// each try is interrupted, it returns the addresses of the last one, which can
+// be incomplete, and netlink.ErrDumpInterrupted.
 func (a *localAddresses) list() ([]netip.Addr, error) {
 	var all []netlink.Addr
 	var err error
@@ -218,8 +222,8 @@ func (a *localAddresses) list() ([]netip.Addr, error) {
 	return within(all, a.cidrs), err
 }
 
-// within returns the addresses that are in one of the prefixes, sorted and without
-// loopback addresses.
+// within returns the addresses that are in one of the prefixes, sorted and
+// without loopback addresses.
 func within(all []netlink.Addr, cidrs []netip.Prefix) []netip.Addr {
 	var ips []netip.Addr
 	for _, addr := range all {

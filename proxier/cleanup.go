@@ -11,9 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// CleanupLeftovers deletes the tables kube-proxy of both families in the network
-// namespace of the calling thread, and nothing else. It logs errors, and returns
-// true if there was one.
+// CleanupLeftovers deletes the tables kube-proxy of both families in the
+// network namespace of the calling thread, and nothing else. It logs errors,
+// and returns true if there was one.
 func CleanupLeftovers(ctx context.Context) (encounteredError bool) {
 	logger := klog.FromContext(ctx)
 	conn, err := nft.Open()

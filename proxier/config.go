@@ -11,16 +11,18 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// Config is the configuration of a Proxier. Fields have the names of kube-proxy's
-// configuration file (kubeproxy.config.k8s.io/v1alpha1) where it has them.
+// Config is the configuration of a Proxier. Fields have the names of
+// kube-proxy's configuration file (kubeproxy.config.k8s.io/v1alpha1) where it
+// has them.
 type Config struct {
 	// NodeName is the name of this node in the API (hostnameOverride).
 	NodeName string
 	// NodeIPs are this node's primary addresses, at most one per family
-	// (bindAddress). For a family without one, the address of the Node object is
-	// used.
+	// (bindAddress). For a family without one, the address of the Node object
+	// is used.
 	NodeIPs []netip.Addr
-	// MasqueradeBit is the bit of the packet mark that requests masquerading, 0 to
+	// MasqueradeBit is the bit of the packet mark that requests masquerading, 0
+	// to
 	// 31. nil means ruleset.DefaultMasqueradeBit.
 	MasqueradeBit *int
 	// MasqueradeAll masquerades all traffic to ClusterIPs.
@@ -33,19 +35,19 @@ type Config struct {
 	// IgnoreExternalIPs makes the Proxier ignore spec.externalIPs of Services
 	// (feature gate AllowServiceExternalIPs=false, KEP-5707).
 	IgnoreExternalIPs bool
-	// SyncPeriod is the interval at which service ports that the kernel refused are
-	// tried again. If a change waits twice as long, the Proxier is unhealthy. 0
-	// means DefaultSyncPeriod.
+	// SyncPeriod is the interval at which service ports that the kernel refused
+	// are tried again. If a change waits twice as long, the Proxier is
+	// unhealthy. 0 means DefaultSyncPeriod.
 	SyncPeriod time.Duration
 	// MinSyncPeriod is the minimum interval between syncs. 0 means no minimum.
 	MinSyncPeriod time.Duration
 	// ExplicitSync is for sources that call Sync when their objects are
-	// consistent. The On methods do not request a sync themselves then. Otherwise
-	// an endpoint that moves from one EndpointSlice to another can be absent from
-	// both in a sync.
+	// consistent. The On methods do not request a sync themselves then.
+	// Otherwise an endpoint that moves from one EndpointSlice to another can be
+	// absent from both in a sync.
 	ExplicitSync bool
-	// Events receives warnings about objects, which are also logged. nil means that
-	// they are only logged.
+	// Events receives warnings about objects, which are also logged. nil means
+	// that they are only logged.
 	Events cluster.EventRecorder
 
 	open func() (table.Kernel, error) // nil except in tests (see table.Config.Open)

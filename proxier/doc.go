@@ -1,6 +1,6 @@
 // Package proxier serves the Services of a Kubernetes cluster on one node. It
-// writes the nftables tables "ip kube-proxy" and "ip6 kube-proxy", and keeps them
-// up to date.
+// writes the nftables tables "ip kube-proxy" and "ip6 kube-proxy", and keeps
+// them up to date.
 //
 //	informer, manifest    sources: the Kubernetes API, or a folder of manifests
 //	   │ objects
@@ -14,12 +14,12 @@
 //	   ▼
 //	nft                   one netlink transaction per change
 //
-// A Proxier also deletes flows of UDP clients whose endpoint was removed (package
-// conntrack), answers on health-check NodePorts (package healthcheck), follows the
-// addresses of the node, and collects metrics.
+// A Proxier also deletes flows of UDP clients whose endpoint was removed
+// (package conntrack), answers on health-check NodePorts (package healthcheck),
+// follows the addresses of the node, and collects metrics.
 //
-// A program can pass objects of the Kubernetes API to a Proxier, or plain structs
-// to the tables (see table.New):
+// A program can pass objects of the Kubernetes API to a Proxier, or plain
+// structs to the tables (see table.New):
 //
 //	p, err := proxier.NewDualStackProxier(proxier.Config{NodeName: "node1"})
 //	…

@@ -14,7 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// staleFlows deletes flows of UDP clients that do not lead to a serving endpoint.
+// staleFlows deletes flows of UDP clients that do not lead to a serving
+// endpoint.
 type staleFlows struct {
 	conn    *conntrack.Conn
 	cleaner flowCleaner
@@ -73,8 +74,8 @@ func (s *staleFlows) update(c *table.Commit) {
 		s.cleaner.SetNodeAddrs(family, c.NodePortAddrs)
 	}
 	if c.Whole {
-		// The previous frontends may be unknown after a Reset. And while the table
-		// was damaged, packets may have created flows to no endpoint.
+		// The previous frontends may be unknown after a Reset. And while the
+		// table was damaged, packets may have created flows to no endpoint.
 		served := servedFrontends(nil, c)
 		for i := range served {
 			served[i].Check = true
@@ -82,8 +83,8 @@ func (s *staleFlows) update(c *table.Commit) {
 		s.cleaner.Replace(family, served...)
 		return
 	}
-	// Removed frontends come first: in the same transaction, another service port
-	// can have got one of them.
+	// Removed frontends come first: in the same transaction, another service
+	// port can have got one of them.
 	s.cleaner.Update(servedFrontends(removedFrontends(c), c)...)
 }
 
@@ -112,8 +113,9 @@ func removedFrontends(c *table.Commit) (out []conntrack.Change) {
 func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change {
 	for _, change := range c.Changes {
 		before, now := change.Before, change.After
-		// Serving endpoints need not be usable: a service port whose only endpoint
-		// becomes ready begins to serve although its serving endpoints stay the same.
+		// Serving endpoints need not be usable: a service port whose only
+		// endpoint becomes ready begins to serve although its serving endpoints
+		// stay the same.
 		begins := before != nil && len(before.Cluster) == 0 && now != nil && len(now.Cluster) > 0
 		for _, f := range udpFrontends(now) {
 			out = append(out, conntrack.Change{
@@ -124,8 +126,8 @@ func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change
 	return out
 }
 
-// destination returns the address and port that clients of a frontend send to. A
-// NodePort has the unspecified address.
+// destination returns the address and port that clients of a frontend send to.
+// A NodePort has the unspecified address.
 func destination(family nft.Family, f ruleset.Frontend) netip.AddrPort {
 	if f.IsNodePort() {
 		return netip.AddrPortFrom(ruleset.AnyAddr(family), f.Port)

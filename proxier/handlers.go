@@ -41,13 +41,15 @@ func (p *Proxier) OnServiceDelete(svc *corev1.Service) {
 	p.DeleteService(cluster.ServiceName{Namespace: svc.Namespace, Name: svc.Name})
 }
 
-// OnServiceSynced is called after OnServiceAdd was called for all existing Services.
+// OnServiceSynced is called after OnServiceAdd was called for all existing
+// Services.
 func (p *Proxier) OnServiceSynced() {
 	p.tracker.synced(&p.tracker.servicesSynced)
 	p.changed()
 }
 
-// SetEndpointSlice adds an EndpointSlice or replaces the one with the same name.
+// SetEndpointSlice adds an EndpointSlice or replaces the one with the same
+// name.
 func (p *Proxier) SetEndpointSlice(slice *translate.EndpointSlice) {
 	p.tracker.setSlice(slice)
 	p.changed()
@@ -91,8 +93,8 @@ func (p *Proxier) OnNodeUpdate(_, node *corev1.Node) {
 	}
 }
 
-// OnNodeDelete is called when a Node was deleted. The Proxier keeps the addresses and
-// CIDRs of this node, because the machine is still the same.
+// OnNodeDelete is called when a Node was deleted. The Proxier keeps the
+// addresses and CIDRs of this node, because the machine is still the same.
 func (p *Proxier) OnNodeDelete(node *corev1.Node) {
 	if node.Name == p.config.NodeName {
 		klog.InfoS("The Node object was deleted", "node", klog.KObj(node))
@@ -103,7 +105,8 @@ func (p *Proxier) OnNodeDelete(node *corev1.Node) {
 // OnNodeSynced is called after OnNodeAdd was called for all existing Nodes.
 func (p *Proxier) OnNodeSynced() { p.node.logMissing() }
 
-// OnServiceCIDRsChanged is called with the ranges that ClusterIPs are allocated from.
+// OnServiceCIDRsChanged is called with the ranges that ClusterIPs are allocated
+// from.
 func (p *Proxier) OnServiceCIDRsChanged(cidrs []string) {
 	p.setNode(p.node.change(func(n *cluster.Node) { n.ServiceCIDRs = translate.Prefixes(cidrs) }))
 }

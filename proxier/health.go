@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// health is the health of the syncs of each address family: whether changes reach
-// the kernel in time. Any goroutine can use it.
+// health is the health of the syncs of each address family: whether changes
+// reach the kernel in time. Any goroutine can use it.
 type health struct {
 	patience time.Duration // how long a change may wait for a successful sync
 
@@ -23,11 +23,12 @@ type health struct {
 // familyHealth is the health of one address family.
 type familyHealth struct {
 	family nft.Family
-	// upToDate reports whether the kernel has all changes. Only the goroutine that
-	// syncs calls it.
+	// upToDate reports whether the kernel has all changes. Only the goroutine
+	// that syncs calls it.
 	upToDate func() bool
-	// waiting is the time of the oldest change that waits for the next sync, running
-	// that of the oldest change in the running sync. They are zero without one.
+	// waiting is the time of the oldest change that waits for the next sync,
+	// running that of the oldest change in the running sync. They are zero
+	// without one.
 	waiting, running time.Time
 	synced           time.Time // end of the last successful sync; zero before the first
 }
@@ -39,8 +40,9 @@ func (h *health) watch(family nft.Family, upToDate func() bool) {
 	h.families = append(h.families, &familyHealth{family: family, upToDate: upToDate})
 }
 
-// changed records that a change waits for a sync. It must not be called before the
-// first lists are complete: a change that waits for the API server is not late.
+// changed records that a change waits for a sync. It must not be called before
+// the first lists are complete: a change that waits for the API server is not
+// late.
 func (h *health) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,10 +130,11 @@ func apiFamily(f nft.Family) string {
 	return string(corev1.IPv4Protocol)
 }
 
-// Health returns the health of each address family, for healthcheck.ProxyServer. A
-// family is healthy unless a change waits for a successful sync for twice the sync
-// period or longer. Changes before the first lists of Services and EndpointSlices
-// are complete do not count. Any goroutine can call it.
+// Health returns the health of each address family, for
+// healthcheck.ProxyServer. A family is healthy unless a change waits for a
+// successful sync for twice the sync period or longer. Changes before the first
+// lists of Services and EndpointSlices are complete do not count. Any goroutine
+// can call it.
 func (p *Proxier) Health() []healthcheck.FamilyHealth { return p.health.state() }
 
 // NodeEligible reports whether load balancers may send traffic to this node,

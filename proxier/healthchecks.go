@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// healthChecks answers load balancers on the health-check NodePorts of one address
-// family.
+// healthChecks answers load balancers on the health-check NodePorts of one
+// address family.
 type healthChecks struct {
 	server healthServer
 	served map[cluster.ServiceName]struct{}

@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// Sync requests a sync as soon as possible. It does not wait for it. No sync takes
-// place before the first full lists of Services and EndpointSlices.
+// Sync requests a sync as soon as possible. It does not wait for it. No sync
+// takes place before the first full lists of Services and EndpointSlices.
 func (p *Proxier) Sync() {
 	if p.tracker.ready() {
 		p.health.changed()
@@ -31,14 +31,14 @@ const (
 	checkPeriod = 50 * time.Millisecond
 	// publishPeriod is the interval at which checks publish metrics.
 	publishPeriod = time.Second
-	// retryFirst and retryLast limit the delay before a failed sync is tried again,
-	// which doubles with each failure.
+	// retryFirst and retryLast limit the delay before a failed sync is tried
+	// again, which doubles with each failure.
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 10 * time.Second
 )
 
-// SyncLoop syncs on request, retries syncs that failed, and repairs the tables when
-// other programs change them. It returns when ctx ends. The tables stay.
+// SyncLoop syncs on request, retries syncs that failed, and repairs the tables
+// when other programs change them. It returns when ctx ends. The tables stay.
 func (p *Proxier) SyncLoop(ctx context.Context) {
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -90,13 +90,13 @@ type syncLoop struct {
 	// syncs since then.
 	logged time.Time
 	quiet  int
-	// published is the time at which a check last published metrics, checkAfter the
-	// time of the next check after a check that failed.
+	// published is the time at which a check last published metrics, checkAfter
+	// the time of the next check after a check that failed.
 	published, checkAfter time.Time
 }
 
-// schedule schedules a sync after d, unless one is scheduled. Meanwhile the loop
-// continues to check the tables.
+// schedule schedules a sync after d, unless one is scheduled. Meanwhile the
+// loop continues to check the tables.
 func (l *syncLoop) schedule(d time.Duration) {
 	if l.due == nil {
 		l.due = time.After(d)
@@ -168,8 +168,8 @@ func (p *Proxier) syncChanges() error {
 	return p.sink.Sync()
 }
 
-// resync does the same, and also tries service ports again that the kernel refused.
-// It can run before the first sync.
+// resync does the same, and also tries service ports again that the kernel
+// refused. It can run before the first sync.
 func (p *Proxier) resync() error {
 	p.handOver()
 	return p.eachTable((*table.Table).Resync)

@@ -12,12 +12,13 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// Metrics with names that begin with kubeproxy_ have the names, labels and buckets
-// of kube-proxy's nftables mode, so that dashboards and alerts for it work here.
-// Durations are in seconds, timestamps in seconds since 1970.
+// Metrics with names that begin with kubeproxy_ have the names, labels and
+// buckets of kube-proxy's nftables mode, so that dashboards and alerts for it
+// work here. Durations are in seconds, timestamps in seconds since 1970.
 //
-// A metric that code observes is a field of metrics and is created in newMetrics. A
-// metric that is a number of table.Stats is a line of tableMetrics.
+// A metric that code observes is a field of metrics and is created in
+// newMetrics. A metric that is a number of table.Stats is a line of
+// tableMetrics.
 
 // labelFamily is the label of an address family: IPv4 or IPv6, as in the API.
 const labelFamily = "ip_family"
@@ -134,8 +135,8 @@ func (p *Proxier) publish() {
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
-// Collect implements prometheus.Collector. It does not wait for a sync: numbers of
-// the tables are those of the last publish.
+// Collect implements prometheus.Collector. It does not wait for a sync: numbers
+// of the tables are those of the last publish.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.collectors {
 		c.Collect(ch)

@@ -16,8 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// nodeTracker combines what is known about this node: from its Node object, from
-// ServiceCIDRs, and from its interfaces.
+// nodeTracker combines what is known about this node: from its Node object,
+// from ServiceCIDRs, and from its interfaces.
 type nodeTracker struct {
 	config *Config
 
@@ -54,8 +54,8 @@ func (t *nodeTracker) change(f func(*cluster.Node)) *cluster.Node {
 }
 
 // setObject takes the fields of the Node object, nil if there is none. If the
-// object was deleted, or has no addresses or pod CIDRs yet, the earlier ones stay:
-// the machine is the same. It returns nil if nothing changes.
+// object was deleted, or has no addresses or pod CIDRs yet, the earlier ones
+// stay: the machine is the same. It returns nil if nothing changes.
 func (t *nodeTracker) setObject(obj *corev1.Node) *cluster.Node {
 	t.eligible.Store(translate.NodeEligible(obj))
 	if obj == nil {
@@ -72,8 +72,8 @@ func (t *nodeTracker) setObject(obj *corev1.Node) *cluster.Node {
 	})
 }
 
-// primaryIPs returns the node's primary addresses: those of the configuration, and
-// for each family without one, that of the Node object.
+// primaryIPs returns the node's primary addresses: those of the configuration,
+// and for each family without one, that of the Node object.
 func (t *nodeTracker) primaryIPs(obj *corev1.Node) []netip.Addr {
 	ips := slices.Clone(t.config.NodeIPs)
 	for _, ip := range translate.NodeIPs(obj) {

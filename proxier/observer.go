@@ -7,8 +7,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// observer passes what the tables of a Proxier commit to the parts that depend on
-// it: stale flows, health checks and metrics.
+// observer passes what the tables of a Proxier commit to the parts that depend
+// on it: stale flows, health checks and metrics.
 type observer struct{ *Proxier }
 
 // Committed implements table.Observer.

@@ -43,8 +43,9 @@ func NewProxier(config Config, family nft.Family) (*Proxier, error) {
 	return newProxier(config, family)
 }
 
-// NewDualStackProxier returns a Proxier for IPv4 and IPv6, each with a table and
-// transactions of its own. It works in the network namespace of the calling thread.
+// NewDualStackProxier returns a Proxier for IPv4 and IPv6, each with a table
+// and transactions of its own. It works in the network namespace of the calling
+// thread.
 func NewDualStackProxier(config Config) (*Proxier, error) {
 	return newProxier(config, nft.IPv4, nft.IPv6)
 }
@@ -135,9 +136,9 @@ func (p *Proxier) eachTable(f func(*table.Table) error) error {
 // period or longer.
 func (p *Proxier) Healthy() bool { return p.health.ok() }
 
-// Metrics returns a collector for the Proxier's metrics: those of kube-proxy, with
-// its names (kubeproxy_…), and others with names that begin with nftproxy_. Any
-// goroutine can use it.
+// Metrics returns a collector for the Proxier's metrics: those of kube-proxy,
+// with its names (kubeproxy_…), and others with names that begin with
+// nftproxy_. Any goroutine can use it.
 func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
 
 // NodeName returns the name of the node that the Proxier serves.

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// tracker collects the changes of Services and EndpointSlices until they are passed
-// to a Sink. Any goroutine can call its methods.
+// tracker collects the changes of Services and EndpointSlices until they are
+// passed to a Sink. Any goroutine can call its methods.
 type tracker struct {
 	config   *Config
 	events   cluster.EventRecorder
@@ -24,8 +24,8 @@ type tracker struct {
 	families []nft.Family // that are served
 
 	mu sync.Mutex // guards all fields below
-	// services are the Services that changed since the last handover. nil stands
-	// for a deleted one.
+	// services are the Services that changed since the last handover. nil
+	// stands for a deleted one.
 	services    map[cluster.ServiceName]*cluster.Service
 	nodeIsNew   bool
 	slices      map[translate.SliceName]sliceState // without those that have no endpoints
@@ -67,8 +67,8 @@ func newTracker(config *Config, events cluster.EventRecorder, m *metrics, famili
 	}
 }
 
-// setService records a Service that is new or changed. All sources call it, so it
-// applies the configuration to Services.
+// setService records a Service that is new or changed. All sources call it, so
+// it applies the configuration to Services.
 func (t *tracker) setService(svc *translate.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,8 +79,8 @@ func (t *tracker) setService(svc *translate.Service) {
 	}, svc.Problems)
 }
 
-// configured returns the Service that the configuration makes of svc. It does not
-// modify svc, which the source may keep.
+// configured returns the Service that the configuration makes of svc. It does
+// not modify svc, which the source may keep.
 func (t *tracker) configured(svc *cluster.Service) *cluster.Service {
 	if svc == nil || !t.config.IgnoreExternalIPs || len(svc.ExternalIPs) == 0 {
 		return svc
@@ -128,8 +128,8 @@ func (t *tracker) serviceChanged() {
 }
 
 // replaceSlice records the new state of a slice, and reports whether endpoints
-// change. An equal state is replaced too, because the source may keep the new one:
-// then the memory of the old one can be freed.
+// change. An equal state is replaced too, because the source may keep the new
+// one: then the memory of the old one can be freed.
 func (t *tracker) replaceSlice(name translate.SliceName, now sliceState) (changed bool) {
 	t.metrics.endpointChanges.total.Inc()
 	before := t.slices[name]

@@ -9,8 +9,8 @@ import (
 
 // EndpointKey identifies an endpoint among those of its Service.
 type EndpointKey struct {
-	// Source names the part of the Service's endpoints that the endpoint belongs
-	// to, such as an EndpointSlice.
+	// Source names the part of the Service's endpoints that the endpoint
+	// belongs to, such as an EndpointSlice.
 	Source string
 	Addr   netip.Addr
 }
@@ -20,8 +20,8 @@ func (k EndpointKey) Compare(o EndpointKey) int {
 	return cmp.Or(k.Addr.Compare(o.Addr), strings.Compare(k.Source, o.Source))
 }
 
-// Endpoint is one address of a Service (k8s.io/api/discovery/v1.Endpoint). If two
-// sources have an endpoint with the same address and port, it is used once.
+// Endpoint is one address of a Service (k8s.io/api/discovery/v1.Endpoint). If
+// two sources have an endpoint with the same address and port, it is used once.
 type Endpoint struct {
 	EndpointKey
 	// Ports are the ports of the endpoint, by the names of service ports.

@@ -18,8 +18,8 @@ type Node struct {
 	PodCIDRs []netip.Prefix
 	// ServiceCIDRs are the ranges that ClusterIPs are allocated from.
 	ServiceCIDRs []netip.Prefix
-	// NodePortIPs are the local addresses within the CIDRs of nodePortAddresses.
-	// They are used only if such CIDRs are configured.
+	// NodePortIPs are the local addresses within the CIDRs of
+	// nodePortAddresses. They are used only if such CIDRs are configured.
 	NodePortIPs []netip.Addr
 }
 
@@ -30,9 +30,9 @@ func (n *Node) Equal(o *Node) bool {
 		slices.Equal(n.NodePortIPs, o.NodePortIPs)
 }
 
-// IsServiceAddr reports whether an address is in a service CIDR. Such an address
-// cannot be an endpoint: a packet that was translated to a ClusterIP is not
-// translated again.
+// IsServiceAddr reports whether an address is in a service CIDR. Such an
+// address cannot be an endpoint: a packet that was translated to a ClusterIP is
+// not translated again.
 func (n *Node) IsServiceAddr(addr netip.Addr) bool {
 	return slices.ContainsFunc(n.ServiceCIDRs, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

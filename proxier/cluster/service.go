@@ -59,7 +59,8 @@ func (p Protocol) String() string {
 // (k8s.io/api/core/v1.ServiceSpec and ServiceStatus).
 type Service struct {
 	Name ServiceName
-	// UID distinguishes Services of the same name over time. Only events use it.
+	// UID distinguishes Services of the same name over time. Only events use
+	// it.
 	UID string
 	// Created is the creation time. If two Services claim the same address and
 	// port, the older one gets it.
@@ -71,20 +72,20 @@ type Service struct {
 	// ExternalIPs are addresses that the cluster does not manage, and that are
 	// routed to this node (spec.externalIPs).
 	ExternalIPs []netip.Addr
-	// LoadBalancerIPs are addresses of a load balancer that keeps the destination
-	// address of packets (ipMode VIP, KEP-1860).
+	// LoadBalancerIPs are addresses of a load balancer that keeps the
+	// destination address of packets (ipMode VIP, KEP-1860).
 	LoadBalancerIPs []netip.Addr
 	// SourceRanges restrict the clients of LoadBalancerIPs. nil allows all
 	// clients; an empty slice that is not nil allows none.
 	SourceRanges []netip.Prefix
-	// InternalPolicy applies to ClusterIPs, ExternalPolicy to all other addresses
-	// and to NodePorts.
+	// InternalPolicy applies to ClusterIPs, ExternalPolicy to all other
+	// addresses and to NodePorts.
 	InternalPolicy, ExternalPolicy Policy
 	// AffinityTimeout is how long a client keeps its endpoint after its last
 	// connection. 0 means no session affinity.
 	AffinityTimeout time.Duration
-	// HealthCheckNodePort is the port on which load balancers check whether this
-	// node has endpoints. 0 means none.
+	// HealthCheckNodePort is the port on which load balancers check whether
+	// this node has endpoints. 0 means none.
 	HealthCheckNodePort uint16
 	Ports               []ServicePort
 }

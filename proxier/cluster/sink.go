@@ -2,14 +2,14 @@ package cluster
 
 import "errors"
 
-// Sink receives the state of a cluster from a source. A source calls Setup once,
-// then passes all objects and later all changes, and calls Sync whenever the
-// state is consistent. Nothing takes effect before Sync.
+// Sink receives the state of a cluster from a source. A source calls Setup
+// once, then passes all objects and later all changes, and calls Sync whenever
+// the state is consistent. Nothing takes effect before Sync.
 //
 // Setting an object that is equal to the present one is not a change. Deleting
 // an object that does not exist is not an error. The caller must not modify
-// objects after it has passed them. Only one goroutine may call the methods at a
-// time.
+// objects after it has passed them. Only one goroutine may call the methods at
+// a time.
 type Sink interface {
 	// Setup prepares the sink for Sync. It is called once, before all other
 	// methods.
@@ -18,21 +18,22 @@ type Sink interface {
 	SetNode(*Node)
 	// SetService adds a Service or replaces the one with the same name.
 	SetService(*Service)
-	// DeleteService removes a Service. Its endpoints stay until they are deleted.
+	// DeleteService removes a Service. Its endpoints stay until they are
+	// deleted.
 	DeleteService(ServiceName)
-	// SetEndpoints replaces all endpoints that a Service has from one source. The
-	// Service need not exist yet. The endpoints must have that Source and be in
-	// ascending order of their addresses, without duplicates. For many endpoints
-	// of a Service, it is faster than SetEndpoint.
+	// SetEndpoints replaces all endpoints that a Service has from one source.
+	// The Service need not exist yet. The endpoints must have that Source and
+	// be in ascending order of their addresses, without duplicates. For many
+	// endpoints of a Service, it is faster than SetEndpoint.
 	SetEndpoints(name ServiceName, source string, endpoints []*Endpoint)
-	// SetEndpoint adds an endpoint to a Service, or replaces the one with the same
-	// key. The Service need not exist yet.
+	// SetEndpoint adds an endpoint to a Service, or replaces the one with the
+	// same key. The Service need not exist yet.
 	SetEndpoint(ServiceName, *Endpoint)
 	// DeleteEndpoint removes an endpoint from a Service.
 	DeleteEndpoint(ServiceName, EndpointKey)
-	// Sync makes the changes since the last Sync effective. If it fails, the sink
-	// continues to work with the state before, or with a part of the changes, and
-	// the next Sync tries again.
+	// Sync makes the changes since the last Sync effective. If it fails, the
+	// sink continues to work with the state before, or with a part of the
+	// changes, and the next Sync tries again.
 	Sync() error
 	// Reset discards all objects, so that the source can pass everything again.
 	// What the last Sync made effective stays so until the next Sync.

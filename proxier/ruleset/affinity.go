@@ -9,13 +9,14 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Session affinity needs chains for each service port, because only a rule for one
-// endpoint can write the id of that endpoint to an affinity set. A service port
-// with affinity has one chain for each list of endpoints that its frontends use.
+// Session affinity needs chains for each service port, because only a rule for
+// one endpoint can write the id of that endpoint to an affinity set. A service
+// port with affinity has one chain for each list of endpoints that its
+// frontends use.
 
-// Prefixes of the names of these chains. namespace.name.protocol.port follows, or
-// namespace.name.protocol for a port without a name. The names contain no slash,
-// because kube-proxy deletes all chains with a slash.
+// Prefixes of the names of these chains. namespace.name.protocol.port follows,
+// or namespace.name.protocol for a port without a name. The names contain no
+// slash, because kube-proxy deletes all chains with a slash.
 const (
 	affinityPrefix         = "affinity."          // all usable endpoints
 	affinityLocalPrefix    = "affinity-local."    // endpoints of this node
@@ -34,8 +35,8 @@ func (p *Plan) AffinityName() string {
 	return name + "." + p.Port.Name
 }
 
-// Chains returns the chains of a service port. Without session affinity, and for
-// a nil plan, there are none.
+// Chains returns the chains of a service port. Without session affinity, and
+// for a nil plan, there are none.
 func (r *Ruleset) Chains(p *Plan) []*nft.Chain {
 	if !p.HasAffinity() {
 		return nil
@@ -103,7 +104,8 @@ func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 	return r.layout.affinitySet(p.AffinityName())
 }
 
-// affinityExternal marks traffic for masquerading before its endpoint is selected:
+// affinityExternal marks traffic for masquerading before its endpoint is
+// selected:
 //
 //	meta mark set meta mark | 0x00004000
 //	goto affinity.default.sticky.tcp.http
@@ -116,8 +118,8 @@ func (r *Ruleset) affinityExternal(p *Plan) *nft.Chain {
 
 // stickyChain sends a known client to its endpoint, and a new client to any
 // endpoint. Of the n rules for new clients, rule j takes 1/(n-j) of those that
-// reach it. If the set is full, `update` ends its rule, and the last n rules serve
-// the client without affinity. For two endpoints:
+// reach it. If the set is full, `update` ends its rule, and the last n rules
+// serve the client without affinity. For two endpoints:
 //
 //	ip saddr . numgen inc mod 1 offset 4096 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
 //	ip saddr . numgen inc mod 1 offset 4097 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
@@ -126,8 +128,8 @@ func (r *Ruleset) affinityExternal(p *Plan) *nft.Chain {
 //	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
 //	meta l4proto tcp dnat to 10.244.2.8:8080
 //
-// The rules contain the timeout, because Linux 5.10 ignores a changed timeout of
-// an existing set.
+// The rules contain the timeout, because Linux 5.10 ignores a changed timeout
+// of an existing set.
 func (r *Ruleset) stickyChain(p *Plan, prefix string, targets []Target) *nft.Chain {
 	name := p.AffinityName()
 	set := r.layout.affinitySet(name)
@@ -148,8 +150,8 @@ func (r *Ruleset) stickyChain(p *Plan, prefix string, targets []Target) *nft.Cha
 	return &nft.Chain{Name: prefix + name, Rules: rules}
 }
 
-// ParseStickyChain returns the AffinityName of the service port that a chain with
-// rules for known clients belongs to. ok reports whether the chain is one.
+// ParseStickyChain returns the AffinityName of the service port that a chain
+// with rules for known clients belongs to. ok reports whether the chain is one.
 func ParseStickyChain(chain string) (servicePort string, ok bool) {
 	if name, ok := strings.CutPrefix(chain, affinityPrefix); ok {
 		return name, true

@@ -33,8 +33,9 @@ func (k balancerKind) String() string {
 	return [...]string{"balance", "balance-all", "external", "nodeport", "nodeport-balance", "nodeport-balance-all"}[k]
 }
 
-// allOffset is the index of the first of all endpoints of a VIP or NodePort with
-// externalTrafficPolicy Local. The endpoints of this node have smaller indexes.
+// allOffset is the index of the first of all endpoints of a VIP or NodePort
+// with externalTrafficPolicy Local. The endpoints of this node have smaller
+// indexes.
 const allOffset = 65536
 
 // name returns the name of the balancer's chain: `balance-3`.

@@ -86,9 +86,9 @@ func loopback(f nft.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
 }
 
-// reject refuses a connection. TCP needs a reset: after an ICMPv6 error alone, a
-// TCP client on this machine waits one second for its retransmission, because the
-// kernel drops the error while the socket is in connect().
+// reject refuses a connection. TCP needs a reset: after an ICMPv6 error alone,
+// a TCP client on this machine waits one second for its retransmission, because
+// the kernel drops the error while the socket is in connect().
 //
 //	meta l4proto tcp reject with tcp reset
 //	reject
@@ -113,8 +113,8 @@ func (p *program) reject() *nft.Chain {
 //	ip daddr 10.96.0.0/16 drop
 //
 // Kernels before 6.12 validate a chain once for each element of a verdict map
-// that leads to it, so a verdict map must not lead to a chain with a verdict map.
-// This is why local-ips is a plain set.
+// that leads to it, so a verdict map must not lead to a chain with a verdict
+// map. This is why local-ips is a plain set.
 func (p *program) services() *nft.Chain {
 	l := p.layout
 	daddr := nft.Daddr(l.family)
@@ -141,7 +141,8 @@ func (p *program) services() *nft.Chain {
 	return &nft.Chain{Name: chainServices, Rules: rules}
 }
 
-// nodePorts dispatches and refuses traffic to addresses on which NodePorts listen:
+// nodePorts dispatches and refuses traffic to addresses on which NodePorts
+// listen:
 //
 //	meta l4proto . th dport vmap @service-nodeports
 //	meta l4proto . th dport @local-nodeports goto nodeport-local
@@ -155,24 +156,24 @@ func (p *program) nodePorts() *nft.Chain {
 	}}
 }
 
-// externalLocal splits the traffic to addresses with externalTrafficPolicy Local
-// (see localPolicy).
+// externalLocal splits the traffic to addresses with externalTrafficPolicy
+// Local (see localPolicy).
 func (p *program) externalLocal() *nft.Chain {
 	l := p.layout
 	return p.localPolicy(chainExternalLocal, l.clusterPolicyIPs, l.localPolicyIPs, l.vip())
 }
 
-// nodePortLocal splits the traffic to NodePorts with externalTrafficPolicy Local
-// (see localPolicy).
+// nodePortLocal splits the traffic to NodePorts with externalTrafficPolicy
+// Local (see localPolicy).
 func (p *program) nodePortLocal() *nft.Chain {
 	l := p.layout
 	return p.localPolicy(chainNodePortLocal, l.clusterPolicyNodePts, l.localPolicyNodePorts, l.nodePort())
 }
 
 // localPolicy splits traffic under externalTrafficPolicy Local. This cluster's
-// pods and this node may use all endpoints. The node's traffic is masqueraded, so
-// that it gets the answers. All other clients may use the endpoints of this node
-// only.
+// pods and this node may use all endpoints. The node's traffic is masqueraded,
+// so that it gets the answers. All other clients may use the endpoints of this
+// node only.
 //
 //	ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
 //	fib saddr type local meta mark set meta mark | 0x00004000

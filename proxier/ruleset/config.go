@@ -14,7 +14,8 @@ import (
 // fields have the names of kube-proxy's configuration file
 // (kubeproxy.config.k8s.io/v1alpha1).
 type Config struct {
-	// MasqueradeBit is the bit of the packet mark that requests masquerading, 0 to
+	// MasqueradeBit is the bit of the packet mark that requests masquerading, 0
+	// to
 	// 31. nil means DefaultMasqueradeBit.
 	MasqueradeBit *int
 	// MasqueradeAll masquerades all traffic to ClusterIPs.
@@ -52,9 +53,10 @@ func (c *Config) Validate() error {
 // (detectLocalMode).
 type DetectLocalMode string
 
-// The modes of kube-proxy. With DetectLocalNone, traffic from outside the cluster
-// to ClusterIPs is not masqueraded, and pods that use an external address with
-// externalTrafficPolicy Local reach the endpoints of this node only.
+// The modes of kube-proxy. With DetectLocalNone, traffic from outside the
+// cluster to ClusterIPs is not masqueraded, and pods that use an external
+// address with externalTrafficPolicy Local reach the endpoints of this node
+// only.
 const (
 	DetectLocalNone                DetectLocalMode = ""
 	DetectLocalClusterCIDR         DetectLocalMode = "ClusterCIDR"
@@ -111,15 +113,15 @@ func validateInterface(field, name string) error {
 }
 
 // NodePortAddresses selects the addresses of a node on which NodePorts listen:
-// the node's primary addresses if there are no CIDRs, and otherwise the addresses
-// within the CIDRs. Loopback addresses are never selected.
+// the node's primary addresses if there are no CIDRs, and otherwise the
+// addresses within the CIDRs. Loopback addresses are never selected.
 type NodePortAddresses struct {
 	CIDRs []netip.Prefix
 }
 
-// of reports which addresses of one family are selected: the primary ones, all of
-// them, or, if neither, those within the CIDRs. If all CIDRs are of the other
-// family, all addresses of this one are selected, as in kube-proxy.
+// of reports which addresses of one family are selected: the primary ones, all
+// of them, or, if neither, those within the CIDRs. If all CIDRs are of the
+// other family, all addresses of this one are selected, as in kube-proxy.
 func (a NodePortAddresses) of(f nft.Family) (primary, all bool) {
 	if len(a.CIDRs) == 0 {
 		return true, false

@@ -15,9 +15,9 @@ type candidate struct {
 	*cluster.Endpoint
 }
 
-// candidates appends to found the endpoints of a family that serve a service port,
-// sorted by address and port. Of several endpoints with the same address and port
-// it takes one of the highest rank.
+// candidates appends to found the endpoints of a family that serve a service
+// port, sorted by address and port. Of several endpoints with the same address
+// and port it takes one of the highest rank.
 func candidates(found []candidate, endpoints []*cluster.Endpoint, f nft.Family, port cluster.ServicePort, node *cluster.Node) []candidate {
 	var ports []cluster.EndpointPort // of the endpoint before
 	var n uint16
@@ -26,7 +26,8 @@ func candidates(found []candidate, endpoints []*cluster.Endpoint, f nft.Family, 
 		if !f.Of(e.Addr) || node.IsServiceAddr(e.Addr) {
 			continue
 		}
-		// Endpoints of one slice share their ports, of which there can be hundreds.
+		// Endpoints of one slice share their ports, of which there can be
+		// hundreds.
 		if len(e.Ports) == 0 || len(ports) != len(e.Ports) || &ports[0] != &e.Ports[0] {
 			ports = e.Ports
 			n, ok = endpointPort(e, port)
@@ -56,15 +57,16 @@ func endpointPort(e *cluster.Endpoint, port cluster.ServicePort) (n uint16, ok b
 	return 0, false
 }
 
-// usableForCluster returns the endpoints for traffic with policy Cluster: the ready
-// ones that hints select, or, if none is ready, those that are serving and
-// terminating (KEP-1669).
+// usableForCluster returns the endpoints for traffic with policy Cluster: the
+// ready ones that hints select, or, if none is ready, those that are serving
+// and terminating (KEP-1669).
 func usableForCluster(all []candidate, node *cluster.Node) []Target {
 	return targets(byHints(highestRank(all), node))
 }
 
-// usableForLocal returns the endpoints for traffic with policy Local. Hints do not
-// apply, and the fallback to terminating endpoints considers this node only.
+// usableForLocal returns the endpoints for traffic with policy Local. Hints do
+// not apply, and the fallback to terminating endpoints considers this node
+// only.
 func usableForLocal(all []candidate, node *cluster.Node) []Target {
 	var local []candidate
 	for _, c := range all {
@@ -75,8 +77,8 @@ func usableForLocal(all []candidate, node *cluster.Node) []Target {
 	return targets(highestRank(local))
 }
 
-// highestRank returns the ready endpoints, or, if none is ready, the serving and
-// terminating ones.
+// highestRank returns the ready endpoints, or, if none is ready, the serving
+// and terminating ones.
 func highestRank(all []candidate) []candidate {
 	if !slices.ContainsFunc(all, func(c candidate) bool { return !c.Ready }) {
 		return all
@@ -95,9 +97,9 @@ func highestRank(all []candidate) []candidate {
 	return nil
 }
 
-// byHints returns the ready endpoints with a hint for this node, or else for its
-// zone. It returns all of them unless every one has such a hint and at least one
-// hint names this node or zone (KEP-2433, KEP-3015).
+// byHints returns the ready endpoints with a hint for this node, or else for
+// its zone. It returns all of them unless every one has such a hint and at
+// least one hint names this node or zone (KEP-2433, KEP-3015).
 func byHints(ready []candidate, node *cluster.Node) []candidate {
 	if len(ready) == 0 || !ready[0].Ready {
 		return ready

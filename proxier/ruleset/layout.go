@@ -36,21 +36,23 @@ type layout struct {
 	nodePortIPs          *nft.Set // node addresses on which NodePorts listen, unless all
 	affinityIDs          *nft.Set // one row: ids of session affinity below it may be in use
 
-	// affinity are the sets of clients with session affinity: client . id of its
-	// endpoint. Packets fill them. Each service port with affinity uses one of
-	// them.
+	// affinity are the sets of clients with session affinity: client . id of
+	// its endpoint. Packets fill them. Each service port with affinity uses one
+	// of them.
 	affinity [affinitySets]*nft.Set
 }
 
 const (
 	// affinitySets is the number of sets that service ports with session
 	// affinity share. A flood of clients of one service port fills one set, and
-	// harms few other service ports. A set for each service port is too slow: the
-	// kernel walks a list to find a set, so writing n sets takes quadratic time.
+	// harms few other service ports. A set for each service port is too slow:
+	// the kernel walks a list to find a set, so writing n sets takes quadratic
+	// time.
 	affinitySets = 64
 	// affinityClients is the number of clients that one set can hold. When the
-	// set is full, new clients are served without affinity. The kernel allocates
-	// a hash table of this size at once, unless it is a multiple of 65536.
+	// set is full, new clients are served without affinity. The kernel
+	// allocates a hash table of this size at once, unless it is a multiple of
+	// 65536.
 	affinityClients = 4 * 65536
 )
 
@@ -88,8 +90,9 @@ func newLayout(f nft.Family) *layout {
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
 	for _, p := range protocols {
-		// There is one set for each protocol, because in a set with ranges nft adds
-		// a byte-order conversion to `meta l4proto` that Linux 6.12 refuses.
+		// There is one set for each protocol, because in a set with ranges nft
+		// adds a byte-order conversion to `meta l4proto` that Linux 6.12
+		// refuses.
 		l.firewallSources[p] = &nft.Set{Name: "firewall-sources-" + p.String(), Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true}
 	}
 	for i := range l.affinity {

@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// AddressKind is the kind of a frontend's address. If two service ports claim the
-// same address, the smaller kind has priority.
+// AddressKind is the kind of a frontend's address. If two service ports claim
+// the same address, the smaller kind has priority.
 type AddressKind uint8
 
 // The kinds of addresses. For a NodePort the kind has no meaning.
@@ -69,12 +69,12 @@ type Plan struct {
 	Port    cluster.ServicePort
 	// Frontends are those that the service port owns.
 	Frontends []ServedFrontend
-	// Cluster are the endpoints for traffic with policy Cluster, Local those for
-	// traffic with policy Local. If Cluster is empty, so is Local. The position of
-	// a target is its index in the rows.
+	// Cluster are the endpoints for traffic with policy Cluster, Local those
+	// for traffic with policy Local. If Cluster is empty, so is Local. The
+	// position of a target is its index in the rows.
 	Cluster, Local []Target
-	// Serving are all endpoints of a UDP service port that established flows may
-	// continue to use.
+	// Serving are all endpoints of a UDP service port that established flows
+	// may continue to use.
 	Serving []netip.AddrPort
 	// Sources are the clients that may use the LoadBalancer IPs. If Guarded is
 	// false, all clients may.
@@ -100,9 +100,9 @@ type PlanInput struct {
 	Before *Plan
 }
 
-// Plan returns the plan of a service port. It is nil if the service port owns no
-// frontend. The targets have no ids yet. The error is the reason why the service
-// port cannot be served.
+// Plan returns the plan of a service port. It is nil if the service port owns
+// no frontend. The targets have no ids yet. The error is the reason why the
+// service port cannot be served.
 func (r *Ruleset) Plan(in *PlanInput) (*Plan, error) {
 	p := &Plan{Service: in.Service, Port: in.Port}
 	needLocal := false
@@ -136,8 +136,8 @@ func (r *Ruleset) Plan(in *PlanInput) (*Plan, error) {
 }
 
 // FrontendsOf returns the frontends of a family that a service port claims,
-// without duplicates. An address that the Service has twice is a ClusterIP rather
-// than a LoadBalancer IP, and that rather than an external IP.
+// without duplicates. An address that the Service has twice is a ClusterIP
+// rather than a LoadBalancer IP, and that rather than an external IP.
 func FrontendsOf(f nft.Family, svc *cluster.Service, port cluster.ServicePort) []ServedFrontend {
 	if !slices.Contains(svc.Families, f) {
 		return nil
@@ -160,10 +160,10 @@ func FrontendsOf(f nft.Family, svc *cluster.Service, port cluster.ServicePort) [
 	return out
 }
 
-// sourcesFor returns the ranges of clients that may use the LoadBalancer IPs of a
-// family, without overlaps. It reports whether clients are restricted at all. If a
-// range contains this node's own address, the LoadBalancer IPs are added: the
-// node uses them as the source address of its own traffic to them.
+// sourcesFor returns the ranges of clients that may use the LoadBalancer IPs of
+// a family, without overlaps. It reports whether clients are restricted at all.
+// If a range contains this node's own address, the LoadBalancer IPs are added:
+// the node uses them as the source address of its own traffic to them.
 func sourcesFor(f nft.Family, svc *cluster.Service, node *cluster.Node) (sources []netip.Prefix, guarded bool) {
 	if svc.SourceRanges == nil {
 		return nil, false

@@ -7,16 +7,16 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Program is the part of a table that depends on the node and its configuration,
-// and not on Services.
+// Program is the part of a table that depends on the node and its
+// configuration, and not on Services.
 type Program struct {
 	// Table contains the sets and the chains. The chains that Services need are
 	// not part of it.
 	Table *nft.Table
 	// Rows are the rows about this node.
 	Rows []nft.Row
-	// NodePortAddrs are the addresses on which NodePorts listen. The unspecified
-	// address stands for all local addresses. It is never nil.
+	// NodePortAddrs are the addresses on which NodePorts listen. The
+	// unspecified address stands for all local addresses. It is never nil.
 	NodePortAddrs []netip.Addr
 }
 
@@ -57,8 +57,8 @@ func AnyAddr(f nft.Family) netip.Addr {
 }
 
 // on returns the addresses of a node on which NodePorts listen, nil for all of
-// them. If the primary addresses are selected and none is known, NodePorts listen
-// on all addresses.
+// them. If the primary addresses are selected and none is known, NodePorts
+// listen on all addresses.
 func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
 	primary, all := a.of(f)
 	if all {

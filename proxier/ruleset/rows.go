@@ -32,8 +32,8 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 	return r.hairpin(rows, p)
 }
 
-// dispatch contains what the rows of one frontend have in common: the key, and the
-// sets and balancers for VIPs or for NodePorts.
+// dispatch contains what the rows of one frontend have in common: the key, and
+// the sets and balancers for VIPs or for NodePorts.
 type dispatch struct {
 	plan     *Plan
 	frontend ServedFrontend
@@ -109,8 +109,8 @@ func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 	return r.indexed(rows, d, 0, local)
 }
 
-// choose returns the verdict for a frontend's traffic: it goes to a balancer, or
-// to a chain of session affinity.
+// choose returns the verdict for a frontend's traffic: it goes to a balancer,
+// or to a chain of session affinity.
 func (r *Ruleset) choose(d *dispatch, kind balancerKind, affinity string, targets []Target) nft.Verdict {
 	if d.plan.HasAffinity() {
 		return nft.VerdictGoto(affinity + d.plan.AffinityName())

@@ -34,9 +34,9 @@ func (r *Ruleset) Family() nft.Family { return r.layout.family }
 // part of the program: a set is created when the first service port needs it.
 func (r *Ruleset) AffinitySets() []*nft.Set { return r.layout.affinity[:] }
 
-// IsShared reports whether several service ports can have the same row of a set:
-// a ClusterIP with several ports, or an endpoint of several Services. Rows of all
-// other sets belong to one service port.
+// IsShared reports whether several service ports can have the same row of a
+// set: a ClusterIP with several ports, or an endpoint of several Services. Rows
+// of all other sets belong to one service port.
 func (r *Ruleset) IsShared(s *nft.Set) bool {
 	return s == r.layout.clusterIPs || s == r.layout.hairpin
 }

@@ -11,14 +11,14 @@ import (
 
 // claims decides which service port owns a frontend that several claim. A
 // ClusterIP has priority over a LoadBalancer IP, and that over an external IP.
-// Among equal kinds the older Service wins, then the first by namespace, name and
-// port. The other service ports wait. When the owner releases the frontend, the
-// best of them becomes the owner.
+// Among equal kinds the older Service wins, then the first by namespace, name
+// and port. The other service ports wait. When the owner releases the frontend,
+// the best of them becomes the owner.
 type claims struct {
 	owners  map[ruleset.Frontend]claim
 	waiting map[ruleset.Frontend][]claim
-	// lost are the conflicts since they were last reported, reported those that an
-	// event was recorded for.
+	// lost are the conflicts since they were last reported, reported those that
+	// an event was recorded for.
 	lost     []conflict
 	reported map[conflict]struct{}
 }
@@ -131,9 +131,9 @@ func (t *Table) reportConflicts() {
 	}
 }
 
-// reports reports whether this table, rather than that of another family, records
-// an event about a conflict. A conflict about a NodePort exists in each family
-// that both Services have, and is recorded once.
+// reports reports whether this table, rather than that of another family,
+// records an event about a conflict. A conflict about a NodePort exists in each
+// family that both Services have, and is recorded once.
 func (t *Table) reports(c conflict, owner *portState) bool {
 	if !c.IsNodePort() {
 		return true

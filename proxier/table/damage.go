@@ -6,8 +6,8 @@ type damage struct {
 	what string // a sentence without a period: "set service-ips was deleted"
 }
 
-// DamageKind is the kind of object that another program changed. It is a label of
-// metrics.
+// DamageKind is the kind of object that another program changed. It is a label
+// of metrics.
 type DamageKind string
 
 // The kinds of damage.

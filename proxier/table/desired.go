@@ -13,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// desired is the state that the source passed, and which parts of it changed since
-// the last sync.
+// desired is the state that the source passed, and which parts of it changed
+// since the last sync.
 type desired struct {
 	family      nft.Family
 	node        *cluster.Node
@@ -118,8 +118,8 @@ func (d *desired) setEndpoints(name cluster.ServiceName, source string, endpoint
 	s = d.service(name)
 	others, before := s.bySource(source)
 	changed := !slices.EqualFunc(before, endpoints, (*cluster.Endpoint).Equal)
-	// Equal endpoints are replaced too: the endpoints of one source share memory,
-	// which is freed when no old endpoint is left.
+	// Equal endpoints are replaced too: the endpoints of one source share
+	// memory, which is freed when no old endpoint is left.
 	if s.endpoints = endpoints; len(others) > 0 {
 		s.endpoints = merge(others, endpoints)
 	}
@@ -229,8 +229,8 @@ func (d *desired) allServices() []*serviceState {
 
 func compareServices(a, b *serviceState) int { return a.name.Compare(b.name) }
 
-// setPorts makes the service ports of s, and the frontends that they claim, equal
-// to those of its spec.
+// setPorts makes the service ports of s, and the frontends that they claim,
+// equal to those of its spec.
 func (d *desired) setPorts(s *serviceState) {
 	kept := make(map[*portState]bool)
 	ports := make([]*portState, 0, len(s.spec.Ports))
@@ -251,8 +251,8 @@ func (d *desired) setPorts(s *serviceState) {
 	}
 }
 
-// port returns the state of a service port, and creates it if necessary. A service
-// port is identified by its name and protocol.
+// port returns the state of a service port, and creates it if necessary. A
+// service port is identified by its name and protocol.
 func (d *desired) port(s *serviceState, port cluster.ServicePort) *portState {
 	for _, p := range s.ports {
 		if p.port.Name == port.Name && p.port.Protocol == port.Protocol {
@@ -280,8 +280,8 @@ func (d *desired) removePorts(s *serviceState, which func(*portState) bool) {
 	}
 }
 
-// claimFrontends claims the frontends of a service port, and releases those that
-// it no longer has.
+// claimFrontends claims the frontends of a service port, and releases those
+// that it no longer has.
 func (d *desired) claimFrontends(p *portState, port cluster.ServicePort) {
 	var wants []want
 	for _, f := range ruleset.FrontendsOf(d.family, p.service.spec, port) {
@@ -316,8 +316,8 @@ func (d *desired) releaseFrontend(f ruleset.Frontend, p *portState) {
 	}
 }
 
-// forget deletes the removed service ports of s that are not in the kernel, and s
-// itself if nothing of it is left.
+// forget deletes the removed service ports of s that are not in the kernel, and
+// s itself if nothing of it is left.
 func (d *desired) forget(s *serviceState, committed *committed) {
 	s.ports = slices.DeleteFunc(s.ports, func(p *portState) bool {
 		if p.removed && committed.plans[p] == nil {

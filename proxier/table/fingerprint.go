@@ -8,7 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// fingerprint contains the handles of objects. The kernel never reuses a handle.
+// fingerprint contains the handles of objects. The kernel never reuses a
+// handle.
 type fingerprint struct {
 	table  nft.Found
 	sets   map[string]uint64    // by name
@@ -72,8 +73,8 @@ func (t *Table) knownSets() map[string]*nft.Set {
 	return known
 }
 
-// maxVerifiedBalancers is the number of balancers that are verified at a time. If
-// there are more, the scrubber reads the others.
+// maxVerifiedBalancers is the number of balancers that are verified at a time.
+// If there are more, the scrubber reads the others.
 const maxVerifiedBalancers = 32
 
 // knownChains returns the names of the chains of the program, and of some
@@ -92,8 +93,8 @@ func (t *Table) knownChains() []string {
 	return names
 }
 
-// compare returns a difference between the fingerprint that was found and the one
-// of the table as it was committed, nil if there is none.
+// compare returns a difference between the fingerprint that was found and the
+// one of the table as it was committed, nil if there is none.
 func (f *fingerprint) compare(want *fingerprint) *damage {
 	switch {
 	case f.table.Handle == 0:

@@ -7,9 +7,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// generation tracks the generation of the ruleset, which every transaction on the
-// host increases by one. The Tables of a proxy share it, so that they do not take
-// each other for other programs.
+// generation tracks the generation of the ruleset, which every transaction on
+// the host increases by one. The Tables of a proxy share it, so that they do
+// not take each other for other programs.
 type generation struct {
 	// current is the generation after our last commit, or the last one that was
 	// read. It is 0 before the first.
@@ -32,14 +32,15 @@ func (g *generation) found(now uint32) {
 // committed records a commit of ours.
 func (g *generation) committed() { g.current = nft.NextGeneration(g.current) }
 
-// maxAttempts is the number of attempts of an operation that fails because other
-// programs commit meanwhile, or because service ports have to be left out.
+// maxAttempts is the number of attempts of an operation that fails because
+// other programs commit meanwhile, or because service ports have to be left
+// out.
 const maxAttempts = 20
 
-// commitGuarded commits the batch if the table is as it was committed. If another
-// program committed since the last verification, it verifies the table first. The
-// error is a *damage if the other program changed the table. An empty batch is not
-// committed, and nothing is verified.
+// commitGuarded commits the batch if the table is as it was committed. If
+// another program committed since the last verification, it verifies the table
+// first. The error is a *damage if the other program changed the table. An
+// empty batch is not committed, and nothing is verified.
 func (t *Table) commitGuarded() error {
 	if t.batch.Empty() {
 		return nil

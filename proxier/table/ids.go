@@ -18,15 +18,15 @@ import (
 // removed endpoint get a new endpoint at once.
 type affinityIDs struct {
 	next uint32
-	// proposed are the ids of endpoints in plans that are not committed yet, before
-	// those of the previous round of planning.
+	// proposed are the ids of endpoints in plans that are not committed yet,
+	// before those of the previous round of planning.
 	proposed, before map[affinityEndpoint]uint32
 	// recovered are the ids that endpoints had before this process started, or
 	// before a Reset, until everything is written again.
 	recovered map[affinityEndpoint]uint32
-	// absent are the ids of endpoints that were removed a moment ago. An endpoint
-	// that moves between EndpointSlices can be absent from both for one sync, and
-	// must keep its clients.
+	// absent are the ids of endpoints that were removed a moment ago. An
+	// endpoint that moves between EndpointSlices can be absent from both for
+	// one sync, and must keep its clients.
 	absent map[affinityEndpoint]absence
 }
 
@@ -36,9 +36,10 @@ type absence struct {
 	until time.Time
 }
 
-// absenceTime is how long the id of a removed endpoint is kept: long enough for two
-// consecutive writes of a controller. It is short, because clients that use another
-// endpoint meanwhile return to this one if it is added again with its id.
+// absenceTime is how long the id of a removed endpoint is kept: long enough for
+// two consecutive writes of a controller. It is short, because clients that use
+// another endpoint meanwhile return to this one if it is added again with its
+// id.
 const absenceTime = 100 * time.Millisecond
 
 // affinityEndpoint is an endpoint of one service port.
@@ -47,8 +48,8 @@ type affinityEndpoint struct {
 	netip.AddrPort
 }
 
-// firstID is the first id on a node without an earlier table. Ids above 4095 are
-// easy to distinguish from other numbers in a listing.
+// firstID is the first id on a node without an earlier table. Ids above 4095
+// are easy to distinguish from other numbers in a listing.
 const firstID = 4096
 
 func newAffinityIDs() affinityIDs {
@@ -60,9 +61,9 @@ func newAffinityIDs() affinityIDs {
 	}
 }
 
-// beginPlanning begins a round of planning: the plans of a sync. If the previous
-// round was not committed, its endpoints keep their ids, so that failing commits
-// do not use up ids.
+// beginPlanning begins a round of planning: the plans of a sync. If the
+// previous round was not committed, its endpoints keep their ids, so that
+// failing commits do not use up ids.
 func (a *affinityIDs) beginPlanning() {
 	a.before, a.proposed = a.proposed, make(map[affinityEndpoint]uint32)
 	if len(a.absent) > 0 {
@@ -71,8 +72,8 @@ func (a *affinityIDs) beginPlanning() {
 	}
 }
 
-// assign sets the ids of the targets of a plan with session affinity. Targets of
-// the plan before keep their ids.
+// assign sets the ids of the targets of a plan with session affinity. Targets
+// of the plan before keep their ids.
 func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 	if !next.HasAffinity() {
 		return
@@ -137,8 +138,8 @@ func (a *affinityIDs) preview() *affinityIDs {
 	return &c
 }
 
-// release keeps, for a moment, the ids of the endpoints that are in the plan before
-// and not in the next one, which replaced it.
+// release keeps, for a moment, the ids of the endpoints that are in the plan
+// before and not in the next one, which replaced it.
 func (a *affinityIDs) release(before, next *ruleset.Plan) {
 	if !before.HasAffinity() {
 		return
@@ -167,15 +168,15 @@ func (a *affinityIDs) keep(p *ruleset.Plan) {
 	}
 }
 
-// idBlock is the number of ids that the row of reserved-affinity-ids reserves at a
-// time.
+// idBlock is the number of ids that the row of reserved-affinity-ids reserves
+// at a time.
 const idBlock = 1 << 16
 
-// recoverAffinity reads the ids of endpoints in the kernel's table, so that clients
-// keep their endpoints when the proxy restarts. The affinity sets can contain
-// clients of removed endpoints, whose ids are in no rule. Therefore new ids begin
-// after the ids that the earlier process reserved, or, if these cannot be read, at
-// the number of seconds since 1970.
+// recoverAffinity reads the ids of endpoints in the kernel's table, so that
+// clients keep their endpoints when the proxy restarts. The affinity sets can
+// contain clients of removed endpoints, whose ids are in no rule. Therefore new
+// ids begin after the ids that the earlier process reserved, or, if these
+// cannot be read, at the number of seconds since 1970.
 //
 // If a chain cannot be read, the clients of its endpoints may get another one.
 func (t *Table) recoverAffinity() {

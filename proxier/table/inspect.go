@@ -10,9 +10,9 @@ import (
 type tableState uint8
 
 const (
-	// tableUnused means that there is no table, or that no packet uses it. It is
-	// written in several transactions. The last one contains the base chains, so
-	// that packets see nothing or everything.
+	// tableUnused means that there is no table, or that no packet uses it. It
+	// is written in several transactions. The last one contains the base
+	// chains, so that packets see nothing or everything.
 	tableUnused tableState = iota
 	// tableOurs means that the table has our sets and base chains. Its rows and
 	// rules are replaced in one transaction. The affinity sets stay.
@@ -43,8 +43,8 @@ func (i inspection) equal(o inspection) bool {
 	return i.state == o.state && slices.Equal(i.others, o.others) && slices.Equal(i.sets, o.sets)
 }
 
-// inspect reads what the kernel has under the table's name. The result is of the
-// generation that inspect records, or of a later one.
+// inspect reads what the kernel has under the table's name. The result is of
+// the generation that inspect records, or of a later one.
 func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 	now, err := t.kernel.Generation()
 	if err != nil {
@@ -70,8 +70,8 @@ func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 	return found, nil
 }
 
-// otherObjects returns the chains and sets that were found and are not part of the
-// program.
+// otherObjects returns the chains and sets that were found and are not part of
+// the program.
 func otherObjects(program *nft.Table, sets, chains []nft.Found) (others []object) {
 	for _, s := range sets {
 		if !slices.ContainsFunc(program.Sets, func(want *nft.Set) bool { return want.Name == s.Name }) {
@@ -94,8 +94,8 @@ func findChain(program *nft.Table, name string) *nft.Chain {
 	return program.Chains[i]
 }
 
-// compareTable compares the sets and chains that were found with the program and
-// the affinity sets.
+// compareTable compares the sets and chains that were found with the program
+// and the affinity sets.
 func compareTable(program *nft.Table, affinity []*nft.Set, sets, chains []nft.Found) tableState {
 	hooked, bases, same := compareChains(program, chains)
 	switch {
@@ -133,8 +133,8 @@ func compareChains(program *nft.Table, chains []nft.Found) (hooked, bases, same 
 	return hooked, missing == 0, same
 }
 
-// compareSets reports whether the sets that were found are of our table, and have
-// the form that they should have.
+// compareSets reports whether the sets that were found are of our table, and
+// have the form that they should have.
 func compareSets(want []*nft.Set, sets []nft.Found) bool {
 	found := make(map[string]nft.Found)
 	for _, s := range sets {

@@ -38,8 +38,9 @@ func (m *monitor) close() error {
 	return m.inner.Close()
 }
 
-// nameOthers listens for a moment, in the background, and logs the other processes
-// that commit to nf_tables. ours are the netlink ports of this process.
+// nameOthers listens for a moment, in the background, and logs the other
+// processes that commit to nf_tables. ours are the netlink ports of this
+// process.
 func (m *monitor) nameOthers(ours map[uint32]bool) {
 	if m.inner == nil || !m.listening.CompareAndSwap(false, true) {
 		return

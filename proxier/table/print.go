@@ -8,8 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Fprint writes the desired table in nft syntax, as a file that `nft -f` loads. It
-// reads nothing from the kernel and works without Setup.
+// Fprint writes the desired table in nft syntax, as a file that `nft -f` loads.
+// It reads nothing from the kernel and works without Setup.
 func (t *Table) Fprint(w io.Writer) error {
 	l := &listing{}
 	tx := t.begin(l, newCommitted())

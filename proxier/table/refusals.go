@@ -45,10 +45,10 @@ func (t *Table) refuse(p *portState, why error) {
 	t.refusals[p] = refusedLeftOut
 }
 
-// refuseTagged leaves out the service ports that an error of the kernel refers to,
-// as far as only accepts them. It reports whether it left out any. EPERM refers to
-// none of them: the table belongs to another program (flag owner), or this process
-// lost its privileges.
+// refuseTagged leaves out the service ports that an error of the kernel refers
+// to, as far as only accepts them. It reports whether it left out any. EPERM
+// refers to none of them: the table belongs to another program (flag owner), or
+// this process lost its privileges.
 func (t *Table) refuseTagged(err error, only func(*portState) bool) bool {
 	var refused *nft.CommitError
 	if !errors.As(err, &refused) {

@@ -9,8 +9,8 @@ import (
 )
 
 // A repair begins at once, unless another program keeps changing the table: two
-// proxies must not fight for the same table without pause. From the second repair
-// within calmTime on, the next repair waits, each time longer.
+// proxies must not fight for the same table without pause. From the second
+// repair within calmTime on, the next repair waits, each time longer.
 const (
 	calmTime   = 5 * time.Second
 	firstPause = 250 * time.Millisecond
@@ -34,8 +34,8 @@ func (r *repairs) recent(now time.Time, foreign int) bool {
 	return !r.last.IsZero() && now.Sub(r.last) < calmTime+r.pause && foreign != r.foreign
 }
 
-// add counts a repair that begins now. It reports whether another program changes
-// the table repeatedly.
+// add counts a repair that begins now. It reports whether another program
+// changes the table repeatedly.
 func (r *repairs) add(kind DamageKind, now time.Time, foreign int) (again bool) {
 	again = r.recent(now, foreign)
 	if again {

@@ -14,8 +14,8 @@ import (
 )
 
 // maxColdBytes is the size at which a transaction ends while no packet uses the
-// table: about 20,000 rows. The kernel can stall while a map grows within one huge
-// transaction.
+// table: about 20,000 rows. The kernel can stall while a map grows within one
+// huge transaction.
 const maxColdBytes = 1200 << 10
 
 // rewrite writes everything.
@@ -49,8 +49,8 @@ func (t *Table) rewrite() error {
 	return err
 }
 
-// tryRewrite writes everything but the service ports that are left out. If isolate
-// is true, rows of different service ports are in different messages.
+// tryRewrite writes everything but the service ports that are left out. If
+// isolate is true, rows of different service ports are in different messages.
 func (t *Table) tryRewrite(isolate bool) error {
 	tx := t.begin(t.batch, newCommitted())
 	t.ids.beginPlanning()
@@ -160,7 +160,8 @@ func (t *Table) resetBatch(isolate bool) {
 }
 
 // commitOver commits a batch that replaces what was found. If another program
-// committed meanwhile but did not change what was found, the batch is still valid.
+// committed meanwhile but did not change what was found, the batch is still
+// valid.
 func (t *Table) commitOver(table *nft.Table, found inspection) error {
 	for range maxAttempts {
 		err := t.commitExpecting()

@@ -12,16 +12,16 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// scrubber finds what verification does not find: single rows that were deleted or
-// changed. After another program committed, it reads all rows by key and the chains
-// of session affinity, a few at a time.
+// scrubber finds what verification does not find: single rows that were deleted
+// or changed. After another program committed, it reads all rows by key and the
+// chains of session affinity, a few at a time.
 type scrubber struct {
-	// done is generation.foreign at the beginning of the last complete pass, began
-	// that at the beginning of the present pass.
+	// done is generation.foreign at the beginning of the last complete pass,
+	// began that at the beginning of the present pass.
 	done, began int
 	queue       []*portState // still to be checked in the present pass; nil without one
-	// rows are those of plan that are still to be checked. plan is the plan of the
-	// first service port of the queue.
+	// rows are those of plan that are still to be checked. plan is the plan of
+	// the first service port of the queue.
 	plan *ruleset.Plan
 	rows []nft.Row
 	rest time.Time // do nothing before
@@ -29,8 +29,8 @@ type scrubber struct {
 	chains map[*portState]scrubbedChains
 }
 
-// scrubbedChains are the handles of the rules in the affinity chains of a plan when
-// the rules were last compared.
+// scrubbedChains are the handles of the rules in the affinity chains of a plan
+// when the rules were last compared.
 type scrubbedChains struct {
 	plan    *ruleset.Plan
 	handles []uint64
@@ -42,15 +42,17 @@ const (
 	scrubRows = 64
 	// scrubShare limits the CPU time of one family to 1/200 of a core.
 	scrubShare = 200
-	// scrubChainCost is the number of rows that take as long as an affinity chain.
+	// scrubChainCost is the number of rows that take as long as an affinity
+	// chain.
 	scrubChainCost = 16
-	// maxRowRepairs is the maximum number of rows that are repaired one by one. If
-	// more of the rows read at a time are wrong, everything is written.
+	// maxRowRepairs is the maximum number of rows that are repaired one by one.
+	// If more of the rows read at a time are wrong, everything is written.
 	maxRowRepairs = scrubRows / 2
 )
 
 // scrub reads some rows if another program committed since the last pass, and
-// repairs those that differ. The error is a *damage if everything must be written.
+// repairs those that differ. The error is a *damage if everything must be
+// written.
 func (t *Table) scrub() error {
 	s := &t.observed.scrubber
 	start := time.Now()
@@ -109,8 +111,8 @@ func (t *Table) scrubNext() error {
 	return nil
 }
 
-// wrongRow is a row, and what the kernel has instead. found.Set is nil if the row
-// was deleted.
+// wrongRow is a row, and what the kernel has instead. found.Set is nil if the
+// row was deleted.
 type wrongRow struct{ want, found nft.Row }
 
 // scrubRows checks rows of a service port and repairs those that differ.
@@ -160,9 +162,9 @@ func (t *Table) wrongRows(rows []nft.Row) (wrong []wrongRow, err error) {
 	return wrong, nil
 }
 
-// scrubChains checks the chains of a service port with session affinity, and writes
-// those that differ. If the handles of the rules are those of the last pass, the
-// rules are not compared again.
+// scrubChains checks the chains of a service port with session affinity, and
+// writes those that differ. If the handles of the rules are those of the last
+// pass, the rules are not compared again.
 func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
 	s := &t.observed.scrubber
 	names := t.rules.ChainNames(plan)
@@ -223,8 +225,8 @@ func (t *Table) ruleHandles(chains []string) (handles []uint64, err error) {
 	return handles, err
 }
 
-// scrubBalancers compares the rules of balancers if verification reads only some of
-// them.
+// scrubBalancers compares the rules of balancers if verification reads only
+// some of them.
 func (t *Table) scrubBalancers() error {
 	if len(t.committed.balancers) <= maxVerifiedBalancers {
 		return nil

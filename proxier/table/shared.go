@@ -6,8 +6,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// sharedRows counts the service ports that have each row of the shared sets (see
-// ruleset.Ruleset.IsShared). The kernel has the rows with a count above 0.
+// sharedRows counts the service ports that have each row of the shared sets
+// (see ruleset.Ruleset.IsShared). The kernel has the rows with a count above 0.
 type sharedRows map[sharedKey]int
 
 type sharedKey struct {
@@ -18,15 +18,15 @@ type sharedKey struct {
 // sharedChange is a change of sharedRows that is not committed yet.
 type sharedChange map[sharedKey]sharedCount
 
-// sharedCount is the change of a count, and the tag of the last service port that
-// changed it.
+// sharedCount is the change of a count, and the tag of the last service port
+// that changed it.
 type sharedCount struct {
 	n   int
 	tag uint32
 }
 
-// add changes the count of a row by n. It reports whether the row was not part of
-// the change before.
+// add changes the count of a row by n. It reports whether the row was not part
+// of the change before.
 func (c sharedChange) add(r nft.Row, n int, tag uint32) (first bool) {
 	k := sharedKey{r.Set, r.Key}
 	count, known := c[k]

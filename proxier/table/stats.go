@@ -10,8 +10,8 @@ import (
 
 // Stats contains counters of a Table since its creation, and present numbers.
 type Stats struct {
-	// Transactions counts transactions that the kernel carried out, Rewrites the
-	// syncs that wrote everything.
+	// Transactions counts transactions that the kernel carried out, Rewrites
+	// the syncs that wrote everything.
 	Transactions, Rewrites int
 	// RowsWritten and BytesWritten count the rows added and deleted, and the
 	// netlink bytes, of these transactions.
@@ -23,16 +23,18 @@ type Stats struct {
 	// Conflicts counts how often a service port lost a frontend to another one,
 	// Refusals how often the kernel refused a service port.
 	Conflicts, Refusals int
-	// Repairs counts repairs of changes by other programs, by kind of the damage.
+	// Repairs counts repairs of changes by other programs, by kind of the
+	// damage.
 	Repairs map[DamageKind]int
 
 	// Refused is the number of service ports that are left out now, because the
 	// kernel refuses them.
 	Refused int
-	// Contested is the number of frontends that several service ports claim now.
+	// Contested is the number of frontends that several service ports claim
+	// now.
 	Contested int
-	// NoLocalEndpoints counts the service ports that have endpoints, but none on
-	// this node, although their policy is Local.
+	// NoLocalEndpoints counts the service ports that have endpoints, but none
+	// on this node, although their policy is Local.
 	NoLocalEndpoints NoLocalEndpoints
 	// Rows is the number of rows in the kernel now, by set. It does not contain
 	// the affinity sets, which packets fill.
@@ -50,8 +52,8 @@ func (t *Table) Stats() Stats {
 	return s
 }
 
-// NoLocalEndpoints counts service ports without an endpoint on this node, by the
-// traffic policy that is Local.
+// NoLocalEndpoints counts service ports without an endpoint on this node, by
+// the traffic policy that is Local.
 type NoLocalEndpoints struct{ Internal, External int }
 
 // add counts a plan n times. A nil plan is not counted.

@@ -20,13 +20,13 @@ type Config struct {
 	Events cluster.EventRecorder
 	// Observer is notified of syncs and commits. nil means no notifications.
 	Observer Observer
-	// Open connects to the kernel. nil means nft.Open. Tests replace it to inject
-	// faults.
+	// Open connects to the kernel. nil means nft.Open. Tests replace it to
+	// inject faults.
 	Open func() (Kernel, error)
 }
 
-// Table writes the table of one address family. It implements cluster.Sink. Only
-// one goroutine may use the Tables of one call of New at a time.
+// Table writes the table of one address family. It implements cluster.Sink.
+// Only one goroutine may use the Tables of one call of New at a time.
 type Table struct {
 	config Config
 	rules  *ruleset.Ruleset
@@ -67,8 +67,8 @@ type Kernel interface {
 
 var _ Kernel = (*nft.Conn)(nil)
 
-// New returns a Table for each address family. The Tables share the generation of
-// the ruleset, so that they do not take each other for other programs.
+// New returns a Table for each address family. The Tables share the generation
+// of the ruleset, so that they do not take each other for other programs.
 func New(config Config, families ...nft.Family) ([]*Table, error) {
 	shared := &generation{ours: make(map[uint32]bool)}
 	if config.Open == nil {
@@ -107,8 +107,8 @@ func (t *Table) Family() nft.Family { return t.rules.Family() }
 // name returns the name of the table for the log: ip kube-proxy.
 func (t *Table) name() string { return t.Family().String() + " " + ruleset.TableName }
 
-// Setup implements cluster.Sink. It connects to nf_tables in the network namespace
-// of the calling thread.
+// Setup implements cluster.Sink. It connects to nf_tables in the network
+// namespace of the calling thread.
 func (t *Table) Setup() error {
 	conn, err := t.config.Open()
 	if err != nil {
@@ -136,19 +136,21 @@ func (t *Table) Close() error {
 // SetNode implements cluster.Sink.
 func (t *Table) SetNode(n *cluster.Node) { t.desired.setNode(n) }
 
-// SetService implements cluster.Sink. A Service without the family of the table is
-// deleted.
+// SetService implements cluster.Sink. A Service without the family of the table
+// is deleted.
 func (t *Table) SetService(svc *cluster.Service) { t.desired.setService(svc) }
 
 // DeleteService implements cluster.Sink.
 func (t *Table) DeleteService(name cluster.ServiceName) { t.desired.deleteService(name) }
 
-// SetEndpoints implements cluster.Sink. Endpoints of other families are ignored.
+// SetEndpoints implements cluster.Sink. Endpoints of other families are
+// ignored.
 func (t *Table) SetEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
 	t.desired.setEndpoints(name, source, endpoints)
 }
 
-// SetEndpoint implements cluster.Sink. An endpoint of another family is ignored.
+// SetEndpoint implements cluster.Sink. An endpoint of another family is
+// ignored.
 func (t *Table) SetEndpoint(name cluster.ServiceName, e *cluster.Endpoint) {
 	t.desired.setEndpoint(name, e)
 }
@@ -175,8 +177,8 @@ func (t *Table) Reset() {
 // doubt makes the next sync write everything.
 func (t *Table) doubt(why string) { t.inDoubt = why }
 
-// Sync implements cluster.Sink. Its cost depends on the number of changes. If the
-// kernel may not have what was committed, Sync writes everything.
+// Sync implements cluster.Sink. Its cost depends on the number of changes. If
+// the kernel may not have what was committed, Sync writes everything.
 func (t *Table) Sync() error {
 	if t.kernel == nil {
 		return fmt.Errorf("sync %s: Setup was not called or failed", t.Family())
@@ -190,8 +192,8 @@ func (t *Table) Sync() error {
 	return t.timed(t.rewrite)
 }
 
-// Resync syncs like Sync, and also tries the service ports again that the kernel
-// refused. Check repairs what other programs changed; Resync does not.
+// Resync syncs like Sync, and also tries the service ports again that the
+// kernel refused. Check repairs what other programs changed; Resync does not.
 func (t *Table) Resync() error {
 	for p := range t.refusals {
 		t.desired.markDirty(p.service)

@@ -29,15 +29,15 @@ type transaction struct {
 	deletedSamples []nft.Row
 }
 
-// change is the change of one service port. before and next are nil if the kernel
-// has, or will have, nothing of it.
+// change is the change of one service port. before and next are nil if the
+// kernel has, or will have, nothing of it.
 type change struct {
 	port         *portState
 	before, next *ruleset.Plan
 }
 
-// writer receives the content of a transaction. It is the part of nft.Batch that
-// adds and deletes objects.
+// writer receives the content of a transaction. It is the part of nft.Batch
+// that adds and deletes objects.
 type writer interface {
 	// Tag sets the tag of the following objects (see portState.tag).
 	Tag(uint32)
@@ -58,8 +58,8 @@ func (t *Table) begin(to writer, have *committed) *transaction {
 	}
 }
 
-// countBefore is 0 for a transaction that writes everything: the plans before are
-// those of the table that it replaces.
+// countBefore is 0 for a transaction that writes everything: the plans before
+// are those of the table that it replaces.
 func (tx *transaction) countBefore() int {
 	if tx.whole {
 		return 0
@@ -108,8 +108,8 @@ func (tx *transaction) reserveIDs(next uint32) {
 	tx.addRow(tx.rules.ReservedIDs(tx.reservedIDs))
 }
 
-// needBalancer writes a balancer if it does not exist yet. It does nothing if the
-// chain is not a balancer.
+// needBalancer writes a balancer if it does not exist yet. It does nothing if
+// the chain is not a balancer.
 func (tx *transaction) needBalancer(chain string) {
 	if chain == "" {
 		return
@@ -141,8 +141,8 @@ func (tx *transaction) needAffinitySet(p *ruleset.Plan) {
 	}
 }
 
-// writeChains writes chains, and replaces those with the same names. Their rules
-// may refer to each other.
+// writeChains writes chains, and replaces those with the same names. Their
+// rules may refer to each other.
 func (tx *transaction) writeChains(chains ...*nft.Chain) {
 	for _, c := range chains {
 		tx.to.AddChain(c)
@@ -186,8 +186,8 @@ func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flus
 	return nil
 }
 
-// writePort writes the chains and rows of one service port in a transaction that
-// writes everything. It uses the buffer rows and returns it.
+// writePort writes the chains and rows of one service port in a transaction
+// that writes everything. It uses the buffer rows and returns it.
 func (tx *transaction) writePort(rows []nft.Row, c change) []nft.Row {
 	tx.needAffinitySet(c.next)
 	tx.writeChains(tx.rules.Chains(c.next)...)

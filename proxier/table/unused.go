@@ -14,9 +14,9 @@ import (
 )
 
 // unused are chains and sets that nothing in the table refers to any more. They
-// are deleted in a transaction of their own, after the one that deleted the last
-// reference: before Linux 6.2 the kernel counts references until the end of the
-// transaction.
+// are deleted in a transaction of their own, after the one that deleted the
+// last reference: before Linux 6.2 the kernel counts references until the end
+// of the transaction.
 type unused map[object]struct{}
 
 // object is a chain or a set.
@@ -32,8 +32,9 @@ const (
 	kindSet
 )
 
-// maxIdleBalancers is the number of balancers without rows that are kept for the
-// next Service with that many endpoints. Every balancer makes verification slower.
+// maxIdleBalancers is the number of balancers without rows that are kept for
+// the next Service with that many endpoints. Every balancer makes verification
+// slower.
 const maxIdleBalancers = 16
 
 func (u unused) add(objects ...object) {
@@ -42,8 +43,8 @@ func (u unused) add(objects ...object) {
 	}
 }
 
-// update adds the chains that a committed transaction no longer uses, and removes
-// the chains and sets that it uses.
+// update adds the chains that a committed transaction no longer uses, and
+// removes the chains and sets that it uses.
 func (u unused) update(tx *transaction) {
 	if !tx.whole {
 		for _, c := range tx.changes {
@@ -67,8 +68,8 @@ func (u unused) update(tx *transaction) {
 	}
 }
 
-// sorted returns the objects in the order in which they are deleted: chains before
-// the sets that they refer to.
+// sorted returns the objects in the order in which they are deleted: chains
+// before the sets that they refer to.
 func (u unused) sorted() []object {
 	return slices.SortedFunc(maps.Keys(u), func(a, b object) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.name, b.name))
@@ -123,8 +124,8 @@ func (t *Table) deleteUnused() {
 	clear(t.unused)
 }
 
-// forgetMissing removes the objects that do not exist according to an error of the
-// kernel.
+// forgetMissing removes the objects that do not exist according to an error of
+// the kernel.
 func (u unused) forgetMissing(err error) {
 	var refused *nft.CommitError
 	if !errors.As(err, &refused) {

@@ -64,8 +64,8 @@ func (t *Table) planUpdate() (tx *transaction, ok bool) {
 	return tx, true
 }
 
-// plan returns the change of a service port. If the service port cannot be served,
-// it is refused, and its next plan is nil.
+// plan returns the change of a service port. If the service port cannot be
+// served, it is refused, and its next plan is nil.
 func (t *Table) plan(p *portState) change {
 	c := change{port: p, before: t.committed.plans[p]}
 	next, err := t.desiredPlan(p)
@@ -78,8 +78,8 @@ func (t *Table) plan(p *portState) change {
 	return c
 }
 
-// desiredPlan returns the plan of a service port without ids of session affinity.
-// It is nil if the kernel should have nothing of the service port.
+// desiredPlan returns the plan of a service port without ids of session
+// affinity. It is nil if the kernel should have nothing of the service port.
 func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
 	if p.removed || p.service.spec == nil || t.refusals.leftOut(p) {
 		return nil, nil
@@ -95,8 +95,8 @@ func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
 }
 
 // writeUpdate writes the difference between what the kernel has and the
-// transaction: first new and changed chains, then deleted rows, then added rows, so
-// that a row can move from one service port to another.
+// transaction: first new and changed chains, then deleted rows, then added
+// rows, so that a row can move from one service port to another.
 func (tx *transaction) writeUpdate(ids *affinityIDs) {
 	var removed, added []taggedRow
 	if tx.program != nil {
@@ -125,7 +125,8 @@ func (tx *transaction) writeUpdate(ids *affinityIDs) {
 	}
 }
 
-// taggedRow is a row and the tag of its service port, 0 for a row about this node.
+// taggedRow is a row and the tag of its service port, 0 for a row about this
+// node.
 type taggedRow struct {
 	nft.Row
 	tag uint32
@@ -143,8 +144,8 @@ func tagRows(tag uint32, removed, added []taggedRow, before, after []nft.Row) (r
 	return removed, added
 }
 
-// takeShared moves the rows of shared sets to tx.shared, and counts each of them n
-// times. It returns the other rows.
+// takeShared moves the rows of shared sets to tx.shared, and counts each of
+// them n times. It returns the other rows.
 func (tx *transaction) takeShared(rows []taggedRow, n int) []taggedRow {
 	return slices.DeleteFunc(rows, func(r taggedRow) bool {
 		if !tx.rules.IsShared(r.Set) {
@@ -182,9 +183,9 @@ func (tx *transaction) writeProgramChanges() {
 	}
 }
 
-// diffRows returns the rows that are in before only, and those that are in after
-// only. A row whose data differs is in both. Most rows are equal and have the same
-// position, so only the others are looked up.
+// diffRows returns the rows that are in before only, and those that are in
+// after only. A row whose data differs is in both. Most rows are equal and have
+// the same position, so only the others are looked up.
 func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
 	var moved []nft.Row
 	n := min(len(before), len(after))

@@ -7,15 +7,15 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Every transaction on the host changes the generation of the ruleset. Most do not
-// change our table: kubelet, CNI plugins and firewalls commit all the time.
-// Therefore a new generation makes a Table verify its table, which takes a fraction
-// of a millisecond. Only damage makes it write anything.
+// Every transaction on the host changes the generation of the ruleset. Most do
+// not change our table: kubelet, CNI plugins and firewalls commit all the time.
+// Therefore a new generation makes a Table verify its table, which takes a
+// fraction of a millisecond. Only damage makes it write anything.
 //
-// Verification reads handles, which the kernel never reuses, and the number of rows
-// where the kernel reports it (Linux 6.15), or else a sample of the rows. It does
-// not find a single row that was deleted or changed if the number of rows is the
-// same or unknown. The scrubber does (see scrub.go).
+// Verification reads handles, which the kernel never reuses, and the number of
+// rows where the kernel reports it (Linux 6.15), or else a sample of the rows.
+// It does not find a single row that was deleted or changed if the number of
+// rows is the same or unknown. The scrubber does (see scrub.go).
 
 // verify reads the table. The error is a *damage if the table is not as it was
 // committed.
@@ -55,8 +55,8 @@ func (t *Table) compareCounts(f *fingerprint) *damage {
 	return nil
 }
 
-// checkSamples reads a few rows of each set whose number of rows the kernel does not
-// report, to find sets that were flushed.
+// checkSamples reads a few rows of each set whose number of rows the kernel
+// does not report, to find sets that were flushed.
 func (t *Table) checkSamples(f *fingerprint) (*damage, error) {
 	for _, set := range t.committed.program.Sets {
 		if f.counts[set.Name] >= 0 {
@@ -82,8 +82,8 @@ func (t *Table) checkSamples(f *fingerprint) (*damage, error) {
 	return nil, nil
 }
 
-// samplesOf returns samples of a set that has rows. If none are kept, it finds new
-// ones.
+// samplesOf returns samples of a set that has rows. If none are kept, it finds
+// new ones.
 func (t *Table) samplesOf(set *nft.Set) []nft.Row {
 	if t.committed.rows[set.Name] == 0 {
 		return nil
@@ -108,8 +108,8 @@ func (t *Table) samplesOf(set *nft.Set) []nft.Row {
 	return t.committed.samples[set]
 }
 
-// observeAll records the fingerprint of the table after everything was written, or
-// after the program changed.
+// observeAll records the fingerprint of the table after everything was written,
+// or after the program changed.
 func (t *Table) observeAll() error {
 	chains := slices.Clone(t.committed.program.Chains)
 	for name := range t.committed.balancers {
@@ -133,10 +133,10 @@ func (t *Table) observeChange(tx *transaction) error {
 	return t.observeChains(chains, t.observed.fingerprint)
 }
 
-// observeChains reads the fingerprint of the table with the rules of these chains.
-// It keeps the handles of all other rules from the fingerprint before. Another
-// program may have committed since the chains were written, so their rules are
-// compared with what was written.
+// observeChains reads the fingerprint of the table with the rules of these
+// chains. It keeps the handles of all other rules from the fingerprint before.
+// Another program may have committed since the chains were written, so their
+// rules are compared with what was written.
 func (t *Table) observeChains(chains []*nft.Chain, before *fingerprint) error {
 	var names []string
 	for _, c := range chains {
@@ -171,8 +171,8 @@ func (t *Table) observeChains(chains []*nft.Chain, before *fingerprint) error {
 	return nil
 }
 
-// checkRules compares the rules of a chain with those in the kernel. The error is a
-// *damage if they differ.
+// checkRules compares the rules of a chain with those in the kernel. The error
+// is a *damage if they differ.
 func (t *Table) checkRules(kind DamageKind, c *nft.Chain) error {
 	found, err := t.kernel.Rules(t.committed.program, c.Name)
 	if err != nil {
@@ -181,8 +181,8 @@ func (t *Table) checkRules(kind DamageKind, c *nft.Chain) error {
 	return t.compareRules(kind, c, found)
 }
 
-// compareRules compares the rules of a chain with those that were found. The error is
-// a *damage if they differ.
+// compareRules compares the rules of a chain with those that were found. The
+// error is a *damage if they differ.
 func (t *Table) compareRules(kind DamageKind, c *nft.Chain, found []nft.FoundRule) error {
 	same := slices.EqualFunc(found, c.Rules, func(f nft.FoundRule, r nft.Rule) bool {
 		return f.Equal(r.Content(t.Family()))

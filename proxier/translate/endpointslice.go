@@ -38,12 +38,12 @@ type EndpointSlice struct {
 	Problems []error
 }
 
-// ParseEndpointSlice parses an EndpointSlice of the API. It ignores the endpoints
-// of a slice that must not be used: one without a Service, of a headless Service,
-// or of FQDNs.
+// ParseEndpointSlice parses an EndpointSlice of the API. It ignores the
+// endpoints of a slice that must not be used: one without a Service, of a
+// headless Service, or of FQDNs.
 //
-// The label service.kubernetes.io/service-proxy-name is ignored, as in kube-proxy:
-// the label of the Service decides which proxy serves it.
+// The label service.kubernetes.io/service-proxy-name is ignored, as in
+// kube-proxy: the label of the Service decides which proxy serves it.
 func ParseEndpointSlice(slice *discoveryv1.EndpointSlice) *EndpointSlice {
 	s := &EndpointSlice{Name: SliceName{slice.Namespace, slice.Name}, UID: string(slice.UID), Family: nft.IPv4}
 	if slice.AddressType == discoveryv1.AddressTypeIPv6 {
@@ -88,8 +88,8 @@ func parseEndpoints(slice *discoveryv1.EndpointSlice) (endpoints []*cluster.Endp
 	return endpoints, p.problems
 }
 
-// endpointAddr returns the first address of endpoint i and reports whether it is
-// valid. The API gives the other addresses of an endpoint no meaning
+// endpointAddr returns the first address of endpoint i and reports whether it
+// is valid. The API gives the other addresses of an endpoint no meaning
 // (k8s.io/api/discovery/v1.Endpoint), so they are neither used nor checked.
 func (p *parser) endpointAddr(i int, e *discoveryv1.Endpoint, typ discoveryv1.AddressType) (addr netip.Addr, ok bool) {
 	if len(e.Addresses) == 0 {
@@ -137,8 +137,8 @@ func hintsOf(h *discoveryv1.EndpointHints) *cluster.Hints {
 	return hints
 }
 
-// endpointPorts converts the ports of a slice. In the API a port without a number
-// stands for all ports; in an EndpointPort, the number 0 does.
+// endpointPorts converts the ports of a slice. In the API a port without a
+// number stands for all ports; in an EndpointPort, the number 0 does.
 func (p *parser) endpointPorts(ports []discoveryv1.EndpointPort) []cluster.EndpointPort {
 	out := make([]cluster.EndpointPort, 0, len(ports))
 	for i, port := range ports {

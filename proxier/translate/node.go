@@ -9,13 +9,13 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// TaintToBeDeleted is the taint that the cluster autoscaler adds to a node before
-// it deletes the node.
+// TaintToBeDeleted is the taint that the cluster autoscaler adds to a node
+// before it deletes the node.
 const TaintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 // NodeEligible reports whether load balancers may send traffic to a node: the
-// Node object exists and is not about to be deleted (KEP-3836). nil stands for an
-// object that does not exist.
+// Node object exists and is not about to be deleted (KEP-3836). nil stands for
+// an object that does not exist.
 func NodeEligible(node *corev1.Node) bool {
 	return node != nil && node.DeletionTimestamp.IsZero() &&
 		!slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == TaintToBeDeleted })

@@ -30,8 +30,8 @@ func (p *parser) addrs(field string, values []string) []netip.Addr {
 	return out
 }
 
-// prefixes parses CIDRs. The result is never nil: a list of source ranges without
-// a valid one must allow no client, and not all of them.
+// prefixes parses CIDRs. The result is never nil: a list of source ranges
+// without a valid one must allow no client, and not all of them.
 func (p *parser) prefixes(field string, values []string) []netip.Prefix {
 	out := []netip.Prefix{}
 	for i, v := range values {

@@ -90,9 +90,9 @@ func clusterIPsOf(spec *corev1.ServiceSpec) []string {
 	return []string{spec.ClusterIP}
 }
 
-// familiesOf returns the families of a Service: those of its ClusterIPs. A Service
-// in a manifest can have no ClusterIPs, because no API server has allocated any.
-// Then the families are those of spec.ipFamilies, or else both.
+// familiesOf returns the families of a Service: those of its ClusterIPs. A
+// Service in a manifest can have no ClusterIPs, because no API server has
+// allocated any. Then the families are those of spec.ipFamilies, or else both.
 func familiesOf(clusterIPs []netip.Addr, ipFamilies []corev1.IPFamily) []nft.Family {
 	var families []nft.Family
 	for _, ip := range clusterIPs {
@@ -117,8 +117,8 @@ func familiesOf(clusterIPs []netip.Addr, ipFamilies []corev1.IPFamily) []nft.Fam
 	return []nft.Family{nft.IPv4, nft.IPv6}
 }
 
-// vips returns the ingress addresses of load balancers that keep the destination
-// address of packets (KEP-1860).
+// vips returns the ingress addresses of load balancers that keep the
+// destination address of packets (KEP-1860).
 func vips(ingress []corev1.LoadBalancerIngress) []string {
 	var ips []string
 	for _, in := range ingress {

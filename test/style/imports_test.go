@@ -1,0 +1,100 @@
+package style
+
+import (
+	"go/build"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/nftproxy/nftproxy/"
+
+// ownImports are the packages of this module that a package may import. A
+// package that is not listed may import all.
+var ownImports = map[string][]string{
+	"nft":                        {},
+	"conntrack":                  {},
+	"healthcheck":                {},
+	"proxier/cluster":            {"nft"},
+	"proxier/translate":          {"nft", "proxier/cluster"},
+	"proxier/ruleset":            {"nft", "proxier/cluster"},
+	"proxier/table":              {"nft", "proxier/cluster", "proxier/ruleset"},
+	"proxier/informer":           {"proxier/cluster", "proxier/translate"},
+	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
+	"proxier/manifest/admission": {},
+	"proxier/leftovers":          {"nft"},
+	"proxier": {
+		"nft", "conntrack", "healthcheck",
+		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table",
+	},
+}
+
+// foreignImports are prefixes of the packages outside of the module and the
+// standard library that a package may import. A package that is not listed may
+// import all.
+var foreignImports = map[string][]string{
+	"nft":             {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
+	"conntrack":       {"golang.org/x/sys"},
+	"healthcheck":     {"k8s.io/klog"},
+	"proxier/cluster": {"golang.org/x/sys"},
+	"proxier/ruleset": {},
+	"proxier/table":   {"golang.org/x/sys", "k8s.io/klog"},
+}
+
+// inputOutput are packages of the standard library that perform I/O.
+var inputOutput = []string{"os", "net", "net/http", "syscall", "io/ioutil", "os/exec"}
+
+// Imports run in one direction, and proxier/ruleset performs no I/O.
+func TestImports(t *testing.T) {
+	seen := 0
+	walk(t, func(path string, d fs.DirEntry) {
+		if !d.IsDir() {
+			return
+		}
+		pkg, err := build.ImportDir(path, 0)
+		if err != nil {
+			return // no Go files for this system
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name = filepath.ToSlash(name)
+		if _, listed := ownImports[name]; listed {
+			seen++
+		}
+		for _, imported := range pkg.Imports {
+			if why := forbidden(name, imported); why != "" {
+				t.Errorf("package %s imports %s: %s", name, imported, why)
+			}
+		}
+	})
+	if seen != len(ownImports) {
+		t.Errorf("got %d of the %d packages with a rule; was one renamed?", seen, len(ownImports))
+	}
+}
+
+// forbidden returns the reason why a package must not import another one, "" if
+// it may.
+func forbidden(name, imported string) string {
+	if own, ok := strings.CutPrefix(imported, module); ok {
+		if allowed, rule := ownImports[name]; rule && !slices.Contains(allowed, own) {
+			return "see ownImports"
+		}
+		return ""
+	}
+	if first, _, _ := strings.Cut(imported, "/"); !strings.Contains(first, ".") { // the standard library
+		if name == "proxier/ruleset" && slices.Contains(inputOutput, imported) {
+			return "the package must not perform I/O"
+		}
+		return ""
+	}
+	allowed, rule := foreignImports[name]
+	isAllowed := func(prefix string) bool { return strings.HasPrefix(imported, prefix) }
+	if rule && !slices.ContainsFunc(allowed, isAllowed) {
+		return "see foreignImports"
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+package style
+
+import (
+	"bufio"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+const (
+	root           = "../.."
+	maxCodeWidth   = 120
+	maxComment     = 80
+	tabWidth       = 4
+	maxFileLines   = 600
+	commentMarkers = "//"
+)
+
+// walk calls f for all files and folders of the repository, without hidden
+// ones, test data and results.
+func walk(t *testing.T, f func(path string, d fs.DirEntry)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		hidden := strings.HasPrefix(d.Name(), ".") && path != root
+		if d.IsDir() && (hidden || d.Name() == "testdata" || d.Name() == "results" || d.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		f(path, d)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// linesOf returns the lines of a file.
+func linesOf(t *testing.T, path string) (lines []string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for s := bufio.NewScanner(file); s.Scan(); {
+		lines = append(lines, s.Text())
+	}
+	return lines
+}
+
+func width(line string) int {
+	return utf8.RuneCountInString(strings.ReplaceAll(line, "\t", strings.Repeat(" ", tabWidth)))
+}
+
+// preformatted matches comments that must not be wrapped: code, nft text, links
+// and directives.
+var preformatted = regexp.MustCompile(`^\s*//(\t|go:|\s*https?://|  )`)
+
+// Go code is at most 120 columns wide, comments 80, and files have 600 lines.
+func TestGoLines(t *testing.T) {
+	walk(t, func(path string, d fs.DirEntry) {
+		if d.IsDir() || filepath.Ext(path) != ".go" {
+			return
+		}
+		lines := linesOf(t, path)
+		if len(lines) > maxFileLines {
+			t.Errorf("%s: %d lines, want at most %d", path, len(lines), maxFileLines)
+		}
+		for i, line := range lines {
+			limit := maxCodeWidth
+			trimmed := strings.TrimSpace(line)
+			if strings.HasPrefix(trimmed, commentMarkers) && !preformatted.MatchString(line) {
+				limit = maxComment
+			}
+			if strings.HasPrefix(trimmed, commentMarkers) && preformatted.MatchString(line) {
+				continue
+			}
+			if n := width(line); n > limit {
+				t.Errorf("%s:%d: %d columns, want at most %d", path, i+1, n, limit)
+			}
+		}
+	})
+}
+
+// block matches lines of Markdown that are not part of a paragraph.
+var block = regexp.MustCompile(`^(\s*$|#|\||\s*[-*+] |\s*\d+\. |>|<|!\[|\[[^]]+\]: |    |\t)`)
+
+// A paragraph of Markdown is one line.
+func TestMarkdownParagraphs(t *testing.T) {
+	walk(t, func(path string, d fs.DirEntry) {
+		if d.IsDir() || filepath.Ext(path) != ".md" {
+			return
+		}
+		fenced, paragraph := false, false
+		for i, line := range linesOf(t, path) {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				fenced, paragraph = !fenced, false
+				continue
+			}
+			text := !fenced && !block.MatchString(line)
+			if text && paragraph {
+				t.Errorf("%s:%d: the paragraph continues on a second line", path, i+1)
+			}
+			paragraph = text
+		}
+	})
+}
