@@ -5,13 +5,13 @@ SHELL := /bin/bash
 
 VERSION ?= v0.1.0-dev
 COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
-# What --version tells, and the metric kubernetes_build_info and the client's user agent as in every Kubernetes component.
+# The version for --version, the metric kubernetes_build_info and the user agent of the API client.
 LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VERSION)
 LDFLAGS += $(foreach package,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
   -X $(package).gitVersion=$(VERSION) -X $(package).gitCommit=$(COMMIT))
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-# The image: its name, the architectures in it, and the time of all that is in it.
+# The name of the image, its architectures, and the time stamp of its content.
 IMAGE ?= ghcr.io/nftproxy/nftproxy:$(VERSION)
 ARCH ?= $(shell go env GOARCH)
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
@@ -19,8 +19,8 @@ BENCH ?= .
 BENCHTIME ?= 20x
 COUNT ?= 1
 
-# Packages whose tests run on other kernels too, and the packet tests that do. Emulated processors are slow:
-# PACKETS=all adds tests that take another ten minutes for each kernel.
+# Packages and packet tests that also run on other kernels. Emulated processors are slow: PACKETS=all adds tests that
+# take ten minutes more on each kernel.
 KERNEL_PACKAGES := ./nft ./proxier ./proxier/table ./conntrack ./healthcheck ./test/lab
 KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions
 ifeq ($(PACKETS),all)
@@ -32,7 +32,7 @@ help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/kube-proxy, one static binary.
+build: ## Build bin/kube-proxy, a static binary.
 	$(GO_BUILD) -o bin/kube-proxy ./cmd/kube-proxy
 
 .PHONY: image
@@ -42,44 +42,44 @@ image: ## Build bin/nftproxy-image.tar, without Docker: IMAGE= names it, ARCH="a
 	  --created $(SOURCE_DATE_EPOCH) --output bin/nftproxy-image.tar $(foreach arch,$(ARCH),$(arch)=bin/linux-$(arch)/kube-proxy)
 
 .PHONY: deploy-render
-deploy-render: ## Print what the kustomization OVERLAY (base) renders, with the kustomize of test/deploy.
+deploy-render: ## Render the kustomization OVERLAY (default: base).
 	@cd test/deploy && go tool kustomize build ../../deploy/kustomize/$(if $(filter-out base,$(OVERLAY)),overlays/$(OVERLAY),base)
 
 .PHONY: kind-e2e
-kind-e2e: ## Kubernetes' own Services tests on a kind cluster with nftproxy (Docker).
+kind-e2e: ## Run the Services tests of Kubernetes on a kind cluster with nftproxy (Docker).
 	@test/kind/run
 
 .PHONY: demo
-demo: setup build ## The product tour: a lab of network namespaces, real traffic through it (root).
+demo: setup build ## Show the product with real traffic between network namespaces (root, under a minute).
 	@$(GO_BUILD) -o bin/demo ./test/demo
 	@bin/demo --kube-proxy bin/kube-proxy
 
 .PHONY: test
-test: setup ## All tests on this kernel, in network namespaces of their own (root); builds etcd and kube-apiserver the first time.
+test: setup ## Run all tests on this kernel, in network namespaces (root). The first run builds etcd and kube-apiserver.
 	go test -count=1 ./...
 	@$(MAKE) --no-print-directory test-deploy
 	@$(MAKE) --no-print-directory test-apiserver
 
 .PHONY: test-deploy
-test-deploy: ## Manifests, chart, image and dashboards; builds kustomize and Helm the first time.
+test-deploy: ## Test manifests, chart, image and dashboards. The first run builds kustomize and Helm.
 	cd test/deploy && go test -count=1 ./...
 
 .PHONY: test-kernels
-test-kernels: ## The kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
+test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
 	rm -rf .cache/kernel-tests .cache/packet-tests
 	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
 	test/kernels/run build .cache/packet-tests ./test/packet
 	test/kernels/run test -short .cache/kernel-tests
-	@# At most 3 tests at a time: emulated processors keep attempts waiting, and an answer may take 10 s.
+	@# At most 3 tests run at a time: emulated processors are slow, and an answer can take 10 s.
 	test/kernels/run test -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)'
 
 .PHONY: test-apiserver
-test-apiserver: setup ## The tests with etcd and kube-apiserver: SUBJECT=kube-proxy runs them with Kubernetes' own proxy (root).
+test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	test/apiserver/build .cache/apiserver
 	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m ./...
 
 .PHONY: lint
-lint: ## gofmt, imports, line widths, go vet and staticcheck.
+lint: ## Check format, imports, line widths, go vet and staticcheck.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go test -count=1 ./test/style
@@ -89,7 +89,7 @@ lint: ## gofmt, imports, line widths, go vet and staticcheck.
 	done
 
 .PHONY: bench
-bench: setup ## Benchmarks in the form that benchstat reads: BENCH=, BENCHTIME= and COUNT= choose.
+bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/table ./conntrack
 
 .PHONY: bench-features
@@ -121,13 +121,13 @@ fuzz: ## Run every fuzz target for FUZZTIME (30s) each.
 	done
 
 .PHONY: golden
-golden: ## Write the golden files anew, to be read before they are committed.
+golden: ## Update the golden files. Read the difference before you commit it.
 	go test -count=1 ./proxier -run Golden -update
 
 .PHONY: setup
-setup: # Installs the programs that tests and demo run, where they are missing.
+setup: # Install missing programs that the tests and the demo run.
 	@test/setup
 
 .PHONY: clean
-clean: ## Remove what was built; the kernels in .cache stay.
+clean: ## Delete build results. The kernels in .cache stay.
 	rm -rf bin .cache/kernel-tests .cache/packet-tests
