@@ -65,10 +65,10 @@ type kernel interface {
 	Commit(*nft.Batch) error
 	Generation() (uint32, error)
 	Snapshot(read func() error) (generation uint32, err error)
-	FindTable(*nft.Table) (found nft.Found, ok bool, err error)
-	Chains(*nft.Table) ([]nft.Found, error)
-	FindChain(t *nft.Table, name string) (found nft.Found, ok bool, err error)
-	Sets(*nft.Table) ([]nft.Found, error)
+	FindTable(*nft.Table) (found nft.FoundTable, ok bool, err error)
+	Chains(*nft.Table) ([]nft.FoundChain, error)
+	FindChain(t *nft.Table, name string) (found nft.FoundChain, ok bool, err error)
+	Sets(*nft.Table) ([]nft.FoundSet, error)
 	Rules(t *nft.Table, chain string) ([]nft.FoundRule, error)
 	RuleHandles(t *nft.Table, chain string) ([]uint64, error)
 	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)
@@ -239,7 +239,7 @@ func (b *Backend) commit() error {
 	}
 	b.stats.CommitTime += time.Since(start)
 	b.stats.Transactions++
-	b.stats.RowsWritten += b.batch.Rows()
+	b.stats.RowsWritten += b.batch.RowCount()
 	b.stats.BytesWritten += b.batch.Len()
 	return nil
 }

@@ -181,7 +181,7 @@ func (b *Backend) recoverAffinity() {
 			}
 		}
 	}
-	var chains []nft.Found
+	var chains []nft.FoundChain
 	if err == nil {
 		chains, err = b.kernel.Chains(table)
 	}

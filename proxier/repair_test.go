@@ -232,7 +232,7 @@ type foreignBefore struct {
 func (k *foreignBefore) FindRows(table *nft.Table, rows []nft.Row) ([]nft.Row, error) {
 	found, err := k.kernel.FindRows(table, rows)
 	for i := range found {
-		if found[i].Set != nil && !found[i].SameAs(rows[i]) { // a repair follows
+		if found[i].Set != nil && !found[i].Matches(rows[i]) { // a repair follows
 			runNFT(k.t, "add table ip other; delete table ip other", "-f", "-")
 			break
 		}

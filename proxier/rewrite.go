@@ -256,9 +256,9 @@ func (b *Backend) inspect(table *nft.Table) (found inspection, err error) {
 // compareTable compares a table that was found with the one to write. It returns
 // what the rewrite makes of it, and the chains and sets that are not part of the
 // program.
-func compareTable(l *layout, table *nft.Table, sets, chains []nft.Found) (state tableState, strays []discarded) {
+func compareTable(l *layout, table *nft.Table, sets []nft.FoundSet, chains []nft.FoundChain) (state tableState, strays []discarded) {
 	hooked, foreign := false, false
-	found := make(map[string]nft.Found)
+	found := make(map[string]nft.FoundSet)
 	for _, s := range sets {
 		found[s.Name] = s
 		if !slices.ContainsFunc(table.Sets, func(want *nft.Set) bool { return want.Name == s.Name }) {
@@ -266,7 +266,7 @@ func compareTable(l *layout, table *nft.Table, sets, chains []nft.Found) (state 
 		}
 	}
 	for _, want := range slices.Concat(table.Sets, l.affinity[:]) {
-		if have, ok := found[want.Name]; ok && !have.Same(want) {
+		if have, ok := found[want.Name]; ok && !have.Matches(want) {
 			foreign = true
 		}
 	}
@@ -281,7 +281,7 @@ func compareTable(l *layout, table *nft.Table, sets, chains []nft.Found) (state 
 		hooked = hooked || c.Hook != nil
 		i := slices.IndexFunc(table.Chains, func(want *nft.Chain) bool { return want.Name == c.Name })
 		switch {
-		case i < 0 && c.Hook != nil, i >= 0 && !c.SameHook(table.Chains[i]):
+		case i < 0 && c.Hook != nil, i >= 0 && !c.HookMatches(table.Chains[i]):
 			foreign = true
 		case i < 0:
 			strays = append(strays, discarded{discardedChain, c.Name})

@@ -114,7 +114,7 @@ func (b *Backend) scrubRows(p *portState, rows []nft.Row) error {
 			return err
 		}
 		for i, r := range have {
-			if !r.SameAs(rows[i]) {
+			if !r.Matches(rows[i]) {
 				wrong, found = append(wrong, rows[i]), append(found, r)
 			}
 		}

@@ -140,14 +140,14 @@ func (b *Backend) writeChainChanges(tx *transaction, c change) {
 	}
 	tx.writeChains(slices.DeleteFunc(after, func(chain *nft.Chain) bool {
 		old := before[chain.Name]
-		return old != nil && nft.SameProgram(old, chain)
+		return old != nil && old.Equal(chain)
 	})...)
 }
 
 // writeProgramChanges puts the changed chains of the program into the batch.
 func (b *Backend) writeProgramChanges(table *nft.Table) {
 	for i, c := range table.Chains {
-		if !nft.SameProgram(b.have.table.Chains[i], c) {
+		if !c.Equal(b.have.table.Chains[i]) {
 			b.batch.FlushChain(c.Name)
 			b.batch.AddRules(c)
 		}

@@ -49,11 +49,11 @@ func (d *damage) Error() string { return "another program changed the table: " +
 // fingerprint is made of the numbers that the kernel gives to objects, none of
 // which it gives twice.
 type fingerprint struct {
-	table  nft.Found
-	sets   map[string]uint64    // handles by name
-	counts map[string]int       // of rows, by set; not part of what is compared
-	bases  map[string]nft.Found // base chains of the program
-	rules  map[string][]uint64  // handles of the rules, by chain of the program and balancer
+	table  nft.FoundTable
+	sets   map[string]uint64         // handles by name
+	counts map[string]int            // of rows, by set; not part of what is compared
+	bases  map[string]nft.FoundChain // base chains of the program
+	rules  map[string][]uint64       // handles of the rules, by chain of the program and balancer
 }
 
 // verify reads the table after the generation moved. The error is a *damage if
@@ -90,7 +90,7 @@ func (b *Backend) readFingerprint(chains []string) (*fingerprint, error) {
 	table := b.have.table
 	f := &fingerprint{
 		sets: make(map[string]uint64), counts: make(map[string]int),
-		bases: make(map[string]nft.Found), rules: make(map[string][]uint64),
+		bases: make(map[string]nft.FoundChain), rules: make(map[string][]uint64),
 	}
 	var err error
 	var exists bool
@@ -231,7 +231,7 @@ func (b *Backend) checkSamples(f *fingerprint) (*damage, error) {
 			switch {
 			case r.Set == nil:
 				return &damage{damagedRows, fmt.Sprintf("row %s was deleted", rows[i])}, nil
-			case !r.SameAs(rows[i]):
+			case !r.Matches(rows[i]):
 				return &damage{damagedRows, fmt.Sprintf("row %s was changed to %s", rows[i], r)}, nil
 			}
 		}

@@ -360,7 +360,7 @@ type unreadable struct {
 	chains, rules error
 }
 
-func (k unreadable) Chains(t *nft.Table) ([]nft.Found, error) {
+func (k unreadable) Chains(t *nft.Table) ([]nft.FoundChain, error) {
 	if k.chains != nil {
 		return nil, k.chains
 	}
