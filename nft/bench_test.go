@@ -19,14 +19,16 @@ func newBenchmarkTable(f nft.Family, services int) benchmarkTable {
 	s, endpoints := serviceMap(f), endpointMap(f)
 	key := serviceKey(f)
 	balance := nft.DNATMap(f, endpoints, append(key, nft.Random(3, 0))...)
-	t := benchmarkTable{Table: &nft.Table{Family: f, Name: "bench", Sets: []*nft.Set{s, endpoints}, Chains: []*nft.Chain{
+	chains := []*nft.Chain{
 		{Name: "one", Rules: []nft.Rule{nft.NewRule(balance)}},
 		{
 			Name:  "prerouting",
 			Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},
 			Rules: []nft.Rule{nft.NewRule(nft.VMap(s, key...))},
 		},
-	}}}
+	}
+	table := &nft.Table{Family: f, Name: "bench", Sets: []*nft.Set{s, endpoints}, Chains: chains}
+	t := benchmarkTable{Table: table}
 	for i := range services {
 		r := service(s, f, i, "one")
 		r.Comment = fmt.Sprintf("default/service-%d:http", i)

@@ -17,99 +17,66 @@ func TestCommitErrors(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		b, s := newServices(t, c, f)
 		clients, missing := addrSet(f, "clients"), addrSet(f, "missing")
-		addr := vip(f, 10)
 		b.AddRow(service(s, f, 1, "one"))
 		commit(t, c, b)
 		before := list(t)
 		addRules := func(chain string, rules ...nft.Rule) func() {
 			return func() { b.AddRules(&nft.Chain{Name: chain, Rules: rules}) }
 		}
-		newRow, missingRow := service(s, f, 10, ""), nft.Row{Set: missing, Key: nft.Tuple{}.Addr(addr)}
+		newRow, missingRow := service(s, f, 10, ""), nft.Row{Set: missing, Key: nft.Tuple{}.Addr(vip(f, 10))}
+		oldKey := fmt.Sprintf("services %s . tcp . 80", vip(f, 1))
+		newKey := fmt.Sprintf("services %s . tcp . 80", vip(f, 10))
+		unknownType := &nft.Chain{Name: "base", Hook: &nft.Hook{Type: "unknown", Point: nft.Input}}
+		nowhere := nft.NewRule(nft.CtStatusDNAT(), nft.Goto("nowhere"))
 
+		const missingErr, existsErr, busyErr = "no such file or directory", "file exists", "device or resource busy"
 		tests := []struct {
-			name string
-			fill func()
-			want string
+			name   string
+			fill   func()
+			change string
+			reason string
 		}{
+			{"missing row", func() { b.DeleteRow(newRow) }, "delete element " + newKey, missingErr},
+			{"other data", func() { b.AddRow(service(s, f, 1, "two")) }, "add element " + oldKey, existsErr},
+			{"missing chain", func() { b.AddRow(service(s, f, 10, "nowhere")) }, "add element " + newKey, missingErr},
+			{"row of missing set", func() { b.AddRow(missingRow) }, "add element " + missingRow.String(), missingErr},
+			{"delete missing set", func() { b.DeleteSet("missing") }, "delete set missing", missingErr},
+			{"flush missing set", func() { b.FlushSet("missing") }, "flush set missing", missingErr},
+			{"delete missing chain", func() { b.DeleteChain("missing") }, "delete chain missing", missingErr},
+			{"flush missing chain", func() { b.FlushChain("missing") }, "flush chain missing", missingErr},
+			{"missing rule", func() { b.DeleteRule("one", 1234) }, "delete rule one handle 1234", missingErr},
+			{"chain of rule", func() { b.DeleteRule("missing", 1) }, "delete rule missing handle 1", missingErr},
+			{"chain in use", func() { b.DeleteChain("one") }, "delete chain one", busyErr},
+			{"unknown type of base chain", func() { b.AddChain(unknownType) }, "add chain base", missingErr},
 			{
-				"delete missing row", func() { b.DeleteRow(newRow) },
-				fmt.Sprintf("delete element services %s . tcp . 80: no such file or directory", addr),
-			},
-			{
-				"add row with other data", func() { b.AddRow(service(s, f, 1, "two")) },
-				fmt.Sprintf("add element services %s . tcp . 80: file exists", vip(f, 1)),
-			},
-			{
-				"add row with missing chain", func() { b.AddRow(service(s, f, 10, "nowhere")) },
-				fmt.Sprintf("add element services %s . tcp . 80: no such file or directory", addr),
-			},
-			{
-				"add row to missing set", func() { b.AddRow(missingRow) },
-				fmt.Sprintf("add element missing %s: no such file or directory", addr),
-			},
-			{
-				"delete missing set", func() { b.DeleteSet("missing") },
-				"delete set missing: no such file or directory",
-			},
-			{
-				"flush missing set", func() { b.FlushSet("missing") },
-				"flush set missing: no such file or directory",
-			},
-			{
-				"delete missing chain", func() { b.DeleteChain("missing") },
-				"delete chain missing: no such file or directory",
-			},
-			{
-				"flush missing chain", func() { b.FlushChain("missing") },
-				"flush chain missing: no such file or directory",
-			},
-			{
-				"delete missing rule", func() { b.DeleteRule("one", 1234) },
-				"delete rule one handle 1234: no such file or directory",
-			},
-			{
-				"delete rule of missing chain", func() { b.DeleteRule("missing", 1) },
-				"delete rule missing handle 1: no such file or directory",
-			},
-			{
-				"delete chain in use", func() { b.DeleteChain("one") },
-				"delete chain one: device or resource busy",
-			},
-			{
-				"add base chain of unknown type",
-				func() { b.AddChain(&nft.Chain{Name: "base", Hook: &nft.Hook{Type: "unknown", Point: nft.Input}}) },
-				"add chain base: no such file or directory",
-			},
-			{
-				"add rule with missing target",
-				addRules("one", nft.NewRule(nft.Drop()), nft.NewRule(nft.CtStatusDNAT(), nft.Goto("nowhere"))),
-				"add rule one ct status dnat goto nowhere: no such file or directory",
+				"missing target of rule", addRules("one", nft.NewRule(nft.Drop()), nowhere),
+				"add rule one ct status dnat goto nowhere", missingErr,
 			},
 			{
 				"add rule to missing chain", addRules("missing", nft.NewRule(nft.Drop()).WithComment("away")),
-				`add rule missing drop comment "away": no such file or directory`,
+				`add rule missing drop comment "away"`, missingErr,
 			},
 			{
-				"add rule with missing set", addRules("one", nft.NewRule(nft.In(missing, nft.Daddr(f)))),
-				fmt.Sprintf("add rule one %s daddr @missing: no such file or directory", f),
+				"missing set of rule", addRules("one", nft.NewRule(nft.In(missing, nft.Daddr(f)))),
+				fmt.Sprintf("add rule one %s daddr @missing", f), missingErr,
 			},
 			{
-				"add rule with modulus 0", addRules("one", nft.NewRule(nft.VMap(s, nft.Random(0, 0)))),
-				"add rule one numgen random mod 0 vmap @services: numerical result out of range",
+				"modulus 0", addRules("one", nft.NewRule(nft.VMap(s, nft.Random(0, 0)))),
+				"add rule one numgen random mod 0 vmap @services", "numerical result out of range",
 			},
 			{"several", func() {
 				b.AddSet(clients)
 				b.DeleteRow(newRow)
-				b.DeleteRow(nft.Row{Set: clients, Key: nft.Tuple{}.Addr(addr)})
+				b.DeleteRow(nft.Row{Set: clients, Key: missingRow.Key})
 				b.DeleteSet("missing")
-			}, fmt.Sprintf("delete element services %s . tcp . 80: no such file or directory (and 2 more)", addr)},
+			}, "delete element " + newKey, missingErr + " (and 2 more)"},
 		}
 		for _, tt := range tests {
 			t.Run(tt.name, func(t *testing.T) {
 				b.Reset()
 				b.AddChain(&nft.Chain{Name: "new"})
 				tt.fill()
-				checkError(t, c.Commit(b), fmt.Sprintf("commit table %s lb: %s", f, tt.want))
+				checkError(t, c.Commit(b), fmt.Sprintf("commit table %s lb: %s: %s", f, tt.change, tt.reason))
 			})
 		}
 		checkUnchanged(t, before)

@@ -68,7 +68,7 @@ func Example() {
 		return
 	}
 
-	// Replace the second endpoint. No packet sees the map without it.
+	// Replace the second endpoint. No packet sees the state in between.
 	b.Reset()
 	b.DeleteRow(rows[2])
 	rows[2] = endpoint(1, "10.0.0.7")
@@ -131,6 +131,7 @@ func ExampleCommitError() {
 		fmt.Println(p.Tag, p.Op, p.Object, errors.Is(err, unix.ENOENT))
 	}
 
-	// Output: commit table ip6 example: delete element clients 2001:db8::1:
-	// no such file or directory 42 delete element clients 2001:db8::1 true
+	// Output:
+	// commit table ip6 example: delete element clients 2001:db8::1: no such file or directory
+	// 42 delete element clients 2001:db8::1 true
 }

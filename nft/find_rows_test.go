@@ -76,7 +76,8 @@ func TestFindRows(t *testing.T) {
 		}
 		other := rows[2]
 		other.Verdict = nft.VerdictDrop
-		if found, err := c.FindRows(table, []nft.Row{other}); err != nil || found[0].Set == nil || found[0].Matches(other) {
+		found, err := c.FindRows(table, []nft.Row{other})
+		if err != nil || found[0].Set == nil || found[0].Matches(other) {
 			t.Errorf("row with another verdict: got %+v, %v; want a row that does not match", found, err)
 		}
 		missing := &nft.Table{Family: f, Name: "missing"}

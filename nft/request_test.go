@@ -47,7 +47,7 @@ func TestEachMessage(t *testing.T) {
 			objects := 0
 			done, err := eachMessage(bytes.Join(tt.data, nil), 5, func([]byte) { objects++ })
 			if objects != tt.objects || done != tt.done || !errors.Is(err, tt.err) {
-				t.Errorf("got %d objects, done %v, %v; want %d, %v, %v", objects, done, err, tt.objects, tt.done, tt.err)
+				t.Errorf("got %d objects, done %v, %v; want %+v", objects, done, err, tt)
 			}
 		})
 	}

@@ -78,7 +78,7 @@ func TestRuleContent(t *testing.T) {
 		for i, r := range found {
 			for j, rule := range rules {
 				if got, want := r.Equal(rule.Content(f)), i == j; got != want {
-					t.Errorf("rule %d (%+v) equals the content of %q: got %v, want %v", i, r.RuleContent, rule, got, want)
+					t.Errorf("rule %d %+v equals the content of %q: got %v, want %v", i, r, rule, got, want)
 				}
 			}
 		}
