@@ -12,9 +12,10 @@ import (
 // lost. The transaction may have been applied or not.
 var ErrUnknownOutcome = errors.New("outcome of the transaction is unknown")
 
-// ErrGeneration is returned when another program changed the ruleset: before
-// a transaction that expected another generation (see Batch.Expect), which
-// was not applied, or while the ruleset was being read.
+// ErrGeneration is returned when another program changed the ruleset. Commit
+// returns it if the ruleset does not have the generation that the batch
+// expects (see Batch.Expect); nothing was applied. Methods that read return it
+// if the ruleset keeps changing.
 var ErrGeneration = errors.New("ruleset was changed by another program")
 
 // CommitError is returned for a transaction that was refused. Nothing of it

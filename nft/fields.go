@@ -51,9 +51,6 @@ func TypeAddr(f Family) Type {
 	return TypeIPv6Addr
 }
 
-// String returns the name of the type in nft.
-func (t Type) String() string { return t.name }
-
 // padded returns the size of a value in a concatenation, where each field
 // takes whole registers of 4 bytes.
 func (t Type) padded() int { return align4(t.size) }

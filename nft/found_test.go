@@ -22,7 +22,7 @@ func foreign(f nft.Family) string {
 	}
 	return strings.NewReplacer(
 		"RANGE", many, "VIP-TO", fmt.Sprintf("%s-%s:%d", first, last, to.Port()), "FAMILY", f.String(),
-		"ADDR", nft.TypeAddr(f).String(), "VIP", vip(f, 10).String(), "TO", to.String(),
+		"ADDR", nft.Types(nft.TypeAddr(f)).String(), "VIP", vip(f, 10).String(), "TO", to.String(),
 	).Replace(`
 table FAMILY other {
 	set addrs { type ADDR; }

@@ -40,7 +40,6 @@ func (b *Batch) DeleteTable() {
 
 // FoundTable is a table in the kernel.
 type FoundTable struct {
-	Name string
 	// Handle is the number of the table. A table that is deleted and added
 	// again has another handle.
 	Handle uint64
@@ -63,8 +62,6 @@ func parseTable(msg []byte) FoundTable {
 	var f FoundTable
 	eachAttr(msg, func(typ uint16, value []byte) {
 		switch typ {
-		case unix.NFTA_TABLE_NAME:
-			f.Name = cString(value)
 		case unix.NFTA_TABLE_FLAGS:
 			f.Flags = be32(value)
 		case nftaTableHandle:

@@ -97,7 +97,6 @@ func TestString(t *testing.T) {
 		{VerdictReturn.String(), "return"},
 		{VerdictJump("a").String(), "jump a"},
 		{VerdictGoto("a").Chain(), "a"},
-		{TypeInetProto.String(), "inet_proto"},
 		{Typeof(Daddr(IPv4), Random(2, 7)).String(), "ip daddr . numgen random mod 2 offset 7"},
 		{Dport(17).text + ", " + Dport(47).text, "udp dport, th dport"},
 	} {
