@@ -23,7 +23,7 @@ func (p *program) baseChains() []*nft.Chain {
 	base := func(name string, point nft.HookPoint, priority int32, to string) *nft.Chain {
 		return &nft.Chain{
 			Name:  name,
-			Hook:  &nft.Hook{Type: nft.TypeNAT, Point: point, Priority: priority},
+			Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: point, Priority: priority},
 			Rules: []nft.Rule{nft.NewRule(nft.Jump(to))},
 		}
 	}

@@ -2,17 +2,21 @@ package nft
 
 import "golang.org/x/sys/unix"
 
-// A row is one element of the kernel's. In a set whose key is one field with ranges it is two: the first value of the range, and
-// the value after its last one, marked as an end. A range up to the largest value has no end.
+// The kernel stores a row as one element. The exception is a set whose key is
+// one field that can be a range: a row is then two elements, the first key
+// and the key after the last one, marked as an end. A range up to the largest
+// key has no end.
 
-// maxRowsMessage is the size at which a message of rows is closed: the list of rows is one attribute, whose length
-// the kernel counts in 16 bits. A row takes less than 1 KiB.
+// maxRowsMessage is the size at which a message of rows ends. The list of
+// rows is one attribute, which is limited to 64 KiB. A row takes less than 1
+// KiB.
 const maxRowsMessage = 60 << 10
 
-// AddRow adds a row to its set. A row that exists with the same data stays; with other data it is an error.
+// AddRow adds a row to its set. If the set has the row with the same data,
+// nothing changes. The commit fails if the set has it with other data.
 func (b *Batch) AddRow(r Row) {
-	if why := r.invalid(); why != "" {
-		b.refuse(opAddRow, r.keyText(), why)
+	if reason := r.invalid(); reason != "" {
+		b.refuse(opAddRow, r.keyText(), reason)
 		return
 	}
 	b.openRows(opAddRow, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, r.Set)
@@ -29,10 +33,11 @@ func (b *Batch) AddRow(r Row) {
 	b.w.rowEnd(&r)
 }
 
-// DeleteRow deletes the row with this key from its set; its data does not matter. It is an error if there is none.
+// DeleteRow deletes the row with the key of r from its set. It ignores the
+// data of r. The commit fails if the set has no such row.
 func (b *Batch) DeleteRow(r Row) {
-	if why := r.invalidKey(); why != "" {
-		b.refuse(opDeleteRow, r.keyText(), why)
+	if reason := r.invalidKey(); reason != "" {
+		b.refuse(opDeleteRow, r.keyText(), reason)
 		return
 	}
 	b.openRows(opDeleteRow, unix.NFT_MSG_DELSETELEM, 0, r.Set)
@@ -66,7 +71,13 @@ func (w *messageWriter) rowEnd(r *Row) {
 	w.unnest(elem)
 }
 
-// openRows makes the last message one that takes another row of the set.
+// rowList writes the attributes that identify the set of a list of rows.
+func (w *messageWriter) rowList(t *Table, set string) {
+	w.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	w.string(unix.NFTA_SET_ELEM_LIST_SET, set)
+}
+
+// openRows makes the last message accept another row of the set.
 func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
 	b.rows++
 	if b.openSet == s && b.openOp == op && len(b.w.buf)-b.openListAt < maxRowsMessage {
@@ -77,11 +88,11 @@ func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
 	b.openSet, b.openOp = s, op
 	b.openAt = b.w.beginNFT(typ, flags, b.table.Family)
 	b.messages = append(b.messages, sentMessage{at: b.openAt, op: op, set: s})
-	b.w.string(unix.NFTA_SET_ELEM_LIST_TABLE, b.table.Name)
-	b.w.string(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
+	b.w.rowList(b.table, s.Name)
 	b.openListAt = b.w.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
 
+// closeRows completes the message that accepts rows, if any.
 func (b *Batch) closeRows() {
 	if b.openSet == nil {
 		return
@@ -92,34 +103,30 @@ func (b *Batch) closeRows() {
 	b.refuseOverflow(b.messages[len(b.messages)-1])
 }
 
-// element is what tells an element from the others of a message of rows.
+// element is an element of a set as the kernel stores it.
 type element struct {
 	key, keyEnd Tuple
-	intervalEnd bool // second element of a row
+	data        Tuple
+	verdict     Verdict
+	comment     string
+	isEnd       bool // second element of a row
 }
 
 func parseElement(attributes []byte) element {
 	var e element
-	attrs(attributes, func(typ uint16, data []byte) {
+	eachAttr(attributes, func(typ uint16, value []byte) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.key = parseTuple(data)
+			e.key = parseTuple(value)
 		case nftaElemKeyEnd:
-			e.keyEnd = parseTuple(data)
+			e.keyEnd = parseTuple(value)
+		case unix.NFTA_SET_ELEM_DATA:
+			e.data, e.verdict = parseTuple(value), parseVerdict(value)
+		case unix.NFTA_SET_ELEM_USERDATA:
+			e.comment = parseComment(value)
 		case unix.NFTA_SET_ELEM_FLAGS:
-			e.intervalEnd = be32(data)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			e.isEnd = be32(value)&unix.NFT_SET_ELEM_INTERVAL_END != 0
 		}
 	})
 	return e
-}
-
-// parseTuple returns the value in an nft_data.
-func parseTuple(data []byte) Tuple {
-	var t Tuple
-	attrs(data, func(typ uint16, value []byte) {
-		if typ == unix.NFTA_DATA_VALUE && len(value) <= maxTuple {
-			t = Tuple{}.append(value)
-		}
-	})
-	return t
 }
