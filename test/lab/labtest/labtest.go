@@ -1,5 +1,5 @@
-// Package labtest makes labs in tests: what package lab returns as an error ends
-// the test, and what was made is removed when the test ends.
+// Package labtest creates labs in tests. An error of package lab ends the test.
+// The lab is closed when the test ends.
 package labtest
 
 import (
@@ -8,13 +8,13 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// New makes a lab without names.
+// New creates a lab without names.
 func New(t testing.TB) *lab.Lab {
 	t.Helper()
 	return NewWith(t, lab.Config{})
 }
 
-// NewWith makes a lab.
+// NewWith creates a lab.
 func NewWith(t testing.TB, config lab.Config) *lab.Lab {
 	t.Helper()
 	l, err := lab.New(config)
@@ -29,13 +29,13 @@ func NewWith(t testing.TB, config lab.Config) *lab.Lab {
 	return l
 }
 
-// AddPod attaches a pod with the next free addresses of the node.
+// AddPod adds a pod with the next free addresses of the node.
 func AddPod(t testing.TB, node *lab.Node, name string) *lab.Pod {
 	t.Helper()
 	return AddPodWith(t, node, lab.PodConfig{Name: name})
 }
 
-// AddPodWith attaches a pod.
+// AddPodWith adds a pod.
 func AddPodWith(t testing.TB, node *lab.Node, config lab.PodConfig) *lab.Pod {
 	t.Helper()
 	pod, err := node.AddPodWith(config)
@@ -45,15 +45,14 @@ func AddPodWith(t testing.TB, node *lab.Node, config lab.PodConfig) *lab.Pod {
 	return pod
 }
 
-// Serve starts a TCP and a UDP server on a port of each namespace.
+// Serve starts TCP, UDP and SCTP servers at a port of each namespace.
 func Serve(t testing.TB, port uint16, namespaces ...*lab.Namespace) {
 	t.Helper()
 	for _, ns := range namespaces {
-		if _, err := ns.ServeTCP(port); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ns.ServeUDP(port); err != nil {
-			t.Fatal(err)
+		for _, serve := range []func(uint16) (*lab.Server, error){ns.ServeTCP, ns.ServeUDP, ns.ServeSCTP} {
+			if _, err := serve(port); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }
