@@ -46,7 +46,7 @@ func (c *check) run(ctx context.Context) error {
 // probe makes an attempt. A UDP attempt begins a flow of its own unless its source port is given.
 func (c *check) probe(ctx context.Context, options lab.ProbeOptions) lab.Result {
 	port := options.Local.Port()
-	if port == 0 && c.network == "udp" {
+	if port == 0 && c.network != "tcp" {
 		port = c.origin.ports.next()
 	}
 	options.Local = netip.AddrPortFrom(c.origin.local[c.family], port)

@@ -59,7 +59,11 @@ func TestDistribution(t *testing.T) {
 // serveNumbered answers at port spareTarget+i of a pod as server "i".
 func serveNumbered(t *testing.T, pod *lab.Pod, i int) {
 	for _, addr := range pod.Addrs() {
-		socket, err := pod.ListenUDP("udp", netip.AddrPortFrom(addr, spareTarget+uint16(i)))
+		var socket *net.UDPConn
+		err := pod.Do(func() (err error) {
+			socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, spareTarget+uint16(i))))
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,10 +51,7 @@ type deployment struct {
 	wanted  []string           // pods that the service has
 }
 
-type servers struct {
-	tcp *lab.TCPServer
-	udp *lab.UDPServer
-}
+type servers struct{ tcp, udp *lab.Server }
 
 func newDeployment(c *cluster, s *service) *deployment {
 	return &deployment{cluster: c, service: s, servers: make(map[string]servers)}
