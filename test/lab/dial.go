@@ -26,8 +26,9 @@ func (n *Namespace) DialContext(ctx context.Context, network, address string) (n
 // package net does so in the calling goroutine. The kernel chooses a source
 // address that is invalid or unspecified, and a source port that is zero.
 func (n *Namespace) dial(ctx context.Context, network string, from, to netip.AddrPort) (net.Conn, error) {
+	address := to.String()
 	if strings.HasPrefix(network, "sctp") {
-		return n.dialSCTP(ctx, from, to)
+		network, address = rawNetwork(to.Addr()), to.Addr().String()
 	}
 	dialer := net.Dialer{
 		LocalAddr: localAddr(network, from),
@@ -35,9 +36,14 @@ func (n *Namespace) dial(ctx context.Context, network string, from, to netip.Add
 			return setClientOptions(network, from.Port() != 0, raw)
 		},
 	}
-	conn, err := within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, to.String()) })
-	if tcp, ok := conn.(*net.TCPConn); ok && from.Port() != 0 {
-		tcp.SetLinger(0) // Close resets, which leaves no TIME_WAIT on the port
+	conn, err := within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, address) })
+	switch conn := conn.(type) {
+	case *net.IPConn:
+		return newSCTPConn(conn, from.Port(), to.Port()), nil
+	case *net.TCPConn:
+		if from.Port() != 0 {
+			conn.SetLinger(0) // Close resets, which leaves no TIME_WAIT on the port
+		}
 	}
 	return conn, err
 }
@@ -47,6 +53,8 @@ func localAddr(network string, from netip.AddrPort) net.Addr {
 	switch {
 	case !from.Addr().IsValid() && from.Port() == 0:
 		return nil
+	case strings.HasPrefix(network, "ip"):
+		return &net.IPAddr{IP: from.Addr().AsSlice()}
 	case strings.HasPrefix(network, "udp"):
 		return net.UDPAddrFromAddrPort(from)
 	}

@@ -28,11 +28,11 @@ func (l *Lab) newNode(plan nodePlan) (*Node, error) {
 		return nil, err
 	}
 	ns.IPv4, ns.IPv6 = plan.ipv4, plan.ipv6
-	if err := ns.setSysctls(forwardingSysctls()); err != nil {
+	if err := ns.setSysctls(map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}); err != nil {
 		return nil, err
 	}
 	// This makes a lab the same with and without br_netfilter.
-	if err := ns.FilterBridgedFrames(false); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := ns.setSysctls(bridgeSysctls()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	if err := l.plug(ns); err != nil {

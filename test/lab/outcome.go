@@ -15,7 +15,7 @@ type Outcome int
 
 // The outcomes.
 const (
-	// Failed is an error of the attempt itself: a source port in use, an invalid
+	// Failed is any other error: no route, a source port in use, an invalid
 	// answer, a connection reset after it was established. See Result.Err.
 	Failed Outcome = iota
 	// Answered is the answer of a server of the lab.
@@ -24,8 +24,6 @@ const (
 	Refused
 	// TimedOut is no answer.
 	TimedOut
-	// Unreachable is a missing route or another ICMP unreachable.
-	Unreachable
 )
 
 // String returns the outcome's name in lower case.
@@ -39,8 +37,6 @@ func (o Outcome) String() string {
 		return "refused"
 	case TimedOut:
 		return "timed out"
-	case Unreachable:
-		return "unreachable"
 	}
 	return fmt.Sprintf("outcome %d", int(o))
 }
@@ -53,8 +49,6 @@ func outcomeOf(err error) Outcome {
 		return Answered
 	case errors.Is(err, unix.ECONNREFUSED):
 		return Refused
-	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EACCES):
-		return Unreachable
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return TimedOut
 	}

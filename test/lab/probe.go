@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,6 @@ type ProbeOptions struct {
 	Local netip.AddrPort
 	// Timeout limits the attempt. The default is DefaultTimeout.
 	Timeout time.Duration
-}
-
-func (o ProbeOptions) timeout() time.Duration {
-	if o.Timeout == 0 {
-		return DefaultTimeout
-	}
-	return o.Timeout
 }
 
 // Probe makes one attempt to reach a server of the lab. The network is tcp, udp
@@ -57,7 +51,7 @@ func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPor
 	if !strings.HasSuffix(network, "4") && !strings.HasSuffix(network, "6") {
 		network = networkOf(network, to.Addr())
 	}
-	ctx, cancel := context.WithTimeout(ctx, options.timeout())
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(options.Timeout, DefaultTimeout))
 	defer cancel()
 	socket, err := from.dial(ctx, network, options.Local, to)
 	if err != nil {

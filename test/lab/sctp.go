@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -10,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -139,25 +137,13 @@ type sctpConn struct {
 	local, remote uint16
 }
 
-func (n *Namespace) dialSCTP(ctx context.Context, from, to netip.AddrPort) (net.Conn, error) {
-	dialer := net.Dialer{Control: func(network, _ string, raw syscall.RawConn) error {
-		return setClientOptions(network, false, raw)
-	}}
-	if from.Addr().IsValid() && !from.Addr().IsUnspecified() {
-		dialer.LocalAddr = &net.IPAddr{IP: from.Addr().AsSlice()}
-	}
-	conn, err := within(n, func() (net.Conn, error) {
-		return dialer.DialContext(ctx, rawNetwork(to.Addr()), to.Addr().String())
-	})
-	if err != nil {
-		return nil, err
-	}
-	local := from.Port()
+// newSCTPConn returns a flow from a port; 0 chooses one.
+func newSCTPConn(conn *net.IPConn, local, remote uint16) *sctpConn {
 	if local == 0 {
 		const firstPort, ports = 32768, 28000 // the kernel's range for other protocols
 		local = uint16(firstPort + rand.IntN(ports))
 	}
-	return &sctpConn{IPConn: conn.(*net.IPConn), local: local, remote: to.Port()}, nil
+	return &sctpConn{IPConn: conn, local: local, remote: remote}
 }
 
 func (c *sctpConn) Write(p []byte) (int, error) {
@@ -187,22 +173,18 @@ func (c *sctpConn) Read(p []byte) (int, error) {
 	}
 }
 
-// concerns reports whether an error of the socket concerns this flow. An ICMP
-// error does if the packet that it quotes, which the error queue has, is of the
-// flow.
+// concerns reports whether an error of the socket concerns this flow. A refusal
+// does if the packet that it quotes, which the error queue has, is of the flow.
 func (c *sctpConn) concerns(err error) bool {
-	if !errors.Is(err, unix.ECONNREFUSED) && !errors.Is(err, unix.EHOSTUNREACH) && !errors.Is(err, unix.ENOPROTOOPT) {
+	if !errors.Is(err, unix.ECONNREFUSED) {
 		return true
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return true
 	}
-	quoted, ports := make([]byte, 256), binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, c.local), c.remote)
-	length, control := 0, make([]byte, 256)
-	err = raw.Control(func(fd uintptr) {
-		length, _, _, _, _ = unix.Recvmsg(int(fd), quoted, control, unix.MSG_ERRQUEUE)
-	})
-	// Linux quotes the IPv6 header too.
-	return err != nil || bytes.Contains(quoted[:max(length, 0)], ports)
+	ports := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, c.local), c.remote)
+	quoted, control := make([]byte, 256), make([]byte, 256)
+	err = raw.Control(func(fd uintptr) { unix.Recvmsg(int(fd), quoted, control, unix.MSG_ERRQUEUE) })
+	return err != nil || bytes.HasPrefix(quoted, ports)
 }

@@ -47,11 +47,13 @@ func commonSysctls() map[string]string {
 	}
 }
 
-// forwardingSysctls returns the sysctls of a router.
-func forwardingSysctls() map[string]string {
+// bridgeSysctls returns sysctls of br_netfilter: IP packets inside a bridge do not
+// pass the packet filter.
+func bridgeSysctls() map[string]string {
 	return map[string]string{
-		"net.ipv4.ip_forward":          "1",
-		"net.ipv6.conf.all.forwarding": "1",
+		"net.bridge.bridge-nf-call-iptables":  "0",
+		"net.bridge.bridge-nf-call-ip6tables": "0",
+		"net.bridge.bridge-nf-call-arptables": "0",
 	}
 }
 
@@ -71,21 +73,5 @@ func (n *Namespace) setSysctls(values map[string]string) error {
 			}
 		}
 		return nil
-	})
-}
-
-// FilterBridgedFrames sets whether IP packets inside the namespace's bridges pass
-// its packet filter. Kubernetes requires it on nodes whose pods are behind a
-// bridge. The default of a node is false. The error is os.ErrNotExist on a kernel
-// without br_netfilter.
-func (n *Namespace) FilterBridgedFrames(filter bool) error {
-	value := "0"
-	if filter {
-		value = "1"
-	}
-	return n.setSysctls(map[string]string{
-		"net.bridge.bridge-nf-call-iptables":  value,
-		"net.bridge.bridge-nf-call-ip6tables": value,
-		"net.bridge.bridge-nf-call-arptables": "0",
 	})
 }
