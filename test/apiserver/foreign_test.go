@@ -49,7 +49,7 @@ func (w *world) takeTables() io.Closer {
 	cmd := w.Node1.Command(context.Background(), "nft", "--interactive")
 	in, err := cmd.StdinPipe()
 	w.must(err)
-	log := new(logBuffer)
+	log := new(labtest.Log)
 	cmd.Stdout, cmd.Stderr = log, log
 	w.must(cmd.Start())
 	thief := &session{cmd, in}

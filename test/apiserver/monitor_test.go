@@ -11,14 +11,14 @@ import (
 // monitor sees what is written to the tables of a node.
 type monitor struct {
 	w   *world
-	log *logBuffer
+	log *labtest.Log
 	cmd *lab.Cmd
 }
 
 // monitor begins to look.
 func (w *world) monitor(node *lab.Node) *monitor {
 	w.t.Helper()
-	m := &monitor{w: w, log: new(logBuffer), cmd: node.Command(context.Background(), "nft", "monitor")}
+	m := &monitor{w: w, log: new(labtest.Log), cmd: node.Command(context.Background(), "nft", "monitor")}
 	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
 	w.must(m.cmd.Start())
 	w.t.Cleanup(m.stop)
@@ -37,8 +37,8 @@ func (m *monitor) stop() {
 // written returns what was written since it was last asked.
 func (m *monitor) written() string {
 	m.w.t.Helper()
-	defer m.log.restart()
-	return m.log.current()
+	defer m.log.Restart()
+	return m.log.Current()
 }
 
 // leftAlone wants no row of the Service to have been written. kube-proxy writes all rules anew now and then, so this is for the

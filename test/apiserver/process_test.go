@@ -99,7 +99,7 @@ func TestConfigChange(t *testing.T) {
 			if code := p.awaitEnd(); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
-			if log := p.log.current(); !strings.Contains(log, "configuration file") {
+			if log := p.log.Current(); !strings.Contains(log, "configuration file") {
 				t.Errorf("nothing about the configuration file in the log:\n%s", log)
 			}
 			web.servedBy("a1 b1")

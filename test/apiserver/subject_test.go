@@ -30,7 +30,7 @@ type proxy struct {
 	// wrapper is a command that runs the program with fewer privileges or elsewhere; nil for none.
 	wrapper []string
 
-	log *logBuffer    // of all its processes
+	log *labtest.Log    // of all its processes
 	cmd *lab.Cmd      // nil while it does not run
 	end chan struct{} // closed when the process is over
 	err error         // how it ended; to be read after end
@@ -51,7 +51,7 @@ func (w *world) proxy(name string, flags ...string) *proxy {
 
 // bareProxy returns a proxy for node1 that has these flags only, and those without which no proxy runs in a network namespace.
 func (w *world) bareProxy(name string, flags ...string) *proxy {
-	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: new(logBuffer)}
+	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: new(labtest.Log)}
 	p.flags = append([]string{
 		"--proxy-mode=nftables",
 		"--conntrack-max-per-core=0", // the limit belongs to the host
@@ -89,7 +89,7 @@ func (p *proxy) command(ctx context.Context) *lab.Cmd {
 func (p *proxy) start() {
 	p.t.Helper()
 	cmd := p.command(context.Background())
-	p.log.restart()
+	p.log.Restart()
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	started, end := make(chan error, 1), make(chan struct{})
 	go func() {
@@ -164,7 +164,7 @@ func (p *proxy) eventually(what string, look func() error) {
 func (p *proxy) awaitLog(text string) {
 	p.t.Helper()
 	p.eventually("log", func() error {
-		if !strings.Contains(p.log.current(), text) {
+		if !strings.Contains(p.log.Current(), text) {
 			return fmt.Errorf("no %q", text)
 		}
 		return nil
@@ -253,38 +253,4 @@ func (w *world) writeConfig(text string) string {
 	path := filepath.Join(w.t.TempDir(), "config.conf")
 	w.must(os.WriteFile(path, []byte(text), 0o644))
 	return path
-}
-
-// logBuffer keeps what a process says.
-type logBuffer struct {
-	mu    sync.Mutex // guards what follows
-	text  bytes.Buffer
-	begin int // of what the current process says
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// restart begins the log of another process.
-func (b *logBuffer) restart() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.begin = b.text.Len()
-}
-
-// current returns what the current process has said.
-func (b *logBuffer) current() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return string(b.text.Bytes()[b.begin:])
-}
-
-// String returns what all processes have said.
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

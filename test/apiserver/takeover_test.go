@@ -166,7 +166,7 @@ func (r route) sticks(t testing.TB, pods ...string) {
 // transactions that failed by its metrics.
 func (p *proxy) mustNotHaveFailed() {
 	p.t.Helper()
-	for _, text := range logErrors.FindAllString(p.log.current(), -1) {
+	for _, text := range logErrors.FindAllString(p.log.Current(), -1) {
 		p.t.Errorf("log of %s: %s", p.name, text)
 	}
 	for _, metric := range []string{

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// AddAddr adds an address to the interface that joins the namespace to the lab.
-// The address is usable when AddAddr returns. A prefix of more than one address
-// also becomes a connected route.
+// AddAddr adds an address to the interface that joins the namespace to the
+// lab. The address is usable when AddAddr returns. A prefix of more than one
+// address also becomes a connected route.
 func (n *Namespace) AddAddr(addr netip.Prefix) error { return n.addAddrTo(uplink, addr) }
 
 // RemoveAddr removes an address that AddAddr added.
@@ -43,15 +43,17 @@ func (n *Namespace) addAddrTo(name string, addr netip.Prefix) error {
 }
 
 // hasLocalRoutes reports whether the IPv6 addresses of an interface, with the
-// link-local one that the kernel adds, are usable. The kernel joins the multicast
-// group of an address and then adds the local route, both asynchronously.
+// link-local one that the kernel adds, are usable. The kernel joins the
+// multicast group of an address and then adds the local route, both
+// asynchronously.
 func hasLocalRoutes(link netlink.Link) (bool, error) {
 	addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
 	if err != nil {
 		return false, err
 	}
 	inLocalTable := &netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, inLocalTable, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	const filter = netlink.RT_FILTER_OIF | netlink.RT_FILTER_TABLE
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, inLocalTable, filter)
 	if err != nil {
 		return false, err
 	}

@@ -12,8 +12,9 @@ type Cmd struct {
 	namespace *Namespace
 }
 
-// Command returns a program to run in the namespace, like [exec.CommandContext].
-// It is killed when the context ends or the namespace is closed.
+// Command returns a program to run in the namespace, like
+// [exec.CommandContext]. It is killed when the context ends or the namespace
+// is closed.
 func (n *Namespace) Command(ctx context.Context, name string, args ...string) *Cmd {
 	ctx, cancel := context.WithCancel(ctx)
 	context.AfterFunc(n.life, cancel)
@@ -30,6 +31,6 @@ func (c *Cmd) Run() error { return c.namespace.Do(c.Cmd.Run) }
 // Output runs the program and returns its standard output.
 func (c *Cmd) Output() ([]byte, error) { return within(c.namespace, c.Cmd.Output) }
 
-// CombinedOutput runs the program and returns its standard output and standard
-// error.
+// CombinedOutput runs the program and returns its standard output and
+// standard error.
 func (c *Cmd) CombinedOutput() ([]byte, error) { return within(c.namespace, c.Cmd.CombinedOutput) }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DialContext connects from the namespace, like [net.Dialer.DialContext], to a
-// literal address. It fits http.Transport.
+// DialContext connects from the namespace, like [net.Dialer.DialContext], to
+// a literal address. It fits http.Transport.
 func (n *Namespace) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -62,8 +62,8 @@ func localAddr(network string, from netip.AddrPort) net.Addr {
 }
 
 // setClientOptions makes datagram sockets return all ICMP errors, and makes a
-// fixed source port reusable at once. With SO_REUSEADDR the kernel could choose
-// a port that is in use.
+// fixed source port reusable at once. With SO_REUSEADDR the kernel could
+// choose a port that is in use.
 func setClientOptions(network string, fixedPort bool, raw syscall.RawConn) error {
 	var options [][2]int
 	if fixedPort {

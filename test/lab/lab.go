@@ -13,9 +13,9 @@ import (
 
 // Config configures a lab. The zero value is a lab without names.
 type Config struct {
-	// Prefix begins the names of the lab's namespaces ("demo" in "demo.node1").
-	// It consists of lower-case letters, digits and hyphens. The default is a
-	// random one.
+	// Prefix begins the names of the lab's namespaces ("demo" in
+	// "demo.node1"). It consists of lower-case letters, digits and hyphens.
+	// The default is a random one.
 	Prefix string
 	// Named gives each namespace a name in /run/netns, for commands such as
 	// `ip netns exec PREFIX.node1`. If that fails the lab has no names, and
@@ -72,8 +72,8 @@ func (l *Lab) NameError() error {
 // Nodes returns both nodes.
 func (l *Lab) Nodes() []*Node { return []*Node{l.Node1, l.Node2} }
 
-// Close ends the lab's servers and processes and removes its namespaces. It can
-// be called more than once.
+// Close ends the lab's servers and processes and removes its namespaces. It
+// can be called more than once.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	namespaces := slices.Clone(l.namespaces)
@@ -115,8 +115,8 @@ const uplink = "eth0"
 
 const switchBridge = "br0"
 
-// newSwitch creates the namespace with the bridge between client and nodes. It
-// has no addresses and, without IPv6, sends no packets itself.
+// newSwitch creates the namespace with the bridge between client and nodes.
+// It has no addresses and, without IPv6, sends no packets itself.
 func (l *Lab) newSwitch() (*Namespace, error) {
 	ns, err := l.newNamespace("switch")
 	if err != nil {

@@ -151,7 +151,8 @@ func stateOf(t *testing.T) state {
 	return found
 }
 
-// linksTo returns the targets of the kinds among the symbolic links of a pattern.
+// linksTo returns the targets of the kinds among the symbolic links of a
+// pattern.
 func linksTo(t *testing.T, pattern string, kinds ...string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)

@@ -16,8 +16,8 @@ type end struct {
 	bridge string // of ns, which the interface joins; may be empty
 }
 
-// connect creates a cable (a veth pair), sets both ends up and waits until both
-// carry packets. The interfaces never appear in another namespace.
+// connect creates a cable (a veth pair), sets both ends up and waits until
+// both carry packets. The interfaces never appear in another namespace.
 func connect(a, b end) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = a.name
@@ -53,8 +53,8 @@ func (n *Namespace) addBridge(name string) error {
 	snooping := false
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
-	// By default a bridge has the hardware address of a port and changes it with
-	// its ports. Neighbours would go on sending to the old address.
+	// By default a bridge has the hardware address of a port and changes it
+	// with its ports. Neighbours would go on sending to the old address.
 	attrs.HardwareAddr = hardwareAddr(n.lab.prefix + "/" + n.Name + "/" + name)
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	if err := n.Do(func() error { return netlink.LinkAdd(bridge) }); err != nil {
@@ -97,8 +97,8 @@ func (n *Namespace) hardwareAddrOf(name string) (addr net.HardwareAddr, err erro
 	return addr, err
 }
 
-// withLink calls f in the namespace with the interface of that name. The error
-// names the action.
+// withLink calls f in the namespace with the interface of that name. The
+// error names the action.
 func (n *Namespace) withLink(name, action string, f func(netlink.Link) error) error {
 	err := n.Do(func() error {
 		link, err := netlink.LinkByName(name)

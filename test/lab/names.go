@@ -21,9 +21,9 @@ type names struct {
 	claim  net.Listener
 }
 
-// claimNames reserves the prefix among running labs and removes the names that a
-// killed lab left. The claim is an abstract socket because the kernel closes it
-// however the process ends.
+// claimNames reserves the prefix among running labs and removes the names
+// that a killed lab left. The claim is an abstract socket because the kernel
+// closes it however the process ends.
 func claimNames(prefix string) (*names, error) {
 	claim, err := net.Listen("unix", "@nftproxy-lab/"+prefix)
 	if errors.Is(err, unix.EADDRINUSE) {

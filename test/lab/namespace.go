@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace of the lab: that of the client, of a node or
-// of a pod.
+// Namespace is a network namespace of the lab: that of the client, of a node
+// or of a pod.
 type Namespace struct {
-	// Name is unique in the lab: client, node1, or the name of a pod. Servers in
-	// the namespace answer with it.
+	// Name is unique in the lab: client, node1, or the name of a pod. Servers
+	// in the namespace answer with it.
 	Name string
 	// IPv4 and IPv6 are the addresses that the namespace was created with.
 	IPv4, IPv6 netip.Addr
@@ -82,9 +82,9 @@ func unshare() (*os.File, error) {
 	return made, err
 }
 
-// Do calls f on an OS thread in the namespace. Sockets that f opens stay in the
-// namespace; goroutines that f starts are outside. Calls can be nested. Do
-// returns the error of f, or os.ErrClosed after the namespace was closed.
+// Do calls f on an OS thread in the namespace. Sockets that f opens stay in
+// the namespace; goroutines that f starts are outside. Calls can be nested.
+// Do returns the error of f, or os.ErrClosed after the namespace was closed.
 func (n *Namespace) Do(f func() error) error {
 	return visit(func() error {
 		if err := enter(n.file); err != nil {
@@ -103,8 +103,8 @@ func within[T any](n *Namespace, f func() (T, error)) (value T, err error) {
 	return value, err
 }
 
-// visit calls f, which may move the OS thread to another network namespace, and
-// then moves the thread back.
+// visit calls f, which may move the OS thread to another network namespace,
+// and then moves the thread back.
 func visit(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -135,8 +135,8 @@ func enter(file *os.File) error {
 	return setns
 }
 
-// Fd returns a descriptor of the namespace, for libraries that take one. It is
-// valid until the namespace is closed.
+// Fd returns a descriptor of the namespace, for libraries that take one. It
+// is valid until the namespace is closed.
 func (n *Namespace) Fd() int { return int(n.file.Fd()) }
 
 // Path returns a file of the namespace for `nsenter --net=PATH`: its name in
@@ -159,8 +159,8 @@ func (n *Namespace) addrLike(other netip.Addr) netip.Addr {
 	return n.IPv6
 }
 
-// close ends the servers and processes of the namespace and closes it. The kernel
-// removes it with its links. It can be called more than once.
+// close ends the servers and processes of the namespace and closes it. The
+// kernel removes it with its links. It can be called more than once.
 func (n *Namespace) close() error {
 	n.end()
 	n.mu.Lock()

@@ -28,7 +28,8 @@ func (l *Lab) newNode(plan nodePlan) (*Node, error) {
 		return nil, err
 	}
 	ns.IPv4, ns.IPv6 = plan.ipv4, plan.ipv6
-	if err := ns.setSysctls(map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}); err != nil {
+	forwarding := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
+	if err := ns.setSysctls(forwarding); err != nil {
 		return nil, err
 	}
 	// This makes a lab the same with and without br_netfilter.
@@ -46,8 +47,8 @@ func (l *Lab) newNode(plan nodePlan) (*Node, error) {
 	return &Node{Namespace: ns, PodRanges: plan.pods, pods: map[string]*Pod{}}, nil
 }
 
-// AddInterface adds an interface with these addresses to the node. It is up, but
-// its other end does not answer.
+// AddInterface adds an interface with these addresses to the node. It is up,
+// but its other end does not answer.
 func (node *Node) AddInterface(name string, addrs ...netip.Prefix) error {
 	node.mu.Lock()
 	node.extraEnd++

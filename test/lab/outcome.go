@@ -79,7 +79,8 @@ func (r Result) String() string {
 	return fmt.Sprintf("%s (%v)", r.Outcome, r.Err)
 }
 
-// Answer is the answer of a server of the lab, the line "pod-a 10.244.1.1:41234".
+// Answer is the answer of a server of the lab, the line "pod-a
+// 10.244.1.1:41234".
 type Answer struct {
 	// Server is the name of the server's namespace.
 	Server string

@@ -26,8 +26,8 @@ const (
 )
 
 // podGateway6 returns the IPv6 gateway of all pods. Unlike ARP, neighbour
-// discovery answers only for addresses of the receiving interface. A link-local
-// address does not become a node address.
+// discovery answers only for addresses of the receiving interface. A
+// link-local address does not become a node address.
 func podGateway6() netip.Prefix { return netip.MustParsePrefix("fe80::1/64") }
 
 // nodePlan has the name and the addresses of a node.

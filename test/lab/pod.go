@@ -11,17 +11,18 @@ import (
 
 // PodConfig configures a pod. Only Name is required.
 type PodConfig struct {
-	// Name is unique in the lab. It consists of lower-case letters, digits and
-	// hyphens.
+	// Name is unique in the lab. It consists of lower-case letters, digits
+	// and hyphens.
 	Name string
-	// IPv4 and IPv6 are the pod's addresses. The default is the next free address
-	// of the node's range. Other nodes have routes to that range only.
+	// IPv4 and IPv6 are the pod's addresses. The default is the next free
+	// address of the node's range. Other nodes have routes to that range
+	// only.
 	IPv4, IPv6 netip.Addr
-	// HostInterface is the node's end of the pod's link. The default is "veth"
-	// and eight hexadecimal digits.
+	// HostInterface is the node's end of the pod's link. The default is
+	// "veth" and eight hexadecimal digits.
 	HostInterface string
-	// Bridge is the bridge of the node that the pod's link joins. The first pod
-	// creates it. Without a bridge the node routes each link.
+	// Bridge is the bridge of the node that the pod's link joins. The first
+	// pod creates it. Without a bridge the node routes each link.
 	Bridge string
 }
 
@@ -62,8 +63,8 @@ func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
 	return pod, nil
 }
 
-// Remove ends the pod's servers and processes and removes its link, routes and
-// namespace. From then on, packets to its addresses are lost.
+// Remove ends the pod's servers and processes and removes its link, routes
+// and namespace. From then on, packets to its addresses are lost.
 func (pod *Pod) Remove() error {
 	pod.Node.mu.Lock()
 	defer pod.Node.mu.Unlock()
@@ -71,7 +72,8 @@ func (pod *Pod) Remove() error {
 		return fmt.Errorf("pod %s: not on %s", pod.Name, pod.Node.Name)
 	}
 	delete(pod.Node.pods, pod.Name)
-	// The link is removed first, so that servers cannot close their connections.
+	// The link is removed first, so that servers cannot close their
+	// connections.
 	return errors.Join(pod.Node.removeLink(pod.HostInterface), pod.close())
 }
 
@@ -82,8 +84,8 @@ func (node *Node) withDefaults(config PodConfig) (PodConfig, error) {
 	if config.IPv4.IsValid() && config.IPv6.IsValid() {
 		return config, nil
 	}
-	// Pods get the places 2 to 254 in turn, so that the address of a removed pod is
-	// not reused soon. In most clusters .1 is the node's.
+	// Pods get the places 2 to 254 in turn, so that the address of a removed
+	// pod is not reused soon. In most clusters .1 is the node's.
 	const first, places = 2, 253
 	for range places {
 		place := first + node.turn
@@ -136,8 +138,8 @@ func (node *Node) attach(pod *Pod, bridge string) error {
 	return node.routePod(pod, pod.HostInterface)
 }
 
-// routePod adds the pod's addresses, and the routes at both ends of its link. The
-// node reaches the pod through the interface toPod.
+// routePod adds the pod's addresses, and the routes at both ends of its link.
+// The node reaches the pod through the interface toPod.
 func (node *Node) routePod(pod *Pod, toPod string) error {
 	hardware, err := pod.hardwareAddrOf(uplink)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DefaultTimeout is the default timeout of a probe. It leaves time to repeat one
-// lost packet.
+// DefaultTimeout is the default timeout of a probe. It leaves time to repeat
+// one lost packet.
 const DefaultTimeout = 3 * time.Second
 
 // ProbeOptions are the options of a probe.
@@ -26,10 +26,10 @@ type ProbeOptions struct {
 	Timeout time.Duration
 }
 
-// Probe makes one attempt to reach a server of the lab. The network is tcp, udp
-// or sctp, with or without the family (tcp4). UDP and SCTP send one packet and do
-// not repeat it. If the context ends before the timeout, the outcome is TimedOut
-// too.
+// Probe makes one attempt to reach a server of the lab. The network is tcp,
+// udp or sctp, with or without the family (tcp4). UDP and SCTP send one
+// packet and do not repeat it. If the context ends before the timeout, the
+// outcome is TimedOut too.
 func Probe(ctx context.Context, from *Namespace, network string, to netip.AddrPort, options ProbeOptions) Result {
 	conn, result := Open(ctx, from, network, to, options)
 	if conn != nil {
@@ -38,16 +38,19 @@ func Probe(ctx context.Context, from *Namespace, network string, to netip.AddrPo
 	return result
 }
 
-// Conn is a TCP connection, or a UDP or SCTP flow, that a server has answered.
+// Conn is a TCP connection, or a UDP or SCTP flow, that a server has
+// answered.
 type Conn struct {
 	net.Conn
 	reader *bufio.Reader
 	answer Answer
 }
 
-// Open is like Probe and keeps the connection or flow. The Conn is nil unless the
-// outcome is Answered.
-func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPort, options ProbeOptions) (*Conn, Result) {
+// Open is like Probe and keeps the connection or flow. The Conn is nil unless
+// the outcome is Answered.
+func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPort,
+	options ProbeOptions,
+) (*Conn, Result) {
 	if !strings.HasSuffix(network, "4") && !strings.HasSuffix(network, "6") {
 		network = networkOf(network, to.Addr())
 	}
@@ -84,15 +87,16 @@ func (c *Conn) greet(ctx context.Context) Result {
 	return resultOf(c.readAnswer())
 }
 
-// Ask checks whether the connection or flow still works. A TCP server must echo a
-// line; the answer is its first one. On a flow Ask sends another packet, which
-// any server may answer. The limit is the context's deadline or DefaultTimeout.
+// Ask checks whether the connection or flow still works. A TCP server must
+// echo a line; the answer is its first one. On a flow Ask sends another
+// packet, which any server may answer. The limit is the context's deadline or
+// DefaultTimeout.
 func (c *Conn) Ask(ctx context.Context) Result {
 	defer c.limit(ctx)()
 	const question = "question\n"
 	_, err := c.Write([]byte(question))
-	// EPERM is a packet that the sender's own rules dropped or rejected. TCP does
-	// not report it. The outcome depends on the answer.
+	// EPERM is a packet that the sender's own rules dropped or rejected. TCP
+	// does not report it. The outcome depends on the answer.
 	if err != nil && !errors.Is(err, unix.EPERM) {
 		return resultOf(Answer{}, err)
 	}
@@ -119,8 +123,8 @@ func (c *Conn) readAnswer() (Answer, error) {
 	return parseAnswer(line)
 }
 
-// limit ends reads and writes with the context. The returned function ends the
-// limit.
+// limit ends reads and writes with the context. The returned function ends
+// the limit.
 func (c *Conn) limit(ctx context.Context) func() {
 	deadline, limited := ctx.Deadline()
 	if !limited {

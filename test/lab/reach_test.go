@@ -162,8 +162,8 @@ func TestServiceRoutes(t *testing.T) {
 	}
 }
 
-// A node that forwards a packet back to its link may send the sender a redirect.
-// The lab's hosts must ignore it.
+// A node that forwards a packet back to its link may send the sender a
+// redirect. The lab's hosts must ignore it.
 func TestRedirectsIgnored(t *testing.T) {
 	l := labtest.New(t)
 	far := labtest.AddPod(t, l.Node2, "far")
@@ -179,7 +179,9 @@ func TestRedirectsIgnored(t *testing.T) {
 	for _, addr := range l.Node2.Addrs() {
 		expect(t, lab.Answered, l.Client, "udp", netip.AddrPortFrom(addr, port))
 	}
-	for _, path := range []struct{ from, to *lab.Namespace }{{l.Client, far.Namespace}, {near.Namespace, beside.Namespace}} {
+	for _, path := range []struct{ from, to *lab.Namespace }{
+		{l.Client, far.Namespace}, {near.Namespace, beside.Namespace},
+	} {
 		for _, addr := range path.to.Addrs() {
 			to := netip.AddrPortFrom(addr, port)
 			for range 4 {

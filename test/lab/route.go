@@ -34,9 +34,9 @@ func (n *Namespace) RemoveRoute(destination netip.Prefix) error {
 	return nil
 }
 
-// dropUnroutable silently drops packets that arrive at the interface and have no
-// route. A host that does not forward drops them in IPv4, but in IPv6 answers
-// with an ICMP error.
+// dropUnroutable silently drops packets that arrive at the interface and have
+// no route. A host that does not forward drops them in IPv4, but in IPv6
+// answers with an ICMP error.
 func (n *Namespace) dropUnroutable(name string) error {
 	rule := netlink.NewRule()
 	rule.Family = unix.AF_INET6
@@ -59,10 +59,10 @@ func (n *Namespace) routeTo(node *Node, destinations []netip.Prefix) error {
 	return nil
 }
 
-// replaceRouteOn adds or replaces a route through an interface. It leads directly
-// to the destination (via is the zero Addr), or to a neighbour that may be
-// outside connected ranges. Packets from the namespace have its own address as
-// source.
+// replaceRouteOn adds or replaces a route through an interface. It leads
+// directly to the destination (via is the zero Addr), or to a neighbour that
+// may be outside connected ranges. Packets from the namespace have its own
+// address as source.
 func (n *Namespace) replaceRouteOn(name string, destination netip.Prefix, via netip.Addr) error {
 	return n.withLink(name, fmt.Sprintf("route to %s", destination), func(link netlink.Link) error {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Src: n.addrLike(destination.Addr()).AsSlice()}
@@ -85,8 +85,8 @@ func (n *Namespace) replaceRoute(destination netip.Prefix, route *netlink.Route)
 	return nil
 }
 
-// setNeighbour sets the hardware address of a neighbour. The neighbour table may
-// still have that of an earlier owner of the address.
+// setNeighbour sets the hardware address of a neighbour. The neighbour table
+// may still have that of an earlier owner of the address.
 func (n *Namespace) setNeighbour(name string, addr netip.Addr, hardware net.HardwareAddr) error {
 	return n.withLink(name, fmt.Sprintf("neighbour %s", addr), func(link netlink.Link) error {
 		return netlink.NeighSet(&netlink.Neigh{
@@ -108,7 +108,8 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 // hostPrefix returns the prefix of this address only.
 func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
-// everywhere returns the destination of the default route in the family of addr.
+// everywhere returns the destination of the default route in the family of
+// addr.
 func everywhere(addr netip.Addr) netip.Prefix {
 	if addr.Is4() {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Few kernels have SCTP sockets, and translation does not need them. The lab uses
-// raw sockets and the first two packets of an association: INIT, and INIT ACK
-// with the Answer as State Cookie. Formats: RFC 9260, section 3.
+// Few kernels have SCTP sockets, and translation does not need them. The lab
+// uses raw sockets and the first two packets of an association: INIT, and
+// INIT ACK with the Answer as State Cookie. Formats: RFC 9260, section 3.
 
 // Chunk types.
 const (
@@ -77,7 +77,8 @@ func decodeSCTP(packet []byte) (sctpPacket, bool) {
 		return p, true
 	}
 	const cookie = sctpChunkLen + sctpParamLen
-	if chunkLen := int(order.Uint16(chunk[2:])); p.chunk == sctpInitAck && cookie <= chunkLen && chunkLen <= len(chunk) {
+	chunkLen := int(order.Uint16(chunk[2:]))
+	if p.chunk == sctpInitAck && cookie <= chunkLen && chunkLen <= len(chunk) {
 		p.cookie = chunk[cookie:chunkLen]
 		return p, true
 	}
@@ -129,9 +130,9 @@ func (s *Server) answerInits(socket *net.IPConn, at netip.AddrPort) {
 	}
 }
 
-// sctpConn is a flow: a Write sends an INIT, a Read returns the cookie of an INIT
-// ACK. The kernel delivers the packets and errors of all flows to the same
-// address.
+// sctpConn is a flow: a Write sends an INIT, a Read returns the cookie of an
+// INIT ACK. The kernel delivers the packets and errors of all flows to the
+// same address.
 type sctpConn struct {
 	*net.IPConn
 	local, remote uint16
@@ -173,8 +174,9 @@ func (c *sctpConn) Read(p []byte) (int, error) {
 	}
 }
 
-// concerns reports whether an error of the socket concerns this flow. A refusal
-// does if the packet that it quotes, which the error queue has, is of the flow.
+// concerns reports whether an error of the socket concerns this flow. A
+// refusal does if the packet that it quotes, which the error queue has, is of
+// the flow.
 func (c *sctpConn) concerns(err error) bool {
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return true

@@ -8,12 +8,14 @@ func TestSCTPChecksum(t *testing.T) {
 		t.Fatalf("CRC32c of the check string: got %#x", got)
 	}
 	// Bytes 8 to 11 are the checksum field.
-	if got, want := sctpChecksum([]byte("123456781234abcdef")), crcOf([]byte("12345678\x00\x00\x00\x00abcdef")); got != want {
+	want := crcOf([]byte("12345678\x00\x00\x00\x00abcdef"))
+	if got := sctpChecksum([]byte("123456781234abcdef")); got != want {
 		t.Errorf("checksum: got %#x, want %#x", got, want)
 	}
 }
 
-// crcOf computes CRC32c bit by bit, from its definition (RFC 9260, appendix A).
+// crcOf computes CRC32c bit by bit, from its definition (RFC 9260, appendix
+// A).
 func crcOf(data []byte) uint32 {
 	crc := ^uint32(0)
 	for _, b := range data {

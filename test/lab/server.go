@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Server answers at one port of a namespace, in both families. A TCP server sends
-// its Answer and then echoes. A UDP server answers each datagram, an SCTP server
-// each INIT. A server ends with its namespace or with Close.
+// Server answers at one port of a namespace, in both families. A TCP server
+// sends its Answer and then echoes. A UDP server answers each datagram, an
+// SCTP server each INIT. A server ends with its namespace or with Close.
 type Server struct {
 	namespace *Namespace
 	sockets   []io.Closer
@@ -61,7 +61,8 @@ func (n *Namespace) serve(protocol string, port uint16,
 	return s, nil
 }
 
-// Close ends the server and its connections. The port is closed when it returns.
+// Close ends the server and its connections. The port is closed when it
+// returns.
 func (s *Server) Close() error {
 	s.namespace.mu.Lock()
 	delete(s.namespace.servers, s)
@@ -127,9 +128,9 @@ func (s *Server) answerDatagrams(socket *net.UDPConn) {
 	}
 }
 
-// listenDatagrams opens a socket in the namespace that receives the destination
-// address of each packet. An answer from another address would not belong to the
-// flow.
+// listenDatagrams opens a socket in the namespace that receives the
+// destination address of each packet. An answer from another address would
+// not belong to the flow.
 func listenDatagrams[S interface {
 	net.PacketConn
 	syscall.Conn
@@ -151,19 +152,21 @@ func listenDatagrams[S interface {
 	return socket, nil
 }
 
-// replyControl converts the control message of a received packet into one that
-// sends the answer from the packet's destination.
+// replyControl converts the control message of a received packet into one
+// that sends the answer from the packet's destination.
 func replyControl(received []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(received)
 	if err != nil {
 		return nil
 	}
 	for _, m := range messages {
+		level, kind, size := m.Header.Level, m.Header.Type, len(m.Data)
 		switch {
-		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) == unix.SizeofInet4Pktinfo:
-			// struct in_pktinfo: interface index, local address, header destination
+		case level == unix.IPPROTO_IP && kind == unix.IP_PKTINFO && size == unix.SizeofInet4Pktinfo:
+			// struct in_pktinfo: interface index, local address, header
+			// destination
 			return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte(m.Data[4:8])})
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) == unix.SizeofInet6Pktinfo:
+		case level == unix.IPPROTO_IPV6 && kind == unix.IPV6_PKTINFO && size == unix.SizeofInet6Pktinfo:
 			// struct in6_pktinfo: header destination, interface index
 			return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte(m.Data[:16])})
 		}

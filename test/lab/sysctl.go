@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// commonSysctls returns the sysctls of every namespace, which are set while it
-// has no interface but loopback. A namespace inherits several values from the
-// machine.
+// commonSysctls returns the sysctls of every namespace, which are set while
+// it has no interface but loopback. A namespace inherits several values from
+// the machine.
 func commonSysctls() map[string]string {
 	return map[string]string{
 		// The reverse path of translated packets is not the forward path.
@@ -29,8 +29,8 @@ func commonSysctls() map[string]string {
 		"net.ipv6.conf.all.accept_redirects":     "0",
 		"net.ipv6.conf.default.accept_redirects": "0",
 		// Interfaces have the addresses that the lab adds, without duplicate
-		// address detection, and a link-local address derived from the hardware
-		// address.
+		// address detection, and a link-local address derived from the
+		// hardware address.
 		"net.ipv6.conf.all.disable_ipv6":             "0",
 		"net.ipv6.conf.default.disable_ipv6":         "0",
 		"net.ipv6.conf.all.accept_dad":               "0",
@@ -39,16 +39,17 @@ func commonSysctls() map[string]string {
 		"net.ipv6.conf.default.accept_ra":            "0",
 		"net.ipv6.conf.default.autoconf":             "0",
 		"net.ipv6.conf.default.router_solicitations": "0",
-		// Each refused packet gets an ICMP error. By default the kernel sends one
-		// unreachable message per second and address. These masks limit unused
-		// types (IPv4 type 1, IPv6 type 200); the kernel refuses an empty mask.
+		// Each refused packet gets an ICMP error. By default the kernel sends
+		// one unreachable message per second and address. These masks limit
+		// unused types (IPv4 type 1, IPv6 type 200); the kernel refuses an
+		// empty mask.
 		"net.ipv4.icmp_ratemask": "2",
 		"net.ipv6.icmp.ratemask": "200",
 	}
 }
 
-// bridgeSysctls returns sysctls of br_netfilter: IP packets inside a bridge do not
-// pass the packet filter.
+// bridgeSysctls returns sysctls of br_netfilter: IP packets inside a bridge
+// do not pass the packet filter.
 func bridgeSysctls() map[string]string {
 	return map[string]string{
 		"net.bridge.bridge-nf-call-iptables":  "0",
@@ -66,7 +67,8 @@ func (n *Namespace) SetSysctl(name, value string) error {
 func (n *Namespace) setSysctls(values map[string]string) error {
 	return n.Do(func() error {
 		for _, name := range slices.Sorted(maps.Keys(values)) {
-			// The content of /proc/sys/net depends on the namespace of the thread.
+			// The content of /proc/sys/net depends on the namespace of the
+			// thread.
 			file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
 			if err := os.WriteFile(file, []byte(values[name]), 0o644); err != nil {
 				return fmt.Errorf("namespace %s: sysctl: %w", n.Name, err)

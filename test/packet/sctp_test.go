@@ -1,7 +1,6 @@
 package packet
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -26,7 +25,7 @@ func TestSCTP(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "several", spec: spec, slices: []slice{{endpoints: "a1 a2 b1"}}},
+			service: service{name: "several", spec: spec, endpoints: "a1 a2 b1"},
 			expect:  `pod1 -> clusterIP => a1 a2 b1 as itself`,
 		},
 		{
@@ -75,11 +74,9 @@ func TestSCTP(t *testing.T) {
 	c.checks(&tcp, "client pod1 node1 -> clusterIP => refused").run(t)
 
 	unallocated := service{name: "unallocated", protocols: "SCTP", number: 3}
-	unallocated.allot(c)
+	unallocated.setDefaults(c)
 	// The client has the address and answers a packet that is not dropped.
 	labtest.Serve(t, 80, c.Client)
-	c.addClient("unallocated", [2]netip.Addr{
-		unallocated.address(lab.ServiceRanges(), ipv4), unallocated.address(lab.ServiceRanges(), ipv6),
-	})
+	c.addClient("unallocated", unallocated.addresses(lab.ServiceRanges()))
 	c.checks(&unallocated, "pod1 node1 -> clusterIP => dropped").run(t)
 }

@@ -1,9 +1,13 @@
-// Package labtest creates labs in tests. An error of package lab ends the test.
-// The lab is closed when the test ends.
+// Package labtest creates labs in tests. An error of package lab ends the
+// test. The lab is closed when the test ends.
 package labtest
 
 import (
+	"bytes"
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -54,5 +58,48 @@ func Serve(t testing.TB, port uint16, namespaces ...*lab.Namespace) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// Run runs a program in a namespace and returns its standard output.
+func Run(t testing.TB, at *lab.Namespace, program string, args ...string) string {
+	t.Helper()
+	cmd := at.Command(context.Background(), program, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s in %s: %v\n%s", program, strings.Join(args, " "), at.Name, err, &errs)
+	}
+	return string(out)
+}
+
+// Eventually calls check until it returns nil. It ends the test if the
+// patience ends before.
+func Eventually(t testing.TB, patience time.Duration, what string, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// LogTables logs the rules of the nodes if the test has failed.
+func LogTables(t testing.TB, nodes ...*lab.Node) {
+	if !t.Failed() {
+		return
+	}
+	const limit = 30_000
+	for _, node := range nodes {
+		out, err := node.Command(context.Background(), "nft", "list", "ruleset").CombinedOutput()
+		if len(out) > limit {
+			out = append(out[:limit], "..."...)
+		}
+		t.Logf("rules of %s (%v):\n%s", node.Name, err, out)
 	}
 }
