@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pools returns values of each field: good, unusual and bad ones.
+// pools returns values of each field: valid, unusual and invalid ones.
 func pools() map[string][]string {
 	return map[string][]string{
 		"bindAddress":                     {`""`, "0.0.0.0", `"::"`, "10.0.0.1", `"fd00::1"`, "010.0.0.1", "nonsense", "null"},
@@ -62,7 +62,7 @@ func pools() map[string][]string {
 	}
 }
 
-// document makes a file of some fields. Sections are written once, in the given order.
+// document returns a file with the fields.
 func document(fields map[string]string) string {
 	sections := make(map[string][]string)
 	var b strings.Builder
@@ -80,7 +80,7 @@ func document(fields map[string]string) string {
 	return b.String()
 }
 
-// commandLines are flags with good and bad values.
+// commandLines returns flags with valid and invalid values.
 func commandLines() [][]string {
 	return [][]string{
 		{}, {"--bind-address=::"}, {"--bind-address="}, {"--bind-address=x"}, {"--bind-address=10.0.0.1"}, {"--bind-address-hard-fail"}, {"--bind_address_hard_fail=true"},
@@ -102,7 +102,7 @@ func commandLines() [][]string {
 	}
 }
 
-// oddFiles are files that no fields make.
+// oddFiles returns files that document cannot.
 func oddFiles() []string {
 	const head = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n"
 	return []string{

@@ -100,7 +100,7 @@ func TestSlices(t *testing.T) {
 			service: service{
 				name: "conditions", slices: []slice{{endpoints: "a1:terminating b1"}, {endpoints: "a1 b1:stopped"}},
 			},
-			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
+			expect: `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
 			// A rolling update can change the number of a named port.

@@ -24,8 +24,8 @@ func TestServiceTypeChanges(t *testing.T) {
 		nodePortLocal = "type: NodePort\nexternalTrafficPolicy: Local"
 		loadBalancer  = "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}\n" +
 			"loadBalancerSourceRanges: {{.Ranges \"client\" \"pod1\"}}"
-		externalName  = "type: ExternalName\nexternalName: example.org"
-		headless      = "clusterIP: None"
+		externalName = "type: ExternalName\nexternalName: example.org"
+		headless     = "clusterIP: None"
 	)
 	s := service{name: "web", endpoints: "a1 b1"}
 	steps := []struct{ name, spec, expect string }{
