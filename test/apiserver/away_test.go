@@ -68,9 +68,7 @@ func TestAPIServerAway(t *testing.T) {
 	w.must(w.APIServer.Kill())
 	const away = 35 * time.Second // the sync period is 30 s
 	time.Sleep(away)
-	if now := w.tables(w.Node1); now != before {
-		t.Errorf("tables without an API server: got\n%s\nwant\n%s", now, before)
-	}
+	w.expectTables("without an API server", before)
 	c.expectBefore()
 	p.awaitHealth()
 
@@ -165,9 +163,7 @@ func TestNetworkAway(t *testing.T) {
 			w.must(w.Isolate(w.Node1.Namespace))
 			c.make(w.Admin())
 			time.Sleep(outage.time)
-			if now := w.tables(w.Node1); now != before {
-				t.Errorf("tables without a network: got\n%s\nwant\n%s", now, before)
-			}
+			w.expectTables("without a network", before)
 			monitor := w.monitor(w.Node1)
 			w.must(w.Rejoin(w.Node1.Namespace))
 			c.expectAfter()
@@ -194,9 +190,7 @@ func TestStartWithoutAPIServer(t *testing.T) {
 	stream := c.steady.startStream(t)
 	time.Sleep(5 * time.Second)
 	p.notHealthy()
-	if now := w.tables(w.Node1); now != before {
-		t.Errorf("tables without an API server: got\n%s\nwant\n%s", now, before)
-	}
+	w.expectTables("without an API server", before)
 	w.must(w.APIServer.Start(w.ctx()))
 	c.make(w.Admin())
 	c.expectAfter()

@@ -91,7 +91,8 @@ func (c *configurations) combinations() {
 func (c *configurations) flags() {
 	file := filepath.Join(c.dir, "with-flags.conf")
 	text := document(map[string]string{
-		"logging.verbosity": "3", "logging.vmodule": "[{filePattern: a, verbosity: 3}]", "hostnameOverride": "File", "oomScoreAdj": "5",
+		"logging.verbosity": "3", "logging.vmodule": "[{filePattern: a, verbosity: 3}]",
+		"hostnameOverride": "File", "oomScoreAdj": "5",
 	})
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		c.t.Fatal(err)
@@ -142,7 +143,8 @@ func (c *configurations) write(name string, args []string) (map[string]any, erro
 	if err := os.RemoveAll(file); err != nil {
 		c.t.Fatal(err)
 	}
-	out, err := c.at.Command(c.t.Context(), program(name), append(slices.Clone(args), "--write-config-to", file)...).CombinedOutput()
+	args = append(slices.Clone(args), "--write-config-to", file)
+	out, err := c.at.Command(c.t.Context(), program(name), args...).CombinedOutput()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		lines := bytes.Split(bytes.TrimSpace(out), []byte("\n"))

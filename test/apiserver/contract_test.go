@@ -139,7 +139,8 @@ func (a answer) describe() string {
 // withoutVariables replaces times and the names of files and programs, which
 // vary between runs.
 func withoutVariables(text string) string {
-	text = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?[+-]\d{4} UTC|Z)?( m=[+-][\d.]+)?`).ReplaceAllString(text, "TIME")
+	const date, clock, zone = `\d{4}-\d\d-\d\d`, `\d\d:\d\d:\d\d(\.\d+)?`, `( ?[+-]\d{4} UTC|Z)?( m=[+-][\d.]+)?`
+	text = regexp.MustCompile(date+"[T ]"+clock+zone).ReplaceAllString(text, "TIME")
 	text = regexp.MustCompile(`/[^"\s\x00]*/kubeconfig`).ReplaceAllString(text, "KUBECONFIG")
 	return regexp.MustCompile(`/[^"\s\x00]*/(kube-proxy|nftproxy)\b`).ReplaceAllString(text, "PROGRAM")
 }

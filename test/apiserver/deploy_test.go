@@ -45,8 +45,9 @@ func TestDaemonSet(t *testing.T) {
 			if code := init.awaitEnd(); code != 0 {
 				t.Fatalf("init container: exit code %d", code)
 			}
-			if timeout := w.run(w.Node1.Namespace, "cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"); timeout != "3600\n" {
-				t.Errorf("nf_conntrack_tcp_timeout_close_wait after the init container: got %s, want 3600", timeout)
+			const closeWait = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+			if timeout := w.run(w.Node1.Namespace, "cat", closeWait); timeout != "3600\n" {
+				t.Errorf("%s after the init container: got %s, want 3600", closeWait, timeout)
 			}
 			if limit, err := os.ReadFile(filepath.Join(root, "nf_conntrack_max")); err != nil || string(limit) == "1000\n" {
 				t.Errorf("nf_conntrack_max after the init container: got %s (%v), want another value", limit, err)
@@ -138,7 +139,8 @@ shift
 mount -t proc proc proc
 mount --bind nf_conntrack_max proc/sys/net/netfilter/nf_conntrack_max
 %s
-exec setpriv --no-new-privs --inh-caps=-all --bounding-set=%s chroot . %[2]s "$@"`, root, c.Command[0], lock, capabilities)
+exec setpriv --no-new-privs --inh-caps=-all --bounding-set=%s chroot . %[2]s "$@"`,
+		root, c.Command[0], lock, capabilities)
 	p.wrapper = []string{"unshare", "--mount", "sh", "-e", "-c", script, "sh"}
 	return p
 }

@@ -137,7 +137,8 @@ func (p *proxy) unlessSet(line string) bool {
 // flagLines returns the proxy's log of its flags and values.
 func (w *world) flagLines(name string) string {
 	w.t.Helper()
-	cmd := w.Node1.Command(context.Background(), program(name), "-v=1", "--write-config-to="+filepath.Join(w.t.TempDir(), "config"))
+	file := filepath.Join(w.t.TempDir(), "config")
+	cmd := w.Node1.Command(context.Background(), program(name), "-v=1", "--write-config-to="+file)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		w.t.Fatalf("%v\n%s", err, out)

@@ -45,9 +45,7 @@ func TestFirstLists(t *testing.T) {
 			p.start()
 			w.awaitRefusals(hidden, begin)
 			p.notHealthy()
-			if now := w.tables(w.Node1); now != before {
-				t.Errorf("tables without a list of %s: got\n%s\nwant\n%s", hidden, now, before)
-			}
+			w.expectTables("without a list of "+hidden, before)
 			stream.pass(100)
 			stream.mustNotFail()
 			web.setEndpoints("a2")

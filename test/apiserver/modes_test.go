@@ -92,7 +92,8 @@ func (w *world) leftovers(variant string) string {
 	w.t.Helper()
 	// The kubelet has chains with such names, and other programs use
 	// KUBE-MARK-MASQ.
-	const names = `SERVICES|NODEPORTS|POSTROUTING|FORWARD|PROXY-FIREWALL|EXTERNAL-SERVICES|SVC-|SEP-|EXT-|SVL-|FW-|PROXY-CANARY`
+	const names = "SERVICES|NODEPORTS|POSTROUTING|FORWARD|PROXY-FIREWALL|EXTERNAL-SERVICES|" +
+		"SVC-|SEP-|EXT-|SVL-|FW-|PROXY-CANARY"
 	ours := regexp.MustCompile("KUBE-(" + names + ")")
 	var found []string
 	for _, family := range []string{"iptables", "ip6tables"} {

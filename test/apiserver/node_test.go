@@ -52,11 +52,7 @@ func TestNoNode(t *testing.T) {
 // of the node.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
-	p := w.subject()
-	p.startSynced()
-	web.servedBy("a1 b1")
+	w, web, p := newServedWorld(t)
 
 	// With a finalizer the Node stays, with a deletion timestamp.
 	w.patchNode(`{"metadata": {"finalizers": ["test.example/hold"]}}`)
@@ -102,7 +98,8 @@ func TestPodCIDRs(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	p.notHealthy()
 
-	w.patchNode(fmt.Sprintf(`{"spec": {"podCIDR": %q, "podCIDRs": [%[1]q, %q]}}`, w.Node1.PodRanges[0], w.Node1.PodRanges[1]))
+	const podCIDRs = `{"spec": {"podCIDR": %q, "podCIDRs": [%[1]q, %q]}}`
+	w.patchNode(fmt.Sprintf(podCIDRs, w.Node1.PodRanges[0], w.Node1.PodRanges[1]))
 	web.servedBy("a2")
 	p.awaitHealth()
 	w.seenAs(w.pods["a1"].Namespace, web, w.pods["a1"].Addrs())
@@ -135,6 +132,7 @@ func TestHostnameOverride(t *testing.T) {
 		s.Spec.Type = corev1.ServiceTypeClusterIP
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 	})
+	file := w.writeConfig(w.config("hostnameOverride: node2"))
 	for _, step := range []struct {
 		name  string
 		flags []string
@@ -142,8 +140,8 @@ func TestHostnameOverride(t *testing.T) {
 	}{
 		{"flag", []string{"--hostname-override=node1"}, "a1"},
 		{"flag with capitals and spaces", []string{"--hostname-override= NODE2 "}, "b1"},
-		{"file", []string{"--config=" + w.writeConfig(w.config("hostnameOverride: node2"))}, "b1"},
-		{"flag over file", []string{"--config=" + w.writeConfig(w.config("hostnameOverride: node2")), "--hostname-override=node1"}, "a1"},
+		{"file", []string{"--config=" + file}, "b1"},
+		{"flag over file", []string{"--config=" + file, "--hostname-override=node1"}, "a1"},
 		{"host name", nil, ""}, // a Node without local endpoints
 	} {
 		t.Run(step.name, func(t *testing.T) {
@@ -183,8 +181,8 @@ func (w *world) awaitAnyRequest(resource string, since time.Time) {
 // patchNode patches the Node object of node1.
 func (w *world) patchNode(patch string, subresources ...string) {
 	w.t.Helper()
-	nodes := w.Admin().CoreV1().Nodes()
-	_, err := nodes.Patch(w.ctx(), w.Node1.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	nodes, options := w.Admin().CoreV1().Nodes(), metav1.PatchOptions{}
+	_, err := nodes.Patch(w.ctx(), w.Node1.Name, types.MergePatchType, []byte(patch), options, subresources...)
 	w.must(err)
 }
 
@@ -219,12 +217,8 @@ func (w *world) seenAs(from *lab.Namespace, s *service, want []netip.Addr) {
 // object.
 func TestNodeAddresses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
-	p := w.subject()
-	p.startSynced()
+	w, web, p := newServedWorld(t)
 	old := web.nodePorts(w.Node1)
-	w.reaches(w.Client, old, "a1 b1")
 
 	added := []netip.Addr{netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("2001:db8::77")}
 	var moved []destination
@@ -238,8 +232,8 @@ func TestNodeAddresses(t *testing.T) {
 		}
 	}
 	w.silent(w.Client, moved)
-	const internalIPs = `{"status": {"addresses": [{"type": "InternalIP", "address": %q}, {"type": "InternalIP", "address": %q}]}}`
-	patch := fmt.Sprintf(internalIPs, added[0], added[1])
+	const internalIP = `{"type": "InternalIP", "address": %q}`
+	patch := fmt.Sprintf(`{"status": {"addresses": [`+internalIP+`, `+internalIP+`]}}`, added[0], added[1])
 	w.patchNode(patch, "status")
 	if p.name == upstream { // it uses the old ones until it restarts
 		p.kill()

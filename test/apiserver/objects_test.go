@@ -20,14 +20,16 @@ const port = 80
 
 // newNode returns the Node object of a node.
 func newNode(node *lab.Node) *corev1.Node {
-	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: map[string]string{corev1.LabelHostname: node.Name}}}
+	labels := map[string]string{corev1.LabelHostname: node.Name}
+	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: labels}}
 	for _, prefix := range node.PodRanges {
 		out.Spec.PodCIDRs = append(out.Spec.PodCIDRs, prefix.String())
 	}
 	out.Spec.PodCIDR = out.Spec.PodCIDRs[0]
-	out.Status.Addresses = append(out.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: node.Name})
-	for _, addr := range node.Addrs() {
-		out.Status.Addresses = append(out.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
+	out.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: node.Name},
+		{Type: corev1.NodeInternalIP, Address: node.IPv4.String()},
+		{Type: corev1.NodeInternalIP, Address: node.IPv6.String()},
 	}
 	return out
 }

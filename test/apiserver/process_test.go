@@ -14,11 +14,7 @@ import (
 // with the role of deploy/.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
-	p := w.subject()
-	p.startSynced()
-	web.servedBy("a1 b1")
+	w, web, p := newServedWorld(t)
 	w.startingEvent()
 	p.kill()
 	p.startSynced()
@@ -33,7 +29,9 @@ func TestPrivileges(t *testing.T) {
 			t.Errorf("refused: %v", r)
 		}
 	}
-	for _, need := range []string{"watch services", "watch endpointslices", "watch nodes", "watch servicecidrs", "create events"} {
+	for _, need := range []string{
+		"watch services", "watch endpointslices", "watch nodes", "watch servicecidrs", "create events",
+	} {
 		if used[need] == 0 {
 			t.Errorf("requests: got %v, want %s", used, need)
 		}

@@ -40,7 +40,8 @@ func TestKubectl(t *testing.T) {
 	shop.servedBy("a2 b1")
 
 	w.kubectl("", "patch", "service", "shop", "--type=json",
-		`--patch=[{"op": "replace", "path": "/spec/ports/0/port", "value": 8000}, {"op": "replace", "path": "/spec/ports/1/port", "value": 8000}]`)
+		`--patch=[{"op": "replace", "path": "/spec/ports/0/port", "value": 8000},`+
+			`{"op": "replace", "path": "/spec/ports/1/port", "value": 8000}]`)
 	old := shop.clusterIPs()
 	shop = w.lookUp("shop")
 	shop.servedBy("a2 b1")

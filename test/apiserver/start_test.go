@@ -46,17 +46,20 @@ func TestStartFails(t *testing.T) {
 		{"unknown argument", nil, []string{"serve"}, 2, []string{`"serve"`, "flags only"}},
 		{"proxy mode", nil, []string{"--proxy-mode=iptables"}, 2, []string{"--proxy-mode", `"iptables"`, "nftables"}},
 		{"invalid flag value", nil, []string{"--cluster-cidr=10.0.0.0"}, 2, []string{"--cluster-cidr", `"10.0.0.0"`}},
-		{"no configuration file", nil, []string{"--config=/no/such/file"}, 2, []string{"/no/such/file", "no such file", "--config"}},
+		{"no configuration file", nil, []string{"--config=/no/such/file"}, 2,
+			[]string{"/no/such/file", "no such file", "--config"}},
 		{"invalid field", nil, []string{"--config=" + invalid}, 2, []string{"nftables.syncPeriod", "greater"}},
 		{"mode of the file", nil, []string{"--config=" + ipvs}, 2, []string{"mode", `"ipvs"`, "nftables"}},
-		{"no kubeconfig", nil, []string{"--kubeconfig=/no/such/file"}, 1, []string{"/no/such/file", "no such file", "--kubeconfig"}},
+		{"no kubeconfig", nil, []string{"--kubeconfig=/no/such/file"}, 1,
+			[]string{"/no/such/file", "no such file", "--kubeconfig"}},
 		{"unreadable kubeconfig", nil, []string{"--kubeconfig=" + unreadable}, 1, []string{unreadable, "--kubeconfig"}},
 		{"kubeconfig without its CA", nil, []string{"--kubeconfig=" + noCA}, 1, []string{"/no/such/ca.crt", "--kubeconfig"}},
 		{"occupied health port", nil, []string{"--healthz-bind-address=127.0.0.1:20256", "--bind-address-hard-fail"}, 1,
 			[]string{"127.0.0.1:20256", "address already in use", "healthzBindAddress"}},
 		{"occupied metrics port", nil, []string{"--metrics-bind-address=127.0.0.1:20256", "--bind-address-hard-fail"}, 1,
 			[]string{"127.0.0.1:20256", "address already in use", "metricsBindAddress"}},
-		{"no CAP_NET_ADMIN", []string{"setpriv", "--bounding-set=-net_admin"}, nil, 1, []string{"operation not permitted", "CAP_NET_ADMIN"}},
+		{"no CAP_NET_ADMIN", []string{"setpriv", "--bounding-set=-net_admin"}, nil, 1,
+			[]string{"operation not permitted", "CAP_NET_ADMIN"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := w.nodeState()

@@ -33,7 +33,8 @@ func TestUnchanged(t *testing.T) {
 	changing.servedBy("a1 b1")
 	monitor := w.monitor(w.Node1)
 	p.awaitChange(func() {
-		steady.annotate(`{"metadata": {"annotations": {"test.example/note": "new"}, "labels": {"test.example/label": "new"}}}`)
+		const note, label = `"annotations": {"test.example/note": "new"}`, `"labels": {"test.example/label": "new"}`
+		steady.annotate(`{"metadata": {` + note + `, ` + label + `}}`)
 		w.patchNode(`{"metadata": {"annotations": {"test.example/note": "new"}}}`)
 	})
 

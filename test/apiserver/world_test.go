@@ -36,6 +36,18 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
+// newServedWorld creates a world with the Service web, which the subject
+// serves.
+func newServedWorld(t testing.TB) (*world, *service, *proxy) {
+	t.Helper()
+	w := newWorld(t)
+	web := w.createService("web", "a1 b1")
+	p := w.subject()
+	p.startSynced()
+	web.servedBy("a1 b1")
+	return w, web, p
+}
+
 // newBareWorld creates a world without Nodes in the API.
 func newBareWorld(t testing.TB) *world {
 	t.Helper()
@@ -137,4 +149,12 @@ func (w *world) run(at *lab.Namespace, name string, args ...string) string {
 func (w *world) tables(node *lab.Node) string {
 	w.t.Helper()
 	return w.run(node.Namespace, "nft", "--stateless", "list", "ruleset")
+}
+
+// expectTables compares the tables of node1 with earlier ones.
+func (w *world) expectTables(when, want string) {
+	w.t.Helper()
+	if now := w.tables(w.Node1); now != want {
+		w.t.Errorf("tables %s: got\n%s\nwant\n%s", when, now, want)
+	}
 }
