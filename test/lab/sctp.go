@@ -66,9 +66,14 @@ func (p sctpPacket) encode() []byte {
 	return packet
 }
 
-// decodeSCTP decodes an INIT or INIT ACK of the lab with a valid checksum.
+// decodeSCTP decodes an INIT or INIT ACK of the lab with a valid checksum. The
+// checksum can be zero too: a kernel with SCTP clears the field for a moment in
+// the memory that it shares with raw sockets.
 func decodeSCTP(packet []byte) (sctpPacket, bool) {
-	if len(packet) < sctpHeaderLen+sctpChunkLen || binary.LittleEndian.Uint32(packet[8:]) != sctpChecksum(packet) {
+	if len(packet) < sctpHeaderLen+sctpChunkLen {
+		return sctpPacket{}, false
+	}
+	if checksum := binary.LittleEndian.Uint32(packet[8:]); checksum != 0 && checksum != sctpChecksum(packet) {
 		return sctpPacket{}, false
 	}
 	order, chunk := binary.BigEndian, packet[sctpHeaderLen:]
