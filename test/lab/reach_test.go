@@ -107,13 +107,13 @@ func TestICMPErrorsUnlimited(t *testing.T) {
 
 func TestTimedOut(t *testing.T) {
 	l := labtest.New(t)
-	pod, gone := labtest.AddPod(t, l.Node1, "pod"), labtest.AddPod(t, l.Node2, "gone")
-	for _, addr := range gone.Addrs() {
+	pod, lost := labtest.AddPod(t, l.Node1, "pod"), labtest.AddPod(t, l.Node2, "lost")
+	for _, addr := range lost.Addrs() {
 		if err := l.Node2.Blackhole(netip.PrefixFrom(addr, addr.BitLen())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unanswered := append(gone.Addrs(),
+	unanswered := append(lost.Addrs(),
 		netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd00:96::10"), // no such Service
 		netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10"), // no such load balancer
 		netip.MustParseAddr("10.244.1.200"), netip.MustParseAddr("fd00:244:1::c8")) // no such pod
