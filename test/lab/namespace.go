@@ -139,15 +139,6 @@ func enter(file *os.File) error {
 // is valid until the namespace is closed.
 func (n *Namespace) Fd() int { return int(n.file.Fd()) }
 
-// Path returns a file of the namespace for `nsenter --net=PATH`: its name in
-// /run/netns or, without a name, a descriptor of this process.
-func (n *Namespace) Path() string {
-	if n.bound {
-		return n.lab.names.path(n.Name)
-	}
-	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd())
-}
-
 // Addrs returns IPv4 and IPv6.
 func (n *Namespace) Addrs() []netip.Addr { return []netip.Addr{n.IPv4, n.IPv6} }
 
