@@ -15,8 +15,8 @@ type Outcome int
 
 // The outcomes.
 const (
-	// Failed is any other error: no route, a source port in use, an invalid
-	// answer, a connection reset after it was established. See Result.Err.
+	// Failed is any other error: a source port in use, an invalid answer, a
+	// connection reset after it was established. See Result.Err.
 	Failed Outcome = iota
 	// Answered is the answer of a server of the lab.
 	Answered
@@ -24,6 +24,8 @@ const (
 	Refused
 	// TimedOut is no answer.
 	TimedOut
+	// Unreachable is a missing route or another ICMP unreachable.
+	Unreachable
 )
 
 // String returns the outcome's name in lower case.
@@ -37,6 +39,8 @@ func (o Outcome) String() string {
 		return "refused"
 	case TimedOut:
 		return "timed out"
+	case Unreachable:
+		return "unreachable"
 	}
 	return fmt.Sprintf("outcome %d", int(o))
 }
@@ -49,6 +53,8 @@ func outcomeOf(err error) Outcome {
 		return Answered
 	case errors.Is(err, unix.ECONNREFUSED):
 		return Refused
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EACCES):
+		return Unreachable
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return TimedOut
 	}

@@ -2,11 +2,15 @@ package lab_test
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
@@ -129,16 +133,31 @@ func TestTimedOut(t *testing.T) {
 		}
 	}
 	add(unanswered, pod.Namespace, l.Node1.Namespace, l.Client)
-	add(nowhere, pod.Namespace, l.Node1.Namespace) // for the client see TestFailed
+	add(nowhere, pod.Namespace, l.Node1.Namespace) // for the client see TestUnreachable
 	expectAll(t, attempts)
+}
+
+func TestUnreachable(t *testing.T) {
+	l := labtest.New(t)
+	for i, noRoute := range []string{"203.0.113.1", "2001:db8:ffff::1"} {
+		prefix := lab.ServiceRanges()[i]
+		destination := &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+		err := l.Node1.Do(func() error {
+			return netlink.RouteReplace(&netlink.Route{Dst: destination, Type: unix.RTN_UNREACHABLE})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, protocol := range protocols() {
+			expect(t, lab.Unreachable, l.Client, protocol, netip.AddrPortFrom(prefix.Addr().Next(), port))
+			expect(t, lab.Unreachable, l.Client, protocol, netip.AddrPortFrom(netip.MustParseAddr(noRoute), port))
+		}
+	}
 }
 
 func TestFailed(t *testing.T) {
 	l := labtest.New(t)
 	for _, protocol := range protocols() {
-		for _, noRoute := range []string{"203.0.113.1", "2001:db8:ffff::1"} {
-			expect(t, lab.Failed, l.Client, protocol, netip.AddrPortFrom(netip.MustParseAddr(noRoute), port))
-		}
 		foreign := lab.ProbeOptions{Local: netip.MustParseAddrPort("10.1.2.3:4000")}
 		got := lab.Probe(t.Context(), l.Client, protocol, netip.AddrPortFrom(l.Node1.IPv4, port), foreign)
 		if got.Outcome != lab.Failed || got.Err == nil {
