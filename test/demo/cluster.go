@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// pod is a pod of the cluster. It answers TCP and UDP on its port.
+type pod struct {
+	name, node, ipv4, ipv6 string
+	port                   uint16
+}
+
+// pods returns all pods. The list is independent of the manifests, so that the
+// demo fails if kube-proxy uses an address that no pod has.
+func pods() []pod {
+	return []pod{
+		{"web-1", "node1", "10.244.1.11", "fd00:244:1::11", 8080},
+		{"web-2", "node1", "10.244.1.12", "fd00:244:1::12", 8080},
+		{"web-3", "node2", "10.244.2.11", "fd00:244:2::11", 8080},
+		{"web-4", "node1", "10.244.1.13", "fd00:244:1::13", 8080},
+		{"web-5", "node2", "10.244.2.12", "fd00:244:2::12", 8080},
+		{"dns-1", "node1", "10.244.1.53", "fd00:244:1::53", 5353},
+		{"dns-2", "node2", "10.244.2.53", "fd00:244:2::53", 5353},
+		{"checkout-1", "node1", "10.244.1.21", "fd00:244:1::21", 8443},
+		{"checkout-2", "node2", "10.244.2.21", "fd00:244:2::21", 8443},
+		{"cart-1", "node1", "10.244.1.31", "fd00:244:1::31", 8081},
+		{"cart-2", "node2", "10.244.2.31", "fd00:244:2::31", 8081},
+		{"toolbox", "node2", "10.244.2.99", "fd00:244:2::99", 8080}, // a client, no Service's endpoint
+	}
+}
+
+// cluster is a lab of network namespaces with its pods, a folder of manifests,
+// and a kube-proxy process on each node. If demo is killed, the kernel ends the
+// processes, and the next cluster of the same name removes the rest.
+type cluster struct {
+	name, kubeProxy string
+	fail            context.CancelCauseFunc // is called when a kube-proxy ends unexpectedly
+
+	lab       *lab.Lab
+	hosts     map[string]*lab.Namespace
+	manifests *manifests
+	proxies   map[string]*proxy // by node
+}
+
+// open creates the cluster and waits until both nodes serve.
+func (c *cluster) open(ctx context.Context) (err error) {
+	if c.lab, err = lab.New(lab.Config{Prefix: c.name, Named: true}); err != nil {
+		return err
+	}
+	if err := c.lab.NameError(); err != nil {
+		return err
+	}
+	// The lab owns the name, so the folder is left from a demo that was killed.
+	if err := os.RemoveAll(c.folder()); err != nil {
+		return err
+	}
+	if c.manifests, err = newManifests(c.folder()); err != nil {
+		return err
+	}
+	c.hosts = map[string]*lab.Namespace{"client": c.lab.Client}
+	c.proxies = map[string]*proxy{}
+	for _, node := range c.lab.Nodes() {
+		c.hosts[node.Name] = node.Namespace
+		if err := c.addPods(ctx, node); err != nil {
+			return err
+		}
+		if err := c.startProxy(ctx, node); err != nil {
+			return err
+		}
+	}
+	return c.awaitServed(ctx)
+}
+
+// close ends the processes and removes the folder and the namespaces. The
+// folder is removed while the lab still owns the name.
+func (c *cluster) close() error {
+	for _, p := range c.proxies {
+		p.stop()
+	}
+	var err error
+	switch {
+	case c.lab == nil:
+		return nil
+	case c.lab.NameError() == nil: // otherwise the folder may belong to another demo
+		err = os.RemoveAll(c.folder())
+	}
+	return errors.Join(err, c.lab.Close())
+}
+
+// folder returns the folder of manifests and logs. Only root can write to /run.
+func (c *cluster) folder() string { return "/run/nftproxy-" + c.name }
+
+func (c *cluster) logFile(node string) string { return filepath.Join(c.folder(), node+".log") }
+
+// addPods creates the pods of a node and starts their servers.
+func (c *cluster) addPods(ctx context.Context, node *lab.Node) error {
+	for _, p := range pods() {
+		if p.node != node.Name {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		created, err := node.AddPodWith(lab.PodConfig{
+			Name: p.name, IPv4: netip.MustParseAddr(p.ipv4), IPv6: netip.MustParseAddr(p.ipv6),
+		})
+		if err != nil {
+			return err
+		}
+		c.hosts[p.name] = created.Namespace
+		_, tcpErr := created.ServeTCP(p.port)
+		_, udpErr := created.ServeUDP(p.port)
+		if err := errors.Join(tcpErr, udpErr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameOf returns the name of the host with the address, or the address itself.
+func (c *cluster) nameOf(addr netip.Addr) string {
+	for name, host := range c.hosts {
+		if addr == host.IPv4 || addr == host.IPv6 {
+			return name
+		}
+	}
+	return addr.String()
+}
+
+// commandLine returns what a user enters to run a command on a host.
+func (c *cluster) commandLine(host, command string) string {
+	return fmt.Sprintf("ip netns exec %s.%s %s", c.name, host, command)
+}
+
+// run runs a program on a host and returns its standard output.
+func (c *cluster) run(ctx context.Context, host, program string, args ...string) (string, error) {
+	cmd := c.hosts[host].Command(ctx, program, args...)
+	cmd.SysProcAttr = attributes()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w %s", c.commandLine(host, strings.Join(cmd.Args, " ")), err, stderr.String())
+	}
+	return string(out), nil
+}
+
+// attributes make the kernel end a process with its parent. They keep the
+// terminal's Ctrl-C from the process, because demo ends it itself.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+}
+
+// proxy is a kube-proxy process.
+type proxy struct {
+	cmd    *lab.Cmd
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// proxyArgs returns the arguments of kube-proxy on a node.
+func (c *cluster) proxyArgs(node string) []string {
+	ranges := lab.PodRanges()
+	return []string{
+		"--manifests", c.manifests.folder, "--hostname-override", node,
+		"--cluster-cidr", ranges[0].String() + "," + ranges[1].String(),
+	}
+}
+
+// startProxy starts a kube-proxy on a node.
+func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	log, err := os.OpenFile(c.logFile(node.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	stopped, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p := &proxy{cmd: node.Command(stopped, c.kubeProxy, c.proxyArgs(node.Name)...), cancel: cancel, ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = attributes()
+	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
+	p.cmd.WaitDelay = 3 * time.Second // then the process is killed
+	started := make(chan error, 2)
+	go func() {
+		defer close(p.ended)
+		// The kernel sends Pdeathsig when the thread that started the process
+		// ends. Do keeps the thread until the process ends.
+		err := node.Do(func() error {
+			err := p.cmd.Start()
+			started <- err
+			if err != nil {
+				return err
+			}
+			return p.cmd.Wait()
+		})
+		started <- err
+		if stopped.Err() == nil {
+			c.fail(fmt.Errorf("kube-proxy on %s ended (%v); the end of its log:\n%s", node.Name, err, c.endOfLog(node.Name)))
+		}
+	}()
+	c.proxies[node.Name] = p
+	return <-started
+}
+
+// stop ends the process with SIGTERM.
+func (p *proxy) stop() {
+	p.cancel()
+	<-p.ended
+}
+
+// kill ends the process with SIGKILL.
+func (p *proxy) kill() error {
+	p.cmd.Cancel = p.cmd.Process.Kill
+	p.stop()
+	return nil
+}
+
+// endOfLog returns the last lines of a kube-proxy's log.
+func (c *cluster) endOfLog(node string) string {
+	data, err := os.ReadFile(c.logFile(node))
+	if err != nil {
+		return err.Error()
+	}
+	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-10):], []byte("\n")))
+}
+
+// effectTimeout limits the wait for the effect of a change.
+const effectTimeout = 20 * time.Second
+
+// awaitServed waits until both nodes serve both families.
+func (c *cluster) awaitServed(ctx context.Context) error {
+	addrs, err := c.addresses("shop/web", clusterIP, "tcp")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, fmt.Errorf("shop/web is not served after %v", effectTimeout))
+	defer cancel()
+	for _, node := range c.lab.Nodes() {
+		for _, addr := range addrs {
+			for !answers(ctx, node, addr) {
+				if ctx.Err() != nil {
+					return fmt.Errorf("%w; the end of kube-proxy's log on %s:\n%s", context.Cause(ctx), node.Name, c.endOfLog(node.Name))
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	}
+	return nil
+}
+
+func answers(ctx context.Context, node *lab.Node, addr netip.AddrPort) bool {
+	result := lab.Probe(ctx, node.Namespace, "tcp", addr, lab.ProbeOptions{Timeout: 200 * time.Millisecond})
+	return result.Outcome == lab.Answered
+}
