@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +35,9 @@ func pods() []pod {
 		{"checkout-2", "node2", "10.244.2.21", "fd00:244:2::21", 8443},
 		{"cart-1", "node1", "10.244.1.31", "fd00:244:1::31", 8081},
 		{"cart-2", "node2", "10.244.2.31", "fd00:244:2::31", 8081},
-		{"toolbox", "node2", "10.244.2.99", "fd00:244:2::99", 8080}, // a client, no Service's endpoint
+		// Clients, no endpoints: the stranger's addresses are in no range of the cluster.
+		{"toolbox", "node2", "10.244.2.99", "fd00:244:2::99", 8080},
+		{"stranger", "node1", "172.31.0.200", "fd00:31::200", 8080},
 	}
 }
 
@@ -68,8 +69,7 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	if c.manifests, err = newManifests(c.folder()); err != nil {
 		return err
 	}
-	c.hosts = map[string]*lab.Namespace{"client": c.lab.Client}
-	c.proxies = map[string]*proxy{}
+	c.hosts, c.proxies = map[string]*lab.Namespace{"client": c.lab.Client}, map[string]*proxy{}
 	for _, node := range c.lab.Nodes() {
 		c.hosts[node.Name] = node.Namespace
 		if err := c.addPods(ctx, node); err != nil {
@@ -82,17 +82,12 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	return c.awaitServed(ctx)
 }
 
-// close ends the processes and removes the folder and the namespaces. The
-// folder is removed while the lab still owns the name.
-func (c *cluster) close() error {
-	for _, p := range c.proxies {
-		p.stop()
-	}
-	var err error
-	switch {
-	case c.lab == nil:
+// close ends the processes and removes the folder and the namespaces.
+func (c *cluster) close() (err error) {
+	if c.lab == nil {
 		return nil
-	case c.lab.NameError() == nil: // otherwise the folder may belong to another demo
+	}
+	if c.lab.NameError() == nil { // otherwise the folder may belong to another demo
 		err = os.RemoveAll(c.folder())
 	}
 	return errors.Join(err, c.lab.Close())
@@ -106,15 +101,11 @@ func (c *cluster) logFile(node string) string { return filepath.Join(c.folder(),
 // addPods creates the pods of a node and starts their servers.
 func (c *cluster) addPods(ctx context.Context, node *lab.Node) error {
 	for _, p := range pods() {
-		if p.node != node.Name {
+		if p.node != node.Name || ctx.Err() != nil {
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		created, err := node.AddPodWith(lab.PodConfig{
-			Name: p.name, IPv4: netip.MustParseAddr(p.ipv4), IPv6: netip.MustParseAddr(p.ipv6),
-		})
+		ipv4, ipv6 := netip.MustParseAddr(p.ipv4), netip.MustParseAddr(p.ipv6)
+		created, err := node.AddPodWith(lab.PodConfig{Name: p.name, IPv4: ipv4, IPv6: ipv6})
 		if err != nil {
 			return err
 		}
@@ -125,7 +116,7 @@ func (c *cluster) addPods(ctx context.Context, node *lab.Node) error {
 			return err
 		}
 	}
-	return nil
+	return ctx.Err()
 }
 
 // nameOf returns the name of the host with the address, or the address itself.
@@ -138,28 +129,16 @@ func (c *cluster) nameOf(addr netip.Addr) string {
 	return addr.String()
 }
 
-// commandLine returns what a user enters to run a command on a host.
-func (c *cluster) commandLine(host, command string) string {
-	return fmt.Sprintf("ip netns exec %s.%s %s", c.name, host, command)
-}
-
-// run runs a program on a host and returns its standard output.
-func (c *cluster) run(ctx context.Context, host, program string, args ...string) (string, error) {
-	cmd := c.hosts[host].Command(ctx, program, args...)
-	cmd.SysProcAttr = attributes()
+// run runs a program on node1 and returns its standard output.
+func (c *cluster) run(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := c.lab.Node1.Command(ctx, program, args...)
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s: %w %s", c.commandLine(host, strings.Join(cmd.Args, " ")), err, stderr.String())
+		err = fmt.Errorf("%s on node1: %w %s", strings.Join(cmd.Args, " "), err, stderr.String())
 	}
-	return string(out), nil
-}
-
-// attributes make the kernel end a process with its parent. They keep the
-// terminal's Ctrl-C from the process, because demo ends it itself.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	return string(out), err
 }
 
 // proxy is a kube-proxy process.
@@ -178,27 +157,24 @@ func (c *cluster) proxyArgs(node string) []string {
 	}
 }
 
-// startProxy starts a kube-proxy on a node.
+// startProxy starts a kube-proxy, which is killed when ctx ends.
 func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	log, err := os.OpenFile(c.logFile(node.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	stopped, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	p := &proxy{cmd: node.Command(stopped, c.kubeProxy, c.proxyArgs(node.Name)...), cancel: cancel, ended: make(chan struct{})}
+	ctx, cancel := context.WithCancel(ctx)
+	p := &proxy{cmd: node.Command(ctx, c.kubeProxy, c.proxyArgs(node.Name)...), cancel: cancel, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = attributes()
-	p.cmd.Cancel = func() error { return p.cmd.Process.Signal(syscall.SIGTERM) }
-	p.cmd.WaitDelay = 3 * time.Second // then the process is killed
+	// The kernel ends the process if demo is killed. Ctrl-C in the terminal
+	// does not end it.
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error, 2)
 	go func() {
 		defer close(p.ended)
-		// The kernel sends Pdeathsig when the thread that started the process
-		// ends. Do keeps the thread until the process ends.
+		// Pdeathsig is sent when the thread that started the process ends. Do
+		// keeps the thread until the process ends.
 		err := node.Do(func() error {
 			err := p.cmd.Start()
 			started <- err
@@ -208,7 +184,7 @@ func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
 			return p.cmd.Wait()
 		})
 		started <- err
-		if stopped.Err() == nil {
+		if ctx.Err() == nil {
 			c.fail(fmt.Errorf("kube-proxy on %s ended (%v); the end of its log:\n%s", node.Name, err, c.endOfLog(node.Name)))
 		}
 	}()
@@ -216,17 +192,10 @@ func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
 	return <-started
 }
 
-// stop ends the process with SIGTERM.
-func (p *proxy) stop() {
+// kill ends the process with SIGKILL.
+func (p *proxy) kill() {
 	p.cancel()
 	<-p.ended
-}
-
-// kill ends the process with SIGKILL.
-func (p *proxy) kill() error {
-	p.cmd.Cancel = p.cmd.Process.Kill
-	p.stop()
-	return nil
 }
 
 // endOfLog returns the last lines of a kube-proxy's log.
@@ -235,8 +204,8 @@ func (c *cluster) endOfLog(node string) string {
 	if err != nil {
 		return err.Error()
 	}
-	lines := bytes.Split(bytes.TrimSpace(data), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-10):], []byte("\n")))
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
 // effectTimeout limits the wait for the effect of a change.
@@ -244,26 +213,18 @@ const effectTimeout = 20 * time.Second
 
 // awaitServed waits until both nodes serve both families.
 func (c *cluster) awaitServed(ctx context.Context) error {
-	addrs, err := c.addresses("shop/web", clusterIP, "tcp")
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, fmt.Errorf("shop/web is not served after %v", effectTimeout))
 	defer cancel()
 	for _, node := range c.lab.Nodes() {
-		for _, addr := range addrs {
-			for !answers(ctx, node, addr) {
+		for _, to := range c.addresses("shop/web", "ClusterIP", "tcp") {
+			options := lab.ProbeOptions{Timeout: 200 * time.Millisecond}
+			for lab.Probe(ctx, node.Namespace, "tcp", to, options).Outcome != lab.Answered {
 				if ctx.Err() != nil {
-					return fmt.Errorf("%w; the end of kube-proxy's log on %s:\n%s", context.Cause(ctx), node.Name, c.endOfLog(node.Name))
+					return fmt.Errorf("%w; the log on %s:\n%s", context.Cause(ctx), node.Name, c.endOfLog(node.Name))
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
 		}
 	}
 	return nil
-}
-
-func answers(ctx context.Context, node *lab.Node, addr netip.AddrPort) bool {
-	result := lab.Probe(ctx, node.Namespace, "tcp", addr, lab.ProbeOptions{Timeout: 200 * time.Millisecond})
-	return result.Outcome == lab.Answered
 }

@@ -22,13 +22,13 @@ var embedded embed.FS
 
 // manifests is a folder of manifests and its Services.
 type manifests struct {
+	folder   string
+	services map[string]*corev1.Service // by namespace/name
+
 	// Handler is nil. The first round of a manifest.Source calls only the
 	// methods below.
 	manifest.Handler
 	synced context.CancelFunc
-
-	folder   string
-	services map[string]*corev1.Service // by namespace/name
 }
 
 func (m *manifests) OnServiceAdd(s *corev1.Service)                { m.services[s.Namespace+"/"+s.Name] = s }
@@ -49,10 +49,18 @@ func newManifests(parent string) (*manifests, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	m := &manifests{synced: cancel, folder: filepath.Join(parent, "manifests"), services: map[string]*corev1.Service{}}
-	if err := m.setEndpoints("shop/web", firstPods()...); err != nil {
+	if err := m.setEndpoints("shop/web", "web-1", "web-2", "web-3"); err != nil {
 		return nil, err
 	}
-	return m, manifest.New(manifest.Config{Dir: m.folder, Handler: m}).Run(ctx)
+	if err := manifest.New(manifest.Config{Dir: m.folder, Handler: m}).Run(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"kube-system/dns", "shop/cart", "shop/checkout", "shop/payments", "shop/web"} {
+		if m.services[name] == nil {
+			return nil, fmt.Errorf("no valid manifest in %s contains service %s", m.folder, name)
+		}
+	}
+	return m, nil
 }
 
 // endpointsFile returns the file with the EndpointSlices of a Service.
@@ -60,84 +68,57 @@ func (m *manifests) endpointsFile(service string) string {
 	return filepath.Join(m.folder, strings.ReplaceAll(service, "/", "-")+"-endpoints.yaml")
 }
 
-// setEndpoints replaces the endpoints of a Service. It renames a complete file,
-// so that kube-proxy never reads a part of it.
+// setEndpoints removes the lines of endpoints that are other pods. It renames a
+// complete file, so that kube-proxy never reads a part of it.
 func (m *manifests) setEndpoints(service string, pods ...string) error {
 	file := m.endpointsFile(service)
 	data, err := embedded.ReadFile("manifests/" + filepath.Base(file))
 	if err != nil {
 		return err
 	}
+	var kept []byte
+	for line := range bytes.Lines(data) {
+		_, target, isEndpoint := bytes.Cut(line, []byte("kind: Pod, name: "))
+		if name, _, _ := bytes.Cut(target, []byte("}")); !isEndpoint || slices.Contains(pods, string(name)) {
+			kept = append(kept, line...)
+		}
+	}
 	draft := filepath.Join(m.folder, ".draft") // kube-proxy ignores hidden files
-	if err := os.WriteFile(draft, filterEndpoints(data, pods), 0o644); err != nil {
+	if err := os.WriteFile(draft, kept, 0o644); err != nil {
 		return err
 	}
 	return os.Rename(draft, file)
 }
 
-// filterEndpoints removes the lines with endpoints that are other pods.
-func filterEndpoints(yaml []byte, pods []string) []byte {
-	var kept []byte
-	for line := range bytes.Lines(yaml) {
-		_, target, isEndpoint := bytes.Cut(line, []byte("kind: Pod, name: "))
-		if name, _, _ := strings.Cut(string(target), "}"); !isEndpoint || slices.Contains(pods, name) {
-			kept = append(kept, line...)
+// addresses returns the IPv4 and the IPv6 address of a destination in tour.txt.
+// They are zero if the manifests do not contain them.
+func (c *cluster) addresses(service, destination, protocol string) (found [2]netip.AddrPort) {
+	spec := c.manifests.services[service].Spec
+	for _, p := range spec.Ports {
+		addrs, port := spec.ClusterIPs, p.Port
+		switch destination {
+		case "external IP":
+			addrs = spec.ExternalIPs
+		case "LoadBalancer IP":
+			addrs = loadBalancerIPs(c.manifests.services[service])
+		case "NodePort of node1", "NodePort of node2":
+			node := c.hosts[strings.TrimPrefix(destination, "NodePort of ")]
+			addrs, port = []string{node.IPv4.String(), node.IPv6.String()}, p.NodePort
+		case "ClusterIP, port 81":
+			port = 81
+		case "ClusterIP 10.96.0.99":
+			addrs = []string{"10.96.0.99", "fd00:96::99"}
+		}
+		for family, addr := range addrs[:min(len(addrs), len(found))] {
+			if strings.EqualFold(string(p.Protocol), protocol) {
+				found[family] = netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port)) // the parser validated it
+			}
 		}
 	}
-	return kept
+	return found
 }
 
-// destination is an address of a Service that clients connect to.
-type destination string
-
-const (
-	clusterIP      destination = "ClusterIP"
-	externalIP     destination = "external IP"
-	loadBalancerIP destination = "LoadBalancer IP"
-	node1Port      destination = "NodePort of node1"
-	node2Port      destination = "NodePort of node2"
-	unusedPort     destination = "ClusterIP, port 81"
-	unusedIP       destination = "ClusterIP 10.96.0.99"
-)
-
-// addresses returns the IPv4 and the IPv6 address of a destination.
-func (c *cluster) addresses(service string, to destination, protocol string) ([2]netip.AddrPort, error) {
-	var found [2]netip.AddrPort
-	s := c.manifests.services[service]
-	if s == nil {
-		return found, fmt.Errorf("no Service %s in %s", service, c.manifests.folder)
-	}
-	ports := s.Spec.Ports
-	i := slices.IndexFunc(ports, func(p corev1.ServicePort) bool { return strings.EqualFold(string(p.Protocol), protocol) })
-	if i < 0 {
-		return found, fmt.Errorf("service %s has no %s port", service, protocol)
-	}
-	addrs, port := s.Spec.ClusterIPs, ports[i].Port
-	switch to {
-	case externalIP:
-		addrs = s.Spec.ExternalIPs
-	case loadBalancerIP:
-		addrs = loadBalancerIPs(s)
-	case node1Port:
-		addrs, port = []string{c.lab.Node1.IPv4.String(), c.lab.Node1.IPv6.String()}, ports[i].NodePort
-	case node2Port:
-		addrs, port = []string{c.lab.Node2.IPv4.String(), c.lab.Node2.IPv6.String()}, ports[i].NodePort
-	case unusedPort:
-		port = 81
-	case unusedIP:
-		addrs = []string{"10.96.0.99", "fd00:96::99"}
-	}
-	if len(addrs) != len(found) {
-		return found, fmt.Errorf("%s of service %s: got %q, want two addresses", to, service, addrs)
-	}
-	for family, addr := range addrs {
-		found[family] = netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port)) // the parser validated it
-	}
-	return found, nil
-}
-
-func loadBalancerIPs(s *corev1.Service) []string {
-	var addrs []string
+func loadBalancerIPs(s *corev1.Service) (addrs []string) {
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		addrs = append(addrs, ingress.IP)
 	}

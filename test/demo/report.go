@@ -16,31 +16,22 @@ type report struct {
 	err                     error // first error of writing
 }
 
+// print prints a text after a blank line.
 func (r *report) print(format string, args ...any) {
 	if r.err == nil {
-		_, r.err = fmt.Fprintf(r.w, format, args...)
+		_, r.err = fmt.Fprintf(r.w, "\n"+format+"\n", args...)
 	}
 }
 
-// scene prints a numbered heading and a paragraph.
-func (r *report) scene(heading, text string) {
+// heading prints the numbered heading of a scene.
+func (r *report) heading(text string) {
 	r.scenes++
-	heading = fmt.Sprintf("%d. %s", r.scenes, heading)
-	r.print("\n\n%s\n%s\n", heading, strings.Repeat("-", len(heading)))
-	r.text(text)
+	text = fmt.Sprintf("%d. %s", r.scenes, text)
+	r.print("\n%s\n%s", text, strings.Repeat("-", len(text)))
 }
 
-// text prints a paragraph, which contains its line breaks.
-func (r *report) text(text string) { r.print("\n%s\n", strings.TrimSpace(text)) }
-
-// commands prints command lines, as a user would enter them.
-func (r *report) commands(lines ...string) { r.print("\n  $ %s\n", strings.Join(lines, "\n  $ ")) }
-
-// block prints lines with an indentation.
-func (r *report) block(lines ...string) { r.print("\n  %s\n", strings.Join(lines, "\n  ")) }
-
-// verdict counts a check and returns its result. The check passed if the error
-// is nil.
+// verdict counts a check, which passed if the error is nil, and returns its
+// result.
 func (r *report) verdict(err error) string {
 	r.checks++
 	if err == nil {
@@ -52,28 +43,29 @@ func (r *report) verdict(err error) string {
 
 // check counts a check and prints its result with a sentence.
 func (r *report) check(err error, format string, args ...any) {
-	r.print("\n  %s: %s\n", r.verdict(err), fmt.Sprintf(format, args...))
+	r.print("  %s: %s", r.verdict(err), fmt.Sprintf(format, args...))
 	r.printFailures()
 }
 
 // table prints rows of cells, with the headings in the first row.
 func (r *report) table(rows [][]string) {
-	var text bytes.Buffer
-	aligned := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	var aligned bytes.Buffer
+	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(aligned, strings.Join(row, "\t"))
+		fmt.Fprintln(w, strings.Join(row, "\t"))
 	}
-	aligned.Flush()
-	r.print("\n")
-	for line := range strings.Lines(text.String()) {
-		r.print("  %s\n", strings.TrimRight(line, " \n"))
+	w.Flush()
+	var lines []string
+	for line := range strings.Lines(aligned.String()) {
+		lines = append(lines, "  "+strings.TrimRight(line, " \n"))
 	}
+	r.print("%s", strings.Join(lines, "\n"))
 	r.printFailures()
 }
 
 // printFailures prints the failures that are not printed yet.
 func (r *report) printFailures() {
 	for ; r.printed < len(r.failures); r.printed++ {
-		r.print("  FAILED: %s\n", r.failures[r.printed])
+		r.print("  FAILED: %s", r.failures[r.printed])
 	}
 }

@@ -8,175 +8,116 @@ import (
 	"strings"
 )
 
-// object is a set, a map or a chain as nft lists it.
-type object struct {
-	name  string   // with its kind: "map service-ips"
-	lines []string // of the definition or the chain
-	rows  []string // elements, sorted
-}
+var objects = regexp.MustCompile(`(?ms)^\t((?:set|map|chain) \S+) \{\n(.*?)^\t\}`)
 
-// parseListing returns the objects of a table that nft listed, sorted.
-func parseListing(listing string) []object {
-	var objects []object
-	for _, match := range regexp.MustCompile(`(?ms)^\t((?:set|map|chain) \S+) \{\n(.*?)^\t\}`).FindAllStringSubmatch(listing, -1) {
-		definition, elements, _ := strings.Cut(match[2], "elements = {")
-		o := object{name: match[1]}
-		for line := range strings.Lines(definition) {
-			o.lines = append(o.lines, strings.TrimSpace(line))
-		}
-		elements = strings.TrimSuffix(strings.TrimSpace(elements), "}")
-		for row := range strings.SplitSeq(elements, ",") { // comments contain no comma
-			if row = strings.TrimSpace(row); row != "" {
-				o.rows = append(o.rows, row)
-			}
-		}
-		slices.Sort(o.rows)
-		objects = append(objects, o)
+// parseListing returns the lines of a table that nft listed. A row of a set or
+// map is "map service-ips: ROW", any other line is "chain services { LINE".
+// Rows and objects are sorted, other lines keep their order.
+func parseListing(listing string) []string {
+	var blocks []string
+	for _, object := range objects.FindAllStringSubmatch(listing, -1) {
+		definition, elements, _ := strings.Cut(object[2], "elements = {")
+		lines := prefixed(object[1]+" { ", strings.Split(definition, "\n"))
+		rows := prefixed(object[1]+": ", strings.Split(strings.TrimRight(elements, "}\n\t "), ",")) // no comment contains a comma
+		slices.Sort(rows)
+		blocks = append(blocks, strings.Join(append(lines, rows...), "\n"))
 	}
-	slices.SortFunc(objects, func(a, b object) int { return strings.Compare(a.name, b.name) })
-	return objects
+	slices.Sort(blocks)
+	return strings.Split(strings.Join(blocks, "\n"), "\n")
 }
 
-// affinitySets is the prefix of the sets with the clients of Services with
-// sessionAffinity. Packets add their rows, which a flush removes for good.
-const affinitySets = "set clients-"
-
-// listTables lists the tables of node1 in an order that does not depend on the
-// order of changes.
-func (t *tour) listTables(ctx context.Context) (string, error) {
-	var text strings.Builder
-	for _, family := range []string{"ip", "ip6"} {
-		listing, err := t.cluster.run(ctx, "node1", t.nft, "list", "table", family, "kube-proxy")
-		if err != nil {
-			return "", err
-		}
-		for _, o := range parseListing(listing) {
-			if strings.HasPrefix(o.name, affinitySets) {
-				o.rows = nil
-			}
-			fmt.Fprintf(&text, "%s %s:\n%s\n", family, o.name, strings.Join(append(o.lines, o.rows...), "\n"))
+// prefixed trims lines and adds a prefix to those that are not blank.
+func prefixed(prefix string, lines []string) (result []string) {
+	for _, line := range lines {
+		if line = strings.TrimSpace(line); line != "" {
+			result = append(result, prefix+line)
 		}
 	}
-	return text.String(), nil
+	return result
 }
 
-// hop is a part of the table that a new connection passes.
-type hop struct {
-	text, object string
-	filter       string   // selects lines of the object
-	want         []string // end of each selected line
+// list returns the lines of a family's table on node1.
+func (t *tour) list(ctx context.Context, family string) ([]string, error) {
+	listing, err := t.cluster.run(ctx, "nft", "list", "table", family, "kube-proxy")
+	return parseListing(listing), err
 }
 
-// hops leads from the ClusterIP of shop/web to its pods.
-func hops() []hop {
-	return []hop{
-		{`Follow a connection from a pod to 10.96.0.80, port 80. Chain services looks up the destination:`,
-			"chain services", "@service-ips", []string{"vmap @service-ips"}},
-		{`The comment is the port of the Service: namespace/name:port. Chain balance-3 serves all Services with
-three endpoints:`,
-			"map service-ips", "10.96.0.80 . ", []string{`comment "shop/web:http" : goto balance-3`}},
-		{`The chain draws a number from 0 to 2, and looks up the destination with that number:`,
-			"chain balance-3", "dnat", []string{"numgen random mod 3 map @service-endpoints"}},
-		{`The map contains a row for each endpoint. The connection is sent there:`,
-			"map service-endpoints", "10.96.0.80 . ",
-			[]string{" : 10.244.1.11 . 8080", " : 10.244.1.12 . 8080", " : 10.244.2.11 . 8080"}},
-	}
-}
+// affinityRow matches clients of Services with sessionAffinity. Packets add
+// them, and a flush removes them for good.
+var affinityRow = regexp.MustCompile(`^set clients-\d+: `)
 
-// explanations describe the rows of sets and maps.
-func explanations() [][2]string {
-	return [][2]string{
-		{"set cluster-ips", "a ClusterIP; masquerades clients from outside, refuses other ports"},
-		{"map service-ips", "a ClusterIP, external IP or LoadBalancer IP with a port, and its chain"},
-		{"map service-endpoints", "an endpoint of such an address (from 65536: all, for policy Local)"},
-		{"set nodeport-ips", "an address of this node that has NodePorts"},
-		{"map service-nodeports", "a NodePort, and its chain"},
-		{"map nodeport-endpoints", "an endpoint of a NodePort"},
-		{"map no-endpoint-services", "an address without endpoints: refused"},
-		{"map no-endpoint-nodeports", "a NodePort without endpoints: refused"},
-		{"map firewall-ips", "a LoadBalancer IP with loadBalancerSourceRanges"},
-		{"set firewall-sources-tcp", "a source range for TCP"},
-		{"set local-ips", "an address with externalTrafficPolicy: Local"},
-		{"map local-policy-ips", "the same, for traffic from outside: endpoints of this node"},
-		{"map cluster-policy-ips", "the same, for traffic from this node or a pod: all endpoints"},
-		{"set hairpin-connections", "a pod of this node that connects to itself: masqueraded"},
-		{affinitySets, "a client of a Service with sessionAffinity, and its endpoint"},
-	}
-}
-
-// showTable explains the IPv4 table of node1.
-func (t *tour) showTable(ctx context.Context) error {
-	// The flush removed the rows of clients with session affinity.
-	if _, err := t.callAll(ctx, group{service: "shop/cart", calls: []call{{from: "client", to: clusterIP, protocol: "tcp"}}}); err != nil {
-		return err
-	}
-	listing, err := t.cluster.run(ctx, "node1", t.nft, "list", "table", "ip", "kube-proxy")
+// saveTables saves the tables of node1 for compareTables.
+func (t *tour) saveTables(ctx context.Context, _ string, _ [][]string) error {
+	ipv4, err := t.list(ctx, "ip")
 	if err != nil {
 		return err
 	}
-	objects := parseListing(listing)
-	t.scene("The table", fmt.Sprintf(`
-All IPv4 rules are in table "ip kube-proxy", all IPv6 rules in "ip6 kube-proxy". Services and
-endpoints are rows of sets and maps. Chains do not depend on the number of Services. This listing
-has %d lines. All base chains have type nat: only the first packet of a connection passes them.`,
-		strings.Count(listing, "\n")))
-	t.commands(t.cluster.commandLine("node1", "nft list table ip kube-proxy"))
-	var failure error
-	for _, h := range hops() {
-		lines, err := h.find(objects)
-		if failure == nil {
-			failure = err
-		}
-		t.text(h.text)
-		t.block(slices.Concat([]string{h.object + " {"}, lines, []string{"}"})...)
+	ipv6, err := t.list(ctx, "ip6")
+	t.tables = slices.DeleteFunc(append(ipv4, ipv6...), affinityRow.MatchString)
+	return err
+}
+
+// compareTables checks that the tables of node1 are as saveTables saved them.
+func (t *tour) compareTables(ctx context.Context, _ string, _ [][]string) error {
+	saved := t.tables
+	if err := t.saveTables(ctx, "", nil); err != nil {
+		return err
 	}
-	t.check(failure, "The rows lead to the pods of shop/web and to no others.")
-	t.text("These are all sets and maps that the Services of the demo use. To find the rows of a Service, search for its name:")
-	t.commands(t.cluster.commandLine("node1", "nft list table ip kube-proxy | grep shop/web"))
-	t.table(t.explain(objects))
+	var err error
+	if !slices.Equal(saved, t.tables) {
+		err = fmt.Errorf("lines missing: %q, lines added: %q", without(saved, t.tables), without(t.tables, saved))
+	}
+	t.check(err, "The tables of both families are the same as before, row by row.")
 	return nil
 }
 
-// find returns the object's lines or rows that the hop selects, and an error if
-// they are not as wanted.
-func (h hop) find(objects []object) ([]string, error) {
-	var lines, missing []string
-	for _, o := range objects {
-		for _, line := range slices.Concat(o.lines, o.rows) {
-			if o.name == h.object && strings.Contains(line, h.filter) {
-				lines = append(lines, "    "+line)
-			}
-		}
-	}
-	for _, end := range h.want {
-		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasSuffix(line, end) }) {
-			missing = append(missing, end)
-		}
-	}
-	if len(missing) > 0 || len(lines) != len(h.want) {
-		return lines, fmt.Errorf("%s: got %q, want %d lines that end in %q", h.object, lines, len(h.want), h.want)
-	}
-	return lines, nil
+// without returns the lines that are not among others.
+func without(lines, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(others, line) })
 }
 
-// explain returns a table with a row of each set and map, if possible of
-// shop/web.
-func (t *tour) explain(objects []object) [][]string {
-	ofWeb := regexp.MustCompile(`shop/web|10\.96\.0\.80 |tcp \. 30080 |10\.244\.1\.11 `)
-	table := [][]string{{"RESULT", "SET OR MAP", "ROWS", "A ROW IS", "FOR EXAMPLE"}}
-	for _, e := range explanations() {
-		rows := []string{}
-		for _, o := range objects {
-			if o.name == e[0] || e[0] == affinitySets && strings.HasPrefix(o.name, affinitySets) {
-				rows = append(rows, o.rows...)
-			}
+// listTable lists the IPv4 table of node1 for findLines and showSets. It adds a
+// client with session affinity, because a flush removed the others.
+func (t *tour) listTable(ctx context.Context, _ string, _ [][]string) (err error) {
+	c := call{from: "client", protocol: "tcp", want: []string{"cart-1", "cart-2"}}
+	t.call(ctx, c, t.cluster.addresses("shop/cart", "ClusterIP", "tcp")[0])
+	t.lines, err = t.list(ctx, "ip")
+	return err
+}
+
+// findLines shows the lines of the table with a prefix, and checks that they
+// are as many as the rows and end like them.
+func (t *tour) findLines(_ context.Context, prefix string, rows [][]string) error {
+	found := slices.DeleteFunc(slices.Clone(t.lines), func(line string) bool { return !strings.HasPrefix(line, prefix) })
+	var want []string
+	var err error
+	for _, row := range rows {
+		want = append(want, row[0])
+		if !slices.ContainsFunc(found, func(line string) bool { return strings.HasSuffix(line, row[0]) }) || len(found) != len(rows) {
+			err = fmt.Errorf("%s: got %q, want lines that end in %q", prefix, found, want)
 		}
-		if len(rows) == 0 {
-			table = append(table, []string{t.verdict(fmt.Errorf("%s has no rows", e[0])), e[0], "0", e[1]})
-			continue
-		}
-		example := rows[max(0, slices.IndexFunc(rows, ofWeb.MatchString))]
-		table = append(table, []string{t.verdict(nil), e[0], fmt.Sprint(len(rows)), e[1], example})
 	}
-	return table
+	t.check(err, "%s", strings.Join(found, "\n      "))
+	return nil
+}
+
+// showSets checks that sets and maps have rows, and shows one, if possible of
+// shop/web. Its rows are the name of a set or map and its meaning.
+func (t *tour) showSets(_ context.Context, _ string, rows [][]string) error {
+	ofWeb := regexp.MustCompile(`shop/web|10\.96\.0\.80|tcp \. 30080 |10\.244\.1\.11 `)
+	table := [][]string{{"RESULT", "SET OR MAP", "ROWS", "A ROW IS, FOR EXAMPLE"}}
+	for _, row := range rows {
+		of := regexp.MustCompile("^" + row[0] + `\d*: .`)
+		found := slices.DeleteFunc(slices.Clone(t.lines), func(line string) bool { return !of.MatchString(line) })
+		var err error
+		example := ""
+		if len(found) == 0 {
+			err = fmt.Errorf("%s has no rows", row[0])
+		} else {
+			_, example, _ = strings.Cut(found[max(0, slices.IndexFunc(found, ofWeb.MatchString))], ": ")
+		}
+		table = append(table, []string{t.verdict(err), row[0], fmt.Sprint(len(found)), row[1]}, []string{"", "", "", "  " + example})
+	}
+	t.table(table)
+	return nil
 }

@@ -2,50 +2,81 @@ package main
 
 import (
 	"context"
+	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// tour shows the scenes on a cluster.
+//go:embed tour.txt
+var tourScript string
+
+//go:embed keep.txt
+var keepScript string
+
+// tour plays the script on a cluster.
 type tour struct {
 	report
 	cluster     *cluster
-	nft         string // program
 	started     time.Time
 	connections atomic.Int64
+
+	// Some steps leave these for later steps.
+	flows  []*lab.Conn
+	tables []string
+	lines  []string // of the IPv4 table of node1
 }
 
-// run shows all scenes. The error is the reason why the tour cannot continue.
-// Failed checks are only counted.
-func (t *tour) run(ctx context.Context) error {
-	for _, show := range []func(context.Context) error{
-		t.showCluster, t.showServices, t.showAnswers, t.showRefusals, t.showScaling, t.showUDP, t.showRestart, t.showFlush,
-		t.showTable,
-	} {
-		err := show(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case err != nil:
-			return err
-		case t.err != nil:
-			return fmt.Errorf("write the tour: %w", t.err)
+// errInterrupted is returned when a signal ended the tour.
+var errInterrupted = errors.New("interrupted")
+
+// run creates the cluster, plays the script and removes the cluster.
+func (t *tour) run(interrupt context.Context, keep bool) (err error) {
+	ctx, fail := context.WithCancelCause(interrupt)
+	defer fail(nil)
+	t.cluster.fail = fail
+	t.print("nftproxy: the tour\n\n%s", `This program builds a small cluster on this machine and runs kube-proxy on its nodes. It opens real
+connections and checks the results. "ok" means that a check passed.`)
+	defer func() {
+		if closeErr := t.cluster.close(); closeErr != nil {
+			err = fmt.Errorf("clean up: %w", closeErr)
 		}
+	}()
+	if err = t.cluster.open(ctx); err == nil {
+		err = t.play(ctx, tourScript)
 	}
-	return nil
+	switch {
+	case interrupt.Err() != nil:
+		return errInterrupted
+	case ctx.Err() != nil:
+		err = context.Cause(ctx) // the reason for any other error
+	}
+	if t.checks == 0 {
+		return err
+	}
+	err = t.summarize(err)
+	if keep {
+		t.play(ctx, keepScript)
+		<-interrupt.Done()
+	}
+	return err
 }
 
-// summarize prints the result of the tour, which err may have ended early. It
-// returns an error if the tour did not complete or a check failed.
+// summarize prints the result of the tour, which stopped if err is not nil. It
+// returns an error if the tour stopped or a check failed.
 func (t *tour) summarize(err error) error {
 	failed := len(t.failures)
-	t.scene("Summary", fmt.Sprintf("%d of %d checks passed, with %d connections in %.1f seconds.",
-		t.checks-failed, t.checks, t.connections.Load(), time.Since(t.started).Seconds()))
-	t.printed = 0 // print all failures again
+	t.heading("Summary")
+	t.print("%d of %d checks passed, with %d connections in %.1f seconds.",
+		t.checks-failed, t.checks, t.connections.Load(), time.Since(t.started).Seconds())
+	t.printed = 0 // repeat all failures
 	t.printFailures()
 	switch {
 	case err != nil:
@@ -53,60 +84,63 @@ func (t *tour) summarize(err error) error {
 	case failed > 0:
 		return fmt.Errorf("%d of %d checks failed", failed, t.checks)
 	}
+	return nil
+}
+
+// play prints a script and runs its steps. The error is the reason why a step
+// or the output stopped. Failed checks are only counted.
+func (t *tour) play(ctx context.Context, script string) error {
+	steps := map[string]func(ctx context.Context, argument string, rows [][]string) error{
+		"@pods": t.showPods, "@services": t.showServices, "@calls": t.makeCalls, "@events": t.makeEvents,
+		"@flows": t.openFlows, "@ask": t.askFlows, "@endpoints": t.changeEndpoints,
+		"@save": t.saveTables, "@compare": t.compareTables, "@list": t.listTable, "@find": t.findLines, "@sets": t.showSets,
+	}
+	script = strings.NewReplacer("{name}", t.cluster.name, "{folder}", t.cluster.folder(),
+		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " "),
+		"{pid}", fmt.Sprint(t.cluster.proxies["node1"].cmd.Process.Pid)).Replace(script)
+	columns := regexp.MustCompile(` {2,}`)
+	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
+		first, rest, _ := strings.Cut(block, "\n")
+		kind, argument, _ := strings.Cut(first, " ")
+		switch step := steps[kind]; {
+		case step != nil:
+			var rows [][]string
+			for line := range strings.Lines(rest) {
+				rows = append(rows, columns.Split(strings.TrimSpace(line), -1))
+			}
+			if err := errors.Join(step(ctx, argument, rows), ctx.Err(), t.err); err != nil {
+				return err
+			}
+		case kind == "#":
+			t.heading(argument)
+		case kind != "//":
+			t.print("%s", block)
+		}
+	}
 	return t.err
 }
 
-const introduction = `nftproxy: the tour
-
-This program builds a small cluster on this machine and runs kube-proxy on its nodes. It opens real
-connections and checks the results. "ok" means that a check passed.
-`
-
-const drawing = `            client  172.30.0.100, fd00:30::100       outside the cluster; it reaches all
-              |                                      addresses of Services through node1
-    ----------+-----------------------------
-       |                        |
-     node1  172.30.0.11       node2  172.30.0.12     one kube-proxy process on each node
-       |    fd00:30::11         |    fd00:30::12
-     pods   10.244.1.x        pods   10.244.2.x      pods have routed addresses
-            fd00:244:1::x            fd00:244:2::x`
-
-// showCluster describes the namespaces and the processes.
-func (t *tour) showCluster(context.Context) error {
-	t.scene("The cluster", `
-The client, the nodes and the pods are network namespaces. The kernel of this machine handles their
-packets, by the rules that kube-proxy writes on the nodes.`)
-	t.block(strings.Split(drawing, "\n")...)
+// showPods lists the pods.
+func (t *tour) showPods(context.Context, string, [][]string) error {
 	rows := [][]string{{"POD", "NODE", "IPv4", "IPv6", "PORT"}}
 	for _, p := range pods() {
 		rows = append(rows, []string{p.name, p.node, p.ipv4, p.ipv6, fmt.Sprint(p.port)})
 	}
 	t.table(rows)
-	t.text("The toolbox is a client inside the cluster. kube-proxy reads manifests from a folder. The command on node1:")
-	args := t.cluster.proxyArgs("node1")
-	t.commands(t.cluster.commandLine("node1", "kube-proxy "+strings.Join(args[:2], " ")+" \\\n      "+strings.Join(args[2:], " ")))
 	return nil
 }
 
 // showServices lists the Services of the manifests.
-func (t *tour) showServices(context.Context) error {
-	t.scene("The Services", `
-The folder contains these Services with their EndpointSlices, the Nodes and a ServiceCIDR. Both
-kube-proxy processes read it. shop/cart has sessionAffinity: ClientIP. shop/checkout has
-externalTrafficPolicy: Local and loadBalancerSourceRanges. shop/payments has no endpoints.`)
-	t.commands("ls " + t.cluster.manifests.folder)
+func (t *tour) showServices(context.Context, string, [][]string) error {
 	rows := [][]string{{"SERVICE", "TYPE", "CLUSTER IPS", "PORTS (:NODEPORT)", "EXTERNAL OR LOADBALANCER IPS"}}
-	services := t.cluster.manifests.services
-	for _, name := range slices.Sorted(maps.Keys(services)) {
-		spec := services[name].Spec
+	for _, name := range slices.Sorted(maps.Keys(t.cluster.manifests.services)) {
+		service := t.cluster.manifests.services[name]
 		var ports []string
-		for _, p := range spec.Ports {
-			port := fmt.Sprintf("%s %d:%d", p.Protocol, p.Port, p.NodePort)
-			ports = append(ports, strings.TrimSuffix(port, ":0"))
+		for _, p := range service.Spec.Ports {
+			ports = append(ports, strings.TrimSuffix(fmt.Sprintf("%s %d:%d", p.Protocol, p.Port, p.NodePort), ":0"))
 		}
-		external := slices.Concat(spec.ExternalIPs, loadBalancerIPs(services[name]))
-		row := []string{name, string(spec.Type)}
-		for _, cell := range [][]string{spec.ClusterIPs, ports, external} {
+		row := []string{name, string(service.Spec.Type)}
+		for _, cell := range [][]string{service.Spec.ClusterIPs, ports, append(loadBalancerIPs(service), service.Spec.ExternalIPs...)} {
 			row = append(row, strings.Join(cell, ", "))
 		}
 		rows = append(rows, row)
@@ -115,18 +149,8 @@ externalTrafficPolicy: Local and loadBalancerSourceRanges. shop/payments has no 
 	return nil
 }
 
-// showKept prints how to use and end a cluster that keeps running.
-func (t *tour) showKept() {
-	c := t.cluster
-	t.scene("Look around", `
-The cluster keeps running. Press Ctrl-C here to end its processes and to remove it. Until then, use
-another terminal as root. Connect, and a pod answers with its name and the address that it sees:`)
-	t.commands(c.commandLine("client", "bash -c 'head -1 </dev/tcp/192.0.2.80/80'"),
-		c.commandLine("toolbox", "bash -c 'head -1 </dev/tcp/fd00:96::80/80'"),
-		c.commandLine("client", "bash -c 'exec 3<>/dev/udp/192.0.2.53/53; echo >&3; head -1 <&3'"))
-	t.text("Change a manifest, which kube-proxy reads on both nodes:")
-	t.commands("$EDITOR "+c.manifests.endpointsFile("shop/web"), "tail -f "+c.logFile("node1"))
-	t.text("Look at the rules and the connections of a node, or enter it:")
-	t.commands(c.commandLine("node1", "nft list table ip kube-proxy"), c.commandLine("node1", "conntrack -L"),
-		c.commandLine("node1", "bash"))
+// changeEndpoints sets the endpoints of a Service: "shop/web web-1,web-2".
+func (t *tour) changeEndpoints(_ context.Context, argument string, _ [][]string) error {
+	service, pods, _ := strings.Cut(argument, " ")
+	return t.cluster.manifests.setEndpoints(service, strings.Split(pods, ",")...)
 }
