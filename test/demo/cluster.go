@@ -51,7 +51,7 @@ type cluster struct {
 	lab       *lab.Lab
 	hosts     map[string]*lab.Namespace
 	manifests *manifests
-	proxies   map[string]*proxy // by node
+	kill      map[string]func() // by node: ends its kube-proxy with SIGKILL
 }
 
 // open creates the cluster and waits until both nodes serve.
@@ -69,7 +69,7 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	if c.manifests, err = newManifests(c.folder()); err != nil {
 		return err
 	}
-	c.hosts, c.proxies = map[string]*lab.Namespace{"client": c.lab.Client}, map[string]*proxy{}
+	c.hosts, c.kill = map[string]*lab.Namespace{"client": c.lab.Client}, map[string]func(){}
 	for _, node := range c.lab.Nodes() {
 		c.hosts[node.Name] = node.Namespace
 		if err := c.addPods(ctx, node); err != nil {
@@ -86,6 +86,9 @@ func (c *cluster) open(ctx context.Context) (err error) {
 func (c *cluster) close() (err error) {
 	if c.lab == nil {
 		return nil
+	}
+	for _, kill := range c.kill {
+		kill()
 	}
 	if c.lab.NameError() == nil { // otherwise the folder may belong to another demo
 		err = os.RemoveAll(c.folder())
@@ -141,13 +144,6 @@ func (c *cluster) run(ctx context.Context, program string, args ...string) (stri
 	return string(out), err
 }
 
-// proxy is a kube-proxy process.
-type proxy struct {
-	cmd    *lab.Cmd
-	cancel context.CancelFunc
-	ended  chan struct{}
-}
-
 // proxyArgs returns the arguments of kube-proxy on a node.
 func (c *cluster) proxyArgs(node string) []string {
 	ranges := lab.PodRanges()
@@ -163,39 +159,25 @@ func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()
 	ctx, cancel := context.WithCancel(ctx)
-	p := &proxy{cmd: node.Command(ctx, c.kubeProxy, c.proxyArgs(node.Name)...), cancel: cancel, ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// The kernel ends the process if demo is killed. Ctrl-C in the terminal
-	// does not end it.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	started := make(chan error, 2)
+	cmd := node.Command(ctx, c.kubeProxy, c.proxyArgs(node.Name)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// The kernel ends the process if demo is killed: Run keeps the thread that
+	// Pdeathsig refers to. Ctrl-C in the terminal does not end the process.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	ended := make(chan struct{})
+	c.kill[node.Name] = func() {
+		cancel()
+		<-ended
+	}
 	go func() {
-		defer close(p.ended)
-		// Pdeathsig is sent when the thread that started the process ends. Do
-		// keeps the thread until the process ends.
-		err := node.Do(func() error {
-			err := p.cmd.Start()
-			started <- err
-			if err != nil {
-				return err
-			}
-			return p.cmd.Wait()
-		})
-		started <- err
-		if ctx.Err() == nil {
+		defer close(ended)
+		defer log.Close()
+		if err := cmd.Run(); ctx.Err() == nil {
 			c.fail(fmt.Errorf("kube-proxy on %s ended (%v); the end of its log:\n%s", node.Name, err, c.endOfLog(node.Name)))
 		}
 	}()
-	c.proxies[node.Name] = p
-	return <-started
-}
-
-// kill ends the process with SIGKILL.
-func (p *proxy) kill() {
-	p.cancel()
-	<-p.ended
+	return nil
 }
 
 // endOfLog returns the last lines of a kube-proxy's log.

@@ -86,7 +86,7 @@ func (t *tour) change(ctx context.Context, change string) (err error) {
 	case "endpoints":
 		err = t.cluster.manifests.setEndpoints("shop/web", strings.Split(object, ",")...)
 	case "kill":
-		t.cluster.proxies["node1"].kill()
+		t.cluster.kill["node1"]()
 	case "start":
 		err = t.cluster.startProxy(ctx, t.cluster.lab.Node1)
 	case "flush":

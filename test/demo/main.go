@@ -41,7 +41,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 // run runs the command and returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsagesWrapped(100)) }
+	flags.Usage = func() { fmt.Fprintln(stdout, usage+flags.FlagUsagesWrapped(100)) }
 	kubeProxy := flags.String("kube-proxy", "bin/kube-proxy", "The kube-proxy `PROGRAM` that the nodes run.")
 	keep := flags.Bool("keep", false, "Keep the cluster running after the tour, until Ctrl-C.")
 	name := flags.String("name", "demo", "Prefix `NAME` of the namespaces (NAME.client, NAME.node1). "+
@@ -54,7 +54,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = fmt.Errorf("unexpected argument %q: demo takes only flags", flags.Arg(0))
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "demo: %v\n", err)
+		fmt.Fprintf(stderr, "demo: %v; see demo --help\n", err)
 		return exitUsage
 	}
 

@@ -96,8 +96,7 @@ func (t *tour) play(ctx context.Context, script string) error {
 		"@save": t.saveTables, "@compare": t.compareTables, "@list": t.listTable, "@find": t.findLines, "@sets": t.showSets,
 	}
 	script = strings.NewReplacer("{name}", t.cluster.name, "{folder}", t.cluster.folder(),
-		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " "),
-		"{pid}", fmt.Sprint(t.cluster.proxies["node1"].cmd.Process.Pid)).Replace(script)
+		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " ")).Replace(script)
 	columns := regexp.MustCompile(` {2,}`)
 	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
 		first, rest, _ := strings.Cut(block, "\n")
