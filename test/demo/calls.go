@@ -52,11 +52,11 @@ func (t *tour) makeCalls(ctx context.Context, service string, rows [][]string) e
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	table := [][]string{{"RESULT", "FROM", "TO", "OVER", "IPv4", "IPv6", "PODS SEE"}}
+	table := [][]any{{"RESULT", "FROM", "TO", "OVER", "IPv4", "IPv6", "PODS SEE"}}
 	for i, row := range rows {
-		result := t.verdict(parseCall(row).check(service, tallies[i]))
-		ipv4, ipv6 := tallies[i][0], tallies[i][1]
-		table = append(table, []string{result, row[0], row[1], row[2], ipv4.answers.String(), ipv6.answers.String(), ipv4.seen.names()})
+		c, ipv4, ipv6 := parseCall(row), tallies[i][0], tallies[i][1]
+		result := t.verdict(c.check(service, tallies[i]))
+		table = append(table, []any{result, c.from, c.to, c.protocol, ipv4.answers, ipv6.answers, ipv4.seen.names()})
 	}
 	t.table(table)
 	return nil
@@ -94,9 +94,12 @@ func (c call) check(service string, both [2]tally) error {
 		if c.oneOf {
 			met, want = slices.Contains(c.want, got.answers.names()), "one of "+want
 		}
-		if !met || got.seen.names() != c.seen {
-			return fmt.Errorf("%s to %s, %s, over %s and %s: got %s, pods see %q; want %s, pods see %q",
-				c.from, service, c.to, family, c.protocol, got.answers, got.seen.names(), want, c.seen)
+		where := fmt.Sprintf("%s to %s, %s, %s over %s", c.from, service, c.to, c.protocol, family)
+		switch {
+		case !met:
+			return fmt.Errorf("%s: got %s, want %s", where, got.answers, want)
+		case got.seen.names() != c.seen:
+			return fmt.Errorf("%s: pods see %s, want %s", where, got.seen.names(), c.seen)
 		}
 	}
 	return nil
@@ -153,7 +156,7 @@ func (t *tour) openFlows(ctx context.Context, argument string, _ [][]string) err
 // askFlows waits until a pod answers on each flow, and then checks that it
 // answers 20 times. A packet that arrives while a flow changes may be lost.
 func (t *tour) askFlows(ctx context.Context, pod string, _ [][]string) error {
-	table := [][]string{{"RESULT", "TO", "ANSWERS ON ONE SOCKET"}}
+	table := [][]any{{"RESULT", "TO", "ANSWERS ON ONE SOCKET"}}
 	for _, flow := range t.flows {
 		ask := func() string {
 			short, cancel := context.WithTimeout(ctx, time.Second)
@@ -170,7 +173,7 @@ func (t *tour) askFlows(ctx context.Context, pod string, _ [][]string) error {
 		if got.names() != pod {
 			err = fmt.Errorf("%s: got %s, want %s", flow.RemoteAddr(), got, pod)
 		}
-		table = append(table, []string{t.verdict(err), flow.RemoteAddr().String(), got.String()})
+		table = append(table, []any{t.verdict(err), flow.RemoteAddr(), got})
 	}
 	t.table(table)
 	return nil

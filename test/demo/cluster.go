@@ -35,7 +35,7 @@ func pods() []pod {
 		{"checkout-2", "node2", "10.244.2.21", "fd00:244:2::21", 8443},
 		{"cart-1", "node1", "10.244.1.31", "fd00:244:1::31", 8081},
 		{"cart-2", "node2", "10.244.2.31", "fd00:244:2::31", 8081},
-		// Clients, no endpoints: the stranger's addresses are in no range of the cluster.
+		// Clients. No range of the cluster contains the stranger's addresses.
 		{"toolbox", "node2", "10.244.2.99", "fd00:244:2::99", 8080},
 		{"stranger", "node1", "172.31.0.200", "fd00:31::200", 8080},
 	}
@@ -174,7 +174,7 @@ func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
 		defer close(ended)
 		defer log.Close()
 		if err := cmd.Run(); ctx.Err() == nil {
-			c.fail(fmt.Errorf("kube-proxy on %s ended (%v); the end of its log:\n%s", node.Name, err, c.endOfLog(node.Name)))
+			c.fail(fmt.Errorf("kube-proxy on %s ended (%v); its log:\n%s", node.Name, err, c.endOfLog(node.Name)))
 		}
 	}()
 	return nil
@@ -195,7 +195,8 @@ const effectTimeout = 20 * time.Second
 
 // awaitServed waits until both nodes serve both families.
 func (c *cluster) awaitServed(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, fmt.Errorf("shop/web is not served after %v", effectTimeout))
+	late := fmt.Errorf("shop/web is not served after %v", effectTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, late)
 	defer cancel()
 	for _, node := range c.lab.Nodes() {
 		for _, to := range c.addresses("shop/web", "ClusterIP", "tcp") {

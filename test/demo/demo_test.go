@@ -66,7 +66,8 @@ func newName() string { return fmt.Sprintf("demo-test-%d-%d", os.Getpid(), demos
 func start(t *testing.T, name, kubeProxy string, stdout *os.File, flags ...string) *process {
 	t.Helper()
 	p := &process{T: t, name: name, folder: t.TempDir(), ended: make(chan struct{})}
-	p.cmd = exec.Command(program(t, demoProgram), append(flags, "--name", name, "--kube-proxy", program(t, kubeProxy))...)
+	flags = append(flags, "--name", name, "--kube-proxy", program(t, kubeProxy))
+	p.cmd = exec.Command(program(t, demoProgram), flags...)
 	out, outErr := os.Create(p.folder + "/stdout")
 	log, logErr := os.Create(p.folder + "/stderr")
 	p.cmd.Stdout, p.cmd.Stderr = out, log
@@ -100,12 +101,12 @@ func (p *process) read(file string) string {
 }
 
 // await waits until a condition is met.
-func (p *process) await(condition string, met func(*process) bool) {
+func (p *process) await(met func(*process) bool) {
 	p.Helper()
 	for !met(p) {
 		select {
 		case <-p.ended:
-			p.Fatalf("demo ended (%v) before: %s", p.cmd.ProcessState, condition)
+			p.Fatalf("demo ended early: %v", p.cmd.ProcessState)
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -139,20 +140,15 @@ func (p *process) kubeProxies() []string {
 	})
 }
 
-// expectNothingLeft checks that nothing remains of the demo.
-func (p *process) expectNothingLeft() {
-	p.Helper()
-	<-p.ended
-	if left := slices.Concat(p.kubeProxies(), matches("/run/netns/"+p.name+".*"), matches("/run/*"+p.name)); len(left) > 0 {
-		p.Errorf("left behind: %q", left)
-	}
-}
-
 // expectEnd checks the exit code, a text on the standard error, and that
-// nothing remains.
+// nothing remains of the demo.
 func (p *process) expectEnd(code int, text string) {
 	p.Helper()
-	p.expectNothingLeft()
+	<-p.ended
+	left := slices.Concat(p.kubeProxies(), matches("/run/netns/"+p.name+".*"), matches("/run/*"+p.name))
+	if len(left) > 0 {
+		p.Errorf("left behind: %q", left)
+	}
 	if got := p.cmd.ProcessState.ExitCode(); got != code || !strings.Contains(p.read("stderr"), text) {
 		p.Errorf("got exit code %d and error %q, want %d and %q", got, p.read("stderr"), code, text)
 	}
@@ -161,7 +157,7 @@ func (p *process) expectEnd(code int, text string) {
 func TestTour(t *testing.T) {
 	t.Parallel()
 	p := start(t, newName(), kubeProxyProgram, nil, "--keep")
-	p.await("cluster is kept", printed("ip netns exec "+p.name+".node1 bash"))
+	p.await(printed("ip netns exec " + p.name + ".node1 bash"))
 	second := start(t, p.name, kubeProxyProgram, nil)
 	<-second.ended
 	if want := "another lab has the prefix " + p.name; !strings.Contains(second.read("stderr"), want) {
@@ -172,7 +168,7 @@ func TestTour(t *testing.T) {
 	}
 	p.cmd.Process.Signal(syscall.SIGINT)
 	p.expectEnd(exitOK, "")
-	for _, want := range []string{"1. The cluster", "9. The table", "goto balance-3", "89 of 89 checks passed", "11. Look around"} {
+	for _, want := range []string{"1. The cluster", "9. The table", "goto balance-3", "89 of 89 checks passed"} {
 		if !printed(want)(p) {
 			t.Errorf("got no %q", want)
 		}
@@ -187,15 +183,16 @@ func TestWrongProxy(t *testing.T) {
 	t.Parallel()
 	p := start(t, newName(), masqueradingProgram, nil)
 	p.expectEnd(exitFailed, "checks failed")
-	want := `FAILED: toolbox to shop/web, ClusterIP, over IPv4 and tcp: got web-1`
-	if !printed(want)(p) || !printed(`pods see "node2"; want web-1, web-2, web-3, pods see "toolbox"`)(p) {
+	want := "FAILED: toolbox to shop/web, ClusterIP, tcp over IPv4: pods see node2, want toolbox"
+	if !printed(want)(p) {
 		t.Errorf("got no %q", want)
 	}
 }
 
 func TestBrokenProxy(t *testing.T) {
 	t.Parallel()
-	start(t, newName(), brokenProgram, nil).expectEnd(exitFailed, "ended (exit status 3); the end of its log:\na line of the log")
+	p := start(t, newName(), brokenProgram, nil)
+	p.expectEnd(exitFailed, "ended (exit status 3); its log:\na line of the log")
 }
 
 func TestInterrupted(t *testing.T) {
@@ -218,24 +215,13 @@ func TestInterrupted(t *testing.T) {
 		t.Run(moment.name, func(t *testing.T) {
 			t.Parallel()
 			p := start(t, newName(), kubeProxyProgram, nil)
-			p.await(moment.name, moment.met)
+			p.await(moment.met)
 			for range 1 + i%3*10 { // more signals must not interrupt the cleanup
 				p.cmd.Process.Signal([]os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP}[i%3])
 				time.Sleep(time.Millisecond)
 			}
 			p.expectEnd(exitInterrupted, "interrupted; everything is cleaned up")
 		})
-	}
-}
-
-// A demo may also end before it catches signals.
-func TestInterruptedAtStart(t *testing.T) {
-	t.Parallel()
-	for delay := range 10 {
-		p := start(t, newName(), kubeProxyProgram, nil)
-		time.Sleep(time.Duration(delay) * time.Millisecond)
-		p.cmd.Process.Signal(syscall.SIGINT)
-		p.expectNothingLeft()
 	}
 }
 
@@ -257,7 +243,7 @@ func TestClosedOutput(t *testing.T) {
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	p := start(t, newName(), kubeProxyProgram, nil)
-	p.await("clients connect", printed("5. Scaling"))
+	p.await(printed("5. Scaling"))
 	p.cmd.Process.Kill()
 	<-p.ended
 	for deadline := time.Now().Add(10 * time.Second); !running(0)(p) && time.Now().Before(deadline); {
@@ -265,10 +251,10 @@ func TestKilled(t *testing.T) {
 	}
 	stray := "/run/nftproxy-" + p.name + "/stray.yaml"
 	if err := os.WriteFile(stray, nil, 0o644); err != nil || !running(0)(p) {
-		t.Fatalf("got %v and kube-proxies %q, want the folder of the killed demo and no processes", err, p.kubeProxies())
+		t.Fatalf("got error %v and kube-proxies %q, want the folder of the killed demo only", err, p.kubeProxies())
 	}
 	next := start(t, p.name, kubeProxyProgram, nil)
-	next.await("calls", printed("3. Who answers"))
+	next.await(printed("3. Who answers"))
 	if len(matches(stray)) > 0 {
 		t.Error("got files of the killed demo in the next one")
 	}

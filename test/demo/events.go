@@ -184,18 +184,19 @@ func (e *event) seenBy(client int, attempts []attempt) (time.Time, bool) {
 // showEvents shows a row for each event and node. An attempt belongs to the
 // last event that began before the attempt ended.
 func (t *tour) showEvents(events []*event, attempts []attempt) {
-	table := [][]string{{"RESULT", "EVENT", "THROUGH", "CONNECTIONS", "REFUSED", "LOST", "DELAY", "THEN"}}
+	table := [][]any{{"RESULT", "EVENT", "THROUGH", "CONNECTIONS", "REFUSED", "LOST", "DELAY", "THEN"}}
 	for i, e := range events {
 		for node := range 2 {
 			own := slices.DeleteFunc(slices.Clone(attempts), func(a attempt) bool {
-				return a.client/2 != node || a.end.Before(e.begin) || i+1 < len(events) && !a.end.Before(events[i+1].begin)
+				later := i+1 < len(events) && !a.end.Before(events[i+1].begin)
+				return a.client/2 != node || a.end.Before(e.begin) || later
 			})
 			result, then, err := e.check(node, own)
-			refused, lost := result[lab.Refused.String()], result[lab.TimedOut.String()]+result[lab.Unreachable.String()]+result[lab.Failed.String()]
-			delay := slices.MaxFunc(e.inForce[2*node:2*node+2], time.Time.Compare).Sub(e.done).Round(time.Millisecond)
-			table = append(table, []string{
-				t.verdict(err), e.name, fmt.Sprintf("node%d", node+1), fmt.Sprint(len(own)), fmt.Sprint(refused), fmt.Sprint(lost),
-				strings.Replace(delay.String(), "0s", "-", 1), then.names(),
+			lost := result[lab.TimedOut.String()] + result[lab.Unreachable.String()] + result[lab.Failed.String()]
+			delay := slices.MaxFunc(e.inForce[2*node:2*node+2], time.Time.Compare).Sub(e.done).Milliseconds()
+			table = append(table, []any{
+				t.verdict(err), e.name, fmt.Sprintf("node%d", node+1), len(own), result[lab.Refused.String()], lost,
+				fmt.Sprintf("%d ms", delay), then.names(),
 			})
 		}
 	}

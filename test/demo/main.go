@@ -92,7 +92,7 @@ func checkRequirements(euid int, kubeProxy string) error {
 	case proxyErr != nil:
 		return fmt.Errorf("kube-proxy not found (%w): build it with make build, or use --kube-proxy PROGRAM", proxyErr)
 	case nftErr != nil:
-		return fmt.Errorf("the demo lists rules with nft, which is not installed (%w): run apt-get install nftables", nftErr)
+		return fmt.Errorf("nft, which lists the rules, not found (%w): run apt-get install nftables", nftErr)
 	}
 	return nil
 }

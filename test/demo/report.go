@@ -48,11 +48,11 @@ func (r *report) check(err error, format string, args ...any) {
 }
 
 // table prints rows of cells, with the headings in the first row.
-func (r *report) table(rows [][]string) {
+func (r *report) table(rows [][]any) {
 	var aligned bytes.Buffer
 	w := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		fmt.Fprintf(w, strings.Repeat("%v\t", len(row))+"\n", row...)
 	}
 	w.Flush()
 	var lines []string
@@ -65,7 +65,8 @@ func (r *report) table(rows [][]string) {
 
 // printFailures prints the failures that are not printed yet.
 func (r *report) printFailures() {
-	for ; r.printed < len(r.failures); r.printed++ {
-		r.print("  FAILED: %s", r.failures[r.printed])
+	if r.printed < len(r.failures) {
+		r.print("  FAILED: %s", strings.Join(r.failures[r.printed:], "\n  FAILED: "))
 	}
+	r.printed = len(r.failures)
 }

@@ -18,7 +18,8 @@ func parseListing(listing string) []string {
 	for _, object := range objects.FindAllStringSubmatch(listing, -1) {
 		definition, elements, _ := strings.Cut(object[2], "elements = {")
 		lines := prefixed(object[1]+" { ", strings.Split(definition, "\n"))
-		rows := prefixed(object[1]+": ", strings.Split(strings.TrimRight(elements, "}\n\t "), ",")) // no comment contains a comma
+		elements = strings.TrimRight(elements, "}\n\t ")
+		rows := prefixed(object[1]+": ", strings.Split(elements, ",")) // no comment contains a comma
 		slices.Sort(rows)
 		blocks = append(blocks, strings.Join(append(lines, rows...), "\n"))
 	}
@@ -85,15 +86,21 @@ func (t *tour) listTable(ctx context.Context, _ string, _ [][]string) (err error
 	return err
 }
 
+// matching returns the lines that match a regular expression.
+func matching(lines []string, expression string) []string {
+	match := regexp.MustCompile(expression).MatchString
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !match(line) })
+}
+
 // findLines shows the lines of the table with a prefix, and checks that they
 // are as many as the rows and end like them.
 func (t *tour) findLines(_ context.Context, prefix string, rows [][]string) error {
-	found := slices.DeleteFunc(slices.Clone(t.lines), func(line string) bool { return !strings.HasPrefix(line, prefix) })
+	found := matching(t.lines, "^"+regexp.QuoteMeta(prefix))
 	var want []string
 	var err error
 	for _, row := range rows {
 		want = append(want, row[0])
-		if !slices.ContainsFunc(found, func(line string) bool { return strings.HasSuffix(line, row[0]) }) || len(found) != len(rows) {
+		if len(found) != len(rows) || len(matching(found, regexp.QuoteMeta(row[0])+"$")) == 0 {
 			err = fmt.Errorf("%s: got %q, want lines that end in %q", prefix, found, want)
 		}
 	}
@@ -104,19 +111,16 @@ func (t *tour) findLines(_ context.Context, prefix string, rows [][]string) erro
 // showSets checks that sets and maps have rows, and shows one, if possible of
 // shop/web. Its rows are the name of a set or map and its meaning.
 func (t *tour) showSets(_ context.Context, _ string, rows [][]string) error {
-	ofWeb := regexp.MustCompile(`shop/web|10\.96\.0\.80|tcp \. 30080 |10\.244\.1\.11 `)
-	table := [][]string{{"RESULT", "SET OR MAP", "ROWS", "A ROW IS, FOR EXAMPLE"}}
+	const ofWeb = `shop/web|10\.96\.0\.80|tcp \. 30080 |10\.244\.1\.11 `
+	table := [][]any{{"RESULT", "SET OR MAP", "ROWS", "A ROW IS, FOR EXAMPLE"}}
 	for _, row := range rows {
-		of := regexp.MustCompile("^" + row[0] + `\d*: .`)
-		found := slices.DeleteFunc(slices.Clone(t.lines), func(line string) bool { return !of.MatchString(line) })
+		found := matching(t.lines, "^"+row[0]+`\d*: `)
 		var err error
-		example := ""
 		if len(found) == 0 {
 			err = fmt.Errorf("%s has no rows", row[0])
-		} else {
-			_, example, _ = strings.Cut(found[max(0, slices.IndexFunc(found, ofWeb.MatchString))], ": ")
 		}
-		table = append(table, []string{t.verdict(err), row[0], fmt.Sprint(len(found)), row[1]}, []string{"", "", "", "  " + example})
+		_, example, _ := strings.Cut(slices.Concat(matching(found, ofWeb), found, []string{""})[0], ": ")
+		table = append(table, []any{t.verdict(err), row[0], len(found), row[1]}, []any{"", "", "", "  " + example})
 	}
 	t.table(table)
 	return nil

@@ -42,7 +42,9 @@ func (t *tour) run(interrupt context.Context, keep bool) (err error) {
 	ctx, fail := context.WithCancelCause(interrupt)
 	defer fail(nil)
 	t.cluster.fail = fail
-	t.print("nftproxy: the tour\n\n%s", `This program builds a small cluster on this machine and runs kube-proxy on its nodes. It opens real
+	t.print(`nftproxy: the tour
+
+This program builds a small cluster on this machine and runs kube-proxy on its nodes. It opens real
 connections and checks the results. "ok" means that a check passed.`)
 	defer func() {
 		if closeErr := t.cluster.close(); closeErr != nil {
@@ -92,8 +94,8 @@ func (t *tour) summarize(err error) error {
 func (t *tour) play(ctx context.Context, script string) error {
 	steps := map[string]func(ctx context.Context, argument string, rows [][]string) error{
 		"@pods": t.showPods, "@services": t.showServices, "@calls": t.makeCalls, "@events": t.makeEvents,
-		"@flows": t.openFlows, "@ask": t.askFlows, "@endpoints": t.changeEndpoints,
-		"@save": t.saveTables, "@compare": t.compareTables, "@list": t.listTable, "@find": t.findLines, "@sets": t.showSets,
+		"@flows": t.openFlows, "@ask": t.askFlows, "@endpoints": t.changeEndpoints, "@save": t.saveTables,
+		"@compare": t.compareTables, "@list": t.listTable, "@find": t.findLines, "@sets": t.showSets,
 	}
 	script = strings.NewReplacer("{name}", t.cluster.name, "{folder}", t.cluster.folder(),
 		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " ")).Replace(script)
@@ -121,9 +123,9 @@ func (t *tour) play(ctx context.Context, script string) error {
 
 // showPods lists the pods.
 func (t *tour) showPods(context.Context, string, [][]string) error {
-	rows := [][]string{{"POD", "NODE", "IPv4", "IPv6", "PORT"}}
+	rows := [][]any{{"POD", "NODE", "IPv4", "IPv6", "PORT"}}
 	for _, p := range pods() {
-		rows = append(rows, []string{p.name, p.node, p.ipv4, p.ipv6, fmt.Sprint(p.port)})
+		rows = append(rows, []any{p.name, p.node, p.ipv4, p.ipv6, p.port})
 	}
 	t.table(rows)
 	return nil
@@ -131,16 +133,16 @@ func (t *tour) showPods(context.Context, string, [][]string) error {
 
 // showServices lists the Services of the manifests.
 func (t *tour) showServices(context.Context, string, [][]string) error {
-	rows := [][]string{{"SERVICE", "TYPE", "CLUSTER IPS", "PORTS (:NODEPORT)", "EXTERNAL OR LOADBALANCER IPS"}}
+	rows := [][]any{{"SERVICE", "TYPE", "CLUSTER IPS", "PORTS (:NODEPORT)", "EXTERNAL IPS", "LOADBALANCER IPS"}}
 	for _, name := range slices.Sorted(maps.Keys(t.cluster.manifests.services)) {
 		service := t.cluster.manifests.services[name]
 		var ports []string
 		for _, p := range service.Spec.Ports {
 			ports = append(ports, strings.TrimSuffix(fmt.Sprintf("%s %d:%d", p.Protocol, p.Port, p.NodePort), ":0"))
 		}
-		row := []string{name, string(service.Spec.Type)}
-		for _, cell := range [][]string{service.Spec.ClusterIPs, ports, append(loadBalancerIPs(service), service.Spec.ExternalIPs...)} {
-			row = append(row, strings.Join(cell, ", "))
+		row := []any{name, service.Spec.Type}
+		for _, list := range [][]string{service.Spec.ClusterIPs, ports, service.Spec.ExternalIPs, loadBalancerIPs(service)} {
+			row = append(row, strings.Join(list, ", "))
 		}
 		rows = append(rows, row)
 	}

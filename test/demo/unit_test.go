@@ -12,14 +12,15 @@ func TestFlags(t *testing.T) {
 		"--colour": "unknown flag: --colour", "all": `unexpected argument "all"`, "-h": "--kube-proxy PROGRAM",
 	} {
 		var out strings.Builder
-		if code := run([]string{argument}, &out, &out); (code == exitOK) != (argument == "-h") || !strings.Contains(out.String(), want) {
+		code := run([]string{argument}, &out, &out)
+		if (code == exitOK) != (argument == "-h") || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: got exit code %d and %q, want %q", argument, code, out.String(), want)
 		}
 	}
 	if err := checkRequirements(1000, "sh"); err == nil || !strings.Contains(err.Error(), "run sudo make demo") {
 		t.Errorf("got error %v without root", err)
 	}
-	if err := checkRequirements(0, "no/such/program"); err == nil || !strings.Contains(err.Error(), "build it with make build") {
+	if err := checkRequirements(0, "no/such/program"); err == nil || !strings.Contains(err.Error(), "make build") {
 		t.Errorf("got error %v without kube-proxy", err)
 	}
 }
@@ -76,7 +77,8 @@ func TestEvent(t *testing.T) {
 			e.before[0] = strings.Split(test.before, ",")
 		}
 		var attempts []attempt
-		for i, answer := range append(strings.Split(test.first, ","), slices.Repeat(strings.Split(test.then, ","), settled+1)...) {
+		then := slices.Repeat(strings.Split(test.then, ","), settled+1)
+		for i, answer := range append(strings.Split(test.first, ","), then...) {
 			if answer != "" {
 				attempts = append(attempts, attempt{start: at(10 + i), end: at(11 + i), answer: answer})
 			}
@@ -94,22 +96,21 @@ func TestEvent(t *testing.T) {
 
 func TestParseListing(t *testing.T) {
 	got := parseListing(`table ip kube-proxy {
-	map service-ips {
-		type ipv4_addr . inet_proto . inet_service : verdict
-		elements = { 10.96.0.80 . tcp . 80 comment "shop/web:http" : goto balance-3,
-			     10.96.0.10 . tcp . 53 : goto balance-2 }
+	map m {
+		type ipv4_addr : verdict
+		elements = { 10.96.0.80 comment "shop/web:http" : goto c,
+			     10.96.0.10 : goto c }
 	}
 
-	chain balance-3 {
-		meta mark set meta mark | 0x00004000
+	chain c {
+		meta mark set 1
 		dnat ip to ip daddr
 	}
 }
 `)
 	want := []string{
-		"chain balance-3 { meta mark set meta mark | 0x00004000", "chain balance-3 { dnat ip to ip daddr",
-		"map service-ips { type ipv4_addr . inet_proto . inet_service : verdict", "map service-ips: 10.96.0.10 . tcp . 53 : goto balance-2",
-		`map service-ips: 10.96.0.80 . tcp . 80 comment "shop/web:http" : goto balance-3`,
+		"chain c { meta mark set 1", "chain c { dnat ip to ip daddr", "map m { type ipv4_addr : verdict",
+		"map m: 10.96.0.10 : goto c", `map m: 10.96.0.80 comment "shop/web:http" : goto c`,
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -118,7 +119,8 @@ func TestParseListing(t *testing.T) {
 
 func TestFindLines(t *testing.T) {
 	for lines, ok := range map[string]bool{
-		"map a: x 1,map a: x 2,map b: y": true, "map a: x 1": false, "map a: x 1,map a: x 3": false, "map a: x 1,map a: x 2,map a: x 3": false,
+		"map a: x 1,map a: x 2,map b: y": true, "map a: x 1": false, "map a: x 1,map a: x 3": false,
+		"map a: x 1,map a: x 2,map a: x 3": false,
 	} {
 		tour := &tour{report: report{w: &strings.Builder{}}, lines: strings.Split(lines, ",")}
 		tour.findLines(t.Context(), "map a: x", [][]string{{" 1"}, {" 2"}})
