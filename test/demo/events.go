@@ -48,27 +48,27 @@ func (t *tour) makeEvents(ctx context.Context, argument string, rows [][]string)
 	s := &stream{}
 	stop := t.startClients(ctx, s, duration(interval), duration(timeout))
 	defer stop()
-	var events []*event
-	for _, row := range rows {
+	var (
+		events  []*event
+		failure error
+	)
+	for i := 0; i < len(rows) && failure == nil; i++ {
+		row := rows[i]
 		e := &event{name: row[0], do: func() error { return t.change(ctx, row[1]) }}
 		e.after = [2][]string{strings.Split(row[2], ","), strings.Split(row[3], ",")}
 		e.before = e.after
-		if len(events) > 0 {
-			e.before = events[len(events)-1].after
+		if i > 0 {
+			e.before = events[i-1].after
 		}
 		if strings.HasPrefix(row[1], "flush") {
 			e.before[0] = nil
 		}
 		events = append(events, e)
-		if err := s.await(ctx, e); err != nil {
-			stop()
-			t.showEvents(events, s.attempts)
-			return fmt.Errorf("%s: %w", e.name, err)
-		}
+		failure = s.await(ctx, e)
 	}
 	stop()
 	t.showEvents(events, s.attempts)
-	return nil
+	return failure
 }
 
 func duration(text string) time.Duration {
@@ -151,7 +151,7 @@ func (s *stream) await(ctx context.Context, e *event) error {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	return fmt.Errorf("clients do not see the change within %v", effectTimeout)
+	return fmt.Errorf("%s: clients do not see the change within %v", e.name, effectTimeout)
 }
 
 // settled is the number of attempts of a client after an event is in force.

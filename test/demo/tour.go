@@ -136,12 +136,13 @@ func (t *tour) showServices(context.Context, string, [][]string) error {
 	rows := [][]any{{"SERVICE", "TYPE", "CLUSTER IPS", "PORTS (:NODEPORT)", "EXTERNAL IPS", "LOADBALANCER IPS"}}
 	for _, name := range slices.Sorted(maps.Keys(t.cluster.manifests.services)) {
 		service := t.cluster.manifests.services[name]
+		spec := service.Spec
 		var ports []string
-		for _, p := range service.Spec.Ports {
+		for _, p := range spec.Ports {
 			ports = append(ports, strings.TrimSuffix(fmt.Sprintf("%s %d:%d", p.Protocol, p.Port, p.NodePort), ":0"))
 		}
-		row := []any{name, service.Spec.Type}
-		for _, list := range [][]string{service.Spec.ClusterIPs, ports, service.Spec.ExternalIPs, loadBalancerIPs(service)} {
+		row := []any{name, spec.Type}
+		for _, list := range [][]string{spec.ClusterIPs, ports, spec.ExternalIPs, loadBalancerIPs(service)} {
 			row = append(row, strings.Join(list, ", "))
 		}
 		rows = append(rows, row)
