@@ -3,9 +3,9 @@
 // what the proxies do. It exits with an error if a check fails. It needs root
 // and removes everything that it created.
 //
-// Type cluster owns the namespaces and the processes. Type tour plays the script
-// tour.txt on it, which contains the texts and the expected results. Type report
-// prints them and counts the checks.
+// Type cluster owns the namespaces and the processes. Type tour plays the
+// script tour.txt on it, which contains the texts and the expected results.
+// Type report prints them and counts the checks.
 package main
 
 import (

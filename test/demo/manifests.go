@@ -52,7 +52,11 @@ func newManifests(parent string) (*manifests, error) {
 	if err := m.setEndpoints("shop/web", "web-1", "web-2", "web-3"); err != nil {
 		return nil, err
 	}
-	if err := manifest.New(manifest.Config{Dir: m.folder, Handler: m}).Run(ctx); err != nil {
+	source, err := manifest.New(manifest.Config{Dir: m.folder, Handler: m})
+	if err != nil {
+		return nil, err
+	}
+	if err := source.Run(ctx); err != nil {
 		return nil, err
 	}
 	for _, name := range []string{"kube-system/dns", "shop/cart", "shop/checkout", "shop/payments", "shop/web"} {
