@@ -86,7 +86,7 @@ func loopback(f nft.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
 }
 
-// reject refuses a connection. TCP needs a reset: after an ICMPv6 error alone,
+// reject rejects a connection. TCP needs a reset: after an ICMPv6 error alone,
 // a TCP client on this machine waits one second for its retransmission, because
 // the kernel drops the error while the socket is in connect().
 //
@@ -100,8 +100,8 @@ func (p *program) reject() *nft.Chain {
 }
 
 // services checks source ranges, marks traffic to ClusterIPs for masquerading,
-// dispatches to service ports, and refuses all other traffic to addresses of
-// Services:
+// dispatches to service ports, and rejects or drops other traffic to addresses
+// of Services:
 //
 //	ip daddr . meta l4proto . th dport vmap @firewall-ips
 //	ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00004000
@@ -141,7 +141,7 @@ func (p *program) services() *nft.Chain {
 	return &nft.Chain{Name: chainServices, Rules: rules}
 }
 
-// nodePorts dispatches and refuses traffic to addresses on which NodePorts
+// nodePorts dispatches and rejects traffic to addresses on which NodePorts
 // listen:
 //
 //	meta l4proto . th dport vmap @service-nodeports
