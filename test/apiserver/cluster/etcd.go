@@ -11,7 +11,7 @@ import (
 
 const etcdURL = "http://127.0.0.1:2379"
 
-// startEtcd starts an empty etcd. API servers wait for it by themselves.
+// startEtcd starts an empty etcd. API servers wait until it is ready.
 func (c *Cluster) startEtcd() (err error) {
 	const peers = "http://127.0.0.1:2380"
 	c.etcd, err = c.start("etcd", "etcd",
@@ -23,8 +23,9 @@ func (c *Cluster) startEtcd() (err error) {
 	return err
 }
 
-// Compact makes etcd forget all but the current revision. A watch that begins at an older one then ends with 410 Gone, unless the API
-// server remembers more: one that was started since does not.
+// Compact removes all revisions from etcd but the current one. A watch from an
+// older revision then fails with 410 Gone, unless the API server has cached it;
+// one that was started later has not.
 func (c *Cluster) Compact(ctx context.Context) error {
 	var status struct {
 		Header struct {
@@ -48,8 +49,8 @@ func (c *Cluster) callEtcd(ctx context.Context, path string, request, answer any
 	if err != nil {
 		return err
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: c.config.Namespace.DialContext, DisableKeepAlives: true}}
-	response, err := client.Do(r)
+	transport := &http.Transport{DialContext: c.config.Namespace.DialContext, DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
