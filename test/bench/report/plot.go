@@ -1,0 +1,234 @@
+package report
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Plot is a plot of lines or, if it has groups, of bars.
+type Plot struct {
+	Name  string `json:"name"` // of the file
+	Title string `json:"title"`
+	// XLabel and YLabel name the axes, X and Y are their units.
+	XLabel string `json:"xLabel,omitempty"`
+	YLabel string `json:"yLabel,omitempty"`
+	X      Unit   `json:"xUnit,omitempty"`
+	Y      Unit   `json:"yUnit,omitempty"`
+	// Groups are the names of groups of bars. X of a point is an index.
+	Groups []string  `json:"groups,omitempty"`
+	Series []*Series `json:"series"`
+}
+
+// Series is a line, or a bar in every group.
+type Series struct {
+	Name   string  `json:"name"`
+	Points []Point `json:"points"`
+}
+
+// Point is a point of a line, or a bar with an interval.
+type Point struct {
+	X    float64   `json:"x"`
+	Y    float64   `json:"y"`
+	YInt *Interval `json:"interval,omitempty"`
+}
+
+// Line adds a point to a line. Lines have the same colour if their names are the
+// same up to a comma; the second one is dashed.
+func (p *Plot) Line(name string, x, y float64) {
+	if x > 0 && y > 0 { // axes are logarithmic
+		p.add(name, Point{X: x, Y: y})
+	}
+}
+
+// LeastLine is Line, but keeps only the least y of each x.
+func (p *Plot) LeastLine(name string, x, y float64) {
+	i := slices.IndexFunc(p.Series, func(s *Series) bool { return s.Name == name })
+	if i >= 0 {
+		for k := range p.Series[i].Points {
+			if old := &p.Series[i].Points[k]; old.X == x {
+				old.Y = min(old.Y, y)
+				return
+			}
+		}
+	}
+	p.Line(name, x, y)
+}
+
+// Bar adds a bar to a group.
+func (p *Plot) Bar(group, name string, f Figure) {
+	i := slices.Index(p.Groups, group)
+	if i < 0 {
+		i = len(p.Groups)
+		p.Groups = append(p.Groups, group)
+	}
+	p.add(name, Point{X: float64(i), Y: f.Value, YInt: f.Interval})
+}
+
+func (p *Plot) add(name string, point Point) {
+	i := slices.IndexFunc(p.Series, func(s *Series) bool { return s.Name == name })
+	if i < 0 {
+		i = len(p.Series)
+		p.Series = append(p.Series, &Series{Name: name})
+	}
+	p.Series[i].Points = append(p.Series[i].Points, point)
+}
+
+const width, height = 18 * vg.Centimeter, 10 * vg.Centimeter
+
+// save writes NAME.svg into a folder. Nothing is written without series.
+func (p *Plot) save(folder string) error {
+	if len(p.Series) == 0 {
+		return nil
+	}
+	out := plot.New()
+	out.Title.Text, out.X.Label.Text, out.Y.Label.Text = p.Title, p.XLabel, p.YLabel
+	out.Legend.Top, out.Legend.Left, out.Legend.Padding = true, true, vg.Points(2)
+	var err error
+	if len(p.Groups) > 0 {
+		err = p.drawBars(out)
+	} else {
+		err = p.drawLines(out)
+	}
+	if err == nil {
+		err = out.Save(width, height, filepath.Join(folder, p.Name+".svg"))
+	}
+	if err != nil {
+		return fmt.Errorf("plot %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// palette returns a colour. People with all kinds of colour vision can
+// distinguish them.
+func palette(i int) color.Color {
+	all := []color.RGBA{
+		{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff}, {R: 0x00, G: 0x72, B: 0xb2, A: 0xff}, {R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
+		{R: 0x56, G: 0xb4, B: 0xe9, A: 0xff}, {R: 0xcc, G: 0x79, B: 0xa7, A: 0xff}, {R: 0xf0, G: 0xe4, B: 0x42, A: 0xff},
+	}
+	return all[i%len(all)]
+}
+
+// drawLines draws all lines on logarithmic scales. A Y axis of percents is
+// linear.
+func (p *Plot) drawLines(out *plot.Plot) error {
+	out.Add(plotter.NewGrid())
+	var colours []string
+	for _, s := range p.Series {
+		prefix, _, _ := strings.Cut(s.Name, ",")
+		var points plotter.XYs
+		for _, point := range s.Points {
+			points = append(points, plotter.XY{X: point.X, Y: point.Y})
+		}
+		line, dots, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return err
+		}
+		i := slices.Index(colours, prefix)
+		if i < 0 {
+			i = len(colours)
+			colours = append(colours, prefix)
+		} else {
+			line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+		}
+		line.Color, line.Width = palette(i), vg.Points(1.5)
+		dots.GlyphStyle = draw.GlyphStyle{Color: line.Color, Radius: vg.Points(2.5), Shape: draw.CircleGlyph{}}
+		out.Add(line)
+		if len(points) < 50 {
+			out.Add(dots)
+		}
+		out.Legend.Add(s.Name, line)
+	}
+	logarithmic(&out.X, p.X)
+	if p.Y == Percent {
+		out.Y.Min, out.Y.Max = 0, 100
+	} else {
+		logarithmic(&out.Y, p.Y)
+	}
+	return nil
+}
+
+// logarithmic sets up an axis of whole decades.
+func logarithmic(a *plot.Axis, unit Unit) {
+	a.Min, a.Max = math.Pow(10, math.Floor(math.Log10(a.Min))), math.Pow(10, math.Ceil(math.Log10(a.Max)))
+	if a.Min == a.Max {
+		a.Max *= 10
+	}
+	a.Scale = plot.LogScale{}
+	a.Tick.Marker = plot.TickerFunc(func(least, most float64) []plot.Tick {
+		ticks := plot.LogTicks{Prec: -1}.Ticks(least, most)
+		for i := range ticks {
+			if !ticks[i].IsMinor() {
+				ticks[i].Label = unit.format(ticks[i].Value)
+			}
+		}
+		return ticks
+	})
+}
+
+// drawBars draws a group of bars for each group, with error bars.
+func (p *Plot) drawBars(out *plot.Plot) error {
+	const (
+		inner = 16 * vg.Centimeter // room for all groups
+		group = 0.8                // part of the room of a group that its bars take
+		line  = 1.08               // factor of the height for a line of the legend
+	)
+	n, most := float64(len(p.Series)), 0.0
+	for i, s := range p.Series {
+		offset := group * ((float64(i)+0.5)/n - 0.5)
+		values := make(plotter.Values, len(p.Groups))
+		var intervals struct {
+			plotter.XYs
+			plotter.YErrors
+		}
+		for _, point := range s.Points {
+			values[int(point.X)] = point.Y
+			most = max(most, point.Y)
+			if r := point.YInt; r != nil {
+				intervals.XYs = append(intervals.XYs, plotter.XY{X: point.X + offset, Y: point.Y})
+				intervals.YErrors = append(intervals.YErrors, struct{ Low, High float64 }{point.Y - r.Low, r.High - point.Y})
+				most = max(most, r.High)
+			}
+		}
+		bars, err := plotter.NewBarChart(values, inner*vg.Length(group/n/float64(len(p.Groups))))
+		if err != nil {
+			return err
+		}
+		bars.XMin, bars.Color, bars.LineStyle.Width = offset, palette(i), 0
+		out.Add(bars)
+		out.Legend.Add(s.Name, bars)
+		if len(intervals.XYs) > 0 {
+			errors, err := plotter.NewYErrorBars(intervals)
+			if err != nil {
+				return err
+			}
+			out.Add(errors)
+		}
+	}
+	out.X.Tick.Label.Font.Size = vg.Points(8) // so that names of two lines do not overlap
+	var names []string
+	for _, name := range p.Groups {
+		names = append(names, strings.Replace(name, ", ", "\n", 1))
+	}
+	out.NominalX(names...)
+	out.X.Min, out.X.Max = -0.5, float64(len(names))-0.4
+	out.Y.Min, out.Y.Max = 0, most*math.Pow(line, n)
+	out.Y.Tick.Marker = plot.TickerFunc(func(least, most float64) []plot.Tick {
+		ticks := plot.DefaultTicks{}.Ticks(least, most)
+		for i := range ticks {
+			if !ticks[i].IsMinor() {
+				ticks[i].Label = p.Y.format(ticks[i].Value)
+			}
+		}
+		return ticks
+	})
+	return nil
+}
