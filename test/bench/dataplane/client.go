@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ports from which clients connect, one after the other: the kernel need not look for one, and no flow meets another.
+// The ports from which clients connect, one after the other: the kernel does not
+// search for a port, and flows do not conflict.
 const (
 	firstPort = 1024
 	ports     = 65536 - firstPort
@@ -52,7 +53,7 @@ func (c *client) connectTCP() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := errors.Join(s.abort(), s.limit(unix.SO_SNDTIMEO)); err != nil {
+	if err := s.hasten(); err != nil {
 		s.close()
 		return 0, err
 	}
@@ -60,7 +61,7 @@ func (c *client) connectTCP() (time.Duration, error) {
 	err = s.connect(c.to)
 	took := time.Since(began)
 	s.close()
-	c.server.accept()
+	c.server.acceptAll()
 	if err != nil {
 		return 0, fmt.Errorf("from %s: %w", addrPort(c.source), err)
 	}
@@ -90,14 +91,16 @@ func (c *client) overFlow(kind uintptr, f func(request operation) error) error {
 		return err
 	}
 	defer s.close()
-	if err := errors.Join(s.abort(), s.limit(unix.SO_SNDTIMEO), s.connect(c.to)); err != nil {
+	if err := errors.Join(s.hasten(), s.connect(c.to)); err != nil {
 		return fmt.Errorf("from %s: %w", addrPort(c.source), err)
 	}
 	server := c.server
 	if kind == unix.SOCK_STREAM {
-		if server, err = server.acceptFlow(); err != nil {
-			return fmt.Errorf("from %s: %w", addrPort(c.source), err)
+		one, errno := server.accept()
+		if errno != 0 {
+			return fmt.Errorf("accept from %s: %w", addrPort(c.source), errno)
 		}
+		server = newServer(one)
 		defer server.close()
 	}
 	request := func() (time.Duration, error) { return c.exchange(s, server) }

@@ -1,81 +1,95 @@
 package main
 
 import (
-	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/benchmark/benchmarktest"
-	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
+	"github.com/nftproxy/nftproxy/test/bench/report"
 )
 
 // TestDataplane runs a short form of the benchmark and checks that no figure is
-// missing.
+// missing or implausible.
 func TestDataplane(t *testing.T) {
-	output := t.TempDir()
-	rules := filepath.Join(t.TempDir(), "three.nft")
-	if err := os.WriteFile(rules, []byte(threeRules(frontends(20), endpoints(20, 10))), 0o600); err != nil {
-		t.Fatal(err)
+	const repository = "../../.."
+	d := newDataplane(repository)
+	d.programs.Product = filepath.Join(t.TempDir(), "nftproxy")
+	build := exec.Command("go", "build", "-trimpath", "-o", d.programs.Product, "./cmd/kube-proxy")
+	build.Dir = repository
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build nftproxy: %v\n%s", err, out)
 	}
-	o, err := parseOptions([]string{
-		"--nftproxy=" + benchmarktest.BuildProxy(t), "--programs=" + benchmarktest.Repository + "/.cache/apiserver",
-		"--services=20,40", "--instances=1", "--rounds=2", "--connections=20", "--throughput=5ms",
-		"--rules=" + rules, "--output=" + output,
-	}, io.Discard)
+	d.connections, d.throughput = 20, 5*time.Millisecond
+	folder := t.TempDir()
+	args := []string{"--services=20,40", "--instances=1", "--rounds=2", "--output=" + folder}
+	r, err := report.Run(t.Context(), "dataplane", about, d, args, t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.progress = t.Output()
-	if err := o.run(t.Context(), t.Output()); err != nil {
-		t.Fatal(err)
+	if len(r.Tables) != len(cases()) {
+		t.Errorf("got %d tables, want %d", len(r.Tables), len(cases()))
 	}
-	r, err := result.Read(o.resultFile())
-	if err != nil {
-		t.Fatal(err)
+	for _, table := range r.Tables {
+		rows := 2 + 4 // without a proxy, and two proxies with two numbers of Services
+		affinity := strings.HasPrefix(table.Title, "affinity")
+		if affinity {
+			rows = 4
+		}
+		if len(table.Rows) != rows {
+			t.Errorf("%s: got %d rows, want %d", table.Title, len(table.Rows), rows)
+		}
+		for _, row := range table.Rows {
+			checkRow(t, table.Title, row, affinity)
+		}
 	}
-	if r.Command == "" || r.Date.IsZero() || r.Machine.Cores == 0 || len(r.Versions) != len(o.proxies) {
-		t.Errorf("what was measured where and when is missing: %q %s %+v %v", r.Command, r.Date, r.Machine, r.Versions)
-	}
-	checkFigures(t, r)
-	files := []string{"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg", "established.svg", "requests.svg"}
-	for _, name := range files {
-		if found, err := filepath.Glob(filepath.Join(output, name)); err != nil || len(found) != 1 {
-			t.Errorf("%s: not written (%v)", name, err)
+	for _, name := range []string{
+		"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg", "established.svg", "requests.svg",
+	} {
+		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+			t.Error(err)
 		}
 	}
 }
 
-// threeRules are static ones that also know the Service with session affinity, as one without.
-func threeRules(from, to targets) string {
-	return staticRules(from, to) + strings.NewReplacer("table ip static", "table ip third", "dstnat", "dstnat + 1", "-100", "-99").Replace(
-		staticRules(targets{tcp: from.affinity, udp: from.udp}, to))
-}
-
-// checkFigures checks that TestDataplane measured all figures, and that they are
-// plausible.
-func checkFigures(t *testing.T, r *result.Result) {
+func checkRow(t *testing.T, title string, row report.Row, affinity bool) {
 	t.Helper()
-	const (
-		perCase  = 2 + 4 + 1       // no rules and a static one, two proxies with two numbers of Services, a file
-		cases    = 2 * 2 * 2       // paths, TCP and UDP, new connections and established flows
-		affinity = 2 * 2 * (4 + 1) // paths, known and new clients; proxies and the file
-		want     = perCase*cases + affinity
-	)
-	if len(r.Figures) != want {
-		t.Errorf("%d figures, want %d", len(r.Figures), want)
+	found := map[string]report.Figure{}
+	for _, f := range row {
+		found[f.Name] = f
+		if f.Unit == report.Seconds && (f.Value < 1e-6 || f.Value > 0.1) {
+			t.Errorf("%s, %s: got %s %s", title, row[0], f.Name, f)
+		}
 	}
-	for _, f := range r.Figures {
-		const shortest, longest = 1e-6, 0.1
-		if f.N != 2*20 || f.P50 < shortest || f.P90 > longest || f.P50 > f.P90 || f.ToStatic == nil {
-			t.Errorf("%s, %s: %+v", f.Variant, f.Case, f)
-		}
-		if (f.ToPlain != nil) != f.Affinity() {
-			t.Errorf("%s, %s: compared with what has no affinity: %v", f.Variant, f.Case, f.ToPlain)
-		}
-		if f.Traffic != result.NewClient && (f.PerSecond == nil || f.PerSecond.Low < 100) {
-			t.Errorf("%s, %s: %+v per second", f.Variant, f.Case, f.PerSecond)
-		}
+	_, static := found["to static"]
+	_, plain := found["to plain"]
+	if found["n"].Value != 2*20 || !static || plain != affinity {
+		t.Errorf("%s, %s: got %v", title, row[0], row)
+	}
+	if found["conn/s"].Value+found["requests/s"].Value < 100 && !strings.Contains(title, "new client") {
+		t.Errorf("%s, %s: got no rate in %v", title, row[0], row)
+	}
+}
+
+// TestAdd adds two rounds of two instances; the second round takes twice as long.
+func TestAdd(t *testing.T) {
+	d := newDataplane("")
+	v, c := variant{"nftproxy", 100}, kase{fromPod, newTCP}
+	d.add(v, c, []measurement{{1, report.Sample{24, 24, 90}, 2000}, {0, report.Sample{22, 22, 22}, 1000}})
+	d.add(v, c, []measurement{{0, report.Sample{44, 44, 44}, 500}, {1, report.Sample{44, 48, 48}, 1000}})
+	d.subjects = []*subject{{variant: v}}
+	d.results[key{variant{rules: staticRule}, c}] = &series{rounds: report.Sample{20, 40}, rates: report.Sample{3000, 1500}}
+	r := new(report.Report)
+	d.fill(r)
+	var got []string
+	for _, f := range r.Tables[6].Rows[0][1:] {
+		got = append(got, f.Name+" "+f.String())
+	}
+	want := "p50 44 s (22 s to 44 s), p90 48 s, instances 22 s (22 s to 44 s), to static +10.0 % (+10.0 % to +10.0 %), " +
+		"conn/s 1000 (500 to 2000), conn/s to static -50.0 % (-50.0 % to -50.0 %), n 12"
+	if strings.Join(got, ", ") != want {
+		t.Errorf("got %s\nwant %s", strings.Join(got, ", "), want)
 	}
 }

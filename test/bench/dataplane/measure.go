@@ -9,8 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -23,7 +25,7 @@ type task struct {
 	sources     []netip.Addr // in turn
 	to          netip.AddrPort
 	server      *lab.Namespace
-	node        *lab.Namespace // whose flows are forgotten afterwards
+	node        *lab.Namespace // its flows are removed afterwards
 }
 
 // operation makes a connection or a request and returns how long that took.
@@ -35,8 +37,8 @@ const warmUp = 20
 
 // latencies makes n connections or requests on the last processor, and returns
 // the time of each.
-func (t *task) latencies(n int) ([]time.Duration, error) {
-	all := make([]time.Duration, 0, n)
+func (t *task) latencies(n int) (report.Sample, error) {
+	all := make(report.Sample, 0, n)
 	err := t.run(1, func(_ int, one operation) error {
 		for i := range warmUp + n {
 			took, err := one()
@@ -44,7 +46,7 @@ func (t *task) latencies(n int) ([]time.Duration, error) {
 				return err
 			}
 			if i >= warmUp {
-				all = append(all, took)
+				all.Add(took)
 			}
 		}
 		return nil
@@ -106,7 +108,8 @@ func (t *task) run(workers int, f func(worker int, one operation) error) error {
 		})
 	}
 	done.Wait()
-	return errors.Join(append(errs, forgetFlows(t.node))...)
+	flush := func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }
+	return errors.Join(append(errs, t.node.Do(flush))...)
 }
 
 // operate calls f with the operation to measure.
@@ -121,8 +124,8 @@ func (t *task) operate(c *client, f func(operation) error) error {
 	}
 }
 
-// seclude keeps the thread on a processor, counted from the last one, and signals from the thread: Go's scheduler sends some, and they would
-// interrupt system calls.
+// seclude pins the thread to a processor, counted from the last one, and blocks
+// signals: Go's scheduler sends some, which would interrupt system calls.
 func seclude(n int) error {
 	var processors unix.CPUSet
 	processors.Set(runtime.NumCPU() - 1 - n)

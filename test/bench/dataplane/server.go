@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
+	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
 
 // server is a socket that receives the packets for all endpoints' addresses, or
@@ -31,12 +31,11 @@ func listen(kind uintptr) (s *server, err error) {
 	if s.socket, err = open(kind | unix.SOCK_NONBLOCK); err != nil {
 		return nil, err
 	}
-	at := sockaddr(netip.AddrPortFrom(netip.IPv4Unspecified(), stage.TargetPort))
 	err = errors.Join(
 		set(s.socket, unix.SOL_SOCKET, unix.SO_REUSEADDR, int32(1)),
-		// The answer has to come from the address that was asked.
+		// The answer must come from the address of the request.
 		set(s.socket, unix.IPPROTO_IP, unix.IP_PKTINFO, int32(1)),
-		s.bind(at))
+		s.bind(sockaddr(netip.AddrPortFrom(netip.IPv4Unspecified(), stage.TargetPort))))
 	if err == nil && kind == unix.SOCK_STREAM {
 		const backlog = 4096
 		if _, _, errno := unix.RawSyscall(unix.SYS_LISTEN, uintptr(s.socket), backlog, 0); errno != 0 {
@@ -57,10 +56,10 @@ func newServer(at socket) *server {
 	return s
 }
 
-// accept accepts and closes all connections that wait for it.
-func (s *server) accept() {
+// acceptAll accepts and closes all waiting connections.
+func (s *server) acceptAll() {
 	for {
-		one, errno := s.acceptOne()
+		one, errno := s.accept()
 		if errno != 0 {
 			return
 		}
@@ -68,19 +67,9 @@ func (s *server) accept() {
 	}
 }
 
-// acceptFlow accepts a connection and returns a server that answers requests
-// over it.
-func (s *server) acceptFlow() (*server, error) {
-	one, errno := s.acceptOne()
-	if errno != 0 {
-		return nil, fmt.Errorf("accept: %w", errno)
-	}
-	return newServer(one), nil
-}
-
-// acceptOne accepts a connection, whose socket does not block. It returns EAGAIN
-// if none waits for it.
-func (s *server) acceptOne() (socket, syscall.Errno) {
+// accept accepts a connection, whose socket does not block. It returns EAGAIN if
+// none is waiting.
+func (s *server) accept() (socket, syscall.Errno) {
 	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(s.socket), 0, 0, flags, 0, 0)
 	return socket(fd), errno
@@ -92,12 +81,13 @@ func (s *server) answer() bool {
 		Name: (*byte)(unsafe.Pointer(&s.from)), Namelen: unix.SizeofSockaddrInet4, Iov: &s.iov, Iovlen: 1,
 		Control: (*byte)(unsafe.Pointer(&s.control)), Controllen: uint64(unsafe.Sizeof(s.control)),
 	}
-	if _, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0); errno != 0 {
+	_, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0)
+	if errno != 0 {
 		return false
 	}
-	// What is told of the datagram says the same of the answer, but for the interface, which is the routes' affair.
+	// The answer goes from the address of the request, through any interface.
 	(*unix.Inet4Pktinfo)(unsafe.Pointer(&s.control[2])).Ifindex = 0
 	s.message.Flags = 0
-	_, _, errno := unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0)
+	_, _, errno = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0)
 	return errno == 0
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -9,14 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a descriptor for IPv4. All calls are bare system calls: Go's scheduler knows nothing of them, so that it takes no part in what is
-// measured. None of them waits for long.
+// socket is a descriptor for IPv4. All its calls are raw system calls: Go's
+// scheduler takes no part in what is measured. None of them waits for long.
 type socket int
 
-// patience is how long a system call waits for a packet that should be there already.
+// patience is how long a system call waits for a packet that should have
+// arrived.
 const patience = 500 * time.Millisecond
 
-// open makes a socket of a type, SOCK_STREAM or SOCK_DGRAM.
+// open opens a socket of a type, SOCK_STREAM or SOCK_DGRAM.
 func open(kind uintptr) (socket, error) {
 	fd, _, errno := unix.RawSyscall(unix.SYS_SOCKET, unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
 	if errno != 0 {
@@ -29,7 +31,6 @@ func (s socket) close() { unix.RawSyscall(unix.SYS_CLOSE, uintptr(s), 0, 0) }
 
 func (s socket) bind(to *unix.RawSockaddrInet4) error { return s.with("bind", unix.SYS_BIND, to) }
 
-// connect waits, for patience at most, until the connection is there.
 func (s socket) connect(to *unix.RawSockaddrInet4) error {
 	return s.with("connect", unix.SYS_CONNECT, to)
 }
@@ -43,24 +44,23 @@ func (s socket) with(what string, call uintptr, addr *unix.RawSockaddrInet4) err
 
 // set sets an option to a value of any size.
 func set[T any](s socket, level, name uintptr, value T) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(s), level, name, uintptr(unsafe.Pointer(&value)), unsafe.Sizeof(value), 0)
-	if errno != 0 {
+	pointer, size := unsafe.Pointer(&value), unsafe.Sizeof(value)
+	if _, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(s), level, name, uintptr(pointer), size, 0); errno != 0 {
 		return fmt.Errorf("socket option %d: %w", name, errno)
 	}
 	return nil
 }
 
-// limit makes calls that wait give up after patience.
-func (s socket) limit(option uintptr) error {
-	return set(s, unix.SOL_SOCKET, option, unix.NsecToTimeval(patience.Nanoseconds()))
+// hasten makes connect give up after patience, and close abort a connection on
+// both sides.
+func (s socket) hasten() error {
+	timeout := unix.NsecToTimeval(patience.Nanoseconds())
+	return errors.Join(
+		set(s, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{Onoff: 1}),
+		set(s, unix.SOL_SOCKET, unix.SO_SNDTIMEO, timeout))
 }
 
-// abort makes close end a connection at once, on both sides.
-func (s socket) abort() error {
-	return set(s, unix.SOL_SOCKET, unix.SO_LINGER, unix.Linger{Onoff: 1})
-}
-
-// send and receive are for one byte.
+// send sends one byte.
 func (s socket) send(b *byte) error {
 	if _, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(b)), 1, 0, 0, 0); errno != 0 {
 		return fmt.Errorf("send: %w", errno)
@@ -68,6 +68,7 @@ func (s socket) send(b *byte) error {
 	return nil
 }
 
+// receive receives one byte.
 func (s socket) receive(b *byte, flags uintptr) error {
 	if _, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(b)), 1, flags, 0, 0); errno != 0 {
 		return fmt.Errorf("receive: %w", errno)
@@ -75,7 +76,7 @@ func (s socket) receive(b *byte, flags uintptr) error {
 	return nil
 }
 
-// sockaddr is an address as system calls take it.
+// sockaddr returns an address for system calls.
 func sockaddr(at netip.AddrPort) *unix.RawSockaddrInet4 {
 	out := &unix.RawSockaddrInet4{Family: unix.AF_INET, Addr: at.Addr().As4()}
 	setPort(out, at.Port())

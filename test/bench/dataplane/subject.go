@@ -1,127 +1,188 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
-	"time"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/dataplane/result"
-	"github.com/nftproxy/nftproxy/test/apiserver/scale/stage"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // subject is one instance of a variant: a place whose node has its rules.
 type subject struct {
-	variant  result.Variant
+	variant  variant
 	instance int
 	place    *place
 	targets  targets
-	fresh    uint32 // clients that connected as new ones so far
+	fresh    int // new clients so far
 }
 
-// prepare makes all instances of all variants. The API server is gone afterwards.
-func (o *options) prepare(ctx context.Context, s *stage.Stage) ([]*subject, error) {
-	all, err := o.prepareStatic(ctx, s)
+// targets are the addresses to which clients connect.
+type targets struct{ tcp, udp, affinity netip.AddrPort }
+
+// frontends returns the addresses of the Services. The TCP Service is one of
+// many, in the middle.
+func frontends(services int) targets {
+	return targets{stage.Frontend(services / 2), stage.Frontend(udpService), stage.Frontend(affinityService)}
+}
+
+// firstEndpoints returns an endpoint of each Service without affinity.
+func firstEndpoints(services int) targets {
+	first := func(service int) netip.AddrPort {
+		return netip.AddrPortFrom(stage.Endpoints(service, endpoints)[0], stage.TargetPort)
+	}
+	return targets{tcp: first(services / 2), udp: first(udpService)}
+}
+
+func (s *subject) proxied() bool { return s.variant.services > 0 }
+
+// knownClients is the number of clients with an endpoint of the Service with
+// session affinity.
+const knownClients = 64
+
+// introduce connects the known clients.
+func (s *subject) introduce() error {
+	for _, path := range []string{fromNode, fromPod} {
+		if !s.proxied() {
+			continue
+		}
+		if _, err := s.task(kase{path, knownClient}, knownClients).latencies(knownClients); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// task returns the task of a measurement. New clients make at most that many
+// connections.
+func (s *subject) task(c kase, connections int) *task {
+	t := &task{
+		kind: unix.SOCK_STREAM, established: c.established(),
+		from: s.place.node, to: s.targets.tcp, server: s.place.server, node: s.place.node,
+	}
+	all := nodeClients
+	if c.path == fromPod {
+		t.from, all = s.place.pod, podClients
+	}
+	first, n := 1, 1
+	switch c.traffic {
+	case newUDP, establishedUDP:
+		t.kind, t.to = unix.SOCK_DGRAM, s.targets.udp
+	case knownClient:
+		t.to, n = s.targets.affinity, knownClients
+	case unknownClient:
+		t.to, first, n = s.targets.affinity, 1+knownClients+s.fresh, connections
+		s.fresh += connections
+	}
+	for i := range n {
+		t.sources = append(t.sources, stage.Nth(all.Addr(), first+i))
+	}
+	return t
+}
+
+// The ranges of addresses. All but the one of Services are in stage.ClusterCIDR,
+// and none is in lab.PodRanges.
+var (
+	serviceRange  = lab.ServiceRanges()[0]
+	endpointRange = netip.MustParsePrefix("10.128.0.0/10") // of the server
+	nodeClients   = netip.MustParsePrefix("10.208.0.0/13") // of the node
+	podClients    = netip.MustParsePrefix("10.216.0.0/13") // of the pod
+	clients       = netip.MustParsePrefix("10.208.0.0/12") // of both
+)
+
+// place is a node with a pod and a server.
+type place struct{ node, pod, server *lab.Namespace }
+
+// newPlace adds a pod and a server to a node, and connects the three.
+func newPlace(l *lab.Lab, node *lab.Pod) (*place, error) {
+	pod, err := l.Node2.AddPod(node.Name + "-pod")
 	if err != nil {
 		return nil, err
 	}
-	service, slice := newUDPService(o.endpoints)
-	if err := s.Create(ctx, service, slice); err != nil {
+	server, err := l.Node2.AddPod(node.Name + "-server")
+	if err != nil {
 		return nil, err
 	}
-	service, slice = newAffinityService(o.affinity)
-	if err := s.Create(ctx, service, slice); err != nil {
-		return nil, err
+	p := &place{node: node.Namespace, pod: pod.Namespace, server: server.Namespace}
+	err = errors.Join(
+		p.node.SetSysctl("net.ipv4.ip_forward", "1"),
+		own(p.server, endpointRange), own(p.node, nodeClients), own(p.pod, podClients),
+		connect(p.node, p.server, "server", []netip.Prefix{endpointRange, serviceRange}, []netip.Prefix{clients}),
+		connect(p.node, p.pod, "pod", []netip.Prefix{podClients}, []netip.Prefix{endpointRange, serviceRange}))
+	if err != nil {
+		return nil, fmt.Errorf("links of %s: %w", node.Name, err)
 	}
-	loaded := 0
-	for _, services := range o.sizes {
-		began := time.Now()
-		err := s.Load(ctx, loaded, services, func(service int) []netip.Addr { return stage.Endpoints(service, o.endpoints) })
+	return p, nil
+}
+
+// own makes all addresses of a range local to a namespace.
+func own(at *lab.Namespace, all netip.Prefix) error {
+	return at.Do(func() error {
+		lo, err := netlink.LinkByName("lo")
 		if err != nil {
-			return nil, err
+			return err
 		}
-		loaded = services
-		o.say("%d Services of %d endpoints are there after %.1f s", services, o.endpoints, time.Since(began).Seconds())
-		for _, proxy := range o.proxies {
-			for i := range o.instances {
-				one, err := o.newProxied(ctx, s, result.Variant{Rules: proxy, Services: services})
-				if err != nil {
-					return nil, fmt.Errorf("%s, %d Services: %w", proxy, services, err)
-				}
-				one.instance = i
-				all = append(all, one)
-			}
-		}
-	}
-	return all, s.CloseCluster()
+		return netlink.RouteAdd(&netlink.Route{
+			Dst: ipNet(all), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
+			LinkIndex: lo.Attrs().Index,
+		})
+	})
 }
 
-// prepareStatic makes the variants without a proxy.
-func (o *options) prepareStatic(ctx context.Context, s *stage.Stage) (all []*subject, err error) {
-	front, back := frontends(o.sizes[0]), endpoints(o.sizes[0], o.endpoints)
-	rules := []namedRules{{result.None, ""}, {result.Static, staticRules(front, back)}}
-	for _, file := range o.rules {
-		text, err := os.ReadFile(file)
+// connect connects the node with a peer through a veth pair, and adds routes in
+// both directions.
+func connect(node, peer *lab.Namespace, name string, toPeer, toNode []netip.Prefix) error {
+	attributes := netlink.NewLinkAttrs()
+	attributes.Name = "to-" + name
+	veth := netlink.NewVeth(attributes)
+	veth.PeerName, veth.PeerNamespace = "to-node", netlink.NsFd(peer.Fd())
+	if err := node.Do(func() error { return netlink.LinkAdd(veth) }); err != nil {
+		return fmt.Errorf("veth %s: %w", attributes.Name, err)
+	}
+	near, errNear := setUp(node, attributes.Name)
+	far, errFar := setUp(peer, veth.PeerName)
+	if err := errors.Join(errNear, errFar); err != nil {
+		return err
+	}
+	return errors.Join(
+		node.Do(func() error { return route(near.Index, far.HardwareAddr, toPeer) }),
+		peer.Do(func() error { return route(far.Index, near.HardwareAddr, toNode) }))
+}
+
+func setUp(at *lab.Namespace, name string) (attributes *netlink.LinkAttrs, err error) {
+	err = at.Do(func() error {
+		link, err := netlink.LinkByName(name)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		rules = append(rules, namedRules{strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)), string(text)})
-	}
-	for i := range o.instances {
-		for k, r := range rules {
-			node, err := s.Lab.Node1.AddPod(fmt.Sprintf("rules%d-%d", k, i))
-			if err != nil {
-				return nil, err
-			}
-			one := &subject{variant: result.Variant{Rules: r.name}, instance: i, targets: front}
-			if one.place, err = newPlace(s, node); err != nil {
-				return nil, err
-			}
-			if r.name == result.None {
-				one.targets = back
-			} else if err := writeRules(ctx, node.Namespace, r.text); err != nil {
-				return nil, fmt.Errorf("%s: %w", r.name, err)
-			}
-			all = append(all, one)
-		}
-	}
-	return all, nil
+		attributes = link.Attrs()
+		return netlink.LinkSetUp(link)
+	})
+	return attributes, err
 }
 
-// namedRules are rules as nft reads them.
-type namedRules struct{ name, text string }
+// route adds routes to the other end of a link, with a permanent neighbour so
+// that no packet waits for ARP.
+func route(link int, other net.HardwareAddr, ranges []netip.Prefix) error {
+	gateway := net.IP{169, 254, 1, 1} // the other end need not have this address
+	neighbour := &netlink.Neigh{LinkIndex: link, IP: gateway, HardwareAddr: other, State: unix.NUD_PERMANENT}
+	if err := netlink.NeighSet(neighbour); err != nil {
+		return err
+	}
+	for _, to := range ranges {
+		route := &netlink.Route{Dst: ipNet(to), Gw: gateway, LinkIndex: link, Flags: int(netlink.FLAG_ONLINK)}
+		if err := netlink.RouteReplace(route); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// newProxied has a proxy write its table for the Services that there are.
-func (o *options) newProxied(ctx context.Context, s *stage.Stage, variant result.Variant) (*subject, error) {
-	node, err := s.NewNode(ctx, variant.Rules, o.programs.Path(variant.Rules))
-	if err != nil {
-		return nil, err
-	}
-	out := &subject{variant: variant, targets: frontends(variant.Services)}
-	if out.place, err = newPlace(s, node.Pod); err != nil {
-		return nil, err
-	}
-	process, err := node.Start(ctx, syscall.SysProcAttr{}, nil)
-	if err != nil {
-		return nil, err
-	}
-	want := stage.Expectation{Present: []netip.AddrPort{out.targets.affinity}}
-	for i := range variant.Services {
-		want.Present = append(want.Present, stage.Frontend(i))
-	}
-	at, err := node.AwaitProgrammed(process, want)
-	if err != nil {
-		return nil, err
-	}
-	o.say("%s: programmed after %.1f s", variant, at.Sub(process.Began).Seconds())
-	const rest = time.Second // for what else a proxy does after its first sync
-	if err := process.Pause(rest); err != nil {
-		return nil, err
-	}
-	process.Terminate()
-	return out, process.Kill()
+func ipNet(prefix netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
