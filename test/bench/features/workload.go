@@ -115,6 +115,15 @@ const (
 	loadBalancerIPs = 198<<24 | 18<<16
 )
 
+// featureOf returns the feature of a name, or nil.
+func featureOf(name string) *feature {
+	i := slices.Index(featureNames(), name)
+	if i < 0 {
+		return nil
+	}
+	return features()[i]
+}
+
 // address returns address number i, from 0, of a network.
 func address(f nft.Family, network, i int) netip.Addr {
 	a := [16]byte{0: 0xfd}
