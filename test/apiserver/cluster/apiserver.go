@@ -142,21 +142,11 @@ rules:
 
 // Request is a request of a service account.
 type Request struct {
-	Stage string `json:"stage"` // ResponseStarted (watches only), ResponseComplete or Panic
-	Verb  string `json:"verb"`
-	URI   string `json:"requestURI"`
-	User  struct {
-		Username string `json:"username"`
-	} `json:"user"`
+	Verb   string `json:"verb"`
+	URI    string `json:"requestURI"`
 	Object struct {
-		Group     string `json:"apiGroup"`
-		Resource  string `json:"resource"`
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
+		Resource string `json:"resource"`
 	} `json:"objectRef"`
-	Response struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
 	// Annotations hold the authorizer's decision, in authorization.k8s.io/decision.
 	Annotations map[string]string `json:"annotations"`
 	Received    time.Time         `json:"requestReceivedTimestamp"`
@@ -164,11 +154,6 @@ type Request struct {
 
 // Allowed reports whether the authorizer allowed the request.
 func (r Request) Allowed() bool { return r.Annotations["authorization.k8s.io/decision"] == "allow" }
-
-// String returns the request and the code of the response.
-func (r Request) String() string {
-	return fmt.Sprintf("%s %s: %d %s", r.Verb, r.URI, r.Response.Code, r.Stage)
-}
 
 func (s *APIServer) auditLog() string { return s.name() + "-audit.log" }
 

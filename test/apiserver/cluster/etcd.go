@@ -1,12 +1,11 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
+	"strings"
 )
 
 const etcdURL = "http://127.0.0.1:2379"
@@ -32,20 +31,16 @@ func (c *Cluster) Compact(ctx context.Context) error {
 			Revision string `json:"revision"`
 		} `json:"header"`
 	}
-	if err := c.callEtcd(ctx, "/v3/maintenance/status", struct{}{}, &status); err != nil {
+	if err := c.callEtcd(ctx, "/v3/maintenance/status", "{}", &status); err != nil {
 		return err
 	}
-	request := map[string]any{"revision": status.Header.Revision, "physical": true}
+	request := fmt.Sprintf(`{"revision": %q, "physical": true}`, status.Header.Revision)
 	return c.callEtcd(ctx, "/v3/kv/compaction", request, &struct{}{})
 }
 
 // callEtcd calls a method of etcd's JSON interface.
-func (c *Cluster) callEtcd(ctx context.Context, path string, request, answer any) error {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, etcdURL+path, bytes.NewReader(body))
+func (c *Cluster) callEtcd(ctx context.Context, path, request string, answer any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, etcdURL+path, strings.NewReader(request))
 	if err != nil {
 		return err
 	}
@@ -55,12 +50,8 @@ func (c *Cluster) callEtcd(ctx context.Context, path string, request, answer any
 		return fmt.Errorf("etcd: %w", err)
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return fmt.Errorf("etcd: %s: %w", path, err)
-	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd: %s: %s: %s", path, response.Status, text)
+		return fmt.Errorf("etcd: %s: %s", path, response.Status)
 	}
-	return json.Unmarshal(text, answer)
+	return json.NewDecoder(response.Body).Decode(answer)
 }

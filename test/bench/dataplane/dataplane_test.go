@@ -87,8 +87,8 @@ func TestAdd(t *testing.T) {
 	for _, f := range r.Tables[6].Rows[0][1:] {
 		got = append(got, f.Name+" "+f.String())
 	}
-	want := "p50 44 s (22 s to 44 s), p90 48 s, instances 22 s (22 s to 44 s), to static +10.0 % (+10.0 % to +10.0 %), " +
-		"conn/s 1000 (500 to 2000), conn/s to static -50.0 % (-50.0 % to -50.0 %), n 12"
+	want := "p50 44 s (22 to 44), p90 48 s, instances 22 s (22 to 44), to static +10.0 % (+10.0 to +10.0), " +
+		"conn/s 1000 (500 to 2000), conn/s to static -50.0 % (-50.0 to -50.0), n 12"
 	if strings.Join(got, ", ") != want {
 		t.Errorf("got %s\nwant %s", strings.Join(got, ", "), want)
 	}

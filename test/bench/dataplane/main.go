@@ -134,7 +134,7 @@ func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	if _, err := stage.AwaitCalm(ctx, 30*time.Second); err != nil {
 		return err
 	}
-	if err := r.Machine.ReadLoad(); err != nil {
+	if r.Machine.Load, err = report.LoadAverage(); err != nil {
 		return err
 	}
 	// A garbage collection would stop clients; there is one after every case.
@@ -279,7 +279,7 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 		return err
 	}
 	want := append(stage.Frontends(one.variant.services), one.targets.affinity)
-	at, err := node.AwaitProgrammed(want, nil)
+	at, err := node.AwaitProgrammed(want)
 	if err != nil {
 		return err
 	}

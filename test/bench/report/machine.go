@@ -40,7 +40,7 @@ func thisMachine() (Machine, error) {
 		return m, err
 	}
 	m.Memory = *memory.MemTotalBytes
-	if err := m.ReadLoad(); err != nil {
+	if m.Load, err = LoadAverage(); err != nil {
 		return m, err
 	}
 	var name unix.Utsname
@@ -57,15 +57,15 @@ func thisMachine() (Machine, error) {
 	return m, nil
 }
 
-// ReadLoad reads the load average again.
-func (m *Machine) ReadLoad() error {
+// LoadAverage returns the load average of the last minute.
+func LoadAverage() (float64, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	load, err := proc.LoadAvg()
-	if err == nil {
-		m.Load = load.Load1
+	if err != nil {
+		return 0, err
 	}
-	return err
+	return load.Load1, nil
 }

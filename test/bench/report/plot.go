@@ -41,26 +41,21 @@ type Point struct {
 	YInt *Interval `json:"interval,omitempty"`
 }
 
-// Line adds a point to a line. Lines have the same colour if their names are the
-// same up to a comma; the second one is dashed.
+// Line adds a point to a line. Of two points with the same x, the smaller y
+// remains, or the larger one of percents. Lines have the same colour if their
+// names are the same up to a comma; the second one is dashed.
 func (p *Plot) Line(name string, x, y float64) {
-	if x > 0 && y > 0 { // axes are logarithmic
-		p.add(name, Point{X: x, Y: y})
+	if x <= 0 || y <= 0 { // axes are logarithmic
+		return
 	}
-}
-
-// LeastLine is Line, but keeps only the least y of each x.
-func (p *Plot) LeastLine(name string, x, y float64) {
-	i := slices.IndexFunc(p.Series, func(s *Series) bool { return s.Name == name })
-	if i >= 0 {
-		for k := range p.Series[i].Points {
-			if old := &p.Series[i].Points[k]; old.X == x {
-				old.Y = min(old.Y, y)
-				return
-			}
-		}
+	s := p.series(name)
+	i := slices.IndexFunc(s.Points, func(old Point) bool { return old.X == x })
+	switch {
+	case i < 0:
+		s.Points = append(s.Points, Point{X: x, Y: y})
+	case (y < s.Points[i].Y) != (p.Y == Percent):
+		s.Points[i].Y = y
 	}
-	p.Line(name, x, y)
 }
 
 // Bar adds a bar to a group.
@@ -70,16 +65,17 @@ func (p *Plot) Bar(group, name string, f Figure) {
 		i = len(p.Groups)
 		p.Groups = append(p.Groups, group)
 	}
-	p.add(name, Point{X: float64(i), Y: f.Value, YInt: f.Interval})
+	s := p.series(name)
+	s.Points = append(s.Points, Point{X: float64(i), Y: f.Value, YInt: f.Interval})
 }
 
-func (p *Plot) add(name string, point Point) {
+func (p *Plot) series(name string) *Series {
 	i := slices.IndexFunc(p.Series, func(s *Series) bool { return s.Name == name })
 	if i < 0 {
 		i = len(p.Series)
 		p.Series = append(p.Series, &Series{Name: name})
 	}
-	p.Series[i].Points = append(p.Series[i].Points, point)
+	return p.Series[i]
 }
 
 const width, height = 18 * vg.Centimeter, 10 * vg.Centimeter
@@ -163,8 +159,13 @@ func logarithmic(a *plot.Axis, unit Unit) {
 		a.Max *= 10
 	}
 	a.Scale = plot.LogScale{}
-	a.Tick.Marker = plot.TickerFunc(func(least, most float64) []plot.Tick {
-		ticks := plot.LogTicks{Prec: -1}.Ticks(least, most)
+	a.Tick.Marker = labelled(plot.LogTicks{Prec: -1}, unit)
+}
+
+// labelled returns a ticker whose labels have a unit.
+func labelled(ticker plot.Ticker, unit Unit) plot.Ticker {
+	return plot.TickerFunc(func(least, most float64) []plot.Tick {
+		ticks := ticker.Ticks(least, most)
 		for i := range ticks {
 			if !ticks[i].IsMinor() {
 				ticks[i].Label = unit.format(ticks[i].Value)
@@ -221,14 +222,6 @@ func (p *Plot) drawBars(out *plot.Plot) error {
 	out.NominalX(names...)
 	out.X.Min, out.X.Max = -0.5, float64(len(names))-0.4
 	out.Y.Min, out.Y.Max = 0, most*math.Pow(line, n)
-	out.Y.Tick.Marker = plot.TickerFunc(func(least, most float64) []plot.Tick {
-		ticks := plot.DefaultTicks{}.Ticks(least, most)
-		for i := range ticks {
-			if !ticks[i].IsMinor() {
-				ticks[i].Label = p.Y.format(ticks[i].Value)
-			}
-		}
-		return ticks
-	})
+	out.Y.Tick.Marker = labelled(plot.DefaultTicks{}, p.Y)
 	return nil
 }

@@ -30,8 +30,8 @@ func (f *fake) Measure(_ context.Context, r *Report) error {
 		lines := r.Plot(Plot{Name: "lines", Title: "Starts", X: Count, Y: Seconds})
 		lines.Line("a, one", size, size/1e3)
 		lines.Line("a, two", size, 0)
-		lines.LeastLine("least", size, 3)
-		lines.LeastLine("least", size, 2)
+		lines.Line("least", size, 3)
+		lines.Line("least", size, 2)
 		bars := r.Plot(Plot{Name: "bars", Y: Seconds})
 		bars.Bar("a", "TCP", row[1])
 		bars.Bar("b", "UDP", row[1])
@@ -93,8 +93,9 @@ func TestFigureString(t *testing.T) {
 		"1.235 ms": Value("", Seconds, 0.0012346), "-1.5 ms": Value("", Seconds, -0.0015), "12.35 s": Value("", Seconds, 12.346),
 		"999 B": Value("", Bytes, 999), "1.5 kB": Value("", Bytes, 1500), "-2 MB": Value("", Bytes, -2e6),
 		"45000": Value("", Count, 45000), "5.8 %": Value("", Percent, 5.82),
-		"+11.5 % (-2.0 % to +12.5 %)": Value("", Change, 1.115).In(Interval{0.98, 1.125}),
-		"> 30.0 !":                    {Unit: Factor, Value: 30, LowerBound: true, Marked: true},
+		"+11.5 % (-2.0 to +12.5)":  Value("", Change, 1.115).In(Interval{0.98, 1.125}),
+		"15.11 µs (14.7 to 21.41)": Value("", Seconds, 15.11e-6).In(Interval{14.7e-6, 21.41e-6}),
+		"> 30.0 !":                 {Unit: Factor, Value: 30, LowerBound: true, Marked: true},
 	} {
 		if got := f.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

@@ -92,7 +92,7 @@ func (t *Table) write(w io.Writer) {
 	aligned.Flush()
 }
 
-// String returns the text of the figure: "15.11 µs (14.71 µs to 21.41 µs)".
+// String returns the text of the figure: "15.11 µs (14.71 to 21.41)".
 func (f Figure) String() string {
 	if f.Text != "" {
 		return f.Text
@@ -102,7 +102,11 @@ func (f Figure) String() string {
 		text = "> " + text
 	}
 	if i := f.Interval; i != nil {
-		text += fmt.Sprintf(" (%s to %s)", f.Unit.format(i.Low), f.Unit.format(i.High))
+		low, high := f.Unit.format(i.Low), f.Unit.format(i.High)
+		if _, unit, found := strings.Cut(text, " "); found && strings.HasSuffix(low, unit) && strings.HasSuffix(high, unit) {
+			low, high = strings.TrimSuffix(low, " "+unit), strings.TrimSuffix(high, " "+unit)
+		}
+		text += fmt.Sprintf(" (%s to %s)", low, high)
 	}
 	if f.Marked {
 		text += " !"

@@ -112,7 +112,7 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 	if r.Versions, err = s.programs.Versions(); err != nil {
 		return err
 	}
-	log, err := readKernelLog()
+	_, began, err := stalls(0)
 	if err != nil {
 		return err
 	}
@@ -123,15 +123,16 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 			if err := w.close(); err != nil {
 				return err
 			}
-			if w, err = s.newWorld(ctx, r, size.endpoints); err != nil {
+			if w, err = s.newWorld(ctx, size.endpoints); err != nil {
 				return err
 			}
 		}
 		if err := w.load(ctx, size.services); err != nil {
 			return err
 		}
+		r.Say("%d Services of %d endpoints are loaded", size.services, size.endpoints)
 		for _, proxy := range size.proxies {
-			run := run{world: w, Report: r, proxy: proxy, size: size}
+			run := run{world: w, scale: s, report: r, proxy: proxy, size: size}
 			if err := run.measure(ctx); err != nil {
 				return fmt.Errorf("%s, %s: %w", proxy, size, err)
 			}
@@ -140,30 +141,16 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 			}
 		}
 	}
-	stalls, err := log.stalls()
-	if len(stalls) == 0 {
-		stalls = []string{"No soft lockup or stall in the kernel's log."}
+	stalled, _, err := stalls(began)
+	if len(stalled) == 0 {
+		stalled = []string{"No soft lockup or stall in the kernel's log."}
 	}
-	r.Notes = append(stalls, strings.Split(notes, "\n")...)
+	r.Notes = append(strings.Split(notes, "\n"), stalled...)
 	return err
 }
 
-const notes = `cold start, restart: from exec in an empty namespace, or on the proxy's own table, until all rows are there; median
+const notes = `cold start, restart: from exec in an empty namespace, or on the proxy's own table, until all rows are there
+other rows: from the API write to the commit; at once: of 1 % of the Services, until the last commit
 watch alone: until the event reaches a watch in the same namespace
-CPU: mean, including what the proxy does until it is idle again
-high water, with children: VmHWM, and the largest VmRSS of the process with its children in that phase`
-
-// repeat calls f up to n times, but not after the budget is spent once there
-// are as many calls as needed.
-func (s *scale) repeat(n, needed int, f func(i int) error) error {
-	began := time.Now()
-	for i := range n {
-		if i >= needed && time.Since(began) > s.budget {
-			break
-		}
-		if err := f(i); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+CPU, sends, sent, received: means, including what the proxy does until it is idle again; of the whole churn
+with children: the largest VmRSS of the process and its children in that phase`

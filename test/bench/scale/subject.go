@@ -18,51 +18,30 @@ import (
 // subject is a node whose proxy is observed.
 type subject struct {
 	*stage.Node
-	world  *world
-	starts int
-	group  *group // nil while the proxy does not run
-	trace  *trace
+	tracing string
+	starts  int
+	account *account // nil while the proxy does not run
 }
 
-func (w *world) newSubject(ctx context.Context, proxy string) (*subject, error) {
-	n, err := w.NewNode(ctx, proxy)
-	if err != nil {
-		return nil, err
-	}
-	return &subject{Node: n, world: w}, nil
-}
-
-// start starts the proxy in a new control group. The trace begins with its first
-// system call.
+// start starts the proxy. Its account begins with its first system call.
 func (s *subject) start(ctx context.Context) (err error) {
 	s.starts++
 	name := fmt.Sprintf("nftproxy-scale-%d-%s-%d", os.Getpid(), s.Pod.Name, s.starts)
-	if s.group, err = newGroup(name); err != nil {
+	if s.account, err = newAccount(s.tracing, name); err != nil {
 		return err
 	}
-	attributes := syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(s.group.fd.Fd())}
-	err = s.Start(ctx, attributes, func() (err error) {
-		s.trace, err = follow(s.world.tracing, name, unix.Gettid())
-		return err
-	})
-	if err != nil {
-		err = errors.Join(err, s.stop())
-	}
-	return err
+	attributes := syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(s.account.fd.Fd())}
+	return s.Start(ctx, attributes, func() error { return s.account.follow(unix.Gettid()) })
 }
 
 // stop ends the proxy. Its table stays.
-func (s *subject) stop() error {
+func (s *subject) stop() (err error) {
 	s.Stop()
-	var errs []error
-	if s.group != nil {
-		errs = append(errs, s.group.close())
+	if s.account != nil {
+		err = s.account.close()
+		s.account = nil
 	}
-	if s.trace != nil {
-		errs = append(errs, s.trace.close())
-	}
-	s.group, s.trace = nil, nil
-	return errors.Join(errs...)
+	return err
 }
 
 // remove ends the proxy and removes the node.
@@ -78,21 +57,21 @@ type series struct {
 
 // measure calls f and adds the CPU time and traffic of the proxy meanwhile.
 func (s *subject) measure(to *series, f func() error) error {
-	s.trace.take()
-	before, err := s.group.cpu()
+	s.account.takeTraffic()
+	before, err := s.account.cpu()
 	if err != nil {
 		return err
 	}
 	if err := f(); err != nil {
 		return err
 	}
-	return s.account(to, before)
+	return s.charge(to, before)
 }
 
-// account adds the CPU time since before, and the traffic.
-func (s *subject) account(to *series, before time.Duration) error {
-	after, err := s.group.cpu()
-	t := s.trace.take()
+// charge adds the CPU time since before, and the traffic.
+func (s *subject) charge(to *series, before time.Duration) error {
+	after, err := s.account.cpu()
+	t := s.account.takeTraffic()
 	to.cpu.Add(after - before)
 	to.sends, to.sent = append(to.sends, float64(t.sends)), append(to.sent, float64(t.sent))
 	to.received = append(to.received, float64(t.received))
@@ -116,7 +95,7 @@ func (s *subject) settle() error {
 	var before time.Duration
 	began, busy := time.Now(), time.Now()
 	for time.Since(busy) < idle && time.Since(began) < limit {
-		now, err := s.group.cpu()
+		now, err := s.account.cpu()
 		if err != nil {
 			return err
 		}
@@ -131,21 +110,13 @@ func (s *subject) settle() error {
 	return nil
 }
 
-// memory returns VmRSS, VmHWM, and the peak of all processes since the last
-// call.
-func (s *subject) memory(phase string) ([]report.Figure, error) {
+// memory returns VmRSS, VmHWM, and the peak of all processes since the last call.
+func (s *subject) memory() (resident, highWater, peak float64, err error) {
 	proc, err := procfs.NewProc(s.Process.PID)
 	if err != nil {
-		return nil, err
+		return 0, 0, 0, err
 	}
 	status, err := proc.NewStatus()
-	if err != nil {
-		return nil, err
-	}
-	peak := max(float64(s.group.takePeak()), float64(status.VmRSS))
-	return []report.Figure{
-		report.Value(phase, report.Bytes, float64(status.VmRSS)),
-		report.Value(phase+" high water", report.Bytes, float64(status.VmHWM)),
-		report.Value(phase+" with children", report.Bytes, peak),
-	}, nil
+	resident, highWater = float64(status.VmRSS), float64(status.VmHWM)
+	return resident, highWater, max(float64(s.account.takePeak()), resident), err
 }

@@ -6,7 +6,7 @@ import (
 )
 
 func TestTraceAdds(t *testing.T) {
-	trace := &trace{begun: map[string]float64{}}
+	trace := &account{begun: map[string]float64{}}
 	for _, line := range []string{
 		"# tracer: nop",
 		"             nft-4711    [001] .....  1234.500000: sys_sendmsg(fd: 3, msg: 7ffc01, flags: 0)",

@@ -7,32 +7,27 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
 
-// world is a stage with the Services 0 to services-1.
+// world is a stage with the Services 0 to services-1, and some temporary ones.
 type world struct {
 	*stage.Stage
-	scale     *scale
-	report    *report.Report
 	tracing   string // folder where tracefs is mounted
 	endpoints int    // of each Service
 	services  int
 
-	changed   map[int][]netip.Addr // endpoints of changed Services
-	fresh     int                  // new addresses of endpoints so far
-	extra     int                  // temporary Services so far, numbered from stage.MaxServices
-	witnesses []int                // see replaceWitnesses
+	changed map[int][]netip.Addr // endpoints of changed Services
+	fresh   int                  // new addresses of endpoints so far
+	extra   int                  // temporary Services so far, numbered from stage.MaxServices
 }
 
-func (s *scale) newWorld(ctx context.Context, r *report.Report, endpoints int) (w *world, err error) {
-	w = &world{scale: s, report: r, endpoints: endpoints, changed: map[int][]netip.Addr{}}
+func (s *scale) newWorld(ctx context.Context, endpoints int) (w *world, err error) {
+	w = &world{endpoints: endpoints, changed: map[int][]netip.Addr{}}
 	if w.tracing, err = os.MkdirTemp("", "nftproxy-tracing-"); err != nil {
 		return nil, err
 	}
@@ -59,12 +54,10 @@ func (w *world) close() (err error) {
 // load creates Services until there are that many, and lists all objects: the
 // first proxy must not meet a colder API server than the next one.
 func (w *world) load(ctx context.Context, services int) error {
-	began := time.Now()
 	if err := w.Load(ctx, w.services, services, w.addrs); err != nil {
 		return err
 	}
 	w.services = services
-	w.report.Say("%d Services of %d endpoints after %.1f s", services, w.endpoints, time.Since(began).Seconds())
 	cached := metav1.ListOptions{ResourceVersion: "0"}
 	if _, err := w.Services().List(ctx, cached); err != nil {
 		return err
@@ -115,29 +108,4 @@ func (w *world) deleteService(ctx context.Context, service int) error {
 
 func (w *world) deleteSlice(ctx context.Context, service int) error {
 	return w.Slices().Delete(ctx, stage.ServiceName(service), metav1.DeleteOptions{})
-}
-
-// replaceWitnesses deletes 8 temporary Services and creates others. While a
-// proxy does not run, this makes its table outdated: the frontends of present
-// must appear, and those of absent disappear.
-func (w *world) replaceWitnesses(ctx context.Context) (present, absent []netip.AddrPort, err error) {
-	for _, service := range w.witnesses {
-		if err := errors.Join(w.deleteService(ctx, service), w.deleteSlice(ctx, service)); err != nil {
-			return nil, nil, err
-		}
-		absent = append(absent, stage.Frontend(service))
-	}
-	w.witnesses = nil
-	for range 8 {
-		service, err := w.createExtraSlice(ctx)
-		if err == nil {
-			err = w.createService(ctx, service)
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		w.witnesses = append(w.witnesses, service)
-		present = append(present, stage.Frontend(service))
-	}
-	return present, absent, nil
 }

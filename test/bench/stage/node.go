@@ -103,15 +103,15 @@ func (n *Node) Remove() error {
 	return errors.Join(err, n.Pod.Remove())
 }
 
-// AwaitProgrammed waits until both families have a base chain, all frontends of
-// present a row, and those of absent none. It returns when the transaction was
-// committed that completed this, to 2 ms.
-func (n *Node) AwaitProgrammed(present, absent []netip.AddrPort) (time.Time, error) {
+// AwaitProgrammed waits until both families have a base chain, and all frontends
+// a row. It returns when the transaction was committed that completed this, to
+// 2 ms.
+func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 	const (
 		period = 2 * time.Millisecond
 		limit  = 10 * time.Minute
 	)
-	last := slices.Clone(present)
+	last := slices.Clone(frontends)
 	slices.Reverse(last) // most proxies write the last Service last
 	var seen uint32
 	for end := time.Now().Add(limit); time.Now().Before(end); {
@@ -121,7 +121,7 @@ func (n *Node) AwaitProgrammed(present, absent []netip.AddrPort) (time.Time, err
 		}
 		if at := time.Now(); generation != seen {
 			seen = generation
-			if is, err := n.programmed(last, absent); is || err != nil {
+			if is, err := n.programmed(last); is || err != nil {
 				return at, err
 			}
 		}
@@ -129,24 +129,19 @@ func (n *Node) AwaitProgrammed(present, absent []netip.AddrPort) (time.Time, err
 			return time.Time{}, err
 		}
 	}
-	return time.Time{}, fmt.Errorf("%s has not written all of %d Services after %s", n.Proxy, len(present), limit)
+	return time.Time{}, fmt.Errorf("%s has not written all of %d Services after %s", n.Proxy, len(frontends), limit)
 }
 
 // programmed compares what the tables of both proxies have in common: their
 // name, the chain nat-prerouting and the map service-ips.
-func (n *Node) programmed(present, absent []netip.AddrPort) (bool, error) {
+func (n *Node) programmed(frontends []netip.AddrPort) (bool, error) {
 	for _, family := range []nft.Family{nft.IPv6, nft.IPv4} {
 		chain, ok, err := n.conn.FindChain(&nft.Table{Family: family, Name: "kube-proxy"}, "nat-prerouting")
 		if err != nil || !ok || chain.Hook == nil {
 			return false, err
 		}
 	}
-	for _, addr := range absent {
-		if n, err := n.rows([]netip.AddrPort{addr}); err != nil || n > 0 {
-			return false, err
-		}
-	}
-	for some := range slices.Chunk(present, 256) {
+	for some := range slices.Chunk(frontends, 256) {
 		// A missing row takes a request of its own, so look for one row first.
 		for _, rows := range [][]netip.AddrPort{some[:1], some} {
 			if n, err := n.rows(rows); err != nil || n < len(rows) {
