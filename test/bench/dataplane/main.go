@@ -105,21 +105,13 @@ func (d *dataplane) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&d.instances, "instances", 3, "Instances of each variant.")
 }
 
-// Check implements report.Benchmark.
-func (d *dataplane) Check() error {
-	slices.Sort(d.sizes)
-	if len(d.sizes) == 0 || d.sizes[0] < 1 || slices.Max(d.sizes) > stage.MaxServices {
-		return fmt.Errorf("--services %v: want 1 to %d", d.sizes, stage.MaxServices)
-	}
-	if d.rounds < 1 || d.instances < 1 {
-		return errors.New("--rounds, --instances: want at least 1")
-	}
-	return nil
-}
-
 // Measure implements report.Benchmark.
 func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	d.report = r
+	slices.Sort(d.sizes)
+	if len(d.sizes) == 0 || d.sizes[0] < 1 || slices.Max(d.sizes) > stage.MaxServices || d.rounds < 1 || d.instances < 1 {
+		return fmt.Errorf("want 1 to %d Services, and at least one round and instance", stage.MaxServices)
+	}
 	if r.Versions, err = d.programs.Versions(); err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -30,21 +29,18 @@ import (
 
 const about = `features measures what each feature of Services costs at two sizes. It needs root.`
 
-// childFlag makes a process a child; the feature, the size, the tries and the
-// budget follow.
-const childFlag = "--measure-in-child"
+// childFlag makes a process a child. Its options follow as JSON.
+const childFlag = "--child"
 
 func main() {
-	if len(os.Args) != 6 || os.Args[1] != childFlag {
+	if len(os.Args) != 3 || os.Args[1] != childFlag {
 		report.Main("features", about, new(suite))
 		return
 	}
-	size, errSize := strconv.Atoi(os.Args[3])
-	tries, errTries := strconv.Atoi(os.Args[4])
-	budget, errBudget := time.ParseDuration(os.Args[5])
-	err := errors.Join(errSize, errTries, errBudget)
+	var o childOptions
+	err := json.Unmarshal([]byte(os.Args[2]), &o)
 	if err == nil {
-		err = measureChild(featureOf(os.Args[2]), size, tries, budget)
+		err = o.measure()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "features:", err)
@@ -68,25 +64,18 @@ func (s *suite) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&s.budget, "budget", 2*time.Minute, "Time after which a sync is given up, or changes end.")
 }
 
-// Check implements report.Benchmark.
-func (s *suite) Check() error {
-	for _, name := range s.features {
-		if featureOf(name) == nil {
-			return fmt.Errorf("--features: unknown feature %q", name)
-		}
-	}
-	if s.scale <= 0 || s.tries < 1 || s.budget <= 0 {
-		return errors.New("--scale, --tries and --budget must be positive")
-	}
-	return nil
-}
-
 // growthOfSize is the larger size of a feature divided by the smaller one.
 const growthOfSize = 4
 
 // Measure implements report.Benchmark. If a feature cannot be measured, it goes
 // on with the next.
 func (s *suite) Measure(ctx context.Context, r *report.Report) error {
+	if s.scale <= 0 || s.tries < 1 || s.budget <= 0 {
+		return errors.New("--scale, --tries and --budget must be positive")
+	}
+	if i := slices.IndexFunc(s.features, func(name string) bool { return featureOf(name) == nil }); i >= 0 {
+		return fmt.Errorf("--features: unknown feature %q", s.features[i])
+	}
 	r.Notes = strings.Split(notes, "\n")
 	var errs []error
 	for _, name := range s.features {
@@ -140,7 +129,11 @@ func (s *suite) runChild(f *feature, size int) (measured, error) {
 	if err != nil {
 		return m, err
 	}
-	cmd := exec.Command(self, childFlag, f.name, strconv.Itoa(size), strconv.Itoa(s.tries), s.budget.String())
+	options, err := json.Marshal(childOptions{f.name, size, s.tries, s.budget})
+	if err != nil {
+		return m, err
+	}
+	cmd := exec.Command(self, childFlag, string(options))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	var log bytes.Buffer
 	cmd.Stderr = &log

@@ -29,8 +29,7 @@ const (
 	peakMemory = "peak RSS"
 )
 
-// figureNames returns the names of all figures in the order of the table, which
-// is that of the measurements.
+// figureNames returns the names of all figures in the order of the table.
 func figureNames() []string {
 	return []string{
 		start, restart, added, replaced, removed, plain + added, plain + replaced, plain + removed, heapInUse, peakMemory,
@@ -49,27 +48,32 @@ type sample struct {
 	Transactions     int
 }
 
-// measurement is one feature at one size, in this process.
+// childOptions is what a child measures: one feature at one size.
+type childOptions struct {
+	Feature     string
+	Size, Tries int
+	Budget      time.Duration // of all changes of a Service
+}
+
+// measurement is the work of a child.
 type measurement struct {
+	childOptions
 	feature *feature
 	subject subject
 	work    *workload
 	handed  time.Duration // in calls since the last sync
-	tries   int
-	budget  time.Duration
 	out     *json.Encoder
 }
 
-// measureChild measures a feature at one size and prints each value as a line of
-// JSON. Its network namespace must be empty.
-func measureChild(f *feature, size, tries int, budget time.Duration) error {
+// measure prints each value as a line of JSON. The network namespace must be
+// empty.
+func (o childOptions) measure() error {
 	debug.SetGCPercent(50) // as the command does
+	f := featureOf(o.Feature)
 	if err := setUpNamespace(f); err != nil {
 		return err
 	}
-	m := &measurement{
-		feature: f, work: newWorkload(f, size), tries: tries, budget: budget, out: json.NewEncoder(os.Stdout),
-	}
+	m := &measurement{childOptions: o, feature: f, work: newWorkload(f, o.Size), out: json.NewEncoder(os.Stdout)}
 	if err := m.start(start); err != nil {
 		return err
 	}
@@ -143,7 +147,7 @@ func (m *measurement) start(name string) (err error) {
 // until they took too long.
 func (m *measurement) changes(prefix string, s *service) error {
 	begin := time.Now()
-	for range m.tries {
+	for range m.Tries {
 		more, other := m.work.next(), m.work.next()
 		for _, step := range []struct {
 			name   string
@@ -159,7 +163,7 @@ func (m *measurement) changes(prefix string, s *service) error {
 			}
 		}
 		s.victim = more
-		if time.Since(begin) > m.budget {
+		if time.Since(begin) > m.Budget {
 			break
 		}
 	}

@@ -14,11 +14,10 @@ import (
 
 // Benchmark is a command that measures something.
 type Benchmark interface {
-	// AddFlags adds the flags of the benchmark. Check validates them.
+	// AddFlags adds the flags of the benchmark.
 	AddFlags(*pflag.FlagSet)
-	Check() error
-	// Measure adds figures to the report. If ctx ends it cleans up and returns
-	// an error.
+	// Measure validates the flags and adds figures to the report. If ctx ends it
+	// cleans up and returns an error.
 	Measure(ctx context.Context, r *Report) error
 }
 
@@ -61,9 +60,6 @@ func Run(ctx context.Context, name, about string, b Benchmark, args []string, st
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
-	}
-	if err := b.Check(); err != nil {
-		return nil, err
 	}
 	err = b.Measure(ctx, r)
 	if len(r.Tables) > 0 {

@@ -82,8 +82,8 @@ func (s *scale) AddFlags(flags *pflag.FlagSet) {
 		"Time after which starts and changes are not repeated, once there are 1 and 10 of them.")
 }
 
-// Check implements report.Benchmark.
-func (s *scale) Check() error {
+// check validates the flags and sets the sizes.
+func (s *scale) check() error {
 	slices.Sort(s.services)
 	for _, n := range s.services {
 		s.sizes = append(s.sizes, size{n, s.endpoints, []string{stage.Upstream, stage.Product}})
@@ -109,6 +109,9 @@ func (s *scale) Check() error {
 // Measure implements report.Benchmark. Sizes with the same number of endpoints
 // share an API server.
 func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
+	if err := s.check(); err != nil {
+		return err
+	}
 	if r.Versions, err = s.programs.Versions(); err != nil {
 		return err
 	}
