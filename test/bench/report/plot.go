@@ -10,8 +10,8 @@ import (
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
 )
 
 // Plot is a plot of lines or, if it has groups, of bars.
@@ -42,8 +42,7 @@ type Point struct {
 }
 
 // Line adds a point to a line. Of two points with the same x, the smaller y
-// remains, or the larger one of percents. Lines have the same colour if their
-// names are the same up to a comma; the second one is dashed.
+// remains, or the larger one of percents.
 func (p *Plot) Line(name string, x, y float64) {
 	if x <= 0 || y <= 0 { // axes are logarithmic
 		return
@@ -117,30 +116,17 @@ func palette(i int) color.Color {
 // linear.
 func (p *Plot) drawLines(out *plot.Plot) error {
 	out.Add(plotter.NewGrid())
-	var colours []string
-	for _, s := range p.Series {
-		prefix, _, _ := strings.Cut(s.Name, ",")
+	for i, s := range p.Series {
 		var points plotter.XYs
 		for _, point := range s.Points {
 			points = append(points, plotter.XY{X: point.X, Y: point.Y})
 		}
-		line, dots, err := plotter.NewLinePoints(points)
+		line, err := plotter.NewLine(points)
 		if err != nil {
 			return err
 		}
-		i := slices.Index(colours, prefix)
-		if i < 0 {
-			i = len(colours)
-			colours = append(colours, prefix)
-		} else {
-			line.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
-		}
-		line.Color, line.Width = palette(i), vg.Points(1.5)
-		dots.GlyphStyle = draw.GlyphStyle{Color: line.Color, Radius: vg.Points(2.5), Shape: draw.CircleGlyph{}}
+		line.Color, line.Width, line.Dashes = palette(i), vg.Points(1.5), plotutil.Dashes(i)
 		out.Add(line)
-		if len(points) < 50 {
-			out.Add(dots)
-		}
 		out.Legend.Add(s.Name, line)
 	}
 	logarithmic(&out.X, p.X)
