@@ -33,8 +33,9 @@ func (c *Cluster) CA() []byte { return c.ca }
 // AdminKubeconfig returns the kubeconfig file of an administrator.
 func (c *Cluster) AdminKubeconfig() string { return c.kubeconfig }
 
-// Connect returns an administrator's client of APIServer whose connections begin
-// in a namespace. It has no rate limit and uses protobuf, as proxies do.
+// Connect returns an administrator's client of APIServer whose connections
+// begin in a namespace. It has no rate limit and uses protobuf, as proxies
+// do.
 func (c *Cluster) Connect(from *lab.Namespace) (kubernetes.Interface, error) {
 	return c.connect(from, firstPort)
 }

@@ -147,7 +147,8 @@ type Request struct {
 	Object struct {
 		Resource string `json:"resource"`
 	} `json:"objectRef"`
-	// Annotations hold the authorizer's decision, in authorization.k8s.io/decision.
+	// Annotations hold the authorizer's decision, in
+	// authorization.k8s.io/decision.
 	Annotations map[string]string `json:"annotations"`
 	Received    time.Time         `json:"requestReceivedTimestamp"`
 }

@@ -8,9 +8,9 @@
 //	└───────────────────────────────────────────────┘
 //
 // API servers issue tokens of service accounts and authorize by RBAC alone.
-// There are no controllers: the caller creates EndpointSlices, Nodes and service
-// accounts. The Service default/kubernetes has no endpoints, so that starting or
-// stopping an API server changes no object.
+// There are no controllers: the caller creates EndpointSlices, Nodes and
+// service accounts. The Service default/kubernetes has no endpoints, so that
+// starting or stopping an API server changes no object.
 //
 // The package owns the processes, their files and their clients. It does not
 // configure or observe service proxies. [Process] runs them, too.

@@ -42,7 +42,8 @@ func start(t *testing.T) (*cluster.Cluster, *lab.Lab) {
 	return c, l
 }
 
-// TestCluster goes through what a cluster can do, with one API server after the other.
+// TestCluster goes through what a cluster can do, with one API server after
+// the other.
 func TestCluster(t *testing.T) {
 	c, l := start(t)
 	ctx := t.Context()
@@ -144,7 +145,8 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// clientOf returns the client of a service account, which is made unless it is there, from a namespace.
+// clientOf returns the client of a service account, which is made unless it
+// is there, from a namespace.
 func clientOf(t *testing.T, c *cluster.Cluster, from *lab.Namespace, namespace, name string) kubernetes.Interface {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}

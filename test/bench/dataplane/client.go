@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ports from which clients connect, one after the other: the kernel does not
-// search for a port, and flows do not conflict.
+// The ports from which clients connect, one after the other: the kernel does
+// not search for a port, and flows do not conflict.
 const (
 	firstPort = 1024
 	ports     = 65536 - firstPort
@@ -47,7 +47,8 @@ func (c *client) next(kind uintptr) (socket, error) {
 	return s, nil
 }
 
-// connectTCP makes a connection and ends it. It returns how long connect() took.
+// connectTCP makes a connection and ends it. It returns how long connect()
+// took.
 func (c *client) connectTCP() (time.Duration, error) {
 	s, err := c.next(unix.SOCK_STREAM)
 	if err != nil {

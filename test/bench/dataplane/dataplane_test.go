@@ -73,7 +73,8 @@ func checkRow(t *testing.T, title string, row report.Row, affinity bool) {
 	}
 }
 
-// TestAdd adds two rounds of two instances; the second round takes twice as long.
+// TestAdd adds two rounds of two instances; the second round takes twice as
+// long.
 func TestAdd(t *testing.T) {
 	d := newDataplane("")
 	v, c := variant{"nftproxy", 100}, kase{fromPod, newTCP}

@@ -217,7 +217,8 @@ func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 		if i > 0 {
 			first = d.sizes[i-1]
 		}
-		if err := s.Load(ctx, first, services, func(service int) []netip.Addr { return stage.Endpoints(service, endpoints) }); err != nil {
+		err := s.Load(ctx, first, services, func(service int) []netip.Addr { return stage.Endpoints(service, endpoints) })
+		if err != nil {
 			return err
 		}
 		for _, proxy := range []string{stage.Upstream, stage.Product} {
@@ -281,12 +282,13 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 	return err
 }
 
-// writeStaticRules writes the fewest rules that forward a TCP and a UDP frontend
-// to one endpoint each.
+// writeStaticRules writes the fewest rules that forward a TCP and a UDP
+// frontend to one endpoint each.
 func writeStaticRules(ctx context.Context, at *lab.Namespace, from, to targets) error {
 	rules := fmt.Sprintf(`
 		ip daddr %s tcp dport %d dnat to %s
-		ip daddr %s udp dport %d dnat to %s`, from.tcp.Addr(), from.tcp.Port(), to.tcp, from.udp.Addr(), from.udp.Port(), to.udp)
+		ip daddr %s udp dport %d dnat to %s`,
+		from.tcp.Addr(), from.tcp.Port(), to.tcp, from.udp.Addr(), from.udp.Port(), to.udp)
 	cmd := at.Command(ctx, "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`table ip static {
 	chain prerouting {

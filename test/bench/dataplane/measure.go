@@ -31,8 +31,9 @@ type task struct {
 // operation makes a connection or a request and returns how long that took.
 type operation func() (time.Duration, error)
 
-// warmUp is the number of connections or requests that are made before the first
-// one that is measured. They load the rules into the processor's caches.
+// warmUp is the number of connections or requests that are made before the
+// first one that is measured. They load the rules into the processor's
+// caches.
 const warmUp = 20
 
 // latencies makes n connections or requests on the last processor, and returns
@@ -54,8 +55,8 @@ func (t *task) latencies(n int) (report.Sample, error) {
 	return all, err
 }
 
-// perSecond returns the rate at which connections are made on all processors for
-// that time. Requests over an established flow are made by one thread.
+// perSecond returns the rate at which connections are made on all processors
+// for that time. Requests over an established flow are made by one thread.
 func (t *task) perSecond(d time.Duration) (float64, error) {
 	workers := runtime.NumCPU()
 	if t.established {

@@ -67,8 +67,8 @@ func (s *server) acceptAll() {
 	}
 }
 
-// accept accepts a connection, whose socket does not block. It returns EAGAIN if
-// none is waiting.
+// accept accepts a connection, whose socket does not block. It returns EAGAIN
+// if none is waiting.
 func (s *server) accept() (socket, syscall.Errno) {
 	const flags = unix.SOCK_CLOEXEC | unix.SOCK_NONBLOCK
 	fd, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(s.socket), 0, 0, flags, 0, 0)

@@ -85,8 +85,8 @@ func (s *subject) task(c kase, connections int) *task {
 	return t
 }
 
-// The ranges of addresses. All but the one of Services are in stage.ClusterCIDR,
-// and none is in lab.PodRanges.
+// The ranges of addresses. All but the one of Services are in
+// stage.ClusterCIDR, and none is in lab.PodRanges.
 var (
 	serviceRange  = lab.ServiceRanges()[0]
 	endpointRange = netip.MustParsePrefix("10.128.0.0/10") // of the server

@@ -113,7 +113,8 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// Changes leave a Service with as many endpoints, in ascending order, as it had.
+// Changes leave a Service with as many endpoints, in ascending order, as it
+// had.
 func TestChangesKeepTheNumberOfEndpoints(t *testing.T) {
 	w := newWorkload(&feature{shape: services(sliceSize + 1)}, 2)
 	if plain := w.services[2].slices; len(plain) != 1 || len(plain[0]) != plainEndpoints {

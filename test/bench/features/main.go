@@ -121,8 +121,8 @@ func (m measured) add(one sample) {
 }
 
 // runChild measures a feature at one size in a new process and network
-// namespace. If no figure arrives within the budget, it returns the earlier ones
-// and marks the one that is missing.
+// namespace. If no figure arrives within the budget, it returns the earlier
+// ones and marks the one that is missing.
 func (s *suite) runChild(f *feature, size int) (measured, error) {
 	m := measured{size, map[string]*samples{}}
 	self, err := os.Executable()

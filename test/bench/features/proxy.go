@@ -109,9 +109,9 @@ const (
 	metricConflicts  = "nftproxy_conflicts_total"
 )
 
-// sync waits until the process is idle, since stale flows are cleaned after the
-// sync, in the background. Its figures cover everything since the last call: the
-// sync loop may have written some of the changes before this one.
+// sync waits until the process is idle, since stale flows are cleaned after
+// the sync, in the background. Its figures cover everything since the last
+// call: the sync loop may have written some of the changes before this one.
 func (p *proxy) sync() (sample, error) {
 	if err := makeFlow(); err != nil {
 		return sample{}, err

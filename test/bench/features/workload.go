@@ -107,7 +107,8 @@ func featureNames() (names []string) {
 	return names
 }
 
-// The networks of addresses, in both families: 10.96.0.5 is fd00::a60:5 in IPv6.
+// The networks of addresses, in both families: 10.96.0.5 is fd00::a60:5 in
+// IPv6.
 const (
 	clusterIPs      = 10<<24 | 96<<16
 	endpointIPs     = 10<<24 | 128<<16
@@ -179,8 +180,8 @@ const (
 	nodeName = "node1"
 	// plainEndpoints is the number of endpoints of the plain Service.
 	plainEndpoints = 10
-	// localEvery is the share of endpoints on this node: one in five. It matters
-	// where a traffic policy is Local.
+	// localEvery is the share of endpoints on this node: one in five. It
+	// matters where a traffic policy is Local.
 	localEvery = 5
 	// sliceSize is the number of endpoints that the control plane puts into an
 	// EndpointSlice.

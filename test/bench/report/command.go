@@ -16,8 +16,8 @@ import (
 type Benchmark interface {
 	// AddFlags adds the flags of the benchmark.
 	AddFlags(*pflag.FlagSet)
-	// Measure validates the flags and adds figures to the report. If ctx ends it
-	// cleans up and returns an error.
+	// Measure validates the flags and adds figures to the report. If ctx ends
+	// it cleans up and returns an error.
 	Measure(ctx context.Context, r *Report) error
 }
 

@@ -55,7 +55,8 @@ func (s Sample) MedianInterval() Interval {
 // others enclose the true median with a probability of 95 %.
 func outside(n int) int {
 	const aside = 0.025 // at each end
-	// The number of values below the median is that of heads in n throws of a coin.
+	// The number of values below the median is that of heads in n throws of a
+	// coin.
 	term, sum, k := math.Exp2(-float64(n)), 0.0, 0
 	for ; k <= n/2; k++ {
 		if sum += term; sum > aside {

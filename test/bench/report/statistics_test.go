@@ -36,7 +36,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// The ranks of the confidence interval of a median are in tables of the sign test.
+// The ranks of the confidence interval of a median are in tables of the sign
+// test.
 func TestOutside(t *testing.T) {
 	for n, want := range map[int]int{1: 0, 5: 0, 6: 0, 8: 0, 9: 1, 10: 1, 11: 1, 12: 2, 20: 5, 30: 9, 50: 17, 100: 39} {
 		if got := outside(n); got != want {

@@ -103,7 +103,7 @@ func (f Figure) String() string {
 	}
 	if i := f.Interval; i != nil {
 		low, high := f.Unit.format(i.Low), f.Unit.format(i.High)
-		if _, unit, found := strings.Cut(text, " "); found && strings.HasSuffix(low, unit) && strings.HasSuffix(high, unit) {
+		if unit := text[strings.LastIndex(text, " ")+1:]; strings.HasSuffix(low, " "+unit) && strings.HasSuffix(high, " "+unit) {
 			low, high = strings.TrimSuffix(low, " "+unit), strings.TrimSuffix(high, " "+unit)
 		}
 		text += fmt.Sprintf(" (%s to %s)", low, high)
@@ -117,9 +117,9 @@ func (f Figure) String() string {
 func (u Unit) format(v float64) string {
 	switch u {
 	case Seconds:
-		return scaled(v, "%.4g %s", 1, "s", 1e-3, "ms", 1e-6, "µs")
+		return scaled(v, prefix{1, "s"}, prefix{1e-3, "ms"}, prefix{1e-6, "µs"})
 	case Bytes:
-		return scaled(v, "%.4g %s", 1e6, "MB", 1e3, "kB", 1, "B")
+		return scaled(v, prefix{1e6, "MB"}, prefix{1e3, "kB"}, prefix{1, "B"})
 	case Percent:
 		return fmt.Sprintf("%.1f %%", v)
 	case Factor:
@@ -130,16 +130,20 @@ func (u Unit) format(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// scaled formats a value in the largest of three units that is not larger than
-// the value, or in the smallest.
-func scaled(v float64, format string, large float64, l string, middle float64, m string, small float64, s string) string {
-	switch size := max(v, -v); {
-	case size == 0:
+// prefix is a multiple of a unit.
+type prefix struct {
+	size float64
+	name string
+}
+
+// scaled formats a value in the first unit that is not larger than the value, or
+// in the last.
+func scaled(v float64, units ...prefix) string {
+	if v == 0 {
 		return "0"
-	case size >= large:
-		return fmt.Sprintf(format, v/large, l)
-	case size >= middle:
-		return fmt.Sprintf(format, v/middle, m)
 	}
-	return fmt.Sprintf(format, v/small, s)
+	for len(units) > 1 && max(v, -v) < units[0].size {
+		units = units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", v/units[0].size, units[0].name)
 }

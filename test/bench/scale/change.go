@@ -134,7 +134,8 @@ func (r *run) oneOfEach(i, extra int) []change {
 	vip := []netip.Addr{stage.Frontend(extra).Addr()}
 	return []change{
 		{service, []netip.Addr{fresh}, update(more)},
-		// Some proxies delete the row of that endpoint, others rewrite the remaining ones.
+		// Some proxies delete the row of that endpoint, others rewrite the
+		// remaining ones.
 		{service, more, update(less)},
 		{service, []netip.Addr{other}, update(replaced)},
 		{extra, vip, func(ctx context.Context) error { return r.createService(ctx, extra) }},
@@ -142,7 +143,8 @@ func (r *run) oneOfEach(i, extra int) []change {
 	}
 }
 
-// replacements returns changes that replace the first endpoint of some Services.
+// replacements returns changes that replace the first endpoint of some
+// Services.
 func (r *run) replacements(first, n int) (all []change) {
 	for i := range n {
 		service := spread(first+i, r.services)

@@ -28,9 +28,9 @@ var (
 	stall   = regexp.MustCompile(`soft lockup|hard LOCKUP|detected stall|self-detected|blocked for more than|hogged CPU`)
 )
 
-// stalls returns the messages in the kernel's log after a time about soft lockups
-// and other work that occupied the kernel for too long, and the time of the last
-// message.
+// stalls returns the messages in the kernel's log after a time about soft
+// lockups and other work that occupied the kernel for too long, and the time
+// of the last message.
 func stalls(since float64) (found []string, last float64, err error) {
 	size, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
 	if err != nil {

@@ -56,7 +56,7 @@ func checkRow(t *testing.T, title string, row report.Row) {
 	t.Helper()
 	mayBeZero := []string{"slab", "above it p50"} // or less
 	for _, f := range row {
-		most := map[report.Unit]float64{report.Seconds: 600, report.Bytes: 1e10, report.Count: 1e6, report.Percent: 1000}[f.Unit]
+		most := map[report.Unit]float64{report.Seconds: 600, report.Bytes: 1e10, report.Count: 1e6, report.Percent: 1e3}[f.Unit]
 		if f.Text == "" && !slices.Contains(mayBeZero, f.Name) && (f.Value <= 0 || f.Value > most || f.LowerBound) {
 			t.Errorf("%s, %v: got %s %s", title, row[:3], f.Name, f)
 		}

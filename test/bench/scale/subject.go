@@ -80,8 +80,8 @@ func (s *subject) charge(to *series, before time.Duration) error {
 	return err
 }
 
-// settle waits until the proxy has been idle for so long that it would execute a
-// change without delay.
+// settle waits until the proxy has been idle for so long that it would
+// execute a change without delay.
 func (s *subject) settle() error {
 	const (
 		look   = 50 * time.Millisecond
@@ -110,7 +110,8 @@ func (s *subject) settle() error {
 	return nil
 }
 
-// memory returns VmRSS, VmHWM, and the peak of all processes since the last call.
+// memory returns VmRSS, VmHWM, and the peak of all processes since the last
+// call.
 func (s *subject) memory() (resident, highWater, peak float64, err error) {
 	proc, err := procfs.NewProc(s.Process.PID)
 	if err != nil {

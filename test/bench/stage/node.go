@@ -52,7 +52,8 @@ func (s *Stage) NewNode(ctx context.Context, proxy string) (n *Node, err error) 
 		Namespace: pod.Namespace, Log: file + ".log",
 		Program: s.programs.path(proxy), Args: []string{"--config=" + file + ".conf"},
 	}
-	// The limit of connections belongs to the host. Everything else is the default.
+	// The limit of connections belongs to the host. Everything else is the
+	// default.
 	configuration := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
@@ -103,9 +104,9 @@ func (n *Node) Remove() error {
 	return errors.Join(err, n.Pod.Remove())
 }
 
-// AwaitProgrammed waits until both families have a base chain, and all frontends
-// a row. It returns when the transaction was committed that completed this, to
-// 2 ms.
+// AwaitProgrammed waits until both families have a base chain, and all
+// frontends a row. It returns when the transaction was committed that
+// completed this, to 2 ms.
 func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 	const (
 		period = 2 * time.Millisecond

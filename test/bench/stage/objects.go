@@ -72,7 +72,8 @@ func NewService(service int) *corev1.Service {
 	}
 }
 
-// newIPAddress returns the object by which the API server allocates a ClusterIP.
+// newIPAddress returns the object by which the API server allocates a
+// ClusterIP.
 func newIPAddress(service int) *networkingv1.IPAddress {
 	return &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{

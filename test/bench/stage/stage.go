@@ -1,6 +1,7 @@
 // Package stage prepares what benchmarks measure: an API server with many
 // Services, and namespaces of a lab with one proxy each. All proxies get the
-// same configuration file, kubeconfig and objects. The package measures nothing.
+// same configuration file, kubeconfig and objects. The package measures
+// nothing.
 package stage
 
 import (
@@ -35,8 +36,8 @@ const (
 
 // Programs are the programs that benchmarks run.
 type Programs struct {
-	// Folder has etcd, kube-apiserver and kube-proxy; test/apiserver/build makes
-	// it.
+	// Folder has etcd, kube-apiserver and kube-proxy; test/apiserver/build
+	// makes it.
 	Folder string
 	// Product is the program of nftproxy.
 	Product string
@@ -158,9 +159,10 @@ func (s *Stage) Load(ctx context.Context, first, end int, endpoints func(service
 	if end-first <= 500 {
 		return InParallel(ctx, first, end, create)
 	}
-	// For every Service, the API server of Kubernetes 1.33 or later counts all
-	// addresses twice: tens of thousands would take hours. The earlier allocator
-	// does not, but it takes IPAddress objects that the later one expects.
+	// For every Service, the API server of Kubernetes 1.33 or later counts
+	// all addresses twice: tens of thousands would take hours. The earlier
+	// allocator does not, but it takes IPAddress objects that the later one
+	// expects.
 	err := s.restartAPIServer(ctx, "--emulated-version=1.33", "--feature-gates=MultiCIDRServiceAllocator=false")
 	if err != nil {
 		return err
