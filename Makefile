@@ -10,6 +10,7 @@ LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VE
 LDFLAGS += $(foreach package,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
   -X $(package).gitVersion=$(VERSION) -X $(package).gitCommit=$(COMMIT))
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+BENCH_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/nftproxy/nftproxy/test/bench/report.commit=$(COMMIT)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The image: its name, the architectures in it, and the time of all that is in it.
 IMAGE ?= ghcr.io/nftproxy/nftproxy:$(VERSION)
@@ -100,21 +101,21 @@ bench: setup ## Benchmarks in the form that benchstat reads: BENCH=, BENCHTIME= 
 .PHONY: bench-features
 bench-features: ## The cost of each feature at two sizes: KERNEL=6.1 measures a tenth under qemu, PUBLISH=1 keeps the figures, FEATURES= adds flags (root; ten minutes).
 	@mkdir -p .cache/bench-features
-	@cd test/bench && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../.cache/bench-features/features ./features
+	@cd test/bench && $(BENCH_BUILD) -o ../../.cache/bench-features/features ./features
 	@$(if $(KERNEL),test/kernels/run exec -k $(KERNEL) -t 7200 .cache/bench-features '/features --scale=0.1 --tries=3 $(FEATURES)',\
 	  .cache/bench-features/features $(if $(PUBLISH),--publish=test/bench/features/results) $(FEATURES))
 
 .PHONY: bench-scale
 bench-scale: setup build ## kube-proxy and nftproxy side by side on a real API server: S= and E= choose sizes, PUBLISH=1 keeps the figures (root; an hour).
 	test/apiserver/build .cache/apiserver
-	@cd test/bench && go build -trimpath -o ../../bin/scale ./scale
+	@cd test/bench && $(BENCH_BUILD) -o ../../bin/scale ./scale
 	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) --output=.cache/bench/scale-$(shell date +%F) \
 	  $(if $(PUBLISH),--publish=test/bench/scale/results) $(SCALE)
 
 .PHONY: bench-dataplane
 bench-dataplane: setup build ## Cost of both proxies' rules for new connections and established flows: S= chooses sizes, PUBLISH=1 keeps the figures (root; 15 minutes).
 	test/apiserver/build .cache/apiserver
-	@cd test/bench && go build -trimpath -o ../../bin/dataplane ./dataplane
+	@cd test/bench && $(BENCH_BUILD) -o ../../bin/dataplane ./dataplane
 	bin/dataplane $(if $(S),--services=$(S)) --output=.cache/bench/dataplane-$(shell date +%F) \
 	  $(if $(PUBLISH),--publish=test/bench/dataplane/results) $(DATAPLANE)
 

@@ -40,31 +40,33 @@ func TestFeatures(t *testing.T) {
 			if len(r.Tables) != 1 {
 				t.Fatalf("got %d tables, want 1", len(r.Tables))
 			}
-			found := map[string]report.Row{}
-			for _, row := range r.Tables[0].Rows {
-				found[row[0].Text] = row
+			rows := r.Tables[0].Rows
+			if len(rows) != 2*len(figureNames()) {
+				t.Fatalf("got %d rows, want all figures at two sizes", len(rows))
 			}
-			for _, name := range figureNames() {
-				row := found[name]
-				want := []string{"figure", "1", "1 kernel", "4", "4 kernel", "growth", "growth kernel"}
-				if name == heapInUse || name == peakMemory {
-					want = []string{"figure", "1", "4", "growth"}
-				}
-				var got []string
-				for _, f := range row {
-					if got = append(got, f.Name); f.LowerBound || f.Text == "" && f.Value <= 0 {
-						t.Errorf("%s: got %s %s", name, f.Name, f)
-					}
-				}
-				if !slices.Equal(got, want) {
-					t.Errorf("%s: got columns %q, want %q", name, got, want)
-				}
-			}
-			if stale := found[replaced+": stale flows"] != nil; stale != f.staleFlows {
-				t.Errorf("got stale flows %v, want %v", stale, f.staleFlows)
+			for i, row := range rows {
+				checkRow(t, row, figureNames()[i/2], []float64{1, 4}[i%2], f.staleFlows)
 			}
 		}
 		running.Go(func() { t.Run(f.name, test) })
+	}
+}
+
+func checkRow(t *testing.T, row report.Row, name string, size float64, staleFlows bool) {
+	t.Helper()
+	found := map[string]bool{}
+	for _, f := range row {
+		found[f.Name] = true
+		if f.LowerBound || f.Text == "" && f.Value <= 0 {
+			t.Errorf("%s: got %s %s", name, f.Name, f)
+		}
+	}
+	memory := name == heapInUse || name == peakMemory
+	if row[0].Text != name || row[1].Value != size || found["kernel"] == memory || found["total growth"] != (size > 1) {
+		t.Errorf("got %v, want %s at size %v", row, name, size)
+	}
+	if !memory && name == replaced && found["stale flows"] != staleFlows {
+		t.Errorf("%s: got stale flows %v, want %v", name, found["stale flows"], staleFlows)
 	}
 }
 
@@ -89,26 +91,31 @@ func TestOptions(t *testing.T) {
 }
 
 func TestGrowth(t *testing.T) {
+	seconds := func(value float64) report.Figure { return report.Value("total", report.Seconds, value) }
+	exceeded := func(value float64) report.Figure {
+		f := seconds(value)
+		f.LowerBound = true
+		return f
+	}
 	for _, tt := range []struct {
-		values   [2]float64
-		exceeded [2]bool
-		want     string
+		before, after report.Figure
+		want          string
 	}{
-		{[2]float64{0.25, 1}, [2]bool{}, "250 ms, 1 s, 4.0"},
-		{[2]float64{0.25, 1.5}, [2]bool{}, "250 ms, 1.5 s, 6.0"},
-		{[2]float64{0.25, 4}, [2]bool{}, "250 ms, 4 s, 16.0 !"},
-		{[2]float64{0.0001, 0.004}, [2]bool{}, "100 µs, 4 ms, 40.0"}, // below the floor
-		{[2]float64{4, 120}, [2]bool{false, true}, "4 s, > 120 s, > 30.0 !"},
-		{[2]float64{120, 0}, [2]bool{true}, "> 120 s"},
-		{[2]float64{1, 0}, [2]bool{}, "1 s"},
+		{seconds(0.25), seconds(1), "1 s 4.0"},
+		{seconds(0.25), seconds(1.5), "1.5 s 6.0"},
+		{seconds(0.25), seconds(4), "4 s 16.0 !"},
+		{seconds(0.0001), seconds(0.004), "4 ms 40.0"}, // below the floor
+		{seconds(4), exceeded(120), "> 120 s > 30.0 !"},
+		{exceeded(120), seconds(130), "130 s"},
+		{seconds(0), seconds(1), "1 s"},
+		{seconds(1), seconds(0), ""},
 	} {
-		each, growth := figures([2]measured{{size: 1}, {size: 4}}, "", report.Seconds, tt.values, tt.exceeded)
 		var got []string
-		for _, f := range slices.Concat(each[0], each[1], growth) {
+		for _, f := range withGrowth([]report.Figure{tt.before}, []report.Figure{tt.after}) {
 			got = append(got, f.String())
 		}
-		if text := strings.Join(got, ", "); text != tt.want {
-			t.Errorf("%v: got %q, want %q", tt.values, text, tt.want)
+		if text := strings.Join(got, " "); text != tt.want {
+			t.Errorf("%v to %v: got %q, want %q", tt.before, tt.after, text, tt.want)
 		}
 	}
 }

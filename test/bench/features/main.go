@@ -183,61 +183,57 @@ func (s *suite) runChild(f *feature, size int) (measured, error) {
 	return m, nil
 }
 
-const notes = `Each figure is shown at two sizes, total and in the kernel, followed by its growth: 4.0 is linear.
-The mark ! means a growth of more than 6, to at least 5 ms or 1 MB.
+const notes = `Each figure is shown at two sizes, total and in the kernel, with its growth: 4.0 is linear.
+The mark ! means a growth of more than 6, to at least 5 ms or 1 MiB.
 start: from Setup to the end of the first Sync, with an empty kernel
 restart: the same with a new Backend, on top of the table that is in the kernel
 endpoint: a change of one Service that uses the feature; median
 plain Service: a change of a Service that does not use the feature, beside the others; median
 stale flows: the search for stale UDP flows that follows a Sync; median`
 
-// fill adds the figures at both sizes to a table.
+// fill adds a row for each figure and size to a table.
 func fill(t *report.Table, sizes [2]measured) {
 	for _, name := range figureNames() {
-		unit, exceeded, total, kernel, stale := report.Seconds, [2]bool{}, [2]float64{}, [2]float64{}, [2]float64{}
-		for i, m := range sizes {
-			s := m.samples[name]
-			if s == nil {
-				continue
+		var smaller []report.Figure
+		for _, m := range sizes {
+			if s := m.samples[name]; s != nil {
+				figures := s.figures()
+				row := []report.Figure{report.Label("figure", name), report.Value("objects", report.Count, float64(m.size))}
+				t.Add(append(row, withGrowth(smaller, figures)...)...)
+				smaller = figures
 			}
-			exceeded[i], total[i], kernel[i], stale[i] = s.exceeded, s.seconds.Median(), s.kernel.Median(), s.stale.Median()
-			if total[i] == 0 {
-				unit, total[i] = report.Bytes, s.bytes.Median()
-			}
-		}
-		row := []report.Figure{report.Label("figure", name)}
-		totals, growth := figures(sizes, "", unit, total, exceeded)
-		kernels, kernelGrowth := figures(sizes, " kernel", unit, kernel, [2]bool{})
-		for i := range 2 {
-			row = append(row, totals[i]...)
-			row = append(row, kernels[i]...)
-		}
-		t.Add(append(append(row, growth...), kernelGrowth...)...)
-		if stale != [2]float64{} {
-			totals, growth := figures(sizes, "", unit, stale, [2]bool{})
-			t.Add(slices.Concat([]report.Figure{report.Label("figure", name+": stale flows")}, totals[0], totals[1], growth)...)
 		}
 	}
 }
 
-// figures returns a figure at both sizes, and its growth. A value of 0 was not
-// measured.
-func figures(sizes [2]measured, what string, unit report.Unit, values [2]float64, exceeded [2]bool) (
-	each [2][]report.Figure, growth []report.Figure,
-) {
+// figures returns the medians of a figure.
+func (s *samples) figures() []report.Figure {
+	total := report.Value("total", report.Seconds, s.seconds.Median())
+	if bytes := s.bytes.Median(); bytes > 0 {
+		total = report.Value("total", report.Bytes, bytes)
+	}
+	total.LowerBound = s.exceeded
+	return []report.Figure{
+		total, report.Value("kernel", report.Seconds, s.kernel.Median()),
+		report.Value("stale flows", report.Seconds, s.stale.Median()),
+	}
+}
+
+// withGrowth adds the growth to figures of the larger size. It omits figures
+// that were not measured, which are 0.
+func withGrowth(smaller, larger []report.Figure) (row []report.Figure) {
 	const steep = 1.5 * growthOfSize
-	floor := map[report.Unit]float64{report.Seconds: 0.005, report.Bytes: 1e6}[unit]
-	for i, value := range values {
-		if value > 0 {
-			f := report.Value(fmt.Sprint(sizes[i].size, what), unit, value)
-			f.LowerBound = exceeded[i]
-			each[i] = append(each[i], f)
+	floor := map[report.Unit]float64{report.Seconds: 0.005, report.Bytes: 1 << 20}
+	for i, f := range larger {
+		if f.Value == 0 {
+			continue
+		}
+		row = append(row, f)
+		if smaller != nil && smaller[i].Value > 0 && !smaller[i].LowerBound {
+			growth := report.Value(f.Name+" growth", report.Factor, f.Value/smaller[i].Value)
+			growth.LowerBound, growth.Marked = f.LowerBound, growth.Value > steep && f.Value >= floor[f.Unit]
+			row = append(row, growth)
 		}
 	}
-	if values[0] > 0 && values[1] > 0 && !exceeded[0] {
-		f := report.Value("growth"+what, report.Factor, values[1]/values[0])
-		f.LowerBound, f.Marked = exceeded[1], f.Value > steep && values[1] >= floor
-		growth = append(growth, f)
-	}
-	return each, growth
+	return row
 }

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -35,19 +34,14 @@ type Report struct {
 	progress io.Writer
 }
 
+// commit is set by the linker.
+var commit = "unknown"
+
 // newReport returns an empty report.
 func newReport(name string, args []string) (*Report, error) {
 	r := &Report{
-		Command: strings.Join(append([]string{name}, args...), " "),
-		Commit:  "unknown", Date: time.Now().UTC().Truncate(time.Second),
-		name: name, progress: os.Stderr,
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, setting := range info.Settings {
-			if setting.Key == "vcs.revision" {
-				r.Commit = setting.Value
-			}
-		}
+		Command: strings.Join(append([]string{name}, args...), " "), Commit: commit,
+		Date: time.Now().UTC().Truncate(time.Second), name: name, progress: os.Stderr,
 	}
 	var err error
 	r.Machine, err = thisMachine()

@@ -136,8 +136,8 @@ type prefix struct {
 	name string
 }
 
-// scaled formats a value in the first unit that is not larger than the value, or
-// in the last.
+// scaled formats a value in the first unit that is not larger than the value,
+// or in the last.
 func scaled(v float64, units ...prefix) string {
 	if v == 0 {
 		return "0"

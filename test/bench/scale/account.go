@@ -82,13 +82,11 @@ func (a *account) follow(thread int) (err error) {
 		settings = append(settings, [2]string{"events/syscalls/sys_" + event + "/enable", "1"})
 	}
 	for _, setting := range settings {
-		if err := os.WriteFile(filepath.Join(a.trace, setting[0]), []byte(setting[1]), 0); err != nil {
-			return fmt.Errorf("trace: %w", err)
-		}
+		err = errors.Join(err, os.WriteFile(filepath.Join(a.trace, setting[0]), []byte(setting[1]), 0))
 	}
-	pipe, err := unix.Open(filepath.Join(a.trace, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("trace: %w", err)
+	pipe, errPipe := unix.Open(filepath.Join(a.trace, "trace_pipe"), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err = errors.Join(err, errPipe); err != nil {
+		return errors.Join(fmt.Errorf("trace: %w", err), os.Remove(a.trace))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,10 +106,7 @@ func (a *account) close() error {
 	err = errors.Join(err, removed)
 	if a.pipe >= 0 {
 		disable := os.WriteFile(filepath.Join(a.trace, "events/enable"), []byte("0"), 0)
-		err = errors.Join(err, disable, unix.Close(a.pipe))
-	}
-	if _, missing := os.Stat(a.trace); missing == nil {
-		err = errors.Join(err, os.Remove(a.trace))
+		err = errors.Join(err, disable, unix.Close(a.pipe), os.Remove(a.trace))
 	}
 	return err
 }

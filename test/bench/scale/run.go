@@ -82,7 +82,8 @@ func (r *run) start(ctx context.Context, to *series, temporary ...netip.AddrPort
 // table.
 func (r *run) coldStarts(ctx context.Context) error {
 	var s series
-	var slabs, resident, highWater, peak float64
+	var slabs float64
+	var memory []report.Figure
 	err := r.repeat(r.scale.starts, 1, func(int) error {
 		if r.subject != nil {
 			if err := r.subject.remove(); err != nil {
@@ -102,7 +103,7 @@ func (r *run) coldStarts(ctx context.Context) error {
 		if err := r.start(ctx, &s); err != nil {
 			return err
 		}
-		if resident, highWater, peak, err = r.subject.memory(); err != nil {
+		if memory, err = r.subject.memory(); err != nil {
 			return err
 		}
 		if err := r.subject.stop(); err != nil {
@@ -114,7 +115,7 @@ func (r *run) coldStarts(ctx context.Context) error {
 	})
 	if err == nil {
 		r.add("cold start", &s)
-		r.addMemory("cold start", resident, highWater, peak, report.Value("slab", report.Bytes, slabs))
+		r.addRow("Memory", "after cold start", append(memory, report.Value("slab", report.Bytes, slabs)))
 	}
 	return err
 }
@@ -208,12 +209,15 @@ func (r *run) bursts(ctx context.Context) error {
 	title := "1 % of the Services changed at once: until all are committed, p50"
 	r.line("burst", title, report.Seconds, r.proxy, s.latency.Median())
 	r.line("burst", title, report.Seconds, "watch alone", s.floor.Median())
-	resident, highWater, peak, err := r.subject.memory()
-	r.addMemory("changes", resident, highWater, peak)
+	memory, err := r.subject.memory()
+	if err != nil {
+		return err
+	}
+	r.addRow("Memory", "after changes", memory)
 	title = "Memory after changes (VmRSS), and the most with children"
-	r.line("memory", title, report.Bytes, r.proxy+", process", resident)
-	r.line("memory", title, report.Bytes, r.proxy+", with children", peak)
-	return err
+	r.line("memory", title, report.Bytes, r.proxy+", process", memory[0].Value)
+	r.line("memory", title, report.Bytes, r.proxy+", with children", memory[2].Value)
+	return nil
 }
 
 // churn replaces endpoints at a constant rate, at one size.
@@ -245,8 +249,8 @@ func (r *run) churn(ctx context.Context) error {
 	for percent := range 101 {
 		p.Line(r.proxy, s.latency.Quantile(float64(percent)/100), float64(percent))
 	}
-	resident, highWater, peak, err := r.subject.memory()
-	r.addMemory("churn", resident, highWater, peak)
+	memory, err := r.subject.memory()
+	r.addRow("Memory", "after churn", memory)
 	return err
 }
 
@@ -273,13 +277,6 @@ func (r *run) add(what string, s *series, more ...report.Figure) {
 	if len(s.floor) == 0 {
 		r.line("start", "Start until all rows are there, p50", report.Seconds, r.proxy+", "+what, s.latency.Median())
 	}
-}
-
-func (r *run) addMemory(after string, resident, highWater, peak float64, more ...report.Figure) {
-	r.addRow("Memory", "after "+after, append([]report.Figure{
-		report.Value("VmRSS", report.Bytes, resident), report.Value("VmHWM", report.Bytes, highWater),
-		report.Value("with children", report.Bytes, peak),
-	}, more...))
 }
 
 func (r *run) addRow(table, what string, figures []report.Figure) {

@@ -112,12 +112,15 @@ func (s *subject) settle() error {
 
 // memory returns VmRSS, VmHWM, and the peak of all processes since the last
 // call.
-func (s *subject) memory() (resident, highWater, peak float64, err error) {
+func (s *subject) memory() ([]report.Figure, error) {
 	proc, err := procfs.NewProc(s.Process.PID)
 	if err != nil {
-		return 0, 0, 0, err
+		return nil, err
 	}
 	status, err := proc.NewStatus()
-	resident, highWater = float64(status.VmRSS), float64(status.VmHWM)
-	return resident, highWater, max(float64(s.account.takePeak()), resident), err
+	peak := max(s.account.takePeak(), int64(status.VmRSS))
+	return []report.Figure{
+		report.Value("VmRSS", report.Bytes, float64(status.VmRSS)), report.Value("VmHWM", report.Bytes, float64(status.VmHWM)),
+		report.Value("with children", report.Bytes, float64(peak)),
+	}, err
 }
