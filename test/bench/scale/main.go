@@ -153,7 +153,7 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 }
 
 const notes = `cold start, restart: from exec in an empty namespace, or on the proxy's own table, until all rows are there
-other rows: from the API write to the commit; at once: of 1 % of the Services, until the last commit
+other rows: from the API write to the commit, or to the last commit if there are several at once
 watch alone: until the event reaches a watch in the same namespace
 CPU, sends, sent, received: means, including what the proxy does until it is idle again; of the whole churn
 with children: the largest VmRSS of the process and its children in that phase`

@@ -205,7 +205,7 @@ func (r *run) bursts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.add(fmt.Sprintf("%d endpoints replaced at once", size), &s)
+	r.add(fmt.Sprintf("1 %% of the Services at once (%d)", size), &s)
 	title := "1 % of the Services changed at once: until all are committed, p50"
 	r.line("burst", title, report.Seconds, r.proxy, s.latency.Median())
 	r.line("burst", title, report.Seconds, "watch alone", s.floor.Median())
