@@ -29,8 +29,8 @@ func TestDataplane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Tables) != len(cases()) {
-		t.Errorf("got %d tables, want %d", len(r.Tables), len(cases()))
+	if len(r.Tables) != len(scenarios()) {
+		t.Errorf("got %d tables, want %d", len(r.Tables), len(scenarios()))
 	}
 	for _, table := range r.Tables {
 		rows := 2 + 4 // without a proxy, and two proxies with two numbers of Services
@@ -77,7 +77,7 @@ func checkRow(t *testing.T, title string, row report.Row, affinity bool) {
 // long.
 func TestAdd(t *testing.T) {
 	d := newDataplane("")
-	v, c := variant{"nftproxy", 100}, kase{fromPod, newTCP}
+	v, c := variant{"nftproxy", 100}, scenario{fromPod, newTCP}
 	d.add(v, c, []measurement{{1, report.Sample{24, 24, 90}, 2000}, {0, report.Sample{22, 22, 22}, 1000}})
 	d.add(v, c, []measurement{{0, report.Sample{44, 44, 44}, 500}, {1, report.Sample{44, 48, 48}, 1000}})
 	d.subjects = []*subject{{variant: v}}

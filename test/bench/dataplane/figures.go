@@ -44,29 +44,29 @@ const (
 	establishedUDP = "established UDP"
 )
 
-// kase is a case, which is measured in each variant.
-type kase struct{ path, traffic string }
+// scenario is what is measured in each variant.
+type scenario struct{ path, traffic string }
 
-// String names the case.
-func (c kase) String() string { return c.traffic + " from " + c.path }
+// String names the scenario.
+func (c scenario) String() string { return c.traffic + " from " + c.path }
 
 // affinity reports whether the Service has session affinity.
-func (c kase) affinity() bool { return strings.HasPrefix(c.traffic, "affinity") }
+func (c scenario) affinity() bool { return strings.HasPrefix(c.traffic, "affinity") }
 
 // established reports whether the traffic is requests over an existing flow.
-func (c kase) established() bool { return strings.HasPrefix(c.traffic, "established") }
+func (c scenario) established() bool { return strings.HasPrefix(c.traffic, "established") }
 
-// cases returns all cases in the order of the tables.
-func cases() (all []kase) {
+// scenarios returns all scenarios in the order of the tables.
+func scenarios() (all []scenario) {
 	for _, path := range []string{fromNode, fromPod} {
 		for _, traffic := range []string{newTCP, newUDP, knownClient, unknownClient, establishedTCP, establishedUDP} {
-			all = append(all, kase{path, traffic})
+			all = append(all, scenario{path, traffic})
 		}
 	}
 	return all
 }
 
-// measurement is one measurement of a case of a subject.
+// measurement is one measurement of a scenario of a subject.
 type measurement struct {
 	instance  int
 	latencies report.Sample
@@ -76,7 +76,7 @@ type measurement struct {
 // key identifies a row of a table.
 type key struct {
 	variant
-	kase
+	scenario
 }
 
 // series collects the measurements of a row.
@@ -87,7 +87,7 @@ type series struct {
 }
 
 // add adds the measurements of all instances in a round.
-func (d *dataplane) add(v variant, c kase, round []measurement) {
+func (d *dataplane) add(v variant, c scenario, round []measurement) {
 	s := d.results[key{v, c}]
 	if s == nil {
 		s = &series{latencies: map[int]report.Sample{}}
@@ -124,7 +124,7 @@ func (d *dataplane) fill(r *report.Report) {
 			variants = append(variants, one.variant)
 		}
 	}
-	for _, c := range cases() {
+	for _, c := range scenarios() {
 		n, rate := endpoints, "conn/s"
 		if c.affinity() {
 			n = affinityEndpoints
@@ -176,7 +176,7 @@ func compared(name string, ratios report.Sample) []report.Figure {
 }
 
 // draw adds the bars of a row to the plots.
-func (d *dataplane) draw(r *report.Report, v variant, c kase, p50, rate report.Figure) {
+func (d *dataplane) draw(r *report.Report, v variant, c scenario, p50, rate report.Figure) {
 	bar := func(name, title string, f report.Figure) {
 		r.Plot(report.Plot{Name: name, Title: title, Y: f.Unit}).Bar(v.String(), c.String(), f)
 	}

@@ -129,7 +129,8 @@ func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	if r.Machine.Load, err = report.LoadAverage(); err != nil {
 		return err
 	}
-	// A garbage collection would stop clients; there is one after every case.
+	// A garbage collection would stop clients; there is one after every
+	// scenario.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	for _, one := range d.subjects {
 		if err := one.introduce(); err != nil {
@@ -149,10 +150,10 @@ func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	return nil
 }
 
-// measureRound measures every case, and a case in all subjects one after the
+// measureRound measures every scenario, each in all subjects one after the
 // other: figures that are compared are measured within seconds.
 func (d *dataplane) measureRound(ctx context.Context) error {
-	for _, c := range shuffled(cases()) {
+	for _, c := range shuffled(scenarios()) {
 		runtime.GC()
 		round := map[variant][]measurement{}
 		for _, one := range shuffled(d.subjects) {
@@ -162,7 +163,7 @@ func (d *dataplane) measureRound(ctx context.Context) error {
 			if c.affinity() && !one.proxied() {
 				continue
 			}
-			m, err := d.measureCase(one, c)
+			m, err := d.measureScenario(one, c)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", one.variant, c, err)
 			}
@@ -175,7 +176,7 @@ func (d *dataplane) measureRound(ctx context.Context) error {
 	return nil
 }
 
-func (d *dataplane) measureCase(one *subject, c kase) (m measurement, err error) {
+func (d *dataplane) measureScenario(one *subject, c scenario) (m measurement, err error) {
 	m.instance = one.instance
 	if m.latencies, err = one.task(c, d.connections+warmUp).latencies(d.connections); err != nil {
 		return m, err

@@ -51,7 +51,7 @@ func (s *subject) introduce() error {
 		if !s.proxied() {
 			continue
 		}
-		if _, err := s.task(kase{path, knownClient}, knownClients).latencies(knownClients); err != nil {
+		if _, err := s.task(scenario{path, knownClient}, knownClients).latencies(knownClients); err != nil {
 			return err
 		}
 	}
@@ -60,7 +60,7 @@ func (s *subject) introduce() error {
 
 // task returns the task of a measurement. New clients make at most that many
 // connections.
-func (s *subject) task(c kase, connections int) *task {
+func (s *subject) task(c scenario, connections int) *task {
 	t := &task{
 		kind: unix.SOCK_STREAM, established: c.established(),
 		from: s.place.node, to: s.targets.tcp, server: s.place.server, node: s.place.node,
