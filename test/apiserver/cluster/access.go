@@ -52,7 +52,8 @@ func (c *Cluster) connect(from *lab.Namespace, port uint16) (kubernetes.Interfac
 // Token returns a token of an existing service account that is valid for a day.
 func (c *Cluster) Token(ctx context.Context, namespace, serviceAccount string) (string, error) {
 	const day = 24 * 60 * 60
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](day)}}
+	spec := authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](day)}
+	request := &authenticationv1.TokenRequest{Spec: spec}
 	accounts := c.Admin().CoreV1().ServiceAccounts(namespace)
 	answer, err := accounts.CreateToken(ctx, serviceAccount, request, metav1.CreateOptions{})
 	if err != nil {

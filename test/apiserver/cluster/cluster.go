@@ -140,7 +140,9 @@ func (c *Cluster) prepare() error {
 	for _, prefix := range c.config.ServiceRanges {
 		ips = append(ips, prefix.Masked().Addr().Next().AsSlice()) // of default/kubernetes
 	}
-	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	names := []string{
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+	}
 	serving, servingKey, err := cert.GenerateSelfSignedCertKey("kube-apiserver", ips, names)
 	if err != nil {
 		return err

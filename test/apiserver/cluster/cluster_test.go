@@ -85,7 +85,8 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		changed.Data = map[string]string{"by": "the other one"}
-		if _, err := other.Client.CoreV1().ConfigMaps("default").Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+		_, err = other.Client.CoreV1().ConfigMaps("default").Update(ctx, changed, metav1.UpdateOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if err := other.Stop(); err != nil {
@@ -107,7 +108,8 @@ func TestCluster(t *testing.T) {
 		if got.Data["by"] != "the other one" {
 			t.Errorf("got data %v, want those that the other API server wrote", got.Data)
 		}
-		watch, err := admin.CoreV1().ConfigMaps("").Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion})
+		options := metav1.ListOptions{ResourceVersion: created.ResourceVersion}
+		watch, err := admin.CoreV1().ConfigMaps("").Watch(ctx, options)
 		if err == nil {
 			defer watch.Stop()
 			event := <-watch.ResultChan()

@@ -81,7 +81,8 @@ func TestAdd(t *testing.T) {
 	d.add(v, c, []measurement{{1, report.Sample{24, 24, 90}, 2000}, {0, report.Sample{22, 22, 22}, 1000}})
 	d.add(v, c, []measurement{{0, report.Sample{44, 44, 44}, 500}, {1, report.Sample{44, 48, 48}, 1000}})
 	d.subjects = []*subject{{variant: v}}
-	d.results[key{variant{rules: staticRule}, c}] = &series{rounds: report.Sample{20, 40}, rates: report.Sample{3000, 1500}}
+	static := &series{rounds: report.Sample{20, 40}, rates: report.Sample{3000, 1500}}
+	d.results[key{variant{rules: staticRule}, c}] = static
 	r := new(report.Report)
 	d.fill(r)
 	var got []string

@@ -63,9 +63,9 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-const about = `dataplane measures the cost of the rules of kube-proxy and nftproxy for new connections and for established
-flows, compared with one static rule and with no rules. It needs root and the program nft. It cleans up, also when
-it is interrupted.`
+const about = `dataplane measures the cost of the rules of kube-proxy and nftproxy for new connections and for
+established flows, compared with one static rule and with no rules. It needs root and the program nft. It cleans up,
+also when it is interrupted.`
 
 func main() { report.Main("dataplane", about, newDataplane(".")) }
 
@@ -109,7 +109,8 @@ func (d *dataplane) AddFlags(flags *pflag.FlagSet) {
 func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	d.report = r
 	slices.Sort(d.sizes)
-	if len(d.sizes) == 0 || d.sizes[0] < 1 || slices.Max(d.sizes) > stage.MaxServices || d.rounds < 1 || d.instances < 1 {
+	n := len(d.sizes)
+	if n == 0 || d.sizes[0] < 1 || d.sizes[n-1] > stage.MaxServices || d.rounds < 1 || d.instances < 1 {
 		return fmt.Errorf("want 1 to %d Services, and at least one round and instance", stage.MaxServices)
 	}
 	if r.Versions, err = d.programs.Versions(); err != nil {
@@ -218,8 +219,8 @@ func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 		if i > 0 {
 			first = d.sizes[i-1]
 		}
-		err := s.Load(ctx, first, services, func(service int) []netip.Addr { return stage.Endpoints(service, endpoints) })
-		if err != nil {
+		tenEach := func(service int) []netip.Addr { return stage.Endpoints(service, endpoints) }
+		if err := s.Load(ctx, first, services, tenEach); err != nil {
 			return err
 		}
 		for _, proxy := range []string{stage.Upstream, stage.Product} {

@@ -36,7 +36,8 @@ func (s socket) connect(to *unix.RawSockaddrInet4) error {
 }
 
 func (s socket) with(what string, call uintptr, addr *unix.RawSockaddrInet4) error {
-	if _, _, errno := unix.RawSyscall(call, uintptr(s), uintptr(unsafe.Pointer(addr)), unsafe.Sizeof(*addr)); errno != 0 {
+	_, _, errno := unix.RawSyscall(call, uintptr(s), uintptr(unsafe.Pointer(addr)), unsafe.Sizeof(*addr))
+	if errno != 0 {
 		return fmt.Errorf("%s %s: %w", what, addrPort(addr), errno)
 	}
 	return nil
@@ -44,8 +45,10 @@ func (s socket) with(what string, call uintptr, addr *unix.RawSockaddrInet4) err
 
 // set sets an option to a value of any size.
 func set[T any](s socket, level, name uintptr, value T) error {
-	pointer, size := unsafe.Pointer(&value), unsafe.Sizeof(value)
-	if _, _, errno := unix.RawSyscall6(unix.SYS_SETSOCKOPT, uintptr(s), level, name, uintptr(pointer), size, 0); errno != 0 {
+	size := unsafe.Sizeof(value)
+	_, _, errno := unix.RawSyscall6(
+		unix.SYS_SETSOCKOPT, uintptr(s), level, name, uintptr(unsafe.Pointer(&value)), size, 0)
+	if errno != 0 {
 		return fmt.Errorf("socket option %d: %w", name, errno)
 	}
 	return nil
@@ -62,7 +65,8 @@ func (s socket) hasten() error {
 
 // send sends one byte.
 func (s socket) send(b *byte) error {
-	if _, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(b)), 1, 0, 0, 0); errno != 0 {
+	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(b)), 1, 0, 0, 0)
+	if errno != 0 {
 		return fmt.Errorf("send: %w", errno)
 	}
 	return nil
@@ -70,7 +74,8 @@ func (s socket) send(b *byte) error {
 
 // receive receives one byte.
 func (s socket) receive(b *byte, flags uintptr) error {
-	if _, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(b)), 1, flags, 0, 0); errno != 0 {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(b)), 1, flags, 0, 0)
+	if errno != 0 {
 		return fmt.Errorf("receive: %w", errno)
 	}
 	return nil

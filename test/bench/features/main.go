@@ -198,7 +198,8 @@ func fill(t *report.Table, sizes [2]measured) {
 		for _, m := range sizes {
 			if s := m.samples[name]; s != nil {
 				figures := s.figures()
-				row := []report.Figure{report.Label("figure", name), report.Value("objects", report.Count, float64(m.size))}
+				size := report.Value("objects", report.Count, float64(m.size))
+				row := []report.Figure{report.Label("figure", name), size}
 				t.Add(append(row, withGrowth(smaller, figures)...)...)
 				smaller = figures
 			}

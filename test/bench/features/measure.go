@@ -32,7 +32,8 @@ const (
 // figureNames returns the names of all figures in the order of the table.
 func figureNames() []string {
 	return []string{
-		start, restart, added, replaced, removed, plain + added, plain + replaced, plain + removed, heapInUse, peakMemory,
+		start, restart, added, replaced, removed, plain + added, plain + replaced, plain + removed,
+		heapInUse, peakMemory,
 	}
 }
 

@@ -65,7 +65,8 @@ func (p *proxy) SetService(svc *proxier.Service) {
 	}
 	for _, port := range svc.Ports {
 		object.Spec.Ports = append(object.Spec.Ports, corev1.ServicePort{
-			Name: port.Name, Protocol: apiProtocol(port.Protocol), Port: int32(port.Port), NodePort: int32(port.NodePort),
+			Name: port.Name, Protocol: apiProtocol(port.Protocol),
+			Port: int32(port.Port), NodePort: int32(port.NodePort),
 		})
 	}
 	p.OnServiceAdd(object)

@@ -105,11 +105,9 @@ func (p *Plot) save(folder string) error {
 // palette returns a colour. People with all kinds of colour vision can
 // distinguish them.
 func palette(i int) color.Color {
-	all := []color.RGBA{
-		{R: 0xd5, G: 0x5e, B: 0x00, A: 0xff}, {R: 0x00, G: 0x72, B: 0xb2, A: 0xff}, {R: 0xe6, G: 0x9f, B: 0x00, A: 0xff},
-		{R: 0x56, G: 0xb4, B: 0xe9, A: 0xff}, {R: 0xcc, G: 0x79, B: 0xa7, A: 0xff}, {R: 0xf0, G: 0xe4, B: 0x42, A: 0xff},
-	}
-	return all[i%len(all)]
+	all := []uint32{0xd55e00, 0x0072b2, 0xe69f00, 0x56b4e9, 0xcc79a7, 0xf0e442}
+	rgb := all[i%len(all)]
+	return color.RGBA{R: uint8(rgb >> 16), G: uint8(rgb >> 8), B: uint8(rgb), A: 0xff}
 }
 
 // drawLines draws all lines on logarithmic scales. A Y axis of percents is
@@ -181,7 +179,8 @@ func (p *Plot) drawBars(out *plot.Plot) error {
 			most = max(most, point.Y)
 			if r := point.YInt; r != nil {
 				intervals.XYs = append(intervals.XYs, plotter.XY{X: point.X + offset, Y: point.Y})
-				intervals.YErrors = append(intervals.YErrors, struct{ Low, High float64 }{point.Y - r.Low, r.High - point.Y})
+				deviation := struct{ Low, High float64 }{point.Y - r.Low, r.High - point.Y}
+				intervals.YErrors = append(intervals.YErrors, deviation)
 				most = max(most, r.High)
 			}
 		}

@@ -90,8 +90,9 @@ func TestRunRefuses(t *testing.T) {
 func TestFigureString(t *testing.T) {
 	for want, f := range map[string]Figure{
 		"a": Label("proxy", "a"), "0": Value("", Seconds, 0), "5 µs": Value("", Seconds, 5e-6),
-		"1.235 ms": Value("", Seconds, 0.0012346), "-1.5 ms": Value("", Seconds, -0.0015), "12.35 s": Value("", Seconds, 12.346),
-		"999 B": Value("", Bytes, 999), "1.5 kB": Value("", Bytes, 1500), "-2 MB": Value("", Bytes, -2e6),
+		"1.235 ms": Value("", Seconds, 0.0012346), "-1.5 ms": Value("", Seconds, -0.0015),
+		"12.35 s": Value("", Seconds, 12.346),
+		"999 B":   Value("", Bytes, 999), "1.5 kB": Value("", Bytes, 1500), "-2 MB": Value("", Bytes, -2e6),
 		"45000": Value("", Count, 45000), "5.8 %": Value("", Percent, 5.82),
 		"+11.5 % (-2.0 to +12.5)":  Value("", Change, 1.115).In(Interval{0.98, 1.125}),
 		"15.11 µs (14.7 to 21.41)": Value("", Seconds, 15.11e-6).In(Interval{14.7e-6, 21.41e-6}),

@@ -103,8 +103,9 @@ func (f Figure) String() string {
 	}
 	if i := f.Interval; i != nil {
 		low, high := f.Unit.format(i.Low), f.Unit.format(i.High)
-		if unit := text[strings.LastIndex(text, " ")+1:]; strings.HasSuffix(low, " "+unit) && strings.HasSuffix(high, " "+unit) {
-			low, high = strings.TrimSuffix(low, " "+unit), strings.TrimSuffix(high, " "+unit)
+		unit := " " + text[strings.LastIndex(text, " ")+1:]
+		if strings.HasSuffix(low, unit) && strings.HasSuffix(high, unit) {
+			low, high = strings.TrimSuffix(low, unit), strings.TrimSuffix(high, unit)
 		}
 		text += fmt.Sprintf(" (%s to %s)", low, high)
 	}

@@ -108,7 +108,8 @@ func (r *rig) perform(
 		case <-running.Done():
 			return context.Cause(running)
 		case <-timeout:
-			return fmt.Errorf("%s: no commit or event of a change of %s", r.proxy, stage.ServiceName(changes[i].service))
+			name := stage.ServiceName(changes[i].service)
+			return fmt.Errorf("%s: no commit or event of a change of %s", r.proxy, name)
 		}
 	}
 	for i := range changes {

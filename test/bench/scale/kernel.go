@@ -25,7 +25,8 @@ func slab() (float64, error) {
 
 var (
 	message = regexp.MustCompile(`(?m)^<\d+>\[ *(\d+\.\d+)\] (.*)$`)
-	stall   = regexp.MustCompile(`soft lockup|hard LOCKUP|detected stall|self-detected|blocked for more than|hogged CPU`)
+	stall   = regexp.MustCompile(`soft lockup|hard LOCKUP|detected stall|self-detected|` +
+		`blocked for more than|hogged CPU`)
 )
 
 // stalls returns the messages in the kernel's log after a time about soft

@@ -14,7 +14,8 @@ func TestListenerHears(t *testing.T) {
 	one := l.expect([4]byte{10, 0, 0, 1}, [4]byte{10, 0, 0, 2})
 	other := l.expect([4]byte{10, 0, 0, 3})
 	row := func(data ...byte) netlink.Message {
-		return netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM}, Data: data}
+		header := netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM}
+		return netlink.Message{Header: header, Data: data}
 	}
 	committed := netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN}}
 	first, second := time.Unix(1, 0), time.Unix(2, 0)

@@ -32,8 +32,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
 
-const about = `scale measures kube-proxy and nftproxy side by side on a real API server: starts, changes, bursts and churn.
-It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is interrupted.`
+const about = `scale measures kube-proxy and nftproxy side by side on a real API server: starts, changes, bursts and
+churn. It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is interrupted.`
 
 func main() { report.Main("scale", about, newScale(".")) }
 
@@ -152,7 +152,7 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 	return err
 }
 
-const notes = `cold start, restart: from exec in an empty namespace, or on the proxy's own table, until all rows are there
+const notes = `cold start, restart: from exec, in an empty namespace or on the proxy's own table, until all rows exist
 other rows: from the API write to the commit, or to the last commit if there are several at once
 watch alone: until the event reaches a watch in the same namespace
 CPU, sends, sent, received: means, including what the proxy does until it is idle again; of the whole churn

@@ -183,8 +183,9 @@ func (r *run) changes(ctx context.Context) error {
 		s := &collected[k]
 		r.add(kind, s)
 		if kind == "endpoint replaced" {
-			r.line("change", "One endpoint replaced: API write to commit, p50", report.Seconds, r.proxy, s.latency.Median())
-			r.line("change", "", report.Seconds, "watch alone", s.floor.Median())
+			title := "One endpoint replaced: API write to commit, p50"
+			r.line("change", title, report.Seconds, r.proxy, s.latency.Median())
+			r.line("change", title, report.Seconds, "watch alone", s.floor.Median())
 			r.line("cpu", "CPU time for one endpoint replaced", report.Seconds, r.proxy, s.cpu.Mean())
 		}
 	}
@@ -244,7 +245,8 @@ func (r *run) churn(ctx context.Context) error {
 	r.add(fmt.Sprintf("churn of %d changes/s", r.scale.churnRate), &s, core)
 	p := r.report.Plot(report.Plot{
 		Name: "churn", XLabel: "API write to commit", YLabel: "%", X: report.Seconds, Y: report.Percent,
-		Title: fmt.Sprintf("%d changes a second, %d Services: part committed within a time", r.scale.churnRate, r.services),
+		Title: fmt.Sprintf("%d changes a second, %d Services: part committed within a time",
+			r.scale.churnRate, r.services),
 	})
 	for percent := range 101 {
 		p.Line(r.proxy, s.latency.Quantile(float64(percent)/100), float64(percent))
@@ -272,7 +274,8 @@ func (r *run) add(what string, s *series, more ...report.Figure) {
 	seconds("above it p50", s.above.Median())
 	seconds("longest transaction", slices.Max(s.longest))
 	more = append(more, sends, report.Value("sent", report.Bytes, s.sent.Mean()),
-		report.Value("received", report.Bytes, s.received.Mean()), report.Value("n", report.Count, float64(len(s.latency))))
+		report.Value("received", report.Bytes, s.received.Mean()),
+		report.Value("n", report.Count, float64(len(s.latency))))
 	r.addRow("Starts and changes", what, more)
 	if len(s.floor) == 0 {
 		r.line("start", "Start until all rows are there, p50", report.Seconds, r.proxy+", "+what, s.latency.Median())

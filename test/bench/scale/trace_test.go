@@ -10,7 +10,7 @@ func TestTraceAdds(t *testing.T) {
 	for _, line := range []string{
 		"# tracer: nop",
 		"             nft-4711    [001] .....  1234.500000: sys_sendmsg(fd: 3, msg: 7ffc01, flags: 0)",
-		"    kube proxy-4712    [000] .....  1234.500100: sys_sendto(fd: 7, buff: c0, len: 24, flags: 0, addr: 0, addr_len: 0)",
+		"    kube proxy-4712    [000] .....  1234.500100: sys_sendto(fd: 7, buff: c0, len: 24, flags: 0)",
 		"           <...>-4711    [001] .....  1234.750000: sys_sendmsg -> 0x14",
 		"    kube proxy-4712    [000] .....  1234.500200: sys_sendto -> 0x18",
 		"             nft-4711    [001] .....  1234.760000: sys_recvmsg -> 0x100",

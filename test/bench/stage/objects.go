@@ -67,7 +67,9 @@ func NewService(service int) *corev1.Service {
 		Spec: corev1.ServiceSpec{
 			ClusterIP: Frontend(service).Addr().String(),
 			Selector:  map[string]string{"app": name},
-			Ports:     []corev1.ServicePort{{Name: "http", Port: ServicePort, TargetPort: intstr.FromInt32(TargetPort)}},
+			Ports: []corev1.ServicePort{{
+				Name: "http", Port: ServicePort, TargetPort: intstr.FromInt32(TargetPort),
+			}},
 		},
 	}
 }
