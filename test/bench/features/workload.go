@@ -41,13 +41,11 @@ func features() []*feature {
 		name: "affinity", about: "Services with session affinity and 10 endpoints", size: 2_000, shape: services(10),
 		use: func(svc *proxier.Service, _ int) { svc.AffinityTimeout = 3 * time.Hour },
 	}, {
-		name: "source-ranges", about: "LoadBalancers with 50 source ranges and 2 endpoints",
-		size: 1_000, shape: services(2),
+		name: "source-ranges", about: "LoadBalancers with 50 source ranges and 2 endpoints", size: 1_000, shape: services(2),
 		use: func(svc *proxier.Service, i int) { loadBalancer(svc, i, 50) },
 	}, {
-		name:  "local",
-		about: "LoadBalancers with externalTrafficPolicy Local, a NodePort and 10 endpoints, 2 on this node",
-		size:  2_000, shape: services(10),
+		name: "local", about: "LoadBalancers with externalTrafficPolicy Local, a NodePort and 10 endpoints, 2 on this node",
+		size: 2_000, shape: services(10),
 		use: func(svc *proxier.Service, i int) {
 			loadBalancer(svc, i, 0)
 			svc.ExternalPolicy, svc.Ports[0].NodePort = proxier.PolicyLocal, nodePort(i)
@@ -73,8 +71,7 @@ func features() []*feature {
 			svc.Ports[0].Protocol, svc.Ports[0].NodePort = proxier.UDP, nodePort(i)
 		},
 	}, {
-		name: "dual-stack", about: "dual-stack Services with 10 endpoints in each family",
-		size: 5_000, shape: services(10),
+		name: "dual-stack", about: "dual-stack Services with 10 endpoints in each family", size: 5_000, shape: services(10),
 		dualStack: true,
 	}}
 }
