@@ -100,21 +100,21 @@ bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= sele
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/table ./conntrack
 
 .PHONY: bench-features
-bench-features: ## The cost of each feature at two sizes: KERNEL=6.1 measures a tenth under qemu, PUBLISH=1 keeps the figures, FEATURES= adds flags (root; ten minutes).
+bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.
 	@mkdir -p .cache/bench-features
 	@cd test/bench && $(BENCH_BUILD) -o ../../.cache/bench-features/features ./features
 	@$(if $(KERNEL),test/kernels/run exec -k $(KERNEL) -t 7200 .cache/bench-features '/features --scale=0.1 --tries=3 $(FEATURES)',\
 	  .cache/bench-features/features $(if $(PUBLISH),--publish=test/bench/features/results) $(FEATURES))
 
 .PHONY: bench-scale
-bench-scale: setup build ## kube-proxy and nftproxy side by side on a real API server: S= and E= choose sizes, PUBLISH=1 keeps the figures (root; an hour).
+bench-scale: setup build ## Measure kube-proxy and nftproxy on a real API server (root, an hour). S= and E= select sizes, PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/scale ./scale
 	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) --output=.cache/bench/scale-$(shell date +%F) \
 	  $(if $(PUBLISH),--publish=test/bench/scale/results) $(SCALE)
 
 .PHONY: bench-dataplane
-bench-dataplane: setup build ## Cost of both proxies' rules for new connections and established flows: S= chooses sizes, PUBLISH=1 keeps the figures (root; 15 minutes).
+bench-dataplane: setup build ## Measure what the rules cost new and established connections (root, 15 minutes). S= selects sizes, PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/dataplane ./dataplane
 	bin/dataplane $(if $(S),--services=$(S)) --output=.cache/bench/dataplane-$(shell date +%F) \
