@@ -183,7 +183,8 @@ func (p *program) nodePortLocal() *nft.Chain {
 func (p *program) localPolicy(name string, cluster, local *nft.Set, key []nft.Expr) *nft.Chain {
 	var rules []nft.Rule
 	if p.fromPod != nil {
-		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(cluster, key...)).WithComment("short-circuit pod traffic"))
+		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(cluster, key...)).
+			WithComment("short-circuit pod traffic"))
 	}
 	rules = append(rules,
 		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark)).WithComment("masquerade local traffic"),

@@ -54,10 +54,10 @@ func linesOf(t *testing.T, path string) (lines []string) {
 
 // preformatted matches comments that must not be wrapped: code, nft text, links
 // and directives.
-var preformatted = regexp.MustCompile(`^\s*//(\t|go:|\s*https?://|  )`)
+var preformatted = regexp.MustCompile(`^\s*//( ?\t|go:|\s*https?://|  )`)
 
-// Go code is at most 120 characters wide, comments 80 columns, and a file has at
-// most 600 lines.
+// Go code is at most 120 characters wide, comments 80 columns, and a file has
+// at most 600 lines.
 func TestGoLines(t *testing.T) {
 	walk(t, func(path string, d fs.DirEntry) {
 		if d.IsDir() || filepath.Ext(path) != ".go" {
