@@ -1,17 +1,13 @@
 package table
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
-	"regexp"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,49 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
-
-// fresh returns what the desired table of b lists as when nft loads it into an empty namespace.
-func fresh(t testing.TB, b *Table) []string {
-	t.Helper()
-	var text bytes.Buffer
-	if err := b.Fprint(&text); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("sh", "-c", "nft -f - && nft list table "+b.Family().String()+" "+ruleset.TableName)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
-	cmd.Stdin = strings.NewReader(text.String())
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft does not load what Fprint writes: %v\n%s\n%s", err, out, text.String())
-	}
-	return canonical(string(out))
-}
-
-var balancerChain = regexp.MustCompile(`^chain ((balance|balance-all|external|nodeport|nodeport-balance|nodeport-balance-all)-\d+) {`)
-
-var affinitySet = regexp.MustCompile(`^set (clients-\d+) {`)
-
-// withoutIdle returns a listing without the balancers that no row leads to and the
-// affinity sets that no rule uses: they are kept for the next Service.
-func withoutIdle(listing []string) []string {
-	all := strings.Join(listing, "\n") + "\n"
-	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
-		if m := affinitySet.FindStringSubmatch(block); m != nil {
-			return !strings.Contains(all, "@"+m[1]+" ")
-		}
-		m := balancerChain.FindStringSubmatch(block)
-		return m != nil && !regexp.MustCompile(`goto `+m[1]+`\b[^-]`).MatchString(all)
-	})
-}
-
-// checkTable compares the table in the kernel with what the table was told.
-func checkTable(t testing.TB, b *Table) {
-	t.Helper()
-	want, got := fresh(t, b), withoutIdle(list(t, b.Family()))
-	if !slices.Equal(want, got) {
-		t.Fatalf("the table is not as if written fresh:\n%s", difference(want, got))
-	}
-}
 
 // changer makes random changes to a sink.
 type changer struct {
@@ -184,47 +137,19 @@ func TestRandomChanges(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", f, seed), func(t *testing.T) {
 				tabletest.NewNamespace(t)
 				c := changer{rand.New(rand.NewPCG(seed, 1)), f}
-				b := newTable(t, randomConfig(f, seed%2 == 0), f)
+				table := newTable(t, randomConfig(f, seed%2 == 0), f)
 				for range rounds(40) {
 					for range 1 + c.IntN(12) {
-						c.change(b)
+						c.change(table)
 					}
-					tabletest.Sync(t, b)
-					checkTable(t, b)
+					tabletest.Sync(t, table)
+					checkTable(t, table)
 				}
-				if b.stats.Rewrites > 1 {
-					t.Errorf("%d rewrites, want none but the first", b.stats.Rewrites)
+				if table.stats.Rewrites > 1 {
+					t.Errorf("%d rewrites, want none but the first", table.stats.Rewrites)
 				}
 			})
 		}
-	}
-}
-
-// A sync with nothing changed sends nothing to the kernel.
-func TestIdleSync(t *testing.T) {
-	tabletest.NewNamespace(t)
-	b := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(b)
-	tabletest.Sync(t, b)
-	before, err := b.kernel.Generation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := b.stats
-	tabletest.PassSample(b)
-	tabletest.Sync(t, b)
-	if err := b.Check(); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.Resync(); err != nil {
-		t.Fatal(err)
-	}
-	after, err := b.kernel.Generation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if before != after || b.stats.Transactions != done.Transactions {
-		t.Errorf("generation went from %d to %d, statistics from %+v to %+v", before, after, done, b.stats)
 	}
 }
 
@@ -258,24 +183,24 @@ func TestFaults(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			tabletest.NewNamespace(t)
 			c := changer{rand.New(rand.NewPCG(seed, 2)), nft.IPv4}
-			b := newTable(t, randomConfig(nft.IPv4, true), nft.IPv4)
-			k := injectFaults(b)
+			table := newTable(t, randomConfig(nft.IPv4, true), nft.IPv4)
+			k := injectFaults(table)
 			for range rounds(10) {
 				k.OnCommit = faults(t, c.Rand)
 				for range 8 {
-					c.change(b)
+					c.change(table)
 					var tampered *damage
-					if err := b.Sync(); err != nil && !errors.Is(err, nft.ErrUnknownOutcome) && !errors.As(err, &tampered) {
+					if err := table.Sync(); err != nil && !errors.Is(err, nft.ErrUnknownOutcome) && !errors.As(err, &tampered) {
 						t.Fatal(err)
 					}
-					b.observed.repairs.pause = 0
+					table.observed.repairs.pause = 0
 				}
 				k.OnCommit = nil
-				tabletest.Sync(t, b)
-				if err := b.Check(); err != nil {
+				tabletest.Sync(t, table)
+				if err := table.Check(); err != nil {
 					t.Fatal(err)
 				}
-				checkTable(t, b)
+				checkTable(t, table)
 			}
 		})
 	}
