@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +29,8 @@ func affinityPlan(endpoints ...string) *ruleset.Plan {
 	return p
 }
 
-// An endpoint that is away for a moment keeps its clients; one that comes back later does not.
+// An endpoint that is absent for less than absenceTime keeps its id, and so its
+// clients. If it is added again later, it gets another id.
 func TestIDsOfAbsentEndpoints(t *testing.T) {
 	ids := newAffinityIDs()
 	both := affinityPlan("10.244.0.1:80", "10.244.0.2:80")
@@ -43,161 +43,165 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 		ids.release(before, next)
 		return next
 	}
+	expire := func() {
+		for e, was := range ids.absent {
+			was.until = time.Now().Add(-time.Second)
+			ids.absent[e] = was
+		}
+	}
 
 	one := replace(both, affinityPlan("10.244.0.2:80"))
-	back := replace(one, affinityPlan("10.244.0.1:80", "10.244.0.2:80"))
-	if got := back.Cluster[0].ID; got != first {
-		t.Errorf("back after a moment, the endpoint has id %d, had %d", got, first)
+	again := replace(one, affinityPlan("10.244.0.1:80", "10.244.0.2:80"))
+	if got := again.Cluster[0].ID; got != first {
+		t.Errorf("id after a short absence: got %d, want %d", got, first)
 	}
 
-	one = replace(back, affinityPlan("10.244.0.2:80"))
-	for e, was := range ids.absent {
-		was.until = time.Now().Add(-time.Second)
-		ids.absent[e] = was
+	one = replace(again, affinityPlan("10.244.0.2:80"))
+	expire()
+	again = replace(one, affinityPlan("10.244.0.1:80", "10.244.0.2:80"))
+	if got := again.Cluster[0].ID; got == first {
+		t.Errorf("id after a long absence: got %d again, want another one", got)
 	}
-	late := replace(one, affinityPlan("10.244.0.1:80", "10.244.0.2:80"))
-	if got := late.Cluster[0].ID; got == first {
-		t.Errorf("back after a long time, the endpoint has the same id %d", got)
-	}
-	if late.Cluster[1].ID != both.Cluster[1].ID {
-		t.Errorf("the endpoint that stayed has id %d, had %d", late.Cluster[1].ID, both.Cluster[1].ID)
+	if got, want := again.Cluster[1].ID, both.Cluster[1].ID; got != want {
+		t.Errorf("id of the endpoint that stayed: got %d, want %d", got, want)
 	}
 
-	for e, was := range ids.absent {
-		was.until = time.Now().Add(-time.Second)
-		ids.absent[e] = was
-	}
+	expire()
 	if ids.beginPlanning(); len(ids.absent) != 0 {
-		t.Errorf("the ids of %d endpoints are still kept", len(ids.absent))
+		t.Errorf("got %d ids of absent endpoints, want 0", len(ids.absent))
 	}
 }
 
-// affinitySetOf returns the name of the set of a Service's clients.
+// affinitySetOf returns the name of the set that contains a Service's clients.
 func affinitySetOf(table *Table, name cluster.ServiceName) string {
 	return table.rules.AffinitySet(committedPlan(table, name)).Name
 }
 
-// A process that starts on the table of the one before keeps clients with their endpoints, and leaves the same table.
+// A process that starts with the table of an earlier process leaves it equal, and
+// clients keep their endpoints. The ids of removed endpoints are not used again.
 func TestRestart(t *testing.T) {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		t.Run(f.String(), func(t *testing.T) {
 			tabletest.NewNamespace(t)
-			first := newTable(t, sampleConfig(), f)
-			tabletest.PassSample(first)
-			tabletest.Sync(t, first)
-			// Endpoints come and go, so that ids are not what a fresh table gives.
-			sticky := cluster.ServiceName{Namespace: "default", Name: "sticky"}
-			more := func(last string) *cluster.Endpoint {
-				e := tabletest.Endpoint("10.244.1." + last)
+			endpoint := func(last string) *cluster.Endpoint {
 				if f == nft.IPv6 {
-					e.Addr = addr("fd00:244:1::" + last)
+					return tabletest.Endpoint("fd00:244:1::" + last)
 				}
-				return e
+				return tabletest.Endpoint("10.244.1." + last)
 			}
-			first.SetEndpoint(sticky, more("1"))
+			start := func(endpoints ...string) *Table {
+				table := newTable(t, sampleConfig(), f)
+				tabletest.PassSample(table)
+				for _, last := range endpoints {
+					table.SetEndpoint(sticky, endpoint(last))
+				}
+				tabletest.Sync(t, table)
+				return table
+			}
+			// One endpoint replaces another, so that the ids differ from those that
+			// an empty table begins with.
+			first := start("1")
+			first.DeleteEndpoint(sticky, endpoint("1").EndpointKey)
+			first.SetEndpoint(sticky, endpoint("2"))
 			tabletest.Sync(t, first)
-			first.DeleteEndpoint(sticky, more("1").EndpointKey)
-			first.SetEndpoint(sticky, more("2"))
-			tabletest.Sync(t, first)
+			const lastID = firstID + 3
+			if got := committedPlan(first, sticky).Cluster[2].ID; got != lastID {
+				t.Fatalf("id of the last endpoint: got %d, want %d", got, lastID)
+			}
 			client := map[nft.Family]string{nft.IPv4: "198.51.100.7", nft.IPv6: "2001:db8:51::7"}[f]
 			set := affinitySetOf(first, sticky)
-			tabletest.NFT(t, "", "add", "element", f.String(), ruleset.TableName, set, "{ "+client+" . 4099 timeout 1h }")
-			before := list(t, f)
+			tabletest.NFT(t, "", "add", "element", f.String(), ruleset.TableName, set,
+				fmt.Sprintf("{ %s . %d timeout 1h }", client, lastID))
+			before := listTable(t, f)
 
-			second := newTable(t, sampleConfig(), f)
-			tabletest.PassSample(second)
-			second.SetEndpoint(sticky, more("2"))
-			tabletest.Sync(t, second)
-			if after := list(t, f); !slices.Equal(ruleless(before), ruleless(after)) {
-				t.Errorf("the table changed:\n%s", difference(ruleless(before), ruleless(after)))
+			second := start("2")
+			if got, want := withoutAffinity(listTable(t, f)), withoutAffinity(before); !slices.Equal(got, want) {
+				t.Errorf("the restart changed the table:\n%s", difference(want, got))
 			}
-			// 4099 was the last id. Its endpoint goes, and its clients stay in the set over another restart.
-			second.DeleteEndpoint(sticky, more("2").EndpointKey)
+			// The affinity set keeps the clients of a removed endpoint.
+			second.DeleteEndpoint(sticky, endpoint("2").EndpointKey)
 			tabletest.Sync(t, second)
-			third := newTable(t, sampleConfig(), f)
-			tabletest.PassSample(third)
-			third.SetEndpoint(sticky, more("3"))
-			tabletest.Sync(t, third)
-			checkTableBut(t, third, set)
+			third := start("3")
+			checkTable(t, third, set)
 			for _, target := range committedPlan(third, sticky).Cluster {
-				if old := target.ID == 4096 || target.ID == 4097; !old && target.ID < 2*idBlock {
-					t.Errorf("%s got id %d, which was given before", target.AddrPort, target.ID)
+				kept := target.ID == firstID || target.ID == firstID+1
+				if !kept && target.ID < 2*idBlock {
+					t.Errorf("%s: got id %d, which the earlier processes reserved", target.AddrPort, target.ID)
 				}
 			}
 		})
 	}
 }
 
-// Neither a refusal, nor a failed commit, nor a Reset makes endpoints lose their ids, and so their clients.
-func TestRestartWithTrouble(t *testing.T) {
+// After a restart, endpoints keep their ids in spite of a refused service port, a
+// failed commit and a Reset.
+func TestRestartWithFailures(t *testing.T) {
 	tabletest.NewNamespace(t)
-	first := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(first)
-	tabletest.Sync(t, first)
-	ids := func(table *Table) []ruleset.Target {
-		return committedPlan(table, cluster.ServiceName{Namespace: "default", Name: "sticky"}).Cluster
-	}
-	want := ids(first)
+	want := committedPlan(newSample(t), sticky).Cluster
 
-	second := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(second)
-	bad := tabletest.Service(strings.Repeat("x", 300), "10.96.0.66", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
-	second.SetService(bad)
-	second.SetEndpoint(bad.Name, tabletest.Endpoint("10.244.0.66"))
-	if err := second.Fprint(io.Discard); err != nil {
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(table)
+	refused := refusedService()
+	table.SetService(refused)
+	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.66"))
+	if err := table.Fprint(io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	k := injectFaults(second)
+	k := injectFaults(table)
 	k.FailCommits()
-	if err := second.Sync(); !errors.Is(err, tabletest.ErrCommit) {
-		t.Fatal(err)
+	if err := table.Sync(); !errors.Is(err, tabletest.ErrCommit) {
+		t.Fatalf("got %v, want %v", err, tabletest.ErrCommit)
 	}
 	k.OnCommit = nil
-	tabletest.Sync(t, second)
-	if got := ids(second); !slices.Equal(got, want) {
-		t.Errorf("after a restart: %v, want %v", got, want)
+	tabletest.Sync(t, table)
+	if got := committedPlan(table, sticky).Cluster; !slices.Equal(got, want) {
+		t.Errorf("after a restart: got %v, want %v", got, want)
 	}
-	second.Reset()
-	tabletest.PassSample(second)
-	tabletest.Sync(t, second)
-	if got := ids(second); !slices.Equal(got, want) {
-		t.Errorf("after a Reset: %v, want %v", got, want)
+	table.Reset()
+	tabletest.PassSample(table)
+	tabletest.Sync(t, table)
+	if got := committedPlan(table, sticky).Cluster; !slices.Equal(got, want) {
+		t.Errorf("after a Reset: got %v, want %v", got, want)
 	}
 }
 
-// The ids of endpoints that are gone are not given again by later processes, which
-// find no trace of them in the rules.
-func TestIDsAreNotGivenAgain(t *testing.T) {
+// A process does not use the ids that earlier processes assigned to endpoints
+// which were removed, although no rule contains these ids.
+func TestIDsAreNotReused(t *testing.T) {
 	tabletest.NewNamespace(t)
 	svc := tabletest.Service("sticky", "10.96.0.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
-	given := make(map[uint32]string)
-	for process := range 4 {
+	const processes, endpoints = 4, 20
+	owners := make(map[uint32]string)
+	for process := range processes {
 		table := newTable(t, sampleConfig(), nft.IPv4)
+		endpoint := func(i int) *cluster.Endpoint {
+			return tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+process, i))
+		}
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.1.1")) // which stays
-		for i := range 20 {
-			table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+process, i)))
+		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.1.1")) // it stays
+		for i := range endpoints {
+			table.SetEndpoint(svc.Name, endpoint(i))
 		}
 		tabletest.Sync(t, table)
 		for _, target := range committedPlan(table, svc.Name).Cluster {
-			who := target.AddrPort.String()
-			if before, was := given[target.ID]; was && before != who {
-				t.Errorf("id %d of %s was given to %s", target.ID, before, who)
+			owner := target.AddrPort.String()
+			if before, known := owners[target.ID]; known && before != owner {
+				t.Errorf("%s: got id %d of %s, want another one", owner, target.ID, before)
 			}
-			given[target.ID] = who
+			owners[target.ID] = owner
 		}
-		for i := range 20 {
-			table.DeleteEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+process, i)).EndpointKey)
+		for i := range endpoints {
+			table.DeleteEndpoint(svc.Name, endpoint(i).EndpointKey)
 		}
 		tabletest.Sync(t, table)
-		checkTableBut(t, table, "reserved-affinity-ids")
+		checkTable(t, table, "reserved-affinity-ids")
 	}
-	if len(given) != 4*20+1 {
-		t.Errorf("%d ids were given, want 81", len(given))
+	if got, want := len(owners), processes*endpoints+1; got != want {
+		t.Errorf("got %d ids, want %d", got, want)
 	}
 }
 
-// More ids than are reserved at a time are reserved again.
+// When all reserved ids are used, the next ones are reserved.
 func TestReserveMoreIDs(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
@@ -206,27 +210,25 @@ func TestReserveMoreIDs(t *testing.T) {
 	for i := range 3 {
 		table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i)))
 		tabletest.Sync(t, table)
-		if table.committed.reservedIDs < table.ids.next || table.committed.rows["reserved-affinity-ids"] != 1 {
-			t.Errorf("%d is reserved in %d rows, next is %d", table.committed.reservedIDs, table.committed.rows["reserved-affinity-ids"], table.ids.next)
+		rows := table.committed.rows["reserved-affinity-ids"]
+		if reserved := table.committed.reservedIDs; reserved < table.ids.next || rows != 1 {
+			t.Errorf("got ids below %d in %d rows, want at least %d in 1 row", reserved, rows, table.ids.next)
 		}
 		checkTable(t, table)
 		table.ids.next += idBlock
 	}
 }
 
-// If the ids of an earlier process cannot be read, the proxy starts without them,
-// and gives no id again.
+// If a process cannot read the ids of an earlier one, it assigns new ids, and none
+// that the earlier process can have assigned.
 func TestUnreadableAffinity(t *testing.T) {
 	tabletest.NewNamespace(t)
-	first := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(first)
-	tabletest.Sync(t, first)
-	unreadable := func(string) error { return nft.ErrGeneration }
+	first := newSample(t)
 	for name, faults := range map[string]tabletest.Kernel{
 		"chains": {OnChains: func() error { return nft.ErrGeneration }},
-		"rules":  {OnRules: unreadable},
+		"rules":  {OnRules: func(string) error { return nft.ErrGeneration }},
 	} {
-		table := unconnected(t, sampleConfig(), nft.IPv4)
+		table := newUnconnected(t, sampleConfig(), nft.IPv4)
 		faults.Conn = first.kernel.(*nft.Conn)
 		table.kernel = &faults
 		table.recoverAffinity()
@@ -234,9 +236,9 @@ func TestUnreadableAffinity(t *testing.T) {
 		tabletest.PassSample(table)
 		tabletest.Sync(t, table)
 		checkTable(t, table)
-		for _, target := range committedPlan(table, cluster.ServiceName{Namespace: "default", Name: "sticky"}).Cluster {
+		for _, target := range committedPlan(table, sticky).Cluster {
 			if target.ID < idBlock {
-				t.Errorf("%s: %s has id %d, which was given before", name, target.AddrPort, target.ID)
+				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort, target.ID, idBlock)
 			}
 		}
 	}

@@ -13,101 +13,95 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// Of two services that want the same address and port the older one has it, until it goes.
-func TestConflict(t *testing.T) {
-	tabletest.NewNamespace(t)
-	var recorded tabletest.Events
-	config := sampleConfig()
-	config.Events = &recorded
-	table := newTable(t, config, nft.IPv4)
-	want := func(owner string) {
-		t.Helper()
-		tabletest.Sync(t, table)
-		checkTable(t, table)
-		out := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips")
-		// Without /etc/protocols nft prints the protocol as a number.
-		if !regexp.MustCompile(`192\.0\.2\.1 \. (tcp|6) \. 80 comment "ns/` + owner + `:http"`).MatchString(out) {
-			t.Errorf("want %s to have 192.0.2.1:80:\n%s", owner, out)
-		}
-	}
-	contender := func(name, clusterIP string, created int64) *cluster.Service {
-		return tabletest.Service(name, clusterIP, func(s *cluster.Service) {
-			s.Created = time.Unix(created, 0)
-			s.ExternalIPs = []netip.Addr{addr("192.0.2.1")}
-		})
-	}
-	table.SetService(contender("younger", "10.96.0.1", 200))
-	table.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "younger"}, tabletest.Endpoint("10.244.0.1"))
-	table.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "older"}, tabletest.Endpoint("10.244.0.2"))
-	want("younger")
-	table.SetService(contender("older", "10.96.0.2", 100))
-	want("older")
-	table.SetService(contender("younger", "10.96.0.1", 200)) // tells no one again
-	want("older")
-	table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "older"})
-	want("younger")
-	table.SetService(contender("older", "10.96.0.2", 300)) // a new Service of the old name
-	want("younger")
-	if got, want := recorded.Of(cluster.ReasonAddressConflict), []string{"ns/younger", "ns/older"}; !slices.Equal(got, want) {
-		t.Errorf("events about %q, want %q", got, want)
+// wantOwner syncs and compares the Service that has port 80 of an address in the
+// kernel.
+func wantOwner(t *testing.T, table *Table, ip, service string) {
+	t.Helper()
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	rows := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips")
+	// Without /etc/protocols, nft prints the protocol as a number.
+	owner := regexp.QuoteMeta(ip) + ` \. (tcp|6) \. 80 comment "ns/` + service + `:http"`
+	if !regexp.MustCompile(owner).MatchString(rows) {
+		t.Errorf("got another owner of %s:80, want ns/%s:\n%s", ip, service, rows)
 	}
 }
 
-// A ClusterIP beats a LoadBalancer IP, which beats an external IP, whatever the age
-// of the Services. An older Service must not take over the ClusterIP of another.
-func TestConflictOfKinds(t *testing.T) {
+// If two Services have the same address and port, the older one owns it until it
+// is deleted.
+func TestOldestServiceOwnsFrontend(t *testing.T) {
 	tabletest.NewNamespace(t)
-	var recorded tabletest.Events
-	config := sampleConfig()
-	config.Events = &recorded
+	config, recorded := recordEvents()
+	table := newTable(t, config, nft.IPv4)
+	const contested = "192.0.2.1"
+	service := func(name, clusterIP string, created int64) *cluster.Service {
+		return tabletest.Service(name, clusterIP, func(s *cluster.Service) {
+			s.Created = time.Unix(created, 0)
+			s.ExternalIPs = []netip.Addr{addr(contested)}
+		})
+	}
+	table.SetService(service("younger", "10.96.0.1", 200))
+	table.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "younger"}, tabletest.Endpoint("10.244.0.1"))
+	table.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "older"}, tabletest.Endpoint("10.244.0.2"))
+	wantOwner(t, table, contested, "younger")
+	table.SetService(service("older", "10.96.0.2", 100))
+	wantOwner(t, table, contested, "older")
+	table.SetService(service("younger", "10.96.0.1", 200)) // not another event
+	wantOwner(t, table, contested, "older")
+	table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "older"})
+	wantOwner(t, table, contested, "younger")
+	table.SetService(service("older", "10.96.0.2", 300)) // created again, so it is younger now
+	wantOwner(t, table, contested, "younger")
+	got, want := recorded.Of(cluster.ReasonAddressConflict), []string{"ns/younger", "ns/older"}
+	if !slices.Equal(got, want) {
+		t.Errorf("events: got %q, want %q", got, want)
+	}
+}
+
+// A ClusterIP has priority over a LoadBalancer IP, and that over an external IP,
+// independent of the age of the Services. Otherwise an older Service could take
+// the ClusterIP of another one.
+func TestPriorityOfAddressKinds(t *testing.T) {
+	tabletest.NewNamespace(t)
+	config, recorded := recordEvents()
 	table := newTable(t, config, nft.IPv4)
 	const contested = "10.96.0.1"
-	service := func(name string, created int64, change func(*cluster.Service)) {
-		svc := tabletest.Service(name, "", nil)
+	set := func(name string, created int64, change func(*cluster.Service)) {
+		svc := tabletest.Service(name, "", change)
 		svc.Created = time.Unix(created, 0)
-		change(svc)
 		table.SetService(svc)
 		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
-	}
-	want := func(owner string) {
-		t.Helper()
-		tabletest.Sync(t, table)
-		checkTable(t, table)
-		out := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips")
-		if !regexp.MustCompile(`10\.96\.0\.1 \. (tcp|6) \. 80 comment "ns/` + owner + `:http"`).MatchString(out) {
-			t.Errorf("want %s to have %s:80:\n%s", owner, contested, out)
-		}
 	}
 	external := func(s *cluster.Service) { s.ExternalIPs = []netip.Addr{addr(contested)} }
 	loadBalancer := func(s *cluster.Service) { s.LoadBalancerIPs = []netip.Addr{addr(contested)} }
 	clusterIP := func(s *cluster.Service) { s.ClusterIPs = []netip.Addr{addr(contested)} }
-	service("external", 100, external)
-	want("external")
-	service("lb", 200, loadBalancer)
-	want("lb")
-	service("cluster", 300, clusterIP)
-	want("cluster")
-	service("older-external", 50, external)
-	want("cluster")
+	set("external", 100, external)
+	wantOwner(t, table, contested, "external")
+	set("lb", 200, loadBalancer)
+	wantOwner(t, table, contested, "lb")
+	set("cluster", 300, clusterIP)
+	wantOwner(t, table, contested, "cluster")
+	set("older-external", 50, external)
+	wantOwner(t, table, contested, "cluster")
 	table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "cluster"})
-	want("lb")
-	service("lb", 200, external) // the same frontend, with a weaker claim
-	want("older-external")
-	service("lb", 200, loadBalancer)
-	want("lb")
+	wantOwner(t, table, contested, "lb")
+	set("lb", 200, external) // the same frontend, with a lower priority
+	wantOwner(t, table, contested, "older-external")
+	set("lb", 200, loadBalancer)
+	wantOwner(t, table, contested, "lb")
 	got := recorded.Of(cluster.ReasonAddressConflict)
-	if want := []string{"ns/external", "ns/lb", "ns/older-external", "ns/lb", "ns/older-external"}; !slices.Equal(got, want) {
-		t.Errorf("events about %q, want %q", got, want)
+	want := []string{"ns/external", "ns/lb", "ns/older-external", "ns/lb", "ns/older-external"}
+	if !slices.Equal(got, want) {
+		t.Errorf("events: got %q, want %q", got, want)
 	}
 }
 
-// What is told one after the other is one change: there is no conflict between what was and what will be. A conflict of both families is
-// told once.
-func TestConflictsOfOneChange(t *testing.T) {
+// All calls between two syncs are one change: frontends that move between
+// Services or service ports do not cause conflicts. A conflict that exists in
+// both families causes one event.
+func TestConflictsOfOneSync(t *testing.T) {
 	tabletest.NewNamespace(t)
-	var recorded tabletest.Events
-	config := sampleConfig()
-	config.Events = &recorded
+	config, recorded := recordEvents()
 	tables, err := New(config, nft.IPv4, nft.IPv6)
 	if err != nil {
 		t.Fatal(err)
@@ -125,25 +119,25 @@ func TestConflictsOfOneChange(t *testing.T) {
 		return cluster.ServicePort{Name: name, Protocol: cluster.TCP, Port: port, NodePort: nodePort}
 	}
 	a, b := port("a", 80, 30001), port("b", 81, 30002)
-	step := func(what string, events int) {
+	step := func(name string, events int) {
 		t.Helper()
 		tabletest.Sync(t, sink)
-		if len(recorded) != events {
-			t.Errorf("%s: %d events, want %d: %v", what, len(recorded), events, recorded)
+		if len(*recorded) != events {
+			t.Errorf("%s: got %d events, want %d: %v", name, len(*recorded), events, *recorded)
 		}
 	}
 	sink.SetService(service("before", a, b))
-	step("one service", 0)
+	step("one Service", 0)
 	sink.SetService(service("after", a, b))
 	sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "before"})
-	step("renamed", 0)
+	step("another Service replaces it", 0)
 	a.NodePort, b.NodePort = b.NodePort, a.NodePort
 	sink.SetService(service("after", a, b))
-	step("NodePorts swapped", 0)
+	step("two ports exchange their NodePorts", 0)
 	other := service("other", port("c", 90, 30001))
 	other.ClusterIPs = nil
 	sink.SetService(other)
-	step("NodePort of another", 1)
+	step("a NodePort that another Service has", 1)
 	sink.SetService(other)
-	step("again", 1)
+	step("the same Service again", 1)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// The backends of a Proxier do not take each other for other programs, and both
-// detect one.
+// The Tables of one call of New do not take each other for other programs, and
+// each of them detects other programs.
 func TestFamiliesAreNotForeign(t *testing.T) {
 	tabletest.NewNamespace(t)
 	tables, err := New(sampleConfig(), nft.IPv4, nft.IPv6)
@@ -43,34 +43,33 @@ func TestFamiliesAreNotForeign(t *testing.T) {
 		each((*Table).Check)
 		each((*Table).Resync)
 	}
-	rewrites := func(want int) {
+	wantRewrites := func(want int) {
 		t.Helper()
 		for _, table := range tables {
-			if table.stats.Rewrites != want {
-				t.Errorf("%s: %d rewrites, want %d", table.Family(), table.stats.Rewrites, want)
+			if got := table.stats.Rewrites; got != want {
+				t.Errorf("%s: got %d rewrites, want %d", table.Family(), got, want)
 			}
 		}
 	}
 	change()
 	change()
-	rewrites(1)
+	wantRewrites(1)
 	tabletest.LoadNFT(t, "add table ip other")
-	change() // which is no damage
-	rewrites(1)
+	change()
+	wantRewrites(1)
 	tabletest.LoadNFT(t, "flush ruleset")
 	each((*Table).Check)
-	rewrites(2)
+	wantRewrites(2)
 	for _, table := range tables {
 		checkTable(t, table)
 	}
 }
 
-// A table that other programs leave alone is not written again when they change theirs.
-func TestOthersTables(t *testing.T) {
+// Changes of other tables do not cause rewrites, also when they alternate with our
+// own commits.
+func TestChangesOfOtherTables(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
+	table := newSample(t)
 	rewrites := table.stats.Rewrites
 	for range 3 {
 		tabletest.LoadNFT(t, "add table ip other")
@@ -79,36 +78,32 @@ func TestOthersTables(t *testing.T) {
 		tabletest.Sync(t, table)
 		tabletest.LoadNFT(t, "delete table ip other")
 		table.DeleteService(svc.Name)
-		if err := table.Check(); err != nil {
-			t.Fatal(err)
-		}
+		mustCheck(t, table)
 		tabletest.Sync(t, table)
 	}
 	checkTable(t, table)
-	if table.stats.Rewrites != rewrites {
-		t.Errorf("%d rewrites", table.stats.Rewrites-rewrites)
+	if got := table.stats.Rewrites - rewrites; got != 0 {
+		t.Errorf("got %d rewrites, want 0", got)
 	}
 }
 
-// Commits of other programs that leave the table alone make nothing be written.
+// Commits of other programs that do not change our table cause no commits of ours.
 func TestForeignCommits(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
+	table := newSample(t)
 	transactions := table.stats.Transactions
 	for range 20 {
 		tabletest.LoadNFT(t, "add table ip other; add chain ip other c; delete table ip other")
-		check(t, table)
+		mustCheck(t, table)
 		if err := table.Resync(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	scrubAll(t, table)
-	if n := table.stats.Transactions - transactions; n != 0 {
-		t.Errorf("%d transactions, want none", n)
+	if got := table.stats.Transactions - transactions; got != 0 {
+		t.Errorf("got %d transactions, want 0", got)
 	}
 	if table.observed.scrubber.done == 0 {
-		t.Error("the rows were not scrubbed")
+		t.Error("the scrubber has not completed a pass")
 	}
 }

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// refusedNames returns the names of the service ports that are left out, sorted.
+// refusedNames returns the names of the refused service ports, sorted.
 func refusedNames(table *Table) []string {
 	var names []string
 	for p := range table.refusals {
@@ -26,92 +25,100 @@ func refusedNames(table *Table) []string {
 	return names
 }
 
-// What the kernel refuses is left out and named once; the others are served; it comes back when it is sound.
-func TestRefused(t *testing.T) {
+// refusedService returns a Service that the kernel refuses: chains of service
+// ports with session affinity contain the name of the Service, and the kernel
+// limits names of chains to 255 bytes.
+func refusedService() *cluster.Service {
+	return tabletest.Service(strings.Repeat("x", 300), "10.96.0.66", func(s *cluster.Service) {
+		s.AffinityTimeout = time.Hour
+	})
+}
+
+// A service port that the kernel refuses is left out, and all others are served.
+// One event is recorded. When the Service becomes valid, it is served.
+func TestRefusedService(t *testing.T) {
 	tabletest.NewNamespace(t)
-	var recorded tabletest.Events
-	config := sampleConfig()
-	config.Events = &recorded
+	config, recorded := recordEvents()
 	table := newTable(t, config, nft.IPv4)
 	table.SetNode(tabletest.Node())
-	// Chains are named after services with affinity, and the kernel takes names of up to 255 bytes.
-	bad := tabletest.Service(strings.Repeat("x", 300), "10.96.0.66", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
-	for i := range 5 {
-		svc := tabletest.Service(fmt.Sprint("good", i), fmt.Sprint("10.96.0.", i), nil)
+	set := func(svc *cluster.Service, endpoint string) {
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprint("10.244.0.", i)))
+		table.SetEndpoint(svc.Name, tabletest.Endpoint(endpoint))
 	}
-	table.SetService(bad)
-	table.SetEndpoint(bad.Name, tabletest.Endpoint("10.244.0.66"))
-	tabletest.Sync(t, table)
-	check := func(when string, refused ...string) {
+	step := func(name string, want ...string) {
 		t.Helper()
 		checkTable(t, table)
-		if got := refusedNames(table); !slices.Equal(got, refused) {
-			t.Errorf("%s: refused are %q, want %q", when, got, refused)
+		if got := refusedNames(table); !slices.Equal(got, want) {
+			t.Errorf("%s: got refused service ports %q, want %q", name, got, want)
 		}
-		if got := recorded.Of(cluster.ReasonRefused); len(got) > 1 || table.stats.Refusals != len(got) {
-			t.Errorf("%s: events about %q, %d counted; want one", when, got, table.stats.Refusals)
+		if got := recorded.Of(cluster.ReasonRefused); len(got) != 1 || table.stats.Refusals != 1 {
+			t.Errorf("%s: got events %q and %d refusals, want one", name, got, table.stats.Refusals)
 		}
 	}
-	name := bad.Name.String() + ":http"
-	check("first", name)
-
-	good := tabletest.Service("late", "10.96.0.77", nil)
-	table.SetService(good)
-	table.SetEndpoint(good.Name, tabletest.Endpoint("10.244.0.77"))
+	for i := range 5 {
+		set(tabletest.Service(fmt.Sprint("valid", i), fmt.Sprint("10.96.0.", i), nil), fmt.Sprint("10.244.0.", i))
+	}
+	refused := refusedService()
+	set(refused, "10.244.0.66")
 	tabletest.Sync(t, table)
-	check("another one comes", name)
+	name := refused.Name.WithPort("http")
+	step("first sync", name)
+
+	set(tabletest.Service("late", "10.96.0.77", nil), "10.244.0.77")
+	tabletest.Sync(t, table)
+	step("another Service is added", name)
 
 	rewrites := table.stats.Rewrites
-	table.SetEndpoint(bad.Name, tabletest.Endpoint("10.244.0.67"))
+	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.67"))
 	tabletest.Sync(t, table)
-	check("it changes, and is still bad", name)
+	step("the refused Service changes", name)
 	if err := table.Resync(); err != nil {
 		t.Fatal(err)
 	}
-	check("resync", name)
-	if table.stats.Rewrites != rewrites {
-		t.Errorf("trying again took %d rewrites", table.stats.Rewrites-rewrites)
+	step("resync", name)
+	if got := table.stats.Rewrites - rewrites; got != 0 {
+		t.Errorf("retries: got %d rewrites, want 0", got)
 	}
 
-	sound := *bad
-	sound.AffinityTimeout = 0
-	table.SetService(&sound)
+	valid := *refused
+	valid.AffinityTimeout = 0
+	table.SetService(&valid)
 	tabletest.Sync(t, table)
-	check("the cause is gone")
-	if text := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips"); !strings.Contains(text, "10.96.0.66 . ") {
-		t.Error("the service did not come back")
+	step("the Service becomes valid")
+	rows := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips")
+	if !strings.Contains(rows, "10.96.0.66 . ") {
+		t.Errorf("the valid Service has no row:\n%s", rows)
 	}
 }
 
-// What was refused comes back by itself with a Resync once the kernel takes it.
-func TestRefusedComesBack(t *testing.T) {
+// Resync tries refused service ports again.
+func TestResyncRetriesRefused(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	svc := tabletest.Service("svc", "10.96.0.1", nil)
 	table.SetService(svc)
 	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
-	sound := false
+	refuse := true
 	port := table.desired.services[svc.Name].ports[0]
 	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
-		if sound || table.refusals.leftOut(port) {
+		if !refuse || table.refusals.leftOut(port) {
 			return commit()
 		}
-		return &nft.CommitError{Table: "t", Problems: []nft.Problem{{Op: "add element", Tag: port.tag, Errno: unix.ENOMEM}}}
+		problem := nft.Problem{Op: "add element", Tag: port.tag, Errno: unix.ENOMEM}
+		return &nft.CommitError{Table: "t", Problems: []nft.Problem{problem}}
 	}
-	resync := func(refused ...string) {
+	resync := func(want ...string) {
 		t.Helper()
 		if err := table.Resync(); err != nil {
 			t.Fatal(err)
 		}
-		if got := refusedNames(table); !slices.Equal(got, refused) {
-			t.Errorf("refused are %q, want %q", got, refused)
+		if got := refusedNames(table); !slices.Equal(got, want) {
+			t.Errorf("got refused service ports %q, want %q", got, want)
 		}
 		checkTable(t, table)
 	}
 	tabletest.Sync(t, table)
 	resync("ns/svc:http")
-	sound = true
+	refuse = false
 	resync()
 }

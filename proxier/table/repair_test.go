@@ -11,62 +11,75 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// The first repair is at once; those of a table that another program changes again
-// and again wait longer and longer, up to a limit, until it is left alone.
-func TestRepairsBackOff(t *testing.T) {
-	r := repairs{count: make(map[DamageKind]int)}
-	now := time.Unix(1000, 0)
-	foreign := 1
-	if r.wait(now) != 0 || r.add(damagedTable, now, foreign) {
-		t.Error("the first repair waits, or follows others")
-	}
-	for i, want := range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, lastPause, lastPause} {
-		now = now.Add(r.wait(now) + 50*time.Millisecond)
-		foreign++
-		if !r.add(damagedTable, now, foreign) {
-			t.Errorf("repair %d does not follow others", i)
-		}
-		if got := r.wait(now); got != want {
-			t.Errorf("repair %d: wait %v, want %v", i, got, want)
-		}
-	}
-	if r.add(damagedRow, now, foreign) {
-		t.Error("a repair of the same commit is a fight")
-	}
-	r.pause = lastPause
-	now = now.Add(lastPause + calmTime)
-	foreign++
-	if r.add(damagedTable, now, foreign) || r.wait(now) != 0 {
-		t.Error("a repair after a calm time follows others")
+// mustCheck calls Check, which must not fail.
+func mustCheck(t testing.TB, table *Table) {
+	t.Helper()
+	if err := table.Check(); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// Another program that keeps changing the table is answered ever less often, and
-// the log names it.
-func TestFight(t *testing.T) {
+// repairsOf returns the number of repairs of all kinds.
+func repairsOf(table *Table) (n int) {
+	for _, count := range table.Stats().Repairs {
+		n += count
+	}
+	return n
+}
+
+// The first repair does not wait. If another program changes the table repeatedly,
+// the repairs wait longer and longer, up to a limit, until the changes end.
+func TestPauseOfRepairs(t *testing.T) {
+	r := repairs{count: make(map[DamageKind]int)}
+	now, foreign := time.Unix(1000, 0), 1
+	add := func(name string, wantAgain bool, wantWait time.Duration) {
+		t.Helper()
+		again := r.add(damagedTable, now, foreign)
+		if wait := r.wait(now); again != wantAgain || wait != wantWait {
+			t.Errorf("%s: got again %v, wait %v; want %v, %v", name, again, wait, wantAgain, wantWait)
+		}
+	}
+	if wait := r.wait(now); wait != 0 {
+		t.Errorf("before the first repair: got wait %v, want 0s", wait)
+	}
+	add("first repair", false, 0)
+	for i, ms := range []time.Duration{250, 500, 1000, 2000, 4000, 8000, 10000, 10000} {
+		now = now.Add(r.wait(now) + 50*time.Millisecond)
+		foreign++
+		add(fmt.Sprintf("repair %d", i+2), true, ms*time.Millisecond)
+	}
+	now = now.Add(r.wait(now))
+	add("no other program committed since the last repair", false, 0)
+	r.pause = lastPause
+	now = now.Add(lastPause + calmTime)
+	foreign++
+	add("the last repair was long ago", false, 0)
+}
+
+// If another program changes the table repeatedly, the repairs are less frequent
+// than the changes, and the monitor finds the process.
+func TestRepeatedChanges(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
+	table := newSample(t)
 	flush := func() { tabletest.NFT(t, "", "flush", "chain", "ip", ruleset.TableName, "services") }
 	end := time.Now().Add(2 * time.Second)
 	flushes := 0
 	for time.Now().Before(end) {
 		flush()
 		flushes++
-		check(t, table)
-		var tampered *damage
+		mustCheck(t, table)
 		table.SetService(tabletest.Service("svc", fmt.Sprintf("10.96.0.%d", 100+flushes%100), nil))
-		if err := table.Sync(); err != nil && !errors.As(err, &tampered) {
+		var d *damage
+		if err := table.Sync(); err != nil && !errors.As(err, &d) {
 			t.Fatal(err)
 		}
 	}
 	if n := repairsOf(table); n > 5 || n < 2 {
-		t.Errorf("%d repairs after %d changes in 2 s, want 2 to 5", n, flushes)
+		t.Errorf("got %d repairs after %d changes in 2 s, want 2 to 5", n, flushes)
 	}
 	time.Sleep(table.observed.repairs.wait(time.Now()))
 	tabletest.Sync(t, table)
-	check(t, table)
+	mustCheck(t, table)
 	checkTable(t, table)
 
 	monitor, err := nft.OpenMonitor()
@@ -87,6 +100,6 @@ func TestFight(t *testing.T) {
 	tabletest.Sync(t, table)
 	found := <-done
 	if len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 || table.observed.generation.ours[found[0].Port] {
-		t.Errorf("heard of %+v, want one process nft", found)
+		t.Errorf("got processes %+v, want one named nft", found)
 	}
 }

@@ -13,9 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// A table of another shape is replaced as a whole: in one transaction if packets
-// get to it. The garbage collector may need another one, for chains that nothing
-// leads to.
+// A table of another form is replaced. If packets use it, one transaction
+// replaces it. A second transaction may delete unused chains.
 func TestTakeOver(t *testing.T) {
 	firstDesign, err := os.ReadFile("testdata/first-design-ipv4.nft")
 	if err != nil {
@@ -23,24 +22,29 @@ func TestTakeOver(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		text   string
-		hooked bool // packets get to it
+		hooked bool // packets use the table
 	}{
-		"kube-proxy's": {`table ip kube-proxy {
+		"kube-proxy": {`table ip kube-proxy {
 			set cluster-ips { type ipv4_addr; comment "Active ClusterIPs"; elements = { 10.96.0.1 } }
-			map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 10.96.0.1 . tcp . 80 : goto service-X } }
+			map service-ips {
+				type ipv4_addr . inet_proto . inet_service : verdict;
+				elements = { 10.96.0.1 . tcp . 80 : goto service-X }
+			}
 			chain nat-prerouting { type nat hook prerouting priority dstnat; jump services; }
 			chain services { ip daddr . meta l4proto . th dport vmap @service-ips; }
 			chain service-X { numgen random mod 1 vmap { 0 : goto endpoint-X }; }
 			chain endpoint-X { meta l4proto tcp dnat to 10.244.0.1:80; }
 		}`, true},
 		"first design": {string(firstDesign), true},
-		"not hooked":   {"table ip kube-proxy {\n chain services { drop; }\n chain other { jump services; }\n }", false},
-		"types of its own": {`table ip kube-proxy {
+		"no hook":      {"table ip kube-proxy {\n chain services { drop; }\n chain other { jump services; }\n }", false},
+		"other type of a set": {`table ip kube-proxy {
 			set service-endpoints { type ipv4_addr; }
 			chain nat-prerouting { type nat hook prerouting priority dstnat; }
 		}`, true},
-		"hooks of its own": {`table ip kube-proxy {
-			map service-endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 1 : ip daddr . th dport; }
+		"other hook of a chain": {`table ip kube-proxy {
+			map service-endpoints {
+				typeof ip daddr . meta l4proto . th dport . numgen random mod 1 : ip daddr . th dport;
+			}
 			chain nat-prerouting { type filter hook input priority 5; }
 		}`, true},
 		"empty": {`table ip kube-proxy { }`, false},
@@ -50,43 +54,41 @@ func TestTakeOver(t *testing.T) {
 			tabletest.LoadNFT(t, tt.text)
 			table := newTable(t, sampleConfig(), nft.IPv4)
 			tabletest.PassSample(table)
-			var generations []uint32
-			var listings [][]string
+			var generation uint32 // after the first commit
+			var listing []string  // after the first commit
 			k := injectFaults(table)
-			k.OnCommit = func(_ *nft.Batch, commit func() error) error {
-				if err := commit(); err != nil {
-					return err
-				}
-				now, err := k.Generation()
-				generations, listings = append(generations, now), append(listings, list(t, nft.IPv4))
-				return err
-			}
 			before, err := k.Generation()
 			if err != nil {
 				t.Fatal(err)
+			}
+			k.OnCommit = func(_ *nft.Batch, commit func() error) error {
+				err := commit()
+				if err == nil && listing == nil {
+					listing = listTable(t, nft.IPv4)
+					generation, err = k.Generation()
+				}
+				return err
 			}
 			tabletest.Sync(t, table)
 			checkTable(t, table)
 			if !tt.hooked {
 				return
 			}
-			if want := nft.NextGeneration(before); generations[0] != want {
-				t.Errorf("the first commit moved the generation from %d to %d, want %d", before, generations[0], want)
+			if want := nft.NextGeneration(before); generation != want {
+				t.Errorf("generation after the first commit: got %d, want %d", generation, want)
 			}
-			if want, got := fresh(t, table), withoutIdle(listings[0]); !slices.Equal(got, want) {
-				t.Errorf("after the first commit the table is not as if written fresh:\n%s", difference(want, got))
+			if want, got := listDesired(t, table), withoutIdle(listing); !slices.Equal(got, want) {
+				t.Errorf("after the first commit, the table is not the desired one:\n%s", difference(want, got))
 			}
 		})
 	}
 }
 
-// A rewrite replaces sets with intervals: flushing one takes time that grows with
-// the square of its rows.
+// A rewrite replaces sets with intervals, because the time to flush one grows with
+// the square of its rows. It flushes all other sets.
 func TestRewriteReplacesIntervalSets(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
+	table := newSample(t)
 	handles := func() map[string]uint64 {
 		found, err := table.kernel.Sets(table.committed.program)
 		if err != nil {
@@ -105,25 +107,23 @@ func TestRewriteReplacesIntervalSets(t *testing.T) {
 	after := handles()
 	for _, s := range table.committed.program.Sets {
 		if replaced := before[s.Name] != after[s.Name]; replaced != s.Interval {
-			t.Errorf("set %s was replaced: %v, want %v", s.Name, replaced, s.Interval)
+			t.Errorf("set %s: got replaced %v, want %v", s.Name, replaced, s.Interval)
 		}
 	}
-	check(t, table)
-	if repairsOf(table) != 0 {
-		t.Error("our own rewrite was repaired")
+	mustCheck(t, table)
+	if n := repairsOf(table); n != 0 {
+		t.Errorf("got %d repairs of our own rewrite, want 0", n)
 	}
 }
 
-// A failed rewrite changes nothing of what is known of the kernel: metrics show
-// the rows that it has. Ids that were given for it are used again.
+// A failed rewrite does not change the committed state, so that metrics show the
+// rows in the kernel. Further rewrites do not use up ids.
 func TestFailedRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
+	table := newSample(t)
 	rows := maps.Clone(table.committed.rows)
 	if rows["service-ips"] == 0 {
-		t.Fatalf("rows %v", rows)
+		t.Fatalf("got rows %v, want some of service-ips", rows)
 	}
 	svc := tabletest.Service("late", "10.96.0.99", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
 	table.SetService(svc)
@@ -134,19 +134,19 @@ func TestFailedRewrite(t *testing.T) {
 	next := table.ids.next
 	for range 5 {
 		if err := table.Sync(); !errors.Is(err, tabletest.ErrCommit) {
-			t.Fatal(err)
+			t.Fatalf("got %v, want %v", err, tabletest.ErrCommit)
 		}
 	}
 	if !maps.Equal(table.committed.rows, rows) {
-		t.Errorf("rows are %v after a failed rewrite, want %v", table.committed.rows, rows)
+		t.Errorf("rows after failed rewrites: got %v, want %v", table.committed.rows, rows)
 	}
 	if used := table.ids.next - next; used != 1 {
-		t.Errorf("failed rewrites used %d ids, want 1", used)
+		t.Errorf("failed rewrites: got %d new ids, want 1", used)
 	}
 	k.OnCommit = nil
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	if id := committedPlan(table, svc.Name).Cluster[0].ID; id != next {
-		t.Errorf("id %d, want %d", id, next)
+		t.Errorf("id of the new endpoint: got %d, want %d", id, next)
 	}
 }

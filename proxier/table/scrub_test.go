@@ -12,20 +12,21 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// scrubAll calls Check until all rows are scrubbed.
+// scrubAll calls Check until the scrubber has completed a pass.
 func scrubAll(t testing.TB, table *Table) {
 	t.Helper()
+	s := &table.observed.scrubber
 	for range 1_000_000 {
-		table.observed.scrubber.rest, table.observed.repairs.pause = time.Time{}, 0
-		check(t, table)
-		if table.observed.scrubber.queue == nil && table.observed.scrubber.done == table.observed.generation.foreign {
+		s.rest, table.observed.repairs.pause = time.Time{}, 0
+		mustCheck(t, table)
+		if s.queue == nil && s.done == table.observed.generation.foreign {
 			return
 		}
 	}
-	t.Fatal("the scrubber does not end")
+	t.Fatal("the scrubber does not complete a pass")
 }
 
-// Many single rows that are wrong are repaired by writing everything.
+// If many rows are wrong, everything is written.
 func TestScrubManyRows(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
@@ -49,17 +50,18 @@ func TestScrubManyRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.observed.generation.found(now)
-	table.observed.verified = table.observed.generation.foreign // as if no sample was among them
+	table.observed.verified = table.observed.generation.foreign // as if no sample was wrong
 	rewrites := table.stats.Rewrites
 	scrubAll(t, table)
 	checkTable(t, table)
-	if n := table.stats.Rewrites - rewrites; n != 1 {
-		t.Errorf("%d rewrites, want 1", n)
+	if got := table.stats.Rewrites - rewrites; got != 1 {
+		t.Errorf("got %d rewrites, want 1", got)
 	}
 }
 
-// More balancers than are verified at a time are all scrubbed.
-func TestManyBalancers(t *testing.T) {
+// The scrubber compares all balancers if there are more than are verified at a
+// time.
+func TestScrubManyBalancers(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	const balancers = 2 * maxVerifiedBalancers
@@ -78,36 +80,46 @@ func TestManyBalancers(t *testing.T) {
 	}
 }
 
-// Chains of two service ports that one transaction changed are repaired one by
-// one, and so is a row while other programs commit. That is no fight.
-func TestPartialRepairs(t *testing.T) {
+// If one transaction changed the affinity chains of two service ports, each is
+// repaired separately, and the next repair does not have to wait.
+func TestScrubAffinityChains(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	for i := range 2 {
-		svc := tabletest.Service(fmt.Sprint("s", i), fmt.Sprintf("10.96.1.%d", i), func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
+		svc := tabletest.Service(fmt.Sprint("s", i), fmt.Sprintf("10.96.1.%d", i), func(s *cluster.Service) {
+			s.AffinityTimeout = time.Hour
+		})
 		table.SetService(svc)
 		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
 	}
-	tabletest.PassSample(table)
 	tabletest.Sync(t, table)
 	rewrites := table.stats.Rewrites
-	tabletest.LoadNFT(t, "flush chain ip kube-proxy affinity.ns.s0.tcp.http\nflush chain ip kube-proxy affinity.ns.s1.tcp.http")
+	tabletest.LoadNFT(t, `flush chain ip kube-proxy affinity.ns.s0.tcp.http
+		flush chain ip kube-proxy affinity.ns.s1.tcp.http`)
 	scrubAll(t, table)
 	checkTable(t, table)
-	if n := table.observed.repairs.count[damagedAffinity]; n != 2 || table.stats.Rewrites != rewrites || table.observed.repairs.pause != 0 {
-		t.Errorf("%d repairs of chains, %d rewrites, pause %v; want 2, 0, 0", n, table.stats.Rewrites-rewrites, table.observed.repairs.pause)
+	r := &table.observed.repairs
+	if n := r.count[damagedAffinity]; n != 2 || table.stats.Rewrites != rewrites || r.pause != 0 {
+		t.Errorf("got %d repairs, %d rewrites, pause %v; want 2, 0, 0s", n, table.stats.Rewrites-rewrites, r.pause)
 	}
+}
 
-	table.observed.repairs.last = time.Time{}
-	sample := table.rules.Rows(nil, committedPlan(table, cluster.ServiceName{Namespace: "default", Name: "lb"}))[1:2]
-	table.committed.samples = map[*nft.Set][]nft.Row{setNamed(table, "service-endpoints"): sample}
+// If another program commits between the detection of a wrong row and its repair,
+// the row is still repaired without a rewrite.
+func TestScrubRowDuringForeignCommits(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	rewrites := table.stats.Rewrites
+	// The changed row is not one of the samples.
+	samples := table.rules.Rows(nil, committedPlan(table, lb))[1:2]
+	table.committed.samples = map[*nft.Set][]nft.Row{setNamed(table, "service-endpoints"): samples}
 	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
 		add element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.9.9.9 . 1 }`)
-	check(t, table)
+	mustCheck(t, table)
 	k := injectFaults(table)
 	k.OnFindRows = func(want, found []nft.Row) {
 		for i := range found {
-			if found[i].Set != nil && !found[i].Matches(want[i]) { // a repair follows
+			if found[i].Set != nil && !found[i].Matches(want[i]) {
 				tabletest.LoadNFT(t, "add table ip other; delete table ip other")
 				return
 			}
@@ -117,12 +129,13 @@ func TestPartialRepairs(t *testing.T) {
 	k.OnFindRows = nil
 	checkTable(t, table)
 	if n := table.observed.repairs.count[damagedRow]; n != 1 || table.stats.Rewrites != rewrites {
-		t.Errorf("%d repairs of rows, %d rewrites; want 1, 0", n, table.stats.Rewrites-rewrites)
+		t.Errorf("got %d repairs and %d rewrites, want 1 and 0", n, table.stats.Rewrites-rewrites)
 	}
 }
 
-// A Reset ends the scrubber's pass, which knows the Services from before.
-func TestResetWhileScrubbing(t *testing.T) {
+// A Reset ends the scrubber's pass, whose queue contains service ports that no
+// longer exist.
+func TestResetDuringScrub(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	for i := range 200 {
@@ -132,9 +145,9 @@ func TestResetWhileScrubbing(t *testing.T) {
 	}
 	tabletest.Sync(t, table)
 	tabletest.LoadNFT(t, "add table ip other")
-	check(t, table)
+	mustCheck(t, table)
 	if len(table.observed.scrubber.queue) == 0 {
-		t.Fatal("no pass began")
+		t.Fatal("got an empty queue, want the rest of a pass")
 	}
 	table.Reset()
 	tabletest.PassSample(table)
@@ -142,6 +155,6 @@ func TestResetWhileScrubbing(t *testing.T) {
 	scrubAll(t, table)
 	checkTable(t, table)
 	if n := repairsOf(table); n != 0 {
-		t.Errorf("%d repairs, want none", n)
+		t.Errorf("got %d repairs, want 0", n)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// newTable returns a set-up Table in the test's namespace, for node1.
+// newTable returns a Table for node1 after Setup in the test's namespace.
 func newTable(t testing.TB, config Config, f nft.Family) *Table {
 	t.Helper()
-	table := unconnected(t, config, f)
+	table := newUnconnected(t, config, f)
 	if err := table.Setup(); err != nil {
 		t.Fatal(err)
 	}
@@ -24,8 +24,8 @@ func newTable(t testing.TB, config Config, f nft.Family) *Table {
 	return table
 }
 
-// unconnected returns a Table without a connection to the kernel, for node1.
-func unconnected(t testing.TB, config Config, f nft.Family) *Table {
+// newUnconnected returns a Table for node1 before Setup.
+func newUnconnected(t testing.TB, config Config, f nft.Family) *Table {
 	t.Helper()
 	tables, err := New(config, f)
 	if err != nil {
@@ -35,8 +35,27 @@ func unconnected(t testing.TB, config Config, f nft.Family) *Table {
 	return tables[0]
 }
 
+// newSample returns an IPv4 Table in the test's namespace, after a sync with the
+// sample Services.
+func newSample(t testing.TB) *Table {
+	t.Helper()
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(table)
+	tabletest.Sync(t, table)
+	return table
+}
+
 // sampleConfig returns the configuration for the sample Services.
 func sampleConfig() Config { return Config{Rules: tabletest.Rules()} }
+
+// recordEvents returns the configuration for the sample Services, with a
+// recorder.
+func recordEvents() (Config, *tabletest.Events) {
+	recorded := new(tabletest.Events)
+	config := sampleConfig()
+	config.Events = recorded
+	return config, recorded
+}
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
@@ -49,19 +68,27 @@ func injectFaults(table *Table) *tabletest.Kernel {
 	return k
 }
 
+// Names of sample Services.
+var (
+	web    = cluster.ServiceName{Namespace: "default", Name: "web"}
+	lb     = cluster.ServiceName{Namespace: "default", Name: "lb"}
+	sticky = cluster.ServiceName{Namespace: "default", Name: "sticky"}
+)
+
 // committedPlan returns the committed plan of the first port of a Service.
 func committedPlan(table *Table, name cluster.ServiceName) *ruleset.Plan {
 	return table.committed.plans[table.desired.services[name].ports[0]]
 }
 
-func TestNothingBeforeSetup(t *testing.T) {
-	table := unconnected(t, sampleConfig(), nft.IPv4)
+func TestSyncBeforeSetup(t *testing.T) {
+	table := newUnconnected(t, sampleConfig(), nft.IPv4)
 	if err := table.Sync(); err == nil {
-		t.Error("Sync without Setup is no error")
+		t.Error("Sync without Setup: got no error, want one")
 	}
 }
 
-// What is written for the sample cluster lists as the reference ruleset loaded by nft does, and the listing loads again.
+// The kernel lists the table of the sample Services like the reference ruleset,
+// which nft loads. nft can also load the listing.
 func TestSampleRuleset(t *testing.T) {
 	for _, tt := range []struct {
 		family nft.Family
@@ -74,34 +101,32 @@ func TestSampleRuleset(t *testing.T) {
 				t.Fatal(err)
 			}
 			tabletest.LoadNFT(t, string(reference))
-			want := list(t, tt.family)
+			want := listTable(t, tt.family)
 
 			tabletest.NFT(t, "", "flush", "ruleset")
 			table := newTable(t, sampleConfig(), tt.family)
 			tabletest.PassSample(table)
 			tabletest.Sync(t, table)
-			if got := list(t, tt.family); !slices.Equal(got, want) {
-				t.Errorf("%s lists differently:\n%s", tt.family, difference(want, got))
+			if got := listTable(t, tt.family); !slices.Equal(got, want) {
+				t.Errorf("the table differs from %s:\n%s", tt.file, difference(want, got))
 			}
 
 			listing := tabletest.NFT(t, "", "list", "table", tt.family.String(), ruleset.TableName)
 			tabletest.LoadNFT(t, "flush ruleset\n"+listing)
-			if again := list(t, tt.family); !slices.Equal(again, want) {
-				t.Errorf("%s: the listing does not load as it was:\n%s", tt.family, difference(want, again))
+			if got := listTable(t, tt.family); !slices.Equal(got, want) {
+				t.Errorf("after loading the listing, the table differs from %s:\n%s", tt.file, difference(want, got))
 			}
 		})
 	}
 }
 
-// kube-proxy deletes chains whose names contain a slash and sets whose names begin
-// with "affinity-", which it takes for stale ones of its own (isServiceChainName
-// and isAffinitySetName in its proxier.go). Its transactions would fail as long as
-// rules or rows of ours refer to them.
+// kube-proxy deletes chains whose names contain a slash and sets whose names
+// begin with "affinity-", because it takes them for its own (isServiceChainName
+// and isAffinitySetName in its proxier.go). Its transactions would fail as long
+// as our rules or rows refer to them.
 func TestNamesThatKubeProxyDeletes(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
+	table := newSample(t)
 	sets, err := table.kernel.Sets(table.committed.program)
 	if err != nil {
 		t.Fatal(err)
@@ -112,22 +137,20 @@ func TestNamesThatKubeProxyDeletes(t *testing.T) {
 	}
 	for _, s := range sets {
 		if strings.HasPrefix(s.Name, "affinity-") {
-			t.Errorf("set %s", s.Name)
+			t.Errorf("set %s: kube-proxy deletes it", s.Name)
 		}
 	}
 	for _, c := range chains {
 		if strings.Contains(c.Name, "/") {
-			t.Errorf("chain %s", c.Name)
+			t.Errorf("chain %s: kube-proxy deletes it", c.Name)
 		}
 	}
 }
 
-// Reset forgets everything; what is told anew replaces what is in the kernel.
+// After a Reset, the table contains only the objects that were passed since.
 func TestReset(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
+	table := newSample(t)
 	table.Reset()
 	svc := tabletest.Service("only", "10.96.0.1", nil)
 	table.SetService(svc)

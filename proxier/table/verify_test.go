@@ -7,13 +7,12 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// onCommit injects a fault at the n-th commit: it fails if fail is not nil, and
-// otherwise calls after. after can be nil.
-func onCommit(table *Table, n int, fail error, after func()) *tabletest.Kernel {
+// injectAtCommit injects a fault at the n-th commit: it fails if fail is not nil,
+// and is otherwise followed by a call of after. after can be nil.
+func injectAtCommit(table *Table, n int, fail error, after func()) *tabletest.Kernel {
 	k := injectFaults(table)
 	k.OnCommit = func(_ *nft.Batch, commit func() error) error {
 		n--
@@ -31,55 +30,51 @@ func onCommit(table *Table, n int, fail error, after func()) *tabletest.Kernel {
 
 // setNamed returns a set of the program.
 func setNamed(table *Table, name string) *nft.Set {
-	i := slices.IndexFunc(table.committed.program.Sets, func(s *nft.Set) bool { return s.Name == name })
-	return table.committed.program.Sets[i]
+	sets := table.committed.program.Sets
+	return sets[slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == name })]
 }
 
-// Another program that changes the rules between a rewrite and its observation
-// makes the sync fail and the next one write everything.
-func TestChangeBeforeObserving(t *testing.T) {
+// If another program changes rules between a rewrite and its verification, the
+// sync fails, and the next one writes everything.
+func TestChangeAfterRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
-	first := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(first)
-	tabletest.Sync(t, first)
-	tabletest.LoadNFT(t, "add chain ip kube-proxy stray") // for prune
+	newSample(t)
+	tabletest.LoadNFT(t, "add chain ip kube-proxy other")
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	tabletest.PassSample(table)
-	onCommit(table, 1, nil, func() { tabletest.LoadNFT(t, "flush chain ip kube-proxy services") })
+	injectAtCommit(table, 1, nil, func() { tabletest.LoadNFT(t, "flush chain ip kube-proxy services") })
 	var d *damage
 	if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedRule {
-		t.Errorf("got %v, want damaged rules", err)
+		t.Errorf("got %v, want damage of kind %s", err, damagedRule)
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 }
 
-// A base chain that another program changes between an update that adds a balancer
-// and its observation is not taken for ours.
-func TestChangeBeforeObservingAnUpdate(t *testing.T) {
+// If another program changes a base chain between an update that adds a balancer
+// and the verification of the update, the change is detected.
+func TestChangeAfterUpdate(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(table)
-	tabletest.Sync(t, table)
-	k := onCommit(table, 1, nil, func() {
+	table := newSample(t)
+	k := injectAtCommit(table, 1, nil, func() {
 		tabletest.LoadNFT(t, "add chain ip kube-proxy nat-output { policy drop; }")
 	})
-	for i := range 9 { // a number of endpoints that is new
-		table.SetEndpoint(cluster.ServiceName{Namespace: "default", Name: "web"}, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
+	for i := range 9 { // no other Service has that many endpoints
+		table.SetEndpoint(web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
 	}
 	var d *damage
 	if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedChain {
-		t.Errorf("got %v, want a damaged chain", err)
+		t.Errorf("got %v, want damage of kind %s", err, damagedChain)
 	}
 	k.OnCommit = nil
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 }
 
-// Rows about this node are samples too.
+// Rows about this node can be samples.
 func TestSamplesOfNodeRows(t *testing.T) {
 	tabletest.NewNamespace(t)
-	table := newTable(t, randomConfig(nft.IPv4, false), nft.IPv4)
+	table := newTable(t, randomConfig(false), nft.IPv4)
 	tabletest.PassSample(table)
 	node := tabletest.Node()
 	for i := range 2 * maxSamples {
@@ -94,6 +89,6 @@ func TestSamplesOfNodeRows(t *testing.T) {
 	set := setNamed(table, "nodeport-ips")
 	delete(table.committed.samples, set)
 	if rows := table.samplesOf(set); len(rows) != 1 {
-		t.Errorf("samples %v, want one", rows)
+		t.Errorf("got samples %v, want one", rows)
 	}
 }
