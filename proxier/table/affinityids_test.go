@@ -100,7 +100,9 @@ func TestRestart(t *testing.T) {
 			}
 			// One endpoint replaces another, so that the ids differ from those that
 			// an empty table begins with.
-			first := start("1")
+			first := start()
+			first.SetEndpoint(sticky, endpoint("1"))
+			tabletest.Sync(t, first)
 			first.DeleteEndpoint(sticky, endpoint("1").EndpointKey)
 			first.SetEndpoint(sticky, endpoint("2"))
 			tabletest.Sync(t, first)
