@@ -33,8 +33,8 @@ func TestAffinityName(t *testing.T) {
 	}
 }
 
-// affinityPlan returns a plan with session affinity, with an endpoint on this node
-// and one on another.
+// affinityPlan returns a plan with session affinity, with an endpoint on this
+// node and one on another.
 func affinityPlan(frontends ...ServedFrontend) *Plan {
 	local := Target{AddrPort: netip.MustParseAddrPort("10.244.1.1:8080"), Here: true, ID: 4096}
 	other := Target{AddrPort: netip.MustParseAddrPort("10.244.2.1:8080"), ID: 4097}
@@ -79,7 +79,8 @@ func TestParseChainsOfAffinity(t *testing.T) {
 		}
 		name, sticky := ParseStickyChain(c.Name)
 		if wantSticky := want[c.Name] != nil; sticky != wantSticky || (sticky && name != plan.AffinityName()) {
-			t.Errorf("chain %s: got name %q, sticky %v; want %q, %v", c.Name, name, sticky, plan.AffinityName(), wantSticky)
+			t.Errorf("chain %s: got name %q, sticky %v; want %q, %v",
+				c.Name, name, sticky, plan.AffinityName(), wantSticky)
 		}
 	}
 	if name, ok := ParseStickyChain("services"); ok {
@@ -87,8 +88,8 @@ func TestParseChainsOfAffinity(t *testing.T) {
 	}
 }
 
-// The frontends of a service port determine its chains. ChainNames and AffinitySet
-// agree with Chains.
+// The frontends of a service port determine its chains. ChainNames and
+// AffinitySet agree with Chains.
 func TestChainsOfAffinity(t *testing.T) {
 	rules := newRuleset(t, Config{}, nft.IPv4)
 	clusterIP := ServedFrontend{Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1")}}

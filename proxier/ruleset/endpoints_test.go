@@ -13,8 +13,8 @@ import (
 )
 
 // endpointsFrom parses endpoints that are separated by spaces. Each is
-// last-byte[@node][,conditions][,hint]…: r means ready, s serving, t terminating,
-// z:a a hint for zone a, and n:x a hint for node x.
+// last-byte[@node][,conditions][,hint]…: r means ready, s serving, t
+// terminating, z:a a hint for zone a, and n:x a hint for node x.
 func endpointsFrom(specs string) []*cluster.Endpoint {
 	var out []*cluster.Endpoint
 	for _, spec := range strings.Fields(specs) {

@@ -9,7 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// nodeport-ips exists and has rows only if NodePorts listen on some addresses.
+// nodeport-ips exists and has rows only if NodePorts listen on some
+// addresses.
 func TestProgramOfNodePortAddresses(t *testing.T) {
 	all := []netip.Addr{addr("0.0.0.0")}
 	node := &cluster.Node{

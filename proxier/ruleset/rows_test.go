@@ -12,8 +12,8 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// Rows with a buffer allocates the name of the service port only, independent of
-// the number of endpoints.
+// Rows with a buffer allocates the name of the service port only, independent
+// of the number of endpoints.
 func TestRowsAllocations(t *testing.T) {
 	rules := newRuleset(t, Config{}, nft.IPv4)
 	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}

@@ -29,8 +29,8 @@ func affinityPlan(endpoints ...string) *ruleset.Plan {
 	return p
 }
 
-// An endpoint that is absent for less than absenceTime keeps its id, and so its
-// clients. If it is added again later, it gets another id.
+// An endpoint that is absent for less than absenceTime keeps its id, and so
+// its clients. If it is added again later, it gets another id.
 func TestIDsOfAbsentEndpoints(t *testing.T) {
 	ids := newAffinityIDs()
 	both := affinityPlan("10.244.0.1:80", "10.244.0.2:80")
@@ -72,13 +72,15 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	}
 }
 
-// affinitySetOf returns the name of the set that contains a Service's clients.
+// affinitySetOf returns the name of the set that contains a Service's
+// clients.
 func affinitySetOf(table *Table, name cluster.ServiceName) string {
 	return table.rules.AffinitySet(committedPlan(table, name)).Name
 }
 
-// A process that starts with the table of an earlier process leaves it equal, and
-// clients keep their endpoints. The ids of removed endpoints are not used again.
+// A process that starts with the table of an earlier process leaves it equal,
+// and clients keep their endpoints. The ids of removed endpoints are not used
+// again.
 func TestRestart(t *testing.T) {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		t.Run(f.String(), func(t *testing.T) {
@@ -98,8 +100,8 @@ func TestRestart(t *testing.T) {
 				tabletest.Sync(t, table)
 				return table
 			}
-			// One endpoint replaces another, so that the ids differ from those that
-			// an empty table begins with.
+			// One endpoint replaces another, so that the ids differ from
+			// those that an empty table begins with.
 			first := start()
 			first.SetEndpoint(sticky, endpoint("1"))
 			tabletest.Sync(t, first)
@@ -135,8 +137,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// After a restart, endpoints keep their ids in spite of a refused service port, a
-// failed commit and a Reset.
+// After a restart, endpoints keep their ids in spite of a refused service
+// port, a failed commit and a Reset.
 func TestRestartWithFailures(t *testing.T) {
 	tabletest.NewNamespace(t)
 	want := committedPlan(newSample(t), sticky).Cluster
@@ -221,8 +223,8 @@ func TestReserveMoreIDs(t *testing.T) {
 	}
 }
 
-// If a process cannot read the ids of an earlier one, it assigns new ids, and none
-// that the earlier process can have assigned.
+// If a process cannot read the ids of an earlier one, it assigns new ids, and
+// none that the earlier process can have assigned.
 func TestUnreadableAffinity(t *testing.T) {
 	tabletest.NewNamespace(t)
 	first := newSample(t)

@@ -32,8 +32,8 @@ func loaded(b *testing.B) *Table {
 	return table
 }
 
-// measure reports the time, allocations, rows and netlink bytes of each call of
-// f.
+// measure reports the time, allocations, rows and netlink bytes of each call
+// of f.
 func measure(b *testing.B, table *Table, f func(i int)) {
 	before := table.Stats()
 	b.ReportAllocs()
@@ -83,8 +83,8 @@ func BenchmarkReplaceEndpoint(b *testing.B) {
 	})
 }
 
-// endpointReplacer returns a function that replaces an endpoint of a Service. Each
-// i stands for a different endpoint.
+// endpointReplacer returns a function that replaces an endpoint of a Service.
+// Each i stands for a different endpoint.
 func endpointReplacer(table *Table) func(i int) {
 	name, last := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(77, 3)
 	return func(i int) {
@@ -170,8 +170,8 @@ func deleteTable(t *Table) error {
 	return t.commit()
 }
 
-// mixed returns a Table after a sync with the Services of the benchmarks, of which
-// every fifth has session affinity.
+// mixed returns a Table after a sync with the Services of the benchmarks, of
+// which every fifth has session affinity.
 func mixed(b *testing.B) *Table {
 	table := loaded(b)
 	for i := 0; i < benchServices; i += 5 {
@@ -183,9 +183,9 @@ func mixed(b *testing.B) *Table {
 	return table
 }
 
-// BenchmarkForeignCommits measures one second with 20 commits of another program,
-// each followed by a Check, and one change of our own. It reports the CPU time of
-// the Checks as a part of a core, and the time of the change.
+// BenchmarkForeignCommits measures one second with 20 commits of another
+// program, each followed by a Check, and one change of our own. It reports
+// the CPU time of the Checks as a part of a core, and the time of the change.
 func BenchmarkForeignCommits(b *testing.B) {
 	table := mixed(b)
 	other, err := nft.Open()
@@ -245,8 +245,8 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// BenchmarkScrub scrubs all rows and the chains of session affinity, without the
-// rests.
+// BenchmarkScrub scrubs all rows and the chains of session affinity, without
+// the rests.
 func BenchmarkScrub(b *testing.B) {
 	table := mixed(b)
 	b.ResetTimer()

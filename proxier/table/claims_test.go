@@ -13,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// wantOwner syncs and compares the Service that has port 80 of an address in the
-// kernel.
+// wantOwner syncs and compares the Service that has port 80 of an address in
+// the kernel.
 func wantOwner(t *testing.T, table *Table, ip, service string) {
 	t.Helper()
 	tabletest.Sync(t, table)
@@ -27,8 +27,8 @@ func wantOwner(t *testing.T, table *Table, ip, service string) {
 	}
 }
 
-// If two Services have the same address and port, the older one owns it until it
-// is deleted.
+// If two Services have the same address and port, the older one owns it until
+// it is deleted.
 func TestOldestServiceOwnsFrontend(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config, recorded := recordEvents()
@@ -58,9 +58,9 @@ func TestOldestServiceOwnsFrontend(t *testing.T) {
 	}
 }
 
-// A ClusterIP has priority over a LoadBalancer IP, and that over an external IP,
-// independent of the age of the Services. Otherwise an older Service could take
-// the ClusterIP of another one.
+// A ClusterIP has priority over a LoadBalancer IP, and that over an external
+// IP, independent of the age of the Services. Otherwise an older Service
+// could take the ClusterIP of another one.
 func TestPriorityOfAddressKinds(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config, recorded := recordEvents()

@@ -26,9 +26,10 @@ const (
 	byScrub                   // the scrubber
 )
 
-// A change of the table by another program is detected, either by the next Check
-// or by the scrubber, and repaired once. The repair is counted by the kind of the
-// damage. Damage that the scrubber detects is repaired without a rewrite.
+// A change of the table by another program is detected, either by the next
+// Check or by the scrubber, and repaired once. The repair is counted by the
+// kind of the damage. Damage that the scrubber detects is repaired without a
+// rewrite.
 func TestTampering(t *testing.T) {
 	const affinityChain = "ip kube-proxy affinity.default.sticky.tcp.http"
 	for name, tt := range map[string]struct {
@@ -98,8 +99,8 @@ const (
 		"add element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 : drop }"
 )
 
-// checkRepairs compares the repairs and the rewrites after rewrites with those
-// that a kind of damage needs.
+// checkRepairs compares the repairs and the rewrites after rewrites with
+// those that a kind of damage needs.
 func checkRepairs(t *testing.T, table *Table, kind DamageKind, rewrites int) {
 	t.Helper()
 	if n := repairsOf(table); n != 1 {

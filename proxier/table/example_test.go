@@ -41,9 +41,9 @@ func Example() {
 		})
 	}
 	t.SetEndpoints(web.Name, source, endpoints)
-	// To make the changes effective, call t.Sync here and after later changes. To
-	// repair the table after changes by other programs, call t.Check regularly,
-	// from the same goroutine.
+	// To make the changes effective, call t.Sync here and after later
+	// changes. To repair the table after changes by other programs, call
+	// t.Check regularly, from the same goroutine.
 
 	var desired bytes.Buffer
 	if err := t.Fprint(&desired); err != nil {

@@ -35,7 +35,9 @@ func TestCompareFingerprints(t *testing.T) {
 		{"the policy of chain nat-output was changed", damagedChain, func(f *fingerprint) {
 			f.bases["nat-output"] = nft.FoundChain{Handle: 3}
 		}},
-		{"the rules of chain services were changed", damagedRule, func(f *fingerprint) { f.rules["services"] = []uint64{4} }},
+		{"the rules of chain services were changed", damagedRule, func(f *fingerprint) {
+			f.rules["services"] = []uint64{4}
+		}},
 	} {
 		var got damage
 		if d := fingerprintOf(tt.change).compare(want); d != nil {

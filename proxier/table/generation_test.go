@@ -8,8 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// The Tables of one call of New do not take each other for other programs, and
-// each of them detects other programs.
+// The Tables of one call of New do not take each other for other programs,
+// and each of them detects other programs.
 func TestFamiliesAreNotForeign(t *testing.T) {
 	tabletest.NewNamespace(t)
 	tables, err := New(sampleConfig(), nft.IPv4, nft.IPv6)
@@ -65,8 +65,8 @@ func TestFamiliesAreNotForeign(t *testing.T) {
 	}
 }
 
-// Changes of other tables do not cause rewrites, also when they alternate with our
-// own commits.
+// Changes of other tables do not cause rewrites, also when they alternate
+// with our own commits.
 func TestChangesOfOtherTables(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
@@ -87,7 +87,8 @@ func TestChangesOfOtherTables(t *testing.T) {
 	}
 }
 
-// Commits of other programs that do not change our table cause no commits of ours.
+// Commits of other programs that do not change our table cause no commits of
+// ours.
 func TestForeignCommits(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)

@@ -20,8 +20,8 @@ func listTable(t testing.TB, f nft.Family) []string {
 	return canonical(tabletest.NFT(t, "", "list", "table", f.String(), ruleset.TableName))
 }
 
-// listDesired returns the canonical listing of the desired table, which nft loads
-// into an empty namespace.
+// listDesired returns the canonical listing of the desired table, which nft
+// loads into an empty namespace.
 func listDesired(t testing.TB, table *Table) []string {
 	t.Helper()
 	var text bytes.Buffer
@@ -43,9 +43,9 @@ var (
 	expirations     = regexp.MustCompile(` expires \w+`)
 )
 
-// canonical splits a listing into blocks, one for each set and chain. It sorts
-// the blocks and their elements, whose order depends on the order of writing,
-// and removes comments and expiration times of elements.
+// canonical splits a listing into blocks, one for each set and chain. It
+// sorts the blocks and their elements, whose order depends on the order of
+// writing, and removes comments and expiration times of elements.
 func canonical(listing string) []string {
 	var blocks []string
 	for _, block := range strings.Split(strings.ReplaceAll(listing, "\n\t}\n", "\n\t}\x00"), "\x00") {
@@ -89,9 +89,9 @@ var (
 	affinitySetBlock = regexp.MustCompile(`^set (clients-\d+) {`)
 )
 
-// withoutIdle returns a listing without the balancers that no row refers to and
-// the affinity sets that no rule refers to. A Table keeps them for the next
-// Service.
+// withoutIdle returns a listing without the balancers that no row refers to
+// and the affinity sets that no rule refers to. A Table keeps them for the
+// next Service.
 func withoutIdle(listing []string) []string {
 	all := strings.Join(listing, "\n") + "\n"
 	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
@@ -103,8 +103,8 @@ func withoutIdle(listing []string) []string {
 	})
 }
 
-// withoutAffinity returns a listing without the chains of session affinity, whose
-// rules can have another order, and without the reserved ids.
+// withoutAffinity returns a listing without the chains of session affinity,
+// whose rules can have another order, and without the reserved ids.
 func withoutAffinity(listing []string) []string {
 	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
 		return strings.HasPrefix(block, "chain affinity.") || strings.HasPrefix(block, "set reserved-affinity-ids ")
@@ -118,8 +118,8 @@ func withoutSets(listing []string, names ...string) []string {
 	})
 }
 
-// checkTable compares the table in the kernel with the desired one, except for
-// some sets.
+// checkTable compares the table in the kernel with the desired one, except
+// for some sets.
 func checkTable(t testing.TB, table *Table, except ...string) {
 	t.Helper()
 	want := withoutSets(listDesired(t, table), except...)

@@ -138,8 +138,8 @@ func randomConfig(allNodePortAddresses bool) Config {
 	return c
 }
 
-// rounds returns the number of rounds of a random test: n, or fewer with -short,
-// which tests on emulated machines use.
+// rounds returns the number of rounds of a random test: n, or fewer with
+// -short, which tests on emulated machines use.
 func rounds(n int) int {
 	if testing.Short() {
 		return (n + 4) / 5
@@ -147,8 +147,8 @@ func rounds(n int) int {
 	return n
 }
 
-// After random changes, a sync makes the table in the kernel equal to the desired
-// table, without a rewrite.
+// After random changes, a sync makes the table in the kernel equal to the
+// desired table, without a rewrite.
 func TestRandomChanges(t *testing.T) {
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		for seed := range uint64(4) {
@@ -171,8 +171,8 @@ func TestRandomChanges(t *testing.T) {
 	}
 }
 
-// randomFaults returns a function for Kernel.OnCommit. At random, it loses the
-// request or the answer, or another program commits before.
+// randomFaults returns a function for Kernel.OnCommit. At random, it loses
+// the request or the answer, or another program commits before.
 func randomFaults(t testing.TB, random *rand.Rand) func(*nft.Batch, func() error) error {
 	return func(_ *nft.Batch, commit func() error) error {
 		switch random.IntN(8) {
@@ -194,8 +194,8 @@ func randomFaults(t testing.TB, random *rand.Rand) func(*nft.Batch, func() error
 	}
 }
 
-// After random changes and faults, the first sync without a fault makes the table
-// in the kernel equal to the desired table.
+// After random changes and faults, the first sync without a fault makes the
+// table in the kernel equal to the desired table.
 func TestRandomFaults(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -208,7 +208,8 @@ func TestRandomFaults(t *testing.T) {
 				for range 8 {
 					c.change(table)
 					var d *damage
-					if err := table.Sync(); err != nil && !errors.Is(err, nft.ErrUnknownOutcome) && !errors.As(err, &d) {
+					err := table.Sync()
+					if err != nil && !errors.Is(err, nft.ErrUnknownOutcome) && !errors.As(err, &d) {
 						t.Fatal(err)
 					}
 					table.observed.repairs.pause = 0

@@ -34,8 +34,9 @@ func refusedService() *cluster.Service {
 	})
 }
 
-// A service port that the kernel refuses is left out, and all others are served.
-// One event is recorded. When the Service becomes valid, it is served.
+// A service port that the kernel refuses is left out, and all others are
+// served. One event is recorded. When the Service becomes valid, it is
+// served.
 func TestRefusedService(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config, recorded := recordEvents()

@@ -27,8 +27,9 @@ func repairsOf(table *Table) (n int) {
 	return n
 }
 
-// The first repair does not wait. If another program changes the table repeatedly,
-// the repairs wait longer and longer, up to a limit, until the changes end.
+// The first repair does not wait. If another program changes the table
+// repeatedly, the repairs wait longer and longer, up to a limit, until the
+// changes end.
 func TestPauseOfRepairs(t *testing.T) {
 	r := repairs{count: make(map[DamageKind]int)}
 	now, foreign := time.Unix(1000, 0), 1
@@ -56,8 +57,8 @@ func TestPauseOfRepairs(t *testing.T) {
 	add("the last repair was long ago", false, 0)
 }
 
-// If another program changes the table repeatedly, the repairs are less frequent
-// than the changes, and the monitor finds the process.
+// If another program changes the table repeatedly, the repairs are less
+// frequent than the changes, and the monitor finds the process.
 func TestRepeatedChanges(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)

@@ -36,7 +36,10 @@ func TestTakeOver(t *testing.T) {
 			chain endpoint-X { meta l4proto tcp dnat to 10.244.0.1:80; }
 		}`, true},
 		"first design": {string(firstDesign), true},
-		"no hook":      {"table ip kube-proxy {\n chain services { drop; }\n chain other { jump services; }\n }", false},
+		"no hook": {`table ip kube-proxy {
+			chain services { drop; }
+			chain other { jump services; }
+		}`, false},
 		"other type of a set": {`table ip kube-proxy {
 			set service-endpoints { type ipv4_addr; }
 			chain nat-prerouting { type nat hook prerouting priority dstnat; }
@@ -84,8 +87,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// A rewrite replaces sets with intervals, because the time to flush one grows with
-// the square of its rows. It flushes all other sets.
+// A rewrite replaces sets with intervals, because the time to flush one grows
+// with the square of its rows. It flushes all other sets.
 func TestRewriteReplacesIntervalSets(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
@@ -116,8 +119,8 @@ func TestRewriteReplacesIntervalSets(t *testing.T) {
 	}
 }
 
-// A failed rewrite does not change the committed state, so that metrics show the
-// rows in the kernel. Further rewrites do not use up ids.
+// A failed rewrite does not change the committed state, so that metrics show
+// the rows in the kernel. Further rewrites do not use up ids.
 func TestFailedRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)

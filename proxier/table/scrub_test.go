@@ -59,8 +59,8 @@ func TestScrubManyRows(t *testing.T) {
 	}
 }
 
-// The scrubber compares all balancers if there are more than are verified at a
-// time.
+// The scrubber compares all balancers if there are more than are verified at
+// a time.
 func TestScrubManyBalancers(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
@@ -80,8 +80,8 @@ func TestScrubManyBalancers(t *testing.T) {
 	}
 }
 
-// If one transaction changed the affinity chains of two service ports, each is
-// repaired separately, and the next repair does not have to wait.
+// If one transaction changed the affinity chains of two service ports, each
+// is repaired separately, and the next repair does not have to wait.
 func TestScrubAffinityChains(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
@@ -104,8 +104,8 @@ func TestScrubAffinityChains(t *testing.T) {
 	}
 }
 
-// If another program commits between the detection of a wrong row and its repair,
-// the row is still repaired without a rewrite.
+// If another program commits between the detection of a wrong row and its
+// repair, the row is still repaired without a rewrite.
 func TestScrubRowDuringForeignCommits(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
@@ -133,8 +133,8 @@ func TestScrubRowDuringForeignCommits(t *testing.T) {
 	}
 }
 
-// A Reset ends the scrubber's pass, whose queue contains service ports that no
-// longer exist.
+// A Reset ends the scrubber's pass, whose queue contains service ports that
+// no longer exist.
 func TestResetDuringScrub(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)

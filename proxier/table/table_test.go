@@ -35,8 +35,8 @@ func newUnconnected(t testing.TB, config Config, f nft.Family) *Table {
 	return tables[0]
 }
 
-// newSample returns an IPv4 Table in the test's namespace, after a sync with the
-// sample Services.
+// newSample returns an IPv4 Table in the test's namespace, after a sync with
+// the sample Services.
 func newSample(t testing.TB) *Table {
 	t.Helper()
 	table := newTable(t, sampleConfig(), nft.IPv4)
@@ -87,8 +87,8 @@ func TestSyncBeforeSetup(t *testing.T) {
 	}
 }
 
-// The kernel lists the table of the sample Services like the reference ruleset,
-// which nft loads. nft can also load the listing.
+// The kernel lists the table of the sample Services like the reference
+// ruleset, which nft loads. nft can also load the listing.
 func TestSampleRuleset(t *testing.T) {
 	for _, tt := range []struct {
 		family nft.Family
@@ -121,9 +121,9 @@ func TestSampleRuleset(t *testing.T) {
 }
 
 // kube-proxy deletes chains whose names contain a slash and sets whose names
-// begin with "affinity-", because it takes them for its own (isServiceChainName
-// and isAffinitySetName in its proxier.go). Its transactions would fail as long
-// as our rules or rows refer to them.
+// begin with "affinity-", because it takes them for its own
+// (isServiceChainName and isAffinitySetName in its proxier.go). Its
+// transactions would fail as long as our rules or rows refer to them.
 func TestNamesThatKubeProxyDeletes(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)

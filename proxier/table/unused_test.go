@@ -50,8 +50,8 @@ func TestUpdateOfUnused(t *testing.T) {
 	}
 }
 
-// Chains are deleted before the sets that they refer to. Objects that do not exist
-// are not tried again.
+// Chains are deleted before the sets that they refer to. Objects that do not
+// exist are not tried again.
 func TestOrderOfUnused(t *testing.T) {
 	u := make(unused)
 	u.add(object{kindSet, "a"}, object{kindChain, "c"}, object{kindChain, "b"})
@@ -67,8 +67,8 @@ func TestOrderOfUnused(t *testing.T) {
 	}
 }
 
-// A Service that grows and shrinks leaves few idle balancers, and a balancer that
-// is used again is not deleted.
+// A Service that grows and shrinks leaves few idle balancers, and a balancer
+// that is used again is not deleted.
 func TestIdleBalancers(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
@@ -95,8 +95,8 @@ func TestIdleBalancers(t *testing.T) {
 	}
 }
 
-// If a process fails to delete the unused balancers of an earlier process, it can
-// use them later.
+// If a process fails to delete the unused balancers of an earlier process, it
+// can use them later.
 func TestUnusedBalancersAreUsedAgain(t *testing.T) {
 	tabletest.NewNamespace(t)
 	svc := tabletest.Service("svc", "10.96.0.1", nil)

@@ -82,8 +82,8 @@ func TestFailedUpdate(t *testing.T) {
 	checkTable(t, table)
 }
 
-// A deleted Service leaves no row, chain or state, whatever its type and fields
-// were.
+// A deleted Service leaves no row, chain or state, whatever its type and
+// fields were.
 func TestTypeChanges(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)

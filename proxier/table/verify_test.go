@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// injectAtCommit injects a fault at the n-th commit: it fails if fail is not nil,
-// and is otherwise followed by a call of after. after can be nil.
+// injectAtCommit injects a fault at the n-th commit: it fails if fail is not
+// nil, and is otherwise followed by a call of after. after can be nil.
 func injectAtCommit(table *Table, n int, fail error, after func()) *tabletest.Kernel {
 	k := injectFaults(table)
 	k.OnCommit = func(_ *nft.Batch, commit func() error) error {
@@ -34,8 +34,8 @@ func setNamed(table *Table, name string) *nft.Set {
 	return sets[slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == name })]
 }
 
-// If another program changes rules between a rewrite and its verification, the
-// sync fails, and the next one writes everything.
+// If another program changes rules between a rewrite and its verification,
+// the sync fails, and the next one writes everything.
 func TestChangeAfterRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
 	newSample(t)
@@ -51,8 +51,8 @@ func TestChangeAfterRewrite(t *testing.T) {
 	checkTable(t, table)
 }
 
-// If another program changes a base chain between an update that adds a balancer
-// and the verification of the update, the change is detected.
+// If another program changes a base chain between an update that adds a
+// balancer and the verification of the update, the change is detected.
 func TestChangeAfterUpdate(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)

@@ -54,7 +54,8 @@ func TestParseEndpointSlice(t *testing.T) {
 		`10.0.0.2 node="" ready=true serving=true terminating=false hints=<nil> ports=[{ tcp 8080} {all tcp 0}]`,
 	}
 	if name != (cluster.ServiceName{Namespace: "ns", Name: "svc"}) || !slices.Equal(got, want) {
-		t.Errorf("got Service %s with endpoints\n%s\nwant ns/svc with\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("got Service %s with endpoints\n%s\nwant ns/svc with\n%s",
+			name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	wantProblems := "ports[2]: port 0 is out of range\n" +
 		`endpoints[2].addresses[0]: "fd00::1" is not the IPv4 address of an endpoint`
@@ -97,8 +98,8 @@ func TestEndpointSliceLabels(t *testing.T) {
 	}
 }
 
-// Conditions that are nil have the defaults of the API: ready, serving, and not
-// terminating (k8s.io/api/discovery/v1.EndpointConditions).
+// Conditions that are nil have the defaults of the API: ready, serving, and
+// not terminating (k8s.io/api/discovery/v1.EndpointConditions).
 func TestEndpointConditions(t *testing.T) {
 	yes, no := ptr.To(true), ptr.To(false)
 	for _, tt := range []struct {
@@ -121,8 +122,8 @@ func TestEndpointConditions(t *testing.T) {
 	}
 }
 
-// Only the first address of an endpoint is used, because the API gives the others
-// no meaning. Problems of the others are not reported.
+// Only the first address of an endpoint is used, because the API gives the
+// others no meaning. Problems of the others are not reported.
 func TestFirstAddressOfEndpoint(t *testing.T) {
 	_, endpoints, problems := endpointsOf(&discoveryv1.EndpointSlice{
 		ObjectMeta:  sliceMeta(map[string]string{discoveryv1.LabelServiceName: "svc"}),

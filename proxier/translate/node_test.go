@@ -19,7 +19,7 @@ func TestNodeEligible(t *testing.T) {
 		want bool
 	}{
 		"no object":           {nil, false},
-		"an object":              {&corev1.Node{}, true},
+		"an object":           {&corev1.Node{}, true},
 		"being deleted":       {&corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}}, false},
 		"about to be deleted": {taint("ToBeDeletedByClusterAutoscaler"), false},
 		"unschedulable":       {taint("node.kubernetes.io/unschedulable"), true},

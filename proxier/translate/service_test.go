@@ -48,8 +48,8 @@ func TestServicesOfOthers(t *testing.T) {
 	}
 }
 
-// The label service.kubernetes.io/headless has no meaning on a Service: one with a
-// ClusterIP and the label is served.
+// The label service.kubernetes.io/headless has no meaning on a Service: one
+// with a ClusterIP and the label is served.
 func TestServiceWithHeadlessLabel(t *testing.T) {
 	s, problems := serviceOf(apiService(func(s *corev1.Service) {
 		s.Labels = map[string]string{corev1.IsHeadlessService: ""}
