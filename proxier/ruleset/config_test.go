@@ -37,9 +37,9 @@ func TestConfigValidate(t *testing.T) {
 func TestNodePortAddresses(t *testing.T) {
 	a := NodePortAddresses{CIDRs: []netip.Prefix{prefix("10.0.0.0/8")}}
 	if primary, all := a.of(nft.IPv4); primary || all {
-		t.Errorf("IPv4: primary %v, all %v; want the CIDR", primary, all)
+		t.Errorf("IPv4: got primary %v, all %v; want false, false", primary, all)
 	}
 	if primary, all := a.of(nft.IPv6); primary || !all {
-		t.Errorf("IPv6 without a CIDR: primary %v, all %v; want all", primary, all)
+		t.Errorf("IPv6 without a CIDR: got primary %v, all %v; want false, true", primary, all)
 	}
 }
