@@ -104,8 +104,9 @@ func TestScrubAffinityChains(t *testing.T) {
 	}
 }
 
-// If another program commits between the detection of a wrong row and its
-// repair, the row is still repaired without a rewrite.
+// If other programs commit between the detection of a wrong row, the
+// verification of the table and the repair, the row is still repaired without
+// a rewrite.
 func TestScrubRowDuringForeignCommits(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
@@ -115,15 +116,22 @@ func TestScrubRowDuringForeignCommits(t *testing.T) {
 	table.committed.samples = map[*nft.Set][]nft.Row{setNamed(table, "service-endpoints"): samples}
 	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
 		add element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.9.9.9 . 1 }`)
-	mustCheck(t, table)
 	k := injectFaults(table)
+	foreignCommit := func() { tabletest.LoadNFT(t, "add table ip other; delete table ip other") }
 	k.OnFindRows = func(want, found []nft.Row) {
 		for i := range found {
 			if found[i].Set != nil && !found[i].Matches(want[i]) {
-				tabletest.LoadNFT(t, "add table ip other; delete table ip other")
+				foreignCommit()
 				return
 			}
 		}
+	}
+	commits := 0
+	k.OnCommit = func(_ *nft.Batch, commit func() error) error {
+		if commits++; commits == 1 {
+			foreignCommit()
+		}
+		return commit()
 	}
 	scrubAll(t, table)
 	k.OnFindRows = nil
