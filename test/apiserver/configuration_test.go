@@ -35,6 +35,7 @@ func TestConfiguration(t *testing.T) {
 		}
 	})
 	t.Run("flags", func(t *testing.T) { c.with(t).flags() })
+	t.Run("only newer", func(t *testing.T) { c.with(t).onlyNewer() })
 }
 
 // configurations compares configurations.
@@ -98,6 +99,24 @@ func (c *configurations) flags() {
 	for _, args := range commandLines() {
 		c.compare(fmt.Sprintf("%q", args), append([]string{"--proxy-mode=nftables"}, args...)...)
 		c.compare(fmt.Sprintf("with a file: %q", args), append([]string{"--config", file}, args...)...)
+	}
+}
+
+// onlyNewer gives values of other versions of Kubernetes, which kube-proxy v1.36 refuses.
+func (c *configurations) onlyNewer() {
+	file := filepath.Join(c.dir, "newer.conf")
+	for name, values := range onlyNewer() {
+		for _, value := range values {
+			if err := os.WriteFile(file, []byte(document(map[string]string{name: value})), 0o600); err != nil {
+				c.t.Fatal(err)
+			}
+			if _, err := c.write(upstream, []string{"--config", file}); err == nil {
+				c.t.Errorf("%s: %s: kube-proxy accepts it", name, value)
+			}
+			if _, err := c.write(product, []string{"--config", file}); err != nil {
+				c.t.Errorf("%s: %s: %v", name, value, err)
+			}
+		}
 	}
 }
 

@@ -15,13 +15,13 @@ func pools() map[string][]string {
 		"metricsBindAddress":              {`""`, "1.2.3.4", "1.2.3.4:5", `"[::]:10"`, `"::1"`, "1.2.3.4:0", "host"},
 		"bindAddressHardFail":             {"true", "false"},
 		"enableProfiling":                 {"true", "false", `"yes"`},
-		"showHiddenMetricsForVersion":     {`""`, `"1.35"`, `"1.34"`, `"1.36"`, "1.35", "x"},
+		"showHiddenMetricsForVersion":     {`""`, `"1.35"`, "1.35", "x"},
 		"hostnameOverride":                {`""`, "Node-1", `" Node "`},
 		"clusterCIDR":                     {`""`, "10.0.0.0/8", `"10.0.0.0/8,fd00::/64"`, `"10.0.0.0/8, fd00::/64"`, `"10.0.0.0/8,11.0.0.0/8"`, `"a,b,c"`, "010.1.0.0/16", "10.0.0.1"},
 		"detectLocalMode":                 {`""`, "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix", "clustercidr"},
 		"detectLocal.bridgeInterface":     {`""`, "cbr0"},
 		"detectLocal.interfaceNamePrefix": {`""`, "veth"},
-		"nodePortAddresses":               {"[]", "null", "[primary]", "[10.0.0.0/8]", `["::/0", 0.0.0.0/0]`, "[primary, 10.0.0.0/8]", "[10.0.0.0/8, primary]", "[10.0.0.1]"},
+		"nodePortAddresses":               {"[]", "null", "[primary]", "[10.0.0.0/8]", `["::/0", 0.0.0.0/0]`, "[10.0.0.1]"},
 		"oomScoreAdj":                     {"null", "0", "-1000", "1000", "1001", "-1001"},
 		"configSyncPeriod":                {"0s", "1s", "-1s", "null"},
 		"conntrack.maxPerCore":            {"null", "0", "7", "-1"},
@@ -53,12 +53,24 @@ func pools() map[string][]string {
 		"logging.verbosity":               {"0", "4", "-1"},
 		"logging.flushFrequency":          {"0", "5s", "1000000000", "-1s"},
 		"logging.vmodule":                 {"null", "[{filePattern: a, verbosity: 3}]", "[{verbosity: 3}]"},
-		"featureGates":                    {"null", "{}", "{AllAlpha: false}", "{ContextualLogging: false}", "{NoSuchGate: true}", "{MultiCIDRServiceAllocator: false}", "{GangScheduling: true}", "{LoggingAlphaOptions: true}", "{KMSv1: true}"},
+		"featureGates":                    {"null", "{}", "{AllAlpha: false}", "{ContextualLogging: false}", "{NFTablesProxyMode: maybe}", "{LoggingAlphaOptions: true}", "{KMSv1: true}"},
 		"winkernel.enableDSR":             {"true"},
 		"portRange":                       {`""`, "1-2"},
 		"windowsRunAsService":             {"true", "false"},
 		"noSuchField":                     {"1"},
 		"nftables.noSuchField":            {"1"},
+	}
+}
+
+// onlyNewer are values that kube-proxy v1.36 refuses and nftproxy accepts, because another version of Kubernetes accepts them.
+func onlyNewer() map[string][]string {
+	return map[string][]string{
+		"showHiddenMetricsForVersion": {`"1.34"`, `"1.36"`},
+		"nodePortAddresses":           {"[localhost]", "[all]", "[primary, 10.0.0.0/8]", "[10.0.0.0/8, primary]", "[primary, localhost]"},
+		"featureGates": {
+			"{NoSuchGate: true}", "{MultiCIDRServiceAllocator: false}", "{GangScheduling: true}", "{NFTablesNetlink: false}",
+			"{KubeProxyNFTablesLocalhostNodePorts: true}",
+		},
 	}
 }
 
@@ -89,7 +101,7 @@ func commandLines() [][]string {
 		{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"}, {"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"}, {"--detect-local-mode=x"},
 		{"--config-sync-period=1m"}, {"--config-sync-period=0"}, {"--config-sync-period=1"}, {"--conntrack-max-per-core=0"}, {"--conntrack-max-per-core=-1"}, {"--conntrack-min=1"}, {"--conntrack-min=x"},
 		{"--conntrack-tcp-be-liberal"}, {"--conntrack-tcp-timeout-close-wait=0"}, {"--conntrack-tcp-timeout-established=5m"}, {"--conntrack-udp-timeout=1s"}, {"--conntrack-udp-timeout-stream=-1s"},
-		{"--feature-gates=AllAlpha=true"}, {"--feature-gates=AllBeta=false"}, {"--feature-gates=ContextualLogging=false,LoggingAlphaOptions=true"}, {"--feature-gates=NoSuch=true"}, {"--feature-gates=NFTablesProxyMode=false"}, {"--feature-gates=x"},
+		{"--feature-gates=AllAlpha=true"}, {"--feature-gates=AllBeta=false"}, {"--feature-gates=ContextualLogging=false,LoggingAlphaOptions=true"}, {"--feature-gates=NFTablesProxyMode=maybe"}, {"--feature-gates=x"},
 		{"--healthz-bind-address=1.2.3.4:5"}, {"--healthz-bind-address=1.2.3.4:x"}, {"--healthz-bind-address="}, {"--healthz-bind-address=x"}, {"--metrics-bind-address=[::]:5"}, {"--healthz-port=7"},
 		{"--hostname-override= A "}, {"--hostname-override= "}, {"--hostname-override="}, {"--init-only"}, {"--cleanup"},
 		{"--iptables-localhost-nodeports=false"}, {"--iptables-masquerade-bit=3"}, {"--iptables-masquerade-bit=32"}, {"--iptables-min-sync-period=5s"}, {"--iptables-min-sync-period=1m"}, {"--iptables-sync-period=5s"}, {"--iptables-sync-period=0"},
@@ -98,7 +110,7 @@ func commandLines() [][]string {
 		{"--log-flush-frequency=1s"}, {"--log-flush-frequency=0"}, {"--logging-format=json"}, {"--logging-format=x"}, {"--log-json-split-stream"}, {"--feature-gates=LoggingAlphaOptions=true", "--logging-format=json", "--log-json-split-stream", "--log-json-info-buffer-size=4Ki"},
 		{"--log-text-split-stream"}, {"-v=4"}, {"-v", "4"}, {"--v=x"}, {"--vmodule=b=2,c=3"}, {"--vmodule=b"}, {"--logging-format=json", "--vmodule=b=2"},
 		{"--masquerade-all"}, {"--nodeport-addresses=primary"}, {"--nodeport-addresses=10.0.0.0/8,::/0"}, {"--nodeport-addresses=10.0.0.0/8", "--nodeport-addresses=::/0"}, {"--nodeport-addresses=x"},
-		{"--oom-score-adj=5"}, {"--oom-score-adj=5000"}, {"--profiling"}, {"--show-hidden-metrics-for-version=1.35"}, {"--show-hidden-metrics-for-version=1.33"}, {"--no-such-flag"}, {"arg"}, {""},
+		{"--oom-score-adj=5"}, {"--oom-score-adj=5000"}, {"--profiling"}, {"--show-hidden-metrics-for-version=1.35"}, {"--show-hidden-metrics-for-version=1.31"}, {"--no-such-flag"}, {"arg"}, {""},
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // sync in proportion to its duration.
 const defaultMinSyncPeriod = time.Millisecond
 
-// Defaults of kube-proxy v1.36.
+// Defaults of kube-proxy v1.36 and v1.37.
 const (
 	modeNFTables    = "nftables"
 	modeClusterCIDR = "ClusterCIDR"

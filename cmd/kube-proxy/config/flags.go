@@ -1,12 +1,14 @@
 package config
 
 import (
+	"strings"
+
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
 // newCommandLine declares the flags. Names, types and defaults are those of
-// kube-proxy v1.36; only --manifests is new.
+// kube-proxy v1.37; only --manifests is new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -95,7 +97,8 @@ func (c *commandLine) addServers() {
 	set.BoolVar(&config.EnableProfiling, "profiling", false,
 		"Serve /debug/pprof and /debug/flags/v on --metrics-bind-address.")
 	set.StringVar(&config.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "",
-		"Show the metrics that were hidden after this `VERSION`. The only supported version is "+previousVersion+".")
+		"Show the metrics that were hidden after this `VERSION`. Supported versions are "+
+			strings.Join(previousVersions, ", ")+".")
 	set.Int32Var(&c.healthzPort, "healthz-port", defaultHealthzPort,
 		"`PORT` if --healthz-bind-address has none. 0 disables the server.")
 	set.Int32Var(&c.metricsPort, "metrics-port", defaultMetricsPort,
@@ -140,9 +143,10 @@ func (c *commandLine) addProcess() {
 	set.BoolVar(&o.Cleanup, "cleanup", false,
 		"Remove all rules of kube-proxy from this node, log what was removed, and exit.")
 	set.Var(cliflag.NewMapStringBool(&o.Configuration.FeatureGates), "feature-gates",
-		"Feature `GATES` as a comma-separated list of NAME=true|false. All feature gates of kube-proxy "+
-			"v"+KubernetesVersion+" are accepted. These have an effect: ContextualLogging, LoggingAlphaOptions, "+
-			"LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs and those of client-go.")
+		"Feature `GATES` as a comma-separated list of NAME=true|false. Gates that kube-proxy "+
+			"v"+KubernetesVersion+" does not have are ignored with a warning. These have an effect: ContextualLogging, "+
+			"LoggingAlphaOptions, LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs, "+
+			gateLocalhostNodePorts+" and those of client-go.")
 	set.Var(&version{o}, "version",
 		"Print the version and exit. --version=raw adds build information, --version=vX.Y.Z reports that version.")
 	set.Lookup("version").NoOptDefVal = "true"

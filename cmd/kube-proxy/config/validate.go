@@ -29,8 +29,9 @@ func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	v.server("healthzBindAddress", c.HealthzBindAddress)
 	v.server("metricsBindAddress", c.MetricsBindAddress)
 	v.nodePortAddresses(c.NodePortAddresses)
-	if s := c.ShowHiddenMetricsForVersion; s != "" && s != previousVersion {
-		v.bad("showHiddenMetricsForVersion", "%q is not supported: the only supported value is %s", s, previousVersion)
+	if s := c.ShowHiddenMetricsForVersion; s != "" && !slices.Contains(previousVersions, s) {
+		v.bad("showHiddenMetricsForVersion", "%q is not supported: supported values are %s", s,
+			strings.Join(previousVersions, ", "))
 	}
 	v.detectLocal(c)
 	if c.HostnameOverride != "" && canonicalName(c.HostnameOverride) == "" {
@@ -41,6 +42,10 @@ func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	}
 	return v.found
 }
+
+// previousVersions are the values of showHiddenMetricsForVersion that one of
+// kube-proxy v1.33 to v1.37 accepts: each accepts its previous version only.
+var previousVersions = []string{"1.32", "1.33", "1.34", "1.35", "1.36"}
 
 type validator struct{ found []problem }
 
