@@ -10,6 +10,7 @@ LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VE
 LDFLAGS += $(foreach package,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
   -X $(package).gitVersion=$(VERSION) -X $(package).gitCommit=$(COMMIT))
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+BENCH_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/nftproxy/nftproxy/test/bench/report.commit=$(COMMIT)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The name of the image, its architectures, and the time stamp of its content.
 IMAGE ?= ghcr.io/nftproxy/nftproxy:$(VERSION)
@@ -59,6 +60,7 @@ test: setup ## Run all tests on this kernel, in network namespaces (root). The f
 	go test -count=1 ./...
 	@$(MAKE) --no-print-directory test-deploy
 	@$(MAKE) --no-print-directory test-apiserver
+	@$(MAKE) --no-print-directory test-bench
 
 .PHONY: test-deploy
 test-deploy: ## Test manifests, chart, image and dashboards. The first run builds kustomize and Helm.
@@ -78,12 +80,17 @@ test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJ
 	test/apiserver/build .cache/apiserver
 	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m ./...
 
+.PHONY: test-bench
+test-bench: setup ## Run each benchmark with the smallest sizes (root).
+	test/apiserver/build .cache/apiserver
+	cd test/bench && go test -count=1 -p 1 ./...
+
 .PHONY: lint
 lint: ## Check format, imports, line widths, go vet and staticcheck.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go test -count=1 ./test/style
-	@for module in . test/deploy test/apiserver; do \
+	@for module in . test/deploy test/apiserver test/bench; do \
 	  echo "go vet and staticcheck in $$module"; \
 	  (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; \
 	done
@@ -93,24 +100,25 @@ bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= sele
 	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/table ./conntrack
 
 .PHONY: bench-features
-bench-features: ## The cost of each feature at two sizes: KERNEL=6.1 measures a tenth under qemu, PUBLISH=1 keeps the figures, FEATURES= adds flags (root; ten minutes).
+bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.
 	@mkdir -p .cache/bench-features
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.commit=$(COMMIT)' -o .cache/bench-features/features ./test/bench/features
+	@cd test/bench && $(BENCH_BUILD) -o ../../.cache/bench-features/features ./features
 	@$(if $(KERNEL),test/kernels/run exec -k $(KERNEL) -t 7200 .cache/bench-features '/features --scale=0.1 --tries=3 $(FEATURES)',\
 	  .cache/bench-features/features $(if $(PUBLISH),--publish=test/bench/features/results) $(FEATURES))
 
 .PHONY: bench-scale
-bench-scale: setup build ## kube-proxy and nftproxy side by side on a real API server: S= and E= choose sizes, PUBLISH=1 keeps the figures (root; an hour).
+bench-scale: setup build ## Measure kube-proxy and nftproxy on a real API server (root, an hour). S= and E= select sizes, PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
-	@cd test/apiserver && go build -trimpath -o ../../bin/scale ./scale
-	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) \
-	  $(if $(PUBLISH),--publish=test/apiserver/scale/results) $(SCALE)
+	@cd test/bench && $(BENCH_BUILD) -o ../../bin/scale ./scale
+	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) --output=.cache/bench/scale-$(shell date +%F) \
+	  $(if $(PUBLISH),--publish=test/bench/scale/results) $(SCALE)
 
 .PHONY: bench-dataplane
-bench-dataplane: setup build ## Cost of both proxies' rules for new connections and established flows: S= chooses sizes, PUBLISH=1 keeps the figures (root; 15 minutes).
+bench-dataplane: setup build ## Measure what the rules cost new and established connections (root, 15 minutes). S= selects sizes, PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
-	@cd test/apiserver && go build -trimpath -o ../../bin/dataplane ./dataplane
-	bin/dataplane $(if $(S),--services=$(S)) $(if $(PUBLISH),--publish=test/apiserver/dataplane/results) $(DATAPLANE)
+	@cd test/bench && $(BENCH_BUILD) -o ../../bin/dataplane ./dataplane
+	bin/dataplane $(if $(S),--services=$(S)) --output=.cache/bench/dataplane-$(shell date +%F) \
+	  $(if $(PUBLISH),--publish=test/bench/dataplane/results) $(DATAPLANE)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each.

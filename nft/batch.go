@@ -8,11 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Batch collects changes to one table that Conn.Commit carries out in one transaction: all or none,
-// in the order in which they were added. A Batch can be used again after Reset, which keeps its memory.
-// It is not safe for use by several goroutines at once.
+// Batch collects changes to one table. Conn.Commit applies all of them in one
+// transaction, in the order in which they were added, or none.
 //
-// What the kernel or nft could not make sense of is noted when it is added, and refused by Commit: that is a *CommitError, too.
+// A Batch can be used again after Reset, which keeps its memory. It must not
+// be used by several goroutines at the same time.
+//
+// A change that the kernel or nft could not interpret is recorded when it is
+// added. Commit then returns a *CommitError.
 type Batch struct {
 	table    *Table
 	w        messageWriter
@@ -22,23 +25,23 @@ type Batch struct {
 	rows     int
 	refused  []Problem
 
-	// The message of rows that is open for more rows, if any.
+	// The message of rows that accepts more rows, if any.
 	openSet    *Set
 	openOp     operation
 	openAt     int
 	openListAt int
 
-	expect uint32 // generation; 0: any
+	expect uint32 // expected generation, 0 for any
 }
 
-// sentMessage remembers what a message of the batch is about, to name it in errors.
+// sentMessage describes a message of the batch, for errors.
 type sentMessage struct {
 	at     int // offset in the buffer
 	op     operation
-	object string // name of a set or chain, "" for the table
-	rule   *Rule  // added to the chain
-	handle uint64 // of a rule of the chain
-	set    *Set   // whose rows these are
+	object string // name of the set or chain, "" for the table
+	rule   *Rule  // rule that is added to the chain
+	handle uint64 // handle of a rule of the chain
+	set    *Set   // set of the rows
 }
 
 func (m *sentMessage) objectText() string {
@@ -53,7 +56,7 @@ func (m *sentMessage) objectText() string {
 	return m.object
 }
 
-// tagMark says that what comes after offset at belongs to tag.
+// tagMark assigns a tag to the contents of the buffer after an offset.
 type tagMark struct {
 	at  int
 	tag uint32
@@ -76,7 +79,7 @@ const (
 	opDeleteRow
 )
 
-// String returns the operation as nft names it.
+// String returns the operation as nft writes it.
 func (o operation) String() string {
 	return [...]string{
 		"add table", "delete table", "add set", "delete set", "flush set", "add chain", "delete chain", "flush chain",
@@ -87,10 +90,27 @@ func (o operation) String() string {
 // NewBatch returns an empty batch of changes to the table.
 func NewBatch(table *Table) *Batch { return &Batch{table: table} }
 
-// Reset empties the batch: what was added, Tag, Expect and Isolate. It keeps the table, and the memory, which is as much as the largest
-// transaction took.
+// AddProgram adds the table with all its sets, chains and rules. A set that
+// exists keeps its rows. A chain that exists keeps its rules, and the new
+// rules are appended to them.
+func (b *Batch) AddProgram() {
+	b.AddTable(b.table.Comment)
+	for _, s := range b.table.Sets {
+		b.AddSet(s)
+	}
+	for _, c := range b.table.Chains {
+		b.AddChain(c)
+	}
+	for _, c := range b.table.Chains { // rules may refer to any chain
+		b.AddRules(c)
+	}
+}
+
+// Reset removes all changes from the batch, and the effects of Tag, Expect
+// and Isolate. It keeps the table and the memory, as much as the largest
+// transaction needed.
 func (b *Batch) Reset() {
-	clear(b.messages) // which hold sets and rules
+	clear(b.messages) // release sets and rules
 	*b = Batch{
 		table:    b.table,
 		w:        messageWriter{buf: b.w.buf[:0]},
@@ -99,20 +119,21 @@ func (b *Batch) Reset() {
 	}
 }
 
-// Len returns the number of bytes that the batch has so far.
+// Len returns the size of the batch in bytes.
 func (b *Batch) Len() int { return len(b.w.buf) }
 
-// Rows returns the number of rows that are added and deleted.
-func (b *Batch) Rows() int { return b.rows }
+// RowCount returns the number of rows that the batch adds and deletes.
+func (b *Batch) RowCount() int { return b.rows }
 
-// Empty says whether the batch changes nothing.
+// Empty reports whether the batch has no changes.
 func (b *Batch) Empty() bool { return len(b.messages) == 0 }
 
-// Expect makes the commit fail with ErrGeneration, and change nothing, unless the generation of the host's ruleset is gen: unless
-// nobody committed anything since. 0 stands for any generation.
+// Expect makes the commit fail with ErrGeneration, without any change, unless
+// the ruleset has generation gen. 0 stands for any generation.
 func (b *Batch) Expect(gen uint32) { b.expect = gen }
 
-// Tag marks what is added next as belonging to tag, which errors about it carry. 0 is no tag.
+// Tag sets the tag of the changes that are added next. Problems with these
+// changes carry it. 0 means no tag.
 func (b *Batch) Tag(tag uint32) {
 	if n := len(b.tags); n > 0 && b.tags[n-1].tag == tag {
 		return
@@ -124,11 +145,14 @@ func (b *Batch) Tag(tag uint32) {
 	b.tags = append(b.tags, tagMark{len(b.w.buf), tag})
 }
 
-// Isolate puts rows of different tags into different messages, until the next Reset. Kernels that do not say which row of a
-// message they refuse (Linux 5.10) then still say of which tag it is. The batch gets larger by that.
+// Isolate puts rows with different tags into different messages until the
+// next Reset. Problems then have a tag even if the kernel does not report
+// which row of a message it refuses (Linux 5.10). Isolated batches are
+// larger.
 func (b *Batch) Isolate() { b.isolated = true }
 
-// tagIn returns the tag of what stands between two offsets of the buffer, 0 if there are several.
+// tagIn returns the tag of the contents between two offsets of the buffer, or
+// 0 if they have several.
 func (b *Batch) tagIn(from, to int) uint32 {
 	i := sort.Search(len(b.tags), func(i int) bool { return b.tags[i].at > from })
 	if i == 0 || (i < len(b.tags) && b.tags[i].at < to) {
@@ -137,11 +161,12 @@ func (b *Batch) tagIn(from, to int) uint32 {
 	return b.tags[i-1].tag
 }
 
-// start makes room for the message that opens every batch, so that offsets are final.
+// start writes the message that begins every batch, so that offsets are
+// final.
 func (b *Batch) start() {
 	if len(b.w.buf) == 0 {
 		at := b.w.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES)
-		b.w.u32(unix.NFNL_BATCH_GENID, 0) // see finish
+		b.w.u32(unix.NFNL_BATCH_GENID, 0) // finish writes the generation
 		b.w.end(at)
 	}
 }
@@ -157,34 +182,37 @@ func (b *Batch) message(m sentMessage, typ, flags uint16, body func(w *messageWr
 	b.refuseOverflow(m)
 }
 
-// refuseOverflow refuses the batch if the message that was written last is too long for netlink.
+// refuseOverflow refuses the batch if the last message is too long for
+// netlink.
 func (b *Batch) refuseOverflow(m sentMessage) {
 	if b.w.overflow {
-		b.refuse(m.op, m.objectText(), "longer than a netlink attribute can be")
+		b.refuse(m.op, m.objectText(), "longer than 65535 bytes, the limit of a netlink attribute")
 		b.w.overflow = false
 	}
 }
 
-// finish closes the batch and returns what to send. More can be added to the batch nevertheless.
+// finish completes the batch and returns its bytes. More changes can be added
+// afterwards.
 func (b *Batch) finish() []byte {
 	b.closeRows()
 	binary.BigEndian.PutUint32(b.w.buf[nlmsgHeaderLen+nfgenmsgLen+attrHeaderLen:], b.expect)
-	// One acknowledgement, of the last message, is enough: the kernel reports errors of all messages in any case, and
-	// an acknowledgement each would overflow the receive buffer.
+	// Only the last message requests an acknowledgement. The kernel reports
+	// the errors of all messages anyway, and one acknowledgement per message
+	// would overflow the receive buffer.
 	if n := len(b.messages); n > 0 {
 		last := b.w.buf[b.messages[n-1].at:]
-		flags := binary.NativeEndian.Uint16(last[6:])
-		binary.NativeEndian.PutUint16(last[6:], flags|unix.NLM_F_ACK)
+		flags := binary.NativeEndian.Uint16(last[flagsAt:])
+		binary.NativeEndian.PutUint16(last[flagsAt:], flags|unix.NLM_F_ACK)
 	}
 
-	whole := b.w // the message that ends the batch is not kept
+	whole := b.w // b.w does not keep the message that ends the batch
 	whole.end(whole.begin(unix.NFNL_MSG_BATCH_END, 0, 0, unix.NFNL_SUBSYS_NFTABLES))
 	b.w.buf = whole.buf[:len(b.w.buf)]
 	return whole.buf
 }
 
-// beginSeq is the sequence number of the message that opens every batch; the others follow it.
+// beginSeq is the sequence number of the message that begins every batch.
 const beginSeq = 1
 
-// lastSeq is the sequence number of the last message that changes something.
+// lastSeq returns the sequence number of the last message with a change.
 func (b *Batch) lastSeq() uint32 { return beginSeq + uint32(len(b.messages)) }

@@ -1,28 +1,20 @@
 package nft
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
 
-// Table describes a table: its sets and the chains that make up the program. What is in the sets, the rows, is not part of it.
-type Table struct {
-	Family  Family
-	Name    string
-	Comment string
-	Sets    []*Set
-	Chains  []*Chain
-}
+	"golang.org/x/sys/unix"
+)
 
-// String names the table as nft does: `table ip kube-proxy`.
-func (t *Table) String() string { return "table " + t.Family.String() + " " + t.Name }
-
-// Chain describes a chain and its rules. A chain with a Hook is a base chain, where packets enter.
+// Chain describes a chain and its rules. A chain with a Hook is a base chain,
+// which packets enter from the network stack.
 type Chain struct {
-	Name    string
-	Hook    *Hook
-	Rules   []Rule
-	Comment string
+	Name  string
+	Hook  *Hook
+	Rules []Rule
 }
 
-// Hook says where a base chain gets its packets, and when.
+// Hook describes when packets enter a base chain.
 type Hook struct {
 	Type     ChainType
 	Point    HookPoint
@@ -34,14 +26,15 @@ type ChainType string
 
 // Types of base chains.
 const (
-	TypeFilter ChainType = "filter"
-	TypeNAT    ChainType = "nat"
+	ChainTypeFilter ChainType = "filter"
+	ChainTypeNAT    ChainType = "nat"
 )
 
-// HookPoint is the place of a hook on a packet's way; its value is the kernel's NF_INET_* number.
+// HookPoint is a point on the path of a packet through the network stack. Its
+// value is the kernel's NF_INET_* number.
 type HookPoint uint32
 
-// The places where base chains can be hooked.
+// Hook points.
 const (
 	Prerouting  HookPoint = unix.NF_INET_PRE_ROUTING
 	Input       HookPoint = unix.NF_INET_LOCAL_IN
@@ -50,7 +43,7 @@ const (
 	Postrouting HookPoint = unix.NF_INET_POST_ROUTING
 )
 
-// String returns the place as nft names it.
+// String returns the hook point as nft writes it.
 func (h HookPoint) String() string {
 	switch h {
 	case Prerouting:
@@ -67,60 +60,113 @@ func (h HookPoint) String() string {
 	return "unknown"
 }
 
-// Priorities of base chains that nft has names for.
+// Priorities of base chains that nft has names for. Chains with lower
+// priorities see packets first.
 const (
 	PriorityDstNAT int32 = -100
-	PriorityFilter int32 = 0
 	PrioritySrcNAT int32 = 100
 )
 
-// Rule is a rule of a chain: statements that are carried out from left to right until one does not match.
-type Rule struct {
-	Statements []Statement
-	Comment    string
+// Equal reports whether two chains have the same name, hook and rules.
+func (c *Chain) Equal(o *Chain) bool {
+	return c.Name == o.Name && equalHooks(c.Hook, o.Hook) && equalRules(c.Rules, o.Rules)
 }
 
-// NewRule returns a rule of these statements.
-func NewRule(statements ...Statement) Rule { return Rule{Statements: statements} }
+// equalHooks reports whether two hooks are equal or both nil.
+func equalHooks(a, b *Hook) bool { return a == b || (a != nil && b != nil && *a == *b) }
 
-// WithComment returns the rule with a comment, which is cut to MaxComment.
-func (r Rule) WithComment(comment string) Rule {
-	r.Comment = comment
-	return r
-}
-
-// String returns the rule in nft syntax.
-func (r Rule) String() string {
-	s := ""
-	for i, st := range r.Statements {
-		if i > 0 {
-			s += " "
+// AddChain adds a chain without its rules. If the chain exists, nothing
+// changes.
+func (b *Batch) AddChain(c *Chain) {
+	b.checkName(opAddChain, c.Name)
+	m := sentMessage{op: opAddChain, object: c.Name}
+	b.message(m, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func(w *messageWriter) {
+		w.string(unix.NFTA_CHAIN_TABLE, b.table.Name)
+		w.string(unix.NFTA_CHAIN_NAME, c.Name)
+		if c.Hook == nil {
+			return
 		}
-		s += st.text
-	}
-	if c := storedComment(r.Comment); c != "" {
-		s += " comment " + quote(c)
-	}
-	return s
+		w.string(unix.NFTA_CHAIN_TYPE, string(c.Hook.Type))
+		at := w.nest(unix.NFTA_CHAIN_HOOK)
+		w.u32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook.Point))
+		w.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Hook.Priority))
+		w.unnest(at)
+	})
 }
 
-// equalRules says whether two lists of rules are the same.
-func equalRules(a, b []Rule) bool {
-	if len(a) != len(b) {
-		return false
+// FlushChain deletes all rules of a chain. The commit fails if the chain does
+// not exist.
+func (b *Batch) FlushChain(name string) {
+	b.message(sentMessage{op: opFlushChain, object: name}, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
+		w.string(unix.NFTA_RULE_TABLE, b.table.Name)
+		w.string(unix.NFTA_RULE_CHAIN, name)
+	})
+}
+
+// DeleteChain deletes a chain and its rules. The commit fails if the chain
+// does not exist, or if rules or rows refer to it.
+func (b *Batch) DeleteChain(name string) {
+	b.message(sentMessage{op: opDeleteChain, object: name}, unix.NFT_MSG_DELCHAIN, 0, func(w *messageWriter) {
+		w.string(unix.NFTA_CHAIN_TABLE, b.table.Name)
+		w.string(unix.NFTA_CHAIN_NAME, name)
+	})
+}
+
+// FoundChain is a chain in the kernel.
+type FoundChain struct {
+	Name string
+	// Handle is the number of the chain, which the kernel never assigns twice
+	// within a table.
+	Handle uint64
+	// Hook is nil unless the chain is a base chain.
+	Hook *Hook
+	// Policy is the policy of a base chain: NF_ACCEPT or NF_DROP.
+	Policy uint32
+}
+
+// HookMatches reports whether the chain has the hook that c describes.
+func (f FoundChain) HookMatches(c *Chain) bool { return equalHooks(f.Hook, c.Hook) }
+
+// FindChain reads a chain of the table. It returns ok as false if the chain
+// does not exist.
+func (c *Conn) FindChain(t *Table, name string) (found FoundChain, ok bool, err error) {
+	body := func(w *messageWriter) {
+		w.string(unix.NFTA_CHAIN_TABLE, t.Name)
+		w.string(unix.NFTA_CHAIN_NAME, name)
 	}
-	for i := range a {
-		if a[i].String() != b[i].String() {
-			return false
+	found, ok, err = find(c, unix.NFT_MSG_GETCHAIN, t.Family, body, parseChain)
+	if err != nil {
+		return FoundChain{}, false, fmt.Errorf("read chain %s of %s: %w", name, t, err)
+	}
+	return found, ok, nil
+}
+
+// Chains reads the chains of the table. It returns none if the table does not
+// exist. All of them belong to one generation; the error is ErrGeneration if
+// other programs keep committing. Snapshot makes several calls read one
+// generation.
+func (c *Conn) Chains(t *Table) ([]FoundChain, error) {
+	return dump(c, kindChain, t, "", func(msg []byte) (FoundChain, bool) { return parseChain(msg), true })
+}
+
+func parseChain(msg []byte) FoundChain {
+	var f FoundChain
+	var hook Hook
+	eachAttr(msg, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_CHAIN_NAME:
+			f.Name = cString(value)
+		case unix.NFTA_CHAIN_HANDLE:
+			f.Handle = be64(value)
+		case unix.NFTA_CHAIN_HOOK:
+			hook.Point = HookPoint(be32(attr(value, unix.NFTA_HOOK_HOOKNUM)))
+			hook.Priority = int32(be32(attr(value, unix.NFTA_HOOK_PRIORITY)))
+			f.Hook = &hook
+		case unix.NFTA_CHAIN_TYPE:
+			hook.Type = ChainType(cString(value))
+		case unix.NFTA_CHAIN_POLICY:
+			f.Policy = be32(value)
 		}
-	}
-	return true
-}
-
-// sameHook says whether two chains are hooked at the same place, or both are no base chains.
-func sameHook(a, b *Hook) bool { return a == b || (a != nil && b != nil && *a == *b) }
-
-// SameProgram says whether two chains are equal: name, hook, comment and rules. Rules are equal if they read the same.
-func SameProgram(a, b *Chain) bool {
-	return a.Name == b.Name && a.Comment == b.Comment && sameHook(a.Hook, b.Hook) && equalRules(a.Rules, b.Rules)
+	})
+	return f
 }

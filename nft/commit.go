@@ -3,19 +3,63 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Commit carries out the batch in one transaction. An empty batch sends nothing. The error is
+// ErrUnknownOutcome is returned when the answer of the kernel to a commit was
+// lost. The transaction may have been applied or not.
+var ErrUnknownOutcome = errors.New("outcome of the transaction is unknown")
+
+// ErrGeneration is returned when another program changed the ruleset. Commit
+// returns it if the ruleset does not have the generation that the batch
+// expects (see Batch.Expect); nothing was applied. Methods that read return it
+// if the ruleset keeps changing.
+var ErrGeneration = errors.New("ruleset was changed by another program")
+
+// CommitError is returned for a transaction that was refused. Nothing of it
+// was applied. It unwraps to the error numbers of its problems.
+type CommitError struct {
+	// Table is the table as nft writes it, such as `table ip kube-proxy`.
+	Table string
+	// Problems has at least one element.
+	Problems []Problem
+}
+
+// Error returns the table, the first problem and the number of other
+// problems.
+func (e *CommitError) Error() string {
+	s := "commit " + e.Table + ": " + strings.TrimPrefix(e.Problems[0].String(), opCommit+": ")
+	if n := len(e.Problems) - 1; n > 0 {
+		s += fmt.Sprintf(" (and %d more)", n)
+	}
+	return s
+}
+
+// Unwrap returns the error numbers of the problems.
+func (e *CommitError) Unwrap() []error {
+	errs := make([]error, len(e.Problems))
+	for i, p := range e.Problems {
+		errs[i] = p.Errno
+	}
+	return errs
+}
+
+// Commit applies the batch in one transaction. It sends nothing if the batch
+// is empty. The error is
 //
-//   - a *CommitError if the transaction was refused, by the kernel or before it was sent; nothing was carried out,
-//   - ErrGeneration if somebody else changed the ruleset (Batch.Expect); nothing was carried out,
-//   - ErrUnknownOutcome if the kernel's answer was lost,
-//   - any other if the transaction could not be sent; nothing was carried out. EMSGSIZE says that it is larger than the socket's
-//     send buffer, which without CAP_NET_ADMIN in the initial user namespace can't be beyond net.core.wmem_max.
+//   - a *CommitError if the batch or the kernel refused a change; nothing was
+//     applied,
+//   - ErrGeneration if another program changed the ruleset (see
+//     Batch.Expect); nothing was applied,
+//   - ErrUnknownOutcome if the answer of the kernel was lost,
+//   - any other error if the transaction could not be sent; nothing was
+//     applied. EMSGSIZE means that it exceeds the send buffer of the socket,
+//     which net.core.wmem_max limits without CAP_NET_ADMIN in the initial
+//     user namespace.
 //
-// The batch stays as it is, so that it can be committed again.
+// Commit keeps the contents of the batch, so that it can be committed again.
 func (c *Conn) Commit(b *Batch) error {
 	if len(b.refused) > 0 {
 		return &CommitError{Table: b.table.String(), Problems: append([]Problem(nil), b.refused...)}
@@ -31,12 +75,13 @@ func (c *Conn) Commit(b *Batch) error {
 	return c.outcome(b)
 }
 
-// outcome reads the kernel's answers to a batch. What it refuses it says of every message that it can; what it carries out it
-// acknowledges once, for the last message. An error of any message means that nothing was carried out, whatever else was lost.
+// outcome reads the answer of the kernel to a batch. The kernel sends an
+// error for each message that it refuses, or acknowledges the last message.
+// After any error nothing was applied, whatever other answers were lost.
 func (c *Conn) outcome(b *Batch) error {
 	refused := &CommitError{Table: b.table.String()}
 	acknowledged := false
-	var lost error // why answers may be missing
+	var lost error // the reason why answers may be missing
 	for {
 		msg, err := c.receive()
 		if errors.Is(err, unix.EAGAIN) {

@@ -7,14 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Conn is a lasting netlink connection to nf_tables of the network namespace in which it was opened. It is not safe
-// for use by several goroutines at once.
+// Conn is a netlink connection to nf_tables of one network namespace. It must
+// not be used by several goroutines at the same time.
 //
-// The kernel works on a request while it is being sent, so that its answers are there when sending returns. A
-// method therefore never waits for anything but the kernel's own work, and for transactions of other programs that it is at.
+// The kernel processes a request while it is sent, so the answer is available
+// when sending returns. Methods therefore wait only for the work of the
+// kernel and for transactions of other programs that are in progress.
 type Conn struct {
 	fd      int
-	sendBuf int // size that was asked for as the send buffer, in bytes
+	sendBuf int // requested size of the send buffer in bytes
 	recv    []byte
 	seq     uint32
 	// inSnapshot is set while Snapshot calls its function.
@@ -22,19 +23,22 @@ type Conn struct {
 }
 
 const (
-	// receiveBuffer is the size of the socket's receive buffer. Every message of a batch can be answered with an error of
-	// about 800 bytes of kernel memory.
+	// receiveBuffer is the size of the socket's receive buffer. The kernel
+	// can answer each message of a batch with an error, which takes about 800
+	// bytes of kernel memory.
 	receiveBuffer = 8 << 20
-	// receiveSize is room for one datagram that the kernel sends: dumps come in pieces of at most 32 KiB.
+	// receiveSize is the largest datagram that is received. The pieces of a
+	// dump have at most 32 KiB.
 	receiveSize = 64 << 10
 )
 
-// Open connects to nf_tables in the network namespace of the calling thread. The connection stays with that namespace,
-// whichever thread uses it. It takes CAP_NET_ADMIN there.
+// Open connects to nf_tables in the network namespace of the calling thread.
+// The connection stays with that namespace, whichever thread uses it. Reading
+// and writing require CAP_NET_ADMIN in the namespace.
 func Open() (*Conn, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := openSocket()
 	if err != nil {
-		return nil, fmt.Errorf("open netlink socket: %w", err)
+		return nil, err
 	}
 	c := &Conn{fd: fd, recv: make([]byte, receiveSize)}
 	if err := c.setUp(); err != nil {
@@ -44,24 +48,34 @@ func Open() (*Conn, error) {
 	return c, nil
 }
 
-func (c *Conn) setUp() error {
-	if err := unix.Bind(c.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("bind netlink socket: %w", err)
+// openSocket opens a netlink socket to nfnetlink.
+func openSocket() (fd int, err error) {
+	fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return -1, fmt.Errorf("open netlink socket: %w", err)
 	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("bind netlink socket: %w", err)
+	}
+	return fd, nil
+}
+
+func (c *Conn) setUp() error {
 	if err := unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil {
-		return fmt.Errorf("set NETLINK_EXT_ACK on netlink socket: %w", err)
+		return fmt.Errorf("set NETLINK_EXT_ACK (Linux 4.12) on netlink socket: %w", err)
 	}
 	if err := unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
-		return fmt.Errorf("set NETLINK_CAP_ACK on netlink socket: %w", err)
+		return fmt.Errorf("set NETLINK_CAP_ACK (Linux 4.3) on netlink socket: %w", err)
 	}
 	if err := c.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer); err != nil {
-		return fmt.Errorf("size receive buffer of netlink socket: %w", err)
+		return fmt.Errorf("set size of receive buffer of netlink socket: %w", err)
 	}
 	return nil
 }
 
-// setBuffer sizes a socket buffer, beyond the system's limit where that is allowed: with CAP_NET_ADMIN in the
-// initial user namespace.
+// setBuffer sets the size of a socket buffer. With CAP_NET_ADMIN in the
+// initial user namespace the size can exceed the limit of the system.
 func (c *Conn) setBuffer(force, option, size int) error {
 	if unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, force, size) == nil {
 		return nil
@@ -69,8 +83,8 @@ func (c *Conn) setBuffer(force, option, size int) error {
 	return unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, option, size)
 }
 
-// Port returns the netlink port of the connection, which messages about its
-// transactions carry (see Monitor).
+// Port returns the netlink port of the connection. A Monitor reports the port
+// from which each transaction was sent.
 func (c *Conn) Port() (uint32, error) {
 	sa, err := unix.Getsockname(c.fd)
 	if err != nil {
@@ -78,32 +92,34 @@ func (c *Conn) Port() (uint32, error) {
 	}
 	port, ok := sa.(*unix.SockaddrNetlink)
 	if !ok {
-		return 0, fmt.Errorf("read port of netlink socket: it is a %T", sa)
+		return 0, fmt.Errorf("read port of netlink socket: got address of type %T", sa)
 	}
 	return port.Pid, nil
 }
 
-// Close closes the connection. What was committed stays.
+// Close closes the connection. It does not change the ruleset.
 func (c *Conn) Close() error { return unix.Close(c.fd) }
 
-// send sends one datagram, for which the send buffer must be large enough as a whole. After an error the kernel has
-// seen nothing of it: EMSGSIZE if the buffer could not be made large enough, ENOBUFS if there was no memory.
+// send sends one datagram, which the send buffer must hold as a whole. After
+// an error the kernel received nothing: EMSGSIZE if the buffer is limited to
+// a smaller size, ENOBUFS if the kernel had no memory.
 func (c *Conn) send(data []byte) error {
 	if need := len(data) + 4096; need > c.sendBuf {
 		if err := c.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, need); err != nil {
-			return fmt.Errorf("size send buffer: %w", err)
+			return fmt.Errorf("set size of send buffer: %w", err)
 		}
 		c.sendBuf = need
 	}
 	for {
-		err := unix.Send(c.fd, data, 0) // to port 0, the kernel, where no other is given
+		err := unix.Send(c.fd, data, 0) // to port 0, which is the kernel
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
 }
 
-// discard throws away answers that nobody waits for any more, such as the rest of a dump that was given up.
+// discard drops pending answers, such as the rest of a dump that was
+// abandoned.
 func (c *Conn) discard() {
 	for {
 		if _, err := c.receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
@@ -112,8 +128,12 @@ func (c *Conn) discard() {
 	}
 }
 
-// receive returns the next datagram from the kernel, valid until the next call: EAGAIN if there is none, ENOBUFS once if some
-// were lost. Nobody else can send to the socket: that takes CAP_NET_ADMIN, which can do anything to the tables anyway.
+// receive returns the next datagram from the kernel, which is valid until the
+// next call. The error is EAGAIN if none is pending, and ENOBUFS once if some
+// were lost.
+//
+// The sender is not checked: only processes with CAP_NET_ADMIN can send to
+// the socket, and those can change the tables anyway.
 func (c *Conn) receive() ([]byte, error) {
 	for {
 		n, _, err := unix.Recvfrom(c.fd, c.recv, unix.MSG_DONTWAIT)

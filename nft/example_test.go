@@ -11,7 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// A balancer: a map of services sends each to a chain, and the chain picks one of the service's endpoints at random.
+// A load balancer: a map of services assigns each service to a chain, and the
+// chain selects one of the endpoints of the service at random.
 func Example() {
 	const f = nft.IPv4
 	service := []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()}
@@ -26,22 +27,24 @@ func Example() {
 		Key:  nft.Typeof(append(service, nft.Random(1, 0))...),
 		Data: nft.Typeof(nft.Daddr(f), nft.ThDport()),
 	}
+	balance := nft.DNATMap(f, endpoints, append(service, nft.Random(2, 0))...)
 	table := &nft.Table{
 		Family: f,
 		Name:   "example",
 		Sets:   []*nft.Set{services, endpoints},
 		Chains: []*nft.Chain{
-			{Name: "balance-2", Rules: []nft.Rule{nft.NewRule(nft.DNATMap(f, endpoints, append(service, nft.Random(2, 0))...))}},
+			{Name: "balance-2", Rules: []nft.Rule{nft.NewRule(balance)}},
 			{
 				Name:  "prerouting",
-				Hook:  &nft.Hook{Type: nft.TypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},
+				Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},
 				Rules: []nft.Rule{nft.NewRule(nft.VMap(services, service...))},
 			},
 		},
 	}
 	web := nft.Tuple{}.Addr(netip.MustParseAddr("192.0.2.10")).Proto(unix.IPPROTO_TCP).Port(80)
 	endpoint := func(index uint32, addr string) nft.Row {
-		return nft.Row{Set: endpoints, Key: web.Integer(index), Data: nft.Tuple{}.Addr(netip.MustParseAddr(addr)).Port(8080)}
+		data := nft.Tuple{}.Addr(netip.MustParseAddr(addr)).Port(8080)
+		return nft.Row{Set: endpoints, Key: web.Integer(index), Data: data}
 	}
 	rows := []nft.Row{
 		{Set: services, Key: web, Verdict: nft.VerdictGoto("balance-2"), Comment: "web"},
@@ -65,7 +68,7 @@ func Example() {
 		return
 	}
 
-	// The second endpoint is replaced by another one, between two packets.
+	// Replace the second endpoint. No packet sees the state in between.
 	b.Reset()
 	b.DeleteRow(rows[2])
 	rows[2] = endpoint(1, "10.0.0.7")
@@ -106,7 +109,7 @@ func Example() {
 	// }
 }
 
-// An error names what was refused, and carries the tag of whoever asked for it.
+// An error names the refused change and has its tag.
 func ExampleCommitError() {
 	clients := &nft.Set{Name: "clients", Key: nft.Types(nft.TypeIPv6Addr)}
 	conn, err := nft.Open()
@@ -128,7 +131,6 @@ func ExampleCommitError() {
 		fmt.Println(p.Tag, p.Op, p.Object, errors.Is(err, unix.ENOENT))
 	}
 
-	// Output:
-	// commit table ip6 example: delete element clients 2001:db8::1: no such file or directory
-	// 42 delete element clients 2001:db8::1 true
+	// Output: commit table ip6 example: delete element clients 2001:db8::1: no
+	// such file or directory 42 delete element clients 2001:db8::1 true
 }

@@ -2,10 +2,10 @@ package nft
 
 import "golang.org/x/sys/unix"
 
-// Sent returns what a commit of the batch sends.
+// Sent returns the bytes that a commit of the batch sends.
 func (b *Batch) Sent() []byte { return b.finish() }
 
-// BeginDump sends a request for a dump and reads no answer, as if the answer was given up.
+// BeginDump requests a dump and does not read the answer.
 func BeginDump(c *Conn, typ uint16) {
 	w := messageWriter{seq: c.seq}
 	w.end(w.beginNFT(typ, unix.NLM_F_DUMP, IPv4))
@@ -15,7 +15,7 @@ func BeginDump(c *Conn, typ uint16) {
 	}
 }
 
-// ByTypeof says whether the fields are declared by expressions.
+// ByTypeof reports whether the fields are declared by Typeof.
 func (f Fields) ByTypeof() bool { return f.hasTypeof() }
 
 // Names returns the names of the types of the fields.

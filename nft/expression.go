@@ -8,21 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Expr is an expression that loads a value of the packet, or a number, into a register:
-// a part of a key that rules look up, and of the keys of sets that are declared with Typeof.
+// Expr is an expression: it loads a value of the packet, or a number, into a
+// register. Expressions are the parts of a key that a rule looks up, and of
+// keys that are declared by Typeof.
 type Expr struct {
 	text   string
 	typ    Type
 	load   func(reg uint32) expr.Any
-	typeof []byte // what nft keeps about the expression in the user data of a set
-	proto  uint8  // the protocol that a rule must have matched before, 0 if any
+	typeof []byte // user data that nft stores about the expression in a set
+	proto  uint8  // protocol that the rule must match before, 0 for none
 }
 
-// String returns the expression in nft syntax.
-func (e Expr) String() string { return e.text }
-
-// The numbers by which nft's user data names expressions (enum expr_types), protocol
-// descriptions (enum proto_desc_id) and header fields.
+// Numbers in the user data of nft: of expressions (enum expr_types),
+// protocols (enum proto_desc_id) and header fields.
 const (
 	exprVerdict = 1
 	exprPayload = 7
@@ -60,12 +58,12 @@ func addrExpr(f Family, name string, offset, desc, field uint32) Expr {
 	return Expr{
 		text:   f.String() + " " + name,
 		typ:    TypeAddr(f),
-		load:   payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.AddrLen())),
+		load:   payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.addrLen())),
 		typeof: typeofPayload(desc, field),
 	}
 }
 
-// ThDport yields `th dport`: the destination port of whatever transport protocol the packet has.
+// ThDport yields `th dport`: the destination port of any transport protocol.
 func ThDport() Expr {
 	return Expr{
 		text:   "th dport",
@@ -75,11 +73,13 @@ func ThDport() Expr {
 	}
 }
 
-// Dport yields `tcp dport`, `udp dport` or `sctp dport`. Rules that use it match the protocol first. For other protocols
-// it is ThDport.
+// Dport yields `tcp dport`, `udp dport` or `sctp dport`. A rule that uses it
+// matches the protocol first. For other protocols it is ThDport.
 func Dport(proto uint8) Expr {
 	e := ThDport()
-	desc, ok := map[uint8]uint32{unix.IPPROTO_TCP: descTCP, unix.IPPROTO_UDP: descUDP, unix.IPPROTO_SCTP: descSCTP}[proto]
+	desc, ok := map[uint8]uint32{
+		unix.IPPROTO_TCP: descTCP, unix.IPPROTO_UDP: descUDP, unix.IPPROTO_SCTP: descSCTP,
+	}[proto]
 	if ok {
 		e.text = protocolName(proto) + " dport"
 		e.typeof = typeofPayload(desc, fieldDport)
@@ -104,10 +104,12 @@ func L4Proto() Expr {
 	}
 }
 
-// Random yields `numgen random mod M offset O`: a number from O to O+M-1, each as likely. The kernel refuses M = 0.
+// Random yields `numgen random mod M offset O`: a random number from O to
+// O+M-1. The kernel refuses M = 0.
 func Random(mod, offset uint32) Expr { return numgen("random", unix.NFT_NG_RANDOM, mod, offset) }
 
-// Constant yields `numgen inc mod 1 offset V`, which is V: nft has no other constant inside a concatenation.
+// Constant yields `numgen inc mod 1 offset V`, which is always V. nft has no
+// other constant inside a concatenation.
 func Constant(v uint32) Expr { return numgen("inc", unix.NFT_NG_INCREMENTAL, 1, v) }
 
 func numgen(name string, kind, mod, offset uint32) Expr {
@@ -129,18 +131,21 @@ func typeofPayload(desc, field uint32) []byte {
 	return userdata{}.u32(0, exprPayload).nested(1, userdata{}.u32(0, desc).u32(1, field))
 }
 
-// The kernel has 64 bytes of registers, which it numbers twice: in pieces of 16 bytes, NFT_REG_1 to 4, and of 4 bytes,
-// NFT_REG32_00 to 15. reg1 is where both begin.
+// The kernel has 64 bytes of registers, which it numbers twice: in units of
+// 16 bytes (NFT_REG_1 to NFT_REG_4) and of 4 bytes (NFT_REG32_00 to
+// NFT_REG32_15). Both numberings begin at reg1.
 const (
 	regVerdict = unix.NFT_REG_VERDICT
 	reg1       = unix.NFT_REG_1
 )
 
-// register returns the register that is a number of bytes behind reg1, a multiple of 4.
+// register returns the register at an offset from reg1, a multiple of 4
+// bytes.
 func register(offset int) uint32 { return unix.NFT_REG32_00 + uint32(offset/4) }
 
-// loadConcat loads expressions into consecutive registers, from the first on, as the kernel wants the fields of a key.
-// Before it come the matches of protocols that the expressions need.
+// loadConcat matches the protocols that the expressions need, then loads the
+// expressions into consecutive registers from reg1, as the kernel expects the
+// fields of a key.
 func loadConcat(exprs []Expr) []expr.Any {
 	var out []expr.Any
 	for _, e := range exprs {
@@ -163,7 +168,8 @@ func matchL4Proto(proto uint8) []expr.Any {
 	}
 }
 
-// matchBits matches packets of which a 32-bit value in host byte order has one of bits set.
+// matchBits matches packets whose 32-bit value in host byte order has at
+// least one of the bits.
 func matchBits(load expr.Any, bits uint32) []expr.Any {
 	return []expr.Any{
 		load,

@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Family is the address family of a table. Its value is the kernel's NFPROTO_* number.
+// Family is the address family of a table. Its value is the kernel's
+// NFPROTO_* number.
 type Family uint8
 
-// The families that tables of this package can have.
+// Address families of tables.
 const (
 	IPv4 Family = unix.NFPROTO_IPV4
 	IPv6 Family = unix.NFPROTO_IPV6
@@ -27,11 +28,12 @@ func (f Family) String() string {
 	return fmt.Sprintf("family %d", uint8(f))
 }
 
-// Valid says whether f is one of the families of this package.
+// Valid reports whether f is IPv4 or IPv6.
 func (f Family) Valid() bool { return f == IPv4 || f == IPv6 }
 
-// AddrLen is the length of an address of the family in bytes, and 0 for an invalid family.
-func (f Family) AddrLen() int {
+// addrLen returns the length of an address of the family in bytes, or 0 for
+// an invalid family.
+func (f Family) addrLen() int {
 	switch f {
 	case IPv4:
 		return 4
@@ -41,7 +43,8 @@ func (f Family) AddrLen() int {
 	return 0
 }
 
-// Of says whether addr belongs to the family. An IPv4-mapped IPv6 address belongs to neither.
+// Of reports whether addr belongs to the family. An IPv4-mapped IPv6 address
+// belongs to neither family.
 func (f Family) Of(addr netip.Addr) bool {
 	switch f {
 	case IPv4:

@@ -8,43 +8,48 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// FindRows returns the rows that were added, none for keys that the set does not
-// have, and the data that the kernel has.
+// requestedRow returns the i-th row of a set of TestFindRows.
+func requestedRow(f nft.Family, set *nft.Set, i int) nft.Row {
+	row := nft.Row{Set: set, Key: nft.Tuple{}.Addr(vip(f, i))}
+	switch set.Name {
+	case "services":
+		row = service(set, f, i, "one")
+		row.Comment = `a "comment"`
+		if i%2 != 0 {
+			row.Verdict = nft.VerdictDrop
+		}
+	case "endpoints":
+		row.Key = row.Key.Integer(uint32(i))
+		row.Data = nft.Tuple{}.Addr(vip(f, i+1)).Port(8080)
+	case "ports":
+		row.Key = nft.Tuple{}.Port(uint16(i + 1))
+	case "sources":
+		addr := vip(f, i*256)
+		row.Key = nft.Tuple{}.Addr(vip(f, 1)).Port(80)
+		row = row.Prefix(netip.PrefixFrom(addr, addr.BitLen()-8*(i%2)))
+	}
+	return row
+}
+
+// FindRows returns the rows of the kernel, and none for keys that the set
+// does not have.
 func TestFindRows(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f nft.Family) {
-		c := open(t)
-		addr := nft.TypeAddr(f)
-		endpoint := nft.Typeof(nft.Daddr(f), nft.ThDport())
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		sets := []*nft.Set{
-			{Name: "verdicts", Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService), Verdicts: true},
-			{Name: "endpoints", Key: nft.Typeof(nft.Daddr(f), nft.Random(1, 0)), Data: endpoint},
-			{Name: "addrs", Key: nft.Types(addr)},
+			serviceMap(f),
+			{
+				Name: "endpoints", Key: nft.Typeof(nft.Daddr(f), nft.Random(1, 0)),
+				Data: nft.Typeof(nft.Daddr(f), nft.ThDport()),
+			},
+			addrSet(f, "addrs"),
 			{Name: "ports", Key: nft.Types(nft.TypeInetService)},
-			{Name: "sources", Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true},
+			sourceSet(f, "sources"),
 		}
-		row := func(set *nft.Set, i int) nft.Row {
-			switch set.Name {
-			case "verdicts":
-				v := nft.VerdictDrop
-				if i%2 == 0 {
-					v = nft.VerdictGoto("one")
-				}
-				return nft.Row{Set: set, Key: nft.Tuple{}.Addr(vip(f, i)).Proto(tcp).Port(80), Verdict: v, Comment: `a "comment"`}
-			case "endpoints":
-				return nft.Row{Set: set, Key: nft.Tuple{}.Addr(vip(f, i)).Integer(uint32(i)), Data: nft.Tuple{}.Addr(vip(f, i+1)).Port(8080)}
-			case "addrs":
-				return nft.Row{Set: set, Key: nft.Tuple{}.Addr(vip(f, i))}
-			case "ports":
-				return nft.Row{Set: set, Key: nft.Tuple{}.Port(uint16(i + 1))}
-			}
-			from := netip.PrefixFrom(vip(f, i*256), f.AddrLen()*8-8*(i%2))
-			return nft.Row{Set: set, Key: nft.Tuple{}.Addr(vip(f, 1)).Port(80)}.Prefix(from)
-		}
-		const n = 200 // several requests
+		const n = 200 // in several requests
 		var rows []nft.Row
 		for _, set := range sets {
 			for i := range n {
-				rows = append(rows, row(set, i))
+				rows = append(rows, requestedRow(f, set, i))
 			}
 		}
 		table := &nft.Table{Family: f, Name: "lb", Sets: sets, Chains: []*nft.Chain{{Name: "one"}}}
@@ -55,42 +60,62 @@ func TestFindRows(t *testing.T) {
 		}
 		for _, found := range counts {
 			if found.Count != n && found.Count != -1 {
-				t.Errorf("set %s has %d rows, want %d", found.Name, found.Count, n)
+				t.Errorf("set %s: got %d rows, want %d", found.Name, found.Count, n)
 			}
 		}
-		for i, set := range sets {
-			want := slices.Clone(rows[i*n : (i+1)*n])
-			found, err := c.FindRows(table, want)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for j := range want {
-				if !found[j].SameAs(want[j]) {
-					t.Fatalf("found %+v, want %+v", found[j], want[j])
-				}
-			}
+		for i := range sets {
+			want := rows[i*n : (i+1)*n]
+			checkFindRows(t, c, table, want, nil)
 			b := nft.NewBatch(table)
-			gone := []int{0, 1, 5, 100, n - 1}
-			for _, j := range gone {
+			deleted := []int{0, 1, 5, 100, n - 1}
+			for _, j := range deleted {
 				b.DeleteRow(want[j])
 			}
 			commit(t, c, b)
-			if found, err = c.FindRows(table, want); err != nil {
-				t.Fatal(err)
-			}
-			for j := range want {
-				if missing := slices.Contains(gone, j); (found[j].Set == nil) != missing || found[j].SameAs(want[j]) == missing {
-					t.Errorf("row %d of %s: found %+v, want it missing: %v", j, set.Name, found[j], missing)
-				}
-			}
+			checkFindRows(t, c, table, want, deleted)
 		}
 		other := rows[2]
 		other.Verdict = nft.VerdictDrop
-		if found, err := c.FindRows(table, []nft.Row{other}); err != nil || found[0].Set == nil || found[0].SameAs(other) {
-			t.Errorf("row with another verdict: %+v, %v", found, err)
+		found, err := c.FindRows(table, []nft.Row{other})
+		if err != nil || found[0].Set == nil || found[0].Matches(other) {
+			t.Errorf("row with another verdict: got %+v, %v; want a row that does not match", found, err)
 		}
-		if found, err := c.FindRows(&nft.Table{Family: f, Name: "missing"}, rows[:3]); err != nil || found[0].Set != nil {
-			t.Errorf("rows of a table that does not exist: %+v, %v", found, err)
+		missing := &nft.Table{Family: f, Name: "missing"}
+		if found, err := c.FindRows(missing, rows[:3]); err != nil || found[0].Set != nil {
+			t.Errorf("rows of a missing table: got %+v, %v; want none", found, err)
+		}
+	})
+}
+
+// checkFindRows checks that FindRows returns the rows, except those with the
+// deleted indexes.
+func checkFindRows(t *testing.T, c *nft.Conn, table *nft.Table, rows []nft.Row, deleted []int) {
+	t.Helper()
+	found, err := c.FindRows(table, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, row := range rows {
+		want := !slices.Contains(deleted, i)
+		if (found[i].Set != nil) != want || found[i].Matches(row) != want {
+			t.Fatalf("row %d of %s: got %+v, want it found: %v", i, row.Set.Name, found[i], want)
+		}
+	}
+}
+
+func TestRows(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		services := serviceMap(f)
+		table := &nft.Table{Family: f, Name: "lb", Sets: []*nft.Set{services}, Chains: []*nft.Chain{{Name: "one"}}}
+		if rows, err := c.Rows(table, services); len(rows) != 0 || err != nil {
+			t.Errorf("missing set: got %v, %v; want none", rows, err)
+		}
+		want := []nft.Row{service(services, f, 1, "one"), service(services, f, 2, "one")}
+		commitTable(t, c, table, want...)
+		got, err := c.Rows(table, services)
+		slices.SortFunc(got, nft.Row.Compare)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("got %v, %v; want %v", got, err, want)
 		}
 	})
 }

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recordedAnswers are what kernels sent, and a message that was sent to them.
+// recordedAnswers are messages of kernels, and a message that was sent to
+// them.
 //
 //go:embed testdata/answers.txt
 var recordedAnswers string
 
-// answersOf returns the recorded datagrams of these kinds, all if there is none.
+// answersOf returns the recorded datagrams of these kinds, or all datagrams.
 func answersOf(tb testing.TB, kinds ...string) [][]byte {
 	tb.Helper()
 	var out [][]byte
@@ -32,7 +33,7 @@ func answersOf(tb testing.TB, kinds ...string) [][]byte {
 		out = append(out, b)
 	}
 	if len(out) == 0 {
-		tb.Fatal("nothing is recorded")
+		tb.Fatalf("no recorded datagrams of %v", kinds)
 	}
 	return out
 }
@@ -47,19 +48,19 @@ func FuzzParseReply(f *testing.F) {
 			return
 		}
 		if (r.err() == nil) != (r.errno == 0) {
-			t.Errorf("%+v is the error %v", r, r.err())
+			t.Errorf("got error %v of %+v", r.err(), r)
 		}
 		b := twoRows()
 		p := b.problem(r)
 		if p.Op == "" || (p.Tag != 0 && p.Tag != 11 && p.Tag != 12) {
-			t.Errorf("%+v is %+v", r, p)
+			t.Errorf("got problem %+v of %+v", p, r)
 		}
 		_ = (&CommitError{Table: "t", Problems: []Problem{p, p}}).Error()
 	})
 }
 
 func FuzzEachMessage(f *testing.F) {
-	const seq = 7 // of the requests that are recorded
+	const seq = 7 // of the recorded requests
 	for _, a := range answersOf(f) {
 		f.Add(a)
 	}
@@ -67,14 +68,14 @@ func FuzzEachMessage(f *testing.F) {
 		total := 0
 		done, err := eachMessage(data, seq, func(msg []byte) {
 			total += len(msg) + nlmsgHeaderLen
-			_, _, _, _ = tableIn(msg), chainIn(msg), setIn(msg), rowIn(msg, &Set{})
-			_, _ = ruleIn(msg)
+			_, _, _, _ = parseTable(msg), parseChain(msg), parseSet(msg), parseRow(msg, &Set{})
+			_, _ = parseRule(msg)
 		})
 		if total > len(data) {
-			t.Errorf("%d bytes of messages in %d", total, len(data))
+			t.Errorf("got %d bytes of messages in %d", total, len(data))
 		}
 		if err != nil && !done {
-			t.Errorf("the answer goes on after %v", err)
+			t.Errorf("got error %v, but the answer is not done", err)
 		}
 	})
 }
@@ -82,16 +83,14 @@ func FuzzEachMessage(f *testing.F) {
 func FuzzParseRuleContent(f *testing.F) {
 	for _, a := range answersOf(f, "answer") {
 		eachMessage(a, 7, func(msg []byte) {
-			attrs(msg, func(typ uint16, value []byte) {
-				if typ == unix.NFTA_RULE_EXPRESSIONS {
-					f.Add(value)
-				}
-			})
+			if exprs := attr(msg, unix.NFTA_RULE_EXPRESSIONS); exprs != nil {
+				f.Add(exprs)
+			}
 		})
 	}
 	f.Fuzz(func(t *testing.T, exprs []byte) {
 		if c := parseRuleContent(exprs); strings.Contains(c.Goto, "\x00") {
-			t.Errorf("%+v", c)
+			t.Errorf("got NUL in %+v", c)
 		}
 	})
 }
@@ -119,35 +118,34 @@ func FuzzRowAt(f *testing.F) {
 			return
 		}
 		if row.from < nlmsgHeaderLen+nfgenmsgLen || row.to <= row.from || row.to > len(msg) {
-			t.Errorf("row from %d to %d of %d bytes", row.from, row.to, len(msg))
+			t.Errorf("got row from %d to %d of %d bytes", row.from, row.to, len(msg))
 		}
 		if len(rowsIn(msg)) > 1 && (offset < row.from || offset >= row.to) {
-			t.Errorf("row from %d to %d for offset %d", row.from, row.to, offset)
+			t.Errorf("got row from %d to %d for offset %d", row.from, row.to, offset)
 		}
 	})
 }
 
-// The recorded answers mean what they are recorded as.
 func TestRecordedAnswers(t *testing.T) {
 	for _, a := range answersOf(t, "ack") {
 		if r, err := parseReply(a); err != nil || r.errno != 0 || r.seq != 10 {
-			t.Errorf("acknowledgement is %+v, %v", r, err)
+			t.Errorf("acknowledgement: got %+v, %v", r, err)
 		}
 	}
 	for _, a := range answersOf(t, "refusal") {
 		if r, err := parseReply(a); err != nil || r.errno != unix.ENOENT || (r.seq != 2 && r.seq != 3) {
-			t.Errorf("refusal is %+v, %v", r, err)
+			t.Errorf("refusal: got %+v, %v", r, err)
 		}
 	}
 	var chains, rules []string
 	explained := 0
 	for _, a := range answersOf(t, "answer") {
 		_, err := eachMessage(a, 7, func(msg []byte) {
-			switch binary.NativeEndian.Uint16(a[4:]) & 0xff {
+			switch binary.NativeEndian.Uint16(a[typeAt:]) & 0xff {
 			case unix.NFT_MSG_NEWCHAIN:
-				chains = append(chains, chainIn(msg).Name)
+				chains = append(chains, parseChain(msg).Name)
 			case unix.NFT_MSG_NEWRULE:
-				rule, _ := ruleIn(msg)
+				rule, _ := parseRule(msg)
 				rules = append(rules, rule.Goto)
 			}
 		})
@@ -156,12 +154,12 @@ func TestRecordedAnswers(t *testing.T) {
 		}
 	}
 	if got, want := strings.Join(chains, " "), "one two base one two base"; got != want {
-		t.Errorf("chains %s, want %s", got, want)
+		t.Errorf("got chains %s, want %s", got, want)
 	}
 	if got, want := strings.Join(rules, ","), ",one,,,one,"; got != want {
-		t.Errorf("rules go to %q, want %q", got, want)
+		t.Errorf("got targets of rules %q, want %q", got, want)
 	}
 	if explained != 2 {
-		t.Errorf("%d errors are explained, want 2", explained)
+		t.Errorf("got %d explained errors, want 2", explained)
 	}
 }

@@ -1,22 +1,18 @@
 package nft
 
 import (
-	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 )
 
-// Generation returns the generation number of the ruleset: it grows by one with every transaction that anybody commits in this
-// network namespace, and never is 0.
+// Generation returns the generation of the ruleset. Each transaction of any
+// program in the network namespace increments it. It is never 0.
 func (c *Conn) Generation() (uint32, error) {
 	var gen uint32
 	err := c.request(unix.NFT_MSG_GETGEN, 0, 0, nil, func(msg []byte) {
-		attrs(msg, func(typ uint16, value []byte) {
-			if typ == unix.NFTA_GEN_ID && len(value) == 4 {
-				gen = binary.BigEndian.Uint32(value)
-			}
-		})
+		gen = be32(attr(msg, unix.NFTA_GEN_ID))
 	})
 	if err == nil && gen == 0 {
 		err = errIncomplete
@@ -27,10 +23,89 @@ func (c *Conn) Generation() (uint32, error) {
 	return gen, nil
 }
 
-// NextGeneration returns the generation that follows gen: after the largest number comes 1.
+// NextGeneration returns the generation that follows gen. The largest number
+// is followed by 1.
 func NextGeneration(gen uint32) uint32 {
 	if gen+1 == 0 {
 		return 1
 	}
 	return gen + 1
+}
+
+// snapshotAttempts is the number of attempts to read a snapshot while other
+// programs commit.
+const snapshotAttempts = 10
+
+// Snapshot calls read, which calls methods of c that read the ruleset, and
+// returns the generation to which all their results belong. If another
+// program commits meanwhile, Snapshot calls read again. After several
+// attempts it returns ErrGeneration.
+func (c *Conn) Snapshot(read func() error) (generation uint32, err error) {
+	if c.inSnapshot {
+		return 0, read()
+	}
+	c.inSnapshot = true
+	defer func() { c.inSnapshot = false }()
+	for range snapshotAttempts {
+		before, err := c.settle()
+		if err == nil {
+			err = read()
+		}
+		if errors.Is(err, ErrGeneration) {
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		after, err := c.Generation()
+		if err != nil {
+			return 0, err
+		}
+		if after == before {
+			return after, nil
+		}
+	}
+	return 0, ErrGeneration
+}
+
+// settle waits until no transaction is in progress and returns the generation
+// at that time. It sends an empty transaction, which waits for the preceding
+// one and does not increment the generation.
+func (c *Conn) settle() (uint32, error) {
+	for range snapshotAttempts {
+		gen, err := c.Generation()
+		if err != nil {
+			return 0, err
+		}
+		b := NewBatch(&Table{})
+		b.Expect(gen)
+		b.start()
+		if err := c.send(b.finish()); err != nil {
+			return 0, err
+		}
+		switch err := c.refusal(); {
+		case err == nil:
+			return gen, nil
+		case !errors.Is(err, unix.ERESTART):
+			return 0, err
+		}
+	}
+	return 0, ErrGeneration
+}
+
+// refusal returns the error with which the kernel refused the last batch, or
+// nil.
+func (c *Conn) refusal() error {
+	msg, err := c.receive()
+	if errors.Is(err, unix.EAGAIN) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r, err := parseReply(msg)
+	if err != nil {
+		return err
+	}
+	return r.err()
 }

@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -16,11 +14,13 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// inNamespace is set in the environment of a test program that runs in a network namespace of its own.
+// inNamespace is set in the environment of a test program that runs in its
+// own network namespace.
 const inNamespace = "NFT_TEST_IN_NAMESPACE"
 
-// TestMain runs the tests and examples in a fresh network namespace, so that the host's tables are out of their reach: without root in a
-// user namespace, where the kernel takes all but the largest batch.
+// TestMain runs the tests and examples in a new network namespace, so that
+// they cannot change the tables of the host. Without root it also creates a
+// user namespace, in which the kernel refuses the largest batch.
 func TestMain(m *testing.M) {
 	if os.Getenv(inNamespace) != "" {
 		os.Exit(m.Run())
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 func runAgain() int {
-	runtime.LockOSThread() // Pdeathsig counts from the end of the thread
+	runtime.LockOSThread() // Pdeathsig refers to the end of the thread
 	program, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,17 +56,18 @@ func runAgain() int {
 	}
 }
 
-// newNamespace puts the test into a network namespace of its own. The test's thread ends with the test, and
-// the namespace with it.
-func newNamespace(t testing.TB) {
+// connect moves the test to a new network namespace and returns a connection
+// to its nf_tables. The namespace ends with the thread of the test.
+func connect(t testing.TB) *nft.Conn {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("make a network namespace: %v", err)
+		t.Fatalf("create network namespace: %v", err)
 	}
+	return open(t)
 }
 
-// open returns a connection to the nf_tables of the test's namespace.
+// open returns another connection to nf_tables in the namespace of the test.
 func open(t testing.TB) *nft.Conn {
 	t.Helper()
 	c, err := nft.Open()
@@ -77,107 +78,25 @@ func open(t testing.TB) *nft.Conn {
 	return c
 }
 
-func commit(t testing.TB, c *nft.Conn, b *nft.Batch) {
-	t.Helper()
-	if err := c.Commit(b); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// commitTable writes a table with its program and rows.
-func commitTable(t testing.TB, c *nft.Conn, table *nft.Table, rows ...nft.Row) {
-	t.Helper()
-	b := nft.NewBatch(table)
-	b.AddProgram()
-	for _, r := range rows {
-		b.AddRow(r)
-	}
-	commit(t, c, b)
-}
-
-// runNFT runs the nft program on input and returns what it prints.
-func runNFT(t testing.TB, input string, args ...string) string {
-	t.Helper()
-	cmd := exec.Command("nft", args...)
-	cmd.Stdin = strings.NewReader(input)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("nft %s: %v\n%s\ninput:\n%s", strings.Join(args, " "), err, out, input)
-	}
-	return string(out)
-}
-
-func list(t testing.TB) string {
-	t.Helper()
-	return runNFT(t, "", "list", "ruleset")
-}
-
-// load replaces the ruleset by what a file says.
-func load(t testing.TB, file string) {
-	t.Helper()
-	runNFT(t, "flush ruleset\n"+file, "-f", "-")
-}
-
-// print returns the table with these rows in nft syntax.
-func print(t testing.TB, table *nft.Table, rows ...nft.Row) string {
-	t.Helper()
-	var s strings.Builder
-	if err := table.Fprint(&s, rows); err != nil {
-		t.Fatal(err)
-	}
-	return s.String()
-}
-
-// block returns what a listing has between the first line with head in it and the brace that ends it, line by line.
-func block(t testing.TB, listing, head string) []string {
-	t.Helper()
-	_, after, ok := strings.Cut(listing, head+" {\n")
-	if !ok {
-		t.Fatalf("no %q in\n%s", head, listing)
-	}
-	indent := "\n\t}"
-	body, _, _ := strings.Cut("\n"+after, indent)
-	lines := strings.Split(strings.TrimPrefix(body, "\n"), "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(lines[i])
-	}
-	return slices.DeleteFunc(lines, func(s string) bool { return s == "" })
-}
-
-// elements returns the elements that a listing has of a set or map, as `map services`.
-func elements(t testing.TB, listing, set string) []string {
-	t.Helper()
-	_, after, ok := strings.Cut(strings.Join(block(t, listing, set), " "), "elements = { ")
-	if !ok {
-		return nil
-	}
-	return strings.Split(strings.TrimSuffix(after, " }"), ", ")
-}
-
-// asListed returns nft text as the nft of this host prints it: without /etc/protocols it has numbers for protocols.
-func asListed(text string) string {
-	if _, err := os.Stat("/etc/protocols"); err == nil {
-		return text
-	}
-	numbers := map[string]string{"tcp": "6", "udp": "17", "sctp": "132"}
-	words := strings.Split(text, " ")
-	for i, w := range words {
-		isField := i+1 < len(words) && (words[i+1] == "dport" || words[i+1] == "reset")
-		if n, ok := numbers[w]; ok && !isField {
-			words[i] = n
-		}
-	}
-	return strings.Join(words, " ")
-}
-
 var families = []nft.Family{nft.IPv4, nft.IPv6}
 
-// eachFamily runs a test for both families, each in a network namespace of its own.
-func eachFamily(t *testing.T, test func(t *testing.T, f nft.Family)) {
+// eachFamily runs a test for each family in a new network namespace.
+func eachFamily(t *testing.T, test func(t *testing.T, f nft.Family, c *nft.Conn)) {
 	for _, f := range families {
-		t.Run(f.String(), func(t *testing.T) {
-			newNamespace(t)
-			test(t, f)
-		})
+		t.Run(f.String(), func(t *testing.T) { test(t, f, connect(t)) })
 	}
+}
+
+// kernelAtLeast reports whether the running kernel has at least this version.
+func kernelAtLeast(t testing.TB, major, minor int) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var a, b int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); err != nil {
+		t.Fatal(err)
+	}
+	return a > major || (a == major && b >= minor)
 }

@@ -8,15 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// messageWriter appends netlink messages to a buffer. Sizes are patched in when a message or a nested
-// attribute ends, so that nothing is copied.
-type messageWriter struct {
-	buf []byte
-	seq uint32
-	// overflow says that an attribute became longer than the 16 bits of its length can say.
-	overflow bool
-}
-
+// Sizes of headers, and the largest length of an attribute.
 const (
 	nlmsgHeaderLen = 16
 	nfgenmsgLen    = 4
@@ -24,16 +16,37 @@ const (
 	maxAttr        = math.MaxUint16
 )
 
-// begin starts a message and returns where it starts.
+// Offsets of the fields of a message header (struct nlmsghdr).
+const (
+	lengthAt = 0
+	typeAt   = 4
+	flagsAt  = 6
+	seqAt    = 8
+	portAt   = 12
+)
+
+// nftMessage returns the type of a message of nf_tables.
+func nftMessage(typ uint16) uint16 { return unix.NFNL_SUBSYS_NFTABLES<<8 | typ }
+
+// messageWriter appends netlink messages to a buffer. It writes the length of
+// a message or nested attribute when that ends, so that nothing is copied.
+type messageWriter struct {
+	buf []byte
+	seq uint32
+	// overflow is set if an attribute became longer than maxAttr.
+	overflow bool
+}
+
+// begin starts a message and returns its offset.
 func (w *messageWriter) begin(typ uint16, flags uint16, family Family, resID uint16) int {
 	at := len(w.buf)
 	w.seq++
 	ne := binary.NativeEndian
-	w.buf = append(w.buf, 0, 0, 0, 0) // length, see end
+	w.buf = append(w.buf, 0, 0, 0, 0) // the length, which end writes
 	w.buf = ne.AppendUint16(w.buf, typ)
 	w.buf = ne.AppendUint16(w.buf, flags|unix.NLM_F_REQUEST)
 	w.buf = ne.AppendUint32(w.buf, w.seq)
-	w.buf = ne.AppendUint32(w.buf, 0) // port: the kernel fills it in
+	w.buf = ne.AppendUint32(w.buf, 0) // the port, which the kernel sets
 	w.buf = append(w.buf, byte(family), unix.NFNETLINK_V0)
 	w.buf = binary.BigEndian.AppendUint16(w.buf, resID)
 	return at
@@ -41,12 +54,12 @@ func (w *messageWriter) begin(typ uint16, flags uint16, family Family, resID uin
 
 // beginNFT starts a message to nf_tables.
 func (w *messageWriter) beginNFT(typ uint16, flags uint16, family Family) int {
-	return w.begin(unix.NFNL_SUBSYS_NFTABLES<<8|typ, flags, family, 0)
+	return w.begin(nftMessage(typ), flags, family, 0)
 }
 
-// end completes the message that starts at at.
+// end completes the message that starts at offset at.
 func (w *messageWriter) end(at int) {
-	binary.NativeEndian.PutUint32(w.buf[at:], uint32(len(w.buf)-at))
+	binary.NativeEndian.PutUint32(w.buf[at+lengthAt:], uint32(len(w.buf)-at))
 }
 
 func (w *messageWriter) bytes(typ uint16, value []byte) {
@@ -75,7 +88,8 @@ func (w *messageWriter) u64(typ uint16, value uint64) {
 	w.buf = binary.BigEndian.AppendUint64(w.buf, value)
 }
 
-// comment writes user data that is a comment and nothing else; no attribute if there is none.
+// comment writes user data that consists of a comment. An empty comment
+// writes no attribute.
 func (w *messageWriter) comment(typ uint16, comment string) {
 	c := storedComment(comment)
 	if c == "" {
@@ -101,28 +115,28 @@ func (w *messageWriter) pad() {
 	}
 }
 
-// nest starts a nested attribute and returns where it starts.
+// nest starts a nested attribute and returns its offset.
 func (w *messageWriter) nest(typ uint16) int {
 	at := len(w.buf)
 	w.header(typ|unix.NLA_F_NESTED, 0)
 	return at
 }
 
-// unnest completes the nested attribute that starts at at.
+// unnest completes the nested attribute that starts at offset at.
 func (w *messageWriter) unnest(at int) {
 	n := len(w.buf) - at
 	w.overflow = w.overflow || n > maxAttr
 	binary.NativeEndian.PutUint16(w.buf[at:], uint16(n))
 }
 
-// value writes a value as the kernel's nft_data: nested, once more, as bytes.
+// value writes the first length bytes of a tuple as nft_data.
 func (w *messageWriter) value(typ uint16, t *Tuple, length int) {
 	at := w.nest(typ)
 	w.bytes(unix.NFTA_DATA_VALUE, t.b[:length])
 	w.unnest(at)
 }
 
-// verdict writes a verdict as the kernel's nft_data.
+// verdict writes a verdict as nft_data.
 func (w *messageWriter) verdict(typ uint16, v *Verdict) {
 	data := w.nest(typ)
 	verdict := w.nest(unix.NFTA_DATA_VERDICT)
@@ -144,21 +158,4 @@ func (w *messageWriter) expr(family Family, e expr.Any) error {
 	w.buf = append(w.buf, b...)
 	w.unnest(at)
 	return nil
-}
-
-// attrs calls f for each attribute of b. It stops at what is no whole attribute.
-func attrs(b []byte, f func(typ uint16, value []byte)) {
-	eachAttr(b, 0, func(typ uint16, from, to int) { f(typ, b[from+attrHeaderLen:to]) })
-}
-
-// eachAttr calls f with the type and the place of each attribute of b from offset at on. It stops at what is no whole attribute.
-func eachAttr(b []byte, at int, f func(typ uint16, from, to int)) {
-	for at+attrHeaderLen <= len(b) {
-		n := int(binary.NativeEndian.Uint16(b[at:]))
-		if n < attrHeaderLen || at+n > len(b) {
-			return
-		}
-		f(binary.NativeEndian.Uint16(b[at+2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), at, at+n)
-		at += align4(n)
-	}
 }

@@ -9,52 +9,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monitor finds out which processes commit to nf_tables in the network namespace
-// in which it was opened. It costs nothing until Listen is called.
+// Monitor identifies the processes that commit transactions in a network
+// namespace. It has no cost while Listen is not running.
 type Monitor struct{ fd int }
 
 // Committer is a process that committed a transaction.
 type Committer struct {
-	// Port is the netlink port that the transaction came from (see Conn.Port).
+	// Port is the netlink port from which the transaction was sent (see
+	// Conn.Port).
 	Port uint32
-	// PID is the id of the process in the initial PID namespace.
+	// PID is the process id in the initial PID namespace.
 	PID int
-	// Name is the name of the process, of at most 15 bytes (comm).
+	// Name is the name of the process (comm), at most 15 bytes.
 	Name string
 }
 
 // OpenMonitor opens a Monitor in the network namespace of the calling thread.
 func OpenMonitor() (*Monitor, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	fd, err := openSocket()
 	if err != nil {
-		return nil, fmt.Errorf("open netlink socket: %w", err)
-	}
-	m := &Monitor{fd}
-	if err := m.setUp(); err != nil {
-		m.Close()
 		return nil, err
 	}
-	return m, nil
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyNewGen())
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("attach filter to netlink socket: %w", err)
+	}
+	return &Monitor{fd}, nil
 }
 
-func (m *Monitor) setUp() error {
-	if err := unix.Bind(m.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
-		return fmt.Errorf("bind netlink socket: %w", err)
-	}
-	if err := unix.SetsockoptSockFprog(m.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyNewGen()); err != nil {
-		return fmt.Errorf("filter messages of netlink socket: %w", err)
-	}
-	return nil
-}
-
-// onlyNewGen returns a socket filter that passes the message at the end of each
-// transaction, and none about what the transaction changed.
+// onlyNewGen returns a socket filter that passes the message at the end of
+// each transaction, and drops the messages about its changes.
 func onlyNewGen() *unix.SockFprog {
 	var typ [2]byte
-	binary.NativeEndian.PutUint16(typ[:], unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
-	const typeOffset, all = 4, 0xffff
+	binary.NativeEndian.PutUint16(typ[:], nftMessage(unix.NFT_MSG_NEWGEN))
+	const all = 0xffff
 	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typeOffset},
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typeAt},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(binary.BigEndian.Uint16(typ[:])), Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: all},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
@@ -65,14 +56,15 @@ func onlyNewGen() *unix.SockFprog {
 // Close closes the monitor.
 func (m *Monitor) Close() error { return unix.Close(m.fd) }
 
-// Listen returns the processes that commit transactions during d, each once. The
-// kernel builds messages about every change for a listener, which makes
-// transactions of all programs slower meanwhile.
+// Listen returns the processes that commit transactions during d, each once.
+// While it runs, transactions of all programs are slower because the kernel
+// builds a message about each change.
 func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
-	if err := unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTABLES); err != nil {
+	const group = unix.NFNLGRP_NFTABLES
+	if err := unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
 		return nil, fmt.Errorf("listen to nf_tables: %w", err)
 	}
-	defer unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, unix.NFNLGRP_NFTABLES)
+	defer unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
 	var found []Committer
 	seen := make(map[Committer]bool)
 	buf := make([]byte, receiveSize)
@@ -102,17 +94,12 @@ func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
 // parseCommitter parses the message at the end of a transaction.
 func parseCommitter(msg []byte) (c Committer, ok bool) {
 	const header = nlmsgHeaderLen + nfgenmsgLen
-	if len(msg) < header || binary.NativeEndian.Uint16(msg[4:]) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN {
+	if len(msg) < header || binary.NativeEndian.Uint16(msg[typeAt:]) != nftMessage(unix.NFT_MSG_NEWGEN) {
 		return c, false
 	}
-	c.Port = binary.NativeEndian.Uint32(msg[12:])
-	attrs(msg[header:], func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_GEN_PROC_PID:
-			c.PID = int(be32(value))
-		case unix.NFTA_GEN_PROC_NAME:
-			c.Name = cString(value)
-		}
-	})
-	return c, true
+	return Committer{
+		Port: binary.NativeEndian.Uint32(msg[portAt:]),
+		PID:  int(be32(attr(msg[header:], unix.NFTA_GEN_PROC_PID))),
+		Name: cString(attr(msg[header:], unix.NFTA_GEN_PROC_NAME)),
+	}, true
 }

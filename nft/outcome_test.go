@@ -9,62 +9,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newPair returns a connection, and the end of it that plays the kernel.
-func newPair(t *testing.T) (c *Conn, kernel int) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
+// addAddrs adds one row per tag: the addresses from 10.0.0.0.
+func addAddrs(b *Batch, tags ...uint32) {
+	s := &Set{Name: "addrs", Key: Types(TypeIPv4Addr)}
+	for i, tag := range tags {
+		b.Tag(tag)
+		b.AddRow(Row{Set: s, Key: Tuple{}.Addr(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))})
 	}
-	t.Cleanup(func() {
-		unix.Close(fds[0])
-		unix.Close(fds[1])
-	})
-	return &Conn{fd: fds[0], recv: make([]byte, receiveSize)}, fds[1]
 }
 
-// ackMessage returns what the kernel answers to message seq, with attributes about an error.
-func ackMessage(seq uint32, errno unix.Errno, attributes func(w *messageWriter)) []byte {
-	w := messageWriter{seq: seq - 1}
-	at := w.begin(unix.NLMSG_ERROR, unix.NLM_F_CAPPED, 0, 0)
-	w.buf = w.buf[:nlmsgHeaderLen] // no nfgenmsg
-	w.buf = binary.NativeEndian.AppendUint32(w.buf, uint32(-int32(errno)))
-	w.buf = append(w.buf, make([]byte, nlmsgHeaderLen)...)
-	if attributes != nil {
-		binary.NativeEndian.PutUint16(w.buf[6:], unix.NLM_F_CAPPED|unix.NLM_F_ACK_TLVS)
-		attributes(&w)
-	}
-	w.end(at)
-	return w.buf
-}
-
-// twoRows is a batch with a chain (message 2) and, in one message (3), two rows with tags 11 and 12.
+// twoRows returns a batch with a chain (message 2) and two rows with the tags
+// 11 and 12 (message 3).
 func twoRows() *Batch {
 	b := NewBatch(&Table{Family: IPv4, Name: "lb"})
 	b.AddChain(&Chain{Name: "one"})
-	s := &Set{Name: "addrs", Key: Types(TypeIPv4Addr)}
-	for i := range byte(2) {
-		b.Tag(11 + uint32(i))
-		b.AddRow(Row{Set: s, Key: Tuple{}.Addr(netip.AddrFrom4([4]byte{10, 0, 0, i}))})
-	}
+	addAddrs(b, 11, 12)
 	b.finish()
 	return b
 }
 
-// secondRow is the offset of the second row in its message.
-func secondRow(b *Batch) func(w *messageWriter) {
-	_, msg, _ := b.messageOf(3)
-	at := rowsIn(msg)[1].from
-	return func(w *messageWriter) {
-		w.string(unix.NLMSGERR_ATTR_MSG, "explained")
-		w.bytes(unix.NLMSGERR_ATTR_OFFS, binary.NativeEndian.AppendUint32(nil, uint32(at)))
-	}
+// explainSecondRow writes the attributes of a refusal that identify the
+// second row of twoRows.
+func explainSecondRow(w *messageWriter) {
+	_, msg, _ := twoRows().messageOf(3)
+	offset := rowsIn(msg)[1].from
+	w.string(unix.NLMSGERR_ATTR_MSG, "explained")
+	w.bytes(unix.NLMSGERR_ATTR_OFFS, binary.NativeEndian.AppendUint32(nil, uint32(offset)))
 }
 
 func TestOutcome(t *testing.T) {
-	b := twoRows()
-	acknowledged := ackMessage(3, 0, nil)
+	acknowledged, exists := ackMessage(3, 0, nil), ackMessage(2, unix.EEXIST, nil)
 	garbage := []byte("this is no netlink message")
+	const unknown = "outcome of the transaction is unknown"
+	const row = "add element addrs 10.0.0.1: no space left on device: explained"
 	tests := []struct {
 		name    string
 		answers [][]byte
@@ -72,95 +49,105 @@ func TestOutcome(t *testing.T) {
 		is      error
 	}{
 		{"acknowledged", [][]byte{acknowledged}, "", nil},
-		{"no answer", nil, "outcome of the transaction is unknown", ErrUnknownOutcome},
-		{"another message acknowledged", [][]byte{ackMessage(2, 0, nil)}, "outcome of the transaction is unknown", ErrUnknownOutcome},
-		{"garbage", [][]byte{garbage, acknowledged}, "outcome of the transaction is unknown: unexpected netlink message of 26 bytes", ErrUnknownOutcome},
-		{"garbage and refused", [][]byte{garbage, ackMessage(2, unix.EEXIST, nil)}, "add chain one: file exists", unix.EEXIST},
-		{"refused", [][]byte{ackMessage(3, unix.ENOENT, nil)}, "add element addrs: no such file or directory", unix.ENOENT},
-		{"refused and acknowledged", [][]byte{ackMessage(2, unix.EEXIST, nil), acknowledged}, "add chain one: file exists", unix.EEXIST},
-		{"a row refused", [][]byte{ackMessage(3, unix.ENOSPC, secondRow(b))}, "add element addrs 10.0.0.1: no space left on device: explained", unix.ENOSPC},
-		{"twice refused", [][]byte{ackMessage(2, unix.EEXIST, nil), ackMessage(3, unix.ENOENT, nil)}, "add chain one: file exists (and 1 more)", unix.ENOENT},
-		{"refused as a whole", [][]byte{ackMessage(1, unix.EPERM, nil)}, "operation not permitted", unix.EPERM},
+		{"no answer", nil, unknown, ErrUnknownOutcome},
+		{"another message acknowledged", [][]byte{ackMessage(2, 0, nil)}, unknown, ErrUnknownOutcome},
+		{
+			"garbage", [][]byte{garbage, acknowledged},
+			unknown + ": unexpected netlink message of 26 bytes", ErrUnknownOutcome,
+		},
+		{"garbage and refused", [][]byte{garbage, exists}, "add chain one: file exists", unix.EEXIST},
+		{
+			"refused", [][]byte{ackMessage(3, unix.ENOENT, nil)},
+			"add element addrs: no such file or directory", unix.ENOENT,
+		},
+		{"refused and acknowledged", [][]byte{exists, acknowledged}, "add chain one: file exists", unix.EEXIST},
+		{"row refused", [][]byte{ackMessage(3, unix.ENOSPC, explainSecondRow)}, row, unix.ENOSPC},
+		{
+			"two refusals", [][]byte{exists, ackMessage(3, unix.ENOENT, nil)},
+			"add chain one: file exists (and 1 more)", unix.ENOENT,
+		},
+		{"transaction refused", [][]byte{ackMessage(1, unix.EPERM, nil)}, "operation not permitted", unix.EPERM},
 		{"unknown message refused", [][]byte{ackMessage(99, unix.EINVAL, nil)}, "invalid argument", unix.EINVAL},
-		{"other generation", [][]byte{ackMessage(1, unix.ERESTART, nil)}, "ruleset was changed by another program", ErrGeneration},
-		{"ERESTART of a message", [][]byte{ackMessage(2, unix.ERESTART, nil)}, "add chain one: interrupted system call should be restarted", unix.ERESTART},
+		{
+			"another generation", [][]byte{ackMessage(1, unix.ERESTART, nil)},
+			"ruleset was changed by another program", ErrGeneration,
+		},
+		{
+			"ERESTART of a change", [][]byte{ackMessage(2, unix.ERESTART, nil)},
+			"add chain one: interrupted system call should be restarted", unix.ERESTART,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			c, kernel := newPair(t)
-			for _, a := range tt.answers {
-				if err := unix.Send(kernel, a, 0); err != nil {
-					t.Fatal(err)
-				}
-			}
-			err := c.outcome(b)
+			kernel, c := newFakeKernel(t)
+			kernel.send(tt.answers...)
+			err := c.outcome(twoRows())
 			switch {
 			case tt.want == "":
 				if err != nil {
-					t.Error(err)
+					t.Errorf("got %v, want success", err)
 				}
 			case err == nil || err.Error() != "commit table ip lb: "+tt.want || !errors.Is(err, tt.is):
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
 		})
 	}
-	t.Run("tags", func(t *testing.T) {
-		if p := b.problem(reply{seq: 3, errno: unix.ENOENT}); p.Tag != 0 {
-			t.Errorf("one of two rows is refused, and the tag is %d", p.Tag)
-		}
-		c, kernel := newPair(t)
-		unix.Send(kernel, ackMessage(3, unix.ENOENT, secondRow(b)), 0)
-		var refused *CommitError
-		if err := c.outcome(b); !errors.As(err, &refused) || refused.Problems[0].Tag != 12 {
-			t.Errorf("the second row is refused: %+v", err)
-		}
-	})
-	t.Run("connection broken", func(t *testing.T) {
-		c := &Conn{fd: -1, recv: make([]byte, receiveSize)}
-		if err := c.outcome(b); !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, unix.EBADF) {
-			t.Error(err)
-		}
-	})
 }
 
-// Isolated, a message of rows has one tag, which is known without the row.
+func TestOutcomeOfBrokenConnection(t *testing.T) {
+	c := &Conn{fd: -1, recv: make([]byte, receiveSize)}
+	if err := c.outcome(twoRows()); !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, unix.EBADF) {
+		t.Errorf("got %v, want ErrUnknownOutcome and EBADF", err)
+	}
+}
+
+// A problem has the tag of a row only if the kernel identifies the row.
+func TestTagOfRow(t *testing.T) {
+	if p := twoRows().problem(reply{seq: 3, errno: unix.ENOENT}); p.Tag != 0 {
+		t.Errorf("unknown row: got tag %d, want 0", p.Tag)
+	}
+	kernel, c := newFakeKernel(t)
+	kernel.send(ackMessage(3, unix.ENOENT, explainSecondRow))
+	var refused *CommitError
+	if err := c.outcome(twoRows()); !errors.As(err, &refused) || refused.Problems[0].Tag != 12 {
+		t.Errorf("second row: got %+v, want a CommitError with tag 12", err)
+	}
+}
+
+// In an isolated batch the rows of a message have one tag.
 func TestIsolatedTags(t *testing.T) {
 	b := NewBatch(&Table{Family: IPv4, Name: "lb"})
 	b.Isolate()
-	s := &Set{Name: "addrs", Key: Types(TypeIPv4Addr)}
-	tags := []uint32{1, 1, 2, 3, 3, 1}
-	for i, tag := range tags {
-		b.Tag(tag)
-		b.AddRow(Row{Set: s, Key: Tuple{}.Addr(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))})
-	}
+	addAddrs(b, 1, 1, 2, 3, 3, 1)
 	b.finish()
 	for i, want := range []uint32{1, 2, 3, 1} {
 		if p := b.problem(reply{seq: beginSeq + 1 + uint32(i), errno: unix.ENOENT}); p.Tag != want {
-			t.Errorf("message %d has tag %d, want %d", i, p.Tag, want)
+			t.Errorf("message %d: got tag %d, want %d", i, p.Tag, want)
 		}
 	}
 	b.Reset()
-	for i, tag := range tags {
-		b.Tag(tag)
-		b.AddRow(Row{Set: s, Key: Tuple{}.Addr(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}))})
-	}
+	addAddrs(b, 1, 1, 2, 3, 3, 1)
 	if len(b.messages) != 1 {
-		t.Errorf("%d messages after Reset, want 1", len(b.messages))
+		t.Errorf("after Reset: got %d messages, want 1", len(b.messages))
 	}
 }
 
-// What comes back where the receive buffer is too small for all answers: the kernel says ENOBUFS, once.
+// If the receive buffer is too small for all answers, the kernel reports
+// ENOBUFS once. A refusal that was received still means that nothing was
+// applied.
 func TestLostAnswers(t *testing.T) {
 	table := &Table{Family: IPv4, Name: "lost-answers"}
 	tests := []struct {
 		name string
-		fill func(b *Batch, i int)
-		want error
+		fill func(b *Batch)
+		want []error
 		not  error
 	}{
-		// Errors that got through tell that nothing was carried out, even if others were lost.
-		{"refused", func(b *Batch, i int) { b.DeleteChain("missing") }, unix.ENOENT, ErrUnknownOutcome},
-		{"carried out", func(b *Batch, i int) { b.AddChain(&Chain{Name: "c"}) }, ErrUnknownOutcome, unix.ENOENT},
+		{"refused", func(b *Batch) { b.DeleteChain("missing") }, []error{unix.ENOENT}, ErrUnknownOutcome},
+		{
+			"applied", func(b *Batch) { b.AddChain(&Chain{Name: "c"}) },
+			[]error{ErrUnknownOutcome, unix.ENOBUFS}, unix.ENOENT,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,43 +169,41 @@ func TestLostAnswers(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the least that there is
+			if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the minimum
 				t.Fatal(err)
 			}
 			b.Reset()
-			for i := range 100 {
-				tt.fill(b, i)
+			for range 100 {
+				tt.fill(b)
 			}
 			data := b.finish()
-			for _, m := range b.messages { // ask for more acknowledgements than there is room for
-				flags := binary.NativeEndian.Uint16(data[m.at+6:])
-				binary.NativeEndian.PutUint16(data[m.at+6:], flags|unix.NLM_F_ACK)
+			for _, m := range b.messages { // request more acknowledgements than the buffer holds
+				flags := data[m.at+flagsAt:]
+				binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
 			}
 			if err := c.send(data); err != nil {
 				t.Fatal(err)
 			}
 			err = c.outcome(b)
-			if !errors.Is(err, tt.want) || errors.Is(err, tt.not) {
-				t.Errorf("got %v, want %v", err, tt.want)
-			}
-			if tt.want == ErrUnknownOutcome && !errors.Is(err, unix.ENOBUFS) {
-				t.Errorf("%v does not say why", err)
+			for _, want := range tt.want {
+				if !errors.Is(err, want) || errors.Is(err, tt.not) {
+					t.Errorf("got %v, want %v and not %v", err, want, tt.not)
+				}
 			}
 		})
 	}
 }
 
-// A transaction is not sent in part.
+// A transaction that is too large is not sent in part.
 func TestTooLargeToSend(t *testing.T) {
-	c, _ := newPair(t)
-	c.sendBuf = 1 << 30 // so that the buffer stays as small as it is
+	_, c := newFakeKernel(t)
+	c.sendBuf = 1 << 30 // so that Commit does not enlarge the buffer
 	b := NewBatch(&Table{Family: IPv4, Name: "lb"})
-	s := &Set{Name: "addrs", Key: Types(TypeIPv4Addr)}
 	for b.Len() < 16<<20 {
-		b.AddRow(Row{Set: s, Key: Tuple{}.Addr(netip.AddrFrom4([4]byte{10}))})
+		addAddrs(b, 0)
 	}
 	err := c.Commit(b)
 	if !errors.Is(err, unix.EMSGSIZE) || errors.Is(err, ErrUnknownOutcome) {
-		t.Error(err)
+		t.Errorf("got %v, want EMSGSIZE", err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Fprint writes the table with these rows in nft syntax, as a file that `nft -f` loads. Sets and chains come in the order of the
-// table, rows in the order of their keys.
+// Fprint writes the table with these rows as a file that `nft -f` loads. Sets
+// and chains keep the order of the table; rows are sorted by key.
 func (t *Table) Fprint(w io.Writer, rows []Row) error {
 	bySet := make(map[string][]Row, len(t.Sets))
 	for _, r := range rows {
@@ -91,9 +91,6 @@ func printRows(b *strings.Builder, rows []Row) {
 
 func printChain(b *strings.Builder, c *Chain) {
 	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
-	if c.Comment != "" {
-		fmt.Fprintf(b, "\t\tcomment %s\n", quote(storedComment(c.Comment)))
-	}
 	if h := c.Hook; h != nil {
 		fmt.Fprintf(b, "\t\ttype %s hook %s priority %d;\n", h.Type, h.Point, h.Priority)
 	}
@@ -103,5 +100,6 @@ func printChain(b *strings.Builder, c *Chain) {
 	b.WriteString("\t}\n")
 }
 
-// quote puts a string into quotation marks. nft has no way to write one inside of them: see storedComment.
+// quote puts a string into quotation marks, for which nft has no escape (see
+// storedComment).
 func quote(s string) string { return `"` + s + `"` }

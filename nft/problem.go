@@ -6,10 +6,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// problem explains an error that the kernel reported about a message of the batch.
+// Problem is one refused change of a transaction. The kernel refuses it, or
+// the batch does if it cannot encode the change.
+type Problem struct {
+	// Op is the refused operation, such as "add element" or "add rule", or
+	// "commit" for the transaction as a whole.
+	Op string
+	// Object is the object of the operation in nft syntax: a set and a key, a
+	// chain, or a chain and a rule.
+	Object string
+	// Tag is the tag that Batch.Tag set for the change, 0 if it is unknown.
+	Tag uint32
+	// Errno is the error number of the kernel. It is EINVAL if the batch
+	// refuses the change.
+	Errno unix.Errno
+	// Message is the explanation of the kernel (extended ACK), if any, or of
+	// the batch.
+	Message string
+}
+
+// opCommit is the operation of problems with a transaction as a whole.
+const opCommit = "commit"
+
+// String returns the problem in the form
+// `delete element services 10.96.0.10 . tcp . 80: no such file or directory`.
+func (p Problem) String() string {
+	s := p.Op
+	if p.Object != "" {
+		s += " " + p.Object
+	}
+	s += ": " + p.Errno.Error()
+	if p.Message != "" {
+		s += ": " + p.Message
+	}
+	switch p.Errno {
+	case unix.EOPNOTSUPP, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT:
+		s += " (requires Linux 5.10 or later with nf_tables)"
+	}
+	return s
+}
+
+// problem returns the problem that the kernel reports about a message of the
+// batch.
 //
-// Which row of several it refuses the kernel says by the offset of its attribute: Linux 6.1, 6.12 and 6.18 do, 5.10 does not. Where it
-// does not, the problem has no key, and a tag only if all rows of the message have the same (see Batch.Isolate).
+// The kernel identifies one of several rows by the offset of its attribute on
+// Linux 6.1, 6.12 and 6.18, but not on 5.10. Without an offset the problem
+// has no key, and has a tag only if all rows of the message share it (see
+// Batch.Isolate).
 func (b *Batch) problem(r reply) Problem {
 	p := Problem{Op: opCommit, Errno: r.errno, Message: r.message}
 	m, body, ok := b.messageOf(r.seq)
@@ -28,33 +71,35 @@ func (b *Batch) problem(r reply) Problem {
 	return p
 }
 
-// refuse notes what cannot be put into a message. Commit then refuses the batch.
-func (b *Batch) refuse(op operation, object, why string) {
-	p := Problem{Op: op.String(), Object: object, Errno: unix.EINVAL, Message: why}
+// refuse records a change that cannot be encoded. Commit then refuses the
+// batch.
+func (b *Batch) refuse(op operation, object, reason string) {
+	p := Problem{Op: op.String(), Object: object, Errno: unix.EINVAL, Message: reason}
 	if n := len(b.tags); n > 0 {
 		p.Tag = b.tags[n-1].tag
 	}
 	b.refused = append(b.refused, p)
 }
 
-// messageOf returns the message of a sequence number and its bytes.
+// messageOf returns the message with a sequence number, and its bytes.
 func (b *Batch) messageOf(seq uint32) (m sentMessage, body []byte, ok bool) {
 	i := int(seq) - beginSeq - 1
 	if i < 0 || i >= len(b.messages) {
 		return m, nil, false
 	}
 	m = b.messages[i]
-	n := int(binary.NativeEndian.Uint32(b.w.buf[m.at:]))
+	n := int(binary.NativeEndian.Uint32(b.w.buf[m.at+lengthAt:]))
 	return m, b.w.buf[m.at : m.at+n], true
 }
 
 // sentRow is a row within a message of rows.
 type sentRow struct {
 	from, to int    // offsets in the message
-	text     string // its key in nft syntax
+	text     string // the key in nft syntax
 }
 
-// rowAt finds the row of a message of rows in which offset lies, or the only row of the message.
+// rowAt returns the row that contains offset in a message of rows, or the
+// only row of the message.
 func rowAt(s *Set, msg []byte, offset int) (row sentRow, ok bool) {
 	rows := rowsIn(msg)
 	for _, row = range rows {
@@ -66,16 +111,16 @@ func rowAt(s *Set, msg []byte, offset int) (row sentRow, ok bool) {
 	return sentRow{}, false
 }
 
-// rowsIn returns where the rows of a message of rows are.
+// rowsIn returns the positions of the rows in a message of rows.
 func rowsIn(msg []byte) []sentRow {
 	var rows []sentRow
-	eachAttr(msg, nlmsgHeaderLen+nfgenmsgLen, func(typ uint16, from, to int) {
+	eachAttrAt(msg, nlmsgHeaderLen+nfgenmsgLen, func(typ uint16, from, to int) {
 		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			return
 		}
-		eachAttr(msg[:to], from+attrHeaderLen, func(_ uint16, from, to int) {
-			if n := len(rows); n > 0 && parseElement(msg[from+attrHeaderLen:to]).intervalEnd {
-				rows[n-1].to = to // it belongs to the element before
+		eachAttrAt(msg[:to], from+attrHeaderLen, func(_ uint16, from, to int) {
+			if n := len(rows); n > 0 && parseElement(msg[from+attrHeaderLen:to]).isEnd {
+				rows[n-1].to = to // the row has two elements
 				return
 			}
 			rows = append(rows, sentRow{from: from, to: to})
@@ -84,18 +129,19 @@ func rowsIn(msg []byte) []sentRow {
 	return rows
 }
 
-// rowKeyText returns the key of a row in nft syntax, of the one or two elements that it is written as.
+// rowKeyText returns the key of a row, which has one or two elements, in nft
+// syntax.
 func rowKeyText(s *Set, elements []byte) string {
 	var key, end Tuple
-	attrs(elements, func(_ uint16, value []byte) {
+	eachAttr(elements, func(_ uint16, value []byte) {
 		switch e := parseElement(value); {
-		case e.intervalEnd:
+		case e.isEnd:
 			end = e.key.previous(s.Key.size)
 		default:
 			key, end = e.key, e.keyEnd
 		}
 	})
-	if s.splitRanges() && end.IsZero() { // up to the largest value
+	if s.splitRanges() && end.empty() { // the range ends with the largest value
 		end = Tuple{n: key.n}.previous(s.Key.size)
 	}
 	return s.Key.rangeText(key, end)

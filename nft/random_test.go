@@ -12,11 +12,12 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// TestRandomTables makes tables of all that the package can say. Whether nft loads what Fprint writes or Commit writes it, the
-// listing is the same, and loads again; and rows that are changed by a batch are as if they had been written at once.
+// TestRandomTables makes random tables with all features of the package. The
+// listing of nft must be the same whether nft loads the file of Fprint or
+// Commit writes the table, and it must load again. Rows that a batch changes
+// must equal rows that are added at once.
 func TestRandomTables(t *testing.T) {
-	newNamespace(t)
-	c := open(t)
+	c := connect(t)
 	n := 60
 	if testing.Short() {
 		n = 12
@@ -26,12 +27,12 @@ func TestRandomTables(t *testing.T) {
 		table := r.table()
 		first, second := r.rows(table), r.rows(table)
 		if !checkTable(t, c, table, first, second) {
-			t.Fatalf("of seed %d", seed)
+			t.Fatalf("failed with seed %d", seed)
 		}
 	}
 }
 
-// checkTable writes a table in all ways.
+// checkTable writes a table in all ways and compares the listings.
 func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft.Row) bool {
 	t.Helper()
 	file := print(t, table, first...)
@@ -40,12 +41,12 @@ func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft
 	want := sorted(listing)
 	load(t, listing)
 	if got := sorted(list(t)); got != want {
-		t.Errorf("listing loads differently:\n%s\nfrom\n%s", got, want)
+		t.Errorf("after loading the listing: got\n%s\nwant\n%s", got, want)
 	}
 	load(t, "")
 	commitTable(t, c, table, first...)
 	if got := sorted(list(t)); got != want {
-		t.Errorf("committed:\n%s\nloaded by nft:\n%s\nfrom\n%s", got, want, file)
+		t.Errorf("after commit: got\n%s\nwant\n%s\nfrom\n%s", got, want, file)
 	}
 
 	b := nft.NewBatch(table)
@@ -66,12 +67,13 @@ func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft
 	load(t, "")
 	commitTable(t, c, table, second...)
 	if want := sorted(list(t)); got != want {
-		t.Errorf("changed:\n%s\nwritten at once:\n%s", got, want)
+		t.Errorf("after changing rows: got\n%s\nwant\n%s", got, want)
 	}
 	return !t.Failed()
 }
 
-// sorted returns a listing with the elements of its sets in order: nft lists some in the order in which they were added.
+// sorted returns a listing with sorted elements. nft lists some sets in the
+// order in which elements were added.
 func sorted(listing string) string {
 	const begin, end = "elements = { ", " }\n"
 	var s strings.Builder
@@ -113,13 +115,14 @@ func (r *random) comment() string {
 	if r.maybe(2) {
 		return ""
 	}
-	return pick(r, "short", "ns/name:port", "with 'quotes' and \"quotes\"", "grün und €", "looooooong "+fmt.Sprintf("%0120d", r.IntN(1000))+"ü")
+	long := fmt.Sprintf("long %0121dü", r.IntN(1000)) // is cut inside the last character
+	return pick(r, "short", "ns/name:port", "with 'quotes' and \"quotes\"", "grün und €", long)
 }
 
 func (r *random) addr() netip.Addr {
 	var b [16]byte
 	for i := range b {
-		b[i] = byte(r.IntN(4)) // so that they meet
+		b[i] = byte(r.IntN(4)) // few, so that addresses repeat
 	}
 	if r.family == nft.IPv4 {
 		return netip.AddrFrom4([4]byte(b[:4]))
@@ -128,17 +131,18 @@ func (r *random) addr() netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// lookedUp is a set with expressions that make up a key of its type.
-type lookedUp struct {
+// keyedSet is a set with expressions for its key.
+type keyedSet struct {
 	*nft.Set
 	key []nft.Expr
 }
 
-// table makes a table in which chains refer to later ones only, and those with NAT are not reached from base chains of type filter.
+// table makes a table. Chains refer to later chains only, and no base chain
+// of type filter reaches a chain with NAT.
 func (r *random) table() *nft.Table {
 	r.family = pick(r, families...)
 	t := &nft.Table{Family: r.family, Name: r.name("table"), Comment: r.comment()}
-	var sets []lookedUp
+	var sets []keyedSet
 	for range r.IntN(6) {
 		s := r.set()
 		sets = append(sets, s)
@@ -158,14 +162,18 @@ func (r *random) table() *nft.Table {
 	}
 	t.Chains = append(plain, nat...)
 	for range r.IntN(3) {
-		base := &nft.Chain{Name: r.name("base"), Comment: r.comment(), Hook: &nft.Hook{
-			Type: nft.TypeFilter, Point: pick(r, nft.Prerouting, nft.Input, nft.Forward, nft.Output), Priority: int32(r.IntN(600) - 300),
+		base := &nft.Chain{Name: r.name("base"), Hook: &nft.Hook{
+			Type:     nft.ChainTypeFilter,
+			Point:    pick(r, nft.Prerouting, nft.Input, nft.Forward, nft.Output),
+			Priority: int32(r.IntN(600) - 300),
 		}}
 		base.Rules = r.rules(sets, plain, false)
 		t.Chains = append(t.Chains, base)
 	}
 	if r.maybe(2) {
-		hook := pick(r, nft.Hook{Type: nft.TypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT}, nft.Hook{Type: nft.TypeNAT, Point: nft.Postrouting, Priority: nft.PrioritySrcNAT})
+		hook := pick(r,
+			nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},
+			nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Postrouting, Priority: nft.PrioritySrcNAT})
 		t.Chains = append(t.Chains, &nft.Chain{Name: r.name("base"), Hook: &hook})
 	}
 	return t
@@ -174,22 +182,22 @@ func (r *random) table() *nft.Table {
 func (r *random) chains(kind string) []*nft.Chain {
 	var chains []*nft.Chain
 	for range r.IntN(5) {
-		chains = append(chains, &nft.Chain{Name: r.name(kind), Comment: r.comment()})
+		chains = append(chains, &nft.Chain{Name: r.name(kind)})
 	}
 	return chains
 }
 
-func (r *random) set() lookedUp {
+func (r *random) set() keyedSet {
 	f := r.family
 	addr := nft.TypeAddr(f)
-	vip := []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()}
+	vip := serviceKey(f)
 	s := &nft.Set{Name: r.name("set"), Comment: r.comment()}
 	var key []nft.Expr
 	switch r.IntN(9) {
 	case 0:
 		s.Key, key = nft.Types(addr), vip[:1]
 	case 1:
-		s.Key, key = nft.Types(addr, nft.TypeInetProto, nft.TypeInetService), vip
+		s.Key, key = serviceType(f), vip
 	case 2:
 		s.Key, key = nft.Types(nft.TypeInetProto, nft.TypeInetService), vip[1:]
 	case 3:
@@ -199,7 +207,8 @@ func (r *random) set() lookedUp {
 		key = []nft.Expr{nft.Constant(r.Uint32N(5))}
 		s.Key = nft.Typeof(nft.Constant(0))
 	case 5:
-		s.Key, key, s.Interval = nft.Types(addr, nft.TypeInetService, addr), []nft.Expr{nft.Daddr(f), nft.ThDport(), nft.Saddr(f)}, true
+		s.Key, s.Interval = nft.Types(addr, nft.TypeInetService, addr), true
+		key = []nft.Expr{nft.Daddr(f), nft.ThDport(), nft.Saddr(f)}
 	case 6:
 		s.Key, key, s.Interval = nft.Types(addr), []nft.Expr{nft.Saddr(f)}, true
 	case 7:
@@ -219,18 +228,15 @@ func (r *random) set() lookedUp {
 	if r.maybe(4) {
 		s.Size = 100 + r.Uint32N(1000)
 	}
-	return lookedUp{s, key}
+	return keyedSet{s, key}
 }
 
-// clients is a set that rules add to.
-func (r *random) clients() lookedUp {
-	return lookedUp{
-		&nft.Set{Name: r.name("clients"), Key: nft.Typeof(nft.Saddr(r.family), nft.Constant(0)), Dynamic: true, Timeouts: true, Size: 100},
-		[]nft.Expr{nft.Saddr(r.family), nft.Constant(r.Uint32N(9))},
-	}
+func (r *random) clients() keyedSet {
+	s := clientSet(r.family, r.name("clients"))
+	return keyedSet{s, []nft.Expr{nft.Saddr(r.family), nft.Constant(r.Uint32N(9))}}
 }
 
-func (r *random) rules(sets []lookedUp, chains []*nft.Chain, nat bool) []nft.Rule {
+func (r *random) rules(sets []keyedSet, chains []*nft.Chain, nat bool) []nft.Rule {
 	var rules []nft.Rule
 	for range r.IntN(5) {
 		var statements []nft.Statement
@@ -238,7 +244,7 @@ func (r *random) rules(sets []lookedUp, chains []*nft.Chain, nat bool) []nft.Rul
 			statements = append(statements, r.match(sets))
 		}
 		statements = append(statements, r.last(sets, chains, nat))
-		if r.maybe(9) { // which nft does not list as it is behind other statements
+		if r.maybe(9) { // nft would list it differently after other statements
 			statements = []nft.Statement{nft.RejectTCPReset()}
 		}
 		rules = append(rules, nft.NewRule(statements...).WithComment(r.comment()))
@@ -247,15 +253,17 @@ func (r *random) rules(sets []lookedUp, chains []*nft.Chain, nat bool) []nft.Rul
 }
 
 // match makes a statement that other statements can follow.
-func (r *random) match(sets []lookedUp) nft.Statement {
+func (r *random) match(sets []keyedSet) nft.Statement {
 	f := r.family
-	prefix := netip.PrefixFrom(r.addr(), r.IntN(f.AddrLen()*8+1))
+	addr := r.addr()
+	prefix := netip.PrefixFrom(addr, r.IntN(addr.BitLen()+1))
 	bits := uint32(1) << r.IntN(31)
 	iface := pick(r, "eth0", "veth*", "fifteen-letters", "a")
 	statements := []nft.Statement{
-		nft.Within(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix), nft.NotWithin(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
+		nft.Within(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
+		nft.NotWithin(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
 		nft.InInterface(iface), nft.NotInInterface(iface), nft.SaddrLocal(), nft.DaddrLocal(),
-		nft.CtStateNew(), nft.CtStateNotNew(), nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
+		nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
 	}
 	for _, s := range sets {
 		if !s.Verdicts && s.Data.String() == "" {
@@ -269,11 +277,9 @@ func (r *random) match(sets []lookedUp) nft.Statement {
 }
 
 // last makes a statement that ends a rule.
-func (r *random) last(sets []lookedUp, chains []*nft.Chain, nat bool) nft.Statement {
+func (r *random) last(sets []keyedSet, chains []*nft.Chain, nat bool) nft.Statement {
 	f := r.family
-	statements := []nft.Statement{
-		nft.Drop(), nft.Do(nft.VerdictAccept), nft.Do(nft.VerdictReturn), nft.SetMarkBits(1), nft.Reject(f), nft.MatchL4Proto(udp),
-	}
+	statements := []nft.Statement{nft.Drop(), nft.SetMarkBits(1), nft.Reject(f), nft.MatchL4Proto(udp)}
 	for _, c := range chains {
 		statements = append(statements, nft.Goto(c.Name), nft.Jump(c.Name))
 	}
@@ -313,7 +319,7 @@ func (r *random) rows(t *nft.Table) []nft.Row {
 	return rows
 }
 
-// row makes a row. Ranges begin behind last, so that they do not overlap.
+// row makes a row. Ranges begin after last, so that they do not overlap.
 func (r *random) row(s *nft.Set, last *int) nft.Row {
 	row := nft.Row{Set: s}
 	for _, field := range s.Key.Names() {
@@ -343,7 +349,7 @@ func (r *random) row(s *nft.Set, last *int) nft.Row {
 	return row
 }
 
-// ranged replaces the last field of a row's key by a range behind last.
+// ranged replaces the last field of a row's key by a range after last.
 func (r *random) ranged(s *nft.Set, row nft.Row, last *int) nft.Row {
 	first := *last + r.IntN(20)
 	end := first + pick(r, 0, 1, r.IntN(30))

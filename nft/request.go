@@ -8,15 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errIncomplete says that the kernel's answer to a request ended too early.
-var errIncomplete = errors.New("answer of the kernel is incomplete")
+// errIncomplete is returned if the kernel did not send the end of an answer.
+var errIncomplete = errors.New("incomplete answer from the kernel")
 
-// request sends one request to nf_tables and calls each with the attributes of every message of the answer. An
-// answer that was pieced together while the ruleset changed is ErrGeneration.
-func (c *Conn) request(typ, flags uint16, family Family, body func(w *messageWriter), each func(attrs []byte)) error {
+// request sends one request to nf_tables and calls each with the attributes
+// of every message of the answer. The error is ErrGeneration if the ruleset
+// changed while the kernel assembled the answer.
+func (c *Conn) request(
+	typ, flags uint16, family Family, body func(w *messageWriter), each func(attributes []byte),
+) error {
 	c.discard()
 	if flags&unix.NLM_F_DUMP == 0 {
-		flags |= unix.NLM_F_ACK // so that every answer has an end, as dumps do
+		flags |= unix.NLM_F_ACK // marks the end of the answer, as NLMSG_DONE does for dumps
 	}
 	w := messageWriter{seq: c.seq}
 	at := w.beginNFT(typ, flags, family)
@@ -31,7 +34,9 @@ func (c *Conn) request(typ, flags uint16, family Family, body func(w *messageWri
 	for {
 		data, err := c.receive()
 		if errors.Is(err, unix.EAGAIN) {
-			return errIncomplete // the kernel makes the next piece of a dump while one is being read
+			// Not a matter of time: receiving one piece of a dump makes the
+			// kernel prepare the next.
+			return errIncomplete
 		}
 		if err != nil {
 			return err
@@ -43,15 +48,17 @@ func (c *Conn) request(typ, flags uint16, family Family, body func(w *messageWri
 	}
 }
 
-// eachMessage calls each with the attributes of every message of a datagram that answers request seq. It says whether the answer ends there.
-func eachMessage(data []byte, seq uint32, each func(attrs []byte)) (done bool, err error) {
+// eachMessage calls each with the attributes of every message in a datagram
+// that answers request seq. It reports whether the answer ends with this
+// datagram.
+func eachMessage(data []byte, seq uint32, each func(attributes []byte)) (done bool, err error) {
 	for len(data) >= nlmsgHeaderLen {
-		n := int(binary.NativeEndian.Uint32(data))
+		n := int(binary.NativeEndian.Uint32(data[lengthAt:]))
 		if n < nlmsgHeaderLen || n > len(data) {
-			return true, fmt.Errorf("netlink message of %d bytes in %d", n, len(data))
+			return true, fmt.Errorf("netlink message of %d bytes in a datagram of %d", n, len(data))
 		}
-		if msg := data[:n]; binary.NativeEndian.Uint32(msg[8:]) == seq {
-			if done, err := oneMessage(msg, each); done || err != nil {
+		if msg := data[:n]; binary.NativeEndian.Uint32(msg[seqAt:]) == seq {
+			if done, err := parseAnswer(msg, each); done || err != nil {
 				return true, err
 			}
 		}
@@ -60,9 +67,10 @@ func eachMessage(data []byte, seq uint32, each func(attrs []byte)) (done bool, e
 	return false, nil
 }
 
-func oneMessage(msg []byte, each func(attrs []byte)) (done bool, err error) {
-	typ, flags := binary.NativeEndian.Uint16(msg[4:]), binary.NativeEndian.Uint16(msg[6:])
-	if flags&unix.NLM_F_DUMP_INTR != 0 { // which the last message of a dump can have, too
+// parseAnswer is eachMessage for one message.
+func parseAnswer(msg []byte, each func(attributes []byte)) (done bool, err error) {
+	typ, flags := binary.NativeEndian.Uint16(msg[typeAt:]), binary.NativeEndian.Uint16(msg[flagsAt:])
+	if flags&unix.NLM_F_DUMP_INTR != 0 { // NLMSG_DONE can have it, too
 		return true, ErrGeneration
 	}
 	switch {
@@ -80,7 +88,7 @@ func oneMessage(msg []byte, each func(attrs []byte)) (done bool, err error) {
 	return false, nil
 }
 
-// dumpError returns the error with which the kernel ended a dump, if any: what the message that ends it carries.
+// dumpError returns the error in the NLMSG_DONE message of a dump, or nil.
 func dumpError(done []byte) error {
 	if len(done) < nlmsgHeaderLen+4 {
 		return nil

@@ -12,23 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Row is an element of a set or map. Rows are comparable with ==.
+// Row is an element of a set. Rows are comparable with ==.
 type Row struct {
 	Set *Set
 	// Key has the fields of Set.Key.
 	Key Tuple
-	// KeyEnd is the last key of a range, inclusive, in sets with Interval; zero for a single key. It differs from
-	// Key in the last field only, in which it is larger.
+	// KeyEnd is the last key of a range in a set with Interval. It is zero
+	// for a single key. It differs from Key in the last field only, where it
+	// is larger.
 	KeyEnd Tuple
-	// Data has the fields of Set.Data, in maps.
+	// Data has the fields of Set.Data in maps.
 	Data Tuple
-	// Verdict is the data of verdict maps.
+	// Verdict is the data in verdict maps.
 	Verdict Verdict
-	// Comment is kept with the element, cut to MaxComment.
+	// Comment is stored with the row, cut to 127 bytes.
 	Comment string
 }
 
-// Prefix appends an address to the key and makes the row cover all addresses of the prefix. That is the last field of the key.
+// Prefix returns the row with the range of all addresses of the prefix as the
+// last field of its key, which it appends.
 func (r Row) Prefix(p netip.Prefix) Row {
 	p = p.Masked()
 	r.KeyEnd = r.Key.Addr(lastAddr(p))
@@ -36,67 +38,66 @@ func (r Row) Prefix(p netip.Prefix) Row {
 	return r
 }
 
-// last is the last key that the row covers.
+// Compare orders rows by the name of their set, then by their key.
+func (r Row) Compare(o Row) int {
+	return cmp.Or(strings.Compare(r.Set.Name, o.Set.Name), r.Key.compare(o.Key), r.KeyEnd.compare(o.KeyEnd))
+}
+
+// Matches reports whether r, which was read from the kernel, is the row that
+// AddRow(want) adds.
+func (r Row) Matches(want Row) bool {
+	if want.KeyEnd == want.Key {
+		want.KeyEnd = Tuple{}
+	}
+	want.Comment = storedComment(want.Comment)
+	return r == want
+}
+
+// last returns the last key of the row.
 func (r *Row) last() *Tuple {
-	if r.KeyEnd.IsZero() {
+	if r.KeyEnd.empty() {
 		return &r.Key
 	}
 	return &r.KeyEnd
 }
 
-// invalid says why a row cannot be in its set, "" if it can.
+// invalid returns the reason why the row cannot be added to its set, or "".
 func (r *Row) invalid() string {
-	if why := r.invalidKey(); why != "" {
-		return why
+	if reason := r.invalidKey(); reason != "" {
+		return reason
 	}
 	switch s := r.Set; {
 	case s.Verdicts:
 		if len(r.Verdict.chain) >= unix.NFT_NAME_MAXLEN {
-			return "name of the chain is longer than 255 bytes"
+			return "chain name of the verdict is longer than 255 bytes"
 		}
 	case s.isMap() && !s.Data.fit(&r.Data):
-		return fmt.Sprintf("data of %d bytes in a map to %s", r.Data.n, s.Data)
+		return fmt.Sprintf("data of %d bytes does not match %s", r.Data.n, s.Data)
 	}
 	return ""
 }
 
-// invalidKey says why a row cannot have its key, "" if it can.
+// invalidKey returns the reason why the key cannot be in the set, or "".
 func (r *Row) invalidKey() string {
 	key := &r.Set.Key
 	switch {
 	case !key.fit(&r.Key):
-		return fmt.Sprintf("key of %d bytes in a set of %s", r.Key.n, key)
-	case r.KeyEnd.IsZero():
+		return fmt.Sprintf("key of %d bytes does not match %s", r.Key.n, key)
+	case r.KeyEnd.empty():
 		return ""
 	case !r.Set.Interval:
-		return "range in a set without ranges"
+		return "key is a range, but the set does not have Interval"
 	case !key.fit(&r.KeyEnd):
-		return fmt.Sprintf("end of %d bytes in a set of %s", r.KeyEnd.n, key)
+		return fmt.Sprintf("key end of %d bytes does not match %s", r.KeyEnd.n, key)
 	}
 	last := int(r.Key.n) - key.types[len(key.types)-1].padded()
 	if !bytes.Equal(r.Key.b[:last], r.KeyEnd.b[:last]) {
-		return "range in more than the last field"
+		return "key end differs in more than the last field"
 	}
-	if r.Key.Compare(r.KeyEnd) > 0 {
-		return "range ends before it begins"
+	if r.Key.compare(r.KeyEnd) > 0 {
+		return "key end is less than the key"
 	}
 	return ""
-}
-
-// lastAddr returns the last address of a prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
-	b := p.Addr().AsSlice()
-	for i := range b {
-		host := min(max((i+1)*8-p.Bits(), 0), 8)
-		b[i] |= byte(1<<host - 1)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
-// Compare orders rows by set name and key.
-func (r Row) Compare(o Row) int {
-	return cmp.Or(strings.Compare(r.Set.Name, o.Set.Name), r.Key.Compare(o.Key), r.KeyEnd.Compare(o.KeyEnd))
 }
 
 // String returns the row in nft syntax, after the name of its set.
@@ -105,7 +106,7 @@ func (r Row) String() string { return r.Set.Name + " " + r.text() }
 // keyText is String without data and comment.
 func (r *Row) keyText() string { return r.Set.Name + " " + r.Set.Key.rangeText(r.Key, r.KeyEnd) }
 
-// text returns the row as it stands in the elements of its set.
+// text returns the row in nft syntax.
 func (r Row) text() string {
 	var b strings.Builder
 	b.WriteString(r.Set.Key.rangeText(r.Key, r.KeyEnd))
@@ -121,7 +122,19 @@ func (r Row) text() string {
 	return b.String()
 }
 
-// intervalText returns a range of values of one type: of addresses as a prefix where it is one.
+// lastAddr returns the last address of a prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
+	b := p.Addr().AsSlice()
+	for i := range b {
+		host := min(max((i+1)*8-p.Bits(), 0), 8)
+		b[i] |= byte(1<<host - 1)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// intervalText returns a range of values in nft syntax. A range of addresses
+// is written as a prefix if possible.
 func intervalText(t Type, first, last []byte) string {
 	if bytes.Equal(first, last) {
 		return t.text(first)
@@ -132,8 +145,8 @@ func intervalText(t Type, first, last []byte) string {
 	return t.text(first) + "-" + t.text(last)
 }
 
-// prefixBits returns how many leading bits first and last have in common, if all others are 0 in first and 1 in last: the
-// length of the prefix that goes from first to last.
+// prefixBits returns the length of the prefix that ranges from first to last.
+// It returns ok as false if the range is not a prefix.
 func prefixBits(first, last []byte) (n int, ok bool) {
 	i := 0
 	for i < len(first) && first[i] == last[i] {
@@ -158,44 +171,4 @@ func prefixBits(first, last []byte) (n int, ok bool) {
 		}
 	}
 	return n, true
-}
-
-// Verdict says what becomes of a packet: VerdictAccept, VerdictDrop, VerdictReturn, VerdictGoto(chain) or VerdictJump(chain).
-// The zero Verdict is VerdictDrop.
-type Verdict struct {
-	code  int32
-	chain string
-}
-
-// Verdicts without a chain.
-var (
-	VerdictDrop   = Verdict{code: 0}
-	VerdictAccept = Verdict{code: 1}
-	VerdictReturn = Verdict{code: unix.NFT_RETURN}
-)
-
-// VerdictGoto yields `goto chain`.
-func VerdictGoto(chain string) Verdict { return Verdict{unix.NFT_GOTO, chain} }
-
-// VerdictJump yields `jump chain`.
-func VerdictJump(chain string) Verdict { return Verdict{unix.NFT_JUMP, chain} }
-
-// Chain is the chain that the packet goes on in, or "".
-func (v Verdict) Chain() string { return v.chain }
-
-// String returns the verdict in nft syntax.
-func (v Verdict) String() string {
-	switch v.code {
-	case 0:
-		return "drop"
-	case 1:
-		return "accept"
-	case unix.NFT_RETURN:
-		return "return"
-	case unix.NFT_GOTO:
-		return "goto " + v.chain
-	case unix.NFT_JUMP:
-		return "jump " + v.chain
-	}
-	return "verdict " + strconv.Itoa(int(v.code))
 }

@@ -9,16 +9,18 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// rangeRows are rows of a set of one field, and of one with three, with single keys, prefixes and other ranges.
+// rangeRows returns rows of a set with one field and of a set with three
+// fields. Their last fields are single addresses, prefixes and other ranges.
 func rangeRows(f nft.Family, one, three *nft.Set) []nft.Row {
-	lines := []string{ // prefixes and ranges, in order and apart
+	lines := []string{ // in order, without overlaps
 		"0.0.0.0/8", "10.0.0.1-10.0.0.9", "10.0.0.10-10.0.0.10", "10.128.0.0/9", "11.0.0.0/8", "172.16.0.0/12",
 		"192.0.2.0/31", "192.0.2.3-192.0.2.4", "198.51.100.255-203.0.113.1", "255.255.255.0/25", "255.255.255.255/32",
 	}
 	if f == nft.IPv6 {
 		lines = []string{
-			"::/1", "8000::1-8000::9", "8000::a-8000::a", "fd00::/33", "fd01::/64", "fd01:0:0:1::/65", "fd02::1-fd02::ffff:0:1",
-			"fd03::/127", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00/121", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128",
+			"::/1", "8000::1-8000::9", "8000::a-8000::a", "fd00::/33", "fd01::/64", "fd01:0:0:1::/65",
+			"fd02::1-fd02::ffff:0:1", "fd03::/127",
+			"ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00/121", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128",
 		}
 	}
 	vip := nft.Tuple{}.Addr(vip(f, 1)).Port(443)
@@ -37,7 +39,7 @@ func rangeRows(f nft.Family, one, three *nft.Set) []nft.Row {
 	return rows
 }
 
-// texts returns rows of one set as their elements read.
+// texts returns the rows of one set as nft lists its elements.
 func texts(rows []nft.Row, set *nft.Set) []string {
 	var out []string
 	for _, r := range rows {
@@ -48,15 +50,14 @@ func texts(rows []nft.Row, set *nft.Set) []string {
 	return out
 }
 
-// Ranges list as they read, and can be deleted one by one.
+// nft lists ranges as Row.String returns them. They can be deleted one by
+// one.
 func TestRanges(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f nft.Family) {
-		addr := nft.TypeAddr(f)
-		one := &nft.Set{Name: "one", Key: nft.Types(addr), Interval: true}
-		three := &nft.Set{Name: "three", Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true}
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		one := &nft.Set{Name: "one", Key: nft.Types(nft.TypeAddr(f)), Interval: true}
+		three := sourceSet(f, "three")
 		table := &nft.Table{Family: f, Name: "t", Sets: []*nft.Set{one, three}}
 		rows := rangeRows(f, one, three)
-		c := open(t)
 		commitTable(t, c, table, rows...)
 		b := nft.NewBatch(table)
 		for len(rows) > 0 {
@@ -66,78 +67,73 @@ func TestRanges(t *testing.T) {
 				slices.Sort(got)
 				slices.Sort(want)
 				if !slices.Equal(got, want) {
-					t.Fatalf("%s has\n%s\nwant\n%s", s.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+					t.Fatalf("set %s: got\n%s\nwant\n%s", s.Name, strings.Join(got, "\n"), strings.Join(want, "\n"))
 				}
 			}
-			load(t, print(t, table, rows...))
-			if loaded := list(t); loaded != listing {
-				t.Fatalf("what was written loads as\n%s\nwant\n%s", loaded, listing)
-			}
-			gone := 6 // from the middle, then from the beginning
-			if len(rows) <= gone {
-				gone = 0
+			checkFile(t, listing, table, rows...)
+			next := 6 // from the middle, then from the beginning
+			if len(rows) <= next {
+				next = 0
 			}
 			b.Reset()
-			b.DeleteRow(rows[gone])
-			b.DeleteRow(rows[gone+1])
+			b.DeleteRow(rows[next])
+			b.DeleteRow(rows[next+1])
 			commit(t, c, b)
-			rows = slices.Delete(rows, gone, gone+2)
+			rows = slices.Delete(rows, next, next+2)
 		}
 	})
 }
 
-// Ranges of ports, which nft does not write as prefixes, up to the largest.
+// nft does not list ranges of ports as prefixes. A range can end with the
+// largest port.
 func TestRangesOfPorts(t *testing.T) {
-	newNamespace(t)
+	c := connect(t)
 	ports := &nft.Set{Name: "ports", Key: nft.Types(nft.TypeInetService), Interval: true}
-	names := &nft.Set{Name: "names", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService), Data: nft.Types(nft.TypeIPv4Addr), Interval: true}
+	names := &nft.Set{
+		Name: "names", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService), Data: nft.Types(nft.TypeIPv4Addr),
+		Interval: true,
+	}
 	table := &nft.Table{Family: nft.IPv4, Name: "t", Sets: []*nft.Set{ports, names}}
 	var rows []nft.Row
 	for i, p := range [][2]uint16{{0, 79}, {80, 80}, {1024, 2047}, {3000, 3001}, {32768, 65535}} {
-		rows = append(rows, nft.Row{Set: ports, Key: nft.Tuple{}.Port(p[0]), KeyEnd: nft.Tuple{}.Port(p[1])})
-		rows = append(rows, nft.Row{Set: names, Key: nft.Tuple{}.Proto(tcp).Port(p[0]), KeyEnd: nft.Tuple{}.Proto(tcp).Port(p[1]), Data: nft.Tuple{}.Addr(vip(nft.IPv4, i))})
+		empty, proto := nft.Tuple{}, nft.Tuple{}.Proto(tcp)
+		rows = append(rows, nft.Row{Set: ports, Key: empty.Port(p[0]), KeyEnd: empty.Port(p[1])})
+		rows = append(rows, nft.Row{
+			Set: names, Key: proto.Port(p[0]), KeyEnd: proto.Port(p[1]), Data: empty.Addr(vip(nft.IPv4, i)),
+		})
 	}
-	c := open(t)
 	commitTable(t, c, table, rows...)
 	listing := list(t)
-	if got, want := elements(t, listing, "set ports"), "0-79 80 1024-2047 3000-3001 32768-65535"; strings.Join(got, " ") != want {
-		t.Errorf("listed as %s, want %s", got, want)
+	got := strings.Join(elements(t, listing, "set ports"), " ")
+	if want := "0-79 80 1024-2047 3000-3001 32768-65535"; got != want {
+		t.Errorf("set ports: got %s, want %s", got, want)
 	}
-	if got, want := elements(t, listing, "map names"), asListed("tcp . 0-79 : 10.96.0.0"); len(got) != 5 || got[0] != want {
-		t.Errorf("listed as %s, want %s", got, want)
+	named, want := elements(t, listing, "map names"), asListed("tcp . 0-79 : 10.96.0.0")
+	if len(named) != 5 || named[0] != want {
+		t.Errorf("map names: got %q, want 5 elements, the first %s", named, want)
 	}
-	load(t, print(t, table, rows...))
-	if loaded := list(t); loaded != listing {
-		t.Errorf("what was written loads as\n%s\nwant\n%s", loaded, listing)
-	}
+	checkFile(t, listing, table, rows...)
 }
 
-// A refused row of a set whose rows are two elements is named as a whole.
+// The error for a row with two elements names the whole row.
 func TestRefusedRange(t *testing.T) {
-	newNamespace(t)
-	c := open(t)
+	c := connect(t)
 	s := &nft.Set{Name: "sources", Key: nft.Types(nft.TypeIPv4Addr), Interval: true}
 	table := &nft.Table{Family: nft.IPv4, Name: "t", Sets: []*nft.Set{s}}
 	commitTable(t, c, table)
-	for _, tt := range []struct{ prefix, want string }{
-		{"10.0.0.0/8", "delete element sources 10.0.0.0/8: no such file or directory"},
-		{"10.0.0.1/32", "delete element sources 10.0.0.1: no such file or directory"},
-		{"255.0.0.0/8", "delete element sources 255.0.0.0/8: no such file or directory"},
-		{"0.0.0.0/0", "delete element sources 0.0.0.0/0: no such file or directory"},
+	for prefix, text := range map[string]string{
+		"10.0.0.0/8": "10.0.0.0/8", "10.0.0.1/32": "10.0.0.1", "255.0.0.0/8": "255.0.0.0/8", "0.0.0.0/0": "0.0.0.0/0",
 	} {
 		b := nft.NewBatch(table)
-		b.DeleteRow(nft.Row{Set: s}.Prefix(netip.MustParsePrefix(tt.prefix)))
-		if p := refused(t, c.Commit(b)); len(p) != 1 || p[0].String() != tt.want {
-			t.Errorf("got %v, want %s", p, tt.want)
-		}
+		b.DeleteRow(nft.Row{Set: s}.Prefix(netip.MustParsePrefix(prefix)))
+		checkProblem(t, c, b, "delete element sources "+text+": no such file or directory")
 	}
 }
 
-// Comments are kept as they are said to be, and what nft lists of them loads again.
+// The listing of nft has comments as the kernel stores them, and loads again.
 func TestComments(t *testing.T) {
-	newNamespace(t)
 	x := strings.Repeat("x", 200)
-	tests := []struct{ comment, want string }{
+	for _, tt := range []struct{ comment, want string }{
 		{"", ""},
 		{"default/web:http", "default/web:http"},
 		{"grün & 緑 😀", "grün & 緑 😀"},
@@ -149,39 +145,37 @@ func TestComments(t *testing.T) {
 		{x[:126] + "ü", x[:126]},
 		{x[:125] + "üx", x[:125] + "ü"},
 		{x[:124] + "😀", x[:124]},
-	}
-	for _, tt := range tests {
-		s := &nft.Set{Name: "s", Key: nft.Types(nft.TypeIPv4Addr), Comment: tt.comment}
+	} {
+		c := connect(t)
+		s := addrSet(nft.IPv4, "s")
+		s.Comment = tt.comment
 		r := nft.Row{Set: s, Key: nft.Tuple{}.Addr(vip(nft.IPv4, 1)), Comment: tt.comment}
-		table := &nft.Table{Family: nft.IPv4, Name: "t", Comment: tt.comment, Sets: []*nft.Set{s}, Chains: []*nft.Chain{
-			{Name: "c", Comment: tt.comment, Rules: []nft.Rule{nft.NewRule(nft.Drop()).WithComment(tt.comment)}},
-		}}
-		load(t, "")
-		commitTable(t, open(t), table, r)
+		rules := []nft.Rule{nft.NewRule(nft.Drop()).WithComment(tt.comment)}
+		table := &nft.Table{
+			Family: nft.IPv4, Name: "t", Comment: tt.comment, Sets: []*nft.Set{s},
+			Chains: []*nft.Chain{{Name: "c", Rules: rules}},
+		}
+		commitTable(t, c, table, r)
 		listing := list(t)
-		want := 5 // of the table, the set, the element, the chain and the rule
+		want := 4 // of the table, the set, the element and the rule
 		if tt.want == "" {
 			want = 0
 		}
-		if n := strings.Count(listing, `comment "`+tt.want+`"`); n != want || strings.Count(listing, "comment") != want {
-			t.Errorf("comment %q is listed %d times, want %d:\n%s", tt.comment, n, want, listing)
+		got, all := strings.Count(listing, `comment "`+tt.want+`"`), strings.Count(listing, "comment")
+		if got != want || all != want {
+			t.Errorf("comment %q: got %d of %d comments %q, want %d:\n%s", tt.comment, got, all, tt.want, want, listing)
 			continue
 		}
 		load(t, listing)
-		if again := list(t); again != listing {
-			t.Errorf("the listing loads as\n%s\nwant\n%s", again, listing)
-		}
-		load(t, print(t, table, r))
-		if loaded := list(t); loaded != listing {
-			t.Errorf("what was written loads as\n%s\nwant\n%s", loaded, listing)
-		}
+		checkUnchanged(t, listing)
+		checkFile(t, listing, table, r)
 	}
 }
 
-// A row that is there with the same data stays as it is, one that is deleted and added in one transaction changes.
-func TestRowsThatAreThere(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f nft.Family) {
-		c := open(t)
+// AddRow keeps a row with the same data. DeleteRow and AddRow in one batch
+// change the data.
+func TestExistingRows(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		b, s := newServices(t, c, f)
 		b.AddRow(service(s, f, 1, "one"))
 		b.AddRow(service(s, f, 1, "one"))
@@ -195,76 +189,106 @@ func TestRowsThatAreThere(t *testing.T) {
 		commit(t, c, b)
 		got := elements(t, list(t), "map services")
 		if want := asListed(vip(f, 1).String() + " . tcp . 80 : goto two"); len(got) != 1 || got[0] != want {
-			t.Errorf("got %v, want %s", got, want)
+			t.Errorf("got elements %q, want %s", got, want)
 		}
 		b.Reset()
 		b.FlushSet(s.Name)
 		commit(t, c, b)
 		if got := elements(t, list(t), "map services"); len(got) != 0 {
-			t.Errorf("got %v, want nothing", got)
+			t.Errorf("after FlushSet: got elements %q, want none", got)
 		}
 	})
 }
 
-// Rows that do not fit their set are refused with their names before anything is sent: the kernel would take many of them for others.
-func TestImpossibleRows(t *testing.T) {
-	newNamespace(t)
-	c := open(t)
-	v4, v6 := nft.Tuple{}.Addr(vip(nft.IPv4, 1)), nft.Tuple{}.Addr(vip(nft.IPv6, 1))
+// The batch refuses rows that do not fit their set, because the kernel would
+// accept some of them as other rows.
+func TestInvalidRows(t *testing.T) {
+	c := connect(t)
+	first, second := vip(nft.IPv4, 1), vip(nft.IPv4, 2)
+	v4, v6 := nft.Tuple{}.Addr(first), nft.Tuple{}.Addr(vip(nft.IPv6, 1))
 	key := v4.Proto(tcp).Port(80)
-	verdicts := services(nft.IPv4)
-	data := &nft.Set{Name: "data", Key: nft.Types(nft.TypeIPv4Addr), Data: nft.Types(nft.TypeIPv4Addr, nft.TypeInetService)}
-	sources := &nft.Set{Name: "sources", Key: nft.Types(nft.TypeIPv4Addr, nft.TypeIPv4Addr), Interval: true}
-	table := &nft.Table{Family: nft.IPv4, Name: "t", Sets: []*nft.Set{verdicts, data, sources}, Chains: []*nft.Chain{{Name: "one"}}}
+	verdicts := serviceMap(nft.IPv4)
+	serviceText := verdicts.Key.String()
+	addr := nft.TypeIPv4Addr
+	data := &nft.Set{Name: "data", Key: nft.Types(addr), Data: nft.Types(addr, nft.TypeInetService)}
+	endpointText := data.Data.String()
+	pairs := &nft.Set{Name: "pairs", Key: nft.Types(addr, addr), Interval: true}
+	table := &nft.Table{
+		Family: nft.IPv4, Name: "t", Sets: []*nft.Set{verdicts, data, pairs}, Chains: []*nft.Chain{{Name: "one"}},
+	}
 	commitTable(t, c, table)
 	before := list(t)
 	tests := []struct {
-		name string
-		row  nft.Row
-		want string
+		name   string
+		row    nft.Row
+		object string
+		reason string
 	}{
-		{"no key", nft.Row{Set: verdicts}, "services 0x: invalid argument: key of 0 bytes in a set of ipv4_addr . inet_proto . inet_service"},
-		{"short key", nft.Row{Set: verdicts, Key: v4.Proto(tcp)}, "services 0x0a60000106000000: invalid argument: key of 8 bytes in a set of ipv4_addr . inet_proto . inet_service"},
-		{"key of the other family", nft.Row{Set: data, Key: v6, Data: v4.Port(80)}, "data 0xfd000096000000000000000000000001: invalid argument: key of 16 bytes in a set of ipv4_addr"},
-		{"no data", nft.Row{Set: data, Key: v4}, "data 10.96.0.1: invalid argument: data of 0 bytes in a map to ipv4_addr . inet_service"},
-		{"range in a set without", nft.Row{Set: verdicts, Key: key, KeyEnd: key}, "services 10.96.0.1 . tcp . 80: invalid argument: range in a set without ranges"},
-		{"end of other fields", nft.Row{Set: sources, Key: v4.Addr(vip(nft.IPv4, 1)), KeyEnd: v4}, "sources 10.96.0.1 . 10.96.0.1: invalid argument: end of 4 bytes in a set of ipv4_addr . ipv4_addr"},
-		{"range of all fields", nft.Row{Set: sources, Key: v4.Addr(vip(nft.IPv4, 1)), KeyEnd: nft.Tuple{}.Addr(vip(nft.IPv4, 2)).Addr(vip(nft.IPv4, 2))}, "sources 10.96.0.1 . 10.96.0.1-10.96.0.2: invalid argument: range in more than the last field"},
-		{"backward range", nft.Row{Set: sources, Key: v4.Addr(vip(nft.IPv4, 2)), KeyEnd: v4.Addr(vip(nft.IPv4, 1))}, "sources 10.96.0.1 . 10.96.0.2-10.96.0.1: invalid argument: range ends before it begins"},
-		{"name of the chain too long", nft.Row{Set: verdicts, Key: key, Verdict: nft.VerdictGoto(strings.Repeat("x", 256))}, "services 10.96.0.1 . tcp . 80: invalid argument: name of the chain is longer than 255 bytes"},
+		{"no key", nft.Row{Set: verdicts}, "services 0x", "key of 0 bytes does not match " + serviceText},
+		{
+			"short key", nft.Row{Set: verdicts, Key: v4.Proto(tcp)},
+			"services 0x0a60000106000000", "key of 8 bytes does not match " + serviceText,
+		},
+		{
+			"another family", nft.Row{Set: data, Key: v6, Data: v4.Port(80)},
+			"data 0xfd000096000000000000000000000001", "key of 16 bytes does not match ipv4_addr",
+		},
+		{"no data", nft.Row{Set: data, Key: v4}, "data 10.96.0.1", "data of 0 bytes does not match " + endpointText},
+		{
+			"range without Interval", nft.Row{Set: verdicts, Key: key, KeyEnd: key},
+			"services 10.96.0.1 . tcp . 80", "key is a range, but the set does not have Interval",
+		},
+		{
+			"end with other fields", nft.Row{Set: pairs, Key: v4.Addr(first), KeyEnd: v4},
+			"pairs 10.96.0.1 . 10.96.0.1", "key end of 4 bytes does not match ipv4_addr . ipv4_addr",
+		},
+		{
+			"range of all fields",
+			nft.Row{Set: pairs, Key: v4.Addr(first), KeyEnd: nft.Tuple{}.Addr(second).Addr(second)},
+			"pairs 10.96.0.1 . 10.96.0.1-10.96.0.2", "key end differs in more than the last field",
+		},
+		{
+			"end before key", nft.Row{Set: pairs, Key: v4.Addr(second), KeyEnd: v4.Addr(first)},
+			"pairs 10.96.0.1 . 10.96.0.2-10.96.0.1", "key end is less than the key",
+		},
+		{
+			"long chain name", service(verdicts, nft.IPv4, 1, strings.Repeat("x", 256)),
+			"services 10.96.0.1 . tcp . 80", "chain name of the verdict is longer than 255 bytes",
+		},
 	}
 	for _, tt := range tests {
-		b := nft.NewBatch(table)
-		b.Tag(1)
-		b.AddRow(service(verdicts, nft.IPv4, 1, "one"))
-		b.Tag(2)
-		b.AddRow(tt.row)
-		problems := refused(t, c.Commit(b))
-		if want := "add element " + tt.want; len(problems) != 1 || problems[0].String() != want || problems[0].Tag != 2 {
-			t.Errorf("%s:\n got %v\nwant %s", tt.name, problems, want)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			b := nft.NewBatch(table)
+			b.Tag(1)
+			b.AddRow(service(verdicts, nft.IPv4, 1, "one"))
+			b.Tag(2)
+			b.AddRow(tt.row)
+			p := checkProblem(t, c, b, "add element "+tt.object+": invalid argument: "+tt.reason)
+			if p.Tag != 2 {
+				t.Errorf("got tag %d, want 2", p.Tag)
+			}
+		})
 	}
 	b := nft.NewBatch(table)
 	b.DeleteRow(nft.Row{Set: data, Key: v6})
-	if p := refused(t, c.Commit(b)); p[0].Op != "delete element" {
-		t.Errorf("delete an impossible row: %v", p)
-	}
-	if after := list(t); after != before {
-		t.Errorf("something was carried out:\n%s", after)
-	}
+	checkProblem(t, c, b, "delete element data 0xfd000096000000000000000000000001: "+
+		"invalid argument: key of 16 bytes does not match ipv4_addr")
+	checkUnchanged(t, before)
 }
 
 func TestCompareRows(t *testing.T) {
-	a, b := &nft.Set{Name: "a", Key: nft.Types(nft.TypeInetService)}, &nft.Set{Name: "b", Key: nft.Types(nft.TypeInetService)}
+	key := nft.Types(nft.TypeInetService)
+	a, b := &nft.Set{Name: "a", Key: key}, &nft.Set{Name: "b", Key: key}
 	port := func(p uint16) nft.Tuple { return nft.Tuple{}.Port(p) }
 	rows := []nft.Row{
-		{Set: a, Key: port(2)}, {Set: a, Key: port(256)}, {Set: b, Key: port(1)}, {Set: b, Key: port(1), KeyEnd: port(2)},
-		{Set: b, Key: port(1), KeyEnd: port(3)}, {Set: b, Key: port(0).Port(0)},
+		{Set: a, Key: port(2)}, {Set: a, Key: port(256)}, {Set: b, Key: port(1)},
+		{Set: b, Key: port(1), KeyEnd: port(2)}, {Set: b, Key: port(1), KeyEnd: port(3)},
+		{Set: b, Key: port(0).Port(0)},
 	}
 	for i, r := range rows {
 		for j, o := range rows {
 			if got := r.Compare(o); (got < 0) != (i < j) || (got > 0) != (i > j) {
-				t.Errorf("row %d to row %d: %d", i, j, got)
+				t.Errorf("Compare of rows %d and %d: got %d", i, j, got)
 			}
 		}
 	}

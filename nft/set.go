@@ -1,42 +1,51 @@
 package nft
 
 import (
-	"fmt"
 	"slices"
-	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// Set describes a set, or a map if it has Data or Verdicts.
+// Set describes a set. With Data or Verdicts it is a map.
 type Set struct {
 	Name string
-	// Key says of which fields a key is made.
+	// Key describes the fields of a key.
 	Key Fields
-	// Data says of which fields a map's data is made, by Types if Key is by Types, by Typeof if Key is by Typeof; zero for sets and for
+	// Data describes the fields of the data of a map. It must be declared
+	// like Key: both by Types or both by Typeof. It is zero for sets and
 	// verdict maps.
 	Data Fields
-	// Verdicts makes it a verdict map.
+	// Verdicts makes the set a verdict map.
 	Verdicts bool
-	// Interval allows the last field of a key to be a range of values (Row.KeyEnd). Ranges must not overlap.
+	// Interval allows the last field of a key to be a range (Row.KeyEnd).
+	// Ranges must not overlap.
 	Interval bool
-	// Dynamic allows rules to add elements (Update).
+	// Dynamic allows rules to add rows (Update).
 	Dynamic bool
-	// Timeouts allows elements that end by themselves.
+	// Timeouts allows rows that expire.
 	Timeouts bool
-	// Size is the most elements that the set can hold; 0 for no limit, but of sets with Dynamic for 65535.
+	// Size is the maximum number of rows. 0 means no limit, or 65535 if
+	// Dynamic is set.
 	Size uint32
-	// Comment is kept with the set, cut to MaxComment.
+	// Comment is stored with the set, cut to 127 bytes.
 	Comment string
 }
 
+// nftSetConcat is NFT_SET_CONCAT of linux/netfilter/nf_tables.h: the key has
+// several fields, and the last one can be a range (Linux 5.6).
+const nftSetConcat = 0x80
+
 func (s *Set) isMap() bool { return s.Verdicts || len(s.Data.types) > 0 }
 
-// splitRanges says whether the kernel keeps ranges as their first values and ends (see Batch.AddRow).
+// splitRanges reports whether the kernel stores a range as two elements (see
+// Batch.AddRow).
 func (s *Set) splitRanges() bool { return s.Interval && len(s.Key.types) == 1 }
 
-// concatRanges says whether the kernel keeps ranges as pairs of keys.
+// concatRanges reports whether the kernel stores a range as one element with
+// two keys.
 func (s *Set) concatRanges() bool { return s.Interval && len(s.Key.types) > 1 }
 
-// keyword is what nft calls it.
+// keyword returns the keyword with which nft declares the set.
 func (s *Set) keyword() string {
 	if s.isMap() {
 		return "map"
@@ -44,94 +53,162 @@ func (s *Set) keyword() string {
 	return "set"
 }
 
-// maxFields is the most fields that nft allows in a concatenation: its number for the type has 6 bits for each of five.
-const maxFields = 5
-
-// Fields are the fields of a key or of a map's data: one, or a concatenation of up to five.
-type Fields struct {
-	types []Type
-	exprs []Expr // as many as types, or none
-	size  int    // of a value in bytes, as the kernel counts it: of a concatenation with padding
-}
-
-// Types declares fields by their types: `type ipv4_addr . inet_service`. More than five panic.
-func Types(types ...Type) Fields { return newFields(types, nil) }
-
-// Typeof declares fields by the expressions whose values they hold: `typeof ip daddr . th dport`. Fields that hold
-// a number of numgen can be declared in no other way. More than five panic.
-func Typeof(exprs ...Expr) Fields {
-	var types []Type
-	for _, e := range exprs {
-		types = append(types, e.typ)
+func (s *Set) flags() uint32 {
+	var f uint32
+	if s.isMap() {
+		f |= unix.NFT_SET_MAP
 	}
-	return newFields(types, exprs)
-}
-
-func newFields(types []Type, exprs []Expr) Fields {
-	if len(types) > maxFields {
-		panic(fmt.Sprintf("nft: %d fields, of at most %d", len(types), maxFields))
+	if s.Interval {
+		f |= unix.NFT_SET_INTERVAL
 	}
-	f := Fields{types: slices.Clone(types), exprs: slices.Clone(exprs)} // callers may go on appending to theirs
-	for _, t := range types {
-		f.size += t.padded()
+	if s.concatRanges() {
+		f |= nftSetConcat
 	}
-	if len(types) == 1 {
-		f.size = types[0].size
+	if s.Dynamic {
+		f |= unix.NFT_SET_EVAL
+	}
+	if s.Timeouts {
+		f |= unix.NFT_SET_TIMEOUT
 	}
 	return f
 }
 
-func (f Fields) hasTypeof() bool { return len(f.exprs) > 0 }
-
-// typeID is nft's number for the type: of a concatenation, the numbers of its fields at 6 bits each.
-func (f Fields) typeID() uint32 {
-	var id uint32
-	for _, t := range f.types {
-		id = id<<6 | t.id
+// invalid returns the reason why the set cannot be added, or "".
+func (s *Set) invalid() string {
+	hostOrder := func(t Type) bool { return t.order == orderHost }
+	switch {
+	case len(s.Key.types) == 0:
+		return "key has no fields"
+	case len(s.Data.types) > 0 && s.Key.hasTypeof() != s.Data.hasTypeof():
+		return "key and data must both be declared by Types or both by Typeof"
+	case s.Interval && slices.ContainsFunc(s.Key.types, hostOrder):
+		return "key of an interval set has a field in host byte order, but the kernel compares ranges byte by byte"
+	case len(setTypes(s)) > maxUserdata:
+		return "declaration of key and data exceeds 256 bytes of user data"
 	}
-	return id
+	return ""
 }
 
-// fit says whether a tuple has as many bytes as these fields take.
-func (f *Fields) fit(t *Tuple) bool { return int(t.n) == align4(f.size) }
-
-func (f Fields) order() byteOrder {
-	if len(f.types) == 1 {
-		return f.types[0].order
+// AddSet adds a set or map. If the set exists with the same type, it keeps
+// its rows. The commit fails if the set exists with another type, but only on
+// Linux 6.2 or later; earlier kernels keep the set and report no error.
+func (b *Batch) AddSet(s *Set) {
+	b.checkName(opAddSet, s.Name)
+	if reason := s.invalid(); reason != "" {
+		b.refuse(opAddSet, s.Name, reason)
 	}
-	return orderInvalid
+	m := sentMessage{op: opAddSet, object: s.Name}
+	b.message(m, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, func(w *messageWriter) { b.setBody(w, s) })
 }
 
-// String returns the fields as nft writes them after `type` or `typeof`.
-func (f Fields) String() string {
-	var parts []string
-	for i, t := range f.types {
-		if f.hasTypeof() {
-			parts = append(parts, f.exprs[i].text)
-		} else {
-			parts = append(parts, t.name)
+func (b *Batch) setBody(w *messageWriter, s *Set) {
+	w.string(unix.NFTA_SET_TABLE, b.table.Name)
+	w.string(unix.NFTA_SET_NAME, s.Name)
+	w.u32(unix.NFTA_SET_FLAGS, s.flags())
+	w.u32(unix.NFTA_SET_KEY_TYPE, s.Key.typeID())
+	w.u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.size))
+	switch {
+	case s.Verdicts:
+		w.u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+		w.u32(unix.NFTA_SET_DATA_LEN, 0)
+	case s.isMap():
+		w.u32(unix.NFTA_SET_DATA_TYPE, s.Data.typeID())
+		w.u32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.size))
+	}
+	w.u32(unix.NFTA_SET_ID, uint32(len(b.messages))) // unique within the batch
+	w.setDescription(s)
+	w.bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
+}
+
+// setDescription writes the maximum size of the set and, for ranges in
+// concatenations, the lengths of the fields.
+func (w *messageWriter) setDescription(s *Set) {
+	if s.Size == 0 && !s.concatRanges() {
+		return
+	}
+	desc := w.nest(unix.NFTA_SET_DESC)
+	if s.Size != 0 {
+		w.u32(unix.NFTA_SET_DESC_SIZE, s.Size)
+	}
+	if s.concatRanges() {
+		fields := w.nest(nftaSetDescConcat)
+		for _, t := range s.Key.types {
+			field := w.nest(unix.NFTA_LIST_ELEM)
+			w.u32(nftaSetFieldLen, uint32(t.size))
+			w.unnest(field)
 		}
+		w.unnest(fields)
 	}
-	return strings.Join(parts, " . ")
+	w.unnest(desc)
 }
 
-// text returns a value of these fields in nft syntax.
-func (f Fields) text(t Tuple) string { return f.rangeText(t, Tuple{}) }
+// DeleteSet deletes a set. The commit fails if the set does not exist, or if
+// rules refer to it.
+func (b *Batch) DeleteSet(name string) {
+	b.message(sentMessage{op: opDeleteSet, object: name}, unix.NFT_MSG_DELSET, 0, func(w *messageWriter) {
+		w.string(unix.NFTA_SET_TABLE, b.table.Name)
+		w.string(unix.NFTA_SET_NAME, name)
+	})
+}
 
-// rangeText is text for a value whose last field goes up to that of end, if there is an end.
-func (f Fields) rangeText(t, end Tuple) string {
-	if !f.fit(&t) {
-		return fmt.Sprintf("0x%x", t.b[:t.n])
+// FlushSet deletes all rows of a set. The commit fails if the set does not
+// exist.
+func (b *Batch) FlushSet(name string) {
+	b.message(sentMessage{op: opFlushSet, object: name}, unix.NFT_MSG_DELSETELEM, 0, func(w *messageWriter) {
+		w.rowList(b.table, name)
+	})
+}
+
+// FoundSet is a set or map in the kernel.
+type FoundSet struct {
+	Name string
+	// Handle is the number of the set, which the kernel never assigns twice
+	// within a table.
+	Handle uint64
+	// Count is the number of rows, or -1 if the kernel does not report it
+	// (before Linux 6.15).
+	Count int
+
+	flags             uint32
+	keyType, dataType uint32 // as nft numbers them
+}
+
+// Matches reports whether the set has the name and type of s, so that AddSet
+// keeps it.
+func (f FoundSet) Matches(s *Set) bool {
+	dataType := s.Data.typeID()
+	if s.Verdicts {
+		dataType = unix.NFT_DATA_VERDICT
 	}
-	parts := make([]string, 0, len(f.types))
-	at := 0
-	for i, typ := range f.types {
-		if i == len(f.types)-1 && !end.IsZero() && f.fit(&end) {
-			parts = append(parts, intervalText(typ, t.b[at:at+typ.size], end.b[at:at+typ.size]))
-		} else {
-			parts = append(parts, typ.text(t.b[at:at+typ.size]))
+	return f.Name == s.Name && f.flags == s.flags() && f.keyType == s.Key.typeID() && f.dataType == dataType
+}
+
+// Sets reads the named sets and maps of the table. It returns none if the
+// table does not exist. See Chains for ErrGeneration.
+func (c *Conn) Sets(t *Table) ([]FoundSet, error) {
+	return dump(c, kindSet, t, "", func(msg []byte) (FoundSet, bool) {
+		f := parseSet(msg)
+		return f, f.flags&unix.NFT_SET_ANONYMOUS == 0
+	})
+}
+
+func parseSet(msg []byte) FoundSet {
+	f := FoundSet{Count: -1}
+	eachAttr(msg, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_SET_NAME:
+			f.Name = cString(value)
+		case nftaSetHandle:
+			f.Handle = be64(value)
+		case unix.NFTA_SET_FLAGS:
+			f.flags = be32(value)
+		case unix.NFTA_SET_KEY_TYPE:
+			f.keyType = be32(value)
+		case unix.NFTA_SET_DATA_TYPE:
+			f.dataType = be32(value)
+		case nftaSetCount:
+			f.Count = int(be32(value))
 		}
-		at += typ.padded()
-	}
-	return strings.Join(parts, " . ")
+	})
+	return f
 }

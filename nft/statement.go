@@ -10,21 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Statement is one step of a rule: a match, a lookup, an action or a verdict. The functions that make statements show
-// above them the nft text that they yield, which is also what String returns.
+// Statement is one step of a rule: a match, a lookup, a change of the packet
+// or a verdict. Functions that return statements document the nft text that
+// they yield.
 //
-// A statement made of values that do not fit together, such as a prefix of the other family, is refused by Conn.Commit.
+// A statement can have arguments that do not fit together, such as a prefix
+// of the other family. Commit then returns a *CommitError.
 type Statement struct {
 	text    string
 	exprs   []expr.Any
-	invalid string // why it cannot be written, "" if it can
+	invalid string // the reason why it cannot be written, or ""
 }
-
-// String returns the statement in nft syntax.
-func (s Statement) String() string { return s.text }
-
-// Raw makes a statement that this package has no function for of its nft text and its expressions.
-func Raw(text string, exprs ...expr.Any) Statement { return statement(text, exprs...) }
 
 func statement(text string, exprs ...expr.Any) Statement { return Statement{text: text, exprs: exprs} }
 
@@ -36,17 +32,20 @@ func concatText(exprs []Expr) string {
 	return strings.Join(parts, " . ")
 }
 
-// In yields `ip daddr . th dport @set`: go on if the values are in the set.
+// In yields `ip daddr . th dport @set`: the values are in the set.
 func In(set *Set, exprs ...Expr) Statement {
-	return lookup(concatText(exprs)+" @"+set.Name, &expr.Lookup{SourceRegister: reg1, SetName: set.Name}, exprs)
+	l := &expr.Lookup{SourceRegister: reg1, SetName: set.Name}
+	return lookup(concatText(exprs)+" @"+set.Name, l, exprs)
 }
 
-// NotIn yields `ip daddr . th dport != @set`: go on if the values are not in the set.
+// NotIn yields `ip daddr . th dport != @set`: the values are not in the set.
 func NotIn(set *Set, exprs ...Expr) Statement {
-	return lookup(concatText(exprs)+" != @"+set.Name, &expr.Lookup{SourceRegister: reg1, SetName: set.Name, Invert: true}, exprs)
+	l := &expr.Lookup{SourceRegister: reg1, SetName: set.Name, Invert: true}
+	return lookup(concatText(exprs)+" != @"+set.Name, l, exprs)
 }
 
-// VMap yields `ip daddr . th dport vmap @map`: the verdict that the map has for the values; go on if it has none.
+// VMap yields `ip daddr . th dport vmap @map`: it applies the verdict that
+// the map has for the values. It does not match if the map has none.
 func VMap(m *Set, exprs ...Expr) Statement {
 	l := &expr.Lookup{SourceRegister: reg1, SetName: m.Name, DestRegister: regVerdict, IsDestRegSet: true}
 	return lookup(concatText(exprs)+" vmap @"+m.Name, l, exprs)
@@ -56,25 +55,24 @@ func lookup(text string, l *expr.Lookup, exprs []Expr) Statement {
 	return statement(text, append(loadConcat(exprs), l)...)
 }
 
-// RandomIsZero yields `numgen random mod 3 0`: one packet of mod matches, at
-// random. The kernel refuses mod = 0.
+// RandomIsZero yields `numgen random mod 3 0`: it matches one of mod packets
+// at random. The kernel refuses mod = 0.
 func RandomIsZero(mod uint32) Statement {
 	e := Random(mod, 0)
 	return statement(e.text+" 0", e.load(reg1), &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: hostU32(0)})
 }
 
-// Within yields `ip daddr 10.96.0.0/16`. addr is Saddr or Daddr of the prefix's family.
+// Within yields `ip daddr 10.96.0.0/16`. addr must be Saddr or Daddr of the
+// family of the prefix.
 func Within(addr Expr, p netip.Prefix) Statement { return matchPrefix(addr, expr.CmpOpEq, p) }
 
-// NotWithin yields `ip saddr != 10.244.0.0/16`. addr is Saddr or Daddr of the prefix's family.
+// NotWithin yields `ip saddr != 10.244.0.0/16`. addr must be Saddr or Daddr
+// of the family of the prefix.
 func NotWithin(addr Expr, p netip.Prefix) Statement { return matchPrefix(addr, expr.CmpOpNeq, p) }
 
 func matchPrefix(addr Expr, op expr.CmpOp, p netip.Prefix) Statement {
 	p = p.Masked()
-	text := addr.text + " "
-	if op == expr.CmpOpNeq {
-		text += "!= "
-	}
+	text := addr.text + operatorText(op)
 	if p.IsSingleIP() {
 		text += p.Addr().String()
 	} else {
@@ -83,50 +81,58 @@ func matchPrefix(addr Expr, op expr.CmpOp, p netip.Prefix) Statement {
 	full := p.Addr().AsSlice()
 	load, ok := addr.load(reg1).(*expr.Payload)
 	if !ok || int(load.Len) != len(full) {
-		return Statement{text: text, invalid: "the prefix is no prefix of such an address"}
+		return Statement{text: text, invalid: "prefix does not match the type of the expression"}
 	}
-	if n := p.Bits() / 8; p.Bits()%8 == 0 && n > 0 { // whole bytes, which need no mask
+	if n := p.Bits() / 8; p.Bits()%8 == 0 && n > 0 { // whole bytes need no mask
 		load.Len = uint32(n)
 		return statement(text, load, &expr.Cmp{Op: op, Register: reg1, Data: full[:n]})
 	}
-	mask := make([]byte, len(full))
+	length := uint32(len(full))
+	mask := make([]byte, length)
 	for i := range p.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
 	return statement(text,
 		load,
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: uint32(len(full)), Mask: mask, Xor: make([]byte, len(full))},
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: length, Mask: mask, Xor: make([]byte, length)},
 		&expr.Cmp{Op: op, Register: reg1, Data: full})
 }
 
-// InInterface yields `iifname "cbr0"`, and with a trailing * in name all interfaces that begin so.
+// operatorText returns the operator between an expression and a constant in
+// nft syntax, which omits equality.
+func operatorText(op expr.CmpOp) string {
+	if op == expr.CmpOpNeq {
+		return " != "
+	}
+	return " "
+}
+
+// InInterface yields `iifname "cbr0"`. A name that ends with * matches all
+// interfaces whose names begin with the rest.
 func InInterface(name string) Statement { return matchInterface(name, expr.CmpOpEq) }
 
-// NotInInterface yields `iifname != "cbr0"`, and with a trailing * in name all interfaces that do not begin so.
+// NotInInterface yields `iifname != "cbr0"`. A name that ends with * excludes
+// all interfaces whose names begin with the rest.
 func NotInInterface(name string) Statement { return matchInterface(name, expr.CmpOpNeq) }
 
 func matchInterface(name string, op expr.CmpOp) Statement {
 	const longest = unix.IFNAMSIZ - 1
 	prefix, wildcard := strings.CutSuffix(name, "*")
-	if wildcard && len(prefix) == longest { // no other name begins so, and nft reads no * behind it
+	if wildcard && len(prefix) == longest { // matches one name only, and nft cannot read the * after it
 		name, wildcard = prefix, false
 	}
-	text := "iifname "
-	if op == expr.CmpOpNeq {
-		text += "!= "
-	}
-	text += quote(name)
+	text := "iifname" + operatorText(op) + quote(name)
 	switch {
 	case prefix == "":
-		return Statement{text: text, invalid: "the name of the interface is empty"}
+		return Statement{text: text, invalid: "interface name is empty"}
 	case len(prefix) > longest:
-		return Statement{text: text, invalid: "the name of the interface is longer than 15 bytes"}
+		return Statement{text: text, invalid: "interface name is longer than 15 bytes"}
 	case strings.ContainsAny(name, "\"\x00"):
-		return Statement{text: text, invalid: "nft cannot read the name of the interface"}
+		return Statement{text: text, invalid: "interface name contains a quotation mark or NUL"}
 	}
 	data := []byte(prefix)
 	if !wildcard {
-		data = make([]byte, unix.IFNAMSIZ) // the name ends where the zeros begin
+		data = make([]byte, unix.IFNAMSIZ) // compare the padding, too
 		copy(data, name)
 	}
 	return statement(text,
@@ -134,10 +140,12 @@ func matchInterface(name string, op expr.CmpOp) Statement {
 		&expr.Cmp{Op: op, Register: reg1, Data: data})
 }
 
-// SaddrLocal yields `fib saddr type local`: the source is an address of this host.
+// SaddrLocal yields `fib saddr type local`: the source is an address of this
+// host.
 func SaddrLocal() Statement { return fibLocal("saddr", &expr.Fib{FlagSADDR: true}) }
 
-// DaddrLocal yields `fib daddr type local`: the destination is an address of this host.
+// DaddrLocal yields `fib daddr type local`: the destination is an address of
+// this host.
 func DaddrLocal() Statement { return fibLocal("daddr", &expr.Fib{FlagDADDR: true}) }
 
 func fibLocal(name string, fib *expr.Fib) Statement {
@@ -146,18 +154,11 @@ func fibLocal(name string, fib *expr.Fib) Statement {
 		fib, &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: hostU32(unix.RTN_LOCAL)})
 }
 
-// CtStateNew yields `ct state new`: the packet begins a connection.
-func CtStateNew() Statement {
-	return statement("ct state new", matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, expr.CtStateBitNEW)...)
-}
+// ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
+const ipsDstNAT = 1 << 5
 
-// CtStateNotNew yields `ct state != new`: the packet belongs to a connection that others began, or to none.
-func CtStateNotNew() Statement {
-	return statement("ct state != new", &expr.Ct{Key: expr.CtKeySTATE, Register: reg1},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: hostU32(expr.CtStateBitNEW)})
-}
-
-// CtStatusDNAT yields `ct status dnat`: the destination of the connection was translated.
+// CtStatusDNAT yields `ct status dnat`: the destination of the connection was
+// translated.
 func CtStatusDNAT() Statement {
 	return statement("ct status dnat", matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}, ipsDstNAT)...)
 }
@@ -167,17 +168,18 @@ func MatchL4Proto(proto uint8) Statement {
 	return statement("meta l4proto "+protocolName(proto), matchL4Proto(proto)...)
 }
 
-// MarkHas yields `meta mark & 0x00004000 != 0x00000000`: the packet's mark has one of the bits. nft lists the highest bit, which it
-// takes for a prefix, as `meta mark != 0x00000000/1`.
+// MarkHas yields `meta mark & 0x00004000 != 0x00000000`: the mark of the
+// packet has at least one of the bits. nft lists the highest bit as `meta
+// mark != 0x00000000/1`, because it interprets the mask as a prefix.
 func MarkHas(bits uint32) Statement {
 	return statement(fmt.Sprintf("meta mark & 0x%08x != 0x00000000", bits),
 		matchBits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1}, bits)...)
 }
 
-// SetMarkBits yields `meta mark set meta mark | 0x00004000`: the packet's mark gets the bits.
+// SetMarkBits yields `meta mark set meta mark | 0x00004000`.
 func SetMarkBits(bits uint32) Statement { return setMark("|", bits, ^bits) }
 
-// FlipMarkBits yields `meta mark set meta mark ^ 0x00004000`: the bits of the packet's mark turn around.
+// FlipMarkBits yields `meta mark set meta mark ^ 0x00004000`.
 func FlipMarkBits(bits uint32) Statement { return setMark("^", bits, ^uint32(0)) }
 
 func setMark(op string, bits, mask uint32) Statement {
@@ -187,31 +189,33 @@ func setMark(op string, bits, mask uint32) Statement {
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true})
 }
 
-// DNATMap yields `dnat ip to ip daddr . th dport map @map`: the destination becomes the address and port that the map
-// has for the values; go on if it has none. nft can load it where L4Proto is among the values, or the rule
-// matched the protocol before.
+// DNATMap yields `dnat ip to ip daddr . th dport map @map`: it translates the
+// destination to the address and port that the map has for the values. It
+// does not match if the map has none. nft can load the rule only if L4Proto
+// is among the values or the rule matched the protocol before.
 func DNATMap(f Family, m *Set, exprs ...Expr) Statement {
 	text := fmt.Sprintf("dnat %s to %s map @%s", f, concatText(exprs), m.Name)
 	l := &expr.Lookup{SourceRegister: reg1, SetName: m.Name, DestRegister: reg1, IsDestRegSet: true}
 	return statement(text, append(loadConcat(exprs), l, dnat(f))...)
 }
 
-// DNAT yields `dnat to 10.244.1.8:8080`. The rule must have matched the protocol before.
+// DNAT yields `dnat to 10.244.1.8:8080`. The rule must match the protocol
+// before.
 func DNAT(to netip.AddrPort) Statement {
 	text := "dnat to " + to.String()
 	if !to.IsValid() || to.Addr().Is4In6() {
-		return Statement{text: text, invalid: "the address is of neither family"}
+		return Statement{text: text, invalid: "address is neither IPv4 nor IPv6"}
 	}
 	f := FamilyOf(to.Addr())
 	return statement(text,
 		&expr.Immediate{Register: reg1, Data: to.Addr().AsSlice()},
-		&expr.Immediate{Register: register(f.AddrLen()), Data: []byte{byte(to.Port() >> 8), byte(to.Port())}},
+		&expr.Immediate{Register: register(f.addrLen()), Data: []byte{byte(to.Port() >> 8), byte(to.Port())}},
 		dnat(f))
 }
 
-// dnat translates to the address in the first registers and the port in the one behind it.
+// dnat translates to the address that starts at reg1 and the port after it.
 func dnat(f Family) *expr.NAT {
-	port := register(f.AddrLen())
+	port := register(f.addrLen())
 	return &expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: uint32(f), Specified: true,
 		RegAddrMin: reg1, RegAddrMax: reg1, RegProtoMin: port, RegProtoMax: port,
@@ -238,16 +242,20 @@ func Reject(f Family) Statement {
 	return statement("reject", &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code})
 }
 
-// RejectTCPReset yields `meta l4proto tcp reject with tcp reset`, which nft lists without the match of the protocol. When
-// it loads such a listing it matches the protocol at the beginning of the rule, so there should be nothing else before.
+// RejectTCPReset yields `meta l4proto tcp reject with tcp reset`. nft omits
+// the match of the protocol from its listing and adds it at the beginning of
+// the rule when it loads the listing. Therefore no statement should precede
+// it.
 func RejectTCPReset() Statement {
 	return statement("meta l4proto tcp reject with tcp reset",
 		append(matchL4Proto(unix.IPPROTO_TCP), &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})...)
 }
 
-// Update yields `update @set { ip saddr timeout 3h }`: add the values to the set, or start their timeout anew. The kernel counts
-// timeouts in ticks of its clock, of 1 to 10 ms; with less than 1 ms there is none. The rule goes on either way, unless the set is full:
-// then it ends here and the next rule of the chain follows.
+// Update yields `update @set { ip saddr timeout 3h }`: it adds the values to
+// the set, or restarts their timeout. It does not match if the set is full.
+//
+// The kernel counts timeouts in ticks of 1 to 10 ms. A timeout of less than 1
+// ms means that the row does not expire.
 func Update(set *Set, timeout time.Duration, exprs ...Expr) Statement {
 	timeout = timeout.Truncate(time.Millisecond)
 	values := concatText(exprs)
@@ -256,28 +264,27 @@ func Update(set *Set, timeout time.Duration, exprs ...Expr) Statement {
 	}
 	text := fmt.Sprintf("update @%s { %s }", set.Name, values)
 	if timeout < 0 {
-		return Statement{text: text, invalid: "the timeout is negative"}
+		return Statement{text: text, invalid: "timeout is negative"}
 	}
 	return statement(text, append(loadConcat(exprs), &expr.Dynset{
 		SrcRegKey: reg1, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout,
 	})...)
 }
 
-// Do yields the verdict: `drop`, `goto chain`, ...
-func Do(v Verdict) Statement {
+// Drop yields `drop`.
+func Drop() Statement { return verdictStatement(VerdictDrop) }
+
+// Goto yields `goto chain`.
+func Goto(chain string) Statement { return verdictStatement(VerdictGoto(chain)) }
+
+// Jump yields `jump chain`.
+func Jump(chain string) Statement { return verdictStatement(VerdictJump(chain)) }
+
+func verdictStatement(v Verdict) Statement {
 	return statement(v.String(), &expr.Verdict{Kind: expr.VerdictKind(v.code), Chain: v.chain})
 }
 
-// Drop yields `drop`.
-func Drop() Statement { return Do(VerdictDrop) }
-
-// Goto yields `goto chain`.
-func Goto(chain string) Statement { return Do(VerdictGoto(chain)) }
-
-// Jump yields `jump chain`.
-func Jump(chain string) Statement { return Do(VerdictJump(chain)) }
-
-// durationText returns a duration as nft writes it: 1d2h3m4s5ms.
+// durationText returns a duration as nft writes it, such as 1d2h3m4s5ms.
 func durationText(d time.Duration) string {
 	var b strings.Builder
 	for _, u := range []struct {

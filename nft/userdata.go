@@ -6,11 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// User data is what nft keeps with objects in the kernel to print them as they were written: a
-// list of fields of one byte type, one byte length and the value (libnftnl/udata.h). The
-// layouts are those of nft 1.0.6, which all later versions read; what later ones write makes nft 1.0.6 crash.
+// User data is what nft stores with an object to list it as it was declared.
+// It is a list of fields: one byte type, one byte length, and the value
+// (libnftnl/udata.h). The layouts are those of nft 1.0.6. All later versions
+// read them, whereas user data of later versions makes nft 1.0.6 crash.
 
-// Types of the fields in the user data of tables, chains, rules and elements, and of sets
+// Field types in the user data of tables, rules and elements, and of sets
 // (NFTNL_UDATA_*).
 const (
 	udataComment = 0
@@ -26,7 +27,7 @@ const (
 	udataTypeofData = 1
 )
 
-// maxUserdata is the most that the kernel keeps with an object, in bytes.
+// maxUserdata is the maximum size of user data in the kernel in bytes.
 const maxUserdata = unix.NFT_USERDATA_MAXLEN
 
 type userdata []byte
@@ -41,7 +42,7 @@ func (u userdata) nested(typ uint8, value []byte) userdata {
 	return append(u, value...)
 }
 
-// setUserdata returns the user data of a set as nft writes it.
+// setUserdata returns the user data of a set.
 func setUserdata(s *Set) []byte {
 	u := setTypes(s)
 	if c := s.storedComment(); c != "" {
@@ -52,14 +53,15 @@ func setUserdata(s *Set) []byte {
 	return u
 }
 
-// storedComment returns the comment of the set as it is kept: as long as there is room beside the types.
+// storedComment returns the comment of the set as the kernel stores it: cut
+// to the space that the types leave.
 func (s *Set) storedComment() string {
 	const header, final = 2, 1
 	room := maxUserdata - len(setTypes(s)) - header - final
-	return cutComment(s.Comment, max(0, min(room, MaxComment)))
+	return cutComment(s.Comment, max(0, min(room, maxComment)))
 }
 
-// setTypes returns the user data of a set but for the comment.
+// setTypes returns the user data of a set without the comment.
 func setTypes(s *Set) userdata {
 	u := userdata{}.u32(udataSetKeyByteOrder, uint32(s.Key.order()))
 	if s.isMap() {
@@ -71,7 +73,8 @@ func setTypes(s *Set) userdata {
 	}
 	u = typeofFields(u, udataSetKeyTypeof, s.Key)
 	if s.Verdicts && s.Key.hasTypeof() {
-		u = u.nested(udataSetDataTypeof, userdata{}.u32(udataTypeofExpr, exprVerdict).nested(udataTypeofData, nil))
+		verdict := userdata{}.u32(udataTypeofExpr, exprVerdict).nested(udataTypeofData, nil)
+		u = u.nested(udataSetDataTypeof, verdict)
 	} else {
 		u = typeofFields(u, udataSetDataTypeof, s.Data)
 	}
@@ -81,8 +84,9 @@ func setTypes(s *Set) userdata {
 	return u
 }
 
-// typeofFields appends which expressions make up a key or data. Of a single field that was declared by its
-// type nft keeps nothing, of a concatenation of types only that it is one.
+// typeofFields appends the expressions of a key or data. For a single field
+// that was declared by its type, nft stores nothing. For a concatenation of
+// types it stores an empty list of expressions.
 func typeofFields(u userdata, typ uint8, f Fields) userdata {
 	switch {
 	case len(f.types) == 1 && f.hasTypeof():

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recordedSets are the messages of nft 1.0.6 for the sets of testdata/sets.nft, which goldenSets repeats.
+// recordedSets are the messages of nft 1.0.6 for the sets of
+// testdata/sets.nft. goldenSets returns the same sets.
 //
 //go:embed testdata/sets-1.0.6.txt
 var recordedSets string
@@ -34,7 +35,10 @@ func goldenSets(f Family) []*Set {
 		{Name: "five", Key: Types(addr, TypeInetService, addr, TypeInetService, TypeInetProto)},
 		{Name: "service-ips", Key: vip, Verdicts: true, Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
 		{Name: "nodeports", Key: Types(TypeInetProto, TypeInetService), Verdicts: true},
-		{Name: "endpoints", Key: Typeof(Daddr(f), L4Proto(), ThDport(), Random(1, 0)), Data: endpoint, Comment: "by index"},
+		{
+			Name: "endpoints", Key: Typeof(Daddr(f), L4Proto(), ThDport(), Random(1, 0)), Data: endpoint,
+			Comment: "by index",
+		},
 		{Name: "nodeport-endpoints", Key: Typeof(L4Proto(), ThDport(), Random(1, 0)), Data: endpoint},
 		{Name: "affinity-endpoints", Key: Typeof(Constant(0)), Verdicts: true},
 		{Name: "by-port", Key: Types(TypeInetService), Verdicts: true},
@@ -45,17 +49,18 @@ func goldenSets(f Family) []*Set {
 	}
 }
 
-// Sets are written byte by byte as nft 1.0.6 writes them: what other versions write can make it crash.
-func TestSetsAreThoseOfNFT(t *testing.T) {
+// Messages of sets equal those of nft 1.0.6 byte by byte. Those of other
+// versions can make it crash.
+func TestSetMessages(t *testing.T) {
 	for _, f := range []Family{IPv4, IPv6} {
 		for _, s := range goldenSets(f) {
 			t.Run(f.String()+"/"+s.Name, func(t *testing.T) {
 				want, ok := recorded(f, s.Name)
 				if !ok {
-					t.Fatal("not recorded")
+					t.Fatalf("set %s of family %s is not recorded", s.Name, f)
 				}
 				if got := setAttributes(f, s); !slices.Equal(got, want) {
-					t.Errorf("written:  %s\nrecorded: %s", strings.Join(got, " "), strings.Join(want, " "))
+					t.Errorf("got  %s\nwant %s", strings.Join(got, " "), strings.Join(want, " "))
 				}
 			})
 		}
@@ -71,13 +76,14 @@ func recorded(f Family, set string) ([]string, bool) {
 	return nil, false
 }
 
-// setAttributes returns what AddSet writes in the form of the recording.
+// setAttributes returns the attributes that AddSet writes, in the format of
+// recordedSets.
 func setAttributes(f Family, s *Set) []string {
 	b := NewBatch(&Table{Family: f, Name: "t"})
 	b.AddSet(s)
 	_, msg, _ := b.messageOf(b.lastSeq())
 	values := make(map[uint16][]byte)
-	attrs(msg[nlmsgHeaderLen+nfgenmsgLen:], func(typ uint16, value []byte) { values[typ] = value })
+	eachAttr(msg[nlmsgHeaderLen+nfgenmsgLen:], func(typ uint16, value []byte) { values[typ] = value })
 	var out []string
 	for _, typ := range slices.Sorted(maps.Keys(values)) {
 		switch typ {
@@ -89,7 +95,7 @@ func setAttributes(f Family, s *Set) []string {
 	return out
 }
 
-// The kernel keeps 256 bytes of user data with a set: the comment takes what the types leave.
+// The comment of a set fits into the user data that the types leave.
 func TestSetUserdataFits(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	five := Typeof(Random(1, 0), Random(1, 0), Random(1, 0), Random(1, 0), Random(1, 0))
@@ -99,17 +105,18 @@ func TestSetUserdataFits(t *testing.T) {
 		length  int
 		comment int
 	}{
-		{"short types", &Set{Key: Types(TypeIPv4Addr), Comment: long}, 6 + 3 + MaxComment, MaxComment},
+		{"short types", &Set{Key: Types(TypeIPv4Addr), Comment: long}, 6 + 3 + maxComment, maxComment},
 		{"long types", &Set{Key: five, Data: Typeof(Daddr(IPv4)), Comment: long}, maxUserdata, 63},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			u := setUserdata(tt.set)
 			if len(u) != tt.length || len(tt.set.storedComment()) != tt.comment {
-				t.Errorf("%d bytes of user data with a comment of %d, want %d with %d", len(u), len(tt.set.storedComment()), tt.length, tt.comment)
+				t.Errorf("got %d bytes with a comment of %d, want %d with %d",
+					len(u), len(tt.set.storedComment()), tt.length, tt.comment)
 			}
 			if u[len(u)-1] != 0 {
-				t.Error("the comment has no final NUL")
+				t.Errorf("got final byte %#x of the comment, want NUL", u[len(u)-1])
 			}
 		})
 	}

@@ -23,7 +23,7 @@ func (p *program) baseChains() []*nft.Chain {
 	base := func(name string, point nft.HookPoint, priority int32, to string) *nft.Chain {
 		return &nft.Chain{
 			Name:  name,
-			Hook:  &nft.Hook{Type: nft.TypeNAT, Point: point, Priority: priority},
+			Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: point, Priority: priority},
 			Rules: []nft.Rule{nft.NewRule(nft.Jump(to))},
 		}
 	}
@@ -86,7 +86,7 @@ func loopback(f nft.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
 }
 
-// reject refuses a connection. TCP needs a reset: after an ICMPv6 error alone,
+// reject rejects a connection. TCP needs a reset: after an ICMPv6 error alone,
 // a TCP client on this machine waits one second for its retransmission, because
 // the kernel drops the error while the socket is in connect().
 //
@@ -100,8 +100,8 @@ func (p *program) reject() *nft.Chain {
 }
 
 // services checks source ranges, marks traffic to ClusterIPs for masquerading,
-// dispatches to service ports, and refuses all other traffic to addresses of
-// Services:
+// dispatches to service ports, and rejects or drops other traffic to addresses
+// of Services:
 //
 //	ip daddr . meta l4proto . th dport vmap @firewall-ips
 //	ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00004000
@@ -141,7 +141,7 @@ func (p *program) services() *nft.Chain {
 	return &nft.Chain{Name: chainServices, Rules: rules}
 }
 
-// nodePorts dispatches and refuses traffic to addresses on which NodePorts
+// nodePorts dispatches and rejects traffic to addresses on which NodePorts
 // listen:
 //
 //	meta l4proto . th dport vmap @service-nodeports
@@ -183,7 +183,8 @@ func (p *program) nodePortLocal() *nft.Chain {
 func (p *program) localPolicy(name string, cluster, local *nft.Set, key []nft.Expr) *nft.Chain {
 	var rules []nft.Rule
 	if p.fromPod != nil {
-		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(cluster, key...)).WithComment("short-circuit pod traffic"))
+		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(cluster, key...)).
+			WithComment("short-circuit pod traffic"))
 	}
 	rules = append(rules,
 		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark)).WithComment("masquerade local traffic"),

@@ -81,7 +81,8 @@ type LocalDetection struct {
 
 func (d *LocalDetection) validate() error {
 	modes := []DetectLocalMode{
-		DetectLocalNone, DetectLocalClusterCIDR, DetectLocalNodeCIDR, DetectLocalBridgeInterface, DetectLocalInterfaceNamePrefix,
+		DetectLocalNone, DetectLocalClusterCIDR, DetectLocalNodeCIDR,
+		DetectLocalBridgeInterface, DetectLocalInterfaceNamePrefix,
 	}
 	switch {
 	case !slices.Contains(modes, d.Mode):

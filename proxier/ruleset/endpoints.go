@@ -18,7 +18,9 @@ type candidate struct {
 // candidates appends to found the endpoints of a family that serve a service
 // port, sorted by address and port. Of several endpoints with the same address
 // and port it takes one of the highest rank.
-func candidates(found []candidate, endpoints []*cluster.Endpoint, f nft.Family, port cluster.ServicePort, node *cluster.Node) []candidate {
+func candidates(
+	found []candidate, endpoints []*cluster.Endpoint, f nft.Family, port cluster.ServicePort, node *cluster.Node,
+) []candidate {
 	var ports []cluster.EndpointPort // of the endpoint before
 	var n uint16
 	var ok bool

@@ -84,7 +84,9 @@ func newLayout(f nft.Family) *layout {
 		firewallIPs: &nft.Set{Name: "firewall-ips", Key: vip, Verdicts: true,
 			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
 		firewallSources: make(map[cluster.Protocol]*nft.Set),
-		hairpin:         &nft.Set{Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService)},
+		hairpin: &nft.Set{
+			Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService),
+		},
 		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
 			Comment: "session affinity: ids below this number are in use or were used"},
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
@@ -93,7 +95,9 @@ func newLayout(f nft.Family) *layout {
 		// There is one set for each protocol, because in a set with ranges nft
 		// adds a byte-order conversion to `meta l4proto` that Linux 6.12
 		// refuses.
-		l.firewallSources[p] = &nft.Set{Name: "firewall-sources-" + p.String(), Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true}
+		l.firewallSources[p] = &nft.Set{
+			Name: "firewall-sources-" + p.String(), Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true,
+		}
 	}
 	for i := range l.affinity {
 		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i), Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)),

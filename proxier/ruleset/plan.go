@@ -155,7 +155,8 @@ func FrontendsOf(f nft.Family, svc *cluster.Service, port cluster.ServicePort) [
 	add(LoadBalancerIP, svc.ExternalPolicy, svc.LoadBalancerIPs)
 	add(ExternalIP, svc.ExternalPolicy, svc.ExternalIPs)
 	if port.NodePort != 0 {
-		out = append(out, ServedFrontend{Frontend: Frontend{Port: port.NodePort, Proto: port.Protocol}, Policy: svc.ExternalPolicy})
+		nodePort := Frontend{Port: port.NodePort, Proto: port.Protocol}
+		out = append(out, ServedFrontend{Frontend: nodePort, Policy: svc.ExternalPolicy})
 	}
 	return out
 }

@@ -195,7 +195,7 @@ func (t *Table) recoverAffinity() {
 			}
 		}
 	}
-	var chains []nft.Found
+	var chains []nft.FoundChain
 	if err == nil {
 		chains, err = t.kernel.Chains(table)
 	}

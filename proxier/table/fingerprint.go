@@ -11,11 +11,11 @@ import (
 // fingerprint contains the handles of objects. The kernel never reuses a
 // handle.
 type fingerprint struct {
-	table  nft.Found
-	sets   map[string]uint64    // by name
-	counts map[string]int       // number of rows, by set; compare ignores it
-	bases  map[string]nft.Found // base chains of the program
-	rules  map[string][]uint64  // by chain of the program, and by balancer
+	table  nft.FoundTable
+	sets   map[string]uint64         // by name
+	counts map[string]int            // number of rows, by set; compare ignores it
+	bases  map[string]nft.FoundChain // base chains of the program
+	rules  map[string][]uint64       // by chain of the program, and by balancer
 }
 
 // readFingerprint reads the fingerprint of the table with the rules of these
@@ -24,7 +24,7 @@ func (t *Table) readFingerprint(chains []string) (*fingerprint, error) {
 	table := t.committed.program
 	f := &fingerprint{
 		sets: make(map[string]uint64), counts: make(map[string]int),
-		bases: make(map[string]nft.Found), rules: make(map[string][]uint64),
+		bases: make(map[string]nft.FoundChain), rules: make(map[string][]uint64),
 	}
 	var err error
 	var exists bool

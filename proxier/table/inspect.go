@@ -72,7 +72,7 @@ func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 
 // otherObjects returns the chains and sets that were found and are not part of
 // the program.
-func otherObjects(program *nft.Table, sets, chains []nft.Found) (others []object) {
+func otherObjects(program *nft.Table, sets []nft.FoundSet, chains []nft.FoundChain) (others []object) {
 	for _, s := range sets {
 		if !slices.ContainsFunc(program.Sets, func(want *nft.Set) bool { return want.Name == s.Name }) {
 			others = append(others, object{kindSet, s.Name})
@@ -96,7 +96,7 @@ func findChain(program *nft.Table, name string) *nft.Chain {
 
 // compareTable compares the sets and chains that were found with the program
 // and the affinity sets.
-func compareTable(program *nft.Table, affinity []*nft.Set, sets, chains []nft.Found) tableState {
+func compareTable(program *nft.Table, affinity []*nft.Set, sets []nft.FoundSet, chains []nft.FoundChain) tableState {
 	hooked, bases, same := compareChains(program, chains)
 	switch {
 	case !hooked:
@@ -109,7 +109,7 @@ func compareTable(program *nft.Table, affinity []*nft.Set, sets, chains []nft.Fo
 
 // compareChains reports whether packets use any of the chains, whether all base
 // chains of the program exist, and whether the chains fit the program.
-func compareChains(program *nft.Table, chains []nft.Found) (hooked, bases, same bool) {
+func compareChains(program *nft.Table, chains []nft.FoundChain) (hooked, bases, same bool) {
 	missing := 0
 	for _, want := range program.Chains {
 		if want.Hook != nil {
@@ -123,7 +123,7 @@ func compareChains(program *nft.Table, chains []nft.Found) (hooked, bases, same 
 		switch {
 		case want == nil:
 			same = same && c.Hook == nil
-		case !c.SameHook(want):
+		case !c.HookMatches(want):
 			same = false
 		case c.Hook != nil:
 			same = same && c.Policy == acceptPolicy // adding a chain that exists keeps its policy
@@ -135,13 +135,13 @@ func compareChains(program *nft.Table, chains []nft.Found) (hooked, bases, same 
 
 // compareSets reports whether the sets that were found are of our table, and
 // have the form that they should have.
-func compareSets(want []*nft.Set, sets []nft.Found) bool {
-	found := make(map[string]nft.Found)
+func compareSets(want []*nft.Set, sets []nft.FoundSet) bool {
+	found := make(map[string]nft.FoundSet)
 	for _, s := range sets {
 		found[s.Name] = s
 	}
 	for _, s := range want {
-		if have, ok := found[s.Name]; ok && !have.Same(s) {
+		if have, ok := found[s.Name]; ok && !have.Matches(s) {
 			return false
 		}
 	}

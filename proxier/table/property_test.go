@@ -94,7 +94,7 @@ func (c changer) service(i int) *cluster.Service {
 	if c.IntN(2) == 0 {
 		svc.LoadBalancerIPs = []netip.Addr{c.addr(198, c.IntN(4))}
 		for range c.IntN(4) {
-			svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(c.addr(byte(c.IntN(3)), c.IntN(500)), c.IntN(c.family.AddrLen()*8+1)))
+			svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(c.addr(byte(c.IntN(3)), c.IntN(500)), c.IntN(c.addr(0, 0).BitLen()+1)))
 		}
 	}
 	if c.IntN(3) == 0 {

@@ -153,7 +153,7 @@ func (t *Table) wrongRows(rows []nft.Row) (wrong []wrongRow, err error) {
 			return nil, err
 		}
 		for i, r := range found {
-			if !r.SameAs(rows[i]) {
+			if !r.Matches(rows[i]) {
 				wrong = append(wrong, wrongRow{rows[i], r})
 			}
 		}

@@ -53,10 +53,10 @@ type Kernel interface {
 	Commit(*nft.Batch) error
 	Generation() (uint32, error)
 	Snapshot(read func() error) (generation uint32, err error)
-	FindTable(*nft.Table) (found nft.Found, ok bool, err error)
-	Chains(*nft.Table) ([]nft.Found, error)
-	FindChain(t *nft.Table, name string) (found nft.Found, ok bool, err error)
-	Sets(*nft.Table) ([]nft.Found, error)
+	FindTable(*nft.Table) (found nft.FoundTable, ok bool, err error)
+	Chains(*nft.Table) ([]nft.FoundChain, error)
+	FindChain(t *nft.Table, name string) (found nft.FoundChain, ok bool, err error)
+	Sets(*nft.Table) ([]nft.FoundSet, error)
 	Rules(t *nft.Table, chain string) ([]nft.FoundRule, error)
 	RuleHandles(t *nft.Table, chain string) ([]uint64, error)
 	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)
@@ -225,7 +225,7 @@ func (t *Table) commit() error {
 	}
 	t.stats.CommitTime += time.Since(start)
 	t.stats.Transactions++
-	t.stats.RowsWritten += t.batch.Rows()
+	t.stats.RowsWritten += t.batch.RowCount()
 	t.stats.BytesWritten += t.batch.Len()
 	return nil
 }

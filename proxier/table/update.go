@@ -169,14 +169,14 @@ func (tx *transaction) writeChainChanges(c change) {
 	}
 	tx.writeChains(slices.DeleteFunc(after, func(chain *nft.Chain) bool {
 		old := before[chain.Name]
-		return old != nil && nft.SameProgram(old, chain)
+		return old != nil && old.Equal(chain)
 	})...)
 }
 
 // writeProgramChanges writes the changed chains of the program.
 func (tx *transaction) writeProgramChanges() {
 	for i, c := range tx.program.Table.Chains {
-		if !nft.SameProgram(tx.have.program.Chains[i], c) {
+		if !c.Equal(tx.have.program.Chains[i]) {
 			tx.to.FlushChain(c.Name)
 			tx.to.AddRules(c)
 		}

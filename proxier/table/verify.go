@@ -74,7 +74,7 @@ func (t *Table) checkSamples(f *fingerprint) (*damage, error) {
 			switch {
 			case r.Set == nil:
 				return &damage{damagedRows, fmt.Sprintf("row %s was deleted", rows[i])}, nil
-			case !r.SameAs(rows[i]):
+			case !r.Matches(rows[i]):
 				return &damage{damagedRows, fmt.Sprintf("row %s was changed to %s", rows[i], r)}, nil
 			}
 		}

@@ -13,8 +13,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestDaemonSet runs nftproxy as the DaemonSet of deploy/ does: in a root file system that has the program and the volumes alone, with its command line,
-// with the one capability that it asks for, and /proc/sys read-only; before it, the init container, which is privileged.
+// TestDaemonSet runs nftproxy like the DaemonSet of deploy/: first the
+// privileged init container, then the container with its command line, in a
+// root file system with the program and the volumes only, with the capability
+// of the DaemonSet and a read-only /proc/sys.
 func TestDaemonSet(t *testing.T) {
 	t.Parallel()
 	if subjectName() != product {
@@ -44,11 +46,12 @@ func TestDaemonSet(t *testing.T) {
 			if code := init.awaitEnd(); code != 0 {
 				t.Fatalf("init container: exit code %d", code)
 			}
-			if timeout := w.run(w.Node1.Namespace, "cat", "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"); timeout != "3600\n" {
-				t.Errorf("nf_conntrack_tcp_timeout_close_wait is %s after the init container", timeout)
+			const closeWait = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_close_wait"
+			if timeout := w.run(w.Node1.Namespace, "cat", closeWait); timeout != "3600\n" {
+				t.Errorf("%s after the init container: got %s, want 3600", closeWait, timeout)
 			}
 			if limit, err := os.ReadFile(filepath.Join(root, "nf_conntrack_max")); err != nil || string(limit) == "1000\n" {
-				t.Errorf("nf_conntrack_max is %s after the init container, %v", limit, err)
+				t.Errorf("nf_conntrack_max after the init container: got %s (%v), want another value", limit, err)
 			}
 			p := w.container(root, &pod.Containers[0])
 			p.startSynced()
@@ -59,7 +62,7 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// kubeadmVolume is what kubeadm puts into its ConfigMap kube-proxy.
+// kubeadmVolume returns the data of kubeadm's ConfigMap kube-proxy.
 func kubeadmVolume(w *world) map[string]string {
 	archive, err := txtar.ParseFile(repository + "/cmd/kube-proxy/config/testdata/kubeadm.txtar")
 	w.must(err)
@@ -87,7 +90,8 @@ users:
 	}
 }
 
-// rootFileSystem makes a folder as a container of the image has it, with the volume of the ConfigMap and that of the service account.
+// rootFileSystem creates a container's root file system, with the volumes of
+// the ConfigMap and of the service account.
 func (w *world) rootFileSystem(volume map[string]string) string {
 	w.t.Helper()
 	root := w.t.TempDir()
@@ -107,12 +111,12 @@ func (w *world) rootFileSystem(volume map[string]string) string {
 		w.must(os.MkdirAll(filepath.Join(root, folder), 0o755))
 	}
 	w.must(os.WriteFile(filepath.Join(root, "usr/local/bin/kube-proxy"), nil, 0o755)) // the program is mounted there
-	// The number of flows belongs to the host's network namespace: only there it can be written.
+	// nf_conntrack_max is writable in the host's network namespace only.
 	w.must(os.WriteFile(filepath.Join(root, "nf_conntrack_max"), []byte("1000\n"), 0o644))
 	return root
 }
 
-// container returns the proxy as a container of the DaemonSet runs it.
+// container returns the proxy in a container of the DaemonSet.
 func (w *world) container(root string, c *corev1.Container) *proxy {
 	w.t.Helper()
 	p := w.bareProxy(product)
@@ -124,7 +128,7 @@ func (w *world) container(root string, c *corev1.Container) *proxy {
 	capabilities := "+all"
 	lock := "true"
 	if !ptr.Deref(c.SecurityContext.Privileged, false) {
-		capabilities = "-all,+sys_chroot" // which the kernel asks for below
+		capabilities = "-all,+sys_chroot" // for chroot below
 		for _, name := range c.SecurityContext.Capabilities.Add {
 			capabilities += ",+" + strings.ToLower(string(name))
 		}
@@ -136,7 +140,8 @@ shift
 mount -t proc proc proc
 mount --bind nf_conntrack_max proc/sys/net/netfilter/nf_conntrack_max
 %s
-exec setpriv --no-new-privs --inh-caps=-all --bounding-set=%s chroot . %[2]s "$@"`, root, c.Command[0], lock, capabilities)
+exec setpriv --no-new-privs --inh-caps=-all --bounding-set=%s chroot . %[2]s "$@"`,
+		root, c.Command[0], lock, capabilities)
 	p.wrapper = []string{"unshare", "--mount", "sh", "-e", "-c", script, "sh"}
 	return p
 }

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// describeMetrics returns a line "NAME TYPE LABELS" for each metric of a text in Prometheus' format.
+// describeMetrics returns a line "NAME TYPE LABELS" for each metric of a text
+// in the Prometheus format.
 func describeMetrics(text string) []string {
 	kinds := map[string]string{}
 	labels := map[string]map[string]bool{}
@@ -39,13 +40,14 @@ func describeMetrics(text string) []string {
 	return out
 }
 
-// help returns what --help prints.
+// help returns the output of --help.
 func (w *world) help(name string) string {
 	w.t.Helper()
 	return w.run(w.Node1.Namespace, program(name), "--help")
 }
 
-// describeFlags returns a line "NAME TYPE DEFAULT" for each flag of a help text.
+// describeFlags returns a line "NAME TYPE DEFAULT" for each flag of a help
+// text.
 func describeFlags(help string) []string {
 	flag := regexp.MustCompile(`^ +(?:-\w, )?--([\w-]+)(\[=\S+\])?(?: (\S+))?(?:   *|$)(.*)`)
 	value := regexp.MustCompile(`\(default (.*?)\)(?: \(DEPRECATED|\.? |\.?$)`)
@@ -65,7 +67,7 @@ func describeFlags(help string) []string {
 	return out
 }
 
-// joinFlags returns a line for each flag of a help text, whose text may have several.
+// joinFlags returns one line for each flag of a help text.
 func joinFlags(help string) []string {
 	var out []string
 	begin := regexp.MustCompile(`^ +(-\w, )?--`)
@@ -81,8 +83,8 @@ func joinFlags(help string) []string {
 	return out
 }
 
-// compareFlags wants all recorded flags with their defaults. The product names types in its own way, so that it is compared only whether there is a
-// value to give.
+// compareFlags checks for all recorded flags with their defaults. The product
+// has other names for types: only the presence of a value is compared.
 func compareFlags(t *testing.T, got []string) {
 	t.Helper()
 	if *record || subjectName() == upstream {
@@ -109,7 +111,7 @@ func compareFlags(t *testing.T, got []string) {
 	}
 }
 
-// describeFlagPage returns a line "NAME VALUE" for each flag that /flagz shows.
+// describeFlagPage returns a line "NAME VALUE" for each flag of /flagz.
 func describeFlagPage(page string) []string {
 	var out []string
 	for line := range strings.Lines(page) {
@@ -120,19 +122,23 @@ func describeFlagPage(page string) []string {
 	return out
 }
 
-// unlessSet accepts that a flag which the proxy was given has another value, or that the default is another one on purpose.
+// unlessSet reports whether a flag must have the recorded value: the proxy is
+// run without it, and the default does not differ on purpose.
 func (p *proxy) unlessSet(line string) bool {
 	name, _, _ := strings.Cut(line, " ")
 	if slices.Contains(otherDefaults(), name) {
 		return false
 	}
-	return !slices.ContainsFunc(p.flags, func(flag string) bool { return strings.HasPrefix(strings.TrimLeft(flag, "-"), name) })
+	return !slices.ContainsFunc(p.flags, func(flag string) bool {
+		return strings.HasPrefix(strings.TrimLeft(flag, "-"), name)
+	})
 }
 
-// flagLines runs the proxy so that it logs all flags with their values, and does no more.
+// flagLines returns the proxy's log of its flags and values.
 func (w *world) flagLines(name string) string {
 	w.t.Helper()
-	cmd := w.Node1.Command(context.Background(), program(name), "-v=1", "--write-config-to="+filepath.Join(w.t.TempDir(), "config"))
+	file := filepath.Join(w.t.TempDir(), "config")
+	cmd := w.Node1.Command(context.Background(), program(name), "-v=1", "--write-config-to="+file)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		w.t.Fatalf("%v\n%s", err, out)
@@ -140,7 +146,8 @@ func (w *world) flagLines(name string) string {
 	return string(out)
 }
 
-// describeFlagLines returns a line "NAME VALUE" for each flag, those that --help does not show too.
+// describeFlagLines returns a line "NAME VALUE" for each flag, also for
+// hidden ones.
 func describeFlagLines(log string) []string {
 	var out []string
 	for _, match := range regexp.MustCompile(`FLAG: --([\w-]+)="(.*)"`).FindAllStringSubmatch(log, -1) {
@@ -152,7 +159,8 @@ func describeFlagLines(log string) []string {
 	return out
 }
 
-// defaults returns the configuration file that the proxy writes when it is told the mode alone.
+// defaults returns the configuration that the proxy writes with the mode
+// only.
 func (w *world) defaults(name string) string {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "config")

@@ -8,16 +8,19 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// reaches waits until every attempt from the namespace is answered, by each of these pods and by no other.
+// reaches waits until these pods and no others answer attempts from the
+// namespace.
 func (w *world) reaches(from *lab.Namespace, to []destination, pods string) {
 	w.t.Helper()
 	for _, d := range to {
-		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error { return w.answers(from, d, strings.Fields(pods)) })
+		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error {
+			return w.answers(from, d, strings.Fields(pods))
+		})
 	}
 }
 
-// servedBy is reaches for all addresses of a Service: ClusterIPs from a pod of node1 and from node1 itself, NodePorts of
-// node1 from the client.
+// servedBy is like reaches, for the ClusterIPs from a pod of node1 and from
+// node1, and for the NodePorts of node1 from the client.
 func (s *service) servedBy(pods string) {
 	s.w.t.Helper()
 	s.w.reaches(s.w.pods["a1"].Namespace, s.clusterIPs(), pods)
@@ -25,42 +28,42 @@ func (s *service) servedBy(pods string) {
 	s.w.reaches(s.w.Client, s.nodePorts(s.w.Node1), pods)
 }
 
-// answers makes attempts until all pods have answered, and returns what is wrong.
+// answers makes attempts until all pods have answered, or returns an error.
 func (w *world) answers(from *lab.Namespace, to destination, pods []string) error {
 	seen := map[string]bool{}
-	// That one of n is not seen in so many attempts does not happen by chance: with four, (3/4)^160.
+	// The probability to miss one of four pods is (3/4)^160.
 	least, most := 3*len(pods), 40*len(pods)
 	for i := 0; i < most && (i < least || len(seen) < len(pods)); i++ {
 		result := lab.Probe(w.ctx(), from, to.network, to.addr, lab.ProbeOptions{Timeout: shortly})
 		if result.Outcome != lab.Answered {
-			return fmt.Errorf("attempt %d: %v", i+1, result)
+			return fmt.Errorf("attempt %d: got %v", i+1, result)
 		}
 		if !slices.Contains(pods, result.Answer.Server) {
-			return fmt.Errorf("answered by %s, want %v", result.Answer.Server, pods)
+			return fmt.Errorf("got an answer of %s, want %v", result.Answer.Server, pods)
 		}
 		seen[result.Answer.Server] = true
 	}
 	if len(seen) < len(pods) {
-		return fmt.Errorf("answered by %v only, want %v", seen, pods)
+		return fmt.Errorf("got answers of %v, want %v", seen, pods)
 	}
 	return nil
 }
 
-// unserved waits until no address of the Service is answered by anybody.
+// unserved waits until the Service's addresses do not answer.
 func (s *service) unserved() {
 	s.w.t.Helper()
 	s.w.silent(s.w.pods["a1"].Namespace, s.clusterIPs())
 	s.w.silent(s.w.Client, s.nodePorts(s.w.Node1))
 }
 
-// silent waits until attempts are not answered.
+// silent waits until the destinations do not answer.
 func (w *world) silent(from *lab.Namespace, to []destination) {
 	w.t.Helper()
 	for _, d := range to {
 		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error {
 			result := lab.Probe(w.ctx(), from, d.network, d.addr, lab.ProbeOptions{Timeout: shortly})
 			if result.Outcome == lab.Answered {
-				return fmt.Errorf("%v, want no answer", result)
+				return fmt.Errorf("got %v, want no answer", result)
 			}
 			return nil
 		})

@@ -8,10 +8,12 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestTableTaken has another program take the tables for itself, so that the kernel refuses them to the subject. It counts the failures, and
-// writes all rules anew when the program has ended.
+// TestTableTaken shows another program that owns the tables, so that the
+// kernel refuses the subject's changes. The subject counts the failures, and
+// writes all rules after the program has ended.
 func TestTableTaken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -21,39 +23,39 @@ func TestTableTaken(t *testing.T) {
 	web.servedBy("a1")
 	const failures = "kubeproxy_sync_proxy_rules_nftables_sync_failures_total"
 	if n := p.metric(failures); n != 0 {
-		t.Errorf("%s is %g, want 0", failures, n)
+		t.Errorf("%s: got %g, want 0", failures, n)
 	}
-	thief := w.takeTables()
+	owner := w.takeTables()
 	web.setEndpoints("b1")
 	p.eventually(failures, func() error {
 		if n := p.metric(failures); n < 2 {
-			return fmt.Errorf("%g, want it in both families", n)
+			return fmt.Errorf("got %g, want one for each family", n)
 		}
 		return nil
 	})
 	p.awaitLog("ailed")
 	w.silent(w.pods["a1"].Namespace, web.clusterIPs())
 	if n := p.metric("nftproxy_refusals_total"); n != 0 {
-		t.Errorf("%g service ports were blamed for it", n)
+		t.Errorf("nftproxy_refusals_total: got %g, want 0", n)
 	}
 
-	w.must(thief.Close())
+	w.must(owner.Close())
 	web.servedBy("b1")
 	p.awaitHealth()
 }
 
-// takeTables replaces the tables kube-proxy of node1 with empty ones that belong to a program: the kernel removes them when it ends, which Close
-// makes it do.
+// takeTables replaces the tables kube-proxy of node1 with empty ones that a
+// program owns. Close ends the program, and the kernel removes the tables.
 func (w *world) takeTables() io.Closer {
 	w.t.Helper()
 	cmd := w.Node1.Command(context.Background(), "nft", "--interactive")
 	in, err := cmd.StdinPipe()
 	w.must(err)
-	log := new(logBuffer)
+	log := new(labtest.Log)
 	cmd.Stdout, cmd.Stderr = log, log
 	w.must(cmd.Start())
-	thief := &session{cmd, in}
-	w.t.Cleanup(func() { _ = thief.Close() }) // once more does no harm
+	owner := &session{cmd, in}
+	w.t.Cleanup(func() { _ = owner.Close() }) // an error after an earlier Close
 	for _, family := range []string{"ip", "ip6"} {
 		_, err := fmt.Fprintf(in, "delete table %s kube-proxy; add table %[1]s kube-proxy { flags owner; }\n", family)
 		w.must(err)
@@ -67,10 +69,10 @@ func (w *world) takeTables() io.Closer {
 		}
 		return nil
 	})
-	return thief
+	return owner
 }
 
-// session is a program that ends when its input does.
+// session is a program that ends with its input.
 type session struct {
 	cmd *lab.Cmd
 	in  io.Closer

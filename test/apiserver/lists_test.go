@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,10 +9,13 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 )
 
-// TestFirstLists lets the subject see all Services and no EndpointSlices, or the other way round: it must not write anything then, on an
-// empty node nor on one that has rules.
+// TestFirstLists gives the subject access to Services but not to
+// EndpointSlices, or the reverse. It must not write then, neither on an empty
+// node nor on one with rules.
 func TestFirstLists(t *testing.T) {
 	t.Parallel()
 	for _, hidden := range []string{"endpointslices", "services"} {
@@ -26,10 +28,10 @@ func TestFirstLists(t *testing.T) {
 			role := w.hide(hidden)
 			begin := time.Now()
 			p.start()
-			w.refused(hidden, begin)
+			w.awaitRefusals(hidden, begin)
 			p.notHealthy()
 			if tables := w.tables(w.Node1); strings.Contains(tables, web.Spec.ClusterIP) {
-				t.Errorf("tables without a list of %s:\n%s", hidden, tables)
+				t.Errorf("tables without a list of %s: got\n%s", hidden, tables)
 			}
 			w.setRole(role)
 			web.servedBy("a1 b1")
@@ -41,11 +43,9 @@ func TestFirstLists(t *testing.T) {
 			stream := web.startStream(t)
 			begin = time.Now()
 			p.start()
-			w.refused(hidden, begin)
+			w.awaitRefusals(hidden, begin)
 			p.notHealthy()
-			if now := w.tables(w.Node1); now != before {
-				t.Errorf("tables without a list of %s:\n%s\nbefore:\n%s", hidden, now, before)
-			}
+			w.expectTables("without a list of "+hidden, before)
 			stream.pass(100)
 			stream.mustNotFail()
 			web.setEndpoints("a2")
@@ -55,13 +55,16 @@ func TestFirstLists(t *testing.T) {
 	}
 }
 
-// hide takes a resource from the role of the proxy and returns what the role was.
+// hide removes a resource from the role of the proxy and returns the earlier
+// role.
 func (w *world) hide(resource string) *rbacv1.ClusterRole {
 	w.t.Helper()
 	role, err := w.Admin().RbacV1().ClusterRoles().Get(w.ctx(), roleName, metav1.GetOptions{})
 	w.must(err)
 	less := role.DeepCopy()
-	less.Rules = slices.DeleteFunc(less.Rules, func(rule rbacv1.PolicyRule) bool { return slices.Contains(rule.Resources, resource) })
+	less.Rules = slices.DeleteFunc(less.Rules, func(rule rbacv1.PolicyRule) bool {
+		return slices.Contains(rule.Resources, resource)
+	})
 	w.setRole(less)
 	return role
 }
@@ -73,43 +76,28 @@ func (w *world) setRole(role *rbacv1.ClusterRole) {
 	w.must(err)
 }
 
-// refused waits until the proxy was refused a resource several times since then.
-func (w *world) refused(resource string, since time.Time) {
+// awaitRefusals waits until the API server has refused a resource several
+// times since a time.
+func (w *world) awaitRefusals(resource string, since time.Time) {
 	w.t.Helper()
-	const several = 3
-	eventually(w.t, "refusals of "+resource, func() error {
-		requests, err := w.APIServer.Requests()
-		if err != nil {
-			return err
-		}
-		count := 0
-		for _, r := range requests {
-			if r.Object.Resource == resource && r.Received.After(since) && !r.Allowed() {
-				count++
-			}
-		}
-		if count < several {
-			return fmt.Errorf("%d", count)
-		}
-		return nil
-	})
+	w.awaitRequests(3, resource, since, func(r cluster.Request) bool { return !r.Allowed() })
 }
 
-// notHealthy checks that a proxy that has not synced yet runs, and that its health
-// server answers accordingly, if it answers yet: /healthz is not 200, /livez is.
-// kube-proxy's /healthz is 200 from the start.
+// notHealthy checks that a proxy runs before its first sync, and that its
+// health server, if it answers, has another status than 200 at /healthz and
+// 200 at /livez. kube-proxy's /healthz is 200 from the start.
 func (p *proxy) notHealthy() {
 	p.t.Helper()
 	if !p.running() {
 		p.t.Errorf("%s ended: %v", p.name, p.err)
 	}
 	if answer, err := p.get(healthAddress, "/livez"); err == nil && answer.StatusCode != http.StatusOK {
-		p.t.Errorf("/livez of %s before the first sync: %s: %s", p.name, answer.Status, answer.body)
+		p.t.Errorf("/livez of %s before the first sync: got %s, want 200: %s", p.name, answer.Status, answer.body)
 	}
 	if p.name == upstream {
 		return
 	}
 	if answer, err := p.get(healthAddress, "/healthz"); err == nil && answer.StatusCode == http.StatusOK {
-		p.t.Errorf("%s is healthy before it has written anything: %s", p.name, answer.body)
+		p.t.Errorf("/healthz of %s before the first sync: got 200, want 503: %s", p.name, answer.body)
 	}
 }

@@ -9,26 +9,26 @@ import (
 	"testing"
 )
 
-// Where things are, from this folder.
+// Paths, relative to this folder.
 const (
 	repository = "../.."
 	programs   = repository + "/.cache/apiserver" // built by `build`
 )
 
-// record makes TestContract write what kube-proxy shows, rather than compare it with what the subject shows.
-var record = flag.Bool("record", false, "write testdata/kube-proxy-VERSION anew")
+// record makes TestContract record kube-proxy's answers.
+var record = flag.Bool("record", false, "rewrite testdata/kube-proxy-VERSION")
 
-// attempts is the number of connections that TestTakeover makes before, in and
-// after each swap.
+// attempts is the number of connections of TestTakeover before, in and after
+// each swap.
 var attempts = flag.Int64("attempts", 100, "number of connections before, in and after each swap of proxies")
 
-// Subjects.
+// The programs that can be the subject.
 const (
 	upstream = "kube-proxy"
 	product  = "nftproxy"
 )
 
-// subjectName is the proxy that is tested.
+// subjectName returns the name of the proxy under test.
 func subjectName() string {
 	if name := os.Getenv("SUBJECT"); name != "" {
 		return name
@@ -45,11 +45,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// prepare looks for the programs and builds the product.
+// prepare checks for the programs and builds the product.
 func prepare() error {
 	for _, name := range []string{"etcd", "kube-apiserver", "kubectl", upstream} {
 		if _, err := os.Stat(program(name)); err != nil {
-			return fmt.Errorf("%w: `test/apiserver/build .cache/apiserver` makes it", err)
+			return fmt.Errorf("%w: build it with `test/apiserver/build .cache/apiserver`", err)
 		}
 	}
 	switch subjectName() {
@@ -66,14 +66,14 @@ func prepare() error {
 	return fmt.Errorf("SUBJECT %q: want %s or %s", subjectName(), product, upstream)
 }
 
-// program returns the path of a program, which may be given by its path.
+// program returns the path of a program. The name can be an absolute path.
 func program(name string) string {
 	if filepath.IsAbs(name) {
 		return name
 	}
 	path, err := filepath.Abs(filepath.Join(programs, name))
 	if err != nil {
-		panic(err) // there is no working directory
+		panic(err) // no working directory
 	}
 	return path
 }

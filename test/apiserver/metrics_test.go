@@ -10,7 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// metric returns the sum of a metric over all its labels; 0 if it is not there.
+// metric returns the sum of a metric over all labels; 0 if the metric is
+// absent.
 func (p *proxy) metric(name string) float64 {
 	p.t.Helper()
 	answer, err := p.get(metricsAddress, "/metrics")
@@ -31,8 +32,8 @@ func (p *proxy) metric(name string) float64 {
 	return sum
 }
 
-// TestProgrammingLatency measures from the time that an EndpointSlice names. What changed before the subject was started is not its
-// latency.
+// TestProgrammingLatency shows that the metric measures from the time in an
+// EndpointSlice's annotation, and omits changes before the subject's start.
 func TestProgrammingLatency(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -43,9 +44,9 @@ func TestProgrammingLatency(t *testing.T) {
 	web.servedBy("a1")
 	const metric = "kubeproxy_network_programming_duration_seconds"
 	if n := p.metric(metric + "_count"); n != 0 {
-		t.Errorf("%g observations before any change", n)
+		t.Errorf("observations before a change: got %g, want 0", n)
 	}
-	// A time since the start of the process, and not now.
+	// The change is after the start and before now.
 	time.Sleep(4 * time.Second)
 	const age = 3 * time.Second
 	begin := time.Now()
@@ -54,22 +55,23 @@ func TestProgrammingLatency(t *testing.T) {
 	const families = 2
 	p.eventually(metric, func() error {
 		if n := p.metric(metric + "_count"); n != families {
-			return fmt.Errorf("%g observations, want %d", n, families)
+			return fmt.Errorf("got %g observations, want %d", n, families)
 		}
 		return nil
 	})
 	least, most := families*age.Seconds(), families*(age+time.Since(begin)).Seconds()
 	if sum := p.metric(metric + "_sum"); sum < least || sum > most {
-		t.Errorf("%g s in all, want %g to %g", sum, least, most)
+		t.Errorf("sum: got %g s, want %g s to %g s", sum, least, most)
 	}
 }
 
-// setEndpointsSince is setEndpoints with the time of the change that led to it.
+// setEndpointsSince is like setEndpoints, with the time of the causing
+// change.
 func (s *service) setEndpointsSince(pods string, since time.Time) {
 	s.w.t.Helper()
 	for f := range s.w.Node1.Addrs() {
 		slice := s.newSlice(f, strings.Fields(pods))
 		slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: since.Format(time.RFC3339Nano)}
-		s.w.must(writeSlice(s.w, s.w.Admin(), slice))
+		s.w.writeSlice(slice)
 	}
 }

@@ -11,8 +11,10 @@ import (
 	"testing"
 )
 
-// TestFromIPTables takes over from kube-proxy's iptables mode under a steady stream of new connections. Its chains must be gone then, from wherever
-// its iptables wrote them. kube-proxy's own nftables mode removes them before it has written its rules: connections fail.
+// TestFromIPTables takes over from kube-proxy's iptables mode while clients
+// connect. The subject must remove its chains, from both variants of
+// iptables. kube-proxy's nftables mode removes them before it has written its
+// own rules: connections fail.
 func TestFromIPTables(t *testing.T) {
 	t.Parallel()
 	for _, variant := range []string{"nft", "legacy"} {
@@ -27,14 +29,15 @@ func TestFromIPTables(t *testing.T) {
 			before.startSynced()
 			steady.servedBy("a1 a2 b1")
 			if w.leftovers(variant) == "" {
-				t.Fatal("kube-proxy has written nothing by iptables")
+				t.Fatal("kube-proxy has no iptables chains")
 			}
-			w.run(w.Node1.Namespace, "iptables-"+variant, "--append", "INPUT", "--protocol", "tcp", "--destination-port", "9", "--jump", "DROP")
+			w.run(w.Node1.Namespace, "iptables-"+variant,
+				"--append", "INPUT", "--protocol", "tcp", "--destination-port", "9", "--jump", "DROP")
 			stream := steady.startStream(t)
 			stream.pass(100)
 			before.kill()
 			p := w.subject()
-			if p.name == upstream { // it looks where the first iptables in PATH does, and nowhere else
+			if p.name == upstream { // it uses the first iptables in PATH only
 				p.wrapper = before.wrapper
 			}
 			p.startSynced()
@@ -45,10 +48,10 @@ func TestFromIPTables(t *testing.T) {
 			}
 			steady.servedBy("a1 a2 b1")
 			if rules := w.run(w.Node1.Namespace, "iptables-"+variant+"-save"); !strings.Contains(rules, "--dport 9 -j DROP") {
-				t.Errorf("another one's rule is gone:\n%s", rules)
+				t.Errorf("rule of another program is missing:\n%s", rules)
 			}
 
-			// And in the other direction: --cleanup.
+			// The reverse: --cleanup.
 			p.terminate()
 			p.cleanUp()
 			if tables := w.run(w.Node1.Namespace, "nft", "list", "tables"); strings.Contains(tables, "kube-proxy") {
@@ -64,10 +67,11 @@ func TestFromIPTables(t *testing.T) {
 	}
 }
 
-// iptablesMode returns kube-proxy in its iptables mode, with one of the two kinds of iptables.
+// iptablesMode returns kube-proxy in iptables mode, with a variant of
+// iptables.
 func (w *world) iptablesMode(variant string) *proxy {
 	w.t.Helper()
-	// The programs by the names that kube-proxy runs.
+	// kube-proxy runs the programs by these names.
 	folder := w.t.TempDir()
 	for _, family := range []string{"iptables", "ip6tables"} {
 		for _, part := range []string{"", "-save", "-restore"} {
@@ -82,11 +86,15 @@ func (w *world) iptablesMode(variant string) *proxy {
 	return p
 }
 
-// leftovers lists the chains of kube-proxy's iptables mode and the rules that use them, but for what others may use.
+// leftovers returns the chains of kube-proxy's iptables mode and the rules
+// that use them, without those that other programs may use.
 func (w *world) leftovers(variant string) string {
 	w.t.Helper()
-	// The kubelet has chains of such names, too, and others mark packets by KUBE-MARK-MASQ.
-	ours := regexp.MustCompile(`KUBE-(SERVICES|NODEPORTS|POSTROUTING|FORWARD|PROXY-FIREWALL|EXTERNAL-SERVICES|SVC-|SEP-|EXT-|SVL-|FW-|PROXY-CANARY)`)
+	// The kubelet has chains with such names, and other programs use
+	// KUBE-MARK-MASQ.
+	const names = "SERVICES|NODEPORTS|POSTROUTING|FORWARD|PROXY-FIREWALL|EXTERNAL-SERVICES|" +
+		"SVC-|SEP-|EXT-|SVL-|FW-|PROXY-CANARY"
+	ours := regexp.MustCompile("KUBE-(" + names + ")")
 	var found []string
 	for _, family := range []string{"iptables", "ip6tables"} {
 		lines := slices.Collect(strings.Lines(w.run(w.Node1.Namespace, family+"-"+variant+"-save")))
@@ -97,9 +105,9 @@ func (w *world) leftovers(variant string) string {
 
 func (w *world) awaitNoLeftovers(variant string) {
 	w.t.Helper()
-	eventually(w.t, "removal of what the iptables mode left", func() error {
+	eventually(w.t, "removal of the iptables mode", func() error {
 		if left := w.leftovers(variant); left != "" {
-			return fmt.Errorf("there is:\n%s", left)
+			return fmt.Errorf("got\n%s", left)
 		}
 		return nil
 	})

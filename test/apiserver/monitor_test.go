@@ -6,19 +6,20 @@ import (
 	"syscall"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// monitor sees what is written to the tables of a node.
+// monitor records changes of a node's tables.
 type monitor struct {
 	w   *world
-	log *logBuffer
+	log *labtest.Log
 	cmd *lab.Cmd
 }
 
-// monitor begins to look.
+// monitor starts to record.
 func (w *world) monitor(node *lab.Node) *monitor {
 	w.t.Helper()
-	m := &monitor{w: w, log: new(logBuffer), cmd: node.Command(context.Background(), "nft", "monitor")}
+	m := &monitor{w: w, log: new(labtest.Log), cmd: node.Command(context.Background(), "nft", "monitor")}
 	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
 	w.must(m.cmd.Start())
 	w.t.Cleanup(m.stop)
@@ -34,21 +35,21 @@ func (m *monitor) stop() {
 	m.cmd = nil
 }
 
-// written returns what was written since it was last asked.
+// written returns the changes since the last call.
 func (m *monitor) written() string {
 	m.w.t.Helper()
-	defer m.log.restart()
-	return m.log.current()
+	defer m.log.Restart()
+	return m.log.Current()
 }
 
-// leftAlone wants no row of the Service to have been written. kube-proxy writes all rules anew now and then, so this is for the
-// product alone.
-func (m *monitor) leftAlone(s *service) {
+// notWritten checks that no row of the Service was written. kube-proxy
+// sometimes rewrites all rules, so only the product is checked.
+func (m *monitor) notWritten(s *service) {
 	m.w.t.Helper()
 	m.stop()
 	text := m.log.String()
 	if text == "" {
-		m.w.t.Error("nothing was written to the tables")
+		m.w.t.Error("got no changes of the tables, want some")
 	}
 	if subjectName() != product {
 		return
@@ -56,7 +57,7 @@ func (m *monitor) leftAlone(s *service) {
 	for line := range strings.Lines(text) {
 		for _, ip := range s.Spec.ClusterIPs {
 			if strings.Contains(line, ip+" ") {
-				m.w.t.Errorf("written without need: %s", line)
+				m.w.t.Errorf("unneeded change: %s", line)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// TestNodeMissing starts the subject before its Node object is there. It waits, and takes the addresses of the Node for NodePorts when
-// that comes.
+// TestNodeMissing starts the subject before its Node object exists. It waits
+// for the Node, and uses its addresses for NodePorts.
 func TestNodeMissing(t *testing.T) {
 	t.Parallel()
 	w := newBareWorld(t)
@@ -25,19 +27,20 @@ func TestNodeMissing(t *testing.T) {
 	p := w.subject()
 	begin := time.Now()
 	p.start()
-	w.asked("nodes", begin)
+	w.awaitAnyRequest("nodes", begin)
 	time.Sleep(3 * time.Second)
 	p.notHealthy()
 	if tables := w.tables(w.Node1); strings.Contains(tables, web.Spec.ClusterIP) {
-		t.Errorf("tables without a Node:\n%s", tables)
+		t.Errorf("tables without a Node: got\n%s", tables)
 	}
 	w.createNode(w.Node1)
 	web.servedBy("a1 b1")
 	p.awaitHealth()
 }
 
-// TestNodeNeverComes shows that ClusterIPs are served without a Node object in the end.
-func TestNodeNeverComes(t *testing.T) {
+// TestNoNode shows that the subject serves ClusterIPs even if no Node object
+// is created.
+func TestNoNode(t *testing.T) {
 	t.Parallel()
 	w := newBareWorld(t)
 	web := w.createService("web", "a1 b1")
@@ -45,16 +48,13 @@ func TestNodeNeverComes(t *testing.T) {
 	w.reaches(w.pods["a1"].Namespace, web.clusterIPs(), "a1 b1")
 }
 
-// TestNodeDeleted deletes the Node object of a node that goes on.
+// TestNodeDeleted shows that a deleted Node object does not end the service
+// of the node.
 func TestNodeDeleted(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
-	p := w.subject()
-	p.startSynced()
-	web.servedBy("a1 b1")
+	w, web, p := newServedWorld(t)
 
-	// While a finalizer holds it, it is being deleted.
+	// With a finalizer the Node stays, with a deletion timestamp.
 	w.patchNode(`{"metadata": {"finalizers": ["test.example/hold"]}}`)
 	w.must(w.Admin().CoreV1().Nodes().Delete(w.ctx(), w.Node1.Name, metav1.DeleteOptions{}))
 	p.awaitStatus("/healthz", 503)
@@ -66,7 +66,7 @@ func TestNodeDeleted(t *testing.T) {
 	eventually(t, "deletion of the Node", func() error {
 		_, err := w.Admin().CoreV1().Nodes().Get(w.ctx(), w.Node1.Name, metav1.GetOptions{})
 		if err == nil {
-			return fmt.Errorf("it is there")
+			return fmt.Errorf("the Node exists")
 		}
 		return nil
 	})
@@ -82,22 +82,24 @@ func TestNodeDeleted(t *testing.T) {
 	}
 }
 
-// TestPodCIDRs lets the subject tell pods from others by the podCIDRs of its Node, which come late and change when the Node is made anew.
+// TestPodCIDRs shows the detection of local traffic by the podCIDRs of the
+// Node, which are set late, and change when the Node is recreated.
 func TestPodCIDRs(t *testing.T) {
 	t.Parallel()
 	w := newBareWorld(t)
 	node := newNode(w.Node1)
 	node.Spec.PodCIDR, node.Spec.PodCIDRs = "", nil
 	w.create(node)
-	web := w.createService("web", "a2") // of node1: answers come back through it
+	web := w.createService("web", "a2") // of node1: its answers pass node1
 	p := w.subject("--cluster-cidr=", "--detect-local-mode=NodeCIDR")
 	begin := time.Now()
 	p.start()
-	w.asked("nodes", begin)
+	w.awaitAnyRequest("nodes", begin)
 	time.Sleep(3 * time.Second)
 	p.notHealthy()
 
-	w.patchNode(fmt.Sprintf(`{"spec": {"podCIDR": %q, "podCIDRs": [%q, %q]}}`, w.Node1.PodRanges[0], w.Node1.PodRanges[0], w.Node1.PodRanges[1]))
+	const podCIDRs = `{"spec": {"podCIDR": %q, "podCIDRs": [%[1]q, %q]}}`
+	w.patchNode(fmt.Sprintf(podCIDRs, w.Node1.PodRanges[0], w.Node1.PodRanges[1]))
 	web.servedBy("a2")
 	p.awaitHealth()
 	w.seenAs(w.pods["a1"].Namespace, web, w.pods["a1"].Addrs())
@@ -108,7 +110,7 @@ func TestPodCIDRs(t *testing.T) {
 	node.Spec.PodCIDRs = []string{w.Client.IPv4.String() + "/32", w.Client.IPv6.String() + "/128"}
 	node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
 	w.create(node)
-	if p.name == upstream { // it goes on with the old ones until it is started again
+	if p.name == upstream { // it uses the old ones until it restarts
 		p.kill()
 		p.startSynced()
 	}
@@ -116,7 +118,8 @@ func TestPodCIDRs(t *testing.T) {
 	w.seenAs(w.pods["a1"].Namespace, web, w.Node1.Addrs())
 }
 
-// TestHostnameOverride runs a node under another one's name, and under that of the machine.
+// TestHostnameOverride runs the subject with the names of both Nodes, and
+// with the host name.
 func TestHostnameOverride(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,6 +132,7 @@ func TestHostnameOverride(t *testing.T) {
 		s.Spec.Type = corev1.ServiceTypeClusterIP
 		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 	})
+	file := w.writeConfig(w.config("hostnameOverride: node2"))
 	for _, step := range []struct {
 		name  string
 		flags []string
@@ -136,9 +140,9 @@ func TestHostnameOverride(t *testing.T) {
 	}{
 		{"flag", []string{"--hostname-override=node1"}, "a1"},
 		{"flag with capitals and spaces", []string{"--hostname-override= NODE2 "}, "b1"},
-		{"file", []string{"--config=" + w.writeConfig(w.config("hostnameOverride: node2"))}, "b1"},
-		{"flag over file", []string{"--config=" + w.writeConfig(w.config("hostnameOverride: node2")), "--hostname-override=node1"}, "a1"},
-		{"host name", nil, ""},
+		{"file", []string{"--config=" + file}, "b1"},
+		{"flag over file", []string{"--config=" + file, "--hostname-override=node1"}, "a1"},
+		{"host name", nil, ""}, // a Node without local endpoints
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			flags := append([]string{"--kubeconfig=" + w.kubeconfig(), "--cluster-cidr=" + ranges()}, step.flags...)
@@ -154,7 +158,7 @@ func TestHostnameOverride(t *testing.T) {
 	}
 }
 
-// config is a configuration file for this cluster with more lines.
+// config returns a configuration file for this cluster with additional lines.
 func (w *world) config(lines ...string) string {
 	w.t.Helper()
 	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -167,65 +171,54 @@ conntrack: {maxPerCore: 0}
 `, w.kubeconfig(), ranges(), strings.Join(lines, "\n"))
 }
 
-// asked waits until the proxy has asked for a resource since then.
-func (w *world) asked(resource string, since time.Time) {
+// awaitAnyRequest waits until the proxy has requested a resource since a
+// time.
+func (w *world) awaitAnyRequest(resource string, since time.Time) {
 	w.t.Helper()
-	eventually(w.t, "requests for "+resource, func() error {
-		requests, err := w.APIServer.Requests()
-		if err != nil {
-			return err
-		}
-		for _, r := range requests {
-			if r.Object.Resource == resource && r.Received.After(since) {
-				return nil
-			}
-		}
-		return fmt.Errorf("none")
-	})
+	w.awaitRequests(1, resource, since, func(cluster.Request) bool { return true })
 }
 
-// patchNode changes the Node object of node1.
-func (w *world) patchNode(patch string) {
+// patchNode patches the Node object of node1.
+func (w *world) patchNode(patch string, subresources ...string) {
 	w.t.Helper()
-	_, err := w.Admin().CoreV1().Nodes().Patch(w.ctx(), w.Node1.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	nodes, options := w.Admin().CoreV1().Nodes(), metav1.PatchOptions{}
+	_, err := nodes.Patch(w.ctx(), w.Node1.Name, types.MergePatchType, []byte(patch), options, subresources...)
 	w.must(err)
 }
 
-// awaitStatus waits until a server of the proxy answers with a status code.
+// awaitStatus waits for a status code of the proxy's health server.
 func (p *proxy) awaitStatus(path string, code int) {
 	p.t.Helper()
 	p.eventually(path, func() error {
 		answer, err := p.get(healthAddress, path)
 		if err == nil && answer.StatusCode != code {
-			err = fmt.Errorf("%s, want %d: %s", answer.Status, code, answer.body)
+			err = fmt.Errorf("got %s, want %d: %s", answer.Status, code, answer.body)
 		}
 		return err
 	})
 }
 
-// seenAs waits until endpoints see connections to the Service's ClusterIPs come from these addresses, one a family.
+// seenAs waits until endpoints see connections to the Service's ClusterIPs
+// with these source addresses, one of each family.
 func (w *world) seenAs(from *lab.Namespace, s *service, want []netip.Addr) {
 	w.t.Helper()
 	for _, d := range s.clusterIPs() {
 		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error {
 			result := lab.Probe(w.ctx(), from, d.network, d.addr, lab.ProbeOptions{Timeout: shortly})
-			if source := result.Answer.Source.Addr(); result.Outcome != lab.Answered || source != want[0] && source != want[1] {
-				return fmt.Errorf("%v, want it to come from %v", result, want)
+			if result.Outcome != lab.Answered || !slices.Contains(want, result.Answer.Source.Addr()) {
+				return fmt.Errorf("got %v, want source %v", result, want)
 			}
 			return nil
 		})
 	}
 }
 
-// TestNodeAddresses changes the addresses of the Node object: NodePorts move with them.
+// TestNodeAddresses shows that NodePorts follow the addresses of the Node
+// object.
 func TestNodeAddresses(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
-	p := w.subject()
-	p.startSynced()
+	w, web, p := newServedWorld(t)
 	old := web.nodePorts(w.Node1)
-	w.reaches(w.Client, old, "a1 b1")
 
 	added := []netip.Addr{netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("2001:db8::77")}
 	var moved []destination
@@ -239,10 +232,10 @@ func TestNodeAddresses(t *testing.T) {
 		}
 	}
 	w.silent(w.Client, moved)
-	patch := fmt.Sprintf(`{"status": {"addresses": [{"type": "InternalIP", "address": %q}, {"type": "InternalIP", "address": %q}]}}`, added[0], added[1])
-	_, err := w.Admin().CoreV1().Nodes().Patch(w.ctx(), w.Node1.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
-	w.must(err)
-	if p.name == upstream { // it goes on with the old ones until it is started again
+	const internalIP = `{"type": "InternalIP", "address": %q}`
+	patch := fmt.Sprintf(`{"status": {"addresses": [`+internalIP+`, `+internalIP+`]}}`, added[0], added[1])
+	w.patchNode(patch, "status")
+	if p.name == upstream { // it uses the old ones until it restarts
 		p.kill()
 		p.startSynced()
 	}

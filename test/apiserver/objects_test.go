@@ -10,56 +10,53 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// port is the service port of all services here.
+// port is the port of all services here.
 const port = 80
 
 // newNode returns the Node object of a node.
 func newNode(node *lab.Node) *corev1.Node {
-	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: map[string]string{corev1.LabelHostname: node.Name}}}
+	labels := map[string]string{corev1.LabelHostname: node.Name}
+	out := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: labels}}
 	for _, prefix := range node.PodRanges {
 		out.Spec.PodCIDRs = append(out.Spec.PodCIDRs, prefix.String())
 	}
 	out.Spec.PodCIDR = out.Spec.PodCIDRs[0]
-	out.Status.Addresses = append(out.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeHostName, Address: node.Name})
-	for _, addr := range node.Addrs() {
-		out.Status.Addresses = append(out.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: addr.String()})
+	out.Status.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeHostName, Address: node.Name},
+		{Type: corev1.NodeInternalIP, Address: node.IPv4.String()},
+		{Type: corev1.NodeInternalIP, Address: node.IPv6.String()},
 	}
 	return out
 }
 
-// createNode creates the Node object of a node, as its kubelet does.
+// createNode creates the Node object of a node.
 func (w *world) createNode(node *lab.Node) {
 	w.t.Helper()
 	w.create(newNode(node))
 }
 
-// create creates a Node, which takes no more than one request: the API server keeps the status that comes with it.
+// create creates a Node. The API server keeps the status of a created Node.
 func (w *world) create(node *corev1.Node) {
 	w.t.Helper()
 	_, err := w.Admin().CoreV1().Nodes().Create(w.ctx(), node, metav1.CreateOptions{})
 	w.must(err)
 }
 
-// service is a Service that exists, of TCP and UDP on port 80 in both families.
+// service is an existing Service with TCP and UDP at port 80 in both
+// families.
 type service struct {
 	*corev1.Service
 	w *world
 }
 
-// createService creates a Service of type NodePort with these endpoints. The modifiers change it before.
+// createService creates a Service of type NodePort with these endpoints,
+// after the modifiers have changed it.
 func (w *world) createService(name, endpoints string, modifiers ...func(*corev1.Service)) *service {
-	w.t.Helper()
-	return w.createServiceBy(w.Admin(), name, endpoints, modifiers...)
-}
-
-// createServiceBy is createService through a client of the caller's choice.
-func (w *world) createServiceBy(client kubernetes.Interface, name, endpoints string, modifiers ...func(*corev1.Service)) *service {
 	w.t.Helper()
 	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -75,14 +72,14 @@ func (w *world) createServiceBy(client kubernetes.Interface, name, endpoints str
 	for _, modify := range modifiers {
 		modify(object)
 	}
-	created, err := client.CoreV1().Services(metav1.NamespaceDefault).Create(w.ctx(), object, metav1.CreateOptions{})
+	created, err := w.client.CoreV1().Services(metav1.NamespaceDefault).Create(w.ctx(), object, metav1.CreateOptions{})
 	w.must(err)
 	s := &service{Service: created, w: w}
-	s.setEndpointsBy(client, endpoints)
+	s.setEndpoints(endpoints)
 	return s
 }
 
-// lookUp returns a Service that somebody else made.
+// lookUp returns a Service by its name.
 func (w *world) lookUp(name string) *service {
 	w.t.Helper()
 	object, err := w.Admin().CoreV1().Services(metav1.NamespaceDefault).Get(w.ctx(), name, metav1.GetOptions{})
@@ -92,51 +89,50 @@ func (w *world) lookUp(name string) *service {
 
 // delete deletes the Service and its EndpointSlices.
 func (s *service) delete() {
-	s.w.t.Helper()
-	s.deleteBy(s.w.Admin())
-}
-
-// deleteBy is delete through a client of the caller's choice.
-func (s *service) deleteBy(client kubernetes.Interface) {
-	s.w.t.Helper()
 	w := s.w
-	w.must(client.CoreV1().Services(s.Namespace).Delete(w.ctx(), s.Name, metav1.DeleteOptions{}))
+	w.t.Helper()
+	w.must(w.client.CoreV1().Services(s.Namespace).Delete(w.ctx(), s.Name, metav1.DeleteOptions{}))
 	for f := range w.Node1.Addrs() {
-		err := client.DiscoveryV1().EndpointSlices(s.Namespace).Delete(w.ctx(), s.sliceName(f), metav1.DeleteOptions{})
-		w.must(err)
+		s.deleteSlice(f)
 	}
 }
 
-// setEndpoints makes the Service have these pods as endpoints: names separated by spaces.
+// setEndpoints sets the Service's endpoints: names of pods, separated by
+// spaces.
 func (s *service) setEndpoints(pods string) {
 	s.w.t.Helper()
-	s.setEndpointsBy(s.w.Admin(), pods)
-}
-
-// setEndpointsBy is setEndpoints through a client of the caller's choice.
-func (s *service) setEndpointsBy(client kubernetes.Interface, pods string) {
-	s.w.t.Helper()
 	for f := range s.w.Node1.Addrs() {
-		s.w.must(writeSlice(s.w, client, s.newSlice(f, strings.Fields(pods))))
+		s.w.writeSlice(s.newSlice(f, strings.Fields(pods)))
 	}
 }
 
 // writeSlice creates or updates an EndpointSlice.
-func writeSlice(w *world, client kubernetes.Interface, slice *discoveryv1.EndpointSlice) error {
-	slices := client.DiscoveryV1().EndpointSlices(slice.Namespace)
+func (w *world) writeSlice(slice *discoveryv1.EndpointSlice) {
+	w.t.Helper()
+	slices := w.client.DiscoveryV1().EndpointSlices(slice.Namespace)
 	_, err := slices.Update(w.ctx(), slice, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = slices.Create(w.ctx(), slice, metav1.CreateOptions{})
 	}
-	return err
+	w.must(err)
 }
 
-// sliceName is that of the EndpointSlice of a family: 0 is IPv4, 1 is IPv6.
+// deleteSlice deletes the EndpointSlice of a family.
+func (s *service) deleteSlice(f int) {
+	s.w.t.Helper()
+	slices := s.w.client.DiscoveryV1().EndpointSlices(s.Namespace)
+	s.w.must(slices.Delete(s.w.ctx(), s.sliceName(f), metav1.DeleteOptions{}))
+}
+
+// sliceName returns the name of the EndpointSlice of a family: 0 is IPv4, 1
+// is IPv6.
 func (s *service) sliceName(f int) string { return fmt.Sprintf("%s-%d", s.Name, f) }
 
 func (s *service) newSlice(f int, pods []string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: s.sliceName(f), Namespace: s.Namespace, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: s.sliceName(f), Namespace: s.Namespace, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name},
+		},
 		AddressType: []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}[f],
 		Ports: []discoveryv1.EndpointPort{
 			{Name: ptr.To("tcp"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To[int32](target)},
@@ -154,7 +150,7 @@ func (s *service) newSlice(f int, pods []string) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// destination is what an attempt goes to.
+// destination is the destination of attempts.
 type destination struct {
 	network string // tcp or udp
 	addr    netip.AddrPort
@@ -162,30 +158,34 @@ type destination struct {
 
 func (d destination) String() string { return d.network + " " + d.addr.String() }
 
-// clusterIPs are the Service's ClusterIPs with its ports.
+// destinations returns the Service's ports at each address.
+func (s *service) destinations(addrs []netip.Addr, number func(corev1.ServicePort) int32) []destination {
+	var out []destination
+	for _, addr := range addrs {
+		for _, p := range s.Spec.Ports {
+			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(addr, uint16(number(p)))})
+		}
+	}
+	return out
+}
+
+func servicePort(p corev1.ServicePort) int32 { return p.Port }
+
+// clusterIPs returns the Service's ClusterIPs with its ports.
 func (s *service) clusterIPs() []destination {
-	var out []destination
+	var addrs []netip.Addr
 	for _, ip := range s.Spec.ClusterIPs {
-		for _, p := range s.Spec.Ports {
-			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(netip.MustParseAddr(ip), uint16(p.Port))})
-		}
+		addrs = append(addrs, netip.MustParseAddr(ip))
 	}
-	return out
+	return s.destinations(addrs, servicePort)
 }
 
-// nodePorts are the Service's NodePorts on a node.
+// nodePorts returns the Service's NodePorts on a node.
 func (s *service) nodePorts(node *lab.Node) []destination {
-	var out []destination
-	for _, addr := range node.Addrs() {
-		for _, p := range s.Spec.Ports {
-			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(addr, uint16(p.NodePort))})
-		}
-	}
-	return out
+	return s.destinations(node.Addrs(), func(p corev1.ServicePort) int32 { return p.NodePort })
 }
 
-// setLoadBalancerIPs gives the Service the nth LoadBalancer IP of both families,
-// as a cloud controller does.
+// setLoadBalancerIPs sets the nth LoadBalancer IP of each family.
 func (s *service) setLoadBalancerIPs(n int) {
 	s.w.t.Helper()
 	for _, prefix := range lab.ExternalRanges() {
@@ -200,18 +200,16 @@ func (s *service) setLoadBalancerIPs(n int) {
 	s.Service = updated
 }
 
-// loadBalancerIPs are the Service's LoadBalancer IPs with its ports.
+// loadBalancerIPs returns the Service's LoadBalancer IPs with its ports.
 func (s *service) loadBalancerIPs() []destination {
-	var out []destination
+	var addrs []netip.Addr
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		for _, p := range s.Spec.Ports {
-			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(netip.MustParseAddr(ingress.IP), uint16(p.Port))})
-		}
+		addrs = append(addrs, netip.MustParseAddr(ingress.IP))
 	}
-	return out
+	return s.destinations(addrs, servicePort)
 }
 
-// toBeDeleted is the taint of a node that is about to go, as the cluster autoscaler sets it.
+// toBeDeleted returns the cluster autoscaler's taint of a node to be removed.
 func toBeDeleted() corev1.Taint {
 	return corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Value: "1", Effect: corev1.TaintEffectNoSchedule}
 }

@@ -10,14 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestPrivileges lets the subject do all that it does with the role of deploy/, and looks at what it was refused.
+// TestPrivileges shows that the API server refuses no request of the subject
+// with the role of deploy/.
 func TestPrivileges(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	web := w.createService("web", "a1 b1")
-	p := w.subject()
-	p.startSynced()
-	web.servedBy("a1 b1")
+	w, web, p := newServedWorld(t)
 	w.startingEvent()
 	p.kill()
 	p.startSynced()
@@ -32,14 +29,16 @@ func TestPrivileges(t *testing.T) {
 			t.Errorf("refused: %v", r)
 		}
 	}
-	for _, need := range []string{"watch services", "watch endpointslices", "watch nodes", "watch servicecidrs", "create events"} {
+	for _, need := range []string{
+		"watch services", "watch endpointslices", "watch nodes", "watch servicecidrs", "create events",
+	} {
 		if used[need] == 0 {
-			t.Errorf("no %s in %v", need, used)
+			t.Errorf("requests: got %v, want %s", used, need)
 		}
 	}
 }
 
-// TestEvents looks for what the subject says through the API.
+// TestEvents shows the subject's event.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -47,7 +46,7 @@ func TestEvents(t *testing.T) {
 	w.startingEvent()
 }
 
-// startingEvent waits for the event of a proxy that starts.
+// startingEvent waits for the event of the proxy's start.
 func (w *world) startingEvent() {
 	w.t.Helper()
 	eventually(w.t, "event", func() error {
@@ -56,16 +55,18 @@ func (w *world) startingEvent() {
 			return err
 		}
 		for _, e := range list.Items {
-			if e.Reason == "Starting" && e.Regarding.Kind == "Node" && e.Regarding.Name == w.Node1.Name && e.Type == "Normal" &&
-				e.Action == "StartKubeProxy" && e.ReportingController == "kube-proxy" && e.Namespace == metav1.NamespaceDefault {
+			if e.Reason == "Starting" && e.Type == "Normal" && e.Action == "StartKubeProxy" &&
+				e.ReportingController == "kube-proxy" && e.Namespace == metav1.NamespaceDefault &&
+				e.Regarding.Kind == "Node" && e.Regarding.Name == w.Node1.Name {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of a start among %d: %+v", len(list.Items), list.Items)
+		return fmt.Errorf("got %+v, want an event Starting", list.Items)
 	})
 }
 
-// TestConfigChange changes the configuration file: the subject ends, to be started with it, and leaves the rules.
+// TestConfigChange shows that the subject exits, and leaves the rules, after
+// a change of the configuration file.
 func TestConfigChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -97,18 +98,19 @@ func TestConfigChange(t *testing.T) {
 			web.servedBy("a1 b1")
 			w.must(change.change(path, text+"\n# changed\n"))
 			if code := p.awaitEnd(); code != 1 {
-				t.Errorf("exit code %d, want 1", code)
+				t.Errorf("got exit code %d, want 1", code)
 			}
-			if log := p.log.current(); !strings.Contains(log, "configuration file") {
-				t.Errorf("nothing about the configuration file in the log:\n%s", log)
+			if log := p.log.Current(); !strings.Contains(log, "configuration file") {
+				t.Errorf("log: got\n%s\nwant a line about the configuration file", log)
 			}
 			web.servedBy("a1 b1")
 		})
 	}
 }
 
-// TestConfigChangeRefused changes the configuration file to what nftproxy does not start with: it says so and serves on, with what it has read. A
-// mistake in a ConfigMap reaches all nodes at once. kube-proxy ends.
+// TestConfigChangeRefused shows that nftproxy logs an invalid change of the
+// configuration file and keeps its configuration: a mistake in a ConfigMap
+// reaches all nodes at once. kube-proxy exits.
 func TestConfigChangeRefused(t *testing.T) {
 	t.Parallel()
 	if subjectName() != product {
@@ -133,12 +135,13 @@ func TestConfigChangeRefused(t *testing.T) {
 	p.awaitHealth()
 	w.must(replaceVolume(path, text+"configSyncPeriod: 5m\n"))
 	if code := p.awaitEnd(); code != 1 {
-		t.Errorf("exit code %d, want 1", code)
+		t.Errorf("got exit code %d, want 1", code)
 	}
 	web.servedBy("a2")
 }
 
-// writeVolume writes a configuration file as the kubelet writes a ConfigMap's: behind two symbolic links.
+// writeVolume writes a configuration file behind two symbolic links, as the
+// kubelet does with a ConfigMap.
 func (w *world) writeVolume(text string) string {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "config.conf")
@@ -147,7 +150,8 @@ func (w *world) writeVolume(text string) string {
 	return path
 }
 
-// replaceVolume changes what writeVolume wrote: the first link goes to a new folder.
+// replaceVolume changes a file of writeVolume: the first link leads to a new
+// folder.
 func replaceVolume(path, text string) error {
 	volume := filepath.Dir(path)
 	folder, err := os.MkdirTemp(volume, "..")

@@ -8,31 +8,32 @@ import (
 	"testing"
 )
 
-// recorded is the folder with what kube-proxy shows.
+// recorded is the folder of kube-proxy's recorded answers.
 const recorded = "testdata/kube-proxy-v1.36.3"
 
-// compare wants all recorded lines that count, and accepts more.
-func compare(t *testing.T, file string, got []string, counts func(line string) bool) {
+// compare checks for the recorded lines that are required. Others are
+// allowed.
+func compare(t *testing.T, file string, got []string, required func(line string) bool) {
 	t.Helper()
 	text := strings.Join(got, "\n") + "\n"
 	want := strings.Split(strings.TrimSpace(expected(t, file, text)), "\n")
 	for _, line := range want {
-		if counts(line) && !slices.Contains(got, line) {
+		if required(line) && !slices.Contains(got, line) {
 			t.Errorf("%s: missing: %s", file, line)
 		}
 	}
 }
 
-// compareText wants the recorded text.
+// compareText checks for the recorded text.
 func compareText(t *testing.T, file, got string) {
 	t.Helper()
 	got = withoutPeriod(got)
 	if want := expected(t, file, got); got != want {
-		t.Errorf("%s:\n%s\nwant:\n%s", file, got, want)
+		t.Errorf("%s: got\n%s\nwant\n%s", file, got, want)
 	}
 }
 
-// expected returns the recorded text of a file, which is got itself when it is to be recorded.
+// expected returns the recorded text of a file. With -record it records got.
 func expected(t *testing.T, file, got string) string {
 	t.Helper()
 	path := filepath.Join(recorded, file)
@@ -52,10 +53,12 @@ func expected(t *testing.T, file, got string) string {
 	return string(text)
 }
 
-// otherDefaults are the flags whose defaults the product has changed on purpose: it syncs sooner, and --nodeport-addresses is shown as the mode means it.
+// otherDefaults returns the flags whose defaults differ on purpose: the
+// product syncs sooner, and shows the effective --nodeport-addresses.
 func otherDefaults() []string { return []string{"iptables-min-sync-period", "nodeport-addresses"} }
 
-// sometimes are the metrics that kube-proxy shows once it has something to tell (pkg/proxy/metrics). The product shows them from the start.
+// sometimes returns the metrics that kube-proxy shows after the first
+// observation (pkg/proxy/metrics). The product shows them from the start.
 func sometimes() []string {
 	return []string{
 		"kubeproxy_sync_partial_proxy_rules_duration_seconds histogram ip_family,le",
@@ -64,10 +67,11 @@ func sometimes() []string {
 	}
 }
 
-// unlessLinked accepts that metrics are missing which kube-proxy has because it is linked with the libraries of API servers.
+// unlessLinked does not require metrics that kube-proxy has only because it
+// links the libraries of API servers.
 func unlessLinked(line string) bool {
 	return subjectName() == upstream || !strings.HasPrefix(line, "aggregator_") && !strings.HasPrefix(line, "apiserver_")
 }
 
-// all accepts nothing.
+// all requires all lines.
 func all(string) bool { return true }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestServices creates, changes and deletes Services and EndpointSlices through client-go.
+// TestServices creates, changes and deletes Services and EndpointSlices.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -27,7 +27,7 @@ func TestServices(t *testing.T) {
 	before.servedBy("a1 b1")
 }
 
-// TestKubectl does what people do with kubectl.
+// TestKubectl does so with kubectl.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -40,7 +40,8 @@ func TestKubectl(t *testing.T) {
 	shop.servedBy("a2 b1")
 
 	w.kubectl("", "patch", "service", "shop", "--type=json",
-		`--patch=[{"op": "replace", "path": "/spec/ports/0/port", "value": 8000}, {"op": "replace", "path": "/spec/ports/1/port", "value": 8000}]`)
+		`--patch=[{"op": "replace", "path": "/spec/ports/0/port", "value": 8000},`+
+			`{"op": "replace", "path": "/spec/ports/1/port", "value": 8000}]`)
 	old := shop.clusterIPs()
 	shop = w.lookUp("shop")
 	shop.servedBy("a2 b1")
@@ -50,7 +51,7 @@ func TestKubectl(t *testing.T) {
 	shop.unserved()
 }
 
-// manifest is a Service with two endpoints in both families.
+// manifest returns a Service with these endpoints in both families.
 func manifest(w *world, endpoints ...string) string {
 	var text strings.Builder
 	text.WriteString(`

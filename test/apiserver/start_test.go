@@ -17,9 +17,10 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// TestBadStart starts nftproxy where it cannot work. It says why and what to do, in one line, and leaves the node as it is. kube-proxy
-// is less friendly.
-func TestBadStart(t *testing.T) {
+// TestStartFails shows that nftproxy prints the cause and the remedy of a
+// failed start in one line, and does not change the node. kube-proxy does
+// not.
+func TestStartFails(t *testing.T) {
 	t.Parallel()
 	if subjectName() != product {
 		return
@@ -30,78 +31,85 @@ func TestBadStart(t *testing.T) {
 	w.must(err)
 	defer hold.Close()
 	unreadable := w.writeConfig("this is no kubeconfig")
+	invalid := w.writeConfig(w.config("nftables: {syncPeriod: -1s}"))
+	ipvs := w.writeConfig(strings.Replace(w.config(), "mode: nftables", "mode: ipvs", 1))
 	noCA := w.writeConfig(w.kubeconfigWith("certificate-authority: /no/such/ca.crt"))
 
 	for _, tc := range []struct {
 		name    string
 		wrapper []string // of the program
-		flags   []string // besides those that work
+		flags   []string // in addition to valid ones
 		code    int
-		want    []string // in the line: the cause and the remedy
+		want    []string // texts in the line: the cause and the remedy
 	}{
 		{"unknown flag", nil, []string{"--no-such-flag"}, 2, []string{"no-such-flag", "--help"}},
 		{"unknown argument", nil, []string{"serve"}, 2, []string{`"serve"`, "flags only"}},
 		{"proxy mode", nil, []string{"--proxy-mode=iptables"}, 2, []string{"--proxy-mode", `"iptables"`, "nftables"}},
 		{"invalid flag value", nil, []string{"--cluster-cidr=10.0.0.0"}, 2, []string{"--cluster-cidr", `"10.0.0.0"`}},
-		{"no configuration file", nil, []string{"--config=/no/such/file"}, 2, []string{"/no/such/file", "no such file", "--config"}},
-		{"invalid field", nil, []string{"--config=" + w.writeConfig(w.config("nftables: {syncPeriod: -1s}"))}, 2, []string{"nftables.syncPeriod", "greater"}},
-		{"mode of the file", nil, []string{"--config=" + w.writeConfig(strings.Replace(w.config(), "mode: nftables", "mode: ipvs", 1))}, 2, []string{"mode", `"ipvs"`, "nftables"}},
-		{"no kubeconfig", nil, []string{"--kubeconfig=/no/such/file"}, 1, []string{"/no/such/file", "no such file", "--kubeconfig"}},
+		{"no configuration file", nil, []string{"--config=/no/such/file"}, 2,
+			[]string{"/no/such/file", "no such file", "--config"}},
+		{"invalid field", nil, []string{"--config=" + invalid}, 2, []string{"nftables.syncPeriod", "greater"}},
+		{"mode of the file", nil, []string{"--config=" + ipvs}, 2, []string{"mode", `"ipvs"`, "nftables"}},
+		{"no kubeconfig", nil, []string{"--kubeconfig=/no/such/file"}, 1,
+			[]string{"/no/such/file", "no such file", "--kubeconfig"}},
 		{"unreadable kubeconfig", nil, []string{"--kubeconfig=" + unreadable}, 1, []string{unreadable, "--kubeconfig"}},
 		{"kubeconfig without its CA", nil, []string{"--kubeconfig=" + noCA}, 1, []string{"/no/such/ca.crt", "--kubeconfig"}},
 		{"occupied health port", nil, []string{"--healthz-bind-address=127.0.0.1:20256", "--bind-address-hard-fail"}, 1,
 			[]string{"127.0.0.1:20256", "address already in use", "healthzBindAddress"}},
 		{"occupied metrics port", nil, []string{"--metrics-bind-address=127.0.0.1:20256", "--bind-address-hard-fail"}, 1,
 			[]string{"127.0.0.1:20256", "address already in use", "metricsBindAddress"}},
-		{"no CAP_NET_ADMIN", []string{"setpriv", "--bounding-set=-net_admin"}, nil, 1, []string{"operation not permitted", "CAP_NET_ADMIN"}},
+		{"no CAP_NET_ADMIN", []string{"setpriv", "--bounding-set=-net_admin"}, nil, 1,
+			[]string{"operation not permitted", "CAP_NET_ADMIN"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := w.nodeState()
-			// It would change these, were it to get so far.
+			// A successful start would change the sysctls.
 			flags := append([]string{
-				"--kubeconfig=" + w.kubeconfig(), "--hostname-override=node1", "--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=1h",
+				"--kubeconfig=" + w.kubeconfig(), "--hostname-override=node1",
+				"--conntrack-max-per-core=0", "--conntrack-tcp-timeout-established=1h",
 			}, tc.flags...)
 			command := append(append(tc.wrapper, program(product)), flags...)
 			stdout, stderr, code := w.runToEnd(command)
 			if code != tc.code {
-				t.Errorf("exit code %d, want %d", code, tc.code)
+				t.Errorf("got exit code %d, want %d", code, tc.code)
 			}
 			if stdout != "" {
-				t.Errorf("on standard output: %s", stdout)
+				t.Errorf("standard output: got %s, want none", stdout)
 			}
-			line := lastWords(t, stderr)
+			line := lastLine(t, stderr)
 			for _, want := range tc.want {
 				if !strings.Contains(line, want) {
-					t.Errorf("%q, want %q in it", line, want)
+					t.Errorf("got %q, want %q in the line", line, want)
 				}
 			}
 			if after := w.nodeState(); after != before {
-				t.Errorf("the node is changed:\n%s\nbefore:\n%s", after, before)
+				t.Errorf("state of the node: got\n%s\nwant\n%s", after, before)
 			}
 		})
 	}
 }
 
-// lastWords returns the one line of a log that is no log entry, which must be the last one.
-func lastWords(t *testing.T, stderr string) string {
+// lastLine returns the last line of standard error. It must be the only line
+// that is not a log entry.
+func lastLine(t *testing.T, stderr string) string {
 	t.Helper()
 	entry := regexp.MustCompile(`^[IWEF]\d{4} [\d:.]+ +\d+ \S+:\d+\] `)
-	var words []string
+	var lines []string
 	for line := range strings.Lines(stderr) {
 		switch {
 		case !entry.MatchString(line):
-			words = append(words, strings.TrimSuffix(line, "\n"))
-		case len(words) > 0:
-			t.Errorf("a log entry after %q: %s", words, line)
+			lines = append(lines, strings.TrimSuffix(line, "\n"))
+		case len(lines) > 0:
+			t.Errorf("log entry after %q: %s", lines, line)
 		}
 	}
-	if len(words) != 1 || !strings.HasPrefix(words[0], "kube-proxy: ") {
-		t.Fatalf("%d lines that are no log entries, want one that begins with kube-proxy: %q", len(words), words)
+	if len(lines) != 1 || !strings.HasPrefix(lines[0], "kube-proxy: ") {
+		t.Fatalf("lines that are not log entries: got %q, want one with prefix kube-proxy:", lines)
 	}
-	return words[0]
+	return lines[0]
 }
 
-// runToEnd runs a program on node1 that ends by itself.
+// runToEnd runs a program on node1 and waits for its end.
 func (w *world) runToEnd(command []string) (stdout, stderr string, code int) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.ctx(), patience)
@@ -117,17 +125,18 @@ func (w *world) runToEnd(command []string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// nodeState tells all of node1 that a proxy might change.
+// nodeState returns the tables, addresses and sysctls of node1.
 func (w *world) nodeState() string {
 	w.t.Helper()
 	var settings strings.Builder
 	w.must(w.Node1.Do(func() error {
 		for _, folder := range []string{"ipv4/conf/all", "ipv6/conf/all", "netfilter"} {
-			err := filepath.WalkDir(filepath.Join("/proc/sys/net", folder), func(path string, entry os.DirEntry, err error) error {
+			root := filepath.Join("/proc/sys/net", folder)
+			err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
 				if err != nil || entry.IsDir() || entry.Name() == "nf_conntrack_count" {
 					return err
 				}
-				if value, err := os.ReadFile(path); err == nil { // some cannot be read
+				if value, err := os.ReadFile(path); err == nil { // some are not readable
 					fmt.Fprintf(&settings, "%s: %s", path, value)
 				}
 				return nil
@@ -141,7 +150,8 @@ func (w *world) nodeState() string {
 	return w.tables(w.Node1) + w.run(w.Node1.Namespace, "ip", "-oneline", "address") + settings.String()
 }
 
-// kubeconfigWith is the subject's kubeconfig with another line for the authority.
+// kubeconfigWith returns the subject's kubeconfig with another line for the
+// CA.
 func (w *world) kubeconfigWith(authority string) string {
 	w.t.Helper()
 	text, err := os.ReadFile(w.kubeconfig())
@@ -149,24 +159,26 @@ func (w *world) kubeconfigWith(authority string) string {
 	return regexp.MustCompile(`certificate-authority-data: .*`).ReplaceAllString(string(text), authority)
 }
 
-// TestWrongCA gives the subject the certificate of another authority. The API server may come back with the right one: it says what is wrong and
-// goes on trying.
+// TestWrongCA shows that the subject logs an unknown CA and retries: the API
+// server may get another certificate.
 func TestWrongCA(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.createService("web", "a1 b1")
 	other, err := cluster.NewCA("other")
 	w.must(err)
-	p := w.subject("--kubeconfig="+w.writeConfig(w.kubeconfigWith("certificate-authority-data: "+base64.StdEncoding.EncodeToString(other))), "-v=0")
+	data := "certificate-authority-data: " + base64.StdEncoding.EncodeToString(other)
+	p := w.subject("--kubeconfig="+w.writeConfig(w.kubeconfigWith(data)), "-v=0")
 	p.start()
 	p.awaitLog("x509: certificate signed by unknown authority")
 	p.notHealthy()
 	if tables := w.tables(w.Node1); strings.Contains(tables, "dnat") {
-		t.Errorf("tables:\n%s", tables)
+		t.Errorf("tables: got\n%s\nwant no endpoints", tables)
 	}
 }
 
-// TestOccupiedPorts starts the subject while its ports are somebody else's. It serves, and takes them when they are free.
+// TestOccupiedPorts shows that the subject serves while another program
+// listens at its ports, and binds them when they are free.
 func TestOccupiedPorts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -191,7 +203,7 @@ func TestOccupiedPorts(t *testing.T) {
 	})
 }
 
-// TestFewPrivileges runs the subject with the one capability that deploy/ gives it.
+// TestFewPrivileges runs the subject with the capability of deploy/ only.
 func TestFewPrivileges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -203,7 +215,8 @@ func TestFewPrivileges(t *testing.T) {
 	p.movesFlows(web, "a1", "b1")
 }
 
-// movesFlows takes the endpoint of UDP clients away. That their flows go to another one takes connection tracking, which takes privileges.
+// movesFlows shows that UDP flows move to another endpoint. The subject
+// deletes them from connection tracking, which needs privileges.
 func (p *proxy) movesFlows(s *service, from, to string) {
 	p.t.Helper()
 	s.setEndpoints(from)
@@ -213,9 +226,10 @@ func (p *proxy) movesFlows(s *service, from, to string) {
 		if d.network != "udp" {
 			continue
 		}
-		conn, result := lab.Open(s.w.ctx(), s.w.pods["a2"].Namespace, d.network, d.addr, lab.ProbeOptions{Timeout: answerTimeout})
+		at := s.w.pods["a2"].Namespace
+		conn, result := lab.Open(s.w.ctx(), at, d.network, d.addr, lab.ProbeOptions{Timeout: answerTimeout})
 		if conn == nil || result.Answer.Server != from {
-			p.t.Fatalf("%v: %v, want %s", d, result, from)
+			p.t.Fatalf("%v: got %v, want %s", d, result, from)
 		}
 		defer conn.Close()
 		flows = append(flows, conn)

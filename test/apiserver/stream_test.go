@@ -15,27 +15,28 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// stream is a steady stream of new connections and UDP flows. They begin when it is their time, whatever becomes of those before.
+// stream begins connections and UDP flows at a fixed rate, independent of the
+// outcome of earlier ones.
 type stream struct {
 	t      testing.TB
 	cancel context.CancelFunc
-	begin  sync.WaitGroup // the beginner of attempts
-	wait   sync.WaitGroup // attempts
+	begin  sync.WaitGroup // of run
+	wait   sync.WaitGroup // of attempts
 	routes []route
 	ended  atomic.Int64
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards failures and phases
 	failures []string
-	phases   []*phase // the last one goes on
+	phases   []*phase // the last one is the current one
 }
 
-// phase counts the attempts that began in a part of a test.
+// phase counts the attempts that begin in a part of a test.
 type phase struct {
 	name            string
 	attempts, fails int
 }
 
-// route is where attempts come from and go to.
+// route is the source and destination of attempts.
 type route struct {
 	from *lab.Namespace
 	to   destination
@@ -43,17 +44,17 @@ type route struct {
 	guarded bool
 }
 
-// streamEvery is the time between two attempts: 200 a second.
+// streamEvery is the time between two attempts: 200 per second.
 const streamEvery = 5 * time.Millisecond
 
-// startStream begins attempts on all ways to a Service, in turn, until the test ends at the latest.
+// startStream starts a stream on the routes of a Service.
 func (s *service) startStream(t testing.TB) *stream {
 	t.Helper()
 	return s.w.startStream(t, s.routes()...)
 }
 
-// startStream begins attempts on these routes, in turn, until the test ends at
-// the latest.
+// startStream starts a stream on these routes, in turn, until stop or the end
+// of the test.
 func (w *world) startStream(t testing.TB, routes ...route) *stream {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -63,7 +64,8 @@ func (w *world) startStream(t testing.TB, routes ...route) *stream {
 	return out
 }
 
-// routes are all ways to a Service: to its ClusterIPs from a pod of node1 and node1 itself, to its NodePorts from the client.
+// routes returns routes to a Service: to its ClusterIPs from a pod of node1
+// and from node1, to its NodePorts from the client.
 func (s *service) routes() []route {
 	var out []route
 	for _, to := range s.clusterIPs() {
@@ -93,7 +95,8 @@ func (s *stream) run(ctx context.Context) {
 			if err := route.attempt(); err != nil {
 				s.mu.Lock()
 				in.fails++
-				s.failures = append(s.failures, fmt.Sprintf("%s %s -> %v: %v", time.Now().Format(time.TimeOnly), route.from.Name, route.to, err))
+				at := time.Now().Format(time.TimeOnly)
+				s.failures = append(s.failures, fmt.Sprintf("%s %s -> %v: %v", at, route.from.Name, route.to, err))
 				s.mu.Unlock()
 			}
 			s.ended.Add(1)
@@ -101,16 +104,16 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// attempt connects once. One that is answered because TCP repeated a packet that was lost has failed too.
+// attempt connects once. It fails also if TCP repeated a lost packet.
 func (r route) attempt() error {
 	if r.guarded {
-		result := lab.Probe(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: shortly})
-		if result.Outcome != lab.TimedOut {
-			return fmt.Errorf("%v, want no answer", result)
+		if result := r.probe(shortly); result.Outcome != lab.TimedOut {
+			return fmt.Errorf("got %v, want no answer", result)
 		}
 		return nil
 	}
-	conn, result := lab.Open(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: answerTimeout})
+	options := lab.ProbeOptions{Timeout: answerTimeout}
+	conn, result := lab.Open(context.Background(), r.from, r.to.network, r.to.addr, options)
 	if conn == nil {
 		return errors.New(result.String())
 	}
@@ -121,21 +124,26 @@ func (r route) attempt() error {
 	}
 	repeated, err := repetitions(tcp)
 	if err == nil && repeated > 0 {
-		err = fmt.Errorf("%d packets were lost on the way", repeated)
+		err = fmt.Errorf("got %d lost packets, want none", repeated)
 	}
 	return err
 }
 
+func (r route) probe(timeout time.Duration) lab.Result {
+	return lab.Probe(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: timeout})
+}
+
 // ask connects once and returns the pod that answers.
 func (r route) ask() (pod string, err error) {
-	result := lab.Probe(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: answerTimeout})
+	result := r.probe(answerTimeout)
 	if result.Outcome != lab.Answered {
 		return "", errors.New(result.String())
 	}
 	return result.Answer.Server, nil
 }
 
-// repetitions tells how many packets the kernel sent more than once, the first one of the connection included.
+// repetitions returns the number of packets that the kernel repeated, with
+// the first one of the connection.
 func repetitions(conn *net.TCPConn) (uint32, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -143,28 +151,31 @@ func repetitions(conn *net.TCPConn) (uint32, error) {
 	}
 	var info *unix.TCPInfo
 	var failed error
-	err = raw.Control(func(fd uintptr) { info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	err = raw.Control(func(fd uintptr) {
+		info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
 	if err := errors.Join(err, failed); err != nil {
 		return 0, err
 	}
 	return info.Total_retrans, nil
 }
 
-// stop ends the stream and waits for the attempts that were begun. It may be called again.
+// stop ends the stream and waits for its attempts. It can be called more than
+// once.
 func (s *stream) stop() {
 	s.cancel()
 	s.begin.Wait()
 	s.wait.Wait()
 }
 
-// phase begins another phase: the attempts of each are counted.
+// phase begins another phase.
 func (s *stream) phase(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.phases = append(s.phases, &phase{name: fmt.Sprintf(format, args...)})
 }
 
-// pass waits for so many more attempts.
+// pass waits for n more attempts.
 func (s *stream) pass(n int64) {
 	s.t.Helper()
 	want := s.ended.Load() + n
@@ -176,15 +187,12 @@ func (s *stream) pass(n int64) {
 	})
 }
 
-// mustNotFail stops the stream and reports what failed.
+// mustNotFail stops the stream and reports failed attempts.
 func (s *stream) mustNotFail() {
 	s.t.Helper()
 	s.stop()
-	const enough = 10
-	for i, failure := range s.failures {
-		if i == enough {
-			break
-		}
+	const most = 10
+	for _, failure := range s.failures[:min(most, len(s.failures))] {
 		s.t.Error(failure)
 	}
 	for _, p := range s.phases {

@@ -1,7 +1,6 @@
 package apiserver
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,33 +12,34 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// proxy is a proxy program on a node, which may be started several times.
+// proxy is a proxy program on a node. It can be started several times.
 type proxy struct {
 	t     testing.TB
 	at    *lab.Namespace
-	name  string   // of the program
-	flags []string // complete
-	// wrapper is a command that runs the program with fewer privileges or elsewhere; nil for none.
+	name  string // of the program
+	flags []string
+	// wrapper is a command that runs the program, for example with fewer
+	// privileges.
 	wrapper []string
 
-	log *logBuffer    // of all its processes
+	log *labtest.Log  // of all its processes
 	cmd *lab.Cmd      // nil while it does not run
-	end chan struct{} // closed when the process is over
-	err error         // how it ended; to be read after end
+	end chan struct{} // closed when the process has ended
+	err error         // of the process; valid after end
 }
 
-// subject returns the proxy under test for node1, which does not run yet.
+// subject returns the proxy under test for node1. It does not run yet.
 func (w *world) subject(flags ...string) *proxy { return w.proxy(subjectName(), flags...) }
 
-// proxy returns a proxy for node1 that has the flags of this cluster and these.
+// proxy returns a proxy for node1 with the flags of this cluster and these.
 func (w *world) proxy(name string, flags ...string) *proxy {
 	w.t.Helper()
 	return w.bareProxy(name, append([]string{
@@ -49,9 +49,10 @@ func (w *world) proxy(name string, flags ...string) *proxy {
 	}, flags...)...)
 }
 
-// bareProxy returns a proxy for node1 that has these flags only, and those without which no proxy runs in a network namespace.
+// bareProxy returns a proxy for node1 with these flags, and those that a
+// proxy in a network namespace needs.
 func (w *world) bareProxy(name string, flags ...string) *proxy {
-	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: new(logBuffer)}
+	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: new(labtest.Log)}
 	p.flags = append([]string{
 		"--proxy-mode=nftables",
 		"--conntrack-max-per-core=0", // the limit belongs to the host
@@ -76,25 +77,26 @@ func ranges() string {
 	return strings.Join(out, ",")
 }
 
-// command prepares the program.
+// command returns the program to run.
 func (p *proxy) command(ctx context.Context) *lab.Cmd {
 	line := slices.Concat(p.wrapper, []string{program(p.name)}, p.flags)
 	cmd := p.at.Command(ctx, line[0], line[1:]...)
-	// kube-proxy looks for dead connections to the API server every 45 s otherwise.
+	// By default, clients detect a dead connection after 45 s.
 	cmd.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2")
 	return cmd
 }
 
-// start starts the proxy and does not wait for what it does.
+// start starts the proxy without waiting for its rules.
 func (p *proxy) start() {
 	p.t.Helper()
 	cmd := p.command(context.Background())
-	p.log.restart()
+	p.log.Restart()
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	started, end := make(chan error, 1), make(chan struct{})
 	go func() {
 		defer close(end)
-		// The kernel ends the process with the thread that made it, however the tests end: the thread waits.
+		// The kernel kills the process when the thread that created it ends,
+		// so the thread waits.
 		p.err = p.at.Do(func() error {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			err := cmd.Cmd.Start()
@@ -111,13 +113,13 @@ func (p *proxy) start() {
 	p.cmd, p.end = cmd, end
 }
 
-// startSynced starts the proxy and waits until it has written all that there is.
+// startSynced starts the proxy and waits for its first sync.
 func (p *proxy) startSynced() {
 	p.t.Helper()
 	p.start()
 	p.awaitHealth()
 	if p.name == upstream {
-		// It calls itself healthy before it has written anything.
+		// It is healthy before its first sync.
 		written := regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv[46]"\} [1-9]`)
 		p.eventually("first sync", func() error {
 			answer, err := p.get(metricsAddress, "/metrics")
@@ -129,7 +131,7 @@ func (p *proxy) startSynced() {
 	}
 }
 
-// Addresses of the servers of a proxy, on its node.
+// Addresses of a proxy's servers on its node.
 const (
 	healthAddress  = "127.0.0.1:10256"
 	metricsAddress = "127.0.0.1:10249"
@@ -146,7 +148,8 @@ func (p *proxy) awaitHealth() {
 	})
 }
 
-// eventually is the function of that name, for what a proxy that runs must do.
+// eventually is like the function eventually, and ends the test if the proxy
+// ends.
 func (p *proxy) eventually(what string, look func() error) {
 	p.t.Helper()
 	eventually(p.t, p.name+": "+what, func() error {
@@ -160,24 +163,24 @@ func (p *proxy) eventually(what string, look func() error) {
 	})
 }
 
-// awaitLog waits for a text in the log of the process that runs.
+// awaitLog waits for a text in the log of the running process.
 func (p *proxy) awaitLog(text string) {
 	p.t.Helper()
 	p.eventually("log", func() error {
-		if !strings.Contains(p.log.current(), text) {
-			return fmt.Errorf("no %q", text)
+		if !strings.Contains(p.log.Current(), text) {
+			return fmt.Errorf("got no %q", text)
 		}
 		return nil
 	})
 }
 
-// answer is what a server of the proxy answers.
+// answer is the answer of a server of the proxy.
 type answer struct {
 	*http.Response
 	body string
 }
 
-// get asks a server of the proxy.
+// get sends a request to a server of the proxy.
 func (p *proxy) get(address, path string) (answer, error) {
 	client := http.Client{
 		Transport: &http.Transport{DialContext: p.at.DialContext, DisableKeepAlives: true},
@@ -192,18 +195,18 @@ func (p *proxy) get(address, path string) (answer, error) {
 	return answer{response, string(body)}, err
 }
 
-// terminate ends the proxy as a service manager does. kube-proxy has no way to end in order.
+// terminate ends the proxy with SIGTERM, which kube-proxy does not handle.
 func (p *proxy) terminate() {
 	p.t.Helper()
 	p.signal(syscall.SIGTERM)
 	<-p.end
 	p.cmd = nil
 	if p.name == product && p.err != nil {
-		p.t.Errorf("%s, told to end: %v", p.name, p.err)
+		p.t.Errorf("%s after SIGTERM: %v", p.name, p.err)
 	}
 }
 
-// kill ends the proxy without notice.
+// kill ends the proxy with SIGKILL.
 func (p *proxy) kill() {
 	p.t.Helper()
 	p.signal(syscall.SIGKILL)
@@ -218,13 +221,13 @@ func (p *proxy) signal(signal os.Signal) {
 	}
 }
 
-// awaitEnd waits until the proxy ends by itself and returns its exit code.
+// awaitEnd waits until the proxy exits and returns its exit code.
 func (p *proxy) awaitEnd() int {
 	p.t.Helper()
 	select {
 	case <-p.end:
 	case <-time.After(patience):
-		p.t.Fatalf("%s does not end", p.name)
+		p.t.Fatalf("%s did not exit after %v", p.name, patience)
 	}
 	p.cmd = nil
 	var exit *exec.ExitError
@@ -237,7 +240,7 @@ func (p *proxy) awaitEnd() int {
 	return exit.ExitCode()
 }
 
-// running tells whether the process is there.
+// running reports whether the process runs.
 func (p *proxy) running() bool {
 	select {
 	case <-p.end:
@@ -247,44 +250,10 @@ func (p *proxy) running() bool {
 	}
 }
 
-// writeConfig writes a configuration file and returns its name.
+// writeConfig writes a configuration file and returns its path.
 func (w *world) writeConfig(text string) string {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "config.conf")
 	w.must(os.WriteFile(path, []byte(text), 0o644))
 	return path
-}
-
-// logBuffer keeps what a process says.
-type logBuffer struct {
-	mu    sync.Mutex // guards what follows
-	text  bytes.Buffer
-	begin int // of what the current process says
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// restart begins the log of another process.
-func (b *logBuffer) restart() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.begin = b.text.Len()
-}
-
-// current returns what the current process has said.
-func (b *logBuffer) current() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return string(b.text.Bytes()[b.begin:])
-}
-
-// String returns what all processes have said.
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

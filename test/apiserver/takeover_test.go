@@ -14,9 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// otherProgram is the program that TestTakeover swaps with the subject:
-// kube-proxy, or the one that OTHER in the environment names, such as an earlier
-// build of nftproxy.
+// otherProgram returns the program that TestTakeover swaps with the subject:
+// that of the environment variable OTHER, or kube-proxy.
 func otherProgram() string {
 	if path := os.Getenv("OTHER"); path != "" {
 		return path
@@ -24,8 +23,8 @@ func otherProgram() string {
 	return upstream
 }
 
-// TestTakeover replaces one proxy by another on the same node, there and back,
-// under a steady stream of new connections.
+// TestTakeover replaces one proxy by another on the same node, in both
+// directions, while clients connect.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	for _, end := range []struct {
@@ -54,10 +53,10 @@ func testTakeover(t *testing.T, end func(*proxy)) {
 		stream.phase("%s -> %s", current.name, name)
 		stream.pass(*attempts)
 		end(current)
-		stream.pass(*attempts) // with no proxy
+		stream.pass(*attempts) // without a proxy
 		current = w.proxy(name)
 		current.startSynced()
-		s.inCharge(current, i)
+		s.followsChanges(current, i)
 		stream.pass(*attempts)
 		current.mustNotHaveFailed()
 	}
@@ -67,11 +66,11 @@ func testTakeover(t *testing.T, end func(*proxy)) {
 // swapped are Services that are served while the proxy is swapped.
 type swapped struct {
 	w *world
-	// The stream of connections goes to these. Their endpoints do not change: a UDP
-	// flow to an endpoint that goes is deleted from connection tracking, and its
-	// answer is lost.
+	// These are the destinations of the stream. Their endpoints do not
+	// change: a proxy deletes UDP flows to a removed endpoint from connection
+	// tracking, and their answers are lost.
 	steady, steadyLocal, guarded *service
-	// By these a proxy shows that it is in charge.
+	// These change.
 	changing, changingLocal *service
 }
 
@@ -98,13 +97,13 @@ func newSwapped(w *world) *swapped {
 	for i, service := range []*service{s.steadyLocal, s.guarded, s.changingLocal} {
 		service.setLoadBalancerIPs(i + 1)
 	}
-	for i := range 50 { // so that writing takes a moment
+	for i := range 50 { // more rows to write
 		w.createService(fmt.Sprintf("other-%d", i), "a1 a2 b1 b2")
 	}
 	return s
 }
 
-// routes are those of the steady Services.
+// routes returns the routes to the Services that do not change.
 func (s *swapped) routes() []route {
 	w := s.w
 	routes := s.steady.routes()
@@ -122,13 +121,14 @@ func (s *swapped) routes() []route {
 	return routes
 }
 
-// inCharge changes endpoints and waits until the proxy serves the new ones, with
-// session affinity and traffic policy. n is the number of earlier swaps.
-func (s *swapped) inCharge(current *proxy, n int) {
+// followsChanges changes endpoints and waits until the proxy serves the new
+// ones, with session affinity and traffic policy. n is the number of earlier
+// swaps.
+func (s *swapped) followsChanges(current *proxy, n int) {
 	w := s.w
 	w.t.Helper()
 	if current.name == upstream {
-		// It deletes stale chains in the first sync after this time.
+		// Its next sync after this time deletes stale chains.
 		time.Sleep(time.Second)
 	}
 	endpoints := []string{"b1", "a2 b2", "a1", "b2"}[n]
@@ -137,7 +137,8 @@ func (s *swapped) inCharge(current *proxy, n int) {
 
 	local := []string{"a2", "a1", "a2", "a1"}[n]
 	s.changingLocal.setEndpoints(local + " b1 b2")
-	w.reaches(w.Client, slices.Concat(s.changingLocal.loadBalancerIPs(), s.changingLocal.nodePorts(w.Node1)), local)
+	external := slices.Concat(s.changingLocal.loadBalancerIPs(), s.changingLocal.nodePorts(w.Node1))
+	w.reaches(w.Client, external, local)
 	for _, from := range []*lab.Namespace{w.pods["a1"].Namespace, w.Node1.Namespace} {
 		for _, to := range slices.Concat(s.changingLocal.clusterIPs(), s.changingLocal.loadBalancerIPs()) {
 			route{from: from, to: to}.sticks(w.t, local, "b1", "b2")
@@ -145,7 +146,7 @@ func (s *swapped) inCharge(current *proxy, n int) {
 	}
 }
 
-// sticks connects several times and wants the same one of the pods to answer.
+// sticks connects several times. One of the pods must give all answers.
 func (r route) sticks(t testing.TB, pods ...string) {
 	t.Helper()
 	var answered []string
@@ -158,15 +159,15 @@ func (r route) sticks(t testing.TB, pods ...string) {
 		answered = append(answered, pod)
 	}
 	if !slices.Contains(pods, answered[0]) || len(slices.Compact(slices.Clone(answered))) > 1 {
-		t.Errorf("%s -> %v: answered by %v, want always the same one of %v", r.from.Name, r.to, answered, pods)
+		t.Errorf("%s -> %v: got answers of %v, want those of one of %v", r.from.Name, r.to, answered, pods)
 	}
 }
 
-// mustNotHaveFailed reports errors in the log of the process that runs, and
-// transactions that failed by its metrics.
+// mustNotHaveFailed reports errors in the log of the running process, and
+// failed transactions in its metrics.
 func (p *proxy) mustNotHaveFailed() {
 	p.t.Helper()
-	for _, text := range logErrors.FindAllString(p.log.current(), -1) {
+	for _, text := range logErrors.FindAllString(p.log.Current(), -1) {
 		p.t.Errorf("log of %s: %s", p.name, text)
 	}
 	for _, metric := range []string{
@@ -174,11 +175,10 @@ func (p *proxy) mustNotHaveFailed() {
 		"kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
 	} {
 		if n := p.metric(metric); n != 0 {
-			p.t.Errorf("%s: %s is %g, want 0", p.name, metric, n)
+			p.t.Errorf("%s of %s: got %g, want 0", metric, p.name, n)
 		}
 	}
 }
 
-// logErrors matches the errors in a log of klog, each with the indented lines that
-// belong to it.
+// logErrors matches the errors in a klog log, with their indented lines.
 var logErrors = regexp.MustCompile(`(?m)^E\d{4} .*\n([\t ].*\n)*`)

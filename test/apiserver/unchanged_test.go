@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestUnchanged changes what no packet depends on, and has all objects told once more by an API server that has forgotten what they were: nothing
-// must be written to the tables. After that one Service changes, and no row of another one. kube-proxy writes all rules anew now and then.
+// TestUnchanged shows that the tables are not written after changes without
+// effect, and after a full list from an API server whose etcd was compacted.
+// Then one Service changes: only its rows are written. kube-proxy sometimes
+// rewrites all rules.
 func TestUnchanged(t *testing.T) {
 	t.Parallel()
 	if subjectName() != product {
@@ -30,12 +32,14 @@ func TestUnchanged(t *testing.T) {
 	steady.servedBy("a1 a2 b1")
 	changing.servedBy("a1 b1")
 	monitor := w.monitor(w.Node1)
-	p.awaitTold(func() {
-		steady.annotate(`{"metadata": {"annotations": {"test.example/note": "new"}, "labels": {"test.example/label": "new"}}}`)
+	p.awaitChange(func() {
+		const note, label = `"annotations": {"test.example/note": "new"}`, `"labels": {"test.example/label": "new"}`
+		steady.annotate(`{"metadata": {` + note + `, ` + label + `}}`)
 		w.patchNode(`{"metadata": {"annotations": {"test.example/note": "new"}}}`)
 	})
 
-	// Something else is written to etcd, so that what the proxy knows is an old state of it, and that state is forgotten.
+	// Other objects change and etcd is compacted, so that the proxy's
+	// resource version is too old for a watch.
 	w.must(w.APIServer.Kill())
 	other, err := w.StartAPIServer(w.ctx(), 6444)
 	w.must(err)
@@ -50,33 +54,37 @@ func TestUnchanged(t *testing.T) {
 	restart := time.Now()
 	w.must(w.APIServer.Start(w.ctx()))
 	eventually(t, "lists", func() error { return w.listed(restart, "services", "endpointslices") })
-	// Longer than a sync waits for the next change, and a check of the tables.
+	// A sync for the list, and a check of the tables, would happen in this
+	// time.
 	time.Sleep(3 * time.Second)
 	if written := monitor.written(); written != "" {
-		t.Errorf("written though nothing changed:\n%s", written)
+		t.Errorf("got changes of the tables, want none:\n%s", written)
 	}
 
 	changing.setEndpoints("a1 b2")
 	changing.servedBy("a1 b2")
 	text := monitor.written()
 	if text == "" {
-		t.Error("nothing was written for a change")
+		t.Error("got no changes of the tables, want some")
 	}
-	const families, transactions = 2, 2 // one for what is new, at most one for what is not used any more
+	const families, transactions = 2, 2 // additions, and perhaps removals
 	if n := strings.Count(text, "new generation"); n > families*transactions {
-		t.Errorf("%d transactions for a change of one Service:\n%s", n, text)
+		t.Errorf("got %d transactions for a change of one Service, want at most %d:\n%s", n, families*transactions, text)
 	}
 	for line := range strings.Lines(text) {
-		if strings.Contains(line, "element") && !changing.mentioned(line) && !strings.Contains(line, w.pods["b2"].IPv4.String()) && !strings.Contains(line, w.pods["b2"].IPv6.String()) {
-			t.Errorf("written for another Service's change: %s", line)
+		b2 := strings.Contains(line, w.pods["b2"].IPv4.String()) || strings.Contains(line, w.pods["b2"].IPv6.String())
+		if strings.Contains(line, "element") && !changing.mentioned(line) && !b2 {
+			t.Errorf("unneeded change: %s", line)
 		}
 	}
 }
 
-// mentioned tells whether a row is about the Service's addresses or ports.
+// mentioned reports whether a row has an address or a NodePort of the
+// Service.
 func (s *service) mentioned(row string) bool {
 	for _, d := range append(s.clusterIPs(), s.nodePorts(s.w.Node1)...) {
-		if strings.Contains(row, d.addr.Addr().String()+" ") || strings.Contains(row, fmt.Sprintf(" %d ", d.addr.Port())) && d.addr.Port() != port {
+		nodePort := d.addr.Port() != port && strings.Contains(row, fmt.Sprintf(" %d ", d.addr.Port()))
+		if nodePort || strings.Contains(row, d.addr.Addr().String()+" ") {
 			return true
 		}
 	}
@@ -86,35 +94,40 @@ func (s *service) mentioned(row string) bool {
 // annotate patches the Service and its EndpointSlices.
 func (s *service) annotate(patch string) {
 	s.w.t.Helper()
-	_, err := s.w.Admin().CoreV1().Services(s.Namespace).Patch(s.w.ctx(), s.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	s.w.must(err)
-	for f := range s.w.Node1.Addrs() {
-		_, err := s.w.Admin().DiscoveryV1().EndpointSlices(s.Namespace).Patch(s.w.ctx(), s.sliceName(f), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-		s.w.must(err)
+	w, options := s.w, metav1.PatchOptions{}
+	_, err := w.client.CoreV1().Services(s.Namespace).Patch(w.ctx(), s.Name, types.MergePatchType, []byte(patch), options)
+	w.must(err)
+	slices := w.client.DiscoveryV1().EndpointSlices(s.Namespace)
+	for f := range w.Node1.Addrs() {
+		_, err := slices.Patch(w.ctx(), s.sliceName(f), types.MergePatchType, []byte(patch), options)
+		w.must(err)
 	}
 }
 
-// awaitTold makes changes of a Service and waits until the proxy was told of them.
-func (p *proxy) awaitTold(change func()) {
+// awaitChange makes changes of a Service and waits until the proxy has
+// counted them.
+func (p *proxy) awaitChange(change func()) {
 	p.t.Helper()
-	const told = "kubeproxy_sync_proxy_rules_service_changes_total"
-	before := p.metric(told)
+	const changes = "kubeproxy_sync_proxy_rules_service_changes_total"
+	before := p.metric(changes)
 	change()
 	p.eventually("change of a Service", func() error {
-		if p.metric(told) <= before {
-			return fmt.Errorf("%s is %g", told, before)
+		if p.metric(changes) <= before {
+			return fmt.Errorf("%s: got %g, want more", changes, before)
 		}
 		return nil
 	})
 }
 
-// TestEndpointMoves moves endpoints from one EndpointSlice to another one, as their controller does. Clients with session affinity stay with
-// their endpoints.
+// TestEndpointMoves shows that clients with session affinity keep their
+// endpoints when these move to other EndpointSlices.
 func TestEndpointMoves(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	all := "a1 a2 b1 b2"
-	sticky := w.createService("sticky", all, func(s *corev1.Service) { s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP })
+	sticky := w.createService("sticky", all, func(s *corev1.Service) {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	})
 	w.subject().startSynced()
 	chosen := sticky.chosen()
 
@@ -122,24 +135,24 @@ func TestEndpointMoves(t *testing.T) {
 		s.Name += "-moved"
 		return s
 	}
-	for f := range w.Node1.Addrs() { // first they are in both
-		w.must(writeSlice(w, w.Admin(), moved(sticky.newSlice(f, strings.Fields(all)))))
+	for f := range w.Node1.Addrs() { // first both slices have them
+		w.writeSlice(moved(sticky.newSlice(f, strings.Fields(all))))
 	}
 	sticky.stay(chosen)
 	for f := range w.Node1.Addrs() {
-		w.must(w.Admin().DiscoveryV1().EndpointSlices(sticky.Namespace).Delete(w.ctx(), sticky.sliceName(f), metav1.DeleteOptions{}))
+		sticky.deleteSlice(f)
 	}
-	time.Sleep(time.Second) // for a proxy to do it wrong
+	time.Sleep(time.Second) // a sync would happen in this time
 	sticky.stay(chosen)
 }
 
-// choice is the endpoint that a client was led to.
+// choice is the endpoint of a client.
 type choice struct {
 	route
 	pod string
 }
 
-// chosen connects from several clients.
+// chosen connects from several clients and returns their endpoints.
 func (s *service) chosen() []choice {
 	s.w.t.Helper()
 	var out []choice
@@ -155,13 +168,13 @@ func (s *service) chosen() []choice {
 	return out
 }
 
-// stay wants clients to be led where they were.
+// stay checks that clients have the same endpoints.
 func (s *service) stay(chosen []choice) {
 	s.w.t.Helper()
 	for range 3 {
 		for _, c := range chosen {
 			if pod, err := c.ask(); err != nil || pod != c.pod {
-				s.w.t.Errorf("%s -> %v: %s, %v; want %s", c.from.Name, c.to, pod, err, c.pod)
+				s.w.t.Errorf("%s -> %v: got %s (%v), want %s", c.from.Name, c.to, pod, err, c.pod)
 			}
 		}
 	}

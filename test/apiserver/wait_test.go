@@ -3,32 +3,24 @@ package apiserver
 import (
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// How long things are waited for. None of it is a claim about the subject: a test that gets what it waits for ends as soon as it does.
+// Time limits of the tests. They are no requirements of the subject.
 const (
-	// patience is for everything that must happen in the end. Clients of the API wait up to a minute between two attempts.
+	// patience limits the wait for an effect. Clients of the API wait up to a
+	// minute between two attempts.
 	patience = 3 * time.Minute
-	// pollEvery is the pause between two looks.
-	pollEvery = 20 * time.Millisecond
-	// answerTimeout is for an attempt that must be answered.
+	// answerTimeout is the timeout of an attempt that must be answered.
 	answerTimeout = 10 * time.Second
-	// shortly is for an attempt that may not be answered yet, or no more, and how long no answer must come to what is dropped.
+	// shortly is the timeout of an attempt whose outcome may change, or that
+	// must be dropped.
 	shortly = 400 * time.Millisecond
 )
 
-// eventually looks until there is nothing to complain about.
-func eventually(t testing.TB, what string, look func() error) {
+// eventually calls check until it returns nil.
+func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		err := look()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
-		time.Sleep(pollEvery)
-	}
+	labtest.Eventually(t, patience, what, check)
 }

@@ -1,30 +1,32 @@
 package apiserver
 
 import (
-	"bytes"
 	"context"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// target is the port on which pods serve.
+// target is the port of the servers in pods.
 const target = 8080
 
 // world is a cluster network with an API server. No proxy runs yet.
 type world struct {
 	*lab.Lab
 	*cluster.Cluster
-	t     testing.TB
-	pods  map[string]*lab.Pod
-	token string // of the service account of the proxy
+	t      testing.TB
+	pods   map[string]*lab.Pod
+	client kubernetes.Interface // of the administrator
+	token  string               // of the service account of the proxy
 }
 
-// newWorld makes a world with the Nodes node1 and node2 and pods that serve on both.
+// newWorld creates a world with the Nodes node1 and node2, and with pods on
+// both.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := newBareWorld(t)
@@ -34,7 +36,19 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// newBareWorld makes a world without Nodes in the API.
+// newServedWorld creates a world with the Service web, which the subject
+// serves.
+func newServedWorld(t testing.TB) (*world, *service, *proxy) {
+	t.Helper()
+	w := newWorld(t)
+	web := w.createService("web", "a1 b1")
+	p := w.subject()
+	p.startSynced()
+	web.servedBy("a1 b1")
+	return w, web, p
+}
+
+// newBareWorld creates a world without Nodes in the API.
 func newBareWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{Lab: labtest.New(t), t: t, pods: map[string]*lab.Pod{}}
@@ -57,10 +71,21 @@ func newBareWorld(t testing.TB) *world {
 			t.Error(err)
 		}
 	})
+	w.client = w.Admin()
 	w.token = w.deploy()
-	t.Cleanup(w.showTables)
+	t.Cleanup(func() { labtest.LogTables(t, w.Node1) })
 	return w
 }
+
+// with returns the world with another client.
+func (w *world) with(client kubernetes.Interface) *world {
+	other := *w
+	other.client = client
+	return &other
+}
+
+// service returns a Service of another world in this one.
+func (w *world) service(s *service) *service { return &service{Service: s.Service, w: w} }
 
 // must ends the test on an error.
 func (w *world) must(err error) {
@@ -78,7 +103,7 @@ func (w *world) addPod(node *lab.Node, name string) {
 	labtest.Serve(w.t, target, w.pods[name].Namespace)
 }
 
-// What deploy/ makes, and the subject uses.
+// The objects of deploy/ that the subject uses.
 const (
 	deployed         = repository + "/deploy/kustomize/base"
 	accountNamespace = "kube-system"
@@ -86,8 +111,8 @@ const (
 	roleName         = "nftproxy"
 )
 
-// deploy applies what is to be applied to a cluster, and returns a token of the proxy's service account. There are no controllers: no pod
-// comes of it.
+// deploy applies deploy/ and returns a token of the proxy's service account.
+// Without controllers, no pod is created.
 func (w *world) deploy() string {
 	w.t.Helper()
 	folder, err := filepath.Abs(deployed)
@@ -98,7 +123,7 @@ func (w *world) deploy() string {
 	return token
 }
 
-// kubeconfig writes the file by which the subject reaches the API server.
+// kubeconfig writes the subject's kubeconfig and returns its path.
 func (w *world) kubeconfig() string {
 	w.t.Helper()
 	path := filepath.Join(w.t.TempDir(), "kubeconfig")
@@ -114,34 +139,22 @@ func (w *world) kubectl(stdin string, args ...string) string {
 	return out
 }
 
-// run runs a program in a namespace and returns its output.
+// run runs a program in a namespace and returns its standard output.
 func (w *world) run(at *lab.Namespace, name string, args ...string) string {
 	w.t.Helper()
-	cmd := at.Command(w.ctx(), name, args...)
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		w.t.Fatalf("%s %s in %s: %v\n%s", name, strings.Join(args, " "), at.Name, err, &errs)
-	}
-	return string(out)
+	return labtest.Run(w.t, at, name, args...)
 }
 
-// tables lists all tables of a node, without what packets change.
+// tables returns all tables of a node, without elements that packets add.
 func (w *world) tables(node *lab.Node) string {
 	w.t.Helper()
 	return w.run(node.Namespace, "nft", "--stateless", "list", "ruleset")
 }
 
-// showTables tells what node1's tables were when a test failed, unless they are long.
-func (w *world) showTables() {
-	if !w.t.Failed() {
-		return
+// expectTables compares the tables of node1 with earlier ones.
+func (w *world) expectTables(when, want string) {
+	w.t.Helper()
+	if now := w.tables(w.Node1); now != want {
+		w.t.Errorf("tables %s: got\n%s\nwant\n%s", when, now, want)
 	}
-	const long = 30_000
-	out, err := w.Node1.Command(context.Background(), "nft", "list", "ruleset").CombinedOutput()
-	if len(out) > long {
-		out = append(out[:long], "..."...)
-	}
-	w.t.Logf("rules of node1 (%v):\n%s", err, out)
 }

@@ -1,5 +1,98 @@
+// Command demo is the product tour. It builds a small cluster from network
+// namespaces, runs a kube-proxy on each node, and shows with real connections
+// what the proxies do. It exits with an error if a check fails. It needs root
+// and removes everything that it created.
+//
+// Type cluster owns the namespaces and the processes. Type tour plays the
+// script tour.txt on it, which contains the texts and the expected results.
+// Type report prints them and counts the checks.
 package main
 
-import "os"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // a shell's exit code for a process that SIGINT ended
+)
+
+const usage = `demo is the product tour. It builds a small cluster from network namespaces, runs a kube-proxy
+on each node, and shows with real connections what the proxies do. It exits with an error if a
+check fails. It needs root and removes everything that it created, also when interrupted.
+
+Flags:
+`
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run runs the command and returns its exit code.
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
+	flags.Usage = func() { fmt.Fprintln(stdout, usage+flags.FlagUsagesWrapped(100)) }
+	kubeProxy := flags.String("kube-proxy", "bin/kube-proxy", "The kube-proxy `PROGRAM` that the nodes run.")
+	keep := flags.Bool("keep", false, "Keep the cluster running after the tour, until Ctrl-C.")
+	name := flags.String("name", "demo", "Prefix `NAME` of the namespaces (NAME.client, NAME.node1). "+
+		"Tours with different names can run at the same time.")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return exitOK
+	case err == nil && flags.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q: demo takes only flags", flags.Arg(0))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "demo: %v; see demo --help\n", err)
+		return exitUsage
+	}
+
+	if err := checkRequirements(os.Geteuid(), *kubeProxy); err != nil {
+		fmt.Fprintf(stderr, "demo: %v\n", err)
+		return exitFailed
+	}
+	// Signals are caught until the end, because a second Ctrl-C must not
+	// interrupt the cleanup. With SIGPIPE caught, writing to a closed pipe
+	// returns an error.
+	interrupt, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	t := &tour{report: report{w: stdout}, cluster: &cluster{name: *name, kubeProxy: *kubeProxy}, started: time.Now()}
+	switch err := t.run(interrupt, *keep); {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errInterrupted):
+		fmt.Fprintln(stderr, "demo: interrupted; everything is cleaned up")
+		return exitInterrupted
+	default:
+		fmt.Fprintf(stderr, "demo: %v\n", err)
+		return exitFailed
+	}
+}
+
+// checkRequirements returns an error with advice if the demo cannot run.
+func checkRequirements(euid int, kubeProxy string) error {
+	os.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin") // su does not always add them
+	_, nftErr := exec.LookPath("nft")
+	_, proxyErr := exec.LookPath(kubeProxy)
+	switch {
+	case euid != 0:
+		return errors.New("creating network namespaces requires root: run sudo make demo")
+	case proxyErr != nil:
+		return fmt.Errorf("kube-proxy not found (%w): build it with make build, or use --kube-proxy PROGRAM", proxyErr)
+	case nftErr != nil:
+		return fmt.Errorf("nft, which lists the rules, not found (%w): run apt-get install nftables", nftErr)
+	}
+	return nil
+}

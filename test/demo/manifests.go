@@ -1,12 +1,130 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"embed"
-	"io/fs"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nftproxy/nftproxy/proxier/manifest"
 )
 
 //go:embed manifests/*.yaml
 var embedded embed.FS
 
-// manifests returns the folder of sample manifests.
-func manifests() (fs.FS, error) { return fs.Sub(embedded, "manifests") }
+// manifests is a folder of manifests and its Services.
+type manifests struct {
+	folder   string
+	services map[string]*corev1.Service // by namespace/name
+
+	// Handler is nil. The first round of a manifest.Source calls only the
+	// methods below.
+	manifest.Handler
+	synced context.CancelFunc
+}
+
+func (m *manifests) OnServiceAdd(s *corev1.Service)                { m.services[s.Namespace+"/"+s.Name] = s }
+func (m *manifests) OnEndpointSliceAdd(*discoveryv1.EndpointSlice) {}
+func (m *manifests) OnNodeAdd(*corev1.Node)                        {}
+func (m *manifests) OnServiceCIDRsChanged([]string)                {}
+func (m *manifests) OnNodeSynced()                                 {}
+func (m *manifests) OnServiceSynced()                              {}
+func (m *manifests) OnEndpointSlicesSynced()                       {}
+func (m *manifests) Sync()                                         { m.synced() }
+
+// newManifests writes the embedded manifests to parent/manifests and reads
+// them there.
+func newManifests(parent string) (*manifests, error) {
+	if err := os.CopyFS(parent, embedded); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m := &manifests{synced: cancel, folder: filepath.Join(parent, "manifests"), services: map[string]*corev1.Service{}}
+	if err := m.setEndpoints("shop/web", "web-1", "web-2", "web-3"); err != nil {
+		return nil, err
+	}
+	source, err := manifest.New(manifest.Config{Dir: m.folder, Handler: m})
+	if err != nil {
+		return nil, err
+	}
+	if err := source.Run(ctx); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"kube-system/dns", "shop/cart", "shop/checkout", "shop/payments", "shop/web"} {
+		if m.services[name] == nil {
+			return nil, fmt.Errorf("no valid manifest in %s contains service %s", m.folder, name)
+		}
+	}
+	return m, nil
+}
+
+// endpointsFile returns the file with the EndpointSlices of a Service.
+func (m *manifests) endpointsFile(service string) string {
+	return filepath.Join(m.folder, strings.ReplaceAll(service, "/", "-")+"-endpoints.yaml")
+}
+
+// setEndpoints removes the lines of endpoints that are other pods. It renames a
+// complete file, so that kube-proxy never reads a part of it.
+func (m *manifests) setEndpoints(service string, pods ...string) error {
+	file := m.endpointsFile(service)
+	data, err := embedded.ReadFile("manifests/" + filepath.Base(file))
+	if err != nil {
+		return err
+	}
+	var kept []byte
+	for line := range bytes.Lines(data) {
+		_, target, isEndpoint := bytes.Cut(line, []byte("kind: Pod, name: "))
+		if name, _, _ := bytes.Cut(target, []byte("}")); !isEndpoint || slices.Contains(pods, string(name)) {
+			kept = append(kept, line...)
+		}
+	}
+	draft := filepath.Join(m.folder, ".draft") // kube-proxy ignores hidden files
+	if err := os.WriteFile(draft, kept, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(draft, file)
+}
+
+// addresses returns the IPv4 and the IPv6 address of a destination in tour.txt.
+// They are zero if the manifests do not contain them.
+func (c *cluster) addresses(service, destination, protocol string) (found [2]netip.AddrPort) {
+	spec := c.manifests.services[service].Spec
+	for _, p := range spec.Ports {
+		addrs, port := spec.ClusterIPs, p.Port
+		switch destination {
+		case "external IP":
+			addrs = spec.ExternalIPs
+		case "LoadBalancer IP":
+			addrs = loadBalancerIPs(c.manifests.services[service])
+		case "NodePort of node1", "NodePort of node2":
+			node := c.hosts[strings.TrimPrefix(destination, "NodePort of ")]
+			addrs, port = []string{node.IPv4.String(), node.IPv6.String()}, p.NodePort
+		case "ClusterIP, port 81":
+			port = 81
+		case "ClusterIP 10.96.0.99":
+			addrs = []string{"10.96.0.99", "fd00:96::99"}
+		}
+		for family, addr := range addrs[:min(len(addrs), len(found))] {
+			if strings.EqualFold(string(p.Protocol), protocol) {
+				found[family] = netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port)) // the parser validated it
+			}
+		}
+	}
+	return found
+}
+
+func loadBalancerIPs(s *corev1.Service) (addrs []string) {
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		addrs = append(addrs, ingress.IP)
+	}
+	return addrs
+}

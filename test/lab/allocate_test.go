@@ -5,19 +5,19 @@ import (
 	"testing"
 )
 
-// Addresses come back when all others were given out, but not those in use.
-func TestPodAddressesWrapAround(t *testing.T) {
-	plan := nodePlans()[0]
-	held := &Pod{Namespace: &Namespace{IPv4: nthAddr(plan.pods4, 7), IPv6: nthAddr(plan.pods6, 9)}}
+// Free addresses are reused after all others.
+func TestPodAddressesReused(t *testing.T) {
+	plan := planNode(1)
+	held := &Pod{Namespace: &Namespace{IPv4: nthAddr(plan.pods[0], 7), IPv6: nthAddr(plan.pods[1], 9)}}
 	node := &Node{
 		Namespace: &Namespace{Name: plan.name},
-		PodRanges: []netip.Prefix{plan.pods4, plan.pods6},
+		PodRanges: plan.pods,
 		pods:      map[string]*Pod{"held": held},
 	}
 	const free = 251 // places 2 to 254 without 7 and 9
 	given := map[netip.Addr]int{}
 	for range 2 * free {
-		config, err := node.complete(PodConfig{Name: "pod"})
+		config, err := node.withDefaults(PodConfig{Name: "pod"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,25 +25,25 @@ func TestPodAddressesWrapAround(t *testing.T) {
 		given[config.IPv6]++
 	}
 	if len(given) != 2*free {
-		t.Errorf("%d different addresses were given out, want %d", len(given), 2*free)
+		t.Errorf("got %d different addresses, want %d", len(given), 2*free)
 	}
 	for addr, times := range given {
 		if times != 2 || addr == held.IPv4 || addr == held.IPv6 {
-			t.Errorf("%s was given out %d times", addr, times)
+			t.Errorf("got address %s %d times, want 2", addr, times)
 		}
-		if !plan.pods4.Contains(addr) && !plan.pods6.Contains(addr) {
-			t.Errorf("%s is not in the node's ranges", addr)
+		if !plan.pods[0].Contains(addr) && !plan.pods[1].Contains(addr) {
+			t.Errorf("got address %s outside the node's ranges", addr)
 		}
 	}
 }
 
-func TestPodAddressesRunOut(t *testing.T) {
-	plan := nodePlans()[0]
-	node := &Node{Namespace: &Namespace{}, PodRanges: []netip.Prefix{plan.pods4, plan.pods6}, pods: map[string]*Pod{}}
+func TestPodAddressesExhausted(t *testing.T) {
+	plan := planNode(1)
+	node := &Node{Namespace: &Namespace{}, PodRanges: plan.pods, pods: map[string]*Pod{}}
 	for place := 2; place <= 254; place++ {
-		node.pods[nthAddr(plan.pods4, place).String()] = &Pod{Namespace: &Namespace{IPv4: nthAddr(plan.pods4, place)}}
+		node.pods[nthAddr(plan.pods[0], place).String()] = &Pod{Namespace: &Namespace{IPv4: nthAddr(plan.pods[0], place)}}
 	}
-	if config, err := node.complete(PodConfig{Name: "pod"}); err == nil {
-		t.Errorf("a full node gave out %s", config.IPv4)
+	if config, err := node.withDefaults(PodConfig{Name: "pod"}); err == nil {
+		t.Errorf("got %s from a full node, want an error", config.IPv4)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// DialContext connects from the namespace, as [net.Dialer.DialContext] does; the
-// address is a literal one, there are no names here. It fits http.Transport.
+// DialContext connects from the namespace, like [net.Dialer.DialContext], to
+// a literal address. It fits http.Transport.
 func (n *Namespace) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -22,73 +22,78 @@ func (n *Namespace) DialContext(ctx context.Context, network, address string) (n
 	return n.dial(ctx, network, netip.AddrPort{}, to)
 }
 
-// Dial is DialContext with a source address and port. A zero port lets the
-// kernel choose; so does an invalid or unspecified address.
-func (n *Namespace) Dial(ctx context.Context, network string, from, to netip.AddrPort) (net.Conn, error) {
-	return n.dial(ctx, network, from, to)
-}
-
-// dial opens the socket on a thread of the namespace. For a literal address the
-// net package does all of that in the calling goroutine.
+// dial opens the socket on a thread in the namespace: for a literal address
+// package net does so in the calling goroutine. The kernel chooses a source
+// address that is invalid or unspecified, and a source port that is zero.
 func (n *Namespace) dial(ctx context.Context, network string, from, to netip.AddrPort) (net.Conn, error) {
+	address := to.String()
+	if strings.HasPrefix(network, "sctp") {
+		network, address = rawNetwork(to.Addr()), to.Addr().String()
+	}
 	dialer := net.Dialer{
 		LocalAddr: localAddr(network, from),
 		Control: func(network, _ string, raw syscall.RawConn) error {
 			return setClientOptions(network, from.Port() != 0, raw)
 		},
 	}
-	conn, err := within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, to.String()) })
-	if tcp, ok := conn.(*net.TCPConn); ok && from.Port() != 0 {
-		tcp.SetLinger(0) // Close resets, which leaves no TIME_WAIT on the port
+	conn, err := within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, address) })
+	switch conn := conn.(type) {
+	case *net.IPConn:
+		return newSCTPConn(conn, from.Port(), to.Port()), nil
+	case *net.TCPConn:
+		if from.Port() != 0 {
+			conn.SetLinger(0) // Close resets, which leaves no TIME_WAIT on the port
+		}
 	}
 	return conn, err
 }
 
-// localAddr converts the source of a connection; nil leaves it to the kernel.
+// localAddr converts the source of a connection.
 func localAddr(network string, from netip.AddrPort) net.Addr {
 	switch {
 	case !from.Addr().IsValid() && from.Port() == 0:
 		return nil
+	case strings.HasPrefix(network, "ip"):
+		return &net.IPAddr{IP: from.Addr().AsSlice()}
 	case strings.HasPrefix(network, "udp"):
 		return net.UDPAddrFromAddrPort(from)
 	}
 	return net.TCPAddrFromAddrPort(from)
 }
 
-// setClientOptions makes a UDP socket learn of every ICMP error, not of port
-// unreachable only, and lets a fixed source port be used again at once. (Where
-// the kernel chooses the port it would choose one that is in use.)
+// setClientOptions makes datagram sockets return all ICMP errors, and makes a
+// fixed source port reusable at once. With SO_REUSEADDR the kernel could
+// choose a port that is in use.
 func setClientOptions(network string, fixedPort bool, raw syscall.RawConn) error {
-	var failed error
-	err := raw.Control(func(fd uintptr) {
-		set := func(level, option int) {
-			failed = errors.Join(failed, unix.SetsockoptInt(int(fd), level, option, 1))
-		}
-		if fixedPort {
-			set(unix.SOL_SOCKET, unix.SO_REUSEADDR)
-		}
-		switch network {
-		case "udp4":
-			set(unix.IPPROTO_IP, unix.IP_RECVERR)
-		case "udp6":
-			set(unix.IPPROTO_IPV6, unix.IPV6_RECVERR)
-		}
-	})
-	return errors.Join(err, failed)
+	var options [][2]int
+	if fixedPort {
+		options = append(options, [2]int{unix.SOL_SOCKET, unix.SO_REUSEADDR})
+	}
+	switch network {
+	case "udp4", "ip4":
+		options = append(options, [2]int{unix.IPPROTO_IP, unix.IP_RECVERR})
+	case "udp6", "ip6":
+		options = append(options, [2]int{unix.IPPROTO_IPV6, unix.IPV6_RECVERR})
+	}
+	return setOptions(raw, options...)
 }
 
-// Listen opens a TCP listener in the namespace. It is the caller's to close.
+// setOptions sets socket options, pairs of level and name, to 1.
+func setOptions(raw syscall.RawConn, options ...[2]int) error {
+	var errs []error
+	err := raw.Control(func(fd uintptr) {
+		for _, option := range options {
+			errs = append(errs, unix.SetsockoptInt(int(fd), option[0], option[1], 1))
+		}
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// Listen opens a TCP listener in the namespace. The caller closes it.
 func (n *Namespace) Listen(network string, at netip.AddrPort) (net.Listener, error) {
 	var config net.ListenConfig
-	config.SetMultipathTCP(false) // plain TCP, whatever the kernel has
+	config.SetMultipathTCP(false) // plain TCP on every kernel
 	return within(n, func() (net.Listener, error) {
 		return config.Listen(context.Background(), network, at.String())
-	})
-}
-
-// ListenUDP opens a UDP socket in the namespace. It is the caller's to close.
-func (n *Namespace) ListenUDP(network string, at netip.AddrPort) (*net.UDPConn, error) {
-	return within(n, func() (*net.UDPConn, error) {
-		return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 	})
 }

@@ -1,5 +1,5 @@
-// Package lab builds a small cluster network out of network namespaces: the
-// place where packet tests and the demonstration look at real packets.
+// Package lab builds a small cluster network out of network namespaces, for
+// packet tests, benchmarks and the demo.
 //
 //	        client 172.30.0.100, fd00:30::100
 //	          │ eth0
@@ -11,22 +11,22 @@
 //	   │ vethXXXX     │ vethXXXX
 //	 pods           pods               10.244.N.0/24, fd00:244:N::/64
 //
-// Every box is a namespace of its own, held by a file descriptor; pods come and
-// go while the lab runs. Pods are routed: the node has a host route to each of
-// them, the other node and the client have routes to the node's pod ranges.
-// The client reaches service addresses (ServiceRanges, ExternalRanges) through
-// node1, or through the node that [Lab.RouteServicesVia] says. Nodes and pods
-// have a default route that ends at the client, which does not forward: what
-// nobody translates or answers is silently lost there.
+// Each box is a network namespace that a file descriptor holds. Pods can be
+// added and removed while the lab runs. A node has a host route to each of
+// its pods; the other node and the client have routes to its pod ranges. The
+// client reaches ServiceRanges and ExternalRanges through node1. The default
+// route of nodes and pods leads to the client, which does not forward:
+// packets that nothing translates or answers are lost there.
 //
-// The lab owns namespaces, links, addresses, routes, the sysctls that these
-// need, servers that tell which of them answered and which source address they
-// saw, and probes that tell how one attempt ended. It knows nothing of services
-// and writes no packet filter rules: that is what is under test.
+// The package owns namespaces, links, addresses, routes and the sysctls that
+// these need, servers that answer with their name and the source address that
+// they saw, and probes that report how an attempt ended. It does not know
+// Services and writes no packet filter rules.
 //
-// A lab needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), Linux 5.10 or later with
-// veth and bridge, and /proc. It runs no other program and changes nothing in
-// the namespace that it is made from. Labs of one or of several processes run
-// side by side. A process that is killed leaves nothing behind but, for a named
-// lab, files in /run/netns, which the next lab of that name takes away.
+// A lab needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), /proc, and Linux 5.10
+// or later with veth and bridge. It runs no other program, and changes
+// nothing in the namespace in which it is created. Labs of one or of several
+// processes can run at the same time. A killed process leaves nothing behind,
+// except for the names of a named lab in /run/netns: the next lab with that
+// prefix removes them.
 package lab

@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-func TestOpenConnectionLivesOn(t *testing.T) {
+func TestOpenConnection(t *testing.T) {
 	l := labtest.New(t)
 	pod := labtest.AddPod(t, l.Node1, "pod")
 	for _, addr := range pod.Addrs() {
@@ -23,14 +23,14 @@ func TestOpenConnectionLivesOn(t *testing.T) {
 		defer conn.Close()
 		for range 3 {
 			if got := conn.Ask(t.Context()); got.Outcome != lab.Answered || got.Answer != result.Answer {
-				t.Errorf("open connection: %v, was %v", got, result)
+				t.Errorf("open connection: got %v, want %v", got, result)
 			}
 		}
 		if err := server.Close(); err != nil {
 			t.Fatal(err)
 		}
 		if got := conn.Ask(t.Context()); got.Outcome == lab.Answered {
-			t.Errorf("connection to a closed server: %v", got)
+			t.Errorf("connection to a closed server: got %v, want an error", got)
 		}
 		expect(t, lab.Refused, l.Client, "tcp", netip.AddrPortFrom(addr, port))
 	}
@@ -55,18 +55,18 @@ func TestFlowFollowsItsAddress(t *testing.T) {
 	next := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "next", IPv4: old.IPv4, IPv6: old.IPv6})
 	for _, flow := range flows {
 		if got := flow.Ask(t.Context()); got.Outcome != lab.Refused {
-			t.Errorf("flow to a closed port: %v", got)
+			t.Errorf("flow to a closed port: got %v, want refused", got)
 		}
 	}
 	labtest.Serve(t, port, next.Namespace)
 	for _, flow := range flows {
 		if got := flow.Ask(t.Context()); got.Outcome != lab.Answered || got.Answer.Server != "next" {
-			t.Errorf("flow to another pod of the same address: %v", got)
+			t.Errorf("flow to another pod with the same address: got %v", got)
 		}
 	}
 }
 
-// A source port that was used is free for the next probe, in the same instant.
+// A source port can be reused immediately.
 func TestFixedSource(t *testing.T) {
 	l := labtest.New(t)
 	labtest.Serve(t, port, l.Node1.Namespace, l.Node2.Namespace)
@@ -74,10 +74,10 @@ func TestFixedSource(t *testing.T) {
 		options := lab.ProbeOptions{Local: netip.AddrPortFrom(source, 40000)}
 		for range 3 {
 			for _, node := range l.Nodes() {
-				for _, protocol := range protocols() {
+				for _, protocol := range append(protocols(), "sctp") {
 					got := lab.Probe(t.Context(), l.Client, protocol, netip.AddrPortFrom(node.Addrs()[i], port), options)
 					if got.Outcome != lab.Answered || got.Answer.Source != options.Local {
-						t.Errorf("%s from %s: %v", protocol, options.Local, got)
+						t.Errorf("%s from %s: got %v", protocol, options.Local, got)
 					}
 				}
 			}
@@ -86,16 +86,16 @@ func TestFixedSource(t *testing.T) {
 	anyAddr := lab.ProbeOptions{Local: netip.AddrPortFrom(netip.Addr{}, 40001)}
 	got := lab.Probe(t.Context(), l.Client, "udp", netip.AddrPortFrom(l.Node1.IPv6, port), anyAddr)
 	if want := netip.AddrPortFrom(l.Client.IPv6, 40001); got.Answer.Source != want {
-		t.Errorf("port 40001 of any address: %v, want source %s", got, want)
+		t.Errorf("port 40001 of any address: got %v, want source %s", got, want)
 	}
 }
 
-// One source port can have flows to several places at the same time.
+// One source port can have flows to several destinations at the same time.
 func TestFlowsFromOneSource(t *testing.T) {
 	l := labtest.New(t)
 	labtest.Serve(t, port, l.Node1.Namespace, l.Node2.Namespace)
 	options := lab.ProbeOptions{Local: netip.AddrPortFrom(l.Client.IPv4, 40000)}
-	for _, protocol := range protocols() {
+	for _, protocol := range append(protocols(), "sctp") {
 		var conns []*lab.Conn
 		for _, node := range l.Nodes() {
 			conn, result := lab.Open(t.Context(), l.Client, protocol, netip.AddrPortFrom(node.IPv4, port), options)
@@ -107,7 +107,7 @@ func TestFlowsFromOneSource(t *testing.T) {
 		}
 		for i, node := range l.Nodes() {
 			if got := conns[i].Ask(t.Context()); got.Answer.Server != node.Name || got.Answer.Source != options.Local {
-				t.Errorf("%s to %s: %v", protocol, node.Name, got)
+				t.Errorf("%s to %s: got %v", protocol, node.Name, got)
 			}
 		}
 	}

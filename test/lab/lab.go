@@ -5,23 +5,25 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"slices"
 	"sync"
 )
 
-// Config says how a lab is made. The zero value is a lab without names.
+// Config configures a lab. The zero value is a lab without names.
 type Config struct {
-	// Prefix begins the names of the lab's namespaces ("demo" in "demo.node1").
-	// Lower-case letters, digits and hyphens; empty: a random one.
+	// Prefix begins the names of the lab's namespaces ("demo" in
+	// "demo.node1"). It consists of lower-case letters, digits and hyphens.
+	// The default is a random one.
 	Prefix string
-	// Named gives each namespace a name under /run/netns, so that people can use
-	// `ip netns exec PREFIX.node1 COMMAND`. Where that folder cannot be made the
-	// lab works without, see [Lab.NameError].
+	// Named gives each namespace a name in /run/netns, for commands such as
+	// `ip netns exec PREFIX.node1`. If that fails the lab has no names, and
+	// [Lab.NameError] returns the error.
 	Named bool
 }
 
-// Lab is a running cluster network. Its methods may be called concurrently.
+// Lab is a running cluster network. Its methods can be called concurrently.
 type Lab struct {
 	// Client is outside the cluster.
 	Client *Namespace
@@ -29,16 +31,15 @@ type Lab struct {
 	Node1, Node2 *Node
 
 	prefix string
-	names  *names // nil when the lab has no names
+	names  *names // nil for a lab without names
 	wire   *Namespace
 
 	mu         sync.Mutex
-	namespaces []*Namespace // in order of creation, those that are not closed
+	namespaces []*Namespace // the open ones, in order of creation
 	nameErr    error
 }
 
-// New makes a lab. The error tells what the kernel refused; nothing is left
-// behind then.
+// New creates a lab. It leaves nothing behind if it fails.
 func New(config Config) (*Lab, error) {
 	prefix := config.Prefix
 	if prefix == "" {
@@ -61,11 +62,7 @@ func New(config Config) (*Lab, error) {
 	return l, nil
 }
 
-// Prefix is what the names of the lab's namespaces begin with.
-func (l *Lab) Prefix() string { return l.prefix }
-
-// NameError tells why a lab that was to be named has no names: the first error
-// of making them. It is nil for a lab that has its names or was to have none.
+// NameError returns the first error in naming a namespace of a named lab.
 func (l *Lab) NameError() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,8 +72,8 @@ func (l *Lab) NameError() error {
 // Nodes returns both nodes.
 func (l *Lab) Nodes() []*Node { return []*Node{l.Node1, l.Node2} }
 
-// Close ends the servers and the processes of the lab and removes its
-// namespaces with everything in them. It is safe to call again.
+// Close ends the lab's servers and processes and removes its namespaces. It
+// can be called more than once.
 func (l *Lab) Close() error {
 	l.mu.Lock()
 	namespaces := slices.Clone(l.namespaces)
@@ -91,44 +88,62 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-func (l *Lab) build() error {
-	var err error
+func (l *Lab) build() (err error) {
 	if l.wire, err = l.newSwitch(); err != nil {
 		return err
 	}
 	if l.Client, err = l.newClient(); err != nil {
 		return err
 	}
-	plans := nodePlans()
-	if l.Node1, err = l.newNode(plans[0]); err != nil {
+	if l.Node1, err = l.newNode(planNode(1)); err != nil {
 		return err
 	}
-	if l.Node2, err = l.newNode(plans[1]); err != nil {
+	if l.Node2, err = l.newNode(planNode(2)); err != nil {
 		return err
 	}
-	for _, pair := range [][2]*Node{{l.Node1, l.Node2}, {l.Node2, l.Node1}} {
-		if err := pair[0].routePodsOf(pair[1]); err != nil {
-			return err
-		}
-		if err := l.Client.routePodsOf(pair[0]); err != nil {
-			return err
-		}
-	}
-	return l.RouteServicesVia(l.Client, l.Node1)
+	return errors.Join(
+		l.Node1.routeTo(l.Node2, l.Node2.PodRanges),
+		l.Node2.routeTo(l.Node1, l.Node1.PodRanges),
+		l.Client.routeTo(l.Node1, l.Node1.PodRanges),
+		l.Client.routeTo(l.Node2, l.Node2.PodRanges),
+		l.Client.routeTo(l.Node1, slices.Concat(ServiceRanges(), ExternalRanges())),
+	)
 }
 
-// RouteServicesVia makes from (the client, or a node that has no proxy of its
-// own) send packets for ServiceRanges and ExternalRanges to that node.
-func (l *Lab) RouteServicesVia(from *Namespace, node *Node) error {
-	for _, prefix := range slices.Concat(ServiceRanges(), ExternalRanges()) {
-		if err := from.ReplaceRoute(prefix, node.addrLike(prefix.Addr())); err != nil {
-			return err
-		}
+// uplink is the interface that joins a client, node or pod to the lab.
+const uplink = "eth0"
+
+const switchBridge = "br0"
+
+// newSwitch creates the namespace with the bridge between client and nodes.
+// It has no addresses and, without IPv6, sends no packets itself.
+func (l *Lab) newSwitch() (*Namespace, error) {
+	ns, err := l.newNamespace("switch")
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	err = ns.setSysctls(map[string]string{
+		"net.ipv6.conf.all.disable_ipv6":     "1",
+		"net.ipv6.conf.default.disable_ipv6": "1",
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ns, ns.addBridge(switchBridge)
 }
 
-// newClient makes the namespace of the client and plugs it into the switch.
+// plug joins a namespace to the switch and adds its addresses.
+func (l *Lab) plug(ns *Namespace) error {
+	port := end{ns: l.wire, name: "to-" + ns.Name, bridge: switchBridge}
+	if err := connect(end{ns: ns, name: uplink}, port); err != nil {
+		return err
+	}
+	return errors.Join(
+		ns.AddAddr(netip.PrefixFrom(ns.IPv4, underlayBits4)),
+		ns.AddAddr(netip.PrefixFrom(ns.IPv6, underlayBits6)),
+	)
+}
+
 func (l *Lab) newClient() (*Namespace, error) {
 	ns, err := l.newNamespace("client")
 	if err != nil {
@@ -138,7 +153,7 @@ func (l *Lab) newClient() (*Namespace, error) {
 	if err := l.plug(ns); err != nil {
 		return nil, err
 	}
-	return ns, ns.swallow(uplink)
+	return ns, ns.dropUnroutable(uplink)
 }
 
 func (l *Lab) setNameError(err error) {
@@ -149,8 +164,8 @@ func (l *Lab) setNameError(err error) {
 	}
 }
 
-// remember adds a namespace to those that Close removes.
-func (l *Lab) remember(ns *Namespace) error {
+// add adds a namespace to those that Close removes.
+func (l *Lab) add(ns *Namespace) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.ContainsFunc(l.namespaces, func(other *Namespace) bool { return other.Name == ns.Name }) {
@@ -160,7 +175,7 @@ func (l *Lab) remember(ns *Namespace) error {
 	return nil
 }
 
-func (l *Lab) forget(ns *Namespace) {
+func (l *Lab) remove(ns *Namespace) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.namespaces = slices.DeleteFunc(l.namespaces, func(other *Namespace) bool { return other == ns })

@@ -20,7 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-func TestLabsSideBySide(t *testing.T) {
+func TestConcurrentLabs(t *testing.T) {
 	const count = 4
 	var labs [count]*lab.Lab
 	var made sync.WaitGroup
@@ -53,12 +53,12 @@ func TestLabsSideBySide(t *testing.T) {
 		}
 		want := fmt.Sprintf("pod-%d", i)
 		if got := probe(t, l.Client, "tcp", netip.MustParseAddrPort("10.244.2.2:8080")); got.Answer.Server != want {
-			t.Errorf("lab %d: %v, want an answer from %s", i, got, want)
+			t.Errorf("lab %d: got %v, want an answer of %s", i, got, want)
 		}
 	}
 }
 
-// The lab is made in a namespace that nobody else changes meanwhile.
+// The lab is created in a namespace that no other test changes.
 func TestClosedLabLeavesNothing(t *testing.T) {
 	outside := labtest.New(t)
 	if err := outside.Client.Do(func() error { leaveNothing(t); return nil }); err != nil {
@@ -67,28 +67,25 @@ func TestClosedLabLeavesNothing(t *testing.T) {
 }
 
 func leaveNothing(t *testing.T) {
-	before := traces(t)
+	before := stateOf(t)
 	l := labtest.NewWith(t, lab.Config{Named: true})
 	pod := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "pod", Bridge: "cbr0"})
 	labtest.Serve(t, port, pod.Namespace, l.Client)
-	if _, err := pod.CaptureSCTP(); err != nil {
-		t.Fatal(err)
-	}
 	expect(t, lab.Answered, l.Client, "tcp", netip.AddrPortFrom(pod.IPv4, port))
-	// Nothing of the lab is outside of its namespaces but names and descriptors.
-	during := traces(t)
+	// Outside its namespaces, a lab has names and descriptors only.
+	during := stateOf(t)
 	if !slices.Equal(during.links, before.links) {
-		t.Errorf("links outside of the lab: %v, before it %v", during.links, before.links)
+		t.Errorf("links outside the lab: got %v, want %v", during.links, before.links)
 	}
 	if slices.Equal(during.names, before.names) || slices.Equal(during.descriptors, before.descriptors) {
-		t.Error("a lab with names shows neither in the names nor in the descriptors: the test sees nothing")
+		t.Error("the test does not find the names or the descriptors of the lab")
 	}
-	for range 2 { // closing again does no harm
+	for range 2 {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	after := traces(t)
+	after := stateOf(t)
 	for what, pair := range map[string][2][]string{
 		"links":       {before.links, after.links},
 		"names":       {before.names, after.names},
@@ -97,35 +94,35 @@ func leaveNothing(t *testing.T) {
 		"threads":     {before.threads, after.threads},
 	} {
 		if !slices.Equal(pair[0], pair[1]) {
-			t.Errorf("%s before: %v, after: %v", what, pair[0], pair[1])
+			t.Errorf("%s after Close: got %v, want %v", what, pair[1], pair[0])
 		}
 	}
 	if err := l.Node1.Do(func() error { return nil }); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("Do in a closed lab: %v, want os.ErrClosed", err)
+		t.Errorf("Do in a closed lab: got %v, want os.ErrClosed", err)
 	}
 	if _, err := l.Node1.AddPod("late"); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("a pod for a closed lab: %v, want os.ErrClosed", err)
+		t.Errorf("AddPod in a closed lab: got %v, want os.ErrClosed", err)
 	}
 	if err := l.Node1.AddInterface("eth9"); !errors.Is(err, os.ErrClosed) {
-		t.Errorf("an interface for a closed node: %v, want os.ErrClosed", err)
+		t.Errorf("AddInterface in a closed lab: got %v, want os.ErrClosed", err)
 	}
-	if got := traces(t); !slices.Equal(got.links, before.links) {
-		t.Errorf("links before: %v, after a closed lab was used: %v", before.links, got.links)
+	if got := stateOf(t); !slices.Equal(got.links, before.links) {
+		t.Errorf("links after use of a closed lab: got %v, want %v", got.links, before.links)
 	}
 }
 
-// trace is what a lab could leave outside of its namespaces.
-type trace struct {
+// state is what a lab could change outside its namespaces.
+type state struct {
 	links       []string // in the namespace of the test
 	names       []string // in /run/netns
 	mounts      []string // of network namespaces
-	descriptors []string // of network namespaces and sockets, with how many of them
-	threads     []string // the namespaces that they are in
+	descriptors []string // of network namespaces and sockets
+	threads     []string // the namespaces of the threads
 }
 
-func traces(t *testing.T) trace {
+func stateOf(t *testing.T) state {
 	t.Helper()
-	var found trace
+	var found state
 	links, err := netlink.LinkList()
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +151,8 @@ func traces(t *testing.T) trace {
 	return found
 }
 
-// linksTo reads the symbolic links of a pattern that point to one of the kinds.
+// linksTo returns the targets of the kinds among the symbolic links of a
+// pattern.
 func linksTo(t *testing.T, pattern string, kinds ...string) []string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
@@ -165,7 +163,7 @@ func linksTo(t *testing.T, pattern string, kinds ...string) []string {
 	for _, file := range files {
 		target, err := os.Readlink(file)
 		if err != nil {
-			continue // gone since
+			continue // closed meanwhile
 		}
 		if slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasPrefix(target, kind) }) {
 			found = append(found, target)
@@ -181,25 +179,19 @@ func TestNames(t *testing.T) {
 	}
 	pod := labtest.AddPod(t, l.Node1, "pod")
 	for _, ns := range []*lab.Namespace{l.Client, l.Node1.Namespace, l.Node2.Namespace, pod.Namespace} {
-		if want := "/run/netns/lab-names." + ns.Name; ns.Path() != want {
-			t.Errorf("path of %s: %s, want %s", ns.Name, ns.Path(), want)
-		}
-		if named, held := inode(t, ns.Path()), inode(t, fmt.Sprintf("/proc/self/fd/%d", ns.Fd())); named != held {
-			t.Errorf("%s is namespace %d, %s is %d", ns.Path(), named, ns.Name, held)
+		name := "/run/netns/lab-names." + ns.Name
+		if named, held := inode(t, name), inode(t, fmt.Sprintf("/proc/self/fd/%d", ns.Fd())); named != held {
+			t.Errorf("namespace of %s: got %d, want %d", name, named, held)
 		}
 	}
 	if err := pod.Remove(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat("/run/netns/lab-names.pod"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the name of a removed pod: %v, want that it does not exist", err)
+		t.Errorf("name of a removed pod: got %v, want os.ErrNotExist", err)
 	}
 	if _, err := lab.New(lab.Config{Prefix: "lab-names", Named: true}); err == nil {
-		t.Error("two labs could have the same names")
-	}
-	unnamed := labtest.NewWith(t, lab.Config{Prefix: "lab-names"})
-	if inode(t, unnamed.Client.Path()) == inode(t, l.Client.Path()) {
-		t.Error("the path of an unnamed namespace is that of another one")
+		t.Error("New with names that are in use succeeded, want an error")
 	}
 }
 
@@ -212,17 +204,17 @@ func inode(t *testing.T, path string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-func TestBadPrefix(t *testing.T) {
+func TestInvalidPrefix(t *testing.T) {
 	for _, prefix := range []string{"a/b", "a.b", "A", strings.Repeat("a", 33)} {
 		if l, err := lab.New(lab.Config{Prefix: prefix}); err == nil {
-			t.Errorf("prefix %q was taken", prefix)
+			t.Errorf("prefix %q was accepted, want an error", prefix)
 			l.Close()
 		}
 	}
 }
 
-// dieInLab makes a lab of that prefix and kills the process.
-func dieInLab(prefix string) {
+// killInLab creates a lab with the prefix and kills the process.
+func killInLab(prefix string) {
 	l, err := lab.New(lab.Config{Prefix: prefix, Named: true})
 	if err == nil {
 		_, err = l.Node1.AddPod("left-over")
@@ -234,14 +226,14 @@ func dieInLab(prefix string) {
 	syscall.Kill(os.Getpid(), syscall.SIGKILL)
 }
 
-func TestKilledLabDoesNotHinderTheNext(t *testing.T) {
+func TestNamesOfKilledLab(t *testing.T) {
 	const prefix = "lab-killed"
 	child := exec.CommandContext(t.Context(), os.Args[0])
-	child.Env = append(os.Environ(), childTask+"=die", childPrefix+"="+prefix)
+	child.Env = append(os.Environ(), childTask+"=kill", childPrefix+"="+prefix)
 	out, err := child.CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || !exit.Sys().(syscall.WaitStatus).Signaled() {
-		t.Fatalf("process that was to be killed in its lab: %v\n%s", err, bytes.TrimSpace(out))
+		t.Fatalf("the child was not killed in its lab: %v\n%s", err, bytes.TrimSpace(out))
 	}
 	leftOver := "/run/netns/" + prefix + ".left-over"
 	if _, err := os.Stat(leftOver); err != nil {
@@ -249,7 +241,7 @@ func TestKilledLabDoesNotHinderTheNext(t *testing.T) {
 	}
 	l := labtest.NewWith(t, lab.Config{Prefix: prefix, Named: true})
 	if _, err := os.Stat(leftOver); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("name of the killed process: %v, want that it does not exist", err)
+		t.Errorf("name of the killed lab: got %v, want os.ErrNotExist", err)
 	}
 	if err := l.NameError(); err != nil {
 		t.Error(err)

@@ -13,11 +13,11 @@ import (
 type end struct {
 	ns     *Namespace
 	name   string // of the interface
-	bridge string // in the same namespace, that the interface joins; may be empty
+	bridge string // of ns, which the interface joins; may be empty
 }
 
-// connect lays a cable (a veth pair), sets both ends up and waits until both
-// carry packets. No other namespace ever sees the interfaces.
+// connect creates a cable (a veth pair), sets both ends up and waits until
+// both carry packets. The interfaces never appear in another namespace.
 func connect(a, b end) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = a.name
@@ -45,57 +45,76 @@ func connect(a, b end) error {
 	return nil
 }
 
-// addBridge makes a bridge and sets it up. It carries packets once it has a port.
+// addBridge creates a bridge and sets it up. It carries packets once it has a
+// port.
 func (n *Namespace) addBridge(name string) error {
-	snooping := false // nobody queries here, and a snooping bridge may hold back neighbour discovery
+	// No router queries these networks, and a snooping bridge may hold back
+	// neighbour discovery.
+	snooping := false
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
-	// Without an address of its own a bridge takes that of a port and changes it
-	// as ports come and go: neighbours would go on sending to the old one.
+	// By default a bridge has the hardware address of a port and changes it
+	// with its ports. Neighbours would go on sending to the old address.
 	attrs.HardwareAddr = hardwareAddr(n.lab.prefix + "/" + n.Name + "/" + name)
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	if err := n.Do(func() error { return netlink.LinkAdd(bridge) }); err != nil {
-		return fmt.Errorf("add bridge %s in %s: %w", name, n.Name, err)
+		return fmt.Errorf("namespace %s: add bridge %s: %w", n.Name, name, err)
 	}
 	return n.setUp(name)
 }
 
 func (n *Namespace) join(port, bridge string) error {
-	link, err := n.link(port)
-	if err != nil {
-		return err
-	}
-	master, err := n.link(bridge)
-	if err != nil {
-		return err
-	}
-	if err := n.Do(func() error { return netlink.LinkSetMaster(link, master) }); err != nil {
-		return fmt.Errorf("namespace %s: join %s to bridge %s: %w", n.Name, port, bridge, err)
-	}
-	return nil
-}
-
-func (n *Namespace) setUp(name string) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
-	}
-	if err := n.Do(func() error { return netlink.LinkSetUp(link) }); err != nil {
-		return fmt.Errorf("namespace %s: set %s up: %w", n.Name, name, err)
-	}
-	return nil
-}
-
-// awaitUp waits until an interface carries packets: the kernel notices the
-// carrier a moment later, and loses packets that are sent before.
-func (n *Namespace) awaitUp(name string) error {
-	return n.await("carrier of "+name, func() (bool, error) {
-		link, err := n.link(name)
-		return err == nil && link.Attrs().OperState == netlink.OperUp, err
+	return n.withLink(port, "join bridge "+bridge, func(link netlink.Link) error {
+		master, err := netlink.LinkByName(bridge)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetMaster(link, master)
 	})
 }
 
-// await waits until the kernel has done what it does in the background.
+func (n *Namespace) setUp(name string) error { return n.withLink(name, "set up", netlink.LinkSetUp) }
+
+func (n *Namespace) removeLink(name string) error { return n.withLink(name, "remove", netlink.LinkDel) }
+
+// awaitUp waits until an interface carries packets. The kernel detects the
+// carrier asynchronously, and loses packets until then.
+func (n *Namespace) awaitUp(name string) error {
+	return n.await("carrier of "+name, func() (up bool, err error) {
+		err = n.withLink(name, "carrier", func(link netlink.Link) error {
+			up = link.Attrs().OperState == netlink.OperUp
+			return nil
+		})
+		return up, err
+	})
+}
+
+func (n *Namespace) hardwareAddrOf(name string) (addr net.HardwareAddr, err error) {
+	err = n.withLink(name, "hardware address", func(link netlink.Link) error {
+		addr = link.Attrs().HardwareAddr
+		return nil
+	})
+	return addr, err
+}
+
+// withLink calls f in the namespace with the interface of that name. The
+// error names the action.
+func (n *Namespace) withLink(name, action string, f func(netlink.Link) error) error {
+	err := n.Do(func() error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return f(link)
+	})
+	if err != nil {
+		return fmt.Errorf("namespace %s: interface %s: %s: %w", n.Name, name, action, err)
+	}
+	return nil
+}
+
+// await waits until done returns true. It is for what the kernel does
+// asynchronously.
 func (n *Namespace) await(what string, done func() (bool, error)) error {
 	const patience = 10 * time.Second
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) {
@@ -104,25 +123,6 @@ func (n *Namespace) await(what string, done func() (bool, error)) error {
 		}
 	}
 	return fmt.Errorf("namespace %s: no %s after %v", n.Name, what, patience)
-}
-
-func (n *Namespace) removeLink(name string) error {
-	link, err := n.link(name)
-	if err != nil {
-		return err
-	}
-	if err := n.Do(func() error { return netlink.LinkDel(link) }); err != nil {
-		return fmt.Errorf("namespace %s: remove %s: %w", n.Name, name, err)
-	}
-	return nil
-}
-
-func (n *Namespace) link(name string) (netlink.Link, error) {
-	link, err := within(n, func() (netlink.Link, error) { return netlink.LinkByName(name) })
-	if err != nil {
-		return nil, fmt.Errorf("namespace %s: interface %s: %w", n.Name, name, err)
-	}
-	return link, nil
 }
 
 // hardwareAddr derives a locally administered unicast address from a name.

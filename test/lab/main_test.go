@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// In the environment these make the test program do something else than tests.
+// Environment variables that make the test program a child process of a test.
 const (
 	childTask   = "NFTPROXY_LAB_CHILD"
 	childPrefix = "NFTPROXY_LAB_PREFIX"
@@ -15,8 +15,8 @@ const (
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(childTask) {
-	case "die":
-		dieInLab(os.Getenv(childPrefix))
+	case "kill":
+		killInLab(os.Getenv(childPrefix))
 	case "addrs":
 		printAddrs()
 	default:
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// printAddrs shows the addresses of the namespace that it runs in.
+// printAddrs prints the addresses of the namespace of the process.
 func printAddrs() {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

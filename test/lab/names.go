@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namesFolder is where iproute2 looks for named network namespaces.
+// namesFolder is where iproute2 finds named network namespaces.
 const namesFolder = "/run/netns"
 
 // names is the claim of one lab on the files PREFIX.* in namesFolder.
@@ -21,9 +21,9 @@ type names struct {
 	claim  net.Listener
 }
 
-// claimNames makes sure that no other lab that runs uses the prefix, and takes
-// away what a killed one left. The claim is an abstract socket, because that
-// ends with the process whichever way it ends.
+// claimNames reserves the prefix among running labs and removes the names
+// that a killed lab left. The claim is an abstract socket because the kernel
+// closes it however the process ends.
 func claimNames(prefix string) (*names, error) {
 	claim, err := net.Listen("unix", "@nftproxy-lab/"+prefix)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -55,7 +55,7 @@ func (n *names) sweep() error {
 	return nil
 }
 
-// release gives the prefix free for other labs.
+// release makes the prefix available to other labs.
 func (n *names) release() error {
 	if err := n.claim.Close(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -63,12 +63,12 @@ func (n *names) release() error {
 	return nil
 }
 
-// path is the file by which others find the namespace of that name.
+// path returns the file of the namespace of that name.
 func (n *names) path(name string) string {
 	return filepath.Join(namesFolder, n.prefix+"."+name)
 }
 
-// bind gives the namespace that the file holds a name.
+// bind names the namespace that the file holds.
 func (n *names) bind(name string, file *os.File) error {
 	if err := os.MkdirAll(namesFolder, 0o755); err != nil {
 		return err
@@ -85,8 +85,8 @@ func (n *names) bind(name string, file *os.File) error {
 	return nil
 }
 
-// unbind takes the name away. A name that does not exist, or that nothing is
-// mounted on, is no error.
+// unbind removes a name. It is no error if the name does not exist, or if no
+// namespace is mounted on it.
 func (n *names) unbind(name string) error {
 	err := unix.Unmount(n.path(name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {

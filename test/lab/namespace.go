@@ -4,45 +4,45 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"maps"
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace of the lab: the client, or what a Node or a
-// Pod is made of.
+// Namespace is a network namespace of the lab: that of the client, of a node
+// or of a pod.
 type Namespace struct {
-	// Name is unique in the lab: client, node1, a pod's name. Servers in the
-	// namespace give it as theirs.
+	// Name is unique in the lab: client, node1, or the name of a pod. Servers
+	// in the namespace answer with it.
 	Name string
-	// IPv4 and IPv6 are the addresses that the namespace was made with.
+	// IPv4 and IPv6 are the addresses that the namespace was created with.
 	IPv4, IPv6 netip.Addr
 
 	lab   *Lab
 	file  *os.File // holds the namespace
 	bound bool     // has a name in /run/netns
 
-	life context.Context // ends with the namespace, and its processes with it
+	life context.Context // of the namespace and its processes
 	end  context.CancelFunc
 
 	mu      sync.Mutex
-	closers map[io.Closer]struct{} // servers and captures that are open
+	servers map[*Server]struct{}
 }
 
-// newNamespace makes a namespace with loopback up and the sysctls that all of
-// them have.
+// newNamespace creates a namespace with loopback and the common sysctls.
 func (l *Lab) newNamespace(name string) (*Namespace, error) {
 	file, err := unshare()
 	if err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
-	ns := &Namespace{Name: name, lab: l, file: file, closers: map[io.Closer]struct{}{}}
+	ns := &Namespace{Name: name, lab: l, file: file, servers: map[*Server]struct{}{}}
 	ns.life, ns.end = context.WithCancel(context.Background())
-	if err := l.remember(ns); err != nil {
+	if err := l.add(ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), file.Close())
 	}
 	if l.names != nil {
@@ -59,16 +59,16 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 }
 
 func (n *Namespace) prepare() error {
-	if err := n.SetSysctls(commonSysctls()); err != nil {
+	if err := n.setSysctls(commonSysctls()); err != nil {
 		return err
 	}
 	return n.setUp("lo")
 }
 
-// threadNamespace is the network namespace of the thread that opens it.
+// threadNamespace is the file of the calling thread's network namespace.
 const threadNamespace = "/proc/thread-self/ns/net"
 
-// unshare makes a network namespace and returns the file that keeps it alive.
+// unshare creates a network namespace and returns a file that holds it.
 func unshare() (*os.File, error) {
 	var made *os.File
 	err := visit(func() error {
@@ -82,9 +82,9 @@ func unshare() (*os.File, error) {
 	return made, err
 }
 
-// Do calls f on an OS thread that is in the namespace. Goroutines that f starts
-// are not in it; sockets that f opens stay in it for good. Calls may be nested.
-// The error is f's, or os.ErrClosed for a namespace that is gone.
+// Do calls f on an OS thread in the namespace. Sockets that f opens stay in
+// the namespace; goroutines that f starts are outside. Calls can be nested.
+// Do returns the error of f, or os.ErrClosed after the namespace was closed.
 func (n *Namespace) Do(f func() error) error {
 	return visit(func() error {
 		if err := enter(n.file); err != nil {
@@ -94,7 +94,7 @@ func (n *Namespace) Do(f func() error) error {
 	})
 }
 
-// within is Do for a function that returns something.
+// within is Do for a function that returns a value.
 func within[T any](n *Namespace, f func() (T, error)) (value T, err error) {
 	err = n.Do(func() error {
 		value, err = f()
@@ -103,8 +103,8 @@ func within[T any](n *Namespace, f func() (T, error)) (value T, err error) {
 	return value, err
 }
 
-// visit calls f, which may move its OS thread to another network namespace, and
-// moves the thread back.
+// visit calls f, which may move the OS thread to another network namespace,
+// and then moves the thread back.
 func visit(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -115,7 +115,7 @@ func visit(f func() error) error {
 	defer home.Close()
 	defer func() {
 		if err := enter(home); err != nil {
-			// The caller must not go on in the wrong namespace.
+			// The caller must not continue in the wrong namespace.
 			panic(fmt.Sprintf("return to the namespace of the thread: %v", err))
 		}
 	}()
@@ -130,28 +130,19 @@ func enter(file *os.File) error {
 	}
 	var setns error
 	if raw.Control(func(fd uintptr) { setns = unix.Setns(int(fd), unix.CLONE_NEWNET) }) != nil {
-		return os.ErrClosed // the only way to fail, with an error that is not exported
+		return os.ErrClosed // the only cause; package os does not export the error
 	}
 	return setns
 }
 
-// Fd returns the descriptor of the namespace, for libraries that open sockets
-// in a namespace given like that. It is valid until the namespace is closed.
+// Fd returns a descriptor of the namespace, for libraries that take one. It
+// is valid until the namespace is closed.
 func (n *Namespace) Fd() int { return int(n.file.Fd()) }
 
-// Path returns a file of the namespace for `nsenter --net=PATH`: its name in
-// /run/netns, or the descriptor of this process where it has no name.
-func (n *Namespace) Path() string {
-	if n.bound {
-		return n.lab.names.path(n.Name)
-	}
-	return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), n.Fd())
-}
-
-// Addrs returns the addresses that the namespace was made with, one a family.
+// Addrs returns IPv4 and IPv6.
 func (n *Namespace) Addrs() []netip.Addr { return []netip.Addr{n.IPv4, n.IPv6} }
 
-// addrLike returns the namespace's address of the same family.
+// addrLike returns the namespace's address of the same family as other.
 func (n *Namespace) addrLike(other netip.Addr) netip.Addr {
 	if other.Is4() {
 		return n.IPv4
@@ -159,31 +150,17 @@ func (n *Namespace) addrLike(other netip.Addr) netip.Addr {
 	return n.IPv6
 }
 
-// own makes the namespace close something when it is closed itself.
-func (n *Namespace) own(closer io.Closer) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closers[closer] = struct{}{}
-}
-
-func (n *Namespace) disown(closer io.Closer) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.closers, closer)
-}
-
-// close ends what runs in the namespace and lets go of it: the kernel removes
-// it with its links. It is safe to call again.
+// close ends the servers and processes of the namespace and closes it. The
+// kernel removes it with its links. It can be called more than once.
 func (n *Namespace) close() error {
 	n.end()
 	n.mu.Lock()
-	closers := n.closers
-	n.closers = map[io.Closer]struct{}{}
+	servers := slices.Collect(maps.Keys(n.servers))
 	n.mu.Unlock()
 
 	var errs []error
-	for closer := range closers {
-		errs = append(errs, closer.Close())
+	for _, server := range servers {
+		errs = append(errs, server.Close())
 	}
 	if n.bound {
 		errs = append(errs, n.lab.names.unbind(n.Name))
@@ -192,7 +169,7 @@ func (n *Namespace) close() error {
 	if err := n.file.Close(); !errors.Is(err, os.ErrClosed) {
 		errs = append(errs, err)
 	}
-	n.lab.forget(n)
+	n.lab.remove(n)
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("close namespace %s: %w", n.Name, err)
 	}

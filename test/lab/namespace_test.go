@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-func TestDoIsInTheNamespaceAndComesBack(t *testing.T) {
+func TestDo(t *testing.T) {
 	l := labtest.New(t)
 	where := func() string {
 		link, err := os.Readlink("/proc/thread-self/ns/net")
@@ -33,22 +34,22 @@ func TestDoIsInTheNamespaceAndComesBack(t *testing.T) {
 			return err
 		}
 		if back := where(); back != client {
-			t.Errorf("after an inner Do in %s, was in %s before", back, client)
+			t.Errorf("namespace after an inner Do: got %s, want %s", back, client)
 		}
 		return io.EOF
 	})
 	if !errors.Is(err, io.EOF) {
-		t.Errorf("Do returned %v, want the error of its function", err)
+		t.Errorf("Do: got %v, want the error of its function", err)
 	}
 	if len(seen) != 3 {
-		t.Errorf("three places were %d different namespaces", len(seen))
+		t.Errorf("got %d different namespaces, want 3", len(seen))
 	}
 	if back := where(); back != home {
-		t.Errorf("after Do in %s, was in %s before", back, home)
+		t.Errorf("namespace after Do: got %s, want %s", back, home)
 	}
 }
 
-func TestCommandRunsInTheNamespace(t *testing.T) {
+func TestCommand(t *testing.T) {
 	l := labtest.New(t)
 	child := l.Node2.Command(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), childTask+"=addrs")
@@ -57,11 +58,11 @@ func TestCommandRunsInTheNamespace(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if !strings.Contains(string(out), "172.30.0.12/24") {
-		t.Errorf("a program in node2 sees no address of node2: %s", out)
+		t.Errorf("addresses in node2: got %s, want 172.30.0.12/24", out)
 	}
 }
 
-func TestCommandEndsWithTheNamespace(t *testing.T) {
+func TestCommandKilledWithNamespace(t *testing.T) {
 	l := labtest.New(t)
 	pod := labtest.AddPod(t, l.Node1, "pod")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -75,23 +76,23 @@ func TestCommandEndsWithTheNamespace(t *testing.T) {
 	}
 	sleep.Wait()
 	if status := sleep.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || ctx.Err() != nil {
-		t.Errorf("the program ended with %v (%v), want that it was killed with its namespace", sleep.ProcessState, ctx.Err())
+		t.Errorf("got %v (%v), want a killed program", sleep.ProcessState, ctx.Err())
 	}
 }
 
 func TestSysctl(t *testing.T) {
 	l := labtest.New(t)
-	const name = "net.ipv4.ip_forward"
 	for _, check := range []struct {
-		in   interface{ Sysctl(string) (string, error) }
+		in   *lab.Namespace
 		want string
-	}{{l.Client, "0"}, {l.Node1, "1"}, {l.Node2, "1"}} {
-		if got, err := check.in.Sysctl(name); err != nil || got != check.want {
-			t.Errorf("%s: %q, %v; want %s", name, got, err, check.want)
+	}{{l.Client, "0\n"}, {l.Node1.Namespace, "1\n"}, {l.Node2.Namespace, "1\n"}} {
+		got, err := check.in.Command(t.Context(), "cat", "/proc/sys/net/ipv4/ip_forward").Output()
+		if err != nil || string(got) != check.want {
+			t.Errorf("ip_forward of %s: got %q, %v; want %q", check.in.Name, got, err, check.want)
 		}
 	}
 	if err := l.Client.SetSysctl("net.ipv4.no_such_parameter", "1"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a parameter that does not exist: %v", err)
+		t.Errorf("unknown parameter: got %v, want os.ErrNotExist", err)
 	}
 }
 
@@ -121,7 +122,7 @@ func TestDialContextForHTTP(t *testing.T) {
 		}
 		seen, err := netip.ParseAddrPort(string(body))
 		if err != nil || (seen.Addr() != l.Client.IPv4 && seen.Addr() != l.Client.IPv6) {
-			t.Errorf("the server saw %s, want the client's address (%v)", body, err)
+			t.Errorf("source address at the server: got %s (%v), want the client's", body, err)
 		}
 	}
 }

@@ -9,36 +9,31 @@ import (
 	"sync"
 )
 
-// Node is a node of the cluster: it forwards packets, and pods are attached to it.
+// Node is a node of the cluster: it forwards packets and has pods.
 type Node struct {
 	*Namespace
-	// PodRanges hold the addresses of the node's pods, one range a family.
+	// PodRanges are the ranges of the node's pods, IPv4 first.
 	PodRanges []netip.Prefix
 
 	mu       sync.Mutex
 	pods     map[string]*Pod // by name
-	turn     int             // of the next pod to get addresses of PodRanges
+	turn     int             // the place in PodRanges of the next pod
 	bridges  []string
-	extraEnd int // number of extra interfaces made so far
+	extraEnd int // the number of extra interfaces created so far
 }
 
-// newNode makes a node, without routes to other nodes' pods.
 func (l *Lab) newNode(plan nodePlan) (*Node, error) {
 	ns, err := l.newNamespace(plan.name)
 	if err != nil {
 		return nil, err
 	}
 	ns.IPv4, ns.IPv6 = plan.ipv4, plan.ipv6
-	node := &Node{
-		Namespace: ns,
-		PodRanges: []netip.Prefix{plan.pods4, plan.pods6},
-		pods:      map[string]*Pod{},
-	}
-	if err := ns.SetSysctls(forwardingSysctls()); err != nil {
+	forwarding := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
+	if err := ns.setSysctls(forwarding); err != nil {
 		return nil, err
 	}
-	// Lab networks are the same with and without br_netfilter.
-	if err := ns.FilterBridgedFrames(false); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// This makes a lab the same with and without br_netfilter.
+	if err := ns.setSysctls(bridgeSysctls()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	if err := l.plug(ns); err != nil {
@@ -49,11 +44,11 @@ func (l *Lab) newNode(plan nodePlan) (*Node, error) {
 			return nil, err
 		}
 	}
-	return node, nil
+	return &Node{Namespace: ns, PodRanges: plan.pods, pods: map[string]*Pod{}}, nil
 }
 
-// AddInterface gives the node one more interface with these addresses. It is up;
-// what it leads to answers nothing.
+// AddInterface adds an interface with these addresses to the node. It is up,
+// but its other end does not answer.
 func (node *Node) AddInterface(name string, addrs ...netip.Prefix) error {
 	node.mu.Lock()
 	node.extraEnd++
@@ -63,17 +58,17 @@ func (node *Node) AddInterface(name string, addrs ...netip.Prefix) error {
 		return err
 	}
 	for _, addr := range addrs {
-		if err := node.AddAddrTo(name, addr); err != nil {
+		if err := node.addAddrTo(name, addr); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// RemoveInterface removes what AddInterface added.
+// RemoveInterface removes an interface that AddInterface added.
 func (node *Node) RemoveInterface(name string) error { return node.removeLink(name) }
 
-// ensureBridge makes the bridge that pods are attached to unless it is there.
+// ensureBridge creates a bridge for pods unless it exists.
 func (node *Node) ensureBridge(name string) error {
 	if slices.Contains(node.bridges, name) {
 		return nil
@@ -81,7 +76,7 @@ func (node *Node) ensureBridge(name string) error {
 	if err := node.addBridge(name); err != nil {
 		return err
 	}
-	if err := node.AddAddrTo(name, podGateway6()); err != nil {
+	if err := node.addAddrTo(name, podGateway6()); err != nil {
 		return err
 	}
 	node.bridges = append(node.bridges, name)

@@ -4,25 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
-// Outcome says how one attempt to reach a server ended.
+// Outcome is the outcome of an attempt to reach a server.
 type Outcome int
 
 // The outcomes.
 const (
-	// Failed: the attempt itself went wrong (a source port in use, an answer that
-	// is none, a connection reset after it was made); the Result's Err tells how.
+	// Failed is any other error: a source port in use, an invalid answer, a
+	// connection reset after it was established. See Result.Err.
 	Failed Outcome = iota
-	// Answered: a server of the lab answered.
+	// Answered is the answer of a server of the lab.
 	Answered
-	// Refused: a TCP reset or an ICMP port unreachable came back.
+	// Refused is a TCP reset or an ICMP port unreachable.
 	Refused
-	// TimedOut: nothing came back.
+	// TimedOut is no answer.
 	TimedOut
-	// Unreachable: there is no route, or another ICMP unreachable came back.
+	// Unreachable is a missing route or another ICMP unreachable.
 	Unreachable
 )
 
@@ -59,21 +61,13 @@ func outcomeOf(err error) Outcome {
 	return Failed
 }
 
-// Result is how an attempt ended.
+// Result is the result of an attempt.
 type Result struct {
 	Outcome Outcome
-	// Answer is the server's, when Outcome is Answered.
+	// Answer is the server's answer if Outcome is Answered.
 	Answer Answer
-	// Err is the socket's error, when Outcome is not Answered.
+	// Err is the socket's error if Outcome is not Answered.
 	Err error
-}
-
-// String tells the outcome and the answer or the error.
-func (r Result) String() string {
-	if r.Outcome == Answered {
-		return fmt.Sprintf("answered by %s", r.Answer)
-	}
-	return fmt.Sprintf("%s (%v)", r.Outcome, r.Err)
 }
 
 func resultOf(answer Answer, err error) Result {
@@ -81,4 +75,39 @@ func resultOf(answer Answer, err error) Result {
 		answer = Answer{}
 	}
 	return Result{Outcome: outcomeOf(err), Answer: answer, Err: err}
+}
+
+// String returns the outcome with the answer or the error.
+func (r Result) String() string {
+	if r.Outcome == Answered {
+		return fmt.Sprintf("answered by %s", r.Answer)
+	}
+	return fmt.Sprintf("%s (%v)", r.Outcome, r.Err)
+}
+
+// Answer is the answer of a server of the lab, the line "pod-a
+// 10.244.1.1:41234".
+type Answer struct {
+	// Server is the name of the server's namespace.
+	Server string
+	// Source is the client's address and port as the server sees them.
+	Source netip.AddrPort
+}
+
+// String returns the line, without its end.
+func (a Answer) String() string { return a.Server + " " + a.Source.String() }
+
+// line returns the answer as servers send it.
+func (a Answer) line() []byte { return []byte(a.String() + "\n") }
+
+func parseAnswer(line string) (Answer, error) {
+	server, source, found := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+	if !found {
+		return Answer{}, fmt.Errorf("answer %q: want a name and an address", line)
+	}
+	addr, err := netip.ParseAddrPort(source)
+	if err != nil {
+		return Answer{}, fmt.Errorf("answer %q: %w", line, err)
+	}
+	return Answer{Server: server, Source: addr}, nil
 }

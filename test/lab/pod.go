@@ -6,20 +6,23 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"regexp"
+	"slices"
 )
 
-// PodConfig says how a pod is attached to its node. Only Name is needed.
+// PodConfig configures a pod. Only Name is required.
 type PodConfig struct {
-	// Name is unique in the lab. Lower-case letters, digits and hyphens.
+	// Name is unique in the lab. It consists of lower-case letters, digits
+	// and hyphens.
 	Name string
-	// IPv4 and IPv6 are the pod's addresses; zero: the next free ones of the
-	// node's ranges. An address outside of them has no route on other nodes.
+	// IPv4 and IPv6 are the pod's addresses. The default is the next free
+	// address of the node's range. Other nodes have routes to that range
+	// only.
 	IPv4, IPv6 netip.Addr
-	// HostInterface names the node's end of the pod's link; empty: "veth" and
-	// eight hexadecimal digits.
+	// HostInterface is the node's end of the pod's link. The default is
+	// "veth" and eight hexadecimal digits.
 	HostInterface string
-	// Bridge names a bridge on the node that the pod's link joins; the node
-	// makes it for its first pod. Empty: the link is routed by itself.
+	// Bridge is the bridge of the node that the pod's link joins. The first
+	// pod creates it. Without a bridge the node routes each link.
 	Bridge string
 }
 
@@ -31,19 +34,19 @@ type Pod struct {
 	HostInterface string
 }
 
-// AddPod attaches a pod with the next free addresses.
+// AddPod adds a pod with the next free addresses.
 func (node *Node) AddPod(name string) (*Pod, error) {
 	return node.AddPodWith(PodConfig{Name: name})
 }
 
-// AddPodWith attaches a pod. When it returns the pod can be reached.
+// AddPodWith adds a pod. The pod is reachable when AddPodWith returns.
 func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
 	node.mu.Lock()
 	defer node.mu.Unlock()
 	if !regexp.MustCompile(`^[a-z0-9-]{1,63}$`).MatchString(config.Name) {
 		return nil, fmt.Errorf("pod %q: want a name of lower-case letters, digits and hyphens", config.Name)
 	}
-	config, err := node.complete(config)
+	config, err := node.withDefaults(config)
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", config.Name, err)
 	}
@@ -60,35 +63,35 @@ func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
 	return pod, nil
 }
 
-// Remove ends the pod's servers and processes and removes the pod, its link and
-// its routes. Packets to its addresses are lost from then on.
+// Remove ends the pod's servers and processes and removes its link, routes
+// and namespace. From then on, packets to its addresses are lost.
 func (pod *Pod) Remove() error {
 	pod.Node.mu.Lock()
 	defer pod.Node.mu.Unlock()
 	if _, attached := pod.Node.pods[pod.Name]; !attached {
-		return fmt.Errorf("pod %s: not attached to %s", pod.Name, pod.Node.Name)
+		return fmt.Errorf("pod %s: not on %s", pod.Name, pod.Node.Name)
 	}
 	delete(pod.Node.pods, pod.Name)
-	// Removing the link first: a connection must break without a farewell.
+	// The link is removed first, so that servers cannot close their
+	// connections.
 	return errors.Join(pod.Node.removeLink(pod.HostInterface), pod.close())
 }
 
-// complete fills in what the caller left open.
-func (node *Node) complete(config PodConfig) (PodConfig, error) {
+func (node *Node) withDefaults(config PodConfig) (PodConfig, error) {
 	if config.HostInterface == "" {
 		config.HostInterface = hostInterface(config.Name)
 	}
 	if config.IPv4.IsValid() && config.IPv6.IsValid() {
 		return config, nil
 	}
-	// Places 2 to 254 in turn (.1 is the node's in most clusters): what was just
-	// given up is not given out again soon.
+	// Pods get the places 2 to 254 in turn, so that the address of a removed
+	// pod is not reused soon. In most clusters .1 is the node's.
 	const first, places = 2, 253
 	for range places {
 		place := first + node.turn
 		node.turn = (node.turn + 1) % places
 		ipv4, ipv6 := nthAddr(node.PodRanges[0], place), nthAddr(node.PodRanges[1], place)
-		if node.taken(ipv4) || node.taken(ipv6) {
+		if node.inUse(ipv4) || node.inUse(ipv6) {
 			continue
 		}
 		if !config.IPv4.IsValid() {
@@ -102,58 +105,55 @@ func (node *Node) complete(config PodConfig) (PodConfig, error) {
 	return config, fmt.Errorf("no free address in %v", node.PodRanges)
 }
 
-// taken tells whether a pod of the node has the address.
-func (node *Node) taken(addr netip.Addr) bool {
+// inUse reports whether a pod of the node has the address.
+func (node *Node) inUse(addr netip.Addr) bool {
 	for _, pod := range node.pods {
-		if pod.IPv4 == addr || pod.IPv6 == addr {
+		if slices.Contains(pod.Addrs(), addr) {
 			return true
 		}
 	}
 	return false
 }
 
-// attach lays the pod's link and makes the routes at both ends.
+// attach creates the pod's link, and addresses and routes at both ends.
 func (node *Node) attach(pod *Pod, bridge string) error {
-	near := end{ns: node.Namespace, name: pod.HostInterface, bridge: bridge}
-	toPod := pod.HostInterface
 	if bridge != "" {
 		if err := node.ensureBridge(bridge); err != nil {
 			return err
 		}
-		toPod = bridge
 	}
+	near := end{ns: node.Namespace, name: pod.HostInterface, bridge: bridge}
 	if err := connect(near, end{ns: pod.Namespace, name: uplink}); err != nil {
 		return err
 	}
-	if bridge == "" {
-		if err := node.AddAddrTo(pod.HostInterface, podGateway6()); err != nil {
+	if bridge != "" {
+		if err := node.awaitUp(bridge); err != nil {
 			return err
 		}
-	} else if err := node.awaitUp(bridge); err != nil {
+		return node.routePod(pod, bridge)
+	}
+	if err := node.addAddrTo(pod.HostInterface, podGateway6()); err != nil {
 		return err
 	}
-	return node.routePod(pod, toPod)
+	return node.routePod(pod, pod.HostInterface)
 }
 
-// routePod gives the pod its addresses, and makes the routes at both ends of its
-// link. The node reaches it through the interface toPod.
+// routePod adds the pod's addresses, and the routes at both ends of its link.
+// The node reaches the pod through the interface toPod.
 func (node *Node) routePod(pod *Pod, toPod string) error {
-	link, err := pod.link(uplink)
+	hardware, err := pod.hardwareAddrOf(uplink)
 	if err != nil {
 		return err
 	}
 	gateways := []netip.Addr{node.IPv4, podGateway6().Addr()}
 	for i, addr := range pod.Addrs() {
-		if err := pod.AddAddr(hostPrefix(addr)); err != nil {
-			return err
-		}
-		if err := pod.replaceRouteOn(uplink, everywhere(addr), gateways[i]); err != nil {
-			return err
-		}
-		if err := node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}); err != nil {
-			return err
-		}
-		if err := node.learnNeighbour(toPod, addr, link.Attrs().HardwareAddr); err != nil {
+		err := errors.Join(
+			pod.AddAddr(hostPrefix(addr)),
+			pod.replaceRouteOn(uplink, everywhere(addr), gateways[i]),
+			node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}),
+			node.setNeighbour(toPod, addr, hardware),
+		)
+		if err != nil {
 			return err
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-func TestPodsGetTheNextAddresses(t *testing.T) {
+func TestPodAddresses(t *testing.T) {
 	l := labtest.New(t)
 	first, second := labtest.AddPod(t, l.Node1, "first"), labtest.AddPod(t, l.Node1, "second")
 	third := labtest.AddPod(t, l.Node2, "third")
@@ -28,7 +28,7 @@ func TestPodsGetTheNextAddresses(t *testing.T) {
 	} {
 		for i, want := range check.want {
 			if got := check.pod.Addrs()[i]; got != netip.MustParseAddr(want) {
-				t.Errorf("%s has %s, want %s", check.pod.Name, got, want)
+				t.Errorf("address of %s: got %s, want %s", check.pod.Name, got, want)
 			}
 		}
 	}
@@ -36,7 +36,7 @@ func TestPodsGetTheNextAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fourth := labtest.AddPod(t, l.Node1, "fourth"); fourth.IPv4 == first.IPv4 {
-		t.Error("the address of a removed pod was given out again at once")
+		t.Error("the next pod got the address of a removed one")
 	}
 }
 
@@ -45,24 +45,23 @@ func TestPodNames(t *testing.T) {
 	labtest.AddPod(t, l.Node1, "pod")
 	for _, name := range []string{"pod", "node1", "", "a b", "a.b"} {
 		if _, err := l.Node2.AddPod(name); err == nil {
-			t.Errorf("a pod could be named %q", name)
+			t.Errorf("pod name %q was accepted, want an error", name)
 		}
 	}
 }
 
-// However it is attached, a pod that was removed is gone, and another one that
-// gets its address can be reached at once.
-func TestPodTakesOverAnAddress(t *testing.T) {
+// A new pod with the address of a removed one is reachable immediately.
+func TestPodAddressTakenOver(t *testing.T) {
 	for _, bridge := range []string{"", "cbr0"} {
 		l := labtest.New(t)
 		other := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "other", Bridge: bridge})
 		old := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "old", Bridge: bridge})
 		labtest.Serve(t, port, old.Namespace)
-		everybody := []*lab.Namespace{l.Client, l.Node1.Namespace, l.Node2.Namespace, other.Namespace}
+		all := []*lab.Namespace{l.Client, l.Node1.Namespace, l.Node2.Namespace, other.Namespace}
 		each := func(want lab.Outcome) {
 			t.Helper()
 			var attempts []attempt
-			for _, from := range everybody {
+			for _, from := range all {
 				for _, addr := range old.Addrs() {
 					attempts = append(attempts, attempt{want, from, "udp", netip.AddrPortFrom(addr, port)})
 				}
@@ -74,7 +73,7 @@ func TestPodTakesOverAnAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := old.Remove(); err == nil {
-			t.Error("a pod could be removed twice")
+			t.Error("second removal of a pod succeeded, want an error")
 		}
 		each(lab.TimedOut)
 		next := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "next", Bridge: bridge, IPv4: old.IPv4, IPv6: old.IPv6})
@@ -88,7 +87,7 @@ func TestHostInterface(t *testing.T) {
 	labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "named", HostInterface: "cali123"})
 	bridged := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "bridged", Bridge: "cbr0"})
 	if !strings.HasPrefix(bridged.HostInterface, "veth") {
-		t.Errorf("the node's end of a pod's link is named %s, want it to begin with veth", bridged.HostInterface)
+		t.Errorf("host interface: got %s, want a name with prefix veth", bridged.HostInterface)
 	}
 	links, err := netlink.NewHandleAt(netns.NsHandle(l.Node1.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
@@ -102,18 +101,18 @@ func TestHostInterface(t *testing.T) {
 	}
 	bridge := slices.IndexFunc(all, func(link netlink.Link) bool { return link.Attrs().Name == "cbr0" })
 	if bridge < 0 || all[bridge].Type() != "bridge" {
-		t.Fatalf("node1 has no bridge cbr0 but %v", all)
+		t.Fatalf("links of node1: got %v, want a bridge cbr0", all)
 	}
 	for _, link := range all {
 		if link.Attrs().MasterIndex == all[bridge].Attrs().Index {
 			ports = append(ports, link.Attrs().Name)
 			if link.Attrs().HardwareAddr.String() == all[bridge].Attrs().HardwareAddr.String() {
-				t.Error("the bridge has the hardware address of a port, which it loses with the port")
+				t.Error("the bridge has the hardware address of a port")
 			}
 		}
 	}
 	if !slices.Equal(ports, []string{bridged.HostInterface}) {
-		t.Errorf("ports of the bridge: %v, want %s alone", ports, bridged.HostInterface)
+		t.Errorf("ports of the bridge: got %v, want %s", ports, bridged.HostInterface)
 	}
 	if !slices.ContainsFunc(all, func(link netlink.Link) bool { return link.Attrs().Name == "cali123" }) {
 		t.Error("node1 has no interface cali123")

@@ -2,40 +2,34 @@ package lab
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// DefaultTimeout is how long a probe waits unless its options say otherwise: long
-// enough for one lost and repeated packet. A probe that is expected to time out
-// is better given less.
+// DefaultTimeout is the default timeout of a probe. It leaves time to repeat
+// one lost packet.
 const DefaultTimeout = 3 * time.Second
 
-// ProbeOptions modify a probe. The zero value is good for most.
+// ProbeOptions are the options of a probe.
 type ProbeOptions struct {
-	// Local is the source; a zero port or address lets the kernel choose it.
+	// Local is the source. The kernel chooses a zero address or port.
 	Local netip.AddrPort
-	// Timeout is for the whole attempt; 0 means DefaultTimeout.
+	// Timeout limits the attempt. The default is DefaultTimeout.
 	Timeout time.Duration
 }
 
-func (o ProbeOptions) timeout() time.Duration {
-	if o.Timeout == 0 {
-		return DefaultTimeout
-	}
-	return o.Timeout
-}
-
-// Probe makes one attempt to get an answer from a server of the lab and tells
-// how it ended. The network is tcp4, tcp6, udp4 or udp6; tcp and udp take the
-// family of the address. UDP sends one datagram and does not repeat it. A context
-// that ends earlier than the timeout is a timeout too.
+// Probe makes one attempt to reach a server of the lab. The network is tcp,
+// udp or sctp, with or without the family (tcp4). UDP and SCTP send one
+// packet and do not repeat it. If the context ends before the timeout, the
+// outcome is TimedOut too.
 func Probe(ctx context.Context, from *Namespace, network string, to netip.AddrPort, options ProbeOptions) Result {
 	conn, result := Open(ctx, from, network, to, options)
 	if conn != nil {
@@ -44,20 +38,23 @@ func Probe(ctx context.Context, from *Namespace, network string, to netip.AddrPo
 	return result
 }
 
-// Conn is a TCP connection or a UDP flow that a server of the lab has answered.
+// Conn is a TCP connection, or a UDP or SCTP flow, that a server has
+// answered.
 type Conn struct {
 	net.Conn
 	reader *bufio.Reader
 	answer Answer
 }
 
-// Open is a probe that keeps the connection or the flow. The Conn is nil unless
-// the result is Answered.
-func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPort, options ProbeOptions) (*Conn, Result) {
-	if network == "tcp" || network == "udp" {
+// Open is like Probe and keeps the connection or flow. The Conn is nil unless
+// the outcome is Answered.
+func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPort,
+	options ProbeOptions,
+) (*Conn, Result) {
+	if !strings.HasSuffix(network, "4") && !strings.HasSuffix(network, "6") {
 		network = networkOf(network, to.Addr())
 	}
-	ctx, cancel := context.WithTimeout(ctx, options.timeout())
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(options.Timeout, DefaultTimeout))
 	defer cancel()
 	socket, err := from.dial(ctx, network, options.Local, to)
 	if err != nil {
@@ -73,41 +70,49 @@ func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPor
 	return conn, result
 }
 
-// greet gets the answer of the server: TCP's comes by itself.
+// networkOf adds the family of an address to the name of a protocol.
+func networkOf(protocol string, addr netip.Addr) string {
+	if addr.Is4() {
+		return protocol + "4"
+	}
+	return protocol + "6"
+}
+
+// greet gets the first answer. A TCP server sends it unasked.
 func (c *Conn) greet(ctx context.Context) Result {
-	if c.isUDP() {
+	if !c.isTCP() {
 		return c.Ask(ctx)
 	}
 	defer c.limit(ctx)()
 	return resultOf(c.readAnswer())
 }
 
-// Ask tells whether the connection or the flow still works. Over TCP the server
-// must send back what it is sent, and the answer is the one it once gave. Over
-// UDP another datagram is sent on the same flow, and whoever gets it answers.
-// The context's deadline, or else DefaultTimeout, limits it.
+// Ask checks whether the connection or flow still works. A TCP server must
+// echo a line; the answer is its first one. On a flow Ask sends another
+// packet, which any server may answer. The limit is the context's deadline or
+// DefaultTimeout.
 func (c *Conn) Ask(ctx context.Context) Result {
 	defer c.limit(ctx)()
-	const question = "who is there?\n"
+	const question = "question\n"
 	_, err := c.Write([]byte(question))
-	// EPERM: the packet was dropped or rejected on its way out. TCP keeps that to
-	// itself; for UDP, too, what counts is what comes back.
+	// EPERM is a packet that the sender's own rules dropped or rejected. TCP
+	// does not report it. The outcome depends on the answer.
 	if err != nil && !errors.Is(err, unix.EPERM) {
 		return resultOf(Answer{}, err)
 	}
-	if c.isUDP() {
+	if !c.isTCP() {
 		return resultOf(c.readAnswer())
 	}
 	line, err := c.reader.ReadString('\n')
 	if err == nil && line != question {
-		err = fmt.Errorf("sent %q, got back %q", question, line)
+		err = fmt.Errorf("sent %q, got %q", question, line)
 	}
 	return resultOf(c.answer, err)
 }
 
-func (c *Conn) isUDP() bool {
-	_, udp := c.Conn.(*net.UDPConn)
-	return udp
+func (c *Conn) isTCP() bool {
+	_, tcp := c.Conn.(*net.TCPConn)
+	return tcp
 }
 
 func (c *Conn) readAnswer() (Answer, error) {
@@ -118,8 +123,8 @@ func (c *Conn) readAnswer() (Answer, error) {
 	return parseAnswer(line)
 }
 
-// limit makes reads and writes end with the context. The function that it
-// returns ends the limit.
+// limit ends reads and writes with the context. The returned function ends
+// the limit.
 func (c *Conn) limit(ctx context.Context) func() {
 	deadline, limited := ctx.Deadline()
 	if !limited {

@@ -1,92 +1,197 @@
 package lab
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
 
-// SCTP packets are made by hand: most kernels that the tests meet have no SCTP
-// sockets, and forwarding and translating needs none. Formats: RFC 9260, section 3.
+// Few kernels have SCTP sockets, and translation does not need them. The lab
+// uses raw sockets and the first two packets of an association: INIT, and
+// INIT ACK with the Answer as State Cookie. Formats: RFC 9260, section 3.
 
-// SCTP chunk types (RFC 9260, section 3.2).
+// Chunk types.
 const (
-	sctpInit  = 1
-	sctpAbort = 6
+	sctpInit    = 1
+	sctpInitAck = 2
 )
 
 const (
 	sctpHeaderLen = 12
-	sctpInitLen   = 20
+	sctpChunkLen  = 20 // of an INIT or INIT ACK without parameters
+	sctpCookie    = 7  // the parameter type State Cookie
+	sctpParamLen  = 4  // type and length of a parameter
+	sctpTag       = 0x6e667470
 )
 
-// SendSCTPInit sends one INIT chunk, the first packet of an SCTP association,
-// from the namespace. A source without address leaves that to the kernel. That
-// the namespace's own packet filter drops or rejects it is no error: what comes
-// back tells.
-func (n *Namespace) SendSCTPInit(from, to netip.AddrPort) error {
-	err := n.Do(func() error {
-		return sendRaw(unix.IPPROTO_SCTP, from.Addr(), to.Addr(), sctpInitPacket(from.Port(), to.Port()))
-	})
-	if err != nil && !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("send SCTP INIT from %s to %s: %w", n.Name, to, err)
-	}
-	return nil
+// sctpPacket is a packet of one chunk.
+type sctpPacket struct {
+	source, destination uint16
+	chunk               byte   // its type
+	cookie              []byte // of an INIT ACK
 }
 
-// sendRaw sends one packet, for which the kernel makes the IP header.
-func sendRaw(protocol int, from, to netip.Addr, payload []byte) error {
-	family, destination := unix.AF_INET6, sockaddr(to)
-	if to.Is4() {
-		family = unix.AF_INET
+func (p sctpPacket) encode() []byte {
+	chunkLen := sctpChunkLen
+	if p.chunk == sctpInitAck {
+		chunkLen += sctpParamLen + len(p.cookie)
 	}
-	fd, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
-	if err != nil {
-		return fmt.Errorf("raw socket: %w", err)
-	}
-	defer unix.Close(fd)
-	if from.IsValid() && !from.IsUnspecified() {
-		if err := unix.Bind(fd, sockaddr(from)); err != nil {
-			return fmt.Errorf("bind to %s: %w", from, err)
-		}
-	}
-	return unix.Sendto(fd, payload, 0, destination)
-}
-
-func sockaddr(addr netip.Addr) unix.Sockaddr {
-	if addr.Is4() {
-		return &unix.SockaddrInet4{Addr: addr.As4()}
-	}
-	return &unix.SockaddrInet6{Addr: addr.As16()}
-}
-
-// sctpInitPacket makes an SCTP packet of one INIT chunk without parameters.
-func sctpInitPacket(source, destination uint16) []byte {
-	packet := make([]byte, sctpHeaderLen+sctpInitLen)
-	binary.BigEndian.PutUint16(packet[0:], source)
-	binary.BigEndian.PutUint16(packet[2:], destination)
-	// The verification tag (4 bytes) of an INIT is zero.
+	const alignment = 4
+	packet := make([]byte, sctpHeaderLen+(chunkLen+alignment-1)/alignment*alignment)
+	order := binary.BigEndian
+	order.PutUint16(packet[0:], p.source)
+	order.PutUint16(packet[2:], p.destination)
 	chunk := packet[sctpHeaderLen:]
-	chunk[0] = sctpInit
-	binary.BigEndian.PutUint16(chunk[2:], sctpInitLen)
-	binary.BigEndian.PutUint32(chunk[4:], 0x6e667470) // initiate tag: anything but zero
-	binary.BigEndian.PutUint32(chunk[8:], 65536)      // receiver window, bytes
-	binary.BigEndian.PutUint16(chunk[12:], 1)         // outbound streams
-	binary.BigEndian.PutUint16(chunk[14:], 1)         // inbound streams
-	binary.BigEndian.PutUint32(chunk[16:], 1)         // first transmission sequence number
+	chunk[0] = p.chunk
+	order.PutUint16(chunk[2:], uint16(chunkLen))
+	order.PutUint32(chunk[4:], sctpTag) // initiate tag
+	order.PutUint32(chunk[8:], 65536)   // receiver window, bytes
+	order.PutUint16(chunk[12:], 1)      // outbound streams
+	order.PutUint16(chunk[14:], 1)      // inbound streams
+	order.PutUint32(chunk[16:], 1)      // first transmission sequence number
+	if p.chunk == sctpInitAck {
+		order.PutUint32(packet[4:], sctpTag) // verification tag, zero in an INIT
+		order.PutUint16(chunk[sctpChunkLen:], sctpCookie)
+		order.PutUint16(chunk[sctpChunkLen+2:], uint16(sctpParamLen+len(p.cookie)))
+		copy(chunk[sctpChunkLen+sctpParamLen:], p.cookie)
+	}
 	binary.LittleEndian.PutUint32(packet[8:], sctpChecksum(packet))
 	return packet
 }
 
-// sctpChecksum computes the CRC32c of a packet as if its checksum field were
-// zero (RFC 9260, appendix A). On the wire it has its low byte first.
+// decodeSCTP decodes an INIT or INIT ACK of the lab with a valid checksum. The
+// checksum can be zero too: a kernel with SCTP clears the field for a moment in
+// the memory that it shares with raw sockets.
+func decodeSCTP(packet []byte) (sctpPacket, bool) {
+	if len(packet) < sctpHeaderLen+sctpChunkLen {
+		return sctpPacket{}, false
+	}
+	if checksum := binary.LittleEndian.Uint32(packet[8:]); checksum != 0 && checksum != sctpChecksum(packet) {
+		return sctpPacket{}, false
+	}
+	order, chunk := binary.BigEndian, packet[sctpHeaderLen:]
+	p := sctpPacket{source: order.Uint16(packet[0:]), destination: order.Uint16(packet[2:]), chunk: chunk[0]}
+	if p.chunk == sctpInit {
+		return p, true
+	}
+	const cookie = sctpChunkLen + sctpParamLen
+	chunkLen := int(order.Uint16(chunk[2:]))
+	if p.chunk == sctpInitAck && cookie <= chunkLen && chunkLen <= len(chunk) {
+		p.cookie = chunk[cookie:chunkLen]
+		return p, true
+	}
+	return sctpPacket{}, false
+}
+
+// sctpChecksum returns the CRC32c of a packet with a zero checksum field (RFC
+// 9260, appendix A). The packet contains it in little-endian order.
 func sctpChecksum(packet []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(0, table, packet[:8])
 	sum = crc32.Update(sum, table, make([]byte, 4))
 	return crc32.Update(sum, table, packet[sctpHeaderLen:])
+}
+
+// ServeSCTP starts an SCTP server at all addresses of the namespace.
+func (n *Namespace) ServeSCTP(port uint16) (*Server, error) {
+	return n.serve("sctp", port, func(s *Server, _ string, at netip.AddrPort) (io.Closer, func(), error) {
+		socket, err := listenDatagrams(n, at.Addr(), func() (*net.IPConn, error) {
+			return net.ListenIP(rawNetwork(at.Addr()), &net.IPAddr{IP: at.Addr().AsSlice()})
+		})
+		return socket, func() { s.answerInits(socket, at) }, err
+	})
+}
+
+func rawNetwork(addr netip.Addr) string { return networkOf("ip", addr) + ":132" }
+
+func (s *Server) answerInits(socket *net.IPConn, at netip.AddrPort) {
+	buffer, control := make([]byte, 2048), make([]byte, 256)
+	for {
+		length, controlLen, _, peer, err := socket.ReadMsgIP(buffer, control)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		payload := buffer[:length]
+		if at.Addr().Is4() && length > 0 {
+			payload = payload[min(length, int(payload[0]&0xf)*4):] // without the IP header
+		}
+		init, ok := decodeSCTP(payload)
+		if err != nil || !ok || init.chunk != sctpInit || init.destination != at.Port() {
+			continue
+		}
+		source, _ := netip.AddrFromSlice(peer.IP)
+		answer := sctpPacket{
+			source: init.destination, destination: init.source, chunk: sctpInitAck,
+			cookie: s.answer(netip.AddrPortFrom(source, init.source)).line(),
+		}
+		socket.WriteMsgIP(answer.encode(), replyControl(control[:controlLen]), peer)
+	}
+}
+
+// sctpConn is a flow: a Write sends an INIT, a Read returns the cookie of an
+// INIT ACK. The kernel delivers the packets and errors of all flows to the
+// same address.
+type sctpConn struct {
+	*net.IPConn
+	local, remote uint16
+}
+
+// newSCTPConn returns a flow from a port; 0 chooses one.
+func newSCTPConn(conn *net.IPConn, local, remote uint16) *sctpConn {
+	if local == 0 {
+		const firstPort, ports = 32768, 28000 // the kernel's range for other protocols
+		local = uint16(firstPort + rand.IntN(ports))
+	}
+	return &sctpConn{IPConn: conn, local: local, remote: remote}
+}
+
+func (c *sctpConn) Write(p []byte) (int, error) {
+	init := sctpPacket{source: c.local, destination: c.remote, chunk: sctpInit}
+	for {
+		_, err := c.IPConn.Write(init.encode())
+		if err == nil || c.concerns(err) {
+			return len(p), err
+		}
+	}
+}
+
+func (c *sctpConn) Read(p []byte) (int, error) {
+	buffer := make([]byte, 2048)
+	for {
+		length, _, err := c.ReadFromIP(buffer)
+		if err != nil {
+			if c.concerns(err) {
+				return 0, err
+			}
+			continue
+		}
+		packet, ok := decodeSCTP(buffer[:length])
+		if ok && packet.chunk == sctpInitAck && packet.source == c.remote && packet.destination == c.local {
+			return copy(p, packet.cookie), nil
+		}
+	}
+}
+
+// concerns reports whether an error of the socket concerns this flow. A
+// refusal does if the packet that it quotes, which the error queue has, is of
+// the flow.
+func (c *sctpConn) concerns(err error) bool {
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return true
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	ports := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, c.local), c.remote)
+	quoted, control := make([]byte, 256), make([]byte, 256)
+	err = raw.Control(func(fd uintptr) { unix.Recvmsg(int(fd), quoted, control, unix.MSG_ERRQUEUE) })
+	return err != nil || bytes.HasPrefix(quoted, ports)
 }

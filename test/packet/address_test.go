@@ -1,26 +1,26 @@
 package packet
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestAddresses reaches services at every kind of address, from everywhere.
+// TestAddresses shows that services are reachable at each kind of address
+// from each origin.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.addPlace("spare", c.Node1, [2]netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:18::1")})
+	c.addPlace("spare", c.Node1, pair("198.18.0.1", "2001:db8:18::1"))
 	labtest.Serve(t, 80, c.Client)
 	proxied := service{name: "proxied", number: 2}
-	c.addClient("proxy", [2]netip.Addr{proxied.address(proxyRanges(), ipv4), proxied.address(proxyRanges(), ipv6)})
+	c.addClient("proxy", proxied.addresses(proxyRanges()))
 	c.runScenarios(t, []scenario{
 		{
 			service: service{
-				name:   "everywhere",
-				spec:   "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}",
-				slices: []slice{{endpoints: "a1 b1"}},
+				name:      "everywhere",
+				spec:      "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}",
+				endpoints: "a1 b1",
 			},
 			expect: `
 				pod1 pod2 node1 node2 -> clusterIP => a1 b1 as itself
@@ -29,16 +29,13 @@ func TestAddresses(t *testing.T) {
 				pod2 node2 -> externalIP loadBalancerIP nodePort@node2 => a1 b1 as node2
 				client pod1 node1 -> nodePort@node2 => a1 b1 as node2
 				pod2 node2 -> nodePort@node1 => a1 b1 as node1
-				client pod1 pod2 node1 node2 -> nodePort@spare => refused  # not where NodePorts listen
+				client pod1 pod2 node1 node2 -> nodePort@spare => refused  # no NodePort address
 				node1 node2 -> nodePort@loopback => refused
 			`,
 		},
 		{
-			// The load balancer with ipMode Proxy is at the client, and nobody gets in the way.
-			service: service{
-				name: "proxied", number: 2, spec: "type: LoadBalancer",
-				slices: []slice{{endpoints: "a1 b1"}},
-			},
+			// The load balancer with ipMode Proxy is the client.
+			service: service{name: "proxied", number: 2, spec: "type: LoadBalancer", endpoints: "a1 b1"},
 			expect: `
 				pod1 pod2 node1 node2 -> proxyIP => client as itself
 				pod1 -> loadBalancerIP => a1 b1 as node1
@@ -47,19 +44,19 @@ func TestAddresses(t *testing.T) {
 		{
 			service: service{
 				name: "ports", spec: "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}",
-				ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}, {"none", 81, 9}},
-				slices: []slice{{endpoints: "a1"}},
+				ports:     []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}, {"none", 81, 9}},
+				endpoints: "a1",
 			},
 			expect: `
 				client -> clusterIP:web clusterIP:admin externalIP:admin loadBalancerIP:admin nodePort@node1:admin => a1 as node1
 				pod1 -> clusterIP:web clusterIP:admin => a1 as itself
 				pod2 -> nodePort@node2:web nodePort@node2:admin => a1 as node2
-				client pod1 node1 -> clusterIP:none => refused  # by the pod: nothing listens there
+				client pod1 node1 -> clusterIP:none => refused  # by the pod
 				client pod1 pod2 node1 node2 -> clusterIP:82 => refused
 			`,
 		},
 		{
-			service: service{name: "single", slices: []slice{{endpoints: "b2"}}},
+			service: service{name: "single", endpoints: "b2"},
 			expect: `
 				client -> clusterIP => b2 as node1
 				pod1 pod2 node1 node2 -> clusterIP => b2 as itself
@@ -69,30 +66,29 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// TestMasqueradeAll shows that with --masquerade-all no endpoint sees who connects to a ClusterIP.
+// TestMasqueradeAll shows that --masquerade-all masquerades all connections
+// to ClusterIPs.
 func TestMasqueradeAll(t *testing.T) {
 	t.Parallel()
 	newCluster(t, "--masquerade-all").runScenarios(t, []scenario{{
-		service: service{
-			name: "all", spec: "type: NodePort\nexternalTrafficPolicy: Local",
-			slices: []slice{{endpoints: "a1 b1"}},
-		},
+		service: service{name: "all", spec: "type: NodePort\nexternalTrafficPolicy: Local", endpoints: "a1 b1"},
 		expect: `
 			pod1 client node1 -> clusterIP => a1 b1 as node1
 			pod2 node2 -> clusterIP => a1 b1 as node2
-			client -> nodePort@node1 => a1 as itself  # is no ClusterIP
+			client -> nodePort@node1 => a1 as itself  # no ClusterIP
 		`,
 	}})
 }
 
-// TestHairpin lets endpoints reach themselves. They would not know what to do with packets from themselves.
+// TestHairpin shows that an endpoint reaches itself through a service. Such
+// connections are masqueraded: a host drops packets from its own address.
 func TestHairpin(t *testing.T) {
 	t.Parallel()
 	newCluster(t).runScenarios(t, []scenario{
 		{
 			service: service{
 				name: "itself", spec: "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}",
-				slices: []slice{{endpoints: "a1"}},
+				endpoints: "a1",
 			},
 			expect: `
 				a1 -> clusterIP externalIP loadBalancerIP nodePort@node1 => a1 as node1
@@ -101,7 +97,7 @@ func TestHairpin(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "peers", slices: []slice{{endpoints: "a1 a2 b1"}}},
+			service: service{name: "peers", endpoints: "a1 a2 b1"},
 			expect: `
 				a1 -> clusterIP => a1 as node1, a2 b1 as itself
 				b1 -> clusterIP => b1 as node2, a1 a2 as itself
@@ -110,7 +106,7 @@ func TestHairpin(t *testing.T) {
 		{
 			service: service{
 				name: "local", spec: "type: LoadBalancer\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "a1 b1"}},
+				endpoints: "a1 b1",
 			},
 			expect: `
 				a1 -> clusterIP => a1 as node1
@@ -119,8 +115,8 @@ func TestHairpin(t *testing.T) {
 			`,
 		},
 		{
-			// Nobody says on which node the endpoint is.
-			service: service{name: "nowhere", slices: []slice{{endpoints: "b1:nowhere"}}},
+			// The EndpointSlice does not name the endpoint's node.
+			service: service{name: "nowhere", endpoints: "b1:nowhere"},
 			expect: `
 				b1 -> clusterIP => b1 as node2
 				a1 -> clusterIP => b1 as itself

@@ -12,13 +12,16 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// affinityClients is how many clients there are. With each family and protocol they make four times as many choices
-// between endpoints: that all come out the same by chance does not happen.
+// affinityClients is the number of clients. With two families and two
+// protocols they make four times as many choices, which practically never
+// agree by chance.
 const affinityClients = 10
 
-// addClients adds many clients outside of the cluster, and returns their names, separated by spaces.
+// addClients adds clients outside the cluster and returns their names,
+// separated by spaces.
 func (c *cluster) addClients(n int) string {
 	var names []string
 	for i := range n {
@@ -32,10 +35,11 @@ func (c *cluster) addClients(n int) string {
 	return strings.Join(names, " ")
 }
 
-// choice tells which server each client got, by client, family and protocol.
+// choice has the server of each client, by source address and protocol.
 type choice map[string]string
 
-// choose connects once from each origin, in both families and all protocols, to a destination.
+// choose connects once from each origin to a destination, in all families and
+// protocols.
 func (c *cluster) choose(t *testing.T, s *service, origins, to string) choice {
 	t.Helper()
 	chosen := make(choice)
@@ -49,12 +53,12 @@ func (c *cluster) choose(t *testing.T, s *service, origins, to string) choice {
 	return chosen
 }
 
-// servers returns the servers that were chosen, sorted.
+// servers returns the chosen servers, sorted.
 func (c choice) servers() string {
 	return strings.Join(slices.Compact(slices.Sorted(maps.Values(c))), " ")
 }
 
-// moved returns those whose choice differs.
+// moved returns the clients with another server.
 func (c choice) moved(now choice) (moved []string) {
 	for who, server := range c {
 		if now[who] != server {
@@ -65,96 +69,97 @@ func (c choice) moved(now choice) (moved []string) {
 	return moved
 }
 
-// mustStay reports those whose choice differs.
+// mustStay reports clients with another server.
 func (c choice) mustStay(t *testing.T, when string, now choice) {
 	t.Helper()
 	if moved := c.moved(now); len(moved) > 0 {
-		t.Errorf("%s: %d of %d moved: %s", when, len(moved), len(c), strings.Join(moved, ", "))
+		t.Errorf("%s: %d of %d clients moved: %s", when, len(moved), len(c), strings.Join(moved, ", "))
 	}
 }
 
-// TestAffinity shows that with sessionAffinity ClientIP a client stays with its endpoint of a service port: whichever address of the
-// service it uses, through changes of other endpoints, restarts of the proxy and repairs of its rules.
+// mustLeave reports clients that are still with the removed endpoint, and
+// clients of other endpoints that moved.
+func (c choice) mustLeave(t *testing.T, removed string, now choice) {
+	t.Helper()
+	for who, server := range c {
+		if now[who] == removed || server != removed && now[who] != server {
+			t.Errorf("%s: got %s, was %s, and %s is removed", who, now[who], server, removed)
+		}
+	}
+}
+
+// TestAffinity shows that with sessionAffinity ClientIP a client keeps its
+// endpoint of a service port: at all addresses of the service, and when other
+// endpoints change, the proxy restarts or its rules are repaired.
 func TestAffinity(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	before := tables(t, c.Node1.Namespace)
-	origins := c.addClients(affinityClients) + " pod1 node1 a1" // all by way of node1
+	origins := c.addClients(affinityClients) + " pod1 node1 a1" // all through node1
 	s := service{
 		name: "sticky", spec: "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}\nsessionAffinity: ClientIP",
-		ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
-		slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+		ports:     []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
+		endpoints: "a1 a2 b1 b2",
 	}
 	c.serve("sticky", &s)
 	first := c.choose(t, &s, origins, "clusterIP")
 	if servers := strings.Fields(first.servers()); len(servers) < 2 {
-		t.Errorf("all clients chose %s", servers)
+		t.Errorf("got %s for all clients, want several endpoints", servers)
 	}
 	for _, to := range []string{"externalIP", "loadBalancerIP", "nodePort@node1", "clusterIP"} {
 		first.mustStay(t, to, c.choose(t, &s, origins, to))
 	}
 	if len(first.moved(c.choose(t, &s, origins, "clusterIP:admin"))) == 0 {
-		t.Error("all clients got the same endpoint of another port: ports depend on each other")
+		t.Error("all clients have the same endpoint of another port, want an independent choice")
 	}
 
-	t.Run("endpoint goes", func(t *testing.T) {
+	t.Run("endpoint removed", func(t *testing.T) {
 		s.slices = []slice{{endpoints: "a2 b1 b2"}}
 		c.serve("sticky", &s)
 		now := c.choose(t, &s, origins, "clusterIP")
-		for who, server := range first {
-			switch {
-			case server != "a1" && now[who] != server:
-				t.Errorf("%s moved from %s to %s", who, server, now[who])
-			case now[who] == "a1":
-				t.Errorf("%s is still with the endpoint that went", who)
-			}
-		}
-		now.mustStay(t, "settled", c.choose(t, &s, origins, "clusterIP"))
+		first.mustLeave(t, "a1", now)
+		now.mustStay(t, "second choice", c.choose(t, &s, origins, "clusterIP"))
 		first = now
 	})
-	t.Run("endpoint comes", func(t *testing.T) {
+	t.Run("endpoint added", func(t *testing.T) {
 		s.slices = []slice{{endpoints: "a1 a2 b1 b2"}}
 		c.serve("sticky", &s)
-		first.mustStay(t, "endpoint came", c.choose(t, &s, origins, "clusterIP"))
-		newcomers := c.choose(t, &s, "pod2", "clusterIP")
-		newcomers.mustStay(t, "newcomer", c.choose(t, &s, "pod2", "clusterIP"))
+		first.mustStay(t, "endpoint added", c.choose(t, &s, origins, "clusterIP"))
+		added := c.choose(t, &s, "pod2", "clusterIP")
+		added.mustStay(t, "new client", c.choose(t, &s, "pod2", "clusterIP"))
 	})
 	t.Run("endpoint terminates", func(t *testing.T) {
 		s.slices = []slice{{endpoints: "a1 a2 b1 b2:terminating"}}
 		c.serve("sticky", &s)
 		now := c.choose(t, &s, origins, "clusterIP")
-		for who, server := range first {
-			if (server == "b2") == (now[who] == server) {
-				t.Errorf("%s is with %s, was with %s", who, now[who], server)
-			}
-		}
+		first.mustLeave(t, "b2", now)
 		first = now
 	})
-	t.Run("another slice", func(t *testing.T) {
+	t.Run("slices change", func(t *testing.T) {
 		s.slices = []slice{{endpoints: "b1"}, {endpoints: "a2 a1"}}
 		c.serve("sticky", &s)
-		first.mustStay(t, "slices changed", c.choose(t, &s, origins, "clusterIP"))
+		first.mustStay(t, "slices change", c.choose(t, &s, origins, "clusterIP"))
 	})
 	t.Run("timeout changes", func(t *testing.T) {
 		s.spec += "\nsessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}"
 		c.serve("sticky", &s)
-		first.mustStay(t, "timeout changed", c.choose(t, &s, origins, "clusterIP"))
+		first.mustStay(t, "timeout changes", c.choose(t, &s, origins, "clusterIP"))
 	})
 	t.Run("other Services change", func(t *testing.T) {
 		for i := range 3 {
 			other := service{
-				name: fmt.Sprint("other-", i), number: 40 + i, spec: "sessionAffinity: ClientIP", slices: []slice{{endpoints: "a1 b1"}},
+				name: fmt.Sprint("other-", i), number: 40 + i, spec: "sessionAffinity: ClientIP", endpoints: "a1 b1",
 			}
 			c.serve("other", &other)
 		}
 		c.remove("other")
-		first.mustStay(t, "others changed", c.choose(t, &s, origins, "clusterIP"))
+		first.mustStay(t, "other Services change", c.choose(t, &s, origins, "clusterIP"))
 	})
 	t.Run("restart", func(t *testing.T) {
 		for _, p := range c.proxies {
 			p.terminate(t)
 		}
-		first.mustStay(t, "without proxy", c.choose(t, &s, origins, "clusterIP"))
+		first.mustStay(t, "no proxy runs", c.choose(t, &s, origins, "clusterIP"))
 		c.start()
 		first.mustStay(t, "restarted", c.choose(t, &s, origins, "clusterIP"))
 		for _, p := range c.proxies {
@@ -169,21 +174,17 @@ func TestAffinity(t *testing.T) {
 		c.write("sticky", s.manifest(c))
 		c.start()
 		now := c.choose(t, &s, origins, "clusterIP")
-		for who, server := range first {
-			if (server == "a2") == (now[who] == server) {
-				t.Errorf("%s is with %s, was with %s", who, now[who], server)
-			}
-		}
+		first.mustLeave(t, "a2", now)
 		first = now
 	})
 	t.Run("repair", func(t *testing.T) {
 		want := tables(t, c.Node1.Namespace)
 		for _, family := range []string{"ip", "ip6"} {
-			run(t, c.Node1.Namespace, "nft", "flush", "chain", family, "kube-proxy", "services")
+			labtest.Run(t, c.Node1.Namespace, "nft", "flush", "chain", family, "kube-proxy", "services")
 		}
 		eventually(t, "repair", func() error {
 			if tables(t, c.Node1.Namespace) != want {
-				return errors.New("the tables are not as they were")
+				return errors.New("the tables are not restored")
 			}
 			return nil
 		})
@@ -193,26 +194,26 @@ func TestAffinity(t *testing.T) {
 		c.remove("sticky")
 		c.settle()
 		if d := differences(before, tables(t, c.Node1.Namespace)); d != "" {
-			t.Errorf("it left:\n%s", d)
+			t.Errorf("tables after the deletion:\n%s", d)
 		}
 		eventually(t, "chains of the deleted service", func() error {
-			if strings.Contains(run(t, c.Node1.Namespace, "nft", "list", "chains"), "affinity") {
-				return errors.New("there are still some")
+			if strings.Contains(labtest.Run(t, c.Node1.Namespace, "nft", "list", "chains"), "affinity") {
+				return errors.New("not all are deleted")
 			}
 			return nil
 		})
 	})
 }
 
-// TestAffinityLocal shows affinity together with externalTrafficPolicy Local: each way to the service leads to the endpoints that it should, and always
-// to the same one.
+// TestAffinityLocal shows affinity with externalTrafficPolicy Local: each
+// frontend has the right endpoints, and each client keeps its endpoint.
 func TestAffinityLocal(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	clients := strings.Fields(c.addClients(3 * affinityClients))
 	s := service{
 		name: "sticky", spec: "type: LoadBalancer\nexternalTrafficPolicy: Local\nsessionAffinity: ClientIP",
-		slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+		endpoints: "a1 a2 b1 b2",
 	}
 	c.serve("sticky", &s)
 	for i, test := range []struct{ to, servers string }{
@@ -223,16 +224,16 @@ func TestAffinityLocal(t *testing.T) {
 		some := strings.Join(clients[i*affinityClients:][:affinityClients], " ")
 		first := c.choose(t, &s, some, test.to)
 		if got := first.servers(); !regexp.MustCompile(test.servers).MatchString(got) {
-			t.Errorf("%s: chosen were %s, want %s", test.to, got, test.servers)
+			t.Errorf("%s: got %s, want %s", test.to, got, test.servers)
 		}
 		first.mustStay(t, test.to, c.choose(t, &s, some, test.to))
 		if test.to == "loadBalancerIP" {
-			// Who has been there stays also on other ways to the service.
+			// The clients keep their endpoints at other frontends.
 			first.mustStay(t, "NodePort", c.choose(t, &s, some, "nodePort@node1"))
 			first.mustStay(t, "ClusterIP", c.choose(t, &s, some, "clusterIP"))
 		}
 	}
-	// Pods and the node itself may use all endpoints.
+	// Pods and the node can use all endpoints.
 	for range 3 {
 		pods := c.choose(t, &s, "pod1 a1 a2 node1", "loadBalancerIP")
 		pods.mustStay(t, "pods", c.choose(t, &s, "pod1 a1 a2 node1", "nodePort@node1"))
@@ -240,7 +241,8 @@ func TestAffinityLocal(t *testing.T) {
 	c.checks(&s, "client -> clusterIP:9 => refused").run(t)
 }
 
-// TestAffinityTimeout shows that affinity ends some time after the last connection, not the first.
+// TestAffinityTimeout shows that affinity ends after the timeout since the
+// last connection, not the first.
 func TestAffinityTimeout(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -249,8 +251,9 @@ func TestAffinityTimeout(t *testing.T) {
 	s := service{
 		name: "sticky",
 		spec: "sessionAffinity: ClientIP\nsessionAffinityConfig: {clientIP: {timeoutSeconds: 5}}", protocols: "UDP",
-		// Many endpoints: a client that forgets hardly gets the same one again.
-		slices: []slice{{endpoints: "a1 a2 b1 b2 pod1 pod2"}},
+		// With many endpoints, a client without affinity rarely gets the same
+		// one.
+		endpoints: "a1 a2 b1 b2 pod1 pod2",
 	}
 	c.serve("sticky", &s)
 	last := time.Now()
@@ -261,25 +264,26 @@ func TestAffinityTimeout(t *testing.T) {
 		next := time.Now()
 		now := c.choose(t, &s, clients, "clusterIP")
 		if time.Since(last) > timeout-time.Second {
-			// This machine is too slow for the question. Begin again.
+			// The machine was too slow: a choice came after the timeout.
 			first, begin = now, time.Now()
 		}
 		last = next
-		first.mustStay(t, "in time", now)
+		first.mustStay(t, "before the timeout", now)
 		if t.Failed() {
 			return
 		}
 	}
 	time.Sleep(timeout + 2*time.Second)
 	if len(first.moved(c.choose(t, &s, clients, "clusterIP"))) == 0 {
-		t.Error("after the timeout all clients are still with their endpoints")
+		t.Error("all clients have their endpoints after the timeout, want other ones")
 	}
 }
 
-// TestAffinityFull shows a flood of clients of one Service: new clients are served
-// without affinity and evenly, known clients keep their endpoints, and so do all
-// clients of a Service with another set. The set that the proxy has left gets room
-// for few clients.
+// TestAffinityFull shows a service with more clients than its affinity set
+// has room for. Clients outside the set are served evenly and without
+// affinity; clients in the set, and those of a service with another set, keep
+// their endpoints. The test reduces the size of the set after the proxy has
+// ended.
 func TestAffinityFull(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -287,13 +291,13 @@ func TestAffinityFull(t *testing.T) {
 	sticky := func(name string) *service {
 		return &service{
 			name: name, spec: "type: NodePort\nsessionAffinity: ClientIP", protocols: "TCP",
-			slices: []slice{{endpoints: "a1 a2 b1 b2"}},
+			endpoints: "a1 a2 b1 b2",
 		}
 	}
 	flooded, calm := sticky("flooded"), sticky("calm")
 	c.serve("sticky", flooded, calm)
 	c.terminate()
-	listed := run(t, c.Node1.Namespace, "nft", "list", "ruleset")
+	listed := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset")
 	const room = 4
 	load := c.Node1.Command(t.Context(), "nft", "-f", "-")
 	load.Stdin = strings.NewReader("flush ruleset\n" + withRoom(t, listed, "flooded", "calm", room))
@@ -314,12 +318,12 @@ func TestAffinityFull(t *testing.T) {
 		}
 		calmFirst.mustStay(t, "calm", c.choose(t, calm, clients, "clusterIP"))
 	}
-	// Each family has a set of its own. A client that is not in it changes the
-	// endpoint sooner or later.
+	// Each family has its own set. A client outside the set practically never
+	// gets the same endpoint in all rounds.
 	if n := len(loyal); n < 2*room || n == len(first) {
-		t.Errorf("%d of %d clients stayed with their endpoints, want those for whom there is room: %d", n, len(first), 2*room)
+		t.Errorf("%d of %d clients kept their endpoints, want %d", n, len(first), 2*room)
 	}
-	// The others make 12 choices in each of 8 rounds: 24 for each endpoint.
+	// The other 12 clients make 24 choices of each endpoint in 8 rounds.
 	for _, server := range strings.Fields("a1 a2 b1 b2") {
 		known := 0
 		for _, s := range loyal {
@@ -328,17 +332,18 @@ func TestAffinityFull(t *testing.T) {
 			}
 		}
 		if n := picks[server] - rounds*known; n < 6 {
-			t.Errorf("clients without room chose %s %d times, want about 24: %v", server, n, picks)
+			t.Errorf("choices of %s by clients outside the set: got %d, want about 24: %v", server, n, picks)
 		}
 	}
 }
 
-// withRoom returns a listing in which the affinity sets of one Service have room
-// for few clients. Those of the other Service must be other sets.
+// withRoom returns the listing with another size of the affinity sets of a
+// service. The other service must have other sets.
 func withRoom(t *testing.T, listing, service, other string, room int) string {
 	t.Helper()
 	setOf := func(service string) string {
-		m := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(clients-\d+) `).FindStringSubmatch(listing)
+		chain := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(clients-\d+) `)
+		m := chain.FindStringSubmatch(listing)
 		if m == nil {
 			t.Fatalf("no affinity chain of %s in\n%s", service, listing)
 		}
@@ -346,11 +351,11 @@ func withRoom(t *testing.T, listing, service, other string, room int) string {
 	}
 	set := setOf(service)
 	if set == setOf(other) {
-		t.Fatalf("%s and %s share %s", service, other, set)
+		t.Fatalf("%s and %s share the set %s", service, other, set)
 	}
 	size := regexp.MustCompile(`(set ` + set + ` \{[^}]*size )262144`)
 	if n := len(size.FindAllString(listing, -1)); n != 2 {
-		t.Fatalf("%d sets %s of the expected size in\n%s", n, set, listing)
+		t.Fatalf("got %d sets %s of the expected size, want 2, in\n%s", n, set, listing)
 	}
 	return size.ReplaceAllString(listing, fmt.Sprintf("${1}%d", room))
 }

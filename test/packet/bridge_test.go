@@ -2,17 +2,17 @@ package packet
 
 import (
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// TestBridgeNetfilter serves pods behind a bridge whose frames pass the packet
-// filter, as Kubernetes asks for with net.bridge.bridge-nf-call-iptables. The
-// kernel then calls the chains of the hook prerouting from the bridge, with
-// packets that it may forward as frames: refusals and DNAT must work there too. It
-// needs a kernel with br_netfilter.
+// TestBridgeNetfilter shows that pods behind a bridge are served when its
+// frames pass the packet filter, as Kubernetes requires
+// (net.bridge.bridge-nf-call-iptables). The kernel then calls the chains of
+// the hook prerouting from the bridge, with packets that it may forward as
+// frames: refusals and DNAT must work there too. It needs a kernel with
+// br_netfilter.
 func TestBridgeNetfilter(t *testing.T) {
 	t.Parallel()
 	c := newIdleCluster(t, defaultFlags()...)
@@ -20,27 +20,24 @@ func TestBridgeNetfilter(t *testing.T) {
 	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
 	c.start()
 
-	// Without the packet filter, answers between pods of one bridge bypass the
-	// node, and clients do not recognize them.
-	c.filterBridgedFrames(false)
+	// By default, answers between pods of one bridge bypass the node's packet
+	// filter, and clients do not recognize them.
 	c.runScenarios(t, []scenario{{
-		service: service{name: "bypassed", slices: []slice{{endpoints: "near2"}}},
+		service: service{name: "bypassed", endpoints: "near2"},
 		expect:  `near1 -> clusterIP => dropped`,
 	}})
-	c.filterBridgedFrames(true)
+	c.filterBridgedFrames()
 	c.runScenarios(t, bridgeScenarios())
 
-	// The client has the address, and refuses what is not dropped.
+	// The client has the address, and refuses a packet that is not dropped.
 	unallocated := service{name: "unallocated", number: 3}
-	unallocated.allot(c)
-	c.addClient("unallocated", [2]netip.Addr{
-		unallocated.address(lab.ServiceRanges(), ipv4), unallocated.address(lab.ServiceRanges(), ipv6),
-	})
+	unallocated.setDefaults(c)
+	c.addClient("unallocated", unallocated.addresses(lab.ServiceRanges()))
 	c.checks(&unallocated, "near1 near3 -> clusterIP => dropped").run(t)
 }
 
-// addBridgedPods adds pods of node1 behind one bridge. Except for the last one,
-// they send frames to each other, not to the node.
+// addBridgedPods adds pods of node1 behind one bridge. All but the last one
+// send frames to each other directly.
 func (c *cluster) addBridgedPods(names ...string) {
 	c.t.Helper()
 	for _, name := range names {
@@ -60,12 +57,14 @@ func (c *cluster) addBridgedPods(names ...string) {
 	}
 }
 
-// filterBridgedFrames sets whether frames inside node1's bridge pass the packet
+// filterBridgedFrames makes frames inside node1's bridges pass the packet
 // filter.
-func (c *cluster) filterBridgedFrames(filter bool) {
+func (c *cluster) filterBridgedFrames() {
 	c.t.Helper()
-	if err := c.Node1.FilterBridgedFrames(filter); err != nil {
-		c.t.Fatal(fmt.Errorf("does this kernel have br_netfilter? %w", err))
+	for _, name := range []string{"net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"} {
+		if err := c.Node1.SetSysctl(name, "1"); err != nil {
+			c.t.Fatal(fmt.Errorf("sysctl of br_netfilter: %w", err))
+		}
 	}
 }
 
@@ -80,7 +79,7 @@ func bridgeScenarios() []scenario {
 			`,
 		},
 		{
-			service: service{name: "bridge", spec: spec, slices: []slice{{endpoints: "near2"}}},
+			service: service{name: "bridge", spec: spec, endpoints: "near2"},
 			expect: `
 				near1 near3 pod1 pod2 node1 -> clusterIP => near2 as itself
 				client -> clusterIP externalIP nodePort@node1 => near2 as node1
@@ -90,7 +89,7 @@ func bridgeScenarios() []scenario {
 			`,
 		},
 		{
-			service: service{name: "elsewhere", spec: spec, slices: []slice{{endpoints: "a1 b1"}}},
+			service: service{name: "elsewhere", spec: spec, endpoints: "a1 b1"},
 			expect: `
 				near1 near3 -> clusterIP => a1 b1 as itself
 				near1 -> externalIP nodePort@node1 => a1 b1 as node1
@@ -98,14 +97,11 @@ func bridgeScenarios() []scenario {
 			`,
 		},
 		{
-			service: service{name: "mixed", spec: spec, slices: []slice{{endpoints: "near2 a1 b1"}}},
+			service: service{name: "mixed", spec: spec, endpoints: "near2 a1 b1"},
 			expect:  `near1 near3 -> clusterIP => near2 a1 b1 as itself`,
 		},
 		{
-			service: service{
-				name: "sticky", spec: spec + "\nsessionAffinity: ClientIP",
-				slices: []slice{{endpoints: "near2"}},
-			},
+			service: service{name: "sticky", spec: spec + "\nsessionAffinity: ClientIP", endpoints: "near2"},
 			expect: `
 				near1 near3 -> clusterIP => near2 as itself
 				near1 -> nodePort@node1 => near2 as node1
@@ -114,7 +110,7 @@ func bridgeScenarios() []scenario {
 		{
 			service: service{
 				name: "local", spec: spec + "\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "near2 b1"}},
+				endpoints: "near2 b1",
 			},
 			expect: `
 				near1 near3 -> clusterIP => near2 as itself
@@ -125,7 +121,7 @@ func bridgeScenarios() []scenario {
 		{
 			service: service{
 				name: "local-far", spec: spec + "\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "b1"}},
+				endpoints: "b1",
 			},
 			expect: `
 				near1 near3 -> clusterIP => dropped
@@ -136,7 +132,7 @@ func bridgeScenarios() []scenario {
 		{
 			service: service{
 				name: "guarded", spec: "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"near1\"}}",
-				slices: []slice{{endpoints: "near2"}},
+				endpoints: "near2",
 			},
 			expect: `
 				near1 -> loadBalancerIP => near2 as node1

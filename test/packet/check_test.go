@@ -13,40 +13,41 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// check is an expectation about one kind of attempts.
+// check is an expectation for one origin, destination, family and protocol.
 type check struct {
 	origin   origin
 	family   family
-	network  string // tcp or udp
+	network  string // tcp, udp or sctp
 	to       netip.AddrPort
 	want     want
 	sources  map[string]netip.Addr // of want, by server
 	describe string
 }
 
-// attempts is how often what is one of n endpoints is tried: until all were seen, but at least and at most so
-// often. That one of several is not seen in so many attempts does not happen by chance: with four endpoints
+// attempts returns the minimum and maximum number of attempts to see n
+// endpoints. The probability to miss one of four endpoints in the maximum is
 // (3/4)^240.
 func attempts(n int) (least, most int) { return 3 + 3*n, 60 * n }
 
-// run makes the attempts and returns what is wrong.
+// run makes the attempts and returns the first error.
 func (c *check) run(ctx context.Context) error {
 	switch c.want.outcome {
 	case lab.Refused:
 		return c.refused(ctx)
 	case lab.TimedOut:
 		if result := c.probe(ctx, lab.ProbeOptions{Timeout: silence}); result.Outcome != lab.TimedOut {
-			return fmt.Errorf("want no answer, got: %v", result)
+			return fmt.Errorf("got %v, want no answer", result)
 		}
 		return nil
 	}
 	return c.answered(ctx)
 }
 
-// probe makes an attempt. A UDP attempt begins a flow of its own unless its source port is given.
+// probe makes an attempt. Each UDP or SCTP attempt begins another flow unless
+// the options have a source port.
 func (c *check) probe(ctx context.Context, options lab.ProbeOptions) lab.Result {
 	port := options.Local.Port()
-	if port == 0 && c.network == "udp" {
+	if port == 0 && c.network != "tcp" {
 		port = c.origin.ports.next()
 	}
 	options.Local = netip.AddrPortFrom(c.origin.local[c.family], port)
@@ -62,7 +63,7 @@ func (c *check) refused(ctx context.Context) error {
 		}
 	}
 	if result.Outcome != lab.Refused {
-		return fmt.Errorf("want a refusal at once, got: %v", result)
+		return fmt.Errorf("got %v, want an immediate refusal", result)
 	}
 	return nil
 }
@@ -73,37 +74,37 @@ func (c *check) answered(ctx context.Context) error {
 	for i := 0; i < most && (i < least || len(seen) < len(c.sources)); i++ {
 		result := c.probe(ctx, lab.ProbeOptions{Timeout: answerTimeout})
 		if result.Outcome != lab.Answered {
-			return fmt.Errorf("attempt %d: %v", i+1, result)
+			return fmt.Errorf("attempt %d: got %v", i+1, result)
 		}
 		source, ok := c.sources[result.Answer.Server]
 		switch {
 		case !ok:
-			return fmt.Errorf("attempt %d: %v, which is none of the wanted endpoints", i+1, result)
+			return fmt.Errorf("attempt %d: got %v, want one of the endpoints", i+1, result)
 		case result.Answer.Source.Addr() != source:
-			return fmt.Errorf("attempt %d: %v, which should have seen source address %v", i+1, result, source)
+			return fmt.Errorf("attempt %d: got %v, want source address %v", i+1, result, source)
 		}
 		seen[result.Answer.Server]++
 	}
 	if len(seen) < len(c.sources) {
-		return fmt.Errorf("not all endpoints answered: %v", seen)
+		return fmt.Errorf("got answers %v, want all endpoints", seen)
 	}
 	return nil
 }
 
-// checks are many checks that can be run at the same time.
+// checks are checks that can run concurrently.
 type checks []*check
 
-// maxAtOnce limits how many checks run at the same time, so that an attempt does
-// not wait for others until its timeout. It is lower with -short, as on emulated
-// machines.
-func maxAtOnce() int {
+// maxConcurrent returns the maximum number of concurrent checks. More would
+// delay attempts until their timeout. On emulated machines, which use -short,
+// it is lower.
+func maxConcurrent() int {
 	if testing.Short() {
 		return 8
 	}
 	return 24
 }
 
-// run runs all checks and reports what is wrong.
+// run runs all checks and reports their errors.
 func (cs checks) run(t testing.TB) {
 	t.Helper()
 	for i, err := range cs.errors(t.Context()) {
@@ -113,7 +114,7 @@ func (cs checks) run(t testing.TB) {
 	}
 }
 
-// await runs all checks until nothing is wrong.
+// await repeats all checks until none returns an error.
 func (cs checks) await(t testing.TB) {
 	t.Helper()
 	eventually(t, "checks", func() error {
@@ -130,7 +131,7 @@ func (cs checks) await(t testing.TB) {
 func (cs checks) errors(ctx context.Context) []error {
 	errs := make([]error, len(cs))
 	var wait sync.WaitGroup
-	slots := make(chan struct{}, maxAtOnce())
+	slots := make(chan struct{}, maxConcurrent())
 	for i, c := range cs {
 		slots <- struct{}{}
 		wait.Go(func() {
@@ -142,7 +143,7 @@ func (cs checks) errors(ctx context.Context) []error {
 	return errs
 }
 
-// checks returns all checks of expectations about a service: each origin, destination, family and protocol.
+// checks returns the checks of expectations about a service.
 func (c *cluster) checks(s *service, text string) checks {
 	c.t.Helper()
 	lines, err := parseExpectations(text)
@@ -187,14 +188,16 @@ func (c *cluster) origin(name string) origin {
 	c.t.Helper()
 	o, ok := c.origins[name]
 	if !ok {
-		c.t.Fatalf("there is no origin %q", name)
+		c.t.Fatalf("unknown origin %q", name)
 	}
 	return o
 }
 
-// destination returns the address and port of a frontend: clusterIP, externalIP, loadBalancerIP, proxyIP (of a
-// load balancer with ipMode Proxy) or nodePort@PLACE, where a place is a node, "loopback", or one that the
-// test has added. A port's name or number may follow a colon; by default it is the service's first port.
+// destination returns the address and port of a frontend: clusterIP,
+// externalIP, loadBalancerIP, proxyIP (a LoadBalancer IP with ipMode Proxy)
+// or nodePort@PLACE. A place is a node, "loopback", or an added one. The name
+// or number of a port may follow a colon; the default is the service's first
+// port.
 func (c *cluster) destination(s *service, to string, f family) netip.AddrPort {
 	c.t.Helper()
 	kind, portName, named := strings.Cut(to, ":")
@@ -208,7 +211,7 @@ func (c *cluster) destination(s *service, to string, f family) netip.AddrPort {
 	} else {
 		n, err := strconv.ParseUint(portName, 10, 16)
 		if err != nil {
-			c.t.Fatalf("destination %q: service %s has no such port", to, s.name)
+			c.t.Fatalf("destination %q: unknown port of service %s", to, s.name)
 		}
 		number = uint16(n)
 	}
@@ -223,7 +226,7 @@ func (c *cluster) destination(s *service, to string, f family) netip.AddrPort {
 	}
 	place, ok := strings.CutPrefix(kind, "nodePort@")
 	if !ok || index < 0 {
-		c.t.Fatalf("destination %q: unknown", to)
+		c.t.Fatalf("unknown destination %q", to)
 	}
 	return netip.AddrPortFrom(c.place(place)[f], s.nodePort(index))
 }
@@ -237,11 +240,11 @@ func (c *cluster) place(name string) [2]netip.Addr {
 	case "node2":
 		return [2]netip.Addr(c.Node2.Addrs())
 	case "loopback":
-		return [2]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+		return pair("127.0.0.1", "::1")
 	}
 	addrs, ok := c.places[name]
 	if !ok {
-		c.t.Fatalf("there is no place %q", name)
+		c.t.Fatalf("unknown place %q", name)
 	}
 	return addrs
 }

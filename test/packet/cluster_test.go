@@ -1,8 +1,6 @@
 package packet
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -15,8 +13,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// Ports on which every pod serves. Port numbers from spareTarget on are for servers of
-// a test's own.
+// Ports of servers in pods. All pods serve at the first two. Those from
+// spareTarget on are for single tests.
 const (
 	firstTarget  = 8080
 	secondTarget = 8081
@@ -28,36 +26,37 @@ const (
 //
 //	node1: pods a1, a2, pod1    node2: pods b1, b2, pod2    outside: client
 //
-// All pods serve; pod1 and pod2 are there to be clients.
+// All pods have servers; pod1 and pod2 are clients.
 type cluster struct {
 	*lab.Lab
 	t       testing.TB
 	proxies []*proxy // of node1 and node2
 	pods    map[string]*lab.Pod
 	origins map[string]origin
-	places  map[string][2]netip.Addr // by name: node addresses that are not the nodes' own
-	ports   map[*lab.Namespace]*udpPorts
-	last    int    // number of the last service that got addresses
+	places  map[string][2]netip.Addr // additional addresses of nodes, by name
+	ports   map[*lab.Namespace]*sourcePorts
+	last    int    // number of the last service with a chosen number
 	mark    uint16 // port of the marker service
 }
 
-// origin is where attempts come from.
+// origin is the source of attempts.
 type origin struct {
 	*lab.Namespace
-	// local are the source addresses to use, one a family; zero: the kernel's choice,
-	// which is the namespace's own.
+	// local are the source addresses, by family. The zero Addr is that of the
+	// namespace, which the kernel chooses.
 	local [2]netip.Addr
-	ports *udpPorts
+	ports *sourcePorts
 }
 
-// udpPorts gives out source ports, none twice while a flow of the last use may be remembered: a packet that belongs to a
-// known flow is no new attempt.
-type udpPorts struct{ given atomic.Uint32 }
+// sourcePorts allocates source ports for UDP and SCTP. A port is not reused
+// while connection tracking may have a flow of it: its packets are no new
+// attempt.
+type sourcePorts struct{ allocated atomic.Uint32 }
 
-// next returns a port below those that the kernel chooses itself, and below NodePorts.
-func (p *udpPorts) next() uint16 { return uint16(10000 + p.given.Add(1)%20000) }
+// next returns a port below the kernel's own range and below NodePorts.
+func (p *sourcePorts) next() uint16 { return uint16(10000 + p.allocated.Add(1)%20000) }
 
-// source returns the source address that the origin's packets begin with.
+// source returns the source address of the origin's packets.
 func (o origin) source(f family) netip.Addr {
 	if o.local[f].IsValid() {
 		return o.local[f]
@@ -75,10 +74,10 @@ const (
 
 func bothFamilies() []family { return []family{ipv4, ipv6} }
 
-// String returns the family as addressType and ipFamilies have it.
+// String returns the family as in addressType and ipFamilies.
 func (f family) String() string { return [...]string{"IPv4", "IPv6"}[f] }
 
-// defaultFlags are those of a cluster where nothing else is said.
+// defaultFlags returns the default flags of a proxy.
 func defaultFlags() []string {
 	var cidrs []string
 	for _, p := range lab.PodRanges() {
@@ -87,7 +86,8 @@ func defaultFlags() []string {
 	return []string{"--cluster-cidr", strings.Join(cidrs, ",")}
 }
 
-// newCluster makes a cluster whose proxies run with the default flags and these.
+// newCluster creates a cluster with running proxies. They have the default
+// flags and these.
 func newCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
 	c := newIdleCluster(t, append(defaultFlags(), flags...)...)
@@ -95,8 +95,8 @@ func newCluster(t testing.TB, flags ...string) *cluster {
 	return c
 }
 
-// newIdleCluster makes a cluster whose proxies have these flags only, and do not run
-// yet. Their manifests are there: the Nodes and the marker.
+// newIdleCluster creates a cluster whose proxies have these flags only, and
+// do not run yet. Their manifests have the Nodes and the marker.
 func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{
@@ -105,9 +105,10 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 		pods:    make(map[string]*lab.Pod),
 		origins: make(map[string]origin),
 		places:  make(map[string][2]netip.Addr),
-		ports:   make(map[*lab.Namespace]*udpPorts),
+		ports:   make(map[*lab.Namespace]*sourcePorts),
 	}
-	// The client may get more addresses, and with them the choice.
+	// The client may get more addresses, of which the kernel would choose
+	// one.
 	c.addOrigin("client", c.Client, [2]netip.Addr(c.Client.Addrs()))
 	c.addOrigin("node1", c.Node1.Namespace, [2]netip.Addr{})
 	c.addOrigin("node2", c.Node2.Namespace, [2]netip.Addr{})
@@ -128,11 +129,11 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	}
 	c.write("nodes", c.nodeManifests(nil))
 	c.writeMarker()
-	t.Cleanup(c.showTables)
+	t.Cleanup(func() { labtest.LogTables(t, c.Nodes()...) })
 	return c
 }
 
-// addPod adds a pod that serves.
+// addPod adds a pod with servers.
 func (c *cluster) addPod(node *lab.Node, config lab.PodConfig) *lab.Pod {
 	c.t.Helper()
 	pod := labtest.AddPodWith(c.t, node, config)
@@ -143,15 +144,15 @@ func (c *cluster) addPod(node *lab.Node, config lab.PodConfig) *lab.Pod {
 	return pod
 }
 
-// addOrigin gives attempts from a namespace a name.
+// addOrigin names a source of attempts.
 func (c *cluster) addOrigin(name string, at *lab.Namespace, local [2]netip.Addr) {
 	if c.ports[at] == nil {
-		c.ports[at] = new(udpPorts)
+		c.ports[at] = new(sourcePorts)
 	}
 	c.origins[name] = origin{Namespace: at, local: local, ports: c.ports[at]}
 }
 
-// addClient gives the client one more address a family, and attempts from them a name.
+// addClient adds addresses to the client, and names them as an origin.
 func (c *cluster) addClient(name string, addrs [2]netip.Addr) {
 	c.t.Helper()
 	for _, addr := range addrs {
@@ -162,8 +163,8 @@ func (c *cluster) addClient(name string, addrs [2]netip.Addr) {
 	c.addOrigin(name, c.Client, addrs)
 }
 
-// addPlace gives a node one more address a family, on an interface of that name. The client and the other
-// node find them. It is an origin too.
+// addPlace adds addresses to a node, on an interface of that name. The client
+// and the other node have routes to them. The place is an origin too.
 func (c *cluster) addPlace(name string, node *lab.Node, addrs [2]netip.Addr) {
 	c.t.Helper()
 	if err := node.AddInterface(name, single(addrs[ipv4]), single(addrs[ipv6])); err != nil {
@@ -189,6 +190,11 @@ func (c *cluster) route(from *lab.Namespace, to netip.Prefix, via netip.Addr) {
 
 func single(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
 
+// pair returns addresses by family.
+func pair(v4, v6 string) [2]netip.Addr {
+	return [2]netip.Addr{netip.MustParseAddr(v4), netip.MustParseAddr(v6)}
+}
+
 // start starts the proxies that do not run and waits for their rules.
 func (c *cluster) start() {
 	c.t.Helper()
@@ -204,7 +210,7 @@ func (c *cluster) start() {
 	}
 }
 
-// terminate ends the proxies that run.
+// terminate ends the running proxies.
 func (c *cluster) terminate() {
 	c.t.Helper()
 	for _, p := range c.proxies {
@@ -214,7 +220,7 @@ func (c *cluster) terminate() {
 	}
 }
 
-// restart starts the proxies with other flags, and nothing but these.
+// restart restarts the proxies with these flags only.
 func (c *cluster) restart(flags ...string) {
 	c.t.Helper()
 	c.terminate()
@@ -224,7 +230,7 @@ func (c *cluster) restart(flags ...string) {
 	c.start()
 }
 
-// write writes a manifest for both proxies, in one step.
+// write writes a manifest of both proxies, with one rename for each.
 func (c *cluster) write(name, text string) {
 	c.t.Helper()
 	for _, p := range c.proxies {
@@ -253,7 +259,7 @@ func (c *cluster) remove(name string) {
 	}
 }
 
-// serve writes manifests of services and waits until they are in force.
+// serve writes manifests of services and waits until they are in effect.
 func (c *cluster) serve(name string, services ...*service) {
 	c.t.Helper()
 	var text strings.Builder
@@ -264,12 +270,13 @@ func (c *cluster) serve(name string, services ...*service) {
 	c.settle()
 }
 
-// settle waits until all that was written is in force.
+// settle waits until all written manifests are in effect.
 //
-// It changes the port of the marker service and waits until that can be connected to, from both nodes
-// and in both families. What was written earlier was read with it or before it. It might still be on
-// its way to the rules, if it comes later in the order in which a proxy carries out what it read at
-// once. So the marker is changed again: before it is read, all of the last reading is done with.
+// It changes the port of the marker service and connects to it from both
+// nodes and in both families. A proxy reads earlier manifests with the marker
+// or before it, but may write their rules after the marker's. A second change
+// of the marker is read only after the rules of the first reading are
+// written.
 func (c *cluster) settle() {
 	c.t.Helper()
 	for range 2 {
@@ -287,10 +294,10 @@ func (c *cluster) awaitMarker() {
 		}
 		for _, f := range bothFamilies() {
 			to := netip.AddrPortFrom(addrIn(lab.ServiceRanges()[f], 1), c.mark)
-			eventually(c.t, fmt.Sprintf("manifests in force on %s", p.node), func() error {
+			eventually(c.t, fmt.Sprintf("manifests in effect on %s", p.node), func() error {
 				result := lab.Probe(c.t.Context(), p.at, "tcp", to, lab.ProbeOptions{Timeout: answerTimeout})
 				if result.Outcome != lab.Answered {
-					return fmt.Errorf("marker %v: %v", to, result)
+					return fmt.Errorf("marker %v: got %v", to, result)
 				}
 				return nil
 			})
@@ -305,13 +312,13 @@ func (c *cluster) writeMarker() {
 	}
 	marker := &service{
 		name: "marker", number: 1, protocols: "TCP",
-		ports:  []port{{name: "mark", number: c.mark, target: markerTarget}},
-		slices: []slice{{endpoints: "pod1"}},
+		ports:     []port{{name: "mark", number: c.mark, target: markerTarget}},
+		endpoints: "pod1",
 	}
 	c.write("marker", marker.manifest(c))
 }
 
-// addrIn returns the address that lies n above the range's first one.
+// addrIn returns the address n above the first one of the range.
 func addrIn(prefix netip.Prefix, n int) netip.Addr {
 	raw := prefix.Masked().Addr().AsSlice()
 	for i := len(raw) - 1; n > 0; i-- {
@@ -323,7 +330,8 @@ func addrIn(prefix netip.Prefix, n int) netip.Addr {
 	return addr
 }
 
-// nodeManifests returns the manifests of both Nodes, with labels by node.
+// nodeManifests returns the manifests of both Nodes, with these labels by
+// node.
 func (c *cluster) nodeManifests(labels map[string]string) string {
 	var text strings.Builder
 	for _, node := range c.Nodes() {
@@ -343,32 +351,4 @@ status:
 `, node.Name, labels[node.Name], node.PodRanges[ipv4], node.PodRanges[ipv6], node.Name, node.IPv4, node.IPv6)
 	}
 	return text.String()
-}
-
-// run runs a program in a namespace and returns its output.
-func run(t testing.TB, at *lab.Namespace, program string, args ...string) string {
-	t.Helper()
-	cmd := at.Command(context.Background(), program, args...)
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%s %s in %s: %v\n%s", program, strings.Join(args, " "), at.Name, err, &errs)
-	}
-	return string(out)
-}
-
-// showTables tells what the nodes' tables were when a test failed, unless they are long.
-func (c *cluster) showTables() {
-	if !c.t.Failed() {
-		return
-	}
-	const long = 30_000
-	for _, node := range c.Nodes() {
-		out, err := node.Command(context.Background(), "nft", "list", "ruleset").CombinedOutput()
-		if len(out) > long {
-			out = append(out[:long], "..."...)
-		}
-		c.t.Logf("rules of %s (%v):\n%s", node.Name, err, out)
-	}
 }

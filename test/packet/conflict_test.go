@@ -5,14 +5,15 @@ import (
 	"testing"
 )
 
-// TestConflicts lets services ask for the same address and port: the oldest has it, the others are told once and take over
-// when it goes.
+// TestConflicts shows services with the same address and port. The oldest
+// owns it; each conflict of another one is logged once, and the next oldest
+// takes over.
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	const conflict = "AddressConflict"
 	shared := service{name: "shared", protocols: "TCP UDP", number: 2}
-	shared.allot(c)
+	shared.setDefaults(c)
 	spec := "externalIPs: " + view{service: &shared, cluster: c}.ExternalIPs()
 	named := func(name, created, endpoint string, number int) *service {
 		return &service{
@@ -27,44 +28,44 @@ func TestConflicts(t *testing.T) {
 		t.Helper()
 		c.checks(&shared, "client pod1 -> externalIP => "+server+" as node1").run(t)
 		for _, p := range c.proxies {
-			if got := strings.Count(p.log.current(), conflict); got != conflicts {
-				t.Errorf("%s: the log of %s has %d lines with %s, want %d", when, p.node, got, conflict, conflicts)
+			if got := strings.Count(p.log.Current(), conflict); got != conflicts {
+				t.Errorf("%s: got %d lines with %s in the log of %s, want %d", when, got, conflict, p.node, conflicts)
 			}
 		}
 	}
-	// In both families and protocols, there is one conflict each.
+	// One conflict for each family and protocol.
 	const each = 4
 	c.serve("young", young)
-	owner("alone", "a1", 0)
+	owner("only one", "a1", 0)
 	c.serve("old", old)
-	owner("an older one came", "b1", each)
-	// All that is not in dispute, all of them have.
+	owner("older one added", "b1", each)
+	// Each has its other addresses.
 	for server, s := range map[string]*service{"a1": young, "b1": old} {
 		c.checks(s, "client -> clusterIP => "+server+" as node1").run(t)
 	}
 	young.metadata += "\nlabels: {team: web}"
 	young.slices = []slice{{endpoints: "a2"}}
 	c.serve("young", young)
-	owner("the younger one changed", "b1", each)
+	owner("younger one changed", "b1", each)
 	c.remove("old")
 	c.settle()
-	owner("the older one went", "a2", each)
+	owner("older one removed", "a2", each)
 	c.serve("twin", twin)
-	owner("one of the same age came", "a2", 2*each)
+	owner("one of the same age added", "a2", 2*each)
 	c.remove("young")
 	c.settle()
-	owner("the first of the two went", "b2", 2*each)
+	owner("first of the two removed", "b2", 2*each)
 	c.serve("old", old)
 	c.serve("young", young)
-	owner("all came back", "b1", 4*each)
+	owner("all added", "b1", 4*each)
 	c.remove("old")
 	c.settle()
-	owner("the oldest went again", "a2", 4*each)
+	owner("oldest removed", "a2", 4*each)
 
-	// Who has it does not depend on who came first.
+	// The owner does not depend on the order of events.
 	c.serve("old", old)
 	c.terminate()
 	c.start()
 	owner("restarted", "b1", 2*each)
-	c.expectFresh(t, "after all")
+	c.expectFresh(t, "after all changes")
 }

@@ -6,8 +6,10 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// TestDetectLocalModes shows whom each mode takes for a pod: who keeps the source address on the way to ClusterIPs, and may
-// use all endpoints on the way to external addresses with externalTrafficPolicy Local.
+// TestDetectLocalModes shows which traffic each mode considers local: it
+// keeps its source address on the way to ClusterIPs, and can use all
+// endpoints on the way to external addresses with externalTrafficPolicy
+// Local.
 func TestDetectLocalModes(t *testing.T) {
 	t.Parallel()
 	c := newIdleCluster(t)
@@ -15,19 +17,19 @@ func TestDetectLocalModes(t *testing.T) {
 	c.addPod(c.Node1, lab.PodConfig{Name: "named", HostInterface: "cali123"})
 	all := func() []scenario {
 		return []scenario{
-			{service: service{name: "internal", spec: "type: NodePort", slices: []slice{{endpoints: "a1 b1"}}, number: 2}},
+			{service: service{name: "internal", spec: "type: NodePort", endpoints: "a1 b1", number: 2}},
 			{service: service{
 				name: "external", spec: "type: NodePort\nexternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "a1 b1"}}, number: 3,
+				endpoints: "a1 b1", number: 3,
 			}},
-			// With an endpoint that answers by way of the node that was asked.
+			// The endpoint answers through the node of the NodePort.
 			{service: service{
 				name: "far", spec: "type: NodePort\nexternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "a1"}}, number: 4,
+				endpoints: "a1", number: 4,
 			}},
 		}
 	}
-	// What is the same in all modes.
+	// Expected in all modes.
 	const internal = `
 		client pod1 -> nodePort@node1 => a1 b1 as node1
 		node1 node2 -> clusterIP => a1 b1 as itself
@@ -55,7 +57,7 @@ func TestDetectLocalModes(t *testing.T) {
 			`,
 		},
 		{
-			// Pods of other nodes are outsiders here.
+			// Pods of other nodes are not local.
 			name:  "NodeCIDR",
 			flags: []string{"--detect-local-mode", "NodeCIDR"},
 			internal: `

@@ -12,13 +12,14 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// TestDistribution shows that each of N endpoints gets the same share of connections.
+// TestDistribution shows that each of N endpoints gets the same share of
+// connections.
 func TestDistribution(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		endpoints, connections int
-		// limit of chi-squared, which chance exceeds less than once in 10^12 tests: its
-		// quantile with endpoints-1 degrees of freedom.
+		// limit is the quantile of chi-squared with endpoints-1 degrees of
+		// freedom that equal shares exceed less than once in 10^12 tests.
 		limit float64
 	}{
 		{1, 60, 0},
@@ -44,22 +45,28 @@ func TestDistribution(t *testing.T) {
 				s.slices = append(s.slices, slice{endpoints: "a1", target: spareTarget + uint16(i)})
 			}
 			c.serve("web", &s)
-			// One way with each family: what chooses the endpoint is the same rule in all cases.
+			// One path in each family: the same rule chooses the endpoint for
+			// all paths.
 			for f, path := range []string{"pod1 -> clusterIP", "client -> nodePort@node1"} {
 				k := c.checks(&s, path+" => refused")[f]
 				counts := k.spread(t, test.connections)
 				if got := chiSquared(counts, test.endpoints); len(counts) != test.endpoints || got > test.limit {
-					t.Errorf("%s, %v: chi-squared %.1f, limit %.1f; connections by endpoint: %v", path, family(f), got, test.limit, counts)
+					t.Errorf("%s, %v: got chi-squared %.1f, want at most %.1f; connections by endpoint: %v",
+						path, family(f), got, test.limit, counts)
 				}
 			}
 		})
 	}
 }
 
-// serveNumbered answers at port spareTarget+i of a pod as server "i".
+// serveNumbered serves at port spareTarget+i of a pod as server "i".
 func serveNumbered(t *testing.T, pod *lab.Pod, i int) {
 	for _, addr := range pod.Addrs() {
-		socket, err := pod.ListenUDP("udp", netip.AddrPortFrom(addr, spareTarget+uint16(i)))
+		var socket *net.UDPConn
+		err := pod.Do(func() (err error) {
+			socket, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, spareTarget+uint16(i))))
+			return err
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +87,7 @@ func serveNumbered(t *testing.T, pod *lab.Pod, i int) {
 	}
 }
 
-// spread makes connections and counts them by server.
+// spread makes connections and returns their number by server.
 func (c *check) spread(t *testing.T, connections int) map[string]int {
 	t.Helper()
 	var mu sync.Mutex
@@ -105,14 +112,14 @@ func (c *check) spread(t *testing.T, connections int) map[string]int {
 	return counts
 }
 
-// chiSquared tells how far counts are from being equal.
+// chiSquared returns the test statistic for n equal counts.
 func chiSquared(counts map[string]int, n int) float64 {
 	total := 0
 	for _, count := range counts {
 		total += count
 	}
 	expected := float64(total) / float64(n)
-	sum := float64(n-len(counts)) * expected // of those that were never counted
+	sum := float64(n-len(counts)) * expected // of servers without connections
 	for _, count := range counts {
 		difference := float64(count) - expected
 		sum += difference * difference / expected

@@ -8,30 +8,31 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// expectation is one line of what a scenario expects:
+// expectation is one expected outcome of a scenario:
 //
 //	FROM... -> TO... => SERVER... as SOURCE, SERVER... as SOURCE
 //	FROM... -> TO... => refused
 //	FROM... -> TO... => dropped
 //
-// FROM is the name of an origin, TO a frontend (see cluster.destination). SERVERs are the endpoints that may
-// answer, all of which must be seen. SOURCE is the address that they see: an origin's name, or "itself" for
-// that of the attempt's own origin.
+// FROM is the name of an origin, TO a frontend (see cluster.destination).
+// SERVERs are the endpoints that may answer; each must answer at least once.
+// SOURCE is the origin whose address they see, or "itself" for the origin of
+// the attempt.
 type expectation struct {
 	line     string
 	from, to []string
 	want     want
 }
 
-// want is what must become of attempts.
+// want is the expected outcome of attempts.
 type want struct {
 	// outcome is lab.Answered, lab.Refused or lab.TimedOut.
 	outcome lab.Outcome
-	// sources are the origins whose addresses the servers see, by server.
+	// sources has the origin whose address a server sees, by server.
 	sources map[string]string
 }
 
-// parseExpectations reads lines. Empty ones, and what follows a #, do not count.
+// parseExpectations parses lines. A # begins a comment.
 func parseExpectations(text string) ([]expectation, error) {
 	var all []expectation
 	for line := range strings.Lines(text) {
@@ -49,10 +50,10 @@ func parseExpectations(text string) ([]expectation, error) {
 }
 
 func parseExpectation(line string) (expectation, error) {
-	path, outcome, arrived := strings.Cut(line, "=>")
-	from, to, goes := strings.Cut(path, "->")
+	path, outcome, hasOutcome := strings.Cut(line, "=>")
+	from, to, hasTo := strings.Cut(path, "->")
 	e := expectation{line: line, from: strings.Fields(from), to: strings.Fields(to)}
-	if !arrived || !goes || len(e.from) == 0 || len(e.to) == 0 {
+	if !hasOutcome || !hasTo || len(e.from) == 0 || len(e.to) == 0 {
 		return e, fmt.Errorf("want FROM... -> TO... => OUTCOME")
 	}
 	var err error

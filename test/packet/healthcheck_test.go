@@ -1,7 +1,6 @@
 package packet
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// TestHealthCheckNodePort shows what a load balancer learns of each node at the healthCheckNodePort of a service with
-// externalTrafficPolicy Local.
+// TestHealthCheckNodePort shows the answers of each node at the
+// healthCheckNodePort of a service with externalTrafficPolicy Local.
 func TestHealthCheckNodePort(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -21,17 +20,17 @@ func TestHealthCheckNodePort(t *testing.T) {
 	s := service{
 		name: "web", spec: fmt.Sprintf("type: LoadBalancer\nexternalTrafficPolicy: Local\nhealthCheckNodePort: %d", port),
 	}
-	expect := func(when string, node *lab.Node, status, endpoints int) {
+	expect := func(when string, node *lab.Node, endpoints int) {
 		t.Helper()
 		for _, addr := range node.Addrs() {
 			eventually(t, fmt.Sprintf("%s: %v", when, addr), func() error {
-				return c.healthCheck(netip.AddrPortFrom(addr, port), status, endpoints)
+				return c.healthCheck(netip.AddrPortFrom(addr, port), endpoints)
 			})
 		}
 	}
 	for _, step := range []struct {
 		endpoints    string
-		node1, node2 int // their endpoints
+		node1, node2 int // local endpoints
 	}{
 		{"a1", 1, 0},
 		{"a1 a2 b1", 2, 1},
@@ -43,32 +42,26 @@ func TestHealthCheckNodePort(t *testing.T) {
 		s.slices = []slice{{endpoints: step.endpoints}}
 		c.serve("web", &s)
 		for i, n := range []int{step.node1, step.node2} {
-			status := http.StatusOK
-			if n == 0 {
-				status = http.StatusServiceUnavailable
-			}
-			expect("endpoints "+step.endpoints, c.Nodes()[i], status, n)
+			expect("endpoints "+step.endpoints, c.Nodes()[i], n)
 		}
 	}
 	c.remove("web")
 	c.settle()
-	eventually(t, "server of a service that is gone", func() error {
-		result := lab.Probe(t.Context(), c.Client, "tcp", netip.AddrPortFrom(c.Node1.IPv4, port), lab.ProbeOptions{Timeout: refusalTimeout})
+	eventually(t, "server of a removed service", func() error {
+		at := netip.AddrPortFrom(c.Node1.IPv4, port)
+		result := lab.Probe(t.Context(), c.Client, "tcp", at, lab.ProbeOptions{Timeout: refusalTimeout})
 		if result.Outcome != lab.Refused {
-			return fmt.Errorf("want it refused: %v", result)
+			return fmt.Errorf("got %v, want refused", result)
 		}
 		return nil
 	})
 }
 
-// healthCheck asks for the health of a service at a node.
-func (c *cluster) healthCheck(at netip.AddrPort, status, endpoints int) error {
-	client := &http.Client{Transport: &http.Transport{DialContext: c.Client.DialContext, DisableKeepAlives: true}, Timeout: answerTimeout}
-	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://"+at.String()+"/healthz", nil)
-	if err != nil {
-		return err
-	}
-	response, err := client.Do(request)
+// healthCheck checks the answer of a health server for a number of endpoints.
+func (c *cluster) healthCheck(at netip.AddrPort, endpoints int) error {
+	transport := &http.Transport{DialContext: c.Client.DialContext, DisableKeepAlives: true}
+	client := &http.Client{Transport: transport, Timeout: answerTimeout}
+	response, err := client.Get("http://" + at.String() + "/healthz")
 	if err != nil {
 		return err
 	}
@@ -85,10 +78,15 @@ func (c *cluster) healthCheck(at netip.AddrPort, status, endpoints int) error {
 	if err := json.Unmarshal(body, &health); err != nil {
 		return fmt.Errorf("%q: %w", body, err)
 	}
+	status := http.StatusOK
+	if endpoints == 0 {
+		status = http.StatusServiceUnavailable
+	}
 	weight := response.Header.Get("X-Load-Balancing-Endpoint-Weight")
 	if response.StatusCode != status || health.LocalEndpoints != endpoints || weight != fmt.Sprint(endpoints) ||
 		!health.ServiceProxyHealthy || health.Service.Namespace != "default" || health.Service.Name != "web" {
-		return fmt.Errorf("status %d, weight %q, body %s; want status %d and %d endpoints", response.StatusCode, weight, body, status, endpoints)
+		return fmt.Errorf("got status %d, weight %q, body %s; want status %d and %d endpoints",
+			response.StatusCode, weight, body, status, endpoints)
 	}
 	return nil
 }

@@ -8,42 +8,41 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestConditions shows which endpoints get connections by what their slices say of them.
+// TestConditions shows which endpoints get connections, by their conditions.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	const external = "type: NodePort\nexternalTrafficPolicy: Local"
 	const internal = "internalTrafficPolicy: Local"
 	newCluster(t).runScenarios(t, []scenario{
 		{
-			service: service{name: "terminating-one", slices: []slice{{endpoints: "a1 b1:terminating b2"}}},
+			service: service{name: "terminating-one", endpoints: "a1 b1:terminating b2"},
 			expect:  `pod1 pod2 node1 -> clusterIP => a1 b2 as itself`,
 		},
 		{
-			service: service{name: "terminating-all", slices: []slice{{endpoints: "a1:terminating b1:terminating b2:unready"}}},
+			service: service{name: "terminating-all", endpoints: "a1:terminating b1:terminating b2:unready"},
 			expect:  `pod1 pod2 node1 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			service: service{name: "stopped", slices: []slice{{endpoints: "a1:stopped b1:terminating"}}},
+			service: service{name: "stopped", endpoints: "a1:stopped b1:terminating"},
 			expect:  `pod1 pod2 -> clusterIP => b1 as itself`,
 		},
 		{
-			service: service{name: "unready", slices: []slice{{endpoints: "a1:unready b1"}}},
+			service: service{name: "unready", endpoints: "a1:unready b1"},
 			expect:  `pod1 pod2 -> clusterIP => b1 as itself`,
 		},
 		{
-			service: service{name: "none", slices: []slice{{endpoints: "a1:stopped b1:unready"}}},
+			service: service{name: "none", endpoints: "a1:stopped b1:unready"},
 			expect:  `client pod1 pod2 node1 -> clusterIP => refused`,
 		},
 		{
-			service: service{
-				name: "published", spec: "publishNotReadyAddresses: true",
-				slices: []slice{{endpoints: "a1:published b1"}},
-			},
-			expect: `pod1 pod2 -> clusterIP => a1 b1 as itself`,
+			service: service{name: "published", spec: "publishNotReadyAddresses: true", endpoints: "a1:published b1"},
+			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			// On this node the terminating one is all there is, elsewhere one is ready.
-			service: service{name: "external-fallback", spec: external, slices: []slice{{endpoints: "a1:terminating a2:unready b1 b2:terminating"}}},
+			// node1 has a terminating endpoint, node2 a ready one.
+			service: service{
+				name: "external-fallback", spec: external, endpoints: "a1:terminating a2:unready b1 b2:terminating",
+			},
 			expect: `
 				client -> nodePort@node1 => a1 as itself
 				client -> nodePort@node2 => b1 as itself
@@ -52,7 +51,7 @@ func TestConditions(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "external-far", spec: external, slices: []slice{{endpoints: "a1:stopped b1:terminating"}}},
+			service: service{name: "external-far", spec: external, endpoints: "a1:stopped b1:terminating"},
 			expect: `
 				client -> nodePort@node1 => dropped
 				client -> nodePort@node2 => b1 as itself
@@ -60,18 +59,18 @@ func TestConditions(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "external-none", spec: external, slices: []slice{{endpoints: "a1:stopped b1:unready"}}},
+			service: service{name: "external-none", spec: external, endpoints: "a1:stopped b1:unready"},
 			expect:  `client pod1 node1 -> nodePort@node1 nodePort@node2 => refused`,
 		},
 		{
-			service: service{name: "internal-fallback", spec: internal, slices: []slice{{endpoints: "a1:terminating a2:stopped b1"}}},
+			service: service{name: "internal-fallback", spec: internal, endpoints: "a1:terminating a2:stopped b1"},
 			expect: `
 				pod1 node1 -> clusterIP => a1 as itself
 				pod2 node2 -> clusterIP => b1 as itself
 			`,
 		},
 		{
-			service: service{name: "internal-far", spec: internal, slices: []slice{{endpoints: "a1:unready b1:terminating"}}},
+			service: service{name: "internal-far", spec: internal, endpoints: "a1:unready b1:terminating"},
 			expect: `
 				pod1 node1 -> clusterIP => dropped
 				pod2 node2 -> clusterIP => b1 as itself
@@ -80,11 +79,11 @@ func TestConditions(t *testing.T) {
 	})
 }
 
-// TestSlices shows that several EndpointSlices make one service.
+// TestSlices shows that a service can have several EndpointSlices.
 func TestSlices(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	// Each of these ports is open in one pod only.
+	// Each of these ports is open in one pod.
 	labtest.Serve(t, spareTarget, c.pods["a1"].Namespace)
 	labtest.Serve(t, spareTarget+1, c.pods["b1"].Namespace)
 	c.runScenarios(t, []scenario{
@@ -97,12 +96,14 @@ func TestSlices(t *testing.T) {
 			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			// The better of two opinions counts.
-			service: service{name: "opinions", slices: []slice{{endpoints: "a1:terminating b1"}, {endpoints: "a1 b1:stopped"}}},
-			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
+			// The better of two conditions applies.
+			service: service{
+				name: "conditions", slices: []slice{{endpoints: "a1:terminating b1"}, {endpoints: "a1 b1:stopped"}},
+			},
+			expect: `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			// As in a rolling update that changes the number of a named port.
+			// A rolling update can change the number of a named port.
 			service: service{
 				name: "targets", spec: "type: NodePort",
 				slices: []slice{{endpoints: "a1", target: spareTarget}, {endpoints: "b1", target: spareTarget + 1}},
@@ -115,8 +116,8 @@ func TestSlices(t *testing.T) {
 	})
 }
 
-// TestEndpointMovesToAnotherSlice shows that an endpoint is used all the time while one slice loses it and another one
-// gets it, in any order.
+// TestEndpointMovesToAnotherSlice shows that an endpoint stays in use while
+// it moves to another slice, whichever slice changes first.
 func TestEndpointMovesToAnotherSlice(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -143,18 +144,19 @@ func TestEndpointMovesToAnotherSlice(t *testing.T) {
 	}
 }
 
-// TestConnectionsOutliveTheirEndpoint shows that an established connection goes on while its endpoint terminates, and
-// when the endpoint or even the service is gone: only those who take part may end it.
-func TestConnectionsOutliveTheirEndpoint(t *testing.T) {
+// TestEstablishedConnections shows that an established connection works while
+// its endpoint terminates, and after the endpoint or the service is removed.
+func TestEstablishedConnections(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := service{name: "web", spec: "type: NodePort", protocols: "TCP", slices: []slice{{endpoints: "a1"}}}
+	s := service{name: "web", spec: "type: NodePort", protocols: "TCP", endpoints: "a1"}
 	c.serve("web", &s)
 	var conns []*lab.Conn
 	for _, from := range []string{"client", "pod1", "pod2", "node1"} {
 		for _, to := range []string{"clusterIP", "nodePort@node1"} {
 			for _, f := range bothFamilies() {
-				conn, result := lab.Open(t.Context(), c.origin(from).Namespace, "tcp", c.destination(&s, to, f), lab.ProbeOptions{})
+				at := c.origin(from).Namespace
+				conn, result := lab.Open(t.Context(), at, "tcp", c.destination(&s, to, f), lab.ProbeOptions{})
 				if conn == nil {
 					t.Fatalf("%s -> %s: %v", from, to, result)
 				}
@@ -168,7 +170,7 @@ func TestConnectionsOutliveTheirEndpoint(t *testing.T) {
 		for _, conn := range conns {
 			ctx, cancel := context.WithTimeout(t.Context(), answerTimeout)
 			if result := conn.Ask(ctx); result.Outcome != lab.Answered {
-				t.Errorf("%v -> %v, %s: %v", conn.LocalAddr(), conn.RemoteAddr(), when, result)
+				t.Errorf("%v -> %v, %s: got %v", conn.LocalAddr(), conn.RemoteAddr(), when, result)
 			}
 			cancel()
 		}

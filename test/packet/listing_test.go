@@ -13,8 +13,9 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// tables returns what nft lists of the proxy's tables in a namespace, in canonical form: two tables that mean the same are the
-// same text, however they came about. What packets put there, and chains that nothing refers to any more, are left out.
+// tables returns the nft listing of the proxy's tables in a namespace, in
+// canonical form: tables with the same meaning have the same text. It omits
+// elements that packets add, and unreferenced chains.
 func tables(t testing.TB, at *lab.Namespace) string {
 	t.Helper()
 	text, err := listTables(at)
@@ -24,7 +25,7 @@ func tables(t testing.TB, at *lab.Namespace) string {
 	return text
 }
 
-// listTables is tables, with an error if one is not there.
+// listTables is like tables. A missing table is an error.
 func listTables(at *lab.Namespace) (string, error) {
 	var all strings.Builder
 	for _, family := range []string{"ip", "ip6"} {
@@ -37,12 +38,13 @@ func listTables(at *lab.Namespace) (string, error) {
 	return markerPorts.ReplaceAllString(all.String(), "$1 . marker"), nil
 }
 
-// markerPorts matches the marker service's address with a port, which changes all the time (see cluster.settle). Without
-// /etc/protocols, nft lists numbers of protocols.
+// markerPorts matches the marker service's address and port, which
+// cluster.settle changes. Without /etc/protocols, nft lists the number of the
+// protocol.
 var markerPorts = regexp.MustCompile(`\b(10\.96\.0\.1|fd00:96::1) \. (?:tcp|6) \. \d+`)
 
-// freshTables returns what tables would return for a node if nothing had ever been there: it runs another proxy on the
-// same manifests in a namespace of its own.
+// freshTables returns the tables of another proxy that reads the same
+// manifests in an empty namespace.
 func (c *cluster) freshTables(t testing.TB, p *proxy) string {
 	t.Helper()
 	c.last++
@@ -59,23 +61,24 @@ func (c *cluster) freshTables(t testing.TB, p *proxy) string {
 	return text
 }
 
-// expectFresh compares each node's tables with those of a proxy that never had anything else to write.
+// expectFresh compares the tables of each node with those of a proxy that
+// starts now.
 func (c *cluster) expectFresh(t testing.TB, when string) {
 	t.Helper()
 	for _, p := range c.proxies {
 		if d := differences(c.freshTables(t, p), tables(t, p.at)); d != "" {
-			t.Errorf("%s, tables of %s differ from those of a fresh start:\n%s", when, p.node, d)
+			t.Errorf("%s: tables of %s differ from those of a fresh start:\n%s", when, p.node, d)
 		}
 	}
 }
 
-// listedBlock is a set, map or chain of a table, beginning with the line that names it.
+// listedBlock is a set, map or chain of a table. The first line has its name.
 type listedBlock struct {
 	kind, name string
 	lines      []string
 }
 
-// canonical sorts what nft lists of one table, and leaves out unreferenced chains.
+// canonical sorts the listing of a table and omits unreferenced chains.
 func canonical(listing string) string {
 	header, blocks := parseListing(listing)
 	for n := -1; n != len(blocks); {
@@ -93,7 +96,7 @@ func canonical(listing string) string {
 	return out.String()
 }
 
-// parseListing takes the listing of a table apart. Elements stand one a line then, sorted.
+// parseListing parses the listing of a table and sorts its elements.
 func parseListing(listing string) (header string, blocks []listedBlock) {
 	listing = elementLists.ReplaceAllStringFunc(listing, sortElements)
 	for line := range strings.Lines(listing) {
@@ -115,7 +118,7 @@ func parseListing(listing string) (header string, blocks []listedBlock) {
 	return header, blocks
 }
 
-// elementLists matches the elements of a set, over several lines. Elements hold no braces.
+// elementLists matches the elements of a set. They have no braces.
 var elementLists = regexp.MustCompile(`elements = \{[^}]*\}`)
 
 func sortElements(list string) string {
@@ -125,16 +128,16 @@ func sortElements(list string) string {
 		elements = append(elements, strings.Join(strings.Fields(e), " "))
 	}
 	slices.Sort(elements)
-	// In one line, so that elements of the affinity set go as one.
+	// parseListing omits the elements of affinity sets as one line.
 	return "elements = {" + strings.Join(elements, ", ") + "}"
 }
 
-// isAffinitySet reports whether packets fill the set of that name.
+// isAffinitySet reports whether packets add elements to the set of that name.
 func isAffinitySet(name string) bool { return strings.HasPrefix(name, "clients-") }
 
-// withoutUnreferenced leaves out chains that no rule and no element leads to,
-// unless packets enter there, and affinity sets that no rule uses: the proxy keeps
-// them for the next Service.
+// withoutUnreferenced omits chains without a hook that no rule and no element
+// refers to, and affinity sets that no rule uses: the proxy keeps them for
+// the next Service.
 func withoutUnreferenced(blocks []listedBlock) []listedBlock {
 	referenced := make(map[string]bool)
 	for _, b := range blocks {
@@ -150,10 +153,11 @@ func withoutUnreferenced(blocks []listedBlock) []listedBlock {
 	})
 }
 
-// references matches what leads to a chain or uses a set.
+// references matches references to chains and sets.
 var references = regexp.MustCompile(`(?:goto |jump |@)([^\s,}]+)`)
 
-// differences returns the lines that are in one of two listings only, with elements one a line; "" if there are none.
+// differences returns the lines that only one of two listings has, with one
+// element per line. It is empty for equal listings.
 func differences(a, b string) string {
 	if a == b {
 		return ""
@@ -190,7 +194,7 @@ func differences(a, b string) string {
 		out = append(out[:most], "...")
 	}
 	if out == nil {
-		out = []string{"(the same lines in another order)"}
+		out = []string{"(same lines, another order)"}
 	}
 	return strings.Join(out, "\n")
 }

@@ -11,57 +11,65 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// service describes a Service and its EndpointSlices. The zero values of all fields but the name are good for
-// most: TCP and UDP, IPv4 and IPv6, port 80 to port 8080 of the endpoints.
+// service describes a Service and its EndpointSlices. Only the name is
+// required. By default a service has TCP and UDP, IPv4 and IPv6, and port 80
+// to port 8080 of the endpoints.
 type service struct {
 	name string
-	// metadata and spec are more YAML for those fields of the Service. They may hold {{.ExternalIPs}} and
-	// other values of a view.
+	// metadata and spec are YAML for those fields of the Service. They are
+	// templates of a view: {{.ExternalIPs}}.
 	metadata, spec string
-	// protocols and families, separated by spaces, that the service has.
+	// protocols and families are separated by spaces.
 	protocols, families string
 	ports               []port
-	slices              []slice
-	// number chooses the service's addresses and NodePorts; 0: the next free one.
+	// endpoints are those of the only slice of each family, unless slices is
+	// set.
+	endpoints string
+	slices    []slice
+	// number is the place of the service's addresses in lab.ServiceRanges,
+	// lab.ExternalRanges and others, and determines its NodePorts. The
+	// default is the next free one.
 	number int
 }
 
-// port is a port of a service, in each of its protocols.
+// port is a port of a service, in all its protocols.
 type port struct {
 	name           string
 	number, target uint16
 }
 
-// slice describes EndpointSlices, one a family.
+// slice describes an EndpointSlice of each family.
 type slice struct {
-	// endpoints are names of pods, each with attributes: "a1 b1:terminating,zone=east". See endpointView.
+	// endpoints are names of pods with attributes: "a1
+	// b1:terminating,zone=east". See newEndpointView.
 	endpoints string
-	// target is the endpoints' port instead of those of the service's ports.
+	// target overrides the targets of the service's ports.
 	target uint16
-	// absent is how many more endpoints there are, at addresses that lead nowhere.
+	// absent is the number of additional endpoints at unused addresses.
 	absent int
-	// vip is the number of a service whose ClusterIP is an endpoint too; 0: none.
+	// vip is the number of a service whose ClusterIP is also an endpoint; 0
+	// for none.
 	vip int
 }
 
-// A service's number is the place of its addresses in the ranges: ClusterIPs are in lab.ServiceRanges, external IPs in lab.ExternalRanges.
-
-// loadBalancerRanges are those of LoadBalancer IPs. The client reaches them through node1.
+// loadBalancerRanges returns the ranges of LoadBalancer IPs. The client
+// reaches them through node1.
 func loadBalancerRanges() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:1::/64")}
 }
 
-// proxyRanges are those of LoadBalancer IPs with ipMode Proxy. Packets to them go where default routes lead: to
-// the client.
+// proxyRanges returns the ranges of LoadBalancer IPs with ipMode Proxy.
+// Default routes lead to the client.
 func proxyRanges() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:2::/64")}
 }
 
-// serviceNumbers begin here; smaller ones are for what is not a scenario's.
+// serviceNumbers is the base of default numbers. Smaller ones are set
+// explicitly.
 const serviceNumbers = 20
 
-// allot gives the service its number and defaults.
-func (s *service) allot(c *cluster) {
+// setDefaults sets the number and the defaults of other fields.
+func (s *service) setDefaults(c *cluster) {
 	if s.number == 0 {
 		c.last++
 		s.number = serviceNumbers + c.last
@@ -77,12 +85,17 @@ func (s *service) allot(c *cluster) {
 	}
 }
 
-// has tells whether the service is of the family.
+// has reports whether the service has the family.
 func (s *service) has(f family) bool { return slices.Contains(strings.Fields(s.families), f.String()) }
 
 // address returns the service's address in a range.
 func (s *service) address(ranges []netip.Prefix, f family) netip.Addr {
 	return addrIn(ranges[f], s.number)
+}
+
+// addresses returns the service's addresses in ranges, by family.
+func (s *service) addresses(ranges []netip.Prefix) [2]netip.Addr {
+	return [2]netip.Addr{s.address(ranges, ipv4), s.address(ranges, ipv6)}
 }
 
 // nodePort returns the NodePort of a port, by its index.
@@ -144,14 +157,14 @@ endpoints:
 // manifest returns the Service and its EndpointSlices in YAML.
 func (s *service) manifest(c *cluster) string {
 	c.t.Helper()
-	s.allot(c)
+	s.setDefaults(c)
 	v := view{service: s, cluster: c}
 	v.Metadata = indent(v.execute(s.metadata))
 	v.Spec = indent(v.execute(s.spec))
 	return v.execute(manifestText)
 }
 
-// view is what templates see of a service.
+// view is the data of a service's templates.
 type view struct {
 	service        *service
 	cluster        *cluster
@@ -167,7 +180,7 @@ func (v view) execute(text string) string {
 	return out.String()
 }
 
-// indent makes YAML a part of a mapping.
+// indent indents YAML by one level.
 func indent(text string) string {
 	text = strings.Trim(text, "\n")
 	if text == "" {
@@ -176,10 +189,10 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(text, "\n", "\n  ") + "\n"
 }
 
-// Name is the Service's name.
+// Name returns the Service's name.
 func (v view) Name() string { return v.service.name }
 
-// addresses returns the service's addresses in a range.
+// addresses returns the service's addresses in ranges, of its families.
 func (v view) addresses(ranges []netip.Prefix) []netip.Addr {
 	var addrs []netip.Addr
 	for _, f := range bothFamilies() {
@@ -190,8 +203,8 @@ func (v view) addresses(ranges []netip.Prefix) []netip.Addr {
 	return addrs
 }
 
-// flow writes values as YAML.
-func flow[T any](values []T) string {
+// list returns values as a YAML list.
+func list[T any](values []T) string {
 	var texts []string
 	for _, v := range values {
 		texts = append(texts, fmt.Sprintf("%q", fmt.Sprint(v)))
@@ -199,40 +212,35 @@ func flow[T any](values []T) string {
 	return "[" + strings.Join(texts, ", ") + "]"
 }
 
-// ClusterIPs is empty for Services that say something of them in their spec, or must not have any.
+// ClusterIPs returns spec.clusterIPs. It is empty if the spec has a clusterIP
+// or must not have one.
 func (v view) ClusterIPs() string {
 	if strings.Contains(v.service.spec, "clusterIP") || strings.Contains(v.service.spec, "type: ExternalName") {
 		return ""
 	}
-	return flow(v.addresses(lab.ServiceRanges()))
+	return list(v.addresses(lab.ServiceRanges()))
 }
 
-// ExternalIPs are addresses for spec.externalIPs.
-func (v view) ExternalIPs() string { return flow(v.addresses(lab.ExternalRanges())) }
+// ExternalIPs returns spec.externalIPs.
+func (v view) ExternalIPs() string { return list(v.addresses(lab.ExternalRanges())) }
 
-// LoadBalanced tells whether the Service has a load balancer.
+// LoadBalanced reports whether the Service has a load balancer.
 func (v view) LoadBalanced() bool { return strings.Contains(v.Spec, "type: LoadBalancer") }
 
-// LoadBalancerIPs are the load balancer's addresses.
+// LoadBalancerIPs returns the load balancer's addresses.
 func (v view) LoadBalancerIPs() []netip.Addr { return v.addresses(loadBalancerRanges()) }
 
-// ProxyIPs are addresses of the load balancer with ipMode Proxy.
+// ProxyIPs returns the load balancer's addresses with ipMode Proxy.
 func (v view) ProxyIPs() []netip.Addr { return v.addresses(proxyRanges()) }
 
-// Addresses are those of an origin.
-func (v view) Addresses(name string) string {
-	o := v.cluster.origin(name)
-	return flow([]netip.Addr{o.source(ipv4), o.source(ipv6)})
-}
-
-// Ranges are prefixes that hold the addresses of origins and nothing else.
+// Ranges returns prefixes of the addresses of origins only.
 func (v view) Ranges(names ...string) string {
 	var prefixes []netip.Prefix
 	for _, name := range names {
 		o := v.cluster.origin(name)
 		prefixes = append(prefixes, single(o.source(ipv4)), single(o.source(ipv6)))
 	}
-	return flow(prefixes)
+	return list(prefixes)
 }
 
 type portView struct {
@@ -240,13 +248,16 @@ type portView struct {
 	Port, Target, NodePort uint16
 }
 
-// Ports are all ports in all protocols.
+// Ports returns all ports in all protocols.
 func (v view) Ports() []portView {
 	var views []portView
 	nodePorts := strings.Contains(v.Spec, "type: NodePort") || v.LoadBalanced()
 	for i, p := range v.service.ports {
 		for _, protocol := range strings.Fields(v.service.protocols) {
-			view := portView{Name: p.name + "-" + strings.ToLower(protocol), Protocol: protocol, Port: p.number, Target: p.target}
+			view := portView{
+				Name:     p.name + "-" + strings.ToLower(protocol),
+				Protocol: protocol, Port: p.number, Target: p.target,
+			}
 			if nodePorts {
 				view.NodePort = v.service.nodePort(i)
 			}
@@ -263,10 +274,14 @@ type sliceView struct {
 	Endpoints []endpointView
 }
 
-// Slices are all EndpointSlices.
+// Slices returns all EndpointSlices.
 func (v view) Slices() []sliceView {
 	var views []sliceView
-	for i, s := range v.service.slices {
+	slices := v.service.slices
+	if slices == nil && v.service.endpoints != "" {
+		slices = []slice{{endpoints: v.service.endpoints}}
+	}
+	for i, s := range slices {
 		ports := v.Ports()
 		for j := range ports {
 			if s.target != 0 {
@@ -274,12 +289,14 @@ func (v view) Slices() []sliceView {
 			}
 		}
 		for _, f := range bothFamilies() {
-			view := sliceView{Name: fmt.Sprintf("%s-%s-%d", v.service.name, strings.ToLower(f.String()), i), Family: f, Ports: ports}
+			name := fmt.Sprintf("%s-%s-%d", v.service.name, strings.ToLower(f.String()), i)
+			view := sliceView{Name: name, Family: f, Ports: ports}
 			for _, word := range strings.Fields(s.endpoints) {
 				view.Endpoints = append(view.Endpoints, newEndpointView(v.cluster.t, v.cluster.pods, f, word))
 			}
 			if s.vip != 0 {
-				view.Endpoints = append(view.Endpoints, endpointView{Address: (&service{number: s.vip}).address(lab.ServiceRanges(), f)})
+				clusterIP := (&service{number: s.vip}).address(lab.ServiceRanges(), f)
+				view.Endpoints = append(view.Endpoints, endpointView{Address: clusterIP})
 			}
 			for n := range s.absent {
 				view.Endpoints = append(view.Endpoints, endpointView{Address: addrIn(lab.PodRanges()[f], 0xf000+n)})
@@ -295,12 +312,13 @@ type endpointView struct {
 	Node, Conditions, Hints string
 }
 
-// newEndpointView reads an endpoint: a pod's name and, after a colon, attributes separated by commas.
+// newEndpointView parses an endpoint: the name of a pod and, after a colon,
+// attributes separated by commas.
 func newEndpointView(t testing.TB, pods map[string]*lab.Pod, f family, word string) endpointView {
 	name, attributes, _ := strings.Cut(word, ":")
 	pod := pods[name]
 	if pod == nil {
-		t.Fatalf("endpoint %q: no such pod", word)
+		t.Fatalf("endpoint %q: unknown pod", word)
 	}
 	e := endpointView{Address: pod.Addrs()[f], Node: pod.Node.Name}
 	var zones, nodes []string
@@ -309,11 +327,11 @@ func newEndpointView(t testing.TB, pods map[string]*lab.Pod, f family, word stri
 		switch key {
 		case "terminating": // and still serving
 			e.Conditions = "{ready: false, serving: true, terminating: true}"
-		case "stopped": // serving no more
+		case "stopped": // and not serving
 			e.Conditions = "{ready: false, serving: false, terminating: true}"
 		case "unready":
 			e.Conditions = "{ready: false}"
-		case "published": // a publishNotReadyAddresses Service has it anyway
+		case "published": // of a Service with publishNotReadyAddresses
 			e.Conditions = "{ready: true, serving: false, terminating: true}"
 		case "nowhere":
 			e.Node = ""

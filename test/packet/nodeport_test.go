@@ -2,32 +2,32 @@ package packet
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// nodePortServices are one of each kind that treats NodePorts differently.
+// nodePortServices are services with different rules for NodePorts.
 type nodePortServices struct{ web, none, local *service }
 
 func newNodePortServices() nodePortServices {
 	return nodePortServices{
-		web:   &service{name: "web", spec: "type: NodePort", slices: []slice{{endpoints: "a1"}}, number: 2},
+		web:   &service{name: "web", spec: "type: NodePort", endpoints: "a1", number: 2},
 		none:  &service{name: "none", spec: "type: NodePort", number: 3},
-		local: &service{name: "local", spec: "type: NodePort\nexternalTrafficPolicy: Local", slices: []slice{{endpoints: "a1"}}, number: 4},
+		local: &service{name: "local", spec: "type: NodePort\nexternalTrafficPolicy: Local", endpoints: "a1", number: 4},
 	}
 }
 
 func (s nodePortServices) all() []*service { return []*service{s.web, s.none, s.local} }
 
-// checks expects the NodePorts at the open places and none at the closed ones, where what listens on the node itself at ports
-// of the same numbers is reached.
+// checks expects NodePorts at the open places. At the closed ones the node's
+// own servers at the same ports answer.
 func (s nodePortServices) checks(c *cluster, open, closed string) checks {
 	var todo checks
 	expect := func(s *service, place, outcome string) {
-		todo = append(todo, c.checks(s, fmt.Sprintf("client pod1 pod2 node2 %s -> nodePort@%[1]s => %s", place, outcome))...)
+		line := fmt.Sprintf("client pod1 pod2 node2 %s -> nodePort@%[1]s => %s", place, outcome)
+		todo = append(todo, c.checks(s, line)...)
 	}
 	for _, place := range strings.Fields(open) {
 		expect(s.web, place, "a1 as node1")
@@ -45,11 +45,12 @@ func (s nodePortServices) checks(c *cluster, open, closed string) checks {
 	return todo
 }
 
-// newNodePortCluster makes a cluster whose node1 has the places lan and wan, and servers at the NodePorts.
+// newNodePortCluster creates a cluster whose node1 has the places lan and
+// wan, and servers at the NodePorts.
 func newNodePortCluster(t *testing.T, services nodePortServices) *cluster {
 	c := newIdleCluster(t)
-	c.addPlace("lan", c.Node1, [2]netip.Addr{netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("2001:db8:181::1")})
-	c.addPlace("wan", c.Node1, [2]netip.Addr{netip.MustParseAddr("198.18.2.1"), netip.MustParseAddr("2001:db8:182::1")})
+	c.addPlace("lan", c.Node1, pair("198.18.1.1", "2001:db8:181::1"))
+	c.addPlace("wan", c.Node1, pair("198.18.2.1", "2001:db8:182::1"))
 	c.addOrigin("loopback", c.Node1.Namespace, c.place("loopback"))
 	for _, s := range services.all() {
 		labtest.Serve(t, s.nodePort(0), c.Node1.Namespace)
@@ -57,7 +58,8 @@ func newNodePortCluster(t *testing.T, services nodePortServices) *cluster {
 	return c
 }
 
-// TestNodePortAddresses shows on which addresses NodePorts listen, by --nodeport-addresses.
+// TestNodePortAddresses shows the addresses of NodePorts, by
+// --nodeport-addresses.
 func TestNodePortAddresses(t *testing.T) {
 	t.Parallel()
 	services := newNodePortServices()
@@ -65,7 +67,7 @@ func TestNodePortAddresses(t *testing.T) {
 	tests := []struct {
 		name, addresses string
 		open, closed    string // places
-		short           bool   // runs with -short too, as on emulated machines
+		short           bool   // runs also with -short, as on emulated machines
 	}{
 		{"default", "", "node1", "lan wan", true},
 		{"primary", "primary", "node1", "lan wan", false},
@@ -73,8 +75,8 @@ func TestNodePortAddresses(t *testing.T) {
 		{"one range", "198.18.1.0/24,2001:db8:181::/64", "lan", "node1 wan", false},
 		{"ranges", "198.18.1.0/24,172.30.0.0/16,2001:db8:181::/64,fd00:30::/64", "node1 lan", "wan", true},
 		{"one address", "198.18.2.1/32,2001:db8:182::1/128", "wan", "node1 lan", false},
-		{"loopback too", "127.0.0.0/8,::1/128,198.18.2.0/24,2001:db8:182::/64", "wan", "node1 lan", false},
-		{"nowhere", "192.168.0.0/24,fd00:999::/64", "", "node1 lan wan", false},
+		{"with loopback", "127.0.0.0/8,::1/128,198.18.2.0/24,2001:db8:182::/64", "wan", "node1 lan", false},
+		{"no address", "192.168.0.0/24,fd00:999::/64", "", "node1 lan wan", false},
 	}
 	for _, test := range tests {
 		if testing.Short() && !test.short {
@@ -92,21 +94,23 @@ func TestNodePortAddresses(t *testing.T) {
 	}
 }
 
-// TestNodePortsFollowAddresses adds and removes addresses of a node while the proxy runs.
+// TestNodePortsFollowAddresses shows NodePorts when addresses of a node
+// change while the proxy runs.
 func TestNodePortsFollowAddresses(t *testing.T) {
 	t.Parallel()
 	services := newNodePortServices()
 	c := newNodePortCluster(t, services)
-	c.restart(append(defaultFlags(), "--nodeport-addresses", "198.18.1.0/24,198.18.3.0/24,2001:db8:181::/64,2001:db8:183::/64")...)
+	const addresses = "198.18.1.0/24,198.18.3.0/24,2001:db8:181::/64,2001:db8:183::/64"
+	c.restart(append(defaultFlags(), "--nodeport-addresses", addresses)...)
 	c.serve("web", services.all()...)
 	services.checks(c, "lan", "node1 wan").run(t)
 
-	late := [2]netip.Addr{netip.MustParseAddr("198.18.3.1"), netip.MustParseAddr("2001:db8:183::1")}
+	late := pair("198.18.3.1", "2001:db8:183::1")
 	c.addPlace("late", c.Node1, late)
 	c.checks(services.web, "client pod1 -> nodePort@late => a1 as node1").await(t)
 	services.checks(c, "lan late", "node1 wan").run(t)
 
-	// The addresses move to a host outside of the cluster.
+	// The addresses move to the client.
 	if err := c.Node1.RemoveInterface("late"); err != nil {
 		t.Fatal(err)
 	}

@@ -1,22 +1,22 @@
 package packet
 
 import (
-	"net/netip"
 	"testing"
 )
 
-// TestTrafficPolicyLocal shows externalTrafficPolicy and internalTrafficPolicy Local: which endpoints are used, what
-// source address they see, and what becomes of traffic for which there is none on the node.
+// TestTrafficPolicyLocal shows externalTrafficPolicy and
+// internalTrafficPolicy Local: the endpoints, the source address that they
+// see, and the outcome without an endpoint on the node.
 func TestTrafficPolicyLocal(t *testing.T) {
 	t.Parallel()
 	const external = "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}\nexternalTrafficPolicy: Local"
 	const internal = "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}\ninternalTrafficPolicy: Local"
 	c := newCluster(t)
-	// Another address of node1. What comes from it shows whether it is masqueraded.
-	c.addPlace("spare", c.Node1, [2]netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("2001:db8:18::1")})
+	// Masquerading replaces this source address with the primary one.
+	c.addPlace("spare", c.Node1, pair("198.18.0.1", "2001:db8:18::1"))
 	c.runScenarios(t, []scenario{
 		{
-			service: service{name: "external", spec: external, slices: []slice{{endpoints: "a1 b1"}}},
+			service: service{name: "external", spec: external, endpoints: "a1 b1"},
 			expect: `
 				client -> externalIP loadBalancerIP nodePort@node1 => a1 as itself
 				client -> nodePort@node2 => b1 as itself
@@ -31,7 +31,7 @@ func TestTrafficPolicyLocal(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "external-far", spec: external, slices: []slice{{endpoints: "b1 b2"}}},
+			service: service{name: "external-far", spec: external, endpoints: "b1 b2"},
 			expect: `
 				client -> externalIP loadBalancerIP nodePort@node1 => dropped
 				node2 -> nodePort@node1 => dropped
@@ -43,13 +43,13 @@ func TestTrafficPolicyLocal(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "external-none", spec: external, slices: []slice{{endpoints: "b1:unready"}}},
+			service: service{name: "external-none", spec: external, endpoints: "b1:unready"},
 			expect: `
 				client pod1 pod2 node1 node2 -> externalIP loadBalancerIP nodePort@node1 nodePort@node2 clusterIP => refused
 			`,
 		},
 		{
-			service: service{name: "internal", spec: internal, slices: []slice{{endpoints: "a1 a2 b1"}}},
+			service: service{name: "internal", spec: internal, endpoints: "a1 a2 b1"},
 			expect: `
 				pod1 node1 -> clusterIP => a1 a2 as itself
 				pod2 node2 -> clusterIP => b1 as itself
@@ -59,7 +59,7 @@ func TestTrafficPolicyLocal(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "internal-far", spec: internal, slices: []slice{{endpoints: "b1"}}},
+			service: service{name: "internal-far", spec: internal, endpoints: "b1"},
 			expect: `
 				pod1 node1 client -> clusterIP => dropped
 				pod2 node2 -> clusterIP => b1 as itself
@@ -71,10 +71,7 @@ func TestTrafficPolicyLocal(t *testing.T) {
 			expect:  `client pod1 pod2 node1 node2 -> clusterIP externalIP nodePort@node1 => refused`,
 		},
 		{
-			service: service{
-				name: "both", spec: external + "\ninternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "a1 b1"}},
-			},
+			service: service{name: "both", spec: external + "\ninternalTrafficPolicy: Local", endpoints: "a1 b1"},
 			expect: `
 				pod1 node1 -> clusterIP => a1 as itself
 				pod2 node2 -> clusterIP => b1 as itself
@@ -84,10 +81,7 @@ func TestTrafficPolicyLocal(t *testing.T) {
 			`,
 		},
 		{
-			service: service{
-				name: "both-far", spec: external + "\ninternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "b1"}},
-			},
+			service: service{name: "both-far", spec: external + "\ninternalTrafficPolicy: Local", endpoints: "b1"},
 			expect: `
 				pod1 node1 client -> clusterIP => dropped
 				client -> externalIP nodePort@node1 => dropped
@@ -96,11 +90,11 @@ func TestTrafficPolicyLocal(t *testing.T) {
 			`,
 		},
 		{
-			// Of each port, what is true of the other does not matter.
+			// Ports are independent.
 			service: service{
 				name: "nodeport", spec: "type: NodePort\nexternalTrafficPolicy: Local",
-				ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
-				slices: []slice{{endpoints: "a1 b2"}},
+				ports:     []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
+				endpoints: "a1 b2",
 			},
 			expect: `
 				client -> nodePort@node1:web nodePort@node1:admin => a1 as itself

@@ -1,34 +1,33 @@
 package packet
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // proxy is the kube-proxy command in a namespace.
 type proxy struct {
 	at    *lab.Namespace
-	node  string // the name of the node that it is to be
-	dir   string // its manifests
+	node  string // the name of its Node
+	dir   string // of its manifests
 	flags []string
 
-	log *logBuffer // of all its processes
-	cmd *lab.Cmd   // nil while it does not run
+	log *labtest.Log // of all its processes
+	cmd *lab.Cmd     // nil while it does not run
 	end chan error
 }
 
-// newProxy returns a proxy that does not run yet, with an empty directory.
+// newProxy returns a proxy with an empty directory. It does not run yet.
 func newProxy(t testing.TB, at *lab.Namespace, node string, flags ...string) *proxy {
-	p := &proxy{at: at, node: node, dir: t.TempDir(), flags: flags, log: new(logBuffer)}
+	p := &proxy{at: at, node: node, dir: t.TempDir(), flags: flags, log: new(labtest.Log)}
 	t.Cleanup(func() {
 		if p.cmd != nil {
 			p.kill(t)
@@ -40,26 +39,26 @@ func newProxy(t testing.TB, at *lab.Namespace, node string, flags ...string) *pr
 	return p
 }
 
-// kubeProxy prepares the command to be run in a namespace.
+// kubeProxy returns the command, to run in a namespace.
 func kubeProxy(t testing.TB, at *lab.Namespace, args ...string) *lab.Cmd {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := at.Command(context.Background(), program, args...)
-	// The tests run on kernels too that are older than what the command promises to work on.
+	// The tests also run on kernels older than the command supports.
 	cmd.Env = append(os.Environ(), asKubeProxy+"=1", "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK=1")
-	// Nothing stays behind when the test program is killed.
+	// The proxy ends even if the test program is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
-// start starts the proxy and does not wait for what it does.
+// start starts the proxy without waiting for its rules.
 func (p *proxy) start(t testing.TB) {
 	t.Helper()
 	flags := append([]string{"--manifests", p.dir, "--hostname-override", p.node, "-v", "2"}, p.flags...)
 	cmd := kubeProxy(t, p.at, flags...)
-	p.log.restart()
+	p.log.Restart()
 	cmd.Stdout, cmd.Stderr = p.log, p.log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -68,13 +67,13 @@ func (p *proxy) start(t testing.TB) {
 	go func() { p.end <- cmd.Wait() }()
 }
 
-// awaitRules waits until the proxy says that the rules are in place.
+// awaitRules waits until the proxy logs that the rules are in place.
 func (p *proxy) awaitRules(t testing.TB) {
 	t.Helper()
 	p.awaitLog(t, "Rules are in place")
 }
 
-// awaitLog waits for a text in the log of the process that runs.
+// awaitLog waits for a text in the log of the running process.
 func (p *proxy) awaitLog(t testing.TB, text string) {
 	t.Helper()
 	eventually(t, "kube-proxy on "+p.node, func() error {
@@ -84,27 +83,27 @@ func (p *proxy) awaitLog(t testing.TB, text string) {
 			t.Fatalf("kube-proxy on %s ended: %v", p.node, err)
 		default:
 		}
-		if !strings.Contains(p.log.current(), text) {
-			return fmt.Errorf("no %q in its log", text)
+		if !strings.Contains(p.log.Current(), text) {
+			return fmt.Errorf("got no %q in the log", text)
 		}
 		return nil
 	})
 }
 
-// terminate ends the proxy as a service manager does.
+// terminate ends the proxy with SIGTERM.
 func (p *proxy) terminate(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGTERM)
 	if err := p.wait(); err != nil {
-		t.Errorf("kube-proxy on %s, told to end: %v", p.node, err)
+		t.Errorf("kube-proxy on %s after SIGTERM: %v", p.node, err)
 	}
 }
 
-// kill ends the proxy without notice.
+// kill ends the proxy with SIGKILL.
 func (p *proxy) kill(t testing.TB) {
 	t.Helper()
 	p.signal(t, syscall.SIGKILL)
-	p.wait() // it has no choice
+	p.wait() // the error is the signal
 }
 
 func (p *proxy) signal(t testing.TB, signal os.Signal) {
@@ -118,38 +117,4 @@ func (p *proxy) wait() error {
 	err := <-p.end
 	p.cmd = nil
 	return err
-}
-
-// logBuffer keeps what a process says.
-type logBuffer struct {
-	mu    sync.Mutex // guards what follows
-	text  bytes.Buffer
-	begin int // of what the current process says
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// restart begins the log of another process.
-func (b *logBuffer) restart() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.begin = b.text.Len()
-}
-
-// current returns what the current process has said.
-func (b *logBuffer) current() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return string(b.text.Bytes()[b.begin:])
-}
-
-// String returns what all processes have said.
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }

@@ -1,14 +1,14 @@
 package packet
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestNoEndpoints shows that who connects to a service without endpoints is told so at once.
+// TestNoEndpoints shows that connections to a service without endpoints are
+// refused immediately.
 func TestNoEndpoints(t *testing.T) {
 	t.Parallel()
 	const everywhere = `
@@ -20,13 +20,13 @@ func TestNoEndpoints(t *testing.T) {
 		{service: service{name: "none", spec: spec}, expect: everywhere},
 		{service: service{name: "empty", spec: spec, slices: []slice{{endpoints: ""}}}, expect: everywhere},
 		{
-			service: service{name: "unusable", spec: spec, slices: []slice{{endpoints: "a1:unready b1:stopped"}}},
+			service: service{name: "unusable", spec: spec, endpoints: "a1:unready b1:stopped"},
 			expect:  everywhere,
 		},
 		{
 			service: service{
 				name: "local", spec: spec + "\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "a1:unready b1:stopped"}},
+				endpoints: "a1:unready b1:stopped",
 			},
 			expect: everywhere,
 		},
@@ -37,15 +37,15 @@ func TestNoEndpoints(t *testing.T) {
 	})
 }
 
-// TestEndpointIsClusterIP shows that an endpoint in a service CIDR, such as the
-// ClusterIP of another Service, is not used: a packet is translated once.
+// TestEndpointIsClusterIP shows that an endpoint in a service CIDR, such as
+// the ClusterIP of another Service, is not used: a packet is translated once.
 func TestEndpointIsClusterIP(t *testing.T) {
 	t.Parallel()
 	const real = 3
 	c := newCluster(t)
 	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
 	c.runScenarios(t, []scenario{
-		{service: service{name: "real", number: real, slices: []slice{{endpoints: "a1"}}}, expect: "pod1 node1 -> clusterIP => a1 as itself"},
+		{service: service{name: "real", number: real, endpoints: "a1"}, expect: "pod1 node1 -> clusterIP => a1 as itself"},
 		{
 			service: service{name: "alias", slices: []slice{{vip: real}}},
 			expect:  "client pod1 pod2 node1 node2 -> clusterIP => refused",
@@ -57,16 +57,17 @@ func TestEndpointIsClusterIP(t *testing.T) {
 	})
 }
 
-// TestSourceRanges shows who may use a load balancer's addresses with loadBalancerSourceRanges.
+// TestSourceRanges shows which sources can use LoadBalancer IPs with
+// loadBalancerSourceRanges.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.addClient("stranger", [2]netip.Addr{netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("fd00:18::100")})
-	// Where a load balancer delivers packets unchanged, nodes hold its addresses. What they send there comes
-	// from there.
+	c.addClient("stranger", pair("198.18.0.100", "fd00:18::100"))
+	// If a load balancer does not translate packets, nodes have its
+	// addresses. A node's packets to such an address have it as source.
 	own, foreign := service{name: "own", number: 3}, service{name: "foreign", number: 4}
 	for _, s := range []*service{&own, &foreign} {
-		c.addPlace(s.name, c.Node1, [2]netip.Addr{s.address(loadBalancerRanges(), ipv4), s.address(loadBalancerRanges(), ipv6)})
+		c.addPlace(s.name, c.Node1, s.addresses(loadBalancerRanges()))
 	}
 	own.spec = "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"node1\"}}"
 	own.slices = []slice{{endpoints: "a1"}}
@@ -79,8 +80,8 @@ func TestSourceRanges(t *testing.T) {
 type: LoadBalancer
 externalIPs: {{.ExternalIPs}}
 loadBalancerSourceRanges: {{.Ranges "client" "a1" "node2"}}`,
-				ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
-				slices: []slice{{endpoints: "a2 b2"}},
+				ports:     []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
+				endpoints: "a2 b2",
 			},
 			expect: `
 				client -> loadBalancerIP loadBalancerIP:admin => a2 b2 as node1
@@ -98,7 +99,7 @@ loadBalancerSourceRanges: {{.Ranges "client" "a1" "node2"}}`,
 type: LoadBalancer
 externalTrafficPolicy: Local
 loadBalancerSourceRanges: {{.Ranges "client" "a1"}}`,
-				slices: []slice{{endpoints: "a2 b2"}},
+				endpoints: "a2 b2",
 			},
 			expect: `
 				client -> loadBalancerIP => a2 as itself
@@ -108,7 +109,7 @@ loadBalancerSourceRanges: {{.Ranges "client" "a1"}}`,
 			`,
 		},
 		{
-			// Dropped even though there is nothing to get.
+			// Packets from other sources are dropped, not refused.
 			service: service{
 				name: "empty", spec: "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"client\"}}",
 			},
@@ -120,8 +121,10 @@ loadBalancerSourceRanges: {{.Ranges "client" "a1"}}`,
 		},
 		{
 			service: service{
-				name: "wide", spec: "type: LoadBalancer\nloadBalancerSourceRanges: [172.30.0.0/24, 172.30.0.0/16, \"fd00:30::/64\", \"fd00:30::/32\"]",
-				slices: []slice{{endpoints: "a2"}},
+				name: "wide", spec: `
+type: LoadBalancer
+loadBalancerSourceRanges: [172.30.0.0/24, 172.30.0.0/16, "fd00:30::/64", "fd00:30::/32"]`,
+				endpoints: "a2",
 			},
 			expect: `
 				client node1 -> loadBalancerIP => a2 as node1
@@ -129,10 +132,10 @@ loadBalancerSourceRanges: {{.Ranges "client" "a1"}}`,
 			`,
 		},
 		{
-			// Ranges of the other family say nothing about this one.
+			// Ranges of the other family do not restrict this one.
 			service: service{
 				name: "other", families: "IPv6", spec: "type: LoadBalancer\nloadBalancerSourceRanges: [192.168.0.0/24]",
-				slices: []slice{{endpoints: "a2"}},
+				endpoints: "a2",
 			},
 			expect: `client stranger pod1 node1 -> loadBalancerIP => a2 as node1`,
 		},
@@ -153,21 +156,22 @@ loadBalancerSourceRanges: {{.Ranges "client" "a1"}}`,
 	})
 }
 
-// TestServiceCIDRs shows that packets to addresses of service CIDRs that no service has are lost rather than sent
-// out of the cluster, while there are ServiceCIDRs.
+// TestServiceCIDRs shows that packets to unallocated addresses of
+// ServiceCIDRs are dropped and do not leave the cluster.
 func TestServiceCIDRs(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	labtest.Serve(t, 80, c.Client)
-	// The client holds addresses that packets to unallocated ones would go to.
+	// The client has unallocated addresses, and answers packets that are not
+	// dropped.
 	low, high := service{name: "low", number: 0x10}, service{name: "high", number: 0xff00}
 	for _, s := range []*service{&low, &high} {
-		s.allot(c)
-		c.addClient(s.name, [2]netip.Addr{s.address(lab.ServiceRanges(), ipv4), s.address(lab.ServiceRanges(), ipv6)})
+		s.setDefaults(c)
+		c.addClient(s.name, s.addresses(lab.ServiceRanges()))
 	}
 	all := []scenario{
 		{
-			service: service{name: "web", slices: []slice{{endpoints: "a1"}}},
+			service: service{name: "web", endpoints: "a1"},
 			expect:  `pod1 node1 -> clusterIP => a1 as itself`,
 		},
 		{service: low}, {service: high},
@@ -175,38 +179,27 @@ func TestServiceCIDRs(t *testing.T) {
 	c.serve("web", &all[0].service)
 	const passes = `pod1 pod2 node1 node2 -> clusterIP => client as itself`
 	const dropped = `pod1 pod2 node1 node2 -> clusterIP => dropped`
-	steps := []struct{ name, ipv4, ipv6, low, high string }{
-		{"no ServiceCIDR", "", "", passes, passes},
-		{"whole range", "10.96.0.0/16", "fd00:96::/112", dropped, dropped},
-		{"low half", "10.96.0.0/17", "fd00:96::/113", dropped, passes},
-		{"high half", "10.96.128.0/17", "fd00:96::8000/113", passes, dropped},
+	write := func(name, ipv4, ipv6 string) func() {
+		return func() { c.write(name, serviceCIDR(name, ipv4, ipv6)) }
 	}
-	for _, step := range steps {
-		if step.ipv4 != "" {
-			c.write("cidr", serviceCIDR("kubernetes", step.ipv4, step.ipv6))
-			c.settle()
-		}
+	for _, step := range []struct {
+		name      string
+		change    func()
+		low, high string
+	}{
+		{"no ServiceCIDR", func() {}, passes, passes},
+		{"whole range", write("kubernetes", "10.96.0.0/16", "fd00:96::/112"), dropped, dropped},
+		{"low half", write("kubernetes", "10.96.0.0/17", "fd00:96::/113"), dropped, passes},
+		{"high half", write("kubernetes", "10.96.128.0/17", "fd00:96::8000/113"), passes, dropped},
+		{"second one", write("second", "10.96.0.0/24", "fd00:96::/120"), dropped, dropped},
+		{"first one removed", func() { c.remove("kubernetes") }, dropped, passes},
+		{"all removed", func() { c.remove("second") }, passes, passes},
+	} {
+		step.change()
+		c.settle()
 		all[1].expect, all[2].expect = step.low, step.high
 		t.Run(step.name, func(t *testing.T) { c.expect(t, all) })
 	}
-	t.Run("another one", func(t *testing.T) {
-		c.write("cidr-2", serviceCIDR("more", "10.96.0.0/24", "fd00:96::/120"))
-		c.settle()
-		all[1].expect, all[2].expect = dropped, dropped
-		c.expect(t, all)
-	})
-	t.Run("first one removed", func(t *testing.T) {
-		c.remove("cidr")
-		c.settle()
-		all[1].expect, all[2].expect = dropped, passes
-		c.expect(t, all)
-	})
-	t.Run("all removed", func(t *testing.T) {
-		c.remove("cidr-2")
-		c.settle()
-		all[1].expect, all[2].expect = passes, passes
-		c.expect(t, all)
-	})
 }
 
 func serviceCIDR(name, ipv4, ipv6 string) string {

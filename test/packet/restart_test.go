@@ -6,16 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestRulesOutliveTheProxy ends and restarts proxies while clients keep connecting.
-func TestRulesOutliveTheProxy(t *testing.T) {
+// TestRestart shows that no connection attempt fails while proxies end and
+// restart.
+func TestRestart(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := service{
-		name: "web", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}",
-		slices: []slice{{endpoints: "a1 a2 b1"}},
-	}
+	s := service{name: "web", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}", endpoints: "a1 a2 b1"}
 	c.serve("web", &s)
 	w := c.startTraffic(t, &s, `
 		client -> nodePort@node1
@@ -31,7 +31,7 @@ func TestRulesOutliveTheProxy(t *testing.T) {
 		{"SIGKILL", func(p *proxy) { p.kill(t) }, nil},
 		{"other flags", func(p *proxy) { p.terminate(t) }, []string{"--masquerade-all"}},
 		{"more addresses", func(p *proxy) { p.terminate(t) }, []string{"--nodeport-addresses", "0.0.0.0/0,::/0"}},
-		{"flags of before", func(p *proxy) { p.terminate(t) }, nil},
+		{"default flags", func(p *proxy) { p.terminate(t) }, nil},
 	} {
 		w.pass(2)
 		before := tables(t, c.Node1.Namespace)
@@ -40,7 +40,7 @@ func TestRulesOutliveTheProxy(t *testing.T) {
 		}
 		w.pass(5) // without a proxy
 		if d := differences(before, tables(t, c.Node1.Namespace)); d != "" {
-			t.Errorf("%s: changed by the end of the proxy:\n%s", step.name, d)
+			t.Errorf("%s: tables changed when the proxy ended:\n%s", step.name, d)
 		}
 		for _, p := range c.proxies {
 			p.flags = append(defaultFlags(), step.flags...)
@@ -52,8 +52,9 @@ func TestRulesOutliveTheProxy(t *testing.T) {
 	c.expectFresh(t, "after all restarts")
 }
 
-// TestKilledAnyTime kills proxies while they write several hundred services, and shows that the next ones put everything in order.
-func TestKilledAnyTime(t *testing.T) {
+// TestKilledWhileWriting shows that a proxy corrects its tables after an
+// earlier one was killed while it wrote several hundred services.
+func TestKilledWhileWriting(t *testing.T) {
 	t.Parallel()
 	c := newIdleCluster(t, defaultFlags()...)
 	versions := []string{manyServices(c, "a1 b1", "a1 a2 b2"), manyServices(c, "a2 b1 b2", "b1")}
@@ -68,15 +69,15 @@ func TestKilledAnyTime(t *testing.T) {
 			p.kill(t)
 		}
 	}
-	inOrder := func(when string, version int) {
+	expectTables := func(when string, version int) {
 		t.Helper()
 		c.expectFresh(t, when)
 		first := service{name: "many-0", number: manyNumbers}
-		first.allot(c)
+		first.setDefaults(c)
 		c.checks(&first, expects[version]).run(t)
 	}
 
-	// How long writing takes if nobody interferes says when it is interesting to.
+	// The time of an undisturbed write is the range for the time of a kill.
 	const writing = "Rewriting"
 	for _, p := range c.proxies {
 		p.start(t)
@@ -88,7 +89,7 @@ func TestKilledAnyTime(t *testing.T) {
 	c.proxies[1].awaitRules(t)
 	c.terminate()
 	for _, p := range c.proxies {
-		run(t, p.at, "nft", "flush", "ruleset")
+		labtest.Run(t, p.at, "nft", "flush", "ruleset")
 	}
 	for range 4 {
 		for _, p := range c.proxies {
@@ -98,7 +99,7 @@ func TestKilledAnyTime(t *testing.T) {
 		kill(cold)
 	}
 	c.start()
-	inOrder("killed during cold starts", 0)
+	expectTables("killed during starts", 0)
 
 	begin = time.Now()
 	c.write("many", versions[1])
@@ -111,14 +112,14 @@ func TestKilledAnyTime(t *testing.T) {
 		kill(update)
 		c.start()
 	}
-	inOrder("killed during updates", version)
+	expectTables("killed during updates", version)
 }
 
 // manyNumbers is the number of the first of many services.
 const manyNumbers = 1000
 
-// manyServices returns the manifests of several hundred services with these endpoints in turn. Their rows are more than a proxy writes in one
-// transaction.
+// manyServices returns the manifests of several hundred services with these
+// endpoints in turn. A proxy needs several transactions for their rows.
 func manyServices(c *cluster, endpoints ...string) string {
 	var text strings.Builder
 	services := 200
@@ -131,7 +132,7 @@ func manyServices(c *cluster, endpoints ...string) string {
 			ports:  []port{{"web", 80, firstTarget}, {"admin", 8443, secondTarget}},
 			slices: []slice{{endpoints: endpoints[i%len(endpoints)]}},
 		}
-		if i > 0 { // the first one is tried
+		if i > 0 { // clients connect to the first one
 			s.slices[0].absent = 30
 		}
 		if i%2 == 1 {
@@ -142,20 +143,20 @@ func manyServices(c *cluster, endpoints ...string) string {
 	return text.String()
 }
 
-// TestNothingToWrite shows that proxies leave the rules alone while nothing changes, even when it is time to look whether all is
-// well.
-func TestNothingToWrite(t *testing.T) {
+// TestUnchanged shows that proxies do not write while nothing changes,
+// neither in a periodic sync.
+func TestUnchanged(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.serve("web", &service{name: "web", spec: "type: NodePort", slices: []slice{{endpoints: "a1 b1"}}})
+	c.serve("web", &service{name: "web", spec: "type: NodePort", endpoints: "a1 b1"})
 	// A change of one family only.
-	c.serve("ipv4", &service{name: "ipv4", families: "IPv4", slices: []slice{{endpoints: "a1 b1"}}})
+	c.serve("ipv4", &service{name: "ipv4", families: "IPv4", endpoints: "a1 b1"})
 	before := []uint32{generation(t, c.proxies[0]), generation(t, c.proxies[1])}
-	const looks = 40 * time.Second // the proxies' period is 30 s
-	for end := time.Now().Add(looks); time.Now().Before(end) && !t.Failed(); time.Sleep(time.Second) {
+	const duration = 40 * time.Second // the sync period is 30 s
+	for end := time.Now().Add(duration); time.Now().Before(end) && !t.Failed(); time.Sleep(time.Second) {
 		for i, p := range c.proxies {
 			if now := generation(t, p); now != before[i] {
-				t.Errorf("%s: the generation of the rules went from %d to %d", p.node, before[i], now)
+				t.Errorf("%s: got generation %d, want %d", p.node, now, before[i])
 			}
 		}
 	}

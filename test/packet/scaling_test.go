@@ -9,8 +9,9 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// TestScaling adds, replaces and removes endpoints while clients keep connecting. As in a cluster, an endpoint that is to go
-// terminates first, and serves as long as a proxy may use it. No attempt may fail while there are endpoints.
+// TestScaling shows that no connection attempt fails while endpoints are
+// added, replaced and removed. As in a cluster, an endpoint terminates before
+// it is removed, and its server runs as long as a proxy may use it.
 func TestScaling(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -30,7 +31,7 @@ func TestScaling(t *testing.T) {
 		for _, endpoints := range steps[1:] {
 			w.pass(3)
 			d.scale(t, endpoints)
-			w.pass(3) // what was on its way to endpoints that are to go has arrived
+			w.pass(3) // later attempts do not use terminating endpoints
 			d.end(t)
 			w.pass(3)
 		}
@@ -43,25 +44,22 @@ func TestScaling(t *testing.T) {
 	}
 }
 
-// deployment is a service with endpoints that begin and end.
+// deployment is a service whose endpoints are started and stopped.
 type deployment struct {
 	*cluster
 	service *service
 	servers map[string]servers // by pod
-	wanted  []string           // pods that the service has
+	wanted  []string           // pods
 }
 
-type servers struct {
-	tcp *lab.TCPServer
-	udp *lab.UDPServer
-}
+type servers struct{ tcp, udp *lab.Server }
 
 func newDeployment(c *cluster, s *service) *deployment {
 	return &deployment{cluster: c, service: s, servers: make(map[string]servers)}
 }
 
-// scale starts servers in pods and then makes these pods the ready endpoints of the service. Those that were it before
-// terminate.
+// scale starts servers in pods and then makes these pods the ready endpoints.
+// Earlier endpoints terminate.
 func (d *deployment) scale(t *testing.T, endpoints string) {
 	t.Helper()
 	d.wanted = strings.Fields(endpoints)
@@ -88,7 +86,7 @@ func (d *deployment) scale(t *testing.T, endpoints string) {
 	d.publish(endpoints + terminating)
 }
 
-// end takes terminating endpoints away and ends their servers.
+// end removes terminating endpoints and ends their servers.
 func (d *deployment) end(t *testing.T) {
 	t.Helper()
 	d.publish(strings.Join(d.wanted, " "))

@@ -2,14 +2,14 @@ package packet
 
 import "testing"
 
-// scenario is a service and what becomes of attempts to reach it.
+// scenario is a service and the expected outcome of attempts to reach it.
 type scenario struct {
 	service
-	// expect are lines as parseExpectations reads them.
+	// expect has the lines that parseExpectations parses.
 	expect string
 }
 
-// runScenarios serves all scenarios and then runs all their checks.
+// runScenarios serves all scenarios and then runs their checks.
 func (c *cluster) runScenarios(t *testing.T, all []scenario) {
 	t.Helper()
 	var services []*service
@@ -20,7 +20,7 @@ func (c *cluster) runScenarios(t *testing.T, all []scenario) {
 	c.expect(t, all)
 }
 
-// expect runs the checks of scenarios that are served.
+// expect runs the checks of scenarios that the proxies serve.
 func (c *cluster) expect(t *testing.T, all []scenario) {
 	t.Helper()
 	var todo checks
@@ -28,7 +28,7 @@ func (c *cluster) expect(t *testing.T, all []scenario) {
 		todo = append(todo, c.checks(&all[i].service, all[i].expect)...)
 	}
 	if len(todo) == 0 {
-		t.Fatal("nothing to check")
+		t.Fatal("got no checks")
 	}
 	todo.run(t)
 	t.Logf("%d checks", len(todo))

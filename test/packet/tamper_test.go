@@ -7,9 +7,12 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// generation returns the number that the kernel gives to the state of all rules in a proxy's namespace.
+// generation returns the kernel's generation of the rules in a proxy's
+// namespace.
 func generation(t testing.TB, p *proxy) (n uint32) {
 	t.Helper()
 	err := p.at.Do(func() error {
@@ -27,11 +30,12 @@ func generation(t testing.TB, p *proxy) (n uint32) {
 	return n
 }
 
-// TestTampering lets somebody else change the proxy's tables while clients keep connecting.
+// TestTampering shows that a proxy repairs its tables after another program
+// has changed them, while clients connect.
 func TestTampering(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	s := service{name: "web", spec: "type: NodePort", slices: []slice{{endpoints: "a1 b1"}}}
+	s := service{name: "web", spec: "type: NodePort", endpoints: "a1 b1"}
 	c.serve("web", &s)
 	node := c.Node1.Namespace
 	before := tables(t, node)
@@ -41,7 +45,7 @@ func TestTampering(t *testing.T) {
 		"flush table ip kube-proxy; flush table ip6 kube-proxy",
 		"flush chain ip kube-proxy services; flush chain ip6 kube-proxy nat-prerouting",
 		"insert rule ip kube-proxy services drop; delete chain ip6 kube-proxy nat-postrouting",
-		// Rows, which proxies look after less often.
+		// The check of rows is less frequent.
 		"flush map ip kube-proxy service-ips; flush map ip6 kube-proxy service-endpoints; " +
 			"flush map ip kube-proxy nodeport-endpoints; flush set ip6 kube-proxy cluster-ips",
 	} {
@@ -49,12 +53,12 @@ func TestTampering(t *testing.T) {
 			w := c.startTraffic(t, &s, "client -> nodePort@node1\n pod1 -> clusterIP", time.Second)
 			w.pass(1)
 			for command := range strings.SplitSeq(commands, "; ") {
-				run(t, node, "nft", strings.Fields(command)...)
+				labtest.Run(t, node, "nft", strings.Fields(command)...)
 			}
 			eventually(t, "repair", func() error {
 				now, err := listTables(node)
 				if err == nil && now != before {
-					err = errors.New("the tables are not as they were")
+					err = errors.New("the tables are not restored")
 				}
 				return err
 			})
@@ -69,7 +73,8 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// TestCleanup shows that --cleanup takes away what the proxy made, and leaves everything else.
+// TestCleanup shows that --cleanup removes the proxy's tables and nothing
+// else.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
 	c := newIdleCluster(t, defaultFlags()...)
@@ -85,19 +90,19 @@ func TestCleanup(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
-	before := run(t, c.Node1.Namespace, "nft", "list", "ruleset")
+	before := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset")
 	cleanup := func() {
 		t.Helper()
 		if out, err := kubeProxy(t, c.Node1.Namespace, "--cleanup").CombinedOutput(); err != nil {
 			t.Fatalf("--cleanup: %v\n%s", err, out)
 		}
-		if after := run(t, c.Node1.Namespace, "nft", "list", "ruleset"); after != before {
-			t.Errorf("after --cleanup the rules are\n%s\nwant\n%s", after, before)
+		if after := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset"); after != before {
+			t.Errorf("rules after --cleanup: got\n%s\nwant\n%s", after, before)
 		}
 	}
-	cleanup() // with nothing to do
+	cleanup() // without tables
 	c.start()
-	s := service{name: "web", spec: "type: NodePort\nsessionAffinity: ClientIP", slices: []slice{{endpoints: "a1"}}}
+	s := service{name: "web", spec: "type: NodePort\nsessionAffinity: ClientIP", endpoints: "a1"}
 	c.serve("web", &s)
 	c.checks(&s, "client -> nodePort@node1 => a1 as node1").run(t)
 	c.terminate()

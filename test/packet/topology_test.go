@@ -2,8 +2,8 @@ package packet
 
 import "testing"
 
-// TestHints shows how hints narrow endpoints to those for a zone or a node, and that the node's zone is followed while
-// it changes.
+// TestHints shows that hints restrict traffic to endpoints for a zone or a
+// node, and that a change of the node's zone takes effect.
 func TestHints(t *testing.T) {
 	t.Parallel()
 	c := newIdleCluster(t, defaultFlags()...)
@@ -12,7 +12,7 @@ func TestHints(t *testing.T) {
 	c.start()
 	all := []scenario{
 		{
-			service: service{name: "zones", spec: "type: NodePort", slices: []slice{{endpoints: "a1:zone=east b1:zone=west"}}},
+			service: service{name: "zones", spec: "type: NodePort", endpoints: "a1:zone=east b1:zone=west"},
 			expect: `
 				pod1 node1 -> clusterIP => a1 as itself
 				pod2 node2 -> clusterIP => b1 as itself
@@ -21,56 +21,57 @@ func TestHints(t *testing.T) {
 			`,
 		},
 		{
-			service: service{name: "shared", slices: []slice{{endpoints: "a1:zone=east,zone=west b1:zone=west a2:zone=east"}}},
+			service: service{name: "shared", endpoints: "a1:zone=east,zone=west b1:zone=west a2:zone=east"},
 			expect: `
 				pod1 -> clusterIP => a1 a2 as itself
 				pod2 -> clusterIP => a1 b1 as itself
 			`,
 		},
 		{
-			service: service{name: "zone-incomplete", slices: []slice{{endpoints: "a1:zone=east b1"}}},
+			service: service{name: "zone-incomplete", endpoints: "a1:zone=east b1"},
 			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			service: service{name: "zone-elsewhere", slices: []slice{{endpoints: "a1:zone=west b1:zone=west"}}},
+			service: service{name: "zone-elsewhere", endpoints: "a1:zone=west b1:zone=west"},
 			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			// What is not ready needs no hint, and gives none.
-			service: service{name: "zone-unready", slices: []slice{{endpoints: "a1:zone=east,unready a2:unready b1:zone=west b2:zone=east"}}},
+			// Hints of endpoints that are not ready are ignored.
+			service: service{name: "zone-unready", endpoints: "a1:zone=east,unready a2:unready b1:zone=west b2:zone=east"},
 			expect: `
 				pod1 -> clusterIP => b2 as itself
 				pod2 -> clusterIP => b1 as itself
 			`,
 		},
 		{
-			// If nothing is ready, hints do not count.
-			service: service{name: "zone-terminating", slices: []slice{{endpoints: "a1:zone=east,terminating b1:zone=west,terminating"}}},
+			// Without ready endpoints, hints are ignored.
+			service: service{name: "zone-terminating", endpoints: "a1:zone=east,terminating b1:zone=west,terminating"},
 			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			service: service{name: "nodes", slices: []slice{{endpoints: "a1:node=node1,zone=west b1:node=node2,zone=east"}}},
+			service: service{name: "nodes", endpoints: "a1:node=node1,zone=west b1:node=node2,zone=east"},
 			expect: `
 				pod1 -> clusterIP => a1 as itself
 				pod2 -> clusterIP => b1 as itself
 			`,
 		},
 		{
-			service: service{name: "nodes-elsewhere", slices: []slice{{endpoints: "a1:node=node3,zone=east b1:node=node3,zone=west"}}},
+			service: service{name: "nodes-elsewhere", endpoints: "a1:node=node3,zone=east b1:node=node3,zone=west"},
 			expect: `
 				pod1 -> clusterIP => a1 as itself
 				pod2 -> clusterIP => b1 as itself
 			`,
 		},
 		{
-			service: service{name: "nodes-incomplete", slices: []slice{{endpoints: "a1:node=node1 b1"}}},
+			service: service{name: "nodes-incomplete", endpoints: "a1:node=node1 b1"},
 			expect:  `pod1 pod2 -> clusterIP => a1 b1 as itself`,
 		},
 		{
-			// Traffic that stays on the node needs no hints; that of pods, which may go anywhere, follows them.
+			// Hints apply to the traffic of pods, but not to traffic with
+			// policy Local.
 			service: service{
 				name: "local", spec: "type: NodePort\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
-				slices: []slice{{endpoints: "a1:zone=west b1:zone=east"}},
+				endpoints: "a1:zone=west b1:zone=east",
 			},
 			expect: `
 				client -> nodePort@node1 => a1 as itself

@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// traffic are clients that keep connecting, one attempt after the other.
+// traffic is clients that connect again and again.
 type traffic struct {
 	t       testing.TB
 	cancel  context.CancelFunc
@@ -22,18 +22,20 @@ type traffic struct {
 
 type trafficClient struct {
 	*check
-	ended  atomic.Int64 // attempts
+	ended  atomic.Int64 // attempts that ended
 	failed atomic.Int64
-	mu     sync.Mutex // guards what follows
-	first  string     // failure
+	mu     sync.Mutex // guards first and last
+	first  string     // failed attempt
 	last   lab.Result
 }
 
-// attemptEvery is the pause between two attempts of a client. It leaves the processors to those who are to be tested.
+// attemptEvery is the pause between two attempts of a client. It leaves
+// processor time for the proxies.
 const attemptEvery = 25 * time.Millisecond
 
-// startTraffic lets clients connect to a service, over all its protocols and families, until the test ends at the latest. Paths are
-// lines "FROM... -> TO...". An attempt fails when it is not answered within the timeout.
+// startTraffic starts clients that connect to a service until stop or the end
+// of the test, over all its protocols and families. Paths are lines "FROM...
+// -> TO...". An attempt fails if it is not answered within the timeout.
 func (c *cluster) startTraffic(t testing.TB, s *service, paths string, timeout time.Duration) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -41,7 +43,7 @@ func (c *cluster) startTraffic(t testing.TB, s *service, paths string, timeout t
 	var lines strings.Builder
 	for line := range strings.Lines(paths) {
 		if strings.TrimSpace(line) != "" {
-			// What is wanted is said by mustNotFail and others.
+			// The outcome is ignored.
 			fmt.Fprintf(&lines, "%s => refused\n", strings.TrimSpace(line))
 		}
 	}
@@ -56,7 +58,7 @@ func (c *cluster) startTraffic(t testing.TB, s *service, paths string, timeout t
 
 func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
 	for ctx.Err() == nil {
-		// An attempt that was begun is not given up: what becomes of it counts.
+		// The end of the traffic does not interrupt an attempt.
 		result := c.probe(context.Background(), lab.ProbeOptions{Timeout: timeout})
 		c.mu.Lock()
 		c.last = result
@@ -72,13 +74,14 @@ func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
 	}
 }
 
-// stop ends the traffic. It may be called again.
+// stop ends the traffic. It can be called more than once.
 func (w *traffic) stop() {
 	w.cancel()
 	w.wait.Wait()
 }
 
-// pass waits until every attempt that is under way has ended, and at least n more of each client.
+// pass waits until all current attempts have ended, and n more of each
+// client.
 func (w *traffic) pass(n int64) {
 	w.t.Helper()
 	want := make([]int64, len(w.clients))
@@ -95,7 +98,7 @@ func (w *traffic) pass(n int64) {
 	}
 }
 
-// mustNotFail stops the traffic and reports attempts that failed.
+// mustNotFail stops the traffic and reports failed attempts.
 func (w *traffic) mustNotFail() {
 	w.t.Helper()
 	w.stop()
@@ -103,13 +106,14 @@ func (w *traffic) mustNotFail() {
 	for _, c := range w.clients {
 		total += c.ended.Load()
 		if n := c.failed.Load(); n > 0 {
-			w.t.Errorf("%v %s -> %v: %d of %d attempts failed; first: %s", c.origin.Name, c.network, c.to, n, c.ended.Load(), c.first)
+			w.t.Errorf("%v %s -> %v: %d of %d attempts failed; first: %s",
+				c.origin.Name, c.network, c.to, n, c.ended.Load(), c.first)
 		}
 	}
 	w.t.Logf("%d attempts of %d clients", total, len(w.clients))
 }
 
-// awaitRecovery waits until every client's attempts are answered again, several times in a row.
+// awaitRecovery waits until several attempts of each client in a row succeed.
 func (w *traffic) awaitRecovery() {
 	w.t.Helper()
 	for _, c := range w.clients {
@@ -122,7 +126,7 @@ func (w *traffic) awaitRecovery() {
 				return fmt.Errorf("%v", last)
 			}
 			for want := c.ended.Load() + 5; c.ended.Load() < want; {
-				time.Sleep(pollEvery)
+				time.Sleep(attemptEvery)
 			}
 			if c.failed.Load() > failed {
 				return fmt.Errorf("attempts fail")

@@ -1,6 +1,7 @@
 package packet
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -8,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// TestServiceTypeChanges makes a service of each type out of every other, and shows that nothing of what it was before is
-// left.
+// TestServiceTypeChanges shows that a change of a service's type leaves no
+// rows of the earlier type.
 func TestServiceTypeChanges(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -21,11 +22,12 @@ func TestServiceTypeChanges(t *testing.T) {
 		external      = "type: ClusterIP\nexternalIPs: {{.ExternalIPs}}"
 		nodePort      = "type: NodePort"
 		nodePortLocal = "type: NodePort\nexternalTrafficPolicy: Local"
-		loadBalancer  = "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}\nloadBalancerSourceRanges: {{.Ranges \"client\" \"pod1\"}}"
-		externalName  = "type: ExternalName\nexternalName: example.org"
-		headless      = "clusterIP: None"
+		loadBalancer  = "type: LoadBalancer\nexternalIPs: {{.ExternalIPs}}\n" +
+			"loadBalancerSourceRanges: {{.Ranges \"client\" \"pod1\"}}"
+		externalName = "type: ExternalName\nexternalName: example.org"
+		headless     = "clusterIP: None"
 	)
-	s := service{name: "web", slices: []slice{{endpoints: "a1 b1"}}}
+	s := service{name: "web", endpoints: "a1 b1"}
 	steps := []struct{ name, spec, expect string }{
 		{"ClusterIP", clusterIP, `
 			pod1 -> clusterIP => a1 b1 as itself
@@ -67,7 +69,7 @@ func TestServiceTypeChanges(t *testing.T) {
 		now := tables(t, c.Node1.Namespace)
 		if last, again := seen[step.spec]; again {
 			if d := differences(last, now); d != "" {
-				t.Errorf("%s: the tables differ from those of the last time:\n%s", step.name, d)
+				t.Errorf("%s: tables differ from the earlier ones of this type:\n%s", step.name, d)
 			}
 		}
 		seen[step.spec] = now
@@ -78,82 +80,81 @@ func TestServiceTypeChanges(t *testing.T) {
 	c.checks(&s, "pod1 -> clusterIP => dropped\n client pod1 -> nodePort@node1 => refused").run(t)
 	for i, p := range c.proxies {
 		if d := differences(before[i], tables(t, p.at)); d != "" {
-			t.Errorf("the deleted service left in the tables of %s:\n%s", p.node, d)
+			t.Errorf("tables of %s after the deletion:\n%s", p.node, d)
 		}
 	}
 }
 
-// TestKindsOfServices shows which services count and which do not, and of which families they are.
+// TestKindsOfServices shows which kinds of Services are served, and in which
+// families.
 func TestKindsOfServices(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	labtest.Serve(t, 80, c.Client)
-	// hold gives the client the addresses of a service that is to be left alone: packets to them go there.
+	// hold adds the addresses of a service that is not served to the client,
+	// which gets the packets to them.
 	hold := func(number int) int {
 		s := service{name: "held", number: number}
-		for f := range bothFamilies() {
-			for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), lab.ExternalRanges()} {
-				if err := c.Client.AddAddr(single(s.address(ranges, family(f)))); err != nil {
-					t.Fatal(err)
-				}
-			}
+		for i, ranges := range [][]netip.Prefix{lab.ServiceRanges(), lab.ExternalRanges()} {
+			c.addClient(fmt.Sprintf("held-%d-%d", number, i), s.addresses(ranges))
 		}
 		return number
 	}
 	const spec = "type: NodePort\nexternalIPs: {{.ExternalIPs}}"
-	endpoints := []slice{{endpoints: "a1"}}
-	const alone = `
+	const notServed = `
 		pod1 node1 -> clusterIP externalIP => client as itself
 		client pod1 node1 -> nodePort@node1 => refused
 	`
 	c.runScenarios(t, []scenario{
 		{
-			service: service{name: "dual-stack", spec: spec + "\nipFamilyPolicy: RequireDualStack", slices: endpoints},
+			service: service{name: "dual-stack", spec: spec + "\nipFamilyPolicy: RequireDualStack", endpoints: "a1"},
 			expect:  `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{
-			service: service{name: "ipv4", spec: spec, families: "IPv4", slices: endpoints},
+			service: service{name: "ipv4", spec: spec, families: "IPv4", endpoints: "a1"},
 			expect:  `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{
-			service: service{name: "ipv6", spec: spec, families: "IPv6", slices: endpoints},
+			service: service{name: "ipv6", spec: spec, families: "IPv6", endpoints: "a1"},
 			expect:  `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{
-			service: service{name: "labelled", metadata: "labels: {team: web}", spec: spec, slices: endpoints},
+			service: service{name: "labelled", metadata: "labels: {team: web}", spec: spec, endpoints: "a1"},
 			expect:  `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{
 			service: service{
 				name: "other-proxy", metadata: "labels: {service.kubernetes.io/service-proxy-name: mesh}",
-				spec: spec, slices: endpoints, number: hold(2),
+				spec: spec, endpoints: "a1", number: hold(2),
 			},
-			expect: alone,
+			expect: notServed,
 		},
-		{ // the label counts on EndpointSlices only
-			service: service{name: "headless-label", metadata: "labels: {service.kubernetes.io/headless: \"\"}", spec: spec, slices: endpoints},
-			expect:  `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
+		{ // the label has an effect on EndpointSlices only
+			service: service{
+				name: "headless-label", metadata: "labels: {service.kubernetes.io/headless: \"\"}", spec: spec, endpoints: "a1",
+			},
+			expect: `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{
-			service: service{name: "headless", spec: "clusterIP: None\nexternalIPs: {{.ExternalIPs}}", slices: endpoints, number: hold(4)},
-			expect:  alone,
+			service: service{
+				name: "headless", spec: "clusterIP: None\nexternalIPs: {{.ExternalIPs}}", endpoints: "a1", number: hold(4),
+			},
+			expect: notServed,
 		},
 		{
 			service: service{
 				name: "external-name", spec: "type: ExternalName\nexternalName: example.org\nexternalIPs: {{.ExternalIPs}}",
-				slices: endpoints, number: hold(5),
+				endpoints: "a1", number: hold(5),
 			},
-			expect: alone,
+			expect: notServed,
 		},
 	})
-	// Of a single-stack service, there is nothing in the other family.
-	for i, s := range []service{{name: "ipv4", number: serviceNumbers + 2}, {name: "ipv6", number: serviceNumbers + 3}} {
-		s.allot(c)
-		other := ipv6
-		if i == 1 {
-			other = ipv4
-		}
-		s.families = other.String()
+	// A single-stack service has no addresses in the other family.
+	for _, s := range []service{
+		{name: "ipv4", number: serviceNumbers + 2, families: "IPv6"},
+		{name: "ipv6", number: serviceNumbers + 3, families: "IPv4"},
+	} {
+		s.setDefaults(c)
 		t.Run(s.name, func(t *testing.T) {
 			c.checks(&s, `
 				client pod1 node1 -> nodePort@node1 => refused

@@ -9,13 +9,14 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// flows are UDP clients that keep their source ports. For connection tracking, all that one sends belongs together.
+// flows are UDP clients with fixed source ports: connection tracking
+// considers all packets of a client one flow.
 type flows struct {
 	checks checks
 	ports  []uint16
 }
 
-// newFlows returns flows along paths, lines as expectations have them without outcome.
+// newFlows returns flows for paths, lines "FROM... -> TO...".
 func (c *cluster) newFlows(s *service, path string, firstPort uint16) *flows {
 	f := &flows{checks: c.checks(s, path+" => refused")}
 	for i := range f.checks {
@@ -24,42 +25,46 @@ func (c *cluster) newFlows(s *service, path string, firstPort uint16) *flows {
 	return f
 }
 
-// ask sends one more datagram of flow i.
+// ask sends another datagram of flow i.
 func (f *flows) ask(t *testing.T, i int, timeout time.Duration) lab.Result {
-	return f.checks[i].probe(t.Context(), lab.ProbeOptions{Local: netip.AddrPortFrom(netip.Addr{}, f.ports[i]), Timeout: timeout})
+	local := netip.AddrPortFrom(netip.Addr{}, f.ports[i])
+	return f.checks[i].probe(t.Context(), lab.ProbeOptions{Local: local, Timeout: timeout})
 }
 
-// mustStay sends datagrams of all flows, which one server must answer.
+// mustStay sends datagrams of all flows. The server must answer all of them.
 func (f *flows) mustStay(t *testing.T, when, server string) {
 	t.Helper()
 	for i, k := range f.checks {
 		for range 2 {
 			if result := f.ask(t, i, answerTimeout); result.Answer.Server != server {
-				t.Errorf("%s: flow %s -> %v: %v, want it to stay with %s", when, k.origin.Name, k.to, result, server)
+				t.Errorf("%s: flow %s -> %v: got %v, want %s", when, k.origin.Name, k.to, result, server)
 			}
 		}
 	}
 }
 
-// mustGet keeps sending datagrams of all flows until each comes to the outcome, or to the server.
+// mustGet sends datagrams of all flows until each has the outcome, from the
+// server.
 func (f *flows) mustGet(t *testing.T, when string, outcome lab.Outcome, server string) {
 	t.Helper()
 	for i, k := range f.checks {
 		eventually(t, fmt.Sprintf("%s: flow %s -> %v", when, k.origin.Name, k.to), func() error {
 			result := f.ask(t, i, silence)
 			if result.Outcome != outcome || result.Answer.Server != server {
-				return fmt.Errorf("%v, want %v %s", result, outcome, server)
+				return fmt.Errorf("got %v, want %v %s", result, outcome, server)
 			}
 			return nil
 		})
 	}
 }
 
-// TestUDPFlows shows what becomes of flows whose clients keep on sending, when endpoints come and go.
+// TestUDPFlows shows flows of clients that keep sending, when endpoints
+// change.
 func TestUDPFlows(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	// The default is 30 s. A slow machine takes longer between two datagrams.
+	// On a slow machine, more than the default of 30 s passes between two
+	// datagrams.
 	for _, node := range c.Nodes() {
 		if err := node.SetSysctl("net.netfilter.nf_conntrack_udp_timeout", "600"); err != nil {
 			t.Fatal(err)
@@ -95,54 +100,54 @@ func TestUDPFlows(t *testing.T) {
 	}
 	stay("first endpoint", "a1")
 	serve("a1 b1")
-	stay("another one came", "a1")
+	stay("another one added", "a1")
 	serve("a1 a2")
-	stay("another one was replaced", "a1")
+	stay("another one replaced", "a1")
 	serve("a1")
-	stay("another one went", "a1")
+	stay("another one removed", "a1")
 	serve("a1:terminating a2")
-	stay("terminating, and still serving", "a1")
+	stay("terminating and serving", "a1")
 	serve("a1:stopped a2")
-	get("not serving any more", lab.Answered, "a2")
+	get("terminating and not serving", lab.Answered, "a2")
 	serve("a1")
 	get("replaced", lab.Answered, "a1")
 	serve("")
 	get("none left", lab.Refused, "")
 	serve("a2")
-	get("first one came", lab.Answered, "a2")
-	stay("nothing happened", "a2")
+	get("first one added", lab.Answered, "a2")
+	stay("no change", "a2")
 	serve("a1:unready a2:stopped")
 	get("none usable", lab.Refused, "")
 	serve("a1")
 	get("one became ready", lab.Answered, "a1")
 	c.remove("dns")
 	c.settle()
-	all[1].mustGet(t, "service deleted", lab.Refused, "") // by the node, where nothing listens
+	all[1].mustGet(t, "service deleted", lab.Refused, "") // by the node
 	for i := range all[0].checks {
 		if result := all[0].ask(t, i, silence); result.Outcome == lab.Answered {
-			t.Errorf("service deleted: %v", result)
+			t.Errorf("service deleted: got %v, want no answer", result)
 		}
 	}
 }
 
-// TestUDPFlowBeforeTheService shows that a client that has been sending to an address in vain gets an answer once a service
-// has it.
+// TestUDPFlowBeforeTheService shows that a flow that begins before the
+// service exists gets an answer after the service is added.
 func TestUDPFlowBeforeTheService(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	s := service{
 		name: "late", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}", protocols: "UDP",
-		slices: []slice{{endpoints: "a1"}},
+		endpoints: "a1",
 	}
-	s.allot(c)
+	s.setDefaults(c)
 	all := c.newFlows(&s, "client pod1 node1 -> clusterIP externalIP nodePort@node1", 31000)
 	for range 2 {
 		for i := range all.checks {
 			if result := all.ask(t, i, 50*time.Millisecond); result.Outcome == lab.Answered {
-				t.Fatalf("answered before there is a service: %v", result)
+				t.Fatalf("before the service is added: got %v, want no answer", result)
 			}
 		}
 	}
 	c.serve("late", &s)
-	all.mustGet(t, "service came", lab.Answered, "a1")
+	all.mustGet(t, "service added", lab.Answered, "a1")
 }

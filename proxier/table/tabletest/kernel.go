@@ -38,7 +38,7 @@ func (k *Kernel) FailCommits() {
 }
 
 // Chains implements table.Kernel.
-func (k *Kernel) Chains(t *nft.Table) ([]nft.Found, error) {
+func (k *Kernel) Chains(t *nft.Table) ([]nft.FoundChain, error) {
 	if k.OnChains != nil {
 		if err := k.OnChains(); err != nil {
 			return nil, err

@@ -1,58 +1,44 @@
 package cluster
 
 import (
+	"bufio"
 	"context"
-	"crypto/x509/pkix"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
-	"slices"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-)
-
-// firstPort is that of the API server that nodes know.
-const firstPort = 6443
-
-// Files of the cluster's folder.
-const (
-	caFile          = "ca.crt"
-	servingCertFile = "apiserver.crt"
-	servingKeyFile  = "apiserver.key"
-	signingKeyFile  = "service-accounts.key"
-	auditPolicyFile = "audit-policy.yaml"
 )
 
 // APIServer is a kube-apiserver.
 type APIServer struct {
-	// Port is the one that it listens on, on all addresses of the namespace.
+	// Port is the port on all addresses of the namespace.
 	Port uint16
-	// Client is an administrator's client of this API server. It is not rate limited.
+	// Client is an administrator's client of this API server without a rate
+	// limit.
 	Client kubernetes.Interface
-	// Arguments are further ones of the program, from Config. What they are changed to takes effect with Start.
+	// Arguments are further arguments of the program. Changes take effect with
+	// Start.
 	Arguments []string
 
 	cluster *Cluster
 	mu      sync.Mutex
-	process *process // nil while it does not run; guarded by mu
+	process *Process // nil while it does not run; guarded by mu
 }
 
-// StartAPIServer starts an API server and waits until it is ready. It shares etcd and all keys with the others: what is changed
-// through one is seen by all.
+// StartAPIServer starts an API server and waits until it is ready. All API
+// servers share etcd and all keys.
 func (c *Cluster) StartAPIServer(ctx context.Context, port uint16) (*APIServer, error) {
-	s := &APIServer{Port: port, Arguments: c.config.Arguments, cluster: c}
-	config, err := c.adminConfig(port)
+	client, err := c.connect(c.config.Namespace, port)
 	if err != nil {
 		return nil, err
 	}
-	if s.Client, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, err
-	}
+	s := &APIServer{Port: port, Client: client, cluster: c}
 	c.mu.Lock()
 	c.servers = append(c.servers, s)
 	c.mu.Unlock()
@@ -64,20 +50,19 @@ func (s *APIServer) Start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process != nil {
-		return errors.New("the API server runs")
+		return errors.New("the API server runs already")
 	}
-	process, err := s.cluster.start(s.name(), "kube-apiserver", s.arguments()...)
-	if err != nil {
+	var err error
+	if s.process, err = s.cluster.start(s.name(), "kube-apiserver", s.arguments()...); err != nil {
 		return err
 	}
-	s.process = process
-	return s.awaitReady(ctx, process)
+	return s.awaitReady(ctx)
 }
 
-// Stop ends the API server as a service manager does. One that does not run is no error.
+// Stop ends the API server with SIGTERM. It returns nil if none runs.
 func (s *APIServer) Stop() error { return s.end(syscall.SIGTERM) }
 
-// Kill ends the API server without notice. One that does not run is no error.
+// Kill ends the API server with SIGKILL. It returns nil if none runs.
 func (s *APIServer) Kill() error { return s.end(syscall.SIGKILL) }
 
 func (s *APIServer) end(signal syscall.Signal) error {
@@ -86,20 +71,19 @@ func (s *APIServer) end(signal syscall.Signal) error {
 	if s.process == nil {
 		return nil
 	}
-	select {
-	case <-s.process.ended:
-		return s.process.failure() // it was to run until now
-	default:
+	if s.process.Running.Err() != nil {
+		return context.Cause(s.process.Running) // it ended by itself
 	}
-	s.process.end(signal)
+	s.process.End(signal)
 	s.process = nil
 	return nil
 }
 
 func (s *APIServer) name() string { return fmt.Sprintf("kube-apiserver-%d", s.Port) }
 
-// awaitReady waits until the API server serves and has made the roles that Kubernetes itself has.
-func (s *APIServer) awaitReady(ctx context.Context, process *process) error {
+// awaitReady waits until the API server serves and has created the roles of
+// Kubernetes.
+func (s *APIServer) awaitReady(ctx context.Context) error {
 	const limit = 2 * time.Minute
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -108,12 +92,11 @@ func (s *APIServer) awaitReady(ctx context.Context, process *process) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-process.ended:
-			return process.failure()
-		case <-ctx.Done():
+		if ctx.Err() != nil {
 			return fmt.Errorf("%s is not ready: %w", s.name(), err)
-		case <-time.After(50 * time.Millisecond):
+		}
+		if err := s.process.Pause(50 * time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
@@ -126,7 +109,7 @@ func (s *APIServer) arguments() []string {
 	}
 	return append([]string{
 		"--etcd-servers=" + etcdURL,
-		"--etcd-compaction-interval=0", // Compact says when
+		"--etcd-compaction-interval=0", // Compact does it
 		fmt.Sprintf("--secure-port=%d", s.Port),
 		"--bind-address=::",
 		"--advertise-address=" + c.config.Namespace.IPv4.String(),
@@ -134,10 +117,10 @@ func (s *APIServer) arguments() []string {
 		"--service-cluster-ip-range=" + strings.Join(ranges, ","),
 		"--authorization-mode=RBAC",
 		"--anonymous-auth=false",
-		"--client-ca-file=" + c.path(caFile),
+		"--token-auth-file=" + c.path(tokensFile),
 		"--tls-cert-file=" + c.path(servingCertFile),
 		"--tls-private-key-file=" + c.path(servingKeyFile),
-		"--service-account-issuer=" + issuer,
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + c.path(signingKeyFile),
 		"--service-account-signing-key-file=" + c.path(signingKeyFile),
 		"--audit-policy-file=" + c.path(auditPolicyFile),
@@ -146,40 +129,52 @@ func (s *APIServer) arguments() []string {
 	}, s.Arguments...)
 }
 
-const issuer = "https://kubernetes.default.svc.cluster.local"
+// auditPolicy logs requests of service accounts when they are answered, and
+// watches when their answer begins.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  userGroups: ["system:serviceaccounts"]
+- level: None
+`
 
-// issueServing makes the certificate of all API servers of the cluster.
-func (c *Cluster) issueServing() (keyPair, error) {
-	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
-	addrs = append(addrs, c.config.Namespace.Addrs()...)
-	for _, prefix := range c.config.ServiceRanges {
-		addrs = append(addrs, prefix.Masked().Addr().Next()) // default/kubernetes has the first one
-	}
-	names := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
-	return c.authority.issue(pkix.Name{CommonName: "kube-apiserver"}, names, slices.Clip(addrs))
+// Request is a request of a service account.
+type Request struct {
+	Verb   string `json:"verb"`
+	URI    string `json:"requestURI"`
+	Object struct {
+		Resource string `json:"resource"`
+	} `json:"objectRef"`
+	// Annotations hold the authorizer's decision, in
+	// authorization.k8s.io/decision.
+	Annotations map[string]string `json:"annotations"`
+	Received    time.Time         `json:"requestReceivedTimestamp"`
 }
 
-// adminConfig is the configuration of a client that may do everything.
-func (c *Cluster) adminConfig(port uint16) (*rest.Config, error) {
-	pair, err := c.issueAdmin()
+// Allowed reports whether the authorizer allowed the request.
+func (r Request) Allowed() bool { return r.Annotations["authorization.k8s.io/decision"] == "allow" }
+
+func (s *APIServer) auditLog() string { return s.name() + "-audit.log" }
+
+// Requests returns the requests of service accounts since the API server was
+// first started, in the order of the responses.
+func (s *APIServer) Requests() ([]Request, error) {
+	file, err := os.Open(s.cluster.path(s.auditLog()))
 	if err != nil {
 		return nil, err
 	}
-	return &rest.Config{
-		Host: c.url(c.config.Namespace.IPv4, port),
-		Dial: c.config.Namespace.DialContext,
-		QPS:  -1,
-		TLSClientConfig: rest.TLSClientConfig{
-			CAData: c.authority.pem, CertData: pair.certificate, KeyData: pair.key,
-		},
-	}, nil
-}
-
-func (c *Cluster) issueAdmin() (keyPair, error) {
-	return c.authority.issue(pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, nil, nil)
-}
-
-// url is that of an API server at one of the namespace's addresses.
-func (c *Cluster) url(addr netip.Addr, port uint16) string {
-	return "https://" + netip.AddrPortFrom(addr, port).String()
+	defer file.Close()
+	var out []Request
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var r Request
+		if json.Unmarshal(lines.Bytes(), &r) != nil {
+			break // the API server has not completed the last line
+		}
+		out = append(out, r)
+	}
+	return out, lines.Err()
 }

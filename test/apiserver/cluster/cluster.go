@@ -1,9 +1,27 @@
+// Package cluster runs a Kubernetes API server for tests and benchmarks: real
+// etcd and kube-apiserver programs in a network namespace of package lab.
+//
+//	          namespace (usually a pod of the lab)
+//	┌───────────────────────────────────────────────┐
+//	│ etcd 127.0.0.1:2379 ◄── kube-apiserver  :6443 │ ◄── nodes, through the lab
+//	│                     ◄── another one     :6444 │ ◄── Client, kubectl
+//	└───────────────────────────────────────────────┘
+//
+// API servers issue tokens of service accounts and authorize by RBAC alone.
+// There are no controllers: the caller creates EndpointSlices, Nodes and
+// service accounts. The Service default/kubernetes has no endpoints, so that
+// starting or stopping an API server changes no object.
+//
+// The package owns the processes, their files and their clients. It does not
+// configure or observe service proxies. [Process] runs them, too.
 package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,45 +30,61 @@ import (
 	"syscall"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// Config says where a cluster runs. All fields are needed.
+// firstPort is the port of Cluster.APIServer.
+const firstPort = 6443
+
+// Files in the folder of the cluster.
+const (
+	servingCertFile = "apiserver.crt"
+	servingKeyFile  = "apiserver.key"
+	signingKeyFile  = "service-accounts.key"
+	tokensFile      = "tokens.csv"
+	auditPolicyFile = "audit-policy.yaml"
+)
+
+// Config describes where a cluster runs. All fields are required.
 type Config struct {
 	// Namespace holds etcd and the API servers, which listen on its addresses.
 	Namespace *lab.Namespace
-	// Programs is the folder with the programs etcd, kube-apiserver and kubectl.
+	// Programs is the folder of the programs etcd, kube-apiserver and kubectl.
 	Programs string
-	// Dir is a folder of the cluster's own, for data, keys and logs. It is made.
+	// Dir is a folder for data, keys and logs. Start creates it.
 	Dir string
-	// ServiceRanges are the ranges of ClusterIPs, one a family, the primary one first.
+	// ServiceRanges are the ranges of ClusterIPs, one per family, the primary
+	// family first.
 	ServiceRanges []netip.Prefix
-	// Arguments are further ones of API servers; nil for none.
-	Arguments []string
 }
 
-// Cluster is a control plane that runs. Its methods may be called concurrently, but for Close.
+// Cluster is a running control plane. Its methods may be called concurrently,
+// except Close.
 type Cluster struct {
-	// APIServer is the one that nodes know.
+	// APIServer is the API server that nodes use.
 	APIServer *APIServer
 
 	config     Config
-	etcd       *process
-	authority  *authority
+	etcd       *Process
+	ca         []byte // PEM
+	adminToken string
 	kubeconfig string // file of the administrator
 
 	mu      sync.Mutex
 	servers []*APIServer // guarded by mu
 }
 
-// Start starts etcd and an API server and waits until that is ready. It takes a few seconds. The error tells what a program said
-// last when it ended; nothing runs then.
+// Start starts etcd and an API server, and waits until the API server is ready.
+// It takes a few seconds. If a program ended, the error contains the end of its
+// log. After an error no program runs.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if config.Namespace == nil || config.Programs == "" || config.Dir == "" || len(config.ServiceRanges) == 0 {
 		return nil, fmt.Errorf("cluster: a field of the configuration is missing: %+v", config)
 	}
-	c := &Cluster{config: config}
+	c := &Cluster{config: config, adminToken: rand.Text(), kubeconfig: filepath.Join(config.Dir, "admin.kubeconfig")}
 	err := c.prepare()
 	if err == nil {
 		err = c.startEtcd()
@@ -58,20 +92,16 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err == nil {
 		c.APIServer, err = c.StartAPIServer(ctx, firstPort)
 	}
-	if err == nil {
-		c.kubeconfig = filepath.Join(config.Dir, "admin.kubeconfig")
-		err = c.writeAdminKubeconfig()
-	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cluster: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-// Admin is an administrator's client of APIServer. It is not rate limited.
+// Admin returns an administrator's client of APIServer without a rate limit.
 func (c *Cluster) Admin() kubernetes.Interface { return c.APIServer.Client }
 
-// Close ends the programs. Their files stay, in Config.Dir.
+// Close kills the programs. Their files stay in Config.Dir.
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	servers := slices.Clone(c.servers)
@@ -81,41 +111,63 @@ func (c *Cluster) Close() error {
 		errs = append(errs, server.Kill())
 	}
 	if c.etcd != nil {
-		c.etcd.end(syscall.SIGKILL)
+		c.etcd.End(syscall.SIGKILL)
 	}
 	return errors.Join(errs...)
 }
 
-// path is a file of the cluster's folder.
+// path returns a file in the folder of the cluster.
 func (c *Cluster) path(name string) string { return filepath.Join(c.config.Dir, name) }
+
+// start starts a program of the control plane, which logs to NAME.log.
+func (c *Cluster) start(name, program string, args ...string) (*Process, error) {
+	return StartProcess(context.Background(), ProcessConfig{
+		Namespace: c.config.Namespace, Log: c.path(name + ".log"),
+		Program: filepath.Join(c.config.Programs, program), Args: args,
+	})
+}
 
 // prepare writes the files that the programs read.
 func (c *Cluster) prepare() error {
 	if err := os.MkdirAll(c.config.Dir, 0o700); err != nil {
 		return err
 	}
-	var err error
-	if c.authority, err = newAuthority("cluster"); err != nil {
-		return err
+	// All API servers of the cluster share one certificate.
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, addr := range c.config.Namespace.Addrs() {
+		ips = append(ips, addr.AsSlice())
 	}
-	signing, err := newSigningKey()
+	for _, prefix := range c.config.ServiceRanges {
+		ips = append(ips, prefix.Masked().Addr().Next().AsSlice()) // of default/kubernetes
+	}
+	names := []string{
+		"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+	}
+	serving, servingKey, err := cert.GenerateSelfSignedCertKey("kube-apiserver", ips, names)
 	if err != nil {
 		return err
 	}
-	serving, err := c.issueServing()
+	c.ca = serving // contains the certificate of the authority, too
+	signingKey, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return err
 	}
 	for name, content := range map[string][]byte{
-		caFile:          c.authority.pem,
-		servingCertFile: serving.certificate,
-		servingKeyFile:  serving.key,
-		signingKeyFile:  signing,
+		servingCertFile: serving,
+		servingKeyFile:  servingKey,
+		signingKeyFile:  signingKey,
+		tokensFile:      []byte(c.adminToken + ",admin,admin,system:masters\n"),
 		auditPolicyFile: []byte(auditPolicy),
 	} {
 		if err := os.WriteFile(c.path(name), content, 0o600); err != nil {
 			return err
 		}
 	}
-	return nil
+	return c.WriteKubeconfig(c.kubeconfig, c.adminToken)
+}
+
+// NewCA returns the PEM certificate of an authority that no cluster trusts.
+func NewCA(name string) ([]byte, error) {
+	certificate, _, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
+	return certificate, err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// programs is where the Makefile builds etcd and the others.
+// programs is the folder of the programs that test/apiserver/build makes.
 const programs = "../../../.cache/apiserver"
 
 func start(t *testing.T) (*cluster.Cluster, *lab.Lab) {
@@ -42,19 +42,19 @@ func start(t *testing.T) (*cluster.Cluster, *lab.Lab) {
 	return c, l
 }
 
-// TestCluster goes through what a cluster can do, with one API server after the other.
+// TestCluster uses one API server after the other.
 func TestCluster(t *testing.T) {
 	c, l := start(t)
 	ctx := t.Context()
 	admin := c.Admin()
 
-	t.Run("service accounts may do what roles say", func(t *testing.T) {
-		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "somebody")
+	t.Run("roles authorize service accounts", func(t *testing.T) {
+		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "reader")
 		if _, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("without a role: %v", err)
 		}
-		if _, err := c.Kubectl(ctx, "", "create", "clusterrolebinding", "somebody",
-			"--clusterrole=system:node-proxier", "--serviceaccount=kube-system:somebody"); err != nil {
+		if _, err := c.Kubectl(ctx, "", "create", "clusterrolebinding", "reader",
+			"--clusterrole=system:node-proxier", "--serviceaccount=kube-system:reader"); err != nil {
 			t.Fatal(err)
 		}
 		services, err := account.CoreV1().Services("").List(ctx, metav1.ListOptions{})
@@ -73,7 +73,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	t.Run("API servers share what they know", func(t *testing.T) {
+	t.Run("API servers share objects", func(t *testing.T) {
 		if err := c.APIServer.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +85,8 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		changed.Data = map[string]string{"by": "the other one"}
-		if _, err := other.Client.CoreV1().ConfigMaps("default").Update(ctx, changed, metav1.UpdateOptions{}); err != nil {
+		_, err = other.Client.CoreV1().ConfigMaps("default").Update(ctx, changed, metav1.UpdateOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		if err := other.Stop(); err != nil {
@@ -93,7 +94,7 @@ func TestCluster(t *testing.T) {
 		}
 	})
 
-	t.Run("watches of what was compacted end", func(t *testing.T) {
+	t.Run("watches from compacted revisions end", func(t *testing.T) {
 		if err := c.Compact(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -105,21 +106,22 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Data["by"] != "the other one" {
-			t.Errorf("data %v, want what the other API server wrote", got.Data)
+			t.Errorf("got data %v, want those that the other API server wrote", got.Data)
 		}
-		watch, err := admin.CoreV1().ConfigMaps("").Watch(ctx, metav1.ListOptions{ResourceVersion: created.ResourceVersion})
+		options := metav1.ListOptions{ResourceVersion: created.ResourceVersion}
+		watch, err := admin.CoreV1().ConfigMaps("").Watch(ctx, options)
 		if err == nil {
 			defer watch.Stop()
 			event := <-watch.ResultChan()
 			err = apierrors.FromObject(event.Object)
 		}
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			t.Errorf("watch from before: %v, want 410", err)
+			t.Errorf("watch from a compacted revision: got %v, want 410", err)
 		}
 	})
 
 	t.Run("networks break and heal", func(t *testing.T) {
-		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "somebody")
+		account := clientOf(t, c, l.Node1.Namespace, "kube-system", "reader")
 		list := func() error {
 			ctx, cancel := context.WithTimeout(ctx, lab.DefaultTimeout)
 			defer cancel()
@@ -133,18 +135,19 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := list(); err == nil {
-			t.Error("an isolated node gets an answer")
+			t.Error("got an answer on an isolated node")
 		}
 		if err := c.Rejoin(l.Node1.Namespace); err != nil {
 			t.Fatal(err)
 		}
 		if err := list(); err != nil {
-			t.Errorf("after the end of the isolation: %v", err)
+			t.Errorf("after Rejoin: %v", err)
 		}
 	})
 }
 
-// clientOf returns the client of a service account, which is made unless it is there, from a namespace.
+// clientOf returns a client of a service account whose connections begin in a
+// namespace. It creates the account if it does not exist.
 func clientOf(t *testing.T, c *cluster.Cluster, from *lab.Namespace, namespace, name string) kubernetes.Interface {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -186,11 +189,11 @@ func expectRequests(t *testing.T, server *cluster.APIServer, path string, want .
 		}
 	}
 	if len(got) != len(want) {
-		t.Fatalf("%d requests for %s, want %d: %v", len(got), path, len(want), requests)
+		t.Fatalf("got %d requests for %s, want %d: %v", len(got), path, len(want), requests)
 	}
 	for i := range got {
 		if got[i] != want[i] {
-			t.Errorf("request %d for %s: allowed %v, want %v", i+1, path, got[i], want[i])
+			t.Errorf("request %d for %s: got allowed %v, want %v", i+1, path, got[i], want[i])
 		}
 	}
 }

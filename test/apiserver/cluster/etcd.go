@@ -1,17 +1,16 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
+	"strings"
 )
 
 const etcdURL = "http://127.0.0.1:2379"
 
-// startEtcd starts an empty etcd. API servers wait for it by themselves.
+// startEtcd starts an empty etcd. API servers wait until it is ready.
 func (c *Cluster) startEtcd() (err error) {
 	const peers = "http://127.0.0.1:2380"
 	c.etcd, err = c.start("etcd", "etcd",
@@ -23,43 +22,36 @@ func (c *Cluster) startEtcd() (err error) {
 	return err
 }
 
-// Compact makes etcd forget all but the current revision. A watch that begins at an older one then ends with 410 Gone, unless the API
-// server remembers more: one that was started since does not.
+// Compact removes all revisions from etcd but the current one. A watch from an
+// older revision then fails with 410 Gone, unless the API server has cached it;
+// one that was started later has not.
 func (c *Cluster) Compact(ctx context.Context) error {
 	var status struct {
 		Header struct {
 			Revision string `json:"revision"`
 		} `json:"header"`
 	}
-	if err := c.callEtcd(ctx, "/v3/maintenance/status", struct{}{}, &status); err != nil {
+	if err := c.callEtcd(ctx, "/v3/maintenance/status", "{}", &status); err != nil {
 		return err
 	}
-	request := map[string]any{"revision": status.Header.Revision, "physical": true}
+	request := fmt.Sprintf(`{"revision": %q, "physical": true}`, status.Header.Revision)
 	return c.callEtcd(ctx, "/v3/kv/compaction", request, &struct{}{})
 }
 
 // callEtcd calls a method of etcd's JSON interface.
-func (c *Cluster) callEtcd(ctx context.Context, path string, request, answer any) error {
-	body, err := json.Marshal(request)
+func (c *Cluster) callEtcd(ctx context.Context, path, request string, answer any) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, etcdURL+path, strings.NewReader(request))
 	if err != nil {
 		return err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, etcdURL+path, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: c.config.Namespace.DialContext, DisableKeepAlives: true}}
-	response, err := client.Do(r)
+	transport := &http.Transport{DialContext: c.config.Namespace.DialContext, DisableKeepAlives: true}
+	response, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return fmt.Errorf("etcd: %s: %w", path, err)
-	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd: %s: %s: %s", path, response.Status, text)
+		return fmt.Errorf("etcd: %s: %s", path, response.Status)
 	}
-	return json.Unmarshal(text, answer)
+	return json.NewDecoder(response.Body).Decode(answer)
 }

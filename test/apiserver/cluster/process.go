@@ -2,74 +2,129 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// process is a program of the control plane that runs.
-type process struct {
-	name  string
-	log   string // file of what it says
-	cmd   *lab.Cmd
-	ended chan struct{}
-	err   error // of its end; to be read after ended
+// ProcessConfig describes a program that runs in a namespace.
+type ProcessConfig struct {
+	Namespace *lab.Namespace
+	Program   string
+	Args      []string
+	// Log is the file to which the output is appended.
+	Log string
+	// Attributes are further attributes of the process.
+	Attributes syscall.SysProcAttr
+	// Prepare is called on the thread that starts the process, before it does;
+	// it may be nil.
+	Prepare func() error
 }
 
-// start starts a program in the namespace. What it says is added to a file of the cluster's folder.
-func (c *Cluster) start(name, program string, args ...string) (*process, error) {
-	log, err := os.OpenFile(filepath.Join(c.config.Dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// Process is a running program. The kernel kills it if this process dies.
+type Process struct {
+	PID   int
+	Began time.Time // just before exec
+	// Running is done when the process ended, or with the context of
+	// StartProcess. Its cause describes how the process ended.
+	Running context.Context
+
+	cmd   *lab.Cmd
+	ended chan struct{}
+}
+
+// StartProcess starts a program.
+func StartProcess(ctx context.Context, config ProcessConfig) (*Process, error) {
+	log, err := os.OpenFile(config.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	p := &process{name: name, log: log.Name(), ended: make(chan struct{})}
-	p.cmd = c.config.Namespace.Command(context.Background(), filepath.Join(c.config.Programs, program), args...)
-	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Dir = c.config.Dir
+	name := filepath.Base(config.Program)
+	running, end := context.WithCancelCause(ctx)
+	p := &Process{Running: running, ended: make(chan struct{})}
+	p.cmd = config.Namespace.Command(context.Background(), config.Program, config.Args...)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, filepath.Dir(config.Log)
+	config.Attributes.Pdeathsig, config.Attributes.Setpgid = syscall.SIGKILL, true
+	p.cmd.SysProcAttr = &config.Attributes
 
 	started := make(chan error, 1)
 	go func() {
 		defer close(p.ended)
-		// The kernel ends the process with the thread that made it, so that nothing stays behind when the tests are killed: the
-		// thread waits.
-		err := c.config.Namespace.Do(func() error {
-			p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-			err := p.cmd.Cmd.Start()
+		// Pdeathsig refers to the thread that started the process, so this
+		// goroutine keeps its thread until the process ends.
+		err := config.Namespace.Do(func() error {
+			err := p.exec(config.Prepare)
 			started <- err
 			if err != nil {
 				return err
 			}
 			return p.cmd.Wait()
 		})
-		p.err = err
+		if err == nil {
+			err = errors.New("exit code 0")
+		}
 		select {
 		case started <- err: // the namespace could not be entered
 		default:
 		}
+		end(fmt.Errorf("%s ended: %w%s", name, err, endOf(config.Log)))
 	}()
 	if err := <-started; err != nil {
+		<-p.ended
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	return p, nil
 }
 
-// end sends a signal and waits for the end of the process. One that ended before is no error.
-func (p *process) end(signal syscall.Signal) {
-	// It fails when the process is gone, which is what is asked for.
-	_ = p.cmd.Process.Signal(signal)
-	<-p.ended
+func (p *Process) exec(prepare func() error) error {
+	if prepare != nil {
+		if err := prepare(); err != nil {
+			return err
+		}
+	}
+	p.Began = time.Now()
+	if err := p.cmd.Cmd.Start(); err != nil {
+		return err
+	}
+	p.PID = p.cmd.Process.Pid
+	return nil
 }
 
-// failure tells how a process ended that was to run on, with the end of its log.
-func (p *process) failure() error {
+// endOf returns the last lines of a log.
+func endOf(log string) string {
 	const enough = 2000
-	text, err := os.ReadFile(p.log)
+	text, err := os.ReadFile(log)
 	if err != nil {
-		return fmt.Errorf("%s ended: %w (%w)", p.name, p.err, err)
+		return ""
 	}
-	return fmt.Errorf("%s ended: %w\n%s", p.name, p.err, text[max(0, len(text)-enough):])
+	return "\n" + string(text[max(0, len(text)-enough):])
+}
+
+// End sends a signal and waits until the process ended. A process that does not
+// end within 30 seconds is killed.
+func (p *Process) End(signal syscall.Signal) {
+	const patience = 30 * time.Second
+	_ = p.cmd.Process.Signal(signal) // fails if the process ended already
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		_ = p.cmd.Process.Kill()
+		<-p.ended
+	}
+}
+
+// Pause waits, and returns an error if the process ends meanwhile.
+func (p *Process) Pause(d time.Duration) error {
+	select {
+	case <-p.Running.Done():
+		return context.Cause(p.Running)
+	case <-time.After(d):
+		return nil
+	}
 }

@@ -1,48 +1,31 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
 )
 
 // TestMain runs a child if it is started as one.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "--"+childFlag {
+	if len(os.Args) > 1 && os.Args[1] == childFlag {
 		main()
 		return
 	}
 	os.Exit(m.Run())
 }
 
-// runFeatures runs the program with flags, and returns its result and table.
-func runFeatures(t *testing.T, flags ...string) (r *result, table string) {
+func runFeatures(t *testing.T, flags ...string) (r *report.Report, text string) {
 	t.Helper()
-	dir := t.TempDir()
-	o, err := parseOptions(append([]string{"--publish=" + dir}, flags...))
+	var out strings.Builder
+	r, err := report.Run(t.Context(), "features", about, new(suite), flags, &out)
 	if err != nil {
 		t.Fatal(err)
-	}
-	var out bytes.Buffer
-	if err := o.run(&out); err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(filepath.Join(dir, "features.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &r); err != nil {
-		t.Fatal(err)
-	}
-	written, err := os.ReadFile(filepath.Join(dir, "features.txt"))
-	if err != nil || string(written) != out.String() {
-		t.Errorf("features.txt differs from the table on standard output: %v", err)
 	}
 	return r, out.String()
 }
@@ -53,39 +36,46 @@ func TestFeatures(t *testing.T) {
 	defer running.Wait()
 	for _, f := range features() {
 		test := func(t *testing.T) {
-			r, table := runFeatures(t, "--features="+f.name, "--scale=0.0001", "--tries=1")
-			if len(r.Features) != 1 || len(r.Features[0].Sizes) != 2 {
-				t.Fatalf("got %+v, want one feature at two sizes", r.Features)
+			r, _ := runFeatures(t, "--features="+f.name, "--scale=0.0001", "--tries=1")
+			if len(r.Tables) != 1 {
+				t.Fatalf("got %d tables, want 1", len(r.Tables))
 			}
-			for i, s := range r.Features[0].Sizes {
-				if want := []int{1, 4}[i]; s.Size != want {
-					t.Errorf("size %d, want %d", s.Size, want)
-				}
-				for _, name := range figureNames() {
-					if v := find(s.Figures, name); v.Exceeded || v.Samples != 1 || v.Seconds+v.Bytes <= 0 {
-						t.Errorf("size %d: %s is %+v", s.Size, name, v)
-					}
-				}
-				if v := find(s.Figures, replaced); f.staleFlows != (v.StaleFlowSeconds > 0) {
-					t.Errorf("size %d: time for stale flows in %+v", s.Size, v)
-				}
+			rows := r.Tables[0].Rows
+			if len(rows) != 2*len(figureNames()) {
+				t.Fatalf("got %d rows, want all figures at two sizes", len(rows))
 			}
-			for _, want := range append(figureNames(), f.about) {
-				if !strings.Contains(table, want) {
-					t.Errorf("the table lacks %q:\n%s", want, table)
-				}
+			for i, row := range rows {
+				checkRow(t, row, figureNames()[i/2], []float64{1, 4}[i%2], f.staleFlows)
 			}
 		}
 		running.Go(func() { t.Run(f.name, test) })
 	}
 }
 
+func checkRow(t *testing.T, row report.Row, name string, size float64, staleFlows bool) {
+	t.Helper()
+	found := map[string]bool{}
+	for _, f := range row {
+		found[f.Name] = true
+		if f.LowerBound || f.Text == "" && f.Value <= 0 {
+			t.Errorf("%s: got %s %s", name, f.Name, f)
+		}
+	}
+	memory := name == heapInUse || name == peakMemory
+	if row[0].Text != name || row[1].Value != size || found["kernel"] == memory || found["total growth"] != (size > 1) {
+		t.Errorf("got %v, want %s at size %v", row, name, size)
+	}
+	if !memory && name == replaced && found["stale flows"] != staleFlows {
+		t.Errorf("%s: got stale flows %v, want %v", name, found["stale flows"], staleFlows)
+	}
+}
+
 // A sync that takes longer than the budget is given up.
 func TestBudget(t *testing.T) {
 	begin := time.Now()
-	_, table := runFeatures(t, "--features=services", "--scale=0.0001", "--budget=1us")
-	if !strings.Contains(table, ">1e-06 s") {
-		t.Errorf("no figure exceeds the budget:\n%s", table)
+	_, text := runFeatures(t, "--features=services", "--scale=0.0001", "--budget=1us")
+	if !strings.Contains(text, "> 1 µs") {
+		t.Errorf("no figure exceeds the budget:\n%s", text)
 	}
 	if spent := time.Since(begin); spent > time.Minute {
 		t.Errorf("giving up took %v", spent)
@@ -93,47 +83,45 @@ func TestBudget(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	for _, flag := range []string{"--features=none", "--scale=0", "--tries=0", "--budget=0s", "argument"} {
-		if _, err := parseOptions([]string{flag}); err == nil {
+	for _, flag := range []string{"--features=none", "--scale=0", "--tries=0", "--budget=0s"} {
+		if _, err := report.Run(t.Context(), "features", "", new(suite), []string{flag}, t.Output()); err == nil {
 			t.Errorf("%s is accepted", flag)
 		}
 	}
 }
 
 func TestGrowth(t *testing.T) {
+	seconds := func(value float64) report.Figure { return report.Value("total", report.Seconds, value) }
+	exceeded := func(value float64) report.Figure {
+		f := seconds(value)
+		f.LowerBound = true
+		return f
+	}
 	for _, tt := range []struct {
-		before, after figure
+		before, after report.Figure
 		want          string
 	}{
-		{figure{Seconds: 0.25}, figure{Seconds: 1}, "4.0  "},
-		{figure{Seconds: 0.25}, figure{Seconds: 1.5}, "6.0  "},
-		{figure{Seconds: 0.25}, figure{Seconds: 4}, "16.0 !"},
-		{figure{Seconds: 0.0001}, figure{Seconds: 0.004}, "40.0  "}, // below the floor
-		{figure{Seconds: 4}, figure{Seconds: 120, Exceeded: true}, ">30.0 !"},
-		{figure{Seconds: 120, Exceeded: true}, figure{}, "-"},
-		{figure{Seconds: 1}, figure{}, "-"},
+		{seconds(0.25), seconds(1), "1 s 4.0"},
+		{seconds(0.25), seconds(1.5), "1.5 s 6.0"},
+		{seconds(0.25), seconds(4), "4 s 16.0 !"},
+		{seconds(0.0001), seconds(0.004), "4 ms 40.0"}, // below the floor
+		{seconds(4), exceeded(120), "> 120 s > 30.0 !"},
+		{exceeded(120), seconds(130), "130 s"},
+		{seconds(0), seconds(1), "1 s"},
+		{seconds(1), seconds(0), ""},
 	} {
-		if got := tt.before.growth(tt.after); got != tt.want {
-			t.Errorf("from %+v to %+v: got %q, want %q", tt.before, tt.after, got, tt.want)
+		var got []string
+		for _, f := range withGrowth([]report.Figure{tt.before}, []report.Figure{tt.after}) {
+			got = append(got, f.String())
+		}
+		if text := strings.Join(got, " "); text != tt.want {
+			t.Errorf("%v to %v: got %q, want %q", tt.before, tt.after, text, tt.want)
 		}
 	}
 }
 
-func TestMedians(t *testing.T) {
-	sample := func(name string, seconds, kernel float64) figure {
-		return figure{Name: name, Seconds: seconds, KernelSeconds: kernel}
-	}
-	got := medians([]figure{sample(replaced, 1, 9), sample(start, 5, 5), sample(replaced, 3, 7), sample(replaced, 2, 8)})
-	want := []figure{
-		{Name: start, Seconds: 5, KernelSeconds: 5, Samples: 1},
-		{Name: replaced, Seconds: 2, KernelSeconds: 8, Samples: 3},
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-// Changes leave a Service with as many endpoints, in ascending order, as it had.
+// Changes leave a Service with as many endpoints, in ascending order, as it
+// had.
 func TestChangesKeepTheNumberOfEndpoints(t *testing.T) {
 	w := newWorkload(&feature{shape: services(sliceSize + 1)}, 2)
 	if plain := w.services[2].slices; len(plain) != 1 || len(plain[0]) != plainEndpoints {

@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -17,42 +17,64 @@ import (
 )
 
 // The figures of a feature at one size. Changes are made to a Service that uses
-// the feature, and to a plain one.
+// the feature, and then to a plain one.
 const (
-	start         = "start"
-	restart       = "restart"
-	added         = "endpoint added"
-	replaced      = "endpoint replaced"
-	removed       = "endpoint removed"
-	plain         = "plain Service: "
-	heapInUse     = "Go heap in use"
-	peakMemory    = "peak RSS"
-	plainAdded    = plain + added
-	plainReplaced = plain + replaced
-	plainRemoved  = plain + removed
+	start      = "start"
+	restart    = "restart"
+	added      = "endpoint added"
+	replaced   = "endpoint replaced"
+	removed    = "endpoint removed"
+	plain      = "plain Service: "
+	heapInUse  = "Go heap in use"
+	peakMemory = "peak RSS"
 )
 
-// measurement is one feature at one size, in this process.
+// figureNames returns the names of all figures in the order of the table.
+func figureNames() []string {
+	return []string{
+		start, restart, added, replaced, removed, plain + added, plain + replaced, plain + removed,
+		heapInUse, peakMemory,
+	}
+}
+
+// sample is one measured value.
+type sample struct {
+	Name string
+	// Seconds is the time of Sync and of the calls that precede it, and
+	// KernelSeconds that of its transactions.
+	Seconds, KernelSeconds float64
+	// StaleFlowSeconds is the time for cleaning stale flows after a sync.
+	StaleFlowSeconds float64
+	Bytes            float64
+	Transactions     int
+}
+
+// childOptions is what a child measures: one feature at one size.
+type childOptions struct {
+	Feature     string
+	Size, Tries int
+	Budget      time.Duration // of all changes of a Service
+}
+
+// measurement is the work of a child.
 type measurement struct {
+	childOptions
 	feature *feature
 	subject subject
 	work    *workload
 	handed  time.Duration // in calls since the last sync
-	tries   int
-	budget  time.Duration
 	out     *json.Encoder
 }
 
-// measure does all of a child's work: it measures a feature at one size, and
-// prints each figure as a line of JSON. Its network namespace must be empty.
-func (o *options) measure(f *feature, stdout io.Writer) error {
+// measure prints each value as a line of JSON. The network namespace must be
+// empty.
+func (o childOptions) measure() error {
 	debug.SetGCPercent(50) // as the command does
+	f := featureOf(o.Feature)
 	if err := setUpNamespace(f); err != nil {
 		return err
 	}
-	m := &measurement{
-		feature: f, work: newWorkload(f, o.size), tries: o.tries, budget: o.budget, out: json.NewEncoder(stdout),
-	}
+	m := &measurement{childOptions: o, feature: f, work: newWorkload(f, o.Size), out: json.NewEncoder(os.Stdout)}
 	if err := m.start(start); err != nil {
 		return err
 	}
@@ -126,22 +148,23 @@ func (m *measurement) start(name string) (err error) {
 // until they took too long.
 func (m *measurement) changes(prefix string, s *service) error {
 	begin := time.Now()
-	for range m.tries {
+	for range m.Tries {
 		more, other := m.work.next(), m.work.next()
-		s.handOver(m, s.add(more))
-		if err := m.sync(prefix+added, true); err != nil {
-			return err
-		}
-		s.handOver(m, s.replace(s.victim, other))
-		if err := m.sync(prefix+replaced, true); err != nil {
-			return err
-		}
-		s.handOver(m, s.remove(other))
-		if err := m.sync(prefix+removed, true); err != nil {
-			return err
+		for _, step := range []struct {
+			name   string
+			change func() int
+		}{
+			{added, func() int { return s.add(more) }},
+			{replaced, func() int { return s.replace(s.victim, other) }},
+			{removed, func() int { return s.remove(other) }},
+		} {
+			s.handOver(m, step.change())
+			if err := m.sync(prefix+step.name, true); err != nil {
+				return err
+			}
 		}
 		s.victim = more
-		if time.Since(begin) > m.budget {
+		if time.Since(begin) > m.Budget {
 			break
 		}
 	}
@@ -168,5 +191,5 @@ func (m *measurement) heap() error {
 	runtime.GC()
 	runtime.GC() // frees what has finalizers
 	runtime.ReadMemStats(&stats)
-	return m.out.Encode(figure{Name: heapInUse, Bytes: float64(stats.HeapInuse)})
+	return m.out.Encode(sample{Name: heapInUse, Bytes: float64(stats.HeapInuse)})
 }

@@ -66,7 +66,8 @@ func (p *proxy) SetService(svc *cluster.Service) {
 	}
 	for _, port := range svc.Ports {
 		object.Spec.Ports = append(object.Spec.Ports, corev1.ServicePort{
-			Name: port.Name, Protocol: apiProtocol(port.Protocol), Port: int32(port.Port), NodePort: int32(port.NodePort),
+			Name: port.Name, Protocol: apiProtocol(port.Protocol),
+			Port: int32(port.Port), NodePort: int32(port.NodePort),
 		})
 	}
 	p.OnServiceAdd(object)
@@ -110,29 +111,29 @@ const (
 	metricConflicts  = "nftproxy_conflicts_total"
 )
 
-// sync waits until the process is idle, since stale flows are cleaned after the
-// sync, in the background. Its figures cover everything since the last call: the
-// sync loop may have written some of the changes before this one.
-func (p *proxy) sync() (figure, error) {
+// sync waits until the process is idle, since stale flows are cleaned after
+// the sync, in the background. Its figures cover everything since the last
+// call: the sync loop may have written some of the changes before this one.
+func (p *proxy) sync() (sample, error) {
 	if err := makeFlow(); err != nil {
-		return figure{}, err
+		return sample{}, err
 	}
 	p.Sync()
 	before, after := p.values, p.values
 	for after[metricSync] == before[metricSync] {
 		err := awaitIdle()
 		if err != nil {
-			return figure{}, err
+			return sample{}, err
 		}
 		if after, err = p.read(); err != nil {
-			return figure{}, err
+			return sample{}, err
 		}
 	}
 	p.values = after
 	if after[metricFailures]+after[metricRefusals]+after[metricConflicts] > 0 {
-		return figure{}, errors.New("a sync failed, or a service port is not served")
+		return sample{}, errors.New("a sync failed, or a service port is not served")
 	}
-	return figure{
+	return sample{
 		Seconds:          after[metricSync] - before[metricSync],
 		KernelSeconds:    after[metricKernel] - before[metricKernel],
 		StaleFlowSeconds: after[metricStaleFlows] - before[metricStaleFlows],

@@ -23,7 +23,7 @@ type subject interface {
 	receiver
 	// sync carries out what was handed over, waits until that is done, and
 	// returns what it cost. It fails if a service port is not served.
-	sync() (figure, error)
+	sync() (sample, error)
 	// Close leaves the table in the kernel.
 	Close() error
 }
@@ -66,14 +66,14 @@ func newBackends(families []nft.Family) (*backends, error) {
 	return b, b.Setup()
 }
 
-func (b *backends) sync() (figure, error) {
+func (b *backends) sync() (sample, error) {
 	before, begin := b.stats(), time.Now()
 	if err := b.Sync(); err != nil {
-		return figure{}, err
+		return sample{}, err
 	}
-	cost, after := figure{Seconds: time.Since(begin).Seconds()}, b.stats()
+	cost, after := sample{Seconds: time.Since(begin).Seconds()}, b.stats()
 	if after.Refusals+after.Conflicts > 0 {
-		return figure{}, errors.New("a service port is not served")
+		return sample{}, errors.New("a service port is not served")
 	}
 	cost.KernelSeconds = (after.CommitTime - before.CommitTime).Seconds()
 	cost.Transactions = after.Transactions - before.Transactions

@@ -107,13 +107,23 @@ func featureNames() (names []string) {
 	return names
 }
 
-// The networks of addresses, in both families: 10.96.0.5 is fd00::a60:5 in IPv6.
+// The networks of addresses, in both families: 10.96.0.5 is fd00::a60:5 in
+// IPv6.
 const (
 	clusterIPs      = 10<<24 | 96<<16
 	endpointIPs     = 10<<24 | 128<<16
 	nodeIPs         = 172<<24 | 20<<16
 	loadBalancerIPs = 198<<24 | 18<<16
 )
+
+// featureOf returns the feature of a name, or nil.
+func featureOf(name string) *feature {
+	i := slices.Index(featureNames(), name)
+	if i < 0 {
+		return nil
+	}
+	return features()[i]
+}
 
 // address returns address number i, from 0, of a network.
 func address(f nft.Family, network, i int) netip.Addr {
@@ -170,8 +180,8 @@ const (
 	nodeName = "node1"
 	// plainEndpoints is the number of endpoints of the plain Service.
 	plainEndpoints = 10
-	// localEvery is the share of endpoints on this node: one in five. It matters
-	// where a traffic policy is Local.
+	// localEvery is the share of endpoints on this node: one in five. It
+	// matters where a traffic policy is Local.
 	localEvery = 5
 	// sliceSize is the number of endpoints that the control plane puts into an
 	// EndpointSlice.

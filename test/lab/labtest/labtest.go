@@ -1,20 +1,24 @@
-// Package labtest makes labs in tests: what package lab returns as an error ends
-// the test, and what was made is removed when the test ends.
+// Package labtest creates labs in tests. An error of package lab ends the
+// test. The lab is closed when the test ends.
 package labtest
 
 import (
+	"bytes"
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// New makes a lab without names.
+// New creates a lab without names.
 func New(t testing.TB) *lab.Lab {
 	t.Helper()
 	return NewWith(t, lab.Config{})
 }
 
-// NewWith makes a lab.
+// NewWith creates a lab.
 func NewWith(t testing.TB, config lab.Config) *lab.Lab {
 	t.Helper()
 	l, err := lab.New(config)
@@ -29,13 +33,13 @@ func NewWith(t testing.TB, config lab.Config) *lab.Lab {
 	return l
 }
 
-// AddPod attaches a pod with the next free addresses of the node.
+// AddPod adds a pod with the next free addresses of the node.
 func AddPod(t testing.TB, node *lab.Node, name string) *lab.Pod {
 	t.Helper()
 	return AddPodWith(t, node, lab.PodConfig{Name: name})
 }
 
-// AddPodWith attaches a pod.
+// AddPodWith adds a pod.
 func AddPodWith(t testing.TB, node *lab.Node, config lab.PodConfig) *lab.Pod {
 	t.Helper()
 	pod, err := node.AddPodWith(config)
@@ -45,15 +49,57 @@ func AddPodWith(t testing.TB, node *lab.Node, config lab.PodConfig) *lab.Pod {
 	return pod
 }
 
-// Serve starts a TCP and a UDP server on a port of each namespace.
+// Serve starts TCP, UDP and SCTP servers at a port of each namespace.
 func Serve(t testing.TB, port uint16, namespaces ...*lab.Namespace) {
 	t.Helper()
 	for _, ns := range namespaces {
-		if _, err := ns.ServeTCP(port); err != nil {
-			t.Fatal(err)
+		for _, serve := range []func(uint16) (*lab.Server, error){ns.ServeTCP, ns.ServeUDP, ns.ServeSCTP} {
+			if _, err := serve(port); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if _, err := ns.ServeUDP(port); err != nil {
-			t.Fatal(err)
+	}
+}
+
+// Run runs a program in a namespace and returns its standard output.
+func Run(t testing.TB, at *lab.Namespace, program string, args ...string) string {
+	t.Helper()
+	cmd := at.Command(context.Background(), program, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %s in %s: %v\n%s", program, strings.Join(args, " "), at.Name, err, &errs)
+	}
+	return string(out)
+}
+
+// Eventually calls check until it returns nil. It ends the test if the
+// patience ends before.
+func Eventually(t testing.TB, patience time.Duration, what string, check func() error) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		err := check()
+		if err == nil {
+			return
 		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// LogTables logs the rules of the nodes if the test has failed.
+func LogTables(t testing.TB, nodes ...*lab.Node) {
+	if !t.Failed() {
+		return
+	}
+	const limit = 30_000
+	for _, node := range nodes {
+		out, err := node.Command(context.Background(), "nft", "list", "ruleset").CombinedOutput()
+		if len(out) > limit {
+			out = append(out[:limit], "..."...)
+		}
+		t.Logf("rules of %s (%v):\n%s", node.Name, err, out)
 	}
 }

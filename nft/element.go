@@ -1,0 +1,132 @@
+package nft
+
+import "golang.org/x/sys/unix"
+
+// The kernel stores a row as one element. The exception is a set whose key is
+// one field that can be a range: a row is then two elements, the first key
+// and the key after the last one, marked as an end. A range up to the largest
+// key has no end.
+
+// maxRowsMessage is the size at which a message of rows ends. The list of
+// rows is one attribute, which is limited to 64 KiB. A row takes less than 1
+// KiB.
+const maxRowsMessage = 60 << 10
+
+// AddRow adds a row to its set. If the set has the row with the same data,
+// nothing changes. The commit fails if the set has it with other data.
+func (b *Batch) AddRow(r Row) {
+	if reason := r.invalid(); reason != "" {
+		b.refuse(opAddRow, r.keyText(), reason)
+		return
+	}
+	b.openRows(opAddRow, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, r.Set)
+	elem := b.w.nest(unix.NFTA_LIST_ELEM)
+	b.w.rowKey(&r)
+	switch {
+	case r.Set.Verdicts:
+		b.w.verdict(unix.NFTA_SET_ELEM_DATA, &r.Verdict)
+	case r.Set.isMap():
+		b.w.value(unix.NFTA_SET_ELEM_DATA, &r.Data, r.Set.Data.size)
+	}
+	b.w.comment(unix.NFTA_SET_ELEM_USERDATA, r.Comment)
+	b.w.unnest(elem)
+	b.w.rowEnd(&r)
+}
+
+// DeleteRow deletes the row with the key of r from its set. It ignores the
+// data of r. The commit fails if the set has no such row.
+func (b *Batch) DeleteRow(r Row) {
+	if reason := r.invalidKey(); reason != "" {
+		b.refuse(opDeleteRow, r.keyText(), reason)
+		return
+	}
+	b.openRows(opDeleteRow, unix.NFT_MSG_DELSETELEM, 0, r.Set)
+	elem := b.w.nest(unix.NFTA_LIST_ELEM)
+	b.w.rowKey(&r)
+	b.w.unnest(elem)
+	b.w.rowEnd(&r)
+}
+
+// rowKey writes the key of a row into its element.
+func (w *messageWriter) rowKey(r *Row) {
+	w.value(unix.NFTA_SET_ELEM_KEY, &r.Key, r.Set.Key.size)
+	if r.Set.concatRanges() {
+		w.value(nftaElemKeyEnd, r.last(), r.Set.Key.size)
+	}
+}
+
+// rowEnd writes the second element of a row, if it has one.
+func (w *messageWriter) rowEnd(r *Row) {
+	if !r.Set.splitRanges() {
+		return
+	}
+	n := r.Set.Key.size
+	end, ok := r.last().next(n)
+	if !ok {
+		return
+	}
+	elem := w.nest(unix.NFTA_LIST_ELEM)
+	w.value(unix.NFTA_SET_ELEM_KEY, &end, n)
+	w.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	w.unnest(elem)
+}
+
+// rowList writes the attributes that identify the set of a list of rows.
+func (w *messageWriter) rowList(t *Table, set string) {
+	w.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	w.string(unix.NFTA_SET_ELEM_LIST_SET, set)
+}
+
+// openRows makes the last message accept another row of the set.
+func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
+	b.rows++
+	if b.openSet == s && b.openOp == op && len(b.w.buf)-b.openListAt < maxRowsMessage {
+		return
+	}
+	b.closeRows()
+	b.start()
+	b.openSet, b.openOp = s, op
+	b.openAt = b.w.beginNFT(typ, flags, b.table.Family)
+	b.messages = append(b.messages, sentMessage{at: b.openAt, op: op, set: s})
+	b.w.rowList(b.table, s.Name)
+	b.openListAt = b.w.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+}
+
+// closeRows completes the message that accepts rows, if any.
+func (b *Batch) closeRows() {
+	if b.openSet == nil {
+		return
+	}
+	b.w.unnest(b.openListAt)
+	b.w.end(b.openAt)
+	b.openSet = nil
+	b.refuseOverflow(b.messages[len(b.messages)-1])
+}
+
+// element is an element of a set as the kernel stores it.
+type element struct {
+	key, keyEnd Tuple
+	data        Tuple
+	verdict     Verdict
+	comment     string
+	isEnd       bool // second element of a row
+}
+
+func parseElement(attributes []byte) element {
+	var e element
+	eachAttr(attributes, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			e.key = parseTuple(value)
+		case nftaElemKeyEnd:
+			e.keyEnd = parseTuple(value)
+		case unix.NFTA_SET_ELEM_DATA:
+			e.data, e.verdict = parseTuple(value), parseVerdict(value)
+		case unix.NFTA_SET_ELEM_USERDATA:
+			e.comment = parseComment(value)
+		case unix.NFTA_SET_ELEM_FLAGS:
+			e.isEnd = be32(value)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+		}
+	})
+	return e
+}

@@ -1,0 +1,169 @@
+package nft_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// A commit fails if it expects a generation that another program ended.
+func TestExpect(t *testing.T) {
+	c := connect(t)
+	other := open(t)
+	b, s := newServices(t, c, nft.IPv4)
+	gen := generation(t, c)
+	checkRows := func(want int) {
+		t.Helper()
+		if got := elements(t, list(t), "map services"); len(got) != want {
+			t.Fatalf("got rows %v, want %d", got, want)
+		}
+	}
+
+	b.AddRow(service(s, nft.IPv4, 1, "one"))
+	b.Expect(gen)
+	commit(t, c, b)
+	if got, want := generation(t, c), nft.NextGeneration(gen); got != want {
+		t.Fatalf("generation after a commit: got %d, want %d", got, want)
+	}
+
+	gen = generation(t, c)
+	elsewhere := nft.NewBatch(&nft.Table{Family: nft.IPv6, Name: "elsewhere"})
+	elsewhere.AddProgram()
+	commit(t, other, elsewhere)
+	b.Reset()
+	b.Expect(gen)
+	b.AddRow(service(s, nft.IPv4, 2, "one"))
+	err := c.Commit(b)
+	checkError(t, err, "commit table ip lb: ruleset was changed by another program")
+	if !errors.Is(err, nft.ErrGeneration) || errors.Is(err, nft.ErrUnknownOutcome) {
+		t.Fatalf("got %v, want ErrGeneration", err)
+	}
+	checkRows(1)
+
+	// The batch can be extended and committed again.
+	b.AddRow(service(s, nft.IPv4, 3, "two"))
+	b.Expect(generation(t, c))
+	commit(t, c, b)
+	checkRows(3)
+
+	// Reset removes the expectation.
+	b.Reset()
+	b.DeleteRow(service(s, nft.IPv4, 3, ""))
+	commit(t, c, b)
+}
+
+func TestNextGeneration(t *testing.T) {
+	for gen, want := range map[uint32]uint32{1: 2, 0xfffffffe: 0xffffffff, 0xffffffff: 1} {
+		if got := nft.NextGeneration(gen); got != want {
+			t.Errorf("NextGeneration(%d): got %d, want %d", gen, got, want)
+		}
+	}
+}
+
+// Chains that are read while another program commits belong to one
+// generation, or the error is ErrGeneration.
+func TestReadDuringCommits(t *testing.T) {
+	reader := connect(t)
+	writer := open(t)
+	const chains = 400 // so many that a dump has several pieces
+	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
+	b := nft.NewBatch(table)
+	b.AddTable("")
+	for i := range chains {
+		b.AddChain(&nft.Chain{Name: fmt.Sprintf("even-%d", i)})
+	}
+	commit(t, writer, b)
+
+	stop, stopped := make(chan struct{}), make(chan error)
+	go func() { // on any thread: the connection belongs to the namespace of the test
+		var err error
+		for from, to := "even", "odd"; err == nil; from, to = to, from {
+			select {
+			case <-stop:
+				stopped <- nil
+				return
+			default:
+			}
+			b.Reset()
+			for i := range chains {
+				b.DeleteChain(fmt.Sprintf("%s-%d", from, i))
+				b.AddChain(&nft.Chain{Name: fmt.Sprintf("%s-%d", to, i)})
+			}
+			err = writer.Commit(b)
+		}
+		stopped <- err
+	}()
+	begin := generation(t, reader)
+	for reads := 0; reads < 20 || generation(t, reader)-begin < 10; {
+		found, err := reader.Chains(table)
+		if errors.Is(err, nft.ErrGeneration) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		reads++
+		even := 0
+		for _, f := range found {
+			if strings.HasPrefix(f.Name, "even-") {
+				even++
+			}
+		}
+		if len(found) != chains || (even != 0 && even != chains) {
+			t.Fatalf("got %d chains, %d of them even; want %d, all or none even", len(found), even, chains)
+		}
+	}
+	close(stop)
+	if err := <-stopped; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Reading does not increment the generation.
+func TestReadKeepsGeneration(t *testing.T) {
+	c := connect(t)
+	newServices(t, c, nft.IPv4)
+	gen := generation(t, c)
+	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
+	_, err1 := c.Chains(table)
+	_, err2 := c.Sets(table)
+	_, err3 := c.Rules(table, "one")
+	_, err4 := c.RuleHandles(table, "one")
+	_, _, err5 := c.FindTable(table)
+	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
+		t.Error(err)
+	}
+	if now := generation(t, c); now != gen {
+		t.Errorf("generation after reading: got %d, want %d", now, gen)
+	}
+}
+
+// Requests and commits work after a dump that was abandoned.
+func TestRequestAfterAbandonedDump(t *testing.T) {
+	c := connect(t)
+	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
+	b := nft.NewBatch(table)
+	b.AddTable("")
+	const chains = 2000
+	for i := range chains {
+		b.AddChain(&nft.Chain{Name: fmt.Sprintf("chain-%d", i)})
+	}
+	commit(t, c, b)
+	for range 3 {
+		nft.BeginDump(c, unix.NFT_MSG_GETCHAIN)
+		if found, err := c.Chains(table); len(found) != chains || err != nil {
+			t.Fatalf("got %d chains, %v; want %d", len(found), err, chains)
+		}
+		nft.BeginDump(c, unix.NFT_MSG_GETCHAIN)
+		generation(t, c)
+		nft.BeginDump(c, unix.NFT_MSG_GETCHAIN)
+		b.Reset()
+		b.AddChain(&nft.Chain{Name: "chain-0"})
+		commit(t, c, b)
+	}
+}

@@ -1,0 +1,108 @@
+package nft_test
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// runNFT runs the nft program with an input and returns its output.
+func runNFT(t testing.TB, input string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("nft", args...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("nft %s: %v\n%s\ninput:\n%s", strings.Join(args, " "), err, out, input)
+	}
+	return string(out)
+}
+
+// list returns the ruleset as nft lists it.
+func list(t testing.TB) string {
+	t.Helper()
+	return runNFT(t, "", "list", "ruleset")
+}
+
+// load replaces the ruleset with that of a file.
+func load(t testing.TB, file string) {
+	t.Helper()
+	runNFT(t, "flush ruleset\n"+file, "-f", "-")
+}
+
+// print returns the file that Fprint writes.
+func print(t testing.TB, table *nft.Table, rows ...nft.Row) string {
+	t.Helper()
+	var s strings.Builder
+	if err := table.Fprint(&s, rows); err != nil {
+		t.Fatal(err)
+	}
+	return s.String()
+}
+
+// checkFile fails the test if nft lists another ruleset than want after it
+// loaded the file that Fprint writes.
+func checkFile(t testing.TB, want string, table *nft.Table, rows ...nft.Row) {
+	t.Helper()
+	load(t, print(t, table, rows...))
+	if got := list(t); got != want {
+		t.Fatalf("after loading the file of Fprint: got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// checkUnchanged fails the test if the ruleset differs from an earlier
+// listing.
+func checkUnchanged(t testing.TB, before string) {
+	t.Helper()
+	if after := list(t); after != before {
+		t.Errorf("ruleset changed: got\n%s\nwant\n%s", after, before)
+	}
+}
+
+// block returns the lines of a listing between head and its closing brace.
+func block(t testing.TB, listing, head string) []string {
+	t.Helper()
+	_, after, ok := strings.Cut(listing, head+" {\n")
+	if !ok {
+		t.Fatalf("no %q in\n%s", head, listing)
+	}
+	indent := "\n\t}"
+	body, _, _ := strings.Cut("\n"+after, indent)
+	lines := strings.Split(strings.TrimPrefix(body, "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return slices.DeleteFunc(lines, func(s string) bool { return s == "" })
+}
+
+// elements returns the elements of a set in a listing. The set is given as
+// nft declares it, such as `map services`.
+func elements(t testing.TB, listing, set string) []string {
+	t.Helper()
+	_, after, ok := strings.Cut(strings.Join(block(t, listing, set), " "), "elements = { ")
+	if !ok {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(after, " }"), ", ")
+}
+
+// asListed returns nft text as nft prints it on this host. Without
+// /etc/protocols it prints the numbers of protocols.
+func asListed(text string) string {
+	if _, err := os.Stat("/etc/protocols"); err == nil {
+		return text
+	}
+	numbers := map[string]string{"tcp": "6", "udp": "17", "sctp": "132"}
+	words := strings.Split(text, " ")
+	for i, w := range words {
+		isField := i+1 < len(words) && (words[i+1] == "dport" || words[i+1] == "reset")
+		if n, ok := numbers[w]; ok && !isField {
+			words[i] = n
+		}
+	}
+	return strings.Join(words, " ")
+}

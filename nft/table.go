@@ -1,0 +1,72 @@
+package nft
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// Table describes a table and its program: sets, chains and rules. The rows
+// of its sets are not part of it.
+type Table struct {
+	Family  Family
+	Name    string
+	Comment string
+	Sets    []*Set
+	Chains  []*Chain
+}
+
+// String returns the table as nft writes it, such as `table ip kube-proxy`.
+func (t *Table) String() string { return "table " + t.Family.String() + " " + t.Name }
+
+// AddTable adds the table with a comment, without its sets and chains. If the
+// table exists, nothing changes.
+func (b *Batch) AddTable(comment string) {
+	b.checkName(opAddTable, b.table.Name)
+	b.message(sentMessage{op: opAddTable}, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func(w *messageWriter) {
+		w.string(unix.NFTA_TABLE_NAME, b.table.Name)
+		w.u32(unix.NFTA_TABLE_FLAGS, 0)
+		w.comment(nftaTableUserdata, comment)
+	})
+}
+
+// DeleteTable deletes the table with all its contents. The commit fails if
+// the table does not exist.
+func (b *Batch) DeleteTable() {
+	b.message(sentMessage{op: opDeleteTable}, unix.NFT_MSG_DELTABLE, 0, func(w *messageWriter) {
+		w.string(unix.NFTA_TABLE_NAME, b.table.Name)
+	})
+}
+
+// FoundTable is a table in the kernel.
+type FoundTable struct {
+	// Handle is the number of the table. A table that is deleted and added
+	// again has another handle.
+	Handle uint64
+	// Flags are the flags of the table (NFT_TABLE_F_*).
+	Flags uint32
+}
+
+// FindTable reads the table with the family and name of t. It returns ok as
+// false if the table does not exist.
+func (c *Conn) FindTable(t *Table) (found FoundTable, ok bool, err error) {
+	body := func(w *messageWriter) { w.string(unix.NFTA_TABLE_NAME, t.Name) }
+	found, ok, err = find(c, unix.NFT_MSG_GETTABLE, t.Family, body, parseTable)
+	if err != nil {
+		return FoundTable{}, false, fmt.Errorf("read %s: %w", t, err)
+	}
+	return found, ok, nil
+}
+
+func parseTable(msg []byte) FoundTable {
+	var f FoundTable
+	eachAttr(msg, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_TABLE_FLAGS:
+			f.Flags = be32(value)
+		case nftaTableHandle:
+			f.Handle = be64(value)
+		}
+	})
+	return f
+}

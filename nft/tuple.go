@@ -1,0 +1,107 @@
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxTuple is the maximum size of a key or of data in the kernel
+// (NFT_DATA_VALUE_MAXLEN).
+const maxTuple = 64
+
+// Tuple is the value of a key or of data: one field, or the fields of a
+// concatenation. The zero Tuple is empty. Methods append fields to it:
+//
+//	nft.Tuple{}.Addr(vip).Proto(unix.IPPROTO_TCP).Port(80)
+//
+// Each field takes a multiple of 4 bytes. Appending beyond 64 bytes panics.
+// Tuples are comparable with ==.
+type Tuple struct {
+	n uint8
+	b [maxTuple]byte
+}
+
+// Addr appends an IP address.
+func (t Tuple) Addr(a netip.Addr) Tuple {
+	if a.Is4() {
+		b := a.As4()
+		return t.append(b[:])
+	}
+	b := a.As16()
+	return t.append(b[:])
+}
+
+// Proto appends an IP protocol number.
+func (t Tuple) Proto(p uint8) Tuple { return t.append([]byte{p}) }
+
+// Port appends a transport port.
+func (t Tuple) Port(p uint16) Tuple { return t.append([]byte{byte(p >> 8), byte(p)}) }
+
+// Integer appends an integer in host byte order, such as a number of Random
+// or Constant.
+func (t Tuple) Integer(v uint32) Tuple {
+	var field [4]byte
+	binary.NativeEndian.PutUint32(field[:], v)
+	return t.append(field[:])
+}
+
+// FirstInteger returns the first field, which must be an integer in host byte
+// order.
+func (t Tuple) FirstInteger() uint32 { return binary.NativeEndian.Uint32(t.b[:]) }
+
+func (t Tuple) append(field []byte) Tuple {
+	room := align4(len(field))
+	if int(t.n)+room > maxTuple {
+		panic(fmt.Sprintf("nft: tuple exceeds %d bytes", maxTuple))
+	}
+	copy(t.b[t.n:], field)
+	t.n += uint8(room)
+	return t
+}
+
+func (t Tuple) empty() bool { return t.n == 0 }
+
+// next returns the tuple whose first n bytes are the next number. It returns
+// ok as false if those of t are the largest.
+func (t Tuple) next(n int) (_ Tuple, ok bool) {
+	for i := n - 1; i >= 0; i-- {
+		t.b[i]++
+		if t.b[i] != 0 {
+			return t, true
+		}
+	}
+	return t, false
+}
+
+// previous returns the tuple whose first n bytes are the previous number. The
+// largest number precedes 0.
+func (t Tuple) previous(n int) Tuple {
+	for i := n - 1; i >= 0; i-- {
+		t.b[i]--
+		if t.b[i] != 0xff {
+			break
+		}
+	}
+	return t
+}
+
+// compare orders tuples by their size, then by their bytes.
+func (t Tuple) compare(o Tuple) int {
+	if t.n != o.n {
+		return int(t.n) - int(o.n)
+	}
+	return bytes.Compare(t.b[:t.n], o.b[:o.n])
+}
+
+// parseTuple returns the value in an nft_data, or the empty Tuple.
+func parseTuple(data []byte) Tuple {
+	value := attr(data, unix.NFTA_DATA_VALUE)
+	if len(value) > maxTuple {
+		return Tuple{}
+	}
+	return Tuple{}.append(value)
+}

@@ -1,0 +1,57 @@
+package nft
+
+import (
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Verdict decides what happens to a packet: VerdictAccept, VerdictDrop,
+// VerdictReturn, VerdictGoto(chain) or VerdictJump(chain). The zero Verdict
+// is VerdictDrop.
+type Verdict struct {
+	code  int32
+	chain string
+}
+
+// Verdicts without a chain.
+var (
+	VerdictDrop   = Verdict{code: 0}
+	VerdictAccept = Verdict{code: 1}
+	VerdictReturn = Verdict{code: unix.NFT_RETURN}
+)
+
+// VerdictGoto yields `goto chain`.
+func VerdictGoto(chain string) Verdict { return Verdict{unix.NFT_GOTO, chain} }
+
+// VerdictJump yields `jump chain`.
+func VerdictJump(chain string) Verdict { return Verdict{unix.NFT_JUMP, chain} }
+
+// Chain returns the chain of a goto or jump, or "".
+func (v Verdict) Chain() string { return v.chain }
+
+// String returns the verdict in nft syntax.
+func (v Verdict) String() string {
+	switch v.code {
+	case VerdictDrop.code:
+		return "drop"
+	case VerdictAccept.code:
+		return "accept"
+	case unix.NFT_RETURN:
+		return "return"
+	case unix.NFT_GOTO:
+		return "goto " + v.chain
+	case unix.NFT_JUMP:
+		return "jump " + v.chain
+	}
+	return "verdict " + strconv.Itoa(int(v.code))
+}
+
+// parseVerdict returns the verdict in an nft_data, or the zero Verdict.
+func parseVerdict(data []byte) Verdict {
+	v := attr(data, unix.NFTA_DATA_VERDICT)
+	return Verdict{
+		code:  int32(be32(attr(v, unix.NFTA_VERDICT_CODE))),
+		chain: cString(attr(v, unix.NFTA_VERDICT_CHAIN)),
+	}
+}

@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// URL returns the URL of APIServer, by the IPv4 address of its namespace.
+func (c *Cluster) URL() string { return c.url(firstPort) }
+
+func (c *Cluster) url(port uint16) string {
+	return "https://" + netip.AddrPortFrom(c.config.Namespace.IPv4, port).String()
+}
+
+// CA returns the certificate of the cluster's authority, PEM.
+func (c *Cluster) CA() []byte { return c.ca }
+
+// AdminKubeconfig returns the kubeconfig file of an administrator.
+func (c *Cluster) AdminKubeconfig() string { return c.kubeconfig }
+
+// Connect returns an administrator's client of APIServer whose connections
+// begin in a namespace. It has no rate limit and uses protobuf, as proxies
+// do.
+func (c *Cluster) Connect(from *lab.Namespace) (kubernetes.Interface, error) {
+	return c.connect(from, firstPort)
+}
+
+func (c *Cluster) connect(from *lab.Namespace, port uint16) (kubernetes.Interface, error) {
+	return kubernetes.NewForConfig(&rest.Config{
+		Host: c.url(port), Dial: from.DialContext, QPS: -1, BearerToken: c.adminToken,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
+		ContentConfig:   rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf},
+		WarningHandler:  rest.NoWarnings{},
+	})
+}
+
+// Token returns a token of an existing service account that is valid for a day.
+func (c *Cluster) Token(ctx context.Context, namespace, serviceAccount string) (string, error) {
+	const day = 24 * 60 * 60
+	spec := authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](day)}
+	request := &authenticationv1.TokenRequest{Spec: spec}
+	accounts := c.Admin().CoreV1().ServiceAccounts(namespace)
+	answer, err := accounts.CreateToken(ctx, serviceAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("token of service account %s/%s: %w", namespace, serviceAccount, err)
+	}
+	return answer.Status.Token, nil
+}
+
+// WriteKubeconfig writes a kubeconfig file for APIServer with a token.
+func (c *Cluster) WriteKubeconfig(path, token string) error {
+	const name = "test"
+	config := clientcmdapi.NewConfig()
+	config.Clusters[name] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.ca}
+	config.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
+	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	config.CurrentContext = name
+	return clientcmd.WriteToFile(*config, path)
+}
+
+// Kubectl runs kubectl as administrator and returns its standard output. An
+// error contains the standard error.
+func (c *Cluster) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := c.config.Namespace.Command(ctx, filepath.Join(c.config.Programs, "kubectl"), args...)
+	cmd.Env = []string{"KUBECONFIG=" + c.kubeconfig, "HOME=" + c.config.Dir}
+	cmd.Stdin = strings.NewReader(stdin)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, &stderr)
+	}
+	return string(out), nil
+}
+
+// Isolate drops all packets between a namespace and the control plane, in both
+// directions and without an answer. Connections stay open at both ends.
+func (c *Cluster) Isolate(from *lab.Namespace) error {
+	return c.eachWay(from, (*lab.Namespace).Blackhole)
+}
+
+// Rejoin reverts Isolate.
+func (c *Cluster) Rejoin(from *lab.Namespace) error {
+	return c.eachWay(from, (*lab.Namespace).RemoveRoute)
+}
+
+func (c *Cluster) eachWay(from *lab.Namespace, change func(at *lab.Namespace, to netip.Prefix) error) error {
+	var errs []error
+	for _, way := range [][2]*lab.Namespace{{from, c.config.Namespace}, {c.config.Namespace, from}} {
+		for _, addr := range way[1].Addrs() {
+			errs = append(errs, change(way[0], netip.PrefixFrom(addr, addr.BitLen())))
+		}
+	}
+	return errors.Join(errs...)
+}

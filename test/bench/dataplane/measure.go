@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// task describes one measurement: new connections, or requests over one
+// established flow.
+type task struct {
+	kind        uintptr // SOCK_STREAM or SOCK_DGRAM
+	established bool
+	from        *lab.Namespace
+	sources     []netip.Addr // in turn
+	to          netip.AddrPort
+	server      *lab.Namespace
+	node        *lab.Namespace // its flows are removed afterwards
+}
+
+// operation makes a connection or a request and returns how long that took.
+type operation func() (time.Duration, error)
+
+// warmUp is the number of connections or requests that are made before the
+// first one that is measured. They load the rules into the processor's
+// caches.
+const warmUp = 20
+
+// latencies makes n connections or requests on the last processor, and returns
+// the time of each.
+func (t *task) latencies(n int) (report.Sample, error) {
+	all := make(report.Sample, 0, n)
+	err := t.run(1, func(_ int, one operation) error {
+		for i := range warmUp + n {
+			took, err := one()
+			if err != nil {
+				return err
+			}
+			if i >= warmUp {
+				all.Add(took)
+			}
+		}
+		return nil
+	})
+	return all, err
+}
+
+// perSecond returns the rate at which connections are made on all processors
+// for that time. Requests over an established flow are made by one thread.
+func (t *task) perSecond(d time.Duration) (float64, error) {
+	workers := runtime.NumCPU()
+	if t.established {
+		workers = 1 // more would compete for the server's socket
+	}
+	rates := make([]float64, workers)
+	err := t.run(workers, func(worker int, one operation) error {
+		began, n := time.Now(), 0
+		for ; time.Since(began) < d && n < ports/workers; n++ {
+			if _, err := one(); err != nil {
+				return err
+			}
+		}
+		rates[worker] = float64(n) / time.Since(began).Seconds()
+		return nil
+	})
+	var sum float64
+	for _, rate := range rates {
+		sum += rate
+	}
+	return sum, err
+}
+
+// run calls f in that many threads, each on its own processor, with the
+// operation to measure. All threads begin together and share a server.
+func (t *task) run(workers int, f func(worker int, one operation) error) error {
+	var first *server
+	if err := t.server.Do(func() (err error) { first, err = listen(t.kind); return err }); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	defer first.close()
+	errs := make([]error, workers)
+	var ready, done sync.WaitGroup
+	ready.Add(workers)
+	for worker := range workers {
+		done.Go(func() {
+			runtime.LockOSThread() // never unlocked: the thread is pinned to a processor, and ends with the goroutine
+			begin := sync.OnceFunc(ready.Done)
+			defer begin()
+			errs[worker] = t.from.Do(func() error {
+				if err := seclude(worker); err != nil {
+					return err
+				}
+				client := newClient(t.sources, t.to, newServer(first.socket))
+				client.made = worker * ports / workers
+				begin()
+				ready.Wait()
+				return t.operate(client, func(one operation) error { return f(worker, one) })
+			})
+		})
+	}
+	done.Wait()
+	flush := func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }
+	return errors.Join(append(errs, t.node.Do(flush))...)
+}
+
+// operate calls f with the operation to measure.
+func (t *task) operate(c *client, f func(operation) error) error {
+	switch {
+	case t.established:
+		return c.overFlow(t.kind, f)
+	case t.kind == unix.SOCK_DGRAM:
+		return f(c.exchangeUDP)
+	default:
+		return f(c.connectTCP)
+	}
+}
+
+// seclude pins the thread to a processor, counted from the last one, and blocks
+// signals: Go's scheduler sends some, which would interrupt system calls.
+func seclude(n int) error {
+	var processors unix.CPUSet
+	processors.Set(runtime.NumCPU() - 1 - n)
+	if err := unix.SchedSetaffinity(0, &processors); err != nil {
+		return fmt.Errorf("pin thread: %w", err)
+	}
+	var signals unix.Sigset_t
+	for i := range signals.Val {
+		signals.Val[i] = math.MaxUint64
+	}
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &signals, nil); err != nil {
+		return fmt.Errorf("block signals: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Table is a list of rows. Its columns are the names of all figures, in the
+// order in which they first appear.
+type Table struct {
+	Title string `json:"title"`
+	Rows  []Row  `json:"rows"`
+}
+
+// Row is a list of figures with different names.
+type Row []Figure
+
+// Figure is a label or a value.
+type Figure struct {
+	Name  string  `json:"name"`
+	Text  string  `json:"text,omitempty"` // of a label
+	Unit  Unit    `json:"unit,omitempty"`
+	Value float64 `json:"value"`
+	// Interval encloses the value.
+	Interval *Interval `json:"interval,omitempty"`
+	// LowerBound reports that the true value is larger.
+	LowerBound bool `json:"lowerBound,omitempty"`
+	// Marked reports that the text has an exclamation mark.
+	Marked bool `json:"marked,omitempty"`
+}
+
+// Unit is the unit of a value.
+type Unit string
+
+// The units.
+const (
+	Seconds Unit = "s"
+	Bytes   Unit = "B"
+	Count   Unit = ""
+	Percent Unit = "%"
+	Factor  Unit = "times"
+	// Change is a factor that is shown as a difference: 1.05 is +5.0 %.
+	Change Unit = "ratio"
+)
+
+// Label returns a figure without a value.
+func Label(name, text string) Figure { return Figure{Name: name, Text: text} }
+
+// Value returns a figure.
+func Value(name string, unit Unit, value float64) Figure {
+	return Figure{Name: name, Unit: unit, Value: value}
+}
+
+// In returns the figure with an interval.
+func (f Figure) In(i Interval) Figure {
+	f.Interval = &i
+	return f
+}
+
+// Add adds a row.
+func (t *Table) Add(figures ...Figure) { t.Rows = append(t.Rows, figures) }
+
+// write writes the table with aligned columns. Missing figures are blank.
+func (t *Table) write(w io.Writer) {
+	columns := map[string]int{}
+	var lines [][]string
+	head := []string{}
+	for _, row := range t.Rows {
+		cells := map[int]string{}
+		for _, f := range row {
+			i, known := columns[f.Name]
+			if !known {
+				i = len(columns)
+				columns[f.Name], head = i, append(head, f.Name)
+			}
+			cells[i] = f.String()
+		}
+		line := make([]string, len(columns))
+		for i := range line {
+			line[i] = cells[i]
+		}
+		lines = append(lines, line)
+	}
+	const padding = 2
+	aligned := tabwriter.NewWriter(w, 0, 0, padding, ' ', tabwriter.AlignRight)
+	for _, line := range append([][]string{head}, lines...) {
+		cells := append(line, make([]string, len(head)-len(line))...)
+		fmt.Fprintf(aligned, "%s\t\n", strings.Join(cells, "\t"))
+	}
+	aligned.Flush()
+}
+
+// String returns the text of the figure: "15.11 µs (14.71 to 21.41)".
+func (f Figure) String() string {
+	if f.Text != "" {
+		return f.Text
+	}
+	text := f.Unit.format(f.Value)
+	if f.LowerBound {
+		text = "> " + text
+	}
+	if i := f.Interval; i != nil {
+		low, high := f.Unit.format(i.Low), f.Unit.format(i.High)
+		unit := " " + text[strings.LastIndex(text, " ")+1:]
+		if strings.HasSuffix(low, unit) && strings.HasSuffix(high, unit) {
+			low, high = strings.TrimSuffix(low, unit), strings.TrimSuffix(high, unit)
+		}
+		text += fmt.Sprintf(" (%s to %s)", low, high)
+	}
+	if f.Marked {
+		text += " !"
+	}
+	return text
+}
+
+func (u Unit) format(v float64) string {
+	switch u {
+	case Seconds:
+		return scaled(v, prefix{1, "s"}, prefix{1e-3, "ms"}, prefix{1e-6, "µs"})
+	case Bytes:
+		return scaled(v, prefix{1e6, "MB"}, prefix{1e3, "kB"}, prefix{1, "B"})
+	case Percent:
+		return fmt.Sprintf("%.1f %%", v)
+	case Factor:
+		return fmt.Sprintf("%.1f", v)
+	case Change:
+		return fmt.Sprintf("%+.1f %%", (v-1)*100)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// prefix is a multiple of a unit.
+type prefix struct {
+	size float64
+	name string
+}
+
+// scaled formats a value in the first unit that is not larger than the value,
+// or in the last.
+func scaled(v float64, units ...prefix) string {
+	if v == 0 {
+		return "0"
+	}
+	for len(units) > 1 && max(v, -v) < units[0].size {
+		units = units[1:]
+	}
+	return fmt.Sprintf("%.4g %s", v/units[0].size, units[0].name)
+}

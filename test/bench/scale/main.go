@@ -1,0 +1,159 @@
+// Scale measures service proxies on a real API server, side by side: kube-proxy
+// in nftables mode and nftproxy.
+//
+//	            network namespaces of the lab
+//	┌──────────────────┐          ┌────────────────────────────────┐
+//	│ etcd             │  watch   │ proxy ──netlink──► nf_tables   │
+//	│ kube-apiserver   │◄─────────┤ (and its children)     │       │
+//	│        ▲         │◄─────────┤ bare watch   listener ◄┘       │
+//	└────────┼─────────┘          └────────────────────────────────┘
+//	     changes                     a new one for each cold start
+//
+// A change begins just before its request to the API server, and ends with the
+// kernel's notification of the transaction that contains it. The bare watch in
+// the same namespace measures when a proxy can know of the change at the
+// earliest. A start ends with the transaction that completes the rows.
+//
+// CPU time is that of the proxy's control group, which includes its children.
+// It does not include the work of kernel threads, such as freeing memory.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+)
+
+const about = `scale measures kube-proxy and nftproxy side by side on a real API server: starts, changes, bursts and
+churn. It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is interrupted.`
+
+func main() { report.Main("scale", about, newScale(".")) }
+
+// scale is the benchmark.
+type scale struct {
+	programs  stage.Programs
+	services  []int
+	endpoints int
+	alone     []string
+	changes   int
+	budget    time.Duration
+	sizes     []size
+
+	// The tests set smaller values.
+	starts        int
+	calm          time.Duration // longest wait for an idle machine before a start
+	rest          time.Duration // work for so long after a start belongs to it
+	churnServices int           // number of Services at which churn is measured
+	churnRate     int           // changes per second
+	churnTime     time.Duration
+}
+
+// size is a size of the cluster, and the proxies that are measured at it.
+type size struct {
+	services, endpoints int
+	proxies             []string
+}
+
+func (s size) String() string { return fmt.Sprintf("%d x %d", s.services, s.endpoints) }
+
+func newScale(repository string) *scale {
+	return &scale{
+		programs: stage.InRepository(repository), starts: 3, calm: 30 * time.Second, rest: 3 * time.Second,
+		churnServices: 10_000, churnRate: 100, churnTime: time.Minute,
+	}
+}
+
+// AddFlags implements report.Benchmark.
+func (s *scale) AddFlags(flags *pflag.FlagSet) {
+	flags.IntSliceVar(&s.services, "services", []int{100, 1000, 5000, 10_000}, "Numbers of Services.")
+	flags.IntVar(&s.endpoints, "endpoints", 10, "Endpoints of each Service.")
+	flags.StringSliceVar(&s.alone, "alone", []string{"45000x6"},
+		"Sizes at which only nftproxy is measured, `SERVICESxENDPOINTS`.")
+	flags.IntVar(&s.changes, "changes", 50, "Changes of each kind.")
+	flags.DurationVar(&s.budget, "budget", 3*time.Minute,
+		"Time after which starts and changes are not repeated, once there are 1 and 10 of them.")
+}
+
+// check validates the flags and sets the sizes.
+func (s *scale) check() error {
+	slices.Sort(s.services)
+	for _, n := range s.services {
+		s.sizes = append(s.sizes, size{n, s.endpoints, []string{stage.Upstream, stage.Product}})
+	}
+	for _, text := range s.alone {
+		one := size{proxies: []string{stage.Product}}
+		if _, err := fmt.Sscanf(text, "%dx%d", &one.services, &one.endpoints); err != nil {
+			return fmt.Errorf("--alone %q: want SERVICESxENDPOINTS", text)
+		}
+		s.sizes = append(s.sizes, one)
+	}
+	for _, one := range s.sizes {
+		if one.services < 1 || one.services > stage.MaxServices || one.endpoints < 2 || one.endpoints > 60 {
+			return fmt.Errorf("size %s: want 1 to %d Services of 2 to 60 endpoints", one, stage.MaxServices)
+		}
+	}
+	if s.changes < 1 {
+		return errors.New("--changes: want at least 1")
+	}
+	return nil
+}
+
+// Measure implements report.Benchmark. Sizes with the same number of endpoints
+// share an API server.
+func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if r.Versions, err = s.programs.Versions(); err != nil {
+		return err
+	}
+	_, began, err := stalls(0)
+	if err != nil {
+		return err
+	}
+	var w *world
+	defer func() { err = errors.Join(err, w.close()) }()
+	for _, size := range s.sizes {
+		if w == nil || w.endpoints != size.endpoints || w.services > size.services {
+			if err := w.close(); err != nil {
+				return err
+			}
+			if w, err = s.newWorld(ctx, size.endpoints); err != nil {
+				return err
+			}
+		}
+		if err := w.load(ctx, size.services); err != nil {
+			return err
+		}
+		r.Say("%d Services of %d endpoints are loaded", size.services, size.endpoints)
+		for _, proxy := range size.proxies {
+			run := run{world: w, scale: s, report: r, proxy: proxy, size: size}
+			if err := run.measure(ctx); err != nil {
+				return fmt.Errorf("%s, %s: %w", proxy, size, err)
+			}
+			if err := r.Save(); err != nil {
+				return err
+			}
+		}
+	}
+	stalled, _, err := stalls(began)
+	if len(stalled) == 0 {
+		stalled = []string{"No soft lockup or stall in the kernel's log."}
+	}
+	r.Notes = append(strings.Split(notes, "\n"), stalled...)
+	return err
+}
+
+const notes = `cold start, restart: from exec, in an empty namespace or on the proxy's own table, until all rows exist
+other rows: from the API write to the commit, or to the last commit if there are several at once
+watch alone: until the event reaches a watch in the same namespace
+CPU, sends, sent, received: means, including what the proxy does until it is idle again; of the whole churn
+with children: the largest VmRSS of the process and its children in that phase`

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
+)
+
+// TestScale runs a short form of the benchmark and checks that no figure is
+// missing or implausible.
+func TestScale(t *testing.T) {
+	const repository = "../../.."
+	s := newScale(repository)
+	s.programs.Product = filepath.Join(t.TempDir(), "nftproxy")
+	build := exec.Command("go", "build", "-trimpath", "-o", s.programs.Product, "./cmd/kube-proxy")
+	build.Dir = repository
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build nftproxy: %v\n%s", err, out)
+	}
+	s.starts, s.calm, s.rest = 1, time.Second, 500*time.Millisecond
+	s.churnServices, s.churnRate, s.churnTime = 1000, 20, time.Second
+	folder := t.TempDir()
+	args := []string{"--services=1000", "--alone=100x3", "--changes=1", "--budget=0s", "--output=" + folder}
+	r, err := report.Run(t.Context(), "scale", about, s, args, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Versions) != 2 || r.Machine.NFT == "" {
+		t.Errorf("got versions %v on %+v, want those of two proxies and nft", r.Versions, r.Machine)
+	}
+	rows := map[string]int{"Starts and changes": 3*(3+len(kinds())) + 2, "Memory": 3*2 + 2}
+	if len(r.Tables) != len(rows) {
+		t.Errorf("got %d tables, want %d", len(r.Tables), len(rows))
+	}
+	for _, table := range r.Tables {
+		if len(table.Rows) != rows[table.Title] {
+			t.Errorf("%s: got %d rows, want %d", table.Title, len(table.Rows), rows[table.Title])
+		}
+		for _, row := range table.Rows {
+			checkRow(t, table.Title, row)
+		}
+	}
+	for _, name := range []string{
+		"scale.txt", "change.svg", "start.svg", "cpu.svg", "memory.svg", "burst.svg", "churn.svg",
+	} {
+		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func checkRow(t *testing.T, title string, row report.Row) {
+	t.Helper()
+	mayBeZero := []string{"slab", "above it p50"} // or less
+	most := map[report.Unit]float64{report.Seconds: 600, report.Bytes: 1e10, report.Count: 1e6, report.Percent: 1e3}
+	for _, f := range row {
+		plausible := f.Value > 0 && f.Value <= most[f.Unit] && !f.LowerBound
+		if f.Text == "" && !slices.Contains(mayBeZero, f.Name) && !plausible {
+			t.Errorf("%s, %v: got %s %s", title, row[:3], f.Name, f)
+		}
+	}
+}

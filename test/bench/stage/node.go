@@ -1,0 +1,173 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// Node is a namespace with a proxy.
+type Node struct {
+	Proxy string
+	Pod   *lab.Pod
+	// Process is the proxy. It is nil while the proxy does not run.
+	Process *cluster.Process
+
+	config cluster.ProcessConfig
+	conn   *nft.Conn
+}
+
+// NewNode returns a node without rules. The API has a Node object for it.
+func (s *Stage) NewNode(ctx context.Context, proxy string) (n *Node, err error) {
+	s.nodes++
+	pod, err := s.Lab.Node1.AddPod(fmt.Sprintf("proxy%d", s.nodes))
+	if err != nil {
+		return nil, err
+	}
+	n = &Node{Proxy: proxy, Pod: pod}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("node %s: %w", pod.Name, err), n.Remove())
+		}
+	}()
+	if err := pod.Do(func() (err error) { n.conn, err = nft.Open(); return err }); err != nil {
+		return n, err
+	}
+	file := filepath.Join(s.dir, pod.Name)
+	n.config = cluster.ProcessConfig{
+		Namespace: pod.Namespace, Log: file + ".log",
+		Program: s.programs.path(proxy), Args: []string{"--config=" + file + ".conf"},
+	}
+	// The limit of connections belongs to the host. Everything else is the
+	// default.
+	configuration := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+hostnameOverride: %s
+clusterCIDR: %s
+clientConnection: {kubeconfig: %s}
+conntrack: {maxPerCore: 0}
+`, pod.Name, ClusterCIDR, s.Cluster.AdminKubeconfig())
+	if err := os.WriteFile(file+".conf", []byte(configuration), 0o600); err != nil {
+		return n, err
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}}
+	if node, err = s.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
+		return n, err
+	}
+	for _, addr := range pod.Addrs() {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{
+			Type: corev1.NodeInternalIP, Address: addr.String(),
+		})
+	}
+	_, err = s.Client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return n, err
+}
+
+// Start starts the proxy. See [cluster.ProcessConfig] for the parameters.
+func (n *Node) Start(ctx context.Context, attributes syscall.SysProcAttr, prepare func() error) (err error) {
+	config := n.config
+	config.Attributes, config.Prepare = attributes, prepare
+	n.Process, err = cluster.StartProcess(ctx, config)
+	return err
+}
+
+// Stop ends the proxy. Its table stays.
+func (n *Node) Stop() {
+	if n.Process != nil {
+		n.Process.End(syscall.SIGTERM)
+		n.Process = nil
+	}
+}
+
+// Remove ends the proxy and removes the namespace.
+func (n *Node) Remove() error {
+	n.Stop()
+	var err error
+	if n.conn != nil {
+		err = n.conn.Close()
+	}
+	return errors.Join(err, n.Pod.Remove())
+}
+
+// AwaitProgrammed waits until both families have a base chain, and all
+// frontends a row. It returns when the transaction was committed that
+// completed this, to 2 ms.
+func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
+	const (
+		period = 2 * time.Millisecond
+		limit  = 10 * time.Minute
+	)
+	last := slices.Clone(frontends)
+	slices.Reverse(last) // most proxies write the last Service last
+	var seen uint32
+	for end := time.Now().Add(limit); time.Now().Before(end); {
+		generation, err := n.conn.Generation()
+		if err != nil {
+			return time.Time{}, err
+		}
+		if at := time.Now(); generation != seen {
+			seen = generation
+			if is, err := n.programmed(last); is || err != nil {
+				return at, err
+			}
+		}
+		if err := n.Process.Pause(period); err != nil {
+			return time.Time{}, err
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s has not written all of %d Services after %s", n.Proxy, len(frontends), limit)
+}
+
+// programmed compares what the tables of both proxies have in common: their
+// name, the chain nat-prerouting and the map service-ips.
+func (n *Node) programmed(frontends []netip.AddrPort) (bool, error) {
+	for _, family := range []nft.Family{nft.IPv6, nft.IPv4} {
+		chain, ok, err := n.conn.FindChain(&nft.Table{Family: family, Name: "kube-proxy"}, "nat-prerouting")
+		if err != nil || !ok || chain.Hook == nil {
+			return false, err
+		}
+	}
+	for some := range slices.Chunk(frontends, 256) {
+		// A missing row takes a request of its own, so look for one row first.
+		for _, rows := range [][]netip.AddrPort{some[:1], some} {
+			if n, err := n.rows(rows); err != nil || n < len(rows) {
+				return false, err
+			}
+		}
+	}
+	return true, nil
+}
+
+// rows returns how many of these TCP frontends have a row.
+func (n *Node) rows(frontends []netip.AddrPort) (count int, err error) {
+	set := &nft.Set{
+		Name: "service-ips", Key: nft.Types(nft.TypeIPv4Addr, nft.TypeInetProto, nft.TypeInetService), Verdicts: true,
+	}
+	var rows []nft.Row
+	for _, f := range frontends {
+		key := nft.Tuple{}.Addr(f.Addr()).Proto(unix.IPPROTO_TCP).Port(f.Port())
+		rows = append(rows, nft.Row{Set: set, Key: key})
+	}
+	found, err := n.conn.FindRows(&nft.Table{Family: nft.IPv4, Name: "kube-proxy"}, rows)
+	for _, row := range found {
+		if row.Set != nil {
+			count++
+		}
+	}
+	return count, err
+}

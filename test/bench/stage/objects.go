@@ -1,0 +1,135 @@
+package stage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+)
+
+// Names, numbers and ports of the objects. A Service is a number from 0; its
+// name and addresses follow from it.
+const (
+	NamespaceName = "bench"
+	MaxServices   = 60_000 // benchmarks use larger numbers for a few others
+	ServicePort   = 80
+	TargetPort    = 8080
+)
+
+// ClusterCIDR contains all endpoints.
+const ClusterCIDR = "10.128.0.0/9"
+
+// Endpoints returns the endpoints of a Service that has that many.
+func Endpoints(service, endpoints int) []netip.Addr {
+	addrs := make([]netip.Addr, endpoints)
+	for i := range addrs {
+		addrs[i] = Nth(netip.AddrFrom4([4]byte{10, 128, 0, 1}), service*endpoints+i)
+	}
+	return addrs
+}
+
+// Frontend returns the ClusterIP and port of a Service.
+func Frontend(service int) netip.AddrPort {
+	return netip.AddrPortFrom(Nth(netip.AddrFrom4([4]byte{10, 96, 1, 0}), service), ServicePort)
+}
+
+// Frontends returns the frontends of the Services from 0.
+func Frontends(services int) []netip.AddrPort {
+	all := make([]netip.AddrPort, services)
+	for i := range all {
+		all[i] = Frontend(i)
+	}
+	return all
+}
+
+// Nth returns the IPv4 address first + n.
+func Nth(first netip.Addr, n int) netip.Addr {
+	base := first.As4()
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(base[:])+uint32(n))))
+}
+
+// ServiceName returns the name of a Service and of its EndpointSlice.
+func ServiceName(service int) string { return fmt.Sprintf("service-%05d", service) }
+
+// NewService returns a Service.
+func NewService(service int) *corev1.Service {
+	name := ServiceName(service)
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: NamespaceName, Labels: map[string]string{"app": name}},
+		Spec: corev1.ServiceSpec{
+			ClusterIP: Frontend(service).Addr().String(),
+			Selector:  map[string]string{"app": name},
+			Ports: []corev1.ServicePort{{
+				Name: "http", Port: ServicePort, TargetPort: intstr.FromInt32(TargetPort),
+			}},
+		},
+	}
+}
+
+// newIPAddress returns the object by which the API server allocates a
+// ClusterIP.
+func newIPAddress(service int) *networkingv1.IPAddress {
+	return &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: Frontend(service).Addr().String(),
+			Labels: map[string]string{
+				networkingv1.LabelIPAddressFamily: string(corev1.IPv4Protocol),
+				networkingv1.LabelManagedBy:       "ipallocator.k8s.io",
+			},
+		},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
+			Resource: "services", Namespace: NamespaceName, Name: ServiceName(service),
+		}},
+	}
+}
+
+// NewSlice returns the EndpointSlice of a Service as the controller makes it.
+func NewSlice(service int, addrs []netip.Addr) *discoveryv1.EndpointSlice {
+	name := ServiceName(service)
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: NamespaceName,
+			Labels: map[string]string{
+				"app": name, discoveryv1.LabelServiceName: name,
+				discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+			},
+			Annotations: map[string]string{
+				corev1.EndpointsLastChangeTriggerTime: time.Now().UTC().Format(time.RFC3339Nano),
+			},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Service", Name: name, UID: uid(0, service),
+				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{
+			Name: ptr.To("http"), Port: ptr.To[int32](TargetPort), Protocol: ptr.To(corev1.ProtocolTCP),
+		}},
+	}
+	for _, addr := range addrs {
+		bytes := addr.As4()
+		n := int(binary.BigEndian.Uint32(bytes[:]))
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses: []string{addr.String()},
+			Conditions: discoveryv1.EndpointConditions{
+				Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false),
+			},
+			NodeName: ptr.To(fmt.Sprintf("node-%03d", n%1000)), // none of them has a proxy
+			Zone:     ptr.To(fmt.Sprintf("zone-%c", 'a'+n%3)),
+			TargetRef: &corev1.ObjectReference{
+				Kind: "Pod", Namespace: NamespaceName, Name: fmt.Sprintf("%s-%08x", name, n), UID: uid(1, n),
+			},
+		})
+	}
+	return slice
+}
+
+func uid(kind, n int) types.UID { return types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", kind, n)) }

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// pod is a pod of the cluster. It answers TCP and UDP on its port.
+type pod struct {
+	name, node, ipv4, ipv6 string
+	port                   uint16
+}
+
+// pods returns all pods. The list is independent of the manifests, so that the
+// demo fails if kube-proxy uses an address that no pod has.
+func pods() []pod {
+	return []pod{
+		{"web-1", "node1", "10.244.1.11", "fd00:244:1::11", 8080},
+		{"web-2", "node1", "10.244.1.12", "fd00:244:1::12", 8080},
+		{"web-3", "node2", "10.244.2.11", "fd00:244:2::11", 8080},
+		{"web-4", "node1", "10.244.1.13", "fd00:244:1::13", 8080},
+		{"web-5", "node2", "10.244.2.12", "fd00:244:2::12", 8080},
+		{"dns-1", "node1", "10.244.1.53", "fd00:244:1::53", 5353},
+		{"dns-2", "node2", "10.244.2.53", "fd00:244:2::53", 5353},
+		{"checkout-1", "node1", "10.244.1.21", "fd00:244:1::21", 8443},
+		{"checkout-2", "node2", "10.244.2.21", "fd00:244:2::21", 8443},
+		{"cart-1", "node1", "10.244.1.31", "fd00:244:1::31", 8081},
+		{"cart-2", "node2", "10.244.2.31", "fd00:244:2::31", 8081},
+		// Clients. No range of the cluster contains the stranger's addresses.
+		{"toolbox", "node2", "10.244.2.99", "fd00:244:2::99", 8080},
+		{"stranger", "node1", "172.31.0.200", "fd00:31::200", 8080},
+	}
+}
+
+// cluster is a lab of network namespaces with its pods, a folder of manifests,
+// and a kube-proxy process on each node. If demo is killed, the kernel ends the
+// processes, and the next cluster of the same name removes the rest.
+type cluster struct {
+	name, kubeProxy string
+	fail            context.CancelCauseFunc // is called when a kube-proxy ends unexpectedly
+
+	lab       *lab.Lab
+	hosts     map[string]*lab.Namespace
+	manifests *manifests
+	kill      map[string]func() // by node: ends its kube-proxy with SIGKILL
+}
+
+// open creates the cluster and waits until both nodes serve.
+func (c *cluster) open(ctx context.Context) (err error) {
+	if c.lab, err = lab.New(lab.Config{Prefix: c.name, Named: true}); err != nil {
+		return err
+	}
+	if err := c.lab.NameError(); err != nil {
+		return err
+	}
+	// The lab owns the name, so the folder is left from a demo that was killed.
+	if err := os.RemoveAll(c.folder()); err != nil {
+		return err
+	}
+	if c.manifests, err = newManifests(c.folder()); err != nil {
+		return err
+	}
+	c.hosts, c.kill = map[string]*lab.Namespace{"client": c.lab.Client}, map[string]func(){}
+	for _, node := range c.lab.Nodes() {
+		c.hosts[node.Name] = node.Namespace
+		if err := c.addPods(ctx, node); err != nil {
+			return err
+		}
+		if err := c.startProxy(ctx, node); err != nil {
+			return err
+		}
+	}
+	return c.awaitServed(ctx)
+}
+
+// close ends the processes and removes the folder and the namespaces.
+func (c *cluster) close() (err error) {
+	if c.lab == nil {
+		return nil
+	}
+	for _, kill := range c.kill {
+		kill()
+	}
+	if c.lab.NameError() == nil { // otherwise the folder may belong to another demo
+		err = os.RemoveAll(c.folder())
+	}
+	return errors.Join(err, c.lab.Close())
+}
+
+// folder returns the folder of manifests and logs. Only root can write to /run.
+func (c *cluster) folder() string { return "/run/nftproxy-" + c.name }
+
+func (c *cluster) logFile(node string) string { return filepath.Join(c.folder(), node+".log") }
+
+// addPods creates the pods of a node and starts their servers.
+func (c *cluster) addPods(ctx context.Context, node *lab.Node) error {
+	for _, p := range pods() {
+		if p.node != node.Name || ctx.Err() != nil {
+			continue
+		}
+		ipv4, ipv6 := netip.MustParseAddr(p.ipv4), netip.MustParseAddr(p.ipv6)
+		created, err := node.AddPodWith(lab.PodConfig{Name: p.name, IPv4: ipv4, IPv6: ipv6})
+		if err != nil {
+			return err
+		}
+		c.hosts[p.name] = created.Namespace
+		_, tcpErr := created.ServeTCP(p.port)
+		_, udpErr := created.ServeUDP(p.port)
+		if err := errors.Join(tcpErr, udpErr); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// nameOf returns the name of the host with the address, or the address itself.
+func (c *cluster) nameOf(addr netip.Addr) string {
+	for name, host := range c.hosts {
+		if addr == host.IPv4 || addr == host.IPv6 {
+			return name
+		}
+	}
+	return addr.String()
+}
+
+// run runs a program on node1 and returns its standard output.
+func (c *cluster) run(ctx context.Context, program string, args ...string) (string, error) {
+	cmd := c.lab.Node1.Command(ctx, program, args...)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		err = fmt.Errorf("%s on node1: %w %s", strings.Join(cmd.Args, " "), err, stderr.String())
+	}
+	return string(out), err
+}
+
+// proxyArgs returns the arguments of kube-proxy on a node.
+func (c *cluster) proxyArgs(node string) []string {
+	ranges := lab.PodRanges()
+	return []string{
+		"--manifests", c.manifests.folder, "--hostname-override", node,
+		"--cluster-cidr", ranges[0].String() + "," + ranges[1].String(),
+	}
+}
+
+// startProxy starts a kube-proxy, which is killed when ctx ends.
+func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
+	log, err := os.OpenFile(c.logFile(node.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	cmd := node.Command(ctx, c.kubeProxy, c.proxyArgs(node.Name)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	// The kernel ends the process if demo is killed: Run keeps the thread that
+	// Pdeathsig refers to. Ctrl-C in the terminal does not end the process.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	ended := make(chan struct{})
+	c.kill[node.Name] = func() {
+		cancel()
+		<-ended
+	}
+	go func() {
+		defer close(ended)
+		defer log.Close()
+		if err := cmd.Run(); ctx.Err() == nil {
+			c.fail(fmt.Errorf("kube-proxy on %s ended (%v); its log:\n%s", node.Name, err, c.endOfLog(node.Name)))
+		}
+	}()
+	return nil
+}
+
+// endOfLog returns the last lines of a kube-proxy's log.
+func (c *cluster) endOfLog(node string) string {
+	data, err := os.ReadFile(c.logFile(node))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+// effectTimeout limits the wait for the effect of a change.
+const effectTimeout = 20 * time.Second
+
+// awaitServed waits until both nodes serve both families.
+func (c *cluster) awaitServed(ctx context.Context) error {
+	late := fmt.Errorf("shop/web is not served after %v", effectTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, effectTimeout, late)
+	defer cancel()
+	for _, node := range c.lab.Nodes() {
+		for _, to := range c.addresses("shop/web", "ClusterIP", "tcp") {
+			options := lab.ProbeOptions{Timeout: 200 * time.Millisecond}
+			for lab.Probe(ctx, node.Namespace, "tcp", to, options).Outcome != lab.Answered {
+				if ctx.Err() != nil {
+					return fmt.Errorf("%w; the log on %s:\n%s", context.Cause(ctx), node.Name, c.endOfLog(node.Name))
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+	}
+	return nil
+}

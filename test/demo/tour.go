@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+//go:embed tour.txt
+var tourScript string
+
+//go:embed keep.txt
+var keepScript string
+
+// tour plays the script on a cluster.
+type tour struct {
+	report
+	cluster     *cluster
+	started     time.Time
+	connections atomic.Int64
+
+	// Some steps leave these for later steps.
+	flows  []*lab.Conn
+	tables []string
+	lines  []string // of the IPv4 table of node1
+}
+
+// errInterrupted is returned when a signal ended the tour.
+var errInterrupted = errors.New("interrupted")
+
+// run creates the cluster, plays the script and removes the cluster.
+func (t *tour) run(interrupt context.Context, keep bool) (err error) {
+	ctx, fail := context.WithCancelCause(interrupt)
+	defer fail(nil)
+	t.cluster.fail = fail
+	t.print(`nftproxy: the tour
+
+This program builds a small cluster on this machine and runs kube-proxy on its nodes. It opens real
+connections and checks the results. "ok" means that a check passed.`)
+	defer func() {
+		if closeErr := t.cluster.close(); closeErr != nil {
+			err = fmt.Errorf("clean up: %w", closeErr)
+		}
+	}()
+	if err = t.cluster.open(ctx); err == nil {
+		err = t.play(ctx, tourScript)
+	}
+	switch {
+	case interrupt.Err() != nil:
+		return errInterrupted
+	case ctx.Err() != nil:
+		err = context.Cause(ctx) // the reason for any other error
+	}
+	if t.checks == 0 {
+		return err
+	}
+	err = t.summarize(err)
+	if keep {
+		t.play(ctx, keepScript)
+		<-interrupt.Done()
+	}
+	return err
+}
+
+// summarize prints the result of the tour, which stopped if err is not nil. It
+// returns an error if the tour stopped or a check failed.
+func (t *tour) summarize(err error) error {
+	failed := len(t.failures)
+	t.heading("Summary")
+	t.print("%d of %d checks passed, with %d connections in %.1f seconds.",
+		t.checks-failed, t.checks, t.connections.Load(), time.Since(t.started).Seconds())
+	t.printed = 0 // repeat all failures
+	t.printFailures()
+	switch {
+	case err != nil:
+		return fmt.Errorf("the tour stopped: %w", err)
+	case failed > 0:
+		return fmt.Errorf("%d of %d checks failed", failed, t.checks)
+	}
+	return nil
+}
+
+// play prints a script and runs its steps. The error is the reason why a step
+// or the output stopped. Failed checks are only counted.
+func (t *tour) play(ctx context.Context, script string) error {
+	steps := map[string]func(ctx context.Context, argument string, rows [][]string) error{
+		"@pods": t.showPods, "@services": t.showServices, "@calls": t.makeCalls, "@events": t.makeEvents,
+		"@flows": t.openFlows, "@ask": t.askFlows, "@endpoints": t.changeEndpoints, "@save": t.saveTables,
+		"@compare": t.compareTables, "@list": t.listTable, "@find": t.findLines, "@sets": t.showSets,
+	}
+	script = strings.NewReplacer("{name}", t.cluster.name, "{folder}", t.cluster.folder(),
+		"{arguments}", strings.Join(t.cluster.proxyArgs("node1"), " ")).Replace(script)
+	columns := regexp.MustCompile(` {2,}`)
+	for block := range strings.SplitSeq(strings.TrimSpace(script), "\n\n") {
+		first, rest, _ := strings.Cut(block, "\n")
+		kind, argument, _ := strings.Cut(first, " ")
+		switch step := steps[kind]; {
+		case step != nil:
+			var rows [][]string
+			for line := range strings.Lines(rest) {
+				rows = append(rows, columns.Split(strings.TrimSpace(line), -1))
+			}
+			if err := errors.Join(step(ctx, argument, rows), ctx.Err(), t.err); err != nil {
+				return err
+			}
+		case kind == "#":
+			t.heading(argument)
+		case kind != "//":
+			t.print("%s", block)
+		}
+	}
+	return t.err
+}
+
+// showPods lists the pods.
+func (t *tour) showPods(context.Context, string, [][]string) error {
+	rows := [][]any{{"POD", "NODE", "IPv4", "IPv6", "PORT"}}
+	for _, p := range pods() {
+		rows = append(rows, []any{p.name, p.node, p.ipv4, p.ipv6, p.port})
+	}
+	t.table(rows)
+	return nil
+}
+
+// showServices lists the Services of the manifests.
+func (t *tour) showServices(context.Context, string, [][]string) error {
+	rows := [][]any{{"SERVICE", "TYPE", "CLUSTER IPS", "PORTS (:NODEPORT)", "EXTERNAL IPS", "LOADBALANCER IPS"}}
+	for _, name := range slices.Sorted(maps.Keys(t.cluster.manifests.services)) {
+		service := t.cluster.manifests.services[name]
+		spec := service.Spec
+		var ports []string
+		for _, p := range spec.Ports {
+			ports = append(ports, strings.TrimSuffix(fmt.Sprintf("%s %d:%d", p.Protocol, p.Port, p.NodePort), ":0"))
+		}
+		row := []any{name, spec.Type}
+		for _, list := range [][]string{spec.ClusterIPs, ports, spec.ExternalIPs, loadBalancerIPs(service)} {
+			row = append(row, strings.Join(list, ", "))
+		}
+		rows = append(rows, row)
+	}
+	t.table(rows)
+	return nil
+}
+
+// changeEndpoints sets the endpoints of a Service: "shop/web web-1,web-2".
+func (t *tour) changeEndpoints(_ context.Context, argument string, _ [][]string) error {
+	service, pods, _ := strings.Cut(argument, " ")
+	return t.cluster.manifests.setEndpoints(service, strings.Split(pods, ",")...)
+}
