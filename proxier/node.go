@@ -120,7 +120,7 @@ func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
 		if c.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR && !covers(n.PodCIDRs, f) {
 			gap("this node has %[1]s addresses, but no %[1]s pod CIDR: %[1]s traffic of pods is not recognized")
 		}
-		if !covers(c.NodePortAddresses.CIDRs, f) {
+		if !c.NodePortAddresses.Covers(f) {
 			gap("nodePortAddresses has no %[1]s CIDR: NodePorts listen on all local %[1]s addresses")
 		}
 	}

@@ -75,9 +75,10 @@ func (c *commandLine) addServices() {
 	set.BoolVar(&config.NFTables.MasqueradeAll, "masquerade-all", false,
 		"Masquerade all traffic to ClusterIPs.")
 	set.StringSliceVar(&config.NodePortAddresses, "nodeport-addresses", nil,
-		"Accept NodePort connections on the local addresses in these `CIDRS`, "+
-			"or on the addresses of the Node object with the value primary, which is the default. "+
-			"CIDRs of one IP family do not restrict the other one. NodePorts never listen on loopback addresses.")
+		"Accept NodePort connections on these `ADDRESSES`, a comma-separated list of CIDRs of local addresses and the "+
+			"keywords primary (the addresses of the Node object, the default), localhost (127.0.0.0/8 and ::1/128) "+
+			"and all (0.0.0.0/0 and ::/0). A list without an address of one IP family does not restrict that family. "+
+			"NodePorts do not listen on loopback addresses yet, even if localhost is in the list.")
 	set.DurationVar(&config.NFTables.SyncPeriod.Duration, "iptables-sync-period", defaultSyncPeriod,
 		"`INTERVAL` at which failed updates are retried. Despite its name, it applies to nftables mode.")
 	set.DurationVar(&config.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", defaultMinSyncPeriod,

@@ -116,8 +116,10 @@ func TestInvalidFlags(t *testing.T) {
 			`--cluster-cidr: "10.0.0.0/8,11.0.0.0/8" has two CIDRs of the same IP family`},
 		{"--cluster-cidr=10.0.0.0/8,fd00::/8,11.0.0.0/8",
 			`--cluster-cidr: "10.0.0.0/8,fd00::/8,11.0.0.0/8" has more than one CIDR per IP family`},
-		{"--nodeport-addresses=primary,10.0.0.0/8", `--nodeport-addresses: "primary" must stand alone`},
-		{"--nodeport-addresses=10.0.0.1", `--nodeport-addresses: "10.0.0.1" is neither "primary" nor a CIDR`},
+		{"--nodeport-addresses=primary,10.0.0.1",
+			`--nodeport-addresses: "10.0.0.1" is none of primary, localhost, all and no CIDR`},
+		{"--nodeport-addresses=Localhost",
+			`--nodeport-addresses: "Localhost" is none of primary, localhost, all and no CIDR`},
 		{"--detect-local-mode=Guess", `--detect-local-mode: "Guess" is not supported: ` +
 			`supported values are ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix`},
 		{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface: must not be empty with this detectLocalMode"},

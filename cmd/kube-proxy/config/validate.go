@@ -130,15 +130,8 @@ func (v *validator) server(field, s string) {
 
 func (v *validator) nodePortAddresses(values []string) {
 	for i, s := range values {
-		name := fmt.Sprintf("nodePortAddresses[%d]", i)
-		if s == primary {
-			if len(values) > 1 {
-				v.bad(name, "%q must stand alone", primary)
-			}
-			return
-		}
-		if _, err := parseCIDR(s); err != nil {
-			v.bad(name, "%q is neither %q nor a CIDR", s, primary)
+		if _, err := parseNodePortAddresses([]string{s}); err != nil {
+			v.bad(fmt.Sprintf("nodePortAddresses[%d]", i), "%v", err)
 		}
 	}
 }
