@@ -68,13 +68,13 @@ func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate,
 	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(KubernetesVersion))
 	specs := knownFeatures(featureList)
 	if err := gate.Add(specs.toAdd(gate)); err != nil {
-		return gate, []problem{{"featureGates", err.Error()}}, nil
+		return gate, []problem{invalidGate(err.Error())}, nil
 	}
 	effective := featuresWithEffect()
 	valid := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		if !featureName.MatchString(name) {
-			invalid = append(invalid, problem{"featureGates", fmt.Sprintf("%q is not the name of a feature gate", name)})
+			invalid = append(invalid, invalidGate(fmt.Sprintf("%q is not the name of a feature gate", name)))
 			continue
 		}
 		spec, known := specs[name]
@@ -86,10 +86,12 @@ func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate,
 		}
 	}
 	if err := gate.SetFromMapWithLogger(logr.Discard(), valid); err != nil {
-		invalid = append(invalid, problem{"featureGates", oneLine(err)})
+		invalid = append(invalid, invalidGate(oneLine(err)))
 	}
 	return gate, invalid, warnings
 }
+
+func invalidGate(text string) problem { return problem{field: "featureGates", text: text} }
 
 var featureName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*$`)
 

@@ -50,7 +50,7 @@ var previousVersions = []string{"1.32", "1.33", "1.34", "1.35", "1.36"}
 type validator struct{ found []problem }
 
 func (v *validator) bad(field, format string, args ...any) {
-	v.found = append(v.found, problem{field, fmt.Sprintf(format, args...)})
+	v.found = append(v.found, problem{field: field, text: fmt.Sprintf(format, args...)})
 }
 
 func (v *validator) inRange(field string, value *int32, from, to int32) {
@@ -59,9 +59,16 @@ func (v *validator) inRange(field string, value *int32, from, to int32) {
 	}
 }
 
+// modeRemedy sets the mode in a cluster of kubeadm, which writes mode iptables
+// explicitly since v1.37.
+const modeRemedy = "; on a kubeadm cluster, set it with " +
+	"\"kubectl -n kube-system get configmap kube-proxy -o yaml | sed 's/ mode: .*/ mode: nftables/' | " +
+	"kubectl replace -f -\" and then run \"kubectl -n kube-system rollout restart daemonset/kube-proxy\""
+
 func (v *validator) mode(mode string) {
 	if mode != "" && mode != modeNFTables {
 		v.bad("mode", "%q is not supported: nftproxy supports %s only", mode, modeNFTables)
+		v.found[len(v.found)-1].remedy = modeRemedy
 	}
 }
 
