@@ -123,14 +123,14 @@ type NodePortAddresses struct {
 	CIDRs   []netip.Prefix
 }
 
-// NeedPrimary reports whether the node's primary addresses are selected.
-func (a NodePortAddresses) NeedPrimary() bool { return a.Primary || len(a.CIDRs) == 0 }
+// primary reports whether the node's primary addresses are selected.
+func (a NodePortAddresses) primary() bool { return a.Primary || len(a.CIDRs) == 0 }
 
 // Covers reports whether a CIDR of the family is configured, or the primary
 // address. Otherwise all addresses of the family are selected, as in
 // kube-proxy.
 func (a NodePortAddresses) Covers(f nft.Family) bool {
-	return a.NeedPrimary() || len(a.of(f)) > 0
+	return a.primary() || len(a.of(f)) > 0
 }
 
 // Loopback reports whether a loopback CIDR includes 127.0.0.1 or ::1. A CIDR

@@ -76,7 +76,7 @@ func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
 	if len(cidrs) > 0 {
 		add(node.NodePortIPs, nil)
 	}
-	if a.NeedPrimary() {
+	if a.primary() {
 		add(node.IPs, out)
 	}
 	if len(cidrs) == 0 && len(out) == 0 {
