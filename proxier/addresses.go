@@ -79,11 +79,11 @@ type localAddresses struct {
 // watchLocalAddresses calls report with the addresses on which NodePorts
 // listen, once before it returns and, while run runs, after each change. It
 // works in the network namespace of the calling thread. It returns nil if no
-// addresses are needed, because NodePorts listen on the primary addresses or on
-// all.
+// addresses are needed, because NodePorts listen on the primary addresses, on
+// all or on loopback addresses.
 func watchLocalAddresses(config *Config, report func([]netip.Addr)) (*localAddresses, error) {
 	cidrs := slices.Clone(config.NodePortAddresses.CIDRs)
-	cidrs = slices.DeleteFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 })
+	cidrs = slices.DeleteFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 || p.Addr().IsLoopback() })
 	if len(cidrs) == 0 {
 		return nil, nil
 	}

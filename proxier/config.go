@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -32,6 +33,10 @@ type Config struct {
 	// NodePortAddresses selects the addresses of this node on which NodePorts
 	// listen.
 	NodePortAddresses ruleset.NodePortAddresses
+	// LocalhostNodePorts allows NodePorts on 127.0.0.1 and ::1, if
+	// NodePortAddresses includes them (feature gate
+	// KubeProxyNFTablesLocalhostNodePorts, KEP-6032).
+	LocalhostNodePorts bool
 	// IgnoreExternalIPs makes the Proxier ignore spec.externalIPs of Services
 	// (feature gate AllowServiceExternalIPs=false, KEP-5707).
 	IgnoreExternalIPs bool
@@ -93,4 +98,16 @@ func (c *Config) syncPeriod() time.Duration {
 		return DefaultSyncPeriod
 	}
 	return c.SyncPeriod
+}
+
+// noLoopback returns the reason why NodePorts do not listen on loopback
+// addresses that NodePortAddresses includes, "" if it includes none.
+func (c *Config) noLoopback() string {
+	switch {
+	case !c.NodePortAddresses.Loopback(nft.IPv4) && !c.NodePortAddresses.Loopback(nft.IPv6):
+		return ""
+	case !c.LocalhostNodePorts:
+		return "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"
+	}
+	return "this version does not support it yet"
 }

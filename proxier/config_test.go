@@ -3,6 +3,9 @@ package proxier
 import (
 	"net/netip"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -24,6 +27,24 @@ func TestConfigValidate(t *testing.T) {
 		}
 		if got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+func TestNoLoopback(t *testing.T) {
+	localhost := ruleset.NodePortAddresses{Primary: true, CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128")}
+	for _, tt := range []struct {
+		config Config
+		want   string
+	}{
+		{Config{}, ""},
+		{Config{LocalhostNodePorts: true}, ""},
+		{Config{NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("0.0.0.0/0", "::/0")}}, ""},
+		{Config{NodePortAddresses: localhost}, "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"},
+		{Config{NodePortAddresses: localhost, LocalhostNodePorts: true}, "this version does not support it yet"},
+	} {
+		if got := tt.config.noLoopback(); got != tt.want {
+			t.Errorf("%+v: got %q, want %q", tt.config.NodePortAddresses, got, tt.want)
 		}
 	}
 }

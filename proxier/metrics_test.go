@@ -1,10 +1,12 @@
 package proxier
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -54,4 +56,58 @@ nftproxy_refused_service_ports{ip_family="IPv4"} 0
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "nftproxy_refused_service_ports"); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestMetricsOfKubeProxy compares names, types and labels with the metrics of
+// kube-proxy v1.36.3 and v1.37.
+func TestMetricsOfKubeProxy(t *testing.T) {
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4)
+	p.sink.SetService(tabletest.Service("a", "10.96.0.1", nil))
+	tabletest.Sync(t, p.sink)
+	p.publish()
+	got := gathered(t, p.Metrics())
+	data, err := os.ReadFile("testdata/kube-proxy-metrics.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for line := range strings.Lines(string(data)) {
+		words := strings.Split(strings.TrimSpace(line), "\t")
+		if len(words) != 4 || words[3] != "proxier" {
+			continue
+		}
+		count++
+		for i, version := range []string{"v1.36.3", "v1.37"} {
+			if want := words[1+i]; got[words[0]] != want {
+				t.Errorf("%s: got %q, want %q as in %s", words[0], got[words[0]], want, version)
+			}
+		}
+	}
+	if count < 15 {
+		t.Errorf("got %d metrics, want at least 15", count)
+	}
+}
+
+// gathered returns the type and the labels of each metric.
+func gathered(t *testing.T, c prometheus.Collector) map[string]string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(map[string]string)
+	for _, f := range families {
+		var labels []string
+		for _, l := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, l.GetName())
+		}
+		typ := strings.ToLower(f.GetType().String())
+		out[f.GetName()] = strings.TrimSpace(typ + " " + strings.Join(labels, ","))
+	}
+	return out
 }

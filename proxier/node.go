@@ -89,8 +89,12 @@ func (t *nodeTracker) primaryIPs(obj *corev1.Node) []netip.Addr {
 func (t *nodeTracker) logMissing() {
 	n := t.current()
 	node := klog.KRef("", n.Name)
-	if len(n.IPs) == 0 && len(t.config.NodePortAddresses.CIDRs) == 0 {
+	switch ports := t.config.NodePortAddresses; {
+	case len(n.IPs) > 0:
+	case len(ports.CIDRs) == 0:
 		klog.InfoS("No address of this node is known; NodePorts listen on all local addresses", "node", node)
+	case ports.Primary:
+		klog.InfoS("No address of this node is known; NodePorts do not listen on a primary address", "node", node)
 	}
 	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR {
 		klog.InfoS("No pod CIDR of this node is known; traffic of pods is not recognized", "node", node)
@@ -120,7 +124,7 @@ func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
 		if c.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR && !covers(n.PodCIDRs, f) {
 			gap("this node has %[1]s addresses, but no %[1]s pod CIDR: %[1]s traffic of pods is not recognized")
 		}
-		if !covers(c.NodePortAddresses.CIDRs, f) {
+		if !c.NodePortAddresses.Covers(f) {
 			gap("nodePortAddresses has no %[1]s CIDR: NodePorts listen on all local %[1]s addresses")
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -58,6 +59,9 @@ func newProxier(config Config, families ...nft.Family) (*Proxier, error) {
 	if err := p.setUp(); err != nil {
 		p.Close()
 		return nil, err
+	}
+	if reason := config.noLoopback(); reason != "" {
+		klog.InfoS("NodePorts do not listen on loopback addresses", "reason", reason)
 	}
 	return p, nil
 }

@@ -114,27 +114,43 @@ func validateInterface(field, name string) error {
 }
 
 // NodePortAddresses selects the addresses of a node on which NodePorts listen:
-// the node's primary addresses if there are no CIDRs, and otherwise the
-// addresses within the CIDRs. Loopback addresses are never selected.
+// the primary ones, and those within the CIDRs. Loopback addresses are never
+// selected by the rules; see Loopback.
 type NodePortAddresses struct {
-	CIDRs []netip.Prefix
+	// Primary selects the node's primary addresses. Without CIDRs they are
+	// always selected.
+	Primary bool
+	CIDRs   []netip.Prefix
 }
 
-// of reports which addresses of one family are selected: the primary ones, all
-// of them, or, if neither, those within the CIDRs. If all CIDRs are of the
-// other family, all addresses of this one are selected, as in kube-proxy.
-func (a NodePortAddresses) of(f nft.Family) (primary, all bool) {
-	if len(a.CIDRs) == 0 {
-		return true, false
+// primary reports whether the node's primary addresses are selected.
+func (a NodePortAddresses) primary() bool { return a.Primary || len(a.CIDRs) == 0 }
+
+// Covers reports whether a CIDR of the family is configured, or the primary
+// address. Otherwise all addresses of the family are selected, as in
+// kube-proxy.
+func (a NodePortAddresses) Covers(f nft.Family) bool {
+	return a.primary() || len(a.of(f)) > 0
+}
+
+// Loopback reports whether a loopback CIDR includes 127.0.0.1 or ::1. A CIDR
+// of all addresses does not count (KEP-6032).
+func (a NodePortAddresses) Loopback(f nft.Family) bool {
+	localhost := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if f == nft.IPv6 {
+		localhost = netip.IPv6Loopback()
 	}
-	all = true
+	return slices.ContainsFunc(a.CIDRs, func(p netip.Prefix) bool {
+		return p.Addr().IsLoopback() && p.Contains(localhost)
+	})
+}
+
+// of returns the CIDRs of a family.
+func (a NodePortAddresses) of(f nft.Family) (out []netip.Prefix) {
 	for _, p := range a.CIDRs {
 		if f.Of(p.Addr()) {
-			if p.Bits() == 0 {
-				return false, true
-			}
-			all = false
+			out = append(out, p)
 		}
 	}
-	return false, all
+	return out
 }

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -57,24 +58,28 @@ func AnyAddr(f nft.Family) netip.Addr {
 }
 
 // on returns the addresses of a node on which NodePorts listen, nil for all of
-// them. If the primary addresses are selected and none is known, NodePorts
-// listen on all addresses.
+// them. NodePorts listen on all addresses of a family that has no CIDR and no
+// known primary address.
 func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
-	primary, all := a.of(f)
-	if all {
+	cidrs := a.of(f)
+	if slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
 		return nil
 	}
-	ips := node.NodePortIPs
-	if primary {
-		ips = node.IPs
-	}
 	out := []netip.Addr{}
-	for _, ip := range ips {
-		if f.Of(ip) && !ip.IsLoopback() {
-			out = append(out, ip)
+	add := func(ips []netip.Addr, except []netip.Addr) {
+		for _, ip := range ips {
+			if f.Of(ip) && !ip.IsLoopback() && !slices.Contains(except, ip) {
+				out = append(out, ip)
+			}
 		}
 	}
-	if primary && len(out) == 0 {
+	if len(cidrs) > 0 {
+		add(node.NodePortIPs, nil)
+	}
+	if a.primary() {
+		add(node.IPs, out)
+	}
+	if len(cidrs) == 0 && len(out) == 0 {
 		return nil
 	}
 	return out

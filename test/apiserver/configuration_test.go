@@ -35,6 +35,7 @@ func TestConfiguration(t *testing.T) {
 		}
 	})
 	t.Run("flags", func(t *testing.T) { c.with(t).flags() })
+	t.Run("only newer", func(t *testing.T) { c.with(t).onlyNewer() })
 }
 
 // configurations compares configurations.

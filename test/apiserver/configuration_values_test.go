@@ -19,7 +19,7 @@ func pools() map[string][]string {
 		"metricsBindAddress":          {`""`, "1.2.3.4", "1.2.3.4:5", `"[::]:10"`, `"::1"`, "1.2.3.4:0", "host"},
 		"bindAddressHardFail":         {"true", "false"},
 		"enableProfiling":             {"true", "false", `"yes"`},
-		"showHiddenMetricsForVersion": {`""`, `"1.35"`, `"1.34"`, `"1.36"`, "1.35", "x"},
+		"showHiddenMetricsForVersion": {`""`, `"1.35"`, `"1.31"`, "1.35", "x"},
 		"hostnameOverride":            {`""`, "Node-1", `" Node "`},
 		"clusterCIDR": {
 			`""`, "10.0.0.0/8", `"10.0.0.0/8,fd00::/64"`, `"10.0.0.0/8, fd00::/64"`, `"10.0.0.0/8,11.0.0.0/8"`, `"a,b,c"`,
@@ -31,8 +31,8 @@ func pools() map[string][]string {
 		"detectLocal.bridgeInterface":     {`""`, "cbr0"},
 		"detectLocal.interfaceNamePrefix": {`""`, "veth"},
 		"nodePortAddresses": {
-			"[]", "null", "[primary]", "[10.0.0.0/8]", `["::/0", 0.0.0.0/0]`, "[primary, 10.0.0.0/8]",
-			"[10.0.0.0/8, primary]", "[10.0.0.1]",
+			"[]", "null", "[primary]", "[10.0.0.0/8]", `["::/0", 0.0.0.0/0]`,
+			"[10.0.0.1]",
 		},
 		"oomScoreAdj":                     {"null", "0", "-1000", "1000", "1001", "-1001"},
 		"configSyncPeriod":                {"0s", "1s", "-1s", "null"},
@@ -66,8 +66,8 @@ func pools() map[string][]string {
 		"logging.flushFrequency":          {"0", "5s", "1000000000", "-1s"},
 		"logging.vmodule":                 {"null", "[{filePattern: a, verbosity: 3}]", "[{verbosity: 3}]"},
 		"featureGates": {
-			"null", "{}", "{AllAlpha: false}", "{ContextualLogging: false}", "{NoSuchGate: true}",
-			"{MultiCIDRServiceAllocator: false}", "{GangScheduling: true}", "{LoggingAlphaOptions: true}",
+			"null", "{}", "{AllAlpha: false}", "{ContextualLogging: false}",
+			"{NFTablesProxyMode: maybe}", "{LoggingAlphaOptions: true}",
 			"{KMSv1: true}",
 		},
 		"winkernel.enableDSR":  {"true"},
@@ -113,8 +113,8 @@ func commandLines() [][]string {
 		{"--conntrack-tcp-timeout-established=5m"}, {"--conntrack-udp-timeout=1s"},
 		{"--conntrack-udp-timeout-stream=-1s"},
 		{"--feature-gates=AllAlpha=true"}, {"--feature-gates=AllBeta=false"},
-		{"--feature-gates=ContextualLogging=false,LoggingAlphaOptions=true"}, {"--feature-gates=NoSuch=true"},
-		{"--feature-gates=NFTablesProxyMode=false"}, {"--feature-gates=x"},
+		{"--feature-gates=ContextualLogging=false,LoggingAlphaOptions=true"}, {"--feature-gates=NFTablesProxyMode=maybe"},
+		{"--feature-gates=x"},
 		{"--healthz-bind-address=1.2.3.4:5"}, {"--healthz-bind-address=1.2.3.4:x"}, {"--healthz-bind-address="},
 		{"--healthz-bind-address=x"}, {"--metrics-bind-address=[::]:5"}, {"--healthz-port=7"},
 		{"--hostname-override= A "}, {"--hostname-override= "}, {"--hostname-override="}, {"--init-only"},
@@ -135,7 +135,7 @@ func commandLines() [][]string {
 		{"--masquerade-all"}, {"--nodeport-addresses=primary"}, {"--nodeport-addresses=10.0.0.0/8,::/0"},
 		{"--nodeport-addresses=10.0.0.0/8", "--nodeport-addresses=::/0"}, {"--nodeport-addresses=x"},
 		{"--oom-score-adj=5"}, {"--oom-score-adj=5000"}, {"--profiling"}, {"--show-hidden-metrics-for-version=1.35"},
-		{"--show-hidden-metrics-for-version=1.33"}, {"--no-such-flag"}, {"arg"}, {""},
+		{"--show-hidden-metrics-for-version=1.31"}, {"--no-such-flag"}, {"arg"}, {""},
 	}
 }
 

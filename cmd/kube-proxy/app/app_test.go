@@ -24,8 +24,8 @@ func TestInvalidCommandLines(t *testing.T) {
 		{[]string{"--config", "/no/such/file"}, "--config: open /no/such/file: no such file or directory"},
 		{[]string{"--proxy-mode", "iptables"}, "iptables"},
 		{[]string{"--manifests", "d", "--cluster-cidr", "10.0.0.0/8,x"}, `--cluster-cidr: "x" is not a CIDR`},
-		{[]string{"--manifests", "d", "--nodeport-addresses", "primary,10.0.0.0/8"},
-			`--nodeport-addresses: "primary" must stand alone`},
+		{[]string{"--manifests", "d", "--nodeport-addresses", "primary,10.0.0.1"},
+			`--nodeport-addresses: "10.0.0.1" is none of primary, localhost, all and no CIDR`},
 		{[]string{"--manifests", "d", "--detect-local-mode", "Guess"}, `--detect-local-mode: "Guess" is not supported`},
 	} {
 		code, _, stderr := runMain(tt.args...)

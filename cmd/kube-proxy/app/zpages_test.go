@@ -97,7 +97,7 @@ Started: .* 20\d\d
 Up: \d+ hr \d\d min \d\d sec
 Go version: ` + runtime.Version() + `
 Binary version: ` + regexp.QuoteMeta(Version) + `
-Emulation version: 1.36
+Emulation version: 1.37
 Paths: ` + pagesWanted + `
 $`)
 	if r := ask(pages, "GET", "/statusz", "", ""); r.Code != 200 || !text.MatchString(r.Body.String()) {
@@ -113,7 +113,7 @@ $`)
   "uptimeSeconds": \d+,
   "goVersion": "` + runtime.Version() + `",
   "binaryVersion": "` + regexp.QuoteMeta(Version) + `",
-  "emulationVersion": "1.36",
+  "emulationVersion": "1.37",
   "paths": \["` + strings.ReplaceAll(pagesWanted, " ", `","`) + `"\]
 }$`)
 	r := ask(pages, "GET", "/statusz", "application/json;v=v1beta1;g=config.k8s.io;as=Statusz", "")

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	netutils "k8s.io/utils/net"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // parseAddress parses an IP address as Kubernetes does: it accepts leading
@@ -40,6 +42,29 @@ func parseCIDRs(values []string) ([]netip.Prefix, error) {
 			return nil, err
 		}
 		out = append(out, p)
+	}
+	return out, nil
+}
+
+// parseNodePortAddresses parses nodePortAddresses: CIDRs and keywords in any
+// combination.
+func parseNodePortAddresses(values []string) (out ruleset.NodePortAddresses, err error) {
+	for _, s := range values {
+		switch s {
+		case nodePortPrimary:
+			out.Primary = true
+		case nodePortLocalhost:
+			out.CIDRs = append(out.CIDRs, netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128"))
+		case nodePortAll:
+			out.CIDRs = append(out.CIDRs, netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0"))
+		default:
+			cidr, err := parseCIDR(s)
+			if err != nil {
+				return out, fmt.Errorf("%q is none of %s, %s, %s and no CIDR",
+					s, nodePortPrimary, nodePortLocalhost, nodePortAll)
+			}
+			out.CIDRs = append(out.CIDRs, cidr)
+		}
 	}
 	return out, nil
 }

@@ -179,8 +179,7 @@ func TestWatchInvalidContent(t *testing.T) {
 		{"value", before + "oomScoreAdj: 5000\n", nil, ": oomScoreAdj: 5000 is not in the range"},
 		{"after defaults", strings.Replace(before, "1s", "31s", 1), nil,
 			": nftables.minSyncPeriod: 31s is greater than the sync period, 30s"},
-		{"feature gate", before + "featureGates: {NoSuchGate: true}\n", nil,
-			": featureGates: unrecognized feature gate"},
+		{"feature gate", before + "featureGates: {NFTablesNetlink: maybe}\n", nil, "featureGates of type bool"},
 		{"with a flag", before + "featureGates: {LoggingAlphaOptions: false}\n", []string{"--log-text-split-stream"},
 			"Feature LoggingAlphaOptions is disabled"},
 	} {

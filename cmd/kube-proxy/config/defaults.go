@@ -18,11 +18,15 @@ import (
 // sync in proportion to its duration.
 const defaultMinSyncPeriod = time.Millisecond
 
-// Defaults of kube-proxy v1.36.
+// Defaults of kube-proxy v1.36 and v1.37.
 const (
 	modeNFTables    = "nftables"
 	modeClusterCIDR = "ClusterCIDR"
-	primary         = "primary" // in nodePortAddresses: the addresses of the Node object
+
+	// Keywords of nodePortAddresses.
+	nodePortPrimary   = "primary"   // the addresses of the Node object
+	nodePortLocalhost = "localhost" // 127.0.0.0/8 and ::1/128
+	nodePortAll       = "all"       // 0.0.0.0/0 and ::/0
 
 	defaultHealthzPort           = 10256
 	defaultMetricsPort           = 10249
@@ -107,7 +111,7 @@ func setMode(c *v1alpha1.KubeProxyConfiguration) {
 		c.DetectLocalMode = modeClusterCIDR
 	}
 	if len(c.NodePortAddresses) == 0 {
-		c.NodePortAddresses = []string{primary}
+		c.NodePortAddresses = []string{nodePortPrimary}
 	}
 	none := metav1.Duration{}
 	c.IPTables.MasqueradeAll = false

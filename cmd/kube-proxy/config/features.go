@@ -4,6 +4,7 @@ import (
 	_ "embed" // the list of gates
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -14,90 +15,118 @@ import (
 )
 
 // KubernetesVersion is the version of the kube-proxy that this command
-// replaces. previousVersion is the version before it.
-const (
-	KubernetesVersion = "1.36"
-	previousVersion   = "1.35"
-)
+// replaces. Files of versions 1.33 and later are accepted.
+const KubernetesVersion = "1.37"
 
 //go:embed features.txt
 var featureList string
 
-// featureSpecs and featureNeeds are the specifications and the dependencies
-// of feature gates.
-type (
-	featureSpecs map[featuregate.Feature]featuregate.FeatureSpec
-	featureNeeds map[featuregate.Feature][]featuregate.Feature
-)
+// featureSpecs maps feature gates to their state in KubernetesVersion, nil if
+// that version does not have the gate any more.
+type featureSpecs map[string]*featuregate.FeatureSpec
 
-// knownFeatures parses features.txt. A line has a name, a stage, on or off,
-// and optionally "locked" and "needs:NAME" for each gate that this one
-// depends on.
-func knownFeatures(list string) (featureSpecs, featureNeeds) {
-	specs, needs := make(featureSpecs), make(featureNeeds)
+// knownFeatures parses features.txt. The last column is the state in
+// KubernetesVersion.
+func knownFeatures(list string) featureSpecs {
+	specs := make(featureSpecs)
 	for line := range strings.Lines(list) {
-		words := strings.Fields(line)
-		if len(words) < 3 || words[0] == "#" {
-			continue
-		}
-		name := featuregate.Feature(words[0])
-		spec := featuregate.FeatureSpec{Default: words[2] == "on", LockToDefault: slices.Contains(words[3:], "locked")}
-		switch words[1] {
-		case "ALPHA":
-			spec.PreRelease = featuregate.Alpha
-		case "BETA":
-			spec.PreRelease = featuregate.Beta
-		case "DEPRECATED":
-			spec.PreRelease = featuregate.Deprecated
-		default:
-			spec.PreRelease = featuregate.GA
-		}
-		specs[name] = spec
-		for _, w := range words[3:] {
-			if other, ok := strings.CutPrefix(w, "needs:"); ok {
-				needs[name] = append(needs[name], featuregate.Feature(other))
-			}
+		if words := strings.Fields(line); len(words) == 3 && words[0] != "#" {
+			specs[words[0]] = featureSpec(words[2])
 		}
 	}
-	return specs, needs
+	return specs
 }
 
-// newFeatureGate returns the gates of kube-proxy with these settings, and the
-// invalid settings.
-func newFeatureGate(settings map[string]bool) (featuregate.MutableFeatureGate, []problem) {
+// featureSpec parses a state, STAGE:DEFAULT[:locked] or "-".
+func featureSpec(state string) *featuregate.FeatureSpec {
+	if state == "-" {
+		return nil
+	}
+	words := strings.Split(state, ":")
+	spec := &featuregate.FeatureSpec{Default: words[1] == "on", LockToDefault: len(words) > 2}
+	switch words[0] {
+	case "ALPHA":
+		spec.PreRelease = featuregate.Alpha
+	case "BETA":
+		spec.PreRelease = featuregate.Beta
+	case "DEPRECATED":
+		spec.PreRelease = featuregate.Deprecated
+	default:
+		spec.PreRelease = featuregate.GA
+	}
+	return spec
+}
+
+// newFeatureGate returns the gates of KubernetesVersion with these settings,
+// the invalid settings, and a warning for each setting that it ignores or
+// that has no effect.
+//
+// A file of a newer or older Kubernetes must not end the proxy. Therefore
+// unknown gates, other values of locked gates and unmet dependencies between
+// gates are no errors, as they are in kube-proxy.
+func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate, invalid []problem, warnings []string) {
 	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(KubernetesVersion))
-	specs, needs := knownFeatures(featureList)
-	known := gate.GetAll() // AllAlpha and AllBeta
-	maps.DeleteFunc(specs, func(name featuregate.Feature, _ featuregate.FeatureSpec) bool {
-		_, ok := known[name]
-		return ok
-	})
-	if err := gate.Add(specs); err != nil {
-		return gate, []problem{{"featureGates", err.Error()}}
+	specs := knownFeatures(featureList)
+	if err := gate.Add(specs.toAdd(gate)); err != nil {
+		return gate, []problem{invalidGate(err.Error())}, nil
 	}
-	if err := gate.AddDependencies(needs); err != nil {
-		return gate, []problem{{"featureGates", err.Error()}}
-	}
-	var found []problem
-	bad := func(format string, args ...any) {
-		found = append(found, problem{"featureGates", fmt.Sprintf(format, args...)})
-	}
+	effective := featuresWithEffect()
+	valid := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		spec, ok := gate.GetAll()[featuregate.Feature(name)]
-		switch value := settings[name]; {
-		case !ok:
-			bad("unrecognized feature gate: %s: not a feature gate of kube-proxy v%s", name, KubernetesVersion)
-		case spec.LockToDefault && spec.Default != value:
-			bad("cannot set feature gate %s to %t, feature is locked to %t", name, value, spec.Default)
+		if !featureName.MatchString(name) {
+			invalid = append(invalid, invalidGate(fmt.Sprintf("%q is not the name of a feature gate", name)))
+			continue
+		}
+		spec, known := specs[name]
+		if w := featureWarning(name, settings[name], spec, known, effective[name]); w != "" {
+			warnings = append(warnings, w)
+		}
+		if spec != nil && (!spec.LockToDefault || spec.Default == settings[name]) {
+			valid[name] = settings[name]
 		}
 	}
-	if len(found) > 0 {
-		return gate, found
+	if err := gate.SetFromMapWithLogger(logr.Discard(), valid); err != nil {
+		invalid = append(invalid, invalidGate(oneLine(err)))
 	}
-	if err := gate.SetFromMapWithLogger(logr.Discard(), settings); err != nil {
-		bad("%s", oneLine(err))
+	return gate, invalid, warnings
+}
+
+func invalidGate(text string) problem { return problem{field: "featureGates", text: text} }
+
+var featureName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*$`)
+
+// toAdd returns the gates of KubernetesVersion that gate does not have. A new
+// gate has AllAlpha and AllBeta.
+func (s featureSpecs) toAdd(gate featuregate.MutableFeatureGate) map[featuregate.Feature]featuregate.FeatureSpec {
+	out, has := make(map[featuregate.Feature]featuregate.FeatureSpec), gate.GetAll()
+	for name, spec := range s {
+		if _, ok := has[featuregate.Feature(name)]; !ok && spec != nil {
+			out[featuregate.Feature(name)] = *spec
+		}
 	}
-	return gate, found
+	return out
+}
+
+// featureWarning returns a warning for a setting that is ignored or has no
+// effect, and for one that a future version will not have. spec is nil if
+// KubernetesVersion does not have the gate.
+func featureWarning(name string, value bool, spec *featuregate.FeatureSpec, known, effective bool) string {
+	switch {
+	case !known:
+		return fmt.Sprintf("feature gate %s is unknown to kube-proxy v%s: ignored", name, KubernetesVersion)
+	case inertFeatures[name] != "":
+		return fmt.Sprintf("feature gate %s has no effect: %s", name, inertFeatures[name])
+	case spec == nil || !effective:
+		return fmt.Sprintf("feature gate %s has no effect on nftproxy", name)
+	case spec.LockToDefault && spec.Default != value:
+		return fmt.Sprintf("feature gate %s is locked to %t in kube-proxy v%s: %t is ignored",
+			name, spec.Default, KubernetesVersion, value)
+	case name == gateExternalIPs: // GA, but its purpose is to be disabled
+		return ""
+	case spec.PreRelease == featuregate.GA || spec.PreRelease == featuregate.Deprecated:
+		return fmt.Sprintf("feature gate %s will be removed in a future release: do not set it", name)
+	}
+	return ""
 }
 
 // clientGates provides the gates of kube-proxy to client-go.
@@ -129,35 +158,26 @@ func (f clientFeatures) Add(in map[clientfeatures.Feature]clientfeatures.Feature
 // Disabling it protects against CVE-2020-8554 (KEP-5707).
 const gateExternalIPs = "AllowServiceExternalIPs"
 
+// gateLocalhostNodePorts is the feature gate of NodePorts on loopback
+// addresses (KEP-6032).
+const gateLocalhostNodePorts = "KubeProxyNFTablesLocalhostNodePorts"
+
+// inertFeatures maps feature gates of kube-proxy without effect to the reason.
+var inertFeatures = map[string]string{
+	"NFTablesNetlink":   "nftproxy always uses netlink",
+	"NFTablesProxyMode": "nftproxy has no other mode",
+	"KubeProxyIPVS":     noIPVS,
+}
+
 // featuresWithEffect returns the names of the gates that have an effect.
 func featuresWithEffect() map[string]bool {
 	effective := clientFeatures{
 		"AllAlpha": true, "AllBeta": true,
 		"ContextualLogging": true, "LoggingAlphaOptions": true, "LoggingBetaOptions": true,
-		"ComponentFlagz": true, "ComponentStatusz": true, gateExternalIPs: true,
+		"ComponentFlagz": true, "ComponentStatusz": true, gateExternalIPs: true, gateLocalhostNodePorts: true,
 	}
 	if err := clientfeatures.AddFeaturesToExistingFeatureGates(effective); err != nil {
 		panic(err) // clientFeatures.Add returns no error
 	}
 	return effective
-}
-
-// featureWarnings returns a warning for each setting that has no effect, and
-// for each that a future version will refuse. AllowServiceExternalIPs causes
-// no warning: it is GA, but its purpose is to be disabled.
-func featureWarnings(settings map[string]bool) []string {
-	specs, _ := knownFeatures(featureList)
-	effective := featuresWithEffect()
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		spec, ok := specs[featuregate.Feature(name)]
-		switch {
-		case !ok || name == gateExternalIPs:
-		case spec.PreRelease == featuregate.GA || spec.PreRelease == featuregate.Deprecated:
-			out = append(out, fmt.Sprintf("feature gate %s will be removed in a future release: do not set it", name))
-		case !effective[name] && spec.Default != settings[name]:
-			out = append(out, fmt.Sprintf("feature gate %s has no effect on nftproxy", name))
-		}
-	}
-	return out
 }

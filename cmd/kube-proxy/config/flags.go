@@ -1,12 +1,14 @@
 package config
 
 import (
+	"strings"
+
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
 // newCommandLine declares the flags. Names, types and defaults are those of
-// kube-proxy v1.36; only --manifests is new.
+// kube-proxy v1.37; only --manifests is new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -73,9 +75,10 @@ func (c *commandLine) addServices() {
 	set.BoolVar(&config.NFTables.MasqueradeAll, "masquerade-all", false,
 		"Masquerade all traffic to ClusterIPs.")
 	set.StringSliceVar(&config.NodePortAddresses, "nodeport-addresses", nil,
-		"Accept NodePort connections on the local addresses in these `CIDRS`, "+
-			"or on the addresses of the Node object with the value primary, which is the default. "+
-			"CIDRs of one IP family do not restrict the other one. NodePorts never listen on loopback addresses.")
+		"Accept NodePort connections on these `ADDRESSES`, a comma-separated list of CIDRs of local addresses and the "+
+			"keywords primary (the addresses of the Node object, the default), localhost (127.0.0.0/8 and ::1/128) "+
+			"and all (0.0.0.0/0 and ::/0). A list without an address of one IP family does not restrict that family. "+
+			"NodePorts do not listen on loopback addresses yet, even if localhost is in the list.")
 	set.DurationVar(&config.NFTables.SyncPeriod.Duration, "iptables-sync-period", defaultSyncPeriod,
 		"`INTERVAL` at which failed updates are retried. Despite its name, it applies to nftables mode.")
 	set.DurationVar(&config.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", defaultMinSyncPeriod,
@@ -95,7 +98,8 @@ func (c *commandLine) addServers() {
 	set.BoolVar(&config.EnableProfiling, "profiling", false,
 		"Serve /debug/pprof and /debug/flags/v on --metrics-bind-address.")
 	set.StringVar(&config.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "",
-		"Show the metrics that were hidden after this `VERSION`. The only supported version is "+previousVersion+".")
+		"Show the metrics that were hidden after this `VERSION`. Supported versions are "+
+			strings.Join(previousVersions, ", ")+".")
 	set.Int32Var(&c.healthzPort, "healthz-port", defaultHealthzPort,
 		"`PORT` if --healthz-bind-address has none. 0 disables the server.")
 	set.Int32Var(&c.metricsPort, "metrics-port", defaultMetricsPort,
@@ -140,9 +144,10 @@ func (c *commandLine) addProcess() {
 	set.BoolVar(&o.Cleanup, "cleanup", false,
 		"Remove all rules of kube-proxy from this node, log what was removed, and exit.")
 	set.Var(cliflag.NewMapStringBool(&o.Configuration.FeatureGates), "feature-gates",
-		"Feature `GATES` as a comma-separated list of NAME=true|false. All feature gates of kube-proxy "+
-			"v"+KubernetesVersion+" are accepted. These have an effect: ContextualLogging, LoggingAlphaOptions, "+
-			"LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs and those of client-go.")
+		"Feature `GATES` as a comma-separated list of NAME=true|false. Gates that kube-proxy "+
+			"v"+KubernetesVersion+" does not have are ignored with a warning. These have an effect: ContextualLogging, "+
+			"LoggingAlphaOptions, LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs, "+
+			gateLocalhostNodePorts+" and those of client-go.")
 	set.Var(&version{o}, "version",
 		"Print the version and exit. --version=raw adds build information, --version=vX.Y.Z reports that version.")
 	set.Lookup("version").NoOptDefVal = "true"

@@ -116,18 +116,19 @@ func TestInvalidFlags(t *testing.T) {
 			`--cluster-cidr: "10.0.0.0/8,11.0.0.0/8" has two CIDRs of the same IP family`},
 		{"--cluster-cidr=10.0.0.0/8,fd00::/8,11.0.0.0/8",
 			`--cluster-cidr: "10.0.0.0/8,fd00::/8,11.0.0.0/8" has more than one CIDR per IP family`},
-		{"--nodeport-addresses=primary,10.0.0.0/8", `--nodeport-addresses: "primary" must stand alone`},
-		{"--nodeport-addresses=10.0.0.1", `--nodeport-addresses: "10.0.0.1" is neither "primary" nor a CIDR`},
+		{"--nodeport-addresses=primary,10.0.0.1",
+			`--nodeport-addresses: "10.0.0.1" is none of primary, localhost, all and no CIDR`},
+		{"--nodeport-addresses=Localhost",
+			`--nodeport-addresses: "Localhost" is none of primary, localhost, all and no CIDR`},
 		{"--detect-local-mode=Guess", `--detect-local-mode: "Guess" is not supported: ` +
 			`supported values are ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix`},
 		{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface: must not be empty with this detectLocalMode"},
 		{"--hostname-override=  ", `--hostname-override: "  " is blank: set the node's name or omit the flag`},
-		{"--feature-gates=NoSuch=true",
-			"--feature-gates: unrecognized feature gate: NoSuch: not a feature gate of kube-proxy v1.36"},
-		{"--feature-gates=NFTablesProxyMode=false",
-			"--feature-gates: cannot set feature gate NFTablesProxyMode to false, feature is locked to true"},
-		{"--show-hidden-metrics-for-version=1.36",
-			`--show-hidden-metrics-for-version: "1.36" is not supported: the only supported value is 1.35`},
+		{"--feature-gates=NFTablesNetlink=maybe", `invalid argument "NFTablesNetlink=maybe" for "--feature-gates" flag: ` +
+			`invalid value of NFTablesNetlink: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`},
+		{"--feature-gates==true", `--feature-gates: "" is not the name of a feature gate`},
+		{"--show-hidden-metrics-for-version=1.37",
+			`--show-hidden-metrics-for-version: "1.37" is not supported: supported values are 1.32, 1.33, 1.34, 1.35, 1.36`},
 		{"--logging-format=xml", `--logging-format: Invalid value: "xml": Unsupported log format`},
 		{"--log-text-split-stream", "--log-text-split-stream: Forbidden: Feature LoggingAlphaOptions is disabled"},
 		{"--config=config.yaml|--logging-format=xml", `--logging-format: Invalid value: "xml": Unsupported log format`},
@@ -165,8 +166,16 @@ func TestFlagWarnings(t *testing.T) {
 		}},
 		{"--feature-gates=GangScheduling=false,KMSv1=false,HPAScaleToZero=true," +
 			"WatchListClient=false,ContextualLogging=false", []string{
+			"feature gate GangScheduling has no effect on nftproxy",
 			"feature gate HPAScaleToZero has no effect on nftproxy",
-			"feature gate KMSv1 will be removed in a future release: do not set it",
+			"feature gate KMSv1 has no effect on nftproxy",
+		}},
+		{"--feature-gates=NFTablesNetlink=true,KubeProxyNFTablesLocalhostNodePorts=true,NoSuch=true," +
+			"InOrderInformers=false,InformerResourceVersion=true", []string{
+			"feature gate InOrderInformers is locked to true in kube-proxy v1.37: false is ignored",
+			"feature gate InformerResourceVersion will be removed in a future release: do not set it",
+			"feature gate NFTablesNetlink has no effect: nftproxy always uses netlink",
+			"feature gate NoSuch is unknown to kube-proxy v1.37: ignored",
 		}},
 		{"--write-config-to=x --metrics-port=0 --iptables-min-sync-period=0", []string{
 			"--iptables-min-sync-period: this value means the default in a configuration file",

@@ -83,9 +83,9 @@ func (o *Options) complete() error {
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
 		return err
 	}
-	gate, found := newFeatureGate(o.Configuration.FeatureGates)
+	gate, found, warnings := newFeatureGate(o.Configuration.FeatureGates)
 	o.FeatureGate = gate
-	o.warnings = append(o.warnings, featureWarnings(o.Configuration.FeatureGates)...)
+	o.warnings = append(o.warnings, warnings...)
 	found = append(found, validate(o.Configuration, gate)...)
 	if len(found) > 0 {
 		return o.cmd.explain(found, o.ConfigFile)

@@ -7,14 +7,22 @@ import (
 )
 
 // problem is an invalid value of a field.
-type problem struct{ field, text string }
+type problem struct {
+	field, text string
+	// remedy is shown if the value comes from a file.
+	remedy string
+}
 
 // explain returns an error with one line for each problem. A line begins with
 // the flag, or the file and the field, that holds the value.
 func (c *commandLine) explain(found []problem, file string) error {
 	var errs []error
 	for _, p := range found {
-		errs = append(errs, fmt.Errorf("%s: %s", c.origin(p.field, file), p.text))
+		text := p.text
+		if file != "" {
+			text += p.remedy
+		}
+		errs = append(errs, fmt.Errorf("%s: %s", c.origin(p.field, file), text))
 	}
 	return errors.Join(errs...)
 }

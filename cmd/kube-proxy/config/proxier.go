@@ -16,10 +16,11 @@ import (
 func (o *Options) Proxier() (proxier.Config, error) {
 	c := o.Configuration
 	out := proxier.Config{
-		MasqueradeAll:     c.NFTables.MasqueradeAll,
-		IgnoreExternalIPs: !o.FeatureGate.Enabled(gateExternalIPs),
-		SyncPeriod:        c.NFTables.SyncPeriod.Duration,
-		MinSyncPeriod:     c.NFTables.MinSyncPeriod.Duration,
+		MasqueradeAll:      c.NFTables.MasqueradeAll,
+		IgnoreExternalIPs:  !o.FeatureGate.Enabled(gateExternalIPs),
+		LocalhostNodePorts: o.FeatureGate.Enabled(gateLocalhostNodePorts),
+		SyncPeriod:         c.NFTables.SyncPeriod.Duration,
+		MinSyncPeriod:      c.NFTables.MinSyncPeriod.Duration,
 		DetectLocal: ruleset.LocalDetection{
 			Mode:                ruleset.DetectLocalMode(c.DetectLocalMode),
 			BridgeInterface:     c.DetectLocal.BridgeInterface,
@@ -44,10 +45,8 @@ func (o *Options) Proxier() (proxier.Config, error) {
 			return out, fmt.Errorf("clusterCIDR: %w", err)
 		}
 	}
-	if a := c.NodePortAddresses; len(a) != 1 || a[0] != primary {
-		if out.NodePortAddresses.CIDRs, err = parseCIDRs(a); err != nil {
-			return out, fmt.Errorf("nodePortAddresses: %w", err)
-		}
+	if out.NodePortAddresses, err = parseNodePortAddresses(c.NodePortAddresses); err != nil {
+		return out, fmt.Errorf("nodePortAddresses: %w", err)
 	}
 	return out, nil
 }

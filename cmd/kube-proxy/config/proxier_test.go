@@ -26,7 +26,8 @@ func TestProxier(t *testing.T) {
 		{"defaults", "--hostname-override= Node1 ", proxier.Config{
 			NodeName: "node1", MasqueradeBit: ptr.To(14),
 			SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
-			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+			NodePortAddresses: ruleset.NodePortAddresses{Primary: true},
 		}},
 		{"file", "--config=config.yaml", proxier.Config{
 			NodeName: "node-1", NodeIPs: []netip.Addr{ip("10.0.0.5")}, MasqueradeBit: ptr.To(3), MasqueradeAll: true,
@@ -47,11 +48,28 @@ func TestProxier(t *testing.T) {
 			},
 			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("1.2.3.4/32")}},
 		}},
+		{"keywords", "--hostname-override=a|--nodeport-addresses=primary,localhost,10.0.0.0/8|" +
+			"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true", proxier.Config{
+			NodeName: "a", MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
+			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+			NodePortAddresses: ruleset.NodePortAddresses{
+				Primary: true, CIDRs: []netip.Prefix{p("127.0.0.0/8"), p("::1/128"), p("10.0.0.0/8")},
+			},
+			LocalhostNodePorts: true,
+		}},
+		{"all", "--hostname-override=a|--nodeport-addresses=all,all", proxier.Config{
+			NodeName: "a", MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
+			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+			NodePortAddresses: ruleset.NodePortAddresses{
+				CIDRs: []netip.Prefix{p("0.0.0.0/0"), p("::/0"), p("0.0.0.0/0"), p("::/0")},
+			},
+		}},
 		{"bridge", "--hostname-override=a|--bind-address=fd00::1|--detect-local-mode=BridgeInterface|" +
 			"--pod-bridge-interface=cbr0|--nodeport-addresses=primary", proxier.Config{
 			NodeName: "a", NodeIPs: []netip.Addr{ip("fd00::1")}, MasqueradeBit: ptr.To(14),
 			SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
-			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface, BridgeInterface: "cbr0"},
+			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface, BridgeInterface: "cbr0"},
+			NodePortAddresses: ruleset.NodePortAddresses{Primary: true},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -29,8 +29,9 @@ func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	v.server("healthzBindAddress", c.HealthzBindAddress)
 	v.server("metricsBindAddress", c.MetricsBindAddress)
 	v.nodePortAddresses(c.NodePortAddresses)
-	if s := c.ShowHiddenMetricsForVersion; s != "" && s != previousVersion {
-		v.bad("showHiddenMetricsForVersion", "%q is not supported: the only supported value is %s", s, previousVersion)
+	if s := c.ShowHiddenMetricsForVersion; s != "" && !slices.Contains(previousVersions, s) {
+		v.bad("showHiddenMetricsForVersion", "%q is not supported: supported values are %s", s,
+			strings.Join(previousVersions, ", "))
 	}
 	v.detectLocal(c)
 	if c.HostnameOverride != "" && canonicalName(c.HostnameOverride) == "" {
@@ -42,10 +43,14 @@ func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	return v.found
 }
 
+// previousVersions are the values of showHiddenMetricsForVersion that one of
+// kube-proxy v1.33 to v1.37 accepts: each accepts its previous version only.
+var previousVersions = []string{"1.32", "1.33", "1.34", "1.35", "1.36"}
+
 type validator struct{ found []problem }
 
 func (v *validator) bad(field, format string, args ...any) {
-	v.found = append(v.found, problem{field, fmt.Sprintf(format, args...)})
+	v.found = append(v.found, problem{field: field, text: fmt.Sprintf(format, args...)})
 }
 
 func (v *validator) inRange(field string, value *int32, from, to int32) {
@@ -54,9 +59,16 @@ func (v *validator) inRange(field string, value *int32, from, to int32) {
 	}
 }
 
+// modeRemedy sets the mode in a cluster of kubeadm, which writes mode iptables
+// explicitly since v1.37.
+const modeRemedy = "; on a kubeadm cluster, set it with " +
+	"\"kubectl -n kube-system get configmap kube-proxy -o yaml | sed 's/ mode: .*/ mode: nftables/' | " +
+	"kubectl replace -f -\" and then run \"kubectl -n kube-system rollout restart daemonset/kube-proxy\""
+
 func (v *validator) mode(mode string) {
 	if mode != "" && mode != modeNFTables {
 		v.bad("mode", "%q is not supported: nftproxy supports %s only", mode, modeNFTables)
+		v.found[len(v.found)-1].remedy = modeRemedy
 	}
 }
 
@@ -125,15 +137,8 @@ func (v *validator) server(field, s string) {
 
 func (v *validator) nodePortAddresses(values []string) {
 	for i, s := range values {
-		name := fmt.Sprintf("nodePortAddresses[%d]", i)
-		if s == primary {
-			if len(values) > 1 {
-				v.bad(name, "%q must stand alone", primary)
-			}
-			return
-		}
-		if _, err := parseCIDR(s); err != nil {
-			v.bad(name, "%q is neither %q nor a CIDR", s, primary)
+		if _, err := parseNodePortAddresses([]string{s}); err != nil {
+			v.bad(fmt.Sprintf("nodePortAddresses[%d]", i), "%v", err)
 		}
 	}
 }

@@ -1,0 +1,108 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+	clientfeatures "k8s.io/client-go/features"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	metricsfeatures "k8s.io/component-base/metrics/features"
+	zpagesfeatures "k8s.io/component-base/zpages/features"
+)
+
+// TestFeatureColumns checks the form of features.txt, and that every gate of
+// v1.36.3 and of v1.37 is known.
+func TestFeatureColumns(t *testing.T) {
+	known := knownFeatures(featureList)
+	columns := []int{0, 0}
+	for line := range strings.Lines(featureList) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		words := strings.Fields(line)
+		if len(words) != 3 {
+			t.Errorf("%q: got %d words, want 3", line, len(words))
+			continue
+		}
+		if _, ok := known[words[0]]; !ok {
+			t.Errorf("%s is not known", words[0])
+		}
+		for i, state := range words[1:] {
+			if state != "-" {
+				columns[i]++
+			}
+		}
+	}
+	if columns[0] != 242 || columns[1] < 250 {
+		t.Errorf("got %v gates in v1.36.3 and v1.37, want 242 and at least 250", columns)
+	}
+}
+
+// TestFeaturesOfLibraries compares features.txt with the libraries that define
+// gates of kube-proxy.
+func TestFeaturesOfLibraries(t *testing.T) {
+	known := knownFeatures(featureList)
+	gate := featuregate.NewVersionedFeatureGate(version137)
+	for _, err := range []error{
+		logsapi.AddFeatureGates(gate), zpagesfeatures.AddFeatureGates(gate), metricsfeatures.AddFeatureGates(gate),
+		clientfeatures.AddVersionedFeaturesToExistingFeatureGates(clientGateAdder{gate}),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range gate.GetAll() {
+		got := known[string(name)]
+		if got == nil || got.Default != want.Default || got.PreRelease != want.PreRelease ||
+			got.LockToDefault != want.LockToDefault {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+var version137 = utilversion.MustParse(KubernetesVersion)
+
+// clientGateAdder adds client-go's gates to gates of a component.
+type clientGateAdder struct {
+	featuregate.MutableVersionedFeatureGate
+}
+
+func (a clientGateAdder) AddVersioned(in map[clientfeatures.Feature]clientfeatures.VersionedSpecs) error {
+	out := make(map[featuregate.Feature]featuregate.VersionedSpecs)
+	for name, specs := range in {
+		for _, s := range specs {
+			spec := featuregate.FeatureSpec{Version: s.Version, Default: s.Default, LockToDefault: s.LockToDefault}
+			switch s.PreRelease {
+			case clientfeatures.Alpha:
+				spec.PreRelease = featuregate.Alpha
+			case clientfeatures.Beta:
+				spec.PreRelease = featuregate.Beta
+			default:
+				spec.PreRelease = featuregate.GA
+			}
+			out[featuregate.Feature(name)] = append(out[featuregate.Feature(name)], spec)
+		}
+	}
+	return a.MutableVersionedFeatureGate.AddVersioned(out)
+}
+
+// TestFeatureSettings checks which settings take effect.
+func TestFeatureSettings(t *testing.T) {
+	for _, tt := range []struct {
+		gates string
+		name  featuregate.Feature
+		want  bool
+	}{
+		{"", gateLocalhostNodePorts, false},
+		{"KubeProxyNFTablesLocalhostNodePorts=true", gateLocalhostNodePorts, true},
+		{"AllAlpha=true", gateLocalhostNodePorts, true},
+		{"InOrderInformers=false", "InOrderInformers", true},
+		{"NoSuchGate=true,WatchListClient=false", "WatchListClient", false},
+	} {
+		if got := parse(t, "--feature-gates="+tt.gates).FeatureGate.Enabled(tt.name); got != tt.want {
+			t.Errorf("%s: %s: got %v, want %v", tt.gates, tt.name, got, tt.want)
+		}
+	}
+}

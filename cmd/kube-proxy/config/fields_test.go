@@ -1,0 +1,107 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/kube-proxy/config/v1alpha1"
+	"sigs.k8s.io/yaml"
+)
+
+// TestFieldsOfKubeProxy compares the fields of the library with the recorded
+// ones, so that an update of the library shows new fields.
+func TestFieldsOfKubeProxy(t *testing.T) {
+	data, err := os.ReadFile("testdata/kube-proxy-fields.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for line := range strings.Lines(string(data)) {
+		if words := strings.Split(strings.TrimSuffix(line, "\n"), "\t"); words[0][0] != '#' && words[2] != "-" {
+			want = append(want, words[0]+"\t"+words[2])
+		}
+	}
+	got := fieldsOf("", reflect.TypeFor[v1alpha1.KubeProxyConfiguration]())
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("not recorded: %s", line)
+		}
+	}
+}
+
+// fieldsOf returns the fields of a struct with their types, those of nested
+// structs with a dot.
+func fieldsOf(path string, typ reflect.Type) (out []string) {
+	for f := range typ.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		field := strings.TrimPrefix(path+"."+name, ".")
+		switch inner := elem(f.Type); {
+		case name == "":
+			out = append(out, fieldsOf(path, inner)...)
+		case inner.Kind() == reflect.Struct && !reflect.PointerTo(inner).Implements(reflect.TypeFor[json.Marshaler]()):
+			out = append(out, fieldsOf(field, inner)...)
+		default:
+			out = append(out, fmt.Sprintf("%s\t%s", field, f.Type))
+		}
+	}
+	return out
+}
+
+func elem(typ reflect.Type) reflect.Type {
+	if typ.Kind() == reflect.Pointer {
+		return typ.Elem()
+	}
+	return typ
+}
+
+// TestDefaultsOfKubeProxy compares the defaults in nftables mode with the
+// recorded ones. Only nftables.minSyncPeriod differs.
+func TestDefaultsOfKubeProxy(t *testing.T) {
+	data, err := os.ReadFile("testdata/kube-proxy-fields.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := yaml.Marshal(parse(t, "--config", extract(t, "testdata/defaults.txtar")).Configuration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ours map[string]any
+	if err := yaml.Unmarshal(encoded, &ours); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		words := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if words[0][0] == '#' {
+			continue
+		}
+		got := inJSON(valueAt(ours, words[0]))
+		if words[0] == "nftables.minSyncPeriod" && got == `"1ms"` {
+			continue
+		}
+		for i, version := range []string{"v1.36.3", "v1.37"} {
+			if want := words[3+i]; got != want {
+				t.Errorf("%s: got %s, want %s as in %s", words[0], got, want, version)
+			}
+		}
+	}
+}
+
+// valueAt returns the value at a path with dots, nil if there is none.
+func valueAt(object map[string]any, path string) any {
+	name, rest, deeper := strings.Cut(path, ".")
+	if !deeper {
+		return object[name]
+	}
+	inner, _ := object[name].(map[string]any)
+	return valueAt(inner, rest)
+}
