@@ -228,21 +228,27 @@ func TestReserveMoreIDs(t *testing.T) {
 func TestUnreadableAffinity(t *testing.T) {
 	tabletest.NewNamespace(t)
 	first := newSample(t)
-	for name, faults := range map[string]tabletest.Kernel{
-		"chains": {OnChains: func() error { return nft.ErrGeneration }},
-		"rules":  {OnRules: func(string) error { return nft.ErrGeneration }},
+	fail := func() error { return nft.ErrGeneration }
+	now := uint32(time.Now().Unix())
+	for name, tt := range map[string]struct {
+		faults  tabletest.Kernel
+		firstID uint32
+	}{
+		"reserved ids": {tabletest.Kernel{OnRows: fail}, now},
+		"chains":       {tabletest.Kernel{OnChains: fail}, idBlock},
+		"rules":        {tabletest.Kernel{OnRules: func(string) error { return fail() }}, idBlock},
 	} {
 		table := newUnconnected(t, sampleConfig(), nft.IPv4)
-		faults.Conn = first.kernel.(*nft.Conn)
-		table.kernel = &faults
+		tt.faults.Conn = first.kernel.(*nft.Conn)
+		table.kernel = &tt.faults
 		table.recoverAffinity()
 		table.kernel = first.kernel
 		tabletest.PassSample(table)
 		tabletest.Sync(t, table)
 		checkTable(t, table)
 		for _, target := range committedPlan(table, sticky).Cluster {
-			if target.ID < idBlock {
-				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort, target.ID, idBlock)
+			if target.ID < tt.firstID {
+				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort, target.ID, tt.firstID)
 			}
 		}
 	}

@@ -17,6 +17,8 @@ type Kernel struct {
 	OnCommit func(b *nft.Batch, commit func() error) error
 	// OnChains returns the error of Chains.
 	OnChains func() error
+	// OnRows returns the error of Rows.
+	OnRows func() error
 	// OnRules returns the error of Rules.
 	OnRules func(chain string) error
 	// OnFindRows is called with the result of FindRows.
@@ -55,6 +57,16 @@ func (k *Kernel) Rules(t *nft.Table, chain string) ([]nft.FoundRule, error) {
 		}
 	}
 	return k.Conn.Rules(t, chain)
+}
+
+// Rows implements table.Kernel.
+func (k *Kernel) Rows(t *nft.Table, s *nft.Set) ([]nft.Row, error) {
+	if k.OnRows != nil {
+		if err := k.OnRows(); err != nil {
+			return nil, err
+		}
+	}
+	return k.Conn.Rows(t, s)
 }
 
 // FindRows implements table.Kernel.
