@@ -26,12 +26,12 @@ type tracker struct {
 	mu sync.Mutex // guards all fields below
 	// services are the Services that changed since the last handover. nil
 	// stands for a deleted one.
-	services    map[cluster.ServiceName]*cluster.Service
-	nodeIsNew   bool
-	slices      map[translate.SliceName]sliceState // without those that have no endpoints
-	handedOver  map[translate.SliceName]sliceState // of slices that changed since the last handover
-	triggers    map[nft.Family][]time.Time         // of the changes since the last handover
-	invalidNote map[string]string                  // last event about an object's invalid fields
+	services     map[cluster.ServiceName]*cluster.Service
+	nodeIsNew    bool
+	slices       map[translate.SliceName]sliceState // without those that have no endpoints
+	slicesBefore map[translate.SliceName]sliceState // at the last handover, of slices that changed since
+	triggers     map[nft.Family][]time.Time         // of the changes since the last handover
+	invalidNote  map[string]string                  // last event about an object's invalid fields
 	// Nothing is handed over before both first lists are complete.
 	servicesSynced, slicesSynced bool
 }
@@ -54,16 +54,16 @@ func (s sliceState) equal(o sliceState) bool {
 
 func newTracker(config *Config, events cluster.EventRecorder, m *metrics, families ...nft.Family) *tracker {
 	return &tracker{
-		config:      config,
-		events:      events,
-		metrics:     m,
-		started:     time.Now(),
-		families:    families,
-		services:    make(map[cluster.ServiceName]*cluster.Service),
-		slices:      make(map[translate.SliceName]sliceState),
-		handedOver:  make(map[translate.SliceName]sliceState),
-		triggers:    make(map[nft.Family][]time.Time),
-		invalidNote: make(map[string]string),
+		config:       config,
+		events:       events,
+		metrics:      m,
+		started:      time.Now(),
+		families:     families,
+		services:     make(map[cluster.ServiceName]*cluster.Service),
+		slices:       make(map[translate.SliceName]sliceState),
+		slicesBefore: make(map[translate.SliceName]sliceState),
+		triggers:     make(map[nft.Family][]time.Time),
+		invalidNote:  make(map[string]string),
 	}
 }
 
@@ -139,8 +139,8 @@ func (t *tracker) replaceSlice(name translate.SliceName, now sliceState) (change
 	if now.same(before) {
 		return false
 	}
-	if _, known := t.handedOver[name]; !known {
-		t.handedOver[name] = before
+	if _, known := t.slicesBefore[name]; !known {
+		t.slicesBefore[name] = before
 	}
 	if len(now.endpoints) == 0 {
 		delete(t.slices, name)
@@ -207,7 +207,7 @@ func (t *tracker) handOver(to cluster.Sink, node func() *cluster.Node) {
 			to.DeleteService(name)
 		}
 	}
-	for name, before := range t.handedOver {
+	for name, before := range t.slicesBefore {
 		now := t.slices[name]
 		if before.endpoints != nil && before.service != now.service {
 			to.SetEndpoints(before.service, name.Name, nil)
@@ -220,7 +220,7 @@ func (t *tracker) handOver(to cluster.Sink, node func() *cluster.Node) {
 	t.metrics.endpointChanges.pending.Set(0)
 	t.nodeIsNew = false
 	t.services = make(map[cluster.ServiceName]*cluster.Service)
-	t.handedOver = make(map[translate.SliceName]sliceState)
+	t.slicesBefore = make(map[translate.SliceName]sliceState)
 }
 
 // takeTriggers returns and removes the triggers of a family.

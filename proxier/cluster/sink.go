@@ -11,8 +11,7 @@ import "errors"
 // objects after it has passed them. Only one goroutine may call the methods at
 // a time.
 type Sink interface {
-	// Setup prepares the sink for Sync. It is called once, before all other
-	// methods.
+	// Setup prepares the sink for Sync. It is called once, before Sync.
 	Setup() error
 	// SetNode describes this node.
 	SetNode(*Node)

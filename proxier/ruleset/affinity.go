@@ -159,9 +159,9 @@ func ParseStickyChain(chain string) (servicePort string, ok bool) {
 	return strings.CutPrefix(chain, affinityLocalPrefix)
 }
 
-// ParseStickyRule returns the endpoint and its id that a rule for known clients
-// contains: a rule that finds a client in an affinity set and sends it to the
-// endpoint. ok reports whether the rule is one.
+// ParseStickyRule returns the endpoint and its id that a rule contains which
+// reads or writes an affinity set and sends the client to the endpoint. ok
+// reports whether the rule is one.
 func ParseStickyRule(rule nft.RuleContent) (endpoint netip.AddrPort, id uint32, ok bool) {
 	if !rule.DNAT.IsValid() || len(rule.Sets) == 0 || !IsAffinitySet(rule.Sets[0]) {
 		return netip.AddrPort{}, 0, false

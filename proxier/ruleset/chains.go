@@ -167,7 +167,7 @@ func (p *program) externalLocal() *nft.Chain {
 // Local (see localPolicy).
 func (p *program) nodePortLocal() *nft.Chain {
 	l := p.layout
-	return p.localPolicy(chainNodePortLocal, l.clusterPolicyNodePts, l.localPolicyNodePorts, l.nodePort())
+	return p.localPolicy(chainNodePortLocal, l.clusterPolicyNodePorts, l.localPolicyNodePorts, l.nodePort())
 }
 
 // localPolicy splits traffic under externalTrafficPolicy Local. This cluster's
@@ -180,16 +180,16 @@ func (p *program) nodePortLocal() *nft.Chain {
 //	fib saddr type local ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
 //	ip daddr . meta l4proto . th dport vmap @local-policy-ips
 //	drop
-func (p *program) localPolicy(name string, cluster, local *nft.Set, key []nft.Expr) *nft.Chain {
+func (p *program) localPolicy(name string, clusterMap, localMap *nft.Set, key []nft.Expr) *nft.Chain {
 	var rules []nft.Rule
 	if p.fromPod != nil {
-		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(cluster, key...)).
+		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(clusterMap, key...)).
 			WithComment("short-circuit pod traffic"))
 	}
 	rules = append(rules,
 		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark)).WithComment("masquerade local traffic"),
-		nft.NewRule(nft.SaddrLocal(), nft.VMap(cluster, key...)).WithComment("short-circuit local traffic"),
-		nft.NewRule(nft.VMap(local, key...)),
+		nft.NewRule(nft.SaddrLocal(), nft.VMap(clusterMap, key...)).WithComment("short-circuit local traffic"),
+		nft.NewRule(nft.VMap(localMap, key...)),
 		nft.NewRule(nft.Drop()).WithComment("no endpoint on this node"))
 	return &nft.Chain{Name: name, Rules: rules}
 }

@@ -17,24 +17,24 @@ const TableName = "kube-proxy"
 type layout struct {
 	family nft.Family
 
-	clusterIPs           *nft.Set // ClusterIPs
-	serviceIPs           *nft.Set // VIP . protocol . port : chain
-	serviceNodePorts     *nft.Set // protocol . NodePort : chain
-	serviceEndpoints     *nft.Set // VIP . protocol . port . index : endpoint
-	nodePortEndpoints    *nft.Set // protocol . NodePort . index : endpoint
-	localIPs             *nft.Set // VIP . protocol . port with externalTrafficPolicy Local
-	localNodePorts       *nft.Set
-	localPolicyIPs       *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
-	localPolicyNodePorts *nft.Set
-	clusterPolicyIPs     *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
-	clusterPolicyNodePts *nft.Set
-	noEndpointServices   *nft.Set // VIP . protocol . port : drop or reject
-	noEndpointNodePorts  *nft.Set
-	firewallIPs          *nft.Set // LoadBalancer IPs with loadBalancerSourceRanges
-	firewallSources      map[cluster.Protocol]*nft.Set
-	hairpin              *nft.Set // endpoints of this node, as source and destination
-	nodePortIPs          *nft.Set // node addresses on which NodePorts listen, unless all
-	affinityIDs          *nft.Set // one row: ids of session affinity below it may be in use
+	clusterIPs             *nft.Set // ClusterIPs
+	serviceIPs             *nft.Set // VIP . protocol . port : chain
+	serviceNodePorts       *nft.Set // protocol . NodePort : chain
+	serviceEndpoints       *nft.Set // VIP . protocol . port . index : endpoint
+	nodePortEndpoints      *nft.Set // protocol . NodePort . index : endpoint
+	localIPs               *nft.Set // VIP . protocol . port with externalTrafficPolicy Local
+	localNodePorts         *nft.Set
+	localPolicyIPs         *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
+	localPolicyNodePorts   *nft.Set
+	clusterPolicyIPs       *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
+	clusterPolicyNodePorts *nft.Set
+	noEndpointServices     *nft.Set // VIP . protocol . port : drop or reject
+	noEndpointNodePorts    *nft.Set
+	firewallIPs            *nft.Set // LoadBalancer IPs with loadBalancerSourceRanges
+	firewallSources        map[cluster.Protocol]*nft.Set
+	hairpin                *nft.Set // endpoints of this node, as source and destination
+	nodePortIPs            *nft.Set // node addresses on which NodePorts listen, unless all
+	affinityIDs            *nft.Set // one row: ids of session affinity below it may be in use
 
 	// affinity are the sets of clients with session affinity: client . id of
 	// its endpoint. Packets fill them. Each service port with affinity uses one
@@ -71,12 +71,12 @@ func newLayout(f nft.Family) *layout {
 			Key: nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
 		nodePortEndpoints: &nft.Set{Name: "nodeport-endpoints",
 			Key: nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
-		localIPs:             &nft.Set{Name: "local-ips", Key: vip},
-		localNodePorts:       &nft.Set{Name: "local-nodeports", Key: nodePort},
-		localPolicyIPs:       &nft.Set{Name: "local-policy-ips", Key: vip, Verdicts: true},
-		localPolicyNodePorts: &nft.Set{Name: "local-policy-nodeports", Key: nodePort, Verdicts: true},
-		clusterPolicyIPs:     &nft.Set{Name: "cluster-policy-ips", Key: vip, Verdicts: true},
-		clusterPolicyNodePts: &nft.Set{Name: "cluster-policy-nodeports", Key: nodePort, Verdicts: true},
+		localIPs:               &nft.Set{Name: "local-ips", Key: vip},
+		localNodePorts:         &nft.Set{Name: "local-nodeports", Key: nodePort},
+		localPolicyIPs:         &nft.Set{Name: "local-policy-ips", Key: vip, Verdicts: true},
+		localPolicyNodePorts:   &nft.Set{Name: "local-policy-nodeports", Key: nodePort, Verdicts: true},
+		clusterPolicyIPs:       &nft.Set{Name: "cluster-policy-ips", Key: vip, Verdicts: true},
+		clusterPolicyNodePorts: &nft.Set{Name: "cluster-policy-nodeports", Key: nodePort, Verdicts: true},
 		noEndpointServices: &nft.Set{Name: "no-endpoint-services", Key: vip, Verdicts: true,
 			Comment: "vmap to drop or reject packets to services with no endpoints"},
 		noEndpointNodePorts: &nft.Set{Name: "no-endpoint-nodeports", Key: nodePort, Verdicts: true,
@@ -121,7 +121,7 @@ var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 func (l *layout) sets(nodePortIPs bool) []*nft.Set {
 	sets := []*nft.Set{
 		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints,
-		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePts,
+		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePorts,
 		l.noEndpointServices, l.noEndpointNodePorts, l.firewallIPs,
 	}
 	for _, p := range protocols {

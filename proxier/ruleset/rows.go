@@ -53,7 +53,7 @@ func (r *Ruleset) dispatch(p *Plan, f ServedFrontend, name string) dispatch {
 		return dispatch{
 			plan: p, frontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.Proto)).Port(f.Port),
 			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
-			isLocal: l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePts,
+			isLocal: l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePorts,
 			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePort,
 		}
 	}

@@ -122,7 +122,7 @@ func (t *Table) reportConflicts() {
 	for _, c := range t.desired.claims.takeConflicts() {
 		t.stats.Conflicts++
 		owner := t.desired.claims.owner(c.Frontend)
-		if !t.reports(c, owner) {
+		if !t.recordsConflict(c, owner) {
 			continue
 		}
 		note := fmt.Sprintf("Service port %s gets no traffic on %s: it belongs to Service port %s",
@@ -131,10 +131,10 @@ func (t *Table) reportConflicts() {
 	}
 }
 
-// reports reports whether this table, rather than that of another family,
-// records an event about a conflict. A conflict about a NodePort exists in each
-// family that both Services have, and is recorded once.
-func (t *Table) reports(c conflict, owner *portState) bool {
+// recordsConflict reports whether this table, rather than that of another
+// family, records an event about a conflict. A conflict about a NodePort exists
+// in each family that both Services have, and is recorded once.
+func (t *Table) recordsConflict(c conflict, owner *portState) bool {
 	if !c.IsNodePort() {
 		return true
 	}

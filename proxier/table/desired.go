@@ -45,8 +45,8 @@ type serviceState struct {
 	// endpoints are sorted by address and source. The slice may belong to the
 	// source, so it is replaced and never modified.
 	endpoints []*cluster.Endpoint
-	// ports are those of spec, in its order, followed by removed ones that are
-	// still in the kernel.
+	// ports are those of spec, in its order, followed by removed ones until the
+	// next commit.
 	ports []*portState
 	// invalidEndpoints is the last note about endpoints that are ignored, "" if
 	// there is none.

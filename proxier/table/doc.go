@@ -8,6 +8,9 @@
 //	committed  what the kernel has, as of the last commit that succeeded
 //	observed   what was found out about changes by other programs
 //
+// It also has the ids of session affinity, the service ports that were refused,
+// and the chains and sets that are no longer used.
+//
 // Sync plans the service ports that changed, and commits the difference between
 // their committed and their new rows in one transaction. If the kernel may not
 // have what was committed, for example after a lost answer, Sync writes

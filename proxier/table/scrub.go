@@ -38,8 +38,8 @@ type scrubbedChains struct {
 
 // Limits of the scrubber.
 const (
-	// scrubRows is the maximum number of rows that are read at a time.
-	scrubRows = 64
+	// maxScrubRows is the maximum number of rows that are read at a time.
+	maxScrubRows = 64
 	// scrubShare limits the CPU time of one family to 1/200 of a core.
 	scrubShare = 200
 	// scrubChainCost is the number of rows that take as long as an affinity
@@ -47,7 +47,7 @@ const (
 	scrubChainCost = 16
 	// maxRowRepairs is the maximum number of rows that are repaired one by one.
 	// If more of the rows read at a time are wrong, everything is written.
-	maxRowRepairs = scrubRows / 2
+	maxRowRepairs = maxScrubRows / 2
 )
 
 // scrub reads some rows if another program committed since the last pass, and
@@ -79,10 +79,10 @@ func (s *scrubber) begin(foreign int, ports map[uint32]*portState) {
 	maps.DeleteFunc(s.chains, func(p *portState, _ scrubbedChains) bool { return ports[p.tag] != p })
 }
 
-// scrubNext checks up to scrubRows rows, or the chains of one service port.
+// scrubNext checks up to maxScrubRows rows, or the chains of one service port.
 func (t *Table) scrubNext() error {
 	s := &t.observed.scrubber
-	for left := scrubRows; left > 0 && len(s.queue) > 0; {
+	for left := maxScrubRows; left > 0 && len(s.queue) > 0; {
 		p := s.queue[0]
 		plan := t.committed.plans[p]
 		if plan == nil {

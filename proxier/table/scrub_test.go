@@ -33,7 +33,7 @@ func TestScrubManyRows(t *testing.T) {
 	tabletest.PassSample(table)
 	svc := tabletest.Service("large", "10.96.0.99", nil)
 	table.SetService(svc)
-	const endpoints = 2 * scrubRows
+	const endpoints = 2 * maxScrubRows
 	for i := range endpoints {
 		table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
 	}

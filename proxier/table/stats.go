@@ -21,14 +21,14 @@ type Stats struct {
 	// CleanupFailures counts failures to delete chains that are no longer used.
 	CleanupFailures int
 	// Conflicts counts how often a service port lost a frontend to another one,
-	// Refusals how often the kernel refused a service port.
+	// Refusals how often a service port could not be served, in most cases
+	// because the kernel refused a row or chain.
 	Conflicts, Refusals int
 	// Repairs counts repairs of changes by other programs, by kind of the
 	// damage.
 	Repairs map[DamageKind]int
 
-	// Refused is the number of service ports that are left out now, because the
-	// kernel refuses them.
+	// Refused is the number of service ports that are left out now.
 	Refused int
 	// Contested is the number of frontends that several service ports claim
 	// now.

@@ -134,11 +134,11 @@ type taggedRow struct {
 
 // tagRows appends the difference between two lists of rows.
 func tagRows(tag uint32, removed, added []taggedRow, before, after []nft.Row) (r, a []taggedRow) {
-	gone, come := diffRows(before, after)
-	for _, row := range gone {
+	onlyBefore, onlyAfter := diffRows(before, after)
+	for _, row := range onlyBefore {
 		removed = append(removed, taggedRow{row, tag})
 	}
-	for _, row := range come {
+	for _, row := range onlyAfter {
 		added = append(added, taggedRow{row, tag})
 	}
 	return removed, added

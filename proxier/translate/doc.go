@@ -3,5 +3,5 @@
 // API, and reports a problem for each field that is invalid.
 //
 // The package does not read the API (see packages informer and manifest), and
-// the results refer to no part of the API objects.
+// the results share only strings with the API objects.
 package translate

@@ -19,8 +19,8 @@ import (
 // SliceName identifies an EndpointSlice.
 type SliceName struct{ Namespace, Name string }
 
-// EndpointSlice is the result of parsing an EndpointSlice of the API. It
-// refers to no part of the API object.
+// EndpointSlice is the result of parsing an EndpointSlice of the API. It shares
+// only strings with the API object.
 type EndpointSlice struct {
 	Name SliceName
 	UID  string
@@ -29,7 +29,8 @@ type EndpointSlice struct {
 	Service cluster.ServiceName
 	// Endpoints are in ascending order of their addresses, without duplicates.
 	Endpoints []*cluster.Endpoint
-	// Family is the family of the addresses.
+	// Family is the family of the addresses. It has no meaning for a slice that
+	// must not be used.
 	Family nft.Family
 	// Triggered is the time of the change of a pod or Service that led to this
 	// version of the slice. It is zero if the slice does not contain it.

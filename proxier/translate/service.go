@@ -13,7 +13,7 @@ import (
 )
 
 // Service is the result of parsing a Service of the API. It takes a tenth of
-// the memory of the API object and refers to no part of it.
+// the memory of the API object, and shares only strings with it.
 type Service struct {
 	Name cluster.ServiceName
 	UID  string
