@@ -131,6 +131,7 @@ func ExampleCommitError() {
 		fmt.Println(p.Tag, p.Op, p.Object, errors.Is(err, unix.ENOENT))
 	}
 
-	// Output: commit table ip6 example: delete element clients 2001:db8::1: no
-	// such file or directory 42 delete element clients 2001:db8::1 true
+	// Output:
+	// commit table ip6 example: delete element clients 2001:db8::1: no such file or directory
+	// 42 delete element clients 2001:db8::1 true
 }

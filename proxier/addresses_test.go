@@ -13,15 +13,17 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // fakeAddresses is an addressSource with the addresses and errors of a test.
 type fakeAddresses struct {
-	mu          sync.Mutex // guards what follows
+	mu          sync.Mutex // guards the fields below
 	addrs       []string
-	interrupted int  // how many of the next lists are interrupted, and lack the last address
+	interrupted int  // number of the next lists that are interrupted, and lack the last address
 	refuse      bool // makes subscribe fail
-	lists       int  // how many lists there were
+	lists       int  // number of lists so far
 	updates     chan<- netlink.AddrUpdate
 	done        <-chan struct{}
 }
@@ -53,8 +55,8 @@ func (f *fakeAddresses) subscribe(updates chan<- netlink.AddrUpdate, done <-chan
 
 func (f *fakeAddresses) close() {}
 
-// change sets the addresses and how many of the next lists are interrupted, and
-// sends a message if there is a subscription.
+// change sets the addresses and the number of interrupted lists, and notifies
+// the subscriber, if any.
 func (f *fakeAddresses) change(interrupted int, addrs ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,7 +66,8 @@ func (f *fakeAddresses) change(interrupted int, addrs ...string) {
 	}
 }
 
-// lose ends the subscription, as when a message was lost.
+// lose ends the subscription, as if a message was lost. The subscriber must
+// close ended.
 func (f *fakeAddresses) lose() (ended <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,41 +76,41 @@ func (f *fakeAddresses) lose() (ended <-chan struct{}) {
 	return f.done
 }
 
-// set changes what the next calls do.
+// set sets the number of interrupted lists, and whether subscribe fails.
 func (f *fakeAddresses) set(interrupted int, refuse bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.interrupted, f.refuse = interrupted, refuse
 }
 
-// listed returns how many lists there were.
+// listed returns the number of lists so far.
 func (f *fakeAddresses) listed() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lists
 }
 
-// followed is what a localAddresses passes on.
-type followed struct{ addrs atomic.Pointer[[]netip.Addr] }
+// reported contains the addresses that a localAddresses reported last.
+type reported struct{ addrs atomic.Pointer[[]netip.Addr] }
 
-func (f *followed) report(ips []netip.Addr) { f.addrs.Store(&ips) }
+func (f *reported) report(ips []netip.Addr) { f.addrs.Store(&ips) }
 
-func (f *followed) want(t *testing.T, what string, want ...string) {
+func (f *reported) want(t *testing.T, when string, want ...string) {
 	t.Helper()
 	var got []string
 	for _, a := range *f.addrs.Load() {
 		got = append(got, a.String())
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%s: addresses %q, want %q", what, got, want)
+		t.Errorf("%s: got addresses %q, want %q", when, got, want)
 	}
 }
 
-// followAddresses runs a localAddresses of the range 192.0.2.0/24 until the test
-// ends.
-func followAddresses(t *testing.T, source *fakeAddresses) (*followed, error) {
-	got := new(followed)
-	a := &localAddresses{cidrs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, source: source, report: got.report}
+// followAddresses runs a localAddresses of the range 192.0.2.0/24 until the
+// test ends.
+func followAddresses(t *testing.T, source *fakeAddresses) (*reported, error) {
+	got := new(reported)
+	a := &localAddresses{cidrs: tabletest.Prefixes("192.0.2.0/24"), source: source, report: got.report}
 	if err := a.start(); err != nil {
 		return got, err
 	}
@@ -125,8 +128,8 @@ func followAddresses(t *testing.T, source *fakeAddresses) (*followed, error) {
 	return got, nil
 }
 
-// A list that is interrupted is tried again. If it is interrupted each time, the
-// process starts with the addresses that it has.
+// An interrupted list is tried again. If each try is interrupted, the process
+// starts with the incomplete list.
 func TestInterruptedListAtStart(t *testing.T) {
 	for _, tt := range []struct {
 		interrupted int
@@ -144,17 +147,16 @@ func TestInterruptedListAtStart(t *testing.T) {
 			}
 			got.want(t, "at the start", tt.want...)
 			if n := source.listed(); n > 10 {
-				t.Errorf("%d lists", n)
+				t.Errorf("got %d lists, want at most 10", n)
 			}
 			source.set(0, false)
 			time.Sleep(time.Minute)
-			got.want(t, "a minute later", "192.0.2.1", "192.0.2.2")
+			got.want(t, "one minute later", "192.0.2.1", "192.0.2.2")
 		})
 	}
 }
 
-// A list that is interrupted each time does not take addresses away from NodePorts
-// that listen on them.
+// If each try of a list is interrupted, NodePorts keep the known addresses.
 func TestInterruptedListLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeAddresses{addrs: []string{"192.0.2.1", "192.0.2.2"}}
@@ -164,17 +166,17 @@ func TestInterruptedListLater(t *testing.T) {
 		}
 		source.change(2, "192.0.2.2", "192.0.2.3")
 		time.Sleep(time.Second)
-		got.want(t, "after interruptions", "192.0.2.2", "192.0.2.3")
+		got.want(t, "after two interruptions", "192.0.2.2", "192.0.2.3")
 		source.change(1000, "192.0.2.2", "192.0.2.3", "192.0.2.4")
 		time.Sleep(time.Second)
-		got.want(t, "while interrupted", "192.0.2.2", "192.0.2.3")
+		got.want(t, "while all lists are interrupted", "192.0.2.2", "192.0.2.3")
 		source.set(0, false)
 		time.Sleep(relistPeriod)
-		got.want(t, "at the next list", "192.0.2.2", "192.0.2.3", "192.0.2.4")
+		got.want(t, "after the next list", "192.0.2.2", "192.0.2.3", "192.0.2.4")
 	})
 }
 
-// A subscription that is lost and cannot be renewed at once is renewed later.
+// A lost subscription is renewed, at once or with a later list.
 func TestResubscription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeAddresses{addrs: []string{"192.0.2.1"}}
@@ -187,11 +189,11 @@ func TestResubscription(t *testing.T) {
 		select {
 		case <-ended:
 		default:
-			t.Error("the lost subscription was not ended")
+			t.Error("the source did not learn that the lost subscription ended")
 		}
 		source.change(0, "192.0.2.1", "192.0.2.2")
 		time.Sleep(time.Second)
-		got.want(t, "after a renewal at once", "192.0.2.1", "192.0.2.2")
+		got.want(t, "after the first renewal", "192.0.2.1", "192.0.2.2")
 
 		source.set(0, true)
 		source.lose()
@@ -203,6 +205,6 @@ func TestResubscription(t *testing.T) {
 		time.Sleep(relistPeriod)
 		source.change(0, "192.0.2.4")
 		time.Sleep(time.Second)
-		got.want(t, "after a renewal later", "192.0.2.4")
+		got.want(t, "after a later renewal", "192.0.2.4")
 	})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkRepair measures the time from the deletion of the table by another
-// program until packets pass the table again, under SyncLoop.
+// program to its restoration by SyncLoop.
 func BenchmarkRepair(b *testing.B) {
 	tabletest.NewNamespace(b)
 	p := newTestProxier(b, sampleConfig(), nft.IPv4)

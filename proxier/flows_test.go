@@ -20,7 +20,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// cleanerCalls records what a Backend passes to its flow cleaner.
+// cleanerCalls records the calls of a flowCleaner.
 type cleanerCalls []string
 
 func (c *cleanerCalls) Update(changes ...conntrack.Change) { c.add("", changes) }
@@ -38,7 +38,7 @@ func (c *cleanerCalls) add(indent string, changes []conntrack.Change) {
 	for _, change := range changes {
 		state := fmt.Sprint(change.Endpoints)
 		if change.Gone {
-			state = "gone"
+			state = "removed"
 		}
 		*c = append(*c, fmt.Sprintf("%s%s %s", indent, change.Frontend, state))
 	}
@@ -47,51 +47,57 @@ func (c *cleanerCalls) add(indent string, changes []conntrack.Change) {
 // udpService returns a Service with a UDP port and a TCP port.
 func udpService(change func(*cluster.Service)) *cluster.Service {
 	return tabletest.Service("dns", "10.96.0.53", func(s *cluster.Service) {
-		s.Ports = []cluster.ServicePort{{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "dns-tcp", Protocol: cluster.TCP, Port: 53}}
+		s.Ports = []cluster.ServicePort{
+			{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "dns-tcp", Protocol: cluster.TCP, Port: 53},
+		}
 		if change != nil {
 			change(s)
 		}
 	})
 }
 
+// udpEndpoint returns an endpoint of udpService. It is terminating if it is
+// not ready.
 func udpEndpoint(last int, ready, serving bool) *cluster.Endpoint {
 	return &cluster.Endpoint{
 		EndpointKey: cluster.EndpointKey{Source: "s", Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(last)})},
 		Ready:       ready, Serving: serving, Terminating: !ready,
-		Ports: []cluster.EndpointPort{{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "dns-tcp", Protocol: cluster.TCP, Port: 53}},
+		Ports: []cluster.EndpointPort{
+			{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "dns-tcp", Protocol: cluster.TCP, Port: 53},
+		},
 	}
 }
 
-// The flow cleaner gets each committed change of a UDP service port.
+// The flow cleaner receives each committed change of a UDP service port.
 func TestStaleFlows(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
 	p.flows.cleaner = &got
-	b := p.sink
+	sink := p.sink
 	step := func(name string, want ...string) {
 		t.Helper()
-		tabletest.Sync(t, b)
+		tabletest.Sync(t, sink)
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 		got = nil
 	}
 	svc := udpService(nil)
-	b.SetService(svc)
-	step("new, without endpoints", "node addresses IPv4 [0.0.0.0]", "replace IPv4", "  10.96.0.53:53 []")
-	b.SetEndpoint(svc.Name, udpEndpoint(1, true, true))
+	sink.SetService(svc)
+	step("a Service without endpoints", "node addresses IPv4 [0.0.0.0]", "replace IPv4", "  10.96.0.53:53 []")
+	sink.SetEndpoint(svc.Name, udpEndpoint(1, true, true))
 	step("the first endpoint", "10.96.0.53:53 [10.244.0.1:53]")
-	b.SetEndpoint(svc.Name, udpEndpoint(2, true, true))
-	step("one more", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
-	b.SetEndpoint(svc.Name, udpEndpoint(1, false, true))
-	step("one terminates, and still serves", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
-	b.SetEndpoint(svc.Name, udpEndpoint(1, false, false))
+	sink.SetEndpoint(svc.Name, udpEndpoint(2, true, true))
+	step("a second endpoint", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
+	sink.SetEndpoint(svc.Name, udpEndpoint(1, false, true))
+	step("one endpoint is terminating and serving", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
+	sink.SetEndpoint(svc.Name, udpEndpoint(1, false, false))
 	step("it no longer serves", "10.96.0.53:53 [10.244.0.2:53]")
-	b.SetService(udpService(func(s *cluster.Service) {
+	sink.SetService(udpService(func(s *cluster.Service) {
 		s.ExternalIPs, s.Ports[0].NodePort = []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 30053
 	}))
-	step("more addresses",
+	step("more frontends",
 		"10.96.0.53:53 [10.244.0.2:53]", "192.0.2.1:53 [10.244.0.2:53]", "0.0.0.0:30053 [10.244.0.2:53]")
 	tabletest.NFT(t, "", "flush", "ruleset")
 	if err := p.families[0].table.Check(); err != nil {
@@ -99,71 +105,71 @@ func TestStaleFlows(t *testing.T) {
 	}
 	step("a rewrite", "replace IPv4",
 		"  10.96.0.53:53 [10.244.0.2:53]", "  192.0.2.1:53 [10.244.0.2:53]", "  0.0.0.0:30053 [10.244.0.2:53]")
-	b.SetService(udpService(nil))
-	step("fewer addresses", "192.0.2.1:53 gone", "0.0.0.0:30053 gone", "10.96.0.53:53 [10.244.0.2:53]")
+	sink.SetService(udpService(nil))
+	step("fewer frontends", "192.0.2.1:53 removed", "0.0.0.0:30053 removed", "10.96.0.53:53 [10.244.0.2:53]")
 	other := tabletest.Service("other", "10.96.0.54", func(s *cluster.Service) {
 		s.Ports = []cluster.ServicePort{{Name: "dns", Protocol: cluster.UDP, Port: 53}}
 		s.ExternalIPs = []netip.Addr{netip.MustParseAddr("10.96.0.53")}
 	})
-	b.SetService(other)
-	step("another service, with one address of the first", "10.96.0.54:53 []")
-	b.DeleteService(svc.Name)
-	step("the address moves to it", "10.96.0.53:53 gone", "10.96.0.54:53 []", "10.96.0.53:53 []")
-	b.DeleteService(other.Name)
-	step("the services are gone", "10.96.0.54:53 gone", "10.96.0.53:53 gone")
+	sink.SetService(other)
+	step("another Service claims a frontend of the first", "10.96.0.54:53 []")
+	sink.DeleteService(svc.Name)
+	step("the frontend moves to it", "10.96.0.53:53 removed", "10.96.0.54:53 []", "10.96.0.53:53 []")
+	sink.DeleteService(other.Name)
+	step("both Services are deleted", "10.96.0.54:53 removed", "10.96.0.53:53 removed")
 	web := tabletest.Service("web", "10.96.0.80", nil)
-	b.SetService(web)
-	b.SetEndpoint(web.Name, tabletest.Endpoint("10.244.0.9"))
-	step("TCP only")
+	sink.SetService(web)
+	sink.SetEndpoint(web.Name, tabletest.Endpoint("10.244.0.9"))
+	step("a Service with TCP only")
 }
 
-// Frontends that are gone after a Reset are cleaned, too: the replacement does
-// not contain them.
+// After a Reset, the replacement does not contain frontends that were
+// removed.
 func TestStaleFlowsAfterReset(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
 	p.flows.cleaner = &got
-	b := p.sink
-	b.SetService(udpService(nil))
-	tabletest.Sync(t, b)
-	b.Reset()
+	sink := p.sink
+	sink.SetService(udpService(nil))
+	tabletest.Sync(t, sink)
+	sink.Reset()
 	got = nil
-	tabletest.Sync(t, b)
+	tabletest.Sync(t, sink)
 	if want := []string{"replace IPv4"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// The flow cleaner gets the addresses that NodePorts listen on.
+// The flow cleaner receives the addresses on which NodePorts listen.
 func TestStaleFlowsOfNodePorts(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, Config{NodeName: "node1"}, nft.IPv4)
 	var got cleanerCalls
 	p.flows.cleaner = &got
-	b := p.sink
-	b.SetNode(tabletest.Node())
-	b.SetService(udpService(func(s *cluster.Service) { s.Ports[0].NodePort = 30053 }))
-	tabletest.Sync(t, b)
+	sink := p.sink
+	sink.SetNode(tabletest.Node())
+	sink.SetService(udpService(func(s *cluster.Service) { s.Ports[0].NodePort = 30053 }))
+	tabletest.Sync(t, sink)
 	want := []string{
 		"node addresses IPv4 [172.30.0.11]", "replace IPv4", "  10.96.0.53:53 []", "  0.0.0.0:30053 []",
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+		t.Errorf("got %q, want %q", got, want)
 	}
 	moved := tabletest.Node()
 	moved.IPs = []netip.Addr{netip.MustParseAddr("172.30.0.12")}
 	got = nil
-	b.SetNode(moved)
-	tabletest.Sync(t, b)
+	sink.SetNode(moved)
+	tabletest.Sync(t, sink)
 	want = []string{"node addresses IPv4 [172.30.0.12]", "10.96.0.53:53 []", "0.0.0.0:30053 []"}
 	if !slices.Equal(got, want) {
-		t.Errorf("after the node got another address: %q, want %q", got, want)
+		t.Errorf("another address of the node: got %q, want %q", got, want)
 	}
 }
 
-// The memory for 500 NodePorts on 500 addresses grows with their sum, and not with
-// the 250,000 pairs.
+// The memory for 500 NodePorts on 500 addresses is proportional to their sum,
+// and not to the 250,000 pairs.
 func TestStartMemory(t *testing.T) {
 	start := startCommit(t, 500, 500, 10)
 	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: new(conntrack.Conn)})
@@ -176,12 +182,12 @@ func TestStartMemory(t *testing.T) {
 	flows.update(start)
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
-		t.Errorf("%d bytes are allocated, want at most 1 MiB", n)
+		t.Errorf("got %d bytes, want at most 1 MiB", n)
 	}
 }
 
-// startCommit returns the first commit of a table with UDP Services that have a
-// NodePort each, on a number of node addresses.
+// startCommit returns the first commit of a table with UDP Services that have
+// a NodePort each, on a number of node addresses.
 func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit {
 	t.Helper()
 	rules, err := ruleset.New(ruleset.Config{
@@ -217,11 +223,12 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 	return c
 }
 
-// BenchmarkStart500x500x10 looks for stale flows after a start with 500 UDP
-// NodePorts of 10 endpoints each on 500 node addresses.
+// BenchmarkStart500x500x10 searches for stale flows after a start with 500
+// UDP NodePorts with 10 endpoints each, on 500 node addresses.
 func BenchmarkStart500x500x10(b *testing.B) {
 	tabletest.NewNamespace(b)
-	tabletest.LoadNFT(b, "table ip track { chain output { type filter hook output priority 0; ct state new accept; }; }")
+	tabletest.LoadNFT(b,
+		"table ip track { chain output { type filter hook output priority 0; ct state new accept; }; }")
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
 		err = netlink.LinkSetUp(lo)
@@ -249,7 +256,7 @@ func BenchmarkStart500x500x10(b *testing.B) {
 			b.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(b.Context())
-		client.Write([]byte("keeps the flow alive"))
+		client.Write([]byte("renew the flow"))
 		flows := &staleFlows{cleaner: cleaner}
 		flows.update(start)
 		var running sync.WaitGroup
@@ -264,7 +271,7 @@ func BenchmarkStart500x500x10(b *testing.B) {
 }
 
 // BenchmarkAddEndpoint10000 passes two changes of a UDP service port with
-// 10,000 endpoints to the flow cleaner: one endpoint more, and one less.
+// 10,000 endpoints to the flow cleaner: an endpoint is added, and removed.
 func BenchmarkAddEndpoint10000(b *testing.B) {
 	start := startCommit(b, 1, 1, 10_000)
 	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: new(conntrack.Conn)})

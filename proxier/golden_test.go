@@ -17,9 +17,10 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
-// oneSync is a handler for manifests that ends after the first round of objects.
+// oneSync is a handler for manifests that calls done after all objects were
+// passed.
 type oneSync struct {
 	*Proxier
 	done context.CancelFunc
@@ -27,7 +28,8 @@ type oneSync struct {
 
 func (h oneSync) Sync() { h.done() }
 
-// tablesOf returns the tables that the manifests of a directory ask for, in nft syntax.
+// tablesOf returns the desired tables of a directory of manifests, in nft
+// syntax.
 func tablesOf(t *testing.T, config Config, dir string) string {
 	t.Helper()
 	p, err := assemble(config, nft.IPv4, nft.IPv6)
@@ -44,7 +46,7 @@ func tablesOf(t *testing.T, config Config, dir string) string {
 		t.Fatal(err)
 	}
 	if !p.tracker.ready() {
-		t.Fatal("the manifests were not told")
+		t.Fatal("the first lists are not complete")
 	}
 	p.tracker.handOver(p.sink, p.node.current)
 	var text bytes.Buffer
@@ -54,18 +56,19 @@ func tablesOf(t *testing.T, config Config, dir string) string {
 	return text.String()
 }
 
-// Each folder of testdata/golden holds manifests; the file of its name with .nft holds the tables that they give. nft loads them.
+// For the manifests of each folder X of testdata/golden, the tables are those
+// of X.nft, which nft loads.
 func TestGolden(t *testing.T) {
 	manifests, err := filepath.Glob("testdata/golden/*/*.yaml")
 	if err != nil || len(manifests) == 0 {
-		t.Fatalf("no golden folders: %v", err)
+		t.Fatalf("got no folders of manifests: %v", err)
 	}
 	for _, file := range manifests {
 		dir := filepath.Dir(file)
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			tabletest.NewNamespace(t)
 			config := sampleConfig()
-			config.NodePortAddresses = ruleset.NodePortAddresses{} // those of the Node object
+			config.NodePortAddresses = ruleset.NodePortAddresses{} // the addresses of the Node object
 			got := tablesOf(t, config, dir)
 			file := dir + ".nft"
 			if *update {
@@ -78,7 +81,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("%s is not what the manifests give now:\n%s", file, got)
+				t.Errorf("%s: got other tables (-update writes them):\n%s", file, got)
 			}
 			tabletest.LoadNFT(t, got)
 		})
@@ -94,7 +97,7 @@ func TestIgnoreExternalIPs(t *testing.T) {
 		text := tablesOf(t, config, "testdata/golden/families")
 		for _, externalIP := range []string{"192.0.2.53", "2001:db8::53"} {
 			if served := strings.Contains(text, externalIP); served == ignore {
-				t.Errorf("IgnoreExternalIPs %v: %s is served: %v", ignore, externalIP, served)
+				t.Errorf("IgnoreExternalIPs %v: %s: got served %v, want %v", ignore, externalIP, served, !ignore)
 			}
 		}
 		if !strings.Contains(text, "10.96.0.53") {

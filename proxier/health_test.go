@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// healthCalls records the calls of a server of health-check NodePorts.
+// healthCalls records the calls of a healthServer.
 type healthCalls []string
 
 func (h *healthCalls) SetService(s healthcheck.Service) {
@@ -30,44 +31,46 @@ func (h *healthCalls) DeleteService(ns, name string) { *h = append(*h, "delete "
 func (h *healthCalls) Run(context.Context) error     { return nil }
 func (h *healthCalls) SetAddrs(addrs []netip.Addr)   { *h = append(*h, fmt.Sprint("listen on ", addrs)) }
 
+// The health server receives each committed change of a health-check
+// NodePort.
 func TestHealthCheckNodePorts(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, Config{NodeName: "node1"}, nft.IPv4)
 	var got healthCalls
 	p.families[0].checks.server = &got
-	b := p.sink
-	step := func(what string, want ...string) {
+	sink := p.sink
+	step := func(name string, want ...string) {
 		t.Helper()
 		got = nil
-		tabletest.Sync(t, b)
+		tabletest.Sync(t, sink)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", what, got, want)
+			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
-	name := cluster.ServiceName{Namespace: "ns", Name: "lb"}
-	step("no address of the node known", "listen on [0.0.0.0]")
-	b.SetNode(tabletest.Node())
-	step("the node's address", "listen on [172.30.0.11]")
-	b.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
-	b.SetEndpoint(name, tabletest.Endpoint("10.244.0.1"))
+	lb := cluster.ServiceName{Namespace: "ns", Name: "lb"}
+	step("no address of the node is known", "listen on [0.0.0.0]")
+	sink.SetNode(tabletest.Node())
+	step("an address of the node", "listen on [172.30.0.11]")
+	sink.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
+	sink.SetEndpoint(lb, tabletest.Endpoint("10.244.0.1"))
 	elsewhere := tabletest.Endpoint("10.244.0.2")
 	elsewhere.Node = "node2"
-	b.SetEndpoint(name, elsewhere)
-	ending := tabletest.Endpoint("10.244.0.3")
-	ending.Ready = false
-	b.SetEndpoint(name, ending)
-	step("ready endpoints of this node count", "set ns/lb port 32000: 1")
-	b.DeleteEndpoint(name, tabletest.Endpoint("10.244.0.1").EndpointKey)
-	step("no endpoint of this node", "set ns/lb port 32000: 0")
-	b.SetService(tabletest.Service("lb", "10.96.0.1", nil))
-	step("no health-check NodePort", "delete ns/lb")
-	b.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
-	step("again", "set ns/lb port 32000: 0")
-	b.DeleteService(name)
-	step("no service", "delete ns/lb")
+	sink.SetEndpoint(lb, elsewhere)
+	terminating := tabletest.Endpoint("10.244.0.3")
+	terminating.Ready = false
+	sink.SetEndpoint(lb, terminating)
+	step("one ready endpoint on this node", "set ns/lb port 32000: 1")
+	sink.DeleteEndpoint(lb, tabletest.Endpoint("10.244.0.1").EndpointKey)
+	step("no endpoint on this node", "set ns/lb port 32000: 0")
+	sink.SetService(tabletest.Service("lb", "10.96.0.1", nil))
+	step("the health-check NodePort is removed", "delete ns/lb")
+	sink.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
+	step("it is added again", "set ns/lb port 32000: 0")
+	sink.DeleteService(lb)
+	step("the Service is deleted", "delete ns/lb")
 }
 
-// Where NodePorts listen on no address, health checks listen on none, and not on all. Addresses are told before Services.
+// If NodePorts listen on no address, health checks listen on none.
 func TestHealthChecksOnNoAddress(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, Config{
@@ -75,17 +78,18 @@ func TestHealthChecksOnNoAddress(t *testing.T) {
 	}, nft.IPv4)
 	var got healthCalls
 	p.families[0].checks.server = &got
-	b := p.sink
-	b.SetNode(tabletest.Node())
-	b.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
-	tabletest.Sync(t, b)
-	if want := []string{"set ns/lb port 32000: 0"}; !slices.Equal(got, want) { // no other addresses than at the start
-		t.Errorf("%q, want %q", got, want)
+	sink := p.sink
+	sink.SetNode(tabletest.Node())
+	sink.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
+	tabletest.Sync(t, sink)
+	// SetAddrs is not called, because there were no addresses before.
+	if want := []string{"set ns/lb port 32000: 0"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// familiesForTest watches families whose backends say what is in the map that it returns.
-func familiesForTest(h *health, families ...nft.Family) (upToDate map[nft.Family]bool) {
+// watchFamilies watches families, which are up to date as the map determines.
+func watchFamilies(h *health, families ...nft.Family) (upToDate map[nft.Family]bool) {
 	upToDate = make(map[nft.Family]bool)
 	for _, f := range families {
 		h.watch(f, func() bool { return upToDate[f] })
@@ -93,99 +97,108 @@ func familiesForTest(h *health, families ...nft.Family) (upToDate map[nft.Family
 	return upToDate
 }
 
+// The health of one family during successful and failed syncs.
 func TestHealth(t *testing.T) {
 	h := &health{patience: time.Hour}
 	if h.ok() {
-		t.Error("healthy without any family")
+		t.Error("without a family: got healthy")
 	}
-	familiesForTest(h, nft.IPv4)
-	failing := errors.New("failing")
-	fail, succeed := func() error { return failing }, func() error { return nil }
-	want := func(what string, ok bool) {
+	watchFamilies(h, nft.IPv4)
+	want := func(when string, healthy bool) {
 		t.Helper()
-		if h.ok() != ok {
-			t.Errorf("%s: healthy is %v", what, !ok)
+		if got := h.ok(); got != healthy {
+			t.Errorf("%s: got healthy %v, want %v", when, got, healthy)
 		}
 	}
 	want("before the first sync", false)
 	if !h.state()[0].Healthy {
-		t.Error("late before the first sync")
+		t.Error("before the first sync: got a late family")
 	}
 	h.changed()
-	if err := h.during(fail); err != failing {
-		t.Errorf("error %v", err)
+	if err := h.during(fail); err != errSync {
+		t.Errorf("got error %v, want %v", err, errSync)
 	}
-	want("first sync failed", false)
+	want("after a first sync that failed", false)
 	h.during(succeed)
-	want("first sync", true)
+	want("after a first sync that succeeded", true)
 	h.changed()
-	want("a change waits", true)
+	want("while a change waits", true)
 	h.patience = 0
-	want("a change waits too long", false)
+	want("while a change waits too long", false)
 	h.during(fail)
 	h.changed()
-	want("and failed", false)
+	want("after a sync that failed", false)
 	h.during(succeed)
-	want("in the end it was carried out", true)
+	want("after a sync that succeeded", true)
 	h.during(func() error { h.changed(); return nil })
-	want("a change that came during the sync waits for the next", false)
+	want("with a change during the last sync", false)
 }
 
-// One family fails, the other does not.
+// errSync is the error of fail.
+var errSync = errors.New("failed by the test")
+
+func fail() error { return errSync }
+
+func succeed() error { return nil }
+
+// The health of a family does not depend on the other one.
 func TestHealthOfFamilies(t *testing.T) {
 	h := &health{patience: time.Hour}
-	upToDate := familiesForTest(h, nft.IPv4, nft.IPv6)
-	fail, succeed := func() error { return errors.New("failing") }, func() error { return nil }
-	want := func(what string, healthy4, healthy6, newer bool) {
+	upToDate := watchFamilies(h, nft.IPv4, nft.IPv6)
+	want := func(when string, healthy4, healthy6, newer4 bool) {
 		t.Helper()
 		s := h.state()
-		if len(s) != 2 || s[0].Family != "IPv4" || s[1].Family != "IPv6" || s[0].Healthy != healthy4 || s[1].Healthy != healthy6 {
-			t.Errorf("%s: %+v", what, s)
+		if len(s) != 2 || s[0].Family != "IPv4" || s[1].Family != "IPv6" {
+			t.Fatalf("%s: got %+v, want IPv4 and IPv6", when, s)
 		}
-		if got := s[0].LastUpdated.After(s[1].LastUpdated); got != newer {
-			t.Errorf("%s: IPv4 is newer: %v: %+v", what, got, s)
+		if s[0].Healthy != healthy4 || s[1].Healthy != healthy6 {
+			t.Errorf("%s: got healthy %v, %v; want %v, %v", when, s[0].Healthy, s[1].Healthy, healthy4, healthy6)
 		}
-		if synced := !s[0].LastUpdated.IsZero() && !s[1].LastUpdated.IsZero(); h.ok() != (healthy4 && healthy6 && synced) {
-			t.Errorf("%s: healthy is %v", what, h.ok())
+		if got := s[0].LastUpdated.After(s[1].LastUpdated); got != newer4 {
+			t.Errorf("%s: got IPv4 synced after IPv6 %v, want %v", when, got, newer4)
+		}
+		synced := !s[0].LastUpdated.IsZero() && !s[1].LastUpdated.IsZero()
+		if got, want := h.ok(), healthy4 && healthy6 && synced; got != want {
+			t.Errorf("%s: got healthy %v, want %v", when, got, want)
 		}
 	}
 	upToDate[nft.IPv4] = true
 	h.changed()
 	h.during(fail)
-	want("IPv6 has never been written, but is not late", true, true, true)
+	want("IPv6 was never synced, but is not late", true, true, true)
 	upToDate[nft.IPv6] = true
 	h.during(succeed)
-	want("both are written", true, true, false)
+	want("both were synced", true, true, false)
 
 	upToDate[nft.IPv6] = false
 	h.changed()
 	h.during(fail)
-	want("IPv6 waits, but not for long", true, true, true)
+	want("a change of IPv6 waits", true, true, true)
 	h.patience = 0
-	want("IPv6 waits too long", true, false, true)
+	want("a change of IPv6 waits too long", true, false, true)
 	h.during(fail)
-	want("and still does", true, false, true)
+	want("it still waits too long", true, false, true)
 	h.patience = time.Hour
-	want("the time counts from the change", true, true, true)
+	want("it does not wait too long, measured from the change", true, true, true)
 }
 
-// A sync that fails takes nothing from the time that its change waits.
+// A failed sync does not reset the time for which its change waits.
 func TestHealthCountsFromTheChange(t *testing.T) {
 	h := &health{patience: time.Hour}
-	familiesForTest(h, nft.IPv4)
-	h.during(func() error { return nil })
+	watchFamilies(h, nft.IPv4)
+	h.during(succeed)
 	h.changed()
 	since := h.families[0].waiting
 	for range 2 {
-		h.during(func() error { h.changed(); return errors.New("failing") })
+		h.during(func() error { h.changed(); return errSync })
 		if got := h.families[0].waiting; !got.Equal(since) || since.IsZero() {
-			t.Errorf("waits since %v, want %v", got, since)
+			t.Errorf("got a change that waits since %v, want %v", got, since)
 		}
 	}
 }
 
-// With tables in the kernel: a family has an update time with its first sync, and
-// is late with what the kernel does not take.
+// If the kernel refuses the commits of one family, that family has no
+// successful sync, and becomes late.
 func TestProxierHealth(t *testing.T) {
 	tabletest.NewNamespace(t)
 	refuse := true
@@ -202,50 +215,50 @@ func TestProxierHealth(t *testing.T) {
 		})()
 	}
 	p := newTestProxier(t, config, nft.IPv4, nft.IPv6)
-	want := func(what string, synced4, synced6 bool) {
+	want := func(when string, synced4, synced6 bool) {
 		t.Helper()
 		s := p.Health()
 		if len(s) != 2 || s[0].Family != "IPv4" || s[1].Family != "IPv6" {
-			t.Fatalf("%s: %+v", what, s)
+			t.Fatalf("%s: got %+v, want IPv4 and IPv6", when, s)
 		}
 		for i, synced := range []bool{synced4, synced6} {
 			if s[i].LastUpdated.IsZero() == synced || !s[i].Healthy {
-				t.Errorf("%s: %+v", what, s[i])
+				t.Errorf("%s: got %+v, want synced %v and healthy", when, s[i], synced)
 			}
 		}
-		if p.Healthy() != (synced4 && synced6) {
-			t.Errorf("%s: healthy: %v", what, p.Healthy())
+		if got, want := p.Healthy(), synced4 && synced6; got != want {
+			t.Errorf("%s: got healthy %v, want %v", when, got, want)
 		}
 	}
 	want("before the first sync", false, false)
 	if err := p.health.during(p.syncChanges); err == nil {
-		t.Error("no error")
+		t.Error("got no error, want one of IPv6")
 	}
-	want("the kernel takes IPv4 only", true, false)
+	want("after a sync of IPv4 only", true, false)
 	p.health.patience = 0
 	if s := p.Health(); !s[0].Healthy || s[1].Healthy {
-		t.Errorf("IPv6 is late: %+v", s)
+		t.Errorf("a change of IPv6 waits too long: got %+v", s)
 	}
 	p.health.patience = time.Hour
 	refuse = false
 	if err := p.health.during(p.syncChanges); err != nil {
 		t.Error(err)
 	}
-	want("the kernel takes both", true, true)
+	want("after a sync of both", true, true)
 }
 
-// Changes that cannot be synced yet, because the first lists are not complete, do
-// not make a proxier late: a restart would not help. From then on they do.
+// Changes before the first lists are complete do not make a Proxier late,
+// because a restart would not help. Later changes do.
 func TestHealthBeforeTheFirstLists(t *testing.T) {
 	p, err := assemble(Config{NodeName: "node1"}, nft.IPv4)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.health.patience = 0
-	inTime := func(what string, want bool) {
+	inTime := func(when string, want bool) {
 		t.Helper()
 		if s := p.Health(); s[0].Healthy != want || p.Healthy() {
-			t.Errorf("%s: healthy: %v, %+v", what, p.Healthy(), s)
+			t.Errorf("%s: got in time %v, healthy %v; want %v, false", when, s[0].Healthy, p.Healthy(), want)
 		}
 	}
 	inTime("at the start", true)
@@ -256,4 +269,29 @@ func TestHealthBeforeTheFirstLists(t *testing.T) {
 	inTime("after all Services", true)
 	p.OnEndpointSlicesSynced()
 	inTime("after both lists, without a sync", false)
+}
+
+// While a sync takes too long, the Proxier is not healthy.
+func TestHealthDuringLongSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &health{patience: time.Minute}
+		h.watch(nft.IPv4, func() bool { return true })
+		if err := h.during(succeed); err != nil || !h.ok() {
+			t.Fatalf("after the first sync: got error %v, healthy %v; want nil, true", err, h.ok())
+		}
+		h.changed()
+		h.during(func() error {
+			if !h.ok() {
+				t.Error("at the beginning of the sync: got unhealthy")
+			}
+			time.Sleep(2 * h.patience)
+			if h.ok() {
+				t.Error("during a long sync: got healthy")
+			}
+			return nil
+		})
+		if !h.ok() {
+			t.Error("after the long sync: got unhealthy")
+		}
+	})
 }

@@ -2,21 +2,18 @@ package proxier
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
-	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // sampleConfig returns the configuration for the sample Services.
@@ -36,7 +33,7 @@ func newTestProxier(t testing.TB, config Config, families ...nft.Family) *Proxie
 	return p
 }
 
-// openWith returns a Config.open whose kernel calls onCommit for each commit.
+// openWith returns a Config.open whose Kernel has this OnCommit.
 func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (table.Kernel, error) {
 	return func() (table.Kernel, error) {
 		conn, err := nft.Open()
@@ -44,8 +41,9 @@ func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (ta
 	}
 }
 
-// A resync that comes before the first sync, over a table that packets use, writes what there is, and not an empty table.
-func TestResyncComesFirst(t *testing.T) {
+// A resync before the first sync writes all Services, and never an empty
+// table.
+func TestResyncBeforeSync(t *testing.T) {
 	tabletest.NewNamespace(t)
 	first := newTestProxier(t, sampleConfig(), nft.IPv4)
 	first.sink.SetService(tabletest.Service("web", "10.96.0.1", nil))
@@ -57,81 +55,35 @@ func TestResyncComesFirst(t *testing.T) {
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 	})
 	loop := &syncLoop{proxier: p}
-	loop.run("Resync", p.resync) // nothing is known yet: nothing is done
+	loop.run("Resync", p.resync) // the first lists are not complete
 	select {
 	case <-p.Synced():
-		t.Fatal("synced before the lists were told")
+		t.Fatal("got a sync before the first lists are complete")
 	default:
 	}
 	p.OnEndpointSlicesSynced()
 	p.OnServiceSynced()
 	loop.run("Resync", p.resync)
 	if rows := p.families[0].table.Stats().Rows["no-endpoint-services"]; rows != 1 {
-		t.Errorf("%d rows of Services without endpoints after a resync before the first sync, want 1", rows)
+		t.Errorf("got %d rows of Services without endpoints, want 1", rows)
 	}
 	select {
 	case <-p.Synced():
 	default:
-		t.Error("not synced")
+		t.Error("got no sync after the first lists are complete")
 	}
 }
 
-// A sync that takes longer than changes may wait is not healthy while it lasts.
-func TestHealthDuringALongSync(t *testing.T) {
-	h := &health{patience: 20 * time.Millisecond}
-	h.watch(nft.IPv4, func() bool { return true })
-	if err := h.during(func() error { return nil }); err != nil || !h.ok() {
-		t.Fatalf("%v, healthy: %v", err, h.ok())
-	}
-	h.changed()
-	h.during(func() error {
-		if !h.ok() {
-			t.Error("not healthy at the beginning")
-		}
-		time.Sleep(2 * h.patience)
-		if h.ok() {
-			t.Error("healthy while a sync hangs")
-		}
-		return nil
-	})
-	if !h.ok() {
-		t.Error("not healthy afterwards")
-	}
-}
-
-// Times of changes are kept for families that are served, and for no others.
-func TestTriggers(t *testing.T) {
-	m := newMetrics()
-	tr := newTracker(new(Config), eventLog{}, m, nft.IPv4)
-	for i := range 3 {
-		for address, typ := range map[string]discoveryv1.AddressType{fmt.Sprint("10.244.0.", i+1): "IPv4", fmt.Sprint("fd00::", i+1): "IPv6"} {
-			tr.setSlice(translate.ParseEndpointSlice(&discoveryv1.EndpointSlice{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "default", Name: string(typ), Labels: map[string]string{discoveryv1.LabelServiceName: "web"},
-					Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: time.Now().Add(time.Minute).Format(time.RFC3339Nano)},
-				},
-				AddressType: typ, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
-			}))
-		}
-	}
-	if n := len(tr.triggers[nft.IPv6]); n != 0 {
-		t.Errorf("%d times are kept of a family that is not served", n)
-	}
-	if n := len(tr.takeTriggers(nft.IPv4)); n != 3 {
-		t.Errorf("%d times of IPv4, want 3", n)
-	}
-	if n := len(tr.takeTriggers(nft.IPv4)); n != 0 {
-		t.Errorf("%d times are told twice", n)
-	}
-}
-
-// After a sync the loop rests in proportion to what it took, but not for long.
+// The rest after a sync is proportional to its duration, up to a limit.
 func TestRestAfter(t *testing.T) {
 	for sync, want := range map[time.Duration]time.Duration{
-		0: 0, time.Millisecond: 3 * time.Millisecond, 30 * time.Millisecond: 90 * time.Millisecond, time.Minute: 100 * time.Millisecond,
+		0:                     0,
+		time.Millisecond:      3 * time.Millisecond,
+		30 * time.Millisecond: 90 * time.Millisecond,
+		time.Minute:           100 * time.Millisecond,
 	} {
 		if got := restAfter(sync); got != want {
-			t.Errorf("after %s it rests for %s, want %s", sync, got, want)
+			t.Errorf("sync of %s: got a rest of %s, want %s", sync, got, want)
 		}
 	}
 	m := newMetrics()
@@ -142,12 +94,12 @@ func TestRestAfter(t *testing.T) {
 	const work = 5 * time.Millisecond
 	l.run("Sync", func() error { time.Sleep(work); return nil })
 	if l.rest < 3*work || l.last.IsZero() {
-		t.Errorf("after a sync of %s it rests for %s", work, l.rest)
+		t.Errorf("sync of %s: got a rest of %s after %s, want at least %s", work, l.rest, l.last, 3*work)
 	}
 }
 
-// While commits keep failing, changes do not make the loop try again before its
-// delay is over, and what is remembered of them has a limit.
+// While commits fail, changes do not cause a sync before the delay of the
+// retry, and the number of triggers is limited.
 func TestLoopBacksOff(t *testing.T) {
 	tabletest.NewNamespace(t)
 	var commits atomic.Int64
@@ -170,14 +122,16 @@ func TestLoopBacksOff(t *testing.T) {
 	for ; ctx.Err() == nil; changes++ {
 		p.OnServiceAdd(&corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
-			Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: int32(1 + changes%1000)}}},
+			Spec: corev1.ServiceSpec{
+				ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: int32(1 + changes%1000)}},
+			},
 		})
 		time.Sleep(time.Millisecond)
 	}
 	<-done
 	// Delays are 0.1, 0.2, 0.4 and 0.8 s.
 	if n := commits.Load(); n == 0 || n > 6 {
-		t.Errorf("%d commits in 1 s with %d changes, want at most 6", n, changes)
+		t.Errorf("got %d commits in 1 s with %d changes, want 1 to 6", n, changes)
 	}
 	f := p.families[0]
 	p.tracker.triggers[nft.IPv4] = make([]time.Time, maxTriggers-1)
@@ -185,11 +139,12 @@ func TestLoopBacksOff(t *testing.T) {
 	p.tracker.triggers[nft.IPv4] = make([]time.Time, 100)
 	p.handOver()
 	if len(f.triggers) != maxTriggers {
-		t.Errorf("%d triggers are remembered, want %d", len(f.triggers), maxTriggers)
+		t.Errorf("got %d triggers, want %d", len(f.triggers), maxTriggers)
 	}
 }
 
-// While syncs wait for minSyncPeriod, the tables are still checked.
+// While a sync waits for MinSyncPeriod, the loop continues to check the
+// tables.
 func TestChecksWhileSyncsWait(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config := sampleConfig()
@@ -206,7 +161,7 @@ func TestChecksWhileSyncsWait(t *testing.T) {
 	}()
 	defer func() { stop(); <-done }()
 	<-p.Synced()
-	p.Sync() // has to wait
+	p.Sync() // it waits for MinSyncPeriod
 	time.Sleep(2 * checkPeriod)
 	conn, err := nft.Open()
 	if err != nil {
@@ -214,18 +169,19 @@ func TestChecksWhileSyncsWait(t *testing.T) {
 	}
 	defer conn.Close()
 	tabletest.NFT(t, "", "delete", "table", "ip", ruleset.TableName)
+	table := &nft.Table{Family: nft.IPv4, Name: ruleset.TableName}
 	for range 200 {
-		if _, ok, err := conn.FindChain(&nft.Table{Family: nft.IPv4, Name: ruleset.TableName}, "nat-output"); ok && err == nil {
+		if _, ok, err := conn.FindChain(table, "nat-output"); ok && err == nil {
 			return
 		}
 		p.Sync()
 		time.Sleep(checkPeriod)
 	}
-	t.Error("the table was not restored within half of minSyncPeriod")
+	t.Error("the table was not restored within half of MinSyncPeriod")
 }
 
-// A repair that fails is tried again by the loop.
-func TestFailedRepairIsTriedAgain(t *testing.T) {
+// SyncLoop retries a repair that failed.
+func TestRetryOfRepair(t *testing.T) {
 	tabletest.NewNamespace(t)
 	fail := false
 	config := sampleConfig()
@@ -243,7 +199,7 @@ func TestFailedRepairIsTriedAgain(t *testing.T) {
 	tabletest.Sync(t, p.sink)
 	fail = true
 	tabletest.NFT(t, "", "delete", "table", "ip", ruleset.TableName)
-	<-p.wake // so that only the failed check asks for a sync
+	<-p.wake // so that only the failed check requests a sync
 	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
 	defer stop()
 	done := make(chan struct{})

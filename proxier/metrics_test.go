@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -13,16 +14,19 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
+// The numbers of the tables are metrics.
 func TestMetrics(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
-	b, m := p.sink, p.metrics
-	bad := tabletest.Service(strings.Repeat("x", 300), "10.96.0.66", func(s *cluster.Service) { s.AffinityTimeout = 1e9 })
-	b.SetService(bad)
-	b.SetEndpoint(bad.Name, tabletest.Endpoint("10.244.0.66"))
-	b.SetService(tabletest.Service("a", "10.96.0.1", nil))
-	b.SetService(tabletest.Service("b", "10.96.0.1", nil))
-	tabletest.Sync(t, b)
+	sink, m := p.sink, p.metrics
+	refused := tabletest.Service(strings.Repeat("x", 300), "10.96.0.66", func(s *cluster.Service) {
+		s.AffinityTimeout = time.Second // the name of its chain is too long
+	})
+	sink.SetService(refused)
+	sink.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.66"))
+	sink.SetService(tabletest.Service("a", "10.96.0.1", nil))
+	sink.SetService(tabletest.Service("b", "10.96.0.1", nil))
+	tabletest.Sync(t, sink)
 	p.publish()
 	want := `
 # HELP nftproxy_conflicts_total How often a service port lost an address and port to another one.
@@ -39,10 +43,10 @@ nftproxy_refused_service_ports{ip_family="IPv4"} 1
 		"nftproxy_conflicts_total", "nftproxy_contested_frontends", "nftproxy_refused_service_ports"); err != nil {
 		t.Error(err)
 	}
-	bad.AffinityTimeout = 0
-	sound := *bad
-	b.SetService(&sound)
-	tabletest.Sync(t, b)
+	valid := *refused
+	valid.AffinityTimeout = 0
+	sink.SetService(&valid)
+	tabletest.Sync(t, sink)
 	p.publish()
 	want = `
 # HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.

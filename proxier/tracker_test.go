@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -11,11 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
+// apiService returns a Service of the API, after change modified it.
 func apiService(change func(*corev1.Service)) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
@@ -26,6 +29,21 @@ func apiService(change func(*corev1.Service)) *corev1.Service {
 	}
 	change(svc)
 	return svc
+}
+
+// apiSlice returns an EndpointSlice of the API.
+func apiSlice(name, service string, ips ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Port: ptr.To(int32(80))}},
+	}
+	for _, ip := range ips {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
+	}
+	return s
 }
 
 // recordingSink records the calls of a Sink.
@@ -54,17 +72,10 @@ func (s *recordingSink) DeleteEndpoint(n cluster.ServiceName, key cluster.Endpoi
 	s.add("delete %s %s %s", n, key.Source, key.Addr)
 }
 
-// handOver passes the difference between the old and the new EndpointSlices.
+// The tracker passes the EndpointSlices that changed since the last handover.
 func TestTrackerSlices(t *testing.T) {
-	slice := func(name, service string, ips ...string) *discoveryv1.EndpointSlice {
-		s := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
-			AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: ptr.To(int32(80))}},
-		}
-		for _, ip := range ips {
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip}})
-		}
-		return s
+	slice := func(name, service string, ips ...string) *translate.EndpointSlice {
+		return translate.ParseEndpointSlice(apiSlice(name, service, ips...))
 	}
 	tr := newTracker(new(Config), eventLog{}, newMetrics())
 	step := func(name string, want ...string) {
@@ -73,73 +84,105 @@ func TestTrackerSlices(t *testing.T) {
 		tr.handOver(&s, nil)
 		slices.Sort(s.calls)
 		if !slices.Equal(s.calls, want) {
-			t.Errorf("%s: told %q, want %q", name, s.calls, want)
+			t.Errorf("%s: got calls %q, want %q", name, s.calls, want)
 		}
 	}
-	tr.setSlice(translate.ParseEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2")))
-	step("first", "set ns/svc a 10.0.0.1 10.0.0.2")
-	again := translate.ParseEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	tr.setSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	step("a new slice", "set ns/svc a 10.0.0.1 10.0.0.2")
+	again := slice("a", "svc", "10.0.0.1", "10.0.0.2")
 	tr.setSlice(again)
-	equal := translate.ParseEndpointSlice(slice("a", "svc", "10.0.0.1", "10.0.0.2"))
+	equal := slice("a", "svc", "10.0.0.1", "10.0.0.2")
 	if tr.replaceSlice(again.Name, sliceState{again.Service, equal.Endpoints}) {
-		t.Error("an equal one counts as a change")
+		t.Error("an equal slice: got a change")
 	}
 	tr.setSlice(again)
-	step("an equal one, of which the newest is kept", "set ns/svc a 10.0.0.1 10.0.0.2")
+	step("an equal slice", "set ns/svc a 10.0.0.1 10.0.0.2")
 	if &tr.slices[again.Name].endpoints[0] != &again.Endpoints[0] {
-		t.Error("the endpoints of an older version are kept")
+		t.Error("an equal slice: got the endpoints of an older version")
 	}
 	tr.setSlice(again)
-	step("the same again")
-	tr.setSlice(translate.ParseEndpointSlice(slice("a", "svc", "10.0.0.2", "10.0.0.3")))
-	step("one replaced", "set ns/svc a 10.0.0.2 10.0.0.3")
-	tr.setSlice(translate.ParseEndpointSlice(slice("a", "svc", "10.0.0.2")))
-	tr.setSlice(translate.ParseEndpointSlice(slice("b", "svc", "10.0.0.3")))
-	step("one moves", "set ns/svc a 10.0.0.2", "set ns/svc b 10.0.0.3")
-	tr.setSlice(translate.ParseEndpointSlice(slice("b", "svc", "10.0.0.4")))
-	tr.setSlice(translate.ParseEndpointSlice(slice("b", "svc", "10.0.0.3")))
-	step("there and back", "set ns/svc b 10.0.0.3")
-	tr.setSlice(translate.ParseEndpointSlice(slice("b", "other", "10.0.0.3")))
-	step("a slice goes over to another service", "set ns/other b 10.0.0.3", "set ns/svc b")
-	tr.deleteSlice(translate.ParseEndpointSlice(slice("a", "svc")).Name)
-	tr.deleteSlice(translate.ParseEndpointSlice(slice("b", "other")).Name)
-	step("gone", "set ns/other b", "set ns/svc a")
-	tr.deleteSlice(translate.ParseEndpointSlice(slice("a", "svc")).Name)
-	step("gone twice")
+	step("the same slice")
+	tr.setSlice(slice("a", "svc", "10.0.0.2", "10.0.0.3"))
+	step("an endpoint is replaced", "set ns/svc a 10.0.0.2 10.0.0.3")
+	tr.setSlice(slice("a", "svc", "10.0.0.2"))
+	tr.setSlice(slice("b", "svc", "10.0.0.3"))
+	step("an endpoint moves to another slice", "set ns/svc a 10.0.0.2", "set ns/svc b 10.0.0.3")
+	tr.setSlice(slice("b", "svc", "10.0.0.4"))
+	tr.setSlice(slice("b", "svc", "10.0.0.3"))
+	step("an endpoint is replaced and restored", "set ns/svc b 10.0.0.3")
+	tr.setSlice(slice("b", "other", "10.0.0.3"))
+	step("a slice moves to another Service", "set ns/other b 10.0.0.3", "set ns/svc b")
+	tr.deleteSlice(slice("a", "svc").Name)
+	tr.deleteSlice(slice("b", "other").Name)
+	step("both slices are deleted", "set ns/other b", "set ns/svc a")
+	tr.deleteSlice(slice("a", "svc").Name)
+	step("a slice is deleted again")
 }
 
-// With IgnoreExternalIPs, the tracker drops external IPs. It does not modify the
-// Service that the source holds.
+// With IgnoreExternalIPs, the tracker drops external IPs. It does not modify
+// the Service that the source holds.
 func TestTrackerIgnoresExternalIPs(t *testing.T) {
-	svc := translate.ParseService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = []string{"192.0.2.1"} }))
+	svc := translate.ParseService(apiService(func(svc *corev1.Service) {
+		svc.Spec.ExternalIPs = []string{"192.0.2.1"}
+	}))
 	for _, ignore := range []bool{false, true} {
 		tr := newTracker(&Config{IgnoreExternalIPs: ignore}, eventLog{}, newMetrics())
 		tr.setService(svc)
 		got := tr.services[svc.Name]
 		if len(got.ExternalIPs) == 0 != ignore || len(got.ClusterIPs) != 1 {
-			t.Errorf("IgnoreExternalIPs %v: ClusterIPs %v, external IPs %v", ignore, got.ClusterIPs, got.ExternalIPs)
+			t.Errorf("IgnoreExternalIPs %v: got ClusterIPs %v, external IPs %v",
+				ignore, got.ClusterIPs, got.ExternalIPs)
 		}
 		if len(svc.Service.ExternalIPs) != 1 {
-			t.Errorf("IgnoreExternalIPs %v: the source's external IPs are %v now", ignore, svc.Service.ExternalIPs)
+			t.Errorf("IgnoreExternalIPs %v: the Service of the source was modified: got external IPs %v",
+				ignore, svc.Service.ExternalIPs)
 		}
 	}
 }
 
-// What makes no sense is told once, counted while it lasts, and told again when it is something else.
+// Each set of problems of an object is reported once. The object is counted
+// while it has problems.
 func TestTrackerReports(t *testing.T) {
 	var recorded tabletest.Events
 	m := newMetrics()
 	tr := newTracker(&Config{}, &recorded, m)
-	step := func(what string, events, invalid int, externalIPs ...string) {
+	step := func(name string, events, invalid int, externalIPs ...string) {
 		t.Helper()
-		tr.setService(translate.ParseService(apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = externalIPs })))
+		svc := apiService(func(svc *corev1.Service) { svc.Spec.ExternalIPs = externalIPs })
+		tr.setService(translate.ParseService(svc))
 		if n := testutil.ToFloat64(m.invalidObjects); len(recorded) != events || n != float64(invalid) {
-			t.Errorf("%s: %d events, %v objects; want %d, %d", what, len(recorded), n, events, invalid)
+			t.Errorf("%s: got %d events, %v objects; want %d, %d", name, len(recorded), n, events, invalid)
 		}
 	}
-	step("sound", 0, 0, "192.0.2.1")
-	step("invalid", 1, 1, "192.0.2.256")
-	step("the same", 1, 1, "192.0.2.256")
-	step("something else", 2, 1, "x")
-	step("sound again", 2, 0, "192.0.2.1")
+	step("a valid Service", 0, 0, "192.0.2.1")
+	step("an invalid Service", 1, 1, "192.0.2.256")
+	step("the same problem", 1, 1, "192.0.2.256")
+	step("another problem", 2, 1, "x")
+	step("a valid Service again", 2, 0, "192.0.2.1")
+}
+
+// The tracker keeps the triggers of the families that are served.
+func TestTriggers(t *testing.T) {
+	tr := newTracker(new(Config), eventLog{}, newMetrics(), nft.IPv4)
+	set := func(typ discoveryv1.AddressType, ip string) {
+		s := apiSlice(string(typ), "web", ip)
+		s.AddressType = typ
+		s.Annotations = map[string]string{
+			corev1.EndpointsLastChangeTriggerTime: time.Now().Add(time.Minute).Format(time.RFC3339Nano),
+		}
+		tr.setSlice(translate.ParseEndpointSlice(s))
+	}
+	for i := range 3 {
+		set(discoveryv1.AddressTypeIPv4, fmt.Sprint("10.244.0.", i+1))
+		set(discoveryv1.AddressTypeIPv6, fmt.Sprint("fd00::", i+1))
+	}
+	if n := len(tr.triggers[nft.IPv6]); n != 0 {
+		t.Errorf("a family that is not served: got %d triggers, want 0", n)
+	}
+	if n := len(tr.takeTriggers(nft.IPv4)); n != 3 {
+		t.Errorf("IPv4: got %d triggers, want 3", n)
+	}
+	if n := len(tr.takeTriggers(nft.IPv4)); n != 0 {
+		t.Errorf("taken again: got %d triggers, want 0", n)
+	}
 }

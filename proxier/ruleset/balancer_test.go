@@ -7,13 +7,16 @@ func TestParseBalancer(t *testing.T) {
 		for _, n := range []int{1, 3, 1000} {
 			want := balancer{k, n}
 			if got, ok := parseBalancer(want.name()); !ok || got != want {
-				t.Errorf("%s: got %v, %v", want.name(), got, ok)
+				t.Errorf("%s: got %v, %v; want %v, true", want.name(), got, ok, want)
 			}
 		}
 	}
-	for _, name := range []string{"", "balance-", "balance-0", "balance-03", "balance-3x", "balance--1", "external-local", "nodeport-local", "affinity/a/b/tcp/balance-3"} {
+	for _, name := range []string{
+		"", "balance-", "balance-0", "balance-03", "balance-3x", "balance--1",
+		"external-local", "nodeport-local", "affinity.a.b.tcp.balance-3",
+	} {
 		if got, ok := parseBalancer(name); ok {
-			t.Errorf("%q is taken for %v", name, got)
+			t.Errorf("%q: got balancer %v, want none", name, got)
 		}
 	}
 }

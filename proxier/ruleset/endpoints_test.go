@@ -12,7 +12,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// endpointsFrom reads endpoints as "last-byte[@node][conditions][hints]": r ready, s serving, t terminating; z:a zone hint, n:x node hint.
+// endpointsFrom parses endpoints that are separated by spaces. Each is
+// last-byte[@node][,conditions][,hint]…: r means ready, s serving, t
+// terminating, z:a a hint for zone a, and n:x a hint for node x.
 func endpointsFrom(specs string) []*cluster.Endpoint {
 	var out []*cluster.Endpoint
 	for _, spec := range strings.Fields(specs) {
@@ -33,7 +35,8 @@ func endpointsFrom(specs string) []*cluster.Endpoint {
 			case hint && kind == "n":
 				e.Hints.Nodes = append(e.Hints.Nodes, value)
 			default:
-				e.Ready, e.Serving, e.Terminating = strings.Contains(p, "r"), strings.Contains(p, "s"), strings.Contains(p, "t")
+				e.Ready, e.Serving = strings.Contains(p, "r"), strings.Contains(p, "s")
+				e.Terminating = strings.Contains(p, "t")
 			}
 		}
 		out = append(out, e)
@@ -41,8 +44,8 @@ func endpointsFrom(specs string) []*cluster.Endpoint {
 	return out
 }
 
-// lasts names targets by the last byte of their address.
-func lasts(ts []Target) string {
+// lastBytes returns the last bytes of the addresses of targets.
+func lastBytes(ts []Target) string {
 	var out []string
 	for _, t := range ts {
 		out = append(out, fmt.Sprint(t.Addr().As4()[3]))
@@ -50,50 +53,55 @@ func lasts(ts []Target) string {
 	return strings.Join(out, " ")
 }
 
+// port80 is the service port of endpointsFrom.
+var port80 = cluster.ServicePort{Protocol: cluster.TCP, Port: 80}
+
 func TestUsable(t *testing.T) {
-	node := &cluster.Node{Name: "us", Zone: "a"}
+	node := &cluster.Node{Name: "here", Zone: "a"}
 	for _, tt := range []struct{ name, endpoints, cluster, local string }{
 		{"none", "", "", ""},
-		{"ready ones", "1@us,rs 2@them,rs 3@them,", "1 2", "1"},
-		{"terminating ones where none is ready", "1@us,st 2@them,st 3@them,t", "1 2", "1"},
-		{"no terminating ones beside ready ones", "1@us,st 2@them,rs", "2", "1"},
-		{"a fallback of its own for this node", "1@us,rs 2@us,st 3@them,rs", "1 3", "1"},
-		{"neither ready nor serving", "1@us, 2@them,t", "", ""},
-		{"serving but neither ready nor terminating", "1@us,s", "", ""},
-		{"zone hints", "1@us,rs,z:a 2@them,rs,z:b 3@them,rs,z:a,z:b", "1 3", "1"},
-		{"zone hints do not narrow local ones", "1@us,rs,z:b 2@them,rs,z:a", "2", "1"},
-		{"no zone hint for us", "1@us,rs,z:b 2@them,rs,z:b", "1 2", "1"},
-		{"one without zone hint", "1@us,rs,z:a 2@them,rs", "1 2", "1"},
-		{"one that is not ready needs no hint", "1@us,rs,z:a 2@them,rs,z:b 3@them,st", "1", "1"},
-		{"node hints before zone hints", "1@us,rs,z:b,n:us 2@them,rs,z:a,n:them", "1", "1"},
-		{"node hints for others only: zone hints", "1@us,rs,z:b,n:them 2@them,rs,z:a,n:them", "2", "1"},
-		{"node hints not everywhere: zone hints", "1@us,rs,z:a,n:us 2@them,rs,z:a", "1 2", "1"},
-		{"no hints among terminating ones", "1@us,st,z:b 2@them,st,z:a", "1 2", "1"},
+		{"ready endpoints", "1@here,rs 2@other,rs 3@other,", "1 2", "1"},
+		{"terminating endpoints if none is ready", "1@here,st 2@other,st 3@other,t", "1 2", "1"},
+		{"no terminating endpoints beside ready ones", "1@here,st 2@other,rs", "2", "1"},
+		{"the fallback for Local considers this node only", "1@here,rs 2@here,st 3@other,rs", "1 3", "1"},
+		{"neither ready nor serving", "1@here, 2@other,t", "", ""},
+		{"serving but neither ready nor terminating", "1@here,s", "", ""},
+		{"zone hints", "1@here,rs,z:a 2@other,rs,z:b 3@other,rs,z:a,z:b", "1 3", "1"},
+		{"zone hints do not apply to Local", "1@here,rs,z:b 2@other,rs,z:a", "2", "1"},
+		{"no hint for this zone", "1@here,rs,z:b 2@other,rs,z:b", "1 2", "1"},
+		{"an endpoint without a hint", "1@here,rs,z:a 2@other,rs", "1 2", "1"},
+		{"an endpoint that is not ready needs no hint", "1@here,rs,z:a 2@other,rs,z:b 3@other,st", "1", "1"},
+		{"node hints have priority over zone hints", "1@here,rs,z:b,n:here 2@other,rs,z:a,n:other", "1", "1"},
+		{"no hint for this node: zone hints apply", "1@here,rs,z:b,n:other 2@other,rs,z:a,n:other", "2", "1"},
+		{"an endpoint without a node hint: zone hints apply", "1@here,rs,z:a,n:here 2@other,rs,z:a", "1 2", "1"},
+		{"hints do not apply to terminating endpoints", "1@here,st,z:b 2@other,st,z:a", "1 2", "1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all := candidates(nil, endpointsFrom(tt.endpoints), nft.IPv4, cluster.ServicePort{Protocol: cluster.TCP, Port: 80}, node)
-			if got := lasts(usableForCluster(all, node)); got != tt.cluster {
-				t.Errorf("usable for Cluster: %q, want %q", got, tt.cluster)
+			all := candidates(nil, endpointsFrom(tt.endpoints), nft.IPv4, port80, node)
+			if got := lastBytes(usableForCluster(all, node)); got != tt.cluster {
+				t.Errorf("Cluster: got %q, want %q", got, tt.cluster)
 			}
-			if got := lasts(usableForLocal(all, node)); got != tt.local {
-				t.Errorf("usable for Local: %q, want %q", got, tt.local)
+			if got := lastBytes(usableForLocal(all, node)); got != tt.local {
+				t.Errorf("Local: got %q, want %q", got, tt.local)
 			}
 		})
 	}
 }
 
-func TestNoHintsWithoutZone(t *testing.T) {
-	node := &cluster.Node{Name: "us"}
-	all := candidates(nil, endpointsFrom("1@us,rs,z:a 2@them,rs,z:b"), nft.IPv4, cluster.ServicePort{Protocol: cluster.TCP, Port: 80}, node)
-	if got := lasts(usableForCluster(all, node)); got != "1 2" {
-		t.Errorf("a node without zone uses %q, want all", got)
+// Zone hints do not apply on a node without a zone.
+func TestHintsWithoutZone(t *testing.T) {
+	node := &cluster.Node{Name: "here"}
+	all := candidates(nil, endpointsFrom("1@here,rs,z:a 2@other,rs,z:b"), nft.IPv4, port80, node)
+	if got := lastBytes(usableForCluster(all, node)); got != "1 2" {
+		t.Errorf("got %q, want all endpoints", got)
 	}
 }
 
 func TestCandidates(t *testing.T) {
 	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}
 	endpoint := func(source, ip string, ready bool, ports ...cluster.EndpointPort) *cluster.Endpoint {
-		return &cluster.Endpoint{EndpointKey: cluster.EndpointKey{Source: source, Addr: addr(ip)}, Ports: ports, Ready: ready}
+		key := cluster.EndpointKey{Source: source, Addr: addr(ip)}
+		return &cluster.Endpoint{EndpointKey: key, Ports: ports, Ready: ready}
 	}
 	http := func(n uint16) cluster.EndpointPort {
 		return cluster.EndpointPort{Name: "http", Protocol: cluster.TCP, Port: n}
@@ -101,13 +109,13 @@ func TestCandidates(t *testing.T) {
 	got := candidates(nil, []*cluster.Endpoint{
 		endpoint("a", "10.0.0.2", true, http(8080)),
 		endpoint("a", "10.0.0.1", false, http(8080)),
-		endpoint("b", "10.0.0.1", true, http(8080)), // the same, but ready
+		endpoint("b", "10.0.0.1", true, http(8080)), // a higher rank
 		endpoint("b", "10.0.0.1", true, http(9090)),
-		endpoint("b", "10.0.0.3", true, cluster.EndpointPort{Name: "http", Protocol: cluster.UDP, Port: 80}),   // another protocol
-		endpoint("b", "10.0.0.4", true, cluster.EndpointPort{Name: "https", Protocol: cluster.TCP, Port: 443}), // another port
-		endpoint("b", "10.0.0.5", true, http(0)),                                                               // all ports
-		endpoint("b", "fd00::1", true, http(8080)),                                                             // another family
-	}, nft.IPv4, port, &cluster.Node{Name: "us"})
+		endpoint("b", "10.0.0.3", true, cluster.EndpointPort{Name: "http", Protocol: cluster.UDP, Port: 80}),
+		endpoint("b", "10.0.0.4", true, cluster.EndpointPort{Name: "https", Protocol: cluster.TCP, Port: 443}),
+		endpoint("b", "10.0.0.5", true, http(0)),   // all ports
+		endpoint("b", "fd00::1", true, http(8080)), // another family
+	}, nft.IPv4, port, &cluster.Node{Name: "here"})
 	var names []string
 	for _, c := range got {
 		names = append(names, fmt.Sprintf("%s ready=%v here=%v", c.AddrPort, c.Ready, c.Here))
@@ -121,9 +129,10 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-func targetsFrom(lasts string) []Target {
+// targetsFrom returns targets with these last bytes of their addresses.
+func targetsFrom(lastBytes string) []Target {
 	var out []Target
-	for _, l := range strings.Fields(lasts) {
+	for _, l := range strings.Fields(lastBytes) {
 		out = append(out, Target{AddrPort: netip.AddrPortFrom(addr("10.244.0."+l), 80)})
 	}
 	return out
@@ -131,24 +140,25 @@ func targetsFrom(lasts string) []Target {
 
 func TestArrange(t *testing.T) {
 	for _, tt := range []struct{ name, before, now, want string }{
-		{"from nothing", "", "1 2 3", "1 2 3"},
-		{"to nothing", "1 2 3", "", ""},
-		{"one more", "1 2", "0 1 2", "1 2 0"},
-		{"one replaced", "1 2 3", "1 3 4", "1 4 3"},
-		{"the last moves into the gap", "1 2 3 4", "2 3 4", "4 2 3"},
-		{"the last goes", "1 2 3", "1 2", "1 2"},
-		{"all others", "1 2", "3 4", "3 4"},
-		{"order alone is no change", "3 1 2", "1 2 3", "3 1 2"},
+		{"all are new", "", "1 2 3", "1 2 3"},
+		{"all are removed", "1 2 3", "", ""},
+		{"one is added", "1 2", "0 1 2", "1 2 0"},
+		{"one is replaced", "1 2 3", "1 3 4", "1 4 3"},
+		{"the last one fills the gap", "1 2 3 4", "2 3 4", "4 2 3"},
+		{"the last one is removed", "1 2 3", "1 2", "1 2"},
+		{"all are replaced", "1 2", "3 4", "3 4"},
+		{"only the order differs", "3 1 2", "1 2 3", "3 1 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := lasts(arrange(targetsFrom(tt.before), targetsFrom(tt.now))); got != tt.want {
+			if got := lastBytes(arrange(targetsFrom(tt.before), targetsFrom(tt.now))); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-// Whatever changes, every target has one place, and no more places change than targets come and go.
+// After random changes, every target has one index, and the number of changed
+// indexes is at most the number of added or of removed targets.
 func TestArrangeRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -168,9 +178,9 @@ func TestArrangeRandom(t *testing.T) {
 			left = slices.DeleteFunc(left, func(y Target) bool { return x == y })
 		}
 		if len(got) != len(now) || len(left) != 0 {
-			t.Fatalf("arrange(%s, %s) = %s", lasts(before), lasts(now), lasts(got))
+			t.Fatalf("arrange(%s, %s): got %s", lastBytes(before), lastBytes(now), lastBytes(got))
 		}
-		changed, come, gone := 0, 0, 0
+		changed, added, removed := 0, 0, 0
 		for i := range min(len(before), len(got)) {
 			if before[i] != got[i] {
 				changed++
@@ -178,16 +188,17 @@ func TestArrangeRandom(t *testing.T) {
 		}
 		for _, x := range now {
 			if !slices.Contains(before, x) {
-				come++
+				added++
 			}
 		}
 		for _, x := range before {
 			if !slices.Contains(now, x) {
-				gone++
+				removed++
 			}
 		}
-		if changed > max(come, gone) {
-			t.Fatalf("arrange(%s, %s) = %s changes %d places for %d that come and %d that go", lasts(before), lasts(now), lasts(got), changed, come, gone)
+		if changed > max(added, removed) {
+			t.Fatalf("arrange(%s, %s): got %s with %d changed indexes, want at most %d",
+				lastBytes(before), lastBytes(now), lastBytes(got), changed, max(added, removed))
 		}
 	}
 }

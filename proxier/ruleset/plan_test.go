@@ -3,6 +3,7 @@ package ruleset
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -13,28 +14,44 @@ func TestSourcesFor(t *testing.T) {
 	lb := []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}
 	node := &cluster.Node{IPs: []netip.Addr{addr("172.30.0.11"), addr("fd00:30::11")}}
 	for _, tt := range []struct {
+		name         string
+		ranges, want string // separated by spaces
+		guarded      bool
+	}{
+		{"ranges of the other family only", "2001:db8::/32", "", false},
+		{"one", "198.51.100.0/24", "198.51.100.0/24", true},
+		{"host bits", "198.51.100.7/24", "198.51.100.0/24", true},
+		{"contained and equal ranges", "10.1.0.0/16 10.0.0.0/8 10.0.0.0/8 11.0.0.0/8", "10.0.0.0/8 11.0.0.0/8", true},
+		{"all clients", "10.1.0.0/16 0.0.0.0/0", "0.0.0.0/0", true},
+		{"the address of this node", "172.30.0.0/24", "172.30.0.0/24 192.0.2.1/32", true},
+	} {
+		ranges, want := prefixes(tt.ranges), prefixes(tt.want)
+		got, guarded := sourcesFor(nft.IPv4, &cluster.Service{LoadBalancerIPs: lb, SourceRanges: ranges}, node)
+		if !slices.Equal(got, want) || guarded != tt.guarded {
+			t.Errorf("%s: got %v, guarded %v; want %v, %v", tt.name, got, guarded, want, tt.guarded)
+		}
+	}
+	for _, tt := range []struct {
 		name    string
 		ranges  []netip.Prefix
-		want    []netip.Prefix
 		guarded bool
 	}{
-		{"no ranges", nil, nil, false},
-		{"none that makes sense", []netip.Prefix{}, nil, true},
-		{"ranges of the other family only", []netip.Prefix{prefix("2001:db8::/32")}, nil, false},
-		{"one", []netip.Prefix{prefix("198.51.100.0/24")}, []netip.Prefix{prefix("198.51.100.0/24")}, true},
-		{"host bits", []netip.Prefix{prefix("198.51.100.7/24")}, []netip.Prefix{prefix("198.51.100.0/24")}, true},
-		{"one within another, twice", []netip.Prefix{prefix("10.1.0.0/16"), prefix("10.0.0.0/8"), prefix("10.0.0.0/8"), prefix("11.0.0.0/8")},
-			[]netip.Prefix{prefix("10.0.0.0/8"), prefix("11.0.0.0/8")}, true},
-		{"all", []netip.Prefix{prefix("10.1.0.0/16"), prefix("0.0.0.0/0")}, []netip.Prefix{prefix("0.0.0.0/0")}, true},
-		{"this node's address", []netip.Prefix{prefix("172.30.0.0/24")}, []netip.Prefix{prefix("172.30.0.0/24"), prefix("192.0.2.1/32")}, true},
+		{"no restriction", nil, false},
+		{"no valid range", []netip.Prefix{}, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, guarded := sourcesFor(nft.IPv4, &cluster.Service{LoadBalancerIPs: lb, SourceRanges: tt.ranges}, node)
-			if !slices.Equal(got, tt.want) || guarded != tt.guarded {
-				t.Errorf("got %v, guarded %v; want %v, %v", got, guarded, tt.want, tt.guarded)
-			}
-		})
+		got, guarded := sourcesFor(nft.IPv4, &cluster.Service{LoadBalancerIPs: lb, SourceRanges: tt.ranges}, node)
+		if got != nil || guarded != tt.guarded {
+			t.Errorf("%s: got %v, guarded %v; want none, %v", tt.name, got, guarded, tt.guarded)
+		}
 	}
+}
+
+// prefixes parses CIDRs that are separated by spaces.
+func prefixes(values string) (all []netip.Prefix) {
+	for _, v := range strings.Fields(values) {
+		all = append(all, prefix(v))
+	}
+	return all
 }
 
 func TestFrontendsOf(t *testing.T) {
@@ -49,7 +66,7 @@ func TestFrontendsOf(t *testing.T) {
 	at := func(ip string) Frontend { return Frontend{addr(ip), 53, cluster.UDP} }
 	want := []ServedFrontend{
 		{at("10.96.0.1"), ClusterIP, cluster.PolicyCluster},
-		{at("192.0.2.2"), LoadBalancerIP, cluster.PolicyLocal}, // guarded by source ranges, although it is an external IP too
+		{at("192.0.2.2"), LoadBalancerIP, cluster.PolicyLocal}, // the external IP is the same
 		{at("192.0.2.1"), ExternalIP, cluster.PolicyLocal},
 		{Frontend: Frontend{Port: 30053, Proto: cluster.UDP}, Policy: cluster.PolicyLocal},
 	}
@@ -57,6 +74,6 @@ func TestFrontendsOf(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if got := FrontendsOf(nft.IPv6, svc, port); got != nil {
-		t.Errorf("IPv6 of a Service that has IPv4 only: %v", got)
+		t.Errorf("IPv6 of an IPv4 Service: got %v, want none", got)
 	}
 }

@@ -12,13 +12,10 @@ func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// Rendering into a buffer allocates the name of the service port and nothing else,
-// however many endpoints it has.
+// Rows with a buffer allocates the name of the service port only, independent
+// of the number of endpoints.
 func TestRowsAllocations(t *testing.T) {
-	rules, err := New(Config{}, nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rules := newRuleset(t, Config{}, nft.IPv4)
 	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}
 	in := &PlanInput{
 		Node: &cluster.Node{Name: "node1"},
@@ -32,7 +29,8 @@ func TestRowsAllocations(t *testing.T) {
 	for i := range 10 {
 		in.Endpoints = append(in.Endpoints, &cluster.Endpoint{
 			EndpointKey: cluster.EndpointKey{Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})},
-			Node:        "node2", Ready: true, Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}},
+			Node:        "node2", Ready: true,
+			Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}},
 		})
 	}
 	plan, err := rules.Plan(in)
@@ -41,6 +39,6 @@ func TestRowsAllocations(t *testing.T) {
 	}
 	var rows []nft.Row
 	if n := testing.AllocsPerRun(10, func() { rows = rules.Rows(rows[:0], plan) }); n > 1 || len(rows) != 12 {
-		t.Errorf("%v allocations for %d rows, want 1 for 12", n, len(rows))
+		t.Errorf("got %v allocations and %d rows, want 1 and 12", n, len(rows))
 	}
 }

@@ -16,7 +16,8 @@ import (
 // tabletest.ManyEndpoints endpoints.
 const benchServices = 10_000
 
-// loaded returns a table that was told of all services of the benchmarks.
+// loaded returns a Table whose desired state contains all Services of the
+// benchmarks.
 func loaded(b *testing.B) *Table {
 	tabletest.NewNamespace(b)
 	table := newTable(b, sampleConfig(), nft.IPv4)
@@ -31,7 +32,8 @@ func loaded(b *testing.B) *Table {
 	return table
 }
 
-// measure reports time, allocations, rows and bytes sent of each call of f.
+// measure reports the time, allocations, rows and netlink bytes of each call
+// of f.
 func measure(b *testing.B, table *Table, f func(i int)) {
 	before := table.Stats()
 	b.ReportAllocs()
@@ -46,7 +48,7 @@ func measure(b *testing.B, table *Table, f func(i int)) {
 	b.ReportMetric(float64((after.CommitTime-before.CommitTime).Microseconds())/float64(b.N), "kernel-µs/op")
 }
 
-// BenchmarkFullWrite writes all services from nothing.
+// BenchmarkFullWrite writes all Services while the table does not exist.
 func BenchmarkFullWrite(b *testing.B) {
 	table := loaded(b)
 	measure(b, table, func(int) {
@@ -60,7 +62,7 @@ func BenchmarkFullWrite(b *testing.B) {
 	})
 }
 
-// BenchmarkRewrite writes all services again, in one transaction, over what is there.
+// BenchmarkRewrite writes all Services again, in one transaction.
 func BenchmarkRewrite(b *testing.B) {
 	table := loaded(b)
 	tabletest.Sync(b, table)
@@ -70,22 +72,31 @@ func BenchmarkRewrite(b *testing.B) {
 	})
 }
 
-// BenchmarkReplaceEndpoint puts another endpoint in the place of one.
+// BenchmarkReplaceEndpoint replaces one endpoint of a Service.
 func BenchmarkReplaceEndpoint(b *testing.B) {
 	table := loaded(b)
 	tabletest.Sync(b, table)
-	name, gone := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(77, 3)
+	replace := endpointReplacer(table)
 	measure(b, table, func(i int) {
-		come := tabletest.NumberedEndpoint(77, 3)
-		come.Addr = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-		table.DeleteEndpoint(name, gone.EndpointKey)
-		table.SetEndpoint(name, come)
+		replace(i)
 		tabletest.Sync(b, table)
-		gone = come
 	})
 }
 
-// BenchmarkScale adds an endpoint to a service and takes it away again: two syncs.
+// endpointReplacer returns a function that replaces an endpoint of a Service.
+// Each i stands for a different endpoint.
+func endpointReplacer(table *Table) func(i int) {
+	name, last := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(77, 3)
+	return func(i int) {
+		next := tabletest.NumberedEndpoint(77, 3)
+		next.Addr = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
+		table.DeleteEndpoint(name, last.EndpointKey)
+		table.SetEndpoint(name, next)
+		last = next
+	}
+}
+
+// BenchmarkScale adds an endpoint to a Service and removes it: two syncs.
 func BenchmarkScale(b *testing.B) {
 	table := loaded(b)
 	tabletest.Sync(b, table)
@@ -98,7 +109,8 @@ func BenchmarkScale(b *testing.B) {
 	})
 }
 
-// BenchmarkAddService adds a service with its endpoints and takes it away again: two syncs.
+// BenchmarkAddService adds a Service with its endpoints and deletes them: two
+// syncs.
 func BenchmarkAddService(b *testing.B) {
 	table := loaded(b)
 	tabletest.Sync(b, table)
@@ -130,7 +142,8 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// BenchmarkDiff finds the difference between the rows of a service port before and after one of its endpoints is replaced.
+// BenchmarkDiff compares the rows of a service port before and after the
+// replacement of one endpoint.
 func BenchmarkDiff(b *testing.B) {
 	table := loaded(b)
 	table.SetNode(tabletest.Node())
@@ -146,18 +159,19 @@ func BenchmarkDiff(b *testing.B) {
 	}
 }
 
-func deleteTable(b *Table) error {
-	_, exists, err := b.kernel.FindTable(&nft.Table{Family: b.Family(), Name: ruleset.TableName})
+// deleteTable deletes the table in the kernel, if it exists.
+func deleteTable(t *Table) error {
+	_, exists, err := t.kernel.FindTable(&nft.Table{Family: t.Family(), Name: ruleset.TableName})
 	if err != nil || !exists {
 		return err
 	}
-	b.batch.Reset()
-	b.batch.DeleteTable()
-	return b.commit()
+	t.batch.Reset()
+	t.batch.DeleteTable()
+	return t.commit()
 }
 
-// mixed returns a synced table with the Services of the benchmarks, of which
-// every fifth has session affinity.
+// mixed returns a Table after a sync with the Services of the benchmarks, of
+// which every fifth has session affinity.
 func mixed(b *testing.B) *Table {
 	table := loaded(b)
 	for i := 0; i < benchServices; i += 5 {
@@ -169,9 +183,9 @@ func mixed(b *testing.B) *Table {
 	return table
 }
 
-// BenchmarkForeignCommits is one second with 20 commits of another program, each
-// followed by a check as SyncLoop makes it, and one change of our own. It reports
-// the CPU time of the checks as a part of a core, and the time of the change.
+// BenchmarkForeignCommits measures one second with 20 commits of another
+// program, each followed by a Check, and one change of our own. It reports
+// the CPU time of the Checks as a part of a core, and the time of the change.
 func BenchmarkForeignCommits(b *testing.B) {
 	table := mixed(b)
 	other, err := nft.Open()
@@ -180,7 +194,7 @@ func BenchmarkForeignCommits(b *testing.B) {
 	}
 	defer other.Close()
 	foreign := &nft.Table{Family: nft.IPv4, Name: "other"}
-	name, gone := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(77, 3)
+	replace := endpointReplacer(table)
 	var checks, changes time.Duration
 	rewrites := table.stats.Rewrites
 	b.ResetTimer()
@@ -194,18 +208,14 @@ func BenchmarkForeignCommits(b *testing.B) {
 				b.Fatal(err)
 			}
 			start := threadTime(b)
-			check(b, table)
+			mustCheck(b, table)
 			checks += threadTime(b) - start
 			time.Sleep(time.Until(next))
 		}
-		come := tabletest.NumberedEndpoint(77, 3)
-		come.Addr = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-		table.DeleteEndpoint(name, gone.EndpointKey)
-		table.SetEndpoint(name, come)
+		replace(i)
 		start := time.Now()
 		tabletest.Sync(b, table)
 		changes += time.Since(start)
-		gone = come
 	}
 	b.StopTimer()
 	b.ReportMetric(100*checks.Seconds()/b.Elapsed().Seconds(), "%core")
@@ -213,8 +223,8 @@ func BenchmarkForeignCommits(b *testing.B) {
 	b.ReportMetric(float64(table.stats.Rewrites-rewrites), "rewrites")
 }
 
-// threadTime returns the CPU time that the calling thread has used, in which the
-// kernel's work for netlink requests is included.
+// threadTime returns the CPU time of the calling thread, which includes the
+// kernel's work for netlink requests.
 func threadTime(b *testing.B) time.Duration {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
@@ -235,8 +245,8 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// BenchmarkScrub reads all rows and the chains of session affinity, without the
-// rests in between.
+// BenchmarkScrub scrubs all rows and the chains of session affinity, without
+// the rests.
 func BenchmarkScrub(b *testing.B) {
 	table := mixed(b)
 	b.ResetTimer()

@@ -3,398 +3,92 @@ package table
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"strings"
+	"slices"
 	"testing"
-	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// The backends of a Proxier do not take each other for other programs, and both
-// detect one.
-func TestFamiliesAreNotForeign(t *testing.T) {
+// injectAtCommit injects a fault at the n-th commit: it fails if fail is not
+// nil, and is otherwise followed by a call of after. after can be nil.
+func injectAtCommit(table *Table, n int, fail error, after func()) *tabletest.Kernel {
+	k := injectFaults(table)
+	k.OnCommit = func(_ *nft.Batch, commit func() error) error {
+		n--
+		if n == 0 && fail != nil {
+			return fail
+		}
+		err := commit()
+		if n == 0 {
+			after()
+		}
+		return err
+	}
+	return k
+}
+
+// setNamed returns a set of the program.
+func setNamed(table *Table, name string) *nft.Set {
+	sets := table.committed.program.Sets
+	return sets[slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == name })]
+}
+
+// If another program changes rules between a rewrite and its verification,
+// the sync fails, and the next one writes everything.
+func TestChangeAfterRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
-	tables, err := New(sampleConfig(), nft.IPv4, nft.IPv6)
-	if err != nil {
-		t.Fatal(err)
+	newSample(t)
+	tabletest.LoadNFT(t, "add chain ip kube-proxy other")
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(table)
+	injectAtCommit(table, 1, nil, func() { tabletest.LoadNFT(t, "flush chain ip kube-proxy services") })
+	var d *damage
+	if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedRule {
+		t.Errorf("got %v, want damage of kind %s", err, damagedRule)
 	}
-	sink := cluster.Sinks{tables[0], tables[1]}
-	if err := sink.Setup(); err != nil {
-		t.Fatal(err)
-	}
-	tabletest.PassSample(sink)
-	tabletest.Sync(t, sink)
-	each := func(f func(*Table) error) {
-		t.Helper()
-		for _, b := range tables {
-			if err := f(b); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	change := func() {
-		t.Helper()
-		svc := tabletest.Service("more", "10.96.0.99", func(s *cluster.Service) {
-			s.Families = append(s.Families, nft.IPv6)
-			s.ClusterIPs = append(s.ClusterIPs, addr("fd00:96::99"))
-		})
-		sink.SetService(svc)
-		tabletest.Sync(t, sink)
-		sink.DeleteService(svc.Name)
-		tabletest.Sync(t, sink)
-		each((*Table).Check)
-		each((*Table).Resync)
-	}
-	rewrites := func(want int) {
-		t.Helper()
-		for _, b := range tables {
-			if b.stats.Rewrites != want {
-				t.Errorf("%s: %d rewrites, want %d", b.Family(), b.stats.Rewrites, want)
-			}
-		}
-	}
-	change()
-	change()
-	rewrites(1)
-	tabletest.LoadNFT(t, "add table ip other")
-	change() // which is no damage
-	rewrites(1)
-	tabletest.LoadNFT(t, "flush ruleset")
-	each((*Table).Check)
-	rewrites(2)
-	for _, b := range tables {
-		checkTable(t, b)
-	}
+	tabletest.Sync(t, table)
+	checkTable(t, table)
 }
 
-// check calls Check.
-func check(t testing.TB, b *Table) {
-	t.Helper()
-	if err := b.Check(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// scrubAll calls Check until all rows are scrubbed.
-func scrubAll(t testing.TB, b *Table) {
-	t.Helper()
-	for range 1_000_000 {
-		b.observed.scrubber.rest, b.observed.repairs.pause = time.Time{}, 0
-		check(t, b)
-		if b.observed.scrubber.queue == nil && b.observed.scrubber.done == b.observed.generation.foreign {
-			return
-		}
-	}
-	t.Fatal("the scrubber does not end")
-}
-
-// repairsOf returns the number of all repairs.
-func repairsOf(b *Table) (n int) {
-	for _, count := range b.Stats().Repairs {
-		n += count
-	}
-	return n
-}
-
-// counting is whether the kernel reports the numbers of rows.
-func counting(t testing.TB, b *Table) bool {
-	t.Helper()
-	sets, err := b.kernel.Sets(b.committed.program)
-	if err != nil || len(sets) == 0 {
-		t.Fatalf("sets %v, %v", sets, err)
-	}
-	return sets[0].Count >= 0
-}
-
-// A change to the table by another program is detected by the next Check, or, if
-// it is one of single rows or of the chains of session affinity, by the scrubber.
-// The repair writes as little as it can, and is counted by the kind of damage.
-func TestTampering(t *testing.T) {
-	const (
-		byCheck = iota
-		byCount // where the kernel reports the number of rows, else by the scrubber
-		byScrub
-	)
-	sticky := "ip kube-proxy affinity.default.sticky.tcp.http"
-	for name, tt := range map[string]struct {
-		commands string
-		kind     DamageKind
-		by       int
-		rewrites int // that are needed to repair it
-	}{
-		"flush ruleset":       {"flush ruleset", damagedTable, byCheck, 1},
-		"delete table":        {"delete table ip kube-proxy", damagedTable, byCheck, 1},
-		"another table":       {"delete table ip kube-proxy; add table ip kube-proxy", damagedTable, byCheck, 1},
-		"dormant table":       {"add table ip kube-proxy { flags dormant; }", damagedTable, byCheck, 1},
-		"flush a chain":       {"flush chain ip kube-proxy services", damagedRule, byCheck, 1},
-		"flush nodeports":     {"flush chain ip kube-proxy nodeports", damagedRule, byCheck, 1},
-		"delete a base chain": {"delete chain ip kube-proxy nat-output", damagedChain, byCheck, 1},
-		"policy of a chain":   {"add chain ip kube-proxy nat-output { policy drop; }", damagedChain, byCheck, 1},
-		"insert a rule":       {"insert rule ip kube-proxy services accept", damagedRule, byCheck, 1},
-		"flush a balancer":    {"flush chain ip kube-proxy balance-2", damagedRule, byCheck, 1},
-		"replace a set": {"flush chain ip kube-proxy external-local; flush chain ip kube-proxy services; delete set ip kube-proxy local-ips; " +
-			"add set ip kube-proxy local-ips { type ipv4_addr . inet_proto . inet_service; }", damagedSet, byCheck, 1},
-		"flush a map":       {"flush map ip kube-proxy service-ips", damagedRows, byCheck, 1},
-		"flush endpoints":   {"flush map ip kube-proxy service-endpoints", damagedRows, byCheck, 1},
-		"flush a set":       {"flush set ip kube-proxy local-ips", damagedRows, byCheck, 1},
-		"flush sources":     {"flush set ip kube-proxy firewall-sources-tcp", damagedRows, byCheck, 1},
-		"delete a row":      {"delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }", damagedRows, byCount, 1},
-		"add a row":         {"add element ip kube-proxy cluster-ips { 10.96.7.7 }", damagedRows, byCount, 1},
-		"change a row":      {"delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }; add element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.9.9.9 . 1 }", damagedRow, byScrub, 0},
-		"change a verdict":  {"delete element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 }; add element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 : drop }", damagedRow, byScrub, 0},
-		"flush affinity":    {"flush chain " + sticky, damagedAffinity, byScrub, 0},
-		"rule for affinity": {"insert rule " + sticky + " accept", damagedAffinity, byScrub, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tabletest.NewNamespace(t)
-			b := newTable(t, sampleConfig(), nft.IPv4)
-			tabletest.PassSample(b)
-			tabletest.Sync(t, b)
-			if tt.by == byCount {
-				if !counting(t, b) && name == "add a row" {
-					return // nothing shows such a row
-				}
-				if !counting(t, b) {
-					tt.by, tt.kind, tt.rewrites = byScrub, damagedRow, 0
-				}
-			}
-			clear(b.committed.samples) // those that are found instead are good too
-			tabletest.LoadNFT(t, strings.ReplaceAll(tt.commands, "; ", "\n"))
-			before := b.stats.Rewrites
-			if tt.by == byScrub {
-				scrubAll(t, b)
-			} else {
-				check(t, b)
-			}
-			checkTable(t, b)
-			if n := b.stats.Rewrites - before; n != tt.rewrites && tt.kind != damagedRow {
-				t.Errorf("%d rewrites, want %d", n, tt.rewrites)
-			}
-			for _, kind := range DamageKinds() {
-				want := 0
-				if kind == tt.kind {
-					want = 1
-				}
-				if kind == damagedRows && tt.kind == damagedRow {
-					continue // a changed row can be one of the samples
-				}
-				if got := b.observed.repairs.count[kind]; got != want && tt.kind != damagedRow {
-					t.Errorf("%d repairs of kind %s, want %d", got, kind, want)
-				}
-			}
-			if repairsOf(b) != 1 {
-				t.Errorf("%d repairs, want 1", repairsOf(b))
-			}
-			check(t, b)
-			scrubAll(t, b)
-			if repairsOf(b) != 1 {
-				t.Error("the repaired table was repaired again")
-			}
-		})
-	}
-}
-
-// Many single rows that are wrong are repaired by writing everything.
-func TestScrubManyRows(t *testing.T) {
+// If another program changes a base chain between an update that adds a
+// balancer and the verification of the update, the change is detected.
+func TestChangeAfterUpdate(t *testing.T) {
 	tabletest.NewNamespace(t)
-	b := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(b)
-	svc := tabletest.Service("large", "10.96.0.99", nil)
-	b.SetService(svc)
-	const endpoints = 2 * scrubRows
-	for i := range endpoints {
-		b.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
+	table := newSample(t)
+	k := injectAtCommit(table, 1, nil, func() {
+		tabletest.LoadNFT(t, "add chain ip kube-proxy nat-output { policy drop; }")
+	})
+	for i := range 9 { // no other Service has that many endpoints
+		table.SetEndpoint(web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
 	}
-	tabletest.Sync(t, b)
-	var commands strings.Builder
-	for i := range endpoints {
-		key := fmt.Sprintf("10.96.0.99 . tcp . 80 . %d", i)
-		fmt.Fprintf(&commands, "delete element ip kube-proxy service-endpoints { %s }\n", key)
-		fmt.Fprintf(&commands, "add element ip kube-proxy service-endpoints { %s : 10.9.9.9 . 1 }\n", key)
-	}
-	tabletest.LoadNFT(t, commands.String())
-	now, err := b.kernel.Generation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.observed.generation.found(now)
-	b.observed.verified = b.observed.generation.foreign // as if no sample was among them
-	rewrites := b.stats.Rewrites
-	scrubAll(t, b)
-	checkTable(t, b)
-	if n := b.stats.Rewrites - rewrites; n != 1 {
-		t.Errorf("%d rewrites, want 1", n)
-	}
-}
-
-// Commits of other programs that leave the table alone make nothing be written.
-func TestForeignCommits(t *testing.T) {
-	tabletest.NewNamespace(t)
-	b := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(b)
-	tabletest.Sync(t, b)
-	transactions := b.stats.Transactions
-	for range 20 {
-		tabletest.LoadNFT(t, "add table ip other; add chain ip other c; delete table ip other")
-		check(t, b)
-		if err := b.Resync(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	scrubAll(t, b)
-	if n := b.stats.Transactions - transactions; n != 0 {
-		t.Errorf("%d transactions, want none", n)
-	}
-	if b.observed.scrubber.done == 0 {
-		t.Error("the rows were not scrubbed")
-	}
-}
-
-// The first repair is at once; those of a table that another program changes again
-// and again wait longer and longer, up to a limit, until it is left alone.
-func TestRepairsBackOff(t *testing.T) {
-	r := repairs{count: make(map[DamageKind]int)}
-	now := time.Unix(1000, 0)
-	foreign := 1
-	if r.wait(now) != 0 || r.add(damagedTable, now, foreign) {
-		t.Error("the first repair waits, or follows others")
-	}
-	for i, want := range []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, lastPause, lastPause} {
-		now = now.Add(r.wait(now) + 50*time.Millisecond)
-		foreign++
-		if !r.add(damagedTable, now, foreign) {
-			t.Errorf("repair %d does not follow others", i)
-		}
-		if got := r.wait(now); got != want {
-			t.Errorf("repair %d: wait %v, want %v", i, got, want)
-		}
-	}
-	if r.add(damagedRow, now, foreign) {
-		t.Error("a repair of the same commit is a fight")
-	}
-	r.pause = lastPause
-	now = now.Add(lastPause + calmTime)
-	foreign++
-	if r.add(damagedTable, now, foreign) || r.wait(now) != 0 {
-		t.Error("a repair after a calm time follows others")
-	}
-}
-
-// Another program that keeps changing the table is answered ever less often, and
-// the log names it.
-func TestFight(t *testing.T) {
-	tabletest.NewNamespace(t)
-	b := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(b)
-	tabletest.Sync(t, b)
-	flush := func() { tabletest.NFT(t, "", "flush", "chain", "ip", ruleset.TableName, "services") }
-	end := time.Now().Add(2 * time.Second)
-	flushes := 0
-	for time.Now().Before(end) {
-		flush()
-		flushes++
-		check(t, b)
-		var tampered *damage
-		b.SetService(tabletest.Service("svc", fmt.Sprintf("10.96.0.%d", 100+flushes%100), nil))
-		if err := b.Sync(); err != nil && !errors.As(err, &tampered) {
-			t.Fatal(err)
-		}
-	}
-	if n := repairsOf(b); n > 5 || n < 2 {
-		t.Errorf("%d repairs after %d changes in 2 s, want 2 to 5", n, flushes)
-	}
-	time.Sleep(b.observed.repairs.wait(time.Now()))
-	tabletest.Sync(t, b)
-	check(t, b)
-	checkTable(t, b)
-
-	monitor, err := nft.OpenMonitor()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer monitor.Close()
-	done := make(chan []nft.Committer)
-	go func() {
-		found, err := monitor.Listen(time.Second)
-		if err != nil {
-			t.Error(err)
-		}
-		done <- found
-	}()
-	time.Sleep(100 * time.Millisecond)
-	flush()
-	tabletest.Sync(t, b)
-	found := <-done
-	if len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 || b.observed.generation.ours[found[0].Port] {
-		t.Errorf("heard of %+v, want one process nft", found)
-	}
-}
-
-// A failed rewrite changes nothing of what is known of the kernel: metrics show
-// the rows that it has. Ids that were given for it are used again.
-func TestFailedRewrite(t *testing.T) {
-	tabletest.NewNamespace(t)
-	b := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(b)
-	tabletest.Sync(t, b)
-	rows := maps.Clone(b.committed.rows)
-	if rows["service-ips"] == 0 {
-		t.Fatalf("rows %v", rows)
-	}
-	svc := tabletest.Service("late", "10.96.0.99", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
-	b.SetService(svc)
-	b.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.99"))
-	k := injectFaults(b)
-	k.FailCommits()
-	b.doubt("test")
-	next := b.ids.next
-	for range 5 {
-		if err := b.Sync(); !errors.Is(err, tabletest.ErrCommit) {
-			t.Fatal(err)
-		}
-	}
-	if !maps.Equal(b.committed.rows, rows) {
-		t.Errorf("rows are %v after a failed rewrite, want %v", b.committed.rows, rows)
-	}
-	if used := b.ids.next - next; used != 1 {
-		t.Errorf("failed rewrites used %d ids, want 1", used)
+	var d *damage
+	if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedChain {
+		t.Errorf("got %v, want damage of kind %s", err, damagedChain)
 	}
 	k.OnCommit = nil
-	tabletest.Sync(t, b)
-	checkTable(t, b)
-	if id := committedPlan(b, svc.Name).Cluster[0].ID; id != next {
-		t.Errorf("id %d, want %d", id, next)
-	}
+	tabletest.Sync(t, table)
+	checkTable(t, table)
 }
 
-// If the ids of an earlier process cannot be read, the proxy starts without them,
-// and gives no id again.
-func TestUnreadableAffinity(t *testing.T) {
+// Rows about this node can be samples.
+func TestSamplesOfNodeRows(t *testing.T) {
 	tabletest.NewNamespace(t)
-	first := newTable(t, sampleConfig(), nft.IPv4)
-	tabletest.PassSample(first)
-	tabletest.Sync(t, first)
-	unreadable := func(string) error { return nft.ErrGeneration }
-	for name, faults := range map[string]tabletest.Kernel{
-		"chains": {OnChains: func() error { return nft.ErrGeneration }},
-		"rules":  {OnRules: unreadable},
-	} {
-		b := unconnected(t, sampleConfig(), nft.IPv4)
-		faults.Conn = first.kernel.(*nft.Conn)
-		b.kernel = &faults
-		b.recoverAffinity()
-		b.kernel = first.kernel
-		tabletest.PassSample(b)
-		tabletest.Sync(t, b)
-		checkTable(t, b)
-		for _, target := range committedPlan(b, cluster.ServiceName{Namespace: "default", Name: "sticky"}).Cluster {
-			if target.ID < idBlock {
-				t.Errorf("%s: %s has id %d, which was given before", name, target.AddrPort, target.ID)
-			}
-		}
+	table := newTable(t, randomConfig(false), nft.IPv4)
+	tabletest.PassSample(table)
+	node := tabletest.Node()
+	for i := range 2 * maxSamples {
+		node.NodePortIPs = append(node.NodePortIPs, addr(fmt.Sprintf("10.0.0.%d", i+1)))
+	}
+	table.SetNode(node)
+	tabletest.Sync(t, table)
+	without := *node
+	without.NodePortIPs = node.NodePortIPs[maxSamples:]
+	table.SetNode(&without)
+	tabletest.Sync(t, table)
+	set := setNamed(table, "nodeport-ips")
+	delete(table.committed.samples, set)
+	if rows := table.samplesOf(set); len(rows) != 1 {
+		t.Errorf("got samples %v, want one", rows)
 	}
 }

@@ -11,11 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
 
+// apiService returns an API object, after change modified it.
 func apiService(change func(*corev1.Service)) *corev1.Service {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "svc"},
@@ -28,43 +30,46 @@ func apiService(change func(*corev1.Service)) *corev1.Service {
 	return svc
 }
 
+// serviceOf returns the Service and the problems of an API object.
 func serviceOf(svc *corev1.Service) (*cluster.Service, []error) {
 	s := ParseService(svc)
 	return s.Service, s.Problems
 }
 
-func TestServicesLeftOut(t *testing.T) {
+func TestServicesOfOthers(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Service){
 		"headless":      func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} },
 		"ExternalName":  func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName },
 		"another proxy": func(s *corev1.Service) { s.Labels = map[string]string{LabelServiceProxyName: "x"} },
 	} {
 		if s, problems := serviceOf(apiService(change)); s != nil || problems != nil {
-			t.Errorf("%s: got %+v, %v", name, s, problems)
+			t.Errorf("%s: got %+v, problems %v; want none", name, s, problems)
 		}
 	}
 }
 
-// The label of headless Services is meant for their EndpointSlices: a Service
-// that has a ClusterIP and carries the label is served.
+// The label service.kubernetes.io/headless has no meaning on a Service: one
+// with a ClusterIP and the label is served.
 func TestServiceWithHeadlessLabel(t *testing.T) {
 	s, problems := serviceOf(apiService(func(s *corev1.Service) {
 		s.Labels = map[string]string{corev1.IsHeadlessService: ""}
 	}))
 	if s == nil || problems != nil || !slices.Equal(s.ClusterIPs, []netip.Addr{addr("10.96.0.1")}) {
-		t.Errorf("got %+v, %v", s, problems)
+		t.Errorf("got %+v, problems %v; want ClusterIP 10.96.0.1 and no problems", s, problems)
 	}
 }
 
-// One bad value is reported and left out; the rest of the Service works.
+// Invalid values are reported and ignored.
 func TestServiceWithInvalidValues(t *testing.T) {
 	s, problems := serviceOf(apiService(func(svc *corev1.Service) {
 		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
 		svc.Spec.ExternalIPs = []string{"192.0.2.1", "192.0.2.256", "192.0.2.010"}
 		svc.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/33", " 10.0.0.0/8 "}
-		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Protocol: "DCCP", Port: 1}, corev1.ServicePort{Port: 70000})
+		svc.Spec.Ports = append(svc.Spec.Ports,
+			corev1.ServicePort{Protocol: "DCCP", Port: 1}, corev1.ServicePort{Port: 70000})
 		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
-			{IP: "203.0.113.1"}, {IP: "x"}, {Hostname: "lb"}, {IP: "203.0.113.2", IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)},
+			{IP: "203.0.113.1"}, {IP: "x"}, {Hostname: "lb"},
+			{IP: "203.0.113.2", IPMode: ptr.To(corev1.LoadBalancerIPModeProxy)},
 		}
 	}))
 	var got []string
@@ -79,24 +84,24 @@ func TestServiceWithInvalidValues(t *testing.T) {
 		`spec.ports[2]: port 70000 with nodePort 0 is out of range`,
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("problems\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("got problems\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if want := []netip.Addr{addr("192.0.2.1"), addr("192.0.2.10")}; !slices.Equal(s.ExternalIPs, want) {
-		t.Errorf("external IPs %v, want %v (leading zeros are read as decimal)", s.ExternalIPs, want)
+		t.Errorf("got external IPs %v, want %v (leading zeros are decimal)", s.ExternalIPs, want)
 	}
 	if want := []netip.Addr{addr("203.0.113.1")}; !slices.Equal(s.LoadBalancerIPs, want) {
-		t.Errorf("LoadBalancer IPs %v, want %v", s.LoadBalancerIPs, want)
+		t.Errorf("got LoadBalancer IPs %v, want %v", s.LoadBalancerIPs, want)
 	}
 	if len(s.Ports) != 1 || len(s.SourceRanges) != 1 {
-		t.Errorf("ports %v, source ranges %v", s.Ports, s.SourceRanges)
+		t.Errorf("got ports %v, source ranges %v; want one of each", s.Ports, s.SourceRanges)
 	}
 }
 
-// Source ranges none of which makes sense let nobody in, rather than everybody.
-func TestServiceWithInvalidSourceRangesOnly(t *testing.T) {
+// If no source range is valid, no client is allowed.
+func TestServiceWithoutValidSourceRange(t *testing.T) {
 	s, _ := serviceOf(apiService(func(svc *corev1.Service) {
 		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
-		svc.Spec.LoadBalancerSourceRanges = []string{"everybody"}
+		svc.Spec.LoadBalancerSourceRanges = []string{"any"}
 	}))
 	if s.SourceRanges == nil || len(s.SourceRanges) != 0 {
 		t.Errorf("got %#v, want an empty list that is not nil", s.SourceRanges)
@@ -110,12 +115,43 @@ func TestServiceFields(t *testing.T) {
 		svc.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		svc.Spec.Ports[0].NodePort = 30080
 	}))
-	if problems != nil || s.ExternalPolicy != cluster.PolicyLocal || s.InternalPolicy != cluster.PolicyCluster || s.AffinityTimeout != 3*time.Hour ||
-		s.Ports[0] != (cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: 30080}) {
-		t.Errorf("got %+v, %v", s, problems)
+	if problems != nil {
+		t.Errorf("got problems %v, want none", problems)
+	}
+	if s.ExternalPolicy != cluster.PolicyLocal || s.InternalPolicy != cluster.PolicyCluster {
+		t.Errorf("got policies %v, %v; want Local, Cluster", s.ExternalPolicy, s.InternalPolicy)
+	}
+	if s.AffinityTimeout != 3*time.Hour {
+		t.Errorf("got affinity timeout %v, want the default 3h", s.AffinityTimeout)
+	}
+	want := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80, NodePort: 30080}
+	if s.Ports[0] != want {
+		t.Errorf("got port %+v, want %+v", s.Ports[0], want)
 	}
 	s, _ = serviceOf(apiService(func(svc *corev1.Service) { svc.Spec.Ports[0].NodePort = 30080 }))
 	if s.Ports[0].NodePort != 0 {
-		t.Errorf("a ClusterIP Service has NodePort %d", s.Ports[0].NodePort)
+		t.Errorf("ClusterIP Service: got NodePort %d, want 0", s.Ports[0].NodePort)
+	}
+}
+
+func TestFamilies(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		clusterIPs []string
+		families   []corev1.IPFamily
+		want       []nft.Family
+	}{
+		{"one ClusterIP", []string{"fd00::1"}, []corev1.IPFamily{corev1.IPv4Protocol}, []nft.Family{nft.IPv6}},
+		{"two ClusterIPs", []string{"10.96.0.1", "fd00::1"}, nil, []nft.Family{nft.IPv4, nft.IPv6}},
+		{"ipFamilies", nil, []corev1.IPFamily{corev1.IPv6Protocol}, []nft.Family{nft.IPv6}},
+		{"neither", nil, nil, []nft.Family{nft.IPv4, nft.IPv6}},
+	} {
+		var ips []netip.Addr
+		for _, ip := range tt.clusterIPs {
+			ips = append(ips, addr(ip))
+		}
+		if got := familiesOf(ips, tt.families); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }

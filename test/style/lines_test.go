@@ -67,11 +67,13 @@ func TestGoLines(t *testing.T) {
 		if len(lines) > maxFileLines {
 			t.Errorf("%s: %d lines, want at most %d", path, len(lines), maxFileLines)
 		}
+		output := false // in the expected output of an example
 		for i, line := range lines {
+			output = strings.HasPrefix(line, "\t// ") && (output || strings.HasPrefix(line, "\t// Output:"))
 			if n := utf8.RuneCountInString(line); n > maxCode && !preformatted.MatchString(line) {
 				t.Errorf("%s:%d: %d characters, want at most %d", path, i+1, n, maxCode)
 			}
-			if !strings.HasPrefix(strings.TrimSpace(line), "//") || preformatted.MatchString(line) {
+			if output || !strings.HasPrefix(strings.TrimSpace(line), "//") || preformatted.MatchString(line) {
 				continue
 			}
 			if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); n > maxComment {

@@ -9,8 +9,8 @@ import (
 // ErrCommit is an error for commits that a test refuses.
 var ErrCommit = errors.New("commit refused by the test")
 
-// Kernel is a connection to the kernel that injects faults. Functions that are nil
-// inject nothing.
+// Kernel is a connection to the kernel that injects faults. Functions that
+// are nil inject nothing.
 type Kernel struct {
 	*nft.Conn
 	// OnCommit is called instead of commit, which commits the batch.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewNamespace moves the test to a network namespace of its own, which ends with
-// the test's thread.
+// NewNamespace moves the test to a network namespace of its own, which ends
+// with the test's thread.
 func NewNamespace(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -55,8 +55,8 @@ func Sync(t testing.TB, s cluster.Sink) {
 	}
 }
 
-// Service returns an IPv4 Service ns/name with a TCP port, after change modified
-// it. It has no ClusterIP if clusterIP is empty. change can be nil.
+// Service returns an IPv4 Service ns/name with a TCP port, after change
+// modified it. It has no ClusterIP if clusterIP is empty. change can be nil.
 func Service(name, clusterIP string, change func(*cluster.Service)) *cluster.Service {
 	svc := &cluster.Service{
 		Name:     cluster.ServiceName{Namespace: "ns", Name: name},
@@ -135,8 +135,8 @@ func PassSample(s cluster.Sink) {
 	passService(s, "none", "50", nil)
 }
 
-// passService passes a dual-stack Service and its endpoints. last is the last part
-// of the ClusterIPs. Endpoints are written as node.last.
+// passService passes a dual-stack Service and its endpoints. last is the last
+// part of the ClusterIPs. Endpoints are written as node.last.
 func passService(s cluster.Sink, name, last string, change func(*cluster.Service), endpoints ...string) {
 	svc := Service(name, "", change)
 	svc.Name.Namespace = "default"

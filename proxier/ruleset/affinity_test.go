@@ -1,0 +1,134 @@
+package ruleset
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+func newRuleset(t *testing.T, config Config, f nft.Family) *Ruleset {
+	t.Helper()
+	rules, err := New(config, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+func TestAffinityName(t *testing.T) {
+	p := &Plan{
+		Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}},
+		Port:    cluster.ServicePort{Name: "http", Protocol: cluster.TCP},
+	}
+	if got, want := p.AffinityName(), "ns.svc.tcp.http"; got != want {
+		t.Errorf("named port: got %q, want %q", got, want)
+	}
+	p.Port.Name = ""
+	if got, want := p.AffinityName(), "ns.svc.tcp"; got != want {
+		t.Errorf("port without a name: got %q, want %q", got, want)
+	}
+}
+
+// affinityPlan returns a plan with session affinity, with an endpoint on this
+// node and one on another.
+func affinityPlan(frontends ...ServedFrontend) *Plan {
+	local := Target{AddrPort: netip.MustParseAddrPort("10.244.1.1:8080"), Here: true, ID: 4096}
+	other := Target{AddrPort: netip.MustParseAddrPort("10.244.2.1:8080"), ID: 4097}
+	return &Plan{
+		Service: &cluster.Service{
+			Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}, AffinityTimeout: time.Hour,
+		},
+		Port:      cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80},
+		Frontends: frontends,
+		Cluster:   []Target{local, other},
+		Local:     []Target{local},
+	}
+}
+
+// The endpoints and ids of a plan can be parsed from its chains.
+func TestParseChainsOfAffinity(t *testing.T) {
+	rules := newRuleset(t, Config{}, nft.IPv4)
+	plan := affinityPlan(
+		ServedFrontend{Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1")}},
+		ServedFrontend{Kind: ExternalIP, Frontend: Frontend{Addr: addr("192.0.2.1")}},
+		ServedFrontend{Policy: cluster.PolicyLocal}, // a NodePort
+	)
+	want := map[string][]Target{
+		"affinity-external.ns.svc.tcp.http": nil,
+		"affinity.ns.svc.tcp.http":          plan.Cluster,
+		"affinity-local.ns.svc.tcp.http":    plan.Local,
+	}
+	chains := rules.Chains(plan)
+	if len(chains) != len(want) {
+		t.Errorf("got %d chains, want %d", len(chains), len(want))
+	}
+	for _, c := range chains {
+		var got []Target
+		for _, r := range c.Rules {
+			if endpoint, id, ok := ParseStickyRule(r.Content(nft.IPv4)); ok {
+				got = append(got, Target{AddrPort: endpoint, ID: id, Here: id == plan.Local[0].ID})
+			}
+		}
+		// Rules for new clients also contain the id and the endpoint.
+		if n := len(want[c.Name]); len(got) != 2*n || !slices.Equal(got[:n], want[c.Name]) {
+			t.Errorf("chain %s: got targets %v, want %v, each twice", c.Name, got, want[c.Name])
+		}
+		name, sticky := ParseStickyChain(c.Name)
+		if wantSticky := want[c.Name] != nil; sticky != wantSticky || (sticky && name != plan.AffinityName()) {
+			t.Errorf("chain %s: got name %q, sticky %v; want %q, %v",
+				c.Name, name, sticky, plan.AffinityName(), wantSticky)
+		}
+	}
+	if name, ok := ParseStickyChain("services"); ok {
+		t.Errorf("chain services: got name %q, want none", name)
+	}
+}
+
+// The frontends of a service port determine its chains. ChainNames and
+// AffinitySet agree with Chains.
+func TestChainsOfAffinity(t *testing.T) {
+	rules := newRuleset(t, Config{}, nft.IPv4)
+	clusterIP := ServedFrontend{Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1")}}
+	clusterIPLocal := clusterIP
+	clusterIPLocal.Policy = cluster.PolicyLocal
+	nodePort := ServedFrontend{}
+	nodePortLocal := ServedFrontend{Policy: cluster.PolicyLocal}
+	without := affinityPlan(clusterIP)
+	without.Service = &cluster.Service{Name: without.Service.Name}
+	noEndpoints := affinityPlan(clusterIP, nodePort)
+	noEndpoints.Cluster, noEndpoints.Local = nil, nil
+	for _, tt := range []struct {
+		name string
+		plan *Plan
+		want []string // prefixes
+	}{
+		{"no plan", nil, nil},
+		{"no affinity", without, nil},
+		{"no endpoints", noEndpoints, nil},
+		{"ClusterIP", affinityPlan(clusterIP), []string{"affinity."}},
+		{"ClusterIP, Local", affinityPlan(clusterIPLocal), []string{"affinity-local."}},
+		{"NodePort", affinityPlan(nodePort), []string{"affinity-external.", "affinity."}},
+		{"NodePort, Local", affinityPlan(nodePortLocal), []string{"affinity.", "affinity-local."}},
+	} {
+		var want, got []string
+		for _, prefix := range tt.want {
+			want = append(want, prefix+"ns.svc.tcp.http")
+		}
+		for _, c := range rules.Chains(tt.plan) {
+			got = append(got, c.Name)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: Chains: got %q, want %q", tt.name, got, want)
+		}
+		if got := rules.ChainNames(tt.plan); !slices.Equal(got, want) {
+			t.Errorf("%s: ChainNames: got %q, want %q", tt.name, got, want)
+		}
+		if set := rules.AffinitySet(tt.plan); (set != nil) != (want != nil) {
+			t.Errorf("%s: got affinity set %v, want one: %v", tt.name, set, want != nil)
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// affinityPlan returns a plan of a service port with session affinity.
+func affinityPlan(endpoints ...string) *ruleset.Plan {
+	p := &ruleset.Plan{
+		Service: &cluster.Service{
+			Name: cluster.ServiceName{Namespace: "default", Name: "web"}, AffinityTimeout: time.Hour,
+		},
+		Port: cluster.ServicePort{Protocol: cluster.TCP, Port: 80},
+	}
+	for _, e := range endpoints {
+		p.Cluster = append(p.Cluster, ruleset.Target{AddrPort: netip.MustParseAddrPort(e)})
+	}
+	return p
+}
+
+// An endpoint that is absent for less than absenceTime keeps its id, and so
+// its clients. If it is added again later, it gets another id.
+func TestIDsOfAbsentEndpoints(t *testing.T) {
+	ids := newAffinityIDs()
+	both := affinityPlan("10.244.0.1:80", "10.244.0.2:80")
+	ids.assign(&ruleset.Plan{}, both)
+	first := both.Cluster[0].ID
+	replace := func(before, next *ruleset.Plan) *ruleset.Plan {
+		ids.beginPlanning()
+		ids.assign(before, next)
+		ids.committed()
+		ids.release(before, next)
+		return next
+	}
+	expire := func() {
+		for e, was := range ids.absent {
+			was.until = time.Now().Add(-time.Second)
+			ids.absent[e] = was
+		}
+	}
+
+	one := replace(both, affinityPlan("10.244.0.2:80"))
+	again := replace(one, affinityPlan("10.244.0.1:80", "10.244.0.2:80"))
+	if got := again.Cluster[0].ID; got != first {
+		t.Errorf("id after a short absence: got %d, want %d", got, first)
+	}
+
+	one = replace(again, affinityPlan("10.244.0.2:80"))
+	expire()
+	again = replace(one, affinityPlan("10.244.0.1:80", "10.244.0.2:80"))
+	if got := again.Cluster[0].ID; got == first {
+		t.Errorf("id after a long absence: got %d again, want another one", got)
+	}
+	if got, want := again.Cluster[1].ID, both.Cluster[1].ID; got != want {
+		t.Errorf("id of the endpoint that stayed: got %d, want %d", got, want)
+	}
+
+	expire()
+	if ids.beginPlanning(); len(ids.absent) != 0 {
+		t.Errorf("got %d ids of absent endpoints, want 0", len(ids.absent))
+	}
+}
+
+// affinitySetOf returns the name of the set that contains a Service's
+// clients.
+func affinitySetOf(table *Table, name cluster.ServiceName) string {
+	return table.rules.AffinitySet(committedPlan(table, name)).Name
+}
+
+// A process that starts with the table of an earlier process leaves it equal,
+// and clients keep their endpoints. The ids of removed endpoints are not used
+// again.
+func TestRestart(t *testing.T) {
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		t.Run(f.String(), func(t *testing.T) {
+			tabletest.NewNamespace(t)
+			endpoint := func(last string) *cluster.Endpoint {
+				if f == nft.IPv6 {
+					return tabletest.Endpoint("fd00:244:1::" + last)
+				}
+				return tabletest.Endpoint("10.244.1." + last)
+			}
+			start := func(endpoints ...string) *Table {
+				table := newTable(t, sampleConfig(), f)
+				tabletest.PassSample(table)
+				for _, last := range endpoints {
+					table.SetEndpoint(sticky, endpoint(last))
+				}
+				tabletest.Sync(t, table)
+				return table
+			}
+			// One endpoint replaces another, so that the ids differ from
+			// those that an empty table begins with.
+			first := start()
+			first.SetEndpoint(sticky, endpoint("1"))
+			tabletest.Sync(t, first)
+			first.DeleteEndpoint(sticky, endpoint("1").EndpointKey)
+			first.SetEndpoint(sticky, endpoint("2"))
+			tabletest.Sync(t, first)
+			const lastID = firstID + 3
+			if got := committedPlan(first, sticky).Cluster[2].ID; got != lastID {
+				t.Fatalf("id of the last endpoint: got %d, want %d", got, lastID)
+			}
+			client := map[nft.Family]string{nft.IPv4: "198.51.100.7", nft.IPv6: "2001:db8:51::7"}[f]
+			set := affinitySetOf(first, sticky)
+			tabletest.NFT(t, "", "add", "element", f.String(), ruleset.TableName, set,
+				fmt.Sprintf("{ %s . %d timeout 1h }", client, lastID))
+			before := listTable(t, f)
+
+			second := start("2")
+			if got, want := withoutAffinity(listTable(t, f)), withoutAffinity(before); !slices.Equal(got, want) {
+				t.Errorf("the restart changed the table:\n%s", difference(want, got))
+			}
+			// The affinity set keeps the clients of a removed endpoint.
+			second.DeleteEndpoint(sticky, endpoint("2").EndpointKey)
+			tabletest.Sync(t, second)
+			third := start("3")
+			checkTable(t, third, set)
+			for _, target := range committedPlan(third, sticky).Cluster {
+				kept := target.ID == firstID || target.ID == firstID+1
+				if !kept && target.ID < 2*idBlock {
+					t.Errorf("%s: got id %d, which the earlier processes reserved", target.AddrPort, target.ID)
+				}
+			}
+		})
+	}
+}
+
+// After a restart, endpoints keep their ids in spite of a refused service
+// port, a failed commit and a Reset.
+func TestRestartWithFailures(t *testing.T) {
+	tabletest.NewNamespace(t)
+	want := committedPlan(newSample(t), sticky).Cluster
+
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(table)
+	refused := refusedService()
+	table.SetService(refused)
+	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.66"))
+	if err := table.Fprint(io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	k := injectFaults(table)
+	k.FailCommits()
+	if err := table.Sync(); !errors.Is(err, tabletest.ErrCommit) {
+		t.Fatalf("got %v, want %v", err, tabletest.ErrCommit)
+	}
+	k.OnCommit = nil
+	tabletest.Sync(t, table)
+	if got := committedPlan(table, sticky).Cluster; !slices.Equal(got, want) {
+		t.Errorf("after a restart: got %v, want %v", got, want)
+	}
+	table.Reset()
+	tabletest.PassSample(table)
+	tabletest.Sync(t, table)
+	if got := committedPlan(table, sticky).Cluster; !slices.Equal(got, want) {
+		t.Errorf("after a Reset: got %v, want %v", got, want)
+	}
+}
+
+// A process does not use the ids that earlier processes assigned to endpoints
+// which were removed, although no rule contains these ids.
+func TestIDsAreNotReused(t *testing.T) {
+	tabletest.NewNamespace(t)
+	svc := tabletest.Service("sticky", "10.96.0.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
+	const processes, endpoints = 4, 20
+	owners := make(map[uint32]string)
+	for process := range processes {
+		table := newTable(t, sampleConfig(), nft.IPv4)
+		endpoint := func(i int) *cluster.Endpoint {
+			return tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+process, i))
+		}
+		table.SetService(svc)
+		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.1.1")) // it stays
+		for i := range endpoints {
+			table.SetEndpoint(svc.Name, endpoint(i))
+		}
+		tabletest.Sync(t, table)
+		for _, target := range committedPlan(table, svc.Name).Cluster {
+			owner := target.AddrPort.String()
+			if before, known := owners[target.ID]; known && before != owner {
+				t.Errorf("%s: got id %d of %s, want another one", owner, target.ID, before)
+			}
+			owners[target.ID] = owner
+		}
+		for i := range endpoints {
+			table.DeleteEndpoint(svc.Name, endpoint(i).EndpointKey)
+		}
+		tabletest.Sync(t, table)
+		checkTable(t, table, "reserved-affinity-ids")
+	}
+	if got, want := len(owners), processes*endpoints+1; got != want {
+		t.Errorf("got %d ids, want %d", got, want)
+	}
+}
+
+// When all reserved ids are used, the next ones are reserved.
+func TestReserveMoreIDs(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	svc := tabletest.Service("sticky", "10.96.0.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
+	table.SetService(svc)
+	for i := range 3 {
+		table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i)))
+		tabletest.Sync(t, table)
+		rows := table.committed.rows["reserved-affinity-ids"]
+		if reserved := table.committed.reservedIDs; reserved < table.ids.next || rows != 1 {
+			t.Errorf("got ids below %d in %d rows, want at least %d in 1 row", reserved, rows, table.ids.next)
+		}
+		checkTable(t, table)
+		table.ids.next += idBlock
+	}
+}
+
+// If a process cannot read the ids of an earlier one, it assigns new ids, and
+// none that the earlier process can have assigned.
+func TestUnreadableAffinity(t *testing.T) {
+	tabletest.NewNamespace(t)
+	first := newSample(t)
+	for name, faults := range map[string]tabletest.Kernel{
+		"chains": {OnChains: func() error { return nft.ErrGeneration }},
+		"rules":  {OnRules: func(string) error { return nft.ErrGeneration }},
+	} {
+		table := newUnconnected(t, sampleConfig(), nft.IPv4)
+		faults.Conn = first.kernel.(*nft.Conn)
+		table.kernel = &faults
+		table.recoverAffinity()
+		table.kernel = first.kernel
+		tabletest.PassSample(table)
+		tabletest.Sync(t, table)
+		checkTable(t, table)
+		for _, target := range committedPlan(table, sticky).Cluster {
+			if target.ID < idBlock {
+				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort, target.ID, idBlock)
+			}
+		}
+	}
+}

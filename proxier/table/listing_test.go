@@ -1,0 +1,130 @@
+package table
+
+import (
+	"bytes"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// listTable returns the canonical listing of the table in the kernel.
+func listTable(t testing.TB, f nft.Family) []string {
+	t.Helper()
+	return canonical(tabletest.NFT(t, "", "list", "table", f.String(), ruleset.TableName))
+}
+
+// listDesired returns the canonical listing of the desired table, which nft
+// loads into an empty namespace.
+func listDesired(t testing.TB, table *Table) []string {
+	t.Helper()
+	var text bytes.Buffer
+	if err := table.Fprint(&text); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "nft -f - && nft list table "+table.Family().String()+" "+ruleset.TableName)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	cmd.Stdin = strings.NewReader(text.String())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("load the desired table with nft: %v\n%s\n%s", err, out, text.String())
+	}
+	return canonical(string(out))
+}
+
+var (
+	elementComments = regexp.MustCompile(` comment "[^"]*"( :|,| \}|$)`)
+	expirations     = regexp.MustCompile(` expires \w+`)
+)
+
+// canonical splits a listing into blocks, one for each set and chain. It
+// sorts the blocks and their elements, whose order depends on the order of
+// writing, and removes comments and expiration times of elements.
+func canonical(listing string) []string {
+	var blocks []string
+	for _, block := range strings.Split(strings.ReplaceAll(listing, "\n\t}\n", "\n\t}\x00"), "\x00") {
+		head, elements, ok := strings.Cut(block, "elements = {")
+		if ok {
+			elements, tail, _ := strings.Cut(elements, "}")
+			var list []string
+			for _, e := range strings.Split(elements, ",") {
+				e = strings.TrimSpace(e)
+				e = elementComments.ReplaceAllString(e, "$1")
+				list = append(list, expirations.ReplaceAllString(e, ""))
+			}
+			slices.Sort(list)
+			block = head + "elements = {\n" + strings.Join(list, "\n") + "}" + tail
+		}
+		blocks = append(blocks, strings.TrimSpace(block))
+	}
+	slices.Sort(blocks)
+	return blocks
+}
+
+// difference returns the blocks that are in one of two listings only.
+func difference(want, got []string) string {
+	var s strings.Builder
+	for _, b := range want {
+		if !slices.Contains(got, b) {
+			s.WriteString("- " + b + "\n")
+		}
+	}
+	for _, b := range got {
+		if !slices.Contains(want, b) {
+			s.WriteString("+ " + b + "\n")
+		}
+	}
+	return s.String()
+}
+
+var (
+	balancerBlock = regexp.MustCompile(
+		`^chain ((balance|balance-all|external|nodeport|nodeport-balance|nodeport-balance-all)-\d+) {`)
+	affinitySetBlock = regexp.MustCompile(`^set (clients-\d+) {`)
+)
+
+// withoutIdle returns a listing without the balancers that no row refers to
+// and the affinity sets that no rule refers to. A Table keeps them for the
+// next Service.
+func withoutIdle(listing []string) []string {
+	all := strings.Join(listing, "\n") + "\n"
+	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
+		if m := affinitySetBlock.FindStringSubmatch(block); m != nil {
+			return !strings.Contains(all, "@"+m[1]+" ")
+		}
+		m := balancerBlock.FindStringSubmatch(block)
+		return m != nil && !regexp.MustCompile(`goto `+m[1]+`\b[^-]`).MatchString(all)
+	})
+}
+
+// withoutAffinity returns a listing without the chains of session affinity,
+// whose rules can have another order, and without the reserved ids.
+func withoutAffinity(listing []string) []string {
+	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
+		return strings.HasPrefix(block, "chain affinity.") || strings.HasPrefix(block, "set reserved-affinity-ids ")
+	})
+}
+
+// withoutSets returns a listing without some sets.
+func withoutSets(listing []string, names ...string) []string {
+	return slices.DeleteFunc(listing, func(block string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(block, "set "+name+" {") })
+	})
+}
+
+// checkTable compares the table in the kernel with the desired one, except
+// for some sets.
+func checkTable(t testing.TB, table *Table, except ...string) {
+	t.Helper()
+	want := withoutSets(listDesired(t, table), except...)
+	got := withoutSets(withoutIdle(listTable(t, table.Family())), except...)
+	if !slices.Equal(got, want) {
+		t.Fatalf("the table in the kernel is not the desired one:\n%s", difference(want, got))
+	}
+}

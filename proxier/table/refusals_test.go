@@ -1,0 +1,125 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// refusedNames returns the names of the refused service ports, sorted.
+func refusedNames(table *Table) []string {
+	var names []string
+	for p := range table.refusals {
+		names = append(names, p.name())
+	}
+	slices.Sort(names)
+	return names
+}
+
+// refusedService returns a Service that the kernel refuses: chains of service
+// ports with session affinity contain the name of the Service, and the kernel
+// limits names of chains to 255 bytes.
+func refusedService() *cluster.Service {
+	return tabletest.Service(strings.Repeat("x", 300), "10.96.0.66", func(s *cluster.Service) {
+		s.AffinityTimeout = time.Hour
+	})
+}
+
+// A service port that the kernel refuses is left out, and all others are
+// served. One event is recorded. When the Service becomes valid, it is
+// served.
+func TestRefusedService(t *testing.T) {
+	tabletest.NewNamespace(t)
+	config, recorded := recordEvents()
+	table := newTable(t, config, nft.IPv4)
+	table.SetNode(tabletest.Node())
+	set := func(svc *cluster.Service, endpoint string) {
+		table.SetService(svc)
+		table.SetEndpoint(svc.Name, tabletest.Endpoint(endpoint))
+	}
+	step := func(name string, want ...string) {
+		t.Helper()
+		checkTable(t, table)
+		if got := refusedNames(table); !slices.Equal(got, want) {
+			t.Errorf("%s: got refused service ports %q, want %q", name, got, want)
+		}
+		if got := recorded.Of(cluster.ReasonRefused); len(got) != 1 || table.stats.Refusals != 1 {
+			t.Errorf("%s: got events %q and %d refusals, want one", name, got, table.stats.Refusals)
+		}
+	}
+	for i := range 5 {
+		set(tabletest.Service(fmt.Sprint("valid", i), fmt.Sprint("10.96.0.", i), nil), fmt.Sprint("10.244.0.", i))
+	}
+	refused := refusedService()
+	set(refused, "10.244.0.66")
+	tabletest.Sync(t, table)
+	name := refused.Name.WithPort("http")
+	step("first sync", name)
+
+	set(tabletest.Service("late", "10.96.0.77", nil), "10.244.0.77")
+	tabletest.Sync(t, table)
+	step("another Service is added", name)
+
+	rewrites := table.stats.Rewrites
+	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.67"))
+	tabletest.Sync(t, table)
+	step("the refused Service changes", name)
+	if err := table.Resync(); err != nil {
+		t.Fatal(err)
+	}
+	step("resync", name)
+	if got := table.stats.Rewrites - rewrites; got != 0 {
+		t.Errorf("retries: got %d rewrites, want 0", got)
+	}
+
+	valid := *refused
+	valid.AffinityTimeout = 0
+	table.SetService(&valid)
+	tabletest.Sync(t, table)
+	step("the Service becomes valid")
+	rows := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips")
+	if !strings.Contains(rows, "10.96.0.66 . ") {
+		t.Errorf("the valid Service has no row:\n%s", rows)
+	}
+}
+
+// Resync tries refused service ports again.
+func TestResyncRetriesRefused(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	svc := tabletest.Service("svc", "10.96.0.1", nil)
+	table.SetService(svc)
+	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	refuse := true
+	port := table.desired.services[svc.Name].ports[0]
+	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
+		if !refuse || table.refusals.leftOut(port) {
+			return commit()
+		}
+		problem := nft.Problem{Op: "add element", Tag: port.tag, Errno: unix.ENOMEM}
+		return &nft.CommitError{Table: "t", Problems: []nft.Problem{problem}}
+	}
+	resync := func(want ...string) {
+		t.Helper()
+		if err := table.Resync(); err != nil {
+			t.Fatal(err)
+		}
+		if got := refusedNames(table); !slices.Equal(got, want) {
+			t.Errorf("got refused service ports %q, want %q", got, want)
+		}
+		checkTable(t, table)
+	}
+	tabletest.Sync(t, table)
+	resync("ns/svc:http")
+	refuse = false
+	resync()
+}

@@ -1,0 +1,155 @@
+package table
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// A table of another form is replaced. If packets use it, one transaction
+// replaces it. A second transaction may delete unused chains.
+func TestTakeOver(t *testing.T) {
+	firstDesign, err := os.ReadFile("testdata/first-design-ipv4.nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		text   string
+		hooked bool // packets use the table
+	}{
+		"kube-proxy": {`table ip kube-proxy {
+			set cluster-ips { type ipv4_addr; comment "Active ClusterIPs"; elements = { 10.96.0.1 } }
+			map service-ips {
+				type ipv4_addr . inet_proto . inet_service : verdict;
+				elements = { 10.96.0.1 . tcp . 80 : goto service-X }
+			}
+			chain nat-prerouting { type nat hook prerouting priority dstnat; jump services; }
+			chain services { ip daddr . meta l4proto . th dport vmap @service-ips; }
+			chain service-X { numgen random mod 1 vmap { 0 : goto endpoint-X }; }
+			chain endpoint-X { meta l4proto tcp dnat to 10.244.0.1:80; }
+		}`, true},
+		"first design": {string(firstDesign), true},
+		"no hook": {`table ip kube-proxy {
+			chain services { drop; }
+			chain other { jump services; }
+		}`, false},
+		"other type of a set": {`table ip kube-proxy {
+			set service-endpoints { type ipv4_addr; }
+			chain nat-prerouting { type nat hook prerouting priority dstnat; }
+		}`, true},
+		"other hook of a chain": {`table ip kube-proxy {
+			map service-endpoints {
+				typeof ip daddr . meta l4proto . th dport . numgen random mod 1 : ip daddr . th dport;
+			}
+			chain nat-prerouting { type filter hook input priority 5; }
+		}`, true},
+		"empty": {`table ip kube-proxy { }`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tabletest.NewNamespace(t)
+			tabletest.LoadNFT(t, tt.text)
+			table := newTable(t, sampleConfig(), nft.IPv4)
+			tabletest.PassSample(table)
+			var generation uint32 // after the first commit
+			var listing []string  // after the first commit
+			k := injectFaults(table)
+			before, err := k.Generation()
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.OnCommit = func(_ *nft.Batch, commit func() error) error {
+				err := commit()
+				if err == nil && listing == nil {
+					listing = listTable(t, nft.IPv4)
+					generation, err = k.Generation()
+				}
+				return err
+			}
+			tabletest.Sync(t, table)
+			checkTable(t, table)
+			if !tt.hooked {
+				return
+			}
+			if want := nft.NextGeneration(before); generation != want {
+				t.Errorf("generation after the first commit: got %d, want %d", generation, want)
+			}
+			if want, got := listDesired(t, table), withoutIdle(listing); !slices.Equal(got, want) {
+				t.Errorf("after the first commit, the table is not the desired one:\n%s", difference(want, got))
+			}
+		})
+	}
+}
+
+// A rewrite replaces sets with intervals, because the time to flush one grows
+// with the square of its rows. It flushes all other sets.
+func TestRewriteReplacesIntervalSets(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	handles := func() map[string]uint64 {
+		found, err := table.kernel.Sets(table.committed.program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := make(map[string]uint64)
+		for _, s := range found {
+			all[s.Name] = s.Handle
+		}
+		return all
+	}
+	before := handles()
+	table.doubt("test")
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	after := handles()
+	for _, s := range table.committed.program.Sets {
+		if replaced := before[s.Name] != after[s.Name]; replaced != s.Interval {
+			t.Errorf("set %s: got replaced %v, want %v", s.Name, replaced, s.Interval)
+		}
+	}
+	mustCheck(t, table)
+	if n := repairsOf(table); n != 0 {
+		t.Errorf("got %d repairs of our own rewrite, want 0", n)
+	}
+}
+
+// A failed rewrite does not change the committed state, so that metrics show
+// the rows in the kernel. Further rewrites do not use up ids.
+func TestFailedRewrite(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	rows := maps.Clone(table.committed.rows)
+	if rows["service-ips"] == 0 {
+		t.Fatalf("got rows %v, want some of service-ips", rows)
+	}
+	svc := tabletest.Service("late", "10.96.0.99", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
+	table.SetService(svc)
+	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.99"))
+	k := injectFaults(table)
+	k.FailCommits()
+	table.doubt("test")
+	next := table.ids.next
+	for range 5 {
+		if err := table.Sync(); !errors.Is(err, tabletest.ErrCommit) {
+			t.Fatalf("got %v, want %v", err, tabletest.ErrCommit)
+		}
+	}
+	if !maps.Equal(table.committed.rows, rows) {
+		t.Errorf("rows after failed rewrites: got %v, want %v", table.committed.rows, rows)
+	}
+	if used := table.ids.next - next; used != 1 {
+		t.Errorf("failed rewrites: got %d new ids, want 1", used)
+	}
+	k.OnCommit = nil
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	if id := committedPlan(table, svc.Name).Cluster[0].ID; id != next {
+		t.Errorf("id of the new endpoint: got %d, want %d", id, next)
+	}
+}

@@ -1,0 +1,168 @@
+package table
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// scrubAll calls Check until the scrubber has completed a pass.
+func scrubAll(t testing.TB, table *Table) {
+	t.Helper()
+	s := &table.observed.scrubber
+	for range 1_000_000 {
+		s.rest, table.observed.repairs.pause = time.Time{}, 0
+		mustCheck(t, table)
+		if s.queue == nil && s.done == table.observed.generation.foreign {
+			return
+		}
+	}
+	t.Fatal("the scrubber does not complete a pass")
+}
+
+// If many rows are wrong, everything is written.
+func TestScrubManyRows(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(table)
+	svc := tabletest.Service("large", "10.96.0.99", nil)
+	table.SetService(svc)
+	const endpoints = 2 * scrubRows
+	for i := range endpoints {
+		table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
+	}
+	tabletest.Sync(t, table)
+	var commands strings.Builder
+	for i := range endpoints {
+		key := fmt.Sprintf("10.96.0.99 . tcp . 80 . %d", i)
+		fmt.Fprintf(&commands, "delete element ip kube-proxy service-endpoints { %s }\n", key)
+		fmt.Fprintf(&commands, "add element ip kube-proxy service-endpoints { %s : 10.9.9.9 . 1 }\n", key)
+	}
+	tabletest.LoadNFT(t, commands.String())
+	now, err := table.kernel.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.observed.generation.found(now)
+	table.observed.verified = table.observed.generation.foreign // as if no sample was wrong
+	rewrites := table.stats.Rewrites
+	scrubAll(t, table)
+	checkTable(t, table)
+	if got := table.stats.Rewrites - rewrites; got != 1 {
+		t.Errorf("got %d rewrites, want 1", got)
+	}
+}
+
+// The scrubber compares all balancers if there are more than are verified at
+// a time.
+func TestScrubManyBalancers(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	const balancers = 2 * maxVerifiedBalancers
+	for n := 1; n <= balancers; n++ {
+		svc := tabletest.Service(fmt.Sprint("svc-", n), fmt.Sprintf("10.96.0.%d", n), nil)
+		table.SetService(svc)
+		for i := range n {
+			table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", n, i+1)))
+		}
+	}
+	tabletest.Sync(t, table)
+	for n := 1; n <= balancers; n += 20 {
+		tabletest.NFT(t, "", "flush", "chain", "ip", ruleset.TableName, fmt.Sprint("balance-", n))
+		scrubAll(t, table)
+		checkTable(t, table)
+	}
+}
+
+// If one transaction changed the affinity chains of two service ports, each
+// is repaired separately, and the next repair does not have to wait.
+func TestScrubAffinityChains(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	for i := range 2 {
+		svc := tabletest.Service(fmt.Sprint("s", i), fmt.Sprintf("10.96.1.%d", i), func(s *cluster.Service) {
+			s.AffinityTimeout = time.Hour
+		})
+		table.SetService(svc)
+		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	}
+	tabletest.Sync(t, table)
+	rewrites := table.stats.Rewrites
+	tabletest.LoadNFT(t, `flush chain ip kube-proxy affinity.ns.s0.tcp.http
+		flush chain ip kube-proxy affinity.ns.s1.tcp.http`)
+	scrubAll(t, table)
+	checkTable(t, table)
+	r := &table.observed.repairs
+	if n := r.count[damagedAffinity]; n != 2 || table.stats.Rewrites != rewrites || r.pause != 0 {
+		t.Errorf("got %d repairs, %d rewrites, pause %v; want 2, 0, 0s", n, table.stats.Rewrites-rewrites, r.pause)
+	}
+}
+
+// If other programs commit between the detection of a wrong row, the
+// verification of the table and the repair, the row is still repaired without
+// a rewrite.
+func TestScrubRowDuringForeignCommits(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	rewrites := table.stats.Rewrites
+	// The changed row is not one of the samples.
+	samples := table.rules.Rows(nil, committedPlan(table, lb))[1:2]
+	table.committed.samples = map[*nft.Set][]nft.Row{setNamed(table, "service-endpoints"): samples}
+	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
+		add element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.9.9.9 . 1 }`)
+	k := injectFaults(table)
+	foreignCommit := func() { tabletest.LoadNFT(t, "add table ip other; delete table ip other") }
+	k.OnFindRows = func(want, found []nft.Row) {
+		for i := range found {
+			if found[i].Set != nil && !found[i].Matches(want[i]) {
+				foreignCommit()
+				return
+			}
+		}
+	}
+	commits := 0
+	k.OnCommit = func(_ *nft.Batch, commit func() error) error {
+		if commits++; commits == 1 {
+			foreignCommit()
+		}
+		return commit()
+	}
+	scrubAll(t, table)
+	k.OnFindRows = nil
+	checkTable(t, table)
+	if n := table.observed.repairs.count[damagedRow]; n != 1 || table.stats.Rewrites != rewrites {
+		t.Errorf("got %d repairs and %d rewrites, want 1 and 0", n, table.stats.Rewrites-rewrites)
+	}
+}
+
+// A Reset ends the scrubber's pass, whose queue contains service ports that
+// no longer exist.
+func TestResetDuringScrub(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	for i := range 200 {
+		svc := tabletest.Service(fmt.Sprint("s", i), fmt.Sprintf("10.96.1.%d", i), nil)
+		table.SetService(svc)
+		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	}
+	tabletest.Sync(t, table)
+	tabletest.LoadNFT(t, "add table ip other")
+	mustCheck(t, table)
+	if len(table.observed.scrubber.queue) == 0 {
+		t.Fatal("got an empty queue, want the rest of a pass")
+	}
+	table.Reset()
+	tabletest.PassSample(table)
+	tabletest.Sync(t, table)
+	scrubAll(t, table)
+	checkTable(t, table)
+	if n := repairsOf(table); n != 0 {
+		t.Errorf("got %d repairs, want 0", n)
+	}
+}

@@ -1,0 +1,122 @@
+package table
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+func TestDiffRows(t *testing.T) {
+	set := &nft.Set{Name: "s"}
+	rows := func(keys ...uint32) (rows []nft.Row) {
+		for _, k := range keys {
+			rows = append(rows, nft.Row{Set: set, Key: nft.Tuple{}.Integer(k)})
+		}
+		return rows
+	}
+	changed := rows(2)
+	changed[0].Data = nft.Tuple{}.Integer(7)
+	for _, tt := range []struct {
+		name                          string
+		before, after, removed, added []nft.Row
+	}{
+		{"both empty", nil, nil, nil, nil},
+		{"all added", nil, rows(1, 2), nil, rows(1, 2)},
+		{"all removed", rows(1, 2), nil, rows(1, 2), nil},
+		{"equal", rows(1, 2), rows(1, 2), nil, nil},
+		{"another order", rows(1, 2, 3), rows(3, 1, 2), nil, nil},
+		{"the first is removed", rows(1, 2, 3), rows(2, 3), rows(1), nil},
+		{"one is replaced", rows(1, 2, 3), rows(1, 4, 3), rows(2), rows(4)},
+		{"the data of one differs", rows(1, 2), append(rows(1), changed...), rows(2), changed},
+	} {
+		removed, added := diffRows(tt.before, tt.after)
+		if !slices.Equal(removed, tt.removed) || !slices.Equal(added, tt.added) {
+			t.Errorf("%s: got removed %v, added %v; want %v, %v", tt.name, removed, added, tt.removed, tt.added)
+		}
+	}
+}
+
+// A sync, a Check and a Resync without a change commit nothing.
+func TestSyncWithoutChange(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	generation := func() uint32 {
+		g, err := table.kernel.Generation()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	before, transactions := generation(), table.stats.Transactions
+	tabletest.PassSample(table)
+	tabletest.Sync(t, table)
+	mustCheck(t, table)
+	if err := table.Resync(); err != nil {
+		t.Fatal(err)
+	}
+	if after := generation(); after != before || table.stats.Transactions != transactions {
+		t.Errorf("got generation %d and %d transactions, want %d and %d",
+			after, table.stats.Transactions, before, transactions)
+	}
+}
+
+// If a commit fails, the next sync makes its change.
+func TestFailedUpdate(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	k := injectFaults(table)
+	k.FailCommits()
+	table.SetService(tabletest.Service("svc", "10.96.0.99", nil))
+	table.DeleteService(web)
+	if err := table.Sync(); !errors.Is(err, tabletest.ErrCommit) {
+		t.Fatalf("got %v, want %v", err, tabletest.ErrCommit)
+	}
+	k.OnCommit = nil
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+}
+
+// A deleted Service leaves no row, chain or state, whatever its type and
+// fields were.
+func TestTypeChanges(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}
+	table.SetEndpoint(name, tabletest.Endpoint("10.244.0.1"))
+	table.SetEndpoint(name, tabletest.Endpoint("10.244.0.2"))
+	tabletest.Sync(t, table)
+	empty := listTable(t, nft.IPv4)
+	for i, change := range []func(*cluster.Service){
+		nil,
+		func(s *cluster.Service) { s.Ports[0].NodePort = 30080 },
+		func(s *cluster.Service) {
+			s.Ports[0].NodePort = 30080
+			s.LoadBalancerIPs, s.SourceRanges = []netip.Addr{addr("192.0.2.1")}, []netip.Prefix{prefix("10.0.0.0/8")}
+			s.ExternalPolicy = cluster.PolicyLocal
+		},
+		func(s *cluster.Service) { s.AffinityTimeout, s.Ports[0].NodePort = time.Hour, 30080 },
+		func(s *cluster.Service) { s.AffinityTimeout, s.InternalPolicy = time.Hour, cluster.PolicyLocal },
+		func(s *cluster.Service) { s.Ports[0].Protocol = cluster.UDP },
+	} {
+		table.SetService(tabletest.Service("svc", "10.96.0.1", change))
+		tabletest.Sync(t, table)
+		checkTable(t, table)
+		table.DeleteService(name)
+		tabletest.Sync(t, table)
+		got, want := withoutAffinity(withoutIdle(listTable(t, nft.IPv4))), withoutAffinity(empty)
+		if !slices.Equal(got, want) {
+			t.Errorf("Service %d: the table is not empty after its deletion:\n%s", i, difference(want, got))
+		}
+	}
+	d, c := &table.desired, table.committed
+	if len(d.ports)+len(d.claims.owners)+len(c.plans)+len(c.shared)+len(table.unused) != 0 {
+		t.Errorf("got %d service ports, %d owned frontends, %d plans, %d shared rows, %d unused objects; want none",
+			len(d.ports), len(d.claims.owners), len(c.plans), len(c.shared), len(table.unused))
+	}
+}
