@@ -39,7 +39,7 @@ func (c *commandLine) addSource() {
 	set.Float32Var(&client.QPS, "kube-api-qps", client.QPS,
 		"Maximum `NUMBER` of requests per second to the API server.")
 	set.Int32Var(&client.Burst, "kube-api-burst", client.Burst,
-		"`NUMBER` of requests to the API server that may exceed --kube-api-qps in a burst.")
+		"`NUMBER` of requests above --kube-api-qps that a burst to the API server may have.")
 	set.DurationVar(&o.Configuration.ConfigSyncPeriod.Duration, "config-sync-period",
 		o.Configuration.ConfigSyncPeriod.Duration,
 		"`INTERVAL` at which all objects of the API server are processed again.")
