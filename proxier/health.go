@@ -136,7 +136,3 @@ func apiFamily(f nft.Family) string {
 // lists of Services and EndpointSlices are complete do not count. Any goroutine
 // can call it.
 func (p *Proxier) Health() []healthcheck.FamilyHealth { return p.health.state() }
-
-// NodeEligible reports whether load balancers may send traffic to this node,
-// according to its Node object. Any goroutine can call it.
-func (p *Proxier) NodeEligible() bool { return p.node.eligible.Load() }

@@ -34,7 +34,8 @@ type Sink interface {
 	// sink continues to work with the state before, or with a part of the
 	// changes, and the next Sync tries again.
 	Sync() error
-	// Reset discards all objects, so that the source can pass everything again.
+	// Reset discards all Services and endpoints, so that the source can pass
+	// everything again.
 	// What the last Sync made effective stays so until the next Sync.
 	Reset()
 }

@@ -81,7 +81,7 @@ type affinityUse struct{ cluster, local, external bool }
 func (p *Plan) affinityUse() affinityUse {
 	var use affinityUse
 	for _, f := range p.Frontends {
-		outside := !f.isClusterIP()
+		outside := !f.IsClusterIP()
 		use.cluster = use.cluster || f.Policy == cluster.PolicyCluster || outside
 		use.local = use.local || f.Policy == cluster.PolicyLocal
 		use.external = use.external || (outside && f.Policy == cluster.PolicyCluster)

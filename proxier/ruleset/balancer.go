@@ -22,7 +22,7 @@ const (
 	balance            balancerKind = iota // endpoints of a VIP that its policy allows
 	balanceAll                             // all endpoints of a VIP with externalTrafficPolicy Local
 	external                               // like balance, masqueraded
-	nodePort                               // endpoints of a NodePort, masqueraded
+	nodePortExternal                       // endpoints of a NodePort, masqueraded
 	nodePortBalance                        // endpoints of a NodePort that its policy allows
 	nodePortBalanceAll                     // all endpoints of a NodePort with externalTrafficPolicy Local
 	balancerKinds
@@ -50,16 +50,16 @@ func (b balancer) name() string { return b.kind.String() + "-" + strconv.Itoa(b.
 // `numgen random mod 3 offset 65536` there. Balancers of NodePorts look up
 // `meta l4proto . th dport . numgen random mod 3` in @nodeport-endpoints.
 func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
-	m, key := l.serviceEndpoints, l.vip()
-	if b.kind == nodePort || b.kind == nodePortBalance || b.kind == nodePortBalanceAll {
-		m, key = l.nodePortEndpoints, l.nodePort()
+	m, key := l.serviceEndpoints, l.vipKey()
+	if b.kind == nodePortExternal || b.kind == nodePortBalance || b.kind == nodePortBalanceAll {
+		m, key = l.nodePortEndpoints, l.nodePortKey()
 	}
 	var offset uint32
 	if b.kind == balanceAll || b.kind == nodePortBalanceAll {
 		offset = allOffset
 	}
 	var rules []nft.Rule
-	if b.kind == external || b.kind == nodePort {
+	if b.kind == external || b.kind == nodePortExternal {
 		rules = append(rules, nft.NewRule(nft.SetMarkBits(mark)))
 	}
 	pick := append(key, nft.Random(uint32(b.n), offset))

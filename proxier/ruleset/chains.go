@@ -43,13 +43,14 @@ func (p *program) regularChains() []*nft.Chain {
 	return append(chains, p.reject(), p.services(), p.nodePorts(), p.externalLocal(), p.nodePortLocal(), p.masquerading())
 }
 
-// vip returns the key of maps by address: `ip daddr . meta l4proto . th dport`.
-func (l *layout) vip() []nft.Expr {
+// vipKey returns the key of maps by address: `ip daddr . meta l4proto . th
+// dport`.
+func (l *layout) vipKey() []nft.Expr {
 	return []nft.Expr{nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()}
 }
 
-// nodePort returns the key of maps by NodePort: `meta l4proto . th dport`.
-func (l *layout) nodePort() []nft.Expr { return []nft.Expr{nft.L4Proto(), nft.ThDport()} }
+// nodePortKey returns the key of maps by NodePort: `meta l4proto . th dport`.
+func (l *layout) nodePortKey() []nft.Expr { return []nft.Expr{nft.L4Proto(), nft.ThDport()} }
 
 // firewallChain returns the name of the firewall chain of a protocol.
 func firewallChain(p cluster.Protocol) string { return "firewall-" + p.String() }
@@ -119,7 +120,7 @@ func (p *program) services() *nft.Chain {
 	l := p.layout
 	daddr := nft.Daddr(l.family)
 	toClusterIP := nft.In(l.clusterIPs, daddr)
-	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vip()...))}
+	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vipKey()...))}
 	switch {
 	case p.masqueradeAll:
 		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(p.mark)).
@@ -129,9 +130,9 @@ func (p *program) services() *nft.Chain {
 			WithComment("masquerade clusterIP traffic from outside cluster"))
 	}
 	rules = append(rules,
-		nft.NewRule(nft.VMap(l.serviceIPs, l.vip()...)),
-		nft.NewRule(nft.In(l.localIPs, l.vip()...), nft.Goto(chainExternalLocal)),
-		nft.NewRule(nft.VMap(l.noEndpointServices, l.vip()...)),
+		nft.NewRule(nft.VMap(l.serviceIPs, l.vipKey()...)),
+		nft.NewRule(nft.In(l.localIPs, l.vipKey()...), nft.Goto(chainExternalLocal)),
+		nft.NewRule(nft.VMap(l.noEndpointServices, l.vipKey()...)),
 		nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...),
 		nft.NewRule(toClusterIP, nft.Goto(chainReject)).WithComment("Reject traffic to invalid ports of ClusterIPs"))
 	for _, cidr := range p.serviceCIDRs { // one or two: an anonymous set is not worth it
@@ -150,9 +151,9 @@ func (p *program) services() *nft.Chain {
 func (p *program) nodePorts() *nft.Chain {
 	l := p.layout
 	return &nft.Chain{Name: chainNodePorts, Rules: []nft.Rule{
-		nft.NewRule(nft.VMap(l.serviceNodePorts, l.nodePort()...)),
-		nft.NewRule(nft.In(l.localNodePorts, l.nodePort()...), nft.Goto(chainNodePortLocal)),
-		nft.NewRule(nft.VMap(l.noEndpointNodePorts, l.nodePort()...)),
+		nft.NewRule(nft.VMap(l.serviceNodePorts, l.nodePortKey()...)),
+		nft.NewRule(nft.In(l.localNodePorts, l.nodePortKey()...), nft.Goto(chainNodePortLocal)),
+		nft.NewRule(nft.VMap(l.noEndpointNodePorts, l.nodePortKey()...)),
 	}}
 }
 
@@ -160,14 +161,14 @@ func (p *program) nodePorts() *nft.Chain {
 // Local (see localPolicy).
 func (p *program) externalLocal() *nft.Chain {
 	l := p.layout
-	return p.localPolicy(chainExternalLocal, l.clusterPolicyIPs, l.localPolicyIPs, l.vip())
+	return p.localPolicy(chainExternalLocal, l.clusterPolicyIPs, l.localPolicyIPs, l.vipKey())
 }
 
 // nodePortLocal splits the traffic to NodePorts with externalTrafficPolicy
 // Local (see localPolicy).
 func (p *program) nodePortLocal() *nft.Chain {
 	l := p.layout
-	return p.localPolicy(chainNodePortLocal, l.clusterPolicyNodePorts, l.localPolicyNodePorts, l.nodePort())
+	return p.localPolicy(chainNodePortLocal, l.clusterPolicyNodePorts, l.localPolicyNodePorts, l.nodePortKey())
 }
 
 // localPolicy splits traffic under externalTrafficPolicy Local. This cluster's

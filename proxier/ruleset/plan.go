@@ -48,9 +48,9 @@ type ServedFrontend struct {
 	Policy cluster.Policy
 }
 
-// isClusterIP reports whether the frontend is reached from within the cluster.
-// All other frontends are masqueraded or keep traffic on this node.
-func (f ServedFrontend) isClusterIP() bool { return !f.IsNodePort() && f.Kind == ClusterIP }
+// IsClusterIP reports whether the frontend is a ClusterIP. All others follow
+// the externalTrafficPolicy.
+func (f ServedFrontend) IsClusterIP() bool { return !f.IsNodePort() && f.Kind == ClusterIP }
 
 // Target is the address and port of an endpoint of a service port.
 type Target struct {

@@ -19,7 +19,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 	for _, f := range p.Frontends {
 		one := r.dispatch(p, f, name)
 		d := &one
-		if f.isClusterIP() {
+		if f.IsClusterIP() {
 			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.Addr)})
 			rows = r.internal(rows, d)
 			continue
@@ -54,7 +54,7 @@ func (r *Ruleset) dispatch(p *Plan, f ServedFrontend, name string) dispatch {
 			plan: p, frontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.Proto)).Port(f.Port),
 			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
 			isLocal: l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePorts,
-			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePort,
+			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
 		}
 	}
 	return dispatch{

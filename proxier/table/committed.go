@@ -9,8 +9,8 @@ import (
 )
 
 // committed is what the kernel has of a table, as of the last commit that
-// succeeded. apply changes it after a commit. Three exceptions: Reset discards
-// the plans, deleteUnused removes balancers, and samplesOf caches samples.
+// succeeded. It changes only after a commit: by apply, and by deleteUnused,
+// which removes balancers. samplesOf caches samples in it.
 type committed struct {
 	program     *nft.Table // sets and chains of the program; nil before the first commit
 	nodeRows    []nft.Row  // rows about this node

@@ -334,7 +334,7 @@ func (d *desired) forget(s *serviceState, committed *committed) {
 // reportInvalidEndpoints records an event for each changed Service that has
 // endpoints in a service CIDR, once for each set of such endpoints.
 func (t *Table) reportInvalidEndpoints() {
-	for s := range t.desired.dirty {
+	for _, s := range t.desired.dirtyServices() {
 		var invalid []string
 		for _, e := range s.endpoints {
 			if t.desired.node.IsServiceAddr(e.Addr) {

@@ -123,3 +123,26 @@ func TestResyncRetriesRefused(t *testing.T) {
 	refuse = false
 	resync()
 }
+
+// A refused service port that changes is tried again also by a sync that writes
+// the whole table.
+func TestRewriteRetriesRefused(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	refused := refusedService()
+	table.SetService(refused)
+	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.66"))
+	tabletest.Sync(t, table)
+	if got := refusedNames(table); len(got) != 1 {
+		t.Fatalf("got refused service ports %q, want one", got)
+	}
+	valid := *refused
+	valid.AffinityTimeout = 0
+	table.SetService(&valid)
+	table.doubt("test")
+	tabletest.Sync(t, table)
+	if got := refusedNames(table); len(got) != 0 {
+		t.Errorf("got refused service ports %q, want none", got)
+	}
+	checkTable(t, table)
+}

@@ -59,12 +59,19 @@ func (t *Table) Check() error {
 	if err != nil {
 		return err
 	}
-	if t.observed.generation.found(now); !t.observed.isVerified() {
-		if err := t.verify(); err != nil {
-			return t.repaired(err)
-		}
+	t.observed.generation.found(now)
+	if !t.observed.isVerified() {
+		err = t.verify()
 	}
-	return t.repaired(t.scrub())
+	if err == nil {
+		err = t.scrub()
+	}
+	var d *damage
+	if !errors.As(err, &d) {
+		return err
+	}
+	t.refusals.retry(t.desired.dirty) // the repair writes the changes too
+	return t.timed(func() error { return t.repaired(err) })
 }
 
 // repaired writes everything if err is a *damage. It returns all other errors.
@@ -79,10 +86,10 @@ func (t *Table) repaired(err error) error {
 	}
 	t.countRepair(d, now)
 	t.doubt(d.Error())
-	return t.timed(t.rewrite)
+	return t.rewrite()
 }
 
-// countRepair logs and counts a repair that begins now.
+// countRepair logs and counts a repair.
 func (t *Table) countRepair(d *damage, now time.Time) {
 	o := &t.observed
 	again := o.repairs.add(d.kind, now, o.generation.foreign)

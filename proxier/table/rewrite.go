@@ -36,10 +36,10 @@ func (t *Table) rewrite() error {
 			return nil
 		case errors.Is(err, nft.ErrUnknownOutcome):
 			return err
-		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
-			// Another program committed meanwhile, and deleted what was found.
 		case t.refuseTagged(err, func(*portState) bool { return true }):
 			// Try again without these service ports.
+		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
+			// Another program committed meanwhile, and deleted what was found.
 		case !isolate && refusedByKernel(err):
 			isolate = true // to find out which service port has the refused row
 		default:
@@ -175,7 +175,7 @@ func (t *Table) commitOver(table *nft.Table, found inspection) error {
 		if err != nil {
 			return err
 		}
-		if found.state != tableUnused && !now.equal(found) {
+		if now.state != found.state || (found.state != tableUnused && !now.equal(found)) {
 			return nft.ErrGeneration
 		}
 	}

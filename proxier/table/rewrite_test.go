@@ -153,3 +153,64 @@ func TestFailedRewrite(t *testing.T) {
 		t.Errorf("id of the new endpoint: got %d, want %d", id, next)
 	}
 }
+
+// A table of another proxy that appears between the inspection and the commit
+// is replaced, and not mixed with ours.
+func TestTableAppearsBeforeCommit(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	once := true
+	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
+		if once {
+			once = false
+			tabletest.LoadNFT(t, `table ip kube-proxy {
+				chain nat-prerouting { type nat hook prerouting priority dstnat; jump other; }
+				chain other { ip daddr 10.96.0.10 drop; }
+			}`)
+		}
+		return commit()
+	}
+	table.doubt("test")
+	tabletest.NFT(t, "", "flush", "ruleset")
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+}
+
+// syncCounter counts the syncs that an observer is notified of.
+type syncCounter struct{ syncs, full int }
+
+func (c *syncCounter) Committed(*Commit) {}
+
+func (c *syncCounter) Synced(r SyncResult) {
+	c.syncs++
+	if r.Full {
+		c.full++
+	}
+}
+
+// An observer is notified once of a sync that begins as an update and ends as a
+// rewrite.
+func TestOneSyncResult(t *testing.T) {
+	tabletest.NewNamespace(t)
+	var count syncCounter
+	config := sampleConfig()
+	config.Observer = &count
+	table := newTable(t, config, nft.IPv4)
+	tabletest.PassSample(table)
+	tabletest.Sync(t, table)
+	tabletest.NFT(t, "", "flush", "ruleset")
+	table.SetService(tabletest.Service("svc", "10.96.0.99", nil))
+	tabletest.Sync(t, table)
+	if want := (syncCounter{2, 2}); count != want {
+		t.Errorf("got %+v, want %+v", count, want)
+	}
+	tabletest.NFT(t, "", "flush", "ruleset")
+	mustCheck(t, table)
+	if want := (syncCounter{3, 3}); count != want {
+		t.Errorf("after a repair: got %+v, want %+v", count, want)
+	}
+	mustCheck(t, table)
+	if count.syncs != 3 {
+		t.Errorf("after a check: got %d syncs, want 3", count.syncs)
+	}
+}

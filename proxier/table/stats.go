@@ -61,10 +61,16 @@ func (c *NoLocalEndpoints) add(p *ruleset.Plan, n int) {
 	if p == nil || len(p.Cluster) == 0 || len(p.Local) > 0 {
 		return
 	}
-	if p.Service.InternalPolicy == cluster.PolicyLocal {
-		c.Internal += n
+	internal, external := 0, 0
+	for _, f := range p.Frontends {
+		switch {
+		case f.Policy != cluster.PolicyLocal:
+		case f.IsClusterIP():
+			internal = n
+		default:
+			external = n
+		}
 	}
-	if p.Service.ExternalPolicy == cluster.PolicyLocal {
-		c.External += n
-	}
+	c.Internal += internal
+	c.External += external
 }

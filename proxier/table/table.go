@@ -114,11 +114,11 @@ func (t *Table) Setup() error {
 	if err != nil {
 		return err
 	}
-	t.kernel = conn
 	port, err := conn.Port()
 	if err != nil {
-		return err
+		return errors.Join(err, conn.Close())
 	}
+	t.kernel = conn
 	t.observed.generation.ours[port] = true
 	t.observed.monitor.open()
 	t.recoverAffinity()
@@ -165,7 +165,6 @@ func (t *Table) Reset() {
 	for _, plan := range t.committed.plans {
 		t.ids.keep(plan)
 	}
-	t.committed.plans = make(map[*portState]*ruleset.Plan)
 	node := t.desired.node
 	t.desired = newDesired(t.Family())
 	t.desired.node = node
@@ -185,6 +184,7 @@ func (t *Table) Sync() error {
 	}
 	t.reportConflicts()
 	t.reportInvalidEndpoints()
+	t.refusals.retry(t.desired.dirty)
 	if t.inDoubt == "" {
 		return t.timed(t.update)
 	}
@@ -206,7 +206,7 @@ func (t *Table) timed(sync func() error) error {
 	start, rewrites, full := time.Now(), t.stats.Rewrites, t.inDoubt != ""
 	err := sync()
 	if o := t.config.Observer; o != nil {
-		full = full || t.stats.Rewrites != rewrites
+		full = full || t.stats.Rewrites != rewrites || t.inDoubt != ""
 		o.Synced(SyncResult{Family: t.Family(), Duration: time.Since(start), Full: full, Err: err})
 	}
 	return err

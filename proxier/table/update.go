@@ -12,7 +12,6 @@ import (
 
 // update writes what changed since the last sync, in one transaction.
 func (t *Table) update() error {
-	t.refusals.retry(t.desired.dirty)
 	for {
 		tx, ok := t.planUpdate()
 		if !ok {
@@ -228,7 +227,7 @@ func (t *Table) remember(tx *transaction) {
 	t.notify(tx, nodePortAddrsBefore)
 	for _, c := range tx.changes {
 		t.ids.release(c.before, c.next)
-		if c.next != nil || c.port.removed {
+		if c.port.removed || !t.refusals.leftOut(c.port) {
 			delete(t.refusals, c.port)
 		}
 	}

@@ -46,8 +46,12 @@ func linesOf(t *testing.T, path string) (lines []string) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for s := bufio.NewScanner(file); s.Scan(); {
+	s := bufio.NewScanner(file)
+	for s.Scan() {
 		lines = append(lines, s.Text())
+	}
+	if err := s.Err(); err != nil {
+		t.Fatalf("%s: %v", path, err)
 	}
 	return lines
 }
