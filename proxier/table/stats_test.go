@@ -1,6 +1,7 @@
 package table
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -9,21 +10,27 @@ import (
 
 func TestNoLocalEndpoints(t *testing.T) {
 	some := []ruleset.Target{{}}
-	internal := &cluster.Service{InternalPolicy: cluster.PolicyLocal}
-	external := &cluster.Service{ExternalPolicy: cluster.PolicyLocal}
-	both := &cluster.Service{InternalPolicy: cluster.PolicyLocal, ExternalPolicy: cluster.PolicyLocal}
+	clusterIP := ruleset.Frontend{Addr: netip.MustParseAddr("10.96.0.1")}
+	nodePort := ruleset.Frontend{Port: 30080}
+	frontends := func(internal, external cluster.Policy) []ruleset.ServedFrontend {
+		return []ruleset.ServedFrontend{{Frontend: clusterIP, Policy: internal}, {Frontend: nodePort, Policy: external}}
+	}
+	internal := frontends(cluster.PolicyLocal, cluster.PolicyCluster)
+	external := frontends(cluster.PolicyCluster, cluster.PolicyLocal)
+	both := frontends(cluster.PolicyLocal, cluster.PolicyLocal)
 	for _, tt := range []struct {
 		name string
 		plan *ruleset.Plan
 		want NoLocalEndpoints
 	}{
 		{"no plan", nil, NoLocalEndpoints{}},
-		{"policy Cluster", &ruleset.Plan{Service: &cluster.Service{}, Cluster: some}, NoLocalEndpoints{}},
-		{"no endpoint", &ruleset.Plan{Service: both}, NoLocalEndpoints{}},
-		{"an endpoint on this node", &ruleset.Plan{Service: both, Cluster: some, Local: some}, NoLocalEndpoints{}},
-		{"internal", &ruleset.Plan{Service: internal, Cluster: some}, NoLocalEndpoints{Internal: 1}},
-		{"external", &ruleset.Plan{Service: external, Cluster: some}, NoLocalEndpoints{External: 1}},
-		{"both", &ruleset.Plan{Service: both, Cluster: some}, NoLocalEndpoints{1, 1}},
+		{"policy Cluster", &ruleset.Plan{Frontends: frontends(0, 0), Cluster: some}, NoLocalEndpoints{}},
+		{"no endpoint", &ruleset.Plan{Frontends: both}, NoLocalEndpoints{}},
+		{"an endpoint on this node", &ruleset.Plan{Frontends: both, Cluster: some, Local: some}, NoLocalEndpoints{}},
+		{"internal", &ruleset.Plan{Frontends: internal, Cluster: some}, NoLocalEndpoints{Internal: 1}},
+		{"external", &ruleset.Plan{Frontends: external, Cluster: some}, NoLocalEndpoints{External: 1}},
+		{"no external frontend", &ruleset.Plan{Frontends: external[:1], Cluster: some}, NoLocalEndpoints{}},
+		{"both", &ruleset.Plan{Frontends: both, Cluster: some}, NoLocalEndpoints{1, 1}},
 	} {
 		var got NoLocalEndpoints
 		if got.add(tt.plan, 1); got != tt.want {
