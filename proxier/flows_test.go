@@ -201,7 +201,7 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 		node.NodePortIPs = append(node.NodePortIPs, netip.AddrFrom4([4]byte{172, 30, byte(i >> 8), byte(i)}))
 	}
 	c := &table.Commit{
-		Family: nft.IPv4, Whole: true, NodePortAddrs: rules.Program(node).NodePortAddrs, NodePortAddrsChanged: true,
+		Family: nft.IPv4, Whole: true, NodePortAddrs: rules.MakeProgram(node).NodePortAddrs, NodePortAddrsChanged: true,
 	}
 	for i := range services {
 		svc := tabletest.NumberedService(i)
@@ -214,7 +214,7 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 			endpoint.Ports = []cluster.EndpointPort{{Name: "dns", Protocol: cluster.UDP, Port: 53}}
 			in.Endpoints = append(in.Endpoints, endpoint)
 		}
-		plan, err := rules.Plan(in)
+		plan, err := rules.MakePlan(in)
 		if err != nil {
 			t.Fatal(err)
 		}

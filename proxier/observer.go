@@ -16,12 +16,12 @@ func (o observer) Committed(c *table.Commit) {
 	if o.flows != nil {
 		o.flows.update(c)
 	}
-	o.family(c.Family).checks.update(c)
+	o.familyOf(c.Family).checks.update(c)
 }
 
 // Synced implements table.Observer.
 func (o observer) Synced(r table.SyncResult) {
-	family := o.family(r.Family)
+	family := o.familyOf(r.Family)
 	o.metrics.synced(r)
 	if r.Err == nil {
 		o.metrics.programmed(r.Family, family.triggers)
@@ -29,7 +29,7 @@ func (o observer) Synced(r table.SyncResult) {
 	}
 }
 
-func (p *Proxier) family(f nft.Family) *family {
+func (p *Proxier) familyOf(f nft.Family) *family {
 	i := slices.IndexFunc(p.families, func(have *family) bool { return have.table.Family() == f })
 	return p.families[i]
 }

@@ -41,7 +41,7 @@ func (r *Ruleset) Chains(p *Plan) []*nft.Chain {
 	if !p.HasAffinity() {
 		return nil
 	}
-	use := p.affinityUse()
+	use := p.affinityChains()
 	var chains []*nft.Chain
 	if use.external {
 		chains = append(chains, r.affinityExternal(p))
@@ -60,7 +60,7 @@ func (r *Ruleset) ChainNames(p *Plan) []string {
 	if !p.HasAffinity() {
 		return nil
 	}
-	use, name := p.affinityUse(), p.AffinityName()
+	use, name := p.affinityChains(), p.AffinityName()
 	var names []string
 	if use.external {
 		names = append(names, affinityExternalPrefix+name)
@@ -78,7 +78,7 @@ func (r *Ruleset) ChainNames(p *Plan) []string {
 // affinity use.
 type affinityUse struct{ cluster, local, external bool }
 
-func (p *Plan) affinityUse() affinityUse {
+func (p *Plan) affinityChains() affinityUse {
 	var use affinityUse
 	for _, f := range p.Frontends {
 		outside := !f.IsClusterIP()
@@ -98,7 +98,7 @@ func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 	if !p.HasAffinity() {
 		return nil
 	}
-	if use := p.affinityUse(); !use.cluster && !use.local {
+	if use := p.affinityChains(); !use.cluster && !use.local {
 		return nil
 	}
 	return r.layout.affinitySet(p.AffinityName())

@@ -2,8 +2,8 @@
 // family. It performs no I/O.
 //
 // The table has two parts. The program is a number of sets and chains that
-// depend on the node and its configuration only (see Ruleset.Program). The rows
-// are elements of the sets. They depend on Services and endpoints: a Plan
+// depend on the node and its configuration only (see Ruleset.MakeProgram). The
+// rows are elements of the sets. They depend on Services and endpoints: a Plan
 // contains the frontends and the endpoints of one service port, and
 // Ruleset.Rows returns the rows of a Plan. For example, a Service default/web
 // with ClusterIP 10.96.0.10, port 80 and three endpoints is

@@ -100,10 +100,10 @@ type PlanInput struct {
 	Before *Plan
 }
 
-// Plan returns the plan of a service port. It is nil if the service port owns
-// no frontend. The targets have no ids yet. The error is the reason why the
-// service port cannot be served.
-func (r *Ruleset) Plan(in *PlanInput) (*Plan, error) {
+// MakePlan returns the plan of a service port. It is nil if the service port
+// owns no frontend. The targets have no ids yet. The error is the reason why
+// the service port cannot be served.
+func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	p := &Plan{Service: in.Service, Port: in.Port}
 	needLocal := false
 	for _, f := range FrontendsOf(r.layout.family, in.Service, in.Port) {

@@ -21,8 +21,8 @@ type Program struct {
 	NodePortAddrs []netip.Addr
 }
 
-// Program returns the program for a node.
-func (r *Ruleset) Program(node *cluster.Node) *Program {
+// MakeProgram returns the program for a node.
+func (r *Ruleset) MakeProgram(node *cluster.Node) *Program {
 	f := r.layout.family
 	p := &program{
 		layout:        r.layout,

@@ -31,7 +31,7 @@ func TestProgramOfNodePortAddresses(t *testing.T) {
 		{"a CIDR with all addresses", "10.0.0.0/8 0.0.0.0/0", node, all},
 	} {
 		rules := newRuleset(t, Config{NodePortAddresses: NodePortAddresses{CIDRs: prefixes(tt.cidrs)}}, nft.IPv4)
-		p := rules.Program(tt.node)
+		p := rules.MakeProgram(tt.node)
 		if got := p.NodePortAddrs; got == nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got addresses %v, want %v", tt.name, got, tt.want)
 		}

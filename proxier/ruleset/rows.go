@@ -17,7 +17,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 	const dispatchRows = 4 // of a frontend, approximately
 	rows = slices.Grow(rows, len(p.Frontends)*(len(p.Cluster)+len(p.Local)+dispatchRows))
 	for _, f := range p.Frontends {
-		one := r.dispatch(p, f, name)
+		one := r.newDispatch(p, f, name)
 		d := &one
 		if f.IsClusterIP() {
 			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.Addr)})
@@ -47,7 +47,7 @@ type dispatch struct {
 	balance, balanceAll, masqueraded balancerKind
 }
 
-func (r *Ruleset) dispatch(p *Plan, f ServedFrontend, name string) dispatch {
+func (r *Ruleset) newDispatch(p *Plan, f ServedFrontend, name string) dispatch {
 	l := r.layout
 	if f.IsNodePort() {
 		return dispatch{

@@ -33,7 +33,7 @@ func TestRowsAllocations(t *testing.T) {
 			Ports: []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}},
 		})
 	}
-	plan, err := rules.Plan(in)
+	plan, err := rules.MakePlan(in)
 	if err != nil {
 		t.Fatal(err)
 	}

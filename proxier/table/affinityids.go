@@ -127,8 +127,8 @@ func (a *affinityIDs) id(e affinityEndpoint) uint32 {
 	return id
 }
 
-// committed records that the plans of the last round were committed.
-func (a *affinityIDs) committed() { clear(a.proposed) }
+// endPlanning records that the plans of the last round were committed.
+func (a *affinityIDs) endPlanning() { clear(a.proposed) }
 
 // preview returns a copy of the allocator, for plans that are never committed.
 func (a *affinityIDs) preview() *affinityIDs {

@@ -39,7 +39,7 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	replace := func(before, next *ruleset.Plan) *ruleset.Plan {
 		ids.beginPlanning()
 		ids.assign(before, next)
-		ids.committed()
+		ids.endPlanning()
 		ids.release(before, next)
 		return next
 	}

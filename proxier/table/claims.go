@@ -47,9 +47,9 @@ func newClaims() claims {
 // owner returns the service port that owns a frontend, nil if none does.
 func (c *claims) owner(f ruleset.Frontend) *portState { return c.owners[f].port }
 
-// claim adds a claim to a frontend. It returns the service port that loses the
+// add adds a claim to a frontend. It returns the service port that loses the
 // frontend or does not get it, nil if there is no conflict.
-func (c *claims) claim(f ruleset.Frontend, by claim) (loser *portState) {
+func (c *claims) add(f ruleset.Frontend, by claim) (loser *portState) {
 	owner, owned := c.owners[f]
 	if !owned || owner.port == by.port {
 		c.owners[f] = by

@@ -304,7 +304,7 @@ func (d *desired) claimFrontends(p *portState, port cluster.ServicePort) {
 		if slices.Contains(before, w) {
 			continue
 		}
-		if loser := d.claims.claim(w.Frontend, claim{p, w.kind}); loser != nil {
+		if loser := d.claims.add(w.Frontend, claim{p, w.kind}); loser != nil {
 			d.markDirty(loser.service)
 		}
 	}

@@ -29,8 +29,8 @@ func (g *generation) found(now uint32) {
 	}
 }
 
-// committed records a commit of ours.
-func (g *generation) committed() { g.current = nft.NextGeneration(g.current) }
+// advance records a commit of ours.
+func (g *generation) advance() { g.current = nft.NextGeneration(g.current) }
 
 // maxAttempts is the number of attempts of an operation that fails because
 // other programs commit meanwhile, or because service ports have to be left
@@ -65,7 +65,7 @@ func (t *Table) commitExpecting() error {
 	err := t.commit()
 	switch {
 	case err == nil:
-		t.observed.generation.committed()
+		t.observed.generation.advance()
 	case errors.Is(err, nft.ErrGeneration):
 		now, errGet := t.kernel.Generation()
 		if errGet != nil {

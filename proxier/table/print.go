@@ -13,7 +13,7 @@ import (
 func (t *Table) Fprint(w io.Writer) error {
 	l := &listing{}
 	tx := t.begin(l, newCommitted())
-	tx.program = t.rules.Program(t.desired.node)
+	tx.program = t.rules.MakeProgram(t.desired.node)
 	ids := t.ids.preview()
 	err := tx.writeAll(func(yield func(change) bool) {
 		for _, s := range t.desired.allServices() {

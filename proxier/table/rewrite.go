@@ -55,7 +55,7 @@ func (t *Table) tryRewrite(isolate bool) error {
 	tx := t.begin(t.batch, newCommitted())
 	t.ids.beginPlanning()
 	tx.whole = true
-	tx.program = t.rules.Program(t.desired.node)
+	tx.program = t.rules.MakeProgram(t.desired.node)
 	found, err := t.inspect(tx.program.Table)
 	if err != nil {
 		return err

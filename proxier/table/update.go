@@ -56,7 +56,7 @@ func (t *Table) planUpdate() (tx *transaction, ok bool) {
 		}
 	}
 	if t.desired.nodeChanged {
-		tx.program = t.rules.Program(t.desired.node)
+		tx.program = t.rules.MakeProgram(t.desired.node)
 		ok := len(tx.program.Table.Sets) == len(t.committed.program.Sets)
 		return tx, ok
 	}
@@ -83,7 +83,7 @@ func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
 	if p.removed || p.service.spec == nil || t.refusals.leftOut(p) {
 		return nil, nil
 	}
-	return t.rules.Plan(&ruleset.PlanInput{
+	return t.rules.MakePlan(&ruleset.PlanInput{
 		Node:      t.desired.node,
 		Service:   p.service.spec,
 		Port:      p.port,
@@ -220,7 +220,7 @@ func (t *Table) remember(tx *transaction) {
 		t.committed = tx.have
 	}
 	t.committed.apply(tx)
-	t.ids.committed()
+	t.ids.endPlanning()
 	if tx.program != nil {
 		t.desired.nodeChanged = false
 	}
