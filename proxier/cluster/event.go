@@ -15,6 +15,8 @@ const (
 	ReasonAddressConflict = "AddressConflict"
 	// ReasonRefused means that the kernel refused the rules of a Service.
 	ReasonRefused = "RefusedByKernel"
+	// ReasonNotServed means that a service port cannot be served.
+	ReasonNotServed = "NotServed"
 	// ReasonInvalid means that invalid fields of an object are ignored.
 	ReasonInvalid = "InvalidObject"
 )

@@ -34,13 +34,23 @@ func (r refusals) retry(services map[*serviceState]struct{}) {
 	}
 }
 
+// refuseUnplanned leaves out the service ports that have no plan because of an
+// error.
+func (t *Table) refuseUnplanned(tx *transaction) {
+	for _, c := range tx.changes {
+		if c.err != nil {
+			t.refuse(c.port, cluster.ReasonNotServed, c.err)
+		}
+	}
+}
+
 // refuse leaves a service port out. It records an event unless the service port
 // was refused before.
-func (t *Table) refuse(p *portState, why error) {
+func (t *Table) refuse(p *portState, reason string, why error) {
 	if _, before := t.refusals[p]; !before && p.service.spec != nil {
 		t.stats.Refusals++
 		note := fmt.Sprintf("Service port %s is left out until it can be served: %v", p.name(), why)
-		t.record(cluster.NewEvent(p.service.spec, cluster.ReasonRefused, note))
+		t.record(cluster.NewEvent(p.service.spec, reason, note))
 	}
 	t.refusals[p] = refusedLeftOut
 }
@@ -60,7 +70,7 @@ func (t *Table) refuseTagged(err error, only func(*portState) bool) bool {
 			continue
 		}
 		if p := t.desired.ports[problem.Tag]; p != nil && !t.refusals.leftOut(p) && only(p) {
-			t.refuse(p, errors.New(problem.String()))
+			t.refuse(p, cluster.ReasonRefused, errors.New(problem.String()))
 			found = true
 		}
 	}

@@ -146,3 +146,29 @@ func TestRewriteRetriesRefused(t *testing.T) {
 	}
 	checkTable(t, table)
 }
+
+// A Service with more endpoints on this node than the rows have indexes for is
+// left out, with an event.
+func TestTooManyLocalEndpoints(t *testing.T) {
+	tabletest.NewNamespace(t)
+	config, recorded := recordEvents()
+	table := newTable(t, config, nft.IPv4)
+	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) { s.InternalPolicy = cluster.PolicyLocal })
+	table.SetService(svc)
+	var endpoints []*cluster.Endpoint
+	for i := range 1<<16 + 1 {
+		endpoints = append(endpoints, tabletest.Endpoint(fmt.Sprintf("10.%d.%d.%d", 100+i>>16, i>>8&0xff, i&0xff)))
+	}
+	table.SetEndpoints(svc.Name, "s", endpoints)
+	tabletest.Sync(t, table)
+	if got, want := recorded.Of(cluster.ReasonNotServed), []string{"ns/svc"}; !slices.Equal(got, want) {
+		t.Errorf("got events about %q, want %q", got, want)
+	}
+	checkTable(t, table)
+	table.SetEndpoints(svc.Name, "s", endpoints[:1])
+	tabletest.Sync(t, table)
+	if got := refusedNames(table); len(got) != 0 {
+		t.Errorf("got refused service ports %q, want none", got)
+	}
+	checkTable(t, table)
+}

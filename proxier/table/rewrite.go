@@ -70,6 +70,7 @@ func (t *Table) tryRewrite(isolate bool) error {
 	if err := tx.writeAll(t.allChanges(), &t.ids, flush); err != nil {
 		return err
 	}
+	t.refuseUnplanned(tx)
 	if err := t.commitOver(tx.program.Table, found); err != nil {
 		return err
 	}

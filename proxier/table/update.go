@@ -18,6 +18,7 @@ func (t *Table) update() error {
 			t.doubt("the sets of the table change")
 			return t.rewrite()
 		}
+		t.refuseUnplanned(tx)
 		t.batch.Reset()
 		tx.writeUpdate(&t.ids)
 		err := t.commitGuarded()
@@ -63,17 +64,11 @@ func (t *Table) planUpdate() (tx *transaction, ok bool) {
 	return tx, true
 }
 
-// plan returns the change of a service port. If the service port cannot be
-// served, it is refused, and its next plan is nil.
+// plan returns the change of a service port.
 func (t *Table) plan(p *portState) change {
 	c := change{port: p, before: t.committed.plans[p]}
-	next, err := t.desiredPlan(p)
-	if err != nil {
-		t.refuse(p, err)
-		return c
-	}
-	t.ids.assign(c.before, next)
-	c.next = next
+	c.next, c.err = t.desiredPlan(p)
+	t.ids.assign(c.before, c.next)
 	return c
 }
 
