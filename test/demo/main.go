@@ -1,11 +1,7 @@
 // Command demo is the product tour. It builds a small cluster from network
-// namespaces, runs a kube-proxy on each node, and shows with real connections
-// what the proxies do. It exits with an error if a check fails. It needs root
-// and removes everything that it created.
-//
-// Type cluster owns the namespaces and the processes. Type tour plays the
-// script tour.txt on it, which contains the texts and the expected results.
-// Type report prints them and counts the checks.
+// namespaces, runs a kube-proxy on each node, and checks with real connections
+// what the proxies do. The script tour.txt has the texts and the expected
+// results.
 package main
 
 import (

@@ -25,6 +25,12 @@ var ownImports = map[string][]string{
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
 	"proxier/manifest/admission": {},
 	"proxier/leftovers":          {"nft"},
+	"cmd/kube-proxy":             {"cmd/kube-proxy/app"},
+	"cmd/kube-proxy/config":      {"proxier", "proxier/ruleset"},
+	"cmd/kube-proxy/app": {
+		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "proxier",
+		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/manifest", "proxier/leftovers",
+	},
 	"proxier": {
 		"nft", "conntrack", "healthcheck",
 		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table",
@@ -35,12 +41,15 @@ var ownImports = map[string][]string{
 // standard library that a package may import. A package that is not listed may
 // import all.
 var foreignImports = map[string][]string{
-	"nft":             {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
-	"conntrack":       {"golang.org/x/sys"},
-	"healthcheck":     {"k8s.io/klog"},
-	"proxier/cluster": {"golang.org/x/sys"},
-	"proxier/ruleset": {},
-	"proxier/table":   {"golang.org/x/sys", "k8s.io/klog"},
+	"nft":                        {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
+	"conntrack":                  {"golang.org/x/sys"},
+	"healthcheck":                {"k8s.io/klog"},
+	"proxier/cluster":            {"golang.org/x/sys"},
+	"proxier/ruleset":            {},
+	"proxier/table":              {"golang.org/x/sys", "k8s.io/klog"},
+	"proxier/translate":          {"k8s.io/api/", "k8s.io/utils/"},
+	"proxier/leftovers":          {"github.com/vishvananda/netlink", "golang.org/x/sys", "k8s.io/klog"},
+	"proxier/manifest/admission": {"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/utils/"},
 }
 
 // inputOutput are packages of the standard library that perform I/O.

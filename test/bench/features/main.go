@@ -186,7 +186,7 @@ func (s *suite) runChild(f *feature, size int) (measured, error) {
 const notes = `Each figure is shown at two sizes, total and in the kernel, with its growth: 4.0 is linear.
 The mark ! means a growth of more than 6, to at least 5 ms or 1 MiB.
 start: from Setup to the end of the first Sync, with an empty kernel
-restart: the same with a new Backend, on top of the table that is in the kernel
+restart: the same with new Tables, on top of the table that is in the kernel
 endpoint: a change of one Service that uses the feature; median
 plain Service: a change of a Service that does not use the feature, beside the others; median
 stale flows: the search for stale UDP flows that follows a Sync; median`

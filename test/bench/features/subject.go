@@ -32,7 +32,7 @@ func newSubject(f *feature) (subject, error) {
 	if f.staleFlows {
 		return newProxy()
 	}
-	return newBackends(f.families())
+	return newTables(f.families())
 }
 
 func newConfig() *proxier.Config {
@@ -45,28 +45,28 @@ func newConfig() *proxier.Config {
 	}
 }
 
-// backends measures a Backend for each family, without the sync loop.
-type backends struct {
+// tables measures a Table for each family, without the sync loop.
+type tables struct {
 	cluster.Sinks
 	all []*table.Table
 }
 
-func newBackends(families []nft.Family) (*backends, error) {
-	b, config := new(backends), newConfig()
-	tables, err := table.New(table.Config{
+func newTables(families []nft.Family) (*tables, error) {
+	b, config := new(tables), newConfig()
+	all, err := table.New(table.Config{
 		Rules: ruleset.Config{DetectLocal: config.DetectLocal, NodePortAddresses: config.NodePortAddresses},
 	}, families...)
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range tables {
+	for _, t := range all {
 		b.Sinks, b.all = append(b.Sinks, t), append(b.all, t)
 	}
 	b.SetNode(&cluster.Node{Name: config.NodeName, IPs: config.NodeIPs})
 	return b, b.Setup()
 }
 
-func (b *backends) sync() (sample, error) {
+func (b *tables) sync() (sample, error) {
 	before, begin := b.stats(), time.Now()
 	if err := b.Sync(); err != nil {
 		return sample{}, err
@@ -80,8 +80,8 @@ func (b *backends) sync() (sample, error) {
 	return cost, nil
 }
 
-// stats returns the sum of all Backends' Stats.
-func (b *backends) stats() (sum table.Stats) {
+// stats returns the sum of the Stats of all Tables.
+func (b *tables) stats() (sum table.Stats) {
 	for _, backend := range b.all {
 		s := backend.Stats()
 		sum.CommitTime += s.CommitTime
@@ -92,8 +92,8 @@ func (b *backends) stats() (sum table.Stats) {
 	return sum
 }
 
-// Close closes all Backends.
-func (b *backends) Close() error {
+// Close closes all Tables.
+func (b *tables) Close() error {
 	var errs []error
 	for _, backend := range b.all {
 		errs = append(errs, backend.Close())
