@@ -18,7 +18,7 @@ func TestScale(t *testing.T) {
 	s := newScale(repository)
 	s.programs.Product = filepath.Join(t.TempDir(), "nftproxy")
 	build := exec.Command("go", "build", "-trimpath", "-o", s.programs.Product, "./cmd/kube-proxy")
-	build.Dir = repository
+	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build nftproxy: %v\n%s", err, out)
 	}
