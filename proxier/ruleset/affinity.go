@@ -121,9 +121,15 @@ func (r *Ruleset) affinityExternal(p *Plan) *nft.Chain {
 // reach it. If the set is full, `update` ends its rule, and the last n rules
 // serve the client without affinity. For two endpoints:
 //
-//	ip saddr . numgen inc mod 1 offset 4096 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
-//	ip saddr . numgen inc mod 1 offset 4097 @clients-17 update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
-//	numgen random mod 2 0 update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } meta l4proto tcp dnat to 10.244.1.8:8080
+//	ip saddr . numgen inc mod 1 offset 4096 @clients-17 \
+//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
+//	  meta l4proto tcp dnat to 10.244.1.8:8080
+//	ip saddr . numgen inc mod 1 offset 4097 @clients-17 \
+//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } \
+//	  meta l4proto tcp dnat to 10.244.2.8:8080
+//	numgen random mod 2 0 \
+//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
+//	  meta l4proto tcp dnat to 10.244.1.8:8080
 //	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
 //	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
 //	meta l4proto tcp dnat to 10.244.2.8:8080

@@ -8,7 +8,7 @@
 //	└──┬──────────────┬──┘
 //	   │ eth0         │ eth0
 //	node1 .11       node2 .12          172.30.0.0/24, fd00:30::/64
-//	   │ vethXXXX     │ vethXXXX
+//	   │ veth1, …     │ veth1, …
 //	 pods           pods               10.244.N.0/24, fd00:244:N::/64
 //
 // Each box is a network namespace that a file descriptor holds. Pods can be
