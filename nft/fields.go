@@ -126,6 +126,9 @@ func newFields(types []Type, exprs []Expr) Fields {
 	return f
 }
 
+// Size returns the number of bytes of registers that a value takes.
+func (f Fields) Size() int { return align4(f.size) }
+
 func (f Fields) hasTypeof() bool { return len(f.exprs) > 0 }
 
 // typeID returns the number of nft for the type. The number of a

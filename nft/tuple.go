@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,6 +53,13 @@ func (t Tuple) Integer(v uint32) Tuple {
 // FirstInteger returns the first field, which must be an integer in host byte
 // order.
 func (t Tuple) FirstInteger() uint32 { return binary.NativeEndian.Uint32(t.b[:]) }
+
+// Raw appends the bytes of fields as they are in registers: each field takes
+// a multiple of 4 bytes.
+func (t Tuple) Raw(fields []byte) Tuple { return t.append(fields) }
+
+// Bytes returns the bytes of all fields.
+func (t Tuple) Bytes() []byte { return slices.Clone(t.b[:t.n]) }
 
 func (t Tuple) append(field []byte) Tuple {
 	room := align4(len(field))

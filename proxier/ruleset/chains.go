@@ -20,17 +20,17 @@ const (
 // baseChains returns the chains that the kernel calls. All are of type nat, so
 // only the first packet of a connection passes them.
 func (p *program) baseChains() []*nft.Chain {
-	base := func(name string, point nft.HookPoint, priority int32, to string) *nft.Chain {
+	base := func(point nft.HookPoint, priority int32, to string) *nft.Chain {
 		return &nft.Chain{
-			Name:  name,
+			Name:  BaseChainName(point),
 			Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: point, Priority: priority},
 			Rules: []nft.Rule{nft.NewRule(nft.Jump(to))},
 		}
 	}
 	return []*nft.Chain{
-		base("nat-prerouting", nft.Prerouting, nft.PriorityDstNAT, chainServices),
-		base("nat-output", nft.Output, nft.PriorityDstNAT, chainServices),
-		base("nat-postrouting", nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading),
+		base(nft.Prerouting, nft.PriorityDstNAT, chainServices),
+		base(nft.Output, nft.PriorityDstNAT, chainServices),
+		base(nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading),
 	}
 }
 

@@ -67,7 +67,7 @@ func newLayout(f nft.Family) *layout {
 		serviceIPs: &nft.Set{Name: "service-ips", Key: vip, Verdicts: true,
 			Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
 		serviceNodePorts: &nft.Set{Name: "service-nodeports", Key: nodePort, Verdicts: true, Comment: "NodePort traffic"},
-		serviceEndpoints: &nft.Set{Name: "service-endpoints",
+		serviceEndpoints: &nft.Set{Name: OwnSet,
 			Key: nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
 		nodePortEndpoints: &nft.Set{Name: "nodeport-endpoints",
 			Key: nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},

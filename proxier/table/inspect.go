@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // tableState determines how a rewrite replaces the table in the kernel.
@@ -145,6 +146,6 @@ func compareSets(want []*nft.Set, sets []nft.FoundSet) bool {
 			return false
 		}
 	}
-	_, ours := found["service-endpoints"] // no other proxy has it
+	_, ours := found[ruleset.OwnSet]
 	return ours
 }

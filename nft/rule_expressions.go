@@ -1,0 +1,111 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// RuleExpressions is a rule as the kernel runs it: its expressions from left
+// to right until one does not match.
+type RuleExpressions struct {
+	Expressions []expr.Any
+	Comment     string
+}
+
+// RuleExpressions reads the rules of a chain with all their expressions. It
+// returns none if the chain does not exist, and an error if a rule has an
+// expression that it cannot decode. See Chains for ErrGeneration.
+func (c *Conn) RuleExpressions(t *Table, chain string) ([]RuleExpressions, error) {
+	var failure error
+	number := 0
+	rules, err := dump(c, kindRule, t, chain, func(msg []byte) (rule RuleExpressions, ok bool) {
+		if cString(attr(msg, unix.NFTA_RULE_CHAIN)) != chain {
+			return rule, false
+		}
+		number++
+		rule, err := decodeRule(t.Family, msg)
+		if err != nil && failure == nil {
+			failure = fmt.Errorf("rule %d of chain %s of %s: %w", number, chain, t, err)
+		}
+		return rule, true
+	})
+	if err == nil {
+		err = failure
+	}
+	return rules, err
+}
+
+func decodeRule(f Family, msg []byte) (rule RuleExpressions, err error) {
+	rule.Comment = parseComment(attr(msg, unix.NFTA_RULE_USERDATA))
+	eachAttr(attr(msg, unix.NFTA_RULE_EXPRESSIONS), func(_ uint16, e []byte) {
+		decoded, failure := decodeExpression(f, e)
+		if failure != nil && err == nil {
+			err = failure
+		}
+		rule.Expressions = append(rule.Expressions, decoded)
+	})
+	return rule, err
+}
+
+// nftaBitwiseOp is the attribute with the operation of a bitwise expression
+// (Linux 5.6). 0 is the operation with a mask.
+const nftaBitwiseOp = 6
+
+// decodeExpression decodes an expression of the kinds that this package
+// writes, and counters.
+func decodeExpression(f Family, attributes []byte) (expr.Any, error) {
+	name, data := cString(attr(attributes, unix.NFTA_EXPR_NAME)), attr(attributes, unix.NFTA_EXPR_DATA)
+	e := newExpression(name, data)
+	if e == nil {
+		return nil, fmt.Errorf("expression %q is unknown", name)
+	}
+	if name == "bitwise" && be32(attr(data, nftaBitwiseOp)) != 0 {
+		return nil, fmt.Errorf("expression %q with operation %d is unknown", name, be32(attr(data, nftaBitwiseOp)))
+	}
+	if err := expr.Unmarshal(byte(f), data, e); err != nil {
+		return nil, fmt.Errorf("decode expression %q: %w", name, err)
+	}
+	return e, nil
+}
+
+// newExpression returns an empty expression, nil if the kind is unknown.
+func newExpression(name string, data []byte) expr.Any {
+	switch name {
+	case "payload":
+		return &expr.Payload{}
+	case "meta":
+		return &expr.Meta{}
+	case "ct":
+		return &expr.Ct{}
+	case "fib":
+		return &expr.Fib{}
+	case "numgen":
+		return &expr.Numgen{}
+	case "bitwise":
+		return &expr.Bitwise{}
+	case "cmp":
+		return &expr.Cmp{}
+	case "lookup":
+		return &expr.Lookup{}
+	case "dynset":
+		return &expr.Dynset{}
+	case "immediate":
+		if attr(attr(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT) != nil {
+			return &expr.Verdict{}
+		}
+		return &expr.Immediate{}
+	case "nat":
+		return &expr.NAT{}
+	case "masq":
+		return &expr.Masq{}
+	case "reject":
+		return &expr.Reject{}
+	case "counter":
+		return &expr.Counter{}
+	case "objref":
+		return &expr.Objref{}
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package explain_test
+
+import (
+	"bytes"
+	"flag"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/tools/txtar"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/explain"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// newNode moves the test to the network namespace of a node with the addresses
+// of the sample node and a default route.
+func newNode(t testing.TB) {
+	t.Helper()
+	tabletest.NewNamespace(t)
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	for _, ip := range tabletest.Node().IPs {
+		addr, err := netlink.ParseAddr(netip.PrefixFrom(ip, ip.BitLen()).String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.AddrAdd(lo, addr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, everywhere := range []string{"0.0.0.0/0", "::/0"} {
+		to, err := netlink.ParseIPNet(everywhere)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: to}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// newTables returns tables of this node for both families.
+func newTables(t testing.TB, rules ruleset.Config) []*table.Table {
+	t.Helper()
+	tables, err := table.New(table.Config{Rules: rules}, nft.IPv4, nft.IPv6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tab := range tables {
+		t.Cleanup(func() { tab.Close() })
+		if err := tab.Setup(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return tables
+}
+
+// sync passes objects to the tables and syncs them.
+func sync(t testing.TB, tables []*table.Table, pass func(cluster.Sink)) {
+	t.Helper()
+	for _, tab := range tables {
+		pass(tab)
+		tabletest.Sync(t, tab)
+	}
+}
+
+// parseQuery parses "DESTINATION PROTOCOL from SOURCE".
+func parseQuery(t testing.TB, text string) explain.Query {
+	t.Helper()
+	words := strings.Fields(text)
+	if len(words) != 4 {
+		t.Fatalf("query %q: want DESTINATION PROTOCOL from SOURCE", text)
+	}
+	protocol, err := explain.ParseProtocol(words[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return explain.Query{
+		Destination: netip.MustParseAddrPort(words[0]), Protocol: protocol, Source: netip.MustParseAddr(words[3]),
+	}
+}
+
+// ask explains a packet.
+func ask(t testing.TB, text string) *explain.Result {
+	t.Helper()
+	q := parseQuery(t, text)
+	k, err := explain.OpenKernel(nft.FamilyOf(q.Destination.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	r, err := k.Explain(q)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return r
+}
+
+// The sections of testdata/sample.txtar are named after queries and contain
+// what is printed for the sample Services; a query that ends with "wide" is
+// printed wide.
+func TestSample(t *testing.T) {
+	newNode(t)
+	sync(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
+	const file = "testdata/sample.txtar"
+	golden, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, section := range golden.Files {
+		query, wide := strings.CutSuffix(section.Name, " wide")
+		var got bytes.Buffer
+		if err := ask(t, query).Print(&got, wide); err != nil {
+			t.Fatal(err)
+		}
+		if *update {
+			golden.Files[i].Data = append(got.Bytes(), '\n')
+			continue
+		}
+		if want := strings.TrimSuffix(string(section.Data), "\n"); got.String() != want {
+			t.Errorf("%s:\n%s\nwant:\n%s", section.Name, got.String(), want)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(golden), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

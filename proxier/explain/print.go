@@ -1,0 +1,130 @@
+package explain
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Print writes the result for people: first the answer, then the walk. Unless
+// wide is set, it leaves out rules that do not match or only lead to the next
+// chain, and all but the first endpoints.
+func (r *Result) Print(w io.Writer, wide bool) error {
+	p := printer{wide: wide}
+	p.question(r)
+	p.answer(r)
+	p.walk(r)
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// maxListed is the number of outcomes that are listed unless the output is
+// wide.
+const maxListed = 10
+
+type printer struct {
+	strings.Builder
+	wide bool
+}
+
+func (p *printer) question(r *Result) {
+	fmt.Fprintf(p, "%s/%s from %s", r.Destination, r.Protocol, r.Source)
+	if r.From != "" {
+		fmt.Fprintf(p, " (%s)", r.From)
+	}
+	if r.ServicePort != "" {
+		fmt.Fprintf(p, " → %s", r.ServicePort)
+	}
+	p.WriteString("\n\n")
+}
+
+func (p *printer) answer(r *Result) {
+	fmt.Fprintf(p, "ANSWER  %s\n", r.Answer)
+	if len(r.Outcomes) > 1 {
+		p.outcomes(r)
+	}
+}
+
+// outcomes lists the outcomes with their probabilities and, where they differ,
+// with their reasons.
+func (p *printer) outcomes(r *Result) {
+	width := 0
+	for _, o := range r.Outcomes {
+		width = max(width, len(o.target()))
+	}
+	for i, o := range r.Outcomes {
+		if i == maxListed && !p.wide {
+			fmt.Fprintf(p, "        and %d more: -o wide lists all\n", len(r.Outcomes)-i)
+			return
+		}
+		fmt.Fprintf(p, "        %-*s  %s", width, o.target(), o.Probability.RatString())
+		if !r.alike() {
+			fmt.Fprintf(p, "  %s", o.sourceAddress())
+		}
+		p.WriteByte('\n')
+	}
+}
+
+// target returns the endpoint or the kind of the outcome.
+func (o *Outcome) target() string {
+	if o.Action == ToEndpoint {
+		return o.Endpoint.String()
+	}
+	return string(o.Action)
+}
+
+func (p *printer) walk(r *Result) {
+	p.WriteString("\nWALK\n")
+	chain := ""
+	defer func() {
+		if chain == "" {
+			p.WriteString("  no rule decides\n")
+		}
+	}()
+	for _, s := range r.Walk {
+		if !p.wide && (s.Matched.Sign() == 0 || strings.HasPrefix(s.Rule, "jump ")) {
+			continue
+		}
+		if s.Chain != chain {
+			chain = s.Chain
+			fmt.Fprintf(p, "  %s\n", chain)
+		}
+		fmt.Fprintf(p, "    %s%s\n", p.mark(s), s.Rule)
+		p.rows(s)
+	}
+}
+
+// mark returns the mark of a rule in wide output: - if it does not match, + if
+// it does, and ? if it matches by chance.
+func (p *printer) mark(s *Step) string {
+	switch {
+	case !p.wide:
+		return ""
+	case s.Matched.Sign() == 0:
+		return "- "
+	case s.Matched.IsInt():
+		return "+ "
+	}
+	return "? "
+}
+
+// rows lists the rows that a rule found. Several rows are the endpoints of the
+// answer.
+func (p *printer) rows(s *Step) {
+	var found []string
+	for _, l := range s.Lookups {
+		switch {
+		case l.Row != "":
+			found = append(found, l.Row)
+		case p.wide:
+			found = append(found, "no row "+l.Key)
+		}
+	}
+	if len(found) > 1 && !p.wide {
+		fmt.Fprintf(p, "      %d rows\n", len(found))
+		return
+	}
+	for _, row := range found {
+		fmt.Fprintf(p, "      %s%s\n", strings.Repeat(" ", len(p.mark(s))), row)
+	}
+}

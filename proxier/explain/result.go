@@ -1,0 +1,86 @@
+package explain
+
+import (
+	"math/big"
+	"net/netip"
+)
+
+// Result is the fate of a packet.
+type Result struct {
+	Destination netip.AddrPort `json:"destination"`
+	Protocol    string         `json:"protocol"`
+	Source      netip.Addr     `json:"source"`
+	// From is pod, node or outside, if the query describes the source so.
+	From string `json:"from,omitempty"`
+	// Hook is where the packet enters the table: prerouting or output.
+	Hook string `json:"hook"`
+	// ServicePort is the namespace/name:port to which the destination belongs,
+	// "" if it belongs to none.
+	ServicePort string `json:"servicePort,omitempty"`
+	// Answer is the fate in one line.
+	Answer string `json:"answer"`
+	// Outcomes are the possible fates with their probabilities. The sum of
+	// these is 1.
+	Outcomes []Outcome `json:"outcomes"`
+	// Walk are the rules that the packet reaches, in their order.
+	Walk []*Step `json:"walk"`
+}
+
+// Action is the kind of an outcome.
+type Action string
+
+// Actions.
+const (
+	ToEndpoint Action = "endpoint" // the packet is translated to an endpoint
+	Reject     Action = "reject"   // the client gets an error
+	Drop       Action = "drop"     // the client gets no answer
+	Pass       Action = "pass"     // the packet is not translated
+)
+
+// Outcome is a possible fate of a packet.
+type Outcome struct {
+	Action      Action   `json:"action"`
+	Probability *big.Rat `json:"probability"`
+	// Endpoint is the address to which the packet is translated.
+	Endpoint netip.AddrPort `json:"endpoint,omitzero"`
+	// Masqueraded reports whether the receiver sees an address of this node
+	// instead of the source.
+	Masqueraded bool `json:"masqueraded"`
+	// RejectWith is the error that the client gets.
+	RejectWith string `json:"rejectWith,omitempty"`
+	// Affinity is "known" for a client whom session affinity leads to the
+	// endpoint, "new" for one that it will lead there from now on.
+	Affinity string `json:"affinity,omitempty"`
+	// Reason is the reason for a refusal, or for masquerading.
+	Reason Reason `json:"reason,omitzero"`
+}
+
+// Reason is a reason in terms of Kubernetes.
+type Reason struct {
+	Code ReasonCode `json:"code"`
+	Text string     `json:"text"`
+}
+
+// ReasonCode identifies a reason. It does not change between versions.
+type ReasonCode string
+
+// Reasons for refusals and for packets that are not translated.
+const (
+	NoEndpoints        ReasonCode = "NoEndpoints"        // on any node
+	NoLocalEndpoints   ReasonCode = "NoLocalEndpoints"   // on this node, with a traffic policy Local
+	UnknownPort        ReasonCode = "UnknownPort"        // of a ClusterIP
+	UnallocatedAddress ReasonCode = "UnallocatedAddress" // of a service CIDR
+	SourceRange        ReasonCode = "SourceRange"        // loadBalancerSourceRanges exclude the client
+	NoService          ReasonCode = "NoService"          // no Service has the address
+	Damaged            ReasonCode = "Damaged"            // rows are missing
+	Unexplained        ReasonCode = "Unexplained"        // by a rule that is not nftproxy's
+)
+
+// Reasons for masquerading.
+const (
+	OutsideCluster ReasonCode = "OutsideCluster" // a client outside the cluster uses a ClusterIP
+	MasqueradeAll  ReasonCode = "MasqueradeAll"  // as configured
+	ExternalPolicy ReasonCode = "ExternalPolicy" // externalTrafficPolicy Cluster
+	FromNode       ReasonCode = "FromNode"       // this node is the client
+	Hairpin        ReasonCode = "Hairpin"        // the endpoint is the client
+)

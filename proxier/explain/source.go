@@ -1,0 +1,25 @@
+package explain
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Source is a table and the node that it belongs to.
+type Source interface {
+	// BaseChain returns the name of the table's chain at a hook point.
+	BaseChain(point nft.HookPoint) (string, error)
+	// Rules returns the rules of a chain.
+	Rules(chain string) ([]nft.RuleExpressions, error)
+	// Set returns the description of a set.
+	Set(name string) (*nft.Set, error)
+	// Row returns the row of a set that a packet with this key finds. Its Set
+	// is nil if there is none.
+	Row(set *nft.Set, key nft.Tuple) (nft.Row, error)
+	// RouteType returns the type of the route to an address (RTN_LOCAL for the
+	// addresses of this node).
+	RouteType(addr netip.Addr) (uint32, error)
+	// Interface returns the name of the interface of the route to an address.
+	Interface(addr netip.Addr) (string, error)
+}
