@@ -12,11 +12,12 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Kernel is the table of a family in the kernel. It is a Source. It must be used
-// in the network namespace in which it was opened.
+// Kernel is the table of a family in the kernel, and the routes of the network
+// namespace in which it was opened. It is a Source.
 type Kernel struct {
-	conn  *nft.Conn
-	table *nft.Table
+	conn   *nft.Conn
+	routes *netlink.Handle
+	table  *nft.Table
 }
 
 // OpenKernel opens the table of a family. The error is for people if there is
@@ -26,9 +27,13 @@ func OpenKernel(f nft.Family) (*Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Kernel{conn: conn, table: &nft.Table{Family: f, Name: ruleset.TableName}}
+	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open netlink socket: %w", err), conn.Close())
+	}
+	k := &Kernel{conn: conn, routes: routes, table: &nft.Table{Family: f, Name: ruleset.TableName}}
 	if err := k.check(); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, k.Close())
 	}
 	return k, nil
 }
@@ -53,8 +58,11 @@ func (k *Kernel) check() error {
 	return err
 }
 
-// Close closes the connection to the kernel.
-func (k *Kernel) Close() error { return k.conn.Close() }
+// Close closes the connections to the kernel.
+func (k *Kernel) Close() error {
+	k.routes.Close()
+	return k.conn.Close()
+}
 
 // Explain walks a hypothetical packet through the table. All rules and rows that
 // it reads belong to one generation.
@@ -102,7 +110,7 @@ func (k *Kernel) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 // RouteType implements Source. An address without a route has type
 // RTN_UNREACHABLE.
 func (k *Kernel) RouteType(addr netip.Addr) (uint32, error) {
-	route, err := routeTo(addr)
+	route, err := k.route(addr)
 	switch {
 	case isUnreachable(err):
 		return unix.RTN_UNREACHABLE, nil
@@ -114,11 +122,11 @@ func (k *Kernel) RouteType(addr netip.Addr) (uint32, error) {
 
 // Interface implements Source.
 func (k *Kernel) Interface(addr netip.Addr) (string, error) {
-	route, err := routeTo(addr)
+	route, err := k.route(addr)
 	if err != nil {
 		return "", fmt.Errorf("find the interface on which packets from %s arrive: %w", addr, err)
 	}
-	link, err := netlink.LinkByIndex(route.LinkIndex)
+	link, err := k.routes.LinkByIndex(route.LinkIndex)
 	if err != nil {
 		return "", fmt.Errorf("find interface %d: %w", route.LinkIndex, err)
 	}
@@ -128,7 +136,7 @@ func (k *Kernel) Interface(addr netip.Addr) (string, error) {
 // NodeSource returns the source address of packets from this node to an
 // address.
 func (k *Kernel) NodeSource(to netip.Addr) (netip.Addr, error) {
-	route, err := routeTo(to)
+	route, err := k.route(to)
 	if isUnreachable(err) {
 		return netip.Addr{}, fmt.Errorf("this node has no route to %s: connecting fails before any rule", to)
 	}
@@ -151,9 +159,9 @@ func isUnreachable(err error) bool {
 	return false
 }
 
-// routeTo returns the route of this node to an address.
-func routeTo(addr netip.Addr) (netlink.Route, error) {
-	routes, err := netlink.RouteGet(addr.AsSlice())
+// route returns the route of this node to an address.
+func (k *Kernel) route(addr netip.Addr) (netlink.Route, error) {
+	routes, err := k.routes.RouteGet(addr.AsSlice())
 	if err != nil {
 		return netlink.Route{}, fmt.Errorf("find the route to %s: %w", addr, err)
 	}

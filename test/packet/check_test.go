@@ -15,6 +15,7 @@ import (
 
 // check is an expectation for one origin, destination, family and protocol.
 type check struct {
+	cluster  *cluster
 	origin   origin
 	family   family
 	network  string // tcp, udp or sctp
@@ -29,8 +30,16 @@ type check struct {
 // (3/4)^240.
 func attempts(n int) (least, most int) { return 3 + 3*n, 60 * n }
 
-// run makes the attempts and returns the first error.
+// run makes the attempts and returns the first error. The outcome must also be
+// the one that package explain predicts.
 func (c *check) run(ctx context.Context) error {
+	if err := c.attempt(ctx); err != nil {
+		return err
+	}
+	return c.explained(ctx)
+}
+
+func (c *check) attempt(ctx context.Context) error {
 	switch c.want.outcome {
 	case lab.Refused:
 		return c.refused(ctx)
@@ -170,7 +179,7 @@ func (c *cluster) checks(s *service, text string) checks {
 func (c *cluster) check(s *service, e expectation, from, to string, f family, network string) *check {
 	c.t.Helper()
 	k := &check{
-		origin: c.origin(from), family: f, network: network, want: e.want,
+		cluster: c, origin: c.origin(from), family: f, network: network, want: e.want,
 		to:       c.destination(s, to, f),
 		sources:  make(map[string]netip.Addr),
 		describe: fmt.Sprintf("%s: %s (%s -> %s, %s, %s)", s.name, e.line, from, to, network, f),

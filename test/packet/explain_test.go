@@ -1,0 +1,219 @@
+package packet
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/explain"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// prediction is the fate of a packet as package explain predicts it from the
+// tables of the nodes on its way.
+type prediction struct {
+	action explain.Action
+	// sources has the source addresses that the possible receivers see, by
+	// their address and port.
+	sources map[netip.AddrPort]netip.Addr
+	last    *explain.Result // of the last node
+}
+
+// explained returns an error if the prediction of package explain differs from
+// the expected outcome, which the attempts check.
+func (c *check) explained(ctx context.Context) error {
+	p, err := c.predict()
+	if err != nil {
+		return fmt.Errorf("explain: %w", err)
+	}
+	matches, err := c.matches(ctx, p)
+	if err != nil || matches {
+		return err
+	}
+	var walk strings.Builder
+	if p.last != nil {
+		p.last.Print(&walk, true) // a Builder returns no error
+	}
+	return fmt.Errorf("predicted %s to %v, want %v %v\n%s", p.action, p.sources, c.want.outcome, c.sources, &walk)
+}
+
+// matches reports whether the prediction is the expected outcome. A receiver
+// without a server refuses packets itself.
+func (c *check) matches(ctx context.Context, p prediction) (bool, error) {
+	switch {
+	case c.want.outcome == lab.Refused && p.action == explain.Reject:
+		return true, nil
+	case c.want.outcome == lab.TimedOut && p.action == explain.Drop:
+		return true, nil
+	case c.want.outcome == lab.Answered:
+		return maps.Equal(c.serversOf(p.sources), c.sources), nil
+	case p.action == explain.Pass:
+		nobody := len(c.serversOf(p.sources)) == 0
+		return nobody == (c.want.outcome == lab.TimedOut), nil
+	case p.action == explain.ToEndpoint && c.want.outcome == lab.Refused:
+		for to := range p.sources {
+			direct := *c
+			direct.to = to
+			if err := direct.refused(ctx); err != nil {
+				return false, fmt.Errorf("predicted endpoint %v: %w", to, err)
+			}
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// serversOf returns the source addresses by the names of the receivers, as in
+// check.sources.
+func (c *check) serversOf(receivers map[netip.AddrPort]netip.Addr) map[string]netip.Addr {
+	servers := make(map[string]netip.Addr)
+	for receiver, source := range receivers {
+		addr := receiver.Addr()
+		if addr.IsLoopback() {
+			addr = c.origin.Addrs()[c.family]
+		}
+		if owner := c.cluster.owner(addr, c.family); owner != nil {
+			servers[owner.Name] = source
+		}
+	}
+	return servers
+}
+
+// owner returns the namespace that has an address, nil if none has it.
+func (c *cluster) owner(addr netip.Addr, f family) *lab.Namespace {
+	for _, o := range c.origins {
+		if o.source(f) == addr {
+			return o.Namespace
+		}
+	}
+	return nil
+}
+
+// predict follows a packet from node to node until it is translated or refused,
+// or until it arrives.
+func (c *check) predict() (prediction, error) {
+	node, err := c.cluster.firstNode(c.origin.Namespace, c.to.Addr())
+	source := c.origin.source(c.family)
+	if err == nil && node != nil && node.Namespace == c.origin.Namespace && !c.origin.local[c.family].IsValid() {
+		source, err = nodeSource(node, c.to.Addr())
+	}
+	p := prediction{action: explain.Pass, sources: map[netip.AddrPort]netip.Addr{c.to: source}}
+	for err == nil && node != nil && p.action == explain.Pass {
+		q := explain.Query{Destination: c.to, Protocol: protocolNumber(c.network), Source: p.sources[c.to]}
+		if p, err = ask(node, q); err == nil && p.action == explain.Pass {
+			node, err = c.cluster.nextNode(node.Namespace, c.to.Addr())
+		}
+	}
+	return p, err
+}
+
+// predictionOf returns the prediction of one node, which masquerades with its
+// address.
+func predictionOf(r *explain.Result, node netip.Addr) prediction {
+	p := prediction{action: r.Outcomes[0].Action, sources: make(map[netip.AddrPort]netip.Addr), last: r}
+	for _, o := range r.Outcomes {
+		to, source := o.Endpoint, r.Source
+		if o.Action == explain.Pass {
+			to = r.Destination
+		}
+		if o.Masqueraded {
+			source = node
+		}
+		p.sources[to] = source
+	}
+	return p
+}
+
+func protocolNumber(network string) uint8 {
+	number, err := explain.ParseProtocol(network)
+	if err != nil {
+		panic(err) // the test's own protocol
+	}
+	return number
+}
+
+// inTable calls f with the table of a node in the kernel.
+func inTable(node *lab.Node, f nft.Family, use func(*explain.Kernel) error) error {
+	return node.Do(func() error {
+		k, err := explain.OpenKernel(f)
+		if err != nil {
+			return err
+		}
+		defer k.Close()
+		return use(k)
+	})
+}
+
+// ask returns the prediction of one node.
+func ask(node *lab.Node, q explain.Query) (p prediction, err error) {
+	err = inTable(node, nft.FamilyOf(q.Source), func(k *explain.Kernel) error {
+		r, err := k.Explain(q)
+		if err != nil {
+			return err
+		}
+		p = predictionOf(r, node.Addrs()[indexOf(q.Source)])
+		return nil
+	})
+	return p, err
+}
+
+// nodeSource returns the source address of a node's own packets.
+func nodeSource(node *lab.Node, to netip.Addr) (source netip.Addr, err error) {
+	err = inTable(node, nft.FamilyOf(to), func(k *explain.Kernel) error {
+		source, err = k.NodeSource(to)
+		return err
+	})
+	return source, err
+}
+
+// indexOf returns the family of an address.
+func indexOf(addr netip.Addr) family {
+	if addr.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// firstNode returns the first node that processes a packet from a namespace,
+// nil if there is none.
+func (c *cluster) firstNode(from *lab.Namespace, to netip.Addr) (*lab.Node, error) {
+	for _, pod := range c.pods {
+		if pod.Namespace == from {
+			return pod.Node, nil
+		}
+	}
+	for _, node := range c.Nodes() {
+		if node.Namespace == from {
+			return node, nil
+		}
+	}
+	return c.nextNode(from, to)
+}
+
+// nextNode returns the node to which a namespace sends a packet, nil if there is
+// none.
+func (c *cluster) nextNode(from *lab.Namespace, to netip.Addr) (*lab.Node, error) {
+	hop := to
+	err := from.Do(func() error {
+		routes, err := netlink.RouteGet(to.AsSlice())
+		if err != nil || len(routes) == 0 {
+			return err
+		}
+		if via, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+			hop = via.Unmap()
+		}
+		return nil
+	})
+	owner := c.owner(hop, indexOf(to))
+	for _, node := range c.Nodes() {
+		if node.Namespace == owner && owner != from {
+			return node, err
+		}
+	}
+	return nil, err
+}
