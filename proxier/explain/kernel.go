@@ -20,6 +20,9 @@ type Kernel struct {
 	table  *nft.Table
 }
 
+// ErrNoTable is returned if the node has no table of a proxy.
+var ErrNoTable = errors.New("does not exist: no proxy has run on this node, or not for this family")
+
 // OpenKernel opens the table of a family. The error is for people if there is
 // no table, or that of another program.
 func OpenKernel(f nft.Family) (*Kernel, error) {
@@ -47,7 +50,7 @@ func (k *Kernel) check() error {
 	case err != nil:
 		return err
 	case !ok:
-		return fmt.Errorf("%s does not exist: no proxy has run on this node, or not for this family", k.table)
+		return fmt.Errorf("%s %w", k.table, ErrNoTable)
 	case found.Flags&unix.NFT_TABLE_F_DORMANT != 0:
 		return fmt.Errorf("%s is dormant: packets do not pass it", k.table)
 	}

@@ -24,7 +24,7 @@ func TestBridgeNetfilter(t *testing.T) {
 	// filter, and clients do not recognize them.
 	c.runScenarios(t, []scenario{{
 		service: service{name: "bypassed", endpoints: "near2"},
-		expect:  `near1 -> clusterIP => dropped`,
+		expect:  `near1 -> clusterIP => lost`,
 	}})
 	c.filterBridgedFrames()
 	c.runScenarios(t, bridgeScenarios())

@@ -13,11 +13,12 @@ import (
 //	FROM... -> TO... => SERVER... as SOURCE, SERVER... as SOURCE
 //	FROM... -> TO... => refused
 //	FROM... -> TO... => dropped
+//	FROM... -> TO... => lost
 //
 // FROM is the name of an origin, TO a frontend (see cluster.destination).
 // SERVERs are the endpoints that may answer; each must answer at least once.
 // SOURCE is the origin whose address they see, or "itself" for the origin of
-// the attempt.
+// the attempt. A lost packet is translated, but the client gets no answer.
 type expectation struct {
 	line     string
 	from, to []string
@@ -30,6 +31,9 @@ type want struct {
 	outcome lab.Outcome
 	// sources has the origin whose address a server sees, by server.
 	sources map[string]string
+	// lost means that the client gets no answer, although rules do not drop
+	// the packet.
+	lost bool
 }
 
 // parseExpectations parses lines. A # begins a comment.
@@ -67,13 +71,15 @@ func parseWant(text string) (want, error) {
 		return want{outcome: lab.Refused}, nil
 	case "dropped":
 		return want{outcome: lab.TimedOut}, nil
+	case "lost":
+		return want{outcome: lab.TimedOut, lost: true}, nil
 	}
 	w := want{outcome: lab.Answered, sources: make(map[string]string)}
 	for _, group := range strings.Split(text, ",") {
 		words := strings.Fields(group)
 		as := slices.Index(words, "as")
 		if as < 1 || as != len(words)-2 {
-			return w, fmt.Errorf("%q: want SERVER... as SOURCE, refused or dropped", group)
+			return w, fmt.Errorf("%q: want SERVER... as SOURCE, refused, dropped or lost", group)
 		}
 		for _, server := range words[:as] {
 			w.sources[server] = words[as+1]

@@ -2,6 +2,7 @@ package packet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -48,10 +49,12 @@ func (c *check) matches(ctx context.Context, p prediction) (bool, error) {
 	switch {
 	case c.want.outcome == lab.Refused && p.action == explain.Reject:
 		return true, nil
-	case c.want.outcome == lab.TimedOut && p.action == explain.Drop:
+	case c.want.outcome == lab.TimedOut && p.action == explain.Drop, c.want.lost && p.action == explain.ToEndpoint:
 		return true, nil
 	case c.want.outcome == lab.Answered:
 		return maps.Equal(c.serversOf(p.sources), c.sources), nil
+	case c.want.lost:
+		return false, nil
 	case p.action == explain.Pass:
 		nobody := len(c.serversOf(p.sources)) == 0
 		return nobody == (c.want.outcome == lab.TimedOut), nil
@@ -104,12 +107,28 @@ func (c *check) predict() (prediction, error) {
 	}
 	p := prediction{action: explain.Pass, sources: map[netip.AddrPort]netip.Addr{c.to: source}}
 	for err == nil && node != nil && p.action == explain.Pass {
-		q := explain.Query{Destination: c.to, Protocol: protocolNumber(c.network), Source: p.sources[c.to]}
-		if p, err = ask(node, q); err == nil && p.action == explain.Pass {
+		if err = p.pass(node, c.to, protocolNumber(c.network)); err == nil {
 			node, err = c.cluster.nextNode(node.Namespace, c.to.Addr())
 		}
 	}
 	return p, err
+}
+
+// pass updates the prediction of a packet that arrives at a node. A node without
+// a table passes it on.
+func (p *prediction) pass(node *lab.Node, to netip.AddrPort, protocol uint8) error {
+	q := explain.Query{Destination: to, Protocol: protocol, Source: p.sources[to]}
+	err := inTable(node, nft.FamilyOf(to.Addr()), func(k *explain.Kernel) error {
+		r, err := k.Explain(q)
+		if err == nil {
+			*p = predictionOf(r, node.Addrs()[indexOf(to.Addr())])
+		}
+		return err
+	})
+	if errors.Is(err, explain.ErrNoTable) {
+		return nil
+	}
+	return err
 }
 
 // predictionOf returns the prediction of one node, which masquerades with its
@@ -147,19 +166,6 @@ func inTable(node *lab.Node, f nft.Family, use func(*explain.Kernel) error) erro
 		defer k.Close()
 		return use(k)
 	})
-}
-
-// ask returns the prediction of one node.
-func ask(node *lab.Node, q explain.Query) (p prediction, err error) {
-	err = inTable(node, nft.FamilyOf(q.Source), func(k *explain.Kernel) error {
-		r, err := k.Explain(q)
-		if err != nil {
-			return err
-		}
-		p = predictionOf(r, node.Addrs()[indexOf(q.Source)])
-		return nil
-	})
-	return p, err
 }
 
 // nodeSource returns the source address of a node's own packets.
