@@ -33,8 +33,9 @@ help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/kube-proxy, a static binary.
+build: ## Build bin/kube-proxy, a static binary, and its second name bin/nftproxy.
 	$(GO_BUILD) -o bin/kube-proxy ./cmd/kube-proxy
+	@ln -sf kube-proxy bin/nftproxy
 
 .PHONY: image
 image: ## Build bin/nftproxy-image.tar, without Docker: IMAGE= names it, ARCH="amd64 arm64" for several.

@@ -16,6 +16,9 @@ type file struct {
 	content []byte
 }
 
+// symlink is the mode of a symbolic link (S_IFLNK). Its content is its target.
+const symlink = 0o120777
+
 // rootFiles returns all files of the image, directories before their entries.
 //
 // The image has no nsswitch.conf: without it, Go's resolver uses /etc/hosts
@@ -33,6 +36,7 @@ func rootFiles(binary, licence []byte) []file {
 		{"usr/local/", 0o755, nil},
 		{"usr/local/bin/", 0o755, nil},
 		{"usr/local/bin/kube-proxy", 0o755, binary},
+		{"usr/local/bin/nftproxy", symlink, []byte("kube-proxy")},
 	}
 }
 
@@ -46,13 +50,18 @@ func tarOf(files []file, modified time.Time) ([]byte, error) {
 			Typeflag: tar.TypeReg, Name: f.path, Mode: f.mode, Size: int64(len(f.content)),
 			ModTime: modified, Format: tar.FormatPAX,
 		}
-		if f.path[len(f.path)-1] == '/' {
+		content := f.content
+		switch {
+		case f.mode == symlink:
+			h.Typeflag, h.Mode, h.Size, h.Linkname = tar.TypeSymlink, 0o777, 0, string(content)
+			content = nil
+		case f.path[len(f.path)-1] == '/':
 			h.Typeflag = tar.TypeDir
 		}
 		if err := w.WriteHeader(h); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.path, err)
 		}
-		if _, err := w.Write(f.content); err != nil {
+		if _, err := w.Write(content); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.path, err)
 		}
 	}

@@ -20,7 +20,7 @@ const (
 // benchmark explains a packet, from the connection to the kernel to the answer,
 // in a table with many Services.
 func benchmark(b *testing.B, query string) {
-	newNode(b)
+	tabletest.NewNode(b)
 	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
 	if err != nil {
 		b.Fatal(err)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -20,38 +19,6 @@ import (
 )
 
 var update = flag.Bool("update", false, "write the golden files")
-
-// newNode moves the test to the network namespace of a node with the addresses
-// of the sample node and a default route.
-func newNode(t testing.TB) {
-	t.Helper()
-	tabletest.NewNamespace(t)
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		t.Fatal(err)
-	}
-	for _, ip := range tabletest.Node().IPs {
-		addr, err := netlink.ParseAddr(netip.PrefixFrom(ip, ip.BitLen()).String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.AddrAdd(lo, addr); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, everywhere := range []string{"0.0.0.0/0", "::/0"} {
-		to, err := netlink.ParseIPNet(everywhere)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: to}); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // newTables returns tables of this node for both families.
 func newTables(t testing.TB, rules ruleset.Config) []*table.Table {
@@ -114,7 +81,7 @@ func ask(t testing.TB, text string) *explain.Result {
 // what is printed for the sample Services; a query that ends with "wide" is
 // printed wide.
 func TestSample(t *testing.T) {
-	newNode(t)
+	tabletest.NewNode(t)
 	sync(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
 	const file = "testdata/sample.txtar"
 	golden, err := txtar.ParseFile(file)

@@ -67,8 +67,8 @@ func (k *Kernel) Close() error {
 	return k.conn.Close()
 }
 
-// Explain walks a hypothetical packet through the table. All rules and rows that
-// it reads belong to one generation.
+// Explain walks a hypothetical packet through the table. All rules and rows
+// that it reads belong to one generation.
 func (k *Kernel) Explain(q Query) (r *Result, err error) {
 	_, err = k.conn.Snapshot(func() error {
 		r, err = Explain(k, q)

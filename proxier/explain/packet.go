@@ -64,7 +64,8 @@ func (p *packet) payload(e *expr.Payload) ([]byte, error) {
 	return value[:e.Len], nil
 }
 
-// States and status bits of connections, from linux/netfilter/nf_conntrack_common.h.
+// States and status bits of connections
+// (linux/netfilter/nf_conntrack_common.h).
 const (
 	ctStateNew  = 1 << 3
 	ctStatusNAT = 1 << 5 // of the destination

@@ -10,9 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// PodAddress returns an address of a hypothetical pod. The rules recognize it as
-// one of the cluster. ok is false if they do not recognize pods by a range of
-// addresses.
+// PodAddress returns an address of a hypothetical pod. The rules recognize it
+// as one of the cluster. ok is false if they do not recognize pods by a range
+// of addresses.
 func (k *Kernel) PodAddress() (addr netip.Addr, ok bool, err error) {
 	rules, err := k.Rules(chainExternalLocal)
 	if err != nil {

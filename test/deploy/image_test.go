@@ -143,7 +143,7 @@ func checkRoot(t *testing.T, img v1.Image) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		modes[h.Name] = h.FileInfo().Mode().String()
+		modes[h.Name] = strings.TrimSuffix(h.FileInfo().Mode().String()+" "+h.Linkname, " ")
 		if h.Name == "usr/local/bin/kube-proxy" {
 			data, err := io.ReadAll(r)
 			if err != nil {
@@ -158,6 +158,7 @@ func checkRoot(t *testing.T, img v1.Image) {
 		"etc": "drwxr-xr-x", "etc/group": "-rw-r--r--", "etc/passwd": "-rw-r--r--", "licenses": "drwxr-xr-x",
 		"licenses/LICENSE": "-rw-r--r--", "tmp": "dtrwxrwxrwx", "usr": "drwxr-xr-x", "usr/local": "drwxr-xr-x",
 		"usr/local/bin": "drwxr-xr-x", "usr/local/bin/kube-proxy": "-rwxr-xr-x",
+		"usr/local/bin/nftproxy": "Lrwxrwxrwx kube-proxy",
 	}
 	if diff := cmp.Diff(want, modes); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)

@@ -114,8 +114,8 @@ func (c *check) predict() (prediction, error) {
 	return p, err
 }
 
-// pass updates the prediction of a packet that arrives at a node. A node without
-// a table passes it on.
+// pass updates the prediction of a packet that arrives at a node. A node
+// without a table passes it on.
 func (p *prediction) pass(node *lab.Node, to netip.AddrPort, protocol uint8) error {
 	q := explain.Query{Destination: to, Protocol: protocol, Source: p.sources[to]}
 	err := inTable(node, nft.FamilyOf(to.Addr()), func(k *explain.Kernel) error {
@@ -201,8 +201,8 @@ func (c *cluster) firstNode(from *lab.Namespace, to netip.Addr) (*lab.Node, erro
 	return c.nextNode(from, to)
 }
 
-// nextNode returns the node to which a namespace sends a packet, nil if there is
-// none.
+// nextNode returns the node to which a namespace sends a packet, nil if there
+// is none.
 func (c *cluster) nextNode(from *lab.Namespace, to netip.Addr) (*lab.Node, error) {
 	hop := to
 	err := from.Do(func() error {

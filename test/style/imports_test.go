@@ -25,7 +25,9 @@ var ownImports = map[string][]string{
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
 	"proxier/manifest/admission": {},
 	"proxier/leftovers":          {"nft"},
-	"cmd/kube-proxy":             {"cmd/kube-proxy/app"},
+	"proxier/explain":            {"nft", "proxier/ruleset"},
+	"cmd/kube-proxy":             {"cmd/kube-proxy/app", "cmd/kube-proxy/ctl"},
+	"cmd/kube-proxy/ctl":         {"nft", "proxier/explain"},
 	"cmd/kube-proxy/config":      {"proxier", "proxier/ruleset"},
 	"cmd/kube-proxy/app": {
 		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "proxier",
@@ -48,6 +50,8 @@ var foreignImports = map[string][]string{
 	"proxier/ruleset":            {},
 	"proxier/table":              {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/translate":          {"k8s.io/api/", "k8s.io/utils/"},
+	"proxier/explain":            {"golang.org/x/sys", "github.com/google/nftables", "github.com/vishvananda/netlink"},
+	"cmd/kube-proxy/ctl":         {"github.com/spf13/cobra", "sigs.k8s.io/yaml"},
 	"proxier/leftovers":          {"github.com/vishvananda/netlink", "golang.org/x/sys", "k8s.io/klog"},
 	"proxier/manifest/admission": {"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/utils/"},
 }
