@@ -12,9 +12,10 @@ import (
 const maxRequestedRows = 64
 
 // FindRows reads rows by their keys. found[i] is the row of the kernel with
-// the key of rows[i]; its Set is nil if the kernel has no such row. All rows
-// must belong to one set. The cost is one lookup per row and does not depend
-// on the size of the set.
+// the key of rows[i], in a set with ranges the one whose range contains the
+// key; its Set is nil if the kernel has no such row. All rows must belong to
+// one set. The cost is one lookup per row and does not depend on the size of
+// the set.
 func (c *Conn) FindRows(t *Table, rows []Row) (found []Row, err error) {
 	found = make([]Row, len(rows))
 	for at := 0; at < len(rows); {

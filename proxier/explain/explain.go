@@ -75,6 +75,7 @@ func (m *machine) dispatch(first *path, point nft.HookPoint) (ended []*path, err
 		return nil, err
 	}
 	for _, p := range dispatched {
+		p.dispatched = p.end
 		if p.end.action != accepted {
 			ended = append(ended, p)
 			continue
@@ -91,10 +92,11 @@ func (m *machine) dispatch(first *path, point nft.HookPoint) (ended []*path, err
 
 // translate applies the translation of the destination to the packet.
 func (p *path) translate() {
-	if !p.end.to.IsValid() {
+	to := p.dispatched.to
+	if !to.IsValid() {
 		return
 	}
-	p.packet.dest, p.packet.port, p.packet.translated = p.end.to.Addr(), p.end.to.Port(), true
+	p.packet.dest, p.packet.port, p.packet.translated = to.Addr(), to.Port(), true
 }
 
 // leave runs a path through the chains of postrouting. A packet that arrived
@@ -129,17 +131,17 @@ func (p *path) outcome(q *Query) Outcome {
 		o.Action, o.RejectWith = Reject, p.end.rejectWith
 	case p.end.action == dropped:
 		o.Action = Drop
-	case p.end.to.IsValid():
-		o.Action, o.Endpoint = ToEndpoint, p.end.to
+	case p.dispatched.to.IsValid():
+		o.Action, o.Endpoint = ToEndpoint, p.dispatched.to
 		o.Affinity = p.affinity()
 	default:
 		o.Action = Pass
 	}
-	if o.Action != ToEndpoint {
+	o.Masqueraded = p.end.masquerading != nil
+	switch {
+	case o.Action != ToEndpoint:
 		o.Reason = p.refusal(q)
-	}
-	if p.end.masquerading != nil {
-		o.Masqueraded = true
+	case o.Masqueraded:
 		o.Reason = p.masqueradeReason()
 	}
 	return o

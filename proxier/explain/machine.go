@@ -27,7 +27,7 @@ const maxSteps = 1 << 20
 // it becomes, with their endings.
 func (m *machine) run(p *path, base string) (ended []*path, err error) {
 	p.enter(base)
-	p.callers, p.registers, p.end.action = nil, registers{}, undecided
+	p.callers, p.registers, p.end = nil, registers{}, ending{}
 	m.waiting = append(m.waiting[:0], p)
 	for steps := 0; len(m.waiting) > 0; steps++ {
 		p := m.waiting[len(m.waiting)-1]

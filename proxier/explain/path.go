@@ -23,7 +23,8 @@ type path struct {
 	known    bool      // a client with session affinity
 	recorded bool      // as a client with session affinity
 
-	end ending
+	dispatched ending // at the hook prerouting or output
+	end        ending // at the last hook
 }
 
 // position is an expression of a rule of a chain.

@@ -3,11 +3,9 @@ package explain
 import (
 	"fmt"
 	"strings"
-
-	"github.com/nftproxy/nftproxy/nft"
 )
 
-// names of sets and chains of package ruleset from which reasons are derived.
+// Names of sets and chains of package ruleset from which reasons are derived.
 const (
 	setClusterIPs         = "cluster-ips"
 	setNoEndpointServices = "no-endpoint-services"
@@ -37,15 +35,16 @@ func (p *path) servicePort() (name string) {
 // refusal returns the reason why a path does not end at an endpoint. It follows
 // from the rule that ended the path and from the last row that it found.
 func (p *path) refusal(q *Query) Reason {
-	var last nft.Row
+	end := p.dispatched
+	if p.end.action != accepted {
+		end = p.end
+	}
 	lastSet := ""
 	if len(p.rows) > 0 {
-		last = p.rows[len(p.rows)-1]
-		lastSet = last.Set.Name
+		lastSet = p.rows[len(p.rows)-1].Set.Name
 	}
-	name, by := p.servicePort(), p.end.by.chain
-	frontend := fmt.Sprintf("%s/%s", q.Destination, protocolName(q.Protocol))
-	switch action := p.end.action; {
+	name, by := p.servicePort(), end.by.chain
+	switch action := end.action; {
 	case action == dropped && strings.HasPrefix(by, prefixFirewall):
 		return Reason{SourceRange, fmt.Sprintf("loadBalancerSourceRanges of %s do not include %s", name, q.Source)}
 	case action == rejected && (lastSet == setNoEndpointServices || lastSet == setNoEndpointPorts):
@@ -62,10 +61,10 @@ func (p *path) refusal(q *Query) Reason {
 	case action == dropped && by == chainServices:
 		return Reason{UnallocatedAddress,
 			fmt.Sprintf("%s is in a service CIDR, but no Service has it", q.Destination.Addr())}
-	case action == accepted && name != "":
+	case action == accepted && by == "" && name != "":
 		return Reason{Damaged, fmt.Sprintf("the table has no row with an endpoint of %s", name)}
-	case action == accepted && p.end.by.chain == "":
-		return Reason{NoService, fmt.Sprintf("no Service has %s", frontend)}
+	case action == accepted && by == "":
+		return Reason{NoService, fmt.Sprintf("no Service has %s/%s", q.Destination, protocolName(q.Protocol))}
 	}
 	return Reason{Unexplained, fmt.Sprintf("a rule of chain %s ends the walk", by)}
 }

@@ -1,0 +1,69 @@
+package nft_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// FindSet returns a description with which rows can be read.
+func TestFindSet(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		sets := []*nft.Set{serviceMap(f), endpointMap(f), addrSet(f, "addrs"), clientSet(f, "clients"), sourceSet(f, "sources")}
+		table := &nft.Table{Family: f, Name: "lb", Sets: sets, Chains: []*nft.Chain{{Name: "one"}}}
+		row := service(sets[0], f, 1, "one")
+		commitTable(t, c, table, row)
+		for _, want := range sets {
+			got, err := c.FindSet(table, want.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Name != want.Name || got.Key.Size() != want.Key.Size() || got.Data.Size() != want.Data.Size() ||
+				got.Verdicts != want.Verdicts || got.Interval != want.Interval || got.Dynamic != want.Dynamic {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		}
+		services, err := c.FindSet(table, sets[0].Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := c.FindRows(table, []nft.Row{{Set: services, Key: nft.Tuple{}.Raw(row.Key.Bytes())}})
+		if err != nil || found[0].String() != row.String() {
+			t.Errorf("got row %v, %v; want %v", found, err, row)
+		}
+		if missing, err := c.FindSet(table, "missing"); missing != nil || err != nil {
+			t.Errorf("missing set: got %+v, %v", missing, err)
+		}
+	})
+}
+
+// An unknown data type is an error, because the size of its values is unknown.
+func TestFindSetUnknownType(t *testing.T) {
+	c := open(t)
+	load(t, "table ip lb { set s { type ether_addr; }; }")
+	_, err := c.FindSet(&nft.Table{Family: nft.IPv4, Name: "lb"}, "s")
+	checkError(t, err, "read set s of table ip lb: key: data type 9 is unknown")
+}
+
+// In a set with ranges, FindRows finds the range that contains a key.
+func TestFindRowsInRange(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		sources := sourceSet(f, "sources")
+		table := &nft.Table{Family: f, Name: "lb", Sets: []*nft.Set{sources}}
+		key := nft.Tuple{}.Addr(vip(f, 1)).Port(80)
+		first := vip(f, 1<<12)
+		row := nft.Row{Set: sources, Key: key}.Prefix(netip.PrefixFrom(first, first.BitLen()-8))
+		commitTable(t, c, table, row)
+		found, err := c.FindRows(table, []nft.Row{
+			{Set: sources, Key: key.Addr(first)}, {Set: sources, Key: key.Addr(first.Next().Next())},
+			{Set: sources, Key: key.Addr(first.Prev())},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !found[0].Matches(row) || !found[1].Matches(row) || found[2].Set != nil {
+			t.Errorf("got %v, want %v twice, and then none", found, row)
+		}
+	})
+}
