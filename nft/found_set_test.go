@@ -10,7 +10,9 @@ import (
 // FindSet returns a description with which rows can be read.
 func TestFindSet(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		sets := []*nft.Set{serviceMap(f), endpointMap(f), addrSet(f, "addrs"), clientSet(f, "clients"), sourceSet(f, "sources")}
+		sets := []*nft.Set{
+			serviceMap(f), endpointMap(f), addrSet(f, "addrs"), clientSet(f, "clients"), sourceSet(f, "sources"),
+		}
 		table := &nft.Table{Family: f, Name: "lb", Sets: sets, Chains: []*nft.Chain{{Name: "one"}}}
 		row := service(sets[0], f, 1, "one")
 		commitTable(t, c, table, row)

@@ -11,8 +11,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// passFar passes Services of type LoadBalancer whose only endpoint is on another
-// node: external and internal have that traffic policy Local.
+// passFar passes Services whose only endpoint is on another node: external and
+// internal have that traffic policy Local.
 func passFar(s cluster.Sink) {
 	s.SetNode(tabletest.Node())
 	add := func(name, last string, change func(*cluster.Service)) {

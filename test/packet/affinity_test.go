@@ -53,6 +53,21 @@ func (c *cluster) choose(t *testing.T, s *service, origins, to string) choice {
 	return chosen
 }
 
+// predict returns the choices that package explain predicts for known clients.
+func (c *cluster) predict(t *testing.T, s *service, origins, to string) choice {
+	t.Helper()
+	predicted := make(choice)
+	for _, k := range c.checks(s, origins+" -> "+to+" => refused") {
+		p, err := k.predict()
+		if err != nil {
+			t.Fatalf("%s: %v", k.describe, err)
+		}
+		servers := slices.Sorted(maps.Keys(k.serversOf(p.sources)))
+		predicted[fmt.Sprintf("%v %s", k.origin.source(k.family), k.network)] = strings.Join(servers, " ")
+	}
+	return predicted
+}
+
 // servers returns the chosen servers, sorted.
 func (c choice) servers() string {
 	return strings.Join(slices.Compact(slices.Sorted(maps.Values(c))), " ")
@@ -108,6 +123,7 @@ func TestAffinity(t *testing.T) {
 	}
 	for _, to := range []string{"externalIP", "loadBalancerIP", "nodePort@node1", "clusterIP"} {
 		first.mustStay(t, to, c.choose(t, &s, origins, to))
+		first.mustStay(t, to+", as predicted", c.predict(t, &s, origins, to))
 	}
 	if len(first.moved(c.choose(t, &s, origins, "clusterIP:admin"))) == 0 {
 		t.Error("all clients have the same endpoint of another port, want an independent choice")
