@@ -22,7 +22,7 @@ COUNT ?= 1
 
 # Packages and packet tests that also run on other kernels. Emulated processors are slow: PACKETS=all adds tests that
 # take ten minutes more on each kernel.
-KERNEL_PACKAGES := ./nft ./proxier ./proxier/table ./conntrack ./healthcheck ./test/lab
+KERNEL_PACKAGES := ./nft ./proxier ./proxier/explain ./proxier/table ./conntrack ./healthcheck ./test/lab
 KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions
 ifeq ($(PACKETS),all)
 KERNEL_PACKETS := $(KERNEL_PACKETS)|TestEndpointIsClusterIP|TestNodePort|TestAffinity$$|TestAffinityFull|TestUDPFlow
@@ -98,7 +98,7 @@ lint: ## Check format, imports, line widths, go vet and staticcheck.
 
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/table ./conntrack
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/explain ./proxier/table ./conntrack
 
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.
