@@ -107,7 +107,7 @@ func (c *check) predict() (prediction, error) {
 	}
 	p := prediction{action: explain.Pass, sources: map[netip.AddrPort]netip.Addr{c.to: source}}
 	for err == nil && node != nil && p.action == explain.Pass {
-		if err = p.pass(node, c.to, protocolNumber(c.network)); err == nil {
+		if err = p.pass(node, c.to, protocolNumber(c.network)); err == nil && p.action == explain.Pass {
 			node, err = c.cluster.nextNode(node.Namespace, c.to.Addr())
 		}
 	}
