@@ -86,7 +86,9 @@ func TestPrune(t *testing.T) {
 	slices, serviceList := &discoveryv1.EndpointSliceList{}, &corev1.ServiceList{}
 	for i := range 40 {
 		empty := metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("empty-", i)}
-		slices.Items = append(slices.Items, fullSlice(i), discoveryv1.EndpointSlice{ObjectMeta: empty})
+		slices.Items = append(slices.Items, fullSlice(i), discoveryv1.EndpointSlice{
+			ObjectMeta: empty, AddressType: discoveryv1.AddressTypeIPv4,
+		})
 		serviceList.Items = append(serviceList.Items, fullService(i), corev1.Service{ObjectMeta: empty})
 	}
 	checkPruned(t, endpointSlices, slices)
