@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -118,6 +119,10 @@ func (b *Batch) Reset() {
 		tags:     b.tags[:0],
 	}
 }
+
+// Grow makes room for so many more bytes. A batch that grows row by row needs a
+// multiple of its size meanwhile.
+func (b *Batch) Grow(bytes int) { b.w.buf = slices.Grow(b.w.buf, bytes) }
 
 // Len returns the size of the batch in bytes.
 func (b *Batch) Len() int { return len(b.w.buf) }

@@ -55,8 +55,8 @@ func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collect
 }
 
 // readList reads a response of the API server. It translates each object when
-// it arrives, so that neither the response nor the objects are in memory as a
-// whole. A response that is not in protobuf is read as a whole.
+// it arrives, in the memory of the one before, so that neither the response nor
+// the objects are in memory as a whole. A response that is not in protobuf is read as a whole.
 func readList[N comparable, V any, O object](k kind[N, V, O], body io.Reader) (runtime.Object, error) {
 	const buffer = 64 << 10
 	in := bufio.NewReaderSize(body, buffer)
@@ -64,9 +64,10 @@ func readList[N comparable, V any, O object](k kind[N, V, O], body io.Reader) (r
 		return readWholeList(k, in)
 	}
 	list := new(internalversion.List)
+	o := k.new()
 	meta, err := decodeList(in, k.name+"List", func(protobuf []byte) error {
-		o := k.new()
-		if err := o.Unmarshal(protobuf); err != nil {
+		k.reset(o)
+		if err := o.Unmarshal(k.unread.prune(protobuf)); err != nil {
 			return err
 		}
 		list.Items = append(list.Items, k.translate(o))

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 )
@@ -25,7 +26,8 @@ func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
 	if !ok {
 		t.Fatalf("no serializer of %s", mediaType)
 	}
-	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, discoveryv1.SchemeGroupVersion), o)
+	versions := schema.GroupVersions{discoveryv1.SchemeGroupVersion, corev1.SchemeGroupVersion}
+	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, versions), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,12 +108,7 @@ func TestReadCorruptList(t *testing.T) {
 func TestReadListOfWrongKind(t *testing.T) {
 	pods := &corev1.PodList{Items: []corev1.Pod{{}}}
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
-		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
-		text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), pods)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = readList(services, bytes.NewReader(text))
+		_, err := readList(services, bytes.NewReader(encoded(t, mediaType, pods)))
 		message := fmt.Sprint(err)
 		if !strings.Contains(message, "list of Service objects: ") || !strings.Contains(message, "Pod") {
 			t.Errorf("%s: got error %v, want one that names Service and Pod", mediaType, err)
