@@ -1,6 +1,8 @@
 package proxier
 
 import (
+	"context"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
@@ -11,8 +13,18 @@ import (
 // localhostPorts serves the TCP NodePorts of one address family on localhost
 // (KEP-6032).
 type localhostPorts struct {
-	server *localhost.Server
+	server localhostServer
 	served map[uint16]struct{}
+}
+
+// localhostServer is the part of localhost.Server that localhostPorts and
+// Proxier use.
+type localhostServer interface {
+	Set(localhost.NodePort)
+	Delete(port uint16)
+	Run(context.Context)
+	Drain(context.Context)
+	Stats() localhost.Stats
 }
 
 // newLocalhostPorts returns nil if NodePorts of the family are not served on
