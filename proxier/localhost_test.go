@@ -124,8 +124,8 @@ func TestRejectedPackets(t *testing.T) {
 		text := fmt.Sprintf(`
 # HELP kubeproxy_nftables_localhost_nodeport_rejected_packets_total Packets to UDP and SCTP NodePorts on localhost that were rejected.
 # TYPE kubeproxy_nftables_localhost_nodeport_rejected_packets_total counter
-kubeproxy_nftables_localhost_nodeport_rejected_packets_total{protocol="SCTP"} 0
-kubeproxy_nftables_localhost_nodeport_rejected_packets_total{protocol="UDP"} %d
+kubeproxy_nftables_localhost_nodeport_rejected_packets_total{ip_family="IPv4",protocol="SCTP"} 0
+kubeproxy_nftables_localhost_nodeport_rejected_packets_total{ip_family="IPv4",protocol="UDP"} %d
 `, want)
 		name := "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 		if err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(text), name); err != nil {

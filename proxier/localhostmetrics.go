@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"errors"
 	"strings"
 	"sync"
 
@@ -21,7 +20,7 @@ var (
 	localhostFailures = prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
 		"Failures to open a TCP NodePort on localhost.", []string{labelFamily}, nil)
 	localhostRejected = prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
-		"Packets to UDP and SCTP NodePorts on localhost that were rejected.", []string{"protocol"}, nil)
+		"Packets to UDP and SCTP NodePorts on localhost that were rejected.", []string{labelFamily, "protocol"}, nil)
 )
 
 // localhostMetrics collects the metrics of NodePorts on localhost. They are
@@ -46,15 +45,15 @@ func (m localhostMetrics) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(
 			localhostFailures, prometheus.CounterValue, float64(stats.Failures), family)
 	}
-	for protocol, n := range m.rejected.read() {
-		ch <- prometheus.MustNewConstMetric(
-			localhostRejected, prometheus.CounterValue, float64(n), strings.ToUpper(protocol.String()))
+	for key, n := range m.rejected.read() {
+		ch <- prometheus.MustNewConstMetric(localhostRejected, prometheus.CounterValue, float64(n),
+			apiFamily(key.family), strings.ToUpper(key.protocol.String()))
 	}
 }
 
 // rejectedPackets reads the counters of packets that localhost rejects.
 type rejectedPackets struct {
-	tables []*nft.Table // of the families with NodePorts on localhost
+	active bool // there are NodePorts on localhost
 
 	mu       sync.Mutex // guards the fields below
 	conn     *nft.Conn  // nil while it is not open
@@ -83,8 +82,9 @@ func (m *monotonic) observe(now uint64) {
 func newRejectedPackets(families []*family) *rejectedPackets {
 	r := &rejectedPackets{counters: make(map[rejectedCounter]*monotonic)}
 	for _, f := range families {
-		if f.localhost != nil {
-			r.tables = append(r.tables, &nft.Table{Family: f.table.Family(), Name: ruleset.TableName})
+		r.active = r.active || f.localhost != nil
+		for _, protocol := range ruleset.RejectedOnLocalhost() {
+			r.counters[rejectedCounter{f.table.Family(), protocol}] = new(monotonic)
 		}
 	}
 	return r
@@ -95,7 +95,7 @@ func newRejectedPackets(families []*family) *rejectedPackets {
 func (r *rejectedPackets) open() (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.tables) > 0 {
+	if r.active {
 		r.conn, err = nft.Open()
 	}
 	return err
@@ -112,35 +112,27 @@ func (r *rejectedPackets) close() error {
 	return err
 }
 
-// read returns the number of rejected packets by protocol. A counter that
-// cannot be read keeps its last value.
-func (r *rejectedPackets) read() map[cluster.Protocol]uint64 {
+// read returns the numbers of rejected packets. A counter that cannot be read
+// keeps its last value.
+func (r *rejectedPackets) read() map[rejectedCounter]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	sums := make(map[cluster.Protocol]uint64)
-	var errs []error
-	for _, protocol := range ruleset.RejectedOnLocalhost() {
-		sums[protocol] = 0
-		for _, t := range r.tables {
-			key := rejectedCounter{t.Family, protocol}
-			if r.counters[key] == nil {
-				r.counters[key] = new(monotonic)
-			}
-			errs = append(errs, r.readOne(t, protocol, r.counters[key]))
-			sums[protocol] += r.counters[key].total
+	totals := make(map[rejectedCounter]uint64)
+	for key, value := range r.counters {
+		if err := r.readOne(key, value); err != nil {
+			klog.V(2).InfoS("Failed to read a counter of rejected packets", "err", err)
 		}
+		totals[key] = value.total
 	}
-	if err := errors.Join(errs...); err != nil {
-		klog.V(2).InfoS("Failed to read the counters of rejected packets", "err", err)
-	}
-	return sums
+	return totals
 }
 
-func (r *rejectedPackets) readOne(t *nft.Table, protocol cluster.Protocol, value *monotonic) error {
+func (r *rejectedPackets) readOne(key rejectedCounter, value *monotonic) error {
 	if r.conn == nil {
 		return nil
 	}
-	found, ok, err := r.conn.FindCounter(t, ruleset.LocalhostCounter(protocol).Name)
+	table := &nft.Table{Family: key.family, Name: ruleset.TableName}
+	found, ok, err := r.conn.FindCounter(table, ruleset.LocalhostCounter(key.protocol).Name)
 	if ok {
 		value.observe(found.Packets)
 	}

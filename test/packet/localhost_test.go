@@ -69,21 +69,30 @@ func TestLocalhostNodePorts(t *testing.T) {
 			c.restart(localhostFlags(tt.addresses)...)
 			c.runScenarios(t, all)
 			c.checks(&web.service, "client -> nodePort@node1 => "+tt.outside).run(t)
-			for _, family := range bothFamilies() {
-				labels := fmt.Sprintf(`listeners{ip_family="%s"}`, family)
+			for _, f := range bothFamilies() {
+				labels := fmt.Sprintf(`listeners{ip_family="%s"}`, f)
 				if n := c.localhostMetric(t, labels); n != 3 {
 					t.Errorf("%s: got %d, want 3", labels, n)
 				}
 			}
-			before := c.localhostMetric(t, `rejected_packets_total{protocol="UDP"}`)
-			checks := c.checks(&udp.service, udp.expect)
-			checks.run(t)
-			after := c.localhostMetric(t, `rejected_packets_total{protocol="UDP"}`)
-			if int(after-before) < len(checks) {
-				t.Errorf("rejected packets: got %d, then %d; want %d more", before, after, len(checks))
+			before := c.rejectedPackets(t)
+			c.checks(&udp.service, udp.expect).run(t)
+			for i, n := range c.rejectedPackets(t) {
+				if n <= before[i] {
+					t.Errorf("rejected %v packets: got %d, then %d, want more", family(i), before[i], n)
+				}
 			}
 		})
 	}
+}
+
+// rejectedPackets returns the number of rejected UDP packets, by family.
+func (c *cluster) rejectedPackets(t *testing.T) (n [2]int) {
+	t.Helper()
+	for _, f := range bothFamilies() {
+		n[f] = c.localhostMetric(t, fmt.Sprintf(`rejected_packets_total{ip_family="%s",protocol="UDP"}`, f))
+	}
+	return n
 }
 
 // localhostMetric returns the value of a metric of NodePorts on localhost of
