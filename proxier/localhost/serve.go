@@ -19,16 +19,23 @@ func (s *Server) serve(p *nodePort, client *net.TCPConn) {
 		reset(client)
 		return
 	}
-	defer s.finish(c)
 	endpoint, err := s.dial(s.life, target)
 	if err != nil {
 		s.logDialFailure(p, target, err)
 		reset(client)
+		s.finish(c)
 		return
 	}
 	s.mu.Lock()
 	c.endpoint = endpoint.(*net.TCPConn)
 	s.mu.Unlock()
+	// A new goroutine has a smaller stack than this one, which connected.
+	go s.forward(c)
+}
+
+// forward forwards a connection until it ends.
+func (s *Server) forward(c *connection) {
+	defer s.finish(c)
 	if s.life.Err() != nil {
 		c.reset()
 		return

@@ -228,6 +228,7 @@ func TestReset(t *testing.T) {
 					expectAll(t, second, "x")
 				}
 				reset(first)
+				f.awaitConnections(0) // also without traffic
 				if halfClosed { // reading does not find a reset after the end
 					labtest.Eventually(t, patience, "reset", func() error {
 						if _, err := second.Write([]byte("y")); err == nil {
@@ -238,7 +239,6 @@ func TestReset(t *testing.T) {
 				} else {
 					expectReset(t, second)
 				}
-				f.awaitConnections(0)
 			}
 		}
 	})
