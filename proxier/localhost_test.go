@@ -121,13 +121,11 @@ func TestRejectedPackets(t *testing.T) {
 		tabletest.LoadNFT(t, fmt.Sprintf(`table ip kube-proxy
 			delete table ip kube-proxy
 			table ip kube-proxy { counter localhost-nodeport-rejected-udp { packets %d bytes 1; }; }`, packets))
-		text := fmt.Sprintf(`
-# HELP kubeproxy_nftables_localhost_nodeport_rejected_packets_total Packets to UDP and SCTP NodePorts on localhost that were rejected.
-# TYPE kubeproxy_nftables_localhost_nodeport_rejected_packets_total counter
-kubeproxy_nftables_localhost_nodeport_rejected_packets_total{ip_family="IPv4",protocol="SCTP"} 0
-kubeproxy_nftables_localhost_nodeport_rejected_packets_total{ip_family="IPv4",protocol="UDP"} %d
-`, want)
-		name := "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
+		const name = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
+		text := "# HELP " + name + " Packets to UDP and SCTP NodePorts on localhost that were rejected.\n" +
+			"# TYPE " + name + " counter\n" +
+			name + `{ip_family="IPv4",protocol="SCTP"} 0` + "\n" +
+			name + fmt.Sprintf(`{ip_family="IPv4",protocol="UDP"} %d`, want) + "\n"
 		if err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(text), name); err != nil {
 			t.Error(err)
 		}

@@ -229,7 +229,7 @@ func TestReset(t *testing.T) {
 				}
 				reset(first)
 				f.awaitConnections(0) // also without traffic
-				if halfClosed { // reading does not find a reset after the end
+				if halfClosed {       // reading does not find a reset after the end
 					labtest.Eventually(t, patience, "reset", func() error {
 						if _, err := second.Write([]byte("y")); err == nil {
 							return errors.New("the connection is open")

@@ -13,10 +13,10 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// unused are chains, sets and counters that nothing in the table refers to any more. They
-// are deleted in a transaction of their own, after the one that deleted the
-// last reference: before Linux 6.2 the kernel counts references until the end
-// of the transaction.
+// unused are chains, sets and counters that nothing in the table refers to any
+// more. They are deleted in a transaction of their own, after the one that
+// deleted the last reference: before Linux 6.2 the kernel counts references
+// until the end of the transaction.
 type unused map[object]struct{}
 
 // object is a chain, a set or a counter.
@@ -90,8 +90,9 @@ func (c *committed) idleBalancers() (idle []object) {
 	return idle
 }
 
-// deleteUnused deletes chains, sets and counters that are no longer used. If the kernel
-// refuses, they are tried again after the next sync: they do no harm.
+// deleteUnused deletes chains, sets and counters that are no longer used. If
+// the kernel refuses, they are tried again after the next sync: they do no
+// harm.
 func (t *Table) deleteUnused() {
 	t.unused.add(t.committed.idleBalancers()...)
 	if len(t.unused) == 0 {
