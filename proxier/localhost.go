@@ -62,7 +62,9 @@ func (l *localhostPorts) update(c *table.Commit) {
 	}
 	if c.Whole { // a Reset discards Services without a commit that deletes them
 		for port := range l.served {
-			changed[port] = changed[port] // nil unless it stays
+			if _, known := changed[port]; !known {
+				changed[port] = nil
+			}
 		}
 	}
 	for port, plan := range changed {

@@ -1,6 +1,7 @@
 package localhost
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -63,14 +64,14 @@ func BenchmarkRegistry(b *testing.B) {
 
 // transfer transfers all blobs.
 func (f *fixture) transfer(b *testing.B, method string, to netip.AddrPort) {
-	dialer := func() (net.Conn, error) { return f.Server.dial(b.Context(), to) }
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return f.Server.dial(ctx, to) }
 	todo, errs := make(chan struct{}, blobs), make(chan error, workers)
 	for range blobs {
 		todo <- struct{}{}
 	}
 	close(todo)
 	for range workers {
-		go func() { errs <- transferBlobs(dialer, method, to, todo) }()
+		go func() { errs <- transferBlobs(&http.Transport{DialContext: dial}, method, to, todo) }()
 	}
 	for range workers {
 		if err := <-errs; err != nil {
@@ -81,8 +82,7 @@ func (f *fixture) transfer(b *testing.B, method string, to netip.AddrPort) {
 
 // transferBlobs transfers one blob for each value of todo, with one
 // connection.
-func transferBlobs(dial func() (net.Conn, error), method string, to netip.AddrPort, todo <-chan struct{}) error {
-	transport := &http.Transport{Dial: func(string, string) (net.Conn, error) { return dial() }}
+func transferBlobs(transport *http.Transport, method string, to netip.AddrPort, todo <-chan struct{}) error {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
 	for range todo {

@@ -253,7 +253,12 @@ func TestEndpoints(t *testing.T) {
 	for range 200 {
 		f.connect()
 	}
-	f.awaitConnections(200)
+	labtest.Eventually(t, patience, "connections to the endpoints", func() error {
+		if n := len(a.conns) + len(b.conns); n < 200 {
+			return fmt.Errorf("got %d, want 200", n)
+		}
+		return nil
+	})
 	if n := len(a.conns); n < 50 || n > 150 {
 		t.Errorf("got %d of 200 connections at an endpoint, want about 100", n)
 	}
