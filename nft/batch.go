@@ -39,7 +39,7 @@ type Batch struct {
 type sentMessage struct {
 	at     int // offset in the buffer
 	op     operation
-	object string // name of the set or chain, "" for the table
+	object string // name of the set, chain or counter, "" for the table
 	rule   *Rule  // rule that is added to the chain
 	handle uint64 // handle of a rule of the chain
 	set    *Set   // set of the rows
@@ -78,24 +78,29 @@ const (
 	opDeleteRule
 	opAddRow
 	opDeleteRow
+	opAddCounter
+	opDeleteCounter
 )
 
 // String returns the operation as nft writes it.
 func (o operation) String() string {
 	return [...]string{
 		"add table", "delete table", "add set", "delete set", "flush set", "add chain", "delete chain", "flush chain",
-		"add rule", "delete rule", "add element", "delete element",
+		"add rule", "delete rule", "add element", "delete element", "add counter", "delete counter",
 	}[o]
 }
 
 // NewBatch returns an empty batch of changes to the table.
 func NewBatch(table *Table) *Batch { return &Batch{table: table} }
 
-// AddProgram adds the table with all its sets, chains and rules. A set that
-// exists keeps its rows. A chain that exists keeps its rules, and the new
-// rules are appended to them.
+// AddProgram adds the table with all its counters, sets, chains and rules. A
+// set that exists keeps its rows. A chain that exists keeps its rules, and the
+// new rules are appended to them.
 func (b *Batch) AddProgram() {
 	b.AddTable(b.table.Comment)
+	for _, c := range b.table.Counters {
+		b.AddCounter(c)
+	}
 	for _, s := range b.table.Sets {
 		b.AddSet(s)
 	}

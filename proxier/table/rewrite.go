@@ -128,7 +128,7 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 		switch {
 		case o.kind == kindChain:
 			t.batch.FlushChain(o.name)
-		case !ruleset.IsAffinitySet(o.name):
+		case o.kind == kindSet && !ruleset.IsAffinitySet(o.name):
 			t.batch.FlushSet(o.name)
 		}
 	}

@@ -21,6 +21,7 @@ var ownImports = map[string][]string{
 	"proxier/translate":          {"nft", "proxier/cluster"},
 	"proxier/ruleset":            {"nft", "proxier/cluster"},
 	"proxier/table":              {"nft", "proxier/cluster", "proxier/ruleset"},
+	"proxier/localhost":          {},
 	"proxier/informer":           {"proxier/cluster", "proxier/translate"},
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
 	"proxier/manifest/admission": {},
@@ -33,7 +34,7 @@ var ownImports = map[string][]string{
 	},
 	"proxier": {
 		"nft", "conntrack", "healthcheck",
-		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table",
+		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table", "proxier/localhost",
 	},
 }
 
@@ -47,6 +48,7 @@ var foreignImports = map[string][]string{
 	"proxier/cluster":            {"golang.org/x/sys"},
 	"proxier/ruleset":            {},
 	"proxier/table":              {"golang.org/x/sys", "k8s.io/klog"},
+	"proxier/localhost":          {"k8s.io/klog"},
 	"proxier/translate":          {"k8s.io/api/", "k8s.io/utils/"},
 	"proxier/leftovers":          {"github.com/vishvananda/netlink", "golang.org/x/sys", "k8s.io/klog"},
 	"proxier/manifest/admission": {"k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/utils/"},

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -126,10 +127,24 @@ func (s *server) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// run serves until ctx ends or a part fails. The rules remain in place.
+// drainTimeout limits the time for connections to NodePorts on localhost to end
+// when the process ends. It is less than the grace period of a pod, 30 s.
+const drainTimeout = 20 * time.Second
+
+// run serves until ctx ends or a part fails. Then it drains the connections to
+// NodePorts on localhost, while all other parts continue. The rules remain in
+// place.
 func (s *server) run(ctx context.Context) error {
 	klog.InfoS("Starting kube-proxy", "version", Version, "node", s.nodeName(), "manifests", s.options.Manifests)
-	group, ctx := errgroup.WithContext(ctx)
+	group, stopping := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group.Go(func() error {
+		<-stopping.Done()
+		s.drain()
+		stop()
+		return nil
+	})
 	if s.events != nil {
 		if err := s.events.start(ctx); err != nil {
 			return err
@@ -154,6 +169,13 @@ func (s *server) run(ctx context.Context) error {
 	}
 	klog.InfoS("Stopped kube-proxy, leaving the rules in place")
 	return nil
+}
+
+// drain drains the connections to NodePorts on localhost.
+func (s *server) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	s.proxier.Drain(ctx)
 }
 
 // flagsPage returns the source of /flagz, nil if the feature gate is
