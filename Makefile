@@ -114,7 +114,7 @@ bench-scale: setup build ## Measure kube-proxy and nftproxy on a real API server
 	  $(if $(PUBLISH),--publish=test/bench/scale/results) $(SCALE)
 
 .PHONY: bench-dataplane
-bench-dataplane: setup build ## Measure what the rules cost new and established connections (root, 15 minutes). S= selects sizes, PUBLISH=1 keeps the figures.
+bench-dataplane: setup build ## Measure what the rules cost new and established connections (root, 20 minutes). S= selects sizes, PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/dataplane ./dataplane
 	bin/dataplane $(if $(S),--services=$(S)) --output=.cache/bench/dataplane-$(shell date +%F) \
