@@ -29,7 +29,8 @@ type origin struct {
 // client returns a source address. It is invalid if the kernel chooses it.
 func (o *origin) client(f int) netip.Addr {
 	if o.pool[f].IsValid() {
-		return addrIn(o.pool[f], 1+int(o.clients.Add(1)%30000))
+		size := uint32(1) << min(15, o.pool[f].Addr().BitLen()-o.pool[f].Bits())
+		return addrIn(o.pool[f], 1+int(o.clients.Add(1)%(size-2)))
 	}
 	return o.single[f]
 }
@@ -42,7 +43,7 @@ type outcomes map[string]bool
 
 func (o outcomes) String() string { return strings.Join(slices.Sorted(maps.Keys(o)), "; ") }
 
-// onlySilent reports whether no attempt had an answer.
+// answered reports whether an endpoint has answered.
 func (o outcomes) answered() bool {
 	for outcome := range o {
 		if strings.HasPrefix(outcome, "answered") {
@@ -64,7 +65,7 @@ type comparer struct {
 
 // run compares probes concurrently and returns those that differ.
 func (c *comparer) run(ctx context.Context, probes []probe) []difference {
-	const concurrent = 16
+	const concurrent = 40
 	var (
 		wait  sync.WaitGroup
 		mu    sync.Mutex
@@ -139,11 +140,8 @@ func (s *side) outcome(ctx context.Context, p probe, timeout time.Duration) stri
 	if p.network == "http" {
 		return s.health(ctx, p, timeout)
 	}
-	from, f := s.origins[p.from], 0
-	if p.to.Addr().Is6() {
-		f = 1
-	}
-	client := from.client(f)
+	f := p.family()
+	client := s.origins[p.from].client(f)
 	result := s.probe(ctx, p, client, timeout)
 	out := s.describe(result, p, client, f)
 	if p.affinity && result.Outcome == lab.Answered {
@@ -164,7 +162,8 @@ func (s *side) probe(ctx context.Context, p probe, client netip.Addr, timeout ti
 }
 
 // describe returns an outcome. With session affinity, an origin with one
-// address sees one endpoint only, which may differ between proxies.
+// address sees one endpoint only, which may differ between proxies, and with it
+// the source address.
 func (s *side) describe(result lab.Result, p probe, client netip.Addr, f int) string {
 	switch result.Outcome {
 	case lab.Answered:
@@ -177,15 +176,11 @@ func (s *side) describe(result lab.Result, p probe, client netip.Addr, f int) st
 	if !client.IsValid() {
 		client = from.Addrs()[f]
 	}
-	kept := source == client.String()
-	if kept {
-		source = "kept"
-	}
 	if p.affinity && !from.pool[f].IsValid() {
-		server = "one endpoint"
-		if !kept {
-			source = "changed"
-		}
+		return "answered by one endpoint"
+	}
+	if source == client.String() {
+		source = "kept"
 	}
 	return fmt.Sprintf("answered by %s, source %s", server, source)
 }

@@ -15,6 +15,10 @@ import (
 type difference struct {
 	probe
 	results
+
+	// Of a memory: the app before the changes, and its endpoint.
+	before  *app
+	address string
 }
 
 // step is a state of the cluster of a seed.
@@ -73,7 +77,7 @@ func TestDifferential(t *testing.T) {
 
 // runSeed compares the proxies in each state of a random cluster.
 func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
-	ctx, g := t.Context(), newGenerator(seed, w.endpoints())
+	ctx, g := t.Context(), newGenerator(seed, w.sides[0].endpoints())
 	if err := w.clear(ctx); err != nil {
 		return err
 	}
@@ -84,6 +88,8 @@ func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
 	total.seeds++
 	before, after := &state{}, g.initial()
 	at := step{seed: seed, config: config}
+	c := &comparer{w.sides}
+	var memories []*memory
 	for ; at.number < *steps; at.number++ {
 		began := time.Now()
 		if err := w.advance(ctx, g, before, after, at.number == 0); err != nil {
@@ -91,8 +97,12 @@ func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
 		}
 		probes := g.probes(before, after)
 		synced := time.Since(began)
-		found := (&comparer{w.sides}).run(ctx, probes)
+		found := append(c.run(ctx, probes), c.review(ctx, memories, after)...)
+		for _, m := range memories {
+			probes = append(probes, m.probe)
+		}
 		total.add(at.changes, probes)
+		memories = c.remember(ctx, g, after)
 		for a, differences := range total.unknown(found) {
 			t.Error(at.report(a, differences))
 		}

@@ -33,6 +33,16 @@ type state struct {
 	zone string // of node1
 }
 
+// named returns the app of a name, or nil.
+func (s *state) named(name string) *app {
+	for _, a := range s.apps {
+		if a.name() == name {
+			return a
+		}
+	}
+	return nil
+}
+
 const (
 	maxApps   = 24
 	firstApps = 14

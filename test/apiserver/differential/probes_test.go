@@ -21,7 +21,17 @@ type probe struct {
 	affinity  bool
 }
 
-func (p probe) String() string { return fmt.Sprintf("%s: %s -> %s %v", p.kind, p.from, p.network, p.to) }
+func (p probe) String() string {
+	return fmt.Sprintf("%s: %s -> %s %v", p.kind, p.from, p.network, p.to)
+}
+
+// family returns 0 for IPv4, 1 for IPv6.
+func (p probe) family() int {
+	if p.to.Addr().Is4() {
+		return 0
+	}
+	return 1
+}
 
 // Kinds of frontends, and destinations that are none.
 const (
@@ -33,15 +43,16 @@ const (
 	toRemoved      = "removed frontend"
 	toWrongPort    = "wrong port"
 	toUnallocated  = "unallocated IP"
+	inUDPFlow      = "UDP flow after changes"
+	withAffinity   = "client with affinity after changes"
 )
 
-// near are the origins whose packets to all addresses pass node1. remote are
-// those that only reach the addresses of nodes through it.
-func near() []string {
-	return []string{"client", "outside", "elsewhere", "pods", "pod1", "a1", "node1", "node1-second"}
+// origins returns the names of all origins.
+func origins() []string {
+	return []string{
+		"client", "outside", "elsewhere", "remote pods", "pods", "pod1", "a1", "node1", "node1-second",
+	}
 }
-
-func remote() []string { return []string{"node2", "pod2"} }
 
 // limits of the number of probes of a step.
 const (
@@ -93,21 +104,21 @@ func (g *generator) fromAll(p probe) []probe {
 	if !p.to.IsValid() {
 		return nil
 	}
-	origins := near()
-	switch {
-	case p.to.Addr().IsLoopback():
-		origins = []string{"node1"}
-	case p.kind == toNodePort:
-		origins = append(origins, remote()...)
-	}
 	var all []probe
-	for _, p.from = range origins {
-		if p.from == "node1-second" && p.to.Addr().IsLoopback() || p.from == "a1" && p.affinity {
+	for _, p.from = range origins() {
+		if p.to.Addr().IsLoopback() && p.from != "node1" || p.affinity && !manyClients(p.from) {
 			continue
 		}
 		all = append(all, p)
 	}
 	return all
+}
+
+// manyClients reports whether an origin can show session affinity. Others see
+// one endpoint only, which may differ between proxies. But node1 has no pool.
+func manyClients(origin string) bool {
+	_, pool := pools()[origin]
+	return pool || origin == "node1"
 }
 
 // frontends returns a probe of each frontend, without an origin. It includes

@@ -48,7 +48,7 @@ func newSide(t testing.TB, proxy, path string) *side {
 	for _, name := range []string{"a1", "a2", "pod1"} {
 		s.pods[name] = labtest.AddPod(t, s.Node1, name)
 	}
-	for _, name := range []string{"b1", "b2", "pod2"} {
+	for _, name := range []string{"b1", "b2"} {
 		s.pods[name] = labtest.AddPod(t, s.Node2, name)
 	}
 	for _, at := range []*lab.Namespace{
@@ -80,9 +80,19 @@ func (s *side) addOrigins() error {
 			return err
 		}
 	}
+	// Endpoints of node2 answer through node1, even if it has kept the
+	// client's address.
+	for i, addr := range s.Client.Addrs() {
+		everywhere := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}[i]
+		for _, to := range []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen()), everywhere} {
+			if err := s.Node2.ReplaceRoute(to, s.Node1.Addrs()[i]); err != nil {
+				return err
+			}
+		}
+	}
 	for name, at := range map[string]*lab.Namespace{
-		"client": s.Client, "node1": s.Node1.Namespace, "node2": s.Node2.Namespace,
-		"a1": s.pods["a1"].Namespace, "pod1": s.pods["pod1"].Namespace, "pod2": s.pods["pod2"].Namespace,
+		"client": s.Client, "node1": s.Node1.Namespace,
+		"a1": s.pods["a1"].Namespace, "pod1": s.pods["pod1"].Namespace,
 	} {
 		s.origins[name] = &origin{Namespace: at}
 	}
@@ -108,7 +118,9 @@ func pools() map[string][2]netip.Prefix {
 	return map[string][2]netip.Prefix{
 		"outside":   {netip.MustParsePrefix("172.31.0.0/17"), netip.MustParsePrefix("fd00:31::/65")},
 		"elsewhere": {netip.MustParsePrefix("172.31.128.0/17"), netip.MustParsePrefix("fd00:31:0:0:8000::/65")},
-		"pods":      {netip.MustParsePrefix("10.244.1.128/25"), netip.MustParsePrefix("fd00:244:1:0:8000::/65")},
+		// Pods of another node, behind the client.
+		"remote pods": {netip.MustParsePrefix("10.244.3.0/24"), netip.MustParsePrefix("fd00:244:3::/64")},
+		"pods":        {netip.MustParsePrefix("10.244.1.128/25"), netip.MustParsePrefix("fd00:244:1:0:8000::/65")},
 	}
 }
 
@@ -136,6 +148,17 @@ func (s *side) own(at *lab.Namespace, pool [2]netip.Prefix) error {
 		}
 	}
 	return at.SetSysctl("net.ipv6.ip_nonlocal_bind", "1")
+}
+
+// endpoints returns the addresses of possible endpoints by name.
+func (s *side) endpoints() map[string][2]netip.Addr {
+	all := map[string][2]netip.Addr{
+		"node1": [2]netip.Addr(s.Node1.Addrs()), "node2": [2]netip.Addr(s.Node2.Addrs()),
+	}
+	for _, name := range []string{"a1", "a2", "b1", "b2"} {
+		all[name] = [2]netip.Addr(s.pods[name].Addrs())
+	}
+	return all
 }
 
 // relay forwards connections to the address of the API server to another

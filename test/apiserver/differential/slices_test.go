@@ -3,6 +3,7 @@ package differential
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,17 +19,56 @@ import (
 func (g *generator) drawSlices(a *app) {
 	a.slices = nil
 	hints := pick(g, []string{"", "", "", "", "zone", "zone", "node", "both"})
-	contradictory := g.chance(2)
+	fault := pick(g, faults())
 	for f := range 2 {
 		for i := range pick(g, []int{0, 1, 1, 1, 1, 2, 2, 3}) {
 			a.slices = append(a.slices, g.slice(a, f, i, hints))
 		}
 	}
-	if !contradictory {
+	if fault != contradiction {
 		a.unify()
 	}
+	g.spoil(a, fault)
 	if g.chance(4) {
 		a.slices = append(a.slices, a.fqdnSlice())
+	}
+}
+
+// fault is something in EndpointSlices for which the proxies are known to
+// differ.
+type fault int
+
+const (
+	noFault fault = iota
+	contradiction
+	endpointInServiceCIDR
+	portWithoutNumber
+	readyButNotServing
+)
+
+// faults returns faults with their frequency.
+func faults() []fault {
+	all := make([]fault, 40)
+	return append(all, contradiction, endpointInServiceCIDR, portWithoutNumber, readyButNotServing)
+}
+
+// spoil adds a fault to one of the slices.
+func (g *generator) spoil(a *app, fault fault) {
+	if len(a.slices) == 0 {
+		return
+	}
+	s := pick(g, a.slices)
+	f := 0
+	if s.AddressType == discoveryv1.AddressTypeIPv6 {
+		f = 1
+	}
+	switch {
+	case fault == endpointInServiceCIDR && len(s.Endpoints) > 0:
+		s.Endpoints[0].Addresses = []string{addrIn(lab.ServiceRanges()[f], 0x8000+a.slot).String()}
+	case fault == portWithoutNumber && len(s.Ports) > 0:
+		s.Ports[0].Port = nil
+	case fault == readyButNotServing && len(s.Endpoints) > 0:
+		s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(false)}
 	}
 }
 
@@ -83,9 +123,6 @@ func (g *generator) slice(a *app, f, i int, hints string) *discoveryv1.EndpointS
 		if g.chance(3) { // only the first one counts
 			e.Addresses = append(e.Addresses, g.pods[pick(g, names)][f].String())
 		}
-		if g.chance(1) {
-			e.Addresses = []string{addrIn(lab.ServiceRanges()[f], 0x8000+a.slot).String()}
-		}
 		g.place(&e, name)
 		g.setConditions(&e)
 		g.hint(&e, hints)
@@ -98,9 +135,6 @@ func (g *generator) slice(a *app, f, i int, hints string) *discoveryv1.EndpointS
 func (g *generator) endpointPort(p port) discoveryv1.EndpointPort {
 	ep := discoveryv1.EndpointPort{
 		Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To(pick(g, []int32{firstTarget, secondTarget})),
-	}
-	if g.chance(1) {
-		ep.Port = nil
 	}
 	if g.chance(1) {
 		ep.Protocol = ptr.To(corev1.ProtocolTCP)
@@ -146,6 +180,9 @@ func (g *generator) setConditions(e *discoveryv1.Endpoint) {
 		any := []*bool{nil, ptr.To(true), ptr.To(false)}
 		e.Conditions.Ready = pick(g, []*bool{nil, ptr.To(true), ptr.To(false), ptr.To(false)})
 		e.Conditions.Serving, e.Conditions.Terminating = pick(g, any), pick(g, any)
+		if ptr.Deref(e.Conditions.Ready, true) {
+			e.Conditions.Serving = ptr.To(true)
+		}
 	}
 }
 
@@ -165,6 +202,36 @@ func (g *generator) hint(e *discoveryv1.Endpoint, hints string) {
 			e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: node})
 		}
 	}
+}
+
+// inServiceCIDR reports whether an endpoint has an address of a service CIDR.
+func inServiceCIDR(e discoveryv1.Endpoint) bool {
+	addr, err := netip.ParseAddr(e.Addresses[0])
+	return err == nil && (lab.ServiceRanges()[0].Contains(addr) || lab.ServiceRanges()[1].Contains(addr))
+}
+
+func isReadyButNotServing(e discoveryv1.Endpoint) bool {
+	return ptr.Deref(e.Conditions.Ready, true) && !ptr.Deref(e.Conditions.Serving, true)
+}
+
+// anyEndpoint reports whether an endpoint has a property.
+func (a *app) anyEndpoint(has func(discoveryv1.Endpoint) bool) bool {
+	for _, s := range a.slices {
+		if slices.ContainsFunc(s.Endpoints, has) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutPortNumber reports whether a port of a slice has no number.
+func (a *app) withoutPortNumber() bool {
+	for _, s := range a.slices {
+		if slices.ContainsFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return p.Port == nil }) {
+			return true
+		}
+	}
+	return false
 }
 
 // fqdnSlice returns a slice that proxies ignore.

@@ -98,18 +98,6 @@ func (w *world) restart(ctx context.Context, config string) error {
 	return nil
 }
 
-// endpoints returns the addresses of possible endpoints by name.
-func (w *world) endpoints() map[string][2]netip.Addr {
-	s := w.sides[0]
-	all := map[string][2]netip.Addr{
-		"node1": [2]netip.Addr(s.Node1.Addrs()), "node2": [2]netip.Addr(s.Node2.Addrs()),
-	}
-	for _, name := range []string{"a1", "a2", "b1", "b2"} {
-		all[name] = [2]netip.Addr(s.pods[name].Addrs())
-	}
-	return all
-}
-
 // sentinel is the name of a Service that changes after all others.
 const sentinel = "sentinel"
 
@@ -127,7 +115,7 @@ func (w *world) settle(ctx context.Context) error {
 			},
 			AddressType: []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}[f],
 			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To[int32](firstTarget)}},
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{w.endpoints()[pod][f].String()}}},
+			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{w.sides[0].endpoints()[pod][f].String()}}},
 		}
 		if err := w.putSlice(ctx, s); err != nil {
 			return err

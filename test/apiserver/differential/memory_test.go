@@ -1,0 +1,158 @@
+package differential
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// memory is what connection tracking or session affinity of both sides
+// remembers: a flow or a client, with the same endpoint on both sides.
+type memory struct {
+	probe
+	server  string
+	clients [2]netip.Addr
+	flows   [2]*lab.Conn // nil for a client with affinity
+}
+
+// maxMemories is the number of memories of a step.
+const maxMemories = 16
+
+// remember makes memories at frontends of a state, before it changes.
+func (c *comparer) remember(ctx context.Context, g *generator, s *state) []*memory {
+	var candidates []probe
+	for _, a := range s.apps {
+		for _, p := range a.frontends() {
+			switch {
+			case p.affinity:
+				p.kind, p.from = withAffinity, "outside"
+			case p.network == "udp":
+				p.kind, p.from = inUDPFlow, pick(g, []string{"client", "pod1"})
+			default:
+				continue
+			}
+			if !p.to.Addr().IsLoopback() {
+				candidates = append(candidates, p)
+			}
+		}
+	}
+	var all []*memory
+	for _, p := range g.some(candidates, maxMemories) {
+		if m := c.recall(ctx, p); m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// recall returns the memory of an endpoint that answers on both sides, or nil.
+func (c *comparer) recall(ctx context.Context, p probe) *memory {
+	const enough = 30
+	m := &memory{probe: p}
+	for i, s := range c.sides {
+		for range enough {
+			m.clients[i] = s.origins[p.from].client(p.family())
+			flow, result := s.open(ctx, p, m.clients[i])
+			if result.Outcome != lab.Answered {
+				m.close()
+				return nil
+			}
+			if m.server == "" {
+				m.server = result.Answer.Server
+			}
+			if result.Answer.Server == m.server && p.kind == inUDPFlow {
+				m.flows[i] = flow
+				break
+			}
+			flow.Close()
+			if result.Answer.Server == m.server {
+				break
+			}
+			m.clients[i] = netip.Addr{}
+		}
+		if m.flows[i] == nil && !m.clients[i].IsValid() { // other endpoints answer
+			m.close()
+			return nil
+		}
+	}
+	return m
+}
+
+func (s *side) open(ctx context.Context, p probe, client netip.Addr) (*lab.Conn, lab.Result) {
+	from, local := s.origins[p.from], netip.AddrPortFrom(client, 0)
+	if p.network != "tcp" {
+		local = netip.AddrPortFrom(client, from.port())
+	}
+	return lab.Open(ctx, from.Namespace, p.network, p.to, lab.ProbeOptions{Local: local, Timeout: time.Second})
+}
+
+func (m *memory) close() {
+	for _, flow := range m.flows {
+		if flow != nil {
+			flow.Close()
+		}
+	}
+}
+
+// review checks whether the memories are kept in a state after changes. Proxies
+// delete stale flows shortly after a change.
+func (c *comparer) review(ctx context.Context, memories []*memory, after *state) []difference {
+	var (
+		wait  sync.WaitGroup
+		mu    sync.Mutex
+		found []difference
+	)
+	for _, m := range memories {
+		wait.Go(func() {
+			defer m.close()
+			var r results
+			for range 4 {
+				for i, s := range c.sides {
+					r[i] = outcomes{s.review(ctx, m, i): true}
+				}
+				if r.equal() {
+					return
+				}
+				time.Sleep(time.Second / 2)
+			}
+			d := difference{probe: m.probe, results: r, before: m.app, address: c.sides[0].address(m)}
+			d.app = after.named(m.app.name())
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, d)
+		})
+	}
+	wait.Wait()
+	return found
+}
+
+// address returns the address of the endpoint of a memory.
+func (s *side) address(m *memory) string {
+	for name, addrs := range s.endpoints() {
+		if name == m.server {
+			return addrs[m.family()].String()
+		}
+	}
+	return ""
+}
+
+func (s *side) review(ctx context.Context, m *memory, i int) string {
+	var result lab.Result
+	if flow := m.flows[i]; flow != nil {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		result = flow.Ask(ctx)
+	} else {
+		result = s.probe(ctx, m.probe, m.clients[i], time.Second)
+	}
+	switch {
+	case result.Outcome != lab.Answered:
+		return result.Outcome.String()
+	case result.Answer.Server == m.server:
+		return "kept"
+	}
+	return "another endpoint"
+}
