@@ -65,7 +65,7 @@ type comparer struct {
 
 // run compares probes concurrently and returns those that differ.
 func (c *comparer) run(ctx context.Context, probes []probe) []difference {
-	const concurrent = 40
+	const concurrent = 60
 	var (
 		wait  sync.WaitGroup
 		mu    sync.Mutex
@@ -87,10 +87,12 @@ func (c *comparer) run(ctx context.Context, probes []probe) []difference {
 	return found
 }
 
-// compare returns equal results, or the last of several unequal ones.
+// compare returns equal results, or the last of several unequal ones. The
+// first timeout leaves time for the second SYN: kube-proxy refuses with ICMP,
+// which the kernel drops while an IPv6 socket of the same machine connects.
 func (c *comparer) compare(ctx context.Context, p probe) results {
 	const pause = 700 * time.Millisecond
-	r := c.once(ctx, p, time.Second)
+	r := c.once(ctx, p, 1400*time.Millisecond)
 	for range 2 {
 		if r.equal() {
 			break

@@ -16,9 +16,7 @@ type difference struct {
 	probe
 	results
 
-	// Of a memory: the app before the changes, and its endpoint.
-	before  *app
-	address string
+	before *app // of a memory: the app before the changes
 }
 
 // step is a state of the cluster of a seed.

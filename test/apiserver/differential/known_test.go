@@ -1,9 +1,11 @@
 package differential
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
 )
@@ -11,15 +13,13 @@ import (
 // knownReason returns why a difference is expected, "" if it is not. ARCHITECTURE.md
 // has the decisions behind it.
 func knownReason(d difference) string {
-	if d.app == nil {
-		return ""
-	}
 	if d.before != nil {
 		if reason := d.knownMemory(); reason != "" {
 			return reason
 		}
 	}
 	switch {
+	case d.app == nil:
 	case d.app.contradictory():
 		return "endpoints with the same address contradict each other; kube-proxy uses any of them, nftproxy a ready one"
 	case d.app.anyEndpoint(inServiceCIDR):
@@ -33,52 +33,57 @@ func knownReason(d difference) string {
 // knownMemory is knownReason for flows and clients that existed before a
 // change.
 func (d difference) knownMemory() string {
+	if d.kind != inUDPFlow {
+		return ""
+	}
 	kept := d.results[0]["kept"]
 	switch {
-	case d.kind == inUDPFlow && !kept && d.before.anyEndpoint(isReadyButNotServing):
+	case !kept && d.before.anyEndpoint(isReadyButNotServing):
 		return "an endpoint is ready but not serving; kube-proxy deletes its UDP flows, nftproxy keeps them"
-	case d.kind == inUDPFlow && kept && !d.app.serves(d.probe):
+	case kept && !d.app.has(d.probe):
+		return "a UDP frontend was removed; kube-proxy keeps its flows, nftproxy deletes them"
+	case kept && !d.app.serves(d.probe):
 		return "a UDP service port lost its last endpoint; kube-proxy keeps its flows, nftproxy deletes them"
-	case d.app.moved(d.before, d.address):
-		return "an endpoint was in no EndpointSlice for a moment; a proxy that has not synced then keeps its flows and clients"
 	}
 	return ""
 }
 
-// serves reports whether a service port has a serving endpoint of the family.
+// has reports whether proxies must serve the frontend of a probe.
+func (a *app) has(p probe) bool {
+	if a == nil || a.kind == headlessKind || a.kind == externalNameKind || a.kind == foreignKind {
+		return false
+	}
+	proxied := func(i corev1.LoadBalancerIngress) bool {
+		return i.IP == p.to.Addr().String() && ptr.Deref(i.IPMode, "") == corev1.LoadBalancerIPModeProxy
+	}
+	return slices.ContainsFunc(a.frontends(), func(f probe) bool { return f.to == p.to && f.network == p.network }) &&
+		!slices.ContainsFunc(a.live.Status.LoadBalancer.Ingress, proxied)
+}
+
+// serves reports whether the service port of a probe has a serving endpoint.
 func (a *app) serves(p probe) bool {
+	return len(a.places(p, func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Serving, true) })) > 0
+}
+
+// places returns the EndpointSlices and ports of some of the endpoints of the
+// service port of a probe.
+func (a *app) places(p probe, some func(discoveryv1.Endpoint) bool) map[string]bool {
+	all := map[string]bool{}
 	types := []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 	for _, sp := range a.live.Spec.Ports {
-		number := sp.Port
-		if p.to.Port() >= 30000 {
-			number = sp.NodePort
-		}
-		if number != int32(p.to.Port()) || !strings.EqualFold(string(sp.Protocol), p.network) {
+		if !strings.EqualFold(string(sp.Protocol), p.network) || sp.Port != int32(p.to.Port()) && sp.NodePort != int32(p.to.Port()) {
 			continue
 		}
 		for _, s := range a.slices {
-			matches := func(ep discoveryv1.EndpointPort) bool {
-				return *ep.Name == sp.Name && *ep.Protocol == sp.Protocol
+			if s.AddressType != types[p.family()] || !slices.ContainsFunc(s.Endpoints, some) {
+				continue
 			}
-			serving := func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Serving, true) }
-			if s.AddressType == types[p.family()] && slices.ContainsFunc(s.Ports, matches) &&
-				slices.ContainsFunc(s.Endpoints, serving) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// moved reports whether no slice has had the address before and after.
-func (a *app) moved(before *app, address string) bool {
-	has := func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address }
-	for _, s := range before.slices {
-		for _, now := range a.slices {
-			if now.Name == s.Name && slices.ContainsFunc(now.Endpoints, has) && slices.ContainsFunc(s.Endpoints, has) {
-				return false
+			for _, ep := range s.Ports {
+				if *ep.Name == sp.Name && *ep.Protocol == sp.Protocol {
+					all[fmt.Sprint(s.Name, ptr.Deref(ep.Port, 0))] = true
+				}
 			}
 		}
 	}
-	return true
+	return all
 }
