@@ -34,6 +34,7 @@ const (
 // its name and addresses follow.
 type app struct {
 	slot     int
+	rival    bool // claims a frontend of another app
 	kind     kind
 	families []int // 0 is IPv4
 	ports    []port

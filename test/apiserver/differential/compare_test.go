@@ -87,14 +87,16 @@ func (c *comparer) run(ctx context.Context, probes []probe) []difference {
 	return found
 }
 
-// compare returns equal results, or the last of several unequal ones. The
-// first timeout leaves time for the second SYN: kube-proxy refuses with ICMP,
-// which the kernel drops while an IPv6 socket of the same machine connects.
+// shortly leaves time for the second SYN: kube-proxy refuses with ICMP, which
+// the kernel drops while an IPv6 socket of the same machine connects.
+const shortly = 1400 * time.Millisecond
+
+// compare returns equal results, or the last of several unequal ones.
 func (c *comparer) compare(ctx context.Context, p probe) results {
 	const pause = 700 * time.Millisecond
-	r := c.once(ctx, p, 1400*time.Millisecond)
+	r := c.once(ctx, p, shortly)
 	for range 2 {
-		if r.equal() {
+		if r.equal() || knownReason(difference{probe: p, results: r}) != "" {
 			break
 		}
 		time.Sleep(pause)

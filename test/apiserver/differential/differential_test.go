@@ -2,7 +2,6 @@ package differential
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -117,5 +116,8 @@ func (w *world) advance(ctx context.Context, g *generator, before, after *state,
 	if initial {
 		before = nil
 	}
-	return errors.Join(w.apply(ctx, g, before, after), w.settle(ctx))
+	if err := w.apply(ctx, g, before, after); err != nil {
+		return err
+	}
+	return w.settle(ctx)
 }

@@ -61,13 +61,35 @@ func (g *generator) initial() *state {
 func (g *generator) next(before *state) (*state, []string) {
 	s := &state{zone: before.zone}
 	for _, a := range before.apps {
-		s.apps = append(s.apps, a.clone())
+		if !a.rival {
+			s.apps = append(s.apps, a.clone())
+		}
 	}
 	var done []string
 	for range 3 + g.IntN(6) {
 		done = append(done, g.change(s))
 	}
+	if g.chance(12) {
+		done = append(done, g.addRival(s))
+	}
 	return s, done
+}
+
+// addRival adds an app that claims a frontend of another app. It stays for one
+// step.
+func (g *generator) addRival(s *state) string {
+	owner := pick(g, s.apps)
+	rival := g.newApp(s.freeSlot(g))
+	rival.kind, rival.rival = clusterIPKind, true
+	rival.ports[0].number, rival.ports[0].protocol = owner.ports[0].number, owner.ports[0].protocol
+	rival.ports = rival.ports[:1]
+	g.drawSlices(rival)
+	f := pick(g, owner.families)
+	rival.families = []int{f}
+	claims := append([]string{addrIn(owner.serviceRanges()[f], 16+owner.slot).String()}, owner.externalIPs...)
+	rival.externalIPs = []string{pick(g, claims)}
+	s.apps = append(s.apps, rival)
+	return fmt.Sprintf("add %s with the frontend %s of %s", rival.name(), rival.externalIPs[0], owner.name())
 }
 
 func (g *generator) change(s *state) string {

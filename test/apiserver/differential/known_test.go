@@ -19,6 +19,8 @@ func knownReason(d difference) string {
 		}
 	}
 	switch {
+	case d.contested:
+		return "two Services claim a frontend; kube-proxy serves any of them, nftproxy the one with the priority"
 	case d.app == nil:
 	case d.app.contradictory():
 		return "endpoints with the same address contradict each other; kube-proxy uses any of them, nftproxy a ready one"
@@ -26,6 +28,8 @@ func knownReason(d difference) string {
 		return "an endpoint is in a service CIDR; kube-proxy sends packets to it, nftproxy ignores it"
 	case d.app.withoutPortNumber():
 		return "a port of an EndpointSlice has no number; kube-proxy ignores it, for nftproxy it means all ports"
+	case d.from == "a1" && d.app.anyEndpoint(func(e discoveryv1.Endpoint) bool { return e.NodeName == nil }):
+		return "an endpoint without a node reaches itself; kube-proxy does not masquerade it, so it gets no answer"
 	}
 	return ""
 }

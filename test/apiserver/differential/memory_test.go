@@ -28,6 +28,7 @@ const maxMemories = 16
 // remember makes memories at frontends of a state, before it changes.
 func (c *comparer) remember(ctx context.Context, g *generator, s *state) []*memory {
 	var candidates []probe
+	claims := s.claims()
 	for _, a := range s.apps {
 		for _, p := range a.frontends() {
 			switch {
@@ -38,7 +39,7 @@ func (c *comparer) remember(ctx context.Context, g *generator, s *state) []*memo
 			default:
 				continue
 			}
-			if !p.to.Addr().IsLoopback() {
+			if !p.to.Addr().IsLoopback() && claims[p.destination()] == 1 {
 				candidates = append(candidates, p)
 			}
 		}
@@ -90,7 +91,7 @@ func (s *side) open(ctx context.Context, p probe, client netip.Addr) (*lab.Conn,
 	if p.network != "tcp" {
 		local = netip.AddrPortFrom(client, from.port())
 	}
-	return lab.Open(ctx, from.Namespace, p.network, p.to, lab.ProbeOptions{Local: local, Timeout: time.Second})
+	return lab.Open(ctx, from.Namespace, p.network, p.to, lab.ProbeOptions{Local: local, Timeout: shortly})
 }
 
 func (m *memory) close() {
@@ -109,11 +110,12 @@ func (c *comparer) review(ctx context.Context, memories []*memory, after *state)
 		mu    sync.Mutex
 		found []difference
 	)
+	claims := after.claims()
 	for _, m := range memories {
 		wait.Go(func() {
 			defer m.close()
 			now := after.named(m.app.name())
-			if !m.comparable(now, c.sides[0].address(m)) {
+			if claims[m.destination()] > 1 || !m.comparable(now, c.sides[0].address(m)) {
 				return
 			}
 			var r results
@@ -165,11 +167,11 @@ func (s *side) address(m *memory) string {
 func (s *side) review(ctx context.Context, m *memory, i int) string {
 	var result lab.Result
 	if flow := m.flows[i]; flow != nil {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		ctx, cancel := context.WithTimeout(ctx, shortly)
 		defer cancel()
 		result = flow.Ask(ctx)
 	} else {
-		result = s.probe(ctx, m.probe, m.clients[i], time.Second)
+		result = s.probe(ctx, m.probe, m.clients[i], shortly)
 	}
 	switch {
 	case result.Outcome != lab.Answered:

@@ -19,6 +19,7 @@ type probe struct {
 	app       *app // nil for destinations of no Service
 	endpoints int  // at most
 	affinity  bool
+	contested bool // several apps claim the frontend
 }
 
 func (p probe) String() string {
@@ -64,10 +65,10 @@ const (
 // before the last changes.
 func (g *generator) probes(before, after *state) []probe {
 	var positive, negative, all []probe
-	known := map[string]bool{}
+	known := after.claims()
 	for _, a := range after.apps {
 		for _, p := range a.frontends() {
-			known[p.network+p.to.String()] = true
+			p.contested = known[p.destination()] > 1
 			positive = append(positive, g.fromAll(p)...)
 		}
 		negative = append(negative, g.fromAll(a.wrongPort())...)
@@ -75,7 +76,7 @@ func (g *generator) probes(before, after *state) []probe {
 	}
 	for _, a := range before.apps {
 		for _, p := range a.frontends() {
-			if !known[p.network+p.to.String()] {
+			if known[p.destination()] == 0 {
 				p.kind, p.app = toRemoved, nil
 				negative = append(negative, g.fromAll(p)...)
 			}
@@ -84,13 +85,31 @@ func (g *generator) probes(before, after *state) []probe {
 	for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), (&app{slot: 3}).serviceRanges()} {
 		for _, prefix := range ranges {
 			to := netip.AddrPortFrom(addrIn(prefix, 16+g.IntN(200)), 80)
-			if !known["tcp"+to.String()] {
-				negative = append(negative, g.fromAll(probe{kind: toUnallocated, network: "tcp", to: to})...)
+			if p := (probe{kind: toUnallocated, network: "tcp", to: to}); known[p.destination()] == 0 {
+				negative = append(negative, g.fromAll(p)...)
 			}
 		}
 	}
 	all = append(all, g.some(positive, maxPositive)...)
 	return append(all, g.some(negative, maxNegative)...)
+}
+
+// destination returns the network and address.
+func (p probe) destination() string { return fmt.Sprint(p.network, " ", p.to) }
+
+// claims returns how many apps have each destination as a frontend.
+func (s *state) claims() map[string]int {
+	all := map[string]int{}
+	for _, a := range s.apps {
+		seen := map[string]bool{}
+		for _, p := range a.frontends() {
+			if !seen[p.destination()] {
+				seen[p.destination()] = true
+				all[p.destination()]++
+			}
+		}
+	}
+	return all
 }
 
 // some returns a random selection.

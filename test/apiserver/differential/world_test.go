@@ -2,6 +2,7 @@ package differential
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -130,12 +131,11 @@ func (w *world) settle(ctx context.Context) error {
 	if _, err := w.putService(ctx, s); err != nil {
 		return err
 	}
+	var errs []error
 	for _, side := range w.sides {
-		if err := side.awaitSentinel(ctx, uint16(port), pod); err != nil {
-			return err
-		}
+		errs = append(errs, side.awaitSentinel(ctx, uint16(port), pod))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func sentinelAddrs() [2]netip.Addr {
@@ -163,18 +163,7 @@ func (s *side) awaitSentinel(ctx context.Context, port uint16, pod string) error
 			return err
 		}
 	}
-	return &unsyncedError{s.proxy, last, s.endOfLog()}
-}
-
-// unsyncedError is returned for a proxy that does not write its rules.
-type unsyncedError struct {
-	proxy string
-	last  lab.Result
-	log   string
-}
-
-func (e *unsyncedError) Error() string {
-	return fmt.Sprintf("%s has not written the last change: sentinel: %v; log:\n%s", e.proxy, e.last, e.log)
+	return fmt.Errorf("%s has not written the last change: sentinel: %v; log:\n%s", s.proxy, last, s.endOfLog())
 }
 
 func (s *side) endOfLog() string {
