@@ -3,6 +3,8 @@ package differential
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -38,7 +40,8 @@ func (w *world) apply(ctx context.Context, g *generator, before, after *state) e
 			delete(old, a.name())
 		}
 	}
-	for name, a := range old {
+	for _, name := range slices.Sorted(maps.Keys(old)) {
+		a := old[name]
 		changes = append(changes, func() error { return w.deleteService(ctx, name) })
 		for _, s := range a.slices {
 			changes = append(changes, func() error { return w.deleteSlice(ctx, s.Name) })
@@ -57,12 +60,7 @@ func (w *world) apply(ctx context.Context, g *generator, before, after *state) e
 }
 
 func (a *app) hasSlice(name string) bool {
-	for _, s := range a.slices {
-		if s.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.slices, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name })
 }
 
 // clear deletes the Services and EndpointSlices of all seeds.

@@ -35,7 +35,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{}
-	for i, path := range []string{program(proxies[0]), program("nftproxy-differential")} {
+	for i, path := range []string{program(proxies[0]), buildProduct(t)} {
 		w.sides[i] = newSide(t, proxies[i], path)
 	}
 	var err error

@@ -2,7 +2,6 @@ package differential
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,23 +15,24 @@ const (
 )
 
 var (
-	seeds = flag.Uint64("seeds", 1, "number of random clusters")
+	seeds = flag.Uint64("seeds", 2, "number of random clusters")
 	first = flag.Uint64("first", 1, "seed of the first cluster")
-	steps = flag.Int("steps", 5, "number of changes of each cluster")
+	steps = flag.Int("steps", 3, "number of states of each cluster")
 )
 
 // The proxies, by the index of their side.
 var proxies = [2]string{"kube-proxy", "nftproxy"}
 
-func TestMain(m *testing.M) {
-	flag.Parse()
-	build := exec.Command("go", "build", "-trimpath", "-o", program("nftproxy-differential"), "./cmd/kube-proxy")
-	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+// buildProduct builds nftproxy and returns its path.
+func buildProduct(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "nftproxy")
+	build := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/kube-proxy")
+	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
 	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "build nftproxy: %v\n%s", err, out)
-		os.Exit(2)
+		t.Fatalf("build nftproxy: %v\n%s", err, out)
 	}
-	os.Exit(m.Run())
+	return path
 }
 
 // program returns the path of a program.
