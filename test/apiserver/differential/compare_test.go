@@ -158,11 +158,16 @@ func (s *side) outcome(ctx context.Context, p probe, timeout time.Duration) stri
 }
 
 func (s *side) probe(ctx context.Context, p probe, client netip.Addr, timeout time.Duration) lab.Result {
-	from, local := s.origins[p.from], netip.AddrPortFrom(client, 0)
-	if p.network != "tcp" {
-		local = netip.AddrPortFrom(client, from.port())
+	options := lab.ProbeOptions{Local: s.local(p, client), Timeout: timeout}
+	return lab.Probe(ctx, s.origins[p.from].Namespace, p.network, p.to, options)
+}
+
+// local returns the source of an attempt.
+func (s *side) local(p probe, client netip.Addr) netip.AddrPort {
+	if p.network == "tcp" {
+		return netip.AddrPortFrom(client, 0)
 	}
-	return lab.Probe(ctx, from.Namespace, p.network, p.to, lab.ProbeOptions{Local: local, Timeout: timeout})
+	return netip.AddrPortFrom(client, s.origins[p.from].port())
 }
 
 // describe returns an outcome. With session affinity, an origin with one

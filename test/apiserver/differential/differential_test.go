@@ -33,7 +33,7 @@ func (s step) report(a *app, differences []difference) string {
 	for _, d := range differences {
 		fmt.Fprintf(&text, "%s\n", d.probe)
 		for i, out := range d.results {
-			fmt.Fprintf(&text, "    %-10s %s\n", proxies[i], out)
+			fmt.Fprintf(&text, "    %-10s %s\n", proxies()[i], out)
 		}
 	}
 	fmt.Fprintf(&text, "changes: %s\nconfiguration:\n%s", strings.Join(s.changes, ", "), s.config)

@@ -182,8 +182,10 @@ func (g *generator) drawPorts(a *app) {
 	a.ports = nil
 	for range 1 + g.IntN(3) {
 		p := port{
-			number:   pick(g, []int32{80, 80, 443, 53}),
-			protocol: pick(g, []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}),
+			number: pick(g, []int32{80, 80, 443, 53}),
+			protocol: pick(g, []corev1.Protocol{
+				corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP,
+			}),
 		}
 		taken := func(q port) bool { return q.number == p.number && q.protocol == p.protocol }
 		if slices.ContainsFunc(a.ports, taken) {

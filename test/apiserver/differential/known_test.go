@@ -10,8 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// knownReason returns why a difference is expected, "" if it is not. ARCHITECTURE.md
-// has the decisions behind it.
+// knownReason returns why a difference is expected, "" if it is not.
 func knownReason(d difference) string {
 	if d.before != nil {
 		if reason := d.knownMemory(); reason != "" {
@@ -75,7 +74,8 @@ func (a *app) places(p probe, some func(discoveryv1.Endpoint) bool) map[string]b
 	all := map[string]bool{}
 	types := []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 	for _, sp := range a.live.Spec.Ports {
-		if !strings.EqualFold(string(sp.Protocol), p.network) || sp.Port != int32(p.to.Port()) && sp.NodePort != int32(p.to.Port()) {
+		number := int32(p.to.Port())
+		if !strings.EqualFold(string(sp.Protocol), p.network) || sp.Port != number && sp.NodePort != number {
 			continue
 		}
 		for _, s := range a.slices {

@@ -55,30 +55,9 @@ func (c *comparer) remember(ctx context.Context, g *generator, s *state) []*memo
 
 // recall returns the memory of an endpoint that answers on both sides, or nil.
 func (c *comparer) recall(ctx context.Context, p probe) *memory {
-	const enough = 30
 	m := &memory{probe: p}
 	for i, s := range c.sides {
-		for range enough {
-			m.clients[i] = s.origins[p.from].client(p.family())
-			flow, result := s.open(ctx, p, m.clients[i])
-			if result.Outcome != lab.Answered {
-				m.close()
-				return nil
-			}
-			if m.server == "" {
-				m.server = result.Answer.Server
-			}
-			if result.Answer.Server == m.server && p.kind == inUDPFlow {
-				m.flows[i] = flow
-				break
-			}
-			flow.Close()
-			if result.Answer.Server == m.server {
-				break
-			}
-			m.clients[i] = netip.Addr{}
-		}
-		if m.flows[i] == nil && !m.clients[i].IsValid() { // other endpoints answer
+		if !s.recall(ctx, m, i) {
 			m.close()
 			return nil
 		}
@@ -86,12 +65,31 @@ func (c *comparer) recall(ctx context.Context, p probe) *memory {
 	return m
 }
 
-func (s *side) open(ctx context.Context, p probe, client netip.Addr) (*lab.Conn, lab.Result) {
-	from, local := s.origins[p.from], netip.AddrPortFrom(client, 0)
-	if p.network != "tcp" {
-		local = netip.AddrPortFrom(client, from.port())
+// recall adds a flow or client of side i to a memory. The endpoint is that of
+// the side before. It reports whether there is one.
+func (s *side) recall(ctx context.Context, m *memory, i int) bool {
+	const enough = 30
+	for range enough {
+		m.clients[i] = s.origins[m.from].client(m.family())
+		options := lab.ProbeOptions{Local: s.local(m.probe, m.clients[i]), Timeout: shortly}
+		flow, result := lab.Open(ctx, s.origins[m.from].Namespace, m.network, m.to, options)
+		if result.Outcome != lab.Answered {
+			return false
+		}
+		if m.server == "" {
+			m.server = result.Answer.Server
+		}
+		found := result.Answer.Server == m.server
+		if found && m.kind == inUDPFlow {
+			m.flows[i] = flow
+			return true
+		}
+		flow.Close()
+		if found {
+			return true
+		}
 	}
-	return lab.Open(ctx, from.Namespace, p.network, p.to, lab.ProbeOptions{Local: local, Timeout: shortly})
+	return false
 }
 
 func (m *memory) close() {

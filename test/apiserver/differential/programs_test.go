@@ -20,8 +20,8 @@ var (
 	steps = flag.Int("steps", 3, "number of states of each cluster")
 )
 
-// The proxies, by the index of their side.
-var proxies = [2]string{"kube-proxy", "nftproxy"}
+// proxies returns the names of the proxies, by the index of their side.
+func proxies() [2]string { return [2]string{"kube-proxy", "nftproxy"} }
 
 // buildProduct builds nftproxy and returns its path.
 func buildProduct(t testing.TB) string {

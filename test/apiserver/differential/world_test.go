@@ -35,8 +35,8 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{}
-	for i, path := range []string{program(proxies[0]), buildProduct(t)} {
-		w.sides[i] = newSide(t, proxies[i], path)
+	for i, path := range []string{program(proxies()[0]), buildProduct(t)} {
+		w.sides[i] = newSide(t, proxies()[i], path)
 	}
 	var err error
 	w.kube, err = cluster.Start(t.Context(), cluster.Config{
