@@ -5,7 +5,6 @@ import (
 	"runtime/debug"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 	zpagesfeatures "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
@@ -14,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/informer"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -28,8 +28,8 @@ type source interface {
 type server struct {
 	options *config.Options
 	config  *v1alpha1.KubeProxyConfiguration
-	client  kubernetes.Interface // nil with --manifests
-	events  *eventRecorder       // nil with --manifests
+	client  *apiclient.Client // nil with --manifests
+	events  *eventRecorder    // nil with --manifests
 	proxier *proxier.Proxier
 	source  source
 	health  *healthcheck.ProxyServer
@@ -69,7 +69,7 @@ func (s *server) connect(pc *proxier.Config) error {
 	if err != nil {
 		return err
 	}
-	s.client, s.events = client, newEventRecorder(eventClient)
+	s.client, s.events = client, newEventRecorder(eventClient.Events)
 	pc.Events = s.events
 	return nil
 }
@@ -131,9 +131,6 @@ func (s *server) run(ctx context.Context) error {
 	klog.InfoS("Starting kube-proxy", "version", Version, "node", s.nodeName(), "manifests", s.options.Manifests)
 	group, ctx := errgroup.WithContext(ctx)
 	if s.events != nil {
-		if err := s.events.start(ctx); err != nil {
-			return err
-		}
 		s.events.recordStart(s.nodeName())
 		group.Go(func() error { return s.events.run(ctx) })
 	}
