@@ -44,8 +44,8 @@ func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collect
 
 // readList reads a response of the API server. It translates each object when
 // it arrives, in the memory of the one before, so that neither the response nor
-// the objects are in memory as a whole. A response that is not in protobuf is read as a whole, by the
-// decoder.
+// the objects are in memory as a whole. A response that is not in protobuf is
+// read as a whole, by the decoder.
 func readList[N comparable, V any, O object](
 	k kind[N, V, O], decoder runtime.Decoder, body io.Reader,
 ) (runtime.Object, error) {

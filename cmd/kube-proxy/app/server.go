@@ -172,8 +172,9 @@ func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reas
 	return err
 }
 
-// afterFirstSync waits for the first sync. Then it limits the memory of the heap,
-// returns unused memory to the node and removes the rules of kube-proxy's other modes.
+// afterFirstSync waits for the first sync. Then it limits the growth of the
+// heap, returns unused memory to the node and removes the rules of kube-proxy's
+// other modes.
 func (s *server) afterFirstSync(ctx context.Context) {
 	select {
 	case <-ctx.Done():
