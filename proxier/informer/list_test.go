@@ -19,6 +19,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// decoder decodes all objects of the API.
+var decoder = scheme.Codecs.UniversalDeserializer()
+
 // encoded returns the response of an API server.
 func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
 	t.Helper()
@@ -69,7 +72,7 @@ func TestReadList(t *testing.T) {
 				"at once":      bytes.NewReader(text),
 				"byte by byte": iotest.OneByteReader(bytes.NewReader(text)),
 			} {
-				got, err := readList(endpointSlices, r)
+				got, err := readList(endpointSlices, decoder, r)
 				if err != nil {
 					t.Fatalf("%s, %d objects %s: %v", mediaType, n, name, err)
 				}
@@ -93,14 +96,14 @@ func TestReadCorruptList(t *testing.T) {
 			complete -= len("\x1a\x00\x22\x00") // empty contentEncoding and contentType
 		}
 		for n := range complete {
-			if list, err := readList(endpointSlices, bytes.NewReader(text[:n])); err == nil {
+			if list, err := readList(endpointSlices, decoder, bytes.NewReader(text[:n])); err == nil {
 				t.Fatalf("%s: got list %+v of %d of %d bytes, want an error", mediaType, list, n, len(text))
 			}
 		}
 		for n := range text {
 			changed := bytes.Clone(text)
 			changed[n] ^= 0xff
-			_, _ = readList(endpointSlices, bytes.NewReader(changed))
+			_, _ = readList(endpointSlices, decoder, bytes.NewReader(changed))
 		}
 	}
 }
@@ -108,7 +111,7 @@ func TestReadCorruptList(t *testing.T) {
 func TestReadListOfWrongKind(t *testing.T) {
 	pods := &corev1.PodList{Items: []corev1.Pod{{}}}
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
-		_, err := readList(services, bytes.NewReader(encoded(t, mediaType, pods)))
+		_, err := readList(services, decoder, bytes.NewReader(encoded(t, mediaType, pods)))
 		message := fmt.Sprint(err)
 		if !strings.Contains(message, "list of Service objects: ") || !strings.Contains(message, "Pod") {
 			t.Errorf("%s: got error %v, want one that names Service and Pod", mediaType, err)

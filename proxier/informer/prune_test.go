@@ -101,7 +101,7 @@ func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], w
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := readList(k, bytes.NewReader(encoded(t, runtime.ContentTypeProtobuf, whole)))
+	got, err := readList(k, decoder, bytes.NewReader(encoded(t, runtime.ContentTypeProtobuf, whole)))
 	if err != nil {
 		t.Fatal(err)
 	}

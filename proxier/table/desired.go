@@ -227,8 +227,8 @@ func (d *desired) allServices() []*serviceState {
 	return slices.SortedFunc(maps.Values(d.services), compareServices)
 }
 
-// countRows returns the number of rows, approximately: one for each endpoint and
-// a few for each service port.
+// countRows returns the number of rows, approximately: one for each endpoint
+// and a few for each service port.
 func (d *desired) countRows() (n int) {
 	const dispatchRows = 3
 	for _, s := range d.services {

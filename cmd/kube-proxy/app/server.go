@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 	zpagesfeatures "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
@@ -15,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/informer"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -29,8 +29,8 @@ type source interface {
 type server struct {
 	options *config.Options
 	config  *v1alpha1.KubeProxyConfiguration
-	client  kubernetes.Interface // nil with --manifests
-	events  *eventRecorder       // nil with --manifests
+	client  *apiclient.Client // nil with --manifests
+	events  *eventRecorder    // nil with --manifests
 	proxier *proxier.Proxier
 	source  source
 	health  *healthcheck.ProxyServer
@@ -70,7 +70,7 @@ func (s *server) connect(pc *proxier.Config) error {
 	if err != nil {
 		return err
 	}
-	s.client, s.events = client, newEventRecorder(eventClient)
+	s.client, s.events = client, newEventRecorder(eventClient.Events)
 	pc.Events = s.events
 	return nil
 }
@@ -146,9 +146,6 @@ func (s *server) run(ctx context.Context) error {
 		return nil
 	})
 	if s.events != nil {
-		if err := s.events.start(ctx); err != nil {
-			return err
-		}
 		s.events.recordStart(s.nodeName())
 		group.Go(func() error { return s.events.run(ctx) })
 	}
@@ -197,8 +194,9 @@ func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reas
 	return err
 }
 
-// afterFirstSync waits for the first sync. Then it limits the memory of the heap,
-// returns unused memory to the node and removes the rules of kube-proxy's other modes.
+// afterFirstSync waits for the first sync. Then it limits the growth of the
+// heap, returns unused memory to the node and removes the rules of kube-proxy's
+// other modes.
 func (s *server) afterFirstSync(ctx context.Context) {
 	select {
 	case <-ctx.Done():
