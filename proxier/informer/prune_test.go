@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +21,7 @@ func numberedMeta(i int) metav1.ObjectMeta {
 	m := fullMeta()
 	m.Name, m.UID, m.ResourceVersion = fmt.Sprint("web-", i), types.UID(fmt.Sprint(i)), fmt.Sprint(i)
 	m.Labels = map[string]string{discoveryv1.LabelServiceName: fmt.Sprint("web-", i)}
-	m.ManagedFields[0].FieldsV1 = &metav1.FieldsV1{Raw: bytes.Repeat([]byte("x"), 60*i)}
+	m.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(strings.Repeat("x", 60*i))
 	return m
 }
 
