@@ -80,6 +80,12 @@ test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJ
 	test/apiserver/build .cache/apiserver
 	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m ./...
 
+.PHONY: differential
+differential: setup ## Compare nftproxy with kube-proxy on random clusters (root): SEEDS= of them, from seed SEED=, with STEPS= states each.
+	test/apiserver/build .cache/apiserver
+	cd test/apiserver && go test -count=1 -timeout 0 -v ./differential \
+	  -seeds=$(or $(SEEDS),1) -first=$(or $(SEED),1) -steps=$(or $(STEPS),5)
+
 .PHONY: test-bench
 test-bench: setup ## Run each benchmark with the smallest sizes (root).
 	test/apiserver/build .cache/apiserver

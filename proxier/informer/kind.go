@@ -17,27 +17,48 @@ import (
 type kind[N comparable, V any, O object] struct {
 	name      string // for error messages
 	new       func() O
+	unread    unread // fields of O that translate does not read
 	translate func(O) *translated[N, V]
+	// reset empties an object, and keeps memory that the next one can use. The
+	// translation shares only strings with the object.
+	reset func(O)
 }
 
 var (
 	services = kind[cluster.ServiceName, *translate.Service, *corev1.Service]{
-		name: "Service",
-		new:  func() *corev1.Service { return new(corev1.Service) },
+		name:   "Service",
+		new:    func() *corev1.Service { return new(corev1.Service) },
+		unread: unreadService,
 		translate: func(o *corev1.Service) *translated[cluster.ServiceName, *translate.Service] {
 			t := translate.ParseService(o)
 			return newTranslated(t.Name, o, t)
 		},
+		reset: func(o *corev1.Service) {
+			*o = corev1.Service{ObjectMeta: emptyMeta(o.ObjectMeta), Spec: corev1.ServiceSpec{Ports: o.Spec.Ports[:0]}}
+		},
 	}
 	endpointSlices = kind[translate.SliceName, *translate.EndpointSlice, *discoveryv1.EndpointSlice]{
-		name: "EndpointSlice",
-		new:  func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
+		name:   "EndpointSlice",
+		new:    func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
+		unread: unreadEndpointSlice,
 		translate: func(o *discoveryv1.EndpointSlice) *translated[translate.SliceName, *translate.EndpointSlice] {
 			t := translate.ParseEndpointSlice(o)
 			return newTranslated(t.Name, o, t)
 		},
+		reset: func(o *discoveryv1.EndpointSlice) {
+			*o = discoveryv1.EndpointSlice{
+				ObjectMeta: emptyMeta(o.ObjectMeta), Endpoints: o.Endpoints[:0], Ports: o.Ports[:0],
+			}
+		},
 	}
 )
+
+// emptyMeta returns metadata with the maps of m, which it empties.
+func emptyMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	clear(m.Labels)
+	clear(m.Annotations)
+	return metav1.ObjectMeta{Labels: m.Labels, Annotations: m.Annotations}
+}
 
 // object is an object of the API.
 type object interface {

@@ -28,6 +28,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 			rows = r.firewall(rows, d)
 		}
 		rows = r.outside(rows, d)
+		rows = r.onLocalhost(rows, d)
 	}
 	return r.hairpin(rows, p)
 }

@@ -2,7 +2,7 @@ package table
 
 import (
 	"maps"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -16,8 +16,10 @@ const listenTime = 5 * time.Second
 
 // monitor finds the processes that commit to nf_tables.
 type monitor struct {
-	inner     *nft.Monitor // nil if it could not be opened
-	listening atomic.Bool
+	inner *nft.Monitor // nil if it could not be opened
+
+	mu                sync.Mutex
+	listening, closed bool
 }
 
 // open opens the monitor. If that fails, nameOthers does nothing.
@@ -30,24 +32,51 @@ func (m *monitor) open() {
 	m.inner = inner
 }
 
-// close closes the monitor, unless it is listening.
+// close closes the monitor, or makes it close when it has stopped listening:
+// the number of a closed socket could already belong to another file.
 func (m *monitor) close() error {
-	if m.inner == nil || m.listening.Load() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inner == nil || m.closed {
+		return nil
+	}
+	m.closed = true
+	if m.listening {
 		return nil
 	}
 	return m.inner.Close()
+}
+
+// begin reports whether the caller may listen. It must call end afterwards.
+func (m *monitor) begin() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inner == nil || m.closed || m.listening {
+		return false
+	}
+	m.listening = true
+	return true
+}
+
+func (m *monitor) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listening = false
+	if m.closed {
+		m.inner.Close()
+	}
 }
 
 // nameOthers listens for a moment, in the background, and logs the other
 // processes that commit to nf_tables. ours are the netlink ports of this
 // process.
 func (m *monitor) nameOthers(ours map[uint32]bool) {
-	if m.inner == nil || !m.listening.CompareAndSwap(false, true) {
+	if !m.begin() {
 		return
 	}
 	ours = maps.Clone(ours)
 	go func() {
-		defer m.listening.Store(false)
+		defer m.end()
 		others, err := m.inner.Listen(listenTime)
 		if err != nil {
 			klog.ErrorS(err, "Failed to find out which program changes the table")

@@ -84,11 +84,12 @@ func (t *Table) notify(tx *transaction, nodePortAddrsBefore []netip.Addr) {
 	t.config.Observer.Committed(c)
 }
 
-// readyOn returns the number of ready endpoints on a node.
+// readyOn returns the number of ready endpoints on a node. As in kube-proxy,
+// those of an EndpointSlice without ports do not count.
 func (s *serviceState) readyOn(node string) int {
 	ready := make(map[netip.Addr]struct{})
 	for _, e := range s.endpoints {
-		if e.Ready && e.Node == node {
+		if e.Ready && e.Node == node && len(e.Ports) > 0 {
 			ready[e.Addr] = struct{}{}
 		}
 	}

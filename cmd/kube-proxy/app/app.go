@@ -34,6 +34,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	defer klog.Flush()
 	if err := execute(ctx, o, stdout); err != nil {
 		klog.Flush()

@@ -14,7 +14,7 @@ func TestGarbageCollector(t *testing.T) {
 	for _, tt := range []struct {
 		gogc string
 		want int
-	}{{"80", other}, {"", heapGrowth}} {
+	}{{"80", other}, {"", startHeapGrowth}} {
 		t.Setenv("GOGC", tt.gogc)
 		t.Setenv("GOMEMLIMIT", "1TiB") // keeps the limit of this process
 		setUpGarbageCollector()
