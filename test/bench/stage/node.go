@@ -109,7 +109,7 @@ func (n *Node) Remove() error {
 }
 
 // AwaitProgrammed waits until both families have a base chain, and all
-// frontends a row (in iptables mode, a rule). It returns when the transaction was committed that
+// frontends a row. It returns when the transaction was committed that
 // completed this, to 2 ms.
 func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 	const (
