@@ -43,14 +43,14 @@ func TestListCounters(t *testing.T) {
 // rule refers to it.
 func TestCounters(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		load(t, "table "+f.String()+" lb { counter drops { packets 5 bytes 600; }; quota q { over 1 bytes; }; }")
+		load(t, "table "+f.String()+" lb { counter drops { packets 5 bytes 600; }; limit l { rate 1/second; }; }")
 		table := countingTable(f)
 		commitTable(t, c, table)
 		found, err := c.Counters(table)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(found) != 2 { // the quota is none
+		if len(found) != 2 { // the limit is none
 			t.Errorf("got counters %+v, want 2", found)
 		}
 		one, ok, err := c.FindCounter(table, "drops")
