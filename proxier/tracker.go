@@ -31,8 +31,8 @@ type tracker struct {
 	// slices are the EndpointSlices that have endpoints. The source holds them
 	// too.
 	slices map[translate.SliceName]*translate.EndpointSlice
-	// slicesBefore are those at the last handover, of slices that changed since.
-	// nil stands for one without endpoints.
+	// slicesBefore are the versions at the last handover of those that changed
+	// since. nil stands for one without endpoints.
 	slicesBefore map[translate.SliceName]*translate.EndpointSlice
 	triggers     map[nft.Family][]time.Time // of the changes since the last handover
 	invalidNote  map[string]string          // last event about an object's invalid fields
