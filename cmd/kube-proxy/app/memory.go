@@ -23,7 +23,7 @@ const memoryShare = 90
 // percent of the live heap. It is below Go's default of 100: most of the live
 // heap is the state of the cluster, and allocations are rare, so that the
 // lower value saves memory for little CPU time.
-const heapGrowth = 30
+const heapGrowth = 20
 
 // startHeapGrowth is the growth of the heap until the first sync. The heap
 // grows from nothing to its final size then, and with a low value, most of the
