@@ -33,8 +33,9 @@ import (
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
 
-const about = `scale measures builds of kube-proxy and nftproxy side by side on a real API server: starts, changes, bursts and
-churn. It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is interrupted.`
+const about = `scale measures builds of kube-proxy and nftproxy side by side on a real API server: starts, changes,
+bursts and churn. It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is
+interrupted.`
 
 func main() { report.Main("scale", about, newScale(".")) }
 

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (n *Node) Remove() error {
 }
 
 // AwaitProgrammed waits until both families have a base chain, and all
-// frontends a row (in iptables mode, a rule). It returns when the transaction was committed that
+// frontends a row. It returns when the transaction was committed that
 // completed this, to 2 ms.
 func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 	const (
@@ -139,9 +140,15 @@ func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 // programmed compares what the tables of all proxies in nftables mode have in
 // common: their name, the chain nat-prerouting and the map service-ips. In
 // iptables mode (iptables-nft), KUBE-SERVICES has a rule for each frontend, and
-// one more that jumps to KUBE-NODEPORTS.
+// one more that jumps to KUBE-NODEPORTS. In IPVS mode, rules of iptables are
+// written after the virtual servers of all frontends.
 func (n *Node) programmed(frontends []netip.AddrPort) (bool, error) {
-	if n.Proxy == IPTables {
+	switch n.Proxy {
+	case IPVS:
+		var table []byte
+		err := n.Pod.Do(func() (err error) { table, err = os.ReadFile("/proc/thread-self/net/ip_vs"); return err })
+		return bytes.Count(table, []byte("\nTCP ")) >= len(frontends), err
+	case IPTables:
 		rules, err := n.conn.RuleHandles(&nft.Table{Family: nft.IPv4, Name: "nat"}, "KUBE-SERVICES")
 		return len(rules) > len(frontends), err
 	}

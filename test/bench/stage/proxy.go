@@ -16,13 +16,14 @@ const (
 	// through netlink, as kube-proxy 1.37 does. See test/apiserver/build.
 	Netlink  = "kube-proxy with netlink listing"
 	IPTables = "kube-proxy in iptables mode"
+	IPVS     = "kube-proxy in ipvs mode"
 	Product  = "nftproxy"
 )
 
 // AddSubjects adds the flag that selects the proxies to measure.
 func AddSubjects(flags *pflag.FlagSet, to *[]string) {
 	flags.StringSliceVar(to, "subjects", []string{Upstream, Netlink, Product},
-		fmt.Sprintf("Proxies to measure. There is also %q.", IPTables))
+		fmt.Sprintf("Proxies to measure. There are also %q and %q.", IPTables, IPVS))
 }
 
 // Programs are the programs that benchmarks run.
@@ -51,6 +52,8 @@ func (p Programs) proxy(name string) (path, mode string, err error) {
 		return filepath.Join(p.Folder, "kube-proxy-netlink"), "nftables", nil
 	case IPTables:
 		return filepath.Join(p.Folder, "kube-proxy"), "iptables", nil
+	case IPVS:
+		return filepath.Join(p.Folder, "kube-proxy"), "ipvs", nil
 	}
 	return "", "", fmt.Errorf("unknown proxy %q", name)
 }
