@@ -3,6 +3,7 @@ package app
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -30,9 +31,13 @@ const heapGrowth = 20
 // CPU time of a start would be that of the garbage collector.
 const startHeapGrowth = 200
 
-// setUpGarbageCollector sets the heap growth of the start and the memory limit,
-// unless the environment variables GOGC and GOMEMLIMIT set them.
-func setUpGarbageCollector() {
+// setUpMemory sets the heap growth of the start and the memory limit, unless
+// the environment variables GOGC and GOMEMLIMIT set them. Without profiling, it
+// turns the memory profile off, which takes memory and would not be served.
+func setUpMemory(profiling bool) {
+	if !profiling {
+		runtime.MemProfileRate = 0
+	}
 	setHeapGrowth(startHeapGrowth)
 	applyMemoryLimit()
 }
