@@ -104,7 +104,7 @@ func localhostPort(p *ruleset.Plan) localhost.NodePort {
 		ServicePort: p.Name(), Affinity: p.Service.AffinityTimeout,
 	}
 	for _, t := range targets {
-		n.Targets = append(n.Targets, t.AddrPort)
+		n.Targets = append(n.Targets, t.AddrPort())
 	}
 	return n
 }

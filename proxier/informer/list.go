@@ -61,7 +61,7 @@ func readList[N comparable, V any, O object](
 		if err := o.Unmarshal(k.unread.prune(protobuf)); err != nil {
 			return err
 		}
-		list.Items = append(list.Items, k.translate(o))
+		list.Items = append(list.Items, k.translated(o))
 		return nil
 	})
 	if err != nil {
@@ -98,7 +98,7 @@ func translateList[N comparable, V any, O object](k kind[N, V, O], whole runtime
 		if !ok {
 			return fmt.Errorf("list of %s objects: unexpected %T", k.name, o)
 		}
-		list.Items = append(list.Items, k.translate(one))
+		list.Items = append(list.Items, k.translated(one))
 		return nil
 	})
 	return list, err

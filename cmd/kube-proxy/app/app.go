@@ -67,7 +67,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.InitOnly:
 		return initNode(o)
 	}
-	setUpGarbageCollector()
+	setUpMemory(o.Configuration.EnableProfiling)
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err
