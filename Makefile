@@ -81,6 +81,12 @@ test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJ
 	test/apiserver/build .cache/apiserver
 	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m ./...
 
+.PHONY: differential
+differential: setup ## Compare nftproxy with kube-proxy on random clusters (root): SEEDS= of them, from seed SEED=, with STEPS= states each.
+	test/apiserver/build .cache/apiserver
+	cd test/apiserver && go test -count=1 -timeout 0 -v ./differential \
+	  -seeds=$(or $(SEEDS),1) -first=$(or $(SEED),1) -steps=$(or $(STEPS),5)
+
 .PHONY: test-bench
 test-bench: setup ## Run each benchmark with the smallest sizes (root).
 	test/apiserver/build .cache/apiserver
@@ -115,7 +121,7 @@ bench-scale: setup build ## Measure kube-proxy and nftproxy on a real API server
 	  $(if $(PUBLISH),--publish=test/bench/scale/results) $(SCALE)
 
 .PHONY: bench-dataplane
-bench-dataplane: setup build ## Measure what the rules cost new and established connections (root, 15 minutes). S= selects sizes, PUBLISH=1 keeps the figures.
+bench-dataplane: setup build ## Measure what the rules cost new and established connections (root, 20 minutes). S= selects sizes, PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/dataplane ./dataplane
 	bin/dataplane $(if $(S),--services=$(S)) --output=.cache/bench/dataplane-$(shell date +%F) \

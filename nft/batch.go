@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -38,7 +39,7 @@ type Batch struct {
 type sentMessage struct {
 	at     int // offset in the buffer
 	op     operation
-	object string // name of the set or chain, "" for the table
+	object string // name of the set, chain or counter, "" for the table
 	rule   *Rule  // rule that is added to the chain
 	handle uint64 // handle of a rule of the chain
 	set    *Set   // set of the rows
@@ -77,24 +78,29 @@ const (
 	opDeleteRule
 	opAddRow
 	opDeleteRow
+	opAddCounter
+	opDeleteCounter
 )
 
 // String returns the operation as nft writes it.
 func (o operation) String() string {
 	return [...]string{
 		"add table", "delete table", "add set", "delete set", "flush set", "add chain", "delete chain", "flush chain",
-		"add rule", "delete rule", "add element", "delete element",
+		"add rule", "delete rule", "add element", "delete element", "add counter", "delete counter",
 	}[o]
 }
 
 // NewBatch returns an empty batch of changes to the table.
 func NewBatch(table *Table) *Batch { return &Batch{table: table} }
 
-// AddProgram adds the table with all its sets, chains and rules. A set that
-// exists keeps its rows. A chain that exists keeps its rules, and the new
-// rules are appended to them.
+// AddProgram adds the table with all its counters, sets, chains and rules. A
+// set that exists keeps its rows. A chain that exists keeps its rules, and the
+// new rules are appended to them.
 func (b *Batch) AddProgram() {
 	b.AddTable(b.table.Comment)
+	for _, c := range b.table.Counters {
+		b.AddCounter(c)
+	}
 	for _, s := range b.table.Sets {
 		b.AddSet(s)
 	}
@@ -118,6 +124,10 @@ func (b *Batch) Reset() {
 		tags:     b.tags[:0],
 	}
 }
+
+// Grow makes room for so many more bytes. A batch that grows row by row needs a
+// multiple of its size meanwhile.
+func (b *Batch) Grow(bytes int) { b.w.buf = slices.Grow(b.w.buf, bytes) }
 
 // Len returns the size of the batch in bytes.
 func (b *Batch) Len() int { return len(b.w.buf) }

@@ -15,9 +15,10 @@ type objectKind struct {
 }
 
 var (
-	kindChain = objectKind{"chains", unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_HANDLE}
-	kindSet   = objectKind{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nftaSetHandle}
-	kindRule  = objectKind{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_HANDLE}
+	kindChain  = objectKind{"chains", unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_HANDLE}
+	kindSet    = objectKind{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nftaSetHandle}
+	kindObject = objectKind{"objects", unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TABLE, nftaObjHandle}
+	kindRule   = objectKind{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_HANDLE}
 )
 
 // find reads one object. It returns ok as false if the kernel does not have

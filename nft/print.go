@@ -19,6 +19,9 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 	if t.Comment != "" {
 		fmt.Fprintf(&b, "\tcomment %s\n", quote(storedComment(t.Comment)))
 	}
+	for _, c := range t.Counters {
+		fmt.Fprintf(&b, "\n\tcounter %s {\n\t}\n", c.Name)
+	}
 	for _, s := range t.Sets {
 		b.WriteByte('\n')
 		printSet(&b, s, bySet[s.Name])

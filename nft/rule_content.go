@@ -17,6 +17,8 @@ type RuleContent struct {
 	// Sets are the sets in which the rule looks up values or to which it adds
 	// them.
 	Sets []string
+	// Counters are the named counters that count packets of the rule.
+	Counters []string
 	// Numgens are the numbers that the rule generates.
 	Numgens []Numgen
 	// Goto is the target of a jump or goto, "" if the rule has none.
@@ -36,7 +38,8 @@ type Numgen struct{ Mod, Offset uint32 }
 // Equal reports whether two rules have the same content.
 func (c RuleContent) Equal(o RuleContent) bool {
 	return slices.Equal(c.expressions, o.expressions) && slices.Equal(c.Sets, o.Sets) &&
-		slices.Equal(c.Numgens, o.Numgens) && c.timeout == o.timeout && c.Goto == o.Goto && c.DNAT == o.DNAT
+		slices.Equal(c.Counters, o.Counters) && slices.Equal(c.Numgens, o.Numgens) &&
+		c.timeout == o.timeout && c.Goto == o.Goto && c.DNAT == o.DNAT
 }
 
 // Content returns the content of the rule in a table of the family.
@@ -77,6 +80,8 @@ func parseRuleContent(exprs []byte) RuleContent {
 		case "dynset":
 			c.Sets = append(c.Sets, cString(attr(data, unix.NFTA_DYNSET_SET_NAME)))
 			c.timeout = time.Duration(be64(attr(data, unix.NFTA_DYNSET_TIMEOUT))) * time.Millisecond
+		case "objref":
+			c.Counters = append(c.Counters, cString(attr(data, unix.NFTA_OBJREF_IMM_NAME)))
 		case "numgen":
 			c.Numgens = append(c.Numgens, parseNumgen(data))
 		}

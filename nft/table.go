@@ -6,21 +6,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table describes a table and its program: sets, chains and rules. The rows
-// of its sets are not part of it.
+// Table describes a table and its program: counters, sets, chains and
+// rules. The rows of its sets are not part of it.
 type Table struct {
-	Family  Family
-	Name    string
-	Comment string
-	Sets    []*Set
-	Chains  []*Chain
+	Family   Family
+	Name     string
+	Comment  string
+	Counters []*Counter
+	Sets     []*Set
+	Chains   []*Chain
 }
 
 // String returns the table as nft writes it, such as `table ip kube-proxy`.
 func (t *Table) String() string { return "table " + t.Family.String() + " " + t.Name }
 
-// AddTable adds the table with a comment, without its sets and chains. If the
-// table exists, nothing changes.
+// AddTable adds the table with a comment, without its contents. If the table
+// exists, nothing changes.
 func (b *Batch) AddTable(comment string) {
 	b.checkName(opAddTable, b.table.Name)
 	b.message(sentMessage{op: opAddTable}, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func(w *messageWriter) {

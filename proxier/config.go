@@ -65,7 +65,7 @@ const DefaultSyncPeriod = 30 * time.Second
 func (c *Config) rules() ruleset.Config {
 	return ruleset.Config{
 		MasqueradeBit: c.MasqueradeBit, MasqueradeAll: c.MasqueradeAll,
-		DetectLocal: c.DetectLocal, NodePortAddresses: c.NodePortAddresses,
+		DetectLocal: c.DetectLocal, NodePortAddresses: c.NodePortAddresses, LocalhostNodePorts: c.LocalhostNodePorts,
 	}
 }
 
@@ -109,5 +109,5 @@ func (c *Config) noLoopback() string {
 	case !c.LocalhostNodePorts:
 		return "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"
 	}
-	return "this version does not support it yet"
+	return ""
 }

@@ -41,7 +41,7 @@ func TestNoLoopback(t *testing.T) {
 		{Config{LocalhostNodePorts: true}, ""},
 		{Config{NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("0.0.0.0/0", "::/0")}}, ""},
 		{Config{NodePortAddresses: localhost}, "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"},
-		{Config{NodePortAddresses: localhost, LocalhostNodePorts: true}, "this version does not support it yet"},
+		{Config{NodePortAddresses: localhost, LocalhostNodePorts: true}, ""},
 	} {
 		if got := tt.config.noLoopback(); got != tt.want {
 			t.Errorf("%+v: got %q, want %q", tt.config.NodePortAddresses, got, tt.want)

@@ -59,6 +59,10 @@ func TestHealthCheckNodePorts(t *testing.T) {
 	terminating := tabletest.Endpoint("10.244.0.3")
 	terminating.Ready = false
 	sink.SetEndpoint(lb, terminating)
+	portless := tabletest.Endpoint("10.244.0.4")
+	portless.Ports = nil
+	sink.SetEndpoint(lb, portless)
+	sink.SetEndpoint(lb, tabletest.Endpoint("10.96.0.99")) // in a service CIDR
 	step("one ready endpoint on this node", "set ns/lb port 32000: 1")
 	sink.DeleteEndpoint(lb, tabletest.Endpoint("10.244.0.1").EndpointKey)
 	step("no endpoint on this node", "set ns/lb port 32000: 0")

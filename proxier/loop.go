@@ -50,6 +50,9 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 	}
 	for _, f := range p.families {
 		background.Go(func() { f.checks.server.Run(ctx) })
+		if f.localhost != nil {
+			background.Go(func() { f.localhost.server.Run(ctx) })
+		}
 	}
 	check, resync := time.NewTicker(checkPeriod), time.NewTicker(p.config.syncPeriod())
 	defer check.Stop()

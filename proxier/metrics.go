@@ -146,6 +146,9 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+// add adds a collector, before the metrics are in use.
+func (m *metrics) add(c prometheus.Collector) { m.collectors = append(m.collectors, c) }
+
 // creator creates metrics and registers them in metrics.collectors.
 type creator struct {
 	metrics  *metrics

@@ -8,7 +8,7 @@ import (
 )
 
 // observer passes what the tables of a Proxier commit to the parts that depend
-// on it: stale flows, health checks and metrics.
+// on it: stale flows, health checks, NodePorts on localhost and metrics.
 type observer struct{ *Proxier }
 
 // Committed implements table.Observer.
@@ -16,7 +16,11 @@ func (o observer) Committed(c *table.Commit) {
 	if o.flows != nil {
 		o.flows.update(c)
 	}
-	o.familyOf(c.Family).checks.update(c)
+	family := o.familyOf(c.Family)
+	family.checks.update(c)
+	if family.localhost != nil {
+		family.localhost.update(c)
+	}
 }
 
 // Synced implements table.Observer.

@@ -1,8 +1,10 @@
 package proxier
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +26,7 @@ type Proxier struct {
 	families  []*family
 	sink      cluster.Sink // all tables
 	flows     *staleFlows  // nil if connection tracking cannot be used
+	rejected  *rejectedPackets
 	metrics   *metrics
 	health    *health
 	wake      chan struct{}
@@ -34,6 +37,8 @@ type Proxier struct {
 type family struct {
 	table  *table.Table
 	checks *healthChecks
+	// localhost is nil unless NodePorts are served on localhost.
+	localhost *localhostPorts
 	// triggers are the times of changes that no sync has made effective yet.
 	triggers []time.Time
 }
@@ -94,10 +99,16 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		if err != nil {
 			return nil, err
 		}
+		ports, err := newLocalhostPorts(&config, events, t.Family())
+		if err != nil {
+			return nil, err
+		}
 		p.health.watch(t.Family(), t.UpToDate)
-		sinks, p.families = append(sinks, t), append(p.families, &family{table: t, checks: checks})
+		sinks, p.families = append(sinks, t), append(p.families, &family{table: t, checks: checks, localhost: ports})
 	}
 	p.sink = sinks
+	p.rejected = newRejectedPackets(p.families)
+	m.add(localhostMetrics{p})
 	p.tracker.nodeChanged()
 	p.publish()
 	return p, nil
@@ -106,6 +117,9 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 // setUp connects to the kernel, in the network namespace of the calling thread.
 func (p *Proxier) setUp() (err error) {
 	if err := p.sink.Setup(); err != nil {
+		return err
+	}
+	if err := p.rejected.open(); err != nil {
 		return err
 	}
 	p.flows = openStaleFlows(p.metrics, p.tracker.families)
@@ -123,7 +137,21 @@ func (p *Proxier) Close() error {
 	if p.flows != nil {
 		errs = append(errs, p.flows.conn.Close())
 	}
+	errs = append(errs, p.rejected.close())
 	return errors.Join(append(errs, p.eachTable((*table.Table).Close))...)
+}
+
+// Drain closes the NodePorts on localhost, and waits until their connections
+// have ended. When ctx ends, it resets those that remain. SyncLoop can continue
+// meanwhile: without Drain, it resets them when it returns.
+func (p *Proxier) Drain(ctx context.Context) {
+	var drains sync.WaitGroup
+	for _, f := range p.families {
+		if f.localhost != nil {
+			drains.Go(func() { f.localhost.server.Drain(ctx) })
+		}
+	}
+	drains.Wait()
 }
 
 // eachTable calls f for the table of each family, even if one call fails.

@@ -26,30 +26,27 @@ type tracker struct {
 	mu sync.Mutex // guards all fields below
 	// services are the Services that changed since the last handover. nil
 	// stands for a deleted one.
-	services     map[cluster.ServiceName]*cluster.Service
-	nodeIsNew    bool
-	slices       map[translate.SliceName]sliceState // without those that have no endpoints
-	slicesBefore map[translate.SliceName]sliceState // at the last handover, of slices that changed since
-	triggers     map[nft.Family][]time.Time         // of the changes since the last handover
-	invalidNote  map[string]string                  // last event about an object's invalid fields
+	services  map[cluster.ServiceName]*cluster.Service
+	nodeIsNew bool
+	// slices are the EndpointSlices that have endpoints. The source holds them
+	// too.
+	slices map[translate.SliceName]*translate.EndpointSlice
+	// slicesBefore are the versions at the last handover of those that changed
+	// since. nil stands for one without endpoints.
+	slicesBefore map[translate.SliceName]*translate.EndpointSlice
+	triggers     map[nft.Family][]time.Time // of the changes since the last handover
+	invalidNote  map[string]string          // last event about an object's invalid fields
 	// Nothing is handed over before both first lists are complete.
 	servicesSynced, slicesSynced bool
 }
 
-// sliceState is the part of an EndpointSlice that matters.
-type sliceState struct {
-	service   cluster.ServiceName
-	endpoints []*cluster.Endpoint // sorted by address
-}
-
-// same reports whether two states share their endpoints.
-func (s sliceState) same(o sliceState) bool {
-	return s.service == o.service && len(s.endpoints) == len(o.endpoints) &&
-		(len(s.endpoints) == 0 || &s.endpoints[0] == &o.endpoints[0])
-}
-
-func (s sliceState) equal(o sliceState) bool {
-	return s.service == o.service && slices.EqualFunc(s.endpoints, o.endpoints, (*cluster.Endpoint).Equal)
+// sameEndpoints reports whether two EndpointSlices have equal endpoints of the
+// same Service. nil stands for one without endpoints.
+func sameEndpoints(a, b *translate.EndpointSlice) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Service == b.Service && slices.EqualFunc(a.Endpoints, b.Endpoints, (*cluster.Endpoint).Equal)
 }
 
 func newTracker(config *Config, events cluster.EventRecorder, m *metrics, families ...nft.Family) *tracker {
@@ -60,8 +57,8 @@ func newTracker(config *Config, events cluster.EventRecorder, m *metrics, famili
 		started:      time.Now(),
 		families:     families,
 		services:     make(map[cluster.ServiceName]*cluster.Service),
-		slices:       make(map[translate.SliceName]sliceState),
-		slicesBefore: make(map[translate.SliceName]sliceState),
+		slices:       make(map[translate.SliceName]*translate.EndpointSlice),
+		slicesBefore: make(map[translate.SliceName]*translate.EndpointSlice),
 		triggers:     make(map[nft.Family][]time.Time),
 		invalidNote:  make(map[string]string),
 	}
@@ -103,7 +100,7 @@ func (t *tracker) deleteService(name cluster.ServiceName) {
 func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed := t.replaceSlice(slice.Name, sliceState{slice.Service, slice.Endpoints})
+	changed := t.replaceSlice(slice.Name, slice)
 	// The delay of a change before the start is not ours.
 	if changed && slice.Triggered.After(t.started) && slices.Contains(t.families, slice.Family) {
 		t.triggers[slice.Family] = append(t.triggers[slice.Family], slice.Triggered)
@@ -117,7 +114,7 @@ func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 func (t *tracker) deleteSlice(name translate.SliceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.replaceSlice(name, sliceState{})
+	t.replaceSlice(name, nil)
 	t.report(cluster.Event{Kind: "EndpointSlice", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
@@ -127,27 +124,27 @@ func (t *tracker) serviceChanged() {
 	t.metrics.serviceChanges.pending.Set(float64(len(t.services)))
 }
 
-// replaceSlice records the new state of a slice, and reports whether endpoints
-// change. An equal state is replaced too, because the source may keep the new
-// one: then the memory of the old one can be freed.
-func (t *tracker) replaceSlice(name translate.SliceName, now sliceState) (changed bool) {
+// replaceSlice records the new version of a slice, nil if it was deleted, and
+// reports whether endpoints change. An equal version is replaced too, because
+// the source may keep the new one: then the memory of the old one can be freed.
+func (t *tracker) replaceSlice(name translate.SliceName, now *translate.EndpointSlice) (changed bool) {
 	t.metrics.endpointChanges.total.Inc()
 	before := t.slices[name]
-	if len(now.endpoints) == 0 {
-		now = sliceState{}
+	if now != nil && len(now.Endpoints) == 0 {
+		now = nil
 	}
-	if now.same(before) {
+	if now == before {
 		return false
 	}
 	if _, known := t.slicesBefore[name]; !known {
 		t.slicesBefore[name] = before
 	}
-	if len(now.endpoints) == 0 {
+	if now == nil {
 		delete(t.slices, name)
 	} else {
 		t.slices[name] = now
 	}
-	if now.equal(before) {
+	if sameEndpoints(now, before) {
 		return false
 	}
 	t.metrics.endpointChanges.pending.Inc()
@@ -209,18 +206,18 @@ func (t *tracker) handOver(to cluster.Sink, node func() *cluster.Node) {
 	}
 	for name, before := range t.slicesBefore {
 		now := t.slices[name]
-		if before.endpoints != nil && before.service != now.service {
-			to.SetEndpoints(before.service, name.Name, nil)
+		if before != nil && (now == nil || before.Service != now.Service) {
+			to.SetEndpoints(before.Service, name.Name, nil)
 		}
-		if now.endpoints != nil {
-			to.SetEndpoints(now.service, name.Name, now.endpoints)
+		if now != nil {
+			to.SetEndpoints(now.Service, name.Name, now.Endpoints)
 		}
 	}
 	t.metrics.serviceChanges.pending.Set(0)
 	t.metrics.endpointChanges.pending.Set(0)
 	t.nodeIsNew = false
 	t.services = make(map[cluster.ServiceName]*cluster.Service)
-	t.slicesBefore = make(map[translate.SliceName]sliceState)
+	t.slicesBefore = make(map[translate.SliceName]*translate.EndpointSlice)
 }
 
 // takeTriggers returns and removes the triggers of a family.

@@ -10,6 +10,7 @@ const (
 	setClusterIPs         = "cluster-ips"
 	setNoEndpointServices = "no-endpoint-services"
 	setNoEndpointPorts    = "no-endpoint-nodeports"
+	setLocalhostPorts     = "localhost-nodeports"
 	chainServices         = "services"
 	chainExternalLocal    = "external-local"
 	chainNodePortLocal    = "nodeport-local"
@@ -61,6 +62,10 @@ func (p *path) refusal(q *Query) Reason {
 	case action == dropped && by == chainServices:
 		return Reason{UnallocatedAddress,
 			fmt.Sprintf("%s is in a service CIDR, but no Service has it", q.Destination.Addr())}
+	case action == rejected && lastSet == setLocalhostPorts:
+		return Reason{Localhost, fmt.Sprintf("localhost does not serve NodePorts of %s", protocolName(q.Protocol))}
+	case action == accepted && by == "" && q.Destination.Addr().IsLoopback():
+		return Reason{Localhost, "rules do not translate packets to localhost; a program on this node answers"}
 	case action == accepted && by == "" && name != "":
 		return Reason{Damaged, fmt.Sprintf("the table has no row with an endpoint of %s", name)}
 	case action == accepted && by == "":

@@ -61,6 +61,29 @@ func TestReasons(t *testing.T) {
 	}
 }
 
+// With NodePorts on localhost, those of UDP are rejected there.
+func TestLocalhost(t *testing.T) {
+	tabletest.NewNode(t)
+	rules := tabletest.Rules()
+	rules.LocalhostNodePorts = true
+	rules.NodePortAddresses.CIDRs = tabletest.Prefixes("127.0.0.0/8", "::1/128")
+	sync(t, newTables(t, rules), func(s cluster.Sink) {
+		s.SetNode(tabletest.Node())
+		s.SetService(tabletest.Service("dns", "10.96.0.10", func(svc *cluster.Service) {
+			svc.Ports[0].Protocol, svc.Ports[0].NodePort = cluster.UDP, 30053
+		}))
+	})
+	for query, want := range map[string]explain.Action{
+		"127.0.0.1:30053 udp from 127.0.0.1": explain.Reject,
+		"127.0.0.1:30053 tcp from 127.0.0.1": explain.Pass,
+	} {
+		r := ask(t, query)
+		if o := r.Outcomes[0]; o.Action != want || o.Reason.Code != explain.Localhost {
+			t.Errorf("%s: got %+v, want %s", query, o, want)
+		}
+	}
+}
+
 // With masqueradeAll the reason is the configuration.
 func TestMasqueradeAll(t *testing.T) {
 	tabletest.NewNode(t)

@@ -72,6 +72,7 @@ const (
 	UnallocatedAddress ReasonCode = "UnallocatedAddress" // of a service CIDR
 	SourceRange        ReasonCode = "SourceRange"        // loadBalancerSourceRanges exclude the client
 	NoService          ReasonCode = "NoService"          // no Service has the address
+	Localhost          ReasonCode = "Localhost"          // a loopback address
 	Damaged            ReasonCode = "Damaged"            // rows are missing
 	Unexplained        ReasonCode = "Unexplained"        // by a rule that is not nftproxy's
 )

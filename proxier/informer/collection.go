@@ -8,29 +8,37 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // collection is a selection of the objects of a kind in the API server.
 type collection struct {
 	client   rest.Interface
+	decoder  runtime.Decoder
 	resource string                    // the plural in the URL
 	choose   func(*metav1.ListOptions) // adds the selectors to a request
-	// list is used if client has no connection, as in a fake clientset.
-	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// request returns a request for the objects.
+func (c *collection) request(o metav1.ListOptions) *rest.Request {
+	c.choose(&o)
+	return c.client.Get().Resource(c.resource).VersionedParams(&o, metav1.ParameterCodec)
+}
+
+// watch starts a watch of the objects.
+func (c *collection) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	o.Watch = true
+	return c.request(o).Watch(ctx)
 }
 
 // servicesOf returns the collection of Services, without headless ones and
 // those of other proxies.
-func servicesOf(client kubernetes.Interface) collection {
-	all := client.CoreV1().Services(metav1.NamespaceAll)
+func servicesOf(client *apiclient.Client) collection {
 	return collection{
-		client: client.CoreV1().RESTClient(), resource: "services", watch: all.Watch,
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		client: client.Core, decoder: client.Decoder, resource: "services",
 		choose: func(o *metav1.ListOptions) {
 			o.LabelSelector = "!" + translate.LabelServiceProxyName
 			o.FieldSelector = fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
@@ -40,11 +48,9 @@ func servicesOf(client kubernetes.Interface) collection {
 
 // endpointSlicesOf returns the collection of EndpointSlices, without those of
 // headless Services.
-func endpointSlicesOf(client kubernetes.Interface) collection {
-	all := client.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
+func endpointSlicesOf(client *apiclient.Client) collection {
 	return collection{
-		client: client.DiscoveryV1().RESTClient(), resource: "endpointslices", watch: all.Watch,
-		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		client: client.Discovery, decoder: client.Decoder, resource: "endpointslices",
 		choose: func(o *metav1.ListOptions) { o.LabelSelector = "!" + corev1.IsHeadlessService },
 	}
 }

@@ -13,8 +13,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 // apiServer responds to lists with three EndpointSlices. Its watches have no
@@ -86,10 +84,7 @@ func TestListsByHTTP(t *testing.T) {
 			s := &apiServer{t: t, mode: mode}
 			server := httptest.NewServer(s)
 			defer server.Close()
-			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-			if err != nil {
-				t.Fatal(err)
-			}
+			client := newClient(t, server.URL)
 			r := new(recorder)
 			reflector, synced := newReflector(endpointSlices, endpointSlicesOf(client), 0,
 				r.SetEndpointSlice, r.DeleteEndpointSlice)
@@ -119,10 +114,7 @@ func TestListsByHTTP(t *testing.T) {
 // Lists and watches have the selectors of kube-proxy v1.36.3
 // (cmd/kube-proxy/app/server.go).
 func TestSelectors(t *testing.T) {
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://192.0.2.1"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClient(t, "http://192.0.2.1")
 	for _, tt := range []struct {
 		collection    collection
 		labels, field string

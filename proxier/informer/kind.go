@@ -6,7 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/translate"
@@ -17,27 +16,46 @@ import (
 type kind[N comparable, V any, O object] struct {
 	name      string // for error messages
 	new       func() O
-	translate func(O) *translated[N, V]
+	unread    unread // fields of O that translate does not read
+	translate func(O) V
+	// identify returns the name and the UID of a translation.
+	identify func(V) (name N, uid string)
+	// reset empties an object, and keeps memory that the next one can use. The
+	// translation shares only strings with the object.
+	reset func(O)
 }
 
 var (
 	services = kind[cluster.ServiceName, *translate.Service, *corev1.Service]{
-		name: "Service",
-		new:  func() *corev1.Service { return new(corev1.Service) },
-		translate: func(o *corev1.Service) *translated[cluster.ServiceName, *translate.Service] {
-			t := translate.ParseService(o)
-			return newTranslated(t.Name, o, t)
+		name:      "Service",
+		new:       func() *corev1.Service { return new(corev1.Service) },
+		unread:    unreadService,
+		translate: translate.ParseService,
+		identify:  func(s *translate.Service) (cluster.ServiceName, string) { return s.Name, s.UID },
+		reset: func(o *corev1.Service) {
+			*o = corev1.Service{ObjectMeta: emptyMeta(o.ObjectMeta), Spec: corev1.ServiceSpec{Ports: o.Spec.Ports[:0]}}
 		},
 	}
 	endpointSlices = kind[translate.SliceName, *translate.EndpointSlice, *discoveryv1.EndpointSlice]{
-		name: "EndpointSlice",
-		new:  func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
-		translate: func(o *discoveryv1.EndpointSlice) *translated[translate.SliceName, *translate.EndpointSlice] {
-			t := translate.ParseEndpointSlice(o)
-			return newTranslated(t.Name, o, t)
+		name:      "EndpointSlice",
+		new:       func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
+		unread:    unreadEndpointSlice,
+		translate: translate.ParseEndpointSlice,
+		identify:  func(s *translate.EndpointSlice) (translate.SliceName, string) { return s.Name, s.UID },
+		reset: func(o *discoveryv1.EndpointSlice) {
+			*o = discoveryv1.EndpointSlice{
+				ObjectMeta: emptyMeta(o.ObjectMeta), Endpoints: o.Endpoints[:0], Ports: o.Ports[:0],
+			}
 		},
 	}
 )
+
+// emptyMeta returns metadata with the maps of m, which it empties.
+func emptyMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	clear(m.Labels)
+	clear(m.Annotations)
+	return metav1.ObjectMeta{Labels: m.Labels, Annotations: m.Annotations}
+}
 
 // object is an object of the API.
 type object interface {
@@ -46,22 +64,28 @@ type object interface {
 	Unmarshal(protobuf []byte) error
 }
 
-// translated is the translation of an object with the metadata that
-// distinguishes its versions. client-go handles it in place of the object.
-type translated[N comparable, V any] struct {
-	name    N
+// translated is the translation of a version of an object. client-go handles it
+// in place of the object.
+type translated[V any] struct {
 	version string
-	uid     types.UID
 	value   V
 }
 
-func newTranslated[N comparable, V any](name N, o metav1.Object, value V) *translated[N, V] {
-	return &translated[N, V]{name: name, version: o.GetResourceVersion(), uid: o.GetUID(), value: value}
+// translated returns the translation of an object.
+func (k kind[N, V, O]) translated(o O) *translated[V] {
+	return &translated[V]{o.GetResourceVersion(), k.translate(o)}
+}
+
+// same reports whether a and b are the same version of an object.
+func (k kind[N, V, O]) same(a, b *translated[V]) bool {
+	_, uid := k.identify(a.value)
+	_, other := k.identify(b.value)
+	return a.version == b.version && uid == other
 }
 
 // GetObjectKind implements runtime.Object.
-func (t *translated[N, V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+func (t *translated[V]) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
 // DeepCopyObject implements runtime.Object. Translations are immutable, so it
 // returns t.
-func (t *translated[N, V]) DeepCopyObject() runtime.Object { return t }
+func (t *translated[V]) DeepCopyObject() runtime.Object { return t }

@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -26,21 +24,12 @@ var errListFirst = errors.New("watches begin after a list")
 // hold translations.
 func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collection) cache.ListerWatcher {
 	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		from.choose(&o)
-		if c, ok := from.client.(*rest.RESTClient); ok && c == nil {
-			whole, err := from.list(ctx, o)
-			if err != nil {
-				return nil, err
-			}
-			return translateList(k, whole)
-		}
-		request := from.client.Get().UseProtobufAsDefault().Resource(from.resource)
-		body, err := request.VersionedParams(&o, scheme.ParameterCodec).Stream(ctx)
+		body, err := from.request(o).UseProtobufAsDefault().Stream(ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer body.Close()
-		return readList(k, body)
+		return readList(k, from.decoder, body)
 	}
 	return &cache.ListWatch{
 		ListWithContextFunc: list,
@@ -48,28 +37,31 @@ func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collect
 			if o.SendInitialEvents != nil {
 				return nil, errListFirst
 			}
-			from.choose(&o)
 			return from.watch(ctx, o)
 		},
 	}
 }
 
 // readList reads a response of the API server. It translates each object when
-// it arrives, so that neither the response nor the objects are in memory as a
-// whole. A response that is not in protobuf is read as a whole.
-func readList[N comparable, V any, O object](k kind[N, V, O], body io.Reader) (runtime.Object, error) {
+// it arrives, in the memory of the one before, so that neither the response nor
+// the objects are in memory as a whole. A response that is not in protobuf is
+// read as a whole, by the decoder.
+func readList[N comparable, V any, O object](
+	k kind[N, V, O], decoder runtime.Decoder, body io.Reader,
+) (runtime.Object, error) {
 	const buffer = 64 << 10
 	in := bufio.NewReaderSize(body, buffer)
 	if start, err := in.Peek(len(protobufMagic)); err != nil || string(start) != protobufMagic {
-		return readWholeList(k, in)
+		return readWholeList(k, decoder, in)
 	}
 	list := new(internalversion.List)
+	o := k.new()
 	meta, err := decodeList(in, k.name+"List", func(protobuf []byte) error {
-		o := k.new()
-		if err := o.Unmarshal(protobuf); err != nil {
+		k.reset(o)
+		if err := o.Unmarshal(k.unread.prune(protobuf)); err != nil {
 			return err
 		}
-		list.Items = append(list.Items, k.translate(o))
+		list.Items = append(list.Items, k.translated(o))
 		return nil
 	})
 	if err != nil {
@@ -79,12 +71,14 @@ func readList[N comparable, V any, O object](k kind[N, V, O], body io.Reader) (r
 	return list, nil
 }
 
-func readWholeList[N comparable, V any, O object](k kind[N, V, O], in io.Reader) (runtime.Object, error) {
+func readWholeList[N comparable, V any, O object](
+	k kind[N, V, O], decoder runtime.Decoder, in io.Reader,
+) (runtime.Object, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {
 		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
 	}
-	whole, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), text)
+	whole, err := runtime.Decode(decoder, text)
 	if err != nil {
 		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
 	}
@@ -104,7 +98,7 @@ func translateList[N comparable, V any, O object](k kind[N, V, O], whole runtime
 		if !ok {
 			return fmt.Errorf("list of %s objects: unexpected %T", k.name, o)
 		}
-		list.Items = append(list.Items, k.translate(one))
+		list.Items = append(list.Items, k.translated(one))
 		return nil
 	})
 	return list, err

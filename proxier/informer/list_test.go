@@ -14,9 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/ptr"
 )
+
+// decoder decodes all objects of the API.
+var decoder = scheme.Codecs.UniversalDeserializer()
 
 // encoded returns the response of an API server.
 func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
@@ -25,7 +29,8 @@ func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
 	if !ok {
 		t.Fatalf("no serializer of %s", mediaType)
 	}
-	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, discoveryv1.SchemeGroupVersion), o)
+	versions := schema.GroupVersions{discoveryv1.SchemeGroupVersion, corev1.SchemeGroupVersion}
+	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, versions), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +72,7 @@ func TestReadList(t *testing.T) {
 				"at once":      bytes.NewReader(text),
 				"byte by byte": iotest.OneByteReader(bytes.NewReader(text)),
 			} {
-				got, err := readList(endpointSlices, r)
+				got, err := readList(endpointSlices, decoder, r)
 				if err != nil {
 					t.Fatalf("%s, %d objects %s: %v", mediaType, n, name, err)
 				}
@@ -91,14 +96,14 @@ func TestReadCorruptList(t *testing.T) {
 			complete -= len("\x1a\x00\x22\x00") // empty contentEncoding and contentType
 		}
 		for n := range complete {
-			if list, err := readList(endpointSlices, bytes.NewReader(text[:n])); err == nil {
+			if list, err := readList(endpointSlices, decoder, bytes.NewReader(text[:n])); err == nil {
 				t.Fatalf("%s: got list %+v of %d of %d bytes, want an error", mediaType, list, n, len(text))
 			}
 		}
 		for n := range text {
 			changed := bytes.Clone(text)
 			changed[n] ^= 0xff
-			_, _ = readList(endpointSlices, bytes.NewReader(changed))
+			_, _ = readList(endpointSlices, decoder, bytes.NewReader(changed))
 		}
 	}
 }
@@ -106,12 +111,7 @@ func TestReadCorruptList(t *testing.T) {
 func TestReadListOfWrongKind(t *testing.T) {
 	pods := &corev1.PodList{Items: []corev1.Pod{{}}}
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
-		info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), mediaType)
-		text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, corev1.SchemeGroupVersion), pods)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = readList(services, bytes.NewReader(text))
+		_, err := readList(services, decoder, bytes.NewReader(encoded(t, mediaType, pods)))
 		message := fmt.Sprint(err)
 		if !strings.Contains(message, "list of Service objects: ") || !strings.Contains(message, "Pod") {
 			t.Errorf("%s: got error %v, want one that names Service and Pod", mediaType, err)

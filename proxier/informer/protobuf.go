@@ -31,7 +31,7 @@ const (
 const maxObject = 256 << 20
 
 // decodeList decodes a list of kind. It calls item with the encoding of each
-// object. The encoding is valid until item returns.
+// object. The encoding is valid until item returns, which may modify it.
 func decodeList(in *bufio.Reader, kind string, item func([]byte) error) (meta metav1.ListMeta, err error) {
 	if _, err := in.Discard(len(protobufMagic)); err != nil {
 		return meta, err

@@ -13,12 +13,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	networkinginformers "k8s.io/client-go/informers/networking/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
@@ -26,7 +24,7 @@ import (
 // required.
 type Config struct {
 	// Client is the client of the API server.
-	Client kubernetes.Interface
+	Client *apiclient.Client
 	// NodeName is the name of this node's Node object. Other Nodes are not
 	// requested.
 	NodeName string
@@ -75,9 +73,12 @@ func New(config Config) (*Source, error) {
 		config.Handler.SetService, config.Handler.DeleteService)
 	s.slices, s.slicesSynced = newReflector(endpointSlices, endpointSlicesOf(config.Client), config.ResyncPeriod,
 		config.Handler.SetEndpointSlice, config.Handler.DeleteEndpointSlice)
-	s.node = coreinformers.NewFilteredNodeInformer(config.Client, config.ResyncPeriod, nil, s.selectNode)
+	node := cache.NewFilteredListWatchFromClient(config.Client.Core, "nodes", metav1.NamespaceAll, s.selectNode)
+	s.node = cache.NewSharedIndexInformer(node, &corev1.Node{}, config.ResyncPeriod, nil)
 	if config.ServiceCIDRs {
-		s.cidrs = networkinginformers.NewServiceCIDRInformer(config.Client, config.ResyncPeriod, nil)
+		cidrs := cache.NewFilteredListWatchFromClient(config.Client.Networking, "servicecidrs", metav1.NamespaceAll,
+			func(*metav1.ListOptions) {})
+		s.cidrs = cache.NewSharedIndexInformer(cidrs, &networkingv1.ServiceCIDR{}, config.ResyncPeriod, nil)
 	}
 	for _, i := range s.informers() {
 		if err := i.SetTransform(trim); err != nil {

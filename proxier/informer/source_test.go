@@ -84,7 +84,7 @@ func testNode(addresses int) *corev1.Node {
 func start(t *testing.T, client *fake.Clientset, change func(*Config)) *recorder {
 	t.Helper()
 	r := new(recorder)
-	config := Config{Client: client, NodeName: "n1", ServiceCIDRs: true, Handler: r}
+	config := Config{Client: serve(t, client), NodeName: "n1", ServiceCIDRs: true, Handler: r}
 	change(&config)
 	s, err := New(config)
 	if err != nil {

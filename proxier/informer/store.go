@@ -20,7 +20,7 @@ type store[N comparable, V any, O object] struct {
 	synced atomic.Bool // the first list was delivered
 
 	mu    sync.Mutex // held during the calls of set and remove
-	items map[N]*translated[N, V]
+	items map[N]*translated[V]
 }
 
 var _ cache.ReflectorStore = (*store[string, int, object])(nil)
@@ -48,7 +48,8 @@ func (s *store[N, V, O]) Delete(obj any) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(item.name)
+	name, _ := s.kind.identify(item.value)
+	s.drop(name)
 	return nil
 }
 
@@ -57,7 +58,7 @@ func (s *store[N, V, O]) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.items == nil {
-		s.items = make(map[N]*translated[N, V], len(list))
+		s.items = make(map[N]*translated[V], len(list))
 	}
 	left := maps.Clone(s.items)
 	for _, obj := range list {
@@ -65,8 +66,7 @@ func (s *store[N, V, O]) Replace(list []any, _ string) error {
 		if err != nil {
 			return err
 		}
-		delete(left, item.name)
-		s.put(item)
+		delete(left, s.put(item))
 	}
 	for name := range left {
 		s.drop(name)
@@ -88,14 +88,15 @@ func (s *store[N, V, O]) Resync() error {
 // hasSynced reports whether the first list was delivered.
 func (s *store[N, V, O]) hasSynced() bool { return s.synced.Load() }
 
-// put delivers an object that is new or has a new version. After a connection
-// loss, the reflector lists all objects again.
-func (s *store[N, V, O]) put(item *translated[N, V]) {
-	if before := s.items[item.name]; before != nil && before.version == item.version && before.uid == item.uid {
-		return
+// put delivers an object that is new or has a new version, and returns its
+// name. After a connection loss, the reflector lists all objects again.
+func (s *store[N, V, O]) put(item *translated[V]) (name N) {
+	name, _ = s.kind.identify(item.value)
+	if before := s.items[name]; before == nil || !s.kind.same(before, item) {
+		s.items[name] = item
+		s.set(item.value)
 	}
-	s.items[item.name] = item
-	s.set(item.value)
+	return name
 }
 
 func (s *store[N, V, O]) drop(name N) {
@@ -107,12 +108,12 @@ func (s *store[N, V, O]) drop(name N) {
 
 // item returns the translation of an object from client-go, which is a
 // translation from a list or an API object from a watch.
-func (s *store[N, V, O]) item(obj any) (*translated[N, V], error) {
+func (s *store[N, V, O]) item(obj any) (*translated[V], error) {
 	switch o := obj.(type) {
-	case *translated[N, V]:
+	case *translated[V]:
 		return o, nil
 	case O:
-		return s.kind.translate(o), nil
+		return s.kind.translated(o), nil
 	}
 	return nil, fmt.Errorf("%T is not a %s", obj, s.kind.name)
 }

@@ -23,7 +23,7 @@ func TestStore(t *testing.T) {
 		meta := metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: version}
 		return &corev1.Service{ObjectMeta: meta}
 	}
-	translated := func(name, version string) any { return services.translate(service(name, version)) }
+	translated := func(name, version string) any { return services.translated(service(name, version)) }
 	for _, step := range []struct {
 		what string
 		do   func() error

@@ -21,7 +21,7 @@ func waitFor(ctx context.Context, timeout time.Duration, conditions ...cache.Inf
 	// Most conditions are met soon after the start, so the first checks are
 	// frequent.
 	poll := wait.Backoff{
-		Duration: 2 * time.Millisecond, Factor: 1.1, Cap: 100 * time.Millisecond, Steps: math.MaxInt,
+		Duration: 2 * time.Millisecond, Factor: 1.02, Cap: 100 * time.Millisecond, Steps: math.MaxInt,
 	}
 	return poll.DelayFunc().Until(ctx, true, false, func(context.Context) (bool, error) {
 		for _, met := range conditions {

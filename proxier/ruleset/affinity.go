@@ -144,7 +144,7 @@ func (r *Ruleset) stickyChain(p *Plan, prefix string, targets []Target) *nft.Cha
 	for j, t := range targets {
 		client := []nft.Expr{nft.Saddr(r.layout.family), nft.Constant(t.ID)}
 		remember := nft.Update(set, p.affinity(), client...)
-		send := []nft.Statement{nft.MatchL4Proto(uint8(p.Port.Protocol)), nft.DNAT(t.AddrPort)}
+		send := []nft.Statement{nft.MatchL4Proto(uint8(p.Port.Protocol)), nft.DNAT(t.AddrPort())}
 		var share []nft.Statement
 		if left := n - j; left > 1 {
 			share = []nft.Statement{nft.RandomIsZero(uint32(left))}

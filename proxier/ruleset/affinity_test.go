@@ -36,8 +36,8 @@ func TestAffinityName(t *testing.T) {
 // affinityPlan returns a plan with session affinity, with an endpoint on this
 // node and one on another.
 func affinityPlan(frontends ...ServedFrontend) *Plan {
-	local := Target{AddrPort: netip.MustParseAddrPort("10.244.1.1:8080"), Here: true, ID: 4096}
-	other := Target{AddrPort: netip.MustParseAddrPort("10.244.2.1:8080"), ID: 4097}
+	local := Target{Addr: netip.MustParseAddr("10.244.1.1"), Port: 8080, Here: true, ID: 4096}
+	other := Target{Addr: netip.MustParseAddr("10.244.2.1"), Port: 8080, ID: 4097}
 	return &Plan{
 		Service: &cluster.Service{
 			Name: cluster.ServiceName{Namespace: "ns", Name: "svc"}, AffinityTimeout: time.Hour,
@@ -70,7 +70,8 @@ func TestParseChainsOfAffinity(t *testing.T) {
 		var got []Target
 		for _, r := range c.Rules {
 			if endpoint, id, ok := ParseStickyRule(r.Content(nft.IPv4)); ok {
-				got = append(got, Target{AddrPort: endpoint, ID: id, Here: id == plan.Local[0].ID})
+				here := id == plan.Local[0].ID
+				got = append(got, Target{Addr: endpoint.Addr(), Port: endpoint.Port(), ID: id, Here: here})
 			}
 		}
 		// Rules for new clients also contain the id and the endpoint.

@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -15,6 +16,7 @@ const (
 	chainNodePortLocal = "nodeport-local"
 	chainReject        = "reject-chain"
 	chainMasquerading  = "masquerading"
+	chainLocalhost     = "reject-localhost"
 )
 
 // baseChains returns the chains that the kernel calls. All are of type nat, so
@@ -27,9 +29,13 @@ func (p *program) baseChains() []*nft.Chain {
 			Rules: []nft.Rule{nft.NewRule(nft.Jump(to))},
 		}
 	}
+	output := base(nft.Output, nft.PriorityDstNAT, chainServices)
+	if p.localhost {
+		output.Rules = slices.Insert(output.Rules, 0, p.toLocalhost())
+	}
 	return []*nft.Chain{
 		base(nft.Prerouting, nft.PriorityDstNAT, chainServices),
-		base(nft.Output, nft.PriorityDstNAT, chainServices),
+		output,
 		base(nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading),
 	}
 }
@@ -39,6 +45,9 @@ func (p *program) regularChains() []*nft.Chain {
 	var chains []*nft.Chain
 	for _, proto := range protocols {
 		chains = append(chains, p.firewall(proto))
+	}
+	if p.localhost {
+		chains = append(chains, p.rejectLocalhost())
 	}
 	return append(chains, p.reject(), p.services(), p.nodePorts(), p.externalLocal(), p.nodePortLocal(), p.masquerading())
 }

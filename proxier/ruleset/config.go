@@ -25,6 +25,10 @@ type Config struct {
 	// NodePortAddresses selects the addresses of this node on which NodePorts
 	// listen.
 	NodePortAddresses NodePortAddresses
+	// LocalhostNodePorts reports whether this node serves TCP NodePorts on
+	// 127.0.0.1 and ::1 if NodePortAddresses includes them (KEP-6032). The
+	// rules do not serve them; they reject the NodePorts of other protocols.
+	LocalhostNodePorts bool
 }
 
 // DefaultMasqueradeBit is the default of kube-proxy.
@@ -38,6 +42,12 @@ func (c *Config) masqueradeBit() int {
 		return DefaultMasqueradeBit
 	}
 	return *c.MasqueradeBit
+}
+
+// Localhost reports whether NodePorts of a family are served on 127.0.0.1 or
+// ::1.
+func (c *Config) Localhost(f nft.Family) bool {
+	return c.LocalhostNodePorts && c.NodePortAddresses.Loopback(f)
 }
 
 // Validate returns an error that names every field with an invalid value.
@@ -136,13 +146,18 @@ func (a NodePortAddresses) Covers(f nft.Family) bool {
 // Loopback reports whether a loopback CIDR includes 127.0.0.1 or ::1. A CIDR
 // of all addresses does not count (KEP-6032).
 func (a NodePortAddresses) Loopback(f nft.Family) bool {
-	localhost := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	if f == nft.IPv6 {
-		localhost = netip.IPv6Loopback()
-	}
 	return slices.ContainsFunc(a.CIDRs, func(p netip.Prefix) bool {
-		return p.Addr().IsLoopback() && p.Contains(localhost)
+		return p.Addr().IsLoopback() && p.Contains(Localhost(f))
 	})
+}
+
+// Localhost returns the loopback address on which NodePorts of a family can be
+// served: 127.0.0.1 or ::1.
+func Localhost(f nft.Family) netip.Addr {
+	if f == nft.IPv6 {
+		return netip.IPv6Loopback()
+	}
+	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
 // of returns the CIDRs of a family.

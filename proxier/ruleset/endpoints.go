@@ -35,14 +35,14 @@ func candidates(
 			n, ok = endpointPort(e, port)
 		}
 		if ok {
-			at := Target{AddrPort: netip.AddrPortFrom(e.Addr, n), Here: e.Node == "" || e.Node == node.Name}
+			at := Target{Addr: e.Addr, Port: n, Here: e.Node == "" || e.Node == node.Name}
 			found = append(found, candidate{at, e})
 		}
 	}
 	slices.SortFunc(found, func(a, b candidate) int {
-		return cmp.Or(a.AddrPort.Compare(b.AddrPort), b.Rank()-a.Rank())
+		return cmp.Or(a.AddrPort().Compare(b.AddrPort()), b.Rank()-a.Rank())
 	})
-	return slices.CompactFunc(found, func(a, b candidate) bool { return a.AddrPort == b.AddrPort })
+	return slices.CompactFunc(found, func(a, b candidate) bool { return a.AddrPort() == b.AddrPort() })
 }
 
 // endpointPort returns the port on which an endpoint serves a service port. ok
@@ -138,7 +138,7 @@ func servingOf(all []candidate) []netip.AddrPort {
 	var out []netip.AddrPort
 	for _, c := range all {
 		if c.Ready || c.Serving {
-			out = append(out, c.AddrPort)
+			out = append(out, c.AddrPort())
 		}
 	}
 	return out
@@ -164,21 +164,21 @@ func arrange(before, now []Target) []Target {
 	}
 	wanted := make(map[netip.AddrPort]Target, len(now))
 	for _, t := range now {
-		wanted[t.AddrPort] = t
+		wanted[t.AddrPort()] = t
 	}
 	out := make([]Target, len(now))
 	for i, t := range before {
-		if w, ok := wanted[t.AddrPort]; ok && i < len(out) {
+		if w, ok := wanted[t.AddrPort()]; ok && i < len(out) {
 			out[i] = w
-			delete(wanted, t.AddrPort)
+			delete(wanted, t.AddrPort())
 		}
 	}
 	at := 0
 	for _, t := range now {
-		if _, left := wanted[t.AddrPort]; !left {
+		if _, left := wanted[t.AddrPort()]; !left {
 			continue
 		}
-		for out[at].IsValid() {
+		for out[at].Addr.IsValid() {
 			at++
 		}
 		out[at] = t

@@ -48,7 +48,7 @@ func endpointsFrom(specs string) []*cluster.Endpoint {
 func lastBytes(ts []Target) string {
 	var out []string
 	for _, t := range ts {
-		out = append(out, fmt.Sprint(t.Addr().As4()[3]))
+		out = append(out, fmt.Sprint(t.Addr.As4()[3]))
 	}
 	return strings.Join(out, " ")
 }
@@ -118,7 +118,7 @@ func TestCandidates(t *testing.T) {
 	}, nft.IPv4, port, &cluster.Node{Name: "here"})
 	var names []string
 	for _, c := range got {
-		names = append(names, fmt.Sprintf("%s ready=%v here=%v", c.AddrPort, c.Ready, c.Here))
+		names = append(names, fmt.Sprintf("%s ready=%v here=%v", c.AddrPort(), c.Ready, c.Here))
 	}
 	want := []string{
 		"10.0.0.1:8080 ready=true here=true", "10.0.0.1:9090 ready=true here=true",
@@ -133,7 +133,7 @@ func TestCandidates(t *testing.T) {
 func targetsFrom(lastBytes string) []Target {
 	var out []Target
 	for _, l := range strings.Fields(lastBytes) {
-		out = append(out, Target{AddrPort: netip.AddrPortFrom(addr("10.244.0."+l), 80)})
+		out = append(out, Target{Addr: addr("10.244.0." + l), Port: 80})
 	}
 	return out
 }
@@ -164,7 +164,7 @@ func TestArrangeRandom(t *testing.T) {
 	for range 2000 {
 		var before, now []Target
 		for _, l := range r.Perm(12) {
-			x := Target{AddrPort: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(l)}), 80)}
+			x := Target{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(l)}), Port: 80}
 			if r.IntN(2) == 0 {
 				before = append(before, x)
 			}

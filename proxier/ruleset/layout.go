@@ -34,6 +34,7 @@ type layout struct {
 	firewallSources        map[cluster.Protocol]*nft.Set
 	hairpin                *nft.Set // endpoints of this node, as source and destination
 	nodePortIPs            *nft.Set // node addresses on which NodePorts listen, unless all
+	localhostNodePorts     *nft.Set // protocol . NodePort that localhost rejects, if NodePorts are served there
 	affinityIDs            *nft.Set // one row: ids of session affinity below it may be in use
 
 	// affinity are the sets of clients with session affinity: client . id of
@@ -89,6 +90,8 @@ func newLayout(f nft.Family) *layout {
 		},
 		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
 			Comment: "session affinity: ids below this number are in use or were used"},
+		localhostNodePorts: &nft.Set{Name: "localhost-nodeports", Key: nodePort,
+			Comment: "NodePorts that localhost does not serve"},
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
 	for _, p := range protocols {
@@ -118,7 +121,7 @@ var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 
 // sets returns the sets that every table has, in the order in which they are
 // written.
-func (l *layout) sets(nodePortIPs bool) []*nft.Set {
+func (l *layout) sets(nodePortIPs, localhost bool) []*nft.Set {
 	sets := []*nft.Set{
 		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints,
 		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePorts,
@@ -130,6 +133,9 @@ func (l *layout) sets(nodePortIPs bool) []*nft.Set {
 	sets = append(sets, l.hairpin, l.affinityIDs)
 	if nodePortIPs {
 		sets = append(sets, l.nodePortIPs)
+	}
+	if localhost {
+		sets = append(sets, l.localhostNodePorts)
 	}
 	return sets
 }

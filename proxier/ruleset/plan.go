@@ -54,13 +54,17 @@ func (f ServedFrontend) IsClusterIP() bool { return !f.IsNodePort() && f.Kind ==
 
 // Target is the address and port of an endpoint of a service port.
 type Target struct {
-	netip.AddrPort
+	Addr netip.Addr
+	Port uint16
 	// Here reports whether the endpoint is on this node or its node is unknown.
 	Here bool
 	// ID is the number that identifies the endpoint in the sets of clients with
 	// session affinity. It is 0 without affinity.
 	ID uint32
 }
+
+// AddrPort returns the address and port of the target.
+func (t Target) AddrPort() netip.AddrPort { return netip.AddrPortFrom(t.Addr, t.Port) }
 
 // Plan contains everything that the rows and chains of one service port depend
 // on. A Plan is not modified after it was committed.

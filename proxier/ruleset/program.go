@@ -36,7 +36,7 @@ func (r *Ruleset) MakeProgram(node *cluster.Node) *Program {
 		}
 	}
 	ips := r.config.NodePortAddresses.on(f, node)
-	p.nodePortsAll = ips == nil
+	p.nodePortsAll, p.localhost = ips == nil, r.config.Localhost(f)
 	out := &Program{Table: p.table(), NodePortAddrs: ips}
 	if p.nodePortsAll {
 		out.NodePortAddrs = []netip.Addr{AnyAddr(f)}
@@ -131,14 +131,21 @@ type program struct {
 	fromPod       *localMatch // nil if pods cannot be recognized
 	serviceCIDRs  []netip.Prefix
 	nodePortsAll  bool // NodePorts listen on all local addresses
+	localhost     bool // TCP NodePorts are served on localhost
 }
 
 func (p *program) table() *nft.Table {
-	return &nft.Table{
+	t := &nft.Table{
 		Family:  p.layout.family,
 		Name:    TableName,
 		Comment: "rules for kube-proxy",
-		Sets:    p.layout.sets(!p.nodePortsAll),
+		Sets:    p.layout.sets(!p.nodePortsAll, p.localhost),
 		Chains:  append(p.regularChains(), p.baseChains()...),
 	}
+	if p.localhost {
+		for _, proto := range RejectedOnLocalhost() {
+			t.Counters = append(t.Counters, LocalhostCounter(proto))
+		}
+	}
+	return t
 }

@@ -28,6 +28,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 			rows = r.firewall(rows, d)
 		}
 		rows = r.outside(rows, d)
+		rows = r.onLocalhost(rows, d)
 	}
 	return r.hairpin(rows, p)
 }
@@ -125,7 +126,7 @@ func (r *Ruleset) indexed(rows []nft.Row, d *dispatch, offset uint32, targets []
 	}
 	for i, t := range targets {
 		rows = append(rows, nft.Row{
-			Set: d.endpoints, Key: d.key.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr()).Port(t.Port()),
+			Set: d.endpoints, Key: d.key.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr).Port(t.Port),
 		})
 	}
 	return rows
@@ -150,7 +151,7 @@ func (r *Ruleset) firewall(rows []nft.Row, d *dispatch) []nft.Row {
 func (r *Ruleset) hairpin(rows []nft.Row, p *Plan) []nft.Row {
 	add := func(t Target) {
 		rows = append(rows, nft.Row{
-			Set: r.layout.hairpin, Key: nft.Tuple{}.Addr(t.Addr()).Addr(t.Addr()).Proto(uint8(p.Port.Protocol)).Port(t.Port()),
+			Set: r.layout.hairpin, Key: nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p.Port.Protocol)).Port(t.Port),
 		})
 	}
 	if len(p.Frontends) == 0 {

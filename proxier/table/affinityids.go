@@ -80,13 +80,13 @@ func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 	}
 	known := make(map[netip.AddrPort]uint32)
 	for t := range targets(before) {
-		known[t.AddrPort] = t.ID // 0 if there was no affinity before
+		known[t.AddrPort()] = t.ID // 0 if there was no affinity before
 	}
 	port := next.AffinityName()
 	for t := range targets(next) {
-		if t.ID = known[t.AddrPort]; t.ID == 0 {
-			t.ID = a.id(affinityEndpoint{port, t.AddrPort})
-			known[t.AddrPort] = t.ID
+		if t.ID = known[t.AddrPort()]; t.ID == 0 {
+			t.ID = a.id(affinityEndpoint{port, t.AddrPort()})
+			known[t.AddrPort()] = t.ID
 		}
 	}
 }
@@ -147,13 +147,13 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 	stay := make(map[netip.AddrPort]struct{})
 	if next.HasAffinity() {
 		for t := range targets(next) {
-			stay[t.AddrPort] = struct{}{}
+			stay[t.AddrPort()] = struct{}{}
 		}
 	}
 	until, port := time.Now().Add(absenceTime), before.AffinityName()
 	for t := range targets(before) {
-		if _, stays := stay[t.AddrPort]; !stays && t.ID != 0 {
-			a.absent[affinityEndpoint{port, t.AddrPort}] = absence{t.ID, until}
+		if _, stays := stay[t.AddrPort()]; !stays && t.ID != 0 {
+			a.absent[affinityEndpoint{port, t.AddrPort()}] = absence{t.ID, until}
 		}
 	}
 }
@@ -164,7 +164,7 @@ func (a *affinityIDs) keep(p *ruleset.Plan) {
 		return
 	}
 	for t := range targets(p) {
-		a.recovered[affinityEndpoint{p.AffinityName(), t.AddrPort}] = t.ID
+		a.recovered[affinityEndpoint{p.AffinityName(), t.AddrPort()}] = t.ID
 	}
 }
 

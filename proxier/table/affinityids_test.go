@@ -24,7 +24,8 @@ func affinityPlan(endpoints ...string) *ruleset.Plan {
 		Port: cluster.ServicePort{Protocol: cluster.TCP, Port: 80},
 	}
 	for _, e := range endpoints {
-		p.Cluster = append(p.Cluster, ruleset.Target{AddrPort: netip.MustParseAddrPort(e)})
+		at := netip.MustParseAddrPort(e)
+		p.Cluster = append(p.Cluster, ruleset.Target{Addr: at.Addr(), Port: at.Port()})
 	}
 	return p
 }
@@ -130,7 +131,7 @@ func TestRestart(t *testing.T) {
 			for _, target := range committedPlan(third, sticky).Cluster {
 				kept := target.ID == firstID || target.ID == firstID+1
 				if !kept && target.ID < 2*idBlock {
-					t.Errorf("%s: got id %d, which the earlier processes reserved", target.AddrPort, target.ID)
+					t.Errorf("%s: got id %d, which the earlier processes reserved", target.AddrPort(), target.ID)
 				}
 			}
 		})
@@ -188,7 +189,7 @@ func TestIDsAreNotReused(t *testing.T) {
 		}
 		tabletest.Sync(t, table)
 		for _, target := range committedPlan(table, svc.Name).Cluster {
-			owner := target.AddrPort.String()
+			owner := target.AddrPort().String()
 			if before, known := owners[target.ID]; known && before != owner {
 				t.Errorf("%s: got id %d of %s, want another one", owner, target.ID, before)
 			}
@@ -248,7 +249,7 @@ func TestUnreadableAffinity(t *testing.T) {
 		checkTable(t, table)
 		for _, target := range committedPlan(table, sticky).Cluster {
 			if target.ID < tt.firstID {
-				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort, target.ID, tt.firstID)
+				t.Errorf("%s: %s: got id %d, want at least %d", name, target.AddrPort(), target.ID, tt.firstID)
 			}
 		}
 	}

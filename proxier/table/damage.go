@@ -14,6 +14,7 @@ type DamageKind string
 const (
 	damagedTable    DamageKind = "table"    // deleted or replaced
 	damagedSet      DamageKind = "set"      // deleted or replaced
+	damagedCounter  DamageKind = "counter"  // deleted or replaced
 	damagedChain    DamageKind = "chain"    // base chain deleted, replaced or changed
 	damagedRule     DamageKind = "rule"     // rules added, deleted or replaced
 	damagedRows     DamageKind = "rows"     // set flushed, or rows added or deleted
@@ -24,7 +25,7 @@ const (
 // DamageKinds returns all kinds of damage.
 func DamageKinds() []DamageKind {
 	return []DamageKind{
-		damagedTable, damagedSet, damagedChain, damagedRule, damagedRows, damagedRow, damagedAffinity,
+		damagedTable, damagedSet, damagedCounter, damagedChain, damagedRule, damagedRows, damagedRow, damagedAffinity,
 	}
 }
 

@@ -227,6 +227,16 @@ func (d *desired) allServices() []*serviceState {
 	return slices.SortedFunc(maps.Values(d.services), compareServices)
 }
 
+// countRows returns the number of rows, approximately: one for each endpoint
+// and a few for each service port.
+func (d *desired) countRows() (n int) {
+	const dispatchRows = 3
+	for _, s := range d.services {
+		n += len(s.ports) * (len(s.endpoints) + dispatchRows)
+	}
+	return n
+}
+
 func compareServices(a, b *serviceState) int { return a.name.Compare(b.name) }
 
 // setPorts makes the service ports of s, and the frontends that they claim,

@@ -11,11 +11,12 @@ import (
 // fingerprint contains the handles of objects. The kernel never reuses a
 // handle.
 type fingerprint struct {
-	table  nft.FoundTable
-	sets   map[string]uint64         // by name
-	counts map[string]int            // number of rows, by set; compare ignores it
-	bases  map[string]nft.FoundChain // base chains of the program
-	rules  map[string][]uint64       // by chain of the program, and by balancer
+	table    nft.FoundTable
+	sets     map[string]uint64         // by name
+	counters map[string]uint64         // of the program, by name
+	counts   map[string]int            // number of rows, by set; compare ignores it
+	bases    map[string]nft.FoundChain // base chains of the program
+	rules    map[string][]uint64       // by chain of the program, and by balancer
 }
 
 // readFingerprint reads the fingerprint of the table with the rules of these
@@ -41,6 +42,9 @@ func (t *Table) readFingerprint(chains []string) (*fingerprint, error) {
 			f.sets[s.Name], f.counts[s.Name] = s.Handle, s.Count
 		}
 	}
+	if f.counters, err = t.readCounters(); err != nil {
+		return nil, err
+	}
 	for _, c := range table.Chains {
 		if c.Hook == nil {
 			continue
@@ -59,6 +63,19 @@ func (t *Table) readFingerprint(chains []string) (*fingerprint, error) {
 		}
 	}
 	return f, nil
+}
+
+// readCounters reads the handles of the counters of the program, by name.
+func (t *Table) readCounters() (map[string]uint64, error) {
+	if len(t.committed.program.Counters) == 0 {
+		return nil, nil
+	}
+	found, err := t.kernel.Counters(t.committed.program)
+	handles := make(map[string]uint64)
+	for _, c := range found {
+		handles[c.Name] = c.Handle
+	}
+	return handles, err
 }
 
 // knownSets returns the sets of the table, by name.
@@ -106,6 +123,11 @@ func (f *fingerprint) compare(want *fingerprint) *damage {
 	}
 	for _, name := range slices.Sorted(maps.Keys(want.sets)) {
 		if d := changed(damagedSet, "set "+name, f.sets[name], want.sets[name]); d != nil {
+			return d
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(want.counters)) {
+		if d := changed(damagedCounter, "counter "+name, f.counters[name], want.counters[name]); d != nil {
 			return d
 		}
 	}

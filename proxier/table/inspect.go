@@ -37,7 +37,7 @@ type inspection struct {
 	exists bool
 	state  tableState
 	sets   []string // names of the sets
-	others []object // chains and sets that are not part of the program
+	others []object // chains, sets and counters that are not part of the program
 }
 
 func (i inspection) equal(o inspection) bool {
@@ -63,10 +63,14 @@ func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 	if err != nil {
 		return found, err
 	}
+	counters, err := t.kernel.Counters(table)
+	if err != nil {
+		return found, err
+	}
 	for _, s := range sets {
 		found.sets = append(found.sets, s.Name)
 	}
-	found.others = otherObjects(table, sets, chains)
+	found.others = append(otherObjects(table, sets, chains), otherCounters(table, counters)...)
 	found.state = compareTable(table, t.rules.AffinitySets(), sets, chains)
 	return found, nil
 }
@@ -82,6 +86,17 @@ func otherObjects(program *nft.Table, sets []nft.FoundSet, chains []nft.FoundCha
 	for _, c := range chains {
 		if findChain(program, c.Name) == nil && c.Hook == nil {
 			others = append(others, object{kindChain, c.Name})
+		}
+	}
+	return others
+}
+
+// otherCounters returns the counters that were found and are not part of the
+// program.
+func otherCounters(program *nft.Table, counters []nft.FoundCounter) (others []object) {
+	for _, c := range counters {
+		if !slices.ContainsFunc(program.Counters, func(want *nft.Counter) bool { return want.Name == c.Name }) {
+			others = append(others, object{kindCounter, c.Name})
 		}
 	}
 	return others

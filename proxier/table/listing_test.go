@@ -43,12 +43,14 @@ var (
 	expirations     = regexp.MustCompile(` expires \w+`)
 )
 
-// canonical splits a listing into blocks, one for each set and chain. It
-// sorts the blocks and their elements, whose order depends on the order of
+// canonical splits a listing into blocks, one for each counter, set and chain.
+// It sorts the blocks and their elements, whose order depends on the order of
 // writing, and removes comments and expiration times of elements.
 func canonical(listing string) []string {
 	var blocks []string
-	for _, block := range strings.Split(strings.ReplaceAll(listing, "\n\t}\n", "\n\t}\x00"), "\x00") {
+	const header = "comment \"rules for kube-proxy\"\n"
+	listing = strings.Replace(strings.ReplaceAll(listing, "\n\t}\n", "\n\t}\x00"), header, header+"\x00", 1)
+	for _, block := range strings.Split(listing, "\x00") {
 		head, elements, ok := strings.Cut(block, "elements = {")
 		if ok {
 			elements, tail, _ := strings.Cut(elements, "}")

@@ -77,18 +77,20 @@ func (t *Table) notify(tx *transaction, nodePortAddrsBefore []netip.Addr) {
 	for s := range t.desired.dirty {
 		change := ServiceChange{Name: s.name, Service: s.spec}
 		if s.spec != nil && s.spec.HealthCheckNodePort != 0 {
-			change.ReadyEndpoints = s.readyOn(t.desired.node.Name)
+			change.ReadyEndpoints = s.readyOn(t.desired.node)
 		}
 		c.Services = append(c.Services, change)
 	}
 	t.config.Observer.Committed(c)
 }
 
-// readyOn returns the number of ready endpoints on a node.
-func (s *serviceState) readyOn(node string) int {
+// readyOn returns the number of ready endpoints on a node. Those in a service
+// CIDR do not count, because the rules do not use them, and as in kube-proxy,
+// those of an EndpointSlice without ports do not count.
+func (s *serviceState) readyOn(node *cluster.Node) int {
 	ready := make(map[netip.Addr]struct{})
 	for _, e := range s.endpoints {
-		if e.Ready && e.Node == node {
+		if e.Ready && e.Node == node.Name && len(e.Ports) > 0 && !node.IsServiceAddr(e.Addr) {
 			ready[e.Addr] = struct{}{}
 		}
 	}

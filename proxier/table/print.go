@@ -64,8 +64,9 @@ func (l *listing) AddRow(r nft.Row)      { l.rows = append(l.rows, r) }
 // A listing begins empty and nft.Chain contains its rules, so the other methods
 // have nothing to do.
 
-func (l *listing) AddSet(*nft.Set)     {}
-func (l *listing) AddRules(*nft.Chain) {}
-func (l *listing) FlushChain(string)   {}
-func (l *listing) DeleteRow(nft.Row)   {}
-func (l *listing) Tag(uint32)          {}
+func (l *listing) AddCounter(*nft.Counter) {}
+func (l *listing) AddSet(*nft.Set)         {}
+func (l *listing) AddRules(*nft.Chain)     {}
+func (l *listing) FlushChain(string)       {}
+func (l *listing) DeleteRow(nft.Row)       {}
+func (l *listing) Tag(uint32)              {}

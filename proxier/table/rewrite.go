@@ -18,6 +18,10 @@ import (
 // huge transaction.
 const maxColdBytes = 1200 << 10
 
+// rowBytes is the size of a row in a batch with its part of the message,
+// approximately.
+const rowBytes = 90
+
 // rewrite writes everything.
 func (t *Table) rewrite() error {
 	var err error
@@ -66,6 +70,8 @@ func (t *Table) tryRewrite(isolate bool) error {
 	flush := func() error { return nil }
 	if found.state == tableUnused {
 		flush = func() error { return t.flushCold(isolate) }
+	} else {
+		t.batch.Grow(t.desired.countRows() * rowBytes)
 	}
 	if err := tx.writeAll(t.allChanges(), &t.ids, flush); err != nil {
 		return err
@@ -122,7 +128,7 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 		switch {
 		case o.kind == kindChain:
 			t.batch.FlushChain(o.name)
-		case !ruleset.IsAffinitySet(o.name):
+		case o.kind == kindSet && !ruleset.IsAffinitySet(o.name):
 			t.batch.FlushSet(o.name)
 		}
 	}

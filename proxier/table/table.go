@@ -57,6 +57,7 @@ type Kernel interface {
 	Chains(*nft.Table) ([]nft.FoundChain, error)
 	FindChain(t *nft.Table, name string) (found nft.FoundChain, ok bool, err error)
 	Sets(*nft.Table) ([]nft.FoundSet, error)
+	Counters(*nft.Table) ([]nft.FoundCounter, error)
 	Rules(t *nft.Table, chain string) ([]nft.FoundRule, error)
 	RuleHandles(t *nft.Table, chain string) ([]uint64, error)
 	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)

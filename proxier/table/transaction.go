@@ -42,6 +42,7 @@ type change struct {
 type writer interface {
 	// Tag sets the tag of the following objects (see portState.tag).
 	Tag(uint32)
+	AddCounter(*nft.Counter)
 	AddSet(*nft.Set)
 	AddChain(*nft.Chain)
 	FlushChain(name string)
@@ -164,6 +165,9 @@ func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flus
 		} else {
 			regular = append(regular, c)
 		}
+	}
+	for _, c := range tx.program.Table.Counters {
+		tx.to.AddCounter(c)
 	}
 	for _, s := range tx.program.Table.Sets {
 		tx.to.AddSet(s)

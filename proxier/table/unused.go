@@ -13,13 +13,13 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// unused are chains and sets that nothing in the table refers to any more. They
-// are deleted in a transaction of their own, after the one that deleted the
-// last reference: before Linux 6.2 the kernel counts references until the end
-// of the transaction.
+// unused are chains, sets and counters that nothing in the table refers to any
+// more. They are deleted in a transaction of their own, after the one that
+// deleted the last reference: before Linux 6.2 the kernel counts references
+// until the end of the transaction.
 type unused map[object]struct{}
 
-// object is a chain or a set.
+// object is a chain, a set or a counter.
 type object struct {
 	kind objectKind
 	name string
@@ -30,6 +30,7 @@ type objectKind uint8
 const (
 	kindChain objectKind = iota
 	kindSet
+	kindCounter
 )
 
 // maxIdleBalancers is the number of balancers without rows that are kept for
@@ -69,7 +70,7 @@ func (u unused) update(tx *transaction) {
 }
 
 // sorted returns the objects in the order in which they are deleted: chains
-// before the sets that they refer to.
+// before the sets and counters that they refer to.
 func (u unused) sorted() []object {
 	return slices.SortedFunc(maps.Keys(u), func(a, b object) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.name, b.name))
@@ -89,8 +90,9 @@ func (c *committed) idleBalancers() (idle []object) {
 	return idle
 }
 
-// deleteUnused deletes chains and sets that are no longer used. If the kernel
-// refuses, they are tried again after the next sync: they do no harm.
+// deleteUnused deletes chains, sets and counters that are no longer used. If
+// the kernel refuses, they are tried again after the next sync: they do no
+// harm.
 func (t *Table) deleteUnused() {
 	t.unused.add(t.committed.idleBalancers()...)
 	if len(t.unused) == 0 {
@@ -104,10 +106,13 @@ func (t *Table) deleteUnused() {
 		}
 	}
 	for _, o := range all {
-		if o.kind == kindChain {
+		switch o.kind {
+		case kindChain:
 			t.batch.DeleteChain(o.name)
-		} else {
+		case kindSet:
 			t.batch.DeleteSet(o.name)
+		case kindCounter:
+			t.batch.DeleteCounter(o.name)
 		}
 	}
 	if err := t.commitGuarded(); err != nil {
@@ -135,6 +140,7 @@ func (u unused) forgetMissing(err error) {
 		if p.Errno == unix.ENOENT {
 			delete(u, object{kindChain, p.Object})
 			delete(u, object{kindSet, p.Object})
+			delete(u, object{kindCounter, p.Object})
 		}
 	}
 }

@@ -83,8 +83,9 @@ func parseEndpoints(slice *discoveryv1.EndpointSlice) (endpoints []*cluster.Endp
 		return cmp.Or(a.Addr.Compare(b.Addr), b.Rank()-a.Rank())
 	})
 	all = slices.CompactFunc(all, func(a, b cluster.Endpoint) bool { return a.Addr == b.Addr })
+	endpoints = make([]*cluster.Endpoint, len(all))
 	for i := range all {
-		endpoints = append(endpoints, &all[i])
+		endpoints[i] = &all[i]
 	}
 	return endpoints, p.problems
 }

@@ -35,13 +35,17 @@ func listTables(at *lab.Namespace) (string, error) {
 		}
 		all.WriteString(canonical(string(out)))
 	}
-	return markerPorts.ReplaceAllString(all.String(), "$1 . marker"), nil
+	text := counts.ReplaceAllString(all.String(), "counted")
+	return markerPorts.ReplaceAllString(text, "$1 . marker"), nil
 }
 
 // markerPorts matches the marker service's address and port, which
 // cluster.settle changes. Without /etc/protocols, nft lists the number of the
 // protocol.
 var markerPorts = regexp.MustCompile(`\b(10\.96\.0\.1|fd00:96::1) \. (?:tcp|6) \. \d+`)
+
+// counts matches the values of a named counter.
+var counts = regexp.MustCompile(`\bpackets \d+ bytes \d+`)
 
 // freshTables returns the tables of another proxy that reads the same
 // manifests in an empty namespace.

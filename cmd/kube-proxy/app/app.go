@@ -34,6 +34,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	defer klog.Flush()
 	if err := execute(ctx, o, stdout); err != nil {
 		klog.Flush()
@@ -66,7 +67,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.InitOnly:
 		return initNode(o)
 	}
-	setUpGarbageCollector()
+	setUpMemory(o.Configuration.EnableProfiling)
 	s, err := newServer(ctx, o)
 	if err != nil {
 		return err

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	componentbaseconfig "k8s.io/component-base/config/v1alpha1"
 	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
 
 // newClients returns two clients of the API server. The kubeconfig file names
@@ -20,7 +21,7 @@ import (
 // Each client has its own rate limiter (clientConnection.qps and burst), so
 // that events do not delay lists.
 func newClients(config *componentbaseconfig.ClientConnectionConfiguration, master string) (
-	client, events kubernetes.Interface, err error,
+	client, events *apiclient.Client, err error,
 ) {
 	restConfig, err := loadRESTConfig(config.Kubeconfig, master)
 	if err != nil {
@@ -37,8 +38,8 @@ func newClients(config *componentbaseconfig.ClientConnectionConfiguration, maste
 	return client, events, err
 }
 
-func newClient(config *rest.Config) (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(config)
+func newClient(config *rest.Config) (*apiclient.Client, error) {
+	client, err := apiclient.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("create a client of the API server at %s: %w", config.Host, err)
 	}

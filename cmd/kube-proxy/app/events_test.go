@@ -12,9 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/events"
 	componentbaseconfig "k8s.io/component-base/config/v1alpha1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
@@ -58,10 +55,7 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 	if err := s.connect(&pc); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.events.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer s.events.broadcaster.Shutdown()
+	go s.events.run(t.Context())
 	for i := range 100 {
 		pc.Events.Record(conflict(i))
 	}
@@ -69,7 +63,7 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	start := time.Now()
-	if _, err := s.client.CoreV1().Services("").List(t.Context(), metav1.ListOptions{}); err != nil {
+	if err := s.client.Core.Get().Resource("services").Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	if elapsed := time.Since(start); elapsed > time.Second {
@@ -79,14 +73,11 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 
 // newTestRecorder returns an eventRecorder, and a function that returns the
 // number of events sent since its last call.
-func newTestRecorder(t *testing.T) (r *eventRecorder, sent func() int) {
-	recorded := events.NewFakeRecorder(1000)
-	r = newEventRecorder(fake.NewClientset())
-	t.Cleanup(r.broadcaster.Shutdown)
-	r.recorder = recorded
+func newTestRecorder() (r *eventRecorder, sent func() int) {
+	r = newEventRecorder(nil)
 	return r, func() (n int) {
-		for ; len(recorded.Events) > 0; n++ {
-			<-recorded.Events
+		for ; len(r.sender.queue) > 0; n++ {
+			<-r.sender.queue
 		}
 		return n
 	}
@@ -94,7 +85,7 @@ func newTestRecorder(t *testing.T) (r *eventRecorder, sent func() int) {
 
 func TestEventsOfManyObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, sent := newTestRecorder(t)
+		r, sent := newTestRecorder()
 		for i := range 500 {
 			r.Record(conflict(i))
 		}
@@ -119,7 +110,7 @@ func TestEventsOfManyObjects(t *testing.T) {
 
 func TestEventsOfOneObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, sent := newTestRecorder(t)
+		r, sent := newTestRecorder()
 		for range 100 {
 			r.Record(conflict(1))
 		}

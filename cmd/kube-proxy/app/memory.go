@@ -3,6 +3,7 @@ package app
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -23,15 +24,28 @@ const memoryShare = 90
 // percent of the live heap. It is below Go's default of 100: most of the live
 // heap is the state of the cluster, and allocations are rare, so that the
 // lower value saves memory for little CPU time.
-const heapGrowth = 50
+const heapGrowth = 20
 
-// setUpGarbageCollector sets the heap growth and the memory limit, unless the
-// environment variables GOGC and GOMEMLIMIT set them.
-func setUpGarbageCollector() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(heapGrowth)
+// startHeapGrowth is the growth of the heap until the first sync. The heap
+// grows from nothing to its final size then, and with a low value, most of the
+// CPU time of a start would be that of the garbage collector.
+const startHeapGrowth = 200
+
+// setUpMemory sets the heap growth of the start and the memory limit, unless
+// the environment variables GOGC and GOMEMLIMIT set them. Without profiling, it
+// turns the memory profile off, which takes memory and would not be served.
+func setUpMemory(profiling bool) {
+	if !profiling {
+		runtime.MemProfileRate = 0
 	}
+	setHeapGrowth(startHeapGrowth)
 	applyMemoryLimit()
+}
+
+func setHeapGrowth(percent int) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(percent)
+	}
 }
 
 // applyMemoryLimit derives Go's memory limit from the limit of the cgroup, so

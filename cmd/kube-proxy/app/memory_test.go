@@ -3,6 +3,7 @@ package app
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"testing"
 )
@@ -14,13 +15,29 @@ func TestGarbageCollector(t *testing.T) {
 	for _, tt := range []struct {
 		gogc string
 		want int
-	}{{"80", other}, {"", heapGrowth}} {
+	}{{"80", other}, {"", startHeapGrowth}} {
 		t.Setenv("GOGC", tt.gogc)
 		t.Setenv("GOMEMLIMIT", "1TiB") // keeps the limit of this process
-		setUpGarbageCollector()
+		setUpMemory(true)
 		if got := debug.SetGCPercent(other); got != tt.want {
 			t.Errorf("GOGC=%s: got %d, want %d", tt.gogc, got, tt.want)
 		}
+	}
+}
+
+// The memory profile is off unless profiles are served.
+func TestMemoryProfile(t *testing.T) {
+	rate := runtime.MemProfileRate
+	t.Cleanup(func() { runtime.MemProfileRate = rate })
+	t.Setenv("GOGC", "100")
+	t.Setenv("GOMEMLIMIT", "1TiB") // keeps the limit of this process
+	setUpMemory(true)
+	if got := runtime.MemProfileRate; got != rate {
+		t.Errorf("with profiling: got rate %d, want %d", got, rate)
+	}
+	setUpMemory(false)
+	if got := runtime.MemProfileRate; got != 0 {
+		t.Errorf("without profiling: got rate %d, want 0", got)
 	}
 }
 

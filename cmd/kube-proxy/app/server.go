@@ -3,9 +3,9 @@ package app
 import (
 	"context"
 	"runtime/debug"
+	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 	zpagesfeatures "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/informer"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -28,8 +29,8 @@ type source interface {
 type server struct {
 	options *config.Options
 	config  *v1alpha1.KubeProxyConfiguration
-	client  kubernetes.Interface // nil with --manifests
-	events  *eventRecorder       // nil with --manifests
+	client  *apiclient.Client // nil with --manifests
+	events  *eventRecorder    // nil with --manifests
 	proxier *proxier.Proxier
 	source  source
 	health  *healthcheck.ProxyServer
@@ -69,7 +70,7 @@ func (s *server) connect(pc *proxier.Config) error {
 	if err != nil {
 		return err
 	}
-	s.client, s.events = client, newEventRecorder(eventClient)
+	s.client, s.events = client, newEventRecorder(eventClient.Events)
 	pc.Events = s.events
 	return nil
 }
@@ -126,14 +127,25 @@ func (s *server) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// run serves until ctx ends or a part fails. The rules remain in place.
+// drainTimeout limits the time for connections to NodePorts on localhost to end
+// when the process ends. It is less than the grace period of a pod, 30 s.
+const drainTimeout = 20 * time.Second
+
+// run serves until ctx ends or a part fails. Then it drains the connections to
+// NodePorts on localhost, while all other parts continue. The rules remain in
+// place.
 func (s *server) run(ctx context.Context) error {
 	klog.InfoS("Starting kube-proxy", "version", Version, "node", s.nodeName(), "manifests", s.options.Manifests)
-	group, ctx := errgroup.WithContext(ctx)
+	group, stopping := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	group.Go(func() error {
+		<-stopping.Done()
+		s.drain()
+		stop()
+		return nil
+	})
 	if s.events != nil {
-		if err := s.events.start(ctx); err != nil {
-			return err
-		}
 		s.events.recordStart(s.nodeName())
 		group.Go(func() error { return s.events.run(ctx) })
 	}
@@ -156,6 +168,13 @@ func (s *server) run(ctx context.Context) error {
 	return nil
 }
 
+// drain drains the connections to NodePorts on localhost.
+func (s *server) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+	defer cancel()
+	s.proxier.Drain(ctx)
+}
+
 // flagsPage returns the source of /flagz, nil if the feature gate is
 // disabled.
 func (s *server) flagsPage() func() map[string]string {
@@ -175,14 +194,16 @@ func (s *server) serve(ctx context.Context, server *healthcheck.HTTPServer, reas
 	return err
 }
 
-// afterFirstSync waits for the first sync. Then it returns unused memory to
-// the node and removes the rules of kube-proxy's other modes.
+// afterFirstSync waits for the first sync. Then it limits the growth of the
+// heap, returns unused memory to the node and removes the rules of kube-proxy's
+// other modes.
 func (s *server) afterFirstSync(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-s.proxier.Synced():
 	}
+	setHeapGrowth(heapGrowth)
 	debug.FreeOSMemory()
 	removeLeftovers(ctx, func() error { return leftovers.Remove(ctx) })
 }

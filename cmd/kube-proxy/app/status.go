@@ -10,9 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // rest_client_* and workqueue_*
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/fifo" // informer_*
+	_ "k8s.io/component-base/metrics/prometheus/restclient"    // rest_client_*
 	"k8s.io/component-base/metrics/prometheus/slis"
-	_ "k8s.io/component-base/metrics/prometheus/version" // kubernetes_build_info
+	_ "k8s.io/component-base/metrics/prometheus/version"   // kubernetes_build_info
+	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_*
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/healthcheck"

@@ -17,7 +17,7 @@ const (
 	noIPTables          = "it applies to kube-proxy's iptables mode only"
 	noIPVS              = "it applies to kube-proxy's ipvs mode only"
 	noWindows           = "it applies to Windows only"
-	noLocalhostNodePort = noIPTables + "; in nftables mode, NodePorts do not listen on loopback addresses"
+	noLocalhostNodePort = noIPTables + "; in nftables mode, nodePortAddresses with localhost selects loopback addresses"
 	noID                = "kube-proxy does not use this file"
 )
 

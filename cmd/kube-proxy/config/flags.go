@@ -78,7 +78,8 @@ func (c *commandLine) addServices() {
 		"Accept NodePort connections on these `ADDRESSES`, a comma-separated list of CIDRs of local addresses and the "+
 			"keywords primary (the addresses of the Node object, the default), localhost (127.0.0.0/8 and ::1/128) "+
 			"and all (0.0.0.0/0 and ::/0). A list without an address of one IP family does not restrict that family. "+
-			"NodePorts do not listen on loopback addresses yet, even if localhost is in the list.")
+			"On 127.0.0.1 and ::1, TCP NodePorts listen only if the list includes localhost or a loopback CIDR, and the "+
+			"feature gate "+gateLocalhostNodePorts+" is enabled.")
 	set.DurationVar(&config.NFTables.SyncPeriod.Duration, "iptables-sync-period", defaultSyncPeriod,
 		"`INTERVAL` at which failed updates are retried. Despite its name, it applies to nftables mode.")
 	set.DurationVar(&config.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", defaultMinSyncPeriod,
@@ -163,7 +164,7 @@ func (c *commandLine) addIgnored() {
 	set.Int32Var(iptables.MasqueradeBit, "iptables-masquerade-bit", *iptables.MasqueradeBit,
 		"Applies to iptables and ipvs mode only. Set nftables.masqueradeBit in a configuration file.")
 	set.BoolVar(iptables.LocalhostNodePorts, "iptables-localhost-nodeports", true,
-		"Applies to iptables mode only. In nftables mode, NodePorts do not listen on loopback addresses.")
+		"Applies to iptables mode only. In nftables mode, see --nodeport-addresses.")
 	set.DurationVar(&c.ipvsSyncPeriod, "ipvs-sync-period", defaultSyncPeriod, ipvsOnly)
 	set.DurationVar(&c.ipvsMinSyncPeriod, "ipvs-min-sync-period", defaultIPTablesMinSyncPeriod, ipvsOnly)
 	set.StringVar(&ipvs.Scheduler, "ipvs-scheduler", "", ipvsOnly)

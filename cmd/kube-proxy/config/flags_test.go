@@ -152,7 +152,7 @@ func TestFlagWarnings(t *testing.T) {
 		{"--proxy-mode=nftables --masquerade-all --iptables-sync-period=1m -v=2 --cluster-cidr=10.0.0.0/8", nil},
 		{"--ipvs-scheduler=rr --iptables-localhost-nodeports=false", []string{
 			"--iptables-localhost-nodeports has no effect: it applies to kube-proxy's iptables mode only; " +
-				"in nftables mode, NodePorts do not listen on loopback addresses",
+				"in nftables mode, nodePortAddresses with localhost selects loopback addresses",
 			"--ipvs-scheduler has no effect: it applies to kube-proxy's ipvs mode only",
 		}},
 		{"--machine-id-file=x", []string{"--machine-id-file has no effect: kube-proxy does not use this file"}},

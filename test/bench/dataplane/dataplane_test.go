@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
 
 // TestDataplane runs a short form of the benchmark and checks that no figure is
@@ -24,7 +25,8 @@ func TestDataplane(t *testing.T) {
 	}
 	d.connections, d.throughput = 20, 5*time.Millisecond
 	folder := t.TempDir()
-	args := []string{"--services=20,40", "--instances=1", "--rounds=2", "--output=" + folder}
+	all := strings.Join([]string{stage.Upstream, stage.Netlink, stage.IPTables, stage.Product}, ",")
+	args := []string{"--services=20,40", "--subjects=" + all, "--instances=1", "--rounds=2", "--output=" + folder}
 	r, err := report.Run(t.Context(), "dataplane", about, d, args, t.Output())
 	if err != nil {
 		t.Fatal(err)
@@ -33,10 +35,10 @@ func TestDataplane(t *testing.T) {
 		t.Errorf("got %d tables, want %d", len(r.Tables), len(scenarios()))
 	}
 	for _, table := range r.Tables {
-		rows := 2 + 4 // without a proxy, and two proxies with two numbers of Services
+		rows := 2 + 8 // without a proxy, and four proxies with two numbers of Services
 		affinity := strings.HasPrefix(table.Title, "affinity")
 		if affinity {
-			rows = 4
+			rows = 8
 		}
 		if len(table.Rows) != rows {
 			t.Errorf("%s: got %d rows, want %d", table.Title, len(table.Rows), rows)

@@ -1,7 +1,7 @@
 // Dataplane measures the cost of the rules of service proxies, for new
 // connections and for established flows. It compares no rules, one static DNAT
-// rule, kube-proxy in nftables mode and nftproxy, the proxies with few and with
-// many Services.
+// rule, two builds of kube-proxy in nftables mode, kube-proxy in iptables mode
+// if wanted, and nftproxy, the proxies with few and with many Services.
 //
 //	pod ── veth ── node ── veth ── server      each a network namespace
 //	 │              │  rules         │
@@ -72,6 +72,7 @@ func main() { report.Main("dataplane", about, newDataplane(".")) }
 // dataplane is the benchmark.
 type dataplane struct {
 	programs  stage.Programs
+	proxies   []string
 	sizes     []int // numbers of Services
 	rounds    int
 	instances int // of each variant
@@ -101,6 +102,7 @@ func newDataplane(repository string) *dataplane {
 // AddFlags implements report.Benchmark.
 func (d *dataplane) AddFlags(flags *pflag.FlagSet) {
 	flags.IntSliceVar(&d.sizes, "services", []int{100, 10_000}, "Numbers of Services.")
+	stage.AddSubjects(flags, &d.proxies)
 	flags.IntVar(&d.rounds, "rounds", 30, "Rounds in which all variants are measured.")
 	flags.IntVar(&d.instances, "instances", 3, "Instances of each variant.")
 }
@@ -113,7 +115,7 @@ func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	if n == 0 || d.sizes[0] < 1 || d.sizes[n-1] > stage.MaxServices || d.rounds < 1 || d.instances < 1 {
 		return fmt.Errorf("want 1 to %d Services, and at least one round and instance", stage.MaxServices)
 	}
-	if r.Versions, err = d.programs.Versions(); err != nil {
+	if r.Versions, err = d.programs.Versions(d.proxies); err != nil {
 		return err
 	}
 	s, err := stage.New(ctx, d.programs)
@@ -223,7 +225,7 @@ func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 		if err := s.Load(ctx, first, services, tenEach); err != nil {
 			return err
 		}
-		for _, proxy := range []string{stage.Upstream, stage.Product} {
+		for _, proxy := range d.proxies {
 			for i := range d.instances {
 				one := &subject{variant: variant{proxy, services}, instance: i, targets: frontends(services)}
 				if err := d.program(ctx, s, one); err != nil {

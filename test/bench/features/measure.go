@@ -69,7 +69,7 @@ type measurement struct {
 // measure prints each value as a line of JSON. The network namespace must be
 // empty.
 func (o childOptions) measure() error {
-	debug.SetGCPercent(50) // as the command does
+	debug.SetGCPercent(20) // as the command does
 	f := featureOf(o.Feature)
 	if err := setUpNamespace(f); err != nil {
 		return err

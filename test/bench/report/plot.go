@@ -105,7 +105,7 @@ func (p *Plot) save(folder string) error {
 // palette returns a colour. People with all kinds of colour vision can
 // distinguish them.
 func palette(i int) color.Color {
-	all := []uint32{0xd55e00, 0x0072b2, 0xe69f00, 0x56b4e9, 0xcc79a7, 0xf0e442}
+	all := []uint32{0xd55e00, 0x0072b2, 0xe69f00, 0x56b4e9, 0xcc79a7, 0xf0e442, 0x009e73, 0x000000}
 	rgb := all[i%len(all)]
 	return color.RGBA{R: uint8(rgb >> 16), G: uint8(rgb >> 8), B: uint8(rgb), A: 0xff}
 }

@@ -1,5 +1,6 @@
-// Scale measures service proxies on a real API server, side by side: kube-proxy
-// in nftables mode and nftproxy.
+// Scale measures service proxies on a real API server, side by side: two
+// builds of kube-proxy in nftables mode, kube-proxy in iptables mode if wanted,
+// and nftproxy.
 //
 //	            network namespaces of the lab
 //	┌──────────────────┐          ┌────────────────────────────────┐
@@ -32,8 +33,9 @@ import (
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
 
-const about = `scale measures kube-proxy and nftproxy side by side on a real API server: starts, changes, bursts and
-churn. It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is interrupted.`
+const about = `scale measures builds of kube-proxy and nftproxy side by side on a real API server: starts, changes,
+bursts and churn. It needs root, cgroup v2 and a kernel with syscall tracepoints. It cleans up, also when it is
+interrupted.`
 
 func main() { report.Main("scale", about, newScale(".")) }
 
@@ -43,6 +45,7 @@ type scale struct {
 	services  []int
 	endpoints int
 	alone     []string
+	subjects  []string
 	changes   int
 	budget    time.Duration
 	sizes     []size
@@ -77,6 +80,7 @@ func (s *scale) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.endpoints, "endpoints", 10, "Endpoints of each Service.")
 	flags.StringSliceVar(&s.alone, "alone", []string{"45000x6"},
 		"Sizes at which only nftproxy is measured, `SERVICESxENDPOINTS`.")
+	stage.AddSubjects(flags, &s.subjects)
 	flags.IntVar(&s.changes, "changes", 50, "Changes of each kind.")
 	flags.DurationVar(&s.budget, "budget", 3*time.Minute,
 		"Time after which starts and changes are not repeated, once there are 1 and 10 of them.")
@@ -86,7 +90,7 @@ func (s *scale) AddFlags(flags *pflag.FlagSet) {
 func (s *scale) check() error {
 	slices.Sort(s.services)
 	for _, n := range s.services {
-		s.sizes = append(s.sizes, size{n, s.endpoints, []string{stage.Upstream, stage.Product}})
+		s.sizes = append(s.sizes, size{n, s.endpoints, s.subjects})
 	}
 	for _, text := range s.alone {
 		one := size{proxies: []string{stage.Product}}
@@ -112,7 +116,7 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 	if err := s.check(); err != nil {
 		return err
 	}
-	if r.Versions, err = s.programs.Versions(); err != nil {
+	if r.Versions, err = s.programs.Versions(s.subjects); err != nil {
 		return err
 	}
 	_, began, err := stalls(0)

@@ -30,10 +30,10 @@ func TestScale(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Versions) != 2 || r.Machine.NFT == "" {
-		t.Errorf("got versions %v on %+v, want those of two proxies and nft", r.Versions, r.Machine)
+	if len(r.Versions) != 3 || r.Machine.NFT == "" {
+		t.Errorf("got versions %v on %+v, want those of three proxies and nft", r.Versions, r.Machine)
 	}
-	rows := map[string]int{"Starts and changes": 3*(3+len(kinds())) + 2, "Memory": 3*2 + 2}
+	rows := map[string]int{"Starts and changes": 4*(3+len(kinds())) + 3, "Memory": 4*2 + 3}
 	if len(r.Tables) != len(rows) {
 		t.Errorf("got %d tables, want %d", len(r.Tables), len(rows))
 	}

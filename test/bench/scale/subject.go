@@ -88,9 +88,9 @@ func (s *subject) settle() error {
 		little = 5 * time.Millisecond // of CPU time in a look: timers take less, every sync takes more
 		limit  = time.Minute
 	)
-	idle := 200 * time.Millisecond
-	if s.Proxy == stage.Upstream {
-		idle = 1200 * time.Millisecond // its minSyncPeriod is 1 s
+	idle := 1200 * time.Millisecond // minSyncPeriod of kube-proxy is 1 s
+	if s.Proxy == stage.Product {
+		idle = 200 * time.Millisecond
 	}
 	var before time.Duration
 	began, busy := time.Now(), time.Now()

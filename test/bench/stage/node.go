@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -48,20 +49,23 @@ func (s *Stage) NewNode(ctx context.Context, proxy string) (n *Node, err error) 
 		return n, err
 	}
 	file := filepath.Join(s.dir, pod.Name)
+	path, mode, err := s.programs.proxy(proxy)
+	if err != nil {
+		return n, err
+	}
 	n.config = cluster.ProcessConfig{
-		Namespace: pod.Namespace, Log: file + ".log",
-		Program: s.programs.path(proxy), Args: []string{"--config=" + file + ".conf"},
+		Namespace: pod.Namespace, Log: file + ".log", Program: path, Args: []string{"--config=" + file + ".conf"},
 	}
 	// The limit of connections belongs to the host. Everything else is the
 	// default.
 	configuration := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: nftables
+mode: %s
 hostnameOverride: %s
 clusterCIDR: %s
 clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0}
-`, pod.Name, ClusterCIDR, s.Cluster.AdminKubeconfig())
+`, mode, pod.Name, ClusterCIDR, s.Cluster.AdminKubeconfig())
 	if err := os.WriteFile(file+".conf", []byte(configuration), 0o600); err != nil {
 		return n, err
 	}
@@ -133,9 +137,21 @@ func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s has not written all of %d Services after %s", n.Proxy, len(frontends), limit)
 }
 
-// programmed compares what the tables of both proxies have in common: their
-// name, the chain nat-prerouting and the map service-ips.
+// programmed compares what the tables of all proxies in nftables mode have in
+// common: their name, the chain nat-prerouting and the map service-ips. In
+// iptables mode (iptables-nft), KUBE-SERVICES has a rule for each frontend, and
+// one more that jumps to KUBE-NODEPORTS. In IPVS mode, rules of iptables are
+// written after the virtual servers of all frontends.
 func (n *Node) programmed(frontends []netip.AddrPort) (bool, error) {
+	switch n.Proxy {
+	case IPVS:
+		var table []byte
+		err := n.Pod.Do(func() (err error) { table, err = os.ReadFile("/proc/thread-self/net/ip_vs"); return err })
+		return bytes.Count(table, []byte("\nTCP ")) >= len(frontends), err
+	case IPTables:
+		rules, err := n.conn.RuleHandles(&nft.Table{Family: nft.IPv4, Name: "nat"}, "KUBE-SERVICES")
+		return len(rules) > len(frontends), err
+	}
 	for _, family := range []nft.Family{nft.IPv6, nft.IPv4} {
 		chain, ok, err := n.conn.FindChain(&nft.Table{Family: family, Name: "kube-proxy"}, "nat-prerouting")
 		if err != nil || !ok || chain.Hook == nil {

@@ -10,9 +10,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -27,47 +25,6 @@ import (
 	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
-
-// The proxies.
-const (
-	Upstream = "kube-proxy"
-	Product  = "nftproxy"
-)
-
-// Programs are the programs that benchmarks run.
-type Programs struct {
-	// Folder has etcd, kube-apiserver and kube-proxy; test/apiserver/build
-	// makes it.
-	Folder string
-	// Product is the program of nftproxy.
-	Product string
-}
-
-// InRepository returns the programs that the Makefile builds, given the folder
-// of the repository.
-func InRepository(root string) Programs {
-	return Programs{Folder: filepath.Join(root, ".cache/apiserver"), Product: filepath.Join(root, "bin/kube-proxy")}
-}
-
-func (p Programs) path(proxy string) string {
-	if proxy == Product {
-		return p.Product
-	}
-	return filepath.Join(p.Folder, proxy)
-}
-
-// Versions returns the versions of both proxies.
-func (p Programs) Versions() (map[string]string, error) {
-	all := map[string]string{}
-	for _, proxy := range []string{Upstream, Product} {
-		out, err := exec.Command(p.path(proxy), "--version").Output()
-		if err != nil {
-			return nil, fmt.Errorf("version of %s: %w", proxy, err)
-		}
-		all[proxy] = strings.TrimSpace(string(out))
-	}
-	return all, nil
-}
 
 // Stage is an API server, and a network in which proxies reach it.
 type Stage struct {

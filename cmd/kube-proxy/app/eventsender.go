@@ -1,0 +1,159 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record/util"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// maxQueued is the number of events that wait for the API server.
+	maxQueued = 1000
+	// seriesEnd is how long after its last event a series ends.
+	seriesEnd = 6 * time.Minute
+	// sendRetry is the pause after a failed request.
+	sendRetry = 10 * time.Second
+)
+
+// eventSender sends events to the API server, one at a time. Equal events
+// become a series, which is one object with a counter. It is used in place of
+// client-go's broadcaster, which links the types of all API groups.
+type eventSender struct {
+	client   rest.Interface
+	instance string
+	queue    chan *eventsv1.Event
+	series   map[seriesKey]*eventsv1.Event // the events of the last minutes
+}
+
+// seriesKey is what equal events have in common.
+type seriesKey struct {
+	regarding                 corev1.ObjectReference
+	typ, reason, action, note string
+}
+
+func newEventSender(client rest.Interface) *eventSender {
+	hostname, _ := os.Hostname()
+	return &eventSender{
+		client: client, instance: component + "-" + hostname,
+		queue: make(chan *eventsv1.Event, maxQueued), series: make(map[seriesKey]*eventsv1.Event),
+	}
+}
+
+// add queues an event. It drops the event if the queue is full.
+func (s *eventSender) add(regarding *corev1.ObjectReference, typ, reason, action, note string) {
+	now := time.Now()
+	namespace := regarding.Namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	event := &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: util.GenerateEventName(regarding.Name, now.UnixNano()),
+		},
+		EventTime:           metav1.NewMicroTime(now),
+		ReportingController: component,
+		ReportingInstance:   s.instance,
+		Action:              action,
+		Reason:              reason,
+		Regarding:           *regarding,
+		Note:                note,
+		Type:                typ,
+	}
+	select {
+	case s.queue <- event:
+	default:
+		klog.V(2).InfoS("Dropped an event, too many events wait for the API server", "reason", reason)
+	}
+}
+
+// run sends events until ctx ends.
+func (s *eventSender) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-s.queue:
+			s.send(ctx, event)
+		}
+	}
+}
+
+// send sends an event. If the API server is unreachable, it retries until ctx
+// ends. An event that the API server rejects is logged.
+func (s *eventSender) send(ctx context.Context, event *eventsv1.Event) {
+	s.endSeries(event.EventTime.Time)
+	for {
+		err := s.trySend(ctx, event)
+		var rejected apierrors.APIStatus
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return
+		case errors.As(err, &rejected):
+			klog.ErrorS(err, "The API server rejected an event", "reason", event.Reason)
+			return
+		}
+		klog.ErrorS(err, "Failed to send an event", "reason", event.Reason, "retryAfter", sendRetry)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(sendRetry):
+		}
+	}
+}
+
+// trySend creates an event, or counts it if it is equal to an earlier one.
+func (s *eventSender) trySend(ctx context.Context, event *eventsv1.Event) error {
+	key := seriesKey{event.Regarding, event.Type, event.Reason, event.Action, event.Note}
+	if first := s.series[key]; first != nil {
+		err := s.count(ctx, first, event.EventTime)
+		if !apierrors.IsNotFound(err) { // deleted, or expired
+			return err
+		}
+	}
+	err := s.client.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
+	if err == nil {
+		s.series[key] = event
+	}
+	return err
+}
+
+// count adds an event to the series that began with first.
+func (s *eventSender) count(ctx context.Context, first *eventsv1.Event, at metav1.MicroTime) error {
+	series := eventsv1.EventSeries{Count: 2, LastObservedTime: at}
+	if first.Series != nil {
+		series.Count = first.Series.Count + 1
+	}
+	patch, err := json.Marshal(map[string]any{"series": series})
+	if err != nil {
+		return err
+	}
+	err = s.client.Patch(types.MergePatchType).Namespace(first.Namespace).Resource("events").Name(first.Name).
+		Body(patch).Do(ctx).Error()
+	if err == nil {
+		first.Series = &series
+	}
+	return err
+}
+
+// endSeries forgets the series without an event in the last minutes.
+func (s *eventSender) endSeries(now time.Time) {
+	maps.DeleteFunc(s.series, func(_ seriesKey, first *eventsv1.Event) bool {
+		last := first.EventTime
+		if first.Series != nil {
+			last = first.Series.LastObservedTime
+		}
+		return now.Sub(last.Time) > seriesEnd
+	})
+}

@@ -1,0 +1,173 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+)
+
+// eventAPI is an API server that keeps events. It runs without a network.
+type eventAPI struct {
+	requests []string // method and note
+	events   map[string]eventsv1.Event
+	down     bool // no request reaches it
+	refuses  bool // every event
+}
+
+func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	if a.down {
+		return nil, errors.New("connection refused")
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	code := a.handle(r.Method, r.URL.Path, body)
+	return &http.Response{
+		StatusCode: code, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(body)),
+	}, nil
+}
+
+func (a *eventAPI) handle(method, path string, body []byte) (code int) {
+	var event eventsv1.Event
+	if method == http.MethodPatch {
+		var found bool
+		if event, found = a.events[path]; !found {
+			return http.StatusNotFound
+		}
+	}
+	if err := json.Unmarshal(body, &event); err != nil || a.refuses {
+		return http.StatusUnprocessableEntity
+	}
+	a.requests = append(a.requests, method+" "+event.Note)
+	if method == http.MethodPost {
+		path += "/" + event.Name
+	}
+	a.events[path] = event
+	return http.StatusOK
+}
+
+// only returns the only event.
+func (a *eventAPI) only(t *testing.T) eventsv1.Event {
+	t.Helper()
+	if len(a.events) != 1 {
+		t.Fatalf("got %d events, want 1", len(a.events))
+	}
+	for _, e := range a.events {
+		return e
+	}
+	panic("unreachable")
+}
+
+// testSender calls f with an API server and a running eventSender. Time passes
+// when all of them wait.
+func testSender(t *testing.T, f func(api *eventAPI, s *eventSender)) {
+	synctest.Test(t, func(t *testing.T) {
+		api := &eventAPI{events: make(map[string]eventsv1.Event)}
+		client, err := apiclient.New(&rest.Config{
+			Transport: api, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := newEventSender(client.Events)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			s.run(ctx)
+			close(done)
+		}()
+		f(api, s)
+		stop()
+		<-done
+	})
+}
+
+// recordWarning records a warning about a Service.
+func recordWarning(s *eventSender, name, note string) {
+	s.add(&corev1.ObjectReference{Kind: "Service", Namespace: "default", Name: name},
+		corev1.EventTypeWarning, "AddressConflict", "ProgramServices", note)
+	synctest.Wait()
+}
+
+func TestSendEvent(t *testing.T) {
+	testSender(t, func(api *eventAPI, s *eventSender) {
+		s.add(nodeReference("n1"), corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
+		synctest.Wait()
+		e := api.only(t)
+		if e.Namespace != "default" || e.Regarding.Name != "n1" || e.Reason != "Starting" || e.Action != "StartKubeProxy" ||
+			e.Type != corev1.EventTypeNormal || e.ReportingController != "kube-proxy" || e.EventTime.IsZero() {
+			t.Errorf("got event %+v", e)
+		}
+	})
+}
+
+// Equal events are one object with a counter, until it is deleted or there
+// was none for a while.
+func TestEventSeries(t *testing.T) {
+	const create, count = "POST ", "PATCH "
+	testSender(t, func(api *eventAPI, s *eventSender) {
+		for range 3 {
+			recordWarning(s, "web", "a")
+			time.Sleep(seriesEnd)
+		}
+		e := api.only(t)
+		if e.Series == nil || e.Series.Count != 3 || e.Series.LastObservedTime.Sub(e.EventTime.Time) != 2*seriesEnd {
+			t.Errorf("got series %+v since %v, want 3 events", e.Series, e.EventTime)
+		}
+		recordWarning(s, "web", "b")
+		clear(api.events)
+		recordWarning(s, "web", "b")
+		time.Sleep(seriesEnd + time.Second)
+		recordWarning(s, "web", "b")
+		want := []string{create + "a", count + "a", count + "a", create + "b", create + "b", create + "b"}
+		if !slices.Equal(api.requests, want) {
+			t.Errorf("got requests %q, want %q", api.requests, want)
+		}
+	})
+}
+
+// Events wait for an API server that is unreachable.
+func TestEventsWithoutAPIServer(t *testing.T) {
+	testSender(t, func(api *eventAPI, s *eventSender) {
+		api.down = true
+		for range maxQueued + 10 {
+			recordWarning(s, "web", "a")
+		}
+		recordWarning(s, "web", "dropped")
+		api.down = false
+		time.Sleep(sendRetry)
+		synctest.Wait()
+		// One was taken from the queue before it was full.
+		if e := api.only(t); e.Series == nil || e.Series.Count != maxQueued+1 {
+			t.Errorf("got series %+v, want %d events", e.Series, maxQueued+1)
+		}
+	})
+}
+
+// An event that the API server rejects does not delay others.
+func TestRejectedEvent(t *testing.T) {
+	testSender(t, func(api *eventAPI, s *eventSender) {
+		api.refuses = true
+		recordWarning(s, "web", "a")
+		api.refuses = false
+		recordWarning(s, "web", "b")
+		if e := api.only(t); e.Note != "b" {
+			t.Errorf("got event %q, want b", e.Note)
+		}
+	})
+}

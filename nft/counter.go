@@ -1,0 +1,84 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Counter describes a named counter, with which rules count packets (Count).
+type Counter struct{ Name string }
+
+// Count yields `counter name "drops"`: the counter counts the packet.
+func Count(c *Counter) Statement {
+	return statement("counter name "+quote(c.Name), &expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: c.Name})
+}
+
+// AddCounter adds a counter. If it exists, it keeps its values.
+func (b *Batch) AddCounter(c *Counter) {
+	b.checkName(opAddCounter, c.Name)
+	m := sentMessage{op: opAddCounter, object: c.Name}
+	b.message(m, unix.NFT_MSG_NEWOBJ, unix.NLM_F_CREATE, func(w *messageWriter) {
+		w.counterName(b.table, c.Name)
+		w.unnest(w.nest(unix.NFTA_OBJ_DATA))
+	})
+}
+
+// DeleteCounter deletes a counter. The commit fails if the counter does not
+// exist, or if rules refer to it.
+func (b *Batch) DeleteCounter(name string) {
+	m := sentMessage{op: opDeleteCounter, object: name}
+	b.message(m, unix.NFT_MSG_DELOBJ, 0, func(w *messageWriter) { w.counterName(b.table, name) })
+}
+
+// counterName writes the attributes that identify a counter.
+func (w *messageWriter) counterName(t *Table, name string) {
+	w.string(unix.NFTA_OBJ_TABLE, t.Name)
+	w.string(unix.NFTA_OBJ_NAME, name)
+	w.u32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
+}
+
+// FoundCounter is a counter in the kernel.
+type FoundCounter struct {
+	Name string
+	// Handle is the number of the counter, which the kernel never assigns
+	// twice within a table.
+	Handle         uint64
+	Packets, Bytes uint64
+}
+
+// FindCounter reads a counter of the table. It returns ok as false if the
+// counter does not exist.
+func (c *Conn) FindCounter(t *Table, name string) (found FoundCounter, ok bool, err error) {
+	body := func(w *messageWriter) { w.counterName(t, name) }
+	found, ok, err = find(c, unix.NFT_MSG_GETOBJ, t.Family, body, parseCounter)
+	if err != nil {
+		return FoundCounter{}, false, fmt.Errorf("read counter %s of %s: %w", name, t, err)
+	}
+	return found, ok, nil
+}
+
+// Counters reads the counters of the table. It returns none if the table does
+// not exist. See Chains for ErrGeneration.
+func (c *Conn) Counters(t *Table) ([]FoundCounter, error) {
+	return dump(c, kindObject, t, "", func(msg []byte) (FoundCounter, bool) {
+		return parseCounter(msg), be32(attr(msg, unix.NFTA_OBJ_TYPE)) == unix.NFT_OBJECT_COUNTER
+	})
+}
+
+func parseCounter(msg []byte) FoundCounter {
+	var f FoundCounter
+	eachAttr(msg, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_OBJ_NAME:
+			f.Name = cString(value)
+		case nftaObjHandle:
+			f.Handle = be64(value)
+		case unix.NFTA_OBJ_DATA:
+			f.Packets = be64(attr(value, unix.NFTA_COUNTER_PACKETS))
+			f.Bytes = be64(attr(value, unix.NFTA_COUNTER_BYTES))
+		}
+	})
+	return f
+}

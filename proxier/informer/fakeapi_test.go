@@ -1,0 +1,125 @@
+package informer
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+)
+
+// newClient returns a client of the API server at a URL.
+func newClient(t *testing.T, url string) *apiclient.Client {
+	t.Helper()
+	client, err := apiclient.New(&rest.Config{Host: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// serve returns a client of an API server with the objects of a clientset.
+func serve(t *testing.T, objects *fake.Clientset) *apiclient.Client {
+	t.Helper()
+	server := httptest.NewServer(fakeAPI{objects})
+	t.Cleanup(func() {
+		server.CloseClientConnections() // watches do not end
+		server.Close()
+	})
+	return newClient(t, server.URL)
+}
+
+// fakeAPI is an API server that responds in JSON. It ignores selectors.
+type fakeAPI struct{ objects *fake.Clientset }
+
+func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	var list runtime.Object
+	var events watch.Interface
+	var err error
+	switch watching := r.URL.Query().Has("watch"); {
+	case r.URL.Query().Has("sendInitialEvents"):
+		err = apierrors.NewInvalid(schema.GroupKind{}, "", nil) // as API servers without this feature
+	case watching:
+		events, err = f.watch(r.Context(), path.Base(r.URL.Path))
+	default:
+		list, err = f.list(r.Context(), path.Base(r.URL.Path))
+	}
+	switch {
+	case err != nil:
+		status, ok := err.(apierrors.APIStatus)
+		if !ok {
+			status = apierrors.NewInternalError(err)
+		}
+		w.WriteHeader(int(status.Status().Code))
+		_ = json.NewEncoder(w).Encode(status.Status())
+	case events != nil:
+		f.send(w, r, events)
+	default:
+		_, _ = w.Write(text(list))
+	}
+}
+
+// send sends the events of a watch until the client disconnects.
+func (f fakeAPI) send(w http.ResponseWriter, r *http.Request, events watch.Interface) {
+	defer events.Stop()
+	for {
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+			return
+		case e := <-events.ResultChan():
+			_ = json.NewEncoder(w).Encode(metav1.WatchEvent{
+				Type: string(e.Type), Object: runtime.RawExtension{Raw: text(e.Object)},
+			})
+		}
+	}
+}
+
+// text returns an object in JSON, with its kind.
+func text(o runtime.Object) []byte {
+	codec := scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
+		networkingv1.SchemeGroupVersion)
+	return []byte(runtime.EncodeOrDie(codec, o))
+}
+
+func (f fakeAPI) list(ctx context.Context, resource string) (runtime.Object, error) {
+	all := metav1.ListOptions{}
+	switch resource {
+	case "services":
+		return f.objects.CoreV1().Services("").List(ctx, all)
+	case "nodes":
+		return f.objects.CoreV1().Nodes().List(ctx, all)
+	case "endpointslices":
+		return f.objects.DiscoveryV1().EndpointSlices("").List(ctx, all)
+	}
+	return f.objects.NetworkingV1().ServiceCIDRs().List(ctx, all)
+}
+
+func (f fakeAPI) watch(ctx context.Context, resource string) (watch.Interface, error) {
+	all := metav1.ListOptions{}
+	switch resource {
+	case "services":
+		return f.objects.CoreV1().Services("").Watch(ctx, all)
+	case "nodes":
+		return f.objects.CoreV1().Nodes().Watch(ctx, all)
+	case "endpointslices":
+		return f.objects.DiscoveryV1().EndpointSlices("").Watch(ctx, all)
+	}
+	return f.objects.NetworkingV1().ServiceCIDRs().Watch(ctx, all)
+}

@@ -1,0 +1,110 @@
+package proxier
+
+import (
+	"context"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/localhost"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// localhostPorts serves the TCP NodePorts of one address family on localhost
+// (KEP-6032).
+type localhostPorts struct {
+	server localhostServer
+	served map[uint16]struct{}
+}
+
+// localhostServer is the part of localhost.Server that localhostPorts and
+// Proxier use.
+type localhostServer interface {
+	Set(localhost.NodePort)
+	Delete(port uint16)
+	Run(context.Context)
+	Drain(context.Context)
+	Stats() localhost.Stats
+}
+
+// newLocalhostPorts returns nil if NodePorts of the family are not served on
+// localhost.
+func newLocalhostPorts(config *Config, events cluster.EventRecorder, f nft.Family) (*localhostPorts, error) {
+	rules := config.rules()
+	if !rules.Localhost(f) {
+		return nil, nil
+	}
+	server, err := localhost.New(localhost.Config{
+		Addr: ruleset.Localhost(f),
+		Report: func(e localhost.Event) {
+			events.Record(cluster.Event{
+				Kind: "Service", Namespace: e.Namespace, Name: e.Name,
+				Reason: "FailedToListenOnLocalhost", Note: "node " + config.NodeName + " " + e.Message,
+			})
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &localhostPorts{server: server, served: make(map[uint16]struct{})}, nil
+}
+
+// update makes the server serve the NodePorts of a commit.
+func (l *localhostPorts) update(c *table.Commit) {
+	changed := make(map[uint16]*ruleset.Plan)
+	for _, change := range c.Changes {
+		if port := tcpNodePort(change.Before); port != 0 && changed[port] == nil {
+			changed[port] = nil
+		}
+		if port := tcpNodePort(change.After); port != 0 {
+			changed[port] = change.After // also if another service port had it
+		}
+	}
+	if c.Whole { // a Reset discards Services without a commit that deletes them
+		for port := range l.served {
+			if _, known := changed[port]; !known {
+				changed[port] = nil
+			}
+		}
+	}
+	for port, plan := range changed {
+		if plan == nil {
+			delete(l.served, port)
+			l.server.Delete(port)
+			continue
+		}
+		l.served[port] = struct{}{}
+		l.server.Set(localhostPort(plan))
+	}
+}
+
+// tcpNodePort returns the TCP NodePort that the service port of a plan owns, 0
+// if it owns none.
+func tcpNodePort(p *ruleset.Plan) uint16 {
+	if p == nil || p.Port.Protocol != cluster.TCP {
+		return 0
+	}
+	for _, f := range p.Frontends {
+		if f.IsNodePort() {
+			return f.Port
+		}
+	}
+	return 0
+}
+
+// localhostPort returns the NodePort of a plan. With externalTrafficPolicy
+// Local it has the endpoints of this node only, as in kube-proxy.
+func localhostPort(p *ruleset.Plan) localhost.NodePort {
+	targets := p.Cluster
+	if p.Service.ExternalPolicy == cluster.PolicyLocal {
+		targets = p.Local
+	}
+	n := localhost.NodePort{
+		Port: p.Port.NodePort, Namespace: p.Service.Name.Namespace, Name: p.Service.Name.Name,
+		ServicePort: p.Name(), Affinity: p.Service.AffinityTimeout,
+	}
+	for _, t := range targets {
+		n.Targets = append(n.Targets, t.AddrPort())
+	}
+	return n
+}

@@ -1,0 +1,177 @@
+package localhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// nodePort is a NodePort and its listener.
+type nodePort struct {
+	NodePort
+	listener net.Listener // nil while the port is closed
+
+	// failure is the last failure to open the port, "" if there is none.
+	failure string
+	delay   time.Duration
+	retryAt time.Time
+
+	// pin is the endpoint of session affinity, pinned the time of the last
+	// connection to it.
+	pin    netip.AddrPort
+	pinned time.Time
+	// dialLogged is the time of the last failure to connect that was logged.
+	dialLogged time.Time
+}
+
+// listen opens a port. A listener with Multipath TCP, the default of package
+// net, would cost more and has no use on a loopback address.
+func listen(at netip.AddrPort) (net.Listener, error) {
+	var config net.ListenConfig
+	config.SetMultipathTCP(false)
+	return config.Listen(context.Background(), network(at), at.String())
+}
+
+func network(at netip.AddrPort) string {
+	if at.Addr().Is4() {
+		return "tcp4"
+	}
+	return "tcp6"
+}
+
+// Run opens and closes ports until ctx ends. It then closes all ports and
+// resets all connections; call Drain first to let them end. If a port cannot
+// be opened, Run retries until it succeeds or the port is no longer needed. Run
+// must be called only once.
+func (s *Server) Run(ctx context.Context) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			s.Drain(ctx)
+			return
+		case <-s.wake:
+		case <-retry.C:
+		}
+		retry.Stop()
+		if next := s.reconcile(); !next.IsZero() {
+			retry.Reset(next.Sub(s.now()))
+		}
+	}
+}
+
+// reconcile opens and closes the ports that changed, and tries those again
+// that could not be opened. It returns the time of the next retry, or the zero
+// time.
+func (s *Server) reconcile() (next time.Time) {
+	events := s.reconcileLocked(&next)
+	for _, e := range events {
+		s.config.Report(e)
+	}
+	return next
+}
+
+func (s *Server) reconcileLocked(next *time.Time) (events []Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return nil
+	}
+	for port := range s.changed {
+		p := s.ports[port]
+		switch wanted := len(p.Targets) > 0; {
+		case !wanted:
+			s.close(p)
+			delete(s.ports, port)
+			delete(s.failed, port)
+		case p.listener == nil:
+			s.failed[port] = struct{}{} // below
+		}
+	}
+	clear(s.changed)
+	for port := range s.failed {
+		p := s.ports[port]
+		if !s.now().Before(p.retryAt) {
+			events = append(events, s.tryOpen(p)...)
+		}
+		if p.listener == nil && (next.IsZero() || p.retryAt.Before(*next)) {
+			*next = p.retryAt
+		}
+	}
+	return events
+}
+
+// tryOpen opens a port. It returns an event after a failure with a new cause.
+func (s *Server) tryOpen(p *nodePort) []Event {
+	at := netip.AddrPortFrom(s.config.Addr, p.Port)
+	l, err := s.listen(at)
+	if err == nil {
+		delete(s.failed, p.Port)
+		p.listener, p.failure, p.delay = l, "", 0
+		s.stats.Listeners++
+		klog.V(2).InfoS("Listening for a NodePort", "servicePort", p.ServicePort, "address", at)
+		go s.accept(p, l)
+		return nil
+	}
+	s.stats.Failures++
+	known := p.failure == p.ServicePort+err.Error()
+	p.failure = p.ServicePort + err.Error()
+	p.delay = min(max(2*p.delay, firstRetry), lastRetry)
+	p.retryAt = s.now().Add(p.delay)
+	if known {
+		klog.V(2).InfoS("Failed to listen for a NodePort again",
+			"servicePort", p.ServicePort, "address", at, "retryAfter", p.delay, "err", err)
+		return nil
+	}
+	klog.ErrorS(err, "Failed to listen for a NodePort, retrying",
+		"servicePort", p.ServicePort, "address", at, "retryAfter", p.delay)
+	message := fmt.Sprintf("failed to listen on %s for the NodePort of %s, retrying: %v", at, p.ServicePort, err)
+	return []Event{{Namespace: p.Namespace, Name: p.Name, Message: message}}
+}
+
+// close closes a port if it is open.
+func (s *Server) close(p *nodePort) {
+	if p.listener == nil {
+		return
+	}
+	p.listener.Close()
+	p.listener = nil
+	s.stats.Listeners--
+	klog.V(2).InfoS("Stopped listening for a NodePort", "address", netip.AddrPortFrom(s.config.Addr, p.Port))
+}
+
+// Delays after a failure to accept a connection, as in package net/http.
+const (
+	firstAcceptDelay = 5 * time.Millisecond
+	lastAcceptDelay  = time.Second
+)
+
+// accept serves the connections to a port until it is closed. After a failure
+// to accept, in most cases because the process has no free file descriptor, it
+// waits: the failed connection is still in the queue, and the next attempt
+// would fail at once.
+func (s *Server) accept(p *nodePort, l net.Listener) {
+	delay := time.Duration(0)
+	for {
+		client, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			delay = 0
+			go s.serve(p, client.(*net.TCPConn))
+			continue
+		}
+		if delay == 0 {
+			klog.ErrorS(err, "Failed to accept connections to a NodePort, retrying", "address", l.Addr())
+		}
+		delay = min(max(2*delay, firstAcceptDelay), lastAcceptDelay)
+		time.Sleep(delay)
+	}
+}

@@ -1,0 +1,157 @@
+package localhost
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// serve forwards a connection to an endpoint. If that fails, it resets the
+// connection.
+func (s *Server) serve(p *nodePort, client *net.TCPConn) {
+	c := &connection{client: client}
+	target, ok := s.begin(p, c)
+	if !ok {
+		reset(client)
+		return
+	}
+	endpoint, err := s.dial(s.life, target)
+	if err != nil {
+		s.logDialFailure(p, target, err)
+		reset(client)
+		s.finish(c)
+		return
+	}
+	s.mu.Lock()
+	c.endpoint = endpoint.(*net.TCPConn)
+	s.mu.Unlock()
+	// A new goroutine has a smaller stack than this one, which connected.
+	go s.forward(c)
+}
+
+// forward forwards a connection until it ends.
+func (s *Server) forward(c *connection) {
+	defer s.finish(c)
+	if s.life.Err() != nil {
+		c.reset()
+		return
+	}
+	c.forward(&s.buffers)
+}
+
+// dial connects to an endpoint.
+func dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	return dialer.DialContext(ctx, network(to), to.String())
+}
+
+// begin adds a connection and chooses its endpoint. ok is false if there is no
+// endpoint, or if the server has ended.
+func (s *Server) begin(p *nodePort, c *connection) (target netip.AddrPort, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(p.Targets) == 0 || s.isDrained() {
+		return target, false
+	}
+	s.connections[c] = struct{}{}
+	return p.choose(s.now()), true
+}
+
+// finish removes a connection that has ended.
+func (s *Server) finish(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.connections, c)
+	s.endDrain()
+}
+
+// choose returns the endpoint for a new connection: a random one, or with
+// session affinity the one of the last connection, unless that was too long
+// ago. There must be an endpoint.
+func (p *nodePort) choose(now time.Time) netip.AddrPort {
+	target := p.Targets[rand.IntN(len(p.Targets))]
+	if p.Affinity == 0 {
+		return target
+	}
+	if p.pin.IsValid() && now.Sub(p.pinned) < p.Affinity {
+		target = p.pin
+	}
+	p.pin, p.pinned = target, now
+	return target
+}
+
+// dialLogPeriod is the minimum interval between messages about endpoints of a
+// NodePort that cannot be reached.
+const dialLogPeriod = 10 * time.Second
+
+func (s *Server) logDialFailure(p *nodePort, target netip.AddrPort, err error) {
+	s.mu.Lock()
+	servicePort, now := p.ServicePort, s.now()
+	again := now.Sub(p.dialLogged) < dialLogPeriod
+	if !again {
+		p.dialLogged = now
+	}
+	s.mu.Unlock()
+	if !again && s.life.Err() == nil {
+		klog.ErrorS(err, "Failed to connect to an endpoint, resetting the connection to the NodePort",
+			"servicePort", servicePort, "endpoint", target)
+	}
+}
+
+// Drain closes all ports and waits until all connections have ended. When ctx
+// ends, it resets those that remain. The server does not listen afterwards.
+func (s *Server) Drain(ctx context.Context) {
+	if n := s.stop(); n > 0 && ctx.Err() == nil {
+		klog.InfoS("Waiting for connections to NodePorts on localhost", "address", s.config.Addr, "count", n)
+	}
+	select {
+	case <-s.drained:
+	case <-ctx.Done():
+		if n := s.resetAll(); n > 0 {
+			klog.InfoS("Reset connections to NodePorts on localhost", "address", s.config.Addr, "count", n)
+		}
+	}
+}
+
+// stop closes all ports and returns the number of connections.
+func (s *Server) stop() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	for _, p := range s.ports {
+		s.close(p)
+	}
+	s.endDrain()
+	return len(s.connections)
+}
+
+// endDrain closes drained when the last connection has ended.
+func (s *Server) endDrain() {
+	if s.draining && len(s.connections) == 0 && !s.isDrained() {
+		close(s.drained)
+	}
+}
+
+func (s *Server) isDrained() bool {
+	select {
+	case <-s.drained:
+		return true
+	default:
+		return false
+	}
+}
+
+// resetAll resets all connections and returns their number.
+func (s *Server) resetAll() int {
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.connections {
+		c.reset()
+	}
+	return len(s.connections)
+}

@@ -1,0 +1,496 @@
+package localhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
+)
+
+const patience = 20 * time.Second
+
+// fixture is a running Server in a network namespace of its own.
+type fixture struct {
+	*Server
+	t      testing.TB
+	ns     nstest.Namespace
+	events chan Event
+}
+
+// newFixture returns a Server for an address after change modified it. It runs
+// until the test ends.
+func newFixture(t testing.TB, addr string, change func(*Server)) *fixture {
+	t.Helper()
+	f := &fixture{t: t, ns: nstest.New(t), events: make(chan Event, 100)}
+	var err error
+	f.Server, err = New(Config{Addr: netip.MustParseAddr(addr), Report: func(e Event) { f.events <- e }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Server.listen = func(at netip.AddrPort) (l net.Listener, err error) {
+		f.ns.Do(func() { l, err = listen(at) })
+		return l, err
+	}
+	f.Server.dial = func(ctx context.Context, to netip.AddrPort) (c net.Conn, err error) {
+		f.ns.Do(func() { c, err = dial(ctx, to) })
+		return c, err
+	}
+	if change != nil {
+		change(f.Server)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() { f.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		run.Wait()
+	})
+	return f
+}
+
+// endpoint is a server of an endpoint. It accepts connections into conns.
+type endpoint struct {
+	at    netip.AddrPort
+	conns chan *net.TCPConn
+}
+
+func (f *fixture) endpoint() *endpoint {
+	f.t.Helper()
+	l, err := f.Server.listen(netip.AddrPortFrom(f.config.Addr, 0))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { l.Close() })
+	e := &endpoint{netip.MustParseAddrPort(l.Addr().String()), make(chan *net.TCPConn, 20_000)}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			e.conns <- c.(*net.TCPConn)
+		}
+	}()
+	return e
+}
+
+const testPort = 30080
+
+// serve sets the NodePort with these targets, and waits until it is open.
+func (f *fixture) serve(affinity time.Duration, endpoints ...*endpoint) {
+	f.t.Helper()
+	n := NodePort{Port: testPort, Namespace: "ns", Name: "web", ServicePort: "ns/web:http", Affinity: affinity}
+	for _, e := range endpoints {
+		n.Targets = append(n.Targets, e.at)
+	}
+	f.Set(n)
+	f.awaitListeners(1)
+}
+
+func (f *fixture) awaitListeners(n int) {
+	f.t.Helper()
+	labtest.Eventually(f.t, patience, "open ports", func() error {
+		if got := f.Stats().Listeners; got != n {
+			return fmt.Errorf("got %d, want %d", got, n)
+		}
+		return nil
+	})
+}
+
+// connect connects to the NodePort.
+func (f *fixture) connect() *net.TCPConn {
+	f.t.Helper()
+	c, err := f.tryConnect()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(patience))
+	return c
+}
+
+func (f *fixture) tryConnect() (*net.TCPConn, error) {
+	c, err := f.Server.dial(f.t.Context(), netip.AddrPortFrom(f.config.Addr, testPort))
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
+}
+
+// next returns the next connection that the endpoint accepts.
+func (e *endpoint) next(t testing.TB) *net.TCPConn {
+	t.Helper()
+	select {
+	case c := <-e.conns:
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(patience))
+		return c
+	case <-time.After(patience):
+		t.Fatal("the endpoint gets no connection")
+		return nil
+	}
+}
+
+// pair returns both ends of a connection through the NodePort.
+func (f *fixture) pair(e *endpoint) (client, server *net.TCPConn) {
+	f.t.Helper()
+	return f.connect(), e.next(f.t)
+}
+
+func send(t testing.TB, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expectAll(t testing.TB, c net.Conn, want string) {
+	t.Helper()
+	got, err := io.ReadAll(c)
+	if err != nil || string(got) != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+func expectReset(t testing.TB, c net.Conn) {
+	t.Helper()
+	if n, err := io.Copy(io.Discard, c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %d bytes, %v; want a reset", n, err)
+	}
+}
+
+// bothAddrs runs a test for 127.0.0.1 and for ::1.
+func bothAddrs(t *testing.T, test func(t *testing.T, f *fixture)) {
+	for _, addr := range []string{"127.0.0.1", "::1"} {
+		t.Run(addr, func(t *testing.T) { test(t, newFixture(t, addr, nil)) })
+	}
+}
+
+// Each side can end its direction first. The other direction stays open.
+func TestHalfClose(t *testing.T) {
+	bothAddrs(t, func(t *testing.T, f *fixture) {
+		e := f.endpoint()
+		f.serve(0, e)
+		for _, clientFirst := range []bool{true, false} {
+			first, second := f.pair(e)
+			if !clientFirst {
+				first, second = second, first
+			}
+			send(t, first, "request")
+			first.CloseWrite()
+			expectAll(t, second, "request")
+			send(t, second, strings.Repeat("answer", 100_000))
+			second.Close()
+			expectAll(t, first, strings.Repeat("answer", 100_000))
+		}
+		f.awaitConnections(0)
+	})
+}
+
+func (f *fixture) awaitConnections(n int) {
+	f.t.Helper()
+	labtest.Eventually(f.t, patience, "connections", func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if got := len(f.connections); got != n {
+			return fmt.Errorf("got %d, want %d", got, n)
+		}
+		return nil
+	})
+}
+
+// A reset of one side resets the other one, also after the first side ended its
+// direction.
+func TestReset(t *testing.T) {
+	bothAddrs(t, func(t *testing.T, f *fixture) {
+		e := f.endpoint()
+		f.serve(0, e)
+		for _, halfClosed := range []bool{false, true} {
+			for _, byClient := range []bool{true, false} {
+				first, second := f.pair(e)
+				if !byClient {
+					first, second = second, first
+				}
+				send(t, first, "x")
+				if halfClosed {
+					first.CloseWrite()
+					expectAll(t, second, "x")
+				}
+				reset(first)
+				f.awaitConnections(0) // also without traffic
+				if halfClosed {       // reading does not find a reset after the end
+					labtest.Eventually(t, patience, "reset", func() error {
+						if _, err := second.Write([]byte("y")); err == nil {
+							return errors.New("the connection is open")
+						}
+						return nil
+					})
+				} else {
+					expectReset(t, second)
+				}
+			}
+		}
+	})
+}
+
+// Connections use all endpoints at random. If one cannot be reached, the
+// client gets a reset.
+func TestEndpoints(t *testing.T) {
+	f := newFixture(t, "127.0.0.1", nil)
+	a, b := f.endpoint(), f.endpoint()
+	f.serve(0, a, b)
+	for range 200 {
+		f.connect()
+	}
+	labtest.Eventually(t, patience, "connections to the endpoints", func() error {
+		if n := len(a.conns) + len(b.conns); n < 200 {
+			return fmt.Errorf("got %d, want 200", n)
+		}
+		return nil
+	})
+	if n := len(a.conns); n < 50 || n > 150 {
+		t.Errorf("got %d of 200 connections at an endpoint, want about 100", n)
+	}
+	f.serve(0, &endpoint{at: netip.MustParseAddrPort("127.0.0.1:1")})
+	client, err := f.tryConnect()
+	switch {
+	case err == nil:
+		expectReset(t, client)
+		client.Close()
+	case !errors.Is(err, syscall.ECONNRESET): // the reset can arrive before connect returns
+		t.Errorf("got %v, want a reset", err)
+	}
+}
+
+// With session affinity, connections use the endpoint of the last one, until
+// the timeout, or until the endpoint is removed.
+func TestAffinity(t *testing.T) {
+	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+	a, b := at("10.0.0.1:80"), at("10.0.0.2:80")
+	s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(timeout time.Duration, targets ...netip.AddrPort) {
+		s.Set(NodePort{Port: testPort, ServicePort: "ns/web", Targets: targets, Affinity: timeout})
+	}
+	now := time.Unix(1000, 0)
+	// distinct returns the number of endpoints of 100 connections with pauses.
+	distinct := func(pause time.Duration) int {
+		seen := make(map[netip.AddrPort]bool)
+		for range 100 {
+			now = now.Add(pause)
+			seen[s.ports[testPort].choose(now)] = true
+		}
+		return len(seen)
+	}
+	set(time.Minute, a, b)
+	if n := distinct(59 * time.Second); n != 1 {
+		t.Errorf("within the timeout: got %d endpoints, want 1", n)
+	}
+	if n := distinct(time.Minute); n != 2 {
+		t.Errorf("after the timeout: got %d endpoints, want 2", n)
+	}
+	pinned := s.ports[testPort].choose(now)
+	other := map[netip.AddrPort]netip.AddrPort{a: b, b: a}[pinned]
+	set(time.Minute, other)
+	if got := s.ports[testPort].choose(now); got != other {
+		t.Errorf("after the endpoint was removed: got %v, want %v", got, other)
+	}
+	set(time.Minute, a, b)
+	if got := s.ports[testPort].choose(now); got != other {
+		t.Errorf("after the endpoint returned: got %v, want %v", got, other)
+	}
+	seen := make(map[netip.AddrPort]bool)
+	for i := range 100 {
+		set(time.Minute+time.Duration(i), a, b)
+		seen[s.ports[testPort].choose(now)] = true
+	}
+	if len(seen) != 2 {
+		t.Errorf("with other timeouts: got endpoints %v, want both", seen)
+	}
+}
+
+// Without targets and after Delete, the port refuses connections. Open
+// connections stay.
+func TestClosedPort(t *testing.T) {
+	bothAddrs(t, func(t *testing.T, f *fixture) {
+		e := f.endpoint()
+		for name, closePort := range map[string]func(){
+			"no targets": func() { f.Set(NodePort{Port: testPort, ServicePort: "ns/web:http"}) },
+			"deleted":    func() { f.Delete(testPort) },
+		} {
+			f.serve(0, e)
+			client, server := f.pair(e)
+			closePort()
+			f.awaitListeners(0)
+			if _, err := f.tryConnect(); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%s: got %v, want a refusal", name, err)
+			}
+			send(t, client, "still open")
+			client.CloseWrite()
+			expectAll(t, server, "still open")
+		}
+	})
+}
+
+// A port in use is reported once, and served when it is free.
+func TestPortInUse(t *testing.T) {
+	f := newFixture(t, "127.0.0.1", nil)
+	other, err := f.Server.listen(netip.AddrPortFrom(f.config.Addr, testPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := f.endpoint()
+	f.Set(NodePort{
+		Port: testPort, Namespace: "ns", Name: "web", ServicePort: "ns/web:http", Targets: []netip.AddrPort{e.at},
+	})
+	labtest.Eventually(t, patience, "failures", func() error {
+		if n := f.Stats().Failures; n < 3 {
+			return fmt.Errorf("got %d, want 3", n)
+		}
+		return nil
+	})
+	want := Event{"ns", "web", "failed to listen on 127.0.0.1:30080 for the NodePort of ns/web:http, retrying: " +
+		"listen tcp4 127.0.0.1:30080: bind: address already in use"}
+	if got := <-f.events; got != want || len(f.events) > 0 {
+		t.Errorf("got event %+v and %d more, want only %+v", got, len(f.events), want)
+	}
+	other.Close()
+	f.awaitListeners(1)
+	client, server := f.pair(e)
+	send(t, client, "x")
+	client.Close()
+	expectAll(t, server, "x")
+}
+
+// failingListener fails to accept as often as failures.
+type failingListener struct {
+	net.Listener
+	failures int
+	attempts []time.Time
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	l.attempts = append(l.attempts, time.Now())
+	if l.failures--; l.failures >= 0 {
+		return nil, syscall.EMFILE
+	}
+	return nil, net.ErrClosed
+}
+
+// If the process has no free file descriptor, the attempts to accept become
+// less frequent.
+func TestAcceptFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &failingListener{Listener: noListener{}, failures: 10}
+		s.accept(&nodePort{}, l)
+		for i, want := range []time.Duration{5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000} {
+			if got := l.attempts[i+1].Sub(l.attempts[i]); got != want*time.Millisecond {
+				t.Errorf("attempt %d: got a delay of %v, want %v", i+2, got, want*time.Millisecond)
+			}
+		}
+	})
+}
+
+// noListener is a listener that is not used except for its address.
+type noListener struct{ net.Listener }
+
+func (noListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// Drain closes the port at once and waits for connections. When its context
+// ends, it resets those that remain.
+func TestDrain(t *testing.T) {
+	bothAddrs(t, func(t *testing.T, f *fixture) {
+		e := f.endpoint()
+		f.serve(0, e)
+		ending, endingServer := f.pair(e)
+		staying, stayingServer := f.pair(e)
+		ctx, cancel := context.WithCancel(t.Context())
+		drained := make(chan struct{})
+		go func() {
+			f.Drain(ctx)
+			close(drained)
+		}()
+		f.awaitListeners(0)
+		f.serveNothing(e)
+		send(t, ending, "to the end")
+		ending.CloseWrite()
+		expectAll(t, endingServer, "to the end")
+		endingServer.Close()
+		f.awaitConnections(1)
+		select {
+		case <-drained:
+			t.Fatal("Drain returned before the last connection ended")
+		default:
+		}
+		cancel()
+		<-drained
+		expectReset(t, staying)
+		expectReset(t, stayingServer)
+		f.awaitConnections(0)
+		f.Drain(t.Context()) // returns at once
+	})
+}
+
+// serveNothing sets the NodePort, which must stay closed.
+func (f *fixture) serveNothing(e *endpoint) {
+	f.t.Helper()
+	f.Set(NodePort{Port: testPort, ServicePort: "ns/web:http", Targets: []netip.AddrPort{e.at}})
+	if _, err := f.tryConnect(); !errors.Is(err, syscall.ECONNREFUSED) {
+		f.t.Errorf("while draining: got %v, want a refusal", err)
+	}
+}
+
+// Drain returns when the last connection ends.
+func TestDrainEnds(t *testing.T) {
+	f := newFixture(t, "127.0.0.1", nil)
+	e := f.endpoint()
+	f.serve(0, e)
+	client, server := f.pair(e)
+	time.AfterFunc(50*time.Millisecond, func() {
+		client.Close()
+		server.Close()
+	})
+	f.Drain(t.Context())
+	f.awaitConnections(0)
+}
+
+// Many connections are open at the same time. All of them pass bytes.
+func TestManyConnections(t *testing.T) {
+	const n = 2000
+	f := newFixture(t, "127.0.0.1", nil)
+	e := f.endpoint()
+	f.serve(0, e)
+	var clients []*net.TCPConn
+	for range n {
+		clients = append(clients, f.connect())
+	}
+	f.awaitConnections(n)
+	for range n {
+		server := e.next(t)
+		go io.Copy(server, server)
+	}
+	one := make([]byte, 1)
+	for i, c := range clients {
+		send(t, c, string(rune('a'+i%26)))
+		if _, err := io.ReadFull(c, one); err != nil || one[0] != byte('a'+i%26) {
+			t.Fatalf("connection %d: got %q, %v", i, one, err)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package proxier
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/localhost"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// recordedPorts is a localhostServer that records its NodePorts and the number
+// of calls.
+type recordedPorts struct {
+	localhostServer // nil
+	ports           map[uint16]localhost.NodePort
+	calls           int
+}
+
+func (r *recordedPorts) Set(n localhost.NodePort) {
+	r.calls++
+	r.ports[n.Port] = n
+}
+
+func (r *recordedPorts) Delete(port uint16) {
+	r.calls++
+	delete(r.ports, port)
+}
+
+// text returns the NodePorts in one line each, without the ports of targets.
+func (r *recordedPorts) text() string {
+	var lines []string
+	for _, port := range slices.Sorted(maps.Keys(r.ports)) {
+		n := r.ports[port]
+		var addrs []netip.Addr
+		for _, t := range n.Targets {
+			addrs = append(addrs, t.Addr())
+		}
+		lines = append(lines, fmt.Sprintf("%d %s %v %v", port, n.ServicePort, addrs, n.Affinity))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func localhostConfig() Config {
+	config := sampleConfig()
+	config.NodePortAddresses = ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128")}
+	config.LocalhostNodePorts = true
+	return config
+}
+
+// The server gets the TCP NodePorts of each commit, with the endpoints that the
+// traffic policy allows. A change of another Service causes no call.
+func TestLocalhostPorts(t *testing.T) {
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, localhostConfig(), nft.IPv4)
+	recorded := &recordedPorts{ports: make(map[uint16]localhost.NodePort)}
+	p.families[0].localhost.server = recorded
+	p.sink.SetNode(tabletest.Node())
+	set := func(name string, change func(*cluster.Service)) {
+		svc := tabletest.Service(name, "", change)
+		p.sink.SetService(svc)
+		for i, node := range []string{"node1", "node2"} {
+			e := tabletest.Endpoint(fmt.Sprintf("10.244.%d.1", i+1))
+			e.Node = node
+			p.sink.SetEndpoint(svc.Name, e)
+		}
+	}
+	nodePort := func(port uint16) func(*cluster.Service) {
+		return func(s *cluster.Service) { s.Ports[0].NodePort = port }
+	}
+	expect := func(when string, calls int, want ...string) {
+		t.Helper()
+		tabletest.Sync(t, p.sink)
+		if got := recorded.text(); got != strings.Join(want, "\n") || recorded.calls != calls {
+			t.Errorf("%s: got %d calls and\n%s\nwant %d and\n%s", when, recorded.calls, got, calls, strings.Join(want, "\n"))
+		}
+		recorded.calls = 0
+	}
+	const both = "[10.244.1.1 10.244.2.1]"
+	set("a", func(s *cluster.Service) {
+		s.Ports[0].NodePort, s.AffinityTimeout = 30001, time.Hour
+	})
+	set("b", func(s *cluster.Service) {
+		s.Ports[0].NodePort, s.ExternalPolicy = 30002, cluster.PolicyLocal
+	})
+	set("udp", func(s *cluster.Service) {
+		s.Ports[0].NodePort, s.Ports[0].Protocol = 30003, cluster.UDP
+	})
+	a, b := "30001 ns/a:http "+both+" 1h0m0s", "30002 ns/b:http [10.244.1.1] 0s"
+	expect("first sync", 2, a, b)
+	set("other", func(s *cluster.Service) { s.ClusterIPs = tabletest.Addrs("10.96.0.9") })
+	expect("another Service", 0, a, b)
+	set("b", nodePort(30001))
+	set("a", nodePort(30002))
+	expect("swapped", 2, "30001 ns/b:http "+both+" 0s", "30002 ns/a:http "+both+" 0s")
+	p.sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "a"})
+	expect("deleted", 1, "30001 ns/b:http "+both+" 0s")
+	p.sink.Reset()
+	set("c", nodePort(30004))
+	expect("after a Reset", 2, "30004 ns/c:http "+both+" 0s")
+	p.sink.DeleteEndpoint(cluster.ServiceName{Namespace: "ns", Name: "c"}, tabletest.Endpoint("10.244.1.1").EndpointKey)
+	expect("removed endpoint", 1, "30004 ns/c:http [10.244.2.1] 0s")
+}
+
+// The counter of rejected packets grows when the table is deleted and counts
+// from zero again.
+func TestRejectedPackets(t *testing.T) {
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, localhostConfig(), nft.IPv4)
+	count := func(packets, want int) {
+		t.Helper()
+		tabletest.LoadNFT(t, fmt.Sprintf(`table ip kube-proxy
+			delete table ip kube-proxy
+			table ip kube-proxy { counter localhost-nodeport-rejected-udp { packets %d bytes 1; }; }`, packets))
+		const name = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
+		text := "# HELP " + name + " Packets to UDP and SCTP NodePorts on localhost that were rejected.\n" +
+			"# TYPE " + name + " counter\n" +
+			name + `{ip_family="IPv4",protocol="SCTP"} 0` + "\n" +
+			name + fmt.Sprintf(`{ip_family="IPv4",protocol="UDP"} %d`, want) + "\n"
+		if err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(text), name); err != nil {
+			t.Error(err)
+		}
+	}
+	count(5, 5)
+	count(7, 7)
+	count(2, 9)
+	count(2, 9)
+	tabletest.NFT(t, "", "flush", "ruleset")
+	count(3, 10)
+}

@@ -1,0 +1,208 @@
+package differential
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// namespace is that of all Services.
+const namespace = metav1.NamespaceDefault
+
+// kind is a kind of Service.
+type kind int
+
+const (
+	clusterIPKind kind = iota
+	nodePortKind
+	loadBalancerKind
+	headlessKind
+	externalNameKind
+	foreignKind  // of another proxy
+	labelledKind // with the label of headless Services, and a ClusterIP
+)
+
+// app is a Service with its EndpointSlices. The slot is its number, from which
+// its name and addresses follow.
+type app struct {
+	slot     int
+	rival    bool // claims a frontend of another app
+	kind     kind
+	families []int // 0 is IPv4
+	ports    []port
+
+	externalIPs      []string
+	ingress          []corev1.LoadBalancerIngress
+	withoutNodePorts bool
+	sourceRanges     []string
+
+	externalLocal, internalLocal bool
+
+	affinity int32 // timeout in seconds; 0 is none
+
+	slices []*discoveryv1.EndpointSlice
+	live   *corev1.Service // the object in the API
+}
+
+type port struct {
+	name     string
+	number   int32
+	nodePort int32
+	protocol corev1.Protocol
+}
+
+func (a *app) name() string { return fmt.Sprintf("app-%d", a.slot) }
+
+func (a *app) clone() *app {
+	other := *a
+	other.slices = nil
+	for _, s := range a.slices {
+		other.slices = append(other.slices, s.DeepCopy())
+	}
+	return &other
+}
+
+func ingress(addr netip.Addr, mode *corev1.LoadBalancerIPMode) corev1.LoadBalancerIngress {
+	if mode == nil {
+		mode = ptr.To(corev1.LoadBalancerIPModeVIP) // the default
+	}
+	return corev1.LoadBalancerIngress{IP: addr.String(), IPMode: mode}
+}
+
+// service returns the Service.
+func (a *app) service() *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: a.name(), Namespace: namespace}}
+	s.Spec.SessionAffinity = corev1.ServiceAffinityNone
+	if a.kind == externalNameKind {
+		s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+		s.Spec.Ports = a.servicePorts(false)
+		return s
+	}
+	a.setFamilies(&s.Spec)
+	s.Spec.Type = corev1.ServiceTypeClusterIP
+	s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+	if a.internalLocal {
+		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+	}
+	if a.affinity > 0 {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(a.affinity)},
+		}
+	}
+	switch a.kind {
+	case foreignKind:
+		s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
+	case labelledKind:
+		s.Labels = map[string]string{corev1.IsHeadlessService: ""}
+	}
+	a.expose(s)
+	return s
+}
+
+func (a *app) setFamilies(spec *corev1.ServiceSpec) {
+	names := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
+	if len(a.families) == 2 {
+		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	}
+	for _, f := range a.families {
+		spec.IPFamilies = append(spec.IPFamilies, names[f])
+		ip := addrIn(a.serviceRanges()[f], 16+a.slot).String()
+		if a.kind == headlessKind {
+			spec.ClusterIPs = []string{corev1.ClusterIPNone}
+			continue
+		}
+		spec.ClusterIPs = append(spec.ClusterIPs, ip)
+	}
+	spec.ClusterIP = spec.ClusterIPs[0]
+}
+
+// serviceRanges returns the ranges of the ServiceCIDR that the app uses.
+func (a *app) serviceRanges() []netip.Prefix {
+	if a.slot%4 == 3 {
+		ranges := secondServiceRanges()
+		return ranges[:]
+	}
+	return lab.ServiceRanges()
+}
+
+// secondServiceRanges returns the ranges of another ServiceCIDR.
+func secondServiceRanges() [2]netip.Prefix {
+	return [2]netip.Prefix{netip.MustParsePrefix("10.97.3.0/24"), netip.MustParsePrefix("fd00:97::/112")}
+}
+
+// expose sets the fields of frontends other than ClusterIPs.
+func (a *app) expose(s *corev1.Service) {
+	s.Spec.ExternalIPs = a.externalIPs
+	reachable := len(a.externalIPs) > 0
+	switch a.kind {
+	case headlessKind:
+		s.Spec.ExternalIPs, reachable = nil, false
+	case nodePortKind, foreignKind:
+		s.Spec.Type, reachable = corev1.ServiceTypeNodePort, true
+	case loadBalancerKind, labelledKind:
+		s.Spec.Type, reachable = corev1.ServiceTypeLoadBalancer, true
+		s.Spec.AllocateLoadBalancerNodePorts = ptr.To(!a.withoutNodePorts)
+		s.Spec.LoadBalancerSourceRanges = a.sourceRanges
+		s.Status.LoadBalancer.Ingress = a.ingress
+		if a.externalLocal {
+			s.Spec.HealthCheckNodePort = int32(31500 + a.slot)
+		}
+	}
+	if reachable {
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+		if a.externalLocal {
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}
+	}
+	nodePorts := s.Spec.Type == corev1.ServiceTypeNodePort ||
+		s.Spec.Type == corev1.ServiceTypeLoadBalancer && !a.withoutNodePorts
+	s.Spec.Ports = a.servicePorts(nodePorts)
+}
+
+func (a *app) servicePorts(withNodePorts bool) []corev1.ServicePort {
+	var all []corev1.ServicePort
+	for _, p := range a.ports {
+		sp := corev1.ServicePort{
+			Name: p.name, Port: p.number, Protocol: p.protocol, TargetPort: intstr.FromInt32(p.number),
+		}
+		if withNodePorts {
+			sp.NodePort = p.nodePort
+		}
+		all = append(all, sp)
+	}
+	return all
+}
+
+// endpoints returns how many addresses the slices have, without duplicates.
+func (a *app) endpoints() int {
+	var addrs []string
+	for _, s := range a.slices {
+		for _, e := range s.Endpoints {
+			addrs = append(addrs, e.Addresses[0])
+		}
+	}
+	slices.Sort(addrs)
+	return len(slices.Compact(addrs))
+}
+
+// addrIn returns the address n above the first one of the range.
+func addrIn(prefix netip.Prefix, n int) netip.Addr {
+	raw := prefix.Masked().Addr().AsSlice()
+	for i := len(raw) - 1; n > 0; i-- {
+		n += int(raw[i])
+		raw[i] = byte(n)
+		n >>= 8
+	}
+	addr, _ := netip.AddrFromSlice(raw)
+	return addr
+}

@@ -1,0 +1,46 @@
+package differential
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// configuration returns a random configuration of a proxy.
+func (g *generator) configuration(kubeconfig, interfaceOfPod string) string {
+	lines := []string{
+		"apiVersion: kubeproxy.config.k8s.io/v1alpha1",
+		"kind: KubeProxyConfiguration",
+		"mode: nftables",
+		"hostnameOverride: node1",
+		fmt.Sprintf("clientConnection: {kubeconfig: %s}", kubeconfig),
+		"conntrack: {maxPerCore: 0}", // the limit belongs to the host
+		fmt.Sprintf("nftables: {minSyncPeriod: 20ms, masqueradeAll: %v}", g.chance(20)),
+	}
+	lines = append(lines, pick(g, [][]string{
+		{"clusterCIDR: " + joined(lab.PodRanges())},
+		{"clusterCIDR: " + joined(lab.PodRanges())},
+		{"clusterCIDR: " + lab.PodRanges()[0].String()},
+		{"detectLocalMode: NodeCIDR"},
+		{"detectLocalMode: InterfaceNamePrefix", "detectLocal: {interfaceNamePrefix: veth}"},
+		{"detectLocalMode: BridgeInterface", "detectLocal: {bridgeInterface: " + interfaceOfPod + "}"},
+		nil,
+	})...)
+	lines = append(lines, pick(g, [][]string{
+		nil,
+		{`nodePortAddresses: [primary]`},
+		{`nodePortAddresses: ["0.0.0.0/0", "::/0"]`},
+		{`nodePortAddresses: ["172.30.0.0/28"]`},
+		{`nodePortAddresses: ["172.30.0.21/32", "fd00:30::/64"]`},
+	})...)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func joined[T fmt.Stringer](values []T) string {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, v.String())
+	}
+	return strings.Join(texts, ",")
+}

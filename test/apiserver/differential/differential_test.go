@@ -1,0 +1,123 @@
+package differential
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// difference is a probe with different results.
+type difference struct {
+	probe
+	results
+
+	before *app // of a memory: the app before the changes
+}
+
+// step is a state of the cluster of a seed.
+type step struct {
+	seed    uint64
+	number  int
+	config  string
+	changes []string // that led to it
+}
+
+// report describes the differences of an app, with its objects.
+func (s step) report(a *app, differences []difference) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "seed %d, step %d: %d probes differ\n", s.seed, s.number, len(differences))
+	for _, d := range differences {
+		fmt.Fprintf(&text, "%s\n", d.probe)
+		for i, out := range d.results {
+			fmt.Fprintf(&text, "    %-10s %s\n", proxies()[i], out)
+		}
+	}
+	fmt.Fprintf(&text, "changes: %s\nconfiguration:\n%s", strings.Join(s.changes, ", "), s.config)
+	if a != nil {
+		live := a.live.DeepCopy()
+		live.ManagedFields = nil
+		fmt.Fprintf(&text, "---\n%s", asYAML(live))
+		for _, slice := range a.slices {
+			fmt.Fprintf(&text, "---\n%s", asYAML(slice))
+		}
+	}
+	fmt.Fprintf(&text, "To repeat it: make differential SEED=%d\n", s.seed)
+	return text.String()
+}
+
+func asYAML(object any) string {
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// TestDifferential runs the clusters of -seeds seeds from -first.
+func TestDifferential(t *testing.T) {
+	w := newWorld(t)
+	total := newSummary()
+	for seed := *first; seed < *first+*seeds; seed++ {
+		if err := w.runSeed(t, seed, total); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+	t.Logf("%v", total)
+	if total.count(total.probes) == 0 {
+		t.Error("no probe")
+	}
+}
+
+// runSeed compares the proxies in each state of a random cluster.
+func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
+	ctx, g := t.Context(), newGenerator(seed, w.sides[0].endpoints())
+	if err := w.clear(ctx); err != nil {
+		return err
+	}
+	config := g.configuration(w.kube.AdminKubeconfig(), w.sides[0].pods["a1"].HostInterface)
+	if err := w.restart(ctx, config); err != nil {
+		return err
+	}
+	total.seeds++
+	before, after := &state{}, g.initial()
+	at := step{seed: seed, config: config}
+	c := &comparer{w.sides}
+	var memories []*memory
+	for ; at.number < *steps; at.number++ {
+		began := time.Now()
+		if err := w.advance(ctx, g, before, after, at.number == 0); err != nil {
+			return fmt.Errorf("step %d: %w", at.number, err)
+		}
+		probes := g.probes(before, after)
+		synced := time.Since(began)
+		found := append(c.run(ctx, probes), c.review(ctx, memories, after)...)
+		for _, m := range memories {
+			probes = append(probes, m.probe)
+		}
+		total.add(at.changes, probes)
+		memories = c.remember(ctx, g, after)
+		for a, differences := range total.unknown(found) {
+			t.Error(at.report(a, differences))
+		}
+		t.Logf("seed %d, step %d: %d probes, %d differ; %.1f s to sync, %.1f s to compare",
+			seed, at.number, len(probes), len(found), synced.Seconds(), (time.Since(began) - synced).Seconds())
+		before = after
+		after, at.changes = g.next(after)
+	}
+	return nil
+}
+
+// advance changes the cluster and waits for both proxies.
+func (w *world) advance(ctx context.Context, g *generator, before, after *state, initial bool) error {
+	if initial {
+		before = nil
+	}
+	if err := w.apply(ctx, g, before, after); err != nil {
+		return err
+	}
+	return w.settle(ctx)
+}

@@ -1,0 +1,181 @@
+package differential
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// memory is what connection tracking or session affinity of both sides
+// remembers: a flow or a client, with the same endpoint on both sides.
+type memory struct {
+	probe
+	server  string
+	clients [2]netip.Addr
+	flows   [2]*lab.Conn // nil for a client with affinity
+}
+
+// maxMemories is the number of memories of a step.
+const maxMemories = 16
+
+// remember makes memories at frontends of a state, before it changes.
+func (c *comparer) remember(ctx context.Context, g *generator, s *state) []*memory {
+	var candidates []probe
+	claims := s.claims()
+	for _, a := range s.apps {
+		for _, p := range a.frontends() {
+			switch {
+			case p.affinity:
+				p.kind, p.from = withAffinity, "outside"
+			case p.network == "udp":
+				p.kind, p.from = inUDPFlow, pick(g, []string{"client", "pod1"})
+			default:
+				continue
+			}
+			if !p.to.Addr().IsLoopback() && claims[p.destination()] == 1 {
+				candidates = append(candidates, p)
+			}
+		}
+	}
+	var all []*memory
+	for _, p := range g.some(candidates, maxMemories) {
+		if m := c.recall(ctx, p); m != nil {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// recall returns the memory of an endpoint that answers on both sides, or nil.
+func (c *comparer) recall(ctx context.Context, p probe) *memory {
+	m := &memory{probe: p}
+	for i, s := range c.sides {
+		if !s.recall(ctx, m, i) {
+			m.close()
+			return nil
+		}
+	}
+	return m
+}
+
+// recall adds a flow or client of side i to a memory. The endpoint is that of
+// the side before. It reports whether there is one.
+func (s *side) recall(ctx context.Context, m *memory, i int) bool {
+	const enough = 30
+	for range enough {
+		m.clients[i] = s.origins[m.from].client(m.family())
+		options := lab.ProbeOptions{Local: s.local(m.probe, m.clients[i]), Timeout: shortly}
+		flow, result := lab.Open(ctx, s.origins[m.from].Namespace, m.network, m.to, options)
+		if result.Outcome != lab.Answered {
+			return false
+		}
+		if m.server == "" {
+			m.server = result.Answer.Server
+		}
+		found := result.Answer.Server == m.server
+		if found && m.kind == inUDPFlow {
+			m.flows[i] = flow
+			return true
+		}
+		flow.Close()
+		if found {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *memory) close() {
+	for _, flow := range m.flows {
+		if flow != nil {
+			flow.Close()
+		}
+	}
+}
+
+// review checks whether the memories are kept in a state after changes. Proxies
+// delete stale flows shortly after a change.
+func (c *comparer) review(ctx context.Context, memories []*memory, after *state) []difference {
+	var (
+		wait  sync.WaitGroup
+		mu    sync.Mutex
+		found []difference
+	)
+	claims := after.claims()
+	for _, m := range memories {
+		wait.Go(func() {
+			defer m.close()
+			now := after.named(m.app.name())
+			if claims[m.destination()] > 1 || !m.comparable(now, c.sides[0].address(m)) {
+				return
+			}
+			var r results
+			for range 4 {
+				for i, s := range c.sides {
+					r[i] = outcomes{s.review(ctx, m, i): true}
+				}
+				if r.equal() {
+					return
+				}
+				time.Sleep(time.Second / 2)
+			}
+			d := difference{probe: m.probe, results: r, before: m.app}
+			d.app = now
+			mu.Lock()
+			defer mu.Unlock()
+			found = append(found, d)
+		})
+	}
+	wait.Wait()
+	return found
+}
+
+// comparable reports whether proxies must agree on a memory after a change of
+// its app. They need not if its endpoint moved between EndpointSlices: each
+// proxy may or may not have synced while no slice had it.
+func (m *memory) comparable(now *app, address string) bool {
+	if now == nil {
+		return m.kind == inUDPFlow
+	}
+	if m.kind == withAffinity && now.live.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return false
+	}
+	its := func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address }
+	places := now.places(m.probe, its)
+	return len(places) == 0 || maps.Equal(places, m.app.places(m.probe, its))
+}
+
+// address returns the address of the endpoint of a memory.
+func (s *side) address(m *memory) string {
+	for name, addrs := range s.endpoints() {
+		if name == m.server {
+			return addrs[m.family()].String()
+		}
+	}
+	return ""
+}
+
+func (s *side) review(ctx context.Context, m *memory, i int) string {
+	var result lab.Result
+	if flow := m.flows[i]; flow != nil {
+		ctx, cancel := context.WithTimeout(ctx, shortly)
+		defer cancel()
+		result = flow.Ask(ctx)
+	} else {
+		result = s.probe(ctx, m.probe, m.clients[i], shortly)
+	}
+	switch {
+	case result.Outcome != lab.Answered:
+		return result.Outcome.String()
+	case result.Answer.Server == m.server:
+		return "kept"
+	}
+	return "another endpoint"
+}

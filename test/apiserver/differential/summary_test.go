@@ -1,0 +1,61 @@
+package differential
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// summary counts what was compared.
+type summary struct {
+	seeds, steps, changes, differences int
+
+	probes map[string]int // by kind
+	known  map[string]int // known differences by reason
+}
+
+func newSummary() *summary { return &summary{probes: map[string]int{}, known: map[string]int{}} }
+
+// add adds a step.
+func (s *summary) add(changes []string, probes []probe) {
+	s.steps++
+	s.changes += len(changes)
+	for _, p := range probes {
+		s.probes[p.kind]++
+	}
+}
+
+// unknown counts differences and returns those without a known reason, by app.
+func (s *summary) unknown(found []difference) map[*app][]difference {
+	unknown := map[*app][]difference{}
+	for _, d := range found {
+		if reason := knownReason(d); reason != "" {
+			s.known[reason]++
+			continue
+		}
+		s.differences++
+		unknown[d.app] = append(unknown[d.app], d)
+	}
+	return unknown
+}
+
+// count returns the sum of counters.
+func (s *summary) count(counters map[string]int) (sum int) {
+	for _, n := range counters {
+		sum += n
+	}
+	return sum
+}
+
+func (s *summary) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d seeds, %d steps, %d changes, %d probes, %d differences, %d known ones\n",
+		s.seeds, s.steps, s.changes, s.count(s.probes), s.differences, s.count(s.known))
+	for _, counters := range []map[string]int{s.probes, s.known} {
+		for _, name := range slices.Sorted(maps.Keys(counters)) {
+			fmt.Fprintf(&text, "%7d %s\n", counters[name], name)
+		}
+	}
+	return text.String()
+}
