@@ -2,6 +2,9 @@ package proxier
 
 import (
 	"context"
+	"fmt"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -29,13 +32,18 @@ type localhostServer interface {
 
 // newLocalhostPorts returns nil if NodePorts of the family are not served on
 // localhost.
-func newLocalhostPorts(config *Config, events cluster.EventRecorder, f nft.Family) (*localhostPorts, error) {
+//
+// Servers that share slots share the limit of connections.
+func newLocalhostPorts(
+	config *Config, events cluster.EventRecorder, f nft.Family, slots chan struct{},
+) (*localhostPorts, error) {
 	rules := config.rules()
 	if !rules.Localhost(f) {
 		return nil, nil
 	}
 	server, err := localhost.New(localhost.Config{
-		Addr: ruleset.Localhost(f),
+		Addr:  ruleset.Localhost(f),
+		Slots: slots,
 		Report: func(e localhost.Event) {
 			events.Record(cluster.Event{
 				Kind: "Service", Namespace: e.Namespace, Name: e.Name,
@@ -47,6 +55,21 @@ func newLocalhostPorts(config *Config, events cluster.EventRecorder, f nft.Famil
 		return nil, err
 	}
 	return &localhostPorts{server: server, served: make(map[uint16]struct{})}, nil
+}
+
+// reservedFiles is the number of open files that connections to NodePorts on
+// localhost leave to the other parts of the process, such as health checks.
+const reservedFiles = 1000
+
+// newLocalhostSlots returns the slots for connections to NodePorts on
+// localhost. A connection takes two open files.
+func newLocalhostSlots() (chan struct{}, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return nil, fmt.Errorf("get the limit of open files: %w", err)
+	}
+	files := min(limit.Cur, 1<<20) // more are no use
+	return make(chan struct{}, (files-min(reservedFiles, files/2))/2), nil
 }
 
 // update makes the server serve the NodePorts of a commit.

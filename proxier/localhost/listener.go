@@ -112,10 +112,14 @@ func (s *Server) tryOpen(p *nodePort) []Event {
 	at := netip.AddrPortFrom(s.config.Addr, p.Port)
 	l, err := s.listen(at)
 	if err == nil {
+		level := klog.Level(2)
+		if p.failure != "" {
+			level = 0 // the failure was logged
+		}
+		klog.V(level).InfoS("Listening for a NodePort", "servicePort", p.ServicePort, "address", at)
 		delete(s.failed, p.Port)
 		p.listener, p.failure, p.delay = l, "", 0
 		s.stats.Listeners++
-		klog.V(2).InfoS("Listening for a NodePort", "servicePort", p.ServicePort, "address", at)
 		go s.accept(p, l)
 		return nil
 	}
@@ -165,6 +169,7 @@ func (s *Server) accept(p *nodePort, l net.Listener) {
 		}
 		if err == nil {
 			delay = 0
+			s.reserve()
 			go s.serve(p, client.(*net.TCPConn))
 			continue
 		}

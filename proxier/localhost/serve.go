@@ -17,6 +17,7 @@ func (s *Server) serve(p *nodePort, client *net.TCPConn) {
 	target, ok := s.begin(p, c)
 	if !ok {
 		reset(client)
+		s.release()
 		return
 	}
 	endpoint, err := s.dial(s.life, target)
@@ -67,6 +68,7 @@ func (s *Server) finish(c *connection) {
 	defer s.mu.Unlock()
 	delete(s.connections, c)
 	s.endDrain()
+	s.release()
 }
 
 // choose returns the endpoint for a new connection: a random one, or with

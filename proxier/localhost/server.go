@@ -18,6 +18,11 @@ type Config struct {
 	// Report is called if a port cannot be opened, once for each cause. It is
 	// called on Run's goroutine. It may be nil.
 	Report func(Event)
+
+	// Slots limits the number of connections: each one takes a place in this
+	// channel. Clients wait while there is none. Servers can share it. If it is
+	// nil, there is no limit.
+	Slots chan struct{}
 }
 
 // Event is a message for the owner of a Service.
@@ -71,10 +76,11 @@ type Server struct {
 	// connections are those that are open or being opened.
 	connections map[*connection]struct{}
 	draining    bool
+	fullLogged  time.Time     // when a full Slots was last logged
 	drained     chan struct{} // closed when there are no connections and will be none
 }
 
-// Stats contains numbers of a Server.
+// Stats contains counters of a Server.
 type Stats struct {
 	// Listeners is the number of open ports.
 	Listeners int
