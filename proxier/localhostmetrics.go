@@ -70,7 +70,7 @@ type rejectedCounter struct {
 // program can reset it or delete the table.
 type monotonic struct{ total, last uint64 }
 
-// observe adds what the counter counted since the last call.
+// observe adds the increase since the last call.
 func (m *monotonic) observe(now uint64) {
 	if now < m.last {
 		m.last = 0

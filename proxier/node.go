@@ -94,7 +94,8 @@ func (t *nodeTracker) logMissing() {
 	case len(ports.CIDRs) == 0:
 		klog.InfoS("No address of this node is known; NodePorts listen on all local addresses", "node", node)
 	case ports.Primary:
-		klog.InfoS("No address of this node is known; NodePorts do not listen on a primary address", "node", node)
+		klog.InfoS("No address of this node is known; NodePorts do not listen on a primary address. "+
+			"Add a Node object with an address, or set bindAddress", "node", node)
 	}
 	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR {
 		klog.InfoS("No pod CIDR of this node is known; traffic of pods is not recognized", "node", node)

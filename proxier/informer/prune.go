@@ -32,8 +32,8 @@ var (
 )
 
 // prune removes these fields from the encoding of a message and returns the
-// rest, in the same memory. It does not modify what follows an invalid field:
-// the decoder reports the error.
+// rest, in the same memory. It leaves all bytes after an invalid field
+// unchanged: the decoder reports the error.
 func (u unread) prune(message []byte) []byte {
 	rest := message[:0]
 	for len(message) > 0 {
@@ -58,7 +58,8 @@ func (u unread) prune(message []byte) []byte {
 }
 
 // fieldSize returns the size of the first field of a message, and of its header
-// of number and length. The size is 0 if the field is invalid.
+// of number and length. The size is 0 for a field that is invalid or of another
+// wire type.
 func fieldSize(message []byte) (header, size int) {
 	key, n := binary.Uvarint(message)
 	if n <= 0 {

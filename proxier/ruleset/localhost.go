@@ -9,7 +9,7 @@ import (
 
 // A userspace program serves TCP NodePorts on localhost (package localhost).
 // NodePorts of other protocols are rejected there and counted, as in
-// kube-proxy (KEP-6032). A TCP packet to localhost meets no row.
+// kube-proxy (KEP-6032). No row matches a TCP packet to localhost.
 
 // RejectedOnLocalhost returns the protocols whose NodePorts localhost does not
 // serve.
@@ -21,7 +21,7 @@ func LocalhostCounter(p cluster.Protocol) *nft.Counter {
 	return &nft.Counter{Name: "localhost-nodeport-rejected-" + p.String()}
 }
 
-// toLocalhost leads packets to NodePorts that localhost does not serve to a
+// toLocalhost sends packets to NodePorts that localhost does not serve to a
 // chain that rejects them. Other packets pass one comparison:
 //
 //	ip daddr 127.0.0.1 meta l4proto . th dport @localhost-nodeports goto reject-localhost

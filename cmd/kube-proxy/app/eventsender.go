@@ -37,7 +37,7 @@ type eventSender struct {
 	series   map[seriesKey]*eventsv1.Event // the events of the last minutes
 }
 
-// seriesKey is what equal events have in common.
+// seriesKey identifies equal events.
 type seriesKey struct {
 	regarding                 corev1.ObjectReference
 	typ, reason, action, note string
@@ -90,17 +90,16 @@ func (s *eventSender) run(ctx context.Context) {
 	}
 }
 
-// send sends an event. If the API server is unreachable, it retries until ctx
-// ends. An event that the API server rejects is logged.
+// send sends an event. If the API server is unreachable or fails, it retries
+// until ctx ends. An event that the API server rejects is logged.
 func (s *eventSender) send(ctx context.Context, event *eventsv1.Event) {
 	s.endSeries(event.EventTime.Time)
 	for {
 		err := s.trySend(ctx, event)
-		var rejected apierrors.APIStatus
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return
-		case errors.As(err, &rejected):
+		case isRejection(err):
 			klog.ErrorS(err, "The API server rejected an event", "reason", event.Reason)
 			return
 		}
@@ -113,6 +112,15 @@ func (s *eventSender) send(ctx context.Context, event *eventsv1.Event) {
 	}
 }
 
+// isRejection reports whether the API server answered with an error that a
+// retry would not end.
+func isRejection(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) &&
+		!apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err) && !apierrors.IsInternalError(err) &&
+		!apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err)
+}
+
 // trySend creates an event, or counts it if it is equal to an earlier one.
 func (s *eventSender) trySend(ctx context.Context, event *eventsv1.Event) error {
 	key := seriesKey{event.Regarding, event.Type, event.Reason, event.Action, event.Note}
@@ -123,8 +131,9 @@ func (s *eventSender) trySend(ctx context.Context, event *eventsv1.Event) error 
 		}
 	}
 	err := s.client.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
-	if err == nil {
+	if err == nil || apierrors.IsAlreadyExists(err) { // the response to an earlier request was lost
 		s.series[key] = event
+		return nil
 	}
 	return err
 }

@@ -24,7 +24,8 @@ type eventAPI struct {
 	requests []string // method and note
 	events   map[string]eventsv1.Event
 	down     bool // no request reaches it
-	refuses  bool // every event
+	lossy    bool // no response arrives
+	status   int  // of every response, if not 0
 }
 
 func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -36,6 +37,9 @@ func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	code := a.handle(r.Method, r.URL.Path, body)
+	if a.lossy {
+		return nil, errors.New("connection reset by peer")
+	}
 	return &http.Response{
 		StatusCode: code, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
 		Body: io.NopCloser(bytes.NewReader(body)),
@@ -50,12 +54,18 @@ func (a *eventAPI) handle(method, path string, body []byte) (code int) {
 			return http.StatusNotFound
 		}
 	}
-	if err := json.Unmarshal(body, &event); err != nil || a.refuses {
+	if err := json.Unmarshal(body, &event); err != nil {
 		return http.StatusUnprocessableEntity
+	}
+	if a.status != 0 {
+		return a.status
 	}
 	a.requests = append(a.requests, method+" "+event.Note)
 	if method == http.MethodPost {
 		path += "/" + event.Name
+		if _, found := a.events[path]; found {
+			return http.StatusConflict
+		}
 	}
 	a.events[path] = event
 	return http.StatusOK
@@ -162,12 +172,46 @@ func TestEventsWithoutAPIServer(t *testing.T) {
 // An event that the API server rejects does not delay others.
 func TestRejectedEvent(t *testing.T) {
 	testSender(t, func(api *eventAPI, s *eventSender) {
-		api.refuses = true
+		api.status = http.StatusUnprocessableEntity
 		recordWarning(s, "web", "a")
-		api.refuses = false
+		api.status = 0
 		recordWarning(s, "web", "b")
 		if e := api.only(t); e.Note != "b" {
 			t.Errorf("got event %q, want b", e.Note)
+		}
+	})
+}
+
+// Events wait for an API server that is overloaded or fails.
+func TestEventsOfFailingAPIServer(t *testing.T) {
+	for _, status := range []int{
+		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			testSender(t, func(api *eventAPI, s *eventSender) {
+				api.status = status
+				recordWarning(s, "web", "a")
+				api.status = 0
+				time.Sleep(sendRetry)
+				synctest.Wait()
+				api.only(t)
+			})
+		})
+	}
+}
+
+// If the response to the creation of an event is lost, the event exists when it
+// is sent again. Equal events are then added to it.
+func TestLostResponse(t *testing.T) {
+	testSender(t, func(api *eventAPI, s *eventSender) {
+		api.lossy = true
+		recordWarning(s, "web", "a")
+		api.lossy = false
+		time.Sleep(sendRetry)
+		synctest.Wait()
+		recordWarning(s, "web", "a")
+		if e := api.only(t); e.Series == nil || e.Series.Count != 2 {
+			t.Errorf("got series %+v, want 2 events", e.Series)
 		}
 	})
 }

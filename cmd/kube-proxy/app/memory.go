@@ -22,8 +22,8 @@ const memoryShare = 90
 
 // heapGrowth is the growth of the heap between two garbage collections, in
 // percent of the live heap. It is below Go's default of 100: most of the live
-// heap is the state of the cluster, and allocations are rare, so that the
-// lower value saves memory for little CPU time.
+// heap is the state of the cluster, and allocations are rare, so the lower
+// value saves memory and costs little CPU time.
 const heapGrowth = 20
 
 // startHeapGrowth is the growth of the heap until the first sync. The heap
