@@ -38,8 +38,8 @@ func (c *connection) forwardOne(to, from *net.TCPConn, buffers *sync.Pool) {
 	var closed *receiverError
 	switch {
 	case errors.As(err, &closed):
-		// A server can answer before it has read a request, and close. The other
-		// direction passes the answer on before it resets both sides.
+		// A server can answer before it has read a request, and close. The
+		// other direction passes the answer on before it resets both sides.
 		c.broken.Store(true)
 		if c.ended.Load() > 0 {
 			c.reset()

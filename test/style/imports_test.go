@@ -53,7 +53,7 @@ var foreignImports = map[string][]string{
 	"proxier/cluster":            {"golang.org/x/sys"},
 	"proxier/ruleset":            {},
 	"proxier/table":              {"golang.org/x/sys", "k8s.io/klog"},
-	"proxier/localhost":          {"k8s.io/klog"},
+	"proxier/localhost":          {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/translate":          {"k8s.io/api/", "k8s.io/utils/"},
 	"proxier/explain":            {"golang.org/x/sys", "github.com/google/nftables", "github.com/vishvananda/netlink"},
 	"cmd/kube-proxy/ctl":         {"github.com/spf13/cobra", "sigs.k8s.io/yaml"},
