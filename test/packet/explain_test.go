@@ -58,8 +58,8 @@ func (c *check) matches(ctx context.Context, p prediction) (bool, error) {
 	case c.want.lost:
 		return false, nil
 	case p.action == explain.Pass:
-		nobody := len(c.serversOf(p.sources)) == 0
-		return nobody == (c.want.outcome == lab.TimedOut), nil
+		noServer := len(c.serversOf(p.sources)) == 0
+		return noServer == (c.want.outcome == lab.TimedOut), nil
 	case p.action == explain.ToEndpoint && c.want.outcome == lab.Refused:
 		for to := range p.sources {
 			direct := *c
