@@ -56,6 +56,9 @@ func prepare() error {
 	case upstream:
 		return nil
 	case product:
+		if err := os.MkdirAll(filepath.Dir(program(product)), 0o755); err != nil {
+			return err
+		}
 		build := exec.Command("go", "build", "-trimpath", "-o", program(product), "./cmd/kube-proxy")
 		build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
@@ -66,10 +69,14 @@ func prepare() error {
 	return fmt.Errorf("SUBJECT %q: want %s or %s", subjectName(), product, upstream)
 }
 
-// program returns the path of a program. The name can be an absolute path.
+// program returns the path of a program. The name can be an absolute path. The
+// file of the product is named kube-proxy: as nftproxy, it is another command.
 func program(name string) string {
 	if filepath.IsAbs(name) {
 		return name
+	}
+	if name == product {
+		name = filepath.Join("product", "kube-proxy")
 	}
 	path, err := filepath.Abs(filepath.Join(programs, name))
 	if err != nil {

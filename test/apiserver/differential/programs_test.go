@@ -26,7 +26,7 @@ func proxies() [2]string { return [2]string{"kube-proxy", "nftproxy"} }
 // buildProduct builds nftproxy and returns its path.
 func buildProduct(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "nftproxy")
+	path := filepath.Join(t.TempDir(), "kube-proxy")
 	build := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/kube-proxy")
 	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
 	if out, err := build.CombinedOutput(); err != nil {

@@ -17,7 +17,7 @@ import (
 func TestDataplane(t *testing.T) {
 	const repository = "../../.."
 	d := newDataplane(repository)
-	d.programs.Product = filepath.Join(t.TempDir(), "nftproxy")
+	d.programs.Product = filepath.Join(t.TempDir(), "kube-proxy")
 	build := exec.Command("go", "build", "-trimpath", "-o", d.programs.Product, "./cmd/kube-proxy")
 	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
 	if out, err := build.CombinedOutput(); err != nil {

@@ -16,7 +16,7 @@ import (
 func TestScale(t *testing.T) {
 	const repository = "../../.."
 	s := newScale(repository)
-	s.programs.Product = filepath.Join(t.TempDir(), "nftproxy")
+	s.programs.Product = filepath.Join(t.TempDir(), "kube-proxy")
 	build := exec.Command("go", "build", "-trimpath", "-o", s.programs.Product, "./cmd/kube-proxy")
 	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
 	if out, err := build.CombinedOutput(); err != nil {
