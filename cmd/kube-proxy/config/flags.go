@@ -164,7 +164,7 @@ func (c *commandLine) addIgnored() {
 	set.Int32Var(iptables.MasqueradeBit, "iptables-masquerade-bit", *iptables.MasqueradeBit,
 		"Applies to iptables and ipvs mode only. Set nftables.masqueradeBit in a configuration file.")
 	set.BoolVar(iptables.LocalhostNodePorts, "iptables-localhost-nodeports", true,
-		"Applies to iptables mode only. In nftables mode, see --nodeport-addresses.")
+		"Applies to iptables mode only. In nftables mode, nodeport-addresses selects loopback addresses.")
 	set.DurationVar(&c.ipvsSyncPeriod, "ipvs-sync-period", defaultSyncPeriod, ipvsOnly)
 	set.DurationVar(&c.ipvsMinSyncPeriod, "ipvs-min-sync-period", defaultIPTablesMinSyncPeriod, ipvsOnly)
 	set.StringVar(&ipvs.Scheduler, "ipvs-scheduler", "", ipvsOnly)
