@@ -78,3 +78,15 @@ func netlinkAddr(addr netip.Prefix) *netlink.Addr {
 	}
 	return converted
 }
+
+// AddrIn returns the address n above the first one of the range.
+func AddrIn(prefix netip.Prefix, n int) netip.Addr {
+	raw := prefix.Masked().Addr().AsSlice()
+	for i := len(raw) - 1; n > 0; i-- {
+		n += int(raw[i])
+		raw[i] = byte(n)
+		n >>= 8
+	}
+	addr, _ := netip.AddrFromSlice(raw)
+	return addr
+}

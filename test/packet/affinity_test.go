@@ -27,8 +27,8 @@ func (c *cluster) addClients(n int) string {
 	for i := range n {
 		name := fmt.Sprintf("client-%d", i)
 		c.addClient(name, [2]netip.Addr{
-			addrIn(netip.MustParsePrefix("198.19.0.0/24"), i+1),
-			addrIn(netip.MustParsePrefix("fd00:19::/64"), i+1),
+			lab.AddrIn(netip.MustParsePrefix("198.19.0.0/24"), i+1),
+			lab.AddrIn(netip.MustParsePrefix("fd00:19::/64"), i+1),
 		})
 		names = append(names, name)
 	}

@@ -293,7 +293,7 @@ func (c *cluster) awaitMarker() {
 			continue
 		}
 		for _, f := range bothFamilies() {
-			to := netip.AddrPortFrom(addrIn(lab.ServiceRanges()[f], 1), c.mark)
+			to := netip.AddrPortFrom(lab.AddrIn(lab.ServiceRanges()[f], 1), c.mark)
 			eventually(c.t, fmt.Sprintf("manifests in effect on %s", p.node), func() error {
 				result := lab.Probe(c.t.Context(), p.at, "tcp", to, lab.ProbeOptions{Timeout: answerTimeout})
 				if result.Outcome != lab.Answered {
@@ -316,18 +316,6 @@ func (c *cluster) writeMarker() {
 		endpoints: "pod1",
 	}
 	c.write("marker", marker.manifest(c))
-}
-
-// addrIn returns the address n above the first one of the range.
-func addrIn(prefix netip.Prefix, n int) netip.Addr {
-	raw := prefix.Masked().Addr().AsSlice()
-	for i := len(raw) - 1; n > 0; i-- {
-		n += int(raw[i])
-		raw[i] = byte(n)
-		n >>= 8
-	}
-	addr, _ := netip.AddrFromSlice(raw)
-	return addr
 }
 
 // nodeManifests returns the manifests of both Nodes, with these labels by

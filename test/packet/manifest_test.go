@@ -90,7 +90,7 @@ func (s *service) has(f family) bool { return slices.Contains(strings.Fields(s.f
 
 // address returns the service's address in a range.
 func (s *service) address(ranges []netip.Prefix, f family) netip.Addr {
-	return addrIn(ranges[f], s.number)
+	return lab.AddrIn(ranges[f], s.number)
 }
 
 // addresses returns the service's addresses in ranges, by family.
@@ -299,7 +299,7 @@ func (v view) Slices() []sliceView {
 				view.Endpoints = append(view.Endpoints, endpointView{Address: clusterIP})
 			}
 			for n := range s.absent {
-				view.Endpoints = append(view.Endpoints, endpointView{Address: addrIn(lab.PodRanges()[f], 0xf000+n)})
+				view.Endpoints = append(view.Endpoints, endpointView{Address: lab.AddrIn(lab.PodRanges()[f], 0xf000+n)})
 			}
 			views = append(views, view)
 		}

@@ -116,7 +116,7 @@ func (a *app) setFamilies(spec *corev1.ServiceSpec) {
 	}
 	for _, f := range a.families {
 		spec.IPFamilies = append(spec.IPFamilies, names[f])
-		ip := addrIn(a.serviceRanges()[f], 16+a.slot).String()
+		ip := lab.AddrIn(a.serviceRanges()[f], 16+a.slot).String()
 		if a.kind == headlessKind {
 			spec.ClusterIPs = []string{corev1.ClusterIPNone}
 			continue
@@ -193,16 +193,4 @@ func (a *app) endpoints() int {
 	}
 	slices.Sort(addrs)
 	return len(slices.Compact(addrs))
-}
-
-// addrIn returns the address n above the first one of the range.
-func addrIn(prefix netip.Prefix, n int) netip.Addr {
-	raw := prefix.Masked().Addr().AsSlice()
-	for i := len(raw) - 1; n > 0; i-- {
-		n += int(raw[i])
-		raw[i] = byte(n)
-		n >>= 8
-	}
-	addr, _ := netip.AddrFromSlice(raw)
-	return addr
 }

@@ -30,7 +30,7 @@ type origin struct {
 func (o *origin) client(f int) netip.Addr {
 	if o.pool[f].IsValid() {
 		size := uint32(1) << min(15, o.pool[f].Addr().BitLen()-o.pool[f].Bits())
-		return addrIn(o.pool[f], 1+int(o.clients.Add(1)%(size-2)))
+		return lab.AddrIn(o.pool[f], 1+int(o.clients.Add(1)%(size-2)))
 	}
 	return o.single[f]
 }

@@ -86,7 +86,7 @@ func (g *generator) addRival(s *state) string {
 	g.drawSlices(rival)
 	f := pick(g, owner.families)
 	rival.families = []int{f}
-	claims := append([]string{addrIn(owner.serviceRanges()[f], 16+owner.slot).String()}, owner.externalIPs...)
+	claims := append([]string{lab.AddrIn(owner.serviceRanges()[f], 16+owner.slot).String()}, owner.externalIPs...)
 	rival.externalIPs = []string{pick(g, claims)}
 	s.apps = append(s.apps, rival)
 	return fmt.Sprintf("add %s with the frontend %s of %s", rival.name(), rival.externalIPs[0], owner.name())
@@ -210,13 +210,13 @@ func (g *generator) drawAddresses(a *app) {
 	a.externalIPs, a.ingress = nil, nil
 	for f, prefix := range lab.ExternalRanges() {
 		if g.chance(30) {
-			a.externalIPs = append(a.externalIPs, addrIn(prefix, 1+a.slot).String())
+			a.externalIPs = append(a.externalIPs, lab.AddrIn(prefix, 1+a.slot).String())
 		}
 		if g.chance(85) {
-			a.ingress = append(a.ingress, ingress(addrIn(prefix, 60+a.slot), g.mode()))
+			a.ingress = append(a.ingress, ingress(lab.AddrIn(prefix, 60+a.slot), g.mode()))
 		}
 		if g.chance(15) {
-			a.ingress = append(a.ingress, ingress(addrIn(prefix, 120+a.slot), g.mode()))
+			a.ingress = append(a.ingress, ingress(lab.AddrIn(prefix, 120+a.slot), g.mode()))
 		}
 		if g.chance(4) { // of node1
 			a.externalIPs = append(a.externalIPs, secondAddrs()[f].String())

@@ -84,7 +84,7 @@ func (g *generator) probes(before, after *state) []probe {
 	}
 	for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), (&app{slot: 3}).serviceRanges()} {
 		for _, prefix := range ranges {
-			to := netip.AddrPortFrom(addrIn(prefix, 16+g.IntN(200)), 80)
+			to := netip.AddrPortFrom(lab.AddrIn(prefix, 16+g.IntN(200)), 80)
 			if p := (probe{kind: toUnallocated, network: "tcp", to: to}); known[p.destination()] == 0 {
 				negative = append(negative, g.fromAll(p)...)
 			}

@@ -64,7 +64,7 @@ func (g *generator) spoil(a *app, fault fault) {
 	}
 	switch {
 	case fault == endpointInServiceCIDR && len(s.Endpoints) > 0:
-		s.Endpoints[0].Addresses = []string{addrIn(lab.ServiceRanges()[f], 0x8000+a.slot).String()}
+		s.Endpoints[0].Addresses = []string{lab.AddrIn(lab.ServiceRanges()[f], 0x8000+a.slot).String()}
 	case fault == portWithoutNumber && len(s.Ports) > 0:
 		s.Ports[0].Port = nil
 	case fault == readyButNotServing && len(s.Endpoints) > 0:

@@ -140,7 +140,7 @@ func (w *world) settle(ctx context.Context) error {
 
 func sentinelAddrs() [2]netip.Addr {
 	ranges := lab.ServiceRanges()
-	return [2]netip.Addr{addrIn(ranges[0], 0xff00), addrIn(ranges[1], 0xff00)}
+	return [2]netip.Addr{lab.AddrIn(ranges[0], 0xff00), lab.AddrIn(ranges[1], 0xff00)}
 }
 
 func (s *side) awaitSentinel(ctx context.Context, port uint16, pod string) error {
