@@ -80,6 +80,33 @@ func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
 	reportMemory(b)
 }
 
+// BenchmarkSelect200k selects connections in a table of 200,000 UDP flows: all,
+// and those to a frontend without any.
+func BenchmarkSelect200k(b *testing.B) {
+	ns := newNamespace(b)
+	n := min(200_000, flowLimit(b))
+	if err := ns.injector(b).fill(n); err != nil {
+		b.Fatal(err)
+	}
+	c := ns.open(b)
+	for name, addr := range map[string]netip.Addr{"all": addr("10.96.0.10"), "none": addr("10.96.0.11")} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			resetPeak(b)
+			selected := 0
+			for b.Loop() {
+				selected = 0
+				s := Selection{Family: IPv4, Protocol: udp, Addr: addr, Port: 53}
+				if _, err := c.Select(b.Context(), s, func(Connection) { selected++ }); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(selected), "selected/op")
+			reportMemory(b)
+		})
+	}
+}
+
 // fill adds n flows to one VIP. It does not keep all of them in memory.
 func (in injector) fill(n int) error {
 	batch := manyFlows(128)

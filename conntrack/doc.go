@@ -12,6 +12,9 @@
 // checks them in a pass: it lists the flows to these frontends, and deletes
 // the flows whose replies do not come from a current endpoint.
 //
+// [Conn.Select] reads connections of all protocols, for people who ask where
+// they go.
+//
 // # Scope
 //
 // The package owns the communication with ctnetlink (nfnetlink_conntrack.h),

@@ -27,21 +27,36 @@ var errStopped = errors.New("stopped")
 // If the caller leaves the loop early, the next dump first reads the rest.
 func (c *Conn) listFlows(filter dumpFilter) iter.Seq2[trackedFlow, error] {
 	return func(yield func(trackedFlow, error) bool) {
-		err := c.dump(filter, filter.appendRequest, yield)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
-			// The kernel refuses the request before it sends the first flow.
-			err = c.dump(filter, filter.appendFamilyRequest, yield)
-		}
-		if err != nil && err != errStopped {
-			yield(trackedFlow{}, fmt.Errorf("dump %v: %w", filter, err))
+		err := c.dumpFiltered(filter, func(payload []byte) error {
+			flow, err := decodeFlow(payload)
+			if err == nil && filter.matches(flow) && !yield(flow, nil) {
+				err = errStopped
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(trackedFlow{}, err)
 		}
 	}
 }
 
-// dump sends one request and yields the flows that match, until the dump
-// ends.
-func (c *Conn) dump(filter dumpFilter, request func([]byte, uint32) []byte,
-	yield func(trackedFlow, error) bool) error {
+// dumpFiltered calls each with the payload of every message of a dump. The
+// kernel may ignore the filter. An error of each ends the dump.
+func (c *Conn) dumpFiltered(filter dumpFilter, each func(payload []byte) error) error {
+	err := c.dump(filter.appendRequest, each)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		// The kernel refuses the request before it sends the first flow.
+		err = c.dump(filter.appendFamilyRequest, each)
+	}
+	if err != nil {
+		return fmt.Errorf("dump %v: %w", filter, err)
+	}
+	return nil
+}
+
+// dump sends one request and calls each with the payloads of the answer, until
+// the dump ends.
+func (c *Conn) dump(request func([]byte, uint32) []byte, each func(payload []byte) error) error {
 	if err := c.finishDump(); err != nil {
 		return err
 	}
@@ -57,7 +72,7 @@ func (c *Conn) dump(filter dumpFilter, request func([]byte, uint32) []byte,
 		if err != nil {
 			return err
 		}
-		intr, err := c.readFlows(b, seq, filter, yield)
+		intr, err := c.readFlows(b, seq, each)
 		if err != nil {
 			return err
 		}
@@ -69,10 +84,9 @@ func (c *Conn) dump(filter dumpFilter, request func([]byte, uint32) []byte,
 	return nil
 }
 
-// readFlows yields the matching flows in one part of a dump, and detects the
+// readFlows calls each with the payloads in one part of a dump, and detects the
 // end of the dump.
-func (c *Conn) readFlows(b []byte, seq uint32, filter dumpFilter, yield func(trackedFlow, error) bool) (
-	interrupted bool, err error) {
+func (c *Conn) readFlows(b []byte, seq uint32, each func(payload []byte) error) (interrupted bool, err error) {
 	for len(b) > 0 {
 		h, payload, rest, err := nextMessage(b)
 		if err != nil {
@@ -89,12 +103,8 @@ func (c *Conn) readFlows(b []byte, seq uint32, filter dumpFilter, yield func(tra
 			return interrupted, messageError(payload)
 		case messageNew:
 			c.received++
-			flow, err := decodeFlow(payload)
-			if err != nil {
+			if err := each(payload); err != nil {
 				return interrupted, err
-			}
-			if filter.matches(flow) && !yield(flow, nil) {
-				return interrupted, errStopped
 			}
 		}
 	}

@@ -16,13 +16,16 @@ type dumpFilter struct {
 	protocol uint8
 	dst      netip.Addr
 	dstPort  uint16
+	// translated selects flows whose destination was translated.
+	translated bool
 }
 
 func (f dumpFilter) matches(flow trackedFlow) bool {
 	return (f.family == 0 || f.family == flow.family()) &&
 		(f.protocol == 0 || f.protocol == flow.protocol) &&
 		(!f.dst.IsValid() || f.dst == flow.original.dst.Addr()) &&
-		(f.dstPort == 0 || f.dstPort == flow.original.dst.Port())
+		(f.dstPort == 0 || f.dstPort == flow.original.dst.Port()) &&
+		(!f.translated || flow.translated())
 }
 
 // String describes the selected flows, for errors.
@@ -33,6 +36,9 @@ func (f dumpFilter) String() string {
 	}
 	if f.protocol != 0 {
 		fmt.Fprintf(&b, "protocol %d ", f.protocol)
+	}
+	if f.translated {
+		b.WriteString("translated ")
 	}
 	b.WriteString("flows")
 	if f.dst.IsValid() {
@@ -62,6 +68,9 @@ const (
 func (f dumpFilter) appendRequest(b []byte, seq uint32) []byte {
 	start := len(b)
 	b = appendDumpHeader(b, seq, f.family)
+	if f.translated {
+		b = appendUint32(b, ctaStatus, statusTranslated) // Linux 5.10 ignores it, 6.1 does not
+	}
 	return endMessage(f.appendTuple(b), start)
 }
 

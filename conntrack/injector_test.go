@@ -6,11 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes of a flow (enum ctattr_type).
-const (
-	ctaStatus  = 3
-	ctaTimeout = 7
-)
+// ctaTimeout is an attribute of a flow (enum ctattr_type).
+const ctaTimeout = 7
 
 // statusAssured is IPS_SEEN_REPLY, IPS_ASSURED and IPS_CONFIRMED.
 const statusAssured = 1<<1 | 1<<2 | 1<<3

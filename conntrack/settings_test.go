@@ -222,3 +222,20 @@ func TestApplyMaxInNamespace(t *testing.T) {
 	}
 	wantInt(t, file, before)
 }
+
+func TestReadUsage(t *testing.T) {
+	root := kernelFiles(t)
+	if _, err := ReadUsage(root); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without nf_conntrack_count: got error %v, want ErrNotExist", err)
+	}
+	if err := os.WriteFile(filepath.Join(root, sysctlDir, "nf_conntrack_count"), []byte("65536\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadUsage(root)
+	if want := (Usage{Entries: 65536, Max: 262144}); got != want || err != nil || got.Full() != 0.25 {
+		t.Errorf("got %+v, %v, fill %v, want %+v and 0.25", got, err, got.Full(), want)
+	}
+	if full := (Usage{Entries: 1}).Full(); full != 0 {
+		t.Errorf("without a limit: got fill %v, want 0", full)
+	}
+}

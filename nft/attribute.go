@@ -12,6 +12,7 @@ const (
 	nftaTableHandle   = 4  // 4.17
 	nftaTableUserdata = 6  // 5.10
 	nftaSetHandle     = 16 // 4.17
+	nftaSetExpr       = 17 // 5.7
 	nftaObjHandle     = 6  // 4.17
 	nftaSetCount      = 20 // 6.15
 	nftaSetDescConcat = 2  // 5.6

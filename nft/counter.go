@@ -39,6 +39,41 @@ func (w *messageWriter) counterName(t *Table, name string) {
 	w.u32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
 }
 
+// counterExpr is the name of the expression that counts packets.
+const counterExpr = "counter"
+
+// counter writes an expression that counts packets, from 0.
+func (w *messageWriter) counter(typ uint16) {
+	e := w.nest(typ)
+	w.string(unix.NFTA_EXPR_NAME, counterExpr)
+	w.unnest(w.nest(unix.NFTA_EXPR_DATA))
+	w.unnest(e)
+}
+
+// CountedRow is a row of a set with Counts, and the packets that it counted.
+type CountedRow struct {
+	Row
+	Packets, Bytes uint64
+}
+
+// FindCountedRows is FindRows for a set with Counts.
+func (c *Conn) FindCountedRows(t *Table, rows []Row) ([]CountedRow, error) {
+	return findRows(c, t, rows, parseCountedRow)
+}
+
+// parseCountedRow returns the row in a message that answers the request for one
+// row.
+func parseCountedRow(msg []byte, set *Set) CountedRow {
+	row := CountedRow{Row: parseRow(msg, set)}
+	elem := attr(attr(msg, unix.NFTA_SET_ELEM_LIST_ELEMENTS), unix.NFTA_LIST_ELEM)
+	if e := attr(elem, unix.NFTA_SET_ELEM_EXPR); cString(attr(e, unix.NFTA_EXPR_NAME)) == counterExpr {
+		data := attr(e, unix.NFTA_EXPR_DATA)
+		row.Packets = be64(attr(data, unix.NFTA_COUNTER_PACKETS))
+		row.Bytes = be64(attr(data, unix.NFTA_COUNTER_BYTES))
+	}
+	return row
+}
+
 // FoundCounter is a counter in the kernel.
 type FoundCounter struct {
 	Name string

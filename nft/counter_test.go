@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -88,4 +89,77 @@ func TestCountersWithoutTable(t *testing.T) {
 			t.Errorf("got %v, %v; want none", found, err)
 		}
 	})
+}
+
+// countingSet returns a table with a set whose rows count, and a rule that
+// finds them.
+func countingSet(f nft.Family) (*nft.Table, *nft.Set) {
+	s := &nft.Set{Name: "connections", Key: serviceType(f), Counts: true, Comment: "by service"}
+	rule := nft.NewRule(nft.In(s, serviceKey(f)...))
+	return &nft.Table{
+		Family: f, Name: "lb", Sets: []*nft.Set{s}, Chains: []*nft.Chain{{Name: "one", Rules: []nft.Rule{rule}}},
+	}, s
+}
+
+func countedRow(s *nft.Set, f nft.Family, i int) nft.Row {
+	return nft.Row{Set: s, Key: nft.Tuple{}.Addr(vip(f, i)).Proto(tcp).Port(80), Comment: "service " + vip(f, i).String()}
+}
+
+// nft lists a set whose rows count, and loads its listing and the file of
+// Fprint. A row that is added again keeps its numbers.
+func TestCountingSet(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		table, s := countingSet(f)
+		one, two := countedRow(s, f, 1), countedRow(s, f, 2)
+		commitTable(t, c, table, one, two)
+		listing := list(t)
+		checkFile(t, listing, table, one, two)
+		// Without /etc/protocols, nft lists the number of the protocol.
+		second := regexp.MustCompile(`(` + vip(f, 2).String() + ` \. \w+ \. 80 counter) packets 0 bytes 0`)
+		counted := second.ReplaceAllString(listing, "$1 packets 5 bytes 300")
+		load(t, counted)
+		checkUnchanged(t, counted)
+
+		b := nft.NewBatch(table)
+		b.AddSet(s)
+		b.AddRow(one)
+		b.AddRow(two)
+		commit(t, c, b)
+		rows, err := c.FindCountedRows(table, []nft.Row{one, countedRow(s, f, 3), two})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []nft.CountedRow{{Row: one}, {}, {Row: two, Packets: 5, Bytes: 300}} {
+			if got := rows[i]; got != want {
+				t.Errorf("row %d: got %s, %d packets, %d bytes; want %d, %d",
+					i, got.Comment, got.Packets, got.Bytes, want.Packets, want.Bytes)
+			}
+		}
+		sets, err := c.Sets(table)
+		plain := *s
+		plain.Counts = false
+		if err != nil || len(sets) != 1 || !sets[0].Matches(s) || sets[0].Matches(&plain) {
+			t.Errorf("got sets %+v, %v", sets, err)
+		}
+		if found, err := c.FindSet(table, s.Name); err != nil || !found.Counts {
+			t.Errorf("got set %+v, %v", found, err)
+		}
+	})
+}
+
+// BenchmarkFindCountedRows reads the numbers of 10,000 rows.
+func BenchmarkFindCountedRows(b *testing.B) {
+	table, s := countingSet(nft.IPv4)
+	c := connect(b)
+	var rows []nft.Row
+	for i := range 10_000 {
+		rows = append(rows, countedRow(s, nft.IPv4, i))
+	}
+	commitTable(b, c, table, rows...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.FindCountedRows(table, rows); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

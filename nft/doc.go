@@ -121,6 +121,12 @@
 // state, or watch the ruleset. Callers can do so with [Batch.Expect] and the
 // methods of [Conn] that read.
 //
+// # Traces
+//
+// A [Tracer] receives the steps of packets for which a rule has [SetTrace], in
+// the tables of all programs. A table with Owned ends with its connection, so
+// that such rules do not stay.
+//
 // # Transactions
 //
 // The kernel applies all changes of a batch or none, in the order in which

@@ -1,6 +1,10 @@
 package nft
 
-import "golang.org/x/sys/unix"
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
 
 // Sent returns the bytes that a commit of the batch sends.
 func (b *Batch) Sent() []byte { return b.finish() }
@@ -25,4 +29,12 @@ func (f Fields) Names() []string {
 		names = append(names, t.name)
 	}
 	return names
+}
+
+// LimitBuffer makes the receive buffer of a Tracer smaller.
+func (t *Tracer) LimitBuffer(tb testing.TB, size int) {
+	tb.Helper()
+	if err := unix.SetsockoptInt(t.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
+		tb.Fatal(err)
+	}
 }

@@ -17,13 +17,20 @@ const (
 	IPv6 Family = unix.NFPROTO_IPV6
 )
 
-// String returns the family as nft writes it: "ip" or "ip6".
+// String returns the family as nft writes it: "ip" or "ip6". Tables of other
+// programs can have other families.
 func (f Family) String() string {
 	switch f {
 	case IPv4:
 		return "ip"
 	case IPv6:
 		return "ip6"
+	case Inet:
+		return "inet"
+	case unix.NFPROTO_BRIDGE:
+		return "bridge"
+	case unix.NFPROTO_NETDEV:
+		return "netdev"
 	}
 	return fmt.Sprintf("family %d", uint8(f))
 }

@@ -17,10 +17,15 @@ const maxRequestedRows = 64
 // one set. The cost is one lookup per row and does not depend on the size of
 // the set.
 func (c *Conn) FindRows(t *Table, rows []Row) (found []Row, err error) {
-	found = make([]Row, len(rows))
+	return findRows(c, t, rows, parseRow)
+}
+
+// findRows is FindRows with a function that parses the answers.
+func findRows[T any](c *Conn, t *Table, rows []Row, parse func(msg []byte, set *Set) T) ([]T, error) {
+	found := make([]T, len(rows))
 	for at := 0; at < len(rows); {
 		requested := rows[at:min(at+maxRequestedRows, len(rows))]
-		n, err := c.findRows(t, requested, found[at:])
+		n, err := requestRows(c, t, requested, found[at:], parse)
 		at += n
 		if errors.Is(err, unix.ENOENT) {
 			at++ // skip the row that the kernel does not have
@@ -36,10 +41,12 @@ func (c *Conn) FindRows(t *Table, rows []Row) (found []Row, err error) {
 	return found, nil
 }
 
-// findRows sends one request for rows and stores the answers in found. It
+// requestRows sends one request for rows and stores the answers in found. It
 // returns their number. The kernel stops with ENOENT at the first row that it
 // does not have.
-func (c *Conn) findRows(t *Table, rows, found []Row) (n int, err error) {
+func requestRows[T any](
+	c *Conn, t *Table, rows []Row, found []T, parse func(msg []byte, set *Set) T,
+) (n int, err error) {
 	set := rows[0].Set
 	err = c.request(unix.NFT_MSG_GETSETELEM, 0, t.Family,
 		func(w *messageWriter) {
@@ -54,7 +61,7 @@ func (c *Conn) findRows(t *Table, rows, found []Row) (n int, err error) {
 		},
 		func(msg []byte) {
 			if n < len(rows) {
-				found[n] = parseRow(msg, set)
+				found[n] = parse(msg, set)
 				n++
 			}
 		})

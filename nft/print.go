@@ -19,6 +19,9 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 	if t.Comment != "" {
 		fmt.Fprintf(&b, "\tcomment %s\n", quote(storedComment(t.Comment)))
 	}
+	if t.Owned {
+		b.WriteString("\tflags owner\n")
+	}
 	for _, c := range t.Counters {
 		fmt.Fprintf(&b, "\n\tcounter %s {\n\t}\n", c.Name)
 	}
@@ -54,6 +57,9 @@ func printSet(b *strings.Builder, s *Set, rows []Row) {
 	}
 	if flags := s.flagNames(); len(flags) > 0 {
 		fmt.Fprintf(b, "\t\tflags %s\n", strings.Join(flags, ","))
+	}
+	if s.Counts {
+		b.WriteString("\t\tcounter\n")
 	}
 	if c := s.storedComment(); c != "" {
 		fmt.Fprintf(b, "\t\tcomment %s\n", quote(c))

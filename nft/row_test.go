@@ -84,6 +84,48 @@ func TestRanges(t *testing.T) {
 	})
 }
 
+// A row includes the keys with which the kernel finds it.
+func TestIncludes(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		set := sourceSet(f, "sources")
+		table := &nft.Table{Family: f, Name: "t", Sets: []*nft.Set{set}}
+		rows := slices.DeleteFunc(rangeRows(f, &nft.Set{}, set), func(r nft.Row) bool { return r.Set != set })
+		commitTable(t, c, table, rows...)
+		for _, row := range rows {
+			for _, key := range keysAround(f, row) {
+				found, err := c.FindRows(table, []nft.Row{{Set: set, Key: key}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range rows {
+					if got, want := r.Includes(key), found[0].Matches(r); got != want {
+						t.Errorf("row %s, key %v: got %v, want %v", r, key.Bytes(), got, want)
+					}
+				}
+			}
+		}
+	})
+}
+
+// keysAround returns the first and last key of a row of rangeRows, those before
+// and after it, and one of another service.
+func keysAround(f nft.Family, r nft.Row) []nft.Tuple {
+	service := nft.Tuple{}.Addr(vip(f, 1)).Port(443)
+	keys := []nft.Tuple{r.Key, nft.Tuple{}.Addr(vip(f, 2)).Port(443).Raw(r.Key.Bytes()[len(service.Bytes()):])}
+	for _, end := range []nft.Tuple{r.Key, r.KeyEnd} {
+		addr, ok := netip.AddrFromSlice(end.Bytes()[min(len(service.Bytes()), len(end.Bytes())):])
+		if !ok {
+			continue // a single key
+		}
+		for _, a := range []netip.Addr{addr, addr.Prev(), addr.Next()} {
+			if a.IsValid() {
+				keys = append(keys, service.Addr(a))
+			}
+		}
+	}
+	return keys
+}
+
 // nft does not list ranges of ports as prefixes. A range can end with the
 // largest port.
 func TestRangesOfPorts(t *testing.T) {

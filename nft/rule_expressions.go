@@ -10,14 +10,36 @@ import (
 // RuleExpressions is a rule as the kernel runs it: its expressions from left
 // to right until one does not match.
 type RuleExpressions struct {
+	// Handle is the number of the rule in the kernel (see FoundRule).
+	Handle      uint64
 	Expressions []expr.Any
 	Comment     string
+}
+
+// Expressions returns the rule as Conn.RuleExpressions reads it after AddRules.
+// The error is the reason why it cannot be written.
+func (r Rule) Expressions() (RuleExpressions, error) {
+	out := RuleExpressions{Comment: storedComment(r.Comment)}
+	for _, s := range r.Statements {
+		if s.invalid != "" {
+			return RuleExpressions{}, fmt.Errorf("rule %s: %s", r, s.invalid)
+		}
+		out.Expressions = append(out.Expressions, s.exprs...)
+	}
+	return out, nil
 }
 
 // RuleExpressions reads the rules of a chain with all their expressions. It
 // returns none if the chain does not exist, and an error if a rule has an
 // expression that it cannot decode. See Chains for ErrGeneration.
 func (c *Conn) RuleExpressions(t *Table, chain string) ([]RuleExpressions, error) {
+	return c.readExpressions(t, chain, decodeExpression)
+}
+
+// decodeFunc decodes an expression of a rule.
+type decodeFunc func(f Family, attributes []byte) (expr.Any, error)
+
+func (c *Conn) readExpressions(t *Table, chain string, decode decodeFunc) ([]RuleExpressions, error) {
 	var failure error
 	number := 0
 	rules, err := dump(c, kindRule, t, chain, func(msg []byte) (rule RuleExpressions, ok bool) {
@@ -25,7 +47,7 @@ func (c *Conn) RuleExpressions(t *Table, chain string) ([]RuleExpressions, error
 			return rule, false
 		}
 		number++
-		rule, err := decodeRule(t.Family, msg)
+		rule, err := decodeRule(t.Family, msg, decode)
 		if err != nil && failure == nil {
 			failure = fmt.Errorf("rule %d of chain %s of %s: %w", number, chain, t, err)
 		}
@@ -37,10 +59,11 @@ func (c *Conn) RuleExpressions(t *Table, chain string) ([]RuleExpressions, error
 	return rules, err
 }
 
-func decodeRule(f Family, msg []byte) (rule RuleExpressions, err error) {
+func decodeRule(f Family, msg []byte, decode decodeFunc) (rule RuleExpressions, err error) {
+	rule.Handle = be64(attr(msg, unix.NFTA_RULE_HANDLE))
 	rule.Comment = parseComment(attr(msg, unix.NFTA_RULE_USERDATA))
 	eachAttr(attr(msg, unix.NFTA_RULE_EXPRESSIONS), func(_ uint16, e []byte) {
-		decoded, failure := decodeExpression(f, e)
+		decoded, failure := decode(f, e)
 		if failure != nil && err == nil {
 			err = failure
 		}

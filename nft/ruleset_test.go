@@ -99,7 +99,7 @@ func asListed(text string) string {
 	numbers := map[string]string{"tcp": "6", "udp": "17", "sctp": "132"}
 	words := strings.Split(text, " ")
 	for i, w := range words {
-		isField := i+1 < len(words) && (words[i+1] == "dport" || words[i+1] == "reset")
+		isField := i+1 < len(words) && slices.Contains([]string{"dport", "reset", "flags"}, words[i+1])
 		if n, ok := numbers[w]; ok && !isField {
 			words[i] = n
 		}

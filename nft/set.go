@@ -24,6 +24,9 @@ type Set struct {
 	Dynamic bool
 	// Timeouts allows rows that expire.
 	Timeouts bool
+	// Counts makes each row count the packets for which a rule finds it (Linux
+	// 5.7). FindCountedRows reads the numbers.
+	Counts bool
 	// Size is the maximum number of rows. 0 means no limit, or 65535 if
 	// Dynamic is set.
 	Size uint32
@@ -117,6 +120,9 @@ func (b *Batch) setBody(w *messageWriter, s *Set) {
 	}
 	w.u32(unix.NFTA_SET_ID, uint32(len(b.messages))) // unique within the batch
 	w.setDescription(s)
+	if s.Counts {
+		w.counter(nftaSetExpr)
+	}
 	w.bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
 }
 
@@ -169,8 +175,10 @@ type FoundSet struct {
 	// (before Linux 6.15).
 	Count int
 
+	counts            bool
 	flags             uint32
 	keyType, dataType uint32 // as nft numbers them
+	keyLen, dataLen   uint32
 }
 
 // Matches reports whether the set has the name and type of s, so that AddSet
@@ -180,7 +188,8 @@ func (f FoundSet) Matches(s *Set) bool {
 	if s.Verdicts {
 		dataType = unix.NFT_DATA_VERDICT
 	}
-	return f.Name == s.Name && f.flags == s.flags() && f.keyType == s.Key.typeID() && f.dataType == dataType
+	return f.Name == s.Name && f.flags == s.flags() && f.counts == s.Counts &&
+		f.keyType == s.Key.typeID() && f.dataType == dataType
 }
 
 // Sets reads the named sets and maps of the table. It returns none if the
@@ -206,6 +215,12 @@ func parseSet(msg []byte) FoundSet {
 			f.keyType = be32(value)
 		case unix.NFTA_SET_DATA_TYPE:
 			f.dataType = be32(value)
+		case unix.NFTA_SET_KEY_LEN:
+			f.keyLen = be32(value)
+		case unix.NFTA_SET_DATA_LEN:
+			f.dataLen = be32(value)
+		case nftaSetExpr:
+			f.counts = cString(attr(value, unix.NFTA_EXPR_NAME)) == counterExpr
 		case nftaSetCount:
 			f.Count = int(be32(value))
 		}

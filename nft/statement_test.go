@@ -78,6 +78,14 @@ func statementRules(f nft.Family, s statementSets) []nft.Rule {
 		rule(nft.InInterface("fifteen-letters*")),
 		rule(nft.InInterface("v*")),
 		rule(nft.Drop()),
+		rule(nft.SetTrace()),
+		rule(nft.UnsetTrace()),
+		rule(nft.LimitRate(10, 5), nft.SetTrace()),
+		rule(nft.LimitRate(1, 20), nft.SetTrace()),
+		rule(nft.TCPSyn(), nft.Jump("next")),
+		rule(nft.SCTPInit(), nft.Jump("next")),
+		rule(nft.MatchL4Proto(udp), nft.CtStateFirst(), nft.Jump("next")),
+		rule(nft.CtStateKnown()),
 		rule(nft.Goto("next")).WithComment("with a comment"),
 		rule(nft.Jump("next")).WithComment(strings.Repeat("ü", 100)),
 		rule(nft.MatchL4Proto(tcp), nft.Drop()).WithComment(`with "quotes"`),
@@ -176,6 +184,9 @@ func TestInvalidStatements(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := []nft.Rule{nft.NewRule(tt.statement, nft.Drop())}
 			b := nft.NewBatch(&nft.Table{Family: nft.IPv4, Name: "t", Chains: []*nft.Chain{{Name: "c", Rules: rules}}})
+			if _, err := rules[0].Expressions(); err == nil || !strings.HasSuffix(err.Error(), tt.reason) {
+				t.Errorf("expressions: got error %v, want %s", err, tt.reason)
+			}
 			b.Tag(3)
 			b.AddProgram()
 			p := checkProblem(t, c, b, "add rule c "+tt.text+" drop: invalid argument: "+tt.reason)

@@ -15,6 +15,20 @@ type Table struct {
 	Counters []*Counter
 	Sets     []*Set
 	Chains   []*Chain
+	// Owned makes the table belong to the Conn that adds it (Linux 5.12). The
+	// kernel deletes the table when the Conn is closed, also if the process is
+	// killed. Other programs cannot change the table.
+	Owned bool
+}
+
+// nftTableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
+const nftTableOwner = 2
+
+func (t *Table) flags() uint32 {
+	if t.Owned {
+		return nftTableOwner
+	}
+	return 0
 }
 
 // String returns the table as nft writes it, such as `table ip kube-proxy`.
@@ -26,7 +40,7 @@ func (b *Batch) AddTable(comment string) {
 	b.checkName(opAddTable, b.table.Name)
 	b.message(sentMessage{op: opAddTable}, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func(w *messageWriter) {
 		w.string(unix.NFTA_TABLE_NAME, b.table.Name)
-		w.u32(unix.NFTA_TABLE_FLAGS, 0)
+		w.u32(unix.NFTA_TABLE_FLAGS, b.table.flags())
 		w.comment(nftaTableUserdata, comment)
 	})
 }

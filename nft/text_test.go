@@ -90,7 +90,7 @@ func TestString(t *testing.T) {
 	for _, tt := range []struct{ got, want string }{
 		{IPv4.String(), "ip"},
 		{IPv6.String(), "ip6"},
-		{Family(5).String(), "family 5"},
+		{Family(99).String(), "family 99"},
 		{fmt.Sprint(Prerouting, Input, Forward, Output, Postrouting), "prerouting input forward output postrouting"},
 		{HookPoint(9).String(), "unknown"},
 		{(Verdict{code: 7}).String(), "verdict 7"},

@@ -21,6 +21,13 @@ var (
 	VerdictReturn = Verdict{code: unix.NFT_RETURN}
 )
 
+// Verdicts of a TraceEvent only.
+var (
+	VerdictContinue = Verdict{code: unix.NFT_CONTINUE} // to the next rule
+	VerdictStolen   = Verdict{code: 2}                 // another part of the kernel has the packet
+	VerdictQueue    = Verdict{code: 3}                 // a program decides
+)
+
 // VerdictGoto yields `goto chain`.
 func VerdictGoto(chain string) Verdict { return Verdict{unix.NFT_GOTO, chain} }
 
@@ -37,6 +44,12 @@ func (v Verdict) String() string {
 		return "drop"
 	case VerdictAccept.code:
 		return "accept"
+	case VerdictStolen.code:
+		return "stolen"
+	case VerdictQueue.code:
+		return "queue"
+	case unix.NFT_CONTINUE:
+		return "continue"
 	case unix.NFT_RETURN:
 		return "return"
 	case unix.NFT_GOTO:
@@ -48,8 +61,10 @@ func (v Verdict) String() string {
 }
 
 // parseVerdict returns the verdict in an nft_data, or the zero Verdict.
-func parseVerdict(data []byte) Verdict {
-	v := attr(data, unix.NFTA_DATA_VERDICT)
+func parseVerdict(data []byte) Verdict { return parseVerdictData(attr(data, unix.NFTA_DATA_VERDICT)) }
+
+// parseVerdictData is parseVerdict without the outer attribute.
+func parseVerdictData(v []byte) Verdict {
 	return Verdict{
 		code:  int32(be32(attr(v, unix.NFTA_VERDICT_CODE))),
 		chain: cString(attr(v, unix.NFTA_VERDICT_CHAIN)),

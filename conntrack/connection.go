@@ -1,0 +1,112 @@
+package conntrack
+
+import (
+	"context"
+	"net/netip"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Connection is a tracked connection: a flow of any protocol.
+type Connection struct {
+	Protocol uint8
+	// Client and Frontend are the source and the destination of the first
+	// packet. Endpoint is the source of the answers: another one than the
+	// frontend if the destination was translated.
+	Client, Frontend, Endpoint netip.AddrPort
+	// State is the state as the conntrack program writes it: ESTABLISHED,
+	// SYN_SENT, and others of TCP and SCTP; REPLIED or UNREPLIED for protocols
+	// without states.
+	State string
+}
+
+// Selection selects connections. A zero field selects all.
+type Selection struct {
+	Family   Family
+	Protocol uint8
+	// Addr and Port are the frontend.
+	Addr netip.Addr
+	Port uint16
+	// Translated selects connections whose destination was translated.
+	Translated bool
+}
+
+// Select calls each with the selected connections. It returns the number of
+// connections that the kernel sent: more than selected if the kernel does not
+// know a filter (see the package's documentation).
+//
+// The connections are not a snapshot: while the table changes, one can be
+// missing or be twice among them.
+func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) (read int, err error) {
+	filter := dumpFilter{family: s.Family, protocol: s.Protocol, dst: s.Addr, dstPort: s.Port, translated: s.Translated}
+	before := c.received
+	err = c.dumpFiltered(filter, func(payload []byte) error {
+		flow, err := decodeFlow(payload)
+		if err == nil && filter.matches(flow) {
+			each(connectionOf(flow, payload))
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		return err
+	})
+	return c.received - before, err
+}
+
+func connectionOf(flow trackedFlow, payload []byte) Connection {
+	return Connection{
+		Protocol: flow.protocol, Client: flow.original.src, Frontend: flow.original.dst, Endpoint: flow.reply.src,
+		State: stateName(flow.protocol, payload),
+	}
+}
+
+// Bits of the status of a flow (linux/netfilter/nf_conntrack_common.h).
+const (
+	statusSeenReply  = 1 << 1
+	statusTranslated = 1 << 5
+)
+
+// Attributes within CTA_PROTOINFO (enum ctattr_protoinfo and others).
+const (
+	ctaProtoInfoTCP  = 1
+	ctaProtoInfoSCTP = 3
+	ctaState         = 1
+)
+
+// stateName returns the state of a flow from the payload of its message.
+func stateName(protocol uint8, payload []byte) string {
+	attrs := payload[genHeaderLen:]
+	kind, states := uint16(0), []string(nil)
+	switch protocol {
+	case unix.IPPROTO_TCP:
+		kind, states = ctaProtoInfoTCP, tcpStates[:]
+	case unix.IPPROTO_SCTP:
+		kind, states = ctaProtoInfoSCTP, sctpStates[:]
+	default:
+		if status, err := uint32Attr(findAttr(attrs, ctaStatus)); err != nil || status&statusSeenReply == 0 {
+			return "UNREPLIED"
+		}
+		return "REPLIED"
+	}
+	state, err := uint8Attr(findAttr(findAttr(findAttr(attrs, ctaProtoInfo), kind), ctaState))
+	if err != nil || int(state) >= len(states) {
+		return "STATE" + strconv.Itoa(int(state))
+	}
+	return states[state]
+}
+
+// findAttr returns the value of an attribute, nil if there is none.
+func findAttr(b []byte, want uint16) []byte {
+	for len(b) > 0 {
+		kind, data, rest, err := nextAttr(b)
+		if err != nil {
+			return nil
+		}
+		if kind == want {
+			return data
+		}
+		b = rest
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package nft_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// traceChains are chains that trace UDP packets of this host. Packets to port 9
+// are dropped.
+func traceChains(f nft.Family, doomed *nft.Set) []*nft.Chain {
+	rule := nft.NewRule
+	return []*nft.Chain{
+		{Name: "mark", Rules: []nft.Rule{rule(nft.MatchL4Proto(tcp), nft.Drop()), rule(nft.SetMarkBits(0x40))}},
+		{Name: "refuse", Rules: []nft.Rule{rule(nft.Reject(f))}},
+		{
+			Name: "output", Hook: &nft.Hook{Type: nft.ChainTypeFilter, Point: nft.Output},
+			Rules: []nft.Rule{
+				rule(nft.MatchL4Proto(udp), nft.SetTrace()),
+				rule(nft.Jump("mark")),
+				rule(nft.In(doomed, nft.L4Proto(), nft.ThDport()), nft.Goto("refuse")),
+			},
+		},
+		{Name: "postrouting", Hook: &nft.Hook{Type: nft.ChainTypeFilter, Point: nft.Postrouting}},
+	}
+}
+
+// A Tracer receives the steps of each packet: rules with their verdicts, and
+// policies.
+func TestTracer(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		setLoopbackUp(t)
+		doomed := &nft.Set{Name: "doomed", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
+		table := &nft.Table{Family: f, Name: "t", Sets: []*nft.Set{doomed}, Chains: traceChains(f, doomed)}
+		commitTable(t, c, table, nft.Row{Set: doomed, Key: nft.Tuple{}.Proto(udp).Port(9)})
+		tracer := openTracer(t)
+
+		to := netip.AddrPortFrom(loopback(f), 10)
+		from := sendUDP(t, to)
+		accepted := []string{
+			"rule output 0: continue", "rule output 1: jump mark", "rule mark 1: continue",
+			"policy output: accept", "policy postrouting: accept",
+		}
+		expectTrace(t, c, table, tracer, from, to, accepted)
+
+		to = netip.AddrPortFrom(to.Addr(), 9)
+		from = sendUDP(t, to)
+		refused := append(slices.Clone(accepted[:3]), "rule output 2: goto refuse", "rule refuse 0: drop")
+		expectTrace(t, c, table, tracer, from, to, refused)
+
+		if lost, err := tracer.Lost(); err != nil || lost != 0 {
+			t.Errorf("lost: got %d, %v, want 0", lost, err)
+		}
+	})
+}
+
+// Messages that do not fit into the receive buffer are counted.
+func TestTracerLost(t *testing.T) {
+	c := connect(t)
+	setLoopbackUp(t)
+	doomed := &nft.Set{Name: "doomed", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
+	commitTable(t, c, &nft.Table{
+		Family: nft.IPv4, Name: "t", Sets: []*nft.Set{doomed}, Chains: traceChains(nft.IPv4, doomed),
+	})
+	tracer := openTracer(t)
+	tracer.LimitBuffer(t, 4096)
+	for range 100 {
+		sendUDP(t, netip.MustParseAddrPort("127.0.0.1:10"))
+	}
+	if lost, err := tracer.Lost(); err != nil || lost < 100 {
+		t.Errorf("lost: got %d, %v, want more than 100", lost, err)
+	}
+	if events := receive(t, tracer); len(events) == 0 {
+		t.Error("got no events after the loss")
+	}
+}
+
+func openTracer(t *testing.T) *nft.Tracer {
+	t.Helper()
+	tracer, err := nft.OpenTracer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tracer.Close() })
+	return tracer
+}
+
+// expectTrace compares the events of the packet that was sent last. The first
+// event of each base chain has the packet.
+func expectTrace(
+	t *testing.T, c *nft.Conn, table *nft.Table, tracer *nft.Tracer, from, to netip.AddrPort, want []string,
+) {
+	t.Helper()
+	var got []string
+	var packets []nft.TracedPacket
+	events := receive(t, tracer)
+	for _, e := range events {
+		if e.ID != events[0].ID || e.Type == nft.TraceReturn { // another ID is the packet when it arrives on lo
+			continue
+		}
+		if e.Table != table.Name || e.Family != table.Family {
+			t.Errorf("got event %+v, want %v", e, table)
+		}
+		if marked := len(got) > 1; marked != (e.Mark == 0x40) {
+			t.Errorf("event %d: got mark 0x%x", len(got), e.Mark)
+		}
+		got = append(got, eventText(t, c, table, e))
+		if e.Packet != nil {
+			packets = append(packets, *e.Packet)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got events %q\nwant %q", got, want)
+	}
+	for _, p := range packets {
+		if wanted := (nft.TracedPacket{Protocol: udp, Source: from, Destination: to, Out: 1}); p != wanted {
+			t.Errorf("got packet %v, want %v", p, wanted)
+		}
+	}
+	if len(packets) == 0 {
+		t.Error("got no packet")
+	}
+}
+
+// eventText returns an event with the number of its rule in the chain.
+func eventText(t *testing.T, c *nft.Conn, table *nft.Table, e nft.TraceEvent) string {
+	t.Helper()
+	if e.Type == nft.TracePolicy {
+		return fmt.Sprintf("policy %s: %s", e.Chain, e.Verdict)
+	}
+	handles, err := c.RuleHandles(table, e.Chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("rule %s %d: %s", e.Chain, slices.Index(handles, e.Rule), e.Verdict)
+}
+
+// receive returns the pending events.
+func receive(t *testing.T, tracer *nft.Tracer) (all []nft.TraceEvent) {
+	t.Helper()
+	for {
+		events, err := tracer.Receive(100 * time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(events) == 0 {
+			return all
+		}
+		all = append(all, events...)
+	}
+}
+
+func loopback(f nft.Family) netip.Addr {
+	if f == nft.IPv4 {
+		return netip.MustParseAddr("127.0.0.1")
+	}
+	return netip.IPv6Loopback()
+}
+
+// sendUDP sends a packet and returns its source. Rules may refuse it.
+func sendUDP(t *testing.T, to netip.AddrPort) (from netip.AddrPort) {
+	t.Helper()
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("packet")); err != nil && !errors.Is(err, unix.EPERM) {
+		t.Fatal(err)
+	}
+	return netip.MustParseAddrPort(conn.LocalAddr().String())
+}
+
+// setLoopbackUp sets up the loopback interface of the thread's namespace.
+func setLoopbackUp(t *testing.T) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lo.SetUint16(unix.IFF_UP)
+	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The kernel deletes an owned table when its connection is closed.
+func TestOwnedTable(t *testing.T) {
+	c := connect(t)
+	table := &nft.Table{Family: nft.IPv4, Name: "owned", Owned: true, Chains: []*nft.Chain{{Name: "chain"}}}
+	b := nft.NewBatch(table)
+	b.AddProgram()
+	owner, err := nft.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = owner.Commit(b)
+	if !kernelAtLeast(t, 5, 12) {
+		owner.Close()
+		if !errors.Is(err, unix.EINVAL) {
+			t.Errorf("commit: got %v, want EINVAL", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := nft.NewBatch(table)
+	foreign.DeleteTable()
+	if err := c.Commit(foreign); !errors.Is(err, unix.EPERM) {
+		t.Errorf("delete by another program: got %v, want EPERM", err)
+	}
+	checkExists(t, c, table, true)
+	if listing := list(t); !strings.Contains(listing, "flags owner") || !strings.Contains(print(t, table), "flags owner") {
+		t.Errorf("got no flag in\n%s\nor\n%s", listing, print(t, table))
+	}
+	owner.Close()
+	checkExists(t, c, table, false)
+}
+
+func checkExists(t *testing.T, c *nft.Conn, table *nft.Table, want bool) {
+	t.Helper()
+	if _, ok, err := c.FindTable(table); err != nil || ok != want {
+		t.Errorf("find %v: got %v, %v, want %v", table, ok, err, want)
+	}
+}
