@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -63,5 +65,31 @@ func BenchmarkRepair(b *testing.B) {
 			}
 			time.Sleep(time.Millisecond)
 		}
+	}
+}
+
+// BenchmarkScrape collects all metrics while connections to no Service are
+// counted, or to all of them.
+func BenchmarkScrape(b *testing.B) {
+	for _, metrics := range []ruleset.ServiceMetrics{ruleset.ServiceMetricsOff, ruleset.ServiceMetricsAll} {
+		b.Run(string(metrics), func(b *testing.B) {
+			tabletest.NewNamespace(b)
+			config := sampleConfig()
+			config.ServiceMetrics = metrics
+			p := newTestProxier(b, config, nft.IPv4)
+			p.sink.SetNode(tabletest.Node())
+			for i := range 10_000 {
+				p.sink.SetService(tabletest.NumberedService(i))
+			}
+			tabletest.Sync(b, p.sink)
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(p.Metrics())
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := registry.Gather(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -40,6 +40,9 @@ type Config struct {
 	// IgnoreExternalIPs makes the Proxier ignore spec.externalIPs of Services
 	// (feature gate AllowServiceExternalIPs=false, KEP-5707).
 	IgnoreExternalIPs bool
+	// ServiceMetrics selects the Services whose connections are counted. ""
+	// means none.
+	ServiceMetrics ruleset.ServiceMetrics
 	// SyncPeriod is the interval at which service ports that the kernel refused
 	// are tried again. If a change waits twice as long, the Proxier is
 	// unhealthy. 0 means DefaultSyncPeriod.
@@ -66,6 +69,7 @@ func (c *Config) rules() ruleset.Config {
 	return ruleset.Config{
 		MasqueradeBit: c.MasqueradeBit, MasqueradeAll: c.MasqueradeAll,
 		DetectLocal: c.DetectLocal, NodePortAddresses: c.NodePortAddresses, LocalhostNodePorts: c.LocalhostNodePorts,
+		ServiceMetrics: c.ServiceMetrics,
 	}
 }
 

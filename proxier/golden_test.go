@@ -28,9 +28,9 @@ type oneSync struct {
 
 func (h oneSync) Sync() { h.done() }
 
-// tablesOf returns the desired tables of a directory of manifests, in nft
-// syntax.
-func tablesOf(t *testing.T, config Config, dir string) string {
+// loaded returns a Proxier with the objects of a directory of manifests. It is
+// not connected to the kernel.
+func loaded(t *testing.T, config Config, dir string) *Proxier {
 	t.Helper()
 	p, err := assemble(config, nft.IPv4, nft.IPv6)
 	if err != nil {
@@ -49,6 +49,12 @@ func tablesOf(t *testing.T, config Config, dir string) string {
 		t.Fatal("the first lists are not complete")
 	}
 	p.tracker.handOver(p.sink, p.node.current)
+	return p
+}
+
+// tablesOf returns the desired tables of a Proxier, in nft syntax.
+func tablesOf(t *testing.T, p *Proxier) string {
+	t.Helper()
 	var text bytes.Buffer
 	if err := p.eachTable(func(t *table.Table) error { return t.Fprint(&text) }); err != nil {
 		t.Fatal(err)
@@ -57,7 +63,8 @@ func tablesOf(t *testing.T, config Config, dir string) string {
 }
 
 // For the manifests of each folder X of testdata/golden, the tables are those
-// of X.nft, which nft loads.
+// of X.nft, which nft loads, and the answers to questions about Services are
+// those of X.services.yaml.
 func TestGolden(t *testing.T) {
 	manifests, err := filepath.Glob("testdata/golden/*/*.yaml")
 	if err != nil || len(manifests) == 0 {
@@ -69,22 +76,29 @@ func TestGolden(t *testing.T) {
 			tabletest.NewNamespace(t)
 			config := sampleConfig()
 			config.NodePortAddresses = ruleset.NodePortAddresses{} // the addresses of the Node object
-			got := tablesOf(t, config, dir)
-			file := dir + ".nft"
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("%s: got other tables (-update writes them):\n%s", file, got)
-			}
+			p := loaded(t, config, dir)
+			got := tablesOf(t, p)
+			compareGolden(t, dir+".nft", got)
 			tabletest.LoadNFT(t, got)
+			compareGolden(t, dir+".services.yaml", servicesOf(t, p))
 		})
+	}
+}
+
+// compareGolden compares an outcome with a file.
+func compareGolden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: got another outcome (-update writes it):\n%s", file, got)
 	}
 }
 
@@ -94,7 +108,7 @@ func TestIgnoreExternalIPs(t *testing.T) {
 	config := sampleConfig()
 	for _, ignore := range []bool{false, true} {
 		config.IgnoreExternalIPs = ignore
-		text := tablesOf(t, config, "testdata/golden/families")
+		text := tablesOf(t, loaded(t, config, "testdata/golden/families"))
 		for _, externalIP := range []string{"192.0.2.53", "2001:db8::53"} {
 			if served := strings.Contains(text, externalIP); served == ignore {
 				t.Errorf("IgnoreExternalIPs %v: %s: got served %v, want %v", ignore, externalIP, served, !ignore)

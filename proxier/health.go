@@ -114,6 +114,20 @@ func (h *health) state() []healthcheck.FamilyHealth {
 	return out
 }
 
+// waitingSince returns the time of the oldest change of each family that is not
+// effective yet. It is zero without one.
+func (h *health) waitingSince() []time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	out := make([]time.Time, len(h.families))
+	for i, f := range h.families {
+		if out[i] = f.running; out[i].IsZero() {
+			out[i] = f.waiting
+		}
+	}
+	return out
+}
+
 // ok reports whether every family had a successful sync and no change is late.
 func (h *health) ok() bool {
 	state := h.state()

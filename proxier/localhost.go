@@ -28,6 +28,7 @@ type localhostServer interface {
 	Run(context.Context)
 	Drain(context.Context)
 	Stats() localhost.Stats
+	State(port uint16) localhost.State
 }
 
 // newLocalhostPorts returns nil if NodePorts of the family are not served on

@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus/testutil"
-
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
@@ -109,31 +107,4 @@ func TestLocalhostPorts(t *testing.T) {
 	expect("after a Reset", 2, "30004 ns/c:http "+both+" 0s")
 	p.sink.DeleteEndpoint(cluster.ServiceName{Namespace: "ns", Name: "c"}, tabletest.Endpoint("10.244.1.1").EndpointKey)
 	expect("removed endpoint", 1, "30004 ns/c:http [10.244.2.1] 0s")
-}
-
-// The counter of rejected packets grows when the table is deleted and counts
-// from zero again.
-func TestRejectedPackets(t *testing.T) {
-	tabletest.NewNamespace(t)
-	p := newTestProxier(t, localhostConfig(), nft.IPv4)
-	count := func(packets, want int) {
-		t.Helper()
-		tabletest.LoadNFT(t, fmt.Sprintf(`table ip kube-proxy
-			delete table ip kube-proxy
-			table ip kube-proxy { counter localhost-nodeport-rejected-udp { packets %d bytes 1; }; }`, packets))
-		const name = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
-		text := "# HELP " + name + " Packets to UDP and SCTP NodePorts on localhost that were rejected.\n" +
-			"# TYPE " + name + " counter\n" +
-			name + `{ip_family="IPv4",protocol="SCTP"} 0` + "\n" +
-			name + fmt.Sprintf(`{ip_family="IPv4",protocol="UDP"} %d`, want) + "\n"
-		if err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(text), name); err != nil {
-			t.Error(err)
-		}
-	}
-	count(5, 5)
-	count(7, 7)
-	count(2, 9)
-	count(2, 9)
-	tabletest.NFT(t, "", "flush", "ruleset")
-	count(3, 10)
 }

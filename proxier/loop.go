@@ -75,6 +75,8 @@ func (p *Proxier) SyncLoop(ctx context.Context) {
 			loop.check()
 		case <-resync.C:
 			loop.run("Resync", p.resync)
+		case query := <-p.queries:
+			query()
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -89,8 +90,8 @@ func TestMetricsOfKubeProxy(t *testing.T) {
 	}
 }
 
-// gathered returns the type and the labels of each metric.
-func gathered(t *testing.T, c prometheus.Collector) map[string]string {
+// gather returns the metrics of a collector, by name.
+func gather(t *testing.T, c prometheus.Collector) map[string]*dto.MetricFamily {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	if err := registry.Register(c); err != nil {
@@ -100,14 +101,66 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := make(map[string]string)
+	out := make(map[string]*dto.MetricFamily)
 	for _, f := range families {
+		out[f.GetName()] = f
+	}
+	return out
+}
+
+// gathered returns the type and the labels of each metric.
+func gathered(t *testing.T, c prometheus.Collector) map[string]string {
+	t.Helper()
+	out := make(map[string]string)
+	for name, f := range gather(t, c) {
 		var labels []string
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			labels = append(labels, l.GetName())
 		}
 		typ := strings.ToLower(f.GetType().String())
-		out[f.GetName()] = strings.TrimSpace(typ + " " + strings.Join(labels, ","))
+		out[name] = strings.TrimSpace(typ + " " + strings.Join(labels, ","))
 	}
 	return out
+}
+
+// Rewrites are counted by cause, and a damaged table is healthy again after its
+// repair.
+func TestStateMetrics(t *testing.T) {
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4)
+	expect := func(when, healthy, started, damaged string) {
+		t.Helper()
+		p.publish()
+		want := `
+# HELP nftproxy_healthy 0 if a change has been waiting too long for a successful sync, 1 otherwise.
+# TYPE nftproxy_healthy gauge
+nftproxy_healthy{ip_family="IPv4"} ` + healthy + `
+# HELP nftproxy_rewrites_total Syncs that wrote the whole table, by cause.
+# TYPE nftproxy_rewrites_total counter
+nftproxy_rewrites_total{cause="damage",ip_family="IPv4"} ` + damaged + `
+nftproxy_rewrites_total{cause="failure",ip_family="IPv4"} 0
+nftproxy_rewrites_total{cause="node",ip_family="IPv4"} 0
+nftproxy_rewrites_total{cause="reset",ip_family="IPv4"} 0
+nftproxy_rewrites_total{cause="start",ip_family="IPv4"} ` + started + "\n"
+		err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(want), "nftproxy_healthy", "nftproxy_rewrites_total")
+		if err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	expect("before the first sync", "1", "0", "0")
+	if err := p.health.during(p.sink.Sync); err != nil {
+		t.Fatal(err)
+	}
+	expect("first sync", "1", "1", "0")
+	tabletest.NFT(t, "", "flush", "ruleset")
+	if err := p.families[0].table.Check(); err != nil {
+		t.Fatal(err)
+	}
+	expect("repair", "1", "1", "1")
+	usage := gather(t, p.Metrics())
+	for _, name := range []string{"nftproxy_conntrack_entries", "nftproxy_conntrack_max"} {
+		if usage[name] == nil {
+			t.Errorf("got no metric %s", name)
+		}
+	}
 }

@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -21,19 +22,28 @@ func (o observer) Committed(c *table.Commit) {
 	if family.localhost != nil {
 		family.localhost.update(c)
 	}
+	if family.connections != nil {
+		family.connections.update(c)
+	}
 }
 
 // Synced implements table.Observer.
 func (o observer) Synced(r table.SyncResult) {
 	family := o.familyOf(r.Family)
 	o.metrics.synced(r)
+	family.lastSync.Store(&lastSync{r, time.Now()})
 	if r.Err == nil {
 		o.metrics.programmed(r.Family, family.triggers)
 		family.triggers = family.triggers[:0]
 	}
 }
 
+// familyOf returns the state of an address family, nil if the Proxier does not
+// serve it.
 func (p *Proxier) familyOf(f nft.Family) *family {
 	i := slices.IndexFunc(p.families, func(have *family) bool { return have.table.Family() == f })
+	if i < 0 {
+		return nil
+	}
 	return p.families[i]
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/explain"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -26,11 +28,13 @@ type Proxier struct {
 	families  []*family
 	sink      cluster.Sink // all tables
 	flows     *staleFlows  // nil if connection tracking cannot be used
-	rejected  *rejectedPackets
+	counters  counterReader
 	metrics   *metrics
 	health    *health
 	wake      chan struct{}
-	synced    chan struct{} // closed by the first sync that succeeds
+	queries   chan func()         // SyncLoop runs them between syncs
+	routes    *explain.NodeRoutes // for Explain
+	synced    chan struct{}       // closed by the first sync that succeeds
 }
 
 // family is the part of a Proxier for one address family.
@@ -39,8 +43,17 @@ type family struct {
 	checks *healthChecks
 	// localhost is nil unless NodePorts are served on localhost.
 	localhost *localhostPorts
+	// connections is nil unless connections to Services are counted.
+	connections *serviceConnections
 	// triggers are the times of changes that no sync has made effective yet.
 	triggers []time.Time
+	lastSync atomic.Pointer[lastSync] // nil before the first
+}
+
+// lastSync is a sync and the time of its end.
+type lastSync struct {
+	table.SyncResult
+	ended time.Time
 }
 
 // NewProxier returns a Proxier for one address family. It works in the network
@@ -85,6 +98,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		metrics: m,
 		health:  &health{patience: 2 * config.syncPeriod()},
 		wake:    make(chan struct{}, 1),
+		queries: make(chan func()),
 		synced:  make(chan struct{}),
 	}
 	tables, err := table.New(table.Config{
@@ -107,12 +121,21 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		if err != nil {
 			return nil, err
 		}
+		connections, err := newServiceConnections(&p.counters, config.rules(), t.Family())
+		if err != nil {
+			return nil, err
+		}
+		if connections != nil {
+			m.add(connections)
+		}
 		p.health.watch(t.Family(), t.UpToDate)
-		sinks, p.families = append(sinks, t), append(p.families, &family{table: t, checks: checks, localhost: ports})
+		sinks = append(sinks, t)
+		p.families = append(p.families, &family{table: t, checks: checks, localhost: ports, connections: connections})
 	}
 	p.sink = sinks
-	p.rejected = newRejectedPackets(p.families)
 	m.add(localhostMetrics{p})
+	m.add(stateMetrics{p})
+	m.add(newPacketCounters(&p.counters, families))
 	p.tracker.nodeChanged()
 	p.publish()
 	return p, nil
@@ -123,7 +146,10 @@ func (p *Proxier) setUp() (err error) {
 	if err := p.sink.Setup(); err != nil {
 		return err
 	}
-	if err := p.rejected.open(); err != nil {
+	if err := p.counters.open(); err != nil {
+		return err
+	}
+	if p.routes, err = explain.OpenRoutes(); err != nil {
 		return err
 	}
 	p.flows = openStaleFlows(p.metrics, p.tracker.families)
@@ -141,7 +167,10 @@ func (p *Proxier) Close() error {
 	if p.flows != nil {
 		errs = append(errs, p.flows.conn.Close())
 	}
-	errs = append(errs, p.rejected.close())
+	if p.routes != nil {
+		p.routes.Close()
+	}
+	errs = append(errs, p.counters.close())
 	return errors.Join(append(errs, p.eachTable((*table.Table).Close))...)
 }
 

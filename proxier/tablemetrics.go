@@ -26,8 +26,10 @@ type tableMetric struct {
 var tableMetrics = []tableMetric{
 	count("nftproxy_transactions_total", "Transactions that the kernel carried out.",
 		func(s *table.Stats) float64 { return float64(s.Transactions) }),
-	count("nftproxy_rewrites_total", "Syncs that wrote the whole table.",
-		func(s *table.Stats) float64 { return float64(s.Rewrites) }),
+	labelled("nftproxy_rewrites_total", "Syncs that wrote the whole table, by cause.",
+		prometheus.CounterValue, "cause", func(s *table.Stats) map[string]float64 {
+			return counts(table.RewriteCauses(), s.RewriteCauses)
+		}),
 	count("nftproxy_rows_written_total", "Rows that were added to sets and maps, or deleted.",
 		func(s *table.Stats) float64 { return float64(s.RowsWritten) }),
 	count("nftproxy_netlink_bytes_total", "Bytes that were sent to the kernel in transactions.",
@@ -48,7 +50,9 @@ var tableMetrics = []tableMetric{
 	labelled("nftproxy_rows", "Rows of a set or map, without the affinity sets, which packets fill.",
 		prometheus.GaugeValue, "set", func(s *table.Stats) map[string]float64 { return floats(s.Rows) }),
 	labelled("nftproxy_repairs_total", "Repairs of the table after another program changed it, by the kind of the damage.",
-		prometheus.CounterValue, "kind", repairs),
+		prometheus.CounterValue, "kind", func(s *table.Stats) map[string]float64 {
+			return counts(table.DamageKinds(), s.Repairs)
+		}),
 	labelled("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
 		"Service ports with a traffic policy Local that have endpoints, but none on this node.",
 		prometheus.GaugeValue, "traffic_policy", func(s *table.Stats) map[string]float64 {
@@ -80,11 +84,12 @@ func labelled(
 	return tableMetric{desc: desc, typ: typ, values: values, label: label}
 }
 
-// repairs returns the number of repairs for every kind of damage.
-func repairs(s *table.Stats) map[string]float64 {
-	values := make(map[string]float64)
-	for _, kind := range table.DamageKinds() {
-		values[string(kind)] = float64(s.Repairs[kind])
+// counts returns the number of each value of a label, also of those without
+// any.
+func counts[T ~string](all []T, numbers map[T]int) map[string]float64 {
+	values := make(map[string]float64, len(all))
+	for _, value := range all {
+		values[string(value)] = float64(numbers[value])
 	}
 	return values
 }

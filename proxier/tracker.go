@@ -184,9 +184,16 @@ func (t *tracker) synced(list *bool) {
 
 // ready reports whether both first lists are complete.
 func (t *tracker) ready() bool {
+	ready, _ := t.state()
+	return ready
+}
+
+// state reports whether both first lists are complete, and returns the number
+// of objects with invalid fields.
+func (t *tracker) state() (listed bool, invalid int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.servicesSynced && t.slicesSynced
+	return t.servicesSynced && t.slicesSynced, len(t.invalidNote)
 }
 
 // handOver passes all changes to a Sink. node returns the present state of this

@@ -87,7 +87,10 @@ type Service struct {
 	// HealthCheckNodePort is the port on which load balancers check whether
 	// this node has endpoints. 0 means none.
 	HealthCheckNodePort uint16
-	Ports               []ServicePort
+	// Metrics reports whether the connections of the Service are counted, if
+	// those of selected Services are.
+	Metrics bool
+	Ports   []ServicePort
 }
 
 // ServicePort is one port of a Service.

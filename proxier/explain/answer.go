@@ -2,6 +2,10 @@ package explain
 
 import "fmt"
 
+// Answer returns the outcome in one line, as the result of a packet that has no
+// other one.
+func (o Outcome) Answer() string { return (&Result{Outcomes: []Outcome{o}}).answer() }
+
 // answer returns the fate in one line.
 func (r *Result) answer() string {
 	first := r.Outcomes[0]

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/explain"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -17,16 +18,15 @@ const (
 	affinityServices = 2_000
 )
 
-// benchmark explains a packet, from the connection to the kernel to the answer,
-// in a table with many Services.
-func benchmark(b *testing.B, query string) {
+// manyServices returns the table of many Services in the kernel.
+func manyServices(b *testing.B) *table.Table {
 	tabletest.NewNode(b)
 	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
 	if err != nil {
 		b.Fatal(err)
 	}
 	tab := tables[0]
-	defer tab.Close()
+	b.Cleanup(func() { tab.Close() })
 	if err := tab.Setup(); err != nil {
 		b.Fatal(err)
 	}
@@ -42,17 +42,47 @@ func benchmark(b *testing.B, query string) {
 		}
 	}
 	tabletest.Sync(b, tab)
+	return tab
+}
+
+// Packets of the benchmarks: to a ClusterIP with ten endpoints, of a new client
+// of a Service with session affinity, to a wrong port of a ClusterIP, and of an
+// endpoint, for which the expected table searches all Services.
+const (
+	toClusterIP = "10.96.39.15:80 tcp from 10.244.1.7"
+	toAffinity  = "10.96.0.77:80 tcp from 10.244.1.7"
+	toWrongPort = "10.96.0.77:81 tcp from 10.244.1.7"
+	toItself    = "10.96.39.15:80 tcp from 10.129.134.150"
+)
+
+// inKernel explains a packet, from the connection to the kernel to the answer.
+func inKernel(b *testing.B, query string) {
+	manyServices(b)
 	for b.Loop() {
 		ask(b, query)
 	}
 }
 
-// BenchmarkExplain explains a packet to a ClusterIP with ten endpoints.
-func BenchmarkExplain(b *testing.B) { benchmark(b, "10.96.39.15:80 tcp from 10.244.1.7") }
+func BenchmarkKernel(b *testing.B)          { inKernel(b, toClusterIP) }
+func BenchmarkKernelAffinity(b *testing.B)  { inKernel(b, toAffinity) }
+func BenchmarkKernelWrongPort(b *testing.B) { inKernel(b, toWrongPort) }
 
-// BenchmarkExplainAffinity explains a packet of a new client of a Service with
-// session affinity.
-func BenchmarkExplainAffinity(b *testing.B) { benchmark(b, "10.96.0.77:80 tcp from 10.244.1.7") }
+// inExpected explains a packet with the expected table.
+func inExpected(b *testing.B, query string) {
+	tab := manyServices(b)
+	routes, err := explain.OpenRoutes()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer routes.Close()
+	for b.Loop() {
+		if _, err := explain.Explain(mustExpect(b, tab), routes, parseQuery(b, query)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
 
-// BenchmarkExplainRefusal explains a packet to a wrong port of a ClusterIP.
-func BenchmarkExplainRefusal(b *testing.B) { benchmark(b, "10.96.0.77:81 tcp from 10.244.1.7") }
+func BenchmarkExpected(b *testing.B)          { inExpected(b, toClusterIP) }
+func BenchmarkExpectedAffinity(b *testing.B)  { inExpected(b, toAffinity) }
+func BenchmarkExpectedWrongPort(b *testing.B) { inExpected(b, toWrongPort) }
+func BenchmarkExpectedHairpin(b *testing.B)   { inExpected(b, toItself) }

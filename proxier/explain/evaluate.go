@@ -15,6 +15,11 @@ import (
 
 // evaluate runs an expression for a path, and moves the path on.
 func (m *machine) evaluate(p *path, e expr.Any, by place) error {
+	if m.other != nil {
+		if done := m.evaluateOther(p, e, by); done {
+			return nil
+		}
+	}
 	switch e := e.(type) {
 	case *expr.Payload:
 		value, err := p.packet.payload(e)
@@ -41,7 +46,11 @@ func (m *machine) evaluate(p *path, e expr.Any, by place) error {
 		p.recorded = true // the set is not full
 		p.next()
 		return nil
-	case *expr.Counter, *expr.Objref:
+	case *expr.Counter:
+		p.next()
+		return nil
+	case *expr.Objref:
+		p.counted = e.Name
 		p.next()
 		return nil
 	}
@@ -128,7 +137,7 @@ func (m *machine) fib(p *path, e *expr.Fib) ([]byte, error) {
 	if e.FlagSADDR {
 		addr = p.packet.source
 	}
-	typ, err := m.source.RouteType(addr)
+	typ, err := m.routes.RouteType(addr)
 	return hostBytes(typ), err
 }
 
@@ -231,7 +240,7 @@ func (m *machine) lookup(p *path, e *expr.Lookup, by place) error {
 		return err
 	}
 	key := nft.Tuple{}.Raw(value)
-	row, err := m.source.Row(set, key)
+	row, err := m.table.Row(set, key)
 	if err != nil {
 		return err
 	}

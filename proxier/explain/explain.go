@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"math/big"
 	"sync"
 
@@ -9,13 +10,13 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Explain walks a hypothetical packet through a table.
-func Explain(source Source, q Query) (*Result, error) {
+// Explain walks a hypothetical packet through a table of a node.
+func Explain(table Table, routes Routes, q Query) (*Result, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
 	m := &machine{
-		source: source, walk: newWalk(),
+		table: table, routes: routes, walk: newWalk(),
 		chains: make(map[string][]nft.RuleExpressions), sets: make(map[string]*nft.Set),
 	}
 	first := &path{share: big.NewRat(1, 1), packet: packet{
@@ -30,15 +31,15 @@ func Explain(source Source, q Query) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{
-		Destination: q.Destination, Protocol: protocolName(q.Protocol), Source: q.Source, From: q.From,
+		Destination: q.Destination, Protocol: ProtocolName(q.Protocol), Source: q.Source, From: q.From,
 		Hook: point.String(), Walk: m.walk.steps,
 	}
-	for _, p := range paths {
-		r.add(p.outcome(&q))
-		if r.ServicePort == "" {
-			r.ServicePort = p.servicePort()
-		}
+	outcomes := make([]Outcome, len(paths))
+	for i, p := range paths {
+		outcomes[i] = p.outcome(&q)
+		r.ServicePort = cmp.Or(r.ServicePort, p.servicePort())
 	}
+	r.add(outcomes)
 	r.Answer = r.answer()
 	return r, nil
 }
@@ -46,7 +47,7 @@ func Explain(source Source, q Query) (*Result, error) {
 // hook returns the hook at which the packet enters the table, and sets the
 // interface on which it arrives.
 func (m *machine) hook(q *Query) (nft.HookPoint, error) {
-	typ, err := m.source.RouteType(q.Source)
+	typ, err := m.routes.RouteType(q.Source)
 	if err != nil {
 		return 0, err
 	}
@@ -58,7 +59,7 @@ func (m *machine) hook(q *Query) (nft.HookPoint, error) {
 		if q.Interface != "" {
 			return q.Interface, nil
 		}
-		return m.source.Interface(q.Source)
+		return m.routes.Interface(q.Source)
 	})
 	return nft.Prerouting, nil
 }
@@ -66,7 +67,7 @@ func (m *machine) hook(q *Query) (nft.HookPoint, error) {
 // dispatch runs a path through the chains of a hook and, if its packet leaves
 // this node, through those of postrouting.
 func (m *machine) dispatch(first *path, point nft.HookPoint) (ended []*path, err error) {
-	base, err := m.source.BaseChain(point)
+	base, err := m.table.BaseChain(point)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +104,7 @@ func (p *path) translate() {
 // for an address of this node does not pass them.
 func (m *machine) leave(p *path, point nft.HookPoint) ([]*path, error) {
 	if point == nft.Prerouting {
-		typ, err := m.source.RouteType(p.packet.dest)
+		typ, err := m.routes.RouteType(p.packet.dest)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +112,7 @@ func (m *machine) leave(p *path, point nft.HookPoint) ([]*path, error) {
 			return []*path{p}, nil
 		}
 	}
-	base, err := m.source.BaseChain(nft.Postrouting)
+	base, err := m.table.BaseChain(nft.Postrouting)
 	if err != nil {
 		return nil, err
 	}
@@ -157,17 +158,18 @@ func (p *path) affinity() string {
 	return ""
 }
 
-// add adds an outcome. Outcomes that differ in their probability only become
-// one.
-func (r *Result) add(o Outcome) {
-	for i := range r.Outcomes {
-		known := &r.Outcomes[i]
-		other := o
-		other.Probability = known.Probability
-		if *known == other {
-			known.Probability = new(big.Rat).Add(known.Probability, o.Probability)
-			return
+// add adds outcomes. Those that differ in their probability only become one.
+func (r *Result) add(outcomes []Outcome) {
+	index := make(map[Outcome]int)
+	for _, o := range outcomes {
+		key := o
+		key.Probability = nil
+		i, known := index[key]
+		if !known {
+			index[key] = len(r.Outcomes)
+			r.Outcomes = append(r.Outcomes, o)
+			continue
 		}
+		r.Outcomes[i].Probability = new(big.Rat).Add(r.Outcomes[i].Probability, o.Probability)
 	}
-	r.Outcomes = append(r.Outcomes, o)
 }

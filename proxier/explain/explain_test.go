@@ -45,6 +45,16 @@ func sync(t testing.TB, tables []*table.Table, pass func(cluster.Sink)) {
 	}
 }
 
+// mustExpect returns the expected table.
+func mustExpect(t testing.TB, tab *table.Table) *table.Expected {
+	t.Helper()
+	expected, err := tab.Expected(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return expected
+}
+
 // parseQuery parses "DESTINATION PROTOCOL from SOURCE".
 func parseQuery(t testing.TB, text string) explain.Query {
 	t.Helper()

@@ -3,9 +3,7 @@ package explain
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -13,28 +11,31 @@ import (
 )
 
 // Kernel is the table of a family in the kernel, and the routes of the network
-// namespace in which it was opened. It is a Source.
+// namespace in which it was opened. It implements Table and Routes.
 type Kernel struct {
-	conn   *nft.Conn
-	routes *netlink.Handle
-	table  *nft.Table
+	*NodeRoutes
+	conn  *nft.Conn
+	table *nft.Table
 }
 
 // ErrNoTable is returned if the node has no table of a proxy.
 var ErrNoTable = errors.New("does not exist: no proxy has run on this node, or not for this family")
 
+// ErrPermission is returned if this process cannot read rules.
+var ErrPermission = errors.New("no permission to read the rules of the kernel: CAP_NET_ADMIN is required")
+
 // OpenKernel opens the table of a family. The error is for people if there is
-// no table, or that of another program.
+// no table, or that of another program, or if it is ErrPermission.
 func OpenKernel(f nft.Family) (*Kernel, error) {
 	conn, err := nft.Open()
 	if err != nil {
 		return nil, err
 	}
-	routes, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	routes, err := OpenRoutes()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open netlink socket: %w", err), conn.Close())
+		return nil, errors.Join(err, conn.Close())
 	}
-	k := &Kernel{conn: conn, routes: routes, table: &nft.Table{Family: f, Name: ruleset.TableName}}
+	k := &Kernel{NodeRoutes: routes, conn: conn, table: &nft.Table{Family: f, Name: ruleset.TableName}}
 	if err := k.check(); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -46,7 +47,7 @@ func (k *Kernel) check() error {
 	found, ok, err := k.conn.FindTable(k.table)
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return errors.New("no permission to read the rules of the kernel: CAP_NET_ADMIN is required")
+		return ErrPermission
 	case err != nil:
 		return err
 	case !ok:
@@ -63,7 +64,7 @@ func (k *Kernel) check() error {
 
 // Close closes the connections to the kernel.
 func (k *Kernel) Close() error {
-	k.routes.Close()
+	k.NodeRoutes.Close()
 	return k.conn.Close()
 }
 
@@ -71,13 +72,13 @@ func (k *Kernel) Close() error {
 // that it reads belong to one generation.
 func (k *Kernel) Explain(q Query) (r *Result, err error) {
 	_, err = k.conn.Snapshot(func() error {
-		r, err = Explain(k, q)
+		r, err = Explain(k, k, q)
 		return err
 	})
 	return r, err
 }
 
-// BaseChain implements Source.
+// BaseChain implements Table.
 func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 	name := ruleset.BaseChainName(point)
 	found, ok, err := k.conn.FindChain(k.table, name)
@@ -87,12 +88,12 @@ func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 	return name, err
 }
 
-// Rules implements Source.
+// Rules implements Table.
 func (k *Kernel) Rules(chain string) ([]nft.RuleExpressions, error) {
 	return k.conn.RuleExpressions(k.table, chain)
 }
 
-// Set implements Source.
+// Set implements Table.
 func (k *Kernel) Set(name string) (*nft.Set, error) {
 	set, err := k.conn.FindSet(k.table, name)
 	if err == nil && set == nil {
@@ -101,75 +102,11 @@ func (k *Kernel) Set(name string) (*nft.Set, error) {
 	return set, err
 }
 
-// Row implements Source.
+// Row implements Table.
 func (k *Kernel) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	found, err := k.conn.FindRows(k.table, []nft.Row{{Set: set, Key: key}})
 	if err != nil {
 		return nft.Row{}, err
 	}
 	return found[0], nil
-}
-
-// RouteType implements Source. An address without a route has type
-// RTN_UNREACHABLE.
-func (k *Kernel) RouteType(addr netip.Addr) (uint32, error) {
-	route, err := k.route(addr)
-	switch {
-	case isUnreachable(err):
-		return unix.RTN_UNREACHABLE, nil
-	case err != nil:
-		return 0, err
-	}
-	return uint32(route.Type), nil
-}
-
-// Interface implements Source.
-func (k *Kernel) Interface(addr netip.Addr) (string, error) {
-	route, err := k.route(addr)
-	if err != nil {
-		return "", fmt.Errorf("find the interface on which packets from %s arrive: %w", addr, err)
-	}
-	link, err := k.routes.LinkByIndex(route.LinkIndex)
-	if err != nil {
-		return "", fmt.Errorf("find interface %d: %w", route.LinkIndex, err)
-	}
-	return link.Attrs().Name, nil
-}
-
-// NodeSource returns the source address of packets from this node to an
-// address.
-func (k *Kernel) NodeSource(to netip.Addr) (netip.Addr, error) {
-	route, err := k.route(to)
-	if isUnreachable(err) {
-		return netip.Addr{}, fmt.Errorf("this node has no route to %s: connecting fails before any rule", to)
-	}
-	if err != nil {
-		return netip.Addr{}, err
-	}
-	source, ok := netip.AddrFromSlice(route.Src)
-	if !ok {
-		return netip.Addr{}, fmt.Errorf("the route to %s has no source address", to)
-	}
-	return source.Unmap(), nil
-}
-
-func isUnreachable(err error) bool {
-	for _, errno := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
-}
-
-// route returns the route of this node to an address.
-func (k *Kernel) route(addr netip.Addr) (netlink.Route, error) {
-	routes, err := k.routes.RouteGet(addr.AsSlice())
-	if err != nil {
-		return netlink.Route{}, fmt.Errorf("find the route to %s: %w", addr, err)
-	}
-	if len(routes) == 0 {
-		return netlink.Route{}, fmt.Errorf("find the route to %s: no answer", addr)
-	}
-	return routes[0], nil
 }

@@ -9,12 +9,15 @@ import (
 
 // machine runs the rules of a table for paths of a packet, as the kernel does.
 type machine struct {
-	source Source
+	table  Table
+	routes Routes
 	// iif returns the name of the interface on which the packet arrives.
 	iif    func() (string, error)
 	chains map[string][]nft.RuleExpressions
 	sets   map[string]*nft.Set
 	walk   walk
+	// other is nil for the table of the proxy, whose rules are known.
+	other *otherRules
 	// waiting are paths that forked and have not ended, the next one last.
 	waiting []*path
 }
@@ -58,6 +61,9 @@ func (m *machine) step(p *path) error {
 	}
 	rule := rules[p.at.rule]
 	if p.at.expression == 0 {
+		if m.other != nil && m.other.merge(p) {
+			return nil
+		}
 		if err := m.visit(p, rule); err != nil {
 			return err
 		}
@@ -80,7 +86,7 @@ func (m *machine) visit(p *path, rule nft.RuleExpressions) error {
 		return nil
 	}
 	text, err := ruleText(p.packet.family, rule, m.set)
-	if err != nil {
+	if err != nil && m.other == nil {
 		return fmt.Errorf("chain %s: rule %d: %w", p.at.chain, p.at.rule+1, err)
 	}
 	m.walk.visit(p, text)
@@ -117,7 +123,7 @@ func (m *machine) rules(chain string) ([]nft.RuleExpressions, error) {
 	if rules, ok := m.chains[chain]; ok {
 		return rules, nil
 	}
-	rules, err := m.source.Rules(chain)
+	rules, err := m.table.Rules(chain)
 	if err == nil {
 		m.chains[chain] = rules
 	}
@@ -128,7 +134,7 @@ func (m *machine) set(name string) (*nft.Set, error) {
 	if set, ok := m.sets[name]; ok {
 		return set, nil
 	}
-	set, err := m.source.Set(name)
+	set, err := m.table.Set(name)
 	if err == nil {
 		m.sets[name] = set
 	}

@@ -19,6 +19,7 @@ type packet struct {
 	port         uint16 // of the destination
 	mark         uint32
 	translated   bool // its destination
+	passage           // for the rules of other tables
 }
 
 // field is a header field that rules can load.

@@ -22,6 +22,7 @@ type path struct {
 	marked   *place    // where the packet was marked
 	known    bool      // a client with session affinity
 	recorded bool      // as a client with session affinity
+	counted  string    // the last named counter that counted the packet
 
 	dispatched ending // at the hook prerouting or output
 	end        ending // at the last hook

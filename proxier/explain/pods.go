@@ -14,21 +14,32 @@ import (
 // as one of the cluster. ok is false if they do not recognize pods by a range
 // of addresses.
 func (k *Kernel) PodAddress() (addr netip.Addr, ok bool, err error) {
-	rules, err := k.Rules(chainExternalLocal)
-	if err != nil {
+	pods, ok, err := k.Pods()
+	if !ok || !pods.Range.IsValid() || err != nil {
 		return addr, false, err
 	}
-	for _, rule := range rules {
-		if p, found := sourceRange(k.table.Family, rule.Expressions); found {
-			addr, err := k.unusedAddress(p)
-			return addr, err == nil, err
-		}
-	}
-	return addr, false, nil
+	addr, err = k.unusedAddress(pods.Range)
+	return addr, err == nil, err
 }
 
-// sourceRange returns the range of source addresses that a rule matches first.
-func sourceRange(f nft.Family, rule []expr.Any) (netip.Prefix, bool) {
+// ServiceRanges returns the ranges of ClusterIPs that the rules contain: those
+// in which they drop packets to unallocated addresses.
+func (k *Kernel) ServiceRanges() (ranges []netip.Prefix, err error) {
+	rules, err := k.Rules(chainServices)
+	if err != nil {
+		return nil, err
+	}
+	for _, rule := range rules {
+		if p, ok := addressRange(k.table.Family, rule.Expressions, "daddr"); ok {
+			ranges = append(ranges, p)
+		}
+	}
+	return ranges, nil
+}
+
+// addressRange returns the range of addresses in a header field that a rule
+// matches first.
+func addressRange(f nft.Family, rule []expr.Any, name string) (netip.Prefix, bool) {
 	if len(rule) < 2 {
 		return netip.Prefix{}, false
 	}
@@ -36,7 +47,7 @@ func sourceRange(f nft.Family, rule []expr.Any) (netip.Prefix, bool) {
 	if !ok {
 		return netip.Prefix{}, false
 	}
-	if known, err := fieldOf(f, load); err != nil || known.name != "saddr" {
+	if known, err := fieldOf(f, load); err != nil || known.name != name {
 		return netip.Prefix{}, false
 	}
 	var mask []byte

@@ -1,18 +1,23 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 )
 
-// Print writes the result for people: first the answer, then the walk. Unless
-// wide is set, it leaves out rules that do not match or only lead to the next
-// chain, and all but the first endpoints.
+// Print writes the result for people: first the answer, then what explains it,
+// then the walk. Unless wide is set, it leaves out rules that do not match or
+// only lead to the next chain, and all but the first endpoints.
 func (r *Result) Print(w io.Writer, wide bool) error {
 	p := printer{wide: wide}
 	p.question(r)
 	p.answer(r)
+	p.unused(r)
+	p.difference(r)
+	p.notes(r)
 	p.walk(r)
 	_, err := io.WriteString(w, p.String())
 	return err
@@ -34,6 +39,9 @@ func (p *printer) question(r *Result) {
 	}
 	if r.ServicePort != "" {
 		fmt.Fprintf(p, " → %s", r.ServicePort)
+	}
+	if r.Frontend != "" {
+		fmt.Fprintf(p, " (%s)", r.Frontend)
 	}
 	p.WriteString("\n\n")
 }
@@ -62,6 +70,56 @@ func (p *printer) outcomes(r *Result) {
 			fmt.Fprintf(p, "  %s", o.sourceAddress())
 		}
 		p.WriteByte('\n')
+	}
+}
+
+// unused lists the endpoints that the packet cannot reach.
+func (p *printer) unused(r *Result) {
+	label, width := "\nUNUSED  ", 0
+	for i := range r.Unused {
+		width = max(width, len(r.Unused[i].at()))
+	}
+	for i, u := range r.Unused {
+		if i == maxListed && !p.wide {
+			fmt.Fprintf(p, "        and %d more: -o wide lists all\n", len(r.Unused)-i)
+			return
+		}
+		fmt.Fprintf(p, "%s%-*s  %s", label, width, u.at(), u.Text)
+		if u.Node != "" {
+			fmt.Fprintf(p, " (%s)", u.Node)
+		}
+		p.WriteByte('\n')
+		label = "        "
+	}
+}
+
+// at returns the address of the endpoint, with its port if it has one.
+func (u *Unused) at() string {
+	if u.Port == 0 {
+		return u.Address.String()
+	}
+	return netip.AddrPortFrom(u.Address, u.Port).String()
+}
+
+// difference describes the difference between the kernel and the proxy.
+func (p *printer) difference(r *Result) {
+	d := r.Difference
+	if d == nil {
+		return
+	}
+	fmt.Fprintf(p, "\nKERNEL  differs from the table that the proxy wants, in chain %s", d.Chain)
+	none := "no such rule"
+	if d.Set != "" {
+		fmt.Fprintf(p, ", map or set %s", d.Set)
+		none = "no row " + d.Key
+	}
+	fmt.Fprintf(p, "\n        kernel: %s\n        proxy:  %s\n        %s.\n",
+		cmp.Or(d.Kernel, none), cmp.Or(d.Desired, none), d.Meaning)
+}
+
+func (p *printer) notes(r *Result) {
+	for _, note := range r.Notes {
+		fmt.Fprintf(p, "\nNOTE    %s.\n", note)
 	}
 }
 

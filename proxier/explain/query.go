@@ -41,8 +41,8 @@ func ParseProtocol(name string) (uint8, error) {
 	return 0, fmt.Errorf("protocol %q is unknown: want tcp, udp or sctp", name)
 }
 
-// protocolName returns the name of a protocol, or its number.
-func protocolName(number uint8) string {
+// ProtocolName returns the name of a protocol, or its number.
+func ProtocolName(number uint8) string {
 	for _, p := range protocolNames {
 		if p.number == number {
 			return p.name

@@ -3,20 +3,19 @@ package explain
 import (
 	"fmt"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Names of sets and chains of package ruleset from which reasons are derived.
 const (
-	setClusterIPs         = "cluster-ips"
 	setNoEndpointServices = "no-endpoint-services"
-	setNoEndpointPorts    = "no-endpoint-nodeports"
 	setLocalhostPorts     = "localhost-nodeports"
 	chainServices         = "services"
 	chainExternalLocal    = "external-local"
 	chainNodePortLocal    = "nodeport-local"
 	chainNodePorts        = "nodeports"
 	chainMasquerading     = "masquerading"
-	prefixFirewall        = "firewall-"
 	prefixExternal        = "external-"
 	prefixNodePort        = "nodeport-"
 	prefixAffinity        = "affinity-external."
@@ -45,33 +44,52 @@ func (p *path) refusal(q *Query) Reason {
 		lastSet = p.rows[len(p.rows)-1].Set.Name
 	}
 	name, by := p.servicePort(), end.by.chain
+	if code := p.countedReason(end.action); code != "" {
+		return Reason{code, p.reasonText(code, name, lastSet, q)}
+	}
 	switch action := end.action; {
-	case action == dropped && strings.HasPrefix(by, prefixFirewall):
-		return Reason{SourceRange, fmt.Sprintf("loadBalancerSourceRanges of %s do not include %s", name, q.Source)}
-	case action == rejected && (lastSet == setNoEndpointServices || lastSet == setNoEndpointPorts):
-		return Reason{NoEndpoints, fmt.Sprintf("%s has no ready endpoint on any node", name)}
-	case action == dropped && lastSet == setNoEndpointServices:
-		return Reason{NoLocalEndpoints,
-			fmt.Sprintf("%s has internalTrafficPolicy Local and no ready endpoint on this node", name)}
-	case action == dropped && (by == chainExternalLocal || by == chainNodePortLocal):
-		return Reason{NoLocalEndpoints,
-			fmt.Sprintf("%s has externalTrafficPolicy Local and no ready endpoint on this node", name)}
-	case action == rejected && lastSet == setClusterIPs:
-		return Reason{UnknownPort, fmt.Sprintf("%s is a ClusterIP, but its Service has no port %d/%s",
-			q.Destination.Addr(), q.Destination.Port(), protocolName(q.Protocol))}
-	case action == dropped && by == chainServices:
-		return Reason{UnallocatedAddress,
-			fmt.Sprintf("%s is in a service CIDR, but no Service has it", q.Destination.Addr())}
 	case action == rejected && lastSet == setLocalhostPorts:
-		return Reason{Localhost, fmt.Sprintf("localhost does not serve NodePorts of %s", protocolName(q.Protocol))}
+		return Reason{Localhost, fmt.Sprintf("localhost does not serve NodePorts of %s", ProtocolName(q.Protocol))}
 	case action == accepted && by == "" && q.Destination.Addr().IsLoopback():
 		return Reason{Localhost, "rules do not translate packets to localhost; a program on this node answers"}
 	case action == accepted && by == "" && name != "":
 		return Reason{Damaged, fmt.Sprintf("the table has no row with an endpoint of %s", name)}
 	case action == accepted && by == "":
-		return Reason{NoService, fmt.Sprintf("no Service has %s/%s", q.Destination, protocolName(q.Protocol))}
+		return Reason{NoService, fmt.Sprintf("no Service has %s/%s", q.Destination, ProtocolName(q.Protocol))}
 	}
 	return Reason{Unexplained, fmt.Sprintf("a rule of chain %s ends the walk", by)}
+}
+
+// countedReason returns the reason for which a packet was counted before it was
+// rejected or dropped, "" if there is none.
+func (p *path) countedReason(end action) ReasonCode {
+	r, ok := ruleset.ReasonOf(p.counted)
+	if ok && (end == rejected && r.Rejects() || end == dropped && !r.Rejects()) {
+		return ReasonCode(r)
+	}
+	return ""
+}
+
+// reasonText explains a reason that has a counter. name is the name of the
+// service port, lastSet that of the set with the last row that was found.
+func (p *path) reasonText(code ReasonCode, name, lastSet string, q *Query) string {
+	switch code {
+	case NoEndpoints:
+		return fmt.Sprintf("%s has no ready endpoint on any node", name)
+	case NoLocalEndpoints:
+		policy := "externalTrafficPolicy"
+		if lastSet == setNoEndpointServices {
+			policy = "internalTrafficPolicy"
+		}
+		return fmt.Sprintf("%s has %s Local and no ready endpoint on this node", name, policy)
+	case UnknownPort:
+		return fmt.Sprintf("%s is a ClusterIP, but its Service has no port %d/%s",
+			q.Destination.Addr(), q.Destination.Port(), ProtocolName(q.Protocol))
+	case UnallocatedAddress:
+		return fmt.Sprintf("%s is in a service CIDR, but no Service has it", q.Destination.Addr())
+	default:
+		return fmt.Sprintf("loadBalancerSourceRanges of %s do not include %s", name, q.Source)
+	}
 }
 
 // masqueradeReason returns the reason why a path's packet is masqueraded. It

@@ -12,7 +12,8 @@ import (
 )
 
 // passFar passes Services whose only endpoint is on another node: external and
-// internal have that traffic policy Local.
+// internal have that traffic policy Local. It also passes one without
+// endpoints.
 func passFar(s cluster.Sink) {
 	s.SetNode(tabletest.Node())
 	add := func(name, last string, change func(*cluster.Service)) {
@@ -26,6 +27,7 @@ func passFar(s cluster.Sink) {
 	}
 	add("external", "1", func(svc *cluster.Service) { svc.ExternalPolicy = cluster.PolicyLocal })
 	add("internal", "2", func(svc *cluster.Service) { svc.InternalPolicy = cluster.PolicyLocal })
+	s.SetService(tabletest.Service("empty", "10.96.1.3", func(svc *cluster.Service) { svc.Ports[0].NodePort = 30001 }))
 }
 
 // The reasons of refusals follow from the rule or row that ends the walk.
@@ -41,6 +43,7 @@ func TestReasons(t *testing.T) {
 		reason explain.ReasonCode
 	}{
 		{"10.96.0.50:80 tcp from 10.244.1.7", explain.Reject, explain.NoEndpoints},
+		{"172.30.0.11:30001 tcp from 203.0.113.1", explain.Reject, explain.NoEndpoints},
 		{"192.0.2.1:80 tcp from 203.0.113.1", explain.Drop, explain.NoLocalEndpoints},
 		{"172.30.0.11:30000 tcp from 203.0.113.1", explain.Drop, explain.NoLocalEndpoints},
 		{"192.0.2.1:80 tcp from 10.244.1.7", explain.ToEndpoint, ""},

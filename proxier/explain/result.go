@@ -3,6 +3,8 @@ package explain
 import (
 	"math/big"
 	"net/netip"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Result is the fate of a packet.
@@ -17,11 +19,22 @@ type Result struct {
 	// ServicePort is the namespace/name:port to which the destination belongs,
 	// "" if it belongs to none.
 	ServicePort string `json:"servicePort,omitempty"`
+	// Frontend is the kind of the destination, such as ClusterIP. It is "" if
+	// no running proxy was asked.
+	Frontend string `json:"frontend,omitempty"`
 	// Answer is the fate in one line.
 	Answer string `json:"answer"`
 	// Outcomes are the possible fates with their probabilities. The sum of
 	// these is 1.
 	Outcomes []Outcome `json:"outcomes"`
+	// Unused are the endpoints of the service port that the packet cannot
+	// reach. They are unknown if no running proxy was asked.
+	Unused []Unused `json:"unused,omitempty"`
+	// Difference is the first difference between the table in the kernel and
+	// the one that the proxy wants, nil if there is none or no proxy was asked.
+	Difference *Difference `json:"difference,omitempty"`
+	// Notes are further facts, as sentences.
+	Notes []string `json:"notes,omitempty"`
 	// Walk are the rules that the packet reaches, in their order.
 	Walk []*Step `json:"walk"`
 }
@@ -66,15 +79,16 @@ type ReasonCode string
 
 // Reasons for refusals and for packets that are not translated.
 const (
-	NoEndpoints        ReasonCode = "NoEndpoints"        // on any node
-	NoLocalEndpoints   ReasonCode = "NoLocalEndpoints"   // on this node, with a traffic policy Local
-	UnknownPort        ReasonCode = "UnknownPort"        // of a ClusterIP
-	UnallocatedAddress ReasonCode = "UnallocatedAddress" // of a service CIDR
-	SourceRange        ReasonCode = "SourceRange"        // loadBalancerSourceRanges exclude the client
-	NoService          ReasonCode = "NoService"          // no Service has the address
-	Localhost          ReasonCode = "Localhost"          // a loopback address
-	Damaged            ReasonCode = "Damaged"            // rows are missing
-	Unexplained        ReasonCode = "Unexplained"        // by a rule that is not nftproxy's
+	NoEndpoints        = ReasonCode(ruleset.NoEndpoints)
+	NoLocalEndpoints   = ReasonCode(ruleset.NoLocalEndpoints)
+	UnknownPort        = ReasonCode(ruleset.UnknownPort)
+	UnallocatedAddress = ReasonCode(ruleset.UnallocatedAddress)
+	SourceRange        = ReasonCode(ruleset.SourceRange)
+
+	NoService   ReasonCode = "NoService"   // no Service has the address
+	Localhost   ReasonCode = "Localhost"   // a loopback address
+	Damaged     ReasonCode = "Damaged"     // rows are missing
+	Unexplained ReasonCode = "Unexplained" // by a rule that is not nftproxy's
 )
 
 // Reasons for masquerading.

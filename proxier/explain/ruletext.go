@@ -132,7 +132,7 @@ func (w *ruleWriter) meta(e *expr.Meta) error {
 	}
 	switch e.Key {
 	case expr.MetaKeyL4PROTO:
-		name := func(value []byte) string { return protocolName(value[0]) }
+		name := func(value []byte) string { return ProtocolName(value[0]) }
 		return w.load(e.Register, operand{text: "meta l4proto", constant: name})
 	case expr.MetaKeyMARK:
 		return w.load(e.Register, operand{text: "meta mark", constant: hexText})

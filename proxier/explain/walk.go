@@ -30,9 +30,18 @@ type Lookup struct {
 type walk struct {
 	steps []*Step
 	byPos map[position]*Step
+	known map[stepLookup]struct{} // the lookups of all steps
 }
 
-func newWalk() walk { return walk{byPos: make(map[position]*Step)} }
+// stepLookup is a lookup of a step.
+type stepLookup struct {
+	*Step
+	Lookup
+}
+
+func newWalk() walk {
+	return walk{byPos: make(map[position]*Step), known: make(map[stepLookup]struct{})}
+}
 
 // rulePosition returns the position of the rule at which a path is.
 func (p *path) rulePosition() position { return position{chain: p.at.chain, rule: p.at.rule} }
@@ -58,11 +67,10 @@ func (w *walk) lookup(p *path, key, row nft.Row) {
 		l.Row = rowText(row)
 	}
 	step := w.byPos[p.rulePosition()]
-	for _, known := range step.Lookups {
-		if known == l {
-			return
-		}
+	if _, known := w.known[stepLookup{step, l}]; known {
+		return
 	}
+	w.known[stepLookup{step, l}] = struct{}{}
 	step.Lookups = append(step.Lookups, l)
 }
 

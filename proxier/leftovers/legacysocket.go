@@ -65,9 +65,15 @@ const (
 	addCountersAt      = 40
 )
 
-// legacyTables returns the elements of tables that exist as legacy tables. It
-// reads the kernel's list, because a request for a table creates the table.
+// legacyTables returns the elements of tables that exist as legacy tables.
 func legacyTables(family nft.Family) ([]string, error) {
+	used, err := legacyNames(family)
+	return slices.DeleteFunc(slices.Clone(tables), func(t string) bool { return !slices.Contains(used, t) }), err
+}
+
+// legacyNames returns the names of all legacy tables. It reads the kernel's
+// list, because a request for a table creates the table.
+func legacyNames(family nft.Family) ([]string, error) {
 	data, err := os.ReadFile("/proc/thread-self/net/" + xtablesOf[family].names)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // a kernel without legacy tables
@@ -75,8 +81,7 @@ func legacyTables(family nft.Family) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list legacy tables: %w", err)
 	}
-	used := strings.Fields(string(data))
-	return slices.DeleteFunc(slices.Clone(tables), func(t string) bool { return !slices.Contains(used, t) }), nil
+	return strings.Fields(string(data)), nil
 }
 
 // legacySocket is a socket for the legacy tables of a family in the network

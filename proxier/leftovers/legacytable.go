@@ -144,11 +144,17 @@ func (t *legacyTable) targetName(e legacyEntry) string {
 // e matches: the first of another chain, or the next entry if e has no
 // target. ok is false if e has a verdict or a target extension.
 func (t *legacyTable) continuation(e legacyEntry) (at int, ok bool) {
+	verdict, ok := t.verdict(e)
+	return verdict, ok && verdict >= 0
+}
+
+// verdict returns the number in a standard target: an offset, or a negative
+// verdict. ok is false if e has a target extension.
+func (t *legacyTable) verdict(e legacyEntry) (verdict int, ok bool) {
 	if t.data[e.target+targetNameAt] != 0 { // the standard target has no name
 		return 0, false
 	}
-	verdict := int32(binary.NativeEndian.Uint32(t.data[e.target+targetDataAt:]))
-	return int(verdict), verdict >= 0
+	return int(int32(binary.NativeEndian.Uint32(t.data[e.target+targetDataAt:]))), true
 }
 
 // chainNames returns the names of all chains.

@@ -16,8 +16,8 @@ type nodePort struct {
 	NodePort
 	listener net.Listener // nil while the port is closed
 
-	// failure is the last failure to open the port, "" if there is none.
-	failure string
+	// failure is the last failure to open the port, zero if there is none.
+	failure failure
 	delay   time.Duration
 	retryAt time.Time
 
@@ -28,6 +28,9 @@ type nodePort struct {
 	// dialLogged is the time of the last failure to connect that was logged.
 	dialLogged time.Time
 }
+
+// failure is a failure to open the port of a service port.
+type failure struct{ servicePort, cause string }
 
 // listen opens a port. A listener with Multipath TCP, the default of package
 // net, would cost more and has no use on a loopback address.
@@ -113,19 +116,20 @@ func (s *Server) tryOpen(p *nodePort) []Event {
 	l, err := s.listen(at)
 	if err == nil {
 		level := klog.Level(2)
-		if p.failure != "" {
+		if p.failure != (failure{}) {
 			level = 0 // the failure was logged
 		}
 		klog.V(level).InfoS("Listening for a NodePort", "servicePort", p.ServicePort, "address", at)
 		delete(s.failed, p.Port)
-		p.listener, p.failure, p.delay = l, "", 0
+		p.listener, p.failure, p.delay = l, failure{}, 0
 		s.stats.Listeners++
 		go s.accept(p, l)
 		return nil
 	}
 	s.stats.Failures++
-	known := p.failure == p.ServicePort+err.Error()
-	p.failure = p.ServicePort + err.Error()
+	now := failure{p.ServicePort, err.Error()}
+	known := p.failure == now
+	p.failure = now
 	p.delay = min(max(2*p.delay, firstRetry), lastRetry)
 	p.retryAt = s.now().Add(p.delay)
 	if known {

@@ -79,11 +79,17 @@ func (p *nodePort) choose(now time.Time) netip.AddrPort {
 	if p.Affinity == 0 {
 		return target
 	}
-	if p.pin.IsValid() && now.Sub(p.pinned) < p.Affinity {
+	if p.isPinned(now) {
 		target = p.pin
 	}
 	p.pin, p.pinned = target, now
 	return target
+}
+
+// isPinned reports whether the next connection goes to the endpoint of the last
+// one.
+func (p *nodePort) isPinned(now time.Time) bool {
+	return p.pin.IsValid() && now.Sub(p.pinned) < p.Affinity
 }
 
 // dialLogPeriod is the minimum interval between messages about endpoints of a

@@ -295,7 +295,17 @@ func TestAffinity(t *testing.T) {
 		}
 		return len(seen)
 	}
+	s.now = func() time.Time { return now }
+	if state := s.State(testPort); len(state.Targets) != 0 {
+		t.Errorf("unknown port: got state %+v", state)
+	}
 	set(time.Minute, a, b)
+	if state := s.State(testPort); len(state.Targets) != 2 || state.Pinned.IsValid() {
+		t.Errorf("before the first connection: got state %+v", state)
+	}
+	if pinned := s.ports[testPort].choose(now); s.State(testPort).Pinned != pinned {
+		t.Errorf("got state %+v, want pinned to %v", s.State(testPort), pinned)
+	}
 	if n := distinct(59 * time.Second); n != 1 {
 		t.Errorf("within the timeout: got %d endpoints, want 1", n)
 	}
@@ -367,8 +377,14 @@ func TestPortInUse(t *testing.T) {
 	if got := <-f.events; got != want || len(f.events) > 0 {
 		t.Errorf("got event %+v and %d more, want only %+v", got, len(f.events), want)
 	}
+	if state := f.State(testPort); !strings.HasSuffix(want.Message, state.Failure) || len(state.Targets) != 1 {
+		t.Errorf("got state %+v, want a failure", state)
+	}
 	other.Close()
 	f.awaitListeners(1)
+	if state := f.State(testPort); state.Failure != "" {
+		t.Errorf("after the failure: got state %+v", state)
+	}
 	client, server := f.pair(e)
 	send(t, client, "x")
 	client.Close()
@@ -428,6 +444,9 @@ func TestDrain(t *testing.T) {
 			close(drained)
 		}()
 		f.awaitListeners(0)
+		if state := f.State(testPort); state.Failure == "" {
+			t.Errorf("got state %+v, want closed", state)
+		}
 		f.serveNothing(e)
 		send(t, ending, "to the end")
 		ending.CloseWrite()

@@ -6,7 +6,7 @@ import (
 )
 
 // Handler receives the objects of the directory. Run calls it from its own
-// goroutine. The objects have their defaults and must not be modified. The
+// goroutine. The objects are valid and must not be modified. The
 // old object of an update is the pointer that was delivered before.
 //
 // The first round of calls is OnServiceCIDRsChanged if there are

@@ -58,8 +58,7 @@ func (k objectKey) compare(other objectKey) int {
 	)
 }
 
-// object is a valid object with its defaults, and the place of its
-// definition.
+// object is a valid object and the place of its definition.
 type object struct {
 	place
 	key   objectKey

@@ -120,8 +120,7 @@ func (p *parsed) parseList(decoder runtime.Decoder, list *metav1.List, gvk schem
 	}
 }
 
-// admit sets the defaults of a decoded object, validates it, and adds it or
-// its problems.
+// admit validates a decoded object and adds it or its problems.
 func (p *parsed) admit(value runtime.Object, item int) {
 	var (
 		warnings []string

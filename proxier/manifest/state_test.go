@@ -184,7 +184,7 @@ func TestMovedObjectsDeliverNothing(t *testing.T) {
 		"b.yaml": documents(serviceCIDR, endpointSlice, node),
 	}, nil, nil)
 	list := "apiVersion: v1\nkind: ServiceList\nitems:\n" +
-		"- {metadata: {name: web}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80, protocol: TCP}]}}\n"
+		"- {metadata: {name: web}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}\n"
 	dir.expect(t, map[string]string{"z.json": "", "a.yaml": list}, nil, nil)
 }
 

@@ -14,7 +14,6 @@ const (
 	chainNodePorts     = "nodeports"
 	chainExternalLocal = "external-local"
 	chainNodePortLocal = "nodeport-local"
-	chainReject        = "reject-chain"
 	chainMasquerading  = "masquerading"
 	chainLocalhost     = "reject-localhost"
 )
@@ -49,7 +48,8 @@ func (p *program) regularChains() []*nft.Chain {
 	if p.localhost {
 		chains = append(chains, p.rejectLocalhost())
 	}
-	return append(chains, p.reject(), p.services(), p.nodePorts(), p.externalLocal(), p.nodePortLocal(), p.masquerading())
+	chains = append(chains, p.reasonChains()...)
+	return append(chains, p.services(), p.nodePorts(), p.externalLocal(), p.nodePortLocal(), p.masquerading())
 }
 
 // vipKey returns the key of maps by address: `ip daddr . meta l4proto . th
@@ -66,11 +66,13 @@ func firewallChain(p cluster.Protocol) string { return "firewall-" + p.String() 
 
 // firewall drops packets from sources that are not allowed:
 //
-//	ip daddr . tcp dport . ip saddr != @firewall-sources-tcp drop
+//	ip daddr . tcp dport . ip saddr != @firewall-sources-tcp counter name "drop-source-range" drop
 func (p *program) firewall(proto cluster.Protocol) *nft.Chain {
 	f := p.layout.family
 	outside := nft.NotIn(p.layout.firewallSources[proto], nft.Daddr(f), nft.Dport(uint8(proto)), nft.Saddr(f))
-	return &nft.Chain{Name: firewallChain(proto), Rules: []nft.Rule{nft.NewRule(outside, nft.Drop())}}
+	return &nft.Chain{Name: firewallChain(proto), Rules: []nft.Rule{
+		nft.NewRule(outside, nft.Count(SourceRange.Counter()), nft.Drop()),
+	}}
 }
 
 // toNodePortAddress matches the addresses on which NodePorts listen:
@@ -96,19 +98,6 @@ func loopback(f nft.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
 }
 
-// reject rejects a connection. TCP needs a reset: after an ICMPv6 error alone,
-// a TCP client on this machine waits one second for its retransmission, because
-// the kernel drops the error while the socket is in connect().
-//
-//	meta l4proto tcp reject with tcp reset
-//	reject
-func (p *program) reject() *nft.Chain {
-	return &nft.Chain{Name: chainReject, Rules: []nft.Rule{
-		nft.NewRule(nft.RejectTCPReset()),
-		nft.NewRule(nft.Reject(p.layout.family)),
-	}}
-}
-
 // services checks source ranges, marks traffic to ClusterIPs for masquerading,
 // dispatches to service ports, and rejects or drops other traffic to addresses
 // of Services:
@@ -119,8 +108,8 @@ func (p *program) reject() *nft.Chain {
 //	ip daddr . meta l4proto . th dport @local-ips goto external-local
 //	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
 //	ip daddr @nodeport-ips goto nodeports
-//	ip daddr @cluster-ips goto reject-chain
-//	ip daddr 10.96.0.0/16 drop
+//	ip daddr @cluster-ips goto reject-unknown-port
+//	ip daddr 10.96.0.0/16 goto drop-unallocated-address
 //
 // Kernels before 6.12 validate a chain once for each element of a verdict map
 // that leads to it, so a verdict map must not lead to a chain with a verdict
@@ -130,6 +119,7 @@ func (p *program) services() *nft.Chain {
 	daddr := nft.Daddr(l.family)
 	toClusterIP := nft.In(l.clusterIPs, daddr)
 	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vipKey()...))}
+	rules = append(rules, p.countConnections(l.serviceConnections, l.vipKey())...)
 	switch {
 	case p.masqueradeAll:
 		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(p.mark)).
@@ -143,9 +133,9 @@ func (p *program) services() *nft.Chain {
 		nft.NewRule(nft.In(l.localIPs, l.vipKey()...), nft.Goto(chainExternalLocal)),
 		nft.NewRule(nft.VMap(l.noEndpointServices, l.vipKey()...)),
 		nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...),
-		nft.NewRule(toClusterIP, nft.Goto(chainReject)).WithComment("Reject traffic to invalid ports of ClusterIPs"))
+		nft.NewRule(toClusterIP, nft.Goto(UnknownPort.name())).WithComment("Reject traffic to invalid ports of ClusterIPs"))
 	for _, cidr := range p.serviceCIDRs { // one or two: an anonymous set is not worth it
-		rules = append(rules, nft.NewRule(nft.Within(daddr, cidr), nft.Drop()).
+		rules = append(rules, nft.NewRule(nft.Within(daddr, cidr), nft.Goto(UnallocatedAddress.name())).
 			WithComment("Drop traffic to unallocated ClusterIPs"))
 	}
 	return &nft.Chain{Name: chainServices, Rules: rules}
@@ -159,11 +149,11 @@ func (p *program) services() *nft.Chain {
 //	meta l4proto . th dport vmap @no-endpoint-nodeports
 func (p *program) nodePorts() *nft.Chain {
 	l := p.layout
-	return &nft.Chain{Name: chainNodePorts, Rules: []nft.Rule{
+	return &nft.Chain{Name: chainNodePorts, Rules: append(p.countConnections(l.nodePortConnections, l.nodePortKey()),
 		nft.NewRule(nft.VMap(l.serviceNodePorts, l.nodePortKey()...)),
 		nft.NewRule(nft.In(l.localNodePorts, l.nodePortKey()...), nft.Goto(chainNodePortLocal)),
 		nft.NewRule(nft.VMap(l.noEndpointNodePorts, l.nodePortKey()...)),
-	}}
+	)}
 }
 
 // externalLocal splits the traffic to addresses with externalTrafficPolicy
@@ -189,7 +179,7 @@ func (p *program) nodePortLocal() *nft.Chain {
 //	fib saddr type local meta mark set meta mark | 0x00004000
 //	fib saddr type local ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
 //	ip daddr . meta l4proto . th dport vmap @local-policy-ips
-//	drop
+//	goto drop-no-local-endpoints
 func (p *program) localPolicy(name string, clusterMap, localMap *nft.Set, key []nft.Expr) *nft.Chain {
 	var rules []nft.Rule
 	if p.fromPod != nil {
@@ -200,7 +190,7 @@ func (p *program) localPolicy(name string, clusterMap, localMap *nft.Set, key []
 		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark)).WithComment("masquerade local traffic"),
 		nft.NewRule(nft.SaddrLocal(), nft.VMap(clusterMap, key...)).WithComment("short-circuit local traffic"),
 		nft.NewRule(nft.VMap(localMap, key...)),
-		nft.NewRule(nft.Drop()).WithComment("no endpoint on this node"))
+		nft.NewRule(nft.Goto(NoLocalEndpoints.name())))
 	return &nft.Chain{Name: name, Rules: rules}
 }
 

@@ -29,6 +29,9 @@ type Config struct {
 	// 127.0.0.1 and ::1 if NodePortAddresses includes them (KEP-6032). The
 	// rules do not serve them; they reject the NodePorts of other protocols.
 	LocalhostNodePorts bool
+	// ServiceMetrics selects the Services whose connections are counted
+	// (--service-metrics).
+	ServiceMetrics ServiceMetrics
 }
 
 // DefaultMasqueradeBit is the default of kube-proxy.
@@ -55,6 +58,9 @@ func (c *Config) Validate() error {
 	var errs []error
 	if b := c.masqueradeBit(); b < 0 || b > 31 {
 		errs = append(errs, fmt.Errorf("masqueradeBit: %d is not in the range from 0 to 31", b))
+	}
+	if err := c.ServiceMetrics.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("serviceMetrics: %w", err))
 	}
 	return errors.Join(append(errs, c.DetectLocal.validate())...)
 }

@@ -32,6 +32,8 @@ type layout struct {
 	noEndpointNodePorts    *nft.Set
 	firewallIPs            *nft.Set // LoadBalancer IPs with loadBalancerSourceRanges
 	firewallSources        map[cluster.Protocol]*nft.Set
+	serviceConnections     *nft.Set // VIP . protocol . port, whose new connections are counted
+	nodePortConnections    *nft.Set
 	hairpin                *nft.Set // endpoints of this node, as source and destination
 	nodePortIPs            *nft.Set // node addresses on which NodePorts listen, unless all
 	localhostNodePorts     *nft.Set // protocol . NodePort that localhost rejects, if NodePorts are served there
@@ -85,6 +87,10 @@ func newLayout(f nft.Family) *layout {
 		firewallIPs: &nft.Set{Name: "firewall-ips", Key: vip, Verdicts: true,
 			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
 		firewallSources: make(map[cluster.Protocol]*nft.Set),
+		serviceConnections: &nft.Set{Name: "service-connections", Key: vip, Counts: true,
+			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
+		nodePortConnections: &nft.Set{Name: "nodeport-connections", Key: nodePort, Counts: true,
+			Comment: "new connections to NodePorts"},
 		hairpin: &nft.Set{
 			Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService),
 		},
@@ -119,9 +125,9 @@ func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySe
 // protocols are the protocols that a service port can have.
 var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 
-// sets returns the sets that every table has, in the order in which they are
+// sets returns the sets that the program p has, in the order in which they are
 // written.
-func (l *layout) sets(nodePortIPs, localhost bool) []*nft.Set {
+func (l *layout) sets(p *program) []*nft.Set {
 	sets := []*nft.Set{
 		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints,
 		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePorts,
@@ -131,11 +137,14 @@ func (l *layout) sets(nodePortIPs, localhost bool) []*nft.Set {
 		sets = append(sets, l.firewallSources[p])
 	}
 	sets = append(sets, l.hairpin, l.affinityIDs)
-	if nodePortIPs {
+	if !p.nodePortsAll {
 		sets = append(sets, l.nodePortIPs)
 	}
-	if localhost {
+	if p.localhost {
 		sets = append(sets, l.localhostNodePorts)
+	}
+	if p.connections {
+		sets = append(sets, l.serviceConnections, l.nodePortConnections)
 	}
 	return sets
 }

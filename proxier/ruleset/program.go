@@ -29,6 +29,7 @@ func (r *Ruleset) MakeProgram(node *cluster.Node) *Program {
 		mark:          r.config.mark(),
 		masqueradeAll: r.config.MasqueradeAll,
 		fromPod:       r.config.DetectLocal.match(f, node),
+		connections:   r.config.ServiceMetrics.Enabled(),
 	}
 	for _, cidr := range node.ServiceCIDRs {
 		if f.Of(cidr.Addr()) {
@@ -132,6 +133,7 @@ type program struct {
 	serviceCIDRs  []netip.Prefix
 	nodePortsAll  bool // NodePorts listen on all local addresses
 	localhost     bool // TCP NodePorts are served on localhost
+	connections   bool // connections to Services are counted
 }
 
 func (p *program) table() *nft.Table {
@@ -139,8 +141,11 @@ func (p *program) table() *nft.Table {
 		Family:  p.layout.family,
 		Name:    TableName,
 		Comment: "rules for kube-proxy",
-		Sets:    p.layout.sets(!p.nodePortsAll, p.localhost),
+		Sets:    p.layout.sets(p),
 		Chains:  append(p.regularChains(), p.baseChains()...),
+	}
+	for _, reason := range Reasons() {
+		t.Counters = append(t.Counters, reason.Counter())
 	}
 	if p.localhost {
 		for _, proto := range RejectedOnLocalhost() {

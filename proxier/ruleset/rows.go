@@ -19,6 +19,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 	for _, f := range p.Frontends {
 		one := r.newDispatch(p, f, name)
 		d := &one
+		rows = r.connections(rows, d)
 		if f.IsClusterIP() {
 			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.Addr)})
 			rows = r.internal(rows, d)
@@ -41,7 +42,7 @@ type dispatch struct {
 	key      nft.Tuple
 	name     string
 
-	services, noEndpoints, endpoints *nft.Set
+	services, noEndpoints, endpoints, connections *nft.Set
 
 	isLocal, local, cluster *nft.Set // of externalTrafficPolicy Local
 
@@ -54,14 +55,16 @@ func (r *Ruleset) newDispatch(p *Plan, f ServedFrontend, name string) dispatch {
 		return dispatch{
 			plan: p, frontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.Proto)).Port(f.Port),
 			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
-			isLocal: l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePorts,
+			connections: l.nodePortConnections,
+			isLocal:     l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePorts,
 			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
 		}
 	}
 	return dispatch{
 		plan: p, frontend: f, name: name, key: nft.Tuple{}.Addr(f.Addr).Proto(uint8(f.Proto)).Port(f.Port),
 		services: l.serviceIPs, noEndpoints: l.noEndpointServices, endpoints: l.serviceEndpoints,
-		isLocal: l.localIPs, local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
+		connections: l.serviceConnections,
+		isLocal:     l.localIPs, local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
 		balance: balance, balanceAll: balanceAll, masqueraded: external,
 	}
 }
@@ -79,9 +82,9 @@ func (r *Ruleset) internal(rows []nft.Row, d *dispatch) []nft.Row {
 	}
 	switch {
 	case len(d.plan.Cluster) == 0:
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(chainReject)))
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
 	case len(targets) == 0:
-		return append(rows, d.row(d.noEndpoints, nft.VerdictDrop))
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoLocalEndpoints.name())))
 	}
 	rows = append(rows, d.row(d.services, r.choose(d, d.balance, prefix, targets)))
 	return r.indexed(rows, d, 0, targets)
@@ -91,7 +94,7 @@ func (r *Ruleset) internal(rows []nft.Row, d *dispatch) []nft.Row {
 func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 	everywhere, local := d.plan.Cluster, d.plan.Local
 	if len(everywhere) == 0 {
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(chainReject)))
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
 	}
 	if d.frontend.Policy == cluster.PolicyCluster {
 		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, affinityExternalPrefix, everywhere)))

@@ -1,11 +1,10 @@
 package table
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -18,9 +17,12 @@ const benchServices = 10_000
 
 // loaded returns a Table whose desired state contains all Services of the
 // benchmarks.
-func loaded(b *testing.B) *Table {
+func loaded(b *testing.B) *Table { return loadedWith(b, sampleConfig()) }
+
+// loadedWith is loaded with a configuration.
+func loadedWith(b *testing.B, config Config) *Table {
 	tabletest.NewNamespace(b)
-	table := newTable(b, sampleConfig(), nft.IPv4)
+	table := newTable(b, config, nft.IPv4)
 	table.SetNode(tabletest.Node())
 	for i := range benchServices {
 		svc := tabletest.NumberedService(i)
@@ -56,7 +58,7 @@ func BenchmarkFullWrite(b *testing.B) {
 		if err := deleteTable(table); err != nil {
 			b.Fatal(err)
 		}
-		table.doubt("benchmark")
+		table.doubt(rewriteFailure, "benchmark")
 		b.StartTimer()
 		tabletest.Sync(b, table)
 	})
@@ -67,7 +69,59 @@ func BenchmarkRewrite(b *testing.B) {
 	table := loaded(b)
 	tabletest.Sync(b, table)
 	measure(b, table, func(int) {
-		table.doubt("benchmark")
+		table.doubt(rewriteFailure, "benchmark")
+		tabletest.Sync(b, table)
+	})
+}
+
+// BenchmarkNoEndpoints writes Services without endpoints.
+func BenchmarkNoEndpoints(b *testing.B) {
+	tabletest.NewNamespace(b)
+	table := newTable(b, sampleConfig(), nft.IPv4)
+	table.SetNode(tabletest.Node())
+	for i := range benchServices {
+		table.SetService(tabletest.NumberedService(i))
+	}
+	writes(b, table)
+}
+
+// BenchmarkServiceMetrics writes all Services while connections to all of them
+// are counted, or to none.
+func BenchmarkServiceMetrics(b *testing.B) {
+	for _, metrics := range []ruleset.ServiceMetrics{ruleset.ServiceMetricsOff, ruleset.ServiceMetricsAll} {
+		config := sampleConfig()
+		config.Rules.ServiceMetrics = metrics
+		b.Run(string(metrics), func(b *testing.B) { writes(b, loadedWith(b, config)) })
+	}
+}
+
+// writes measures a first write, a rewrite, and the scaling of one Service.
+func writes(b *testing.B, table *Table) {
+	write := func(b *testing.B) {
+		table.doubt(rewriteFailure, "benchmark")
+		b.StartTimer()
+		tabletest.Sync(b, table)
+	}
+	b.Run("start", func(b *testing.B) {
+		measure(b, table, func(int) {
+			b.StopTimer()
+			if err := deleteTable(table); err != nil {
+				b.Fatal(err)
+			}
+			write(b)
+		})
+	})
+	b.Run("rewrite", func(b *testing.B) { measure(b, table, func(int) { write(b) }) })
+	b.Run("scale", func(b *testing.B) { scale(b, table, benchServices-1) })
+}
+
+// scale measures an endpoint that is added to a Service and removed: two syncs.
+func scale(b *testing.B, table *Table, service int) {
+	name, more := tabletest.NumberedService(service).Name, tabletest.NumberedEndpoint(benchServices, 0)
+	measure(b, table, func(int) {
+		table.SetEndpoint(name, more)
+		tabletest.Sync(b, table)
+		table.DeleteEndpoint(name, more.EndpointKey)
 		tabletest.Sync(b, table)
 	})
 }
@@ -100,13 +154,7 @@ func endpointReplacer(table *Table) func(i int) {
 func BenchmarkScale(b *testing.B) {
 	table := loaded(b)
 	tabletest.Sync(b, table)
-	name, more := tabletest.NumberedService(77).Name, tabletest.NumberedEndpoint(benchServices, 0)
-	measure(b, table, func(int) {
-		table.SetEndpoint(name, more)
-		tabletest.Sync(b, table)
-		table.DeleteEndpoint(name, more.EndpointKey)
-		tabletest.Sync(b, table)
-	})
+	scale(b, table, 77)
 }
 
 // BenchmarkAddService adds a Service with its endpoints and deletes them: two
@@ -207,9 +255,13 @@ func BenchmarkForeignCommits(b *testing.B) {
 			if err := other.Commit(batch); err != nil {
 				b.Fatal(err)
 			}
-			start := threadTime(b)
+			start, err := threadTime()
 			mustCheck(b, table)
-			checks += threadTime(b) - start
+			end, errEnd := threadTime()
+			if err := errors.Join(err, errEnd); err != nil {
+				b.Fatal(err)
+			}
+			checks += end - start
 			time.Sleep(time.Until(next))
 		}
 		replace(i)
@@ -221,16 +273,6 @@ func BenchmarkForeignCommits(b *testing.B) {
 	b.ReportMetric(100*checks.Seconds()/b.Elapsed().Seconds(), "%core")
 	b.ReportMetric(float64(changes.Microseconds())/float64(b.N), "change-µs/op")
 	b.ReportMetric(float64(table.stats.Rewrites-rewrites), "rewrites")
-}
-
-// threadTime returns the CPU time of the calling thread, which includes the
-// kernel's work for netlink requests.
-func threadTime(b *testing.B) time.Duration {
-	var usage unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // BenchmarkVerify verifies an intact table.

@@ -19,6 +19,7 @@ type committed struct {
 	nodePortAddrs []netip.Addr
 	plans         map[*portState]*ruleset.Plan
 	noLocal       NoLocalEndpoints      // of the plans
+	endpoints     int                   // of the plans
 	balancers     map[string]int        // number of rows that use a balancer, by chain
 	affinity      map[*nft.Set]struct{} // affinity sets that exist
 	shared        sharedRows
@@ -53,6 +54,7 @@ func (c *committed) apply(tx *transaction) {
 	for _, change := range tx.changes {
 		c.noLocal.add(change.before, -tx.countBefore())
 		c.noLocal.add(change.next, 1)
+		c.endpoints += endpointsOf(change.next) - tx.countBefore()*endpointsOf(change.before)
 		if change.next == nil {
 			delete(c.plans, change.port)
 		} else {

@@ -20,6 +20,7 @@ type desired struct {
 	node        *cluster.Node
 	nodeChanged bool
 	services    map[cluster.ServiceName]*serviceState
+	served      int                   // number of services with a spec
 	ports       map[uint32]*portState // by tag
 	lastTag     uint32
 	claims      claims
@@ -94,6 +95,9 @@ func (d *desired) setService(svc *cluster.Service) {
 		return
 	}
 	s := d.service(svc.Name)
+	if s.spec == nil {
+		d.served++
+	}
 	s.spec = svc
 	d.setPorts(s)
 	d.markDirty(s)
@@ -105,6 +109,7 @@ func (d *desired) deleteService(name cluster.ServiceName) {
 		return
 	}
 	d.removePorts(s, func(*portState) bool { return true })
+	d.served--
 	s.spec = nil
 	d.markDirty(s)
 }

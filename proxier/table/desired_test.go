@@ -3,7 +3,6 @@ package table
 import (
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -17,7 +16,7 @@ import (
 // slices of the source are not modified.
 func TestEndpointsOfSources(t *testing.T) {
 	table := newUnconnected(t, sampleConfig(), nft.IPv4)
-	c := changer{rand.New(rand.NewPCG(1, 2)), nft.IPv4}
+	c := tabletest.NewRandom(1, 2, nft.IPv4)
 	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}
 	want := map[cluster.EndpointKey]*cluster.Endpoint{}
 	type passed struct{ slice, content []*cluster.Endpoint }
@@ -26,7 +25,7 @@ func TestEndpointsOfSources(t *testing.T) {
 		before := maps.Clone(want)
 		clear(table.desired.dirty)
 		source := fmt.Sprintf("slice-%d", c.IntN(3))
-		switch e := c.endpoint(); c.IntN(3) {
+		switch e := c.Endpoint(); c.IntN(3) {
 		case 0:
 			table.SetEndpoint(name, e)
 			want[e.EndpointKey] = e
@@ -34,7 +33,7 @@ func TestEndpointsOfSources(t *testing.T) {
 			table.DeleteEndpoint(name, e.EndpointKey)
 			delete(want, e.EndpointKey)
 		case 2:
-			endpoints := c.endpoints(source)
+			endpoints := c.Endpoints(source)
 			all = append(all, passed{endpoints, slices.Clone(endpoints)})
 			table.SetEndpoints(name, source, endpoints)
 			maps.DeleteFunc(want, func(k cluster.EndpointKey, _ *cluster.Endpoint) bool { return k.Source == source })

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -38,10 +39,13 @@ type inspection struct {
 	state  tableState
 	sets   []string // names of the sets
 	others []object // chains, sets and counters that are not part of the program
+	// counted are the rows of a table of ours that count packets.
+	counted countedRows
 }
 
 func (i inspection) equal(o inspection) bool {
-	return i.state == o.state && slices.Equal(i.others, o.others) && slices.Equal(i.sets, o.sets)
+	return i.state == o.state && slices.Equal(i.others, o.others) && slices.Equal(i.sets, o.sets) &&
+		maps.Equal(i.counted, o.counted)
 }
 
 // inspect reads what the kernel has under the table's name. The result is of
@@ -72,7 +76,10 @@ func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 	}
 	found.others = append(otherObjects(table, sets, chains), otherCounters(table, counters)...)
 	found.state = compareTable(table, t.rules.AffinitySets(), sets, chains)
-	return found, nil
+	if found.state == tableOurs {
+		found.counted, err = t.readCounted(table)
+	}
+	return found, err
 }
 
 // otherObjects returns the chains and sets that were found and are not part of

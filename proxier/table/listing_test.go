@@ -41,13 +41,16 @@ func listDesired(t testing.TB, table *Table) []string {
 var (
 	elementComments = regexp.MustCompile(` comment "[^"]*"( :|,| \}|$)`)
 	expirations     = regexp.MustCompile(` expires \w+`)
+	counted         = regexp.MustCompile(`\bpackets \d+ bytes \d+\b`)
 )
 
 // canonical splits a listing into blocks, one for each counter, set and chain.
 // It sorts the blocks and their elements, whose order depends on the order of
-// writing, and removes comments and expiration times of elements.
+// writing, and removes comments and expiration times of elements, and the
+// values of counters.
 func canonical(listing string) []string {
 	var blocks []string
+	listing = counted.ReplaceAllString(listing, "")
 	const header = "comment \"rules for kube-proxy\"\n"
 	listing = strings.Replace(strings.ReplaceAll(listing, "\n\t}\n", "\n\t}\x00"), header, header+"\x00", 1)
 	for _, block := range strings.Split(listing, "\x00") {

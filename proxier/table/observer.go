@@ -53,7 +53,10 @@ type ServiceChange struct {
 
 // SyncResult describes a sync that ended.
 type SyncResult struct {
-	Family   nft.Family
+	Family nft.Family
+	// Cause is why the sync ran: changes, periodic, or the reason to write the
+	// whole table.
+	Cause    string
 	Duration time.Duration
 	// Full reports whether the sync wrote, or tried to write, the whole table.
 	Full bool

@@ -13,23 +13,26 @@ import (
 // refusals are the service ports that cannot be served, for example because the
 // kernel refuses a row. They are left out, so that all others are served. A
 // refused service port is tried again when it changes, and with every Resync.
-type refusals map[*portState]refusalState
+type refusals map[*portState]refusal
 
-type refusalState uint8
-
-const (
-	refusedLeftOut  refusalState = iota + 1 // not part of the next plans
-	refusedRetrying                         // part of the next plans
-)
+// refusal is why a service port cannot be served. The next plans contain it if
+// it is retried.
+type refusal struct {
+	why      string
+	retrying bool
+}
 
 // leftOut reports whether a service port is left out.
-func (r refusals) leftOut(p *portState) bool { return r[p] == refusedLeftOut }
+func (r refusals) leftOut(p *portState) bool {
+	refused, ok := r[p]
+	return ok && !refused.retrying
+}
 
 // retry makes the refused service ports of Services part of the next plans.
 func (r refusals) retry(services map[*serviceState]struct{}) {
-	for p := range r {
+	for p, refused := range r {
 		if _, ok := services[p.service]; ok {
-			r[p] = refusedRetrying
+			r[p] = refusal{refused.why, true}
 		}
 	}
 }
@@ -52,7 +55,7 @@ func (t *Table) refuse(p *portState, reason string, why error) {
 		note := fmt.Sprintf("Service port %s is left out until it can be served: %v", p.name(), why)
 		t.record(cluster.NewEvent(p.service.spec, reason, note))
 	}
-	t.refusals[p] = refusedLeftOut
+	t.refusals[p] = refusal{why: why.Error()}
 }
 
 // refuseTagged leaves out the service ports that an error of the kernel refers
@@ -80,7 +83,10 @@ func (t *Table) refuseTagged(err error, only func(*portState) bool) bool {
 // refuseRetried leaves out the service ports that were tried again and refused
 // again.
 func (t *Table) refuseRetried(err error) bool {
-	return t.refuseTagged(err, func(p *portState) bool { return t.refusals[p] != 0 })
+	return t.refuseTagged(err, func(p *portState) bool {
+		_, before := t.refusals[p]
+		return before
+	})
 }
 
 // refusedByKernel reports whether the kernel refused a batch because of its

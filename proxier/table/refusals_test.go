@@ -139,7 +139,7 @@ func TestRewriteRetriesRefused(t *testing.T) {
 	valid := *refused
 	valid.AffinityTimeout = 0
 	table.SetService(&valid)
-	table.doubt("test")
+	table.doubt(rewriteFailure, "test")
 	tabletest.Sync(t, table)
 	if got := refusedNames(table); len(got) != 0 {
 		t.Errorf("got refused service ports %q, want none", got)

@@ -71,7 +71,7 @@ func (t *Table) Check() error {
 		return err
 	}
 	t.refusals.retry(t.desired.dirty) // the repair writes the changes too
-	return t.timed(func() error { return t.repaired(err) })
+	return t.timed(d.Error(), func() error { return t.repaired(err) })
 }
 
 // repaired writes everything if err is a *damage. It returns all other errors.
@@ -85,7 +85,7 @@ func (t *Table) repaired(err error) error {
 		return fmt.Errorf("%w; the next repair of table %s is in %v", err, t.name(), wait.Round(time.Millisecond))
 	}
 	t.countRepair(d, now)
-	t.doubt(d.Error())
+	t.doubt(rewriteDamage, d.Error())
 	return t.rewrite()
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,23 @@ const maxColdBytes = 1200 << 10
 // approximately.
 const rowBytes = 90
 
+// RewriteCause is a cause of rewrites. It is a label of metrics.
+type RewriteCause string
+
+// The causes of rewrites.
+const (
+	rewriteStart   RewriteCause = "start"   // of the process
+	rewriteReset   RewriteCause = "reset"   // of the source
+	rewriteNode    RewriteCause = "node"    // a change of the node needs other sets
+	rewriteFailure RewriteCause = "failure" // an update failed, or its outcome is unknown
+	rewriteDamage  RewriteCause = "damage"  // another program changed the table
+)
+
+// RewriteCauses returns all causes of rewrites.
+func RewriteCauses() []RewriteCause {
+	return []RewriteCause{rewriteStart, rewriteReset, rewriteNode, rewriteFailure, rewriteDamage}
+}
+
 // rewrite writes everything.
 func (t *Table) rewrite() error {
 	var err error
@@ -32,6 +50,7 @@ func (t *Table) rewrite() error {
 		case err == nil:
 			t.batch = newBatch(t.Family()) // the old one has large buffers
 			t.stats.Rewrites++
+			t.stats.RewriteCauses[t.rewriteCause]++
 			clear(t.ids.recovered)
 			if err := t.observeAll(); err != nil {
 				return err
@@ -68,6 +87,9 @@ func (t *Table) tryRewrite(isolate bool) error {
 	t.resetBatch(isolate)
 	t.replaceTable(tx.program.Table, found)
 	flush := func() error { return nil }
+	if found.state == tableOurs {
+		tx.counted = maps.Clone(found.counted)
+	}
 	if found.state == tableUnused {
 		flush = func() error { return t.flushCold(isolate) }
 	} else {
@@ -116,7 +138,7 @@ func (t *Table) replaceTable(table *nft.Table, found inspection) {
 }
 
 // emptyTable deletes the rules and rows of a table of ours. The affinity sets,
-// which packets fill, keep their elements.
+// which packets fill, and the sets whose rows count keep their elements.
 func (t *Table) emptyTable(table *nft.Table, found inspection) {
 	for _, c := range table.Chains {
 		if c.Hook == nil {
@@ -134,7 +156,7 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 	}
 	for _, s := range table.Sets {
 		switch {
-		case !slices.Contains(found.sets, s.Name):
+		case !slices.Contains(found.sets, s.Name), s.Counts: // see counted.go
 		case s.Interval: // flushing deletes row by row, in quadratic time
 			t.batch.DeleteSet(s.Name)
 		default:

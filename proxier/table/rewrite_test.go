@@ -104,7 +104,7 @@ func TestRewriteReplacesIntervalSets(t *testing.T) {
 		return all
 	}
 	before := handles()
-	table.doubt("test")
+	table.doubt(rewriteFailure, "test")
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	after := handles()
@@ -133,7 +133,7 @@ func TestFailedRewrite(t *testing.T) {
 	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.99"))
 	k := injectFaults(table)
 	k.FailCommits()
-	table.doubt("test")
+	table.doubt(rewriteFailure, "test")
 	next := table.ids.next
 	for range 5 {
 		if err := table.Sync(); !errors.Is(err, tabletest.ErrCommit) {
@@ -170,7 +170,7 @@ func TestTableAppearsBeforeCommit(t *testing.T) {
 		}
 		return commit()
 	}
-	table.doubt("test")
+	table.doubt(rewriteFailure, "test")
 	tabletest.NFT(t, "", "flush", "ruleset")
 	tabletest.Sync(t, table)
 	checkTable(t, table)

@@ -2,10 +2,13 @@ package table
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -55,20 +58,33 @@ const (
 // written.
 func (t *Table) scrub() error {
 	s := &t.observed.scrubber
-	start := time.Now()
-	if (s.queue == nil && s.done == t.observed.generation.foreign) || start.Before(s.rest) {
+	if (s.queue == nil && s.done == t.observed.generation.foreign) || time.Now().Before(s.rest) {
 		return nil
 	}
-	var err error
-	if s.queue == nil {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start, err := threadTime()
+	if err == nil && s.queue == nil {
 		s.begin(t.observed.generation.foreign, t.desired.ports)
 		err = t.scrubBalancers()
 	}
 	if err == nil {
 		err = t.scrubNext()
 	}
-	s.rest = start.Add(time.Since(start) * scrubShare)
-	return err
+	end, errTime := threadTime()
+	s.rest = time.Now().Add((end - start) * scrubShare)
+	return errors.Join(err, errTime)
+}
+
+// threadTime returns the CPU time of the calling thread, which includes the
+// work of the kernel for its requests. Unlike the time of day, it does not
+// advance while other processes use the processor.
+func threadTime() (time.Duration, error) {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
+		return 0, fmt.Errorf("CPU time of the scrubber: %w", err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
 }
 
 // begin begins a pass over all service ports.

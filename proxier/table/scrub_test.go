@@ -26,6 +26,28 @@ func scrubAll(t testing.TB, table *Table) {
 	t.Fatal("the scrubber does not complete a pass")
 }
 
+// Time in which other processes use the processor does not slow the scrubber
+// down.
+func TestScrubOnBusyNode(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	tabletest.Sync(t, table)
+	var busy time.Duration
+	injectFaults(table).OnFindRows = func(_, _ []nft.Row) {
+		const pause = 100 * time.Millisecond
+		time.Sleep(pause)
+		busy += pause
+	}
+	tabletest.NFT(t, "", "add", "table", "ip", "other")
+	mustCheck(t, table)
+	if busy == 0 {
+		t.Fatal("the scrubber has not read rows")
+	}
+	if rest := time.Until(table.observed.scrubber.rest); rest > busy*scrubShare/2 {
+		t.Errorf("got a rest of %v after %v without the processor", rest, busy)
+	}
+}
+
 // If many rows are wrong, everything is written.
 func TestScrubManyRows(t *testing.T) {
 	tabletest.NewNamespace(t)

@@ -13,6 +13,8 @@ type Stats struct {
 	// Transactions counts transactions that the kernel carried out, Rewrites
 	// the syncs that wrote everything.
 	Transactions, Rewrites int
+	// RewriteCauses counts Rewrites by cause.
+	RewriteCauses map[RewriteCause]int
 	// RowsWritten and BytesWritten count the rows added and deleted, and the
 	// netlink bytes, of these transactions.
 	RowsWritten, BytesWritten int
@@ -28,11 +30,18 @@ type Stats struct {
 	// damage.
 	Repairs map[DamageKind]int
 
+	// Services is the number of Services of the family. ServicePorts is the
+	// number of service ports in the kernel, Endpoints the number of their
+	// endpoints for traffic with policy Cluster.
+	Services, ServicePorts, Endpoints int
 	// Refused is the number of service ports that are left out now.
-	Refused int
+	// RefusedPorts lists them unless there are many.
+	Refused      int
+	RefusedPorts []RefusedPort
 	// Contested is the number of frontends that several service ports claim
-	// now.
-	Contested int
+	// now. WaitingPorts lists those that do not own them unless there are many.
+	Contested    int
+	WaitingPorts []WaitingPort
 	// NoLocalEndpoints counts the service ports that have endpoints, but none
 	// on this node, although their policy is Local.
 	NoLocalEndpoints NoLocalEndpoints
@@ -44,9 +53,11 @@ type Stats struct {
 // Stats returns the present counters and numbers.
 func (t *Table) Stats() Stats {
 	s := t.stats
+	s.RewriteCauses = maps.Clone(t.stats.RewriteCauses)
 	s.Repairs = maps.Clone(t.observed.repairs.count)
-	s.Refused = len(t.refusals)
-	s.Contested = len(t.desired.claims.waiting)
+	s.Services, s.ServicePorts, s.Endpoints = t.desired.served, len(t.committed.plans), t.committed.endpoints
+	s.Refused, s.RefusedPorts = len(t.refusals), t.refusals.list()
+	s.Contested, s.WaitingPorts = len(t.desired.claims.waiting), t.desired.claims.list()
 	s.NoLocalEndpoints = t.committed.noLocal
 	s.Rows = maps.Clone(t.committed.rows)
 	return s
@@ -73,4 +84,13 @@ func (c *NoLocalEndpoints) add(p *ruleset.Plan, n int) {
 	}
 	c.Internal += internal
 	c.External += external
+}
+
+// endpointsOf returns the number of endpoints of a plan for traffic with policy
+// Cluster. A nil plan has none.
+func endpointsOf(p *ruleset.Plan) int {
+	if p == nil {
+		return 0
+	}
+	return len(p.Cluster)
 }

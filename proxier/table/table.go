@@ -42,8 +42,9 @@ type Table struct {
 	unused   unused
 	// inDoubt is the reason why the kernel may not have what was committed, ""
 	// without doubt.
-	inDoubt string
-	stats   Stats
+	inDoubt      string
+	rewriteCause RewriteCause // of inDoubt
+	stats        Stats
 }
 
 var _ cluster.Sink = (*Table)(nil)
@@ -91,8 +92,9 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			ids:       newAffinityIDs(),
 			refusals:  make(refusals),
 			unused:    make(unused),
+			stats:     Stats{RewriteCauses: make(map[RewriteCause]int)},
 		}
-		t.doubt("first sync")
+		t.doubt(rewriteStart, "first sync")
 		tables = append(tables, t)
 	}
 	return tables, nil
@@ -171,15 +173,24 @@ func (t *Table) Reset() {
 	t.desired.node = node
 	t.refusals = make(refusals)
 	t.observed.scrubber = scrubber{} // its queue contains the old service ports
-	t.doubt("reset")
+	t.doubt(rewriteReset, "reset")
 }
 
-// doubt makes the next sync write everything.
-func (t *Table) doubt(why string) { t.inDoubt = why }
+// doubt makes the next sync write everything. why is a reason for the log.
+func (t *Table) doubt(cause RewriteCause, why string) { t.inDoubt, t.rewriteCause = why, cause }
 
 // Sync implements cluster.Sink. Its cost depends on the number of changes. If
 // the kernel may not have what was committed, Sync writes everything.
-func (t *Table) Sync() error {
+func (t *Table) Sync() error { return t.sync(causeChanges) }
+
+// Causes of syncs.
+const (
+	causeChanges  = "changes"
+	causePeriodic = "periodic"
+)
+
+// sync syncs because of a cause. A doubt takes precedence over it.
+func (t *Table) sync(cause string) error {
 	if t.kernel == nil {
 		return fmt.Errorf("sync %s: Setup was not called or failed", t.Family())
 	}
@@ -187,10 +198,10 @@ func (t *Table) Sync() error {
 	t.reportInvalidEndpoints()
 	t.refusals.retry(t.desired.dirty)
 	if t.inDoubt == "" {
-		return t.timed(t.update)
+		return t.timed(cause, t.update)
 	}
 	klog.V(2).InfoS("Writing the whole table", "table", t.name(), "reason", t.inDoubt)
-	return t.timed(t.rewrite)
+	return t.timed(t.inDoubt, t.rewrite)
 }
 
 // Resync syncs like Sync, and also tries the service ports again that the
@@ -199,16 +210,16 @@ func (t *Table) Resync() error {
 	for p := range t.refusals {
 		t.desired.markDirty(p.service)
 	}
-	return t.Sync()
+	return t.sync(causePeriodic)
 }
 
 // timed runs a sync and notifies the observer of its result.
-func (t *Table) timed(sync func() error) error {
+func (t *Table) timed(cause string, sync func() error) error {
 	start, rewrites, full := time.Now(), t.stats.Rewrites, t.inDoubt != ""
 	err := sync()
 	if o := t.config.Observer; o != nil {
 		full = full || t.stats.Rewrites != rewrites || t.inDoubt != ""
-		o.Synced(SyncResult{Family: t.Family(), Duration: time.Since(start), Full: full, Err: err})
+		o.Synced(SyncResult{Family: t.Family(), Cause: cause, Duration: time.Since(start), Full: full, Err: err})
 	}
 	return err
 }

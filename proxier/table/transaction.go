@@ -27,6 +27,11 @@ type transaction struct {
 	rows           map[string]int // change of the number of rows, by set
 	added          map[*nft.Set][]nft.Row
 	deletedSamples []nft.Row
+
+	// counted are the rows that count packets and that a rewrite found, without
+	// those that it has kept. It is nil if the rewrite found no table of ours.
+	counted countedRows
+	later   []taggedRow // rows that count packets and that are added at the end
 }
 
 // change is the change of one service port. before and next are nil if the
@@ -77,6 +82,11 @@ func (tx *transaction) changesProgram() bool {
 
 func (tx *transaction) addRow(r nft.Row) {
 	tx.to.AddRow(r)
+	tx.recordRow(r)
+}
+
+// recordRow records a row that the kernel will have.
+func (tx *transaction) recordRow(r nft.Row) {
 	tx.rows[r.Set.Name]++
 	if chain := r.Verdict.Chain(); chain != "" {
 		tx.uses[chain]++
@@ -185,6 +195,7 @@ func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flus
 			return err
 		}
 	}
+	tx.writeCounted()
 	tx.to.Tag(0)
 	tx.reserveIDs(ids.next)
 	tx.writeChains(base...) // last, so that packets see nothing or everything
@@ -199,6 +210,9 @@ func (tx *transaction) writePort(rows []nft.Row, c change) []nft.Row {
 	rows = tx.rules.Rows(rows, c.next)
 	for _, r := range rows {
 		if tx.rules.IsShared(r.Set) && !tx.shared.add(r, 1, c.port.tag) {
+			continue
+		}
+		if tx.keepCounted(r, c.port.tag) {
 			continue
 		}
 		tx.needBalancer(r.Verdict.Chain())

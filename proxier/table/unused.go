@@ -44,6 +44,12 @@ func (u unused) add(objects ...object) {
 	}
 }
 
+// has reports whether an object is about to be deleted.
+func (u unused) has(o object) bool {
+	_, ok := u[o]
+	return ok
+}
+
 // update adds the chains that a committed transaction no longer uses, and
 // removes the chains and sets that it uses.
 func (u unused) update(tx *transaction) {

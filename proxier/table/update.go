@@ -15,7 +15,7 @@ func (t *Table) update() error {
 	for {
 		tx, ok := t.planUpdate()
 		if !ok {
-			t.doubt("the sets of the table change")
+			t.doubt(rewriteNode, "the sets of the table change")
 			return t.rewrite()
 		}
 		t.refuseUnplanned(tx)
@@ -41,7 +41,7 @@ func (t *Table) update() error {
 		// The kernel does not have what it should have, or refuses something.
 		// Writing everything finds out which.
 		klog.InfoS("Update failed; writing the whole table", "table", t.name(), "err", err)
-		t.doubt("update failed")
+		t.doubt(rewriteFailure, "update failed")
 		return t.rewrite()
 	}
 }
@@ -78,14 +78,20 @@ func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
 	if p.removed || p.service.spec == nil || t.refusals.leftOut(p) {
 		return nil, nil
 	}
-	return t.rules.MakePlan(&ruleset.PlanInput{
+	return t.rules.MakePlan(t.planInput(p))
+}
+
+// planInput returns the input for the plan of a service port, whose Service has
+// a spec.
+func (t *Table) planInput(p *portState) *ruleset.PlanInput {
+	return &ruleset.PlanInput{
 		Node:      t.desired.node,
 		Service:   p.service.spec,
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
 		Owns:      func(f ruleset.Frontend) bool { return t.desired.claims.owner(f) == p },
 		Before:    t.committed.plans[p],
-	})
+	}
 }
 
 // writeUpdate writes the difference between what the kernel has and the

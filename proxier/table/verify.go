@@ -159,7 +159,7 @@ func (t *Table) observeChains(chains []*nft.Chain, before *fingerprint) error {
 	})
 	if err != nil {
 		err = fmt.Errorf("verify table %s after writing it: %w", t.name(), err)
-		t.doubt(err.Error())
+		t.doubt(rewriteFailure, err.Error())
 		return err
 	}
 	for name, handles := range before.rules {

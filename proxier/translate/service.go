@@ -36,6 +36,10 @@ func ParseService(svc *corev1.Service) *Service {
 // serves.
 const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
+// AnnotationMetrics is the annotation, with the value "true", of Services whose
+// connections are counted.
+const AnnotationMetrics = "nftproxy.io/metrics"
+
 // proxied reports whether a Service is served: it is neither headless, nor an
 // alias of a host name, nor served by another proxy. The label
 // service.kubernetes.io/headless has no meaning on a Service.
@@ -55,6 +59,7 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 		ExternalIPs:    p.addrs("spec.externalIPs", spec.ExternalIPs),
 		InternalPolicy: policyOf((*string)(spec.InternalTrafficPolicy)),
 		ExternalPolicy: policyOf((*string)(&spec.ExternalTrafficPolicy)),
+		Metrics:        svc.Annotations[AnnotationMetrics] == "true",
 	}
 	s.Families = familiesOf(s.ClusterIPs, spec.IPFamilies)
 	if spec.Type == corev1.ServiceTypeLoadBalancer {

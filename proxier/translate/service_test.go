@@ -155,3 +155,15 @@ func TestFamilies(t *testing.T) {
 		}
 	}
 }
+
+// The annotation selects a Service for --service-metrics=annotated.
+func TestMetricsAnnotation(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
+		s, _ := serviceOf(apiService(func(s *corev1.Service) {
+			s.Annotations = map[string]string{AnnotationMetrics: value}
+		}))
+		if s.Metrics != want {
+			t.Errorf("%q: got %v, want %v", value, s.Metrics, want)
+		}
+	}
+}

@@ -2,31 +2,38 @@ package admission
 
 import (
 	"net/netip"
+	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
 )
 
 // The API server requires the canonical form of addresses in newer fields. In
 // older fields, called legacy fields, it accepts other spellings. Both refuse
 // leading zeros and IPv4-mapped IPv6 addresses since Kubernetes 1.36
-// (KEP-4858).
+// (KEP-4858). This package accepts all spellings of legacy fields everywhere.
 
-// validateIP checks an address in a legacy field.
+// validateIP checks an address.
 func validateIP(path *field.Path, value string) field.ErrorList {
 	return validation.IsValidIPForLegacyField(path, value, true, nil)
 }
 
-// validateCIDR checks a CIDR in a legacy field.
-func validateCIDR(path *field.Path, value string) field.ErrorList {
-	return validation.IsValidCIDRForLegacyField(path, value, true, nil)
+// validateCIDRs checks CIDRs, which may have spaces around them.
+func validateCIDRs(path *field.Path, values []string) field.ErrorList {
+	var errs field.ErrorList
+	for i, value := range values {
+		errs = append(errs,
+			validation.IsValidCIDRForLegacyField(path.Index(i), strings.TrimSpace(value), true, nil)...)
+	}
+	return errs
 }
 
-// validateReachable refuses addresses that other machines cannot reach. value
-// is a valid address.
+// validateReachable refuses addresses that are invalid or that other machines
+// cannot reach: rules for them would redirect traffic of the node itself.
 func validateReachable(path *field.Path, value string) field.ErrorList {
+	if errs := validateIP(path, value); len(errs) > 0 {
+		return errs
+	}
 	addr := netip.MustParseAddr(value)
 	var reason string
 	switch {
@@ -42,19 +49,4 @@ func validateReachable(path *field.Path, value string) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, value, reason)}
-}
-
-// repeatsFamily reports whether valid CIDRs include two of the same family.
-// It returns false if a CIDR is invalid, which is an error of its own.
-func repeatsFamily(cidrs []string) bool {
-	dualStack, err := netutils.IsDualStackCIDRStrings(cidrs)
-	return err == nil && (len(cidrs) > 2 || len(cidrs) == 2 && !dualStack)
-}
-
-// familyOf returns the family of an address as the Service API names it.
-func familyOf(addr netip.Addr) corev1.IPFamily {
-	if addr.Is4() {
-		return corev1.IPv4Protocol
-	}
-	return corev1.IPv6Protocol
 }

@@ -6,30 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
-// setDefault sets *value to def if it is empty.
-func setDefault[T ~string](value *T, def T) {
-	if *value == "" {
-		*value = def
-	}
-}
-
-// invalid returns a field error for each message of a string validation.
-func invalid(path *field.Path, value string, messages []string) field.ErrorList {
-	var errs field.ErrorList
-	for _, message := range messages {
-		errs = append(errs, field.Invalid(path, value, message))
-	}
-	return errs
-}
-
-// validateEnum checks that value is one of the supported values.
+// validateEnum checks that value is one of the supported values, or absent.
 func validateEnum[T ~string](path *field.Path, value T, supported ...T) field.ErrorList {
-	if slices.Contains(supported, value) {
+	if value == "" || slices.Contains(supported, value) {
 		return nil
 	}
 	return field.ErrorList{field.NotSupported(path, value, supported)}
+}
+
+// validateOptionalEnum is validateEnum for an optional field.
+func validateOptionalEnum[T ~string](path *field.Path, value *T, supported ...T) field.ErrorList {
+	return validateEnum(path, ptr.Deref(value, ""), supported...)
 }
 
 // validatePort checks a port number.

@@ -1,0 +1,44 @@
+package proxier
+
+import (
+	"sync"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// counterReader is the connection with which collectors of metrics read
+// counters in the kernel. Any goroutine can use it.
+type counterReader struct {
+	mu   sync.Mutex
+	conn *nft.Conn // nil while it is not open
+}
+
+// open connects to nf_tables in the network namespace of the calling thread.
+func (r *counterReader) open() (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.conn, err = nft.Open()
+	return err
+}
+
+func (r *counterReader) close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return nil
+	}
+	err := r.conn.Close()
+	r.conn = nil
+	return err
+}
+
+// read calls f, unless the connection is not open. Only one call runs at a
+// time.
+func (r *counterReader) read(f func(*nft.Conn) error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return nil
+	}
+	return f(r.conn)
+}

@@ -1,0 +1,109 @@
+package proxier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/inspect"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// diffRest is how long a comparison rests after each step, as a multiple of the
+// duration of the step. So it uses at most a fifth of a core.
+const diffRest = 4
+
+// Diff compares the tables with the kernel, in short steps between syncs, and
+// calls yield after each step. A cursor is FAMILY:POSITION, where POSITION is a
+// cursor of table.Diff.
+func (p *Proxier) Diff(ctx context.Context, after string, yield func(*inspect.DiffStep) error) error {
+	families, position, err := p.familiesAfter(after)
+	if err != nil {
+		return err
+	}
+	d := comparison{proxier: p, yield: yield}
+	for _, stats := range *p.metrics.stats.Load() {
+		for _, n := range stats.Rows {
+			d.total.AllRows += n
+		}
+	}
+	for i, f := range families {
+		if err := d.compare(ctx, f, position, i == len(families)-1); err != nil {
+			return err
+		}
+		position = ""
+	}
+	return nil
+}
+
+// familiesAfter returns the families that a comparison after a cursor compares,
+// and the position in the first of them.
+func (p *Proxier) familiesAfter(cursor string) (families []*family, position string, err error) {
+	if cursor == "" {
+		return p.families, "", nil
+	}
+	name, position, ok := strings.Cut(cursor, ":")
+	i := slices.IndexFunc(p.families, func(f *family) bool { return apiFamily(f.table.Family()) == name })
+	if i < 0 || !ok {
+		return nil, "", fmt.Errorf("%q is not a cursor of a comparison", cursor)
+	}
+	return p.families[i:], position, nil
+}
+
+// comparison is a call of Proxier.Diff.
+type comparison struct {
+	proxier *Proxier
+	yield   func(*inspect.DiffStep) error
+	total   inspect.DiffStep // the numbers of rows
+}
+
+// compare compares the table of one family. last reports whether no other
+// family follows.
+func (c *comparison) compare(ctx context.Context, f *family, position string, last bool) error {
+	diff, err := tryQuery(ctx, c.proxier, func() (*table.Diff, error) { return f.table.Diff(position) })
+	if err != nil {
+		return fmt.Errorf("%s: %w", apiFamily(f.table.Family()), err)
+	}
+	for done := false; !done; {
+		var took time.Duration
+		found, err := tryQuery(ctx, c.proxier, func() (table.DiffStep, error) {
+			start := time.Now()
+			defer func() { took = time.Since(start) }()
+			return diff.Next()
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", apiFamily(f.table.Family()), err)
+		}
+		if err := c.yield(c.step(f, &found, last)); err != nil {
+			return err
+		}
+		if done = found.Done; !done {
+			rest(ctx, diffRest*took)
+		}
+	}
+	return nil
+}
+
+// step returns a step of a table as one of the comparison.
+func (c *comparison) step(f *family, found *table.DiffStep, last bool) *inspect.DiffStep {
+	name := apiFamily(f.table.Family())
+	c.total.Rows += found.Rows
+	step := c.total
+	step.Cursor, step.Done = name+":"+found.Cursor, found.Done && last
+	for _, d := range found.Differences {
+		step.Differences = append(step.Differences, inspect.Difference{
+			Family: name, Kind: inspect.DifferenceKind(d.Kind), Object: d.Object, Found: d.Found, ServicePort: d.ServicePort,
+		})
+	}
+	return &step
+}
+
+// rest waits for a duration, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

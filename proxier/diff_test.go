@@ -1,0 +1,80 @@
+package proxier
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/inspect"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// A comparison covers the tables of both families, and continues in the family
+// of its cursor.
+func TestDiff(t *testing.T) {
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4, nft.IPv6)
+	tabletest.PassSample(p.sink)
+	tabletest.Sync(t, p.sink)
+	p.publish()
+	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
+		add chain ip6 kube-proxy other`)
+	answering(t, p, func(ctx context.Context) {
+		first, last := diffAll(ctx, t, p, ""), inspect.DiffStep{}
+		for i, step := range first {
+			if step.Rows < last.Rows || step.Done != (i == len(first)-1) {
+				t.Errorf("step %d: got %d rows after %d, done %v", i, step.Rows, last.Rows, step.Done)
+			}
+			last = step
+		}
+		if last.Rows < last.AllRows || last.AllRows == 0 {
+			t.Errorf("got %d of %d rows", last.Rows, last.AllRows)
+		}
+		want := "IPv4 missing row service-endpoints 10.96.0.10 . tcp . 80 . 1 : 10.244.2.5 . 8080 default/web:http\n" +
+			"IPv6 extra chain other\n"
+		if got := differencesOf(first); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+		if got, want := differencesOf(diffAll(ctx, t, p, "IPv4:default/web")), "IPv6 extra chain other\n"; got != want {
+			t.Errorf("after the Service with a difference: got %s, want %s", got, want)
+		}
+		if got := differencesOf(diffAll(ctx, t, p, last.Cursor)); got != "" {
+			t.Errorf("after the end: got %s", got)
+		}
+		for _, cursor := range []string{"x", "IPv4", "IPv5:default/web"} {
+			if err := p.Diff(ctx, cursor, nil); err == nil || !strings.Contains(err.Error(), "is not a cursor") {
+				t.Errorf("cursor %q: got error %v", cursor, err)
+			}
+		}
+		stop := errors.New("stop")
+		if err := p.Diff(ctx, "", func(*inspect.DiffStep) error { return stop }); err != stop {
+			t.Errorf("got error %v of a callback, want the same", err)
+		}
+	})
+}
+
+// diffAll returns the steps of a comparison.
+func diffAll(ctx context.Context, t *testing.T, p *Proxier, after string) (steps []inspect.DiffStep) {
+	t.Helper()
+	err := p.Diff(ctx, after, func(s *inspect.DiffStep) error {
+		steps = append(steps, *s)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps
+}
+
+// differencesOf returns the differences of steps, one per line.
+func differencesOf(steps []inspect.DiffStep) (text string) {
+	for _, s := range steps {
+		for _, d := range s.Differences {
+			line := strings.Join([]string{d.Family, string(d.Kind), d.Object, d.ServicePort}, " ")
+			text += strings.TrimSpace(line) + "\n"
+		}
+	}
+	return text
+}

@@ -1,0 +1,85 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// The minimum kernel version is that of kube-proxy's nftables mode. As in
+// kube-proxy, any value of the environment variable skips the version check.
+const (
+	minKernelMajor, minKernelMinor = 5, 13
+	skipKernelVersion              = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
+)
+
+// CheckKernel returns an error of one line if the kernel, or the privileges
+// of this process, do not allow to program nftables. It changes nothing.
+func CheckKernel() error {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return fmt.Errorf("get the kernel release: %w", err)
+	}
+	if err := checkVersion(unix.ByteSliceToString(name.Release[:]), os.Getenv(skipKernelVersion)); err != nil {
+		return err
+	}
+	return CheckNFTables()
+}
+
+// CheckNFTables returns an error of one line if this process cannot program
+// nftables. It changes nothing.
+func CheckNFTables() error { return explainNFTables(queryNFTables()) }
+
+// checkVersion checks a release of uname(2), such as 6.1.0-28-amd64. It
+// accepts every release if skip is not empty.
+func checkVersion(release, skip string) error {
+	if skip != "" {
+		return nil
+	}
+	var major, minor int
+	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("kernel release %q does not begin with a version; set %s=true to skip this check",
+			release, skipKernelVersion)
+	}
+	if major < minKernelMajor || major == minKernelMajor && minor < minKernelMinor {
+		return fmt.Errorf("kernel %s is older than %d.%d; upgrade it, or set %s=true to skip this check",
+			release, minKernelMajor, minKernelMinor, skipKernelVersion)
+	}
+	return nil
+}
+
+// queryNFTables sends nf_tables a request that needs the same privileges as a
+// change.
+func queryNFTables() error {
+	conn, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Generation()
+	return err
+}
+
+// explainNFTables adds the cause and the remedy to an error of queryNFTables.
+//
+// A kernel without nfnetlink refuses the socket with EPROTONOSUPPORT.
+// nfnetlink without nf_tables tries to load the module and then answers
+// EINVAL (nfnetlink_rcv_msg).
+func explainNFTables(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return fmt.Errorf("no privileges for nftables: %w; run as root with CAP_NET_ADMIN "+
+			"(in a pod: securityContext.capabilities.add: [NET_ADMIN])", err)
+	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EAFNOSUPPORT),
+		errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("no nf_tables in the kernel: %w; load the module (modprobe nf_tables) "+
+			"or use a kernel with CONFIG_NF_TABLES", err)
+	}
+	return fmt.Errorf("query nf_tables: %w; see the kernel log", err)
+}

@@ -1,0 +1,151 @@
+package doctor
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// portRange is a range of ports.
+type portRange struct{ first, last int }
+
+// String returns 30000-32767, or the only port.
+func (r portRange) String() string {
+	if r.first == r.last {
+		return strconv.Itoa(r.first)
+	}
+	return fmt.Sprintf("%d-%d", r.first, r.last)
+}
+
+func (r portRange) contains(port int) bool { return port >= r.first && port <= r.last }
+
+// defaultNodePorts is the default of the API server
+// (--service-node-port-range).
+func defaultNodePorts() portRange { return portRange{30000, 32767} }
+
+// checkNodePortRange checks whether this node chooses NodePorts as source ports
+// of its own connections. The kernel then takes an answer to the port for a new
+// connection to the Service, or the reverse.
+func checkNodePortRange(_ context.Context, n *node) Finding {
+	text, known, err := n.sysctl("net/ipv4/ip_local_port_range")
+	if err != nil || !known {
+		return unknownSetting(err)
+	}
+	local, err := parseRange(strings.Join(strings.Fields(text), "-"))
+	if err != nil {
+		return unknown(err)
+	}
+	reserved, err := n.reservedPorts()
+	if err != nil {
+		return unknown(err)
+	}
+	chosen := func(port int) bool {
+		return local.contains(port) && !slices.ContainsFunc(reserved, func(r portRange) bool { return r.contains(port) })
+	}
+	ports, err := nodePorts()
+	if err != nil {
+		return unknown(err)
+	}
+	return nodePortFinding(local, chosen, ports)
+}
+
+func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Finding {
+	remedy := "sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (the NodePort range of the cluster), or change " +
+		"net.ipv4.ip_local_port_range"
+	for _, port := range inUse {
+		if chosen(port) {
+			return Finding{
+				Result: Warn, Remedy: remedy,
+				Reason: fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a connection of this "+
+					"node can use it as its source port, and clients of the NodePort collide with it", port, local),
+			}
+		}
+	}
+	for port := defaultNodePorts().first; port <= defaultNodePorts().last; port++ {
+		if chosen(port) {
+			return Finding{
+				Result: Warn, Remedy: remedy,
+				Reason: fmt.Sprintf("net.ipv4.ip_local_port_range (%s) overlaps the default range of NodePorts (%s)",
+					local, defaultNodePorts()),
+			}
+		}
+	}
+	return ok(fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains no NodePort", local))
+}
+
+func unknownSetting(err error) Finding {
+	if err != nil {
+		return unknown(err)
+	}
+	return skipped("the kernel does not have the setting")
+}
+
+// reservedPorts returns the ports that the kernel does not choose.
+func (n *node) reservedPorts() (ranges []portRange, err error) {
+	text, _, err := n.sysctl("net/ipv4/ip_local_reserved_ports")
+	if err != nil {
+		return nil, err
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		if part == "" {
+			continue
+		}
+		r, err := parseRange(part)
+		if err != nil {
+			return nil, err
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges, nil
+}
+
+// parseRange parses 8080 or 30000-32767.
+func parseRange(text string) (portRange, error) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	from, err := strconv.Atoi(first)
+	if err != nil {
+		return portRange{}, fmt.Errorf("range of ports %q: %w", text, err)
+	}
+	to, err := strconv.Atoi(last)
+	if err != nil {
+		return portRange{}, fmt.Errorf("range of ports %q: %w", text, err)
+	}
+	return portRange{from, to}, nil
+}
+
+// nodePorts returns some NodePorts of the tables.
+func nodePorts() (ports []int, err error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	for _, f := range families() {
+		table := &nft.Table{Family: f, Name: ruleset.TableName}
+		const portAt = 4 // after the protocol
+		set, err := conn.FindSet(table, "service-nodeports")
+		if err != nil || set == nil {
+			continue // the table of another program, which checkTable reports
+		}
+		rows, err := nft.SampleRows(table, set)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range rows {
+			if key := row.Key.Bytes(); len(key) >= portAt+2 {
+				ports = append(ports, int(binary.BigEndian.Uint16(key[portAt:])))
+			}
+		}
+	}
+	slices.Sort(ports)
+	return ports, nil
+}

@@ -1,0 +1,105 @@
+package doctor
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+const (
+	probeTable = "nftproxy-probe"
+	// absent is a set that the table does not have. Deleting it makes the
+	// kernel abort the transaction.
+	absent = "absent"
+)
+
+// probe sends the kernel a transaction with everything that the table of a
+// family can have, and returns the parts that it refuses. The kernel aborts the
+// transaction, so that other programs do not notice it.
+func probe(f nft.Family) (refused []nft.Problem, err error) {
+	b, err := probeBatch(f)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	b.DeleteSet(absent)
+	err = conn.Commit(b)
+	if errors.Is(err, unix.EPERM) {
+		return nil, errors.New("no permission to send rules to the kernel: CAP_NET_ADMIN is required")
+	}
+	answer := new(nft.CommitError)
+	if !errors.As(err, &answer) {
+		return nil, errors.Join(errors.New("the kernel did not abort the probe"), err)
+	}
+	for _, p := range answer.Problems {
+		if p.Object != absent || p.Errno != unix.ENOENT {
+			refused = append(refused, p)
+		}
+	}
+	return refused, nil
+}
+
+// probeBatch returns a batch with the table of a Service with session affinity,
+// NodePorts and source ranges, under another name.
+func probeBatch(f nft.Family) (*nft.Batch, error) {
+	rules, err := ruleset.New(ruleset.Config{LocalhostNodePorts: true}, f)
+	if err != nil {
+		return nil, err
+	}
+	node, plan, err := probePlan(rules)
+	if err != nil {
+		return nil, err
+	}
+	table := rules.MakeProgram(node).Table
+	table.Name = probeTable
+	b := nft.NewBatch(table)
+	b.AddProgram()
+	b.AddSet(rules.AffinitySet(plan))
+	chains := append(rules.Chains(plan), rules.Balancer("external-2"), rules.Balancer("nodeport-2"))
+	for _, c := range chains {
+		b.AddChain(c)
+	}
+	for _, c := range chains {
+		b.AddRules(c)
+	}
+	for _, row := range rules.Rows(nil, plan) {
+		b.AddRow(row)
+	}
+	return b, nil
+}
+
+// probePlan returns a plan that uses all kinds of rules.
+func probePlan(rules *ruleset.Ruleset) (*cluster.Node, *ruleset.Plan, error) {
+	f := rules.Family()
+	addr := netip.MustParseAddr("192.0.2.1")
+	if f == nft.IPv6 {
+		addr = netip.MustParseAddr("2001:db8::1")
+	}
+	node := &cluster.Node{Name: "probe", IPs: []netip.Addr{addr}}
+	port := cluster.ServicePort{Name: "probe", Protocol: cluster.TCP, Port: 80, NodePort: 30000}
+	service := &cluster.Service{
+		Name: cluster.ServiceName{Namespace: "probe", Name: "probe"}, Families: []nft.Family{f},
+		ClusterIPs: []netip.Addr{addr.Next()}, LoadBalancerIPs: []netip.Addr{addr.Next().Next()},
+		SourceRanges: []netip.Prefix{netip.PrefixFrom(addr, addr.BitLen()-8)}, AffinityTimeout: time.Hour,
+		ExternalPolicy: cluster.PolicyLocal, Ports: []cluster.ServicePort{port},
+	}
+	endpoint := &cluster.Endpoint{
+		EndpointKey: cluster.EndpointKey{Addr: addr}, Node: node.Name, Ready: true, Serving: true,
+		Ports: []cluster.EndpointPort{{Name: port.Name, Protocol: port.Protocol, Port: 8080}},
+	}
+	plan, err := rules.MakePlan(&ruleset.PlanInput{
+		Node: node, Service: service, Port: port, Endpoints: []*cluster.Endpoint{endpoint},
+		Owns: func(ruleset.Frontend) bool { return true },
+	})
+	return node, plan, err
+}

@@ -1,0 +1,139 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// proxyNames are the names of processes that write the tables kube-proxy.
+var proxyNames = [...]string{"kube-proxy"}
+
+// checkProxies checks that exactly one proxy runs in the network namespace.
+func checkProxies(ctx context.Context, n *node) Finding {
+	pids, err := n.proxies(ctx)
+	switch {
+	case err != nil:
+		return unknown(err)
+	case len(pids) == 0:
+		return Finding{
+			Result: Info, Reason: "no process named kube-proxy in this network namespace, as far as this command sees processes",
+		}
+	case len(pids) == 1:
+		return ok("one proxy: process " + pids[0])
+	}
+	return Finding{
+		Result: Fail,
+		Reason: fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables", len(pids), list(pids, 5)),
+		Remedy: "end all but one: look for a DaemonSet kube-proxy beside nftproxy, a kube-proxy of k3s or RKE2, or a " +
+			"unit of systemd",
+	}
+}
+
+// proxies returns the processes that are proxies in the namespace of the
+// calling thread. In a container these are only the processes of the container.
+func (n *node) proxies(ctx context.Context) (pids []string, err error) {
+	own, err := os.Readlink("/proc/thread-self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(n.path("proc"))
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, pid := range names {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if _, err := strconv.Atoi(pid); err != nil {
+			continue
+		}
+		comm, err := os.ReadFile(n.path("proc", pid, "comm"))
+		if err != nil || !isProxy(strings.TrimSpace(string(comm))) {
+			continue // it may have ended
+		}
+		if namespace, err := os.Readlink(n.path("proc", pid, "ns/net")); err == nil && namespace == own {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+func isProxy(comm string) bool {
+	for _, name := range proxyNames {
+		if comm == name {
+			return true
+		}
+	}
+	return false
+}
+
+// claim is a sign of another program that translates the addresses of Services.
+type claim struct {
+	program, sign string
+	present       func(n *node) bool
+}
+
+func hasLink(name string) func(*node) bool {
+	return func(*node) bool {
+		_, err := netlink.LinkByName(name)
+		return err == nil
+	}
+}
+
+func hasFile(name string) func(*node) bool {
+	return func(n *node) bool {
+		_, err := os.Stat(n.path(name))
+		return err == nil
+	}
+}
+
+func hasTable(f nft.Family, name string) func(*node) bool {
+	return func(*node) bool {
+		conn, err := nft.Open()
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		_, found, err := conn.FindTable(&nft.Table{Family: f, Name: name})
+		return err == nil && found
+	}
+}
+
+func claims() []claim {
+	const cilium = "sys/fs/bpf/cilium/socketlb/links/cgroup/cil_sock4_connect"
+	return []claim{
+		{"Cilium (kubeProxyReplacement)", "/" + cilium, hasFile(cilium)},
+		{"Calico (eBPF data plane)", "interface bpfin.cali", hasLink("bpfin.cali")},
+		{"kube-router (service proxy)", "interface kube-dummy-if", hasLink("kube-dummy-if")},
+		{"kpng", "table ip k8s_svc", hasTable(nft.IPv4, "k8s_svc")},
+	}
+}
+
+// checkOtherProxies checks for other programs that serve Services.
+func checkOtherProxies(_ context.Context, n *node) Finding {
+	var found []string
+	for _, c := range claims() {
+		if c.present(n) {
+			found = append(found, c.program+": "+c.sign)
+		}
+	}
+	if len(found) == 0 {
+		return ok("no sign of another program that serves Services")
+	}
+	return Finding{
+		Result: Warn, Reason: "another program serves Services, or has left its rules", Details: found,
+		Remedy: "disable its service proxy, or remove nftproxy from this cluster; if it was removed, restart the node",
+	}
+}

@@ -1,0 +1,109 @@
+package explain
+
+import (
+	"math/big"
+	"net/netip"
+	"strings"
+)
+
+// Desired is what a running proxy knows about the fate of a packet.
+type Desired struct {
+	// Result is the walk through the table that the proxy wants.
+	Result *Result `json:"result"`
+	// ServicePort is the namespace/name:port that owns the destination, ""
+	// if none does, and Frontend the kind of the destination.
+	ServicePort string `json:"servicePort,omitempty"`
+	Frontend    string `json:"frontend,omitempty"`
+	// Unused are the endpoints that the packet cannot reach.
+	Unused []Unused `json:"unused,omitempty"`
+	// Forwarder is nil unless the proxy itself serves the destination.
+	Forwarder *Forwarder `json:"forwarder,omitempty"`
+	// Pending is why the kernel may not have the table yet, "" if it should
+	// have it.
+	Pending string `json:"pending,omitempty"`
+	// Notes are other facts about the service port, as sentences.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Unused is an endpoint that a packet cannot reach.
+type Unused struct {
+	Address netip.Addr `json:"address"`
+	// Port is 0 if the endpoint does not have the port.
+	Port uint16 `json:"port,omitempty"`
+	// Node is the node of the endpoint, "" if it is unknown.
+	Node string `json:"node,omitempty"`
+	// Reason identifies the reason, Text is for people.
+	Reason string `json:"reason"`
+	Text   string `json:"text"`
+}
+
+// Forwarder describes how the proxy itself serves a NodePort on localhost.
+type Forwarder struct {
+	// Endpoints are those that it chooses from at random.
+	Endpoints []netip.AddrPort `json:"endpoints,omitempty"`
+	// Affinity is "new" if it will use the same endpoint for some time, and
+	// "known" if Endpoints has only this one.
+	Affinity string `json:"affinity,omitempty"`
+	// Closed is the reason why the port is closed. It is zero if the port is
+	// open.
+	Closed Reason `json:"closed,omitzero"`
+}
+
+// Add adds what a running proxy knows to the result of a walk through the
+// kernel's table.
+func (r *Result) Add(d *Desired) {
+	if strings.HasPrefix(d.ServicePort, r.ServicePort) { // the kernel's comments are cut
+		r.ServicePort = d.ServicePort
+	}
+	r.Frontend, r.Unused, r.Notes = d.Frontend, d.Unused, append(r.Notes, d.Notes...)
+	if r.Difference = compare(r.Walk, d.Result.Walk); r.Difference != nil {
+		r.Difference.Meaning = meaning(d.Pending)
+	}
+	if d.Forwarder != nil && r.Outcomes[0].Action == Pass {
+		r.Outcomes = d.Forwarder.outcomes()
+	}
+	r.Answer = r.answer()
+}
+
+func meaning(pending string) string {
+	if pending != "" {
+		return "The proxy has not written its last changes: " + pending
+	}
+	return "Another program changed the table. The proxy restores single rows within minutes, everything else at once"
+}
+
+// outcomes returns the fates of a connection to the forwarder.
+func (f *Forwarder) outcomes() (all []Outcome) {
+	certain := big.NewRat(1, 1)
+	switch f.Closed.Code {
+	case "":
+	case Localhost: // another program can have the port
+		return []Outcome{{Action: Pass, Probability: certain, Reason: f.Closed}}
+	default:
+		return []Outcome{{Action: Reject, Probability: certain, RejectWith: "TCP reset", Reason: f.Closed}}
+	}
+	for _, e := range f.Endpoints {
+		all = append(all, Outcome{
+			Action: ToEndpoint, Probability: big.NewRat(1, int64(len(f.Endpoints))), Endpoint: e, Affinity: f.Affinity,
+			Masqueraded: true, Reason: Reason{Localhost, "the proxy itself forwards connections to NodePorts on localhost"},
+		})
+	}
+	return all
+}
+
+// UsesAllEndpoints reports whether the packet may use the endpoints of all
+// nodes although the policy is Local, because a pod or this node sends it.
+func (r *Result) UsesAllEndpoints() bool {
+	for _, s := range r.Walk {
+		for _, l := range s.Lookups {
+			if strings.HasPrefix(l.Set, prefixAllEndpoints) && l.Row != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// prefixAllEndpoints is the prefix of the maps that lead to all endpoints
+// under externalTrafficPolicy Local.
+const prefixAllEndpoints = "cluster-policy-"

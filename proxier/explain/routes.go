@@ -1,0 +1,90 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// NodeRoutes are the routes of the network namespace in which they were opened.
+// They implement Routes.
+type NodeRoutes struct{ handle *netlink.Handle }
+
+// OpenRoutes opens the routes of the network namespace of the calling thread.
+func OpenRoutes() (*NodeRoutes, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	return &NodeRoutes{handle}, nil
+}
+
+// Close closes the connection to the kernel.
+func (r *NodeRoutes) Close() { r.handle.Close() }
+
+// RouteType implements Routes. An address without a route has type
+// RTN_UNREACHABLE.
+func (r *NodeRoutes) RouteType(addr netip.Addr) (uint32, error) {
+	route, err := r.route(addr)
+	switch {
+	case isUnreachable(err):
+		return unix.RTN_UNREACHABLE, nil
+	case err != nil:
+		return 0, err
+	}
+	return uint32(route.Type), nil
+}
+
+// Interface implements Routes.
+func (r *NodeRoutes) Interface(addr netip.Addr) (string, error) {
+	route, err := r.route(addr)
+	if err != nil {
+		return "", fmt.Errorf("find the interface on which packets from %s arrive: %w", addr, err)
+	}
+	link, err := r.handle.LinkByIndex(route.LinkIndex)
+	if err != nil {
+		return "", fmt.Errorf("find interface %d: %w", route.LinkIndex, err)
+	}
+	return link.Attrs().Name, nil
+}
+
+// NodeSource returns the source address of packets from this node to an
+// address.
+func (r *NodeRoutes) NodeSource(to netip.Addr) (netip.Addr, error) {
+	route, err := r.route(to)
+	if isUnreachable(err) {
+		return netip.Addr{}, fmt.Errorf("this node has no route to %s: connecting fails before any rule", to)
+	}
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	source, ok := netip.AddrFromSlice(route.Src)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("the route to %s has no source address", to)
+	}
+	return source.Unmap(), nil
+}
+
+func isUnreachable(err error) bool {
+	for _, errno := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// route returns the route of this node to an address.
+func (r *NodeRoutes) route(addr netip.Addr) (netlink.Route, error) {
+	routes, err := r.handle.RouteGet(addr.AsSlice())
+	if err != nil {
+		return netlink.Route{}, fmt.Errorf("find the route to %s: %w", addr, err)
+	}
+	if len(routes) == 0 {
+		return netlink.Route{}, fmt.Errorf("find the route to %s: no answer", addr)
+	}
+	return routes[0], nil
+}

@@ -1,0 +1,125 @@
+package apiclient
+
+import (
+	"io"
+	"net/http"
+	"path"
+	"sync"
+	"time"
+)
+
+// Contact records the contact with the API server: when it answered, and what
+// the answers say about the clocks and the watches.
+type Contact struct {
+	mu    sync.Mutex
+	state ContactState
+}
+
+// ContactState is the state of a Contact.
+type ContactState struct {
+	// Answered is the time of the last answer. It is zero before the first.
+	Answered time.Time
+	// Failed is the time of the last request without an answer, Err its error.
+	Failed time.Time
+	Err    error
+	// Heard is the time of the last bytes of the watches by resource, such as
+	// services. The API server sends a bookmark about every minute.
+	Heard map[string]time.Time
+	// Ahead is how far the clock of the API server is ahead of this node's, to
+	// the second. Compared is the time of the comparison, zero before the
+	// first.
+	Ahead    time.Duration
+	Compared time.Time
+}
+
+// State returns a copy of the state.
+func (c *Contact) State() ContactState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.state
+	s.Heard = make(map[string]time.Time, len(c.state.Heard))
+	for resource, at := range c.state.Heard {
+		s.Heard[resource] = at
+	}
+	return s
+}
+
+// Wrap returns a round tripper that records the requests of another one (see
+// rest.Config.Wrap).
+func (c *Contact) Wrap(next http.RoundTripper) http.RoundTripper { return recorder{c, next} }
+
+type recorder struct {
+	contact *Contact
+	next    http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r recorder) RoundTrip(request *http.Request) (*http.Response, error) {
+	begin := time.Now()
+	response, err := r.next.RoundTrip(request)
+	if err != nil {
+		if request.Context().Err() == nil {
+			r.contact.failed(err)
+		}
+		return response, err
+	}
+	r.contact.answered(begin, response)
+	if isWatch(request) && response.StatusCode == http.StatusOK {
+		resource := path.Base(request.URL.Path)
+		r.contact.heard(resource)
+		response.Body = &watchBody{response.Body, func() { r.contact.heard(resource) }}
+	}
+	return response, nil
+}
+
+func isWatch(request *http.Request) bool {
+	value := request.URL.Query().Get("watch")
+	return value == "1" || value == "true"
+}
+
+func (c *Contact) failed(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state.Failed, c.state.Err = time.Now(), err
+}
+
+// answered records an answer. The clock is compared with the middle of a
+// request that took less than a second, the resolution of the header Date.
+func (c *Contact) answered(begin time.Time, response *http.Response) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	c.state.Answered = now
+	date, err := http.ParseTime(response.Header.Get("Date"))
+	took := now.Sub(begin)
+	if err != nil || took > time.Second {
+		return
+	}
+	const half = time.Second / 2 // the header is rounded down
+	c.state.Ahead = date.Add(half).Sub(begin.Add(took / 2)).Round(time.Second)
+	c.state.Compared = now
+}
+
+func (c *Contact) heard(resource string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state.Heard == nil {
+		c.state.Heard = make(map[string]time.Time)
+	}
+	c.state.Heard[resource] = time.Now()
+}
+
+// watchBody calls read when the API server has sent bytes.
+type watchBody struct {
+	io.ReadCloser
+	read func()
+}
+
+// Read implements io.Reader.
+func (b *watchBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.read()
+	}
+	return n, err
+}

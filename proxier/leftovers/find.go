@@ -1,0 +1,102 @@
+package leftovers
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Find returns the objects that Remove would remove or flush, and changes
+// nothing. It returns those that it found together with an error.
+func Find() ([]string, error) {
+	var r report
+	err := errors.Join(findInNFTables(&r), findInLegacy(&r), findIPVS(&r), findSets(&r))
+	return r.removed, err
+}
+
+func findInNFTables(r *report) error {
+	conn, err := nft.Open()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	var errs []error
+	for _, family := range families {
+		for _, name := range tables {
+			table := &nft.Table{Family: family, Name: name}
+			c, err := readTable(conn, table)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			r.addFound(table.String(), makePlan(c, nil))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func findInLegacy(r *report) error {
+	var errs []error
+	for _, family := range families {
+		used, err := legacyTables(family)
+		errs = append(errs, err)
+		for _, name := range used {
+			errs = append(errs, findInLegacyTable(family, name, r))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func findInLegacyTable(family nft.Family, name string, r *report) error {
+	s, err := openLegacy(family)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	_, todo, err := s.plan(name)
+	if err != nil {
+		return fmt.Errorf("legacy table %s %s: %w", family, name, err)
+	}
+	r.addFound("legacy table "+family.String()+" "+name, todo)
+	return nil
+}
+
+// addFound adds the rules and chains of a plan that removes some. Chains that
+// Remove keeps without rules are no leftovers.
+func (r *report) addFound(table string, p plan) {
+	if p.removes() {
+		r.addRemoved(table + ": " + p.String())
+	}
+}
+
+func findIPVS(r *report) error {
+	_, err := netlink.LinkByName(ipvsInterface)
+	switch {
+	case errors.As(err, new(netlink.LinkNotFoundError)):
+		return nil
+	case err != nil:
+		return fmt.Errorf("find interface %s: %w", ipvsInterface, err)
+	}
+	r.addRemoved("interface " + ipvsInterface)
+	return nil
+}
+
+func findSets(r *report) error {
+	names, err := listSets()
+	if err != nil {
+		return fmt.Errorf("list IP sets: %w", err)
+	}
+	found := 0
+	for _, name := range names {
+		if isLeftoverSet(name) {
+			found++
+		}
+	}
+	if found > 0 {
+		r.addRemoved(count(found, "IP set"))
+	}
+	return nil
+}

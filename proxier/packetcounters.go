@@ -1,0 +1,104 @@
+package proxier
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// The descriptions of metrics that are counters in the kernel. Each has a
+// label after the family.
+var (
+	rejectedPackets = prometheus.NewDesc("nftproxy_rejected_packets_total",
+		"Packets of new connections that were rejected, by reason.", []string{labelFamily, labelReason}, nil)
+	droppedPackets = prometheus.NewDesc("nftproxy_dropped_packets_total",
+		"Packets of new connections that were dropped, by reason.", []string{labelFamily, labelReason}, nil)
+	localhostRejected = prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+		"Packets to UDP and SCTP NodePorts on localhost that were rejected.", []string{labelFamily, "protocol"}, nil)
+)
+
+// labelReason is the label of a ruleset.Reason.
+const labelReason = "reason"
+
+// packetCounters collects the counters of packets in the kernel. It reads them
+// one by one, because a dump would wait for the end of a transaction.
+type packetCounters struct {
+	reader   *counterReader
+	mu       sync.Mutex // guards the values
+	counters []*packetCounter
+}
+
+// packetCounter is a counter in the kernel.
+type packetCounter struct {
+	family  nft.Family
+	counter *nft.Counter
+	value   monotonic
+	desc    *prometheus.Desc
+	label   string // its value
+}
+
+// monotonic is the value of a counter that can start again at zero: another
+// program can reset it or delete the table.
+type monotonic struct{ total, last uint64 }
+
+// observe adds the increase since the last call.
+func (m *monotonic) observe(now uint64) {
+	if now < m.last {
+		m.last = 0
+	}
+	m.total += now - m.last
+	m.last = now
+}
+
+func newPacketCounters(reader *counterReader, families []nft.Family) *packetCounters {
+	c := &packetCounters{reader: reader}
+	for _, family := range families {
+		for _, reason := range ruleset.Reasons() {
+			desc := droppedPackets
+			if reason.Rejects() {
+				desc = rejectedPackets
+			}
+			c.counters = append(c.counters, &packetCounter{
+				family: family, counter: reason.Counter(), desc: desc, label: string(reason),
+			})
+		}
+		for _, p := range ruleset.RejectedOnLocalhost() {
+			c.counters = append(c.counters, &packetCounter{
+				family: family, counter: ruleset.LocalhostCounter(p),
+				desc: localhostRejected, label: strings.ToUpper(p.String()),
+			})
+		}
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *packetCounters) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+// Collect implements prometheus.Collector. A counter that cannot be read keeps
+// its last value.
+func (c *packetCounters) Collect(ch chan<- prometheus.Metric) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.counters {
+		if err := c.reader.read(one.update); err != nil {
+			klog.V(2).InfoS("Failed to read a counter of packets", "err", err)
+		}
+		ch <- prometheus.MustNewConstMetric(
+			one.desc, prometheus.CounterValue, float64(one.value.total), apiFamily(one.family), one.label)
+	}
+}
+
+// update reads the counter. It is zero if the table does not have it.
+func (c *packetCounter) update(conn *nft.Conn) error {
+	found, ok, err := conn.FindCounter(&nft.Table{Family: c.family, Name: ruleset.TableName}, c.counter.Name)
+	if ok {
+		c.value.observe(found.Packets)
+	}
+	return err
+}

@@ -1,0 +1,72 @@
+package ruleset
+
+import (
+	"fmt"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// Optional sets count the new connections to each frontend. Each row counts the
+// packets for which a rule finds it. The sets have names that other proxies do
+// not use, and no verdicts, so the kernel does not validate them.
+
+// ServiceMetrics selects the Services whose connections are counted.
+type ServiceMetrics string
+
+// The values of ServiceMetrics. The default is ServiceMetricsOff.
+const (
+	ServiceMetricsOff       ServiceMetrics = "off"
+	ServiceMetricsAnnotated ServiceMetrics = "annotated" // those with cluster.Service.Metrics
+	ServiceMetricsAll       ServiceMetrics = "all"
+)
+
+// Validate returns an error if the value is not supported.
+func (m ServiceMetrics) Validate() error {
+	switch m {
+	case "", ServiceMetricsOff, ServiceMetricsAnnotated, ServiceMetricsAll:
+		return nil
+	}
+	return fmt.Errorf("%q is not supported: supported are off, annotated, all", string(m))
+}
+
+// Enabled reports whether the connections of any Service are counted.
+func (m ServiceMetrics) Enabled() bool { return m == ServiceMetricsAnnotated || m == ServiceMetricsAll }
+
+// counts reports whether the connections of a Service are counted.
+func (m ServiceMetrics) counts(svc *cluster.Service) bool {
+	return m == ServiceMetricsAll || m == ServiceMetricsAnnotated && svc.Metrics
+}
+
+// ConnectionRows returns the rows that count the connections to the frontends
+// of a service port. A nil plan has none.
+func (r *Ruleset) ConnectionRows(p *Plan) []nft.Row {
+	if p == nil || !r.config.ServiceMetrics.counts(p.Service) {
+		return nil
+	}
+	var rows []nft.Row
+	for _, f := range p.Frontends {
+		d := r.newDispatch(p, f, p.Name())
+		rows = r.connections(rows, &d)
+	}
+	return rows
+}
+
+// connections appends the row that counts the connections to a frontend.
+func (r *Ruleset) connections(rows []nft.Row, d *dispatch) []nft.Row {
+	if !r.config.ServiceMetrics.counts(d.plan.Service) {
+		return rows
+	}
+	return append(rows, nft.Row{Set: d.connections, Key: d.key, Comment: d.name})
+}
+
+// countConnections returns a rule that counts a connection in a set, if
+// connections are counted:
+//
+//	ip daddr . meta l4proto . th dport @service-connections
+func (p *program) countConnections(set *nft.Set, key []nft.Expr) []nft.Rule {
+	if !p.connections {
+		return nil
+	}
+	return []nft.Rule{nft.NewRule(nft.In(set, key...))}
+}

@@ -1,0 +1,54 @@
+package ruleset
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// FrontendOf returns the frontend whose service port has the row of a set with
+// this key. ok is false if the rows of the set do not belong to frontends.
+func (r *Ruleset) FrontendOf(set *nft.Set, key nft.Tuple) (f Frontend, ok bool) {
+	l, fields := r.layout, key.Bytes()
+	addr, rest := r.splitAddr(fields)
+	for proto, sources := range l.firewallSources {
+		if set == sources {
+			return Frontend{Addr: addr, Port: portOf(rest), Proto: proto}, true
+		}
+	}
+	switch set {
+	case l.serviceIPs, l.serviceEndpoints, l.localIPs, l.localPolicyIPs, l.clusterPolicyIPs, l.noEndpointServices,
+		l.firewallIPs, l.serviceConnections:
+		return Frontend{Addr: addr, Port: portOf(rest[protoField:]), Proto: cluster.Protocol(rest[0])}, true
+	case l.serviceNodePorts, l.nodePortEndpoints, l.localNodePorts, l.localPolicyNodePorts, l.clusterPolicyNodePorts,
+		l.noEndpointNodePorts, l.localhostNodePorts, l.nodePortConnections:
+		return Frontend{Port: portOf(fields[protoField:]), Proto: cluster.Protocol(fields[0])}, true
+	}
+	return Frontend{}, false
+}
+
+// protoField is the size of a protocol in a key.
+const protoField = 4
+
+func portOf(field []byte) uint16 { return binary.BigEndian.Uint16(field) }
+
+// SharedAddr returns the address that all rows of a shared set with this key
+// are about (see IsShared): a ClusterIP, or the address of an endpoint. ok is
+// false if no row has such a key.
+func (r *Ruleset) SharedAddr(set *nft.Set, key nft.Tuple) (addr netip.Addr, ok bool) {
+	addr, rest := r.splitAddr(key.Bytes())
+	if set == r.layout.hairpin { // the same address is source and destination
+		destination, _ := r.splitAddr(rest)
+		return addr, addr == destination
+	}
+	return addr, true
+}
+
+// splitAddr splits fields that begin with an address.
+func (r *Ruleset) splitAddr(fields []byte) (addr netip.Addr, rest []byte) {
+	n := min(AnyAddr(r.layout.family).BitLen()/8, len(fields))
+	addr, _ = netip.AddrFromSlice(fields[:n])
+	return addr, fields[n:]
+}

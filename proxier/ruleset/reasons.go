@@ -1,0 +1,92 @@
+package ruleset
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Reason is a reason for which new connections are rejected or dropped. A
+// counter counts their packets. It belongs to a chain of the same name, which
+// maps and rules lead to, so that a trace of a packet names the reason.
+// SourceRange has no such chain: its counter is in the firewall chains.
+type Reason string
+
+// The reasons. Their values do not change between versions.
+const (
+	NoEndpoints        Reason = "NoEndpoints"        // on any node
+	NoLocalEndpoints   Reason = "NoLocalEndpoints"   // on this node, with a traffic policy Local
+	UnknownPort        Reason = "UnknownPort"        // of a ClusterIP
+	UnallocatedAddress Reason = "UnallocatedAddress" // of a service CIDR
+	SourceRange        Reason = "SourceRange"        // loadBalancerSourceRanges exclude the client
+)
+
+// Reasons returns all reasons.
+func Reasons() []Reason {
+	return []Reason{NoEndpoints, NoLocalEndpoints, UnknownPort, UnallocatedAddress, SourceRange}
+}
+
+// ReasonOf returns the reason whose packets a counter counts. ok is false for
+// another counter.
+func ReasonOf(counter string) (r Reason, ok bool) {
+	i := slices.IndexFunc(Reasons(), func(r Reason) bool { return r.name() == counter })
+	if i < 0 {
+		return "", false
+	}
+	return Reasons()[i], true
+}
+
+// name returns the name of the counter, and of the chain.
+func (r Reason) name() string {
+	switch r {
+	case NoEndpoints:
+		return "reject-no-endpoints"
+	case NoLocalEndpoints:
+		return "drop-no-local-endpoints"
+	case UnknownPort:
+		return "reject-unknown-port"
+	case UnallocatedAddress:
+		return "drop-unallocated-address"
+	default:
+		return "drop-source-range"
+	}
+}
+
+// Rejects reports whether the packets are rejected. Otherwise they are dropped.
+func (r Reason) Rejects() bool { return r == NoEndpoints || r == UnknownPort }
+
+// Counter returns the counter of the packets. A client that gets no answer
+// repeats its packet, and each of them is counted.
+func (r Reason) Counter() *nft.Counter { return &nft.Counter{Name: r.name()} }
+
+// reasonChains returns the chains of the reasons. Kernels before 6.12 validate
+// all chains that a row leads to, once for each row. Therefore each chain
+// rejects packets itself, and the firewall chains count packets themselves.
+func (p *program) reasonChains() []*nft.Chain {
+	return []*nft.Chain{
+		p.reject(NoEndpoints), drop(NoLocalEndpoints), p.reject(UnknownPort), drop(UnallocatedAddress),
+	}
+}
+
+// reject returns the chain of a reason to reject packets. TCP needs a reset:
+// after an ICMPv6 error alone, a TCP client on this machine waits one second
+// for its retransmission, because the kernel drops the error while the socket
+// is in connect().
+//
+//	counter name "reject-no-endpoints"
+//	meta l4proto tcp reject with tcp reset
+//	reject
+func (p *program) reject(r Reason) *nft.Chain {
+	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{
+		nft.NewRule(nft.Count(r.Counter())),
+		nft.NewRule(nft.RejectTCPReset()),
+		nft.NewRule(nft.Reject(p.layout.family)),
+	}}
+}
+
+// drop returns the chain of a reason to drop packets:
+//
+//	counter name "drop-no-local-endpoints" drop
+func drop(r Reason) *nft.Chain {
+	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{nft.NewRule(nft.Count(r.Counter()), nft.Drop())}}
+}

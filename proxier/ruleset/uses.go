@@ -1,0 +1,146 @@
+package ruleset
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// EndpointUse is an endpoint, and how a service port uses it.
+type EndpointUse struct {
+	*cluster.Endpoint
+	// Port is 0 if the endpoint does not have the service port.
+	Port       uint16
+	OnThisNode bool
+	// Cluster and Local are the reasons why traffic with policy Cluster and
+	// Local does not use the endpoint, "" if it does.
+	Cluster, Local Unused
+}
+
+// Unused is a reason why an endpoint is not used. It does not change between
+// versions.
+type Unused string
+
+// Reasons why an endpoint is not used.
+const (
+	UnusedServiceCIDR Unused = "ServiceCIDR" // the address is in a service CIDR
+	UnusedNoPort      Unused = "NoPort"      // the endpoint does not have the port
+	UnusedDuplicate   Unused = "Duplicate"   // an equal endpoint is used instead
+	UnusedNotReady    Unused = "NotReady"
+	UnusedTerminating Unused = "Terminating" // while others are ready, or without serving
+	UnusedOtherNode   Unused = "OtherNode"   // policy Local
+	UnusedNodeHints   Unused = "NodeHints"   // hints select endpoints for this node
+	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
+)
+
+// Text returns the reason for people, as a sentence without a period.
+func (u Unused) Text() string {
+	switch u {
+	case UnusedServiceCIDR:
+		return "the address is in a service CIDR"
+	case UnusedNoPort:
+		return "the endpoint does not have the port"
+	case UnusedDuplicate:
+		return "another endpoint has the same address and port"
+	case UnusedNotReady:
+		return "not ready"
+	case UnusedTerminating:
+		return "terminating"
+	case UnusedOtherNode:
+		return "on another node"
+	case UnusedNodeHints:
+		return "hints select other nodes"
+	case UnusedZoneHints:
+		return "hints select other zones"
+	}
+	return string(u)
+}
+
+// EndpointUses returns how a service port uses each of its endpoints of a
+// family, as a plan made of the same input does.
+func EndpointUses(f nft.Family, in *PlanInput) []EndpointUse {
+	s := newSelection(f, in)
+	var out []EndpointUse
+	for _, e := range in.Endpoints {
+		if f.Of(e.Addr) {
+			out = append(out, s.use(e, in.Port))
+		}
+	}
+	return out
+}
+
+// selection are the endpoints that a service port uses, by address and port.
+type selection struct {
+	node           *cluster.Node
+	candidates     map[netip.AddrPort]*cluster.Endpoint
+	cluster, local map[netip.AddrPort]bool
+	// hinted is why ready endpoints are not in cluster.
+	hinted Unused
+}
+
+func newSelection(f nft.Family, in *PlanInput) *selection {
+	all := candidates(nil, in.Endpoints, f, in.Port, in.Node)
+	s := &selection{
+		node: in.Node, candidates: make(map[netip.AddrPort]*cluster.Endpoint, len(all)),
+		cluster: addrPorts(usableForCluster(all, in.Node)), local: addrPorts(usableForLocal(all, in.Node)),
+		hinted: UnusedZoneHints,
+	}
+	for _, c := range all {
+		s.candidates[c.AddrPort()] = c.Endpoint
+	}
+	if _, ok := hinted(highestRank(all), in.Node.Name, func(h *cluster.Hints) []string { return h.Nodes }); ok {
+		s.hinted = UnusedNodeHints
+	}
+	return s
+}
+
+func addrPorts(targets []Target) map[netip.AddrPort]bool {
+	set := make(map[netip.AddrPort]bool, len(targets))
+	for _, t := range targets {
+		set[t.AddrPort()] = true
+	}
+	return set
+}
+
+// use returns how a service port uses an endpoint.
+func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointUse {
+	n, ok := endpointPort(e, port)
+	at := netip.AddrPortFrom(e.Addr, n)
+	u := EndpointUse{Endpoint: e, Port: n, OnThisNode: e.Node == s.node.Name}
+	both := Unused("")
+	switch {
+	case s.node.IsServiceAddr(e.Addr):
+		both = UnusedServiceCIDR
+	case !ok:
+		both = UnusedNoPort
+	case s.candidates[at] != e:
+		both = UnusedDuplicate
+	}
+	if u.Cluster, u.Local = both, both; both != "" {
+		return u
+	}
+	if !s.cluster[at] {
+		u.Cluster = byConditions(e, s.hinted)
+	}
+	switch {
+	case s.local[at]:
+	case !u.OnThisNode:
+		u.Local = UnusedOtherNode
+	default:
+		u.Local = byConditions(e, "")
+	}
+	return u
+}
+
+// byConditions returns the reason why an endpoint that is not ready is not
+// used, and otherwise the given reason.
+func byConditions(e *cluster.Endpoint, otherwise Unused) Unused {
+	switch {
+	case e.Ready:
+		return otherwise
+	case e.Terminating:
+		return UnusedTerminating
+	}
+	return UnusedNotReady
+}

@@ -1,0 +1,212 @@
+package proxier
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/inspect"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// Limits of what one query of the loop reads, because changes wait for it: at
+// most servicesPerQuery Services, and no further one after endpointsPerQuery
+// endpoints of service ports.
+const (
+	servicesPerQuery  = 32
+	endpointsPerQuery = 1024
+)
+
+// Services calls yield for each Service of a query, in the order of their
+// names. The endpoints are listed if the query names a Service.
+func (p *Proxier) Services(ctx context.Context, q inspect.ServiceQuery, yield func(*inspect.Service) error) error {
+	names, err := query(ctx, p, func() []cluster.ServiceName { return p.serviceNames(q) })
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 && q.Name != "" {
+		return fmt.Errorf("%s/%s: %w", q.Namespace, q.Name, inspect.ErrNoService)
+	}
+	slices.SortFunc(names, cluster.ServiceName.Compare)
+	for len(names) > 0 {
+		views, err := query(ctx, p, func() [][]familyView { return p.viewServices(names) })
+		if err != nil {
+			return err
+		}
+		names = names[len(views):]
+		for _, v := range views {
+			if len(v) == 0 {
+				continue // the Service was deleted meanwhile
+			}
+			if err := yield(serviceOf(v, q.Name != "")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// serviceNames returns the names of the Services of a query.
+func (p *Proxier) serviceNames(q inspect.ServiceQuery) []cluster.ServiceName {
+	names := make(map[cluster.ServiceName]struct{})
+	for _, f := range p.families {
+		for name := range f.table.ServiceNames() {
+			if (q.Namespace == "" || q.Namespace == name.Namespace) && (q.Name == "" || q.Name == name.Name) {
+				names[name] = struct{}{}
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(names))
+}
+
+// familyView is the state of a Service in the table of one family.
+type familyView struct {
+	family string
+	table.ServiceView
+}
+
+// viewServices returns the states of the first Services, as many as one query
+// may read and at least one: for each, the states in its families.
+func (p *Proxier) viewServices(names []cluster.ServiceName) (all [][]familyView) {
+	endpoints := 0
+	for _, name := range names[:min(len(names), servicesPerQuery)] {
+		var views []familyView
+		for _, f := range p.families {
+			view, ok := f.table.Service(name)
+			if !ok {
+				continue
+			}
+			views = append(views, familyView{apiFamily(f.table.Family()), view})
+			for i := range view.Ports {
+				endpoints += len(view.Ports[i].Endpoints)
+			}
+		}
+		if all = append(all, views); endpoints >= endpointsPerQuery {
+			break
+		}
+	}
+	return all
+}
+
+// serviceOf combines the states of a Service in its families. All families have
+// the same ports.
+func serviceOf(views []familyView, withEndpoints bool) *inspect.Service {
+	spec := views[0].Service
+	s := &inspect.Service{
+		Namespace: spec.Name.Namespace, Name: spec.Name.Name,
+		InternalPolicy: policyName(spec.InternalPolicy), ExternalPolicy: policyName(spec.ExternalPolicy),
+		AffinitySeconds: int(spec.AffinityTimeout.Seconds()), HealthCheckNodePort: spec.HealthCheckNodePort,
+		Restricted: spec.SourceRanges != nil, SourceRanges: spec.SourceRanges,
+		Ports: make([]inspect.ServicePort, len(views[0].Ports)),
+	}
+	for i, port := range views[0].Ports {
+		s.Ports[i] = inspect.ServicePort{Name: port.Name, Protocol: port.Protocol.String(), Port: port.Port}
+		for _, v := range views {
+			addPort(&s.Ports[i], v.family, &v.Ports[i], withEndpoints)
+			if withEndpoints {
+				listenOn(&s.Ports[i], v.family, v.NodePortAddrs)
+			}
+		}
+	}
+	for _, v := range views {
+		s.Pending = s.Pending || v.Pending
+	}
+	return s
+}
+
+func policyName(p cluster.Policy) string {
+	if p == cluster.PolicyLocal {
+		return "Local"
+	}
+	return "Cluster"
+}
+
+// addPort adds the state of a service port in one family.
+func addPort(to *inspect.ServicePort, family string, v *table.PortView, withEndpoints bool) {
+	for i := range v.Frontends {
+		to.Frontends = append(to.Frontends, frontendOf(family, v, &v.Frontends[i]))
+	}
+	if withEndpoints {
+		for i := range v.Endpoints {
+			to.Endpoints = append(to.Endpoints, endpointOf(&v.Endpoints[i]))
+		}
+	}
+}
+
+// listenOn sets the addresses of the NodePorts of a family.
+func listenOn(to *inspect.ServicePort, family string, addrs []netip.Addr) {
+	for i := range to.Frontends {
+		if f := &to.Frontends[i]; f.Kind == inspect.NodePort && f.Family == family {
+			f.Addresses = addrs
+		}
+	}
+}
+
+func frontendOf(family string, port *table.PortView, f *table.FrontendView) inspect.Frontend {
+	out := inspect.Frontend{
+		Family: family, Kind: kindOf(&f.ServedFrontend), Address: f.Addr, Port: f.Port, Policy: policyName(f.Policy),
+		State: inspect.Served,
+	}
+	out.UsedEndpoints, out.AllEndpoints = countEndpoints(port.Endpoints, f.Policy)
+	switch {
+	case !f.Owned:
+		out.State, out.Owner = inspect.Conflicting, f.Owner
+	case port.Refusal != "":
+		out.State, out.Error = inspect.Refused, port.Refusal
+	case port.Plan == nil || len(port.Plan.Cluster) == 0:
+		out.State = inspect.NoEndpoints
+	case f.Policy == cluster.PolicyLocal && len(port.Plan.Local) == 0:
+		out.State = inspect.NoLocalEndpoints
+	}
+	return out
+}
+
+// countEndpoints returns the number of endpoints that traffic with a policy
+// uses, and that of all endpoints.
+func countEndpoints(endpoints []ruleset.EndpointUse, policy cluster.Policy) (used, all int) {
+	for i := range endpoints {
+		reason := endpoints[i].Cluster
+		if policy == cluster.PolicyLocal {
+			reason = endpoints[i].Local
+		}
+		if reason == "" {
+			used++
+		}
+		if reason != ruleset.UnusedDuplicate {
+			all++
+		}
+	}
+	return used, all
+}
+
+func kindOf(f *ruleset.ServedFrontend) inspect.FrontendKind {
+	switch {
+	case f.IsNodePort():
+		return inspect.NodePort
+	case f.Kind == ruleset.LoadBalancerIP:
+		return inspect.LoadBalancerIP
+	case f.Kind == ruleset.ExternalIP:
+		return inspect.ExternalIP
+	}
+	return inspect.ClusterIP
+}
+
+func endpointOf(u *ruleset.EndpointUse) inspect.Endpoint {
+	e := inspect.Endpoint{
+		Address: u.Addr, Port: u.Port, Node: u.Node, OnThisNode: u.OnThisNode, Slice: u.Source,
+		Ready: u.Ready, Serving: u.Serving, Terminating: u.Terminating,
+		Cluster: useOf(u.Cluster), Local: useOf(u.Local),
+	}
+	if u.Hints != nil {
+		e.Zones, e.Nodes = u.Hints.Zones, u.Hints.Nodes
+	}
+	return e
+}
+
+func useOf(reason ruleset.Unused) inspect.Use {
+	return inspect.Use{Used: reason == "", Reason: string(reason), Text: reason.Text()}
+}

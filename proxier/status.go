@@ -1,0 +1,61 @@
+package proxier
+
+import (
+	"os"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/inspect"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// Status describes the Proxier. It does not wait for a sync: the numbers of the
+// tables are those of the last publish. Any goroutine can call it.
+func (p *Proxier) Status() inspect.Status {
+	listed, invalid := p.tracker.state()
+	s := inspect.Status{
+		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
+		Listed: listed, InvalidObjects: invalid,
+		Families: make([]inspect.FamilyStatus, len(p.families)),
+	}
+	waiting := p.health.waitingSince()
+	for i, h := range p.health.state() {
+		f := &s.Families[i]
+		f.Family, f.Healthy, f.Synced, f.WaitingSince = h.Family, h.Healthy, h.LastUpdated, waiting[i]
+		f.LastSync = p.families[i].lastSync.Load().status()
+	}
+	for i, stats := range *p.metrics.stats.Load() {
+		addStats(&s.Families[i], &stats.Stats)
+	}
+	return s
+}
+
+// status returns the sync for a Status, nil if there was none.
+func (l *lastSync) status() *inspect.Sync {
+	if l == nil {
+		return nil
+	}
+	s := &inspect.Sync{Ended: l.ended, Seconds: l.Duration.Seconds(), Cause: l.Cause, Whole: l.Full}
+	if l.Err != nil {
+		s.Error = l.Err.Error()
+	}
+	return s
+}
+
+// addStats adds the numbers of a table.
+func addStats(f *inspect.FamilyStatus, s *table.Stats) {
+	f.Services, f.ServicePorts, f.Endpoints = s.Services, s.ServicePorts, s.Endpoints
+	f.Rows, f.Rewrites = s.Rows, s.Rewrites
+	f.Repairs = make(map[string]int, len(s.Repairs))
+	for kind, n := range s.Repairs {
+		f.Repairs[string(kind)] = n
+	}
+	f.Refused, f.Contested = s.Refused, s.Contested
+	for _, r := range s.RefusedPorts {
+		f.Refusals = append(f.Refusals, inspect.Refusal{ServicePort: r.Name, Reason: r.Reason})
+	}
+	for _, w := range s.WaitingPorts {
+		f.Conflicts = append(f.Conflicts, inspect.Conflict{
+			ServicePort: w.Name, Frontend: w.Frontend.String(), Owner: w.Owner,
+		})
+	}
+}

@@ -1,0 +1,305 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// diffSteps runs a comparison after a cursor.
+func diffSteps(t testing.TB, table *Table, after string) (steps []DiffStep) {
+	t.Helper()
+	d, err := table.Diff(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100_000 {
+		step, err := d.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if steps = append(steps, step); step.Done {
+			return steps
+		}
+	}
+	t.Fatal("the comparison does not end")
+	return nil
+}
+
+// differences describes the differences of steps.
+func differences(steps []DiffStep) (all []string) {
+	for _, step := range steps {
+		for _, d := range step.Differences {
+			text := string(d.Kind) + " " + d.Object
+			if d.Found != "" {
+				text += " found " + d.Found
+			}
+			all = append(all, strings.TrimSpace(text+" "+d.ServicePort))
+		}
+	}
+	return all
+}
+
+// checkDiff checks that a comparison finds no difference.
+func checkDiff(t testing.TB, table *Table) {
+	t.Helper()
+	if got := differences(diffSteps(t, table, "")); len(got) > 0 {
+		t.Errorf("got differences %q", got)
+	}
+}
+
+// A comparison finds what other programs changed.
+func TestDiff(t *testing.T) {
+	const web80 = "10.96.0.10 . tcp . 80"
+	const want1 = "row service-endpoints " + web80 + " . 1 : 10.244.2.5 . 8080"
+	for name, tt := range map[string]struct {
+		commands string // of nft; a semicolon separates them
+		want     []string
+	}{
+		"nothing":       {"", nil},
+		"another table": {"add table ip other", nil},
+		"delete table":  {"delete table ip kube-proxy", []string{"missing table ip kube-proxy"}},
+		"make table dormant": {"add table ip kube-proxy { flags dormant; }",
+			[]string{"changed flags of the table found 0x1"}},
+		"delete row": {deleteEndpoint, []string{"missing " + want1 + " default/web:http"}},
+		"change row": {changeEndpoint, []string{"changed " + want1 + " found row service-endpoints " + web80 +
+			" . 1 : 10.9.9.9 . 1 default/web:http"}},
+		"change verdict": {changeVerdict, []string{`changed row service-ips ` + web80 + ` comment "default/web:http" : ` +
+			`goto balance-3 found row service-ips ` + web80 + ` : drop default/web:http`}},
+		"add rows": {"add element ip kube-proxy cluster-ips { 10.96.7.7 }; " +
+			"add element ip kube-proxy service-endpoints { " + web80 + " . 9 : 10.9.9.9 . 1 }; " +
+			"add element ip kube-proxy reserved-affinity-ids { 99 }", []string{
+			"extra row cluster-ips 10.96.7.7", "extra row reserved-affinity-ids 99",
+			"extra row service-endpoints " + web80 + " . 9 : 10.9.9.9 . 1",
+		}},
+		"add a range": {"add element ip kube-proxy firewall-sources-tcp { 192.0.2.10 . 80 . 10.0.0.0/8 }",
+			[]string{"extra row firewall-sources-tcp 192.0.2.10 . 80 . 10.0.0.0/8"}},
+		"change a range": {"delete element ip kube-proxy firewall-sources-tcp { 192.0.2.10 . 80 . 198.51.100.0/24 }; " +
+			"add element ip kube-proxy firewall-sources-tcp { 192.0.2.10 . 80 . 198.51.100.0/25 }",
+			[]string{"changed row firewall-sources-tcp 192.0.2.10 . 80 . 198.51.100.0/24 found " +
+				"row firewall-sources-tcp 192.0.2.10 . 80 . 198.51.100.0/25 default/lb:http"}},
+		"flush chains": {"flush chain ip kube-proxy nodeports; flush chain ip kube-proxy balance-2; " +
+			"flush chain ip kube-proxy affinity.default.sticky.tcp.http", []string{
+			"changed rules of chain nodeports", "changed rules of chain balance-2",
+			"changed rules of chain affinity.default.sticky.tcp.http default/sticky:http",
+		}},
+		"change policy":     {"add chain ip kube-proxy nat-output { policy drop; }", []string{"changed chain nat-output"}},
+		"delete base chain": {"delete chain ip kube-proxy nat-output", []string{"missing chain nat-output"}},
+		"add objects": {"add chain ip kube-proxy x; add set ip kube-proxy y { type ipv4_addr; }; add counter ip kube-proxy z",
+			[]string{"extra set y", "extra counter z", "extra chain x"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tabletest.NewNamespace(t)
+			table := newSample(t)
+			tabletest.LoadNFT(t, strings.ReplaceAll(tt.commands, "; ", "\n"))
+			if got := differences(diffSteps(t, table, "")); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// A comparison reads a limited number of rows in each step, and can continue
+// after every cursor.
+func TestDiffContinues(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	large := tabletest.Service("large", "10.96.0.99", nil)
+	table.SetService(large)
+	const endpoints = 3 * maxDiffRows
+	for i := range endpoints {
+		table.SetEndpoint(large.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
+	}
+	for i := range 100 {
+		table.SetService(tabletest.NumberedService(256 + i)) // 10.96.1.x
+	}
+	tabletest.Sync(t, table)
+	checkDiff(t, table)
+	tabletest.LoadNFT(t, deleteEndpoint+`
+		delete element ip kube-proxy service-endpoints { 10.96.0.99 . tcp . 80 . 700 }
+		delete element ip kube-proxy no-endpoint-services { 10.96.1.50 . tcp . 80 }
+		delete element ip kube-proxy no-endpoint-services { 10.96.1.5 . tcp . 80 }
+		add element ip kube-proxy cluster-ips { 10.96.7.7 }
+		add element ip kube-proxy service-ips { 10.96.7.7 . tcp . 80 : drop }`)
+	steps := diffSteps(t, table, "")
+	if all := differences(steps); len(all) != 6 {
+		t.Fatalf("got %q, want 6 differences", all)
+	}
+	rows := 0 // large is the last Service by name
+	for i, step := range steps {
+		if step.Rows > maxDiffRows {
+			t.Errorf("step %d: got %d rows, want at most %d", i, step.Rows, maxDiffRows)
+		}
+		rows += step.Rows
+		rest := diffSteps(t, table, step.Cursor)
+		if step.Cursor == large.Name.String() && slices.ContainsFunc(rest, func(s DiffStep) bool { return s.Rows > 0 }) {
+			t.Errorf("after %q: got rows of Services before it", step.Cursor)
+		}
+		got := differences(rest)
+		if !endsWith(differences(steps), got) || !endsWith(got, differences(steps[i+1:])) {
+			t.Errorf("after %q: got %q, want at least %q", step.Cursor, got, differences(steps[i+1:]))
+		}
+	}
+	if all := table.Stats().Rows; rows < sumOf(all) {
+		t.Errorf("got %d rows, want at least %d", rows, sumOf(all))
+	}
+}
+
+func endsWith(all, end []string) bool {
+	return len(all) >= len(end) && slices.Equal(all[len(all)-len(end):], end)
+}
+
+func sumOf(counts map[string]int) (sum int) {
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// A change that the kernel does not have is a difference, also one of a service
+// port whose rows take several steps.
+func TestDiffOfFailedSync(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	if _, err := table.Diff(""); !errors.Is(err, errNotWritten) {
+		t.Errorf("before the first sync: got error %v, want errNotWritten", err)
+	}
+	tabletest.PassSample(table)
+	tabletest.Sync(t, table)
+	injectFaults(table).FailCommits()
+	large := tabletest.Service("large", "10.96.0.99", nil)
+	table.SetService(large)
+	const endpoints = 2*maxDiffRows + 1
+	for i := range endpoints {
+		table.SetEndpoint(large.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
+	}
+	table.DeleteService(web)
+	changed := *table.desired.services[sticky].spec
+	changed.ExternalIPs = tabletest.Addrs("192.0.2.99")
+	table.SetService(&changed)
+	if err := table.Sync(); err == nil {
+		t.Fatal("got no error of a sync")
+	}
+	missing, extra := 0, 0
+	for _, d := range differences(diffSteps(t, table, "")) {
+		if strings.HasPrefix(d, "missing row ") && strings.HasSuffix(d, "ns/large:http") {
+			missing++
+		}
+		if strings.HasPrefix(d, "extra row service-") && strings.Contains(d, "10.96.0.10 ") {
+			extra++
+		}
+		if d == "changed rules of chain affinity.default.sticky.tcp.http default/sticky:http" {
+			t.Error("a chain of session affinity is different although nothing of it changes")
+		}
+	}
+	// A row of cluster-ips, one of service-ips, and for each endpoint one of
+	// service-endpoints and one of hairpin-connections. The rows of the deleted
+	// Service are a row of service-ips and 3 of service-endpoints.
+	if missing != 2+2*endpoints || extra != 4 {
+		t.Errorf("got %d missing and %d extra rows, want %d and 4", missing, extra, 2+2*endpoints)
+	}
+}
+
+// Of a large set, only the number of extra rows is known, if the kernel reports
+// it.
+func TestDiffOfLargeSet(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	for i := range maxDumpedRows {
+		table.SetService(tabletest.NumberedService(i))
+	}
+	tabletest.Sync(t, table)
+	checkDiff(t, table)
+	tabletest.LoadNFT(t, `add element ip kube-proxy cluster-ips { 10.77.7.7, 10.77.7.8 }
+		delete element ip kube-proxy cluster-ips { 10.96.0.5 }`)
+	want := []string{"missing row cluster-ips 10.96.0.5 bench/service-5:http"}
+	if reportsCounts(t, table) {
+		want = append(want, "extra 2 rows of set cluster-ips, which is too large to list them")
+	}
+	if got := differences(diffSteps(t, table, "")); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// If another program commits during a step, the step is repeated.
+func TestDiffDuringForeignCommits(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	tabletest.LoadNFT(t, deleteEndpoint)
+	k := injectFaults(table)
+	calls := 0
+	k.OnRules = func(string) error {
+		if calls++; calls == 10 || calls == 20 {
+			return nft.ErrGeneration
+		}
+		return nil
+	}
+	if got := differences(diffSteps(t, table, "")); len(got) != 1 || calls < 21 {
+		t.Errorf("got %q after %d calls, want one difference", got, calls)
+	}
+	failed := errors.New("failed")
+	k.OnRules = func(string) error { return failed }
+	d, err := table.Diff("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Next(); err != failed {
+		t.Errorf("got error %v, want the same as the kernel's", err)
+	}
+	k.OnRules = nil
+	for done := false; !done; {
+		step, err := d.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		done = step.Done
+	}
+}
+
+// A Service that is deleted, or changed, during a comparison is no difference.
+func TestDiffDuringChanges(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	c := tabletest.NewRandom(1, 2, nft.IPv4)
+	tabletest.PassSample(table)
+	for i := range 2 * maxDiffRows {
+		table.SetService(tabletest.NumberedService(i))
+	}
+	large := tabletest.Service("large", "10.97.0.1", nil)
+	table.SetService(large)
+	endpoint := func(i int) *cluster.Endpoint {
+		return tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100))
+	}
+	for i := range 3 * maxDiffRows {
+		table.SetEndpoint(large.Name, endpoint(i))
+	}
+	tabletest.Sync(t, table)
+	d, err := table.Diff("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for steps := 1; ; steps++ {
+		step, err := d.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(step.Differences) > 0 {
+			t.Errorf("step %d: got %q", steps, differences([]DiffStep{step}))
+		}
+		if step.Done {
+			break
+		}
+		table.DeleteEndpoint(large.Name, endpoint(maxDiffRows*3/2+steps).EndpointKey)
+		for range 20 {
+			c.Change(table)
+			table.DeleteService(cluster.ServiceName{Namespace: "bench", Name: fmt.Sprint("service-", c.IntN(2*maxDiffRows))})
+		}
+		tabletest.Sync(t, table)
+	}
+}

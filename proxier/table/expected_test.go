@@ -1,0 +1,101 @@
+package table
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// Expected has each row of the desired plans, and the chains to which they
+// lead. It does not change the table.
+func TestExpected(t *testing.T) {
+	c := tabletest.NewRandom(1, 4, nft.IPv4)
+	config := localhostConfig()
+	config.Rules.NodePortAddresses.CIDRs = append(config.Rules.NodePortAddresses.CIDRs, prefix("10.0.0.0/8"))
+	config.Rules.ServiceMetrics = ruleset.ServiceMetricsAll
+	table := newUnconnected(t, config, nft.IPv4)
+	sets := make(map[string]bool)
+	for range 200 {
+		c.Change(table)
+		expected, err := table.Expected(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids := table.ids.next
+		for _, r := range expected.program.Rows {
+			checkExpected(t, expected, r)
+		}
+		for _, p := range table.desired.ports {
+			plan, _ := table.desiredPlan(p)
+			for _, r := range table.rules.Rows(nil, plan) {
+				sets[r.Set.Name] = true
+				checkExpected(t, expected, r)
+			}
+		}
+		if table.ids.next != ids || len(table.ids.proposed) > 0 {
+			t.Fatal("Expected allocated ids of session affinity")
+		}
+	}
+	if len(sets) < 19 {
+		t.Errorf("rows of few sets: %v", slices.Sorted(maps.Keys(sets)))
+	}
+}
+
+// A function that read could not call in time may run later, while the caller
+// already has the error (go test -race).
+func TestExpectedLateRead(t *testing.T) {
+	table := newUnconnected(t, Config{}, nft.IPv4)
+	late, busy := make(chan func(), 2), error(nil)
+	expected, err := table.Expected(func(f func()) error {
+		if busy != nil {
+			late <- f
+			return busy
+		}
+		f()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy = errors.New("busy")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range cap(late) {
+			(<-late)()
+		}
+	}()
+	key := nft.Tuple{}.Addr(netip.MustParseAddr("10.96.0.10")).Proto(unix.IPPROTO_TCP).Port(80)
+	for _, name := range []string{"service-ips", "cluster-ips"} {
+		set, err := expected.Set(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if row, err := expected.Row(set, key); err != busy || row.Set != nil {
+			t.Errorf("set %s: got row %s, %v, want the error", name, row, err)
+		}
+	}
+	<-done
+}
+
+// checkExpected checks that a row and its chain are expected.
+func checkExpected(t *testing.T, expected *Expected, want nft.Row) {
+	t.Helper()
+	got, err := expected.Row(want.Set, want.Key)
+	if err != nil || got != want {
+		t.Fatalf("row %s: found %v, %v", want, got.Set != nil, err)
+	}
+	if chain := want.Verdict.Chain(); chain != "" {
+		if rules, err := expected.Rules(chain); err != nil || len(rules) == 0 {
+			t.Fatalf("chain of row %s: got %d rules, %v", want, len(rules), err)
+		}
+	}
+}

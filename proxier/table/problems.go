@@ -1,0 +1,54 @@
+package table
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// maxListed is the number of problems of a kind that Stats lists. It is called
+// after each sync, so the lists must be short.
+const maxListed = 50
+
+// RefusedPort is a service port that cannot be served.
+type RefusedPort struct {
+	Name   string // namespace/name:port
+	Reason string
+}
+
+// WaitingPort is a service port that waits for a frontend of another one.
+type WaitingPort struct {
+	ruleset.Frontend
+	Name, Owner string // namespace/name:port
+}
+
+// list returns the refused service ports, sorted, and nil if there are many.
+func (r refusals) list() (all []RefusedPort) {
+	if len(r) > maxListed {
+		return nil
+	}
+	for p, refused := range r {
+		all = append(all, RefusedPort{p.name(), refused.why})
+	}
+	slices.SortFunc(all, func(a, b RefusedPort) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// list returns the service ports that wait for a frontend, sorted, and nil if
+// there are many.
+func (c *claims) list() (all []WaitingPort) {
+	for f, waiting := range c.waiting {
+		if len(all)+len(waiting) > maxListed {
+			return nil
+		}
+		for _, w := range waiting {
+			all = append(all, WaitingPort{f, w.port.name(), c.owner(f).name()})
+		}
+	}
+	slices.SortFunc(all, func(a, b WaitingPort) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Frontend.String(), b.Frontend.String()))
+	})
+	return all
+}

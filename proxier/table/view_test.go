@@ -1,0 +1,102 @@
+package table
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// After a sync, the view of each Service has the plans that were committed.
+func TestViewOfSample(t *testing.T) {
+	tabletest.NewNamespace(t)
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		table := newTable(t, sampleConfig(), f)
+		tabletest.PassSample(table)
+		if view, _ := table.Service(cluster.ServiceName{Namespace: "default", Name: "web"}); !view.Pending {
+			t.Error("before the sync: got no pending change")
+		}
+		tabletest.Sync(t, table)
+		names := slices.Collect(table.ServiceNames())
+		if len(names) != 5 || table.Stats().Services != 5 {
+			t.Fatalf("got Services %v and %d, want 5", names, table.Stats().Services)
+		}
+		endpoints := 0
+		for _, name := range names {
+			view, ok := table.Service(name)
+			if !ok || view.Pending || len(view.Ports) != 1 {
+				t.Fatalf("got view %+v, %v", view, ok)
+			}
+			port := view.Ports[0]
+			got, want := *port.Plan, *table.committed.plans[table.desired.services[name].ports[0]]
+			for i := range got.Cluster {
+				got.Cluster[i].ID = want.Cluster[i].ID // a view has no ids of session affinity
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: got plan %+v, want %+v", name, got, want)
+			}
+			endpoints += len(want.Cluster)
+		}
+		stats := table.Stats()
+		if stats.ServicePorts != 5 || stats.Endpoints != endpoints {
+			t.Errorf("got %d service ports and %d endpoints, want 5 and %d", stats.ServicePorts, stats.Endpoints, endpoints)
+		}
+	}
+}
+
+// A view names the owner of each frontend, and the reason why a service port is
+// left out. The statistics list both.
+func TestViewOfProblems(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	table.SetNode(tabletest.Node())
+	service := func(name, ip string, created int64) {
+		table.SetService(tabletest.Service(name, ip, func(s *cluster.Service) {
+			s.Created, s.ExternalIPs = time.Unix(created, 0), tabletest.Addrs("192.0.2.1")
+		}))
+	}
+	service("younger", "10.96.0.1", 200)
+	service("older", "10.96.0.2", 100)
+	refused := refusedService()
+	table.SetService(refused)
+	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.Sync(t, table)
+
+	view, _ := table.Service(cluster.ServiceName{Namespace: "ns", Name: "younger"})
+	var got []string
+	for _, f := range view.Ports[0].Frontends {
+		got = append(got, fmt.Sprintf("%s %s %v", f.Frontend, f.Owner, f.Owned))
+	}
+	want := []string{"10.96.0.1:80/tcp ns/younger:http true", "192.0.2.1:80/tcp ns/older:http false"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got frontends %q, want %q", got, want)
+	}
+	view, _ = table.Service(refused.Name)
+	if port := view.Ports[0]; port.Refusal == "" || port.Plan != nil || len(port.Endpoints) != 1 {
+		t.Errorf("got %+v, want a refused service port with an endpoint", port)
+	}
+	stats := table.Stats()
+	if got := stats.RefusedPorts; len(got) != 1 || got[0].Name != refused.Name.WithPort("http") || got[0].Reason == "" {
+		t.Errorf("got refused service ports %q", got)
+	}
+	if got := stats.WaitingPorts; len(got) != 1 || got[0].Name != "ns/younger:http" || got[0].Owner != "ns/older:http" {
+		t.Errorf("got waiting service ports %v", got)
+	}
+	table.DeleteService(refused.Name)
+	if _, ok := table.Service(refused.Name); ok {
+		t.Error("got a view of a deleted Service")
+	}
+	for i := range maxListed + 1 {
+		service(fmt.Sprint("more", i), "", 300)
+	}
+	tabletest.Sync(t, table)
+	if stats := table.Stats(); stats.Contested != 1 || stats.WaitingPorts != nil || stats.RefusedPorts != nil {
+		t.Errorf("got %d contested frontends, %d and %d listed, want 1, 0 and 0",
+			stats.Contested, len(stats.WaitingPorts), len(stats.RefusedPorts))
+	}
+}

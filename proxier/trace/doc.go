@@ -1,0 +1,13 @@
+// Package trace follows real packets to addresses of Services through the rules
+// of the kernel, and returns the fate of each.
+//
+// It adds a table of its own for each address family. The rules of this table
+// select the first packets of connections, at a limited rate, and make the
+// kernel report each rule that these packets match afterwards, in all tables
+// (nftrace). The table has no other effect on packets. The kernel deletes it
+// when the process ends, however it ends.
+//
+// The package decides what happened to a packet from the reported rules only.
+// Package explain supplies the texts of rules, and the reason in terms of
+// Kubernetes: it explains the same packet, and its outcome must be the same.
+package trace

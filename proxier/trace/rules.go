@@ -1,0 +1,208 @@
+package trace
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// tablePrefix begins the name of each table of this package. The rest is the
+// netlink port of the owner, which is usually its process id. No other process
+// of the network namespace can have the same port.
+const tablePrefix = "nftproxy-trace-"
+
+// Chains of the table.
+const (
+	chainPrerouting        = "prerouting"
+	chainOutput            = "output"
+	chainPreroutingTracked = "prerouting-tracked"
+	chainOutputTracked     = "output-tracked"
+	chainForward           = "forward"
+	chainInput             = "input"
+	chainPostrouting       = "postrouting"
+
+	chainFirst  = "first"  // traces packets that begin a connection
+	chainSample = "sample" // traces some UDP packets
+	chainKnown  = "known"  // ends the trace of other UDP packets
+)
+
+// Priorities of base chains. Connection tracking has -200, and chains of the
+// priority raw see packets before it.
+const (
+	beforeRaw     int32 = -301
+	afterTracking int32 = -199
+	beforeOthers  int32 = math.MinInt32
+	afterOthers   int32 = math.MaxInt32 - 1 // connection tracking stores the connection last
+)
+
+// Limits of traced packets per second, for each rule that traces.
+const (
+	firstRate  = 10
+	sampleRate = 5
+)
+
+// rules builds the table of one family.
+type rules struct {
+	family               nft.Family
+	selection            Selection
+	frontends, nodePorts *nft.Set
+	rows                 []nft.Row
+}
+
+// tableOf returns the table that traces the packets of a selection, and its
+// rows. It changes nothing else in packets.
+//
+// TCP and SCTP show in a packet whether it begins a connection, so these
+// packets are traced from the beginning. For UDP, only connection tracking
+// knows. UDP packets that begin a flow are traced after connection tracking.
+// Some others are traced before, and no longer if their flow is known: chains
+// of the priority raw can drop packets, too.
+func tableOf(f nft.Family, selection Selection, name string) (*nft.Table, []nft.Row) {
+	r := &rules{family: f, selection: selection}
+	r.addRows()
+	t := &nft.Table{Family: f, Name: name, Owned: true, Chains: []*nft.Chain{r.tracing(chainFirst, firstRate)}}
+	if r.traces(unix.IPPROTO_UDP) {
+		known := &nft.Chain{Name: chainKnown, Rules: []nft.Rule{nft.NewRule(nft.UnsetTrace())}}
+		t.Chains = append(t.Chains, r.tracing(chainSample, sampleRate), known)
+	}
+	for _, s := range []*nft.Set{r.frontends, r.nodePorts} {
+		if s != nil {
+			t.Sets = append(t.Sets, s)
+		}
+	}
+	t.Chains = append(t.Chains, r.baseChains()...)
+	return t, r.rows
+}
+
+// traces reports whether the table traces packets of a protocol.
+func (r *rules) traces(protocol uint8) bool {
+	return slices.Contains(r.selection.protocols(Frontend{}), protocol)
+}
+
+// baseChains returns the chains that select packets, and those that only report
+// how far a traced packet came.
+func (r *rules) baseChains() (chains []*nft.Chain) {
+	if !r.selection.Source.NotOthers {
+		notOwn := nft.NotInInterface("lo") // packets of this node were in the hook output before
+		chains = append(chains, base(chainPrerouting, nft.Prerouting, beforeRaw, r.untracked(notOwn)...))
+		if r.traces(unix.IPPROTO_UDP) {
+			chains = append(chains, base(chainPreroutingTracked, nft.Prerouting, afterTracking, r.tracked(notOwn)...))
+		}
+	}
+	if !r.selection.Source.NotNode {
+		chains = append(chains, base(chainOutput, nft.Output, beforeRaw, r.untracked()...))
+		if r.traces(unix.IPPROTO_UDP) {
+			chains = append(chains, base(chainOutputTracked, nft.Output, afterTracking, r.tracked()...))
+		}
+	}
+	return append(chains,
+		base(chainForward, nft.Forward, beforeOthers),
+		base(chainInput, nft.Input, afterOthers),
+		base(chainPostrouting, nft.Postrouting, afterOthers))
+}
+
+// addRows adds the sets of frontends and their rows. The size of a set is that
+// of its rows: a hash table that grows in one transaction can stall the kernel.
+func (r *rules) addRows() {
+	f := r.family
+	frontends := &nft.Set{Name: "frontends", Key: nft.Types(nft.TypeAddr(f), nft.TypeInetProto, nft.TypeInetService)}
+	nodePorts := &nft.Set{Name: "nodeports", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
+	for _, frontend := range r.selection.Frontends {
+		addr, port := frontend.Addr.Addr(), frontend.Addr.Port()
+		for _, protocol := range r.selection.protocols(frontend) {
+			row := nft.Row{Set: frontends, Key: nft.Tuple{}.Addr(addr).Proto(protocol).Port(port)}
+			if addr.IsUnspecified() {
+				row = nft.Row{Set: nodePorts, Key: nft.Tuple{}.Proto(protocol).Port(port)}
+			}
+			r.rows = append(r.rows, row)
+			row.Set.Size++
+		}
+	}
+	if frontends.Size > 0 {
+		r.frontends = frontends
+	}
+	if nodePorts.Size > 0 {
+		r.nodePorts = nodePorts
+	}
+}
+
+func base(name string, point nft.HookPoint, priority int32, rules ...nft.Rule) *nft.Chain {
+	hook := &nft.Hook{Type: nft.ChainTypeFilter, Point: point, Priority: priority}
+	return &nft.Chain{Name: name, Hook: hook, Rules: rules}
+}
+
+// tracing returns a chain that traces packets to selected destinations:
+//
+//	ip daddr . meta l4proto . th dport @frontends limit rate 10/second burst 10 packets meta nftrace set 1
+//	fib daddr type local meta l4proto . th dport @nodeports limit rate 10/second burst 10 packets meta nftrace set 1
+//	ip daddr 10.96.0.0/16 limit rate 10/second burst 10 packets meta nftrace set 1
+func (r *rules) tracing(name string, rate uint32) *nft.Chain {
+	c := &nft.Chain{Name: name}
+	add := func(match ...nft.Statement) {
+		c.Rules = append(c.Rules, nft.NewRule(append(match, nft.LimitRate(rate, rate), nft.SetTrace())...))
+	}
+	daddr := nft.Daddr(r.family)
+	if r.frontends != nil {
+		add(nft.In(r.frontends, daddr, nft.L4Proto(), nft.ThDport()))
+	}
+	if r.nodePorts != nil {
+		add(nft.DaddrLocal(), nft.In(r.nodePorts, nft.L4Proto(), nft.ThDport()))
+	}
+	for _, p := range r.selection.Ranges {
+		add(nft.Within(daddr, p))
+	}
+	return c
+}
+
+// untracked returns the rules of a base chain before connection tracking:
+//
+//	ip saddr 10.244.1.7 tcp flags syn / syn,ack jump first
+//	ip saddr 10.244.1.7 meta l4proto sctp @th,96,8 0x1 jump first
+//	ip saddr 10.244.1.7 meta l4proto udp jump sample
+func (r *rules) untracked(match ...nft.Statement) (rules []nft.Rule) {
+	match = append(match, r.source()...)
+	add := func(s nft.Statement, to string) {
+		rules = append(rules, nft.NewRule(append(slices.Clone(match), s, nft.Jump(to))...))
+	}
+	for _, protocol := range r.selection.protocols(Frontend{}) {
+		switch protocol {
+		case unix.IPPROTO_TCP:
+			add(nft.TCPSyn(), chainFirst)
+		case unix.IPPROTO_SCTP:
+			add(nft.SCTPInit(), chainFirst)
+		case unix.IPPROTO_UDP:
+			add(nft.MatchL4Proto(protocol), chainSample)
+		}
+	}
+	return rules
+}
+
+// tracked returns the rules of a base chain after connection tracking:
+//
+//	ip saddr 10.244.1.7 meta l4proto udp ct state new,untracked jump first
+//	ip saddr 10.244.1.7 meta l4proto udp ct state established,related jump known
+func (r *rules) tracked(match ...nft.Statement) []nft.Rule {
+	match = append(match, r.source()...)
+	match = append(match, nft.MatchL4Proto(unix.IPPROTO_UDP))
+	return []nft.Rule{
+		nft.NewRule(append(slices.Clone(match), nft.CtStateFirst(), nft.Jump(chainFirst))...),
+		nft.NewRule(append(match, nft.CtStateKnown(), nft.Jump(chainKnown))...),
+	}
+}
+
+// source matches the selected sources.
+func (r *rules) source() (match []nft.Statement) {
+	if p, ok := rangeOf(r.family, r.selection.Source.Within); ok {
+		match = append(match, nft.Within(nft.Saddr(r.family), p))
+	}
+	if p, ok := rangeOf(r.family, r.selection.Source.Except); ok {
+		match = append(match, nft.NotWithin(nft.Saddr(r.family), p))
+	}
+	return match
+}
+
+func tableName(port uint32) string { return fmt.Sprintf("%s%d", tablePrefix, port) }

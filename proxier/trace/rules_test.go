@@ -1,0 +1,58 @@
+package trace
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/tools/txtar"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// The tables of selections are in testdata/tables.txtar.
+func TestTables(t *testing.T) {
+	selections := map[string]Selection{
+		"one frontend": {Frontends: []Frontend{{Addr: netip.MustParseAddrPort("10.96.0.10:80")}}},
+		"NodePort and ranges, UDP from outside": {
+			Frontends: []Frontend{{netip.MustParseAddrPort("[::]:30053"), unix.IPPROTO_UDP}},
+			Ranges:    []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")},
+			Protocol:  unix.IPPROTO_UDP,
+			Source: Source{NotNode: true, Except: []netip.Prefix{
+				netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32"),
+			}},
+		},
+		"TCP from this node": {
+			Frontends: []Frontend{{netip.MustParseAddrPort("192.0.2.10:443"), 0}}, Protocol: unix.IPPROTO_TCP,
+			Source: Source{NotOthers: true, Within: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/32")}},
+		},
+	}
+	const file = "testdata/tables.txtar"
+	golden, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, section := range golden.Files {
+		var got strings.Builder
+		for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+			selection := selections[section.Name]
+			if part, ok := selection.of(f); ok {
+				table, rows := tableOf(f, part, tableName(1))
+				if err := table.Fprint(&got, rows); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got.String() != string(section.Data) && !*update {
+			t.Errorf("%s: got\n%s\nwant\n%s", section.Name, &got, section.Data)
+		}
+		golden.Files[i].Data = []byte(got.String())
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(golden), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package trace
+
+import (
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Selection selects packets: those to one of the frontends or ranges, from the
+// source.
+type Selection struct {
+	Frontends []Frontend
+	// Ranges are destinations with any port.
+	Ranges []netip.Prefix
+	// Protocol is the number of TCP, UDP or SCTP, 0 for all three.
+	Protocol uint8
+	Source   Source
+}
+
+// Frontend is an address of a Service. A NodePort has the unspecified address.
+type Frontend struct {
+	Addr     netip.AddrPort
+	Protocol uint8 // 0 for all
+}
+
+// Source selects packets by where they come from. The zero Source selects all.
+type Source struct {
+	// NotNode excludes packets of this node, NotOthers all other packets.
+	NotNode, NotOthers bool
+	// Within and Except are ranges of source addresses, at most one of each
+	// family. If Within has ranges, all sources of a family without one are
+	// excluded.
+	Within, Except []netip.Prefix
+}
+
+// protocols are the protocols of service ports.
+var protocols = [...]uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}
+
+// of returns the part of the selection that concerns a family. ok is false if
+// it selects no packets of the family.
+func (s *Selection) of(f nft.Family) (part Selection, ok bool) {
+	part = Selection{Protocol: s.Protocol, Source: s.Source}
+	for _, frontend := range s.Frontends {
+		if f.Of(frontend.Addr.Addr()) {
+			part.Frontends = append(part.Frontends, frontend)
+		}
+	}
+	for _, p := range s.Ranges {
+		if f.Of(p.Addr()) {
+			part.Ranges = append(part.Ranges, p)
+		}
+	}
+	return part, len(part.Frontends)+len(part.Ranges) > 0 && s.Source.isOf(f)
+}
+
+// isOf reports whether packets of a family can have the source.
+func (s *Source) isOf(f nft.Family) bool {
+	_, within := rangeOf(f, s.Within)
+	return within || len(s.Within) == 0
+}
+
+// rangeOf returns the range of a family.
+func rangeOf(f nft.Family, ranges []netip.Prefix) (p netip.Prefix, ok bool) {
+	i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return f.Of(p.Addr()) })
+	if i < 0 {
+		return p, false
+	}
+	return ranges[i], true
+}
+
+// protocols returns the protocols that the selection and a frontend have in
+// common.
+func (s *Selection) protocols(frontend Frontend) (common []uint8) {
+	for _, p := range protocols {
+		if (s.Protocol == 0 || s.Protocol == p) && (frontend.Protocol == 0 || frontend.Protocol == p) {
+			common = append(common, p)
+		}
+	}
+	return common
+}
