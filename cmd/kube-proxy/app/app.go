@@ -16,6 +16,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/doctor"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
 
@@ -94,7 +95,7 @@ func logOptions(o *config.Options) {
 // cleanUp removes the nftables tables and the rules of kube-proxy's other
 // modes.
 func cleanUp(ctx context.Context) error {
-	if err := explainNFTables(queryNFTables()); err != nil {
+	if err := doctor.CheckNFTables(); err != nil {
 		return err
 	}
 	err := leftovers.Remove(ctx)

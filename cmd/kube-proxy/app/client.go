@@ -19,10 +19,10 @@ import (
 // use the in-cluster configuration. The clients do not connect yet.
 //
 // Each client has its own rate limiter (clientConnection.qps and burst), so
-// that events do not delay lists.
-func newClients(config *componentbaseconfig.ClientConnectionConfiguration, master string) (
-	client, events *apiclient.Client, err error,
-) {
+// that events do not delay lists. contact records the requests of client.
+func newClients(
+	config *componentbaseconfig.ClientConnectionConfiguration, master string, contact *apiclient.Contact,
+) (client, events *apiclient.Client, err error) {
 	restConfig, err := loadRESTConfig(config.Kubeconfig, master)
 	if err != nil {
 		return nil, nil, err
@@ -31,10 +31,11 @@ func newClients(config *componentbaseconfig.ClientConnectionConfiguration, maste
 	restConfig.ContentType = config.ContentType
 	restConfig.QPS = config.QPS
 	restConfig.Burst = int(config.Burst)
-	if client, err = newClient(restConfig); err != nil {
+	if events, err = newClient(restConfig); err != nil {
 		return nil, nil, err
 	}
-	events, err = newClient(restConfig)
+	restConfig.Wrap(contact.Wrap)
+	client, err = newClient(restConfig)
 	return client, events, err
 }
 

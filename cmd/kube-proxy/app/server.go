@@ -13,8 +13,10 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/doctor"
 	"github.com/nftproxy/nftproxy/proxier/informer"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -31,17 +33,19 @@ type server struct {
 	config  *v1alpha1.KubeProxyConfiguration
 	client  *apiclient.Client // nil with --manifests
 	events  *eventRecorder    // nil with --manifests
+	contact apiclient.Contact // with the API server
 	proxier *proxier.Proxier
 	source  source
 	health  *healthcheck.ProxyServer
 	status  *healthcheck.HTTPServer
+	inspect *inspect.Server
 }
 
 // newServer creates and connects the parts of a server. It changes nothing on
 // the node, so that an invalid configuration has no effect.
 func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	s := &server{options: o, config: o.Configuration}
-	if err := checkKernel(); err != nil {
+	if err := doctor.CheckKernel(); err != nil {
 		return nil, err
 	}
 	pc, err := o.Proxier()
@@ -57,6 +61,12 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	if err := s.setSource(pc); err != nil {
 		return nil, err
 	}
+	s.inspect, err = inspect.NewServer(inspect.ServerConfig{
+		Version: Version, NodeEligible: s.nodeEligible, API: s.apiStatus, Proxy: s.proxier,
+	})
+	if err != nil {
+		return nil, err
+	}
 	return s, s.listen(ctx)
 }
 
@@ -66,7 +76,7 @@ func (s *server) connect(pc *proxier.Config) error {
 		pc.ExplicitSync = true // the manifest source calls Sync
 		return nil
 	}
-	client, eventClient, err := newClients(&s.config.ClientConnection, s.options.Master)
+	client, eventClient, err := newClients(&s.config.ClientConnection, s.options.Master, &s.contact)
 	if err != nil {
 		return err
 	}
@@ -100,7 +110,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 		Addr:         s.config.HealthzBindAddress,
 		HardFail:     s.config.BindAddressHardFail,
 		Health:       s.proxier.Health,
-		NodeEligible: func() bool { return s.client == nil || s.proxier.NodeEligible() }, // --manifests needs no Node
+		NodeEligible: s.nodeEligible,
 		OnHealthz:    answers.onHealthz,
 		OnLivez:      answers.onLivez,
 	})
@@ -110,7 +120,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 	s.status, err = newStatusServer(statusConfig{
 		addr:      s.config.MetricsBindAddress,
 		hardFail:  s.config.BindAddressHardFail,
-		metrics:   append(answers.collectors(), s.proxier.Metrics()),
+		metrics:   append(answers.collectors(), s.proxier.Metrics(), contactMetrics{&s.contact}),
 		config:    s.config,
 		profiling: s.config.EnableProfiling,
 		flags:     s.flagsPage(),
@@ -126,6 +136,10 @@ func (s *server) listen(ctx context.Context) (err error) {
 	}
 	return nil
 }
+
+// nodeEligible reports whether load balancers may send traffic to this node.
+// Without an API server there is no Node object.
+func (s *server) nodeEligible() bool { return s.client == nil || s.proxier.NodeEligible() }
 
 // drainTimeout limits the time for connections to NodePorts on localhost to end
 // when the process ends. It is less than the grace period of a pod, 30 s.
@@ -154,6 +168,10 @@ func (s *server) run(ctx context.Context) error {
 		return nil
 	})
 	group.Go(func() error { return s.source.Run(ctx) })
+	group.Go(func() error {
+		s.inspect.Run(ctx)
+		return nil
+	})
 	group.Go(func() error { return s.serve(ctx, s.health.HTTPServer, "FailedToStartProxierHealthcheck") })
 	group.Go(func() error { return s.serve(ctx, s.status, "FailedToStartMetricServer") })
 	group.Go(func() error {

@@ -237,3 +237,7 @@ func TestStatusServer(t *testing.T) {
 		t.Error("a configuration that cannot be encoded: got no error")
 	}
 }
+
+func hasPrefix(err error, prefix string) bool {
+	return err != nil && strings.HasPrefix(err.Error(), prefix)
+}

@@ -5,10 +5,12 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // newCommandLine declares the flags. Names, types and defaults are those of
-// kube-proxy v1.37; only --manifests is new.
+// kube-proxy v1.37; only --manifests and --service-metrics are new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -27,7 +29,8 @@ func (c *commandLine) addSource() {
 	set := c.group("Source")
 	set.StringVar(&o.ConfigFile, "config", "",
 		"Read the configuration from `FILE`, a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1). "+
-			"Other flags are ignored, except --hostname-override, --master, --manifests and the logging flags. "+
+			"Other flags are ignored, except --hostname-override, --master, --manifests, --service-metrics and "+
+			"the logging flags. "+
 			"If the file changes and is valid, kube-proxy exits for a restart.")
 	set.StringVar(&client.Kubeconfig, "kubeconfig", "",
 		"Connect to the API server of this kubeconfig `FILE`. "+
@@ -94,6 +97,9 @@ func (c *commandLine) addServers() {
 	metrics := &text{value: &config.MetricsBindAddress, typ: "ipport", check: checkIPPort}
 	set.Var(metrics, "metrics-bind-address",
 		"Serve /metrics, /configz and /proxyMode on `IP:PORT`. An empty value disables the server.")
+	set.Var(&text{value: &c.options.ServiceMetrics, typ: "string", check: checkServiceMetrics, keepOnEmpty: true},
+		"service-metrics", "Count new connections to these `SERVICES`: off, annotated (those with the annotation "+
+			translate.AnnotationMetrics+`: "true"), or all. The metric is nftproxy_service_connections_total.`)
 	set.BoolVar(&config.BindAddressHardFail, "bind-address-hard-fail", false,
 		"Exit if one of these ports is in use. By default kube-proxy retries.")
 	set.BoolVar(&config.EnableProfiling, "profiling", false,

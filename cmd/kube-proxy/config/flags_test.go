@@ -31,7 +31,9 @@ func TestFlagsOfKubeProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	ourDefaults := map[string]string{"iptables-min-sync-period": `"` + defaultMinSyncPeriod.String() + `"`}
-	want := []string{"manifests\t\tstring\t\"\"\t\"\"\tfalse"}
+	want := []string{
+		"manifests\t\tstring\t\"\"\t\"\"\tfalse", "service-metrics\t\tstring\t\"off\"\t\"\"\tfalse",
+	}
 	for line := range strings.Lines(string(data)) {
 		if strings.HasPrefix(line, "#") {
 			continue
@@ -73,7 +75,9 @@ func TestFlagFacts(t *testing.T) {
 		}
 		seen[f.flag] = true
 	}
-	without := []string{"config", "write-config-to", "master", "manifests", "init-only", "cleanup", "version", "help"}
+	without := []string{
+		"config", "write-config-to", "master", "manifests", "service-metrics", "init-only", "cleanup", "version", "help",
+	}
 	all.VisitAll(func(f *pflag.Flag) {
 		if !seen[f.Name] && !slices.Contains(without, f.Name) {
 			t.Errorf("--%s has no fact", f.Name)

@@ -7,6 +7,8 @@ import (
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	netutils "k8s.io/utils/net"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // text is a string flag with a type name and an optional check.
@@ -39,6 +41,9 @@ func (t *text) Set(s string) error {
 	*t.value = s
 	return nil
 }
+
+// checkServiceMetrics accepts the values of --service-metrics.
+func checkServiceMetrics(s string) error { return ruleset.ServiceMetrics(s).Validate() }
 
 func checkIP(s string) error {
 	if netutils.ParseIPSloppy(s) == nil {

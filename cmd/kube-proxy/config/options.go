@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Options is a parsed command line.
@@ -23,11 +25,13 @@ type Options struct {
 	WriteConfigTo string // --write-config-to: write Configuration to this file and exit
 	Master        string // --master: URL of the API server; overrides the kubeconfig
 	Manifests     string // --manifests: serve this directory instead of an API server
-	Cleanup       bool   // --cleanup: remove the rules and exit
-	InitOnly      bool   // --init-only: set the conntrack sysctls and exit
-	Help          bool   // --help: print the usage and exit
-	Version       bool   // --version: print the version and exit
-	VersionRaw    bool   // --version=raw: print the version and the build information; Version is true as well
+	// ServiceMetrics is --service-metrics: off, annotated or all.
+	ServiceMetrics string
+	Cleanup        bool // --cleanup: remove the rules and exit
+	InitOnly       bool // --init-only: set the conntrack sysctls and exit
+	Help           bool // --help: print the usage and exit
+	Version        bool // --version: print the version and exit
+	VersionRaw     bool // --version=raw: print the version and the build information; Version is true as well
 	// ReportedVersion is the version to report instead of our own
 	// (--version=vX.Y.Z), "" for our own.
 	ReportedVersion string
@@ -51,7 +55,10 @@ type fileReader func(name string) ([]byte, error)
 func Parse(args []string) (*Options, error) { return parseWith(args, os.ReadFile) }
 
 func parseWith(args []string, read fileReader) (*Options, error) {
-	o := &Options{Configuration: new(v1alpha1.KubeProxyConfiguration), args: args, readFile: read}
+	o := &Options{
+		Configuration: new(v1alpha1.KubeProxyConfiguration), args: args, readFile: read,
+		ServiceMetrics: string(ruleset.ServiceMetricsOff),
+	}
 	setDefaults(o.Configuration)
 	o.Configuration.NFTables.MinSyncPeriod.Duration = defaultMinSyncPeriod
 	o.cmd = newCommandLine(o)

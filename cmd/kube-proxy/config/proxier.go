@@ -19,6 +19,7 @@ func (o *Options) Proxier() (proxier.Config, error) {
 		MasqueradeAll:      c.NFTables.MasqueradeAll,
 		IgnoreExternalIPs:  !o.FeatureGate.Enabled(gateExternalIPs),
 		LocalhostNodePorts: o.FeatureGate.Enabled(gateLocalhostNodePorts),
+		ServiceMetrics:     ruleset.ServiceMetrics(o.ServiceMetrics),
 		SyncPeriod:         c.NFTables.SyncPeriod.Duration,
 		MinSyncPeriod:      c.NFTables.MinSyncPeriod.Duration,
 		DetectLocal: ruleset.LocalDetection{

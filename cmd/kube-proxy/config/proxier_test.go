@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -73,11 +74,32 @@ func TestProxier(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			tt.want.ServiceMetrics = ruleset.ServiceMetricsOff
 			got, err := parse(t, strings.Split(tt.args, "|")...).Proxier()
 			if err != nil || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, tt.want)
 			}
 		})
+	}
+}
+
+// TestServiceMetrics sets --service-metrics, which has no field of the file.
+func TestServiceMetrics(t *testing.T) {
+	inConfigDir(t)
+	for args, want := range map[string]ruleset.ServiceMetrics{
+		"--service-metrics=":                              ruleset.ServiceMetricsOff,
+		"--service-metrics=annotated":                     ruleset.ServiceMetricsAnnotated,
+		"--config=config.yaml --service-metrics=all -v=2": ruleset.ServiceMetricsAll,
+	} {
+		o := parse(t, strings.Fields(args)...)
+		got, err := o.Proxier()
+		if err != nil || got.ServiceMetrics != want || strings.Contains(fmt.Sprint(o.Warnings()), "service-metrics") {
+			t.Errorf("%s: got %q, %v, warnings %v; want %q", args, got.ServiceMetrics, err, o.Warnings(), want)
+		}
+	}
+	_, err := Parse([]string{"--service-metrics=some"})
+	if err == nil || !strings.Contains(err.Error(), "off, annotated, all") {
+		t.Errorf("unknown value: got %v", err)
 	}
 }
 

@@ -1,0 +1,20 @@
+package app
+
+import "github.com/nftproxy/nftproxy/proxier/inspect"
+
+// apiStatus returns the contact with the API server for the command nftproxy,
+// nil with --manifests.
+func (s *server) apiStatus() *inspect.APIStatus {
+	if s.client == nil {
+		return nil
+	}
+	state := s.contact.State()
+	api := &inspect.APIStatus{
+		Answered: state.Answered, Failed: state.Failed, Heard: state.Heard,
+		AheadSeconds: state.Ahead.Seconds(), Compared: state.Compared,
+	}
+	if state.Err != nil {
+		api.Error = oneLine(state.Err).Error()
+	}
+	return api
+}

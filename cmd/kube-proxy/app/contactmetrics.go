@@ -1,0 +1,40 @@
+package app
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+)
+
+var (
+	answeredDesc = prometheus.NewDesc("nftproxy_api_last_answer_timestamp_seconds",
+		"Time of the last answer of the API server.", nil, nil)
+	heardDesc = prometheus.NewDesc("nftproxy_watch_last_received_timestamp_seconds",
+		"Time at which a watch last received anything. The API server sends a bookmark about every minute.",
+		[]string{"resource"}, nil)
+)
+
+// contactMetrics collects the times of the contact with the API server. Before
+// the first answer there are none.
+type contactMetrics struct{ contact *apiclient.Contact }
+
+// Describe implements prometheus.Collector.
+func (m contactMetrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- answeredDesc
+	ch <- heardDesc
+}
+
+// Collect implements prometheus.Collector.
+func (m contactMetrics) Collect(ch chan<- prometheus.Metric) {
+	state := m.contact.State()
+	if state.Answered.IsZero() {
+		return
+	}
+	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+	ch <- prometheus.MustNewConstMetric(answeredDesc, prometheus.GaugeValue, seconds(state.Answered))
+	for resource, heard := range state.Heard {
+		ch <- prometheus.MustNewConstMetric(heardDesc, prometheus.GaugeValue, seconds(heard), resource)
+	}
+}

@@ -1,0 +1,198 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/inspect"
+)
+
+const policyLocal = "Local"
+
+// newTable returns a writer that aligns columns, which tabs separate. A line
+// without a tab begins new columns.
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// printServices writes the frontends of Services.
+func printServices(w io.Writer, services []*inspect.Service) error {
+	if len(services) == 0 {
+		_, err := fmt.Fprintln(w, "No Services")
+		return err
+	}
+	t := newTable(w)
+	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE")
+	for _, s := range services {
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			for _, f := range p.Frontends {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s\n", servicePortName(s, p), f.Kind, frontendText(&f, p.Protocol),
+					f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints, stateText(s, &f))
+			}
+		}
+	}
+	return t.Flush()
+}
+
+// servicePortName returns namespace/name:port.
+func servicePortName(s *inspect.Service, p *inspect.ServicePort) string {
+	if p.Name == "" {
+		return s.Namespace + "/" + s.Name
+	}
+	return s.Namespace + "/" + s.Name + ":" + p.Name
+}
+
+func frontendText(f *inspect.Frontend, protocol string) string {
+	if f.Kind == inspect.NodePort {
+		return fmt.Sprintf("%d/%s (%s)", f.Port, protocol, f.Family)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Address, f.Port), protocol)
+}
+
+func affinityText(s *inspect.Service) string {
+	if s.AffinitySeconds == 0 {
+		return "none"
+	}
+	return (time.Duration(s.AffinitySeconds) * time.Second).String()
+}
+
+// stateText returns what happens to connections to a frontend.
+func stateText(s *inspect.Service, f *inspect.Frontend) string {
+	switch f.State {
+	case inspect.Conflicting:
+		return "not served: it belongs to " + f.Owner
+	case inspect.Refused:
+		return "not served: " + f.Error
+	}
+	text := "served"
+	switch {
+	case f.State == inspect.NoEndpoints && f.AllEndpoints == 0:
+		text = "rejects: no endpoints"
+	case f.State == inspect.NoEndpoints:
+		text = "rejects: no usable endpoint"
+	case f.State == inspect.NoLocalEndpoints && f.Kind == inspect.ClusterIP:
+		text = "drops: no usable endpoint on this node"
+	case f.State == inspect.NoLocalEndpoints:
+		text = "drops clients outside the cluster: no usable endpoint on this node"
+	}
+	if s.Restricted && f.Kind == inspect.LoadBalancerIP {
+		text += "; only for clients in " + prefixesText(s.SourceRanges)
+	}
+	if s.Pending {
+		text += "; a change is pending"
+	}
+	return text
+}
+
+func prefixesText(prefixes []netip.Prefix) string {
+	if len(prefixes) == 0 {
+		return "no range"
+	}
+	texts := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		texts[i] = p.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// printService writes a Service with its endpoints.
+func printService(w io.Writer, s *inspect.Service) error {
+	t := newTable(w)
+	fmt.Fprintf(t, "SERVICE\t%s/%s\n", s.Namespace, s.Name)
+	fmt.Fprintf(t, "POLICY\tinternal %s, external %s\n", s.InternalPolicy, s.ExternalPolicy)
+	fmt.Fprintf(t, "AFFINITY\t%s\n", affinityText(s))
+	if s.Restricted {
+		fmt.Fprintf(t, "SOURCE RANGES\t%s\n", prefixesText(s.SourceRanges))
+	}
+	if s.HealthCheckNodePort != 0 {
+		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d\n", s.HealthCheckNodePort)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range s.Ports {
+		if err := printPort(w, s, &s.Ports[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printPort(w io.Writer, s *inspect.Service, p *inspect.ServicePort) error {
+	fmt.Fprintf(w, "\nPORT %s\n", strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol)))
+	t := newTable(w)
+	fmt.Fprintln(t, "  TYPE\tFRONTEND\tPOLICY\tENDPOINTS\tSTATE")
+	for _, f := range p.Frontends {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%d/%d\t%s\n", f.Kind, frontendText(&f, p.Protocol), f.Policy,
+			f.UsedEndpoints, f.AllEndpoints, stateText(s, &f))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printEndpoints(w, p)
+}
+
+// printEndpoints writes the endpoints of a service port. The columns for the
+// policies are why traffic does not use them.
+func printEndpoints(w io.Writer, p *inspect.ServicePort) error {
+	if len(p.Endpoints) == 0 {
+		_, err := fmt.Fprintln(w, "  no endpoints")
+		return err
+	}
+	local := slices.ContainsFunc(p.Frontends, func(f inspect.Frontend) bool { return f.Policy == policyLocal })
+	t := newTable(w)
+	fmt.Fprint(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER")
+	if local {
+		fmt.Fprint(t, "\tPOLICY LOCAL")
+	}
+	fmt.Fprintln(t)
+	for _, e := range p.Endpoints {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s", endpointText(&e), nodeText(&e), conditionsText(&e),
+			useText(e.Cluster))
+		if local {
+			fmt.Fprintf(t, "\t%s", useText(e.Local))
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
+}
+
+func endpointText(e *inspect.Endpoint) string {
+	if e.Port == 0 {
+		return e.Address.String()
+	}
+	return netip.AddrPortFrom(e.Address, e.Port).String()
+}
+
+func nodeText(e *inspect.Endpoint) string {
+	switch {
+	case e.Node == "":
+		return "unknown"
+	case e.OnThisNode:
+		return e.Node + " (this node)"
+	}
+	return e.Node
+}
+
+func conditionsText(e *inspect.Endpoint) string {
+	switch {
+	case e.Terminating && e.Serving:
+		return "terminating, serving"
+	case e.Terminating:
+		return "terminating"
+	case !e.Ready:
+		return "not ready"
+	}
+	return "ready"
+}
+
+func useText(u inspect.Use) string {
+	if u.Used {
+		return "used"
+	}
+	return "not used: " + u.Text
+}

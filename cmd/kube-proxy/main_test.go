@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// TestMain makes the test program the program that it tests if it has the name
+// of one.
+func TestMain(m *testing.M) {
+	switch filepath.Base(os.Args[0]) {
+	case "kube-proxy", ctl.Name:
+		main()
+	}
+	// The tests also run on kernels older than the program supports.
+	os.Setenv("KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK", "1")
+	os.Exit(m.Run())
+}
+
+// programs returns a directory with the program under both of its names.
+func programs(t testing.TB) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"kube-proxy", ctl.Name} {
+		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// clusterManifests is a directory with manifests of a few Services.
+const clusterManifests = "ctl/testdata/cluster"
+
+// node is a network namespace with a proxy.
+type node struct {
+	bin   string // the directory of the programs
+	proxy *exec.Cmd
+	log   *bytes.Buffer // of the proxy; complete after stop
+}
+
+// startProxy starts a proxy in the network namespace of the test. before are
+// shell commands that run in a mount namespace of its own.
+func startProxy(t *testing.T, before, manifests string, flags ...string) *node {
+	t.Helper()
+	n := &node{bin: programs(t), log: new(bytes.Buffer)}
+	n.proxy = exec.Command("unshare", "--mount", "sh", "-ec", before+"\n"+`exec "$@"`, "sh",
+		filepath.Join(n.bin, "kube-proxy"), "--manifests", manifests, "--hostname-override", "node1")
+	n.proxy.Args = append(n.proxy.Args, flags...)
+	n.proxy.Stdout, n.proxy.Stderr = n.log, n.log
+	n.proxy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := n.proxy.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		n.stop()
+		if t.Failed() {
+			t.Logf("log of kube-proxy:\n%s", n.log)
+		}
+	})
+	return n
+}
+
+// stop ends the proxy.
+func (n *node) stop() {
+	if n.proxy.ProcessState == nil {
+		n.proxy.Process.Signal(syscall.SIGTERM)
+		n.proxy.Wait() // the log shows an error
+	}
+}
+
+// nftproxy runs the command, if necessary by another program that precedes it,
+// and returns its output and its exit code.
+func (n *node) nftproxy(t *testing.T, by []string, args ...string) (out string, code int) {
+	t.Helper()
+	command := append(append(by, filepath.Join(n.bin, ctl.Name)), args...)
+	text, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if exit != nil {
+		code = exit.ExitCode()
+	}
+	return string(text), code
+}
+
+// awaitStatus waits until status has an exit code.
+func (n *node) awaitStatus(t *testing.T, want int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		out, code := n.nftproxy(t, nil, "status")
+		if code == want {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("status: got exit code %d, want %d:\n%s", code, want, out)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// wantService checks that the command reaches the proxy.
+func (n *node) wantService(t *testing.T, by ...string) {
+	t.Helper()
+	out, code := n.nftproxy(t, by, "services", "default/web")
+	if code != 0 || !strings.Contains(out, "10.96.0.10:80/tcp") {
+		t.Errorf("%q services: got exit code %d:\n%s", by, code, out)
+	}
+}
+
+// The command finds the proxy of its network namespace, and notices its end.
+func TestSocket(t *testing.T) {
+	tabletest.NewNode(t)
+	n := startProxy(t, "", clusterManifests)
+	n.awaitStatus(t, 0)
+	n.wantService(t)
+	if out, code := n.nftproxy(t, []string{"unshare", "--net"}, "status"); code != 2 {
+		t.Errorf("in another network namespace: got exit code %d:\n%s", code, out)
+	}
+	n.stop()
+	out, code := n.nftproxy(t, nil, "status")
+	if code != 2 || !strings.Contains(out, "written by nftproxy, and in use") {
+		t.Errorf("after the end of the proxy: got exit code %d:\n%s", code, out)
+	}
+	var stat syscall.Stat_t
+	if err := syscall.Stat("/proc/thread-self/ns/net", &stat); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(fmt.Sprintf("/run/nftproxy/%d.sock", stat.Ino)); !os.IsNotExist(err) {
+		t.Errorf("after the end of the proxy: got %v, want no socket", err)
+	}
+}
+
+// The command on the node, and in the container, finds a proxy whose container
+// has a file system of its own.
+func TestSocketInContainer(t *testing.T) {
+	tabletest.NewNode(t)
+	n := startProxy(t, "mount -t tmpfs none /run", clusterManifests)
+	n.awaitStatus(t, 0)
+	n.wantService(t)
+	n.wantService(t, "nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", n.proxy.Process.Pid))
+}
+
+// A proxy that cannot create the socket logs it once, and serves Services.
+func TestNoSocket(t *testing.T) {
+	tabletest.NewNode(t)
+	n := startProxy(t, "mount -t tmpfs -o ro none /run", clusterManifests)
+	for range 2000 {
+		if out, _ := n.nftproxy(t, nil, "explain", "10.96.0.10:80"); strings.Contains(out, "10.244.1.5:8080") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if out, code := n.nftproxy(t, nil, "status"); code != 2 || !strings.Contains(out, "written by nftproxy, and in use") {
+		t.Errorf("got exit code %d:\n%s", code, out)
+	}
+	n.stop()
+	if got := strings.Count(n.log.String(), "/run/nftproxy: read-only file system"); got != 1 {
+		t.Errorf("got %d warnings, want 1", got)
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+const help = `Run the command nftproxy in the pods of nftproxy, on one node or on several.
+
+Usage:
+  kubectl nftproxy VERB [ARGUMENTS and FLAGS of the verb] [FLAGS]
+
+Verbs:
+  status     state of nftproxy; on all nodes by default
+  doctor     checks of the nodes; on all nodes by default
+  version    version of nftproxy; on all nodes by default
+  services   Services that nftproxy serves
+  explain    where a connection goes, and why
+  trace      rules that real packets pass
+  flows      connections to each endpoint
+  diff       differences between the rules and the desired state
+
+The nftproxy in the pods defines the verbs: "kubectl nftproxy VERB --help" prints
+the help of the nftproxy in a running pod.
+
+Flags:
+      --node NODE        node on which the verb runs; can be repeated, or a list
+                         separated by commas
+      --all-nodes        run the verb on all nodes with a pod of nftproxy
+  -n, --namespace NAME   namespace of the DaemonSet (default kube-system)
+  -l, --selector LABELS  labels of the pods (default k8s-app=kube-proxy)
+      --help, --version
+
+The flags of kubectl that select a cluster and a user work too: --kubeconfig,
+--context, --cluster, --user, --server, --token, --as, --as-group, --as-uid,
+--certificate-authority, --client-certificate, --client-key, --tls-server-name,
+--insecure-skip-tls-verify and --request-timeout.
+
+On several nodes, status prints a table with a row for each node. The output of
+other verbs, and of status -o text, follows a line "NODE name" for each node.
+With -o json or -o yaml, it is one object with a field for each node.
+
+The exit code is the highest exit code of all nodes. It is 2 if the verb did not
+run on a node, and 1 for an error of the plugin.
+
+The user needs the permissions to list pods and to create pods/exec in the
+namespace of the DaemonSet.
+
+Examples:
+  kubectl nftproxy status
+  kubectl nftproxy doctor --node worker-1,worker-2
+  kubectl nftproxy explain svc/default/web --from outside --node worker-1
+  kubectl nftproxy services -o json --all-nodes
+
+For completion, create a link to the plugin on the PATH:
+  ln -s "$(command -v kubectl-nftproxy)" /usr/local/bin/kubectl_complete-nftproxy
+`

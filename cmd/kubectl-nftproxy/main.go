@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+)
+
+// version is the version of the plugin. The linker sets it in releases.
+var version = "v0.1.0"
+
+// completer is the name under which kubectl runs the plugin for completions.
+const completer = "kubectl_complete-nftproxy"
+
+// Exit codes of the plugin. The exit code of a verb is that of nftproxy.
+const (
+	exitError       = 1
+	exitUnreachable = 2 // the verb did not run on a node
+)
+
+func main() {
+	// kubectl has the same terminal and gets the same interrupt. It ends the
+	// command in the pod, and this process waits for it.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
+	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
+	if name == completer {
+		printCompletions(context.Background(), os.Args[1:], os.Stdout)
+		return
+	}
+	code, err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "kubectl nftproxy: %v\n", err)
+	}
+	os.Exit(code)
+}
+
+// run runs the plugin and returns its exit code. An error is not printed yet.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
+	a, err := parse(args)
+	if err != nil {
+		return exitError, err
+	}
+	switch {
+	case a.version:
+		fmt.Fprintln(stdout, "kubectl-nftproxy", version)
+		return 0, nil
+	case a.help || len(a.command) == 0 || len(a.command) == 1 && a.command[0] == "help":
+		fmt.Fprint(stdout, help)
+		return 0, nil
+	}
+	k, err := newKubectl(a)
+	if err != nil {
+		return exitError, err
+	}
+	pods, err := k.pods(ctx, a.selector)
+	if err != nil {
+		return exitError, err
+	}
+	chosen, err := choose(a, pods)
+	if err != nil {
+		return exitError, err
+	}
+	if len(chosen) == 1 && !a.manyNodes() {
+		return k.runOne(ctx, chosen[0], a.command, stdout, stderr), nil
+	}
+	return k.runAll(ctx, chosen, a, stdout, stderr), nil
+}

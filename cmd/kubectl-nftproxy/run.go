@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// concurrent is the number of nodes on which a command runs at a time.
+const concurrent = 10
+
+// runOne runs a command in one pod, with the standard streams of the plugin,
+// and returns its exit code.
+func (k kubectl) runOne(ctx context.Context, p pod, command []string, stdout, stderr io.Writer) int {
+	s := streams{stdout: stdout, stderr: stderr}
+	if isTerminal() {
+		s.stdin, s.terminal = os.Stdin, true
+	}
+	r := k.exec(ctx, p, s, command)
+	if r.problem != "" {
+		fmt.Fprintf(stderr, "kubectl nftproxy: node %s: %s\n", p.node, r.problem)
+	}
+	return r.code
+}
+
+// answer is the answer of a node.
+type answer struct {
+	result
+	stdout, stderr bytes.Buffer
+}
+
+// runAll runs a command in several pods, prints the answers in the order of the
+// pods, and returns the highest exit code.
+func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, stderr io.Writer) int {
+	command := a.command
+	if a.isSummary() {
+		command = append(slices.Clone(command), "--output=json")
+	}
+	answers := make([]answer, len(pods))
+	var running sync.WaitGroup
+	slots := make(chan struct{}, concurrent)
+	for i, p := range pods {
+		running.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			s := streams{stdout: &answers[i].stdout, stderr: &answers[i].stderr}
+			answers[i].result = k.exec(ctx, p, s, command)
+		})
+	}
+	running.Wait()
+	worst := 0
+	for i := range answers {
+		worst = max(worst, answers[i].code)
+	}
+	if a.isSummary() {
+		printSummary(stdout, pods, answers)
+	} else {
+		printAnswers(stdout, stderr, a.format(), pods, answers)
+	}
+	return worst
+}
+
+// printAnswers prints the answers of nodes in the format of the flag --output.
+// YAML and JSON are one object with a field for each node; the answer of a node
+// on which the command failed is {"error": REASON}.
+func printAnswers(stdout, stderr io.Writer, format string, pods []pod, answers []answer) {
+	switch format {
+	case "json":
+		printJSON(stdout, pods, answers)
+	case "yaml":
+		printYAML(stdout, pods, answers)
+	default:
+		printText(stdout, stderr, pods, answers)
+	}
+}
+
+func printText(stdout, stderr io.Writer, pods []pod, answers []answer) {
+	for i := range answers {
+		a := &answers[i]
+		if i > 0 {
+			fmt.Fprintln(stdout)
+		}
+		fmt.Fprintln(stdout, "NODE", pods[i].node)
+		stdout.Write(a.stdout.Bytes())
+		stderr.Write(a.stderr.Bytes())
+		if a.problem != "" {
+			fmt.Fprintf(stderr, "kubectl nftproxy: node %s: %s\n", pods[i].node, a.problem)
+		}
+	}
+}
+
+// failure returns the reason why a node has no answer on its standard output.
+func (a *answer) failure() string {
+	if a.problem != "" {
+		return a.problem
+	}
+	return oneLine(a.stderr.String())
+}
+
+func printJSON(stdout io.Writer, pods []pod, answers []answer) {
+	object := make(map[string]any, len(pods))
+	for i := range answers {
+		a := &answers[i]
+		object[pods[i].node] = json.RawMessage(a.stdout.Bytes())
+		if !json.Valid(a.stdout.Bytes()) {
+			object[pods[i].node] = map[string]string{"error": a.failure()}
+		}
+	}
+	encoder := json.NewEncoder(stdout)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	encoder.Encode(object) // all values are valid
+}
+
+func printYAML(stdout io.Writer, pods []pod, answers []answer) {
+	for i := range answers {
+		text := strings.TrimSuffix(answers[i].stdout.String(), "\n")
+		if text == "" {
+			text = fmt.Sprintf("error: %q", answers[i].failure())
+		}
+		fmt.Fprintf(stdout, "%s:\n  %s\n", pods[i].node, strings.ReplaceAll(text, "\n", "\n  "))
+	}
+}

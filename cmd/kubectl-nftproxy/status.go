@@ -1,0 +1,80 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// status is the answer of `nftproxy status -o json`, with the fields used here.
+type status struct {
+	State    string
+	Problems []string
+	Proxy    struct {
+		Version       string
+		Time, Started time.Time
+		Families      []struct {
+			Services, Endpoints int
+			LastSync            struct{ Ended time.Time }
+		}
+	}
+}
+
+// isSummary reports whether the command asks several nodes for their status in
+// no format: a table with a row for each node fits on the screen.
+func (a *arguments) isSummary() bool {
+	return a.command[0] == "status" && a.manyNodes() && a.format() == ""
+}
+
+// printSummary prints a table with a row for each node, and then their
+// problems. The answers are JSON.
+func printSummary(stdout io.Writer, pods []pod, answers []answer) {
+	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tSTATE\tVERSION\tAGE\tLAST SYNC\tSERVICES\tENDPOINTS")
+	var problems []string
+	for i := range answers {
+		var s status
+		if err := json.Unmarshal(answers[i].stdout.Bytes(), &s); err != nil {
+			reason := cmp.Or(answers[i].failure(), "the answer is not JSON: "+err.Error())
+			s = status{State: "unreachable", Problems: []string{reason}}
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", pods[i].node, s.State, strings.Join(s.columns(), "\t"))
+		for _, p := range s.Problems {
+			problems = append(problems, fmt.Sprintf("%s: %s\n", pods[i].node, p))
+		}
+	}
+	table.Flush()
+	if problems != nil {
+		fmt.Fprintf(stdout, "\n%s", strings.Join(problems, ""))
+	}
+}
+
+// columns returns the version, the age, the time since the last sync and the
+// numbers of Services and endpoints, of each family.
+func (s *status) columns() []string {
+	p := &s.Proxy
+	if p.Version == "" {
+		return []string{"-", "-", "-", "-", "-"}
+	}
+	var last time.Time
+	var services, endpoints []string
+	for _, f := range p.Families {
+		if f.LastSync.Ended.After(last) {
+			last = f.LastSync.Ended
+		}
+		services = append(services, fmt.Sprint(f.Services))
+		endpoints = append(endpoints, fmt.Sprint(f.Endpoints))
+	}
+	sync := "none"
+	if !last.IsZero() {
+		sync = duration.HumanDuration(p.Time.Sub(last)) + " ago"
+	}
+	return []string{p.Version, duration.HumanDuration(p.Time.Sub(p.Started)), sync,
+		strings.Join(services, "/"), strings.Join(endpoints, "/")}
+}
