@@ -3,45 +3,45 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
-)
 
-// dockerImage is an entry of a Docker archive's manifest.json.
-type dockerImage struct {
-	Config   string
-	RepoTags []string
-	Layers   []string
-}
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
 
 // writeArchive writes a tar file that is an OCI image layout of all images
 // and a Docker archive of the first image.
-func writeArchive(w io.Writer, d description, images []image) error {
-	top, blobs, err := indexOf(images)
+func writeArchive(w io.Writer, d description, images []v1.Image) error {
+	dir, err := os.MkdirTemp("", "nftproxy-image-")
 	if err != nil {
 		return err
 	}
-	top.Annotations = map[string]string{
+	defer os.RemoveAll(dir)
+	index, err := newIndex(d, images)
+	if err != nil {
+		return err
+	}
+	path, err := layout.Write(dir, empty.Index)
+	if err != nil {
+		return err
+	}
+	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
 		"io.containerd.image.name":          d.name, // the name that `ctr images import` assigns
 		"org.opencontainers.image.ref.name": d.name[strings.LastIndex(d.name, ":")+1:],
-	}
-	layout, err := json.Marshal(map[string]string{"imageLayoutVersion": "1.0.0"})
-	if err != nil {
+	})); err != nil {
 		return err
 	}
-	layoutIndex, err := json.Marshal(index{2, typeIndex, []descriptor{top}})
-	if err != nil {
+	if err := writeDockerManifest(filepath.Join(dir, "manifest.json"), d.name, images[0]); err != nil {
 		return err
 	}
-	docker, err := json.Marshal([]dockerImage{{
-		Config: images[0].config.path(), RepoTags: []string{d.name}, Layers: []string{images[0].layer.path()},
-	}})
+	files, err := filesOf(dir)
 	if err != nil {
 		return err
-	}
-	files := []file{{"oci-layout", 0o644, layout}, {"index.json", 0o644, layoutIndex}, {"manifest.json", 0o644, docker},
-		{"blobs/", 0o755, nil}, {"blobs/sha256/", 0o755, nil}}
-	for _, b := range blobs {
-		files = append(files, file{b.path(), 0o644, b.data})
 	}
 	data, err := tarOf(files, d.created)
 	if err != nil {
@@ -51,17 +51,40 @@ func writeArchive(w io.Writer, d description, images []image) error {
 	return err
 }
 
-// indexOf returns the descriptor of the only image, or of an index of all
-// images, and all blobs.
-func indexOf(images []image) (top descriptor, blobs []blob, err error) {
-	all := index{SchemaVersion: 2, MediaType: typeIndex}
-	for _, img := range images {
-		blobs = append(blobs, img.manifest, img.config, img.layer)
-		all.Manifests = append(all.Manifests, img.descriptor())
+// writeDockerManifest writes the manifest.json of a Docker archive, which
+// refers to the blobs of the image layout.
+func writeDockerManifest(path, name string, img v1.Image) error {
+	manifest, err := img.Manifest()
+	if err != nil {
+		return err
 	}
-	if len(images) == 1 {
-		return all.Manifests[0], blobs, nil
+	blob := func(d v1.Descriptor) string { return "blobs/sha256/" + d.Digest.Hex }
+	data, err := json.Marshal(tarball.Manifest{{
+		Config: blob(manifest.Config), RepoTags: []string{name}, Layers: []string{blob(manifest.Layers[0])},
+	}})
+	if err != nil {
+		return err
 	}
-	b, err := encode(typeIndex, all)
-	return b.descriptor(), append(blobs, b), err
+	return os.WriteFile(path, data, 0o644)
+}
+
+// filesOf returns the files in a folder, in lexical order.
+func filesOf(dir string) (files []file, err error) {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			files = append(files, file{name + "/", 0o755, nil})
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		files = append(files, file{name, 0o644, content})
+		return err
+	})
+	return files, err
 }

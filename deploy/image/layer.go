@@ -3,7 +3,6 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"time"
 )
@@ -24,13 +23,14 @@ const symlink = 0o120777
 // The image has no nsswitch.conf: without it, Go's resolver uses /etc/hosts
 // and then DNS. It has no CA certificates: the service account contains that
 // of the API server.
-func rootFiles(binary, licence []byte) []file {
+func rootFiles(binary, licence, thirdParty []byte) []file {
 	return []file{
 		{"etc/", 0o755, nil},
 		{"etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n")},
 		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n")},
 		{"licenses/", 0o755, nil},
 		{"licenses/LICENSE", 0o644, licence},
+		{"licenses/THIRD-PARTY", 0o644, thirdParty},
 		{"tmp/", 0o1777, nil},
 		{"usr/", 0o755, nil},
 		{"usr/local/", 0o755, nil},
@@ -64,23 +64,6 @@ func tarOf(files []file, modified time.Time) ([]byte, error) {
 		if _, err := w.Write(content); err != nil {
 			return nil, fmt.Errorf("%s: %w", f.path, err)
 		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
-}
-
-// compress returns data as gzip. The header has no name and no time, so that
-// equal data produces equal bytes with the same Go release.
-func compress(data []byte) ([]byte, error) {
-	var out bytes.Buffer
-	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := w.Write(data); err != nil {
-		return nil, err
 	}
 	if err := w.Close(); err != nil {
 		return nil, err

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
 func main() {
@@ -36,30 +39,12 @@ func run(args []string, stdout io.Writer) error {
 		return fmt.Errorf("--name %q: want NAME:TAG", *name)
 	}
 	if flags.NArg() == 0 {
-		return errors.New("no binary: want ARCHITECTURE=FILE")
-	}
-	text, err := os.ReadFile(*licence)
-	if err != nil {
-		return fmt.Errorf("read licence: %w", err)
+		return errors.New("no binary: want ARCHITECTURE=FOLDER")
 	}
 	d := description{name: *name, version: *version, revision: *revision, created: time.Unix(*created, 0).UTC()}
-	var images []image
-	for _, arg := range flags.Args() {
-		arch, path, ok := strings.Cut(arg, "=")
-		if !ok {
-			return fmt.Errorf("%q: want ARCHITECTURE=FILE", arg)
-		}
-		binary, err := readBinary(path, arch)
-		if err != nil {
-			return err
-		}
-		img, err := newImage(d, arch, rootFiles(binary, text))
-		if err != nil {
-			return fmt.Errorf("image for %s: %w", arch, err)
-		}
-		fmt.Fprintf(stdout, "linux/%s: binary %s, image %s compressed, %s unpacked\n",
-			arch, megabytes(len(binary)), megabytes(len(img.layer.data)), megabytes(img.unpacked))
-		images = append(images, img)
+	images, err := newImages(d, flags.Args(), *licence)
+	if err != nil {
+		return err
 	}
 	var archive bytes.Buffer
 	if err := writeArchive(&archive, d, images); err != nil {
@@ -68,8 +53,35 @@ func run(args []string, stdout io.Writer) error {
 	if err := os.WriteFile(*output, archive.Bytes(), 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s: %s, %s\n", *output, *name, megabytes(archive.Len()))
+	fmt.Fprintf(stdout, "%s: %s, %.1f MB\n", *output, *name, float64(archive.Len())/1e6)
 	return nil
 }
 
-func megabytes(n int) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+// newImages returns an image for each of args, ARCHITECTURE=FOLDER.
+func newImages(d description, args []string, licence string) ([]v1.Image, error) {
+	var images []v1.Image
+	for _, arg := range args {
+		arch, folder, ok := strings.Cut(arg, "=")
+		if !ok {
+			return nil, fmt.Errorf("%q: want ARCHITECTURE=FOLDER", arg)
+		}
+		binary, err := readBinary(filepath.Join(folder, "kube-proxy"), arch)
+		if err != nil {
+			return nil, err
+		}
+		own, err := os.ReadFile(licence)
+		if err != nil {
+			return nil, err
+		}
+		thirdParty, err := os.ReadFile(filepath.Join(folder, "THIRD-PARTY"))
+		if err != nil {
+			return nil, err
+		}
+		img, err := newImage(d, arch, rootFiles(binary, own, thirdParty))
+		if err != nil {
+			return nil, fmt.Errorf("image for %s: %w", arch, err)
+		}
+		images = append(images, img)
+	}
+	return images, nil
+}
