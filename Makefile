@@ -3,13 +3,14 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-VERSION ?= v0.1.0-dev
-COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+VERSION ?= v0.1.0
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
 # The version for --version, the metric kubernetes_build_info and the user agent of the API client.
 LDFLAGS := -s -w -X github.com/nftproxy/nftproxy/cmd/kube-proxy/app.Version=$(VERSION)
 LDFLAGS += $(foreach package,k8s.io/component-base/version k8s.io/client-go/pkg/version,\
   -X $(package).gitVersion=$(VERSION) -X $(package).gitCommit=$(COMMIT))
-GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+GO_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)'
+PLUGIN_BUILD := CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
 BENCH_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/nftproxy/nftproxy/test/bench/report.commit=$(COMMIT)'
 STATICCHECK := go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # The name of the image, its architectures, and the time stamp of its content.
@@ -20,12 +21,15 @@ BENCH ?= .
 BENCHTIME ?= 20x
 COUNT ?= 1
 
-# Packages and packet tests that also run on other kernels. Emulated processors are slow: PACKETS=all adds tests that
-# take ten minutes more on each kernel.
+# Packages and packet tests that also run on other kernels. Emulated processors are slow: PACKETS=all adds kernels and
+# tests, which take half an hour more.
 KERNEL_PACKAGES := ./nft ./proxier ./proxier/explain ./proxier/table ./conntrack ./healthcheck ./test/lab
-KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions
+KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions|TestCounters
 ifeq ($(PACKETS),all)
-KERNEL_PACKETS := $(KERNEL_PACKETS)|TestEndpointIsClusterIP|TestNodePort|TestAffinity$$|TestAffinityFull|TestUDPFlow
+KERNEL_PACKETS := $(KERNEL_PACKETS)|TestEndpointIsClusterIP|TestNodePort|TestAffinity$$|TestAffinityFull|TestUDPFlow|TestTrace|TestFlows
+else
+PACKAGE_KERNELS := -k 5.10 -k 6.12
+PACKET_KERNELS := -k 6.1
 endif
 
 .PHONY: help
@@ -33,19 +37,45 @@ help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/kube-proxy, a static binary, and its second name bin/nftproxy.
+build: ## Build bin/kube-proxy, a static binary, its second name bin/nftproxy, and the plugin bin/kubectl-nftproxy.
 	$(GO_BUILD) -o bin/kube-proxy ./cmd/kube-proxy
+	$(PLUGIN_BUILD) -o bin/kubectl-nftproxy ./cmd/kubectl-nftproxy
 	@ln -sf kube-proxy bin/nftproxy
+	@ln -sf kubectl-nftproxy bin/kubectl_complete-nftproxy
 
 .PHONY: image
 image: ## Build bin/nftproxy-image.tar, without Docker: IMAGE= names it, ARCH="amd64 arm64" for several.
-	@for arch in $(ARCH); do GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/linux-$$arch/kube-proxy ./cmd/kube-proxy || exit 1; done
-	@go run ./deploy/image --name $(IMAGE) --version $(VERSION) --revision "$$(git rev-parse HEAD 2>/dev/null)" \
-	  --created $(SOURCE_DATE_EPOCH) --output bin/nftproxy-image.tar $(foreach arch,$(ARCH),$(arch)=bin/linux-$(arch)/kube-proxy)
+	@set -e; for arch in $(ARCH); do \
+	  GOOS=linux GOARCH=$$arch $(GO_BUILD) -o bin/linux-$$arch/kube-proxy ./cmd/kube-proxy; \
+	  (cd deploy && go run ./sbom --platform linux/$$arch --version $(VERSION) --created $(SOURCE_DATE_EPOCH) \
+	    --output ../bin/linux-$$arch/sbom.cdx.json --licences ../bin/linux-$$arch/THIRD-PARTY); \
+	done
+	@cd deploy && go run ./image --name $(IMAGE) --version $(VERSION) --revision "$(COMMIT)" --licence ../LICENSE \
+	  --created $(SOURCE_DATE_EPOCH) --output ../bin/nftproxy-image.tar $(foreach arch,$(ARCH),$(arch)=../bin/linux-$(arch))
+
+.PHONY: plugin
+plugin: # Build the plugin of kubectl and its licence texts in bin/plugin/OS-ARCH: OS= and ARCH= select them.
+	@GOOS=$(OS) GOARCH=$(ARCH) $(PLUGIN_BUILD) -o bin/plugin/$(OS)-$(ARCH)/ ./cmd/kubectl-nftproxy
+	@cd deploy && go run ./sbom --package ./cmd/kubectl-nftproxy --platform $(OS)/$(ARCH) \
+	  --licences ../bin/plugin/$(OS)-$(ARCH)/THIRD-PARTY
+
+.PHONY: release
+release: ## Build the files of a release in bin/release.
+	deploy/release/build $(VERSION) bin/release
+
+.PHONY: release-dry-run
+release-dry-run: release ## Build the files of a release in bin/release and test them (root). It publishes nothing.
+	@test/setup qemu-aarch64-static:qemu-user-static
+	cd test/deploy && RELEASE=$(CURDIR)/bin/release VERSION=$(VERSION) go test -count=1 -timeout 30m -v ./release
 
 .PHONY: deploy-render
 deploy-render: ## Render the kustomization OVERLAY (default: base).
 	@cd test/deploy && go tool kustomize build ../../deploy/kustomize/$(if $(filter-out base,$(OVERLAY)),overlays/$(OVERLAY),base)
+
+.PHONY: chart
+chart: ## Update the generated files of the chart: the schema and the README.
+	cd test/deploy && go run ./schema >../../deploy/helm/nftproxy/values.schema.json
+	cd test/deploy && go tool helm-docs --chart-search-root=../../deploy/helm/nftproxy --sort-values-order=file --log-level=warning
 
 .PHONY: kind-e2e
 kind-e2e: ## Run the Services tests of Kubernetes on a kind cluster with nftproxy (Docker).
@@ -63,18 +93,28 @@ test: setup ## Run all tests on this kernel, in network namespaces (root). The f
 	@$(MAKE) --no-print-directory test-apiserver
 	@$(MAKE) --no-print-directory test-bench
 
+.PHONY: test-neighbours
+test-neighbours: setup ## Test the proxy beside firewalls, CNI plugins and scripts of Debian (root). The first run fetches them.
+	go test -count=1 ./test/neighbours
+
+.PHONY: test-ipvs
+test-ipvs: setup ## Test the proxy beside keepalived and IPVS on Linux 6.1 under qemu (root, 1 min after the first run).
+	test/neighbours/ipvs 6.1
+
 .PHONY: test-deploy
 test-deploy: ## Test manifests, chart, image and dashboards. The first run builds kustomize and Helm.
-	cd test/deploy && go test -count=1 ./...
+	@# make release-dry-run runs the tests of the files of a release.
+	cd test/deploy && go test -count=1 $$(go list ./... | grep -v '/release$$')
 
 .PHONY: test-kernels
-test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root).
+test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root). PACKETS=all adds packet tests.
 	rm -rf .cache/kernel-tests .cache/packet-tests
 	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
 	test/kernels/run build .cache/packet-tests ./test/packet
-	test/kernels/run test -short .cache/kernel-tests
+	@# These tests use one processor most of the time, so all kernels run at once.
+	test/kernels/run test $(PACKAGE_KERNELS) -j 3 -t 900 -short .cache/kernel-tests
 	@# At most 3 tests run at a time: emulated processors are slow, and an answer can take 10 s.
-	test/kernels/run test -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)'
+	test/kernels/run test $(PACKET_KERNELS) -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)'
 
 .PHONY: test-apiserver
 test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
@@ -97,14 +137,14 @@ lint: ## Check format, imports, line widths, go vet and staticcheck.
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go test -count=1 ./test/style
-	@for module in . test/deploy test/apiserver test/bench; do \
+	@for module in . deploy test/deploy test/apiserver test/bench; do \
 	  echo "go vet and staticcheck in $$module"; \
 	  (cd $$module && go vet ./... && $(STATICCHECK) ./...) || exit 1; \
 	done
 
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./nft ./proxier ./proxier/explain ./proxier/table ./conntrack
+	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./cmd/kube-proxy ./nft ./proxier ./proxier/explain ./proxier/table ./conntrack
 
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.
@@ -126,6 +166,13 @@ bench-dataplane: setup build ## Measure what the rules cost new and established 
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/dataplane ./dataplane
 	bin/dataplane $(if $(S),--services=$(S)) --output=.cache/bench/dataplane-$(shell date +%F) \
 	  $(if $(PUBLISH),--publish=test/bench/dataplane/results) $(DATAPLANE)
+
+.PHONY: soak
+soak: setup build ## Run the proxy for DURATION=1h under changes, connections and faults (root). SEED= repeats a run, PUBLISH=1 keeps the result.
+	test/apiserver/build .cache/apiserver
+	@cd test/bench && $(BENCH_BUILD) -o ../../bin/soak ./soak
+	bin/soak --duration=$(or $(DURATION),1h) --seed=$(or $(SEED),0) --output=.cache/soak --logs=.cache/soak/logs \
+	  $(if $(PUBLISH),--publish=test/bench/soak/results) $(SOAK)
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZTIME (30s) each.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -27,7 +28,8 @@ func TestDaemonSet(t *testing.T) {
 		volume func(w *world) map[string]string
 	}{
 		{"deploy", func(w *world) map[string]string {
-			object, err := w.Admin().CoreV1().ConfigMaps(accountNamespace).Get(w.ctx(), accountName, metav1.GetOptions{})
+			name := w.daemonSet().Spec.Template.Spec.Volumes[0].ConfigMap.Name // with a hash
+			object, err := w.Admin().CoreV1().ConfigMaps(accountNamespace).Get(w.ctx(), name, metav1.GetOptions{})
 			w.must(err)
 			return object.Data
 		}},
@@ -37,10 +39,8 @@ func TestDaemonSet(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			web := w.createService("web", "a1 b1")
-			set, err := w.Admin().AppsV1().DaemonSets(accountNamespace).Get(w.ctx(), accountName, metav1.GetOptions{})
-			w.must(err)
 			root := w.rootFileSystem(tc.volume(w))
-			pod := set.Spec.Template.Spec
+			pod := w.daemonSet().Spec.Template.Spec
 			init := w.container(root, &pod.InitContainers[0])
 			init.start()
 			if code := init.awaitEnd(); code != 0 {
@@ -60,6 +60,14 @@ func TestDaemonSet(t *testing.T) {
 			p.terminate()
 		})
 	}
+}
+
+// daemonSet returns the DaemonSet of deploy/.
+func (w *world) daemonSet() *appsv1.DaemonSet {
+	w.t.Helper()
+	set, err := w.Admin().AppsV1().DaemonSets(accountNamespace).Get(w.ctx(), accountName, metav1.GetOptions{})
+	w.must(err)
+	return set
 }
 
 // kubeadmVolume returns the data of kubeadm's ConfigMap kube-proxy.

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -118,11 +115,7 @@ func (r route) attempt() error {
 		return errors.New(result.String())
 	}
 	defer conn.Close()
-	tcp, ok := conn.Conn.(*net.TCPConn)
-	if !ok {
-		return nil // UDP does not repeat
-	}
-	repeated, err := repetitions(tcp)
+	repeated, err := conn.Repeated()
 	if err == nil && repeated > 0 {
 		err = fmt.Errorf("got %d lost packets, want none", repeated)
 	}
@@ -140,24 +133,6 @@ func (r route) ask() (pod string, err error) {
 		return "", errors.New(result.String())
 	}
 	return result.Answer.Server, nil
-}
-
-// repetitions returns the number of packets that the kernel repeated, with
-// the first one of the connection.
-func repetitions(conn *net.TCPConn) (uint32, error) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var info *unix.TCPInfo
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-	})
-	if err := errors.Join(err, failed); err != nil {
-		return 0, err
-	}
-	return info.Total_retrans, nil
 }
 
 // stop ends the stream and waits for its attempts. It can be called more than

@@ -45,7 +45,7 @@ func testTakeover(t *testing.T, end func(*proxy)) {
 	w := newWorld(t)
 	s := newSwapped(w)
 	other := otherProgram()
-	current := w.proxy(other)
+	current := s.proxy(other)
 	current.startSynced()
 	s.steady.servedBy("a1 a2 b1")
 	stream := w.startStream(t, s.routes()...)
@@ -54,10 +54,13 @@ func testTakeover(t *testing.T, end func(*proxy)) {
 		stream.pass(*attempts)
 		end(current)
 		stream.pass(*attempts) // without a proxy
-		current = w.proxy(name)
+		current = s.proxy(name)
 		current.startSynced()
 		s.followsChanges(current, i)
 		stream.pass(*attempts)
+		if name == product && current.metric("nftproxy_service_connections_total") == 0 {
+			t.Error("nftproxy counted no connections to Services")
+		}
 		current.mustNotHaveFailed()
 	}
 	stream.mustNotFail()
@@ -101,6 +104,14 @@ func newSwapped(w *world) *swapped {
 		w.createService(fmt.Sprintf("other-%d", i), "a1 a2 b1 b2")
 	}
 	return s
+}
+
+// proxy returns a proxy. nftproxy has all sets that it can have.
+func (s *swapped) proxy(name string) *proxy {
+	if name == product {
+		return s.w.proxy(name, "--service-metrics=all")
+	}
+	return s.w.proxy(name)
 }
 
 // routes returns the routes to the Services that do not change.

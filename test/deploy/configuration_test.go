@@ -4,12 +4,12 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/kube-proxy/config/v1alpha1"
+	"k8s.io/utils/ptr"
 )
 
 // TestConfigurations checks that each configuration is a
@@ -22,7 +22,10 @@ func TestConfigurations(t *testing.T) {
 	}
 	decoder := serializer.NewCodecFactory(types, serializer.EnableStrict).UniversalDeserializer()
 	for _, name := range []string{"base", "overlays/kind", "overlays/k3s", "overlays/unprivileged"} {
-		c := get[*corev1.ConfigMap](t, kustomize(t, name), "ConfigMap nftproxy")
+		c := configMap(t, kustomize(t, name))
+		if !ptr.Deref(c.Immutable, false) {
+			t.Errorf("%s: ConfigMap %s is not immutable", name, c.Name)
+		}
 		var config v1alpha1.KubeProxyConfiguration
 		if _, _, err := decoder.Decode([]byte(c.Data["config.conf"]), nil, &config); err != nil {
 			t.Fatalf("%s: config.conf: %v", name, err)
@@ -54,15 +57,12 @@ func TestConfigurations(t *testing.T) {
 	}
 }
 
-// TestAPIServerAddress checks that Helm refuses to render without an address
-// of the API server. With kustomize, a key of the ConfigMap is missing, so
-// that the kubelet cannot create the container.
+// TestAPIServerAddress checks that the base has no address of the API server:
+// a key of the ConfigMap is missing, so that the kubelet cannot create the
+// container.
 func TestAPIServerAddress(t *testing.T) {
-	if _, errs, err := helmTemplate(); err == nil || !strings.Contains(errs, "apiServer is not set") {
-		t.Errorf("helm template without apiServer: got %v, %s", err, errs)
-	}
 	all := kustomize(t, "base")
-	if address, ok := get[*corev1.ConfigMap](t, all, "ConfigMap nftproxy").Data["apiServer"]; ok {
+	if address, ok := configMap(t, all).Data["apiServer"]; ok {
 		t.Errorf("got address %s in the base, want none", address)
 	}
 	pod := daemonSet(t, all, "nftproxy").Spec.Template.Spec
@@ -75,48 +75,8 @@ func TestAPIServerAddress(t *testing.T) {
 	for overlay, want := range map[string]string{
 		"overlays/kind": "https://kind-control-plane:6443", "overlays/k3s": "https://127.0.0.1:6444",
 	} {
-		c := get[*corev1.ConfigMap](t, kustomize(t, overlay), "ConfigMap nftproxy")
-		if got := c.Data["apiServer"]; got != want {
+		if got := configMap(t, kustomize(t, overlay)).Data["apiServer"]; got != want {
 			t.Errorf("%s: got API server %q, want %q", overlay, got, want)
 		}
-	}
-}
-
-// TestChartValues checks the errors of invalid values and the effect of
-// optional values.
-func TestChartValues(t *testing.T) {
-	for _, tt := range []struct{ value, want string }{
-		{"apiServer=10.0.0.1", "does not match pattern"},
-		{"apiserver=" + apiServer, "additional properties 'apiserver' not allowed"},
-		{"config.mode=iptables", "value must be one of '', 'nftables'"},
-		{"metrics.podMonitor.enabled=true", "metrics.podMonitor needs metrics.expose"},
-	} {
-		_, errs, err := helmTemplate("--set=apiServer="+apiServer, "--set="+tt.value)
-		if err == nil || !strings.Contains(errs, tt.want) {
-			t.Errorf("%s: got %v, %q; want %q", tt.value, err, errs, tt.want)
-		}
-	}
-	all := helm(t, "--set=metrics.expose=true,metrics.annotations=true,image.tag=v9,extraArgs={-v=2}",
-		"--set=podAnnotations.a=b,imagePullSecrets[0].name=s",
-		"--set=extraEnv[0].name=GOMEMLIMIT,extraEnv[0].value=115MiB",
-		"--set=config.mode=", "--set=affinity.nodeAffinity=null")
-	d := daemonSet(t, all, "nftproxy").Spec.Template
-	c := container(t, d.Spec.Containers, "kube-proxy")
-	if c.Image != "ghcr.io/nftproxy/nftproxy:v9" || c.Command[len(c.Command)-1] != "-v=2" ||
-		c.Env[2].Name != "GOMEMLIMIT" {
-		t.Errorf("got image %s, command %q, environment %v", c.Image, c.Command, c.Env)
-	}
-	if d.Annotations["prometheus.io/port"] != "10249" || d.Annotations["a"] != "b" ||
-		d.Spec.ImagePullSecrets[0].Name != "s" {
-		t.Errorf("got annotations %v, pull secrets %v", d.Annotations, d.Spec.ImagePullSecrets)
-	}
-	config := get[*corev1.ConfigMap](t, all, "ConfigMap nftproxy").Data["config.conf"]
-	if !strings.Contains(config, "metricsBindAddress: 0.0.0.0:10249\n") || !strings.Contains(config, `mode: ""`) {
-		t.Errorf("got configuration:\n%s", config)
-	}
-	out, errs, err := helmTemplate("--set=apiServer="+apiServer,
-		"--set=metrics.expose=true,metrics.podMonitor.enabled=true")
-	if err != nil || !strings.Contains(out, "kind: PodMonitor") {
-		t.Errorf("with a PodMonitor: got %v, %s", err, errs)
 	}
 }

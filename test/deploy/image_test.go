@@ -22,7 +22,8 @@ import (
 
 const imageName = "registry.example:5000/nftproxy:v1.2.3"
 
-// program builds a small static binary.
+// program builds a small static binary, and returns a folder with it and the
+// licence texts.
 func program(t *testing.T, arch string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,21 +32,35 @@ func program(t *testing.T, arch string) string {
 	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	output := filepath.Join(dir, arch)
-	cmd := exec.Command("go", "build", "-trimpath", "-o", output, source)
+	folder := filepath.Join(dir, arch)
+	cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(folder, "kube-proxy"), source)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	return output
+	return folderOf(t, folder, map[string]string{"THIRD-PARTY": "licences of modules"})
+}
+
+// folderOf writes files to a folder, and returns it.
+func folderOf(t *testing.T, folder string, files map[string]string) string {
+	t.Helper()
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
 }
 
 // builder builds deploy/image and returns a function that runs it.
 func builder(t *testing.T) func(args ...string) (string, error) {
 	t.Helper()
 	command := filepath.Join(t.TempDir(), "image")
-	cmd := exec.Command("go", "build", "-o", command, "./deploy/image")
-	cmd.Dir = repository
+	cmd := exec.Command("go", "build", "-o", command, "./image")
+	cmd.Dir = filepath.Join(repository, "deploy")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
@@ -61,14 +76,14 @@ func builder(t *testing.T) func(args ...string) (string, error) {
 // that a second build produces the same bytes, and that the binary runs in
 // the image.
 func TestImage(t *testing.T) {
-	build, binary := builder(t), program(t, runtime.GOARCH)
+	build, folder := builder(t), program(t, runtime.GOARCH)
 	archive := filepath.Join(t.TempDir(), "image.tar")
-	out, err := build("--name", imageName, "--version", "v1.2.3", "--output", archive, runtime.GOARCH+"="+binary)
+	out, err := build("--name", imageName, "--version", "v1.2.3", "--output", archive, runtime.GOARCH+"="+folder)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(out, "linux/"+runtime.GOARCH+": binary ") || !strings.Contains(out, " compressed, ") {
-		t.Errorf("got output without sizes: %s", out)
+	if !strings.Contains(out, "image.tar: "+imageName+", ") {
+		t.Errorf("got output without the name and size: %s", out)
 	}
 	docker, err := tarball.ImageFromPath(archive, nil)
 	if err != nil {
@@ -96,7 +111,7 @@ func TestImage(t *testing.T) {
 	checkRoot(t, docker)
 
 	again := filepath.Join(t.TempDir(), "image.tar")
-	out, err = build("--name", imageName, "--version", "v1.2.3", "--output", again, runtime.GOARCH+"="+binary)
+	out, err = build("--name", imageName, "--version", "v1.2.3", "--output", again, runtime.GOARCH+"="+folder)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -156,7 +171,8 @@ func checkRoot(t *testing.T, img v1.Image) {
 	}
 	want := map[string]string{
 		"etc": "drwxr-xr-x", "etc/group": "-rw-r--r--", "etc/passwd": "-rw-r--r--", "licenses": "drwxr-xr-x",
-		"licenses/LICENSE": "-rw-r--r--", "tmp": "dtrwxrwxrwx", "usr": "drwxr-xr-x", "usr/local": "drwxr-xr-x",
+		"licenses/LICENSE": "-rw-r--r--", "licenses/THIRD-PARTY": "-rw-r--r--", "tmp": "dtrwxrwxrwx",
+		"usr": "drwxr-xr-x", "usr/local": "drwxr-xr-x",
 		"usr/local/bin": "drwxr-xr-x", "usr/local/bin/kube-proxy": "-rwxr-xr-x",
 		"usr/local/bin/nftproxy": "Lrwxrwxrwx kube-proxy",
 	}
@@ -194,17 +210,23 @@ func TestImageOfSeveralArchitectures(t *testing.T) {
 // TestInvalidBinaries checks that binaries that cannot run in the image are
 // errors.
 func TestInvalidBinaries(t *testing.T) {
-	build, binary := builder(t), program(t, "amd64")
+	build, folder := builder(t), program(t, "amd64")
+	shell, err := os.ReadFile("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dynamic := folderOf(t, t.TempDir(), map[string]string{"kube-proxy": string(shell)})
+	noProgram := folderOf(t, t.TempDir(), map[string]string{"kube-proxy": strings.Repeat("text\n", 20)})
 	output := filepath.Join(t.TempDir(), "image.tar")
 	for _, tt := range []struct {
 		name, arg, want string
 	}{
-		{imageName, "arm64=" + binary, "is a program for EM_X86_64, not for arm64"},
-		{imageName, runtime.GOARCH + "=/bin/sh", "is linked dynamically"},
-		{imageName, "amd64=/etc/passwd", "read /etc/passwd: bad magic number"},
-		{imageName, "amd64", `"amd64": want ARCHITECTURE=FILE`},
-		{imageName, "vax=" + binary, `architecture "vax" is not supported`},
-		{"nftproxy", "amd64=" + binary, `--name "nftproxy": want NAME:TAG`},
+		{imageName, "arm64=" + folder, "is a program for EM_X86_64, not for arm64"},
+		{imageName, runtime.GOARCH + "=" + dynamic, "is linked dynamically"},
+		{imageName, "amd64=" + noProgram, "kube-proxy: bad magic number"},
+		{imageName, "amd64", `"amd64": want ARCHITECTURE=FOLDER`},
+		{imageName, "vax=" + folder, `architecture "vax" is not supported`},
+		{"nftproxy", "amd64=" + folder, `--name "nftproxy": want NAME:TAG`},
 	} {
 		out, err := build("--name", tt.name, "--output", output, tt.arg)
 		if err == nil || !strings.Contains(out, tt.want) {

@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/model/rulefmt"
 	"github.com/prometheus/prometheus/promql/parser"
@@ -47,21 +50,53 @@ func knownMetrics(t *testing.T) map[string]bool {
 			known[name+"_bucket"], known[name+"_count"], known[name+"_sum"] = true, true, true
 		}
 	}
-	count := 0
-	for _, file := range []string{"metrics.go", "tablemetrics.go"} {
-		text, err := os.ReadFile(filepath.Join(repository, "proxier", file))
+	for _, name := range ownMetrics(t) {
+		known[name] = true
+	}
+	return known
+}
+
+// ownMetrics returns the names of our metrics in the source, sorted.
+func ownMetrics(t *testing.T) (names []string) {
+	t.Helper()
+	for _, folder := range []string{"proxier", "cmd/kube-proxy/app"} {
+		files, err := filepath.Glob(filepath.Join(repository, folder, "*.go"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`"(nftproxy_[a-z_]+)"`).FindAllStringSubmatch(string(text), -1) {
-			known[m[1]] = true
-			count++
+		for _, file := range files {
+			if !strings.HasSuffix(file, "_test.go") {
+				names = append(names, namesIn(t, file, `"(nftproxy_[a-z_]+)"`)...)
+			}
 		}
 	}
-	if count < 10 {
-		t.Fatalf("got %d metrics of our own from package proxier, want at least 10", count)
+	slices.Sort(names)
+	if len(names) < 20 {
+		t.Fatalf("got %d metrics of our own from the source, want at least 20", len(names))
 	}
-	return known
+	return names
+}
+
+// namesIn returns the first group of all matches of a pattern in a file.
+func namesIn(t *testing.T, file, pattern string) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
+// docs/metrics.md lists our metrics.
+func TestMetricsPage(t *testing.T) {
+	listed := namesIn(t, filepath.Join(repository, "docs/metrics.md"), "(?m)^\\| `(nftproxy_[a-z_]+)`")
+	slices.Sort(listed)
+	if diff := cmp.Diff(ownMetrics(t), listed); diff != "" {
+		t.Errorf("metrics (-source +docs/metrics.md):\n%s", diff)
+	}
 }
 
 // checkQuery checks the syntax of a query and that its metrics exist.
@@ -84,8 +119,9 @@ func checkQuery(t *testing.T, known map[string]bool, where, query string) {
 	})
 }
 
-func TestAlerts(t *testing.T) {
-	known := knownMetrics(t)
+// alerts returns the alerting rules.
+func alerts(t *testing.T) []rulefmt.Rule {
+	t.Helper()
 	path := filepath.Join(repository, "deploy/monitoring/alerts.yaml")
 	promql := parser.NewParser(parser.Options{})
 	groups, errs := rulefmt.ParseFile(path, false, model.UTF8Validation, promql, slog.Default())
@@ -95,11 +131,44 @@ func TestAlerts(t *testing.T) {
 	if groups == nil || len(groups.Groups[0].Rules) < 5 {
 		t.Fatalf("got rules %+v", groups)
 	}
-	for _, rule := range groups.Groups[0].Rules {
+	return groups.Groups[0].Rules
+}
+
+// Each alert uses known metrics, and its annotations name its section of
+// docs/alerts.md. The page has no other sections.
+func TestAlerts(t *testing.T) {
+	const runbooks = "https://github.com/nftproxy/nftproxy/blob/main/docs/alerts.md#"
+	known := knownMetrics(t)
+	var names []string
+	for _, rule := range alerts(t) {
+		names = append(names, rule.Alert)
 		checkQuery(t, known, rule.Alert, rule.Expr)
-		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
+		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" ||
+			rule.Annotations["runbook_url"] != runbooks+strings.ToLower(rule.Alert) {
 			t.Errorf("%s: got labels %v, annotations %v", rule.Alert, rule.Labels, rule.Annotations)
 		}
+	}
+	sections := namesIn(t, filepath.Join(repository, "docs/alerts.md"), `(?m)^## (\w+)$`)
+	if diff := cmp.Diff(names, sections); diff != "" {
+		t.Errorf("alerts (-alerts.yaml +docs/alerts.md):\n%s", diff)
+	}
+}
+
+// promtool evaluates the alerts of testdata/alerts.yaml, in which each alert
+// fires for a bad node, and not for a good one.
+func TestAlertsFire(t *testing.T) {
+	const tests = "testdata/alerts.yaml"
+	fired := namesIn(t, tests, `\{value: 1, labels: 'ALERTS\{alertname="(\w+)", alertstate="firing"`)
+	for _, rule := range alerts(t) {
+		if !slices.Contains(fired, rule.Alert) {
+			t.Errorf("%s does not fire in %s", rule.Alert, tests)
+		}
+	}
+	// Without this tag, promtool contains the libraries of all clouds.
+	const tag, promtool = "remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool"
+	out, err := exec.Command("go", "run", "-tags", tag, promtool, "test", "rules", tests).CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 

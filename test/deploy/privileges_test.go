@@ -30,8 +30,8 @@ func TestPrivileges(t *testing.T) {
 	} {
 		pod := daemonSet(t, kustomize(t, overlay), want.name).Spec.Template.Spec
 		for _, v := range pod.Volumes {
-			if v.ConfigMap == nil {
-				t.Errorf("%s: volume %s is not a ConfigMap", overlay, v.Name)
+			if v.ConfigMap == nil && v.EmptyDir == nil {
+				t.Errorf("%s: volume %s is neither a ConfigMap nor an emptyDir", overlay, v.Name)
 			}
 		}
 		if pod.HostPID || pod.HostIPC || !pod.HostNetwork {

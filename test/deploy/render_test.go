@@ -21,8 +21,10 @@ import (
 )
 
 const (
-	repository = "../.."
-	apiServer  = "https://10.0.0.1:6443"
+	repository  = "../.."
+	chart       = repository + "/deploy/helm/nftproxy"
+	apiServer   = "https://10.0.0.1:6443"
+	clusterCIDR = "10.244.0.0/16"
 )
 
 // objects are rendered objects by "Kind name".
@@ -52,11 +54,15 @@ func kustomizeDir(t *testing.T, dir string) objects {
 	return decode(t, out)
 }
 
-// kustomizePatched renders a kustomization after adding the address of the
-// API server to the ConfigMap, as deploy/README.md describes.
-func kustomizePatched(t *testing.T, name string) objects {
+// kustomizeUsed renders a kustomization as deploy/README.md describes its use:
+// with the address of the API server and a clusterCIDR.
+func kustomizeUsed(t *testing.T, name string) objects {
 	t.Helper()
 	base, err := filepath.Abs(filepath.Join(repository, "deploy/kustomize", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(base, "config.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,35 +70,47 @@ func kustomizePatched(t *testing.T, name string) objects {
 	if base, err = filepath.Rel(dir, base); err != nil {
 		t.Fatal(err)
 	}
-	text := fmt.Sprintf(`
+	files := map[string]string{
+		"config.conf": strings.Replace(string(config), `clusterCIDR: ""`, "clusterCIDR: "+clusterCIDR, 1),
+		"kustomization.yaml": fmt.Sprintf(`
 resources: [%s]
-patches:
-- patch: |-
-    apiVersion: v1
-    kind: ConfigMap
-    metadata: {name: nftproxy, namespace: kube-system}
-    data: {apiServer: "%s"}
-`, base, apiServer)
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
+configMapGenerator:
+- name: nftproxy
+  namespace: kube-system
+  behavior: merge
+  options: {immutable: true}
+  literals: [apiServer=%s]
+  files: [config.conf]
+`, base, apiServer),
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return kustomizeDir(t, dir)
 }
 
 // helmTemplate runs `helm template` on the chart.
 func helmTemplate(args ...string) (stdout, stderr string, err error) {
-	chart := filepath.Join(repository, "deploy/helm/nftproxy")
 	fixed := []string{"template", "nftproxy", chart, "--namespace=kube-system", "--kube-version=v1.36.3"}
 	return tool("helm", append(fixed, args...)...)
 }
 
+// helm renders the chart with the values that it requires.
 func helm(t *testing.T, args ...string) objects {
 	t.Helper()
-	out, errs, err := helmTemplate(append(args, "--set=apiServer="+apiServer)...)
+	required := []string{"--set=apiServer=" + apiServer, "--set=config.clusterCIDR=" + clusterCIDR}
+	return decode(t, helmText(t, append(required, args...)...))
+}
+
+func helmText(t *testing.T, args ...string) string {
+	t.Helper()
+	out, errs, err := helmTemplate(args...)
 	if err != nil {
 		t.Fatalf("helm template %q: %v\n%s", args, err, errs)
 	}
-	return decode(t, out)
+	return out
 }
 
 // decode decodes manifests as API types. Unknown and duplicate fields are
@@ -137,6 +155,14 @@ func get[T runtime.Object](t *testing.T, all objects, key string) T {
 		t.Fatalf("%s is not rendered", key)
 	}
 	return object
+}
+
+// configMap returns the ConfigMap that the DaemonSet mounts. Its name ends with
+// a hash.
+func configMap(t *testing.T, all objects) *corev1.ConfigMap {
+	t.Helper()
+	volume := daemonSet(t, all, "nftproxy").Spec.Template.Spec.Volumes[0]
+	return get[*corev1.ConfigMap](t, all, "ConfigMap "+volume.ConfigMap.Name)
 }
 
 // container returns a container by its name.

@@ -7,19 +7,29 @@ import (
 	"testing"
 )
 
-// TestVersions checks that the Makefile, the Dockerfile, the chart and the
-// kustomization have the same version, so that the manifests refer to the
-// image of `make image`.
+// TestVersions checks that the Makefile, the programs, the chart, the
+// kustomization and the commands in the documentation have the same version.
 func TestVersions(t *testing.T) {
 	want := find(t, "Makefile", `(?m)^VERSION \?= (\S+)$`)
 	for path, pattern := range map[string]string{
-		"deploy/image/Dockerfile":                  `ARG VERSION=(\S+)\n`,
+		"cmd/kube-proxy/app/version.go": `var Version = "(\S+)"`,
+		"cmd/kubectl-nftproxy/main.go":  `var version = "(\S+)"`,
+		"README.md":                     `ghcr\.io/nftproxy/nftproxy:(v[^\s,]+)`,
+		"docs/install/kubeadm.md":       `ghcr\.io/nftproxy/nftproxy:(v[^\s,]+)`,
+		"docs/install/talos.md":         `ghcr\.io/nftproxy/nftproxy:(v[0-9.]+)`,
+		"docs/releases.md": `(?:nftproxy:|tags/|download/|git tag -s |origin |checkout )` +
+			`(v\d+\.\d+\.\d+)`,
+		"deploy/README.md":                         `(?:ghcr\.io/nftproxy/nftproxy:|\?ref=)(v\S+)`,
 		"deploy/helm/nftproxy/Chart.yaml":          `(?m)^appVersion: (\S+)$`,
 		"deploy/kustomize/base/kustomization.yaml": `(?m)^  newTag: (\S+)`,
 	} {
 		if got := find(t, path, pattern); got != want {
 			t.Errorf("%s: got version %s, want %s", path, got, want)
 		}
+	}
+	const images = `image: ghcr\.io/nftproxy/nftproxy:(\S+)` // of Artifact Hub
+	if got := find(t, "deploy/helm/nftproxy/Chart.yaml", images); got != want {
+		t.Errorf("got image %s of the chart, want %s", got, want)
 	}
 	if got := "v" + find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`); got != want {
 		t.Errorf("got chart version %s, want %s", got, want)

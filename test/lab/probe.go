@@ -110,6 +110,28 @@ func (c *Conn) Ask(ctx context.Context) Result {
 	return resultOf(c.answer, err)
 }
 
+// Repeated returns the number of packets that the kernel repeated on a TCP
+// connection, with the first one. On a flow it returns 0.
+func (c *Conn) Repeated() (uint32, error) {
+	tcp, ok := c.Conn.(*net.TCPConn)
+	if !ok {
+		return 0, nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var info *unix.TCPInfo
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		info, failed = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return 0, err
+	}
+	return info.Total_retrans, nil
+}
+
 func (c *Conn) isTCP() bool {
 	_, tcp := c.Conn.(*net.TCPConn)
 	return tcp

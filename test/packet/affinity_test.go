@@ -58,7 +58,7 @@ func (c *cluster) predict(t *testing.T, s *service, origins, to string) choice {
 	t.Helper()
 	predicted := make(choice)
 	for _, k := range c.checks(s, origins+" -> "+to+" => refused") {
-		p, err := k.predict()
+		p, err := k.predict(t.Context())
 		if err != nil {
 			t.Fatalf("%s: %v", k.describe, err)
 		}

@@ -7,11 +7,13 @@ import (
 	"maps"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/explain"
+	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -28,7 +30,7 @@ type prediction struct {
 // explained returns an error if the prediction of package explain differs from
 // the expected outcome, which the attempts check.
 func (c *check) explained(ctx context.Context) error {
-	p, err := c.predict()
+	p, err := c.predict(ctx)
 	if err != nil {
 		return fmt.Errorf("explain: %w", err)
 	}
@@ -101,7 +103,7 @@ func (c *cluster) owner(addr netip.Addr, f family) *lab.Namespace {
 
 // predict follows a packet from node to node until it is translated or refused,
 // or until it arrives.
-func (c *check) predict() (prediction, error) {
+func (c *check) predict(ctx context.Context) (prediction, error) {
 	node, err := c.cluster.firstNode(c.origin.Namespace, c.to.Addr())
 	source := c.origin.source(c.family)
 	if err == nil && node != nil && node.Namespace == c.origin.Namespace && !c.origin.local[c.family].IsValid() {
@@ -109,7 +111,7 @@ func (c *check) predict() (prediction, error) {
 	}
 	p := prediction{action: explain.Pass, sources: map[netip.AddrPort]netip.Addr{c.to: source}}
 	for err == nil && node != nil && p.action == explain.Pass {
-		if err = p.pass(node, c.to, protocolNumber(c.network)); err == nil && p.action == explain.Pass {
+		if err = p.pass(ctx, node, c.to, protocolNumber(c.network)); err == nil && p.action == explain.Pass {
 			node, err = c.cluster.nextNode(node.Namespace, c.to.Addr())
 		}
 	}
@@ -118,10 +120,10 @@ func (c *check) predict() (prediction, error) {
 
 // pass updates the prediction of a packet that arrives at a node. A node
 // without a table passes it on.
-func (p *prediction) pass(node *lab.Node, to netip.AddrPort, protocol uint8) error {
+func (p *prediction) pass(ctx context.Context, node *lab.Node, to netip.AddrPort, protocol uint8) error {
 	q := explain.Query{Destination: to, Protocol: protocol, Source: p.sources[to]}
 	err := inTable(node, nft.FamilyOf(to.Addr()), func(k *explain.Kernel) error {
-		r, err := k.Explain(q)
+		r, err := explained(ctx, k, q)
 		if err == nil {
 			*p = predictionOf(r, node.Addrs()[indexOf(to.Addr())])
 		}
@@ -131,6 +133,39 @@ func (p *prediction) pass(node *lab.Node, to netip.AddrPort, protocol uint8) err
 		return nil
 	}
 	return err
+}
+
+// differenceTime limits the time for which the table in the kernel may differ
+// from the one that the proxy wants.
+const differenceTime = 10 * time.Second
+
+// explained explains a packet. If a proxy runs on the node, the table in the
+// kernel must be the one that it wants.
+func explained(ctx context.Context, k *explain.Kernel, q explain.Query) (*explain.Result, error) {
+	client, err := inspect.Dial(ctx, "")
+	if errors.Is(err, inspect.ErrNoProxy) {
+		return k.Explain(q)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	for deadline := time.Now().Add(differenceTime); ; {
+		r, err := k.Explain(q)
+		if err != nil {
+			return nil, err
+		}
+		desired, err := client.Explain(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if r.Add(desired); r.Difference == nil {
+			return r, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, fmt.Errorf("the kernel differs from the proxy: %+v", *r.Difference)
+		}
+	}
 }
 
 // predictionOf returns the prediction of one node, which masquerades with its

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"net/netip"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -71,7 +69,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 			c.checks(&web.service, "client -> nodePort@node1 => "+tt.outside).run(t)
 			for _, f := range bothFamilies() {
 				labels := fmt.Sprintf(`listeners{ip_family="%s"}`, f)
-				if n := c.localhostMetric(t, labels); n != 3 {
+				if n := c.metric(t, localhostMetrics+labels); n != 3 {
 					t.Errorf("%s: got %d, want 3", labels, n)
 				}
 			}
@@ -90,35 +88,13 @@ func TestLocalhostNodePorts(t *testing.T) {
 func (c *cluster) rejectedPackets(t *testing.T) (n [2]int) {
 	t.Helper()
 	for _, f := range bothFamilies() {
-		n[f] = c.localhostMetric(t, fmt.Sprintf(`rejected_packets_total{ip_family="%s",protocol="UDP"}`, f))
+		n[f] = c.metric(t, localhostMetrics+fmt.Sprintf(`rejected_packets_total{ip_family="%s",protocol="UDP"}`, f))
 	}
 	return n
 }
 
-// localhostMetric returns the value of a metric of NodePorts on localhost of
-// node1.
-func (c *cluster) localhostMetric(t *testing.T, nameAndLabels string) (value int) {
-	t.Helper()
-	transport := &http.Transport{DialContext: c.Node1.DialContext, DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport}).Get("http://127.0.0.1:10249/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := "\nkubeproxy_nftables_localhost_nodeport_" + nameAndLabels + " "
-	_, after, ok := strings.Cut(string(body), name)
-	if !ok {
-		t.Fatalf("got no metric %q", name)
-	}
-	if _, err := fmt.Sscan(after, &value); err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
+// localhostMetrics is the prefix of the metrics of NodePorts on localhost.
+const localhostMetrics = "kubeproxy_nftables_localhost_nodeport_"
 
 // TestLocalhostSetting shows that a restart with another setting is effective,
 // whatever table it finds: kube-proxy keeps NodePorts on localhost off after a

@@ -7,15 +7,22 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/app"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
 )
 
-// asKubeProxy is the environment variable that makes the test program the
-// kube-proxy command.
-const asKubeProxy = "NFTPROXY_PACKET_KUBE_PROXY"
+// asKubeProxy and asNftproxy are environment variables that make the test
+// program the command kube-proxy or nftproxy.
+const (
+	asKubeProxy = "NFTPROXY_PACKET_KUBE_PROXY"
+	asNftproxy  = "NFTPROXY_PACKET_NFTPROXY"
+)
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asKubeProxy) != "" {
 		os.Exit(app.Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	if os.Getenv(asNftproxy) != "" {
+		os.Exit(ctl.Main(ctl.Config{Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
 	}
 	if err := runInParallel(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

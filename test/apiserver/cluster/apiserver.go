@@ -117,6 +117,7 @@ func (s *APIServer) arguments() []string {
 		"--service-cluster-ip-range=" + strings.Join(ranges, ","),
 		"--authorization-mode=RBAC",
 		"--anonymous-auth=false",
+		"--kubelet-preferred-address-types=InternalIP", // for kubectl exec
 		"--token-auth-file=" + c.path(tokensFile),
 		"--tls-cert-file=" + c.path(servingCertFile),
 		"--tls-private-key-file=" + c.path(servingKeyFile),

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -16,9 +17,9 @@ func (g *generator) configuration(kubeconfig, interfaceOfPod string) string {
 		"hostnameOverride: node1",
 		fmt.Sprintf("clientConnection: {kubeconfig: %s}", kubeconfig),
 		"conntrack: {maxPerCore: 0}", // the limit belongs to the host
-		fmt.Sprintf("nftables: {minSyncPeriod: 20ms, masqueradeAll: %v}", g.chance(20)),
+		fmt.Sprintf("nftables: {minSyncPeriod: 20ms, masqueradeAll: %v}", g.Chance(20)),
 	}
-	lines = append(lines, pick(g, [][]string{
+	lines = append(lines, random.Pick(g.Generator, [][]string{
 		{"clusterCIDR: " + joined(lab.PodRanges())},
 		{"clusterCIDR: " + joined(lab.PodRanges())},
 		{"clusterCIDR: " + lab.PodRanges()[0].String()},
@@ -27,7 +28,7 @@ func (g *generator) configuration(kubeconfig, interfaceOfPod string) string {
 		{"detectLocalMode: BridgeInterface", "detectLocal: {bridgeInterface: " + interfaceOfPod + "}"},
 		nil,
 	})...)
-	lines = append(lines, pick(g, [][]string{
+	lines = append(lines, random.Pick(g.Generator, [][]string{
 		nil,
 		{`nodePortAddresses: [primary]`},
 		{`nodePortAddresses: ["0.0.0.0/0", "::/0"]`},

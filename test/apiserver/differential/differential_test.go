@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"sigs.k8s.io/yaml"
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 )
 
 // difference is a probe with different results.
@@ -15,7 +15,7 @@ type difference struct {
 	probe
 	results
 
-	before *app // of a memory: the app before the changes
+	before *random.App // of a memory: the app before the changes
 }
 
 // step is a state of the cluster of a seed.
@@ -27,7 +27,7 @@ type step struct {
 }
 
 // report describes the differences of an app, with its objects.
-func (s step) report(a *app, differences []difference) string {
+func (s step) report(a *random.App, differences []difference) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "seed %d, step %d: %d probes differ\n", s.seed, s.number, len(differences))
 	for _, d := range differences {
@@ -38,23 +38,15 @@ func (s step) report(a *app, differences []difference) string {
 	}
 	fmt.Fprintf(&text, "changes: %s\nconfiguration:\n%s", strings.Join(s.changes, ", "), s.config)
 	if a != nil {
-		live := a.live.DeepCopy()
+		live := a.Live.DeepCopy()
 		live.ManagedFields = nil
-		fmt.Fprintf(&text, "---\n%s", asYAML(live))
-		for _, slice := range a.slices {
-			fmt.Fprintf(&text, "---\n%s", asYAML(slice))
+		fmt.Fprintf(&text, "---\n%s", random.YAML(live))
+		for _, slice := range a.Slices {
+			fmt.Fprintf(&text, "---\n%s", random.YAML(slice))
 		}
 	}
 	fmt.Fprintf(&text, "To repeat it: make differential SEED=%d\n", s.seed)
 	return text.String()
-}
-
-func asYAML(object any) string {
-	text, err := yaml.Marshal(object)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
 }
 
 // TestDifferential runs the clusters of -seeds seeds from -first.
@@ -74,8 +66,8 @@ func TestDifferential(t *testing.T) {
 
 // runSeed compares the proxies in each state of a random cluster.
 func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
-	ctx, g := t.Context(), newGenerator(seed, w.sides[0].endpoints())
-	if err := w.clear(ctx); err != nil {
+	ctx, g := t.Context(), &generator{random.New(seed, w.sides[0].endpoints())}
+	if err := w.api.Clear(ctx); err != nil {
 		return err
 	}
 	config := g.configuration(w.kube.AdminKubeconfig(), w.sides[0].pods["a1"].HostInterface)
@@ -83,7 +75,7 @@ func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
 		return err
 	}
 	total.seeds++
-	before, after := &state{}, g.initial()
+	before, after := &random.State{}, g.Initial()
 	at := step{seed: seed, config: config}
 	c := &comparer{w.sides}
 	var memories []*memory
@@ -106,18 +98,20 @@ func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
 		t.Logf("seed %d, step %d: %d probes, %d differ; %.1f s to sync, %.1f s to compare",
 			seed, at.number, len(probes), len(found), synced.Seconds(), (time.Since(began) - synced).Seconds())
 		before = after
-		after, at.changes = g.next(after)
+		after, at.changes = g.Next(after)
 	}
 	return nil
 }
 
 // advance changes the cluster and waits for both proxies.
-func (w *world) advance(ctx context.Context, g *generator, before, after *state, initial bool) error {
+func (w *world) advance(ctx context.Context, g *generator, before, after *random.State, initial bool) error {
 	if initial {
 		before = nil
 	}
-	if err := w.apply(ctx, g, before, after); err != nil {
-		return err
+	for _, change := range w.api.Changes(g.Generator, before, after) {
+		if err := change(ctx); err != nil {
+			return err
+		}
 	}
 	return w.settle(ctx)
 }

@@ -16,6 +16,6 @@
 //	make differential SEEDS=100
 //	make differential SEED=17
 //
-// The package owns the generator of clusters, the probes and their comparison.
-// Expectations about single features are in test/packet.
+// The package owns the probes and their comparison. Package random generates
+// the clusters. Expectations about single features are in test/packet.
 package differential

@@ -2,12 +2,16 @@ package differential
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
+	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // knownReason returns why a difference is expected, "" if it is not.
@@ -21,13 +25,13 @@ func knownReason(d difference) string {
 	case d.contested:
 		return "two Services claim a frontend; kube-proxy serves any of them, nftproxy the one with the priority"
 	case d.app == nil:
-	case d.app.contradictory():
+	case d.app.Contradictory():
 		return "endpoints with the same address contradict each other; kube-proxy uses any of them, nftproxy a ready one"
-	case d.app.anyEndpoint(inServiceCIDR):
+	case anyEndpoint(d.app, inServiceCIDR):
 		return "an endpoint is in a service CIDR; kube-proxy sends packets to it, nftproxy ignores it"
-	case d.app.withoutPortNumber():
+	case withoutPortNumber(d.app):
 		return "a port of an EndpointSlice has no number; kube-proxy ignores it, for nftproxy it means all ports"
-	case d.from == "a1" && d.app.anyEndpoint(func(e discoveryv1.Endpoint) bool { return e.NodeName == nil }):
+	case d.from == "a1" && anyEndpoint(d.app, func(e discoveryv1.Endpoint) bool { return e.NodeName == nil }):
 		return "an endpoint without a node reaches itself; kube-proxy does not masquerade it, so it gets no answer"
 	}
 	return ""
@@ -41,44 +45,44 @@ func (d difference) knownMemory() string {
 	}
 	kept := d.results[0]["kept"]
 	switch {
-	case !kept && d.before.anyEndpoint(isReadyButNotServing):
+	case !kept && anyEndpoint(d.before, isReadyButNotServing):
 		return "an endpoint is ready but not serving; kube-proxy deletes its UDP flows, nftproxy keeps them"
-	case kept && !d.app.has(d.probe):
+	case kept && !has(d.app, d.probe):
 		return "a UDP frontend was removed; kube-proxy keeps its flows, nftproxy deletes them"
-	case kept && !d.app.serves(d.probe):
+	case kept && !serves(d.app, d.probe):
 		return "a UDP service port lost its last endpoint; kube-proxy keeps its flows, nftproxy deletes them"
 	}
 	return ""
 }
 
 // has reports whether proxies must serve the frontend of a probe.
-func (a *app) has(p probe) bool {
-	if a == nil || a.kind == headlessKind || a.kind == externalNameKind || a.kind == foreignKind {
+func has(a *random.App, p probe) bool {
+	if a == nil || a.Ignored() {
 		return false
 	}
 	proxied := func(i corev1.LoadBalancerIngress) bool {
 		return i.IP == p.to.Addr().String() && ptr.Deref(i.IPMode, "") == corev1.LoadBalancerIPModeProxy
 	}
-	return slices.ContainsFunc(a.frontends(), func(f probe) bool { return f.to == p.to && f.network == p.network }) &&
-		!slices.ContainsFunc(a.live.Status.LoadBalancer.Ingress, proxied)
+	return slices.ContainsFunc(frontends(a), func(f probe) bool { return f.to == p.to && f.network == p.network }) &&
+		!slices.ContainsFunc(a.Live.Status.LoadBalancer.Ingress, proxied)
 }
 
 // serves reports whether the service port of a probe has a serving endpoint.
-func (a *app) serves(p probe) bool {
-	return len(a.places(p, func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Serving, true) })) > 0
+func serves(a *random.App, p probe) bool {
+	return len(places(a, p, func(e discoveryv1.Endpoint) bool { return ptr.Deref(e.Conditions.Serving, true) })) > 0
 }
 
 // places returns the EndpointSlices and ports of some of the endpoints of the
 // service port of a probe.
-func (a *app) places(p probe, some func(discoveryv1.Endpoint) bool) map[string]bool {
+func places(a *random.App, p probe, some func(discoveryv1.Endpoint) bool) map[string]bool {
 	all := map[string]bool{}
 	types := []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
-	for _, sp := range a.live.Spec.Ports {
+	for _, sp := range a.Live.Spec.Ports {
 		number := int32(p.to.Port())
 		if !strings.EqualFold(string(sp.Protocol), p.network) || sp.Port != number && sp.NodePort != number {
 			continue
 		}
-		for _, s := range a.slices {
+		for _, s := range a.Slices {
 			if s.AddressType != types[p.family()] || !slices.ContainsFunc(s.Endpoints, some) {
 				continue
 			}
@@ -90,4 +94,34 @@ func (a *app) places(p probe, some func(discoveryv1.Endpoint) bool) map[string]b
 		}
 	}
 	return all
+}
+
+// inServiceCIDR reports whether an endpoint has an address of a service CIDR.
+func inServiceCIDR(e discoveryv1.Endpoint) bool {
+	addr, err := netip.ParseAddr(e.Addresses[0])
+	return err == nil && (lab.ServiceRanges()[0].Contains(addr) || lab.ServiceRanges()[1].Contains(addr))
+}
+
+func isReadyButNotServing(e discoveryv1.Endpoint) bool {
+	return ptr.Deref(e.Conditions.Ready, true) && !ptr.Deref(e.Conditions.Serving, true)
+}
+
+// anyEndpoint reports whether an endpoint has a property.
+func anyEndpoint(a *random.App, has func(discoveryv1.Endpoint) bool) bool {
+	for _, s := range a.Slices {
+		if slices.ContainsFunc(s.Endpoints, has) {
+			return true
+		}
+	}
+	return false
+}
+
+// withoutPortNumber reports whether a port of a slice has no number.
+func withoutPortNumber(a *random.App) bool {
+	for _, s := range a.Slices {
+		if slices.ContainsFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return p.Port == nil }) {
+			return true
+		}
+	}
+	return false
 }

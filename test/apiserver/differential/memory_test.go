@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -26,16 +27,16 @@ type memory struct {
 const maxMemories = 16
 
 // remember makes memories at frontends of a state, before it changes.
-func (c *comparer) remember(ctx context.Context, g *generator, s *state) []*memory {
+func (c *comparer) remember(ctx context.Context, g *generator, s *random.State) []*memory {
 	var candidates []probe
-	claims := s.claims()
-	for _, a := range s.apps {
-		for _, p := range a.frontends() {
+	claims := claimsOf(s)
+	for _, a := range s.Apps {
+		for _, p := range frontends(a) {
 			switch {
 			case p.affinity:
 				p.kind, p.from = withAffinity, "outside"
 			case p.network == "udp":
-				p.kind, p.from = inUDPFlow, pick(g, []string{"client", "pod1"})
+				p.kind, p.from = inUDPFlow, random.Pick(g.Generator, []string{"client", "pod1"})
 			default:
 				continue
 			}
@@ -102,17 +103,17 @@ func (m *memory) close() {
 
 // review checks whether the memories are kept in a state after changes. Proxies
 // delete stale flows shortly after a change.
-func (c *comparer) review(ctx context.Context, memories []*memory, after *state) []difference {
+func (c *comparer) review(ctx context.Context, memories []*memory, after *random.State) []difference {
 	var (
 		wait  sync.WaitGroup
 		mu    sync.Mutex
 		found []difference
 	)
-	claims := after.claims()
+	claims := claimsOf(after)
 	for _, m := range memories {
 		wait.Go(func() {
 			defer m.close()
-			now := after.named(m.app.name())
+			now := after.Named(m.app.Name())
 			if claims[m.destination()] > 1 || !m.comparable(now, c.sides[0].address(m)) {
 				return
 			}
@@ -140,16 +141,16 @@ func (c *comparer) review(ctx context.Context, memories []*memory, after *state)
 // comparable reports whether proxies must agree on a memory after a change of
 // its app. They need not if its endpoint moved between EndpointSlices: each
 // proxy may or may not have synced while no slice had it.
-func (m *memory) comparable(now *app, address string) bool {
+func (m *memory) comparable(now *random.App, address string) bool {
 	if now == nil {
 		return m.kind == inUDPFlow
 	}
-	if m.kind == withAffinity && now.live.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+	if m.kind == withAffinity && now.Live.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return false
 	}
 	its := func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address }
-	places := now.places(m.probe, its)
-	return len(places) == 0 || maps.Equal(places, m.app.places(m.probe, its))
+	left := places(now, m.probe, its)
+	return len(left) == 0 || maps.Equal(left, places(m.app, m.probe, its))
 }
 
 // address returns the address of the endpoint of a memory.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -16,8 +17,8 @@ type probe struct {
 	from      string // the name of an origin
 	network   string // tcp, udp or sctp; http is a request to a health check
 	to        netip.AddrPort
-	app       *app // nil for destinations of no Service
-	endpoints int  // at most
+	app       *random.App // nil for destinations of no Service
+	endpoints int         // at most
 	affinity  bool
 	contested bool // several apps claim the frontend
 }
@@ -55,6 +56,9 @@ func origins() []string {
 	}
 }
 
+// generator also chooses configurations and probes.
+type generator struct{ *random.Generator }
+
 // limits of the number of probes of a step.
 const (
 	maxPositive = 130
@@ -63,26 +67,26 @@ const (
 
 // probes returns probes of a state, a random selection. before is the state
 // before the last changes.
-func (g *generator) probes(before, after *state) []probe {
+func (g *generator) probes(before, after *random.State) []probe {
 	var positive, negative, all []probe
-	known := after.claims()
-	for _, a := range after.apps {
-		for _, p := range a.frontends() {
+	known := claimsOf(after)
+	for _, a := range after.Apps {
+		for _, p := range frontends(a) {
 			p.contested = known[p.destination()] > 1
 			positive = append(positive, g.fromAll(p)...)
 		}
-		negative = append(negative, g.fromAll(a.wrongPort())...)
-		all = append(all, a.healthCheck())
+		negative = append(negative, g.fromAll(wrongPort(a))...)
+		all = append(all, healthCheck(a))
 	}
-	for _, a := range before.apps {
-		for _, p := range a.frontends() {
+	for _, a := range before.Apps {
+		for _, p := range frontends(a) {
 			if known[p.destination()] == 0 {
 				p.kind, p.app = toRemoved, nil
 				negative = append(negative, g.fromAll(p)...)
 			}
 		}
 	}
-	for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), (&app{slot: 3}).serviceRanges()} {
+	for _, ranges := range [][]netip.Prefix{lab.ServiceRanges(), (&random.App{Slot: 3}).ServiceRanges()} {
 		for _, prefix := range ranges {
 			to := netip.AddrPortFrom(lab.AddrIn(prefix, 16+g.IntN(200)), 80)
 			if p := (probe{kind: toUnallocated, network: "tcp", to: to}); known[p.destination()] == 0 {
@@ -97,12 +101,12 @@ func (g *generator) probes(before, after *state) []probe {
 // destination returns the network and address.
 func (p probe) destination() string { return fmt.Sprint(p.network, " ", p.to) }
 
-// claims returns how many apps have each destination as a frontend.
-func (s *state) claims() map[string]int {
+// claimsOf returns how many apps have each destination as a frontend.
+func claimsOf(s *random.State) map[string]int {
 	all := map[string]int{}
-	for _, a := range s.apps {
+	for _, a := range s.Apps {
 		seen := map[string]bool{}
-		for _, p := range a.frontends() {
+		for _, p := range frontends(a) {
 			if !seen[p.destination()] {
 				seen[p.destination()] = true
 				all[p.destination()]++
@@ -142,9 +146,9 @@ func manyClients(origin string) bool {
 
 // frontends returns a probe of each frontend, without an origin. It includes
 // those of Services that proxies must ignore.
-func (a *app) frontends() []probe {
+func frontends(a *random.App) []probe {
 	var all []probe
-	for _, sp := range a.live.Spec.Ports {
+	for _, sp := range a.Live.Spec.Ports {
 		add := func(kind, ip string, number int32) {
 			addr, err := netip.ParseAddr(ip)
 			if err != nil || number == 0 {
@@ -152,16 +156,16 @@ func (a *app) frontends() []probe {
 			}
 			all = append(all, probe{
 				kind: kind, network: strings.ToLower(string(sp.Protocol)), to: netip.AddrPortFrom(addr, uint16(number)),
-				app: a, endpoints: a.endpoints(), affinity: a.live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
+				app: a, endpoints: a.Endpoints(), affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
 			})
 		}
-		for _, ip := range a.live.Spec.ClusterIPs {
+		for _, ip := range a.Live.Spec.ClusterIPs {
 			add(toClusterIP, ip, sp.Port)
 		}
-		for _, ip := range a.live.Spec.ExternalIPs {
+		for _, ip := range a.Live.Spec.ExternalIPs {
 			add(toExternalIP, ip, sp.Port)
 		}
-		for _, ingress := range a.live.Status.LoadBalancer.Ingress {
+		for _, ingress := range a.Live.Status.LoadBalancer.Ingress {
 			add(toLoadBalancer, ingress.IP, sp.Port)
 		}
 		for _, ip := range nodeIPs() {
@@ -174,13 +178,13 @@ func (a *app) frontends() []probe {
 // nodeIPs returns addresses of node1.
 func nodeIPs() []string {
 	return []string{
-		"172.30.0.11", "fd00:30::11", secondAddrs()[0].String(), secondAddrs()[1].String(), "127.0.0.1", "::1",
+		"172.30.0.11", "fd00:30::11", random.SecondAddrs()[0].String(), random.SecondAddrs()[1].String(), "127.0.0.1", "::1",
 	}
 }
 
 // wrongPort returns a probe of a port that the ClusterIP does not have.
-func (a *app) wrongPort() probe {
-	addr, err := netip.ParseAddr(a.live.Spec.ClusterIP)
+func wrongPort(a *random.App) probe {
+	addr, err := netip.ParseAddr(a.Live.Spec.ClusterIP)
 	if err != nil {
 		return probe{}
 	}
@@ -189,7 +193,7 @@ func (a *app) wrongPort() probe {
 
 // healthCheck returns a request to the health-check NodePort, whether the
 // Service has one or not.
-func (a *app) healthCheck() probe {
-	to := netip.AddrPortFrom(netip.MustParseAddr("172.30.0.11"), uint16(31500+a.slot))
+func healthCheck(a *random.App) probe {
+	to := netip.AddrPortFrom(netip.MustParseAddr("172.30.0.11"), uint16(31500+a.Slot))
 	return probe{kind: toHealthCheck, from: "client", network: "http", to: to, app: a}
 }

@@ -15,14 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
-)
-
-// Ports of the servers in pods and nodes.
-const (
-	firstTarget  = 8080
-	secondTarget = 8081
 )
 
 // side is a lab with one of the proxies on node1.
@@ -55,8 +50,8 @@ func newSide(t testing.TB, proxy, path string) *side {
 		s.pods["a1"].Namespace, s.pods["a2"].Namespace, s.pods["b1"].Namespace, s.pods["b2"].Namespace,
 		s.Node1.Namespace, s.Node2.Namespace,
 	} {
-		labtest.Serve(t, firstTarget, at)
-		labtest.Serve(t, secondTarget, at)
+		labtest.Serve(t, random.FirstTarget, at)
+		labtest.Serve(t, random.SecondTarget, at)
 	}
 	if err := s.addOrigins(); err != nil {
 		t.Fatal(err)
@@ -65,18 +60,13 @@ func newSide(t testing.TB, proxy, path string) *side {
 	return s
 }
 
-// secondAddrs are more addresses of node1.
-func secondAddrs() [2]netip.Addr {
-	return [2]netip.Addr{netip.MustParseAddr("172.30.0.21"), netip.MustParseAddr("fd00:30::21")}
-}
-
 // addOrigins adds the clients.
 func (s *side) addOrigins() error {
-	for i, addr := range secondAddrs() {
+	for i, addr := range random.SecondAddrs() {
 		if err := s.Node1.AddAddr(netip.PrefixFrom(addr, s.Node1.Addrs()[i].BitLen())); err != nil {
 			return err
 		}
-		if err := s.Client.ReplaceRoute(secondServiceRanges()[i], s.Node1.Addrs()[i]); err != nil {
+		if err := s.Client.ReplaceRoute(random.SecondServiceRanges()[i], s.Node1.Addrs()[i]); err != nil {
 			return err
 		}
 	}
@@ -98,7 +88,7 @@ func (s *side) addOrigins() error {
 	}
 	// The client has more addresses, of which the kernel could choose one.
 	s.origins["client"].single = [2]netip.Addr(s.Client.Addrs())
-	s.origins["node1-second"] = &origin{Namespace: s.Node1.Namespace, single: secondAddrs()}
+	s.origins["node1-second"] = &origin{Namespace: s.Node1.Namespace, single: random.SecondAddrs()}
 	for name, pool := range pools() {
 		at := s.Client
 		if name == "pods" {

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 )
 
 // summary counts what was compared.
@@ -27,8 +29,8 @@ func (s *summary) add(changes []string, probes []probe) {
 }
 
 // unknown counts differences and returns those without a known reason, by app.
-func (s *summary) unknown(found []difference) map[*app][]difference {
-	unknown := map[*app][]difference{}
+func (s *summary) unknown(found []difference) map[*random.App][]difference {
+	unknown := map[*random.App][]difference{}
 	for _, d := range found {
 		if reason := knownReason(d); reason != "" {
 			s.known[reason]++

@@ -89,7 +89,7 @@ func (s *subject) settle() error {
 		limit  = time.Minute
 	)
 	idle := 1200 * time.Millisecond // minSyncPeriod of kube-proxy is 1 s
-	if s.Proxy == stage.Product {
+	if s.Proxy == stage.Product || s.Proxy == stage.Counting {
 		idle = 200 * time.Millisecond
 	}
 	var before time.Duration

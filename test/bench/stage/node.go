@@ -49,12 +49,13 @@ func (s *Stage) NewNode(ctx context.Context, proxy string) (n *Node, err error) 
 		return n, err
 	}
 	file := filepath.Join(s.dir, pod.Name)
-	path, mode, err := s.programs.proxy(proxy)
+	program, err := s.programs.proxy(proxy)
 	if err != nil {
 		return n, err
 	}
 	n.config = cluster.ProcessConfig{
-		Namespace: pod.Namespace, Log: file + ".log", Program: path, Args: []string{"--config=" + file + ".conf"},
+		Namespace: pod.Namespace, Log: file + ".log", Program: program.path,
+		Args: append(program.flags, "--config="+file+".conf"),
 	}
 	// The limit of connections belongs to the host. Everything else is the
 	// default.
@@ -65,7 +66,7 @@ hostnameOverride: %s
 clusterCIDR: %s
 clientConnection: {kubeconfig: %s}
 conntrack: {maxPerCore: 0}
-`, mode, pod.Name, ClusterCIDR, s.Cluster.AdminKubeconfig())
+`, program.mode, pod.Name, ClusterCIDR, s.Cluster.AdminKubeconfig())
 	if err := os.WriteFile(file+".conf", []byte(configuration), 0o600); err != nil {
 		return n, err
 	}

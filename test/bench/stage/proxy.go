@@ -18,12 +18,14 @@ const (
 	IPTables = "kube-proxy in iptables mode"
 	IPVS     = "kube-proxy in ipvs mode"
 	Product  = "nftproxy"
+	// Counting is nftproxy that counts the connections to each Service.
+	Counting = "nftproxy with --service-metrics=all"
 )
 
 // AddSubjects adds the flag that selects the proxies to measure.
 func AddSubjects(flags *pflag.FlagSet, to *[]string) {
 	flags.StringSliceVar(to, "subjects", []string{Upstream, Netlink, Product},
-		fmt.Sprintf("Proxies to measure. There are also %q and %q.", IPTables, IPVS))
+		fmt.Sprintf("Proxies to measure. There are also %q, %q and %q.", Counting, IPTables, IPVS))
 }
 
 // Programs are the programs that benchmarks run.
@@ -41,32 +43,39 @@ func InRepository(root string) Programs {
 	return Programs{Folder: filepath.Join(root, ".cache/apiserver"), Product: filepath.Join(root, "bin/kube-proxy")}
 }
 
-// proxy returns the program and the mode of a proxy.
-func (p Programs) proxy(name string) (path, mode string, err error) {
+// program is a program with the mode and the flags of a proxy.
+type program struct {
+	path, mode string
+	flags      []string
+}
+
+func (p Programs) proxy(name string) (program, error) {
 	switch name {
 	case Product:
-		return p.Product, "nftables", nil
+		return program{path: p.Product, mode: "nftables"}, nil
+	case Counting:
+		return program{path: p.Product, mode: "nftables", flags: []string{"--service-metrics=all"}}, nil
 	case Upstream:
-		return filepath.Join(p.Folder, "kube-proxy"), "nftables", nil
+		return program{path: filepath.Join(p.Folder, "kube-proxy"), mode: "nftables"}, nil
 	case Netlink:
-		return filepath.Join(p.Folder, "kube-proxy-netlink"), "nftables", nil
+		return program{path: filepath.Join(p.Folder, "kube-proxy-netlink"), mode: "nftables"}, nil
 	case IPTables:
-		return filepath.Join(p.Folder, "kube-proxy"), "iptables", nil
+		return program{path: filepath.Join(p.Folder, "kube-proxy"), mode: "iptables"}, nil
 	case IPVS:
-		return filepath.Join(p.Folder, "kube-proxy"), "ipvs", nil
+		return program{path: filepath.Join(p.Folder, "kube-proxy"), mode: "ipvs"}, nil
 	}
-	return "", "", fmt.Errorf("unknown proxy %q", name)
+	return program{}, fmt.Errorf("unknown proxy %q", name)
 }
 
 // Versions returns the versions of proxies.
 func (p Programs) Versions(proxies []string) (map[string]string, error) {
 	all := map[string]string{}
 	for _, proxy := range proxies {
-		path, _, err := p.proxy(proxy)
+		program, err := p.proxy(proxy)
 		if err != nil {
 			return nil, err
 		}
-		out, err := exec.Command(path, "--version").Output()
+		out, err := exec.Command(program.path, "--version").Output()
 		if err != nil {
 			return nil, fmt.Errorf("version of %s: %w", proxy, err)
 		}

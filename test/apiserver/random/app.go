@@ -1,4 +1,4 @@
-package differential
+package random
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 )
 
 // namespace is that of all Services.
-const namespace = metav1.NamespaceDefault
+const Namespace = metav1.NamespaceDefault
 
 // kind is a kind of Service.
 type kind int
@@ -30,10 +30,15 @@ const (
 	labelledKind // with the label of headless Services, and a ClusterIP
 )
 
-// app is a Service with its EndpointSlices. The slot is its number, from which
-// its name and addresses follow.
-type app struct {
-	slot     int
+// App is a Service with its EndpointSlices.
+type App struct {
+	// Slot is its number, from which its name and addresses follow.
+	Slot int
+	// Slices are its EndpointSlices.
+	Slices []*discoveryv1.EndpointSlice
+	// Live is the Service in the API, after the requests of API.Changes.
+	Live *corev1.Service
+
 	rival    bool // claims a frontend of another app
 	kind     kind
 	families []int // 0 is IPv4
@@ -47,9 +52,6 @@ type app struct {
 	externalLocal, internalLocal bool
 
 	affinity int32 // timeout in seconds; 0 is none
-
-	slices []*discoveryv1.EndpointSlice
-	live   *corev1.Service // the object in the API
 }
 
 type port struct {
@@ -59,13 +61,14 @@ type port struct {
 	protocol corev1.Protocol
 }
 
-func (a *app) name() string { return fmt.Sprintf("app-%d", a.slot) }
+// Name returns the name of the Service.
+func (a *App) Name() string { return fmt.Sprintf("app-%d", a.Slot) }
 
-func (a *app) clone() *app {
+func (a *App) clone() *App {
 	other := *a
-	other.slices = nil
-	for _, s := range a.slices {
-		other.slices = append(other.slices, s.DeepCopy())
+	other.Slices = nil
+	for _, s := range a.Slices {
+		other.Slices = append(other.Slices, s.DeepCopy())
 	}
 	return &other
 }
@@ -78,8 +81,8 @@ func ingress(addr netip.Addr, mode *corev1.LoadBalancerIPMode) corev1.LoadBalanc
 }
 
 // service returns the Service.
-func (a *app) service() *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: a.name(), Namespace: namespace}}
+func (a *App) service() *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: a.Name(), Namespace: Namespace}}
 	s.Spec.SessionAffinity = corev1.ServiceAffinityNone
 	if a.kind == externalNameKind {
 		s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
@@ -108,7 +111,7 @@ func (a *app) service() *corev1.Service {
 	return s
 }
 
-func (a *app) setFamilies(spec *corev1.ServiceSpec) {
+func (a *App) setFamilies(spec *corev1.ServiceSpec) {
 	names := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
 	if len(a.families) == 2 {
@@ -116,7 +119,7 @@ func (a *app) setFamilies(spec *corev1.ServiceSpec) {
 	}
 	for _, f := range a.families {
 		spec.IPFamilies = append(spec.IPFamilies, names[f])
-		ip := lab.AddrIn(a.serviceRanges()[f], 16+a.slot).String()
+		ip := lab.AddrIn(a.ServiceRanges()[f], 16+a.Slot).String()
 		if a.kind == headlessKind {
 			spec.ClusterIPs = []string{corev1.ClusterIPNone}
 			continue
@@ -126,22 +129,22 @@ func (a *app) setFamilies(spec *corev1.ServiceSpec) {
 	spec.ClusterIP = spec.ClusterIPs[0]
 }
 
-// serviceRanges returns the ranges of the ServiceCIDR that the app uses.
-func (a *app) serviceRanges() []netip.Prefix {
-	if a.slot%4 == 3 {
-		ranges := secondServiceRanges()
+// ServiceRanges returns the ranges of the ServiceCIDR that the app uses.
+func (a *App) ServiceRanges() []netip.Prefix {
+	if a.Slot%4 == 3 {
+		ranges := SecondServiceRanges()
 		return ranges[:]
 	}
 	return lab.ServiceRanges()
 }
 
-// secondServiceRanges returns the ranges of another ServiceCIDR.
-func secondServiceRanges() [2]netip.Prefix {
+// SecondServiceRanges returns the ranges of another ServiceCIDR.
+func SecondServiceRanges() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.97.3.0/24"), netip.MustParsePrefix("fd00:97::/112")}
 }
 
 // expose sets the fields of frontends other than ClusterIPs.
-func (a *app) expose(s *corev1.Service) {
+func (a *App) expose(s *corev1.Service) {
 	s.Spec.ExternalIPs = a.externalIPs
 	reachable := len(a.externalIPs) > 0
 	switch a.kind {
@@ -155,7 +158,7 @@ func (a *app) expose(s *corev1.Service) {
 		s.Spec.LoadBalancerSourceRanges = a.sourceRanges
 		s.Status.LoadBalancer.Ingress = a.ingress
 		if a.externalLocal {
-			s.Spec.HealthCheckNodePort = int32(31500 + a.slot)
+			s.Spec.HealthCheckNodePort = int32(31500 + a.Slot)
 		}
 	}
 	if reachable {
@@ -169,7 +172,7 @@ func (a *app) expose(s *corev1.Service) {
 	s.Spec.Ports = a.servicePorts(nodePorts)
 }
 
-func (a *app) servicePorts(withNodePorts bool) []corev1.ServicePort {
+func (a *App) servicePorts(withNodePorts bool) []corev1.ServicePort {
 	var all []corev1.ServicePort
 	for _, p := range a.ports {
 		sp := corev1.ServicePort{
@@ -183,10 +186,15 @@ func (a *app) servicePorts(withNodePorts bool) []corev1.ServicePort {
 	return all
 }
 
-// endpoints returns how many addresses the slices have, without duplicates.
-func (a *app) endpoints() int {
+// Ignored reports whether proxies must ignore the Service.
+func (a *App) Ignored() bool {
+	return a.kind == headlessKind || a.kind == externalNameKind || a.kind == foreignKind
+}
+
+// Endpoints returns how many addresses the slices have, without duplicates.
+func (a *App) Endpoints() int {
 	var addrs []string
-	for _, s := range a.slices {
+	for _, s := range a.Slices {
 		for _, e := range s.Endpoints {
 			addrs = append(addrs, e.Addresses[0])
 		}

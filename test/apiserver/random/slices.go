@@ -1,9 +1,8 @@
-package differential
+package random
 
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,21 +15,21 @@ import (
 )
 
 // drawSlices chooses EndpointSlices for both families.
-func (g *generator) drawSlices(a *app) {
-	a.slices = nil
-	hints := pick(g, []string{"", "", "", "", "zone", "zone", "node", "both"})
-	fault := pick(g, faults())
+func (g *Generator) drawSlices(a *App) {
+	a.Slices = nil
+	hints := Pick(g, []string{"", "", "", "", "zone", "zone", "node", "both"})
+	fault := Pick(g, faults())
 	for f := range 2 {
-		for i := range pick(g, []int{0, 1, 1, 1, 1, 2, 2, 3}) {
-			a.slices = append(a.slices, g.slice(a, f, i, hints))
+		for i := range Pick(g, []int{0, 1, 1, 1, 1, 2, 2, 3}) {
+			a.Slices = append(a.Slices, g.slice(a, f, i, hints))
 		}
 	}
 	if fault != contradiction {
 		a.unify()
 	}
 	g.spoil(a, fault)
-	if g.chance(4) {
-		a.slices = append(a.slices, a.fqdnSlice())
+	if g.Chance(4) {
+		a.Slices = append(a.Slices, a.fqdnSlice())
 	}
 }
 
@@ -53,18 +52,18 @@ func faults() []fault {
 }
 
 // spoil adds a fault to one of the slices.
-func (g *generator) spoil(a *app, fault fault) {
-	if len(a.slices) == 0 {
+func (g *Generator) spoil(a *App, fault fault) {
+	if len(a.Slices) == 0 {
 		return
 	}
-	s := pick(g, a.slices)
+	s := Pick(g, a.Slices)
 	f := 0
 	if s.AddressType == discoveryv1.AddressTypeIPv6 {
 		f = 1
 	}
 	switch {
 	case fault == endpointInServiceCIDR && len(s.Endpoints) > 0:
-		s.Endpoints[0].Addresses = []string{lab.AddrIn(lab.ServiceRanges()[f], 0x8000+a.slot).String()}
+		s.Endpoints[0].Addresses = []string{lab.AddrIn(lab.ServiceRanges()[f], 0x8000+a.Slot).String()}
 	case fault == portWithoutNumber && len(s.Ports) > 0:
 		s.Ports[0].Port = nil
 	case fault == readyButNotServing && len(s.Endpoints) > 0:
@@ -73,9 +72,9 @@ func (g *generator) spoil(a *app, fault fault) {
 }
 
 // unify makes endpoints with the same address equal.
-func (a *app) unify() {
+func (a *App) unify() {
 	seen := map[string]discoveryv1.Endpoint{}
-	for _, s := range a.slices {
+	for _, s := range a.Slices {
 		for i, e := range s.Endpoints {
 			if first, ok := seen[e.Addresses[0]]; ok {
 				s.Endpoints[i] = *first.DeepCopy()
@@ -85,10 +84,10 @@ func (a *app) unify() {
 	}
 }
 
-// contradictory reports whether endpoints with the same address differ.
-func (a *app) contradictory() bool {
+// Contradictory reports whether endpoints with the same address differ.
+func (a *App) Contradictory() bool {
 	seen := map[string]discoveryv1.Endpoint{}
-	for _, s := range a.slices {
+	for _, s := range a.Slices {
 		for _, e := range s.Endpoints {
 			first, ok := seen[e.Addresses[0]]
 			if ok && !equality.Semantic.DeepEqual(first, e) {
@@ -100,28 +99,28 @@ func (a *app) contradictory() bool {
 	return false
 }
 
-func (g *generator) slice(a *app, f, i int, hints string) *discoveryv1.EndpointSlice {
+func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-ipv%d-%d", a.name(), 4+2*f, i), Namespace: namespace,
-			Labels: map[string]string{discoveryv1.LabelServiceName: a.name()},
+			Name: fmt.Sprintf("%s-ipv%d-%d", a.Name(), 4+2*f, i), Namespace: Namespace,
+			Labels: map[string]string{discoveryv1.LabelServiceName: a.Name()},
 		},
 		AddressType: []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}[f],
 	}
-	if g.chance(3) {
+	if g.Chance(3) {
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
 	for _, p := range a.ports {
-		if g.chance(96) {
+		if g.Chance(96) {
 			s.Ports = append(s.Ports, g.endpointPort(p))
 		}
 	}
-	names := slices.Sorted(maps.Keys(g.pods))
-	for range pick(g, []int{0, 1, 1, 2, 2, 3, 4}) {
-		name := pick(g, names)
-		e := discoveryv1.Endpoint{Addresses: []string{g.pods[name][f].String()}}
-		if g.chance(3) { // only the first one counts
-			e.Addresses = append(e.Addresses, g.pods[pick(g, names)][f].String())
+	names := slices.Sorted(maps.Keys(g.endpoints))
+	for range Pick(g, []int{0, 1, 1, 2, 2, 3, 4}) {
+		name := Pick(g, names)
+		e := discoveryv1.Endpoint{Addresses: []string{g.endpoints[name][f].String()}}
+		if g.Chance(3) { // only the first one counts
+			e.Addresses = append(e.Addresses, g.endpoints[Pick(g, names)][f].String())
 		}
 		g.place(&e, name)
 		g.setConditions(&e)
@@ -132,18 +131,18 @@ func (g *generator) slice(a *app, f, i int, hints string) *discoveryv1.EndpointS
 }
 
 // endpointPort returns the port of endpoints for a port of the Service.
-func (g *generator) endpointPort(p port) discoveryv1.EndpointPort {
+func (g *Generator) endpointPort(p port) discoveryv1.EndpointPort {
 	ep := discoveryv1.EndpointPort{
-		Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To(pick(g, []int32{firstTarget, secondTarget})),
+		Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To(Pick(g, []int32{FirstTarget, SecondTarget})),
 	}
-	if g.chance(1) {
+	if g.Chance(1) {
 		ep.Protocol = ptr.To(corev1.ProtocolTCP)
 	}
 	return ep
 }
 
 // place sets the node of an endpoint, usually the right one.
-func (g *generator) place(e *discoveryv1.Endpoint, name string) {
+func (g *Generator) place(e *discoveryv1.Endpoint, name string) {
 	node := "node1"
 	if name[0] == 'b' || name == "node2" {
 		node = "node2"
@@ -152,16 +151,16 @@ func (g *generator) place(e *discoveryv1.Endpoint, name string) {
 	case choice < 84:
 		e.NodeName = ptr.To(node)
 	case choice < 92:
-		e.NodeName = ptr.To(pick(g, []string{"node1", "node2", "node3"}))
+		e.NodeName = ptr.To(Pick(g, []string{"node1", "node2", "node3"}))
 	}
 }
 
 // drawConditions changes conditions of endpoints.
-func (g *generator) drawConditions(a *app) {
-	contradictory := a.contradictory()
-	for _, s := range a.slices {
+func (g *Generator) drawConditions(a *App) {
+	contradictory := a.Contradictory()
+	for _, s := range a.Slices {
 		for i := range s.Endpoints {
-			if g.chance(60) {
+			if g.Chance(60) {
 				g.setConditions(&s.Endpoints[i])
 			}
 		}
@@ -171,15 +170,15 @@ func (g *generator) drawConditions(a *app) {
 	}
 }
 
-func (g *generator) setConditions(e *discoveryv1.Endpoint) {
+func (g *Generator) setConditions(e *discoveryv1.Endpoint) {
 	e.Conditions = discoveryv1.EndpointConditions{}
-	if g.chance(40) {
+	if g.Chance(40) {
 		e.Conditions.Ready = ptr.To(true)
 	}
-	if g.chance(35) {
+	if g.Chance(35) {
 		any := []*bool{nil, ptr.To(true), ptr.To(false)}
-		e.Conditions.Ready = pick(g, []*bool{nil, ptr.To(true), ptr.To(false), ptr.To(false)})
-		e.Conditions.Serving, e.Conditions.Terminating = pick(g, any), pick(g, any)
+		e.Conditions.Ready = Pick(g, []*bool{nil, ptr.To(true), ptr.To(false), ptr.To(false)})
+		e.Conditions.Serving, e.Conditions.Terminating = Pick(g, any), Pick(g, any)
 		if ptr.Deref(e.Conditions.Ready, true) {
 			e.Conditions.Serving = ptr.To(true)
 		}
@@ -187,66 +186,36 @@ func (g *generator) setConditions(e *discoveryv1.Endpoint) {
 }
 
 // hint sets the hints of an endpoint.
-func (g *generator) hint(e *discoveryv1.Endpoint, hints string) {
-	if hints == "" || g.chance(6) {
+func (g *Generator) hint(e *discoveryv1.Endpoint, hints string) {
+	if hints == "" || g.Chance(6) {
 		return
 	}
 	e.Hints = &discoveryv1.EndpointHints{}
 	if hints == "zone" || hints == "both" {
-		for _, zone := range pick(g, [][]string{{"east"}, {"west"}, {"north"}, {"east", "west"}}) {
+		for _, zone := range Pick(g, [][]string{{"east"}, {"west"}, {"north"}, {"east", "west"}}) {
 			e.Hints.ForZones = append(e.Hints.ForZones, discoveryv1.ForZone{Name: zone})
 		}
 	}
 	if hints == "node" || hints == "both" {
-		for _, node := range pick(g, [][]string{{"node1"}, {"node2"}, {"node3"}, {"node1", "node2"}}) {
+		for _, node := range Pick(g, [][]string{{"node1"}, {"node2"}, {"node3"}, {"node1", "node2"}}) {
 			e.Hints.ForNodes = append(e.Hints.ForNodes, discoveryv1.ForNode{Name: node})
 		}
 	}
 }
 
-// inServiceCIDR reports whether an endpoint has an address of a service CIDR.
-func inServiceCIDR(e discoveryv1.Endpoint) bool {
-	addr, err := netip.ParseAddr(e.Addresses[0])
-	return err == nil && (lab.ServiceRanges()[0].Contains(addr) || lab.ServiceRanges()[1].Contains(addr))
-}
-
-func isReadyButNotServing(e discoveryv1.Endpoint) bool {
-	return ptr.Deref(e.Conditions.Ready, true) && !ptr.Deref(e.Conditions.Serving, true)
-}
-
-// anyEndpoint reports whether an endpoint has a property.
-func (a *app) anyEndpoint(has func(discoveryv1.Endpoint) bool) bool {
-	for _, s := range a.slices {
-		if slices.ContainsFunc(s.Endpoints, has) {
-			return true
-		}
-	}
-	return false
-}
-
-// withoutPortNumber reports whether a port of a slice has no number.
-func (a *app) withoutPortNumber() bool {
-	for _, s := range a.slices {
-		if slices.ContainsFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return p.Port == nil }) {
-			return true
-		}
-	}
-	return false
-}
-
 // fqdnSlice returns a slice that proxies ignore.
-func (a *app) fqdnSlice() *discoveryv1.EndpointSlice {
+func (a *App) fqdnSlice() *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: a.name() + "-fqdn", Namespace: namespace,
-			Labels: map[string]string{discoveryv1.LabelServiceName: a.name()},
+			Name: a.Name() + "-fqdn", Namespace: Namespace,
+			Labels: map[string]string{discoveryv1.LabelServiceName: a.Name()},
 		},
 		AddressType: discoveryv1.AddressTypeFQDN,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"pod.example.com"}}},
 	}
 	for _, p := range a.ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
-			Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To[int32](firstTarget),
+			Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To[int32](FirstTarget),
 		})
 	}
 	return s

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
+)
+
+// churn makes changes of Services, EndpointSlices, a Node and a ServiceCIDR at
+// a rate. The sequence follows from the seed.
+type churn struct {
+	world *world
+	g     *random.Generator
+	pace  *pace
+	made  atomic.Int64
+
+	mu       sync.Mutex // held during a step
+	state    *random.State
+	extra    bool // reports whether the third ServiceCIDR exists
+	graceful int
+}
+
+func newChurn(w *world) *churn {
+	return &churn{
+		world: w, g: random.New(w.soak.seed, w.pods), pace: &pace{every: time.Second / time.Duration(w.soak.changes)},
+	}
+}
+
+// create creates the first Services.
+func (c *churn) create(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.state = c.g.Initial()
+	return c.do(ctx, c.world.api.Changes(c.g, nil, c.state)...)
+}
+
+// run makes changes until ctx ends.
+func (c *churn) run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := c.step(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step makes a random change, and sometimes others.
+func (c *churn) step(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next := c.state.Clone()
+	c.g.Change(next)
+	changes := c.world.api.Changes(c.g, c.state, next)
+	c.state = next
+	if c.g.Chance(20) {
+		changes = append(changes, c.replaceEndpoint())
+	}
+	if c.g.Chance(2) {
+		changes = append(changes, c.toggleServiceCIDR)
+	}
+	return c.do(ctx, changes...)
+}
+
+// replaceEndpoint returns the next step of a graceful replacement.
+func (c *churn) replaceEndpoint() random.Change {
+	for {
+		c.graceful = (c.graceful + 1) % len(c.world.steady)
+		if s := c.world.steady[c.graceful]; s.graceful {
+			s.advance(c.g.Rand)
+			return func(ctx context.Context) error { return c.world.putEndpoints(ctx, s) }
+		}
+	}
+}
+
+// toggleServiceCIDR creates a ServiceCIDR that no Service uses, or deletes it.
+func (c *churn) toggleServiceCIDR(ctx context.Context) error {
+	const name = "third"
+	api := c.world.Client.NetworkingV1().ServiceCIDRs()
+	if c.extra {
+		err := api.Delete(ctx, name, metav1.DeleteOptions{})
+		if err == nil || apierrors.IsNotFound(err) {
+			c.extra, err = false, nil
+		}
+		return err
+	}
+	third := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	third.Spec.CIDRs = []string{"10.98.0.0/24", "fd00:98::/112"}
+	_, err := api.Create(ctx, third, metav1.CreateOptions{})
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		c.extra, err = true, nil
+	}
+	return err
+}
+
+// do makes requests at the rate, and repeats each one until it succeeds: the
+// API server is stopped at times.
+func (c *churn) do(ctx context.Context, changes ...random.Change) error {
+	const limit, pause = 5 * patience, 100 * time.Millisecond
+	for _, change := range changes {
+		c.pace.wait(ctx)
+		began := time.Now()
+		for {
+			limited, cancel := context.WithTimeout(ctx, requestTimeout)
+			err := change(limited)
+			cancel()
+			if err == nil {
+				break
+			}
+			if time.Since(began) > limit || !sleep(ctx, pause) {
+				return err
+			}
+		}
+		c.made.Add(1)
+	}
+	return nil
+}
+
+// pauseEmpty calls f while nothing changes, and again after all random Services
+// were deleted. Then it creates them again.
+func (c *churn) pauseEmpty(ctx context.Context, full, empty func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := full(); err != nil {
+		return err
+	}
+	none, order := &random.State{Zone: c.state.Zone}, random.New(0, nil) // changes do not depend on when this is
+	if err := c.do(ctx, c.world.api.Changes(order, c.state, none)...); err != nil {
+		return err
+	}
+	if err := empty(); err != nil {
+		return err
+	}
+	return c.do(ctx, c.world.api.Changes(order, none, c.state)...)
+}
+
+// pace limits a rate. Late turns are not made up for after a second.
+type pace struct {
+	every time.Duration
+	next  time.Time
+}
+
+func (p *pace) wait(ctx context.Context) {
+	now := time.Now()
+	if p.next.Before(now.Add(-time.Second)) {
+		p.next = now
+	}
+	p.next = p.next.Add(p.every)
+	if d := p.next.Sub(now); d > 0 {
+		sleep(ctx, d)
+	}
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// connections makes connections at a rate, and judges each.
+type connections struct {
+	world  *world
+	random *rand.Rand
+	pace   *pace
+	steady []route
+	wait   sync.WaitGroup
+
+	mu       sync.Mutex
+	made     map[string]int // by the kind of the Service
+	unjudged int
+	exact    int // with one possible state
+	failures []failure
+	clients  map[string]stuck
+	ports    map[string]int // the last source port by route
+}
+
+// failure is a connection with an outcome that is not allowed.
+type failure struct {
+	route
+	from, end time.Time
+	affinity  bool // reports whether the client had another endpoint
+	text      string
+	states    string // of the Service at the time
+}
+
+// stuck is the endpoint of a client with session affinity.
+type stuck struct {
+	server    string
+	from, end time.Time // of the last connection
+}
+
+func newConnections(w *world) *connections {
+	c := &connections{
+		world: w, random: rand.New(rand.NewPCG(w.soak.seed, 2)), made: map[string]int{}, clients: map[string]stuck{},
+		ports: map[string]int{},
+		pace:  &pace{every: time.Second / time.Duration(w.soak.connections)},
+	}
+	for _, s := range append(w.history.served("steady-"), w.history.served("graceful-")...) {
+		c.steady = append(c.steady, w.routes(s)...)
+	}
+	return c
+}
+
+// run makes connections until ctx ends, and holds others open.
+func (c *connections) run(ctx context.Context) error {
+	for _, r := range c.steady {
+		if r.service.Name.Name == "steady-cluster" && r.port.Protocol == cluster.TCP {
+			c.wait.Go(func() { c.hold(ctx, r) })
+		}
+	}
+	for c.pace.wait(ctx); ctx.Err() == nil; c.pace.wait(ctx) {
+		if r, ok := c.choose(); ok {
+			c.wait.Go(func() { c.connect(r) })
+		}
+	}
+	c.wait.Wait()
+	return nil
+}
+
+// choose chooses a route to a steady Service, or to one that changes.
+func (c *connections) choose() (route, bool) {
+	const steady = 60 // percent
+	if c.random.IntN(100) < steady {
+		return c.steady[c.random.IntN(len(c.steady))], true
+	}
+	services := c.world.history.served("app-")
+	if len(services) == 0 {
+		return route{}, false
+	}
+	routes := c.world.routes(services[c.random.IntN(len(services))])
+	if len(routes) == 0 {
+		return route{}, false
+	}
+	return routes[c.random.IntN(len(routes))], true
+}
+
+// connect makes a connection, or sends a datagram.
+func (c *connections) connect(r route) {
+	const shortly = 1500 * time.Millisecond // most attempts without an answer must not have one
+	options := lab.ProbeOptions{Timeout: shortly, Local: netip.AddrPortFrom(r.source(), c.freePort(r))}
+	kind := "changing"
+	if r.steady() {
+		options.Timeout, kind = lab.DefaultTimeout, r.service.Name.Name
+	}
+	from := time.Now()
+	known := r.via.knownAt(from)
+	conn, result := lab.Open(context.Background(), r.from, r.port.Protocol.String(), r.to, options)
+	end := time.Now()
+	if conn != nil {
+		defer conn.Close()
+		if n, err := conn.Repeated(); n > 0 && r.steady() {
+			c.fail(failure{route: r, from: from, end: end, text: fmt.Sprintf("TCP repeated %d packets (%v)", n, err)})
+		}
+	}
+	c.mu.Lock()
+	c.made[kind]++
+	c.mu.Unlock()
+	if !r.steady() && r.via.followsOther(from, end) {
+		c.skip()
+		return
+	}
+	c.check(r, known, from, end, result)
+	if r.service.AffinityTimeout > 0 && r.steady() && result.Outcome == lab.Answered {
+		c.checkAffinity(r, from, end, result.Answer.Server)
+	}
+}
+
+// freePort returns a source port that was not used on a route for long.
+// Otherwise, connection tracking could have an older flow, which the rules of
+// that time translated, or did not translate.
+func (c *connections) freePort(r route) uint16 {
+	const first, ports = 12_000, 18_000 // of no server, and not those of the kernel
+	key := fmt.Sprint(r.source(), r.to, r.port.Protocol)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, used := c.ports[key]; !used {
+		c.ports[key] = rand.IntN(ports)
+	}
+	c.ports[key]++
+	return uint16(first + c.ports[key]%ports)
+}
+
+func (c *connections) count(a allowed) {
+	if a.choices == 1 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.exact++
+	}
+}
+
+func (c *connections) skip() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unjudged++
+}
+
+// check compares a result with what is allowed.
+func (c *connections) check(r route, known, from, end time.Time, result lab.Result) {
+	const pause, most = 100 * time.Millisecond, 10 * time.Second
+	for {
+		pending := time.Since(end) < most && c.world.history.pending(r.service.Name.Name)
+		a, ok := c.world.judge.allowed(r, known, end)
+		if !ok {
+			c.skip()
+			return
+		}
+		if r.steady() {
+			a.silence = false
+		} else if a.choices > 1 && r.port.Protocol != cluster.TCP {
+			a.silence = true // a proxy deletes the flow to an endpoint that is removed
+		}
+		if result.Outcome != lab.Answered && a.silence || a.servers[result.Answer.Server] {
+			c.count(a)
+			return
+		}
+		if !pending {
+			c.fail(failure{
+				route: r, from: from, end: end, text: fmt.Sprintf("got %v, want %v", result, a),
+				states: c.world.history.describe(r.service.Name.Name, known),
+			})
+			return
+		}
+		time.Sleep(pause) // the object of the API can differ from that of the request
+	}
+}
+
+// checkAffinity checks that a client keeps its endpoint. Connections at the
+// same time may have got different ones.
+func (c *connections) checkAffinity(r route, from, end time.Time, server string) {
+	key := fmt.Sprint(r.via.Name, r.source(), r.service.Name, r.port)
+	c.mu.Lock()
+	before, known := c.clients[key]
+	if from.After(before.end) {
+		c.clients[key] = stuck{server, from, end}
+	}
+	c.mu.Unlock()
+	if known && before.server != server && from.After(before.end) {
+		const concurrent = 3 * time.Second
+		text := fmt.Sprintf("session affinity: got %s, before %s", server, before.server)
+		c.fail(failure{route: r, from: before.from.Add(-concurrent), end: end, affinity: true, text: text})
+	}
+}
+
+// hold keeps a connection open and uses it from time to time. A lost
+// connection is a failure.
+func (c *connections) hold(ctx context.Context, r route) {
+	const pause = 2 * time.Second
+	for ctx.Err() == nil {
+		from := time.Now()
+		conn, result := lab.Open(ctx, r.from, r.port.Protocol.String(), r.to, lab.ProbeOptions{})
+		for conn != nil && result.Outcome == lab.Answered && sleep(ctx, pause) {
+			from = time.Now()
+			result = conn.Ask(context.Background())
+			c.mu.Lock()
+			c.made["held connections"]++
+			c.mu.Unlock()
+		}
+		if conn != nil {
+			conn.Close()
+		}
+		if result.Outcome != lab.Answered && ctx.Err() == nil {
+			c.fail(failure{route: r, from: from, end: time.Now(), text: fmt.Sprintf("held connection: %v", result)})
+		}
+	}
+}
+
+func (c *connections) fail(f failure) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failures = append(c.failures, f)
+}
+
+// take returns the failures so far, and forgets them.
+func (c *connections) take() []failure {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.failures
+	c.failures = nil
+	return all
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// origin is where connections begin: the client outside the cluster, a pod of a
+// node, or the node.
+type origin int
+
+const (
+	fromClient origin = iota
+	fromPod
+	fromNode
+)
+
+// route is a way to a frontend, through the rules of one node.
+type route struct {
+	from     *lab.Namespace
+	origin   origin
+	via      *node
+	service  *cluster.Service
+	port     cluster.ServicePort
+	frontend ruleset.ServedFrontend
+	to       netip.AddrPort
+}
+
+func (r route) String() string {
+	return fmt.Sprintf("%s -> %s %s/%s of %s", r.from.Name, r.via.Name, r.to, r.port.Protocol, r.service.Name)
+}
+
+// steady reports whether each connection must succeed.
+func (r route) steady() bool { return !strings.HasPrefix(r.service.Name.Name, "app-") }
+
+// source returns the address that the connection comes from.
+func (r route) source() netip.Addr { return r.from.Addrs()[familyIndex(r.to.Addr())] }
+
+// families returns the families in the order of addresses in package lab.
+func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }
+
+func familyIndex(addr netip.Addr) int {
+	if addr.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// routes returns all routes to a Service.
+func (w *world) routes(s *cluster.Service) (all []route) {
+	for family, ipFamily := range families() {
+		for _, port := range s.Ports {
+			for _, f := range ruleset.FrontendsOf(ipFamily, s, port) {
+				for _, n := range w.nodes {
+					all = append(all, w.routesVia(n, s, port, f, family)...)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (w *world) routesVia(
+	n *node, s *cluster.Service, port cluster.ServicePort, f ruleset.ServedFrontend, family int,
+) (all []route) {
+	to := netip.AddrPortFrom(f.Addr, f.Port)
+	if f.IsNodePort() {
+		to = netip.AddrPortFrom(n.Addrs()[family], f.Port)
+	}
+	if slices.Contains(w.secondAddrs(), to.Addr()) {
+		return nil // of several Services, and not always of the node
+	}
+	r := route{via: n, service: s, port: port, frontend: f, to: to}
+	add := func(from *lab.Namespace, origin origin) {
+		r.from, r.origin = from, origin
+		all = append(all, r)
+	}
+	add(n.client.Namespace, fromPod)
+	if n == w.nodes[0] || f.IsNodePort() { // the client's routes lead to the first node
+		add(w.Lab.Client, fromClient)
+	}
+	if f.IsClusterIP() {
+		add(n.Namespace, fromNode)
+	}
+	return all
+}
+
+// allowed is what the rules of a node allow.
+type allowed struct {
+	servers map[string]bool
+	silence bool // no answer is allowed
+	choices int  // states that are possible
+}
+
+func (a allowed) String() string {
+	out := slices.Sorted(maps.Keys(a.servers))
+	if a.silence {
+		out = append(out, "no answer")
+	}
+	return strings.Join(out, ", ")
+}
+
+// judge computes what is allowed by the plans of nftproxy.
+type judge struct {
+	history *history
+	names   map[netip.Addr]string // of servers
+
+	mu       sync.Mutex                      // guards the scratch memory of rulesets
+	rulesets map[nft.Family]*ruleset.Ruleset // of any node: plans do not depend on the configuration
+}
+
+func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
+	j := &judge{history: h, names: names, rulesets: map[nft.Family]*ruleset.Ruleset{}}
+	for _, f := range families() {
+		var err error
+		if j.rulesets[f], err = ruleset.New(ruleset.Config{}, f); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+// allowed returns what is allowed on a route between two times, if the node has
+// followed all requests that were answered before known. It reports whether
+// that can be known.
+func (j *judge) allowed(r route, known, end time.Time) (a allowed, ok bool) {
+	a.servers = map[string]bool{}
+	possible := j.history.possible(r.service.Name.Name, known, end)
+	combinations := possible.combinations()
+	if combinations == nil {
+		return a, false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, service := range possible.services {
+		for _, endpoints := range combinations {
+			for _, node := range r.via.possible(endpoints) {
+				a.choices++
+				j.add(&a, r, &ruleset.PlanInput{Node: node, Service: service, Endpoints: endpoints})
+			}
+		}
+	}
+	return a, true
+}
+
+// add adds what one state allows.
+func (j *judge) add(a *allowed, r route, in *ruleset.PlanInput) {
+	targets, kept, ok := j.targets(r, in)
+	if !ok || len(targets) == 0 {
+		a.silence = true
+	}
+	for _, t := range targets {
+		name, known := j.names[t.Addr]
+		if !known || t.Port != random.FirstTarget && t.Port != random.SecondTarget {
+			a.silence = true
+			continue
+		}
+		a.servers[name] = true
+		// An endpoint of another node answers the client directly, around this
+		// node.
+		a.silence = a.silence || kept && !r.via.has(t.Addr)
+	}
+}
+
+// targets returns the targets of a route, and whether they see the address of
+// a client outside the cluster. It is false if the rules drop or reject packets
+// whatever the endpoints are.
+func (j *judge) targets(r route, in *ruleset.PlanInput) (targets []ruleset.Target, kept, ok bool) {
+	if in.Service == nil {
+		return nil, false, false
+	}
+	in.Owns = func(ruleset.Frontend) bool { return true }
+	family := nft.FamilyOf(r.to.Addr())
+	for _, in.Port = range in.Service.Ports {
+		plan, err := j.rulesets[family].MakePlan(in)
+		if err != nil || plan == nil {
+			continue
+		}
+		same := func(f ruleset.ServedFrontend) bool { return f.Frontend == r.frontend.Frontend }
+		i := slices.IndexFunc(plan.Frontends, same)
+		if i < 0 {
+			continue
+		}
+		f := plan.Frontends[i]
+		from := func(p netip.Prefix) bool { return p.Contains(r.source()) }
+		if f.Kind == ruleset.LoadBalancerIP && plan.Guarded && !slices.ContainsFunc(plan.Sources, from) {
+			return nil, false, false
+		}
+		if f.Policy == cluster.PolicyLocal && (f.IsClusterIP() || r.origin == fromClient) {
+			return plan.Local, !f.IsClusterIP(), true
+		}
+		return plan.Cluster, false, true
+	}
+	return nil, false, false
+}

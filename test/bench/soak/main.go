@@ -1,0 +1,229 @@
+// Soak runs nftproxy for an hour in a cluster that changes all the time, causes
+// faults, and checks that no connection fails that no fault explains, that the
+// tables are right, and that the process does not grow.
+//
+//	client ──► node1: proxy, killed and replaced   ◄─ watch ─┐
+//	             pods a1, a2, pod1                           ├─ kube-apiserver ◄── 50 changes/s
+//	           node2: proxy, runs all the time     ◄─ watch ─┘
+//	             pods b1, b2, pod2
+//
+// Connections begin at the client, in the pods pod1 and pod2 and on the nodes.
+// They lead to steady Services, where each must succeed, and to Services of
+// package random. For these, the allowed results are those of the plans that
+// nftproxy computes from any state that the proxy can have at the time: a
+// sentinel for each node shows what the proxy has followed already.
+//
+// A fault explains failures only between the damage of a table and the first
+// listing in which it is repaired, and on its own node. Connections through a
+// node while kube-proxy runs there are judged for steady Services only.
+//
+// At each checkpoint, changes and faults pause. The tables of both nodes must
+// equal those that a fresh proxy writes in another namespace. Then all random
+// Services are deleted, the tables are compared again, and the use of memory,
+// files and goroutines is sampled on node2. Of these samples, the first quarter
+// is the warm-up. The median of the second half of the rest must not exceed
+// that of its first half by more than an allowance (see quantities).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+)
+
+const about = `soak runs nftproxy under random changes, connections and faults. It fails if a connection fails that no
+fault explains, if the tables are wrong, or if the process grows. It needs root.`
+
+func main() { report.Main("soak", about, newSoak(".")) }
+
+// soak is the benchmark.
+type soak struct {
+	programs             stage.Programs
+	duration, interval   time.Duration
+	seed                 uint64
+	changes, connections int
+	logs                 string
+}
+
+func newSoak(repository string) *soak { return &soak{programs: stage.InRepository(repository)} }
+
+// AddFlags implements report.Benchmark.
+func (s *soak) AddFlags(flags *pflag.FlagSet) {
+	flags.DurationVar(&s.duration, "duration", time.Hour, "Duration of changes, connections and faults.")
+	flags.DurationVar(&s.interval, "checkpoints", 0, "Time between checkpoints (0: a thirtieth of the duration).")
+	flags.Uint64Var(&s.seed, "seed", 0, "Seed of changes and faults (0: a random one).")
+	flags.IntVar(&s.changes, "changes", 50, "Changes of the API per second.")
+	flags.IntVar(&s.connections, "connections", 500, "Connections per second.")
+	flags.StringVar(&s.logs, "logs", "", "`FOLDER` for the logs of all programs (default: a temporary one).")
+}
+
+// kubeProxy returns the program of kube-proxy.
+func (s *soak) kubeProxy() string { return filepath.Join(s.programs.Folder, "kube-proxy") }
+
+// run is a run of the benchmark.
+type run struct {
+	world       *world
+	report      *report.Report
+	churn       *churn
+	connections *connections
+	faults      *faults
+	began       time.Time
+	lasted      time.Duration
+	samples     []sample
+	explained   map[string]int // failures by kind of fault
+	failures    *os.File       // a list of all
+}
+
+// Measure implements report.Benchmark.
+func (s *soak) Measure(ctx context.Context, r *report.Report) (err error) {
+	if s.changes < 1 || s.connections < 1 || s.duration < 10*time.Second {
+		return errors.New("want at least one change and connection per second, and ten seconds")
+	}
+	if s.seed == 0 {
+		s.seed = 1 + rand.Uint64N(1<<32)
+	}
+	if s.interval == 0 {
+		s.interval = max(s.duration/30, 12*time.Second)
+	}
+	r.Say("seed %d", s.seed)
+	if r.Versions, err = s.programs.Versions([]string{stage.Product, stage.Upstream}); err != nil {
+		return err
+	}
+	for _, path := range []*string{&s.programs.Folder, &s.programs.Product} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return err
+		}
+	}
+	dir, remove, err := logFolder(s.logs)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	failures, err := os.Create(filepath.Join(dir, "failures.txt"))
+	if err != nil {
+		return err
+	}
+	defer failures.Close()
+	w, err := s.newWorld(ctx, dir, r.Say)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	run := &run{
+		world: w, report: r, churn: newChurn(w), faults: newFaults(w), explained: map[string]int{}, failures: failures,
+	}
+	err = run.measure(ctx)
+	run.judgeFailures()
+	run.fill()
+	if err == nil && len(w.problems) > 0 {
+		err = fmt.Errorf("%d problems, see the notes; the seed is %d", len(w.problems), s.seed)
+	}
+	return err
+}
+
+// measure starts the proxies, and everything that runs at the same time.
+func (r *run) measure(ctx context.Context) error {
+	w := r.world
+	for _, n := range w.nodes {
+		if err := n.start(w.soak.programs.Product); err != nil {
+			return err
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group.Go(func() error { return w.watchStalls(ctx) })
+	for _, n := range w.nodes {
+		group.Go(func() error { return n.follow(ctx) })
+	}
+	group.Go(func() error {
+		defer stop()
+		if err := r.churn.create(ctx); err != nil {
+			return err
+		}
+		if _, err := follow(ctx, w.nodes...); err != nil {
+			return err
+		}
+		r.began = time.Now()
+		r.connections = newConnections(w)
+		group.Go(func() error { return r.churn.run(ctx) })
+		group.Go(func() error { return r.connections.run(ctx) })
+		return r.disturb(ctx)
+	})
+	return group.Wait()
+}
+
+// disturb causes faults until the time is over, with checkpoints in between and
+// one at the end.
+func (r *run) disturb(ctx context.Context) error {
+	soak := r.world.soak
+	end, checked := r.began.Add(soak.duration), r.began
+	for ctx.Err() == nil && time.Now().Before(end) {
+		if err := r.faults.next(ctx); err != nil {
+			return err
+		}
+		if time.Since(checked) > soak.interval {
+			if err := errors.Join(r.checkpoint(ctx), r.world.Cluster.Compact(ctx)); err != nil {
+				return err
+			}
+			checked = time.Now()
+			r.judgeFailures()
+		}
+	}
+	r.lasted = time.Since(r.began)
+	return r.checkpoint(ctx)
+}
+
+// judgeFailures looks for faults that explain failed connections. No fault is
+// in progress.
+func (r *run) judgeFailures() {
+	if r.connections == nil {
+		return
+	}
+	for _, f := range r.connections.take() {
+		text := fmt.Sprintf("%s, for %s: %v: %s", f.from.Format("15:04:05.000"),
+			f.end.Sub(f.from).Round(time.Millisecond), f.route, f.text)
+		if w := r.world.excuse(f); w != nil {
+			r.explained[w.kind]++
+			fmt.Fprintf(r.failures, "%s\n    explained by %s\n", text, w.kind)
+			continue
+		}
+		r.world.problem("%s", text)
+		fmt.Fprintf(r.failures, "%s\n    NOT EXPLAINED\n%s", text, f.states)
+	}
+}
+
+// fill writes the report.
+func (r *run) fill() {
+	out := r.report
+	seconds := r.lasted.Seconds()
+	if seconds == 0 {
+		seconds = time.Since(r.began).Seconds()
+	}
+	row := func(table, what string, figures ...report.Figure) {
+		out.Table(table).Add(append([]report.Figure{report.Label("", what)}, figures...)...)
+	}
+	row("Run", fmt.Sprintf("seed %d", r.world.soak.seed), report.Value("duration", report.Seconds, seconds))
+	changes := float64(r.churn.made.Load())
+	row("Load", "changes of the API", report.Value("number", report.Count, changes),
+		report.Value("per second", report.Count, changes/seconds))
+	if r.connections != nil {
+		r.fillConnections(row, seconds)
+	}
+	r.fillFaults(row)
+	r.fillSamples(row)
+	for _, problem := range r.world.problems {
+		out.Notes = append(out.Notes, "PROBLEM: "+strings.ReplaceAll(problem, "\n", "\n    "))
+	}
+}

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
+)
+
+// TestSoak runs for a minute.
+func TestSoak(t *testing.T) {
+	const repository = "../../.."
+	s := newSoak(repository)
+	s.programs.Product = filepath.Join(t.TempDir(), "kube-proxy")
+	build := exec.Command("go", "build", "-trimpath", "-o", s.programs.Product, "./cmd/kube-proxy")
+	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build nftproxy: %v\n%s", err, out)
+	}
+	folder := t.TempDir()
+	args := []string{"--duration=60s", "--seed=1", "--changes=30", "--connections=200", "--output=" + folder}
+	r, err := report.Run(t.Context(), "soak", about, s, args, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, title := range []string{"Load", "Connections", memoryTable} {
+		if len(r.Table(title).Rows) == 0 {
+			t.Errorf("table %q is empty", title)
+		}
+	}
+}
+
+// TestGrowth checks which samples are a growth.
+func TestGrowth(t *testing.T) {
+	samples := func(goroutines ...float64) (all []sample) {
+		for _, n := range goroutines {
+			all = append(all, sample{goroutines: n})
+		}
+		return all
+	}
+	q := quantity{constant: 2, of: func(s sample) float64 { return s.goroutines }}
+	for _, c := range []struct {
+		samples []sample
+		grew    bool
+	}{
+		{samples(50, 50, 50, 50), false},
+		{samples(10, 20, 50, 51, 50, 49, 51, 52), false}, // the warm-up
+		{samples(50, 50, 90, 50, 50, 50, 90, 50), false}, // single values
+		{samples(50, 51, 52, 53, 54, 55, 56, 57), true},
+		{samples(50, 50, 50, 53), true},
+	} {
+		if before, after, grew := q.growth(c.samples); grew != c.grew {
+			t.Errorf("%v: from %v to %v: got %t, want %t", c.samples, before, after, grew, c.grew)
+		}
+	}
+}
+
+// TestCanonical checks which changes of a listing are differences.
+func TestCanonical(t *testing.T) {
+	const listing = `table ip kube-proxy {
+	comment "rules for kube-proxy"
+	set clients-7 {
+		type ipv4_addr . mark
+		elements = { 10.0.0.1 . 4096 timeout 3h }
+	}
+	map service-ips {
+		elements = { 10.96.0.1 . tcp . 80 comment "default/a" : goto balance-2,
+			     10.96.0.2 . tcp . 80 : goto affinity.a }
+	}
+	map service-endpoints {
+		elements = { 10.96.0.1 . tcp . 80 . 0 : 10.1.1.1 . 8080, 10.96.0.1 . tcp . 80 . 1 : 10.1.1.2 . 8080 }
+	}
+	chain balance-2 {
+		dnat ip to numgen random mod 2 map @service-endpoints
+	}
+	chain balance-3 {
+		dnat ip to numgen random mod 3 map @service-endpoints
+	}
+	chain affinity.a {
+		ip saddr . numgen inc mod 1 offset 4096 @clients-7 dnat to 10.1.1.1:8080
+		numgen random mod 2 0 update @clients-7 { ip saddr . numgen inc mod 1 offset 4096 } dnat to 10.1.1.1:8080
+	}
+}
+`
+	want := canonical(parse("ip", listing))
+	for _, c := range []struct {
+		from, to string
+		differs  bool
+	}{
+		{"80 . 0 : 10.1.1.1", "80 . 0 : 10.1.1.3", true},
+		{", 10.96.0.1 . tcp . 80 . 1 : 10.1.1.2 . 8080", "", true},
+		{"goto balance-2", "goto balance-3", true},
+		{"\t\tdnat ip to numgen random mod 2 map @service-endpoints\n", "", true},
+		{"dnat to 10.1.1.1:8080\n\t}", "dnat to 10.1.1.2:8080\n\t}", true},
+		{"comment \"rules for kube-proxy\"", "flags dormant", true},
+		{"80 . 1 : 10.1.1.2", "80 . 7 : 10.1.1.2", false},
+		{"offset 4096", "offset 4711", false},
+		{"10.0.0.1 . 4096", "10.0.0.2 . 4096", false},
+		{"chain balance-3", "chain balance-4", false}, // idle
+	} {
+		changed := strings.Replace(listing, c.from, c.to, 1)
+		if changed == listing {
+			t.Fatalf("%q is not in the listing", c.from)
+		}
+		if text := difference(want, canonical(parse("ip", changed))); (text != "") != c.differs {
+			t.Errorf("%q instead of %q: got difference %q", c.to, c.from, text)
+		}
+	}
+}
+
+// TestPossible checks which versions of an object a proxy can have.
+func TestPossible(t *testing.T) {
+	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
+	v := versions[string]{{"a", at(1), at(2)}, {"b", at(3), at(4)}, {"c", at(5), time.Time{}}}
+	for _, c := range []struct {
+		known, end int
+		want       string
+	}{
+		{0, 1, ""}, {0, 2, ",a"}, {3, 3, "a"}, {3, 4, "a,b"}, {4, 5, "a,b"}, {5, 5, "b"}, {9, 9, "b,c"},
+	} {
+		got := ""
+		for i, content := range v.possible(at(c.known), at(c.end)) {
+			if i > 0 {
+				got += ","
+			}
+			got += content
+		}
+		if got != c.want {
+			t.Errorf("known %d, end %d: got %q, want %q", c.known, c.end, got, c.want)
+		}
+	}
+}

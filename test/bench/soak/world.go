@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// world is a cluster with two nodes, each with a proxy. The proxy of the first
+// node is killed and replaced; that of the second node runs all the time.
+type world struct {
+	*stage.Stage
+	soak    *soak
+	dir     string               // of logs
+	say     func(string, ...any) // prints progress
+	api     *random.API
+	nodes   []*node
+	pods    map[string][2]netip.Addr // endpoints
+	history *history
+	judge   *judge
+	steady  []*steady
+
+	mu       sync.Mutex
+	problems []string
+	windows  []*window
+}
+
+// newWorld creates the world, with servers and Services that do not change. No
+// proxy runs yet.
+func (s *soak) newWorld(ctx context.Context, dir string, say func(string, ...any)) (w *world, err error) {
+	w = &world{soak: s, dir: dir, say: say, history: newHistory(), pods: map[string][2]netip.Addr{}}
+	if w.Stage, err = stage.New(ctx, s.programs); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
+	w.api = &random.API{Client: w.Client, Recorder: w.history}
+	if err := w.addPods(); err != nil {
+		return w, err
+	}
+	for i, n := range w.Lab.Nodes() {
+		if err := w.addNode(i, n); err != nil {
+			return w, err
+		}
+	}
+	names := map[netip.Addr]string{}
+	for name, addrs := range w.pods {
+		names[addrs[0]], names[addrs[1]] = name, name
+	}
+	for i, prefix := range random.SecondServiceRanges() {
+		if err := w.Lab.Client.ReplaceRoute(prefix, w.Lab.Node1.Addrs()[i]); err != nil {
+			return w, err
+		}
+	}
+	if w.judge, err = newJudge(w.history, names); err != nil {
+		return w, err
+	}
+	if err := w.api.CreateNodes(ctx, w.Lab.Nodes()); err != nil {
+		return w, err
+	}
+	return w, w.createSteady(ctx)
+}
+
+// addPods adds the endpoints, and their servers.
+func (w *world) addPods() error {
+	spaces := []*lab.Namespace{w.Lab.Node1.Namespace, w.Lab.Node2.Namespace}
+	for _, name := range []string{"a1", "a2", "b1", "b2"} {
+		at := w.Lab.Node1
+		if name[0] == 'b' {
+			at = w.Lab.Node2
+		}
+		pod, err := at.AddPod(name)
+		if err != nil {
+			return err
+		}
+		spaces = append(spaces, pod.Namespace)
+	}
+	for _, at := range spaces {
+		w.pods[at.Name] = [2]netip.Addr(at.Addrs())
+		for _, port := range []uint16{random.FirstTarget, random.SecondTarget} {
+			for _, serve := range []func(uint16) (*lab.Server, error){at.ServeTCP, at.ServeUDP, at.ServeSCTP} {
+				if _, err := serve(port); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) addNode(i int, n *lab.Node) error {
+	client, err := n.AddPod(fmt.Sprintf("pod%d", i+1))
+	if err != nil {
+		return err
+	}
+	// The entries of closed connections would stay for two minutes. The kernel
+	// may not have the parameter before the first rule.
+	err = n.SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "5")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	pods := [][2]string{{"a1", "a2"}, {"b1", "b2"}}[i]
+	added := &node{
+		Node: n, client: client, dir: w.dir, kick: make(chan struct{}),
+		sentinel: &random.Sentinel{API: w.api, Number: i + 1, Pods: pods, Addrs: w.pods},
+		problem:  w.problem,
+	}
+	w.nodes = append(w.nodes, added)
+	return added.configure(w.configuration(added, 0))
+}
+
+// close ends everything, and keeps the logs of the API server.
+func (w *world) close() error {
+	for _, n := range w.nodes {
+		n.mayEnd()
+	}
+	var errs []error
+	if w.Cluster != nil {
+		from := filepath.Dir(w.Cluster.AdminKubeconfig())
+		for _, name := range []string{"kube-apiserver-6443.log", "etcd.log"} {
+			text, err := os.ReadFile(filepath.Join(from, name))
+			errs = append(errs, err, os.WriteFile(filepath.Join(w.dir, name), text, 0o600))
+		}
+	}
+	return errors.Join(append(errs, w.Stage.Close())...)
+}
+
+// configuration returns one of the configurations of a proxy. Connections to
+// the steady Services succeed with each of them.
+func (w *world) configuration(n *node, variant int) string {
+	lines := []string{
+		"apiVersion: kubeproxy.config.k8s.io/v1alpha1",
+		"kind: KubeProxyConfiguration",
+		"mode: nftables",
+		"enableProfiling: true",
+		"hostnameOverride: " + n.Name,
+		fmt.Sprintf("clientConnection: {kubeconfig: %s}", w.Cluster.AdminKubeconfig()),
+		"conntrack: {maxPerCore: 0}", // the limit belongs to the host
+		`nodePortAddresses: ["172.30.0.0/24", "fd00:30::/64"]`,
+	}
+	ranges := lab.PodRanges()
+	variants := w.variants(ranges[0].String() + "," + ranges[1].String())
+	return strings.Join(append(lines, variants[variant%len(variants)]...), "\n") + "\n"
+}
+
+func (w *world) variants(clusterCIDR string) [][]string {
+	return [][]string{
+		{"clusterCIDR: " + clusterCIDR},
+		{"clusterCIDR: " + clusterCIDR, "nftables: {masqueradeAll: true}"},
+		{"clusterCIDR: " + clusterCIDR, "nftables: {minSyncPeriod: 50ms}"},
+		{"detectLocalMode: NodeCIDR"},
+		{"detectLocalMode: InterfaceNamePrefix", "detectLocal: {interfaceNamePrefix: veth}"},
+	}
+}
+
+// secondAddrs returns addresses that nodes have at times.
+func (w *world) secondAddrs() []netip.Addr {
+	second := random.SecondAddrs()
+	return second[:]
+}
+
+// problem adds a problem, which makes the run fail.
+func (w *world) problem(format string, args ...any) {
+	const most = 100 // are printed
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := time.Now().Format(time.TimeOnly) + " " + fmt.Sprintf(format, args...)
+	if w.problems = append(w.problems, text); len(w.problems) <= most {
+		w.say("PROBLEM: "+format, args...)
+	}
+}
+
+// window is a time in which connections through a node can fail, because a
+// fault damaged its rules, or in which session affinity can be lost.
+type window struct {
+	kind     string
+	node     *node
+	from, to time.Time // to is zero while the window is open
+	// affinity restricts the window to clients with session affinity. Otherwise
+	// it applies to packets through the rules of the node, or to all packets.
+	affinity, all bool
+	excused       int // connections
+}
+
+// open opens a window.
+func (w *world) open(one window) *window {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one.from = time.Now()
+	w.windows = append(w.windows, &one)
+	return &one
+}
+
+// watchStalls adds a window for each time in which this process, which has
+// clients and servers, did not run. Attempts of a moment before wait for their
+// answer, too.
+func (w *world) watchStalls(ctx context.Context) error {
+	const period, most, margin = 20 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second
+	for before := time.Now(); sleep(ctx, period); before = time.Now() {
+		if time.Since(before) > most {
+			stall := w.open(window{kind: "machine stalled", node: w.nodes[0], all: true})
+			w.mu.Lock()
+			stall.from, stall.to = before.Add(-margin), time.Now()
+			w.mu.Unlock()
+		}
+	}
+	return nil
+}
+
+// shut closes a window.
+func (w *world) shut(one *window) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one.to = time.Now()
+}
+
+// excuse returns the window that explains a failure, or nil. It is called after
+// all windows are closed.
+func (w *world) excuse(f failure) *window {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.IndexFunc(w.windows, func(one *window) bool {
+		applies := (one.all || one.node == f.via) && (f.affinity || !one.affinity)
+		return applies && f.from.Before(one.to) && f.end.After(one.from)
+	})
+	if i < 0 {
+		return nil
+	}
+	w.windows[i].excused++
+	return w.windows[i]
+}
+
+// logFolder returns the folder of files of the run: the given one, or a
+// temporary one that is removed in the end.
+func logFolder(given string) (dir string, remove func() error, err error) {
+	if given == "" {
+		dir, err = os.MkdirTemp("", "nftproxy-soak-")
+		return dir, func() error { return os.RemoveAll(dir) }, err
+	}
+	if dir, err = filepath.Abs(given); err != nil {
+		return "", nil, err
+	}
+	return dir, func() error { return nil }, os.MkdirAll(dir, 0o755)
+}

@@ -1,0 +1,166 @@
+package release
+
+import (
+	"bytes"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// imageIndex returns the index of the image.
+func imageIndex(t *testing.T) v1.ImageIndex {
+	t.Helper()
+	top, err := layout.ImageIndexFromPath(unpack(t, file(t, "nftproxy-image-VERSION.tar")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := top.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := manifest.Manifests[0].Annotations["io.containerd.image.name"]; len(manifest.Manifests) != 1 ||
+		got != "ghcr.io/nftproxy/nftproxy:"+environment(t, "VERSION") {
+		t.Errorf("got layout %+v", manifest)
+	}
+	index, err := top.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// TestImage checks the image of each architecture: its program is that of the
+// archive.
+func TestImage(t *testing.T) {
+	index := imageIndex(t)
+	if err := validate.Index(index); err != nil {
+		t.Error(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Manifests) != len(architectures) {
+		t.Fatalf("got index %+v", manifest)
+	}
+	for i, arch := range architectures {
+		if got := manifest.Manifests[i].Platform.String(); got != "linux/"+arch {
+			t.Errorf("got platform %s, want linux/%s", got, arch)
+		}
+		img, err := index.Image(manifest.Manifests[i].Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		labels := config.Config.Labels
+		if labels["org.opencontainers.image.version"] != environment(t, "VERSION") ||
+			labels["org.opencontainers.image.revision"] != strings.TrimSpace(run(t, "git", "rev-parse", "HEAD")) {
+			t.Errorf("%s: got labels %v", arch, labels)
+		}
+		root := extract(t, img)
+		for path, other := range map[string]string{
+			"usr/local/bin/nftproxy": "kube-proxy", "licenses/THIRD-PARTY": "THIRD-PARTY", "licenses/LICENSE": "LICENSE",
+		} {
+			expectEqual(t, filepath.Join(root, path), filepath.Join(programs(t, arch), other))
+		}
+	}
+}
+
+// extract returns a folder with the files of an image.
+func extract(t *testing.T, img v1.Image) string {
+	t.Helper()
+	root := t.TempDir()
+	files := mutate.Extract(img)
+	defer files.Close()
+	unpacking := exec.Command("tar", "-x", "-C", root)
+	unpacking.Stdin = files
+	if out, err := unpacking.CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v\n%s", err, out)
+	}
+	return root
+}
+
+// expectEqual compares two files.
+func expectEqual(t *testing.T, a, b string) {
+	t.Helper()
+	first, err := os.ReadFile(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(first, second) {
+		t.Errorf("%s and %s differ", a, b)
+	}
+}
+
+// TestPublish publishes the image and the chart in a registry of this process,
+// and renders the chart from there.
+func TestPublish(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	namespace := strings.TrimPrefix(server.URL, "http://") + "/nftproxy"
+	version := environment(t, "VERSION")
+	script := filepath.Join(repository, "deploy/release/publish")
+	publish := exec.Command(script, version, environment(t, "RELEASE"), namespace)
+	publish.Env = append(os.Environ(), "HELM_FLAGS=--plain-http")
+	var logs bytes.Buffer
+	publish.Stderr = &logs
+	out, err := publish.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &logs)
+	}
+	digest, err := imageIndex(t).Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Fields(string(out))
+	if len(lines) != 2 || lines[0] != namespace+"/nftproxy@"+digest.String() ||
+		!strings.HasPrefix(lines[1], namespace+"/charts/nftproxy@sha256:") {
+		t.Fatalf("got output\n%s", out)
+	}
+	tag, err := name.ParseReference(namespace + "/nftproxy:" + version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled, err := remote.Index(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := validate.Index(pulled); err != nil {
+		t.Error(err)
+	}
+	got := render(t, "oci://"+namespace+"/charts/nftproxy", "--version="+version[1:], "--plain-http")
+	want := render(t, filepath.Join(repository, "deploy/helm/nftproxy"))
+	if got != want || !strings.Contains(want, "image: ghcr.io/nftproxy/nftproxy:"+version+"\n") {
+		t.Errorf("got manifests\n%s\nwant\n%s", got, want)
+	}
+}
+
+// render renders a chart. The output of Helm begins with the digest of a chart
+// that it pulled.
+func render(t *testing.T, chart ...string) string {
+	t.Helper()
+	args := []string{"tool", "helm", "template", "nftproxy", "--namespace=kube-system", "--kube-version=v1.36.3",
+		"--set=apiServer=https://10.0.0.1:6443,config.clusterCIDR=10.244.0.0/16"}
+	_, manifests, _ := strings.Cut(run(t, "go", append(args, chart...)...), "\n---\n")
+	return manifests
+}

@@ -1,0 +1,90 @@
+package release
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const repository = "../../.."
+
+// architectures are those of the programs and of the image.
+var architectures = []string{"amd64", "arm64"}
+
+// environment returns an environment variable of `make release-dry-run`.
+func environment(t *testing.T, name string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		t.Fatalf("%s is not set: run `make release-dry-run`", name)
+	}
+	return value
+}
+
+// file returns the path of a file of the release, which is a pattern with the
+// version as VERSION.
+func file(t *testing.T, name string) string {
+	t.Helper()
+	return filepath.Join(environment(t, "RELEASE"), strings.ReplaceAll(name, "VERSION", environment(t, "VERSION")))
+}
+
+// run runs a command and returns its output.
+func run(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	return runIn(t, nil, name, args...)
+}
+
+// runIn runs a command with further environment variables.
+func runIn(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// unpack unpacks an archive of the release into a new folder.
+func unpack(t *testing.T, archive string) string {
+	t.Helper()
+	dir := t.TempDir()
+	run(t, "tar", "-xf", archive, "-C", dir)
+	return dir
+}
+
+// entries returns the names in a compressed archive, with the targets of links.
+// All belong to root, and only programs may be executed.
+func entries(t *testing.T, archive string) (names []string) {
+	t.Helper()
+	f, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	uncompressed, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r := tar.NewReader(uncompressed); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return names
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		executable, program := h.Mode&0o111 != 0, strings.HasPrefix(h.Name, "kube")
+		if h.Uid != 0 || h.Gid != 0 || h.Typeflag == tar.TypeReg && executable != program {
+			t.Errorf("%s: got %s of %d:%d with mode %o", archive, h.Name, h.Uid, h.Gid, h.Mode)
+		}
+		names = append(names, strings.TrimSuffix(h.Name+" "+h.Linkname, " "))
+	}
+}

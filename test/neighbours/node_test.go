@@ -1,0 +1,375 @@
+package neighbours
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/doctor"
+	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
+)
+
+// node is a node with the proxy, a Debian system, and Services with one
+// endpoint each: in a pod of the node, and in one of another node.
+type node struct {
+	*debian
+	t      *testing.T
+	lab    *lab.Lab
+	client *lab.Pod
+	dir    string // manifests
+	proxy  *lab.Cmd
+	ended  chan error
+	log    labtest.Log
+	tables string // the proxy's tables after its first start
+
+	// probes are the attempts that must succeed.
+	probes []probe
+
+	// listing returns the output of nft list ruleset.
+	listing func() (string, error)
+}
+
+// probe is an attempt to reach a Service.
+type probe struct {
+	name    string
+	from    *lab.Namespace
+	network string
+	to      netip.AddrPort
+}
+
+const (
+	servicePort = 80
+	targetPort  = 8080
+)
+
+// serviceAt is a Service. Its addresses have the number.
+type serviceAt struct {
+	name     string
+	number   int
+	nodePort uint16
+	addrs    []netip.Addr // of its endpoint
+}
+
+// newNode creates a node whose proxy does not run yet.
+func newNode(t *testing.T, release string) *node {
+	t.Helper()
+	l := labtest.New(t)
+	n := &node{t: t, lab: l, dir: t.TempDir(), debian: newDebian(t, l.Node1.Namespace, release)}
+	n.listing = func() (string, error) {
+		out, err := n.at.Command(t.Context(), "nft", "list", "ruleset").Output()
+		return string(out), err
+	}
+	n.client = labtest.AddPod(t, l.Node1, "pod")
+	local, remote := labtest.AddPod(t, l.Node1, "local"), labtest.AddPod(t, l.Node2, "remote")
+	for _, ns := range []*lab.Namespace{local.Namespace, remote.Namespace} {
+		labtest.Serve(t, targetPort, ns)
+	}
+	n.serve(serviceAt{"local", 10, 30010, local.Addrs()})
+	n.serve(serviceAt{"remote", 20, 30020, remote.Addrs()})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of kube-proxy:\n%s", n.log.String())
+			labtest.LogTables(t, l.Node1)
+		}
+	})
+	return n
+}
+
+// serve writes the manifests of a Service and adds its probes.
+func (n *node) serve(s serviceAt) {
+	n.t.Helper()
+	var addrs []netip.Addr
+	for _, r := range lab.ServiceRanges() {
+		addrs = append(addrs, lab.AddrIn(r, s.number))
+	}
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %[1]s}
+spec:
+  type: NodePort
+  clusterIP: %[2]s
+  clusterIPs: [%[2]s, "%[3]s"]
+  ipFamilies: [IPv4, IPv6]
+  ipFamilyPolicy: RequireDualStack
+  ports:
+  - {name: tcp, protocol: TCP, port: %[4]d, targetPort: %[5]d, nodePort: %[6]d}
+  - {name: udp, protocol: UDP, port: %[4]d, targetPort: %[5]d, nodePort: %[6]d}
+`, s.name, addrs[0], addrs[1], servicePort, targetPort, s.nodePort)
+	for _, addr := range s.addrs {
+		family := "IPv4"
+		if addr.Is6() {
+			family = "IPv6"
+		}
+		text += fmt.Sprintf(`---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-%[2]s, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: %[3]s
+endpoints: [{addresses: ["%[4]s"]}]
+ports: [{name: tcp, protocol: TCP, port: %[5]d}, {name: udp, protocol: UDP, port: %[5]d}]
+`, s.name, strings.ToLower(family), family, addr, targetPort)
+	}
+	if err := os.WriteFile(filepath.Join(n.dir, s.name+".yaml"), []byte(text), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+	for i, addr := range addrs {
+		n.probe(s, "clusterIP", netip.AddrPortFrom(addr, servicePort), n.client.Namespace, n.lab.Client, n.at)
+		n.probe(s, "nodePort", netip.AddrPortFrom(n.at.Addrs()[i], s.nodePort), n.lab.Client)
+	}
+}
+
+func (n *node) probe(s serviceAt, kind string, to netip.AddrPort, from ...*lab.Namespace) {
+	served := func(a netip.Addr) bool { return a.Is4() == to.Addr().Is4() }
+	if !slices.ContainsFunc(s.addrs, served) {
+		return
+	}
+	for _, from := range from {
+		for _, network := range []string{"tcp", "udp"} {
+			name := fmt.Sprintf("%s → %s of %s (%s %s)", from.Name, kind, s.name, network, to)
+			n.probes = append(n.probes, probe{name, from, network, to})
+		}
+	}
+}
+
+// program returns the test program as one of the two commands, in the node.
+func (n *node) program(name string, args ...string) *lab.Cmd {
+	path, err := os.Executable()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cmd := n.at.Command(context.Background(), path, args...)
+	cmd.Env = append(os.Environ(), asProgram+"="+name)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// start starts the proxy, waits for its rules, and checks that other rules are
+// unchanged.
+func (n *node) start() {
+	n.t.Helper()
+	n.unchanged("the start of the proxy", func() {
+		var cidrs []string
+		for _, p := range lab.PodRanges() {
+			cidrs = append(cidrs, p.String())
+		}
+		cmd := n.program("kube-proxy", "--manifests", n.dir, "--hostname-override", "node1",
+			"--cluster-cidr", strings.Join(cidrs, ","), "--oom-score-adj", "0")
+		cmd.Stdout, cmd.Stderr = &n.log, &n.log
+		n.log.Restart()
+		if err := cmd.Start(); err != nil {
+			n.t.Fatal(err)
+		}
+		n.proxy, n.ended = cmd, make(chan error, 1)
+		go func() { n.ended <- cmd.Wait() }()
+		n.t.Cleanup(func() { cmd.Process.Kill() })
+		labtest.Eventually(n.t, 20*time.Second, "rules of the proxy", func() error {
+			if !strings.Contains(n.log.Current(), "Rules are in place") {
+				return errors.New("not in place")
+			}
+			return nil
+		})
+	})
+	n.tables = n.ownTables()
+}
+
+// stop ends the proxy. Its rules stay.
+func (n *node) stop() {
+	n.t.Helper()
+	n.unchanged("the end of the proxy", func() {
+		if err := n.proxy.Process.Signal(syscall.SIGTERM); err != nil {
+			n.t.Fatal(err)
+		}
+		if err := <-n.ended; err != nil {
+			n.t.Errorf("kube-proxy ended with %v", err)
+		}
+	})
+}
+
+// cleanUp runs --cleanup.
+func (n *node) cleanUp() {
+	n.t.Helper()
+	n.unchanged("--cleanup", func() {
+		if out, err := n.program("kube-proxy", "--cleanup").CombinedOutput(); err != nil {
+			n.t.Errorf("--cleanup: %v\n%s", err, out)
+		}
+	})
+	if out := n.ruleset(true); out != "" {
+		n.t.Errorf("--cleanup left\n%s", out)
+	}
+}
+
+// unchanged checks that an action keeps the rules of other programs.
+func (n *node) unchanged(what string, action func()) {
+	n.t.Helper()
+	before := n.otherRules()
+	action()
+	if after := n.otherRules(); after != before {
+		n.t.Errorf("%s changed the rules of another program: got\n%s\nwant\n%s", what, after, before)
+	}
+}
+
+// counts are the values of counters in listings.
+var counts = regexp.MustCompile(`packets \d+ bytes \d+|\[\d+:\d+\]|(?m)^# (Generated|Completed).*$`)
+
+// otherRules returns all rules of other programs, in nf_tables and in legacy
+// tables.
+func (n *node) otherRules() string {
+	n.t.Helper()
+	rules := n.ruleset(false)
+	for _, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
+		rules += labtest.Run(n.t, n.at, program)
+	}
+	return counts.ReplaceAllString(rules, "")
+}
+
+// ruleset returns the tables kube-proxy, or all others, as nft lists them.
+func (n *node) ruleset(own bool) string {
+	n.t.Helper()
+	listing, err := n.listing()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var out strings.Builder
+	for table := range strings.SplitAfterSeq(listing, "\n}\n") {
+		if strings.Contains(table, " kube-proxy {\n") == own {
+			out.WriteString(table)
+		}
+	}
+	return out.String()
+}
+
+// ownTables returns the tables of the proxy.
+func (n *node) ownTables() string { return sortedLines(n.ruleset(true)) }
+
+// sortedLines returns a listing without the values of counters. The order of
+// elements is that of a hash table.
+func sortedLines(listing string) string {
+	lines := strings.FieldsFunc(counts.ReplaceAllString(listing, ""), func(r rune) bool {
+		return r == '\n' || r == ','
+	})
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		line = strings.TrimPrefix(line, "elements = {")
+		lines[i] = strings.TrimSpace(strings.TrimSuffix(line, "}"))
+	}
+	slices.Sort(lines)
+	// The last reserved id of session affinity grows with each start.
+	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Trim(line, "0123456789") == "" })
+	return strings.Join(lines, "\n")
+}
+
+// difference returns the lines that only one of two texts has.
+func difference(got, want string) string {
+	count := make(map[string]int)
+	for line := range strings.SplitSeq(got, "\n") {
+		count[line]++
+	}
+	for line := range strings.SplitSeq(want, "\n") {
+		count[line]--
+	}
+	var lines []string
+	for line, n := range count {
+		switch {
+		case n > 0:
+			lines = append(lines, "+ "+line)
+		case n < 0:
+			lines = append(lines, "- "+line)
+		}
+	}
+	slices.Sort(lines)
+	return "got + and not -:\n" + strings.Join(lines, "\n")
+}
+
+// failing makes all attempts and returns those that fail.
+func (n *node) failing(timeout time.Duration) []string {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	var failed []string
+	for _, p := range n.probes {
+		all.Go(func() {
+			r := lab.Probe(context.Background(), p.from, p.network, p.to, lab.ProbeOptions{Timeout: timeout})
+			if r.Outcome != lab.Answered {
+				mu.Lock()
+				defer mu.Unlock()
+				failed = append(failed, fmt.Sprintf("%s: %v", p.name, r))
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(failed)
+	return failed
+}
+
+// diagnose returns the finding of a check of nftproxy doctor.
+func (n *node) diagnose(check string) doctor.Finding {
+	n.t.Helper()
+	out, err := n.program("nftproxy", "doctor", "-o", "json").Output()
+	var report doctor.Report
+	if decode := json.Unmarshal(out, &report); decode != nil {
+		n.t.Fatalf("doctor: %v: %v\n%s", err, decode, out)
+	}
+	if (err != nil) != report.Bad() {
+		n.t.Errorf("doctor: got %v, want an error if a check warns or fails: %s", err, out)
+	}
+	for _, f := range report.Findings {
+		if f.Check == check {
+			return f
+		}
+	}
+	n.t.Fatalf("got no finding of %s", check)
+	return doctor.Finding{}
+}
+
+const patience = 20 * time.Second
+
+// works checks that Services work, that doctor finds no rule that blocks them,
+// and that the proxy's tables are complete.
+func (n *node) works(situation string) {
+	n.t.Helper()
+	labtest.Eventually(n.t, patience, situation, func() error {
+		if failed := n.failing(2 * time.Second); len(failed) > 0 {
+			return fmt.Errorf("%d of %d attempts failed:\n%s", len(failed), len(n.probes), strings.Join(failed, "\n"))
+		}
+		return nil
+	})
+	if f := n.diagnose("filters"); f.Result != doctor.OK {
+		n.t.Errorf("%s: doctor: got %s: %s %v, want ok", situation, f.Result, f.Reason, f.Details)
+	}
+	labtest.Eventually(n.t, patience, situation, func() error {
+		now := n.ownTables()
+		if n.tables == "" { // Services were added
+			n.tables = now
+		}
+		if now != n.tables {
+			return fmt.Errorf("the tables of the proxy changed: %s", difference(now, n.tables))
+		}
+		return nil
+	})
+}
+
+// blocked checks that Services fail, and that doctor names the rule.
+func (n *node) blocked(situation, rule string) {
+	n.t.Helper()
+	if failed := n.failing(time.Second); len(failed) == 0 {
+		n.t.Errorf("%s: all attempts succeeded, want some to fail", situation)
+	}
+	f := n.diagnose("filters")
+	if f.Result != doctor.Fail || !strings.Contains(strings.Join(f.Details, "\n"), rule) {
+		n.t.Errorf("%s: doctor: got %s: %s %q, want fail with %q", situation, f.Result, f.Reason, f.Details, rule)
+	}
+	if now := n.ownTables(); now != n.tables {
+		n.t.Errorf("%s: the tables of the proxy changed: %s", situation, difference(now, n.tables))
+	}
+}
