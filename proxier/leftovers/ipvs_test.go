@@ -2,6 +2,7 @@ package leftovers
 
 import (
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -143,4 +144,42 @@ func TestServerRoundTrip(t *testing.T) {
 			t.Errorf("got %+v, error %v, want %s", got, err, s)
 		}
 	}
+}
+
+// Kernels with IPVS run this test under qemu.
+func TestRemoveServers(t *testing.T) {
+	newNamespace(t)
+	if _, err := os.Stat("/proc/net/ip_vs"); err != nil {
+		t.Skip("the kernel has no IPVS; make test-kernels runs this test")
+	}
+	run(t, "", "ip", "link", "add", "kube-ipvs0", "type", "dummy")
+	run(t, "", "ip", "addr", "add", "10.96.0.1/32", "dev", "kube-ipvs0")
+	run(t, "", "ip", "addr", "add", "fd00:96::1/128", "dev", "kube-ipvs0", "nodad")
+	run(t, "create KUBE-NODE-PORT-TCP bitmap:port range 0-65535\nadd KUBE-NODE-PORT-TCP 30080\n", "ipset", "restore")
+	const others = `-A -f 1 -s rr
+-A -t 192.0.2.1:443 -s rr
+-a -t 192.0.2.1:443 -r 10.0.0.1:443 -m -w 2
+-A -u 172.30.0.11:30080 -s rr -p 300
+`
+	run(t, others+`-A -t 10.96.0.1:443 -s rr
+-a -t 10.96.0.1:443 -r 172.30.0.11:6443 -m -w 1
+-A -u 10.96.0.1:53 -s rr -p 10800
+-A -t [fd00:96::1]:443 -s rr
+-a -t [fd00:96::1]:443 -r [fd00:30::11]:6443 -m -w 1
+-A -t 172.30.0.11:30080 -s rr
+`, "ipvsadm", "-R")
+	report := remove(t)
+	if got, want := sortedLines(run(t, "", "ipvsadm", "-S", "-n")), sortedLines(others); !slices.Equal(got, want) {
+		t.Errorf("got virtual servers %q, want those of other programs %q", got, want)
+	}
+	want := []string{"IPVS: 4 virtual servers", "interface kube-ipvs0", "IP set KUBE-NODE-PORT-TCP"}
+	for _, removed := range want {
+		if !slices.Contains(report.removed, removed) {
+			t.Errorf("got removed %q, want %q among them", report.removed, removed)
+		}
+	}
+}
+
+func sortedLines(text string) []string {
+	return slices.Sorted(strings.Lines(text))
 }

@@ -217,7 +217,7 @@ func TestLock(t *testing.T) {
 	if _, err := lock(quiet, file, 30*time.Millisecond); err == nil || err.Error() != want {
 		t.Errorf("got error %v, want %s", err, want)
 	}
-	if _, err := exec.Command("flock", "--nonblock", file, "true").Output(); err == nil {
+	if _, err := exec.Command("flock", "-n", file, "true").Output(); err == nil {
 		t.Error("flock: got the lock while it was held")
 	}
 	ctx, cancel := context.WithCancel(quiet)

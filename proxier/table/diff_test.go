@@ -211,7 +211,7 @@ func TestDiffOfFailedSync(t *testing.T) {
 func TestDiffOfLargeSet(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	for i := range maxDumpedRows {
+	for i := range maxDumpedRows + 1 {
 		table.SetService(tabletest.NumberedService(i))
 	}
 	tabletest.Sync(t, table)
