@@ -108,11 +108,13 @@ test-deploy: ## Test manifests, chart, image and dashboards. The first run build
 
 .PHONY: test-kernels
 test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root). PACKETS=all adds packet tests.
-	rm -rf .cache/kernel-tests .cache/packet-tests
+	rm -rf .cache/kernel-tests .cache/leftover-tests .cache/packet-tests
 	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
+	test/kernels/run build .cache/leftover-tests ./proxier/leftovers
 	test/kernels/run build .cache/packet-tests ./test/packet
 	@# These tests use one processor most of the time, so all kernels run at once.
 	test/kernels/run test $(PACKAGE_KERNELS) -j 3 -t 900 -short .cache/kernel-tests
+	test/kernels/run test -iptables -j 3 -t 900 -short .cache/leftover-tests
 	@# At most 3 tests run at a time: emulated processors are slow, and an answer can take 10 s.
 	test/kernels/run test $(PACKET_KERNELS) -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)'
 
@@ -192,4 +194,4 @@ setup: # Install missing programs that the tests and the demo run.
 
 .PHONY: clean
 clean: ## Delete build results. The kernels in .cache stay.
-	rm -rf bin .cache/kernel-tests .cache/packet-tests
+	rm -rf bin .cache/kernel-tests .cache/leftover-tests .cache/packet-tests

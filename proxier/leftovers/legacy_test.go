@@ -137,26 +137,61 @@ func hash(i int) string {
 	return string(b)
 }
 
-// The kernel refuses to replace a table whose number of entries has changed.
-func TestReplaceChangedTable(t *testing.T) {
-	newNamespace(t)
-	load(t, nft.IPv4, "legacy", "")
-	s, err := openLegacy(nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	table, _, err := s.plan("nat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	iptables(t, nft.IPv4, "legacy", "", "", "-w", "-t", "nat", "-A", "DOCKER", "-j", "ACCEPT")
-	before := saved(t, nft.IPv4, "legacy")
-	if _, err := s.replace(table, len(table.entries)); !errors.Is(err, unix.EAGAIN) {
-		t.Errorf("got error %v, want EAGAIN", err)
-	}
-	if after := saved(t, nft.IPv4, "legacy"); after != before {
-		t.Errorf("got tables\n%s\nwant\n%s", after, before)
+// A replacement that the kernel refuses leaves the table as it was.
+func TestRefusedReplacement(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage func(t *testing.T, table legacyTable)
+		want   error
+	}{
+		"another number of entries": {
+			func(t *testing.T, _ legacyTable) {
+				iptables(t, nft.IPv4, "legacy", "", "", "-w", "-t", "nat", "-A", "DOCKER", "-j", "ACCEPT")
+			},
+			unix.EAGAIN,
+		},
+		"an unknown target in the middle": {
+			func(_ *testing.T, table legacyTable) {
+				e := table.entries[len(table.entries)/2]
+				copy(table.data[e.target+targetNameAt:], "UNKNOWN\x00")
+			},
+			unix.ENOENT,
+		},
+		"a jump to no entry": {
+			func(_ *testing.T, table legacyTable) {
+				i := slices.IndexFunc(table.entries, func(e legacyEntry) bool {
+					_, ok := table.continuation(e)
+					return ok
+				})
+				binary.NativeEndian.PutUint32(table.data[table.entries[i].target+targetDataAt:], 1)
+			},
+			unix.ELOOP,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			newNamespace(t)
+			load(t, nft.IPv4, "legacy", "")
+			s, err := openLegacy(nft.IPv4)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.close()
+			table, todo, err := s.plan("nat")
+			if err != nil {
+				t.Fatal(err)
+			}
+			entries := len(table.entries)
+			if table, _, err = table.rewrite(todo); err != nil {
+				t.Fatal(err)
+			}
+			c.damage(t, table)
+			before := saved(t, nft.IPv4, "legacy")
+			if _, err := s.replace(table, entries); !errors.Is(err, c.want) {
+				t.Errorf("got error %v, want %v", err, c.want)
+			}
+			if after := saved(t, nft.IPv4, "legacy"); after != before {
+				t.Errorf("got tables\n%s\nwant\n%s", after, before)
+			}
+		})
 	}
 }
 

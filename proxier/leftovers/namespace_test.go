@@ -25,10 +25,14 @@ const inNamespace = "LEFTOVERS_TEST_IN_NAMESPACE"
 // TestMain runs the tests in a new network namespace, which protects the
 // rules of the host. It requires root.
 func TestMain(m *testing.M) {
-	if os.Getenv(inNamespace) != "" {
+	switch {
+	case os.Getenv(onlyRemove) != "":
+		os.Exit(removeAndExit())
+	case os.Getenv(inNamespace) != "":
 		os.Exit(m.Run())
+	default:
+		os.Exit(runAgain())
 	}
-	os.Exit(runAgain())
 }
 
 func runAgain() int {
