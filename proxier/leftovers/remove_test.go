@@ -106,10 +106,10 @@ func TestRemoveKeepsRulesOfOtherPrograms(t *testing.T) {
 }
 
 // handles returns the chains and rules of the IPv4 tables in nft's format, by
-// table and handle.
+// table and handle. A table can have the handle of one of its chains.
 func handles(t *testing.T) map[string]string {
 	t.Helper()
-	line := regexp.MustCompile(`^\s*(.*) # handle (\d+)$`)
+	line := regexp.MustCompile(`^\s+(.*) # handle (\d+)$`)
 	found := make(map[string]string)
 	for _, table := range tables {
 		for text := range strings.Lines(run(t, "", "nft", "-a", "list", "table", "ip", table)) {

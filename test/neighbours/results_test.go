@@ -89,9 +89,9 @@ func TestDocumentation(t *testing.T) {
 		"| --- | --- | --- | --- |\n")
 	for _, v := range nftVersions() {
 		if v.aborts {
-			fmt.Fprintf(&table, "| %s | aborts | | |\n", v.name(t))
+			fmt.Fprintf(&table, "| %s | aborts | | |\n", v.name())
 		} else {
-			fmt.Fprintf(&table, "| %s | yes | yes | yes |\n", v.name(t))
+			fmt.Fprintf(&table, "| %s | yes | yes | yes |\n", v.name())
 		}
 	}
 	data, err := os.ReadFile(page)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -15,38 +16,53 @@ import (
 // nftVersion is a version of the nft program, and what it does with the tables
 // of the proxy.
 type nftVersion struct {
-	release string // of Debian
+	number  string
+	system  string
+	release string // of the system
 	aborts  bool   // when it lists the tables
 }
 
 func nftVersions() []nftVersion {
-	return []nftVersion{{"bullseye", true}, {"bookworm", false}, {"trixie", false}}
+	return []nftVersion{
+		{"0.9.8", "Debian", "bullseye", true},
+		{"1.0.2", "Ubuntu", "jammy", true},
+		{"1.0.6", "Debian", "bookworm", false},
+		{"1.0.9", "Ubuntu", "noble", false},
+		{"1.1.3", "Debian", "trixie", false},
+	}
 }
 
 // name returns "nft 1.0.6 (Debian bookworm)".
-func (v *nftVersion) name(t *testing.T) string {
-	out, err := exec.Command("chroot", filepath.Join(roots, v.release), "/usr/sbin/nft", "--version").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, number, _ := strings.Cut(string(out), " v")
-	number, _, _ = strings.Cut(number, " ")
-	return "nft " + number + " (Debian " + v.release + ")"
+func (v *nftVersion) name() string {
+	return fmt.Sprintf("nft %s (%s %s)", v.number, v.system, v.release)
 }
 
-// nft runs the version with an input.
-func (v *nftVersion) nft(at *lab.Namespace, input string, args ...string) (string, error) {
+// check checks the version of the program.
+func (v *nftVersion) check(t *testing.T) {
+	t.Helper()
+	root := filepath.Join(roots, v.release)
+	if _, err := os.Stat(root); err != nil {
+		t.Skipf("%s was not available to setup", v.name())
+	}
+	out, err := exec.Command("chroot", root, "/usr/sbin/nft", "--version").Output()
+	if err != nil || !strings.HasPrefix(string(out), "nftables v"+v.number+" ") {
+		t.Fatalf("got %q, %v of nft --version, want %s", out, err, v.number)
+	}
+}
+
+// nft runs the version with commands in nft syntax. They are an argument,
+// because the root file systems have no /dev.
+func (v *nftVersion) nft(at *lab.Namespace, commands string) (string, error) {
 	root, err := filepath.Abs(filepath.Join(roots, v.release))
 	if err != nil {
 		return "", err
 	}
-	cmd := at.Command(context.Background(), "chroot", append([]string{root, "/usr/sbin/nft"}, args...)...)
-	cmd.Stdin = strings.NewReader(input)
+	cmd := at.Command(context.Background(), "chroot", root, "/usr/sbin/nft", commands)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		err = fmt.Errorf("nft %v: %w: %s", args, err, &stderr)
+		err = fmt.Errorf("%s: %w: %s", v.name(), err, &stderr)
 	}
 	return string(out), err
 }
@@ -57,9 +73,10 @@ func TestVersions(t *testing.T) {
 	for _, v := range nftVersions() {
 		t.Run(v.release, func(t *testing.T) {
 			t.Parallel()
+			v.check(t)
 			n := newNode(t, "bookworm")
 			n.start()
-			list := func() (string, error) { return v.nft(n.at, "", "list", "ruleset") }
+			list := func() (string, error) { return v.nft(n.at, "list ruleset") }
 			listing, err := list()
 			if v.aborts {
 				if err == nil || !strings.Contains(err.Error(), "Assertion") {
@@ -74,7 +91,7 @@ func TestVersions(t *testing.T) {
 			n.tables = n.ownTables()
 			n.stop()
 			n.cleanUp()
-			if _, err := v.nft(n.at, listing, "-f", "/dev/stdin"); err != nil {
+			if _, err := v.nft(n.at, listing); err != nil {
 				t.Fatal(err)
 			}
 			if again, err := list(); err != nil || !sameLines(again, listing) {
@@ -90,6 +107,10 @@ func TestVersions(t *testing.T) {
 				t.Errorf("after the proxy took over: %s", difference(n.tables, before))
 			}
 			n.stop()
+			n.cleanUp()
+			if _, err := v.nft(n.at, listing); err != nil {
+				t.Fatal(err)
+			}
 			n.cleanUp()
 		})
 	}
