@@ -39,7 +39,7 @@ type diff struct {
 func newDiff() *cobra.Command {
 	var flags proxyFlags
 	var from string
-	out := newOutput(false)
+	out := newOutput()
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "Compare the rules in the kernel with those that the proxy wants",
@@ -55,7 +55,7 @@ func newDiff() *cobra.Command {
 			d := diff{Cursor: from, Differences: []inspect.Difference{}}
 			err := flags.ask(cmd, func(ctx context.Context, client *inspect.Client) error {
 				return d.compare(ctx, client, func(found *inspect.Difference) {
-					if out.format == formatText {
+					if out.forPeople() {
 						printDifference(cmd.OutOrStdout(), found)
 					}
 				})

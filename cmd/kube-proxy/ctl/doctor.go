@@ -15,7 +15,7 @@ import (
 const exitUnhealthy = 1
 
 func newDoctor(version string) *cobra.Command {
-	out := newOutput(true)
+	out := newOutput()
 	config := doctor.Config{Version: version}
 	var flags proxyFlags
 	cmd := &cobra.Command{
@@ -31,9 +31,9 @@ func newDoctor(version string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 			defer cancel()
-			config.Proxy, config.ProxyError = askProxy(ctx, flags.socket)
+			config.Proxy, config.ProxyError = askProxy(ctx, flags.socket, time.Second)
 			r := doctor.Run(ctx, config)
-			err := out.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, out.format == formatWide) })
+			err := out.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, out.wide()) })
 			if err == nil && r.Bad() {
 				err = exitError{code: exitUnhealthy}
 			}
@@ -47,10 +47,10 @@ func newDoctor(version string) *cobra.Command {
 	return cmd
 }
 
-// askProxy returns the status of the running proxy. It leaves time for the
-// checks if the proxy does not answer.
-func askProxy(ctx context.Context, socket string) (*inspect.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+// askProxy returns the status of the running proxy. Its own timeout leaves time
+// for the checks if the proxy does not answer.
+func askProxy(ctx context.Context, socket string, timeout time.Duration) (*inspect.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	client, err := inspect.Dial(ctx, socket)
 	if err != nil {

@@ -24,7 +24,7 @@ type explainFlags struct {
 }
 
 func newExplain() *cobra.Command {
-	flags := explainFlags{output: newOutput(true)}
+	flags := explainFlags{output: newOutput()}
 	cmd := &cobra.Command{
 		Use:   "explain IP:PORT | svc/NAMESPACE/NAME[:PORT]",
 		Short: "Explain where a connection to a Service goes",
@@ -98,7 +98,7 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 			return err
 		}
 		return f.output.write(cmd.OutOrStdout(), r, func(w io.Writer) error {
-			return r.Print(w, f.output.format == formatWide)
+			return r.Print(w, f.output.wide())
 		})
 	}
 	results, others, err := e.explainService(ctx, to.service)
@@ -133,7 +133,7 @@ func (f *explainFlags) printAll(w io.Writer, results []*explain.Result, others [
 		if i > 0 {
 			fmt.Fprint(w, "\n\n")
 		}
-		if err := r.Print(w, f.output.format == formatWide); err != nil {
+		if err := r.Print(w, f.output.wide()); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ type flowsFlags struct {
 }
 
 func newFlows() *cobra.Command {
-	flags := flowsFlags{output: newOutput(false)}
+	flags := flowsFlags{output: newOutput()}
 	cmd := &cobra.Command{
 		Use:   "flows [IP:PORT | svc/NAMESPACE/NAME[:PORT]]",
 		Short: "Count the connections to a Service by endpoint and state",

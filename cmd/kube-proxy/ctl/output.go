@@ -19,25 +19,19 @@ const (
 	formatYAML = "yaml"
 )
 
-// output is the flag --output. It implements pflag.Value.
-type output struct {
-	format  string
-	formats []string
-}
+// formats are all formats. Wide output is that of text, in some commands with
+// more details.
+var formats = []string{formatText, formatWide, formatJSON, formatYAML}
 
-// newOutput returns the flag of a command, which may have wide output.
-func newOutput(wide bool) *output {
-	o := &output{format: formatText, formats: []string{formatText, formatWide, formatJSON, formatYAML}}
-	if !wide {
-		o.formats = []string{formatText, formatJSON, formatYAML}
-	}
-	return o
-}
+// output is the flag --output. It implements pflag.Value.
+type output struct{ format string }
+
+func newOutput() *output { return &output{format: formatText} }
 
 // addFlag adds the flag to a command.
 func (o *output) addFlag(cmd *cobra.Command) {
-	cmd.Flags().VarP(o, "output", "o", "format of the output: "+strings.Join(o.formats, ", "))
-	complete(cmd, "output", o.formats...)
+	cmd.Flags().VarP(o, "output", "o", "format of the output: "+strings.Join(formats, ", "))
+	complete(cmd, "output", formats...)
 }
 
 // complete makes the shell complete the values of a flag.
@@ -56,12 +50,18 @@ func (o *output) Type() string { return "FORMAT" }
 
 // Set implements pflag.Value.
 func (o *output) Set(format string) error {
-	if !slices.Contains(o.formats, format) {
-		return fmt.Errorf("want %s", strings.Join(o.formats, ", "))
+	if !slices.Contains(formats, format) {
+		return fmt.Errorf("want %s", strings.Join(formats, ", "))
 	}
 	o.format = format
 	return nil
 }
+
+// wide reports whether the output has all details for people.
+func (o *output) wide() bool { return o.format == formatWide }
+
+// forPeople reports whether the output is text.
+func (o *output) forPeople() bool { return o.format == formatText || o.wide() }
 
 // write writes an answer in the format. print writes it for people.
 func (o *output) write(w io.Writer, answer any, print func(io.Writer) error) error {

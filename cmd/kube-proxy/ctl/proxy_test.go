@@ -101,6 +101,9 @@ func TestStatusOfDoctor(t *testing.T) {
 	if !strings.HasPrefix(got, "STATE      degraded\n           ip-forward: net.ipv4.ip_forward is 0") {
 		t.Errorf("got %s, want a degraded proxy because of ip-forward", got)
 	}
+	if got := run("status -o wide"); !strings.Contains(got, "remedy: ") {
+		t.Errorf("got %s, want a remedy", got)
+	}
 }
 
 func TestStatus(t *testing.T) {

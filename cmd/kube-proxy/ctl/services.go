@@ -14,14 +14,15 @@ import (
 
 func newServices() *cobra.Command {
 	var flags proxyFlags
-	out := newOutput(false)
+	out := newOutput()
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME]",
 		Short: "List the Services that the proxy serves",
 		Long: "services lists the frontends of each Service: the addresses and ports at which clients reach it. " +
 			"ENDPOINTS are those that the frontend uses, of all that the service port has. " +
 			"With a NAMESPACE/NAME, it also lists the endpoints, and why they are not used. " +
-			"NAMESPACE/ lists the Services of a namespace.\n\n" +
+			"NAMESPACE/ lists the Services of a namespace. " +
+			"With -o wide, it also prints health check NodePorts, or the addresses of NodePorts, EndpointSlices and hints.\n\n" +
 			"Headless Services and those of another proxy are not listed.",
 		Example: "  nftproxy services\n  nftproxy services default/web",
 		Args:    serviceArg,
@@ -71,8 +72,8 @@ func listServices(ctx context.Context, w io.Writer, client *inspect.Client, q in
 	}
 	return out.write(w, services, func(w io.Writer) error {
 		if q.Name != "" && len(services) == 1 {
-			return printService(w, services[0])
+			return printService(w, services[0], out.wide())
 		}
-		return printServices(w, services)
+		return printServices(w, services, out.wide())
 	})
 }

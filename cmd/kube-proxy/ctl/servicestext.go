@@ -19,23 +19,36 @@ const policyLocal = "Local"
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // printServices writes the frontends of Services.
-func printServices(w io.Writer, services []*inspect.Service) error {
+func printServices(w io.Writer, services []*inspect.Service, wide bool) error {
 	if len(services) == 0 {
 		_, err := fmt.Fprintln(w, "No Services")
 		return err
 	}
 	t := newTable(w)
-	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE")
+	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"+columns(wide, "HEALTH CHECK NODEPORT"))
 	for _, s := range services {
+		healthCheck := "none"
+		if s.HealthCheckNodePort != 0 {
+			healthCheck = fmt.Sprint(s.HealthCheckNodePort)
+		}
+		more := columns(wide, healthCheck)
 		for i := range s.Ports {
 			p := &s.Ports[i]
 			for _, f := range p.Frontends {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s\n", servicePortName(s, p), f.Kind, frontendText(&f, p.Protocol),
-					f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints, stateText(s, &f))
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s%s\n", servicePortName(s, p), f.Kind,
+					frontendText(&f, p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), more)
 			}
 		}
 	}
 	return t.Flush()
+}
+
+// columns returns more columns of a line, or "" unless wide is set.
+func columns(wide bool, texts ...string) string {
+	if !wide {
+		return ""
+	}
+	return "\t" + strings.Join(texts, "\t")
 }
 
 // servicePortName returns namespace/name:port.
@@ -92,15 +105,20 @@ func prefixesText(prefixes []netip.Prefix) string {
 	if len(prefixes) == 0 {
 		return "no range"
 	}
-	texts := make([]string, len(prefixes))
-	for i, p := range prefixes {
-		texts[i] = p.String()
+	return joined(prefixes)
+}
+
+// joined returns values with commas between them.
+func joined[T fmt.Stringer](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = v.String()
 	}
 	return strings.Join(texts, ", ")
 }
 
 // printService writes a Service with its endpoints.
-func printService(w io.Writer, s *inspect.Service) error {
+func printService(w io.Writer, s *inspect.Service, wide bool) error {
 	t := newTable(w)
 	fmt.Fprintf(t, "SERVICE\t%s/%s\n", s.Namespace, s.Name)
 	fmt.Fprintf(t, "POLICY\tinternal %s, external %s\n", s.InternalPolicy, s.ExternalPolicy)
@@ -115,30 +133,30 @@ func printService(w io.Writer, s *inspect.Service) error {
 		return err
 	}
 	for i := range s.Ports {
-		if err := printPort(w, s, &s.Ports[i]); err != nil {
+		if err := printPort(w, s, &s.Ports[i], wide); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func printPort(w io.Writer, s *inspect.Service, p *inspect.ServicePort) error {
+func printPort(w io.Writer, s *inspect.Service, p *inspect.ServicePort, wide bool) error {
 	fmt.Fprintf(w, "\nPORT %s\n", strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol)))
 	t := newTable(w)
-	fmt.Fprintln(t, "  TYPE\tFRONTEND\tPOLICY\tENDPOINTS\tSTATE")
+	fmt.Fprintln(t, "  TYPE\tFRONTEND\tPOLICY\tENDPOINTS\tSTATE"+columns(wide, "LISTENS ON"))
 	for _, f := range p.Frontends {
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%d/%d\t%s\n", f.Kind, frontendText(&f, p.Protocol), f.Policy,
-			f.UsedEndpoints, f.AllEndpoints, stateText(s, &f))
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%d/%d\t%s%s\n", f.Kind, frontendText(&f, p.Protocol), f.Policy,
+			f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), columns(wide, joined(f.Addresses)))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return printEndpoints(w, p)
+	return printEndpoints(w, p, wide)
 }
 
 // printEndpoints writes the endpoints of a service port. The columns for the
 // policies are why traffic does not use them.
-func printEndpoints(w io.Writer, p *inspect.ServicePort) error {
+func printEndpoints(w io.Writer, p *inspect.ServicePort, wide bool) error {
 	if len(p.Endpoints) == 0 {
 		_, err := fmt.Fprintln(w, "  no endpoints")
 		return err
@@ -149,14 +167,14 @@ func printEndpoints(w io.Writer, p *inspect.ServicePort) error {
 	if local {
 		fmt.Fprint(t, "\tPOLICY LOCAL")
 	}
-	fmt.Fprintln(t)
+	fmt.Fprintln(t, columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
 	for _, e := range p.Endpoints {
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s", endpointText(&e), nodeText(&e), conditionsText(&e),
 			useText(e.Cluster))
 		if local {
 			fmt.Fprintf(t, "\t%s", useText(e.Local))
 		}
-		fmt.Fprintln(t)
+		fmt.Fprintln(t, columns(wide, e.Slice, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
 	return t.Flush()
 }

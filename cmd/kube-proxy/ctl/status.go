@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,7 @@ type status struct {
 
 func newStatus(version string) *cobra.Command {
 	var flags proxyFlags
-	out := newOutput(false)
+	out := newOutput()
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the proxy of this node works",
@@ -51,11 +52,11 @@ func newStatus(version string) *cobra.Command {
 			"The exit code is 0 if the proxy is healthy, 1 if it is degraded, and 2 if it does not answer. It is " +
 			"degraded if it has not received all Services yet, if a sync failed or a change waits too long, if a " +
 			"service port cannot be served, if load balancers must not use the node, or if a fast check of doctor fails. " +
-			"Checks that warn, and frontends that several Services claim, are listed, but do not make it degraded.",
+			"Checks that warn, and frontends that several Services claim, are listed, but do not make it degraded. With -o wide, the checks have details and remedies.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := askStatus(cmd, &flags, version)
-			if err := out.write(cmd.OutOrStdout(), s, s.print); err != nil {
+			s := askStatus(cmd.Context(), &flags, version)
+			if err := out.write(cmd.OutOrStdout(), s, func(w io.Writer) error { return s.print(w, out.wide()) }); err != nil {
 				return err
 			}
 			return s.exit()
@@ -69,16 +70,16 @@ func newStatus(version string) *cobra.Command {
 
 // askStatus returns the status of the proxy, or that of the kernel if the proxy
 // does not answer.
-func askStatus(cmd *cobra.Command, flags *proxyFlags, version string) *status {
+func askStatus(ctx context.Context, flags *proxyFlags, version string) *status {
+	ctx, cancel := context.WithTimeout(ctx, flags.timeout)
+	defer cancel()
 	s := &status{}
 	if usage, err := conntrack.ReadUsage("/"); err == nil {
 		s.Conntrack = &usage
 	}
-	err := flags.ask(cmd, func(ctx context.Context, client *inspect.Client) (err error) {
-		s.Proxy, err = client.Status(ctx)
-		return err
-	})
-	report := doctor.Run(cmd.Context(), doctor.Config{Version: version, Fast: true, Proxy: s.Proxy, ProxyError: err})
+	var err error
+	s.Proxy, err = askProxy(ctx, flags.socket, flags.timeout*4/5)
+	report := doctor.Run(ctx, doctor.Config{Version: version, Fast: true, Proxy: s.Proxy, ProxyError: err})
 	for _, f := range report.Findings {
 		if f.Result == doctor.Warn || f.Result == doctor.Fail {
 			s.Warnings = append(s.Warnings, f)

@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/proxier/doctor"
 	"github.com/nftproxy/nftproxy/proxier/inspect"
 )
 
-// print writes the status for people.
-func (s *status) print(w io.Writer) error {
+// print writes the status for people, with the details and remedies of doctor's
+// warnings if wide is set.
+func (s *status) print(w io.Writer, wide bool) error {
 	t := newTable(w)
 	fmt.Fprintf(t, "STATE\t%s\n", s.State)
 	for _, p := range s.Problems {
@@ -38,6 +40,12 @@ func (s *status) print(w io.Writer) error {
 	printTables(t, s.Tables)
 	if len(s.Warnings) > 0 {
 		fmt.Fprintf(t, "\nWARNINGS, see %s doctor\n", Name)
+	}
+	if wide {
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		return (&doctor.Report{Findings: s.Warnings}).Print(w, true)
 	}
 	for _, f := range s.Warnings {
 		fmt.Fprintf(t, "  %s: %s\n", f.Check, f.Reason)

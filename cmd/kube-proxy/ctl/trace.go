@@ -26,7 +26,7 @@ type traceFlags struct {
 }
 
 func newTrace() *cobra.Command {
-	flags := traceFlags{output: newOutput(true)}
+	flags := traceFlags{output: newOutput()}
 	cmd := &cobra.Command{
 		Use:   "trace [IP:PORT | svc/NAMESPACE/NAME[:PORT]]",
 		Short: "Show what happens to real packets to Services",
@@ -129,7 +129,7 @@ func (f *traceFlags) print(w io.Writer, packet *trace.Packet, first bool) error 
 	case !first:
 		fmt.Fprintln(w)
 	}
-	return f.output.write(w, packet, func(w io.Writer) error { return packet.Print(w, f.output.format == formatWide) })
+	return f.output.write(w, packet, func(w io.Writer) error { return packet.Print(w, f.output.wide()) })
 }
 
 // conclude reports lost messages. It returns an error if no packet was seen.
