@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Defaults for nftproxy in the DaemonSet of kubeadm, and in that of deploy/.
@@ -12,18 +14,22 @@ const (
 	defaultSelector  = "k8s-app=kube-proxy"
 )
 
+// overviewTimeout is how long status, doctor and version wait for a node.
+const overviewTimeout = 30 * time.Second
+
 // arguments are the arguments of the plugin.
 type arguments struct {
 	nodes               []string
 	allNodes            bool
 	namespace, selector string
+	nodeTimeout         time.Duration // 0 if there is no --node-timeout
 	help, version       bool
 	connection          []string // flags of kubectl
 	command             []string // the verb, with its arguments and flags
 }
 
 // ownFlags returns the flags of the plugin itself that have a value.
-func ownFlags() []string { return []string{"--node", "--namespace", "--selector"} }
+func ownFlags() []string { return []string{"--node", "--node-timeout", "--namespace", "--selector"} }
 
 // connectionFlags returns the flags with a value that kubectl uses to connect
 // to the API server.
@@ -97,6 +103,11 @@ func (a *arguments) take(args []string) (int, error) {
 		a.connection = append(a.connection, args[0])
 	case name == "--node":
 		a.nodes = append(a.nodes, strings.Split(value, ",")...)
+	case name == "--node-timeout":
+		var err error
+		if a.nodeTimeout, err = time.ParseDuration(value); err != nil || a.nodeTimeout <= 0 {
+			return 0, fmt.Errorf("--node-timeout %q is not a time greater than 0, such as 10s", value)
+		}
 	case name == "--namespace":
 		a.namespace = value
 	case name == "--selector":
@@ -118,7 +129,24 @@ func (a *arguments) take(args []string) (int, error) {
 // manyNodes reports whether the output names the node of each answer.
 func (a *arguments) manyNodes() bool {
 	return a.allNodes || len(a.nodes) > 1 ||
-		len(a.nodes) == 0 && slices.Contains([]string{"status", "doctor", "version"}, a.command[0]) && !a.isHelp()
+		len(a.nodes) == 0 && a.isOverview() && !a.isHelp()
+}
+
+// isOverview reports whether the verb runs on all nodes by default. It is fast.
+func (a *arguments) isOverview() bool {
+	return slices.Contains([]string{"status", "doctor", "version"}, a.command[0])
+}
+
+// withTimeout returns a context for the command on one node.
+func (a *arguments) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := a.nodeTimeout
+	if limit == 0 && a.isOverview() {
+		limit = overviewTimeout
+	}
+	if limit == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 }
 
 // isHelp reports whether the command prints help, which is the same on all

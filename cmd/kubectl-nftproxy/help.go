@@ -22,6 +22,9 @@ Flags:
       --node NODE        node on which the verb runs; can be repeated, or a list
                          separated by commas
       --all-nodes        run the verb on all nodes with a pod of nftproxy
+      --node-timeout TIME
+                         time to wait for each node (default 30s for status,
+                         doctor and version, none for other verbs)
   -n, --namespace NAME   namespace of the DaemonSet (default kube-system)
   -l, --selector LABELS  labels of the pods (default k8s-app=kube-proxy)
       --help, --version

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 )
@@ -82,7 +83,11 @@ func (k kubectl) exec(ctx context.Context, p pod, s streams, command []string) r
 	cmd := k.command(ctx, append(append(args, "--", "nftproxy"), command...)...)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.stdin, s.stdout, &stderr
+	cmd.WaitDelay = time.Second // after the end of the context
 	err := cmd.Run()
+	if err != nil && ctx.Err() != nil {
+		return result{exitUnreachable, fmt.Sprintf("pod %s: %v", p.name, context.Cause(ctx))}
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return result{exitUnreachable, err.Error()}

@@ -65,6 +65,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, err
 		return exitError, err
 	}
 	if len(chosen) == 1 && !a.manyNodes() {
+		ctx, cancel := a.withTimeout(ctx)
+		defer cancel()
 		return k.runOne(ctx, chosen[0], a.command, stdout, stderr), nil
 	}
 	return k.runAll(ctx, chosen, a, stdout, stderr), nil

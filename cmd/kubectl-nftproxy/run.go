@@ -49,6 +49,8 @@ func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, st
 		running.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
+			ctx, cancel := a.withTimeout(ctx)
+			defer cancel()
 			s := streams{stdout: &answers[i].stdout, stderr: &answers[i].stderr}
 			answers[i].result = k.exec(ctx, p, s, command)
 		})

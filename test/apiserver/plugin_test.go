@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -133,6 +134,7 @@ func TestPlugin(t *testing.T) {
 		}
 	})
 	t.Run("status of all nodes", func(t *testing.T) { p.testStatus() })
+	t.Run("status of a hung node", func(t *testing.T) { p.testHungNode() })
 	t.Run("completion", func(t *testing.T) { p.testCompletion() })
 
 	p.script(0, `echo "one $*"`)
@@ -164,6 +166,22 @@ $`)
 		!strings.HasSuffix(got, "\nnode2: nftproxy: broken\nexit code 2\n") {
 		p.t.Errorf("got status\n%s", got)
 	}
+}
+
+// testHungNode runs status while a node does not answer.
+func (p *plugin) testHungNode() {
+	p.script(1, "exec sleep 60")
+	begin := time.Now()
+	got := p.run("nftproxy status --node-timeout 2s")
+	if !strings.Contains(got, "node1  healthy ") ||
+		!strings.HasSuffix(got, "\nnode2: pod kube-proxy-node2: no answer within 2s\nexit code 2\n") {
+		p.t.Errorf("got status\n%s", got)
+	}
+	if took := time.Since(begin); took > 30*time.Second {
+		p.t.Errorf("status took %v", took)
+	}
+	p.expect("nftproxy status --node-timeout x",
+		"kubectl nftproxy: --node-timeout \"x\" is not a time greater than 0, such as 10s\nexit code 1\n")
 }
 
 func (p *plugin) testCompletion() {
