@@ -116,6 +116,9 @@ func (f *finder) processes() (pids []int32) {
 func (s socket) connect(ctx context.Context) (*net.UnixConn, error) {
 	path, name := filepath.Split(s.path)
 	dir, err := openDirectoryIn(s.root, filepath.Clean(path))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("no permission to ask the proxy, run as root: %w", err)
+	}
 	if err != nil {
 		return nil, err
 	}

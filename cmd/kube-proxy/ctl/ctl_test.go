@@ -135,7 +135,12 @@ func TestTableErrors(t *testing.T) {
 	}
 	t.Run("no permission", func(t *testing.T) {
 		tabletest.NewNode(t)
+		dir := t.TempDir()
+		if err := os.Chmod(dir, 0); err != nil {
+			t.Fatal(err)
+		}
 		dropCapabilities(t)
+		expectError(t, "services --socket "+dir+"/nftproxy/1.sock", "no permission to ask the proxy, run as root: ")
 		expectError(t, "explain 10.96.0.10:80 --from node", "CAP_NET_ADMIN")
 		expectError(t, "trace 10.96.0.10:80", "CAP_NET_ADMIN")
 		expectError(t, "flows 10.96.0.10:80", "CAP_NET_ADMIN")
