@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -30,13 +29,7 @@ func BenchmarkRepair(b *testing.B) {
 		}
 		p.sink.SetEndpoints(svc.Name, "slice", endpoints)
 	}
-	ctx, stop := context.WithCancel(b.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.SyncLoop(ctx)
-	}()
-	defer func() { stop(); <-done }()
+	startLoop(b, p)
 	p.Sync()
 	<-p.Synced()
 	other, err := nft.Open()

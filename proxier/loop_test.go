@@ -33,6 +33,18 @@ func newTestProxier(t testing.TB, config Config, families ...nft.Family) *Proxie
 	return p
 }
 
+// startLoop runs the loop of a Proxier until the test ends.
+func startLoop(t testing.TB, p *Proxier) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.SyncLoop(ctx)
+	}()
+	t.Cleanup(func() { stop(); <-done })
+}
+
 // openWith returns a Config.open whose Kernel has this OnCommit.
 func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (table.Kernel, error) {
 	return func() (table.Kernel, error) {
@@ -153,13 +165,7 @@ func TestChecksWhileSyncsWait(t *testing.T) {
 	tabletest.PassSample(p.sink)
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.SyncLoop(ctx)
-	}()
-	defer func() { stop(); <-done }()
+	startLoop(t, p)
 	<-p.Synced()
 	p.Sync() // it waits for MinSyncPeriod
 	time.Sleep(2 * checkPeriod)
@@ -200,21 +206,13 @@ func TestRetryOfRepair(t *testing.T) {
 	fail = true
 	tabletest.NFT(t, "", "delete", "table", "ip", ruleset.TableName)
 	<-p.wake // so that only the failed check requests a sync
-	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
-	defer stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.SyncLoop(ctx)
-	}()
+	startLoop(t, p)
 	restored := false
-	for !restored && ctx.Err() == nil {
+	for begin := time.Now(); !restored && time.Since(begin) < 5*time.Second; {
 		out := tabletest.NFT(t, "", "list", "tables")
 		restored = strings.Contains(out, ruleset.TableName)
 		time.Sleep(checkPeriod)
 	}
-	stop()
-	<-done
 	if !restored {
 		t.Error("the table was not restored")
 	}

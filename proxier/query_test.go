@@ -159,13 +159,7 @@ func TestQueriesDuringSync(t *testing.T) {
 	}
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.SyncLoop(ctx)
-	}()
-	defer func() { stop(); <-done }()
+	startLoop(t, p)
 	<-began
 	if s := p.Status(); !s.Listed || s.Families[0].WaitingSince.IsZero() || !s.Families[0].Synced.IsZero() {
 		t.Errorf("during the first sync: got %+v", s)
@@ -178,7 +172,7 @@ func TestQueriesDuringSync(t *testing.T) {
 	}
 	close(proceed)
 	<-p.Synced()
-	if names := serviceNames(ctx, t, p, inspect.ServiceQuery{}); fmt.Sprint(names) != "[{default web}]" {
+	if names := serviceNames(t.Context(), t, p, inspect.ServiceQuery{}); fmt.Sprint(names) != "[{default web}]" {
 		t.Errorf("got Services %v", names)
 	}
 	s := p.Status().Families[0]

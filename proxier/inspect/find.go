@@ -111,8 +111,8 @@ func (f *finder) processes() (pids []int32) {
 	return pids
 }
 
-// connect connects to a socket, and checks that nobody but root or this user
-// can listen there.
+// connect connects to a socket, and checks that only root or this user can
+// listen there.
 func (s socket) connect(ctx context.Context) (*net.UnixConn, error) {
 	path, name := filepath.Split(s.path)
 	dir, err := openDirectoryIn(s.root, filepath.Clean(path))

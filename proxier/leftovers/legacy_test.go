@@ -137,6 +137,23 @@ func hash(i int) string {
 	return string(b)
 }
 
+// planSample loads the sample rules, and returns the table nat and its plan.
+func planSample(t *testing.T) (*legacySocket, legacyTable, plan) {
+	t.Helper()
+	newNamespace(t)
+	load(t, nft.IPv4, "legacy", "")
+	s, err := openLegacy(nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	table, todo, err := s.plan("nat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, table, todo
+}
+
 // A replacement that the kernel refuses leaves the table as it was.
 func TestRefusedReplacement(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -168,19 +185,10 @@ func TestRefusedReplacement(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			newNamespace(t)
-			load(t, nft.IPv4, "legacy", "")
-			s, err := openLegacy(nft.IPv4)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.close()
-			table, todo, err := s.plan("nat")
-			if err != nil {
-				t.Fatal(err)
-			}
+			s, table, todo := planSample(t)
 			entries := len(table.entries)
-			if table, _, err = table.rewrite(todo); err != nil {
+			table, _, err := table.rewrite(todo)
+			if err != nil {
 				t.Fatal(err)
 			}
 			c.damage(t, table)
@@ -309,17 +317,7 @@ func TestRemoveFromLegacyWhileLocked(t *testing.T) {
 
 // A table in an unexpected format is an error before anything is written.
 func TestDecodeInvalidTable(t *testing.T) {
-	newNamespace(t)
-	load(t, nft.IPv4, "legacy", "")
-	s, err := openLegacy(nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	valid, todo, err := s.plan("nat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, valid, todo := planSample(t)
 	ne := binary.NativeEndian
 	info := make([]byte, infoLen)
 	ne.PutUint32(info[infoHooksAt:], valid.hooks)
