@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,13 +31,16 @@ const (
 // objects are rendered objects by "Kind name".
 type objects map[string]runtime.Object
 
+// downloads matches the messages of a go command that downloads modules.
+var downloads = regexp.MustCompile(`(?m)^go: downloading .*\n`)
+
 // tool runs a tool of this module.
 func tool(name string, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.Command("go", append([]string{"tool", name}, args...)...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err = cmd.Run()
-	return out.String(), errs.String(), err
+	return out.String(), downloads.ReplaceAllString(errs.String(), ""), err
 }
 
 // kustomize renders a kustomization of deploy/kustomize.
