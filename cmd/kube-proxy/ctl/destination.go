@@ -26,7 +26,7 @@ func (s *serviceRef) String() string { return s.namespace + "/" + s.name }
 
 // parseDestination parses IP:PORT or svc/NAMESPACE/NAME[:PORT].
 func parseDestination(text string) (destination, error) {
-	for _, prefix := range []string{"svc/", "service/"} {
+	for _, prefix := range []string{servicePrefix, "service/"} {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
 			s, err := parseService(rest)
 			return destination{service: s}, err

@@ -48,7 +48,7 @@ func newExplain() *cobra.Command {
 			flags.set = cmd.Flags().Changed
 			return flags.run(cmd, args[0])
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
 	}
 	flags.add(cmd)
 	return cmd

@@ -39,7 +39,7 @@ func newFlows() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return flags.run(cmd, args)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
 	}
 	flags.add(cmd)
 	return cmd

@@ -34,14 +34,6 @@ func (o *output) addFlag(cmd *cobra.Command) {
 	complete(cmd, "output", formats...)
 }
 
-// complete makes the shell complete the values of a flag.
-func complete(cmd *cobra.Command, flag string, values ...string) {
-	completions := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-	if err := cmd.RegisterFlagCompletionFunc(flag, completions); err != nil {
-		panic(err) // the command has no such flag
-	}
-}
-
 // String implements pflag.Value.
 func (o *output) String() string { return o.format }
 

@@ -35,7 +35,7 @@ func newServices() *cobra.Command {
 				return listServices(ctx, cmd.OutOrStdout(), client, q, out)
 			})
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeService(&flags, ""),
 	}
 	flags.add(cmd, 30*time.Second)
 	out.addFlag(cmd)

@@ -45,7 +45,7 @@ func newTrace() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return flags.run(cmd, args)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
 	}
 	flags.add(cmd)
 	return cmd
