@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,19 +9,14 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/bench/stage/stagetest"
 )
 
 // TestDataplane runs a short form of the benchmark and checks that no figure is
 // missing or implausible.
 func TestDataplane(t *testing.T) {
-	const repository = "../../.."
-	d := newDataplane(repository)
-	d.programs.Product = filepath.Join(t.TempDir(), "kube-proxy")
-	build := exec.Command("go", "build", "-trimpath", "-o", d.programs.Product, "./cmd/kube-proxy")
-	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build nftproxy: %v\n%s", err, out)
-	}
+	d := newDataplane(stagetest.Repository)
+	d.programs.Product = stagetest.BuildProduct(t)
 	d.connections, d.throughput = 20, 5*time.Millisecond
 	folder := t.TempDir()
 	all := strings.Join([]string{stage.Upstream, stage.Netlink, stage.IPTables, stage.Product}, ",")

@@ -2,26 +2,20 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/bench/stage/stagetest"
 )
 
 // TestScale runs a short form of the benchmark and checks that no figure is
 // missing or implausible.
 func TestScale(t *testing.T) {
-	const repository = "../../.."
-	s := newScale(repository)
-	s.programs.Product = filepath.Join(t.TempDir(), "kube-proxy")
-	build := exec.Command("go", "build", "-trimpath", "-o", s.programs.Product, "./cmd/kube-proxy")
-	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build nftproxy: %v\n%s", err, out)
-	}
+	s := newScale(stagetest.Repository)
+	s.programs.Product = stagetest.BuildProduct(t)
 	s.starts, s.calm, s.rest = 1, time.Second, 500*time.Millisecond
 	s.churnServices, s.churnRate, s.churnTime = 1000, 20, time.Second
 	folder := t.TempDir()

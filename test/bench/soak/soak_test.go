@@ -1,26 +1,18 @@
 package main
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/bench/stage/stagetest"
 )
 
 // TestSoak runs for a minute.
 func TestSoak(t *testing.T) {
-	const repository = "../../.."
-	s := newSoak(repository)
-	s.programs.Product = filepath.Join(t.TempDir(), "kube-proxy")
-	build := exec.Command("go", "build", "-trimpath", "-o", s.programs.Product, "./cmd/kube-proxy")
-	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build nftproxy: %v\n%s", err, out)
-	}
+	s := newSoak(stagetest.Repository)
+	s.programs.Product = stagetest.BuildProduct(t)
 	folder := t.TempDir()
 	args := []string{"--duration=60s", "--seed=1", "--changes=30", "--connections=200", "--output=" + folder}
 	r, err := report.Run(t.Context(), "soak", about, s, args, t.Output())
