@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the user of processes that the server and the client must not trust.
+// nobody is the user of processes that the server and client must not trust.
 const nobody = 65534
 
 // fakeProxy has Services without ports.

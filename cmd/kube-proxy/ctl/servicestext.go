@@ -25,7 +25,8 @@ func printServices(w io.Writer, services []*inspect.Service, wide bool) error {
 		return err
 	}
 	t := newTable(w)
-	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"+columns(wide, "HEALTH CHECK NODEPORT"))
+	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"+
+		columns(wide, "HEALTH CHECK NODEPORT"))
 	for _, s := range services {
 		healthCheck := "none"
 		if s.HealthCheckNodePort != 0 {

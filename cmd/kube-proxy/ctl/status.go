@@ -52,11 +52,13 @@ func newStatus(version string) *cobra.Command {
 			"The exit code is 0 if the proxy is healthy, 1 if it is degraded, and 2 if it does not answer. It is " +
 			"degraded if it has not received all Services yet, if a sync failed or a change waits too long, if a " +
 			"service port cannot be served, if load balancers must not use the node, or if a fast check of doctor fails. " +
-			"Checks that warn, and frontends that several Services claim, are listed, but do not make it degraded. With -o wide, the checks have details and remedies.",
+			"Checks that warn, and frontends that several Services claim, are listed, but do not make it degraded. " +
+			"With -o wide, the checks have details and remedies.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := askStatus(cmd.Context(), &flags, version)
-			if err := out.write(cmd.OutOrStdout(), s, func(w io.Writer) error { return s.print(w, out.wide()) }); err != nil {
+			err := out.write(cmd.OutOrStdout(), s, func(w io.Writer) error { return s.print(w, out.wide()) })
+			if err != nil {
 				return err
 			}
 			return s.exit()
