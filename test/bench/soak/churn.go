@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -113,6 +114,7 @@ func (c *churn) do(ctx context.Context, changes ...random.Change) error {
 			if err == nil {
 				break
 			}
+			c.world.releaseAddress(ctx, err)
 			if time.Since(began) > limit || !sleep(ctx, pause) {
 				return err
 			}
@@ -120,6 +122,20 @@ func (c *churn) do(ctx context.Context, changes ...random.Change) error {
 		c.made.Add(1)
 	}
 	return nil
+}
+
+// leakedAddress matches the error of a request to create a Service whose address
+// an API server allocated before it was stopped, without creating the Service.
+var leakedAddress = regexp.MustCompile(`failed to allocate IP (\S+): provided IP is already allocated`)
+
+// releaseAddress releases the address that an error names. The API server does
+// this only every minute, one family after the other, and a repeated request
+// for two families allocates the first again meanwhile.
+func (w *world) releaseAddress(ctx context.Context, err error) {
+	if leaked := leakedAddress.FindStringSubmatch(err.Error()); leaked != nil {
+		// If this fails, the next attempt to create the Service fails, too.
+		_ = w.Client.NetworkingV1().IPAddresses().Delete(ctx, leaked[1], metav1.DeleteOptions{})
+	}
 }
 
 // pauseEmpty calls f while nothing changes, and again after all random Services
