@@ -124,8 +124,9 @@ func (c *churn) do(ctx context.Context, changes ...random.Change) error {
 	return nil
 }
 
-// leakedAddress matches the error of a request to create a Service whose address
-// an API server allocated before it was stopped, without creating the Service.
+// leakedAddress matches the error of a request to create a Service whose
+// address an API server allocated before it was stopped, without creating the
+// Service.
 var leakedAddress = regexp.MustCompile(`failed to allocate IP (\S+): provided IP is already allocated`)
 
 // releaseAddress releases the address that an error names. The API server does
