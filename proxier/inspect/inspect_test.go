@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the user of processes that the server and client must not trust.
-const nobody = 65534
+// otherUser is the user of processes that the server and client must not trust.
+const otherUser = 65534
 
 // fakeProxy has Services without ports.
 type fakeProxy struct {
@@ -210,7 +210,7 @@ func TestListenErrors(t *testing.T) {
 	}{
 		{"symbolic link", "not a directory", func(s *Server) error { return os.Symlink(t.TempDir(), s.dir) }},
 		{"directory of another user", "belongs to user 65534", func(s *Server) error {
-			return errors.Join(os.Mkdir(s.dir, 0o700), os.Chown(s.dir, nobody, nobody))
+			return errors.Join(os.Mkdir(s.dir, 0o700), os.Chown(s.dir, otherUser, otherUser))
 		}},
 		{"not a socket", "is not a socket", func(s *Server) error {
 			return errors.Join(os.Mkdir(s.dir, 0o700), os.WriteFile(s.path(), nil, 0o600))
@@ -302,7 +302,7 @@ func TestDialErrors(t *testing.T) {
 		prepare, undo    func() error
 	}{
 		{"directory of another user", server.path(), "belongs to user 65534",
-			change(server.dir, chown(nobody)), change(server.dir, chown(0))},
+			change(server.dir, chown(otherUser)), change(server.dir, chown(0))},
 		{"directory that others can write to", server.path(), "other users may write",
 			change(server.dir, chmod(0o770)), change(server.dir, chmod(0o700))},
 		{"link instead of the directory", filepath.Join(link, filepath.Base(server.path())), "not a directory",
@@ -348,7 +348,7 @@ func TestOtherUser(t *testing.T) {
 	})
 
 	dir := filepath.Join(t.TempDir(), "nftproxy")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, nobody, nobody)); err != nil {
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, otherUser, otherUser)); err != nil {
 		t.Fatal(err)
 	}
 	for parent := filepath.Dir(dir); parent != "/tmp" && parent != "/"; parent = filepath.Dir(parent) {
@@ -379,7 +379,7 @@ func asNobody(t *testing.T, f func()) {
 	go func() {
 		// The thread is not unlocked, so it ends with the goroutine.
 		runtime.LockOSThread()
-		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, nobody, nobody, nobody); errno != 0 {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, otherUser, otherUser, otherUser); errno != 0 {
 			done <- errno
 			return
 		}
