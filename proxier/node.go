@@ -54,8 +54,9 @@ func (t *nodeTracker) change(f func(*cluster.Node)) *cluster.Node {
 }
 
 // setObject takes the fields of the Node object, nil if there is none. If the
-// object was deleted, or has no addresses or pod CIDRs yet, the earlier ones
-// stay: the machine is the same. It returns nil if nothing changes.
+// object was deleted, or has no address or pod CIDR of a family, the known ones
+// of the family stay: the machine is the same. It returns nil if nothing
+// changes.
 func (t *nodeTracker) setObject(obj *corev1.Node) *cluster.Node {
 	t.eligible.Store(translate.NodeEligible(obj))
 	if obj == nil {
@@ -63,26 +64,29 @@ func (t *nodeTracker) setObject(obj *corev1.Node) *cluster.Node {
 	}
 	return t.change(func(n *cluster.Node) {
 		n.Zone = obj.Labels[corev1.LabelTopologyZone]
-		if cidrs := translate.PodCIDRs(obj); len(cidrs) > 0 {
-			n.PodCIDRs = cidrs
-		}
-		if ips := t.primaryIPs(obj); len(ips) > 0 {
-			n.IPs = ips
-		}
+		n.PodCIDRs = firstOfFamilies(netip.Prefix.Addr, translate.PodCIDRs(obj), n.PodCIDRs)
+		self := func(ip netip.Addr) netip.Addr { return ip }
+		n.IPs = firstOfFamilies(self, t.config.NodeIPs, translate.NodeIPs(obj), n.IPs)
 	})
 }
 
-// primaryIPs returns the node's primary addresses: those of the configuration,
-// and for each family without one, that of the Node object.
-func (t *nodeTracker) primaryIPs(obj *corev1.Node) []netip.Addr {
-	ips := slices.Clone(t.config.NodeIPs)
-	for _, ip := range translate.NodeIPs(obj) {
-		sameFamily := func(given netip.Addr) bool { return given.Is4() == ip.Is4() }
-		if !slices.ContainsFunc(ips, sameFamily) {
-			ips = append(ips, ip)
+// firstOfFamilies returns, for each address family, its values from the first
+// list that contains any. addr returns the address of a value.
+func firstOfFamilies[T any](addr func(T) netip.Addr, lists ...[]T) (out []T) {
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		before := len(out)
+		for _, list := range lists {
+			for _, value := range list {
+				if f.Of(addr(value)) {
+					out = append(out, value)
+				}
+			}
+			if len(out) > before {
+				break
+			}
 		}
 	}
-	return ips
+	return out
 }
 
 // logMissing logs what is not known about this node, and the consequences.
