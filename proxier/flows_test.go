@@ -207,7 +207,7 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 		svc := tabletest.NumberedService(i)
 		svc.Ports = []cluster.ServicePort{{Name: "dns", Protocol: cluster.UDP, Port: 53, NodePort: uint16(30000 + i)}}
 		in := &ruleset.PlanInput{
-			Node: node, Service: svc, Port: svc.Ports[0], Owns: func(ruleset.Frontend) bool { return true },
+			Node: node, Service: svc, Port: svc.Ports[0], Frontends: ruleset.FrontendsOf(nft.IPv4, svc, svc.Ports[0]),
 		}
 		for e := range endpoints {
 			endpoint := tabletest.NumberedEndpoint(i, e)

@@ -24,7 +24,8 @@ func (k EndpointKey) Compare(o EndpointKey) int {
 // two sources have an endpoint with the same address and port, it is used once.
 type Endpoint struct {
 	EndpointKey
-	// Ports are the ports of the endpoint, by the names of service ports.
+	// Ports are the ports of the endpoint, by the names of service ports, in
+	// ascending order (see EndpointPort.Compare).
 	Ports []EndpointPort
 	// Node is the name of the endpoint's node, "" if it is unknown.
 	Node string
@@ -40,6 +41,11 @@ type EndpointPort struct {
 	Name     string
 	Protocol Protocol
 	Port     uint16 // 0: all ports; traffic keeps the number of the service port
+}
+
+// Compare orders ports by name, then by protocol.
+func (p EndpointPort) Compare(o EndpointPort) int {
+	return cmp.Or(strings.Compare(p.Name, o.Name), cmp.Compare(p.Protocol, o.Protocol))
 }
 
 // Hints are the zones and the nodes whose clients should use an endpoint

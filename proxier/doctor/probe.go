@@ -99,7 +99,7 @@ func probePlan(rules *ruleset.Ruleset) (*cluster.Node, *ruleset.Plan, error) {
 	}
 	plan, err := rules.MakePlan(&ruleset.PlanInput{
 		Node: node, Service: service, Port: port, Endpoints: []*cluster.Endpoint{endpoint},
-		Owns: func(ruleset.Frontend) bool { return true },
+		Frontends: ruleset.FrontendsOf(f, service, port),
 	})
 	return node, plan, err
 }

@@ -48,15 +48,15 @@ func candidates(
 // endpointPort returns the port on which an endpoint serves a service port. ok
 // reports whether there is one.
 func endpointPort(e *cluster.Endpoint, port cluster.ServicePort) (n uint16, ok bool) {
-	for _, p := range e.Ports {
-		if p.Name == port.Name && p.Protocol == port.Protocol {
-			if p.Port == 0 { // all ports
-				return port.Port, true
-			}
-			return p.Port, true
-		}
+	want := cluster.EndpointPort{Name: port.Name, Protocol: port.Protocol}
+	i, ok := slices.BinarySearchFunc(e.Ports, want, cluster.EndpointPort.Compare)
+	switch {
+	case !ok:
+		return 0, false
+	case e.Ports[i].Port == 0: // all ports
+		return port.Port, true
 	}
-	return 0, false
+	return e.Ports[i].Port, true
 }
 
 // usableForCluster returns the endpoints for traffic with policy Cluster: the

@@ -97,8 +97,8 @@ type PlanInput struct {
 	Service   *cluster.Service
 	Port      cluster.ServicePort
 	Endpoints []*cluster.Endpoint // of the Service
-	// Owns reports whether the service port owns a frontend.
-	Owns func(Frontend) bool
+	// Frontends are those that the service port owns. The plan keeps the slice.
+	Frontends []ServedFrontend
 	// Before is the plan that is replaced, nil if there is none. Endpoints that
 	// are in both plans keep their index where possible.
 	Before *Plan
@@ -108,17 +108,10 @@ type PlanInput struct {
 // owns no frontend. The targets have no ids yet. The error is the reason why
 // the service port cannot be served.
 func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
-	p := &Plan{Service: in.Service, Port: in.Port}
-	needLocal := false
-	for _, f := range FrontendsOf(r.layout.family, in.Service, in.Port) {
-		if in.Owns(f.Frontend) {
-			p.Frontends = append(p.Frontends, f)
-			needLocal = needLocal || f.Policy == cluster.PolicyLocal
-		}
-	}
-	if len(p.Frontends) == 0 {
+	if len(in.Frontends) == 0 {
 		return nil, nil
 	}
+	p := &Plan{Service: in.Service, Port: in.Port, Frontends: in.Frontends}
 	before := in.Before
 	if before == nil {
 		before = &Plan{}
@@ -126,7 +119,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	r.candidates = candidates(r.candidates[:0], in.Endpoints, r.layout.family, in.Port, in.Node)
 	all := r.candidates
 	p.Cluster = arrange(before.Cluster, usableForCluster(all, in.Node))
-	if needLocal {
+	if slices.ContainsFunc(p.Frontends, func(f ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }) {
 		p.Local = arrange(before.Local, usableForLocal(all, in.Node))
 	}
 	if len(p.Local) > allOffset {
@@ -137,32 +130,6 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	}
 	p.Sources, p.Guarded = sourcesFor(r.layout.family, in.Service, in.Node)
 	return p, nil
-}
-
-// FrontendsOf returns the frontends of a family that a service port claims,
-// without duplicates. An address that the Service has twice is a ClusterIP
-// rather than a LoadBalancer IP, and that rather than an external IP.
-func FrontendsOf(f nft.Family, svc *cluster.Service, port cluster.ServicePort) []ServedFrontend {
-	if !slices.Contains(svc.Families, f) {
-		return nil
-	}
-	var out []ServedFrontend
-	add := func(kind AddressKind, policy cluster.Policy, addrs []netip.Addr) {
-		for _, a := range addrs {
-			if !f.Of(a) || slices.ContainsFunc(out, func(o ServedFrontend) bool { return o.Addr == a }) {
-				continue
-			}
-			out = append(out, ServedFrontend{Frontend{a, port.Port, port.Protocol}, kind, policy})
-		}
-	}
-	add(ClusterIP, svc.InternalPolicy, svc.ClusterIPs)
-	add(LoadBalancerIP, svc.ExternalPolicy, svc.LoadBalancerIPs)
-	add(ExternalIP, svc.ExternalPolicy, svc.ExternalIPs)
-	if port.NodePort != 0 {
-		nodePort := Frontend{Port: port.NodePort, Proto: port.Protocol}
-		out = append(out, ServedFrontend{Frontend: nodePort, Policy: svc.ExternalPolicy})
-	}
-	return out
 }
 
 // sourcesFor returns the ranges of clients that may use the LoadBalancer IPs of

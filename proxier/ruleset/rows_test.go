@@ -24,8 +24,8 @@ func TestRowsAllocations(t *testing.T) {
 			ClusterIPs: []netip.Addr{addr("10.96.0.1")}, Ports: []cluster.ServicePort{port},
 		},
 		Port: port,
-		Owns: func(Frontend) bool { return true },
 	}
+	in.Frontends = FrontendsOf(nft.IPv4, in.Service, port)
 	for i := range 10 {
 		in.Endpoints = append(in.Endpoints, &cluster.Endpoint{
 			EndpointKey: cluster.EndpointKey{Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(i)})},

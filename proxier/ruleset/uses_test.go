@@ -71,8 +71,8 @@ func TestUsesOfPlans(t *testing.T) {
 				Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.1")}, InternalPolicy: cluster.PolicyLocal,
 			},
 			Port: port80, Endpoints: endpointsFrom(strings.Join(specs, " ")),
-			Owns: func(Frontend) bool { return true },
 		}
+		in.Frontends = FrontendsOf(nft.IPv4, in.Service, in.Port)
 		plan, err := rules.MakePlan(in)
 		if err != nil {
 			t.Fatal(err)

@@ -62,15 +62,9 @@ type portState struct {
 	// removed reports whether the Service no longer has the port.
 	removed bool
 	// wants are the frontends that the service port claims.
-	wants []want
+	wants []ruleset.ServedFrontend
 	// tag identifies the service port in batches.
 	tag uint32
-}
-
-// want is a frontend that a service port claims.
-type want struct {
-	ruleset.Frontend
-	kind ruleset.AddressKind
 }
 
 func (p *portState) name() string { return p.service.name.WithPort(p.port.Name) }
@@ -243,93 +237,6 @@ func (d *desired) countRows() (n int) {
 }
 
 func compareServices(a, b *serviceState) int { return a.name.Compare(b.name) }
-
-// setPorts makes the service ports of s, and the frontends that they claim,
-// equal to those of its spec.
-func (d *desired) setPorts(s *serviceState) {
-	kept := make(map[*portState]bool)
-	ports := make([]*portState, 0, len(s.spec.Ports))
-	for _, port := range s.spec.Ports {
-		p := d.port(s, port)
-		kept[p] = true
-		ports = append(ports, p)
-	}
-	d.removePorts(s, func(p *portState) bool { return !kept[p] })
-	for _, p := range s.ports {
-		if p.removed {
-			ports = append(ports, p)
-		}
-	}
-	s.ports = ports
-	for i, port := range s.spec.Ports {
-		d.claimFrontends(ports[i], port)
-	}
-}
-
-// port returns the state of a service port, and creates it if necessary. A
-// service port is identified by its name and protocol.
-func (d *desired) port(s *serviceState, port cluster.ServicePort) *portState {
-	for _, p := range s.ports {
-		if p.port.Name == port.Name && p.port.Protocol == port.Protocol {
-			p.removed = false
-			return p
-		}
-	}
-	d.lastTag++
-	p := &portState{service: s, port: port, tag: d.lastTag}
-	d.ports[p.tag] = p
-	return p
-}
-
-// removePorts releases the frontends of service ports. Their state stays until
-// they are removed from the kernel (see forget).
-func (d *desired) removePorts(s *serviceState, which func(*portState) bool) {
-	for _, p := range s.ports {
-		if p.removed || !which(p) {
-			continue
-		}
-		for _, w := range p.wants {
-			d.releaseFrontend(w.Frontend, p)
-		}
-		p.wants, p.removed = nil, true
-	}
-}
-
-// claimFrontends claims the frontends of a service port, and releases those
-// that it no longer has.
-func (d *desired) claimFrontends(p *portState, port cluster.ServicePort) {
-	var wants []want
-	for _, f := range ruleset.FrontendsOf(d.family, p.service.spec, port) {
-		wants = append(wants, want{f.Frontend, f.Kind})
-	}
-	before := p.wants
-	if !p.created.Equal(p.service.spec.Created) { // the age is part of the claim
-		for _, w := range before {
-			d.releaseFrontend(w.Frontend, p)
-		}
-		before = nil
-	}
-	p.created, p.port, p.wants = p.service.spec.Created, port, wants
-	for _, w := range before {
-		if !slices.Contains(wants, w) {
-			d.releaseFrontend(w.Frontend, p)
-		}
-	}
-	for _, w := range wants {
-		if slices.Contains(before, w) {
-			continue
-		}
-		if loser := d.claims.add(w.Frontend, claim{p, w.kind}); loser != nil {
-			d.markDirty(loser.service)
-		}
-	}
-}
-
-func (d *desired) releaseFrontend(f ruleset.Frontend, p *portState) {
-	if heir := d.claims.release(f, p); heir != nil {
-		d.markDirty(heir.service)
-	}
-}
 
 // forget deletes the removed service ports of s that are not in the kernel, and
 // s itself if nothing of it is left.

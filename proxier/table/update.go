@@ -89,7 +89,7 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Service:   p.service.spec,
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
-		Owns:      func(f ruleset.Frontend) bool { return t.desired.claims.owner(f) == p },
+		Frontends: t.desired.owned(p),
 		Before:    t.committed.plans[p],
 	}
 }

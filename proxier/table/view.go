@@ -94,7 +94,7 @@ func (t *Table) viewPort(p *portState) PortView {
 	case view.Refusal == "":
 		view.Plan = plan
 	}
-	for _, f := range ruleset.FrontendsOf(t.Family(), p.service.spec, p.port) {
+	for _, f := range p.wants {
 		owner := t.desired.claims.owner(f.Frontend)
 		view.Frontends = append(view.Frontends, FrontendView{f, owner.name(), owner == p})
 	}

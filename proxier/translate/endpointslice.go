@@ -140,7 +140,8 @@ func hintsOf(h *discoveryv1.EndpointHints) *cluster.Hints {
 }
 
 // endpointPorts converts the ports of a slice. In the API a port without a
-// number stands for all ports; in an EndpointPort, the number 0 does.
+// number stands for all ports; in an EndpointPort, the number 0 does. The API
+// does not define an order; package cluster does.
 func (p *parser) endpointPorts(ports []discoveryv1.EndpointPort) []cluster.EndpointPort {
 	out := make([]cluster.EndpointPort, 0, len(ports))
 	for i, port := range ports {
@@ -155,5 +156,6 @@ func (p *parser) endpointPorts(ports []discoveryv1.EndpointPort) []cluster.Endpo
 		name := intern(ptr.Deref(port.Name, ""))
 		out = append(out, cluster.EndpointPort{Name: name, Protocol: proto, Port: uint16(ptr.Deref(port.Port, 0))})
 	}
+	slices.SortStableFunc(out, cluster.EndpointPort.Compare)
 	return out
 }

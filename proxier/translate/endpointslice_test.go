@@ -27,7 +27,7 @@ func TestParseEndpointSlice(t *testing.T) {
 		ObjectMeta:  sliceMeta(map[string]string{discoveryv1.LabelServiceName: "svc"}),
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{
-			{Port: ptr.To(int32(8080))}, {Name: ptr.To("all")}, {Name: ptr.To("invalid"), Port: ptr.To(int32(0))},
+			{Name: ptr.To("all")}, {Port: ptr.To(int32(8080))}, {Name: ptr.To("invalid"), Port: ptr.To(int32(0))},
 		},
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.0.0.2"},

@@ -180,9 +180,9 @@ func (j *judge) targets(r route, in *ruleset.PlanInput) (targets []ruleset.Targe
 	if in.Service == nil {
 		return nil, false, false
 	}
-	in.Owns = func(ruleset.Frontend) bool { return true }
 	family := nft.FamilyOf(r.to.Addr())
 	for _, in.Port = range in.Service.Ports {
+		in.Frontends = ruleset.FrontendsOf(family, in.Service, in.Port)
 		plan, err := j.rulesets[family].MakePlan(in)
 		if err != nil || plan == nil {
 			continue
