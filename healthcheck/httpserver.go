@@ -40,6 +40,7 @@ type HTTPServer struct {
 	listen       func(ctx context.Context, network, address string) (net.Listener, error)
 	retryDelay   time.Duration
 	drainTimeout time.Duration
+	limit        *connLimit
 
 	mu     sync.Mutex
 	socket net.Listener // opened by Listen; nil after Run has taken it
@@ -53,6 +54,7 @@ func NewHTTPServer(config HTTPConfig) *HTTPServer {
 		listen:       new(net.ListenConfig).Listen,
 		retryDelay:   5 * time.Second,
 		drainTimeout: time.Second,
+		limit:        newConnLimit(config.Name),
 	}
 }
 
@@ -130,7 +132,7 @@ func (s *HTTPServer) serve(ctx context.Context) error {
 	socket := s.take()
 	klog.V(2).InfoS("Started serving HTTP", "server", s.config.Name, "address", socket.Addr())
 	failed := make(chan struct{})
-	l := startListener(socket, newServer(s.config.Handler), func() { close(failed) })
+	l := startListener(socket, s.config.Handler, s.limit, func() { close(failed) })
 	select {
 	case <-ctx.Done():
 		<-l.stop(s.drainTimeout)

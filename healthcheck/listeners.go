@@ -106,7 +106,7 @@ func (l *listeners) tryOpen(b binding) {
 		return
 	}
 	delete(l.failures, b)
-	l.open[b] = startListener(socket, newCheckServer(l.server.handler(b.service)), l.server.signal)
+	l.open[b] = startListener(socket, l.server.handler(b.service), l.server.limit, l.server.signal)
 	klog.V(2).InfoS("Opening healthcheck",
 		"service", b.service.ref(), "port", b.at.Port(), "address", socket.Addr())
 }

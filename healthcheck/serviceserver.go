@@ -40,6 +40,7 @@ type ServiceServer struct {
 	minDelay     time.Duration // before the first retry to open a port
 	maxDelay     time.Duration
 	drainTimeout time.Duration
+	limit        *connLimit    // of all ports
 	wake         chan struct{} // capacity 1; receives a value after a change
 
 	mu        sync.RWMutex
@@ -63,6 +64,7 @@ func NewServiceServer(config ServiceConfig) (*ServiceServer, error) {
 		minDelay:     time.Second,
 		maxDelay:     time.Minute,
 		drainTimeout: 5 * time.Second,
+		limit:        newConnLimit("service health checks"),
 		wake:         make(chan struct{}, 1),
 		services:     make(map[serviceName]Service),
 	}, nil

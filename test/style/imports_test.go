@@ -17,12 +17,13 @@ const module = "github.com/nftproxy/nftproxy/"
 var ownImports = map[string][]string{
 	"nft":                        {},
 	"conntrack":                  {},
-	"healthcheck":                {},
+	"connlimit":                  {},
+	"healthcheck":                {"connlimit"},
 	"proxier/cluster":            {"nft"},
 	"proxier/translate":          {"nft", "proxier/cluster"},
 	"proxier/ruleset":            {"nft", "proxier/cluster"},
 	"proxier/table":              {"nft", "proxier/cluster", "proxier/ruleset"},
-	"proxier/localhost":          {},
+	"proxier/localhost":          {"connlimit"},
 	"proxier/inspect":            {"proxier/explain"},
 	"proxier/informer":           {"proxier/cluster", "proxier/translate", "proxier/informer/apiclient"},
 	"proxier/informer/apiclient": {},
@@ -49,7 +50,7 @@ var ownImports = map[string][]string{
 		"proxier/doctor", "proxier/inspect", "proxier/leftovers",
 	},
 	"proxier": {
-		"nft", "conntrack", "healthcheck",
+		"nft", "conntrack", "healthcheck", "connlimit",
 		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table", "proxier/localhost",
 		"proxier/inspect", "proxier/explain",
 	},
@@ -61,6 +62,7 @@ var ownImports = map[string][]string{
 var foreignImports = map[string][]string{
 	"nft":                  {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
 	"conntrack":            {"golang.org/x/sys"},
+	"connlimit":            {"k8s.io/klog"},
 	"healthcheck":          {"k8s.io/klog"},
 	"proxier/cluster":      {"golang.org/x/sys"},
 	"proxier/ruleset":      {},

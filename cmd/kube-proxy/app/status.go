@@ -94,6 +94,10 @@ func newStatusMux(config statusConfig) (http.Handler, error) {
 	return mux, nil
 }
 
+// maxScrapes is the limit of concurrent requests for metrics. Each of them has
+// all metrics in memory. Further requests get status 503.
+const maxScrapes = 8
+
 // metricsHandler serves the metrics of every Kubernetes component and those
 // of collectors. The collectors have a separate registry: in the process-wide
 // one, a second server could not register them.
@@ -106,7 +110,7 @@ func metricsHandler(collectors []prometheus.Collector) (http.Handler, error) {
 	}
 	return promhttp.HandlerFor(
 		prometheus.Gatherers{legacyregistry.DefaultGatherer, registry},
-		promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart()},
+		promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart(), MaxRequestsInFlight: maxScrapes},
 	), nil
 }
 

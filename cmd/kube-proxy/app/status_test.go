@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -240,4 +241,31 @@ func TestStatusServer(t *testing.T) {
 
 func hasPrefix(err error, prefix string) bool {
 	return err != nil && strings.HasPrefix(err.Error(), prefix)
+}
+
+// Requests for metrics that are not answered yet do not accumulate.
+func TestConcurrentScrapes(t *testing.T) {
+	started, release := make(chan struct{}, 100), make(chan struct{})
+	blocking := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "blocking"}, func() float64 {
+		started <- struct{}{}
+		<-release
+		return 1
+	})
+	pages := statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{blocking} })
+	codes := make(chan int, maxScrapes+1)
+	scrape := func() { codes <- ask(pages, "GET", "/metrics", "", "").Code }
+	for range maxScrapes {
+		go scrape()
+		<-started
+	}
+	go scrape()
+	if code := <-codes; code != http.StatusServiceUnavailable {
+		t.Errorf("got status %d of one request more than the limit, want 503", code)
+	}
+	close(release)
+	for range maxScrapes {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("got status %d, want 200", code)
+		}
+	}
 }
