@@ -109,7 +109,11 @@ func (d *Diff) Next() (step DiffStep, err error) {
 	for range maxAttempts {
 		next := *d
 		next.missing = maps.Clone(d.missing)
-		if step, err = next.run(); err == nil {
+		err = d.table.observed.generation.exclude(func() (err error) {
+			step, err = next.run()
+			return err
+		})
+		if err == nil {
 			*d = next
 		}
 		if !errors.Is(err, nft.ErrGeneration) { // otherwise another program committed meanwhile

@@ -3,34 +3,143 @@ package table
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// generation tracks the generation of the ruleset, which every transaction on
-// the host increases by one. The Tables of a proxy share it, so that they do
-// not take each other for other programs.
+// generation tracks the generation of the ruleset of a network namespace, which
+// every transaction of any program increases by one. The Tables of a proxy
+// share it, so that they do not take each other for other programs. Each of
+// them can belong to another goroutine.
+//
+// A Table has the turn from reading the generation until it has the answer to a
+// commit. Meanwhile the others neither read nor commit. So a commit of one
+// Table does not interrupt what another one reads, and is not foreign.
 type generation struct {
+	free chan struct{} // has an element while no Table has the turn
+
+	mu   sync.Mutex // guards the fields below
+	turn int        // the number of turns so far
 	// current is the generation after our last commit, or the last one that was
 	// read. It is 0 before the first.
 	current uint32
 	// foreign counts how often the generation had changed by more than our own
 	// commits.
 	foreign int
-	// ours are the netlink ports of the Tables.
-	ours map[uint32]bool
+	// ports are the netlink ports of the Tables.
+	ports map[uint32]bool
 }
 
-// found records the generation that the ruleset has.
-func (g *generation) found(now uint32) {
+// maxTurn is how long a Table waits for its turn, before it takes the turn of
+// another one that hangs. If that one commits after all, its commit is foreign,
+// which causes a verification.
+const maxTurn = time.Second
+
+func newGeneration() *generation {
+	g := &generation{free: make(chan struct{}, 1), ports: make(map[uint32]bool)}
+	g.free <- struct{}{}
+	return g
+}
+
+// begin waits for the turn and returns its number for end.
+func (g *generation) begin() int {
+	select {
+	case <-g.free:
+	default:
+		select {
+		case <-g.free:
+		case <-time.After(maxTurn):
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.turn++
+	return g.turn
+}
+
+// end ends a turn, unless another Table took it.
+func (g *generation) end(turn int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if turn != g.turn {
+		return
+	}
+	select {
+	case g.free <- struct{}{}:
+	default: // another Table began without waiting any longer
+	}
+}
+
+// state returns the current generation and the number of foreign changes.
+func (g *generation) state() (current uint32, foreign int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.current, g.foreign
+}
+
+// found records the generation that the ruleset has. It returns the number of
+// foreign changes.
+func (g *generation) found(now uint32) (foreign int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.current != now {
 		g.current = now
 		g.foreign++
 	}
+	return g.foreign
 }
 
-// advance records a commit of ours.
-func (g *generation) advance() { g.current = nft.NextGeneration(g.current) }
+// advance records a commit of ours that expected a generation.
+func (g *generation) advance(expected uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.current == expected {
+		g.current = nft.NextGeneration(expected)
+	}
+}
+
+// addPort adds the netlink port of a Table.
+func (g *generation) addPort(port uint32) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ports[port] = true
+}
+
+// allPorts returns the netlink ports of the Tables.
+func (g *generation) allPorts() map[uint32]bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return maps.Clone(g.ports)
+}
+
+// exclude calls f, which reads the ruleset, while no other Table commits.
+func (g *generation) exclude(f func() error) error {
+	defer g.end(g.begin())
+	return f()
+}
+
+// read calls get, which reads the ruleset and returns its generation, while no
+// other Table commits.
+func (o *observed) read(get func() (uint32, error)) error {
+	return o.generation.exclude(func() error {
+		now, err := get()
+		if err == nil {
+			o.seen = o.generation.found(now)
+		}
+		return err
+	})
+}
+
+// snapshot calls read, whose results belong to one generation.
+func (t *Table) snapshot(read func() error) error {
+	return t.observed.generation.exclude(func() error {
+		_, err := t.kernel.Snapshot(read)
+		return err
+	})
+}
 
 // maxAttempts is the number of attempts of an operation that fails because
 // other programs commit meanwhile, or because service ports have to be left
@@ -58,20 +167,29 @@ func (t *Table) commitGuarded() error {
 	return fmt.Errorf("%w, %d times in a row", nft.ErrGeneration, maxAttempts)
 }
 
-// commitExpecting commits the batch if the ruleset has the current generation.
-// Otherwise it returns nft.ErrGeneration.
+// commitExpecting commits the batch unless another program committed since the
+// ruleset was last read for this Table. Then it returns nft.ErrGeneration. If
+// the outcome is unknown, the commit is foreign when it is found: it may be
+// that of another program.
 func (t *Table) commitExpecting() error {
-	t.batch.Expect(t.observed.generation.current)
+	g := t.observed.generation
+	defer g.end(g.begin())
+	expected, foreign := g.state()
+	if foreign != t.observed.seen { // another Table found it
+		t.observed.seen = foreign
+		return nft.ErrGeneration
+	}
+	t.batch.Expect(expected)
 	err := t.commit()
 	switch {
 	case err == nil:
-		t.observed.generation.advance()
+		g.advance(expected)
 	case errors.Is(err, nft.ErrGeneration):
 		now, errGet := t.kernel.Generation()
 		if errGet != nil {
 			return errGet
 		}
-		t.observed.generation.found(now)
+		t.observed.seen = g.found(now)
 	}
 	return err
 }

@@ -51,11 +51,16 @@ func (i inspection) equal(o inspection) bool {
 // inspect reads what the kernel has under the table's name. The result is of
 // the generation that inspect records, or of a later one.
 func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
-	now, err := t.kernel.Generation()
-	if err != nil {
-		return found, err
-	}
-	t.observed.generation.found(now)
+	err = t.observed.read(func() (now uint32, err error) {
+		if now, err = t.kernel.Generation(); err == nil {
+			found, err = t.readTable(table)
+		}
+		return now, err
+	})
+	return found, err
+}
+
+func (t *Table) readTable(table *nft.Table) (found inspection, err error) {
 	if _, found.exists, err = t.kernel.FindTable(table); err != nil || !found.exists {
 		return found, err
 	}

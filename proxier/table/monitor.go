@@ -1,7 +1,6 @@
 package table
 
 import (
-	"maps"
 	"sync"
 	"time"
 
@@ -74,7 +73,6 @@ func (m *monitor) nameOthers(ours map[uint32]bool) {
 	if !m.begin() {
 		return
 	}
-	ours = maps.Clone(ours)
 	go func() {
 		defer m.end()
 		others, err := m.inner.Listen(listenTime)

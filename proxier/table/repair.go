@@ -20,7 +20,7 @@ const (
 // repairs determines when the table may be repaired, and counts repairs.
 type repairs struct {
 	last    time.Time
-	foreign int           // generation.foreign at the last repair
+	foreign int           // observed.seen at the last repair
 	pause   time.Duration // after the last repair
 	count   map[DamageKind]int
 }
@@ -55,11 +55,10 @@ func (t *Table) Check() error {
 	if t.inDoubt != "" || t.observed.repairs.wait(time.Now()) > 0 {
 		return nil // the next sync writes everything, or a repair has to wait
 	}
-	now, err := t.kernel.Generation()
+	err := t.observed.read(t.kernel.Generation)
 	if err != nil {
 		return err
 	}
-	t.observed.generation.found(now)
 	if !t.observed.isVerified() {
 		err = t.verify()
 	}
@@ -92,11 +91,11 @@ func (t *Table) repaired(err error) error {
 // countRepair logs and counts a repair.
 func (t *Table) countRepair(d *damage, now time.Time) {
 	o := &t.observed
-	again := o.repairs.add(d.kind, now, o.generation.foreign)
+	again := o.repairs.add(d.kind, now, o.seen)
 	klog.InfoS("Repairing the table", "table", t.name(), "kind", d.kind, "reason", d.Error())
 	if again {
 		klog.InfoS("Another program keeps changing the table; is a second service proxy running on this node?",
 			"table", t.name(), "nextRepairAfter", o.repairs.pause)
-		o.monitor.nameOthers(o.generation.ours)
+		o.monitor.nameOthers(o.generation.allPorts())
 	}
 }

@@ -195,7 +195,7 @@ func (t *Table) commitOver(table *nft.Table, found inspection) error {
 	for range maxAttempts {
 		err := t.commitExpecting()
 		if err == nil {
-			t.observed.verified = t.observed.generation.foreign
+			t.observed.verified = t.observed.seen
 		}
 		if !errors.Is(err, nft.ErrGeneration) {
 			return err

@@ -19,7 +19,7 @@ import (
 // or changed. After another program committed, it reads all rows by key and the
 // chains of session affinity, a few at a time.
 type scrubber struct {
-	// done is generation.foreign at the beginning of the last complete pass,
+	// done is observed.seen at the beginning of the last complete pass,
 	// began that at the beginning of the present pass.
 	done, began int
 	queue       []*portState // still to be checked in the present pass; nil without one
@@ -58,14 +58,14 @@ const (
 // written.
 func (t *Table) scrub() error {
 	s := &t.observed.scrubber
-	if (s.queue == nil && s.done == t.observed.generation.foreign) || time.Now().Before(s.rest) {
+	if (s.queue == nil && s.done == t.observed.seen) || time.Now().Before(s.rest) {
 		return nil
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start, err := threadTime()
 	if err == nil && s.queue == nil {
-		s.begin(t.observed.generation.foreign, t.desired.ports)
+		s.begin(t.observed.seen, t.desired.ports)
 		err = t.scrubBalancers()
 	}
 	if err == nil {
@@ -227,7 +227,7 @@ func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
 // ruleHandles returns the handles of the rules of chains. A 0 precedes those of
 // each chain.
 func (t *Table) ruleHandles(chains []string) (handles []uint64, err error) {
-	_, err = t.kernel.Snapshot(func() error {
+	err = t.snapshot(func() error {
 		handles = nil
 		for _, name := range chains {
 			rules, err := t.kernel.RuleHandles(t.committed.program, name)
@@ -264,7 +264,7 @@ func (t *Table) scrubBalancers() error {
 // another program committed after a repair of a moment ago.
 func (t *Table) commitRepair(d *damage) error {
 	now := time.Now()
-	if t.observed.repairs.recent(now, t.observed.generation.foreign) {
+	if t.observed.repairs.recent(now, t.observed.seen) {
 		return d
 	}
 	err := t.commitExpecting()

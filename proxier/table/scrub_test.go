@@ -19,7 +19,7 @@ func scrubAll(t testing.TB, table *Table) {
 	for range 1_000_000 {
 		s.rest, table.observed.repairs.pause = time.Time{}, 0
 		mustCheck(t, table)
-		if s.queue == nil && s.done == table.observed.generation.foreign {
+		if s.queue == nil && s.done == table.observed.seen {
 			return
 		}
 	}
@@ -67,12 +67,10 @@ func TestScrubManyRows(t *testing.T) {
 		fmt.Fprintf(&commands, "add element ip kube-proxy service-endpoints { %s : 10.9.9.9 . 1 }\n", key)
 	}
 	tabletest.LoadNFT(t, commands.String())
-	now, err := table.kernel.Generation()
-	if err != nil {
+	if err := table.observed.read(table.kernel.Generation); err != nil {
 		t.Fatal(err)
 	}
-	table.observed.generation.found(now)
-	table.observed.verified = table.observed.generation.foreign // as if no sample was wrong
+	table.observed.verified = table.observed.seen // as if no sample was wrong
 	rewrites := table.stats.Rewrites
 	scrubAll(t, table)
 	checkTable(t, table)

@@ -16,7 +16,8 @@ import (
 type Config struct {
 	// Rules is the part that the rules depend on.
 	Rules ruleset.Config
-	// Events receives warnings about Services. They are logged if it is nil.
+	// Events receives warnings about Services, from the goroutine of each
+	// Table. They are logged if it is nil.
 	Events cluster.EventRecorder
 	// Observer is notified of syncs and commits. nil means no notifications.
 	Observer Observer
@@ -26,7 +27,8 @@ type Config struct {
 }
 
 // Table writes the table of one address family. It implements cluster.Sink.
-// Only one goroutine may use the Tables of one call of New at a time.
+// Only one goroutine may use a Table at a time. The Tables of one call of New
+// can belong to different goroutines.
 type Table struct {
 	config Config
 	rules  *ruleset.Ruleset
@@ -72,7 +74,7 @@ var _ Kernel = (*nft.Conn)(nil)
 // New returns a Table for each address family. The Tables share the generation
 // of the ruleset, so that they do not take each other for other programs.
 func New(config Config, families ...nft.Family) ([]*Table, error) {
-	shared := &generation{ours: make(map[uint32]bool)}
+	shared := newGeneration()
 	if config.Open == nil {
 		config.Open = func() (Kernel, error) { return nft.Open() }
 	}
@@ -122,7 +124,7 @@ func (t *Table) Setup() error {
 		return errors.Join(err, conn.Close())
 	}
 	t.kernel = conn
-	t.observed.generation.ours[port] = true
+	t.observed.generation.addPort(port)
 	t.observed.monitor.open()
 	t.recoverAffinity()
 	return nil

@@ -21,27 +21,28 @@ import (
 // committed.
 func (t *Table) verify() error {
 	var found *damage
-	now, err := t.kernel.Snapshot(func() error {
-		f, err := t.readFingerprint(t.knownChains())
-		if err != nil {
+	err := t.observed.read(func() (uint32, error) {
+		return t.kernel.Snapshot(func() error {
+			f, err := t.readFingerprint(t.knownChains())
+			if err != nil {
+				return err
+			}
+			if found = f.compare(t.observed.fingerprint); found == nil {
+				found = t.compareCounts(f)
+			}
+			if found == nil {
+				found, err = t.checkSamples(f)
+			}
 			return err
-		}
-		if found = f.compare(t.observed.fingerprint); found == nil {
-			found = t.compareCounts(f)
-		}
-		if found == nil {
-			found, err = t.checkSamples(f)
-		}
-		return err
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("verify table %s: %w", t.name(), err)
 	}
-	t.observed.generation.found(now)
 	if found != nil {
 		return found
 	}
-	t.observed.verified = t.observed.generation.foreign
+	t.observed.verified = t.observed.seen
 	return nil
 }
 
@@ -143,7 +144,7 @@ func (t *Table) observeChains(chains []*nft.Chain, before *fingerprint) error {
 		names = append(names, c.Name)
 	}
 	var found *fingerprint
-	_, err := t.kernel.Snapshot(func() (err error) {
+	err := t.snapshot(func() (err error) {
 		if found, err = t.readFingerprint(names); err != nil {
 			return err
 		}
