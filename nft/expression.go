@@ -133,7 +133,8 @@ func typeofPayload(desc, field uint32) []byte {
 
 // The kernel has 64 bytes of registers, which it numbers twice: in units of
 // 16 bytes (NFT_REG_1 to NFT_REG_4) and of 4 bytes (NFT_REG32_00 to
-// NFT_REG32_15). Both numberings begin at reg1.
+// NFT_REG32_15). Both numberings begin at reg1. The kernel lists a register
+// with its number in units of 16 bytes, if it has one.
 const (
 	regVerdict = unix.NFT_REG_VERDICT
 	reg1       = unix.NFT_REG_1
@@ -141,7 +142,12 @@ const (
 
 // register returns the register at an offset from reg1, a multiple of 4
 // bytes.
-func register(offset int) uint32 { return unix.NFT_REG32_00 + uint32(offset/4) }
+func register(offset int) uint32 {
+	if offset%unix.NFT_REG_SIZE == 0 {
+		return reg1 + uint32(offset/unix.NFT_REG_SIZE)
+	}
+	return unix.NFT_REG32_00 + uint32(offset/unix.NFT_REG32_SIZE)
+}
 
 // loadConcat matches the protocols that the expressions need, then loads the
 // expressions into consecutive registers from reg1, as the kernel expects the

@@ -89,9 +89,16 @@ func checkHandles(t *testing.T, kind string, handles []uint64) {
 	}
 }
 
-func handlesOf(rules []nft.FoundRule) (handles []uint64) {
+func handlesOf(rules []nft.RuleExpressions) (handles []uint64) {
 	for _, r := range rules {
 		handles = append(handles, r.Handle)
+	}
+	return handles
+}
+
+func handlesOfIDs(ids []nft.RuleID) (handles []uint64) {
+	for _, id := range ids {
+		handles = append(handles, id.Handle)
 	}
 	return handles
 }
@@ -159,11 +166,11 @@ func TestRules(t *testing.T) {
 		if err != nil || len(rules) != 3 {
 			t.Errorf("got rules %v, %v; want 3", rules, err)
 		}
-		handles, err := c.RuleHandles(table, "services")
-		if want := handlesOf(rules); err != nil || !slices.Equal(handles, want) {
-			t.Errorf("got handles %v, %v; want %v", handles, err, want)
+		ids, err := c.RuleIDs(table, "services")
+		if got, want := handlesOfIDs(ids), handlesOf(rules); err != nil || !slices.Equal(got, want) {
+			t.Errorf("got handles %v, %v; want %v", got, err, want)
 		}
-		checkHandles(t, "rules", handles)
+		checkHandles(t, "rules", handlesOfIDs(ids))
 		for _, chain := range []string{"empty", "missing"} {
 			if rules, err := c.Rules(table, chain); len(rules) != 0 || err != nil {
 				t.Errorf("chain %s: got rules %v, %v; want none", chain, rules, err)
@@ -178,15 +185,15 @@ func TestDeleteRule(t *testing.T) {
 		load(t, foreign(f))
 		table := &nft.Table{Family: f, Name: "lb"}
 		rules, err := c.Rules(table, "pre")
-		if err != nil || len(rules) != 2 || !rules[0].Equal(rules[1].RuleContent) {
+		if err != nil || len(rules) != 2 || !rules[0].Equal(rules[1]) {
 			t.Fatalf("got rules %v, %v; want 2 equal rules", rules, err)
 		}
 		b := nft.NewBatch(table)
 		b.DeleteRule("pre", rules[1].Handle)
 		commit(t, c, b)
-		left, err := c.RuleHandles(table, "pre")
-		if want := handlesOf(rules[:1]); err != nil || !slices.Equal(left, want) {
-			t.Errorf("after deletion: got handles %v, %v; want %v", left, err, want)
+		left, err := c.RuleIDs(table, "pre")
+		if got, want := handlesOfIDs(left), handlesOf(rules[:1]); err != nil || !slices.Equal(got, want) {
+			t.Errorf("after deletion: got handles %v, %v; want %v", got, err, want)
 		}
 		if p := refused(t, c.Commit(b)); len(p) != 1 || p[0].Errno != unix.ENOENT {
 			t.Errorf("second deletion: got problems %v, want ENOENT", p)
@@ -242,13 +249,13 @@ func TestReadMissingTable(t *testing.T) {
 		chains, err1 := c.Chains(table)
 		sets, err2 := c.Sets(table)
 		rules, err3 := c.Rules(table, "c")
-		handles, err4 := c.RuleHandles(table, "c")
+		ids, err4 := c.RuleIDs(table, "c")
 		_, ok, err5 := c.FindChain(table, "c")
 		if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 			t.Error(err)
 		}
-		if len(chains)+len(sets)+len(rules)+len(handles) != 0 || ok {
-			t.Errorf("%s: got %v, %v, %v, %v, %v; want nothing", table, chains, sets, rules, handles, ok)
+		if len(chains)+len(sets)+len(rules)+len(ids) != 0 || ok {
+			t.Errorf("%s: got %v, %v, %v, %v, %v; want nothing", table, chains, sets, rules, ids, ok)
 		}
 	}
 }

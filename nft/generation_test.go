@@ -133,7 +133,7 @@ func TestReadKeepsGeneration(t *testing.T) {
 	_, err1 := c.Chains(table)
 	_, err2 := c.Sets(table)
 	_, err3 := c.Rules(table, "one")
-	_, err4 := c.RuleHandles(table, "one")
+	_, err4 := c.RuleIDs(table, "one")
 	_, _, err5 := c.FindTable(table)
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Error(err)

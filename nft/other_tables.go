@@ -69,9 +69,9 @@ type UnknownExpression struct {
 	Name string // such as limit
 }
 
-// AllExpressions is RuleExpressions for the rules of any program: expressions
-// that the package does not decode are Extensions and UnknownExpressions.
-func (c *Conn) AllExpressions(t *Table, chain string) ([]RuleExpressions, error) {
+// Rules is RuleExpressions for the rules of any program: expressions that the
+// package does not decode are Extensions and UnknownExpressions.
+func (c *Conn) Rules(t *Table, chain string) ([]RuleExpressions, error) {
 	return c.readExpressions(t, chain, decodeAny)
 }
 

@@ -1,6 +1,8 @@
 package nft
 
 import (
+	"bytes"
+	"hash/maphash"
 	"slices"
 	"strings"
 
@@ -50,7 +52,7 @@ func (b *Batch) AddRules(c *Chain) {
 }
 
 // DeleteRule deletes the rule of a chain that has the handle (see
-// Conn.Rules). The commit fails if the chain has no such rule.
+// RuleID). The commit fails if the chain has no such rule.
 func (b *Batch) DeleteRule(chain string, handle uint64) {
 	m := sentMessage{op: opDeleteRule, object: chain, handle: handle}
 	b.message(m, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
@@ -78,50 +80,43 @@ func (b *Batch) ruleBody(w *messageWriter, m sentMessage) {
 	w.comment(unix.NFTA_RULE_USERDATA, m.rule.Comment)
 }
 
-// FoundRule is a rule in the kernel.
-type FoundRule struct {
+// RuleID identifies a rule in the kernel as long as the process runs.
+type RuleID struct {
 	// Handle is the number of the rule, which the kernel never assigns twice
-	// within a table.
+	// within a table. A rule that replaces another one keeps its handle.
 	Handle uint64
-	RuleContent
+	// Hash is a hash of the expressions and the comment. The hash of a rule
+	// with an anonymous counter or a quota changes with the packets.
+	Hash uint64
 }
 
-// Rules reads the rules of a chain in their order. It returns none if the
-// chain does not exist. See Chains for ErrGeneration.
-func (c *Conn) Rules(t *Table, chain string) ([]FoundRule, error) {
-	return dump(c, kindRule, t, chain, func(msg []byte) (FoundRule, bool) {
-		rule, of := parseRule(msg)
-		return rule, of == chain
-	})
-}
+// hashSeed is the seed of RuleID.Hash.
+var hashSeed = maphash.MakeSeed()
 
-// RuleHandles reads the handles of the rules of a chain. It is cheaper than
+// RuleIDs identifies the rules of a chain in their order. It is cheaper than
 // Rules.
-func (c *Conn) RuleHandles(t *Table, chain string) ([]uint64, error) {
-	return dump(c, kindRule, t, chain, func(msg []byte) (handle uint64, ok bool) {
-		eachAttr(msg, func(typ uint16, value []byte) {
-			switch typ {
-			case unix.NFTA_RULE_CHAIN:
-				ok = cString(value) == chain
-			case unix.NFTA_RULE_HANDLE:
-				handle = be64(value)
-			}
-		})
-		return handle, ok
+func (c *Conn) RuleIDs(t *Table, chain string) ([]RuleID, error) {
+	return dump(c, kindRule, t, chain, func(msg []byte) (RuleID, bool) {
+		id, of := parseRuleID(msg)
+		return id, string(of) == chain
 	})
 }
 
-// parseRule returns a rule and the name of its chain.
-func parseRule(msg []byte) (rule FoundRule, chain string) {
+// parseRuleID returns the identity of a rule, and the name of its chain.
+func parseRuleID(msg []byte) (id RuleID, chain []byte) {
+	var h maphash.Hash
+	h.SetSeed(hashSeed)
 	eachAttr(msg, func(typ uint16, value []byte) {
 		switch typ {
 		case unix.NFTA_RULE_CHAIN:
-			chain = cString(value)
+			chain = bytes.TrimRight(value, "\x00")
 		case unix.NFTA_RULE_HANDLE:
-			rule.Handle = be64(value)
-		case unix.NFTA_RULE_EXPRESSIONS:
-			rule.RuleContent = parseRuleContent(value)
+			id.Handle = be64(value)
+		case unix.NFTA_RULE_EXPRESSIONS, unix.NFTA_RULE_USERDATA:
+			h.WriteByte(byte(typ))
+			h.Write(value)
 		}
 	})
-	return rule, chain
+	id.Hash = h.Sum64()
+	return id, chain
 }

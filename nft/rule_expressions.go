@@ -1,7 +1,10 @@
 package nft
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
+	"reflect"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -10,10 +13,76 @@ import (
 // RuleExpressions is a rule as the kernel runs it: its expressions from left
 // to right until one does not match.
 type RuleExpressions struct {
-	// Handle is the number of the rule in the kernel (see FoundRule).
+	// Handle is the number of the rule in the kernel (see RuleID).
 	Handle      uint64
 	Expressions []expr.Any
 	Comment     string
+}
+
+// Equal reports whether two rules have the same expressions and comment.
+func (r RuleExpressions) Equal(o RuleExpressions) bool {
+	return r.Comment == o.Comment && reflect.DeepEqual(r.Expressions, o.Expressions)
+}
+
+// Target returns the chain to which the rule jumps or goes, "" if there is
+// none.
+func (r RuleExpressions) Target() string {
+	for _, e := range r.Expressions {
+		if v, ok := e.(*expr.Verdict); ok && v.Chain != "" {
+			return v.Chain
+		}
+	}
+	return ""
+}
+
+// Set returns the name of the first set that the rule reads or updates, "" if
+// there is none.
+func (r RuleExpressions) Set() string {
+	for _, e := range r.Expressions {
+		switch e := e.(type) {
+		case *expr.Lookup:
+			return e.SetName
+		case *expr.Dynset:
+			return e.SetName
+		}
+	}
+	return ""
+}
+
+// Constant returns the first number that is written with the function Constant,
+// 0 if there is none.
+func (r RuleExpressions) Constant() uint32 {
+	for _, e := range r.Expressions {
+		if n, ok := e.(*expr.Numgen); ok && n.Modulus == 1 {
+			return n.Offset
+		}
+	}
+	return 0
+}
+
+// DNAT returns the constant address and port to which the rule translates
+// destinations. It is the zero AddrPort if the rule does not translate to a
+// constant.
+func (r RuleExpressions) DNAT() netip.AddrPort {
+	n := len(r.Expressions)
+	if n < 3 {
+		return netip.AddrPort{}
+	}
+	addr, ok1 := r.Expressions[n-3].(*expr.Immediate)
+	port, ok2 := r.Expressions[n-2].(*expr.Immediate)
+	nat, ok3 := r.Expressions[n-1].(*expr.NAT)
+	if !ok1 || !ok2 || !ok3 || nat.Type != expr.NATTypeDestNAT || len(port.Data) != 2 ||
+		!isOnly(addr.Register, nat.RegAddrMin, nat.RegAddrMax) || !isOnly(port.Register, nat.RegProtoMin, nat.RegProtoMax) {
+		return netip.AddrPort{}
+	}
+	ip, _ := netip.AddrFromSlice(addr.Data)
+	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port.Data))
+}
+
+// isOnly reports whether a range contains the value of one register. last is 0
+// if it is omitted.
+func isOnly(register, first, last uint32) bool {
+	return register == first && (last == first || last == 0)
 }
 
 // Expressions returns the rule as Conn.RuleExpressions reads it after AddRules.

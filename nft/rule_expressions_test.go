@@ -1,11 +1,13 @@
 package nft_test
 
 import (
+	"errors"
 	"fmt"
-	"regexp"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables/expr"
 
@@ -29,14 +31,14 @@ func TestRuleExpressions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		handles, err := c.RuleHandles(table, "c")
-		if err != nil || len(handles) != len(rules) {
-			t.Fatalf("got %d rules and handles %v, %v", len(rules), handles, err)
+		ids, err := c.RuleIDs(table, "c")
+		if err != nil || len(ids) != len(rules) {
+			t.Fatalf("got %d rules and %v, %v", len(rules), ids, err)
 		}
 		var got []string
 		for i, rule := range rules {
-			if rule.Handle != handles[i] {
-				t.Errorf("rule %d: got handle %d, want %d", i, rule.Handle, handles[i])
+			if rule.Handle != ids[i].Handle {
+				t.Errorf("rule %d: got handle %d, want %d", i, rule.Handle, ids[i].Handle)
 			}
 			words := []string{rule.Comment}
 			for _, e := range rule.Expressions {
@@ -72,23 +74,112 @@ func TestExpressionsOfRules(t *testing.T) {
 		}
 		for i, r := range rules {
 			got, err := r.Expressions()
-			if got, want := expressionsText(got), expressionsText(found[i]); err != nil || got != want {
-				t.Errorf("rule %s: got %s and error %v, want %s", r, got, err, want)
+			if err != nil || !got.Equal(found[i]) {
+				t.Errorf("rule %s: got %s and error %v, want %s", r, expressionsText(got), err, expressionsText(found[i]))
 			}
 		}
 	})
 }
 
-// expressionsText returns the fields of a rule's expressions, with the numbers
-// that the kernel gives to registers of 16 bytes.
+// expressionsText returns the fields of a rule's expressions.
 func expressionsText(r nft.RuleExpressions) string {
 	words := []string{r.Comment}
 	for _, e := range r.Expressions {
 		words = append(words, fmt.Sprintf("%+v", e))
 	}
-	registers := regexp.MustCompile(`(Reg\w+):(8|12)\b`)
-	return registers.ReplaceAllStringFunc(strings.Join(words, "; "), func(field string) string {
-		return strings.NewReplacer(":8", ":1", ":12", ":2").Replace(field)
+	return strings.Join(words, "; ")
+}
+
+// Rules that differ in one constant, or in their comment, are not equal, and
+// have different hashes. Equal rules have equal hashes, whatever packets they
+// saw.
+func TestEqualRules(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		to := netip.AddrPortFrom(vip(f, 7), 8080)
+		clients := clientSet(f, "clients")
+		sticky := func(id uint32, timeout time.Duration, to netip.AddrPort) nft.Rule {
+			client := []nft.Expr{nft.Saddr(f), nft.Constant(id)}
+			return nft.NewRule(nft.In(clients, client...), nft.Update(clients, timeout, client...),
+				nft.MatchL4Proto(tcp), nft.DNAT(to))
+		}
+		prefix := netip.PrefixFrom(to.Addr(), 20)
+		rules := []nft.Rule{
+			sticky(4096, 3*time.Hour, to),
+			sticky(4097, 3*time.Hour, to),
+			sticky(4096, time.Hour, to),
+			sticky(4096, 3*time.Hour, netip.AddrPortFrom(to.Addr(), 8081)),
+			sticky(4096, 3*time.Hour, netip.AddrPortFrom(to.Addr().Next(), 8080)),
+			sticky(4096, 3*time.Hour, to).WithComment("other"),
+			nft.NewRule(nft.RandomIsZero(3), nft.DNAT(to)),
+			nft.NewRule(nft.RandomIsZero(4), nft.DNAT(to)),
+			nft.NewRule(nft.SetMarkBits(1), nft.Goto("two")),
+			nft.NewRule(nft.SetMarkBits(2), nft.Goto("two")),
+			nft.NewRule(nft.Within(nft.Daddr(f), prefix), nft.Drop()),
+			nft.NewRule(nft.NotWithin(nft.Daddr(f), prefix), nft.Drop()),
+			nft.NewRule(nft.Within(nft.Saddr(f), prefix), nft.Drop()),
+			nft.NewRule(nft.InInterface("eth0"), nft.Drop()),
+			nft.NewRule(nft.InInterface("eth1"), nft.Drop()),
+			nft.NewRule(nft.Drop()),
+		}
+		table := &nft.Table{
+			Family: f, Name: "lb", Sets: []*nft.Set{clients},
+			Chains: []*nft.Chain{{Name: "one", Rules: rules}, {Name: "again", Rules: rules}, {Name: "two"}},
+		}
+		commitTable(t, c, table)
+		found, err := c.Rules(table, "one")
+		ids, errIDs := c.RuleIDs(table, "one")
+		again, errAgain := c.RuleIDs(table, "again")
+		if err := errors.Join(err, errIDs, errAgain); err != nil || len(found) != len(rules) || len(ids) != len(rules) {
+			t.Fatalf("got rules %v and ids %v, %v; want %d", found, ids, err, len(rules))
+		}
+		for i, r := range found {
+			for j, rule := range rules {
+				want, err := rule.Expressions()
+				if got := r.Equal(want); err != nil || got != (i == j) {
+					t.Errorf("rule %q equals %q: got %v, %v; want %v", rules[i], rule, got, err, i == j)
+				}
+				if got := ids[i].Hash == again[j].Hash; got != (i == j) {
+					t.Errorf("the hash of rule %q equals that of %q: got %v, want %v", rules[i], rule, got, i == j)
+				}
+			}
+		}
+		if r := found[0]; r.DNAT() != to || r.Constant() != 4096 || r.Set() != clients.Name || found[8].Target() != "two" {
+			t.Errorf("got %v, %d, %s, %s", r.DNAT(), r.Constant(), r.Set(), found[8].Target())
+		}
+	})
+}
+
+// DNAT returns one address with one port, and Target one chain.
+func TestConstantsOfForeignRules(t *testing.T) {
+	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
+		load(t, foreign(f))
+		table := &nft.Table{Family: f, Name: "lb"}
+		chains, err := c.Chains(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, chain := range chains {
+			rules, err := c.Rules(table, chain.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rules {
+				if r.Target() != "" || r.DNAT().IsValid() {
+					got = append(got, fmt.Sprintf("%s: target %q, dnat %v", chain.Name, r.Target(), r.DNAT()))
+				}
+			}
+		}
+		slices.Sort(got)
+		want := []string{
+			fmt.Sprintf(`one: target "", dnat %v`, endpointAddr(f)),
+			`pre: target "services", dnat invalid AddrPort`,
+			`pre: target "services", dnat invalid AddrPort`,
+			`services: target "one", dnat invalid AddrPort`,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
 	})
 }
 

@@ -137,11 +137,11 @@ func eventText(t *testing.T, c *nft.Conn, table *nft.Table, e nft.TraceEvent) st
 	if e.Type == nft.TracePolicy {
 		return fmt.Sprintf("policy %s: %s", e.Chain, e.Verdict)
 	}
-	handles, err := c.RuleHandles(table, e.Chain)
+	ids, err := c.RuleIDs(table, e.Chain)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("rule %s %d: %s", e.Chain, slices.Index(handles, e.Rule), e.Verdict)
+	return fmt.Sprintf("rule %s %d: %s", e.Chain, slices.Index(handlesOfIDs(ids), e.Rule), e.Verdict)
 }
 
 // receive returns the pending events.

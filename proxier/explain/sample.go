@@ -285,7 +285,7 @@ func (t kernelTable) BaseChain(nft.HookPoint) (string, error) { return "", error
 
 // Rules implements Table.
 func (t kernelTable) Rules(chain string) ([]nft.RuleExpressions, error) {
-	return t.conn.AllExpressions(t.table, chain)
+	return t.conn.Rules(t.table, chain)
 }
 
 // Set implements Table.

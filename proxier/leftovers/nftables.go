@@ -94,8 +94,8 @@ func readTable(conn *nft.Conn, table *nft.Table) (contents, error) {
 			return c, err
 		}
 		for _, r := range rules {
-			if r.Goto != "" {
-				c.rules = append(c.rules, rule{chain: chain, target: r.Goto, handle: r.Handle})
+			if target := r.Target(); target != "" {
+				c.rules = append(c.rules, rule{chain: chain, target: target, handle: r.Handle})
 			}
 		}
 	}

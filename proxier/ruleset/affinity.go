@@ -168,14 +168,7 @@ func ParseStickyChain(chain string) (servicePort string, ok bool) {
 // ParseStickyRule returns the endpoint and its id that a rule contains which
 // reads or writes an affinity set and sends the client to the endpoint. ok
 // reports whether the rule is one.
-func ParseStickyRule(rule nft.RuleContent) (endpoint netip.AddrPort, id uint32, ok bool) {
-	if !rule.DNAT.IsValid() || len(rule.Sets) == 0 || !IsAffinitySet(rule.Sets[0]) {
-		return netip.AddrPort{}, 0, false
-	}
-	for _, n := range rule.Numgens {
-		if n.Mod == 1 && n.Offset != 0 { // the constant that is the id
-			return rule.DNAT, n.Offset, true
-		}
-	}
-	return netip.AddrPort{}, 0, false
+func ParseStickyRule(rule nft.RuleExpressions) (endpoint netip.AddrPort, id uint32, ok bool) {
+	endpoint, id = rule.DNAT(), rule.Constant()
+	return endpoint, id, endpoint.IsValid() && id != 0 && IsAffinitySet(rule.Set())
 }

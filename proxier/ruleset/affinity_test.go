@@ -49,6 +49,15 @@ func affinityPlan(frontends ...ServedFrontend) *Plan {
 	}
 }
 
+func expressionsOf(t *testing.T, r nft.Rule) nft.RuleExpressions {
+	t.Helper()
+	e, err := r.Expressions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
 // The endpoints and ids of a plan can be parsed from its chains.
 func TestParseChainsOfAffinity(t *testing.T) {
 	rules := newRuleset(t, Config{}, nft.IPv4)
@@ -69,7 +78,7 @@ func TestParseChainsOfAffinity(t *testing.T) {
 	for _, c := range chains {
 		var got []Target
 		for _, r := range c.Rules {
-			if endpoint, id, ok := ParseStickyRule(r.Content(nft.IPv4)); ok {
+			if endpoint, id, ok := ParseStickyRule(expressionsOf(t, r)); ok {
 				here := id == plan.Local[0].ID
 				got = append(got, Target{Addr: endpoint.Addr(), Port: endpoint.Port(), ID: id, Here: here})
 			}

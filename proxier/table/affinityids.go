@@ -209,7 +209,7 @@ func (t *Table) recoverAffinity() {
 			err = errRules
 		}
 		for _, r := range rules {
-			if endpoint, id, ok := ruleset.ParseStickyRule(r.RuleContent); ok {
+			if endpoint, id, ok := ruleset.ParseStickyRule(r); ok {
 				t.ids.recover(affinityEndpoint{port, endpoint}, id)
 			}
 		}

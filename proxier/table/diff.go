@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -208,15 +209,21 @@ func (t *Table) wantedPlan(p *portState, dirty bool) *ruleset.Plan {
 
 // compareRules compares the rules of a chain.
 func (d *Diff) compareRules(step *DiffStep, servicePort string, c *nft.Chain) error {
-	err := d.table.checkRules(damagedRule, c)
-	var changed *damage
-	if errors.As(err, &changed) {
-		step.Differences = append(step.Differences, Difference{
-			Kind: Changed, Object: "rules of chain " + c.Name, ServicePort: servicePort,
-		})
+	found, err := d.table.kernel.Rules(d.table.committed.program, c.Name)
+	if err != nil {
+		return err
+	}
+	differ := func(object string) {
+		step.Differences = append(step.Differences, Difference{Kind: Changed, Object: object, ServicePort: servicePort})
+	}
+	if len(found) != len(c.Rules) {
+		differ("rules of chain " + c.Name)
 		return nil
 	}
-	return err
+	for _, r := range changedRules(c, found) {
+		differ(fmt.Sprintf("rule of chain %s: %s", c.Name, r))
+	}
+	return nil
 }
 
 // compareRows reads rows by key. The rows of a list that belong to one set are

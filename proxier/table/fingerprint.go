@@ -9,14 +9,14 @@ import (
 )
 
 // fingerprint contains the handles of objects. The kernel never reuses a
-// handle.
+// handle, but a rule that replaces another one keeps its handle.
 type fingerprint struct {
 	table    nft.FoundTable
 	sets     map[string]uint64         // by name
 	counters map[string]uint64         // of the program, by name
 	counts   map[string]int            // number of rows, by set; compare ignores it
 	bases    map[string]nft.FoundChain // base chains of the program
-	rules    map[string][]uint64       // by chain of the program, and by balancer
+	rules    map[string][]nft.RuleID   // by chain of the program, and by balancer
 }
 
 // readFingerprint reads the fingerprint of the table with the rules of these
@@ -25,7 +25,7 @@ func (t *Table) readFingerprint(chains []string) (*fingerprint, error) {
 	table := t.committed.program
 	f := &fingerprint{
 		sets: make(map[string]uint64), counts: make(map[string]int),
-		bases: make(map[string]nft.FoundChain), rules: make(map[string][]uint64),
+		bases: make(map[string]nft.FoundChain), rules: make(map[string][]nft.RuleID),
 	}
 	var err error
 	var exists bool
@@ -58,7 +58,7 @@ func (t *Table) readFingerprint(chains []string) (*fingerprint, error) {
 		}
 	}
 	for _, chain := range chains {
-		if f.rules[chain], err = t.kernel.RuleHandles(table, chain); err != nil {
+		if f.rules[chain], err = t.kernel.RuleIDs(table, chain); err != nil {
 			return nil, err
 		}
 	}
@@ -141,7 +141,7 @@ func (f *fingerprint) compare(want *fingerprint) *damage {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.rules)) {
-		if handles, known := want.rules[name]; known && !slices.Equal(f.rules[name], handles) {
+		if ids, known := want.rules[name]; known && !slices.Equal(f.rules[name], ids) {
 			return &damage{damagedRule, "the rules of chain " + name + " were changed"}
 		}
 	}

@@ -12,7 +12,7 @@ func TestCompareFingerprints(t *testing.T) {
 			table: nft.FoundTable{Handle: 1},
 			sets:  map[string]uint64{"cluster-ips": 2},
 			bases: map[string]nft.FoundChain{"nat-output": {Handle: 3, Policy: acceptPolicy}},
-			rules: map[string][]uint64{"services": {4, 5}},
+			rules: map[string][]nft.RuleID{"services": {{Handle: 4}, {Handle: 5}}},
 		}
 		change(f)
 		return f
@@ -24,7 +24,7 @@ func TestCompareFingerprints(t *testing.T) {
 		change func(*fingerprint)
 	}{
 		{"", "", func(*fingerprint) {}},
-		{"", "", func(f *fingerprint) { f.rules["balance-1"] = []uint64{6} }}, // its rules were not read before
+		{"", "", func(f *fingerprint) { f.rules["balance-1"] = []nft.RuleID{{Handle: 6}} }}, // its rules were not read before
 		{"", "", func(f *fingerprint) { delete(f.rules, "services") }},        // its rules were not read now
 		{"the table was deleted", damagedTable, func(f *fingerprint) { f.table.Handle = 0 }},
 		{"the table was replaced", damagedTable, func(f *fingerprint) { f.table.Handle = 9 }},
@@ -36,7 +36,7 @@ func TestCompareFingerprints(t *testing.T) {
 			f.bases["nat-output"] = nft.FoundChain{Handle: 3}
 		}},
 		{"the rules of chain services were changed", damagedRule, func(f *fingerprint) {
-			f.rules["services"] = []uint64{4}
+			f.rules["services"] = []nft.RuleID{{Handle: 4}}
 		}},
 	} {
 		var got damage

@@ -32,11 +32,11 @@ type scrubber struct {
 	chains map[*portState]scrubbedChains
 }
 
-// scrubbedChains are the handles of the rules in the affinity chains of a plan
-// when the rules were last compared.
+// scrubbedChains identify the rules in the affinity chains of a plan when the
+// rules were last compared.
 type scrubbedChains struct {
-	plan    *ruleset.Plan
-	handles []uint64
+	plan *ruleset.Plan
+	ids  []nft.RuleID
 }
 
 // Limits of the scrubber.
@@ -179,8 +179,8 @@ func (t *Table) wrongRows(rows []nft.Row) (wrong []wrongRow, err error) {
 }
 
 // scrubChains checks the chains of a service port with session affinity, and
-// writes those that differ. If the handles of the rules are those of the last
-// pass, the rules are not compared again.
+// writes those that differ. If the rules are those of the last pass, they are
+// not compared again.
 func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
 	s := &t.observed.scrubber
 	names := t.rules.ChainNames(plan)
@@ -188,11 +188,11 @@ func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
 		delete(s.chains, p)
 		return nil
 	}
-	handles, err := t.ruleHandles(names)
+	ids, err := t.ruleIDs(names)
 	if err != nil {
 		return err
 	}
-	if last := s.chains[p]; last.plan == plan && slices.Equal(last.handles, handles) {
+	if last := s.chains[p]; last.plan == plan && slices.Equal(last.ids, ids) {
 		return nil
 	}
 	repaired := false
@@ -217,28 +217,28 @@ func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
 	if s.chains == nil {
 		s.chains = make(map[*portState]scrubbedChains)
 	}
-	s.chains[p] = scrubbedChains{plan, handles}
+	s.chains[p] = scrubbedChains{plan, ids}
 	if repaired {
-		delete(s.chains, p) // the rules have new handles
+		delete(s.chains, p) // the chains have other rules now
 	}
 	return nil
 }
 
-// ruleHandles returns the handles of the rules of chains. A 0 precedes those of
+// ruleIDs identifies the rules of chains. A zero RuleID precedes the rules of
 // each chain.
-func (t *Table) ruleHandles(chains []string) (handles []uint64, err error) {
+func (t *Table) ruleIDs(chains []string) (ids []nft.RuleID, err error) {
 	err = t.snapshot(func() error {
-		handles = nil
+		ids = nil
 		for _, name := range chains {
-			rules, err := t.kernel.RuleHandles(t.committed.program, name)
+			rules, err := t.kernel.RuleIDs(t.committed.program, name)
 			if err != nil {
 				return err
 			}
-			handles = append(append(handles, 0), rules...)
+			ids = append(append(ids, nft.RuleID{}), rules...)
 		}
 		return nil
 	})
-	return handles, err
+	return ids, err
 }
 
 // scrubBalancers compares the rules of balancers if verification reads only
@@ -248,11 +248,11 @@ func (t *Table) scrubBalancers() error {
 		return nil
 	}
 	for name := range t.committed.balancers {
-		handles, err := t.kernel.RuleHandles(t.committed.program, name)
+		ids, err := t.kernel.RuleIDs(t.committed.program, name)
 		if err != nil {
 			return err
 		}
-		if !slices.Equal(handles, t.observed.fingerprint.rules[name]) {
+		if !slices.Equal(ids, t.observed.fingerprint.rules[name]) {
 			return &damage{damagedRule, "the rules of chain " + name + " were changed"}
 		}
 	}

@@ -12,8 +12,9 @@ import (
 // Therefore a new generation makes a Table verify its table, which takes a
 // fraction of a millisecond. Only damage makes it write anything.
 //
-// Verification reads handles, which the kernel never reuses, and the number of
-// rows where the kernel reports it (Linux 6.15), or else a sample of the rows.
+// Verification reads handles, which the kernel never reuses, hashes of rules,
+// and the number of rows where the kernel reports it (Linux 6.15), or else a
+// sample of the rows.
 // It does not find a single row that was deleted or changed if the number of
 // rows is the same or unknown. The scrubber does (see scrub.go).
 
@@ -135,7 +136,7 @@ func (t *Table) observeChange(tx *transaction) error {
 }
 
 // observeChains reads the fingerprint of the table with the rules of these
-// chains. It keeps the handles of all other rules from the fingerprint before.
+// chains. It keeps all other rules from the fingerprint before.
 // Another program may have committed since the chains were written, so their
 // rules are compared with what was written.
 func (t *Table) observeChains(chains []*nft.Chain, before *fingerprint) error {
@@ -163,9 +164,9 @@ func (t *Table) observeChains(chains []*nft.Chain, before *fingerprint) error {
 		t.doubt(rewriteFailure, err.Error())
 		return err
 	}
-	for name, handles := range before.rules {
+	for name, ids := range before.rules {
 		if _, read := found.rules[name]; !read {
-			found.rules[name] = handles
+			found.rules[name] = ids
 		}
 	}
 	t.observed.fingerprint = found
@@ -179,17 +180,19 @@ func (t *Table) checkRules(kind DamageKind, c *nft.Chain) error {
 	if err != nil {
 		return err
 	}
-	return t.compareRules(kind, c, found)
-}
-
-// compareRules compares the rules of a chain with those that were found. The
-// error is a *damage if they differ.
-func (t *Table) compareRules(kind DamageKind, c *nft.Chain, found []nft.FoundRule) error {
-	same := slices.EqualFunc(found, c.Rules, func(f nft.FoundRule, r nft.Rule) bool {
-		return f.Equal(r.Content(t.Family()))
-	})
-	if !same {
+	if len(found) != len(c.Rules) || len(changedRules(c, found)) > 0 {
 		return &damage{kind, "the rules of chain " + c.Name + " were changed"}
 	}
 	return nil
+}
+
+// changedRules returns the rules of a chain that differ from those that were
+// found, which are as many.
+func changedRules(c *nft.Chain, found []nft.RuleExpressions) (changed []nft.Rule) {
+	for i, r := range c.Rules {
+		if want, err := r.Expressions(); err != nil || !found[i].Equal(want) {
+			changed = append(changed, r)
+		}
+	}
+	return changed
 }

@@ -150,7 +150,7 @@ func (n *Node) programmed(frontends []netip.AddrPort) (bool, error) {
 		err := n.Pod.Do(func() (err error) { table, err = os.ReadFile("/proc/thread-self/net/ip_vs"); return err })
 		return bytes.Count(table, []byte("\nTCP ")) >= len(frontends), err
 	case IPTables:
-		rules, err := n.conn.RuleHandles(&nft.Table{Family: nft.IPv4, Name: "nat"}, "KUBE-SERVICES")
+		rules, err := n.conn.RuleIDs(&nft.Table{Family: nft.IPv4, Name: "nat"}, "KUBE-SERVICES")
 		return len(rules) > len(frontends), err
 	}
 	for _, family := range []nft.Family{nft.IPv6, nft.IPv4} {
