@@ -25,7 +25,7 @@ func TestCompareFingerprints(t *testing.T) {
 	}{
 		{"", "", func(*fingerprint) {}},
 		{"", "", func(f *fingerprint) { f.rules["balance-1"] = []nft.RuleID{{Handle: 6}} }}, // its rules were not read before
-		{"", "", func(f *fingerprint) { delete(f.rules, "services") }},        // its rules were not read now
+		{"", "", func(f *fingerprint) { delete(f.rules, "services") }},                      // its rules were not read now
 		{"the table was deleted", damagedTable, func(f *fingerprint) { f.table.Handle = 0 }},
 		{"the table was replaced", damagedTable, func(f *fingerprint) { f.table.Handle = 9 }},
 		{"the flags of the table are 0x1", damagedTable, func(f *fingerprint) { f.table.Flags = 1 }},
