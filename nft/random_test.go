@@ -263,6 +263,7 @@ func (r *random) match(sets []keyedSet) nft.Statement {
 		nft.Within(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
 		nft.NotWithin(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
 		nft.InInterface(iface), nft.NotInInterface(iface), nft.SaddrLocal(), nft.DaddrLocal(),
+		nft.DaddrNotLocal(),
 		nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
 	}
 	for _, s := range sets {

@@ -142,16 +142,19 @@ func matchInterface(name string, op expr.CmpOp) Statement {
 
 // SaddrLocal yields `fib saddr type local`: the source is an address of this
 // host.
-func SaddrLocal() Statement { return fibLocal("saddr", &expr.Fib{FlagSADDR: true}) }
+func SaddrLocal() Statement { return fibLocal("saddr", &expr.Fib{FlagSADDR: true}, expr.CmpOpEq) }
 
 // DaddrLocal yields `fib daddr type local`: the destination is an address of
 // this host.
-func DaddrLocal() Statement { return fibLocal("daddr", &expr.Fib{FlagDADDR: true}) }
+func DaddrLocal() Statement { return fibLocal("daddr", &expr.Fib{FlagDADDR: true}, expr.CmpOpEq) }
 
-func fibLocal(name string, fib *expr.Fib) Statement {
+// DaddrNotLocal yields `fib daddr type != local`.
+func DaddrNotLocal() Statement { return fibLocal("daddr", &expr.Fib{FlagDADDR: true}, expr.CmpOpNeq) }
+
+func fibLocal(name string, fib *expr.Fib, op expr.CmpOp) Statement {
 	fib.Register, fib.ResultADDRTYPE = reg1, true
-	return statement("fib "+name+" type local",
-		fib, &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: hostU32(unix.RTN_LOCAL)})
+	return statement("fib "+name+" type"+operatorText(op)+"local",
+		fib, &expr.Cmp{Op: op, Register: reg1, Data: hostU32(unix.RTN_LOCAL)})
 }
 
 // ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
@@ -161,6 +164,22 @@ const ipsDstNAT = 1 << 5
 // translated.
 func CtStatusDNAT() Statement {
 	return statement("ct status dnat", matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}, ipsDstNAT)...)
+}
+
+// Bits of connection states (NF_CT_STATE_BIT of
+// linux/netfilter/nf_conntrack_common.h).
+const (
+	ctStateEstablished = 1 << 1
+	ctStateRelated     = 1 << 2
+	ctStateNew         = 1 << 3
+	ctStateUntracked   = 1 << 6
+)
+
+// CtStateNew yields `ct state new`: the packet begins a connection.
+func CtStateNew() Statement { return ctState("new", ctStateNew) }
+
+func ctState(names string, bits uint32) Statement {
+	return statement("ct state "+names, matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, bits)...)
 }
 
 // MatchL4Proto yields `meta l4proto tcp`.

@@ -51,15 +51,6 @@ func SCTPInit() Statement {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{initChunk}})...)
 }
 
-// Bits of connection states (NF_CT_STATE_BIT of
-// linux/netfilter/nf_conntrack_common.h).
-const (
-	ctStateEstablished = 1 << 1
-	ctStateRelated     = 1 << 2
-	ctStateNew         = 1 << 3
-	ctStateUntracked   = 1 << 6
-)
-
 // CtStateFirst yields `ct state new,untracked`: the packet begins a connection,
 // or connection tracking does not know.
 func CtStateFirst() Statement { return ctState("new,untracked", ctStateNew|ctStateUntracked) }
@@ -68,8 +59,4 @@ func CtStateFirst() Statement { return ctState("new,untracked", ctStateNew|ctSta
 // seen packets of the connection in both directions.
 func CtStateKnown() Statement {
 	return ctState("established,related", ctStateEstablished|ctStateRelated)
-}
-
-func ctState(names string, bits uint32) Statement {
-	return statement("ct state "+names, matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, bits)...)
 }

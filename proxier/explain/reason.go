@@ -44,7 +44,10 @@ func (p *path) refusal(q *Query) Reason {
 		lastSet = p.rows[len(p.rows)-1].Set.Name
 	}
 	name, by := p.servicePort(), end.by.chain
-	if code := p.countedReason(end.action); code != "" {
+	switch code := p.countedReason(end.action); {
+	case name != "" && (code == UnknownPort || code == UnallocatedAddress):
+		return damagedReason(name)
+	case code != "":
 		return Reason{code, p.reasonText(code, name, lastSet, q)}
 	}
 	switch action := end.action; {
@@ -53,11 +56,17 @@ func (p *path) refusal(q *Query) Reason {
 	case action == accepted && by == "" && q.Destination.Addr().IsLoopback():
 		return Reason{Localhost, "rules do not translate packets to localhost; a program on this node answers"}
 	case action == accepted && by == "" && name != "":
-		return Reason{Damaged, fmt.Sprintf("the table has no row with an endpoint of %s", name)}
+		return damagedReason(name)
 	case action == accepted && by == "":
 		return Reason{NoService, fmt.Sprintf("no Service has %s/%s", q.Destination, ProtocolName(q.Protocol))}
 	}
 	return Reason{Unexplained, fmt.Sprintf("a rule of chain %s ends the walk", by)}
+}
+
+// damagedReason returns the reason why a packet that a dispatch row leads to a
+// balancer is not translated. If it is for a ClusterIP, it is rejected.
+func damagedReason(servicePort string) Reason {
+	return Reason{Damaged, "the table has no row with an endpoint of " + servicePort}
 }
 
 // countedReason returns the reason for which a packet was counted before it was

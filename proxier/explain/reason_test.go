@@ -127,9 +127,9 @@ func TestForeignRules(t *testing.T) {
 	const query = "10.96.0.10:80 tcp from 10.244.1.7"
 	tabletest.LoadNFT(t, "delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }")
 	r := ask(t, query)
-	if len(r.Outcomes) != 3 || r.Outcomes[1].Action != explain.Pass || r.Outcomes[1].Reason.Code != explain.Damaged ||
+	if len(r.Outcomes) != 3 || r.Outcomes[1].Action != explain.Reject || r.Outcomes[1].Reason.Code != explain.Damaged ||
 		r.Outcomes[1].Probability.RatString() != "1/3" {
-		t.Errorf("missing row: got %+v, want a third of the packets to pass", r.Outcomes)
+		t.Errorf("missing row: got %+v, want a third of the packets to be rejected", r.Outcomes)
 	}
 	tabletest.LoadNFT(t, `insert rule ip kube-proxy services tcp dport 81 counter accept`)
 	if o := ask(t, "10.96.0.10:81 tcp from 10.244.1.7").Outcomes[0]; o.Reason.Code != explain.Unexplained {

@@ -171,8 +171,13 @@ func (w *ruleWriter) comparison(e *expr.Cmp) string {
 	if o.constant == nil { // an address
 		return o.text + operator + w.prefix(e.Data, o.mask)
 	}
-	if o.text == "ct status" && e.Op == expr.CmpOpNeq && string(o.mask) == string(hostBytes(ctStatusNAT)) {
-		return "ct status dnat"
+	if e.Op == expr.CmpOpNeq {
+		switch o.text + string(o.mask) {
+		case "ct status" + string(hostBytes(ctStatusNAT)):
+			return "ct status dnat"
+		case "ct state" + string(hostBytes(ctStateNew)):
+			return "ct state new"
+		}
 	}
 	return maskText(o) + operator + o.constant(e.Data)
 }

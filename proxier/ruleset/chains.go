@@ -19,24 +19,50 @@ const (
 )
 
 // baseChains returns the chains that the kernel calls. All are of type nat, so
-// only the first packet of a connection passes them.
+// only the first packet of a connection passes them. For example:
+//
+//	jump services
+//	ip daddr @cluster-ips fib daddr type != local goto reject-unknown-port
+//	ip daddr 10.96.0.0/16 fib daddr type != local goto drop-unallocated-address
+//
+// The refusals concern forwarded packets and clients of this node. A program
+// of this node may serve other clients on an address of a service CIDR. In
+// output they match `ct state new` instead: the kernel sends the reset of a
+// rejected connection through the chain, and the client's address can be a
+// ClusterIP, too, if ClusterIPs are addresses of this node.
 func (p *program) baseChains() []*nft.Chain {
-	base := func(point nft.HookPoint, priority int32, to string) *nft.Chain {
+	base := func(point nft.HookPoint, priority int32, to string, refusals []nft.Rule) *nft.Chain {
 		return &nft.Chain{
 			Name:  BaseChainName(point),
 			Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: point, Priority: priority},
-			Rules: []nft.Rule{nft.NewRule(nft.Jump(to))},
+			Rules: append([]nft.Rule{nft.NewRule(nft.Jump(to))}, refusals...),
 		}
 	}
-	output := base(nft.Output, nft.PriorityDstNAT, chainServices)
+	output := base(nft.Output, nft.PriorityDstNAT, chainServices, p.refusals(nft.CtStateNew()))
 	if p.localhost {
 		output.Rules = slices.Insert(output.Rules, 0, p.toLocalhost())
 	}
 	return []*nft.Chain{
-		base(nft.Prerouting, nft.PriorityDstNAT, chainServices),
+		base(nft.Prerouting, nft.PriorityDstNAT, chainServices, p.refusals(nft.DaddrNotLocal())),
 		output,
-		base(nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading),
+		base(nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading, nil),
 	}
+}
+
+// refusals returns the rules that reject or drop packets to addresses of
+// Services that no service port serves, if they match a condition.
+func (p *program) refusals(condition nft.Statement) []nft.Rule {
+	refuse := func(to nft.Statement, r Reason, comment string) nft.Rule {
+		return nft.NewRule(to, condition, nft.Goto(r.name())).WithComment(comment)
+	}
+	daddr := nft.Daddr(p.layout.family)
+	rules := []nft.Rule{
+		refuse(nft.In(p.layout.clusterIPs, daddr), UnknownPort, "Reject traffic to invalid ports of ClusterIPs"),
+	}
+	for _, cidr := range p.serviceCIDRs { // one or two: an anonymous set is not worth it
+		rules = append(rules, refuse(nft.Within(daddr, cidr), UnallocatedAddress, "Drop traffic to unallocated ClusterIPs"))
+	}
+	return rules
 }
 
 // regularChains returns the chains of the program that are not base chains.
@@ -99,8 +125,7 @@ func loopback(f nft.Family) netip.Prefix {
 }
 
 // services checks source ranges, marks traffic to ClusterIPs for masquerading,
-// dispatches to service ports, and rejects or drops other traffic to addresses
-// of Services:
+// and dispatches to service ports:
 //
 //	ip daddr . meta l4proto . th dport vmap @firewall-ips
 //	ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00004000
@@ -108,16 +133,13 @@ func loopback(f nft.Family) netip.Prefix {
 //	ip daddr . meta l4proto . th dport @local-ips goto external-local
 //	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
 //	ip daddr @nodeport-ips goto nodeports
-//	ip daddr @cluster-ips goto reject-unknown-port
-//	ip daddr 10.96.0.0/16 goto drop-unallocated-address
 //
 // Kernels before 6.12 validate a chain once for each element of a verdict map
 // that leads to it, so a verdict map must not lead to a chain with a verdict
 // map. This is why local-ips is a plain set.
 func (p *program) services() *nft.Chain {
 	l := p.layout
-	daddr := nft.Daddr(l.family)
-	toClusterIP := nft.In(l.clusterIPs, daddr)
+	toClusterIP := nft.In(l.clusterIPs, nft.Daddr(l.family))
 	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vipKey()...))}
 	rules = append(rules, p.countConnections(l.serviceConnections, l.vipKey())...)
 	switch {
@@ -132,12 +154,7 @@ func (p *program) services() *nft.Chain {
 		nft.NewRule(nft.VMap(l.serviceIPs, l.vipKey()...)),
 		nft.NewRule(nft.In(l.localIPs, l.vipKey()...), nft.Goto(chainExternalLocal)),
 		nft.NewRule(nft.VMap(l.noEndpointServices, l.vipKey()...)),
-		nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...),
-		nft.NewRule(toClusterIP, nft.Goto(UnknownPort.name())).WithComment("Reject traffic to invalid ports of ClusterIPs"))
-	for _, cidr := range p.serviceCIDRs { // one or two: an anonymous set is not worth it
-		rules = append(rules, nft.NewRule(nft.Within(daddr, cidr), nft.Goto(UnallocatedAddress.name())).
-			WithComment("Drop traffic to unallocated ClusterIPs"))
-	}
+		nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...))
 	return &nft.Chain{Name: chainServices, Rules: rules}
 }
 

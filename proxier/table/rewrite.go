@@ -140,11 +140,9 @@ func (t *Table) replaceTable(table *nft.Table, found inspection) {
 // emptyTable deletes the rules and rows of a table of ours. The affinity sets,
 // which packets fill, and the sets whose rows count keep their elements.
 func (t *Table) emptyTable(table *nft.Table, found inspection) {
-	for _, c := range table.Chains {
-		if c.Hook == nil {
-			t.batch.AddChain(c)
-			t.batch.FlushChain(c.Name)
-		}
+	for _, c := range table.Chains { // also base chains: other programs may have added rules
+		t.batch.AddChain(c)
+		t.batch.FlushChain(c.Name)
 	}
 	for _, o := range found.others { // so that they do not refer to anything
 		switch {

@@ -119,6 +119,22 @@ func TestRewriteReplacesIntervalSets(t *testing.T) {
 	}
 }
 
+// Rules that another program adds to a base chain and that refer to sets of the
+// table do not prevent rewrites.
+func TestForeignRuleInBaseChain(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	for _, chain := range []string{"nat-prerouting", "nat-output", "nat-postrouting"} {
+		tabletest.LoadNFT(t, "insert rule ip kube-proxy "+chain+
+			" ip daddr . tcp dport . ip saddr @firewall-sources-tcp counter")
+	}
+	mustCheck(t, table)
+	if n := repairsOf(table); n != 1 {
+		t.Errorf("got %d repairs, want 1", n)
+	}
+	checkTable(t, table)
+}
+
 // A failed rewrite does not change the committed state, so that metrics show
 // the rows in the kernel. Further rewrites do not use up ids.
 func TestFailedRewrite(t *testing.T) {

@@ -1,6 +1,7 @@
 package packet
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -199,6 +200,50 @@ func TestServiceCIDRs(t *testing.T) {
 		c.settle()
 		all[1].expect, all[2].expect = step.low, step.high
 		t.Run(step.name, func(t *testing.T) { c.expect(t, all) })
+	}
+}
+
+// TestLocalServiceAddresses shows that programs of a node can listen on
+// addresses of a service CIDR, as NodeLocal DNSCache does, also where all
+// ClusterIPs are addresses of the node, as after the IPVS mode of kube-proxy.
+// They serve pods of the node and clients outside. Clients on the node itself,
+// and packets that are forwarded, are refused.
+func TestLocalServiceAddresses(t *testing.T) {
+	t.Parallel()
+	const unserved = 9300
+	c := newIdleCluster(t)
+	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
+	web, free := service{name: "web", number: 2, spec: "type: NodePort", endpoints: "a1"}, service{name: "free", number: 3}
+	none := service{name: "none", number: 4}
+	for _, s := range []*service{&web, &free, &none} {
+		c.addPlace(s.name, c.Node1, s.addresses(lab.ServiceRanges()))
+		s.setDefaults(c)
+	}
+	free.ports = []port{{number: unserved}}
+	labtest.Serve(t, unserved, c.Node1.Namespace)
+	for _, flags := range [][]string{nil, {"--nodeport-addresses", "all"}} {
+		c.restart(append(defaultFlags(), flags...)...)
+		c.serve("web", &web, &none)
+		expect := `
+			pod1 node1 pod2 node2 -> clusterIP => a1 as itself
+			client -> clusterIP => a1 as node1
+			client pod1 -> clusterIP:9300 => node1 as itself
+			pod1 -> clusterIP:9 => refused  # by node1
+			node1 pod2 node2 -> clusterIP:9300 => refused
+		`
+		if flags != nil {
+			expect += "client pod1 node1 -> nodePort@web => a1 as node1"
+		}
+		t.Run(fmt.Sprint(flags), func(t *testing.T) {
+			c.expect(t, []scenario{
+				{service: web, expect: expect},
+				{service: free, expect: `
+					client pod1 -> clusterIP => node1 as itself
+					node1 pod2 node2 -> clusterIP => dropped
+				`},
+				{service: none, expect: "client pod1 node1 pod2 node2 -> clusterIP => refused"},
+			})
+		})
 	}
 }
 
