@@ -89,7 +89,7 @@ func randomRules(r tabletest.Random) ruleset.Config {
 	}
 	metrics := []ruleset.ServiceMetrics{ruleset.ServiceMetricsOff, ruleset.ServiceMetricsAll}
 	return ruleset.Config{
-		MasqueradeAll: r.IntN(4) == 0, ServiceMetrics: metrics[r.IntN(len(metrics))],
+		MasqueradeAll: r.IntN(4) == 0, ServiceMetrics: metrics[r.IntN(len(metrics))], NumberLimit: 1 + r.IntN(6),
 		DetectLocal: ruleset.LocalDetection{
 			Mode: modes[r.IntN(len(modes))], ClusterCIDRs: []netip.Prefix{r.Prefix(tabletest.EndpointNet)},
 			BridgeInterface: "cbr0", InterfaceNamePrefix: "veth",

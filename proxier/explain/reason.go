@@ -19,6 +19,7 @@ const (
 	prefixExternal        = "external-"
 	prefixNodePort        = "nodeport-"
 	prefixAffinity        = "affinity-external."
+	prefixNumber          = "port-external-"
 )
 
 // servicePort returns the name of the service port that a path's packet is for:
@@ -115,7 +116,7 @@ func (p *path) masqueradeReason() Reason {
 	case by.chain == chainServices:
 		return Reason{OutsideCluster, "the client is not recognized as a pod of the cluster"}
 	case strings.HasPrefix(by.chain, prefixExternal), strings.HasPrefix(by.chain, prefixNodePort),
-		strings.HasPrefix(by.chain, prefixAffinity):
+		strings.HasPrefix(by.chain, prefixAffinity), strings.HasPrefix(by.chain, prefixNumber):
 		return Reason{ExternalPolicy, "externalTrafficPolicy is Cluster"}
 	default:
 		return Reason{Unexplained, "a rule of chain " + by.chain + " marks the packet"}

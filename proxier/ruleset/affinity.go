@@ -6,17 +6,13 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Session affinity needs chains for each service port, because only a rule for
-// one endpoint can write the id of that endpoint to an affinity set. A service
-// port with affinity has one chain for each list of endpoints that its
-// frontends use.
+// one endpoint can write the id of that endpoint to an affinity set.
 
 // Prefixes of the names of these chains. namespace.name.protocol.port follows,
-// or namespace.name.protocol for a port without a name. The names contain no
-// slash, because kube-proxy deletes all chains with a slash.
+// or namespace.name.protocol for a port without a name.
 const (
 	affinityPrefix         = "affinity."          // all usable endpoints
 	affinityLocalPrefix    = "affinity-local."    // endpoints of this node
@@ -35,85 +31,16 @@ func (p *Plan) AffinityName() string {
 	return name + "." + p.Port.Name
 }
 
-// Chains returns the chains of a service port. Without session affinity, and
-// for a nil plan, there are none.
-func (r *Ruleset) Chains(p *Plan) []*nft.Chain {
-	if !p.HasAffinity() {
-		return nil
-	}
-	use := p.affinityChains()
-	var chains []*nft.Chain
-	if use.external {
-		chains = append(chains, r.affinityExternal(p))
-	}
-	if use.cluster {
-		chains = append(chains, r.stickyChain(p, affinityPrefix, p.Cluster))
-	}
-	if use.local {
-		chains = append(chains, r.stickyChain(p, affinityLocalPrefix, p.Local))
-	}
-	return chains
-}
-
-// ChainNames returns the names of the chains that Chains returns.
-func (r *Ruleset) ChainNames(p *Plan) []string {
-	if !p.HasAffinity() {
-		return nil
-	}
-	use, name := p.affinityChains(), p.AffinityName()
-	var names []string
-	if use.external {
-		names = append(names, affinityExternalPrefix+name)
-	}
-	if use.cluster {
-		names = append(names, affinityPrefix+name)
-	}
-	if use.local {
-		names = append(names, affinityLocalPrefix+name)
-	}
-	return names
-}
-
-// affinityUse contains the chains that the frontends of a service port with
-// affinity use.
-type affinityUse struct{ cluster, local, external bool }
-
-func (p *Plan) affinityChains() affinityUse {
-	var use affinityUse
-	for _, f := range p.Frontends {
-		outside := !f.IsClusterIP()
-		use.cluster = use.cluster || f.Policy == cluster.PolicyCluster || outside
-		use.local = use.local || f.Policy == cluster.PolicyLocal
-		use.external = use.external || (outside && f.Policy == cluster.PolicyCluster)
-	}
-	use.cluster = use.cluster && len(p.Cluster) > 0
-	use.external = use.external && len(p.Cluster) > 0
-	use.local = use.local && len(p.Local) > 0
-	return use
-}
-
 // AffinitySet returns the set that the chains of a service port use, nil if the
 // service port has no chains.
 func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 	if !p.HasAffinity() {
 		return nil
 	}
-	if use := p.affinityChains(); !use.cluster && !use.local {
+	if len(p.chainKinds()) == 0 {
 		return nil
 	}
 	return r.layout.affinitySet(p.AffinityName())
-}
-
-// affinityExternal marks traffic for masquerading before its endpoint is
-// selected:
-//
-//	meta mark set meta mark | 0x00004000
-//	goto affinity.default.sticky.tcp.http
-func (r *Ruleset) affinityExternal(p *Plan) *nft.Chain {
-	return &nft.Chain{Name: affinityExternalPrefix + p.AffinityName(), Rules: []nft.Rule{
-		nft.NewRule(nft.SetMarkBits(r.config.mark())),
-		nft.NewRule(nft.Goto(affinityPrefix + p.AffinityName())),
-	}}
 }
 
 // stickyChain sends a known client to its endpoint, and a new client to any
@@ -136,9 +63,8 @@ func (r *Ruleset) affinityExternal(p *Plan) *nft.Chain {
 //
 // The rules contain the timeout, because Linux 5.10 ignores a changed timeout
 // of an existing set.
-func (r *Ruleset) stickyChain(p *Plan, prefix string, targets []Target) *nft.Chain {
-	name := p.AffinityName()
-	set := r.layout.affinitySet(name)
+func (r *Ruleset) stickyChain(p *Plan, kind chainKind) *nft.Chain {
+	set, targets := r.layout.affinitySet(p.AffinityName()), p.targets(kind)
 	n := len(targets)
 	rules := make([]nft.Rule, 3*n)
 	for j, t := range targets {
@@ -153,7 +79,7 @@ func (r *Ruleset) stickyChain(p *Plan, prefix string, targets []Target) *nft.Cha
 		rules[n+j] = nft.NewRule(slices.Concat(share, []nft.Statement{remember}, send)...)
 		rules[2*n+j] = nft.NewRule(slices.Concat(share, send)...)
 	}
-	return &nft.Chain{Name: prefix + name, Rules: rules}
+	return &nft.Chain{Name: p.chainName(kind), Rules: rules}
 }
 
 // ParseStickyChain returns the AffinityName of the service port that a chain

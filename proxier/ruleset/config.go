@@ -32,6 +32,9 @@ type Config struct {
 	// ServiceMetrics selects the Services whose connections are counted
 	// (--service-metrics).
 	ServiceMetrics ServiceMetrics
+	// NumberLimit is the number of rows that a service port must save to get a
+	// number (see number.go). 0 means DefaultNumberLimit.
+	NumberLimit int
 }
 
 // DefaultMasqueradeBit is the default of kube-proxy.

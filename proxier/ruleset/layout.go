@@ -22,6 +22,7 @@ type layout struct {
 	serviceNodePorts       *nft.Set // protocol . NodePort : chain
 	serviceEndpoints       *nft.Set // VIP . protocol . port . index : endpoint
 	nodePortEndpoints      *nft.Set // protocol . NodePort . index : endpoint
+	portEndpoints          *nft.Set // number . index : endpoint
 	localIPs               *nft.Set // VIP . protocol . port with externalTrafficPolicy Local
 	localNodePorts         *nft.Set
 	localPolicyIPs         *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
@@ -74,6 +75,8 @@ func newLayout(f nft.Family) *layout {
 			Key: nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
 		nodePortEndpoints: &nft.Set{Name: "nodeport-endpoints",
 			Key: nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
+		portEndpoints: &nft.Set{Name: "port-endpoints",
+			Key: nft.Typeof(nft.Constant(0), nft.Constant(0)), Data: endpoint},
 		localIPs:               &nft.Set{Name: "local-ips", Key: vip},
 		localNodePorts:         &nft.Set{Name: "local-nodeports", Key: nodePort},
 		localPolicyIPs:         &nft.Set{Name: "local-policy-ips", Key: vip, Verdicts: true},
@@ -129,7 +132,7 @@ var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 // written.
 func (l *layout) sets(p *program) []*nft.Set {
 	sets := []*nft.Set{
-		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints,
+		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints, l.portEndpoints,
 		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePorts,
 		l.noEndpointServices, l.noEndpointNodePorts, l.firewallIPs,
 	}

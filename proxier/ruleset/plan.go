@@ -77,6 +77,9 @@ type Plan struct {
 	// for traffic with policy Local. If Cluster is empty, so is Local. The
 	// position of a target is its index in the rows.
 	Cluster, Local []Target
+	// Number identifies the service port in the rows of its targets. It is 0 if
+	// they are in the rows of each frontend, or in chains of session affinity.
+	Number uint32
 	// Serving are all endpoints of a UDP service port that established flows
 	// may continue to use.
 	Serving []netip.AddrPort
@@ -99,6 +102,8 @@ type PlanInput struct {
 	Endpoints []*cluster.Endpoint // of the Service
 	// Frontends are those that the service port owns. The plan keeps the slice.
 	Frontends []ServedFrontend
+	// Number is that of the service port, in case its plan needs one.
+	Number uint32
 	// Before is the plan that is replaced, nil if there is none. Endpoints that
 	// are in both plans keep their index where possible.
 	Before *Plan
@@ -122,6 +127,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if slices.ContainsFunc(p.Frontends, func(f ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }) {
 		p.Local = arrange(before.Local, usableForLocal(all, in.Node))
 	}
+	p.Number = r.numberFor(p, before, in.Number)
 	if len(p.Local) > allOffset {
 		return nil, fmt.Errorf("%d endpoints on this node are more than %d", len(p.Local), allOffset)
 	}

@@ -14,8 +14,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 		return rows
 	}
 	name := p.Name()
-	const dispatchRows = 4 // of a frontend, approximately
-	rows = slices.Grow(rows, len(p.Frontends)*(len(p.Cluster)+len(p.Local)+dispatchRows))
+	rows = slices.Grow(rows, p.rowCount())
 	for _, f := range p.Frontends {
 		one := r.newDispatch(p, f, name)
 		d := &one
@@ -31,7 +30,17 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 		rows = r.outside(rows, d)
 		rows = r.onLocalhost(rows, d)
 	}
-	return r.hairpin(rows, p)
+	return r.hairpin(r.numbered(rows, p), p)
+}
+
+// rowCount returns the number of rows of a plan, approximately.
+func (p *Plan) rowCount() int {
+	const dispatchRows = 4 // of a frontend
+	targets := len(p.Cluster) + len(p.Local)
+	if p.hasChains() {
+		return len(p.Frontends)*dispatchRows + targets
+	}
+	return len(p.Frontends) * (dispatchRows + targets)
 }
 
 // dispatch contains what the rows of one frontend have in common: the key, and
@@ -76,17 +85,15 @@ func (d *dispatch) row(set *nft.Set, v nft.Verdict) nft.Row {
 
 // internal appends the rows of a ClusterIP.
 func (r *Ruleset) internal(rows []nft.Row, d *dispatch) []nft.Row {
-	targets, prefix := d.plan.Cluster, affinityPrefix
-	if d.frontend.Policy == cluster.PolicyLocal {
-		targets, prefix = d.plan.Local, affinityLocalPrefix
-	}
+	kind := d.frontend.chainKind()
+	targets := d.plan.targets(kind)
 	switch {
 	case len(d.plan.Cluster) == 0:
 		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
 	case len(targets) == 0:
 		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoLocalEndpoints.name())))
 	}
-	rows = append(rows, d.row(d.services, r.choose(d, d.balance, prefix, targets)))
+	rows = append(rows, d.row(d.services, r.choose(d, d.balance, kind)))
 	return r.indexed(rows, d, 0, targets)
 }
 
@@ -97,35 +104,35 @@ func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
 	}
 	if d.frontend.Policy == cluster.PolicyCluster {
-		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, affinityExternalPrefix, everywhere)))
+		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, toAllMasqueraded)))
 		return r.indexed(rows, d, 0, everywhere)
 	}
 	// This cluster's pods and this node may use all endpoints, other clients
 	// those of this node (see program.localPolicy).
 	rows = append(rows,
 		nft.Row{Set: d.isLocal, Key: d.key, Comment: d.name},
-		nft.Row{Set: d.cluster, Key: d.key, Verdict: r.choose(d, d.balanceAll, affinityPrefix, everywhere)})
+		nft.Row{Set: d.cluster, Key: d.key, Verdict: r.choose(d, d.balanceAll, toAll)})
 	rows = r.indexed(rows, d, allOffset, everywhere)
 	if len(local) == 0 {
 		return rows
 	}
-	rows = append(rows, nft.Row{Set: d.local, Key: d.key, Verdict: r.choose(d, d.balance, affinityLocalPrefix, local)})
+	rows = append(rows, nft.Row{Set: d.local, Key: d.key, Verdict: r.choose(d, d.balance, toLocal)})
 	return r.indexed(rows, d, 0, local)
 }
 
 // choose returns the verdict for a frontend's traffic: it goes to a balancer,
-// or to a chain of session affinity.
-func (r *Ruleset) choose(d *dispatch, kind balancerKind, affinity string, targets []Target) nft.Verdict {
-	if d.plan.HasAffinity() {
-		return nft.VerdictGoto(affinity + d.plan.AffinityName())
+// or to a chain of the service port.
+func (r *Ruleset) choose(d *dispatch, shared balancerKind, own chainKind) nft.Verdict {
+	if d.plan.hasChains() {
+		return nft.VerdictGoto(d.plan.chainName(own))
 	}
-	return nft.VerdictGoto(r.names.get(kind, len(targets)))
+	return nft.VerdictGoto(r.names.get(shared, len(d.plan.targets(own))))
 }
 
 // indexed appends the rows in which a balancer looks up a frontend's targets.
 func (r *Ruleset) indexed(rows []nft.Row, d *dispatch, offset uint32, targets []Target) []nft.Row {
-	if d.plan.HasAffinity() {
-		return rows // the chains of session affinity contain the targets
+	if d.plan.hasChains() {
+		return rows
 	}
 	for i, t := range targets {
 		rows = append(rows, nft.Row{

@@ -41,6 +41,12 @@ func (r *Ruleset) IsShared(s *nft.Set) bool {
 	return s == r.layout.clusterIPs || s == r.layout.hairpin
 }
 
+// Replaces reports whether a rewrite deletes a set and adds it again, because
+// that takes less time than flushing it. Flushing a set with intervals takes
+// quadratic time. For each chain that uses a map, the kernel walks the rows of
+// the map, also those that the transaction flushed.
+func (r *Ruleset) Replaces(s *nft.Set) bool { return s.Interval || s == r.layout.portEndpoints }
+
 // ReservedIDs returns the row that reserves the ids of session affinity below
 // next.
 func (r *Ruleset) ReservedIDs(next uint32) nft.Row {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -37,17 +39,28 @@ func loadedWith(b *testing.B, config Config) *Table {
 // measure reports the time, allocations, rows and netlink bytes of each call
 // of f.
 func measure(b *testing.B, table *Table, f func(i int)) {
-	before := table.Stats()
+	before, used := table.Stats(), cpuTime(b)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for i := range b.N {
 		f(i)
 	}
 	b.StopTimer()
-	after := table.Stats()
+	after, used := table.Stats(), cpuTime(b)-used
+	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/op")
 	b.ReportMetric(float64(after.BytesWritten-before.BytesWritten)/float64(b.N), "sent-B/op")
 	b.ReportMetric(float64(after.RowsWritten-before.RowsWritten)/float64(b.N), "rows/op")
 	b.ReportMetric(float64((after.CommitTime-before.CommitTime).Microseconds())/float64(b.N), "kernel-µs/op")
+}
+
+// cpuTime returns the CPU time of the process, which depends less on other
+// processes than the time of day.
+func cpuTime(b *testing.B) time.Duration {
+	var usage unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // BenchmarkFullWrite writes all Services while the table does not exist.

@@ -63,7 +63,8 @@ type portState struct {
 	removed bool
 	// wants are the frontends that the service port claims.
 	wants []ruleset.ServedFrontend
-	// tag identifies the service port in batches.
+	// tag identifies the service port in batches, and in the rows of its
+	// targets if it has many (see ruleset.Plan.Number).
 	tag uint32
 }
 

@@ -116,10 +116,8 @@ func (d *Diff) compareChains(step *DiffStep) error {
 // extraChains finds the chains that neither the program nor a service port has.
 func (d *Diff) extraChains(step *DiffStep, found map[string]nft.FoundChain) {
 	for _, plan := range d.table.committed.plans {
-		if plan.HasAffinity() {
-			for _, name := range d.table.rules.ChainNames(plan) {
-				delete(found, name)
-			}
+		for _, name := range d.table.rules.ChainNames(plan) {
+			delete(found, name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {

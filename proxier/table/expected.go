@@ -63,7 +63,7 @@ func (e *Expected) BaseChain(point nft.HookPoint) (string, error) {
 }
 
 // Rules returns the rules of a chain: one of the program, a balancer, or a
-// chain of session affinity to which a row leads that Row returned.
+// chain of a service port to which a row leads that Row returned.
 func (e *Expected) Rules(chain string) ([]nft.RuleExpressions, error) {
 	c := e.chain(chain)
 	if c == nil {
@@ -124,11 +124,15 @@ func (e *Expected) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	if e.table.rules.IsShared(set) {
 		return e.sharedRow(set, key)
 	}
-	f, ok := e.table.rules.FrontendOf(set, key)
-	if !ok {
+	var content *expectedPort
+	var err error
+	if number := e.table.rules.NumberOf(set, key); number != 0 {
+		err = e.read(func() { content = e.port(e.table.desired.ports[number]) })
+	} else if f, ok := e.table.rules.FrontendOf(set, key); ok {
+		content, err = e.frontend(f)
+	} else {
 		return nft.Row{}, nil
 	}
-	content, err := e.frontend(f)
 	if err != nil {
 		return nft.Row{}, err
 	}

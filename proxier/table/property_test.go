@@ -14,10 +14,11 @@ import (
 
 // randomConfig returns a configuration with NodePorts on all addresses, or on
 // those of cluster.Node.NodePortIPs. The connections of some Services are
-// counted.
+// counted, and some service ports have numbers.
 func randomConfig(allNodePortAddresses bool) Config {
 	c := sampleConfig()
 	c.Rules.ServiceMetrics = ruleset.ServiceMetricsAnnotated
+	c.Rules.NumberLimit = 3
 	if !allNodePortAddresses {
 		c.Rules.NodePortAddresses = ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("10.0.0.0/8", "fd00::/8")}
 	}

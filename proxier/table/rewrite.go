@@ -155,7 +155,7 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 	for _, s := range table.Sets {
 		switch {
 		case !slices.Contains(found.sets, s.Name), s.Counts: // see counted.go
-		case s.Interval: // flushing deletes row by row, in quadratic time
+		case t.rules.Replaces(s):
 			t.batch.DeleteSet(s.Name)
 		default:
 			t.batch.FlushSet(s.Name)

@@ -87,9 +87,9 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// A rewrite replaces sets with intervals, because the time to flush one grows
-// with the square of its rows. It flushes all other sets.
-func TestRewriteReplacesIntervalSets(t *testing.T) {
+// A rewrite replaces some sets (see ruleset.Ruleset.Replaces). It flushes all
+// others.
+func TestRewriteReplacesSets(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
 	handles := func() map[string]uint64 {
@@ -109,8 +109,8 @@ func TestRewriteReplacesIntervalSets(t *testing.T) {
 	checkTable(t, table)
 	after := handles()
 	for _, s := range table.committed.program.Sets {
-		if replaced := before[s.Name] != after[s.Name]; replaced != s.Interval {
-			t.Errorf("set %s: got replaced %v, want %v", s.Name, replaced, s.Interval)
+		if replaced := before[s.Name] != after[s.Name]; replaced != table.rules.Replaces(s) {
+			t.Errorf("set %s: got replaced %v, want %v", s.Name, replaced, !replaced)
 		}
 	}
 	mustCheck(t, table)

@@ -166,7 +166,7 @@ func (tx *transaction) writeChains(chains ...*nft.Chain) {
 }
 
 // writeAll writes the program, and the chains and rows of all service ports. It
-// calls flush after each service port.
+// calls flush after each part.
 func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flush func() error) error {
 	var base, regular []*nft.Chain
 	for _, c := range tx.program.Table.Chains {
@@ -186,11 +186,21 @@ func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flus
 	for _, r := range tx.program.Rows {
 		tx.addRow(r)
 	}
-	var rows []nft.Row
+	// All chains precede the rows: for each chain that uses a map, the kernel
+	// walks the rows that the map has.
 	for c := range changes {
 		tx.changes = append(tx.changes, c)
 		tx.to.Tag(c.port.tag)
-		rows = tx.writePort(rows[:0], c)
+		tx.needAffinitySet(c.next)
+		tx.writeChains(tx.rules.Chains(c.next)...)
+		if err := flush(); err != nil {
+			return err
+		}
+	}
+	var rows []nft.Row
+	for _, c := range tx.changes {
+		tx.to.Tag(c.port.tag)
+		rows = tx.writeRows(rows[:0], c)
 		if err := flush(); err != nil {
 			return err
 		}
@@ -202,11 +212,9 @@ func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flus
 	return nil
 }
 
-// writePort writes the chains and rows of one service port in a transaction
-// that writes everything. It uses the buffer rows and returns it.
-func (tx *transaction) writePort(rows []nft.Row, c change) []nft.Row {
-	tx.needAffinitySet(c.next)
-	tx.writeChains(tx.rules.Chains(c.next)...)
+// writeRows writes the rows of one service port in a transaction that writes
+// everything. It uses the buffer rows and returns it.
+func (tx *transaction) writeRows(rows []nft.Row, c change) []nft.Row {
 	rows = tx.rules.Rows(rows, c.next)
 	for _, r := range rows {
 		if tx.rules.IsShared(r.Set) && !tx.shared.add(r, 1, c.port.tag) {

@@ -90,6 +90,7 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
 		Frontends: t.desired.owned(p),
+		Number:    p.tag,
 		Before:    t.committed.plans[p],
 	}
 }
