@@ -441,12 +441,18 @@ func TestContainer(t *testing.T) {
 }
 
 // The client asks no process that only has the name of a proxy: a container on
-// the network of the node can run one.
+// the network of the node can run one, also with all capabilities in a user
+// namespace of its own.
 func TestContainerWithoutPrivileges(t *testing.T) {
-	server := newTestServer(t, &fakeProxy{})
-	startContainer(t, server.dir, "setpriv", "--bounding-set=-net_admin")
-	if s, err := server.finder().find(t.Context()); !errors.Is(err, ErrNoProxy) {
-		t.Errorf("got socket %+v, error %v, want ErrNoProxy", s, err)
+	for _, wrapper := range [][]string{
+		{"setpriv", "--bounding-set=-net_admin"},
+		{"unshare", "--user", "--map-root-user", "--mount"},
+	} {
+		server := newTestServer(t, &fakeProxy{})
+		startContainer(t, server.dir, wrapper...)
+		if s, err := server.finder().find(t.Context()); !errors.Is(err, ErrNoProxy) {
+			t.Errorf("%s: got socket %+v, error %v, want ErrNoProxy", wrapper[0], s, err)
+		}
 	}
 }
 

@@ -129,8 +129,13 @@ func (s snapshot) missed() bool {
 
 func (l listing) read(dir string) map[string]content {
 	contents := make(map[string]content, len(l.entries))
+	total := 0
 	for _, e := range l.entries {
 		data, err := e.read(dir)
+		if total += len(data); total > maxTotalSize {
+			total -= len(data)
+			data, err = nil, errTotalSize
+		}
 		contents[e.name] = content{data: data, err: err}
 	}
 	return contents
@@ -140,8 +145,11 @@ func (e entry) read(dir string) ([]byte, error) {
 	if e.err != nil {
 		return nil, e.err
 	}
-	if !e.info.Mode().IsRegular() {
+	switch {
+	case !e.info.Mode().IsRegular():
 		return nil, errNotRegular
+	case e.info.Size() > maxFileSize:
+		return nil, errFileSize
 	}
 	// O_NONBLOCK: the file may have been replaced by a named pipe.
 	f, err := os.OpenFile(filepath.Join(dir, e.name), os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -149,5 +157,9 @@ func (e entry) read(dir string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(f)
+	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
+	if len(data) > maxFileSize {
+		return nil, errFileSize
+	}
+	return data, err
 }

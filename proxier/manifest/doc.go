@@ -34,6 +34,10 @@
 // At the start this is the definition in the first file by name. When the
 // active definition is removed, the next one becomes active.
 //
+// A file that is larger than 16 MB, a document with more than a million values
+// after its aliases are replaced, and files beyond 128 MB of the directory are
+// problems like others: see limits.go.
+//
 // If the directory is removed, all objects stay active until it exists again.
 //
 // # Writing manifests

@@ -63,6 +63,9 @@ func splitJSON(data []byte) (docs []document, rest []byte, err error) {
 		if err != nil {
 			return docs, data[offset:], locate(err, data)
 		}
+		if len(docs) == maxDocuments {
+			return docs, nil, errDocuments
+		}
 		end := int(decoder.InputOffset())
 		line += bytes.Count(data[offset:end-len(value)], []byte("\n"))
 		docs = append(docs, document{number: len(docs) + 1, line: line, data: value, isJSON: true})
@@ -89,6 +92,9 @@ func splitYAML(data []byte, number, line int) []document {
 		if err != nil {
 			finish(pos)
 			return append(docs, document{number: number + 1, err: fmt.Errorf("line %d: %w", line+1, err)})
+		}
+		if len(docs) == maxDocuments {
+			return append(docs, document{number: number + 1, err: errDocuments})
 		}
 		if marker != "" {
 			finish(pos)

@@ -20,9 +20,11 @@ type file struct {
 	// documents are the valid documents of the last version. They are reused
 	// if they did not change.
 	documents map[digest]parsed
+	// sum is the digest of the last version, zero if it could not be read.
+	sum digest
 }
 
-// digest identifies the content of a document.
+// digest identifies the content of a file or a document.
 type digest [sha256.Size]byte
 
 // digest returns a hash of everything that determines the objects of a valid
@@ -37,7 +39,7 @@ func (d document) digest() digest {
 // next returns the state after a read.
 func (f file) next(decoder runtime.Decoder, read content) file {
 	if read.err != nil {
-		f.problems = []problem{{place: place{file: f.name, item: noItem}, err: read.err}}
+		f.problems, f.sum = []problem{{place: place{file: f.name, item: noItem}, err: read.err}}, digest{}
 		return f
 	}
 	return f.parse(decoder, read.data)
@@ -45,6 +47,11 @@ func (f file) next(decoder runtime.Decoder, read content) file {
 
 // parse returns the state after a read of data.
 func (f file) parse(decoder runtime.Decoder, data []byte) file {
+	sum := digest(sha256.Sum256(data))
+	if sum == f.sum {
+		return f
+	}
+	f.sum = sum
 	var version parsed
 	documents := make(map[digest]parsed)
 	for _, doc := range splitDocuments(data) {
@@ -57,6 +64,12 @@ func (f file) parse(decoder runtime.Decoder, data []byte) file {
 			documents[sum] = result
 		}
 		version.append(result.at(f.name, doc.number))
+		if len(version.problems) >= maxProblems {
+			version.problems = append(version.problems, problem{
+				place: place{file: f.name, item: noItem}, err: errProblems,
+			})
+			break
+		}
 	}
 	f.documents = documents
 	f.problems = version.problems

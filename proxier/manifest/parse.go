@@ -57,7 +57,9 @@ func (p parsed) at(file string, document int) parsed {
 }
 
 func (p *parsed) addProblem(item int, subject string, err error) {
-	p.problems = append(p.problems, problem{place: place{item: item}, subject: subject, err: err})
+	if len(p.problems) < maxProblems {
+		p.problems = append(p.problems, problem{place: place{item: item}, subject: subject, err: err})
+	}
 }
 
 func (p *parsed) addWarning(item int, subject, text string) {
@@ -116,6 +118,9 @@ func (p *parsed) parseList(decoder runtime.Decoder, list *metav1.List, gvk schem
 		implied = &itemKind
 	}
 	for i, raw := range list.Items {
+		if len(p.problems) >= maxProblems {
+			return
+		}
 		p.parseValue(decoder, raw.Raw, implied, i)
 	}
 }

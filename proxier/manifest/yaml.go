@@ -13,10 +13,13 @@ import (
 
 // toJSON returns the document as JSON. An empty document is null.
 func (d document) toJSON() ([]byte, error) {
-	switch {
-	case d.err != nil:
+	if d.err != nil {
 		return nil, d.err
-	case d.isJSON:
+	}
+	if err := d.checkSize(); err != nil {
+		return nil, err
+	}
+	if d.isJSON {
 		return d.data, nil
 	}
 	value, err := yaml.YAMLToJSONStrict(d.data)
