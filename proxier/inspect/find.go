@@ -80,21 +80,6 @@ func (f *finder) inContainers() (sockets []socket) {
 	return sockets
 }
 
-// canProgram reports whether a process has CAP_NET_ADMIN.
-func canProgram(process string) bool {
-	status, err := os.ReadFile(filepath.Join(process, "status"))
-	if err != nil {
-		return false
-	}
-	for line := range strings.Lines(string(status)) {
-		if set, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			effective, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
-			return err == nil && effective&(1<<unix.CAP_NET_ADMIN) != 0
-		}
-	}
-	return false
-}
-
 // processes returns the ids of all processes, in ascending order. It returns
 // none without /proc.
 func (f *finder) processes() (pids []int32) {
