@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -103,9 +102,9 @@ func (k kubectl) completeInPod(ctx context.Context, a arguments, last string) ([
 		if p.problem != "" || len(a.nodes) > 0 && p.node != a.nodes[0] {
 			continue
 		}
-		var out bytes.Buffer
+		var out buffer
 		r := k.exec(ctx, p, streams{stdout: &out, stderr: io.Discard}, append([]string{"__complete"}, a.command...))
-		lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+		lines := strings.Split(strings.TrimSpace(string(out.data)), "\n")
 		if n := len(lines) - 1; r.problem == "" && r.code == 0 && strings.HasPrefix(lines[n], ":") {
 			return lines[:n], lines[n]
 		}

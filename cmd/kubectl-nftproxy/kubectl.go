@@ -81,18 +81,21 @@ func (k kubectl) exec(ctx context.Context, p pod, s streams, command []string) r
 		args = append(args, "--stdin", "--tty")
 	}
 	cmd := k.command(ctx, append(append(args, "--", "nftproxy"), command...)...)
-	var stderr bytes.Buffer
+	var stderr buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.stdin, s.stdout, &stderr
 	cmd.WaitDelay = time.Second // after the end of the context
 	err := cmd.Run()
 	if err != nil && ctx.Err() != nil {
 		return result{exitUnreachable, fmt.Sprintf("pod %s: %v", p.name, context.Cause(ctx))}
 	}
+	if stderr.cut {
+		return result{exitUnreachable, fmt.Sprintf("pod %s: %v", p.name, errOutput)}
+	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return result{exitUnreachable, err.Error()}
 	}
-	text := stderr.String()
+	text := string(stderr.data)
 	if err != nil && !terminated.MatchString(text) || noProgram(text) {
 		return result{exitUnreachable, p.explain(text)}
 	}

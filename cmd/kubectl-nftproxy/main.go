@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/cmd/printable"
 )
 
 // version is the version of the plugin. The linker sets it in releases.
@@ -26,19 +28,26 @@ func main() {
 	// kubectl has the same terminal and gets the same interrupt. It ends the
 	// command in the pod, and this process waits for it.
 	signal.Notify(make(chan os.Signal, 1), os.Interrupt)
-	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
-	if name == completer {
-		printCompletions(context.Background(), os.Args[1:], os.Stdout)
-		return
-	}
-	code, err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "kubectl nftproxy: %v\n", err)
-	}
-	os.Exit(code)
+	os.Exit(plugin(context.Background(), os.Args, os.Stdout, os.Stderr))
 }
 
-// run runs the plugin and returns its exit code. An error is not printed yet.
+// plugin runs the plugin under the name that is its first argument, and returns
+// its exit code.
+func plugin(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	stdout, stderr = printable.NewWriter(stdout), printable.NewWriter(stderr)
+	if name := strings.TrimSuffix(filepath.Base(args[0]), ".exe"); name == completer {
+		printCompletions(ctx, args[1:], stdout)
+		return 0
+	}
+	code, err := run(ctx, args[1:], stdout, stderr)
+	if err != nil {
+		fmt.Fprintf(stderr, "kubectl nftproxy: %v\n", err)
+	}
+	return code
+}
+
+// run runs a verb or prints help, and returns its exit code. An error is not
+// printed yet.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (int, error) {
 	a, err := parse(args)
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -29,10 +28,33 @@ func (k kubectl) runOne(ctx context.Context, p pod, command []string, stdout, st
 	return r.code
 }
 
+// maxOutput is the number of bytes of the output of a node that are kept. The
+// list of 10,000 Services in JSON has about 10 MB.
+const maxOutput = 32 << 20
+
+var errOutput = fmt.Errorf("the output is larger than %d MB and was cut", maxOutput>>20)
+
+// buffer keeps output up to maxOutput. More is an error, which ends kubectl.
+type buffer struct {
+	data []byte
+	cut  bool
+}
+
+// Write implements io.Writer.
+func (b *buffer) Write(p []byte) (int, error) {
+	n := min(len(p), maxOutput-len(b.data))
+	b.data = append(b.data, p[:n]...)
+	if n < len(p) {
+		b.cut = true
+		return n, errOutput
+	}
+	return n, nil
+}
+
 // answer is the answer of a node.
 type answer struct {
 	result
-	stdout, stderr bytes.Buffer
+	stdout, stderr buffer
 }
 
 // runAll runs a command in several pods, prints the answers in the order of the
@@ -53,6 +75,9 @@ func (k kubectl) runAll(ctx context.Context, pods []pod, a arguments, stdout, st
 			defer cancel()
 			s := streams{stdout: &answers[i].stdout, stderr: &answers[i].stderr}
 			answers[i].result = k.exec(ctx, p, s, command)
+			if answers[i].stdout.cut {
+				answers[i].result = result{exitUnreachable, fmt.Sprintf("pod %s: %v", p.name, errOutput)}
+			}
 		})
 	}
 	running.Wait()
@@ -89,8 +114,8 @@ func printText(stdout, stderr io.Writer, pods []pod, answers []answer) {
 			fmt.Fprintln(stdout)
 		}
 		fmt.Fprintln(stdout, "NODE", pods[i].node)
-		stdout.Write(a.stdout.Bytes())
-		stderr.Write(a.stderr.Bytes())
+		stdout.Write(a.stdout.data)
+		stderr.Write(a.stderr.data)
 		if a.problem != "" {
 			fmt.Fprintf(stderr, "kubectl nftproxy: node %s: %s\n", pods[i].node, a.problem)
 		}
@@ -102,15 +127,15 @@ func (a *answer) failure() string {
 	if a.problem != "" {
 		return a.problem
 	}
-	return oneLine(a.stderr.String())
+	return oneLine(string(a.stderr.data))
 }
 
 func printJSON(stdout io.Writer, pods []pod, answers []answer) {
 	object := make(map[string]any, len(pods))
 	for i := range answers {
 		a := &answers[i]
-		object[pods[i].node] = json.RawMessage(a.stdout.Bytes())
-		if !json.Valid(a.stdout.Bytes()) {
+		object[pods[i].node] = json.RawMessage(a.stdout.data)
+		if !json.Valid(a.stdout.data) {
 			object[pods[i].node] = map[string]string{"error": a.failure()}
 		}
 	}
@@ -122,8 +147,8 @@ func printJSON(stdout io.Writer, pods []pod, answers []answer) {
 
 func printYAML(stdout io.Writer, pods []pod, answers []answer) {
 	for i := range answers {
-		text := strings.TrimSuffix(answers[i].stdout.String(), "\n")
-		if text == "" {
+		text := strings.TrimSuffix(string(answers[i].stdout.data), "\n")
+		if text == "" || answers[i].problem != "" {
 			text = fmt.Sprintf("error: %q", answers[i].failure())
 		}
 		fmt.Fprintf(stdout, "%s:\n  %s\n", pods[i].node, strings.ReplaceAll(text, "\n", "\n  "))

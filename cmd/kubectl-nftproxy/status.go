@@ -40,13 +40,13 @@ func printSummary(stdout io.Writer, pods []pod, answers []answer) {
 	var problems []string
 	for i := range answers {
 		var s status
-		if err := json.Unmarshal(answers[i].stdout.Bytes(), &s); err != nil {
+		if err := json.Unmarshal(answers[i].stdout.data, &s); err != nil {
 			reason := cmp.Or(answers[i].failure(), "the answer is not JSON: "+err.Error())
 			s = status{State: "unreachable", Problems: []string{reason}}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", pods[i].node, s.State, strings.Join(s.columns(), "\t"))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", pods[i].node, oneLine(s.State), strings.Join(s.columns(), "\t"))
 		for _, p := range s.Problems {
-			problems = append(problems, fmt.Sprintf("%s: %s\n", pods[i].node, p))
+			problems = append(problems, fmt.Sprintf("%s: %s\n", pods[i].node, oneLine(p)))
 		}
 	}
 	table.Flush()
@@ -75,6 +75,6 @@ func (s *status) columns() []string {
 	if !last.IsZero() {
 		sync = duration.HumanDuration(p.Time.Sub(last)) + " ago"
 	}
-	return []string{p.Version, duration.HumanDuration(p.Time.Sub(p.Started)), sync,
+	return []string{oneLine(p.Version), duration.HumanDuration(p.Time.Sub(p.Started)), sync,
 		strings.Join(services, "/"), strings.Join(endpoints, "/")}
 }

@@ -38,12 +38,13 @@ var ownImports = map[string][]string{
 	"proxier/flowview": {"nft", "conntrack", "proxier/explain"},
 	"proxier/trace":    {"nft", "proxier/ruleset", "proxier/explain"},
 	"cmd/kube-proxy":   {"cmd/kube-proxy/app", "cmd/kube-proxy/ctl"},
+	"cmd/printable":    {},
 	"cmd/kube-proxy/ctl": {
-		"nft", "conntrack", "proxier/ruleset", "proxier/explain", "proxier/inspect", "proxier/doctor",
+		"cmd/printable", "nft", "conntrack", "proxier/ruleset", "proxier/explain", "proxier/inspect", "proxier/doctor",
 		"proxier/flowview", "proxier/trace",
 	},
 	"cmd/kube-proxy/config": {"proxier", "proxier/ruleset", "proxier/translate"},
-	"cmd/kubectl-nftproxy":  {},
+	"cmd/kubectl-nftproxy":  {"cmd/printable"},
 	"cmd/kube-proxy/app": {
 		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "proxier",
 		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/informer/apiclient", "proxier/manifest",
@@ -75,6 +76,7 @@ var foreignImports = map[string][]string{
 	"proxier/flowview":     {"golang.org/x/sys"},
 	"proxier/trace":        {"golang.org/x/sys"},
 	"cmd/kube-proxy/ctl":   {"github.com/spf13/cobra", "golang.org/x/sys", "sigs.k8s.io/yaml"},
+	"cmd/printable":        {},
 	"cmd/kubectl-nftproxy": {"golang.org/x/term", "k8s.io/apimachinery/pkg/util/duration"},
 	"proxier/leftovers": {
 		"github.com/google/nftables", "github.com/vishvananda/netlink", "golang.org/x/sys", "k8s.io/klog",

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/cmd/printable"
 )
 
 // Name is the name under which the binary is this command.
@@ -37,6 +39,7 @@ func (e exitError) Unwrap() error { return e.err }
 // Main runs the command with args and returns its exit code: 0 if it has an
 // answer, 1 after an error, or that which the help of the command names.
 func Main(config Config, args []string) int {
+	config.Stdout, config.Stderr = printable.NewWriter(config.Stdout), printable.NewWriter(config.Stderr)
 	root := newRoot(config)
 	root.SetArgs(args)
 	err := root.ExecuteContext(context.Background())
@@ -64,6 +67,12 @@ func newRoot(config Config) *cobra.Command {
 	}
 	root.SetOut(config.Stdout)
 	root.SetErr(config.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root {
+			err = fmt.Errorf("%w: the command that serves, with the flags of kube-proxy, is kube-proxy", err)
+		}
+		return err
+	})
 	root.AddCommand(newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(), newServices(),
 		newStatus(config.Version), newTrace(), newVersion(config.Version))
 	return root

@@ -95,15 +95,19 @@ func serve(t *testing.T, config table.Config) {
 
 // An error is one line, and the exit code is 1.
 func TestErrors(t *testing.T) {
+	const serves = ": the command that serves, with the flags of kube-proxy, is kube-proxy"
 	for commandLine, want := range map[string]string{
-		"stauts":               `unknown command "stauts" for "nftproxy"`,
-		"status now":           `unknown command "now" for "nftproxy status"`,
-		"status --nosuch":      "unknown flag: --nosuch",
-		"status --timeout 0s":  "--timeout 0s is not greater than 0",
-		"services default":     `"default" is not NAMESPACE/NAME`,
-		"explain 10.96.0.10":   `destination "10.96.0.10" is not IP:PORT, [IP]:PORT or svc/NAMESPACE/NAME[:PORT]`,
-		"explain svc/web":      "destination svc/web is not svc/NAMESPACE/NAME[:PORT]",
-		"flows --protocol udp": "--protocol needs a destination",
+		"--config=/kube-proxy.yaml --v 2": "unknown flag: --config" + serves,
+		"--proxy-mode nftables":           "unknown flag: --proxy-mode" + serves,
+		"-v 2":                            "unknown shorthand flag: 'v' in -v" + serves,
+		"stauts":                          `unknown command "stauts" for "nftproxy"`,
+		"status now":                      `unknown command "now" for "nftproxy status"`,
+		"status --nosuch":                 "unknown flag: --nosuch",
+		"status --timeout 0s":             "--timeout 0s is not greater than 0",
+		"services default":                `"default" is not NAMESPACE/NAME`,
+		"explain 10.96.0.10":              `destination "10.96.0.10" is not IP:PORT, [IP]:PORT or svc/NAMESPACE/NAME[:PORT]`,
+		"explain svc/web":                 "destination svc/web is not svc/NAMESPACE/NAME[:PORT]",
+		"flows --protocol udp":            "--protocol needs a destination",
 	} {
 		if got, want := run(commandLine), "nftproxy: "+want+"\nexit code 1\n"; got != want {
 			t.Errorf("%s: got %q, want %q", commandLine, got, want)

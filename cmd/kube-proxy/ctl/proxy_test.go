@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/inspect"
@@ -103,6 +104,28 @@ func TestStatusOfDoctor(t *testing.T) {
 	}
 	if got := run("status -o wide"); !strings.Contains(got, "remedy: ") {
 		t.Errorf("got %s, want a remedy", got)
+	}
+}
+
+// No control character of an answer or an error reaches the terminal.
+func TestControlCharacters(t *testing.T) {
+	tabletest.NewNode(t)
+	const hostile = "\x1b]0;x\a\r\u009b31m\u202e"
+	status := sampleStatus()
+	status.Node = hostile
+	status.Families[0].LastSync.Error = hostile
+	status.Families[0].Repairs = map[string]int{hostile: 1}
+	listen(t, statusOnly{status: status})
+	for _, commandLine := range []string{
+		"status", "status -o wide", "status -o json", "status -o yaml", hostile, "status --socket /" + hostile,
+	} {
+		got := run(commandLine)
+		for _, r := range got {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Errorf("%s: got %q, want no character %q", commandLine, got, r)
+				break
+			}
+		}
 	}
 }
 

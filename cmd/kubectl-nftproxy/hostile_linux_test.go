@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// fakeKubectl puts a kubectl on the PATH that lists two nodes, a and b. In the
+// pod of a it runs a command of the shell, in the pod of b it prints {}.
+func fakeKubectl(t *testing.T, inPodA string) {
+	t.Helper()
+	pod := `{"metadata": {"name": "pod-%s"}, "spec": {"nodeName": "%[1]s", "containers": [{"name": "kube-proxy"}]}}`
+	script := fmt.Sprintf("#!/bin/sh\ncase \"$*\" in\n*get*pods*) echo '{\"items\": [%s, %s]}';;\n*pod-a*) %s;;\n"+
+		"*) echo '{}';;\nesac\n", fmt.Sprintf(pod, "a"), fmt.Sprintf(pod, "b"), inPodA)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// ask runs the plugin with a command line.
+func ask(t *testing.T, commandLine string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errors bytes.Buffer
+	code = plugin(t.Context(), strings.Fields("kubectl-nftproxy "+commandLine), &out, &errors)
+	return out.String(), errors.String(), code
+}
+
+// A node that answers too much is named, and the others answer.
+func TestLargeAnswer(t *testing.T) {
+	const problem = "pod pod-a: the output is larger than 32 MB and was cut"
+	for _, stream := range []string{"", ">&2"} {
+		fakeKubectl(t, "head -c 33M /dev/zero | tr '\\0' x "+stream)
+		stdout, stderr, code := ask(t, "services --all-nodes")
+		if want := "kubectl nftproxy: node a: " + problem + "\n"; stderr != want || code != exitUnreachable {
+			t.Errorf("%q: got error %.200q and exit code %d, want %q", stream, stderr, code, want)
+		}
+		if len(stdout) > maxOutput+1000 || !strings.HasSuffix(stdout, "NODE b\n{}\n") {
+			t.Errorf("%q: got %d bytes, want at most %d and those of node b", stream, len(stdout), maxOutput)
+		}
+		for format, want := range map[string]string{
+			"json": "{\n  \"a\": {\n    \"error\": \"" + problem + "\"\n  },\n  \"b\": {}\n}\n",
+			"yaml": "a:\n  error: \"" + problem + "\"\nb:\n  {}\n",
+		} {
+			if stdout, _, _ := ask(t, "services --all-nodes -o "+format); stdout != want {
+				t.Errorf("%q: got %.200q, want %q", stream, stdout, want)
+			}
+		}
+	}
+}
+
+// No control character of an answer reaches the terminal.
+func TestControlCharacters(t *testing.T) {
+	fakeKubectl(t, `printf '"\033[31m\302\233\342\200\256\r"'; printf '\033]0;x\007' >&2`)
+	for _, commandLine := range []string{
+		"services --all-nodes", "services --node a", "status", "services --all-nodes -o json", "services --all-nodes -o yaml",
+		"__complete --node=a x",
+	} {
+		stdout, stderr, _ := ask(t, commandLine)
+		for _, r := range stdout + stderr {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Errorf("%s: got %q, want no character %q", commandLine, stdout+stderr, r)
+				break
+			}
+		}
+	}
+}
