@@ -54,3 +54,21 @@ func endpointSlicesOf(client *apiclient.Client) collection {
 		choose: func(o *metav1.ListOptions) { o.LabelSelector = "!" + corev1.IsHeadlessService },
 	}
 }
+
+// nodesOf returns the collection of the Node with a name.
+func nodesOf(client *apiclient.Client, name string) collection {
+	return collection{
+		client: client.Core, decoder: client.Decoder, resource: "nodes",
+		choose: func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+		},
+	}
+}
+
+// serviceCIDRsOf returns the collection of ServiceCIDRs.
+func serviceCIDRsOf(client *apiclient.Client) collection {
+	return collection{
+		client: client.Networking, decoder: client.Decoder, resource: "servicecidrs",
+		choose: func(*metav1.ListOptions) {},
+	}
+}

@@ -7,11 +7,13 @@
 // translated by package translate, and a Handler receives the translation.
 //
 // It has kube-proxy's selectors, so headless Services, their EndpointSlices
-// and the Services of other proxies never reach memory. Services and
-// EndpointSlices are translated one by one while the list arrives, and a
-// store keeps only the translation. The store calls the Handler in the
-// goroutine that receives the change. Of Nodes and ServiceCIDRs it keeps only
-// the fields that a proxier reads.
+// and the Services of other proxies never reach memory. Objects are translated
+// one by one while the list arrives, and a store keeps only the translation.
+// The store calls the Handler in the goroutine that receives the change. The
+// translation of a Node or ServiceCIDR has the fields that a proxier reads.
+//
+// A watch starts after a list. If the API server cannot continue it, because
+// the version is expired (410 Gone), a list follows after a backoff.
 //
 // While the API server is unreachable, the Handler is not called. When it is
 // reachable again, the Handler is called for each object that changed.

@@ -3,6 +3,7 @@ package informer
 import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,7 +22,7 @@ type kind[N comparable, V any, O object] struct {
 	// identify returns the name and the UID of a translation.
 	identify func(V) (name N, uid string)
 	// reset empties an object, and keeps memory that the next one can use. The
-	// translation shares only strings with the object.
+	// translation shares only strings with that memory.
 	reset func(O)
 }
 
@@ -47,6 +48,20 @@ var (
 				ObjectMeta: emptyMeta(o.ObjectMeta), Endpoints: o.Endpoints[:0], Ports: o.Ports[:0],
 			}
 		},
+	}
+	nodes = kind[string, *corev1.Node, *corev1.Node]{
+		name:      "Node",
+		new:       func() *corev1.Node { return new(corev1.Node) },
+		translate: trimNode,
+		identify:  func(n *corev1.Node) (name, uid string) { return n.Name, string(n.UID) },
+		reset:     func(o *corev1.Node) { *o = corev1.Node{} },
+	}
+	serviceCIDRs = kind[string, *networkingv1.ServiceCIDR, *networkingv1.ServiceCIDR]{
+		name:      "ServiceCIDR",
+		new:       func() *networkingv1.ServiceCIDR { return new(networkingv1.ServiceCIDR) },
+		translate: trimServiceCIDR,
+		identify:  func(c *networkingv1.ServiceCIDR) (name, uid string) { return c.Name, string(c.UID) },
+		reset:     func(o *networkingv1.ServiceCIDR) { *o = networkingv1.ServiceCIDR{} },
 	}
 )
 

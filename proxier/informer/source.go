@@ -3,7 +3,7 @@ package informer
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,8 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -52,12 +50,11 @@ const (
 
 // Source lists and watches the objects of an API server.
 type Source struct {
-	config Config
+	config     Config
+	reflectors []*cache.Reflector // one for each kind
 
-	services, slices *cache.Reflector
-	node, cidrs      cache.SharedIndexInformer // cidrs is nil without Config.ServiceCIDRs
-
-	// These report whether the first list of a kind was delivered.
+	// These report whether the first list of a kind was delivered. cidrsSynced
+	// is nil without Config.ServiceCIDRs.
 	servicesSynced, slicesSynced, nodeSynced, cidrsSynced cache.InformerSynced
 
 	lastNode atomic.Pointer[corev1.Node] // the last delivered version
@@ -69,23 +66,31 @@ func New(config Config) (*Source, error) {
 		return nil, errors.New("informer: Client, NodeName and Handler are required")
 	}
 	s := &Source{config: config}
-	s.services, s.servicesSynced = newReflector(services, servicesOf(config.Client), config.ResyncPeriod,
-		config.Handler.SetService, config.Handler.DeleteService)
-	s.slices, s.slicesSynced = newReflector(endpointSlices, endpointSlicesOf(config.Client), config.ResyncPeriod,
-		config.Handler.SetEndpointSlice, config.Handler.DeleteEndpointSlice)
-	node := cache.NewFilteredListWatchFromClient(config.Client.Core, "nodes", metav1.NamespaceAll, s.selectNode)
-	s.node = cache.NewSharedIndexInformer(node, &corev1.Node{}, config.ResyncPeriod, nil)
+	client, h := config.Client, config.Handler
+	s.servicesSynced = watchKind(s, services, servicesOf(client), h.SetService, h.DeleteService)
+	s.slicesSynced = watchKind(s, endpointSlices, endpointSlicesOf(client), h.SetEndpointSlice, h.DeleteEndpointSlice)
+	s.nodeSynced = watchKind(s, nodes, nodesOf(client, config.NodeName), s.setNode, s.deleteNode)
 	if config.ServiceCIDRs {
-		cidrs := cache.NewFilteredListWatchFromClient(config.Client.Networking, "servicecidrs", metav1.NamespaceAll,
-			func(*metav1.ListOptions) {})
-		s.cidrs = cache.NewSharedIndexInformer(cidrs, &networkingv1.ServiceCIDR{}, config.ResyncPeriod, nil)
+		known := make(map[string][]string) // CIDRs by the name of the object
+		s.cidrsSynced = watchKind(s, serviceCIDRs, serviceCIDRsOf(client), func(c *networkingv1.ServiceCIDR) {
+			known[c.Name] = c.Spec.CIDRs
+			h.OnServiceCIDRsChanged(union(known))
+		}, func(name string) {
+			delete(known, name)
+			h.OnServiceCIDRsChanged(union(known))
+		})
 	}
-	for _, i := range s.informers() {
-		if err := i.SetTransform(trim); err != nil {
-			return nil, fmt.Errorf("informer: %w", err)
-		}
-	}
-	return s, s.addHandlers()
+	return s, nil
+}
+
+// watchKind makes s call set and remove for the objects of a collection.
+// synced reports whether the first list was delivered.
+func watchKind[N comparable, V any, O object](
+	s *Source, k kind[N, V, O], from collection, set func(V), remove func(N),
+) (synced cache.InformerSynced) {
+	r, synced := newReflector(k, from, s.config.ResyncPeriod, set, remove)
+	s.reflectors = append(s.reflectors, r)
+	return synced
 }
 
 // newReflector returns a reflector that calls set and remove for the objects
@@ -103,73 +108,16 @@ func newReflector[N comparable, V any, O object](
 	return r, s.hasSynced
 }
 
-func (s *Source) selectNode(o *metav1.ListOptions) {
-	o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, s.config.NodeName).String()
+func (s *Source) setNode(node *corev1.Node) {
+	s.config.Handler.OnNodeUpdate(s.lastNode.Load(), node)
+	s.lastNode.Store(node)
 }
 
-func (s *Source) informers() []cache.SharedIndexInformer {
-	all := []cache.SharedIndexInformer{s.node}
-	if s.cidrs != nil {
-		all = append(all, s.cidrs)
-	}
-	return all
-}
+func (s *Source) deleteNode(string) { s.config.Handler.OnNodeDelete(s.lastNode.Swap(nil)) }
 
-// addHandlers connects the informers with the Handler.
-func (s *Source) addHandlers() error {
-	h := s.config.Handler
-	var errs [2]error
-	s.nodeSynced, errs[0] = handle(s.node, func(old, node *corev1.Node) {
-		h.OnNodeUpdate(old, node)
-		s.lastNode.Store(node)
-	}, h.OnNodeDelete)
-	if s.cidrs != nil {
-		deliver := func(*networkingv1.ServiceCIDR) { h.OnServiceCIDRsChanged(cidrsOf(s.cidrs.GetStore().List())) }
-		s.cidrsSynced, errs[1] = handle(s.cidrs, func(_, cidr *networkingv1.ServiceCIDR) { deliver(cidr) }, deliver)
-	}
-	return errors.Join(errs[:]...)
-}
-
-// handle makes an informer call set and remove. The old object of a new one
-// is zero. synced reports whether the first list was delivered.
-func handle[T metav1.Object](
-	i cache.SharedIndexInformer, set func(old, new T), remove func(T),
-) (synced cache.InformerSynced, err error) {
-	var none T
-	r, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { set(none, obj.(T)) },
-		UpdateFunc: func(old, obj any) {
-			before, now := old.(T), obj.(T)
-			// A resync delivers the same pointer. A list after a connection
-			// loss delivers equal objects with new pointers, which are no
-			// changes.
-			resync := any(before) == any(now)
-			if resync || before.GetResourceVersion() != now.GetResourceVersion() || before.GetUID() != now.GetUID() {
-				set(before, now)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			// The object was deleted during a connection loss.
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if last, ok := obj.(T); ok {
-				remove(last)
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("informer: %w", err)
-	}
-	return r.HasSynced, nil
-}
-
-// cidrsOf returns the CIDRs of ServiceCIDRs, sorted and without duplicates.
-func cidrsOf(objects []any) []string {
-	var cidrs []string
-	for _, obj := range objects {
-		cidrs = append(cidrs, obj.(*networkingv1.ServiceCIDR).Spec.CIDRs...)
-	}
+// union returns the CIDRs of all ServiceCIDRs, sorted and without duplicates.
+func union(known map[string][]string) []string {
+	cidrs := slices.Concat(slices.Collect(maps.Values(known))...)
 	slices.Sort(cidrs)
 	return slices.Compact(cidrs)
 }
@@ -179,16 +127,13 @@ func cidrsOf(objects []any) []string {
 func (s *Source) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, i := range s.informers() {
-		running.Go(func() { i.RunWithContext(ctx) })
-	}
-	for _, r := range []*cache.Reflector{s.services, s.slices} {
+	for _, r := range s.reflectors {
 		running.Go(func() { r.RunWithContext(ctx) })
 	}
 	if !s.waitForNode(ctx) || !waitFor(ctx, 0, s.servicesSynced, s.slicesSynced) {
 		return nil
 	}
-	if s.cidrs != nil && !waitFor(ctx, serviceCIDRsTimeout, s.cidrsSynced) && ctx.Err() == nil {
+	if s.cidrsSynced != nil && !waitFor(ctx, serviceCIDRsTimeout, s.cidrsSynced) && ctx.Err() == nil {
 		klog.InfoS("Timed out waiting for ServiceCIDRs, not dropping packets to unused service addresses yet",
 			"timeout", serviceCIDRsTimeout)
 	}

@@ -18,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
@@ -83,8 +84,14 @@ func testNode(addresses int) *corev1.Node {
 // start runs a Source until the test ends.
 func start(t *testing.T, client *fake.Clientset, change func(*Config)) *recorder {
 	t.Helper()
+	return startWith(t, serve(t, client), change)
+}
+
+// startWith runs a Source of a client until the test ends.
+func startWith(t *testing.T, client *apiclient.Client, change func(*Config)) *recorder {
+	t.Helper()
 	r := new(recorder)
-	config := Config{Client: serve(t, client), NodeName: "n1", ServiceCIDRs: true, Handler: r}
+	config := Config{Client: client, NodeName: "n1", ServiceCIDRs: true, Handler: r}
 	change(&config)
 	s, err := New(config)
 	if err != nil {

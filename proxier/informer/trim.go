@@ -6,35 +6,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trim removes the fields of an object that a proxier does not read. It is a
-// cache.TransformFunc, which can be called again with its own result.
-func trim(obj any) (any, error) {
-	switch o := obj.(type) {
-	case *corev1.Node:
-		trimNode(o)
-	case *networkingv1.ServiceCIDR:
-		trimMeta(&o.ObjectMeta)
+// trimNode returns a Node with the fields that a proxier reads.
+func trimNode(node *corev1.Node) *corev1.Node {
+	spec := &node.Spec
+	return &corev1.Node{
+		ObjectMeta: trimMeta(&node.ObjectMeta, corev1.LabelTopologyZone),
+		Spec:       corev1.NodeSpec{PodCIDR: spec.PodCIDR, PodCIDRs: spec.PodCIDRs, Taints: spec.Taints},
+		Status:     corev1.NodeStatus{Addresses: node.Status.Addresses},
 	}
-	return obj, nil
 }
 
-// trimMeta keeps the name, the fields that distinguish versions, the
+// trimServiceCIDR returns a ServiceCIDR with the fields that a proxier reads.
+func trimServiceCIDR(cidr *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDR {
+	return &networkingv1.ServiceCIDR{ObjectMeta: trimMeta(&cidr.ObjectMeta), Spec: cidr.Spec}
+}
+
+// trimMeta returns the name, the fields that distinguish versions, the
 // timestamps, and the given labels.
-func trimMeta(m *metav1.ObjectMeta, labels ...string) {
-	all := m.Labels
-	*m = metav1.ObjectMeta{
+func trimMeta(m *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
+	trimmed := metav1.ObjectMeta{
 		Name: m.Name, Namespace: m.Namespace, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
 	}
 	for _, label := range labels {
-		if v, ok := all[label]; ok {
-			metav1.SetMetaDataLabel(m, label, v)
+		if v, ok := m.Labels[label]; ok {
+			metav1.SetMetaDataLabel(&trimmed, label, v)
 		}
 	}
-}
-
-func trimNode(node *corev1.Node) {
-	trimMeta(&node.ObjectMeta, corev1.LabelTopologyZone)
-	node.Spec = corev1.NodeSpec{PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs, Taints: node.Spec.Taints}
-	node.Status = corev1.NodeStatus{Addresses: node.Status.Addresses}
+	return trimmed
 }

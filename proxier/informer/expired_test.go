@@ -1,0 +1,95 @@
+package informer
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"path"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+)
+
+// expiredAPI is an API server that responds to each watch that the version is
+// expired (410 Gone). It runs without a network.
+type expiredAPI struct {
+	fakeAPI
+	asEvent bool // in an event of the watch, not in its status
+
+	mu       sync.Mutex
+	requests map[string][]string // "list" or "watch", by resource
+}
+
+func (a *expiredAPI) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(10 * time.Millisecond) // the network
+	verb, resource := "list", path.Base(r.URL.Path)
+	if r.URL.Query().Has("watch") {
+		verb = "watch"
+	}
+	a.mu.Lock()
+	a.requests[resource] = append(a.requests[resource], verb)
+	a.mu.Unlock()
+	response := &http.Response{
+		StatusCode: http.StatusOK, Request: r, Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}},
+	}
+	body, err := a.body(r, resource)
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if verb == "watch" && !a.asEvent {
+		response.StatusCode = http.StatusGone
+	}
+	return response, err
+}
+
+func (a *expiredAPI) body(r *http.Request, resource string) ([]byte, error) {
+	if !r.URL.Query().Has("watch") {
+		list, err := a.list(r.Context(), resource)
+		return text(list), err
+	}
+	expired := apierrors.NewResourceExpired("too old resource version").ErrStatus
+	expired.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	status, err := json.Marshal(expired)
+	if err != nil || !a.asEvent {
+		return status, err
+	}
+	return json.Marshal(metav1.WatchEvent{Type: "ERROR", Object: runtime.RawExtension{Raw: status}})
+}
+
+// A list follows each watch whose version is expired, after a backoff.
+func TestExpiredWatches(t *testing.T) {
+	for name, asEvent := range map[string]bool{"status": false, "event": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := &expiredAPI{fakeAPI{objects(testNode(1))}, asEvent, sync.Mutex{}, make(map[string][]string)}
+				client, err := apiclient.New(&rest.Config{Transport: api})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := startWith(t, client, func(*Config) {})
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				for resource, requests := range api.requests {
+					for i, verb := range requests {
+						if want := []string{"list", "watch"}[i%2]; verb != want {
+							t.Fatalf("%s: got %q as request %d of %q, want %q", resource, verb, i, requests[:i+1], want)
+						}
+					}
+					if n := len(requests); n < 8 || n > 40 {
+						t.Errorf("%s: got %d requests in 2 minutes, want 8 to 40", resource, n)
+					}
+				}
+				if len(api.requests) != 4 || r.count("services synced") != 1 {
+					t.Errorf("got requests %q and calls %q, want all objects", api.requests, r.calls)
+				}
+			})
+		})
+	}
+}
