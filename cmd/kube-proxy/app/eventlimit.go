@@ -15,11 +15,13 @@ import (
 // The limits of eventLimits are token buckets: a burst, then a rate per
 // second.
 const (
-	reasonBurst = 50
-	reasonQPS   = 1.0 / 10 // one in 10 seconds
-	objectBurst = 10
-	objectQPS   = 1.0 / 300 // one in 5 minutes, as in client-go's record.EventCorrelator
-	objectCache = 4096      // objects whose events are counted
+	reasonBurst    = 50
+	reasonQPS      = 1.0 / 10 // one in 10 seconds
+	namespaceBurst = 25
+	namespaceQPS   = 1.0 / 20
+	objectBurst    = 10
+	objectQPS      = 1.0 / 300 // one in 5 minutes, as in client-go's record.EventCorrelator
+	limitCache     = 4096      // objects, and namespaces, whose events are counted
 )
 
 // eventLimits decides which warnings become events in the API. An error in
@@ -28,13 +30,15 @@ const (
 //
 //   - for each reason, such as AddressConflict: 50 events at once, then one
 //     every 10 seconds;
+//   - for each namespace and reason: half of it, so that the objects of one
+//     namespace leave events to others;
 //   - for each object: 10 events at once, then one every 5 minutes.
 //
 // A warning above a limit is logged and never becomes an event.
 type eventLimits struct {
-	mu      sync.Mutex
-	reasons map[string]*reasonLimit
-	objects *record.EventSourceObjectSpamFilter
+	mu                  sync.Mutex
+	reasons             map[string]*reasonLimit
+	namespaces, objects *record.EventSourceObjectSpamFilter
 }
 
 // reasonLimit limits the events of one reason.
@@ -44,12 +48,17 @@ type reasonLimit struct {
 }
 
 func newEventLimits() *eventLimits {
-	key := func(e *corev1.Event) string {
-		return e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+	limit := func(burst int, qps float32, key func(*corev1.Event) string) *record.EventSourceObjectSpamFilter {
+		return record.NewEventSourceObjectSpamFilter(limitCache, burst, qps, clock.RealClock{}, key)
 	}
 	return &eventLimits{
 		reasons: make(map[string]*reasonLimit),
-		objects: record.NewEventSourceObjectSpamFilter(objectCache, objectBurst, objectQPS, clock.RealClock{}, key),
+		namespaces: limit(namespaceBurst, namespaceQPS, func(e *corev1.Event) string {
+			return e.Reason + "/" + e.InvolvedObject.Namespace
+		}),
+		objects: limit(objectBurst, objectQPS, func(e *corev1.Event) string {
+			return e.InvolvedObject.Kind + "/" + e.InvolvedObject.Namespace + "/" + e.InvolvedObject.Name
+		}),
 	}
 }
 
@@ -58,7 +67,8 @@ func newEventLimits() *eventLimits {
 func (l *eventLimits) allow(e cluster.Event) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.objects.Filter(&corev1.Event{InvolvedObject: *referenceOf(e)}) {
+	event := &corev1.Event{InvolvedObject: *referenceOf(e), Reason: e.Reason}
+	if l.objects.Filter(event) || l.namespaces.Filter(event) {
 		return false
 	}
 	limit := l.reasons[e.Reason]

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,22 +20,37 @@ import (
 )
 
 const (
-	// maxQueued is the number of events that wait for the API server.
-	maxQueued = 1000
+	// maxPending is the number of events that are not sent yet.
+	maxPending = 1000
 	// seriesEnd is how long after its last event a series ends.
 	seriesEnd = 6 * time.Minute
-	// sendRetry is the pause after a failed request.
-	sendRetry = 10 * time.Second
+	// maxTries is the number of requests for an event, as in client-go.
+	maxTries = 12
+	// The pause after the first failed request for an event doubles with each
+	// further one. The API server keeps events for an hour by default, and
+	// the last request follows after an hour.
+	minPause, maxPause = 10 * time.Second, 10 * time.Minute
+	// requestTimeout ends a request that the API server does not answer.
+	requestTimeout = 10 * time.Second
 )
 
 // eventSender sends events to the API server, one at a time. Equal events
-// become a series, which is one object with a counter. It is used in place of
+// become a series, which is one object with a counter. An event that cannot be
+// sent is tried again later and does not delay others. It is used in place of
 // client-go's broadcaster, which links the types of all API groups.
 type eventSender struct {
 	client   rest.Interface
 	instance string
-	queue    chan *eventsv1.Event
+	pending  atomic.Int32 // events that wait in the queue or for another try
+	queue    chan pendingEvent
 	series   map[seriesKey]*eventsv1.Event // the events of the last minutes
+	failing  bool                          // reports whether the last request failed
+}
+
+// pendingEvent is an event that is not sent yet.
+type pendingEvent struct {
+	*eventsv1.Event
+	tries int // failed requests
 }
 
 // seriesKey identifies equal events.
@@ -47,11 +63,11 @@ func newEventSender(client rest.Interface) *eventSender {
 	hostname, _ := os.Hostname()
 	return &eventSender{
 		client: client, instance: component + "-" + hostname,
-		queue: make(chan *eventsv1.Event, maxQueued), series: make(map[seriesKey]*eventsv1.Event),
+		queue: make(chan pendingEvent, maxPending), series: make(map[seriesKey]*eventsv1.Event),
 	}
 }
 
-// add queues an event. It drops the event if the queue is full.
+// add queues an event. It drops the event if too many are pending.
 func (s *eventSender) add(regarding *corev1.ObjectReference, typ, reason, action, note string) {
 	now := time.Now()
 	namespace := regarding.Namespace
@@ -71,11 +87,12 @@ func (s *eventSender) add(regarding *corev1.ObjectReference, typ, reason, action
 		Note:                note,
 		Type:                typ,
 	}
-	select {
-	case s.queue <- event:
-	default:
+	if s.pending.Add(1) > maxPending {
+		s.pending.Add(-1)
 		klog.V(2).InfoS("Dropped an event, too many events wait for the API server", "reason", reason)
+		return
 	}
+	s.queue <- pendingEvent{Event: event} // does not block: it has a place for each pending event
 }
 
 // run sends events until ctx ends.
@@ -90,26 +107,29 @@ func (s *eventSender) run(ctx context.Context) {
 	}
 }
 
-// send sends an event. If the API server is unreachable or fails, it retries
-// until ctx ends. An event that the API server rejects is logged.
-func (s *eventSender) send(ctx context.Context, event *eventsv1.Event) {
-	s.endSeries(event.EventTime.Time)
-	for {
-		err := s.trySend(ctx, event)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return
-		case isRejection(err):
-			klog.ErrorS(err, "The API server rejected an event", "reason", event.Reason)
-			return
+// send sends an event. If the API server is unreachable or fails, the event
+// is queued again after a pause. It drops an event that the API server rejects,
+// or that failed too often.
+func (s *eventSender) send(ctx context.Context, e pendingEvent) {
+	s.endSeries(e.EventTime.Time)
+	err := s.trySend(ctx, e.Event)
+	e.tries++
+	switch {
+	case err == nil || ctx.Err() != nil:
+		s.failing = false
+	case isRejection(err):
+		klog.ErrorS(err, "The API server rejected an event", "reason", e.Reason)
+	case e.tries >= maxTries:
+		klog.ErrorS(err, "Failed to send an event, dropped it", "reason", e.Reason, "requests", e.tries)
+	default:
+		if e.tries == 1 && !s.failing {
+			klog.ErrorS(err, "Failed to send an event, retrying later", "reason", e.Reason)
 		}
-		klog.ErrorS(err, "Failed to send an event", "reason", event.Reason, "retryAfter", sendRetry)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(sendRetry):
-		}
+		s.failing = true
+		time.AfterFunc(min(minPause<<(e.tries-1), maxPause), func() { s.queue <- e })
+		return
 	}
+	s.pending.Add(-1)
 }
 
 // isRejection reports whether the API server answered with an error that a
@@ -123,6 +143,8 @@ func isRejection(err error) bool {
 
 // trySend creates an event, or counts it if it is equal to an earlier one.
 func (s *eventSender) trySend(ctx context.Context, event *eventsv1.Event) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
 	key := seriesKey{event.Regarding, event.Type, event.Reason, event.Action, event.Note}
 	if first := s.series[key]; first != nil {
 		err := s.count(ctx, first, event.EventTime)
@@ -130,7 +152,7 @@ func (s *eventSender) trySend(ctx context.Context, event *eventsv1.Event) error 
 			return err
 		}
 	}
-	err := s.client.Post().Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
+	err := s.client.Post().MaxRetries(0).Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
 	if err == nil || apierrors.IsAlreadyExists(err) { // the response to an earlier request was lost
 		s.series[key] = event
 		return nil
@@ -140,16 +162,20 @@ func (s *eventSender) trySend(ctx context.Context, event *eventsv1.Event) error 
 
 // count adds an event to the series that began with first.
 func (s *eventSender) count(ctx context.Context, first *eventsv1.Event, at metav1.MicroTime) error {
-	series := eventsv1.EventSeries{Count: 2, LastObservedTime: at}
+	series := eventsv1.EventSeries{Count: 2, LastObservedTime: first.EventTime}
 	if first.Series != nil {
-		series.Count = first.Series.Count + 1
+		series = *first.Series
+		series.Count++
+	}
+	if series.LastObservedTime.Before(&at) { // an event that was sent late is older than the series
+		series.LastObservedTime = at
 	}
 	patch, err := json.Marshal(map[string]any{"series": series})
 	if err != nil {
 		return err
 	}
-	err = s.client.Patch(types.MergePatchType).Namespace(first.Namespace).Resource("events").Name(first.Name).
-		Body(patch).Do(ctx).Error()
+	err = s.client.Patch(types.MergePatchType).MaxRetries(0).Namespace(first.Namespace).Resource("events").
+		Name(first.Name).Body(patch).Do(ctx).Error()
 	if err == nil {
 		first.Series = &series
 	}

@@ -12,9 +12,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
@@ -23,9 +25,11 @@ import (
 type eventAPI struct {
 	requests []string // method and note
 	events   map[string]eventsv1.Event
-	down     bool // no request reaches it
-	lossy    bool // no response arrives
-	status   int  // of every response, if not 0
+	down     bool   // no request reaches it
+	lossy    bool   // no response arrives
+	status   int    // of every response, if not 0
+	broken   string // namespace in which each request fails
+	failures int    // requests for this namespace
 }
 
 func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -59,6 +63,10 @@ func (a *eventAPI) handle(method, path string, body []byte) (code int) {
 	}
 	if a.status != 0 {
 		return a.status
+	}
+	if a.broken != "" && event.Namespace == a.broken {
+		a.failures++
+		return http.StatusInternalServerError
 	}
 	a.requests = append(a.requests, method+" "+event.Note)
 	if method == http.MethodPost {
@@ -107,9 +115,11 @@ func testSender(t *testing.T, f func(api *eventAPI, s *eventSender)) {
 	})
 }
 
-// recordWarning records a warning about a Service.
-func recordWarning(s *eventSender, name, note string) {
-	s.add(&corev1.ObjectReference{Kind: "Service", Namespace: "default", Name: name},
+// recordWarning records a warning about a Service in the namespace default.
+func recordWarning(s *eventSender, name, note string) { recordWarningIn(s, "default", name, note) }
+
+func recordWarningIn(s *eventSender, namespace, name, note string) {
+	s.add(&corev1.ObjectReference{Kind: "Service", Namespace: namespace, Name: name},
 		corev1.EventTypeWarning, "AddressConflict", "ProgramServices", note)
 	synctest.Wait()
 }
@@ -155,31 +165,67 @@ func TestEventSeries(t *testing.T) {
 func TestEventsWithoutAPIServer(t *testing.T) {
 	testSender(t, func(api *eventAPI, s *eventSender) {
 		api.down = true
-		for range maxQueued + 10 {
+		for range maxPending + 10 {
 			recordWarning(s, "web", "a")
 		}
 		recordWarning(s, "web", "dropped")
 		api.down = false
-		time.Sleep(sendRetry)
+		time.Sleep(minPause)
 		synctest.Wait()
-		// One was taken from the queue before it was full.
-		if e := api.only(t); e.Series == nil || e.Series.Count != maxQueued+1 {
-			t.Errorf("got series %+v, want %d events", e.Series, maxQueued+1)
+		if e := api.only(t); e.Series == nil || e.Series.Count != maxPending {
+			t.Errorf("got series %+v, want %d events", e.Series, maxPending)
+		}
+		recordWarning(s, "api", "not dropped")
+		if len(api.events) != 2 {
+			t.Errorf("got %d events, want another one", len(api.events))
 		}
 	})
 }
 
-// An event that the API server rejects does not delay others.
-func TestRejectedEvent(t *testing.T) {
+// An event that always fails is tried a limited number of times, and does not
+// delay or displace others. The log mentions it twice.
+func TestFailingEvent(t *testing.T) {
+	var lines []string
+	klog.SetLogger(funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+	defer klog.ClearLogger()
 	testSender(t, func(api *eventAPI, s *eventSender) {
-		api.status = http.StatusUnprocessableEntity
-		recordWarning(s, "web", "a")
-		api.status = 0
-		recordWarning(s, "web", "b")
-		if e := api.only(t); e.Note != "b" {
-			t.Errorf("got event %q, want b", e.Note)
+		api.broken = "broken"
+		recordWarningIn(s, "broken", "web", "a")
+		for i := range 2 * maxPending {
+			recordWarning(s, "web", "b")
+			if e := api.only(t); e.Note != "b" || e.Series == nil && i > 0 || e.Series != nil && int(e.Series.Count) != i+1 {
+				t.Fatalf("got event %+v, want %d of others", e, i+1)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if api.failures != 12 || s.pending.Load() != 0 {
+			t.Errorf("got %d requests and %d pending events, want 12 and 0", api.failures, s.pending.Load())
 		}
 	})
+	if len(lines) != 2 {
+		t.Errorf("got log %q, want 2 lines", lines)
+	}
+}
+
+// An event that the API server rejects does not delay others.
+func TestRejectedEvent(t *testing.T) {
+	for _, status := range []int{
+		http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity,
+	} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			testSender(t, func(api *eventAPI, s *eventSender) {
+				api.status = status
+				recordWarning(s, "web", "a")
+				api.status = 0
+				recordWarning(s, "web", "b")
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if e := api.only(t); e.Note != "b" || s.pending.Load() != 0 {
+					t.Errorf("got event %q and %d pending ones, want b and none", e.Note, s.pending.Load())
+				}
+			})
+		})
+	}
 }
 
 // Events wait for an API server that is overloaded or fails.
@@ -192,7 +238,7 @@ func TestEventsOfFailingAPIServer(t *testing.T) {
 				api.status = status
 				recordWarning(s, "web", "a")
 				api.status = 0
-				time.Sleep(sendRetry)
+				time.Sleep(minPause)
 				synctest.Wait()
 				api.only(t)
 			})
@@ -207,7 +253,7 @@ func TestLostResponse(t *testing.T) {
 		api.lossy = true
 		recordWarning(s, "web", "a")
 		api.lossy = false
-		time.Sleep(sendRetry)
+		time.Sleep(minPause)
 		synctest.Wait()
 		recordWarning(s, "web", "a")
 		if e := api.only(t); e.Series == nil || e.Series.Count != 2 {

@@ -1,0 +1,126 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nftproxy/nftproxy/proxier/informer"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+)
+
+// requestLog is an API server without objects. It runs without a network.
+type requestLog struct {
+	requests sets.Set[string] // "group/resource verb"
+}
+
+func (l *requestLog) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(10 * time.Millisecond) // the network
+	request := permissionOf(r)
+	l.requests.Insert(request)
+	status, body := http.StatusOK, []byte(`{"kind": "Status", "apiVersion": "v1", "status": "Success"}`)
+	switch kind := request[strings.Index(request, "/")+1:]; {
+	case strings.HasSuffix(kind, " watch"):
+		status = http.StatusGone
+	case strings.HasSuffix(kind, " list"):
+		kinds := map[string]string{
+			"services": "v1 ServiceList", "nodes": "v1 NodeList", "endpointslices": "discovery.k8s.io/v1 EndpointSliceList",
+			"servicecidrs": "networking.k8s.io/v1 ServiceCIDRList",
+		}
+		version, list, _ := strings.Cut(kinds[strings.TrimSuffix(kind, " list")], " ")
+		body = []byte(`{"kind": "` + list + `", "apiVersion": "` + version + `", "items": []}`)
+	}
+	return &http.Response{
+		StatusCode: status, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(bytes.NewReader(body)),
+	}, nil
+}
+
+// permissionOf returns the permission that a request needs, as "group/resource
+// verb".
+func permissionOf(r *http.Request) string {
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/") // api/VERSION/… or apis/GROUP/VERSION/…
+	group, path := "", path[1:]
+	if strings.HasPrefix(r.URL.Path, "/apis/") {
+		group, path = path[0], path[1:]
+	}
+	if path = path[1:]; path[0] == "namespaces" {
+		path = path[2:]
+	}
+	verb := map[string]string{
+		http.MethodGet: "list", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
+		http.MethodDelete: "delete",
+	}[r.Method]
+	switch {
+	case r.URL.Query().Has("watch"):
+		verb = "watch"
+	case verb == "list" && len(path) > 1:
+		verb = "get"
+	}
+	return group + "/" + path[0] + " " + verb
+}
+
+// withoutObjects is a Handler of an API server without objects.
+type withoutObjects struct{ informer.Handler }
+
+// The manifests grant the permissions that the process needs and no others.
+func TestRole(t *testing.T) {
+	text, err := os.ReadFile("../../../deploy/kustomize/base/rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.ClusterRole
+	if err := yaml.Unmarshal(bytes.Split(text, []byte("\n---\n"))[0], &role); err != nil {
+		t.Fatal(err)
+	}
+	granted := sets.New[string]()
+	for _, rule := range role.Rules {
+		for _, verb := range rule.Verbs {
+			granted.Insert(rule.APIGroups[0] + "/" + rule.Resources[0] + " " + verb)
+		}
+		if len(rule.APIGroups) != 1 || len(rule.Resources) != 1 {
+			t.Errorf("got rule %v, want one group and resource", rule)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		api := &requestLog{sets.New[string]()}
+		client, err := apiclient.New(&rest.Config{
+			Transport: api, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := informer.New(informer.Config{
+			Client: client, NodeName: "n1", ServiceCIDRs: true, Handler: withoutObjects{},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+		defer stop()
+		events := newEventSender(client.Events)
+		go events.run(ctx)
+		recordWarning(events, "web", "a")
+		recordWarning(events, "web", "a")
+		if err := source.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !granted.Equal(api.requests) {
+			t.Errorf("got permissions %q, want %q", slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(api.requests)))
+		}
+	})
+}
