@@ -2,10 +2,8 @@ package proxier
 
 import (
 	"context"
-	"fmt"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nftproxy/nftproxy/connlimit"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
@@ -33,10 +31,8 @@ type localhostServer interface {
 
 // newLocalhostPorts returns nil if NodePorts of the family are not served on
 // localhost.
-//
-// Servers that share slots share the limit of connections.
 func newLocalhostPorts(
-	config *Config, events cluster.EventRecorder, f nft.Family, slots chan struct{},
+	config *Config, events cluster.EventRecorder, f nft.Family, limit *connlimit.Limit[uint16],
 ) (*localhostPorts, error) {
 	rules := config.rules()
 	if !rules.Localhost(f) {
@@ -44,7 +40,7 @@ func newLocalhostPorts(
 	}
 	server, err := localhost.New(localhost.Config{
 		Addr:  ruleset.Localhost(f),
-		Slots: slots,
+		Limit: limit,
 		Report: func(e localhost.Event) {
 			events.Record(cluster.Event{
 				Kind: "Service", Namespace: e.Namespace, Name: e.Name,
@@ -58,19 +54,21 @@ func newLocalhostPorts(
 	return &localhostPorts{server: server, served: make(map[uint16]struct{})}, nil
 }
 
-// reservedFiles is the number of open files that connections to NodePorts on
-// localhost leave to the other parts of the process, such as health checks.
-const reservedFiles = 1000
+const (
+	// maxLocalhostConns is the limit of connections to NodePorts on
+	// localhost. A connection takes 10 kB.
+	maxLocalhostConns = 10_000
+	// reservedFiles is the number of open files that these connections leave to
+	// all else, such as the listeners of NodePorts.
+	reservedFiles = 8000
+)
 
-// newLocalhostSlots returns the slots for connections to NodePorts on
-// localhost. A connection takes two open files.
-func newLocalhostSlots() (chan struct{}, error) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return nil, fmt.Errorf("get the limit of open files: %w", err)
-	}
-	files := min(limit.Cur, 1<<20) // more are no use
-	return make(chan struct{}, (files-min(reservedFiles, files/2))/2), nil
+// newLocalhostLimit returns the limit of connections to NodePorts on localhost,
+// for all families. A connection takes two open files.
+func newLocalhostLimit() *connlimit.Limit[uint16] {
+	files := connlimit.OpenFiles()
+	return connlimit.New[uint16]("NodePorts on localhost",
+		min(maxLocalhostConns, (files-min(reservedFiles, files/2))/2))
 }
 
 // update makes the server serve the NodePorts of a commit.

@@ -107,17 +107,14 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	if err != nil {
 		return nil, err
 	}
-	slots, err := newLocalhostSlots()
-	if err != nil {
-		return nil, err
-	}
+	limit := newLocalhostLimit()
 	var sinks cluster.Sinks
 	for _, t := range tables {
 		checks, err := newHealthChecks(&config, events, p.health.ok)
 		if err != nil {
 			return nil, err
 		}
-		ports, err := newLocalhostPorts(&config, events, t.Family(), slots)
+		ports, err := newLocalhostPorts(&config, events, t.Family(), limit)
 		if err != nil {
 			return nil, err
 		}

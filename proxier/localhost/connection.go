@@ -1,7 +1,9 @@
 package localhost
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -10,11 +12,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/connlimit"
 )
 
 // connection is a connection of a client and the one to its endpoint.
 type connection struct {
 	client, endpoint *net.TCPConn // endpoint is nil while it is being opened
+	place            *connlimit.Conn[uint16]
+	life             context.Context // ends when the connection is reset
+	end              context.CancelFunc
 	ended            atomic.Int32 // directions of which all bytes were passed on
 	broken           atomic.Bool  // the receiver of a direction has closed
 }
@@ -31,7 +38,7 @@ func (c *connection) forward(buffers *sync.Pool) {
 // forwardOne copies one direction. The end of the data and a reset pass from
 // one side to the other, as if there were only one connection.
 func (c *connection) forwardOne(to, from *net.TCPConn, buffers *sync.Pool) {
-	err := pass(to, from, buffers)
+	err := c.pass(to, from, buffers)
 	if err == nil {
 		err = sent(to.CloseWrite())
 	}
@@ -80,88 +87,125 @@ func sent(err error) error {
 	return &receiverError{err}
 }
 
-// pass copies bytes until the sender ends them. It takes a buffer when there
-// are bytes to read, and returns it after writing them, so that a connection
-// without traffic holds none. io.Copy would use splice, whose pipe takes two
-// file descriptors for each direction, also without traffic.
-func pass(to, from *net.TCPConn, buffers *sync.Pool) error {
+// pass copies bytes until the sender ends them. The bytes stay in the receive
+// buffer of the sender's socket until the receiver takes them, so a connection
+// that waits for either side holds no buffer. io.Copy would use splice, whose
+// pipe takes two file descriptors for each direction, also without traffic.
+func (c *connection) pass(to, from *net.TCPConn, buffers *sync.Pool) error {
 	source, err := from.SyscallConn()
 	if err != nil {
 		return err
 	}
+	sink, err := to.SyscallConn()
+	if err != nil {
+		return sent(err)
+	}
 	for {
-		buffer, n, err := receive(source, buffers)
+		buffer, n, err := peek(source, buffers)
 		if err != nil {
 			return err
 		}
-		if n > 0 {
-			err = write(to, source, buffer[:n])
-		}
+		written, err := move(sink, source, buffer[:n])
 		buffers.Put(buffer)
 		if n == 0 || err != nil {
 			return err
 		}
+		c.place.Use()
+		if written < n {
+			if err := awaitWritable(to, sink, source); err != nil {
+				return err
+			}
+		}
 	}
 }
 
-// stallTime is how long a write waits for a receiver that does not read before
-// the sender is checked.
+// peek waits for bytes and copies them into a buffer, which the caller returns
+// to buffers. At the end of the data it returns 0 bytes.
+func peek(source syscall.RawConn, buffers *sync.Pool) (buffer *[bufferSize]byte, n int, err error) {
+	var failed error
+	err = source.Read(func(fd uintptr) (ready bool) {
+		buffer = buffers.Get().(*[bufferSize]byte)
+		n, failed = receive(fd, buffer[:], unix.MSG_PEEK)
+		if failed != nil {
+			buffers.Put(buffer)
+		}
+		return failed != unix.EAGAIN
+	})
+	if err == nil {
+		err = failed
+	}
+	return buffer, n, err
+}
+
+// move writes as many peeked bytes as the receiver takes, and removes them from
+// the source.
+func move(sink, source syscall.RawConn, bytes []byte) (written int, err error) {
+	if len(bytes) == 0 {
+		return 0, nil
+	}
+	var failed error
+	err = sink.Control(func(fd uintptr) { written, failed = unix.Write(int(fd), bytes) })
+	switch err = errors.Join(err, failed); {
+	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+		return 0, nil // the caller waits and tries again
+	case err != nil:
+		return 0, sent(err)
+	}
+	n := 0
+	err = source.Control(func(fd uintptr) { n, failed = receive(fd, bytes[:written], unix.MSG_TRUNC) }) // copies nothing
+	if err = errors.Join(err, failed); err == nil && n != written {
+		err = io.ErrUnexpectedEOF // the kernel does not do that
+	}
+	return written, err
+}
+
+// receive is the system call recv.
+func receive(fd uintptr, bytes []byte, flags int) (n int, err error) {
+	for {
+		if n, _, err = unix.Recvfrom(int(fd), bytes, flags); err != unix.EINTR {
+			return n, err
+		}
+	}
+}
+
+// stallTime is how long a receiver may not read before the sender is checked.
 const stallTime = 5 * time.Second
 
 // errSenderReset is returned if the sender reset the connection while the
 // receiver did not read.
 var errSenderReset = errors.New("the sender reset the connection")
 
-// write writes bytes. A reset of the sender ends it, although it does not read
-// from the sender.
-func write(to *net.TCPConn, source syscall.RawConn, bytes []byte) error {
+// awaitWritable waits until the receiver takes bytes. A reset of the sender
+// ends it.
+func awaitWritable(to *net.TCPConn, sink, source syscall.RawConn) error {
 	for {
 		if err := to.SetWriteDeadline(time.Now().Add(stallTime)); err != nil {
 			return sent(err)
 		}
-		n, err := to.Write(bytes)
+		err := sink.Write(func(fd uintptr) (ready bool) { return poll(fd, unix.POLLOUT) != 0 })
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return sent(err)
 		}
 		if isReset(source) {
 			return errSenderReset
 		}
-		bytes = bytes[n:]
 	}
 }
 
 // isReset reports whether the peer has reset a connection, also if there are
 // bytes to read.
 func isReset(source syscall.RawConn) (found bool) {
-	err := source.Control(func(fd uintptr) {
-		poll := []unix.PollFd{{Fd: int32(fd)}}
-		n, err := unix.Poll(poll, 0)
-		found = err == nil && n > 0 && poll[0].Revents&unix.POLLERR != 0
-	})
+	err := source.Control(func(fd uintptr) { found = poll(fd, 0)&unix.POLLERR != 0 })
 	return err != nil || found
 }
 
-// receive waits for bytes and reads them into a buffer, which the caller
-// returns to buffers. At the end of the data it returns 0 bytes.
-func receive(source syscall.RawConn, buffers *sync.Pool) (buffer *[bufferSize]byte, n int, err error) {
-	var failed error
-	err = source.Read(func(fd uintptr) (ready bool) {
-		buffer = buffers.Get().(*[bufferSize]byte)
-		for {
-			n, failed = syscall.Read(int(fd), buffer[:])
-			if failed != syscall.EINTR {
-				break
-			}
-		}
-		if failed != nil {
-			buffers.Put(buffer)
-		}
-		return failed != syscall.EAGAIN
-	})
-	if err == nil {
-		err = failed
+// poll returns those events and errors that are present.
+func poll(fd uintptr, events int16) int16 {
+	list := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	if _, err := unix.Poll(list, 0); err != nil {
+		return unix.POLLERR
 	}
-	return buffer, n, err
+	return list[0].Revents
 }
 
 // awaitReset waits until the sender of a direction that has ended resets the

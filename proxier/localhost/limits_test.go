@@ -1,10 +1,19 @@
 package localhost
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"net"
+	"net/netip"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+	"weak"
+
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // A server can answer before it has read a request, and close.
@@ -49,26 +58,132 @@ func TestResetOfBlockedClient(t *testing.T) {
 	expectReset(t, server)
 }
 
-// Clients wait while there are as many connections as slots.
-func TestSlots(t *testing.T) {
-	f := newFixture(t, "127.0.0.1", func(s *Server) { s.config.Slots = make(chan struct{}, 1) })
+// A connection of which one side does not read holds no buffer. When that side
+// reads again, all bytes arrive.
+func TestStalledConnections(t *testing.T) {
+	var mu sync.Mutex
+	var buffers []weak.Pointer[[bufferSize]byte]
+	f := newFixture(t, "127.0.0.1", func(s *Server) {
+		s.buffers.New = func() any {
+			mu.Lock()
+			defer mu.Unlock()
+			b := new([bufferSize]byte)
+			buffers = append(buffers, weak.Make(b))
+			return b
+		}
+	})
 	e := f.endpoint()
 	f.serve(0, e)
-	first, _ := f.pair(e)
-	second := f.connect()
-	send(t, second, "second")
-	select {
-	case <-e.conns:
-		t.Fatal("the endpoint got two connections, want one")
-	case <-time.After(200 * time.Millisecond):
+	text := strings.Repeat("0123456789", 3<<20)
+	type transfer struct {
+		sender, receiver *net.TCPConn
+		written          int
 	}
-	reset(first)
-	server := e.next(t)
-	second.CloseWrite()
-	expectAll(t, server, "second")
-	server.Close()
+	var transfers []*transfer
+	var wait sync.WaitGroup
+	for range 2 {
+		client, server := f.pair(e)
+		both := []*transfer{{client, server, 0}, {server, client, 0}}
+		transfers = append(transfers, both...)
+		for _, x := range both {
+			x.sender.SetWriteDeadline(time.Now().Add(time.Second))
+			wait.Go(func() { x.written, _ = io.WriteString(x.sender, text) })
+		}
+	}
+	wait.Wait()
+	labtest.Eventually(t, patience, "stalled connections without buffers", func() error {
+		runtime.GC()
+		mu.Lock()
+		defer mu.Unlock()
+		held := 0
+		for _, b := range buffers {
+			if b.Value() != nil {
+				held++
+			}
+		}
+		if held > 0 || len(buffers) == 0 {
+			return fmt.Errorf("%d of %d buffers are held", held, len(buffers))
+		}
+		return nil
+	})
+	for _, x := range transfers {
+		if x.written == len(text) {
+			t.Error("the connection is not stalled")
+		}
+		x.sender.CloseWrite()
+		wait.Go(func() {
+			got, err := io.ReadAll(x.receiver)
+			if err != nil || string(got) != text[:x.written] {
+				t.Errorf("got %d bytes, %v; want the %d bytes that were sent", len(got), err, x.written)
+			}
+		})
+	}
+	wait.Wait()
 	f.awaitConnections(0)
-	if n := len(f.config.Slots); n != 0 {
-		t.Errorf("%d slots are taken, want 0", n)
+}
+
+// Above the limit, a new connection takes the place of the one that has passed
+// no byte for the longest time, of the port with the most connections.
+func TestLimit(t *testing.T) {
+	f := newFixture(t, "127.0.0.1", func(s *Server) { s.config.Limit = newLimit(3) })
+	e, other := f.endpoint(), f.endpoint()
+	f.serve(0, e)
+	f.Set(NodePort{Port: testPort + 1, ServicePort: "ns/other:http", Targets: []netip.AddrPort{other.at}})
+	f.awaitListeners(2)
+	var clients, servers []*net.TCPConn
+	add := func() {
+		client, server := f.pair(e)
+		clients, servers = append(clients, client), append(servers, server)
 	}
+	add()
+	add()
+	add()
+	send(t, clients[0], "x")
+	io.ReadFull(servers[0], make([]byte, 1))
+	send(t, servers[0], "y")
+	io.ReadFull(clients[0], make([]byte, 1))
+	add()
+	expectReset(t, clients[1])
+	expectReset(t, servers[1])
+	c, err := f.Server.dial(t.Context(), netip.AddrPortFrom(f.config.Addr, testPort+1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	expectReset(t, clients[2])
+	expectReset(t, servers[2])
+	server := other.next(t)
+	for _, pair := range [][2]net.Conn{{clients[0], servers[0]}, {clients[3], servers[3]}, {c, server}} {
+		send(t, pair[0], "still open")
+		pair[0].(*net.TCPConn).CloseWrite()
+		expectAll(t, pair[1], "still open")
+		pair[1].Close()
+	}
+	f.awaitConnections(0)
+}
+
+// A connection whose endpoint does not answer gives its place to a new one at
+// once.
+func TestLimitWhileConnecting(t *testing.T) {
+	silent := netip.MustParseAddrPort("192.0.2.1:80")
+	dialing := make(chan struct{}, 2)
+	f := newFixture(t, "127.0.0.1", func(s *Server) {
+		s.config.Limit = newLimit(1)
+		dial := s.dial
+		s.dial = func(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
+			if to != silent {
+				return dial(ctx, to)
+			}
+			dialing <- struct{}{}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	f.serve(0, &endpoint{at: silent})
+	first := f.connect()
+	<-dialing
+	f.connect()
+	<-dialing
+	expectReset(t, first)
+	f.awaitConnections(1)
 }

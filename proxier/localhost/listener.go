@@ -123,7 +123,7 @@ func (s *Server) tryOpen(p *nodePort) []Event {
 		delete(s.failed, p.Port)
 		p.listener, p.failure, p.delay = l, failure{}, 0
 		s.stats.Listeners++
-		go s.accept(p, l)
+		go s.accept(p, p.Port, l)
 		return nil
 	}
 	s.stats.Failures++
@@ -164,7 +164,7 @@ const (
 // to accept, in most cases because the process has no free file descriptor, it
 // waits: the failed connection is still in the queue, and the next attempt
 // would fail at once.
-func (s *Server) accept(p *nodePort, l net.Listener) {
+func (s *Server) accept(p *nodePort, port uint16, l net.Listener) {
 	delay := time.Duration(0)
 	for {
 		client, err := l.Accept()
@@ -173,8 +173,10 @@ func (s *Server) accept(p *nodePort, l net.Listener) {
 		}
 		if err == nil {
 			delay = 0
-			s.reserve()
-			go s.serve(p, client.(*net.TCPConn))
+			c := &connection{client: client.(*net.TCPConn)}
+			c.life, c.end = context.WithCancel(s.life)
+			c.place = s.config.Limit.Add(port, func() { s.replace(c) })
+			go s.serve(p, c)
 			continue
 		}
 		if delay == 0 {

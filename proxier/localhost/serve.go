@@ -12,18 +12,17 @@ import (
 
 // serve forwards a connection to an endpoint. If that fails, it resets the
 // connection.
-func (s *Server) serve(p *nodePort, client *net.TCPConn) {
-	c := &connection{client: client}
+func (s *Server) serve(p *nodePort, c *connection) {
 	target, ok := s.begin(p, c)
 	if !ok {
-		reset(client)
-		s.release()
+		reset(c.client)
+		s.finish(c)
 		return
 	}
-	endpoint, err := s.dial(s.life, target)
+	endpoint, err := s.dial(c.life, target)
 	if err != nil {
-		s.logDialFailure(p, target, err)
-		reset(client)
+		s.logDialFailure(p, c, target, err)
+		reset(c.client)
 		s.finish(c)
 		return
 	}
@@ -37,11 +36,19 @@ func (s *Server) serve(p *nodePort, client *net.TCPConn) {
 // forward forwards a connection until it ends.
 func (s *Server) forward(c *connection) {
 	defer s.finish(c)
-	if s.life.Err() != nil {
+	if c.life.Err() != nil {
 		c.reset()
 		return
 	}
 	c.forward(&s.buffers)
+}
+
+// replace resets a connection whose place another one takes.
+func (s *Server) replace(c *connection) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.end()
+	c.reset()
 }
 
 // dial connects to an endpoint.
@@ -64,11 +71,12 @@ func (s *Server) begin(p *nodePort, c *connection) (target netip.AddrPort, ok bo
 
 // finish removes a connection that has ended.
 func (s *Server) finish(c *connection) {
+	c.end()
+	c.place.Release()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.connections, c)
 	s.endDrain()
-	s.release()
 }
 
 // choose returns the endpoint for a new connection: a random one, or with
@@ -96,7 +104,7 @@ func (p *nodePort) isPinned(now time.Time) bool {
 // NodePort that cannot be reached.
 const dialLogPeriod = 10 * time.Second
 
-func (s *Server) logDialFailure(p *nodePort, target netip.AddrPort, err error) {
+func (s *Server) logDialFailure(p *nodePort, c *connection, target netip.AddrPort, err error) {
 	s.mu.Lock()
 	servicePort, now := p.ServicePort, s.now()
 	again := now.Sub(p.dialLogged) < dialLogPeriod
@@ -104,7 +112,7 @@ func (s *Server) logDialFailure(p *nodePort, target netip.AddrPort, err error) {
 		p.dialLogged = now
 	}
 	s.mu.Unlock()
-	if !again && s.life.Err() == nil {
+	if !again && c.life.Err() == nil {
 		klog.ErrorS(err, "Failed to connect to an endpoint, resetting the connection to the NodePort",
 			"servicePort", servicePort, "endpoint", target)
 	}

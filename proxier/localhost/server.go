@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nftproxy/nftproxy/connlimit"
 )
 
 // Config configures a [Server].
@@ -19,10 +21,9 @@ type Config struct {
 	// called on Run's goroutine. It may be nil.
 	Report func(Event)
 
-	// Slots limits the number of connections: each one takes a place in this
-	// channel. Clients wait while there is none. Servers can share it. If it is
-	// nil, there is no limit.
-	Slots chan struct{}
+	// Limit limits the number of connections. The connections to a port are a
+	// group. Servers can share it.
+	Limit *connlimit.Limit[uint16]
 }
 
 // Event is a message for the owner of a Service.
@@ -47,7 +48,7 @@ type NodePort struct {
 // Limits of a Server.
 const (
 	dialTimeout = 5 * time.Second
-	bufferSize  = 32 << 10
+	bufferSize  = 64 << 10
 	// firstRetry and lastRetry limit the delay before a port that could not be
 	// opened is tried again, which doubles with each failure.
 	firstRetry = 500 * time.Millisecond
@@ -76,7 +77,6 @@ type Server struct {
 	// connections are those that are open or being opened.
 	connections map[*connection]struct{}
 	draining    bool
-	fullLogged  time.Time     // when a full Slots was last logged
 	drained     chan struct{} // closed when there are no connections and will be none
 }
 
@@ -93,6 +93,9 @@ type Stats struct {
 func New(config Config) (*Server, error) {
 	if !config.Addr.IsLoopback() {
 		return nil, errors.New("NodePorts on localhost: Addr is not a loopback address")
+	}
+	if config.Limit == nil {
+		return nil, errors.New("NodePorts on localhost: Limit is required")
 	}
 	if config.Report == nil {
 		config.Report = func(Event) {}

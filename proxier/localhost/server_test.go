@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nftproxy/nftproxy/connlimit"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
@@ -28,13 +29,17 @@ type fixture struct {
 	events chan Event
 }
 
+func newLimit(n int) *connlimit.Limit[uint16] { return connlimit.New[uint16]("test", n) }
+
 // newFixture returns a Server for an address after change modified it. It runs
 // until the test ends.
 func newFixture(t testing.TB, addr string, change func(*Server)) *fixture {
 	t.Helper()
 	f := &fixture{t: t, ns: nstest.New(t), events: make(chan Event, 100)}
 	var err error
-	f.Server, err = New(Config{Addr: netip.MustParseAddr(addr), Report: func(e Event) { f.events <- e }})
+	f.Server, err = New(Config{
+		Addr: netip.MustParseAddr(addr), Limit: newLimit(1 << 20), Report: func(e Event) { f.events <- e },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +283,7 @@ func TestEndpoints(t *testing.T) {
 func TestAffinity(t *testing.T) {
 	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 	a, b := at("10.0.0.1:80"), at("10.0.0.2:80")
-	s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1")})
+	s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1"), Limit: newLimit(1)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,12 +415,12 @@ func (l *failingListener) Accept() (net.Conn, error) {
 // less frequent.
 func TestAcceptFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1")})
+		s, err := New(Config{Addr: netip.MustParseAddr("127.0.0.1"), Limit: newLimit(1)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		l := &failingListener{Listener: noListener{}, failures: 10}
-		s.accept(&nodePort{}, l)
+		s.accept(&nodePort{}, testPort, l)
 		for i, want := range []time.Duration{5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000} {
 			if got := l.attempts[i+1].Sub(l.attempts[i]); got != want*time.Millisecond {
 				t.Errorf("attempt %d: got a delay of %v, want %v", i+2, got, want*time.Millisecond)
