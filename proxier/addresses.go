@@ -64,10 +64,9 @@ func (k *kernelAddresses) close() {
 	k.namespace.Close()
 }
 
-// localAddresses calls report with the addresses of this node that are within
-// Config.NodePortAddresses.
+// localAddresses calls report with the addresses of this node
+// (cluster.Node.LocalIPs).
 type localAddresses struct {
-	cidrs  []netip.Prefix
 	source addressSource
 	report func([]netip.Addr)
 	// updates and done belong to the subscription. They are nil if there is
@@ -76,22 +75,15 @@ type localAddresses struct {
 	done    chan struct{}
 }
 
-// watchLocalAddresses calls report with the addresses on which NodePorts
-// listen, once before it returns and, while run runs, after each change. It
-// works in the network namespace of the calling thread. It returns nil if no
-// addresses are needed, because NodePorts listen on the primary addresses, on
-// all or on loopback addresses.
-func watchLocalAddresses(config *Config, report func([]netip.Addr)) (*localAddresses, error) {
-	cidrs := slices.Clone(config.NodePortAddresses.CIDRs)
-	cidrs = slices.DeleteFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 || p.Addr().IsLoopback() })
-	if len(cidrs) == 0 {
-		return nil, nil
-	}
+// watchLocalAddresses calls report with the addresses of this node, once before
+// it returns and, while run runs, after each change. It works in the network
+// namespace of the calling thread.
+func watchLocalAddresses(report func([]netip.Addr)) (*localAddresses, error) {
 	source, err := openKernelAddresses()
 	if err != nil {
 		return nil, err
 	}
-	a := &localAddresses{cidrs: cidrs, source: source, report: report}
+	a := &localAddresses{source: source, report: report}
 	if err := a.start(); err != nil {
 		a.close()
 		return nil, err
@@ -204,7 +196,7 @@ func drain(updates <-chan netlink.AddrUpdate) bool {
 	}
 }
 
-// list returns the addresses of this node that are within the CIDRs. The kernel
+// list returns the addresses of this node. The kernel
 // interrupts a list during which an address changes; list then tries again. If
 // each try is interrupted, it returns the addresses of the last one, which can
 // be incomplete, and netlink.ErrDumpInterrupted.
@@ -219,22 +211,29 @@ func (a *localAddresses) list() ([]netip.Addr, error) {
 	if err != nil {
 		err = fmt.Errorf("list addresses: %w", err)
 	}
-	return within(all, a.cidrs), err
+	return localIPs(all), err
 }
 
-// within returns the addresses that are in one of the prefixes, sorted and
-// without loopback addresses.
-func within(all []netlink.Addr, cidrs []netip.Prefix) []netip.Addr {
+// localIPs returns addresses, sorted and without loopback and link-local ones.
+func localIPs(all []netlink.Addr) []netip.Addr {
 	var ips []netip.Addr
 	for _, addr := range all {
 		ip, ok := netip.AddrFromSlice(addr.IP)
 		ip = ip.Unmap()
-		if ok && !ip.IsLoopback() && slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		if ok && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
 			ips = append(ips, ip)
 		}
 	}
 	slices.SortFunc(ips, netip.Addr.Compare)
 	return slices.Compact(ips)
+}
+
+// within returns the addresses that are in one of the prefixes. A prefix of all
+// addresses does not count: NodePorts listen there without a list.
+func within(ips []netip.Addr, cidrs []netip.Prefix) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool {
+		return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() > 0 && p.Contains(ip) })
+	})
 }
 
 // sleep waits for d. It returns false if ctx ends first.

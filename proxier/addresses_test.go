@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // fakeAddresses is an addressSource with the addresses and errors of a test.
@@ -106,11 +104,10 @@ func (f *reported) want(t *testing.T, when string, want ...string) {
 	}
 }
 
-// followAddresses runs a localAddresses of the range 192.0.2.0/24 until the
-// test ends.
+// followAddresses runs a localAddresses until the test ends.
 func followAddresses(t *testing.T, source *fakeAddresses) (*reported, error) {
 	got := new(reported)
-	a := &localAddresses{cidrs: tabletest.Prefixes("192.0.2.0/24"), source: source, report: got.report}
+	a := &localAddresses{source: source, report: got.report}
 	if err := a.start(); err != nil {
 		return got, err
 	}
@@ -140,7 +137,8 @@ func TestInterruptedListAtStart(t *testing.T) {
 		{1000, []string{"192.0.2.1"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			source := &fakeAddresses{addrs: []string{"10.0.0.1", "192.0.2.1", "192.0.2.2"}, interrupted: tt.interrupted}
+			addrs := []string{"127.0.0.2", "fe80::1", "192.0.2.1", "192.0.2.2"}
+			source := &fakeAddresses{addrs: addrs, interrupted: tt.interrupted}
 			got, err := followAddresses(t, source)
 			if err != nil {
 				t.Fatalf("%d interruptions: %v", tt.interrupted, err)

@@ -40,6 +40,9 @@ type Config struct {
 	// IgnoreExternalIPs makes the Proxier ignore spec.externalIPs of Services
 	// (feature gate AllowServiceExternalIPs=false, KEP-5707).
 	IgnoreExternalIPs bool
+	// OwnPorts are the addresses and TCP ports on which this process listens.
+	// On an address of this node, they have priority over external IPs.
+	OwnPorts []netip.AddrPort
 	// ServiceMetrics selects the Services whose connections are counted. ""
 	// means none.
 	ServiceMetrics ruleset.ServiceMetrics

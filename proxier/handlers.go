@@ -111,9 +111,11 @@ func (p *Proxier) OnServiceCIDRsChanged(cidrs []string) {
 	p.setNode(p.node.change(func(n *cluster.Node) { n.ServiceCIDRs = translate.Prefixes(cidrs) }))
 }
 
-// onLocalAddresses is called with the addresses on which NodePorts listen.
+// onLocalAddresses is called with the addresses of this node.
 func (p *Proxier) onLocalAddresses(ips []netip.Addr) {
-	p.setNode(p.node.change(func(n *cluster.Node) { n.NodePortIPs = ips }))
+	p.setNode(p.node.change(func(n *cluster.Node) {
+		n.LocalIPs, n.NodePortIPs = ips, within(ips, p.config.NodePortAddresses.CIDRs)
+	}))
 	p.Sync() // a source with ExplicitSync does not notice this change
 }
 

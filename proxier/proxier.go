@@ -24,7 +24,7 @@ type Proxier struct {
 	config    *Config
 	tracker   *tracker
 	node      *nodeTracker
-	addresses *localAddresses // nil unless NodePorts listen on addresses within CIDRs
+	addresses *localAddresses
 	families  []*family
 	sink      cluster.Sink // all tables
 	flows     *staleFlows  // nil if connection tracking cannot be used
@@ -102,7 +102,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		synced:  make(chan struct{}),
 	}
 	tables, err := table.New(table.Config{
-		Rules: config.rules(), Events: events, Observer: observer{p}, Open: config.open,
+		Rules: config.rules(), OwnPorts: config.OwnPorts, Events: events, Observer: observer{p}, Open: config.open,
 	}, families...)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (p *Proxier) setUp() (err error) {
 		return err
 	}
 	p.flows = openStaleFlows(p.metrics, p.tracker.families)
-	p.addresses, err = watchLocalAddresses(p.config, p.onLocalAddresses)
+	p.addresses, err = watchLocalAddresses(p.onLocalAddresses)
 	return err
 }
 

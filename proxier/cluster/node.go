@@ -21,13 +21,16 @@ type Node struct {
 	// NodePortIPs are the local addresses within the CIDRs of
 	// nodePortAddresses. They are used only if such CIDRs are configured.
 	NodePortIPs []netip.Addr
+	// LocalIPs are the addresses of the node, without loopback and link-local
+	// addresses, which a Service cannot have.
+	LocalIPs []netip.Addr
 }
 
 // Equal reports whether two nodes are the same in all fields.
 func (n *Node) Equal(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && slices.Equal(n.IPs, o.IPs) &&
 		slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs) &&
-		slices.Equal(n.NodePortIPs, o.NodePortIPs)
+		slices.Equal(n.NodePortIPs, o.NodePortIPs) && slices.Equal(n.LocalIPs, o.LocalIPs)
 }
 
 // IsServiceAddr reports whether an address is in a service CIDR. Such an

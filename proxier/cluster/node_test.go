@@ -14,6 +14,7 @@ func TestEqualNodes(t *testing.T) {
 		"PodCIDRs":     {PodCIDRs: cidrs},
 		"ServiceCIDRs": {ServiceCIDRs: cidrs},
 		"NodePortIPs":  {NodePortIPs: ips},
+		"LocalIPs":     {LocalIPs: ips},
 	} {
 		same := node
 		if !node.Equal(&same) {

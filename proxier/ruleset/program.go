@@ -36,17 +36,25 @@ func (r *Ruleset) MakeProgram(node *cluster.Node) *Program {
 			p.serviceCIDRs = append(p.serviceCIDRs, cidr)
 		}
 	}
-	ips := r.config.NodePortAddresses.on(f, node)
-	p.nodePortsAll, p.localhost = ips == nil, r.config.Localhost(f)
+	ips := r.NodePortAddrs(node)
+	p.nodePortsAll, p.localhost = slices.Contains(ips, AnyAddr(f)), r.config.Localhost(f)
 	out := &Program{Table: p.table(), NodePortAddrs: ips}
 	if p.nodePortsAll {
-		out.NodePortAddrs = []netip.Addr{AnyAddr(f)}
 		return out
 	}
 	for _, ip := range ips {
 		out.Rows = append(out.Rows, nft.Row{Set: r.layout.nodePortIPs, Key: nft.Tuple{}.Addr(ip)})
 	}
 	return out
+}
+
+// NodePortAddrs returns the addresses of a node on which NodePorts listen. The
+// unspecified address stands for all local addresses.
+func (r *Ruleset) NodePortAddrs(node *cluster.Node) []netip.Addr {
+	if ips := r.config.NodePortAddresses.on(r.layout.family, node); ips != nil {
+		return ips
+	}
+	return []netip.Addr{AnyAddr(r.layout.family)}
 }
 
 // AnyAddr returns the unspecified address of a family, which stands for all

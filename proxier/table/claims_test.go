@@ -1,9 +1,11 @@
 package table
 
 import (
+	"fmt"
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +95,44 @@ func TestPriorityOfAddressKinds(t *testing.T) {
 	want := []string{"ns/external", "ns/lb", "ns/older-external", "ns/lb", "ns/older-external"}
 	if !slices.Equal(got, want) {
 		t.Errorf("events: got %q, want %q", got, want)
+	}
+}
+
+// A Service that loses many frontends to another one causes one event, which
+// names the number and an example, and another one when it loses more.
+func TestManyConflicts(t *testing.T) {
+	config, recorded := recordEvents()
+	table := newUnconnected(t, config, nft.IPv4)
+	set := func(name string, created int64, ips, ports int) {
+		table.SetService(tabletest.Service(name, "", func(s *cluster.Service) {
+			s.Created, s.Ports = time.Unix(created, 0), nil
+			for i := range ips {
+				s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}))
+			}
+			for i := range ports {
+				p := cluster.ServicePort{Name: fmt.Sprint("p", i), Protocol: cluster.TCP, Port: uint16(i + 1)}
+				s.Ports = append(s.Ports, p)
+			}
+		}))
+		table.reportConflicts()
+	}
+	set("young", 2, 2000, 20)
+	set("old", 1, 2000, 20)
+	set("young", 2, 2000, 19)
+	set("young", 2, 2000, 20)
+	set("young", 2, 2000, 21) // nobody else has port 21
+	set("old", 1, 2000, 21)
+	var notes []string
+	for _, e := range *recorded {
+		notes = append(notes, e.Namespace+"/"+e.Name+": "+e.Note)
+	}
+	const note = "ns/young: Service port ns/young:p0 gets no traffic on 192.0.0.0:1/tcp: it belongs to ns/old:p0"
+	want := []string{
+		note + " (40000 frontends of the Service in all)", note + " (40000 frontends of the Service in all)",
+		note + " (42000 frontends of the Service in all)",
+	}
+	if !slices.Equal(notes, want) {
+		t.Errorf("got events\n%s\nwant\n%s", strings.Join(notes, "\n"), strings.Join(want, "\n"))
 	}
 }
 

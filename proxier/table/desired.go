@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -27,13 +28,13 @@ type desired struct {
 	dirty       map[*serviceState]struct{} // that changed
 }
 
-func newDesired(f nft.Family) desired {
+func newDesired(f nft.Family, own []netip.AddrPort) desired {
 	return desired{
 		family:   f,
 		node:     &cluster.Node{},
 		services: make(map[cluster.ServiceName]*serviceState),
 		ports:    make(map[uint32]*portState),
-		claims:   newClaims(),
+		claims:   newClaims(own),
 		dirty:    make(map[*serviceState]struct{}),
 	}
 }
@@ -77,8 +78,16 @@ func comparePorts(p, q *portState) int {
 		cmp.Compare(p.port.Protocol, q.port.Protocol))
 }
 
-func (d *desired) setNode(n *cluster.Node) {
-	d.node, d.nodeChanged = n, true
+// setNode sets the node and the addresses on which its NodePorts listen.
+func (d *desired) setNode(n *cluster.Node, nodePortAddrs []netip.Addr) {
+	before := *d.node
+	before.LocalIPs = n.LocalIPs // only claims depend on them
+	d.node = n
+	d.claims.setNodeAddrs(n.LocalIPs, nodePortAddrs, d.markDirty)
+	if before.Equal(n) {
+		return
+	}
+	d.nodeChanged = true
 	for _, s := range d.services {
 		d.markDirty(s)
 	}
@@ -93,7 +102,7 @@ func (d *desired) setService(svc *cluster.Service) {
 	if s.spec == nil {
 		d.served++
 	}
-	s.spec = svc
+	d.setSpec(s, svc)
 	d.setPorts(s)
 	d.markDirty(s)
 }
@@ -105,8 +114,19 @@ func (d *desired) deleteService(name cluster.ServiceName) {
 	}
 	d.removePorts(s, func(*portState) bool { return true })
 	d.served--
-	s.spec = nil
+	d.setSpec(s, nil)
 	d.markDirty(s)
+}
+
+func (d *desired) setSpec(s *serviceState, spec *cluster.Service) {
+	check := func(svc *cluster.Service) uint16 {
+		if svc == nil {
+			return 0
+		}
+		return svc.HealthCheckNodePort
+	}
+	d.claims.setCheck(s, check(s.spec), check(spec), d.markDirty)
+	s.spec = spec
 }
 
 func (d *desired) setEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {

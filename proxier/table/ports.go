@@ -71,7 +71,7 @@ func (d *desired) removePorts(s *serviceState, which func(*portState) bool) {
 			continue
 		}
 		for _, w := range p.wants {
-			d.releaseFrontend(w.Frontend, p)
+			d.claims.release(w.Frontend, p, d.markDirty)
 		}
 		p.wants, p.removed = nil, true
 	}
@@ -83,18 +83,16 @@ func (d *desired) claimFrontends(p *portState, port cluster.ServicePort, wants [
 	before := p.wants
 	if !p.created.Equal(p.service.spec.Created) { // the age is part of the claim
 		for _, w := range before {
-			d.releaseFrontend(w.Frontend, p)
+			d.claims.release(w.Frontend, p, d.markDirty)
 		}
 		before = nil
 	}
 	p.created, p.port, p.wants = p.service.spec.Created, port, wants
 	for _, w := range without(before, wants) {
-		d.releaseFrontend(w.Frontend, p)
+		d.claims.release(w.Frontend, p, d.markDirty)
 	}
 	for _, w := range without(wants, before) {
-		if loser := d.claims.add(w.Frontend, claim{p, w.Kind}); loser != nil {
-			d.markDirty(loser.service)
-		}
+		d.claims.add(w.Frontend, claim{p, w.Kind}, d.markDirty)
 	}
 }
 
@@ -117,12 +115,6 @@ func without(a, b []ruleset.ServedFrontend) (out []ruleset.ServedFrontend) {
 		}
 	}
 	return out
-}
-
-func (d *desired) releaseFrontend(f ruleset.Frontend, p *portState) {
-	if heir := d.claims.release(f, p); heir != nil {
-		d.markDirty(heir.service)
-	}
 }
 
 // owned returns the frontends that a service port owns.

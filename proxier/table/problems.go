@@ -18,10 +18,11 @@ type RefusedPort struct {
 	Reason string
 }
 
-// WaitingPort is a service port that waits for a frontend of another one.
+// WaitingPort is a service port that waits for a frontend of another one, or of
+// this node.
 type WaitingPort struct {
 	ruleset.Frontend
-	Name, Owner string // namespace/name:port
+	Name, Owner string // namespace/name:port; for Owner see claims.holder
 }
 
 // list returns the refused service ports, sorted, and nil if there are many.
@@ -36,6 +37,18 @@ func (r refusals) list() (all []RefusedPort) {
 	return all
 }
 
+// contested returns the number of frontends that a service port claims without
+// owning them.
+func (c *claims) contested() int {
+	n := len(c.waiting)
+	for f := range c.taken() {
+		if len(c.waiting[f]) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // list returns the service ports that wait for a frontend, sorted, and nil if
 // there are many.
 func (c *claims) list() (all []WaitingPort) {
@@ -44,8 +57,14 @@ func (c *claims) list() (all []WaitingPort) {
 			return nil
 		}
 		for _, w := range waiting {
-			all = append(all, WaitingPort{f, w.port.name(), c.owner(f).name()})
+			all = append(all, WaitingPort{f, w.port.name(), c.holder(f).text})
 		}
+	}
+	for f, o := range c.taken() {
+		if len(all) == maxListed {
+			return nil
+		}
+		all = append(all, WaitingPort{f, o.port.name(), c.holder(f).text})
 	}
 	slices.SortFunc(all, func(a, b WaitingPort) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Frontend.String(), b.Frontend.String()))

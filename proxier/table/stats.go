@@ -39,7 +39,8 @@ type Stats struct {
 	Refused      int
 	RefusedPorts []RefusedPort
 	// Contested is the number of frontends that several service ports claim
-	// now. WaitingPorts lists those that do not own them unless there are many.
+	// now, or a service port and this node. WaitingPorts lists those that do
+	// not own them unless there are many.
 	Contested    int
 	WaitingPorts []WaitingPort
 	// NoLocalEndpoints counts the service ports that have endpoints, but none
@@ -57,7 +58,7 @@ func (t *Table) Stats() Stats {
 	s.Repairs = maps.Clone(t.observed.repairs.count)
 	s.Services, s.ServicePorts, s.Endpoints = t.desired.served, len(t.committed.plans), t.committed.endpoints
 	s.Refused, s.RefusedPorts = len(t.refusals), t.refusals.list()
-	s.Contested, s.WaitingPorts = len(t.desired.claims.waiting), t.desired.claims.list()
+	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.NoLocalEndpoints = t.committed.noLocal
 	s.Rows = maps.Clone(t.committed.rows)
 	return s

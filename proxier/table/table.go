@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -16,6 +17,9 @@ import (
 type Config struct {
 	// Rules is the part that the rules depend on.
 	Rules ruleset.Config
+	// OwnPorts are the addresses and TCP ports on which the proxy itself
+	// listens. The unspecified address stands for all addresses of this node.
+	OwnPorts []netip.AddrPort
 	// Events receives warnings about Services, from the goroutine of each
 	// Table. They are logged if it is nil.
 	Events cluster.EventRecorder
@@ -88,7 +92,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			config:    config,
 			rules:     rules,
 			batch:     newBatch(f),
-			desired:   newDesired(f),
+			desired:   newDesired(f, config.OwnPorts),
 			committed: newCommitted(),
 			observed:  newObserved(shared),
 			ids:       newAffinityIDs(),
@@ -139,7 +143,7 @@ func (t *Table) Close() error {
 }
 
 // SetNode implements cluster.Sink.
-func (t *Table) SetNode(n *cluster.Node) { t.desired.setNode(n) }
+func (t *Table) SetNode(n *cluster.Node) { t.desired.setNode(n, t.rules.NodePortAddrs(n)) }
 
 // SetService implements cluster.Sink. A Service without the family of the table
 // is deleted.
@@ -171,8 +175,8 @@ func (t *Table) Reset() {
 		t.ids.keep(plan)
 	}
 	node := t.desired.node
-	t.desired = newDesired(t.Family())
-	t.desired.node = node
+	t.desired = newDesired(t.Family(), t.config.OwnPorts)
+	t.SetNode(node)
 	t.refusals = make(refusals)
 	t.observed.scrubber = scrubber{} // its queue contains the old service ports
 	t.doubt(rewriteReset, "reset")

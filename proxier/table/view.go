@@ -36,7 +36,8 @@ type PortView struct {
 // FrontendView is a frontend that a service port claims.
 type FrontendView struct {
 	ruleset.ServedFrontend
-	// Owner is the name of the service port that owns the frontend.
+	// Owner is the name of the service port that owns the frontend, or a
+	// description of the port of this node that takes it.
 	Owner string
 	// Owned reports whether this is the service port of the frontend.
 	Owned bool
@@ -95,8 +96,8 @@ func (t *Table) viewPort(p *portState) PortView {
 		view.Plan = plan
 	}
 	for _, f := range p.wants {
-		owner := t.desired.claims.owner(f.Frontend)
-		view.Frontends = append(view.Frontends, FrontendView{f, owner.name(), owner == p})
+		c := &t.desired.claims
+		view.Frontends = append(view.Frontends, FrontendView{f, c.holder(f.Frontend).text, c.owner(f.Frontend) == p})
 	}
 	return view
 }

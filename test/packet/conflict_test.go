@@ -6,8 +6,8 @@ import (
 )
 
 // TestConflicts shows services with the same address and port. The oldest
-// owns it; each conflict of another one is logged once, and the next oldest
-// takes over.
+// owns it; each pair of another one and the owner is logged once, and the next
+// oldest takes over.
 func TestConflicts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -33,8 +33,7 @@ func TestConflicts(t *testing.T) {
 			}
 		}
 	}
-	// One conflict for each family and protocol.
-	const each = 4
+	const each = 2 // families
 	c.serve("young", young)
 	owner("only one", "a1", 0)
 	c.serve("old", old)
@@ -67,5 +66,27 @@ func TestConflicts(t *testing.T) {
 	c.terminate()
 	c.start()
 	owner("restarted", "b1", 2*each)
+	c.expectFresh(t, "after all changes")
+}
+
+// TestExternalIPOfNode shows an older service whose external IPs are the
+// addresses of a node, with the NodePort of another service as its port.
+func TestExternalIPOfNode(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	web := &service{name: "web", spec: "type: NodePort", endpoints: "a1", number: 2}
+	addrs := c.Node1.Addrs()
+	thief := &service{
+		name: "thief", metadata: "creationTimestamp: 2020-05-01T00:00:00Z", spec: "externalIPs: " + list(addrs[:]),
+		number: 3, endpoints: "b1", ports: []port{{name: "http", number: web.nodePort(0), target: firstTarget}},
+	}
+	c.serve("web", web)
+	c.serve("thief", thief)
+	c.checks(web, "client pod1 -> nodePort@node1 => a1 as node1").run(t)
+	c.remove("web")
+	c.settle()
+	c.checks(web, "client -> nodePort@node1 => b1 as node1").run(t)
+	c.serve("web", web)
+	c.checks(web, "client pod1 -> nodePort@node1 => a1 as node1").run(t)
 	c.expectFresh(t, "after all changes")
 }

@@ -28,6 +28,11 @@ func (o *Options) Proxier() (proxier.Config, error) {
 			InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
 		},
 	}
+	for _, address := range []string{c.HealthzBindAddress, c.MetricsBindAddress} {
+		if at, err := netip.ParseAddrPort(address); err == nil { // empty: not served
+			out.OwnPorts = append(out.OwnPorts, at)
+		}
+	}
 	bit := int(*c.NFTables.MasqueradeBit)
 	out.MasqueradeBit = &bit
 	var err error

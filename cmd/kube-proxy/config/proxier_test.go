@@ -19,7 +19,7 @@ import (
 
 func TestProxier(t *testing.T) {
 	inConfigDir(t)
-	p, ip := netip.MustParsePrefix, netip.MustParseAddr
+	p, ip, port := netip.MustParsePrefix, netip.MustParseAddr, netip.MustParseAddrPort
 	for _, tt := range []struct {
 		name, args string // args are separated by |
 		want       proxier.Config
@@ -38,6 +38,7 @@ func TestProxier(t *testing.T) {
 				ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")},
 			},
 			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("::/0")}},
+			OwnPorts:          []netip.AddrPort{port("10.0.0.5:1"), port("10.0.0.5:10249")},
 		}},
 		{"flags", "--hostname-override=a|--bind-address=::|--masquerade-all|--iptables-masquerade-bit=5|" +
 			"--iptables-sync-period=7s|--iptables-min-sync-period=0|--detect_local_mode=InterfaceNamePrefix|" +
@@ -75,6 +76,9 @@ func TestProxier(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.want.ServiceMetrics = ruleset.ServiceMetricsOff
+			if tt.want.OwnPorts == nil {
+				tt.want.OwnPorts = []netip.AddrPort{port("0.0.0.0:10256"), port("127.0.0.1:10249")}
+			}
 			got, err := parse(t, strings.Split(tt.args, "|")...).Proxier()
 			if err != nil || !reflect.DeepEqual(got, tt.want) {
 				t.Errorf("got %+v, %v\nwant %+v", got, err, tt.want)
