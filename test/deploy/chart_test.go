@@ -176,7 +176,8 @@ func TestChartValues(t *testing.T) {
 		"hosts":       pod.HostAliases[0].Hostnames[0] == "api",
 		"account":     pod.ServiceAccountName == "proxy" && account.Annotations["c"] == "d",
 		"update":      set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() == 2,
-		"metrics":     strings.Contains(config, "metricsBindAddress: 0.0.0.0:10249\n"),
+		"metrics": strings.Contains(config, "metricsBindAddress: 0.0.0.0:10249\n") &&
+			slices.Contains(c.Command, "--local-status-pages"),
 		"zero values": strings.Contains(config, "mode: \"\"\n") && strings.Contains(config, "oomScoreAdj: 0\n"),
 	} {
 		if !ok {

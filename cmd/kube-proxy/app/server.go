@@ -125,6 +125,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 		profiling: s.config.EnableProfiling,
 		flags:     s.flagsPage(),
 		statusz:   s.options.FeatureGate.Enabled(zpagesfeatures.ComponentStatusz),
+		local:     s.options.LocalStatusPages,
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -40,6 +41,9 @@ type statusConfig struct {
 	flags func() map[string]string
 	// statusz enables /statusz (feature gate ComponentStatusz).
 	statusz bool
+	// local restricts all pages but metrics and health checks to clients on
+	// loopback addresses (--local-status-pages).
+	local bool
 }
 
 // newStatusServer returns the server of /metrics and of the other pages that
@@ -91,7 +95,25 @@ func newStatusMux(config statusConfig) (http.Handler, error) {
 	if config.statusz {
 		mux.Handle("/statusz", statusz(slices.Clone(mux.pages)))
 	}
+	if config.local {
+		return restrictToLoopback(mux), nil
+	}
 	return mux, nil
+}
+
+// restrictToLoopback returns a handler that serves only metrics and health
+// checks to clients whose address is not a loopback address. A client of
+// another host cannot complete a TCP handshake from a loopback address.
+func restrictToLoopback(pages http.Handler) http.Handler {
+	public := []string{"/metrics", "/metrics/slis", "/healthz", "/healthz/ping"}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		client, err := netip.ParseAddrPort(r.RemoteAddr)
+		if (err != nil || !client.Addr().Unmap().IsLoopback()) && !slices.Contains(public, r.URL.Path) {
+			http.Error(w, "this page is served only to clients on a loopback address", http.StatusForbidden)
+			return
+		}
+		pages.ServeHTTP(w, r)
+	})
 }
 
 // maxScrapes is the limit of concurrent requests for metrics. Each of them has

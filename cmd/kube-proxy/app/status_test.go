@@ -54,6 +54,31 @@ func ask(pages http.Handler, method, path, accept, body string) *httptest.Respon
 	return r
 }
 
+// With --local-status-pages, clients of other hosts get metrics and health
+// checks alone.
+func TestLocalStatusPages(t *testing.T) {
+	pages := statusPages(t, func(c *statusConfig) { c.local = true })
+	public := map[string]bool{
+		"/metrics": true, "/metrics/slis": true, "/healthz": true, "/healthz/ping": true, "/proxyMode": false,
+		"/configz": false, "/flagz": false, "/statusz": false, "/debug/pprof/": false, "/debug/pprof/cmdline": false,
+		"/metrics/../configz": false, "//configz": false,
+	}
+	for client, local := range map[string]bool{
+		"127.0.0.1:4000": true, "127.9.9.9:4000": true, "[::1]:4000": true, "[::ffff:127.0.0.1]:4000": true,
+		"192.0.2.1:4000": false, "[fd00::1]:4000": false, "[fe80::1%eth0]:4000": false, "": false,
+	} {
+		for path, all := range public {
+			request := httptest.NewRequest("GET", path, nil)
+			request.RemoteAddr = client
+			response := httptest.NewRecorder()
+			pages.ServeHTTP(response, request)
+			if refused := response.Code == http.StatusForbidden; refused == (local || all) {
+				t.Errorf("%s of %q: got status %d", path, client, response.Code)
+			}
+		}
+	}
+}
+
 // The answers are recorded from kube-proxy v1.36.3.
 func TestStatusPages(t *testing.T) {
 	const text = "text/plain; charset=utf-8"

@@ -10,7 +10,8 @@ import (
 )
 
 // newCommandLine declares the flags. Names, types and defaults are those of
-// kube-proxy v1.37; only --manifests and --service-metrics are new.
+// kube-proxy v1.37; only --manifests, --service-metrics and
+// --local-status-pages are new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -29,8 +30,8 @@ func (c *commandLine) addSource() {
 	set := c.group("Source")
 	set.StringVar(&o.ConfigFile, "config", "",
 		"Read the configuration from `FILE`, a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1). "+
-			"Other flags are ignored, except --hostname-override, --master, --manifests, --service-metrics and "+
-			"the logging flags. "+
+			"Other flags are ignored, except --hostname-override, --master, --manifests, --service-metrics, "+
+			"--local-status-pages and the logging flags. "+
 			"If the file changes and is valid, kube-proxy exits for a restart.")
 	set.StringVar(&client.Kubeconfig, "kubeconfig", "",
 		"Connect to the API server of this kubeconfig `FILE`. "+
@@ -100,6 +101,8 @@ func (c *commandLine) addServers() {
 	set.Var(&text{value: &c.options.ServiceMetrics, typ: "string", check: checkServiceMetrics, keepOnEmpty: true},
 		"service-metrics", "Count new connections to these `SERVICES`: off, annotated (those with the annotation "+
 			translate.AnnotationMetrics+`: "true"), or all. The metric is nftproxy_service_connections_total.`)
+	set.BoolVar(&c.options.LocalStatusPages, "local-status-pages", false,
+		"Serve the pages of --metrics-bind-address only to clients on a loopback address, except /metrics and /healthz.")
 	set.BoolVar(&config.BindAddressHardFail, "bind-address-hard-fail", false,
 		"Exit if one of these ports is in use. By default kube-proxy retries.")
 	set.BoolVar(&config.EnableProfiling, "profiling", false,

@@ -33,6 +33,7 @@ func TestFlagsOfKubeProxy(t *testing.T) {
 	ourDefaults := map[string]string{"iptables-min-sync-period": `"` + defaultMinSyncPeriod.String() + `"`}
 	want := []string{
 		"manifests\t\tstring\t\"\"\t\"\"\tfalse", "service-metrics\t\tstring\t\"off\"\t\"\"\tfalse",
+		"local-status-pages\t\tbool\t\"false\"\t\"true\"\tfalse",
 	}
 	for line := range strings.Lines(string(data)) {
 		if strings.HasPrefix(line, "#") {
@@ -76,7 +77,8 @@ func TestFlagFacts(t *testing.T) {
 		seen[f.flag] = true
 	}
 	without := []string{
-		"config", "write-config-to", "master", "manifests", "service-metrics", "init-only", "cleanup", "version", "help",
+		"config", "write-config-to", "master", "manifests", "service-metrics", "local-status-pages",
+		"init-only", "cleanup", "version", "help",
 	}
 	all.VisitAll(func(f *pflag.Flag) {
 		if !seen[f.Name] && !slices.Contains(without, f.Name) {

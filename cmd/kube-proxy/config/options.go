@@ -27,11 +27,13 @@ type Options struct {
 	Manifests     string // --manifests: serve this directory instead of an API server
 	// ServiceMetrics is --service-metrics: off, annotated or all.
 	ServiceMetrics string
-	Cleanup        bool // --cleanup: remove the rules and exit
-	InitOnly       bool // --init-only: set the conntrack sysctls and exit
-	Help           bool // --help: print the usage and exit
-	Version        bool // --version: print the version and exit
-	VersionRaw     bool // --version=raw: print the version and the build information; Version is true as well
+	// LocalStatusPages is --local-status-pages.
+	LocalStatusPages bool
+	Cleanup          bool // --cleanup: remove the rules and exit
+	InitOnly         bool // --init-only: set the conntrack sysctls and exit
+	Help             bool // --help: print the usage and exit
+	Version          bool // --version: print the version and exit
+	VersionRaw       bool // --version=raw: print the version and the build information; Version is true as well
 	// ReportedVersion is the version to report instead of our own
 	// (--version=vX.Y.Z), "" for our own.
 	ReportedVersion string

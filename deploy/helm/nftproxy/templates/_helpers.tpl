@@ -50,6 +50,9 @@ command:
 - --config=/var/lib/kube-proxy/config.conf
 - --master=$(API_SERVER)
 - --hostname-override=$(NODE_NAME)
+{{- if .Values.metrics.expose }}
+- --local-status-pages
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}
