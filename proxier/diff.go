@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,16 +17,17 @@ import (
 const diffRest = 4
 
 // Diff compares the tables with the kernel, in short steps between syncs, and
-// calls yield after each step. A cursor is FAMILY:POSITION, where POSITION is a
+// calls yield after each step. If a family does not answer, the other one is
+// compared before Diff returns the error. A cursor is FAMILY:POSITION, where POSITION is a
 // cursor of table.Diff.
 func (p *Proxier) Diff(ctx context.Context, after string, yield func(*inspect.DiffStep) error) error {
 	families, position, err := p.familiesAfter(after)
 	if err != nil {
 		return err
 	}
-	d := comparison{proxier: p, yield: yield}
-	for _, stats := range *p.metrics.stats.Load() {
-		for _, n := range stats.Rows {
+	d := comparison{yield: yield}
+	for _, f := range p.families {
+		for _, n := range f.stats.Load().Rows {
 			d.total.AllRows += n
 		}
 	}
@@ -35,7 +37,7 @@ func (p *Proxier) Diff(ctx context.Context, after string, yield func(*inspect.Di
 		}
 		position = ""
 	}
-	return nil
+	return d.failed
 }
 
 // familiesAfter returns the families that a comparison after a cursor compares,
@@ -45,7 +47,7 @@ func (p *Proxier) familiesAfter(cursor string) (families []*family, position str
 		return p.families, "", nil
 	}
 	name, position, ok := strings.Cut(cursor, ":")
-	i := slices.IndexFunc(p.families, func(f *family) bool { return apiFamily(f.table.Family()) == name })
+	i := slices.IndexFunc(p.families, func(f *family) bool { return f.name() == name })
 	if i < 0 || !ok {
 		return nil, "", fmt.Errorf("%q is not a cursor of a comparison", cursor)
 	}
@@ -54,27 +56,33 @@ func (p *Proxier) familiesAfter(cursor string) (families []*family, position str
 
 // comparison is a call of Proxier.Diff.
 type comparison struct {
-	proxier *Proxier
-	yield   func(*inspect.DiffStep) error
-	total   inspect.DiffStep // the numbers of rows
+	yield  func(*inspect.DiffStep) error
+	total  inspect.DiffStep // the numbers of rows, and the cursor
+	failed error            // of the families that could not be compared
 }
 
 // compare compares the table of one family. last reports whether no other
-// family follows.
+// family follows. It returns the error of yield. After another error, the
+// cursor stays where the comparison of the family ended.
 func (c *comparison) compare(ctx context.Context, f *family, position string, last bool) error {
-	diff, err := tryQuery(ctx, c.proxier, func() (*table.Diff, error) { return f.table.Diff(position) })
+	if c.failed == nil {
+		c.total.Cursor = f.name() + ":" + position
+	}
+	diff, err := query(ctx, f, func() (*table.Diff, error) { return f.table.Diff(position) })
 	if err != nil {
-		return fmt.Errorf("%s: %w", apiFamily(f.table.Family()), err)
+		c.failed = errors.Join(c.failed, err)
+		return nil
 	}
 	for done := false; !done; {
 		var took time.Duration
-		found, err := tryQuery(ctx, c.proxier, func() (table.DiffStep, error) {
+		found, err := query(ctx, f, func() (table.DiffStep, error) {
 			start := time.Now()
 			defer func() { took = time.Since(start) }()
 			return diff.Next()
 		})
 		if err != nil {
-			return fmt.Errorf("%s: %w", apiFamily(f.table.Family()), err)
+			c.failed = errors.Join(c.failed, err)
+			return nil
 		}
 		if err := c.yield(c.step(f, &found, last)); err != nil {
 			return err
@@ -88,13 +96,15 @@ func (c *comparison) compare(ctx context.Context, f *family, position string, la
 
 // step returns a step of a table as one of the comparison.
 func (c *comparison) step(f *family, found *table.DiffStep, last bool) *inspect.DiffStep {
-	name := apiFamily(f.table.Family())
 	c.total.Rows += found.Rows
+	if c.failed == nil {
+		c.total.Cursor = f.name() + ":" + found.Cursor
+	}
 	step := c.total
-	step.Cursor, step.Done = name+":"+found.Cursor, found.Done && last
+	step.Done = found.Done && last && c.failed == nil
 	for _, d := range found.Differences {
 		step.Differences = append(step.Differences, inspect.Difference{
-			Family: name, Kind: inspect.DifferenceKind(d.Kind), Object: d.Object, Found: d.Found, ServicePort: d.ServicePort,
+			Family: f.name(), Kind: inspect.DifferenceKind(d.Kind), Object: d.Object, Found: d.Found, ServicePort: d.ServicePort,
 		})
 	}
 	return &step

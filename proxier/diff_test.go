@@ -18,7 +18,7 @@ func TestDiff(t *testing.T) {
 	p := newTestProxier(t, sampleConfig(), nft.IPv4, nft.IPv6)
 	tabletest.PassSample(p.sink)
 	tabletest.Sync(t, p.sink)
-	p.publish()
+	publish(p)
 	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
 		add chain ip6 kube-proxy other`)
 	answering(t, p, func(ctx context.Context) {

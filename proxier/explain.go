@@ -30,27 +30,27 @@ func (p *Proxier) Explain(ctx context.Context, q explain.Query) (*explain.Desire
 	}
 	e := explanation{query: q, family: f, routes: p.routes}
 	e.read = func(read func()) error {
-		_, err := query(ctx, p, func() struct{} {
+		_, err := query(ctx, f, func() (struct{}, error) {
 			read()
-			return struct{}{}
+			return struct{}{}, nil
 		})
 		return err
 	}
 	if err := e.explain(); err != nil {
 		return nil, err
 	}
-	e.desired.Pending = p.pending(f)
+	e.desired.Pending = f.pending()
 	return &e.desired, nil
 }
 
 // explanation computes the answer to a question of package explain. The walk
-// takes place outside of SyncLoop, because it can take long for a Service with
+// takes place outside of the loop, because it can take long for a Service with
 // thousands of endpoints.
 type explanation struct {
 	query    explain.Query
 	family   *family
 	routes   *explain.NodeRoutes
-	read     func(func()) error // calls a function in the goroutine of SyncLoop
+	read     func(func()) error // calls a function in the loop of the family
 	expected *table.Expected
 
 	desired explain.Desired
@@ -185,14 +185,13 @@ func (e *explanation) listUnused(local bool) {
 	}
 }
 
-// pending returns why the kernel may not have the desired table of a family, ""
-// if it should have it.
-func (p *Proxier) pending(f *family) string {
-	waiting := p.health.waitingSince()[slices.Index(p.families, f)]
+// pending returns why the kernel may not have the desired table, "" if it
+// should have it.
+func (f *family) pending() string {
 	switch last := f.lastSync.Load(); {
 	case last != nil && last.Err != nil:
 		return "the last sync failed: " + last.Err.Error()
-	case !waiting.IsZero():
+	case !f.health.waitingSince().IsZero():
 		return "a change is waiting for the next sync"
 	}
 	return ""

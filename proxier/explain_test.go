@@ -80,7 +80,7 @@ func TestExplainPending(t *testing.T) {
 		}
 	}
 	expect("waiting for the next sync")
-	if err := p.health.during(p.syncChanges); err != nil {
+	if err := p.families[0].health.during(p.families[0].sync); err != nil {
 		t.Fatal(err)
 	}
 	expect("")

@@ -13,7 +13,6 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -48,7 +47,9 @@ func loaded(t *testing.T, config Config, dir string) *Proxier {
 	if !p.tracker.ready() {
 		t.Fatal("the first lists are not complete")
 	}
-	p.tracker.handOver(p.sink, p.node.current)
+	for _, f := range p.families {
+		f.handOver()
+	}
 	return p
 }
 
@@ -56,8 +57,10 @@ func loaded(t *testing.T, config Config, dir string) *Proxier {
 func tablesOf(t *testing.T, p *Proxier) string {
 	t.Helper()
 	var text bytes.Buffer
-	if err := p.eachTable(func(t *table.Table) error { return t.Fprint(&text) }); err != nil {
-		t.Fatal(err)
+	for _, f := range p.families {
+		if err := f.table.Fprint(&text); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return text.String()
 }

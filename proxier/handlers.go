@@ -11,10 +11,13 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// changed requests a sync, unless the source calls Sync itself.
+// changed requests a sync of the families that have to take changes, unless the
+// source calls Sync itself.
 func (p *Proxier) changed() {
-	if !p.config.ExplicitSync {
-		p.Sync()
+	for _, f := range p.families {
+		if !p.config.ExplicitSync && p.tracker.late(f.table.Family()) {
+			f.request()
+		}
 	}
 }
 

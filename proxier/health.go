@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -11,33 +10,17 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// health is the health of the syncs of each address family: whether changes
+// health is the health of the syncs of one address family: whether changes
 // reach the kernel in time. Any goroutine can use it.
 type health struct {
 	patience time.Duration // how long a change may wait for a successful sync
 
-	mu       sync.Mutex // guards the fields below, except upToDate
-	families []*familyHealth
-}
-
-// familyHealth is the health of one address family.
-type familyHealth struct {
-	family nft.Family
-	// upToDate reports whether the kernel has all changes. Only the goroutine
-	// that syncs calls it.
-	upToDate func() bool
+	mu sync.Mutex // guards the fields below
 	// waiting is the time of the oldest change that waits for the next sync,
 	// running that of the oldest change in the running sync. They are zero
 	// without one.
 	waiting, running time.Time
 	synced           time.Time // end of the last successful sync; zero before the first
-}
-
-// watch adds an address family, before the first sync.
-func (h *health) watch(family nft.Family, upToDate func() bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.families = append(h.families, &familyHealth{family: family, upToDate: upToDate})
 }
 
 // changed records that a change waits for a sync. It must not be called before
@@ -46,33 +29,28 @@ func (h *health) watch(family nft.Family, upToDate func() bool) {
 func (h *health) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, f := range h.families {
-		f.waitsSince(time.Now())
-	}
+	h.waitsSince(time.Now())
 }
 
 // waitsSince records that a change has been waiting since t.
-func (f *familyHealth) waitsSince(t time.Time) {
-	if f.waiting.IsZero() || t.Before(f.waiting) {
-		f.waiting = t
+func (h *health) waitsSince(t time.Time) {
+	if h.waiting.IsZero() || t.Before(h.waiting) {
+		h.waiting = t
 	}
 }
 
-// during runs a sync and records its outcome for each family: a sync that fails
-// for one family can succeed for the other.
+// during runs a sync and records its outcome.
 func (h *health) during(sync func() error) error {
 	h.begin()
 	err := sync()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, f := range h.families {
-		if err == nil || f.upToDate() {
-			f.synced = time.Now()
-		} else {
-			f.waitsSince(f.running)
-		}
-		f.running = time.Time{}
+	if err == nil {
+		h.synced = time.Now()
+	} else {
+		h.waitsSince(h.running)
 	}
+	h.running = time.Time{}
 	return err
 }
 
@@ -80,60 +58,36 @@ func (h *health) during(sync func() error) error {
 func (h *health) begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, f := range h.families {
-		f.running = time.Now()
-		if !f.waiting.IsZero() {
-			f.running = f.waiting
-		}
-		f.waiting = time.Time{}
+	h.running = time.Now()
+	if !h.waiting.IsZero() {
+		h.running = h.waiting
 	}
+	h.waiting = time.Time{}
 }
 
-// inTime reports whether no change has been waiting for patience or longer.
-func (f *familyHealth) inTime(patience time.Duration) bool {
-	for _, since := range []time.Time{f.waiting, f.running} {
-		if !since.IsZero() && time.Since(since) >= patience {
-			return false
-		}
-	}
-	return true
-}
-
-// state returns the health of each family.
-func (h *health) state() []healthcheck.FamilyHealth {
+// state returns the health without the name of the family. The family is
+// healthy if no change has been waiting for patience or longer.
+func (h *health) state() healthcheck.FamilyHealth {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]healthcheck.FamilyHealth, len(h.families))
-	for i, f := range h.families {
-		out[i] = healthcheck.FamilyHealth{
-			Family:      apiFamily(f.family),
-			LastUpdated: f.synced,
-			Healthy:     f.inTime(h.patience),
+	f := healthcheck.FamilyHealth{LastUpdated: h.synced, Healthy: true}
+	for _, since := range []time.Time{h.waiting, h.running} {
+		if !since.IsZero() && time.Since(since) >= h.patience {
+			f.Healthy = false
 		}
 	}
-	return out
+	return f
 }
 
-// waitingSince returns the time of the oldest change of each family that is not
-// effective yet. It is zero without one.
-func (h *health) waitingSince() []time.Time {
+// waitingSince returns the time of the oldest change that is not effective yet.
+// It is zero without one.
+func (h *health) waitingSince() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	out := make([]time.Time, len(h.families))
-	for i, f := range h.families {
-		if out[i] = f.running; out[i].IsZero() {
-			out[i] = f.waiting
-		}
+	if h.running.IsZero() {
+		return h.waiting
 	}
-	return out
-}
-
-// ok reports whether every family had a successful sync and no change is late.
-func (h *health) ok() bool {
-	state := h.state()
-	return len(state) > 0 && !slices.ContainsFunc(state, func(f healthcheck.FamilyHealth) bool {
-		return f.LastUpdated.IsZero() || !f.Healthy
-	})
+	return h.running
 }
 
 // apiFamily returns the name of a family in the API: IPv4 or IPv6.
@@ -143,10 +97,3 @@ func apiFamily(f nft.Family) string {
 	}
 	return string(corev1.IPv4Protocol)
 }
-
-// Health returns the health of each address family, for
-// healthcheck.ProxyServer. A family is healthy unless a change waits for a
-// successful sync for twice the sync period or longer. Changes before the first
-// lists of Services and EndpointSlices are complete do not count. Any goroutine
-// can call it.
-func (p *Proxier) Health() []healthcheck.FamilyHealth { return p.health.state() }

@@ -17,7 +17,6 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -92,50 +91,34 @@ func TestHealthChecksOnNoAddress(t *testing.T) {
 	}
 }
 
-// watchFamilies watches families, which are up to date as the map determines.
-func watchFamilies(h *health, families ...nft.Family) (upToDate map[nft.Family]bool) {
-	upToDate = make(map[nft.Family]bool)
-	for _, f := range families {
-		h.watch(f, func() bool { return upToDate[f] })
-	}
-	return upToDate
-}
-
-// The health of one family during successful and failed syncs.
+// The health of a family during successful and failed syncs.
 func TestHealth(t *testing.T) {
 	h := &health{patience: time.Hour}
-	if h.ok() {
-		t.Error("without a family: got healthy")
-	}
-	watchFamilies(h, nft.IPv4)
-	want := func(when string, healthy bool) {
+	want := func(when string, synced, healthy bool) {
 		t.Helper()
-		if got := h.ok(); got != healthy {
-			t.Errorf("%s: got healthy %v, want %v", when, got, healthy)
+		if got := h.state(); got.Healthy != healthy || got.LastUpdated.IsZero() == synced {
+			t.Errorf("%s: got %+v, want synced %v, healthy %v", when, got, synced, healthy)
 		}
 	}
-	want("before the first sync", false)
-	if !h.state()[0].Healthy {
-		t.Error("before the first sync: got a late family")
-	}
+	want("before the first sync", false, true)
 	h.changed()
 	if err := h.during(fail); err != errSync {
 		t.Errorf("got error %v, want %v", err, errSync)
 	}
-	want("after a first sync that failed", false)
+	want("after a first sync that failed", false, true)
 	h.during(succeed)
-	want("after a first sync that succeeded", true)
+	want("after a first sync that succeeded", true, true)
 	h.changed()
-	want("while a change waits", true)
+	want("while a change waits", true, true)
 	h.patience = 0
-	want("while a change waits too long", false)
+	want("while a change waits too long", true, false)
 	h.during(fail)
 	h.changed()
-	want("after a sync that failed", false)
+	want("after a sync that failed", true, false)
 	h.during(succeed)
-	want("after a sync that succeeded", true)
+	want("after a sync that succeeded", true, true)
 	h.during(func() error { h.changed(); return nil })
-	want("with a change during the last sync", false)
+	want("with a change during the last sync", true, false)
 }
 
 // errSync is the error of fail.
@@ -145,57 +128,15 @@ func fail() error { return errSync }
 
 func succeed() error { return nil }
 
-// The health of a family does not depend on the other one.
-func TestHealthOfFamilies(t *testing.T) {
-	h := &health{patience: time.Hour}
-	upToDate := watchFamilies(h, nft.IPv4, nft.IPv6)
-	want := func(when string, healthy4, healthy6, newer4 bool) {
-		t.Helper()
-		s := h.state()
-		if len(s) != 2 || s[0].Family != "IPv4" || s[1].Family != "IPv6" {
-			t.Fatalf("%s: got %+v, want IPv4 and IPv6", when, s)
-		}
-		if s[0].Healthy != healthy4 || s[1].Healthy != healthy6 {
-			t.Errorf("%s: got healthy %v, %v; want %v, %v", when, s[0].Healthy, s[1].Healthy, healthy4, healthy6)
-		}
-		if got := s[0].LastUpdated.After(s[1].LastUpdated); got != newer4 {
-			t.Errorf("%s: got IPv4 synced after IPv6 %v, want %v", when, got, newer4)
-		}
-		synced := !s[0].LastUpdated.IsZero() && !s[1].LastUpdated.IsZero()
-		if got, want := h.ok(), healthy4 && healthy6 && synced; got != want {
-			t.Errorf("%s: got healthy %v, want %v", when, got, want)
-		}
-	}
-	upToDate[nft.IPv4] = true
-	h.changed()
-	h.during(fail)
-	want("IPv6 was never synced, but is not late", true, true, true)
-	upToDate[nft.IPv6] = true
-	h.during(succeed)
-	want("both were synced", true, true, false)
-
-	upToDate[nft.IPv6] = false
-	h.changed()
-	h.during(fail)
-	want("a change of IPv6 waits", true, true, true)
-	h.patience = 0
-	want("a change of IPv6 waits too long", true, false, true)
-	h.during(fail)
-	want("it still waits too long", true, false, true)
-	h.patience = time.Hour
-	want("it does not wait too long, measured from the change", true, true, true)
-}
-
 // A failed sync does not reset the time for which its change waits.
 func TestHealthCountsFromTheChange(t *testing.T) {
 	h := &health{patience: time.Hour}
-	watchFamilies(h, nft.IPv4)
 	h.during(succeed)
 	h.changed()
-	since := h.families[0].waiting
+	since := h.waiting
 	for range 2 {
 		h.during(func() error { h.changed(); return errSync })
-		if got := h.families[0].waiting; !got.Equal(since) || since.IsZero() {
+		if got := h.waiting; !got.Equal(since) || since.IsZero() {
 			t.Errorf("got a change that waits since %v, want %v", got, since)
 		}
 	}
@@ -206,18 +147,13 @@ func TestHealthCountsFromTheChange(t *testing.T) {
 func TestProxierHealth(t *testing.T) {
 	tabletest.NewNamespace(t)
 	refuse := true
-	config := Config{NodeName: "node1", SyncPeriod: time.Hour}
-	opened := 0
-	config.open = func() (table.Kernel, error) {
-		opened++ // IPv4 first
-		ipv6 := opened == 2
-		return openWith(func(_ *nft.Batch, commit func() error) error {
-			if refuse && ipv6 {
-				return unix.ENOMEM
-			}
-			return commit()
-		})()
-	}
+	config, _ := withIPv6(func(commit func() error) error {
+		if refuse {
+			return unix.ENOMEM
+		}
+		return commit()
+	})
+	config.SyncPeriod = time.Hour
 	p := newTestProxier(t, config, nft.IPv4, nft.IPv6)
 	want := func(when string, synced4, synced6 bool) {
 		t.Helper()
@@ -235,17 +171,23 @@ func TestProxierHealth(t *testing.T) {
 		}
 	}
 	want("before the first sync", false, false)
-	if err := p.health.during(p.syncChanges); err == nil {
-		t.Error("got no error, want one of IPv6")
+	syncAll := func() (errs []error) {
+		for _, f := range p.families {
+			errs = append(errs, f.health.during(f.sync))
+		}
+		return errs
+	}
+	if errs := syncAll(); errs[0] != nil || errs[1] == nil {
+		t.Errorf("got errors %v, want one of IPv6", errs)
 	}
 	want("after a sync of IPv4 only", true, false)
-	p.health.patience = 0
+	p.families[1].health.patience = 0
 	if s := p.Health(); !s[0].Healthy || s[1].Healthy {
 		t.Errorf("a change of IPv6 waits too long: got %+v", s)
 	}
-	p.health.patience = time.Hour
+	p.families[1].health.patience = time.Hour
 	refuse = false
-	if err := p.health.during(p.syncChanges); err != nil {
+	if err := errors.Join(syncAll()...); err != nil {
 		t.Error(err)
 	}
 	want("after a sync of both", true, true)
@@ -258,7 +200,7 @@ func TestHealthBeforeTheFirstLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.health.patience = 0
+	p.families[0].health.patience = 0
 	inTime := func(when string, want bool) {
 		t.Helper()
 		if s := p.Health(); s[0].Healthy != want || p.Healthy() {
@@ -279,22 +221,22 @@ func TestHealthBeforeTheFirstLists(t *testing.T) {
 func TestHealthDuringLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &health{patience: time.Minute}
-		h.watch(nft.IPv4, func() bool { return true })
-		if err := h.during(succeed); err != nil || !h.ok() {
-			t.Fatalf("after the first sync: got error %v, healthy %v; want nil, true", err, h.ok())
+		healthy := func() bool { return h.state().Healthy }
+		if err := h.during(succeed); err != nil || !healthy() {
+			t.Fatalf("after the first sync: got error %v, healthy %v; want nil, true", err, healthy())
 		}
 		h.changed()
 		h.during(func() error {
-			if !h.ok() {
+			if !healthy() {
 				t.Error("at the beginning of the sync: got unhealthy")
 			}
 			time.Sleep(2 * h.patience)
-			if h.ok() {
+			if healthy() {
 				t.Error("during a long sync: got healthy")
 			}
 			return nil
 		})
-		if !h.ok() {
+		if !healthy() {
 			t.Error("after the long sync: got unhealthy")
 		}
 	})

@@ -30,10 +30,9 @@ func (m localhostMetrics) Collect(ch chan<- prometheus.Metric) {
 		if f.localhost != nil {
 			stats = f.localhost.server.Stats()
 		}
-		family := apiFamily(f.table.Family())
 		ch <- prometheus.MustNewConstMetric(
-			localhostListeners, prometheus.GaugeValue, float64(stats.Listeners), family)
+			localhostListeners, prometheus.GaugeValue, float64(stats.Listeners), f.name())
 		ch <- prometheus.MustNewConstMetric(
-			localhostFailures, prometheus.CounterValue, float64(stats.Failures), family)
+			localhostFailures, prometheus.CounterValue, float64(stats.Failures), f.name())
 	}
 }

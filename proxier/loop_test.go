@@ -45,6 +45,13 @@ func startLoop(t testing.TB, p *Proxier) {
 	t.Cleanup(func() { stop(); <-done })
 }
 
+// publish makes the present numbers of all tables visible.
+func publish(p *Proxier) {
+	for _, f := range p.families {
+		f.publish()
+	}
+}
+
 // openWith returns a Config.open whose Kernel has this OnCommit.
 func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (table.Kernel, error) {
 	return func() (table.Kernel, error) {
@@ -66,8 +73,8 @@ func TestResyncBeforeSync(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 	})
-	loop := &syncLoop{proxier: p}
-	loop.run("Resync", p.resync) // the first lists are not complete
+	loop := &syncLoop{family: p.families[0]}
+	loop.attempt("Resync", loop.resync) // the first lists are not complete
 	select {
 	case <-p.Synced():
 		t.Fatal("got a sync before the first lists are complete")
@@ -75,7 +82,7 @@ func TestResyncBeforeSync(t *testing.T) {
 	}
 	p.OnEndpointSlicesSynced()
 	p.OnServiceSynced()
-	loop.run("Resync", p.resync)
+	loop.attempt("Resync", loop.resync)
 	if rows := p.families[0].table.Stats().Rows["no-endpoint-services"]; rows != 1 {
 		t.Errorf("got %d rows of Services without endpoints, want 1", rows)
 	}
@@ -98,13 +105,14 @@ func TestRestAfter(t *testing.T) {
 			t.Errorf("sync of %s: got a rest of %s, want %s", sync, got, want)
 		}
 	}
-	m := newMetrics()
-	l := &syncLoop{proxier: &Proxier{
-		tracker: newTracker(new(Config), eventLog{}, m), health: &health{}, metrics: m, synced: make(chan struct{}),
-	}}
-	l.proxier.tracker.servicesSynced, l.proxier.tracker.slicesSynced = true, true
+	p, err := assemble(sampleConfig(), nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &syncLoop{family: p.families[0]}
+	p.tracker.servicesSynced, p.tracker.slicesSynced = true, true
 	const work = 5 * time.Millisecond
-	l.run("Sync", func() error { time.Sleep(work); return nil })
+	l.attempt("Sync", func() error { time.Sleep(work); return nil })
 	if l.rest < 3*work || l.last.IsZero() {
 		t.Errorf("sync of %s: got a rest of %s after %s, want at least %s", work, l.rest, l.last, 3*work)
 	}
@@ -146,10 +154,10 @@ func TestLoopBacksOff(t *testing.T) {
 		t.Errorf("got %d commits in 1 s with %d changes, want 1 to 6", n, changes)
 	}
 	f := p.families[0]
-	p.tracker.triggers[nft.IPv4] = make([]time.Time, maxTriggers-1)
-	p.handOver()
-	p.tracker.triggers[nft.IPv4] = make([]time.Time, 100)
-	p.handOver()
+	for _, n := range []int{maxTriggers - 1, 100} {
+		p.tracker.pending[nft.IPv4].triggers = make([]time.Time, n)
+		f.handOver()
+	}
 	if len(f.triggers) != maxTriggers {
 		t.Errorf("got %d triggers, want %d", len(f.triggers), maxTriggers)
 	}
@@ -205,7 +213,7 @@ func TestRetryOfRepair(t *testing.T) {
 	tabletest.Sync(t, p.sink)
 	fail = true
 	tabletest.NFT(t, "", "delete", "table", "ip", ruleset.TableName)
-	<-p.wake // so that only the failed check requests a sync
+	<-p.families[0].wake // so that only the failed check requests a sync
 	startLoop(t, p)
 	restored := false
 	for begin := time.Now(); !restored && time.Since(begin) < 5*time.Second; {

@@ -2,7 +2,6 @@ package proxier
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,7 +17,7 @@ import (
 //
 // A metric that code observes is a field of metrics and is created in
 // newMetrics. A metric that is a number of table.Stats is a line of
-// tableMetrics.
+// allTableMetrics.
 
 // labelFamily is the label of an address family: IPv4 or IPv6, as in the API.
 const labelFamily = "ip_family"
@@ -36,7 +35,6 @@ type metrics struct {
 	invalidObjects                                      prometheus.Gauge
 
 	collectors []prometheus.Collector // all of the above
-	stats      atomic.Pointer[[]tableStats]
 }
 
 // changeMetrics count the changes of one kind of object: all of them, and those
@@ -123,15 +121,6 @@ func (m *metrics) flowsCleaned(families []nft.Family, r conntrack.Result) {
 	}
 }
 
-// publish makes the present numbers of the tables visible.
-func (p *Proxier) publish() {
-	all := make([]tableStats, len(p.families))
-	for i, f := range p.families {
-		all[i] = tableStats{apiFamily(f.table.Family()), f.table.Stats()}
-	}
-	p.metrics.stats.Store(&all)
-}
-
 // Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
@@ -140,9 +129,6 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCo
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.collectors {
 		c.Collect(ch)
-	}
-	if all := m.stats.Load(); all != nil {
-		collectTables(ch, *all)
 	}
 }
 

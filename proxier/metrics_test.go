@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 	sink.SetService(tabletest.Service("a", "10.96.0.1", nil))
 	sink.SetService(tabletest.Service("b", "10.96.0.1", nil))
 	tabletest.Sync(t, sink)
-	p.publish()
+	publish(p)
 	want := `
 # HELP nftproxy_conflicts_total How often a service port lost an address and port to another one.
 # TYPE nftproxy_conflicts_total counter
@@ -48,7 +48,7 @@ nftproxy_refused_service_ports{ip_family="IPv4"} 1
 	valid.AffinityTimeout = 0
 	sink.SetService(&valid)
 	tabletest.Sync(t, sink)
-	p.publish()
+	publish(p)
 	want = `
 # HELP nftproxy_refused_service_ports Service ports that are left out because the kernel refuses them.
 # TYPE nftproxy_refused_service_ports gauge
@@ -66,7 +66,7 @@ func TestMetricsOfKubeProxy(t *testing.T) {
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	p.sink.SetService(tabletest.Service("a", "10.96.0.1", nil))
 	tabletest.Sync(t, p.sink)
-	p.publish()
+	publish(p)
 	got := gathered(t, p.Metrics())
 	data, err := os.ReadFile("testdata/kube-proxy-metrics.tsv")
 	if err != nil {
@@ -130,7 +130,7 @@ func TestStateMetrics(t *testing.T) {
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	expect := func(when, healthy, started, damaged string) {
 		t.Helper()
-		p.publish()
+		publish(p)
 		want := `
 # HELP nftproxy_healthy 0 if a change has been waiting too long for a successful sync, 1 otherwise.
 # TYPE nftproxy_healthy gauge
@@ -148,7 +148,7 @@ nftproxy_rewrites_total{cause="start",ip_family="IPv4"} ` + started + "\n"
 		}
 	}
 	expect("before the first sync", "1", "0", "0")
-	if err := p.health.during(p.sink.Sync); err != nil {
+	if err := p.families[0].health.during(p.sink.Sync); err != nil {
 		t.Fatal(err)
 	}
 	expect("first sync", "1", "1", "0")

@@ -1,10 +1,8 @@
 package proxier
 
 import (
-	"slices"
 	"time"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -36,14 +34,4 @@ func (o observer) Synced(r table.SyncResult) {
 		o.metrics.programmed(r.Family, family.triggers)
 		family.triggers = family.triggers[:0]
 	}
-}
-
-// familyOf returns the state of an address family, nil if the Proxier does not
-// serve it.
-func (p *Proxier) familyOf(f nft.Family) *family {
-	i := slices.IndexFunc(p.families, func(have *family) bool { return have.table.Family() == f })
-	if i < 0 {
-		return nil
-	}
-	return p.families[i]
 }

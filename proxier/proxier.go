@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/explain"
@@ -26,34 +28,14 @@ type Proxier struct {
 	node      *nodeTracker
 	addresses *localAddresses
 	families  []*family
-	sink      cluster.Sink // all tables
-	flows     *staleFlows  // nil if connection tracking cannot be used
+	sink      cluster.Sinks // all tables; only before SyncLoop
+	flows     *staleFlows   // nil if connection tracking cannot be used
 	counters  counterReader
 	metrics   *metrics
-	health    *health
-	wake      chan struct{}
-	queries   chan func()         // SyncLoop runs them between syncs
 	routes    *explain.NodeRoutes // for Explain
-	synced    chan struct{}       // closed by the first sync that succeeds
-}
-
-// family is the part of a Proxier for one address family.
-type family struct {
-	table  *table.Table
-	checks *healthChecks
-	// localhost is nil unless NodePorts are served on localhost.
-	localhost *localhostPorts
-	// connections is nil unless connections to Services are counted.
-	connections *serviceConnections
-	// triggers are the times of changes that no sync has made effective yet.
-	triggers []time.Time
-	lastSync atomic.Pointer[lastSync] // nil before the first
-}
-
-// lastSync is a sync and the time of its end.
-type lastSync struct {
-	table.SyncResult
-	ended time.Time
+	patience  time.Duration       // queryPatience, except in tests
+	unsynced  atomic.Int32        // number of families without a successful sync
+	synced    chan struct{}       // closed when it is 0
 }
 
 // NewProxier returns a Proxier for one address family. It works in the network
@@ -92,14 +74,12 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	events := eventLog{config.Events}
 	m := newMetrics(families...)
 	p := &Proxier{
-		config:  &config,
-		tracker: newTracker(&config, events, m, families...),
-		node:    newNodeTracker(&config),
-		metrics: m,
-		health:  &health{patience: 2 * config.syncPeriod()},
-		wake:    make(chan struct{}, 1),
-		queries: make(chan func()),
-		synced:  make(chan struct{}),
+		config:   &config,
+		tracker:  newTracker(&config, events, m, families...),
+		node:     newNodeTracker(&config),
+		metrics:  m,
+		patience: queryPatience,
+		synced:   make(chan struct{}),
 	}
 	tables, err := table.New(table.Config{
 		Rules: config.rules(), OwnPorts: config.OwnPorts, Events: events, Observer: observer{p}, Open: config.open,
@@ -108,33 +88,18 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		return nil, err
 	}
 	limit := newLocalhostLimit()
-	var sinks cluster.Sinks
 	for _, t := range tables {
-		checks, err := newHealthChecks(&config, events, p.health.ok)
+		f, err := newFamily(p, t, events, limit)
 		if err != nil {
 			return nil, err
 		}
-		ports, err := newLocalhostPorts(&config, events, t.Family(), limit)
-		if err != nil {
-			return nil, err
-		}
-		connections, err := newServiceConnections(&p.counters, config.rules(), t.Family())
-		if err != nil {
-			return nil, err
-		}
-		if connections != nil {
-			m.add(connections)
-		}
-		p.health.watch(t.Family(), t.UpToDate)
-		sinks = append(sinks, t)
-		p.families = append(p.families, &family{table: t, checks: checks, localhost: ports, connections: connections})
+		p.families, p.sink = append(p.families, f), append(p.sink, t)
 	}
-	p.sink = sinks
+	p.unsynced.Store(int32(len(p.families)))
+	m.add(tableMetrics{p})
 	m.add(localhostMetrics{p})
 	m.add(stateMetrics{p})
 	m.add(newPacketCounters(&p.counters, families))
-	p.tracker.nodeChanged()
-	p.publish()
 	return p, nil
 }
 
@@ -168,7 +133,10 @@ func (p *Proxier) Close() error {
 		p.routes.Close()
 	}
 	errs = append(errs, p.counters.close())
-	return errors.Join(append(errs, p.eachTable((*table.Table).Close))...)
+	for _, f := range p.families {
+		errs = append(errs, f.table.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Drain closes the NodePorts on localhost, and waits until their connections
@@ -184,19 +152,28 @@ func (p *Proxier) Drain(ctx context.Context) {
 	drains.Wait()
 }
 
-// eachTable calls f for the table of each family, even if one call fails.
-func (p *Proxier) eachTable(f func(*table.Table) error) error {
-	var errs []error
-	for _, family := range p.families {
-		errs = append(errs, f(family.table))
-	}
-	return errors.Join(errs...)
-}
-
 // Healthy reports whether the rules are in place and up to date: every address
 // family had a successful sync, and no change waits for one for twice the sync
 // period or longer.
-func (p *Proxier) Healthy() bool { return p.health.ok() }
+func (p *Proxier) Healthy() bool {
+	return !slices.ContainsFunc(p.Health(), func(f healthcheck.FamilyHealth) bool {
+		return f.LastUpdated.IsZero() || !f.Healthy
+	})
+}
+
+// Health returns the health of each address family, for
+// healthcheck.ProxyServer. A family is healthy unless a change waits for a
+// successful sync for twice the sync period or longer. Changes before the first
+// lists of Services and EndpointSlices are complete do not count. Any goroutine
+// can call it.
+func (p *Proxier) Health() []healthcheck.FamilyHealth {
+	all := make([]healthcheck.FamilyHealth, len(p.families))
+	for i, f := range p.families {
+		all[i] = f.health.state()
+		all[i].Family = f.name()
+	}
+	return all
+}
 
 // Metrics returns a collector for the Proxier's metrics: those of kube-proxy,
 // with its names (kubeproxy_…), and others with names that begin with
@@ -206,5 +183,6 @@ func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
 // NodeName returns the name of the node that the Proxier serves.
 func (p *Proxier) NodeName() string { return p.config.NodeName }
 
-// Synced returns a channel that is closed after the first successful sync.
+// Synced returns a channel that is closed after the first successful sync of
+// each address family.
 func (p *Proxier) Synced() <-chan struct{} { return p.synced }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -13,39 +14,62 @@ var errBusy = errors.New("the proxy did not answer in time: it is busy with a sy
 // queryPatience is how long a query waits for its turn.
 const queryPatience = 10 * time.Second
 
-// query runs a function in the goroutine of SyncLoop, between syncs, and
+// query runs a function in the loop of an address family, between syncs, and
 // returns its result. Changes wait for it, so it must take a few milliseconds
 // at most. If it does not get its turn before ctx ends, or within
-// queryPatience, the error wraps that of a context.
-func query[T any](ctx context.Context, p *Proxier, f func() T) (result T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, queryPatience)
+// queryPatience, the error wraps that of a context. An error names the family.
+func query[T any](ctx context.Context, f *family, ask func() (T, error)) (result T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, f.proxier.patience)
 	defer cancel()
-	results := make(chan T, 1)
-	select {
-	case p.queries <- func() { results <- f() }:
-	case <-ctx.Done():
-		return result, fmt.Errorf("%w (%w)", errBusy, ctx.Err())
-	}
-	select {
-	case result = <-results:
-		return result, nil
-	case <-ctx.Done():
-		return result, fmt.Errorf("%w (%w)", errBusy, ctx.Err())
-	}
-}
-
-// tryQuery is query for a function that can fail.
-func tryQuery[T any](ctx context.Context, p *Proxier, f func() (T, error)) (T, error) {
 	type outcome struct {
 		result T
 		err    error
 	}
-	o, err := query(ctx, p, func() outcome {
-		result, err := f()
-		return outcome{result, err}
-	})
-	if err != nil {
-		return o.result, err
+	outcomes := make(chan outcome, 1)
+	run := func() {
+		result, err := ask()
+		outcomes <- outcome{result, err}
 	}
-	return o.result, o.err
+	select {
+	case f.queries <- run:
+	case <-ctx.Done():
+		return result, fmt.Errorf("%s: %w (%w)", f.name(), errBusy, ctx.Err())
+	}
+	select {
+	case o := <-outcomes:
+		if o.err != nil {
+			o.err = fmt.Errorf("%s: %w", f.name(), o.err)
+		}
+		return o.result, o.err
+	case <-ctx.Done():
+		return result, fmt.Errorf("%s: %w (%w)", f.name(), errBusy, ctx.Err())
+	}
+}
+
+// answer is the result of a query of one family.
+type answer[T any] struct {
+	*family
+	result T
+}
+
+// queryEach runs a query in the loop of each family, at the same time. It
+// returns the answers of the families that answered in time, and the errors of
+// the others.
+func queryEach[T any](
+	ctx context.Context, families []*family, ask func(*family) T,
+) (answers []answer[T], err error) {
+	results, errs := make([]T, len(families)), make([]error, len(families))
+	var asked sync.WaitGroup
+	for i, f := range families {
+		asked.Go(func() {
+			results[i], errs[i] = query(ctx, f, func() (T, error) { return ask(f), nil })
+		})
+	}
+	asked.Wait()
+	for i, f := range families {
+		if errs[i] == nil {
+			answers = append(answers, answer[T]{f, results[i]})
+		}
+	}
+	return answers, errors.Join(errs...)
 }

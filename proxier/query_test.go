@@ -25,16 +25,18 @@ func answering(t *testing.T, p *Proxier, f func(context.Context)) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case query := <-p.queries:
-				query()
+	for _, family := range p.families {
+		go func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case query := <-family.queries:
+					query()
+				}
 			}
-		}
-	}()
+		}()
+	}
 	f(ctx)
 }
 
@@ -128,7 +130,8 @@ func TestServicesQueryEndpoints(t *testing.T) {
 			p.sink.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(0, j))
 		}
 	}
-	if n := len(p.viewServices(p.serviceNames(inspect.ServiceQuery{}))); n != 2 {
+	f := p.families[0]
+	if n := len(f.viewServices(f.serviceNames(inspect.ServiceQuery{}))); n != 2 {
 		t.Errorf("got %d Services in one query, want 2", n)
 	}
 	answering(t, p, func(ctx context.Context) {
@@ -195,7 +198,7 @@ func TestStatusOfSyncs(t *testing.T) {
 	})
 	p := newTestProxier(t, config, nft.IPv4)
 	tabletest.PassSample(p.sink)
-	loop := &syncLoop{proxier: p}
+	loop := &syncLoop{family: p.families[0]}
 	p.tracker.servicesSynced, p.tracker.slicesSynced = true, true
 	step := func(want string, whole bool) *inspect.FamilyStatus {
 		t.Helper()
@@ -205,22 +208,22 @@ func TestStatusOfSyncs(t *testing.T) {
 		}
 		return s
 	}
-	loop.run("Sync", p.syncChanges)
+	loop.attempt("Sync", loop.sync)
 	step("first sync", true)
 	p.sink.SetService(tabletest.Service("new", "10.96.0.77", nil))
-	loop.run("Sync", p.syncChanges)
+	loop.attempt("Sync", loop.sync)
 	step("changes", false)
-	loop.run("Resync", p.resync)
+	loop.attempt("Resync", loop.resync)
 	step("periodic", false)
 	tabletest.NFT(t, "", "flush", "map", "ip", "kube-proxy", "service-ips")
 	loop.check()
-	p.publish()
+	publish(p)
 	if s := step(p.families[0].lastSync.Load().Cause, true); s.Repairs["rows"] != 1 {
 		t.Errorf("got repairs %v, want one of rows", s.Repairs)
 	}
 	fail = true
 	p.sink.SetService(tabletest.Service("new", "10.96.0.78", nil))
-	loop.run("Sync", p.syncChanges)
+	loop.attempt("Sync", loop.sync)
 	if s := step("changes", true); s.LastSync.Error == "" {
 		t.Error("got no error of a sync that failed")
 	}

@@ -2,8 +2,8 @@ package proxier
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -22,74 +22,87 @@ const (
 )
 
 // Services calls yield for each Service of a query, in the order of their
-// names. The endpoints are listed if the query names a Service.
+// names. The endpoints are listed if the query names a Service. If a family
+// does not answer, the answers of the other one come before the error.
 func (p *Proxier) Services(ctx context.Context, q inspect.ServiceQuery, yield func(*inspect.Service) error) error {
-	names, err := query(ctx, p, func() []cluster.ServiceName { return p.serviceNames(q) })
-	if err != nil {
-		return err
-	}
-	if len(names) == 0 && q.Name != "" {
-		return fmt.Errorf("%s/%s: %w", q.Namespace, q.Name, inspect.ErrNoService)
+	found, failed := queryEach(ctx, p.families, func(f *family) []cluster.ServiceName { return f.serviceNames(q) })
+	var names []cluster.ServiceName
+	var families []*family
+	for _, f := range found {
+		names, families = append(names, f.result...), append(families, f.family)
 	}
 	slices.SortFunc(names, cluster.ServiceName.Compare)
-	for len(names) > 0 {
-		views, err := query(ctx, p, func() [][]familyView { return p.viewServices(names) })
-		if err != nil {
-			return err
+	names = slices.Compact(names)
+	if len(names) == 0 && failed == nil && q.Name != "" {
+		return fmt.Errorf("%s/%s: %w", q.Namespace, q.Name, inspect.ErrNoService)
+	}
+	for len(names) > 0 && len(families) > 0 {
+		pages, err := queryEach(ctx, families, func(f *family) []familyView { return f.viewServices(names) })
+		failed = errors.Join(failed, err)
+		n := len(names)
+		families = nil
+		for _, page := range pages {
+			n, families = min(n, len(page.result)), append(families, page.family)
 		}
-		names = names[len(views):]
-		for _, v := range views {
-			if len(v) == 0 {
-				continue // the Service was deleted meanwhile
-			}
-			if err := yield(serviceOf(v, q.Name != "")); err != nil {
+		if len(families) == 0 {
+			break
+		}
+		for i := range n {
+			if err := yieldService(pages, i, q.Name != "", yield); err != nil {
 				return err
 			}
 		}
+		names = names[n:]
 	}
-	return nil
+	return failed
+}
+
+// yieldService calls yield for Service i of the pages of all families, unless
+// it was deleted meanwhile.
+func yieldService(pages []answer[[]familyView], i int, withEndpoints bool, yield func(*inspect.Service) error) error {
+	var views []familyView
+	for _, page := range pages {
+		if page.result[i].Service != nil {
+			views = append(views, page.result[i])
+		}
+	}
+	if len(views) == 0 {
+		return nil
+	}
+	return yield(serviceOf(views, withEndpoints))
 }
 
 // serviceNames returns the names of the Services of a query.
-func (p *Proxier) serviceNames(q inspect.ServiceQuery) []cluster.ServiceName {
-	names := make(map[cluster.ServiceName]struct{})
-	for _, f := range p.families {
-		for name := range f.table.ServiceNames() {
-			if (q.Namespace == "" || q.Namespace == name.Namespace) && (q.Name == "" || q.Name == name.Name) {
-				names[name] = struct{}{}
-			}
+func (f *family) serviceNames(q inspect.ServiceQuery) (names []cluster.ServiceName) {
+	for name := range f.table.ServiceNames() {
+		if (q.Namespace == "" || q.Namespace == name.Namespace) && (q.Name == "" || q.Name == name.Name) {
+			names = append(names, name)
 		}
 	}
-	return slices.Collect(maps.Keys(names))
+	return names
 }
 
-// familyView is the state of a Service in the table of one family.
+// familyView is the state of a Service in the table of one family. Its Service
+// is nil if the table does not have it.
 type familyView struct {
 	family string
 	table.ServiceView
 }
 
 // viewServices returns the states of the first Services, as many as one query
-// may read and at least one: for each, the states in its families.
-func (p *Proxier) viewServices(names []cluster.ServiceName) (all [][]familyView) {
+// may read and at least one.
+func (f *family) viewServices(names []cluster.ServiceName) (views []familyView) {
 	endpoints := 0
 	for _, name := range names[:min(len(names), servicesPerQuery)] {
-		var views []familyView
-		for _, f := range p.families {
-			view, ok := f.table.Service(name)
-			if !ok {
-				continue
-			}
-			views = append(views, familyView{apiFamily(f.table.Family()), view})
-			for i := range view.Ports {
-				endpoints += len(view.Ports[i].Endpoints)
-			}
+		view, _ := f.table.Service(name)
+		for i := range view.Ports {
+			endpoints += len(view.Ports[i].Endpoints)
 		}
-		if all = append(all, views); endpoints >= endpointsPerQuery {
+		if views = append(views, familyView{f.name(), view}); endpoints >= endpointsPerQuery {
 			break
 		}
 	}
-	return all
+	return views
 }
 
 // serviceOf combines the states of a Service in its families. All families have

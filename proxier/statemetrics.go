@@ -31,7 +31,7 @@ func (m stateMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m stateMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, f := range m.health.state() {
+	for _, f := range m.Health() {
 		healthy := 0.0
 		if f.Healthy {
 			healthy = 1

@@ -17,14 +17,11 @@ func (p *Proxier) Status() inspect.Status {
 		Listed: listed, InvalidObjects: invalid,
 		Families: make([]inspect.FamilyStatus, len(p.families)),
 	}
-	waiting := p.health.waitingSince()
-	for i, h := range p.health.state() {
-		f := &s.Families[i]
-		f.Family, f.Healthy, f.Synced, f.WaitingSince = h.Family, h.Healthy, h.LastUpdated, waiting[i]
-		f.LastSync = p.families[i].lastSync.Load().status()
-	}
-	for i, stats := range *p.metrics.stats.Load() {
-		addStats(&s.Families[i], &stats.Stats)
+	for i, family := range p.families {
+		f, h := &s.Families[i], family.health.state()
+		f.Family, f.Healthy, f.Synced = family.name(), h.Healthy, h.LastUpdated
+		f.WaitingSince, f.LastSync = family.health.waitingSince(), family.lastSync.Load().status()
+		addStats(f, family.stats.Load())
 	}
 	return s
 }

@@ -6,12 +6,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// tableStats are the numbers of the table of one address family.
-type tableStats struct {
-	family string
-	table.Stats
-}
-
 // tableMetric is a metric with a value for each table, and for each value of a
 // label.
 type tableMetric struct {
@@ -22,8 +16,8 @@ type tableMetric struct {
 	label  string
 }
 
-// tableMetrics are the metrics of the tables.
-var tableMetrics = []tableMetric{
+// allTableMetrics are the metrics of the tables.
+var allTableMetrics = []tableMetric{
 	count("nftproxy_transactions_total", "Transactions that the kernel carried out.",
 		func(s *table.Stats) float64 { return float64(s.Transactions) }),
 	labelled("nftproxy_rewrites_total", "Syncs that wrote the whole table, by cause.",
@@ -102,16 +96,23 @@ func floats(counts map[string]int) map[string]float64 {
 	return values
 }
 
-// collectTables sends the metrics of all tables.
-func collectTables(ch chan<- prometheus.Metric, all []tableStats) {
-	for _, s := range all {
-		for _, m := range tableMetrics {
-			for label, value := range m.values(&s.Stats) {
-				labels := []string{s.family}
-				if m.label != "" {
+// tableMetrics collects the metrics of the tables.
+type tableMetrics struct{ *Proxier }
+
+// Describe implements prometheus.Collector.
+func (m tableMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m tableMetrics) Collect(ch chan<- prometheus.Metric) {
+	for _, f := range m.families {
+		stats := f.stats.Load()
+		for _, metric := range allTableMetrics {
+			for label, value := range metric.values(stats) {
+				labels := []string{f.name()}
+				if metric.label != "" {
 					labels = append(labels, label)
 				}
-				ch <- prometheus.MustNewConstMetric(m.desc, m.typ, value, labels...)
+				ch <- prometheus.MustNewConstMetric(metric.desc, metric.typ, value, labels...)
 			}
 		}
 	}

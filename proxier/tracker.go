@@ -14,8 +14,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// tracker collects the changes of Services and EndpointSlices until they are
-// passed to a Sink. Any goroutine can call its methods.
+// tracker collects the changes of Services and EndpointSlices until the loop of
+// each address family takes them. It holds only the last version of an object.
+// Any goroutine can call its methods.
 type tracker struct {
 	config   *Config
 	events   cluster.EventRecorder
@@ -24,20 +25,32 @@ type tracker struct {
 	families []nft.Family // that are served
 
 	mu sync.Mutex // guards all fields below
-	// services are the Services that changed since the last handover. nil
-	// stands for a deleted one.
-	services  map[cluster.ServiceName]*cluster.Service
-	nodeIsNew bool
-	// slices are the EndpointSlices that have endpoints. The source holds them
-	// too.
-	slices map[translate.SliceName]*translate.EndpointSlice
-	// slicesBefore are the versions at the last handover of those that changed
-	// since. nil stands for one without endpoints.
-	slicesBefore map[translate.SliceName]*translate.EndpointSlice
-	triggers     map[nft.Family][]time.Time // of the changes since the last handover
-	invalidNote  map[string]string          // last event about an object's invalid fields
+	// slices are the EndpointSlices of these families that have endpoints. The
+	// source holds them too.
+	slices      map[translate.SliceName]*translate.EndpointSlice
+	pending     map[nft.Family]*pending
+	invalidNote map[string]string // last event about an object's invalid fields
 	// Nothing is handed over before both first lists are complete.
 	servicesSynced, slicesSynced bool
+}
+
+// pending are the changes that a family has not taken yet.
+type pending struct {
+	node bool
+	// services are the Services that changed. nil stands for a deleted one.
+	services map[cluster.ServiceName]*cluster.Service
+	// slices are the EndpointSlices that changed. The value is the Service that
+	// each of them belonged to when the family took it last. It is zero if the
+	// slice had no endpoints.
+	slices   map[translate.SliceName]cluster.ServiceName
+	triggers []time.Time
+}
+
+func newPending() *pending {
+	return &pending{
+		services: make(map[cluster.ServiceName]*cluster.Service),
+		slices:   make(map[translate.SliceName]cluster.ServiceName),
+	}
 }
 
 // sameEndpoints reports whether two EndpointSlices have equal endpoints of the
@@ -50,18 +63,21 @@ func sameEndpoints(a, b *translate.EndpointSlice) bool {
 }
 
 func newTracker(config *Config, events cluster.EventRecorder, m *metrics, families ...nft.Family) *tracker {
-	return &tracker{
-		config:       config,
-		events:       events,
-		metrics:      m,
-		started:      time.Now(),
-		families:     families,
-		services:     make(map[cluster.ServiceName]*cluster.Service),
-		slices:       make(map[translate.SliceName]*translate.EndpointSlice),
-		slicesBefore: make(map[translate.SliceName]*translate.EndpointSlice),
-		triggers:     make(map[nft.Family][]time.Time),
-		invalidNote:  make(map[string]string),
+	t := &tracker{
+		config:      config,
+		events:      events,
+		metrics:     m,
+		started:     time.Now(),
+		families:    families,
+		slices:      make(map[translate.SliceName]*translate.EndpointSlice),
+		pending:     make(map[nft.Family]*pending),
+		invalidNote: make(map[string]string),
 	}
+	for _, f := range families {
+		t.pending[f] = newPending()
+		t.pending[f].node = true
+	}
+	return t
 }
 
 // setService records a Service that is new or changed. All sources call it, so
@@ -69,8 +85,7 @@ func newTracker(config *Config, events cluster.EventRecorder, m *metrics, famili
 func (t *tracker) setService(svc *translate.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.services[svc.Name] = t.configured(svc.Service)
-	t.serviceChanged()
+	t.replaceService(svc.Name, t.configured(svc.Service))
 	t.report(cluster.Event{
 		Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.UID,
 	}, svc.Problems)
@@ -91,8 +106,7 @@ func (t *tracker) configured(svc *cluster.Service) *cluster.Service {
 func (t *tracker) deleteService(name cluster.ServiceName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.services[name] = nil
-	t.serviceChanged()
+	t.replaceService(name, nil)
 	t.report(cluster.Event{Kind: "Service", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
@@ -102,8 +116,9 @@ func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 	defer t.mu.Unlock()
 	changed := t.replaceSlice(slice.Name, slice)
 	// The delay of a change before the start is not ours.
-	if changed && slice.Triggered.After(t.started) && slices.Contains(t.families, slice.Family) {
-		t.triggers[slice.Family] = append(t.triggers[slice.Family], slice.Triggered)
+	p := t.pending[slice.Family]
+	if changed && slice.Triggered.After(t.started) && p != nil && len(p.triggers) < maxTriggers {
+		p.triggers = append(p.triggers, slice.Triggered)
 	}
 	t.report(cluster.Event{
 		Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.UID,
@@ -118,10 +133,23 @@ func (t *tracker) deleteSlice(name translate.SliceName) {
 	t.report(cluster.Event{Kind: "EndpointSlice", Namespace: name.Namespace, Name: name.Name}, nil)
 }
 
-// serviceChanged counts a change of a Service.
-func (t *tracker) serviceChanged() {
+// replaceService records the new version of a Service, nil if it was deleted.
+func (t *tracker) replaceService(name cluster.ServiceName, now *cluster.Service) {
 	t.metrics.serviceChanges.total.Inc()
-	t.metrics.serviceChanges.pending.Set(float64(len(t.services)))
+	for _, p := range t.pending {
+		p.services[name] = now
+	}
+	t.countPending()
+}
+
+// countPending updates the metrics of changes that a family has not taken yet.
+func (t *tracker) countPending() {
+	services, changedSlices := 0, 0
+	for _, p := range t.pending {
+		services, changedSlices = max(services, len(p.services)), changedSlices+len(p.slices)
+	}
+	t.metrics.serviceChanges.pending.Set(float64(services))
+	t.metrics.endpointChanges.pending.Set(float64(changedSlices))
 }
 
 // replaceSlice records the new version of a slice, nil if it was deleted, and
@@ -130,32 +158,39 @@ func (t *tracker) serviceChanged() {
 func (t *tracker) replaceSlice(name translate.SliceName, now *translate.EndpointSlice) (changed bool) {
 	t.metrics.endpointChanges.total.Inc()
 	before := t.slices[name]
-	if now != nil && len(now.Endpoints) == 0 {
+	if now != nil && (len(now.Endpoints) == 0 || t.pending[now.Family] == nil) {
 		now = nil
 	}
 	if now == before {
 		return false
 	}
-	if _, known := t.slicesBefore[name]; !known {
-		t.slicesBefore[name] = before
+	if before != nil {
+		t.pending[before.Family].replaced(name, before.Service)
 	}
 	if now == nil {
 		delete(t.slices, name)
 	} else {
 		t.slices[name] = now
+		t.pending[now.Family].replaced(name, cluster.ServiceName{})
 	}
-	if sameEndpoints(now, before) {
-		return false
+	t.countPending()
+	return !sameEndpoints(now, before)
+}
+
+// replaced records that a slice was replaced, which belonged to a Service.
+func (p *pending) replaced(name translate.SliceName, before cluster.ServiceName) {
+	if _, known := p.slices[name]; !known {
+		p.slices[name] = before
 	}
-	t.metrics.endpointChanges.pending.Inc()
-	return true
 }
 
 // nodeChanged records that this node changed.
 func (t *tracker) nodeChanged() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.nodeIsNew = true
+	for _, p := range t.pending {
+		p.node = true
+	}
 }
 
 // report records an event about the problems of an object, once for the same
@@ -196,42 +231,57 @@ func (t *tracker) state() (listed bool, invalid int) {
 	return t.servicesSynced && t.slicesSynced, len(t.invalidNote)
 }
 
-// handOver passes all changes to a Sink. node returns the present state of this
-// node.
-func (t *tracker) handOver(to cluster.Sink, node func() *cluster.Node) {
+// late reports whether a family has to take changes.
+func (t *tracker) late(f nft.Family) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.nodeIsNew {
+	p := t.pending[f]
+	return t.servicesSynced && t.slicesSynced && (p.node || len(p.services)+len(p.slices) > 0)
+}
+
+// changes are the changes that a family takes.
+type changes struct {
+	*pending
+	versions []*translate.EndpointSlice // of slices, those that have endpoints
+}
+
+// take returns and removes the pending changes of a family.
+func (t *tracker) take(f nft.Family) changes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := changes{pending: t.pending[f]}
+	t.pending[f] = newPending()
+	for name := range c.slices {
+		if now := t.slices[name]; now != nil && now.Family == f {
+			c.versions = append(c.versions, now)
+		}
+	}
+	t.countPending()
+	return c
+}
+
+// passTo passes the changes to a Sink. node returns the present state of this
+// node.
+func (c *changes) passTo(to cluster.Sink, node func() *cluster.Node) {
+	if c.node {
 		to.SetNode(node())
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(t.services), cluster.ServiceName.Compare) {
-		if svc := t.services[name]; svc != nil {
+	for _, name := range slices.SortedFunc(maps.Keys(c.services), cluster.ServiceName.Compare) {
+		if svc := c.services[name]; svc != nil {
 			to.SetService(svc)
 		} else {
 			to.DeleteService(name)
 		}
 	}
-	for name, before := range t.slicesBefore {
-		now := t.slices[name]
-		if before != nil && (now == nil || before.Service != now.Service) {
-			to.SetEndpoints(before.Service, name.Name, nil)
+	for _, now := range c.versions {
+		if c.slices[now.Name] == now.Service {
+			delete(c.slices, now.Name)
 		}
-		if now != nil {
-			to.SetEndpoints(now.Service, name.Name, now.Endpoints)
+		to.SetEndpoints(now.Service, now.Name.Name, now.Endpoints)
+	}
+	for name, before := range c.slices { // deleted, or of another Service now
+		if before != (cluster.ServiceName{}) {
+			to.SetEndpoints(before, name.Name, nil)
 		}
 	}
-	t.metrics.serviceChanges.pending.Set(0)
-	t.metrics.endpointChanges.pending.Set(0)
-	t.nodeIsNew = false
-	t.services = make(map[cluster.ServiceName]*cluster.Service)
-	t.slicesBefore = make(map[translate.SliceName]*translate.EndpointSlice)
-}
-
-// takeTriggers returns and removes the triggers of a family.
-func (t *tracker) takeTriggers(f nft.Family) []time.Time {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	taken := t.triggers[f]
-	t.triggers[f] = nil
-	return taken
 }

@@ -77,11 +77,13 @@ func TestTrackerSlices(t *testing.T) {
 	slice := func(name, service string, ips ...string) *translate.EndpointSlice {
 		return translate.ParseEndpointSlice(apiSlice(name, service, ips...))
 	}
-	tr := newTracker(new(Config), eventLog{}, newMetrics())
+	tr := newTracker(new(Config), eventLog{}, newMetrics(), nft.IPv4, nft.IPv6)
+	tr.take(nft.IPv4)
 	step := func(name string, want ...string) {
 		t.Helper()
 		var s recordingSink
-		tr.handOver(&s, nil)
+		taken := tr.take(nft.IPv4)
+		taken.passTo(&s, nil)
 		slices.Sort(s.calls)
 		if !slices.Equal(s.calls, want) {
 			t.Errorf("%s: got calls %q, want %q", name, s.calls, want)
@@ -126,9 +128,9 @@ func TestTrackerIgnoresExternalIPs(t *testing.T) {
 		svc.Spec.ExternalIPs = []string{"192.0.2.1"}
 	}))
 	for _, ignore := range []bool{false, true} {
-		tr := newTracker(&Config{IgnoreExternalIPs: ignore}, eventLog{}, newMetrics())
+		tr := newTracker(&Config{IgnoreExternalIPs: ignore}, eventLog{}, newMetrics(), nft.IPv4)
 		tr.setService(svc)
-		got := tr.services[svc.Name]
+		got := tr.take(nft.IPv4).services[svc.Name]
 		if len(got.ExternalIPs) == 0 != ignore || len(got.ClusterIPs) != 1 {
 			t.Errorf("IgnoreExternalIPs %v: got ClusterIPs %v, external IPs %v",
 				ignore, got.ClusterIPs, got.ExternalIPs)
@@ -176,13 +178,13 @@ func TestTriggers(t *testing.T) {
 		set(discoveryv1.AddressTypeIPv4, fmt.Sprint("10.244.0.", i+1))
 		set(discoveryv1.AddressTypeIPv6, fmt.Sprint("fd00::", i+1))
 	}
-	if n := len(tr.triggers[nft.IPv6]); n != 0 {
-		t.Errorf("a family that is not served: got %d triggers, want 0", n)
+	if n := len(tr.slices); n != 1 {
+		t.Errorf("got %d EndpointSlices, want 1 of the family that is served", n)
 	}
-	if n := len(tr.takeTriggers(nft.IPv4)); n != 3 {
+	if n := len(tr.take(nft.IPv4).triggers); n != 3 {
 		t.Errorf("IPv4: got %d triggers, want 3", n)
 	}
-	if n := len(tr.takeTriggers(nft.IPv4)); n != 0 {
+	if n := len(tr.take(nft.IPv4).triggers); n != 0 {
 		t.Errorf("taken again: got %d triggers, want 0", n)
 	}
 }
