@@ -50,17 +50,12 @@ func newServer(handler http.Handler) *http.Server {
 // the connection instead of reading what is left of it.
 func limitBody(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn := http.NewResponseController(w)
-		if r.ContentLength == 0 {
-			// ReadTimeout would cancel the context of a slow handler.
-			conn.SetReadDeadline(time.Time{})
-			handler.ServeHTTP(w, r)
-			return
+		if r.ContentLength != 0 {
+			w.Header().Set("Connection", "close")
+			r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
+			defer http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 		}
-		w.Header().Set("Connection", "close")
-		r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
 		handler.ServeHTTP(w, r)
-		conn.SetReadDeadline(time.Unix(1, 0))
 	})
 }
 
