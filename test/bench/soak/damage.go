@@ -3,20 +3,32 @@ package main
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
+// flushTwice is a damage that happens again while the proxy repairs it, as with
+// `systemctl restart nftables`.
+const flushTwice = "flush ruleset twice"
+
 // damages returns commands of nft that damage the tables, by name. FAMILY, VIP
 // and OTHER are replaced: the family, and the ClusterIPs of steady Services of
-// it.
+// it. FIRST is replaced by the handle of the first rule of the chain before it.
 func damages() [][2]string {
 	return [][2]string{
 		{"flush ruleset", "flush ruleset"},
 		{"flush ruleset", "flush ruleset"},
+		{flushTwice, "flush ruleset"},
+		{flushTwice, "flush ruleset"},
+		{"replace rule", "replace rule FAMILY kube-proxy services handle FIRST drop"},
+		{"replace rule", "replace rule FAMILY kube-proxy masquerading handle FIRST drop"},
+		{"replace rule", "replace rule FAMILY kube-proxy balance-3 handle FIRST drop"},
+		{"replace rule", "replace rule FAMILY kube-proxy affinity.default.steady-sticky.tcp.tcp handle FIRST drop"},
 		{"delete table", "delete table FAMILY kube-proxy"},
 		{"dormant table", "add table FAMILY kube-proxy { flags dormant; }"},
 		{"flush chain", "flush chain FAMILY kube-proxy services"},
@@ -43,26 +55,43 @@ func damages() [][2]string {
 // damage damages the tables of a node and waits until they are repaired. All
 // that proxies do not replace in operation is compared.
 func (f *faults) damage(ctx context.Context, d draw) (repaired time.Duration, err error) {
-	script := f.world.script(d)
 	n := f.world.nodes[d.node]
 	before, err := f.world.lasting(ctx, n.Namespace)
 	if err != nil {
 		return 0, err
 	}
-	all := strings.Contains(script, "drop") // of packets that the node only forwards, too
-	window := f.world.open(window{kind: d.kind, node: n, all: all})
-	defer f.world.shut(window)
-	if out, err := n.Command(ctx, "nft", script).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("nft %s: %w: %s", script, err, out)
+	script, family, err := f.world.script(ctx, n.Namespace, d)
+	if err != nil {
+		return 0, err
 	}
+	all := strings.Contains(script, "drop") // of packets that the node only forwards, too
+	window := f.world.open(window{kind: d.kind, node: n, all: all, family: family})
+	defer f.world.shut(window)
+	if err := runNft(ctx, n.Namespace, script); err != nil {
+		return 0, err
+	}
+	if d.kind == flushTwice {
+		sleep(ctx, time.Duration(5+d.number%200)*time.Millisecond)
+		if err := runNft(ctx, n.Namespace, script); err != nil {
+			return 0, err
+		}
+	}
+	return f.world.awaitRepair(ctx, n.Namespace, before, script)
+}
+
+// awaitRepair waits until the tables of a node are as before a damage, and
+// returns how long it took.
+func (w *world) awaitRepair(
+	ctx context.Context, at *lab.Namespace, before []string, damage string,
+) (time.Duration, error) {
 	began := time.Now()
 	for sleep(ctx, 0) {
-		if after, err := f.world.lasting(ctx, n.Namespace); err == nil {
+		if after, err := w.lasting(ctx, at); err == nil {
 			if slices.Equal(before, after) {
 				break
 			}
 			if time.Since(began) > patience {
-				return 0, fmt.Errorf("not repaired on %s after %s: %s:\n%s", n.Name, patience, script, difference(before, after))
+				return 0, fmt.Errorf("not repaired on %s after %s: %s:\n%s", at.Name, patience, damage, difference(before, after))
 			}
 		} else if time.Since(began) > patience {
 			return 0, err
@@ -71,11 +100,88 @@ func (f *faults) damage(ctx context.Context, d draw) (repaired time.Duration, er
 	return time.Since(began), nil
 }
 
-// script returns the command of a damage.
-func (w *world) script(d draw) string {
-	family := []string{"ip", "ip6"}[d.number%2]
-	vip, other := w.steady[0].clusterIPs()[d.number%2], w.steady[1].clusterIPs()[d.number%2]
-	return strings.NewReplacer("FAMILY", family, "VIP", vip, "OTHER", other).Replace(d.command)
+// fight deletes the table of one family every 100 ms, as a program that fights
+// for it. Connections of the other family must succeed.
+func (f *faults) fight(ctx context.Context, d draw) (repaired time.Duration, err error) {
+	const pause = 100 * time.Millisecond
+	n, family := f.world.nodes[d.node], families()[d.number%2]
+	before, err := f.world.lasting(ctx, n.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	window := f.world.open(window{kind: d.kind, node: n, family: family})
+	defer f.world.shut(window)
+	script := fmt.Sprintf("add table %[1]s kube-proxy; delete table %[1]s kube-proxy", family)
+	for end := time.Now().Add(d.lasts); time.Now().Before(end) && sleep(ctx, pause); {
+		if err := runNft(ctx, n.Namespace, script); err != nil {
+			return 0, err
+		}
+	}
+	return f.world.awaitRepair(ctx, n.Namespace, before, script)
+}
+
+// refer adds a chain that refers to balancers, so that the kernel refuses to
+// delete them. The chain is deleted after a time, in which changes must be
+// applied.
+func (f *faults) refer(ctx context.Context, d draw) (time.Duration, error) {
+	n, family := f.world.nodes[d.node], families()[d.number%2]
+	add := fmt.Sprintf("add chain %[1]s kube-proxy foreign; add rule %[1]s kube-proxy foreign jump balance-3", family)
+	remove := fmt.Sprintf("add chain %[1]s kube-proxy foreign; flush chain %[1]s kube-proxy foreign; "+
+		"delete chain %[1]s kube-proxy foreign", family)
+	if err := runNft(ctx, n.Namespace, add); err != nil {
+		return 0, err
+	}
+	sleep(ctx, d.lasts)
+	if err := runNft(ctx, n.Namespace, remove); err != nil {
+		return 0, err
+	}
+	return follow(ctx, n)
+}
+
+// runNft runs a script of nft in a namespace.
+func runNft(ctx context.Context, at *lab.Namespace, script string) error {
+	if out, err := at.Command(ctx, "nft", script).CombinedOutput(); err != nil {
+		return fmt.Errorf("nft %s: %w: %s", script, err, out)
+	}
+	return nil
+}
+
+// script returns the command of a damage, and the family that it damages, 0 for
+// both.
+func (w *world) script(ctx context.Context, at *lab.Namespace, d draw) (script string, damaged nft.Family, err error) {
+	index := d.number % 2
+	family := families()[index]
+	vip, other := w.steady[0].clusterIPs()[index], w.steady[1].clusterIPs()[index]
+	script = strings.NewReplacer("FAMILY", family.String(), "VIP", vip, "OTHER", other).Replace(d.command)
+	if strings.Contains(d.command, "FAMILY") {
+		damaged = family
+	}
+	if match := firstRule.FindStringSubmatch(script); match != nil {
+		handle, err := firstHandle(ctx, at, family, match[1])
+		if err != nil {
+			return "", 0, err
+		}
+		script = strings.Replace(script, "FIRST", handle, 1)
+	}
+	return script, damaged, nil
+}
+
+var (
+	firstRule  = regexp.MustCompile(`kube-proxy (\S+) handle FIRST`)
+	ruleHandle = regexp.MustCompile(`(?m)^\t\t.* # handle (\d+)$`)
+)
+
+// firstHandle returns the handle of the first rule of a chain.
+func firstHandle(ctx context.Context, at *lab.Namespace, family nft.Family, chain string) (string, error) {
+	out, err := at.Command(ctx, "nft", "-a", "list", "chain", family.String(), "kube-proxy", chain).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("list chain %s: %w: %s", chain, err, out)
+	}
+	match := ruleHandle.FindStringSubmatch(string(out))
+	if match == nil {
+		return "", fmt.Errorf("chain %s has no rule: %s", chain, out)
+	}
+	return match[1], nil
 }
 
 // lasting returns the lines of a node's tables that do not depend on Services
@@ -134,8 +240,8 @@ func (f *faults) writeTable(ctx context.Context, n *node, number int) (time.Dura
 	add := "add table ip foreign; add set ip foreign many { type ipv4_addr; }; add element ip foreign many { " +
 		strings.Join(rows, ", ") + " }"
 	for _, script := range []string{add, "flush set ip foreign many", "delete table ip foreign"} {
-		if out, err := n.Command(ctx, "nft", script).CombinedOutput(); err != nil {
-			return 0, fmt.Errorf("foreign table: %w: %s", err, out)
+		if err := runNft(ctx, n.Namespace, script); err != nil {
+			return 0, err
 		}
 	}
 	return follow(ctx, n)

@@ -30,6 +30,10 @@ const (
 	badConfig   = "invalid configuration"
 	swap        = "swap with kube-proxy"
 	otherTables = "other tables written"
+	oneFamily   = "one family deleted repeatedly"
+	referenced  = "foreign reference to a balancer"
+	noRequests  = "requests to the kernel fail"
+	hostile     = "hostile Service"
 )
 
 // faults causes faults, one after another. Their sequence follows from the
@@ -63,6 +67,7 @@ func (f *faults) draw() draw {
 	kinds := []string{ // client-go waits up to a minute after the API server was stopped
 		kill, kill, kill, kill, terminate, terminate, swap, swap, newConfig, newConfig, badConfig, address, address,
 		nodeObject, nodeObject, otherTables, otherTables, otherTables, isolated, noAPIServer,
+		oneFamily, oneFamily, referenced, noRequests, noRequests, hostile, hostile,
 	}
 	d := f.drawDamage()
 	if i := f.random.IntN(2 * len(kinds)); i < len(kinds) {
@@ -136,6 +141,14 @@ func (f *faults) cause(ctx context.Context, d draw) (recovered time.Duration, er
 		recovered, err = f.swap(ctx, n, d.lasts)
 	case otherTables:
 		recovered, err = f.writeTable(ctx, n, d.number)
+	case oneFamily:
+		recovered, err = f.fight(ctx, d)
+	case referenced:
+		recovered, err = f.refer(ctx, d)
+	case noRequests:
+		recovered, err = f.refuse(ctx, n, d)
+	case hostile:
+		recovered, err = f.createHostile(ctx, d)
 	default:
 		recovered, err = f.damage(ctx, d)
 	}

@@ -12,6 +12,10 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -70,6 +74,10 @@ func (s *soak) newWorld(ctx context.Context, dir string, say func(string, ...any
 		return w, err
 	}
 	if err := w.api.CreateNodes(ctx, w.Lab.Nodes()); err != nil {
+		return w, err
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostileName}}
+	if _, err := w.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return w, err
 	}
 	return w, w.createSteady(ctx)
@@ -193,7 +201,8 @@ type window struct {
 	// affinity restricts the window to clients with session affinity. Otherwise
 	// it applies to packets through the rules of the node, or to all packets.
 	affinity, all bool
-	excused       int // connections
+	family        nft.Family // restricts it to packets of a family, unless 0
+	excused       int        // connections
 }
 
 // open opens a window.
@@ -234,7 +243,8 @@ func (w *world) excuse(f failure) *window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i := slices.IndexFunc(w.windows, func(one *window) bool {
-		applies := (one.all || one.node == f.via) && (f.affinity || !one.affinity)
+		applies := (one.all || one.node == f.via) && (f.affinity || !one.affinity) &&
+			(one.family == 0 || one.family.Of(f.to.Addr()))
 		return applies && f.from.Before(one.to) && f.end.After(one.from)
 	})
 	if i < 0 {

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// attack is a Service that a user may create to burden all nodes.
+type attack struct {
+	ports, externalIPs, sourceRanges int
+	slices, endpoints                int // EndpointSlices, and endpoints of each
+	affinity                         bool
+	flaps                            int // how often an endpoint goes and comes
+}
+
+func attacks() []attack {
+	return []attack{
+		{ports: 20, externalIPs: 300, slices: 5, endpoints: 100},
+		{ports: 6, sourceRanges: 20_000, slices: 1, endpoints: 3},
+		{ports: 50, externalIPs: 20_000},
+		{ports: 2, slices: 200, endpoints: 1},
+		{ports: 10, slices: 2, endpoints: 1000, affinity: true, flaps: 20},
+	}
+}
+
+// hostileName is the name of the Service and of its namespace.
+const hostileName = "hostile"
+
+// createHostile creates a hostile Service and deletes it after a time. It
+// returns the longest time until the proxies followed a change of another
+// Service.
+func (f *faults) createHostile(ctx context.Context, d draw) (longest time.Duration, err error) {
+	a := attacks()[d.number%len(attacks())]
+	steps := []func(context.Context) error{
+		func(ctx context.Context) error { return f.world.createAttack(ctx, a) },
+		func(ctx context.Context) error { return f.world.flap(ctx, a) },
+		f.world.deleteAttack,
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return 0, errors.Join(err, f.world.deleteAttack(context.WithoutCancel(ctx)))
+		}
+		took, err := follow(ctx, f.world.nodes...)
+		if err != nil {
+			return 0, err
+		}
+		longest = max(longest, took)
+		sleep(ctx, d.lasts/2)
+	}
+	return longest, nil
+}
+
+func (w *world) createAttack(ctx context.Context, a attack) error {
+	services := w.Client.CoreV1().Services(hostileName)
+	service, err := services.Create(ctx, a.service(), metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range a.slices {
+		_, err := w.Client.DiscoveryV1().EndpointSlices(hostileName).Create(ctx, a.slice(i), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	if a.sourceRanges == 0 {
+		return nil
+	}
+	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: lab.AddrIn(hostileIPs, 1<<15).String()}}
+	_, err = services.UpdateStatus(ctx, service, metav1.UpdateOptions{})
+	return err
+}
+
+// flap removes an endpoint of the first EndpointSlice and adds it again.
+func (w *world) flap(ctx context.Context, a attack) error {
+	for i := range 2 * a.flaps {
+		slice := a.slice(0)
+		if i%2 == 0 {
+			slice.Endpoints = slice.Endpoints[1:]
+		}
+		_, err := w.Client.DiscoveryV1().EndpointSlices(hostileName).Update(ctx, slice, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *world) deleteAttack(ctx context.Context) error {
+	err := w.Client.CoreV1().Services(hostileName).Delete(ctx, hostileName, metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		err = nil
+	}
+	return errors.Join(err, w.Client.DiscoveryV1().EndpointSlices(hostileName).DeleteCollection(
+		ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+}
+
+// hostileIPs are the external IPs, and hostileTargets the endpoints, of hostile
+// Services. No packet is sent to them.
+var (
+	hostileIPs     = netip.MustParsePrefix("198.18.0.0/16")
+	hostileTargets = netip.MustParsePrefix("198.19.0.0/16")
+)
+
+func (a attack) service() *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: hostileName, Namespace: hostileName}}
+	for i := range a.ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("port-", i), Port: int32(1000 + i)})
+	}
+	for i := range a.externalIPs {
+		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, lab.AddrIn(hostileIPs, i+1).String())
+	}
+	for i := range a.sourceRanges {
+		addr := netip.AddrFrom4([4]byte{100, byte(i >> 8), byte(i), 0})
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges,
+			netip.PrefixFrom(addr, 24+i%2).String())
+	}
+	if a.sourceRanges > 0 {
+		s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr.To(false)
+	}
+	if a.affinity {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	}
+	return s
+}
+
+func (a attack) slice(number int) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprint(hostileName, "-", number), Namespace: hostileName,
+			Labels: map[string]string{discoveryv1.LabelServiceName: hostileName},
+		},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	for _, port := range a.service().Spec.Ports {
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &port.Name, Port: ptr.To[int32](8080)})
+	}
+	for i := range a.endpoints {
+		addr := lab.AddrIn(hostileTargets, number*a.endpoints+i+1)
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr.String()}})
+	}
+	return s
+}
