@@ -101,6 +101,9 @@ func (f *faults) between(least, most time.Duration) time.Duration {
 // next causes the next fault and waits until the proxies have recovered.
 func (f *faults) next(ctx context.Context) error {
 	d := f.draw()
+	for only := f.world.soak.kinds; len(only) > 0 && !slices.Contains(only, d.kind); {
+		d = f.draw()
+	}
 	if !sleep(ctx, d.pause) {
 		return nil
 	}

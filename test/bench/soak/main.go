@@ -53,6 +53,7 @@ type soak struct {
 	duration, interval   time.Duration
 	seed                 uint64
 	changes, connections int
+	kinds                []string // of faults; empty for all
 	logs                 string
 }
 
@@ -65,6 +66,7 @@ func (s *soak) AddFlags(flags *pflag.FlagSet) {
 	flags.Uint64Var(&s.seed, "seed", 0, "Seed of changes and faults (0: a random one).")
 	flags.IntVar(&s.changes, "changes", 50, "Changes of the API per second.")
 	flags.IntVar(&s.connections, "connections", 500, "Connections per second.")
+	flags.StringSliceVar(&s.kinds, "faults", nil, "Kinds of faults, as in the results (default: all).")
 	flags.StringVar(&s.logs, "logs", "", "`FOLDER` for the logs of all programs (default: a temporary one).")
 }
 
