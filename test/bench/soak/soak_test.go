@@ -66,6 +66,12 @@ func TestCanonical(t *testing.T) {
 	map service-endpoints {
 		elements = { 10.96.0.1 . tcp . 80 . 0 : 10.1.1.1 . 8080, 10.96.0.1 . tcp . 80 . 1 : 10.1.1.2 . 8080 }
 	}
+	map port-endpoints {
+		elements = { 7 . 0 : 10.1.1.1 . 8080, 7 . 16777216 : 10.1.1.1 . 8080 }
+	}
+	chain port-7 {
+		dnat ip to numgen inc mod 1 offset 7 . numgen random mod 2 map @port-endpoints
+	}
 	chain balance-2 {
 		dnat ip to numgen random mod 2 map @service-endpoints
 	}
@@ -89,6 +95,13 @@ func TestCanonical(t *testing.T) {
 		{"\t\tdnat ip to numgen random mod 2 map @service-endpoints\n", "", true},
 		{"dnat to 10.1.1.1:8080\n\t}", "dnat to 10.1.1.2:8080\n\t}", true},
 		{"comment \"rules for kube-proxy\"", "flags dormant", true},
+		{"offset 7 . numgen random mod 2", "offset 7 . numgen random mod 3", true},
+		{"7 . 0 : 10.1.1.1", "7 . 0 : 10.1.1.2", true},
+		{"7 . 16777216 : 10.1.1.1", "7 . 1 : 10.1.1.1", true},
+		{"chain port-7", "chain port-local-7", true},
+		{"chain port-7", "chain port-8", false},
+		{"offset 7", "offset 8", false},
+		{"7 . 0 : 10.1.1.1", "8 . 3 : 10.1.1.1", false},
 		{"80 . 1 : 10.1.1.2", "80 . 7 : 10.1.1.2", false},
 		{"offset 4096", "offset 4711", false},
 		{"10.0.0.1 . 4096", "10.0.0.2 . 4096", false},

@@ -67,14 +67,16 @@ var (
 	probability = regexp.MustCompile(`numgen random mod \d+ \d+ `)
 	chainOf     = regexp.MustCompile(`^\S+ chain (.*)$`)
 	reference   = regexp.MustCompile(`(?:goto|jump) (\S+)`)
+	portChain   = regexp.MustCompile(`\bport-(external-|local-)?\d+`)
+	portTarget  = regexp.MustCompile(`^\d+ \. (\d+) : `)
 	balancer    = regexp.MustCompile(`^(balance|external|nodeport)-(balance-)?(all-)?\d+$`)
 	client      = regexp.MustCompile(` timeout \w+$`)
 	clientsSet  = regexp.MustCompile(`^\S+ set (clients-\d+)$`)
 )
 
 // canonical returns the lines without what depends on the past: the order of
-// targets, ids and clients of session affinity, and balancers and sets of
-// clients that nothing refers to. All lines are sorted.
+// targets, ids and clients of session affinity, numbers of service ports, and
+// balancers and sets of clients that nothing refers to. All lines are sorted.
 func canonical(lines []line) (all []string) {
 	used := map[string]bool{}
 	for _, l := range lines {
@@ -100,7 +102,7 @@ func canonical(lines []line) (all []string) {
 		if name == "set reserved-affinity-ids" || client.MatchString(l.text) {
 			continue
 		}
-		all = append(all, l.object+": "+withoutPast(name, l.text))
+		all = append(all, portChain.ReplaceAllString(l.object+": "+withoutPast(name, l.text), "port-${1}N"))
 	}
 	slices.Sort(all)
 	return all
@@ -108,6 +110,15 @@ func canonical(lines []line) (all []string) {
 
 func withoutPast(object, text string) string {
 	switch {
+	case object == "map port-endpoints":
+		return portTarget.ReplaceAllStringFunc(text, func(key string) string {
+			if _, index, _ := strings.Cut(key, " . "); len(index) >= len("16777216 : ") {
+				return "N . local : "
+			}
+			return "N . all : "
+		})
+	case strings.HasPrefix(object, "chain port-"):
+		return affinityID.ReplaceAllString(text, "N")
 	case strings.HasSuffix(object, "-endpoints"):
 		return targetIndex.ReplaceAllStringFunc(text, func(index string) string {
 			if len(index) >= len(" . 65536 : ") {
