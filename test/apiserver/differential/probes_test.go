@@ -151,8 +151,8 @@ func frontends(a *random.App) []probe {
 	for _, sp := range a.Live.Spec.Ports {
 		add := func(kind, ip string, number int32) {
 			addr, err := netip.ParseAddr(ip)
-			if err != nil || number == 0 {
-				return // a host name, no ClusterIP, no NodePort
+			if err != nil || number == 0 || !random.IsRouted(addr) {
+				return // a host name, no ClusterIP, no NodePort, or an address without a route
 			}
 			all = append(all, probe{
 				kind: kind, network: strings.ToLower(string(sp.Protocol)), to: netip.AddrPortFrom(addr, uint16(number)),

@@ -231,6 +231,9 @@ func (g *Generator) drawAddresses(a *App) {
 			a.externalIPs = append(a.externalIPs, SecondAddrs()[f].String())
 		}
 	}
+	if g.Chance(2) {
+		a.externalIPs = append(a.externalIPs, manyAddrs(a.Slot)...)
+	}
 	if g.Chance(4) && len(a.externalIPs) > 0 { // both kinds
 		a.ingress = append(a.ingress, corev1.LoadBalancerIngress{IP: a.externalIPs[0]})
 	}
@@ -239,6 +242,21 @@ func (g *Generator) drawAddresses(a *App) {
 	}
 	a.withoutNodePorts = g.Chance(15)
 }
+
+// manyAddrs returns so many external IPs that the service ports of an app with
+// three endpoints have a number (see ruleset.Plan.Number). No route leads there.
+func manyAddrs(slot int) (addrs []string) {
+	const many = 1500
+	for i := range many {
+		addrs = append(addrs, lab.AddrIn(unroutedRange, slot*many+i).String())
+	}
+	return addrs
+}
+
+var unroutedRange = netip.MustParsePrefix("198.18.0.0/15")
+
+// IsRouted reports whether packets to a frontend of an app reach the nodes.
+func IsRouted(addr netip.Addr) bool { return !unroutedRange.Contains(addr) }
 
 // mode returns an ipMode.
 func (g *Generator) mode() *corev1.LoadBalancerIPMode {
@@ -266,6 +284,7 @@ func (g *Generator) drawSourceRanges(a *App) {
 		a.sourceRanges = append(a.sourceRanges, Pick(g, []string{
 			"172.30.0.100/32", "172.31.0.0/17", "172.31.128.0/17", "10.244.0.0/16", "172.30.0.11/32", "0.0.0.0/0",
 			"fd00:30::100/128", "fd00:31::/65", "fd00:31:0:0:8000::/65", "fd00:244::/32", "fd00:30::11/128", "::/0",
+			"172.30.0.64/26", "fd00:30::/60",
 		}))
 	}
 }

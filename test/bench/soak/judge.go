@@ -78,7 +78,7 @@ func (w *world) routesVia(
 	if f.IsNodePort() {
 		to = netip.AddrPortFrom(n.Addrs()[family], f.Port)
 	}
-	if slices.Contains(w.secondAddrs(), to.Addr()) {
+	if slices.Contains(w.secondAddrs(), to.Addr()) || !random.IsRouted(to.Addr()) {
 		return nil // of several Services, and not always of the node
 	}
 	r := route{via: n, service: s, port: port, frontend: f, to: to}
