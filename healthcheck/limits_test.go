@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/connlimit"
+	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 )
 
 // dial connects to a port from an address of the loopback interface.

@@ -3,7 +3,7 @@ package proxier
 import (
 	"context"
 
-	"github.com/nftproxy/nftproxy/connlimit"
+	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"

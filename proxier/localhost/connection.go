@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/connlimit"
+	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 )
 
 // connection is a connection of a client and the one to its endpoint.

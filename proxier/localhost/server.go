@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nftproxy/nftproxy/connlimit"
+	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 )
 
 // Config configures a [Server].

@@ -14,7 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nftproxy/nftproxy/connlimit"
+	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
