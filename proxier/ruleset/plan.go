@@ -111,7 +111,7 @@ type PlanInput struct {
 
 // MakePlan returns the plan of a service port. It is nil if the service port
 // owns no frontend. The targets have no ids yet. The error is the reason why
-// the service port cannot be served.
+// the plan cannot be written.
 func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if len(in.Frontends) == 0 {
 		return nil, nil
@@ -129,7 +129,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	}
 	p.Number = r.numberFor(p, before, in.Number)
 	if len(p.Local) > allOffset {
-		return nil, fmt.Errorf("%d endpoints on this node are more than %d", len(p.Local), allOffset)
+		return p, fmt.Errorf("%d endpoints on this node are more than %d", len(p.Local), allOffset)
 	}
 	if in.Port.Protocol == cluster.UDP {
 		p.Serving = servingOf(all)

@@ -36,6 +36,11 @@ const acceptPolicy = 1
 // inspection is what the kernel has under the table's name.
 type inspection struct {
 	exists bool
+	handle uint64 // of the table; 0 if it does not exist
+	seen   int    // observed.seen
+	// begun reports whether the first of several transactions replaced what was
+	// found. handle is that of the new table then.
+	begun  bool
 	state  tableState
 	sets   []string // names of the sets
 	others []object // chains, sets and counters that are not part of the program
@@ -57,11 +62,13 @@ func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 		}
 		return now, err
 	})
+	found.seen = t.observed.seen
 	return found, err
 }
 
 func (t *Table) readTable(table *nft.Table) (found inspection, err error) {
-	if _, found.exists, err = t.kernel.FindTable(table); err != nil || !found.exists {
+	there, exists, err := t.kernel.FindTable(table)
+	if found.exists, found.handle = exists, there.Handle; err != nil || !exists {
 		return found, err
 	}
 	sets, err := t.kernel.Sets(table)

@@ -12,7 +12,7 @@ import (
 // after each sync, so the lists must be short.
 const maxListed = 50
 
-// RefusedPort is a service port that cannot be served.
+// RefusedPort is a service port that cannot be served as it is wanted.
 type RefusedPort struct {
 	Name   string // namespace/name:port
 	Reason string
@@ -25,13 +25,25 @@ type WaitingPort struct {
 	Name, Owner string // namespace/name:port; for Owner see claims.holder
 }
 
+// count returns the number of refused service ports.
+func (r refusals) count() (n int) {
+	for _, refused := range r {
+		if refused.refused {
+			n++
+		}
+	}
+	return n
+}
+
 // list returns the refused service ports, sorted, and nil if there are many.
 func (r refusals) list() (all []RefusedPort) {
-	if len(r) > maxListed {
+	if r.count() > maxListed {
 		return nil
 	}
 	for p, refused := range r {
-		all = append(all, RefusedPort{p.name(), refused.why})
+		if refused.refused {
+			all = append(all, RefusedPort{p.name(), refused.why})
+		}
 	}
 	slices.SortFunc(all, func(a, b RefusedPort) int { return strings.Compare(a.Name, b.Name) })
 	return all

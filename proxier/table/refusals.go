@@ -3,42 +3,80 @@ package table
 import (
 	"errors"
 	"fmt"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// refusals are the service ports that cannot be served, for example because the
-// kernel refuses a row. They are left out, so that all others are served. A
-// refused service port is tried again when it changes, and with every Resync.
+// refusals are the service ports whose wanted plans the kernel refused, or
+// cannot be written at all. All others are written without them.
+//
+// A service port is held back first, and the next sync tries it again. If it
+// fails again in a rewrite of the table, or if the kernel does not accept its
+// content, it is refused: it is tried again when it changes, and with every
+// Resync.
 type refusals map[*portState]refusal
 
-// refusal is why a service port cannot be served. The next plans contain it if
-// it is retried.
+// refusal is why a service port cannot be written as it is wanted.
 type refusal struct {
-	why      string
-	retrying bool
+	why string
+	// refused reports whether the service port is refused, rather than held
+	// back until the next sync.
+	refused bool
+	// conflict reports whether a rewrite may remove the reason at once.
+	conflict bool
+	failures int // number of syncs that held it back
+	instead  substitute
 }
 
-// leftOut reports whether a service port is left out.
-func (r refusals) leftOut(p *portState) bool {
-	refused, ok := r[p]
-	return ok && !refused.retrying
-}
+// substitute is what is written instead of a wanted plan.
+type substitute uint8
 
-// retry makes the refused service ports of Services part of the next plans.
-func (r refusals) retry(services map[*serviceState]struct{}) {
+const (
+	theWanted  substitute = iota // the wanted plan is tried again
+	theLast                      // ruleset.LastGood
+	theSame                      // the kernel keeps what it has; of no use in a rewrite
+	theNothing                   // the kernel has nothing of the service port
+)
+
+// maxFailures is the number of failures of a change after which everything is
+// written, once.
+const maxFailures = 3
+
+// retry makes the next plans of service ports the wanted ones: of those that
+// are held back, and of those whose Services changed.
+func (r refusals) retry(d *desired) {
 	for p, refused := range r {
-		if _, ok := services[p.service]; ok {
-			r[p] = refusal{refused.why, true}
+		if !refused.refused {
+			d.markDirty(p.service)
+		}
+		if _, ok := d.dirty[p.service]; ok {
+			refused.instead = theWanted
+			r[p] = refused
 		}
 	}
 }
 
-// refuseUnplanned leaves out the service ports that have no plan because of an
-// error.
+// plan returns the plan of a service port that replaces before. It is the
+// wanted plan unless this was refused.
+func (r refusals) plan(p *portState, before, wanted *ruleset.Plan) *ruleset.Plan {
+	switch refused := r[p]; {
+	case refused.instead == theWanted:
+		return wanted
+	case refused.instead == theSame:
+		return before
+	case refused.instead == theNothing, before == nil && !refused.refused:
+		return nil
+	}
+	return ruleset.LastGood(before, wanted)
+}
+
+// refuseUnplanned refuses the service ports whose wanted plans cannot be
+// written.
 func (t *Table) refuseUnplanned(tx *transaction) {
 	for _, c := range tx.changes {
 		if c.err != nil {
@@ -47,51 +85,106 @@ func (t *Table) refuseUnplanned(tx *transaction) {
 	}
 }
 
-// refuse leaves a service port out. It records an event unless the service port
-// was refused before.
+// refuse refuses the wanted plan of a service port. It records an event unless
+// it was refused before.
 func (t *Table) refuse(p *portState, reason string, why error) {
-	if _, before := t.refusals[p]; !before && p.service.spec != nil {
+	r := t.refusals[p]
+	if !r.refused && p.service.spec != nil {
 		t.stats.Refusals++
-		note := fmt.Sprintf("Service port %s is left out until it can be served: %v", p.name(), why)
+		note := fmt.Sprintf("Service port %s cannot be updated; it keeps its last rules, or rejects connections: %v", p.name(), why)
 		t.record(cluster.NewEvent(p.service.spec, reason, note))
 	}
-	t.refusals[p] = refusal{why: why.Error()}
+	t.refusals[p] = refusal{why: why.Error(), refused: true, instead: max(r.instead, theLast)}
 }
 
-// refuseTagged leaves out the service ports that an error of the kernel refers
-// to, as far as only accepts them. It reports whether it left out any. EPERM
-// refers to none of them: the table belongs to another program (flag owner), or
-// this process lost its privileges.
-func (t *Table) refuseTagged(err error, only func(*portState) bool) bool {
-	var refused *nft.CommitError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	found := false
-	for _, problem := range refused.Problems {
-		if problem.Errno == unix.EPERM {
-			continue
+// holdBack holds back the service ports that an error of an update refers to,
+// and refuses those whose content the kernel does not accept. It reports
+// whether the next attempt differs.
+func (t *Table) holdBack(err error) bool {
+	return t.eachRefused(err, func(p *portState, problem nft.Problem) bool {
+		r := t.refusals[p]
+		if r.instead >= theSame {
+			return false
 		}
-		if p := t.desired.ports[problem.Tag]; p != nil && !t.refusals.leftOut(p) && only(p) {
+		kind := failureOfErrno(problem.Errno)
+		switch {
+		case r.refused:
+		case kind == failureContent:
 			t.refuse(p, cluster.ReasonRefused, errors.New(problem.String()))
-			found = true
+			return true
+		case r.instead == theWanted:
+			r.failures++
+			r.why, r.conflict = problem.String(), kind == failureConflict
 		}
-	}
-	return found
-}
-
-// refuseRetried leaves out the service ports that were tried again and refused
-// again.
-func (t *Table) refuseRetried(err error) bool {
-	return t.refuseTagged(err, func(p *portState) bool {
-		_, before := t.refusals[p]
-		return before
+		r.instead++
+		t.refusals[p] = r
+		return true
 	})
 }
 
-// refusedByKernel reports whether the kernel refused a batch because of its
-// content.
-func refusedByKernel(err error) bool {
-	var refused *nft.CommitError
-	return errors.As(err, &refused)
+// refuseAgain refuses the service ports that an error of a rewrite refers to,
+// if they failed before or the kernel does not accept their content. The others
+// are tried again. It reports whether the next attempt may succeed, and whether
+// it must wait, because the kernel may lack memory.
+func (t *Table) refuseAgain(err error) (again, wait bool) {
+	again = t.eachRefused(err, func(p *portState, problem nft.Problem) bool {
+		r, failed := t.refusals[p]
+		kind := failureOfErrno(problem.Errno)
+		switch {
+		case r.instead == theNothing:
+			return false
+		case r.refused && r.instead != theWanted:
+			r.instead = theNothing
+			t.refusals[p] = r
+		case failed, kind == failureContent:
+			t.refuse(p, cluster.ReasonRefused, errors.New(problem.String()))
+		default:
+			t.refusals[p] = refusal{why: problem.String(), failures: 1}
+			wait = wait || kind == failureTransient
+		}
+		return true
+	})
+	return again, wait
+}
+
+// finishHeld is called after an update that held back service ports. It writes
+// everything if that may help. Otherwise the error requests another sync.
+func (t *Table) finishHeld() error {
+	var held []*portState
+	rewrite, conflict := false, false
+	for p, r := range t.refusals {
+		if r.refused {
+			continue
+		}
+		held = append(held, p)
+		t.desired.markDirty(p.service)
+		conflict = conflict || r.conflict
+		rewrite = rewrite || r.conflict || r.failures == maxFailures
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	first := held[0]
+	for _, p := range held {
+		if comparePorts(p, first) < 0 {
+			first = p
+		}
+	}
+	err := fmt.Errorf("%d service ports wait for another sync, first %s: %s", len(held), first.name(), t.refusals[first].why)
+	now := time.Now()
+	if !rewrite || conflict && t.observed.repairs.wait(now) > 0 {
+		return err
+	}
+	if conflict {
+		t.countRepair(&damage{damagedRow, t.refusals[first].why}, now)
+	}
+	return t.rewriteAfter(err)
+}
+
+// rewriteAfter writes everything after an update failed. If that fails, too,
+// the next sync is an update again.
+func (t *Table) rewriteAfter(err error) error {
+	klog.InfoS("Update failed; writing the whole table", "table", t.name(), "err", err)
+	t.rewriteCause = rewriteFailure
+	return t.rewrite()
 }

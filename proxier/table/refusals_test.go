@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,8 +19,10 @@ import (
 // refusedNames returns the names of the refused service ports, sorted.
 func refusedNames(table *Table) []string {
 	var names []string
-	for p := range table.refusals {
-		names = append(names, p.name())
+	for p, r := range table.refusals {
+		if r.refused {
+			names = append(names, p.name())
+		}
 	}
 	slices.Sort(names)
 	return names
@@ -102,7 +105,7 @@ func TestResyncRetriesRefused(t *testing.T) {
 	refuse := true
 	port := table.desired.services[svc.Name].ports[0]
 	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
-		if !refuse || table.refusals.leftOut(port) {
+		if !refuse || table.refusals[port].instead != theWanted {
 			return commit()
 		}
 		problem := nft.Problem{Op: "add element", Tag: port.tag, Errno: unix.ENOMEM}
@@ -117,6 +120,9 @@ func TestResyncRetriesRefused(t *testing.T) {
 			t.Errorf("got refused service ports %q, want %q", got, want)
 		}
 		checkTable(t, table)
+	}
+	if err := table.Sync(); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("got %v, want %v", err, unix.ENOMEM)
 	}
 	tabletest.Sync(t, table)
 	resync("ns/svc:http")

@@ -69,7 +69,7 @@ func (t *Table) Check() error {
 	if !errors.As(err, &d) {
 		return err
 	}
-	t.refusals.retry(t.desired.dirty) // the repair writes the changes too
+	t.refusals.retry(&t.desired) // the repair writes the changes too
 	return t.timed(d.Error(), func() error { return t.repaired(err) })
 }
 

@@ -7,17 +7,11 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
-
-// maxColdBytes is the size at which a transaction ends while no packet uses the
-// table: about 20,000 rows. The kernel can stall while a map grows within one
-// huge transaction.
-const maxColdBytes = 1200 << 10
 
 // rowBytes is the size of a row in a batch with its part of the message,
 // approximately.
@@ -41,29 +35,25 @@ func RewriteCauses() []RewriteCause {
 }
 
 // rewrite writes everything.
-func (t *Table) rewrite() error {
-	var err error
+func (t *Table) rewrite() (err error) {
+	t.refusals.retry(&t.desired)
 	isolate := false
 	for range maxAttempts {
-		err = t.tryRewrite(isolate)
-		switch {
-		case err == nil:
-			t.batch = newBatch(t.Family()) // the old one has large buffers
-			t.stats.Rewrites++
-			t.stats.RewriteCauses[t.rewriteCause]++
-			clear(t.ids.recovered)
-			if err := t.observeAll(); err != nil {
-				return err
-			}
-			t.deleteUnused()
-			return nil
-		case errors.Is(err, nft.ErrUnknownOutcome):
+		if err = t.tryRewrite(isolate); err == nil {
+			return t.rewritten()
+		}
+		kind := failureOf(err)
+		if kind == failureForeign {
+			continue // another program changed what was found, or the table that is being written
+		}
+		if kind == failurePermission || kind == failureUnknown {
 			return err
-		case t.refuseTagged(err, func(*portState) bool { return true }):
-			// Try again without these service ports.
-		case errors.Is(err, nft.ErrGeneration), errors.Is(err, unix.ENOENT):
-			// Another program committed meanwhile, and deleted what was found.
-		case !isolate && refusedByKernel(err):
+		}
+		switch again, wait := t.refuseAgain(err); {
+		case wait:
+			return err
+		case again, kind == failureConflict:
+		case !isolate && namesMessage(err):
 			isolate = true // to find out which service port has the refused row
 		default:
 			return err
@@ -72,8 +62,24 @@ func (t *Table) rewrite() error {
 	return err
 }
 
-// tryRewrite writes everything but the service ports that are left out. If
+// rewritten records a rewrite that was committed.
+func (t *Table) rewritten() error {
+	t.batch = newBatch(t.Family()) // the old one has large buffers
+	t.failures = 0
+	t.stats.Rewrites++
+	t.stats.RewriteCauses[t.rewriteCause]++
+	clear(t.ids.recovered)
+	if err := t.observeAll(); err != nil {
+		return err
+	}
+	t.deleteUnused()
+	return nil
+}
+
+// tryRewrite writes everything, with a substitute for what was refused. If
 // isolate is true, rows of different service ports are in different messages.
+// The error is nft.ErrGeneration if another program replaced the table
+// meanwhile.
 func (t *Table) tryRewrite(isolate bool) error {
 	tx := t.begin(t.batch, newCommitted())
 	t.ids.beginPlanning()
@@ -91,15 +97,20 @@ func (t *Table) tryRewrite(isolate bool) error {
 		tx.counted = maps.Clone(found.counted)
 	}
 	if found.state == tableUnused {
-		flush = func() error { return t.flushCold(isolate) }
+		flush = func() error { return t.flushCold(&found, isolate) }
 	} else {
 		t.batch.Grow(t.desired.countRows() * rowBytes)
 	}
-	if err := tx.writeAll(t.allChanges(), &t.ids, flush); err != nil {
-		return err
+	if err = tx.writeAll(t.allChanges(), &t.ids, flush); err == nil {
+		t.refuseUnplanned(tx)
+		err = t.commitOver(tx.program.Table, found)
 	}
-	t.refuseUnplanned(tx)
-	if err := t.commitOver(tx.program.Table, found); err != nil {
+	if refusedByKernel(err) {
+		if errHandle := t.checkHandle(found); errHandle != nil {
+			return fmt.Errorf("%w (%v)", errHandle, err)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	t.inDoubt = ""
@@ -163,20 +174,64 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 	}
 }
 
+// maxColdBytes is the size at which a transaction ends while no packet uses the
+// table: about 20,000 rows. The kernel can stall while a map grows within one
+// huge transaction.
+const maxColdBytes = 1200 << 10
+
 // flushCold commits a large batch to a table that no packet uses yet.
-func (t *Table) flushCold(isolate bool) error {
-	if t.batch.Len() < maxColdBytes {
+func (t *Table) flushCold(found *inspection, isolate bool) error {
+	if t.batch.Len() < t.coldBytes {
 		return nil
 	}
 	err := nft.ErrGeneration
 	for range maxAttempts {
-		// Commits of other programs do not matter: no packet uses the table.
+		// Commits of other programs do not matter unless they replace the table.
 		if err = t.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
 			break
 		}
+		if err := t.checkHandle(*found); err != nil {
+			return err
+		}
 	}
 	t.resetBatch(isolate)
+	if err != nil || found.begun {
+		return err
+	}
+	seen := t.observed.seen
+	now, err := t.readHandle()
+	if err == nil && t.observed.seen != seen {
+		err = nft.ErrGeneration // the table may be that of another program already
+	}
+	found.begun, found.handle = true, now
+	if t.inDoubt == "" {
+		t.doubt(t.rewriteCause, "a write of the whole table was interrupted")
+	}
 	return err
+}
+
+// checkHandle returns nft.ErrGeneration if the table in the kernel is another
+// one than found.
+func (t *Table) checkHandle(found inspection) error {
+	now, err := t.readHandle()
+	if err == nil && now != found.handle {
+		err = fmt.Errorf("table %s was replaced: %w", t.name(), nft.ErrGeneration)
+	}
+	return err
+}
+
+// readHandle returns the handle of the table in the kernel, 0 if there is none.
+func (t *Table) readHandle() (handle uint64, err error) {
+	err = t.observed.read(func() (uint32, error) {
+		now, err := t.kernel.Generation()
+		if err != nil {
+			return 0, err
+		}
+		found, _, err := t.kernel.FindTable(&nft.Table{Family: t.Family(), Name: ruleset.TableName})
+		handle = found.Handle
+		return now, err
+	})
+	return handle, err
 }
 
 func (t *Table) resetBatch(isolate bool) {
@@ -188,11 +243,12 @@ func (t *Table) resetBatch(isolate bool) {
 
 // commitOver commits a batch that replaces what was found. If another program
 // committed meanwhile but did not change what was found, the batch is still
-// valid.
+// valid. If another program committed between several transactions, the table
+// is verified later.
 func (t *Table) commitOver(table *nft.Table, found inspection) error {
 	for range maxAttempts {
 		err := t.commitExpecting()
-		if err == nil {
+		if err == nil && (!found.begun || t.observed.seen == found.seen) {
 			t.observed.verified = t.observed.seen
 		}
 		if !errors.Is(err, nft.ErrGeneration) {
@@ -202,7 +258,7 @@ func (t *Table) commitOver(table *nft.Table, found inspection) error {
 		if err != nil {
 			return err
 		}
-		if now.state != found.state || (found.state != tableUnused && !now.equal(found)) {
+		if now.state != found.state || now.handle != found.handle || (found.state != tableUnused && !now.equal(found)) {
 			return nft.ErrGeneration
 		}
 	}

@@ -34,7 +34,8 @@ type Stats struct {
 	// number of service ports in the kernel, Endpoints the number of their
 	// endpoints for traffic with policy Cluster.
 	Services, ServicePorts, Endpoints int
-	// Refused is the number of service ports that are left out now.
+	// Refused is the number of service ports that keep their last rules, or
+	// reject connections, because they cannot be written as they are wanted.
 	// RefusedPorts lists them unless there are many.
 	Refused      int
 	RefusedPorts []RefusedPort
@@ -57,7 +58,7 @@ func (t *Table) Stats() Stats {
 	s.RewriteCauses = maps.Clone(t.stats.RewriteCauses)
 	s.Repairs = maps.Clone(t.observed.repairs.count)
 	s.Services, s.ServicePorts, s.Endpoints = t.desired.served, len(t.committed.plans), t.committed.endpoints
-	s.Refused, s.RefusedPorts = len(t.refusals), t.refusals.list()
+	s.Refused, s.RefusedPorts = t.refusals.count(), t.refusals.list()
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.NoLocalEndpoints = t.committed.noLocal
 	s.Rows = maps.Clone(t.committed.rows)

@@ -45,7 +45,10 @@ type Table struct {
 
 	ids      affinityIDs
 	refusals refusals
+	failures int // updates in a row that failed without a service port that can be held back
 	unused   unused
+	// coldBytes is maxColdBytes unless a test lowers it.
+	coldBytes int
 	// inDoubt is the reason why the kernel may not have what was committed, ""
 	// without doubt.
 	inDoubt      string
@@ -98,6 +101,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			ids:       newAffinityIDs(),
 			refusals:  make(refusals),
 			unused:    make(unused),
+			coldBytes: maxColdBytes,
 			stats:     Stats{RewriteCauses: make(map[RewriteCause]int)},
 		}
 		t.doubt(rewriteStart, "first sync")
@@ -177,7 +181,7 @@ func (t *Table) Reset() {
 	node := t.desired.node
 	t.desired = newDesired(t.Family(), t.config.OwnPorts)
 	t.SetNode(node)
-	t.refusals = make(refusals)
+	t.refusals, t.failures = make(refusals), 0
 	t.observed.scrubber = scrubber{} // its queue contains the old service ports
 	t.doubt(rewriteReset, "reset")
 }
@@ -202,7 +206,7 @@ func (t *Table) sync(cause string) error {
 	}
 	t.reportConflicts()
 	t.reportInvalidEndpoints()
-	t.refusals.retry(t.desired.dirty)
+	t.refusals.retry(&t.desired)
 	if t.inDoubt == "" {
 		return t.timed(cause, t.update)
 	}
@@ -216,6 +220,7 @@ func (t *Table) Resync() error {
 	for p := range t.refusals {
 		t.desired.markDirty(p.service)
 	}
+	t.unused.retry()
 	return t.sync(causePeriodic)
 }
 

@@ -39,7 +39,7 @@ type transaction struct {
 type change struct {
 	port         *portState
 	before, next *ruleset.Plan
-	err          error // why the service port cannot be served; next is nil then
+	err          error // why the wanted plan cannot be written
 }
 
 // writer receives the content of a transaction. It is the part of nft.Batch

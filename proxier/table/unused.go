@@ -3,7 +3,6 @@ package table
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 
@@ -17,7 +16,11 @@ import (
 // more. They are deleted in a transaction of their own, after the one that
 // deleted the last reference: before Linux 6.2 the kernel counts references
 // until the end of the transaction.
-type unused map[object]struct{}
+//
+// The value reports whether the kernel refused to delete the object, because
+// something refers to it, such as a rule of another program. Then it is tried
+// again with the next Resync or rewrite.
+type unused map[object]bool
 
 // object is a chain, a set or a counter.
 type object struct {
@@ -40,7 +43,9 @@ const maxIdleBalancers = 16
 
 func (u unused) add(objects ...object) {
 	for _, o := range objects {
-		u[o] = struct{}{}
+		if !u.has(o) {
+			u[o] = false
+		}
 	}
 }
 
@@ -75,12 +80,18 @@ func (u unused) update(tx *transaction) {
 	}
 }
 
-// sorted returns the objects in the order in which they are deleted: chains
-// before the sets and counters that they refer to.
-func (u unused) sorted() []object {
-	return slices.SortedFunc(maps.Keys(u), func(a, b object) int {
+// sorted returns the objects that can be deleted, in the order in which they
+// are: chains before the sets and counters that they refer to.
+func (u unused) sorted() (all []object) {
+	for o, inUse := range u {
+		if !inUse {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b object) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.name, b.name))
 	})
+	return all
 }
 
 // idleBalancers returns the balancers without rows, if there are many.
@@ -96,16 +107,36 @@ func (c *committed) idleBalancers() (idle []object) {
 	return idle
 }
 
-// deleteUnused deletes chains, sets and counters that are no longer used. If
-// the kernel refuses, they are tried again after the next sync: they do no
-// harm.
+// deleteUnused deletes chains, sets and counters that are no longer used. It
+// leaves those that the kernel does not delete: they do no harm.
 func (t *Table) deleteUnused() {
 	t.unused.add(t.committed.idleBalancers()...)
-	if len(t.unused) == 0 {
-		return
+	for range maxAttempts {
+		all := t.unused.sorted()
+		if len(all) == 0 {
+			return
+		}
+		t.writeDeletions(all)
+		err := t.commitGuarded()
+		if err == nil {
+			for _, o := range all {
+				delete(t.committed.balancers, o.name)
+				delete(t.observed.fingerprint.rules, o.name)
+				delete(t.unused, o)
+			}
+			return
+		}
+		klog.V(2).InfoS("Failed to delete unused chains and sets", "table", t.name(), "count", len(all), "err", err)
+		t.stats.CleanupFailures++
+		if !t.unused.exclude(err) {
+			return // they are tried again after the next sync
+		}
 	}
+}
+
+// writeDeletions writes the deletion of objects to the batch.
+func (t *Table) writeDeletions(all []object) {
 	t.batch.Reset()
-	all := t.unused.sorted()
 	for _, o := range all {
 		if o.kind == kindChain {
 			t.batch.FlushChain(o.name)
@@ -121,32 +152,35 @@ func (t *Table) deleteUnused() {
 			t.batch.DeleteCounter(o.name)
 		}
 	}
-	if err := t.commitGuarded(); err != nil {
-		klog.V(2).InfoS("Failed to delete unused chains and sets, retrying after the next sync",
-			"table", t.name(), "count", len(all), "err", err)
-		t.stats.CleanupFailures++
-		t.unused.forgetMissing(err)
-		return
-	}
-	for _, o := range all {
-		delete(t.committed.balancers, o.name)
-		delete(t.observed.fingerprint.rules, o.name)
-	}
-	clear(t.unused)
 }
 
-// forgetMissing removes the objects that do not exist according to an error of
-// the kernel.
-func (u unused) forgetMissing(err error) {
+// exclude excludes the objects from further deletions that do not exist, or are
+// in use, according to an error of the kernel. It reports whether there are
+// any.
+func (u unused) exclude(err error) (any bool) {
 	var refused *nft.CommitError
 	if !errors.As(err, &refused) {
-		return
+		return false
 	}
 	for _, p := range refused.Problems {
-		if p.Errno == unix.ENOENT {
-			delete(u, object{kindChain, p.Object})
-			delete(u, object{kindSet, p.Object})
-			delete(u, object{kindCounter, p.Object})
+		for _, kind := range []objectKind{kindChain, kindSet, kindCounter} {
+			o := object{kind, p.Object}
+			switch inUse, ok := u[o]; {
+			case !ok || inUse:
+			case p.Errno == unix.ENOENT:
+				delete(u, o)
+				any = true
+			case p.Errno == unix.EBUSY:
+				u[o], any = true, true
+			}
 		}
+	}
+	return any
+}
+
+// retry makes the next deletion include all objects.
+func (u unused) retry() {
+	for o := range u {
+		u[o] = false
 	}
 }

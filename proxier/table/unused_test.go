@@ -59,12 +59,50 @@ func TestOrderOfUnused(t *testing.T) {
 	if got := u.sorted(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	u.forgetMissing(&nft.CommitError{Problems: []nft.Problem{
+	u.exclude(&nft.CommitError{Problems: []nft.Problem{
 		{Object: "a", Errno: unix.ENOENT}, {Object: "b", Errno: unix.EBUSY},
 	}})
-	if got := u.sorted(); !slices.Equal(got, want[:2]) {
-		t.Errorf("after an error about a missing set: got %v, want %v", got, want[:2])
+	if got := u.sorted(); !slices.Equal(got, want[1:2]) {
+		t.Errorf("without a missing set and a chain in use: got %v, want %v", got, want[1:2])
 	}
+	u.retry()
+	if got := u.sorted(); !slices.Equal(got, want[:2]) {
+		t.Errorf("without a missing set: got %v, want %v", got, want[:2])
+	}
+}
+
+// A balancer to which a rule of another program refers is not deleted. All
+// others are, and no sync fails or tries again.
+func TestBalancerInUse(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	svc := tabletest.Service("svc", "10.96.0.1", nil)
+	table.SetService(svc)
+	scaleTo := func(n int) {
+		var endpoints []*cluster.Endpoint
+		for i := range n {
+			endpoints = append(endpoints, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i+1)))
+		}
+		table.SetEndpoints(svc.Name, "s", endpoints)
+		tabletest.Sync(t, table)
+	}
+	const most = maxIdleBalancers + 10
+	scaleTo(most)
+	tabletest.LoadNFT(t, fmt.Sprintf("add chain ip kube-proxy other\nadd rule ip kube-proxy other goto balance-%d", most))
+	for n := range most {
+		scaleTo(n)
+	}
+	balancer := fmt.Sprintf("balance-%d", most)
+	if n := table.stats.CleanupFailures; n != 1 || len(table.committed.balancers) > maxIdleBalancers+5 {
+		t.Errorf("got %d failures and balancers %v, want 1 failure", n, table.committed.balancers)
+	}
+	if _, ok := table.committed.balancers[balancer]; !ok || table.stats.Rewrites != 1 || len(table.refusals) != 0 {
+		t.Errorf("got balancers %v, %d rewrites, %d refusals", table.committed.balancers, table.stats.Rewrites, len(table.refusals))
+	}
+	scaleTo(most)
+	table.doubt(rewriteFailure, "test") // a rewrite deletes the rule
+	scaleTo(1)
+	checkTable(t, table)
 }
 
 // A Service that grows and shrinks leaves few idle balancers, and a balancer

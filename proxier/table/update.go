@@ -1,49 +1,62 @@
 package table
 
 import (
-	"errors"
 	"slices"
-
-	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// update writes what changed since the last sync, in one transaction.
-func (t *Table) update() error {
-	for {
+// update writes what changed since the last sync, in one transaction. Service
+// ports that the kernel refuses do not delay the others.
+func (t *Table) update() (err error) {
+	isolate := false
+	for range maxAttempts {
 		tx, ok := t.planUpdate()
 		if !ok {
 			t.doubt(rewriteNode, "the sets of the table change")
 			return t.rewrite()
 		}
 		t.refuseUnplanned(tx)
-		t.batch.Reset()
+		t.resetBatch(isolate)
 		tx.writeUpdate(&t.ids)
-		err := t.commitGuarded()
-		var tampered *damage
-		switch {
-		case err == nil:
-			t.remember(tx)
-			if err := t.observeChange(tx); err != nil {
+		if err = t.commitGuarded(); err == nil {
+			return t.updated(tx)
+		}
+		switch kind := failureOf(err); {
+		case kind == failureDamage:
+			return t.repaired(err)
+		case kind == failureForeign, kind == failurePermission:
+			return err
+		case kind == failureUnknown:
+			t.doubt(rewriteFailure, "the outcome of an update is unknown")
+			return t.rewriteAfter(err)
+		case t.holdBack(err):
+			// Try again without these service ports.
+		case !isolate && namesMessage(err):
+			isolate = true // to find out which service port has the refused row
+		case kind == failureTransient:
+			if t.failures++; t.failures != maxFailures {
 				return err
 			}
-			t.deleteUnused()
-			return nil
-		case errors.As(err, &tampered):
-			return t.repaired(err)
-		case t.refuseRetried(err):
-			continue
-		case errors.Is(err, nft.ErrGeneration):
-			return err // other programs commit all the time; nothing was committed
+			return t.rewriteAfter(err)
+		default:
+			t.doubt(rewriteFailure, "an update failed")
+			return t.rewriteAfter(err)
 		}
-		// The kernel does not have what it should have, or refuses something.
-		// Writing everything finds out which.
-		klog.InfoS("Update failed; writing the whole table", "table", t.name(), "err", err)
-		t.doubt(rewriteFailure, "update failed")
-		return t.rewrite()
 	}
+	return err
+}
+
+// updated records an update that was committed.
+func (t *Table) updated(tx *transaction) error {
+	t.failures = 0
+	t.remember(tx)
+	if err := t.observeChange(tx); err != nil {
+		return err
+	}
+	t.deleteUnused()
+	return t.finishHeld()
 }
 
 // planUpdate returns a transaction with the plans of all service ports that may
@@ -74,11 +87,17 @@ func (t *Table) plan(p *portState) change {
 
 // desiredPlan returns the plan of a service port without ids of session
 // affinity. It is nil if the kernel should have nothing of the service port.
+// The error is the reason why the wanted plan cannot be written.
 func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
-	if p.removed || p.service.spec == nil || t.refusals.leftOut(p) {
-		return nil, nil
+	if p.removed || p.service.spec == nil {
+		return t.refusals.plan(p, t.committed.plans[p], nil), nil
 	}
-	return t.rules.MakePlan(t.planInput(p))
+	before := t.committed.plans[p]
+	wanted, err := t.rules.MakePlan(t.planInput(p))
+	if err != nil && t.refusals[p].instead == theWanted {
+		return ruleset.LastGood(before, wanted), err
+	}
+	return t.refusals.plan(p, before, wanted), nil
 }
 
 // planInput returns the input for the plan of a service port, whose Service has
@@ -229,7 +248,7 @@ func (t *Table) remember(tx *transaction) {
 	t.notify(tx, nodePortAddrsBefore)
 	for _, c := range tx.changes {
 		t.ids.release(c.before, c.next)
-		if c.port.removed || !t.refusals.leftOut(c.port) {
+		if r := t.refusals[c.port]; r.instead == theWanted || c.next == nil && c.port.removed {
 			delete(t.refusals, c.port)
 		}
 	}

@@ -24,10 +24,11 @@ type ServiceView struct {
 // PortView is the desired state of a service port.
 type PortView struct {
 	cluster.ServicePort
-	// Plan is nil if the service port owns no frontend or cannot be served.
+	// Plan is what the kernel should have. It is nil if the service port owns
+	// no frontend, or is left out.
 	Plan *ruleset.Plan
-	// Refusal is the reason why the service port cannot be served, "" if it
-	// can.
+	// Refusal is the reason why Plan is not the wanted plan, but what is left of
+	// the last one, "" if it is the wanted plan.
 	Refusal   string
 	Frontends []FrontendView
 	Endpoints []ruleset.EndpointUse
@@ -86,15 +87,16 @@ func (t *Table) Owner(f ruleset.Frontend) (name cluster.ServiceName, view PortVi
 func (t *Table) viewPort(p *portState) PortView {
 	in := t.planInput(p)
 	view := PortView{
-		ServicePort: p.port, Refusal: t.refusals[p].why, Endpoints: ruleset.EndpointUses(t.Family(), in),
+		ServicePort: p.port, Endpoints: ruleset.EndpointUses(t.Family(), in),
 	}
-	plan, err := t.rules.MakePlan(in)
-	switch {
+	plan, err := t.desiredPlan(p)
+	switch r := t.refusals[p]; {
 	case err != nil:
 		view.Refusal = err.Error()
-	case view.Refusal == "":
-		view.Plan = plan
+	case r.instead != theWanted:
+		view.Refusal = r.why
 	}
+	view.Plan = plan
 	for _, f := range p.wants {
 		c := &t.desired.claims
 		view.Frontends = append(view.Frontends, FrontendView{f, c.holder(f.Frontend).text, c.owner(f.Frontend) == p})

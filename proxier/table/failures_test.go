@@ -1,0 +1,281 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// plansLost is an Observer that counts plans that were removed.
+type plansLost int
+
+func (n *plansLost) Synced(SyncResult) {}
+
+func (n *plansLost) Committed(c *Commit) {
+	for _, change := range c.Changes {
+		if change.Before != nil && change.After == nil {
+			*n++
+		}
+	}
+}
+
+// newChunked returns a Table with Services, which writes a table that no packet
+// uses in many transactions.
+func newChunked(t *testing.T) (*Table, *tabletest.Events, *plansLost) {
+	t.Helper()
+	config, recorded := recordEvents()
+	lost := new(plansLost)
+	config.Observer = lost
+	table := newTable(t, config, nft.IPv4)
+	table.coldBytes = 4000
+	table.SetNode(tabletest.Node())
+	for i := range 100 {
+		svc := tabletest.NumberedService(i)
+		table.SetService(svc)
+		for e := range tabletest.ManyEndpoints {
+			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+		}
+	}
+	return table, recorded, lost
+}
+
+// While several transactions write the table, other programs delete it, replace
+// it or change its content, more than once. The write begins again, and refuses
+// no service port.
+func TestTableChangesDuringWrite(t *testing.T) {
+	const replace = "delete table ip kube-proxy; add table ip kube-proxy"
+	for name, commands := range map[string]map[int]string{
+		"flushed twice":           {3: "flush ruleset", 6: "flush ruleset"},
+		"flushed before the last": {13: "flush ruleset"},
+		"flushed in a row":        {2: "flush ruleset", 3: "flush ruleset", 4: "flush ruleset", 5: "flush ruleset"},
+		"replaced twice":          {2: replace, 5: replace},
+		"content deleted": {3: "flush set ip kube-proxy cluster-ips", 5: "flush map ip kube-proxy service-ips"},
+		"content of another proxy": {3: replace + "; add chain ip kube-proxy services { type filter hook input priority 0; }"},
+	} {
+		for _, start := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/start=%v", name, start), func(t *testing.T) {
+				tabletest.NewNamespace(t)
+				table, recorded, lost := newChunked(t)
+				if !start {
+					tabletest.Sync(t, table)
+					tabletest.LoadNFT(t, "flush ruleset")
+				}
+				commits := 0
+				k := injectFaults(table)
+				k.OnCommit = func(_ *nft.Batch, commit func() error) error {
+					commits++
+					if text := commands[commits]; text != "" {
+						tabletest.LoadNFT(t, strings.ReplaceAll(text, "; ", "\n"))
+					}
+					return commit()
+				}
+				if start {
+					tabletest.Sync(t, table)
+				}
+				mustCheck(t, table) // content that was deleted
+				table.observed.repairs.pause = 0
+				mustCheck(t, table)
+				checkTable(t, table)
+				if len(*recorded)+table.stats.Refusals+len(table.refusals)+int(*lost) != 0 || !table.UpToDate() {
+					t.Errorf("got events %v, %d refusals, %d plans lost, up to date: %v",
+						*recorded, table.stats.Refusals, *lost, table.UpToDate())
+				}
+			})
+		}
+	}
+}
+
+// If the table is deleted at each commit, the sync fails and refuses no service
+// port. The next one succeeds.
+func TestTableDeletedAgainAndAgain(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table, recorded, _ := newChunked(t)
+	k := injectFaults(table)
+	k.OnCommit = func(_ *nft.Batch, commit func() error) error {
+		tabletest.LoadNFT(t, "flush ruleset")
+		return commit()
+	}
+	for range 2 {
+		if err := table.Sync(); !errors.Is(err, nft.ErrGeneration) || table.UpToDate() {
+			t.Errorf("got %v, up to date: %v", err, table.UpToDate())
+		}
+	}
+	k.OnCommit = nil
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	if len(*recorded)+len(table.refusals) != 0 {
+		t.Errorf("got events %v and %d refusals", *recorded, len(table.refusals))
+	}
+}
+
+// faults makes commits fail that write the wanted plan of a service port.
+type faults struct {
+	err            error
+	updates, whole int // number of commits that failed
+}
+
+func (f *faults) inject(table *Table, p *portState) {
+	injectFaults(table).OnCommit = func(b *nft.Batch, commit func() error) error {
+		_, dirty := table.desired.dirty[p.service]
+		switch {
+		case f.err == nil || !dirty || table.refusals[p].instead != theWanted:
+			return commit()
+		case b.Len() > 8000:
+			f.whole++
+		default:
+			f.updates++
+		}
+		return f.err
+	}
+}
+
+// problem returns the kernel's error about a message, or about the whole
+// transaction if tag is 0.
+func problem(errno unix.Errno, tag uint32) error {
+	p := nft.Problem{Op: "commit", Errno: errno}
+	if tag != 0 {
+		p = nft.Problem{Op: "add element", Object: "service-ips", Errno: errno, Tag: tag}
+	}
+	return &nft.CommitError{Table: "t", Problems: []nft.Problem{p}}
+}
+
+// The kernel refuses a change. If the error can pass, an update tries it again,
+// and after three failures one rewrite. Other changes do not wait for it. If it
+// does not pass, the service port keeps what is left of its last rules.
+func TestRefusedChange(t *testing.T) {
+	tagged := func(errno unix.Errno) func(uint32) error {
+		return func(tag uint32) error { return problem(errno, tag) }
+	}
+	whole := func(errno unix.Errno) func(uint32) error { return func(uint32) error { return problem(errno, 0) } }
+	unsent := func(errno unix.Errno) func(uint32) error {
+		return func(uint32) error { return fmt.Errorf("send: %w", errno) }
+	}
+	type result struct {
+		failed         int // syncs
+		updates, whole int // commits that failed
+		refused        bool
+		others         int // the sync that wrote the other change
+	}
+	const persistent = 5
+	for _, tt := range []struct {
+		name string
+		err  func(tag uint32) error
+		n    int // number of syncs in which commits fail
+		want result
+	}{
+		{"ENOMEM once", tagged(unix.ENOMEM), 1, result{failed: 1, updates: 1, others: 1}},
+		{"EINTR twice", tagged(unix.EINTR), 2, result{failed: 2, updates: 2, others: 1}},
+		{"EAGAIN", tagged(unix.EAGAIN), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}},
+		{"EBUSY", tagged(unix.EBUSY), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}},
+		{"EEXIST", tagged(unix.EEXIST), persistent, result{updates: 1, whole: 1, refused: true, others: 1}},
+		{"ENOENT", tagged(unix.ENOENT), persistent, result{updates: 1, whole: 1, refused: true, others: 1}},
+		{"EINVAL", tagged(unix.EINVAL), persistent, result{updates: 1, refused: true, others: 1}},
+		{"ENOBUFS once", unsent(unix.ENOBUFS), 1, result{failed: 1, updates: 1, others: 2}},
+		{"ENOBUFS", unsent(unix.ENOBUFS), persistent, result{failed: 5, updates: 5, whole: 1, others: 6}},
+		{"ENOMEM of all", whole(unix.ENOMEM), persistent, result{failed: 5, updates: 5, whole: 1, others: 6}},
+		{"EPERM", whole(unix.EPERM), persistent, result{failed: 5, updates: 5, others: 6}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tabletest.NewNamespace(t)
+			config, recorded := recordEvents()
+			table := newTable(t, config, nft.IPv4)
+			tabletest.PassSample(table)
+			tabletest.Sync(t, table)
+			port := table.desired.services[web].ports[0]
+			f := faults{err: tt.err(port.tag)}
+			f.inject(table, port)
+			table.DeleteEndpoint(web, cluster.EndpointKey{Source: "web", Addr: addr("10.244.2.5")})
+			table.SetEndpoint(web, tabletest.Endpoint("10.244.9.9"))
+			table.SetEndpoint(lb, tabletest.Endpoint("10.244.9.10"))
+			var got result
+			for i := range 10 {
+				if i == tt.n {
+					f.err = nil
+				}
+				if err := table.Sync(); err != nil {
+					got.failed++
+				}
+				if got.others == 0 && len(committedPlan(table, lb).Cluster) == 3 {
+					got.others = i + 1
+				}
+			}
+			got.updates, got.whole, got.refused = f.updates, f.whole, len(refusedNames(table)) == 1
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+			endpoints := 3
+			if tt.want.refused {
+				endpoints = 2 // without the one that is gone
+			}
+			if n := len(committedPlan(table, web).Cluster); n != endpoints {
+				t.Errorf("got %d endpoints, want %d", n, endpoints)
+			}
+			if got := recorded.Of(cluster.ReasonRefused); len(got) != table.stats.Refusals || (len(got) == 1) != tt.want.refused {
+				t.Errorf("got events about %q", got)
+			}
+			checkTable(t, table)
+			if err := table.Resync(); err != nil || len(table.refusals) != 0 {
+				t.Errorf("Resync: got %v, %d refusals", err, len(table.refusals))
+			}
+			checkTable(t, table)
+		})
+	}
+}
+
+// A row of another program has the key that a new Service needs, where
+// verification did not find it. The Service is served, and so are others.
+func TestForeignRowOnKey(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	tabletest.LoadNFT(t, "add element ip kube-proxy service-ips { 10.96.0.99 . tcp . 80 : drop }")
+	now, err := table.kernel.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	table.observed.seen = table.observed.generation.found(now)
+	table.observed.verified = table.observed.seen // as on a kernel that reports no numbers of rows
+	for i, name := range []string{"new", "other"} {
+		svc := tabletest.Service(name, fmt.Sprintf("10.96.0.%d", 99+i), nil)
+		table.SetService(svc)
+		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.9.9"))
+	}
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	if n := repairsOf(table); n != 1 || len(table.refusals) != 0 {
+		t.Errorf("got %d repairs and %d refusals, want 1 and 0", n, len(table.refusals))
+	}
+}
+
+// A refused service port gives up the frontend that another one owns now. A new
+// one rejects connections.
+func TestRefusedPortLosesFrontend(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	port := table.desired.services[web].ports[0]
+	f := faults{err: problem(unix.EINVAL, port.tag)}
+	f.inject(table, port)
+	older := tabletest.Service("older", "10.96.0.10", nil) // the ClusterIP of web
+	older.Name.Namespace = "a"
+	table.SetEndpoint(web, tabletest.Endpoint("10.244.9.9"))
+	table.SetService(older)
+	table.SetEndpoint(older.Name, tabletest.Endpoint("10.244.9.1"))
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	if p := committedPlan(table, older.Name); p == nil || len(p.Cluster) != 1 || table.committed.plans[port] != nil {
+		t.Errorf("got plans %+v and %+v", p, table.committed.plans[port])
+	}
+	table.SetService(refusedService())
+	table.SetEndpoint(refusedService().Name, tabletest.Endpoint("10.244.0.66"))
+	tabletest.Sync(t, table)
+	rows := tabletest.NFT(t, "", "list", "map", "ip", "kube-proxy", "no-endpoint-services")
+	if !strings.Contains(rows, "10.96.0.66 . tcp . 80") {
+		t.Errorf("a refused new Service does not reject connections:\n%s", rows)
+	}
+}
