@@ -78,7 +78,7 @@ func (e *explanation) explain() (err error) {
 		e.note("%s has %s, but nodePortAddresses or a feature gate exclude NodePorts on localhost", f.Frontend)
 		e.desired.ServicePort, e.desired.Frontend = "", ""
 	case e.owner.port.Refusal != "":
-		e.note("%s is left out until it can be served: %s", e.owner.port.Refusal)
+		e.note("%s keeps what is left of its last rules, because the new ones cannot be written: %s", e.owner.port.Refusal)
 	case e.toLocalhost() && f.Proto == cluster.TCP:
 		e.forward(f.Policy == cluster.PolicyLocal)
 	default:

@@ -224,7 +224,7 @@ func TestStatusOfSyncs(t *testing.T) {
 	fail = true
 	p.sink.SetService(tabletest.Service("new", "10.96.0.78", nil))
 	loop.attempt("Sync", loop.sync)
-	if s := step("changes", true); s.LastSync.Error == "" {
+	if s := step("changes", false); s.LastSync.Error == "" {
 		t.Error("got no error of a sync that failed")
 	}
 }

@@ -169,7 +169,7 @@ func frontendOf(family string, port *table.PortView, f *table.FrontendView) insp
 	case !f.Owned:
 		out.State, out.Owner = inspect.Conflicting, f.Owner
 	case port.Refusal != "":
-		out.State, out.Error = inspect.Refused, port.Refusal
+		out.State, out.Error, out.UsedEndpoints = inspect.Refused, port.Refusal, port.Plan.EndpointsOf(f.Frontend)
 	case port.Plan == nil || len(port.Plan.Cluster) == 0:
 		out.State = inspect.NoEndpoints
 	case f.Policy == cluster.PolicyLocal && len(port.Plan.Local) == 0:

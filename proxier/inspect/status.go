@@ -69,7 +69,7 @@ type FamilyStatus struct {
 	// of changes by other programs, by the kind of the damage.
 	Rewrites int            `json:"rewrites"`
 	Repairs  map[string]int `json:"repairs"`
-	// Refused is the number of service ports that cannot be served, for example
+	// Refused is the number of service ports that cannot be updated, for example
 	// because the kernel refused a row. Refusals lists them unless there are
 	// many.
 	Refused  int       `json:"refused"`
@@ -93,7 +93,7 @@ type Sync struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Refusal is a service port that cannot be served.
+// Refusal is a service port that cannot be updated.
 type Refusal struct {
 	// ServicePort is namespace/name:port.
 	ServicePort string `json:"servicePort"`

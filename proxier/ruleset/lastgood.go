@@ -3,6 +3,8 @@ package ruleset
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // LastGood returns the plan of a service port whose wanted plan cannot be
@@ -35,6 +37,24 @@ func LastGood(before, wanted *Plan) *Plan {
 		plan.Sources = keep(before.Sources, wanted.Sources, netip.Prefix.Masked)
 	}
 	return &plan
+}
+
+// EndpointsOf returns the number of endpoints that clients of a frontend can
+// reach. It is 0 for a nil plan.
+func (p *Plan) EndpointsOf(f Frontend) int {
+	if p == nil {
+		return 0
+	}
+	for _, served := range p.Frontends {
+		switch {
+		case served.Frontend != f:
+		case served.Policy == cluster.PolicyLocal && served.IsClusterIP():
+			return len(p.Local)
+		default:
+			return len(p.Cluster)
+		}
+	}
+	return 0
 }
 
 // keep returns the values whose key one of the wanted values has.

@@ -179,6 +179,10 @@ func (d *Diff) port(step *DiffStep, p *portState) error {
 	if d.plan == nil || !dirty && d.plan != d.table.committed.plans[p] {
 		d.plan = d.table.wantedPlan(p, dirty)
 		d.rows = d.table.rules.Rows(nil, d.plan)
+		if r := d.table.refusals[p]; r.refused {
+			object := "change that cannot be written: " + r.why
+			step.Differences = append(step.Differences, Difference{Kind: Missing, Object: object, ServicePort: p.name()})
+		}
 		for _, c := range d.table.rules.Chains(d.plan) {
 			if err := d.compareRules(step, p.name(), c); err != nil {
 				return err
@@ -202,7 +206,7 @@ func (t *Table) wantedPlan(p *portState, dirty bool) *ruleset.Plan {
 	if !dirty {
 		return t.committed.plans[p]
 	}
-	plan, _ := t.desiredPlan(p) // nil if it cannot be served
+	plan, _ := t.desiredPlan(p) // what is left if it cannot be written
 	t.ids.preview().assign(t.committed.plans[p], plan)
 	return plan
 }

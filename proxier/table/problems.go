@@ -12,7 +12,7 @@ import (
 // after each sync, so the lists must be short.
 const maxListed = 50
 
-// RefusedPort is a service port that cannot be served as it is wanted.
+// RefusedPort is a service port that cannot be updated.
 type RefusedPort struct {
 	Name   string // namespace/name:port
 	Reason string

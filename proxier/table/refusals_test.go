@@ -37,7 +37,7 @@ func refusedService() *cluster.Service {
 	})
 }
 
-// A service port that the kernel refuses is left out, and all others are
+// A service port that the kernel refuses rejects connections, and all others are
 // served. One event is recorded. When the Service becomes valid, it is
 // served.
 func TestRefusedService(t *testing.T) {
@@ -154,7 +154,7 @@ func TestRewriteRetriesRefused(t *testing.T) {
 }
 
 // A Service with more endpoints on this node than the rows have indexes for is
-// left out, with an event.
+// refused, with an event.
 func TestTooManyLocalEndpoints(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config, recorded := recordEvents()

@@ -50,7 +50,7 @@ func TestViewOfSample(t *testing.T) {
 }
 
 // A view names the owner of each frontend, and the reason why a service port is
-// left out. The statistics list both.
+// refused. The statistics list both.
 func TestViewOfProblems(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)

@@ -80,6 +80,9 @@ func stateText(s *inspect.Service, f *inspect.Frontend) string {
 	case inspect.Conflicting:
 		return "not served: it belongs to " + f.Owner
 	case inspect.Refused:
+		if f.UsedEndpoints > 0 {
+			return "serves what is left of its last rules: " + f.Error
+		}
 		return "not served: " + f.Error
 	}
 	text := "served"

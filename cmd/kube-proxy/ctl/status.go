@@ -51,7 +51,7 @@ func newStatus(version string) *cobra.Command {
 			"ports that it cannot serve. If the proxy does not answer, it shows the tables in the kernel.\n\n" +
 			"The exit code is 0 if the proxy is healthy, 1 if it is degraded, and 2 if it does not answer. It is " +
 			"degraded if it has not received all Services yet, if a sync failed or a change waits too long, if a " +
-			"service port cannot be served, if load balancers must not use the node, or if a fast check of doctor fails. " +
+			"service port cannot be updated, if load balancers must not use the node, or if a fast check of doctor fails. " +
 			"Checks that warn, and frontends that several Services claim, are listed, but do not make it degraded. " +
 			"With -o wide, the checks have details and remedies.",
 		Args: cobra.NoArgs,
@@ -131,7 +131,7 @@ func problemsOf(p *inspect.Status) (problems []string) {
 			add("%s: no sync has succeeded yet", f.Family)
 		}
 		if f.Refused > 0 {
-			add("%s: service ports that cannot be served: %d", f.Family, f.Refused)
+			add("%s: service ports that cannot be updated: %d", f.Family, f.Refused)
 		}
 	}
 	return problems

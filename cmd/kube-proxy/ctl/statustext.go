@@ -84,7 +84,7 @@ func printNumbers(w io.Writer, families []inspect.FamilyStatus) {
 	row("", func(f *inspect.FamilyStatus) any { return strings.ToUpper(f.Family) })
 	row("SERVICES", func(f *inspect.FamilyStatus) any { return f.Services })
 	row("SERVICE PORTS", func(f *inspect.FamilyStatus) any { return f.ServicePorts })
-	row("  cannot be served", func(f *inspect.FamilyStatus) any { return f.Refused })
+	row("  cannot be updated", func(f *inspect.FamilyStatus) any { return f.Refused })
 	row("ENDPOINTS", func(f *inspect.FamilyStatus) any { return f.Endpoints })
 	row("CONTESTED FRONTENDS", func(f *inspect.FamilyStatus) any { return f.Contested })
 	row("REWRITES", func(f *inspect.FamilyStatus) any { return f.Rewrites })
@@ -118,13 +118,13 @@ func keys(families []inspect.FamilyStatus, counts func(*inspect.FamilyStatus) ma
 	return slices.Sorted(maps.Keys(all))
 }
 
-// printRefused lists the service ports that are not served, at all or on one of
-// their frontends.
+// printRefused lists the service ports that cannot be updated, or are not served
+// on one of their frontends.
 func printRefused(w io.Writer, families []inspect.FamilyStatus) {
 	for i := range families {
 		f := &families[i]
 		if f.Refused > 0 {
-			fmt.Fprintf(w, "\n%s SERVICE PORTS THAT CANNOT BE SERVED\n", strings.ToUpper(f.Family))
+			fmt.Fprintf(w, "\n%s SERVICE PORTS THAT CANNOT BE UPDATED\n", strings.ToUpper(f.Family))
 			for _, r := range f.Refusals {
 				fmt.Fprintf(w, "  %s: %s\n", r.ServicePort, r.Reason)
 			}
