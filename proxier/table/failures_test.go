@@ -52,11 +52,11 @@ func newChunked(t *testing.T) (*Table, *tabletest.Events, *plansLost) {
 func TestTableChangesDuringWrite(t *testing.T) {
 	const replace = "delete table ip kube-proxy; add table ip kube-proxy"
 	for name, commands := range map[string]map[int]string{
-		"flushed twice":           {3: "flush ruleset", 6: "flush ruleset"},
-		"flushed before the last": {13: "flush ruleset"},
-		"flushed in a row":        {2: "flush ruleset", 3: "flush ruleset", 4: "flush ruleset", 5: "flush ruleset"},
-		"replaced twice":          {2: replace, 5: replace},
-		"content deleted": {3: "flush set ip kube-proxy cluster-ips", 5: "flush map ip kube-proxy service-ips"},
+		"flushed twice":            {3: "flush ruleset", 6: "flush ruleset"},
+		"flushed before the last":  {13: "flush ruleset"},
+		"flushed in a row":         {2: "flush ruleset", 3: "flush ruleset", 4: "flush ruleset", 5: "flush ruleset"},
+		"replaced twice":           {2: replace, 5: replace},
+		"content deleted":          {3: "flush set ip kube-proxy cluster-ips", 5: "flush map ip kube-proxy service-ips"},
 		"content of another proxy": {3: replace + "; add chain ip kube-proxy services { type filter hook input priority 0; }"},
 	} {
 		for _, start := range []bool{true, false} {
