@@ -26,6 +26,7 @@ type desired struct {
 	lastTag     uint32
 	claims      claims
 	dirty       map[*serviceState]struct{} // that changed
+	edited      map[*serviceState]struct{} // that have edits
 }
 
 func newDesired(f nft.Family, own []netip.AddrPort) desired {
@@ -36,6 +37,7 @@ func newDesired(f nft.Family, own []netip.AddrPort) desired {
 		ports:    make(map[uint32]*portState),
 		claims:   newClaims(own),
 		dirty:    make(map[*serviceState]struct{}),
+		edited:   make(map[*serviceState]struct{}),
 	}
 }
 
@@ -47,6 +49,7 @@ type serviceState struct {
 	// endpoints are sorted by address and source. The slice may belong to the
 	// source, so it is replaced and never modified.
 	endpoints []*cluster.Endpoint
+	edits     edits // of endpoints, by source
 	// ports are those of spec, in its order, followed by removed ones until the
 	// next commit.
 	ports []*portState
@@ -129,102 +132,6 @@ func (d *desired) setSpec(s *serviceState, spec *cluster.Service) {
 	s.spec = spec
 }
 
-func (d *desired) setEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
-	endpoints = d.ofFamily(endpoints)
-	s := d.services[name]
-	if s == nil && len(endpoints) == 0 {
-		return
-	}
-	s = d.service(name)
-	others, before := s.bySource(source)
-	changed := !slices.EqualFunc(before, endpoints, (*cluster.Endpoint).Equal)
-	// Equal endpoints are replaced too: the endpoints of one source share
-	// memory, which is freed when no old endpoint is left.
-	if s.endpoints = endpoints; len(others) > 0 {
-		s.endpoints = merge(others, endpoints)
-	}
-	if changed {
-		d.markDirty(s)
-	}
-}
-
-// ofFamily returns the endpoints with addresses of the family.
-func (d *desired) ofFamily(endpoints []*cluster.Endpoint) []*cluster.Endpoint {
-	ours := func(e *cluster.Endpoint) bool { return d.family.Of(e.Addr) }
-	other := func(e *cluster.Endpoint) bool { return !ours(e) }
-	switch {
-	case !slices.ContainsFunc(endpoints, ours):
-		return nil
-	case !slices.ContainsFunc(endpoints, other):
-		return endpoints
-	}
-	return slices.DeleteFunc(slices.Clone(endpoints), other)
-}
-
-// bySource separates the endpoints of a source from all others.
-func (s *serviceState) bySource(source string) (others, its []*cluster.Endpoint) {
-	other := func(e *cluster.Endpoint) bool { return e.Source != source }
-	if !slices.ContainsFunc(s.endpoints, other) {
-		return nil, s.endpoints
-	}
-	for _, e := range s.endpoints {
-		if other(e) {
-			others = append(others, e)
-		} else {
-			its = append(its, e)
-		}
-	}
-	return others, its
-}
-
-// merge merges two sorted slices of endpoints.
-func merge(a, b []*cluster.Endpoint) []*cluster.Endpoint {
-	all := make([]*cluster.Endpoint, 0, len(a)+len(b))
-	for len(a) > 0 && len(b) > 0 {
-		if a[0].EndpointKey.Compare(b[0].EndpointKey) <= 0 {
-			all, a = append(all, a[0]), a[1:]
-		} else {
-			all, b = append(all, b[0]), b[1:]
-		}
-	}
-	return append(append(all, a...), b...)
-}
-
-func (d *desired) setEndpoint(name cluster.ServiceName, e *cluster.Endpoint) {
-	if !d.family.Of(e.Addr) {
-		return
-	}
-	s := d.service(name)
-	i, found := s.find(e.EndpointKey)
-	if found && s.endpoints[i].Equal(e) {
-		return
-	}
-	s.endpoints = slices.Clone(s.endpoints)
-	if found {
-		s.endpoints[i] = e
-	} else {
-		s.endpoints = slices.Insert(s.endpoints, i, e)
-	}
-	d.markDirty(s)
-}
-
-func (d *desired) deleteEndpoint(name cluster.ServiceName, key cluster.EndpointKey) {
-	s := d.services[name]
-	if s == nil {
-		return
-	}
-	if i, found := s.find(key); found {
-		s.endpoints = slices.Delete(slices.Clone(s.endpoints), i, i+1)
-		d.markDirty(s)
-	}
-}
-
-func (s *serviceState) find(key cluster.EndpointKey) (i int, found bool) {
-	return slices.BinarySearchFunc(s.endpoints, key, func(e *cluster.Endpoint, key cluster.EndpointKey) int {
-		return e.EndpointKey.Compare(key)
-	})
-}
-
 // service returns the state of a Service, and creates it if necessary.
 func (d *desired) service(name cluster.ServiceName) *serviceState {
 	s := d.services[name]
@@ -269,7 +176,7 @@ func (d *desired) forget(s *serviceState, committed *committed) {
 		}
 		return false
 	})
-	if s.spec == nil && len(s.endpoints) == 0 && len(s.ports) == 0 && d.services[s.name] == s {
+	if s.spec == nil && len(s.endpoints) == 0 && s.edits == nil && len(s.ports) == 0 && d.services[s.name] == s {
 		delete(d.services, s.name)
 	}
 }

@@ -1,66 +1,12 @@
 package table
 
 import (
-	"fmt"
-	"maps"
-	"slices"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
-
-// After random calls of SetEndpoint, DeleteEndpoint and SetEndpoints, the
-// desired endpoints are those of a map with the same changes, in order. The
-// slices of the source are not modified.
-func TestEndpointsOfSources(t *testing.T) {
-	table := newUnconnected(t, sampleConfig(), nft.IPv4)
-	c := tabletest.NewRandom(1, 2, nft.IPv4)
-	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}
-	want := map[cluster.EndpointKey]*cluster.Endpoint{}
-	type passed struct{ slice, content []*cluster.Endpoint }
-	var all []passed
-	for i := range 2000 {
-		before := maps.Clone(want)
-		clear(table.desired.dirty)
-		source := fmt.Sprintf("slice-%d", c.IntN(3))
-		switch e := c.Endpoint(); c.IntN(3) {
-		case 0:
-			table.SetEndpoint(name, e)
-			want[e.EndpointKey] = e
-		case 1:
-			table.DeleteEndpoint(name, e.EndpointKey)
-			delete(want, e.EndpointKey)
-		case 2:
-			endpoints := c.Endpoints(source)
-			all = append(all, passed{endpoints, slices.Clone(endpoints)})
-			table.SetEndpoints(name, source, endpoints)
-			maps.DeleteFunc(want, func(k cluster.EndpointKey, _ *cluster.Endpoint) bool { return k.Source == source })
-			for _, e := range endpoints {
-				want[e.EndpointKey] = e
-			}
-		}
-		var got []*cluster.Endpoint
-		if s := table.desired.services[name]; s != nil {
-			got = s.endpoints
-		}
-		keys := slices.SortedFunc(maps.Keys(want), cluster.EndpointKey.Compare)
-		same := func(e *cluster.Endpoint, k cluster.EndpointKey) bool { return e.Equal(want[k]) }
-		if !slices.EqualFunc(got, keys, same) {
-			t.Fatalf("step %d: got endpoints %v, want %v", i, got, want)
-		}
-		dirty, changed := len(table.desired.dirty) > 0, !maps.EqualFunc(before, want, (*cluster.Endpoint).Equal)
-		if dirty != changed {
-			t.Fatalf("step %d: got dirty %v, want %v", i, dirty, changed)
-		}
-	}
-	for i, p := range all {
-		if !slices.Equal(p.slice, p.content) {
-			t.Errorf("slice %d was modified: got %v, want %v", i, p.slice, p.content)
-		}
-	}
-}
 
 // Services and endpoints of the other family are ignored. A Service that
 // loses the family of the table is deleted.

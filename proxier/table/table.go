@@ -204,6 +204,7 @@ func (t *Table) sync(cause string) error {
 	if t.kernel == nil {
 		return fmt.Errorf("sync %s: Setup was not called or failed", t.Family())
 	}
+	t.desired.mergeEndpoints()
 	t.reportConflicts()
 	t.reportInvalidEndpoints()
 	t.refusals.retry(&t.desired)
@@ -237,7 +238,7 @@ func (t *Table) timed(cause string, sync func() error) error {
 
 // UpToDate reports whether the kernel has everything that was set.
 func (t *Table) UpToDate() bool {
-	return t.inDoubt == "" && !t.desired.nodeChanged && len(t.desired.dirty) == 0
+	return t.inDoubt == "" && !t.desired.nodeChanged && len(t.desired.dirty)+len(t.desired.edited) == 0
 }
 
 // commit commits the batch and counts it.

@@ -103,6 +103,7 @@ func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
 // planInput returns the input for the plan of a service port, whose Service has
 // a spec.
 func (t *Table) planInput(p *portState) *ruleset.PlanInput {
+	t.desired.mergeEndpoints()
 	return &ruleset.PlanInput{
 		Node:      t.desired.node,
 		Service:   p.service.spec,
