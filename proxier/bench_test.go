@@ -1,6 +1,8 @@
 package proxier
 
 import (
+	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -9,7 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // BenchmarkRepair measures the time from the deletion of the table by another
@@ -84,5 +88,122 @@ func BenchmarkScrape(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// BenchmarkDualStackChange measures the time from a change of one of 5,000
+// dual-stack Services to the commits of both families. With deletions, another
+// program deletes the IPv6 table ten times a second, and only the commit of
+// IPv4 counts.
+func BenchmarkDualStackChange(b *testing.B) {
+	for _, deletions := range []bool{false, true} {
+		b.Run(fmt.Sprintf("deletions=%v", deletions), func(b *testing.B) {
+			tabletest.NewNamespace(b)
+			committed := make([]chan struct{}, 2)
+			config, opened := sampleConfig(), 0
+			config.open = func() (table.Kernel, error) {
+				done := make(chan struct{}, 1000)
+				committed[opened] = done
+				opened++
+				return openWith(func(_ *nft.Batch, commit func() error) error {
+					err := commit()
+					if err == nil {
+						done <- struct{}{}
+					}
+					return err
+				})()
+			}
+			p := newTestProxier(b, config, nft.IPv4, nft.IPv6)
+			const services = 5000
+			set := func(i int, port uint16) {
+				svc := tabletest.NumberedService(i)
+				svc.Families = []nft.Family{nft.IPv4, nft.IPv6}
+				svc.ClusterIPs = append(svc.ClusterIPs, netip.MustParseAddr(fmt.Sprintf("fd00:96::%x", i+1)))
+				svc.Ports[0].Port = port
+				p.SetService(&translate.Service{Name: svc.Name, Service: svc})
+			}
+			for i := range services {
+				set(i, 80)
+			}
+			p.OnServiceSynced()
+			p.OnEndpointSlicesSynced()
+			startLoop(b, p)
+			<-p.Synced()
+			if deletions {
+				stop := deleteRepeatedly(b)
+				defer stop()
+			}
+			var slowest time.Duration
+			b.ResetTimer()
+			for i := range b.N {
+				b.StopTimer()
+				time.Sleep(10 * time.Millisecond) // so that the change does not wait for the rest after another
+				for _, c := range committed {
+					for len(c) > 0 {
+						<-c
+					}
+				}
+				b.StartTimer()
+				start := time.Now()
+				set(i%services, uint16(1000+i%60000))
+				<-committed[0]
+				if !deletions {
+					<-committed[1]
+				}
+				slowest = max(slowest, time.Since(start))
+			}
+			b.ReportMetric(float64(slowest.Microseconds())/1000, "max-ms")
+		})
+	}
+}
+
+// deleteRepeatedly deletes the IPv6 table ten times a second until stop is
+// called.
+func deleteRepeatedly(b *testing.B) (stop func()) {
+	other, err := nft.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer other.Close()
+		batch := nft.NewBatch(&nft.Table{Family: nft.IPv6, Name: ruleset.TableName})
+		batch.DeleteTable()
+		for {
+			other.Commit(batch) // it fails while the table does not exist
+			select {
+			case <-done:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(done); <-ended }
+}
+
+// BenchmarkManySlices measures the sync of a Service with 40,000 EndpointSlices
+// of one endpoint each.
+func BenchmarkManySlices(b *testing.B) {
+	for range b.N {
+		b.StopTimer()
+		p, err := assemble(sampleConfig(), nft.IPv4)
+		if err != nil {
+			b.Fatal(err)
+		}
+		svc := tabletest.NumberedService(0)
+		p.SetService(&translate.Service{Name: svc.Name, Service: svc})
+		for i := range 40_000 {
+			e := tabletest.NumberedEndpoint(0, i)
+			e.Source = fmt.Sprint("slice-", i)
+			p.SetEndpointSlice(&translate.EndpointSlice{
+				Name:    translate.SliceName{Namespace: svc.Name.Namespace, Name: e.Source},
+				Service: svc.Name, Family: nft.IPv4, Endpoints: []*cluster.Endpoint{e},
+			})
+		}
+		b.StartTimer()
+		p.families[0].handOver()
+		p.families[0].table.Sync() // it fails without a kernel, after the endpoints were merged
+		p.families[0].table.Service(svc.Name)
 	}
 }
