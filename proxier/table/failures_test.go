@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -169,18 +170,21 @@ func TestRefusedChange(t *testing.T) {
 		err  func(tag uint32) error
 		n    int // number of syncs in which commits fail
 		want result
+
+		fight bool // another program changed the table a moment ago
 	}{
-		{"ENOMEM once", tagged(unix.ENOMEM), 1, result{failed: 1, updates: 1, others: 1}},
-		{"EINTR twice", tagged(unix.EINTR), 2, result{failed: 2, updates: 2, others: 1}},
-		{"EAGAIN", tagged(unix.EAGAIN), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}},
-		{"EBUSY", tagged(unix.EBUSY), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}},
-		{"EEXIST", tagged(unix.EEXIST), persistent, result{updates: 1, whole: 1, refused: true, others: 1}},
-		{"ENOENT", tagged(unix.ENOENT), persistent, result{updates: 1, whole: 1, refused: true, others: 1}},
-		{"EINVAL", tagged(unix.EINVAL), persistent, result{updates: 1, refused: true, others: 1}},
-		{"ENOBUFS once", unsent(unix.ENOBUFS), 1, result{failed: 1, updates: 1, others: 2}},
-		{"ENOBUFS", unsent(unix.ENOBUFS), persistent, result{failed: 5, updates: 5, whole: 1, others: 6}},
-		{"ENOMEM of all", whole(unix.ENOMEM), persistent, result{failed: 5, updates: 5, whole: 1, others: 6}},
-		{"EPERM", whole(unix.EPERM), persistent, result{failed: 5, updates: 5, others: 6}},
+		{"ENOMEM once", tagged(unix.ENOMEM), 1, result{failed: 1, updates: 1, others: 1}, false},
+		{"EINTR twice", tagged(unix.EINTR), 2, result{failed: 2, updates: 2, others: 1}, false},
+		{"EAGAIN", tagged(unix.EAGAIN), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}, false},
+		{"EBUSY", tagged(unix.EBUSY), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}, false},
+		{"EEXIST", tagged(unix.EEXIST), persistent, result{updates: 1, whole: 1, refused: true, others: 1}, false},
+		{"ENOENT", tagged(unix.ENOENT), persistent, result{updates: 1, whole: 1, refused: true, others: 1}, false},
+		{"EEXIST in a fight", tagged(unix.EEXIST), persistent, result{failed: 3, updates: 4, refused: true, others: 1}, true},
+		{"EINVAL", tagged(unix.EINVAL), persistent, result{updates: 1, refused: true, others: 1}, false},
+		{"ENOBUFS once", unsent(unix.ENOBUFS), 1, result{failed: 1, updates: 1, others: 2}, false},
+		{"ENOBUFS", unsent(unix.ENOBUFS), persistent, result{failed: 5, updates: 5, whole: 1, others: 6}, false},
+		{"ENOMEM of all", whole(unix.ENOMEM), persistent, result{failed: 5, updates: 5, whole: 1, others: 6}, false},
+		{"EPERM", whole(unix.EPERM), persistent, result{failed: 5, updates: 5, others: 6}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tabletest.NewNamespace(t)
@@ -194,6 +198,9 @@ func TestRefusedChange(t *testing.T) {
 			table.DeleteEndpoint(web, cluster.EndpointKey{Source: "web", Addr: addr("10.244.2.5")})
 			table.SetEndpoint(web, tabletest.Endpoint("10.244.9.9"))
 			table.SetEndpoint(lb, tabletest.Endpoint("10.244.9.10"))
+			if tt.fight {
+				table.observed.repairs.last, table.observed.repairs.pause = time.Now(), time.Minute
+			}
 			var got result
 			for i := range 10 {
 				if i == tt.n {

@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -148,35 +149,34 @@ func (t *Table) refuseAgain(err error) (again, wait bool) {
 }
 
 // finishHeld is called after an update that held back service ports. It writes
-// everything if that may help. Otherwise the error requests another sync.
+// everything if that may help, and refuses those for which it did not help.
+// Otherwise the error requests another sync.
 func (t *Table) finishHeld() error {
 	var held []*portState
-	rewrite, conflict := false, false
+	now, rewrite, conflict := time.Now(), false, false
 	for p, r := range t.refusals {
-		if r.refused {
-			continue
+		switch {
+		case r.refused:
+		case r.failures > maxFailures:
+			t.refuse(p, cluster.ReasonRefused, errors.New(r.why))
+		default:
+			held = append(held, p)
+			t.desired.markDirty(p.service)
+			conflict = conflict || r.conflict
+			rewrite = rewrite || r.conflict || r.failures == maxFailures
 		}
-		held = append(held, p)
-		t.desired.markDirty(p.service)
-		conflict = conflict || r.conflict
-		rewrite = rewrite || r.conflict || r.failures == maxFailures
 	}
 	if len(held) == 0 {
 		return nil
 	}
-	first := held[0]
-	for _, p := range held {
-		if comparePorts(p, first) < 0 {
-			first = p
-		}
-	}
-	err := fmt.Errorf("%d service ports wait for another sync, first %s: %s", len(held), first.name(), t.refusals[first].why)
-	now := time.Now()
+	first := slices.MinFunc(held, comparePorts)
+	why := t.refusals[first].why
+	err := fmt.Errorf("%d service ports wait for another sync, first %s: %s", len(held), first.name(), why)
 	if !rewrite || conflict && t.observed.repairs.wait(now) > 0 {
 		return err
 	}
 	if conflict {
-		t.countRepair(&damage{damagedRow, t.refusals[first].why}, now)
+		t.countRepair(&damage{damagedRow, why}, now)
 	}
 	return t.rewriteAfter(err)
 }
