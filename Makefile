@@ -64,7 +64,10 @@ release: ## Build the files of a release in bin/release.
 	deploy/release/build $(VERSION) bin/release
 
 .PHONY: release-dry-run
-release-dry-run: release ## Build the files of a release in bin/release and test them (root). It publishes nothing.
+release-dry-run: release test-release ## Build the files of a release in bin/release and test them (root). It publishes nothing.
+
+.PHONY: test-release
+test-release: # Test the files of a release in bin/release (root).
 	@test/setup qemu-aarch64-static:qemu-user-static
 	cd test/deploy && RELEASE=$(CURDIR)/bin/release VERSION=$(VERSION) go test -count=1 -timeout 30m -v ./release
 

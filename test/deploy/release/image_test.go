@@ -150,8 +150,17 @@ func TestPublish(t *testing.T) {
 	}
 	got := render(t, "oci://"+namespace+"/charts/nftproxy", "--version="+version[1:], "--plain-http")
 	want := render(t, filepath.Join(repository, "deploy/helm/nftproxy"))
-	if got != want || !strings.Contains(want, "image: ghcr.io/nftproxy/nftproxy:"+version+"\n") {
+	want = strings.ReplaceAll(want, "nftproxy/nftproxy:"+version+"\n", "nftproxy/nftproxy@"+digest.String()+"\n")
+	if got != want || strings.Count(want, "image: ghcr.io/nftproxy/nftproxy@"+digest.String()+"\n") != 2 {
 		t.Errorf("got manifests\n%s\nwant\n%s", got, want)
+	}
+	for values, want := range map[string]string{
+		"image.tag=v9": "ghcr.io/nftproxy/nftproxy:v9", "image.repository=r.example/proxy": "r.example/proxy:" + version,
+	} {
+		got := render(t, "oci://"+namespace+"/charts/nftproxy", "--version="+version[1:], "--plain-http", "--set="+values)
+		if !strings.Contains(got, "image: "+want+"\n") {
+			t.Errorf("%s: got manifests\n%s\nwant image %s", values, got, want)
+		}
 	}
 }
 

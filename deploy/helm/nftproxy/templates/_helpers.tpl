@@ -20,9 +20,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{ .Values.serviceAccount.name | default (include "nftproxy.name" .) }}
 {{- end }}
 
+{{- /* A released chart has the digest of its image. It does not apply to another repository or tag. */}}
 {{- define "nftproxy.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- $released := and (eq .repository "ghcr.io/nftproxy/nftproxy") (not .tag) -}}
+{{- $digest := .digest | default (ternary (get $.Chart.Annotations "nftproxy.io/image-digest") "" $released) -}}
+{{ .repository }}{{ if $digest }}@{{ $digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
 
