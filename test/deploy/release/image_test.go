@@ -151,7 +151,7 @@ func TestPublish(t *testing.T) {
 	got := render(t, "oci://"+namespace+"/charts/nftproxy", "--version="+version[1:], "--plain-http")
 	want := render(t, filepath.Join(repository, "deploy/helm/nftproxy"))
 	want = strings.ReplaceAll(want, "nftproxy/nftproxy:"+version+"\n", "nftproxy/nftproxy@"+digest.String()+"\n")
-	if got != want || strings.Count(want, "image: ghcr.io/nftproxy/nftproxy@"+digest.String()+"\n") != 2 {
+	if got != want || strings.Count(want, "image: ghcr.io/nftproxy/nftproxy@"+digest.String()+"\n") != 3 {
 		t.Errorf("got manifests\n%s\nwant\n%s", got, want)
 	}
 	for values, want := range map[string]string{

@@ -24,7 +24,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "nftproxy.image" -}}
 {{- with .Values.image -}}
 {{- $released := and (eq .repository "ghcr.io/nftproxy/nftproxy") (not .tag) -}}
-{{- $digest := .digest | default (ternary (get $.Chart.Annotations "nftproxy.io/image-digest") "" $released) -}}
+{{- $digest := .digest | default (ternary (index $.Chart.Annotations "nftproxy.io/image-digest") "" $released) -}}
 {{ .repository }}{{ if $digest }}@{{ $digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
