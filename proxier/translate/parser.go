@@ -42,9 +42,19 @@ func (p *parser) prefixes(field string, values []string) []netip.Prefix {
 		}
 		a, _ := netip.AddrFromSlice(n.IP)
 		bits, _ := n.Mask.Size()
-		out = append(out, netip.PrefixFrom(a, bits))
+		out = append(out, unmap(netip.PrefixFrom(a, bits)))
 	}
 	return out
+}
+
+// unmap returns the range of IPv4 addresses that a range of IPv4-mapped IPv6
+// addresses stands for (::ffff:10.0.0.0/104 is 10.0.0.0/8).
+func unmap(p netip.Prefix) netip.Prefix {
+	if !p.Addr().Is4In6() {
+		return p
+	}
+	const mapped = 96 // bits of the prefix of all such addresses
+	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
 }
 
 // parseAddr parses an address of the API. Like Kubernetes, it accepts leading

@@ -108,6 +108,23 @@ func TestServiceWithoutValidSourceRange(t *testing.T) {
 	}
 }
 
+// A range of IPv4-mapped IPv6 addresses is a range of IPv4.
+func TestMappedSourceRange(t *testing.T) {
+	s, problems := serviceOf(apiService(func(svc *corev1.Service) {
+		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+		svc.Spec.LoadBalancerSourceRanges = []string{
+			"::ffff:10.0.0.0/104", "::ffff:192.0.2.1/128", "::ffff:0:0/96", "::ffff:0:0/95", "fd00::/8",
+		}
+	}))
+	var want []netip.Prefix
+	for _, cidr := range []string{"10.0.0.0/8", "192.0.2.1/32", "0.0.0.0/0", "::fffe:0:0/95", "fd00::/8"} {
+		want = append(want, netip.MustParsePrefix(cidr))
+	}
+	if !slices.Equal(s.SourceRanges, want) || problems != nil {
+		t.Errorf("got %v and problems %v, want %v", s.SourceRanges, problems, want)
+	}
+}
+
 func TestServiceFields(t *testing.T) {
 	s, problems := serviceOf(apiService(func(svc *corev1.Service) {
 		svc.Spec.Type = corev1.ServiceTypeNodePort
