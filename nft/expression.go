@@ -17,6 +17,7 @@ type Expr struct {
 	load   func(reg uint32) expr.Any
 	typeof []byte // user data that nft stores about the expression in a set
 	proto  uint8  // protocol that the rule must match before, 0 for none
+	mask   []byte // keeps some bits of the value; nil keeps all
 }
 
 // Numbers in the user data of nft: of expressions (enum expr_types),
@@ -52,6 +53,26 @@ func Daddr(f Family) Expr {
 		return addrExpr(f, "daddr", 16, descIPv4, 12)
 	}
 	return addrExpr(f, "daddr", 24, descIPv6, 9)
+}
+
+// Network yields `ip saddr & 255.255.0.0`: the first bits of an address, which
+// must be Saddr or Daddr.
+func Network(addr Expr, bits int) Expr {
+	if bits >= addr.typ.size*8 {
+		return addr
+	}
+	addr.mask = prefixMask(addr.typ.size, bits)
+	addr.text += " & " + addrText(addr.mask)
+	return addr
+}
+
+// prefixMask returns the mask of size bytes that keeps the first bits.
+func prefixMask(size, bits int) []byte {
+	mask := make([]byte, size)
+	for i := range bits {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return mask
 }
 
 func addrExpr(f Family, name string, offset, desc, field uint32) Expr {
@@ -161,7 +182,13 @@ func loadConcat(exprs []Expr) []expr.Any {
 	}
 	offset := 0
 	for _, e := range exprs {
-		out = append(out, e.load(register(offset)))
+		at := register(offset)
+		out = append(out, e.load(at))
+		if n := len(e.mask); n > 0 {
+			out = append(out, &expr.Bitwise{
+				SourceRegister: at, DestRegister: at, Len: uint32(n), Mask: e.mask, Xor: make([]byte, n),
+			})
+		}
 		offset += e.typ.padded()
 	}
 	return out

@@ -88,13 +88,12 @@ func matchPrefix(addr Expr, op expr.CmpOp, p netip.Prefix) Statement {
 		return statement(text, load, &expr.Cmp{Op: op, Register: reg1, Data: full[:n]})
 	}
 	length := uint32(len(full))
-	mask := make([]byte, length)
-	for i := range p.Bits() {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
 	return statement(text,
 		load,
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: length, Mask: mask, Xor: make([]byte, length)},
+		&expr.Bitwise{
+			SourceRegister: reg1, DestRegister: reg1, Len: length,
+			Mask: prefixMask(len(full), p.Bits()), Xor: make([]byte, length),
+		},
 		&expr.Cmp{Op: op, Register: reg1, Data: full})
 }
 
@@ -292,6 +291,9 @@ func Update(set *Set, timeout time.Duration, exprs ...Expr) Statement {
 
 // Drop yields `drop`.
 func Drop() Statement { return verdictStatement(VerdictDrop) }
+
+// Return yields `return`.
+func Return() Statement { return verdictStatement(VerdictReturn) }
 
 // Goto yields `goto chain`.
 func Goto(chain string) Statement { return verdictStatement(VerdictGoto(chain)) }

@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,7 +61,11 @@ func probeBatch(f nft.Family) (*nft.Batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	table := rules.MakeProgram(node).Table
+	rows := rules.Rows(nil, plan)
+	sources := rules.SourceSets(func(s *nft.Set) bool {
+		return slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
+	})
+	table := rules.MakeProgram(node, sources...).Table
 	table.Name = probeTable
 	b := nft.NewBatch(table)
 	b.AddProgram()
@@ -72,7 +77,7 @@ func probeBatch(f nft.Family) (*nft.Batch, error) {
 	for _, c := range chains {
 		b.AddRules(c)
 	}
-	for _, row := range rules.Rows(nil, plan) {
+	for _, row := range rows {
 		b.AddRow(row)
 	}
 	return b, nil

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // PodAddress returns an address of a hypothetical pod. The rules recognize it
@@ -25,7 +26,7 @@ func (k *Kernel) PodAddress() (addr netip.Addr, ok bool, err error) {
 // ServiceRanges returns the ranges of ClusterIPs that the rules contain: those
 // in which they drop packets to unallocated addresses.
 func (k *Kernel) ServiceRanges() (ranges []netip.Prefix, err error) {
-	rules, err := k.Rules(chainServices)
+	rules, err := k.Rules(ruleset.BaseChainName(nft.Prerouting))
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,12 @@ func (w *ruleWriter) key(register uint32, set *nft.Set) string {
 	at, _ := registerAt(register, 0)
 	var parts []string
 	for offset := at; offset < at+set.Key.Size(); offset += slotBytes {
-		if o, ok := w.operands[offset]; ok && o.text != "" {
+		o := w.operands[offset]
+		if o.text != "" && o.constant == nil && o.mask != nil { // an address
+			mask, _ := netip.AddrFromSlice(o.mask)
+			o.text += " & " + mask.String()
+		}
+		if o.text != "" {
 			parts = append(parts, o.text)
 		}
 	}

@@ -5,11 +5,11 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Names of chains that rows and rules refer to.
 const (
+	chainFirewall      = "firewall"
 	chainServices      = "services"
 	chainNodePorts     = "nodeports"
 	chainExternalLocal = "external-local"
@@ -67,10 +67,7 @@ func (p *program) refusals(condition nft.Statement) []nft.Rule {
 
 // regularChains returns the chains of the program that are not base chains.
 func (p *program) regularChains() []*nft.Chain {
-	var chains []*nft.Chain
-	for _, proto := range protocols {
-		chains = append(chains, p.firewall(proto))
-	}
+	chains := []*nft.Chain{p.firewall()}
 	if p.localhost {
 		chains = append(chains, p.rejectLocalhost())
 	}
@@ -87,18 +84,23 @@ func (l *layout) vipKey() []nft.Expr {
 // nodePortKey returns the key of maps by NodePort: `meta l4proto . th dport`.
 func (l *layout) nodePortKey() []nft.Expr { return []nft.Expr{nft.L4Proto(), nft.ThDport()} }
 
-// firewallChain returns the name of the firewall chain of a protocol.
-func firewallChain(p cluster.Protocol) string { return "firewall-" + p.String() }
-
-// firewall drops packets from sources that are not allowed:
+// firewall drops packets from sources that are not allowed. There is a rule for
+// each length of a prefix that source ranges have:
 //
-//	ip daddr . tcp dport . ip saddr != @firewall-sources-tcp counter name "drop-source-range" drop
-func (p *program) firewall(proto cluster.Protocol) *nft.Chain {
-	f := p.layout.family
-	outside := nft.NotIn(p.layout.firewallSources[proto], nft.Daddr(f), nft.Dport(uint8(proto)), nft.Saddr(f))
-	return &nft.Chain{Name: firewallChain(proto), Rules: []nft.Rule{
-		nft.NewRule(outside, nft.Count(SourceRange.Counter()), nft.Drop()),
-	}}
+//	ip daddr . meta l4proto . th dport . ip saddr & 255.255.0.0 @firewall-sources-16 return
+//	ip daddr . meta l4proto . th dport . ip saddr @firewall-sources-32 return
+//	counter name "drop-source-range" drop
+//
+// Shorter prefixes are first, because they allow more clients.
+func (p *program) firewall() *nft.Chain {
+	c := &nft.Chain{Name: chainFirewall}
+	for _, set := range p.sources {
+		bits := slices.Index(p.layout.firewallSources, set) + 1
+		key := append(p.layout.vipKey(), nft.Network(nft.Saddr(p.layout.family), bits))
+		c.Rules = append(c.Rules, nft.NewRule(nft.In(set, key...), nft.Return()))
+	}
+	c.Rules = append(c.Rules, nft.NewRule(nft.Count(SourceRange.Counter()), nft.Drop()))
+	return c
 }
 
 // toNodePortAddress matches the addresses on which NodePorts listen:

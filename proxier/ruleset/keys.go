@@ -3,6 +3,7 @@ package ruleset
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -13,10 +14,8 @@ import (
 func (r *Ruleset) FrontendOf(set *nft.Set, key nft.Tuple) (f Frontend, ok bool) {
 	l, fields := r.layout, key.Bytes()
 	addr, rest := r.splitAddr(fields)
-	for proto, sources := range l.firewallSources {
-		if set == sources {
-			return Frontend{Addr: addr, Port: portOf(rest), Proto: proto}, true
-		}
+	if slices.Contains(l.firewallSources, set) {
+		set = l.firewallIPs // the key begins alike
 	}
 	switch set {
 	case l.serviceIPs, l.serviceEndpoints, l.localIPs, l.localPolicyIPs, l.clusterPolicyIPs, l.noEndpointServices,

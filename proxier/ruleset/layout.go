@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // TableName is the name of the table that the proxy owns in each family.
@@ -31,9 +30,9 @@ type layout struct {
 	clusterPolicyNodePorts *nft.Set
 	noEndpointServices     *nft.Set // VIP . protocol . port : drop or reject
 	noEndpointNodePorts    *nft.Set
-	firewallIPs            *nft.Set // LoadBalancer IPs with loadBalancerSourceRanges
-	firewallSources        map[cluster.Protocol]*nft.Set
-	serviceConnections     *nft.Set // VIP . protocol . port, whose new connections are counted
+	firewallIPs            *nft.Set   // LoadBalancer IPs with loadBalancerSourceRanges
+	firewallSources        []*nft.Set // VIP . protocol . port . network of clients, by length of its prefix less 1
+	serviceConnections     *nft.Set   // VIP . protocol . port, whose new connections are counted
 	nodePortConnections    *nft.Set
 	hairpin                *nft.Set // endpoints of this node, as source and destination
 	nodePortIPs            *nft.Set // node addresses on which NodePorts listen, unless all
@@ -89,7 +88,6 @@ func newLayout(f nft.Family) *layout {
 			Comment: "vmap to drop or reject packets to service nodeports with no endpoints"},
 		firewallIPs: &nft.Set{Name: "firewall-ips", Key: vip, Verdicts: true,
 			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
-		firewallSources: make(map[cluster.Protocol]*nft.Set),
 		serviceConnections: &nft.Set{Name: "service-connections", Key: vip, Counts: true,
 			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
 		nodePortConnections: &nft.Set{Name: "nodeport-connections", Key: nodePort, Counts: true,
@@ -103,13 +101,10 @@ func newLayout(f nft.Family) *layout {
 			Comment: "NodePorts that localhost does not serve"},
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
-	for _, p := range protocols {
-		// There is one set for each protocol, because in a set with ranges nft
-		// adds a byte-order conversion to `meta l4proto` that Linux 6.12
-		// refuses.
-		l.firewallSources[p] = &nft.Set{
-			Name: "firewall-sources-" + p.String(), Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true,
-		}
+	for bits := range AnyAddr(f).BitLen() {
+		l.firewallSources = append(l.firewallSources, &nft.Set{
+			Name: sourceSetPrefix + strconv.Itoa(bits+1), Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService, addr),
+		})
 	}
 	for i := range l.affinity {
 		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i), Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)),
@@ -125,8 +120,13 @@ const affinitySetPrefix = "clients-"
 // IsAffinitySet reports whether a set has the name of an affinity set.
 func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
 
-// protocols are the protocols that a service port can have.
-var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
+// sourceSetPrefix is the prefix of the names of the sets of source ranges. There
+// is one set for each length of a prefix, because the kernel takes quadratic
+// time to change a set with ranges of different lengths.
+const sourceSetPrefix = "firewall-sources-"
+
+// IsSourceSet reports whether a set has the name of a set of source ranges.
+func IsSourceSet(name string) bool { return strings.HasPrefix(name, sourceSetPrefix) }
 
 // sets returns the sets that the program p has, in the order in which they are
 // written.
@@ -136,10 +136,7 @@ func (l *layout) sets(p *program) []*nft.Set {
 		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePorts,
 		l.noEndpointServices, l.noEndpointNodePorts, l.firewallIPs,
 	}
-	for _, p := range protocols {
-		sets = append(sets, l.firewallSources[p])
-	}
-	sets = append(sets, l.hairpin, l.affinityIDs)
+	sets = append(append(sets, p.sources...), l.hairpin, l.affinityIDs)
 	if !p.nodePortsAll {
 		sets = append(sets, l.nodePortIPs)
 	}

@@ -140,20 +140,26 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 
 // sourcesFor returns the ranges of clients that may use the LoadBalancer IPs of
 // a family, without overlaps. It reports whether clients are restricted at all.
-// If a range contains this node's own address, the LoadBalancer IPs are added:
-// the node uses them as the source address of its own traffic to them.
+// Ranges of the other family do not restrict this one. If a range contains this
+// node's own address, the LoadBalancer IPs are added: the node uses them as the
+// source address of its own traffic to them.
 func sourcesFor(f nft.Family, svc *cluster.Service, node *cluster.Node) (sources []netip.Prefix, guarded bool) {
 	if svc.SourceRanges == nil {
 		return nil, false
 	}
+	guarded = true
 	for _, p := range svc.SourceRanges {
-		if f.Of(p.Addr()) {
+		switch {
+		case !f.Of(p.Addr()):
+			guarded = guarded && (!p.IsValid() || p.Addr().Is4In6())
+		case p.Bits() == 0:
+			return nil, false
+		default:
 			sources = append(sources, p.Masked())
 		}
 	}
 	if len(sources) == 0 {
-		// Ranges of the other family do not restrict this one.
-		return nil, len(svc.SourceRanges) == 0
+		return nil, guarded
 	}
 	containsNode := slices.ContainsFunc(node.IPs, func(ip netip.Addr) bool {
 		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(ip) })

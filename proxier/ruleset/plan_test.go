@@ -22,7 +22,7 @@ func TestSourcesFor(t *testing.T) {
 		{"one", "198.51.100.0/24", "198.51.100.0/24", true},
 		{"host bits", "198.51.100.7/24", "198.51.100.0/24", true},
 		{"contained and equal ranges", "10.1.0.0/16 10.0.0.0/8 10.0.0.0/8 11.0.0.0/8", "10.0.0.0/8 11.0.0.0/8", true},
-		{"all clients", "10.1.0.0/16 0.0.0.0/0", "0.0.0.0/0", true},
+		{"all clients", "10.1.0.0/16 0.0.0.0/0", "", false},
 		{"the address of this node", "172.30.0.0/24", "172.30.0.0/24 192.0.2.1/32", true},
 	} {
 		ranges, want := prefixes(tt.ranges), prefixes(tt.want)
@@ -38,6 +38,7 @@ func TestSourcesFor(t *testing.T) {
 	}{
 		{"no restriction", nil, false},
 		{"no valid range", []netip.Prefix{}, true},
+		{"IPv4-mapped", prefixes("::ffff:10.0.0.0/104"), true},
 	} {
 		got, guarded := sourcesFor(nft.IPv4, &cluster.Service{LoadBalancerIPs: lb, SourceRanges: tt.ranges}, node)
 		if got != nil || guarded != tt.guarded {

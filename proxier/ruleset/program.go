@@ -21,11 +21,13 @@ type Program struct {
 	NodePortAddrs []netip.Addr
 }
 
-// MakeProgram returns the program for a node.
-func (r *Ruleset) MakeProgram(node *cluster.Node) *Program {
+// MakeProgram returns the program for a node, with the sets of source ranges
+// that are used (see SourceSets).
+func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program {
 	f := r.layout.family
 	p := &program{
 		layout:        r.layout,
+		sources:       sources,
 		mark:          r.config.mark(),
 		masqueradeAll: r.config.MasqueradeAll,
 		fromPod:       r.config.DetectLocal.match(f, node),
@@ -135,7 +137,8 @@ func fromInterface(name string) *localMatch {
 // program builds the chains of a Program.
 type program struct {
 	layout        *layout
-	mark          uint32 // requests masquerading
+	sources       []*nft.Set // of source ranges, by length of their prefixes
+	mark          uint32     // requests masquerading
 	masqueradeAll bool
 	fromPod       *localMatch // nil if pods cannot be recognized
 	serviceCIDRs  []netip.Prefix

@@ -147,11 +147,9 @@ func (r *Ruleset) firewall(rows []nft.Row, d *dispatch) []nft.Row {
 	if !d.plan.Guarded {
 		return rows
 	}
-	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictJump(firewallChain(d.frontend.Proto))))
+	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictJump(chainFirewall)))
 	for _, p := range d.plan.Sources {
-		rows = append(rows, nft.Row{
-			Set: r.layout.firewallSources[d.frontend.Proto], Key: nft.Tuple{}.Addr(d.frontend.Addr).Port(d.frontend.Port),
-		}.Prefix(p))
+		rows = append(rows, nft.Row{Set: r.layout.firewallSources[p.Bits()-1], Key: d.key.Addr(p.Addr())})
 	}
 	return rows
 }

@@ -34,6 +34,17 @@ func (r *Ruleset) Family() nft.Family { return r.layout.family }
 // part of the program: a set is created when the first service port needs it.
 func (r *Ruleset) AffinitySets() []*nft.Set { return r.layout.affinity[:] }
 
+// SourceSets returns the sets of source ranges that are used, by length of their
+// prefixes. They are part of a program that uses them.
+func (r *Ruleset) SourceSets(used func(*nft.Set) bool) (sets []*nft.Set) {
+	for _, s := range r.layout.firewallSources {
+		if used(s) {
+			sets = append(sets, s)
+		}
+	}
+	return sets
+}
+
 // IsShared reports whether several service ports can have the same row of a
 // set: a ClusterIP with several ports, or an endpoint of several Services. Rows
 // of all other sets belong to one service port.
@@ -42,10 +53,12 @@ func (r *Ruleset) IsShared(s *nft.Set) bool {
 }
 
 // Replaces reports whether a rewrite deletes a set and adds it again, because
-// that takes less time than flushing it. Flushing a set with intervals takes
-// quadratic time. For each chain that uses a map, the kernel walks the rows of
-// the map, also those that the transaction flushed.
-func (r *Ruleset) Replaces(s *nft.Set) bool { return s.Interval || s == r.layout.portEndpoints }
+// that takes less time than flushing it, or because it may not be needed any
+// more. For each chain that uses a map, the kernel walks the rows of the map,
+// also those that the transaction flushed.
+func (r *Ruleset) Replaces(s *nft.Set) bool {
+	return s == r.layout.portEndpoints || IsSourceSet(s.Name)
+}
 
 // ReservedIDs returns the row that reserves the ids of session affinity below
 // next.

@@ -85,7 +85,13 @@ func (c *committed) apply(tx *transaction) {
 	}
 }
 
+// sources returns the sets of source ranges that have rows after these changes
+// of their numbers.
+func (c *committed) sources(rules *ruleset.Ruleset, change map[string]int) []*nft.Set {
+	return rules.SourceSets(func(s *nft.Set) bool { return c.rows[s.Name]+change[s.Name] > 0 })
+}
+
 // sameKeyAs returns a function that reports whether a row has the key of r.
 func sameKeyAs(r nft.Row) func(nft.Row) bool {
-	return func(o nft.Row) bool { return o.Key == r.Key && o.KeyEnd == r.KeyEnd }
+	return func(o nft.Row) bool { return o.Key == r.Key }
 }

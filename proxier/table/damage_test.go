@@ -51,7 +51,7 @@ func TestTampering(t *testing.T) {
 		"flush verdict map":    {"flush map ip kube-proxy service-ips", damagedRows, byVerify},
 		"flush endpoints":      {"flush map ip kube-proxy service-endpoints", damagedRows, byVerify},
 		"flush set":            {"flush set ip kube-proxy local-ips", damagedRows, byVerify},
-		"flush interval set":   {"flush set ip kube-proxy firewall-sources-tcp", damagedRows, byVerify},
+		"flush set of sources": {"flush set ip kube-proxy firewall-sources-24", damagedRows, byVerify},
 		"delete row":           {deleteEndpoint, damagedRows, byCount},
 		"add row":              {"add element ip kube-proxy cluster-ips { 10.96.7.7 }", damagedRows, byCount},
 		"change endpoint":      {changeEndpoint, damagedRow, byScrub},

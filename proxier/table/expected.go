@@ -31,10 +31,8 @@ type Expected struct {
 type expectedPort struct {
 	chains []*nft.Chain
 	rows   []nft.Row
-	// index has the positions of rows, and ranges those of sets with intervals.
-	// They are made when they are first needed.
-	index  map[sharedKey]int
-	ranges []int
+	// index has the positions of rows. It is made when it is first needed.
+	index map[sharedKey]int
 }
 
 // Expected returns the table that the desired state demands. It can be used
@@ -53,7 +51,10 @@ func (t *Table) Expected(read func(func()) error) (*Expected, error) {
 		table: t, read: read, ports: make(map[*portState]*expectedPort),
 		frontends: make(map[ruleset.Frontend]*expectedPort), shared: make(map[sharedKey]nft.Row),
 	}
-	err := read(func() { e.program, e.ids = t.rules.MakeProgram(t.desired.node), t.ids.preview() })
+	err := read(func() {
+		e.program = t.rules.MakeProgram(t.desired.node, t.committed.sources(t.rules, nil)...)
+		e.ids = t.ids.preview()
+	})
 	return e, err
 }
 
@@ -117,7 +118,7 @@ func (e *Expected) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 		return e.client(set, key)
 	}
 	for _, r := range e.program.Rows {
-		if r.Set == set && r.Includes(key) {
+		if r.Set == set && r.Key == key {
 			return r, nil
 		}
 	}
@@ -234,7 +235,20 @@ func (e *Expected) port(p *portState) *expectedPort {
 	plan, _ := e.table.desiredPlan(p) // what is left if it cannot be written
 	e.ids.assign(e.table.committed.plans[p], plan)
 	content.chains, content.rows = e.table.rules.Chains(plan), e.table.rules.Rows(nil, plan)
+	e.addSources(content.rows)
 	return content
+}
+
+// addSources adds the sets of source ranges of rows to the program, if a change
+// is not committed yet. It must be called by read.
+func (e *Expected) addSources(rows []nft.Row) {
+	rules, program := e.table.rules, e.program.Table
+	sources := rules.SourceSets(func(s *nft.Set) bool {
+		return slices.Contains(program.Sets, s) || slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
+	})
+	if !slices.Equal(sources, rules.SourceSets(func(s *nft.Set) bool { return slices.Contains(program.Sets, s) })) {
+		e.program = rules.MakeProgram(e.table.desired.node, sources...)
+	}
 }
 
 // row returns the row of a set with a key. Its Set is nil if there is none.
@@ -245,21 +259,12 @@ func (p *expectedPort) row(set *nft.Set, key nft.Tuple) nft.Row {
 	if i, ok := p.index[sharedKey{set, key}]; ok {
 		return p.rows[i]
 	}
-	for _, i := range p.ranges {
-		if p.rows[i].Set == set && p.rows[i].Includes(key) {
-			return p.rows[i]
-		}
-	}
 	return nft.Row{}
 }
 
 func (p *expectedPort) makeIndex() {
 	p.index = make(map[sharedKey]int, len(p.rows))
 	for i, r := range p.rows {
-		if r.Set.Interval {
-			p.ranges = append(p.ranges, i)
-		} else {
-			p.index[sharedKey{r.Set, r.Key}] = i
-		}
+		p.index[sharedKey{r.Set, r.Key}] = i
 	}
 }

@@ -101,9 +101,10 @@ func (t *Table) tryRewrite(isolate bool) error {
 	} else {
 		t.batch.Grow(t.desired.countRows() * rowBytes)
 	}
+	table := tx.program.Table // without the sets that rows need
 	if err = tx.writeAll(t.allChanges(), &t.ids, flush); err == nil {
 		t.refuseUnplanned(tx)
-		err = t.commitOver(tx.program.Table, found)
+		err = t.commitOver(table, found)
 	}
 	if refusedByKernel(err) {
 		if errHandle := t.checkHandle(found); errHandle != nil {
@@ -116,7 +117,7 @@ func (t *Table) tryRewrite(isolate bool) error {
 	t.inDoubt = ""
 	t.unused = make(unused)
 	if found.state == tableOurs {
-		t.unused.add(found.others...)
+		t.unused.add(slices.DeleteFunc(found.others, object.isDeleted)...)
 	}
 	t.remember(tx)
 	return nil
@@ -148,19 +149,28 @@ func (t *Table) replaceTable(table *nft.Table, found inspection) {
 	}
 }
 
-// emptyTable deletes the rules and rows of a table of ours. The affinity sets,
-// which packets fill, and the sets whose rows count keep their elements.
+// isDeleted reports whether a rewrite deletes an object that is not part of the
+// program. Affinity sets keep their clients. Chains are deleted later: before
+// Linux 6.2 the kernel counts references until the end of the transaction.
+func (o object) isDeleted() bool { return o.kind == kindSet && !ruleset.IsAffinitySet(o.name) }
+
+// emptyTable deletes the rules and rows of a table of ours, and the sets that
+// are not part of the program: to flush a set with intervals, which earlier
+// versions had, takes quadratic time. The affinity sets, which packets fill,
+// and the sets whose rows count keep their elements.
 func (t *Table) emptyTable(table *nft.Table, found inspection) {
 	for _, c := range table.Chains { // also base chains: other programs may have added rules
 		t.batch.AddChain(c)
 		t.batch.FlushChain(c.Name)
 	}
-	for _, o := range found.others { // so that they do not refer to anything
-		switch {
-		case o.kind == kindChain:
+	for _, o := range found.others { // before sets are deleted: rules may refer to them
+		if o.kind == kindChain {
 			t.batch.FlushChain(o.name)
-		case o.kind == kindSet && !ruleset.IsAffinitySet(o.name):
-			t.batch.FlushSet(o.name)
+		}
+	}
+	for _, o := range found.others {
+		if o.isDeleted() {
+			t.batch.DeleteSet(o.name)
 		}
 	}
 	for _, s := range table.Sets {

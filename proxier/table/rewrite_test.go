@@ -87,6 +87,40 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// The table of the previous version, with sets of ranges, is replaced in one
+// transaction. Clients with session affinity keep their endpoints.
+func TestTakeOverPreviousVersion(t *testing.T) {
+	text, err := os.ReadFile("testdata/v0.1.0-ipv4.nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tabletest.NewNamespace(t)
+	tabletest.LoadNFT(t, string(text))
+	tabletest.LoadNFT(t, "add element ip kube-proxy clients-36 { 10.244.1.7 . 4097 timeout 1h }")
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(table)
+	var first []string // the table after the first commit
+	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
+		err := commit()
+		if first == nil {
+			first = withoutSets(listTable(t, nft.IPv4), "clients-36")
+		}
+		return err
+	}
+	want := withoutSets(listDesired(t, table), "clients-36")
+	tabletest.Sync(t, table)
+	checkTable(t, table, "clients-36")
+	for _, line := range want {
+		if !slices.Contains(first, line) {
+			t.Errorf("after the first commit, the table has no %s", line)
+		}
+	}
+	tabletest.NFT(t, "", "get", "element", "ip", "kube-proxy", "clients-36", "{ 10.244.1.7 . 4097 }")
+	if p := committedPlan(table, cluster.ServiceName{Namespace: "default", Name: "sticky"}); p.Cluster[1].ID != 4097 {
+		t.Errorf("got targets %v, want the ids of the previous version", p.Cluster)
+	}
+}
+
 // A rewrite replaces some sets (see ruleset.Ruleset.Replaces). It flushes all
 // others.
 func TestRewriteReplacesSets(t *testing.T) {
@@ -126,7 +160,7 @@ func TestForeignRuleInBaseChain(t *testing.T) {
 	table := newSample(t)
 	for _, chain := range []string{"nat-prerouting", "nat-output", "nat-postrouting"} {
 		tabletest.LoadNFT(t, "insert rule ip kube-proxy "+chain+
-			" ip daddr . tcp dport . ip saddr @firewall-sources-tcp counter")
+			" ip daddr . meta l4proto . th dport . ip saddr @firewall-sources-24 counter")
 	}
 	mustCheck(t, table)
 	if n := repairsOf(table); n != 1 {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -17,7 +18,8 @@ type transaction struct {
 
 	changes     []change
 	whole       bool             // the transaction writes everything
-	program     *ruleset.Program // nil if nothing about this node changes
+	node        *cluster.Node    // for program
+	program     *ruleset.Program // nil if nothing about this node changes, and no set of source ranges
 	reservedIDs uint32           // 0 if it does not change
 
 	balancers      map[string]struct{} // new ones
@@ -59,7 +61,7 @@ type writer interface {
 // begin begins a transaction on top of what the kernel has.
 func (t *Table) begin(to writer, have *committed) *transaction {
 	return &transaction{
-		to: to, rules: t.rules, have: have,
+		to: to, rules: t.rules, have: have, node: t.desired.node,
 		balancers: make(map[string]struct{}), uses: make(map[string]int), affinity: make(map[*nft.Set]struct{}),
 		shared: make(sharedChange), rows: make(map[string]int), added: make(map[*nft.Set][]nft.Row),
 	}
@@ -81,6 +83,10 @@ func (tx *transaction) changesProgram() bool {
 }
 
 func (tx *transaction) addRow(r nft.Row) {
+	name := r.Set.Name
+	if ruleset.IsSourceSet(name) && tx.have.rows[name]+tx.rows[name] == 0 {
+		tx.to.AddSet(r.Set)
+	}
 	tx.to.AddRow(r)
 	tx.recordRow(r)
 }
@@ -208,6 +214,7 @@ func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flus
 	tx.writeCounted()
 	tx.to.Tag(0)
 	tx.reserveIDs(ids.next)
+	tx.writeProgramChanges(tx.program.Table)
 	tx.writeChains(base...) // last, so that packets see nothing or everything
 	return nil
 }

@@ -55,14 +55,24 @@ func (u unused) has(o object) bool {
 	return ok
 }
 
-// update adds the chains that a committed transaction no longer uses, and
-// removes the chains and sets that it uses.
+// update adds the chains and sets that a committed transaction no longer uses,
+// and removes those that it uses.
 func (u unused) update(tx *transaction) {
 	if !tx.whole {
 		for _, c := range tx.changes {
 			for _, name := range tx.rules.ChainNames(c.before) {
 				u.add(object{kindChain, name})
 			}
+		}
+	}
+	if tx.program != nil {
+		if !tx.whole {
+			for _, s := range tx.have.program.Sets {
+				u.add(object{kindSet, s.Name})
+			}
+		}
+		for _, s := range tx.program.Table.Sets {
+			delete(u, object{kindSet, s.Name})
 		}
 	}
 	for chain, n := range tx.uses {

@@ -70,7 +70,7 @@ func (t *Table) planUpdate() (tx *transaction, ok bool) {
 		}
 	}
 	if t.desired.nodeChanged {
-		tx.program = t.rules.MakeProgram(t.desired.node)
+		tx.program = t.rules.MakeProgram(t.desired.node, t.committed.sources(t.rules, nil)...)
 		ok := len(tx.program.Table.Sets) == len(t.committed.program.Sets)
 		return tx, ok
 	}
@@ -116,12 +116,12 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 }
 
 // writeUpdate writes the difference between what the kernel has and the
-// transaction: first new and changed chains, then deleted rows, then added
-// rows, so that a row can move from one service port to another.
+// transaction: first new and changed chains of service ports, then deleted rows,
+// then added rows, so that a row can move from one service port to another, and
+// then changed chains of the program.
 func (tx *transaction) writeUpdate(ids *affinityIDs) {
 	var removed, added []taggedRow
 	if tx.program != nil {
-		tx.writeProgramChanges()
 		removed, added = tagRows(0, removed, added, tx.have.nodeRows, tx.program.Rows)
 	}
 	var before, after []nft.Row
@@ -144,6 +144,8 @@ func (tx *transaction) writeUpdate(ids *affinityIDs) {
 		tx.needBalancer(r.Verdict.Chain())
 		tx.addRow(r.Row)
 	}
+	tx.to.Tag(0)
+	tx.writeProgramChanges(tx.have.program)
 }
 
 // taggedRow is a row and the tag of its service port, 0 for a row about this
@@ -194,10 +196,20 @@ func (tx *transaction) writeChainChanges(c change) {
 	})...)
 }
 
-// writeProgramChanges writes the changed chains of the program.
-func (tx *transaction) writeProgramChanges() {
+// writeProgramChanges writes the changed chains of the program, if it changes or
+// if rows use other sets of source ranges than before.
+func (tx *transaction) writeProgramChanges(before *nft.Table) {
+	changed := tx.program != nil
+	for set, n := range tx.rows {
+		has := tx.have.rows[set]
+		changed = changed || ruleset.IsSourceSet(set) && (has == 0) != (has+n == 0)
+	}
+	if !changed {
+		return
+	}
+	tx.program = tx.rules.MakeProgram(tx.node, tx.have.sources(tx.rules, tx.rows)...)
 	for i, c := range tx.program.Table.Chains {
-		if !c.Equal(tx.have.program.Chains[i]) {
+		if !c.Equal(before.Chains[i]) {
 			tx.to.FlushChain(c.Name)
 			tx.to.AddRules(c)
 		}

@@ -1,9 +1,11 @@
 package table
 
 import (
+	"cmp"
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,5 +120,56 @@ func TestTypeChanges(t *testing.T) {
 	if len(d.ports)+len(d.claims.owners)+len(c.plans)+len(c.shared)+len(table.unused) != 0 {
 		t.Errorf("got %d service ports, %d owned frontends, %d plans, %d shared rows, %d unused objects; want none",
 			len(d.ports), len(d.claims.owners), len(c.plans), len(c.shared), len(table.unused))
+	}
+}
+
+// The sets of source ranges follow the lengths of the prefixes in use. No change
+// needs a rewrite. A range of all addresses
+// allows all clients.
+func TestSourceSets(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.Sync(t, table)
+	other := tabletest.Service("other", "10.96.0.2", func(s *cluster.Service) {
+		s.LoadBalancerIPs, s.SourceRanges = tabletest.Addrs("192.0.2.2"), tabletest.Prefixes("10.0.0.0/8")
+	})
+	for _, step := range []struct {
+		ranges string
+		other  bool
+		want   []string // lengths of prefixes
+	}{
+		{"10.0.0.0/8 198.51.100.0/24 172.30.0.11/32", false, []string{"8", "24", "32"}},
+		{"10.0.0.0/8", true, []string{"8"}},
+		{"172.30.0.11/32", true, []string{"8", "32"}},
+		{"198.51.100.0/24 203.0.113.0/24", false, []string{"24"}},
+		{"198.51.100.0/24 0.0.0.0/0", false, nil},
+		{"fd00::/8", true, []string{"8"}},
+		{"", false, nil},
+	} {
+		table.SetService(tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) {
+			s.LoadBalancerIPs = tabletest.Addrs("192.0.2.1")
+			s.SourceRanges = tabletest.Prefixes(strings.Fields(step.ranges)...)
+		}))
+		if step.other {
+			table.SetService(other)
+		} else {
+			table.DeleteService(other.Name)
+		}
+		tabletest.Sync(t, table)
+		checkTable(t, table)
+		mustCheck(t, table)
+		var got []string
+		for _, line := range listTable(t, nft.IPv4) {
+			if _, bits, ok := strings.Cut(line, "set firewall-sources-"); ok {
+				got = append(got, strings.Fields(bits)[0])
+			}
+		}
+		slices.SortFunc(got, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+		if !slices.Equal(got, step.want) {
+			t.Errorf("ranges %s: got sets of lengths %v, want %v", step.ranges, got, step.want)
+		}
+	}
+	if s := table.Stats(); s.Rewrites != 1 || repairsOf(table) != 0 {
+		t.Errorf("got %d rewrites and %d repairs, want the first rewrite only", s.Rewrites, repairsOf(table))
 	}
 }

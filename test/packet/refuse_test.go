@@ -133,6 +133,21 @@ loadBalancerSourceRanges: [172.30.0.0/24, 172.30.0.0/16, "fd00:30::/64", "fd00:3
 			`,
 		},
 		{
+			// Ranges of many lengths, also such that end within a byte.
+			service: service{
+				name: "lengths", spec: `
+type: LoadBalancer
+loadBalancerSourceRanges: [172.30.0.100/31, 198.18.0.0/26, 10.244.1.0/29, 128.0.0.0/3, 172.30.0.12/32, ` +
+					`"fd00:30::100/127", "fd00:18::/121", "fd00:244:1::/125", "2000::/3", "fd00:30::12/128"]`,
+				endpoints: "a2",
+			},
+			expect: `
+				client a1 -> loadBalancerIP => a2 as node1
+				node2 -> loadBalancerIP => a2 as node2
+				stranger pod2 node1 -> loadBalancerIP => dropped
+			`,
+		},
+		{
 			// Ranges of the other family do not restrict this one.
 			service: service{
 				name: "other", families: "IPv6", spec: "type: LoadBalancer\nloadBalancerSourceRanges: [192.168.0.0/24]",
