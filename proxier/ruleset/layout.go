@@ -120,9 +120,9 @@ const affinitySetPrefix = "clients-"
 // IsAffinitySet reports whether a set has the name of an affinity set.
 func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
 
-// sourceSetPrefix is the prefix of the names of the sets of source ranges. There
-// is one set for each length of a prefix, because the kernel takes quadratic
-// time to change a set with ranges of different lengths.
+// sourceSetPrefix is the prefix of the names of the sets of source ranges.
+// There is one set for each length of a prefix, because the kernel takes
+// quadratic time to change a set with ranges of different lengths.
 const sourceSetPrefix = "firewall-sources-"
 
 // IsSourceSet reports whether a set has the name of a set of source ranges.

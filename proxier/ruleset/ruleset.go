@@ -34,8 +34,8 @@ func (r *Ruleset) Family() nft.Family { return r.layout.family }
 // part of the program: a set is created when the first service port needs it.
 func (r *Ruleset) AffinitySets() []*nft.Set { return r.layout.affinity[:] }
 
-// SourceSets returns the sets of source ranges that are used, by length of their
-// prefixes. They are part of a program that uses them.
+// SourceSets returns the sets of source ranges that are used, by length of
+// their prefixes. They are part of a program that uses them.
 func (r *Ruleset) SourceSets(used func(*nft.Set) bool) (sets []*nft.Set) {
 	for _, s := range r.layout.firewallSources {
 		if used(s) {

@@ -116,9 +116,9 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 }
 
 // writeUpdate writes the difference between what the kernel has and the
-// transaction: first new and changed chains of service ports, then deleted rows,
-// then added rows, so that a row can move from one service port to another, and
-// then changed chains of the program.
+// transaction: first new and changed chains of service ports, then deleted
+// rows, then added rows, so that a row can move from one service port to
+// another, and then changed chains of the program.
 func (tx *transaction) writeUpdate(ids *affinityIDs) {
 	var removed, added []taggedRow
 	if tx.program != nil {
@@ -196,8 +196,8 @@ func (tx *transaction) writeChainChanges(c change) {
 	})...)
 }
 
-// writeProgramChanges writes the changed chains of the program, if it changes or
-// if rows use other sets of source ranges than before.
+// writeProgramChanges writes the changed chains of the program, if it changes
+// or if rows use other sets of source ranges than before.
 func (tx *transaction) writeProgramChanges(before *nft.Table) {
 	changed := tx.program != nil
 	for set, n := range tx.rows {
