@@ -265,6 +265,23 @@ func (d differing) Diff(_ context.Context, after string, yield func(*inspect.Dif
 	return errors.Join(yield(&step), d.err)
 }
 
+// halfAnswering is a proxy of which one family does not answer.
+type halfAnswering struct{ inspect.Proxy }
+
+func (halfAnswering) Services(_ context.Context, _ inspect.ServiceQuery, yield func(*inspect.Service) error) error {
+	return errors.Join(yield(&inspect.Service{Namespace: "default", Name: "web"}), errors.New("IPv6: busy"))
+}
+
+// If one family does not answer, the Services of the other one are listed.
+func TestServicesOfOneFamily(t *testing.T) {
+	tabletest.NewNode(t)
+	listen(t, halfAnswering{})
+	got := run("services -o yaml")
+	if !strings.Contains(got, "name: web") || !strings.Contains(got, "IPv6: busy") || !strings.HasSuffix(got, "exit code 1\n") {
+		t.Errorf("got %s, want a Service, an error and exit code 1", got)
+	}
+}
+
 // A comparison that ends early names the cursor at which it can continue.
 func TestDiffEndsEarly(t *testing.T) {
 	for name, err := range map[string]error{"ended": nil, "failed": errors.New("failed")} {

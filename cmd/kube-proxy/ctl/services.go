@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -61,19 +62,24 @@ func serviceQuery(args []string) (q inspect.ServiceQuery, err error) {
 	return inspect.ServiceQuery{Namespace: namespace, Name: name}, nil
 }
 
-// listServices writes the Services of a query.
+// listServices writes the Services of a query. If the answer is not complete, it
+// writes those that came before the error.
 func listServices(ctx context.Context, w io.Writer, client *inspect.Client, q inspect.ServiceQuery, out *output) error {
 	services := []*inspect.Service{} // an empty list in JSON, not null
+	var failed error
 	for s, err := range client.Services(ctx, q) {
-		if err != nil {
-			return err
+		if failed = err; err == nil {
+			services = append(services, s)
 		}
-		services = append(services, s)
 	}
-	return out.write(w, services, func(w io.Writer) error {
+	if failed != nil && len(services) == 0 {
+		return failed
+	}
+	err := out.write(w, services, func(w io.Writer) error {
 		if q.Name != "" && len(services) == 1 {
 			return printService(w, services[0], out.wide())
 		}
 		return printServices(w, services, out.wide())
 	})
+	return errors.Join(err, failed)
 }
