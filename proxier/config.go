@@ -43,6 +43,8 @@ type Config struct {
 	// OwnPorts are the addresses and TCP ports on which this process listens.
 	// On an address of this node, they have priority over external IPs.
 	OwnPorts []netip.AddrPort
+	// Budgets limit the rows of Services and namespaces.
+	Budgets ruleset.Budgets
 	// ServiceMetrics selects the Services whose connections are counted. ""
 	// means none.
 	ServiceMetrics ruleset.ServiceMetrics
@@ -72,7 +74,7 @@ func (c *Config) rules() ruleset.Config {
 	return ruleset.Config{
 		MasqueradeBit: c.MasqueradeBit, MasqueradeAll: c.MasqueradeAll,
 		DetectLocal: c.DetectLocal, NodePortAddresses: c.NodePortAddresses, LocalhostNodePorts: c.LocalhostNodePorts,
-		ServiceMetrics: c.ServiceMetrics,
+		ServiceMetrics: c.ServiceMetrics, Budgets: c.Budgets,
 	}
 }
 

@@ -127,6 +127,12 @@ func serviceOf(views []familyView, withEndpoints bool) *inspect.Service {
 	}
 	for _, v := range views {
 		s.Pending = s.Pending || v.Pending
+		if v.Reduced != "" {
+			if s.Reductions == nil {
+				s.Reductions = make(map[string]string)
+			}
+			s.Reductions[v.family] = v.Reduced
+		}
 	}
 	return s
 }

@@ -46,7 +46,10 @@ func addStats(f *inspect.FamilyStatus, s *table.Stats) {
 	for kind, n := range s.Repairs {
 		f.Repairs[string(kind)] = n
 	}
-	f.Refused, f.Contested = s.Refused, s.Contested
+	f.Refused, f.Contested, f.Reduced = s.Refused, s.Contested, s.Reduced
+	for _, r := range s.ReducedServices {
+		f.Reductions = append(f.Reductions, inspect.Reduction{Namespace: r.Namespace, Name: r.Name, How: r.How})
+	}
 	for _, r := range s.RefusedPorts {
 		f.Refusals = append(f.Refusals, inspect.Refusal{ServicePort: r.Name, Reason: r.Reason})
 	}

@@ -41,6 +41,8 @@ var allTableMetrics = []tableMetric{
 		func(s *table.Stats) float64 { return float64(s.Refused) }),
 	gauge("nftproxy_contested_frontends", "Addresses and ports that several service ports claim.",
 		func(s *table.Stats) float64 { return float64(s.Contested) }),
+	gauge("nftproxy_reduced_services", "Services of which a part is not served, because they exceed a budget of rows.",
+		func(s *table.Stats) float64 { return float64(s.Reduced) }),
 	labelled("nftproxy_rows", "Rows of a set or map, without the affinity sets, which packets fill.",
 		prometheus.GaugeValue, "set", func(s *table.Stats) map[string]float64 { return floats(s.Rows) }),
 	labelled("nftproxy_repairs_total", "Repairs of the table after another program changed it, by the kind of the damage.",

@@ -17,6 +17,8 @@ const (
 	ReasonRefused = "RefusedByKernel"
 	// ReasonNotServed means that a service port cannot be served.
 	ReasonNotServed = "NotServed"
+	// ReasonBudget means that a Service has more rows than its budgets allow.
+	ReasonBudget = "BudgetExceeded"
 	// ReasonInvalid means that invalid fields of an object are ignored.
 	ReasonInvalid = "InvalidObject"
 )

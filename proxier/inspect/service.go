@@ -24,6 +24,8 @@ type Service struct {
 	// Pending reports whether a change of the Service is not in the kernel yet.
 	Pending bool          `json:"pending,omitempty"`
 	Ports   []ServicePort `json:"ports"`
+	// Reductions are how the Service exceeds a budget of rows, by family.
+	Reductions map[string]string `json:"reductions,omitempty"`
 }
 
 // ServicePort is one port of a Service.

@@ -78,6 +78,18 @@ type FamilyStatus struct {
 	// Conflicts lists the service ports without traffic unless there are many.
 	Contested int        `json:"contested"`
 	Conflicts []Conflict `json:"conflicts,omitempty"`
+	// Reduced is the number of Services that exceed a budget of rows.
+	// Reductions lists them unless there are many.
+	Reduced    int         `json:"reduced,omitempty"`
+	Reductions []Reduction `json:"reductions,omitempty"`
+}
+
+// Reduction is a Service that exceeds a budget of rows, and what of it is
+// served.
+type Reduction struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	How       string `json:"how"`
 }
 
 // Sync describes a sync that ended.

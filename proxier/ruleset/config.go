@@ -32,6 +32,8 @@ type Config struct {
 	// ServiceMetrics selects the Services whose connections are counted
 	// (--service-metrics).
 	ServiceMetrics ServiceMetrics
+	// Budgets limit the rows of Services and namespaces.
+	Budgets Budgets
 	// NumberLimit is the number of rows that a service port must save to get a
 	// number (see number.go). 0 means DefaultNumberLimit.
 	NumberLimit int
@@ -64,6 +66,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.ServiceMetrics.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("serviceMetrics: %w", err))
+	}
+	if err := c.Budgets.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("budgets: %w", err))
 	}
 	return errors.Join(append(errs, c.DetectLocal.validate())...)
 }

@@ -102,6 +102,8 @@ type PlanInput struct {
 	Endpoints []*cluster.Endpoint // of the Service
 	// Frontends are those that the service port owns. The plan keeps the slice.
 	Frontends []ServedFrontend
+	// Limits are nil if the budget covers the whole Service.
+	Limits *Limits
 	// Number is that of the service port, in case its plan needs one.
 	Number uint32
 	// Before is the plan that is replaced, nil if there is none. Endpoints that
@@ -123,9 +125,9 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	}
 	r.candidates = candidates(r.candidates[:0], in.Endpoints, r.layout.family, in.Port, in.Node)
 	all := r.candidates
-	p.Cluster = arrange(before.Cluster, usableForCluster(all, in.Node))
+	p.Cluster = arrange(before.Cluster, in.Limits.targets(usableForCluster(all, in.Node)))
 	if slices.ContainsFunc(p.Frontends, func(f ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }) {
-		p.Local = arrange(before.Local, usableForLocal(all, in.Node))
+		p.Local = arrange(before.Local, in.Limits.targets(usableForLocal(all, in.Node)))
 	}
 	p.Number = r.numberFor(p, before, in.Number)
 	if len(p.Local) > allOffset {
@@ -134,7 +136,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if in.Port.Protocol == cluster.UDP {
 		p.Serving = servingOf(all)
 	}
-	p.Sources, p.Guarded = sourcesFor(r.layout.family, in.Service, in.Node)
+	p.Sources, p.Guarded = sourcesFor(r.layout.family, in)
 	return p, nil
 }
 
@@ -143,7 +145,8 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 // Ranges of the other family do not restrict this one. If a range contains this
 // node's own address, the LoadBalancer IPs are added: the node uses them as the
 // source address of its own traffic to them.
-func sourcesFor(f nft.Family, svc *cluster.Service, node *cluster.Node) (sources []netip.Prefix, guarded bool) {
+func sourcesFor(f nft.Family, in *PlanInput) (sources []netip.Prefix, guarded bool) {
+	svc := in.Service
 	if svc.SourceRanges == nil {
 		return nil, false
 	}
@@ -161,7 +164,8 @@ func sourcesFor(f nft.Family, svc *cluster.Service, node *cluster.Node) (sources
 	if len(sources) == 0 {
 		return nil, guarded
 	}
-	containsNode := slices.ContainsFunc(node.IPs, func(ip netip.Addr) bool {
+	sources = in.Limits.ranges(disjoint(sources))
+	containsNode := slices.ContainsFunc(in.Node.IPs, func(ip netip.Addr) bool {
 		return slices.ContainsFunc(sources, func(p netip.Prefix) bool { return p.Contains(ip) })
 	})
 	if containsNode {

@@ -32,6 +32,7 @@ const (
 	UnusedOtherNode   Unused = "OtherNode"   // policy Local
 	UnusedNodeHints   Unused = "NodeHints"   // hints select endpoints for this node
 	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
+	UnusedBudget      Unused = "Budget"      // the budget of the Service or of its namespace (see Budgets)
 )
 
 // Text returns the reason for people, as a sentence without a period.
@@ -53,6 +54,8 @@ func (u Unused) Text() string {
 		return "hints select other nodes"
 	case UnusedZoneHints:
 		return "hints select other zones"
+	case UnusedBudget:
+		return "the rows of the Service or of its namespace exceed the budget"
 	}
 	return string(u)
 }
@@ -74,7 +77,7 @@ func EndpointUses(f nft.Family, in *PlanInput) []EndpointUse {
 type selection struct {
 	node           *cluster.Node
 	candidates     map[netip.AddrPort]*cluster.Endpoint
-	cluster, local map[netip.AddrPort]bool
+	cluster, local map[netip.AddrPort]Unused
 	// hinted is why ready endpoints are not in cluster.
 	hinted Unused
 }
@@ -83,8 +86,9 @@ func newSelection(f nft.Family, in *PlanInput) *selection {
 	all := candidates(nil, in.Endpoints, f, in.Port, in.Node)
 	s := &selection{
 		node: in.Node, candidates: make(map[netip.AddrPort]*cluster.Endpoint, len(all)),
-		cluster: addrPorts(usableForCluster(all, in.Node)), local: addrPorts(usableForLocal(all, in.Node)),
-		hinted: UnusedZoneHints,
+		cluster: targetUses(usableForCluster(all, in.Node), in.Limits),
+		local:   targetUses(usableForLocal(all, in.Node), in.Limits),
+		hinted:  UnusedZoneHints,
 	}
 	for _, c := range all {
 		s.candidates[c.AddrPort()] = c.Endpoint
@@ -95,12 +99,16 @@ func newSelection(f nft.Family, in *PlanInput) *selection {
 	return s
 }
 
-func addrPorts(targets []Target) map[netip.AddrPort]bool {
-	set := make(map[netip.AddrPort]bool, len(targets))
+// targetUses returns how targets are used: "" for those within the limits.
+func targetUses(targets []Target, limits *Limits) map[netip.AddrPort]Unused {
+	uses := make(map[netip.AddrPort]Unused, len(targets))
 	for _, t := range targets {
-		set[t.AddrPort()] = true
+		uses[t.AddrPort()] = UnusedBudget
 	}
-	return set
+	for _, t := range limits.targets(targets) {
+		uses[t.AddrPort()] = ""
+	}
+	return uses
 }
 
 // use returns how a service port uses an endpoint.
@@ -120,11 +128,12 @@ func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointU
 	if u.Cluster, u.Local = both, both; both != "" {
 		return u
 	}
-	if !s.cluster[at] {
+	var known bool
+	if u.Cluster, known = s.cluster[at]; !known {
 		u.Cluster = byConditions(e, s.hinted)
 	}
-	switch {
-	case s.local[at]:
+	switch u.Local, known = s.local[at]; {
+	case known:
 	case !u.OnThisNode:
 		u.Local = UnusedOtherNode
 	default:

@@ -96,3 +96,11 @@ func TestUsesOfPlans(t *testing.T) {
 		}
 	}
 }
+
+func addrPorts(targets []Target) map[netip.AddrPort]bool {
+	set := make(map[netip.AddrPort]bool, len(targets))
+	for _, t := range targets {
+		set[t.AddrPort()] = true
+	}
+	return set
+}

@@ -25,17 +25,19 @@ type desired struct {
 	ports       map[uint32]*portState // by tag
 	lastTag     uint32
 	claims      claims
+	budgets     budgets
 	dirty       map[*serviceState]struct{} // that changed
 	edited      map[*serviceState]struct{} // that have edits
 }
 
-func newDesired(f nft.Family, own []netip.AddrPort) desired {
+func newDesired(f nft.Family, config *Config) desired {
 	return desired{
 		family:   f,
 		node:     &cluster.Node{},
 		services: make(map[cluster.ServiceName]*serviceState),
 		ports:    make(map[uint32]*portState),
-		claims:   newClaims(own),
+		claims:   newClaims(config.OwnPorts),
+		budgets:  newBudgets(config.Rules.Budgets),
 		dirty:    make(map[*serviceState]struct{}),
 		edited:   make(map[*serviceState]struct{}),
 	}
@@ -53,6 +55,10 @@ type serviceState struct {
 	// ports are those of spec, in its order, followed by removed ones until the
 	// next commit.
 	ports []*portState
+	// rows is the number of rows within the Service's own budget. reduced is nil
+	// if its budgets cover the whole Service.
+	rows    int
+	reduced *reduced
 	// invalidEndpoints is the last note about endpoints that are ignored, "" if
 	// there is none.
 	invalidEndpoints string
@@ -67,6 +73,8 @@ type portState struct {
 	removed bool
 	// wants are the frontends that the service port claims.
 	wants []ruleset.ServedFrontend
+	// index is the position among the ports of the Service.
+	index int32
 	// tag identifies the service port in batches, and in the rows of its
 	// targets if it has many (see ruleset.Plan.Number).
 	tag uint32
@@ -106,6 +114,8 @@ func (d *desired) setService(svc *cluster.Service) {
 		d.served++
 	}
 	d.setSpec(s, svc)
+	budget := d.budget(s)
+	d.reduce(s, ruleset.ShareOf(d.family, svc, s.endpoints, budget), budget)
 	d.setPorts(s)
 	d.markDirty(s)
 }
@@ -118,6 +128,8 @@ func (d *desired) deleteService(name cluster.ServiceName) {
 	d.removePorts(s, func(*portState) bool { return true })
 	d.served--
 	d.setSpec(s, nil)
+	s.reduced = nil
+	delete(d.budgets.reduced, s)
 	d.markDirty(s)
 }
 
@@ -154,12 +166,12 @@ func (d *desired) allServices() []*serviceState {
 	return slices.SortedFunc(maps.Values(d.services), compareServices)
 }
 
-// countRows returns the number of rows, approximately: one for each endpoint
-// and a few for each service port.
+// countRows returns the number of rows, approximately.
 func (d *desired) countRows() (n int) {
-	const dispatchRows = 3
 	for _, s := range d.services {
-		n += len(s.ports) * (len(s.endpoints) + dispatchRows)
+		if n += s.rows; s.reduced != nil {
+			n += s.reduced.Rows - s.rows
+		}
 	}
 	return n
 }

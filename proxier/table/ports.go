@@ -20,7 +20,7 @@ func (d *desired) setPorts(s *serviceState) {
 			p = &portState{service: s, port: port, tag: d.lastTag}
 			d.ports[p.tag] = p
 		}
-		p.removed = false
+		p.removed, p.index = false, int32(i)
 		kept[p] = true
 		ports = append(ports, p)
 	}
@@ -32,6 +32,9 @@ func (d *desired) setPorts(s *serviceState) {
 	}
 	s.ports = ports
 	addrs := ruleset.AddressesOf(d.family, s.spec)
+	if s.reduced != nil {
+		addrs = s.reduced.LimitAddresses(addrs)
+	}
 	for i, port := range s.spec.Ports {
 		d.claimFrontends(ports[i], port, ruleset.FrontendsAt(s.spec, addrs, port))
 	}

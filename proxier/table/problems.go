@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -33,6 +34,25 @@ func (r refusals) count() (n int) {
 		}
 	}
 	return n
+}
+
+// ReducedService is a Service that exceeds a budget.
+type ReducedService struct {
+	cluster.ServiceName
+	How string // a predicate: exceeds …
+}
+
+// listReduced returns the Services that exceed a budget, sorted, and nil if
+// there are many.
+func (d *desired) listReduced() (all []ReducedService) {
+	if len(d.budgets.reduced) > maxListed {
+		return nil
+	}
+	for s := range d.budgets.reduced {
+		all = append(all, ReducedService{s.name, d.reduction(s)})
+	}
+	slices.SortFunc(all, func(a, b ReducedService) int { return a.Compare(b.ServiceName) })
+	return all
 }
 
 // list returns the refused service ports, sorted, and nil if there are many.

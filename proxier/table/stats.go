@@ -44,6 +44,10 @@ type Stats struct {
 	// not own them unless there are many.
 	Contested    int
 	WaitingPorts []WaitingPort
+	// Reduced is the number of Services that exceed a budget now.
+	// ReducedServices lists them unless there are many.
+	Reduced         int
+	ReducedServices []ReducedService
 	// NoLocalEndpoints counts the service ports that have endpoints, but none
 	// on this node, although their policy is Local.
 	NoLocalEndpoints NoLocalEndpoints
@@ -60,6 +64,7 @@ func (t *Table) Stats() Stats {
 	s.Services, s.ServicePorts, s.Endpoints = t.desired.served, len(t.committed.plans), t.committed.endpoints
 	s.Refused, s.RefusedPorts = t.refusals.count(), t.refusals.list()
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
+	s.Reduced, s.ReducedServices = len(t.desired.budgets.reduced), t.desired.listReduced()
 	s.NoLocalEndpoints = t.committed.noLocal
 	s.Rows = maps.Clone(t.committed.rows)
 	return s

@@ -95,7 +95,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			config:    config,
 			rules:     rules,
 			batch:     newBatch(f),
-			desired:   newDesired(f, config.OwnPorts),
+			desired:   newDesired(f, &config),
 			committed: newCommitted(),
 			observed:  newObserved(shared),
 			ids:       newAffinityIDs(),
@@ -179,7 +179,7 @@ func (t *Table) Reset() {
 		t.ids.keep(plan)
 	}
 	node := t.desired.node
-	t.desired = newDesired(t.Family(), t.config.OwnPorts)
+	t.desired = newDesired(t.Family(), &t.config)
 	t.SetNode(node)
 	t.refusals, t.failures = make(refusals), 0
 	t.observed.scrubber = scrubber{} // its queue contains the old service ports
@@ -205,6 +205,8 @@ func (t *Table) sync(cause string) error {
 		return fmt.Errorf("sync %s: Setup was not called or failed", t.Family())
 	}
 	t.desired.mergeEndpoints()
+	t.desired.applyBudgets()
+	t.reportReduced()
 	t.reportConflicts()
 	t.reportInvalidEndpoints()
 	t.refusals.retry(&t.desired)

@@ -104,7 +104,7 @@ func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
 // a spec.
 func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 	t.desired.mergeEndpoints()
-	return &ruleset.PlanInput{
+	in := &ruleset.PlanInput{
 		Node:      t.desired.node,
 		Service:   p.service.spec,
 		Port:      p.port,
@@ -113,6 +113,10 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Number:    p.tag,
 		Before:    t.committed.plans[p],
 	}
+	if r := p.service.reduced; r != nil {
+		in.Endpoints, in.Limits = r.endpoints, r.Limits(int(p.index))
+	}
+	return in
 }
 
 // writeUpdate writes the difference between what the kernel has and the

@@ -19,6 +19,8 @@ type ServiceView struct {
 	// commit. The unspecified address stands for all.
 	NodePortAddrs []netip.Addr
 	Ports         []PortView // in the order of Service.Ports
+	// Reduced is how the Service exceeds a budget, "" if it does not.
+	Reduced string
 }
 
 // PortView is the desired state of a service port.
@@ -65,6 +67,9 @@ func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {
 	_, dirty := t.desired.dirty[s]
 	view = ServiceView{
 		Service: s.spec, Pending: dirty || t.inDoubt != "", NodePortAddrs: t.committed.nodePortAddrs,
+	}
+	if s.reduced != nil {
+		view.Reduced = t.desired.reduction(s)
 	}
 	for _, p := range s.ports {
 		if !p.removed {

@@ -10,8 +10,8 @@
 //	--config FILE ─┘
 //
 // With --config, only --hostname-override, --master, --manifests,
-// --service-metrics, --local-status-pages and the logging flags apply in
-// addition to the file.
+// --service-metrics, --local-status-pages, --max-service-rows,
+// --max-namespace-rows and the logging flags apply in addition to the file.
 //
 // There are four deliberate differences. An empty mode means nftables. The
 // default of minSyncPeriod is 1 ms. An empty --metrics-bind-address disables

@@ -6,12 +6,13 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // newCommandLine declares the flags. Names, types and defaults are those of
-// kube-proxy v1.37; only --manifests, --service-metrics and
-// --local-status-pages are new.
+// kube-proxy v1.37; only --manifests, --service-metrics, --local-status-pages,
+// --max-service-rows and --max-namespace-rows are new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -31,7 +32,7 @@ func (c *commandLine) addSource() {
 	set.StringVar(&o.ConfigFile, "config", "",
 		"Read the configuration from `FILE`, a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1). "+
 			"Other flags are ignored, except --hostname-override, --master, --manifests, --service-metrics, "+
-			"--local-status-pages and the logging flags. "+
+			"--local-status-pages, --max-service-rows, --max-namespace-rows and the logging flags. "+
 			"If the file changes and is valid, kube-proxy exits for a restart.")
 	set.StringVar(&client.Kubeconfig, "kubeconfig", "",
 		"Connect to the API server of this kubeconfig `FILE`. "+
@@ -88,6 +89,12 @@ func (c *commandLine) addServices() {
 		"`INTERVAL` at which failed updates are retried. Despite its name, it applies to nftables mode.")
 	set.DurationVar(&config.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", defaultMinSyncPeriod,
 		"Minimum `INTERVAL` between rule updates (0: no limit). Despite its name, it applies to nftables mode.")
+	set.IntVar(&c.options.Budgets.Service, "max-service-rows", ruleset.DefaultServiceRows,
+		"Limit the rules of a Service to this `NUMBER` of rows in each address family. "+
+			"A Service that needs more is served with fewer endpoints, external IPs and source ranges.")
+	set.IntVar(&c.options.Budgets.Namespace, "max-namespace-rows", ruleset.DefaultNamespaceRows,
+		"Limit the rules of all Services of a namespace to this `NUMBER` of rows in each address family. "+
+			"The oldest Services get them first.")
 }
 
 func (c *commandLine) addServers() {

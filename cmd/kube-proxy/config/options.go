@@ -29,11 +29,13 @@ type Options struct {
 	ServiceMetrics string
 	// LocalStatusPages is --local-status-pages.
 	LocalStatusPages bool
-	Cleanup          bool // --cleanup: remove the rules and exit
-	InitOnly         bool // --init-only: set the conntrack sysctls and exit
-	Help             bool // --help: print the usage and exit
-	Version          bool // --version: print the version and exit
-	VersionRaw       bool // --version=raw: print the version and the build information; Version is true as well
+	// Budgets are --max-service-rows and --max-namespace-rows.
+	Budgets    ruleset.Budgets
+	Cleanup    bool // --cleanup: remove the rules and exit
+	InitOnly   bool // --init-only: set the conntrack sysctls and exit
+	Help       bool // --help: print the usage and exit
+	Version    bool // --version: print the version and exit
+	VersionRaw bool // --version=raw: print the version and the build information; Version is true as well
 	// ReportedVersion is the version to report instead of our own
 	// (--version=vX.Y.Z), "" for our own.
 	ReportedVersion string

@@ -20,6 +20,7 @@ func (o *Options) Proxier() (proxier.Config, error) {
 		IgnoreExternalIPs:  !o.FeatureGate.Enabled(gateExternalIPs),
 		LocalhostNodePorts: o.FeatureGate.Enabled(gateLocalhostNodePorts),
 		ServiceMetrics:     ruleset.ServiceMetrics(o.ServiceMetrics),
+		Budgets:            o.Budgets,
 		SyncPeriod:         c.NFTables.SyncPeriod.Duration,
 		MinSyncPeriod:      c.NFTables.MinSyncPeriod.Duration,
 		DetectLocal: ruleset.LocalDetection{

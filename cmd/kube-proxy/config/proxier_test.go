@@ -76,6 +76,9 @@ func TestProxier(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.want.ServiceMetrics = ruleset.ServiceMetricsOff
+			tt.want.Budgets = ruleset.Budgets{
+				Service: ruleset.DefaultServiceRows, Namespace: ruleset.DefaultNamespaceRows,
+			}
 			if tt.want.OwnPorts == nil {
 				tt.want.OwnPorts = []netip.AddrPort{port("0.0.0.0:10256"), port("127.0.0.1:10249")}
 			}

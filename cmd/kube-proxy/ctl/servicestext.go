@@ -99,6 +99,9 @@ func stateText(s *inspect.Service, f *inspect.Frontend) string {
 	if s.Restricted && f.Kind == inspect.LoadBalancerIP {
 		text += "; only for clients in " + prefixesText(s.SourceRanges)
 	}
+	if how, reduced := s.Reductions[f.Family]; reduced {
+		text += "; the Service " + how
+	}
 	if s.Pending {
 		text += "; a change is pending"
 	}

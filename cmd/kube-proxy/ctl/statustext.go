@@ -119,7 +119,7 @@ func keys(families []inspect.FamilyStatus, counts func(*inspect.FamilyStatus) ma
 }
 
 // printRefused lists the service ports that cannot be updated, or are not served
-// on one of their frontends.
+// on one of their frontends, and the Services of which a part is not served.
 func printRefused(w io.Writer, families []inspect.FamilyStatus) {
 	for i := range families {
 		f := &families[i]
@@ -136,6 +136,13 @@ func printRefused(w io.Writer, families []inspect.FamilyStatus) {
 				fmt.Fprintf(w, "  %s gets no traffic on %s: it belongs to %s\n", c.ServicePort, c.Frontend, c.Owner)
 			}
 			printOmitted(w, len(f.Conflicts))
+		}
+		if f.Reduced > 0 {
+			fmt.Fprintf(w, "\n%s SERVICES THAT EXCEED A BUDGET\n", strings.ToUpper(f.Family))
+			for _, r := range f.Reductions {
+				fmt.Fprintf(w, "  %s/%s %s\n", r.Namespace, r.Name, r.How)
+			}
+			printOmitted(w, len(f.Reductions))
 		}
 	}
 }

@@ -1,0 +1,312 @@
+package ruleset
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// Budgets limit the rows of a table, because a user who may create Services
+// chooses their frontends, endpoints and source ranges. A Service whose rows
+// exceed its budget is reduced: to fewer endpoints, in equal numbers for each
+// port, then to fewer external IPs, then to fewer LoadBalancer IPs. Source
+// ranges get half of the budget; clients of the others are dropped. ClusterIPs,
+// NodePorts and one endpoint of each port always stay.
+//
+// What stays depends on the objects alone: it has the lowest hashes. So a
+// restart and other nodes choose the same, and one change moves at most one
+// other object.
+type Budgets struct {
+	// Service and Namespace are the numbers of rows that a Service, and the
+	// Services of a namespace, can have in each table. 0 means the default.
+	Service, Namespace int
+}
+
+// The defaults of Budgets.
+const (
+	DefaultServiceRows   = 400_000
+	DefaultNamespaceRows = 1_000_000
+)
+
+// Validate returns an error that names every invalid value.
+func (b Budgets) Validate() error {
+	if b.Service < 0 || b.Namespace < 0 {
+		return fmt.Errorf("%d rows of a Service, %d rows of a namespace: must not be negative", b.Service, b.Namespace)
+	}
+	return nil
+}
+
+// OfService returns the budget of a Service.
+func (b Budgets) OfService() int { return cmp.Or(b.Service, DefaultServiceRows) }
+
+// OfNamespace returns the budget of a namespace.
+func (b Budgets) OfNamespace() int { return cmp.Or(b.Namespace, DefaultNamespaceRows) }
+
+// Share is the part of a Service that its budget covers.
+type Share struct {
+	// Addresses, Ranges and Endpoints are the numbers of addresses other than
+	// ClusterIPs, of source ranges, and of endpoints of each service port. The
+	// first More service ports have one endpoint more.
+	Addresses, Ranges, Endpoints, More int
+	// AllAddresses, AllRanges and AllEndpoints are the numbers without a limit.
+	AllAddresses, AllRanges, AllEndpoints int
+	// Rows is the number of rows of the part.
+	Rows int
+}
+
+// Whole reports whether the budget covers the whole Service.
+func (s Share) Whole() bool {
+	return s.Addresses == s.AllAddresses && s.Ranges == s.AllRanges && s.Endpoints == s.AllEndpoints
+}
+
+// String returns the limits, for people.
+func (s Share) String() string {
+	var limits []string
+	add := func(some, all int, what string) {
+		if some < all {
+			limits = append(limits, fmt.Sprintf("%d of %d %s", some, all, what))
+		}
+	}
+	add(s.Addresses, s.AllAddresses, "external IPs and LoadBalancer IPs")
+	add(s.Ranges, s.AllRanges, "source ranges")
+	add(s.Endpoints, s.AllEndpoints, "endpoints of each port")
+	return strings.Join(limits, ", ")
+}
+
+// costs computes the rows of a Service in one family. They do not depend on the
+// node, nor on which endpoints are ready.
+type costs struct {
+	clusterIPs, lbIPs, externalIPs, ranges int
+	ports, nodePorts                       int
+	endpoints                              int
+	// lists is the number of lists of endpoints of a service port, and unit the
+	// number of rows or rules of each endpoint in a list.
+	lists, unit int
+}
+
+func costsOf(f nft.Family, svc *cluster.Service, endpoints int) costs {
+	count := func(addrs []netip.Addr) (n int) {
+		for _, a := range addrs {
+			if f.Of(a) {
+				n++
+			}
+		}
+		return n
+	}
+	c := costs{
+		clusterIPs: count(svc.ClusterIPs), lbIPs: count(svc.LoadBalancerIPs), externalIPs: count(svc.ExternalIPs),
+		ports: len(svc.Ports), endpoints: endpoints, lists: 1, unit: 1,
+	}
+	for _, p := range svc.SourceRanges {
+		if f.Of(p.Addr()) && c.lbIPs > 0 {
+			c.ranges++
+		}
+	}
+	for _, p := range svc.Ports {
+		if p.NodePort != 0 {
+			c.nodePorts++
+		}
+	}
+	if svc.InternalPolicy == cluster.PolicyLocal || svc.ExternalPolicy == cluster.PolicyLocal {
+		c.lists = 2
+	}
+	if svc.AffinityTimeout != 0 {
+		c.unit = 3 // rules (see affinity.go)
+	}
+	return c
+}
+
+// portRows returns the number of rows of a service port, at most. See numberFor
+// for the endpoints.
+func (c *costs) portRows(frontends, endpoints int) int {
+	const dispatchRows = 4 // of a frontend
+	rows := c.unit * endpoints
+	if c.unit == 1 {
+		rows += min(max(frontends-1, 0)*endpoints, DefaultNumberLimit)
+	}
+	hairpin := endpoints
+	return dispatchRows*frontends + c.lists*rows + hairpin
+}
+
+// rows returns the number of rows of all ports, with a number of addresses
+// other than ClusterIPs and of endpoints of each port.
+func (c *costs) rows(addresses, endpoints int) int {
+	n := c.clusterIPs + addresses
+	return c.nodePorts*c.portRows(n+1, endpoints) + (c.ports-c.nodePorts)*c.portRows(n, endpoints)
+}
+
+// ShareOf returns the part of a Service that a budget covers. The endpoints are
+// those of the family.
+func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, budget int) Share {
+	c := costsOf(f, svc, len(endpoints))
+	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: c.endpoints}
+	// The smallest number that exceeds the budget, minus one.
+	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, 1) > budget })
+	guarded := min(c.lbIPs, s.Addresses) * c.ports
+	if s.Ranges = c.ranges; guarded > 0 {
+		s.Ranges = min(c.ranges, budget/2/guarded)
+	}
+	left := budget - guarded*s.Ranges
+	if s.Endpoints, s.Rows = c.endpoints, c.rows(s.Addresses, c.endpoints); s.Rows > left {
+		c.reduceEndpoints(&s, endpointsByPort(svc, endpoints), svc, left)
+	}
+	s.Rows += guarded * s.Ranges
+	return s
+}
+
+// reduceEndpoints limits the endpoints of each port to the largest number whose
+// rows are within a budget.
+func (c *costs) reduceEndpoints(s *Share, counts []int, svc *cluster.Service, budget int) {
+	rowsOf := func(i, limit int) int {
+		frontends := c.clusterIPs + s.Addresses
+		if svc.Ports[i].NodePort != 0 {
+			frontends++
+		}
+		return c.portRows(frontends, min(counts[i], limit))
+	}
+	rows := func(limit int) (n int) {
+		for i := range counts {
+			n += rowsOf(i, limit)
+		}
+		return n
+	}
+	most := slices.Max(counts)
+	s.Endpoints = max(1, sort.Search(most, func(n int) bool { return rows(n+1) > budget }))
+	s.Rows = rows(s.Endpoints)
+	if s.Endpoints >= most {
+		s.Endpoints = s.AllEndpoints
+		return
+	}
+	for i := range counts {
+		more := rowsOf(i, s.Endpoints+1) - rowsOf(i, s.Endpoints)
+		if s.Rows+more > budget {
+			break
+		}
+		s.Rows, s.More = s.Rows+more, i+1
+	}
+}
+
+// endpointsByPort returns the number of endpoints of each port of a Service, in
+// linear time. An endpoint that is in several slices counts several times.
+func endpointsByPort(svc *cluster.Service, endpoints []*cluster.Endpoint) []int {
+	type key struct {
+		name     string
+		protocol cluster.Protocol
+	}
+	bySlice := make(map[*cluster.EndpointPort]int) // endpoints of a slice share their ports
+	byKey := make(map[key]int)
+	for _, e := range endpoints {
+		if len(e.Ports) > 0 {
+			bySlice[&e.Ports[0]]++
+		}
+	}
+	for _, e := range endpoints {
+		if len(e.Ports) == 0 || bySlice[&e.Ports[0]] == 0 {
+			continue
+		}
+		for _, p := range e.Ports {
+			byKey[key{p.Name, p.Protocol}] += bySlice[&e.Ports[0]]
+		}
+		delete(bySlice, &e.Ports[0])
+	}
+	counts := make([]int, len(svc.Ports))
+	for i, p := range svc.Ports {
+		counts[i] = byKey[key{p.Name, p.Protocol}]
+	}
+	return counts
+}
+
+// LimitAddresses returns all ClusterIPs, and of the other addresses as many as
+// a Share has: LoadBalancer IPs before external IPs, and those with the lowest
+// hashes. The order stays.
+func (s Share) LimitAddresses(addrs []Address) []Address {
+	others := slices.DeleteFunc(slices.Clone(addrs), func(a Address) bool { return a.Kind == ClusterIP })
+	if len(others) <= s.Addresses {
+		return addrs
+	}
+	key := func(a Address) uint64 { return uint64(a.Kind)<<60 | hash(netip.AddrPortFrom(a.Addr, 0))>>4 }
+	stay := lowest(others, s.Addresses, key)
+	return slices.DeleteFunc(slices.Clone(addrs), func(a Address) bool { return a.Kind != ClusterIP && !stay(a) })
+}
+
+// Limits are the numbers of endpoints and source ranges that a service port can
+// have.
+type Limits struct{ Endpoints, Ranges int }
+
+// Limits returns the limits of a service port.
+func (s Share) Limits(port int) *Limits {
+	l := &Limits{s.Endpoints, s.Ranges}
+	if port < s.More {
+		l.Endpoints++
+	}
+	return l
+}
+
+// targets returns at most as many targets as the limit is, those with the
+// lowest hashes. nil means no limit.
+func (l *Limits) targets(targets []Target) []Target {
+	if l == nil || len(targets) <= l.Endpoints {
+		return targets
+	}
+	stay := lowest(targets, l.Endpoints, func(t Target) uint64 { return hash(t.AddrPort()) })
+	return slices.DeleteFunc(targets, func(t Target) bool { return !stay(t) })
+}
+
+// LimitEndpoints returns at most n endpoints: those of the highest rank, and of
+// these the ones with the lowest hashes. The order stays.
+func LimitEndpoints(endpoints []*cluster.Endpoint, n int) []*cluster.Endpoint {
+	if len(endpoints) <= n {
+		return endpoints
+	}
+	key := func(e *cluster.Endpoint) uint64 {
+		return uint64(2-e.Rank())<<60 | hash(netip.AddrPortFrom(e.Addr, 0))>>4
+	}
+	stay := lowest(endpoints, n, key)
+	return slices.DeleteFunc(slices.Clone(endpoints), func(e *cluster.Endpoint) bool { return !stay(e) })
+}
+
+// ranges returns at most as many source ranges as the limit is, those with the
+// lowest hashes.
+func (l *Limits) ranges(ranges []netip.Prefix) []netip.Prefix {
+	if l == nil || len(ranges) <= l.Ranges {
+		return ranges
+	}
+	key := func(p netip.Prefix) uint64 { return hash(netip.AddrPortFrom(p.Addr(), uint16(p.Bits()))) }
+	stay := lowest(ranges, l.Ranges, key)
+	return slices.DeleteFunc(ranges, func(p netip.Prefix) bool { return !stay(p) })
+}
+
+// lowest returns a function that reports whether an element of all has one of
+// the n lowest keys. Elements with equal keys stay or go together.
+func lowest[T any](all []T, n int, key func(T) uint64) func(T) bool {
+	if n == 0 {
+		return func(T) bool { return false }
+	}
+	keys := make([]uint64, len(all))
+	for i, e := range all {
+		keys[i] = key(e)
+	}
+	slices.Sort(keys)
+	last := keys[n-1]
+	return func(e T) bool { return key(e) <= last }
+}
+
+// hash returns a hash of an address and port. It is the same on all nodes and in
+// all versions.
+func hash(a netip.AddrPort) uint64 {
+	h, ip := fnv.New64a(), a.Addr().As16()
+	h.Write(binary.BigEndian.AppendUint16(ip[:], a.Port()))
+	// FNV changes the high bits little for the last bytes.
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	return x ^ x>>33
+}

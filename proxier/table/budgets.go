@@ -1,0 +1,173 @@
+package table
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// budgets are the rows of the Services of a table, within their budgets, by
+// namespace. The Services of a namespace that exceeds its budget get it in the
+// order of their age and name. Each gets the rows that it needs until the budget
+// is used up; the others are reduced to what is left.
+type budgets struct {
+	ruleset.Budgets
+	namespaces map[string]*namespaceRows
+	reduced    map[*serviceState]struct{} // Services with reduced
+}
+
+// namespaceRows is the sum of the rows of a namespace. limited reports whether
+// Services of it may have less than their own budget.
+type namespaceRows struct {
+	rows    int
+	limited bool
+}
+
+// reduced is the part of a Service that its budget covers, if that is not all.
+type reduced struct {
+	ruleset.Share
+	// budget is less than that of the Service if its namespace exceeds its own.
+	budget   int
+	reported bool // in an event
+	// endpoints are those among which each service port has its own.
+	endpoints []*cluster.Endpoint
+}
+
+// maxPairs is the number of pairs of a service port and an endpoint up to which
+// a Service that exceeds its budget is planned with all endpoints.
+const maxPairs = 1 << 22
+
+func newBudgets(b ruleset.Budgets) budgets {
+	return budgets{b, make(map[string]*namespaceRows), make(map[*serviceState]struct{})}
+}
+
+// budget returns the rows that a Service may have.
+func (d *desired) budget(s *serviceState) int {
+	if s.reduced != nil {
+		return s.reduced.budget
+	}
+	return d.budgets.OfService()
+}
+
+// applyBudgets makes the limits of all Services follow the changes. It must be
+// called before they are planned.
+func (d *desired) applyBudgets() {
+	changed := make(map[string]*namespaceRows)
+	for s := range maps.Clone(d.dirty) {
+		rows := 0
+		if s.spec != nil {
+			share := ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.OfService())
+			rows = share.Rows
+			if s.reduced == nil || s.reduced.budget == d.budgets.OfService() {
+				d.setShare(s, share, d.budgets.OfService())
+			}
+		}
+		changed[s.name.Namespace] = d.addRows(s, rows)
+	}
+	for name, n := range changed {
+		over := n.rows > d.budgets.OfNamespace()
+		if over || n.limited {
+			d.shareNamespace(name)
+		}
+		n.limited = over
+		if n.rows == 0 {
+			delete(d.budgets.namespaces, name)
+		}
+	}
+}
+
+// addRows replaces the rows of a Service in the sum of its namespace.
+func (d *desired) addRows(s *serviceState, rows int) *namespaceRows {
+	n := d.budgets.namespaces[s.name.Namespace]
+	if n == nil {
+		n = &namespaceRows{}
+		d.budgets.namespaces[s.name.Namespace] = n
+	}
+	n.rows += rows - s.rows
+	s.rows = rows
+	return n
+}
+
+// shareNamespace gives each Service of a namespace its part of the budget.
+func (d *desired) shareNamespace(name string) {
+	var all []*serviceState
+	for _, s := range d.services {
+		if s.name.Namespace == name && s.spec != nil {
+			all = append(all, s)
+		}
+	}
+	slices.SortFunc(all, func(a, b *serviceState) int {
+		return cmp.Or(a.spec.Created.Compare(b.spec.Created), a.name.Compare(b.name))
+	})
+	left := d.budgets.OfNamespace()
+	for _, s := range all {
+		budget := d.budgets.OfService()
+		if s.rows > left {
+			budget = left
+		}
+		if s.rows > left || s.reduced != nil {
+			share := ruleset.ShareOf(d.family, s.spec, s.endpoints, budget)
+			d.setShare(s, share, budget)
+			left = max(0, left-share.Rows)
+			continue
+		}
+		left -= s.rows
+	}
+}
+
+// setShare limits a Service to a part of it. Its claims and plans follow.
+func (d *desired) setShare(s *serviceState, share ruleset.Share, budget int) {
+	before := ruleset.Share{Addresses: share.AllAddresses}
+	if s.reduced != nil {
+		before = s.reduced.Share
+	}
+	d.reduce(s, share, budget)
+	if before.Addresses != share.Addresses {
+		d.setPorts(s)
+	}
+	if s.reduced == nil && before.AllAddresses+before.AllEndpoints+before.AllRanges != 0 ||
+		s.reduced != nil && before != share {
+		d.markDirty(s)
+	}
+}
+
+// reduce sets the part of a Service that its budget covers.
+func (d *desired) reduce(s *serviceState, share ruleset.Share, budget int) {
+	if share.Whole() {
+		s.reduced = nil
+		delete(d.budgets.reduced, s)
+		return
+	}
+	r := &reduced{Share: share, budget: budget, endpoints: s.endpoints}
+	if n := max(len(s.spec.Ports), 1); n*len(s.endpoints) > maxPairs {
+		r.endpoints = ruleset.LimitEndpoints(s.endpoints, max(maxPairs/n, 1))
+	}
+	r.reported = s.reduced != nil && s.reduced.reported
+	s.reduced, d.budgets.reduced[s] = r, struct{}{}
+}
+
+// reportReduced records an event for each Service that is reduced since the
+// last sync.
+func (t *Table) reportReduced() {
+	d := &t.desired
+	for s := range d.budgets.reduced {
+		if s.reduced.reported {
+			continue
+		}
+		s.reduced.reported = true
+		t.record(cluster.NewEvent(s.spec, cluster.ReasonBudget, fmt.Sprintf("Service %s %s", s.name, d.reduction(s))))
+	}
+}
+
+// reduction describes how a Service is reduced, as a predicate.
+func (d *desired) reduction(s *serviceState) string {
+	whose := fmt.Sprintf("its budget of %d rows", d.budgets.OfService())
+	if s.reduced.budget < d.budgets.OfService() {
+		whose = fmt.Sprintf("the budget of its namespace, %d rows", d.budgets.OfNamespace())
+	}
+	return fmt.Sprintf("exceeds %s: it is served with %s", whose, s.reduced.Share)
+}
