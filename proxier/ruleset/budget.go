@@ -299,8 +299,8 @@ func lowest[T any](all []T, n int, key func(T) uint64) func(T) bool {
 	return func(e T) bool { return key(e) <= last }
 }
 
-// hash returns a hash of an address and port. It is the same on all nodes and in
-// all versions.
+// hash returns a hash of an address and port. It is the same on all nodes and
+// in all versions.
 func hash(a netip.AddrPort) uint64 {
 	h, ip := fnv.New64a(), a.Addr().As16()
 	h.Write(binary.BigEndian.AppendUint16(ip[:], a.Port()))

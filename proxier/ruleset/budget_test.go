@@ -40,7 +40,8 @@ func (s sized) service() (*cluster.Service, []*cluster.Endpoint) {
 	}
 	var endpoints []*cluster.Endpoint
 	for _, ip := range numbered(10, s.endpoints) {
-		endpoints = append(endpoints, &cluster.Endpoint{EndpointKey: cluster.EndpointKey{Addr: ip}, Ports: ports, Ready: true})
+		key := cluster.EndpointKey{Addr: ip}
+		endpoints = append(endpoints, &cluster.Endpoint{EndpointKey: key, Ports: ports, Ready: true})
 	}
 	return svc, endpoints
 }

@@ -26,7 +26,8 @@ func TestSourcesFor(t *testing.T) {
 		{"the address of this node", "172.30.0.0/24", "172.30.0.0/24 192.0.2.1/32", true},
 	} {
 		ranges, want := prefixes(tt.ranges), prefixes(tt.want)
-		got, guarded := sourcesFor(nft.IPv4, &PlanInput{Node: node, Service: &cluster.Service{LoadBalancerIPs: lb, SourceRanges: ranges}})
+		svc := &cluster.Service{LoadBalancerIPs: lb, SourceRanges: ranges}
+		got, guarded := sourcesFor(nft.IPv4, &PlanInput{Node: node, Service: svc})
 		if !slices.Equal(got, want) || guarded != tt.guarded {
 			t.Errorf("%s: got %v, guarded %v; want %v, %v", tt.name, got, guarded, want, tt.guarded)
 		}
@@ -40,7 +41,8 @@ func TestSourcesFor(t *testing.T) {
 		{"no valid range", []netip.Prefix{}, true},
 		{"IPv4-mapped", prefixes("::ffff:10.0.0.0/104"), true},
 	} {
-		got, guarded := sourcesFor(nft.IPv4, &PlanInput{Node: node, Service: &cluster.Service{LoadBalancerIPs: lb, SourceRanges: tt.ranges}})
+		svc := &cluster.Service{LoadBalancerIPs: lb, SourceRanges: tt.ranges}
+		got, guarded := sourcesFor(nft.IPv4, &PlanInput{Node: node, Service: svc})
 		if got != nil || guarded != tt.guarded {
 			t.Errorf("%s: got %v, guarded %v; want none, %v", tt.name, got, guarded, tt.guarded)
 		}

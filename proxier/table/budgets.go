@@ -12,8 +12,8 @@ import (
 
 // budgets are the rows of the Services of a table, within their budgets, by
 // namespace. The Services of a namespace that exceeds its budget get it in the
-// order of their age and name. Each gets the rows that it needs until the budget
-// is used up; the others are reduced to what is left.
+// order of their age and name. Each gets the rows that it needs until the
+// budget is used up; the others are reduced to what is left.
 type budgets struct {
 	ruleset.Budgets
 	namespaces map[string]*namespaceRows

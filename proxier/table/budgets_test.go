@@ -38,8 +38,8 @@ func served(table *Table, name cluster.ServiceName) string {
 	return fmt.Sprintf("%d/%d", frontends, endpoints)
 }
 
-// A huge Service has as many rows as its budget allows. Its claims follow: other
-// Services get the frontends that it does not have.
+// A huge Service has as many rows as its budget allows. Its claims follow:
+// other Services get the frontends that it does not have.
 func TestBudgetOfService(t *testing.T) {
 	const budget = 2000
 	table, recorded := budgeted(t, ruleset.Budgets{Service: budget})

@@ -55,8 +55,8 @@ type serviceState struct {
 	// ports are those of spec, in its order, followed by removed ones until the
 	// next commit.
 	ports []*portState
-	// rows is the number of rows within the Service's own budget. reduced is nil
-	// if its budgets cover the whole Service.
+	// rows is the number of rows within the Service's own budget. reduced is
+	// nil if its budgets cover the whole Service.
 	rows    int
 	reduced *reduced
 	// invalidEndpoints is the last note about endpoints that are ignored, "" if
