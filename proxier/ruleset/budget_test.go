@@ -93,7 +93,7 @@ func TestShareOf(t *testing.T) {
 		{"all of it", sized{ports: 50, external: 20_000, endpoints: 1000},
 			"1598 of 20000 external IPs and LoadBalancer IPs, 1 of 1000 endpoints of each port"},
 		{"10 ports of 2,000 endpoints with affinity", sized{ports: 10, endpoints: 2000, affinity: time.Hour}, ""},
-		{"10,000 ports of 200 endpoints", sized{ports: 10_000, endpoints: 200}, "18 of 200 endpoints of each port"},
+		{"2,000 ports of 200 endpoints", sized{ports: 2000, endpoints: 200}, "98 of 200 endpoints of each port"},
 	} {
 		svc, endpoints := tt.sized.service()
 		share := ShareOf(nft.IPv4, svc, endpoints, DefaultServiceRows)
