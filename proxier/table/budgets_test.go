@@ -157,6 +157,7 @@ func TestBudgetOfNamespace(t *testing.T) {
 		t.Errorf("got events for %q, want %q", got, want)
 	}
 	table.SetEndpoint(name(1), tabletest.Endpoint("10.244.1.21"))
+	table.desired.mergeEndpoints()
 	table.desired.applyBudgets()
 	if got := slices.SortedFunc(maps.Keys(table.desired.dirty), compareServices); len(got) != 2 {
 		t.Errorf("got %d changed Services, want 2", len(got))
