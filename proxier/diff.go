@@ -18,8 +18,8 @@ const diffRest = 4
 
 // Diff compares the tables with the kernel, in short steps between syncs, and
 // calls yield after each step. If a family does not answer, the other one is
-// compared before Diff returns the error. A cursor is FAMILY:POSITION, where POSITION is a
-// cursor of table.Diff.
+// compared before Diff returns the error. A cursor is FAMILY:POSITION, where
+// POSITION is a cursor of table.Diff.
 func (p *Proxier) Diff(ctx context.Context, after string, yield func(*inspect.DiffStep) error) error {
 	families, position, err := p.familiesAfter(after)
 	if err != nil {

@@ -37,8 +37,8 @@ type lastSync struct {
 	ended time.Time
 }
 
-// newFamily returns the part for a table. NodePorts on localhost of all families
-// share the limit.
+// newFamily returns the part for a table. NodePorts on localhost of all
+// families share the limit.
 func newFamily(
 	p *Proxier, t *table.Table, events cluster.EventRecorder, limit *connlimit.Limit[uint16],
 ) (*family, error) {

@@ -25,7 +25,7 @@ var serviceConnectionsDesc = prometheus.NewDesc("nftproxy_service_connections_to
 // decreases while the service port is counted.
 type serviceConnections struct {
 	reader *counterReader
-	rules  *ruleset.Ruleset // only for the goroutine that syncs
+	rules  *ruleset.Ruleset // only for the loop of the family
 
 	mu    sync.Mutex // guards ports, and the numbers
 	ports map[servicePortKey]*portConnections

@@ -10,8 +10,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Observer is notified of syncs and commits of each Table, by the goroutine that
-// uses the Table.
+// Observer is notified of syncs and commits of each Table, by the goroutine
+// that uses the Table.
 type Observer interface {
 	// Committed is called after each transaction that changed Services or this
 	// node. It must not keep or modify the Commit.

@@ -62,8 +62,8 @@ func serviceQuery(args []string) (q inspect.ServiceQuery, err error) {
 	return inspect.ServiceQuery{Namespace: namespace, Name: name}, nil
 }
 
-// listServices writes the Services of a query. If the answer is not complete, it
-// writes those that came before the error.
+// listServices writes the Services of a query. If the answer is not complete,
+// it writes those that came before the error.
 func listServices(ctx context.Context, w io.Writer, client *inspect.Client, q inspect.ServiceQuery, out *output) error {
 	services := []*inspect.Service{} // an empty list in JSON, not null
 	var failed error
