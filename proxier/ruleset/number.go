@@ -37,6 +37,22 @@ func (r *Ruleset) numberFor(p, before *Plan, number uint32) uint32 {
 	return number
 }
 
+// Cost returns the number of rows that take as long to write as the rows and
+// chains of a plan, approximately and at most. targets is their number.
+func (p *Plan) Cost(targets int) int {
+	const dispatchRows, stickyRules, rowsPerRule = 4, 3, 3
+	cost := len(p.Frontends) * dispatchRows
+	for _, f := range p.Frontends {
+		if f.Kind == LoadBalancerIP && !f.IsNodePort() {
+			cost += len(p.Sources)
+		}
+	}
+	if p.HasAffinity() {
+		return cost + targets*stickyRules*rowsPerRule
+	}
+	return cost + min(len(p.Frontends)*targets, DefaultNumberLimit+targets)
+}
+
 // numberChain selects one of the targets of a service port with a number. For
 // port-7 it is
 //

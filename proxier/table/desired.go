@@ -62,6 +62,10 @@ type serviceState struct {
 	// invalidEndpoints is the last note about endpoints that are ignored, "" if
 	// there is none.
 	invalidEndpoints string
+	// deferred reports whether the change of a heavy service port waits for its
+	// turn, and nothing changed since (see turns.go).
+	deferred bool
+	pace     pace
 }
 
 // portState is the desired state of one service port.
@@ -78,6 +82,9 @@ type portState struct {
 	// tag identifies the service port in batches, and in the rows of its
 	// targets if it has many (see ruleset.Plan.Number).
 	tag uint32
+	// pending reports whether the service port changed since it was written.
+	pending bool
+	turned  time.Time // end of its last heavy turn
 }
 
 func (p *portState) name() string { return p.service.name.WithPort(p.port.Name) }
@@ -154,7 +161,18 @@ func (d *desired) service(name cluster.ServiceName) *serviceState {
 	return s
 }
 
-func (d *desired) markDirty(s *serviceState) { d.dirty[s] = struct{}{} }
+func (d *desired) markDirty(s *serviceState) {
+	d.dirty[s] = struct{}{}
+	s.deferred = false
+	for _, p := range s.ports {
+		p.pending = true
+	}
+}
+
+// isPending reports whether a service port of s is not written yet.
+func (s *serviceState) isPending() bool {
+	return slices.ContainsFunc(s.ports, func(p *portState) bool { return p.pending })
+}
 
 // dirtyServices returns the Services that changed, sorted by name.
 func (d *desired) dirtyServices() []*serviceState {

@@ -190,7 +190,7 @@ func (e *Expected) sharedRow(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 // findShared finds the row of a shared set that is about an address. Unless the
 // kernel has all rows, it looks at all Services. It must be called by read.
 func (e *Expected) findShared(addr netip.Addr, set *nft.Set, key nft.Tuple) nft.Row {
-	if e.table.UpToDate() {
+	if e.table.UpToDate() && len(e.table.desired.dirty) == 0 {
 		if e.table.committed.shared[sharedKey{set, key}] == 0 {
 			return nft.Row{}
 		}

@@ -64,8 +64,9 @@ type SyncResult struct {
 	Err  error
 }
 
-// notify notifies the observer of a committed transaction.
-func (t *Table) notify(tx *transaction, nodePortAddrsBefore []netip.Addr) {
+// notify notifies the observer of a committed transaction, after which these
+// Services have no change that is not written.
+func (t *Table) notify(tx *transaction, done []*serviceState, nodePortAddrsBefore []netip.Addr) {
 	if t.config.Observer == nil {
 		return
 	}
@@ -73,12 +74,12 @@ func (t *Table) notify(tx *transaction, nodePortAddrsBefore []netip.Addr) {
 		Family: t.Family(), Whole: tx.whole, NodePortAddrs: t.committed.nodePortAddrs,
 		NodePortAddrsChanged: !slices.Equal(nodePortAddrsBefore, t.committed.nodePortAddrs),
 		Changes:              make([]Change, 0, len(tx.changes)),
-		Services:             make([]ServiceChange, 0, len(t.desired.dirty)),
+		Services:             make([]ServiceChange, 0, len(done)),
 	}
 	for _, change := range tx.changes {
 		c.Changes = append(c.Changes, Change{change.before, change.next})
 	}
-	for s := range t.desired.dirty {
+	for _, s := range done {
 		change := ServiceChange{Name: s.name, Service: s.spec}
 		if s.spec != nil && s.spec.HealthCheckNodePort != 0 {
 			change.ReadyEndpoints = s.readyOn(t.desired.node)

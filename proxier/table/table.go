@@ -46,6 +46,8 @@ type Table struct {
 	ids      affinityIDs
 	refusals refusals
 	failures int // updates in a row that failed without a service port that can be held back
+	limits   limits
+	turn     []*portState // the service ports of the present update
 	unused   unused
 	// coldBytes is maxColdBytes unless a test lowers it.
 	coldBytes int
@@ -100,6 +102,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			observed:  newObserved(shared),
 			ids:       newAffinityIDs(),
 			refusals:  make(refusals),
+			limits:    defaultLimits(),
 			unused:    make(unused),
 			coldBytes: maxColdBytes,
 			stats:     Stats{RewriteCauses: make(map[RewriteCause]int)},
@@ -190,7 +193,8 @@ func (t *Table) Reset() {
 func (t *Table) doubt(cause RewriteCause, why string) { t.inDoubt, t.rewriteCause = why, cause }
 
 // Sync implements cluster.Sink. Its cost depends on the number of changes. If
-// the kernel may not have what was committed, Sync writes everything.
+// the kernel may not have what was committed, Sync writes everything. Otherwise
+// it may defer changes of heavy service ports (see Deferred).
 func (t *Table) Sync() error { return t.sync(causeChanges) }
 
 // Causes of syncs.
@@ -211,7 +215,7 @@ func (t *Table) sync(cause string) error {
 	t.reportInvalidEndpoints()
 	t.refusals.retry(&t.desired)
 	if t.inDoubt == "" {
-		return t.timed(cause, t.update)
+		return t.timed(cause, t.updateInTurns)
 	}
 	klog.V(2).InfoS("Writing the whole table", "table", t.name(), "reason", t.inDoubt)
 	return t.timed(t.inDoubt, t.rewrite)
@@ -238,9 +242,15 @@ func (t *Table) timed(cause string, sync func() error) error {
 	return err
 }
 
-// UpToDate reports whether the kernel has everything that was set.
+// UpToDate reports whether the kernel has everything that was set, apart from
+// changes that are deferred.
 func (t *Table) UpToDate() bool {
-	return t.inDoubt == "" && !t.desired.nodeChanged && len(t.desired.dirty)+len(t.desired.edited) == 0
+	for s := range t.desired.dirty {
+		if !s.deferred {
+			return false
+		}
+	}
+	return t.inDoubt == "" && !t.desired.nodeChanged && len(t.desired.edited) == 0
 }
 
 // commit commits the batch and counts it.

@@ -1,13 +1,14 @@
 package table
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// update writes what changed since the last sync, in one transaction. Service
+// update writes the changes of one turn, in one transaction. Service
 // ports that the kernel refuses do not delay the others.
 func (t *Table) update() (err error) {
 	isolate := false
@@ -56,18 +57,16 @@ func (t *Table) updated(tx *transaction) error {
 		return err
 	}
 	t.deleteUnused()
-	return t.finishHeld()
+	return nil
 }
 
-// planUpdate returns a transaction with the plans of all service ports that may
-// have changed. ok is false if an update cannot make the change.
+// planUpdate returns a transaction with the plans of the service ports that
+// have their turn. ok is false if an update cannot make the change.
 func (t *Table) planUpdate() (tx *transaction, ok bool) {
 	tx = t.begin(t.batch, t.committed)
 	t.ids.beginPlanning()
-	for _, s := range t.desired.dirtyServices() {
-		for _, p := range s.ports {
-			tx.changes = append(tx.changes, t.plan(p))
-		}
+	for _, p := range t.turn {
+		tx.changes = append(tx.changes, t.plan(p))
 	}
 	if t.desired.nodeChanged {
 		tx.program = t.rules.MakeProgram(t.desired.node, t.committed.sources(t.rules, nil)...)
@@ -262,16 +261,23 @@ func (t *Table) remember(tx *transaction) {
 	if tx.program != nil {
 		t.desired.nodeChanged = false
 	}
-	t.notify(tx, nodePortAddrsBefore)
+	for _, c := range tx.changes {
+		c.port.pending = false
+	}
+	done := slices.DeleteFunc(slices.Collect(maps.Keys(t.desired.dirty)), (*serviceState).isPending)
+	t.notify(tx, done, nodePortAddrsBefore)
 	for _, c := range tx.changes {
 		t.ids.release(c.before, c.next)
 		if r := t.refusals[c.port]; r.instead == theWanted || c.next == nil && c.port.removed {
 			delete(t.refusals, c.port)
 		}
 	}
-	for s := range t.desired.dirty {
+	for _, s := range done {
+		delete(t.desired.dirty, s)
 		t.desired.forget(s, t.committed)
 	}
-	// A new map: iterating over an emptied one costs as much as before.
-	t.desired.dirty = make(map[*serviceState]struct{})
+	if len(t.desired.dirty) == 0 {
+		// A new map: iterating over an emptied one costs as much as before.
+		t.desired.dirty = make(map[*serviceState]struct{})
+	}
 }

@@ -1,0 +1,203 @@
+package table
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// A user can create Services that take long to write: many frontends, source
+// ranges, or endpoints with session affinity. They must not delay others.
+// Therefore an update takes turns, each a transaction: first all light service
+// ports, then the heavy ones, one at a time. After some time it leaves the rest
+// to the next sync, which begins with the light ones again.
+//
+// A service port is written by one transaction, so packets see its old or its
+// new state. A row can move from one service port to another, so both have the
+// same turn.
+
+// limits limit the turns of updates. Tests change them.
+type limits struct {
+	// turnCost is the cost of a turn of light service ports, heavyCost the cost
+	// above which a service port is heavy.
+	turnCost, heavyCost int
+	// time is the time after which an update begins no other heavy turn.
+	time time.Duration
+	// burst is how long the heavy turns of a Service may take in a row. Then
+	// they take 1/paceShare of the time.
+	burst time.Duration
+}
+
+func defaultLimits() limits {
+	return limits{turnCost: 20_000, heavyCost: 4096, time: 50 * time.Millisecond, burst: time.Second}
+}
+
+const paceShare = 5
+
+// turn is the content of a transaction.
+type turn struct {
+	ports []*portState
+	cost  int
+	heavy bool
+}
+
+// pace measures the heavy turns of a Service. debt is the time that they took
+// until a time, less the share that they may take.
+type pace struct {
+	debt time.Duration
+	at   time.Time
+}
+
+// wait returns how long the next heavy turn has to wait.
+func (p *pace) wait(now time.Time, burst time.Duration) time.Duration {
+	return max(0, p.debt-now.Sub(p.at)/paceShare-burst) * paceShare
+}
+
+// add records a heavy turn that ended now.
+func (p *pace) add(now time.Time, took time.Duration) {
+	p.debt = max(0, p.debt-now.Sub(p.at)/paceShare) + took
+	p.at = now
+}
+
+// updateInTurns writes what changed since the last sync. Heavy service ports
+// that have to wait stay dirty, and their Services are deferred.
+func (t *Table) updateInTurns() error {
+	start, rewrites := time.Now(), t.stats.Rewrites
+	for _, turn := range t.turns() {
+		began := time.Now()
+		if turn.heavy && (began.Sub(start) > t.limits.time || t.mustWait(turn, began)) {
+			continue
+		}
+		t.turn = turn.ports
+		if err := t.update(); err != nil || t.stats.Rewrites != rewrites {
+			return err // a rewrite wrote everything
+		}
+		if turn.heavy {
+			now := time.Now()
+			p := turn.ports[0]
+			p.turned = now
+			p.service.pace.add(now, now.Sub(began))
+		}
+	}
+	for s := range t.desired.dirty {
+		s.deferred = true
+	}
+	return nil
+}
+
+// mustWait reports whether a turn has to wait because earlier turns of its
+// Service took long.
+func (t *Table) mustWait(turn turn, now time.Time) bool {
+	s := turn.ports[0].service
+	others := slices.ContainsFunc(turn.ports, func(p *portState) bool { return p.service != s })
+	return !others && s.pace.wait(now, t.limits.burst) > 0
+}
+
+// Deferred reports whether a change of a heavy service port was deferred and
+// can be written now. Then a Sync is due.
+func (t *Table) Deferred() bool {
+	now := time.Now()
+	for s := range t.desired.dirty {
+		if s.deferred && s.pace.wait(now, t.limits.burst) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// turns returns the turns of an update. The first one is light. It is empty if
+// only this node changed.
+func (t *Table) turns() []turn {
+	turns, heavy := make([]turn, 1), []turn(nil)
+	for _, group := range t.pendingGroups() {
+		last := &turns[len(turns)-1]
+		switch {
+		case group.heavy:
+			heavy = append(heavy, group)
+		case len(last.ports) > 0 && last.cost+group.cost > t.limits.turnCost:
+			turns = append(turns, group)
+		default:
+			last.ports, last.cost = append(last.ports, group.ports...), last.cost+group.cost
+		}
+	}
+	slices.SortStableFunc(heavy, func(a, b turn) int { return a.ports[0].turned.Compare(b.ports[0].turned) })
+	return append(turns, heavy...)
+}
+
+// pendingGroups returns the service ports whose changes are not written yet, in
+// groups between which no row moves.
+func (t *Table) pendingGroups() []turn {
+	var groups []turn
+	total := 0
+	for _, s := range t.desired.dirtyServices() {
+		for _, p := range s.ports {
+			if p.pending {
+				cost := t.cost(p)
+				groups = append(groups, turn{[]*portState{p}, cost, cost > t.limits.heavyCost})
+				total += cost
+			}
+		}
+	}
+	if total <= min(t.limits.turnCost, t.limits.heavyCost) {
+		return groups // one turn has all of them
+	}
+	return t.joinMoved(groups)
+}
+
+// joinMoved joins groups of one service port between which frontends move.
+func (t *Table) joinMoved(groups []turn) []turn {
+	had := make(map[ruleset.Frontend]int) // the group whose rows the kernel has
+	for i, g := range groups {
+		if plan := t.committed.plans[g.ports[0]]; plan != nil {
+			for _, f := range plan.Frontends {
+				had[f.Frontend] = i
+			}
+		}
+	}
+	leaders := make([]int, len(groups))
+	for i := range leaders {
+		leaders[i] = i
+	}
+	leader := func(i int) int {
+		for leaders[i] != i {
+			leaders[i] = leaders[leaders[i]]
+			i = leaders[i]
+		}
+		return i
+	}
+	for i, g := range groups {
+		for _, f := range g.ports[0].wants {
+			if from, ok := had[f.Frontend]; ok {
+				leaders[leader(i)] = leader(from)
+			}
+		}
+	}
+	var joined []turn
+	at := make(map[int]int) // positions in joined, by leader
+	for i, g := range groups {
+		n, ok := at[leader(i)]
+		if !ok {
+			at[leader(i)], joined = len(joined), append(joined, g)
+			continue
+		}
+		to := &joined[n]
+		to.ports, to.cost, to.heavy = append(to.ports, g.ports...), to.cost+g.cost, to.heavy || g.heavy
+	}
+	return joined
+}
+
+// cost returns the approximate number of rows that take as long to write as a
+// service port, before or after its change.
+func (t *Table) cost(p *portState) int {
+	var next int
+	if svc := p.service.spec; svc != nil && !p.removed {
+		plan := ruleset.Plan{Service: svc, Frontends: p.wants, Sources: svc.SourceRanges}
+		next = plan.Cost(len(p.service.endpoints))
+	}
+	before := t.committed.plans[p]
+	if before == nil {
+		return next
+	}
+	return max(next, before.Cost(len(before.Cluster)+len(before.Local)))
+}
