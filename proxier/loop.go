@@ -150,7 +150,8 @@ func (l *syncLoop) log(what string, elapsed time.Duration) {
 	l.logged, l.quiet = time.Now(), 0
 }
 
-// check checks the table. If a repair fails, the next sync tries again.
+// check checks the table. If a repair fails, the next sync tries again. If
+// changes were deferred and are due, it requests a sync.
 func (l *syncLoop) check() {
 	if time.Now().Before(l.checkAfter) {
 		return
@@ -159,6 +160,9 @@ func (l *syncLoop) check() {
 		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", publishPeriod)
 		l.checkAfter = time.Now().Add(publishPeriod)
 		l.health.changed()
+		l.request()
+	}
+	if l.table.Deferred() {
 		l.request()
 	}
 	if time.Since(l.published) >= publishPeriod {

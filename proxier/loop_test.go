@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -224,4 +226,54 @@ func TestRetryOfRepair(t *testing.T) {
 	if !restored {
 		t.Error("the table was not restored")
 	}
+}
+
+// The loop syncs again until it has written all changes that a sync deferred.
+func TestDeferredChanges(t *testing.T) {
+	tabletest.NewNamespace(t)
+	p := newTestProxier(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(p.sink)
+	p.OnServiceSynced()
+	p.OnEndpointSlicesSynced()
+	tabletest.Sync(t, p.sink)
+	const ports, endpoints = 30, 600 // more than one sync writes
+	svc := tabletest.Service("heavy", "10.96.1.1", func(s *cluster.Service) {
+		s.AffinityTimeout, s.Ports = time.Hour, nil
+		for i := range ports {
+			s.Ports = append(s.Ports, cluster.ServicePort{
+				Name: fmt.Sprintf("p%02d", i), Protocol: cluster.TCP, Port: uint16(1000 + i),
+			})
+		}
+	})
+	var all []*cluster.Endpoint
+	for i := range endpoints {
+		e := tabletest.NumberedEndpoint(0, i)
+		e.Ports = nil
+		for _, port := range svc.Ports {
+			e.Ports = append(e.Ports, cluster.EndpointPort{Name: port.Name, Protocol: port.Protocol, Port: 8080})
+		}
+		all = append(all, e)
+	}
+	p.sink.SetService(svc)
+	p.sink.SetEndpoints(svc.Name, "slice", all)
+	tabletest.Sync(t, p.sink)
+	if !p.families[0].table.Deferred() {
+		t.Error("got all written by one sync, want the rest deferred")
+	}
+	<-p.families[0].wake // so that only deferred changes request a sync
+	startLoop(t, p)
+	conn, err := nft.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	table := &nft.Table{Family: nft.IPv4, Name: ruleset.TableName}
+	last := fmt.Sprintf("affinity.ns.heavy.tcp.p%02d", ports-1)
+	for range 400 {
+		if _, ok, err := conn.FindChain(table, last); ok && err == nil {
+			return
+		}
+		time.Sleep(checkPeriod)
+	}
+	t.Errorf("chain %s was not written", last)
 }

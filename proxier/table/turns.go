@@ -1,6 +1,7 @@
 package table
 
 import (
+	"runtime"
 	"slices"
 	"time"
 
@@ -22,10 +23,10 @@ type limits struct {
 	// turnCost is the cost of a turn of light service ports, heavyCost the cost
 	// above which a service port is heavy.
 	turnCost, heavyCost int
-	// time is the time after which an update begins no other heavy turn.
+	// time is the time after which an update begins no second heavy turn.
 	time time.Duration
-	// burst is how long the heavy turns of a Service may take in a row. Then
-	// they take 1/paceShare of the time.
+	// burst is the CPU time that the heavy turns of a Service may take in a row.
+	// Then they take 1/paceShare of a core.
 	burst time.Duration
 }
 
@@ -42,8 +43,8 @@ type turn struct {
 	heavy bool
 }
 
-// pace measures the heavy turns of a Service. debt is the time that they took
-// until a time, less the share that they may take.
+// pace measures the heavy turns of a Service. debt is the CPU time that they
+// took until a time, less the share that they may take.
 type pace struct {
 	debt time.Duration
 	at   time.Time
@@ -63,21 +64,19 @@ func (p *pace) add(now time.Time, took time.Duration) {
 // updateInTurns writes what changed since the last sync. Heavy service ports
 // that have to wait stay dirty, and their Services are deferred.
 func (t *Table) updateInTurns() error {
-	start, rewrites := time.Now(), t.stats.Rewrites
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start, rewrites, heavy := time.Now(), t.stats.Rewrites, false
 	for _, turn := range t.turns() {
-		began := time.Now()
-		if turn.heavy && (began.Sub(start) > t.limits.time || t.mustWait(turn, began)) {
+		if turn.heavy && (heavy && time.Since(start) > t.limits.time || t.mustWait(turn)) {
 			continue
 		}
-		t.turn = turn.ports
-		if err := t.update(); err != nil || t.stats.Rewrites != rewrites {
-			return err // a rewrite wrote everything
+		heavy = heavy || turn.heavy
+		if err := t.take(turn); err != nil {
+			return err
 		}
-		if turn.heavy {
-			now := time.Now()
-			p := turn.ports[0]
-			p.turned = now
-			p.service.pace.add(now, now.Sub(began))
+		if t.stats.Rewrites != rewrites { // everything is written
+			return nil
 		}
 	}
 	for s := range t.desired.dirty {
@@ -86,12 +85,33 @@ func (t *Table) updateInTurns() error {
 	return nil
 }
 
+// take writes the changes of a turn. It measures a heavy turn by the CPU time
+// of the thread, which does not depend on other programs.
+func (t *Table) take(turn turn) error {
+	t.turn = turn.ports
+	if !turn.heavy {
+		return t.update()
+	}
+	start, err := threadTime()
+	if err != nil {
+		return err
+	}
+	if err := t.update(); err != nil {
+		return err
+	}
+	end, err := threadTime()
+	p, now := turn.ports[0], time.Now()
+	p.turned = now
+	p.service.pace.add(now, end-start)
+	return err
+}
+
 // mustWait reports whether a turn has to wait because earlier turns of its
 // Service took long.
-func (t *Table) mustWait(turn turn, now time.Time) bool {
+func (t *Table) mustWait(turn turn) bool {
 	s := turn.ports[0].service
 	others := slices.ContainsFunc(turn.ports, func(p *portState) bool { return p.service != s })
-	return !others && s.pace.wait(now, t.limits.burst) > 0
+	return !others && s.pace.wait(time.Now(), t.limits.burst) > 0
 }
 
 // Deferred reports whether a change of a heavy service port was deferred and
