@@ -82,7 +82,7 @@ func (t *Table) updateInTurns() error {
 	for s := range t.desired.dirty {
 		s.deferred = true
 	}
-	return nil
+	return t.finishHeld()
 }
 
 // take writes the changes of a turn. It measures a heavy turn by the CPU time

@@ -8,8 +8,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// update writes the changes of one turn, in one transaction. Service
-// ports that the kernel refuses do not delay the others.
+// update writes the changes of one turn, in one transaction. Service ports that
+// the kernel refuses do not delay the others.
 func (t *Table) update() (err error) {
 	isolate := false
 	for range maxAttempts {
