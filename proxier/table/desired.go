@@ -62,8 +62,8 @@ type serviceState struct {
 	// invalidEndpoints is the last note about endpoints that are ignored, "" if
 	// there is none.
 	invalidEndpoints string
-	// deferred reports whether the change of a heavy service port waits for its
-	// turn, and nothing changed since (see turns.go).
+	// deferred reports whether the change of a heavy service port waits, and
+	// nothing changed since (see parts.go).
 	deferred bool
 	pace     pace
 }
@@ -84,7 +84,7 @@ type portState struct {
 	tag uint32
 	// pending reports whether the service port changed since it was written.
 	pending bool
-	turned  time.Time // end of its last heavy turn
+	written time.Time // end of its last heavy part
 }
 
 func (p *portState) name() string { return p.service.name.WithPort(p.port.Name) }

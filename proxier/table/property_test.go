@@ -44,7 +44,7 @@ func TestRandomChanges(t *testing.T) {
 				tabletest.NewNamespace(t)
 				c := tabletest.NewRandom(seed, 1, f)
 				table := newTable(t, randomConfig(seed%2 == 0), f)
-				table.limits = limits{turnCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
+				table.limits = limits{partCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
 				for range rounds(40) {
 					for range 1 + c.IntN(12) {
 						c.Change(table)
@@ -92,7 +92,7 @@ func TestRandomFaults(t *testing.T) {
 			tabletest.NewNamespace(t)
 			c := tabletest.NewRandom(seed, 2, nft.IPv4)
 			table := newTable(t, randomConfig(true), nft.IPv4)
-			table.limits = limits{turnCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
+			table.limits = limits{partCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
 			k := injectFaults(table)
 			for range rounds(10) {
 				k.OnCommit = randomFaults(t, c.Rand)

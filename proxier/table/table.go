@@ -47,7 +47,7 @@ type Table struct {
 	refusals refusals
 	failures int // updates in a row that failed without a service port that can be held back
 	limits   limits
-	turn     []*portState // the service ports of the present update
+	part     []*portState // the service ports of the present update
 	unused   unused
 	// coldBytes is maxColdBytes unless a test lowers it.
 	coldBytes int
@@ -215,7 +215,7 @@ func (t *Table) sync(cause string) error {
 	t.reportInvalidEndpoints()
 	t.refusals.retry(&t.desired)
 	if t.inDoubt == "" {
-		return t.timed(cause, t.updateInTurns)
+		return t.timed(cause, t.updateInParts)
 	}
 	klog.V(2).InfoS("Writing the whole table", "table", t.name(), "reason", t.inDoubt)
 	return t.timed(t.inDoubt, t.rewrite)

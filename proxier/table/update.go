@@ -8,7 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// update writes the changes of one turn, in one transaction. Service ports that
+// update writes the changes of one part, in one transaction. Service ports that
 // the kernel refuses do not delay the others.
 func (t *Table) update() (err error) {
 	isolate := false
@@ -60,12 +60,12 @@ func (t *Table) updated(tx *transaction) error {
 	return nil
 }
 
-// planUpdate returns a transaction with the plans of the service ports that
-// have their turn. ok is false if an update cannot make the change.
+// planUpdate returns a transaction with the plans of the service ports of a
+// part. ok is false if an update cannot make the change.
 func (t *Table) planUpdate() (tx *transaction, ok bool) {
 	tx = t.begin(t.batch, t.committed)
 	t.ids.beginPlanning()
-	for _, p := range t.turn {
+	for _, p := range t.part {
 		tx.changes = append(tx.changes, t.plan(p))
 	}
 	if t.desired.nodeChanged {

@@ -10,69 +10,68 @@ import (
 
 // A user can create Services that take long to write: many frontends, source
 // ranges, or endpoints with session affinity. They must not delay others.
-// Therefore an update takes turns, each a transaction: first all light service
+// Therefore a sync writes parts, each in a transaction: first all light service
 // ports, then the heavy ones, one at a time. After some time it leaves the rest
 // to the next sync, which begins with the light ones again.
 //
 // A service port is written by one transaction, so packets see its old or its
-// new state. A row can move from one service port to another, so both have the
-// same turn.
+// new state. Service ports between which a row moves are in one part.
 
-// limits limit the turns of updates. Tests change them.
+// limits limit the parts of updates. Tests change them.
 type limits struct {
-	// turnCost is the cost of a turn of light service ports, heavyCost the cost
+	// partCost is the cost of a part of light service ports, heavyCost the cost
 	// above which a service port is heavy.
-	turnCost, heavyCost int
-	// time is the time after which an update begins no second heavy turn.
+	partCost, heavyCost int
+	// time is the time after which an update begins no second heavy part.
 	time time.Duration
-	// burst is the CPU time that the heavy turns of a Service may take in a row.
+	// burst is the CPU time that the heavy parts of a Service may take in a row.
 	// Then they take 1/paceShare of a core.
 	burst time.Duration
 }
 
 func defaultLimits() limits {
-	return limits{turnCost: 20_000, heavyCost: 4096, time: 50 * time.Millisecond, burst: time.Second}
+	return limits{partCost: 20_000, heavyCost: 4096, time: 50 * time.Millisecond, burst: time.Second}
 }
 
 const paceShare = 5
 
-// turn is the content of a transaction.
-type turn struct {
+// part is the content of a transaction.
+type part struct {
 	ports []*portState
 	cost  int
 	heavy bool
 }
 
-// pace measures the heavy turns of a Service. debt is the CPU time that they
+// pace measures the heavy parts of a Service. debt is the CPU time that they
 // took until a time, less the share that they may take.
 type pace struct {
 	debt time.Duration
 	at   time.Time
 }
 
-// wait returns how long the next heavy turn has to wait.
+// wait returns how long the next heavy part has to wait.
 func (p *pace) wait(now time.Time, burst time.Duration) time.Duration {
 	return max(0, p.debt-now.Sub(p.at)/paceShare-burst) * paceShare
 }
 
-// add records a heavy turn that ended now.
+// add records a heavy part that ended now.
 func (p *pace) add(now time.Time, took time.Duration) {
 	p.debt = max(0, p.debt-now.Sub(p.at)/paceShare) + took
 	p.at = now
 }
 
-// updateInTurns writes what changed since the last sync. Heavy service ports
+// updateInParts writes what changed since the last sync. Heavy service ports
 // that have to wait stay dirty, and their Services are deferred.
-func (t *Table) updateInTurns() error {
+func (t *Table) updateInParts() error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start, rewrites, heavy := time.Now(), t.stats.Rewrites, false
-	for _, turn := range t.turns() {
-		if turn.heavy && (heavy && time.Since(start) > t.limits.time || t.mustWait(turn)) {
+	for _, part := range t.parts() {
+		if part.heavy && (heavy && time.Since(start) > t.limits.time || t.mustWait(part)) {
 			continue
 		}
-		heavy = heavy || turn.heavy
-		if err := t.take(turn); err != nil {
+		heavy = heavy || part.heavy
+		if err := t.take(part); err != nil {
 			return err
 		}
 		if t.stats.Rewrites != rewrites { // everything is written
@@ -85,11 +84,11 @@ func (t *Table) updateInTurns() error {
 	return t.finishHeld()
 }
 
-// take writes the changes of a turn. It measures a heavy turn by the CPU time
+// take writes the changes of a part. It measures a heavy part by the CPU time
 // of the thread, which does not depend on other programs.
-func (t *Table) take(turn turn) error {
-	t.turn = turn.ports
-	if !turn.heavy {
+func (t *Table) take(part part) error {
+	t.part = part.ports
+	if !part.heavy {
 		return t.update()
 	}
 	start, err := threadTime()
@@ -100,17 +99,17 @@ func (t *Table) take(turn turn) error {
 		return err
 	}
 	end, err := threadTime()
-	p, now := turn.ports[0], time.Now()
-	p.turned = now
+	p, now := part.ports[0], time.Now()
+	p.written = now
 	p.service.pace.add(now, end-start)
 	return err
 }
 
-// mustWait reports whether a turn has to wait because earlier turns of its
+// mustWait reports whether a part has to wait because earlier parts of its
 // Service took long.
-func (t *Table) mustWait(turn turn) bool {
-	s := turn.ports[0].service
-	others := slices.ContainsFunc(turn.ports, func(p *portState) bool { return p.service != s })
+func (t *Table) mustWait(part part) bool {
+	s := part.ports[0].service
+	others := slices.ContainsFunc(part.ports, func(p *portState) bool { return p.service != s })
 	return !others && s.pace.wait(time.Now(), t.limits.burst) > 0
 }
 
@@ -126,47 +125,47 @@ func (t *Table) Deferred() bool {
 	return false
 }
 
-// turns returns the turns of an update. The first one is light. It is empty if
+// parts returns the parts of an update. The first one is light. It is empty if
 // only this node changed.
-func (t *Table) turns() []turn {
-	turns, heavy := make([]turn, 1), []turn(nil)
+func (t *Table) parts() []part {
+	parts, heavy := make([]part, 1), []part(nil)
 	for _, group := range t.pendingGroups() {
-		last := &turns[len(turns)-1]
+		last := &parts[len(parts)-1]
 		switch {
 		case group.heavy:
 			heavy = append(heavy, group)
-		case len(last.ports) > 0 && last.cost+group.cost > t.limits.turnCost:
-			turns = append(turns, group)
+		case len(last.ports) > 0 && last.cost+group.cost > t.limits.partCost:
+			parts = append(parts, group)
 		default:
 			last.ports, last.cost = append(last.ports, group.ports...), last.cost+group.cost
 		}
 	}
-	slices.SortStableFunc(heavy, func(a, b turn) int { return a.ports[0].turned.Compare(b.ports[0].turned) })
-	return append(turns, heavy...)
+	slices.SortStableFunc(heavy, func(a, b part) int { return a.ports[0].written.Compare(b.ports[0].written) })
+	return append(parts, heavy...)
 }
 
 // pendingGroups returns the service ports whose changes are not written yet, in
 // groups between which no row moves.
-func (t *Table) pendingGroups() []turn {
-	var groups []turn
+func (t *Table) pendingGroups() []part {
+	var groups []part
 	total := 0
 	for _, s := range t.desired.dirtyServices() {
 		for _, p := range s.ports {
 			if p.pending {
 				cost := t.cost(p)
-				groups = append(groups, turn{[]*portState{p}, cost, cost > t.limits.heavyCost})
+				groups = append(groups, part{[]*portState{p}, cost, cost > t.limits.heavyCost})
 				total += cost
 			}
 		}
 	}
-	if total <= min(t.limits.turnCost, t.limits.heavyCost) {
-		return groups // one turn has all of them
+	if total <= min(t.limits.partCost, t.limits.heavyCost) {
+		return groups // one part has all of them
 	}
 	return t.joinMoved(groups)
 }
 
 // joinMoved joins groups of one service port between which frontends move.
-func (t *Table) joinMoved(groups []turn) []turn {
+func (t *Table) joinMoved(groups []part) []part {
 	had := make(map[ruleset.Frontend]int) // the group whose rows the kernel has
 	for i, g := range groups {
 		if plan := t.committed.plans[g.ports[0]]; plan != nil {
@@ -187,13 +186,13 @@ func (t *Table) joinMoved(groups []turn) []turn {
 		return i
 	}
 	for i, g := range groups {
-		for _, f := range g.ports[0].wants {
+		for _, f := range t.desired.owned(g.ports[0]) {
 			if from, ok := had[f.Frontend]; ok {
 				leaders[leader(i)] = leader(from)
 			}
 		}
 	}
-	var joined []turn
+	var joined []part
 	at := make(map[int]int) // positions in joined, by leader
 	for i, g := range groups {
 		n, ok := at[leader(i)]

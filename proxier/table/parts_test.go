@@ -42,11 +42,11 @@ func passHeavy(table *Table, svc *cluster.Service, n int) {
 	table.SetEndpoints(svc.Name, "slice", all)
 }
 
-// recordTurns records the service ports of the turns of updates that are
+// recordParts records the service ports of the parts of updates that are
 // committed.
-type recordTurns struct{ turns [][]string }
+type recordParts struct{ parts [][]string }
 
-func (r *recordTurns) Committed(c *Commit) {
+func (r *recordParts) Committed(c *Commit) {
 	var names []string
 	for _, change := range c.Changes {
 		if change.After != nil {
@@ -55,27 +55,27 @@ func (r *recordTurns) Committed(c *Commit) {
 			names = append(names, change.Before.Name())
 		}
 	}
-	r.turns = append(r.turns, names)
+	r.parts = append(r.parts, names)
 }
 
-func (r *recordTurns) Synced(SyncResult) {}
+func (r *recordParts) Synced(SyncResult) {}
 
-// newTurns returns a Table after its first sync whose service ports are heavy
-// from 200 rows on, and which makes one heavy turn in each sync.
-func newTurns(t *testing.T) (*Table, *recordTurns) {
+// newParts returns a Table after its first sync whose service ports are heavy
+// from 200 rows on, and which makes one heavy part in each sync.
+func newParts(t *testing.T) (*Table, *recordParts) {
 	tabletest.NewNamespace(t)
-	turns := new(recordTurns)
+	parts := new(recordParts)
 	config := sampleConfig()
-	config.Observer = turns
+	config.Observer = parts
 	table := newTable(t, config, nft.IPv4)
 	tabletest.PassSample(table)
 	tabletest.Sync(t, table)
-	table.limits = limits{turnCost: 400, heavyCost: 200, time: -1, burst: time.Hour}
-	turns.turns = nil
-	return table, turns
+	table.limits = limits{partCost: 400, heavyCost: 200, time: -1, burst: time.Hour}
+	parts.parts = nil
+	return table, parts
 }
 
-// finish syncs once without a limit for heavy turns.
+// finish syncs once without a limit for heavy parts.
 func finish(t *testing.T, table *Table) {
 	t.Helper()
 	table.limits.time = time.Hour
@@ -84,7 +84,7 @@ func finish(t *testing.T, table *Table) {
 
 // A large change of one Service does not delay others: light service ports are
 // written first, and each heavy one has a transaction of its own.
-func TestTurns(t *testing.T) {
+func TestParts(t *testing.T) {
 	for name, change := range map[string]func(*cluster.Service){
 		"session affinity": func(svc *cluster.Service) { svc.AffinityTimeout = time.Hour },
 		"external IPs": func(svc *cluster.Service) {
@@ -94,24 +94,24 @@ func TestTurns(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			table, turns := newTurns(t)
+			table, parts := newParts(t)
 			heavy := heavyService("heavy", "10.96.1.1", 3, change)
 			table.SetService(heavy)
 			passHeavy(table, heavy, 60)
 			table.SetService(tabletest.Service("light", "10.96.1.2", nil))
 			tabletest.Sync(t, table)
 			first := [][]string{{"ns/light:http"}, {"ns/heavy:p00"}}
-			if !slices.EqualFunc(turns.turns, first, slices.Equal) {
-				t.Errorf("first sync: got turns %q, want %q", turns.turns, first)
+			if !slices.EqualFunc(parts.parts, first, slices.Equal) {
+				t.Errorf("first sync: got parts %q, want %q", parts.parts, first)
 			}
 			if !table.UpToDate() || !table.Deferred() {
 				t.Errorf("first sync: got up to date %v, deferred %v; want both", table.UpToDate(), table.Deferred())
 			}
-			turns.turns = nil
+			parts.parts = nil
 			finish(t, table)
 			want := [][]string{nil, {"ns/heavy:p01"}, {"ns/heavy:p02"}}
-			if !slices.EqualFunc(turns.turns, want, slices.Equal) {
-				t.Errorf("got turns %q, want %q", turns.turns, want)
+			if !slices.EqualFunc(parts.parts, want, slices.Equal) {
+				t.Errorf("got parts %q, want %q", parts.parts, want)
 			}
 			checkTable(t, table)
 			if !table.UpToDate() || len(table.desired.dirty) != 0 {
@@ -131,8 +131,8 @@ func TestTurns(t *testing.T) {
 
 // A frontend moves from one heavy service port to another in one transaction,
 // also if its Services have to wait.
-func TestMoveBetweenTurns(t *testing.T) {
-	table, turns := newTurns(t)
+func TestMoveBetweenParts(t *testing.T) {
+	table, parts := newParts(t)
 	external := func(svc *cluster.Service) { svc.ExternalIPs = []netip.Addr{addr("192.0.2.77")} }
 	first := heavyService("first", "10.96.1.1", 2, external)
 	second := heavyService("second", "10.96.1.2", 2, nil)
@@ -142,7 +142,7 @@ func TestMoveBetweenTurns(t *testing.T) {
 	}
 	finish(t, table)
 	checkTable(t, table)
-	turns.turns = nil
+	parts.parts = nil
 	table.SetService(heavyService("first", "10.96.1.1", 2, nil))
 	table.SetService(heavyService("second", "10.96.1.2", 2, external))
 	for _, s := range table.desired.services {
@@ -151,31 +151,31 @@ func TestMoveBetweenTurns(t *testing.T) {
 	finish(t, table)
 	checkTable(t, table)
 	want := [][]string{nil, {"ns/first:p00", "ns/second:p00"}, {"ns/first:p01", "ns/second:p01"}}
-	if !slices.EqualFunc(turns.turns, want, slices.Equal) {
-		t.Errorf("got turns %q, want %q", turns.turns, want)
+	if !slices.EqualFunc(parts.parts, want, slices.Equal) {
+		t.Errorf("got parts %q, want %q", parts.parts, want)
 	}
 }
 
 // Many light service ports are written by several transactions.
-func TestLightTurns(t *testing.T) {
-	table, turns := newTurns(t)
+func TestLightParts(t *testing.T) {
+	table, parts := newParts(t)
 	for i := range 300 {
 		table.SetService(tabletest.NumberedService(1000 + i))
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	var sizes []int
-	for _, ports := range turns.turns {
+	for _, ports := range parts.parts {
 		sizes = append(sizes, len(ports))
 	}
 	if want := []int{100, 100, 100}; !slices.Equal(sizes, want) { // a frontend costs 4
-		t.Errorf("got turns with %d service ports, want %d", sizes, want)
+		t.Errorf("got parts with %d service ports, want %d", sizes, want)
 	}
 }
 
-// A Service whose heavy turns took long waits, and others do not.
+// A Service whose heavy parts took long waits, and others do not.
 func TestPace(t *testing.T) {
-	table, turns := newTurns(t)
+	table, parts := newParts(t)
 	table.limits.time = time.Hour
 	heavy := heavyService("heavy", "10.96.1.1", 1, func(svc *cluster.Service) { svc.AffinityTimeout = time.Hour })
 	table.SetService(heavy)
@@ -183,15 +183,15 @@ func TestPace(t *testing.T) {
 	tabletest.Sync(t, table)
 	s := table.desired.services[heavy.Name]
 	if s.pace.debt == 0 {
-		t.Fatal("a heavy turn: got no debt")
+		t.Fatal("a heavy part: got no debt")
 	}
 	s.pace = pace{debt: 2 * table.limits.burst, at: time.Now()}
-	turns.turns = nil
+	parts.parts = nil
 	passHeavy(table, heavy, 59)
 	table.SetService(tabletest.Service("light", "10.96.1.2", nil))
 	tabletest.Sync(t, table)
-	if want := [][]string{{"ns/light:http"}}; !slices.EqualFunc(turns.turns, want, slices.Equal) {
-		t.Errorf("got turns %q, want %q", turns.turns, want)
+	if want := [][]string{{"ns/light:http"}}; !slices.EqualFunc(parts.parts, want, slices.Equal) {
+		t.Errorf("got parts %q, want %q", parts.parts, want)
 	}
 	if table.Deferred() {
 		t.Error("the Service must wait: got deferred, want not")
