@@ -3,7 +3,6 @@ package proxier
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -102,7 +101,7 @@ func TestExplainRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("%s keeps what is left of its last rules, because the new ones cannot be written: ", svc.Name.WithPort("http"))
+	want := svc.Name.WithPort("http") + " keeps what is left of its last rules, because the new ones cannot be written: "
 	if len(d.Notes) != 1 || !strings.HasPrefix(d.Notes[0], want) || len(d.Unused) > 0 {
 		t.Errorf("got %+v, want note %s", d, want)
 	}

@@ -36,7 +36,7 @@ nftproxy_conflicts_total{ip_family="IPv4"} 1
 # HELP nftproxy_contested_frontends Addresses and ports that several service ports claim.
 # TYPE nftproxy_contested_frontends gauge
 nftproxy_contested_frontends{ip_family="IPv4"} 1
-# HELP nftproxy_refused_service_ports Service ports that keep their last rules, or reject connections, because the kernel refuses their new ones.
+# HELP nftproxy_refused_service_ports Service ports that keep old rules because the kernel refuses new ones.
 # TYPE nftproxy_refused_service_ports gauge
 nftproxy_refused_service_ports{ip_family="IPv4"} 1
 `
@@ -50,7 +50,7 @@ nftproxy_refused_service_ports{ip_family="IPv4"} 1
 	tabletest.Sync(t, sink)
 	publish(p)
 	want = `
-# HELP nftproxy_refused_service_ports Service ports that keep their last rules, or reject connections, because the kernel refuses their new ones.
+# HELP nftproxy_refused_service_ports Service ports that keep old rules because the kernel refuses new ones.
 # TYPE nftproxy_refused_service_ports gauge
 nftproxy_refused_service_ports{ip_family="IPv4"} 0
 `

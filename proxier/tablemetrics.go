@@ -37,7 +37,7 @@ var allTableMetrics = []tableMetric{
 	count("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
 		"How often the deletion of unused chains and sets failed.",
 		func(s *table.Stats) float64 { return float64(s.CleanupFailures) }),
-	gauge("nftproxy_refused_service_ports", "Service ports that keep their last rules, or reject connections, because the kernel refuses their new ones.",
+	gauge("nftproxy_refused_service_ports", "Service ports that keep old rules because the kernel refuses new ones.",
 		func(s *table.Stats) float64 { return float64(s.Refused) }),
 	gauge("nftproxy_contested_frontends", "Addresses and ports that several service ports claim.",
 		func(s *table.Stats) float64 { return float64(s.Contested) }),

@@ -58,8 +58,8 @@ type Frontend struct {
 	State  FrontendState `json:"state"`
 	// UsedEndpoints is the number of endpoints of its address family that
 	// traffic with its policy uses. AllEndpoints includes those that are not
-	// ready, but no duplicates. In state Refused, UsedEndpoints is the number of
-	// endpoints of the last rules.
+	// ready, but no duplicates. In state Refused, UsedEndpoints is the number
+	// of endpoints of the last rules.
 	UsedEndpoints int `json:"usedEndpoints"`
 	AllEndpoints  int `json:"allEndpoints"`
 	// Owner is the namespace/name:port that owns the frontend in state
@@ -97,8 +97,8 @@ const (
 	NoLocalEndpoints FrontendState = "NoLocalEndpoints"
 	// Conflicting means that another service port owns the frontend.
 	Conflicting FrontendState = "Conflict"
-	// Refused means that the service port cannot be updated, for example because
-	// the kernel refused one of its rows. Connections reach the endpoints that
+	// Refused means that the service port cannot be updated, for example
+	// because the kernel refused one of its rows. Connections reach the endpoints that
 	// are left of its last rules, or are rejected if there are none.
 	Refused FrontendState = "Refused"
 )

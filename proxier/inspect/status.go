@@ -69,8 +69,8 @@ type FamilyStatus struct {
 	// of changes by other programs, by the kind of the damage.
 	Rewrites int            `json:"rewrites"`
 	Repairs  map[string]int `json:"repairs"`
-	// Refused is the number of service ports that cannot be updated, for example
-	// because the kernel refused a row. Refusals lists them unless there are
+	// Refused is the number of service ports that cannot be updated, for
+	// example because the kernel refused a row. Refusals lists them unless there are
 	// many.
 	Refused  int       `json:"refused"`
 	Refusals []Refusal `json:"refusals,omitempty"`

@@ -26,7 +26,8 @@ const (
 	// failureForeign means that another program committed meanwhile.
 	failureForeign
 	// failurePermission means that this process may not change the table: it
-	// lost its privileges, or the table belongs to another program (flag owner).
+	// lost its privileges, or the table belongs to another program (flag
+	// owner).
 	failurePermission
 	// failureUnknown means that the kernel may have applied the transaction.
 	failureUnknown

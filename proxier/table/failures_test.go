@@ -58,7 +58,7 @@ func TestTableChangesDuringWrite(t *testing.T) {
 		"flushed in a row":         {2: "flush ruleset", 3: "flush ruleset", 4: "flush ruleset", 5: "flush ruleset"},
 		"replaced twice":           {2: replace, 5: replace},
 		"content deleted":          {3: "flush set ip kube-proxy cluster-ips", 5: "flush map ip kube-proxy service-ips"},
-		"content of another proxy": {3: replace + "; add chain ip kube-proxy services { type filter hook input priority 0; }"},
+		"content of another proxy": {3: replace + "; add chain ip kube-proxy services { type nat hook input priority 0; }"},
 	} {
 		for _, start := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/start=%v", name, start), func(t *testing.T) {
@@ -224,8 +224,9 @@ func TestRefusedChange(t *testing.T) {
 			if n := len(committedPlan(table, web).Cluster); n != endpoints {
 				t.Errorf("got %d endpoints, want %d", n, endpoints)
 			}
-			if got := recorded.Of(cluster.ReasonRefused); len(got) != table.stats.Refusals || (len(got) == 1) != tt.want.refused {
-				t.Errorf("got events about %q", got)
+			events := recorded.Of(cluster.ReasonRefused)
+			if len(events) != table.stats.Refusals || (len(events) == 1) != tt.want.refused {
+				t.Errorf("got events about %q", events)
 			}
 			checkTable(t, table)
 			if err := table.Resync(); err != nil || len(table.refusals) != 0 {

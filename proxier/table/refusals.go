@@ -92,7 +92,8 @@ func (t *Table) refuse(p *portState, reason string, why error) {
 	r := t.refusals[p]
 	if !r.refused && p.service.spec != nil {
 		t.stats.Refusals++
-		note := fmt.Sprintf("Service port %s cannot be updated; it keeps its last rules, or rejects connections: %v", p.name(), why)
+		const format = "Service port %s cannot be updated; it keeps its last rules, or rejects connections: %v"
+		note := fmt.Sprintf(format, p.name(), why)
 		t.record(cluster.NewEvent(p.service.spec, reason, note))
 	}
 	t.refusals[p] = refusal{why: why.Error(), refused: true, instead: max(r.instead, theLast)}

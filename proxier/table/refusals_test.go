@@ -37,8 +37,8 @@ func refusedService() *cluster.Service {
 	})
 }
 
-// A service port that the kernel refuses rejects connections, and all others are
-// served. One event is recorded. When the Service becomes valid, it is
+// A service port that the kernel refuses rejects connections, and all others
+// are served. One event is recorded. When the Service becomes valid, it is
 // served.
 func TestRefusedService(t *testing.T) {
 	tabletest.NewNamespace(t)

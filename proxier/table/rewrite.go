@@ -196,7 +196,8 @@ func (t *Table) flushCold(found *inspection, isolate bool) error {
 	}
 	err := nft.ErrGeneration
 	for range maxAttempts {
-		// Commits of other programs do not matter unless they replace the table.
+		// Commits of other programs do not matter unless they replace the
+		// table.
 		if err = t.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
 			break
 		}

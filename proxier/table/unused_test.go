@@ -97,7 +97,8 @@ func TestBalancerInUse(t *testing.T) {
 		t.Errorf("got %d failures and balancers %v, want 1 failure", n, table.committed.balancers)
 	}
 	if _, ok := table.committed.balancers[balancer]; !ok || table.stats.Rewrites != 1 || len(table.refusals) != 0 {
-		t.Errorf("got balancers %v, %d rewrites, %d refusals", table.committed.balancers, table.stats.Rewrites, len(table.refusals))
+		t.Errorf("got balancers %v, %d rewrites, refusals %v", table.committed.balancers, table.stats.Rewrites,
+			refusedNames(table))
 	}
 	scaleTo(most)
 	table.doubt(rewriteFailure, "test") // a rewrite deletes the rule

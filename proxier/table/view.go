@@ -29,8 +29,8 @@ type PortView struct {
 	// Plan is what the kernel should have. It is nil if the service port owns
 	// no frontend, or is left out.
 	Plan *ruleset.Plan
-	// Refusal is the reason why Plan is not the wanted plan, but what is left of
-	// the last one, "" if it is the wanted plan.
+	// Refusal is the reason why Plan is not the wanted plan, but what is left
+	// of the last one, "" if it is the wanted plan.
 	Refusal   string
 	Frontends []FrontendView
 	Endpoints []ruleset.EndpointUse

@@ -77,7 +77,8 @@ func TestViewOfProblems(t *testing.T) {
 		t.Errorf("got frontends %q, want %q", got, want)
 	}
 	view, _ = table.Service(refused.Name)
-	if port := view.Ports[0]; port.Refusal == "" || port.Plan == nil || len(port.Plan.Cluster) != 0 || len(port.Endpoints) != 1 {
+	port := view.Ports[0]
+	if port.Refusal == "" || port.Plan == nil || len(port.Plan.Cluster) != 0 || len(port.Endpoints) != 1 {
 		t.Errorf("got %+v, want a refused service port with an endpoint that is not served", port)
 	}
 	stats := table.Stats()
