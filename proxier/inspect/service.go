@@ -98,8 +98,9 @@ const (
 	// Conflicting means that another service port owns the frontend.
 	Conflicting FrontendState = "Conflict"
 	// Refused means that the service port cannot be updated, for example
-	// because the kernel refused one of its rows. Connections reach the endpoints that
-	// are left of its last rules, or are rejected if there are none.
+	// because the kernel refused one of its rows. Connections reach the
+	// endpoints that are left of its last rules, or are rejected if there are
+	// none.
 	Refused FrontendState = "Refused"
 )
 

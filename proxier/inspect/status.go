@@ -70,8 +70,8 @@ type FamilyStatus struct {
 	Rewrites int            `json:"rewrites"`
 	Repairs  map[string]int `json:"repairs"`
 	// Refused is the number of service ports that cannot be updated, for
-	// example because the kernel refused a row. Refusals lists them unless there are
-	// many.
+	// example because the kernel refused a row. Refusals lists them unless
+	// there are many.
 	Refused  int       `json:"refused"`
 	Refusals []Refusal `json:"refusals,omitempty"`
 	// Contested is the number of frontends that several service ports claim.
