@@ -103,7 +103,7 @@ func otherObjects(program *nft.Table, sets []nft.FoundSet, chains []nft.FoundCha
 		}
 	}
 	for _, c := range chains {
-		if findChain(program, c.Name) == nil && c.Hook == nil {
+		if findChain(program, c.Name) == nil && !isForeignBase(c) {
 			others = append(others, object{kindChain, c.Name})
 		}
 	}
@@ -157,7 +157,7 @@ func compareChains(program *nft.Table, chains []nft.FoundChain) (hooked, bases, 
 		want := findChain(program, c.Name)
 		switch {
 		case want == nil:
-			same = same && c.Hook == nil
+			same = same && !isForeignBase(c)
 		case !c.HookMatches(want):
 			same = false
 		case c.Hook != nil:

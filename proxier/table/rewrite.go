@@ -93,16 +93,21 @@ func (t *Table) tryRewrite(isolate bool) error {
 	t.resetBatch(isolate)
 	t.replaceTable(tx.program.Table, found)
 	flush := func() error { return nil }
-	if found.state == tableOurs {
+	var copies []*nft.Chain
+	switch found.state {
+	case tableOurs:
 		tx.counted = maps.Clone(found.counted)
-	}
-	if found.state == tableUnused {
+	case tableForeign:
+		copies = takeoverChains(tx.program.Table)
+	case tableUnused:
 		flush = func() error { return t.flushCold(&found, isolate) }
-	} else {
+	}
+	if found.state != tableUnused {
 		t.batch.Grow(t.desired.countRows() * rowBytes)
 	}
 	table := tx.program.Table // without the sets that rows need
 	if err = tx.writeAll(t.allChanges(), &t.ids, flush); err == nil {
+		tx.writeChains(copies...)
 		t.refuseUnplanned(tx)
 		err = t.commitOver(table, found)
 	}
@@ -118,6 +123,9 @@ func (t *Table) tryRewrite(isolate bool) error {
 	t.unused = make(unused)
 	if found.state == tableOurs {
 		t.unused.add(slices.DeleteFunc(found.others, object.isDeleted)...)
+	}
+	for _, c := range copies {
+		t.unused.add(object{kindChain, c.Name})
 	}
 	t.remember(tx)
 	return nil

@@ -80,6 +80,8 @@ func TestTakeOver(t *testing.T) {
 			if want := nft.NextGeneration(before); generation != want {
 				t.Errorf("generation after the first commit: got %d, want %d", generation, want)
 			}
+			wantCopies(t, listing)
+			listing = slices.DeleteFunc(listing, isTakeoverBlock)
 			if want, got := listDesired(t, table), withoutIdle(listing); !slices.Equal(got, want) {
 				t.Errorf("after the first commit, the table is not the desired one:\n%s", difference(want, got))
 			}

@@ -1,0 +1,135 @@
+package table
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// isTakeoverBlock reports whether a block of a listing is a copy of a base
+// chain.
+func isTakeoverBlock(block string) bool { return strings.HasPrefix(block, "chain "+takeoverPrefix) }
+
+// wantCopies checks that a listing has a copy of each base chain after it.
+func wantCopies(t *testing.T, listing []string) {
+	t.Helper()
+	hook := regexp.MustCompile(`(priority (dstnat|srcnat|-100))`)
+	var want []string
+	for _, block := range listing {
+		if strings.HasPrefix(block, "chain nat-") {
+			copied := strings.Replace(block, "chain ", "chain "+takeoverPrefix, 1)
+			copied = strings.Replace(copied, "priority -100", "priority -99", 1)
+			want = append(want, hook.ReplaceAllString(copied, "$1 + 1"))
+		}
+	}
+	got := slices.DeleteFunc(slices.Clone(listing), func(block string) bool { return !isTakeoverBlock(block) })
+	if len(want) == 0 || !slices.Equal(got, want) {
+		t.Errorf("copies of base chains: got %q, want %q", got, want)
+	}
+}
+
+// If the copies of base chains are not deleted at once, the next process
+// deletes them, and the table is its own.
+func TestTakeoverChainsStay(t *testing.T) {
+	tabletest.NewNamespace(t)
+	tabletest.LoadNFT(t, `table ip kube-proxy {
+		chain nat-prerouting { type nat hook prerouting priority dstnat; }
+	}`)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(table)
+	injectAtCommit(table, 2, tabletest.ErrCommit, nil)
+	tabletest.Sync(t, table)
+	wantCopies(t, listTable(t, nft.IPv4))
+	next := newTable(t, sampleConfig(), nft.IPv4)
+	tabletest.PassSample(next)
+	found, err := next.inspect(next.rules.MakeProgram(next.desired.node).Table)
+	if err != nil || found.state != tableOurs {
+		t.Errorf("got table %v and error %v, want %v", found.state, err, tableOurs)
+	}
+	tabletest.Sync(t, next)
+	checkTable(t, next)
+}
+
+// While the table is rewritten, every new connection from an allowed source is
+// translated, and none is counted as dropped.
+func TestRewriteLosesNoConnection(t *testing.T) {
+	tabletest.NewNode(t)
+	node := tabletest.Node()
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	table.SetNode(node)
+	guarded := tabletest.Service("guarded", "10.96.200.1", func(s *cluster.Service) {
+		s.Ports[0].Protocol = cluster.UDP
+		s.LoadBalancerIPs = tabletest.Addrs("192.0.2.1")
+		s.SourceRanges = tabletest.Prefixes("172.30.0.0/24")
+	})
+	endpoint := tabletest.Endpoint("10.244.0.1")
+	endpoint.Ports[0].Protocol = cluster.UDP
+	table.SetService(guarded)
+	table.SetEndpoint(guarded.Name, endpoint)
+	for i := range 300 { // a commit takes longer
+		svc := tabletest.NumberedService(i)
+		table.SetService(svc)
+		for e := range tabletest.ManyEndpoints {
+			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+		}
+	}
+	tabletest.Sync(t, table)
+	// Translated packets end here, so that each one begins a connection.
+	tabletest.LoadNFT(t, `table ip end {
+		counter translated { }
+		chain output { type filter hook output priority 0; ip daddr 10.244.0.1 counter name translated drop; }
+	}`)
+	stop := sendUDP(t, node.IPs[0], netip.MustParseAddrPort("192.0.2.1:80"))
+	for range 30 {
+		table.doubt(rewriteFailure, "test")
+		tabletest.Sync(t, table)
+	}
+	sent := stop()
+	listing := tabletest.NFT(t, "", "list", "counter", "ip", "end", "translated")
+	translated, err := strconv.Atoi(regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(listing)[1])
+	if err != nil || translated != sent {
+		t.Errorf("%d of %d packets were translated (%v), want all", translated, sent, err)
+	}
+	checkTable(t, table)
+}
+
+// sendUDP sends packets to an address until the returned function is called,
+// which returns their number.
+func sendUDP(t *testing.T, from netip.Addr, to netip.AddrPort) (stop func() int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: from.As4()}); err != nil {
+		t.Fatal(err)
+	}
+	var stopped atomic.Bool
+	var sender sync.WaitGroup
+	sent := 0
+	sender.Go(func() {
+		for ; !stopped.Load(); sent++ {
+			// The error is that of the rule that drops the packet.
+			unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
+		}
+	})
+	stop = sync.OnceValue(func() int {
+		stopped.Store(true)
+		sender.Wait()
+		unix.Close(fd)
+		return sent
+	})
+	t.Cleanup(func() { stop() })
+	return stop
+}
