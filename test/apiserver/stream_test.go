@@ -101,7 +101,7 @@ func (s *stream) run(ctx context.Context) {
 	}
 }
 
-// attempt connects once. It fails also if TCP repeated a lost packet.
+// attempt connects once. It fails also if a packet was lost and repeated.
 func (r route) attempt() error {
 	if r.guarded {
 		if result := r.probe(shortly); result.Outcome != lab.TimedOut {
@@ -115,9 +115,9 @@ func (r route) attempt() error {
 		return errors.New(result.String())
 	}
 	defer conn.Close()
-	repeated, err := conn.Repeated()
-	if err == nil && repeated > 0 {
-		err = fmt.Errorf("got %d lost packets, want none", repeated)
+	lost, err := conn.Lost()
+	if err == nil && lost > 0 {
+		err = fmt.Errorf("got %d lost packets, want none", lost)
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func (n *Namespace) dial(ctx context.Context, network string, from, to netip.Add
 	conn, err := within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, address) })
 	switch conn := conn.(type) {
 	case *net.IPConn:
-		return newSCTPConn(conn, from.Port(), to.Port()), nil
+		return &sctpConn{IPConn: conn, local: from.Port(), remote: to.Port()}, nil
 	case *net.TCPConn:
 		if from.Port() != 0 {
 			conn.SetLinger(0) // Close resets, which leaves no TIME_WAIT on the port

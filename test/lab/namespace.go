@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,8 +25,9 @@ type Namespace struct {
 	IPv4, IPv6 netip.Addr
 
 	lab   *Lab
-	file  *os.File // holds the namespace
-	bound bool     // has a name in /run/netns
+	file  *os.File      // holds the namespace
+	bound bool          // has a name in /run/netns
+	flows atomic.Uint32 // of UDP and SCTP, begun without a source port
 
 	life context.Context // of the namespace and its processes
 	end  context.CancelFunc

@@ -20,7 +20,10 @@ const DefaultTimeout = 3 * time.Second
 
 // ProbeOptions are the options of a probe.
 type ProbeOptions struct {
-	// Local is the source. The kernel chooses a zero address or port.
+	// Local is the source. The kernel chooses a zero address, and a zero port
+	// for TCP. For UDP and SCTP, the namespace chooses one that it did not use
+	// for long: connection tracking may have an older flow with the same port,
+	// which it would continue.
 	Local netip.AddrPort
 	// Timeout limits the attempt. The default is DefaultTimeout.
 	Timeout time.Duration
@@ -54,6 +57,9 @@ func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPor
 	if !strings.HasSuffix(network, "4") && !strings.HasSuffix(network, "6") {
 		network = networkOf(network, to.Addr())
 	}
+	if options.Local.Port() == 0 && !strings.HasPrefix(network, "tcp") {
+		options.Local = netip.AddrPortFrom(options.Local.Addr(), from.nextPort())
+	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(options.Timeout, DefaultTimeout))
 	defer cancel()
 	socket, err := from.dial(ctx, network, options.Local, to)
@@ -68,6 +74,13 @@ func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPor
 	}
 	conn.answer = result.Answer
 	return conn, result
+}
+
+// nextPort returns a source port below the kernel's own range and below
+// NodePorts.
+func (n *Namespace) nextPort() uint16 {
+	const first, ports = 10000, 20000
+	return uint16(first + n.flows.Add(1)%ports)
 }
 
 // networkOf adds the family of an address to the name of a protocol.
@@ -110,9 +123,14 @@ func (c *Conn) Ask(ctx context.Context) Result {
 	return resultOf(c.answer, err)
 }
 
-// Repeated returns the number of packets that the kernel repeated on a TCP
-// connection, with the first one. On a flow it returns 0.
-func (c *Conn) Repeated() (uint32, error) {
+// Lost returns the number of packets that a TCP connection lost, with the first
+// one: the kernel repeated them. On a flow it returns 0.
+//
+// On a busy machine, the answer to the first packet can come after the kernel
+// repeated it, a second later. Then the packet was not lost. The time stamp of
+// the answer shows which packet it answers, so the round trip takes more than
+// the second.
+func (c *Conn) Lost() (uint32, error) {
 	tcp, ok := c.Conn.(*net.TCPConn)
 	if !ok {
 		return 0, nil
@@ -128,6 +146,9 @@ func (c *Conn) Repeated() (uint32, error) {
 	})
 	if err := errors.Join(err, failed); err != nil {
 		return 0, err
+	}
+	if info.Total_retrans == 1 && time.Duration(info.Rtt)*time.Microsecond >= time.Second {
+		return 0, nil
 	}
 	return info.Total_retrans, nil
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 
@@ -141,15 +140,6 @@ func (s *Server) answerInits(socket *net.IPConn, at netip.AddrPort) {
 type sctpConn struct {
 	*net.IPConn
 	local, remote uint16
-}
-
-// newSCTPConn returns a flow from a port; 0 chooses one.
-func newSCTPConn(conn *net.IPConn, local, remote uint16) *sctpConn {
-	if local == 0 {
-		const firstPort, ports = 32768, 28000 // the kernel's range for other protocols
-		local = uint16(firstPort + rand.IntN(ports))
-	}
-	return &sctpConn{IPConn: conn, local: local, remote: remote}
 }
 
 func (c *sctpConn) Write(p []byte) (int, error) {

@@ -52,14 +52,9 @@ func (c *check) attempt(ctx context.Context) error {
 	return c.answered(ctx)
 }
 
-// probe makes an attempt. Each UDP or SCTP attempt begins another flow unless
-// the options have a source port.
+// probe makes an attempt from the origin.
 func (c *check) probe(ctx context.Context, options lab.ProbeOptions) lab.Result {
-	port := options.Local.Port()
-	if port == 0 && c.network != "tcp" {
-		port = c.origin.ports.next()
-	}
-	options.Local = netip.AddrPortFrom(c.origin.local[c.family], port)
+	options.Local = netip.AddrPortFrom(c.origin.local[c.family], options.Local.Port())
 	return lab.Probe(ctx, c.origin.Namespace, c.network, c.to, options)
 }
 

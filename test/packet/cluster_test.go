@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -34,9 +33,8 @@ type cluster struct {
 	pods    map[string]*lab.Pod
 	origins map[string]origin
 	places  map[string][2]netip.Addr // additional addresses of nodes, by name
-	ports   map[*lab.Namespace]*sourcePorts
-	last    int    // number of the last service with a chosen number
-	mark    uint16 // port of the marker service
+	last    int                      // number of the last service with a chosen number
+	mark    uint16                   // port of the marker service
 }
 
 // origin is the source of attempts.
@@ -45,16 +43,7 @@ type origin struct {
 	// local are the source addresses, by family. The zero Addr is that of the
 	// namespace, which the kernel chooses.
 	local [2]netip.Addr
-	ports *sourcePorts
 }
-
-// sourcePorts allocates source ports for UDP and SCTP. A port is not reused
-// while connection tracking may have a flow of it: its packets are no new
-// attempt.
-type sourcePorts struct{ allocated atomic.Uint32 }
-
-// next returns a port below the kernel's own range and below NodePorts.
-func (p *sourcePorts) next() uint16 { return uint16(10000 + p.allocated.Add(1)%20000) }
 
 // source returns the source address of the origin's packets.
 func (o origin) source(f family) netip.Addr {
@@ -105,7 +94,6 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 		pods:    make(map[string]*lab.Pod),
 		origins: make(map[string]origin),
 		places:  make(map[string][2]netip.Addr),
-		ports:   make(map[*lab.Namespace]*sourcePorts),
 	}
 	// The client may get more addresses, of which the kernel would choose
 	// one.
@@ -146,10 +134,7 @@ func (c *cluster) addPod(node *lab.Node, config lab.PodConfig) *lab.Pod {
 
 // addOrigin names a source of attempts.
 func (c *cluster) addOrigin(name string, at *lab.Namespace, local [2]netip.Addr) {
-	if c.ports[at] == nil {
-		c.ports[at] = new(sourcePorts)
-	}
-	c.origins[name] = origin{Namespace: at, local: local, ports: c.ports[at]}
+	c.origins[name] = origin{Namespace: at, local: local}
 }
 
 // addClient adds addresses to the client, and names them as an origin.

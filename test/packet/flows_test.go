@@ -52,11 +52,7 @@ func (c *cluster) openFlows(t *testing.T, network string, to netip.AddrPort, n i
 	t.Helper()
 	from, counts := c.origin("pod1"), make(map[netip.AddrPort]int)
 	for range n {
-		var options lab.ProbeOptions
-		if network == "udp" {
-			options.Local = netip.AddrPortFrom(netip.Addr{}, from.ports.next())
-		}
-		conn, result := lab.Open(t.Context(), from.Namespace, network, to, options)
+		conn, result := lab.Open(t.Context(), from.Namespace, network, to, lab.ProbeOptions{})
 		if result.Outcome != lab.Answered {
 			t.Fatalf("%s to %v: got %v", network, to, result)
 		}

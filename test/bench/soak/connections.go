@@ -103,8 +103,8 @@ func (c *connections) connect(r route) {
 	end := time.Now()
 	if conn != nil {
 		defer conn.Close()
-		if n, err := conn.Repeated(); n > 0 && r.steady() {
-			c.fail(failure{route: r, from: from, end: end, text: fmt.Sprintf("TCP repeated %d packets (%v)", n, err)})
+		if n, err := conn.Lost(); n > 0 && r.steady() {
+			c.fail(failure{route: r, from: from, end: end, text: fmt.Sprintf("TCP lost %d packets (%v)", n, err)})
 		}
 	}
 	c.mu.Lock()
