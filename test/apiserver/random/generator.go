@@ -243,8 +243,8 @@ func (g *Generator) drawAddresses(a *App) {
 	a.withoutNodePorts = g.Chance(15)
 }
 
-// manyAddrs returns so many external IPs that service ports with three endpoints
-// have a number (see ruleset.Plan.Number). No route leads there.
+// manyAddrs returns so many external IPs that service ports with three
+// endpoints have a number (see ruleset.Plan.Number). No route leads there.
 func manyAddrs(slot int) (addrs []string) {
 	const many = 1500
 	for i := range many {
