@@ -40,7 +40,7 @@ func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 	if len(p.chainKinds()) == 0 {
 		return nil
 	}
-	return r.layout.affinitySet(p.AffinityName())
+	return r.layout.affinity[p.ClientSet]
 }
 
 // stickyChain sends a known client to its endpoint, and a new client to any
@@ -64,7 +64,7 @@ func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 // The rules contain the timeout, because Linux 5.10 ignores a changed timeout
 // of an existing set.
 func (r *Ruleset) stickyChain(p *Plan, kind chainKind) *nft.Chain {
-	set, targets := r.layout.affinitySet(p.AffinityName()), p.targets(kind)
+	set, targets := r.layout.affinity[p.ClientSet], p.targets(kind)
 	n := len(targets)
 	rules := make([]nft.Rule, 3*n)
 	for j, t := range targets {
@@ -91,10 +91,18 @@ func ParseStickyChain(chain string) (servicePort string, ok bool) {
 	return strings.CutPrefix(chain, affinityLocalPrefix)
 }
 
-// ParseStickyRule returns the endpoint and its id that a rule contains which
-// reads or writes an affinity set and sends the client to the endpoint. ok
-// reports whether the rule is one.
-func ParseStickyRule(rule nft.RuleExpressions) (endpoint netip.AddrPort, id uint32, ok bool) {
-	endpoint, id = rule.DNAT(), rule.Constant()
-	return endpoint, id, endpoint.IsValid() && id != 0 && IsAffinitySet(rule.Set())
+// StickyRule is a rule that reads or writes an affinity set and sends the client
+// to an endpoint.
+type StickyRule struct {
+	Endpoint  netip.AddrPort
+	ID        uint32 // of the endpoint
+	ClientSet uint8
+}
+
+// ParseStickyRule returns the StickyRule that a rule is. ok reports whether it
+// is one.
+func ParseStickyRule(rule nft.RuleExpressions) (sticky StickyRule, ok bool) {
+	set, ok := clientSetOf(rule.Set())
+	sticky = StickyRule{rule.DNAT(), rule.Constant(), set}
+	return sticky, ok && sticky.Endpoint.IsValid() && sticky.ID != 0
 }

@@ -78,9 +78,12 @@ func TestParseChainsOfAffinity(t *testing.T) {
 	for _, c := range chains {
 		var got []Target
 		for _, r := range c.Rules {
-			if endpoint, id, ok := ParseStickyRule(expressionsOf(t, r)); ok {
-				here := id == plan.Local[0].ID
-				got = append(got, Target{Addr: endpoint.Addr(), Port: endpoint.Port(), ID: id, Here: here})
+			if rule, ok := ParseStickyRule(expressionsOf(t, r)); ok {
+				here := rule.ID == plan.Local[0].ID
+				got = append(got, Target{Addr: rule.Endpoint.Addr(), Port: rule.Endpoint.Port(), ID: rule.ID, Here: here})
+				if rule.ClientSet != plan.ClientSet {
+					t.Errorf("chain %s: got affinity set %d, want %d", c.Name, rule.ClientSet, plan.ClientSet)
+				}
 			}
 		}
 		// Rules for new clients also contain the id and the endpoint.

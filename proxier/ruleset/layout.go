@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"encoding/binary"
 	"hash/fnv"
 	"strconv"
 	"strings"
@@ -149,10 +150,19 @@ func (l *layout) sets(p *program) []*nft.Set {
 	return sets
 }
 
-// affinitySet returns the set that holds the clients of a service port with
-// session affinity, which is chosen by a hash of the service port's name.
-func (l *layout) affinitySet(servicePort string) *nft.Set {
+// ClientSet returns the number of the affinity set for a new service port with
+// this Plan.AffinityName. Without a secret seed, a user could choose names that
+// share the set of another Service, and fill it.
+func ClientSet(seed uint32, servicePort string) uint8 {
 	h := fnv.New32a()
+	h.Write(binary.NativeEndian.AppendUint32(nil, seed))
 	h.Write([]byte(servicePort))
-	return l.affinity[h.Sum32()%affinitySets]
+	return uint8(h.Sum32() % affinitySets)
+}
+
+// clientSetOf returns the number of the affinity set with a name.
+func clientSetOf(name string) (set uint8, ok bool) {
+	number, ok := strings.CutPrefix(name, affinitySetPrefix)
+	n, err := strconv.ParseUint(number, 10, 8)
+	return uint8(n), ok && err == nil && n < affinitySets
 }

@@ -3,6 +3,7 @@ package table
 import (
 	"iter"
 	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"time"
 
@@ -13,17 +14,22 @@ import (
 )
 
 // affinityIDs allocates ids for the endpoints of service ports with session
-// affinity. The affinity sets contain a client's address and the id of its
-// endpoint. An id is never given to another endpoint, so that the clients of a
-// removed endpoint get a new endpoint at once.
+// affinity, and chooses the affinity sets of service ports. The affinity sets
+// contain a client's address and the id of its endpoint. An id is never given
+// to another endpoint, so that the clients of a removed endpoint get a new
+// endpoint at once.
 type affinityIDs struct {
 	next uint32
+	seed uint32 // of the choice of affinity sets; random in operation
 	// proposed are the ids of endpoints in plans that are not committed yet,
 	// before those of the previous round of planning.
 	proposed, before map[affinityEndpoint]uint32
 	// recovered are the ids that endpoints had before this process started, or
 	// before a Reset, until everything is written again.
 	recovered map[affinityEndpoint]uint32
+	// recoveredSets are the affinity sets of service ports, by AffinityName, as
+	// long as recovered.
+	recoveredSets map[string]uint8
 	// absent are the ids of endpoints that were removed a moment ago. An
 	// endpoint that moves between EndpointSlices can be absent from both for
 	// one sync, and must keep its clients.
@@ -58,6 +64,8 @@ func newAffinityIDs() affinityIDs {
 		proposed:  make(map[affinityEndpoint]uint32),
 		recovered: make(map[affinityEndpoint]uint32),
 		absent:    make(map[affinityEndpoint]absence),
+
+		recoveredSets: make(map[string]uint8),
 	}
 }
 
@@ -72,8 +80,8 @@ func (a *affinityIDs) beginPlanning() {
 	}
 }
 
-// assign sets the ids of the targets of a plan with session affinity. Targets
-// of the plan before keep their ids.
+// assign sets the ids of the targets and the affinity set of a plan with
+// session affinity. They are the same as in the plan before.
 func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 	if !next.HasAffinity() {
 		return
@@ -83,12 +91,24 @@ func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 		known[t.AddrPort()] = t.ID // 0 if there was no affinity before
 	}
 	port := next.AffinityName()
+	next.ClientSet = a.clientSet(before, port)
 	for t := range targets(next) {
 		if t.ID = known[t.AddrPort()]; t.ID == 0 {
 			t.ID = a.id(affinityEndpoint{port, t.AddrPort()})
 			known[t.AddrPort()] = t.ID
 		}
 	}
+}
+
+// clientSet returns the affinity set of a service port that had a plan before.
+func (a *affinityIDs) clientSet(before *ruleset.Plan, port string) uint8 {
+	if before.HasAffinity() {
+		return before.ClientSet
+	}
+	if set, ok := a.recoveredSets[port]; ok {
+		return set
+	}
+	return ruleset.ClientSet(a.seed, port)
 }
 
 // targets iterates over the targets of a plan. A target can be in both lists of
@@ -158,28 +178,39 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 	}
 }
 
-// keep keeps the ids of a plan for a later plan that has no plan before it.
+// keep keeps the ids and the affinity set of a plan for a later plan that has no
+// plan before it.
 func (a *affinityIDs) keep(p *ruleset.Plan) {
 	if !p.HasAffinity() {
 		return
 	}
+	port := p.AffinityName()
+	a.recoveredSets[port] = p.ClientSet
 	for t := range targets(p) {
-		a.recovered[affinityEndpoint{p.AffinityName(), t.AddrPort()}] = t.ID
+		a.recovered[affinityEndpoint{port, t.AddrPort()}] = t.ID
 	}
+}
+
+// forgetRecovered forgets what was recovered, after everything was written.
+func (a *affinityIDs) forgetRecovered() {
+	clear(a.recovered)
+	clear(a.recoveredSets)
 }
 
 // idBlock is the number of ids that the row of reserved-affinity-ids reserves
 // at a time.
 const idBlock = 1 << 16
 
-// recoverAffinity reads the ids of endpoints in the kernel's table, so that
-// clients keep their endpoints when the proxy restarts. The affinity sets can
+// recoverAffinity reads the ids of endpoints and the affinity sets of service
+// ports in the kernel's table, so that clients keep their endpoints when the
+// proxy restarts. Other service ports get sets by a new seed. The sets can
 // contain clients of removed endpoints, whose ids are in no rule. Therefore new
 // ids begin after the ids that the earlier process reserved, or, if these
 // cannot be read, at the number of seconds since 1970.
 //
 // If a chain cannot be read, the clients of its endpoints may get another one.
 func (t *Table) recoverAffinity() {
+	t.ids.seed = rand.Uint32()
 	table := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
 	_, exists, err := t.kernel.FindTable(table)
 	if err == nil && !exists {
@@ -209,8 +240,8 @@ func (t *Table) recoverAffinity() {
 			err = errRules
 		}
 		for _, r := range rules {
-			if endpoint, id, ok := ruleset.ParseStickyRule(r); ok {
-				t.ids.recover(affinityEndpoint{port, endpoint}, id)
+			if sticky, ok := ruleset.ParseStickyRule(r); ok {
+				t.ids.recover(port, sticky)
 			}
 		}
 	}
@@ -220,8 +251,10 @@ func (t *Table) recoverAffinity() {
 	}
 }
 
-// recover records the id that an endpoint has in the kernel.
-func (a *affinityIDs) recover(e affinityEndpoint, id uint32) {
-	a.recovered[e] = id
-	a.next = max(a.next, id+1)
+// recover records the id of an endpoint and the affinity set that a rule of a
+// service port in the kernel has.
+func (a *affinityIDs) recover(port string, rule ruleset.StickyRule) {
+	a.recovered[affinityEndpoint{port, rule.Endpoint}] = rule.ID
+	a.recoveredSets[port] = rule.ClientSet
+	a.next = max(a.next, rule.ID+1)
 }

@@ -68,7 +68,7 @@ func (t *Table) rewritten() error {
 	t.failures = 0
 	t.stats.Rewrites++
 	t.stats.RewriteCauses[t.rewriteCause]++
-	clear(t.ids.recovered)
+	t.ids.forgetRecovered()
 	if err := t.observeAll(); err != nil {
 		return err
 	}
