@@ -47,7 +47,7 @@ func TestDifference(t *testing.T) {
 			"add element ip kube-proxy service-endpoints { " + toWeb + " . 2 : 10.0.0.1 . 80 }", web,
 			"balance-3: " + toWeb + " . 2 : 10.0.0.1 . 80 | " + toWeb + " . 2 : 10.244.3.5 . 8080"},
 		{"row added", "add element ip kube-proxy cluster-ips { 10.96.0.99 }", "10.96.0.99:80 tcp from 10.244.1.7",
-			"services: 10.96.0.99 | no row"},
+			"nat-prerouting: 10.96.0.99 | no row"},
 		{"another row", "flush map ip kube-proxy service-ips", "10.96.0.50:80 tcp from 10.244.1.7", ""},
 		{"rule added", "insert rule ip kube-proxy services tcp dport 80 accept", web,
 			"services: meta l4proto tcp th dport 80 accept | ip daddr . meta l4proto . th dport vmap @firewall-ips"},
@@ -56,7 +56,9 @@ func TestDifference(t *testing.T) {
 		{"rule deleted", "flush chain ip kube-proxy nat-prerouting", web, "nat-prerouting: no rule | jump services"},
 		{"rule added behind", "add rule ip kube-proxy services drop", web, ""},
 		{"chain flushed", "flush chain ip kube-proxy balance-3", web,
-			"balance-3: no rule | dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints"},
+			"nat-prerouting: ip daddr @cluster-ips fib daddr type != local goto reject-unknown-port " +
+				`comment "Reject traffic to invalid ports of ClusterIPs" | ` +
+				"dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints"},
 		{"rule replaced", "flush chain ip kube-proxy balance-3; add rule ip kube-proxy balance-3 drop", web,
 			"balance-3: drop | dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints"},
 		{"rules swapped", "flush chain ip kube-proxy masquerading; " +

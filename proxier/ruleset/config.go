@@ -34,6 +34,9 @@ type Config struct {
 	ServiceMetrics ServiceMetrics
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets
+	// AffinitySeed is the seed of the choice of affinity sets. 0 means a random
+	// one.
+	AffinitySeed uint32
 	// NumberLimit is the number of rows that a service port must save to get a
 	// number (see number.go). 0 means DefaultNumberLimit.
 	NumberLimit int

@@ -33,9 +33,9 @@ func affinityPlan(endpoints ...string) *ruleset.Plan {
 // An endpoint that is absent for less than absenceTime keeps its id, and so
 // its clients. If it is added again later, it gets another id.
 func TestIDsOfAbsentEndpoints(t *testing.T) {
-	ids := newAffinityIDs()
+	ids := newAffinityIDs(1)
 	both := affinityPlan("10.244.0.1:80", "10.244.0.2:80")
-	ids.assign(&ruleset.Plan{}, both)
+	ids.assign(nil, both)
 	first := both.Cluster[0].ID
 	replace := func(before, next *ruleset.Plan) *ruleset.Plan {
 		ids.beginPlanning()
@@ -92,8 +92,10 @@ func TestRestart(t *testing.T) {
 				}
 				return tabletest.Endpoint("10.244.1." + last)
 			}
+			config := sampleConfig()
 			start := func(endpoints ...string) *Table {
-				table := newTable(t, sampleConfig(), f)
+				config.Rules.AffinitySeed++ // a process does not know the seed of an earlier one
+				table := newTable(t, config, f)
 				tabletest.PassSample(table)
 				for _, last := range endpoints {
 					table.SetEndpoint(sticky, endpoint(last))

@@ -197,7 +197,7 @@ func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
 	}
 	repaired := false
 	for _, c := range t.rules.Chains(plan) {
-		err := t.checkRules(damagedAffinity, c)
+		err := t.snapshot(func() error { return t.checkRules(damagedAffinity, c) })
 		var d *damage
 		switch {
 		case err == nil:
@@ -247,16 +247,18 @@ func (t *Table) scrubBalancers() error {
 	if len(t.committed.balancers) <= maxVerifiedBalancers {
 		return nil
 	}
-	for name := range t.committed.balancers {
-		ids, err := t.kernel.RuleIDs(t.committed.program, name)
-		if err != nil {
-			return err
+	return t.snapshot(func() error {
+		for name := range t.committed.balancers {
+			ids, err := t.kernel.RuleIDs(t.committed.program, name)
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(ids, t.observed.fingerprint.rules[name]) {
+				return &damage{damagedRule, "the rules of chain " + name + " were changed"}
+			}
 		}
-		if !slices.Equal(ids, t.observed.fingerprint.rules[name]) {
-			return &damage{damagedRule, "the rules of chain " + name + " were changed"}
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // commitRepair commits a batch that repairs a part of the table. The error is a

@@ -100,7 +100,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			desired:   newDesired(f, &config),
 			committed: newCommitted(),
 			observed:  newObserved(shared),
-			ids:       newAffinityIDs(),
+			ids:       newAffinityIDs(config.Rules.AffinitySeed),
 			refusals:  make(refusals),
 			limits:    defaultLimits(),
 			unused:    make(unused),
