@@ -71,23 +71,18 @@ var (
 	portTarget  = regexp.MustCompile(`^\d+ \. (\d+) : `)
 	balancer    = regexp.MustCompile(`^(balance|external|nodeport)-(balance-)?(all-)?\d+$`)
 	client      = regexp.MustCompile(` timeout \w+$`)
-	clientsSet  = regexp.MustCompile(`^\S+ set (clients-\d+)$`)
+	affinitySet = regexp.MustCompile(`\bclients-\d+`)
 )
 
 // canonical returns the lines without what depends on the past: the order of
-// targets, ids and clients of session affinity, numbers of service ports, and
-// balancers and sets of clients that nothing refers to. All lines are sorted.
+// targets, ids, clients and sets of session affinity, numbers of service ports,
+// and balancers that nothing refers to. All lines are sorted.
 func canonical(lines []line) (all []string) {
 	used := map[string]bool{}
 	for _, l := range lines {
 		family, _, _ := strings.Cut(l.object, " ")
 		for _, match := range reference.FindAllStringSubmatch(l.text, -1) {
 			used[family+" "+strings.TrimSuffix(match[1], ",")] = true
-		}
-		for _, word := range strings.Fields(l.text) {
-			if strings.HasPrefix(word, "@clients-") {
-				used[family+" "+word[1:]] = true
-			}
 		}
 	}
 	for _, l := range lines {
@@ -96,13 +91,11 @@ func canonical(lines []line) (all []string) {
 			!used[family+" "+match[1]] {
 			continue
 		}
-		if match := clientsSet.FindStringSubmatch(l.object); match != nil && !used[family+" "+match[1]] {
+		if name == "set reserved-affinity-ids" || affinitySet.MatchString(l.object) || client.MatchString(l.text) {
 			continue
 		}
-		if name == "set reserved-affinity-ids" || client.MatchString(l.text) {
-			continue
-		}
-		all = append(all, portChain.ReplaceAllString(l.object+": "+withoutPast(name, l.text), "port-${1}N"))
+		text := portChain.ReplaceAllString(l.object+": "+withoutPast(name, l.text), "port-${1}N")
+		all = append(all, affinitySet.ReplaceAllString(text, "clients-N"))
 	}
 	slices.Sort(all)
 	return all
