@@ -91,8 +91,8 @@ func ParseStickyChain(chain string) (servicePort string, ok bool) {
 	return strings.CutPrefix(chain, affinityLocalPrefix)
 }
 
-// StickyRule is a rule that reads or writes an affinity set and sends the client
-// to an endpoint.
+// StickyRule is a rule that reads or writes an affinity set and sends the
+// client to an endpoint.
 type StickyRule struct {
 	Endpoint  netip.AddrPort
 	ID        uint32 // of the endpoint

@@ -80,8 +80,8 @@ type Plan struct {
 	// Number identifies the service port in the rows of its targets. It is 0 if
 	// they are in the rows of each frontend, or in chains of session affinity.
 	Number uint32
-	// ClientSet is the number of the affinity set of a service port with session
-	// affinity.
+	// ClientSet is the number of the affinity set of a service port with
+	// session affinity.
 	ClientSet uint8
 	// Serving are all endpoints of a UDP service port that established flows
 	// may continue to use.

@@ -179,8 +179,8 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 	}
 }
 
-// keep keeps the ids and the affinity set of a plan for a later plan that has no
-// plan before it.
+// keep keeps the ids and the affinity set of a plan for a later plan that has
+// no plan before it.
 func (a *affinityIDs) keep(p *ruleset.Plan) {
 	if !p.HasAffinity() {
 		return

@@ -24,8 +24,8 @@ type limits struct {
 	partCost, heavyCost int
 	// time is the time after which an update begins no second heavy part.
 	time time.Duration
-	// burst is the CPU time that the heavy parts of a Service may take in a row.
-	// Then they take 1/paceShare of a core.
+	// burst is the CPU time that the heavy parts of a Service may take in a
+	// row. Then they take 1/paceShare of a core.
 	burst time.Duration
 }
 

@@ -123,9 +123,8 @@ func TestTypeChanges(t *testing.T) {
 	}
 }
 
-// The sets of source ranges follow the lengths of the prefixes in use. No change
-// needs a rewrite. A range of all addresses
-// allows all clients.
+// The sets of source ranges follow the lengths of the prefixes in use. No
+// change needs a rewrite. A range of all addresses allows all clients.
 func TestSourceSets(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)

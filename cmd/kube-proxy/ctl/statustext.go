@@ -118,8 +118,9 @@ func keys(families []inspect.FamilyStatus, counts func(*inspect.FamilyStatus) ma
 	return slices.Sorted(maps.Keys(all))
 }
 
-// printRefused lists the service ports that cannot be updated, or are not served
-// on one of their frontends, and the Services of which a part is not served.
+// printRefused lists the service ports that cannot be updated, or are not
+// served on one of their frontends, and the Services of which a part is not
+// served.
 func printRefused(w io.Writer, families []inspect.FamilyStatus) {
 	for i := range families {
 		f := &families[i]
