@@ -16,10 +16,8 @@ import (
 // check that cannot know it.
 func (n *node) api() (*inspect.APIStatus, Finding) {
 	switch {
-	case n.proxy == nil && n.proxyErr != nil:
-		return nil, skipped("only a running proxy knows: " + n.proxyErr.Error())
 	case n.proxy == nil:
-		return nil, skipped("only a running proxy knows")
+		return nil, n.withoutProxy()
 	case n.proxy.API == nil:
 		return nil, skipped("the proxy serves manifests, without an API server")
 	}

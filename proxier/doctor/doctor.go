@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"iter"
 	"os"
 	"slices"
 	"time"
@@ -23,6 +24,9 @@ type Config struct {
 	// reason.
 	Proxy      *inspect.Status
 	ProxyError error
+	// Services returns all Services of the running proxy. nil skips the checks
+	// that need them.
+	Services func(context.Context) iter.Seq2[*inspect.Service, error]
 }
 
 // Report is the result of all checks.
@@ -59,7 +63,7 @@ const (
 	Skipped Result = "skipped" // it cannot be known
 	OK      Result = "ok"
 	Info    Result = "info" // it can matter, but is no reason to act
-	Warn    Result = "warn" // some traffic can fail
+	Warn    Result = "warn" // some traffic can fail, or is not restricted
 	Fail    Result = "fail" // Services do not work
 )
 
@@ -105,6 +109,7 @@ func checks() []check {
 		{"api-server", false, checkAPIServer},
 		{"watch", false, checkWatch},
 		{"clock", false, checkClock},
+		{"source-ranges", true, checkSourceRanges},
 	}
 }
 
@@ -116,7 +121,7 @@ const see = "docs/checks.md#"
 
 // Run runs the checks on the node of the calling thread.
 func Run(ctx context.Context, config Config) *Report {
-	n := &node{root: config.Root, proxy: config.Proxy, proxyErr: config.ProxyError}
+	n := &node{root: config.Root, proxy: config.Proxy, proxyErr: config.ProxyError, services: config.Services}
 	if n.root == "" {
 		n.root = "/"
 	}

@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,6 +20,15 @@ type node struct {
 	root     string
 	proxy    *inspect.Status // nil without a running proxy
 	proxyErr error           // the reason
+	services func(context.Context) iter.Seq2[*inspect.Service, error]
+}
+
+// withoutProxy is the finding of a check that needs a running proxy.
+func (n *node) withoutProxy() Finding {
+	if n.proxyErr != nil {
+		return skipped("only a running proxy knows: " + n.proxyErr.Error())
+	}
+	return skipped("only a running proxy knows")
 }
 
 func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }

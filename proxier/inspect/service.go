@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"net/netip"
+	"slices"
 )
 
 // Service is the state of a Service that the proxy serves, in all address
@@ -18,7 +19,8 @@ type Service struct {
 	// HealthCheckNodePort is 0 if there is none.
 	HealthCheckNodePort uint16 `json:"healthCheckNodePort,omitempty"`
 	// SourceRanges are loadBalancerSourceRanges. They have no meaning unless
-	// Restricted is true: then only these clients may use the LoadBalancer IPs.
+	// Restricted is true: then only these clients may use the LoadBalancer IPs
+	// of a family, unless it is Unrestricted.
 	Restricted   bool           `json:"restricted,omitempty"`
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	// Pending reports whether a change of the Service is not in the kernel yet.
@@ -26,6 +28,13 @@ type Service struct {
 	Ports   []ServicePort `json:"ports"`
 	// Reductions are how the Service exceeds a budget of rows, by family.
 	Reductions map[string]string `json:"reductions,omitempty"`
+}
+
+// Unrestricted reports whether all clients of a family may use the LoadBalancer
+// IPs because all source ranges are of the other family.
+func (s *Service) Unrestricted(family string) bool {
+	ofFamily := func(p netip.Prefix) bool { return p.Addr().Is4() == (family == "IPv4") }
+	return len(s.SourceRanges) > 0 && !slices.ContainsFunc(s.SourceRanges, ofFamily)
 }
 
 // ServicePort is one port of a Service.

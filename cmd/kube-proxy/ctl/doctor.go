@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"io"
+	"iter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,6 +33,7 @@ func newDoctor(version string) *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 			defer cancel()
 			config.Proxy, config.ProxyError = askProxy(ctx, flags.socket, time.Second)
+			config.Services = servicesOf(flags.socket)
 			r := doctor.Run(ctx, config)
 			err := out.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, out.wide()) })
 			if err == nil && r.Bad() {
@@ -58,4 +60,19 @@ func askProxy(ctx context.Context, socket string, timeout time.Duration) (*inspe
 	}
 	defer client.Close()
 	return client.Status(ctx)
+}
+
+// servicesOf returns a function that returns all Services of the running proxy.
+func servicesOf(socket string) func(context.Context) iter.Seq2[*inspect.Service, error] {
+	return func(ctx context.Context) iter.Seq2[*inspect.Service, error] {
+		return func(yield func(*inspect.Service, error) bool) {
+			client, err := inspect.Dial(ctx, socket)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer client.Close()
+			client.Services(ctx, inspect.ServiceQuery{})(yield)
+		}
+	}
 }

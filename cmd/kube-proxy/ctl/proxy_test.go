@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -280,6 +281,36 @@ func TestServicesOfOneFamily(t *testing.T) {
 	listed := strings.Contains(got, "name: web") && strings.Contains(got, "IPv6: busy")
 	if !listed || !strings.HasSuffix(got, "exit code 1\n") {
 		t.Errorf("got %s, want a Service, an error and exit code 1", got)
+	}
+}
+
+// halfRestricted is a proxy with a Service of which one family has no source
+// range.
+type halfRestricted struct{ statusOnly }
+
+func (halfRestricted) Services(_ context.Context, _ inspect.ServiceQuery, yield func(*inspect.Service) error) error {
+	frontend := func(family, addr string) inspect.Frontend {
+		return inspect.Frontend{
+			Family: family, Kind: inspect.LoadBalancerIP, Address: netip.MustParseAddr(addr), Port: 80, State: inspect.Served,
+		}
+	}
+	return yield(&inspect.Service{
+		Namespace: "default", Name: "web", Restricted: true, SourceRanges: tabletest.Prefixes("198.51.100.0/24"),
+		Ports: []inspect.ServicePort{{
+			Frontends: []inspect.Frontend{frontend("IPv4", "192.0.2.10"), frontend("IPv6", "2001:db8::10")},
+		}},
+	})
+}
+
+// Source ranges of one family do not restrict the other one.
+func TestSourceRangesOfOneFamily(t *testing.T) {
+	tabletest.NewNode(t)
+	listen(t, halfRestricted{})
+	if got := run("services"); strings.Count(got, "; only for clients in 198.51.100.0/24") != 1 {
+		t.Errorf("got %s, want one restricted address", got)
+	}
+	if got := run("doctor"); !strings.Contains(got, "- default/web: 2001:db8::10\n") {
+		t.Errorf("got %s, want an unrestricted address", got)
 	}
 }
 

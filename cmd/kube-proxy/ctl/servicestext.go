@@ -96,7 +96,7 @@ func stateText(s *inspect.Service, f *inspect.Frontend) string {
 	case f.State == inspect.NoLocalEndpoints:
 		text = "drops clients outside the cluster: no usable endpoint on this node"
 	}
-	if s.Restricted && f.Kind == inspect.LoadBalancerIP {
+	if s.Restricted && f.Kind == inspect.LoadBalancerIP && !s.Unrestricted(f.Family) {
 		text += "; only for clients in " + prefixesText(s.SourceRanges)
 	}
 	if how, reduced := s.Reductions[f.Family]; reduced {

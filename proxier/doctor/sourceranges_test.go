@@ -1,0 +1,59 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/proxier/doctor"
+	"github.com/nftproxy/nftproxy/proxier/inspect"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// Source ranges of one family do not restrict the other one.
+func TestSourceRanges(t *testing.T) {
+	const v4, v6, range4, range6 = "192.0.2.10", "2001:db8::10", "198.51.100.0/24", "2001:db8:51::/64"
+	load := func(name string, lbIPs []string, ranges ...string) *inspect.Service {
+		s := &inspect.Service{Namespace: "default", Name: name, Restricted: true, SourceRanges: tabletest.Prefixes(ranges...)}
+		frontends := []inspect.Frontend{{Family: "IPv6", Kind: inspect.ClusterIP, Address: netip.MustParseAddr("fd00:96::1")}}
+		for _, ip := range lbIPs {
+			f := inspect.Frontend{Family: "IPv4", Kind: inspect.LoadBalancerIP, Address: netip.MustParseAddr(ip)}
+			if f.Address.Is6() {
+				f.Family = "IPv6"
+			}
+			frontends = append(frontends, f)
+		}
+		s.Ports = []inspect.ServicePort{{Frontends: frontends}, {Frontends: frontends}}
+		return s
+	}
+	both := []string{v4, v6}
+	tests := []struct {
+		name     string
+		service  *inspect.Service
+		err      error
+		result   doctor.Result
+		contains string
+	}{
+		{"IPv4 range", load("web", both, range4), nil, doctor.Warn, "\ndefault/web: " + v6},
+		{"IPv6 range", load("web", both, range6), nil, doctor.Warn, "\ndefault/web: " + v4},
+		{"both ranges", load("web", both, range4, range6), nil, doctor.OK, ""},
+		{"no valid range", load("web", both), nil, doctor.OK, ""},
+		{"one LoadBalancer IP", load("web", []string{v4}, range4), nil, doctor.OK, ""},
+		{"no answer", nil, errors.New("busy"), doctor.Skipped, "busy"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			services := func(context.Context) iter.Seq2[*inspect.Service, error] {
+				return func(yield func(*inspect.Service, error) bool) { yield(test.service, test.err) }
+			}
+			expectation{"source-ranges", test.result, test.contains}.check(t, doctor.Config{
+				Proxy: &inspect.Status{}, Services: services,
+			})
+		})
+	}
+	expectation{"source-ranges", doctor.Skipped, "nothing listens"}.check(t, doctor.Config{
+		ProxyError: errors.New("nothing listens"),
+	})
+}
