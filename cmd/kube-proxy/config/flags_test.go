@@ -117,6 +117,8 @@ func TestInvalidFlags(t *testing.T) {
 		{"--iptables-masquerade-bit=32", "--iptables-masquerade-bit: 32 is not in the range from 0 to 31"},
 		{"--iptables-sync-period=0", "--iptables-sync-period: 0s is not greater than 0"},
 		{"--iptables-min-sync-period=31s", "--iptables-min-sync-period: 31s is greater than the sync period, 30s"},
+		{"--max-service-rows=-1", "--max-service-rows: -1 is less than 0"},
+		{"--max-namespace-rows=-1|--config=config.yaml", "--max-namespace-rows: -1 is less than 0"},
 		{"--cluster-cidr=", `--cluster-cidr: must not be empty: set a CIDR or omit the flag`},
 		{"--cluster-cidr=10.0.0.0/8,x", `--cluster-cidr: "x" is not a CIDR`},
 		{"--cluster-cidr=10.0.0.0/8,11.0.0.0/8",

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -94,6 +95,9 @@ func (o *Options) complete() error {
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
 		return err
 	}
+	if err := o.validateBudgets(); err != nil {
+		return err
+	}
 	gate, found, warnings := newFeatureGate(o.Configuration.FeatureGates)
 	o.FeatureGate = gate
 	o.warnings = append(o.warnings, warnings...)
@@ -103,6 +107,19 @@ func (o *Options) complete() error {
 	}
 	setMode(o.Configuration)
 	return nil
+}
+
+// validateBudgets returns an error that names each flag with a negative number.
+func (o *Options) validateBudgets() error {
+	var errs []error
+	check := func(flag string, n int) {
+		if n < 0 {
+			errs = append(errs, fmt.Errorf("--%s: %d is less than 0", flag, n))
+		}
+	}
+	check("max-service-rows", o.Budgets.Service)
+	check("max-namespace-rows", o.Budgets.Namespace)
+	return errors.Join(errs...)
 }
 
 // loadFlags sets Configuration from the flags.
