@@ -36,7 +36,7 @@ type Config struct {
 	Budgets Budgets
 	// AffinitySeed is the seed of the choice of affinity sets. 0 means a random
 	// one.
-	AffinitySeed uint32
+	AffinitySeed uint64
 	// NumberLimit is the number of rows that a service port must save to get a
 	// number (see number.go). 0 means DefaultNumberLimit.
 	NumberLimit int

@@ -1,8 +1,8 @@
 package ruleset
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
-	"hash/fnv"
 	"strconv"
 	"strings"
 
@@ -127,7 +127,12 @@ func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySe
 const sourceSetPrefix = "firewall-sources-"
 
 // IsSourceSet reports whether a set has the name of a set of source ranges.
-func IsSourceSet(name string) bool { return strings.HasPrefix(name, sourceSetPrefix) }
+// Earlier versions had other sets, with names that end with a protocol.
+func IsSourceSet(name string) bool {
+	bits, ok := strings.CutPrefix(name, sourceSetPrefix)
+	_, err := strconv.ParseUint(bits, 10, 8)
+	return ok && err == nil
+}
 
 // sets returns the sets that the program p has, in the order in which they are
 // written.
@@ -153,11 +158,9 @@ func (l *layout) sets(p *program) []*nft.Set {
 // ClientSet returns the number of the affinity set for a new service port with
 // this Plan.AffinityName. Without a secret seed, a user could choose names that
 // share the set of another Service, and fill it.
-func ClientSet(seed uint32, servicePort string) uint8 {
-	h := fnv.New32a()
-	h.Write(binary.NativeEndian.AppendUint32(nil, seed))
-	h.Write([]byte(servicePort))
-	return uint8(h.Sum32() % affinitySets)
+func ClientSet(seed uint64, servicePort string) uint8 {
+	hash := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), servicePort...))
+	return hash[0] % affinitySets
 }
 
 // clientSetOf returns the number of the affinity set with a name.

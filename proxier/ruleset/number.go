@@ -53,6 +53,10 @@ func (p *Plan) Cost(targets int) int {
 	return cost + min(len(p.Frontends)*targets, DefaultNumberLimit+targets)
 }
 
+// portPrefix is the prefix of the names of the chains of numbered service
+// ports.
+const portPrefix = "port-"
+
 // numberChain selects one of the targets of a service port with a number. For
 // port-7 it is
 //

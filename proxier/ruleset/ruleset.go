@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -52,12 +53,26 @@ func (r *Ruleset) IsShared(s *nft.Set) bool {
 	return s == r.layout.clusterIPs || s == r.layout.hairpin
 }
 
-// Replaces reports whether a rewrite deletes a set and adds it again, because
-// that takes less time than flushing it, or because it may not be needed any
-// more. For each chain that uses a map, the kernel walks the rows of the map,
-// also those that the transaction flushed.
-func (r *Ruleset) Replaces(s *nft.Set) bool {
-	return s == r.layout.portEndpoints || IsSourceSet(s.Name)
+// manyNumbers is the number of chains of numbered service ports from which on a
+// rewrite replaces their map.
+const manyNumbers = 64
+
+// Replaces reports whether a rewrite of a table with these chains deletes a set
+// and adds it again. Otherwise, it flushes the set, which loses no packet: the
+// old rules find the new rows while the transaction takes effect. But for each
+// chain that uses a map, the kernel walks the rows of the map, also those that
+// the transaction flushed, which takes quadratic time.
+func (r *Ruleset) Replaces(s *nft.Set, chains []string) bool {
+	if s != r.layout.portEndpoints {
+		return false
+	}
+	n := 0
+	for _, name := range chains {
+		if strings.HasPrefix(name, portPrefix) {
+			n++
+		}
+	}
+	return n > manyNumbers
 }
 
 // ReservedIDs returns the row that reserves the ids of session affinity below

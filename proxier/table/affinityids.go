@@ -20,7 +20,7 @@ import (
 // endpoint at once.
 type affinityIDs struct {
 	next uint32
-	seed uint32 // of the choice of affinity sets; 0 before Setup
+	seed uint64 // of the choice of affinity sets; 0 before Setup
 	// proposed are the ids of endpoints in plans that are not committed yet,
 	// before those of the previous round of planning.
 	proposed, before map[affinityEndpoint]uint32
@@ -58,7 +58,7 @@ type affinityEndpoint struct {
 // are easy to distinguish from other numbers in a listing.
 const firstID = 4096
 
-func newAffinityIDs(seed uint32) affinityIDs {
+func newAffinityIDs(seed uint64) affinityIDs {
 	return affinityIDs{
 		next:      firstID,
 		seed:      seed,
@@ -212,7 +212,7 @@ const idBlock = 1 << 16
 // If a chain cannot be read, the clients of its endpoints may get another one.
 func (t *Table) recoverAffinity() {
 	if t.ids.seed == 0 {
-		t.ids.seed = rand.Uint32()
+		t.ids.seed = rand.Uint64()
 	}
 	table := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
 	_, exists, err := t.kernel.FindTable(table)

@@ -43,6 +43,7 @@ type inspection struct {
 	begun  bool
 	state  tableState
 	sets   []string // names of the sets
+	chains []string // names of the chains
 	others []object // chains, sets and counters that are not part of the program
 	// counted are the rows of a table of ours that count packets.
 	counted countedRows
@@ -86,12 +87,22 @@ func (t *Table) readTable(table *nft.Table) (found inspection, err error) {
 	for _, s := range sets {
 		found.sets = append(found.sets, s.Name)
 	}
+	for _, c := range chains {
+		found.chains = append(found.chains, c.Name)
+	}
 	found.others = append(otherObjects(table, sets, chains), otherCounters(table, counters)...)
-	found.state = compareTable(table, t.rules.AffinitySets(), sets, chains)
+	found.state = compareTable(table, t.otherSets(), sets, chains)
 	if found.state == tableOurs {
 		found.counted, err = t.readCounted(table)
 	}
 	return found, err
+}
+
+// otherSets returns the sets that a table of ours can have and that are not
+// part of a program without source ranges.
+func (t *Table) otherSets() []*nft.Set {
+	all := func(*nft.Set) bool { return true }
+	return slices.Concat(t.rules.AffinitySets(), t.rules.SourceSets(all))
 }
 
 // otherObjects returns the chains and sets that were found and are not part of
@@ -130,13 +141,13 @@ func findChain(program *nft.Table, name string) *nft.Chain {
 }
 
 // compareTable compares the sets and chains that were found with the program
-// and the affinity sets.
-func compareTable(program *nft.Table, affinity []*nft.Set, sets []nft.FoundSet, chains []nft.FoundChain) tableState {
+// and the other sets that the table can have.
+func compareTable(program *nft.Table, other []*nft.Set, sets []nft.FoundSet, chains []nft.FoundChain) tableState {
 	hooked, bases, same := compareChains(program, chains)
 	switch {
 	case !hooked:
 		return tableUnused
-	case !bases || !same || !compareSets(slices.Concat(program.Sets, affinity), sets):
+	case !bases || !same || !compareSets(slices.Concat(program.Sets, other), sets):
 		return tableForeign
 	}
 	return tableOurs

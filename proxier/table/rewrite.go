@@ -158,9 +158,12 @@ func (t *Table) replaceTable(table *nft.Table, found inspection) {
 }
 
 // isDeleted reports whether a rewrite deletes an object that is not part of the
-// program. Affinity sets keep their clients. Chains are deleted later: before
-// Linux 6.2 the kernel counts references until the end of the transaction.
-func (o object) isDeleted() bool { return o.kind == kindSet && !ruleset.IsAffinitySet(o.name) }
+// program. Affinity sets keep their clients, and sets of source ranges are
+// flushed. Chains are deleted later: before Linux 6.2 the kernel counts
+// references until the end of the transaction.
+func (o object) isDeleted() bool {
+	return o.kind == kindSet && !ruleset.IsAffinitySet(o.name) && !ruleset.IsSourceSet(o.name)
+}
 
 // emptyTable deletes the rules and rows of a table of ours, and the sets that
 // are not part of the program: to flush a set with intervals, which earlier
@@ -177,14 +180,17 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 		}
 	}
 	for _, o := range found.others {
-		if o.isDeleted() {
+		switch {
+		case o.isDeleted():
 			t.batch.DeleteSet(o.name)
+		case o.kind == kindSet && ruleset.IsSourceSet(o.name):
+			t.batch.FlushSet(o.name)
 		}
 	}
 	for _, s := range table.Sets {
 		switch {
 		case !slices.Contains(found.sets, s.Name), s.Counts: // see counted.go
-		case t.rules.Replaces(s):
+		case t.rules.Replaces(s, found.chains):
 			t.batch.DeleteSet(s.Name)
 		default:
 			t.batch.FlushSet(s.Name)

@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"maps"
+	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -123,35 +124,54 @@ func TestTakeOverPreviousVersion(t *testing.T) {
 	}
 }
 
-// A rewrite replaces some sets (see ruleset.Ruleset.Replaces). It flushes all
-// others.
-func TestRewriteReplacesSets(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newSample(t)
-	handles := func() map[string]uint64 {
-		found, err := table.kernel.Sets(table.committed.program)
-		if err != nil {
-			t.Fatal(err)
+// A rewrite flushes the sets, so that packets find the old or the new rows. It
+// replaces the map of many numbered service ports.
+func TestRewriteFlushesSets(t *testing.T) {
+	for numbered, replaced := range map[int][]string{2: nil, 70: {"port-endpoints"}} {
+		tabletest.NewNamespace(t)
+		config := sampleConfig()
+		config.Rules.NumberLimit = 1
+		table := newTable(t, config, nft.IPv4)
+		tabletest.PassSample(table)
+		for i := range numbered {
+			svc := tabletest.NumberedService(i)
+			svc.ExternalIPs = []netip.Addr{addr("198.51.100.1"), addr("198.51.100.2")}
+			svc.Ports[0].Port = uint16(1000 + i)
+			table.SetService(svc)
+			for j := range 3 {
+				table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, j))
+			}
 		}
-		all := make(map[string]uint64)
-		for _, s := range found {
-			all[s.Name] = s.Handle
+		tabletest.Sync(t, table)
+		handles := func() map[string]uint64 {
+			found, err := table.kernel.Sets(table.committed.program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := make(map[string]uint64)
+			for _, s := range found {
+				all[s.Name] = s.Handle
+			}
+			return all
 		}
-		return all
-	}
-	before := handles()
-	table.doubt(rewriteFailure, "test")
-	tabletest.Sync(t, table)
-	checkTable(t, table)
-	after := handles()
-	for _, s := range table.committed.program.Sets {
-		if replaced := before[s.Name] != after[s.Name]; replaced != table.rules.Replaces(s) {
-			t.Errorf("set %s: got replaced %v, want %v", s.Name, replaced, !replaced)
+		before := handles()
+		table.doubt(rewriteFailure, "test")
+		tabletest.Sync(t, table)
+		checkTable(t, table)
+		after := handles()
+		var got []string
+		for _, s := range table.committed.program.Sets {
+			if before[s.Name] != after[s.Name] {
+				got = append(got, s.Name)
+			}
 		}
-	}
-	mustCheck(t, table)
-	if n := repairsOf(table); n != 0 {
-		t.Errorf("got %d repairs of our own rewrite, want 0", n)
+		if !slices.Equal(got, replaced) {
+			t.Errorf("%d numbered service ports: a rewrite replaced the sets %v, want %v", numbered, got, replaced)
+		}
+		mustCheck(t, table)
+		if n := repairsOf(table); n != 0 {
+			t.Errorf("got %d repairs of our own rewrite, want 0", n)
+		}
 	}
 }
 

@@ -310,13 +310,15 @@ func TestAffinityFull(t *testing.T) {
 			endpoints: "a1 a2 b1 b2",
 		}
 	}
-	flooded, calm := sticky("flooded"), sticky("calm")
-	c.serve("sticky", flooded, calm)
+	flooded := sticky("flooded")
+	others := []*service{sticky("calm-1"), sticky("calm-2"), sticky("calm-3"), sticky("calm-4")}
+	c.serve("sticky", append(others, flooded)...)
 	c.terminate()
 	listed := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset")
 	const room = 4
 	load := c.Node1.Command(t.Context(), "nft", "-f", "-")
-	load.Stdin = strings.NewReader("flush ruleset\n" + withRoom(t, listed, "flooded", "calm", room))
+	small, calm := withRoom(t, listed, flooded, others, room)
+	load.Stdin = strings.NewReader("flush ruleset\n" + small)
 	if out, err := load.CombinedOutput(); err != nil {
 		t.Fatalf("load the listing: %v\n%s", err, out)
 	}
@@ -354,24 +356,32 @@ func TestAffinityFull(t *testing.T) {
 }
 
 // withRoom returns the listing with another size of the affinity sets of a
-// service. The other service must have other sets.
-func withRoom(t *testing.T, listing, service, other string, room int) string {
+// service, and one of the others that has other sets. A random seed chooses the
+// sets of each family.
+func withRoom(t *testing.T, listing string, s *service, others []*service, room int) (string, *service) {
 	t.Helper()
-	setOf := func(service string) string {
+	tables := regexp.MustCompile(`(?m)^table `).Split(listing, -1)[1:]
+	setOf := func(table, service string) string {
 		chain := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(clients-\d+) `)
-		m := chain.FindStringSubmatch(listing)
-		if m == nil {
-			t.Fatalf("no affinity chain of %s in\n%s", service, listing)
+		if m := chain.FindStringSubmatch(table); m != nil {
+			return m[1]
 		}
-		return m[1]
+		return ""
 	}
-	set := setOf(service)
-	if set == setOf(other) {
-		t.Fatalf("%s and %s share the set %s", service, other, set)
+	out := ""
+	for _, table := range tables {
+		if set := setOf(table, s.name); set != "" {
+			others = slices.DeleteFunc(others, func(o *service) bool { return setOf(table, o.name) == set })
+			size := regexp.MustCompile(`(set ` + set + ` \{[^}]*size )262144`)
+			if !size.MatchString(table) {
+				t.Fatalf("no set %s of the expected size in\n%s", set, table)
+			}
+			table = size.ReplaceAllString(table, fmt.Sprintf("${1}%d", room))
+		}
+		out += "table " + table
 	}
-	size := regexp.MustCompile(`(set ` + set + ` \{[^}]*size )262144`)
-	if n := len(size.FindAllString(listing, -1)); n != 2 {
-		t.Fatalf("got %d sets %s of the expected size, want 2, in\n%s", n, set, listing)
+	if out == listing || len(others) == 0 {
+		t.Fatalf("no affinity chain of %s, or no other service with another set, in\n%s", s.name, listing)
 	}
-	return size.ReplaceAllString(listing, fmt.Sprintf("${1}%d", room))
+	return out, others[0]
 }

@@ -40,7 +40,7 @@ func Node() *cluster.Node {
 // 10.244.0.0/16 and fd00:244::/32.
 func Rules() ruleset.Config {
 	return ruleset.Config{
-		AffinitySeed:      48,
+		AffinitySeed:      75,
 		NodePortAddresses: ruleset.NodePortAddresses{CIDRs: Prefixes("0.0.0.0/0", "::/0")},
 		DetectLocal: ruleset.LocalDetection{
 			Mode: ruleset.DetectLocalClusterCIDR, ClusterCIDRs: Prefixes("10.244.0.0/16", "fd00:244::/32"),
