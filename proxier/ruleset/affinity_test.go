@@ -145,3 +145,20 @@ func TestChainsOfAffinity(t *testing.T) {
 		}
 	}
 }
+
+// Whether service ports share an affinity set depends on the seed, also if
+// their names differ in few bits.
+func TestClientSet(t *testing.T) {
+	const name, seeds, sets = "prod.web.tcp.http", 6400, 64
+	for _, other := range []string{"0rod.web.tcp.http", "prof.web.tcp.http", "prod.web.tcp.htt0", "dev.web.tcp.http"} {
+		same := 0
+		for seed := range uint64(seeds) {
+			if ClientSet(seed, name) == ClientSet(seed, other) {
+				same++
+			}
+		}
+		if same == 0 || same > 2*seeds/sets {
+			t.Errorf("%s and %s share a set with %d of %d seeds, want about %d", name, other, same, seeds, seeds/sets)
+		}
+	}
+}
