@@ -28,7 +28,7 @@ type family struct {
 	// triggers are the times of changes that no sync has made effective yet.
 	triggers []time.Time
 	lastSync atomic.Pointer[lastSync]    // nil before the first
-	stats    atomic.Pointer[table.Stats] // those of the last publish
+	stats    atomic.Pointer[table.Stats] // of the last publish
 }
 
 // lastSync is a sync and the time of its end.

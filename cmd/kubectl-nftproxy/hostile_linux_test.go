@@ -42,7 +42,7 @@ func TestLargeAnswer(t *testing.T) {
 			t.Errorf("%q: got error %.200q and exit code %d, want %q", stream, stderr, code, want)
 		}
 		if len(stdout) > maxOutput+1000 || !strings.HasSuffix(stdout, "NODE b\n{}\n") {
-			t.Errorf("%q: got %d bytes, want at most %d and those of node b", stream, len(stdout), maxOutput)
+			t.Errorf("%q: got %d bytes, want at most %d and the output of node b", stream, len(stdout), maxOutput)
 		}
 		for format, want := range map[string]string{
 			"json": "{\n  \"a\": {\n    \"error\": \"" + problem + "\"\n  },\n  \"b\": {}\n}\n",

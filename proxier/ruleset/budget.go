@@ -21,9 +21,8 @@ import (
 // ranges get half of the budget; clients of the others are dropped. ClusterIPs,
 // NodePorts and one endpoint of each port always stay.
 //
-// What stays depends on the objects alone: it has the lowest hashes. So a
-// restart and other nodes choose the same, and one change moves at most one
-// other object.
+// The objects with the lowest hashes stay. So a restart and other nodes choose
+// the same, and one change moves at most one other object.
 type Budgets struct {
 	// Service and Namespace are the numbers of rows that a Service, and the
 	// Services of a namespace, can have in each table. 0 means the default.
@@ -143,8 +142,8 @@ func (c *costs) rows(addresses, endpoints int) int {
 	return c.nodePorts*c.portRows(n+1, endpoints) + (c.ports-c.nodePorts)*c.portRows(n, endpoints)
 }
 
-// ShareOf returns the part of a Service that a budget covers. The endpoints are
-// those of the family.
+// ShareOf returns the part of a Service that a budget covers. All endpoints
+// must be of the family.
 func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, budget int) Share {
 	c := costsOf(f, svc, len(endpoints))
 	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: c.endpoints}
@@ -260,8 +259,8 @@ func (l *Limits) targets(targets []Target) []Target {
 	return slices.DeleteFunc(targets, func(t Target) bool { return !stay(t) })
 }
 
-// LimitEndpoints returns at most n endpoints: those of the highest rank, and of
-// these the ones with the lowest hashes. The order stays.
+// LimitEndpoints returns at most n endpoints: by rank, the highest first, and
+// among equals by hash, the lowest first. The order stays.
 func LimitEndpoints(endpoints []*cluster.Endpoint, n int) []*cluster.Endpoint {
 	if len(endpoints) <= n {
 		return endpoints

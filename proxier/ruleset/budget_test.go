@@ -106,8 +106,8 @@ func TestShareOf(t *testing.T) {
 	}
 }
 
-// What stays depends on the objects alone: one more endpoint or address moves
-// at most one other, and neither their order nor the plan before matters.
+// The part depends on the objects alone: one more endpoint or address moves at
+// most one other, and neither their order nor the plan before matters.
 func TestShareIsStable(t *testing.T) {
 	svc, endpoints := sized{ports: 3, external: 40, lb: 3, ranges: 30, endpoints: 60}.service()
 	targets := func(endpoints []*cluster.Endpoint, budget int) map[netip.AddrPort]bool {

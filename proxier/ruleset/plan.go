@@ -107,7 +107,7 @@ type PlanInput struct {
 	Frontends []ServedFrontend
 	// Limits are nil if the budget covers the whole Service.
 	Limits *Limits
-	// Number is that of the service port, in case its plan needs one.
+	// Number is the number of the service port, in case its plan needs one.
 	Number uint32
 	// Before is the plan that is replaced, nil if there is none. Endpoints that
 	// are in both plans keep their index where possible.

@@ -30,10 +30,11 @@ type namespaceRows struct {
 // reduced is the part of a Service that its budget covers, if that is not all.
 type reduced struct {
 	ruleset.Share
-	// budget is less than that of the Service if its namespace exceeds its own.
+	// budget is less than the budget of the Service if its namespace exceeds
+	// its own.
 	budget   int
 	reported bool // in an event
-	// endpoints are those among which each service port has its own.
+	// endpoints contain the endpoints of each service port.
 	endpoints []*cluster.Endpoint
 }
 

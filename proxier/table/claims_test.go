@@ -120,7 +120,7 @@ func TestManyConflicts(t *testing.T) {
 	set("old", 1, 2000, 20)
 	set("young", 2, 2000, 19)
 	set("young", 2, 2000, 20)
-	set("young", 2, 2000, 21) // nobody else has port 21
+	set("young", 2, 2000, 21) // no other service port has port 21
 	set("old", 1, 2000, 21)
 	var notes []string
 	for _, e := range *recorded {

@@ -206,7 +206,7 @@ func (t *Table) wantedPlan(p *portState, dirty bool) *ruleset.Plan {
 	if !dirty {
 		return t.committed.plans[p]
 	}
-	plan, _ := t.desiredPlan(p) // what is left if it cannot be written
+	plan, _ := t.desiredPlan(p) // the remainder if it cannot be written
 	t.ids.preview().assign(t.committed.plans[p], plan)
 	return plan
 }

@@ -105,7 +105,7 @@ func (all edits) merge(before []*cluster.Endpoint) []*cluster.Endpoint {
 	}
 	for _, change := range all {
 		if len(all) == 1 && len(kept) == 0 && change.single == nil {
-			return change.list // that of the source takes no memory
+			return change.list // the list of the source takes no memory
 		}
 		added = change.append(added)
 	}

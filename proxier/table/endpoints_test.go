@@ -13,8 +13,8 @@ import (
 )
 
 // After random calls of SetEndpoint, DeleteEndpoint and SetEndpoints, the
-// desired endpoints are those of a map with the same changes, in order. The
-// slices of the source are not modified.
+// desired endpoints are the values of a map with the same changes, in order.
+// The slices of the source are not modified.
 func TestEndpointsOfSources(t *testing.T) {
 	table := newUnconnected(t, sampleConfig(), nft.IPv4)
 	c := tabletest.NewRandom(1, 2, nft.IPv4)

@@ -232,7 +232,7 @@ func (e *Expected) port(p *portState) *expectedPort {
 	if p == nil {
 		return content
 	}
-	plan, _ := e.table.desiredPlan(p) // what is left if it cannot be written
+	plan, _ := e.table.desiredPlan(p) // the remainder if it cannot be written
 	e.ids.assign(e.table.committed.plans[p], plan)
 	content.chains, content.rows = e.table.rules.Chains(plan), e.table.rules.Rows(nil, plan)
 	e.addSources(content.rows)

@@ -38,8 +38,8 @@ type inspection struct {
 	exists bool
 	handle uint64 // of the table; 0 if it does not exist
 	seen   int    // observed.seen
-	// begun reports whether the first of several transactions replaced what was
-	// found. handle is that of the new table then.
+	// begun reports whether the first of several transactions replaced the
+	// table that was found. handle then identifies the new table.
 	begun  bool
 	state  tableState
 	sets   []string // names of the sets

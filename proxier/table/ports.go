@@ -8,7 +8,7 @@ import (
 )
 
 // setPorts makes the service ports of s, and the frontends that they claim,
-// equal to those of its spec.
+// equal to its spec.
 func (d *desired) setPorts(s *serviceState) {
 	kept := make(map[*portState]bool, len(s.spec.Ports))
 	ports := make([]*portState, 0, len(s.spec.Ports))

@@ -179,8 +179,8 @@ func (t *Table) wrongRows(rows []nft.Row) (wrong []wrongRow, err error) {
 }
 
 // scrubChains checks the chains of a service port with session affinity, and
-// writes those that differ. If the rules are those of the last pass, they are
-// not compared again.
+// writes the chains that differ. Rules that did not change since the last pass
+// are not compared again.
 func (t *Table) scrubChains(p *portState, plan *ruleset.Plan) error {
 	s := &t.observed.scrubber
 	names := t.rules.ChainNames(plan)

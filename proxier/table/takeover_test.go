@@ -120,7 +120,7 @@ func sendUDP(t *testing.T, from netip.Addr, to netip.AddrPort) (stop func() int)
 	sent := 0
 	sender.Go(func() {
 		for ; !stopped.Load(); sent++ {
-			// The error is that of the rule that drops the packet.
+			// The rule that drops the packet causes an error.
 			unix.Sendto(fd, []byte("x"), 0, &unix.SockaddrInet4{Addr: to.Addr().As4(), Port: int(to.Port())})
 		}
 	})
