@@ -287,3 +287,32 @@ func TestRefusedPortLosesFrontend(t *testing.T) {
 		t.Errorf("a refused new Service does not reject connections:\n%s", rows)
 	}
 }
+
+// The kernel refuses a change of a service port, and then also less of it. The
+// rewrite that the new owner of its frontend causes takes the frontend from it.
+func TestPortRefusedTwiceLosesFrontend(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	port := table.desired.services[web].ports[0]
+	left := 1
+	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
+		switch instead := table.refusals[port].instead; {
+		case instead == theWanted:
+			return problem(unix.EINVAL, port.tag)
+		case instead == theLast && left > 0:
+			left--
+			return problem(unix.ENOMEM, port.tag)
+		}
+		return commit()
+	}
+	older := tabletest.Service("older", "10.96.0.10", nil) // the ClusterIP of web
+	older.Created = older.Created.Add(-time.Hour)
+	table.SetEndpoint(web, tabletest.Endpoint("10.244.9.9"))
+	table.SetService(older)
+	table.SetEndpoint(older.Name, tabletest.Endpoint("10.244.9.1"))
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	if p := committedPlan(table, older.Name); p == nil || len(p.Cluster) != 1 || len(table.refusals) != 1 {
+		t.Errorf("got plan %+v, refused %v", p, refusedNames(table))
+	}
+}

@@ -78,6 +78,7 @@ func (t *Table) updateInParts() error {
 			return nil
 		}
 	}
+	t.failures = 0
 	for s := range t.desired.dirty {
 		s.deferred = true
 	}
@@ -87,7 +88,7 @@ func (t *Table) updateInParts() error {
 // take writes the changes of a part. It measures a heavy part by the CPU time
 // of the thread, which does not depend on other programs.
 func (t *Table) take(part part) error {
-	t.part = part.ports
+	t.part = part
 	if !part.heavy {
 		return t.update()
 	}

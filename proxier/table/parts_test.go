@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -202,4 +204,71 @@ func TestPace(t *testing.T) {
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
+}
+
+// failHeavy makes commits fail that write the wanted plan of the only port of a
+// heavy Service.
+func failHeavy(table *Table, name cluster.ServiceName, err error) *portState {
+	port := table.desired.services[name].ports[0]
+	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
+		if slices.Contains(table.part.ports, port) && table.refusals[port].instead == theWanted {
+			return err
+		}
+		return commit()
+	}
+	return port
+}
+
+// A heavy service port fails with an error that names no service port. Others
+// are written, heavy ones too, and it is refused at last.
+func TestHeavyPartFails(t *testing.T) {
+	table, _ := newParts(t)
+	table.limits.time = time.Hour
+	affinity := func(svc *cluster.Service) { svc.AffinityTimeout = time.Hour }
+	names := []string{"first", "second"}
+	for i, name := range names {
+		heavy := heavyService(name, fmt.Sprintf("10.96.1.%d", i), 1, affinity)
+		table.SetService(heavy)
+		passHeavy(table, heavy, 60)
+	}
+	port := failHeavy(table, tabletest.Service(names[0], "", nil).Name, fmt.Errorf("send: %w", unix.ENOBUFS))
+	for i := range maxFailures + 1 {
+		err := table.Sync()
+		if last := i == maxFailures; (err == nil) != last {
+			t.Errorf("sync %d: got %v", i, err)
+		}
+		if p := committedPlan(table, tabletest.Service(names[1], "", nil).Name); p == nil || len(p.Cluster) != 60 {
+			t.Fatalf("sync %d: the second Service was not written", i)
+		}
+	}
+	if !table.refusals[port].refused || !table.UpToDate() {
+		t.Errorf("got refusals %v, up to date: %v", refusedNames(table), table.UpToDate())
+	}
+	checkTable(t, table)
+}
+
+// A heavy service port that is held back, and whose Service took long, does not
+// make syncs fail before its turn.
+func TestHeldBackPortWaits(t *testing.T) {
+	table, _ := newParts(t)
+	heavy := heavyService("heavy", "10.96.1.1", 1, func(svc *cluster.Service) { svc.AffinityTimeout = time.Hour })
+	table.SetService(heavy)
+	passHeavy(table, heavy, 60)
+	s := table.desired.services[heavy.Name]
+	failHeavy(table, heavy.Name, problem(unix.ENOMEM, s.ports[0].tag))
+	if err := table.Sync(); err == nil {
+		t.Error("first failure: got no error")
+	}
+	s.pace = pace{debt: 2 * table.limits.burst, at: time.Now()}
+	tabletest.Sync(t, table)
+	if table.Deferred() {
+		t.Error("the Service must wait: got deferred, want not")
+	}
+	s.pace = pace{}
+	if !table.Deferred() {
+		t.Error("the Service has waited: got not deferred")
+	}
+	if err := table.Sync(); err == nil || table.refusals[s.ports[0]].failures != 2 {
+		t.Errorf("its turn: got %v and %d failures", err, table.refusals[s.ports[0]].failures)
+	}
 }

@@ -62,6 +62,17 @@ func (r refusals) retry(d *desired) {
 	}
 }
 
+// forgetSame makes a rewrite write what is left of the last plans: a frontend
+// can belong to another service port now.
+func (r refusals) forgetSame() {
+	for p, refused := range r {
+		if refused.instead == theSame {
+			refused.instead = theLast
+			r[p] = refused
+		}
+	}
+}
+
 // plan returns the plan of a service port that replaces before. It is the
 // wanted plan unless this was refused.
 func (r refusals) plan(p *portState, before, wanted *ruleset.Plan) *ruleset.Plan {
@@ -104,24 +115,42 @@ func (t *Table) refuse(p *portState, reason string, why error) {
 // whether the next attempt differs.
 func (t *Table) holdBack(err error) bool {
 	return t.eachRefused(err, func(p *portState, problem nft.Problem) bool {
-		r := t.refusals[p]
-		if r.instead >= theSame {
-			return false
-		}
-		kind := failureOfErrno(problem.Errno)
-		switch {
-		case r.refused:
-		case kind == failureContent:
-			t.refuse(p, cluster.ReasonRefused, errors.New(problem.String()))
-			return true
-		case r.instead == theWanted:
-			r.failures++
-			r.why, r.conflict = problem.String(), kind == failureConflict
-		}
-		r.instead++
-		t.refusals[p] = r
-		return true
+		return t.hold(p, failureOfErrno(problem.Errno), errors.New(problem.String()))
 	})
+}
+
+// holdPart holds back the service ports of a heavy part after an error that
+// refers to none of them, so that other parts are written. It reports whether
+// the next attempt differs.
+func (t *Table) holdPart(err error) (any bool) {
+	if !t.part.heavy {
+		return false
+	}
+	for _, p := range t.part.ports {
+		any = t.hold(p, failureTransient, err) || any
+	}
+	return any
+}
+
+// hold makes the next attempt of an update write less of a service port: it
+// holds it back, or refuses it after too many failures. It reports whether the
+// next attempt differs.
+func (t *Table) hold(p *portState, kind failure, why error) bool {
+	r := t.refusals[p]
+	switch {
+	case r.instead >= theSame:
+		return false
+	case r.refused:
+	case kind == failureContent, r.instead == theWanted && r.failures == maxFailures:
+		t.refuse(p, cluster.ReasonRefused, why)
+		return true
+	case r.instead == theWanted:
+		r.failures++
+		r.why, r.conflict = why.Error(), kind == failureConflict
+	}
+	r.instead++
+	t.refusals[p] = r
+	return true
 }
 
 // refuseAgain refuses the service ports that an error of a rewrite refers to,
@@ -150,25 +179,23 @@ func (t *Table) refuseAgain(err error) (again, wait bool) {
 }
 
 // finishHeld is called after an update that held back service ports. It writes
-// everything if that may help, and refuses those for which it did not help.
-// Otherwise the error requests another sync.
+// everything if that may help. Otherwise the error requests another sync.
+// Deferred service ports wait for their turns.
 func (t *Table) finishHeld() error {
 	var held []*portState
 	now, rewrite, conflict := time.Now(), false, false
 	for p, r := range t.refusals {
-		switch {
-		case r.refused:
-		case r.failures > maxFailures:
-			t.refuse(p, cluster.ReasonRefused, errors.New(r.why))
-		default:
+		if !r.refused && !p.pending {
 			held = append(held, p)
-			t.desired.markDirty(p.service)
 			conflict = conflict || r.conflict
 			rewrite = rewrite || r.conflict || r.failures == maxFailures
 		}
 	}
 	if len(held) == 0 {
 		return nil
+	}
+	for _, p := range held {
+		t.desired.markDirty(p.service)
 	}
 	first := slices.MinFunc(held, comparePorts)
 	why := t.refusals[first].why

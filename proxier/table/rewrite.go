@@ -37,6 +37,7 @@ func RewriteCauses() []RewriteCause {
 // rewrite writes everything.
 func (t *Table) rewrite() (err error) {
 	t.refusals.retry(&t.desired)
+	t.refusals.forgetSame()
 	isolate := false
 	for range maxAttempts {
 		if err = t.tryRewrite(isolate); err == nil {

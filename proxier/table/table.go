@@ -47,7 +47,7 @@ type Table struct {
 	refusals refusals
 	failures int // updates in a row that failed without a service port that can be held back
 	limits   limits
-	part     []*portState // the service ports of the present update
+	part     part // of the present update
 	unused   unused
 	// coldBytes is maxColdBytes unless a test lowers it.
 	coldBytes int

@@ -36,6 +36,8 @@ func (t *Table) update() (err error) {
 			// Try again without these service ports.
 		case !isolate && namesMessage(err):
 			isolate = true // to find out which service port has the refused row
+		case kind == failureTransient && t.holdPart(err):
+			// Try again without them.
 		case kind == failureTransient:
 			if t.failures++; t.failures != maxFailures {
 				return err
@@ -51,7 +53,6 @@ func (t *Table) update() (err error) {
 
 // updated records an update that was committed.
 func (t *Table) updated(tx *transaction) error {
-	t.failures = 0
 	t.remember(tx)
 	if err := t.observeChange(tx); err != nil {
 		return err
@@ -65,7 +66,7 @@ func (t *Table) updated(tx *transaction) error {
 func (t *Table) planUpdate() (tx *transaction, ok bool) {
 	tx = t.begin(t.batch, t.committed)
 	t.ids.beginPlanning()
-	for _, p := range t.part {
+	for _, p := range t.part.ports {
 		tx.changes = append(tx.changes, t.plan(p))
 	}
 	if t.desired.nodeChanged {
