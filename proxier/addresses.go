@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"time"
 
@@ -28,23 +29,43 @@ type addressSource interface {
 
 // kernelAddresses is the addressSource of a network namespace.
 type kernelAddresses struct {
-	namespace netns.NsHandle
+	// namespace is nil for the namespace of the process. To enter another one
+	// requires CAP_SYS_ADMIN, which a container does not need to have.
+	namespace *netns.NsHandle
 	handle    *netlink.Handle
 }
 
 // openKernelAddresses returns the source of the network namespace of the
 // calling thread.
 func openKernelAddresses() (*kernelAddresses, error) {
-	namespace, err := netns.Get()
-	if err != nil {
+	k := &kernelAddresses{}
+	var err error
+	if k.namespace, err = otherNamespace(); err != nil {
 		return nil, fmt.Errorf("follow addresses: %w", err)
 	}
-	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE) // others, such as xfrm, may be missing
-	if err != nil {
-		namespace.Close()
+	if k.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil { // others, such as xfrm, may be missing
+		k.close()
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	return &kernelAddresses{namespace, handle}, nil
+	return k, nil
+}
+
+// otherNamespace returns the network namespace of the calling thread, nil if it
+// is that of the process.
+func otherNamespace() (*netns.NsHandle, error) {
+	namespace, err := netns.Get()
+	if err != nil {
+		return nil, err
+	}
+	process, err := netns.GetFromPid(os.Getpid())
+	if err == nil && namespace.Equal(process) {
+		err = namespace.Close()
+		return nil, errors.Join(err, process.Close())
+	}
+	if err == nil {
+		err = process.Close()
+	}
+	return &namespace, err
 }
 
 func (k *kernelAddresses) list() ([]netlink.Addr, error) {
@@ -53,15 +74,19 @@ func (k *kernelAddresses) list() ([]netlink.Addr, error) {
 
 func (k *kernelAddresses) subscribe(updates chan<- netlink.AddrUpdate, done <-chan struct{}) error {
 	return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{
-		Namespace:         &k.namespace,
+		Namespace:         k.namespace,
 		ErrorCallback:     func(err error) { klog.V(2).InfoS("Lost the subscription to address changes", "err", err) },
 		ReceiveBufferSize: 1 << 20,
 	})
 }
 
 func (k *kernelAddresses) close() {
-	k.handle.Close()
-	k.namespace.Close()
+	if k.handle != nil {
+		k.handle.Close()
+	}
+	if k.namespace != nil {
+		k.namespace.Close()
+	}
 }
 
 // localAddresses calls report with the addresses of this node

@@ -47,7 +47,7 @@ func (d difference) knownMemory() string {
 	switch {
 	case !kept && anyEndpoint(d.before, isReadyButNotServing):
 		return "an endpoint is ready but not serving; kube-proxy deletes its UDP flows, nftproxy keeps them"
-	case kept && !has(d.app, d.probe):
+	case kept && (!has(d.app, d.probe) || d.before.Live.UID != d.app.Live.UID): // created again
 		return "a UDP frontend was removed; kube-proxy keeps its flows, nftproxy deletes them"
 	case kept && !serves(d.app, d.probe):
 		return "a UDP service port lost its last endpoint; kube-proxy keeps its flows, nftproxy deletes them"
