@@ -215,6 +215,9 @@ func (d *desired) forget(s *serviceState, committed *committed) {
 // endpoints in a service CIDR, once for each set of such endpoints.
 func (t *Table) reportInvalidEndpoints() {
 	for _, s := range t.desired.dirtyServices() {
+		if s.deferred {
+			continue // nothing changed since the last sync
+		}
 		var invalid []string
 		for _, e := range s.endpoints {
 			if t.desired.node.IsServiceAddr(e.Addr) {

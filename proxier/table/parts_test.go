@@ -198,6 +198,11 @@ func TestPace(t *testing.T) {
 	if table.Deferred() {
 		t.Error("the Service must wait: got deferred, want not")
 	}
+	s.invalidEndpoints = "not read again"
+	tabletest.Sync(t, table)
+	if s.invalidEndpoints == "" {
+		t.Error("a sync reads the endpoints of a deferred Service again")
+	}
 	s.pace.at = s.pace.at.Add(-paceShare * table.limits.burst)
 	if !table.Deferred() {
 		t.Error("the Service has waited: got not deferred")
