@@ -112,6 +112,14 @@ func TestSource(t *testing.T) {
 // returns a connection.
 func fastServer(t *testing.T, handler http.HandlerFunc) (server *http.Server, conn net.Conn) {
 	t.Helper()
+	return serverWithin(t, handler, 50)
+}
+
+// serverWithin is fastServer with another divisor.
+func serverWithin(
+	t *testing.T, handler http.HandlerFunc, divisor time.Duration,
+) (server *http.Server, conn net.Conn) {
+	t.Helper()
 	ns := newNamespace(t)
 	socket, err := ns.listen("tcp", "127.0.0.1:31000")
 	if err != nil {
@@ -121,7 +129,7 @@ func fastServer(t *testing.T, handler http.HandlerFunc) (server *http.Server, co
 	for _, timeout := range []*time.Duration{
 		&server.ReadHeaderTimeout, &server.ReadTimeout, &server.WriteTimeout, &server.IdleTimeout,
 	} {
-		*timeout /= 50
+		*timeout /= divisor
 	}
 	go server.Serve(limitedListener{socket, newConnLimit("test")})
 	t.Cleanup(func() { server.Close() })
@@ -194,10 +202,10 @@ func TestUnfinishedBody(t *testing.T) {
 // A body that is too large is not read.
 func TestLargeBody(t *testing.T) {
 	got := make(chan error, 1)
-	_, conn := fastServer(t, func(_ http.ResponseWriter, r *http.Request) {
+	_, conn := serverWithin(t, func(_ http.ResponseWriter, r *http.Request) {
 		_, err := io.Copy(io.Discard, r.Body)
 		got <- err
-	})
+	}, 1)
 	go io.WriteString(conn, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n"+
 		strings.Repeat("x", 2*maxBodyBytes))
 	var tooLarge *http.MaxBytesError
