@@ -116,7 +116,7 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 	test/kernels/run build .cache/leftover-tests ./proxier/leftovers
 	test/kernels/run build .cache/packet-tests ./test/packet
 	@# These tests use one processor most of the time, so all kernels run at once.
-	test/kernels/run test $(PACKAGE_KERNELS) -j 3 -t 900 -short .cache/kernel-tests
+	test/kernels/run test $(PACKAGE_KERNELS) -j 3 -t 1800 -short .cache/kernel-tests
 	test/kernels/run test -iptables -j 3 -t 900 -short .cache/leftover-tests
 	@# At most 3 tests run at a time: emulated processors are slow, and an answer can take 10 s.
 	test/kernels/run test $(PACKET_KERNELS) -short -t 1200 .cache/packet-tests -- -test.parallel 3 -test.run '$(KERNEL_PACKETS)'
