@@ -215,7 +215,7 @@ func TestLargeBody(t *testing.T) {
 }
 
 // The limits do not end a handler that takes long and sets a later write
-// deadline, such as that of a profile.
+// deadline, such as the handler of profiles.
 func TestLongResponse(t *testing.T) {
 	server, conn := fastServer(t, func(w http.ResponseWriter, r *http.Request) {
 		pprof.Profile(w, r)

@@ -51,7 +51,7 @@ func openKernelAddresses() (*kernelAddresses, error) {
 }
 
 // otherNamespace returns the network namespace of the calling thread, nil if it
-// is that of the process.
+// is the namespace of the process.
 func otherNamespace() (*netns.NsHandle, error) {
 	namespace, err := netns.Get()
 	if err != nil {
