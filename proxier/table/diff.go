@@ -3,54 +3,24 @@ package table
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Difference is a difference between the table that the desired state demands
-// and the one in the kernel.
-type Difference struct {
-	// Object is the row, chain, set or counter in nft syntax: as it should be,
-	// or as it is if it is extra.
-	Object string
-	// Found is what a changed object is instead.
-	Found string
-	Kind  DifferenceKind
-	// ServicePort is the namespace/name:port that demands the object, "" for
-	// other objects.
-	ServicePort string
-}
-
-// DifferenceKind is the kind of a difference.
-type DifferenceKind string
-
-// Kinds of differences.
-const (
-	Missing DifferenceKind = "missing"
-	Changed DifferenceKind = "changed"
-	Extra   DifferenceKind = "extra"
-)
-
-// Diff compares a table with the kernel in short steps. Unlike the scrubber it
-// changes nothing. Between steps, the Table may change: each step compares what
-// is desired then.
+// Diff compares a table with the kernel in short steps, and changes nothing.
+// Between steps, the Table may change: each step compares what is desired then.
 type Diff struct {
-	table  *Table
+	audit
 	cursor string
-	begun  bool     // the program is compared
+	begun  bool     // the structure is compared
 	queue  []string // names of Services that are still to be compared, sorted
 	sets   []string // names of sets whose extra rows are still to be found, sorted
 
-	ports   []*portState // of the first Service of queue, still to be compared
-	plan    *ruleset.Plan
-	rows    []nft.Row      // of plan, still to be compared
 	missing map[string]int // rows that are missing, by set
-	extra   []nft.Row      // of the first set, still to be looked up
+	listed  []nft.Row      // of the first set, still to be looked up
 }
 
 // DiffStep is the result of a step of a Diff.
@@ -62,8 +32,6 @@ type DiffStep struct {
 	// Cursor is the position after the step: a Diff can continue there.
 	Cursor string
 	Done   bool
-
-	cost int // rows, or objects that take as long
 }
 
 const (
@@ -85,7 +53,7 @@ func (t *Table) Diff(after string) (*Diff, error) {
 	if t.committed.program == nil {
 		return nil, errNotWritten
 	}
-	d := &Diff{table: t, cursor: after, begun: after != "", missing: make(map[string]int)}
+	d := &Diff{audit: audit{table: t, desired: true}, cursor: after, begun: after != "", missing: make(map[string]int)}
 	last, only := strings.CutPrefix(after, setCursor)
 	for _, s := range t.committed.program.Sets {
 		if !only || s.Name > last {
@@ -106,57 +74,62 @@ func (t *Table) Diff(after string) (*Diff, error) {
 }
 
 // Next compares the next part. After an error, it can be called again.
-func (d *Diff) Next() (step DiffStep, err error) {
+func (d *Diff) Next() (DiffStep, error) {
+	var err error
 	for range maxAttempts {
 		next := *d
-		next.missing = maps.Clone(d.missing)
-		err = d.table.observed.generation.exclude(func() (err error) {
-			step, err = next.run()
-			return err
-		})
-		if err == nil {
+		next.found, next.left, next.compared = nil, maxDiffRows, 0
+		if err = d.table.observed.generation.exclude(next.run); err == nil {
 			*d = next
+			for _, f := range d.found {
+				if f.Kind == Missing && f.want.Set != nil {
+					d.missing[f.want.Set.Name]++
+				}
+			}
+			done := len(d.queue) == 0 && len(d.sets) == 0
+			return DiffStep{Differences: d.found, Rows: d.compared, Cursor: d.cursor, Done: done}, nil
 		}
 		if !errors.Is(err, nft.ErrGeneration) { // otherwise another program committed meanwhile
 			break
 		}
 	}
-	return step, err
+	return DiffStep{}, err
 }
 
-func (d *Diff) run() (step DiffStep, err error) {
+func (d *Diff) run() error {
 	switch {
 	case !d.begun:
-		err = d.program(&step)
 		d.begun = true
+		if err := d.program(); err != nil || d.kernel.exists() {
+			return err
+		}
+		d.queue, d.sets = nil, nil // all rows are missing
 	case len(d.queue) > 0:
-		err = d.services(&step)
+		return d.services()
 	case len(d.sets) > 0:
-		err = d.extraRows(&step)
+		return d.extraRows()
 	}
-	step.Cursor, step.Done = d.cursor, step.Done || len(d.queue) == 0 && len(d.sets) == 0
-	return step, err
+	return nil
 }
 
-// add adds a difference.
-func (s *DiffStep) add(kind DifferenceKind, object string) {
-	s.Differences = append(s.Differences, Difference{Kind: kind, Object: object})
+func (d *Diff) addExtra(object string) {
+	d.found = append(d.found, Difference{Kind: Extra, Object: object})
 }
 
 // services compares the rows and chains of the next service ports.
-func (d *Diff) services(step *DiffStep) error {
-	for step.cost < maxDiffRows && len(d.queue) > 0 {
+func (d *Diff) services() error {
+	for d.left > 0 && len(d.queue) > 0 {
 		if len(d.ports) == 0 {
 			d.ports = d.table.portsOf(d.queue[0])
 		}
-		for len(d.ports) > 0 && step.cost < maxDiffRows {
-			if err := d.port(step, d.ports[0]); err != nil {
+		for len(d.ports) > 0 && d.left > 0 {
+			if err := d.port(); err != nil {
 				return err
 			}
 		}
 		if len(d.ports) == 0 {
 			d.cursor, d.queue = d.queue[0], d.queue[1:]
-			step.cost++
+			d.left--
 		}
 	}
 	return nil
@@ -172,79 +145,88 @@ func (t *Table) portsOf(service string) []*portState {
 	return nil
 }
 
-// port compares the chains of a service port and then its rows, as many as fit
-// into the step. If the plan changes meanwhile, it begins again.
-func (d *Diff) port(step *DiffStep, p *portState) error {
-	_, dirty := d.table.desired.dirty[p.service]
-	if d.plan == nil || !dirty && d.plan != d.table.committed.plans[p] {
-		d.plan = d.table.wantedPlan(p, dirty)
-		d.rows = d.table.rules.Rows(nil, d.plan)
-		if r := d.table.refusals[p]; r.refused {
-			object := "change that cannot be written: " + r.why
-			step.Differences = append(step.Differences, Difference{Kind: Missing, Object: object, ServicePort: p.name()})
-		}
-		for _, c := range d.table.rules.Chains(d.plan) {
-			if err := d.compareRules(step, p.name(), c); err != nil {
-				return err
-			}
-			step.cost += scrubChainCost
+// extraRows finds rows of the next set that are not desired.
+func (d *Diff) extraRows() error {
+	sets := d.table.committed.program.Sets
+	i := slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == d.sets[0] })
+	if i >= 0 && d.listed == nil { // otherwise the program does not have the set any more
+		if err := d.listSet(sets[i]); err != nil {
+			return err
 		}
 	}
-	n := min(len(d.rows), max(maxDiffRows-step.cost, 1))
-	if err := d.compareRows(step, p.name(), d.rows[:n]); err != nil {
+	n := min(len(d.listed), maxDiffRows)
+	if err := d.lookUp(d.listed[:n]); err != nil {
 		return err
 	}
-	if d.rows = d.rows[n:]; len(d.rows) == 0 {
-		d.ports, d.plan = d.ports[1:], nil
+	if d.listed = d.listed[n:]; len(d.listed) == 0 {
+		d.cursor, d.sets, d.listed = setCursor+d.sets[0], d.sets[1:], nil
 	}
 	return nil
 }
 
-// wantedPlan returns the plan that the kernel should have of a service port. It
-// is the committed one unless a change is not committed yet.
-func (t *Table) wantedPlan(p *portState, dirty bool) *ruleset.Plan {
-	if !dirty {
-		return t.committed.plans[p]
-	}
-	plan, _ := t.desiredPlan(p) // the remainder if it cannot be written
-	t.ids.preview().assign(t.committed.plans[p], plan)
-	return plan
-}
-
-// compareRules compares the rules of a chain.
-func (d *Diff) compareRules(step *DiffStep, servicePort string, c *nft.Chain) error {
-	found, err := d.table.kernel.Rules(d.table.committed.program, c.Name)
+// listSet lists the rows of a small set. For a large one, it compares the
+// number of rows if the kernel reports it.
+func (d *Diff) listSet(set *nft.Set) (err error) {
+	t := d.table
+	s, err := t.readStructure(t.committed.program, false)
 	if err != nil {
 		return err
 	}
-	differ := func(object string) {
-		step.Differences = append(step.Differences, Difference{Kind: Changed, Object: object, ServicePort: servicePort})
+	want, count := t.committed.rows[set.Name], s.objects[object{kindSet, set.Name}].set.Count
+	if max(want, count) <= maxDumpedRows {
+		d.listed, err = t.kernel.Rows(t.committed.program, set)
+		return err
 	}
-	if len(found) != len(c.Rules) {
-		differ("rules of chain " + c.Name)
-		return nil
-	}
-	for _, r := range changedRules(c, found) {
-		differ(fmt.Sprintf("rule of chain %s: %s", c.Name, r))
+	if extra := count - (want - d.missing[set.Name]); count >= 0 && extra > 0 {
+		d.addExtra(fmt.Sprintf("%d rows of set %s, which is too large to list them", extra, set.Name))
 	}
 	return nil
 }
 
-// compareRows reads rows by key. The rows of a list that belong to one set are
-// read together.
-func (d *Diff) compareRows(step *DiffStep, servicePort string, rows []nft.Row) error {
-	step.Rows, step.cost = step.Rows+len(rows), step.cost+len(rows)
-	wrong, err := d.table.wrongRows(rows)
-	for _, w := range wrong {
-		diff := Difference{Kind: Missing, Object: rowText(w.want), ServicePort: servicePort}
-		if w.found.Set != nil {
-			diff.Kind, diff.Found = Changed, rowText(w.found)
-		} else {
-			d.missing[w.want.Set.Name]++
+// lookUp finds the rows that are not desired. A row that was deleted meanwhile
+// is not a difference.
+func (d *Diff) lookUp(rows []nft.Row) error {
+	expected, err := d.table.Expected(nil)
+	if err != nil {
+		return err
+	}
+	var extra []nft.Row
+	for _, r := range rows {
+		want, err := d.table.wantedRow(expected, r)
+		if err != nil {
+			return err
 		}
-		step.Differences = append(step.Differences, diff)
+		if want.Set == nil || want.Key != r.Key {
+			extra = append(extra, r)
+		}
+	}
+	if len(extra) == 0 {
+		return nil
+	}
+	now, err := d.table.kernel.FindRows(d.table.committed.program, extra)
+	for _, r := range now {
+		if r.Set != nil {
+			d.addExtra(rowText(r))
+		}
 	}
 	return err
 }
 
-func rowText(r nft.Row) string { return "row " + r.String() }
+// wantedRow returns the desired row with the key of another one. Its Set is nil
+// if there is none.
+func (t *Table) wantedRow(expected *Expected, r nft.Row) (nft.Row, error) {
+	switch {
+	case r.Set == t.rules.ReservedIDsSet():
+		want := t.rules.ReservedIDs(t.committed.reservedIDs)
+		if t.committed.reservedIDs == 0 {
+			want = nft.Row{}
+		}
+		return want, nil
+	case t.rules.IsShared(r.Set):
+		if t.committed.shared[sharedKey{r.Set, r.Key}] == 0 {
+			r = nft.Row{}
+		}
+		return r, nil
+	}
+	return expected.Row(r.Set, r.Key)
+}

@@ -232,8 +232,7 @@ func (e *Expected) port(p *portState) *expectedPort {
 	if p == nil {
 		return content
 	}
-	plan, _ := e.table.desiredPlan(p) // the remainder if it cannot be written
-	e.ids.assign(e.table.committed.plans[p], plan)
+	plan := e.table.previewPlan(p, e.ids)
 	content.chains, content.rows = e.table.rules.Chains(plan), e.table.rules.Rows(nil, plan)
 	e.addSources(content.rows)
 	return content

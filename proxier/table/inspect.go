@@ -3,6 +3,7 @@ package table
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -29,29 +30,22 @@ func (s tableState) String() string {
 	return [...]string{"unused", "ours", "foreign"}[s]
 }
 
-// acceptPolicy is the policy accept of a base chain (NF_ACCEPT in
-// linux/netfilter.h).
-const acceptPolicy = 1
-
 // inspection is what the kernel has under the table's name.
 type inspection struct {
-	exists bool
+	*structure
 	handle uint64 // of the table; 0 if it does not exist
 	seen   int    // observed.seen
 	// begun reports whether the first of several transactions replaced the
 	// table that was found. handle then identifies the new table.
 	begun  bool
 	state  tableState
-	sets   []string // names of the sets
-	chains []string // names of the chains
-	others []object // chains, sets and counters that are not part of the program
+	others []object // that are not part of the program
 	// counted are the rows of a table of ours that count packets.
 	counted countedRows
 }
 
 func (i inspection) equal(o inspection) bool {
-	return i.state == o.state && slices.Equal(i.others, o.others) && slices.Equal(i.sets, o.sets) &&
-		maps.Equal(i.counted, o.counted)
+	return i.state == o.state && i.same(o.structure) && maps.Equal(i.counted, o.counted)
 }
 
 // inspect reads what the kernel has under the table's name. The result is of
@@ -67,35 +61,46 @@ func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 	return found, err
 }
 
-func (t *Table) readTable(table *nft.Table) (found inspection, err error) {
-	there, exists, err := t.kernel.FindTable(table)
-	if found.exists, found.handle = exists, there.Handle; err != nil || !exists {
+func (t *Table) readTable(program *nft.Table) (found inspection, err error) {
+	if found.structure, err = t.readStructure(program, true); err != nil {
 		return found, err
 	}
-	sets, err := t.kernel.Sets(table)
-	if err != nil {
-		return found, err
+	if found.handle = found.table.Handle; !found.exists() {
+		return found, nil
 	}
-	chains, err := t.kernel.Chains(table)
-	if err != nil {
-		return found, err
+	want := *program
+	want.Sets = slices.Clone(want.Sets)
+	for _, s := range t.otherSets() {
+		if o := (object{kindSet, s.Name}); found.has(o) {
+			found.others, want.Sets = append(found.others, o), append(want.Sets, s)
+		}
 	}
-	counters, err := t.kernel.Counters(table)
-	if err != nil {
-		return found, err
+	extra := found.extra(&want)
+	found.others = append(found.others, slices.DeleteFunc(slices.Clone(extra), found.isForeignBase)...)
+	hooked := func(f foundObject) bool { return f.chain.Hook != nil }
+	foreign := func(d Difference) bool {
+		if d.Kind == Missing { // most objects can be added
+			isBase := d.object.kind == kindChain && findChain(program, d.object.name).Hook != nil
+			return d.object == object{kindSet, ruleset.OwnSet} || isBase
+		}
+		return d.object.name != "" // the flags of the table are reset
 	}
-	for _, s := range sets {
-		found.sets = append(found.sets, s.Name)
-	}
-	for _, c := range chains {
-		found.chains = append(found.chains, c.Name)
-	}
-	found.others = append(otherObjects(table, sets, chains), otherCounters(table, counters)...)
-	found.state = compareTable(table, t.otherSets(), sets, chains)
-	if found.state == tableOurs {
-		found.counted, err = t.readCounted(table)
+	switch {
+	case !slices.ContainsFunc(slices.Collect(maps.Values(found.objects)), hooked):
+		found.state = tableUnused
+	case slices.ContainsFunc(extra, found.isForeignBase), slices.ContainsFunc(found.compare(&want, nil), foreign):
+		found.state = tableForeign
+	default:
+		found.state = tableOurs
+		found.counted, err = t.readCounted(program)
 	}
 	return found, err
+}
+
+// isForeignBase reports whether an object that is not part of the program is a
+// base chain of another program.
+func (s *structure) isForeignBase(o object) bool {
+	return s.objects[o].chain.Hook != nil && !strings.HasPrefix(o.name, takeoverPrefix)
 }
 
 // otherSets returns the sets that a table of ours can have and that are not
@@ -103,94 +108,4 @@ func (t *Table) readTable(table *nft.Table) (found inspection, err error) {
 func (t *Table) otherSets() []*nft.Set {
 	all := func(*nft.Set) bool { return true }
 	return slices.Concat(t.rules.AffinitySets(), t.rules.SourceSets(all))
-}
-
-// otherObjects returns the chains and sets that were found and are not part of
-// the program.
-func otherObjects(program *nft.Table, sets []nft.FoundSet, chains []nft.FoundChain) (others []object) {
-	for _, s := range sets {
-		if !slices.ContainsFunc(program.Sets, func(want *nft.Set) bool { return want.Name == s.Name }) {
-			others = append(others, object{kindSet, s.Name})
-		}
-	}
-	for _, c := range chains {
-		if findChain(program, c.Name) == nil && !isForeignBase(c) {
-			others = append(others, object{kindChain, c.Name})
-		}
-	}
-	return others
-}
-
-// otherCounters returns the counters that were found and are not part of the
-// program.
-func otherCounters(program *nft.Table, counters []nft.FoundCounter) (others []object) {
-	for _, c := range counters {
-		if !slices.ContainsFunc(program.Counters, func(want *nft.Counter) bool { return want.Name == c.Name }) {
-			others = append(others, object{kindCounter, c.Name})
-		}
-	}
-	return others
-}
-
-func findChain(program *nft.Table, name string) *nft.Chain {
-	i := slices.IndexFunc(program.Chains, func(c *nft.Chain) bool { return c.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return program.Chains[i]
-}
-
-// compareTable compares the sets and chains that were found with the program
-// and the other sets that the table can have.
-func compareTable(program *nft.Table, other []*nft.Set, sets []nft.FoundSet, chains []nft.FoundChain) tableState {
-	hooked, bases, same := compareChains(program, chains)
-	switch {
-	case !hooked:
-		return tableUnused
-	case !bases || !same || !compareSets(slices.Concat(program.Sets, other), sets):
-		return tableForeign
-	}
-	return tableOurs
-}
-
-// compareChains reports whether packets use any of the chains, whether all base
-// chains of the program exist, and whether the chains fit the program.
-func compareChains(program *nft.Table, chains []nft.FoundChain) (hooked, bases, same bool) {
-	missing := 0
-	for _, want := range program.Chains {
-		if want.Hook != nil {
-			missing++
-		}
-	}
-	same = true
-	for _, c := range chains {
-		hooked = hooked || c.Hook != nil
-		want := findChain(program, c.Name)
-		switch {
-		case want == nil:
-			same = same && !isForeignBase(c)
-		case !c.HookMatches(want):
-			same = false
-		case c.Hook != nil:
-			same = same && c.Policy == acceptPolicy // adding a chain that exists keeps its policy
-			missing--
-		}
-	}
-	return hooked, missing == 0, same
-}
-
-// compareSets reports whether the sets that were found are of our table, and
-// have the form that they should have.
-func compareSets(want []*nft.Set, sets []nft.FoundSet) bool {
-	found := make(map[string]nft.FoundSet)
-	for _, s := range sets {
-		found[s.Name] = s
-	}
-	for _, s := range want {
-		if have, ok := found[s.Name]; ok && !have.Matches(s) {
-			return false
-		}
-	}
-	_, ours := found[ruleset.OwnSet]
-	return ours
 }

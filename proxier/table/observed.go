@@ -6,7 +6,8 @@ type observed struct {
 	// seen is generation.foreign when the ruleset was last read, verified that
 	// of the last verification.
 	seen, verified int
-	fingerprint    *fingerprint // of the table as it was committed
+	structure      *structure // of the table as it was committed
+	rules          ruleIDs    // of the chains of the program, the balancers, and chains that the scrubber compared
 	scrubber       scrubber
 	repairs        repairs
 	monitor        monitor

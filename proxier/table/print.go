@@ -18,9 +18,7 @@ func (t *Table) Fprint(w io.Writer) error {
 	err := tx.writeAll(func(yield func(change) bool) {
 		for _, s := range t.desired.allServices() {
 			for _, p := range s.ports {
-				next, _ := t.desiredPlan(p) // the remainder if it cannot be written
-				ids.assign(t.committed.plans[p], next)
-				if !yield(change{port: p, next: next}) {
+				if !yield(change{port: p, next: t.previewPlan(p, ids)}) {
 					return
 				}
 			}

@@ -40,8 +40,9 @@ func (t *Table) rewrite() (err error) {
 	t.refusals.forgetSame()
 	isolate := false
 	for range maxAttempts {
-		if err = t.tryRewrite(isolate); err == nil {
-			return t.rewritten()
+		var tx *transaction
+		if tx, err = t.tryRewrite(isolate); err == nil {
+			return t.rewritten(tx)
 		}
 		kind := failureOf(err)
 		if kind == failureForeign {
@@ -64,13 +65,13 @@ func (t *Table) rewrite() (err error) {
 }
 
 // rewritten records a rewrite that was committed.
-func (t *Table) rewritten() error {
+func (t *Table) rewritten(tx *transaction) error {
 	t.batch = newBatch(t.Family()) // the old one has large buffers
 	t.failures = 0
 	t.stats.Rewrites++
 	t.stats.RewriteCauses[t.rewriteCause]++
 	t.ids.forgetRecovered()
-	if err := t.observeAll(); err != nil {
+	if err := t.observe(tx); err != nil {
 		return err
 	}
 	t.deleteUnused()
@@ -81,14 +82,14 @@ func (t *Table) rewritten() error {
 // isolate is true, rows of different service ports are in different messages.
 // The error is nft.ErrGeneration if another program replaced the table
 // meanwhile.
-func (t *Table) tryRewrite(isolate bool) error {
+func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 	tx := t.begin(t.batch, newCommitted())
 	t.ids.beginPlanning()
 	tx.whole = true
 	tx.program = t.rules.MakeProgram(t.desired.node)
 	found, err := t.inspect(tx.program.Table)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	klog.V(2).InfoS("Rewriting", "table", t.name(), "found", found.state, "services", len(t.desired.services))
 	t.resetBatch(isolate)
@@ -114,11 +115,11 @@ func (t *Table) tryRewrite(isolate bool) error {
 	}
 	if refusedByKernel(err) {
 		if errHandle := t.checkHandle(found); errHandle != nil {
-			return fmt.Errorf("%w (%v)", errHandle, err)
+			return nil, fmt.Errorf("%w (%v)", errHandle, err)
 		}
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.inDoubt = ""
 	t.unused = make(unused)
@@ -129,7 +130,7 @@ func (t *Table) tryRewrite(isolate bool) error {
 		t.unused.add(object{kindChain, c.Name})
 	}
 	t.remember(tx)
-	return nil
+	return tx, nil
 }
 
 // allChanges plans all service ports.
@@ -149,7 +150,7 @@ func (t *Table) allChanges() iter.Seq[change] {
 // replaceTable writes what must precede the program: the table itself, and the
 // deletion of what was found.
 func (t *Table) replaceTable(table *nft.Table, found inspection) {
-	if found.exists && found.state != tableOurs {
+	if found.handle != 0 && found.state != tableOurs {
 		t.batch.DeleteTable()
 	}
 	t.batch.AddTable(table.Comment)
@@ -188,10 +189,11 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 			t.batch.FlushSet(o.name)
 		}
 	}
+	chains := found.chains()
 	for _, s := range table.Sets {
 		switch {
-		case !slices.Contains(found.sets, s.Name), s.Counts: // see counted.go
-		case t.rules.Replaces(s, found.chains):
+		case !found.has(object{kindSet, s.Name}), s.Counts: // see counted.go
+		case t.rules.Replaces(s, chains):
 			t.batch.DeleteSet(s.Name)
 		default:
 			t.batch.FlushSet(s.Name)

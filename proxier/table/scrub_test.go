@@ -19,7 +19,7 @@ func scrubAll(t testing.TB, table *Table) {
 	for range 1_000_000 {
 		s.rest, table.observed.repairs.pause = time.Time{}, 0
 		mustCheck(t, table)
-		if s.queue == nil && s.done == table.observed.seen {
+		if s.ports == nil && s.done == table.observed.seen {
 			return
 		}
 	}
@@ -174,7 +174,7 @@ func TestResetDuringScrub(t *testing.T) {
 	tabletest.Sync(t, table)
 	tabletest.LoadNFT(t, "add table ip other")
 	mustCheck(t, table)
-	if len(table.observed.scrubber.queue) == 0 {
+	if len(table.observed.scrubber.ports) == 0 {
 		t.Fatal("got an empty queue, want the rest of a pass")
 	}
 	table.Reset()

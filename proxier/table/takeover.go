@@ -1,10 +1,6 @@
 package table
 
-import (
-	"strings"
-
-	"github.com/nftproxy/nftproxy/nft"
-)
+import "github.com/nftproxy/nftproxy/nft"
 
 // takeoverPrefix begins the names of the chains that takeoverChains returns.
 const takeoverPrefix = "takeover-"
@@ -26,10 +22,4 @@ func takeoverChains(program *nft.Table) (copies []*nft.Chain) {
 		}
 	}
 	return copies
-}
-
-// isForeignBase reports whether a chain that is not part of the program is a
-// base chain of another program.
-func isForeignBase(c nft.FoundChain) bool {
-	return c.Hook != nil && !strings.HasPrefix(c.Name, takeoverPrefix)
 }

@@ -22,20 +22,6 @@ import (
 // again with the next Resync or rewrite.
 type unused map[object]bool
 
-// object is a chain, a set or a counter.
-type object struct {
-	kind objectKind
-	name string
-}
-
-type objectKind uint8
-
-const (
-	kindChain objectKind = iota
-	kindSet
-	kindCounter
-)
-
 // maxIdleBalancers is the number of balancers without rows that are kept for
 // the next Service with that many endpoints. Every balancer makes verification
 // slower.
@@ -99,7 +85,7 @@ func (u unused) sorted() (all []object) {
 		}
 	}
 	slices.SortFunc(all, func(a, b object) int {
-		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.name, b.name))
+		return cmp.Or(cmp.Compare(b.kind, a.kind), strings.Compare(a.name, b.name))
 	})
 	return all
 }
@@ -131,7 +117,7 @@ func (t *Table) deleteUnused() {
 		if err == nil {
 			for _, o := range all {
 				delete(t.committed.balancers, o.name)
-				delete(t.observed.fingerprint.rules, o.name)
+				delete(t.observed.rules, o.name)
 				delete(t.unused, o)
 			}
 			return

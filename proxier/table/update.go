@@ -54,7 +54,7 @@ func (t *Table) update() (err error) {
 // updated records an update that was committed.
 func (t *Table) updated(tx *transaction) error {
 	t.remember(tx)
-	if err := t.observeChange(tx); err != nil {
+	if err := t.observe(tx); err != nil {
 		return err
 	}
 	t.deleteUnused()

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -21,67 +22,44 @@ import (
 // verify reads the table. The error is a *damage if the table is not as it was
 // committed.
 func (t *Table) verify() error {
-	var found *damage
+	a := audit{table: t}
 	err := t.observed.read(func() (uint32, error) {
 		return t.kernel.Snapshot(func() error {
-			f, err := t.readFingerprint(t.knownChains())
-			if err != nil {
+			if err := a.structure(t.programChains(maxVerifiedBalancers)); err != nil || len(a.found) > 0 {
 				return err
 			}
-			if found = f.compare(t.observed.fingerprint); found == nil {
-				found = t.compareCounts(f)
-			}
-			if found == nil {
-				found, err = t.checkSamples(f)
-			}
-			return err
+			return a.sampleRows()
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("verify table %s: %w", t.name(), err)
 	}
-	if found != nil {
-		return found
+	if len(a.found) > 0 {
+		return &a.found[0].damage
 	}
 	t.observed.verified = t.observed.seen
 	return nil
 }
 
-// compareCounts compares the numbers of rows that the kernel reports.
-func (t *Table) compareCounts(f *fingerprint) *damage {
-	for _, s := range t.committed.program.Sets {
-		if found, want := f.counts[s.Name], t.committed.rows[s.Name]; found >= 0 && found != want {
-			return &damage{damagedRows, fmt.Sprintf("set %s has %d rows, not %d", s.Name, found, want)}
+// sampleRows compares the number of rows of each set. If the kernel does not
+// report it, it reads a few rows, to find sets that were flushed.
+func (a *audit) sampleRows() error {
+	t := a.table
+	for _, set := range t.committed.program.Sets {
+		has, want := a.kernel.objects[object{kindSet, set.Name}].set.Count, t.committed.rows[set.Name]
+		if has >= 0 && has != want {
+			a.found = []Difference{{damage: damage{what: fmt.Sprintf("set %s has %d rows, not %d", set.Name, has, want)}}}
+		} else if has < 0 {
+			if err := a.compareRows("", t.samplesOf(set)); err != nil {
+				return err
+			}
+		}
+		if len(a.found) > 0 {
+			a.found[0].damage.kind = damagedRows
+			break
 		}
 	}
 	return nil
-}
-
-// checkSamples reads a few rows of each set whose number of rows the kernel
-// does not report, to find sets that were flushed.
-func (t *Table) checkSamples(f *fingerprint) (*damage, error) {
-	for _, set := range t.committed.program.Sets {
-		if f.counts[set.Name] >= 0 {
-			continue
-		}
-		rows := t.samplesOf(set)
-		if len(rows) == 0 {
-			continue
-		}
-		found, err := t.kernel.FindRows(t.committed.program, rows)
-		if err != nil {
-			return nil, err
-		}
-		for i, r := range found {
-			switch {
-			case r.Set == nil:
-				return &damage{damagedRows, fmt.Sprintf("row %s was deleted", rows[i])}, nil
-			case !r.Matches(rows[i]):
-				return &damage{damagedRows, fmt.Sprintf("row %s was changed to %s", rows[i], r)}, nil
-			}
-		}
-	}
-	return nil, nil
 }
 
 // samplesOf returns samples of a set that has rows. If none are kept, it finds
@@ -110,89 +88,77 @@ func (t *Table) samplesOf(set *nft.Set) []nft.Row {
 	return t.committed.samples[set]
 }
 
-// observeAll records the fingerprint of the table after everything was written,
-// or after the program changed.
-func (t *Table) observeAll() error {
-	chains := slices.Clone(t.committed.program.Chains)
-	for name := range t.committed.balancers {
-		chains = append(chains, t.rules.Balancer(name))
-	}
-	return t.observeChains(chains, &fingerprint{})
-}
+// maxVerifiedBalancers is the number of balancers that are verified at a time.
+// If there are more, the scrubber reads the others.
+const maxVerifiedBalancers = 32
 
-// observeChange updates the fingerprint after a transaction was committed.
-func (t *Table) observeChange(tx *transaction) error {
-	switch {
-	case !tx.changesProgram():
-		return nil
-	case tx.program != nil || t.observed.fingerprint == nil:
-		return t.observeAll()
-	}
-	var chains []*nft.Chain
-	for name := range tx.balancers {
-		chains = append(chains, t.rules.Balancer(name))
-	}
-	return t.observeChains(chains, t.observed.fingerprint)
-}
-
-// observeChains reads the fingerprint of the table with the rules of these
-// chains. It keeps all other rules from the fingerprint before.
-// Another program may have committed since the chains were written, so their
-// rules are compared with what was written.
-func (t *Table) observeChains(chains []*nft.Chain, before *fingerprint) error {
-	var names []string
-	for _, c := range chains {
+// programChains returns the names of the chains of the program, and of up to n
+// balancers, in a different order each time.
+func (t *Table) programChains(n int) []string {
+	names := make([]string, 0, len(t.committed.program.Chains)+n)
+	for _, c := range t.committed.program.Chains {
 		names = append(names, c.Name)
 	}
-	var found *fingerprint
-	err := t.snapshot(func() (err error) {
-		if found, err = t.readFingerprint(names); err != nil {
-			return err
+	for name := range t.committed.balancers {
+		if len(names) == cap(names) {
+			break
 		}
-		if d := found.compare(before); before.table.Handle != 0 && d != nil {
-			return d
+		names = append(names, name)
+	}
+	return names
+}
+
+// ruleIDs are the identities of the rules of chains when they were last
+// compared with what was committed. A rule that replaces another one keeps its
+// handle, but not its identity.
+type ruleIDs map[string][]nft.RuleID
+
+// same reports whether a chain still has the rules that were compared.
+func (r ruleIDs) same(chain string, now []nft.RuleID) bool {
+	before, known := r[chain]
+	return known && slices.Equal(before, now)
+}
+
+// readRules reads the identities of the rules of chains.
+func (t *Table) readRules(chains []string) (ruleIDs, error) {
+	found := make(ruleIDs, len(chains))
+	for _, name := range chains {
+		ids, err := t.kernel.RuleIDs(t.committed.program, name)
+		if err != nil {
+			return nil, err
 		}
-		for _, c := range chains {
-			if err := t.checkRules(damagedRule, c); err != nil {
-				return err
-			}
-		}
+		found[name] = ids
+	}
+	return found, nil
+}
+
+// observe compares what a transaction wrote of the structure and of the rules
+// that verification reads: another program may have committed since. It records
+// them for the next verification.
+func (t *Table) observe(tx *transaction) error {
+	if !tx.changesProgram() {
 		return nil
-	})
+	}
+	if tx.whole {
+		t.observed.structure, t.observed.rules = nil, make(ruleIDs)
+	}
+	names := slices.Collect(maps.Keys(tx.balancers))
+	if tx.program != nil {
+		names = append(names, t.programChains(0)...)
+	}
+	a := audit{table: t}
+	err := t.snapshot(func() error { return a.structure(names) })
+	if err == nil && len(a.found) > 0 {
+		err = &a.found[0].damage
+	}
 	if err != nil {
 		err = fmt.Errorf("verify table %s after writing it: %w", t.name(), err)
 		t.doubt(rewriteFailure, err.Error())
 		return err
 	}
-	for name, ids := range before.rules {
-		if _, read := found.rules[name]; !read {
-			found.rules[name] = ids
-		}
+	for _, o := range a.kernel.extra(t.committed.structure(t.rules, false)) {
+		delete(a.kernel.objects, o) // it can be deleted, and added again
 	}
-	t.observed.fingerprint = found
+	t.observed.structure = a.kernel
 	return nil
-}
-
-// checkRules compares the rules of a chain with those in the kernel. The error
-// is a *damage if they differ.
-func (t *Table) checkRules(kind DamageKind, c *nft.Chain) error {
-	found, err := t.kernel.Rules(t.committed.program, c.Name)
-	if err != nil {
-		return err
-	}
-	if len(found) != len(c.Rules) || len(changedRules(c, found)) > 0 {
-		return &damage{kind, "the rules of chain " + c.Name + " were changed"}
-	}
-	return nil
-}
-
-// changedRules returns the rules of a chain that differ from those that were
-// found, which are as many.
-func changedRules(c *nft.Chain, found []nft.RuleExpressions) (changed []nft.Rule) {
-	for i, r := range c.Rules {
-		if want, err := r.Expressions(); err != nil || !found[i].Equal(want) {
-			changed = append(changed, r)
-		}
-	}
-	return changed
 }

@@ -1,0 +1,250 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// Difference is a difference between a table as it should be and the one in the
+// kernel.
+type Difference struct {
+	// Object is the row, chain, set or counter in nft syntax: as it should be,
+	// or as it is if it is extra.
+	Object string
+	// Found is what a changed object is instead.
+	Found string
+	Kind  DifferenceKind
+	// ServicePort is the namespace/name:port that demands the object, "" for
+	// other objects.
+	ServicePort string
+
+	damage    damage // if another program caused the difference
+	object    object
+	chain     *nft.Chain // whose rules differ
+	want, has nft.Row    // has.Set is nil if there is no such row
+}
+
+// DifferenceKind is the kind of a difference.
+type DifferenceKind string
+
+// Kinds of differences.
+const (
+	Missing DifferenceKind = "missing"
+	Changed DifferenceKind = "changed"
+	Extra   DifferenceKind = "extra"
+)
+
+// audit compares a table with the kernel in steps. Between steps, the Table may
+// change.
+//
+// If desired is true, it compares what the source wants, reads all chains and
+// rules, and finds extra objects. Otherwise, it compares what was committed,
+// and the rules that changed since they were last compared.
+type audit struct {
+	table   *Table
+	desired bool
+	found   []Difference // in the present step
+	kernel  *structure   // as it was last read
+	// left is the number of rows, or objects that take as long, that the
+	// present step may still compare, compared the number of rows that it has
+	// compared.
+	left, compared int
+
+	ports []*portState // still to be compared
+	// rows are the rows of plan, the plan of the first service port, that are
+	// still to be compared.
+	plan *ruleset.Plan
+	rows []nft.Row
+}
+
+// program compares everything but the chains and rows of service ports.
+func (a *audit) program() error {
+	t := a.table
+	rows := slices.Clone(t.committed.nodeRows)
+	if id := t.committed.reservedIDs; id != 0 {
+		rows = append(rows, t.rules.ReservedIDs(id))
+	}
+	_, err := t.kernel.Snapshot(func() error {
+		if err := a.structure(t.programChains(len(t.committed.balancers))); err != nil || !a.kernel.exists() {
+			return err
+		}
+		return a.compareRows("", rows)
+	})
+	return err
+}
+
+// structure compares the sets, counters and chains, and the rules of these
+// chains of the program and balancers.
+func (a *audit) structure(names []string) error {
+	t := a.table
+	s, err := t.readStructure(t.committed.program, a.desired)
+	if err != nil {
+		return err
+	}
+	want, before := t.committed.structure(t.rules, a.desired), t.observed.structure
+	if a.desired { // the table may be in doubt
+		before = nil
+		names = slices.DeleteFunc(names, func(name string) bool { return !s.has(object{kindChain, name}) })
+	}
+	a.kernel, a.found, a.compared = s, s.compare(want, before), 0
+	if !s.exists() {
+		return nil
+	}
+	err = a.chains(damagedRule, "", names, func() (chains []*nft.Chain) {
+		for _, name := range names {
+			chains = append(chains, t.committed.chain(t.rules, name))
+		}
+		return chains
+	})
+	if err == nil && a.desired {
+		a.extraObjects(want)
+	}
+	return err
+}
+
+// extraObjects finds objects that neither the program nor a service port has.
+func (a *audit) extraObjects(want *nft.Table) {
+	t, s := a.table, a.kernel
+	for _, plan := range t.committed.plans {
+		for _, name := range t.rules.ChainNames(plan) {
+			delete(s.objects, object{kindChain, name})
+		}
+	}
+	for _, o := range s.extra(want) {
+		if !t.unused.has(o) {
+			a.found = append(a.found, Difference{Kind: Extra, Object: o.String()})
+		}
+	}
+}
+
+// port compares the chains of the first service port and then its rows, as many
+// as the step may. If the plan changes between two steps, it begins again.
+func (a *audit) port() error {
+	t, p, dirty := a.table, a.ports[0], false
+	if a.desired {
+		_, dirty = t.desired.dirty[p.service]
+	}
+	if a.plan == nil || !dirty && a.plan != t.committed.plans[p] {
+		if a.plan = t.committed.plans[p]; dirty {
+			a.plan = t.previewPlan(p, t.ids.preview())
+		}
+		a.rows = t.rules.Rows(nil, a.plan)
+		if r := t.refusals[p]; a.desired && r.refused {
+			what := "change that cannot be written: " + r.why
+			a.found = append(a.found, Difference{Kind: Missing, Object: what, ServicePort: p.name()})
+		}
+		names := t.rules.ChainNames(a.plan)
+		a.left -= len(names) * chainCost
+		err := a.chains(damagedAffinity, p.name(), names, func() []*nft.Chain { return t.rules.Chains(a.plan) })
+		if err != nil {
+			return err
+		}
+	}
+	n := min(len(a.rows), max(a.left, 1))
+	if err := a.compareRows(p.name(), a.rows[:n]); err != nil {
+		return err
+	}
+	if a.rows = a.rows[n:]; len(a.rows) == 0 {
+		a.ports, a.plan = a.ports[1:], nil
+	}
+	return nil
+}
+
+// chainCost is the number of rows that take as long as a chain of session
+// affinity.
+const chainCost = 16
+
+// chains compares the rules of the chains with these names.
+func (a *audit) chains(kind DamageKind, owner string, names []string, chains func() []*nft.Chain) error {
+	if len(names) == 0 {
+		return nil
+	}
+	t, before, ids := a.table, len(a.found), ruleIDs{}
+	changed := func(name string) bool { return !t.observed.rules.same(name, ids[name]) }
+	_, err := t.kernel.Snapshot(func() (err error) {
+		a.found = a.found[:before]
+		if !a.desired {
+			if ids, err = t.readRules(names); err != nil || !slices.ContainsFunc(names, changed) {
+				return err
+			}
+		}
+		for _, c := range chains() {
+			same, err := a.rules(kind, owner, c)
+			if err != nil {
+				return err
+			}
+			if same && !a.desired {
+				t.observed.rules[c.Name] = ids[c.Name]
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// rules compares the rules of a chain.
+func (a *audit) rules(kind DamageKind, owner string, c *nft.Chain) (same bool, err error) {
+	found, err := a.table.kernel.Rules(a.table.committed.program, c.Name)
+	if err != nil {
+		return false, err
+	}
+	d := Difference{
+		Kind: Changed, Object: "rules of chain " + c.Name, ServicePort: owner,
+		damage: damage{kind, "the rules of chain " + c.Name + " were changed"}, chain: c,
+	}
+	before := len(a.found)
+	if len(found) != len(c.Rules) {
+		a.found = append(a.found, d)
+		return false, nil
+	}
+	for i, r := range c.Rules {
+		if want, err := r.Expressions(); err != nil || !found[i].Equal(want) {
+			d.Object = fmt.Sprintf("rule of chain %s: %s", c.Name, r)
+			a.found = append(a.found, d)
+		}
+	}
+	return len(a.found) == before, nil
+}
+
+// compareRows reads rows by key. The rows of a list that belong to one set are
+// read together.
+func (a *audit) compareRows(owner string, rows []nft.Row) error {
+	a.left, a.compared = a.left-len(rows), a.compared+len(rows)
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Set == rows[0].Set {
+			n++
+		}
+		found, err := a.table.kernel.FindRows(a.table.committed.program, rows[:n])
+		if err != nil {
+			return err
+		}
+		for i, r := range found {
+			if !r.Matches(rows[i]) {
+				a.found = append(a.found, wrongRow(owner, rows[i], r))
+			}
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// wrongRow returns the difference of a row that was deleted or changed.
+func wrongRow(owner string, want, has nft.Row) Difference {
+	d := Difference{Kind: Missing, Object: rowText(want), ServicePort: owner, want: want, has: has}
+	what := d.Object
+	if owner != "" {
+		what += " of Service port " + owner
+	}
+	d.damage = damage{damagedRow, what + " was deleted"}
+	if has.Set != nil {
+		d.Kind, d.Found = Changed, rowText(has)
+		d.damage.what = what + " was changed to " + d.Found
+	}
+	return d
+}
+
+func rowText(r nft.Row) string { return "row " + r.String() }

@@ -1,0 +1,257 @@
+package table
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// structure is what the kernel has of a table, without rules and rows.
+type structure struct {
+	table   nft.FoundTable // Handle is 0 if there is no table
+	objects map[object]foundObject
+}
+
+// object is a set, a counter or a chain.
+type object struct {
+	kind objectKind
+	name string
+}
+
+type objectKind uint8
+
+const (
+	kindSet objectKind = iota
+	kindCounter
+	kindChain
+)
+
+// String returns the object in nft syntax.
+func (o object) String() string { return [...]string{"set ", "counter ", "chain "}[o.kind] + o.name }
+
+func (o object) compare(p object) int {
+	return cmp.Or(cmp.Compare(o.kind, p.kind), strings.Compare(o.name, p.name))
+}
+
+// foundObject is an object in the kernel, which never reuses a handle.
+type foundObject struct {
+	handle uint64
+	set    nft.FoundSet
+	chain  nft.FoundChain
+}
+
+// readStructure reads the structure of a table, with all chains, or only with
+// the base chains of the program: service ports with session affinity can have
+// many chains.
+func (t *Table) readStructure(program *nft.Table, allChains bool) (*structure, error) {
+	s := &structure{objects: make(map[object]foundObject)}
+	var err error
+	var exists bool
+	if s.table, exists, err = t.kernel.FindTable(program); err != nil || !exists {
+		return s, err
+	}
+	sets, err := t.kernel.Sets(program)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range sets {
+		s.objects[object{kindSet, f.Name}] = foundObject{handle: f.Handle, set: f}
+	}
+	counters, err := t.kernel.Counters(program)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range counters {
+		s.objects[object{kindCounter, f.Name}] = foundObject{handle: f.Handle}
+	}
+	read := t.readBaseChains
+	if allChains {
+		read = t.kernel.Chains
+	}
+	chains, err := read(program)
+	for _, f := range chains {
+		s.objects[object{kindChain, f.Name}] = foundObject{handle: f.Handle, chain: f}
+	}
+	return s, err
+}
+
+func (t *Table) readBaseChains(program *nft.Table) (chains []nft.FoundChain, err error) {
+	for _, c := range program.Chains {
+		if c.Hook == nil {
+			continue
+		}
+		found, exists, err := t.kernel.FindChain(program, c.Name)
+		if err != nil {
+			return nil, err
+		}
+		if exists {
+			chains = append(chains, found)
+		}
+	}
+	return chains, nil
+}
+
+func (s *structure) exists() bool { return s.table.Handle != 0 }
+
+func (s *structure) has(o object) bool {
+	_, ok := s.objects[o]
+	return ok
+}
+
+// chains returns the names of the chains.
+func (s *structure) chains() (names []string) {
+	for o := range s.objects {
+		if o.kind == kindChain {
+			names = append(names, o.name)
+		}
+	}
+	return names
+}
+
+// same reports whether the table and its objects are the same as in another
+// structure.
+func (s *structure) same(o *structure) bool {
+	sameHandle := func(a, b foundObject) bool { return a.handle == b.handle }
+	return s.table == o.table && maps.EqualFunc(s.objects, o.objects, sameHandle)
+}
+
+// structure returns the structure that was committed, without the chains of
+// service ports, and with regular chains only if all is true.
+func (c *committed) structure(rules *ruleset.Ruleset, all bool) *nft.Table {
+	want := *c.program
+	want.Sets, want.Chains = slices.Clone(want.Sets), nil
+	for _, s := range rules.AffinitySets() {
+		if _, used := c.affinity[s]; used {
+			want.Sets = append(want.Sets, s)
+		}
+	}
+	for _, chain := range c.program.Chains {
+		if all || chain.Hook != nil {
+			want.Chains = append(want.Chains, chain)
+		}
+	}
+	if all {
+		for _, name := range slices.Sorted(maps.Keys(c.balancers)) {
+			want.Chains = append(want.Chains, rules.Balancer(name))
+		}
+	}
+	return &want
+}
+
+// chain returns a chain of the program, or a balancer.
+func (c *committed) chain(rules *ruleset.Ruleset, name string) *nft.Chain {
+	if chain := findChain(c.program, name); chain != nil {
+		return chain
+	}
+	return rules.Balancer(name)
+}
+
+func findChain(program *nft.Table, name string) *nft.Chain {
+	i := slices.IndexFunc(program.Chains, func(c *nft.Chain) bool { return c.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return program.Chains[i]
+}
+
+// wantedObject is an object and its form.
+type wantedObject struct {
+	object
+	form any // *nft.Set, *nft.Counter or *nft.Chain
+}
+
+// objectsOf returns the objects of a table.
+func objectsOf(t *nft.Table) (all []wantedObject) {
+	for _, s := range t.Sets {
+		all = append(all, wantedObject{object{kindSet, s.Name}, s})
+	}
+	for _, c := range t.Counters {
+		all = append(all, wantedObject{object{kindCounter, c.Name}, c})
+	}
+	for _, c := range t.Chains {
+		all = append(all, wantedObject{object{kindChain, c.Name}, c})
+	}
+	return all
+}
+
+// acceptPolicy is the policy accept of a base chain (NF_ACCEPT in
+// linux/netfilter.h).
+const acceptPolicy = 1
+
+// matches reports whether an object in the kernel has the form.
+func (o *wantedObject) matches(f *foundObject) bool {
+	switch want := o.form.(type) {
+	case *nft.Set:
+		return f.set.Matches(want)
+	case *nft.Chain:
+		return f.chain.HookMatches(want) && (want.Hook == nil || f.chain.Policy == acceptPolicy)
+	}
+	return true
+}
+
+// compare returns the differences from a table as it should be, without extra
+// objects. If before is not nil, objects that it contains must be the same.
+func (s *structure) compare(want *nft.Table, before *structure) (all []Difference) {
+	d := Difference{Kind: Changed, Object: want.String(), damage: damage{kind: damagedTable}}
+	switch {
+	case !s.exists():
+		d.Kind, d.damage.what = Missing, "the table was deleted"
+		return []Difference{d}
+	case before != nil && s.table.Handle != before.table.Handle:
+		d.damage.what = "the table was replaced"
+		return []Difference{d}
+	case s.table.Flags != 0: // nft.Batch.AddTable sets none
+		d.Object, d.Found = "flags of the table", fmt.Sprintf("%#x", s.table.Flags)
+		d.damage.what = "the flags of the table are " + d.Found
+		all = append(all, d)
+	}
+	for _, o := range objectsOf(want) {
+		if d, differs := s.compareObject(o, before); differs {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// compareObject compares an object.
+func (s *structure) compareObject(want wantedObject, before *structure) (d Difference, differs bool) {
+	has, exists := s.objects[want.object]
+	replaced := exists && before != nil && before.has(want.object) && before.objects[want.object].handle != has.handle
+	if exists && !replaced && want.matches(&has) {
+		return d, false
+	}
+	d = Difference{Kind: Changed, Object: want.String(), object: want.object}
+	d.damage.kind = [...]DamageKind{damagedSet, damagedCounter, damagedChain}[want.kind]
+	switch {
+	case !exists:
+		d.Kind, d.damage.what = Missing, d.Object+" was deleted"
+	case replaced:
+		d.damage.what = d.Object + " was replaced"
+	case want.kind == kindChain:
+		d.damage.what = "the policy of " + d.Object + " was changed"
+	default:
+		d.Object = "type of " + d.Object
+		d.damage.what = "the " + d.Object + " was changed"
+	}
+	return d, true
+}
+
+// extra returns the objects that are not part of a table, sorted.
+func (s *structure) extra(table *nft.Table) (all []object) {
+	known := make(map[object]struct{})
+	for _, o := range objectsOf(table) {
+		known[o.object] = struct{}{}
+	}
+	for o := range s.objects {
+		if _, ok := known[o]; !ok {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, object.compare)
+	return all
+}
