@@ -20,6 +20,7 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 BENCH ?= .
 BENCHTIME ?= 20x
 COUNT ?= 1
+FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 
 # Packages and packet tests that also run on other kernels. Emulated processors are slow: PACKETS=all adds kernels and
 # tests, which take half an hour more.
@@ -135,6 +136,7 @@ differential: setup ## Compare nftproxy with kube-proxy on random clusters (root
 .PHONY: test-bench
 test-bench: setup ## Run each benchmark with the smallest sizes (root).
 	test/apiserver/build .cache/apiserver
+	go test -count=1 -run '^$$' -bench Features -benchtime 1x ./proxier/table -scale=0.001
 	cd test/bench && go test -count=1 -p 1 ./...
 
 .PHONY: lint
@@ -149,14 +151,15 @@ lint: ## Check format, imports, line widths, go vet and staticcheck.
 
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
-	go test -run '^$$' -bench '$(BENCH)' -benchtime $(BENCHTIME) -count $(COUNT) ./cmd/kube-proxy ./nft ./proxier ./proxier/explain ./proxier/table ./conntrack
+	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./cmd/kube-proxy ./nft ./proxier ./proxier/explain ./proxier/table ./conntrack
 
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.
 	@mkdir -p .cache/bench-features
-	@cd test/bench && $(BENCH_BUILD) -o ../../.cache/bench-features/features ./features
-	@$(if $(KERNEL),test/kernels/run exec -k $(KERNEL) -t 7200 .cache/bench-features '/features --scale=0.1 --tries=3 $(FEATURES)',\
-	  .cache/bench-features/features $(if $(PUBLISH),--publish=test/bench/features/results) $(FEATURES))
+	@CGO_ENABLED=0 go test -c -trimpath -o .cache/bench-features/features ./proxier/table
+	@$(if $(KERNEL),test/kernels/run exec -k $(KERNEL) -t 7200 .cache/bench-features '/features $(FEATURES_RUN) -test.benchtime=3x -scale=0.1 $(FEATURES)',\
+	  .cache/bench-features/features $(FEATURES_RUN) -test.benchtime=10x $(FEATURES) \
+	  $(if $(PUBLISH),| tee test/bench/features/results/features.txt))
 
 .PHONY: bench-scale
 bench-scale: setup build ## Measure kube-proxy and nftproxy on a real API server (root, an hour). S= and E= select sizes, PUBLISH=1 keeps the figures.

@@ -223,9 +223,9 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 	return c
 }
 
-// BenchmarkStart500x500x10 searches for stale flows after a start with 500
-// UDP NodePorts with 10 endpoints each, on 500 node addresses.
-func BenchmarkStart500x500x10(b *testing.B) {
+// BenchmarkStaleFlows searches for stale flows after a start with UDP NodePorts
+// with 10 endpoints each on 500 node addresses, and after a change of one.
+func BenchmarkStaleFlows(b *testing.B) {
 	tabletest.NewNamespace(b)
 	tabletest.LoadNFT(b,
 		"table ip track { chain output { type filter hook output priority 0; ct state new accept; }; }")
@@ -241,33 +241,57 @@ func BenchmarkStart500x500x10(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	start := startCommit(b, 500, 500, 10)
-	b.ReportAllocs()
-	for b.Loop() {
-		conn, err := conntrack.Open()
-		if err != nil {
-			b.Fatal(err)
+	conn, err := conntrack.Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	for _, nodePorts := range []int{125, 500} {
+		start := startCommit(b, nodePorts, 500, 10)
+		before := start.Changes[0].After
+		after := *before
+		after.Serving = before.Serving[1:]
+		change := &table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: before, After: &after}}}
+		for name, commits := range map[string][]*table.Commit{"start": {start}, "change": {start, change}} {
+			b.Run(fmt.Sprint(nodePorts, "/", name), func(b *testing.B) {
+				b.ReportAllocs()
+				for range b.N {
+					cleanAfter(b, conn, client, commits)
+				}
+			})
 		}
-		done := make(chan conntrack.Result, 10)
-		cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
-			Conn: conn, Report: func(r conntrack.Result) { done <- r },
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(b.Context())
+	}
+}
+
+// cleanAfter measures the search for stale flows that follows the last of some
+// commits.
+func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*table.Commit) {
+	b.StopTimer()
+	done := make(chan conntrack.Result, 10)
+	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
+		Conn: conn, Report: func(r conntrack.Result) { done <- r },
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	flows := &staleFlows{cleaner: cleaner}
+	var running sync.WaitGroup
+	running.Go(func() { cleaner.Run(ctx) })
+	for i, commit := range commits {
 		client.Write([]byte("renew the flow"))
-		flows := &staleFlows{cleaner: cleaner}
-		flows.update(start)
-		var running sync.WaitGroup
-		running.Go(func() { cleaner.Run(ctx) })
+		if i == len(commits)-1 {
+			b.StartTimer()
+		}
+		flows.update(commit)
 		if r := <-done; r.Err != nil || r.Flows == 0 {
 			b.Fatalf("%+v", r)
 		}
-		cancel()
-		running.Wait()
-		conn.Close()
 	}
+	b.StopTimer()
+	cancel()
+	running.Wait()
+	b.StartTimer()
 }
 
 // BenchmarkAddEndpoint10000 passes two changes of a UDP service port with
