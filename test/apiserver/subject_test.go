@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -182,16 +181,7 @@ type answer struct {
 
 // get sends a request to a server of the proxy.
 func (p *proxy) get(address, path string) (answer, error) {
-	client := http.Client{
-		Transport: &http.Transport{DialContext: p.at.DialContext, DisableKeepAlives: true},
-		Timeout:   answerTimeout,
-	}
-	response, err := client.Get("http://" + address + path)
-	if err != nil {
-		return answer{}, err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	response, body, err := p.at.Get(context.Background(), "http://"+address+path, answerTimeout)
 	return answer{response, string(body)}, err
 }
 

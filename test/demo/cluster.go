@@ -51,7 +51,8 @@ type cluster struct {
 	lab       *lab.Lab
 	hosts     map[string]*lab.Namespace
 	manifests *manifests
-	kill      map[string]func() // by node: ends its kube-proxy with SIGKILL
+	proxies   map[string]*lab.Process // by node
+	kill      map[string]func()       // by node: ends its kube-proxy with SIGKILL
 }
 
 // open creates the cluster and waits until both nodes serve.
@@ -69,7 +70,8 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	if c.manifests, err = newManifests(c.folder()); err != nil {
 		return err
 	}
-	c.hosts, c.kill = map[string]*lab.Namespace{"client": c.lab.Client}, map[string]func(){}
+	c.hosts = map[string]*lab.Namespace{"client": c.lab.Client}
+	c.proxies, c.kill = map[string]*lab.Process{}, map[string]func(){}
 	for _, node := range c.lab.Nodes() {
 		c.hosts[node.Name] = node.Namespace
 		if err := c.addPods(ctx, node); err != nil {
@@ -98,8 +100,6 @@ func (c *cluster) close() (err error) {
 
 // folder returns the folder of manifests and logs. Only root can write to /run.
 func (c *cluster) folder() string { return "/run/nftproxy-" + c.name }
-
-func (c *cluster) logFile(node string) string { return filepath.Join(c.folder(), node+".log") }
 
 // addPods creates the pods of a node and starts their servers.
 func (c *cluster) addPods(ctx context.Context, node *lab.Node) error {
@@ -153,41 +153,28 @@ func (c *cluster) proxyArgs(node string) []string {
 	}
 }
 
-// startProxy starts a kube-proxy, which is killed when ctx ends.
+// startProxy starts a kube-proxy. Ctrl-C in the terminal does not end it.
 func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
-	log, err := os.OpenFile(c.logFile(node.Name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	ctx, cancel := context.WithCancel(ctx)
+	proxy, err := node.StartProcess(ctx, lab.ProcessConfig{
+		Program: c.kubeProxy, Args: c.proxyArgs(node.Name), Log: filepath.Join(c.folder(), node.Name+".log"),
+	})
 	if err != nil {
+		cancel()
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	cmd := node.Command(ctx, c.kubeProxy, c.proxyArgs(node.Name)...)
-	cmd.Stdout, cmd.Stderr = log, log
-	// The kernel ends the process if demo is killed: Run keeps the thread that
-	// Pdeathsig refers to. Ctrl-C in the terminal does not end the process.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	ended := make(chan struct{})
+	c.proxies[node.Name] = proxy
 	c.kill[node.Name] = func() {
 		cancel()
-		<-ended
+		proxy.End(syscall.SIGKILL)
 	}
 	go func() {
-		defer close(ended)
-		defer log.Close()
-		if err := cmd.Run(); ctx.Err() == nil {
-			c.fail(fmt.Errorf("kube-proxy on %s ended (%v); its log:\n%s", node.Name, err, c.endOfLog(node.Name)))
+		<-proxy.Running.Done()
+		if ctx.Err() == nil {
+			c.fail(fmt.Errorf("%s: %w", node.Name, context.Cause(proxy.Running)))
 		}
 	}()
 	return nil
-}
-
-// endOfLog returns the last lines of a kube-proxy's log.
-func (c *cluster) endOfLog(node string) string {
-	data, err := os.ReadFile(c.logFile(node))
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
 // effectTimeout limits the wait for the effect of a change.
@@ -203,7 +190,7 @@ func (c *cluster) awaitServed(ctx context.Context) error {
 			options := lab.ProbeOptions{Timeout: 200 * time.Millisecond}
 			for lab.Probe(ctx, node.Namespace, "tcp", to, options).Outcome != lab.Answered {
 				if ctx.Err() != nil {
-					return fmt.Errorf("%w; the log on %s:\n%s", context.Cause(ctx), node.Name, c.endOfLog(node.Name))
+					return fmt.Errorf("%w; the log on %s:\n%s", context.Cause(ctx), node.Name, c.proxies[node.Name].EndOfLog())
 				}
 				time.Sleep(5 * time.Millisecond)
 			}

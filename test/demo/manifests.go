@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"embed"
 	"fmt"
 	"net/netip"
@@ -12,9 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
-	"github.com/nftproxy/nftproxy/proxier/manifest"
+	"sigs.k8s.io/yaml"
 )
 
 //go:embed manifests/*.yaml
@@ -24,59 +21,33 @@ var embedded embed.FS
 type manifests struct {
 	folder   string
 	services map[string]*corev1.Service // by namespace/name
-
-	// Handler is nil. The first round of a manifest.Source calls only the
-	// methods below.
-	manifest.Handler
-	synced context.CancelFunc
 }
 
-func (m *manifests) OnServiceAdd(s *corev1.Service)                { m.services[s.Namespace+"/"+s.Name] = s }
-func (m *manifests) OnEndpointSliceAdd(*discoveryv1.EndpointSlice) {}
-func (m *manifests) OnNodeAdd(*corev1.Node)                        {}
-func (m *manifests) OnServiceCIDRsChanged([]string)                {}
-func (m *manifests) OnNodeSynced()                                 {}
-func (m *manifests) OnServiceSynced()                              {}
-func (m *manifests) OnEndpointSlicesSynced()                       {}
-func (m *manifests) Sync()                                         { m.synced() }
-
 // newManifests writes the embedded manifests to parent/manifests and reads
-// them there.
+// their Services.
 func newManifests(parent string) (*manifests, error) {
+	m := &manifests{folder: filepath.Join(parent, "manifests"), services: map[string]*corev1.Service{}}
+	for _, name := range []string{"kube-system/dns", "shop/cart", "shop/checkout", "shop/payments", "shop/web"} {
+		text, err := embedded.ReadFile("manifests/" + strings.ReplaceAll(name, "/", "-") + ".yaml")
+		if err != nil {
+			return nil, err
+		}
+		m.services[name] = new(corev1.Service)
+		if err := yaml.UnmarshalStrict(text, m.services[name]); err != nil {
+			return nil, fmt.Errorf("service %s: %w", name, err)
+		}
+	}
 	if err := os.CopyFS(parent, embedded); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	m := &manifests{synced: cancel, folder: filepath.Join(parent, "manifests"), services: map[string]*corev1.Service{}}
-	if err := m.setEndpoints("shop/web", "web-1", "web-2", "web-3"); err != nil {
-		return nil, err
-	}
-	source, err := manifest.New(manifest.Config{Dir: m.folder, Handler: m})
-	if err != nil {
-		return nil, err
-	}
-	if err := source.Run(ctx); err != nil {
-		return nil, err
-	}
-	for _, name := range []string{"kube-system/dns", "shop/cart", "shop/checkout", "shop/payments", "shop/web"} {
-		if m.services[name] == nil {
-			return nil, fmt.Errorf("no valid manifest in %s contains service %s", m.folder, name)
-		}
-	}
-	return m, nil
-}
-
-// endpointsFile returns the file with the EndpointSlices of a Service.
-func (m *manifests) endpointsFile(service string) string {
-	return filepath.Join(m.folder, strings.ReplaceAll(service, "/", "-")+"-endpoints.yaml")
+	return m, m.setEndpoints("shop/web", "web-1", "web-2", "web-3")
 }
 
 // setEndpoints removes the lines of endpoints that are other pods. It renames a
 // complete file, so that kube-proxy never reads a part of it.
 func (m *manifests) setEndpoints(service string, pods ...string) error {
-	file := m.endpointsFile(service)
-	data, err := embedded.ReadFile("manifests/" + filepath.Base(file))
+	file := strings.ReplaceAll(service, "/", "-") + "-endpoints.yaml"
+	data, err := embedded.ReadFile("manifests/" + file)
 	if err != nil {
 		return err
 	}
@@ -91,7 +62,7 @@ func (m *manifests) setEndpoints(service string, pods ...string) error {
 	if err := os.WriteFile(draft, kept, 0o644); err != nil {
 		return err
 	}
-	return os.Rename(draft, file)
+	return os.Rename(draft, filepath.Join(m.folder, file))
 }
 
 // addresses returns the IPv4 and the IPv6 address of a destination in tour.txt.

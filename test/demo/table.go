@@ -1,46 +1,46 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
-var objects = regexp.MustCompile(`(?ms)^\t((?:set|map|chain) \S+) \{\n(.*?)^\t\}`)
-
-// parseListing returns the lines of a table that nft listed. A row of a set or
-// map is "map service-ips: ROW", any other line is "chain services { LINE".
-// Rows and objects are sorted, other lines keep their order.
-func parseListing(listing string) []string {
-	var blocks []string
-	for _, object := range objects.FindAllStringSubmatch(listing, -1) {
-		definition, elements, _ := strings.Cut(object[2], "elements = {")
-		lines := prefixed(object[1]+" { ", strings.Split(definition, "\n"))
-		elements = strings.TrimRight(elements, "}\n\t ")
-		rows := prefixed(object[1]+": ", strings.Split(elements, ",")) // no comment contains a comma
-		slices.Sort(rows)
-		blocks = append(blocks, strings.Join(append(lines, rows...), "\n"))
-	}
-	slices.Sort(blocks)
-	return strings.Split(strings.Join(blocks, "\n"), "\n")
-}
-
-// prefixed trims lines and adds a prefix to those that are not blank.
-func prefixed(prefix string, lines []string) (result []string) {
-	for _, line := range lines {
-		if line = strings.TrimSpace(line); line != "" {
-			result = append(result, prefix+line)
+// linesOf returns the lines of a table. A row of a set or map is "map
+// service-ips: ROW", any other line is "chain services { LINE". Rows and objects
+// are sorted, other lines keep their order.
+func linesOf(table []listing.Line) (texts []string) {
+	table = slices.DeleteFunc(table, func(l listing.Line) bool {
+		return l.Object == "" || l.Text == "" || strings.HasPrefix(l.Object, "counter")
+	})
+	row := func(l listing.Line) string {
+		if l.Element {
+			return l.Text
 		}
+		return ""
 	}
-	return result
+	slices.SortStableFunc(table, func(a, b listing.Line) int {
+		return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(row(a), row(b)))
+	})
+	for _, l := range table {
+		separator := " { "
+		if l.Element {
+			separator = ": "
+		}
+		texts = append(texts, l.Object+separator+l.Text)
+	}
+	return texts
 }
 
 // list returns the lines of a family's table on node1.
 func (t *tour) list(ctx context.Context, family string) ([]string, error) {
-	listing, err := t.cluster.run(ctx, "nft", "list", "table", family, "kube-proxy")
-	return parseListing(listing), err
+	text, err := t.cluster.run(ctx, "nft", "list", "table", family, "kube-proxy")
+	return linesOf(listing.Parse(family, text)), err
 }
 
 // affinityRow matches clients of Services with sessionAffinity. Packets add
@@ -66,15 +66,12 @@ func (t *tour) compareTables(ctx context.Context, _ string, _ [][]string) error 
 	}
 	var err error
 	if !slices.Equal(saved, t.tables) {
-		err = fmt.Errorf("lines missing: %q, lines added: %q", without(saved, t.tables), without(t.tables, saved))
+		slices.Sort(saved)
+		slices.Sort(t.tables)
+		err = fmt.Errorf("the tables differ:\n%s", listing.Difference(saved, t.tables))
 	}
 	t.check(err, "The tables of both families are the same as before, row by row.")
 	return nil
-}
-
-// without returns the lines that are not among others.
-func without(lines, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return slices.Contains(others, line) })
 }
 
 // listTable lists the IPv4 table of node1 for findLines and showSets. It adds a

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 func TestFlags(t *testing.T) {
@@ -95,7 +97,7 @@ func TestEvent(t *testing.T) {
 }
 
 func TestParseListing(t *testing.T) {
-	got := parseListing(`table ip kube-proxy {
+	got := linesOf(listing.Parse("ip", `table ip kube-proxy {
 	map m {
 		type ipv4_addr : verdict
 		elements = { 10.96.0.80 comment "shop/web:http" : goto c,
@@ -107,7 +109,7 @@ func TestParseListing(t *testing.T) {
 		dnat ip to ip daddr
 	}
 }
-`)
+`))
 	want := []string{
 		"chain c { meta mark set 1", "chain c { dnat ip to ip daddr", "map m { type ipv4_addr : verdict",
 		"map m: 10.96.0.10 : goto c", `map m: 10.96.0.80 comment "shop/web:http" : goto c`,

@@ -14,7 +14,7 @@ import (
 // AddAddr adds an address to the interface that joins the namespace to the
 // lab. The address is usable when AddAddr returns. A prefix of more than one
 // address also becomes a connected route.
-func (n *Namespace) AddAddr(addr netip.Prefix) error { return n.addAddrTo(uplink, addr) }
+func (n *Namespace) AddAddr(addr netip.Prefix) error { return n.AddAddrTo(uplink, addr) }
 
 // RemoveAddr removes an address that AddAddr added.
 func (n *Namespace) RemoveAddr(addr netip.Prefix) error {
@@ -23,7 +23,8 @@ func (n *Namespace) RemoveAddr(addr netip.Prefix) error {
 	})
 }
 
-func (n *Namespace) addAddrTo(name string, addr netip.Prefix) error {
+// AddAddrTo is AddAddr for any interface.
+func (n *Namespace) AddAddrTo(name string, addr netip.Prefix) error {
 	err := n.withLink(name, fmt.Sprintf("add address %s", addr), func(link netlink.Link) error {
 		return netlink.AddrAdd(link, netlinkAddr(addr))
 	})

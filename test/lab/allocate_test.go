@@ -8,7 +8,7 @@ import (
 // Free addresses are reused after all others.
 func TestPodAddressesReused(t *testing.T) {
 	plan := planNode(1)
-	held := &Pod{Namespace: &Namespace{IPv4: nthAddr(plan.pods[0], 7), IPv6: nthAddr(plan.pods[1], 9)}}
+	held := &Pod{Namespace: &Namespace{IPv4: AddrIn(plan.pods[0], 7), IPv6: AddrIn(plan.pods[1], 9)}}
 	node := &Node{
 		Namespace: &Namespace{Name: plan.name},
 		PodRanges: plan.pods,
@@ -41,7 +41,7 @@ func TestPodAddressesExhausted(t *testing.T) {
 	plan := planNode(1)
 	node := &Node{Namespace: &Namespace{}, PodRanges: plan.pods, pods: map[string]*Pod{}}
 	for place := 2; place <= 254; place++ {
-		node.pods[nthAddr(plan.pods[0], place).String()] = &Pod{Namespace: &Namespace{IPv4: nthAddr(plan.pods[0], place)}}
+		node.pods[AddrIn(plan.pods[0], place).String()] = &Pod{Namespace: &Namespace{IPv4: AddrIn(plan.pods[0], place)}}
 	}
 	if config, err := node.withDefaults(PodConfig{Name: "pod"}); err == nil {
 		t.Errorf("got %s from a full node, want an error", config.IPv4)

@@ -80,7 +80,7 @@ func (l *Lab) Close() error {
 	l.mu.Unlock()
 	var errs []error
 	for _, ns := range slices.Backward(namespaces) {
-		errs = append(errs, ns.close())
+		errs = append(errs, ns.Close())
 	}
 	if l.names != nil {
 		errs = append(errs, l.names.release())

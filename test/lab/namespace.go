@@ -36,6 +36,9 @@ type Namespace struct {
 	servers map[*Server]struct{}
 }
 
+// NewNamespace creates a namespace outside of labs, which has only loopback.
+func NewNamespace(name string) (*Namespace, error) { return new(Lab).newNamespace(name) }
+
 // newNamespace creates a namespace with loopback and the common sysctls.
 func (l *Lab) newNamespace(name string) (*Namespace, error) {
 	file, err := unshare()
@@ -55,7 +58,7 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 		}
 	}
 	if err := ns.prepare(); err != nil {
-		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), ns.close())
+		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), ns.Close())
 	}
 	return ns, nil
 }
@@ -144,17 +147,17 @@ func (n *Namespace) Fd() int { return int(n.file.Fd()) }
 // Addrs returns IPv4 and IPv6.
 func (n *Namespace) Addrs() []netip.Addr { return []netip.Addr{n.IPv4, n.IPv6} }
 
-// addrLike returns the namespace's address of the same family as other.
-func (n *Namespace) addrLike(other netip.Addr) netip.Addr {
+// AddrLike returns the namespace's address of the same family as other.
+func (n *Namespace) AddrLike(other netip.Addr) netip.Addr {
 	if other.Is4() {
 		return n.IPv4
 	}
 	return n.IPv6
 }
 
-// close ends the servers and processes of the namespace and closes it. The
+// Close ends the servers and processes of the namespace and closes it. The
 // kernel removes it with its links. It can be called more than once.
-func (n *Namespace) close() error {
+func (n *Namespace) Close() error {
 	n.end()
 	n.mu.Lock()
 	servers := slices.Collect(maps.Keys(n.servers))

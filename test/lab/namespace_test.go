@@ -110,13 +110,7 @@ func TestDialContextForHTTP(t *testing.T) {
 		go server.Serve(listener)
 		t.Cleanup(func() { server.Close() })
 
-		client := http.Client{Transport: &http.Transport{DialContext: l.Client.DialContext, DisableKeepAlives: true}}
-		response, err := client.Get("http://" + at.String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
+		_, body, err := l.Client.Get(t.Context(), "http://"+at.String(), 0)
 		if err != nil {
 			t.Fatal(err)
 		}

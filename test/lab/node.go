@@ -58,7 +58,7 @@ func (node *Node) AddInterface(name string, addrs ...netip.Prefix) error {
 		return err
 	}
 	for _, addr := range addrs {
-		if err := node.addAddrTo(name, addr); err != nil {
+		if err := node.AddAddrTo(name, addr); err != nil {
 			return err
 		}
 	}
@@ -76,7 +76,7 @@ func (node *Node) ensureBridge(name string) error {
 	if err := node.addBridge(name); err != nil {
 		return err
 	}
-	if err := node.addAddrTo(name, podGateway6()); err != nil {
+	if err := node.AddAddrTo(name, podGateway6()); err != nil {
 		return err
 	}
 	node.bridges = append(node.bridges, name)

@@ -49,12 +49,3 @@ func planNode(n int) nodePlan {
 func clientAddrs() (ipv4, ipv6 netip.Addr) {
 	return netip.MustParseAddr("172.30.0.100"), netip.MustParseAddr("fd00:30::100")
 }
-
-// nthAddr returns the address n above the first one of the range.
-func nthAddr(prefix netip.Prefix, n int) netip.Addr {
-	addr := prefix.Masked().Addr()
-	for range n {
-		addr = addr.Next()
-	}
-	return addr
-}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+
+	"github.com/vishvananda/netlink"
 )
 
 // PodConfig configures a pod. Only Name is required.
@@ -57,7 +59,7 @@ func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
 	ns.IPv4, ns.IPv6 = config.IPv4, config.IPv6
 	pod := &Pod{Namespace: ns, Node: node, HostInterface: config.HostInterface}
 	if err := node.attach(pod, config.Bridge); err != nil {
-		return nil, errors.Join(fmt.Errorf("pod %s: %w", config.Name, err), ns.close())
+		return nil, errors.Join(fmt.Errorf("pod %s: %w", config.Name, err), ns.Close())
 	}
 	node.pods[config.Name] = pod
 	return pod, nil
@@ -74,7 +76,7 @@ func (pod *Pod) Remove() error {
 	delete(pod.Node.pods, pod.Name)
 	// The link is removed first, so that servers cannot close their
 	// connections.
-	return errors.Join(pod.Node.removeLink(pod.HostInterface), pod.close())
+	return errors.Join(pod.Node.removeLink(pod.HostInterface), pod.Close())
 }
 
 func (node *Node) withDefaults(config PodConfig) (PodConfig, error) {
@@ -90,7 +92,7 @@ func (node *Node) withDefaults(config PodConfig) (PodConfig, error) {
 	for range places {
 		place := first + node.turn
 		node.turn = (node.turn + 1) % places
-		ipv4, ipv6 := nthAddr(node.PodRanges[0], place), nthAddr(node.PodRanges[1], place)
+		ipv4, ipv6 := AddrIn(node.PodRanges[0], place), AddrIn(node.PodRanges[1], place)
 		if node.inUse(ipv4) || node.inUse(ipv6) {
 			continue
 		}
@@ -132,7 +134,7 @@ func (node *Node) attach(pod *Pod, bridge string) error {
 		}
 		return node.routePod(pod, bridge)
 	}
-	if err := node.addAddrTo(pod.HostInterface, podGateway6()); err != nil {
+	if err := node.AddAddrTo(pod.HostInterface, podGateway6()); err != nil {
 		return err
 	}
 	return node.routePod(pod, pod.HostInterface)
@@ -151,7 +153,7 @@ func (node *Node) routePod(pod *Pod, toPod string) error {
 			pod.AddAddr(hostPrefix(addr)),
 			pod.replaceRouteOn(uplink, everywhere(addr), gateways[i]),
 			node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}),
-			node.setNeighbour(toPod, addr, hardware),
+			node.setNeighbour(toPod, addr, hardware, netlink.NUD_REACHABLE),
 		)
 		if err != nil {
 			return err

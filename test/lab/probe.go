@@ -25,6 +25,8 @@ type ProbeOptions struct {
 	// for long: connection tracking may have an older flow with the same port,
 	// which it would continue.
 	Local netip.AddrPort
+	// NewPort makes the namespace choose the port for TCP, too.
+	NewPort bool
 	// Timeout limits the attempt. The default is DefaultTimeout.
 	Timeout time.Duration
 }
@@ -57,7 +59,7 @@ func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPor
 	if !strings.HasSuffix(network, "4") && !strings.HasSuffix(network, "6") {
 		network = networkOf(network, to.Addr())
 	}
-	if options.Local.Port() == 0 && !strings.HasPrefix(network, "tcp") {
+	if options.Local.Port() == 0 && (options.NewPort || !strings.HasPrefix(network, "tcp")) {
 		options.Local = netip.AddrPortFrom(options.Local.Addr(), from.nextPort())
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(options.Timeout, DefaultTimeout))
@@ -76,10 +78,10 @@ func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPor
 	return conn, result
 }
 
-// nextPort returns a source port below the kernel's own range and below
-// NodePorts.
+// nextPort returns a source port below the kernel's own range and NodePorts,
+// and above the ports of kube-proxy.
 func (n *Namespace) nextPort() uint16 {
-	const first, ports = 10000, 20000
+	const first, ports = 12000, 18000
 	return uint16(first + n.flows.Add(1)%ports)
 }
 

@@ -1,4 +1,4 @@
-package cluster
+package lab
 
 import (
 	"context"
@@ -8,15 +8,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // ProcessConfig describes a program that runs in a namespace.
 type ProcessConfig struct {
-	Namespace *lab.Namespace
-	Program   string
-	Args      []string
+	Program string
+	Args    []string
 	// Log is the file to which the output is appended.
 	Log string
 	// Attributes are further attributes of the process.
@@ -34,21 +31,26 @@ type Process struct {
 	// StartProcess. Its cause describes how the process ended.
 	Running context.Context
 
-	cmd   *lab.Cmd
+	cmd   *Cmd
+	log   string // file
 	ended chan struct{}
 }
 
-// StartProcess starts a program.
-func StartProcess(ctx context.Context, config ProcessConfig) (*Process, error) {
+// StartProcess starts a program in the namespace. It does not end with ctx.
+func (n *Namespace) StartProcess(ctx context.Context, config ProcessConfig) (*Process, error) {
 	log, err := os.OpenFile(config.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	name := filepath.Base(config.Program)
+	program, err := filepath.Abs(config.Program) // the process has another folder
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Base(program)
 	running, end := context.WithCancelCause(ctx)
-	p := &Process{Running: running, ended: make(chan struct{})}
-	p.cmd = config.Namespace.Command(context.Background(), config.Program, config.Args...)
+	p := &Process{Running: running, log: config.Log, ended: make(chan struct{})}
+	p.cmd = n.Command(context.Background(), program, config.Args...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, filepath.Dir(config.Log)
 	config.Attributes.Pdeathsig, config.Attributes.Setpgid = syscall.SIGKILL, true
 	p.cmd.SysProcAttr = &config.Attributes
@@ -58,7 +60,7 @@ func StartProcess(ctx context.Context, config ProcessConfig) (*Process, error) {
 		defer close(p.ended)
 		// Pdeathsig refers to the thread that started the process, so this
 		// goroutine keeps its thread until the process ends.
-		err := config.Namespace.Do(func() error {
+		err := n.Do(func() error {
 			err := p.exec(config.Prepare)
 			started <- err
 			if err != nil {
@@ -73,7 +75,7 @@ func StartProcess(ctx context.Context, config ProcessConfig) (*Process, error) {
 		case started <- err: // the namespace could not be entered
 		default:
 		}
-		end(fmt.Errorf("%s ended: %w%s", name, err, endOf(config.Log)))
+		end(fmt.Errorf("%s ended (%w); its log:\n%s", name, err, p.EndOfLog()))
 	}()
 	if err := <-started; err != nil {
 		<-p.ended
@@ -96,14 +98,14 @@ func (p *Process) exec(prepare func() error) error {
 	return nil
 }
 
-// endOf returns the last lines of a log.
-func endOf(log string) string {
-	const enough = 2000
-	text, err := os.ReadFile(log)
+// EndOfLog returns the last lines of the log.
+func (p *Process) EndOfLog() string {
+	const enough = 3000
+	text, err := os.ReadFile(p.log)
 	if err != nil {
-		return ""
+		return err.Error()
 	}
-	return "\n" + string(text[max(0, len(text)-enough):])
+	return string(text[max(0, len(text)-enough):])
 }
 
 // End sends a signal and waits until the process ended. A process that does not

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -34,6 +35,39 @@ func (n *Namespace) RemoveRoute(destination netip.Prefix) error {
 	return nil
 }
 
+// Own makes all addresses of a range local to the namespace.
+func (n *Namespace) Own(all netip.Prefix) error {
+	return n.withLink("lo", fmt.Sprintf("own %s", all), func(lo netlink.Link) error {
+		return netlink.RouteAdd(&netlink.Route{
+			Dst: ipNet(all), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
+			LinkIndex: lo.Attrs().Index,
+		})
+	})
+}
+
+// Wire connects two namespaces by a veth pair, with routes to ranges of the
+// other one and its hardware address, so that no packet waits for ARP. The
+// interface of each has the name of the other.
+func Wire(a, b *Namespace, nameA, nameB string, toB, toA []netip.Prefix) error {
+	if err := connect(end{ns: a, name: nameB}, end{ns: b, name: nameA}); err != nil {
+		return err
+	}
+	return errors.Join(a.wireTo(b, nameB, nameA, toB), b.wireTo(a, nameA, nameB, toA))
+}
+
+func (n *Namespace) wireTo(other *Namespace, near, far string, ranges []netip.Prefix) error {
+	gateway := netip.MustParseAddr("169.254.1.1") // the other end need not have this address
+	hardware, err := other.hardwareAddrOf(far)
+	if err != nil {
+		return err
+	}
+	errs := []error{n.setNeighbour(near, gateway, hardware, netlink.NUD_PERMANENT)}
+	for _, to := range ranges {
+		errs = append(errs, n.replaceRouteOn(near, to, gateway))
+	}
+	return errors.Join(errs...)
+}
+
 // dropUnroutable silently drops packets that arrive at the interface and have
 // no route. A host that does not forward drops them in IPv4, but in IPv6
 // answers with an ICMP error.
@@ -52,7 +86,7 @@ func (n *Namespace) dropUnroutable(name string) error {
 // routeTo adds routes to the destinations via a node.
 func (n *Namespace) routeTo(node *Node, destinations []netip.Prefix) error {
 	for _, prefix := range destinations {
-		if err := n.ReplaceRoute(prefix, node.addrLike(prefix.Addr())); err != nil {
+		if err := n.ReplaceRoute(prefix, node.AddrLike(prefix.Addr())); err != nil {
 			return err
 		}
 	}
@@ -65,7 +99,7 @@ func (n *Namespace) routeTo(node *Node, destinations []netip.Prefix) error {
 // address as source.
 func (n *Namespace) replaceRouteOn(name string, destination netip.Prefix, via netip.Addr) error {
 	return n.withLink(name, fmt.Sprintf("route to %s", destination), func(link netlink.Link) error {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Src: n.addrLike(destination.Addr()).AsSlice()}
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Src: n.AddrLike(destination.Addr()).AsSlice()}
 		switch {
 		case via.IsValid():
 			route.Gw = via.AsSlice()
@@ -87,13 +121,13 @@ func (n *Namespace) replaceRoute(destination netip.Prefix, route *netlink.Route)
 
 // setNeighbour sets the hardware address of a neighbour. The neighbour table
 // may still have that of an earlier owner of the address.
-func (n *Namespace) setNeighbour(name string, addr netip.Addr, hardware net.HardwareAddr) error {
+func (n *Namespace) setNeighbour(name string, addr netip.Addr, hardware net.HardwareAddr, state int) error {
 	return n.withLink(name, fmt.Sprintf("neighbour %s", addr), func(link netlink.Link) error {
 		return netlink.NeighSet(&netlink.Neigh{
 			LinkIndex:    link.Attrs().Index,
 			IP:           addr.AsSlice(),
 			HardwareAddr: hardware,
-			State:        netlink.NUD_REACHABLE,
+			State:        state,
 		})
 	})
 }

@@ -43,6 +43,16 @@ func (n *Namespace) ServeUDP(port uint16) (*Server, error) {
 	})
 }
 
+// Serve starts TCP, UDP and SCTP servers at all addresses of the namespace.
+func (n *Namespace) Serve(port uint16) error {
+	for _, serve := range []func(uint16) (*Server, error){n.ServeTCP, n.ServeUDP, n.ServeSCTP} {
+		if _, err := serve(port); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (n *Namespace) serve(protocol string, port uint16,
 	listen func(s *Server, network string, at netip.AddrPort) (io.Closer, func(), error),
 ) (*Server, error) {

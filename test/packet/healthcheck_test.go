@@ -3,7 +3,6 @@ package packet
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"testing"
@@ -59,14 +58,7 @@ func TestHealthCheckNodePort(t *testing.T) {
 
 // healthCheck checks the answer of a health server for a number of endpoints.
 func (c *cluster) healthCheck(at netip.AddrPort, endpoints int) error {
-	transport := &http.Transport{DialContext: c.Client.DialContext, DisableKeepAlives: true}
-	client := &http.Client{Transport: transport, Timeout: answerTimeout}
-	response, err := client.Get("http://" + at.String() + "/healthz")
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	response, body, err := c.Client.Get(c.t.Context(), "http://"+at.String()+"/healthz", answerTimeout)
 	if err != nil {
 		return err
 	}

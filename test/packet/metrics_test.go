@@ -2,9 +2,7 @@ package packet
 
 import (
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -16,13 +14,7 @@ import (
 // metrics returns the metrics of node1, in the text format.
 func (c *cluster) metrics(t *testing.T) string {
 	t.Helper()
-	transport := &http.Transport{DialContext: c.Node1.DialContext, DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport}).Get("http://127.0.0.1:10249/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	_, body, err := c.Node1.Get(t.Context(), "http://127.0.0.1:10249/metrics", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

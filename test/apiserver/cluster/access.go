@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -71,6 +72,35 @@ func (c *Cluster) WriteKubeconfig(path, token string) error {
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
 	config.CurrentContext = name
 	return clientcmd.WriteToFile(*config, path)
+}
+
+// Configuration returns a configuration file of a proxy, with further lines. The
+// limit of connections belongs to the host.
+func (c *Cluster) Configuration(mode, node string, lines ...string) string {
+	return strings.Join(append([]string{
+		"apiVersion: kubeproxy.config.k8s.io/v1alpha1", "kind: KubeProxyConfiguration", "mode: " + mode,
+		"hostnameOverride: " + node, "clientConnection: {kubeconfig: " + c.kubeconfig + "}", "conntrack: {maxPerCore: 0}",
+	}, lines...), "\n") + "\n"
+}
+
+// CreateNode creates the Node object of a namespace, with its addresses.
+func (c *Cluster) CreateNode(ctx context.Context, at *lab.Namespace, podRanges ...netip.Prefix) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: at.Name}}
+	for _, prefix := range podRanges {
+		node.Spec.PodCIDRs = append(node.Spec.PodCIDRs, prefix.String())
+		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
+	}
+	node, err := c.Admin().CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	for _, addr := range at.Addrs() {
+		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{
+			Type: corev1.NodeInternalIP, Address: addr.String(),
+		})
+	}
+	_, err = c.Admin().CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
 }
 
 // Kubectl runs kubectl as administrator and returns its standard output. An

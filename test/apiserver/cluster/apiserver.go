@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // APIServer is a kube-apiserver.
@@ -28,7 +30,7 @@ type APIServer struct {
 
 	cluster *Cluster
 	mu      sync.Mutex
-	process *Process // nil while it does not run; guarded by mu
+	process *lab.Process // nil while it does not run; guarded by mu
 }
 
 // StartAPIServer starts an API server and waits until it is ready. All API

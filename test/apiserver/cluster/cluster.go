@@ -13,7 +13,7 @@
 // starting or stopping an API server changes no object.
 //
 // The package owns the processes, their files and their clients. It does not
-// configure or observe service proxies. [Process] runs them, too.
+// configure or observe service proxies.
 package cluster
 
 import (
@@ -68,7 +68,7 @@ type Cluster struct {
 	APIServer *APIServer
 
 	config     Config
-	etcd       *Process
+	etcd       *lab.Process
 	ca         []byte // PEM
 	adminToken string
 	kubeconfig string // file of the administrator
@@ -120,10 +120,9 @@ func (c *Cluster) Close() error {
 func (c *Cluster) path(name string) string { return filepath.Join(c.config.Dir, name) }
 
 // start starts a program of the control plane, which logs to NAME.log.
-func (c *Cluster) start(name, program string, args ...string) (*Process, error) {
-	return StartProcess(context.Background(), ProcessConfig{
-		Namespace: c.config.Namespace, Log: c.path(name + ".log"),
-		Program: filepath.Join(c.config.Programs, program), Args: args,
+func (c *Cluster) start(name, program string, args ...string) (*lab.Process, error) {
+	return c.config.Namespace.StartProcess(context.Background(), lab.ProcessConfig{
+		Log: c.path(name + ".log"), Program: filepath.Join(c.config.Programs, program), Args: args,
 	})
 }
 

@@ -44,8 +44,7 @@ func (c *Cluster) callEtcd(ctx context.Context, path, request string, answer any
 	if err != nil {
 		return err
 	}
-	transport := &http.Transport{DialContext: c.config.Namespace.DialContext, DisableKeepAlives: true}
-	response, err := (&http.Client{Transport: transport}).Do(r)
+	response, err := c.config.Namespace.HTTPClient(0).Do(r)
 	if err != nil {
 		return fmt.Errorf("etcd: %w", err)
 	}

@@ -3,9 +3,7 @@ package differential
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
@@ -23,7 +21,7 @@ type origin struct {
 	single [2]netip.Addr
 	pool   [2]netip.Prefix
 
-	clients, ports atomic.Uint32
+	clients atomic.Uint32
 }
 
 // client returns a source address. It is invalid if the kernel chooses it.
@@ -34,9 +32,6 @@ func (o *origin) client(f int) netip.Addr {
 	}
 	return o.single[f]
 }
-
-// port returns a source port that connection tracking has no flow of.
-func (o *origin) port() uint16 { return uint16(10000 + o.ports.Add(1)%19000) }
 
 // outcomes is the set of outcomes of attempts.
 type outcomes map[string]bool
@@ -158,16 +153,8 @@ func (s *side) outcome(ctx context.Context, p probe, timeout time.Duration) stri
 }
 
 func (s *side) probe(ctx context.Context, p probe, client netip.Addr, timeout time.Duration) lab.Result {
-	options := lab.ProbeOptions{Local: s.local(p, client), Timeout: timeout}
+	options := lab.ProbeOptions{Local: netip.AddrPortFrom(client, 0), Timeout: timeout}
 	return lab.Probe(ctx, s.origins[p.from].Namespace, p.network, p.to, options)
-}
-
-// local returns the source of an attempt.
-func (s *side) local(p probe, client netip.Addr) netip.AddrPort {
-	if p.network == "tcp" {
-		return netip.AddrPortFrom(client, 0)
-	}
-	return netip.AddrPortFrom(client, s.origins[p.from].port())
 }
 
 // describe returns an outcome. With session affinity, an origin with one
@@ -196,24 +183,11 @@ func (s *side) describe(result lab.Result, p probe, client netip.Addr, f int) st
 
 // health returns the answer of a health-check NodePort.
 func (s *side) health(ctx context.Context, p probe, timeout time.Duration) string {
-	client := http.Client{
-		Transport: &http.Transport{DialContext: s.origins[p.from].DialContext, DisableKeepAlives: true},
-		Timeout:   timeout,
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.to.String()+"/", nil)
-	if err != nil {
-		return err.Error()
-	}
-	response, err := client.Do(request)
+	response, body, err := s.origins[p.from].Get(ctx, "http://"+p.to.String()+"/", timeout)
 	if err != nil {
 		if strings.Contains(err.Error(), "refused") {
 			return lab.Refused.String()
 		}
-		return err.Error()
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
 		return err.Error()
 	}
 	header := response.Header

@@ -4,21 +4,14 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // configuration returns a random configuration of a proxy.
-func (g *generator) configuration(kubeconfig, interfaceOfPod string) string {
-	lines := []string{
-		"apiVersion: kubeproxy.config.k8s.io/v1alpha1",
-		"kind: KubeProxyConfiguration",
-		"mode: nftables",
-		"hostnameOverride: node1",
-		fmt.Sprintf("clientConnection: {kubeconfig: %s}", kubeconfig),
-		"conntrack: {maxPerCore: 0}", // the limit belongs to the host
-		fmt.Sprintf("nftables: {minSyncPeriod: 20ms, masqueradeAll: %v}", g.Chance(20)),
-	}
+func (g *generator) configuration(kube *cluster.Cluster, interfaceOfPod string) string {
+	lines := []string{fmt.Sprintf("nftables: {minSyncPeriod: 20ms, masqueradeAll: %v}", g.Chance(20))}
 	lines = append(lines, random.Pick(g.Generator, [][]string{
 		{"clusterCIDR: " + joined(lab.PodRanges())},
 		{"clusterCIDR: " + joined(lab.PodRanges())},
@@ -35,7 +28,7 @@ func (g *generator) configuration(kubeconfig, interfaceOfPod string) string {
 		{`nodePortAddresses: ["172.30.0.0/28"]`},
 		{`nodePortAddresses: ["172.30.0.21/32", "fd00:30::/64"]`},
 	})...)
-	return strings.Join(lines, "\n") + "\n"
+	return kube.Configuration("nftables", "node1", lines...)
 }
 
 func joined[T fmt.Stringer](values []T) string {

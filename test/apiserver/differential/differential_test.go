@@ -66,11 +66,11 @@ func TestDifferential(t *testing.T) {
 
 // runSeed compares the proxies in each state of a random cluster.
 func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
-	ctx, g := t.Context(), &generator{random.New(seed, w.sides[0].endpoints())}
+	ctx, g := t.Context(), &generator{random.New(seed, w.sides[0].endpoints)}
 	if err := w.api.Clear(ctx); err != nil {
 		return err
 	}
-	config := g.configuration(w.kube.AdminKubeconfig(), w.sides[0].pods["a1"].HostInterface)
+	config := g.configuration(w.kube, w.sides[0].pods["a1"].HostInterface)
 	if err := w.restart(ctx, config); err != nil {
 		return err
 	}

@@ -72,7 +72,7 @@ func (s *side) recall(ctx context.Context, m *memory, i int) bool {
 	const enough = 30
 	for range enough {
 		m.clients[i] = s.origins[m.from].client(m.family())
-		options := lab.ProbeOptions{Local: s.local(m.probe, m.clients[i]), Timeout: shortly}
+		options := lab.ProbeOptions{Local: netip.AddrPortFrom(m.clients[i], 0), Timeout: shortly}
 		flow, result := lab.Open(ctx, s.origins[m.from].Namespace, m.network, m.to, options)
 		if result.Outcome != lab.Answered {
 			return false
@@ -155,12 +155,7 @@ func (m *memory) comparable(now *random.App, address string) bool {
 
 // address returns the address of the endpoint of a memory.
 func (s *side) address(m *memory) string {
-	for name, addrs := range s.endpoints() {
-		if name == m.server {
-			return addrs[m.family()].String()
-		}
-	}
-	return ""
+	return s.endpoints[m.server][m.family()].String()
 }
 
 func (s *side) review(ctx context.Context, m *memory, i int) string {

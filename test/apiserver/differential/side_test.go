@@ -4,17 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
@@ -28,31 +23,24 @@ type side struct {
 	dir     string
 	control *lab.Pod
 	pods    map[string]*lab.Pod
-	origins map[string]*origin
-	process *cluster.Process // nil while the proxy does not run
+	// endpoints are the addresses of possible endpoints, by name.
+	endpoints map[string][2]netip.Addr
+	origins   map[string]*origin
+	process   *lab.Process // nil while the proxy does not run
 }
 
 // newSide creates the lab of a proxy. All sides have equal addresses.
 func newSide(t testing.TB, proxy, path string) *side {
 	t.Helper()
 	s := &side{
-		Lab: labtest.New(t), proxy: proxy, program: path, dir: t.TempDir(),
-		pods: map[string]*lab.Pod{}, origins: map[string]*origin{},
+		Lab: labtest.New(t), proxy: proxy, program: path, dir: t.TempDir(), origins: map[string]*origin{},
 	}
 	s.control = labtest.AddPod(t, s.Node2, "control-plane")
-	for _, name := range []string{"a1", "a2", "pod1"} {
-		s.pods[name] = labtest.AddPod(t, s.Node1, name)
+	var err error
+	if s.pods, s.endpoints, err = random.AddPods(s.Lab); err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"b1", "b2"} {
-		s.pods[name] = labtest.AddPod(t, s.Node2, name)
-	}
-	for _, at := range []*lab.Namespace{
-		s.pods["a1"].Namespace, s.pods["a2"].Namespace, s.pods["b1"].Namespace, s.pods["b2"].Namespace,
-		s.Node1.Namespace, s.Node2.Namespace,
-	} {
-		labtest.Serve(t, random.FirstTarget, at)
-		labtest.Serve(t, random.SecondTarget, at)
-	}
+	s.pods["pod1"] = labtest.AddPod(t, s.Node1, "pod1")
 	if err := s.addOrigins(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,17 +106,7 @@ func pools() map[string][2]netip.Prefix {
 // node1.
 func (s *side) own(at *lab.Namespace, pool [2]netip.Prefix) error {
 	for i, prefix := range pool {
-		err := at.Do(func() error {
-			lo, err := netlink.LinkByName("lo")
-			if err != nil {
-				return err
-			}
-			return netlink.RouteAdd(&netlink.Route{
-				Dst:  &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())},
-				Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST, LinkIndex: lo.Attrs().Index,
-			})
-		})
-		if err != nil {
+		if err := at.Own(prefix); err != nil {
 			return err
 		}
 		if at != s.Client {
@@ -138,17 +116,6 @@ func (s *side) own(at *lab.Namespace, pool [2]netip.Prefix) error {
 		}
 	}
 	return at.SetSysctl("net.ipv6.ip_nonlocal_bind", "1")
-}
-
-// endpoints returns the addresses of possible endpoints by name.
-func (s *side) endpoints() map[string][2]netip.Addr {
-	all := map[string][2]netip.Addr{
-		"node1": [2]netip.Addr(s.Node1.Addrs()), "node2": [2]netip.Addr(s.Node2.Addrs()),
-	}
-	for _, name := range []string{"a1", "a2", "b1", "b2"} {
-		all[name] = [2]netip.Addr(s.pods[name].Addrs())
-	}
-	return all
 }
 
 // relay forwards connections to the address of the API server to another
@@ -195,14 +162,11 @@ func (s *side) start(ctx context.Context, config string) error {
 		return err
 	}
 	var err error
-	s.process, err = cluster.StartProcess(context.Background(), cluster.ProcessConfig{
-		Namespace: s.Node1.Namespace, Program: s.program, Args: []string{"--config=" + file, "-v=2"},
-		Log: s.log(),
+	s.process, err = s.Node1.StartProcess(context.Background(), lab.ProcessConfig{
+		Program: s.program, Args: []string{"--config=" + file, "-v=2"}, Log: filepath.Join(s.dir, "proxy.log"),
 	})
 	return err
 }
-
-func (s *side) log() string { return filepath.Join(s.dir, "proxy.log") }
 
 // stop ends the proxy. Its rules stay.
 func (s *side) stop() {

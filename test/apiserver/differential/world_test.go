@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -46,8 +45,13 @@ func newWorld(t testing.TB) *world {
 	})
 	w.sides[1].relay(t, w.sides[0])
 	w.api = &random.API{Client: w.kube.Admin()}
-	w.sentinel = &random.Sentinel{API: w.api, Pods: [2]string{"a1", "a2"}, Addrs: w.sides[0].endpoints()}
-	if err := w.api.CreateNodes(t.Context(), w.sides[0].Nodes()); err != nil {
+	w.sentinel = &random.Sentinel{API: w.api, Pods: [2]string{"a1", "a2"}, Addrs: w.sides[0].endpoints}
+	for _, n := range w.sides[0].Nodes() {
+		if err := w.kube.CreateNode(t.Context(), n.Namespace, n.PodRanges...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.api.CreateServiceCIDR(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -86,14 +90,5 @@ func (s *side) await(ctx context.Context, mark random.Mark) (err error) {
 			return err
 		}
 	}
-	return fmt.Errorf("%s has not written the last change: %w; log:\n%s", s.proxy, err, s.endOfLog())
-}
-
-func (s *side) endOfLog() string {
-	const enough = 3000
-	text, err := os.ReadFile(s.log())
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[max(0, len(text)-enough):])
+	return fmt.Errorf("%s has not written the last change: %w; log:\n%s", s.proxy, err, s.process.EndOfLog())
 }

@@ -73,6 +73,15 @@ func (a *App) clone() *App {
 	return &other
 }
 
+// NewService returns a dual-stack Service with these ClusterIPs, IPv4 first.
+func NewService(name string, clusterIPs []string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}}
+	s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	s.Spec.ClusterIP, s.Spec.ClusterIPs = clusterIPs[0], clusterIPs
+	return s
+}
+
 func ingress(addr netip.Addr, mode *corev1.LoadBalancerIPMode) corev1.LoadBalancerIngress {
 	if mode == nil {
 		mode = ptr.To(corev1.LoadBalancerIPModeVIP) // the default

@@ -163,22 +163,13 @@ func (g *Generator) newApp(slot int) *App {
 
 // drawKind chooses between types and labels of Services.
 func (g *Generator) drawKind(a *App) {
-	choice := g.IntN(100)
-	switch {
-	case choice < 30:
-		a.kind = clusterIPKind
-	case choice < 52:
-		a.kind = nodePortKind
-	case choice < 90:
-		a.kind = loadBalancerKind
-	case choice < 92:
-		a.kind = headlessKind
-	case choice < 95:
-		a.kind = externalNameKind
-	case choice < 97:
-		a.kind = foreignKind
-	default:
-		a.kind = labelledKind
+	percent := []int{
+		clusterIPKind: 30, nodePortKind: 22, loadBalancerKind: 38, headlessKind: 2, externalNameKind: 3, foreignKind: 2,
+		labelledKind: 3,
+	}
+	a.kind = clusterIPKind
+	for choice := g.IntN(100); choice >= percent[a.kind]; a.kind++ {
+		choice -= percent[a.kind]
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -44,25 +43,15 @@ func (s *Sentinel) Change(ctx context.Context) (Mark, error) {
 	name := fmt.Sprintf("sentinel-%d", s.Number)
 	for f, prefix := range lab.ServiceRanges() {
 		m.addrs[f] = lab.AddrIn(prefix, 0xff00+s.Number)
-		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("%s-%d", name, f), Namespace: Namespace,
-				Labels: map[string]string{discoveryv1.LabelServiceName: name},
-			},
-			AddressType: []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}[f],
-			Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To[int32](FirstTarget)}},
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{s.Addrs[m.pod][f].String()}}},
-		}
+		slice := NewSlice(name, fmt.Sprintf("%s-%d", name, f), f)
+		slice.Ports = []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To[int32](FirstTarget)}}
+		AddEndpoint(slice, s.Addrs[m.pod][f])
 		if err := s.API.PutSlice(ctx, slice); err != nil {
 			return m, err
 		}
 	}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}}
+	service := NewService(name, []string{m.addrs[0].String(), m.addrs[1].String()})
 	service.Spec.Ports = []corev1.ServicePort{{Port: int32(m.port)}}
-	service.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
-	service.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	service.Spec.ClusterIP = m.addrs[0].String()
-	service.Spec.ClusterIPs = []string{m.addrs[0].String(), m.addrs[1].String()}
 	_, err := s.API.PutService(ctx, service)
 	if err == nil {
 		s.changes++

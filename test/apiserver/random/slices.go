@@ -3,6 +3,7 @@ package random
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,42 +72,51 @@ func (g *Generator) spoil(a *App, fault fault) {
 	}
 }
 
-// unify makes endpoints with the same address equal.
-func (a *App) unify() {
-	seen := map[string]discoveryv1.Endpoint{}
+// repeated calls f with each endpoint that has the same address as an earlier
+// one, and the first of these.
+func (a *App) repeated(f func(first, e *discoveryv1.Endpoint)) {
+	seen := map[string]*discoveryv1.Endpoint{}
 	for _, s := range a.Slices {
-		for i, e := range s.Endpoints {
-			if first, ok := seen[e.Addresses[0]]; ok {
-				s.Endpoints[i] = *first.DeepCopy()
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if first := seen[e.Addresses[0]]; first != nil {
+				f(first, e)
+			} else {
+				seen[e.Addresses[0]] = e
 			}
-			seen[e.Addresses[0]] = s.Endpoints[i]
 		}
 	}
+}
+
+// unify makes endpoints with the same address equal.
+func (a *App) unify() {
+	a.repeated(func(first, e *discoveryv1.Endpoint) { *e = *first.DeepCopy() })
 }
 
 // Contradictory reports whether endpoints with the same address differ.
-func (a *App) Contradictory() bool {
-	seen := map[string]discoveryv1.Endpoint{}
-	for _, s := range a.Slices {
-		for _, e := range s.Endpoints {
-			first, ok := seen[e.Addresses[0]]
-			if ok && !equality.Semantic.DeepEqual(first, e) {
-				return true
-			}
-			seen[e.Addresses[0]] = e
-		}
-	}
-	return false
+func (a *App) Contradictory() (differ bool) {
+	a.repeated(func(first, e *discoveryv1.Endpoint) { differ = differ || !equality.Semantic.DeepEqual(first, e) })
+	return differ
 }
 
-func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
+// NewSlice returns an EndpointSlice of a Service for a family, 0 for IPv4.
+func NewSlice(service, name string, f int) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("%s-ipv%d-%d", a.Name(), 4+2*f, i), Namespace: Namespace,
-			Labels: map[string]string{discoveryv1.LabelServiceName: a.Name()},
+			Name: name, Namespace: Namespace, Labels: map[string]string{discoveryv1.LabelServiceName: service},
 		},
 		AddressType: []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}[f],
 	}
+}
+
+// AddEndpoint adds an endpoint to an EndpointSlice and returns it.
+func AddEndpoint(s *discoveryv1.EndpointSlice, addr netip.Addr) *discoveryv1.Endpoint {
+	s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr.String()}})
+	return &s.Endpoints[len(s.Endpoints)-1]
+}
+
+func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointSlice {
+	s := NewSlice(a.Name(), fmt.Sprintf("%s-ipv%d-%d", a.Name(), 4+2*f, i), f)
 	if g.Chance(3) {
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
@@ -118,14 +128,13 @@ func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointS
 	names := slices.Sorted(maps.Keys(g.endpoints))
 	for range Pick(g, []int{0, 1, 1, 2, 2, 3, 4}) {
 		name := Pick(g, names)
-		e := discoveryv1.Endpoint{Addresses: []string{g.endpoints[name][f].String()}}
+		e := AddEndpoint(s, g.endpoints[name][f])
 		if g.Chance(3) { // only the first one counts
 			e.Addresses = append(e.Addresses, g.endpoints[Pick(g, names)][f].String())
 		}
-		g.place(&e, name)
-		g.setConditions(&e)
-		g.hint(&e, hints)
-		s.Endpoints = append(s.Endpoints, e)
+		g.place(e, name)
+		g.setConditions(e)
+		g.hint(e, hints)
 	}
 	return s
 }
@@ -143,13 +152,9 @@ func (g *Generator) endpointPort(p port) discoveryv1.EndpointPort {
 
 // place sets the node of an endpoint, usually the right one.
 func (g *Generator) place(e *discoveryv1.Endpoint, name string) {
-	node := "node1"
-	if name[0] == 'b' || name == "node2" {
-		node = "node2"
-	}
 	switch choice := g.IntN(100); {
 	case choice < 84:
-		e.NodeName = ptr.To(node)
+		e.NodeName = ptr.To(NodeOf(name))
 	case choice < 92:
 		e.NodeName = ptr.To(Pick(g, []string{"node1", "node2", "node3"}))
 	}
@@ -205,14 +210,9 @@ func (g *Generator) hint(e *discoveryv1.Endpoint, hints string) {
 
 // fqdnSlice returns a slice that proxies ignore.
 func (a *App) fqdnSlice() *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: a.Name() + "-fqdn", Namespace: Namespace,
-			Labels: map[string]string{discoveryv1.LabelServiceName: a.Name()},
-		},
-		AddressType: discoveryv1.AddressTypeFQDN,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"pod.example.com"}}},
-	}
+	s := NewSlice(a.Name(), a.Name()+"-fqdn", 0)
+	s.AddressType = discoveryv1.AddressTypeFQDN
+	s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"pod.example.com"}}}
 	for _, p := range a.ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
 			Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To[int32](FirstTarget),

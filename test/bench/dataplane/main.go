@@ -50,7 +50,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -61,6 +60,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 const about = `dataplane measures the cost of the rules of kube-proxy and nftproxy for new connections and for
@@ -216,15 +216,13 @@ func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 	if err := errors.Join(s.Create(ctx, udp, udpSlice), s.Create(ctx, affine, affineSlice)); err != nil {
 		return err
 	}
-	for i, services := range d.sizes {
-		first := 0
-		if i > 0 {
-			first = d.sizes[i-1]
-		}
+	loaded := 0
+	for _, services := range d.sizes {
 		tenEach := func(service int) []netip.Addr { return stage.Endpoints(service, endpoints) }
-		if err := s.Load(ctx, first, services, tenEach); err != nil {
+		if err := s.Load(ctx, loaded, services, tenEach); err != nil {
 			return err
 		}
+		loaded = services
 		for _, proxy := range d.proxies {
 			for i := range d.instances {
 				one := &subject{variant: variant{proxy, services}, instance: i, targets: frontends(services)}
@@ -289,22 +287,11 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 // writeStaticRules writes the fewest rules that forward a TCP and a UDP
 // frontend to one endpoint each.
 func writeStaticRules(ctx context.Context, at *lab.Namespace, from, to targets) error {
-	rules := fmt.Sprintf(`
-		ip daddr %s tcp dport %d dnat to %s
-		ip daddr %s udp dport %d dnat to %s`,
+	rules := fmt.Sprintf("ip daddr %s tcp dport %d dnat to %s; ip daddr %s udp dport %d dnat to %s",
 		from.tcp.Addr(), from.tcp.Port(), to.tcp, from.udp.Addr(), from.udp.Port(), to.udp)
-	cmd := at.Command(ctx, "nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`table ip static {
-	chain prerouting {
-		type nat hook prerouting priority dstnat%s
-	}
-	chain output {
-		type nat hook output priority -100%[1]s
-	}
-}
-`, rules))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("nft: %w\n%s", err, out)
-	}
-	return nil
+	_, err := listing.Run(ctx, at, fmt.Sprintf(`table ip static {
+		chain prerouting { type nat hook prerouting priority dstnat; %[1]s; }
+		chain output { type nat hook output priority -100; %[1]s; }
+	}`, rules))
+	return err
 }

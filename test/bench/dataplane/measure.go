@@ -62,7 +62,7 @@ func (t *task) perSecond(d time.Duration) (float64, error) {
 	if t.established {
 		workers = 1 // more would compete for the server's socket
 	}
-	rates := make([]float64, workers)
+	rates := make(report.Sample, workers)
 	err := t.run(workers, func(worker int, one operation) error {
 		began, n := time.Now(), 0
 		for ; time.Since(began) < d && n < ports/workers; n++ {
@@ -73,11 +73,7 @@ func (t *task) perSecond(d time.Duration) (float64, error) {
 		rates[worker] = float64(n) / time.Since(began).Seconds()
 		return nil
 	})
-	var sum float64
-	for _, rate := range rates {
-		sum += rate
-	}
-	return sum, err
+	return rates.Mean() * float64(workers), err
 }
 
 // run calls f in that many threads, each on its own processor, with the

@@ -3,10 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/bench/stage"
@@ -109,80 +107,14 @@ func newPlace(l *lab.Lab, node *lab.Pod) (*place, error) {
 		return nil, err
 	}
 	p := &place{node: node.Namespace, pod: pod.Namespace, server: server.Namespace}
+	served := []netip.Prefix{endpointRange, serviceRange}
 	err = errors.Join(
 		p.node.SetSysctl("net.ipv4.ip_forward", "1"),
-		own(p.server, endpointRange), own(p.node, nodeClients), own(p.pod, podClients),
-		connect(p.node, p.server, "server", []netip.Prefix{endpointRange, serviceRange}, []netip.Prefix{clients}),
-		connect(p.node, p.pod, "pod", []netip.Prefix{podClients}, []netip.Prefix{endpointRange, serviceRange}))
+		p.server.Own(endpointRange), p.node.Own(nodeClients), p.pod.Own(podClients),
+		lab.Wire(p.node, p.server, "to-node", "to-server", served, []netip.Prefix{clients}),
+		lab.Wire(p.node, p.pod, "to-node", "to-pod", []netip.Prefix{podClients}, served))
 	if err != nil {
 		return nil, fmt.Errorf("links of %s: %w", node.Name, err)
 	}
 	return p, nil
-}
-
-// own makes all addresses of a range local to a namespace.
-func own(at *lab.Namespace, all netip.Prefix) error {
-	return at.Do(func() error {
-		lo, err := netlink.LinkByName("lo")
-		if err != nil {
-			return err
-		}
-		return netlink.RouteAdd(&netlink.Route{
-			Dst: ipNet(all), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
-			LinkIndex: lo.Attrs().Index,
-		})
-	})
-}
-
-// connect connects the node with a peer through a veth pair, and adds routes in
-// both directions.
-func connect(node, peer *lab.Namespace, name string, toPeer, toNode []netip.Prefix) error {
-	attributes := netlink.NewLinkAttrs()
-	attributes.Name = "to-" + name
-	veth := netlink.NewVeth(attributes)
-	veth.PeerName, veth.PeerNamespace = "to-node", netlink.NsFd(peer.Fd())
-	if err := node.Do(func() error { return netlink.LinkAdd(veth) }); err != nil {
-		return fmt.Errorf("veth %s: %w", attributes.Name, err)
-	}
-	near, errNear := setUp(node, attributes.Name)
-	far, errFar := setUp(peer, veth.PeerName)
-	if err := errors.Join(errNear, errFar); err != nil {
-		return err
-	}
-	return errors.Join(
-		node.Do(func() error { return route(near.Index, far.HardwareAddr, toPeer) }),
-		peer.Do(func() error { return route(far.Index, near.HardwareAddr, toNode) }))
-}
-
-func setUp(at *lab.Namespace, name string) (attributes *netlink.LinkAttrs, err error) {
-	err = at.Do(func() error {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		attributes = link.Attrs()
-		return netlink.LinkSetUp(link)
-	})
-	return attributes, err
-}
-
-// route adds routes to the other end of a link, with a permanent neighbour so
-// that no packet waits for ARP.
-func route(link int, other net.HardwareAddr, ranges []netip.Prefix) error {
-	gateway := net.IP{169, 254, 1, 1} // the other end need not have this address
-	neighbour := &netlink.Neigh{LinkIndex: link, IP: gateway, HardwareAddr: other, State: unix.NUD_PERMANENT}
-	if err := netlink.NeighSet(neighbour); err != nil {
-		return err
-	}
-	for _, to := range ranges {
-		route := &netlink.Route{Dst: ipNet(to), Gw: gateway, LinkIndex: link, Flags: int(netlink.FLAG_ONLINK)}
-		if err := netlink.RouteReplace(route); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func ipNet(prefix netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }

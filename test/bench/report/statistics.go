@@ -1,9 +1,12 @@
 package report
 
 import (
-	"math"
 	"slices"
 	"time"
+
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
+	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Sample is a list of measured values. Times are in seconds.
@@ -24,20 +27,14 @@ func (s Sample) Quantile(part float64) float64 {
 	if len(s) == 0 {
 		return 0
 	}
-	rank := int(math.Ceil(part * float64(len(s))))
-	return slices.Sorted(slices.Values(s))[max(rank, 1)-1]
+	return stat.Quantile(part, stat.Empirical, slices.Sorted(slices.Values(s)), nil)
 }
 
 // Median returns the lower median.
 func (s Sample) Median() float64 { return s.Quantile(0.5) }
 
 // Mean returns the mean; 0 if the sample is empty.
-func (s Sample) Mean() (mean float64) {
-	for _, value := range s {
-		mean += value / float64(len(s))
-	}
-	return mean
-}
+func (s Sample) Mean() float64 { return floats.Sum(s) / max(1, float64(len(s))) }
 
 // Spread returns the 10th and the 90th percentile.
 func (s Sample) Spread() Interval { return Interval{s.Quantile(0.1), s.Quantile(0.9)} }
@@ -57,12 +54,9 @@ func outside(n int) int {
 	const aside = 0.025 // at each end
 	// The number of values below the median is that of heads in n throws of a
 	// coin.
-	term, sum, k := math.Exp2(-float64(n)), 0.0, 0
-	for ; k <= n/2; k++ {
-		if sum += term; sum > aside {
-			break
-		}
-		term *= float64(n-k) / float64(k+1)
+	heads, k := distuv.Binomial{N: float64(n), P: 0.5}, 0
+	for k < n/2 && heads.CDF(float64(k)) <= aside {
+		k++
 	}
 	return max(k-1, 0)
 }

@@ -127,20 +127,15 @@ func (r *run) oneOfEach(i, extra int) []change {
 	fresh, other := r.freshAddr(), r.freshAddr()
 	more := append(r.addrs(service), fresh)
 	less := more[1:]
-	replaced := append([]netip.Addr{other}, less[1:]...)
-	r.changed[service] = replaced
-	update := func(addrs []netip.Addr) func(context.Context) error {
-		return func(ctx context.Context) error { return r.updateSlice(ctx, service, addrs) }
-	}
 	vip := []netip.Addr{stage.Frontend(extra).Addr()}
 	return []change{
-		{service, []netip.Addr{fresh}, update(more)},
+		{service, []netip.Addr{fresh}, r.update(service, more)},
 		// Some proxies delete the row of that endpoint, others rewrite the
 		// remaining ones.
-		{service, more, update(less)},
-		{service, []netip.Addr{other}, update(replaced)},
-		{extra, vip, func(ctx context.Context) error { return r.createService(ctx, extra) }},
-		{extra, vip, func(ctx context.Context) error { return r.deleteService(ctx, extra) }},
+		{service, more, r.update(service, less)},
+		{service, []netip.Addr{other}, r.update(service, append([]netip.Addr{other}, less[1:]...))},
+		{extra, vip, r.creation(extra)},
+		{extra, vip, r.deletion(extra)},
 	}
 }
 
@@ -151,10 +146,7 @@ func (r *run) replacements(first, n int) (all []change) {
 		service := spread(first+i, r.services)
 		addrs := r.addrs(service)
 		addrs[0] = r.freshAddr()
-		r.changed[service] = addrs
-		all = append(all, change{service, addrs[:1], func(ctx context.Context) error {
-			return r.updateSlice(ctx, service, addrs)
-		}})
+		all = append(all, change{service, addrs[:1], r.update(service, addrs)})
 	}
 	return all
 }

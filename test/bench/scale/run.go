@@ -25,11 +25,7 @@ type run struct {
 
 // measure adds rows to all tables and points to all plots.
 func (r *run) measure(ctx context.Context) (err error) {
-	defer func() {
-		if r.subject != nil {
-			err = errors.Join(err, r.subject.remove())
-		}
-	}()
+	defer func() { err = errors.Join(err, r.subject.remove()) }()
 	for _, phase := range []func(context.Context) error{r.coldStarts, r.restarts, r.changes, r.bursts, r.churn} {
 		if err := phase(ctx); err != nil {
 			return err
@@ -85,14 +81,13 @@ func (r *run) coldStarts(ctx context.Context) error {
 	var slabs float64
 	var memory []report.Figure
 	err := r.repeat(r.scale.starts, 1, func(int) error {
-		if r.subject != nil {
-			if err := r.subject.remove(); err != nil {
-				return err
-			}
+		err := r.subject.remove()
+		r.subject = nil
+		if err != nil {
+			return err
 		}
 		n, err := r.NewNode(ctx, r.proxy)
 		if err != nil {
-			r.subject = nil
 			return err
 		}
 		r.subject = &subject{Node: n, tracing: r.tracing}
@@ -106,12 +101,10 @@ func (r *run) coldStarts(ctx context.Context) error {
 		if memory, err = r.subject.memory(); err != nil {
 			return err
 		}
-		if err := r.subject.stop(); err != nil {
-			return err
-		}
+		stopped := r.subject.stop()
 		after, err := slab()
 		slabs = max(slabs, after-before) // the largest growth: tables reuse slabs that earlier ones left
-		return err
+		return errors.Join(stopped, err)
 	})
 	if err == nil {
 		r.add("cold start", &s)
@@ -130,10 +123,7 @@ func (r *run) restarts(ctx context.Context) error {
 			return err
 		}
 		service, err := r.createExtraSlice(ctx)
-		if err == nil {
-			err = r.createService(ctx, service)
-		}
-		if err != nil {
+		if err = errors.Join(err, r.creation(service)(ctx)); err != nil {
 			return err
 		}
 		temporary = append(temporary, stage.Frontend(service))
@@ -141,7 +131,7 @@ func (r *run) restarts(ctx context.Context) error {
 	})
 	for i := range temporary {
 		service := stage.MaxServices + r.extra - 1 - i
-		err = errors.Join(err, r.deleteService(ctx, service), r.deleteSlice(ctx, service))
+		err = errors.Join(err, r.deletion(service)(ctx), r.deleteSlice(ctx, service))
 	}
 	if err == nil {
 		r.add("restart", &s)

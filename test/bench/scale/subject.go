@@ -44,8 +44,13 @@ func (s *subject) stop() (err error) {
 	return err
 }
 
-// remove ends the proxy and removes the node.
-func (s *subject) remove() error { return errors.Join(s.stop(), s.Remove()) }
+// remove ends the proxy and removes the node, unless there is none.
+func (s *subject) remove() error {
+	if s == nil {
+		return nil
+	}
+	return errors.Join(s.stop(), s.Remove())
+}
 
 // series collects measurements of one kind.
 type series struct {

@@ -92,18 +92,29 @@ func (w *world) createExtraSlice(ctx context.Context) (service int, err error) {
 	return service, err
 }
 
-func (w *world) createService(ctx context.Context, service int) error {
-	_, err := w.Services().Create(ctx, stage.NewService(service), metav1.CreateOptions{})
-	return err
+// creation returns a request that creates a Service.
+func (w *world) creation(service int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := w.Services().Create(ctx, stage.NewService(service), metav1.CreateOptions{})
+		return err
+	}
 }
 
-func (w *world) updateSlice(ctx context.Context, service int, addrs []netip.Addr) error {
-	_, err := w.Slices().Update(ctx, stage.NewSlice(service, addrs), metav1.UpdateOptions{})
-	return err
+// deletion returns a request that deletes a Service.
+func (w *world) deletion(service int) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return w.Services().Delete(ctx, stage.ServiceName(service), metav1.DeleteOptions{})
+	}
 }
 
-func (w *world) deleteService(ctx context.Context, service int) error {
-	return w.Services().Delete(ctx, stage.ServiceName(service), metav1.DeleteOptions{})
+// update returns a request that changes the endpoints of a Service, and notes
+// them.
+func (w *world) update(service int, addrs []netip.Addr) func(context.Context) error {
+	w.changed[service] = addrs
+	return func(ctx context.Context) error {
+		_, err := w.Slices().Update(ctx, stage.NewSlice(service, addrs), metav1.UpdateOptions{})
+		return err
+	}
 }
 
 func (w *world) deleteSlice(ctx context.Context, service int) error {

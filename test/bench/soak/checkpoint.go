@@ -4,20 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"os"
-	"regexp"
-	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
-	kube "github.com/nftproxy/nftproxy/test/apiserver/cluster"
+	"github.com/prometheus/procfs"
+
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // sample is what the proxy of the second node uses, while only the steady
@@ -84,28 +81,26 @@ func (w *world) compareWithFresh(ctx context.Context, n *node, at *lab.Node) (er
 		return err
 	}
 	defer func() { err = errors.Join(err, pod.Remove()) }()
-	for i, addr := range n.Addrs() {
-		if err := pod.AddAddr(netip.PrefixFrom(addr, n.Addrs()[i].BitLen())); err != nil {
+	for _, addr := range n.Addrs() {
+		if err := pod.AddAddr(netip.PrefixFrom(addr, addr.BitLen())); err != nil {
 			return err
 		}
 	}
-	fresh, err := kube.StartProcess(ctx, kube.ProcessConfig{
-		Namespace: pod.Namespace, Program: w.soak.programs.Product, Args: []string{"--config=" + n.file(".conf")},
-		Log: n.file("-fresh.log"),
-	})
+	fresh, err := n.run(ctx, pod.Namespace, w.soak.programs.Product, "-fresh.log")
 	if err != nil {
 		return err
 	}
 	defer fresh.End(syscall.SIGKILL)
 	const limit = 20 * time.Second
-	var got, want []line
+	var differ string
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		want, err = list(ctx, pod.Namespace) // fails before the first sync
+		var got, want []listing.Line
+		want, err = listing.List(ctx, pod.Namespace) // fails before the first sync
 		if err == nil {
-			if got, err = list(ctx, n.Namespace); err != nil {
+			if got, err = listing.List(ctx, n.Namespace); err != nil {
 				return err
 			}
-			if slices.Equal(canonical(want), canonical(got)) {
+			if differ = listing.Difference(canonical(want), canonical(got)); differ == "" {
 				return nil
 			}
 		}
@@ -113,11 +108,10 @@ func (w *world) compareWithFresh(ctx context.Context, n *node, at *lab.Node) (er
 			return err
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		n.problem("tables of %s differ from those of a fresh proxy:\n%s", n.Name, differ)
 	}
-	n.problem("tables of %s differ from those of a fresh proxy:\n%s", n.Name, difference(canonical(want), canonical(got)))
-	return nil
+	return err
 }
 
 // sample measures the proxy of the node.
@@ -133,54 +127,42 @@ func (n *node) sample(ctx context.Context) (s sample, err error) {
 	if s.stacks, err = n.get(ctx, "/debug/pprof/goroutine?debug=1"); err != nil {
 		return s, err
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.process.PID))
+	proc, err := procfs.NewProc(n.process.PID)
 	if err != nil {
 		return s, err
 	}
-	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", n.process.PID))
+	status, err := proc.NewStatus()
 	if err != nil {
 		return s, err
 	}
-	s.files = float64(len(files))
-	lines, err := list(ctx, n.Namespace)
+	files, err := proc.FileDescriptorsLen()
+	if err != nil {
+		return s, err
+	}
+	s.resident, s.files = float64(status.VmRSS), float64(files)
+	lines, err := listing.List(ctx, n.Namespace)
 	for _, l := range lines {
-		if l.text == "" {
+		if l.Text == "" {
 			s.objects++
 		}
 	}
-	return s, errors.Join(err,
-		read(&s.heap, heap, `(?m)^# HeapAlloc = (\d+)$`, 1),
-		read(&s.goroutines, s.stacks, `^goroutine profile: total (\d+)`, 1),
-		read(&s.resident, string(status), `(?m)^VmRSS:\s+(\d+) kB$`, 1024))
+	return s, errors.Join(err, read(&s.heap, heap, "\n# HeapAlloc = "),
+		read(&s.goroutines, s.stacks, "goroutine profile: total "))
 }
 
 // get requests a page of the status server of the proxy.
 func (n *node) get(ctx context.Context, path string) (string, error) {
-	client := http.Client{
-		Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}, Timeout: 30 * time.Second,
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:10249"+path, nil)
-	if err != nil {
-		return "", err
-	}
-	response, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	_, body, err := n.Get(ctx, "http://127.0.0.1:10249"+path, 30*time.Second)
 	return string(body), err
 }
 
-// read reads a number of a text, in multiples of a unit.
-func read(to *float64, text, pattern string, unit float64) error {
-	match := regexp.MustCompile(pattern).FindStringSubmatch(text)
-	if match == nil {
-		return fmt.Errorf("got no %s in %.200q", pattern, text)
+// read reads the number that follows a text.
+func read(to *float64, text, before string) error {
+	_, number, _ := strings.Cut(text, before)
+	if _, err := fmt.Sscan(number, to); err != nil {
+		return fmt.Errorf("got no %q in %.200q: %w", before, text, err)
 	}
-	n, err := strconv.ParseFloat(match[1], 64)
-	*to = n * unit
-	return err
+	return nil
 }
 
 // quantities are what must not grow. The allowance is a constant and a part of
@@ -214,11 +196,4 @@ func (q quantity) growth(samples []sample) (before, after float64, grew bool) {
 	half := len(values) / 2
 	before, after = values[:half].Median(), values[len(values)-half:].Median()
 	return before, after, after > before*(1+q.part)+q.constant
-}
-
-// firstStack returns the most frequent stack of a profile of goroutines.
-func firstStack(profile string) string {
-	_, stacks, _ := strings.Cut(profile, "\n")
-	stack, _, _ := strings.Cut(stacks, "\n\n")
-	return stack
 }

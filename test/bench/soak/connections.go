@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -20,13 +21,13 @@ type connections struct {
 	steady []route
 	wait   sync.WaitGroup
 
+	unjudged atomic.Int64
+	exact    atomic.Int64 // with one possible state
+
 	mu       sync.Mutex
 	made     map[string]int // by the kind of the Service
-	unjudged int
-	exact    int // with one possible state
 	failures []failure
 	clients  map[string]stuck
-	ports    map[string]int // the last source port by route
 }
 
 // failure is a connection with an outcome that is not allowed.
@@ -47,8 +48,7 @@ type stuck struct {
 func newConnections(w *world) *connections {
 	c := &connections{
 		world: w, random: rand.New(rand.NewPCG(w.soak.seed, 2)), made: map[string]int{}, clients: map[string]stuck{},
-		ports: map[string]int{},
-		pace:  &pace{every: time.Second / time.Duration(w.soak.connections)},
+		pace: &pace{every: time.Second / time.Duration(w.soak.connections)},
 	}
 	for _, s := range append(w.history.served("steady-"), w.history.served("graceful-")...) {
 		c.steady = append(c.steady, w.routes(s)...)
@@ -78,11 +78,10 @@ func (c *connections) choose() (route, bool) {
 	if c.random.IntN(100) < steady {
 		return c.steady[c.random.IntN(len(c.steady))], true
 	}
-	services := c.world.history.served("app-")
-	if len(services) == 0 {
-		return route{}, false
+	var routes []route
+	if services := c.world.history.served("app-"); len(services) > 0 {
+		routes = c.world.routes(services[c.random.IntN(len(services))])
 	}
-	routes := c.world.routes(services[c.random.IntN(len(services))])
 	if len(routes) == 0 {
 		return route{}, false
 	}
@@ -92,7 +91,9 @@ func (c *connections) choose() (route, bool) {
 // connect makes a connection, or sends a datagram.
 func (c *connections) connect(r route) {
 	const shortly = 1500 * time.Millisecond // most attempts without an answer must not have one
-	options := lab.ProbeOptions{Timeout: shortly, Local: netip.AddrPortFrom(r.source(), c.freePort(r))}
+	// Connection tracking could have an older flow from the same port, which
+	// the rules of that time translated, or did not translate.
+	options := lab.ProbeOptions{Timeout: shortly, Local: netip.AddrPortFrom(r.source(), 0), NewPort: true}
 	kind := "changing"
 	if r.steady() {
 		options.Timeout, kind = lab.DefaultTimeout, r.service.Name.Name
@@ -107,11 +108,9 @@ func (c *connections) connect(r route) {
 			c.fail(failure{route: r, from: from, end: end, text: fmt.Sprintf("TCP lost %d packets (%v)", n, err)})
 		}
 	}
-	c.mu.Lock()
-	c.made[kind]++
-	c.mu.Unlock()
-	if !r.steady() && r.via.followsOther(from, end) {
-		c.skip()
+	c.count(kind)
+	if !r.steady() && c.world.swapped(r.via, from, end) {
+		c.unjudged.Add(1)
 		return
 	}
 	c.check(r, known, from, end, result)
@@ -120,33 +119,10 @@ func (c *connections) connect(r route) {
 	}
 }
 
-// freePort returns a source port that was not used on a route for long.
-// Otherwise, connection tracking could have an older flow, which the rules of
-// that time translated, or did not translate.
-func (c *connections) freePort(r route) uint16 {
-	const first, ports = 12_000, 18_000 // of no server, and not those of the kernel
-	key := fmt.Sprint(r.source(), r.to, r.port.Protocol)
+func (c *connections) count(kind string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if _, used := c.ports[key]; !used {
-		c.ports[key] = rand.IntN(ports)
-	}
-	c.ports[key]++
-	return uint16(first + c.ports[key]%ports)
-}
-
-func (c *connections) count(a allowed) {
-	if a.choices == 1 {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.exact++
-	}
-}
-
-func (c *connections) skip() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unjudged++
+	c.made[kind]++
 }
 
 // check compares a result with what is allowed.
@@ -156,7 +132,7 @@ func (c *connections) check(r route, known, from, end time.Time, result lab.Resu
 		pending := time.Since(end) < most && c.world.history.pending(r.service.Name.Name)
 		a, ok := c.world.judge.allowed(r, known, end)
 		if !ok {
-			c.skip()
+			c.unjudged.Add(1)
 			return
 		}
 		if r.steady() {
@@ -165,7 +141,9 @@ func (c *connections) check(r route, known, from, end time.Time, result lab.Resu
 			a.silence = true // a proxy deletes the flow to an endpoint that is removed
 		}
 		if result.Outcome != lab.Answered && a.silence || a.servers[result.Answer.Server] {
-			c.count(a)
+			if a.choices == 1 {
+				c.exact.Add(1)
+			}
 			return
 		}
 		if !pending {
@@ -206,9 +184,7 @@ func (c *connections) hold(ctx context.Context, r route) {
 		for conn != nil && result.Outcome == lab.Answered && sleep(ctx, pause) {
 			from = time.Now()
 			result = conn.Ask(context.Background())
-			c.mu.Lock()
-			c.made["held connections"]++
-			c.mu.Unlock()
+			c.count("held connections")
 		}
 		if conn != nil {
 			conn.Close()

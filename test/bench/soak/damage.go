@@ -10,6 +10,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // flushTwice is a damage that happens again while the proxy repairs it, as with
@@ -52,49 +53,49 @@ func damages() [][2]string {
 	}
 }
 
-// damage damages the tables of a node and waits until they are repaired. All
-// that proxies do not replace in operation is compared.
-func (f *faults) damage(ctx context.Context, d draw) (repaired time.Duration, err error) {
-	n := f.world.nodes[d.node]
-	before, err := f.world.lasting(ctx, n.Namespace)
-	if err != nil {
-		return 0, err
-	}
+// damage damages the tables of a node and waits until they are repaired.
+func (f *faults) damage(ctx context.Context, n *node, d draw) (repaired time.Duration, err error) {
 	script, family, err := f.world.script(ctx, n.Namespace, d)
 	if err != nil {
 		return 0, err
 	}
+	run := func() error { return runNft(ctx, n.Namespace, script) }
 	all := strings.Contains(script, "drop") // of packets that the node only forwards, too
-	window := f.world.open(window{kind: d.kind, node: n, all: all, family: family})
-	defer f.world.shut(window)
-	if err := runNft(ctx, n.Namespace, script); err != nil {
-		return 0, err
-	}
-	if d.kind == flushTwice {
-		sleep(ctx, time.Duration(5+d.number%200)*time.Millisecond)
-		if err := runNft(ctx, n.Namespace, script); err != nil {
-			return 0, err
+	return f.world.repaired(ctx, window{kind: d.kind, node: n, all: all, family: family}, script, func() error {
+		if d.kind != flushTwice {
+			return run()
 		}
-	}
-	return f.world.awaitRepair(ctx, n.Namespace, before, script)
+		return during(ctx, time.Duration(5+d.number%200)*time.Millisecond, run, run)
+	})
 }
 
-// awaitRepair waits until the tables of a node are as before a damage, and
-// returns how long it took.
-func (w *world) awaitRepair(
-	ctx context.Context, at *lab.Namespace, before []string, damage string,
-) (time.Duration, error) {
+// repaired damages the tables of a node in a window, waits until they are as
+// before, and returns how long that took after the damage. All that proxies do
+// not replace in operation is compared.
+func (w *world) repaired(
+	ctx context.Context, open window, damage string, cause func() error,
+) (repaired time.Duration, err error) {
+	at := open.node.Namespace
+	before, err := w.lasting(ctx, at)
+	if err != nil {
+		return 0, err
+	}
+	defer w.shut(w.open(open))
+	if err := cause(); err != nil {
+		return 0, err
+	}
 	began := time.Now()
 	for sleep(ctx, 0) {
-		if after, err := w.lasting(ctx, at); err == nil {
-			if slices.Equal(before, after) {
-				break
-			}
-			if time.Since(began) > patience {
-				return 0, fmt.Errorf("not repaired on %s after %s: %s:\n%s", at.Name, patience, damage, difference(before, after))
-			}
-		} else if time.Since(began) > patience {
+		after, err := w.lasting(ctx, at)
+		switch {
+		case err == nil && slices.Equal(before, after):
+			return time.Since(began), nil
+		case time.Since(began) < patience:
+		case err != nil:
 			return 0, err
+		default:
+			return 0, fmt.Errorf("not repaired on %s after %s: %s:\n%s", at.Name, patience, damage,
+				listing.Difference(before, after))
 		}
 	}
 	return time.Since(began), nil
@@ -102,48 +103,37 @@ func (w *world) awaitRepair(
 
 // fight deletes the table of one family every 100 ms, as a program that fights
 // for it. Connections of the other family must succeed.
-func (f *faults) fight(ctx context.Context, d draw) (repaired time.Duration, err error) {
+func (f *faults) fight(ctx context.Context, n *node, d draw) (repaired time.Duration, err error) {
 	const pause = 100 * time.Millisecond
-	n, family := f.world.nodes[d.node], families()[d.number%2]
-	before, err := f.world.lasting(ctx, n.Namespace)
-	if err != nil {
-		return 0, err
-	}
-	window := f.world.open(window{kind: d.kind, node: n, family: family})
-	defer f.world.shut(window)
+	family := families()[d.number%2]
 	script := fmt.Sprintf("add table %[1]s kube-proxy; delete table %[1]s kube-proxy", family)
-	for end := time.Now().Add(d.lasts); time.Now().Before(end) && sleep(ctx, pause); {
-		if err := runNft(ctx, n.Namespace, script); err != nil {
-			return 0, err
+	return f.world.repaired(ctx, window{kind: d.kind, node: n, family: family}, script, func() error {
+		for end := time.Now().Add(d.lasts); time.Now().Before(end) && sleep(ctx, pause); {
+			if err := runNft(ctx, n.Namespace, script); err != nil {
+				return err
+			}
 		}
-	}
-	return f.world.awaitRepair(ctx, n.Namespace, before, script)
+		return nil
+	})
 }
 
 // refer adds a chain that refers to balancers, so that the kernel refuses to
 // delete them. The chain is deleted after a time, in which changes must be
 // applied.
-func (f *faults) refer(ctx context.Context, d draw) (time.Duration, error) {
-	n, family := f.world.nodes[d.node], families()[d.number%2]
-	add := fmt.Sprintf("add chain %[1]s kube-proxy foreign; add rule %[1]s kube-proxy foreign jump balance-3", family)
-	remove := fmt.Sprintf("add chain %[1]s kube-proxy foreign; flush chain %[1]s kube-proxy foreign; "+
-		"delete chain %[1]s kube-proxy foreign", family)
-	if err := runNft(ctx, n.Namespace, add); err != nil {
-		return 0, err
+func (f *faults) refer(ctx context.Context, n *node, d draw) error {
+	script := func(format string) func() error {
+		return func() error { return runNft(ctx, n.Namespace, fmt.Sprintf(format, families()[d.number%2])) }
 	}
-	sleep(ctx, d.lasts)
-	if err := runNft(ctx, n.Namespace, remove); err != nil {
-		return 0, err
-	}
-	return follow(ctx, n)
+	return during(ctx, d.lasts,
+		script("add chain %[1]s kube-proxy foreign; add rule %[1]s kube-proxy foreign jump balance-3"),
+		script("add chain %[1]s kube-proxy foreign; flush chain %[1]s kube-proxy foreign; "+
+			"delete chain %[1]s kube-proxy foreign"))
 }
 
 // runNft runs a script of nft in a namespace.
 func runNft(ctx context.Context, at *lab.Namespace, script string) error {
-	if out, err := at.Command(ctx, "nft", script).CombinedOutput(); err != nil {
-		return fmt.Errorf("nft %s: %w: %s", script, err, out)
-	}
-	return nil
+	_, err := listing.Run(ctx, at, script)
+	return err
 }
 
 // script returns the command of a damage, and the family that it damages, 0 for
@@ -156,12 +146,16 @@ func (w *world) script(ctx context.Context, at *lab.Namespace, d draw) (script s
 	if strings.Contains(d.command, "FAMILY") {
 		damaged = family
 	}
-	if match := firstRule.FindStringSubmatch(script); match != nil {
-		handle, err := firstHandle(ctx, at, family, match[1])
+	if chain := firstRule.FindStringSubmatch(script); chain != nil {
+		out, err := listing.Run(ctx, at, "-a", "list", "chain", family.String(), "kube-proxy", chain[1])
 		if err != nil {
 			return "", 0, err
 		}
-		script = strings.Replace(script, "FIRST", handle, 1)
+		rule := ruleHandle.FindStringSubmatch(out)
+		if rule == nil {
+			return "", 0, fmt.Errorf("chain %s has no rule: %s", chain[1], out)
+		}
+		script = strings.Replace(script, "FIRST", rule[1], 1)
 	}
 	return script, damaged, nil
 }
@@ -171,24 +165,11 @@ var (
 	ruleHandle = regexp.MustCompile(`(?m)^\t\t.* # handle (\d+)$`)
 )
 
-// firstHandle returns the handle of the first rule of a chain.
-func firstHandle(ctx context.Context, at *lab.Namespace, family nft.Family, chain string) (string, error) {
-	out, err := at.Command(ctx, "nft", "-a", "list", "chain", family.String(), "kube-proxy", chain).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("list chain %s: %w: %s", chain, err, out)
-	}
-	match := ruleHandle.FindStringSubmatch(string(out))
-	if match == nil {
-		return "", fmt.Errorf("chain %s has no rule: %s", chain, out)
-	}
-	return match[1], nil
-}
-
 // lasting returns the lines of a node's tables that do not depend on Services
 // that change: chains of the program, and the rows of steady Services without
 // graceful replacements.
 func (w *world) lasting(ctx context.Context, at *lab.Namespace) ([]string, error) {
-	lines, err := list(ctx, at)
+	lines, err := listing.List(ctx, at)
 	if err != nil {
 		return nil, err
 	}
@@ -200,16 +181,16 @@ func (w *world) lasting(ctx context.Context, at *lab.Namespace) ([]string, error
 		}
 	}
 	var all []string
-	for i, l := range lines {
-		_, name, _ := strings.Cut(l.object, " ")
+	numbers := map[string]int{} // of lines, by object
+	for _, l := range lines {
+		name := l.Family + " " + l.Object
+		numbers[name]++
 		switch {
-		case strings.Contains(l.text, "unallocated"): // a rule for a ServiceCIDR
-		case isLasting(name):
-			all = append(all, fmt.Sprint(l.object, " ", i-slices.IndexFunc(lines, func(o line) bool {
-				return o.object == l.object
-			}), ": ", l.text))
-		case strings.HasPrefix(l.object, "ip") && name == "",
-			slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(l.text+" ", text) }):
+		case strings.Contains(l.Text, "unallocated"): // a rule for a ServiceCIDR
+		case isLasting(l.Object):
+			all = append(all, fmt.Sprint(name, " ", numbers[name], ": ", l.Text))
+		case l.Object == "",
+			slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(l.Text+" ", text) }):
 			all = append(all, l.String())
 		}
 	}
@@ -232,17 +213,17 @@ func isLasting(object string) bool {
 }
 
 // writeTable writes and deletes a table with many rows, as other programs do.
-func (f *faults) writeTable(ctx context.Context, n *node, number int) (time.Duration, error) {
+func (f *faults) writeTable(ctx context.Context, n *node, d draw) error {
 	var rows []string
-	for i := range 1 + number%2000 {
-		rows = append(rows, fmt.Sprintf("10.%d.%d.%d", number%256, i/256, i%256))
+	for i := range 1 + d.number%2000 {
+		rows = append(rows, fmt.Sprintf("10.%d.%d.%d", d.number%256, i/256, i%256))
 	}
 	add := "add table ip foreign; add set ip foreign many { type ipv4_addr; }; add element ip foreign many { " +
 		strings.Join(rows, ", ") + " }"
 	for _, script := range []string{add, "flush set ip foreign many", "delete table ip foreign"} {
 		if err := runNft(ctx, n.Namespace, script); err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return follow(ctx, n)
+	return nil
 }

@@ -36,18 +36,63 @@ const (
 	hostile     = "hostile Service"
 )
 
+// fault is a kind of fault.
+type fault struct {
+	kind   string
+	weight int // more than 1 makes it more likely than others
+	// first reports whether it concerns the first node only: the proxy of the
+	// second one runs all the time.
+	first bool
+	// cause causes the fault, and returns the time from its end until the proxy
+	// has recovered.
+	cause func(ctx context.Context, n *node, d draw) (recovered time.Duration, err error)
+}
+
+// kinds returns all kinds of faults, apart from damages.
+func (f *faults) kinds() []fault {
+	return []fault{
+		{kill, 4, true, followed(f.restart)},
+		{terminate, 2, true, followed(f.restart)},
+		{swap, 2, true, f.swap},
+		{newConfig, 2, true, followed(f.reconfigure)},
+		{badConfig, 1, false, followed(f.breakConfig)},
+		{address, 2, false, f.addAddress},
+		{nodeObject, 2, false, followed(f.deleteNode)},
+		{otherTables, 3, false, followed(f.writeTable)},
+		{isolated, 1, true, followed(f.isolate)},
+		{noAPIServer, 1, false, f.stopAPIServer}, // client-go waits up to a minute afterwards
+		{oneFamily, 2, false, f.fight},
+		{referenced, 1, false, followed(f.refer)},
+		{noRequests, 2, false, followed(f.refuse)},
+		{hostile, 2, false, f.createHostile},
+	}
+}
+
+// followed returns the cause of a fault from which the proxy has recovered when
+// it follows the API.
+func followed(
+	cause func(context.Context, *node, draw) error,
+) func(context.Context, *node, draw) (time.Duration, error) {
+	return func(ctx context.Context, n *node, d draw) (time.Duration, error) {
+		if err := cause(ctx, n, d); err != nil {
+			return 0, err
+		}
+		return follow(ctx, n)
+	}
+}
+
 // faults causes faults, one after another. Their sequence follows from the
 // seed.
 type faults struct {
 	world      *world
 	random     *rand.Rand
-	recoveries map[string]*report.Sample
+	recoveries map[string]report.Sample
 	variant    int // of the configuration of the first node
 }
 
 // draw is a fault that was chosen.
 type draw struct {
-	kind    string
+	fault
 	node    int
 	command string        // of a damage
 	number  int           // any number
@@ -58,23 +103,22 @@ type draw struct {
 
 func newFaults(w *world) *faults {
 	return &faults{
-		world: w, random: rand.New(rand.NewPCG(w.soak.seed, 1)), recoveries: map[string]*report.Sample{},
+		world: w, random: rand.New(rand.NewPCG(w.soak.seed, 1)), recoveries: map[string]report.Sample{},
 	}
 }
 
 // draw chooses the next fault.
 func (f *faults) draw() draw {
-	kinds := []string{ // client-go waits up to a minute after the API server was stopped
-		kill, kill, kill, kill, terminate, terminate, swap, swap, newConfig, newConfig, badConfig, address, address,
-		nodeObject, nodeObject, otherTables, otherTables, otherTables, isolated, noAPIServer,
-		oneFamily, oneFamily, referenced, noRequests, noRequests, hostile, hostile,
+	var weighted []fault
+	for _, one := range f.kinds() {
+		weighted = append(weighted, slices.Repeat([]fault{one}, one.weight)...)
 	}
 	d := f.drawDamage()
-	if i := f.random.IntN(2 * len(kinds)); i < len(kinds) {
-		d.kind = kinds[i]
+	if i := f.random.IntN(2 * len(weighted)); i < len(weighted) {
+		d.fault = weighted[i]
 	}
-	if slices.Contains([]string{kill, terminate, isolated, newConfig, swap}, d.kind) {
-		d.node = 0 // the proxy of the second node runs all the time
+	if d.first {
+		d.node = 0
 	}
 	if inside := f.drawDamage(); d.kind == noAPIServer {
 		if f.random.IntN(2) == 0 {
@@ -89,7 +133,8 @@ func (f *faults) drawDamage() draw {
 	all := damages()
 	chosen := all[f.random.IntN(len(all))]
 	return draw{
-		kind: chosen[0], command: chosen[1], node: f.random.IntN(2), number: f.random.IntN(1 << 20),
+		fault:   fault{kind: chosen[0], cause: f.damage},
+		command: chosen[1], node: f.random.IntN(2), number: f.random.IntN(1 << 20),
 		lasts: f.between(100*time.Millisecond, 4*time.Second), pause: f.between(300*time.Millisecond, 3*time.Second),
 	}
 }
@@ -108,7 +153,7 @@ func (f *faults) next(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	recovered, err := f.cause(ctx, d)
+	recovered, err := f.causeOne(ctx, d)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -120,46 +165,12 @@ func (f *faults) next(ctx context.Context) error {
 	return nil
 }
 
-// cause causes a fault, and returns the time from its end until the proxy has
-// recovered.
-func (f *faults) cause(ctx context.Context, d draw) (recovered time.Duration, err error) {
-	switch n := f.world.nodes[d.node]; d.kind {
-	case kill:
-		recovered, err = f.restart(ctx, n, syscall.SIGKILL, d.lasts)
-	case terminate:
-		recovered, err = f.restart(ctx, n, syscall.SIGTERM, d.lasts)
-	case noAPIServer:
-		recovered, err = f.stopAPIServer(ctx, d)
-	case isolated:
-		recovered, err = f.isolate(ctx, n, d.lasts)
-	case address:
-		recovered, err = f.addAddress(ctx, n)
-	case nodeObject:
-		recovered, err = f.deleteNode(ctx, n, d.lasts)
-	case newConfig:
-		recovered, err = f.reconfigure(ctx, n, d.number)
-	case badConfig:
-		recovered, err = f.breakConfig(ctx, n, d.lasts)
-	case swap:
-		recovered, err = f.swap(ctx, n, d.lasts)
-	case otherTables:
-		recovered, err = f.writeTable(ctx, n, d.number)
-	case oneFamily:
-		recovered, err = f.fight(ctx, d)
-	case referenced:
-		recovered, err = f.refer(ctx, d)
-	case noRequests:
-		recovered, err = f.refuse(ctx, n, d)
-	case hostile:
-		recovered, err = f.createHostile(ctx, d)
-	default:
-		recovered, err = f.damage(ctx, d)
-	}
+func (f *faults) causeOne(ctx context.Context, d draw) (recovered time.Duration, err error) {
+	recovered, err = d.cause(ctx, f.world.nodes[d.node], d)
 	if err == nil {
-		if f.recoveries[d.kind] == nil {
-			f.recoveries[d.kind] = &report.Sample{}
-		}
-		f.recoveries[d.kind].Add(recovered)
+		sample := f.recoveries[d.kind]
+		sample.Add(recovered)
+		f.recoveries[d.kind] = sample
 	}
 	return recovered, err
 }
@@ -178,62 +189,65 @@ func follow(ctx context.Context, nodes ...*node) (longest time.Duration, err err
 	return slices.Max(took), err
 }
 
-// restart ends the proxy, and starts it again after a time.
-func (f *faults) restart(
-	ctx context.Context, n *node, signal syscall.Signal, without time.Duration,
-) (time.Duration, error) {
-	n.end(signal)
-	sleep(ctx, without)
-	if err := n.start(f.world.soak.programs.Product); err != nil {
-		return 0, err
+// during waits for a time between the begin and the end of a fault.
+func during(ctx context.Context, lasts time.Duration, begin, end func() error) error {
+	if err := begin(); err != nil {
+		return err
 	}
-	return follow(ctx, n)
+	sleep(ctx, lasts)
+	return end()
+}
+
+// restart ends the proxy, and starts it again after a time.
+func (f *faults) restart(ctx context.Context, n *node, d draw) error {
+	signal := syscall.SIGTERM
+	if d.kind == kill {
+		signal = syscall.SIGKILL
+	}
+	n.end(signal)
+	sleep(ctx, d.lasts)
+	return n.start(f.world.soak.programs.Product)
 }
 
 // stopAPIServer stops the API server, and causes another fault meanwhile. A
 // proxy that starts without the API server waits for it.
-func (f *faults) stopAPIServer(ctx context.Context, d draw) (time.Duration, error) {
+func (f *faults) stopAPIServer(ctx context.Context, _ *node, d draw) (time.Duration, error) {
 	server, stop := f.world.Cluster.APIServer, f.world.Cluster.APIServer.Stop
 	if d.number%2 == 0 {
 		stop = server.Kill
 	}
-	if err := stop(); err != nil {
-		return 0, err
-	}
-	sleep(ctx, d.lasts)
-	var err error
-	if first := f.world.nodes[0]; d.inside.kind == kill {
-		first.end(syscall.SIGKILL)
-		err = first.start(f.world.soak.programs.Product)
-	} else {
-		_, err = f.cause(ctx, *d.inside)
-	}
-	sleep(ctx, d.inside.lasts)
-	if err := errors.Join(err, server.Start(ctx)); err != nil {
+	err := during(ctx, d.inside.lasts, func() error {
+		if err := stop(); err != nil {
+			return err
+		}
+		sleep(ctx, d.lasts)
+		if first := f.world.nodes[0]; d.inside.kind == kill {
+			first.end(syscall.SIGKILL)
+			return first.start(f.world.soak.programs.Product)
+		}
+		_, err := f.causeOne(ctx, *d.inside)
+		return err
+	}, func() error { return server.Start(ctx) })
+	if err != nil {
 		return 0, err
 	}
 	return follow(ctx, f.world.nodes...)
 }
 
 // isolate drops all packets between the node and the API server for a time.
-func (f *faults) isolate(ctx context.Context, n *node, lasts time.Duration) (time.Duration, error) {
-	if err := f.world.Cluster.Isolate(n.Namespace); err != nil {
-		return 0, err
-	}
-	sleep(ctx, lasts)
-	if err := f.world.Cluster.Rejoin(n.Namespace); err != nil {
-		return 0, err
-	}
-	return follow(ctx, n)
+func (f *faults) isolate(ctx context.Context, n *node, d draw) error {
+	cluster := f.world.Cluster
+	return during(ctx, d.lasts, func() error { return cluster.Isolate(n.Namespace) },
+		func() error { return cluster.Rejoin(n.Namespace) })
 }
 
 // addAddress adds an interface with addresses to the node until a NodePort is
 // served on them. The kernel would use another address of an interface for
 // masquerading.
-func (f *faults) addAddress(ctx context.Context, n *node) (recovered time.Duration, err error) {
+func (f *faults) addAddress(ctx context.Context, n *node, _ draw) (recovered time.Duration, err error) {
 	const name = "second"
 	var prefixes []netip.Prefix
-	for _, addr := range f.world.secondAddrs() {
+	for _, addr := range random.SecondAddrs() {
 		prefixes = append(prefixes, netip.PrefixFrom(addr, addr.BitLen()))
 	}
 	if err := n.AddInterface(name, prefixes...); err != nil {
@@ -266,70 +280,51 @@ func awaitNodePort(ctx context.Context, n *node, to netip.AddrPort) (time.Durati
 }
 
 // deleteNode deletes the Node object, and creates it again after a time.
-func (f *faults) deleteNode(ctx context.Context, n *node, without time.Duration) (time.Duration, error) {
-	if err := f.world.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{}); err != nil {
-		return 0, err
-	}
-	sleep(ctx, without)
-	if err := (&random.API{Client: f.world.Client}).CreateNode(ctx, n.Node); err != nil {
-		return 0, err
-	}
-	return follow(ctx, n)
+func (f *faults) deleteNode(ctx context.Context, n *node, d draw) error {
+	return during(ctx, d.lasts, func() error {
+		return f.world.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
+	}, func() error { return f.world.Cluster.CreateNode(ctx, n.Namespace, n.PodRanges...) })
 }
 
 // reconfigure changes the configuration. The proxy ends and is started again,
 // as in a pod.
-func (f *faults) reconfigure(ctx context.Context, n *node, number int) (time.Duration, error) {
-	f.variant += 1 + number%(len(f.world.variants(""))-1)
+func (f *faults) reconfigure(_ context.Context, n *node, d draw) error {
+	f.variant += 1 + d.number%(len(variants())-1)
 	process := n.mayEnd()
 	if err := n.configure(f.world.configuration(n, f.variant)); err != nil {
-		return 0, err
+		return err
 	}
 	select {
 	case <-process.Running.Done():
+		return n.start(f.world.soak.programs.Product)
 	case <-time.After(patience):
-		return 0, fmt.Errorf("the proxy of %s has not ended after its configuration changed", n.Name)
+		return fmt.Errorf("the proxy of %s has not ended after its configuration changed", n.Name)
 	}
-	if err := n.start(f.world.soak.programs.Product); err != nil {
-		return 0, err
-	}
-	return follow(ctx, n)
 }
 
 // breakConfig makes the configuration invalid for a time. The proxy continues.
-func (f *faults) breakConfig(ctx context.Context, n *node, lasts time.Duration) (time.Duration, error) {
-	n.mu.Lock()
+func (f *faults) breakConfig(ctx context.Context, n *node, d draw) error {
 	valid := n.config
-	n.mu.Unlock()
-	if err := n.configure(valid + "mode: sendmail\n"); err != nil {
-		return 0, err
-	}
-	sleep(ctx, lasts)
-	if err := n.configure(valid); err != nil {
-		return 0, err
-	}
-	return follow(ctx, n)
+	return during(ctx, d.lasts, func() error { return n.configure(valid + "mode: sendmail\n") },
+		func() error { return n.configure(valid) })
 }
 
 // swap replaces the proxy with kube-proxy and back. The clients of session
 // affinity are lost.
-func (f *faults) swap(ctx context.Context, n *node, lasts time.Duration) (time.Duration, error) {
+func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	window := f.world.open(window{kind: swap, node: n, affinity: true})
 	defer f.world.shut(window)
 	n.end(syscall.SIGTERM)
-	n.setOther(true)
 	if err := n.start(f.world.soak.kubeProxy()); err != nil {
 		return 0, err
 	}
 	if _, err := n.await(ctx); err != nil {
 		return 0, err
 	}
-	sleep(ctx, lasts)
+	sleep(ctx, d.lasts)
 	n.end(syscall.SIGKILL)
 	if err := n.start(f.world.soak.programs.Product); err != nil {
 		return 0, err
 	}
-	recovered, err := follow(ctx, n)
-	n.setOther(false)
-	return recovered, err
+	return follow(ctx, n)
 }

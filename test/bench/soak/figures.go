@@ -18,34 +18,35 @@ func (r *run) fillConnections(row addRow, seconds float64) {
 	total := 0
 	for _, kind := range slices.Sorted(maps.Keys(c.made)) {
 		total += c.made[kind]
-		row("Connections", kind, report.Value("number", report.Count, float64(c.made[kind])))
+		row("Connections", kind, count("number", c.made[kind]))
 	}
 	explained := 0
 	for _, n := range r.explained {
 		explained += n
 	}
-	row("Load", "connections", report.Value("number", report.Count, float64(total)),
-		report.Value("per second", report.Count, float64(total)/seconds),
-		report.Value("explained failures", report.Count, float64(explained)),
-		report.Value("of one possible state", report.Count, float64(c.exact)),
-		report.Value("not judged", report.Count, float64(c.unjudged)))
+	row("Load", "connections", count("number", total), report.Value("per second", report.Count, float64(total)/seconds),
+		count("explained failures", explained), count("of one possible state", int(c.exact.Load())),
+		count("not judged", int(c.unjudged.Load())))
 	for _, n := range r.world.nodes {
 		n.mu.Lock()
 		row("From the answer of the API to the effect on connections, with faults", n.Name,
-			report.Value("p50", report.Seconds, n.latency.Median()),
-			report.Value("p99", report.Seconds, n.latency.Quantile(0.99)),
-			report.Value("max", report.Seconds, n.latency.Quantile(1)))
+			quantile("p50", n.latency, 0.5), quantile("p99", n.latency, 0.99), quantile("max", n.latency, 1))
 		n.mu.Unlock()
 	}
+}
+
+func count(name string, n int) report.Figure { return report.Value(name, report.Count, float64(n)) }
+
+func quantile(name string, s report.Sample, part float64) report.Figure {
+	return report.Value(name, report.Seconds, s.Quantile(part))
 }
 
 func (r *run) fillFaults(row addRow) {
 	for _, kind := range slices.Sorted(maps.Keys(r.faults.recoveries)) {
 		sample := r.faults.recoveries[kind]
 		row("Faults, and the time from their end until the proxy has recovered", kind,
-			report.Value("number", report.Count, float64(len(*sample))),
-			report.Value("p50", report.Seconds, sample.Median()), report.Value("max", report.Seconds, sample.Quantile(1)),
-			report.Value("explained failures", report.Count, float64(r.explained[kind])))
+			count("number", len(sample)), quantile("p50", sample, 0.5), quantile("max", sample, 1),
+			count("explained failures", r.explained[kind]))
 	}
 	for _, w := range r.world.windows {
 		if w.to.IsZero() || w.excused == 0 {
@@ -57,7 +58,7 @@ func (r *run) fillFaults(row addRow) {
 		}
 		row("Windows that explain failures", fmt.Sprintf("%s %s, %s", w.from.Format(time.TimeOnly), w.kind, at),
 			report.Value("length", report.Seconds, w.to.Sub(w.from).Seconds()),
-			report.Value("failures", report.Count, float64(w.excused)))
+			count("failures", w.excused))
 	}
 }
 
@@ -92,7 +93,8 @@ func (r *run) fillSamples(row addRow) {
 		text := fmt.Sprintf("%s of the proxy of node2 grew from %s to %s", q.name,
 			report.Value("", q.unit, before), report.Value("", q.unit, after))
 		if q.name == "goroutines" {
-			text += "; the most frequent stack:\n" + strings.TrimSpace(firstStack(r.samples[len(r.samples)-1].stacks))
+			stacks := strings.SplitN(r.samples[len(r.samples)-1].stacks, "\n\n", 2)
+			text += "; the most frequent stack:\n" + strings.TrimSpace(stacks[0])
 		}
 		r.world.problem("%s", text)
 	}

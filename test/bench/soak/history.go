@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/translate"
@@ -61,74 +62,90 @@ func (v versions[T]) possible(known, end time.Time) (contents []T) {
 	return contents
 }
 
-// history implements random.Recorder: it records the contents of Services and
-// EndpointSlices over time.
+// pending reports whether the last request has not been answered.
+func (v versions[T]) pending() bool { return len(v) > 0 && v[len(v)-1].applied.IsZero() }
+
+const clock = "15:04:05.000"
+
+func (v versions[T]) String() (text string) {
+	for _, one := range v {
+		text += fmt.Sprintf("from %s, answered %s: %+v\n", one.from.Format(clock), one.applied.Format(clock), one.content)
+	}
+	return text
+}
+
+// history records the contents of Services and EndpointSlices over time.
 type history struct {
 	mu       sync.Mutex
-	services map[string]*versions[*cluster.Service]
-	slices   map[string]map[string]*versions[*translate.EndpointSlice] // by Service, then by name
+	services map[string]*recorded // by name
 }
 
-func newHistory() *history {
-	return &history{
-		services: map[string]*versions[*cluster.Service]{},
-		slices:   map[string]map[string]*versions[*translate.EndpointSlice]{},
+// recorded is a Service with its EndpointSlices.
+type recorded struct {
+	service versions[*cluster.Service]
+	slices  map[string]*versions[*endpoints] // by name
+}
+
+// endpoints are the endpoints of an EndpointSlice.
+type endpoints []*cluster.Endpoint
+
+func (e *endpoints) String() (text string) {
+	if e != nil {
+		for _, one := range *e {
+			text += fmt.Sprintf("%+v ", *one)
+		}
 	}
+	return text
 }
 
-// Service implements random.Recorder.
-func (h *history) Service(name string, to *corev1.Service) func(*corev1.Service) {
+// of returns the record of a Service. The caller holds mu.
+func (h *history) of(service string) *recorded {
+	r := h.services[service]
+	if r == nil {
+		r = &recorded{slices: map[string]*versions[*endpoints]{}}
+		h.services[service] = r
+	}
+	return r
+}
+
+// record is random.API.Record.
+func (h *history) record(object metav1.Object, deleted bool) func(live metav1.Object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := h.services[name]
-	if all == nil {
-		all = &versions[*cluster.Service]{}
-		h.services[name] = all
+	if s, ok := object.(*corev1.Service); ok {
+		added := h.of(s.Name).service.add(parsed(s, deleted))
+		return func(live metav1.Object) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if !deleted {
+				added.content = parsed(live.(*corev1.Service), false)
+			}
+			added.applied = time.Now()
+		}
 	}
-	added := all.add(parsed(to))
-	return func(live *corev1.Service) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		added.content, added.applied = parsed(live), time.Now()
+	var content *endpoints
+	if s := object.(*discoveryv1.EndpointSlice); !deleted {
+		content = (*endpoints)(&translate.ParseEndpointSlice(s).Endpoints)
 	}
-}
-
-func parsed(s *corev1.Service) *cluster.Service {
-	if s == nil {
-		return nil
+	// The name of the Service is the first two parts of the name.
+	parts := strings.SplitN(object.GetName(), "-", 3)
+	slices := h.of(strings.Join(parts[:min(2, len(parts))], "-")).slices
+	if slices[object.GetName()] == nil {
+		slices[object.GetName()] = new(versions[*endpoints])
 	}
-	return translate.ParseService(s).Service
-}
-
-// Slice implements random.Recorder.
-func (h *history) Slice(name string, to *discoveryv1.EndpointSlice) func(*discoveryv1.EndpointSlice) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	service, content := ownerOf(name), (*translate.EndpointSlice)(nil)
-	if to != nil {
-		content = translate.ParseEndpointSlice(to)
-	}
-	if h.slices[service] == nil {
-		h.slices[service] = map[string]*versions[*translate.EndpointSlice]{}
-	}
-	all := h.slices[service][name]
-	if all == nil {
-		all = &versions[*translate.EndpointSlice]{}
-		h.slices[service][name] = all
-	}
-	added := all.add(content)
-	return func(*discoveryv1.EndpointSlice) {
+	added := slices[object.GetName()].add(content)
+	return func(metav1.Object) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		added.applied = time.Now()
 	}
 }
 
-// ownerOf returns the name of the Service of an EndpointSlice: the first two
-// parts of its name.
-func ownerOf(slice string) string {
-	parts := strings.SplitN(slice, "-", 3)
-	return strings.Join(parts[:min(2, len(parts))], "-")
+func parsed(s *corev1.Service, deleted bool) *cluster.Service {
+	if deleted {
+		return nil
+	}
+	return translate.ParseService(s).Service
 }
 
 // served returns the present contents of Services with a prefix, sorted by
@@ -136,12 +153,12 @@ func ownerOf(slice string) string {
 func (h *history) served(prefix string) (all []*cluster.Service) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name, v := range h.services {
-		if last := (*v)[len(*v)-1].content; last != nil && strings.HasPrefix(name, prefix) {
-			all = append(all, last)
+	for _, name := range slices.Sorted(maps.Keys(h.services)) {
+		v := h.services[name].service
+		if len(v) > 0 && v[len(v)-1].content != nil && strings.HasPrefix(name, prefix) {
+			all = append(all, v[len(v)-1].content)
 		}
 	}
-	slices.SortFunc(all, func(a, b *cluster.Service) int { return a.Name.Compare(b.Name) })
 	return all
 }
 
@@ -150,85 +167,49 @@ func (h *history) served(prefix string) (all []*cluster.Service) {
 func (h *history) pending(service string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	last := func(applied time.Time) bool { return applied.IsZero() }
-	if v := h.services[service]; v != nil && last((*v)[len(*v)-1].applied) {
-		return true
+	pending := h.of(service).service.pending()
+	for _, v := range h.of(service).slices {
+		pending = pending || v.pending()
 	}
-	for _, v := range h.slices[service] {
-		if last((*v)[len(*v)-1].applied) {
-			return true
-		}
-	}
-	return false
+	return pending
 }
 
-// states is what a proxy can know about a Service: any of the Services, with
-// one content of each EndpointSlice.
-type states struct {
-	services []*cluster.Service
-	slices   [][]*translate.EndpointSlice
-}
-
-// possible returns the states of a Service in a time. See versions.possible.
-func (h *history) possible(service string, known, end time.Time) (s states) {
+// possible returns what a proxy can know about a Service in a time: any of the
+// Services, and each combination of contents of its EndpointSlices, as the
+// endpoints that they have, in the order of package table; nil if there are too
+// many. See versions.possible.
+func (h *history) possible(service string, known, end time.Time) ([]*cluster.Service, [][]*cluster.Endpoint) {
+	const most = 200
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.services = []*cluster.Service{nil}
-	if v := h.services[service]; v != nil {
-		s.services = v.possible(known, end)
+	all := [][]*cluster.Endpoint{nil}
+	for _, v := range h.of(service).slices {
+		var next [][]*cluster.Endpoint
+		for _, before := range all {
+			for _, content := range v.possible(known, end) {
+				joined := slices.Clip(before)
+				if content != nil {
+					joined = append(joined, *content...)
+				}
+				slices.SortFunc(joined, func(a, b *cluster.Endpoint) int { return a.Compare(b.EndpointKey) })
+				next = append(next, joined)
+			}
+		}
+		if all = next; len(all) > most {
+			return nil, nil
+		}
 	}
-	for _, v := range h.slices[service] {
-		s.slices = append(s.slices, v.possible(known, end))
-	}
-	return s
+	return h.of(service).service.possible(known, end), all
 }
 
 // describe lists the versions of a Service and its EndpointSlices.
 func (h *history) describe(service string, known time.Time) string {
-	const clock = "15:04:05.000"
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	text := fmt.Sprintf("the proxy has followed all requests answered before %s\n", known.Format(clock))
-	if v := h.services[service]; v != nil {
-		for _, one := range *v {
-			text += fmt.Sprintf("from %s, answered %s: %+v\n", one.from.Format(clock), one.applied.Format(clock), one.content)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(h.slices[service])) {
-		for _, one := range *h.slices[service][name] {
-			text += fmt.Sprintf("%s from %s, answered %s:", name, one.from.Format(clock), one.applied.Format(clock))
-			if one.content != nil {
-				for _, e := range one.content.Endpoints {
-					text += fmt.Sprintf(" %+v", *e)
-				}
-			}
-			text += "\n"
-		}
+	text += h.of(service).service.String()
+	for _, name := range slices.Sorted(maps.Keys(h.of(service).slices)) {
+		text += name + ":\n" + h.of(service).slices[name].String()
 	}
 	return text
-}
-
-// combinations returns each combination of contents of EndpointSlices, as the
-// endpoints that they have, in the order of package table; nil if there are too
-// many.
-func (s states) combinations() [][]*cluster.Endpoint {
-	const most = 200
-	all := [][]*cluster.Endpoint{nil}
-	for _, contents := range s.slices {
-		var next [][]*cluster.Endpoint
-		for _, before := range all {
-			for _, content := range contents {
-				endpoints := slices.Clip(before)
-				if content != nil {
-					endpoints = append(endpoints, content.Endpoints...)
-				}
-				slices.SortFunc(endpoints, func(a, b *cluster.Endpoint) int { return a.Compare(b.EndpointKey) })
-				next = append(next, endpoints)
-			}
-		}
-		if all = next; len(all) > most {
-			return nil
-		}
-	}
-	return all
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -40,7 +41,7 @@ const hostileName = "hostile"
 // createHostile creates a hostile Service and deletes it after a time. It
 // returns the longest time until the proxies followed a change of another
 // Service.
-func (f *faults) createHostile(ctx context.Context, d draw) (longest time.Duration, err error) {
+func (f *faults) createHostile(ctx context.Context, _ *node, d draw) (longest time.Duration, err error) {
 	a := attacks()[d.number%len(attacks())]
 	steps := []func(context.Context) error{
 		func(ctx context.Context) error { return f.world.createAttack(ctx, a) },
@@ -64,17 +65,11 @@ func (f *faults) createHostile(ctx context.Context, d draw) (longest time.Durati
 func (w *world) createAttack(ctx context.Context, a attack) error {
 	services := w.Client.CoreV1().Services(hostileName)
 	service, err := services.Create(ctx, a.service(), metav1.CreateOptions{})
-	if err != nil {
+	for i := 0; i < a.slices && err == nil; i++ {
+		_, err = w.Client.DiscoveryV1().EndpointSlices(hostileName).Create(ctx, a.slice(i), metav1.CreateOptions{})
+	}
+	if err != nil || a.sourceRanges == 0 {
 		return err
-	}
-	for i := range a.slices {
-		_, err := w.Client.DiscoveryV1().EndpointSlices(hostileName).Create(ctx, a.slice(i), metav1.CreateOptions{})
-		if err != nil {
-			return err
-		}
-	}
-	if a.sourceRanges == 0 {
-		return nil
 	}
 	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: lab.AddrIn(hostileIPs, 1<<15).String()}}
 	_, err = services.UpdateStatus(ctx, service, metav1.UpdateOptions{})
@@ -82,18 +77,15 @@ func (w *world) createAttack(ctx context.Context, a attack) error {
 }
 
 // flap removes an endpoint of the first EndpointSlice and adds it again.
-func (w *world) flap(ctx context.Context, a attack) error {
-	for i := range 2 * a.flaps {
+func (w *world) flap(ctx context.Context, a attack) (err error) {
+	for i := 0; i < 2*a.flaps && err == nil; i++ {
 		slice := a.slice(0)
 		if i%2 == 0 {
 			slice.Endpoints = slice.Endpoints[1:]
 		}
-		_, err := w.Client.DiscoveryV1().EndpointSlices(hostileName).Update(ctx, slice, metav1.UpdateOptions{})
-		if err != nil {
-			return err
-		}
+		_, err = w.Client.DiscoveryV1().EndpointSlices(hostileName).Update(ctx, slice, metav1.UpdateOptions{})
 	}
-	return nil
+	return err
 }
 
 func (w *world) deleteAttack(ctx context.Context) error {
@@ -135,19 +127,13 @@ func (a attack) service() *corev1.Service {
 }
 
 func (a attack) slice(number int) *discoveryv1.EndpointSlice {
-	s := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprint(hostileName, "-", number), Namespace: hostileName,
-			Labels: map[string]string{discoveryv1.LabelServiceName: hostileName},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-	}
+	s := random.NewSlice(hostileName, fmt.Sprint(hostileName, "-", number), 0)
+	s.Namespace = hostileName
 	for _, port := range a.service().Spec.Ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &port.Name, Port: ptr.To[int32](8080)})
 	}
 	for i := range a.endpoints {
-		addr := lab.AddrIn(hostileTargets, number*a.endpoints+i+1)
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{addr.String()}})
+		random.AddEndpoint(s, lab.AddrIn(hostileTargets, number*a.endpoints+i+1))
 	}
 	return s
 }

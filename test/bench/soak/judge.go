@@ -45,25 +45,23 @@ func (r route) String() string {
 func (r route) steady() bool { return !strings.HasPrefix(r.service.Name.Name, "app-") }
 
 // source returns the address that the connection comes from.
-func (r route) source() netip.Addr { return r.from.Addrs()[familyIndex(r.to.Addr())] }
+func (r route) source() netip.Addr { return r.from.AddrLike(r.to.Addr()) }
 
 // families returns the families in the order of addresses in package lab.
 func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }
 
-func familyIndex(addr netip.Addr) int {
-	if addr.Is4() {
-		return 0
-	}
-	return 1
-}
-
 // routes returns all routes to a Service.
 func (w *world) routes(s *cluster.Service) (all []route) {
-	for family, ipFamily := range families() {
+	for i, family := range families() {
 		for _, port := range s.Ports {
-			for _, f := range ruleset.FrontendsOf(ipFamily, s, port) {
+			for _, f := range ruleset.FrontendsOf(family, s, port) {
 				for _, n := range w.nodes {
-					all = append(all, w.routesVia(n, s, port, f, family)...)
+					at := f.Addr
+					if f.IsNodePort() {
+						at = n.Addrs()[i]
+					}
+					to := netip.AddrPortFrom(at, f.Port)
+					all = append(all, w.routesTo(route{via: n, service: s, port: port, frontend: f, to: to})...)
 				}
 			}
 		}
@@ -71,17 +69,13 @@ func (w *world) routes(s *cluster.Service) (all []route) {
 	return all
 }
 
-func (w *world) routesVia(
-	n *node, s *cluster.Service, port cluster.ServicePort, f ruleset.ServedFrontend, family int,
-) (all []route) {
-	to := netip.AddrPortFrom(f.Addr, f.Port)
-	if f.IsNodePort() {
-		to = netip.AddrPortFrom(n.Addrs()[family], f.Port)
-	}
-	if slices.Contains(w.secondAddrs(), to.Addr()) || !random.IsRouted(to.Addr()) {
+// routesTo returns a route from all origins.
+func (w *world) routesTo(r route) (all []route) {
+	n, f := r.via, r.frontend
+	second := random.SecondAddrs()
+	if slices.Contains(second[:], r.to.Addr()) || !random.IsRouted(r.to.Addr()) {
 		return nil // of several Services, and not always of the node
 	}
-	r := route{via: n, service: s, port: port, frontend: f, to: to}
 	add := func(from *lab.Namespace, origin origin) {
 		r.from, r.origin = from, origin
 		all = append(all, r)
@@ -136,14 +130,13 @@ func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
 // that can be known.
 func (j *judge) allowed(r route, known, end time.Time) (a allowed, ok bool) {
 	a.servers = map[string]bool{}
-	possible := j.history.possible(r.service.Name.Name, known, end)
-	combinations := possible.combinations()
-	if combinations == nil {
+	services, combinations := j.history.possible(r.service.Name.Name, known, end)
+	if services == nil {
 		return a, false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, service := range possible.services {
+	for _, service := range services {
 		for _, endpoints := range combinations {
 			for _, node := range r.via.possible(endpoints) {
 				a.choices++

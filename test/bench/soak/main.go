@@ -26,6 +26,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,26 +103,16 @@ func (s *soak) Measure(ctx context.Context, r *report.Report) (err error) {
 	if r.Versions, err = s.programs.Versions([]string{stage.Product, stage.Upstream}); err != nil {
 		return err
 	}
-	for _, path := range []*string{&s.programs.Folder, &s.programs.Product} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return err
-		}
-	}
-	dir, remove, err := logFolder(s.logs)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, remove()) }()
-	failures, err := os.Create(filepath.Join(dir, "failures.txt"))
-	if err != nil {
-		return err
-	}
-	defer failures.Close()
-	w, err := s.newWorld(ctx, dir, r.Say)
+	w, err := s.newWorld(ctx, r.Say)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
+	failures, err := os.Create(filepath.Join(w.dir, "failures.txt"))
+	if err != nil {
+		return err
+	}
+	defer failures.Close()
 	run := &run{
 		world: w, report: r, churn: newChurn(w), faults: newFaults(w), explained: map[string]int{}, failures: failures,
 	}
@@ -194,7 +185,7 @@ func (r *run) judgeFailures() {
 		return
 	}
 	for _, f := range r.connections.take() {
-		text := fmt.Sprintf("%s, for %s: %v: %s", f.from.Format("15:04:05.000"),
+		text := fmt.Sprintf("%s, for %s: %v: %s", f.from.Format(clock),
 			f.end.Sub(f.from).Round(time.Millisecond), f.route, f.text)
 		if w := r.world.excuse(f); w != nil {
 			r.explained[w.kind]++
@@ -209,17 +200,14 @@ func (r *run) judgeFailures() {
 // fill writes the report.
 func (r *run) fill() {
 	out := r.report
-	seconds := r.lasted.Seconds()
-	if seconds == 0 {
-		seconds = time.Since(r.began).Seconds()
-	}
+	seconds := cmp.Or(r.lasted, time.Since(r.began)).Seconds()
 	row := func(table, what string, figures ...report.Figure) {
 		out.Table(table).Add(append([]report.Figure{report.Label("", what)}, figures...)...)
 	}
 	row("Run", fmt.Sprintf("seed %d", r.world.soak.seed), report.Value("duration", report.Seconds, seconds))
-	changes := float64(r.churn.made.Load())
-	row("Load", "changes of the API", report.Value("number", report.Count, changes),
-		report.Value("per second", report.Count, changes/seconds))
+	changes := int(r.churn.made.Load())
+	row("Load", "changes of the API", count("number", changes),
+		report.Value("per second", report.Count, float64(changes)/seconds))
 	if r.connections != nil {
 		r.fillConnections(row, seconds)
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	kube "github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -33,14 +32,12 @@ type node struct {
 	dir      string // of its files
 	kick     chan struct{}
 	problem  func(format string, args ...any)
+	config   string // of the proxy
 
 	still   sync.Mutex // held while the sentinel changes
 	mu      sync.Mutex // guards the rest
-	process *kube.Process
-	ending  bool        // reports whether the process may end
-	other   bool        // reports whether kube-proxy runs
-	others  []time.Time // when it began or ended to run
-	config  string      // of the proxy
+	process *lab.Process
+	ending  bool // reports whether the process may end
 	known   []confirmation
 	latency report.Sample // from the answer of the API to its effect on connections
 	// answered is the time of the answer to a change of the sentinel that the
@@ -65,17 +62,20 @@ func (n *node) file(name string) string { return filepath.Join(n.dir, n.Name+nam
 
 // configure writes the configuration file of the proxy.
 func (n *node) configure(config string) error {
-	n.mu.Lock()
 	n.config = config
-	n.mu.Unlock()
 	return os.WriteFile(n.file(".conf"), []byte(config), 0o600)
+}
+
+// run runs a program with the configuration of the proxy.
+func (n *node) run(ctx context.Context, at *lab.Namespace, program, log string) (*lab.Process, error) {
+	return at.StartProcess(ctx, lab.ProcessConfig{
+		Program: program, Args: []string{"--config=" + n.file(".conf")}, Log: n.file(log),
+	})
 }
 
 // start starts a proxy.
 func (n *node) start(program string) error {
-	p, err := kube.StartProcess(context.Background(), kube.ProcessConfig{
-		Namespace: n.Namespace, Program: program, Args: []string{"--config=" + n.file(".conf")}, Log: n.file(".log"),
-	})
+	p, err := n.run(context.Background(), n.Namespace, program, ".log")
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (n *node) start(program string) error {
 }
 
 // mayEnd returns the process and permits that it ends.
-func (n *node) mayEnd() *kube.Process {
+func (n *node) mayEnd() *lab.Process {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.ending = true
@@ -195,15 +195,14 @@ func (n *node) requests() (answered time.Time, writing time.Duration) {
 // possible returns what the node can be, as far as endpoints depend on it. The
 // sentinel does not show when a proxy follows changes of its Node.
 func (n *node) possible(endpoints []*cluster.Endpoint) (all []*cluster.Node) {
-	zones := []string{""}
-	if slices.ContainsFunc(endpoints, func(e *cluster.Endpoint) bool { return e.Hints != nil }) {
-		zones = append(zones, "east", "west")
-	}
 	second := random.SecondServiceRanges()
-	for _, zone := range zones {
+	for _, zone := range []string{"", "east", "west"} {
 		all = append(all, &cluster.Node{
 			Name: n.Name, Zone: zone, IPs: n.Addrs(), ServiceCIDRs: slices.Concat(lab.ServiceRanges(), second[:]),
 		})
+	}
+	if !slices.ContainsFunc(endpoints, func(e *cluster.Endpoint) bool { return e.Hints != nil }) {
+		all = all[:1]
 	}
 	return all
 }
@@ -215,19 +214,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 	}
 	return ctx.Err() == nil
-}
-
-// setOther sets whether kube-proxy runs.
-func (n *node) setOther(other bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.others = append(n.others, time.Now())
-	n.other = other
-}
-
-// followsOther reports whether kube-proxy ran in a time.
-func (n *node) followsOther(from, end time.Time) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.other || slices.ContainsFunc(n.others, func(at time.Time) bool { return !at.Before(from) && !at.After(end) })
 }

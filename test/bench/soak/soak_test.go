@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage/stagetest"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // TestSoak runs for a minute.
@@ -53,7 +54,7 @@ func TestGrowth(t *testing.T) {
 
 // TestCanonical checks which changes of a listing are differences.
 func TestCanonical(t *testing.T) {
-	const listing = `table ip kube-proxy {
+	const text = `table ip kube-proxy {
 	comment "rules for kube-proxy"
 	set clients-7 {
 		type ipv4_addr . mark
@@ -84,7 +85,7 @@ func TestCanonical(t *testing.T) {
 	}
 }
 `
-	want := canonical(parse("ip", listing))
+	want := canonical(listing.Parse("ip", text))
 	for _, c := range []struct {
 		from, to string
 		differs  bool
@@ -107,12 +108,12 @@ func TestCanonical(t *testing.T) {
 		{"10.0.0.1 . 4096", "10.0.0.2 . 4096", false},
 		{"chain balance-3", "chain balance-4", false}, // idle
 	} {
-		changed := strings.Replace(listing, c.from, c.to, 1)
-		if changed == listing {
+		changed := strings.Replace(text, c.from, c.to, 1)
+		if changed == text {
 			t.Fatalf("%q is not in the listing", c.from)
 		}
-		if text := difference(want, canonical(parse("ip", changed))); (text != "") != c.differs {
-			t.Errorf("%q instead of %q: got difference %q", c.to, c.from, text)
+		if d := listing.Difference(want, canonical(listing.Parse("ip", changed))); (d != "") != c.differs {
+			t.Errorf("%q instead of %q: got difference %q", c.to, c.from, d)
 		}
 	}
 }

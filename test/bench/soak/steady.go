@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
@@ -81,12 +81,8 @@ func (s *steady) clusterIPs() (addrs []string) {
 }
 
 func (s *steady) object() *corev1.Service {
-	o := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: s.name, Namespace: random.Namespace}}
+	o := random.NewService(s.name, s.clusterIPs())
 	o.Spec.Type = corev1.ServiceTypeNodePort
-	o.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
-	o.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	o.Spec.ClusterIPs = s.clusterIPs()
-	o.Spec.ClusterIP = o.Spec.ClusterIPs[0]
 	o.Spec.Ports = []corev1.ServicePort{{
 		Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: int32(32700 + s.number),
 	}}
@@ -98,35 +94,23 @@ func (s *steady) object() *corev1.Service {
 
 // putEndpoints writes the EndpointSlices of a steady Service.
 func (w *world) putEndpoints(ctx context.Context, s *steady) error {
-	types := []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
-	for f, addressType := range types {
-		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("%s-%d", s.name, f), Namespace: random.Namespace,
-				Labels: map[string]string{discoveryv1.LabelServiceName: s.name},
-			},
-			AddressType: addressType,
-		}
+	for f := range families() {
+		slice := random.NewSlice(s.name, fmt.Sprintf("%s-%d", s.name, f), f)
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
 				Name: ptr.To(strings.ToLower(string(protocol))), Protocol: ptr.To(protocol),
 				Port: ptr.To[int32](random.FirstTarget),
 			})
 		}
-		add := func(name string, leaving bool) {
-			node := map[byte]string{'a': "node1", 'b': "node2"}[name[0]]
-			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{w.pods[name][f].String()}, NodeName: ptr.To(node),
-				Conditions: discoveryv1.EndpointConditions{
-					Ready: ptr.To(!leaving), Serving: ptr.To(true), Terminating: ptr.To(leaving),
-				},
-			})
-		}
-		for _, name := range s.ready {
-			add(name, false)
-		}
-		if s.leaving != "" {
-			add(s.leaving, true)
+		for _, name := range append(slices.Clone(s.ready), s.leaving) {
+			if name == "" {
+				continue
+			}
+			e, leaving := random.AddEndpoint(slice, w.pods[name][f]), name == s.leaving
+			e.NodeName = ptr.To(random.NodeOf(name))
+			e.Conditions = discoveryv1.EndpointConditions{
+				Ready: ptr.To(!leaving), Serving: ptr.To(true), Terminating: ptr.To(leaving),
+			}
 		}
 		if err := w.api.PutSlice(ctx, slice); err != nil {
 			return err
@@ -144,19 +128,9 @@ func (s *steady) advance(r *rand.Rand) {
 	case len(s.ready) > s.number%3+1:
 		s.leaving, s.ready = s.ready[0], s.ready[1:]
 	default:
-		free := []string{"a1", "a2", "b1", "b2"}
-		for _, name := range s.ready {
-			free = without(free, name)
-		}
+		free := slices.DeleteFunc([]string{"a1", "a2", "b1", "b2"}, func(name string) bool {
+			return slices.Contains(s.ready, name)
+		})
 		s.ready = append(s.ready, free[r.IntN(len(free))])
 	}
-}
-
-func without(names []string, name string) (others []string) {
-	for _, other := range names {
-		if other != name {
-			others = append(others, other)
-		}
-	}
-	return others
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,8 +42,8 @@ type world struct {
 
 // newWorld creates the world, with servers and Services that do not change. No
 // proxy runs yet.
-func (s *soak) newWorld(ctx context.Context, dir string, say func(string, ...any)) (w *world, err error) {
-	w = &world{soak: s, dir: dir, say: say, history: newHistory(), pods: map[string][2]netip.Addr{}}
+func (s *soak) newWorld(ctx context.Context, say func(string, ...any)) (w *world, err error) {
+	w = &world{soak: s, say: say, history: &history{services: map[string]*recorded{}}}
 	if w.Stage, err = stage.New(ctx, s.programs); err != nil {
 		return nil, err
 	}
@@ -52,28 +52,34 @@ func (s *soak) newWorld(ctx context.Context, dir string, say func(string, ...any
 			err = errors.Join(err, w.close())
 		}
 	}()
-	w.api = &random.API{Client: w.Client, Recorder: w.history}
-	if err := w.addPods(); err != nil {
+	if w.dir, err = filepath.Abs(cmp.Or(s.logs, filepath.Join(w.Dir, "logs"))); err != nil {
 		return w, err
 	}
-	for i, n := range w.Lab.Nodes() {
-		if err := w.addNode(i, n); err != nil {
-			return w, err
-		}
+	if err := os.MkdirAll(w.dir, 0o755); err != nil {
+		return w, err
+	}
+	w.api = &random.API{Client: w.Client, Record: w.history.record}
+	if _, w.pods, err = random.AddPods(w.Lab); err != nil {
+		return w, err
 	}
 	names := map[netip.Addr]string{}
 	for name, addrs := range w.pods {
 		names[addrs[0]], names[addrs[1]] = name, name
+	}
+	if w.judge, err = newJudge(w.history, names); err != nil {
+		return w, err
 	}
 	for i, prefix := range random.SecondServiceRanges() {
 		if err := w.Lab.Client.ReplaceRoute(prefix, w.Lab.Node1.Addrs()[i]); err != nil {
 			return w, err
 		}
 	}
-	if w.judge, err = newJudge(w.history, names); err != nil {
-		return w, err
+	for i, n := range w.Lab.Nodes() {
+		if err := w.addNode(ctx, i, n); err != nil {
+			return w, err
+		}
 	}
-	if err := w.api.CreateNodes(ctx, w.Lab.Nodes()); err != nil {
+	if err := w.api.CreateServiceCIDR(ctx); err != nil {
 		return w, err
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostileName}}
@@ -83,34 +89,7 @@ func (s *soak) newWorld(ctx context.Context, dir string, say func(string, ...any
 	return w, w.createSteady(ctx)
 }
 
-// addPods adds the endpoints, and their servers.
-func (w *world) addPods() error {
-	spaces := []*lab.Namespace{w.Lab.Node1.Namespace, w.Lab.Node2.Namespace}
-	for _, name := range []string{"a1", "a2", "b1", "b2"} {
-		at := w.Lab.Node1
-		if name[0] == 'b' {
-			at = w.Lab.Node2
-		}
-		pod, err := at.AddPod(name)
-		if err != nil {
-			return err
-		}
-		spaces = append(spaces, pod.Namespace)
-	}
-	for _, at := range spaces {
-		w.pods[at.Name] = [2]netip.Addr(at.Addrs())
-		for _, port := range []uint16{random.FirstTarget, random.SecondTarget} {
-			for _, serve := range []func(uint16) (*lab.Server, error){at.ServeTCP, at.ServeUDP, at.ServeSCTP} {
-				if _, err := serve(port); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (w *world) addNode(i int, n *lab.Node) error {
+func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	client, err := n.AddPod(fmt.Sprintf("pod%d", i+1))
 	if err != nil {
 		return err
@@ -128,7 +107,8 @@ func (w *world) addNode(i int, n *lab.Node) error {
 		problem:  w.problem,
 	}
 	w.nodes = append(w.nodes, added)
-	return added.configure(w.configuration(added, 0))
+	return errors.Join(
+		w.Cluster.CreateNode(ctx, n.Namespace, n.PodRanges...), added.configure(w.configuration(added, 0)))
 }
 
 // close ends everything, and keeps the logs of the API server.
@@ -137,12 +117,9 @@ func (w *world) close() error {
 		n.mayEnd()
 	}
 	var errs []error
-	if w.Cluster != nil {
-		from := filepath.Dir(w.Cluster.AdminKubeconfig())
-		for _, name := range []string{"kube-apiserver-6443.log", "etcd.log"} {
-			text, err := os.ReadFile(filepath.Join(from, name))
-			errs = append(errs, err, os.WriteFile(filepath.Join(w.dir, name), text, 0o600))
-		}
+	for _, name := range []string{"kube-apiserver-6443.log", "etcd.log"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(w.Cluster.AdminKubeconfig()), name))
+		errs = append(errs, err, os.WriteFile(filepath.Join(w.dir, name), text, 0o600))
 	}
 	return errors.Join(append(errs, w.Stage.Close())...)
 }
@@ -150,35 +127,20 @@ func (w *world) close() error {
 // configuration returns one of the configurations of a proxy. Connections to
 // the steady Services succeed with each of them.
 func (w *world) configuration(n *node, variant int) string {
-	lines := []string{
-		"apiVersion: kubeproxy.config.k8s.io/v1alpha1",
-		"kind: KubeProxyConfiguration",
-		"mode: nftables",
-		"enableProfiling: true",
-		"hostnameOverride: " + n.Name,
-		fmt.Sprintf("clientConnection: {kubeconfig: %s}", w.Cluster.AdminKubeconfig()),
-		"conntrack: {maxPerCore: 0}", // the limit belongs to the host
-		`nodePortAddresses: ["172.30.0.0/24", "fd00:30::/64"]`,
-	}
-	ranges := lab.PodRanges()
-	variants := w.variants(ranges[0].String() + "," + ranges[1].String())
-	return strings.Join(append(lines, variants[variant%len(variants)]...), "\n") + "\n"
+	lines := append(variants()[variant%len(variants())], "enableProfiling: true",
+		`nodePortAddresses: ["172.30.0.0/24", "fd00:30::/64"]`)
+	return w.Cluster.Configuration("nftables", n.Name, lines...)
 }
 
-func (w *world) variants(clusterCIDR string) [][]string {
+func variants() [][]string {
+	clusterCIDR := fmt.Sprintf("clusterCIDR: %s,%s", lab.PodRanges()[0], lab.PodRanges()[1])
 	return [][]string{
-		{"clusterCIDR: " + clusterCIDR},
-		{"clusterCIDR: " + clusterCIDR, "nftables: {masqueradeAll: true}"},
-		{"clusterCIDR: " + clusterCIDR, "nftables: {minSyncPeriod: 50ms}"},
+		{clusterCIDR},
+		{clusterCIDR, "nftables: {masqueradeAll: true}"},
+		{clusterCIDR, "nftables: {minSyncPeriod: 50ms}"},
 		{"detectLocalMode: NodeCIDR"},
 		{"detectLocalMode: InterfaceNamePrefix", "detectLocal: {interfaceNamePrefix: veth}"},
 	}
-}
-
-// secondAddrs returns addresses that nodes have at times.
-func (w *world) secondAddrs() []netip.Addr {
-	second := random.SecondAddrs()
-	return second[:]
 }
 
 // problem adds a problem, which makes the run fail.
@@ -237,32 +199,31 @@ func (w *world) shut(one *window) {
 	one.to = time.Now()
 }
 
+// overlaps reports whether a time is partly in the window.
+func (one *window) overlaps(from, end time.Time) bool {
+	return (one.to.IsZero() || from.Before(one.to)) && end.After(one.from)
+}
+
+// swapped reports whether kube-proxy ran on a node in a time.
+func (w *world) swapped(n *node, from, end time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.windows, func(one *window) bool {
+		return one.kind == swap && one.node == n && one.overlaps(from, end)
+	})
+}
+
 // excuse returns the window that explains a failure, or nil. It is called after
 // all windows are closed.
 func (w *world) excuse(f failure) *window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	i := slices.IndexFunc(w.windows, func(one *window) bool {
-		applies := (one.all || one.node == f.via) && (f.affinity || !one.affinity) &&
-			(one.family == 0 || one.family.Of(f.to.Addr()))
-		return applies && f.from.Before(one.to) && f.end.After(one.from)
-	})
-	if i < 0 {
-		return nil
+	for _, one := range w.windows {
+		if (one.all || one.node == f.via) && (f.affinity || !one.affinity) &&
+			(one.family == 0 || one.family.Of(f.to.Addr())) && one.overlaps(f.from, f.end) {
+			one.excused++
+			return one
+		}
 	}
-	w.windows[i].excused++
-	return w.windows[i]
-}
-
-// logFolder returns the folder of files of the run: the given one, or a
-// temporary one that is removed in the end.
-func logFolder(given string) (dir string, remove func() error, err error) {
-	if given == "" {
-		dir, err = os.MkdirTemp("", "nftproxy-soak-")
-		return dir, func() error { return os.RemoveAll(dir) }, err
-	}
-	if dir, err = filepath.Abs(given); err != nil {
-		return "", nil, err
-	}
-	return dir, func() error { return nil }, os.MkdirAll(dir, 0o755)
+	return nil
 }

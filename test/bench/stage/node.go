@@ -13,11 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -26,9 +23,9 @@ type Node struct {
 	Proxy string
 	Pod   *lab.Pod
 	// Process is the proxy. It is nil while the proxy does not run.
-	Process *cluster.Process
+	Process *lab.Process
 
-	config cluster.ProcessConfig
+	config lab.ProcessConfig
 	conn   *nft.Conn
 }
 
@@ -48,46 +45,24 @@ func (s *Stage) NewNode(ctx context.Context, proxy string) (n *Node, err error) 
 	if err := pod.Do(func() (err error) { n.conn, err = nft.Open(); return err }); err != nil {
 		return n, err
 	}
-	file := filepath.Join(s.dir, pod.Name)
+	file := filepath.Join(s.Dir, pod.Name)
 	program, err := s.programs.proxy(proxy)
 	if err != nil {
 		return n, err
 	}
-	n.config = cluster.ProcessConfig{
-		Namespace: pod.Namespace, Log: file + ".log", Program: program.path,
-		Args: append(program.flags, "--config="+file+".conf"),
+	n.config = lab.ProcessConfig{
+		Log: file + ".log", Program: program.path, Args: append(program.flags, "--config="+file+".conf"),
 	}
-	// The limit of connections belongs to the host. Everything else is the
-	// default.
-	configuration := fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
-kind: KubeProxyConfiguration
-mode: %s
-hostnameOverride: %s
-clusterCIDR: %s
-clientConnection: {kubeconfig: %s}
-conntrack: {maxPerCore: 0}
-`, program.mode, pod.Name, ClusterCIDR, s.Cluster.AdminKubeconfig())
-	if err := os.WriteFile(file+".conf", []byte(configuration), 0o600); err != nil {
-		return n, err
-	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}}
-	if node, err = s.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
-		return n, err
-	}
-	for _, addr := range pod.Addrs() {
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{
-			Type: corev1.NodeInternalIP, Address: addr.String(),
-		})
-	}
-	_, err = s.Client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
-	return n, err
+	configuration := s.Cluster.Configuration(program.mode, pod.Name, "clusterCIDR: "+ClusterCIDR)
+	return n, errors.Join(
+		os.WriteFile(file+".conf", []byte(configuration), 0o600), s.Cluster.CreateNode(ctx, pod.Namespace))
 }
 
-// Start starts the proxy. See [cluster.ProcessConfig] for the parameters.
+// Start starts the proxy. See [lab.ProcessConfig] for the parameters.
 func (n *Node) Start(ctx context.Context, attributes syscall.SysProcAttr, prepare func() error) (err error) {
 	config := n.config
 	config.Attributes, config.Prepare = attributes, prepare
-	n.Process, err = cluster.StartProcess(ctx, config)
+	n.Process, err = n.Pod.StartProcess(ctx, config)
 	return err
 }
 

@@ -50,21 +50,19 @@ type program struct {
 }
 
 func (p Programs) proxy(name string) (program, error) {
-	switch name {
-	case Product:
-		return program{path: p.Product, mode: "nftables"}, nil
-	case Counting:
-		return program{path: p.Product, mode: "nftables", flags: []string{"--service-metrics=all"}}, nil
-	case Upstream:
-		return program{path: filepath.Join(p.Folder, "kube-proxy"), mode: "nftables"}, nil
-	case Netlink:
-		return program{path: filepath.Join(p.Folder, "kube-proxy-netlink"), mode: "nftables"}, nil
-	case IPTables:
-		return program{path: filepath.Join(p.Folder, "kube-proxy"), mode: "iptables"}, nil
-	case IPVS:
-		return program{path: filepath.Join(p.Folder, "kube-proxy"), mode: "ipvs"}, nil
+	upstream := filepath.Join(p.Folder, "kube-proxy")
+	found, ok := map[string]program{
+		Product:  {path: p.Product, mode: "nftables"},
+		Counting: {path: p.Product, mode: "nftables", flags: []string{"--service-metrics=all"}},
+		Upstream: {path: upstream, mode: "nftables"},
+		Netlink:  {path: upstream + "-netlink", mode: "nftables"},
+		IPTables: {path: upstream, mode: "iptables"},
+		IPVS:     {path: upstream, mode: "ipvs"},
+	}[name]
+	if !ok {
+		return found, fmt.Errorf("unknown proxy %q", name)
 	}
-	return program{}, fmt.Errorf("unknown proxy %q", name)
+	return found, nil
 }
 
 // Versions returns the versions of proxies.

@@ -31,27 +31,21 @@ type Stage struct {
 	Lab     *lab.Lab
 	Cluster *cluster.Cluster
 	Client  kubernetes.Interface
+	Dir     string // of files; removed by Close
 
-	dir      string // removed by Close
 	programs Programs
 	nodes    int
 }
 
 // New returns a stage without Services.
 func New(ctx context.Context, programs Programs) (s *Stage, err error) {
-	s = &Stage{}
+	s = &Stage{programs: programs}
 	defer func() {
 		if err != nil {
 			s, err = nil, errors.Join(err, s.Close())
 		}
 	}()
-	for _, path := range []*string{&programs.Folder, &programs.Product} {
-		if *path, err = filepath.Abs(*path); err != nil {
-			return s, err
-		}
-	}
-	s.programs = programs
-	if s.dir, err = os.MkdirTemp("", "nftproxy-bench-"); err != nil {
+	if s.Dir, err = os.MkdirTemp("", "nftproxy-bench-"); err != nil {
 		return s, err
 	}
 	if s.Lab, err = lab.New(lab.Config{}); err != nil {
@@ -62,7 +56,7 @@ func New(ctx context.Context, programs Programs) (s *Stage, err error) {
 		return s, err
 	}
 	s.Cluster, err = cluster.Start(ctx, cluster.Config{
-		Namespace: pod.Namespace, Programs: programs.Folder, Dir: filepath.Join(s.dir, "cluster"),
+		Namespace: pod.Namespace, Programs: programs.Folder, Dir: filepath.Join(s.Dir, "cluster"),
 		ServiceRanges: lab.ServiceRanges(),
 	})
 	if err != nil {
@@ -80,7 +74,7 @@ func (s *Stage) Close() error {
 	if s.Lab != nil {
 		errs = append(errs, s.Lab.Close())
 	}
-	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+	return errors.Join(append(errs, os.RemoveAll(s.Dir))...)
 }
 
 // CloseCluster ends the API server. The lab and the tables in it stay.

@@ -53,10 +53,8 @@ func AddPodWith(t testing.TB, node *lab.Node, config lab.PodConfig) *lab.Pod {
 func Serve(t testing.TB, port uint16, namespaces ...*lab.Namespace) {
 	t.Helper()
 	for _, ns := range namespaces {
-		for _, serve := range []func(uint16) (*lab.Server, error){ns.ServeTCP, ns.ServeUDP, ns.ServeSCTP} {
-			if _, err := serve(port); err != nil {
-				t.Fatal(err)
-			}
+		if err := ns.Serve(port); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
