@@ -84,7 +84,8 @@ func numberedAddr(f nft.Family, network byte, i int) netip.Addr {
 // BenchmarkFeatures measures each feature at two sizes, one four times the
 // other: the start in an empty namespace, the restart on the present table, and
 // changes of a Service that uses the feature and of a plain one. It reports the
-// growth of each time, which is 4 if the costs are linear, and logs a steep one.
+// growth of each time, which is 4 if the costs are linear, and logs a steep
+// one.
 func BenchmarkFeatures(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(20)) // as the command does
 	for _, f := range features() {

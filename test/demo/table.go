@@ -12,8 +12,8 @@ import (
 )
 
 // linesOf returns the lines of a table. A row of a set or map is "map
-// service-ips: ROW", any other line is "chain services { LINE". Rows and objects
-// are sorted, other lines keep their order.
+// service-ips: ROW", any other line is "chain services { LINE". Rows and
+// objects are sorted, other lines keep their order.
 func linesOf(table []listing.Line) (texts []string) {
 	table = slices.DeleteFunc(table, func(l listing.Line) bool {
 		return l.Object == "" || l.Text == "" || strings.HasPrefix(l.Object, "counter")

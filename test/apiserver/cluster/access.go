@@ -74,8 +74,8 @@ func (c *Cluster) WriteKubeconfig(path, token string) error {
 	return clientcmd.WriteToFile(*config, path)
 }
 
-// Configuration returns a configuration file of a proxy, with further lines. The
-// limit of connections belongs to the host.
+// Configuration returns a configuration file of a proxy, with further lines.
+// The limit of connections belongs to the host.
 func (c *Cluster) Configuration(mode, node string, lines ...string) string {
 	return strings.Join(append([]string{
 		"apiVersion: kubeproxy.config.k8s.io/v1alpha1", "kind: KubeProxyConfiguration", "mode: " + mode,
