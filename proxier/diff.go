@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nftproxy/nftproxy/proxier/inspect"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -20,7 +20,7 @@ const diffRest = 4
 // calls yield after each step. If a family does not answer, the other one is
 // compared before Diff returns the error. A cursor is FAMILY:POSITION, where
 // POSITION is a cursor of table.Diff.
-func (p *Proxier) Diff(ctx context.Context, after string, yield func(*inspect.DiffStep) error) error {
+func (p *Proxier) Diff(ctx context.Context, after string, yield func(*socket.DiffStep) error) error {
 	families, position, err := p.familiesAfter(after)
 	if err != nil {
 		return err
@@ -56,9 +56,9 @@ func (p *Proxier) familiesAfter(cursor string) (families []*family, position str
 
 // comparison is a call of Proxier.Diff.
 type comparison struct {
-	yield  func(*inspect.DiffStep) error
-	total  inspect.DiffStep // the numbers of rows, and the cursor
-	failed error            // of the families that could not be compared
+	yield  func(*socket.DiffStep) error
+	total  socket.DiffStep // the numbers of rows, and the cursor
+	failed error           // of the families that could not be compared
 }
 
 // compare compares the table of one family. last reports whether no other
@@ -95,7 +95,7 @@ func (c *comparison) compare(ctx context.Context, f *family, position string, la
 }
 
 // step returns a step of a table as one of the comparison.
-func (c *comparison) step(f *family, found *table.DiffStep, last bool) *inspect.DiffStep {
+func (c *comparison) step(f *family, found *table.DiffStep, last bool) *socket.DiffStep {
 	c.total.Rows += found.Rows
 	if c.failed == nil {
 		c.total.Cursor = f.name() + ":" + found.Cursor
@@ -103,8 +103,8 @@ func (c *comparison) step(f *family, found *table.DiffStep, last bool) *inspect.
 	step := c.total
 	step.Done = found.Done && last && c.failed == nil
 	for _, d := range found.Differences {
-		step.Differences = append(step.Differences, inspect.Difference{
-			Family: f.name(), Kind: inspect.DifferenceKind(d.Kind), Object: d.Object, Found: d.Found, ServicePort: d.ServicePort,
+		step.Differences = append(step.Differences, socket.Difference{
+			Family: f.name(), Kind: socket.DifferenceKind(d.Kind), Object: d.Object, Found: d.Found, ServicePort: d.ServicePort,
 		})
 	}
 	return &step

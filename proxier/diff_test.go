@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -22,7 +22,7 @@ func TestDiff(t *testing.T) {
 	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
 		add chain ip6 kube-proxy other`)
 	answering(t, p, func(ctx context.Context) {
-		first, last := diffAll(ctx, t, p, ""), inspect.DiffStep{}
+		first, last := diffAll(ctx, t, p, ""), socket.DiffStep{}
 		for i, step := range first {
 			if step.Rows < last.Rows || step.Done != (i == len(first)-1) {
 				t.Errorf("step %d: got %d rows after %d, done %v", i, step.Rows, last.Rows, step.Done)
@@ -49,16 +49,16 @@ func TestDiff(t *testing.T) {
 			}
 		}
 		stop := errors.New("stop")
-		if err := p.Diff(ctx, "", func(*inspect.DiffStep) error { return stop }); err != stop {
+		if err := p.Diff(ctx, "", func(*socket.DiffStep) error { return stop }); err != stop {
 			t.Errorf("got error %v of a callback, want the same", err)
 		}
 	})
 }
 
 // diffAll returns the steps of a comparison.
-func diffAll(ctx context.Context, t *testing.T, p *Proxier, after string) (steps []inspect.DiffStep) {
+func diffAll(ctx context.Context, t *testing.T, p *Proxier, after string) (steps []socket.DiffStep) {
 	t.Helper()
-	err := p.Diff(ctx, after, func(s *inspect.DiffStep) error {
+	err := p.Diff(ctx, after, func(s *socket.DiffStep) error {
 		steps = append(steps, *s)
 		return nil
 	})
@@ -69,7 +69,7 @@ func diffAll(ctx context.Context, t *testing.T, p *Proxier, after string) (steps
 }
 
 // differencesOf returns the differences of steps, one per line.
-func differencesOf(steps []inspect.DiffStep) (text string) {
+func differencesOf(steps []socket.DiffStep) (text string) {
 	for _, s := range steps {
 		for _, d := range s.Differences {
 			line := strings.Join([]string{d.Family, string(d.Kind), d.Object, d.ServicePort}, " ")

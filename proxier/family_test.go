@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -104,7 +104,7 @@ func testQueriesOfOneFamily(t *testing.T, p *Proxier) {
 		}
 	}
 	var frontends []string
-	err := p.Services(t.Context(), inspect.ServiceQuery{}, func(s *inspect.Service) error {
+	err := p.Services(t.Context(), socket.ServiceQuery{}, func(s *socket.Service) error {
 		for _, f := range s.Ports[0].Frontends {
 			frontends = append(frontends, f.Address.String())
 		}
@@ -112,7 +112,7 @@ func testQueriesOfOneFamily(t *testing.T, p *Proxier) {
 	})
 	want("Services", frontends, err, "10.96.0.1")
 	var steps []string
-	err = p.Diff(t.Context(), "", func(s *inspect.DiffStep) error {
+	err = p.Diff(t.Context(), "", func(s *socket.DiffStep) error {
 		steps = append(steps, fmt.Sprint(s.Cursor, " ", len(s.Differences)))
 		return nil
 	})

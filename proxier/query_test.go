@@ -13,12 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-var _ inspect.Proxy = (*Proxier)(nil)
+var _ socket.Proxy = (*Proxier)(nil)
 
 // answering calls f while queries are answered, without syncs.
 func answering(t *testing.T, p *Proxier, f func(context.Context)) {
@@ -44,9 +44,9 @@ func answering(t *testing.T, p *Proxier, f func(context.Context)) {
 func servicesOf(t *testing.T, p *Proxier) (text string) {
 	t.Helper()
 	answering(t, p, func(ctx context.Context) {
-		for _, name := range serviceNames(ctx, t, p, inspect.ServiceQuery{}) {
-			q := inspect.ServiceQuery{Namespace: name.Namespace, Name: name.Name}
-			err := p.Services(ctx, q, func(s *inspect.Service) error {
+		for _, name := range serviceNames(ctx, t, p, socket.ServiceQuery{}) {
+			q := socket.ServiceQuery{Namespace: name.Namespace, Name: name.Name}
+			err := p.Services(ctx, q, func(s *socket.Service) error {
 				out, err := yaml.Marshal(s)
 				text += "---\n" + string(out)
 				return err
@@ -60,11 +60,11 @@ func servicesOf(t *testing.T, p *Proxier) (text string) {
 }
 
 // serviceNames returns the names of the Services of a query.
-func serviceNames(ctx context.Context, t *testing.T, p *Proxier, q inspect.ServiceQuery) []inspect.ServiceQuery {
+func serviceNames(ctx context.Context, t *testing.T, p *Proxier, q socket.ServiceQuery) []socket.ServiceQuery {
 	t.Helper()
-	var names []inspect.ServiceQuery
-	err := p.Services(ctx, q, func(s *inspect.Service) error {
-		names = append(names, inspect.ServiceQuery{Namespace: s.Namespace, Name: s.Name})
+	var names []socket.ServiceQuery
+	err := p.Services(ctx, q, func(s *socket.Service) error {
+		names = append(names, socket.ServiceQuery{Namespace: s.Namespace, Name: s.Name})
 		if q.Name == "" && s.Ports[0].Endpoints != nil {
 			t.Errorf("%s/%s: a list of Services contains endpoints", s.Namespace, s.Name)
 		}
@@ -89,8 +89,8 @@ func TestServicesQuery(t *testing.T) {
 		p.sink.SetService(svc)
 	}
 	answering(t, p, func(ctx context.Context) {
-		names := serviceNames(ctx, t, p, inspect.ServiceQuery{})
-		sorted := slices.IsSortedFunc(names, func(a, b inspect.ServiceQuery) int {
+		names := serviceNames(ctx, t, p, socket.ServiceQuery{})
+		sorted := slices.IsSortedFunc(names, func(a, b socket.ServiceQuery) int {
 			if a.Namespace != b.Namespace {
 				return strings.Compare(a.Namespace, b.Namespace)
 			}
@@ -99,18 +99,18 @@ func TestServicesQuery(t *testing.T) {
 		if len(names) != services || !sorted {
 			t.Errorf("got %d Services, sorted %v, want %d", len(names), sorted, services)
 		}
-		if names := serviceNames(ctx, t, p, inspect.ServiceQuery{Namespace: "b"}); len(names) != services/2 {
+		if names := serviceNames(ctx, t, p, socket.ServiceQuery{Namespace: "b"}); len(names) != services/2 {
 			t.Errorf("got %d Services of namespace b, want %d", len(names), services/2)
 		}
-		if names := serviceNames(ctx, t, p, inspect.ServiceQuery{Namespace: "c"}); len(names) != 0 {
+		if names := serviceNames(ctx, t, p, socket.ServiceQuery{Namespace: "c"}); len(names) != 0 {
 			t.Errorf("got %d Services of namespace c, want none", len(names))
 		}
-		err := p.Services(ctx, inspect.ServiceQuery{Namespace: "a", Name: "none"}, nil)
-		if !errors.Is(err, inspect.ErrNoService) {
+		err := p.Services(ctx, socket.ServiceQuery{Namespace: "a", Name: "none"}, nil)
+		if !errors.Is(err, socket.ErrNoService) {
 			t.Errorf("got error %v, want ErrNoService", err)
 		}
 		stop := errors.New("stop")
-		if err := p.Services(ctx, inspect.ServiceQuery{}, func(*inspect.Service) error { return stop }); err != stop {
+		if err := p.Services(ctx, socket.ServiceQuery{}, func(*socket.Service) error { return stop }); err != stop {
 			t.Errorf("got error %v of a callback, want the same", err)
 		}
 	})
@@ -131,11 +131,11 @@ func TestServicesQueryEndpoints(t *testing.T) {
 		}
 	}
 	f := p.families[0]
-	if n := len(f.viewServices(f.serviceNames(inspect.ServiceQuery{}))); n != 2 {
+	if n := len(f.viewServices(f.serviceNames(socket.ServiceQuery{}))); n != 2 {
 		t.Errorf("got %d Services in one query, want 2", n)
 	}
 	answering(t, p, func(ctx context.Context) {
-		if names := serviceNames(ctx, t, p, inspect.ServiceQuery{}); len(names) != services {
+		if names := serviceNames(ctx, t, p, socket.ServiceQuery{}); len(names) != services {
 			t.Errorf("got %d Services, want %d", len(names), services)
 		}
 	})
@@ -169,13 +169,13 @@ func TestQueriesDuringSync(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := p.Services(short, inspect.ServiceQuery{}, nil)
+	err := p.Services(short, socket.ServiceQuery{}, nil)
 	if !errors.Is(err, errBusy) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got error %v, want errBusy and DeadlineExceeded", err)
 	}
 	close(proceed)
 	<-p.Synced()
-	if names := serviceNames(t.Context(), t, p, inspect.ServiceQuery{}); fmt.Sprint(names) != "[{default web}]" {
+	if names := serviceNames(t.Context(), t, p, socket.ServiceQuery{}); fmt.Sprint(names) != "[{default web}]" {
 		t.Errorf("got Services %v", names)
 	}
 	s := p.Status().Families[0]
@@ -200,7 +200,7 @@ func TestStatusOfSyncs(t *testing.T) {
 	tabletest.PassSample(p.sink)
 	loop := &syncLoop{family: p.families[0]}
 	p.tracker.servicesSynced, p.tracker.slicesSynced = true, true
-	step := func(want string, whole bool) *inspect.FamilyStatus {
+	step := func(want string, whole bool) *socket.FamilyStatus {
 		t.Helper()
 		s := &p.Status().Families[0]
 		if s.LastSync == nil || s.LastSync.Cause != want || s.LastSync.Whole != whole {

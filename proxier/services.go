@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -24,7 +24,7 @@ const (
 // Services calls yield for each Service of a query, in the order of their
 // names. The endpoints are listed if the query names a Service. If a family
 // does not answer, the answers of the other one come before the error.
-func (p *Proxier) Services(ctx context.Context, q inspect.ServiceQuery, yield func(*inspect.Service) error) error {
+func (p *Proxier) Services(ctx context.Context, q socket.ServiceQuery, yield func(*socket.Service) error) error {
 	found, failed := queryEach(ctx, p.families, func(f *family) []cluster.ServiceName { return f.serviceNames(q) })
 	var names []cluster.ServiceName
 	var families []*family
@@ -34,7 +34,7 @@ func (p *Proxier) Services(ctx context.Context, q inspect.ServiceQuery, yield fu
 	slices.SortFunc(names, cluster.ServiceName.Compare)
 	names = slices.Compact(names)
 	if len(names) == 0 && failed == nil && q.Name != "" {
-		return fmt.Errorf("%s/%s: %w", q.Namespace, q.Name, inspect.ErrNoService)
+		return fmt.Errorf("%s/%s: %w", q.Namespace, q.Name, socket.ErrNoService)
 	}
 	for len(names) > 0 && len(families) > 0 {
 		pages, err := queryEach(ctx, families, func(f *family) []familyView { return f.viewServices(names) })
@@ -59,7 +59,7 @@ func (p *Proxier) Services(ctx context.Context, q inspect.ServiceQuery, yield fu
 
 // yieldService calls yield for Service i of the pages of all families, unless
 // it was deleted meanwhile.
-func yieldService(pages []answer[[]familyView], i int, withEndpoints bool, yield func(*inspect.Service) error) error {
+func yieldService(pages []answer[[]familyView], i int, withEndpoints bool, yield func(*socket.Service) error) error {
 	var views []familyView
 	for _, page := range pages {
 		if page.result[i].Service != nil {
@@ -73,7 +73,7 @@ func yieldService(pages []answer[[]familyView], i int, withEndpoints bool, yield
 }
 
 // serviceNames returns the names of the Services of a query.
-func (f *family) serviceNames(q inspect.ServiceQuery) (names []cluster.ServiceName) {
+func (f *family) serviceNames(q socket.ServiceQuery) (names []cluster.ServiceName) {
 	for name := range f.table.ServiceNames() {
 		if (q.Namespace == "" || q.Namespace == name.Namespace) && (q.Name == "" || q.Name == name.Name) {
 			names = append(names, name)
@@ -107,17 +107,17 @@ func (f *family) viewServices(names []cluster.ServiceName) (views []familyView) 
 
 // serviceOf combines the states of a Service in its families. All families have
 // the same ports.
-func serviceOf(views []familyView, withEndpoints bool) *inspect.Service {
+func serviceOf(views []familyView, withEndpoints bool) *socket.Service {
 	spec := views[0].Service
-	s := &inspect.Service{
+	s := &socket.Service{
 		Namespace: spec.Name.Namespace, Name: spec.Name.Name,
 		InternalPolicy: policyName(spec.InternalPolicy), ExternalPolicy: policyName(spec.ExternalPolicy),
 		AffinitySeconds: int(spec.AffinityTimeout.Seconds()), HealthCheckNodePort: spec.HealthCheckNodePort,
 		Restricted: spec.SourceRanges != nil, SourceRanges: spec.SourceRanges,
-		Ports: make([]inspect.ServicePort, len(views[0].Ports)),
+		Ports: make([]socket.ServicePort, len(views[0].Ports)),
 	}
 	for i, port := range views[0].Ports {
-		s.Ports[i] = inspect.ServicePort{Name: port.Name, Protocol: port.Protocol.String(), Port: port.Port}
+		s.Ports[i] = socket.ServicePort{Name: port.Name, Protocol: port.Protocol.String(), Port: port.Port}
 		for _, v := range views {
 			addPort(&s.Ports[i], v.family, &v.Ports[i], withEndpoints)
 			if withEndpoints {
@@ -145,7 +145,7 @@ func policyName(p cluster.Policy) string {
 }
 
 // addPort adds the state of a service port in one family.
-func addPort(to *inspect.ServicePort, family string, v *table.PortView, withEndpoints bool) {
+func addPort(to *socket.ServicePort, family string, v *table.PortView, withEndpoints bool) {
 	for i := range v.Frontends {
 		to.Frontends = append(to.Frontends, frontendOf(family, v, &v.Frontends[i]))
 	}
@@ -157,29 +157,29 @@ func addPort(to *inspect.ServicePort, family string, v *table.PortView, withEndp
 }
 
 // listenOn sets the addresses of the NodePorts of a family.
-func listenOn(to *inspect.ServicePort, family string, addrs []netip.Addr) {
+func listenOn(to *socket.ServicePort, family string, addrs []netip.Addr) {
 	for i := range to.Frontends {
-		if f := &to.Frontends[i]; f.Kind == inspect.NodePort && f.Family == family {
+		if f := &to.Frontends[i]; f.Kind == socket.NodePort && f.Family == family {
 			f.Addresses = addrs
 		}
 	}
 }
 
-func frontendOf(family string, port *table.PortView, f *table.FrontendView) inspect.Frontend {
-	out := inspect.Frontend{
+func frontendOf(family string, port *table.PortView, f *table.FrontendView) socket.Frontend {
+	out := socket.Frontend{
 		Family: family, Kind: kindOf(&f.ServedFrontend), Address: f.Addr, Port: f.Port, Policy: policyName(f.Policy),
-		State: inspect.Served,
+		State: socket.Served,
 	}
 	out.UsedEndpoints, out.AllEndpoints = countEndpoints(port.Endpoints, f.Policy)
 	switch {
 	case !f.Owned:
-		out.State, out.Owner = inspect.Conflicting, f.Owner
+		out.State, out.Owner = socket.Conflicting, f.Owner
 	case port.Refusal != "":
-		out.State, out.Error, out.UsedEndpoints = inspect.Refused, port.Refusal, port.Plan.EndpointsOf(f.Frontend)
+		out.State, out.Error, out.UsedEndpoints = socket.Refused, port.Refusal, port.Plan.EndpointsOf(f.Frontend)
 	case port.Plan == nil || len(port.Plan.Cluster) == 0:
-		out.State = inspect.NoEndpoints
+		out.State = socket.NoEndpoints
 	case f.Policy == cluster.PolicyLocal && len(port.Plan.Local) == 0:
-		out.State = inspect.NoLocalEndpoints
+		out.State = socket.NoLocalEndpoints
 	}
 	return out
 }
@@ -202,20 +202,20 @@ func countEndpoints(endpoints []ruleset.EndpointUse, policy cluster.Policy) (use
 	return used, all
 }
 
-func kindOf(f *ruleset.ServedFrontend) inspect.FrontendKind {
+func kindOf(f *ruleset.ServedFrontend) socket.FrontendKind {
 	switch {
 	case f.IsNodePort():
-		return inspect.NodePort
+		return socket.NodePort
 	case f.Kind == ruleset.LoadBalancerIP:
-		return inspect.LoadBalancerIP
+		return socket.LoadBalancerIP
 	case f.Kind == ruleset.ExternalIP:
-		return inspect.ExternalIP
+		return socket.ExternalIP
 	}
-	return inspect.ClusterIP
+	return socket.ClusterIP
 }
 
-func endpointOf(u *ruleset.EndpointUse) inspect.Endpoint {
-	e := inspect.Endpoint{
+func endpointOf(u *ruleset.EndpointUse) socket.Endpoint {
+	e := socket.Endpoint{
 		Address: u.Addr, Port: u.Port, Node: u.Node, OnThisNode: u.OnThisNode, Slice: u.Source,
 		Ready: u.Ready, Serving: u.Serving, Terminating: u.Terminating,
 		Cluster: useOf(u.Cluster), Local: useOf(u.Local),
@@ -226,6 +226,6 @@ func endpointOf(u *ruleset.EndpointUse) inspect.Endpoint {
 	return e
 }
 
-func useOf(reason ruleset.Unused) inspect.Use {
-	return inspect.Use{Used: reason == "", Reason: string(reason), Text: reason.Text()}
+func useOf(reason ruleset.Unused) socket.Use {
+	return socket.Use{Used: reason == "", Reason: string(reason), Text: reason.Text()}
 }

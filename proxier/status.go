@@ -4,18 +4,18 @@ import (
 	"os"
 	"time"
 
-	"github.com/nftproxy/nftproxy/proxier/inspect"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // Status describes the Proxier. It does not wait for a sync: the numbers of the
 // tables are those of the last publish. Any goroutine can call it.
-func (p *Proxier) Status() inspect.Status {
+func (p *Proxier) Status() socket.Status {
 	listed, invalid := p.tracker.state()
-	s := inspect.Status{
+	s := socket.Status{
 		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
 		Listed: listed, InvalidObjects: invalid,
-		Families: make([]inspect.FamilyStatus, len(p.families)),
+		Families: make([]socket.FamilyStatus, len(p.families)),
 	}
 	for i, family := range p.families {
 		f, h := &s.Families[i], family.health.state()
@@ -27,11 +27,11 @@ func (p *Proxier) Status() inspect.Status {
 }
 
 // status returns the sync for a Status, nil if there was none.
-func (l *lastSync) status() *inspect.Sync {
+func (l *lastSync) status() *socket.Sync {
 	if l == nil {
 		return nil
 	}
-	s := &inspect.Sync{Ended: l.ended, Seconds: l.Duration.Seconds(), Cause: l.Cause, Whole: l.Full}
+	s := &socket.Sync{Ended: l.ended, Seconds: l.Duration.Seconds(), Cause: l.Cause, Whole: l.Full}
 	if l.Err != nil {
 		s.Error = l.Err.Error()
 	}
@@ -39,7 +39,7 @@ func (l *lastSync) status() *inspect.Sync {
 }
 
 // addStats adds the numbers of a table.
-func addStats(f *inspect.FamilyStatus, s *table.Stats) {
+func addStats(f *socket.FamilyStatus, s *table.Stats) {
 	f.Services, f.ServicePorts, f.Endpoints = s.Services, s.ServicePorts, s.Endpoints
 	f.Rows, f.Rewrites = s.Rows, s.Rewrites
 	f.Repairs = make(map[string]int, len(s.Repairs))
@@ -48,13 +48,13 @@ func addStats(f *inspect.FamilyStatus, s *table.Stats) {
 	}
 	f.Refused, f.Contested, f.Reduced = s.Refused, s.Contested, s.Reduced
 	for _, r := range s.ReducedServices {
-		f.Reductions = append(f.Reductions, inspect.Reduction{Namespace: r.Namespace, Name: r.Name, How: r.How})
+		f.Reductions = append(f.Reductions, socket.Reduction{Namespace: r.Namespace, Name: r.Name, How: r.How})
 	}
 	for _, r := range s.RefusedPorts {
-		f.Refusals = append(f.Refusals, inspect.Refusal{ServicePort: r.Name, Reason: r.Reason})
+		f.Refusals = append(f.Refusals, socket.Refusal{ServicePort: r.Name, Reason: r.Reason})
 	}
 	for _, w := range s.WaitingPorts {
-		f.Conflicts = append(f.Conflicts, inspect.Conflict{
+		f.Conflicts = append(f.Conflicts, socket.Conflict{
 			ServicePort: w.Name, Frontend: w.Frontend.String(), Owner: w.Owner,
 		})
 	}

@@ -13,11 +13,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
@@ -52,7 +52,7 @@ func BenchmarkCommand(b *testing.B) {
 				var times []time.Duration
 				for b.Loop() {
 					start := time.Now()
-					if out, err := exec.Command(filepath.Join(bin, ctl.Name), args...).CombinedOutput(); err != nil {
+					if out, err := exec.Command(filepath.Join(bin, operator.Name), args...).CombinedOutput(); err != nil {
 						b.Fatalf("%v\n%s", err, out)
 					}
 					times = append(times, time.Since(start))
@@ -80,8 +80,8 @@ func benchProxy(b *testing.B) *proxier.Proxier {
 	}
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	server, err := inspect.NewServer(inspect.ServerConfig{
-		NodeEligible: func() bool { return true }, API: func() *inspect.APIStatus { return nil }, Proxy: p,
+	server, err := socket.NewServer(socket.ServerConfig{
+		NodeEligible: func() bool { return true }, API: func() *socket.APIStatus { return nil }, Proxy: p,
 	})
 	if err != nil {
 		b.Fatal(err)

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/app"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 )
 
 func main() {
-	if filepath.Base(os.Args[0]) == ctl.Name {
-		os.Exit(ctl.Main(ctl.Config{Version: app.Version, Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
+	if filepath.Base(os.Args[0]) == operator.Name {
+		os.Exit(operator.Main(operator.Config{Version: app.Version, Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
 	}
 	os.Exit(app.Main(os.Args[1:], os.Stdout, os.Stderr))
 }

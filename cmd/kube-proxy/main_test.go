@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -21,7 +21,7 @@ import (
 // of one.
 func TestMain(m *testing.M) {
 	switch filepath.Base(os.Args[0]) {
-	case "kube-proxy", ctl.Name:
+	case "kube-proxy", operator.Name:
 		main()
 	}
 	// The tests also run on kernels older than the program supports.
@@ -37,7 +37,7 @@ func programs(t testing.TB) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"kube-proxy", ctl.Name} {
+	for _, name := range []string{"kube-proxy", operator.Name} {
 		if err := os.Symlink(self, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func programs(t testing.TB) string {
 }
 
 // clusterManifests is a directory with manifests of a few Services.
-const clusterManifests = "ctl/testdata/cluster"
+const clusterManifests = "operator/testdata/cluster"
 
 // node is a network namespace with a proxy.
 type node struct {
@@ -89,7 +89,7 @@ func (n *node) stop() {
 // and returns its output and its exit code.
 func (n *node) nftproxy(t *testing.T, by []string, args ...string) (out string, code int) {
 	t.Helper()
-	command := append(append(by, filepath.Join(n.bin, ctl.Name)), args...)
+	command := append(append(by, filepath.Join(n.bin, operator.Name)), args...)
 	text, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {

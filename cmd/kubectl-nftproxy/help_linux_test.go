@@ -5,13 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 )
 
 // The help has every verb of nftproxy that is of use in a pod.
 func TestHelp(t *testing.T) {
 	var out bytes.Buffer
-	ctl.Main(ctl.Config{Stdout: &out, Stderr: new(bytes.Buffer)}, []string{"__complete", ""})
+	operator.Main(operator.Config{Stdout: &out, Stderr: new(bytes.Buffer)}, []string{"__complete", ""})
 	verbs := 0
 	for line := range strings.Lines(out.String()) {
 		verb, _, ok := strings.Cut(line, "\t")

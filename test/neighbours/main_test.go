@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/app"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 )
 
 var update = flag.Bool("update", false, "write docs/neighbours.md")
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	case "kube-proxy":
 		os.Exit(app.Main(os.Args[1:], os.Stdout, os.Stderr))
 	case "nftproxy":
-		os.Exit(ctl.Main(ctl.Config{Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
+		os.Exit(operator.Main(operator.Config{Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
 	}
 	flag.Parse()
 	setup := exec.Command("./setup", roots)

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/proxier/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )

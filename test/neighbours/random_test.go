@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/proxier/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/explain"
-	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -142,8 +142,8 @@ const differenceTime = 10 * time.Second
 // explained explains a packet. If a proxy runs on the node, the table in the
 // kernel must be the one that it wants.
 func explained(ctx context.Context, k *explain.Kernel, q explain.Query) (*explain.Result, error) {
-	client, err := inspect.Dial(ctx, "")
-	if errors.Is(err, inspect.ErrNoProxy) {
+	client, err := socket.Dial(ctx, "")
+	if errors.Is(err, socket.ErrNoProxy) {
 		return k.Explain(q)
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/proxier/flowview"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -63,7 +63,7 @@ func (c *cluster) openFlows(t *testing.T, network string, to netip.AddrPort, n i
 }
 
 // flows runs `nftproxy flows` on node1.
-func (c *cluster) flows(t *testing.T, args ...string) (report flowview.Report) {
+func (c *cluster) flows(t *testing.T, args ...string) (report flows.Report) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *cluster) flows(t *testing.T, args ...string) (report flowview.Report) {
 }
 
 // checkFlows compares the connections in a state with those of a test.
-func checkFlows(t *testing.T, g *flowview.Group, servicePort, state string, want map[netip.AddrPort]int) {
+func checkFlows(t *testing.T, g *flows.Group, servicePort, state string, want map[netip.AddrPort]int) {
 	t.Helper()
 	got, all, most := make(map[netip.AddrPort]int), 0, 0
 	for _, e := range g.Endpoints {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/app"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/ctl"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
 )
 
 // asKubeProxy and asNftproxy are environment variables that make the test
@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		os.Exit(app.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if os.Getenv(asNftproxy) != "" {
-		os.Exit(ctl.Main(ctl.Config{Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
+		os.Exit(operator.Main(operator.Config{Stdout: os.Stdout, Stderr: os.Stderr}, os.Args[1:]))
 	}
 	if err := runInParallel(); err != nil {
 		fmt.Fprintln(os.Stderr, err)

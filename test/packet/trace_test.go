@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/explain"
-	"github.com/nftproxy/nftproxy/proxier/trace"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/proxier/trace"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
 	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )

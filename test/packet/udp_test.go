@@ -9,16 +9,16 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// flows are UDP clients with fixed source ports: connection tracking
+// udpFlows are UDP clients with fixed source ports: connection tracking
 // considers all packets of a client one flow.
-type flows struct {
+type udpFlows struct {
 	checks checks
 	ports  []uint16
 }
 
 // newFlows returns flows for paths, lines "FROM... -> TO...".
-func (c *cluster) newFlows(s *service, path string, firstPort uint16) *flows {
-	f := &flows{checks: c.checks(s, path+" => refused")}
+func (c *cluster) newFlows(s *service, path string, firstPort uint16) *udpFlows {
+	f := &udpFlows{checks: c.checks(s, path+" => refused")}
 	for i := range f.checks {
 		f.ports = append(f.ports, firstPort+uint16(i))
 	}
@@ -26,13 +26,13 @@ func (c *cluster) newFlows(s *service, path string, firstPort uint16) *flows {
 }
 
 // ask sends another datagram of flow i.
-func (f *flows) ask(t *testing.T, i int, timeout time.Duration) lab.Result {
+func (f *udpFlows) ask(t *testing.T, i int, timeout time.Duration) lab.Result {
 	local := netip.AddrPortFrom(netip.Addr{}, f.ports[i])
 	return f.checks[i].probe(t.Context(), lab.ProbeOptions{Local: local, Timeout: timeout})
 }
 
 // mustStay sends datagrams of all flows. The server must answer all of them.
-func (f *flows) mustStay(t *testing.T, when, server string) {
+func (f *udpFlows) mustStay(t *testing.T, when, server string) {
 	t.Helper()
 	for i, k := range f.checks {
 		for range 2 {
@@ -45,7 +45,7 @@ func (f *flows) mustStay(t *testing.T, when, server string) {
 
 // mustGet sends datagrams of all flows until each has the outcome, from the
 // server.
-func (f *flows) mustGet(t *testing.T, when string, outcome lab.Outcome, server string) {
+func (f *udpFlows) mustGet(t *testing.T, when string, outcome lab.Outcome, server string) {
 	t.Helper()
 	for i, k := range f.checks {
 		eventually(t, fmt.Sprintf("%s: flow %s -> %v", when, k.origin.Name, k.to), func() error {
@@ -81,7 +81,7 @@ func TestUDPFlows(t *testing.T) {
 		c.serve("dns", &s, &local, &sticky)
 	}
 	serve("a1")
-	all := []*flows{
+	all := []*udpFlows{
 		c.newFlows(&s, "client pod1 node1 -> clusterIP externalIP nodePort@node1", 31000),
 		c.newFlows(&local, "client pod1 node1 -> nodePort@node1", 31100),
 		c.newFlows(&sticky, "client pod1 -> clusterIP nodePort@node1", 31200),

@@ -10,7 +10,11 @@ import (
 	"testing"
 )
 
-const module = "github.com/nftproxy/nftproxy/"
+const (
+	module = "github.com/nftproxy/nftproxy/"
+	// operator is the command nftproxy. Packages below it are its parts.
+	operator = "cmd/kube-proxy/operator"
+)
 
 // ownImports are the packages of this module that a package may import. A
 // package that is not listed may import all.
@@ -24,36 +28,36 @@ var ownImports = map[string][]string{
 	"proxier/ruleset":            {"nft", "proxier/cluster"},
 	"proxier/table":              {"nft", "proxier/cluster", "proxier/ruleset"},
 	"proxier/localhost":          {"healthcheck/connlimit"},
-	"proxier/inspect":            {"proxier/explain"},
+	operator + "/socket":         {operator + "/explain"},
 	"proxier/informer":           {"proxier/cluster", "proxier/translate", "proxier/informer/apiclient"},
 	"proxier/informer/apiclient": {},
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
 	"proxier/manifest/admission": {},
 	"proxier/leftovers":          {"nft"},
-	"proxier/explain":            {"nft", "proxier/ruleset"},
-	"proxier/doctor": {
-		"nft", "conntrack", "proxier/cluster", "proxier/ruleset", "proxier/explain", "proxier/inspect",
+	operator + "/explain":        {"nft", "proxier/ruleset"},
+	operator + "/doctor": {
+		"nft", "conntrack", "proxier/cluster", "proxier/ruleset", operator + "/explain", operator + "/socket",
 		"proxier/leftovers",
 	},
-	"proxier/flowview": {"nft", "conntrack", "proxier/explain"},
-	"proxier/trace":    {"nft", "proxier/ruleset", "proxier/explain"},
-	"cmd/kube-proxy":   {"cmd/kube-proxy/app", "cmd/kube-proxy/ctl"},
-	"cmd/printable":    {},
-	"cmd/kube-proxy/ctl": {
-		"cmd/printable", "nft", "conntrack", "proxier/ruleset", "proxier/explain", "proxier/inspect", "proxier/doctor",
-		"proxier/flowview", "proxier/trace",
+	operator + "/flows": {"nft", "conntrack", operator + "/explain"},
+	operator + "/trace": {"nft", "proxier/ruleset", operator + "/explain"},
+	"cmd/kube-proxy":    {"cmd/kube-proxy/app", operator},
+	"cmd/printable":     {},
+	operator: {
+		"cmd/printable", "nft", "conntrack", "proxier/ruleset",
+		operator + "/explain", operator + "/socket", operator + "/doctor", operator + "/flows", operator + "/trace",
 	},
 	"cmd/kube-proxy/config": {"proxier", "proxier/ruleset", "proxier/translate"},
 	"cmd/kubectl-nftproxy":  {"cmd/printable"},
 	"cmd/kube-proxy/app": {
 		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "proxier",
 		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/informer/apiclient", "proxier/manifest",
-		"proxier/doctor", "proxier/inspect", "proxier/leftovers",
+		operator + "/doctor", operator + "/socket", "proxier/leftovers",
 	},
 	"proxier": {
 		"nft", "conntrack", "healthcheck", "healthcheck/connlimit",
 		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table", "proxier/localhost",
-		"proxier/inspect", "proxier/explain",
+		operator + "/socket", operator + "/explain",
 	},
 }
 
@@ -69,13 +73,13 @@ var foreignImports = map[string][]string{
 	"proxier/ruleset":       {},
 	"proxier/table":         {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/localhost":     {"golang.org/x/sys", "k8s.io/klog"},
-	"proxier/inspect":       {"golang.org/x/sys", "k8s.io/klog"},
+	operator + "/socket":    {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/translate":     {"k8s.io/api/", "k8s.io/utils/"},
-	"proxier/explain":       {"golang.org/x/sys", "github.com/google/nftables", "github.com/vishvananda/netlink"},
-	"proxier/doctor":        {"golang.org/x/sys", "github.com/vishvananda/netlink"},
-	"proxier/flowview":      {"golang.org/x/sys"},
-	"proxier/trace":         {"golang.org/x/sys"},
-	"cmd/kube-proxy/ctl":    {"github.com/spf13/cobra", "golang.org/x/sys", "sigs.k8s.io/yaml"},
+	operator + "/explain":   {"golang.org/x/sys", "github.com/google/nftables", "github.com/vishvananda/netlink"},
+	operator + "/doctor":    {"golang.org/x/sys", "github.com/vishvananda/netlink"},
+	operator + "/flows":     {"golang.org/x/sys"},
+	operator + "/trace":     {"golang.org/x/sys"},
+	operator:                {"github.com/spf13/cobra", "golang.org/x/sys", "sigs.k8s.io/yaml"},
 	"cmd/printable":         {},
 	"cmd/kubectl-nftproxy":  {"golang.org/x/term", "k8s.io/apimachinery/pkg/util/duration"},
 	"proxier/leftovers": {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/proxier"
-	"github.com/nftproxy/nftproxy/proxier/doctor"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
 

@@ -11,12 +11,12 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/proxier"
-	"github.com/nftproxy/nftproxy/proxier/doctor"
 	"github.com/nftproxy/nftproxy/proxier/informer"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
-	"github.com/nftproxy/nftproxy/proxier/inspect"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -38,7 +38,7 @@ type server struct {
 	source  source
 	health  *healthcheck.ProxyServer
 	status  *healthcheck.HTTPServer
-	inspect *inspect.Server
+	socket  *socket.Server
 }
 
 // newServer creates and connects the parts of a server. It changes nothing on
@@ -61,7 +61,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	if err := s.setSource(pc); err != nil {
 		return nil, err
 	}
-	s.inspect, err = inspect.NewServer(inspect.ServerConfig{
+	s.socket, err = socket.NewServer(socket.ServerConfig{
 		Version: Version, NodeEligible: s.nodeEligible, API: s.apiStatus, Proxy: s.proxier,
 	})
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *server) run(ctx context.Context) error {
 	})
 	group.Go(func() error { return s.source.Run(ctx) })
 	group.Go(func() error {
-		s.inspect.Run(ctx)
+		s.socket.Run(ctx)
 		return nil
 	})
 	group.Go(func() error { return s.serve(ctx, s.health.HTTPServer, "FailedToStartProxierHealthcheck") })

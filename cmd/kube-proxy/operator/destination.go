@@ -1,0 +1,165 @@
+package operator
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+// destination is the destination of a packet: an address or a Service.
+type destination struct {
+	at      netip.AddrPort
+	service *serviceRef // nil for an address
+}
+
+// serviceRef is a reference to a Service, and to one of its ports.
+type serviceRef struct {
+	namespace, name string
+	port            string // a number or a name, "" for the only port
+}
+
+func (s *serviceRef) String() string { return s.namespace + "/" + s.name }
+
+// parseDestination parses IP:PORT or svc/NAMESPACE/NAME[:PORT].
+func parseDestination(text string) (destination, error) {
+	for _, prefix := range []string{servicePrefix, "service/"} {
+		if rest, ok := strings.CutPrefix(text, prefix); ok {
+			s, err := parseService(rest)
+			return destination{service: s}, err
+		}
+	}
+	at, err := netip.ParseAddrPort(text)
+	switch {
+	case err != nil:
+		return destination{}, fmt.Errorf("destination %q is not IP:PORT, [IP]:PORT or svc/NAMESPACE/NAME[:PORT]", text)
+	case at.Port() == 0:
+		return destination{}, fmt.Errorf("destination %s has port 0", text)
+	case at.Addr().Zone() != "" || at.Addr().Is4In6():
+		return destination{}, fmt.Errorf("destination %s is neither a plain IPv4 nor a plain IPv6 address", text)
+	}
+	return destination{at: at}, nil
+}
+
+// parseService parses NAMESPACE/NAME[:PORT].
+func parseService(text string) (*serviceRef, error) {
+	full, port, hasPort := strings.Cut(text, ":")
+	namespace, name, _ := strings.Cut(full, "/")
+	if namespace == "" || name == "" || strings.Contains(name, "/") || (hasPort && port == "") {
+		return nil, fmt.Errorf("destination svc/%s is not svc/NAMESPACE/NAME[:PORT]", text)
+	}
+	return &serviceRef{namespace, name, port}, nil
+}
+
+// servicePort returns the port of a Service to which a reference refers.
+// protocol restricts the choice unless it is "".
+func (s *serviceRef) servicePort(service *socket.Service, protocol string) (*socket.ServicePort, error) {
+	found, err := s.servicePorts(service, protocol)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 1:
+		return found[0], nil
+	case s.port == "":
+		return nil, fmt.Errorf("svc/%s has several ports: %s; give one as svc/%s:PORT", s, portList(found), s)
+	}
+	return nil, fmt.Errorf("svc/%s has several ports with number %s: %s; give a name or --protocol", s, s.port,
+		portList(found))
+}
+
+// servicePorts returns the ports of a Service to which a reference refers: all
+// if it has no port, at least one.
+func (s *serviceRef) servicePorts(service *socket.Service, protocol string) (found []*socket.ServicePort, err error) {
+	for i := range service.Ports {
+		p := &service.Ports[i]
+		byName := s.port == "" || s.port == p.Name || s.port == strconv.Itoa(int(p.Port))
+		if byName && (protocol == "" || protocol == p.Protocol) {
+			found = append(found, p)
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	all := make([]*socket.ServicePort, len(service.Ports))
+	for i := range service.Ports {
+		all[i] = &service.Ports[i]
+	}
+	wanted := strings.TrimSpace(protocol + " port " + s.port)
+	return nil, fmt.Errorf("svc/%s has no %s: it has %s", s, wanted, portList(all))
+}
+
+// portList returns the names and numbers of ports.
+func portList(ports []*socket.ServicePort) string {
+	var texts []string
+	for _, p := range ports {
+		text := fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+		if p.Name != "" {
+			text = p.Name + " (" + text + ")"
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Some values of the flag --frontend.
+const (
+	frontendDefault = "clusterip"
+	frontendAll     = "all"
+)
+
+// frontendNames returns the values of --frontend.
+func frontendNames() []string {
+	return []string{frontendDefault, "nodeport", "loadbalancer", "externalip", frontendAll}
+}
+
+// frontendKind returns the kind of frontends that a value of --frontend
+// selects.
+func frontendKind(name string) socket.FrontendKind {
+	switch name {
+	case "nodeport":
+		return socket.NodePort
+	case "loadbalancer":
+		return socket.LoadBalancerIP
+	case "externalip":
+		return socket.ExternalIP
+	}
+	return socket.ClusterIP
+}
+
+// selectFrontends returns the frontends that --frontend selects, and the
+// others. A Service in manifests can have no ClusterIP; then all are selected
+// by default.
+func selectFrontends(all []socket.Frontend, flag string, isDefault bool) (selected, others []socket.Frontend) {
+	kind := frontendKind(flag)
+	has := slices.ContainsFunc(all, func(f socket.Frontend) bool { return f.Kind == kind })
+	if flag == frontendAll || (isDefault && !has) {
+		return all, nil
+	}
+	for _, f := range all {
+		if f.Kind == kind {
+			selected = append(selected, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	return selected, others
+}
+
+// frontendList returns the kinds and addresses of frontends. A NodePort of two
+// families is listed once.
+func frontendList(frontends []socket.Frontend) string {
+	var texts []string
+	for _, f := range frontends {
+		text := fmt.Sprintf("%s %d", f.Kind, f.Port)
+		if f.Address.IsValid() {
+			text = fmt.Sprintf("%s %s", f.Kind, netip.AddrPortFrom(f.Address, f.Port))
+		}
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,78 @@
+package operator
+
+import (
+	"context"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+// exitUnhealthy is the exit code of doctor if a check warns or fails.
+const exitUnhealthy = 1
+
+func newDoctor(version string) *cobra.Command {
+	out := newOutput()
+	config := doctor.Config{Version: version}
+	var flags proxyFlags
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check this node for conditions that make Services fail",
+		Long: "doctor checks the kernel, its settings, and what other programs have configured on this node. For each " +
+			"finding it prints the reason and a remedy. The result of a check is ok, info, warn, fail, or skipped if it " +
+			"cannot be known. docs/checks.md explains each check. Checks that need a running proxy are skipped without " +
+			"one.\n\n" +
+			"It changes nothing. One check sends the kernel a transaction that it aborts.\n\n" +
+			"The exit code is 1 if a check warns or fails. For bug reports, use -o json.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
+			defer cancel()
+			config.Proxy, config.ProxyError = askProxy(ctx, flags.socket, time.Second)
+			config.Services = servicesOf(flags.socket)
+			r := doctor.Run(ctx, config)
+			err := out.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, out.wide()) })
+			if err == nil && r.Bad() {
+				err = exitError{code: exitUnhealthy}
+			}
+			return err
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	flags.add(cmd, 10*time.Second)
+	cmd.Flags().BoolVar(&config.Fast, "fast", false, "leave out the checks that can take more than a few milliseconds")
+	out.addFlag(cmd)
+	return cmd
+}
+
+// askProxy returns the status of the running proxy. Its own timeout leaves time
+// for the checks if the proxy does not answer.
+func askProxy(ctx context.Context, path string, timeout time.Duration) (*socket.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, err := socket.Dial(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return client.Status(ctx)
+}
+
+// servicesOf returns a function that returns all Services of the running proxy.
+func servicesOf(path string) func(context.Context) iter.Seq2[*socket.Service, error] {
+	return func(ctx context.Context) iter.Seq2[*socket.Service, error] {
+		return func(yield func(*socket.Service, error) bool) {
+			client, err := socket.Dial(ctx, path)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			defer client.Close()
+			client.Services(ctx, socket.ServiceQuery{})(yield)
+		}
+	}
+}

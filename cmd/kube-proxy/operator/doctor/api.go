@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+// api returns the proxy's contact with the API server, or the finding of a
+// check that cannot know it.
+func (n *node) api() (*socket.APIStatus, Finding) {
+	switch {
+	case n.proxy == nil:
+		return nil, n.withoutProxy()
+	case n.proxy.API == nil:
+		return nil, skipped("the proxy serves manifests, without an API server")
+	}
+	return n.proxy.API, Finding{}
+}
+
+// checkAPIServer checks that the API server answers the proxy.
+func checkAPIServer(_ context.Context, n *node) Finding {
+	api, f := n.api()
+	if api == nil {
+		return f
+	}
+	const remedy = "check the address of the API server in the kubeconfig (clientConnection.kubeconfig), and the route " +
+		"to it; existing rules keep working, but changes of Services and endpoints do not arrive"
+	switch silence := n.age(api.Answered); {
+	case api.Answered.IsZero() && api.Failed.IsZero():
+		return skipped("the proxy has not sent a request yet")
+	case api.Answered.IsZero():
+		return Finding{Result: Fail, Reason: "the API server has never answered: " + api.Error, Remedy: remedy}
+	case api.Failed.After(api.Answered):
+		return Finding{
+			Result: Fail, Reason: fmt.Sprintf("the API server has not answered for %s: %s", silence, api.Error), Remedy: remedy,
+		}
+	}
+	return ok("the API server answers")
+}
+
+// age returns the time from another one to the answer of the proxy.
+func (n *node) age(since time.Time) time.Duration { return n.proxy.Time.Sub(since).Round(time.Second) }
+
+// maxSilence is how long a watch can be silent. The API server sends a bookmark
+// about every minute.
+const maxSilence = 4 * time.Minute
+
+// checkWatch checks that the watches deliver changes.
+func checkWatch(_ context.Context, n *node) Finding {
+	api, f := n.api()
+	if api == nil {
+		return f
+	}
+	if len(api.Heard) == 0 {
+		return skipped("the proxy has no watch yet")
+	}
+	oldest := time.Duration(0)
+	for _, resource := range slices.Sorted(maps.Keys(api.Heard)) {
+		silence := n.age(api.Heard[resource])
+		oldest = max(oldest, silence)
+		if silence > maxSilence {
+			return Finding{
+				Result: Warn, Reason: fmt.Sprintf("the watch of %s has been silent for %s", resource, silence),
+				Remedy: "look for a load balancer or proxy before the API server that keeps dead connections; restarting " +
+					"nftproxy opens new ones",
+			}
+		}
+	}
+	return ok(fmt.Sprintf("all watches were heard in the last %s", oldest))
+}
+
+// maxAhead is the difference of the clocks that is reported. Tokens and
+// certificates fail with differences of minutes.
+const maxAhead = 10 * time.Second
+
+// checkClock compares the clock with that of the API server, or reports whether
+// it is synchronized.
+func checkClock(_ context.Context, n *node) Finding {
+	const remedy = "run chrony, systemd-timesyncd or another NTP client on the node"
+	if api, _ := n.api(); api != nil && !api.Compared.IsZero() {
+		ahead := time.Duration(api.AheadSeconds * float64(time.Second))
+		if ahead.Abs() <= maxAhead {
+			return ok(fmt.Sprintf("the clock differs from that of the API server by %s", ahead.Abs()))
+		}
+		direction := "behind"
+		if ahead < 0 {
+			direction = "ahead of"
+		}
+		return Finding{
+			Result: Warn, Remedy: remedy,
+			Reason: fmt.Sprintf("this node's clock is %s %s that of the API server: certificates and tokens can be refused",
+				ahead.Abs(), direction),
+		}
+	}
+	var t unix.Timex
+	if _, err := unix.Adjtimex(&t); err != nil {
+		return unknown(err)
+	}
+	if t.Status&unix.STA_UNSYNC != 0 {
+		return Finding{
+			Result: Info, Reason: "the kernel's clock is not synchronized: no NTP client has set it", Remedy: remedy,
+		}
+	}
+	return ok("the clock is synchronized")
+}

@@ -1,0 +1,182 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+)
+
+// checkLocalDetection checks that detectLocalMode recognizes the pods of this
+// node.
+func checkLocalDetection(context.Context, *node) Finding {
+	finding := skipped("no Services in the tables of nftproxy")
+	for _, f := range families() {
+		k, err := explain.OpenKernel(f)
+		if errors.Is(err, explain.ErrNoTable) {
+			continue
+		}
+		if err != nil {
+			return unknown(err)
+		}
+		if rows, err := endpointRows(f); err == nil && len(rows) == 0 { // the cluster may not use the family
+			k.Close()
+			continue
+		}
+		pods, known, err := k.Pods()
+		k.Close()
+		if err != nil {
+			return unknown(err)
+		}
+		if finding = detectionFinding(familyName(f), pods, known); finding.Result != OK && finding.Result != Skipped {
+			return finding
+		}
+	}
+	return finding
+}
+
+func detectionFinding(family string, pods explain.Pods, known bool) Finding {
+	seen, err := seePods(family)
+	if err != nil {
+		return unknown(err)
+	}
+	const remedy = "set detectLocalMode and clusterCIDR (or detectLocal.bridgeInterface, " +
+		"detectLocal.interfaceNamePrefix) to what the CNI plugin of this node uses"
+	const effect = ": pods count as clients outside of the cluster (masqueraded, and no short-circuit with " +
+		"externalTrafficPolicy Local)"
+	switch {
+	case !known && len(seen.interfaces) > 0:
+		return Finding{Result: Info, Reason: family + ": the rules recognize no pods" + effect, Remedy: remedy}
+	case !known || len(seen.interfaces) == 0:
+		return skipped("this node has no interfaces of pods")
+	case seen.match(pods):
+		return ok("the rules recognize pods by " + pods.String())
+	case pods.Range.IsValid() && len(seen.addrs) == 0:
+		return skipped("no " + family + " address of a pod of this node is known")
+	}
+	return Finding{
+		Result: Warn, Remedy: remedy,
+		Reason: family + ": the rules recognize pods by " + pods.String() + ", but no pod of this node matches" + effect,
+		Details: append([]string{"interfaces of pods: " + list(seen.interfaces, 5)},
+			"addresses of pods: "+list(texts(seen.addrs), 5)),
+	}
+}
+
+func texts(prefixes []netip.Prefix) (all []string) {
+	for _, p := range prefixes {
+		all = append(all, p.String())
+	}
+	return all
+}
+
+// seenPods is what the kernel knows about the pods of the node.
+type seenPods struct {
+	interfaces []string       // of type veth, and bridges that they belong to
+	addrs      []netip.Prefix // of neighbours and routes on these interfaces
+}
+
+// match reports whether a pod is recognized. A range must contain an address
+// that is known.
+func (s *seenPods) match(pods explain.Pods) bool {
+	if pods.Range.IsValid() {
+		for _, p := range s.addrs {
+			if pods.Range.Overlaps(p) {
+				return true
+			}
+		}
+		return false
+	}
+	for _, name := range s.interfaces {
+		if prefix, wildcard := strings.CutSuffix(pods.Interface, "*"); name == prefix ||
+			wildcard && strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+func seePods(family string) (s seenPods, err error) {
+	number := unix.AF_INET
+	if family == "IPv6" {
+		number = unix.AF_INET6
+	}
+	indexes, err := s.findInterfaces()
+	if err != nil {
+		return s, err
+	}
+	neighbours, err := netlink.NeighList(0, number)
+	if err != nil {
+		return s, err
+	}
+	for _, n := range neighbours {
+		if addr, ok := netip.AddrFromSlice(n.IP); ok && indexes[n.LinkIndex] && n.State&unix.NUD_FAILED == 0 {
+			s.add(addr.Unmap(), -1)
+		}
+	}
+	routes, err := netlink.RouteList(nil, number)
+	if err != nil {
+		return s, err
+	}
+	for _, r := range routes {
+		if r.Dst == nil || !indexes[r.LinkIndex] || r.Gw != nil {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(r.Dst.IP); ok {
+			ones, _ := r.Dst.Mask.Size()
+			s.add(addr.Unmap(), ones)
+		}
+	}
+	return s, nil
+}
+
+// add adds an address with a length of its prefix, -1 for a single one. Link
+// local addresses and the default route are no addresses of pods.
+func (s *seenPods) add(addr netip.Addr, bits int) {
+	if bits < 0 {
+		bits = addr.BitLen()
+	}
+	if bits > 0 && !addr.IsLinkLocalUnicast() && !addr.IsMulticast() {
+		s.addrs = append(s.addrs, netip.PrefixFrom(addr, bits))
+	}
+}
+
+// findInterfaces finds the interfaces of pods. The uplink of a node that is a
+// container is also of type veth.
+func (s *seenPods) findInterfaces() (map[int]bool, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, err
+	}
+	exits, err := uplinks()
+	if err != nil {
+		return nil, err
+	}
+	isExit := make(map[string]bool)
+	for _, name := range exits {
+		isExit[name] = true
+	}
+	indexes, bridges := make(map[int]bool), make(map[int]bool)
+	add := func(link netlink.Link) {
+		if name := link.Attrs().Name; !isExit[name] {
+			s.interfaces = append(s.interfaces, name)
+			indexes[link.Attrs().Index] = true
+		}
+	}
+	for _, link := range links {
+		if link.Type() == "veth" {
+			add(link)
+			bridges[link.Attrs().MasterIndex] = true
+		}
+	}
+	for _, link := range links {
+		if link.Type() == "bridge" && bridges[link.Attrs().Index] {
+			add(link)
+		}
+	}
+	return indexes, nil
+}

@@ -1,0 +1,165 @@
+package doctor
+
+import (
+	"context"
+	"iter"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+// Config configures the checks.
+type Config struct {
+	// Root is the directory with proc and sys. The default is "/".
+	Root string
+	// Version is the version of the program, for the report.
+	Version string
+	// Fast leaves out the checks that can take more than a few milliseconds.
+	Fast bool
+	// Proxy is the running proxy, nil if there is none. ProxyError is then the
+	// reason.
+	Proxy      *socket.Status
+	ProxyError error
+	// Services returns all Services of the running proxy. nil skips the checks
+	// that need them.
+	Services func(context.Context) iter.Seq2[*socket.Service, error]
+}
+
+// Report is the result of all checks.
+type Report struct {
+	Version  string    `json:"version"`
+	Kernel   string    `json:"kernel"`
+	Node     string    `json:"node"` // the host name
+	Time     time.Time `json:"time"`
+	Findings []Finding `json:"findings"`
+}
+
+// Finding is the result of a check.
+type Finding struct {
+	// Check is the name of the check.
+	Check  string `json:"check"`
+	Result Result `json:"result"`
+	// Reason is why the check has the result.
+	Reason string `json:"reason"`
+	// Details are the objects that the reason is about.
+	Details []string `json:"details,omitempty"`
+	// Remedy is what to do. It is empty if the result is OK or Skipped.
+	Remedy string `json:"remedy,omitempty"`
+	// See is the section of the documentation.
+	See string `json:"see"`
+	// Seconds is the duration of the check.
+	Seconds float64 `json:"seconds"`
+}
+
+// Result is the result of a check.
+type Result string
+
+// Results, the worst one last.
+const (
+	Skipped Result = "skipped" // it cannot be known
+	OK      Result = "ok"
+	Info    Result = "info" // it can matter, but is no reason to act
+	Warn    Result = "warn" // some traffic can fail, or is not restricted
+	Fail    Result = "fail" // Services do not work
+)
+
+func results() []Result { return []Result{Skipped, OK, Info, Warn, Fail} }
+
+// Worst returns the worst result.
+func (r *Report) Worst() Result {
+	worst := 0
+	for _, f := range r.Findings {
+		worst = max(worst, slices.Index(results(), f.Result))
+	}
+	return results()[worst]
+}
+
+// Bad reports whether a check warns or fails.
+func (r *Report) Bad() bool { return r.Worst() == Warn || r.Worst() == Fail }
+
+// check is a check of the node.
+type check struct {
+	name string
+	slow bool // can take more than a few milliseconds
+	run  func(ctx context.Context, n *node) Finding
+}
+
+// checks returns all checks in the order of the report.
+func checks() []check {
+	return []check{
+		{"kernel", false, checkKernel},
+		{"kernel-features", true, checkFeatures},
+		{"table", false, checkTable},
+		{"leftovers", true, checkLeftovers},
+		{"filters", true, checkFilters},
+		{"ip-forward", false, checkForwarding},
+		{"rp-filter", false, checkReversePath},
+		{"route-localnet", false, checkRouteLocalnet},
+		{"conntrack", false, checkConntrack},
+		{"conntrack-liberal", false, checkLiberal},
+		{"nodeport-range", false, checkNodePortRange},
+		{"bridge-netfilter", false, checkBridgeNetfilter},
+		{"proxies", true, checkProxies},
+		{"other-proxies", false, checkOtherProxies},
+		{"local-detection", false, checkLocalDetection},
+		{"api-server", false, checkAPIServer},
+		{"watch", false, checkWatch},
+		{"clock", false, checkClock},
+		{"source-ranges", true, checkSourceRanges},
+	}
+}
+
+// timeout limits a check.
+const timeout = 2 * time.Second
+
+// See is the page with a section for each check.
+const see = "docs/checks.md#"
+
+// Run runs the checks on the node of the calling thread.
+func Run(ctx context.Context, config Config) *Report {
+	n := &node{root: config.Root, proxy: config.Proxy, proxyErr: config.ProxyError, services: config.Services}
+	if n.root == "" {
+		n.root = "/"
+	}
+	r := &Report{Version: config.Version, Kernel: release(), Time: time.Now().UTC().Truncate(time.Second)}
+	r.Node, _ = os.Hostname()
+	for _, c := range checks() {
+		if c.slow && config.Fast {
+			continue
+		}
+		r.Findings = append(r.Findings, n.check(ctx, c))
+	}
+	return r
+}
+
+// check runs a check with a time limit.
+func (n *node) check(ctx context.Context, c check) Finding {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	start := time.Now()
+	f := skipped("the time limit was reached")
+	if ctx.Err() == nil {
+		f = c.run(ctx, n)
+	}
+	f.Check, f.See, f.Seconds = c.name, see+c.name, time.Since(start).Seconds()
+	return f
+}
+
+func release() string {
+	var name unix.Utsname
+	if unix.Uname(&name) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}
+
+func ok(reason string) Finding { return Finding{Result: OK, Reason: reason} }
+
+func skipped(reason string) Finding { return Finding{Result: Skipped, Reason: reason} }
+
+// unknown is the finding of a check that failed itself.
+func unknown(err error) Finding { return Finding{Result: Skipped, Reason: err.Error()} }

@@ -1,0 +1,96 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"iter"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// node is the node that is checked. Settings are read below root, everything
+// else in the network namespace of the calling thread.
+type node struct {
+	root     string
+	proxy    *socket.Status // nil without a running proxy
+	proxyErr error          // the reason
+	services func(context.Context) iter.Seq2[*socket.Service, error]
+}
+
+// withoutProxy is the finding of a check that needs a running proxy.
+func (n *node) withoutProxy() Finding {
+	if n.proxyErr != nil {
+		return skipped("only a running proxy knows: " + n.proxyErr.Error())
+	}
+	return skipped("only a running proxy knows")
+}
+
+func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }
+
+// familyName returns IPv4 or IPv6.
+func familyName(f nft.Family) string {
+	if f == nft.IPv4 {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+func (n *node) path(parts ...string) string {
+	return filepath.Join(append([]string{n.root}, parts...)...)
+}
+
+// sysctl returns the value of a sysctl, such as net/ipv4/ip_forward. ok is
+// false if the kernel does not have it.
+func (n *node) sysctl(name string) (value string, ok bool, err error) {
+	data, err := os.ReadFile(n.path("proc/sys", name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", false, nil
+	}
+	return strings.TrimSpace(string(data)), err == nil, err
+}
+
+// number returns the number in a sysctl.
+func (n *node) number(name string) (value int, ok bool, err error) {
+	text, ok, err := n.sysctl(name)
+	if !ok || err != nil {
+		return 0, false, err
+	}
+	value, err = strconv.Atoi(text)
+	return value, err == nil, err
+}
+
+// interfaces returns the names of the interfaces that have settings of a
+// family (ipv4 or ipv6), without lo, all and default.
+func (n *node) interfaces(family string) ([]string, error) {
+	entries, err := os.ReadDir(n.path("proc/sys/net", family, "conf"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if name := e.Name(); name != "lo" && name != "all" && name != "default" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// interfaceSetting returns a setting of an interface, which can also be all.
+func (n *node) interfaceSetting(family, iface, name string) (int, bool, error) {
+	// The name of an interface can contain a dot, but no slash.
+	return n.number("net/" + family + "/conf/" + iface + "/" + name)
+}
+
+// list returns at most limit names, and says how many are left out.
+func list(names []string, limit int) string {
+	if len(names) <= limit {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:limit], ", ") + " and " + strconv.Itoa(len(names)-limit) + " more"
+}

@@ -1,0 +1,58 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+// checkSourceRanges checks that loadBalancerSourceRanges restrict the
+// LoadBalancer IPs of both families.
+func checkSourceRanges(ctx context.Context, n *node) Finding {
+	if n.proxy == nil || n.services == nil {
+		return n.withoutProxy()
+	}
+	const limit = 20
+	var details []string
+	count := 0
+	for s, err := range n.services(ctx) {
+		if err != nil {
+			return unknown(err)
+		}
+		addrs := unrestrictedIPs(s)
+		if len(addrs) == 0 {
+			continue
+		}
+		if count++; count <= limit {
+			details = append(details, fmt.Sprintf("%s/%s: %s", s.Namespace, s.Name, list(addrs, limit)))
+		}
+	}
+	if count == 0 {
+		return ok("loadBalancerSourceRanges restrict all LoadBalancer IPs of their Services")
+	}
+	if count > limit {
+		details = append(details, fmt.Sprintf("and %d more Services", count-limit))
+	}
+	return Finding{
+		Result: Warn, Details: details,
+		Reason: fmt.Sprintf("%d Services have loadBalancerSourceRanges of one family only: all clients of the other "+
+			"family may use these LoadBalancer IPs", count),
+		Remedy: "add ranges of the other family to loadBalancerSourceRanges; 0.0.0.0/0 or ::/0 allows all its clients",
+	}
+}
+
+// unrestrictedIPs returns the LoadBalancer IPs of a family without a range.
+func unrestrictedIPs(s *socket.Service) []string {
+	var addrs []string
+	for _, p := range s.Ports {
+		for _, f := range p.Frontends {
+			if f.Kind == socket.LoadBalancerIP && s.Unrestricted(f.Family) {
+				addrs = append(addrs, f.Address.String())
+			}
+		}
+	}
+	slices.Sort(addrs)
+	return slices.Compact(addrs)
+}

@@ -1,0 +1,59 @@
+package doctor_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// Source ranges of one family do not restrict the other one.
+func TestSourceRanges(t *testing.T) {
+	const v4, v6, range4, range6 = "192.0.2.10", "2001:db8::10", "198.51.100.0/24", "2001:db8:51::/64"
+	load := func(name string, lbIPs []string, ranges ...string) *socket.Service {
+		s := &socket.Service{Namespace: "default", Name: name, Restricted: true, SourceRanges: tabletest.Prefixes(ranges...)}
+		frontends := []socket.Frontend{{Family: "IPv6", Kind: socket.ClusterIP, Address: netip.MustParseAddr("fd00:96::1")}}
+		for _, ip := range lbIPs {
+			f := socket.Frontend{Family: "IPv4", Kind: socket.LoadBalancerIP, Address: netip.MustParseAddr(ip)}
+			if f.Address.Is6() {
+				f.Family = "IPv6"
+			}
+			frontends = append(frontends, f)
+		}
+		s.Ports = []socket.ServicePort{{Frontends: frontends}, {Frontends: frontends}}
+		return s
+	}
+	both := []string{v4, v6}
+	tests := []struct {
+		name     string
+		service  *socket.Service
+		err      error
+		result   doctor.Result
+		contains string
+	}{
+		{"IPv4 range", load("web", both, range4), nil, doctor.Warn, "\ndefault/web: " + v6},
+		{"IPv6 range", load("web", both, range6), nil, doctor.Warn, "\ndefault/web: " + v4},
+		{"both ranges", load("web", both, range4, range6), nil, doctor.OK, ""},
+		{"no valid range", load("web", both), nil, doctor.OK, ""},
+		{"one LoadBalancer IP", load("web", []string{v4}, range4), nil, doctor.OK, ""},
+		{"no answer", nil, errors.New("busy"), doctor.Skipped, "busy"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			services := func(context.Context) iter.Seq2[*socket.Service, error] {
+				return func(yield func(*socket.Service, error) bool) { yield(test.service, test.err) }
+			}
+			expectation{"source-ranges", test.result, test.contains}.check(t, doctor.Config{
+				Proxy: &socket.Status{}, Services: services,
+			})
+		})
+	}
+	expectation{"source-ranges", doctor.Skipped, "nothing listens"}.check(t, doctor.Config{
+		ProxyError: errors.New("nothing listens"),
+	})
+}

@@ -1,0 +1,171 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// checkKernel checks the version of the kernel and the privileges of this
+// process.
+func checkKernel(context.Context, *node) Finding {
+	if err := CheckKernel(); err != nil {
+		return Finding{
+			Result: Fail, Reason: err.Error(),
+			Remedy: "run Linux 5.13 or later with nf_tables, and nftproxy with CAP_NET_ADMIN",
+		}
+	}
+	return ok("Linux " + release() + " with nf_tables")
+}
+
+// checkTable checks that the tables exist, are in use and belong to nftproxy.
+func checkTable(context.Context, *node) Finding {
+	var present, absent []string
+	for _, f := range families() {
+		k, err := explain.OpenKernel(f)
+		switch {
+		case err == nil:
+			present = append(present, familyName(f))
+			k.Close()
+		case errors.Is(err, explain.ErrNoTable):
+			absent = append(absent, familyName(f))
+		case errors.Is(err, explain.ErrPermission):
+			return unknown(err)
+		default:
+			return Finding{
+				Result: Fail, Reason: err.Error(),
+				Remedy: "start nftproxy: it writes its tables and takes over those of kube-proxy",
+			}
+		}
+	}
+	switch {
+	case len(present) == 0:
+		return Finding{
+			Result: Warn, Reason: "no table kube-proxy: no proxy in mode nftables has run in this network namespace",
+			Remedy: "start nftproxy, or run this command in the network namespace of the node",
+		}
+	case len(absent) > 0:
+		return Finding{Result: Info, Reason: "a table for " + present[0] + " only: no proxy has served " + absent[0]}
+	}
+	return ok("tables for IPv4 and IPv6")
+}
+
+// endpointRows returns some rows of the map of endpoints.
+func endpointRows(f nft.Family) ([]nft.Row, error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	table := &nft.Table{Family: f, Name: ruleset.TableName}
+	set, err := conn.FindSet(table, ruleset.OwnSet)
+	if err != nil || set == nil {
+		return nil, err
+	}
+	return nft.SampleRows(table, set)
+}
+
+// checkFeatures checks with a transaction that the kernel accepts the rules of
+// the proxy. The kernel aborts the transaction.
+func checkFeatures(context.Context, *node) Finding {
+	var refused []string
+	for _, f := range families() {
+		problems, err := probe(f)
+		if err != nil {
+			return unknown(err)
+		}
+		for _, p := range problems {
+			refused = append(refused, fmt.Sprintf("%s: %s %s: %v", familyName(f), p.Op, p.Object, p.Errno))
+		}
+	}
+	if len(refused) == 0 {
+		return ok("the kernel accepts the rules of nftproxy")
+	}
+	return Finding{
+		Result: Fail, Reason: "the kernel refuses rules of nftproxy", Details: refused,
+		Remedy: "load the modules nft_numgen, nft_fib_ipv4, nft_fib_ipv6, nft_reject_ipv4, nft_reject_ipv6, nft_ct, " +
+			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)",
+	}
+}
+
+// checkFilters checks whether rules of other programs drop packets after their
+// translation.
+func checkFilters(ctx context.Context, _ *node) Finding {
+	legacy, err := legacyTables()
+	if err != nil {
+		return unknown(err)
+	}
+	var blocks []explain.Block
+	probes := 0
+	for _, f := range families() {
+		if ctx.Err() != nil {
+			return unknown(ctx.Err())
+		}
+		found, n, err := blocksOf(f, legacy)
+		if err != nil && !errors.Is(err, explain.ErrNoTable) {
+			return unknown(err)
+		}
+		blocks, probes = append(blocks, found...), probes+n
+	}
+	switch {
+	case len(blocks) > 0:
+		return filterFinding(blocks)
+	case probes == 0:
+		return skipped("the tables of nftproxy have no endpoint whose packets could be checked")
+	}
+	return ok(fmt.Sprintf("no rule of another program drops %d sample packets to endpoints, or the answers", probes))
+}
+
+func blocksOf(f nft.Family, legacy []explain.OtherTable) (blocks []explain.Block, probes int, err error) {
+	k, err := explain.OpenKernel(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer k.Close()
+	return k.Blocks(legacy)
+}
+
+func filterFinding(blocks []explain.Block) Finding {
+	finding := Finding{
+		Result: Info, Reason: "rules of other programs may drop packets to endpoints",
+		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m conntrack " +
+			"--ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
+	}
+	for _, b := range blocks {
+		finding.Details = append(finding.Details, blockText(b))
+		switch {
+		case b.Certain:
+			finding.Result, finding.Reason = Fail, "rules of other programs drop packets to endpoints"
+		case b.Rule == 0 && finding.Result == Info: // no rule accepts the packet for sure
+			finding.Result = Warn
+		}
+	}
+	return finding
+}
+
+// blockText describes a rule: "table inet fw, chain forward, rule 2 (handle 7):
+// drop: pod 10.244.1.5 → …".
+func blockText(b explain.Block) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, chain %s", b.Table, b.Chain)
+	if b.Rule > 0 {
+		fmt.Fprintf(&text, ", rule %d", b.Rule)
+	}
+	if b.Handle > 0 {
+		fmt.Fprintf(&text, " (handle %d)", b.Handle)
+	}
+	verb := "drops"
+	if !b.Certain {
+		verb = "may drop"
+	}
+	fmt.Fprintf(&text, ": %s: %s %s", b.Text, verb, b.Packet)
+	if b.Packets > 1 {
+		fmt.Fprintf(&text, " and %d more", b.Packets-1)
+	}
+	return text.String()
+}

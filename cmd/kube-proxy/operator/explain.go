@@ -1,0 +1,145 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+// explainFlags are the flags of the command explain.
+type explainFlags struct {
+	from, protocol, iface, frontend string
+	// set reports whether a flag was given.
+	set    func(name string) bool
+	proxy  proxyFlags
+	output *output
+}
+
+func newExplain() *cobra.Command {
+	flags := explainFlags{output: newOutput()}
+	cmd := &cobra.Command{
+		Use:   "explain IP:PORT | svc/NAMESPACE/NAME[:PORT]",
+		Short: "Explain where a connection to a Service goes",
+		Long: "explain walks the first packet of a hypothetical connection through the rules in the kernel of " +
+			"this node. It prints the endpoints that the connection can reach, or the refusal and its reason, " +
+			"and then the rules and rows that decide. It sends no packet. It does not look at other tables, " +
+			"at routes to endpoints, or at the endpoints.\n\n" +
+			"It also asks the running proxy. So it lists the endpoints that the connection cannot reach, with the " +
+			"reason, and the first difference between the rules in the kernel and those that the proxy wants. " +
+			"Without a running proxy, it explains addresses only.\n\n" +
+			"PORT of a Service is a number or a name. --frontend selects the addresses of a Service; those of " +
+			"both address families are explained. With -o json, the answer about a Service is a list.\n\n" +
+			"A refusal is an answer: the exit code is 0.",
+		Example: "  nftproxy explain 10.96.0.10:80\n" +
+			"  nftproxy explain 192.0.2.10:443 --from 198.51.100.7\n" +
+			"  nftproxy explain svc/default/web\n" +
+			"  nftproxy explain svc/default/web:http --frontend nodeport --from outside\n" +
+			"  nftproxy explain '[fd00:96::10]:53' --protocol udp --from node -o wide",
+		Args: destinationArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags.set = cmd.Flags().Changed
+			return flags.run(cmd, args[0])
+		},
+		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func (f *explainFlags) add(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.StringVar(&f.from, "from", "", "`SOURCE` of the packet: an address, pod, node or outside "+
+		"(default pod, or node if the rules do not recognize pods by a range of addresses)")
+	set.StringVar(&f.protocol, "protocol", "tcp", "`PROTOCOL` of the packet: tcp, udp or sctp "+
+		"(default that of the port of a Service, otherwise tcp)")
+	set.Lookup("protocol").DefValue = ""
+	set.StringVar(&f.iface, "interface", "",
+		"`NAME` of the interface on which the packet arrives (default that of the route to the source)")
+	set.StringVar(&f.frontend, "frontend", frontendDefault, "`KIND` of the addresses of a Service: "+
+		strings.Join(frontendNames(), ", "))
+	f.proxy.add(cmd, 5*time.Second)
+	f.output.addFlag(cmd)
+	complete(cmd, "from", fromPod, fromNode, fromOutside)
+	complete(cmd, "protocol", "tcp", "udp", "sctp")
+	complete(cmd, "frontend", frontendNames()...)
+}
+
+func destinationArg(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("explain needs one argument, IP:PORT or svc/NAMESPACE/NAME[:PORT]; got %d", len(args))
+	}
+	return nil
+}
+
+// run explains packets to a destination.
+func (f *explainFlags) run(cmd *cobra.Command, text string) error {
+	to, err := f.parse(text)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.proxy.timeout)
+	defer cancel()
+	client, noProxy := socket.Dial(ctx, f.proxy.socket)
+	if noProxy == nil {
+		defer client.Close()
+	}
+	e := explainer{flags: f, client: client, noProxy: noProxy}
+	if to.service == nil {
+		r, err := e.explain(ctx, packet{to: to.at, protocol: f.protocol})
+		if err != nil {
+			return err
+		}
+		return f.output.write(cmd.OutOrStdout(), r, func(w io.Writer) error {
+			return r.Print(w, f.output.wide())
+		})
+	}
+	results, others, err := e.explainService(ctx, to.service)
+	if err != nil {
+		return err
+	}
+	return f.output.write(cmd.OutOrStdout(), results, func(w io.Writer) error {
+		return f.printAll(w, results, others)
+	})
+}
+
+// parse checks the flags and parses the destination.
+func (f *explainFlags) parse(text string) (destination, error) {
+	f.protocol = strings.ToLower(f.protocol)
+	if _, err := explain.ParseProtocol(f.protocol); err != nil {
+		return destination{}, err
+	}
+	if !slices.Contains(frontendNames(), f.frontend) {
+		return destination{}, fmt.Errorf("--frontend %q is unknown: want %s", f.frontend, strings.Join(frontendNames(), ", "))
+	}
+	to, err := parseDestination(text)
+	if err == nil && to.service == nil && f.set("frontend") {
+		err = fmt.Errorf("--frontend selects the addresses of a Service, but the destination is %s", text)
+	}
+	return to, err
+}
+
+// printAll writes the results about a Service for people, and mentions its
+// other frontends.
+func (f *explainFlags) printAll(w io.Writer, results []*explain.Result, others []socket.Frontend) error {
+	for i, r := range results {
+		if i > 0 {
+			fmt.Fprint(w, "\n\n")
+		}
+		if err := r.Print(w, f.output.wide()); err != nil {
+			return err
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "\nOther frontends: %s. --frontend all explains them.\n", frontendList(others))
+	return err
+}

@@ -1,0 +1,150 @@
+package explain_test
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// prepare creates a node whose pods 10.244.1.0/24 are behind the interface
+// pods, and that reaches everything else by the interface uplink.
+func prepare(t *testing.T) {
+	t.Helper()
+	tabletest.NewNamespace(t)
+	for _, command := range []string{
+		"link set lo up",
+		"link add uplink type bridge", "link set uplink up",
+		"addr add 172.30.0.11/24 dev uplink",
+		"route add default via 172.30.0.1",
+		"link add pods type bridge", "link set pods up", "addr add 10.244.1.1/24 dev pods",
+	} {
+		if out, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v: %s", command, err, out)
+		}
+	}
+	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tables[0].Close()
+	if err := tables[0].Setup(); err != nil {
+		t.Fatal(err)
+	}
+	tabletest.PassSample(tables[0])
+	tabletest.Sync(t, tables[0])
+}
+
+// blocks returns the rules that block samples, without the samples: "certain
+// table inet t: chain c: rule 1: drop".
+func blocks(t *testing.T) (texts []string) {
+	t.Helper()
+	k, err := explain.OpenKernel(nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	found, probes, err := k.Blocks(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if probes < 5 {
+		t.Errorf("got %d samples, want at least 5", probes)
+	}
+	for _, b := range found {
+		text := fmt.Sprintf("%s: chain %s: rule %d: %s", b.Table, b.Chain, b.Rule, b.Text)
+		if !b.Certain {
+			text = "perhaps " + text
+		}
+		texts = append(texts, text)
+		t.Logf("%s: %s", text, b.Packet)
+	}
+	return texts
+}
+
+func TestBlocks(t *testing.T) {
+	tests := []struct {
+		name, rules string
+		want        []string
+	}{
+		{"no other table", "", nil},
+		{"accepts translated connections", `table inet fw { chain forward {
+			type filter hook forward priority 0; policy drop
+			ct state established,related accept
+			ct status dnat accept
+		}; }`, nil},
+		{"accepts pods", `table ip fw { chain forward {
+			type filter hook forward priority 0; policy drop
+			ip saddr 10.244.0.0/16 accept
+			ip daddr 10.244.0.0/16 accept
+		}; }`, nil},
+		{"policy", `table inet fw { chain forward {
+			type filter hook forward priority 0; policy drop
+			iifname "docker0" accept
+		}; }`, []string{"table inet fw: chain forward: rule 0: policy drop"}},
+		{"rule of a chain that another one leads to", `table inet fw {
+			chain last { counter reject with icmpx admin-prohibited comment "the end"; }
+			chain zone { meta l4proto { tcp, udp } goto last; }
+			chain forward {
+				type filter hook forward priority 0
+				iifname vmap { "uplink" : jump zone }
+			}
+		}`, []string{`table inet fw: chain last: rule 1: reject with icmpx code 3 comment "the end"`}},
+		{"dormant", `table inet fw {
+			flags dormant
+			chain forward { type filter hook forward priority 0; policy drop; }
+		}`, nil},
+		{"limit", `table inet fw { chain forward {
+			type filter hook forward priority 0
+			limit rate 5/second drop
+		}; }`, []string{"perhaps table inet fw: chain forward: rule 1: limit drop"}},
+		{"unknown set of sources, other port", `table inet fw { chain forward {
+			type filter hook forward priority 0
+			ip saddr 192.0.2.0/24 drop
+			tcp dport 22 drop
+			tcp dport 8000-8079 drop
+			tcp sport 53 ct state established accept
+			ct state invalid drop
+		}; chain prerouting {
+			type filter hook prerouting priority 0
+			fib saddr . iif oif missing drop
+		}; }`, nil},
+		{"answers", `table inet fw { chain forward {
+			type filter hook forward priority 0; policy drop
+			ct state new accept
+		}; }`, []string{"table inet fw: chain forward: rule 0: policy drop"}},
+		{"from this node", `table ip fw { chain output {
+			type filter hook output priority 0
+			oifname "uplink" ip daddr 10.244.0.0/16 drop
+		}; }`, []string{`table ip fw: chain output: rule 1: oifname "uplink" ip daddr 10.244.0.0/16 drop`}},
+		{"before translation", `table ip raw { chain prerouting {
+			type filter hook prerouting priority -300
+			ip daddr 10.96.0.0/16 drop
+			ip daddr 192.0.2.0/24 drop
+		}; }`, []string{
+			"table ip raw: chain prerouting: rule 1: ip daddr 10.96.0.0/16 drop",
+			"table ip raw: chain prerouting: rule 2: ip daddr 192.0.2.0/24 drop",
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			prepare(t)
+			tabletest.LoadNFT(t, test.rules)
+			got := blocks(t)
+			if test.name == "before translation" { // which Services are sampled is not defined
+				if len(got) == 0 || !strings.HasPrefix(got[0], "table ip raw: chain prerouting: rule") {
+					t.Errorf("got %q, want one of %q", got, test.want)
+				}
+				return
+			}
+			if fmt.Sprint(got) != fmt.Sprint(test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

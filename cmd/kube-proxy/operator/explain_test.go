@@ -1,0 +1,92 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// The sections of testdata/explain.txtar are commands on a node with a proxy
+// that serves the manifests of testdata/explain.
+func TestExplainServices(t *testing.T) {
+	tabletest.NewNode(t)
+	rules := tabletest.Rules()
+	rules.NodePortAddresses = ruleset.NodePortAddresses{Primary: true}
+	serveManifests(t, "testdata/explain", rules)
+	compare(t, "testdata/explain.txtar")
+}
+
+// emptyProxy is a proxy that wants no rules.
+type emptyProxy struct {
+	socket.Proxy
+	questions atomic.Int32
+	err       error
+}
+
+func (e *emptyProxy) Explain(context.Context, explain.Query) (*explain.Desired, error) {
+	e.questions.Add(1)
+	return &explain.Desired{Result: &explain.Result{}}, e.err
+}
+
+// A difference between the kernel and the proxy is shown if it stays. An error
+// of the proxy is a note.
+func TestExplainDifference(t *testing.T) {
+	tabletest.NewNode(t)
+	serve(t, table.Config{Rules: tabletest.Rules()})
+	proxy := &emptyProxy{}
+	listen(t, proxy)
+	const command, answer = "explain 10.96.0.10:80", "ANSWER  one of 3 endpoints"
+	const difference = "KERNEL  differs from the table that the proxy wants, in chain nat-prerouting\n" +
+		"        kernel: jump services\n        proxy:  no such rule\n"
+	got := run(command)
+	if !strings.Contains(got, answer) || !strings.Contains(got, difference) || proxy.questions.Load() != 4 {
+		t.Errorf("after %d questions: got\n%s\nwant\n%s", proxy.questions.Load(), got, difference)
+	}
+	proxy.err = errors.New("the proxy has no time")
+	const note = "NOTE    The answer is from the kernel only, without unused endpoints: the proxy has no time.\n"
+	if got := run(command); !strings.Contains(got, answer) || !strings.Contains(got, note) {
+		t.Errorf("got\n%s\nwant\n%s", got, note)
+	}
+}
+
+// dualStackProxy is a proxy with a Service that has an address of each family.
+type dualStackProxy struct{ emptyProxy }
+
+func (*dualStackProxy) Services(_ context.Context, _ socket.ServiceQuery, yield func(*socket.Service) error) error {
+	port := socket.ServicePort{Name: "http", Protocol: "tcp", Port: 80}
+	for family, addr := range map[string]string{"IPv4": "10.96.0.10", "IPv6": "fd00:96::10"} {
+		port.Frontends = append(port.Frontends, socket.Frontend{
+			Family: family, Kind: socket.ClusterIP, Address: netip.MustParseAddr(addr), Port: 80,
+		})
+	}
+	return yield(&socket.Service{Namespace: "default", Name: "web", Ports: []socket.ServicePort{port}})
+}
+
+// If the node cannot explain one family of a Service, it explains the other.
+func TestExplainOneFamily(t *testing.T) {
+	tabletest.NewNode(t)
+	serve(t, table.Config{Rules: tabletest.Rules()})
+	proxy := &dualStackProxy{}
+	proxy.err = errors.New("the proxy has no time")
+	listen(t, proxy)
+	const note = "[fd00:96::10]:80 is not explained: table ip6 kube-proxy does not exist"
+	got := run("explain svc/default/web")
+	if !strings.Contains(got, "ANSWER  one of 3 endpoints") || !strings.Contains(got, note) ||
+		strings.Contains(got, "exit") {
+		t.Errorf("got\n%s\nwant an answer for IPv4 and the note %s", got, note)
+	}
+	want := "nftproxy: table ip6 kube-proxy does not exist: no proxy has run on this node, or not for this family\n" +
+		"exit code 1\n"
+	if got := run("explain svc/default/web --from fd00:244::7"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

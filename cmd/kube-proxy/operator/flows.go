@@ -1,0 +1,148 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// flowsFlags are the flags of the command flows.
+type flowsFlags struct {
+	protocol string
+	top      int
+	proxy    proxyFlags
+	output   *output
+}
+
+func newFlows() *cobra.Command {
+	flags := flowsFlags{output: newOutput()}
+	cmd := &cobra.Command{
+		Use:   "flows [IP:PORT | svc/NAMESPACE/NAME[:PORT]]",
+		Short: "Count the connections to a Service by endpoint and state",
+		Long: "flows counts the connections to a Service or an address in the connection tracking of this node: for " +
+			"each endpoint, by state. SKEW is the largest number of connections of an endpoint in use divided by the " +
+			"mean of its family. Without a destination, it lists the addresses of Services with most connections.\n\n" +
+			"It counts connections that this node translates. Connections of UDP have the state REPLIED or UNREPLIED.",
+		Example: "  nftproxy flows\n" +
+			"  nftproxy flows svc/default/web\n" +
+			"  nftproxy flows 10.96.0.10:53 --protocol udp",
+		Args: oneDestination,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return flags.run(cmd, args)
+		},
+		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func (f *flowsFlags) add(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.StringVar(&f.protocol, "protocol", "", "`PROTOCOL` of the connections: tcp, udp or sctp (default any)")
+	set.IntVar(&f.top, "top", 20, "list `N` addresses if there is no destination")
+	f.proxy.add(cmd, 30*time.Second)
+	f.output.addFlag(cmd)
+	complete(cmd, "protocol", "tcp", "udp", "sctp")
+}
+
+// run counts the connections to a destination, or to all Services.
+func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
+	f.protocol = strings.ToLower(f.protocol)
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.proxy.timeout)
+	defer cancel()
+	if len(args) == 0 {
+		return f.listTop(ctx, cmd.OutOrStdout())
+	}
+	ports, err := f.ports(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	reader, err := flows.Open(clientsOf)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	report, err := reader.Count(ctx, ports)
+	if err != nil {
+		return err
+	}
+	return f.output.write(cmd.OutOrStdout(), report, report.Print)
+}
+
+func (f *flowsFlags) listTop(ctx context.Context, w io.Writer) error {
+	switch {
+	case f.protocol != "":
+		return fmt.Errorf("--protocol needs a destination")
+	case f.top < 1:
+		return fmt.Errorf("--top %d is not greater than 0", f.top)
+	}
+	reader, err := flows.Open(clientsOf)
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	report, err := reader.Top(ctx, f.top)
+	if err != nil {
+		return err
+	}
+	return f.output.write(w, report, report.PrintTop)
+}
+
+// ports returns the service ports of a destination: the ports of a Service, or
+// an address with each protocol.
+func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flows.ServicePort, err error) {
+	if f.protocol != "" {
+		if _, err := explain.ParseProtocol(f.protocol); err != nil {
+			return nil, err
+		}
+	}
+	to, err := parseDestination(destination)
+	switch {
+	case err != nil:
+		return nil, err
+	case to.service != nil:
+		return f.servicePorts(ctx, to.service)
+	}
+	for _, name := range []string{"tcp", "udp", "sctp"} {
+		if f.protocol == "" || f.protocol == name {
+			protocol, err := explain.ParseProtocol(name)
+			if err != nil {
+				return nil, err
+			}
+			ports = append(ports, flows.ServicePort{Protocol: protocol, Frontends: []netip.AddrPort{to.at}})
+		}
+	}
+	return ports, nil
+}
+
+func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []flows.ServicePort, err error) {
+	found, service, err := findServicePorts(ctx, &f.proxy, s, f.protocol)
+	for _, p := range found {
+		port := flows.ServicePort{Name: servicePortName(service, p)}
+		if port.Protocol, err = explain.ParseProtocol(p.Protocol); err != nil {
+			return nil, err
+		}
+		for i := range p.Frontends {
+			port.Frontends = append(port.Frontends, addressesOf(&p.Frontends[i])...)
+		}
+		ports = append(ports, port)
+	}
+	return ports, err
+}
+
+// clientsOf returns clients of a frontend that may use different endpoints: a
+// pod or, if the rules do not recognize pods by a range of addresses, this
+// node; and a client outside of the cluster.
+func clientsOf(kernel *explain.Kernel, frontend netip.Addr) ([]netip.Addr, error) {
+	inside, _, err := (&explainFlags{}).source(kernel, frontend)
+	return []netip.Addr{inside, outsideAddr(nft.FamilyOf(frontend))}, err
+}

@@ -1,0 +1,135 @@
+package flows
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/conntrack"
+)
+
+// Report is the connections of some service ports.
+type Report struct {
+	Groups []*Group `json:"groups"`
+	// Read is the number of connections that the kernel sent, and Tracked the
+	// number of all tracked connections of this node.
+	Read    int `json:"read"`
+	Tracked int `json:"tracked"`
+	// Total is the number of connections whose destination was translated, by
+	// the proxy or another program. It is 0 unless the report is of Top.
+	Total int `json:"total,omitempty"`
+	// Notes are remarks for people.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Group is the connections to the frontends of one service port.
+type Group struct {
+	// ServicePort is a namespace/name:port, "" if it is not known.
+	ServicePort string     `json:"servicePort,omitempty"`
+	Protocol    string     `json:"protocol"`
+	Frontends   []Frontend `json:"frontends"`
+	Counts
+	// Endpoints are those with connections and those in use.
+	Endpoints []Endpoint `json:"endpoints,omitempty"`
+	// Skew is the largest number of connections of an endpoint in use divided
+	// by the mean of its family, 0 if there are no connections.
+	Skew float64 `json:"skew,omitempty"`
+	// Untranslated counts connections that have no endpoint. They are not among
+	// the others.
+	Untranslated int `json:"untranslated,omitempty"`
+}
+
+// Frontend is an address of a service port. A NodePort has the unspecified
+// address.
+type Frontend struct {
+	Address     netip.AddrPort `json:"address"`
+	Connections int            `json:"connections"`
+}
+
+// Endpoint is an endpoint of a service port.
+type Endpoint struct {
+	Address netip.AddrPort `json:"address"`
+	Counts
+	// Unused reports whether new connections do not reach the endpoint.
+	Unused bool `json:"unused,omitempty"`
+}
+
+// Counts are numbers of connections.
+type Counts struct {
+	Connections int `json:"connections"`
+	// States are the numbers by state. See conntrack.Connection for the names.
+	States map[string]int `json:"states,omitempty"`
+}
+
+func (c *Counts) add(state string) {
+	if c.States == nil {
+		c.States = make(map[string]int)
+	}
+	c.Connections++
+	c.States[state]++
+}
+
+// tally counts the connections of a group.
+type tally struct {
+	group     Group
+	endpoints map[netip.AddrPort]*Counts
+}
+
+func newTally(servicePort, protocol string) *tally {
+	return &tally{
+		group: Group{ServicePort: servicePort, Protocol: protocol}, endpoints: make(map[netip.AddrPort]*Counts),
+	}
+}
+
+// add adds a connection to the last frontend.
+func (t *tally) add(c conntrack.Connection) {
+	if c.Endpoint == c.Frontend {
+		t.group.Untranslated++
+		return
+	}
+	t.group.add(c.State)
+	t.group.Frontends[len(t.group.Frontends)-1].Connections++
+	counts := t.endpoints[c.Endpoint]
+	if counts == nil {
+		counts = new(Counts)
+		t.endpoints[c.Endpoint] = counts
+	}
+	counts.add(c.State)
+}
+
+// result returns the group. used are the endpoints in use, nil if they are not
+// known.
+func (t *tally) result(used map[netip.AddrPort]bool) *Group {
+	for endpoint := range used {
+		if t.endpoints[endpoint] == nil {
+			t.endpoints[endpoint] = new(Counts)
+		}
+	}
+	g := &t.group
+	for _, endpoint := range slices.SortedFunc(maps.Keys(t.endpoints), netip.AddrPort.Compare) {
+		g.Endpoints = append(g.Endpoints, Endpoint{endpoint, *t.endpoints[endpoint], used != nil && !used[endpoint]})
+	}
+	slices.SortStableFunc(g.Endpoints, func(a, b Endpoint) int { return cmp.Compare(b.Connections, a.Connections) })
+	g.Skew = skew(g.Endpoints)
+	return g
+}
+
+// skew returns the largest number of connections of an endpoint in use divided
+// by the mean of its family: clients choose the family, not the proxy. It
+// returns the larger skew of the two families.
+func skew(endpoints []Endpoint) float64 {
+	largest := 0.0
+	for _, is4 := range []bool{true, false} {
+		most, sum, n := 0, 0, 0
+		for _, e := range endpoints {
+			if !e.Unused && e.Address.Addr().Is4() == is4 {
+				most, sum, n = max(most, e.Connections), sum+e.Connections, n+1
+			}
+		}
+		if sum > 0 {
+			largest = max(largest, float64(most)*float64(n)/float64(sum))
+		}
+	}
+	return largest
+}

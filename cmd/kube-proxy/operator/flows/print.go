@@ -1,0 +1,165 @@
+package flows
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Print writes the report for people: a table of the endpoints of each service
+// port.
+func (r *Report) Print(w io.Writer) error {
+	var b strings.Builder
+	if len(r.Groups) == 0 {
+		b.WriteString("no connections\n")
+	}
+	for i, g := range r.Groups {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		g.print(&b)
+	}
+	r.printNotes(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// PrintTop writes the report of Top for people: a table of frontends.
+func (r *Report) PrintTop(w io.Writer) error {
+	var b strings.Builder
+	states := statesOf(r.Groups, func(g *Group) Counts { return g.Counts })
+	t := newTable(&b, append([]string{"FRONTEND", "SERVICE", "CONNECTIONS"}, states...))
+	for _, g := range r.Groups {
+		t.row(append([]string{g.frontend(0), orDash(g.ServicePort)}, g.numbers(states)...))
+	}
+	t.flush()
+	fmt.Fprintf(&b, "\n%d of %d tracked connections are translated\n", r.Total, r.Tracked)
+	r.printNotes(&b)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Report) printNotes(b *strings.Builder) {
+	for _, note := range r.Notes {
+		fmt.Fprintf(b, "\nNOTE  %s\n", note)
+	}
+}
+
+func (g *Group) print(b *strings.Builder) {
+	g.printHeader(b)
+	if g.Connections == 0 && len(g.Endpoints) == 0 {
+		b.WriteString("no connections\n")
+		return
+	}
+	b.WriteByte('\n')
+	states := statesOf(g.Endpoints, func(e Endpoint) Counts { return e.Counts })
+	t := newTable(b, append([]string{"ENDPOINT", "CONNECTIONS"}, states...))
+	for _, e := range g.Endpoints {
+		row := append([]string{e.Address.String()}, e.numbers(states)...)
+		if e.Unused {
+			row = append(row, "not in use")
+		}
+		t.row(row)
+	}
+	t.row(append([]string{"total"}, g.numbers(states)...))
+	t.flush()
+	if g.Skew > 0 {
+		fmt.Fprintf(b, "skew %.2f (most connections of an endpoint in use / mean of its family)\n", g.Skew)
+	}
+	if g.Untranslated > 0 {
+		fmt.Fprintf(b, "not translated to an endpoint: %d\n", g.Untranslated)
+	}
+}
+
+func (g *Group) printHeader(b *strings.Builder) {
+	if len(g.Frontends) == 1 {
+		fmt.Fprintf(b, "%s → %s\n", g.frontend(0), orDash(g.ServicePort))
+		return
+	}
+	fmt.Fprintf(b, "%s\n", orDash(g.ServicePort))
+	for i := range g.Frontends {
+		fmt.Fprintf(b, "  %s: %d connections\n", g.frontend(i), g.Frontends[i].Connections)
+	}
+}
+
+// frontend returns a frontend in the form 10.96.0.10:80/tcp or NodePort
+// 30080/tcp.
+func (g *Group) frontend(i int) string {
+	at := g.Frontends[i].Address
+	if at.Addr().IsUnspecified() {
+		return fmt.Sprintf("NodePort %d/%s of %s", at.Port(), g.Protocol, familyName(at.Addr()))
+	}
+	return at.String() + "/" + g.Protocol
+}
+
+func familyName(addr netip.Addr) string {
+	if addr.Is4() {
+		return "IPv4"
+	}
+	return "IPv6"
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// lifecycle is the order of states in the life of a connection. Other states
+// follow in alphabetical order.
+var lifecycle = [...]string{
+	"UNREPLIED", "REPLIED", "COOKIE_WAIT", "COOKIE_ECHOED", "SYN_SENT", "SYN_SENT2", "SYN_RECV", "ESTABLISHED", "FIN_WAIT",
+	"CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE",
+}
+
+func stateRank(state string) int {
+	if i := slices.Index(lifecycle[:], state); i >= 0 {
+		return i
+	}
+	return len(lifecycle)
+}
+
+// statesOf returns the names of all states.
+func statesOf[T any](values []T, counts func(T) Counts) []string {
+	all := make(map[string]bool)
+	for _, v := range values {
+		for state := range counts(v).States {
+			all[state] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(stateRank(a), stateRank(b)), cmp.Compare(a, b))
+	})
+}
+
+// numbers returns the number of connections, and those by state.
+func (c *Counts) numbers(states []string) []string {
+	texts := []string{fmt.Sprint(c.Connections)}
+	for _, state := range states {
+		if n := c.States[state]; n > 0 {
+			texts = append(texts, fmt.Sprint(n))
+		} else {
+			texts = append(texts, "-")
+		}
+	}
+	return texts
+}
+
+// table writes aligned columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer, header []string) table {
+	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.row(header)
+	return t
+}
+
+func (t table) row(cells []string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+
+func (t table) flush() { t.w.Flush() } // to a Builder, which returns no error

@@ -1,0 +1,189 @@
+package flows
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Clients returns addresses of clients of a frontend. Together they can reach
+// all of its endpoints that are in use.
+type Clients func(kernel *explain.Kernel, frontend netip.Addr) ([]netip.Addr, error)
+
+// Reader reads the connections of the network namespace in which it was opened.
+type Reader struct {
+	conn    *conntrack.Conn
+	clients Clients
+	// kernels are the proxy's tables of the families that have one.
+	kernels map[nft.Family]*explain.Kernel
+	unknown error // the first reason why an endpoint or a name is not known
+}
+
+// Open opens a Reader. It works without a table of the proxy. The error is for
+// people.
+func Open(clients Clients) (*Reader, error) {
+	conn, err := conntrack.Open()
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{conn: conn, clients: clients, kernels: make(map[nft.Family]*explain.Kernel)}
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		kernel, err := explain.OpenKernel(f)
+		if err == nil {
+			r.kernels[f] = kernel
+			continue
+		}
+		r.unknown = cmp.Or(r.unknown, err)
+	}
+	if len(r.kernels) > 0 {
+		r.unknown = nil // a proxy may serve one family only
+	}
+	return r, nil
+}
+
+// Close closes the Reader.
+func (r *Reader) Close() error {
+	errs := []error{r.conn.Close()}
+	for _, kernel := range r.kernels {
+		errs = append(errs, kernel.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// ServicePort is a service port whose connections are counted.
+type ServicePort struct {
+	// Name is the namespace/name:port, "" if it is not known.
+	Name     string
+	Protocol uint8
+	// Frontends are its addresses. A NodePort has the unspecified address.
+	Frontends []netip.AddrPort
+}
+
+// Count counts the connections to service ports. A port without a name is left
+// out if it has no connections and belongs to no Service.
+func (r *Reader) Count(ctx context.Context, ports []ServicePort) (*Report, error) {
+	report, err := r.newReport()
+	if err != nil {
+		return nil, err
+	}
+	selected := 0
+	for _, port := range ports {
+		group, err := r.count(ctx, report, port)
+		if err != nil {
+			return nil, err
+		}
+		if group.ServicePort == "" && group.Connections+group.Untranslated == 0 {
+			continue
+		}
+		report.Groups = append(report.Groups, group)
+		selected += group.Connections + group.Untranslated
+	}
+	r.addNotes(report, selected)
+	return report, nil
+}
+
+func (r *Reader) newReport() (*Report, error) {
+	tracked, err := r.conn.Entries()
+	if errors.Is(err, unix.EPERM) {
+		err = errors.New("no permission to read connections: CAP_NET_ADMIN is required")
+	}
+	return &Report{Groups: []*Group{}, Tracked: tracked}, err
+}
+
+// count counts the connections to one service port.
+func (r *Reader) count(ctx context.Context, report *Report, port ServicePort) (*Group, error) {
+	t := newTally(port.Name, explain.ProtocolName(port.Protocol))
+	var used map[netip.AddrPort]bool
+	for _, frontend := range port.Frontends {
+		t.group.Frontends = append(t.group.Frontends, Frontend{Address: frontend})
+		s := conntrack.Selection{Family: conntrack.IPv6, Protocol: port.Protocol, Port: frontend.Port()}
+		if frontend.Addr().Is4() {
+			s.Family = conntrack.IPv4
+		}
+		if frontend.Addr().IsUnspecified() {
+			s.Translated = true // others are to ports of pods and other hosts
+		} else {
+			s.Addr = frontend.Addr()
+		}
+		read, err := r.conn.Select(ctx, s, t.add)
+		report.Read += read
+		if err != nil {
+			return nil, err
+		}
+		name, endpoints := r.explain(frontend, port.Protocol)
+		t.group.ServicePort = cmp.Or(t.group.ServicePort, name)
+		used = merge(used, endpoints)
+	}
+	return t.result(used), nil
+}
+
+// merge returns the union of two sets, nil if both are.
+func merge(a, b map[netip.AddrPort]bool) map[netip.AddrPort]bool {
+	if a == nil {
+		return b
+	}
+	for endpoint := range b {
+		a[endpoint] = true
+	}
+	return a
+}
+
+// explain returns the service port of a frontend and the endpoints that new
+// connections reach. endpoints is nil if they are not known.
+func (r *Reader) explain(
+	frontend netip.AddrPort, protocol uint8,
+) (servicePort string, endpoints map[netip.AddrPort]bool) {
+	kernel := r.kernels[nft.FamilyOf(frontend.Addr())]
+	if kernel == nil || frontend.Addr().IsUnspecified() {
+		return "", nil
+	}
+	clients, err := r.clients(kernel, frontend.Addr())
+	for _, client := range clients {
+		var result *explain.Result
+		if err == nil {
+			result, err = kernel.Explain(explain.Query{Destination: frontend, Protocol: protocol, Source: client})
+		}
+		if err != nil {
+			break
+		}
+		servicePort = cmp.Or(servicePort, result.ServicePort)
+		endpoints = merge(endpoints, endpointsOf(result))
+	}
+	if err != nil {
+		r.unknown = cmp.Or(r.unknown, err)
+		return servicePort, nil
+	}
+	return servicePort, endpoints
+}
+
+// endpointsOf returns the endpoints among the outcomes.
+func endpointsOf(result *explain.Result) map[netip.AddrPort]bool {
+	endpoints := make(map[netip.AddrPort]bool)
+	for _, o := range result.Outcomes {
+		if o.Action == explain.ToEndpoint {
+			endpoints[o.Endpoint] = true
+		}
+	}
+	return endpoints
+}
+
+// addNotes adds remarks about what the numbers do not show.
+func (r *Reader) addNotes(report *Report, selected int) {
+	if r.unknown != nil {
+		report.Notes = append(report.Notes,
+			fmt.Sprintf("names of Services and endpoints in use are not known: %v", r.unknown))
+	}
+	const fewReads = 1000
+	if report.Read > fewReads && report.Read > 2*selected {
+		report.Notes = append(report.Notes, fmt.Sprintf(
+			"this kernel does not filter these connections: it sent %d to count %d", report.Read, selected))
+	}
+}

@@ -1,0 +1,59 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+// findService returns a Service that the proxy serves.
+func findService(ctx context.Context, client *socket.Client, s *serviceRef) (*socket.Service, error) {
+	for service, err := range client.Services(ctx, socket.ServiceQuery{Namespace: s.namespace, Name: s.name}) {
+		return service, err
+	}
+	return nil, fmt.Errorf("%s: %w", s, socket.ErrNoService) // it was deleted a moment ago
+}
+
+// findServicePorts returns the ports of a Service to which a reference refers.
+func findServicePorts(
+	ctx context.Context, f *proxyFlags, s *serviceRef, protocol string,
+) (ports []*socket.ServicePort, service *socket.Service, err error) {
+	client, err := socket.Dial(ctx, f.socket)
+	if err != nil {
+		return nil, nil, needsProxy(s, err)
+	}
+	defer client.Close()
+	if service, err = findService(ctx, client, s); err != nil {
+		return nil, nil, err
+	}
+	ports, err = s.servicePorts(service, protocol)
+	return ports, service, err
+}
+
+// needsProxy returns the error about a name without a running proxy.
+func needsProxy(s *serviceRef, noProxy error) error {
+	if errors.Is(noProxy, socket.ErrNoProxy) {
+		return fmt.Errorf("svc/%s: %w; without one, give an address as IP:PORT", s, noProxy)
+	}
+	return noProxy
+}
+
+// addressesOf returns the addresses of a frontend. The unspecified address
+// stands for all addresses of this node.
+func addressesOf(f *socket.Frontend) (addrs []netip.AddrPort) {
+	switch {
+	case f.Address.IsValid():
+		return []netip.AddrPort{netip.AddrPortFrom(f.Address, f.Port)}
+	case len(f.Addresses) > 0:
+		for _, addr := range f.Addresses {
+			addrs = append(addrs, netip.AddrPortFrom(addr, f.Port))
+		}
+		return addrs
+	case f.Family == "IPv6":
+		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), f.Port)}
+	}
+	return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), f.Port)}
+}

@@ -1,0 +1,79 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/cmd/printable"
+)
+
+// Name is the name under which the binary is this command.
+const Name = "nftproxy"
+
+// Config configures the command.
+type Config struct {
+	Version        string
+	Stdout, Stderr io.Writer
+}
+
+// exitError is an error with an exit code. Without err, nothing is printed: the
+// output contains the reason.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
+// Main runs the command with args and returns its exit code: 0 if it has an
+// answer, 1 after an error, or that which the help of the command names.
+func Main(config Config, args []string) int {
+	config.Stdout, config.Stderr = printable.NewWriter(config.Stdout), printable.NewWriter(config.Stderr)
+	root := newRoot(config)
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	exit := exitError{code: 1, err: err}
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit) && exit.err == nil:
+	default:
+		fmt.Fprintf(config.Stderr, "%s: %v\n", Name, err)
+	}
+	return exit.code
+}
+
+func newRoot(config Config) *cobra.Command {
+	root := &cobra.Command{
+		Use:   Name,
+		Short: "Ask nftproxy about the Services of this node",
+		Long: "nftproxy answers questions about the Services of this node. It asks the running proxy or reads the rules " +
+			"in the kernel. Only trace adds rules, which change no packet. It must run as root, with CAP_NET_ADMIN, " +
+			"in the network namespace of the node.",
+		SilenceErrors:      true, // Main prints them
+		SilenceUsage:       true,
+		DisableSuggestions: true, // an error is one line
+	}
+	root.SetOut(config.Stdout)
+	root.SetErr(config.Stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd == root {
+			err = fmt.Errorf("%w: the command that serves, with the flags of kube-proxy, is kube-proxy", err)
+		}
+		return err
+	})
+	root.AddCommand(newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(), newServices(),
+		newStatus(config.Version), newTrace(), newVersion(config.Version))
+	return root
+}

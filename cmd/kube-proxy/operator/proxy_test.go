@@ -1,0 +1,330 @@
+package operator_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/manifest"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// listen makes a proxy answer in the network namespace of the test until the
+// test ends.
+func listen(t *testing.T, proxy socket.Proxy) {
+	t.Helper()
+	server, err := socket.NewServer(socket.ServerConfig{
+		Version: "v1.2.3", NodeEligible: func() bool { return true }, Proxy: proxy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, server.Run)
+	for range 1000 {
+		if client, err := socket.Dial(t.Context(), ""); err == nil {
+			client.Close()
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("the proxy does not listen")
+}
+
+// background runs f until the test ends.
+func background(t *testing.T, f func(context.Context)) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-done
+	})
+}
+
+// statusOnly is a proxy that has only a status.
+type statusOnly struct {
+	socket.Proxy
+	status socket.Status
+}
+
+func (s statusOnly) Status() socket.Status { return s.status }
+
+// clock returns a time of day of the sample status.
+func clock(text string) time.Time {
+	at, err := time.Parse("15:04:05.000", text)
+	if err != nil {
+		panic(err)
+	}
+	return at.AddDate(2026, 0, 0)
+}
+
+// sampleStatus returns the status of a healthy proxy.
+func sampleStatus() socket.Status {
+	return socket.Status{
+		Mode: "nftables", Node: "node1", PID: 4711, Time: clock("12:00:00.000"), Started: clock("09:48:00.000"),
+		Listed: true,
+		Families: []socket.FamilyStatus{
+			{
+				Family: "IPv4", Healthy: true, Synced: clock("11:59:58.500"),
+				LastSync: &socket.Sync{Ended: clock("11:59:58.500"), Seconds: 0.001234, Cause: "changes"},
+				Services: 12, ServicePorts: 14, Endpoints: 30, Rewrites: 2,
+				Rows: map[string]int{"service-ips": 14, "service-endpoints": 30, "no-endpoint-services": 0},
+			},
+			{
+				Family: "IPv6", Healthy: true, Synced: clock("11:59:58.501"),
+				LastSync: &socket.Sync{Ended: clock("11:59:58.501"), Cause: "first sync", Whole: true}, Rewrites: 1,
+			},
+		},
+	}
+}
+
+// A check of doctor that fails makes the status degraded.
+func TestStatusOfDoctor(t *testing.T) {
+	tabletest.NewNode(t)
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, statusOnly{status: sampleStatus()})
+	got := run("status")
+	if !strings.HasPrefix(got, "STATE      degraded\n           ip-forward: net.ipv4.ip_forward is 0") {
+		t.Errorf("got %s, want a degraded proxy because of ip-forward", got)
+	}
+	if got := run("status -o wide"); !strings.Contains(got, "remedy: ") {
+		t.Errorf("got %s, want a remedy", got)
+	}
+}
+
+// No control character of an answer or an error reaches the terminal.
+func TestControlCharacters(t *testing.T) {
+	tabletest.NewNode(t)
+	const hostile = "\x1b]0;x\a\r\u009b31m\u202e"
+	status := sampleStatus()
+	status.Node = hostile
+	status.Families[0].LastSync.Error = hostile
+	status.Families[0].Repairs = map[string]int{hostile: 1}
+	listen(t, statusOnly{status: status})
+	for _, commandLine := range []string{
+		"status", "status -o wide", "status -o json", "status -o yaml", hostile, "status --socket /" + hostile,
+	} {
+		got := run(commandLine)
+		for _, r := range got {
+			if r != '\n' && !unicode.IsPrint(r) {
+				t.Errorf("%s: got %q, want no character %q", commandLine, got, r)
+				break
+			}
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(*socket.Status)
+	}{
+		{"healthy", func(*socket.Status) {}},
+		{"degraded", func(s *socket.Status) {
+			v4, v6 := &s.Families[0], &s.Families[1]
+			s.InvalidObjects = 2
+			v4.LastSync.Error = "commit table ip kube-proxy: operation not permitted"
+			v4.Repairs = map[string]int{"row": 1, "set": 2}
+			v4.Refused = 1
+			v4.Refusals = []socket.Refusal{{ServicePort: "default/x:http", Reason: "add chain: name too long"}}
+			v4.Contested = 1
+			v4.Conflicts = []socket.Conflict{
+				{ServicePort: "default/y:http", Frontend: "192.0.2.1:80/tcp", Owner: "default/z:http"},
+			}
+			v6.Healthy, v6.WaitingSince = false, clock("11:58:30.000")
+			v6.Refused, v6.Contested = 100, 100
+		}},
+		{"starting", func(s *socket.Status) {
+			s.Listed, s.Families = false, s.Families[:1]
+			s.Families[0] = socket.FamilyStatus{Family: "IPv4", Healthy: true}
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			tabletest.NewNode(t)
+			t.Setenv("KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK", "1")
+			status := sampleStatus()
+			test.change(&status)
+			listen(t, statusOnly{status: status})
+			compare(t, "testdata/status-"+test.name+".txtar")
+		})
+	}
+}
+
+// Without a proxy, status shows the tables in the kernel.
+func TestStatusWithoutProxy(t *testing.T) {
+	tabletest.NewNode(t)
+	tabletest.LoadNFT(t, "table ip kube-proxy { set service-endpoints { type ipv4_addr; }; }")
+	tabletest.LoadNFT(t, "table ip6 kube-proxy { chain services { }; }")
+	compare(t, "testdata/status-unreachable.txtar")
+	tabletest.LoadNFT(t, "delete table ip6 kube-proxy; table ip6 kube-proxy { flags dormant; }")
+	if got := run("status"); !strings.Contains(got, "TABLE  ip6 kube-proxy  dormant") {
+		t.Errorf("got %s, want a dormant table", got)
+	}
+	tabletest.LoadNFT(t, "delete table ip kube-proxy")
+	serve(t, table.Config{Rules: tabletest.Rules()})
+	got := run("status")
+	counted := strings.Contains(got, "\n  service-ips               5\n") // Linux 6.15 and later
+	if none := !strings.Contains(got, "service-ips"); !counted && !none {
+		t.Errorf("got %s, want 5 rows of service-ips, or no number", got)
+	}
+}
+
+// A proxy that accepts connections but does not answer costs the timeout.
+func TestStatusOfHungProxy(t *testing.T) {
+	tabletest.NewNode(t)
+	t.Chdir(t.TempDir())
+	l, err := net.Listen("unix", "hung.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	const want = "did not answer in time"
+	expect(t, "services --socket hung.sock --timeout 10ms", want, 1)
+	got := run("status --socket hung.sock --timeout 10ms")
+	if !strings.Contains(got, want) || !strings.HasSuffix(got, "exit code 2\n") {
+		t.Errorf("got %s, want %q and exit code 2", got, want)
+	}
+}
+
+// The sections of testdata/services.txtar are commands on a node with a proxy
+// that serves the manifests of testdata/cluster.
+func TestServices(t *testing.T) {
+	tabletest.NewNode(t)
+	serveManifests(t, "testdata/cluster", tabletest.Rules())
+	compare(t, "testdata/services.txtar")
+}
+
+// serveManifests runs a proxy that serves the manifests of a directory as node1
+// until the test ends.
+func serveManifests(t *testing.T, dir string, rules ruleset.Config) {
+	t.Helper()
+	p, err := proxier.NewDualStackProxier(proxier.Config{
+		NodeName: "node1", DetectLocal: rules.DetectLocal, NodePortAddresses: rules.NodePortAddresses,
+		ExplicitSync: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	source, err := manifest.New(manifest.Config{Dir: dir, Handler: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	background(t, p.SyncLoop)
+	background(t, func(ctx context.Context) { source.Run(ctx) })
+	<-p.Synced()
+	listen(t, p)
+}
+
+// The proxy does not remove objects that other programs add to its table.
+func TestDiff(t *testing.T) {
+	tabletest.NewNode(t)
+	serveManifests(t, "testdata/cluster", tabletest.Rules())
+	if got := run("diff"); !strings.HasPrefix(got, "Differences: 0. ") || strings.Contains(got, "exit code") {
+		t.Errorf("got %s, want no differences", got)
+	}
+	tabletest.LoadNFT(t, "add chain ip kube-proxy x; add set ip6 kube-proxy y { type ipv6_addr; }")
+	compare(t, "testdata/diff.txtar")
+}
+
+// differing is a proxy whose comparison has one step, and then fails.
+type differing struct {
+	socket.Proxy
+	err error
+}
+
+func (d differing) Diff(_ context.Context, after string, yield func(*socket.DiffStep) error) error {
+	missing := socket.Difference{
+		Family: "IPv4", Kind: socket.Missing, Object: "row cluster-ips 10.96.0.1", ServicePort: "default/web:http",
+	}
+	other := missing
+	other.ServicePort = "default/web:dns"
+	changed := socket.Difference{
+		Family: "IPv6", Kind: socket.Changed, Object: "row service-ips x : a", Found: "row service-ips x : b",
+	}
+	step := socket.DiffStep{
+		Differences: []socket.Difference{missing, other, changed},
+		Rows:        256, AllRows: 1000, Cursor: after + "IPv6:default/web",
+	}
+	return errors.Join(yield(&step), d.err)
+}
+
+// halfAnswering is a proxy of which one family does not answer.
+type halfAnswering struct{ socket.Proxy }
+
+func (halfAnswering) Services(_ context.Context, _ socket.ServiceQuery, yield func(*socket.Service) error) error {
+	return errors.Join(yield(&socket.Service{Namespace: "default", Name: "web"}), errors.New("IPv6: busy"))
+}
+
+// If one family does not answer, the Services of the other one are listed.
+func TestServicesOfOneFamily(t *testing.T) {
+	tabletest.NewNode(t)
+	listen(t, halfAnswering{})
+	got := run("services -o yaml")
+	listed := strings.Contains(got, "name: web") && strings.Contains(got, "IPv6: busy")
+	if !listed || !strings.HasSuffix(got, "exit code 1\n") {
+		t.Errorf("got %s, want a Service, an error and exit code 1", got)
+	}
+}
+
+// halfRestricted is a proxy with a Service of which one family has no source
+// range.
+type halfRestricted struct{ statusOnly }
+
+func (halfRestricted) Services(_ context.Context, _ socket.ServiceQuery, yield func(*socket.Service) error) error {
+	frontend := func(family, addr string) socket.Frontend {
+		return socket.Frontend{
+			Family: family, Kind: socket.LoadBalancerIP, Address: netip.MustParseAddr(addr), Port: 80, State: socket.Served,
+		}
+	}
+	return yield(&socket.Service{
+		Namespace: "default", Name: "web", Restricted: true, SourceRanges: tabletest.Prefixes("198.51.100.0/24"),
+		Ports: []socket.ServicePort{{
+			Frontends: []socket.Frontend{frontend("IPv4", "192.0.2.10"), frontend("IPv6", "2001:db8::10")},
+		}},
+	})
+}
+
+// Source ranges of one family do not restrict the other one.
+func TestSourceRangesOfOneFamily(t *testing.T) {
+	tabletest.NewNode(t)
+	listen(t, halfRestricted{})
+	if got := run("services"); strings.Count(got, "; only for clients in 198.51.100.0/24") != 1 {
+		t.Errorf("got %s, want one restricted address", got)
+	}
+	if got := run("doctor"); !strings.Contains(got, "- default/web: 2001:db8::10\n") {
+		t.Errorf("got %s, want an unrestricted address", got)
+	}
+}
+
+// A comparison that ends early names the cursor at which it can continue.
+func TestDiffEndsEarly(t *testing.T) {
+	for name, err := range map[string]error{"ended": nil, "failed": errors.New("failed")} {
+		t.Run(name, func(t *testing.T) {
+			tabletest.NewNode(t)
+			listen(t, differing{err: err})
+			compare(t, "testdata/diff-"+name+".txtar")
+		})
+	}
+	t.Run("no proxy", func(t *testing.T) {
+		tabletest.NewNode(t)
+		expect(t, "diff", "no running proxy was found", 2)
+	})
+}

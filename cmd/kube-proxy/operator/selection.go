@@ -1,0 +1,175 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// selection returns the packets to trace, and describes their destination.
+func (f *traceFlags) selection(ctx context.Context, args []string) (what string, s trace.Selection, err error) {
+	f.protocol = strings.ToLower(f.protocol)
+	if f.protocol != "" {
+		if s.Protocol, err = explain.ParseProtocol(f.protocol); err != nil {
+			return "", s, err
+		}
+	}
+	if s.Source, err = f.source(); err != nil {
+		return "", s, err
+	}
+	if len(args) == 0 {
+		what, err = f.selectAll(ctx, &s)
+		return what, s, err
+	}
+	to, err := parseDestination(args[0])
+	if err != nil {
+		return "", s, err
+	}
+	if to.service == nil {
+		s.Frontends = []trace.Frontend{{Addr: to.at}}
+		return args[0], s, nil
+	}
+	ports, _, err := findServicePorts(ctx, &f.proxy, to.service, f.protocol)
+	for _, p := range ports {
+		s.Frontends = append(s.Frontends, tracedFrontends(p)...)
+	}
+	return args[0], s, err
+}
+
+// tracedFrontends returns the frontends of a service port.
+func tracedFrontends(p *socket.ServicePort) (frontends []trace.Frontend) {
+	protocol, err := explain.ParseProtocol(p.Protocol)
+	if err != nil {
+		return nil // no packet can be to it
+	}
+	for i := range p.Frontends {
+		for _, addr := range addressesOf(&p.Frontends[i]) {
+			frontends = append(frontends, trace.Frontend{Addr: addr, Protocol: protocol})
+		}
+	}
+	return frontends
+}
+
+// selectAll selects packets to all Services of the running proxy or, without
+// one, to all ClusterIPs.
+func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what string, err error) {
+	client, err := socket.Dial(ctx, f.proxy.socket)
+	if errors.Is(err, socket.ErrNoProxy) && f.proxy.socket == "" {
+		s.Ranges, err = serviceRanges()
+		return "ClusterIPs (no running proxy was found)", err
+	}
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	for service, err := range client.Services(ctx, socket.ServiceQuery{}) {
+		if err != nil {
+			return "", err
+		}
+		for i := range service.Ports {
+			s.Frontends = append(s.Frontends, tracedFrontends(&service.Ports[i])...)
+		}
+	}
+	if len(s.Frontends) == 0 {
+		return "", errors.New("the proxy serves no Services")
+	}
+	return "all Services", nil
+}
+
+// serviceRanges returns the ranges of ClusterIPs of both families.
+func serviceRanges() (ranges []netip.Prefix, err error) {
+	err = inTables(func(k *explain.Kernel) error {
+		found, err := k.ServiceRanges()
+		ranges = append(ranges, found...)
+		return err
+	})
+	if err == nil && len(ranges) == 0 {
+		err = errors.New("the rules contain no range of ClusterIPs: give a destination as IP:PORT")
+	}
+	return ranges, err
+}
+
+// inTables calls use with the table of each family that has one. It returns
+// explain.ErrNoTable if none has.
+func inTables(use func(*explain.Kernel) error) (missing error) {
+	found := false
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		err := inTable(f, use)
+		switch {
+		case errors.Is(err, explain.ErrNoTable):
+			missing = cmp.Or(missing, err)
+		case err != nil:
+			return err
+		default:
+			found = true
+		}
+	}
+	if found {
+		return nil
+	}
+	return missing
+}
+
+func inTable(f nft.Family, use func(*explain.Kernel) error) error {
+	kernel, err := explain.OpenKernel(f)
+	if err != nil {
+		return err
+	}
+	defer kernel.Close()
+	return use(kernel)
+}
+
+// source returns the source that --from names.
+func (f *traceFlags) source() (source trace.Source, err error) {
+	switch f.from {
+	case "":
+		return source, nil
+	case fromNode:
+		return trace.Source{NotOthers: true}, nil
+	case fromPod, fromOutside:
+		pods, err := podRanges()
+		if err != nil {
+			return source, fmt.Errorf("--from %s: %w", f.from, err)
+		}
+		if f.from == fromPod {
+			return trace.Source{NotNode: true, Within: pods}, nil
+		}
+		return trace.Source{NotNode: true, Except: pods}, nil
+	}
+	p, err := parseRange(f.from)
+	if err != nil {
+		return source, fmt.Errorf("--from %q is not an address, a range of addresses, pod, node or outside", f.from)
+	}
+	return trace.Source{Within: []netip.Prefix{p}}, nil
+}
+
+// parseRange parses an address or a range of addresses.
+func parseRange(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Prefix(addr.BitLen())
+	}
+	return netip.ParsePrefix(text)
+}
+
+// podRanges returns the ranges of pods of both families.
+func podRanges() (ranges []netip.Prefix, err error) {
+	err = inTables(func(k *explain.Kernel) error {
+		pods, _, err := k.Pods()
+		if pods.Range.IsValid() {
+			ranges = append(ranges, pods.Range)
+		}
+		return err
+	})
+	if err == nil && len(ranges) == 0 {
+		err = errors.New("the rules do not recognize pods by a range of addresses: give an address or a range")
+	}
+	return ranges, err
+}

@@ -1,0 +1,85 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+func newServices() *cobra.Command {
+	var flags proxyFlags
+	out := newOutput()
+	cmd := &cobra.Command{
+		Use:   "services [NAMESPACE/NAME]",
+		Short: "List the Services that the proxy serves",
+		Long: "services lists the frontends of each Service: the addresses and ports at which clients reach it. " +
+			"ENDPOINTS are those that the frontend uses, of all that the service port has. " +
+			"With a NAMESPACE/NAME, it also lists the endpoints, and why they are not used. " +
+			"NAMESPACE/ lists the Services of a namespace. " +
+			"With -o wide, it also prints health check NodePorts, or the addresses of NodePorts, EndpointSlices and hints.\n\n" +
+			"Headless Services and those of another proxy are not listed.",
+		Example: "  nftproxy services\n  nftproxy services default/web",
+		Args:    serviceArg,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q, err := serviceQuery(args)
+			if err != nil {
+				return err
+			}
+			return flags.ask(cmd, func(ctx context.Context, client *socket.Client) error {
+				return listServices(ctx, cmd.OutOrStdout(), client, q, out)
+			})
+		},
+		ValidArgsFunction: completeService(&flags, ""),
+	}
+	flags.add(cmd, 30*time.Second)
+	out.addFlag(cmd)
+	return cmd
+}
+
+func serviceArg(_ *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("services takes one argument, NAMESPACE/NAME; got %d", len(args))
+	}
+	return nil
+}
+
+// serviceQuery parses NAMESPACE/NAME or NAMESPACE/.
+func serviceQuery(args []string) (q socket.ServiceQuery, err error) {
+	if len(args) == 0 {
+		return q, nil
+	}
+	namespace, name, ok := strings.Cut(args[0], "/")
+	if !ok || namespace == "" || strings.Contains(name, "/") {
+		return q, fmt.Errorf("%q is not NAMESPACE/NAME", args[0])
+	}
+	return socket.ServiceQuery{Namespace: namespace, Name: name}, nil
+}
+
+// listServices writes the Services of a query. If the answer is not complete,
+// it writes those that came before the error.
+func listServices(ctx context.Context, w io.Writer, client *socket.Client, q socket.ServiceQuery, out *output) error {
+	services := []*socket.Service{} // an empty list in JSON, not null
+	var failed error
+	for s, err := range client.Services(ctx, q) {
+		if failed = err; err == nil {
+			services = append(services, s)
+		}
+	}
+	if failed != nil && len(services) == 0 {
+		return failed
+	}
+	err := out.write(w, services, func(w io.Writer) error {
+		if q.Name != "" && len(services) == 1 {
+			return printService(w, services[0], out.wide())
+		}
+		return printServices(w, services, out.wide())
+	})
+	return errors.Join(err, failed)
+}

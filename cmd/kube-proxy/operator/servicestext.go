@@ -1,0 +1,223 @@
+package operator
+
+import (
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+)
+
+const policyLocal = "Local"
+
+// newTable returns a writer that aligns columns, which tabs separate. A line
+// without a tab begins new columns.
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// printServices writes the frontends of Services.
+func printServices(w io.Writer, services []*socket.Service, wide bool) error {
+	if len(services) == 0 {
+		_, err := fmt.Fprintln(w, "No Services")
+		return err
+	}
+	t := newTable(w)
+	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"+
+		columns(wide, "HEALTH CHECK NODEPORT"))
+	for _, s := range services {
+		healthCheck := "none"
+		if s.HealthCheckNodePort != 0 {
+			healthCheck = fmt.Sprint(s.HealthCheckNodePort)
+		}
+		more := columns(wide, healthCheck)
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			for _, f := range p.Frontends {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s%s\n", servicePortName(s, p), f.Kind,
+					frontendText(&f, p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), more)
+			}
+		}
+	}
+	return t.Flush()
+}
+
+// columns returns more columns of a line, or "" unless wide is set.
+func columns(wide bool, texts ...string) string {
+	if !wide {
+		return ""
+	}
+	return "\t" + strings.Join(texts, "\t")
+}
+
+// servicePortName returns namespace/name:port.
+func servicePortName(s *socket.Service, p *socket.ServicePort) string {
+	if p.Name == "" {
+		return s.Namespace + "/" + s.Name
+	}
+	return s.Namespace + "/" + s.Name + ":" + p.Name
+}
+
+func frontendText(f *socket.Frontend, protocol string) string {
+	if f.Kind == socket.NodePort {
+		return fmt.Sprintf("%d/%s (%s)", f.Port, protocol, f.Family)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Address, f.Port), protocol)
+}
+
+func affinityText(s *socket.Service) string {
+	if s.AffinitySeconds == 0 {
+		return "none"
+	}
+	return (time.Duration(s.AffinitySeconds) * time.Second).String()
+}
+
+// stateText returns what happens to connections to a frontend.
+func stateText(s *socket.Service, f *socket.Frontend) string {
+	switch f.State {
+	case socket.Conflicting:
+		return "not served: it belongs to " + f.Owner
+	case socket.Refused:
+		if f.UsedEndpoints > 0 {
+			return "serves what is left of its last rules: " + f.Error
+		}
+		return "not served: " + f.Error
+	}
+	text := "served"
+	switch {
+	case f.State == socket.NoEndpoints && f.AllEndpoints == 0:
+		text = "rejects: no endpoints"
+	case f.State == socket.NoEndpoints:
+		text = "rejects: no usable endpoint"
+	case f.State == socket.NoLocalEndpoints && f.Kind == socket.ClusterIP:
+		text = "drops: no usable endpoint on this node"
+	case f.State == socket.NoLocalEndpoints:
+		text = "drops clients outside the cluster: no usable endpoint on this node"
+	}
+	if s.Restricted && f.Kind == socket.LoadBalancerIP && !s.Unrestricted(f.Family) {
+		text += "; only for clients in " + prefixesText(s.SourceRanges)
+	}
+	if how, reduced := s.Reductions[f.Family]; reduced {
+		text += "; the Service " + how
+	}
+	if s.Pending {
+		text += "; a change is pending"
+	}
+	return text
+}
+
+func prefixesText(prefixes []netip.Prefix) string {
+	if len(prefixes) == 0 {
+		return "no range"
+	}
+	return joined(prefixes)
+}
+
+// joined returns values with commas between them.
+func joined[T fmt.Stringer](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = v.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// printService writes a Service with its endpoints.
+func printService(w io.Writer, s *socket.Service, wide bool) error {
+	t := newTable(w)
+	fmt.Fprintf(t, "SERVICE\t%s/%s\n", s.Namespace, s.Name)
+	fmt.Fprintf(t, "POLICY\tinternal %s, external %s\n", s.InternalPolicy, s.ExternalPolicy)
+	fmt.Fprintf(t, "AFFINITY\t%s\n", affinityText(s))
+	if s.Restricted {
+		fmt.Fprintf(t, "SOURCE RANGES\t%s\n", prefixesText(s.SourceRanges))
+	}
+	if s.HealthCheckNodePort != 0 {
+		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d\n", s.HealthCheckNodePort)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range s.Ports {
+		if err := printPort(w, s, &s.Ports[i], wide); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printPort(w io.Writer, s *socket.Service, p *socket.ServicePort, wide bool) error {
+	fmt.Fprintf(w, "\nPORT %s\n", strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol)))
+	t := newTable(w)
+	fmt.Fprintln(t, "  TYPE\tFRONTEND\tPOLICY\tENDPOINTS\tSTATE"+columns(wide, "LISTENS ON"))
+	for _, f := range p.Frontends {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%d/%d\t%s%s\n", f.Kind, frontendText(&f, p.Protocol), f.Policy,
+			f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), columns(wide, joined(f.Addresses)))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return printEndpoints(w, p, wide)
+}
+
+// printEndpoints writes the endpoints of a service port. The columns for the
+// policies are why traffic does not use them.
+func printEndpoints(w io.Writer, p *socket.ServicePort, wide bool) error {
+	if len(p.Endpoints) == 0 {
+		_, err := fmt.Fprintln(w, "  no endpoints")
+		return err
+	}
+	local := slices.ContainsFunc(p.Frontends, func(f socket.Frontend) bool { return f.Policy == policyLocal })
+	t := newTable(w)
+	fmt.Fprint(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER")
+	if local {
+		fmt.Fprint(t, "\tPOLICY LOCAL")
+	}
+	fmt.Fprintln(t, columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
+	for _, e := range p.Endpoints {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s", endpointText(&e), nodeText(&e), conditionsText(&e),
+			useText(e.Cluster))
+		if local {
+			fmt.Fprintf(t, "\t%s", useText(e.Local))
+		}
+		fmt.Fprintln(t, columns(wide, e.Slice, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
+	}
+	return t.Flush()
+}
+
+func endpointText(e *socket.Endpoint) string {
+	if e.Port == 0 {
+		return e.Address.String()
+	}
+	return netip.AddrPortFrom(e.Address, e.Port).String()
+}
+
+func nodeText(e *socket.Endpoint) string {
+	switch {
+	case e.Node == "":
+		return "unknown"
+	case e.OnThisNode:
+		return e.Node + " (this node)"
+	}
+	return e.Node
+}
+
+func conditionsText(e *socket.Endpoint) string {
+	switch {
+	case e.Terminating && e.Serving:
+		return "terminating, serving"
+	case e.Terminating:
+		return "terminating"
+	case !e.Ready:
+		return "not ready"
+	}
+	return "ready"
+}
+
+func useText(u socket.Use) string {
+	if u.Used {
+		return "used"
+	}
+	return "not used: " + u.Text
+}

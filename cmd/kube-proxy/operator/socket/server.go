@@ -1,0 +1,86 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// ServerConfig configures a Server.
+type ServerConfig struct {
+	// Version is the version of the program.
+	Version string
+	// NodeEligible reports whether load balancers may send traffic to this
+	// node.
+	NodeEligible func() bool
+	// API returns the contact with the API server, nil without one.
+	API   func() *APIStatus
+	Proxy Proxy
+}
+
+// Server serves queries about a proxy on a unix socket.
+type Server struct {
+	dir        string
+	namespace  uint64
+	handler    http.Handler
+	retryDelay time.Duration
+}
+
+// NewServer returns a server for the network namespace of the calling thread.
+// Run listens.
+func NewServer(config ServerConfig) (*Server, error) {
+	namespace, err := networkNamespace("/proc/thread-self")
+	if err != nil {
+		return nil, err
+	}
+	return &Server{
+		dir: runDir, namespace: namespace, handler: newHandler(&config),
+		retryDelay: 10 * time.Second,
+	}, nil
+}
+
+// Run serves queries until ctx ends. If it cannot listen, it logs the first
+// error and tries again: the proxy works without the socket, and another proxy
+// may be about to end.
+func (s *Server) Run(ctx context.Context) {
+	failed := false
+	for {
+		err := s.serve(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if !failed {
+			klog.InfoS("The command nftproxy cannot ask this proxy, retrying", "err", err, "retryAfter", s.retryDelay)
+			failed = true
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.retryDelay):
+		}
+	}
+}
+
+// serve serves queries until ctx ends or it fails.
+func (s *Server) serve(ctx context.Context) error {
+	l, err := listen(s.dir, s.namespace)
+	if err != nil {
+		return err
+	}
+	klog.V(2).InfoS("Started serving the command nftproxy", "socket", l.path())
+	server := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       10 * time.Second,
+		ErrorLog:          klog.NewStandardLogger("WARNING"),
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return errors.Join(err, l.Close())
+	}
+	return nil
+}

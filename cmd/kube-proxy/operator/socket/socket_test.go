@@ -1,0 +1,556 @@
+package socket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// otherUser is the user of processes that the server and client must not trust.
+const otherUser = 65534
+
+// fakeProxy has Services without ports.
+type fakeProxy struct {
+	services []string // namespace/name
+	err      error    // of Services and Diff, after all of them
+	broken   bool     // Status closes the connection
+}
+
+func (f *fakeProxy) Status() Status {
+	if f.broken {
+		panic(http.ErrAbortHandler)
+	}
+	return Status{Node: "node1"}
+}
+
+func (f *fakeProxy) Services(_ context.Context, q ServiceQuery, yield func(*Service) error) error {
+	for _, s := range f.services {
+		namespace, name, _ := strings.Cut(s, "/")
+		if q.Name != "" && q.Name != name {
+			continue
+		}
+		if err := yield(&Service{Namespace: namespace, Name: name}); err != nil {
+			return err
+		}
+	}
+	return f.err
+}
+
+func (f *fakeProxy) Diff(_ context.Context, after string, yield func(*DiffStep) error) error {
+	return errors.Join(yield(&DiffStep{Cursor: after}), f.err)
+}
+
+// newTestServer returns a server whose socket is in a new directory.
+func newTestServer(t *testing.T, proxy Proxy) *Server {
+	t.Helper()
+	s, err := NewServer(ServerConfig{Version: "v1.2.3", NodeEligible: func() bool { return true }, Proxy: proxy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Other users can reach the directory, but must not be able to write to it.
+	parent := t.TempDir()
+	for dir := parent; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.dir = filepath.Join(parent, "nftproxy")
+	s.retryDelay = time.Millisecond
+	return s
+}
+
+// start runs the server until the test ends or stop is called.
+func start(t *testing.T, s *Server) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx)
+	}()
+	stop = func() {
+		cancel()
+		<-done
+	}
+	t.Cleanup(stop)
+	for range 1000 {
+		if conn, err := (socket{path: s.path()}).connect(t.Context()); err == nil {
+			conn.Close()
+			return stop
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("the server does not listen")
+	return nil
+}
+
+func (s *Server) path() string { return filepath.Join(s.dir, socketName(s.namespace)) }
+
+func (s *Server) finder() *finder { return &finder{dir: s.dir, proc: "/proc", namespace: s.namespace} }
+
+func mustDial(t *testing.T, path string) *Client {
+	t.Helper()
+	c, err := Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// names returns the Services of a query, and the error.
+func names(t *testing.T, c *Client, q ServiceQuery) (all []string, err error) {
+	t.Helper()
+	for s, err := range c.Services(t.Context(), q) {
+		if err != nil {
+			return all, err
+		}
+		all = append(all, s.Namespace+"/"+s.Name)
+	}
+	return all, nil
+}
+
+func expectError(t *testing.T, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got error %v, want one line with %q", err, want)
+	}
+}
+
+func TestQueries(t *testing.T) {
+	proxy := &fakeProxy{services: []string{"a/x", "b/x", "b/y"}}
+	server := newTestServer(t, proxy)
+	start(t, server)
+	c := mustDial(t, server.path())
+	status, err := c.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Version != "v1.2.3" || status.Node != "node1" {
+		t.Errorf("got status %+v", status)
+	}
+	if got, err := names(t, c, ServiceQuery{}); len(got) != 3 || err != nil {
+		t.Errorf("all Services: got %q, %v", got, err)
+	}
+	if got, err := names(t, c, ServiceQuery{Name: "x"}); len(got) != 2 || err != nil {
+		t.Errorf("Services x: got %q, %v", got, err)
+	}
+	proxy.err = fmt.Errorf("c/z: %w", ErrNoService)
+	_, err = names(t, c, ServiceQuery{Name: "z"})
+	if expectError(t, err, "c/z: this proxy serves no such Service"); !errors.Is(err, ErrNoService) {
+		t.Errorf("got error %v, want ErrNoService", err)
+	}
+	proxy.err = context.DeadlineExceeded
+	_, err = names(t, c, ServiceQuery{Name: "z"})
+	expectError(t, err, "deadline exceeded")
+	got, err := names(t, c, ServiceQuery{Name: "x"})
+	if expectError(t, err, "deadline exceeded"); len(got) != 2 {
+		t.Errorf("before an error: got %q, want two Services", got)
+	}
+	for step, err := range c.Diff(t.Context(), "here") {
+		if err == nil && step.Cursor != "here" {
+			t.Errorf("got cursor %q, want that of the query", step.Cursor)
+		}
+	}
+	proxy.broken = true
+	_, err = c.Status(t.Context())
+	expectError(t, err, "closed the connection")
+	for _, err := range ask[Status](t.Context(), c, "/v1/future", nil) {
+		expectError(t, err, "another version")
+	}
+}
+
+// The directory and the socket belong to the user of the proxy only, even if
+// the directory was open to others before.
+func TestModes(t *testing.T) {
+	server := newTestServer(t, &fakeProxy{})
+	if err := os.Mkdir(server.dir, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(server.dir, 0o777); err != nil { // as the kubelet does
+		t.Fatal(err)
+	}
+	stop := start(t, server)
+	for path, want := range map[string]os.FileMode{
+		server.dir: os.ModeDir | 0o700, server.path(): os.ModeSocket | 0o600,
+	} {
+		info, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode() != want {
+			t.Errorf("%s: got mode %s, want %s", path, info.Mode(), want)
+		}
+	}
+	stop()
+	if _, err := os.Lstat(server.path()); !os.IsNotExist(err) {
+		t.Errorf("after the end of the server, got %v, want no socket", err)
+	}
+}
+
+// The server uses no directory or file that another user could have made.
+func TestListenErrors(t *testing.T) {
+	for _, test := range []struct {
+		name, want string
+		prepare    func(s *Server) error
+	}{
+		{"symbolic link", "not a directory", func(s *Server) error { return os.Symlink(t.TempDir(), s.dir) }},
+		{"directory of another user", "belongs to user 65534", func(s *Server) error {
+			return errors.Join(os.Mkdir(s.dir, 0o700), os.Chown(s.dir, otherUser, otherUser))
+		}},
+		{"not a socket", "is not a socket", func(s *Server) error {
+			return errors.Join(os.Mkdir(s.dir, 0o700), os.WriteFile(s.path(), nil, 0o600))
+		}},
+		{"link instead of a socket", "is not a socket", func(s *Server) error {
+			return errors.Join(os.Mkdir(s.dir, 0o700), os.Symlink("/run/other.sock", s.path()))
+		}},
+		{"no such parent", "not a directory", func(s *Server) error {
+			s.dir = filepath.Join(s.dir, "file", "nftproxy")
+			return errors.Join(os.Mkdir(filepath.Dir(filepath.Dir(s.dir)), 0o700), os.WriteFile(filepath.Dir(s.dir), nil, 0o600))
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := newTestServer(t, &fakeProxy{})
+			if err := test.prepare(server); err != nil {
+				t.Fatal(err)
+			}
+			_, err := listen(server.dir, server.namespace)
+			expectError(t, err, test.want)
+		})
+	}
+}
+
+// A socket that no process listens on is replaced. That of a running proxy is
+// not: the second proxy waits until the first ends.
+func TestSecondProxy(t *testing.T) {
+	first := newTestServer(t, &fakeProxy{services: []string{"first/x"}})
+	if err := os.Mkdir(first.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: first.path()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false)
+	stale.Close()
+	other := filepath.Join(first.dir, socketName(first.namespace+1)) // of another network namespace
+	if err := os.Rename(first.path(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(other, first.path()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Dial(t.Context(), first.path())
+	if expectError(t, err, "on socket "+first.path()); !errors.Is(err, ErrNoProxy) {
+		t.Errorf("stale socket: got error %v, want ErrNoProxy", err)
+	}
+	stop := start(t, first)
+	if _, err := os.Lstat(other); !os.IsNotExist(err) {
+		t.Errorf("got %v, want no stale socket of another network namespace", err)
+	}
+
+	_, err = listen(first.dir, first.namespace)
+	expectError(t, err, fmt.Sprintf("another proxy of this network namespace, process %d", os.Getpid()))
+	second := newTestServer(t, &fakeProxy{services: []string{"second/x"}})
+	second.dir = first.dir
+	start(t, second)
+	if got, _ := names(t, mustDial(t, first.path()), ServiceQuery{}); len(got) != 1 || got[0] != "first/x" {
+		t.Errorf("got %q, want the Services of the first proxy", got)
+	}
+	stop()
+	for range 1000 {
+		c, err := Dial(t.Context(), first.path())
+		if err != nil {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if got, _ := names(t, c, ServiceQuery{}); len(got) == 1 && got[0] == "second/x" {
+			return
+		}
+	}
+	t.Error("the second proxy did not take over the socket")
+}
+
+// The client asks no process of another user, and none that another user could
+// have put in place of the proxy.
+func TestDialErrors(t *testing.T) {
+	server := newTestServer(t, &fakeProxy{})
+	start(t, server)
+	change := func(path string, f func(string) error) func() error {
+		return func() error { return f(path) }
+	}
+	chown := func(uid int) func(string) error { return func(p string) error { return os.Chown(p, uid, uid) } }
+	chmod := func(mode os.FileMode) func(string) error { return func(p string) error { return os.Chmod(p, mode) } }
+	link := filepath.Join(t.TempDir(), "link")
+	file := filepath.Join(t.TempDir(), "file")
+	for _, test := range []struct {
+		name, path, want string
+		prepare, undo    func() error
+	}{
+		{"directory of another user", server.path(), "belongs to user 65534",
+			change(server.dir, chown(otherUser)), change(server.dir, chown(0))},
+		{"directory that others can write to", server.path(), "other users may write",
+			change(server.dir, chmod(0o770)), change(server.dir, chmod(0o700))},
+		{"link instead of the directory", filepath.Join(link, filepath.Base(server.path())), "not a directory",
+			func() error { return os.Symlink(server.dir, link) }, nil},
+		{"not a socket", file, "is not a socket", func() error { return os.WriteFile(file, nil, 0o600) }, nil},
+		{"no socket", server.path() + "x", ErrNoProxy.Error(), nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.prepare != nil {
+				if err := test.prepare(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := Dial(t.Context(), test.path)
+			expectError(t, err, test.want)
+			if test.undo != nil {
+				if err := test.undo(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// The server closes connections of other users, and the client asks no server
+// of another user, even if both could open the socket.
+func TestOtherUser(t *testing.T) {
+	server := newTestServer(t, &fakeProxy{})
+	start(t, server)
+	if err := errors.Join(os.Chmod(server.dir, 0o711), os.Chmod(server.path(), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	asNobody(t, func() {
+		conn, err := net.Dial("unix", server.path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: nftproxy\r\n\r\n", pathStatus)
+		if n, err := conn.Read(make([]byte, 1)); err == nil || n > 0 {
+			t.Error("another user got an answer")
+		}
+	})
+
+	dir := filepath.Join(t.TempDir(), "nftproxy")
+	if err := errors.Join(os.Mkdir(dir, 0o755), os.Chown(dir, otherUser, otherUser)); err != nil {
+		t.Fatal(err)
+	}
+	for parent := filepath.Dir(dir); parent != "/tmp" && parent != "/"; parent = filepath.Dir(parent) {
+		if err := os.Chmod(parent, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(dir, "fake.sock")
+	var fake net.Listener
+	asNobody(t, func() {
+		var err error
+		if fake, err = net.Listen("unix", path); err != nil {
+			t.Fatal(err)
+		}
+	})
+	defer fake.Close()
+	if err := os.Chown(dir, 0, 0); err != nil { // so that only the peer is wrong
+		t.Fatal(err)
+	}
+	_, err := Dial(t.Context(), path)
+	expectError(t, err, "belongs to user 65534")
+}
+
+// asNobody calls f in a thread of another user.
+func asNobody(t *testing.T, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		// The thread is not unlocked, so it ends with the goroutine.
+		runtime.LockOSThread()
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, otherUser, otherUser, otherUser); errno != 0 {
+			done <- errno
+			return
+		}
+		f()
+		done <- nil
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A server that accepts connections but does not answer costs the client its
+// time limit.
+func TestHungServer(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hung.sock")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := mustDial(t, path)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = c.Status(ctx)
+	if expectError(t, err, "did not answer in time"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got error %v, want DeadlineExceeded", err)
+	}
+}
+
+// The client finds the socket of a proxy in a container, whose mount namespace
+// has a directory of its own, and no socket of another network namespace.
+func TestContainer(t *testing.T) {
+	server := newTestServer(t, &fakeProxy{})
+	f := server.finder()
+	if _, err := f.find(t.Context()); !errors.Is(err, ErrNoProxy) {
+		t.Fatalf("without a proxy: got error %v, want ErrNoProxy", err)
+	}
+	proxy := startContainer(t, server.dir)
+	s, err := f.find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("/proc/%d/root%s", proxy, server.path()); s.path != want || s.pid != int32(proxy) {
+		t.Errorf("got socket %+v, want %s", s, want)
+	}
+	c := newClient(s)
+	defer c.Close()
+	if got, err := c.Status(t.Context()); err != nil || got.Node != "node1" {
+		t.Errorf("got status %+v, %v", got, err)
+	}
+	// Another process must not pass itself off as the proxy.
+	s.pid++
+	_, err = s.connect(t.Context())
+	expectError(t, err, "is not the socket of a proxy")
+	f.namespace++
+	if _, err := f.find(t.Context()); !errors.Is(err, ErrNoProxy) {
+		t.Errorf("in another network namespace: got error %v, want ErrNoProxy", err)
+	}
+}
+
+// The client asks no process that only has the name of a proxy: a container on
+// the network of the node can run one, also with all capabilities in a user
+// namespace of its own.
+func TestContainerWithoutPrivileges(t *testing.T) {
+	for _, wrapper := range [][]string{
+		{"setpriv", "--bounding-set=-net_admin"},
+		{"unshare", "--user", "--map-root-user", "--mount"},
+	} {
+		server := newTestServer(t, &fakeProxy{})
+		startContainer(t, server.dir, wrapper...)
+		if s, err := server.finder().find(t.Context()); !errors.Is(err, ErrNoProxy) {
+			t.Errorf("%s: got socket %+v, error %v, want ErrNoProxy", wrapper[0], s, err)
+		}
+	}
+}
+
+// A symbolic link of a container leads to a directory of the container, and not
+// to one of the node.
+func TestLinkInContainer(t *testing.T) {
+	parent := t.TempDir()
+	root, outside := filepath.Join(parent, "root"), filepath.Join(parent, "outside")
+	if err := errors.Join(os.MkdirAll(outside+"/nftproxy", 0o700), os.Mkdir(root, 0o700),
+		os.Symlink(outside, root+"/run"), os.Symlink("../outside", root+"/up")); err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range []string{"run", "up"} {
+		if dir, err := openDirectoryIn(root, filepath.Join(root, link, "nftproxy")); err == nil {
+			t.Errorf("link %s: got directory %s of the node", link, dir.Name())
+			dir.Close()
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, outside, "nftproxy"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := openDirectoryIn(root, filepath.Join(root, "run", "nftproxy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir.Close()
+}
+
+// startContainer runs TestServeInContainer in a process with the name of a
+// proxy, whose mount namespace has an empty directory in place of the parent of
+// dir. It returns the id of the process. A wrapper is a command that starts it.
+func startContainer(t *testing.T, dir string, wrapper ...string) (pid int) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), proxyName)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(self, program); err != nil {
+		if err := os.Symlink(self, program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := append(wrapper, program, "-test.run=^TestServeInContainer$")
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "INSPECT_DIR="+dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatalf("the server in a container did not start: %v", err)
+	}
+	return cmd.Process.Pid
+}
+
+// TestServeInContainer is the process of startContainer.
+func TestServeInContainer(t *testing.T) {
+	dir := os.Getenv("INSPECT_DIR")
+	if dir == "" {
+		return // this is the test process
+	}
+	if err := unix.Mount("none", filepath.Dir(dir), "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	server := newTestServer(t, &fakeProxy{})
+	server.dir = dir
+	start(t, server)
+	fmt.Println("ready")
+	select {}
+}
+
+// Proxies that start at the same time wait for each other.
+func TestStartTogether(t *testing.T) {
+	first := newTestServer(t, &fakeProxy{})
+	var failed atomic.Int64
+	var all sync.WaitGroup
+	for i := range uint64(20) {
+		all.Go(func() {
+			l, err := listen(first.dir, first.namespace+i/2) // two of each namespace
+			if err != nil {
+				failed.Add(1)
+				return
+			}
+			t.Cleanup(func() { l.Close() })
+		})
+	}
+	if all.Wait(); failed.Load() != 10 {
+		t.Errorf("got %d of 20 proxies that do not listen, want 10", failed.Load())
+	}
+}

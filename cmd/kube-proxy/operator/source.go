@@ -1,0 +1,66 @@
+package operator
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Sources of packets that --from names.
+const (
+	fromPod     = "pod"
+	fromNode    = "node"
+	fromOutside = "outside"
+)
+
+// source returns the source address, and its kind if --from does not name an
+// address.
+func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr, kind string, err error) {
+	if to.IsLoopback() && f.from != "" && f.from != fromNode {
+		return addr, "", fmt.Errorf("--from %s: only this node can send packets to %s", f.from, to)
+	}
+	switch f.from {
+	case "":
+		if to.IsLoopback() {
+			return to, fromNode, nil
+		}
+		if addr, ok, err := k.PodAddress(); ok || err != nil {
+			return addr, fromPod, err
+		}
+		addr, err = k.NodeSource(to)
+		return addr, fromNode, err
+	case fromPod:
+		addr, ok, err := k.PodAddress()
+		if err == nil && !ok {
+			err = fmt.Errorf("--from pod: the rules do not recognize pods by a range of addresses: give the address of a pod")
+		}
+		return addr, fromPod, err
+	case fromNode:
+		addr, err = k.NodeSource(to)
+		return addr, fromNode, err
+	case fromOutside:
+		return outsideAddr(nft.FamilyOf(to)), fromOutside, nil
+	}
+	if addr, err = netip.ParseAddr(f.from); err != nil {
+		return addr, "", fmt.Errorf("--from %q is not an address, pod, node or outside", f.from)
+	}
+	return addr, "", nil
+}
+
+// outsideAddr returns an address of a family that no host has: of TEST-NET-3
+// (RFC 5737), or of the range for documentation (RFC 9637).
+func outsideAddr(f nft.Family) netip.Addr {
+	if f == nft.IPv4 {
+		return netip.AddrFrom4([4]byte{203, 0, 113, 1})
+	}
+	return netip.AddrFrom16([16]byte{0x3f, 0xff, 15: 1})
+}
+
+// fromFamily reports whether the source can be of a family: --from is not an
+// address of the other one.
+func (f *explainFlags) fromFamily(family nft.Family) bool {
+	addr, err := netip.ParseAddr(f.from)
+	return err != nil || family.Of(addr)
+}

@@ -1,0 +1,149 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/conntrack"
+)
+
+// Exit codes of status.
+const (
+	exitDegraded    = 1
+	exitUnreachable = 2
+)
+
+// States of a proxy.
+const (
+	stateHealthy     = "healthy"
+	stateDegraded    = "degraded"
+	stateUnreachable = "unreachable"
+)
+
+// status is the output of the command status.
+type status struct {
+	State string `json:"state"`
+	// Problems are the reasons for the state, as sentences without a period.
+	Problems []string `json:"problems,omitempty"`
+	// Proxy is nil if the proxy is unreachable.
+	Proxy *socket.Status `json:"proxy,omitempty"`
+	// Conntrack is nil if the kernel does not track connections.
+	Conntrack *conntrack.Usage `json:"conntrack,omitempty"`
+	// Tables are those in the kernel if the proxy is unreachable.
+	Tables []kernelTable `json:"tables,omitempty"`
+	// Warnings are checks of doctor that warn or fail.
+	Warnings []doctor.Finding `json:"warnings,omitempty"`
+}
+
+func newStatus(version string) *cobra.Command {
+	var flags proxyFlags
+	out := newOutput()
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether the proxy of this node works",
+		Long: "status shows the state of the proxy in this network namespace, the rows of its tables, and the service " +
+			"ports that it cannot serve. If the proxy does not answer, it shows the tables in the kernel.\n\n" +
+			"The exit code is 0 if the proxy is healthy, 1 if it is degraded, and 2 if it does not answer. It is " +
+			"degraded if it has not received all Services yet, if a sync failed or a change waits too long, if a " +
+			"service port cannot be updated, if load balancers must not use the node, or if a fast check of doctor fails. " +
+			"Checks that warn, and frontends that several Services claim, are listed, but do not make it degraded. " +
+			"With -o wide, the checks have details and remedies.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := askStatus(cmd.Context(), &flags, version)
+			err := out.write(cmd.OutOrStdout(), s, func(w io.Writer) error { return s.print(w, out.wide()) })
+			if err != nil {
+				return err
+			}
+			return s.exit()
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	flags.add(cmd, 5*time.Second)
+	out.addFlag(cmd)
+	return cmd
+}
+
+// askStatus returns the status of the proxy, or that of the kernel if the proxy
+// does not answer.
+func askStatus(ctx context.Context, flags *proxyFlags, version string) *status {
+	ctx, cancel := context.WithTimeout(ctx, flags.timeout)
+	defer cancel()
+	s := &status{}
+	if usage, err := conntrack.ReadUsage("/"); err == nil {
+		s.Conntrack = &usage
+	}
+	var err error
+	s.Proxy, err = askProxy(ctx, flags.socket, flags.timeout*4/5)
+	report := doctor.Run(ctx, doctor.Config{Version: version, Fast: true, Proxy: s.Proxy, ProxyError: err})
+	for _, f := range report.Findings {
+		if f.Result == doctor.Warn || f.Result == doctor.Fail {
+			s.Warnings = append(s.Warnings, f)
+		}
+	}
+	if err == nil {
+		s.judge()
+		return s
+	}
+	s.State, s.Problems = stateUnreachable, []string{err.Error()}
+	if s.Tables, err = readTables(); err != nil {
+		s.Problems = append(s.Problems, err.Error())
+	}
+	return s
+}
+
+// judge decides whether the proxy is healthy.
+func (s *status) judge() {
+	s.State, s.Problems = stateHealthy, problemsOf(s.Proxy)
+	for _, f := range s.Warnings {
+		if f.Result == doctor.Fail {
+			s.Problems = append(s.Problems, f.Check+": "+f.Reason)
+		}
+	}
+	if len(s.Problems) > 0 {
+		s.State = stateDegraded
+	}
+}
+
+// problemsOf returns why a proxy is degraded.
+func problemsOf(p *socket.Status) (problems []string) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if !p.Listed {
+		add("the first lists of Services and EndpointSlices are not complete")
+	}
+	if !p.NodeEligible {
+		add("load balancers must not use this node: it has no Node object, or the object is about to be deleted")
+	}
+	for i := range p.Families {
+		f := &p.Families[i]
+		switch {
+		case f.LastSync != nil && f.LastSync.Error != "":
+			add("%s: the last sync failed: %s", f.Family, f.LastSync.Error)
+		case !f.Healthy:
+			add("%s: a change has been waiting for a sync for %s", f.Family, age(p.Time, f.WaitingSince))
+		case p.Listed && f.Synced.IsZero():
+			add("%s: no sync has succeeded yet", f.Family)
+		}
+		if f.Refused > 0 {
+			add("%s: service ports that cannot be updated: %d", f.Family, f.Refused)
+		}
+	}
+	return problems
+}
+
+// exit returns the exit code as an error.
+func (s *status) exit() error {
+	switch s.State {
+	case stateDegraded:
+		return exitError{code: exitDegraded}
+	case stateUnreachable:
+		return exitError{code: exitUnreachable}
+	}
+	return nil
+}

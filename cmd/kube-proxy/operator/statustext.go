@@ -1,0 +1,188 @@
+package operator
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/conntrack"
+)
+
+// print writes the status for people, with the details and remedies of doctor's
+// warnings if wide is set.
+func (s *status) print(w io.Writer, wide bool) error {
+	t := newTable(w)
+	fmt.Fprintf(t, "STATE\t%s\n", s.State)
+	for _, p := range s.Problems {
+		fmt.Fprintf(t, "\t%s\n", p)
+	}
+	if s.Proxy != nil {
+		fmt.Fprintf(t, "PROXY\tnftproxy %s, mode %s, process %d\n", s.Proxy.Version, s.Proxy.Mode, s.Proxy.PID)
+		fmt.Fprintf(t, "NODE\t%s\n", s.Proxy.Node)
+		fmt.Fprintf(t, "SINCE\t%s (%s)\n", s.Proxy.Started.Format(time.RFC3339), age(s.Proxy.Time, s.Proxy.Started))
+	}
+	if s.Conntrack != nil {
+		fmt.Fprintf(t, "CONNTRACK\t%s\n", conntrackText(s.Conntrack))
+	}
+	if s.Proxy != nil && s.Proxy.InvalidObjects > 0 {
+		fmt.Fprintf(t, "INVALID\t%d objects with invalid fields, see their events\n", s.Proxy.InvalidObjects)
+	}
+	if s.Proxy != nil {
+		printSyncs(t, s.Proxy)
+		printNumbers(t, s.Proxy.Families)
+		printRefused(t, s.Proxy.Families)
+	}
+	printTables(t, s.Tables)
+	if len(s.Warnings) > 0 {
+		fmt.Fprintf(t, "\nWARNINGS, see %s doctor\n", Name)
+	}
+	if wide {
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		return (&doctor.Report{Findings: s.Warnings}).Print(w, true)
+	}
+	for _, f := range s.Warnings {
+		fmt.Fprintf(t, "  %s: %s\n", f.Check, f.Reason)
+	}
+	return t.Flush()
+}
+
+// printSyncs writes the last sync of each family.
+func printSyncs(w io.Writer, p *socket.Status) {
+	fmt.Fprintf(w, "\nLAST SYNC\n")
+	for i := range p.Families {
+		f := &p.Families[i]
+		if f.LastSync == nil {
+			fmt.Fprintf(w, "  %s\tnone\n", f.Family)
+			continue
+		}
+		took := time.Duration(f.LastSync.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
+		fmt.Fprintf(w, "  %s\t%s ago, took %s, cause: %s", f.Family, age(p.Time, f.LastSync.Ended), took, f.LastSync.Cause)
+		if f.LastSync.Error != "" {
+			fmt.Fprintf(w, ", failed: %s", f.LastSync.Error)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// printNumbers writes the numbers of all families side by side.
+func printNumbers(w io.Writer, families []socket.FamilyStatus) {
+	row := func(name string, value func(*socket.FamilyStatus) any) {
+		fmt.Fprint(w, name)
+		for i := range families {
+			fmt.Fprintf(w, "\t%v", value(&families[i]))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w)
+	row("", func(f *socket.FamilyStatus) any { return strings.ToUpper(f.Family) })
+	row("SERVICES", func(f *socket.FamilyStatus) any { return f.Services })
+	row("SERVICE PORTS", func(f *socket.FamilyStatus) any { return f.ServicePorts })
+	row("  cannot be updated", func(f *socket.FamilyStatus) any { return f.Refused })
+	row("ENDPOINTS", func(f *socket.FamilyStatus) any { return f.Endpoints })
+	row("CONTESTED FRONTENDS", func(f *socket.FamilyStatus) any { return f.Contested })
+	row("REWRITES", func(f *socket.FamilyStatus) any { return f.Rewrites })
+	row("REPAIRS", func(f *socket.FamilyStatus) any { return sum(f.Repairs) })
+	for _, kind := range keys(families, func(f *socket.FamilyStatus) map[string]int { return f.Repairs }) {
+		row("  "+kind, func(f *socket.FamilyStatus) any { return f.Repairs[kind] })
+	}
+	row("ROWS", func(f *socket.FamilyStatus) any { return sum(f.Rows) })
+	for _, set := range keys(families, func(f *socket.FamilyStatus) map[string]int { return f.Rows }) {
+		row("  "+set, func(f *socket.FamilyStatus) any { return f.Rows[set] })
+	}
+}
+
+func sum(counts map[string]int) (n int) {
+	for _, c := range counts {
+		n += c
+	}
+	return n
+}
+
+// keys returns the keys of all families that do not have the value 0 in each.
+func keys(families []socket.FamilyStatus, counts func(*socket.FamilyStatus) map[string]int) []string {
+	all := make(map[string]struct{})
+	for i := range families {
+		for key, n := range counts(&families[i]) {
+			if n != 0 {
+				all[key] = struct{}{}
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// printRefused lists the service ports that cannot be updated, or are not
+// served on one of their frontends, and the Services of which a part is not
+// served.
+func printRefused(w io.Writer, families []socket.FamilyStatus) {
+	for i := range families {
+		f := &families[i]
+		if f.Refused > 0 {
+			fmt.Fprintf(w, "\n%s SERVICE PORTS THAT CANNOT BE UPDATED\n", strings.ToUpper(f.Family))
+			for _, r := range f.Refusals {
+				fmt.Fprintf(w, "  %s: %s\n", r.ServicePort, r.Reason)
+			}
+			printOmitted(w, len(f.Refusals))
+		}
+		if f.Contested > 0 {
+			fmt.Fprintf(w, "\n%s FRONTENDS THAT SEVERAL SERVICES CLAIM\n", strings.ToUpper(f.Family))
+			for _, c := range f.Conflicts {
+				fmt.Fprintf(w, "  %s gets no traffic on %s: it belongs to %s\n", c.ServicePort, c.Frontend, c.Owner)
+			}
+			printOmitted(w, len(f.Conflicts))
+		}
+		if f.Reduced > 0 {
+			fmt.Fprintf(w, "\n%s SERVICES THAT EXCEED A BUDGET\n", strings.ToUpper(f.Family))
+			for _, r := range f.Reductions {
+				fmt.Fprintf(w, "  %s/%s %s\n", r.Namespace, r.Name, r.How)
+			}
+			printOmitted(w, len(f.Reductions))
+		}
+	}
+}
+
+// printOmitted names the command that lists what the proxy does not list
+// because it is too much.
+func printOmitted(w io.Writer, listed int) {
+	if listed == 0 {
+		fmt.Fprintf(w, "  too many to list; %s services lists them\n", Name)
+	}
+}
+
+// printTables lists the tables in the kernel.
+func printTables(w io.Writer, tables []kernelTable) {
+	for _, t := range tables {
+		fmt.Fprintf(w, "\nTABLE  %s\t%s\n", t.Name, t.State)
+		for _, set := range slices.Sorted(maps.Keys(t.Rows)) {
+			fmt.Fprintf(w, "  %s\t%d\n", set, t.Rows[set])
+		}
+	}
+}
+
+func conntrackText(u *conntrack.Usage) string {
+	if u.Max == 0 {
+		return fmt.Sprintf("%d connections, without a limit", u.Entries)
+	}
+	return fmt.Sprintf("%d of %d connections (%.0f %%)", u.Entries, u.Max, 100*u.Full())
+}
+
+// age returns the time from then to now, rounded.
+func age(now, then time.Time) string {
+	d := now.Sub(then)
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+}

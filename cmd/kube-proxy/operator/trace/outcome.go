@@ -1,0 +1,195 @@
+package trace
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// facts are what a passage shows about its packet.
+type facts struct {
+	entered     bool   // the proxy's chains of the hook prerouting or output
+	translated  bool   // by the proxy
+	masqueraded bool   // by the proxy
+	rejectWith  string // of the last rule
+	steps       []Step
+}
+
+// readRule returns the rule of an event.
+type readRule func(nft.TraceEvent) explain.ChainRule
+
+// isProxy reports whether an event is of the proxy's table.
+func isProxy(e nft.TraceEvent) bool { return e.Table == ruleset.TableName && e.Family.Valid() }
+
+// factsOf returns the facts of a passage.
+func factsOf(p *passage, read readRule) (f facts) {
+	dispatching := []string{ruleset.BaseChainName(nft.Prerouting), ruleset.BaseChainName(nft.Output)}
+	for _, e := range p.events {
+		step := Step{Table: e.Family.String() + " " + e.Table, Chain: e.Chain, Handle: e.Rule, Verdict: e.Verdict.String()}
+		var rule explain.ChainRule
+		if e.Type == nft.TraceRule {
+			rule = read(e)
+		}
+		if isProxy(e) {
+			f.entered = f.entered || slices.Contains(dispatching, e.Chain)
+			f.translated = f.translated || rule.Translates
+			f.masqueraded = f.masqueraded || rule.Masquerades
+		}
+		step.Rule, f.rejectWith = rule.Text, rule.RejectWith
+		f.steps = append(f.steps, step)
+	}
+	return f
+}
+
+// packetOf returns the packet of a passage, without what explained adds, and
+// without names of interfaces.
+func packetOf(p *passage, f facts) *Packet {
+	packet := &Packet{
+		Time: p.began, Protocol: explain.ProtocolName(p.first.Protocol), Source: p.first.Source,
+		Destination: p.first.Destination, Hook: nft.Prerouting.String(), Masqueraded: f.masqueraded,
+		Repeated: !f.entered, Steps: f.steps,
+	}
+	if p.first.In == 0 {
+		packet.Hook = nft.Output.String()
+	}
+	if f.translated || p.last.Destination != p.first.Destination {
+		packet.Endpoint = p.last.Destination
+	}
+	switch p.end {
+	case left, received:
+		packet.arrive(p, f)
+	case stopped:
+		packet.stop(p.events[len(p.events)-1], f)
+	default:
+		packet.vanish(p, f)
+	}
+	return packet
+}
+
+// arrive sets the fate of a packet that passed all chains.
+func (k *Packet) arrive(p *passage, f facts) {
+	k.Final = &Final{Source: p.last.Source, Destination: p.last.Destination}
+	switch {
+	case k.Endpoint.IsValid() && (f.translated || k.Repeated):
+		k.Action = explain.ToEndpoint
+	case k.Endpoint.IsValid():
+		k.Action = explain.Pass
+		k.Reason = explain.Reason{Code: OtherTable, Text: "another program translates the packet to " + k.Endpoint.String()}
+		k.Endpoint = netip.AddrPort{}
+	case k.Repeated:
+		k.Action = explain.Pass
+		k.Reason = explain.Reason{
+			Code: Untranslated, Text: "the connection is known from before and is not translated, or it is not tracked",
+		}
+	default:
+		k.Action = explain.Pass
+	}
+}
+
+// stop sets the fate of a packet that a rule or policy stopped.
+func (k *Packet) stop(e nft.TraceEvent, f facts) {
+	k.Repeated = k.Repeated && k.Endpoint.IsValid() // otherwise the packet was stopped before the proxy's rules
+	k.Action = explain.Drop
+	switch {
+	case e.Verdict == nft.VerdictStolen:
+		k.Action = Taken
+	case f.rejectWith != "":
+		k.Action, k.RejectWith = explain.Reject, f.rejectWith
+	}
+	if !isProxy(e) {
+		k.Reason = explain.Reason{Code: OtherTable, Text: k.lastStep()}
+	}
+}
+
+// lastStep describes the last rule or policy, of another table.
+func (k *Packet) lastStep() string {
+	s := k.Steps[len(k.Steps)-1]
+	text := fmt.Sprintf("by table %s, chain %s: %s", s.Table, s.Chain, s)
+	if k.Endpoint.IsValid() {
+		return fmt.Sprintf("on the way to endpoint %s %s", k.Endpoint, text)
+	}
+	return text
+}
+
+// vanish sets the fate of a packet that no chain reports any more.
+func (k *Packet) vanish(p *passage, f facts) {
+	k.Action = Lost
+	if n := len(p.events); n > 0 && p.events[n-1].Verdict == nft.VerdictQueue {
+		k.Action = Taken
+		k.Reason = explain.Reason{Code: OtherTable, Text: k.lastStep()}
+		return
+	}
+	k.Reason = explain.Reason{Code: NotReported, Text: suspects(p, f)}
+	k.Repeated = false
+}
+
+// suspects returns what can have dropped a packet without a report of
+// nf_tables, by the last chains that saw it.
+func suspects(p *passage, f facts) string {
+	const legacy = "rules of legacy iptables"
+	switch {
+	case p.leftRouting:
+		return "after routing: possible causes are " + legacy + " and IPsec policies"
+	case !f.entered:
+		return "before the proxy's rules: possible causes are a full table of connection tracking and " + legacy
+	case p.first.In == 0:
+		return "after the proxy's rules: possible causes are no route to the endpoint and " + legacy
+	}
+	return "after the proxy's rules: possible causes are no route to the endpoint, rp_filter, forwarding that is off, " +
+		"and " + legacy
+}
+
+// explained completes a packet with the reasons of package explain.
+func (k *Packet) explained(r *explain.Result) {
+	k.ServicePort = r.ServicePort
+	if k.Repeated || k.Reason.Code != "" {
+		return
+	}
+	for _, o := range r.Outcomes {
+		if k.is(o) {
+			k.Reason = o.Reason
+			return
+		}
+	}
+	k.Explain = r.Answer
+	k.Reason = explain.Reason{Code: explain.Unexplained, Text: k.lastRule()}
+}
+
+// lastRule describes the last rule of the proxy.
+func (k *Packet) lastRule() string {
+	for _, s := range slices.Backward(k.Steps) {
+		if s.isProxy() {
+			return fmt.Sprintf("a rule of chain %s ends the walk", s.Chain)
+		}
+	}
+	return "no rule of the proxy decides"
+}
+
+// is reports whether the packet had an outcome.
+func (k *Packet) is(o explain.Outcome) bool {
+	return k.Action == o.Action && k.Endpoint == o.Endpoint && k.Masqueraded == o.Masqueraded &&
+		k.RejectWith == o.RejectWith
+}
+
+// answer returns the fate in one line.
+func (k *Packet) answer() string {
+	switch {
+	case k.Action == Lost:
+		return "lost " + k.Reason.Text
+	case k.Action == Taken:
+		return "taken " + k.Reason.Text
+	case k.Reason.Code == OtherTable && k.Action == explain.Drop:
+		return "dropped " + k.Reason.Text
+	case k.Reason.Code == OtherTable && k.Action == explain.Reject:
+		return fmt.Sprintf("rejected (%s) %s", k.RejectWith, k.Reason.Text)
+	case k.Repeated && k.Action == explain.ToEndpoint:
+		return fmt.Sprintf("endpoint %s again: the connection is known, and the endpoint has not answered yet", k.Endpoint)
+	}
+	return explain.Outcome{
+		Action: k.Action, Endpoint: k.Endpoint, Masqueraded: k.Masqueraded, RejectWith: k.RejectWith, Reason: k.Reason,
+	}.Answer()
+}

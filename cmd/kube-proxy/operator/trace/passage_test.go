@@ -1,0 +1,177 @@
+package trace
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/tools/txtar"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// ownTable is the name of the table in the tests of events.
+const ownTable = "nftproxy-trace-1"
+
+// Each second section of testdata/packets.txtar has the events of the section
+// before it as they are printed for people.
+//
+// A line is an event: its ID, the family and name of the table ("own" is that
+// of the trace), the chain, "policy", "return" or the handle of the rule, the
+// verdict, and in the first event of a base chain SOURCE>DESTINATION with the
+// numbers of both interfaces. A number alone is a time in milliseconds.
+func TestPackets(t *testing.T) {
+	const file = "testdata/packets.txtar"
+	golden, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(golden.Files); i += 2 {
+		name := golden.Files[i].Name
+		got := printed(t, string(golden.Files[i].Data), strings.HasSuffix(name, " wide"))
+		if want := strings.TrimSuffix(string(golden.Files[i+1].Data), "\n"); got != want && !*update {
+			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
+		}
+		golden.Files[i+1].Data = []byte(got + "\n")
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(golden), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// printed returns what is printed for events, including passages that vanish
+// at the end.
+func printed(t *testing.T, script string, wide bool) string {
+	t.Helper()
+	start := time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+	now := start
+	s := newPassages(ownTable)
+	var ended []*passage
+	for line := range strings.Lines(script) {
+		fields := strings.Fields(line)
+		switch len(fields) {
+		case 0:
+		case 1:
+			now = start.Add(time.Duration(parseNumber(t, fields[0])) * time.Millisecond)
+			ended = append(ended, s.expire(now)...)
+		default:
+			ended = append(ended, s.add(parseEvent(t, fields), now)...)
+		}
+	}
+	ended = append(ended, s.expire(now.Add(patience))...)
+	var b bytes.Buffer
+	for _, p := range ended {
+		packet := packetOf(p, factsOf(p, ruleOf))
+		packet.Interface = interfaceOf(p.first.In)
+		if packet.Final != nil {
+			packet.Final.Interface = interfaceOf(p.last.Out)
+		}
+		packet.explained(prediction())
+		packet.Answer = packet.answer()
+		if err := packet.Print(&b, wide); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b.String()
+}
+
+// ruleOf returns the rule of an event. Its handle determines its kind.
+func ruleOf(e nft.TraceEvent) explain.ChainRule {
+	kind := e.Rule
+	if !isProxy(e) {
+		kind += 100
+	}
+	switch kind {
+	case 1:
+		return explain.ChainRule{Text: "jump services"}
+	case 2:
+		return explain.ChainRule{Text: "ip daddr . meta l4proto . th dport vmap @service-ips"}
+	case 3:
+		return explain.ChainRule{Text: "dnat ip to … map @service-endpoints", Translates: true}
+	case 4:
+		return explain.ChainRule{Text: "reject with tcp reset", RejectWith: "TCP reset"}
+	case 5:
+		return explain.ChainRule{Text: "masquerade fully-random", Masquerades: true}
+	case 106:
+		return explain.ChainRule{Text: "xt match tcp reject", RejectWith: "ICMP unreachable"}
+	}
+	return explain.ChainRule{Text: "tcp dport 8080 " + e.Verdict.String()}
+}
+
+// prediction returns what package explain predicts for the packets.
+func prediction() *explain.Result {
+	reason := func(code explain.ReasonCode) explain.Reason {
+		return explain.Reason{Code: code, Text: "of " + string(code)}
+	}
+	endpoint := netip.MustParseAddrPort("10.244.2.5:8080")
+	return &explain.Result{
+		Protocol: "tcp", ServicePort: "default/web:http", Answer: "the answer of explain",
+		Outcomes: []explain.Outcome{
+			{Action: explain.ToEndpoint, Endpoint: endpoint, Probability: big.NewRat(1, 2)},
+			{Action: explain.ToEndpoint, Endpoint: endpoint, Masqueraded: true, Reason: reason(explain.Hairpin)},
+			{Action: explain.Reject, RejectWith: "TCP reset", Reason: reason(explain.NoEndpoints)},
+		},
+	}
+}
+
+func interfaceOf(index uint32) string {
+	if index == 0 {
+		return ""
+	}
+	return fmt.Sprintf("eth%d", index)
+}
+
+func parseEvent(t *testing.T, fields []string) nft.TraceEvent {
+	t.Helper()
+	e := nft.TraceEvent{ID: uint32(parseNumber(t, fields[0])), Family: nft.IPv4, Table: fields[2], Chain: fields[3]}
+	if fields[1] == "inet" {
+		e.Family = unix.NFPROTO_INET
+	}
+	if e.Table == "own" {
+		e.Table = ownTable
+	}
+	switch fields[4] {
+	case "policy":
+		e.Type = nft.TracePolicy
+	case "return":
+		e.Type = nft.TraceReturn
+	default:
+		e.Type, e.Rule = nft.TraceRule, uint64(parseNumber(t, fields[4]))
+	}
+	verdict, chain, _ := strings.Cut(fields[5], ":")
+	e.Verdict = map[string]nft.Verdict{
+		"accept": nft.VerdictAccept, "drop": nft.VerdictDrop, "continue": nft.VerdictContinue, "queue": nft.VerdictQueue,
+		"stolen": nft.VerdictStolen, "jump": nft.VerdictJump(chain), "goto": nft.VerdictGoto(chain),
+	}[verdict]
+	if len(fields) > 6 {
+		source, destination, _ := strings.Cut(fields[6], ">")
+		e.Packet = &nft.TracedPacket{
+			Protocol: unix.IPPROTO_TCP,
+			Source:   netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort(destination),
+			In: uint32(parseNumber(t, fields[7])), Out: uint32(parseNumber(t, fields[8])),
+		}
+	}
+	return e
+}
+
+func parseNumber(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}

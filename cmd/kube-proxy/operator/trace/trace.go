@@ -1,0 +1,217 @@
+package trace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Trace is a running trace of packets. It must not be used by several
+// goroutines at the same time.
+type Trace struct {
+	owner    *nft.Conn // of the tables
+	tracer   *nft.Tracer
+	families map[nft.Family]*family
+	passages *passages
+	ended    []*passage
+	names    map[uint32]string // of interfaces
+}
+
+// family is the proxy's table of an address family, and the chains of this and
+// other tables that packets passed.
+type family struct {
+	kernel *explain.Kernel
+	chains map[chain]map[uint64]explain.ChainRule // rules by their handles
+}
+
+// chain identifies a chain of any table.
+type chain struct {
+	family      nft.Family
+	table, name string
+}
+
+// Open starts a trace of selected packets. The error is for people. It is
+// explain.ErrNoTable if no proxy has a table of the selected families.
+func Open(selection Selection) (*Trace, error) {
+	t := &Trace{families: make(map[nft.Family]*family), names: make(map[uint32]string)}
+	if err := t.open(selection); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+func (t *Trace) open(selection Selection) (err error) {
+	if t.owner, err = nft.Open(); err != nil { // the first socket gets the process id as its port
+		return err
+	}
+	if t.tracer, err = nft.OpenTracer(); err != nil {
+		return permission(err)
+	}
+	port, err := t.owner.Port()
+	if err != nil {
+		return err
+	}
+	t.passages = newPassages(tableName(port))
+	var missing error
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		part, ok := selection.of(f)
+		if !ok {
+			continue
+		}
+		err := t.add(f, part)
+		if errors.Is(err, explain.ErrNoTable) {
+			missing = cmp.Or(missing, err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(t.families) > 0 {
+		return nil
+	}
+	return cmp.Or(missing, errors.New("no packet can have this source and this destination"))
+}
+
+// add opens the proxy's table of a family and adds the table that traces.
+func (t *Trace) add(f nft.Family, selection Selection) error {
+	kernel, err := explain.OpenKernel(f)
+	if err != nil {
+		return err
+	}
+	t.families[f] = &family{kernel: kernel, chains: make(map[chain]map[uint64]explain.ChainRule)}
+	table, rows := tableOf(f, selection, t.passages.table)
+	b := nft.NewBatch(table)
+	b.AddProgram()
+	for _, row := range rows {
+		b.AddRow(row)
+	}
+	return permission(t.owner.Commit(b))
+}
+
+// permission returns an error that names the cause of a refusal.
+func permission(err error) error {
+	var refused *nft.CommitError
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return errors.New("no permission to trace packets: CAP_NET_ADMIN is required")
+	case errors.As(err, &refused) && refused.Problems[0].Op == "add table" && errors.Is(err, unix.EINVAL):
+		return errors.New("tracing packets requires Linux 5.12 or later, for tables that end with their process")
+	}
+	return err
+}
+
+// Close ends the trace. The kernel deletes its tables.
+func (t *Trace) Close() error {
+	var errs []error
+	if t.owner != nil {
+		errs = append(errs, t.owner.Close())
+	}
+	if t.tracer != nil {
+		errs = append(errs, t.tracer.Close())
+	}
+	for _, f := range t.families {
+		errs = append(errs, f.kernel.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Lost returns the number of messages about packets that were lost because the
+// kernel sent them faster than they were read.
+func (t *Trace) Lost() (int, error) { return t.tracer.Lost() }
+
+// Next returns the next packet whose fate is known. It returns the error of the
+// context if that ends before.
+func (t *Trace) Next(ctx context.Context) (*Packet, error) {
+	const interval = 50 * time.Millisecond // between checks of the context
+	for len(t.ended) == 0 {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		events, err := t.tracer.Receive(interval)
+		if err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		for _, e := range events {
+			t.ended = append(t.ended, t.passages.add(e, now)...)
+		}
+		t.ended = append(t.ended, t.passages.expire(now)...)
+	}
+	p := t.ended[0]
+	t.ended = slices.Delete(t.ended, 0, 1)
+	return t.packet(p), nil
+}
+
+// packet returns the packet of a passage that ended.
+func (t *Trace) packet(p *passage) *Packet {
+	family := t.families[nft.FamilyOf(p.first.Source.Addr())]
+	packet := packetOf(p, factsOf(p, family.rule))
+	packet.Interface = t.interfaceName(p.first.In)
+	if packet.Final != nil {
+		packet.Final.Interface = t.interfaceName(p.last.Out)
+	}
+	result, err := family.kernel.Explain(explain.Query{
+		Destination: packet.Destination, Protocol: p.first.Protocol,
+		Source: packet.Source.Addr(), Interface: packet.Interface,
+	})
+	if err != nil { // such as a rule that another program added to the table
+		result = &explain.Result{Answer: err.Error()}
+	}
+	packet.explained(result)
+	packet.Answer = packet.answer()
+	return packet
+}
+
+// rule returns the rule of an event. It reads the chain unless it did so
+// before. A rule that was deleted meanwhile has no text.
+func (f *family) rule(e nft.TraceEvent) explain.ChainRule {
+	c := chain{e.Family, e.Table, e.Chain}
+	if rule, ok := f.chains[c][e.Rule]; ok {
+		return rule
+	}
+	read := f.kernel.ChainRules
+	if !isProxy(e) {
+		read = func(name string) ([]explain.ChainRule, error) {
+			return f.kernel.OtherChainRules(&nft.Table{Family: e.Family, Name: e.Table}, name)
+		}
+	}
+	rules, err := read(e.Chain)
+	f.chains[c] = make(map[uint64]explain.ChainRule)
+	for _, rule := range rules {
+		f.chains[c][rule.Handle] = rule
+	}
+	rule, ok := f.chains[c][e.Rule]
+	if !ok {
+		rule.Text = fmt.Sprintf("a rule that was deleted meanwhile (handle %d)", e.Rule)
+	}
+	if err != nil {
+		rule.Text = fmt.Sprintf("a rule that cannot be read (handle %d): %v", e.Rule, err)
+	}
+	return rule
+}
+
+// interfaceName returns the name of an interface, "" for none.
+func (t *Trace) interfaceName(index uint32) string {
+	if index == 0 {
+		return ""
+	}
+	if name, ok := t.names[index]; ok {
+		return name
+	}
+	name := fmt.Sprintf("interface %d", index) // which was removed meanwhile
+	if found, err := net.InterfaceByIndex(int(index)); err == nil {
+		name = found.Name
+	}
+	t.names[index] = name
+	return name
+}
