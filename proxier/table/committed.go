@@ -85,6 +85,32 @@ func (c *committed) apply(tx *transaction) {
 	}
 }
 
+// samplesOf returns samples of a set that has rows. If none are kept, it finds
+// new ones.
+func (c *committed) samplesOf(rules *ruleset.Ruleset, set *nft.Set) []nft.Row {
+	if c.rows[set.Name] == 0 {
+		return nil
+	}
+	if rows := c.samples[set]; len(rows) > 0 {
+		return rows
+	}
+	for _, r := range c.nodeRows {
+		if r.Set == set {
+			c.samples[set] = []nft.Row{r}
+			return c.samples[set]
+		}
+	}
+	var rows []nft.Row
+	for _, plan := range c.plans {
+		rows = rules.Rows(rows[:0], plan)
+		if i := slices.IndexFunc(rows, func(r nft.Row) bool { return r.Set == set }); i >= 0 {
+			c.samples[set] = []nft.Row{rows[i]}
+			break
+		}
+	}
+	return c.samples[set]
+}
+
 // sources returns the sets of source ranges that have rows after these changes
 // of their numbers.
 func (c *committed) sources(rules *ruleset.Ruleset, change map[string]int) []*nft.Set {

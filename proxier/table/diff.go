@@ -192,16 +192,13 @@ func (d *Diff) lookUp(rows []nft.Row) error {
 	}
 	var extra []nft.Row
 	for _, r := range rows {
-		want, err := d.table.wantedRow(expected, r)
+		wanted, err := d.table.wants(expected, r)
 		if err != nil {
 			return err
 		}
-		if want.Set == nil || want.Key != r.Key {
+		if !wanted {
 			extra = append(extra, r)
 		}
-	}
-	if len(extra) == 0 {
-		return nil
 	}
 	now, err := d.table.kernel.FindRows(d.table.committed.program, extra)
 	for _, r := range now {
@@ -212,21 +209,14 @@ func (d *Diff) lookUp(rows []nft.Row) error {
 	return err
 }
 
-// wantedRow returns the desired row with the key of another one. Its Set is nil
-// if there is none.
-func (t *Table) wantedRow(expected *Expected, r nft.Row) (nft.Row, error) {
+// wants reports whether a row with the key of r is desired.
+func (t *Table) wants(expected *Expected, r nft.Row) (bool, error) {
 	switch {
 	case r.Set == t.rules.ReservedIDsSet():
-		want := t.rules.ReservedIDs(t.committed.reservedIDs)
-		if t.committed.reservedIDs == 0 {
-			want = nft.Row{}
-		}
-		return want, nil
+		return t.committed.reservedIDs != 0 && r.Key == t.rules.ReservedIDs(t.committed.reservedIDs).Key, nil
 	case t.rules.IsShared(r.Set):
-		if t.committed.shared[sharedKey{r.Set, r.Key}] == 0 {
-			r = nft.Row{}
-		}
-		return r, nil
+		return t.committed.shared[sharedKey{r.Set, r.Key}] != 0, nil
 	}
-	return expected.Row(r.Set, r.Key)
+	want, err := expected.Row(r.Set, r.Key)
+	return want.Set != nil && want.Key == r.Key, err
 }

@@ -54,55 +54,6 @@ func checkDiff(t testing.TB, table *Table) {
 	}
 }
 
-// A comparison finds what other programs changed.
-func TestDiff(t *testing.T) {
-	const web80 = "10.96.0.10 . tcp . 80"
-	const want1 = "row service-endpoints " + web80 + " . 1 : 10.244.2.5 . 8080"
-	for name, tt := range map[string]struct {
-		commands string // of nft; a semicolon separates them
-		want     []string
-	}{
-		"nothing":       {"", nil},
-		"another table": {"add table ip other", nil},
-		"delete table":  {"delete table ip kube-proxy", []string{"missing table ip kube-proxy"}},
-		"make table dormant": {"add table ip kube-proxy { flags dormant; }",
-			[]string{"changed flags of the table found 0x1"}},
-		"delete row": {deleteEndpoint, []string{"missing " + want1 + " default/web:http"}},
-		"change row": {changeEndpoint, []string{"changed " + want1 + " found row service-endpoints " + web80 +
-			" . 1 : 10.9.9.9 . 1 default/web:http"}},
-		"change verdict": {changeVerdict, []string{`changed row service-ips ` + web80 + ` comment "default/web:http" : ` +
-			`goto balance-3 found row service-ips ` + web80 + ` : drop default/web:http`}},
-		"add rows": {"add element ip kube-proxy cluster-ips { 10.96.7.7 }; " +
-			"add element ip kube-proxy service-endpoints { " + web80 + " . 9 : 10.9.9.9 . 1 }; " +
-			"add element ip kube-proxy reserved-affinity-ids { 99 }", []string{
-			"extra row cluster-ips 10.96.7.7", "extra row reserved-affinity-ids 99",
-			"extra row service-endpoints " + web80 + " . 9 : 10.9.9.9 . 1",
-		}},
-		"add a range": {"add element ip kube-proxy firewall-sources-24 { 192.0.2.10 . tcp . 80 . 10.0.0.0 }",
-			[]string{"extra row firewall-sources-24 192.0.2.10 . tcp . 80 . 10.0.0.0"}},
-		"delete a range": {"delete element ip kube-proxy firewall-sources-24 { 192.0.2.10 . tcp . 80 . 198.51.100.0 }",
-			[]string{"missing row firewall-sources-24 192.0.2.10 . tcp . 80 . 198.51.100.0 default/lb:http"}},
-		"flush chains": {"flush chain ip kube-proxy nodeports; flush chain ip kube-proxy balance-2; " +
-			"flush chain ip kube-proxy affinity.default.sticky.tcp.http", []string{
-			"changed rules of chain nodeports", "changed rules of chain balance-2",
-			"changed rules of chain affinity.default.sticky.tcp.http default/sticky:http",
-		}},
-		"change policy":     {"add chain ip kube-proxy nat-output { policy drop; }", []string{"changed chain nat-output"}},
-		"delete base chain": {"delete chain ip kube-proxy nat-output", []string{"missing chain nat-output"}},
-		"add objects": {"add chain ip kube-proxy x; add set ip kube-proxy y { type ipv4_addr; }; add counter ip kube-proxy z",
-			[]string{"extra set y", "extra counter z", "extra chain x"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tabletest.NewNamespace(t)
-			table := newSample(t)
-			tabletest.LoadNFT(t, strings.ReplaceAll(tt.commands, "; ", "\n"))
-			if got := differences(diffSteps(t, table, "")); !slices.Equal(got, tt.want) {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
-		})
-	}
-}
-
 // A comparison reads a limited number of rows in each step, and can continue
 // after every cursor.
 func TestDiffContinues(t *testing.T) {

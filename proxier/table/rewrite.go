@@ -176,8 +176,10 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 		t.batch.AddChain(c)
 		t.batch.FlushChain(c.Name)
 	}
+	var chains []string
 	for _, o := range found.others { // before sets are deleted: rules may refer to them
 		if o.kind == kindChain {
+			chains = append(chains, o.name)
 			t.batch.FlushChain(o.name)
 		}
 	}
@@ -189,7 +191,6 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 			t.batch.FlushSet(o.name)
 		}
 	}
-	chains := found.chains()
 	for _, s := range table.Sets {
 		switch {
 		case !found.has(object{kindSet, s.Name}), s.Counts: // see counted.go

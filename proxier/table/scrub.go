@@ -49,8 +49,9 @@ func (t *Table) scrub() error {
 	start, err := threadTime()
 	if err == nil && s.ports == nil {
 		s.began, s.audit = t.observed.seen, audit{table: t}
-		s.ports = slices.AppendSeq(make([]*portState, 0, len(t.desired.ports)), maps.Values(t.desired.ports))
-		err = t.scrubStep(s.program)
+		if err = t.scrubStep(s.program); err == nil {
+			s.ports = slices.AppendSeq(make([]*portState, 0, len(t.desired.ports)), maps.Values(t.desired.ports))
+		}
 	}
 	if err == nil {
 		err = t.scrubPorts()

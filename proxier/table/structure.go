@@ -103,16 +103,6 @@ func (s *structure) has(o object) bool {
 	return ok
 }
 
-// chains returns the names of the chains.
-func (s *structure) chains() (names []string) {
-	for o := range s.objects {
-		if o.kind == kindChain {
-			names = append(names, o.name)
-		}
-	}
-	return names
-}
-
 // same reports whether the table and its objects are the same as in another
 // structure.
 func (s *structure) same(o *structure) bool {

@@ -31,18 +31,30 @@ func TestCompareStructures(t *testing.T) {
 	}{
 		{"", "", "", func(*structure) {}},
 		{"", "", "", func(s *structure) { s.objects[added] = foundObject{handle: 9} }},
-		{"the table was deleted", "missing table ip kube-proxy", damagedTable, func(s *structure) { s.table.Handle = 0 }},
-		{"the table was replaced", "changed table ip kube-proxy", damagedTable, func(s *structure) { s.table.Handle = 9 }},
-		{"the flags of the table are 0x1", "changed flags of the table", damagedTable, func(s *structure) { s.table.Flags = 1 }},
-		{"set cluster-ips was deleted", "missing set cluster-ips", damagedSet, func(s *structure) { delete(s.objects, ips) }},
+		{"the table was deleted", "missing table ip kube-proxy", damagedTable, func(s *structure) {
+			s.table.Handle = 0
+		}},
+		{"the table was replaced", "changed table ip kube-proxy", damagedTable, func(s *structure) {
+			s.table.Handle = 9
+		}},
+		{"the flags of the table are 0x1", "changed flags of the table", damagedTable, func(s *structure) {
+			s.table.Flags = 1
+		}},
+		{"set cluster-ips was deleted", "missing set cluster-ips", damagedSet, func(s *structure) {
+			delete(s.objects, ips)
+		}},
 		{"set cluster-ips was replaced", "changed set cluster-ips", damagedSet, func(s *structure) {
 			s.objects[ips] = foundObject{handle: 9, set: nft.FoundSet{Name: ips.name}}
 		}},
 		{"the type of set cluster-ips was changed", "changed type of set cluster-ips", damagedSet, func(s *structure) {
 			s.objects[ips] = foundObject{handle: 2}
 		}},
-		{"counter drops was deleted", "missing counter drops", damagedCounter, func(s *structure) { delete(s.objects, counter) }},
-		{"chain nat-output was deleted", "missing chain nat-output", damagedChain, func(s *structure) { delete(s.objects, output) }},
+		{"counter drops was deleted", "missing counter drops", damagedCounter, func(s *structure) {
+			delete(s.objects, counter)
+		}},
+		{"chain nat-output was deleted", "missing chain nat-output", damagedChain, func(s *structure) {
+			delete(s.objects, output)
+		}},
 		{"the policy of chain nat-output was changed", "changed chain nat-output", damagedChain, func(s *structure) {
 			s.objects[output] = foundObject{handle: 3, chain: nft.FoundChain{Hook: hook}}
 		}},

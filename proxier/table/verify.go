@@ -48,9 +48,10 @@ func (a *audit) sampleRows() error {
 	for _, set := range t.committed.program.Sets {
 		has, want := a.kernel.objects[object{kindSet, set.Name}].set.Count, t.committed.rows[set.Name]
 		if has >= 0 && has != want {
-			a.found = []Difference{{damage: damage{what: fmt.Sprintf("set %s has %d rows, not %d", set.Name, has, want)}}}
+			what := fmt.Sprintf("set %s has %d rows, not %d", set.Name, has, want)
+			a.found = []Difference{{damage: damage{what: what}}}
 		} else if has < 0 {
-			if err := a.compareRows("", t.samplesOf(set)); err != nil {
+			if err := a.compareRows("", t.committed.samplesOf(t.rules, set)); err != nil {
 				return err
 			}
 		}
@@ -60,32 +61,6 @@ func (a *audit) sampleRows() error {
 		}
 	}
 	return nil
-}
-
-// samplesOf returns samples of a set that has rows. If none are kept, it finds
-// new ones.
-func (t *Table) samplesOf(set *nft.Set) []nft.Row {
-	if t.committed.rows[set.Name] == 0 {
-		return nil
-	}
-	if rows := t.committed.samples[set]; len(rows) > 0 {
-		return rows
-	}
-	for _, r := range t.committed.nodeRows {
-		if r.Set == set {
-			t.committed.samples[set] = []nft.Row{r}
-			return t.committed.samples[set]
-		}
-	}
-	var rows []nft.Row
-	for _, plan := range t.committed.plans {
-		rows = t.rules.Rows(rows[:0], plan)
-		if i := slices.IndexFunc(rows, func(r nft.Row) bool { return r.Set == set }); i >= 0 {
-			t.committed.samples[set] = []nft.Row{rows[i]}
-			break
-		}
-	}
-	return t.committed.samples[set]
 }
 
 // maxVerifiedBalancers is the number of balancers that are verified at a time.

@@ -88,7 +88,7 @@ func TestSamplesOfNodeRows(t *testing.T) {
 	tabletest.Sync(t, table)
 	set := setNamed(table, "nodeport-ips")
 	delete(table.committed.samples, set)
-	if rows := table.samplesOf(set); len(rows) != 1 {
+	if rows := table.committed.samplesOf(table.rules, set); len(rows) != 1 {
 		t.Errorf("got samples %v, want one", rows)
 	}
 }
