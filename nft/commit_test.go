@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // A refused commit names the refused change and applies nothing.
@@ -146,7 +147,7 @@ func TestSetOfAnotherType(t *testing.T) {
 	b, s := newServices(t, c, nft.IPv4)
 	before := list(t)
 	b.AddSet(&nft.Set{Name: s.Name, Key: s.Key})
-	if err := c.Commit(b); err != nil || kernelAtLeast(t, 6, 2) {
+	if err := c.Commit(b); err != nil || nstest.KernelAtLeast(t, 6, 2) {
 		checkError(t, err, "commit table ip lb: add set services: file exists")
 	}
 	checkUnchanged(t, before)
@@ -169,7 +170,7 @@ func TestKernelExplains(t *testing.T) {
 	b := nft.NewBatch(long)
 	b.DeleteTable()
 	p := refused(t, c.Commit(b))[0]
-	if p.Errno != unix.ERANGE || (p.Message != explanation && (p.Message != "" || kernelAtLeast(t, 6, 18))) {
+	if p.Errno != unix.ERANGE || (p.Message != explanation && (p.Message != "" || nstest.KernelAtLeast(t, 6, 18))) {
 		t.Errorf("DeleteTable: got problem %v, want ERANGE and %q", p, explanation)
 	}
 }

@@ -86,17 +86,3 @@ func eachFamily(t *testing.T, test func(t *testing.T, f nft.Family, c *nft.Conn)
 		t.Run(f.String(), func(t *testing.T) { test(t, f, connect(t)) })
 	}
 }
-
-// kernelAtLeast reports whether the running kernel has at least this version.
-func kernelAtLeast(t testing.TB, major, minor int) bool {
-	t.Helper()
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
-	var a, b int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); err != nil {
-		t.Fatal(err)
-	}
-	return a > major || (a == major && b >= minor)
-}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // The kernel identifies the refused row of a message that has many. Before
@@ -51,7 +52,7 @@ func checkTag(t *testing.T, problems []nft.Problem, op string, addr netip.Addr, 
 	}
 	want := nft.Problem{Op: op, Object: fmt.Sprintf("services %s . tcp . 80", addr), Tag: tag, Errno: unix.ENOENT}
 	unknown := nft.Problem{Op: op, Object: "services", Errno: unix.ENOENT}
-	if got := problems[0]; got != want && (got != unknown || kernelAtLeast(t, 6, 1)) {
+	if got := problems[0]; got != want && (got != unknown || nstest.KernelAtLeast(t, 6, 1)) {
 		t.Errorf("got problem %+v, want %+v", got, want)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // traceChains are chains that trace UDP packets of this host. Packets to port 9
@@ -209,7 +210,7 @@ func TestOwnedTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = owner.Commit(b)
-	if !kernelAtLeast(t, 5, 12) {
+	if !nstest.KernelAtLeast(t, 5, 12) {
 		owner.Close()
 		if !errors.Is(err, unix.EINVAL) {
 			t.Errorf("commit: got %v, want EINVAL", err)

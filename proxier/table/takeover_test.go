@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // isTakeoverBlock reports whether a block of a listing is a copy of a base
@@ -62,7 +63,9 @@ func TestTakeoverChainsStay(t *testing.T) {
 }
 
 // While the table is rewritten, every new connection from an allowed source is
-// translated, and none is counted as dropped.
+// translated. Before Linux 6.17, a lookup that begins in one generation and
+// ends in the next can find neither the old row nor the new one, so a commit
+// may lose the packet that is in the chains at that time.
 func TestRewriteLosesNoConnection(t *testing.T) {
 	tabletest.NewNode(t)
 	node := tabletest.Node()
@@ -85,21 +88,37 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 		}
 	}
 	tabletest.Sync(t, table)
-	// Translated packets end here, so that each one begins a connection.
+	// All packets end here, so that each one begins a connection.
 	tabletest.LoadNFT(t, `table ip end {
 		counter translated { }
-		chain output { type filter hook output priority 0; ip daddr 10.244.0.1 counter name translated drop; }
+		counter lost { }
+		chain output {
+			type filter hook output priority 0;
+			ip daddr 10.244.0.1 counter name translated drop
+			ip daddr 192.0.2.1 counter name lost drop
+		}
 	}`)
+	packets := func(counter string) int {
+		listing := tabletest.NFT(t, "", "list", "counter", "ip", "end", counter)
+		n, err := strconv.Atoi(regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(listing)[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
 	stop := sendUDP(t, node.IPs[0], netip.MustParseAddrPort("192.0.2.1:80"))
+	commits := table.stats.Transactions
 	for range 30 {
 		table.doubt(rewriteFailure, "test")
 		tabletest.Sync(t, table)
 	}
-	sent := stop()
-	listing := tabletest.NFT(t, "", "list", "counter", "ip", "end", "translated")
-	translated, err := strconv.Atoi(regexp.MustCompile(`packets (\d+)`).FindStringSubmatch(listing)[1])
-	if err != nil || translated != sent {
-		t.Errorf("%d of %d packets were translated (%v), want all", translated, sent, err)
+	sent, translated, lost := stop(), packets("translated"), packets("lost")
+	allowed := 0
+	if !nstest.KernelAtLeast(t, 6, 17) {
+		allowed = table.stats.Transactions - commits
+	}
+	if lost > allowed || translated+lost != sent {
+		t.Errorf("%d of %d packets were translated and %d were not, want at most %d", translated, sent, lost, allowed)
 	}
 	checkTable(t, table)
 }
