@@ -183,10 +183,12 @@ func (w *world) lasting(ctx context.Context, at *lab.Namespace) ([]string, error
 	var all []string
 	numbers := map[string]int{} // of lines, by object
 	for _, l := range lines {
+		if strings.Contains(l.Text, "unallocated") || strings.Contains(l.Text, "@firewall-sources-") {
+			continue // rules for ServiceCIDRs and prefix lengths
+		}
 		name := l.Family + " " + l.Object
 		numbers[name]++
 		switch {
-		case strings.Contains(l.Text, "unallocated"): // a rule for a ServiceCIDR
 		case isLasting(l.Object):
 			all = append(all, fmt.Sprint(name, " ", numbers[name], ": ", l.Text))
 		case l.Object == "",
@@ -198,9 +200,9 @@ func (w *world) lasting(ctx context.Context, at *lab.Namespace) ([]string, error
 	return all, nil
 }
 
-// isLasting reports whether the rules of a chain do not change: all but those
-// of balancers and of session affinity, except for some that steady Services
-// use.
+// isLasting reports whether the rules of a chain do not change. The rules of
+// balancers and of the chains of service ports change, except for some that
+// steady Services use.
 func isLasting(object string) bool {
 	name, isChain := strings.CutPrefix(object, "chain ")
 	switch {
@@ -209,7 +211,7 @@ func isLasting(object string) bool {
 	case name == "balance-3" || name == "affinity.default.steady-sticky.tcp.tcp":
 		return true
 	}
-	return !balancer.MatchString(name) && !strings.HasPrefix(name, "affinity")
+	return !balancer.MatchString(name) && !strings.HasPrefix(name, "affinity") && !strings.HasPrefix(name, "port-")
 }
 
 // writeTable writes and deletes a table with many rows, as other programs do.

@@ -125,12 +125,25 @@ func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
 	return j, nil
 }
 
+// possible returns what a proxy can know about a Service until end, if it has
+// followed all requests that were answered before known. It writes the ports of
+// a Service with many external IPs one at a time, after other Services.
+func (j *judge) possible(service string, known, end time.Time) ([]*cluster.Service, [][]*cluster.Endpoint) {
+	const many, delay = 100, 5 * time.Second
+	services, combinations := j.history.possible(service, known.Add(-delay), end)
+	hasMany := func(s *cluster.Service) bool { return s != nil && len(s.ExternalIPs) >= many }
+	if slices.ContainsFunc(services, hasMany) {
+		return services, combinations
+	}
+	return j.history.possible(service, known, end)
+}
+
 // allowed returns what is allowed on a route between two times, if the node has
 // followed all requests that were answered before known. It reports whether
 // that can be known.
 func (j *judge) allowed(r route, known, end time.Time) (a allowed, ok bool) {
 	a.servers = map[string]bool{}
-	services, combinations := j.history.possible(r.service.Name.Name, known, end)
+	services, combinations := j.possible(r.service.Name.Name, known, end)
 	if services == nil {
 		return a, false
 	}
