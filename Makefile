@@ -114,7 +114,7 @@ test-deploy: ## Test manifests, chart, image and dashboards. The first run build
 test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (root). PACKETS=all adds packet tests.
 	rm -rf .cache/kernel-tests .cache/leftover-tests .cache/packet-tests
 	test/kernels/run build .cache/kernel-tests $(KERNEL_PACKAGES)
-	test/kernels/run build .cache/leftover-tests ./proxier/leftovers
+	test/kernels/run build .cache/leftover-tests ./proxier/leftovers ./nft/xtables
 	test/kernels/run build .cache/packet-tests ./test/packet
 	@# These tests use one processor most of the time, so all kernels run at once.
 	test/kernels/run test $(PACKAGE_KERNELS) -j 3 -t 1800 -short .cache/kernel-tests

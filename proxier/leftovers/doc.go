@@ -25,30 +25,8 @@
 // these programs. The checks load no kernel module, create no table and take
 // no lock.
 //
-// # Legacy tables
-//
-// The kernel cannot delete a single rule of a legacy table. A program reads a
-// whole table and replaces it atomically. Remove writes the bytes that it
-// read, without the entries of the leftovers, and adapts the offsets. It does
-// not interpret the matches and targets of other programs: the kernel accepts
-// their data as it returned it, as it does for iptables. A test compares the
-// result with that of iptables.
-//
-// As with every change by iptables, matches with unnamed state (limit, quota,
-// statistic) start again, and matches with named state (recent, hashlimit)
-// keep it. Rule counters are kept: the kernel returns the final counters of
-// the old table, and Remove adds them to those of the new one.
-//
-// iptables programs hold the lock /run/xtables.lock while they read and
-// replace a table. Remove takes it as well, and waits up to 5 s for it. In a
-// container this requires a mount of the host's file. Without the lock, the
-// kernel still refuses the replacement if the number of entries has changed
-// since the read; Remove then reads the table again. One race remains:
-// another program changes a rule, but not the number of rules, within these
-// milliseconds.
-//
-// The format of the entries is that of 64-bit programs on 64-bit kernels. On
-// others Remove returns an error.
+// Package xtables describes how rules of legacy tables are removed. On others
+// than 64-bit machines that is an error.
 //
 // # Identification
 //

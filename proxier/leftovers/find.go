@@ -7,6 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/xtables"
 )
 
 // Find returns the objects that Remove would remove or flush, and changes
@@ -39,29 +40,18 @@ func findInNFTables(r *report) error {
 }
 
 func findInLegacy(r *report) error {
-	var errs []error
-	for _, family := range families {
-		used, err := legacyTables(family)
-		errs = append(errs, err)
-		for _, name := range used {
-			errs = append(errs, findInLegacyTable(family, name, r))
+	return eachLegacy(func(family nft.Family, name string) error {
+		t, err := xtables.ReadTable(family, name)
+		var c contents
+		if err == nil {
+			c, err = legacyContents(name, &t)
 		}
-	}
-	return errors.Join(errs...)
-}
-
-func findInLegacyTable(family nft.Family, name string, r *report) error {
-	s, err := openLegacy(family)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	_, todo, err := s.plan(name)
-	if err != nil {
-		return fmt.Errorf("legacy table %s %s: %w", family, name, err)
-	}
-	r.addFound("legacy table "+family.String()+" "+name, todo)
-	return nil
+		if err != nil {
+			return fmt.Errorf("%s: %w", legacyName(family, name), err)
+		}
+		r.addFound(legacyName(family, name), makePlan(c, nil))
+		return nil
+	})
 }
 
 // addFound adds the rules and chains of a plan that removes some. Chains that

@@ -3,23 +3,21 @@ package leftovers
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/xtables"
 )
 
 // Removals lose no rule that an iptables program adds at the same time,
@@ -27,7 +25,7 @@ import (
 // own /run.
 func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 	for name, file := range map[string]string{
-		"same lock":    xtablesLock,
+		"same lock":    xtables.LockFile,
 		"another lock": filepath.Join(t.TempDir(), "lock"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -39,7 +37,7 @@ func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 			for rounds := 0; rounds < 5 || additions.count.Load() < 100; rounds++ {
 				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=5")
 				_, err := removeAll(quiet)
-				raced := file != xtablesLock && (errors.Is(err, errCounters) || errors.Is(err, unix.EAGAIN))
+				raced := file != xtables.LockFile && (errors.Is(err, xtables.ErrCounters) || errors.Is(err, unix.EAGAIN))
 				if err != nil && !raced {
 					t.Fatal(err)
 				}
@@ -137,72 +135,6 @@ func hash(i int) string {
 	return string(b)
 }
 
-// planSample loads the sample rules, and returns the table nat and its plan.
-func planSample(t *testing.T) (*legacySocket, legacyTable, plan) {
-	t.Helper()
-	newNamespace(t)
-	load(t, nft.IPv4, "legacy", "")
-	s, err := openLegacy(nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.close)
-	table, todo, err := s.plan("nat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, table, todo
-}
-
-// A replacement that the kernel refuses leaves the table as it was.
-func TestRefusedReplacement(t *testing.T) {
-	for name, c := range map[string]struct {
-		damage func(t *testing.T, table legacyTable)
-		want   error
-	}{
-		"another number of entries": {
-			func(t *testing.T, _ legacyTable) {
-				iptables(t, nft.IPv4, "legacy", "", "", "-w", "-t", "nat", "-A", "DOCKER", "-j", "ACCEPT")
-			},
-			unix.EAGAIN,
-		},
-		"an unknown target in the middle": {
-			func(_ *testing.T, table legacyTable) {
-				e := table.entries[len(table.entries)/2]
-				copy(table.data[e.target+targetNameAt:], "UNKNOWN\x00")
-			},
-			unix.ENOENT,
-		},
-		"a jump to no entry": {
-			func(_ *testing.T, table legacyTable) {
-				i := slices.IndexFunc(table.entries, func(e legacyEntry) bool {
-					_, ok := table.continuation(e)
-					return ok
-				})
-				binary.NativeEndian.PutUint32(table.data[table.entries[i].target+targetDataAt:], 1)
-			},
-			unix.ELOOP,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, table, todo := planSample(t)
-			entries := len(table.entries)
-			table, _, err := table.rewrite(todo)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.damage(t, table)
-			before := saved(t, nft.IPv4, "legacy")
-			if _, err := s.replace(table, entries); !errors.Is(err, c.want) {
-				t.Errorf("got error %v, want %v", err, c.want)
-			}
-			if after := saved(t, nft.IPv4, "legacy"); after != before {
-				t.Errorf("got tables\n%s\nwant\n%s", after, before)
-			}
-		})
-	}
-}
-
 // Counters include the packets that pass while tables are replaced.
 func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 	for _, family := range families {
@@ -247,46 +179,6 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 	}
 }
 
-func TestLock(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "xtables.lock")
-	unlock, err := lock(quiet, file, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
-		t.Errorf("got lock file %v, error %v, want mode 0600", info, err)
-	}
-	want := "lock " + file + ": held by another program for 30ms"
-	if _, err := lock(quiet, file, 30*time.Millisecond); err == nil || err.Error() != want {
-		t.Errorf("got error %v, want %s", err, want)
-	}
-	if _, err := exec.Command("flock", "-n", file, "true").Output(); err == nil {
-		t.Error("flock: got the lock while it was held")
-	}
-	ctx, cancel := context.WithCancel(quiet)
-	cancel()
-	if _, err := lock(ctx, file, time.Hour); !errors.Is(err, context.Canceled) {
-		t.Errorf("got error %v, want %v", err, context.Canceled)
-	}
-
-	time.AfterFunc(30*time.Millisecond, unlock)
-	unlock, err = lock(quiet, file, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	unlock()
-
-	for _, unusable := range []string{
-		filepath.Join(file, "below-a-file"), filepath.Join(t.TempDir(), "missing", "lock"), t.TempDir(),
-	} {
-		unlock, err := lock(quiet, unusable, 0)
-		if err != nil {
-			t.Fatalf("%s: got error %v, want none", unusable, err)
-		}
-		unlock()
-	}
-}
-
 // Tables are changed under the lock of iptables. A table without leftovers
 // needs no lock.
 func TestRemoveFromLegacyWhileLocked(t *testing.T) {
@@ -294,7 +186,10 @@ func TestRemoveFromLegacyWhileLocked(t *testing.T) {
 	load(t, nft.IPv4, "legacy", "")
 	load(t, nft.IPv6, "legacy", "-without")
 	before := saved(t, nft.IPv4, "legacy")
-	unlock, err := lock(quiet, xtablesLock, time.Minute)
+	lock, err := os.OpenFile(xtables.LockFile, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,59 +204,9 @@ func TestRemoveFromLegacyWhileLocked(t *testing.T) {
 			t.Errorf("table %s without leftovers: got error %v, want none", name, err)
 		}
 	}
-	unlock()
+	lock.Close()
 	if after := saved(t, nft.IPv4, "legacy"); after != before {
 		t.Errorf("got tables\n%s\nwant\n%s", after, before)
-	}
-}
-
-// A table in an unexpected format is an error before anything is written.
-func TestDecodeInvalidTable(t *testing.T) {
-	s, valid, todo := planSample(t)
-	ne := binary.NativeEndian
-	info := make([]byte, infoLen)
-	ne.PutUint32(info[infoHooksAt:], valid.hooks)
-	for hook := range hookChains {
-		ne.PutUint32(info[infoEntryAt+4*hook:], uint32(valid.first[hook]))
-		ne.PutUint32(info[infoUnderflowAt+4*hook:], uint32(valid.policy[hook]))
-	}
-	jump := slices.IndexFunc(valid.entries, func(e legacyEntry) bool {
-		at, ok := valid.continuation(e)
-		return ok && at != e.next
-	})
-	for name, change := range map[string]func(info, data []byte) []byte{
-		"truncated":         func(_, data []byte) []byte { return data[:len(data)-1] },
-		"truncated entry":   func(_, data []byte) []byte { return data[:len(data)-100] },
-		"entry of length 0": func(_, data []byte) []byte { ne.PutUint16(data[90:], 0); return data },
-		"target after its entry": func(_, data []byte) []byte {
-			ne.PutUint16(data[88:], ne.Uint16(data[90:])-8)
-			return data
-		},
-		"target before the matches": func(_, data []byte) []byte { ne.PutUint16(data[88:], 8); return data },
-		"entries without chain": func(info, data []byte) []byte {
-			ne.PutUint32(info[infoHooksAt:], 0)
-			return data
-		},
-		"jump into a chain": func(_, data []byte) []byte {
-			e := valid.entries[jump]
-			at, _ := valid.continuation(e)
-			ne.PutUint32(data[e.target+targetDataAt:], uint32(at)+8)
-			return data
-		},
-	} {
-		info := slices.Clone(info)
-		table, err := decodeTable(s.targetOffset, "nat", info, change(info, slices.Clone(valid.data)))
-		if err == nil {
-			_, err = table.contents()
-		}
-		if !errors.Is(err, errEntries) {
-			t.Errorf("%s: got error %v, want %v", name, err, errEntries)
-		}
-	}
-
-	todo.delete = append(todo.delete, "DOCKER") // to which rules jump
-	if _, _, err := valid.rewrite(todo); !errors.Is(err, errEntries) {
-		t.Errorf("got error %v, want %v", err, errEntries)
 	}
 }
 

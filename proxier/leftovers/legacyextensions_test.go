@@ -1,13 +1,14 @@
 package leftovers
 
 import (
-	"bytes"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/xtables"
 )
 
 // others are rules of other programs for both families, with counters. Their
@@ -107,16 +108,12 @@ func removalCommands(saved string) string {
 }
 
 // readLegacy returns the legacy tables of a family.
-func readLegacy(t *testing.T, family nft.Family) map[string]legacyTable {
+func readLegacy(t *testing.T, family nft.Family) map[string]xtables.Table {
 	t.Helper()
-	s, err := openLegacy(family)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.close()
-	found := make(map[string]legacyTable)
+	found := make(map[string]xtables.Table)
 	for _, name := range tables {
-		if found[name], err = s.read(name); err != nil {
+		var err error
+		if found[name], err = xtables.ReadTable(family, name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,7 +126,7 @@ func readLegacy(t *testing.T, family nft.Family) map[string]legacyTable {
 func TestRemoveFromLegacyEqualsIptables(t *testing.T) {
 	for _, family := range families {
 		t.Run(family.String(), func(t *testing.T) {
-			var want map[string]legacyTable
+			var want map[string]xtables.Table
 			t.Run("iptables", func(t *testing.T) {
 				newNamespace(t)
 				loadOthers(t, family)
@@ -142,19 +139,11 @@ func TestRemoveFromLegacyEqualsIptables(t *testing.T) {
 			remove(t)
 			for name, got := range readLegacy(t, family) {
 				want := want[name]
-				if !slices.Equal(got.chainNames(), want.chainNames()) || len(got.entries) != len(want.entries) {
-					t.Fatalf("table %s: got chains %q with %d entries, want %q with %d",
-						name, got.chainNames(), len(got.entries), want.chainNames(), len(want.entries))
+				if !slices.Equal(got.Chains(), want.Chains()) {
+					t.Fatalf("table %s: got chains %q, want %q", name, got.Chains(), want.Chains())
 				}
-				if got.first != want.first || got.policy != want.policy {
-					t.Errorf("table %s: got built-in chains at %d, policies at %d, want %d and %d",
-						name, got.first, got.policy, want.first, want.policy)
-				}
-				for i, e := range want.entries {
-					if !bytes.Equal(got.data[e.at:e.next], want.data[e.at:e.next]) {
-						t.Errorf("table %s, entry %d: got\n%x\nwant\n%x",
-							name, i, got.data[e.at:e.next], want.data[e.at:e.next])
-					}
+				if !reflect.DeepEqual(got, want) {
+					t.Errorf("table %s: got\n%+v\nwant\n%+v", name, got, want)
 				}
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/xtables"
 )
 
 // savedWithoutKubeProxy returns the saved tables of a namespace that has only
@@ -192,7 +193,7 @@ func TestRemoveNothing(t *testing.T) {
 		t.Errorf("got report %+v, want an empty one", report)
 	}
 	for _, family := range families {
-		if used, err := legacyTables(family); len(used) > 0 || err != nil {
+		if used, err := xtables.Names(family); len(used) > 0 || err != nil {
 			t.Errorf("%s: got legacy tables %v, error %v, want none", family, used, err)
 		}
 	}

@@ -20,6 +20,7 @@ const (
 // package that is not listed may import all.
 var ownImports = map[string][]string{
 	"nft":                        {},
+	"nft/xtables":                {"nft"},
 	"conntrack":                  {},
 	"healthcheck/connlimit":      {},
 	"healthcheck":                {"healthcheck/connlimit"},
@@ -33,10 +34,11 @@ var ownImports = map[string][]string{
 	"proxier/informer/apiclient": {},
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
 	"proxier/manifest/admission": {},
-	"proxier/leftovers":          {"nft"},
+	"proxier/leftovers":          {"nft", "nft/xtables"},
 	operator + "/explain":        {"nft", "proxier/ruleset"},
 	operator + "/doctor": {
-		"nft", "conntrack", "proxier/cluster", "proxier/ruleset", operator + "/explain", operator + "/socket",
+		"nft", "nft/xtables", "conntrack", "proxier/cluster", "proxier/ruleset",
+		operator + "/explain", operator + "/socket",
 		"proxier/leftovers",
 	},
 	operator + "/flows": {"nft", "conntrack", operator + "/explain"},
@@ -66,6 +68,7 @@ var ownImports = map[string][]string{
 // import all.
 var foreignImports = map[string][]string{
 	"nft":                   {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
+	"nft/xtables":           {"golang.org/x/sys", "github.com/google/nftables", "k8s.io/klog"},
 	"conntrack":             {"golang.org/x/sys"},
 	"healthcheck/connlimit": {"k8s.io/klog"},
 	"healthcheck":           {"k8s.io/klog"},

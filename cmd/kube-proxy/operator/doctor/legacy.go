@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/xtables"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
 
@@ -28,7 +29,7 @@ func checkLeftovers(context.Context, *node) Finding {
 
 // legacyTables returns the tables of iptables-legacy.
 func legacyTables() (tables []explain.OtherTable, err error) {
-	found, err := leftovers.ReadLegacy()
+	found, err := xtables.Read()
 	for _, t := range found {
 		tables = append(tables, explain.OtherTable{
 			Name: "legacy table " + t.Family.String() + " " + t.Name, Family: t.Family, Base: t.Base,

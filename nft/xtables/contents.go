@@ -1,4 +1,4 @@
-package leftovers
+package xtables
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// LegacyTable is a table of iptables-legacy in the terms of nf_tables.
-type LegacyTable struct {
+// Contents has the rules of a table in the terms of nf_tables.
+type Contents struct {
 	Name   string // "filter"
 	Family nft.Family
 	Base   []nft.FoundChain
@@ -21,49 +21,46 @@ type LegacyTable struct {
 	Chains map[string][]nft.RuleExpressions
 }
 
-// ReadLegacy reads the legacy tables of both families that exist. It creates
-// no table.
-func ReadLegacy() (all []LegacyTable, err error) {
+// Read reads the tables of both families that exist, and creates none.
+func Read() (all []Contents, err error) {
 	var errs []error
-	for _, family := range families {
-		names, err := legacyNames(family)
+	for _, family := range []nft.Family{nft.IPv4, nft.IPv6} {
+		names, err := Names(family)
 		errs = append(errs, err)
 		for _, name := range names {
-			t, err := readLegacyTable(family, name)
+			t, err := ReadTable(family, name)
+			var c Contents
+			if err == nil {
+				c, err = t.describe(family)
+			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("read legacy table %s %s: %w", family, name, err))
 				continue
 			}
-			all = append(all, t)
+			all = append(all, c)
 		}
 	}
 	return all, errors.Join(errs...)
 }
 
-func readLegacyTable(family nft.Family, name string) (LegacyTable, error) {
-	s, err := openLegacy(family)
+// ReadTable reads a table, and creates it if it does not exist.
+func ReadTable(family nft.Family, name string) (Table, error) {
+	s, err := open(family)
 	if err != nil {
-		return LegacyTable{}, err
+		return Table{}, err
 	}
 	defer s.close()
-	t, err := s.read(name)
-	if err != nil {
-		return LegacyTable{}, err
-	}
-	return t.describe(family)
+	return s.read(name)
 }
 
-// legacyPriorities are the priorities of the hooks of legacy tables
+// priorities are the priorities of the hooks of legacy tables
 // (linux/netfilter_ipv4.h).
-var legacyPriorities = map[string]int32{"raw": -300, "mangle": -150, "filter": 0, "security": 50}
+var priorities = map[string]int32{"raw": -300, "mangle": -150, "filter": 0, "security": 50}
 
 // describe returns the table in the terms of nf_tables.
-func (t *legacyTable) describe(family nft.Family) (LegacyTable, error) {
-	out := LegacyTable{Name: t.name, Family: family, Chains: make(map[string][]nft.RuleExpressions)}
-	starts := make(map[int]string, len(t.chains))
-	for _, chain := range t.chains {
-		starts[t.entries[chain.first].at] = chain.name
-	}
+func (t *Table) describe(family nft.Family) (Contents, error) {
+	out := Contents{Name: t.name, Family: family, Chains: make(map[string][]nft.RuleExpressions)}
+	starts := t.starts()
 	for _, chain := range t.chains {
 		rules := make([]nft.RuleExpressions, 0, chain.last-chain.first)
 		for _, e := range t.entries[chain.first:chain.last] {
@@ -82,7 +79,7 @@ func (t *legacyTable) describe(family nft.Family) (LegacyTable, error) {
 }
 
 // hookOf returns the hook of a built-in chain, -1 for other chains.
-func (t *legacyTable) hookOf(chain legacyChain) int {
+func (t *Table) hookOf(chain chain) int {
 	for hook := range hookChains {
 		if t.hasHook(hook) && t.first[hook] == t.entries[chain.first].at {
 			return hook
@@ -91,7 +88,7 @@ func (t *legacyTable) hookOf(chain legacyChain) int {
 	return -1
 }
 
-func (t *legacyTable) base(chain legacyChain, hook int) nft.FoundChain {
+func (t *Table) base(chain chain, hook int) nft.FoundChain {
 	typ := nft.ChainTypeFilter
 	if t.name == "nat" {
 		typ = nft.ChainTypeNAT
@@ -102,7 +99,7 @@ func (t *legacyTable) base(chain legacyChain, hook int) nft.FoundChain {
 	}
 	return nft.FoundChain{
 		Name: chain.name, Policy: policy,
-		Hook: &nft.Hook{Type: typ, Point: nft.HookPoint(hook), Priority: legacyPriorities[t.name]},
+		Hook: &nft.Hook{Type: typ, Point: nft.HookPoint(hook), Priority: priorities[t.name]},
 	}
 }
 
@@ -155,7 +152,7 @@ func layoutOf(family nft.Family) entryLayout {
 
 // expressions returns a rule as expressions. starts are the names of chains by
 // the offset of their first rule.
-func (t *legacyTable) expressions(family nft.Family, e legacyEntry, starts map[int]string) ([]expr.Any, error) {
+func (t *Table) expressions(family nft.Family, e entry, starts map[int]string) ([]expr.Any, error) {
 	l, data := layoutOf(family), t.data[e.at:e.next]
 	if len(data) < l.matches || e.target-e.at < l.matches {
 		return nil, errEntries
@@ -251,8 +248,8 @@ func extension(data []byte, target bool) *nft.Extension {
 }
 
 // appendTarget appends the target of an entry.
-func (t *legacyTable) appendTarget(
-	rule []expr.Any, e legacyEntry, isGoto bool, starts map[int]string,
+func (t *Table) appendTarget(
+	rule []expr.Any, e entry, isGoto bool, starts map[int]string,
 ) ([]expr.Any, error) {
 	verdict, standard := t.verdict(e)
 	switch {

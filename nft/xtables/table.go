@@ -1,4 +1,4 @@
-package leftovers
+package xtables
 
 import (
 	"encoding/binary"
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// legacyTable is a table of x_tables in the format of the kernel: a sequence
-// of entries. An entry is a rule, or the head or the end of a chain.
+// Table is a table in the format of the kernel: a sequence of entries. An entry
+// is a rule, or the head or the end of a chain.
 //
 //	first[hook] ──► rule          a built-in chain has no head
 //	                rule ────┐    a jump is the offset of a chain's first rule
@@ -21,13 +21,13 @@ import (
 //	                RETURN        the end of another chain
 //	                …
 //	                ERROR         the end of the table
-type legacyTable struct {
+type Table struct {
 	name          string
 	hooks         uint32                     // bitmap: the hooks with a built-in chain
 	first, policy [unix.NF_INET_NUMHOOKS]int // offsets, valid only for these hooks
 	data          []byte
-	entries       []legacyEntry
-	chains        []legacyChain
+	entries       []entry
+	chains        []chain
 }
 
 // hookChains are the built-in chains by hook.
@@ -39,13 +39,13 @@ var hookChains = [unix.NF_INET_NUMHOOKS]string{
 	unix.NF_INET_POST_ROUTING: "POSTROUTING",
 }
 
-// legacyEntry has the offsets of an entry, of its target, and of the next
-// entry. The target ends with the entry.
-type legacyEntry struct{ at, target, next int }
+// entry has the offsets of an entry, of its target, and of the next entry. The
+// target ends with the entry.
+type entry struct{ at, target, next int }
 
-// legacyChain has the indexes of a chain's entries. Its rules are those from
+// chain has the indexes of a chain's entries. Its rules are the entries from
 // first to last, excluding last.
-type legacyChain struct {
+type chain struct {
 	name        string
 	head        int // equal to first for a built-in chain
 	first, last int
@@ -62,20 +62,20 @@ const (
 // errEntries is returned for a table that the kernel cannot have returned.
 var errEntries = errors.New("unexpected entries from the kernel")
 
-// decodeTable decodes a table from the results of IPT_SO_GET_INFO and
+// decode decodes a table from the results of IPT_SO_GET_INFO and
 // IPT_SO_GET_ENTRIES.
-func decodeTable(targetOffset int, name string, info, data []byte) (legacyTable, error) {
-	t := legacyTable{name: name, data: data, hooks: binary.NativeEndian.Uint32(info[infoHooksAt:])}
+func decode(targetOffset int, name string, info, data []byte) (Table, error) {
+	t := Table{name: name, data: data, hooks: binary.NativeEndian.Uint32(info[infoHooksAt:])}
 	for hook := range hookChains {
 		t.first[hook] = int(binary.NativeEndian.Uint32(info[infoEntryAt+4*hook:]))
 		t.policy[hook] = int(binary.NativeEndian.Uint32(info[infoUnderflowAt+4*hook:]))
 	}
-	t.entries = make([]legacyEntry, 0, binary.NativeEndian.Uint32(info[infoCountAt:]))
+	t.entries = make([]entry, 0, binary.NativeEndian.Uint32(info[infoCountAt:]))
 	for at := 0; at < len(data); {
 		if len(data)-at < targetOffset+4 {
 			return t, fmt.Errorf("%w: %d bytes at %d of %d", errEntries, len(data)-at, at, len(data))
 		}
-		e := legacyEntry{
+		e := entry{
 			at:     at,
 			target: at + int(binary.NativeEndian.Uint16(data[at+targetOffset:])),
 			next:   at + int(binary.NativeEndian.Uint16(data[at+targetOffset+2:])),
@@ -91,16 +91,16 @@ func decodeTable(targetOffset int, name string, info, data []byte) (legacyTable,
 }
 
 // hasHook reports whether the table has a built-in chain for a hook.
-func (t *legacyTable) hasHook(hook int) bool { return t.hooks&(1<<hook) != 0 }
+func (t *Table) hasHook(hook int) bool { return t.hooks&(1<<hook) != 0 }
 
 // findChains finds the chains. The last entry is in no chain.
-func (t *legacyTable) findChains() error {
+func (t *Table) findChains() error {
 	for i := range max(0, len(t.entries)-1) {
 		e := t.entries[i]
 		if name := t.builtInAt(e.at); name != "" {
-			t.chains = append(t.chains, legacyChain{name: name, head: i, first: i})
+			t.chains = append(t.chains, chain{name: name, head: i, first: i})
 		} else if name, ok := t.headName(e); ok {
-			t.chains = append(t.chains, legacyChain{name: name, head: i, first: i + 1})
+			t.chains = append(t.chains, chain{name: name, head: i, first: i + 1})
 		}
 		if len(t.chains) == 0 {
 			return fmt.Errorf("%w: entry at %d is in no chain", errEntries, e.at)
@@ -117,7 +117,7 @@ func (t *legacyTable) findChains() error {
 
 // builtInAt returns the name of the built-in chain that begins at an offset,
 // or "".
-func (t *legacyTable) builtInAt(at int) string {
+func (t *Table) builtInAt(at int) string {
 	for hook, name := range hookChains {
 		if t.hasHook(hook) && t.first[hook] == at {
 			return name
@@ -128,7 +128,7 @@ func (t *legacyTable) builtInAt(at int) string {
 
 // headName returns the name of the chain whose head is the entry. ok is false
 // if the entry is not a head.
-func (t *legacyTable) headName(e legacyEntry) (name string, ok bool) {
+func (t *Table) headName(e entry) (name string, ok bool) {
 	if t.targetName(e) != "ERROR" {
 		return "", false
 	}
@@ -136,29 +136,29 @@ func (t *legacyTable) headName(e legacyEntry) (name string, ok bool) {
 	return cString(data[:min(len(data), chainNameLen)]), true
 }
 
-func (t *legacyTable) targetName(e legacyEntry) string {
+func (t *Table) targetName(e entry) string {
 	return cString(t.data[e.target+targetNameAt : e.target+targetDataAt])
 }
 
 // continuation returns the offset of the entry that receives the packets that
 // e matches: the first of another chain, or the next entry if e has no
 // target. ok is false if e has a verdict or a target extension.
-func (t *legacyTable) continuation(e legacyEntry) (at int, ok bool) {
+func (t *Table) continuation(e entry) (at int, ok bool) {
 	verdict, ok := t.verdict(e)
 	return verdict, ok && verdict >= 0
 }
 
 // verdict returns the number in a standard target: an offset, or a negative
 // verdict. ok is false if e has a target extension.
-func (t *legacyTable) verdict(e legacyEntry) (verdict int, ok bool) {
+func (t *Table) verdict(e entry) (verdict int, ok bool) {
 	if t.data[e.target+targetNameAt] != 0 { // the standard target has no name
 		return 0, false
 	}
 	return int(int32(binary.NativeEndian.Uint32(t.data[e.target+targetDataAt:]))), true
 }
 
-// chainNames returns the names of all chains.
-func (t *legacyTable) chainNames() []string {
+// Chains returns the names of all chains.
+func (t *Table) Chains() []string {
 	names := make([]string, len(t.chains))
 	for i, c := range t.chains {
 		names[i] = c.name
@@ -166,19 +166,19 @@ func (t *legacyTable) chainNames() []string {
 	return names
 }
 
-// contents returns the contents for a plan. The handle of a rule is the index
-// of its entry.
-func (t *legacyTable) contents() (contents, error) {
-	c := contents{table: t.name, chains: t.chainNames()}
-	starts := make(map[int]string, len(t.chains)) // names by the offset of the first rule
-	for _, chain := range t.chains {
-		starts[t.entries[chain.first].at] = chain.name
-	}
-	for _, chain := range t.chains {
-		if isLeftoverChain(t.name, chain.name) {
-			continue
-		}
-		for i := chain.first; i < chain.last; i++ {
+// Jump is a rule that jumps or goes to another chain.
+type Jump struct {
+	Chain, Target string
+	Rule          int // index of the rule in the table
+}
+
+// Jumps returns the jumps of all chains. A jump into the middle of a chain is
+// an error.
+func (t *Table) Jumps() ([]Jump, error) {
+	var all []Jump
+	starts := t.starts()
+	for _, c := range t.chains {
+		for i := c.first; i < c.last; i++ {
 			e := t.entries[i]
 			at, ok := t.continuation(e)
 			if !ok || at == e.next {
@@ -186,13 +186,22 @@ func (t *legacyTable) contents() (contents, error) {
 			}
 			target, ok := starts[at]
 			if !ok {
-				return c, fmt.Errorf("%w: rule at %d of chain %s jumps to %d, which is not a chain",
-					errEntries, e.at, chain.name, at)
+				return nil, fmt.Errorf("%w: rule at %d of chain %s jumps to %d, which is not a chain",
+					errEntries, e.at, c.name, at)
 			}
-			c.rules = append(c.rules, rule{chain: chain.name, target: target, handle: uint64(i)})
+			all = append(all, Jump{c.name, target, i})
 		}
 	}
-	return c, nil
+	return all, nil
+}
+
+// starts returns the names of the chains by the offset of their first rule.
+func (t *Table) starts() map[int]string {
+	starts := make(map[int]string, len(t.chains))
+	for _, c := range t.chains {
+		starts[t.entries[c.first].at] = c.name
+	}
+	return starts
 }
 
 func cString(b []byte) string {

@@ -1,4 +1,4 @@
-package leftovers
+package xtables
 
 import (
 	"encoding/binary"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"unsafe"
 
@@ -15,16 +14,16 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// xtables has the constants of the kernel interface for the legacy tables of
-// a family: include/uapi/linux/netfilter_ipv4/ip_tables.h, and ip6_tables.h.
-type xtables struct {
+// api has the constants of the kernel interface for the legacy tables of a
+// family: include/uapi/linux/netfilter_ipv4/ip_tables.h, and ip6_tables.h.
+type api struct {
 	names        string // file in /proc/net with the names of the tables
 	domain       int    // of sockets
 	level        int    // of socket options
 	targetOffset int    // of target_offset in an entry; next_offset follows
 }
 
-var xtablesOf = map[nft.Family]xtables{
+var apis = map[nft.Family]api{
 	nft.IPv4: {"ip_tables_names", unix.AF_INET, unix.SOL_IP, 88},
 	nft.IPv6: {"ip6_tables_names", unix.AF_INET6, unix.SOL_IPV6, 140},
 }
@@ -65,16 +64,11 @@ const (
 	addCountersAt      = 40
 )
 
-// legacyTables returns the elements of tables that exist as legacy tables.
-func legacyTables(family nft.Family) ([]string, error) {
-	used, err := legacyNames(family)
-	return slices.DeleteFunc(slices.Clone(tables), func(t string) bool { return !slices.Contains(used, t) }), err
-}
-
-// legacyNames returns the names of all legacy tables. It reads the kernel's
-// list, because a request for a table creates the table.
-func legacyNames(family nft.Family) ([]string, error) {
-	data, err := os.ReadFile("/proc/thread-self/net/" + xtablesOf[family].names)
+// Names returns the names of the tables of a family that exist, and creates
+// none.
+func Names(family nft.Family) ([]string, error) {
+	// A request for a table would create the table.
+	data, err := os.ReadFile("/proc/thread-self/net/" + apis[family].names)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil // a kernel without legacy tables
 	}
@@ -84,30 +78,30 @@ func legacyNames(family nft.Family) ([]string, error) {
 	return strings.Fields(string(data)), nil
 }
 
-// legacySocket is a socket for the legacy tables of a family in the network
+// socket is a socket for the legacy tables of a family in the network
 // namespace of the thread that opened it.
-type legacySocket struct {
-	xtables
+type socket struct {
+	api
 	fd int
 }
 
-func openLegacy(family nft.Family) (*legacySocket, error) {
-	x := xtablesOf[family]
-	fd, err := unix.Socket(x.domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+func open(family nft.Family) (*socket, error) {
+	a := apis[family]
+	fd, err := unix.Socket(a.domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open socket: %w", err)
 	}
-	return &legacySocket{xtables: x, fd: fd}, nil
+	return &socket{api: a, fd: fd}, nil
 }
 
-func (s *legacySocket) close() { unix.Close(s.fd) }
+func (s *socket) close() { unix.Close(s.fd) }
 
-func (s *legacySocket) read(name string) (legacyTable, error) {
+func (s *socket) read(name string) (Table, error) {
 	for range attempts {
 		info := make([]byte, infoLen)
 		copy(info[:tableNameLen-1], name)
 		if err := s.get(getInfo, info); err != nil {
-			return legacyTable{}, fmt.Errorf("read size: %w", err)
+			return Table{}, fmt.Errorf("read size: %w", err)
 		}
 		size := binary.NativeEndian.Uint32(info[infoSizeAt:])
 		buf := make([]byte, entriesAt+int(size))
@@ -118,21 +112,21 @@ func (s *legacySocket) read(name string) (legacyTable, error) {
 			continue
 		}
 		if err != nil {
-			return legacyTable{}, fmt.Errorf("read entries: %w", err)
+			return Table{}, fmt.Errorf("read entries: %w", err)
 		}
-		return decodeTable(s.targetOffset, name, info, buf[entriesAt:])
+		return decode(s.targetOffset, name, info, buf[entriesAt:])
 	}
-	return legacyTable{}, fmt.Errorf("read entries: %w", unix.EAGAIN)
+	return Table{}, fmt.Errorf("read entries: %w", unix.EAGAIN)
 }
 
-// legacyCounter is the counter of an entry: struct xt_counters.
-type legacyCounter struct{ packets, bytes uint64 }
+// counter is the counter of an entry: struct xt_counters.
+type counter struct{ packets, bytes uint64 }
 
 // replace replaces a table and returns the final counters of its old entries.
 // entries is the number of old entries. If it is wrong, the kernel returns
 // EAGAIN.
-func (s *legacySocket) replace(t legacyTable, entries int) ([]legacyCounter, error) {
-	counters := make([]legacyCounter, entries)
+func (s *socket) replace(t Table, entries int) ([]counter, error) {
+	counters := make([]counter, entries)
 	var pinned runtime.Pinner
 	defer pinned.Unpin()
 	pinned.Pin(&counters[0])
@@ -144,7 +138,7 @@ func (s *legacySocket) replace(t legacyTable, entries int) ([]legacyCounter, err
 
 // encodeReplace returns a struct ipt_replace with the entries of a table. The
 // kernel writes the counters of the old entries to counters.
-func encodeReplace(t legacyTable, counters []legacyCounter) []byte {
+func encodeReplace(t Table, counters []counter) []byte {
 	request := make([]byte, replaceEntriesAt, replaceEntriesAt+len(t.data))
 	put := binary.NativeEndian.PutUint32
 	copy(request[:tableNameLen-1], t.name)
@@ -162,7 +156,7 @@ func encodeReplace(t legacyTable, counters []legacyCounter) []byte {
 
 // addCounters adds to the counters of a table, which were zero when it was
 // replaced.
-func (s *legacySocket) addCounters(name string, counters []legacyCounter) error {
+func (s *socket) addCounters(name string, counters []counter) error {
 	request := make([]byte, addCountersAt, addCountersAt+16*len(counters))
 	copy(request[:tableNameLen-1], name)
 	binary.NativeEndian.PutUint32(request[addCountersCountAt:], uint32(len(counters)))
@@ -177,14 +171,14 @@ func (s *legacySocket) addCounters(name string, counters []legacyCounter) error 
 }
 
 // get reads a socket option. value is the argument and the result.
-func (s *legacySocket) get(option int, value []byte) error {
+func (s *socket) get(option int, value []byte) error {
 	length := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
 		uintptr(unsafe.Pointer(&value[0])), uintptr(unsafe.Pointer(&length)), 0)
 	return asError(errno)
 }
 
-func (s *legacySocket) set(option int, value []byte) error {
+func (s *socket) set(option int, value []byte) error {
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), uintptr(s.level), uintptr(option),
 		uintptr(unsafe.Pointer(&value[0])), uintptr(len(value)), 0)
 	return asError(errno)

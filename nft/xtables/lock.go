@@ -1,4 +1,4 @@
-package leftovers
+package xtables
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// xtablesLock is the lock file of iptables-legacy programs (XT_LOCK_NAME).
-const xtablesLock = "/run/xtables.lock"
+// LockFile is the lock file of iptables-legacy programs (XT_LOCK_NAME).
+const LockFile = "/run/xtables.lock"
 
 const (
 	// lockWait is the timeout for the lock, as in kube-proxy.

@@ -1,0 +1,198 @@
+package xtables
+
+import (
+	"encoding/binary"
+	"errors"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+const rules = `*nat
+:PREROUTING ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+:DOCKER - [0:0]
+:GONE - [0:0]
+:GONE-2 - [0:0]
+-A PREROUTING -j GONE
+-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER
+-A OUTPUT -j GONE
+-A OUTPUT -j DOCKER
+-A DOCKER -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.0.0.1
+-A GONE -p tcp -m tcp --dport 80 -j GONE-2
+-A GONE-2 -p tcp -j DNAT --to-destination 10.0.0.2
+COMMIT
+`
+
+// sample loads the rules into a new network namespace, which ends with the
+// thread of the test. It returns the table nat, and the deletion of the chains
+// GONE and GONE-2.
+func sample(t *testing.T) (*socket, Table, Deletion) {
+	t.Helper()
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("create network namespace: %v", err)
+	}
+	run(t, rules, "iptables-legacy-restore")
+	s, err := open(nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.close)
+	table, d, err := s.readAndChoose("nat", gone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, table, d
+}
+
+func gone(t *Table) (Deletion, error) {
+	d := Deletion{Chains: []string{"GONE", "GONE-2"}}
+	jumps, err := t.Jumps()
+	for _, j := range jumps {
+		if j.Target == "GONE" {
+			d.Rules = append(d.Rules, j.Rule)
+		}
+	}
+	return d, err
+}
+
+// run runs a program in the network namespace of the test.
+func run(t *testing.T, input, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = strings.NewReader(input)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %v: %v", name, args, err)
+	}
+	return string(out)
+}
+
+// Delete deletes rules and chains, and nothing else.
+func TestDelete(t *testing.T) {
+	sample(t)
+	if err := Delete(t.Context(), nft.IPv4, "nat", gone); err != nil {
+		t.Fatal(err)
+	}
+	var want, got []string
+	for line := range strings.Lines(rules) {
+		if strings.HasPrefix(line, "-") && !strings.Contains(line, "GONE") {
+			want = append(want, line)
+		}
+	}
+	for line := range strings.Lines(run(t, "", "iptables-legacy-save", "-t", "nat")) {
+		if strings.HasPrefix(line, "-") || strings.Contains(line, "GONE") {
+			got = append(got, line)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A replacement that the kernel refuses leaves the table as it was.
+func TestRefusedReplacement(t *testing.T) {
+	for name, c := range map[string]struct {
+		damage func(t *testing.T, table Table)
+		want   error
+	}{
+		"another number of entries": {
+			func(t *testing.T, _ Table) {
+				run(t, "", "iptables-legacy", "-w", "-t", "nat", "-A", "DOCKER", "-j", "ACCEPT")
+			},
+			unix.EAGAIN,
+		},
+		"an unknown target in the middle": {
+			func(_ *testing.T, table Table) {
+				i := slices.IndexFunc(table.entries, func(e entry) bool { return table.targetName(e) == "DNAT" })
+				e := table.entries[i]
+				copy(table.data[e.target+targetNameAt:], "UNKNOWN\x00")
+			},
+			unix.ENOENT,
+		},
+		"a jump to no entry": {
+			func(_ *testing.T, table Table) {
+				i := slices.IndexFunc(table.entries, func(e entry) bool {
+					_, ok := table.continuation(e)
+					return ok
+				})
+				binary.NativeEndian.PutUint32(table.data[table.entries[i].target+targetDataAt:], 1)
+			},
+			unix.ELOOP,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, table, d := sample(t)
+			entries := len(table.entries)
+			table, _, err := table.without(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.damage(t, table)
+			before := run(t, "", "iptables-legacy-save", "-t", "nat")
+			if _, err := s.replace(table, entries); !errors.Is(err, c.want) {
+				t.Errorf("got error %v, want %v", err, c.want)
+			}
+			if after := run(t, "", "iptables-legacy-save", "-t", "nat"); after != before {
+				t.Errorf("got tables\n%s\nwant\n%s", after, before)
+			}
+		})
+	}
+}
+
+// A table in an unexpected format is an error before anything is written.
+func TestDecodeInvalidTable(t *testing.T) {
+	s, valid, d := sample(t)
+	ne := binary.NativeEndian
+	info := make([]byte, infoLen)
+	ne.PutUint32(info[infoHooksAt:], valid.hooks)
+	for hook := range hookChains {
+		ne.PutUint32(info[infoEntryAt+4*hook:], uint32(valid.first[hook]))
+		ne.PutUint32(info[infoUnderflowAt+4*hook:], uint32(valid.policy[hook]))
+	}
+	jump := slices.IndexFunc(valid.entries, func(e entry) bool {
+		at, ok := valid.continuation(e)
+		return ok && at != e.next
+	})
+	for name, change := range map[string]func(info, data []byte) []byte{
+		"truncated":         func(_, data []byte) []byte { return data[:len(data)-1] },
+		"truncated entry":   func(_, data []byte) []byte { return data[:len(data)-100] },
+		"entry of length 0": func(_, data []byte) []byte { ne.PutUint16(data[90:], 0); return data },
+		"target after its entry": func(_, data []byte) []byte {
+			ne.PutUint16(data[88:], ne.Uint16(data[90:])-8)
+			return data
+		},
+		"target before the matches": func(_, data []byte) []byte { ne.PutUint16(data[88:], 8); return data },
+		"entries without chain": func(info, data []byte) []byte {
+			ne.PutUint32(info[infoHooksAt:], 0)
+			return data
+		},
+		"jump into a chain": func(_, data []byte) []byte {
+			e := valid.entries[jump]
+			at, _ := valid.continuation(e)
+			ne.PutUint32(data[e.target+targetDataAt:], uint32(at)+8)
+			return data
+		},
+	} {
+		info := slices.Clone(info)
+		table, err := decode(s.targetOffset, "nat", info, change(info, slices.Clone(valid.data)))
+		if err == nil {
+			_, err = table.Jumps()
+		}
+		if !errors.Is(err, errEntries) {
+			t.Errorf("%s: got error %v, want %v", name, err, errEntries)
+		}
+	}
+
+	d.Chains = append(d.Chains, "DOCKER") // to which rules jump
+	if _, _, err := valid.without(d); !errors.Is(err, errEntries) {
+		t.Errorf("got error %v, want %v", err, errEntries)
+	}
+}
