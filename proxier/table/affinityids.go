@@ -151,8 +151,8 @@ func (a *affinityIDs) id(e affinityEndpoint) uint32 {
 // endPlanning records that the plans of the last round were committed.
 func (a *affinityIDs) endPlanning() { clear(a.proposed) }
 
-// previewPlan returns the plan that the next sync gives a service port, with ids
-// of a copy of the allocator.
+// previewPlan returns the plan that the next sync gives a service port, with
+// ids of a copy of the allocator.
 func (t *Table) previewPlan(p *portState, ids *affinityIDs) *ruleset.Plan {
 	plan, _ := t.desiredPlan(p) // the remainder if it cannot be written
 	ids.assign(t.committed.plans[p], plan)
