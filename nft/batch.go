@@ -45,12 +45,13 @@ type sentMessage struct {
 	set    *Set   // set of the rows
 }
 
-func (m *sentMessage) objectText() string {
+// objectText returns the object that a message changes.
+func (b *Batch) objectText(m *sentMessage) string {
 	switch {
 	case m.set != nil:
 		return m.set.Name
 	case m.rule != nil:
-		return m.object + " " + m.rule.String()
+		return m.object + " " + m.rule.Text(b.table.Family)
 	case m.handle != 0:
 		return m.object + " handle " + strconv.FormatUint(m.handle, 10)
 	}
@@ -196,7 +197,7 @@ func (b *Batch) message(m sentMessage, typ, flags uint16, body func(w *messageWr
 // netlink.
 func (b *Batch) refuseOverflow(m sentMessage) {
 	if b.w.overflow {
-		b.refuse(m.op, m.objectText(), "longer than 65535 bytes, the limit of a netlink attribute")
+		b.refuse(m.op, b.objectText(&m), "longer than 65535 bytes, the limit of a netlink attribute")
 		b.w.overflow = false
 	}
 }
@@ -226,3 +227,29 @@ const beginSeq = 1
 
 // lastSeq returns the sequence number of the last message with a change.
 func (b *Batch) lastSeq() uint32 { return beginSeq + uint32(len(b.messages)) }
+
+// checkName refuses names that nft cannot read. The kernel accepts any name,
+// but nft could not load its own listing.
+func (b *Batch) checkName(op operation, name string) {
+	switch {
+	case !isName(name):
+		b.refuse(op, name, "name must be a letter, _ or ., followed by letters, digits, _, ., / or -")
+	case len(name) >= unix.NFT_NAME_MAXLEN:
+		b.refuse(op, name, "name is longer than 255 bytes")
+	}
+}
+
+// isName reports whether the scanner of nft reads s as a name. It does not
+// check for keywords.
+func isName(s string) bool {
+	for i, c := range []byte(s) {
+		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
+		switch {
+		case letter, c == '_', c == '.':
+		case i > 0 && ('0' <= c && c <= '9' || c == '/' || c == '-'):
+		default:
+			return false
+		}
+	}
+	return s != ""
+}

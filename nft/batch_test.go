@@ -180,7 +180,7 @@ func TestInvalidObjects(t *testing.T) {
 		}, "add element " + longer, tooLong},
 		{"rule too long for netlink", func(b *nft.Batch) {
 			b.AddRules(&nft.Chain{Name: "c", Rules: []nft.Rule{longRule}})
-		}, "add rule c " + longRule.String(), tooLong},
+		}, "add rule c " + longRule.Text(nft.IPv4), tooLong},
 		{"set without key", addSet(&nft.Set{Name: "s"}), "add set s", "key has no fields"},
 		{
 			"ranges in host byte order",

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -69,7 +70,7 @@ const (
 
 // Equal reports whether two chains have the same name, hook and rules.
 func (c *Chain) Equal(o *Chain) bool {
-	return c.Name == o.Name && equalHooks(c.Hook, o.Hook) && equalRules(c.Rules, o.Rules)
+	return c.Name == o.Name && equalHooks(c.Hook, o.Hook) && slices.EqualFunc(c.Rules, o.Rules, Rule.Equal)
 }
 
 // equalHooks reports whether two hooks are equal or both nil.
@@ -111,6 +112,12 @@ func (b *Batch) DeleteChain(name string) {
 		w.string(unix.NFTA_CHAIN_NAME, name)
 	})
 }
+
+// Policies of base chains (linux/netfilter.h).
+const (
+	PolicyDrop   = 0 // NF_DROP
+	PolicyAccept = 1 // NF_ACCEPT
+)
 
 // FoundChain is a chain in the kernel.
 type FoundChain struct {
@@ -169,4 +176,36 @@ func parseChain(msg []byte) FoundChain {
 		}
 	})
 	return f
+}
+
+// OtherChain is a base chain of a table of any program.
+type OtherChain struct {
+	Table *Table
+	FoundChain
+}
+
+// BaseChains reads the base chains of all tables of a family that packets
+// pass: those of dormant tables are left out.
+func (c *Conn) BaseChains(f Family) ([]OtherChain, error) {
+	var chains []OtherChain
+	_, err := c.Snapshot(func() error {
+		chains = nil
+		dormant := make(map[string]bool)
+		err := c.request(unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, f, nil, func(msg []byte) {
+			dormant[cString(attr(msg, unix.NFTA_TABLE_NAME))] = parseTable(msg).Flags&unix.NFT_TABLE_F_DORMANT != 0
+		})
+		if err != nil {
+			return err
+		}
+		return c.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, f, nil, func(msg []byte) {
+			table := &Table{Family: f, Name: cString(attr(msg, unix.NFTA_CHAIN_TABLE))}
+			if chain := parseChain(msg); chain.Hook != nil && !dormant[table.Name] {
+				chains = append(chains, OtherChain{table, chain})
+			}
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read base chains of family %s: %w", f, err)
+	}
+	return chains, nil
 }

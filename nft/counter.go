@@ -12,7 +12,7 @@ type Counter struct{ Name string }
 
 // Count yields `counter name "drops"`: the counter counts the packet.
 func Count(c *Counter) Statement {
-	return statement("counter name "+quote(c.Name), &expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: c.Name})
+	return Statement{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: c.Name}}
 }
 
 // AddCounter adds a counter. If it exists, it keeps its values.

@@ -59,8 +59,8 @@ func TestCounters(t *testing.T) {
 			t.Errorf("got %+v, %v, %v; want 5 packets, 600 bytes, as in %+v", one, ok, err, found)
 		}
 		rules, err := c.Rules(table, "one")
-		want, errWant := table.Chains[0].Rules[0].Expressions()
-		if err := errors.Join(err, errWant); err != nil || len(rules) != 1 || !rules[0].Equal(want) {
+		want := table.Chains[0].Rules[0]
+		if err != nil || len(rules) != 1 || !rules[0].Equal(want) {
 			t.Errorf("got rules %+v, %v; want %+v", rules, err, want)
 		}
 

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -12,7 +11,6 @@ import (
 // register. Expressions are the parts of a key that a rule looks up, and of
 // keys that are declared by Typeof.
 type Expr struct {
-	text   string
 	typ    Type
 	load   func(reg uint32) expr.Any
 	typeof []byte // user data that nft stores about the expression in a set
@@ -20,8 +18,17 @@ type Expr struct {
 	mask   []byte // keeps some bits of the value; nil keeps all
 }
 
-// Numbers in the user data of nft: of expressions (enum expr_types),
-// protocols (enum proto_desc_id) and header fields.
+// String returns the expression in nft syntax.
+func (e Expr) String() string {
+	var w ruleWriter
+	for _, part := range loadConcat([]Expr{e}) {
+		w.write(part)
+	}
+	return w.key(reg1)
+}
+
+// Numbers in the user data of nft: of expressions (enum expr_types) and
+// protocols (enum proto_desc_id).
 const (
 	exprVerdict = 1
 	exprPayload = 7
@@ -35,24 +42,54 @@ const (
 	descTransport = 11
 	descIPv4      = 12
 	descIPv6      = 13
-
-	fieldDport = 2 // of all transport protocols
 )
+
+// headerField is a field of a packet header.
+type headerField struct {
+	name   string // in nft syntax
+	base   expr.PayloadBase
+	offset uint32
+	typ    Type
+	// desc and number are the numbers of the protocol and of the field in the
+	// user data of nft.
+	desc, number uint32
+}
+
+// Header fields that rules of this package load.
+var (
+	fieldSaddr  = headerField{"ip saddr", expr.PayloadBaseNetworkHeader, 12, TypeIPv4Addr, descIPv4, 11}
+	fieldDaddr  = headerField{"ip daddr", expr.PayloadBaseNetworkHeader, 16, TypeIPv4Addr, descIPv4, 12}
+	fieldSaddr6 = headerField{"ip6 saddr", expr.PayloadBaseNetworkHeader, 8, TypeIPv6Addr, descIPv6, 8}
+	fieldDaddr6 = headerField{"ip6 daddr", expr.PayloadBaseNetworkHeader, 24, TypeIPv6Addr, descIPv6, 9}
+	fieldDport  = headerField{"th dport", expr.PayloadBaseTransportHeader, 2, TypeInetService, descTransport, 2}
+
+	fieldTCPFlags = headerField{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags, descTCP, 7}
+)
+
+func (h headerField) expr() Expr {
+	return Expr{
+		typ: h.typ,
+		load: func(reg uint32) expr.Any {
+			return &expr.Payload{DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(h.typ.size)}
+		},
+		typeof: userdata{}.u32(0, exprPayload).nested(1, userdata{}.u32(0, h.desc).u32(1, h.number)),
+	}
+}
 
 // Saddr yields `ip saddr` or `ip6 saddr`.
 func Saddr(f Family) Expr {
 	if f == IPv4 {
-		return addrExpr(f, "saddr", 12, descIPv4, 11)
+		return fieldSaddr.expr()
 	}
-	return addrExpr(f, "saddr", 8, descIPv6, 8)
+	return fieldSaddr6.expr()
 }
 
 // Daddr yields `ip daddr` or `ip6 daddr`.
 func Daddr(f Family) Expr {
 	if f == IPv4 {
-		return addrExpr(f, "daddr", 16, descIPv4, 12)
+		return fieldDaddr.expr()
 	}
-	return addrExpr(f, "daddr", 24, descIPv6, 9)
+	return fieldDaddr6.expr()
 }
 
 // Network yields `ip saddr & 255.255.0.0`: the first bits of an address, which
@@ -62,7 +99,6 @@ func Network(addr Expr, bits int) Expr {
 		return addr
 	}
 	addr.mask = prefixMask(addr.typ.size, bits)
-	addr.text += " & " + addrText(addr.mask)
 	return addr
 }
 
@@ -75,50 +111,31 @@ func prefixMask(size, bits int) []byte {
 	return mask
 }
 
-func addrExpr(f Family, name string, offset, desc, field uint32) Expr {
-	return Expr{
-		text:   f.String() + " " + name,
-		typ:    TypeAddr(f),
-		load:   payload(expr.PayloadBaseNetworkHeader, offset, uint32(f.addrLen())),
-		typeof: typeofPayload(desc, field),
-	}
-}
-
 // ThDport yields `th dport`: the destination port of any transport protocol.
-func ThDport() Expr {
-	return Expr{
-		text:   "th dport",
-		typ:    TypeInetService,
-		load:   payload(expr.PayloadBaseTransportHeader, 2, 2),
-		typeof: typeofPayload(descTransport, fieldDport),
-	}
-}
+func ThDport() Expr { return fieldDport.expr() }
 
 // Dport yields `tcp dport`, `udp dport` or `sctp dport`. A rule that uses it
 // matches the protocol first. For other protocols it is ThDport.
 func Dport(proto uint8) Expr {
-	e := ThDport()
-	desc, ok := map[uint8]uint32{
-		unix.IPPROTO_TCP: descTCP, unix.IPPROTO_UDP: descUDP, unix.IPPROTO_SCTP: descSCTP,
-	}[proto]
-	if ok {
-		e.text = protocolName(proto) + " dport"
-		e.typeof = typeofPayload(desc, fieldDport)
-		e.proto = proto
+	field := fieldDport
+	switch proto {
+	case unix.IPPROTO_TCP:
+		field.desc = descTCP
+	case unix.IPPROTO_UDP:
+		field.desc = descUDP
+	case unix.IPPROTO_SCTP:
+		field.desc = descSCTP
+	default:
+		return ThDport()
 	}
+	e := field.expr()
+	e.proto = proto
 	return e
-}
-
-func payload(base expr.PayloadBase, offset, length uint32) func(uint32) expr.Any {
-	return func(reg uint32) expr.Any {
-		return &expr.Payload{DestRegister: reg, Base: base, Offset: offset, Len: length}
-	}
 }
 
 // L4Proto yields `meta l4proto`.
 func L4Proto() Expr {
 	return Expr{
-		text:   "meta l4proto",
 		typ:    TypeInetProto,
 		load:   func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg} },
 		typeof: userdata{}.u32(0, exprMeta).nested(1, userdata{}.u32(0, uint32(expr.MetaKeyL4PROTO))),
@@ -127,29 +144,20 @@ func L4Proto() Expr {
 
 // Random yields `numgen random mod M offset O`: a random number from O to
 // O+M-1. The kernel refuses M = 0.
-func Random(mod, offset uint32) Expr { return numgen("random", unix.NFT_NG_RANDOM, mod, offset) }
+func Random(mod, offset uint32) Expr { return numgen(unix.NFT_NG_RANDOM, mod, offset) }
 
 // Constant yields `numgen inc mod 1 offset V`, which is always V. nft has no
 // other constant inside a concatenation.
-func Constant(v uint32) Expr { return numgen("inc", unix.NFT_NG_INCREMENTAL, 1, v) }
+func Constant(v uint32) Expr { return numgen(unix.NFT_NG_INCREMENTAL, 1, v) }
 
-func numgen(name string, kind, mod, offset uint32) Expr {
-	text := fmt.Sprintf("numgen %s mod %d", name, mod)
-	if offset != 0 {
-		text += fmt.Sprintf(" offset %d", offset)
-	}
+func numgen(kind, mod, offset uint32) Expr {
 	return Expr{
-		text: text,
-		typ:  typeInteger,
+		typ: typeInteger,
 		load: func(reg uint32) expr.Any {
 			return &expr.Numgen{Register: reg, Type: kind, Modulus: mod, Offset: offset}
 		},
 		typeof: userdata{}.u32(0, exprNumgen).nested(1, userdata{}.u32(0, kind).u32(1, mod).u32(2, offset)),
 	}
-}
-
-func typeofPayload(desc, field uint32) []byte {
-	return userdata{}.u32(0, exprPayload).nested(1, userdata{}.u32(0, desc).u32(1, field))
 }
 
 // The kernel has 64 bytes of registers, which it numbers twice: in units of
@@ -168,6 +176,17 @@ func register(offset int) uint32 {
 		return reg1 + uint32(offset/unix.NFT_REG_SIZE)
 	}
 	return unix.NFT_REG32_00 + uint32(offset/unix.NFT_REG32_SIZE)
+}
+
+// registerOffset returns the offset of a register from reg1, -1 for the verdict.
+func registerOffset(register uint32) int {
+	switch {
+	case register >= unix.NFT_REG32_00:
+		return int(register-unix.NFT_REG32_00) * unix.NFT_REG32_SIZE
+	case register >= reg1:
+		return int(register-reg1) * unix.NFT_REG_SIZE
+	}
+	return -1
 }
 
 // loadConcat matches the protocols that the expressions need, then loads the

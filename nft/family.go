@@ -17,6 +17,10 @@ const (
 	IPv6 Family = unix.NFPROTO_IPV6
 )
 
+// Inet is the family of tables for IPv4 and IPv6. Tables of other programs can
+// have it; the package does not write such tables.
+const Inet Family = unix.NFPROTO_INET
+
 // String returns the family as nft writes it: "ip" or "ip6". Tables of other
 // programs can have other families.
 func (f Family) String() string {

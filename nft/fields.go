@@ -23,6 +23,8 @@ type Type struct {
 	// prefixes is set if nft writes a range of values as a prefix if
 	// possible.
 	prefixes bool
+	// bits is set if the bits of a value have names.
+	bits bool
 }
 
 // byteOrder is the BYTEORDER_* number of nft.
@@ -36,11 +38,11 @@ const (
 
 // Data types of fields.
 var (
-	typeInteger     = Type{4, "integer", 4, orderHost, integerText, false}
-	TypeIPv4Addr    = Type{7, "ipv4_addr", 4, orderBig, addrText, true}
-	TypeIPv6Addr    = Type{8, "ipv6_addr", 16, orderBig, addrText, true}
-	TypeInetProto   = Type{12, "inet_proto", 1, orderBig, protoText, false}
-	TypeInetService = Type{13, "inet_service", 2, orderBig, portText, false}
+	typeInteger     = Type{id: 4, name: "integer", size: 4, order: orderHost, text: integerText}
+	TypeIPv4Addr    = Type{id: 7, name: "ipv4_addr", size: 4, order: orderBig, text: addrText, prefixes: true}
+	TypeIPv6Addr    = Type{id: 8, name: "ipv6_addr", size: 16, order: orderBig, text: addrText, prefixes: true}
+	TypeInetProto   = Type{id: 12, name: "inet_proto", size: 1, order: orderBig, text: protoText}
+	TypeInetService = Type{id: 13, name: "inet_service", size: 2, order: orderBig, text: portText}
 )
 
 // TypeAddr returns the address type of a family.
@@ -156,7 +158,7 @@ func (f Fields) String() string {
 	var parts []string
 	for i, t := range f.types {
 		if f.hasTypeof() {
-			parts = append(parts, f.exprs[i].text)
+			parts = append(parts, f.exprs[i].String())
 		} else {
 			parts = append(parts, t.name)
 		}

@@ -108,3 +108,32 @@ func parseRows(msg []byte, set *Set) (rows []Row) {
 	})
 	return rows
 }
+
+// SampleRows reads some rows of a set: the first that the kernel lists. The
+// cost does not depend on the size of the set. It returns none if the set does
+// not exist. It uses a connection of its own, which it closes, to end the
+// kernel's listing.
+func SampleRows(t *Table, set *Set) ([]Row, error) {
+	c, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	w := messageWriter{}
+	at := w.beginNFT(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family)
+	w.rowList(t, set.Name)
+	w.end(at)
+	if err := c.send(w.buf); err != nil {
+		return nil, err
+	}
+	data, err := c.receive()
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	_, err = eachMessage(data, w.seq, func(msg []byte) { rows = append(rows, parseRows(msg, set)...) })
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return rows, err
+}

@@ -1,14 +1,80 @@
 package nft
 
 import (
+	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 )
 
+// FoundSet is a set or map in the kernel.
+type FoundSet struct {
+	Name string
+	// Handle is the number of the set, which the kernel never assigns twice
+	// within a table.
+	Handle uint64
+	// Count is the number of rows, or -1 if the kernel does not report it
+	// (before Linux 6.15).
+	Count int
+
+	counts            bool
+	flags             uint32
+	keyType, dataType uint32 // as nft numbers them
+	keyLen, dataLen   uint32
+}
+
+// Matches reports whether the set has the name and type of s, so that AddSet
+// keeps it.
+func (f FoundSet) Matches(s *Set) bool {
+	dataType := s.Data.typeID()
+	if s.Verdicts {
+		dataType = unix.NFT_DATA_VERDICT
+	}
+	return f.Name == s.Name && f.flags == s.flags() && f.counts == s.Counts &&
+		f.keyType == s.Key.typeID() && f.dataType == dataType
+}
+
+// Sets reads the named sets and maps of the table. It returns none if the
+// table does not exist. See Chains for ErrGeneration.
+func (c *Conn) Sets(t *Table) ([]FoundSet, error) {
+	return dump(c, kindSet, t, "", func(msg []byte) (FoundSet, bool) {
+		f := parseSet(msg)
+		return f, f.flags&unix.NFT_SET_ANONYMOUS == 0
+	})
+}
+
+func parseSet(msg []byte) FoundSet {
+	f := FoundSet{Count: -1}
+	eachAttr(msg, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_SET_NAME:
+			f.Name = cString(value)
+		case nftaSetHandle:
+			f.Handle = be64(value)
+		case unix.NFTA_SET_FLAGS:
+			f.flags = be32(value)
+		case unix.NFTA_SET_KEY_TYPE:
+			f.keyType = be32(value)
+		case unix.NFTA_SET_DATA_TYPE:
+			f.dataType = be32(value)
+		case unix.NFTA_SET_KEY_LEN:
+			f.keyLen = be32(value)
+		case unix.NFTA_SET_DATA_LEN:
+			f.dataLen = be32(value)
+		case nftaSetExpr:
+			f.counts = cString(attr(value, unix.NFTA_EXPR_NAME)) == counterExpr
+		case nftaSetCount:
+			f.Count = int(be32(value))
+		}
+	})
+	return f
+}
+
 // FindSet reads the description of a set or map, with which FindRows reads
-// its rows. The fields of its keys and data are declared by Types. It returns
-// nil if the set does not exist.
+// its rows. The fields of its keys and data are declared by Types; those of a
+// type that the package does not know are one field of raw bytes. FindSet
+// returns nil if the set does not exist.
 func (c *Conn) FindSet(t *Table, name string) (*Set, error) {
 	body := func(w *messageWriter) {
 		w.string(unix.NFTA_SET_TABLE, t.Name)
@@ -38,36 +104,32 @@ func (f FoundSet) describe() (*Set, error) {
 		Timeouts: f.flags&unix.NFT_SET_TIMEOUT != 0,
 		Verdicts: f.flags&unix.NFT_SET_MAP != 0 && f.dataType == unix.NFT_DATA_VERDICT,
 	}
-	var err error
-	if s.Key, err = fieldsOf(f.keyType); err != nil {
-		return nil, fmt.Errorf("key: %w", err)
+	var known bool
+	if s.Key, known = fieldsOf(f.keyType, f.keyLen); !known && s.Interval && f.flags&nftSetConcat != 0 {
+		return nil, fmt.Errorf("ranges of data type %d are unknown", f.keyType)
 	}
 	if f.flags&unix.NFT_SET_MAP != 0 && !s.Verdicts {
-		if s.Data, err = fieldsOf(f.dataType); err != nil {
-			return nil, fmt.Errorf("data: %w", err)
-		}
+		s.Data, _ = fieldsOf(f.dataType, f.dataLen)
 	}
 	return s, nil
 }
 
-// fieldsOf returns the fields with a type number (see Fields.typeID).
-func fieldsOf(id uint32) (Fields, error) {
+// fieldsOf returns the fields with a type number (see Fields.typeID). If a
+// field is not known, it returns one field of raw bytes, and known as false.
+func fieldsOf(id, length uint32) (f Fields, known bool) {
 	const bits = 6
-	known := []Type{typeInteger, TypeIPv4Addr, TypeIPv6Addr, TypeInetProto, TypeInetService}
-	var types []Type
-next:
+	types := []Type{typeInteger, TypeIPv4Addr, TypeIPv6Addr, TypeInetProto, TypeInetService}
+	var fields []Type
 	for shift := bits * (maxFields - 1); shift >= 0; shift -= bits {
 		field := id >> shift & (1<<bits - 1)
-		if field == 0 && len(types) == 0 {
+		if field == 0 && len(fields) == 0 {
 			continue
 		}
-		for _, t := range known {
-			if t.id == field {
-				types = append(types, t)
-				continue next
-			}
+		i := slices.IndexFunc(types, func(t Type) bool { return t.id == field })
+		if i < 0 {
+			return Types(Type{id: id, name: "raw", size: int(length), order: orderBig, text: hex.EncodeToString}), false
 		}
-		return Fields{}, fmt.Errorf("data type %d is unknown", id)
+		fields = append(fields, types[i])
 	}
-	return Types(types...), nil
+	return Types(fields...), true
 }

@@ -1,6 +1,7 @@
 package nft_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -40,12 +41,20 @@ func TestFindSet(t *testing.T) {
 	})
 }
 
-// An unknown data type is an error, because the size of its values is unknown.
+// Fields of an unknown data type are raw bytes, whose number the kernel
+// reports.
 func TestFindSetUnknownType(t *testing.T) {
 	c := open(t)
-	load(t, "table ip lb { set s { type ether_addr; }; }")
-	_, err := c.FindSet(&nft.Table{Family: nft.IPv4, Name: "lb"}, "s")
-	checkError(t, err, "read set s of table ip lb: key: data type 9 is unknown")
+	load(t, "table ip lb { set s { type ether_addr . inet_service; elements = { 2:3:4:5:6:7 . 80 }; }; }")
+	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
+	set, err := c.FindSet(table, "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := c.Rows(table, set)
+	if err != nil || fmt.Sprint(rows) != "[s 020304050607000000500000]" {
+		t.Errorf("got %v, %v; want one row of raw bytes", rows, err)
+	}
 }
 
 // In a set with ranges, FindRows finds the range that contains a key.

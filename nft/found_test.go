@@ -89,7 +89,7 @@ func checkHandles(t *testing.T, kind string, handles []uint64) {
 	}
 }
 
-func handlesOf(rules []nft.RuleExpressions) (handles []uint64) {
+func handlesOf(rules []nft.Rule) (handles []uint64) {
 	for _, r := range rules {
 		handles = append(handles, r.Handle)
 	}

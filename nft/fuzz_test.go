@@ -70,6 +70,9 @@ func FuzzEachMessage(f *testing.F) {
 			total += len(msg) + nlmsgHeaderLen
 			_, _, _, _ = parseTable(msg), parseChain(msg), parseSet(msg), parseRow(msg, &Set{})
 			_, _ = parseRuleID(msg)
+			for _, family := range []Family{IPv4, IPv6, Inet} {
+				_ = parseRule(family, msg).Text(family)
+			}
 		})
 		if total > len(data) {
 			t.Errorf("got %d bytes of messages in %d", total, len(data))
@@ -130,8 +133,7 @@ func TestRecordedAnswers(t *testing.T) {
 			case unix.NFT_MSG_NEWCHAIN:
 				chains = append(chains, parseChain(msg).Name)
 			case unix.NFT_MSG_NEWRULE:
-				rule, _ := decodeRule(IPv4, msg, decodeAny)
-				rules = append(rules, rule.Target())
+				rules = append(rules, parseRule(IPv4, msg).Target())
 			}
 		})
 		if err != nil && strings.HasSuffix(err.Error(), "Attribute failed policy validation") {

@@ -1,8 +1,10 @@
 package nft
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -108,4 +110,99 @@ func (c *Conn) refusal() error {
 		return err
 	}
 	return r.err()
+}
+
+// Monitor identifies the processes that commit transactions in a network
+// namespace. It has no cost while Listen is not running.
+type Monitor struct{ fd int }
+
+// Committer is a process that committed a transaction.
+type Committer struct {
+	// Port is the netlink port from which the transaction was sent (see
+	// Conn.Port).
+	Port uint32
+	// PID is the process id in the initial PID namespace.
+	PID int
+	// Name is the name of the process (comm), at most 15 bytes.
+	Name string
+}
+
+// OpenMonitor opens a Monitor in the network namespace of the calling thread.
+func OpenMonitor() (*Monitor, error) {
+	fd, err := openSocket()
+	if err != nil {
+		return nil, err
+	}
+	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyNewGen())
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("attach filter to netlink socket: %w", err)
+	}
+	return &Monitor{fd}, nil
+}
+
+// onlyNewGen returns a socket filter that passes the message at the end of
+// each transaction, and drops the messages about its changes.
+func onlyNewGen() *unix.SockFprog {
+	var typ [2]byte
+	binary.NativeEndian.PutUint16(typ[:], nftMessage(unix.NFT_MSG_NEWGEN))
+	const all = 0xffff
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typeAt},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(binary.BigEndian.Uint16(typ[:])), Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: all},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	return &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+}
+
+// Close closes the monitor.
+func (m *Monitor) Close() error { return unix.Close(m.fd) }
+
+// Listen returns the processes that commit transactions during d, each once.
+// While it runs, transactions of all programs are slower because the kernel
+// builds a message about each change.
+func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
+	const group = unix.NFNLGRP_NFTABLES
+	if err := unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+		return nil, fmt.Errorf("listen to nf_tables: %w", err)
+	}
+	defer unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
+	var found []Committer
+	seen := make(map[Committer]bool)
+	buf := make([]byte, receiveSize)
+	for end := time.Now().Add(d); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return found, nil
+		}
+		timeout := unix.NsecToTimeval(max(left, time.Millisecond).Nanoseconds())
+		if err := unix.SetsockoptTimeval(m.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+			return found, fmt.Errorf("listen to nf_tables: %w", err)
+		}
+		n, _, err := unix.Recvfrom(m.fd, buf, 0)
+		switch {
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS):
+			continue
+		case err != nil:
+			return found, fmt.Errorf("listen to nf_tables: %w", err)
+		}
+		if c, ok := parseCommitter(buf[:n]); ok && !seen[c] {
+			seen[c] = true
+			found = append(found, c)
+		}
+	}
+}
+
+// parseCommitter parses the message at the end of a transaction.
+func parseCommitter(msg []byte) (c Committer, ok bool) {
+	const header = nlmsgHeaderLen + nfgenmsgLen
+	if len(msg) < header || binary.NativeEndian.Uint16(msg[typeAt:]) != nftMessage(unix.NFT_MSG_NEWGEN) {
+		return c, false
+	}
+	return Committer{
+		Port: binary.NativeEndian.Uint32(msg[portAt:]),
+		PID:  int(be32(attr(msg[header:], unix.NFTA_GEN_PROC_PID))),
+		Name: cString(attr(msg[header:], unix.NFTA_GEN_PROC_NAME)),
+	}, true
 }

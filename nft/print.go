@@ -31,7 +31,7 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 	}
 	for _, c := range t.Chains {
 		b.WriteByte('\n')
-		printChain(&b, c)
+		t.printChain(&b, c)
 	}
 	b.WriteString("}\n")
 	_, err := io.WriteString(w, b.String())
@@ -98,13 +98,13 @@ func printRows(b *strings.Builder, rows []Row) {
 	b.WriteString("\t\t}\n")
 }
 
-func printChain(b *strings.Builder, c *Chain) {
+func (t *Table) printChain(b *strings.Builder, c *Chain) {
 	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
 	if h := c.Hook; h != nil {
 		fmt.Fprintf(b, "\t\ttype %s hook %s priority %d;\n", h.Type, h.Point, h.Priority)
 	}
 	for _, r := range c.Rules {
-		fmt.Fprintf(b, "\t\t%s\n", r)
+		fmt.Fprintf(b, "\t\t%s\n", r.Text(t.Family))
 	}
 	b.WriteString("\t}\n")
 }

@@ -59,7 +59,7 @@ func (b *Batch) problem(r reply) Problem {
 	if !ok {
 		return p
 	}
-	p.Op, p.Object = m.op.String(), m.objectText()
+	p.Op, p.Object = m.op.String(), b.objectText(&m)
 	p.Tag = b.tagIn(m.at, m.at+len(body))
 	if m.set == nil {
 		return p

@@ -48,6 +48,7 @@ func checkTable(t *testing.T, c *nft.Conn, table *nft.Table, first, second []nft
 	if got := sorted(list(t)); got != want {
 		t.Errorf("after commit: got\n%s\nwant\n%s\nfrom\n%s", got, want, file)
 	}
+	checkTexts(t, c, table)
 
 	b := nft.NewBatch(table)
 	kept := make(map[nft.Row]bool)

@@ -1,45 +1,116 @@
 package nft
 
 import (
-	"bytes"
+	"encoding/binary"
 	"hash/maphash"
+	"net/netip"
+	"reflect"
 	"slices"
-	"strings"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
-// Rule describes a rule of a chain. The kernel applies its statements from
-// left to right until one does not match.
+// Rule is a rule of a chain, written or found in the kernel. The kernel runs
+// its expressions from left to right until one does not match.
 type Rule struct {
-	Statements []Statement
-	Comment    string
+	// Handle is the number of the rule in the kernel (see RuleID), 0 for a rule
+	// that was not found there.
+	Handle      uint64
+	Expressions []expr.Any
+	Comment     string
 }
 
 // NewRule returns a rule with these statements.
-func NewRule(statements ...Statement) Rule { return Rule{Statements: statements} }
+func NewRule(statements ...Statement) Rule { return Rule{Expressions: slices.Concat(statements...)} }
 
 // WithComment returns the rule with a comment, which is cut to 127 bytes.
 func (r Rule) WithComment(comment string) Rule {
-	r.Comment = comment
+	r.Comment = storedComment(comment)
 	return r
 }
 
-// String returns the rule in nft syntax.
-func (r Rule) String() string {
-	parts := make([]string, 0, len(r.Statements)+1)
-	for _, s := range r.Statements {
-		parts = append(parts, s.text)
-	}
-	if c := storedComment(r.Comment); c != "" {
-		parts = append(parts, "comment "+quote(c))
-	}
-	return strings.Join(parts, " ")
+// Equal reports whether two rules have the same expressions and comment. The
+// functions that return statements use the form in which the kernel returns
+// expressions, so a rule that was written equals the one that is found.
+func (r Rule) Equal(o Rule) bool {
+	return r.Comment == o.Comment && slices.EqualFunc(r.Expressions, o.Expressions, equalExpressions)
 }
 
-// equalRules reports whether two lists of rules are equal.
-func equalRules(a, b []Rule) bool {
-	return slices.EqualFunc(a, b, func(a, b Rule) bool { return a.String() == b.String() })
+func equalExpressions(a, b expr.Any) bool { return a == b || reflect.DeepEqual(a, b) }
+
+// RuleID identifies a rule in the kernel as long as the process runs.
+type RuleID struct {
+	// Handle is the number of the rule, which the kernel never assigns twice
+	// within a table. A rule that replaces another one keeps its handle.
+	Handle uint64
+	// Hash is a hash of the expressions and the comment. The hash of a rule
+	// with an anonymous counter or a quota changes with the packets.
+	Hash uint64
+}
+
+// hashSeed is the seed of RuleID.Hash.
+var hashSeed = maphash.MakeSeed()
+
+// Target returns the chain to which the rule jumps or goes, "" if there is
+// none.
+func (r Rule) Target() string {
+	for _, e := range r.Expressions {
+		if v, ok := e.(*expr.Verdict); ok && v.Chain != "" {
+			return v.Chain
+		}
+	}
+	return ""
+}
+
+// Set returns the name of the first set that the rule reads or updates, "" if
+// there is none.
+func (r Rule) Set() string {
+	for _, e := range r.Expressions {
+		switch e := e.(type) {
+		case *expr.Lookup:
+			return e.SetName
+		case *expr.Dynset:
+			return e.SetName
+		}
+	}
+	return ""
+}
+
+// Constant returns the first number that is written with the function Constant,
+// 0 if there is none.
+func (r Rule) Constant() uint32 {
+	for _, e := range r.Expressions {
+		if n, ok := e.(*expr.Numgen); ok && n.Modulus == 1 {
+			return n.Offset
+		}
+	}
+	return 0
+}
+
+// DNAT returns the constant address and port to which the rule translates
+// destinations. It is the zero AddrPort if the rule does not translate to a
+// constant.
+func (r Rule) DNAT() netip.AddrPort {
+	n := len(r.Expressions)
+	if n < 3 {
+		return netip.AddrPort{}
+	}
+	addr, ok1 := r.Expressions[n-3].(*expr.Immediate)
+	port, ok2 := r.Expressions[n-2].(*expr.Immediate)
+	nat, ok3 := r.Expressions[n-1].(*expr.NAT)
+	if !ok1 || !ok2 || !ok3 || nat.Type != expr.NATTypeDestNAT || len(port.Data) != 2 ||
+		!isOnly(addr.Register, nat.RegAddrMin, nat.RegAddrMax) || !isOnly(port.Register, nat.RegProtoMin, nat.RegProtoMax) {
+		return netip.AddrPort{}
+	}
+	ip, _ := netip.AddrFromSlice(addr.Data)
+	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port.Data))
+}
+
+// isOnly reports whether a range contains the value of one register. last is 0
+// if it is omitted.
+func isOnly(register, first, last uint32) bool {
+	return register == first && (last == first || last == 0)
 }
 
 // AddRules appends the rules of c to the chain with the name of c.
@@ -66,57 +137,11 @@ func (b *Batch) ruleBody(w *messageWriter, m sentMessage) {
 	w.string(unix.NFTA_RULE_TABLE, b.table.Name)
 	w.string(unix.NFTA_RULE_CHAIN, m.object)
 	at := w.nest(unix.NFTA_RULE_EXPRESSIONS)
-	for _, s := range m.rule.Statements {
-		if s.invalid != "" {
-			b.refuse(m.op, m.objectText(), s.invalid)
-		}
-		for _, e := range s.exprs {
-			if err := w.expr(b.table.Family, e); err != nil {
-				b.refuse(m.op, m.objectText(), err.Error())
-			}
+	for _, e := range m.rule.Expressions {
+		if err := w.expr(b.table.Family, e); err != nil {
+			b.refuse(m.op, b.objectText(&m), err.Error())
 		}
 	}
 	w.unnest(at)
 	w.comment(unix.NFTA_RULE_USERDATA, m.rule.Comment)
-}
-
-// RuleID identifies a rule in the kernel as long as the process runs.
-type RuleID struct {
-	// Handle is the number of the rule, which the kernel never assigns twice
-	// within a table. A rule that replaces another one keeps its handle.
-	Handle uint64
-	// Hash is a hash of the expressions and the comment. The hash of a rule
-	// with an anonymous counter or a quota changes with the packets.
-	Hash uint64
-}
-
-// hashSeed is the seed of RuleID.Hash.
-var hashSeed = maphash.MakeSeed()
-
-// RuleIDs identifies the rules of a chain in their order. It is cheaper than
-// Rules.
-func (c *Conn) RuleIDs(t *Table, chain string) ([]RuleID, error) {
-	return dump(c, kindRule, t, chain, func(msg []byte) (RuleID, bool) {
-		id, of := parseRuleID(msg)
-		return id, string(of) == chain
-	})
-}
-
-// parseRuleID returns the identity of a rule, and the name of its chain.
-func parseRuleID(msg []byte) (id RuleID, chain []byte) {
-	var h maphash.Hash
-	h.SetSeed(hashSeed)
-	eachAttr(msg, func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_RULE_CHAIN:
-			chain = bytes.TrimRight(value, "\x00")
-		case unix.NFTA_RULE_HANDLE:
-			id.Handle = be64(value)
-		case unix.NFTA_RULE_EXPRESSIONS, unix.NFTA_RULE_USERDATA:
-			h.WriteByte(byte(typ))
-			h.Write(value)
-		}
-	})
-	id.Hash = h.Sum64()
-	return id, chain
 }

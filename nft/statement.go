@@ -11,55 +11,48 @@ import (
 )
 
 // Statement is one step of a rule: a match, a lookup, a change of the packet
-// or a verdict. Functions that return statements document the nft text that
-// they yield.
+// or a verdict. It consists of expressions, which use registers from the first
+// one. Functions that return statements document the nft text that they yield.
 //
 // A statement can have arguments that do not fit together, such as a prefix
 // of the other family. Commit then returns a *CommitError.
-type Statement struct {
-	text    string
-	exprs   []expr.Any
-	invalid string // the reason why it cannot be written, or ""
+type Statement []expr.Any
+
+// invalidExpression stands for a statement that cannot be written.
+type invalidExpression struct {
+	expr.Any
+	reason string
 }
 
-func statement(text string, exprs ...expr.Any) Statement { return Statement{text: text, exprs: exprs} }
-
-func concatText(exprs []Expr) string {
-	parts := make([]string, len(exprs))
-	for i, e := range exprs {
-		parts[i] = e.text
-	}
-	return strings.Join(parts, " . ")
+func invalid(format string, args ...any) Statement {
+	return Statement{&invalidExpression{reason: fmt.Sprintf(format, args...)}}
 }
 
 // In yields `ip daddr . th dport @set`: the values are in the set.
 func In(set *Set, exprs ...Expr) Statement {
-	l := &expr.Lookup{SourceRegister: reg1, SetName: set.Name}
-	return lookup(concatText(exprs)+" @"+set.Name, l, exprs)
+	return lookup(exprs, &expr.Lookup{SetName: set.Name})
 }
 
 // NotIn yields `ip daddr . th dport != @set`: the values are not in the set.
 func NotIn(set *Set, exprs ...Expr) Statement {
-	l := &expr.Lookup{SourceRegister: reg1, SetName: set.Name, Invert: true}
-	return lookup(concatText(exprs)+" != @"+set.Name, l, exprs)
+	return lookup(exprs, &expr.Lookup{SetName: set.Name, Invert: true})
 }
 
 // VMap yields `ip daddr . th dport vmap @map`: it applies the verdict that
 // the map has for the values. It does not match if the map has none.
 func VMap(m *Set, exprs ...Expr) Statement {
-	l := &expr.Lookup{SourceRegister: reg1, SetName: m.Name, DestRegister: regVerdict, IsDestRegSet: true}
-	return lookup(concatText(exprs)+" vmap @"+m.Name, l, exprs)
+	return lookup(exprs, &expr.Lookup{SetName: m.Name, DestRegister: regVerdict, IsDestRegSet: true})
 }
 
-func lookup(text string, l *expr.Lookup, exprs []Expr) Statement {
-	return statement(text, append(loadConcat(exprs), l)...)
+func lookup(key []Expr, l *expr.Lookup) Statement {
+	l.SourceRegister = reg1
+	return append(loadConcat(key), l)
 }
 
 // RandomIsZero yields `numgen random mod 3 0`: it matches one of mod packets
 // at random. The kernel refuses mod = 0.
 func RandomIsZero(mod uint32) Statement {
-	e := Random(mod, 0)
-	return statement(e.text+" 0", e.load(reg1), &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: hostU32(0)})
+	return Statement{Random(mod, 0).load(reg1), &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: hostU32(0)}}
 }
 
 // Within yields `ip daddr 10.96.0.0/16`. addr must be Saddr or Daddr of the
@@ -72,38 +65,24 @@ func NotWithin(addr Expr, p netip.Prefix) Statement { return matchPrefix(addr, e
 
 func matchPrefix(addr Expr, op expr.CmpOp, p netip.Prefix) Statement {
 	p = p.Masked()
-	text := addr.text + operatorText(op)
-	if p.IsSingleIP() {
-		text += p.Addr().String()
-	} else {
-		text += p.String()
-	}
 	full := p.Addr().AsSlice()
 	load, ok := addr.load(reg1).(*expr.Payload)
 	if !ok || int(load.Len) != len(full) {
-		return Statement{text: text, invalid: "prefix does not match the type of the expression"}
+		return invalid("prefix %s does not match the type of %s", p, addr)
 	}
 	if n := p.Bits() / 8; p.Bits()%8 == 0 && n > 0 { // whole bytes need no mask
 		load.Len = uint32(n)
-		return statement(text, load, &expr.Cmp{Op: op, Register: reg1, Data: full[:n]})
+		return Statement{load, &expr.Cmp{Op: op, Register: reg1, Data: full[:n]}}
 	}
 	length := uint32(len(full))
-	return statement(text,
+	return Statement{
 		load,
 		&expr.Bitwise{
 			SourceRegister: reg1, DestRegister: reg1, Len: length,
 			Mask: prefixMask(len(full), p.Bits()), Xor: make([]byte, length),
 		},
-		&expr.Cmp{Op: op, Register: reg1, Data: full})
-}
-
-// operatorText returns the operator between an expression and a constant in
-// nft syntax, which omits equality.
-func operatorText(op expr.CmpOp) string {
-	if op == expr.CmpOpNeq {
-		return " != "
+		&expr.Cmp{Op: op, Register: reg1, Data: full},
 	}
-	return " "
 }
 
 // InInterface yields `iifname "cbr0"`. A name that ends with * matches all
@@ -120,40 +99,39 @@ func matchInterface(name string, op expr.CmpOp) Statement {
 	if wildcard && len(prefix) == longest { // matches one name only, and nft cannot read the * after it
 		name, wildcard = prefix, false
 	}
-	text := "iifname" + operatorText(op) + quote(name)
 	switch {
 	case prefix == "":
-		return Statement{text: text, invalid: "interface name is empty"}
+		return invalid("interface name %q is empty", name)
 	case len(prefix) > longest:
-		return Statement{text: text, invalid: "interface name is longer than 15 bytes"}
+		return invalid("interface name %q is longer than 15 bytes", name)
 	case strings.ContainsAny(name, "\"\x00"):
-		return Statement{text: text, invalid: "interface name contains a quotation mark or NUL"}
+		return invalid("interface name %q contains a quotation mark or NUL", name)
 	}
 	data := []byte(prefix)
 	if !wildcard {
 		data = make([]byte, unix.IFNAMSIZ) // compare the padding, too
 		copy(data, name)
 	}
-	return statement(text,
+	return Statement{
 		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1},
-		&expr.Cmp{Op: op, Register: reg1, Data: data})
+		&expr.Cmp{Op: op, Register: reg1, Data: data},
+	}
 }
 
 // SaddrLocal yields `fib saddr type local`: the source is an address of this
 // host.
-func SaddrLocal() Statement { return fibLocal("saddr", &expr.Fib{FlagSADDR: true}, expr.CmpOpEq) }
+func SaddrLocal() Statement { return fibLocal(&expr.Fib{FlagSADDR: true}, expr.CmpOpEq) }
 
 // DaddrLocal yields `fib daddr type local`: the destination is an address of
 // this host.
-func DaddrLocal() Statement { return fibLocal("daddr", &expr.Fib{FlagDADDR: true}, expr.CmpOpEq) }
+func DaddrLocal() Statement { return fibLocal(&expr.Fib{FlagDADDR: true}, expr.CmpOpEq) }
 
 // DaddrNotLocal yields `fib daddr type != local`.
-func DaddrNotLocal() Statement { return fibLocal("daddr", &expr.Fib{FlagDADDR: true}, expr.CmpOpNeq) }
+func DaddrNotLocal() Statement { return fibLocal(&expr.Fib{FlagDADDR: true}, expr.CmpOpNeq) }
 
-func fibLocal(name string, fib *expr.Fib, op expr.CmpOp) Statement {
+func fibLocal(fib *expr.Fib, op expr.CmpOp) Statement {
 	fib.Register, fib.ResultADDRTYPE = reg1, true
-	return statement("fib "+name+" type"+operatorText(op)+"local",
-		fib, &expr.Cmp{Op: op, Register: reg1, Data: hostU32(unix.RTN_LOCAL)})
+	return Statement{fib, &expr.Cmp{Op: op, Register: reg1, Data: hostU32(unix.RTN_LOCAL)}}
 }
 
 // ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
@@ -162,7 +140,7 @@ const ipsDstNAT = 1 << 5
 // CtStatusDNAT yields `ct status dnat`: the destination of the connection was
 // translated.
 func CtStatusDNAT() Statement {
-	return statement("ct status dnat", matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}, ipsDstNAT)...)
+	return matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}, ipsDstNAT)
 }
 
 // Bits of connection states (NF_CT_STATE_BIT of
@@ -175,36 +153,81 @@ const (
 )
 
 // CtStateNew yields `ct state new`: the packet begins a connection.
-func CtStateNew() Statement { return ctState("new", ctStateNew) }
+func CtStateNew() Statement { return ctState(ctStateNew) }
 
-func ctState(names string, bits uint32) Statement {
-	return statement("ct state "+names, matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, bits)...)
+// CtStateFirst yields `ct state new,untracked`: the packet begins a connection,
+// or connection tracking does not know.
+func CtStateFirst() Statement { return ctState(ctStateNew | ctStateUntracked) }
+
+// CtStateKnown yields `ct state established,related`: connection tracking has
+// seen packets of the connection in both directions.
+func CtStateKnown() Statement { return ctState(ctStateEstablished | ctStateRelated) }
+
+func ctState(bits uint32) Statement {
+	return matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, bits)
 }
 
 // MatchL4Proto yields `meta l4proto tcp`.
-func MatchL4Proto(proto uint8) Statement {
-	return statement("meta l4proto "+protocolName(proto), matchL4Proto(proto)...)
+func MatchL4Proto(proto uint8) Statement { return matchL4Proto(proto) }
+
+// TCPSyn yields `tcp flags syn / syn,ack`: the packet begins a TCP connection.
+func TCPSyn() Statement {
+	const syn, ack = 0x02, 0x10
+	return append(matchL4Proto(unix.IPPROTO_TCP), fieldTCPFlags.expr().load(reg1),
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn | ack}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{syn}})
+}
+
+// SCTPInit yields `meta l4proto sctp @th,96,8 0x1`: the packet begins an SCTP
+// association.
+func SCTPInit() Statement {
+	const chunkAt, initChunk = 12, 1
+	load := &expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: chunkAt, Len: 1}
+	return append(matchL4Proto(unix.IPPROTO_SCTP), load,
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{initChunk}})
 }
 
 // MarkHas yields `meta mark & 0x00004000 != 0x00000000`: the mark of the
 // packet has at least one of the bits. nft lists the highest bit as `meta
 // mark != 0x00000000/1`, because it interprets the mask as a prefix.
 func MarkHas(bits uint32) Statement {
-	return statement(fmt.Sprintf("meta mark & 0x%08x != 0x00000000", bits),
-		matchBits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1}, bits)...)
+	return matchBits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1}, bits)
 }
 
 // SetMarkBits yields `meta mark set meta mark | 0x00004000`.
-func SetMarkBits(bits uint32) Statement { return setMark("|", bits, ^bits) }
+func SetMarkBits(bits uint32) Statement { return setMark(bits, ^bits) }
 
 // FlipMarkBits yields `meta mark set meta mark ^ 0x00004000`.
-func FlipMarkBits(bits uint32) Statement { return setMark("^", bits, ^uint32(0)) }
+func FlipMarkBits(bits uint32) Statement { return setMark(bits, ^uint32(0)) }
 
-func setMark(op string, bits, mask uint32) Statement {
-	return statement(fmt.Sprintf("meta mark set meta mark %s 0x%08x", op, bits),
+func setMark(bits, mask uint32) Statement {
+	return Statement{
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1},
 		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostU32(mask), Xor: hostU32(bits)},
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true})
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true},
+	}
+}
+
+// SetTrace yields `meta nftrace set 1`: from here on, the kernel reports each
+// rule that the packet matches to every Tracer.
+func SetTrace() Statement { return trace(1) }
+
+// UnsetTrace yields `meta nftrace set 0`.
+func UnsetTrace() Statement { return trace(0) }
+
+func trace(on byte) Statement {
+	return Statement{
+		&expr.Immediate{Register: reg1, Data: []byte{on}},
+		&expr.Meta{Key: expr.MetaKeyNFTRACE, Register: reg1, SourceRegister: true},
+	}
+}
+
+// LimitRate yields `limit rate 10/second burst 20 packets`: it matches so many
+// packets each second, and the first ones of a burst.
+func LimitRate(perSecond, burst uint32) Statement {
+	return Statement{&expr.Limit{
+		Type: expr.LimitTypePkts, Rate: uint64(perSecond), Unit: expr.LimitTimeSecond, Burst: burst,
+	}}
 }
 
 // DNATMap yields `dnat ip to ip daddr . th dport map @map`: it translates the
@@ -212,23 +235,21 @@ func setMark(op string, bits, mask uint32) Statement {
 // does not match if the map has none. nft can load the rule only if L4Proto
 // is among the values or the rule matched the protocol before.
 func DNATMap(f Family, m *Set, exprs ...Expr) Statement {
-	text := fmt.Sprintf("dnat %s to %s map @%s", f, concatText(exprs), m.Name)
-	l := &expr.Lookup{SourceRegister: reg1, SetName: m.Name, DestRegister: reg1, IsDestRegSet: true}
-	return statement(text, append(loadConcat(exprs), l, dnat(f))...)
+	return append(lookup(exprs, &expr.Lookup{SetName: m.Name, DestRegister: reg1, IsDestRegSet: true}), dnat(f))
 }
 
 // DNAT yields `dnat to 10.244.1.8:8080`. The rule must match the protocol
 // before.
 func DNAT(to netip.AddrPort) Statement {
-	text := "dnat to " + to.String()
 	if !to.IsValid() || to.Addr().Is4In6() {
-		return Statement{text: text, invalid: "address is neither IPv4 nor IPv6"}
+		return invalid("address %s is neither IPv4 nor IPv6", to)
 	}
 	f := FamilyOf(to.Addr())
-	return statement(text,
+	return Statement{
 		&expr.Immediate{Register: reg1, Data: to.Addr().AsSlice()},
 		&expr.Immediate{Register: register(f.addrLen()), Data: []byte{byte(to.Port() >> 8), byte(to.Port())}},
-		dnat(f))
+		dnat(f),
+	}
 }
 
 // dnat translates to the address that starts at reg1 and the port after it.
@@ -242,7 +263,7 @@ func dnat(f Family) *expr.NAT {
 
 // MasqueradeFullyRandom yields `masquerade fully-random`.
 func MasqueradeFullyRandom() Statement {
-	return statement("masquerade fully-random", &expr.Masq{FullyRandom: true})
+	return Statement{&expr.Masq{FullyRandom: true}}
 }
 
 // Codes of ICMP and ICMPv6 errors (linux/icmp.h, linux/icmpv6.h).
@@ -257,16 +278,14 @@ func Reject(f Family) Statement {
 	if f == IPv6 {
 		code = icmpv6PortUnreachable
 	}
-	return statement("reject", &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code})
+	return Statement{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}
 }
 
-// RejectTCPReset yields `meta l4proto tcp reject with tcp reset`. nft omits
-// the match of the protocol from its listing and adds it at the beginning of
-// the rule when it loads the listing. Therefore no statement should precede
-// it.
+// RejectTCPReset yields `reject with tcp reset`, which matches TCP first. nft
+// omits that match from its listing and adds it at the beginning of the rule
+// when it loads the listing. Therefore no statement should precede it.
 func RejectTCPReset() Statement {
-	return statement("meta l4proto tcp reject with tcp reset",
-		append(matchL4Proto(unix.IPPROTO_TCP), &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})...)
+	return append(matchL4Proto(unix.IPPROTO_TCP), &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
 }
 
 // Update yields `update @set { ip saddr timeout 3h }`: it adds the values to
@@ -276,17 +295,12 @@ func RejectTCPReset() Statement {
 // ms means that the row does not expire.
 func Update(set *Set, timeout time.Duration, exprs ...Expr) Statement {
 	timeout = timeout.Truncate(time.Millisecond)
-	values := concatText(exprs)
-	if timeout != 0 {
-		values += " timeout " + durationText(timeout)
-	}
-	text := fmt.Sprintf("update @%s { %s }", set.Name, values)
 	if timeout < 0 {
-		return Statement{text: text, invalid: "timeout is negative"}
+		return invalid("timeout %s is negative", timeout)
 	}
-	return statement(text, append(loadConcat(exprs), &expr.Dynset{
+	return append(loadConcat(exprs), &expr.Dynset{
 		SrcRegKey: reg1, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout,
-	})...)
+	})
 }
 
 // Drop yields `drop`.
@@ -302,23 +316,5 @@ func Goto(chain string) Statement { return verdictStatement(VerdictGoto(chain)) 
 func Jump(chain string) Statement { return verdictStatement(VerdictJump(chain)) }
 
 func verdictStatement(v Verdict) Statement {
-	return statement(v.String(), &expr.Verdict{Kind: expr.VerdictKind(v.code), Chain: v.chain})
-}
-
-// durationText returns a duration as nft writes it, such as 1d2h3m4s5ms.
-func durationText(d time.Duration) string {
-	var b strings.Builder
-	for _, u := range []struct {
-		unit time.Duration
-		name string
-	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
-		if n := d / u.unit; n > 0 {
-			fmt.Fprintf(&b, "%d%s", n, u.name)
-			d -= n * u.unit
-		}
-	}
-	if b.Len() == 0 {
-		return "0s"
-	}
-	return b.String()
+	return Statement{&expr.Verdict{Kind: expr.VerdictKind(v.code), Chain: v.chain}}
 }

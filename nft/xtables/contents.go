@@ -18,7 +18,7 @@ type Contents struct {
 	Family nft.Family
 	Base   []nft.FoundChain
 	// Chains are the rules of all chains by name.
-	Chains map[string][]nft.RuleExpressions
+	Chains map[string][]nft.Rule
 }
 
 // Read reads the tables of both families that exist, and creates none.
@@ -59,16 +59,16 @@ var priorities = map[string]int32{"raw": -300, "mangle": -150, "filter": 0, "sec
 
 // describe returns the table in the terms of nf_tables.
 func (t *Table) describe(family nft.Family) (Contents, error) {
-	out := Contents{Name: t.name, Family: family, Chains: make(map[string][]nft.RuleExpressions)}
+	out := Contents{Name: t.name, Family: family, Chains: make(map[string][]nft.Rule)}
 	starts := t.starts()
 	for _, chain := range t.chains {
-		rules := make([]nft.RuleExpressions, 0, chain.last-chain.first)
+		rules := make([]nft.Rule, 0, chain.last-chain.first)
 		for _, e := range t.entries[chain.first:chain.last] {
 			rule, err := t.expressions(family, e, starts)
 			if err != nil {
 				return out, fmt.Errorf("chain %s: %w", chain.name, err)
 			}
-			rules = append(rules, nft.RuleExpressions{Expressions: rule})
+			rules = append(rules, nft.Rule{Expressions: rule})
 		}
 		out.Chains[chain.name] = rules
 		if hook := t.hookOf(chain); hook >= 0 {

@@ -101,7 +101,7 @@ type StickyRule struct {
 
 // ParseStickyRule returns the StickyRule that a rule is. ok reports whether it
 // is one.
-func ParseStickyRule(rule nft.RuleExpressions) (sticky StickyRule, ok bool) {
+func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
 	set, ok := clientSetOf(rule.Set())
 	sticky = StickyRule{rule.DNAT(), rule.Constant(), set}
 	return sticky, ok && sticky.Endpoint.IsValid() && sticky.ID != 0

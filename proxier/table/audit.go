@@ -201,8 +201,8 @@ func (a *audit) rules(kind DamageKind, owner string, c *nft.Chain) (same bool, e
 		return false, nil
 	}
 	for i, r := range c.Rules {
-		if want, err := r.Expressions(); err != nil || !found[i].Equal(want) {
-			d.Object = fmt.Sprintf("rule of chain %s: %s", c.Name, r)
+		if !found[i].Equal(r) {
+			d.Object = fmt.Sprintf("rule of chain %s: %s", c.Name, r.Text(a.table.Family()))
 			a.found = append(a.found, d)
 		}
 	}

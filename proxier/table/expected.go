@@ -65,19 +65,12 @@ func (e *Expected) BaseChain(point nft.HookPoint) (string, error) {
 
 // Rules returns the rules of a chain: one of the program, a balancer, or a
 // chain of a service port to which a row leads that Row returned.
-func (e *Expected) Rules(chain string) ([]nft.RuleExpressions, error) {
+func (e *Expected) Rules(chain string) ([]nft.Rule, error) {
 	c := e.chain(chain)
 	if c == nil {
 		return nil, fmt.Errorf("no chain %s is expected", chain)
 	}
-	rules := make([]nft.RuleExpressions, len(c.Rules))
-	for i, rule := range c.Rules {
-		var err error
-		if rules[i], err = rule.Expressions(); err != nil {
-			return nil, fmt.Errorf("chain %s: %w", chain, err)
-		}
-	}
-	return rules, nil
+	return c.Rules, nil
 }
 
 func (e *Expected) chain(name string) *nft.Chain {

@@ -22,11 +22,7 @@ import (
 // constant.
 func withOtherConstant(t *testing.T, rule nft.Rule) []expr.Any {
 	t.Helper()
-	r, err := rule.Expressions()
-	if err != nil {
-		t.Fatal(err)
-	}
-	exprs := slices.Clone(r.Expressions)
+	exprs := slices.Clone(rule.Expressions)
 	for i, e := range slices.Backward(exprs) {
 		switch e := e.(type) {
 		case *expr.Immediate:
@@ -63,7 +59,7 @@ func withOtherConstant(t *testing.T, rule nft.Rule) []expr.Any {
 		}
 		return exprs
 	}
-	t.Fatalf("rule %s has no constant", rule)
+	t.Fatalf("rule %s has no constant", rule.Text(nft.IPv4))
 	return nil
 }
 
@@ -129,7 +125,7 @@ func TestReplacedRules(t *testing.T) {
 			drop := []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
 			for number, exprs := range [][]expr.Any{drop, withOtherConstant(t, rule)} {
 				replaceRule(t, table, c.Name, i, exprs)
-				want := fmt.Sprintf("changed rule of chain %s: %s", c.Name, rule)
+				want := fmt.Sprintf("changed rule of chain %s: %s", c.Name, rule.Text(nft.IPv4))
 				if got := differences(diffSteps(t, table, "")); len(got) != 1 || !strings.HasPrefix(got[0], want) {
 					t.Errorf("replacement %d: got differences %q, want %q", number, got, want)
 				}
@@ -137,7 +133,7 @@ func TestReplacedRules(t *testing.T) {
 				table.observed.repairs.last = time.Time{}
 				scrubAll(t, table)
 				if n := repairsOf(table) - repairs; n != 1 {
-					t.Errorf("replacement %d of rule %s of chain %s: got %d repairs, want 1", number, rule, c.Name, n)
+					t.Errorf("replacement %d of rule %s of chain %s: got %d repairs, want 1", number, rule.Text(nft.IPv4), c.Name, n)
 				}
 			}
 		}

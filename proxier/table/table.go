@@ -70,7 +70,7 @@ type Kernel interface {
 	FindChain(t *nft.Table, name string) (found nft.FoundChain, ok bool, err error)
 	Sets(*nft.Table) ([]nft.FoundSet, error)
 	Counters(*nft.Table) ([]nft.FoundCounter, error)
-	Rules(t *nft.Table, chain string) ([]nft.RuleExpressions, error)
+	Rules(t *nft.Table, chain string) ([]nft.Rule, error)
 	RuleIDs(t *nft.Table, chain string) ([]nft.RuleID, error)
 	FindRows(*nft.Table, []nft.Row) ([]nft.Row, error)
 	Rows(*nft.Table, *nft.Set) ([]nft.Row, error)

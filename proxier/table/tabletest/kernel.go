@@ -50,7 +50,7 @@ func (k *Kernel) Chains(t *nft.Table) ([]nft.FoundChain, error) {
 }
 
 // Rules implements table.Kernel.
-func (k *Kernel) Rules(t *nft.Table, chain string) ([]nft.RuleExpressions, error) {
+func (k *Kernel) Rules(t *nft.Table, chain string) ([]nft.Rule, error) {
 	if k.OnRules != nil {
 		if err := k.OnRules(chain); err != nil {
 			return nil, err

@@ -41,11 +41,11 @@ func legacyTables() (tables []explain.OtherTable, err error) {
 
 // legacyRules are the rules of a legacy table by chain. They implement
 // explain.Table.
-type legacyRules map[string][]nft.RuleExpressions
+type legacyRules map[string][]nft.Rule
 
 func (r legacyRules) BaseChain(nft.HookPoint) (string, error) { return "", errors.ErrUnsupported }
 
-func (r legacyRules) Rules(chain string) ([]nft.RuleExpressions, error) { return r[chain], nil }
+func (r legacyRules) Rules(chain string) ([]nft.Rule, error) { return r[chain], nil }
 
 func (r legacyRules) Set(name string) (*nft.Set, error) {
 	return nil, fmt.Errorf("legacy tables have no sets, but a rule refers to %s", name)

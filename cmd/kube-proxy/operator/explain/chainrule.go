@@ -1,8 +1,6 @@
 package explain
 
 import (
-	"fmt"
-
 	"github.com/google/nftables/expr"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -21,42 +19,21 @@ type ChainRule struct {
 	RejectWith string
 }
 
-// ChainRules reads the rules of a chain.
-func (k *Kernel) ChainRules(chain string) ([]ChainRule, error) {
-	found, err := k.Rules(chain)
+// ChainRules reads the rules of a chain of the table, or of another program's.
+func (k *Kernel) ChainRules(table *nft.Table, chain string) ([]ChainRule, error) {
+	found, err := k.conn.Rules(table, chain)
 	if err != nil {
 		return nil, err
 	}
-	m := machine{table: k, sets: make(map[string]*nft.Set)}
-	rules := make([]ChainRule, 0, len(found))
-	for i, rule := range found {
-		text, err := ruleText(k.table.Family, rule, m.set)
-		if err != nil {
-			return nil, fmt.Errorf("chain %s: rule %d: %w", chain, i+1, err)
-		}
-		rules = append(rules, describe(k.table.Family, text, rule))
-	}
-	return rules, nil
-}
-
-// OtherChainRules reads the rules of a chain of another program. Parts that are
-// not understood are written as `…`.
-func (k *Kernel) OtherChainRules(table *nft.Table, chain string) ([]ChainRule, error) {
-	t := kernelTable{k.conn, table}
-	found, err := t.Rules(chain)
-	if err != nil {
-		return nil, err
-	}
-	m := machine{table: t, sets: make(map[string]*nft.Set)}
 	rules := make([]ChainRule, 0, len(found))
 	for _, rule := range found {
-		rules = append(rules, describe(k.table.Family, otherRuleText(k.table.Family, rule, m.set), rule))
+		rules = append(rules, describe(k.table.Family, rule.Text(table.Family), rule))
 	}
 	return rules, nil
 }
 
 // describe returns a rule. What it does follows from its last expression.
-func describe(f nft.Family, text string, rule nft.RuleExpressions) ChainRule {
+func describe(f nft.Family, text string, rule nft.Rule) ChainRule {
 	r := ChainRule{Handle: rule.Handle, Text: text}
 	if len(rule.Expressions) == 0 {
 		return r

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 )
 
 // Pods is how the rules recognize packets of this cluster's pods.
@@ -52,5 +53,9 @@ func arrivalInterface(rule []expr.Any) (string, bool) {
 	if !isMeta || !isCmp || load.Key != expr.MetaKeyIIFNAME || load.SourceRegister || compare.Op != expr.CmpOpEq {
 		return "", false
 	}
-	return strings.Trim(interfaceText(compare.Data), `"`), true
+	name, _, _ := strings.Cut(string(compare.Data), "\x00")
+	if len(compare.Data) < unix.IFNAMSIZ { // without the padding of a whole name
+		name += "*"
+	}
+	return name, true
 }

@@ -78,7 +78,7 @@ func (m *machine) conclude(p *path, e expr.Any, by place) error {
 		}
 		p.end.action = accepted
 	default:
-		err = fmt.Errorf("expression %T is unknown", e)
+		err = fmt.Errorf("expression %q is unknown", nft.Rule{Expressions: []expr.Any{e}}.Text(p.packet.family))
 	}
 	p.end.by = by
 	m.walk.matched(p)

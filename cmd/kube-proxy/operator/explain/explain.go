@@ -17,7 +17,7 @@ func Explain(table Table, routes Routes, q Query) (*Result, error) {
 	}
 	m := &machine{
 		table: table, routes: routes, walk: newWalk(),
-		chains: make(map[string][]nft.RuleExpressions), sets: make(map[string]*nft.Set),
+		chains: make(map[string][]nft.Rule), sets: make(map[string]*nft.Set),
 	}
 	first := &path{share: big.NewRat(1, 1), packet: packet{
 		family: q.family(), source: q.Source, dest: q.Destination.Addr(), protocol: q.Protocol, port: q.Destination.Port(),

@@ -60,7 +60,7 @@ func newFirewall(k *Kernel, tables []OtherTable) *firewall {
 	for i, t := range tables {
 		f.machines = append(f.machines, &machine{
 			table: t.Table, routes: k, walk: newWalk(),
-			chains: make(map[string][]nft.RuleExpressions), sets: make(map[string]*nft.Set),
+			chains: make(map[string][]nft.Rule), sets: make(map[string]*nft.Set),
 		})
 		for _, c := range t.Base {
 			if c.Hook.Type != nft.ChainTypeNAT && (t.Family == k.table.Family || t.Family == nft.Inet) {
@@ -130,7 +130,7 @@ func (f *firewall) blocksOf(m *machine, c filterChain, ended []*path) (found []B
 		} else {
 			rule := m.chains[p.at.chain][p.at.rule]
 			b.Rule, b.Handle = p.at.rule+1, rule.Handle
-			b.Text = otherRuleText(f.kernel.table.Family, rule, m.set)
+			b.Text = rule.Text(f.tables[c.table].Family)
 		}
 		if !slices.Contains(found, b) {
 			found = append(found, b)

@@ -94,7 +94,7 @@ func TestBlocks(t *testing.T) {
 				type filter hook forward priority 0
 				iifname vmap { "uplink" : jump zone }
 			}
-		}`, []string{`table inet fw: chain last: rule 1: reject with icmpx code 3 comment "the end"`}},
+		}`, []string{`table inet fw: chain last: rule 1: counter reject with icmpx admin-prohibited comment "the end"`}},
 		{"dormant", `table inet fw {
 			flags dormant
 			chain forward { type filter hook forward priority 0; policy drop; }
@@ -102,7 +102,7 @@ func TestBlocks(t *testing.T) {
 		{"limit", `table inet fw { chain forward {
 			type filter hook forward priority 0
 			limit rate 5/second drop
-		}; }`, []string{"perhaps table inet fw: chain forward: rule 1: limit drop"}},
+		}; }`, []string{"perhaps table inet fw: chain forward: rule 1: limit rate 5/second drop"}},
 		{"unknown set of sources, other port", `table inet fw { chain forward {
 			type filter hook forward priority 0
 			ip saddr 192.0.2.0/24 drop

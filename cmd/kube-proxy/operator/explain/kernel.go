@@ -89,8 +89,8 @@ func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 }
 
 // Rules implements Table.
-func (k *Kernel) Rules(chain string) ([]nft.RuleExpressions, error) {
-	return k.conn.RuleExpressions(k.table, chain)
+func (k *Kernel) Rules(chain string) ([]nft.Rule, error) {
+	return k.conn.Rules(k.table, chain)
 }
 
 // Set implements Table.

@@ -13,7 +13,7 @@ type machine struct {
 	routes Routes
 	// iif returns the name of the interface on which the packet arrives.
 	iif    func() (string, error)
-	chains map[string][]nft.RuleExpressions
+	chains map[string][]nft.Rule
 	sets   map[string]*nft.Set
 	walk   walk
 	// other is nil for the table of the proxy, whose rules are known.
@@ -64,9 +64,7 @@ func (m *machine) step(p *path) error {
 		if m.other != nil && m.other.merge(p) {
 			return nil
 		}
-		if err := m.visit(p, rule); err != nil {
-			return err
-		}
+		m.visit(p, rule)
 	}
 	if p.at.expression == len(rule.Expressions) {
 		m.walk.matched(p)
@@ -81,16 +79,10 @@ func (m *machine) step(p *path) error {
 }
 
 // visit adds the rule at which a path is to the walk.
-func (m *machine) visit(p *path, rule nft.RuleExpressions) error {
-	if m.walk.visited(p) {
-		return nil
+func (m *machine) visit(p *path, rule nft.Rule) {
+	if !m.walk.visited(p) {
+		m.walk.visit(p, rule.Text(p.packet.family))
 	}
-	text, err := ruleText(p.packet.family, rule, m.set)
-	if err != nil && m.other == nil {
-		return fmt.Errorf("chain %s: rule %d: %w", p.at.chain, p.at.rule+1, err)
-	}
-	m.walk.visit(p, text)
-	return nil
 }
 
 // next continues a path with the next expression of the rule.
@@ -119,7 +111,7 @@ func (m *machine) draw(p *path, slot int, n drawn) {
 	}
 }
 
-func (m *machine) rules(chain string) ([]nft.RuleExpressions, error) {
+func (m *machine) rules(chain string) ([]nft.Rule, error) {
 	if rules, ok := m.chains[chain]; ok {
 		return rules, nil
 	}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"math/bits"
 	"net/netip"
 
 	"github.com/google/nftables/expr"
@@ -60,6 +61,25 @@ func addressRange(f nft.Family, rule []expr.Any, name string) (netip.Prefix, boo
 		return netip.Prefix{}, false
 	}
 	return prefixOf(f, compare.Data, mask), true
+}
+
+// prefixOf returns the prefix of the addresses that begin with these bytes, or
+// whose masked bytes are these.
+func prefixOf(f nft.Family, value, mask []byte) netip.Prefix {
+	full := make([]byte, slotBytes)
+	if f == nft.IPv6 {
+		full = make([]byte, 4*slotBytes)
+	}
+	copy(full, value)
+	addr, _ := netip.AddrFromSlice(full)
+	ones := len(value) * 8
+	if mask != nil {
+		ones = 0
+		for _, b := range mask {
+			ones += bits.OnesCount8(b)
+		}
+	}
+	return netip.PrefixFrom(addr, ones)
 }
 
 // unusedAddress returns an address of a range that is not this node's.

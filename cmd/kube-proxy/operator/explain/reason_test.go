@@ -147,7 +147,7 @@ func TestForeignRules(t *testing.T) {
 		t.Errorf("unknown expression: got error %v, want %s", err, want)
 	}
 	tabletest.LoadNFT(t, `insert rule ip kube-proxy services limit rate 1/second drop`)
-	if _, err := k.Explain(q); err == nil || !strings.Contains(err.Error(), `"limit" is unknown`) {
+	if _, err := k.Explain(q); err == nil || !strings.Contains(err.Error(), `"limit rate 1/second" is unknown`) {
 		t.Errorf("unknown expression: got error %v", err)
 	}
 }

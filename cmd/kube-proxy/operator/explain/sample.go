@@ -179,7 +179,7 @@ func Outside(like netip.Addr) netip.Addr {
 func (k *Kernel) markOf(s *sample) (mark uint32, ok bool) {
 	q := Query{Destination: s.service, Protocol: s.packet.protocol, Source: s.packet.source, Interface: s.packet.iif}
 	m := &machine{
-		table: k, routes: k, walk: newWalk(), chains: make(map[string][]nft.RuleExpressions), sets: make(map[string]*nft.Set),
+		table: k, routes: k, walk: newWalk(), chains: make(map[string][]nft.Rule), sets: make(map[string]*nft.Set),
 	}
 	point, err := m.hook(&q)
 	if err != nil {
@@ -284,12 +284,18 @@ type kernelTable struct {
 func (t kernelTable) BaseChain(nft.HookPoint) (string, error) { return "", errors.ErrUnsupported }
 
 // Rules implements Table.
-func (t kernelTable) Rules(chain string) ([]nft.RuleExpressions, error) {
+func (t kernelTable) Rules(chain string) ([]nft.Rule, error) {
 	return t.conn.Rules(t.table, chain)
 }
 
 // Set implements Table.
-func (t kernelTable) Set(name string) (*nft.Set, error) { return t.conn.FindAnySet(t.table, name) }
+func (t kernelTable) Set(name string) (*nft.Set, error) {
+	set, err := t.conn.FindSet(t.table, name)
+	if err == nil && set == nil {
+		err = fmt.Errorf("%s has no set %s", t.table, name)
+	}
+	return set, err
+}
 
 // Row implements Table.
 func (t kernelTable) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {

@@ -11,7 +11,7 @@ type Table interface {
 	// BaseChain returns the name of the table's chain at a hook point.
 	BaseChain(point nft.HookPoint) (string, error)
 	// Rules returns the rules of a chain.
-	Rules(chain string) ([]nft.RuleExpressions, error)
+	Rules(chain string) ([]nft.Rule, error)
 	// Set returns the description of a set.
 	Set(name string) (*nft.Set, error)
 	// Row returns the row of a set that a packet with this key finds. Its Set

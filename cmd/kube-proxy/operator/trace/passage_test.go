@@ -106,7 +106,7 @@ func ruleOf(e nft.TraceEvent) explain.ChainRule {
 	case 5:
 		return explain.ChainRule{Text: "masquerade fully-random", Masquerades: true}
 	case 106:
-		return explain.ChainRule{Text: "xt match tcp reject", RejectWith: "ICMP unreachable"}
+		return explain.ChainRule{Text: `xt match "tcp" reject`, RejectWith: "ICMP unreachable"}
 	}
 	return explain.ChainRule{Text: "tcp dport 8080 " + e.Verdict.String()}
 }

@@ -179,13 +179,7 @@ func (f *family) rule(e nft.TraceEvent) explain.ChainRule {
 	if rule, ok := f.chains[c][e.Rule]; ok {
 		return rule
 	}
-	read := f.kernel.ChainRules
-	if !isProxy(e) {
-		read = func(name string) ([]explain.ChainRule, error) {
-			return f.kernel.OtherChainRules(&nft.Table{Family: e.Family, Name: e.Table}, name)
-		}
-	}
-	rules, err := read(e.Chain)
+	rules, err := f.kernel.ChainRules(&nft.Table{Family: e.Family, Name: e.Table}, e.Chain)
 	f.chains[c] = make(map[uint64]explain.ChainRule)
 	for _, rule := range rules {
 		f.chains[c][rule.Handle] = rule

@@ -14,8 +14,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// RuleExpressions returns the handles and expressions of the rules of a
-// chain, and their comments.
+// Rules returns the handles and expressions of the rules of a chain, and their
+// comments.
 func TestRuleExpressions(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		load(t, fmt.Sprintf(`table %s lb {
@@ -27,7 +27,7 @@ func TestRuleExpressions(t *testing.T) {
 			}
 		}`, f))
 		table := &nft.Table{Family: f, Name: "lb"}
-		rules, err := c.RuleExpressions(table, "c")
+		rules, err := c.Rules(table, "c")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,32 +57,29 @@ func TestRuleExpressions(t *testing.T) {
 	})
 }
 
-// The kernel returns the expressions that Rule.Expressions returns.
-func TestExpressionsOfRules(t *testing.T) {
+// A rule that was written equals the one that is found.
+func TestFoundRules(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		sets := newStatementSets(f)
 		rules := append(statementRules(f, sets), nft.NewRule(nft.Drop()).WithComment(strings.Repeat("long", 50)))
-		// The table of the proxy has no limits.
-		rules = slices.DeleteFunc(rules, func(r nft.Rule) bool { return strings.Contains(r.String(), "limit rate") })
 		table := &nft.Table{Family: f, Name: "t", Sets: sets.all(), Chains: []*nft.Chain{
 			{Name: "test", Rules: rules}, {Name: "next"},
 		}}
 		commitTable(t, c, table)
-		found, err := c.RuleExpressions(table, "test")
+		found, err := c.Rules(table, "test")
 		if err != nil || len(found) != len(rules) {
 			t.Fatalf("got %d rules and error %v, want %d rules", len(found), err, len(rules))
 		}
 		for i, r := range rules {
-			got, err := r.Expressions()
-			if err != nil || !got.Equal(found[i]) {
-				t.Errorf("rule %s: got %s and error %v, want %s", r, expressionsText(got), err, expressionsText(found[i]))
+			if !r.Equal(found[i]) {
+				t.Errorf("rule %s: got %s, want %s", r.Text(f), expressionsText(found[i]), expressionsText(r))
 			}
 		}
 	})
 }
 
 // expressionsText returns the fields of a rule's expressions.
-func expressionsText(r nft.RuleExpressions) string {
+func expressionsText(r nft.Rule) string {
 	words := []string{r.Comment}
 	for _, e := range r.Expressions {
 		words = append(words, fmt.Sprintf("%+v", e))
@@ -134,12 +131,11 @@ func TestEqualRules(t *testing.T) {
 		}
 		for i, r := range found {
 			for j, rule := range rules {
-				want, err := rule.Expressions()
-				if got := r.Equal(want); err != nil || got != (i == j) {
-					t.Errorf("rule %q equals %q: got %v, %v; want %v", rules[i], rule, got, err, i == j)
+				if got := r.Equal(rule); got != (i == j) {
+					t.Errorf("rule %q equals %q: got %v, want %v", rules[i].Text(f), rule.Text(f), got, i == j)
 				}
 				if got := ids[i].Hash == again[j].Hash; got != (i == j) {
-					t.Errorf("the hash of rule %q equals that of %q: got %v, want %v", rules[i], rule, got, i == j)
+					t.Errorf("rules %q and %q have the same hash: got %v, want %v", rules[i].Text(f), rule.Text(f), got, i == j)
 				}
 			}
 		}
@@ -183,16 +179,26 @@ func TestConstantsOfForeignRules(t *testing.T) {
 	})
 }
 
-// Expressions that are unknown are an error: they could decide about a packet.
+// Expressions that the package does not know are read, and cannot be written.
 func TestUnknownExpressions(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
 		load(t, fmt.Sprintf(`table %s lb {
 			chain c {
 				drop
-				limit rate 1/second accept
+				log accept
+				log prefix "other" accept
 			}
 		}`, f))
-		_, err := c.RuleExpressions(&nft.Table{Family: f, Name: "lb"}, "c")
-		checkError(t, err, `rule 2 of chain c of table `+f.String()+` lb: expression "limit" is unknown`)
+		table := &nft.Table{Family: f, Name: "lb"}
+		rules, err := c.Rules(table, "c")
+		if err != nil || len(rules) != 3 {
+			t.Fatalf("got %d rules and error %v, want 3 rules", len(rules), err)
+		}
+		if got, want := rules[1].Text(f), "log … accept"; got != want || rules[1].Equal(rules[2]) || !rules[1].Equal(rules[1]) {
+			t.Errorf("got rule %s, equal to another one: %v; want %s", got, rules[1].Equal(rules[2]), want)
+		}
+		b := nft.NewBatch(table)
+		b.AddRules(&nft.Chain{Name: "c", Rules: rules[1:2]})
+		checkProblem(t, c, b, "add rule c log … accept: invalid argument: the expression is unknown")
 	})
 }

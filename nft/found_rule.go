@@ -1,0 +1,153 @@
+package nft
+
+import (
+	"bytes"
+	"hash/maphash"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Extension is an expression that runs a match or a target of iptables. It
+// cannot be written.
+type Extension struct {
+	expr.Any
+	Target   bool
+	Name     string // such as conntrack or REJECT
+	Revision uint32
+	Data     []byte // the structure of the extension
+}
+
+// UnknownExpression is an expression that the package does not decode. It
+// cannot be written.
+type UnknownExpression struct {
+	expr.Any
+	Name string // such as log
+	Data []byte // the attributes of the expression
+}
+
+// Rules reads the rules of a chain, which any program can have written. It
+// returns none if the chain does not exist. Expressions that the package does
+// not decode are Extensions and UnknownExpressions. See Chains for
+// ErrGeneration.
+func (c *Conn) Rules(t *Table, chain string) ([]Rule, error) {
+	return dump(c, kindRule, t, chain, func(msg []byte) (Rule, bool) {
+		if cString(attr(msg, unix.NFTA_RULE_CHAIN)) != chain {
+			return Rule{}, false
+		}
+		return parseRule(t.Family, msg), true
+	})
+}
+
+func parseRule(f Family, msg []byte) Rule {
+	rule := Rule{
+		Handle:  be64(attr(msg, unix.NFTA_RULE_HANDLE)),
+		Comment: parseComment(attr(msg, unix.NFTA_RULE_USERDATA)),
+	}
+	eachAttr(attr(msg, unix.NFTA_RULE_EXPRESSIONS), func(_ uint16, e []byte) {
+		rule.Expressions = append(rule.Expressions, parseExpression(f, e))
+	})
+	return rule
+}
+
+func parseExpression(f Family, attributes []byte) expr.Any {
+	name, data := cString(attr(attributes, unix.NFTA_EXPR_NAME)), attr(attributes, unix.NFTA_EXPR_DATA)
+	switch name {
+	case "match", "target": // NFTA_TARGET_* have the numbers of NFTA_MATCH_*
+		return &Extension{
+			Target: name == "target", Name: cString(attr(data, unix.NFTA_MATCH_NAME)),
+			Revision: be32(attr(data, unix.NFTA_MATCH_REV)), Data: slices.Clone(attr(data, unix.NFTA_MATCH_INFO)),
+		}
+	}
+	if e := newExpression(name, data); e != nil && expr.Unmarshal(byte(f), data, e) == nil {
+		return e
+	}
+	return &UnknownExpression{Name: name, Data: slices.Clone(data)}
+}
+
+// nftaBitwiseOp is the attribute with the operation of a bitwise expression
+// (Linux 5.6). 0 is the operation with a mask.
+const nftaBitwiseOp = 6
+
+// newExpression returns an empty expression, nil if the kind is unknown.
+func newExpression(name string, data []byte) expr.Any {
+	switch name {
+	case "payload":
+		return &expr.Payload{}
+	case "meta":
+		return &expr.Meta{}
+	case "ct":
+		return &expr.Ct{}
+	case "fib":
+		return &expr.Fib{}
+	case "numgen":
+		return &expr.Numgen{}
+	case "bitwise":
+		if be32(attr(data, nftaBitwiseOp)) == 0 {
+			return &expr.Bitwise{}
+		}
+	case "cmp":
+		return &expr.Cmp{}
+	case "range":
+		return &expr.Range{}
+	case "lookup":
+		return &expr.Lookup{}
+	case "dynset":
+		return &expr.Dynset{}
+	case "immediate":
+		if attr(attr(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT) != nil {
+			return &expr.Verdict{}
+		}
+		return &expr.Immediate{}
+	}
+	return newAction(name)
+}
+
+// newAction is newExpression for expressions that neither load nor compare a
+// value.
+func newAction(name string) expr.Any {
+	switch name {
+	case "nat":
+		return &expr.NAT{}
+	case "masq":
+		return &expr.Masq{}
+	case "reject":
+		return &expr.Reject{}
+	case counterExpr:
+		return &expr.Counter{}
+	case "objref":
+		return &expr.Objref{}
+	case "limit":
+		return &expr.Limit{}
+	}
+	return nil
+}
+
+// RuleIDs identifies the rules of a chain in their order. It is cheaper than
+// Rules.
+func (c *Conn) RuleIDs(t *Table, chain string) ([]RuleID, error) {
+	return dump(c, kindRule, t, chain, func(msg []byte) (RuleID, bool) {
+		id, of := parseRuleID(msg)
+		return id, string(of) == chain
+	})
+}
+
+// parseRuleID returns the identity of a rule, and the name of its chain.
+func parseRuleID(msg []byte) (id RuleID, chain []byte) {
+	var h maphash.Hash
+	h.SetSeed(hashSeed)
+	eachAttr(msg, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_RULE_CHAIN:
+			chain = bytes.TrimRight(value, "\x00")
+		case unix.NFTA_RULE_HANDLE:
+			id.Handle = be64(value)
+		case unix.NFTA_RULE_EXPRESSIONS, unix.NFTA_RULE_USERDATA:
+			h.WriteByte(byte(typ))
+			h.Write(value)
+		}
+	})
+	id.Hash = h.Sum64()
+	return id, chain
+}

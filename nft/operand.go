@@ -1,0 +1,278 @@
+package nft
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// operand is a value in a register while a rule is written.
+type operand struct {
+	text      string // in nft syntax, "" for a constant and for an empty register
+	typ       Type   // of constants with which the value is compared
+	value     []byte // of a constant
+	mask, xor []byte // of a bitwise expression
+}
+
+// Types of values that are not in sets of this package.
+var (
+	typeMark      = Type{size: 4, order: orderHost, text: hexText, prefixes: true}
+	typeInterface = Type{size: unix.IFNAMSIZ, text: interfaceText}
+	typeFamily    = namedType(1, "", "inet", "ipv4", "arp", "", "netdev", "", "bridge", "", "", "ipv6")
+	typeDirection = namedType(1, "original", "reply")
+	typePresence  = namedType(1, "missing", "exists")
+	typeRoute     = namedType(4, "unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole",
+		"unreachable", "prohibit")
+
+	typeCtState  = bitsType(4, "invalid", "established", "related", "new", "", "", "untracked")
+	typeCtStatus = bitsType(4, "expected", "seen-reply", "assured", "confirmed", "snat", "dnat", "", "", "", "dying")
+	typeTCPFlags = bitsType(1, "fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr")
+)
+
+// namedType is a type whose values have names, from 0.
+func namedType(size int, names ...string) Type {
+	return Type{size: size, order: orderHost, text: func(value []byte) string { return nameOf(number(value), names...) }}
+}
+
+// nameOf returns the name of a number, or the number if it has none.
+func nameOf(n uint32, names ...string) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+// bitsType is a type whose bits have names, from the lowest one.
+func bitsType(size int, names ...string) Type {
+	return Type{size: size, order: orderHost, bits: true, text: func(value []byte) string {
+		var set []string
+		for i, name := range names {
+			if number(value)&(1<<i) != 0 {
+				set = append(set, name)
+			}
+		}
+		return strings.Join(set, ",")
+	}}
+}
+
+// number returns a number of 1 or 4 bytes in host byte order.
+func number(value []byte) uint32 {
+	if len(value) == 1 {
+		return uint32(value[0])
+	}
+	return binary.NativeEndian.Uint32(value)
+}
+
+// rawType is the type of bytes whose meaning is unknown.
+func rawType(size int) Type { return Type{size: size, order: orderBig, text: rawText} }
+
+func rawText(value []byte) string {
+	if digits := strings.TrimLeft(hex.EncodeToString(value), "0"); digits != "" {
+		return "0x" + digits
+	}
+	return "0x0"
+}
+
+func hexText(value []byte) string { return fmt.Sprintf("0x%08x", number(value)) }
+
+// interfaceText returns the name of an interface, or the beginning of names and
+// *.
+func interfaceText(value []byte) string {
+	if len(value) < unix.IFNAMSIZ {
+		return quote(cString(value) + "*")
+	}
+	return quote(cString(value))
+}
+
+// constant returns a constant in nft syntax.
+func (t Type) constant(value []byte) string {
+	if len(value) == t.size || t.size == unix.IFNAMSIZ && len(value) > 0 && t.order == orderInvalid {
+		return t.text(value)
+	}
+	return rawText(value)
+}
+
+// bigEndian returns a value with its most significant byte first, or the
+// reverse of that.
+func (t Type) bigEndian(value []byte) []byte {
+	if t.order != orderHost || len(value) != 4 {
+		return value
+	}
+	return binary.BigEndian.AppendUint32(nil, number(value))
+}
+
+// expression returns the value, with its bitwise operation if it has one, or a
+// constant of a type.
+func (o operand) expression(t Type) string {
+	if o.value != nil {
+		return t.constant(o.value)
+	}
+	return o.text + o.bitwise()
+}
+
+// bitwise returns a bitwise operation: ` | 0x00004000`. The kernel stores all of
+// them as a mask and an exclusive or.
+func (o operand) bitwise() (text string) {
+	n := len(o.mask)
+	if n == 0 || len(o.xor) != n {
+		return ""
+	}
+	and, xor, or := make([]byte, n), make([]byte, n), make([]byte, n)
+	for i := range n {
+		or[i] = o.xor[i] &^ o.mask[i]
+		xor[i] = o.xor[i] & o.mask[i]
+		and[i] = o.mask[i] | or[i]
+	}
+	if slices.ContainsFunc(and, func(b byte) bool { return b != 0xff }) {
+		text += " & " + o.typ.constant(and)
+	}
+	if !isZero(xor) {
+		text += " ^ " + o.typ.constant(xor)
+	}
+	if !isZero(or) {
+		text += " | " + o.typ.constant(or)
+	}
+	return text
+}
+
+func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(b byte) bool { return b != 0 }) }
+
+// operatorText returns the operator between an expression and a constant in
+// nft syntax, which omits equality.
+func operatorText(op expr.CmpOp) string {
+	if op == expr.CmpOpEq {
+		return " "
+	}
+	return " " + nameOf(uint32(op), "==", "!=", "<", "<=", ">", ">=") + " "
+}
+
+// comparison returns the comparison of the value with a constant.
+func (o operand) comparison(op expr.CmpOp, constant []byte) string {
+	prefix, isPrefix := o.prefix(constant)
+	switch {
+	case isPrefix:
+		return o.text + operatorText(op) + prefix
+	case o.typ.bits && o.mask != nil && isZero(o.xor):
+		return o.text + o.bitsComparison(op, constant)
+	case op == expr.CmpOpEq && o.mask != nil:
+		return o.text + o.bitwise() + " == " + o.typ.constant(constant)
+	}
+	return o.text + o.bitwise() + operatorText(op) + o.typ.constant(constant)
+}
+
+// prefix returns the prefix with which the value is compared. ok is false if it
+// is not compared with a prefix.
+func (o operand) prefix(constant []byte) (text string, ok bool) {
+	t := o.typ
+	if !t.prefixes || len(constant) > t.size || len(o.mask) > t.size || !isZero(o.xor) {
+		return "", false
+	}
+	mask := prefixMask(t.size, len(constant)*8)
+	if o.mask != nil {
+		mask = append(slices.Clone(o.mask), make([]byte, t.size-len(o.mask))...)
+	}
+	first := append(slices.Clone(constant), make([]byte, t.size-len(constant))...)
+	last := make([]byte, t.size)
+	for i := range last {
+		last[i] = first[i] | ^mask[i]
+	}
+	n, ok := prefixBits(t.bigEndian(first), t.bigEndian(last))
+	if text = t.text(first); n < t.size*8 {
+		text += "/" + strconv.Itoa(n)
+	}
+	return text, ok
+}
+
+// bitsComparison returns the comparison of masked bits: ` established,related`,
+// ` syn / syn,ack`.
+func (o operand) bitsComparison(op expr.CmpOp, constant []byte) string {
+	mask := o.typ.constant(o.mask)
+	switch {
+	case isZero(constant) && op == expr.CmpOpNeq:
+		return " " + mask
+	case isZero(constant):
+		return " ! " + mask
+	}
+	return operatorText(op) + o.typ.constant(constant) + " / " + mask
+}
+
+// numgenOperand returns a number that the kernel draws.
+func numgenOperand(e *expr.Numgen) operand {
+	text := fmt.Sprintf("numgen %s mod %d", nameOf(e.Type, "inc", "random"), e.Modulus)
+	if e.Offset != 0 {
+		text += fmt.Sprintf(" offset %d", e.Offset)
+	}
+	return operand{text: text, typ: typeInteger}
+}
+
+// metaOperand returns information about the packet.
+func metaOperand(key expr.MetaKey) operand {
+	switch key {
+	case expr.MetaKeyL4PROTO:
+		return operand{text: "meta l4proto", typ: TypeInetProto}
+	case expr.MetaKeyNFPROTO:
+		return operand{text: "meta nfproto", typ: typeFamily}
+	case expr.MetaKeyMARK:
+		return operand{text: "meta mark", typ: typeMark}
+	case expr.MetaKeyIIFNAME:
+		return operand{text: "iifname", typ: typeInterface}
+	case expr.MetaKeyOIFNAME:
+		return operand{text: "oifname", typ: typeInterface}
+	case expr.MetaKeyIIF:
+		return operand{text: "iif", typ: typeInteger}
+	case expr.MetaKeyOIF:
+		return operand{text: "oif", typ: typeInteger}
+	case expr.MetaKeyNFTRACE:
+		return operand{text: "meta nftrace", typ: namedType(1)}
+	}
+	return operand{text: "meta " + unknownPart, typ: rawType(unix.NFT_REG32_SIZE)}
+}
+
+// ctOperand returns information about the connection.
+func ctOperand(e *expr.Ct) operand {
+	switch e.Key {
+	case expr.CtKeySTATE:
+		return operand{text: "ct state", typ: typeCtState}
+	case expr.CtKeySTATUS:
+		return operand{text: "ct status", typ: typeCtStatus}
+	case expr.CtKeyMARK:
+		return operand{text: "ct mark", typ: typeMark}
+	case expr.CtKeyDIRECTION:
+		return operand{text: "ct direction", typ: typeDirection}
+	}
+	return operand{text: "ct " + unknownPart, typ: rawType(unix.NFT_REG32_SIZE)}
+}
+
+// fibOperand returns the route to an address: `fib saddr . iif oif`.
+func fibOperand(e *expr.Fib) operand {
+	o := operand{text: "fib daddr", typ: typeInteger}
+	if e.FlagSADDR {
+		o.text = "fib saddr"
+	}
+	for _, part := range []struct {
+		is   bool
+		name string
+	}{
+		{e.FlagMARK, " . mark"}, {e.FlagIIF, " . iif"}, {e.FlagOIF, " . oif"},
+		{e.ResultOIF, " oif"}, {e.ResultOIFNAME, " oifname"}, {e.ResultADDRTYPE, " type"},
+	} {
+		if part.is {
+			o.text += part.name
+		}
+	}
+	switch {
+	case e.FlagPRESENT:
+		o.typ = typePresence
+	case e.ResultADDRTYPE:
+		o.typ = typeRoute
+	case e.ResultOIFNAME:
+		o.typ = typeInterface
+	}
+	return o
+}

@@ -1,0 +1,414 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Text returns the rule as `nft --stateless list` prints it in a table of a
+// family. Parts that the package does not know are written as `…`.
+func (r Rule) Text(f Family) string {
+	w := ruleWriter{family: f}
+	for _, e := range r.Expressions {
+		w.write(e)
+	}
+	if r.Comment != "" {
+		w.add("comment " + quote(r.Comment))
+	}
+	return w.text()
+}
+
+const unknownPart = "…"
+
+// ruleWriter writes the expressions of a rule in nft syntax.
+type ruleWriter struct {
+	family    Family
+	registers [unix.NFT_REG32_COUNT]operand // by their offset from reg1, in units of 4 bytes
+	parts     []string
+	// network and transport are the protocols that the rule matched.
+	network, transport matchedProtocol
+}
+
+// matchedProtocol is a protocol that a rule matched. nft omits the match from
+// the rule if a field of the protocol follows, because it adds the match when
+// it loads the rule.
+type matchedProtocol struct {
+	number byte
+	part   int // the number of the part with the match, from 1; 0 for none
+}
+
+func (w *ruleWriter) add(part string) { w.parts = append(w.parts, part) }
+
+// text returns the parts of the rule, without those that nft omits.
+func (w *ruleWriter) text() string {
+	return strings.Join(slices.DeleteFunc(w.parts, func(s string) bool { return s == "" }), " ")
+}
+
+// slot returns the place of a register. If there is no such register, it
+// returns another place.
+func (w *ruleWriter) slot(register uint32) *operand {
+	at := registerOffset(register)
+	if at < 0 || at >= len(w.registers)*unix.NFT_REG32_SIZE {
+		return &operand{}
+	}
+	return &w.registers[at/unix.NFT_REG32_SIZE]
+}
+
+func (w *ruleWriter) load(register uint32, o operand) { *w.slot(register) = o }
+
+// take returns the operand in a register and removes it: later expressions load
+// their own.
+func (w *ruleWriter) take(register uint32) operand {
+	slot := w.slot(register)
+	o := *slot
+	*slot = operand{}
+	if o.text == "" && o.value == nil {
+		o.text = unknownPart
+	}
+	return o
+}
+
+func (w *ruleWriter) write(e expr.Any) {
+	switch e := e.(type) {
+	case *expr.Payload:
+		w.payload(e)
+	case *expr.Meta:
+		w.meta(e)
+	case *expr.Ct:
+		w.ct(e)
+	case *expr.Fib:
+		w.load(e.Register, fibOperand(e))
+	case *expr.Numgen:
+		w.load(e.Register, numgenOperand(e))
+	case *expr.Immediate:
+		w.load(e.Register, operand{value: e.Data})
+	case *expr.Bitwise:
+		o := w.take(e.SourceRegister)
+		if o.mask != nil { // a second operation
+			o = operand{text: o.expression(o.typ), typ: o.typ}
+		}
+		o.mask, o.xor = e.Mask, e.Xor
+		w.load(e.DestRegister, o)
+	case *expr.Cmp:
+		w.compare(e)
+	case *expr.Range:
+		w.compareRange(e)
+	case *expr.Lookup:
+		w.lookup(e)
+	case *expr.Dynset:
+		w.update(e)
+	default:
+		w.add(w.action(e))
+	}
+}
+
+// otherFields are header fields that only rules of other programs load.
+var otherFields = []headerField{
+	{name: "ip protocol", base: expr.PayloadBaseNetworkHeader, offset: 9, typ: TypeInetProto},
+	{name: "ip6 nexthdr", base: expr.PayloadBaseNetworkHeader, offset: 6, typ: TypeInetProto},
+	{name: "th sport", base: expr.PayloadBaseTransportHeader, offset: 0, typ: TypeInetService},
+}
+
+func (w *ruleWriter) payload(e *expr.Payload) {
+	if e.OperationType != expr.PayloadLoad {
+		w.add(unknownPart)
+		return
+	}
+	for _, f := range append(otherFields, fieldSaddr, fieldDaddr, fieldSaddr6, fieldDaddr6, fieldDport, fieldTCPFlags) {
+		if f.base != e.Base || f.offset != e.Offset || int(e.Len) > f.typ.size {
+			continue
+		}
+		if name, ok := w.fieldName(f, int(e.Len) == f.typ.size); ok {
+			w.load(e.DestRegister, operand{text: name, typ: f.typ})
+			return
+		}
+	}
+	const bits = 8
+	base := [...]string{"ll", "nh", "th"}
+	text := unknownPart
+	if int(e.Base) < len(base) {
+		text = fmt.Sprintf("@%s,%d,%d", base[e.Base], e.Offset*bits, e.Len*bits)
+	}
+	w.load(e.DestRegister, operand{text: text, typ: rawType(int(e.Len))})
+}
+
+// fieldName returns the name of a header field that a rule loads, whole or in
+// part. ok is false if the packet does not have the field.
+func (w *ruleWriter) fieldName(f headerField, whole bool) (name string, ok bool) {
+	protocol, field, _ := strings.Cut(f.name, " ")
+	switch protocol {
+	case "th":
+		if slices.Contains([]byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}, w.transport.number) {
+			w.omit(&w.transport)
+			return protocolName(w.transport.number) + " " + field, whole
+		}
+		return f.name, whole
+	case "tcp":
+		if w.transport.number == unix.IPPROTO_TCP {
+			w.omit(&w.transport)
+			return f.name, whole
+		}
+		return "", false
+	}
+	switch network := w.networkFamily(); network {
+	case IPv4, IPv6:
+		ok = network.String() == protocol
+	default: // the position and length determine it
+		ok = whole
+	}
+	if ok {
+		w.omit(&w.network)
+	}
+	return f.name, ok
+}
+
+// networkFamily returns the family of packets that reach the end of the rule so
+// far, or Inet.
+func (w *ruleWriter) networkFamily() Family {
+	if w.family == Inet && w.network.part != 0 {
+		return Family(w.network.number)
+	}
+	return w.family
+}
+
+// omit removes the match of a protocol.
+func (w *ruleWriter) omit(p *matchedProtocol) {
+	if p.part > 0 {
+		w.parts[p.part-1] = ""
+	}
+}
+
+func (w *ruleWriter) meta(e *expr.Meta) {
+	o := metaOperand(e.Key)
+	if e.SourceRegister {
+		w.add(o.text + " set " + w.take(e.Register).expression(o.typ))
+		return
+	}
+	w.load(e.Register, o)
+}
+
+func (w *ruleWriter) ct(e *expr.Ct) {
+	o := ctOperand(e)
+	if e.SourceRegister {
+		w.add(o.text + " set " + w.take(e.Register).expression(o.typ))
+		return
+	}
+	w.load(e.Register, o)
+}
+
+func (w *ruleWriter) compare(e *expr.Cmp) {
+	o := w.take(e.Register)
+	w.add(o.comparison(e.Op, e.Data))
+	if e.Op != expr.CmpOpEq || len(e.Data) != 1 || o.mask != nil {
+		return
+	}
+	switch o.text {
+	case "meta l4proto", "ip protocol":
+		w.transport = matchedProtocol{e.Data[0], len(w.parts)}
+	case "meta nfproto":
+		w.network = matchedProtocol{e.Data[0], len(w.parts)}
+	}
+}
+
+func (w *ruleWriter) compareRange(e *expr.Range) {
+	o := w.take(e.Register)
+	w.add(o.text + o.bitwise() + operatorText(e.Op) + o.typ.constant(e.FromData) + "-" + o.typ.constant(e.ToData))
+}
+
+// key returns the values that make up a key from a register on, and removes
+// them.
+func (w *ruleWriter) key(register uint32) string {
+	var parts []string
+	for at := registerOffset(register); at >= 0; {
+		slot := at / unix.NFT_REG32_SIZE
+		if slot >= len(w.registers) || w.registers[slot].text == "" {
+			break
+		}
+		o := w.registers[slot]
+		w.registers[slot] = operand{}
+		parts = append(parts, o.expression(o.typ))
+		at += max(o.typ.padded(), unix.NFT_REG32_SIZE)
+	}
+	if len(parts) == 0 {
+		return unknownPart
+	}
+	return strings.Join(parts, " . ")
+}
+
+func (w *ruleWriter) lookup(e *expr.Lookup) {
+	key := w.key(e.SourceRegister)
+	switch {
+	case e.IsDestRegSet && e.DestRegister == regVerdict:
+		w.add(key + " vmap @" + e.SetName)
+	case e.IsDestRegSet:
+		w.load(e.DestRegister, operand{text: key + " map @" + e.SetName})
+	case e.Invert:
+		w.add(key + " != @" + e.SetName)
+	default:
+		w.add(key + " @" + e.SetName)
+	}
+}
+
+func (w *ruleWriter) update(e *expr.Dynset) {
+	verb := nameOf(e.Operation, "add", "update", "delete")
+	element := w.key(e.SrcRegKey)
+	if e.Timeout != 0 {
+		element += " timeout " + durationText(e.Timeout)
+	}
+	for _, attached := range e.Exprs {
+		element += " " + w.action(attached)
+	}
+	if e.SrcRegData != 0 {
+		element += " : " + w.take(e.SrcRegData).expression(typeInteger)
+	}
+	w.add(fmt.Sprintf("%s @%s { %s }", verb, e.SetName, element))
+}
+
+// action returns the text of an expression that neither loads nor compares a
+// value.
+func (w *ruleWriter) action(e expr.Any) string {
+	switch e := e.(type) {
+	case *expr.Verdict:
+		return Verdict{int32(e.Kind), e.Chain}.String()
+	case *expr.NAT:
+		return w.nat(e)
+	case *expr.Masq:
+		return "masquerade" + natFlags(e.Random, e.FullyRandom, e.Persistent)
+	case *expr.Reject:
+		return w.reject(e)
+	case *expr.Counter:
+		return counterExpr
+	case *expr.Objref:
+		return nameOf(uint32(e.Type), "", "counter", "quota", "ct helper", "limit") + " name " + quote(e.Name)
+	case *expr.Limit:
+		return limitText(e)
+	case *Extension:
+		return extensionText(e)
+	case *UnknownExpression:
+		return e.Name + " " + unknownPart
+	}
+	return unknownPart
+}
+
+// nat returns the translation of an address, a port, or both.
+func (w *ruleWriter) nat(e *expr.NAT) string {
+	text := nameOf(uint32(e.Type), "snat", "dnat")
+	var to string
+	if e.RegAddrMin != 0 {
+		addr := w.take(e.RegAddrMin)
+		if w.family == Inet || addr.value == nil {
+			text += " " + Family(e.Family).String()
+		}
+		if to = addr.text; addr.value != nil {
+			to = w.addrRange(addr, e)
+		}
+	}
+	if port := w.take(e.RegProtoMin); e.RegProtoMin != 0 && len(port.value) == 2 {
+		to += ":" + portText(port.value)
+	}
+	if to != "" {
+		text += " to " + to
+	}
+	return text + natFlags(e.Random, e.FullyRandom, e.Persistent)
+}
+
+// addrRange returns the addresses to which a rule translates.
+func (w *ruleWriter) addrRange(first operand, e *expr.NAT) string {
+	text := addrText(first.value)
+	if e.RegAddrMax != 0 && e.RegAddrMax != e.RegAddrMin {
+		return text + "-" + addrText(w.take(e.RegAddrMax).value)
+	}
+	if e.RegProtoMin != 0 && e.Family == unix.NFPROTO_IPV6 {
+		return "[" + text + "]"
+	}
+	return text
+}
+
+func natFlags(random, fullyRandom, persistent bool) string {
+	var flags []string
+	for _, f := range []struct {
+		is   bool
+		name string
+	}{{random, "random"}, {fullyRandom, "fully-random"}, {persistent, "persistent"}} {
+		if f.is {
+			flags = append(flags, f.name)
+		}
+	}
+	if len(flags) == 0 {
+		return ""
+	}
+	return " " + strings.Join(flags, ",")
+}
+
+// reject returns the answer to a packet. nft omits the usual one.
+func (w *ruleWriter) reject(e *expr.Reject) string {
+	f := w.networkFamily()
+	switch code := uint32(e.Code); {
+	case e.Type == unix.NFT_REJECT_TCP_RST:
+		w.omit(&w.transport)
+		return "reject with tcp reset"
+	case e.Type == unix.NFT_REJECT_ICMPX_UNREACH && code != unix.NFT_REJECT_ICMPX_PORT_UNREACH:
+		return "reject with icmpx " + nameOf(code, "no-route", "", "host-unreachable", "admin-prohibited")
+	case e.Type == unix.NFT_REJECT_ICMP_UNREACH && f == IPv4 && code != icmpPortUnreachable:
+		return "reject with icmp " + nameOf(code, "net-unreachable", "host-unreachable", "prot-unreachable", "", "", "", "",
+			"", "", "net-prohibited", "host-prohibited", "", "", "admin-prohibited")
+	case e.Type == unix.NFT_REJECT_ICMP_UNREACH && f == IPv6 && code != icmpv6PortUnreachable:
+		return "reject with icmpv6 " + nameOf(code, "no-route", "admin-prohibited", "", "addr-unreachable", "",
+			"policy-fail", "reject-route")
+	}
+	return "reject"
+}
+
+func extensionText(e *Extension) string {
+	switch {
+	case e.Target && e.Name == "REJECT":
+		return "reject"
+	case e.Target:
+		return "xt target " + quote(e.Name)
+	}
+	return "xt match " + quote(e.Name)
+}
+
+// limitText returns `limit rate over 10/second burst 20 packets`.
+func limitText(e *expr.Limit) string {
+	const defaultBurst = 5 // which nft omits
+	unit := map[expr.LimitTime]string{
+		expr.LimitTimeSecond: "second", expr.LimitTimeMinute: "minute", expr.LimitTimeHour: "hour",
+		expr.LimitTimeDay: "day", expr.LimitTimeWeek: "week",
+	}[e.Unit]
+	if unit == "" || e.Type != expr.LimitTypePkts {
+		return "limit " + unknownPart
+	}
+	text := "limit rate "
+	if e.Over {
+		text += "over "
+	}
+	text += fmt.Sprintf("%d/%s", e.Rate, unit)
+	if e.Burst != defaultBurst {
+		text += fmt.Sprintf(" burst %d packets", e.Burst)
+	}
+	return text
+}
+
+// durationText returns a duration as nft writes it, such as 1d2h3m4s5ms.
+func durationText(d time.Duration) string {
+	var b strings.Builder
+	for _, u := range []struct {
+		unit time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}, {time.Millisecond, "ms"}} {
+		if n := d / u.unit; n > 0 {
+			fmt.Fprintf(&b, "%d%s", n, u.name)
+			d -= n * u.unit
+		}
+	}
+	if b.Len() == 0 {
+		return "0s"
+	}
+	return b.String()
+}
