@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -50,20 +51,20 @@ func (b balancer) name() string { return b.kind.String() + "-" + strconv.Itoa(b.
 // `numgen random mod 3 offset 65536` there. Balancers of NodePorts look up
 // `meta l4proto . th dport . numgen random mod 3` in @nodeport-endpoints.
 func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
-	m, key := l.serviceEndpoints, l.vipKey()
+	d := &l.vips
 	if b.kind == nodePortExternal || b.kind == nodePortBalance || b.kind == nodePortBalanceAll {
-		m, key = l.nodePortEndpoints, l.nodePortKey()
+		d = &l.nodePorts
 	}
 	var offset uint32
-	if b.kind == balanceAll || b.kind == nodePortBalanceAll {
+	if b.kind == d.balanceAll {
 		offset = allOffset
 	}
 	var rules []nft.Rule
-	if b.kind == external || b.kind == nodePortExternal {
+	if b.kind == d.masqueraded {
 		rules = append(rules, nft.NewRule(nft.SetMarkBits(mark)))
 	}
-	pick := append(key, nft.Random(uint32(b.n), offset))
-	rules = append(rules, nft.NewRule(nft.DNATMap(l.family, m, pick...)))
+	pick := append(slices.Clip(d.key), nft.Random(uint32(b.n), offset))
+	rules = append(rules, nft.NewRule(nft.DNATMap(l.family, d.endpoints, pick...)))
 	return &nft.Chain{Name: b.name(), Rules: rules}
 }
 

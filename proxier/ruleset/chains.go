@@ -72,17 +72,9 @@ func (p *program) regularChains() []*nft.Chain {
 		chains = append(chains, p.rejectLocalhost())
 	}
 	chains = append(chains, p.reasonChains()...)
-	return append(chains, p.services(), p.nodePorts(), p.externalLocal(), p.nodePortLocal(), p.masquerading())
+	return append(chains, p.services(), p.nodePorts(),
+		p.localPolicy(&p.layout.vips), p.localPolicy(&p.layout.nodePorts), p.masquerading())
 }
-
-// vipKey returns the key of maps by address: `ip daddr . meta l4proto . th
-// dport`.
-func (l *layout) vipKey() []nft.Expr {
-	return []nft.Expr{nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()}
-}
-
-// nodePortKey returns the key of maps by NodePort: `meta l4proto . th dport`.
-func (l *layout) nodePortKey() []nft.Expr { return []nft.Expr{nft.L4Proto(), nft.ThDport()} }
 
 // firewall drops packets from sources that are not allowed. There is a rule for
 // each length of a prefix that source ranges have:
@@ -96,7 +88,7 @@ func (p *program) firewall() *nft.Chain {
 	c := &nft.Chain{Name: chainFirewall}
 	for _, set := range p.sources {
 		bits := slices.Index(p.layout.firewallSources, set) + 1
-		key := append(p.layout.vipKey(), nft.Network(nft.Saddr(p.layout.family), bits))
+		key := append(slices.Clip(p.layout.vips.key), nft.Network(nft.Saddr(p.layout.family), bits))
 		c.Rules = append(c.Rules, nft.NewRule(nft.In(set, key...), nft.Return()))
 	}
 	c.Rules = append(c.Rules, nft.NewRule(nft.Count(SourceRange.Counter()), nft.Drop()))
@@ -142,8 +134,8 @@ func loopback(f nft.Family) netip.Prefix {
 func (p *program) services() *nft.Chain {
 	l := p.layout
 	toClusterIP := nft.In(l.clusterIPs, nft.Daddr(l.family))
-	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vipKey()...))}
-	rules = append(rules, p.countConnections(l.serviceConnections, l.vipKey())...)
+	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vips.key...))}
+	rules = append(rules, p.countConnections(&l.vips)...)
 	switch {
 	case p.masqueradeAll:
 		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(p.mark)).
@@ -152,12 +144,18 @@ func (p *program) services() *nft.Chain {
 		rules = append(rules, nft.NewRule(p.fromPod.matchNot, toClusterIP, nft.SetMarkBits(p.mark)).
 			WithComment("masquerade clusterIP traffic from outside cluster"))
 	}
-	rules = append(rules,
-		nft.NewRule(nft.VMap(l.serviceIPs, l.vipKey()...)),
-		nft.NewRule(nft.In(l.localIPs, l.vipKey()...), nft.Goto(chainExternalLocal)),
-		nft.NewRule(nft.VMap(l.noEndpointServices, l.vipKey()...)),
-		nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...))
+	rules = append(rules, dispatchRules(&l.vips)...)
+	rules = append(rules, nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...))
 	return &nft.Chain{Name: chainServices, Rules: rules}
+}
+
+// dispatchRules dispatches packets by VIP or NodePort.
+func dispatchRules(d *dispatchSets) []nft.Rule {
+	return []nft.Rule{
+		nft.NewRule(nft.VMap(d.services, d.key...)),
+		nft.NewRule(nft.In(d.isLocal, d.key...), nft.Goto(d.localChain)),
+		nft.NewRule(nft.VMap(d.noEndpoints, d.key...)),
+	}
 }
 
 // nodePorts dispatches and rejects traffic to addresses on which NodePorts
@@ -167,26 +165,8 @@ func (p *program) services() *nft.Chain {
 //	meta l4proto . th dport @local-nodeports goto nodeport-local
 //	meta l4proto . th dport vmap @no-endpoint-nodeports
 func (p *program) nodePorts() *nft.Chain {
-	l := p.layout
-	return &nft.Chain{Name: chainNodePorts, Rules: append(p.countConnections(l.nodePortConnections, l.nodePortKey()),
-		nft.NewRule(nft.VMap(l.serviceNodePorts, l.nodePortKey()...)),
-		nft.NewRule(nft.In(l.localNodePorts, l.nodePortKey()...), nft.Goto(chainNodePortLocal)),
-		nft.NewRule(nft.VMap(l.noEndpointNodePorts, l.nodePortKey()...)),
-	)}
-}
-
-// externalLocal splits the traffic to addresses with externalTrafficPolicy
-// Local (see localPolicy).
-func (p *program) externalLocal() *nft.Chain {
-	l := p.layout
-	return p.localPolicy(chainExternalLocal, l.clusterPolicyIPs, l.localPolicyIPs, l.vipKey())
-}
-
-// nodePortLocal splits the traffic to NodePorts with externalTrafficPolicy
-// Local (see localPolicy).
-func (p *program) nodePortLocal() *nft.Chain {
-	l := p.layout
-	return p.localPolicy(chainNodePortLocal, l.clusterPolicyNodePorts, l.localPolicyNodePorts, l.nodePortKey())
+	d := &p.layout.nodePorts
+	return &nft.Chain{Name: chainNodePorts, Rules: append(p.countConnections(d), dispatchRules(d)...)}
 }
 
 // localPolicy splits traffic under externalTrafficPolicy Local. This cluster's
@@ -199,18 +179,18 @@ func (p *program) nodePortLocal() *nft.Chain {
 //	fib saddr type local ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
 //	ip daddr . meta l4proto . th dport vmap @local-policy-ips
 //	goto drop-no-local-endpoints
-func (p *program) localPolicy(name string, clusterMap, localMap *nft.Set, key []nft.Expr) *nft.Chain {
+func (p *program) localPolicy(d *dispatchSets) *nft.Chain {
 	var rules []nft.Rule
 	if p.fromPod != nil {
-		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(clusterMap, key...)).
+		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(d.cluster, d.key...)).
 			WithComment("short-circuit pod traffic"))
 	}
 	rules = append(rules,
 		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark)).WithComment("masquerade local traffic"),
-		nft.NewRule(nft.SaddrLocal(), nft.VMap(clusterMap, key...)).WithComment("short-circuit local traffic"),
-		nft.NewRule(nft.VMap(localMap, key...)),
+		nft.NewRule(nft.SaddrLocal(), nft.VMap(d.cluster, d.key...)).WithComment("short-circuit local traffic"),
+		nft.NewRule(nft.VMap(d.local, d.key...)),
 		nft.NewRule(nft.Goto(NoLocalEndpoints.name())))
-	return &nft.Chain{Name: name, Rules: rules}
+	return &nft.Chain{Name: d.localChain, Rules: rules}
 }
 
 // masquerading gives this node's address to marked connections, and to

@@ -57,16 +57,16 @@ func (r *Ruleset) connections(rows []nft.Row, d *dispatch) []nft.Row {
 	if !r.config.ServiceMetrics.counts(d.plan.Service) {
 		return rows
 	}
-	return append(rows, nft.Row{Set: d.connections, Key: d.key, Comment: d.name})
+	return append(rows, nft.Row{Set: d.connections, Key: d.at, Comment: d.name})
 }
 
-// countConnections returns a rule that counts a connection in a set, if
-// connections are counted:
+// countConnections returns a rule that counts a connection, if connections are
+// counted:
 //
 //	ip daddr . meta l4proto . th dport @service-connections
-func (p *program) countConnections(set *nft.Set, key []nft.Expr) []nft.Rule {
+func (p *program) countConnections(d *dispatchSets) []nft.Rule {
 	if !p.connections {
 		return nil
 	}
-	return []nft.Rule{nft.NewRule(nft.In(set, key...))}
+	return []nft.Rule{nft.NewRule(nft.In(d.connections, d.key...))}
 }

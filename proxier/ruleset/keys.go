@@ -13,19 +13,15 @@ import (
 // this key. ok is false if the rows of the set do not belong to frontends.
 func (r *Ruleset) FrontendOf(set *nft.Set, key nft.Tuple) (f Frontend, ok bool) {
 	l, fields := r.layout, key.Bytes()
-	addr, rest := r.splitAddr(fields)
-	if slices.Contains(l.firewallSources, set) {
-		set = l.firewallIPs // the key begins alike
+	byVIP := set == l.firewallIPs || slices.Contains(l.firewallSources, set) || slices.Contains(l.vips.all(), set)
+	switch {
+	case byVIP:
+		f.Addr, fields = r.splitAddr(fields)
+	case set != l.localhostNodePorts && !slices.Contains(l.nodePorts.all(), set):
+		return Frontend{}, false
 	}
-	switch set {
-	case l.serviceIPs, l.serviceEndpoints, l.localIPs, l.localPolicyIPs, l.clusterPolicyIPs, l.noEndpointServices,
-		l.firewallIPs, l.serviceConnections:
-		return Frontend{Addr: addr, Port: portOf(rest[protoField:]), Proto: cluster.Protocol(rest[0])}, true
-	case l.serviceNodePorts, l.nodePortEndpoints, l.localNodePorts, l.localPolicyNodePorts, l.clusterPolicyNodePorts,
-		l.noEndpointNodePorts, l.localhostNodePorts, l.nodePortConnections:
-		return Frontend{Port: portOf(fields[protoField:]), Proto: cluster.Protocol(fields[0])}, true
-	}
-	return Frontend{}, false
+	f.Port, f.Proto = portOf(fields[protoField:]), cluster.Protocol(fields[0])
+	return f, true
 }
 
 // protoField is the size of a protocol in a key.

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,33 +18,38 @@ const TableName = "kube-proxy"
 type layout struct {
 	family nft.Family
 
-	clusterIPs             *nft.Set // ClusterIPs
-	serviceIPs             *nft.Set // VIP . protocol . port : chain
-	serviceNodePorts       *nft.Set // protocol . NodePort : chain
-	serviceEndpoints       *nft.Set // VIP . protocol . port . index : endpoint
-	nodePortEndpoints      *nft.Set // protocol . NodePort . index : endpoint
-	portEndpoints          *nft.Set // number . index : endpoint
-	localIPs               *nft.Set // VIP . protocol . port with externalTrafficPolicy Local
-	localNodePorts         *nft.Set
-	localPolicyIPs         *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
-	localPolicyNodePorts   *nft.Set
-	clusterPolicyIPs       *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
-	clusterPolicyNodePorts *nft.Set
-	noEndpointServices     *nft.Set // VIP . protocol . port : drop or reject
-	noEndpointNodePorts    *nft.Set
-	firewallIPs            *nft.Set   // LoadBalancer IPs with loadBalancerSourceRanges
-	firewallSources        []*nft.Set // VIP . protocol . port . network of clients, by length of its prefix less 1
-	serviceConnections     *nft.Set   // VIP . protocol . port, whose new connections are counted
-	nodePortConnections    *nft.Set
-	hairpin                *nft.Set // endpoints of this node, as source and destination
-	nodePortIPs            *nft.Set // node addresses on which NodePorts listen, unless all
-	localhostNodePorts     *nft.Set // protocol . NodePort that localhost rejects, if NodePorts are served there
-	affinityIDs            *nft.Set // one row: ids of session affinity below it may be in use
+	clusterIPs         *nft.Set     // ClusterIPs
+	vips               dispatchSets // by VIP . protocol . port
+	nodePorts          dispatchSets // by protocol . NodePort
+	portEndpoints      *nft.Set     // number . index : endpoint
+	firewallIPs        *nft.Set     // LoadBalancer IPs with loadBalancerSourceRanges
+	firewallSources    []*nft.Set   // VIP . protocol . port . network of clients, by length of its prefix less 1
+	hairpin            *nft.Set     // endpoints of this node, as source and destination
+	nodePortIPs        *nft.Set     // node addresses on which NodePorts listen, unless all
+	localhostNodePorts *nft.Set     // protocol . NodePort that localhost rejects, if NodePorts are served there
+	affinityIDs        *nft.Set     // one row: ids of session affinity below it may be in use
 
 	// affinity are the sets of clients with session affinity: client . id of
 	// its endpoint. Packets fill them. Each service port with affinity uses one
 	// of them.
 	affinity [affinitySets]*nft.Set
+}
+
+// dispatchSets are the sets and maps that dispatch packets by VIP or by
+// NodePort, and all else that differs between the two.
+type dispatchSets struct {
+	key []nft.Expr // the part of a packet that the keys of all sets begin with
+
+	services    *nft.Set // key : chain
+	endpoints   *nft.Set // key . index : endpoint
+	isLocal     *nft.Set // keys with externalTrafficPolicy Local
+	local       *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
+	cluster     *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
+	noEndpoints *nft.Set // key : drop or reject
+	connections *nft.Set // keys whose new connections are counted
+
+	balance, balanceAll, masqueraded balancerKind
+	localChain                       string // of externalTrafficPolicy Local
 }
 
 const (
@@ -62,46 +68,52 @@ const (
 
 func newLayout(f nft.Family) *layout {
 	addr := nft.TypeAddr(f)
-	vip := nft.Types(addr, nft.TypeInetProto, nft.TypeInetService)
-	nodePort := nft.Types(nft.TypeInetProto, nft.TypeInetService)
 	endpoint := nft.Typeof(nft.Daddr(f), nft.ThDport())
 	l := &layout{
 		family:     f,
 		clusterIPs: &nft.Set{Name: "cluster-ips", Key: nft.Types(addr), Comment: "Active ClusterIPs"},
-		serviceIPs: &nft.Set{Name: "service-ips", Key: vip, Verdicts: true,
-			Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
-		serviceNodePorts: &nft.Set{Name: "service-nodeports", Key: nodePort, Verdicts: true, Comment: "NodePort traffic"},
-		serviceEndpoints: &nft.Set{Name: OwnSet,
-			Key: nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
-		nodePortEndpoints: &nft.Set{Name: "nodeport-endpoints",
-			Key: nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)), Data: endpoint},
 		portEndpoints: &nft.Set{Name: "port-endpoints",
 			Key: nft.Typeof(nft.Constant(0), nft.Constant(0)), Data: endpoint},
-		localIPs:               &nft.Set{Name: "local-ips", Key: vip},
-		localNodePorts:         &nft.Set{Name: "local-nodeports", Key: nodePort},
-		localPolicyIPs:         &nft.Set{Name: "local-policy-ips", Key: vip, Verdicts: true},
-		localPolicyNodePorts:   &nft.Set{Name: "local-policy-nodeports", Key: nodePort, Verdicts: true},
-		clusterPolicyIPs:       &nft.Set{Name: "cluster-policy-ips", Key: vip, Verdicts: true},
-		clusterPolicyNodePorts: &nft.Set{Name: "cluster-policy-nodeports", Key: nodePort, Verdicts: true},
-		noEndpointServices: &nft.Set{Name: "no-endpoint-services", Key: vip, Verdicts: true,
-			Comment: "vmap to drop or reject packets to services with no endpoints"},
-		noEndpointNodePorts: &nft.Set{Name: "no-endpoint-nodeports", Key: nodePort, Verdicts: true,
-			Comment: "vmap to drop or reject packets to service nodeports with no endpoints"},
-		firewallIPs: &nft.Set{Name: "firewall-ips", Key: vip, Verdicts: true,
-			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
-		serviceConnections: &nft.Set{Name: "service-connections", Key: vip, Counts: true,
-			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
-		nodePortConnections: &nft.Set{Name: "nodeport-connections", Key: nodePort, Counts: true,
-			Comment: "new connections to NodePorts"},
+		firewallIPs: &nft.Set{Name: "firewall-ips", Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService),
+			Verdicts: true, Comment: "destinations that are subject to LoadBalancerSourceRanges"},
 		hairpin: &nft.Set{
 			Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService),
 		},
 		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
 			Comment: "session affinity: ids below this number are in use or were used"},
-		localhostNodePorts: &nft.Set{Name: "localhost-nodeports", Key: nodePort,
+		localhostNodePorts: &nft.Set{Name: "localhost-nodeports", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService),
 			Comment: "NodePorts that localhost does not serve"},
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
+	l.vips = dispatchSets{
+		key:       []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()},
+		services:  &nft.Set{Name: "service-ips", Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
+		endpoints: &nft.Set{Name: OwnSet},
+		isLocal:   &nft.Set{Name: "local-ips"},
+		local:     &nft.Set{Name: "local-policy-ips"},
+		cluster:   &nft.Set{Name: "cluster-policy-ips"},
+		noEndpoints: &nft.Set{Name: "no-endpoint-services",
+			Comment: "vmap to drop or reject packets to services with no endpoints"},
+		connections: &nft.Set{Name: "service-connections",
+			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
+		localChain: chainExternalLocal,
+		balance:    balance, balanceAll: balanceAll, masqueraded: external,
+	}
+	l.nodePorts = dispatchSets{
+		key:       []nft.Expr{nft.L4Proto(), nft.ThDport()},
+		services:  &nft.Set{Name: "service-nodeports", Comment: "NodePort traffic"},
+		endpoints: &nft.Set{Name: "nodeport-endpoints"},
+		isLocal:   &nft.Set{Name: "local-nodeports"},
+		local:     &nft.Set{Name: "local-policy-nodeports"},
+		cluster:   &nft.Set{Name: "cluster-policy-nodeports"},
+		noEndpoints: &nft.Set{Name: "no-endpoint-nodeports",
+			Comment: "vmap to drop or reject packets to service nodeports with no endpoints"},
+		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
+		localChain:  chainNodePortLocal,
+		balance:     nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
+	}
+	l.vips.declare(endpoint, addr, nft.TypeInetProto, nft.TypeInetService)
+	l.nodePorts.declare(endpoint, nft.TypeInetProto, nft.TypeInetService)
 	for bits := range AnyAddr(f).BitLen() {
 		l.firewallSources = append(l.firewallSources, &nft.Set{
 			Name: sourceSetPrefix + strconv.Itoa(bits+1), Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService, addr),
@@ -134,14 +146,44 @@ func IsSourceSet(name string) bool {
 	return ok && err == nil
 }
 
+// declare sets the types of the sets, whose keys begin with fields of these
+// types.
+func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
+	for _, s := range d.all() {
+		s.Key = nft.Types(key...)
+	}
+	d.endpoints.Key, d.endpoints.Data = nft.Typeof(append(slices.Clip(d.key), nft.Random(1, 0))...), endpoint
+	for _, s := range []*nft.Set{d.services, d.local, d.cluster, d.noEndpoints} {
+		s.Verdicts = true
+	}
+	d.connections.Counts = true
+}
+
+// all returns the sets in the order in which they are written.
+func (d *dispatchSets) all() []*nft.Set {
+	return []*nft.Set{d.services, d.endpoints, d.isLocal, d.local, d.cluster, d.noEndpoints, d.connections}
+}
+
+// dispatch returns the sets that dispatch packets to a frontend.
+func (l *layout) dispatch(f Frontend) *dispatchSets {
+	if f.IsNodePort() {
+		return &l.nodePorts
+	}
+	return &l.vips
+}
+
 // sets returns the sets that the program p has, in the order in which they are
 // written.
 func (l *layout) sets(p *program) []*nft.Set {
-	sets := []*nft.Set{
-		l.clusterIPs, l.serviceIPs, l.serviceNodePorts, l.serviceEndpoints, l.nodePortEndpoints, l.portEndpoints,
-		l.localIPs, l.localNodePorts, l.localPolicyIPs, l.localPolicyNodePorts, l.clusterPolicyIPs, l.clusterPolicyNodePorts,
-		l.noEndpointServices, l.noEndpointNodePorts, l.firewallIPs,
+	sets := []*nft.Set{l.clusterIPs}
+	vips, nodePorts := l.vips.all(), l.nodePorts.all()
+	for i := range len(vips) - 1 { // the last one is optional
+		sets = append(sets, vips[i], nodePorts[i])
+		if vips[i] == l.vips.endpoints {
+			sets = append(sets, l.portEndpoints)
+		}
 	}
+	sets = append(sets, l.firewallIPs)
 	sets = append(append(sets, p.sources...), l.hairpin, l.affinityIDs)
 	if !p.nodePortsAll {
 		sets = append(sets, l.nodePortIPs)
@@ -150,7 +192,7 @@ func (l *layout) sets(p *program) []*nft.Set {
 		sets = append(sets, l.localhostNodePorts)
 	}
 	if p.connections {
-		sets = append(sets, l.serviceConnections, l.nodePortConnections)
+		sets = append(sets, l.vips.connections, l.nodePorts.connections)
 	}
 	return sets
 }

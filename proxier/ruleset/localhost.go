@@ -30,7 +30,7 @@ func (p *program) toLocalhost() nft.Rule {
 	localhost := Localhost(l.family)
 	return nft.NewRule(
 		nft.Within(nft.Daddr(l.family), netip.PrefixFrom(localhost, localhost.BitLen())),
-		nft.In(l.localhostNodePorts, l.nodePortKey()...),
+		nft.In(l.localhostNodePorts, l.nodePorts.key...),
 		nft.Goto(chainLocalhost))
 }
 
@@ -53,5 +53,5 @@ func (r *Ruleset) onLocalhost(rows []nft.Row, d *dispatch) []nft.Row {
 	if !d.frontend.IsNodePort() || d.frontend.Proto == cluster.TCP || !r.config.Localhost(r.layout.family) {
 		return rows
 	}
-	return append(rows, nft.Row{Set: r.layout.localhostNodePorts, Key: d.key, Comment: d.name})
+	return append(rows, nft.Row{Set: r.layout.localhostNodePorts, Key: d.at, Comment: d.name})
 }

@@ -43,44 +43,27 @@ func (p *Plan) rowCount() int {
 	return len(p.Frontends) * (dispatchRows + targets)
 }
 
-// dispatch contains what the rows of one frontend have in common: the key, and
-// the sets and balancers for VIPs or for NodePorts.
+// dispatch contains what the rows of one frontend have in common.
 type dispatch struct {
+	*dispatchSets
 	plan     *Plan
 	frontend ServedFrontend
-	key      nft.Tuple
+	at       nft.Tuple // with which the keys of its rows begin
 	name     string
-
-	services, noEndpoints, endpoints, connections *nft.Set
-
-	isLocal, local, cluster *nft.Set // of externalTrafficPolicy Local
-
-	balance, balanceAll, masqueraded balancerKind
 }
 
 func (r *Ruleset) newDispatch(p *Plan, f ServedFrontend, name string) dispatch {
-	l := r.layout
-	if f.IsNodePort() {
-		return dispatch{
-			plan: p, frontend: f, name: name, key: nft.Tuple{}.Proto(uint8(f.Proto)).Port(f.Port),
-			services: l.serviceNodePorts, noEndpoints: l.noEndpointNodePorts, endpoints: l.nodePortEndpoints,
-			connections: l.nodePortConnections,
-			isLocal:     l.localNodePorts, local: l.localPolicyNodePorts, cluster: l.clusterPolicyNodePorts,
-			balance: nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
-		}
+	var key nft.Tuple
+	if !f.IsNodePort() {
+		key = key.Addr(f.Addr)
 	}
-	return dispatch{
-		plan: p, frontend: f, name: name, key: nft.Tuple{}.Addr(f.Addr).Proto(uint8(f.Proto)).Port(f.Port),
-		services: l.serviceIPs, noEndpoints: l.noEndpointServices, endpoints: l.serviceEndpoints,
-		connections: l.serviceConnections,
-		isLocal:     l.localIPs, local: l.localPolicyIPs, cluster: l.clusterPolicyIPs,
-		balance: balance, balanceAll: balanceAll, masqueraded: external,
-	}
+	key = key.Proto(uint8(f.Proto)).Port(f.Port)
+	return dispatch{dispatchSets: r.layout.dispatch(f.Frontend), plan: p, frontend: f, at: key, name: name}
 }
 
 // row returns a dispatch row, whose comment names the service port.
 func (d *dispatch) row(set *nft.Set, v nft.Verdict) nft.Row {
-	return nft.Row{Set: set, Key: d.key, Verdict: v, Comment: d.name}
+	return nft.Row{Set: set, Key: d.at, Verdict: v, Comment: d.name}
 }
 
 // internal appends the rows of a ClusterIP.
@@ -110,13 +93,13 @@ func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 	// This cluster's pods and this node may use all endpoints, other clients
 	// those of this node (see program.localPolicy).
 	rows = append(rows,
-		nft.Row{Set: d.isLocal, Key: d.key, Comment: d.name},
-		nft.Row{Set: d.cluster, Key: d.key, Verdict: r.choose(d, d.balanceAll, toAll)})
+		nft.Row{Set: d.isLocal, Key: d.at, Comment: d.name},
+		nft.Row{Set: d.cluster, Key: d.at, Verdict: r.choose(d, d.balanceAll, toAll)})
 	rows = r.indexed(rows, d, allOffset, everywhere)
 	if len(local) == 0 {
 		return rows
 	}
-	rows = append(rows, nft.Row{Set: d.local, Key: d.key, Verdict: r.choose(d, d.balance, toLocal)})
+	rows = append(rows, nft.Row{Set: d.local, Key: d.at, Verdict: r.choose(d, d.balance, toLocal)})
 	return r.indexed(rows, d, 0, local)
 }
 
@@ -136,7 +119,7 @@ func (r *Ruleset) indexed(rows []nft.Row, d *dispatch, offset uint32, targets []
 	}
 	for i, t := range targets {
 		rows = append(rows, nft.Row{
-			Set: d.endpoints, Key: d.key.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr).Port(t.Port),
+			Set: d.endpoints, Key: d.at.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr).Port(t.Port),
 		})
 	}
 	return rows
@@ -149,7 +132,7 @@ func (r *Ruleset) firewall(rows []nft.Row, d *dispatch) []nft.Row {
 	}
 	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictJump(chainFirewall)))
 	for _, p := range d.plan.Sources {
-		rows = append(rows, nft.Row{Set: r.layout.firewallSources[p.Bits()-1], Key: d.key.Addr(p.Addr())})
+		rows = append(rows, nft.Row{Set: r.layout.firewallSources[p.Bits()-1], Key: d.at.Addr(p.Addr())})
 	}
 	return rows
 }
