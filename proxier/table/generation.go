@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/nftproxy/nftproxy/nft"
 )
 
@@ -192,4 +194,104 @@ func (t *Table) commitExpecting() error {
 		t.observed.seen = g.found(now)
 	}
 	return err
+}
+
+// observed is what was found out about changes of the table by other programs.
+type observed struct {
+	generation *generation // shared by the Tables of a proxy
+	// seen is generation.foreign when the ruleset was last read, verified that
+	// of the last verification.
+	seen, verified int
+	structure      *structure // of the table as it was committed
+	rules          ruleIDs    // of the chains of the program, the balancers, and chains that the scrubber compared
+	scrubber       scrubber
+	repairs        repairs
+	monitor        monitor
+}
+
+func newObserved(shared *generation) observed {
+	return observed{generation: shared, repairs: repairs{count: make(map[DamageKind]int)}}
+}
+
+// isVerified reports whether no other program committed between the last
+// verification and the last time that the ruleset was read.
+func (o *observed) isVerified() bool { return o.verified == o.seen }
+
+// listenTime is how long nameOthers listens. Meanwhile every transaction on the
+// host is slower.
+const listenTime = 5 * time.Second
+
+// monitor finds the processes that commit to nf_tables.
+type monitor struct {
+	inner *nft.Monitor // nil if it could not be opened
+
+	mu                sync.Mutex
+	listening, closed bool
+}
+
+// open opens the monitor. If that fails, nameOthers does nothing.
+func (m *monitor) open() {
+	inner, err := nft.OpenMonitor()
+	if err != nil {
+		klog.V(2).InfoS("Programs that change the table cannot be named", "err", err)
+		return
+	}
+	m.inner = inner
+}
+
+// close closes the monitor, or makes it close when it has stopped listening:
+// the number of a closed socket could already belong to another file.
+func (m *monitor) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inner == nil || m.closed {
+		return nil
+	}
+	m.closed = true
+	if m.listening {
+		return nil
+	}
+	return m.inner.Close()
+}
+
+// begin reports whether the caller may listen. It must call end afterwards.
+func (m *monitor) begin() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inner == nil || m.closed || m.listening {
+		return false
+	}
+	m.listening = true
+	return true
+}
+
+func (m *monitor) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listening = false
+	if m.closed {
+		m.inner.Close()
+	}
+}
+
+// nameOthers listens for a moment, in the background, and logs the other
+// processes that commit to nf_tables. ours are the netlink ports of this
+// process.
+func (m *monitor) nameOthers(ours map[uint32]bool) {
+	if !m.begin() {
+		return
+	}
+	go func() {
+		defer m.end()
+		others, err := m.inner.Listen(listenTime)
+		if err != nil {
+			klog.ErrorS(err, "Failed to find out which program changes the table")
+			return
+		}
+		for _, p := range others {
+			if !ours[p.Port] {
+				klog.InfoS("Another process commits to nf_tables", "process", p.Name, "pid", p.PID)
+			}
+		}
+	}()
 }

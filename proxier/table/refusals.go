@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -215,4 +216,96 @@ func (t *Table) rewriteAfter(err error) error {
 	klog.InfoS("Update failed; writing the whole table", "table", t.name(), "err", err)
 	t.rewriteCause = rewriteFailure
 	return t.rewrite()
+}
+
+// failure is what the error of a commit is about. Nothing was applied unless
+// the outcome is unknown.
+type failure uint8
+
+const (
+	// failureContent means that the kernel does not accept a row or chain.
+	failureContent failure = iota
+	// failureTransient means that the kernel lacked memory, or that something
+	// was in use. That can also be permanent.
+	failureTransient
+	// failureConflict means that the kernel has other rows or chains than were
+	// committed, where verification does not look.
+	failureConflict
+	// failureDamage means that verification found damage.
+	failureDamage
+	// failureForeign means that another program committed meanwhile.
+	failureForeign
+	// failurePermission means that this process may not change the table: it
+	// lost its privileges, or the table belongs to another program (flag
+	// owner).
+	failurePermission
+	// failureUnknown means that the kernel may have applied the transaction.
+	failureUnknown
+)
+
+// failureOf returns what the error of a commit is about. If the kernel refused
+// several messages, the first decides: the others can be a consequence.
+func failureOf(err error) failure {
+	var changed *damage
+	var refused *nft.CommitError
+	switch {
+	case errors.Is(err, nft.ErrUnknownOutcome):
+		return failureUnknown
+	case errors.Is(err, nft.ErrGeneration):
+		return failureForeign
+	case errors.As(err, &changed):
+		return failureDamage
+	case errors.Is(err, unix.EPERM):
+		return failurePermission
+	case errors.As(err, &refused):
+		return failureOfErrno(refused.Problems[0].Errno)
+	}
+	return failureTransient // the kernel received nothing
+}
+
+// failureOfErrno returns what the refusal of a message is about. Before Linux
+// 6.2, EBUSY can mean that the kernel still counts deleted references. Linux
+// 5.10 also returns it for a row with the key of another one. A rule of another
+// program in the table can cause a loop.
+func failureOfErrno(errno unix.Errno) failure {
+	switch errno {
+	case unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN, unix.EBUSY:
+		return failureTransient
+	case unix.ENOENT, unix.EEXIST, unix.ELOOP, unix.EMLINK:
+		return failureConflict
+	}
+	return failureContent
+}
+
+// eachRefused calls f for each service port that an error of the kernel refers
+// to, with the first problem. It reports whether f returned true for any.
+func (t *Table) eachRefused(err error, f func(*portState, nft.Problem) bool) (any bool) {
+	var refused *nft.CommitError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	done := make(map[*portState]struct{})
+	for _, problem := range refused.Problems {
+		p := t.desired.ports[problem.Tag]
+		if _, again := done[p]; p == nil || again {
+			continue
+		}
+		done[p] = struct{}{}
+		any = f(p, problem) || any
+	}
+	return any
+}
+
+// namesMessage reports whether the kernel refused a message, rather than the
+// whole transaction.
+func namesMessage(err error) bool {
+	var refused *nft.CommitError
+	return errors.As(err, &refused) && refused.Problems[0].Object != ""
+}
+
+// refusedByKernel reports whether the kernel refused a batch because of its
+// content.
+func refusedByKernel(err error) bool {
+	var refused *nft.CommitError
+	return errors.As(err, &refused)
 }
