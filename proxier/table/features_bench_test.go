@@ -246,15 +246,59 @@ func (m *featureBench) measure(b *testing.B, name string, prepare, operation fun
 
 // reportGrowth compares the time of an operation with the smaller size.
 func (m *featureBench) reportGrowth(b *testing.B, name string) {
-	const steep, floor = 1.5 * featureGrowth, 5 * time.Millisecond
 	before, now := m.smaller[name], m.times[name]
 	if before == 0 {
 		return
 	}
-	growth := float64(now) / float64(before)
-	b.ReportMetric(growth, "growth")
-	if growth > steep && now >= floor {
-		b.Logf("steep growth: %.1f, from %v to %v", growth, before, now)
+	b.ReportMetric(float64(now)/float64(before), "growth")
+	if isSteep(before, now) {
+		b.Logf("steep growth: from %v to %v", before, now)
+	}
+}
+
+// isSteep reports whether a time grows faster than linearly, and matters.
+func isSteep(before, now time.Duration) bool {
+	const factor, floor = 1.5 * featureGrowth, 5 * time.Millisecond
+	return float64(now) > factor*float64(before) && now >= floor
+}
+
+func TestSteep(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		before, now time.Duration
+		want        bool
+	}{
+		{250 * ms, 1000 * ms, false}, {250 * ms, 1500 * ms, false}, {250 * ms, 4000 * ms, true},
+		{ms / 10, 4 * ms, false}, // below the floor
+	} {
+		if got := isSteep(tt.before, tt.now); got != tt.want {
+			t.Errorf("%v to %v: got steep %v, want %v", tt.before, tt.now, got, tt.want)
+		}
+	}
+}
+
+// Changes leave a Service with as many endpoints, in ascending order, as it
+// had.
+func TestFeatureChanges(t *testing.T) {
+	f := &feature{shape: func(n int) (int, int, int) { return n, 1, sliceSize + 1 }}
+	m := newFeatureBench(f, 2, nil)
+	if plain := m.services[2].slices; len(plain) != 1 || len(plain[0]) != 10 {
+		t.Errorf("endpoints of the plain Service: %v", plain)
+	}
+	s := m.services[1]
+	for range 2 * sliceSize {
+		m.last += 2
+		s.add(m.last - 1)
+		s.replaceFirst(m.last)
+		s.removeLast(0)
+	}
+	if n := len(slices.Concat(s.slices...)); n != sliceSize+1 {
+		t.Errorf("got %d endpoints, want %d", n, sliceSize+1)
+	}
+	for _, slice := range s.slices {
+		if !slices.IsSorted(slice) || len(slice) > sliceSize {
+			t.Errorf("EndpointSlice of %d endpoints: %v", len(slice), slice)
+		}
 	}
 }
 

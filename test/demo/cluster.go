@@ -60,9 +60,6 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	if c.lab, err = lab.New(lab.Config{Prefix: c.name, Named: true}); err != nil {
 		return err
 	}
-	if err := c.lab.NameError(); err != nil {
-		return err
-	}
 	// The lab owns the name, so the folder is left from a demo that was killed.
 	if err := os.RemoveAll(c.folder()); err != nil {
 		return err
@@ -85,17 +82,14 @@ func (c *cluster) open(ctx context.Context) (err error) {
 }
 
 // close ends the processes and removes the folder and the namespaces.
-func (c *cluster) close() (err error) {
+func (c *cluster) close() error {
 	if c.lab == nil {
 		return nil
 	}
 	for _, kill := range c.kill {
 		kill()
 	}
-	if c.lab.NameError() == nil { // otherwise the folder may belong to another demo
-		err = os.RemoveAll(c.folder())
-	}
-	return errors.Join(err, c.lab.Close())
+	return errors.Join(os.RemoveAll(c.folder()), c.lab.Close())
 }
 
 // folder returns the folder of manifests and logs. Only root can write to /run.

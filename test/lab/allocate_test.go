@@ -7,11 +7,11 @@ import (
 
 // Free addresses are reused after all others.
 func TestPodAddressesReused(t *testing.T) {
-	plan := planNode(1)
-	held := &Pod{Namespace: &Namespace{IPv4: AddrIn(plan.pods[0], 7), IPv6: AddrIn(plan.pods[1], 9)}}
+	_, _, ranges := nodeAddrs(1)
+	held := &Pod{Namespace: &Namespace{IPv4: AddrIn(ranges[0], 7), IPv6: AddrIn(ranges[1], 9)}}
 	node := &Node{
-		Namespace: &Namespace{Name: plan.name},
-		PodRanges: plan.pods,
+		Namespace: &Namespace{Name: "node1"},
+		PodRanges: ranges,
 		pods:      map[string]*Pod{"held": held},
 	}
 	const free = 251 // places 2 to 254 without 7 and 9
@@ -31,17 +31,17 @@ func TestPodAddressesReused(t *testing.T) {
 		if times != 2 || addr == held.IPv4 || addr == held.IPv6 {
 			t.Errorf("got address %s %d times, want 2", addr, times)
 		}
-		if !plan.pods[0].Contains(addr) && !plan.pods[1].Contains(addr) {
+		if !ranges[0].Contains(addr) && !ranges[1].Contains(addr) {
 			t.Errorf("got address %s outside the node's ranges", addr)
 		}
 	}
 }
 
 func TestPodAddressesExhausted(t *testing.T) {
-	plan := planNode(1)
-	node := &Node{Namespace: &Namespace{}, PodRanges: plan.pods, pods: map[string]*Pod{}}
+	_, _, ranges := nodeAddrs(1)
+	node := &Node{Namespace: &Namespace{}, PodRanges: ranges, pods: map[string]*Pod{}}
 	for place := 2; place <= 254; place++ {
-		node.pods[AddrIn(plan.pods[0], place).String()] = &Pod{Namespace: &Namespace{IPv4: AddrIn(plan.pods[0], place)}}
+		node.pods[AddrIn(ranges[0], place).String()] = &Pod{Namespace: &Namespace{IPv4: AddrIn(ranges[0], place)}}
 	}
 	if config, err := node.withDefaults(PodConfig{Name: "pod"}); err == nil {
 		t.Errorf("got %s from a full node, want an error", config.IPv4)

@@ -18,8 +18,7 @@ type Config struct {
 	// The default is a random one.
 	Prefix string
 	// Named gives each namespace a name in /run/netns, for commands such as
-	// `ip netns exec PREFIX.node1`. If that fails the lab has no names, and
-	// [Lab.NameError] returns the error.
+	// `ip netns exec PREFIX.node1`.
 	Named bool
 }
 
@@ -36,7 +35,6 @@ type Lab struct {
 
 	mu         sync.Mutex
 	namespaces []*Namespace // the open ones, in order of creation
-	nameErr    error
 }
 
 // New creates a lab. It leaves nothing behind if it fails.
@@ -60,13 +58,6 @@ func New(config Config) (*Lab, error) {
 		return nil, errors.Join(fmt.Errorf("lab %s: %w", prefix, err), l.Close())
 	}
 	return l, nil
-}
-
-// NameError returns the first error in naming a namespace of a named lab.
-func (l *Lab) NameError() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.nameErr
 }
 
 // Nodes returns both nodes.
@@ -95,11 +86,10 @@ func (l *Lab) build() (err error) {
 	if l.Client, err = l.newClient(); err != nil {
 		return err
 	}
-	if l.Node1, err = l.newNode(planNode(1)); err != nil {
-		return err
-	}
-	if l.Node2, err = l.newNode(planNode(2)); err != nil {
-		return err
+	for i, node := range []**Node{&l.Node1, &l.Node2} {
+		if *node, err = l.newNode(i + 1); err != nil {
+			return err
+		}
 	}
 	return errors.Join(
 		l.Node1.routeTo(l.Node2, l.Node2.PodRanges),
@@ -126,19 +116,14 @@ func (l *Lab) newSwitch() (*Namespace, error) {
 		"net.ipv6.conf.all.disable_ipv6":     "1",
 		"net.ipv6.conf.default.disable_ipv6": "1",
 	})
-	if err != nil {
-		return nil, err
-	}
-	return ns, ns.addBridge(switchBridge)
+	return ns, errors.Join(err, ns.addBridge(switchBridge))
 }
 
 // plug joins a namespace to the switch and adds its addresses.
 func (l *Lab) plug(ns *Namespace) error {
 	port := end{ns: l.wire, name: "to-" + ns.Name, bridge: switchBridge}
-	if err := connect(end{ns: ns, name: uplink}, port); err != nil {
-		return err
-	}
 	return errors.Join(
+		connect(end{ns: ns, name: uplink}, port),
 		ns.AddAddr(netip.PrefixFrom(ns.IPv4, underlayBits4)),
 		ns.AddAddr(netip.PrefixFrom(ns.IPv6, underlayBits6)),
 	)
@@ -150,18 +135,7 @@ func (l *Lab) newClient() (*Namespace, error) {
 		return nil, err
 	}
 	ns.IPv4, ns.IPv6 = clientAddrs()
-	if err := l.plug(ns); err != nil {
-		return nil, err
-	}
-	return ns, ns.dropUnroutable(uplink)
-}
-
-func (l *Lab) setNameError(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nameErr == nil {
-		l.nameErr = err
-	}
+	return ns, errors.Join(l.plug(ns), ns.dropUnroutable(uplink))
 }
 
 // add adds a namespace to those that Close removes.

@@ -174,9 +174,6 @@ func linksTo(t *testing.T, pattern string, kinds ...string) []string {
 
 func TestNames(t *testing.T) {
 	l := labtest.NewWith(t, lab.Config{Prefix: "lab-names", Named: true})
-	if err := l.NameError(); err != nil {
-		t.Fatal(err)
-	}
 	pod := labtest.AddPod(t, l.Node1, "pod")
 	for _, ns := range []*lab.Namespace{l.Client, l.Node1.Namespace, l.Node2.Namespace, pod.Namespace} {
 		name := "/run/netns/lab-names." + ns.Name
@@ -239,11 +236,8 @@ func TestNamesOfKilledLab(t *testing.T) {
 	if _, err := os.Stat(leftOver); err != nil {
 		t.Fatalf("the killed process left no name: %v", err)
 	}
-	l := labtest.NewWith(t, lab.Config{Prefix: prefix, Named: true})
+	labtest.NewWith(t, lab.Config{Prefix: prefix, Named: true})
 	if _, err := os.Stat(leftOver); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("name of the killed lab: got %v, want os.ErrNotExist", err)
-	}
-	if err := l.NameError(); err != nil {
-		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"net"
@@ -33,16 +34,11 @@ func connect(a, b end) error {
 				return err
 			}
 		}
-		if err := e.ns.setUp(e.name); err != nil {
-			return err
-		}
 	}
-	for _, e := range []end{a, b} {
-		if err := e.ns.awaitUp(e.name); err != nil {
-			return err
-		}
+	if err := errors.Join(a.ns.setUp(a.name), b.ns.setUp(b.name)); err != nil {
+		return err
 	}
-	return nil
+	return errors.Join(a.ns.awaitUp(a.name), b.ns.awaitUp(b.name))
 }
 
 // addBridge creates a bridge and sets it up. It carries packets once it has a

@@ -51,23 +51,13 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), file.Close())
 	}
 	if l.names != nil {
-		if err := l.names.bind(name, file); err != nil {
-			l.setNameError(fmt.Errorf("name namespace %s: %w", name, err))
-		} else {
-			ns.bound = true
-		}
+		err = l.names.bind(name, file)
+		ns.bound = err == nil
 	}
-	if err := ns.prepare(); err != nil {
+	if err = errors.Join(err, ns.setSysctls(commonSysctls()), ns.setUp("lo")); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), ns.Close())
 	}
 	return ns, nil
-}
-
-func (n *Namespace) prepare() error {
-	if err := n.setSysctls(commonSysctls()); err != nil {
-		return err
-	}
-	return n.setUp("lo")
 }
 
 // threadNamespace is the file of the calling thread's network namespace.

@@ -22,29 +22,24 @@ type Node struct {
 	extraEnd int // the number of extra interfaces created so far
 }
 
-func (l *Lab) newNode(plan nodePlan) (*Node, error) {
-	ns, err := l.newNamespace(plan.name)
+func (l *Lab) newNode(n int) (*Node, error) {
+	ns, err := l.newNamespace(fmt.Sprintf("node%d", n))
 	if err != nil {
 		return nil, err
 	}
-	ns.IPv4, ns.IPv6 = plan.ipv4, plan.ipv6
+	node := &Node{Namespace: ns, pods: map[string]*Pod{}}
+	ns.IPv4, ns.IPv6, node.PodRanges = nodeAddrs(n)
 	forwarding := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
-	if err := ns.setSysctls(forwarding); err != nil {
-		return nil, err
-	}
 	// This makes a lab the same with and without br_netfilter.
-	if err := ns.setSysctls(bridgeSysctls()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+	bridges := ns.setSysctls(bridgeSysctls())
+	if errors.Is(bridges, os.ErrNotExist) {
+		bridges = nil
 	}
-	if err := l.plug(ns); err != nil {
-		return nil, err
-	}
+	err = errors.Join(ns.setSysctls(forwarding), bridges, l.plug(ns))
 	for _, addr := range l.Client.Addrs() {
-		if err := ns.ReplaceRoute(everywhere(addr), addr); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, ns.ReplaceRoute(everywhere(addr), addr))
 	}
-	return &Node{Namespace: ns, PodRanges: plan.pods, pods: map[string]*Pod{}}, nil
+	return node, err
 }
 
 // AddInterface adds an interface with these addresses to the node. It is up,
@@ -54,15 +49,11 @@ func (node *Node) AddInterface(name string, addrs ...netip.Prefix) error {
 	node.extraEnd++
 	far := fmt.Sprintf("%s-%d", node.Name, node.extraEnd)
 	node.mu.Unlock()
-	if err := connect(end{ns: node.Namespace, name: name}, end{ns: node.lab.wire, name: far}); err != nil {
-		return err
-	}
+	err := connect(end{ns: node.Namespace, name: name}, end{ns: node.lab.wire, name: far})
 	for _, addr := range addrs {
-		if err := node.AddAddrTo(name, addr); err != nil {
-			return err
-		}
+		err = errors.Join(err, node.AddAddrTo(name, addr))
 	}
-	return nil
+	return err
 }
 
 // RemoveInterface removes an interface that AddInterface added.
@@ -73,12 +64,6 @@ func (node *Node) ensureBridge(name string) error {
 	if slices.Contains(node.bridges, name) {
 		return nil
 	}
-	if err := node.addBridge(name); err != nil {
-		return err
-	}
-	if err := node.AddAddrTo(name, podGateway6()); err != nil {
-		return err
-	}
 	node.bridges = append(node.bridges, name)
-	return nil
+	return errors.Join(node.addBridge(name), node.AddAddrTo(name, podGateway6()))
 }

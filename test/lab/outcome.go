@@ -30,19 +30,7 @@ const (
 
 // String returns the outcome's name in lower case.
 func (o Outcome) String() string {
-	switch o {
-	case Failed:
-		return "failed"
-	case Answered:
-		return "answered"
-	case Refused:
-		return "refused"
-	case TimedOut:
-		return "timed out"
-	case Unreachable:
-		return "unreachable"
-	}
-	return fmt.Sprintf("outcome %d", int(o))
+	return [...]string{"failed", "answered", "refused", "timed out", "unreachable"}[o]
 }
 
 // outcomeOf classifies the error of a socket.

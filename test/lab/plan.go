@@ -30,20 +30,10 @@ const (
 // link-local address does not become a node address.
 func podGateway6() netip.Prefix { return netip.MustParsePrefix("fe80::1/64") }
 
-// nodePlan has the name and the addresses of a node.
-type nodePlan struct {
-	name       string
-	ipv4, ipv6 netip.Addr
-	pods       []netip.Prefix // IPv4 first
-}
-
-func planNode(n int) nodePlan {
-	return nodePlan{
-		name: fmt.Sprintf("node%d", n),
-		ipv4: netip.MustParseAddr(fmt.Sprintf("172.30.0.1%d", n)),
-		ipv6: netip.MustParseAddr(fmt.Sprintf("fd00:30::1%d", n)),
-		pods: prefixes(fmt.Sprintf("10.244.%d.0/24", n), fmt.Sprintf("fd00:244:%d::/64", n)),
-	}
+// nodeAddrs returns the addresses and the pod ranges of a node.
+func nodeAddrs(n int) (ipv4, ipv6 netip.Addr, pods []netip.Prefix) {
+	return netip.MustParseAddr(fmt.Sprintf("172.30.0.1%d", n)), netip.MustParseAddr(fmt.Sprintf("fd00:30::1%d", n)),
+		prefixes(fmt.Sprintf("10.244.%d.0/24", n), fmt.Sprintf("fd00:244:%d::/64", n))
 }
 
 func clientAddrs() (ipv4, ipv6 netip.Addr) {

@@ -119,25 +119,13 @@ func (node *Node) inUse(addr netip.Addr) bool {
 
 // attach creates the pod's link, and addresses and routes at both ends.
 func (node *Node) attach(pod *Pod, bridge string) error {
-	if bridge != "" {
-		if err := node.ensureBridge(bridge); err != nil {
-			return err
-		}
-	}
 	near := end{ns: node.Namespace, name: pod.HostInterface, bridge: bridge}
-	if err := connect(near, end{ns: pod.Namespace, name: uplink}); err != nil {
-		return err
+	if bridge == "" {
+		return errors.Join(connect(near, end{ns: pod.Namespace, name: uplink}),
+			node.AddAddrTo(pod.HostInterface, podGateway6()), node.routePod(pod, pod.HostInterface))
 	}
-	if bridge != "" {
-		if err := node.awaitUp(bridge); err != nil {
-			return err
-		}
-		return node.routePod(pod, bridge)
-	}
-	if err := node.AddAddrTo(pod.HostInterface, podGateway6()); err != nil {
-		return err
-	}
-	return node.routePod(pod, pod.HostInterface)
+	return errors.Join(node.ensureBridge(bridge), connect(near, end{ns: pod.Namespace, name: uplink}),
+		node.awaitUp(bridge), node.routePod(pod, bridge))
 }
 
 // routePod adds the pod's addresses, and the routes at both ends of its link.
@@ -149,17 +137,14 @@ func (node *Node) routePod(pod *Pod, toPod string) error {
 	}
 	gateways := []netip.Addr{node.IPv4, podGateway6().Addr()}
 	for i, addr := range pod.Addrs() {
-		err := errors.Join(
+		err = errors.Join(err,
 			pod.AddAddr(hostPrefix(addr)),
 			pod.replaceRouteOn(uplink, everywhere(addr), gateways[i]),
 			node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}),
 			node.setNeighbour(toPod, addr, hardware, netlink.NUD_REACHABLE),
 		)
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
 
 // hostInterface derives the node's end of a pod's link from the pod's name.

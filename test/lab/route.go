@@ -85,12 +85,11 @@ func (n *Namespace) dropUnroutable(name string) error {
 
 // routeTo adds routes to the destinations via a node.
 func (n *Namespace) routeTo(node *Node, destinations []netip.Prefix) error {
+	var errs []error
 	for _, prefix := range destinations {
-		if err := n.ReplaceRoute(prefix, node.AddrLike(prefix.Addr())); err != nil {
-			return err
-		}
+		errs = append(errs, n.ReplaceRoute(prefix, node.AddrLike(prefix.Addr())))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // replaceRouteOn adds or replaces a route through an interface. It leads

@@ -73,12 +73,10 @@ func (s *APIServer) end(signal syscall.Signal) error {
 	if s.process == nil {
 		return nil
 	}
-	if s.process.Running.Err() != nil {
-		return context.Cause(s.process.Running) // it ended by itself
-	}
+	err := context.Cause(s.process.Running) // if it ended by itself
 	s.process.End(signal)
 	s.process = nil
-	return nil
+	return err
 }
 
 func (s *APIServer) name() string { return fmt.Sprintf("kube-apiserver-%d", s.Port) }
@@ -105,10 +103,7 @@ func (s *APIServer) awaitReady(ctx context.Context) error {
 
 func (s *APIServer) arguments() []string {
 	c := s.cluster
-	var ranges []string
-	for _, prefix := range c.config.ServiceRanges {
-		ranges = append(ranges, prefix.String())
-	}
+	ranges := strings.Trim(strings.ReplaceAll(fmt.Sprint(c.config.ServiceRanges), " ", ","), "[]")
 	return append([]string{
 		"--etcd-servers=" + etcdURL,
 		"--etcd-compaction-interval=0", // Compact does it
@@ -116,7 +111,7 @@ func (s *APIServer) arguments() []string {
 		"--bind-address=::",
 		"--advertise-address=" + c.config.Namespace.IPv4.String(),
 		"--endpoint-reconciler-type=none",
-		"--service-cluster-ip-range=" + strings.Join(ranges, ","),
+		"--service-cluster-ip-range=" + ranges,
 		"--authorization-mode=RBAC",
 		"--anonymous-auth=false",
 		"--kubelet-preferred-address-types=InternalIP", // for kubectl exec

@@ -100,24 +100,27 @@ func (a *App) service() *corev1.Service {
 	}
 	a.setFamilies(&s.Spec)
 	s.Spec.Type = corev1.ServiceTypeClusterIP
-	s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
-	if a.internalLocal {
-		s.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
-	}
+	s.Spec.InternalTrafficPolicy = ptr.To(policy[corev1.ServiceInternalTrafficPolicy](a.internalLocal))
 	if a.affinity > 0 {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
 			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(a.affinity)},
 		}
 	}
-	switch a.kind {
-	case foreignKind:
-		s.Labels = map[string]string{"service.kubernetes.io/service-proxy-name": "other"}
-	case labelledKind:
-		s.Labels = map[string]string{corev1.IsHeadlessService: ""}
-	}
+	s.Labels = map[kind]map[string]string{
+		foreignKind:  {"service.kubernetes.io/service-proxy-name": "other"},
+		labelledKind: {corev1.IsHeadlessService: ""},
+	}[a.kind]
 	a.expose(s)
 	return s
+}
+
+// policy returns a traffic policy.
+func policy[T ~string](local bool) T {
+	if local {
+		return "Local"
+	}
+	return "Cluster"
 }
 
 func (a *App) setFamilies(spec *corev1.ServiceSpec) {
@@ -128,15 +131,15 @@ func (a *App) setFamilies(spec *corev1.ServiceSpec) {
 	}
 	for _, f := range a.families {
 		spec.IPFamilies = append(spec.IPFamilies, names[f])
-		ip := lab.AddrIn(a.ServiceRanges()[f], 16+a.Slot).String()
-		if a.kind == headlessKind {
-			spec.ClusterIPs = []string{corev1.ClusterIPNone}
-			continue
-		}
-		spec.ClusterIPs = append(spec.ClusterIPs, ip)
+		spec.ClusterIPs = append(spec.ClusterIPs, a.clusterIP(f))
+	}
+	if a.kind == headlessKind {
+		spec.ClusterIPs = []string{corev1.ClusterIPNone}
 	}
 	spec.ClusterIP = spec.ClusterIPs[0]
 }
+
+func (a *App) clusterIP(f int) string { return lab.AddrIn(a.ServiceRanges()[f], 16+a.Slot).String() }
 
 // ServiceRanges returns the ranges of the ServiceCIDR that the app uses.
 func (a *App) ServiceRanges() []netip.Prefix {
@@ -171,10 +174,7 @@ func (a *App) expose(s *corev1.Service) {
 		}
 	}
 	if reachable {
-		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
-		if a.externalLocal {
-			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-		}
+		s.Spec.ExternalTrafficPolicy = policy[corev1.ServiceExternalTrafficPolicy](a.externalLocal)
 	}
 	nodePorts := s.Spec.Type == corev1.ServiceTypeNodePort ||
 		s.Spec.Type == corev1.ServiceTypeLoadBalancer && !a.withoutNodePorts

@@ -94,7 +94,7 @@ func (g *Generator) addRival(s *State) string {
 	g.drawSlices(rival)
 	f := Pick(g, owner.families)
 	rival.families = []int{f}
-	claims := append([]string{lab.AddrIn(owner.ServiceRanges()[f], 16+owner.Slot).String()}, owner.externalIPs...)
+	claims := append([]string{owner.clusterIP(f)}, owner.externalIPs...)
 	rival.externalIPs = []string{Pick(g, claims)}
 	s.Apps = append(s.Apps, rival)
 	return fmt.Sprintf("add %s with the frontend %s of %s", rival.Name(), rival.externalIPs[0], owner.Name())

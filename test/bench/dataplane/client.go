@@ -40,11 +40,10 @@ func (c *client) next(kind uintptr) (socket, error) {
 	c.source.Addr = c.from[c.made%len(c.from)].As4()
 	setPort(c.source, uint16(firstPort+c.made%ports))
 	c.made++
-	if err := s.bind(c.source); err != nil {
+	if err = s.bind(c.source); err != nil {
 		s.close()
-		return s, err
 	}
-	return s, nil
+	return s, err
 }
 
 // connectTCP makes a connection and ends it. It returns how long connect()
@@ -54,16 +53,13 @@ func (c *client) connectTCP() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.hasten(); err != nil {
-		s.close()
-		return 0, err
-	}
+	hastened := s.hasten()
 	began := time.Now()
 	err = s.connect(c.to)
 	took := time.Since(began)
 	s.close()
 	c.server.acceptAll()
-	if err != nil {
+	if err = errors.Join(hastened, err); err != nil {
 		return 0, fmt.Errorf("from %s: %w", addrPort(c.source), err)
 	}
 	return took, nil

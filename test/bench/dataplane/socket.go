@@ -64,19 +64,17 @@ func (s socket) hasten() error {
 }
 
 // send sends one byte.
-func (s socket) send(b *byte) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(s), uintptr(unsafe.Pointer(b)), 1, 0, 0, 0)
-	if errno != 0 {
-		return fmt.Errorf("send: %w", errno)
-	}
-	return nil
-}
+func (s socket) send(b *byte) error { return s.transfer("send", unix.SYS_SENDTO, b, 0) }
 
 // receive receives one byte.
 func (s socket) receive(b *byte, flags uintptr) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(s), uintptr(unsafe.Pointer(b)), 1, flags, 0, 0)
+	return s.transfer("receive", unix.SYS_RECVFROM, b, flags)
+}
+
+func (s socket) transfer(what string, call uintptr, b *byte, flags uintptr) error {
+	_, _, errno := unix.RawSyscall6(call, uintptr(s), uintptr(unsafe.Pointer(b)), 1, flags, 0, 0)
 	if errno != 0 {
-		return fmt.Errorf("receive: %w", errno)
+		return fmt.Errorf("%s: %w", what, errno)
 	}
 	return nil
 }

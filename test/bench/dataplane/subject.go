@@ -78,7 +78,7 @@ func (s *subject) task(c scenario, connections int) *task {
 		s.fresh += connections
 	}
 	for i := range n {
-		t.sources = append(t.sources, stage.Nth(all.Addr(), first+i))
+		t.sources = append(t.sources, lab.AddrIn(all, first+i))
 	}
 	return t
 }

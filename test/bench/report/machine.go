@@ -1,7 +1,9 @@
 package report
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
 	"strings"
@@ -35,19 +37,13 @@ func thisMachine() (Machine, error) {
 	if err != nil {
 		return m, err
 	}
-	memory, err := proc.Meminfo()
-	if err != nil {
-		return m, err
-	}
-	m.Memory = *memory.MemTotalBytes
-	if m.Load, err = LoadAverage(); err != nil {
-		return m, err
-	}
+	memory, errMemory := proc.Meminfo()
+	load, errLoad := LoadAverage()
 	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
+	if err := errors.Join(errMemory, errLoad, unix.Uname(&name)); err != nil {
 		return m, err
 	}
-	m.Kernel = unix.ByteSliceToString(name.Release[:])
+	m.Memory, m.Load, m.Kernel = *memory.MemTotalBytes, load, unix.ByteSliceToString(name.Release[:])
 	if cpus, err := proc.CPUInfo(); err == nil && len(cpus) > 0 && cpus[0].ModelName != "" {
 		m.CPU = cpus[0].ModelName
 	}
@@ -58,14 +54,10 @@ func thisMachine() (Machine, error) {
 }
 
 // LoadAverage returns the load average of the last minute.
-func LoadAverage() (float64, error) {
-	proc, err := procfs.NewDefaultFS()
-	if err != nil {
-		return 0, err
+func LoadAverage() (load float64, err error) {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &load)
 	}
-	load, err := proc.LoadAvg()
-	if err != nil {
-		return 0, err
-	}
-	return load.Load1, nil
+	return load, err
 }

@@ -69,12 +69,7 @@ func (p *Plot) Bar(group, name string, f Figure) {
 }
 
 func (p *Plot) series(name string) *Series {
-	i := slices.IndexFunc(p.Series, func(s *Series) bool { return s.Name == name })
-	if i < 0 {
-		i = len(p.Series)
-		p.Series = append(p.Series, &Series{Name: name})
-	}
-	return p.Series[i]
+	return findOrAdd(&p.Series, &Series{Name: name}, func(s *Series) bool { return s.Name == name })
 }
 
 const width, height = 18 * vg.Centimeter, 10 * vg.Centimeter
@@ -87,19 +82,14 @@ func (p *Plot) save(folder string) error {
 	out := plot.New()
 	out.Title.Text, out.X.Label.Text, out.Y.Label.Text = p.Title, p.XLabel, p.YLabel
 	out.Legend.Top, out.Legend.Left, out.Legend.Padding = true, true, vg.Points(2)
-	var err error
+	draw := p.drawLines
 	if len(p.Groups) > 0 {
-		err = p.drawBars(out)
-	} else {
-		err = p.drawLines(out)
+		draw = p.drawBars
 	}
-	if err == nil {
-		err = out.Save(width, height, filepath.Join(folder, p.Name+".svg"))
-	}
-	if err != nil {
+	if err := draw(out); err != nil {
 		return fmt.Errorf("plot %s: %w", p.Name, err)
 	}
-	return nil
+	return out.Save(width, height, filepath.Join(folder, p.Name+".svg"))
 }
 
 // palette returns a colour. People with all kinds of colour vision can

@@ -6,6 +6,7 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -50,22 +51,22 @@ func newReport(name string, args []string) (*Report, error) {
 
 // Table returns the table of that title, and adds it if there is none.
 func (r *Report) Table(title string) *Table {
-	i := slices.IndexFunc(r.Tables, func(t *Table) bool { return t.Title == title })
-	if i < 0 {
-		i = len(r.Tables)
-		r.Tables = append(r.Tables, &Table{Title: title})
-	}
-	return r.Tables[i]
+	return findOrAdd(&r.Tables, &Table{Title: title}, func(t *Table) bool { return t.Title == title })
 }
 
 // Plot returns the plot of that name, and adds it if there is none.
 func (r *Report) Plot(p Plot) *Plot {
-	i := slices.IndexFunc(r.Plots, func(old *Plot) bool { return old.Name == p.Name })
-	if i < 0 {
-		i = len(r.Plots)
-		r.Plots = append(r.Plots, &p)
+	return findOrAdd(&r.Plots, &p, func(old *Plot) bool { return old.Name == p.Name })
+}
+
+// findOrAdd returns the first element that is wanted, and adds one if there is
+// none.
+func findOrAdd[T any](all *[]*T, one *T, wanted func(*T) bool) *T {
+	if i := slices.IndexFunc(*all, wanted); i >= 0 {
+		return (*all)[i]
 	}
-	return r.Plots[i]
+	*all = append(*all, one)
+	return one
 }
 
 // Say prints a line about the progress.
@@ -82,24 +83,16 @@ func (r *Report) write(folder string) error {
 		return nil
 	}
 	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
+	if err = errors.Join(err, os.MkdirAll(folder, 0o755)); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(folder, r.name+".json"), append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(folder, r.name+".txt"), []byte(r.String()), 0o644); err != nil {
-		return err
+	for suffix, content := range map[string]string{".json": string(text) + "\n", ".txt": r.String()} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(folder, r.name+suffix), []byte(content), 0o644))
 	}
 	for _, p := range r.Plots {
-		if err := p.save(folder); err != nil {
-			return err
-		}
+		err = errors.Join(err, p.save(folder))
 	}
-	return nil
+	return err
 }
 
 // String returns the header, all tables and the notes.

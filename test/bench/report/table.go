@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -64,29 +65,22 @@ func (t *Table) Add(figures ...Figure) { t.Rows = append(t.Rows, figures) }
 
 // write writes the table with aligned columns. Missing figures are blank.
 func (t *Table) write(w io.Writer) {
-	columns := map[string]int{}
-	var lines [][]string
-	head := []string{}
+	var head []string
 	for _, row := range t.Rows {
-		cells := map[int]string{}
 		for _, f := range row {
-			i, known := columns[f.Name]
-			if !known {
-				i = len(columns)
-				columns[f.Name], head = i, append(head, f.Name)
+			if !slices.Contains(head, f.Name) {
+				head = append(head, f.Name)
 			}
-			cells[i] = f.String()
 		}
-		line := make([]string, len(columns))
-		for i := range line {
-			line[i] = cells[i]
-		}
-		lines = append(lines, line)
 	}
 	const padding = 2
 	aligned := tabwriter.NewWriter(w, 0, 0, padding, ' ', tabwriter.AlignRight)
-	for _, line := range append([][]string{head}, lines...) {
-		cells := append(line, make([]string, len(head)-len(line))...)
+	fmt.Fprintf(aligned, "%s\t\n", strings.Join(head, "\t"))
+	for _, row := range t.Rows {
+		cells := make([]string, len(head))
+		for _, f := range row {
+			cells[slices.Index(head, f.Name)] = f.String()
+		}
 		fmt.Fprintf(aligned, "%s\t\n", strings.Join(cells, "\t"))
 	}
 	aligned.Flush()

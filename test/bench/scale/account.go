@@ -155,7 +155,7 @@ func (a *account) run() {
 		text, _ := os.ReadFile(filepath.Join(a.group, "cgroup.procs"))
 		var sum int64
 		for _, pid := range strings.Fields(string(text)) {
-			var size, resident int64 // in pages
+			var size, resident int64 // in pages; none if the process has ended
 			statm, _ := os.ReadFile("/proc/" + pid + "/statm")
 			fmt.Sscan(string(statm), &size, &resident)
 			sum += resident * int64(os.Getpagesize())

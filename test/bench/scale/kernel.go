@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -33,13 +34,10 @@ var (
 // lockups and other work that occupied the kernel for too long, and the time
 // of the last message.
 func stalls(since float64) (found []string, last float64, err error) {
-	size, err := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
-	if err != nil {
-		return nil, 0, fmt.Errorf("kernel log: %w", err)
-	}
-	text := make([]byte, size)
-	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, text)
-	if err != nil {
+	size, errSize := unix.Klogctl(unix.SYSLOG_ACTION_SIZE_BUFFER, nil)
+	text := make([]byte, max(0, size))
+	n, errRead := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, text)
+	if err := errors.Join(errSize, errRead); err != nil {
 		return nil, 0, fmt.Errorf("kernel log: %w", err)
 	}
 	for i, match := range message.FindAllStringSubmatch(string(text[:n]), -1) {

@@ -91,20 +91,15 @@ func (r *run) coldStarts(ctx context.Context) error {
 			return err
 		}
 		r.subject = &subject{Node: n, tracing: r.tracing}
-		before, err := slab()
-		if err != nil {
-			return err
-		}
+		before, errBefore := slab()
 		if err := r.start(ctx, &s); err != nil {
 			return err
 		}
-		if memory, err = r.subject.memory(); err != nil {
-			return err
-		}
-		stopped := r.subject.stop()
-		after, err := slab()
+		memory, err = r.subject.memory()
+		err = errors.Join(err, r.subject.stop())
+		after, errAfter := slab()
 		slabs = max(slabs, after-before) // the largest growth: tables reuse slabs that earlier ones left
-		return errors.Join(stopped, err)
+		return errors.Join(err, errBefore, errAfter)
 	})
 	if err == nil {
 		r.add("cold start", &s)

@@ -54,10 +54,9 @@ func (s *subject) remove() error {
 
 // series collects measurements of one kind.
 type series struct {
-	latency, floor, above          report.Sample
-	cpu                            report.Sample
-	sends, sent, received, longest report.Sample
-	lost                           bool
+	latency, floor, above, cpu, longest report.Sample // times
+	sends, sent, received               report.Sample
+	lost                                bool
 }
 
 // measure calls f and adds the CPU time and traffic of the proxy meanwhile.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // world is a stage with the Services 0 to services-1, and some temporary ones.
@@ -77,7 +78,7 @@ func (w *world) addrs(service int) []netip.Addr {
 // freshAddr returns a new address of an endpoint.
 func (w *world) freshAddr() netip.Addr {
 	w.fresh++
-	return stage.Nth(netip.AddrFrom4([4]byte{10, 192, 0, 0}), w.fresh)
+	return lab.AddrIn(netip.MustParsePrefix("10.192.0.0/16"), w.fresh)
 }
 
 // createExtraSlice creates the endpoints of a new temporary Service.

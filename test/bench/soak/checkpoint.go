@@ -120,34 +120,24 @@ func (n *node) sample(ctx context.Context) (s sample, err error) {
 	if err := n.process.Pause(rest); err != nil {
 		return s, err
 	}
-	heap, err := n.get(ctx, "/debug/pprof/heap?gc=1&debug=1")
-	if err != nil {
+	heap, errHeap := n.get(ctx, "/debug/pprof/heap?gc=1&debug=1")
+	stacks, errStacks := n.get(ctx, "/debug/pprof/goroutine?debug=1")
+	proc, errProc := procfs.NewProc(n.process.PID)
+	if err := errors.Join(errHeap, errStacks, errProc); err != nil {
 		return s, err
 	}
-	if s.stacks, err = n.get(ctx, "/debug/pprof/goroutine?debug=1"); err != nil {
-		return s, err
-	}
-	proc, err := procfs.NewProc(n.process.PID)
-	if err != nil {
-		return s, err
-	}
-	status, err := proc.NewStatus()
-	if err != nil {
-		return s, err
-	}
-	files, err := proc.FileDescriptorsLen()
-	if err != nil {
-		return s, err
-	}
+	s.stacks = stacks
+	status, errStatus := proc.NewStatus()
+	files, errFiles := proc.FileDescriptorsLen()
+	lines, errLines := listing.List(ctx, n.Namespace)
 	s.resident, s.files = float64(status.VmRSS), float64(files)
-	lines, err := listing.List(ctx, n.Namespace)
 	for _, l := range lines {
 		if l.Text == "" {
 			s.objects++
 		}
 	}
-	return s, errors.Join(err, read(&s.heap, heap, "\n# HeapAlloc = "),
-		read(&s.goroutines, s.stacks, "goroutine profile: total "))
+	return s, errors.Join(errStatus, errFiles, errLines,
+		read(&s.heap, heap, "\n# HeapAlloc = "), read(&s.goroutines, stacks, "goroutine profile: total "))
 }
 
 // get requests a page of the status server of the proxy.

@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
 )
@@ -19,7 +22,7 @@ import (
 type churn struct {
 	world *world
 	g     *random.Generator
-	pace  *pace
+	pace  *rate.Limiter
 	made  atomic.Int64
 
 	mu       sync.Mutex // held during a step
@@ -29,10 +32,11 @@ type churn struct {
 }
 
 func newChurn(w *world) *churn {
-	return &churn{
-		world: w, g: random.New(w.soak.seed, w.pods), pace: &pace{every: time.Second / time.Duration(w.soak.changes)},
-	}
+	return &churn{world: w, g: random.New(w.soak.seed, w.pods), pace: perSecond(w.soak.changes)}
 }
+
+// perSecond limits a rate. Turns of the last tenth of a second are made up for.
+func perSecond(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n), 1+n/10) }
 
 // create creates the first Services.
 func (c *churn) create(ctx context.Context) error {
@@ -81,21 +85,17 @@ func (c *churn) replaceEndpoint() random.Change {
 }
 
 // toggleServiceCIDR creates a ServiceCIDR that no Service uses, or deletes it.
-func (c *churn) toggleServiceCIDR(ctx context.Context) error {
-	const name = "third"
+func (c *churn) toggleServiceCIDR(ctx context.Context) (err error) {
+	third := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "third"}}
+	third.Spec.CIDRs = []string{"10.98.0.0/24", "fd00:98::/112"}
 	api := c.world.Client.NetworkingV1().ServiceCIDRs()
 	if c.extra {
-		err := api.Delete(ctx, name, metav1.DeleteOptions{})
-		if err == nil || apierrors.IsNotFound(err) {
-			c.extra, err = false, nil
-		}
-		return err
+		err = api.Delete(ctx, third.Name, metav1.DeleteOptions{})
+	} else {
+		_, err = api.Create(ctx, third, metav1.CreateOptions{})
 	}
-	third := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	third.Spec.CIDRs = []string{"10.98.0.0/24", "fd00:98::/112"}
-	_, err := api.Create(ctx, third, metav1.CreateOptions{})
-	if err == nil || apierrors.IsAlreadyExists(err) {
-		c.extra, err = true, nil
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+		c.extra, err = !c.extra, nil
 	}
 	return err
 }
@@ -105,19 +105,20 @@ func (c *churn) toggleServiceCIDR(ctx context.Context) error {
 func (c *churn) do(ctx context.Context, changes ...random.Change) error {
 	const limit, pause = 5 * patience, 100 * time.Millisecond
 	for _, change := range changes {
-		c.pace.wait(ctx)
-		began := time.Now()
-		for {
+		if err := c.pace.Wait(ctx); err != nil {
+			return err
+		}
+		var last error
+		err := wait.PollUntilContextTimeout(ctx, pause, limit, true, func(ctx context.Context) (bool, error) {
 			limited, cancel := context.WithTimeout(ctx, requestTimeout)
-			err := change(limited)
-			cancel()
-			if err == nil {
-				break
+			defer cancel()
+			if last = change(limited); last != nil {
+				c.world.releaseAddress(ctx, last)
 			}
-			c.world.releaseAddress(ctx, err)
-			if time.Since(began) > limit || !sleep(ctx, pause) {
-				return err
-			}
+			return last == nil, nil
+		})
+		if err != nil {
+			return errors.Join(err, last)
 		}
 		c.made.Add(1)
 	}
@@ -155,21 +156,4 @@ func (c *churn) pauseEmpty(ctx context.Context, full, empty func() error) error 
 		return err
 	}
 	return c.do(ctx, c.world.api.Changes(order, none, c.state)...)
-}
-
-// pace limits a rate. Late turns are not made up for after a second.
-type pace struct {
-	every time.Duration
-	next  time.Time
-}
-
-func (p *pace) wait(ctx context.Context) {
-	now := time.Now()
-	if p.next.Before(now.Add(-time.Second)) {
-		p.next = now
-	}
-	p.next = p.next.Add(p.every)
-	if d := p.next.Sub(now); d > 0 {
-		sleep(ctx, d)
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -17,7 +19,7 @@ import (
 type connections struct {
 	world  *world
 	random *rand.Rand
-	pace   *pace
+	pace   *rate.Limiter
 	steady []route
 	wait   sync.WaitGroup
 
@@ -48,7 +50,7 @@ type stuck struct {
 func newConnections(w *world) *connections {
 	c := &connections{
 		world: w, random: rand.New(rand.NewPCG(w.soak.seed, 2)), made: map[string]int{}, clients: map[string]stuck{},
-		pace: &pace{every: time.Second / time.Duration(w.soak.connections)},
+		pace: perSecond(w.soak.connections),
 	}
 	for _, s := range append(w.history.served("steady-"), w.history.served("graceful-")...) {
 		c.steady = append(c.steady, w.routes(s)...)
@@ -63,7 +65,7 @@ func (c *connections) run(ctx context.Context) error {
 			c.wait.Go(func() { c.hold(ctx, r) })
 		}
 	}
-	for c.pace.wait(ctx); ctx.Err() == nil; c.pace.wait(ctx) {
+	for c.pace.Wait(ctx) == nil {
 		if r, ok := c.choose(); ok {
 			c.wait.Go(func() { c.connect(r) })
 		}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/report"
@@ -266,17 +267,15 @@ func (f *faults) addAddress(ctx context.Context, n *node, _ draw) (recovered tim
 
 // awaitNodePort waits until a NodePort answers to the node itself.
 func awaitNodePort(ctx context.Context, n *node, to netip.AddrPort) (time.Duration, error) {
-	began := time.Now()
-	for sleep(ctx, 5*time.Millisecond) {
-		result := lab.Probe(ctx, n.Namespace, "tcp", to, lab.ProbeOptions{Timeout: time.Second})
-		if result.Outcome == lab.Answered {
-			break
-		}
-		if time.Since(began) > patience {
-			return 0, fmt.Errorf("NodePort %s of %s after %s: %v", to, n.Name, patience, result)
-		}
+	began, result := time.Now(), lab.Result{}
+	err := wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
+		result = lab.Probe(ctx, n.Namespace, "tcp", to, lab.ProbeOptions{Timeout: time.Second})
+		return result.Outcome == lab.Answered, nil
+	})
+	if err != nil {
+		err = fmt.Errorf("NodePort %s of %s: %w: %v", to, n.Name, err, result)
 	}
-	return time.Since(began), nil
+	return time.Since(began), err
 }
 
 // deleteNode deletes the Node object, and creates it again after a time.

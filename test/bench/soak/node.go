@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,21 +31,17 @@ type node struct {
 	client   *lab.Pod // in which connections begin
 	sentinel *random.Sentinel
 	dir      string // of its files
-	kick     chan struct{}
 	problem  func(format string, args ...any)
 	config   string // of the proxy
 
-	still   sync.Mutex // held while the sentinel changes
+	still   sync.Mutex   // held while the sentinel changes
+	writing atomic.Int64 // time of all requests that changed it, in nanoseconds
+
 	mu      sync.Mutex // guards the rest
 	process *lab.Process
 	ending  bool // reports whether the process may end
 	known   []confirmation
 	latency report.Sample // from the answer of the API to its effect on connections
-	// answered is the time of the answer to a change of the sentinel that the
-	// proxy has not followed, zero if there is none. writing is the time that
-	// all such requests took.
-	answered time.Time
-	writing  time.Duration
 }
 
 // confirmation is a time at which a node has followed all requests that were
@@ -108,24 +105,26 @@ func (n *node) end(signal syscall.Signal) {
 	}
 }
 
+const poll = 10 * time.Millisecond
+
 // follow changes the sentinel of the node until ctx ends, and records when the
 // proxy has followed.
 func (n *node) follow(ctx context.Context) error {
-	const pause, poll = time.Second, 10 * time.Millisecond
-	for sleep(ctx, poll) {
-		if err := n.followOnce(ctx, poll); err != nil {
-			continue // no API server
+	for pause := poll; sleep(ctx, pause); {
+		answered, err := n.followOnce(ctx)
+		if err != nil {
+			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-n.kick:
-		case <-time.After(pause):
+		if pause = poll; answered {
+			pause = time.Second
 		}
 	}
 	return nil
 }
 
-func (n *node) followOnce(ctx context.Context, poll time.Duration) error {
+// followOnce changes the sentinel and waits until the proxy has followed. It
+// reports whether the API server answered.
+func (n *node) followOnce(ctx context.Context) (answered bool, err error) {
 	n.still.Lock()
 	defer n.still.Unlock()
 	began := time.Now()
@@ -133,20 +132,20 @@ func (n *node) followOnce(ctx context.Context, poll time.Duration) error {
 	defer cancel()
 	mark, err := n.sentinel.Change(limited)
 	if err != nil {
-		return err
+		return false, nil
 	}
-	n.mu.Lock()
-	n.answered = time.Now()
-	n.writing += time.Since(began)
-	n.mu.Unlock()
+	from := time.Now()
+	n.writing.Add(int64(from.Sub(began)))
 	for mark.Served(ctx, n.Namespace) != nil && sleep(ctx, poll) {
+		if time.Since(from) > patience {
+			return true, fmt.Errorf("the proxy of %s has not followed the API for %s", n.Name, patience)
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.known = append(n.known, confirmation{time.Now(), began})
-	n.latency.Add(time.Since(n.answered))
-	n.answered = time.Time{}
-	return nil
+	n.latency.Add(time.Since(from))
+	return true, nil
 }
 
 // knownAt returns the time up to which the proxy had followed at another time.
@@ -164,32 +163,20 @@ func (n *node) knownAt(at time.Time) time.Time {
 // await waits until the proxy has followed a change of the sentinel that began
 // after now, and returns how long it took, without the requests.
 func (n *node) await(ctx context.Context) (time.Duration, error) {
-	from := time.Now()
-	_, before := n.requests()
-	for sleep(ctx, 5*time.Millisecond) {
-		answered, writing := n.requests()
+	const limit = 5 * patience
+	from, before := time.Now(), n.writing.Load()
+	for sleep(ctx, poll) {
+		answered, err := n.followOnce(ctx)
 		switch {
-		case n.knownAt(time.Now()).After(from):
-			return max(0, time.Since(from)-(writing-before)), nil
-		case !answered.IsZero() && min(time.Since(answered), time.Since(from)) > patience:
-			return 0, fmt.Errorf("the proxy of %s has not followed the API for %s", n.Name, patience)
-		case time.Since(from) > 5*patience:
-			return 0, fmt.Errorf("changes for %s have not ended after %s", n.Name, 5*patience)
-		}
-		select {
-		case n.kick <- struct{}{}:
-		default:
+		case err != nil:
+			return 0, err
+		case answered:
+			return max(0, time.Since(from)-time.Duration(n.writing.Load()-before)), nil
+		case time.Since(from) > limit:
+			return 0, fmt.Errorf("changes for %s have not ended after %s", n.Name, limit)
 		}
 	}
 	return 0, context.Cause(ctx)
-}
-
-// requests returns when the change of the sentinel was answered that the proxy
-// has not followed, and how long all requests took.
-func (n *node) requests() (answered time.Time, writing time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.answered, n.writing
 }
 
 // possible returns what the node can be, as far as endpoints depend on it. The

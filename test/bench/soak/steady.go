@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -61,15 +62,13 @@ func steadyServices() []*steady {
 // createSteady creates the steady Services.
 func (w *world) createSteady(ctx context.Context) error {
 	w.steady = steadyServices()
+	var errs []error
 	for _, s := range w.steady {
-		if err := w.putEndpoints(ctx, s); err != nil {
-			return err
-		}
-		if _, err := w.api.PutService(ctx, s.object()); err != nil {
-			return err
-		}
+		errs = append(errs, w.putEndpoints(ctx, s))
+		_, err := w.api.PutService(ctx, s.object())
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // clusterIPs returns the ClusterIPs, which the generator does not use.

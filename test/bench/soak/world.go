@@ -55,9 +55,6 @@ func (s *soak) newWorld(ctx context.Context, say func(string, ...any)) (w *world
 	if w.dir, err = filepath.Abs(cmp.Or(s.logs, filepath.Join(w.Dir, "logs"))); err != nil {
 		return w, err
 	}
-	if err := os.MkdirAll(w.dir, 0o755); err != nil {
-		return w, err
-	}
 	w.api = &random.API{Client: w.Client, Record: w.history.record}
 	if _, w.pods, err = random.AddPods(w.Lab); err != nil {
 		return w, err
@@ -69,21 +66,16 @@ func (s *soak) newWorld(ctx context.Context, say func(string, ...any)) (w *world
 	if w.judge, err = newJudge(w.history, names); err != nil {
 		return w, err
 	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostileName}}
+	_, err = w.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	err = errors.Join(err, os.MkdirAll(w.dir, 0o755), w.api.CreateServiceCIDR(ctx))
 	for i, prefix := range random.SecondServiceRanges() {
-		if err := w.Lab.Client.ReplaceRoute(prefix, w.Lab.Node1.Addrs()[i]); err != nil {
-			return w, err
-		}
+		err = errors.Join(err, w.Lab.Client.ReplaceRoute(prefix, w.Lab.Node1.Addrs()[i]))
 	}
 	for i, n := range w.Lab.Nodes() {
-		if err := w.addNode(ctx, i, n); err != nil {
-			return w, err
-		}
+		err = errors.Join(err, w.addNode(ctx, i, n))
 	}
-	if err := w.api.CreateServiceCIDR(ctx); err != nil {
-		return w, err
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hostileName}}
-	if _, err := w.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+	if err != nil {
 		return w, err
 	}
 	return w, w.createSteady(ctx)
@@ -102,7 +94,7 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	}
 	pods := [][2]string{{"a1", "a2"}, {"b1", "b2"}}[i]
 	added := &node{
-		Node: n, client: client, dir: w.dir, kick: make(chan struct{}),
+		Node: n, client: client, dir: w.dir,
 		sentinel: &random.Sentinel{API: w.api, Number: i + 1, Pods: pods, Addrs: w.pods},
 		problem:  w.problem,
 	}

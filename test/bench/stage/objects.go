@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // Names, numbers and ports of the objects. A Service is a number from 0; its
@@ -27,18 +29,20 @@ const (
 // ClusterCIDR contains all endpoints.
 const ClusterCIDR = "10.128.0.0/9"
 
+var endpointRange = netip.MustParsePrefix(ClusterCIDR)
+
 // Endpoints returns the endpoints of a Service that has that many.
 func Endpoints(service, endpoints int) []netip.Addr {
 	addrs := make([]netip.Addr, endpoints)
 	for i := range addrs {
-		addrs[i] = Nth(netip.AddrFrom4([4]byte{10, 128, 0, 1}), service*endpoints+i)
+		addrs[i] = lab.AddrIn(endpointRange, 1+service*endpoints+i)
 	}
 	return addrs
 }
 
 // Frontend returns the ClusterIP and port of a Service.
 func Frontend(service int) netip.AddrPort {
-	return netip.AddrPortFrom(Nth(netip.AddrFrom4([4]byte{10, 96, 1, 0}), service), ServicePort)
+	return netip.AddrPortFrom(lab.AddrIn(lab.ServiceRanges()[0], 256+service), ServicePort)
 }
 
 // Frontends returns the frontends of the Services from 0.
@@ -48,12 +52,6 @@ func Frontends(services int) []netip.AddrPort {
 		all[i] = Frontend(i)
 	}
 	return all
-}
-
-// Nth returns the IPv4 address first + n.
-func Nth(first netip.Addr, n int) netip.Addr {
-	base := first.As4()
-	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(base[:])+uint32(n))))
 }
 
 // ServiceName returns the name of a Service and of its EndpointSlice.

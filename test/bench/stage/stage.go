@@ -97,11 +97,9 @@ func (s *Stage) Slices() discoveryv1client.EndpointSliceInterface {
 
 // Create creates a Service with its endpoints.
 func (s *Stage) Create(ctx context.Context, service *corev1.Service, slice *discoveryv1.EndpointSlice) error {
-	if _, err := s.Slices().Create(ctx, slice, metav1.CreateOptions{}); err != nil {
-		return err
-	}
+	_, errSlice := s.Slices().Create(ctx, slice, metav1.CreateOptions{})
 	_, err := s.Services().Create(ctx, service, metav1.CreateOptions{})
-	return err
+	return errors.Join(errSlice, err)
 }
 
 // Load creates the Services from first to end-1 with their endpoints.
@@ -115,16 +113,13 @@ func (s *Stage) Load(ctx context.Context, first, end int, endpoints func(service
 	// allocator does not, but it takes IPAddress objects that the later one
 	// expects.
 	err := s.restartAPIServer(ctx, "--emulated-version=1.33", "--feature-gates=MultiCIDRServiceAllocator=false")
-	if err != nil {
-		return err
+	if err == nil {
+		err = InParallel(ctx, first, end, func(ctx context.Context, i int) error {
+			created := create(ctx, i)
+			_, err := s.Client.NetworkingV1().IPAddresses().Create(ctx, newIPAddress(i), metav1.CreateOptions{})
+			return errors.Join(created, err)
+		})
 	}
-	err = InParallel(ctx, first, end, func(ctx context.Context, i int) error {
-		if err := create(ctx, i); err != nil {
-			return err
-		}
-		_, err := s.Client.NetworkingV1().IPAddresses().Create(ctx, newIPAddress(i), metav1.CreateOptions{})
-		return err
-	})
 	if err != nil {
 		return err
 	}
