@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,6 +31,9 @@ type feature struct {
 	// use makes Service number i use the feature; nil for none.
 	use      func(svc *cluster.Service, i int)
 	families []nft.Family // nil for IPv4
+	// nodePortIPs is the number of addresses that NodePorts listen on; 0 for
+	// all addresses of the node.
+	nodePortIPs int
 }
 
 func features() []*feature {
@@ -56,7 +59,7 @@ func features() []*feature {
 		}},
 		{name: "endpoints", size: 5_000, shape: func(n int) (int, int, int) { return 1, 1, n }},
 		{name: "ports", size: 500, shape: func(n int) (int, int, int) { return 1, n, 100 }},
-		{name: "udp-nodeports", size: 500, shape: services(10), use: func(svc *cluster.Service, i int) {
+		{name: "udp-nodeports", size: 500, shape: services(10), nodePortIPs: 500, use: func(svc *cluster.Service, i int) {
 			svc.Ports[0].Protocol, svc.Ports[0].NodePort = cluster.UDP, nodePort(i)
 		}},
 		{name: "dual-stack", size: 5_000, shape: services(10), families: []nft.Family{nft.IPv4, nft.IPv6}},
@@ -110,6 +113,8 @@ const featureGrowth = 4
 // featureBench measures a feature at one size.
 type featureBench struct {
 	namespace      *os.File // in which Tables are opened: each operation has a goroutine of its own
+	config         Config
+	node           *cluster.Node
 	families       []nft.Family
 	services       []*featureService // the last one is plain
 	last           int               // number of an endpoint
@@ -118,7 +123,14 @@ type featureBench struct {
 }
 
 func newFeatureBench(f *feature, n int, smaller map[string]time.Duration) *featureBench {
-	m := &featureBench{families: f.families, times: map[string]time.Duration{}, smaller: smaller}
+	m := &featureBench{
+		config: sampleConfig(), node: tabletest.Node(), families: f.families, times: map[string]time.Duration{},
+		smaller: smaller,
+	}
+	for i := range f.nodePortIPs {
+		m.config.Rules.NodePortAddresses.CIDRs = tabletest.Prefixes("172.30.0.0/16")
+		m.node.NodePortIPs = append(m.node.NodePortIPs, numberedAddr(nft.IPv4, 172, 30<<16+i))
+	}
 	if m.families == nil {
 		m.families = []nft.Family{nft.IPv4}
 	}
@@ -150,7 +162,6 @@ func (m *featureBench) run(b *testing.B) {
 		m.close(b)
 	}, func() { m.start(b) })
 	m.measure(b, "restart", func() { m.close(b) }, func() { m.start(b) })
-	reportMemory(b)
 	m.changes(b, "", m.services[(len(m.services)-1)/2])
 	m.changes(b, "plain-", m.services[len(m.services)-1])
 }
@@ -158,8 +169,8 @@ func (m *featureBench) run(b *testing.B) {
 // start passes all Services to new Tables, and syncs.
 func (m *featureBench) start(b *testing.B) {
 	for _, f := range m.families {
-		table := newUnconnected(b, sampleConfig(), f)
-		table.SetNode(tabletest.Node())
+		table := newUnconnected(b, m.config, f)
+		table.SetNode(m.node)
 		if err := table.Setup(); err != nil {
 			b.Fatal(err)
 		}
@@ -241,6 +252,9 @@ func (m *featureBench) measure(b *testing.B, name string, prepare, operation fun
 		m.times[name] = b.Elapsed() / time.Duration(b.N)
 		b.ReportMetric(float64(kernel.Microseconds())/float64(b.N), "kernel-µs/op")
 		m.reportGrowth(b, name)
+		if name == "restart" {
+			reportMemory(b)
+		}
 	})
 }
 
@@ -317,19 +331,24 @@ func resetPeakMemory(b *testing.B) {
 	}
 }
 
-// reportMemory logs the heap in use at rest, and the peak of the resident
+// reportMemory reports the heap in use at rest, and the peak of the resident
 // memory.
 func reportMemory(b *testing.B) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		b.Fatal(err)
 	}
-	peak := regexp.MustCompile(`VmHWM:\s+(\d+ kB)`).FindSubmatch(status)
+	_, line, _ := strings.Cut(string(status), "VmHWM:")
+	var peak float64
+	if _, err := fmt.Sscan(line, &peak); err != nil {
+		b.Fatal(err)
+	}
 	runtime.GC()
 	runtime.GC() // frees what has finalizers
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
-	b.Logf("%s: heap %d kB, peak RSS %s", b.Name(), stats.HeapInuse>>10, peak[1])
+	b.ReportMetric(float64(stats.HeapInuse)/1000, "heap-kB")
+	b.ReportMetric(peak*1.024, "peak-RSS-kB")
 }
 
 const (

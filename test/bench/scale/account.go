@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,38 +189,33 @@ func (a *account) read() {
 //	nft-4711    [001] .....  1234.567990: sys_sendmsg -> 0x14
 //	CPU:1 [LOST 12 EVENTS]
 func (a *account) add(line string) {
-	if strings.Contains(line, "[LOST ") {
-		a.total.lost = true
+	a.total.lost = a.total.lost || strings.Contains(line, "[LOST ")
+	match := event.FindStringSubmatch(line)
+	if match == nil {
 		return
 	}
-	head, event, found := strings.Cut(line, ": sys_")
-	fields := strings.Fields(head)
-	if !found || len(fields) < 4 {
-		return
-	}
-	at, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-	if err != nil {
-		return
-	}
-	task, _, _ := strings.Cut(head, " [")
-	task = task[strings.LastIndexByte(task, '-')+1:] // the name can contain blanks, or be <...>
-	call, result, ended := strings.Cut(event, " -> ")
-	if !ended {
+	task, call, result := match[1], match[3], match[4]
+	at, err := strconv.ParseFloat(match[2], 64)
+	if result == "" || err != nil {
 		a.begun[task] = at
 		return
 	}
-	n, err := strconv.ParseUint(strings.TrimPrefix(result, "0x"), 16, 64)
-	if failed := err != nil || int64(n) < 0; failed {
+	n, err := strconv.ParseInt(result, 16, 64)
+	if err != nil { // negative
 		n = 0
 	}
 	if strings.HasPrefix(call, "recv") {
-		a.total.received += int64(n)
+		a.total.received += n
 		return
 	}
 	a.total.sends++
-	a.total.sent += int64(n)
+	a.total.sent += n
 	if begun, known := a.begun[task]; known {
 		a.total.longest = max(a.total.longest, time.Duration((at-begun)*float64(time.Second)))
 		delete(a.begun, task)
 	}
 }
+
+// event matches the task, time, call and result of an event. The name of the
+// task can contain blanks, or be <...>.
+var event = regexp.MustCompile(`-(\d+) +\[\d+\] .* (\d+\.\d+): sys_(\w+)(?:\(| -> 0x([0-9a-f]+))`)
