@@ -1,0 +1,123 @@
+package walk
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// conclude runs an expression that neither loads nor compares a value. A set to
+// which a rule adds the packet is not full.
+func (w *Walk) conclude(p *Path, e expr.Any) {
+	switch e := e.(type) {
+	case *expr.Verdict:
+		w.verdict(p, e)
+	case *expr.Reject:
+		p.finish(Rejected)
+	case *expr.NAT:
+		w.translate(p, e)
+	case *expr.Masq:
+		p.finish(Accepted)
+	case *expr.Counter:
+		p.next()
+	case *expr.Objref:
+		p.Counter = e.Name
+		w.decide(p, true, unlessCounter(e))
+	case *expr.Dynset:
+		p.Updated = append(p.Updated, e.SetName)
+		w.decide(p, true, unlessPlain(e))
+	case *expr.Limit:
+		text := nft.NewRule(nft.Statement{e}).Text(p.Packet.family())
+		w.decide(p, true, fmt.Errorf("the state of %q is unknown", text))
+	case *nft.Extension:
+		w.extension(p, e)
+	case *nft.UnknownExpression:
+		w.unknownExpression(p, e)
+	default:
+		w.anything(p, fmt.Errorf("expression %T is unknown", e))
+	}
+}
+
+// anything continues a path after an expression that can match or not, and that
+// can have written a register.
+func (w *Walk) anything(p *Path, reason error) {
+	p.forget(reason)
+	w.decide(p, true, reason)
+}
+
+// unlessCounter returns the reason why it is not known whether an object
+// matches, such as a quota. Counters match.
+func unlessCounter(e *expr.Objref) error {
+	if e.Type == unix.NFT_OBJECT_COUNTER {
+		return nil
+	}
+	return fmt.Errorf("object %s of type %d is unknown", e.Name, e.Type)
+}
+
+// unlessPlain returns the reason why it is not known whether an update of a set
+// matches, such as a limit of the row.
+func unlessPlain(e *expr.Dynset) error {
+	if len(e.Exprs) == 0 && !e.Invert {
+		return nil
+	}
+	return fmt.Errorf("the state of set %s is unknown", e.SetName)
+}
+
+func (w *Walk) verdict(p *Path, e *expr.Verdict) {
+	const kinds, queue = 0xff, 3 // NF_VERDICT_MASK, NF_QUEUE of linux/netfilter.h; the number of the queue is above
+	switch e.Kind {
+	case expr.VerdictAccept:
+		p.follow(nft.VerdictAccept)
+	case expr.VerdictReturn:
+		p.follow(nft.VerdictReturn)
+	case expr.VerdictGoto:
+		p.follow(nft.VerdictGoto(e.Chain))
+	case expr.VerdictJump:
+		p.follow(nft.VerdictJump(e.Chain))
+	case expr.VerdictContinue:
+		p.next()
+	case expr.VerdictBreak:
+		p.nextRule()
+	default:
+		if e.Kind > 0 && e.Kind&kinds == queue {
+			w.decide(p, true, errors.New("the verdict of another program is unknown"))
+			return
+		}
+		p.follow(nft.VerdictDrop)
+	}
+}
+
+// translate ends a path with the translation of the destination or source.
+func (w *Walk) translate(p *Path, e *expr.NAT) {
+	p.finish(Accepted)
+	single := (e.RegAddrMax == e.RegAddrMin || e.RegAddrMax == 0) && (e.RegProtoMax == e.RegProtoMin || e.RegProtoMax == 0)
+	addr := p.value(e.RegAddrMin, p.Packet.Destination.Addr().BitLen()/8)
+	port := p.value(e.RegProtoMin, 2)
+	if e.Type != expr.NATTypeDestNAT || !single || addr.unknown != nil || port.unknown != nil {
+		p.doubt(fmt.Errorf("nat expression %+v is unknown", *e))
+		return
+	}
+	to, _ := netip.AddrFromSlice(addr.bytes)
+	p.End.To = netip.AddrPortFrom(to, binary.BigEndian.Uint16(port.bytes))
+}
+
+func (w *Walk) unknownExpression(p *Path, e *nft.UnknownExpression) {
+	reason := fmt.Errorf("expression %q is unknown", e.Name)
+	switch e.Name {
+	case "log", "notrack", "dup", "flow_offload", "last", "secmark":
+		p.next()
+	case "redir", "tproxy", "fwd", "synproxy":
+		p.finish(Accepted)
+		p.doubt(reason)
+	case "limit", "quota", "connlimit", "queue":
+		w.decide(p, true, reason)
+	default:
+		w.anything(p, reason)
+	}
+}

@@ -1,0 +1,197 @@
+package walk
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// evaluate runs an expression for a path, and moves the path on.
+func (w *Walk) evaluate(p *Path, e expr.Any) error {
+	switch e := e.(type) {
+	case *expr.Payload:
+		p.payload(e)
+	case *expr.Meta:
+		w.meta(p, e)
+	case *expr.Ct:
+		p.connection(e)
+	case *expr.Fib:
+		p.load(e.Register, slotBytes, w.fib(&p.Packet, e))
+	case *expr.Immediate:
+		p.load(e.Register, len(e.Data), known(e.Data))
+	case *expr.Numgen:
+		p.load(e.Register, slotBytes, number(e))
+	case *expr.Bitwise:
+		p.load(e.DestRegister, int(e.Len), p.bitwise(e))
+	case *expr.Cmp:
+		w.compare(p, e)
+	case *expr.Range:
+		v := p.value(e.Register, len(e.FromData))
+		within := bytes.Compare(v.bytes, e.FromData) >= 0 && bytes.Compare(v.bytes, e.ToData) <= 0
+		w.decide(p, within == (e.Op == expr.CmpOpEq), v.unknown)
+	case *expr.Lookup:
+		return w.lookup(p, e)
+	default:
+		w.conclude(p, e)
+	}
+	return nil
+}
+
+// load writes a value of this size, or a longer one, into a register.
+func (p *Path) load(register uint32, size int, v value) {
+	p.store(register, max(size, len(v.bytes)), v)
+	p.next()
+}
+
+// payload loads a header field. A rule that writes one changes what later rules
+// match, which is not known.
+func (p *Path) payload(e *expr.Payload) {
+	if e.OperationType == expr.PayloadLoad {
+		p.load(e.DestRegister, int(e.Len), p.Packet.header(e))
+		return
+	}
+	p.doubt(fmt.Errorf("a change of header %d is unknown", e.Base))
+	p.next()
+}
+
+// connection loads information about the connection, or sets it.
+func (p *Path) connection(e *expr.Ct) {
+	if e.SourceRegister {
+		p.next()
+		return
+	}
+	p.load(e.Register, slotBytes, p.Packet.tracked(e.Key))
+}
+
+// meta loads information about the packet, or sets it. Only the mark has an
+// effect.
+func (w *Walk) meta(p *Path, e *expr.Meta) {
+	if !e.SourceRegister {
+		p.load(e.Register, slotBytes, w.metaValue(&p.Packet, e.Key))
+		return
+	}
+	if e.Key == expr.MetaKeyMARK {
+		p.mark(p.value(e.Register, slotBytes))
+	}
+	p.next()
+}
+
+// mark sets the mark of the packet.
+func (p *Path) mark(v value) {
+	if p.Packet.MarkUnknown = v.unknown != nil; p.Packet.MarkUnknown {
+		return
+	}
+	mark := binary.NativeEndian.Uint32(v.bytes)
+	if mark&^p.Packet.Mark != 0 {
+		p.Marked = p.step
+	}
+	p.Packet.Mark = mark
+}
+
+// bitwise returns the result of a bitwise expression with a mask.
+func (p *Path) bitwise(e *expr.Bitwise) value {
+	v := p.value(e.SourceRegister, int(e.Len))
+	switch {
+	case v.unknown != nil:
+		return unknown("%v", v.unknown) // not a draw
+	case len(e.Mask) != len(v.bytes) || len(e.Xor) != len(v.bytes):
+		return unknown("bitwise expression %+v is unknown", *e)
+	}
+	result := make([]byte, len(v.bytes))
+	for i, b := range v.bytes {
+		result[i] = b&e.Mask[i] ^ e.Xor[i]
+	}
+	return known(result)
+}
+
+// compare compares a value with a constant. A comparison of a random number,
+// such as `numgen random mod 3 0`, splits the path.
+func (w *Walk) compare(p *Path, e *expr.Cmp) {
+	v := p.value(e.Register, len(e.Data))
+	if d, random := v.unknown.(draw); random && e.Op == expr.CmpOpEq && len(e.Data) == slotBytes {
+		w.split(p, d.chance(binary.NativeEndian.Uint32(e.Data)))
+		return
+	}
+	w.decide(p, holds(bytes.Compare(v.bytes, e.Data), e.Op), v.unknown)
+}
+
+// holds reports whether a comparison with this result matches.
+func holds(result int, op expr.CmpOp) bool {
+	switch op {
+	case expr.CmpOpEq:
+		return result == 0
+	case expr.CmpOpNeq:
+		return result != 0
+	case expr.CmpOpLt:
+		return result < 0
+	case expr.CmpOpLte:
+		return result <= 0
+	case expr.CmpOpGt:
+		return result > 0
+	}
+	return result >= 0
+}
+
+// maxDrawn is the largest number of values of a random number that are tried.
+const maxDrawn = 1 << 17
+
+// lookup looks a key up in a set. A random number in the key is drawn first.
+func (w *Walk) lookup(p *Path, e *expr.Lookup) error {
+	set, err := w.table.Set(e.SetName)
+	if err != nil {
+		w.anyRow(p, e, err)
+		return nil
+	}
+	v := p.value(e.SourceRegister, set.Key.Size())
+	if d, random := v.unknown.(draw); random && d.mod <= maxDrawn {
+		w.draw(p, d)
+		return nil
+	}
+	if v.unknown != nil {
+		w.anyRow(p, e, v.unknown)
+		return nil
+	}
+	key := nft.Row{Set: set, Key: nft.Tuple{}.Raw(v.bytes)}
+	row, err := w.table.Row(set, key.Key)
+	if err != nil {
+		return err
+	}
+	p.step.add(Lookup{key, row})
+	switch found := row.Set != nil; {
+	case found == e.Invert:
+		p.nextRule()
+	case found:
+		p.use(e, row)
+	default:
+		p.next()
+	}
+	return nil
+}
+
+// anyRow continues a path after a lookup whose key or set is not known. The
+// verdicts of unknown rows are not followed.
+func (w *Walk) anyRow(p *Path, e *expr.Lookup, reason error) {
+	if e.IsDestRegSet {
+		p.forget(reason)
+	}
+	w.decide(p, false, reason)
+}
+
+// use continues a path with the row that it found.
+func (p *Path) use(e *expr.Lookup, row nft.Row) {
+	p.Rows = append(p.Rows, row)
+	switch {
+	case !e.IsDestRegSet:
+		p.next()
+	case e.DestRegister == unix.NFT_REG_VERDICT:
+		p.follow(row.Verdict)
+	default:
+		data := row.Data.Bytes()
+		p.load(e.DestRegister, len(data), known(data))
+	}
+}

@@ -1,0 +1,214 @@
+package walk
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Packet is a hypothetical packet at a hook.
+type Packet struct {
+	// Source and Destination are those in the header. A source port of 0 is not
+	// known.
+	Source, Destination netip.AddrPort
+	// Protocol is the number of the transport protocol.
+	Protocol uint8
+	// In and Out are the interfaces by which the packet arrives and leaves. The
+	// zero Interface stands for none.
+	In, Out Interface
+	Mark    uint32
+	// MarkUnknown reports whether the mark is not known.
+	MarkUnknown bool
+	// Translated reports whether the destination of the connection was
+	// translated.
+	Translated bool
+	// Answered reports whether the connection has an answer, and Reply whether
+	// the packet is one.
+	Answered, Reply bool
+}
+
+// Interface is the name of an interface, or the reason why it is not known.
+type Interface struct {
+	Name    string
+	Unknown error
+}
+
+func (p *Packet) family() nft.Family { return nft.FamilyOf(p.Destination.Addr()) }
+
+// part is consecutive bytes of a header that are known.
+type part struct {
+	offset uint32
+	bytes  []byte
+}
+
+// parts returns the known parts of a header.
+func (p *Packet) parts(base expr.PayloadBase) (parts []part) {
+	const tcpFlags = 13
+	dest := binary.BigEndian.AppendUint16(nil, p.Destination.Port())
+	switch {
+	case base == expr.PayloadBaseNetworkHeader && p.family() == nft.IPv4:
+		return []part{{9, []byte{p.Protocol}}, {12, p.addrs()}}
+	case base == expr.PayloadBaseNetworkHeader:
+		return []part{{8, p.addrs()}}
+	case base != expr.PayloadBaseTransportHeader:
+		return nil
+	case p.Source.Port() == 0:
+		parts = []part{{2, dest}}
+	default:
+		parts = []part{{0, append(binary.BigEndian.AppendUint16(nil, p.Source.Port()), dest...)}}
+	}
+	if flags, ok := p.tcpFlags(); ok && p.Protocol == unix.IPPROTO_TCP {
+		parts = append(parts, part{tcpFlags, []byte{flags}})
+	}
+	return parts
+}
+
+// addrs returns the addresses, which follow each other in the headers.
+func (p *Packet) addrs() []byte {
+	return append(p.Source.Addr().AsSlice(), p.Destination.Addr().AsSlice()...)
+}
+
+// header returns the value of a header field.
+func (p *Packet) header(e *expr.Payload) value {
+	for _, part := range p.parts(e.Base) {
+		if end := part.offset + uint32(len(part.bytes)); e.Offset >= part.offset && e.Offset+e.Len <= end {
+			return known(part.bytes[e.Offset-part.offset:][:e.Len])
+		}
+	}
+	return unknown("bytes %d to %d of header %d are unknown", e.Offset, e.Offset+e.Len, e.Base)
+}
+
+// Flags of TCP.
+const (
+	tcpSYN = 0x02
+	tcpACK = 0x10
+)
+
+// tcpFlags returns the flags of a packet of the client.
+func (p *Packet) tcpFlags() (flags byte, known bool) {
+	if p.Answered {
+		return tcpACK, !p.Reply
+	}
+	return tcpSYN, !p.Reply
+}
+
+// States and status bits of connections
+// (linux/netfilter/nf_conntrack_common.h).
+const (
+	ctStateEstablished = 1 << 1
+	ctStateNew         = 1 << 3
+	ctStatusSeenReply  = 1 << 1
+	ctStatusDNAT       = 1 << 5
+)
+
+// tracked returns information about the connection.
+func (p *Packet) tracked(key expr.CtKey) value {
+	switch key {
+	case expr.CtKeySTATE:
+		return known(hostBytes(p.connState()))
+	case expr.CtKeySTATUS:
+		return known(hostBytes(p.connStatus()))
+	case expr.CtKeyDIRECTION:
+		if p.Reply {
+			return known([]byte{1})
+		}
+		return known([]byte{0})
+	}
+	return unknown("ct key %d is unknown", key)
+}
+
+func (p *Packet) connState() uint32 {
+	if p.Answered {
+		return ctStateEstablished
+	}
+	return ctStateNew
+}
+
+// connStatus returns the status of the connection, without bits that no
+// firewall asks for.
+func (p *Packet) connStatus() (status uint32) {
+	if p.Translated {
+		status |= ctStatusDNAT
+	}
+	if p.Answered {
+		status |= ctStatusSeenReply
+	}
+	return status
+}
+
+// metaValue returns information about a packet.
+func (w *Walk) metaValue(p *Packet, key expr.MetaKey) value {
+	switch key {
+	case expr.MetaKeyL4PROTO:
+		return known([]byte{p.Protocol})
+	case expr.MetaKeyNFPROTO:
+		return known([]byte{byte(p.family())})
+	case expr.MetaKeyMARK:
+		if p.MarkUnknown {
+			return unknown("the mark is unknown")
+		}
+		return known(hostBytes(p.Mark))
+	case expr.MetaKeyIIFNAME:
+		return p.In.name()
+	case expr.MetaKeyOIFNAME:
+		return p.Out.name()
+	case expr.MetaKeyIIF:
+		return w.index(p.In)
+	case expr.MetaKeyOIF:
+		return w.index(p.Out)
+	}
+	return unknown("meta key %d is unknown", key)
+}
+
+// name returns the value of `meta iifname`.
+func (i Interface) name() value {
+	padded := make([]byte, unix.IFNAMSIZ)
+	copy(padded, i.Name)
+	return value{padded, i.Unknown}
+}
+
+// index returns the value of `meta iif`, 0 for no interface.
+func (w *Walk) index(i Interface) value {
+	if i.Name == "" || i.Unknown != nil {
+		return value{hostBytes(0), i.Unknown}
+	}
+	index, err := w.host.InterfaceIndex(i.Name)
+	return value{hostBytes(index), err}
+}
+
+// fib returns the type of an address, or the interface of the route to it.
+func (w *Walk) fib(p *Packet, e *expr.Fib) value {
+	addr := p.Destination.Addr()
+	if e.FlagSADDR {
+		addr = p.Source.Addr()
+	}
+	if e.ResultADDRTYPE && !e.FlagIIF && !e.FlagOIF {
+		typ, err := w.host.RouteType(addr)
+		return value{hostBytes(typ), err}
+	}
+	name, err := w.host.Interface(addr)
+	switch {
+	case err != nil:
+		return value{unknown: err}
+	case e.ResultADDRTYPE || e.FlagOIF || p.In.Unknown != nil && !e.FlagPRESENT:
+		return unknown("fib expression %+v is unknown", *e)
+	case p.In.Unknown != nil: // of a hypothetical host, which has a route
+	case e.FlagIIF && name != p.In.Name:
+		name = "" // no route by this interface, as far as the main route shows
+	}
+	switch {
+	case e.FlagPRESENT && name == "":
+		return known([]byte{0})
+	case e.FlagPRESENT:
+		return known([]byte{1})
+	case e.ResultOIF:
+		return w.index(Interface{Name: name})
+	}
+	return Interface{Name: name}.name()
+}
+
+func hostBytes(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
