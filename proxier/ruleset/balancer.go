@@ -42,6 +42,8 @@ const allOffset = 65536
 // name returns the name of the balancer's chain: `balance-3`.
 func (b balancer) name() string { return b.kind.String() + "-" + strconv.Itoa(b.n) }
 
+func (b balancer) masquerades() bool { return b.kind == external || b.kind == nodePortExternal }
+
 // chain returns the balancer's chain. For `external-3` it is
 //
 //	meta mark set meta mark | 0x00004000
@@ -60,7 +62,7 @@ func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
 		offset = allOffset
 	}
 	var rules []nft.Rule
-	if b.kind == d.masqueraded {
+	if b.masquerades() {
 		rules = append(rules, nft.NewRule(nft.SetMarkBits(mark)))
 	}
 	pick := append(slices.Clip(d.key), nft.Random(uint32(b.n), offset))

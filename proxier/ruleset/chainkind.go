@@ -30,7 +30,7 @@ func (p *Plan) chainName(k chainKind) string {
 	if p.HasAffinity() {
 		return [...]string{affinityExternalPrefix, affinityPrefix, affinityLocalPrefix}[k] + p.AffinityName()
 	}
-	return portPrefix + [...]string{"external-", "", "local-"}[k] + strconv.Itoa(int(p.Number))
+	return [...]string{portExternalPrefix, portPrefix, portLocalPrefix}[k] + strconv.Itoa(int(p.Number))
 }
 
 // chainKind returns the kind of chain that selects an endpoint for a frontend's

@@ -139,7 +139,7 @@ func (p *program) services() *nft.Chain {
 	switch {
 	case p.masqueradeAll:
 		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(p.mark)).
-			WithComment("masquerade all clusterIP traffic"))
+			WithComment(commentMasqueradeAll))
 	case p.fromPod != nil:
 		rules = append(rules, nft.NewRule(p.fromPod.matchNot, toClusterIP, nft.SetMarkBits(p.mark)).
 			WithComment("masquerade clusterIP traffic from outside cluster"))

@@ -1,9 +1,34 @@
 package ruleset
 
-import "github.com/nftproxy/nftproxy/nft"
+import (
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
 
 // OwnSet is the name of a set that the tables of other proxies do not have.
 const OwnSet = "service-endpoints"
 
 // BaseChainName returns the name of the base chain at a hook point.
 func BaseChainName(point nft.HookPoint) string { return "nat-" + point.String() }
+
+// NodePortSet is the name of a map with a row for each NodePort with
+// externalTrafficPolicy Cluster.
+const NodePortSet = "service-nodeports"
+
+// setNoEndpointServices is the name of the map of VIPs whose packets are
+// refused.
+const setNoEndpointServices = "no-endpoint-services"
+
+// allEndpointsPrefix is the prefix of the names of the maps that lead packets
+// to all endpoints under externalTrafficPolicy Local.
+const allEndpointsPrefix = "cluster-policy-"
+
+// LeadsToAllEndpoints reports whether a set has the name of a map that leads
+// packets of pods and of this node to all endpoints, although
+// externalTrafficPolicy is Local.
+func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEndpointsPrefix) }
+
+// RejectsOnLocalhost reports whether a chain has the name of the chain that
+// rejects packets to NodePorts that localhost does not serve.
+func RejectsOnLocalhost(chain string) bool { return chain == chainLocalhost }

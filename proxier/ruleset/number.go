@@ -53,9 +53,13 @@ func (p *Plan) Cost(targets int) int {
 	return cost + min(len(p.Frontends)*targets, DefaultNumberLimit+targets)
 }
 
-// portPrefix is the prefix of the names of the chains of numbered service
-// ports.
-const portPrefix = "port-"
+// Prefixes of the names of the chains of numbered service ports. The number
+// follows.
+const (
+	portPrefix         = "port-"          // all usable endpoints
+	portLocalPrefix    = "port-local-"    // endpoints of this node
+	portExternalPrefix = "port-external-" // all usable endpoints, masqueraded
+)
 
 // numberChain selects one of the targets of a service port with a number. For
 // port-7 it is

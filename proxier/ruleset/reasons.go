@@ -1,9 +1,12 @@
 package ruleset
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Reason is a reason for which new connections are rejected or dropped. A
@@ -49,6 +52,39 @@ func (r Reason) name() string {
 		return "drop-unallocated-address"
 	default:
 		return "drop-source-range"
+	}
+}
+
+// Refused is a connection that the rules refuse.
+type Refused struct {
+	Source      netip.Addr
+	Destination netip.AddrPort
+	Protocol    cluster.Protocol
+	// ServicePort is the namespace/name:port that owns the destination, "" if
+	// none does.
+	ServicePort string
+	// Set is the name of the set with the last row that the packet found.
+	Set string
+}
+
+// Text returns the reason for people.
+func (r Reason) Text(c Refused) string {
+	switch r {
+	case NoEndpoints:
+		return c.ServicePort + " has no ready endpoint on any node"
+	case NoLocalEndpoints:
+		policy := "externalTrafficPolicy"
+		if c.Set == setNoEndpointServices { // which has a row for a ClusterIP only
+			policy = "internalTrafficPolicy"
+		}
+		return fmt.Sprintf("%s has %s Local and no ready endpoint on this node", c.ServicePort, policy)
+	case UnknownPort:
+		return fmt.Sprintf("%s is a ClusterIP, but its Service has no port %d/%s",
+			c.Destination.Addr(), c.Destination.Port(), c.Protocol)
+	case UnallocatedAddress:
+		return fmt.Sprintf("%s is in a service CIDR, but no Service has it", c.Destination.Addr())
+	default:
+		return fmt.Sprintf("loadBalancerSourceRanges of %s do not include %s", c.ServicePort, c.Source)
 	}
 }
 
