@@ -143,13 +143,16 @@ func (e *explanation) frontends() ([]ruleset.Frontend, error) {
 func (e *explanation) forward(local bool) {
 	state, plan := e.family.localhost.server.State(e.query.Destination.Port()), e.owner.port.Plan
 	f := &explain.Forwarder{Endpoints: state.Targets}
+	refuse := func(r ruleset.Reason) {
+		f.Closed = explain.Reason{
+			Code: explain.ReasonCode(r), Text: r.Text(ruleset.Refused{ServicePort: e.desired.ServicePort}),
+		}
+	}
 	switch {
 	case len(state.Targets) == 0 && local && plan != nil && len(plan.Cluster) > 0:
-		f.Closed = explain.Reason{Code: explain.NoLocalEndpoints,
-			Text: e.desired.ServicePort + " has externalTrafficPolicy Local and no ready endpoint on this node"}
+		refuse(ruleset.NoLocalEndpoints)
 	case len(state.Targets) == 0:
-		f.Closed = explain.Reason{Code: explain.NoEndpoints,
-			Text: e.desired.ServicePort + " has no ready endpoint on any node"}
+		refuse(ruleset.NoEndpoints)
 	case state.Failure != "":
 		f.Closed = explain.Reason{Code: explain.Localhost, Text: "the proxy cannot serve the NodePort: " + state.Failure}
 	case state.Pinned.IsValid():

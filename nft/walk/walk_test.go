@@ -91,6 +91,7 @@ func TestFacts(t *testing.T) {
 	unmarked := packet()
 	unmarked.MarkUnknown, unmarked.In.Unknown = true, fmt.Errorf("hypothetical")
 	unmarked.Source = netip.AddrPortFrom(unmarked.Source.Addr(), 0)
+	random := &expr.Numgen{Register: 1, Modulus: 4, Offset: 1}
 	const matches, differs, forks = "drop 1", "policy 1", "drop?, policy?"
 	tests := []struct {
 		name   string
@@ -132,8 +133,8 @@ func TestFacts(t *testing.T) {
 			&expr.Payload{Base: transport, Offset: 2, Len: 2, DestRegister: 1},
 			&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{0, 80}, ToData: []byte{0, 90}},
 		}, matches},
-		{"random", packet(), []expr.Any{&expr.Numgen{Register: 1, Modulus: 4, Offset: 1}, is(host(4)...)}, "drop 1/4, policy 3/4"},
-		{"impossible number", packet(), []expr.Any{&expr.Numgen{Register: 1, Modulus: 4, Offset: 1}, is(host(0)...)}, differs},
+		{"random", packet(), []expr.Any{random, is(host(4)...)}, "drop 1/4, policy 3/4"},
+		{"impossible number", packet(), []expr.Any{random, is(host(0)...)}, differs},
 		{"limit", packet(), []expr.Any{&expr.Limit{}}, forks},
 		{"unknown expression", packet(), []expr.Any{&nft.UnknownExpression{Name: "osf"}}, forks},
 		{"log", packet(), []expr.Any{&nft.UnknownExpression{Name: "log"}}, matches},

@@ -20,6 +20,7 @@ const (
 // package that is not listed may import all.
 var ownImports = map[string][]string{
 	"nft":                        {},
+	"nft/walk":                   {"nft"},
 	"nft/xtables":                {"nft"},
 	"conntrack":                  {},
 	"healthcheck/connlimit":      {},
@@ -35,9 +36,9 @@ var ownImports = map[string][]string{
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
 	"proxier/manifest/admission": {},
 	"proxier/leftovers":          {"nft", "nft/xtables"},
-	operator + "/explain":        {"nft", "proxier/ruleset"},
+	operator + "/explain":        {"nft", "nft/walk", "proxier/cluster", "proxier/ruleset"},
 	operator + "/doctor": {
-		"nft", "nft/xtables", "conntrack", "proxier/cluster", "proxier/ruleset",
+		"nft", "nft/walk", "nft/xtables", "conntrack", "proxier/cluster", "proxier/ruleset",
 		operator + "/explain", operator + "/socket",
 		"proxier/leftovers",
 	},
@@ -68,6 +69,7 @@ var ownImports = map[string][]string{
 // import all.
 var foreignImports = map[string][]string{
 	"nft":                   {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
+	"nft/walk":              {"golang.org/x/sys", "github.com/google/nftables"},
 	"nft/xtables":           {"golang.org/x/sys", "github.com/google/nftables", "k8s.io/klog"},
 	"conntrack":             {"golang.org/x/sys"},
 	"healthcheck/connlimit": {"k8s.io/klog"},

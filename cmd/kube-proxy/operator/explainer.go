@@ -157,7 +157,7 @@ func (e *explainer) query(kernel *explain.Kernel, p packet) (q explain.Query, er
 		return q, err
 	}
 	if !p.to.Addr().IsValid() { // a NodePort listens on all addresses of the node
-		addr, err := kernel.NodeSource(outsideAddr(p.family))
+		addr, err := kernel.NodeSource(explain.Outside(p.family))
 		if err != nil {
 			return q, err
 		}

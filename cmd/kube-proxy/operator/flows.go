@@ -144,5 +144,5 @@ func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []f
 // node; and a client outside of the cluster.
 func clientsOf(kernel *explain.Kernel, frontend netip.Addr) ([]netip.Addr, error) {
 	inside, _, err := (&explainFlags{}).source(kernel, frontend)
-	return []netip.Addr{inside, outsideAddr(nft.FamilyOf(frontend))}, err
+	return []netip.Addr{inside, explain.Outside(nft.FamilyOf(frontend))}, err
 }

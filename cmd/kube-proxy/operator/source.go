@@ -41,21 +41,12 @@ func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr
 		addr, err = k.NodeSource(to)
 		return addr, fromNode, err
 	case fromOutside:
-		return outsideAddr(nft.FamilyOf(to)), fromOutside, nil
+		return explain.Outside(nft.FamilyOf(to)), fromOutside, nil
 	}
 	if addr, err = netip.ParseAddr(f.from); err != nil {
 		return addr, "", fmt.Errorf("--from %q is not an address, pod, node or outside", f.from)
 	}
 	return addr, "", nil
-}
-
-// outsideAddr returns an address of a family that no host has: of TEST-NET-3
-// (RFC 5737), or of the range for documentation (RFC 9637).
-func outsideAddr(f nft.Family) netip.Addr {
-	if f == nft.IPv4 {
-		return netip.AddrFrom4([4]byte{203, 0, 113, 1})
-	}
-	return netip.AddrFrom16([16]byte{0x3f, 0xff, 15: 1})
 }
 
 // fromFamily reports whether the source can be of a family: --from is not an

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // checkLocalDetection checks that detectLocalMode recognizes the pods of this
@@ -40,7 +41,7 @@ func checkLocalDetection(context.Context, *node) Finding {
 	return finding
 }
 
-func detectionFinding(family string, pods explain.Pods, known bool) Finding {
+func detectionFinding(family string, pods ruleset.Pods, known bool) Finding {
 	seen, err := seePods(family)
 	if err != nil {
 		return unknown(err)
@@ -82,7 +83,7 @@ type seenPods struct {
 
 // match reports whether a pod is recognized. A range must contain an address
 // that is known.
-func (s *seenPods) match(pods explain.Pods) bool {
+func (s *seenPods) match(pods ruleset.Pods) bool {
 	if pods.Range.IsValid() {
 		for _, p := range s.addrs {
 			if pods.Range.Overlaps(p) {

@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"strconv"
@@ -131,8 +130,7 @@ func nodePorts() (ports []int, err error) {
 	defer conn.Close()
 	for _, f := range families() {
 		table := &nft.Table{Family: f, Name: ruleset.TableName}
-		const portAt = 4 // after the protocol
-		set, err := conn.FindSet(table, "service-nodeports")
+		set, err := conn.FindSet(table, ruleset.NodePortSet)
 		if err != nil || set == nil {
 			continue // the table of another program, which checkTable reports
 		}
@@ -141,8 +139,8 @@ func nodePorts() (ports []int, err error) {
 			return nil, err
 		}
 		for _, row := range rows {
-			if key := row.Key.Bytes(); len(key) >= portAt+2 {
-				ports = append(ports, int(binary.BigEndian.Uint16(key[portAt:])))
+			if port, ok := ruleset.NodePortOf(row); ok {
+				ports = append(ports, int(port))
 			}
 		}
 	}

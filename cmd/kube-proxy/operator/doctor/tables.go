@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
@@ -91,81 +90,4 @@ func checkFeatures(context.Context, *node) Finding {
 		Remedy: "load the modules nft_numgen, nft_fib_ipv4, nft_fib_ipv6, nft_reject_ipv4, nft_reject_ipv6, nft_ct, " +
 			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)",
 	}
-}
-
-// checkFilters checks whether rules of other programs drop packets after their
-// translation.
-func checkFilters(ctx context.Context, _ *node) Finding {
-	legacy, err := legacyTables()
-	if err != nil {
-		return unknown(err)
-	}
-	var blocks []explain.Block
-	probes := 0
-	for _, f := range families() {
-		if ctx.Err() != nil {
-			return unknown(ctx.Err())
-		}
-		found, n, err := blocksOf(f, legacy)
-		if err != nil && !errors.Is(err, explain.ErrNoTable) {
-			return unknown(err)
-		}
-		blocks, probes = append(blocks, found...), probes+n
-	}
-	switch {
-	case len(blocks) > 0:
-		return filterFinding(blocks)
-	case probes == 0:
-		return skipped("the tables of nftproxy have no endpoint whose packets could be checked")
-	}
-	return ok(fmt.Sprintf("no rule of another program drops %d sample packets to endpoints, or the answers", probes))
-}
-
-func blocksOf(f nft.Family, legacy []explain.OtherTable) (blocks []explain.Block, probes int, err error) {
-	k, err := explain.OpenKernel(f)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer k.Close()
-	return k.Blocks(legacy)
-}
-
-func filterFinding(blocks []explain.Block) Finding {
-	finding := Finding{
-		Result: Info, Reason: "rules of other programs may drop packets to endpoints",
-		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m conntrack " +
-			"--ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
-	}
-	for _, b := range blocks {
-		finding.Details = append(finding.Details, blockText(b))
-		switch {
-		case b.Certain:
-			finding.Result, finding.Reason = Fail, "rules of other programs drop packets to endpoints"
-		case b.Rule == 0 && finding.Result == Info: // no rule accepts the packet for sure
-			finding.Result = Warn
-		}
-	}
-	return finding
-}
-
-// blockText describes a rule: "table inet fw, chain forward, rule 2 (handle 7):
-// drop: pod 10.244.1.5 → …".
-func blockText(b explain.Block) string {
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s, chain %s", b.Table, b.Chain)
-	if b.Rule > 0 {
-		fmt.Fprintf(&text, ", rule %d", b.Rule)
-	}
-	if b.Handle > 0 {
-		fmt.Fprintf(&text, " (handle %d)", b.Handle)
-	}
-	verb := "drops"
-	if !b.Certain {
-		verb = "may drop"
-	}
-	fmt.Fprintf(&text, ": %s: %s %s", b.Text, verb, b.Packet)
-	if b.Packets > 1 {
-		fmt.Fprintf(&text, " and %d more", b.Packets-1)
-	}
-	return text.String()
 }

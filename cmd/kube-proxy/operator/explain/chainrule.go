@@ -1,7 +1,10 @@
 package explain
 
 import (
+	"fmt"
+
 	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -19,40 +22,51 @@ type ChainRule struct {
 	RejectWith string
 }
 
-// ChainRules reads the rules of a chain of the table, or of another program's.
+// ChainRules reads the rules of a chain of any table.
 func (k *Kernel) ChainRules(table *nft.Table, chain string) ([]ChainRule, error) {
-	found, err := k.conn.Rules(table, chain)
-	if err != nil {
-		return nil, err
-	}
+	found, err := k.Conn.Rules(table, chain)
 	rules := make([]ChainRule, 0, len(found))
 	for _, rule := range found {
-		rules = append(rules, describe(k.table.Family, rule.Text(table.Family), rule))
+		r := describe(k.Table.Family, rule)
+		r.Handle, r.Text = rule.Handle, rule.Text(table.Family)
+		rules = append(rules, r)
 	}
-	return rules, nil
+	return rules, err
 }
 
-// describe returns a rule. What it does follows from its last expression.
-func describe(f nft.Family, text string, rule nft.Rule) ChainRule {
-	r := ChainRule{Handle: rule.Handle, Text: text}
+// describe returns what a rule does to packets of a family that match. It
+// follows from its last expression.
+func describe(f nft.Family, rule nft.Rule) (r ChainRule) {
 	if len(rule.Expressions) == 0 {
 		return r
 	}
-	const unreachable = "ICMP unreachable"
 	switch e := rule.Expressions[len(rule.Expressions)-1].(type) {
 	case *expr.NAT:
 		r.Translates = e.Type == expr.NATTypeDestNAT
 	case *expr.Masq:
 		r.Masquerades = true
 	case *expr.Reject:
-		r.RejectWith = unreachable
-		if with, err := rejection(f, e); err == nil {
-			r.RejectWith = with
-		}
+		r.RejectWith = rejection(f, e)
 	case *nft.Extension:
 		if e.Target && e.Name == "REJECT" {
 			r.RejectWith = unreachable
 		}
 	}
 	return r
+}
+
+const unreachable = "ICMP unreachable"
+
+// rejection returns the answer to a rejected packet of a family.
+func rejection(f nft.Family, e *expr.Reject) string {
+	const portUnreachable, portUnreachable6 = 3, 4 // linux/icmp.h, linux/icmpv6.h
+	switch {
+	case e.Type == unix.NFT_REJECT_TCP_RST:
+		return "TCP reset"
+	case e.Type != unix.NFT_REJECT_ICMP_UNREACH:
+		return unreachable
+	case f == nft.IPv4 && e.Code == portUnreachable, f == nft.IPv6 && e.Code == portUnreachable6:
+		return "ICMP port unreachable"
+	}
+	return fmt.Sprintf("%s, code %d", unreachable, e.Code)
 }

@@ -4,6 +4,8 @@ import (
 	"math/big"
 	"net/netip"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Desired is what a running proxy knows about the fate of a packet.
@@ -96,14 +98,10 @@ func (f *Forwarder) outcomes() (all []Outcome) {
 func (r *Result) UsesAllEndpoints() bool {
 	for _, s := range r.Walk {
 		for _, l := range s.Lookups {
-			if strings.HasPrefix(l.Set, prefixAllEndpoints) && l.Row != "" {
+			if ruleset.LeadsToAllEndpoints(l.Set) && l.Row != "" {
 				return true
 			}
 		}
 	}
 	return false
 }
-
-// prefixAllEndpoints is the prefix of the maps that lead to all endpoints
-// under externalTrafficPolicy Local.
-const prefixAllEndpoints = "cluster-policy-"

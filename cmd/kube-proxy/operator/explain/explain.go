@@ -2,174 +2,139 @@ package explain
 
 import (
 	"cmp"
-	"math/big"
-	"sync"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
 )
 
-// Explain walks a hypothetical packet through a table of a node.
-func Explain(table Table, routes Routes, q Query) (*Result, error) {
+// Table is a table of a proxy.
+type Table interface {
+	walk.Table
+	// BaseChain returns the name of the table's chain at a hook point.
+	BaseChain(point nft.HookPoint) (string, error)
+}
+
+// Explain walks a hypothetical packet through the table of a proxy. A rule that
+// depends on an unknown fact is an error: the rules of a proxy do not.
+func Explain(table Table, host walk.Host, q Query) (*Result, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
-	m := &machine{
-		table: table, routes: routes, walk: newWalk(),
-		chains: make(map[string][]nft.Rule), sets: make(map[string]*nft.Set),
-	}
-	first := &path{share: big.NewRat(1, 1), packet: packet{
-		family: q.family(), source: q.Source, dest: q.Destination.Addr(), protocol: q.Protocol, port: q.Destination.Port(),
-	}}
-	point, err := m.hook(&q)
+	j := newJourney(table, host, q)
+	dispatched, err := j.dispatch()
 	if err != nil {
 		return nil, err
 	}
-	paths, err := m.dispatch(first, point)
+	fates, err := j.leave(dispatched)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{
 		Destination: q.Destination, Protocol: ProtocolName(q.Protocol), Source: q.Source, From: q.From,
-		Hook: point.String(), Walk: m.walk.steps,
+		Hook: j.point.String(), Walk: stepsOf(q.family(), j.walk),
 	}
-	outcomes := make([]Outcome, len(paths))
-	for i, p := range paths {
-		outcomes[i] = p.outcome(&q)
-		r.ServicePort = cmp.Or(r.ServicePort, p.servicePort())
+	outcomes := make([]Outcome, len(fates))
+	for i, f := range fates {
+		outcomes[i] = f.outcome(&q)
+		r.ServicePort = cmp.Or(r.ServicePort, f.servicePort())
 	}
 	r.add(outcomes)
 	r.Answer = r.answer()
 	return r, nil
 }
 
-// hook returns the hook at which the packet enters the table, and sets the
-// interface on which it arrives.
-func (m *machine) hook(q *Query) (nft.HookPoint, error) {
-	typ, err := m.routes.RouteType(q.Source)
-	if err != nil {
-		return 0, err
-	}
-	if typ == unix.RTN_LOCAL && q.Interface == "" {
-		m.iif = func() (string, error) { return "", nil }
-		return nft.Output, nil
-	}
-	m.iif = sync.OnceValues(func() (string, error) {
-		if q.Interface != "" {
-			return q.Interface, nil
-		}
-		return m.routes.Interface(q.Source)
-	})
-	return nft.Prerouting, nil
+// journey is the way of a packet through the base chains of a proxy's table.
+type journey struct {
+	table Table
+	host  walk.Host
+	walk  *walk.Walk
+	query Query
+	point nft.HookPoint // at which the packet enters the table
 }
 
-// dispatch runs a path through the chains of a hook and, if its packet leaves
-// this node, through those of postrouting.
-func (m *machine) dispatch(first *path, point nft.HookPoint) (ended []*path, err error) {
-	base, err := m.table.BaseChain(point)
+// fate is a path of a packet that ended.
+type fate struct {
+	*walk.Path
+	dispatched walk.End  // at the hook prerouting or output
+	rows       []nft.Row // that rules found there
+}
+
+func newJourney(table Table, host walk.Host, q Query) *journey {
+	return &journey{table: table, host: host, walk: walk.New(walk.Cache(table), host), query: q}
+}
+
+// packet returns the packet that enters the table, and sets the hook.
+func (j *journey) packet() (p walk.Packet, err error) {
+	p = walk.Packet{
+		Source: netip.AddrPortFrom(j.query.Source, 0), Destination: j.query.Destination, Protocol: j.query.Protocol,
+	}
+	typ, err := j.host.RouteType(j.query.Source)
+	switch {
+	case err != nil:
+	case j.query.Interface != "":
+		j.point, p.In.Name = nft.Prerouting, j.query.Interface
+	case typ == unix.RTN_LOCAL:
+		j.point = nft.Output
+	default:
+		j.point = nft.Prerouting
+		p.In.Name, p.In.Unknown = j.host.Interface(j.query.Source)
+	}
+	return p, err
+}
+
+// dispatch runs the packet through the chains of the hook at which it enters
+// the table.
+func (j *journey) dispatch() ([]*walk.Path, error) {
+	p, err := j.packet()
 	if err != nil {
 		return nil, err
 	}
-	dispatched, err := m.run(first, base)
+	return j.run(walk.NewPath(p), j.point)
+}
+
+// run runs a path through the chains of a hook.
+func (j *journey) run(p *walk.Path, point nft.HookPoint) ([]*walk.Path, error) {
+	base, err := j.table.BaseChain(point)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range dispatched {
-		p.dispatched = p.end
-		if p.end.action != accepted {
-			ended = append(ended, p)
-			continue
-		}
-		p.translate()
-		after, err := m.leave(p, point)
-		if err != nil {
-			return nil, err
-		}
-		ended = append(ended, after...)
-	}
-	return ended, nil
-}
-
-// translate applies the translation of the destination to the packet.
-func (p *path) translate() {
-	to := p.dispatched.to
-	if !to.IsValid() {
-		return
-	}
-	p.packet.dest, p.packet.port, p.packet.translated = to.Addr(), to.Port(), true
-}
-
-// leave runs a path through the chains of postrouting. A packet that arrived
-// for an address of this node does not pass them.
-func (m *machine) leave(p *path, point nft.HookPoint) ([]*path, error) {
-	if point == nft.Prerouting {
-		typ, err := m.routes.RouteType(p.packet.dest)
-		if err != nil {
-			return nil, err
-		}
-		if typ == unix.RTN_LOCAL {
-			return []*path{p}, nil
-		}
-	}
-	base, err := m.table.BaseChain(nft.Postrouting)
-	if err != nil {
-		return nil, err
-	}
-	rows := p.rows // those of postrouting are not about Services
-	ended, err := m.run(p, base)
+	ended, err := j.walk.Run(p, base)
 	for _, p := range ended {
-		p.rows = rows
+		err = cmp.Or(err, p.Unknown)
 	}
 	return ended, err
 }
 
-// outcome returns the fate of a path's packet.
-func (p *path) outcome(q *Query) Outcome {
-	o := Outcome{Probability: p.share}
-	switch {
-	case p.end.action == rejected:
-		o.Action, o.RejectWith = Reject, p.end.rejectWith
-	case p.end.action == dropped:
-		o.Action = Drop
-	case p.dispatched.to.IsValid():
-		o.Action, o.Endpoint = ToEndpoint, p.dispatched.to
-		o.Affinity = p.affinity()
-	default:
-		o.Action = Pass
-	}
-	o.Masqueraded = p.end.masquerading != nil
-	switch {
-	case o.Action != ToEndpoint:
-		o.Reason = p.refusal(q)
-	case o.Masqueraded:
-		o.Reason = p.masqueradeReason()
-	}
-	return o
-}
-
-func (p *path) affinity() string {
-	switch {
-	case p.known:
-		return "known"
-	case p.recorded:
-		return "new"
-	}
-	return ""
-}
-
-// add adds outcomes. Those that differ in their probability only become one.
-func (r *Result) add(outcomes []Outcome) {
-	index := make(map[Outcome]int)
-	for _, o := range outcomes {
-		key := o
-		key.Probability = nil
-		i, known := index[key]
-		if !known {
-			index[key] = len(r.Outcomes)
-			r.Outcomes = append(r.Outcomes, o)
+// leave translates the packets that are accepted and runs those that leave this
+// node through the chains of postrouting.
+func (j *journey) leave(dispatched []*walk.Path) (fates []fate, err error) {
+	for _, p := range dispatched {
+		f := fate{p, p.End, p.Rows}
+		if to := p.End.To; to.IsValid() {
+			p.Packet.Destination, p.Packet.Translated = to, true
+		}
+		leaves := p.End.Action == walk.Accepted
+		if leaves && j.point == nft.Prerouting {
+			typ, err := j.host.RouteType(p.Packet.Destination.Addr())
+			if err != nil {
+				return nil, err
+			}
+			leaves = typ != unix.RTN_LOCAL
+		}
+		if !leaves {
+			fates = append(fates, f)
 			continue
 		}
-		r.Outcomes[i].Probability = new(big.Rat).Add(r.Outcomes[i].Probability, o.Probability)
+		ended, err := j.run(p, nft.Postrouting)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range ended {
+			fates = append(fates, fate{p, f.dispatched, f.rows})
+		}
 	}
+	return fates, nil
 }

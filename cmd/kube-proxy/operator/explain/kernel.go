@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Kernel is the table of a family in the kernel, and the routes of the network
-// namespace in which it was opened. It implements Table and Routes.
+// namespace in which it was opened. It implements Table and walk.Host.
 type Kernel struct {
 	*NodeRoutes
-	conn  *nft.Conn
-	table *nft.Table
+	walk.Kernel
 }
 
 // ErrNoTable is returned if the node has no table of a proxy.
@@ -35,7 +35,8 @@ func OpenKernel(f nft.Family) (*Kernel, error) {
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	k := &Kernel{NodeRoutes: routes, conn: conn, table: &nft.Table{Family: f, Name: ruleset.TableName}}
+	table := &nft.Table{Family: f, Name: ruleset.TableName}
+	k := &Kernel{NodeRoutes: routes, Kernel: walk.Kernel{Conn: conn, Table: table}}
 	if err := k.check(); err != nil {
 		return nil, errors.Join(err, k.Close())
 	}
@@ -44,20 +45,20 @@ func OpenKernel(f nft.Family) (*Kernel, error) {
 
 // check returns an error if the table is not that of nftproxy, or not in use.
 func (k *Kernel) check() error {
-	found, ok, err := k.conn.FindTable(k.table)
+	found, ok, err := k.Conn.FindTable(k.Table)
 	switch {
 	case errors.Is(err, unix.EPERM):
 		return ErrPermission
 	case err != nil:
 		return err
 	case !ok:
-		return fmt.Errorf("%s %w", k.table, ErrNoTable)
+		return fmt.Errorf("%s %w", k.Table, ErrNoTable)
 	case found.Flags&unix.NFT_TABLE_F_DORMANT != 0:
-		return fmt.Errorf("%s is dormant: packets do not pass it", k.table)
+		return fmt.Errorf("%s is dormant: packets do not pass it", k.Table)
 	}
-	set, err := k.conn.FindSet(k.table, ruleset.OwnSet)
+	set, err := k.Conn.FindSet(k.Table, ruleset.OwnSet)
 	if err == nil && set == nil {
-		return fmt.Errorf("%s belongs to kube-proxy or another program: it has no set %s", k.table, ruleset.OwnSet)
+		return fmt.Errorf("%s belongs to kube-proxy or another program: it has no set %s", k.Table, ruleset.OwnSet)
 	}
 	return err
 }
@@ -65,48 +66,37 @@ func (k *Kernel) check() error {
 // Close closes the connections to the kernel.
 func (k *Kernel) Close() error {
 	k.NodeRoutes.Close()
-	return k.conn.Close()
+	return k.Conn.Close()
 }
 
 // Explain walks a hypothetical packet through the table. All rules and rows
 // that it reads belong to one generation.
 func (k *Kernel) Explain(q Query) (r *Result, err error) {
-	_, err = k.conn.Snapshot(func() error {
+	_, err = k.Conn.Snapshot(func() error {
 		r, err = Explain(k, k, q)
 		return err
 	})
 	return r, err
 }
 
+// Mark returns the mark that the rules give a packet whose destination they
+// translate. ok is false if they do not.
+func (k *Kernel) Mark(q Query) (mark uint32, ok bool) {
+	paths, err := newJourney(k, k, q).dispatch()
+	for _, p := range paths {
+		if p.End.To.IsValid() {
+			return p.Packet.Mark, err == nil
+		}
+	}
+	return 0, false
+}
+
 // BaseChain implements Table.
 func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 	name := ruleset.BaseChainName(point)
-	found, ok, err := k.conn.FindChain(k.table, name)
+	found, ok, err := k.Conn.FindChain(k.Table, name)
 	if err == nil && (!ok || found.Hook == nil || found.Hook.Point != point) {
-		err = fmt.Errorf("%s has no chain %s at hook %s: another program changed it", k.table, name, point)
+		err = fmt.Errorf("%s has no chain %s at hook %s: another program changed it", k.Table, name, point)
 	}
 	return name, err
-}
-
-// Rules implements Table.
-func (k *Kernel) Rules(chain string) ([]nft.Rule, error) {
-	return k.conn.Rules(k.table, chain)
-}
-
-// Set implements Table.
-func (k *Kernel) Set(name string) (*nft.Set, error) {
-	set, err := k.conn.FindSet(k.table, name)
-	if err == nil && set == nil {
-		err = fmt.Errorf("%s has no set %s", k.table, name)
-	}
-	return set, err
-}
-
-// Row implements Table.
-func (k *Kernel) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
-	found, err := k.conn.FindRows(k.table, []nft.Row{{Set: set, Key: key}})
-	if err != nil {
-		return nft.Row{}, err
-	}
-	return found[0], nil
 }

@@ -2,15 +2,31 @@ package explain
 
 import (
 	"fmt"
-	"math/bits"
 	"net/netip"
 
-	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
+
+// Pods returns how the rules recognize packets of this cluster's pods. ok is
+// false if they recognize none.
+func (k *Kernel) Pods() (pods ruleset.Pods, ok bool, err error) {
+	rules, err := k.Rules(ruleset.PodsChain)
+	if err != nil {
+		return pods, false, err
+	}
+	pods, ok = ruleset.PodsOf(k.Table.Family, rules)
+	return pods, ok, nil
+}
+
+// ServiceRanges returns the ranges of ClusterIPs that the rules contain: those
+// in which they drop packets to unallocated addresses.
+func (k *Kernel) ServiceRanges() ([]netip.Prefix, error) {
+	rules, err := k.Rules(ruleset.BaseChainName(nft.Prerouting))
+	return ruleset.ServiceCIDRsOf(k.Table.Family, rules), err
+}
 
 // PodAddress returns an address of a hypothetical pod. The rules recognize it
 // as one of the cluster. ok is false if they do not recognize pods by a range
@@ -22,64 +38,6 @@ func (k *Kernel) PodAddress() (addr netip.Addr, ok bool, err error) {
 	}
 	addr, err = k.unusedAddress(pods.Range)
 	return addr, err == nil, err
-}
-
-// ServiceRanges returns the ranges of ClusterIPs that the rules contain: those
-// in which they drop packets to unallocated addresses.
-func (k *Kernel) ServiceRanges() (ranges []netip.Prefix, err error) {
-	rules, err := k.Rules(ruleset.BaseChainName(nft.Prerouting))
-	if err != nil {
-		return nil, err
-	}
-	for _, rule := range rules {
-		if p, ok := addressRange(k.table.Family, rule.Expressions, "daddr"); ok {
-			ranges = append(ranges, p)
-		}
-	}
-	return ranges, nil
-}
-
-// addressRange returns the range of addresses in a header field that a rule
-// matches first.
-func addressRange(f nft.Family, rule []expr.Any, name string) (netip.Prefix, bool) {
-	if len(rule) < 2 {
-		return netip.Prefix{}, false
-	}
-	load, ok := rule[0].(*expr.Payload)
-	if !ok {
-		return netip.Prefix{}, false
-	}
-	if known, err := fieldOf(f, load); err != nil || known.name != name {
-		return netip.Prefix{}, false
-	}
-	var mask []byte
-	if bits, ok := rule[1].(*expr.Bitwise); ok && len(rule) > 2 {
-		mask, rule = bits.Mask, rule[1:]
-	}
-	compare, ok := rule[1].(*expr.Cmp)
-	if !ok || compare.Op != expr.CmpOpEq {
-		return netip.Prefix{}, false
-	}
-	return prefixOf(f, compare.Data, mask), true
-}
-
-// prefixOf returns the prefix of the addresses that begin with these bytes, or
-// whose masked bytes are these.
-func prefixOf(f nft.Family, value, mask []byte) netip.Prefix {
-	full := make([]byte, slotBytes)
-	if f == nft.IPv6 {
-		full = make([]byte, 4*slotBytes)
-	}
-	copy(full, value)
-	addr, _ := netip.AddrFromSlice(full)
-	ones := len(value) * 8
-	if mask != nil {
-		ones = 0
-		for _, b := range mask {
-			ones += bits.OnesCount8(b)
-		}
-	}
-	return netip.PrefixFrom(addr, ones)
 }
 
 // unusedAddress returns an address of a range that is not this node's.
@@ -101,4 +59,13 @@ func (k *Kernel) unusedAddress(p netip.Prefix) (netip.Addr, error) {
 		}
 	}
 	return addr, fmt.Errorf("found no unused address in the range of pods %s: give an address", p)
+}
+
+// Outside returns an address of a family that no host has: of TEST-NET-3 (RFC
+// 5737), or of the range for documentation (RFC 9637).
+func Outside(f nft.Family) netip.Addr {
+	if f == nft.IPv4 {
+		return netip.AddrFrom4([4]byte{203, 0, 113, 1})
+	}
+	return netip.AddrFrom16([16]byte{0x3f, 0xff, 15: 1})
 }

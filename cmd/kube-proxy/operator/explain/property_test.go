@@ -75,6 +75,8 @@ func (h host) RouteType(addr netip.Addr) (uint32, error) {
 	return unix.RTN_UNICAST, nil
 }
 
+func (h host) InterfaceIndex(string) (uint32, error) { return 0, unix.ENODEV }
+
 func (h host) Interface(addr netip.Addr) (string, error) { return h.interfaceOf(addr), nil }
 
 // randomRules returns a random configuration.

@@ -93,9 +93,9 @@ const (
 
 // Reasons for masquerading.
 const (
-	OutsideCluster ReasonCode = "OutsideCluster" // a client outside the cluster uses a ClusterIP
-	MasqueradeAll  ReasonCode = "MasqueradeAll"  // as configured
-	ExternalPolicy ReasonCode = "ExternalPolicy" // externalTrafficPolicy Cluster
-	FromNode       ReasonCode = "FromNode"       // this node is the client
-	Hairpin        ReasonCode = "Hairpin"        // the endpoint is the client
+	OutsideCluster = ReasonCode(ruleset.OutsideCluster)
+	MasqueradeAll  = ReasonCode(ruleset.MasqueradeAll)
+	ExternalPolicy = ReasonCode(ruleset.ExternalPolicy)
+	FromNode       = ReasonCode(ruleset.FromNode)
+	Hairpin        = ReasonCode(ruleset.Hairpin)
 )

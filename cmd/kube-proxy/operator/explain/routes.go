@@ -10,7 +10,7 @@ import (
 )
 
 // NodeRoutes are the routes of the network namespace in which they were opened.
-// They implement Routes.
+// They implement walk.Host.
 type NodeRoutes struct{ handle *netlink.Handle }
 
 // OpenRoutes opens the routes of the network namespace of the calling thread.
@@ -25,10 +25,10 @@ func OpenRoutes() (*NodeRoutes, error) {
 // Close closes the connection to the kernel.
 func (r *NodeRoutes) Close() { r.handle.Close() }
 
-// RouteType implements Routes. An address without a route has type
+// RouteType implements walk.Host. An address without a route has type
 // RTN_UNREACHABLE.
 func (r *NodeRoutes) RouteType(addr netip.Addr) (uint32, error) {
-	route, err := r.route(addr)
+	route, err := r.Route(addr)
 	switch {
 	case isUnreachable(err):
 		return unix.RTN_UNREACHABLE, nil
@@ -38,9 +38,9 @@ func (r *NodeRoutes) RouteType(addr netip.Addr) (uint32, error) {
 	return uint32(route.Type), nil
 }
 
-// Interface implements Routes.
+// Interface implements walk.Host.
 func (r *NodeRoutes) Interface(addr netip.Addr) (string, error) {
-	route, err := r.route(addr)
+	route, err := r.Route(addr)
 	if err != nil {
 		return "", fmt.Errorf("find the interface on which packets from %s arrive: %w", addr, err)
 	}
@@ -51,10 +51,19 @@ func (r *NodeRoutes) Interface(addr netip.Addr) (string, error) {
 	return link.Attrs().Name, nil
 }
 
+// InterfaceIndex implements walk.Host.
+func (r *NodeRoutes) InterfaceIndex(name string) (uint32, error) {
+	link, err := r.handle.LinkByName(name)
+	if err != nil {
+		return 0, fmt.Errorf("find interface %s: %w", name, err)
+	}
+	return uint32(link.Attrs().Index), nil
+}
+
 // NodeSource returns the source address of packets from this node to an
 // address.
 func (r *NodeRoutes) NodeSource(to netip.Addr) (netip.Addr, error) {
-	route, err := r.route(to)
+	route, err := r.Route(to)
 	if isUnreachable(err) {
 		return netip.Addr{}, fmt.Errorf("this node has no route to %s: connecting fails before any rule", to)
 	}
@@ -77,8 +86,8 @@ func isUnreachable(err error) bool {
 	return false
 }
 
-// route returns the route of this node to an address.
-func (r *NodeRoutes) route(addr netip.Addr) (netlink.Route, error) {
+// Route returns the route of this node to an address.
+func (r *NodeRoutes) Route(addr netip.Addr) (netlink.Route, error) {
 	routes, err := r.handle.RouteGet(addr.AsSlice())
 	if err != nil {
 		return netlink.Route{}, fmt.Errorf("find the route to %s: %w", addr, err)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
 )
 
 // Step is a rule that a packet reached.
@@ -26,52 +27,20 @@ type Lookup struct {
 	Row string `json:"row,omitempty"`
 }
 
-// walk is the rules that the paths of a packet reached, in their order.
-type walk struct {
-	steps []*Step
-	byPos map[position]*Step
-	known map[stepLookup]struct{} // the lookups of all steps
-}
-
-// stepLookup is a lookup of a step.
-type stepLookup struct {
-	*Step
-	Lookup
-}
-
-func newWalk() walk {
-	return walk{byPos: make(map[position]*Step), known: make(map[stepLookup]struct{})}
-}
-
-// rulePosition returns the position of the rule at which a path is.
-func (p *path) rulePosition() position { return position{chain: p.at.chain, rule: p.at.rule} }
-
-func (w *walk) visited(p *path) bool { return w.byPos[p.rulePosition()] != nil }
-
-func (w *walk) visit(p *path, rule string) {
-	step := &Step{Chain: p.at.chain, Rule: rule, Matched: new(big.Rat)}
-	w.byPos[p.rulePosition()] = step
-	w.steps = append(w.steps, step)
-}
-
-// matched adds the probability of a path that matches the whole rule.
-func (w *walk) matched(p *path) {
-	step := w.byPos[p.rulePosition()]
-	step.Matched.Add(step.Matched, p.share)
-}
-
-// lookup adds a lookup to the rule at which a path is.
-func (w *walk) lookup(p *path, key, row nft.Row) {
-	l := Lookup{Set: key.Set.Name, Key: keyText(key)}
-	if row.Set != nil {
-		l.Row = rowText(row)
+// stepsOf returns the steps of a walk through a table of a family.
+func stepsOf(f nft.Family, w *walk.Walk) (steps []*Step) {
+	for _, s := range w.Steps {
+		step := &Step{Chain: s.Chain, Rule: s.Rule.Text(f), Matched: s.Matched}
+		for _, l := range s.Lookups {
+			lookup := Lookup{Set: l.Key.Set.Name, Key: keyText(l.Key)}
+			if l.Found.Set != nil {
+				lookup.Row = rowText(l.Found)
+			}
+			step.Lookups = append(step.Lookups, lookup)
+		}
+		steps = append(steps, step)
 	}
-	step := w.byPos[p.rulePosition()]
-	if _, known := w.known[stepLookup{step, l}]; known {
-		return
-	}
-	w.known[stepLookup{step, l}] = struct{}{}
-	step.Lookups = append(step.Lookups, l)
+	return steps
 }
 
 // rowText returns a row in nft syntax, without the name of its set.

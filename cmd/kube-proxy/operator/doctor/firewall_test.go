@@ -1,4 +1,4 @@
-package explain_test
+package doctor
 
 import (
 	"fmt"
@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -44,25 +43,20 @@ func prepare(t *testing.T) {
 // table inet t: chain c: rule 1: drop".
 func blocks(t *testing.T) (texts []string) {
 	t.Helper()
-	k, err := explain.OpenKernel(nft.IPv4)
+	found, samples, err := findBlocks(nft.IPv4, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close()
-	found, probes, err := k.Blocks(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if probes < 5 {
-		t.Errorf("got %d samples, want at least 5", probes)
+	if samples < 5 {
+		t.Errorf("got %d samples, want at least 5", samples)
 	}
 	for _, b := range found {
-		text := fmt.Sprintf("%s: chain %s: rule %d: %s", b.Table, b.Chain, b.Rule, b.Text)
-		if !b.Certain {
+		text := fmt.Sprintf("%s: chain %s: rule %d: %s", b.table, b.chain, b.rule, b.text)
+		if !b.certain {
 			text = "perhaps " + text
 		}
 		texts = append(texts, text)
-		t.Logf("%s: %s", text, b.Packet)
+		t.Logf("%s: %s", text, b.packet)
 	}
 	return texts
 }

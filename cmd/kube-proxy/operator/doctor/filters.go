@@ -1,0 +1,184 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/nft/xtables"
+)
+
+// checkFilters checks whether rules of other programs drop packets after their
+// translation.
+func checkFilters(ctx context.Context, _ *node) Finding {
+	legacy, err := legacyTables()
+	if err != nil {
+		return unknown(err)
+	}
+	var blocks []block
+	samples := 0
+	for _, f := range families() {
+		if ctx.Err() != nil {
+			return unknown(ctx.Err())
+		}
+		found, n, err := findBlocks(f, legacy)
+		if err != nil && !errors.Is(err, explain.ErrNoTable) {
+			return unknown(err)
+		}
+		blocks, samples = append(blocks, found...), samples+n
+	}
+	switch {
+	case len(blocks) > 0:
+		return filterFinding(blocks)
+	case samples == 0:
+		return skipped("the tables of nftproxy have no endpoint whose packets could be checked")
+	}
+	return ok(fmt.Sprintf("no rule of another program drops %d sample packets to endpoints, or the answers", samples))
+}
+
+func filterFinding(blocks []block) Finding {
+	finding := Finding{
+		Result: Info, Reason: "rules of other programs may drop packets to endpoints",
+		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m conntrack " +
+			"--ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
+	}
+	for _, b := range blocks {
+		finding.Details = append(finding.Details, b.String())
+		switch {
+		case b.certain:
+			finding.Result, finding.Reason = Fail, "rules of other programs drop packets to endpoints"
+		case b.rule == 0 && finding.Result == Info: // no rule accepts the packet for sure
+			finding.Result = Warn
+		}
+	}
+	return finding
+}
+
+// findBlocks returns the rules of other programs that drop or reject packets to
+// endpoints, or answers, of some Services of a family. samples is the number of
+// packets that were evaluated.
+func findBlocks(f nft.Family, legacy []otherTable) (blocks []block, samples int, err error) {
+	k, err := explain.OpenKernel(f)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer k.Close()
+	_, err = k.Conn.Snapshot(func() error {
+		blocks, samples = nil, 0
+		tables, err := otherTables(k)
+		if err != nil {
+			return err
+		}
+		sampler, err := newSampler(k)
+		if err != nil {
+			return err
+		}
+		firewall := newFirewall(k, append(tables, legacy...))
+		for _, s := range sampler.samples() {
+			samples++
+			found, err := firewall.check(&s)
+			if err != nil {
+				return err
+			}
+			for _, b := range found {
+				blocks = addBlock(blocks, b)
+			}
+		}
+		return nil
+	})
+	return blocks, samples, err
+}
+
+// otherTables returns the tables of other programs.
+func otherTables(k *explain.Kernel) (tables []otherTable, err error) {
+	for _, family := range []nft.Family{k.Table.Family, nft.Inet} {
+		chains, err := k.Conn.BaseChains(family)
+		if err != nil {
+			return nil, err
+		}
+		at := make(map[string]int)
+		for _, c := range chains {
+			if family == k.Table.Family && c.Table.Name == k.Table.Name {
+				continue
+			}
+			i, ok := at[c.Table.Name]
+			if !ok {
+				i = len(tables)
+				at[c.Table.Name] = i
+				tables = append(tables, otherTable{
+					name: c.Table.String(), family: family, Table: walk.Kernel{Conn: k.Conn, Table: c.Table},
+				})
+			}
+			tables[i].base = append(tables[i].base, c.FoundChain)
+		}
+	}
+	return tables, nil
+}
+
+// legacyTables returns the tables of iptables-legacy.
+func legacyTables() (tables []otherTable, err error) {
+	found, err := xtables.Read()
+	for _, t := range found {
+		tables = append(tables, otherTable{
+			name: "legacy table " + t.Family.String() + " " + t.Name, family: t.Family, base: t.Base,
+			Table: walk.Chains(t.Chains),
+		})
+	}
+	return tables, err
+}
+
+// block is a rule, or a policy, of another program that drops or rejects a
+// packet on its way to an endpoint, or the answer to it.
+type block struct {
+	table, chain string
+	base         string // the base chain that leads to the chain
+	rule         int    // the number of the rule, 0 for the policy of the base chain
+	handle       uint64 // of the rule, 0 for legacy tables
+	text         string // of the rule in nft syntax, as far as it is understood
+	packet       string // the first packet, of so many
+	packets      int
+	certain      bool // it does not depend on facts that are not known
+}
+
+// addBlock adds a block, or another packet to a known one.
+func addBlock(blocks []block, b block) []block {
+	for i := range blocks {
+		known := &blocks[i]
+		if known.table != b.table || known.base != b.base || known.chain != b.chain || known.rule != b.rule {
+			continue
+		}
+		if b.certain && !known.certain {
+			known.certain, known.packet = true, b.packet
+		}
+		known.packets++
+		return blocks
+	}
+	b.packets = 1
+	return append(blocks, b)
+}
+
+// String returns "table inet fw, chain forward, rule 2 (handle 7): drop: pod
+// 10.244.1.5 → …".
+func (b block) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, chain %s", b.table, b.chain)
+	if b.rule > 0 {
+		fmt.Fprintf(&text, ", rule %d", b.rule)
+	}
+	if b.handle > 0 {
+		fmt.Fprintf(&text, " (handle %d)", b.handle)
+	}
+	verb := "drops"
+	if !b.certain {
+		verb = "may drop"
+	}
+	fmt.Fprintf(&text, ": %s: %s %s", b.text, verb, b.packet)
+	if b.packets > 1 {
+		fmt.Fprintf(&text, " and %d more", b.packets-1)
+	}
+	return text.String()
+}

@@ -1,0 +1,187 @@
+package doctor
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
+)
+
+// otherTable is a table of another program, whose chains of type filter can
+// drop what the proxy translated.
+type otherTable struct {
+	name   string // "table inet firewalld", or "legacy table ip filter"
+	family nft.Family
+	base   []nft.FoundChain // the base chains
+	walk.Table
+}
+
+// firewall evaluates the tables of other programs for packets of one family.
+type firewall struct {
+	kernel *explain.Kernel
+	chains []filterChain
+}
+
+// filterChain is a base chain of a table.
+type filterChain struct {
+	table *otherTable
+	nft.FoundChain
+}
+
+// newFirewall returns a firewall of the chains of type filter that packets of
+// the kernel's family pass.
+func newFirewall(k *explain.Kernel, tables []otherTable) *firewall {
+	f := &firewall{kernel: k}
+	for _, t := range tables {
+		t.Table = walk.Cache(t.Table)
+		for _, c := range t.base {
+			if c.Hook.Type != nft.ChainTypeNAT && (t.family == k.Table.Family || t.family == nft.Inet) {
+				f.chains = append(f.chains, filterChain{&t, c})
+			}
+		}
+	}
+	slices.SortStableFunc(f.chains, func(a, b filterChain) int { return cmp.Compare(a.Hook.Priority, b.Hook.Priority) })
+	return f
+}
+
+// stage is a packet at a hook.
+type stage struct {
+	point    nft.HookPoint
+	from, to int32 // the priorities of the chains: from <= priority < to
+	packet   walk.Packet
+}
+
+// blocks returns the rules that drop or reject a packet at a stage. They are
+// sorted by the order in which the packet reaches them; after a certain one the
+// others do not matter.
+func (f *firewall) blocks(s stage, description string) (found []block, err error) {
+	for _, c := range f.chains {
+		if c.Hook.Point != s.point || c.Hook.Priority < s.from || c.Hook.Priority >= s.to {
+			continue
+		}
+		ended, err := walk.New(c.table, f.kernel).Run(walk.NewPath(s.packet), c.Name)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range ended { // later chains see the mark that a rule sets
+			s.packet.MarkUnknown = s.packet.MarkUnknown || p.Packet.MarkUnknown || p.Packet.Mark != s.packet.Mark
+		}
+		here := c.blocks(ended, description)
+		found = append(found, here...)
+		if slices.ContainsFunc(here, certain) {
+			return found, nil
+		}
+	}
+	return found, nil
+}
+
+func certain(b block) bool { return b.certain }
+
+// blocks returns the blocks among the ends of a packet's paths.
+func (c *filterChain) blocks(ended []*walk.Path, description string) (found []block) {
+	passes := slices.ContainsFunc(ended, c.passes)
+	for _, p := range ended {
+		if c.passes(p) {
+			continue
+		}
+		b := block{
+			table: c.table.name, chain: c.Name, base: c.Name, text: "policy drop", packet: description, certain: !passes,
+		}
+		if by := p.End.By; by != nil {
+			b.chain, b.rule, b.handle, b.text = by.Chain, by.Index+1, by.Rule.Handle, by.Rule.Text(c.table.family)
+		}
+		if !slices.Contains(found, b) {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// passes reports whether a path ends with the packet passing the base chain.
+func (c *filterChain) passes(p *walk.Path) bool {
+	return p.End.Action == walk.Accepted && (p.End.By != nil || c.Policy != nft.PolicyDrop)
+}
+
+// dnatDone is the priority of the first chains at prerouting and output that
+// see the endpoint instead of the Service.
+const dnatDone = nft.PriorityDstNAT
+
+const (
+	lowest  = -1 << 31
+	highest = 1<<31 - 1
+)
+
+// journey is the hooks that a kind of packets of a connection passes.
+type journey struct {
+	prefix string // of the description
+	stages []stage
+}
+
+// journeys returns the journeys of the first packet of a connection, of the
+// answer, and of later packets of the client.
+func (f *firewall) journeys(s *sample) []journey {
+	request := requestOf(s)
+	later := make([]stage, len(request))
+	for i, stage := range request {
+		stage.packet.Answered, stage.packet.Mark = true, 0 // the proxy's rules mark the first packet only
+		later[i] = stage
+	}
+	return []journey{{"", request}, {"the answer to ", answerTo(s)}, {"later packets of ", later}}
+}
+
+// arrived returns a packet before routing, when the interface to leave by is
+// not known.
+func arrived(p walk.Packet) walk.Packet {
+	p.Out = walk.Interface{}
+	return p
+}
+
+func requestOf(s *sample) []stage {
+	before, after := s.packet, s.packet
+	before.Destination = s.service
+	after.Translated, after.Out.Name = true, s.out
+	if s.fromNode {
+		return []stage{{nft.Output, lowest, dnatDone, before}, {nft.Output, dnatDone, highest, after}}
+	}
+	last := stage{nft.Forward, lowest, highest, after}
+	if s.toNode {
+		last = stage{nft.Input, lowest, highest, arrived(after)}
+	}
+	return []stage{
+		{nft.Prerouting, lowest, dnatDone, arrived(before)}, {nft.Prerouting, dnatDone, highest, arrived(after)}, last,
+	}
+}
+
+func answerTo(s *sample) []stage {
+	p := walk.Packet{
+		Source: s.packet.Destination, Destination: s.packet.Source, Protocol: s.packet.Protocol,
+		In: walk.Interface{Name: s.out}, Out: s.packet.In, Translated: true, Answered: true, Reply: true,
+	}
+	switch {
+	case s.toNode:
+		p.In.Name = ""
+		return []stage{{nft.Output, lowest, highest, p}}
+	case s.fromNode:
+		return []stage{{nft.Prerouting, lowest, highest, arrived(p)}, {nft.Input, lowest, highest, arrived(p)}}
+	}
+	return []stage{{nft.Prerouting, lowest, highest, arrived(p)}, {nft.Forward, lowest, highest, p}}
+}
+
+// check evaluates a sample.
+func (f *firewall) check(s *sample) (found []block, err error) {
+	for _, j := range f.journeys(s) {
+		for _, stage := range j.stages {
+			blocks, err := f.blocks(stage, j.prefix+s.description)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, blocks...)
+		}
+		if slices.ContainsFunc(found, certain) {
+			break // there are no further packets
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+)
+
+// sample is the first packet of a connection to a Service of the table.
+type sample struct {
+	service     netip.AddrPort
+	packet      walk.Packet // as it is after the translation
+	out         string      // the interface of the route to the endpoint
+	fromNode    bool        // this node is the client
+	toNode      bool        // the endpoint has an address of this node
+	description string
+}
+
+// target is a row of the table that leads to an endpoint.
+type target struct {
+	service, endpoint netip.AddrPort
+	protocol          uint8
+	out               string // the interface of the route to the endpoint, "" for this node
+	onLink            bool   // without a gateway, as for pods of this node
+}
+
+// maxTargets is the number of endpoints of each kind that are tried.
+const maxTargets = 8
+
+// targetKind is a kind of endpoints: of a protocol, and on this node, in a pod
+// of this node, or elsewhere.
+type targetKind struct {
+	protocol       uint8
+	toNode, onLink bool
+}
+
+// sampler makes samples from a table in the kernel.
+type sampler struct {
+	*explain.Kernel
+	targets map[targetKind][]target
+}
+
+func newSampler(k *explain.Kernel) (*sampler, error) {
+	s := &sampler{k, make(map[targetKind][]target)}
+	rows, err := endpointRows(k.Table.Family)
+	for _, row := range rows {
+		if t, ok := s.targetOf(row); ok {
+			kind := targetKind{t.protocol, t.out == "", t.onLink}
+			if len(s.targets[kind]) < maxTargets {
+				s.targets[kind] = append(s.targets[kind], t)
+			}
+		}
+	}
+	return s, err
+}
+
+// targetOf describes the target of a row of service-endpoints. ok is false if
+// there is no route to its endpoint.
+func (s *sampler) targetOf(row nft.Row) (t target, ok bool) {
+	from, to, ok := ruleset.TargetOf(s.Table.Family, row)
+	if !ok {
+		return t, false
+	}
+	t = target{service: netip.AddrPortFrom(from.Addr, from.Port), endpoint: to, protocol: uint8(from.Proto)}
+	route, err := s.Route(to.Addr())
+	if err != nil || route.Type == unix.RTN_LOCAL {
+		return t, err == nil
+	}
+	t.onLink = route.Gw == nil
+	t.out, err = s.Interface(to.Addr())
+	return t, err == nil
+}
+
+// samples returns packets from a pod, from outside and from this node to
+// endpoints of different kinds.
+func (s *sampler) samples() (all []sample) {
+	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+		for _, kind := range []targetKind{{onLink: true}, {}, {toNode: true}} {
+			kind.protocol = protocol
+			for _, client := range []client{s.fromPod, s.fromOutside, s.fromNode} {
+				if sample, ok := s.first(s.targets[kind], client); ok {
+					all = append(all, sample)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// client returns the packet of a kind of client to a target. ok is false if
+// there is no such client.
+type client func(t target) (s sample, ok bool)
+
+// first returns a packet to the first of the targets that the proxy's rules
+// translate.
+func (s *sampler) first(targets []target, from client) (found sample, ok bool) {
+	for _, t := range targets {
+		if found, ok = from(t); !ok {
+			continue
+		}
+		found.packet.Mark, ok = s.Mark(explain.Query{
+			Destination: t.service, Protocol: t.protocol, Source: found.packet.Source.Addr(), Interface: found.packet.In.Name,
+		})
+		if ok {
+			return found, true
+		}
+	}
+	return found, false
+}
+
+// clientPort is the source port of samples: one that clients use.
+const clientPort = 40000
+
+// sampleTo returns a packet to a target.
+func sampleTo(t target, source netip.Addr, iif, client string) sample {
+	return sample{
+		service: t.service, out: t.out, toNode: t.out == "",
+		packet: walk.Packet{
+			Source: netip.AddrPortFrom(source, clientPort), Destination: t.endpoint, Protocol: t.protocol,
+			In: walk.Interface{Name: iif},
+		},
+		description: fmt.Sprintf("%s %s → %s (%s of %s)",
+			client, source, t.endpoint, explain.ProtocolName(t.protocol), t.service),
+	}
+}
+
+var errNoPod = errors.New("the interface of a hypothetical pod is unknown")
+
+// fromPod is a packet of a pod: of another endpoint on this node, or else of a
+// hypothetical pod.
+func (s *sampler) fromPod(t target) (sample, bool) {
+	for _, pod := range s.targets[targetKind{protocol: t.protocol, onLink: true}] {
+		if pod.endpoint.Addr() != t.endpoint.Addr() {
+			return sampleTo(t, pod.endpoint.Addr(), pod.out, "pod"), true
+		}
+	}
+	addr, ok, err := s.PodAddress()
+	hypothetical := sampleTo(t, addr, "", "a pod")
+	hypothetical.packet.In.Unknown = errNoPod
+	return hypothetical, ok && err == nil
+}
+
+// fromOutside is a packet that arrives by the default route.
+func (s *sampler) fromOutside(t target) (sample, bool) {
+	addr := explain.Outside(s.Table.Family)
+	name, err := s.Interface(addr)
+	return sampleTo(t, addr, name, "outside"), err == nil && name != "lo"
+}
+
+func (s *sampler) fromNode(t target) (sample, bool) {
+	addr, err := s.NodeSource(t.endpoint.Addr())
+	found := sampleTo(t, addr, "", "this node")
+	found.fromNode = true
+	return found, err == nil && !found.toNode // packets to itself use the loopback interface
+}

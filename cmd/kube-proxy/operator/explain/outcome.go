@@ -1,0 +1,65 @@
+package explain
+
+import (
+	"math/big"
+
+	"github.com/nftproxy/nftproxy/nft/walk"
+)
+
+// outcome returns the fate of a path's packet.
+func (f *fate) outcome(q *Query) Outcome {
+	o := Outcome{Probability: f.Share}
+	var by ChainRule
+	if f.End.By != nil {
+		by = describe(q.family(), f.End.By.Rule)
+	}
+	switch {
+	case f.End.Action == walk.Rejected:
+		o.Action, o.RejectWith = Reject, by.RejectWith
+	case f.End.Action == walk.Dropped:
+		o.Action = Drop
+	case f.dispatched.To.IsValid():
+		o.Action, o.Endpoint = ToEndpoint, f.dispatched.To
+		o.Affinity = f.affinity()
+	default:
+		o.Action = Pass
+	}
+	o.Masqueraded = by.Masquerades
+	switch {
+	case o.Action != ToEndpoint:
+		o.Reason = f.refusal(q)
+	case o.Masqueraded:
+		o.Reason = f.masquerade()
+	}
+	return o
+}
+
+// affinity returns "known" for a client whom session affinity knows, "new" for
+// one that it will know.
+func (f *fate) affinity() string {
+	for _, row := range f.rows {
+		if row.Set.Dynamic {
+			return "known"
+		}
+	}
+	if len(f.Updated) > 0 {
+		return "new"
+	}
+	return ""
+}
+
+// add adds outcomes. Those that differ in their probability only become one.
+func (r *Result) add(outcomes []Outcome) {
+	index := make(map[Outcome]int)
+	for _, o := range outcomes {
+		key := o
+		key.Probability = nil
+		i, known := index[key]
+		if !known {
+			index[key] = len(r.Outcomes)
+			r.Outcomes = append(r.Outcomes, o)
+			continue
+		}
+		r.Outcomes[i].Probability = new(big.Rat).Add(r.Outcomes[i].Probability, o.Probability)
+	}
+}
