@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/spf13/pflag"
 )
 
 // Defaults for nftproxy in the DaemonSet of kubeadm, and in that of deploy/.
@@ -28,102 +30,90 @@ type arguments struct {
 	command             []string // the verb, with its arguments and flags
 }
 
-// ownFlags returns the flags of the plugin itself that have a value.
-func ownFlags() []string { return []string{"--node", "--node-timeout", "--namespace", "--selector"} }
-
-// connectionFlags returns the flags with a value that kubectl uses to connect
-// to the API server.
-func connectionFlags() []string {
-	return []string{
-		"--kubeconfig", "--context", "--cluster", "--user", "--server", "--token", "--as", "--as-group", "--as-uid",
-		"--certificate-authority", "--client-certificate", "--client-key", "--tls-server-name", "--request-timeout",
+// flags declares the flags of the plugin, and those of kubectl that connect to
+// the API server.
+func (a *arguments) flags() (set, connection *pflag.FlagSet) {
+	set, connection = new(pflag.FlagSet), new(pflag.FlagSet)
+	set.StringSliceVar(&a.nodes, "node", nil, "")
+	set.String("node-timeout", "", "")
+	set.StringVarP(&a.namespace, "namespace", "n", defaultNamespace, "")
+	set.StringVarP(&a.selector, "selector", "l", defaultSelector, "")
+	set.BoolVar(&a.allNodes, "all-nodes", false, "")
+	set.BoolVarP(&a.help, "help", "h", false, "")
+	set.BoolVar(&a.version, "version", false, "")
+	for _, name := range []string{
+		"kubeconfig", "context", "cluster", "user", "token", "as", "as-group", "as-uid", "certificate-authority",
+		"client-certificate", "client-key", "tls-server-name", "request-timeout",
+	} {
+		connection.StringArray(name, nil, "")
 	}
+	connection.StringArrayP("server", "s", nil, "")
+	connection.Bool("insecure-skip-tls-verify", false, "")
+	set.AddFlagSet(connection)
+	return set, connection
 }
 
-// takesValue reports whether an argument is a flag of the plugin that has a
-// value.
-func takesValue(arg string) bool {
-	name := longName(arg)
-	return slices.Contains(ownFlags(), name) || slices.Contains(connectionFlags(), name)
-}
-
-// Flags without a value.
-const (
-	allNodes = "--all-nodes"
-	insecure = "--insecure-skip-tls-verify" // of kubectl
-)
-
-// longName returns the long name of a flag, or the argument itself.
-func longName(arg string) string {
-	switch arg {
-	case "-n":
-		return "--namespace"
-	case "-l":
-		return "--selector"
-	case "-s":
-		return "--server"
-	case "-h":
-		return "--help"
+// lookup returns the flag that an argument names, nil if it names none.
+func lookup(set *pflag.FlagSet, arg string) *pflag.Flag {
+	name, _, _ := strings.Cut(arg, "=")
+	if long, ok := strings.CutPrefix(name, "--"); ok {
+		return set.Lookup(long)
 	}
-	return arg
+	if len(name) == 2 && name[0] == '-' {
+		return set.ShorthandLookup(name[1:])
+	}
+	return nil
 }
+
+// takesValue reports whether the next argument is the value of a flag.
+func takesValue(f *pflag.Flag) bool { return f != nil && f.NoOptDefVal == "" }
 
 // parse separates the flags of the plugin, which can be at any place before
 // "--", from the command. --help and --version after the verb belong to it.
 func parse(args []string) (arguments, error) {
-	a := arguments{namespace: defaultNamespace, selector: defaultSelector}
+	var a arguments
+	set, connection := a.flags()
+	var own []string
 	for len(args) > 0 && args[0] != "--" {
-		n, err := a.take(args)
-		if err != nil {
-			return arguments{}, err
+		f, n := lookup(set, args[0]), 1
+		switch {
+		case len(a.command) > 0 && f != nil && (f.Name == "help" || f.Name == "version"):
+			f = nil
+		case len(a.command) == 0 && f == nil && strings.HasPrefix(args[0], "-"):
+			return arguments{}, fmt.Errorf("unknown flag before the verb: %s", args[0])
+		case takesValue(f) && !strings.Contains(args[0], "="):
+			if n = 2; len(args) < n {
+				return arguments{}, fmt.Errorf("flag needs a value: --%s", f.Name)
+			}
+		}
+		if f != nil {
+			own = append(own, args[:n]...)
+		} else {
+			a.command = append(a.command, args[0])
 		}
 		args = args[n:]
 	}
 	a.command = append(a.command, args...)
-	return a, nil
-}
-
-// take takes the first of the arguments, or a flag with its value. It returns
-// how many arguments it took.
-func (a *arguments) take(args []string) (int, error) {
-	name, value, hasValue := strings.Cut(args[0], "=")
-	name = longName(name)
-	n := 1
-	if takesValue(name) && !hasValue {
-		if len(args) == 1 {
-			return 0, fmt.Errorf("flag needs a value: %s", name)
-		}
-		n, value = 2, args[1]
+	if err := set.Parse(own); err != nil {
+		return arguments{}, err
 	}
-	beforeVerb := len(a.command) == 0
-	switch {
-	case slices.Contains(connectionFlags(), name):
-		a.connection = append(a.connection, name+"="+value)
-	case name == insecure:
-		a.connection = append(a.connection, args[0])
-	case name == "--node":
-		a.nodes = append(a.nodes, strings.Split(value, ",")...)
-	case name == "--node-timeout":
+	connection.VisitAll(func(f *pflag.Flag) {
+		switch values, several := f.Value.(pflag.SliceValue); {
+		case several:
+			for _, value := range values.GetSlice() {
+				a.connection = append(a.connection, "--"+f.Name+"="+value)
+			}
+		case f.Changed:
+			a.connection = append(a.connection, "--"+f.Name+"="+f.Value.String())
+		}
+	})
+	if f := set.Lookup("node-timeout"); f.Changed {
 		var err error
-		if a.nodeTimeout, err = time.ParseDuration(value); err != nil || a.nodeTimeout <= 0 {
-			return 0, fmt.Errorf("--node-timeout %q is not a time greater than 0, such as 10s", value)
+		if a.nodeTimeout, err = time.ParseDuration(f.Value.String()); err != nil || a.nodeTimeout <= 0 {
+			return arguments{}, fmt.Errorf("--node-timeout %q is not a time greater than 0, such as 10s", f.Value)
 		}
-	case name == "--namespace":
-		a.namespace = value
-	case name == "--selector":
-		a.selector = value
-	case name == allNodes:
-		a.allNodes = true
-	case name == "--help" && beforeVerb:
-		a.help = true
-	case name == "--version" && beforeVerb:
-		a.version = true
-	case strings.HasPrefix(name, "-") && beforeVerb:
-		return 0, fmt.Errorf("unknown flag before the verb: %s", args[0])
-	default:
-		a.command = append(a.command, args[0])
 	}
-	return n, nil
+	return a, nil
 }
 
 // manyNodes reports whether the output names the node of each answer.

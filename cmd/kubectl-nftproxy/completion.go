@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
 // Directives of cobra, which end a list of completions. kubectl passes them on
@@ -31,8 +33,9 @@ func printCompletions(ctx context.Context, args []string, stdout io.Writer) {
 
 // completions returns the completions of the word last after args.
 func completions(ctx context.Context, args []string, last string) (lines []string, directive string) {
+	set, _ := new(arguments).flags()
 	flag, value, isFlag := strings.Cut(last, "=")
-	if n := len(args); n > 0 && takesValue(args[n-1]) {
+	if n := len(args); n > 0 && takesValue(lookup(set, args[n-1])) {
 		args, flag, value, isFlag = args[:n-1], args[n-1], last, true
 	}
 	a, err := parse(args)
@@ -44,13 +47,16 @@ func completions(ctx context.Context, args []string, last string) (lines []strin
 	if err != nil {
 		return nil, directiveError
 	}
-	if isFlag && takesValue(flag) {
-		return k.completeValue(ctx, a, longName(flag), value)
+	if f := lookup(set, flag); isFlag && takesValue(f) {
+		return k.completeValue(ctx, a, f.Name, value)
 	}
 	lines, directive = k.completeInPod(ctx, a, last)
 	if strings.HasPrefix(last, "-") {
-		flags := append(append(ownFlags(), allNodes, insecure), connectionFlags()...)
-		lines = append(lines, withPrefix(flags, last)...)
+		set.VisitAll(func(f *pflag.Flag) {
+			if name := "--" + f.Name; strings.HasPrefix(name, last) && f.Name != "help" && f.Name != "version" {
+				lines = append(lines, name)
+			}
+		})
 	}
 	return lines, directive
 }
@@ -58,7 +64,7 @@ func completions(ctx context.Context, args []string, last string) (lines []strin
 // completeValue completes the value of a flag of the plugin.
 func (k kubectl) completeValue(ctx context.Context, a arguments, flag, value string) ([]string, string) {
 	switch flag {
-	case "--node":
+	case "node":
 		pods, err := k.pods(ctx, a.selector)
 		if err != nil {
 			return nil, directiveError
@@ -68,11 +74,11 @@ func (k kubectl) completeValue(ctx context.Context, a arguments, flag, value str
 			nodes = append(nodes, p.node)
 		}
 		return withPrefix(nodes, value), directiveNoFiles
-	case "--namespace":
+	case "namespace":
 		return k.completeNames(ctx, value, "get", "namespaces", "--output=name")
-	case "--context":
+	case "context":
 		return k.completeNames(ctx, value, "config", "get-contexts", "--output=name")
-	case "--kubeconfig", "--certificate-authority", "--client-certificate", "--client-key":
+	case "kubeconfig", "certificate-authority", "client-certificate", "client-key":
 		return nil, directiveFiles
 	}
 	return nil, directiveNoFiles

@@ -86,7 +86,7 @@ var foreignImports = map[string][]string{
 	operator + "/trace":     {"golang.org/x/sys"},
 	operator:                {"github.com/spf13/cobra", "golang.org/x/sys", "sigs.k8s.io/yaml"},
 	"cmd/printable":         {},
-	"cmd/kubectl-nftproxy":  {"golang.org/x/term", "k8s.io/apimachinery/pkg/util/duration"},
+	"cmd/kubectl-nftproxy":  {"golang.org/x/term", "github.com/spf13/pflag", "k8s.io/apimachinery/pkg/util/duration"},
 	"proxier/leftovers": {
 		"github.com/google/nftables", "github.com/vishvananda/netlink", "golang.org/x/sys", "k8s.io/klog",
 	},
