@@ -393,9 +393,9 @@ func TestDocumentation(t *testing.T) {
 	}
 	fast := names(true)
 	for name := range names(false) {
-		row := "| [" + name + "](#" + name + ") | no |"
+		row := "- [" + name + "](#" + name + "): not fast"
 		if fast[name] {
-			row = "| [" + name + "](#" + name + ") | yes |"
+			row = "- [" + name + "](#" + name + "): fast"
 		}
 		for _, want := range []string{"\n## " + name + "\n", row} {
 			if !strings.Contains(string(page), want) {
