@@ -26,7 +26,7 @@ var (
 	typeInterface = Type{size: unix.IFNAMSIZ, text: interfaceText}
 	typeFamily    = namedType(1, "", "inet", "ipv4", "arp", "", "netdev", "", "bridge", "", "", "ipv6")
 	typeDirection = namedType(1, "original", "reply")
-	typePresence  = namedType(1, "missing", "exists")
+	typePresence  = namedType(4, "missing", "exists")
 	typeRoute     = namedType(4, "unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole",
 		"unreachable", "prohibit")
 
@@ -200,6 +200,66 @@ func (o operand) bitsComparison(op expr.CmpOp, constant []byte) string {
 		return " ! " + mask
 	}
 	return operatorText(op) + o.typ.constant(constant) + " / " + mask
+}
+
+// otherFields are header fields that only rules of other programs load.
+var otherFields = []headerField{
+	{name: "ip protocol", base: expr.PayloadBaseNetworkHeader, offset: 9, typ: TypeInetProto},
+	{name: "ip6 nexthdr", base: expr.PayloadBaseNetworkHeader, offset: 6, typ: TypeInetProto},
+	{name: "th sport", base: expr.PayloadBaseTransportHeader, offset: 0, typ: TypeInetService},
+}
+
+func (w *ruleWriter) payload(e *expr.Payload) {
+	if e.OperationType != expr.PayloadLoad {
+		w.add(unknownPart)
+		return
+	}
+	for _, f := range append(otherFields, fieldSaddr, fieldDaddr, fieldSaddr6, fieldDaddr6, fieldDport, fieldTCPFlags) {
+		if f.base != e.Base || f.offset != e.Offset || int(e.Len) > f.typ.size {
+			continue
+		}
+		if name, ok := w.fieldName(f, int(e.Len) == f.typ.size); ok {
+			w.load(e.DestRegister, operand{text: name, typ: f.typ})
+			return
+		}
+	}
+	const bits = 8
+	base := [...]string{"ll", "nh", "th"}
+	text := unknownPart
+	if int(e.Base) < len(base) {
+		text = fmt.Sprintf("@%s,%d,%d", base[e.Base], e.Offset*bits, e.Len*bits)
+	}
+	w.load(e.DestRegister, operand{text: text, typ: rawType(int(e.Len))})
+}
+
+// fieldName returns the name of a header field that a rule loads, whole or in
+// part. ok is false if the packet does not have the field.
+func (w *ruleWriter) fieldName(f headerField, whole bool) (name string, ok bool) {
+	protocol, field, _ := strings.Cut(f.name, " ")
+	switch protocol {
+	case "th":
+		if slices.Contains([]byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}, w.transport.number) {
+			w.omit(&w.transport)
+			return protocolName(w.transport.number) + " " + field, whole
+		}
+		return f.name, whole
+	case "tcp":
+		if w.transport.number == unix.IPPROTO_TCP {
+			w.omit(&w.transport)
+			return f.name, whole
+		}
+		return "", false
+	}
+	switch network := w.networkFamily(); network {
+	case IPv4, IPv6:
+		ok = network.String() == protocol
+	default: // the position and length determine it
+		ok = whole
+	}
+	if ok {
+		w.omit(&w.network)
+	}
+	return f.name, ok
 }
 
 // numgenOperand returns a number that the kernel draws.

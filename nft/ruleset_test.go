@@ -90,30 +90,6 @@ func elements(t testing.TB, listing, set string) []string {
 	return strings.Split(strings.TrimSuffix(after, " }"), ", ")
 }
 
-// checkTexts fails the test if a rule of the table, as it was written or as it
-// is found, has another text than nft lists. A chain with these rules must
-// exist.
-func checkTexts(t testing.TB, c *nft.Conn, table *nft.Table) {
-	t.Helper()
-	listing := runNFT(t, "", append([]string{"--stateless", "list"}, strings.Fields(table.String())...)...)
-	for _, chain := range table.Chains {
-		lines := block(t, listing, "chain "+chain.Name)
-		if chain.Hook != nil {
-			lines = lines[1:]
-		}
-		found, err := c.Rules(table, chain.Name)
-		if err != nil || len(found) != len(lines) || len(chain.Rules) != len(lines) {
-			t.Fatalf("got %d rules, %v; want %d:\n%s", len(found), err, len(lines), listing)
-		}
-		for i, want := range lines {
-			written, read := asListed(chain.Rules[i].Text(table.Family)), asListed(found[i].Text(table.Family))
-			if written != want || read != want {
-				t.Errorf("rule %d of chain %s: got written\n%s\nand read\n%s\nwant\n%s", i, chain.Name, written, read, want)
-			}
-		}
-	}
-}
-
 // asListed returns nft text as nft prints it on this host. Without
 // /etc/protocols it prints the numbers of protocols.
 func asListed(text string) string {

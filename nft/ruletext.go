@@ -32,6 +32,8 @@ type ruleWriter struct {
 	parts     []string
 	// network and transport are the protocols that the rule matched.
 	network, transport matchedProtocol
+	// from is the last expression, if it is the first half of a range.
+	from *expr.Cmp
 }
 
 // matchedProtocol is a protocol that a rule matched. nft omits the match from
@@ -61,12 +63,9 @@ func (w *ruleWriter) slot(register uint32) *operand {
 
 func (w *ruleWriter) load(register uint32, o operand) { *w.slot(register) = o }
 
-// take returns the operand in a register and removes it: later expressions load
-// their own.
-func (w *ruleWriter) take(register uint32) operand {
-	slot := w.slot(register)
-	o := *slot
-	*slot = operand{}
+// at returns the operand in a register.
+func (w *ruleWriter) at(register uint32) operand {
+	o := *w.slot(register)
 	if o.text == "" && o.value == nil {
 		o.text = unknownPart
 	}
@@ -74,6 +73,8 @@ func (w *ruleWriter) take(register uint32) operand {
 }
 
 func (w *ruleWriter) write(e expr.Any) {
+	from := w.from
+	w.from = nil
 	switch e := e.(type) {
 	case *expr.Payload:
 		w.payload(e)
@@ -88,14 +89,14 @@ func (w *ruleWriter) write(e expr.Any) {
 	case *expr.Immediate:
 		w.load(e.Register, operand{value: e.Data})
 	case *expr.Bitwise:
-		o := w.take(e.SourceRegister)
+		o := w.at(e.SourceRegister)
 		if o.mask != nil { // a second operation
 			o = operand{text: o.expression(o.typ), typ: o.typ}
 		}
 		o.mask, o.xor = e.Mask, e.Xor
 		w.load(e.DestRegister, o)
 	case *expr.Cmp:
-		w.compare(e)
+		w.compare(e, from)
 	case *expr.Range:
 		w.compareRange(e)
 	case *expr.Lookup:
@@ -105,66 +106,6 @@ func (w *ruleWriter) write(e expr.Any) {
 	default:
 		w.add(w.action(e))
 	}
-}
-
-// otherFields are header fields that only rules of other programs load.
-var otherFields = []headerField{
-	{name: "ip protocol", base: expr.PayloadBaseNetworkHeader, offset: 9, typ: TypeInetProto},
-	{name: "ip6 nexthdr", base: expr.PayloadBaseNetworkHeader, offset: 6, typ: TypeInetProto},
-	{name: "th sport", base: expr.PayloadBaseTransportHeader, offset: 0, typ: TypeInetService},
-}
-
-func (w *ruleWriter) payload(e *expr.Payload) {
-	if e.OperationType != expr.PayloadLoad {
-		w.add(unknownPart)
-		return
-	}
-	for _, f := range append(otherFields, fieldSaddr, fieldDaddr, fieldSaddr6, fieldDaddr6, fieldDport, fieldTCPFlags) {
-		if f.base != e.Base || f.offset != e.Offset || int(e.Len) > f.typ.size {
-			continue
-		}
-		if name, ok := w.fieldName(f, int(e.Len) == f.typ.size); ok {
-			w.load(e.DestRegister, operand{text: name, typ: f.typ})
-			return
-		}
-	}
-	const bits = 8
-	base := [...]string{"ll", "nh", "th"}
-	text := unknownPart
-	if int(e.Base) < len(base) {
-		text = fmt.Sprintf("@%s,%d,%d", base[e.Base], e.Offset*bits, e.Len*bits)
-	}
-	w.load(e.DestRegister, operand{text: text, typ: rawType(int(e.Len))})
-}
-
-// fieldName returns the name of a header field that a rule loads, whole or in
-// part. ok is false if the packet does not have the field.
-func (w *ruleWriter) fieldName(f headerField, whole bool) (name string, ok bool) {
-	protocol, field, _ := strings.Cut(f.name, " ")
-	switch protocol {
-	case "th":
-		if slices.Contains([]byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}, w.transport.number) {
-			w.omit(&w.transport)
-			return protocolName(w.transport.number) + " " + field, whole
-		}
-		return f.name, whole
-	case "tcp":
-		if w.transport.number == unix.IPPROTO_TCP {
-			w.omit(&w.transport)
-			return f.name, whole
-		}
-		return "", false
-	}
-	switch network := w.networkFamily(); network {
-	case IPv4, IPv6:
-		ok = network.String() == protocol
-	default: // the position and length determine it
-		ok = whole
-	}
-	if ok {
-		w.omit(&w.network)
-	}
-	return f.name, ok
 }
 
 // networkFamily returns the family of packets that reach the end of the rule so
@@ -186,7 +127,7 @@ func (w *ruleWriter) omit(p *matchedProtocol) {
 func (w *ruleWriter) meta(e *expr.Meta) {
 	o := metaOperand(e.Key)
 	if e.SourceRegister {
-		w.add(o.text + " set " + w.take(e.Register).expression(o.typ))
+		w.add(o.text + " set " + w.at(e.Register).expression(o.typ))
 		return
 	}
 	w.load(e.Register, o)
@@ -195,15 +136,24 @@ func (w *ruleWriter) meta(e *expr.Meta) {
 func (w *ruleWriter) ct(e *expr.Ct) {
 	o := ctOperand(e)
 	if e.SourceRegister {
-		w.add(o.text + " set " + w.take(e.Register).expression(o.typ))
+		w.add(o.text + " set " + w.at(e.Register).expression(o.typ))
 		return
 	}
 	w.load(e.Register, o)
 }
 
-func (w *ruleWriter) compare(e *expr.Cmp) {
-	o := w.take(e.Register)
+// compare writes a comparison. nft writes `>= 1` and then `<= 9` as `1-9`.
+func (w *ruleWriter) compare(e, from *expr.Cmp) {
+	o := w.at(e.Register)
+	if from != nil && e.Op == expr.CmpOpLte && from.Register == e.Register {
+		w.parts = w.parts[:len(w.parts)-1]
+		w.compareRange(&expr.Range{Register: e.Register, FromData: from.Data, ToData: e.Data})
+		return
+	}
 	w.add(o.comparison(e.Op, e.Data))
+	if e.Op == expr.CmpOpGte {
+		w.from = e
+	}
 	if e.Op != expr.CmpOpEq || len(e.Data) != 1 || o.mask != nil {
 		return
 	}
@@ -216,7 +166,7 @@ func (w *ruleWriter) compare(e *expr.Cmp) {
 }
 
 func (w *ruleWriter) compareRange(e *expr.Range) {
-	o := w.take(e.Register)
+	o := w.at(e.Register)
 	w.add(o.text + o.bitwise() + operatorText(e.Op) + o.typ.constant(e.FromData) + "-" + o.typ.constant(e.ToData))
 }
 
@@ -264,7 +214,7 @@ func (w *ruleWriter) update(e *expr.Dynset) {
 		element += " " + w.action(attached)
 	}
 	if e.SrcRegData != 0 {
-		element += " : " + w.take(e.SrcRegData).expression(typeInteger)
+		element += " : " + w.at(e.SrcRegData).expression(typeInteger)
 	}
 	w.add(fmt.Sprintf("%s @%s { %s }", verb, e.SetName, element))
 }
@@ -300,7 +250,7 @@ func (w *ruleWriter) nat(e *expr.NAT) string {
 	text := nameOf(uint32(e.Type), "snat", "dnat")
 	var to string
 	if e.RegAddrMin != 0 {
-		addr := w.take(e.RegAddrMin)
+		addr := w.at(e.RegAddrMin)
 		if w.family == Inet || addr.value == nil {
 			text += " " + Family(e.Family).String()
 		}
@@ -308,7 +258,7 @@ func (w *ruleWriter) nat(e *expr.NAT) string {
 			to = w.addrRange(addr, e)
 		}
 	}
-	if port := w.take(e.RegProtoMin); e.RegProtoMin != 0 && len(port.value) == 2 {
+	if port := w.at(e.RegProtoMin); e.RegProtoMin != 0 && len(port.value) == 2 {
 		to += ":" + portText(port.value)
 	}
 	if to != "" {
@@ -321,7 +271,7 @@ func (w *ruleWriter) nat(e *expr.NAT) string {
 func (w *ruleWriter) addrRange(first operand, e *expr.NAT) string {
 	text := addrText(first.value)
 	if e.RegAddrMax != 0 && e.RegAddrMax != e.RegAddrMin {
-		return text + "-" + addrText(w.take(e.RegAddrMax).value)
+		return text + "-" + addrText(w.at(e.RegAddrMax).value)
 	}
 	if e.RegProtoMin != 0 && e.Family == unix.NFPROTO_IPV6 {
 		return "[" + text + "]"
@@ -347,19 +297,26 @@ func natFlags(random, fullyRandom, persistent bool) string {
 
 // reject returns the answer to a packet. nft omits the usual one.
 func (w *ruleWriter) reject(e *expr.Reject) string {
-	f := w.networkFamily()
-	switch code := uint32(e.Code); {
-	case e.Type == unix.NFT_REJECT_TCP_RST:
+	code, f := uint32(e.Code), w.networkFamily()
+	if w.family != Inet && e.Type == unix.NFT_REJECT_TCP_RST {
 		w.omit(&w.transport)
+	}
+	if e.Type == unix.NFT_REJECT_ICMP_UNREACH {
+		w.omit(&w.network)
+	}
+	switch {
+	case e.Type == unix.NFT_REJECT_TCP_RST:
 		return "reject with tcp reset"
 	case e.Type == unix.NFT_REJECT_ICMPX_UNREACH && code != unix.NFT_REJECT_ICMPX_PORT_UNREACH:
 		return "reject with icmpx " + nameOf(code, "no-route", "", "host-unreachable", "admin-prohibited")
-	case e.Type == unix.NFT_REJECT_ICMP_UNREACH && f == IPv4 && code != icmpPortUnreachable:
-		return "reject with icmp " + nameOf(code, "net-unreachable", "host-unreachable", "prot-unreachable", "", "", "", "",
-			"", "", "net-prohibited", "host-prohibited", "", "", "admin-prohibited")
-	case e.Type == unix.NFT_REJECT_ICMP_UNREACH && f == IPv6 && code != icmpv6PortUnreachable:
-		return "reject with icmpv6 " + nameOf(code, "no-route", "admin-prohibited", "", "addr-unreachable", "",
-			"policy-fail", "reject-route")
+	case e.Type != unix.NFT_REJECT_ICMP_UNREACH:
+		return "reject"
+	case f == IPv4 && (code != icmpPortUnreachable || w.family == Inet):
+		return "reject with icmp " + nameOf(code, "net-unreachable", "host-unreachable", "prot-unreachable",
+			"port-unreachable", "", "", "", "", "", "net-prohibited", "host-prohibited", "", "", "admin-prohibited")
+	case f == IPv6 && (code != icmpv6PortUnreachable || w.family == Inet):
+		return "reject with icmpv6 " + nameOf(code, "no-route", "admin-prohibited", "", "addr-unreachable",
+			"port-unreachable", "policy-fail", "reject-route")
 	}
 	return "reject"
 }

@@ -235,7 +235,8 @@ func LimitRate(perSecond, burst uint32) Statement {
 // does not match if the map has none. nft can load the rule only if L4Proto
 // is among the values or the rule matched the protocol before.
 func DNATMap(f Family, m *Set, exprs ...Expr) Statement {
-	return append(lookup(exprs, &expr.Lookup{SetName: m.Name, DestRegister: reg1, IsDestRegSet: true}), dnat(f))
+	l := &expr.Lookup{SetName: m.Name, DestRegister: reg1, IsDestRegSet: true}
+	return append(lookup(exprs, l), dnat(f, register(f.addrLen())))
 }
 
 // DNAT yields `dnat to 10.244.1.8:8080`. The rule must match the protocol
@@ -244,17 +245,16 @@ func DNAT(to netip.AddrPort) Statement {
 	if !to.IsValid() || to.Addr().Is4In6() {
 		return invalid("address %s is neither IPv4 nor IPv6", to)
 	}
-	f := FamilyOf(to.Addr())
+	const reg2 = unix.NFT_REG_2 // as nft, although the address of IPv4 is shorter than reg1
 	return Statement{
 		&expr.Immediate{Register: reg1, Data: to.Addr().AsSlice()},
-		&expr.Immediate{Register: register(f.addrLen()), Data: []byte{byte(to.Port() >> 8), byte(to.Port())}},
-		dnat(f),
+		&expr.Immediate{Register: reg2, Data: []byte{byte(to.Port() >> 8), byte(to.Port())}},
+		dnat(FamilyOf(to.Addr()), reg2),
 	}
 }
 
-// dnat translates to the address that starts at reg1 and the port after it.
-func dnat(f Family) *expr.NAT {
-	port := register(f.addrLen())
+// dnat translates to the address in reg1 and the port in another register.
+func dnat(f Family, port uint32) *expr.NAT {
 	return &expr.NAT{
 		Type: expr.NATTypeDestNAT, Family: uint32(f), Specified: true,
 		RegAddrMin: reg1, RegAddrMax: reg1, RegProtoMin: port, RegProtoMax: port,

@@ -2,6 +2,7 @@ package table
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	listed "github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // listTable returns the canonical listing of the table in the kernel.
@@ -127,9 +129,40 @@ func withoutSets(listing []string, names ...string) []string {
 // for some sets.
 func checkTable(t testing.TB, table *Table, except ...string) {
 	t.Helper()
+	checkTexts(t, table)
 	want := withoutSets(listDesired(t, table), except...)
 	got := withoutSets(withoutIdle(listTable(t, table.Family())), except...)
 	if !slices.Equal(got, want) {
 		t.Fatalf("the table in the kernel is not the desired one:\n%s", difference(want, got))
+	}
+}
+
+// checkTexts fails the test if nft lists a rule of the table in another way
+// than Rule.Text.
+func checkTexts(t testing.TB, table *Table) {
+	t.Helper()
+	if _, err := os.Stat("/etc/protocols"); err != nil {
+		return // nft lists the numbers of protocols
+	}
+	family := table.Family()
+	text := tabletest.NFT(t, "", "--stateless", "list", "table", family.String(), ruleset.TableName)
+	want := make(map[string][]string)
+	for _, l := range listed.Parse(family.String(), text) {
+		if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" && !strings.HasPrefix(l.Text, "type ") {
+			want[chain] = append(want[chain], l.Text)
+		}
+	}
+	for chain, rules := range want {
+		found, err := table.kernel.Rules(table.committed.program, chain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, r := range found {
+			got = append(got, r.Text(family))
+		}
+		if !slices.Equal(got, rules) {
+			t.Errorf("chain %s: got rules %q, want %q", chain, got, rules)
+		}
 	}
 }
