@@ -39,6 +39,31 @@ func (f Family) String() string {
 	return fmt.Sprintf("family %d", uint8(f))
 }
 
+// Name returns the family as people and Kubernetes write it: "IPv4" or "IPv6".
+func (f Family) Name() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	}
+	return f.String()
+}
+
+// MarshalText implements encoding.TextMarshaler with Name.
+func (f Family) MarshalText() ([]byte, error) { return []byte(f.Name()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler for IPv4 and IPv6.
+func (f *Family) UnmarshalText(text []byte) error {
+	for _, known := range []Family{IPv4, IPv6} {
+		if known.Name() == string(text) {
+			*f = known
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is neither IPv4 nor IPv6", text)
+}
+
 // Valid reports whether f is IPv4 or IPv6.
 func (f Family) Valid() bool { return f == IPv4 || f == IPv6 }
 

@@ -92,6 +92,7 @@ func (k *kernelAddresses) close() {
 // localAddresses calls report with the addresses of this node
 // (cluster.Node.LocalIPs).
 type localAddresses struct {
+	idle
 	source addressSource
 	report func([]netip.Addr)
 	// updates and done belong to the subscription. They are nil if there is
@@ -152,9 +153,10 @@ func (a *localAddresses) unsubscribe() {
 	a.updates, a.done = nil, nil
 }
 
-func (a *localAddresses) close() {
+func (a *localAddresses) close() error {
 	a.unsubscribe()
 	a.source.close()
+	return nil
 }
 
 const (

@@ -7,7 +7,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -15,59 +14,53 @@ import (
 // goroutine that uses the table (see syncLoop). A family that fails or hangs
 // does not delay the other one.
 type family struct {
-	proxier *Proxier
-	table   *table.Table
-	health  *health
-	checks  *healthChecks
-	// localhost is nil unless NodePorts are served on localhost.
-	localhost *localhostPorts
-	// connections is nil unless connections to Services are counted.
-	connections *serviceConnections
-	wake        chan struct{}
-	queries     chan func() // the loop runs them between syncs
+	*shared
+	table     *table.Table
+	health    *health
+	localhost *localhostPorts // nil unless NodePorts are served on localhost
+	parts     []part          // that follow the commits
+	wake      chan struct{}
+	queries   chan func() // the loop runs them between syncs
 	// triggers are the times of changes that no sync has made effective yet.
 	triggers []time.Time
-	lastSync atomic.Pointer[lastSync]    // nil before the first
+	lastSync atomic.Pointer[Sync]        // nil before the first
 	stats    atomic.Pointer[table.Stats] // of the last publish
 }
 
-// lastSync is a sync and the time of its end.
-type lastSync struct {
-	table.SyncResult
-	ended time.Time
-}
-
-// newFamily returns the part for a table. NodePorts on localhost of all
-// families share the limit.
+// newFamily returns the part for a table. Health checks fail while healthy
+// returns false. NodePorts on localhost of all families share the limit.
 func newFamily(
-	p *Proxier, t *table.Table, events cluster.EventRecorder, limit *connlimit.Limit[uint16],
+	s *shared, t *table.Table, healthy func() bool, limit *connlimit.Limit[uint16],
 ) (*family, error) {
-	checks, err := newHealthChecks(p.config, events, p.Healthy)
-	if err != nil {
-		return nil, err
-	}
-	ports, err := newLocalhostPorts(p.config, events, t.Family(), limit)
-	if err != nil {
-		return nil, err
-	}
-	connections, err := newServiceConnections(&p.counters, p.config.rules(), t.Family())
-	if err != nil {
-		return nil, err
-	}
-	if connections != nil {
-		p.metrics.add(connections)
-	}
 	f := &family{
-		proxier: p, table: t, health: &health{patience: 2 * p.config.syncPeriod()},
-		checks: checks, localhost: ports, connections: connections,
+		shared: s, table: t, health: &health{patience: 2 * s.config.syncPeriod()},
 		wake: make(chan struct{}, 1), queries: make(chan func()),
+	}
+	checks, err := newHealthChecks(s.config, s.events, healthy)
+	if err != nil {
+		return nil, err
+	}
+	f.parts = append(f.parts, checks)
+	if rules := s.config.rules(); rules.Localhost(t.Family()) {
+		if f.localhost, err = newLocalhostPorts(s.config, s.events, t.Family(), limit); err != nil {
+			return nil, err
+		}
+		f.parts = append(f.parts, f.localhost)
+	}
+	if s.config.rules().ServiceMetrics.Enabled() {
+		connections, err := newServiceConnections(&s.counters, s.config.rules(), t.Family())
+		if err != nil {
+			return nil, err
+		}
+		f.parts = append(f.parts, connections)
+		s.metrics.add(connections)
 	}
 	f.publish()
 	return f, nil
 }
 
 // name returns the name of the family in the API: IPv4 or IPv6.
-func (f *family) name() string { return apiFamily(f.table.Family()) }
+func (f *family) name() string { return f.table.Family().Name() }
 
 // familyOf returns the state of an address family, nil if the Proxier does not
 // serve it.
@@ -81,13 +74,23 @@ func (p *Proxier) familyOf(f nft.Family) *family {
 
 // request requests a sync.
 func (f *family) request() {
-	if f.proxier.tracker.late(f.table.Family()) {
+	if f.tracker.late(f.table.Family()) {
 		f.health.changed()
 	}
-	f.proxier.metrics.lastQueued.WithLabelValues(f.name()).SetToCurrentTime()
+	f.metrics.lastQueued.WithLabelValues(f.name()).SetToCurrentTime()
 	select {
 	case f.wake <- struct{}{}:
 	default: // a sync is already requested
+	}
+}
+
+// ended records a sync.
+func (f *family) ended(r table.SyncResult) {
+	f.metrics.synced(r)
+	f.lastSync.Store(newSync(&r))
+	if r.Err == nil {
+		f.metrics.programmed(r.Family, f.triggers)
+		f.triggers = f.triggers[:0]
 	}
 }
 
@@ -117,8 +120,8 @@ const maxTriggers = 10_000
 
 // handOver passes the changes to the table.
 func (f *family) handOver() {
-	changes := f.proxier.tracker.take(f.table.Family())
+	changes := f.tracker.take(f.table.Family())
 	room := max(0, maxTriggers-len(f.triggers))
 	f.triggers = append(f.triggers, changes.triggers[:min(len(changes.triggers), room)]...)
-	changes.passTo(f.table, f.proxier.node.current)
+	changes.passTo(f.table, f.node.current)
 }

@@ -17,13 +17,14 @@ import (
 // staleFlows deletes flows of UDP clients that do not lead to a serving
 // endpoint.
 type staleFlows struct {
+	idle
 	conn    *conntrack.Conn
 	cleaner flowCleaner
-	run     func(context.Context) error
 }
 
-// flowCleaner is the part of conntrack.Cleaner that receives changes.
+// flowCleaner is the part of conntrack.Cleaner that staleFlows uses.
 type flowCleaner interface {
+	Run(context.Context) error
 	Update(...conntrack.Change)
 	Replace(conntrack.Family, ...conntrack.Change)
 	SetNodeAddrs(conntrack.Family, []netip.Addr)
@@ -50,8 +51,12 @@ func openStaleFlows(m *metrics, families []nft.Family) *staleFlows {
 		conn.Close()
 		return nil
 	}
-	return &staleFlows{conn, cleaner, cleaner.Run}
+	return &staleFlows{conn: conn, cleaner: cleaner}
 }
+
+func (s *staleFlows) run(ctx context.Context) { s.cleaner.Run(ctx) }
+
+func (s *staleFlows) close() error { return s.conn.Close() }
 
 func logFlows(r conntrack.Result) {
 	if r.Err != nil {

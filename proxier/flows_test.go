@@ -34,6 +34,8 @@ func (c *cleanerCalls) SetNodeAddrs(family conntrack.Family, addrs []netip.Addr)
 	*c = append(*c, fmt.Sprintf("node addresses %v %v", family, addrs))
 }
 
+func (c *cleanerCalls) Run(context.Context) error { return nil }
+
 func (c *cleanerCalls) add(indent string, changes []conntrack.Change) {
 	for _, change := range changes {
 		state := fmt.Sprint(change.Endpoints)
@@ -73,7 +75,7 @@ func TestStaleFlows(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
-	p.flows.cleaner = &got
+	partOf[*staleFlows](t, p).cleaner = &got
 	sink := p.sink
 	step := func(name string, want ...string) {
 		t.Helper()
@@ -129,7 +131,7 @@ func TestStaleFlowsAfterReset(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
-	p.flows.cleaner = &got
+	partOf[*staleFlows](t, p).cleaner = &got
 	sink := p.sink
 	sink.SetService(udpService(nil))
 	tabletest.Sync(t, sink)
@@ -146,7 +148,7 @@ func TestStaleFlowsOfNodePorts(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, Config{NodeName: "node1"}, nft.IPv4)
 	var got cleanerCalls
-	p.flows.cleaner = &got
+	partOf[*staleFlows](t, p).cleaner = &got
 	sink := p.sink
 	sink.SetNode(tabletest.Node())
 	sink.SetService(udpService(func(s *cluster.Service) { s.Ports[0].NodePort = 30053 }))

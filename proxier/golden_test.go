@@ -6,11 +6,15 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -63,6 +67,26 @@ func tablesOf(t *testing.T, p *Proxier) string {
 		}
 	}
 	return text.String()
+}
+
+// servicesOf returns the states of all Services as YAML.
+func servicesOf(t *testing.T, p *Proxier) (text string) {
+	t.Helper()
+	names := slices.Collect(p.families[0].table.ServiceNames())
+	slices.SortFunc(names, cluster.ServiceName.Compare)
+	for _, name := range names {
+		view, _ := p.families[0].table.Service(name)
+		for _, f := range p.families[1:] {
+			other, _ := f.table.Service(name)
+			view.Add(&other)
+		}
+		out, err := yaml.Marshal(view)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += "---\n" + string(out)
+	}
+	return text
 }
 
 // For the manifests of each folder X of testdata/golden, the tables are those

@@ -4,10 +4,7 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/nftproxy/nftproxy/healthcheck"
-	"github.com/nftproxy/nftproxy/nft"
 )
 
 // health is the health of the syncs of one address family: whether changes
@@ -88,12 +85,4 @@ func (h *health) waitingSince() time.Time {
 		return h.waiting
 	}
 	return h.running
-}
-
-// apiFamily returns the name of a family in the API: IPv4 or IPv6.
-func apiFamily(f nft.Family) string {
-	if f == nft.IPv6 {
-		return string(corev1.IPv6Protocol)
-	}
-	return string(corev1.IPv4Protocol)
 }

@@ -36,7 +36,7 @@ func TestHealthCheckNodePorts(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, Config{NodeName: "node1"}, nft.IPv4)
 	var got healthCalls
-	p.families[0].checks.server = &got
+	partOf[*healthChecks](t, p).server = &got
 	sink := p.sink
 	step := func(name string, want ...string) {
 		t.Helper()
@@ -80,7 +80,7 @@ func TestHealthChecksOnNoAddress(t *testing.T) {
 		NodeName: "node1", NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("203.0.113.0/24")},
 	}, nft.IPv4)
 	var got healthCalls
-	p.families[0].checks.server = &got
+	partOf[*healthChecks](t, p).server = &got
 	sink := p.sink
 	sink.SetNode(tabletest.Node())
 	sink.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))

@@ -12,6 +12,7 @@ import (
 // healthChecks answers load balancers on the health-check NodePorts of one
 // address family.
 type healthChecks struct {
+	idle
 	server healthServer
 	served map[cluster.ServiceName]struct{}
 }
@@ -41,6 +42,8 @@ func newHealthChecks(config *Config, events cluster.EventRecorder, healthy func(
 	server.SetAddrs([]netip.Addr{}) // none before the first commit
 	return &healthChecks{server: server, served: make(map[cluster.ServiceName]struct{})}, nil
 }
+
+func (h *healthChecks) run(ctx context.Context) { h.server.Run(ctx) }
 
 // update makes the server answer for the Services of a commit.
 func (h *healthChecks) update(c *table.Commit) {

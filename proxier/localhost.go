@@ -14,12 +14,12 @@ import (
 // localhostPorts serves the TCP NodePorts of one address family on localhost
 // (KEP-6032).
 type localhostPorts struct {
+	idle
 	server localhostServer
 	served map[uint16]struct{}
 }
 
-// localhostServer is the part of localhost.Server that localhostPorts and
-// Proxier use.
+// localhostServer is the part of localhost.Server that localhostPorts uses.
 type localhostServer interface {
 	Set(localhost.NodePort)
 	Delete(port uint16)
@@ -29,15 +29,9 @@ type localhostServer interface {
 	State(port uint16) localhost.State
 }
 
-// newLocalhostPorts returns nil if NodePorts of the family are not served on
-// localhost.
 func newLocalhostPorts(
 	config *Config, events cluster.EventRecorder, f nft.Family, limit *connlimit.Limit[uint16],
 ) (*localhostPorts, error) {
-	rules := config.rules()
-	if !rules.Localhost(f) {
-		return nil, nil
-	}
 	server, err := localhost.New(localhost.Config{
 		Addr:  ruleset.Localhost(f),
 		Limit: limit,
@@ -52,6 +46,20 @@ func newLocalhostPorts(
 		return nil, err
 	}
 	return &localhostPorts{server: server, served: make(map[uint16]struct{})}, nil
+}
+
+func (l *localhostPorts) run(ctx context.Context) { l.server.Run(ctx) }
+
+func (l *localhostPorts) drain(ctx context.Context) { l.server.Drain(ctx) }
+
+// Localhost returns the state of a TCP NodePort on localhost. ok is false if
+// NodePorts of the family are not served there. Any goroutine can call it.
+func (p *Proxier) Localhost(f nft.Family, port uint16) (state localhost.State, ok bool) {
+	family := p.familyOf(f)
+	if family == nil || family.localhost == nil {
+		return localhost.State{}, false
+	}
+	return family.localhost.server.State(port), true
 }
 
 const (

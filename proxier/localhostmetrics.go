@@ -16,7 +16,7 @@ var (
 
 // localhostMetrics collects the metrics of NodePorts on localhost. They are
 // zero if there are none.
-type localhostMetrics struct{ *Proxier }
+type localhostMetrics struct{ families []*family }
 
 // Describe implements prometheus.Collector.
 func (m localhostMetrics) Describe(ch chan<- *prometheus.Desc) {

@@ -34,17 +34,10 @@ const (
 func (p *Proxier) SyncLoop(ctx context.Context) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	if p.addresses != nil {
-		tasks.Go(func() { p.addresses.run(ctx) })
-	}
-	if p.flows != nil {
-		tasks.Go(func() { p.flows.run(ctx) })
+	for _, part := range p.parts {
+		tasks.Go(func() { part.run(ctx) })
 	}
 	for _, f := range p.families {
-		tasks.Go(func() { f.checks.server.Run(ctx) })
-		if f.localhost != nil {
-			tasks.Go(func() { f.localhost.server.Run(ctx) })
-		}
 		loop := syncLoop{family: f}
 		tasks.Go(func() { loop.run(ctx) })
 	}
@@ -71,7 +64,7 @@ type syncLoop struct {
 
 // run runs the loop until ctx ends.
 func (l *syncLoop) run(ctx context.Context) {
-	check, resync := time.NewTicker(checkPeriod), time.NewTicker(l.proxier.config.syncPeriod())
+	check, resync := time.NewTicker(checkPeriod), time.NewTicker(l.config.syncPeriod())
 	defer check.Stop()
 	defer resync.Stop()
 	for {
@@ -80,7 +73,7 @@ func (l *syncLoop) run(ctx context.Context) {
 			return
 		case <-l.wake:
 			if l.retry == nil { // otherwise the retry includes this change
-				l.schedule(max(l.proxier.config.MinSyncPeriod, l.rest) - time.Since(l.last))
+				l.schedule(max(l.config.MinSyncPeriod, l.rest) - time.Since(l.last))
 			}
 		case <-l.due:
 			l.due = nil
@@ -107,7 +100,7 @@ func (l *syncLoop) schedule(d time.Duration) {
 
 // attempt runs a sync, and schedules another one if it fails.
 func (l *syncLoop) attempt(what string, work func() error) {
-	if !l.proxier.tracker.ready() {
+	if !l.tracker.ready() {
 		return
 	}
 	start := time.Now()
@@ -125,8 +118,8 @@ func (l *syncLoop) attempt(what string, work func() error) {
 	if !l.synced {
 		l.synced = true
 		klog.InfoS("Rules are in place", "ipFamily", l.name(), "elapsed", time.Since(start))
-		if l.proxier.unsynced.Add(-1) == 0 {
-			close(l.proxier.synced)
+		if l.unsynced.Add(-1) == 0 {
+			close(l.allSynced)
 		}
 	}
 }

@@ -85,7 +85,7 @@ func programmingBuckets() []float64 {
 
 // synced records a sync.
 func (m *metrics) synced(r table.SyncResult) {
-	family, seconds := apiFamily(r.Family), r.Duration.Seconds()
+	family, seconds := r.Family.Name(), r.Duration.Seconds()
 	m.syncDuration.WithLabelValues(family).Observe(seconds)
 	if r.Full {
 		m.fullSyncDuration.WithLabelValues(family).Observe(seconds)
@@ -102,7 +102,7 @@ func (m *metrics) synced(r table.SyncResult) {
 // programmed records that the changes that were triggered at these times are
 // effective.
 func (m *metrics) programmed(f nft.Family, triggers []time.Time) {
-	observer := m.programming.WithLabelValues(apiFamily(f))
+	observer := m.programming.WithLabelValues(f.Name())
 	for _, t := range triggers {
 		observer.Observe(time.Since(t).Seconds())
 	}
@@ -116,8 +116,8 @@ func (m *metrics) flowsCleaned(families []nft.Family, r conntrack.Result) {
 		if f == nft.IPv6 {
 			deleted = r.DeletedIPv6
 		}
-		m.flowsDuration.WithLabelValues(apiFamily(f)).Observe(r.Duration.Seconds())
-		m.flowsDeleted.WithLabelValues(apiFamily(f)).Add(float64(deleted))
+		m.flowsDuration.WithLabelValues(f.Name()).Observe(r.Duration.Seconds())
+		m.flowsDeleted.WithLabelValues(f.Name()).Add(float64(deleted))
 	}
 }
 
@@ -144,7 +144,7 @@ type creator struct {
 func (c creator) register(collector prometheus.Collector, initialize func(family string)) {
 	c.metrics.collectors = append(c.metrics.collectors, collector)
 	for _, f := range c.families {
-		initialize(apiFamily(f))
+		initialize(f.Name())
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
 	}
 	for _, ip := range n.IPs {
 		f := nft.FamilyOf(ip)
-		gap := func(format string) { gaps = append(gaps, fmt.Sprintf(format, apiFamily(f))) }
+		gap := func(format string) { gaps = append(gaps, fmt.Sprintf(format, f.Name())) }
 		if byCIDR && !covers(c.DetectLocal.ClusterCIDRs, f) {
 			gap("this node has %[1]s addresses, but clusterCIDR does not: %[1]s traffic of pods is not recognized")
 		}

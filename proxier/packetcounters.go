@@ -90,7 +90,7 @@ func (c *packetCounters) Collect(ch chan<- prometheus.Metric) {
 			klog.V(2).InfoS("Failed to read a counter of packets", "err", err)
 		}
 		ch <- prometheus.MustNewConstMetric(
-			one.desc, prometheus.CounterValue, float64(one.value.total), apiFamily(one.family), one.label)
+			one.desc, prometheus.CounterValue, float64(one.value.total), one.family.Name(), one.label)
 	}
 }
 

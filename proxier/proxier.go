@@ -12,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -23,19 +22,24 @@ import (
 // parameters of kube-proxy's; any goroutine can call them. SyncLoop makes the
 // changes effective.
 type Proxier struct {
+	*shared
+	families []*family
+	parts    []part        // those of all families, and others
+	sink     cluster.Sinks // all tables; only before SyncLoop
+}
+
+// shared is the state that the families of a Proxier share. Any goroutine can
+// use it.
+type shared struct {
 	config    *Config
+	events    cluster.EventRecorder
 	tracker   *tracker
 	node      *nodeTracker
-	addresses *localAddresses
-	families  []*family
-	sink      cluster.Sinks // all tables; only before SyncLoop
-	flows     *staleFlows   // nil if connection tracking cannot be used
 	counters  counterReader
 	metrics   *metrics
-	routes    *explain.NodeRoutes // for Explain
-	patience  time.Duration       // queryPatience, except in tests
-	unsynced  atomic.Int32        // number of families without a successful sync
-	synced    chan struct{}       // closed when it is 0
+	patience  time.Duration // queryPatience, except in tests
+	unsynced  atomic.Int32  // number of families without a successful sync
+	allSynced chan struct{} // closed when it is 0
 }
 
 // NewProxier returns a Proxier for one address family. It works in the network
@@ -71,36 +75,42 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	events := eventLog{config.Events}
-	m := newMetrics(families...)
-	p := &Proxier{
-		config:   &config,
-		tracker:  newTracker(&config, events, m, families...),
-		node:     newNodeTracker(&config),
-		metrics:  m,
-		patience: queryPatience,
-		synced:   make(chan struct{}),
-	}
+	p := &Proxier{shared: newShared(&config, families...)}
+	observer := make(observer)
 	tables, err := table.New(table.Config{
-		Rules: config.rules(), OwnPorts: config.OwnPorts, Events: events, Observer: observer{p}, Open: config.open,
+		Rules: config.rules(), OwnPorts: config.OwnPorts, Events: p.events, Observer: observer, Open: config.open,
 	}, families...)
 	if err != nil {
 		return nil, err
 	}
 	limit := newLocalhostLimit()
 	for _, t := range tables {
-		f, err := newFamily(p, t, events, limit)
+		f, err := newFamily(p.shared, t, p.Healthy, limit)
 		if err != nil {
 			return nil, err
 		}
-		p.families, p.sink = append(p.families, f), append(p.sink, t)
+		observer[t.Family()] = f
+		p.families, p.parts, p.sink = append(p.families, f), append(p.parts, f.parts...), append(p.sink, t)
 	}
-	p.unsynced.Store(int32(len(p.families)))
-	m.add(tableMetrics{p})
-	m.add(localhostMetrics{p})
-	m.add(stateMetrics{p})
-	m.add(newPacketCounters(&p.counters, families))
+	p.metrics.add(tableMetrics{p.families})
+	p.metrics.add(localhostMetrics{p.families})
+	p.metrics.add(stateMetrics{p.Health})
+	p.metrics.add(newPacketCounters(&p.counters, families))
 	return p, nil
+}
+
+func newShared(config *Config, families ...nft.Family) *shared {
+	s := &shared{
+		config:    config,
+		events:    eventLog{config.Events},
+		node:      newNodeTracker(config),
+		metrics:   newMetrics(families...),
+		patience:  queryPatience,
+		allSynced: make(chan struct{}),
+	}
+	s.tracker = newTracker(config, s.events, s.metrics, families...)
+	s.unsynced.Store(int32(len(families)))
+	return s
 }
 
 // setUp connects to the kernel, in the network namespace of the calling thread.
@@ -111,28 +121,27 @@ func (p *Proxier) setUp() (err error) {
 	if err := p.counters.open(); err != nil {
 		return err
 	}
-	if p.routes, err = explain.OpenRoutes(); err != nil {
+	if flows := openStaleFlows(p.metrics, p.tracker.families); flows != nil {
+		p.parts = append(p.parts, flows)
+		for _, f := range p.families {
+			f.parts = append(f.parts, flows)
+		}
+	}
+	addresses, err := watchLocalAddresses(p.onLocalAddresses)
+	if err != nil {
 		return err
 	}
-	p.flows = openStaleFlows(p.metrics, p.tracker.families)
-	p.addresses, err = watchLocalAddresses(p.onLocalAddresses)
-	return err
+	p.parts = append(p.parts, addresses)
+	return nil
 }
 
 // Close closes the connections to the kernel, after SyncLoop has returned. The
 // tables stay.
 func (p *Proxier) Close() error {
-	var errs []error
-	if p.addresses != nil {
-		p.addresses.close()
+	errs := []error{p.counters.close()}
+	for _, part := range p.parts {
+		errs = append(errs, part.close())
 	}
-	if p.flows != nil {
-		errs = append(errs, p.flows.conn.Close())
-	}
-	if p.routes != nil {
-		p.routes.Close()
-	}
-	errs = append(errs, p.counters.close())
 	for _, f := range p.families {
 		errs = append(errs, f.table.Close())
 	}
@@ -144,10 +153,8 @@ func (p *Proxier) Close() error {
 // meanwhile: without Drain, it resets them when it returns.
 func (p *Proxier) Drain(ctx context.Context) {
 	var drains sync.WaitGroup
-	for _, f := range p.families {
-		if f.localhost != nil {
-			drains.Go(func() { f.localhost.server.Drain(ctx) })
-		}
+	for _, part := range p.parts {
+		drains.Go(func() { part.drain(ctx) })
 	}
 	drains.Wait()
 }
@@ -185,4 +192,4 @@ func (p *Proxier) NodeName() string { return p.config.NodeName }
 
 // Synced returns a channel that is closed after the first successful sync of
 // each address family.
-func (p *Proxier) Synced() <-chan struct{} { return p.synced }
+func (p *Proxier) Synced() <-chan struct{} { return p.allSynced }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // errBusy is returned if a query does not get its turn in time.
@@ -14,62 +16,34 @@ var errBusy = errors.New("the proxy did not answer in time: it is busy with a sy
 // queryPatience is how long a query waits for its turn.
 const queryPatience = 10 * time.Second
 
-// query runs a function in the loop of an address family, between syncs, and
-// returns its result. Changes wait for it, so it must take a few milliseconds
-// at most. If it does not get its turn before ctx ends, or within
-// queryPatience, the error wraps that of a context. An error names the family.
-func query[T any](ctx context.Context, f *family, ask func() (T, error)) (result T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, f.proxier.patience)
+// Query runs a function in the loop of an address family, between syncs, and
+// returns its error. The function must use the Table only until it returns,
+// except for Table.Expected. Changes wait for it, so it must take a few
+// milliseconds at most.
+//
+// If the function does not get its turn before ctx ends, or within 10 s, the
+// error wraps that of a context, and the function may still run later. An error
+// names the family. Any goroutine can call Query while SyncLoop runs.
+func (p *Proxier) Query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error {
+	family := p.familyOf(f)
+	if family == nil {
+		return fmt.Errorf("the proxy does not serve %s", f.Name())
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.patience)
 	defer cancel()
-	type outcome struct {
-		result T
-		err    error
-	}
-	outcomes := make(chan outcome, 1)
-	run := func() {
-		result, err := ask()
-		outcomes <- outcome{result, err}
+	answer := make(chan error, 1)
+	select {
+	case family.queries <- func() { answer <- ask(family.table) }:
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w (%w)", family.name(), errBusy, ctx.Err())
 	}
 	select {
-	case f.queries <- run:
-	case <-ctx.Done():
-		return result, fmt.Errorf("%s: %w (%w)", f.name(), errBusy, ctx.Err())
-	}
-	select {
-	case o := <-outcomes:
-		if o.err != nil {
-			o.err = fmt.Errorf("%s: %w", f.name(), o.err)
+	case err := <-answer:
+		if err != nil {
+			err = fmt.Errorf("%s: %w", family.name(), err)
 		}
-		return o.result, o.err
+		return err
 	case <-ctx.Done():
-		return result, fmt.Errorf("%s: %w (%w)", f.name(), errBusy, ctx.Err())
+		return fmt.Errorf("%s: %w (%w)", family.name(), errBusy, ctx.Err())
 	}
-}
-
-// answer is the result of a query of one family.
-type answer[T any] struct {
-	*family
-	result T
-}
-
-// queryEach runs a query in the loop of each family, at the same time. It
-// returns the answers of the families that answered in time, and the errors of
-// the others.
-func queryEach[T any](
-	ctx context.Context, families []*family, ask func(*family) T,
-) (answers []answer[T], err error) {
-	results, errs := make([]T, len(families)), make([]error, len(families))
-	var asked sync.WaitGroup
-	for i, f := range families {
-		asked.Go(func() {
-			results[i], errs[i] = query(ctx, f, func() (T, error) { return ask(f), nil })
-		})
-	}
-	asked.Wait()
-	for i, f := range families {
-		if errs[i] == nil {
-			answers = append(answers, answer[T]{f, results[i]})
-		}
-	}
-	return answers, errors.Join(errs...)
 }

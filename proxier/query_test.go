@@ -5,144 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-var _ socket.Proxy = (*Proxier)(nil)
-
-// answering calls f while queries are answered, without syncs.
-func answering(t *testing.T, p *Proxier, f func(context.Context)) {
-	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	for _, family := range p.families {
-		go func() {
-			for {
-				select {
-				case <-ctx.Done():
-					return
-				case query := <-family.queries:
-					query()
-				}
-			}
-		}()
-	}
-	f(ctx)
-}
-
-// servicesOf returns all Services with their endpoints as YAML.
-func servicesOf(t *testing.T, p *Proxier) (text string) {
-	t.Helper()
-	answering(t, p, func(ctx context.Context) {
-		for _, name := range serviceNames(ctx, t, p, socket.ServiceQuery{}) {
-			q := socket.ServiceQuery{Namespace: name.Namespace, Name: name.Name}
-			err := p.Services(ctx, q, func(s *socket.Service) error {
-				out, err := yaml.Marshal(s)
-				text += "---\n" + string(out)
-				return err
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-	})
-	return text
-}
-
-// serviceNames returns the names of the Services of a query.
-func serviceNames(ctx context.Context, t *testing.T, p *Proxier, q socket.ServiceQuery) []socket.ServiceQuery {
-	t.Helper()
-	var names []socket.ServiceQuery
-	err := p.Services(ctx, q, func(s *socket.Service) error {
-		names = append(names, socket.ServiceQuery{Namespace: s.Namespace, Name: s.Name})
-		if q.Name == "" && s.Ports[0].Endpoints != nil {
-			t.Errorf("%s/%s: a list of Services contains endpoints", s.Namespace, s.Name)
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
-}
-
-// Services are read in pages, and listed in the order of their names.
-func TestServicesQuery(t *testing.T) {
-	p, err := assemble(sampleConfig(), nft.IPv4, nft.IPv6)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const services = 2*servicesPerQuery + 1
-	for i := range services {
-		svc := tabletest.NumberedService(i)
-		svc.Name.Namespace = []string{"a", "b"}[i%2]
-		p.sink.SetService(svc)
-	}
-	answering(t, p, func(ctx context.Context) {
-		names := serviceNames(ctx, t, p, socket.ServiceQuery{})
-		sorted := slices.IsSortedFunc(names, func(a, b socket.ServiceQuery) int {
-			if a.Namespace != b.Namespace {
-				return strings.Compare(a.Namespace, b.Namespace)
-			}
-			return strings.Compare(a.Name, b.Name)
-		})
-		if len(names) != services || !sorted {
-			t.Errorf("got %d Services, sorted %v, want %d", len(names), sorted, services)
-		}
-		if names := serviceNames(ctx, t, p, socket.ServiceQuery{Namespace: "b"}); len(names) != services/2 {
-			t.Errorf("got %d Services of namespace b, want %d", len(names), services/2)
-		}
-		if names := serviceNames(ctx, t, p, socket.ServiceQuery{Namespace: "c"}); len(names) != 0 {
-			t.Errorf("got %d Services of namespace c, want none", len(names))
-		}
-		err := p.Services(ctx, socket.ServiceQuery{Namespace: "a", Name: "none"}, nil)
-		if !errors.Is(err, socket.ErrNoService) {
-			t.Errorf("got error %v, want ErrNoService", err)
-		}
-		stop := errors.New("stop")
-		if err := p.Services(ctx, socket.ServiceQuery{}, func(*socket.Service) error { return stop }); err != stop {
-			t.Errorf("got error %v of a callback, want the same", err)
-		}
-	})
-}
-
-// A query reads fewer Services if they have many endpoints.
-func TestServicesQueryEndpoints(t *testing.T) {
-	p, err := assemble(sampleConfig(), nft.IPv4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const services = 5
-	for i := range services {
-		svc := tabletest.NumberedService(i)
-		p.sink.SetService(svc)
-		for j := range endpointsPerQuery / 2 {
-			p.sink.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(0, j))
-		}
-	}
-	f := p.families[0]
-	if n := len(f.viewServices(f.serviceNames(socket.ServiceQuery{}))); n != 2 {
-		t.Errorf("got %d Services in one query, want 2", n)
-	}
-	answering(t, p, func(ctx context.Context) {
-		if names := serviceNames(ctx, t, p, socket.ServiceQuery{}); len(names) != services {
-			t.Errorf("got %d Services, want %d", len(names), services)
-		}
-	})
-}
-
-// While a sync hangs, Status answers, and other queries end with their context.
-// After the sync they are answered.
+// While a sync hangs, Status answers, and queries end with their context. After
+// the sync they are answered.
 func TestQueriesDuringSync(t *testing.T) {
 	tabletest.NewNamespace(t)
 	began, proceed := make(chan struct{}, 100), make(chan struct{})
@@ -169,14 +45,22 @@ func TestQueriesDuringSync(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	err := p.Services(short, socket.ServiceQuery{}, nil)
+	err := p.Query(short, nft.IPv4, func(*table.Table) error { return nil })
 	if !errors.Is(err, errBusy) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got error %v, want errBusy and DeadlineExceeded", err)
 	}
 	close(proceed)
 	<-p.Synced()
-	if names := serviceNames(t.Context(), t, p, socket.ServiceQuery{}); fmt.Sprint(names) != "[{default web}]" {
-		t.Errorf("got Services %v", names)
+	var names []cluster.ServiceName
+	err = p.Query(t.Context(), nft.IPv4, func(table *table.Table) error {
+		names = slices.Collect(table.ServiceNames())
+		return errors.New("failed")
+	})
+	if fmt.Sprint(names) != "[default/web]" || fmt.Sprint(err) != "IPv4: failed" {
+		t.Errorf("got Services %v, error %v", names, err)
+	}
+	if err := p.Query(t.Context(), nft.IPv6, nil); fmt.Sprint(err) != "the proxy does not serve IPv6" {
+		t.Errorf("a family that is not served: got error %v", err)
 	}
 	s := p.Status().Families[0]
 	if !s.Healthy || s.Services != 1 || s.ServicePorts != 1 || s.Rows["no-endpoint-services"] != 1 ||
@@ -200,7 +84,7 @@ func TestStatusOfSyncs(t *testing.T) {
 	tabletest.PassSample(p.sink)
 	loop := &syncLoop{family: p.families[0]}
 	p.tracker.servicesSynced, p.tracker.slicesSynced = true, true
-	step := func(want string, whole bool) *socket.FamilyStatus {
+	step := func(want string, whole bool) *FamilyStatus {
 		t.Helper()
 		s := &p.Status().Families[0]
 		if s.LastSync == nil || s.LastSync.Cause != want || s.LastSync.Whole != whole {

@@ -24,6 +24,7 @@ var serviceConnectionsDesc = prometheus.NewDesc("nftproxy_service_connections_to
 // ports of one address family, which rows of the table count. A number never
 // decreases while the service port is counted.
 type serviceConnections struct {
+	idle
 	reader *counterReader
 	rules  *ruleset.Ruleset // only for the loop of the family
 
@@ -51,13 +52,7 @@ type frontendConnections struct {
 	value monotonic
 }
 
-// newServiceConnections returns nil if connections are not counted.
-func newServiceConnections(
-	reader *counterReader, rules ruleset.Config, f nft.Family,
-) (*serviceConnections, error) {
-	if !rules.ServiceMetrics.Enabled() {
-		return nil, nil
-	}
+func newServiceConnections(reader *counterReader, rules ruleset.Config, f nft.Family) (*serviceConnections, error) {
 	r, err := ruleset.New(rules, f)
 	return &serviceConnections{reader: reader, rules: r, ports: make(map[servicePortKey]*portConnections)}, err
 }
@@ -99,7 +94,7 @@ func labelsOf(f nft.Family, p *ruleset.Plan) []string {
 		port = strconv.Itoa(int(p.Port.Port))
 	}
 	protocol := strings.ToUpper(p.Port.Protocol.String())
-	return []string{apiFamily(f), p.Service.Name.Namespace, p.Service.Name.Name, port, protocol}
+	return []string{f.Name(), p.Service.Name.Namespace, p.Service.Name.Name, port, protocol}
 }
 
 // setRows makes these the rows that count the connections. Those that stay keep

@@ -5,6 +5,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/healthcheck"
 )
 
 // The descriptions of gauges that are computed when they are collected.
@@ -20,7 +21,9 @@ var (
 
 // stateMetrics collects the health of the Proxier, and the fill of connection
 // tracking in the network namespace of the process.
-type stateMetrics struct{ *Proxier }
+type stateMetrics struct {
+	health func() []healthcheck.FamilyHealth
+}
 
 // Describe implements prometheus.Collector.
 func (m stateMetrics) Describe(ch chan<- *prometheus.Desc) {
@@ -31,7 +34,7 @@ func (m stateMetrics) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m stateMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, f := range m.Health() {
+	for _, f := range m.health() {
 		healthy := 0.0
 		if f.Healthy {
 			healthy = 1

@@ -4,58 +4,85 @@ import (
 	"os"
 	"time"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
+// Status describes a Proxier.
+type Status struct {
+	// Mode is the proxy mode in terms of kube-proxy: nftables.
+	Mode string `json:"mode"`
+	Node string `json:"node"`
+	PID  int    `json:"pid"`
+	// Time is the time of the answer.
+	Time time.Time `json:"time"`
+	// Started is the time at which the proxy started.
+	Started time.Time `json:"started"`
+	// Listed reports whether the proxy has the first full lists of Services and
+	// EndpointSlices. It writes nothing before.
+	Listed bool `json:"listed"`
+	// NodeEligible reports whether load balancers may send traffic to this
+	// node, according to its Node object.
+	NodeEligible bool `json:"nodeEligible"`
+	// InvalidObjects is the number of Services and EndpointSlices with invalid
+	// fields, which are ignored.
+	InvalidObjects int            `json:"invalidObjects"`
+	Families       []FamilyStatus `json:"families"`
+}
+
+// FamilyStatus describes the table of one address family. The numbers are those
+// after the last sync.
+type FamilyStatus struct {
+	Family nft.Family `json:"family"`
+	// Healthy is false if a change has been waiting too long for a successful
+	// sync.
+	Healthy bool `json:"healthy"`
+	// Synced is the end of the last successful sync. It is zero before the
+	// first.
+	Synced time.Time `json:"synced,omitzero"`
+	// WaitingSince is the time of the oldest change that is not effective yet.
+	WaitingSince time.Time `json:"waitingSince,omitzero"`
+	// LastSync is the last sync that ended, nil before the first.
+	LastSync *Sync `json:"lastSync,omitempty"`
+	table.Stats
+}
+
+// Sync describes a sync that ended.
+type Sync struct {
+	Ended   time.Time `json:"ended"`
+	Seconds float64   `json:"seconds"`
+	// Cause is why the sync ran: "changes", "periodic", or the reason for
+	// writing the whole table or a part of it again.
+	Cause string `json:"cause"`
+	// Whole reports whether the sync wrote, or tried to write, the whole table.
+	Whole bool `json:"whole"`
+	// Error is the error of a sync that failed.
+	Error string `json:"error,omitempty"`
+}
+
 // Status describes the Proxier. It does not wait for a sync: the numbers of the
 // tables are those of the last publish. Any goroutine can call it.
-func (p *Proxier) Status() socket.Status {
+func (p *Proxier) Status() Status {
 	listed, invalid := p.tracker.state()
-	s := socket.Status{
+	s := Status{
 		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
 		Listed: listed, InvalidObjects: invalid,
-		Families: make([]socket.FamilyStatus, len(p.families)),
+		Families: make([]FamilyStatus, len(p.families)),
 	}
 	for i, family := range p.families {
 		f, h := &s.Families[i], family.health.state()
-		f.Family, f.Healthy, f.Synced = family.name(), h.Healthy, h.LastUpdated
-		f.WaitingSince, f.LastSync = family.health.waitingSince(), family.lastSync.Load().status()
-		addStats(f, family.stats.Load())
+		f.Family, f.Healthy, f.Synced = family.table.Family(), h.Healthy, h.LastUpdated
+		f.WaitingSince, f.LastSync = family.health.waitingSince(), family.lastSync.Load()
+		f.Stats = *family.stats.Load()
 	}
 	return s
 }
 
-// status returns the sync for a Status, nil if there was none.
-func (l *lastSync) status() *socket.Sync {
-	if l == nil {
-		return nil
-	}
-	s := &socket.Sync{Ended: l.ended, Seconds: l.Duration.Seconds(), Cause: l.Cause, Whole: l.Full}
-	if l.Err != nil {
-		s.Error = l.Err.Error()
+// newSync returns a sync that ended now.
+func newSync(r *table.SyncResult) *Sync {
+	s := &Sync{Ended: time.Now(), Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
+	if r.Err != nil {
+		s.Error = r.Err.Error()
 	}
 	return s
-}
-
-// addStats adds the numbers of a table.
-func addStats(f *socket.FamilyStatus, s *table.Stats) {
-	f.Services, f.ServicePorts, f.Endpoints = s.Services, s.ServicePorts, s.Endpoints
-	f.Rows, f.Rewrites = s.Rows, s.Rewrites
-	f.Repairs = make(map[string]int, len(s.Repairs))
-	for kind, n := range s.Repairs {
-		f.Repairs[string(kind)] = n
-	}
-	f.Refused, f.Contested, f.Reduced = s.Refused, s.Contested, s.Reduced
-	for _, r := range s.ReducedServices {
-		f.Reductions = append(f.Reductions, socket.Reduction{Namespace: r.Namespace, Name: r.Name, How: r.How})
-	}
-	for _, r := range s.RefusedPorts {
-		f.Refusals = append(f.Refusals, socket.Refusal{ServicePort: r.Name, Reason: r.Reason})
-	}
-	for _, w := range s.WaitingPorts {
-		f.Conflicts = append(f.Conflicts, socket.Conflict{
-			ServicePort: w.Name, Frontend: w.Frontend.String(), Owner: w.Owner,
-		})
-	}
 }

@@ -99,7 +99,7 @@ func floats(counts map[string]int) map[string]float64 {
 }
 
 // tableMetrics collects the metrics of the tables.
-type tableMetrics struct{ *Proxier }
+type tableMetrics struct{ families []*family }
 
 // Describe implements prometheus.Collector.
 func (m tableMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }

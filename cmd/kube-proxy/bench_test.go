@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
@@ -80,9 +81,12 @@ func benchProxy(b *testing.B) *proxier.Proxier {
 	}
 	p.OnServiceSynced()
 	p.OnEndpointSlicesSynced()
-	server, err := socket.NewServer(socket.ServerConfig{
-		NodeEligible: func() bool { return true }, API: func() *socket.APIStatus { return nil }, Proxy: p,
-	})
+	answers, err := answer.New(answer.Config{Proxy: p, NodeEligible: func() bool { return true }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(answers.Close)
+	server, err := socket.NewServer(answers)
 	if err != nil {
 		b.Fatal(err)
 	}

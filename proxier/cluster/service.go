@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -13,7 +14,10 @@ import (
 )
 
 // ServiceName identifies a Service.
-type ServiceName struct{ Namespace, Name string }
+type ServiceName struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
 
 // String returns namespace/name.
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
@@ -53,6 +57,25 @@ func (p Protocol) String() string {
 		return "sctp"
 	}
 	return strconv.Itoa(int(p))
+}
+
+// MarshalText implements encoding.TextMarshaler with String.
+func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	return unmarshalName(p, text, TCP, UDP, SCTP)
+}
+
+// unmarshalName sets a value to the one with this name.
+func unmarshalName[T fmt.Stringer](to *T, name []byte, all ...T) error {
+	for _, value := range all {
+		if value.String() == string(name) {
+			*to = value
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not one of %v", name, all)
 }
 
 // Service holds the fields of a Service that a proxy needs
@@ -109,3 +132,19 @@ const (
 	PolicyCluster Policy = iota // all endpoints
 	PolicyLocal                 // endpoints on this node
 )
+
+// String returns the policy as in the API: Cluster or Local.
+func (p Policy) String() string {
+	if p == PolicyLocal {
+		return "Local"
+	}
+	return "Cluster"
+}
+
+// MarshalText implements encoding.TextMarshaler with String.
+func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *Policy) UnmarshalText(text []byte) error {
+	return unmarshalName(p, text, PolicyCluster, PolicyLocal)
+}

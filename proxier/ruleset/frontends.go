@@ -73,7 +73,7 @@ func FrontendsAt(svc *cluster.Service, addrs []Address, port cluster.ServicePort
 	}
 	if port.NodePort != 0 {
 		nodePort := Frontend{Port: port.NodePort, Proto: port.Protocol}
-		out = append(out, ServedFrontend{Frontend: nodePort, Policy: svc.ExternalPolicy})
+		out = append(out, ServedFrontend{nodePort, NodePort, svc.ExternalPolicy})
 	}
 	return out
 }

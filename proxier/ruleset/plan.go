@@ -15,12 +15,32 @@ import (
 // the same address, the smaller kind has priority.
 type AddressKind uint8
 
-// The kinds of addresses. For a NodePort the kind has no meaning.
+// The kinds of addresses.
 const (
 	ClusterIP AddressKind = iota
 	LoadBalancerIP
 	ExternalIP
+	NodePort // all addresses of the node, or some of them
 )
+
+// String returns the kind in CamelCase, such as ClusterIP.
+func (k AddressKind) String() string {
+	return [...]string{"ClusterIP", "LoadBalancerIP", "ExternalIP", "NodePort"}[k]
+}
+
+// MarshalText implements encoding.TextMarshaler with String.
+func (k AddressKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *AddressKind) UnmarshalText(text []byte) error {
+	for kind := ClusterIP; kind <= NodePort; kind++ {
+		if kind.String() == string(text) {
+			*k = kind
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a kind of addresses", text)
+}
 
 // Frontend is one address and port at which clients reach a service port. Only
 // one service port can own it.

@@ -71,7 +71,7 @@ func TestFrontendsOf(t *testing.T) {
 		{at("10.96.0.1"), ClusterIP, cluster.PolicyCluster},
 		{at("192.0.2.2"), LoadBalancerIP, cluster.PolicyLocal}, // the external IP is the same
 		{at("192.0.2.1"), ExternalIP, cluster.PolicyLocal},
-		{Frontend: Frontend{Port: 30053, Proto: cluster.UDP}, Policy: cluster.PolicyLocal},
+		{Frontend{Port: 30053, Proto: cluster.UDP}, NodePort, cluster.PolicyLocal},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

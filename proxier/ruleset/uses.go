@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"encoding/json"
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -9,13 +10,33 @@ import (
 
 // EndpointUse is an endpoint, and how a service port uses it.
 type EndpointUse struct {
-	*cluster.Endpoint
+	Addr netip.Addr `json:"address"`
 	// Port is 0 if the endpoint does not have the service port.
-	Port       uint16
-	OnThisNode bool
+	Port uint16 `json:"port,omitempty"`
+	// Node is the node of the endpoint, "" if it is unknown. OnThisNode reports
+	// whether it is this node.
+	Node       string `json:"node,omitempty"`
+	OnThisNode bool   `json:"onThisNode"`
+	// Source is the name of the EndpointSlice.
+	Source      string `json:"endpointSlice"`
+	Ready       bool   `json:"ready"`
+	Serving     bool   `json:"serving"`
+	Terminating bool   `json:"terminating"`
+	// Zones and Nodes are those whose clients should use the endpoint (hints).
+	Zones []string `json:"hintedZones,omitempty"`
+	Nodes []string `json:"hintedNodes,omitempty"`
 	// Cluster and Local are the reasons why traffic with policy Cluster and
 	// Local does not use the endpoint, "" if it does.
-	Cluster, Local Unused
+	Cluster Unused `json:"cluster"`
+	Local   Unused `json:"local"`
+}
+
+// For returns the reason why traffic with a policy does not use the endpoint.
+func (u *EndpointUse) For(policy cluster.Policy) Unused {
+	if policy == cluster.PolicyLocal {
+		return u.Local
+	}
+	return u.Cluster
 }
 
 // Unused is a reason why an endpoint is not used. It does not change between
@@ -34,6 +55,27 @@ const (
 	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
 	UnusedBudget      Unused = "Budget"      // the budget of the Service or of its namespace (see Budgets)
 )
+
+// unusedJSON is an Unused in JSON.
+type unusedJSON struct {
+	Used   bool   `json:"used"`
+	Reason string `json:"reason,omitempty"`
+	Text   string `json:"text,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler: an object with the reason, its text,
+// and whether the endpoint is used.
+func (u Unused) MarshalJSON() ([]byte, error) {
+	return json.Marshal(unusedJSON{u == "", string(u), u.Text()})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (u *Unused) UnmarshalJSON(data []byte) error {
+	var v unusedJSON
+	err := json.Unmarshal(data, &v)
+	*u = Unused(v.Reason)
+	return err
+}
 
 // Text returns the reason for people, as a sentence without a period.
 func (u Unused) Text() string {
@@ -115,7 +157,13 @@ func targetUses(targets []Target, limits *Limits) map[netip.AddrPort]Unused {
 func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointUse {
 	n, ok := endpointPort(e, port)
 	at := netip.AddrPortFrom(e.Addr, n)
-	u := EndpointUse{Endpoint: e, Port: n, OnThisNode: e.Node == s.node.Name}
+	u := EndpointUse{
+		Addr: e.Addr, Port: n, Node: e.Node, OnThisNode: e.Node == s.node.Name, Source: e.Source,
+		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
+	}
+	if e.Hints != nil {
+		u.Zones, u.Nodes = e.Hints.Zones, e.Hints.Nodes
+	}
 	both := Unused("")
 	switch {
 	case s.node.IsServiceAddr(e.Addr):

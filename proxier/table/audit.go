@@ -12,15 +12,16 @@ import (
 // Difference is a difference between a table as it should be and the one in the
 // kernel.
 type Difference struct {
+	Family nft.Family     `json:"family"` // set by Diff
+	Kind   DifferenceKind `json:"kind"`
 	// Object is the row, chain, set or counter in nft syntax: as it should be,
 	// or as it is if it is extra.
-	Object string
-	// Found is what a changed object is instead.
-	Found string
-	Kind  DifferenceKind
+	Object string `json:"object"`
+	// Found is what a changed object is instead, if that is known.
+	Found string `json:"found,omitempty"`
 	// ServicePort is the namespace/name:port that demands the object, "" for
 	// other objects.
-	ServicePort string
+	ServicePort string `json:"servicePort,omitempty"`
 
 	damage    damage // if another program caused the difference
 	object    object

@@ -82,8 +82,8 @@ func TestBudgetOfService(t *testing.T) {
 	}) {
 		t.Errorf("got events %+v, want %q", events, note)
 	}
-	if view, _ := table.Service(huge.Name); !strings.Contains(view.Reduced, "6 of 20000") {
-		t.Errorf("got %q, want how the Service is reduced", view.Reduced)
+	if view, _ := table.Service(huge.Name); !strings.Contains(view.Reductions[nft.IPv4], "6 of 20000") {
+		t.Errorf("got %q, want how the Service is reduced", view.Reductions)
 	}
 
 	small := *huge

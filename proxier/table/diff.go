@@ -25,13 +25,16 @@ type Diff struct {
 
 // DiffStep is the result of a step of a Diff.
 type DiffStep struct {
-	Differences []Difference
+	Differences []Difference `json:"differences,omitempty"`
 	// Rows is the number of desired rows that were compared. A row that several
-	// service ports have counts for each of them.
-	Rows int
+	// service ports have counts for each of them. AllRows is the number of rows
+	// of all tables; Next leaves it 0.
+	Rows    int `json:"rows"`
+	AllRows int `json:"allRows"`
 	// Cursor is the position after the step: a Diff can continue there.
-	Cursor string
-	Done   bool
+	Cursor string `json:"cursor"`
+	// Done reports whether this is the last step.
+	Done bool `json:"done"`
 }
 
 const (
@@ -81,7 +84,9 @@ func (d *Diff) Next() (DiffStep, error) {
 		next.found, next.left, next.compared = nil, maxDiffRows, 0
 		if err = d.table.observed.generation.exclude(next.run); err == nil {
 			*d = next
-			for _, f := range d.found {
+			for i := range d.found {
+				f := &d.found[i]
+				f.Family = d.table.Family()
 				if f.Kind == Missing && f.want.Set != nil {
 					d.missing[f.want.Set.Name]++
 				}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // maxListed is the number of problems of a kind that Stats lists. It is called
@@ -15,15 +14,16 @@ const maxListed = 50
 
 // RefusedPort is a service port that cannot be updated.
 type RefusedPort struct {
-	Name   string // namespace/name:port
-	Reason string
+	Name   string `json:"servicePort"` // namespace/name:port
+	Reason string `json:"reason"`
 }
 
 // WaitingPort is a service port that waits for a frontend of another one, or of
 // this node.
 type WaitingPort struct {
-	ruleset.Frontend
-	Name, Owner string // namespace/name:port; for Owner see claims.holder
+	Name     string `json:"servicePort"` // namespace/name:port
+	Frontend string `json:"frontend"`    // ruleset.Frontend.String
+	Owner    string `json:"owner"`       // claims.holder
 }
 
 // count returns the number of refused service ports.
@@ -39,7 +39,7 @@ func (r refusals) count() (n int) {
 // ReducedService is a Service that exceeds a budget.
 type ReducedService struct {
 	cluster.ServiceName
-	How string // a predicate: exceeds …
+	How string `json:"how"` // a predicate: exceeds …
 }
 
 // listReduced returns the Services that exceed a budget, sorted, and nil if
@@ -89,17 +89,17 @@ func (c *claims) list() (all []WaitingPort) {
 			return nil
 		}
 		for _, w := range waiting {
-			all = append(all, WaitingPort{f, w.port.name(), c.holder(f).text})
+			all = append(all, WaitingPort{w.port.name(), f.String(), c.holder(f).text})
 		}
 	}
 	for f, o := range c.taken() {
 		if len(all) == maxListed {
 			return nil
 		}
-		all = append(all, WaitingPort{f, o.port.name(), c.holder(f).text})
+		all = append(all, WaitingPort{o.port.name(), f.String(), c.holder(f).text})
 	}
 	slices.SortFunc(all, func(a, b WaitingPort) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Frontend.String(), b.Frontend.String()))
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Frontend, b.Frontend))
 	})
 	return all
 }

@@ -8,12 +8,44 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Stats contains counters of a Table since its creation, and present numbers.
+// Stats contains present numbers of a Table, and counters since its creation.
 type Stats struct {
-	// Transactions counts transactions that the kernel carried out, Rewrites
-	// the syncs that wrote everything.
-	Transactions, Rewrites int
-	// RewriteCauses counts Rewrites by cause.
+	Counters `json:"-"`
+
+	// Services is the number of Services of the family. ServicePorts is the
+	// number of service ports in the kernel, Endpoints the number of their
+	// endpoints for traffic with policy Cluster.
+	Services     int `json:"services"`
+	ServicePorts int `json:"servicePorts"`
+	Endpoints    int `json:"endpoints"`
+	// Rows is the number of rows in the kernel now, by set. It does not contain
+	// the affinity sets, which packets fill.
+	Rows map[string]int `json:"rows"`
+	// Rewrites counts the syncs that wrote everything, Repairs the repairs of
+	// changes by other programs, by kind of the damage.
+	Rewrites int                `json:"rewrites"`
+	Repairs  map[DamageKind]int `json:"repairs"`
+	// Refused is the number of service ports that keep their last rules, or
+	// reject connections, because they cannot be written as they are wanted.
+	// RefusedPorts lists them unless there are many.
+	Refused      int           `json:"refused"`
+	RefusedPorts []RefusedPort `json:"refusals,omitempty"`
+	// Contested is the number of frontends that several service ports claim
+	// now, or a service port and this node. WaitingPorts lists those that do
+	// not own them unless there are many.
+	Contested    int           `json:"contested"`
+	WaitingPorts []WaitingPort `json:"conflicts,omitempty"`
+	// Reduced is the number of Services that exceed a budget now.
+	// ReducedServices lists them unless there are many.
+	Reduced         int              `json:"reduced,omitempty"`
+	ReducedServices []ReducedService `json:"reductions,omitempty"`
+}
+
+// Counters are numbers of Stats for metrics only.
+type Counters struct {
+	// Transactions counts transactions that the kernel carried out.
+	Transactions int
+	// RewriteCauses counts Stats.Rewrites by cause.
 	RewriteCauses map[RewriteCause]int
 	// RowsWritten and BytesWritten count the rows added and deleted, and the
 	// netlink bytes, of these transactions.
@@ -26,34 +58,9 @@ type Stats struct {
 	// Refusals how often a service port could not be served, in most cases
 	// because the kernel refused a row or chain.
 	Conflicts, Refusals int
-	// Repairs counts repairs of changes by other programs, by kind of the
-	// damage.
-	Repairs map[DamageKind]int
-
-	// Services is the number of Services of the family. ServicePorts is the
-	// number of service ports in the kernel, Endpoints the number of their
-	// endpoints for traffic with policy Cluster.
-	Services, ServicePorts, Endpoints int
-	// Refused is the number of service ports that keep their last rules, or
-	// reject connections, because they cannot be written as they are wanted.
-	// RefusedPorts lists them unless there are many.
-	Refused      int
-	RefusedPorts []RefusedPort
-	// Contested is the number of frontends that several service ports claim
-	// now, or a service port and this node. WaitingPorts lists those that do
-	// not own them unless there are many.
-	Contested    int
-	WaitingPorts []WaitingPort
-	// Reduced is the number of Services that exceed a budget now.
-	// ReducedServices lists them unless there are many.
-	Reduced         int
-	ReducedServices []ReducedService
 	// NoLocalEndpoints counts the service ports that have endpoints, but none
 	// on this node, although their policy is Local.
 	NoLocalEndpoints NoLocalEndpoints
-	// Rows is the number of rows in the kernel now, by set. It does not contain
-	// the affinity sets, which packets fill.
-	Rows map[string]int
 }
 
 // Stats returns the present counters and numbers.

@@ -127,7 +127,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			limits:    defaultLimits(),
 			unused:    make(unused),
 			coldBytes: maxColdBytes,
-			stats:     Stats{RewriteCauses: make(map[RewriteCause]int)},
+			stats:     Stats{Counters: Counters{RewriteCauses: make(map[RewriteCause]int)}},
 		}
 		t.doubt(rewriteStart, "first sync")
 		tables = append(tables, t)

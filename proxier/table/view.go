@@ -3,47 +3,137 @@ package table
 import (
 	"iter"
 	"net/netip"
+	"slices"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // ServiceView is the desired state of a Service, for queries. It is computed
 // when it is needed: the Table stores no plans but those that are committed. It
-// stays valid after the Table changes, and must not be modified.
+// stays valid after the Table changes.
 type ServiceView struct {
-	*cluster.Service
+	cluster.ServiceName
+	// InternalPolicy applies to ClusterIPs, ExternalPolicy to all other
+	// frontends.
+	InternalPolicy cluster.Policy `json:"internalTrafficPolicy"`
+	ExternalPolicy cluster.Policy `json:"externalTrafficPolicy"`
+	// AffinitySeconds is the timeout of session affinity, 0 without affinity.
+	AffinitySeconds int `json:"affinitySeconds,omitempty"`
+	// HealthCheckNodePort is 0 if there is none.
+	HealthCheckNodePort uint16 `json:"healthCheckNodePort,omitempty"`
+	// SourceRanges are loadBalancerSourceRanges. They have no meaning unless
+	// Restricted is true: then only these clients may use the LoadBalancer IPs
+	// of a family, unless it is Unrestricted.
+	Restricted   bool           `json:"restricted,omitempty"`
+	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	// Pending reports whether the kernel may not have this state yet.
-	Pending bool
-	// NodePortAddrs are the addresses on which NodePorts listen, as of the last
-	// commit. The unspecified address stands for all.
-	NodePortAddrs []netip.Addr
-	Ports         []PortView // in the order of Service.Ports
-	// Reduced is how the Service exceeds a budget, "" if it does not.
-	Reduced string
+	Pending bool       `json:"pending,omitempty"`
+	Ports   []PortView `json:"ports"`
+	// Reductions are how the Service exceeds a budget of rows, by family.
+	Reductions map[nft.Family]string `json:"reductions,omitempty"`
 }
 
 // PortView is the desired state of a service port.
 type PortView struct {
-	cluster.ServicePort
+	// Name is the name of the port in the Service, often "".
+	Name      string           `json:"name,omitempty"`
+	Protocol  cluster.Protocol `json:"protocol"`
+	Port      uint16           `json:"port"`
+	Frontends []FrontendView   `json:"frontends"`
+	// Endpoints are all endpoints of the Service, used or not.
+	Endpoints []ruleset.EndpointUse `json:"endpoints,omitempty"`
+
 	// Plan is what the kernel should have. It is nil if the service port owns
 	// no frontend, or is left out.
-	Plan *ruleset.Plan
+	Plan *ruleset.Plan `json:"-"`
 	// Refusal is the reason why Plan is not the wanted plan, but what is left
 	// of the last one, "" if it is the wanted plan.
-	Refusal   string
-	Frontends []FrontendView
-	Endpoints []ruleset.EndpointUse
+	Refusal string `json:"-"`
 }
 
-// FrontendView is a frontend that a service port claims.
+// FrontendView is a frontend that a service port claims. A NodePort is a
+// frontend in each address family of the Service.
 type FrontendView struct {
-	ruleset.ServedFrontend
-	// Owner is the name of the service port that owns the frontend, or a
-	// description of the port of this node that takes it.
-	Owner string
-	// Owned reports whether this is the service port of the frontend.
-	Owned bool
+	Family nft.Family          `json:"family"`
+	Kind   ruleset.AddressKind `json:"kind"`
+	// Address is zero for a NodePort.
+	Address netip.Addr `json:"address,omitzero"`
+	// Addresses are those on which a NodePort listens, as of the last commit.
+	// The unspecified address stands for all addresses of the node.
+	Addresses []netip.Addr   `json:"addresses,omitempty"`
+	Port      uint16         `json:"port"`
+	Policy    cluster.Policy `json:"policy"`
+	State     FrontendState  `json:"state"`
+	// UsedEndpoints is the number of endpoints of its address family that
+	// traffic with its policy uses. AllEndpoints includes those that are not
+	// ready, but no duplicates. If the frontend is Refused, UsedEndpoints is
+	// the number of endpoints of the last rules.
+	UsedEndpoints int `json:"usedEndpoints"`
+	AllEndpoints  int `json:"allEndpoints"`
+	// Owner is the name of the service port that owns a frontend that is
+	// Conflicting, or a description of the port of this node that takes it.
+	Owner string `json:"owner,omitempty"`
+	// Error is the reason why a service port is Refused.
+	Error string `json:"error,omitempty"`
+}
+
+// FrontendState is what happens to new connections to a frontend.
+type FrontendState string
+
+// The states of frontends.
+const (
+	// Served means that they reach an endpoint.
+	Served FrontendState = "Served"
+	// WithoutEndpoints means that they are rejected: no endpoint on any node
+	// can be used.
+	WithoutEndpoints FrontendState = "NoEndpoints"
+	// WithoutLocalEndpoints means that they are dropped: the policy is Local,
+	// and no endpoint on this node can be used. If the frontend is not a
+	// ClusterIP, pods of the cluster and this node can use all endpoints
+	// nevertheless.
+	WithoutLocalEndpoints FrontendState = "NoLocalEndpoints"
+	// Conflicting means that another service port owns the frontend.
+	Conflicting FrontendState = "Conflict"
+	// Refused means that the service port cannot be updated, for example
+	// because the kernel refused one of its rows. Connections reach the
+	// endpoints that are left of its last rules, or are rejected if there are
+	// none.
+	Refused FrontendState = "Refused"
+)
+
+// Unrestricted reports whether all clients of a family may use the LoadBalancer
+// IPs because all source ranges are of the other family.
+func (v *ServiceView) Unrestricted(f nft.Family) bool {
+	ofFamily := func(p netip.Prefix) bool { return f.Of(p.Addr()) }
+	return len(v.SourceRanges) > 0 && !slices.ContainsFunc(v.SourceRanges, ofFamily)
+}
+
+// Add adds the state of the same Service in another family.
+func (v *ServiceView) Add(other *ServiceView) {
+	v.Pending = v.Pending || other.Pending
+	for f, how := range other.Reductions {
+		v.reduced(f, how)
+	}
+	for _, port := range other.Ports {
+		i := slices.IndexFunc(v.Ports, func(p PortView) bool {
+			return p.Name == port.Name && p.Protocol == port.Protocol && p.Port == port.Port
+		})
+		if i < 0 { // one family has not taken a change yet
+			v.Ports = append(v.Ports, port)
+			continue
+		}
+		p := &v.Ports[i]
+		p.Frontends, p.Endpoints = append(p.Frontends, port.Frontends...), append(p.Endpoints, port.Endpoints...)
+	}
+}
+
+func (v *ServiceView) reduced(f nft.Family, how string) {
+	if v.Reductions == nil {
+		v.Reductions = make(map[nft.Family]string)
+	}
+	v.Reductions[f] = how
 }
 
 // ServiceNames returns the names of all Services, in no particular order.
@@ -66,10 +156,13 @@ func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {
 	}
 	_, dirty := t.desired.dirty[s]
 	view = ServiceView{
-		Service: s.spec, Pending: dirty || t.inDoubt != "", NodePortAddrs: t.committed.nodePortAddrs,
+		ServiceName: name, InternalPolicy: s.spec.InternalPolicy, ExternalPolicy: s.spec.ExternalPolicy,
+		AffinitySeconds: int(s.spec.AffinityTimeout.Seconds()), HealthCheckNodePort: s.spec.HealthCheckNodePort,
+		Restricted: s.spec.SourceRanges != nil, SourceRanges: s.spec.SourceRanges,
+		Pending: dirty || t.inDoubt != "", Ports: make([]PortView, 0, len(s.ports)),
 	}
 	if s.reduced != nil {
-		view.Reduced = t.desired.reduction(s)
+		view.reduced(t.Family(), t.desired.reduction(s))
 	}
 	for _, p := range s.ports {
 		if !p.removed {
@@ -90,9 +183,9 @@ func (t *Table) Owner(f ruleset.Frontend) (name cluster.ServiceName, view PortVi
 }
 
 func (t *Table) viewPort(p *portState) PortView {
-	in := t.planInput(p)
 	view := PortView{
-		ServicePort: p.port, Endpoints: ruleset.EndpointUses(t.Family(), in),
+		Name: p.port.Name, Protocol: p.port.Protocol, Port: p.port.Port,
+		Endpoints: ruleset.EndpointUses(t.Family(), t.planInput(p)),
 	}
 	plan, err := t.desiredPlan(p)
 	switch r := t.refusals[p]; {
@@ -102,9 +195,38 @@ func (t *Table) viewPort(p *portState) PortView {
 		view.Refusal = r.why
 	}
 	view.Plan = plan
-	for _, f := range p.wants {
-		c := &t.desired.claims
-		view.Frontends = append(view.Frontends, FrontendView{f, c.holder(f.Frontend).text, c.owner(f.Frontend) == p})
+	for i := range p.wants {
+		view.Frontends = append(view.Frontends, t.viewFrontend(p, &view, &p.wants[i]))
+	}
+	return view
+}
+
+func (t *Table) viewFrontend(p *portState, port *PortView, f *ruleset.ServedFrontend) FrontendView {
+	view := FrontendView{
+		Family: t.Family(), Kind: f.Kind, Address: f.Addr, Port: f.Port, Policy: f.Policy, State: Served,
+	}
+	if f.IsNodePort() {
+		view.Addresses = t.committed.nodePortAddrs
+	}
+	for i := range port.Endpoints {
+		switch port.Endpoints[i].For(f.Policy) {
+		case "":
+			view.UsedEndpoints++
+			view.AllEndpoints++
+		case ruleset.UnusedDuplicate:
+		default:
+			view.AllEndpoints++
+		}
+	}
+	switch plan := port.Plan; {
+	case t.desired.claims.owner(f.Frontend) != p:
+		view.State, view.Owner = Conflicting, t.desired.claims.holder(f.Frontend).text
+	case port.Refusal != "":
+		view.State, view.Error, view.UsedEndpoints = Refused, port.Refusal, plan.EndpointsOf(f.Frontend)
+	case plan == nil || len(plan.Cluster) == 0:
+		view.State = WithoutEndpoints
+	case f.Policy == cluster.PolicyLocal && len(plan.Local) == 0:
+		view.State = WithoutLocalEndpoints
 	}
 	return view
 }

@@ -71,9 +71,9 @@ func TestViewOfProblems(t *testing.T) {
 	view, _ := table.Service(cluster.ServiceName{Namespace: "ns", Name: "younger"})
 	var got []string
 	for _, f := range view.Ports[0].Frontends {
-		got = append(got, fmt.Sprintf("%s %s %v", f.Frontend, f.Owner, f.Owned))
+		got = append(got, fmt.Sprintf("%s %s %d %s %s", f.Kind, f.Address, f.Port, f.State, f.Owner))
 	}
-	want := []string{"10.96.0.1:80/tcp ns/younger:http true", "192.0.2.1:80/tcp ns/older:http false"}
+	want := []string{"ClusterIP 10.96.0.1 80 NoEndpoints ", "ExternalIP 192.0.2.1 80 Conflict ns/older:http"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got frontends %q, want %q", got, want)
 	}

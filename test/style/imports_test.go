@@ -60,7 +60,6 @@ var ownImports = map[string][]string{
 	"proxier": {
 		"nft", "conntrack", "healthcheck", "healthcheck/connlimit",
 		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table", "proxier/localhost",
-		operator + "/socket", operator + "/explain",
 	},
 }
 

@@ -74,6 +74,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 		return err
 	}
 	defer s.proxier.Close()
+	defer s.answers.Close()
 	if err := setUpNode(o); err != nil {
 		return err
 	}

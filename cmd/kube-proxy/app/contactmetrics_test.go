@@ -10,10 +10,10 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
 
-// answer is a round tripper that answers every request.
-type answer struct{}
+// answering is a round tripper that answers every request.
+type answering struct{}
 
-func (answer) RoundTrip(*http.Request) (*http.Response, error) {
+func (answering) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}, nil
 }
 
@@ -48,7 +48,7 @@ func TestContactMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := float64(time.Now().Unix())
-	response, err := contact.Wrap(answer{}).RoundTrip(request)
+	response, err := contact.Wrap(answering{}).RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)
 	}

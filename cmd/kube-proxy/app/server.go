@@ -11,6 +11,7 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/healthcheck"
@@ -38,6 +39,7 @@ type server struct {
 	source  source
 	health  *healthcheck.ProxyServer
 	status  *healthcheck.HTTPServer
+	answers *answer.Answers // for the socket
 	socket  *socket.Server
 }
 
@@ -61,13 +63,26 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	if err := s.setSource(pc); err != nil {
 		return nil, err
 	}
-	s.socket, err = socket.NewServer(socket.ServerConfig{
-		Version: Version, NodeEligible: s.nodeEligible, API: s.apiStatus, Proxy: s.proxier,
+	s.answers, err = answer.New(answer.Config{
+		Proxy: s.proxier, Version: Version, NodeEligible: s.nodeEligible, API: s.apiContact,
 	})
 	if err != nil {
 		return nil, err
 	}
+	if s.socket, err = socket.NewServer(s.answers); err != nil {
+		return nil, err
+	}
 	return s, s.listen(ctx)
+}
+
+// apiContact returns the contact with the API server for the command nftproxy,
+// nil with --manifests.
+func (s *server) apiContact() *apiclient.ContactState {
+	if s.client == nil {
+		return nil
+	}
+	state := s.contact.State()
+	return &state
 }
 
 // connect creates the client of the API server and the recorder of events.

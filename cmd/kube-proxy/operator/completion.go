@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // completionTimeout is how long the shell waits for the running proxy.
@@ -67,13 +69,13 @@ func completeService(flags *proxyFlags, prefix string) cobra.CompletionFunc {
 }
 
 // serviceNames returns the Services of a namespace, or of all if it is "".
-func serviceNames(ctx context.Context, path, namespace string) (found []*socket.Service, err error) {
+func serviceNames(ctx context.Context, path, namespace string) (found []*table.ServiceView, err error) {
 	client, err := socket.Dial(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
-	for s, err := range client.Services(ctx, socket.ServiceQuery{Namespace: namespace}) {
+	for s, err := range client.Services(ctx, cluster.ServiceName{Namespace: namespace}) {
 		if err != nil {
 			return nil, err
 		}

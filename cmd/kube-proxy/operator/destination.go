@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // destination is the destination of a packet: an address or a Service.
@@ -56,7 +57,7 @@ func parseService(text string) (*serviceRef, error) {
 
 // servicePort returns the port of a Service to which a reference refers.
 // protocol restricts the choice unless it is "".
-func (s *serviceRef) servicePort(service *socket.Service, protocol string) (*socket.ServicePort, error) {
+func (s *serviceRef) servicePort(service *table.ServiceView, protocol string) (*table.PortView, error) {
 	found, err := s.servicePorts(service, protocol)
 	switch {
 	case err != nil:
@@ -72,18 +73,18 @@ func (s *serviceRef) servicePort(service *socket.Service, protocol string) (*soc
 
 // servicePorts returns the ports of a Service to which a reference refers: all
 // if it has no port, at least one.
-func (s *serviceRef) servicePorts(service *socket.Service, protocol string) (found []*socket.ServicePort, err error) {
+func (s *serviceRef) servicePorts(service *table.ServiceView, protocol string) (found []*table.PortView, err error) {
 	for i := range service.Ports {
 		p := &service.Ports[i]
 		byName := s.port == "" || s.port == p.Name || s.port == strconv.Itoa(int(p.Port))
-		if byName && (protocol == "" || protocol == p.Protocol) {
+		if byName && (protocol == "" || protocol == p.Protocol.String()) {
 			found = append(found, p)
 		}
 	}
 	if len(found) > 0 {
 		return found, nil
 	}
-	all := make([]*socket.ServicePort, len(service.Ports))
+	all := make([]*table.PortView, len(service.Ports))
 	for i := range service.Ports {
 		all[i] = &service.Ports[i]
 	}
@@ -92,7 +93,7 @@ func (s *serviceRef) servicePorts(service *socket.Service, protocol string) (fou
 }
 
 // portList returns the names and numbers of ports.
-func portList(ports []*socket.ServicePort) string {
+func portList(ports []*table.PortView) string {
 	var texts []string
 	for _, p := range ports {
 		text := fmt.Sprintf("%d/%s", p.Port, p.Protocol)
@@ -117,24 +118,24 @@ func frontendNames() []string {
 
 // frontendKind returns the kind of frontends that a value of --frontend
 // selects.
-func frontendKind(name string) socket.FrontendKind {
+func frontendKind(name string) ruleset.AddressKind {
 	switch name {
 	case "nodeport":
-		return socket.NodePort
+		return ruleset.NodePort
 	case "loadbalancer":
-		return socket.LoadBalancerIP
+		return ruleset.LoadBalancerIP
 	case "externalip":
-		return socket.ExternalIP
+		return ruleset.ExternalIP
 	}
-	return socket.ClusterIP
+	return ruleset.ClusterIP
 }
 
 // selectFrontends returns the frontends that --frontend selects, and the
 // others. A Service in manifests can have no ClusterIP; then all are selected
 // by default.
-func selectFrontends(all []socket.Frontend, flag string, isDefault bool) (selected, others []socket.Frontend) {
+func selectFrontends(all []table.FrontendView, flag string, isDefault bool) (selected, others []table.FrontendView) {
 	kind := frontendKind(flag)
-	has := slices.ContainsFunc(all, func(f socket.Frontend) bool { return f.Kind == kind })
+	has := slices.ContainsFunc(all, func(f table.FrontendView) bool { return f.Kind == kind })
 	if flag == frontendAll || (isDefault && !has) {
 		return all, nil
 	}
@@ -150,7 +151,7 @@ func selectFrontends(all []socket.Frontend, flag string, isDefault bool) (select
 
 // frontendList returns the kinds and addresses of frontends. A NodePort of two
 // families is listed once.
-func frontendList(frontends []socket.Frontend) string {
+func frontendList(frontends []table.FrontendView) string {
 	var texts []string
 	for _, f := range frontends {
 		text := fmt.Sprintf("%s %d", f.Kind, f.Port)

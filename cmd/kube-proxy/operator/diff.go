@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // Exit codes of diff.
@@ -33,7 +34,7 @@ type diff struct {
 	Complete bool   `json:"complete"`
 	Cursor   string `json:"cursor"`
 
-	Differences []socket.Difference `json:"differences"`
+	Differences []table.Difference `json:"differences"`
 }
 
 func newDiff() *cobra.Command {
@@ -52,9 +53,9 @@ func newDiff() *cobra.Command {
 			"The exit code is 0 without a difference, 1 with one, and 2 if the comparison failed or ended early.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := diff{Cursor: from, Differences: []socket.Difference{}}
+			d := diff{Cursor: from, Differences: []table.Difference{}}
 			err := flags.ask(cmd, func(ctx context.Context, client *socket.Client) error {
-				return d.compare(ctx, client, func(found *socket.Difference) {
+				return d.compare(ctx, client, func(found *table.Difference) {
 					if out.forPeople() {
 						printDifference(cmd.OutOrStdout(), found)
 					}
@@ -71,10 +72,10 @@ func newDiff() *cobra.Command {
 }
 
 // compare runs the comparison. It calls each for every difference.
-func (d *diff) compare(ctx context.Context, client *socket.Client, each func(*socket.Difference)) error {
+func (d *diff) compare(ctx context.Context, client *socket.Client, each func(*table.Difference)) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	seen := make(map[socket.Difference]struct{})
+	seen := make(map[table.Difference]struct{})
 	for step, err := range client.Diff(ctx, d.Cursor) {
 		if errors.Is(err, context.Canceled) {
 			return errors.New("interrupted")
@@ -118,8 +119,8 @@ func (d *diff) end(w io.Writer, out *output, err error) error {
 }
 
 // printDifference writes a difference for people.
-func printDifference(w io.Writer, d *socket.Difference) {
-	fmt.Fprintf(w, "%s %s: %s", d.Family, d.Kind, d.Object)
+func printDifference(w io.Writer, d *table.Difference) {
+	fmt.Fprintf(w, "%s %s: %s", d.Family.Name(), d.Kind, d.Object)
 	if d.ServicePort != "" {
 		fmt.Fprintf(w, " (%s)", d.ServicePort)
 	}
@@ -136,14 +137,14 @@ func (d *diff) printSummary(w io.Writer) error {
 		compared += fmt.Sprintf(" of about %d", d.AllRows)
 	}
 	lines := []string{fmt.Sprintf("Differences: %d. Rows that were compared: %s.", len(d.Differences), compared)}
-	is := func(kinds ...socket.DifferenceKind) bool {
-		return slices.ContainsFunc(d.Differences, func(f socket.Difference) bool { return slices.Contains(kinds, f.Kind) })
+	is := func(kinds ...table.DifferenceKind) bool {
+		return slices.ContainsFunc(d.Differences, func(f table.Difference) bool { return slices.Contains(kinds, f.Kind) })
 	}
-	if is(socket.Missing, socket.Changed) {
+	if is(table.Missing, table.Changed) {
 		lines = append(lines, "The proxy repairs missing and changed objects itself: it verifies its tables when another "+
 			"program commits, and then compares all rows in the background.")
 	}
-	if is(socket.Extra) {
+	if is(table.Extra) {
 		lines = append(lines, "The proxy removes extra objects when it writes the whole table. Restart it to do so now.")
 	}
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))

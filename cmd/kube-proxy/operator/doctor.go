@@ -8,8 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // exitUnhealthy is the exit code of doctor if a check warns or fails.
@@ -51,7 +54,7 @@ func newDoctor(version string) *cobra.Command {
 
 // askProxy returns the status of the running proxy. Its own timeout leaves time
 // for the checks if the proxy does not answer.
-func askProxy(ctx context.Context, path string, timeout time.Duration) (*socket.Status, error) {
+func askProxy(ctx context.Context, path string, timeout time.Duration) (*answer.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	client, err := socket.Dial(ctx, path)
@@ -63,16 +66,16 @@ func askProxy(ctx context.Context, path string, timeout time.Duration) (*socket.
 }
 
 // servicesOf returns a function that returns all Services of the running proxy.
-func servicesOf(path string) func(context.Context) iter.Seq2[*socket.Service, error] {
-	return func(ctx context.Context) iter.Seq2[*socket.Service, error] {
-		return func(yield func(*socket.Service, error) bool) {
+func servicesOf(path string) func(context.Context) iter.Seq2[*table.ServiceView, error] {
+	return func(ctx context.Context) iter.Seq2[*table.ServiceView, error] {
+		return func(yield func(*table.ServiceView, error) bool) {
 			client, err := socket.Dial(ctx, path)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
 			defer client.Close()
-			client.Services(ctx, socket.ServiceQuery{})(yield)
+			client.Services(ctx, cluster.ServiceName{})(yield)
 		}
 	}
 }

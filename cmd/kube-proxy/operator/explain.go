@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // explainFlags are the flags of the command explain.
@@ -128,7 +129,7 @@ func (f *explainFlags) parse(text string) (destination, error) {
 
 // printAll writes the results about a Service for people, and mentions its
 // other frontends.
-func (f *explainFlags) printAll(w io.Writer, results []*explain.Result, others []socket.Frontend) error {
+func (f *explainFlags) printAll(w io.Writer, results []*explain.Result, others []table.FrontendView) error {
 	for i, r := range results {
 		if i > 0 {
 			fmt.Fprint(w, "\n\n")

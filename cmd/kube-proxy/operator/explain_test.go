@@ -10,6 +10,8 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -61,14 +63,14 @@ func TestExplainDifference(t *testing.T) {
 // dualStackProxy is a proxy with a Service that has an address of each family.
 type dualStackProxy struct{ emptyProxy }
 
-func (*dualStackProxy) Services(_ context.Context, _ socket.ServiceQuery, yield func(*socket.Service) error) error {
-	port := socket.ServicePort{Name: "http", Protocol: "tcp", Port: 80}
-	for family, addr := range map[string]string{"IPv4": "10.96.0.10", "IPv6": "fd00:96::10"} {
-		port.Frontends = append(port.Frontends, socket.Frontend{
-			Family: family, Kind: socket.ClusterIP, Address: netip.MustParseAddr(addr), Port: 80,
+func (*dualStackProxy) Services(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
+	port := table.PortView{Name: "http", Protocol: cluster.TCP, Port: 80}
+	for family, addr := range map[nft.Family]string{nft.IPv4: "10.96.0.10", nft.IPv6: "fd00:96::10"} {
+		port.Frontends = append(port.Frontends, table.FrontendView{
+			Family: family, Kind: ruleset.ClusterIP, Address: netip.MustParseAddr(addr), Port: 80,
 		})
 	}
-	return yield(&socket.Service{Namespace: "default", Name: "web", Ports: []socket.ServicePort{port}})
+	return yield(&table.ServiceView{ServiceName: web, Ports: []table.PortView{port}})
 }
 
 // If the node cannot explain one family of a Service, it explains the other.

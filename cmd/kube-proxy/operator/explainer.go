@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // explainer explains packets with the rules in the kernel and, if there is one,
@@ -33,11 +34,7 @@ func (p packet) String() string {
 	if p.to.Addr().IsValid() {
 		return p.to.String()
 	}
-	family := "IPv4"
-	if p.family == nft.IPv6 {
-		family = "IPv6"
-	}
-	return fmt.Sprintf("NodePort %d of %s", p.to.Port(), family)
+	return fmt.Sprintf("NodePort %d of %s", p.to.Port(), p.family.Name())
 }
 
 // explainService explains packets to the frontends of a Service, and returns
@@ -45,7 +42,7 @@ func (p packet) String() string {
 // them.
 func (e *explainer) explainService(
 	ctx context.Context, s *serviceRef,
-) (results []*explain.Result, others []socket.Frontend, err error) {
+) (results []*explain.Result, others []table.FrontendView, err error) {
 	if e.noProxy != nil {
 		return nil, nil, needsProxy(s, e.noProxy)
 	}
@@ -74,7 +71,7 @@ func (e *explainer) explainService(
 // packets returns a packet to each selected frontend of a Service.
 func (e *explainer) packets(
 	ctx context.Context, s *serviceRef,
-) (packets []packet, others []socket.Frontend, err error) {
+) (packets []packet, others []table.FrontendView, err error) {
 	service, err := findService(ctx, e.client, s)
 	if err != nil {
 		return nil, nil, err
@@ -105,20 +102,17 @@ func (e *explainer) packets(
 }
 
 // packetTo returns a packet to a frontend.
-func packetTo(s *serviceRef, port *socket.ServicePort, f *socket.Frontend) packet {
-	p := packet{to: netip.AddrPortFrom(f.Address, f.Port), family: nft.IPv4, protocol: port.Protocol}
-	if f.Family == "IPv6" {
-		p.family = nft.IPv6
-	}
+func packetTo(s *serviceRef, port *table.PortView, f *table.FrontendView) packet {
+	p := packet{to: netip.AddrPortFrom(f.Address, f.Port), family: f.Family, protocol: port.Protocol.String()}
 	for _, addr := range f.Addresses {
 		if !addr.IsUnspecified() {
 			p.to = netip.AddrPortFrom(addr, f.Port)
 			break
 		}
 	}
-	if f.State == socket.Conflicting {
+	if f.State == table.Conflicting {
 		p.notes = append(p.notes, fmt.Sprintf("%s belongs to %s, so Service %s gets no connections there",
-			frontendList([]socket.Frontend{*f}), f.Owner, s))
+			frontendList([]table.FrontendView{*f}), f.Owner, s))
 	}
 	return p
 }

@@ -127,10 +127,7 @@ func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flo
 func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []flows.ServicePort, err error) {
 	found, service, err := findServicePorts(ctx, &f.proxy, s, f.protocol)
 	for _, p := range found {
-		port := flows.ServicePort{Name: servicePortName(service, p)}
-		if port.Protocol, err = explain.ParseProtocol(p.Protocol); err != nil {
-			return nil, err
-		}
+		port := flows.ServicePort{Name: servicePortName(service, p), Protocol: uint8(p.Protocol)}
 		for i := range p.Frontends {
 			port.Frontends = append(port.Frontends, addressesOf(&p.Frontends[i])...)
 		}

@@ -6,21 +6,25 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // findService returns a Service that the proxy serves.
-func findService(ctx context.Context, client *socket.Client, s *serviceRef) (*socket.Service, error) {
-	for service, err := range client.Services(ctx, socket.ServiceQuery{Namespace: s.namespace, Name: s.name}) {
+func findService(ctx context.Context, client *socket.Client, s *serviceRef) (*table.ServiceView, error) {
+	for service, err := range client.Services(ctx, cluster.ServiceName{Namespace: s.namespace, Name: s.name}) {
 		return service, err
 	}
-	return nil, fmt.Errorf("%s: %w", s, socket.ErrNoService) // it was deleted a moment ago
+	return nil, fmt.Errorf("%s: %w", s, answer.ErrNoService) // it was deleted a moment ago
 }
 
 // findServicePorts returns the ports of a Service to which a reference refers.
 func findServicePorts(
 	ctx context.Context, f *proxyFlags, s *serviceRef, protocol string,
-) (ports []*socket.ServicePort, service *socket.Service, err error) {
+) (ports []*table.PortView, service *table.ServiceView, err error) {
 	client, err := socket.Dial(ctx, f.socket)
 	if err != nil {
 		return nil, nil, needsProxy(s, err)
@@ -43,7 +47,7 @@ func needsProxy(s *serviceRef, noProxy error) error {
 
 // addressesOf returns the addresses of a frontend. The unspecified address
 // stands for all addresses of this node.
-func addressesOf(f *socket.Frontend) (addrs []netip.AddrPort) {
+func addressesOf(f *table.FrontendView) (addrs []netip.AddrPort) {
 	switch {
 	case f.Address.IsValid():
 		return []netip.AddrPort{netip.AddrPortFrom(f.Address, f.Port)}
@@ -52,7 +56,7 @@ func addressesOf(f *socket.Frontend) (addrs []netip.AddrPort) {
 			addrs = append(addrs, netip.AddrPortFrom(addr, f.Port))
 		}
 		return addrs
-	case f.Family == "IPv6":
+	case f.Family == nft.IPv6:
 		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), f.Port)}
 	}
 	return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), f.Port)}

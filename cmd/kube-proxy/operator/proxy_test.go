@@ -11,8 +11,11 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -23,9 +26,7 @@ import (
 // test ends.
 func listen(t *testing.T, proxy socket.Proxy) {
 	t.Helper()
-	server, err := socket.NewServer(socket.ServerConfig{
-		Version: "v1.2.3", NodeEligible: func() bool { return true }, Proxy: proxy,
-	})
+	server, err := socket.NewServer(proxy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +59,10 @@ func background(t *testing.T, f func(context.Context)) {
 // statusOnly is a proxy that has only a status.
 type statusOnly struct {
 	socket.Proxy
-	status socket.Status
+	status answer.Status
 }
 
-func (s statusOnly) Status() socket.Status { return s.status }
+func (s statusOnly) Status() *answer.Status { return &s.status }
 
 // clock returns a time of day of the sample status.
 func clock(text string) time.Time {
@@ -73,23 +74,26 @@ func clock(text string) time.Time {
 }
 
 // sampleStatus returns the status of a healthy proxy.
-func sampleStatus() socket.Status {
-	return socket.Status{
+func sampleStatus() answer.Status {
+	return answer.Status{Version: "v1.2.3", Status: proxier.Status{
 		Mode: "nftables", Node: "node1", PID: 4711, Time: clock("12:00:00.000"), Started: clock("09:48:00.000"),
-		Listed: true,
-		Families: []socket.FamilyStatus{
+		Listed: true, NodeEligible: true,
+		Families: []proxier.FamilyStatus{
 			{
-				Family: "IPv4", Healthy: true, Synced: clock("11:59:58.500"),
-				LastSync: &socket.Sync{Ended: clock("11:59:58.500"), Seconds: 0.001234, Cause: "changes"},
-				Services: 12, ServicePorts: 14, Endpoints: 30, Rewrites: 2,
-				Rows: map[string]int{"service-ips": 14, "service-endpoints": 30, "no-endpoint-services": 0},
+				Family: nft.IPv4, Healthy: true, Synced: clock("11:59:58.500"),
+				LastSync: &proxier.Sync{Ended: clock("11:59:58.500"), Seconds: 0.001234, Cause: "changes"},
+				Stats: table.Stats{
+					Services: 12, ServicePorts: 14, Endpoints: 30, Rewrites: 2,
+					Rows: map[string]int{"service-ips": 14, "service-endpoints": 30, "no-endpoint-services": 0},
+				},
 			},
 			{
-				Family: "IPv6", Healthy: true, Synced: clock("11:59:58.501"),
-				LastSync: &socket.Sync{Ended: clock("11:59:58.501"), Cause: "first sync", Whole: true}, Rewrites: 1,
+				Family: nft.IPv6, Healthy: true, Synced: clock("11:59:58.501"),
+				LastSync: &proxier.Sync{Ended: clock("11:59:58.501"), Cause: "first sync", Whole: true},
+				Stats:    table.Stats{Rewrites: 1},
 			},
 		},
-	}
+	}}
 }
 
 // A check of doctor that fails makes the status degraded.
@@ -115,7 +119,7 @@ func TestControlCharacters(t *testing.T) {
 	status := sampleStatus()
 	status.Node = hostile
 	status.Families[0].LastSync.Error = hostile
-	status.Families[0].Repairs = map[string]int{hostile: 1}
+	status.Families[0].Repairs = map[table.DamageKind]int{hostile: 1}
 	listen(t, statusOnly{status: status})
 	for _, commandLine := range []string{
 		"status", "status -o wide", "status -o json", "status -o yaml", hostile, "status --socket /" + hostile,
@@ -133,26 +137,26 @@ func TestControlCharacters(t *testing.T) {
 func TestStatus(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*socket.Status)
+		change func(*answer.Status)
 	}{
-		{"healthy", func(*socket.Status) {}},
-		{"degraded", func(s *socket.Status) {
+		{"healthy", func(*answer.Status) {}},
+		{"degraded", func(s *answer.Status) {
 			v4, v6 := &s.Families[0], &s.Families[1]
 			s.InvalidObjects = 2
 			v4.LastSync.Error = "commit table ip kube-proxy: operation not permitted"
-			v4.Repairs = map[string]int{"row": 1, "set": 2}
+			v4.Repairs = map[table.DamageKind]int{"row": 1, "set": 2}
 			v4.Refused = 1
-			v4.Refusals = []socket.Refusal{{ServicePort: "default/x:http", Reason: "add chain: name too long"}}
+			v4.RefusedPorts = []table.RefusedPort{{Name: "default/x:http", Reason: "add chain: name too long"}}
 			v4.Contested = 1
-			v4.Conflicts = []socket.Conflict{
-				{ServicePort: "default/y:http", Frontend: "192.0.2.1:80/tcp", Owner: "default/z:http"},
+			v4.WaitingPorts = []table.WaitingPort{
+				{Name: "default/y:http", Frontend: "192.0.2.1:80/tcp", Owner: "default/z:http"},
 			}
 			v6.Healthy, v6.WaitingSince = false, clock("11:58:30.000")
 			v6.Refused, v6.Contested = 100, 100
 		}},
-		{"starting", func(s *socket.Status) {
+		{"starting", func(s *answer.Status) {
 			s.Listed, s.Families = false, s.Families[:1]
-			s.Families[0] = socket.FamilyStatus{Family: "IPv4", Healthy: true}
+			s.Families[0] = proxier.FamilyStatus{Family: nft.IPv4, Healthy: true}
 		}},
 	}
 	for _, test := range tests {
@@ -230,7 +234,14 @@ func serveManifests(t *testing.T, dir string, rules ruleset.Config) {
 	background(t, p.SyncLoop)
 	background(t, func(ctx context.Context) { source.Run(ctx) })
 	<-p.Synced()
-	listen(t, p)
+	answers, err := answer.New(answer.Config{
+		Proxy: p, Version: "v1.2.3", NodeEligible: func() bool { return true },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(answers.Close)
+	listen(t, answers)
 }
 
 // The proxy does not remove objects that other programs add to its table.
@@ -250,27 +261,29 @@ type differing struct {
 	err error
 }
 
-func (d differing) Diff(_ context.Context, after string, yield func(*socket.DiffStep) error) error {
-	missing := socket.Difference{
-		Family: "IPv4", Kind: socket.Missing, Object: "row cluster-ips 10.96.0.1", ServicePort: "default/web:http",
+func (d differing) Diff(_ context.Context, after string, yield func(*table.DiffStep) error) error {
+	missing := table.Difference{
+		Family: nft.IPv4, Kind: table.Missing, Object: "row cluster-ips 10.96.0.1", ServicePort: "default/web:http",
 	}
 	other := missing
 	other.ServicePort = "default/web:dns"
-	changed := socket.Difference{
-		Family: "IPv6", Kind: socket.Changed, Object: "row service-ips x : a", Found: "row service-ips x : b",
+	changed := table.Difference{
+		Family: nft.IPv6, Kind: table.Changed, Object: "row service-ips x : a", Found: "row service-ips x : b",
 	}
-	step := socket.DiffStep{
-		Differences: []socket.Difference{missing, other, changed},
+	step := table.DiffStep{
+		Differences: []table.Difference{missing, other, changed},
 		Rows:        256, AllRows: 1000, Cursor: after + "IPv6:default/web",
 	}
 	return errors.Join(yield(&step), d.err)
 }
 
+var web = cluster.ServiceName{Namespace: "default", Name: "web"}
+
 // halfAnswering is a proxy of which one family does not answer.
 type halfAnswering struct{ socket.Proxy }
 
-func (halfAnswering) Services(_ context.Context, _ socket.ServiceQuery, yield func(*socket.Service) error) error {
-	return errors.Join(yield(&socket.Service{Namespace: "default", Name: "web"}), errors.New("IPv6: busy"))
+func (halfAnswering) Services(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
+	return errors.Join(yield(&table.ServiceView{ServiceName: web}), errors.New("IPv6: busy"))
 }
 
 // If one family does not answer, the Services of the other one are listed.
@@ -288,16 +301,16 @@ func TestServicesOfOneFamily(t *testing.T) {
 // range.
 type halfRestricted struct{ statusOnly }
 
-func (halfRestricted) Services(_ context.Context, _ socket.ServiceQuery, yield func(*socket.Service) error) error {
-	frontend := func(family, addr string) socket.Frontend {
-		return socket.Frontend{
-			Family: family, Kind: socket.LoadBalancerIP, Address: netip.MustParseAddr(addr), Port: 80, State: socket.Served,
+func (halfRestricted) Services(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
+	frontend := func(family nft.Family, addr string) table.FrontendView {
+		return table.FrontendView{
+			Family: family, Kind: ruleset.LoadBalancerIP, Address: netip.MustParseAddr(addr), Port: 80, State: table.Served,
 		}
 	}
-	return yield(&socket.Service{
-		Namespace: "default", Name: "web", Restricted: true, SourceRanges: tabletest.Prefixes("198.51.100.0/24"),
-		Ports: []socket.ServicePort{{
-			Frontends: []socket.Frontend{frontend("IPv4", "192.0.2.10"), frontend("IPv6", "2001:db8::10")},
+	return yield(&table.ServiceView{
+		ServiceName: web, Restricted: true, SourceRanges: tabletest.Prefixes("198.51.100.0/24"),
+		Ports: []table.PortView{{
+			Protocol: cluster.TCP, Frontends: []table.FrontendView{frontend(nft.IPv4, "192.0.2.10"), frontend(nft.IPv6, "2001:db8::10")},
 		}},
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // selection returns the packets to trace, and describes their destination.
@@ -45,14 +47,10 @@ func (f *traceFlags) selection(ctx context.Context, args []string) (what string,
 }
 
 // tracedFrontends returns the frontends of a service port.
-func tracedFrontends(p *socket.ServicePort) (frontends []trace.Frontend) {
-	protocol, err := explain.ParseProtocol(p.Protocol)
-	if err != nil {
-		return nil // no packet can be to it
-	}
+func tracedFrontends(p *table.PortView) (frontends []trace.Frontend) {
 	for i := range p.Frontends {
 		for _, addr := range addressesOf(&p.Frontends[i]) {
-			frontends = append(frontends, trace.Frontend{Addr: addr, Protocol: protocol})
+			frontends = append(frontends, trace.Frontend{Addr: addr, Protocol: uint8(p.Protocol)})
 		}
 	}
 	return frontends
@@ -70,7 +68,7 @@ func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what st
 		return "", err
 	}
 	defer client.Close()
-	for service, err := range client.Services(ctx, socket.ServiceQuery{}) {
+	for service, err := range client.Services(ctx, cluster.ServiceName{}) {
 		if err != nil {
 			return "", err
 		}

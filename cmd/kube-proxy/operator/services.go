@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 func newServices() *cobra.Command {
@@ -51,7 +53,7 @@ func serviceArg(_ *cobra.Command, args []string) error {
 }
 
 // serviceQuery parses NAMESPACE/NAME or NAMESPACE/.
-func serviceQuery(args []string) (q socket.ServiceQuery, err error) {
+func serviceQuery(args []string) (q cluster.ServiceName, err error) {
 	if len(args) == 0 {
 		return q, nil
 	}
@@ -59,13 +61,13 @@ func serviceQuery(args []string) (q socket.ServiceQuery, err error) {
 	if !ok || namespace == "" || strings.Contains(name, "/") {
 		return q, fmt.Errorf("%q is not NAMESPACE/NAME", args[0])
 	}
-	return socket.ServiceQuery{Namespace: namespace, Name: name}, nil
+	return cluster.ServiceName{Namespace: namespace, Name: name}, nil
 }
 
 // listServices writes the Services of a query. If the answer is not complete,
 // it writes those that came before the error.
-func listServices(ctx context.Context, w io.Writer, client *socket.Client, q socket.ServiceQuery, out *output) error {
-	services := []*socket.Service{} // an empty list in JSON, not null
+func listServices(ctx context.Context, w io.Writer, client *socket.Client, q cluster.ServiceName, out *output) error {
+	services := []*table.ServiceView{} // an empty list in JSON, not null
 	var failed error
 	for s, err := range client.Services(ctx, q) {
 		if failed = err; err == nil {

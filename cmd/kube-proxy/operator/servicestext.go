@@ -9,17 +9,17 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
-
-const policyLocal = "Local"
 
 // newTable returns a writer that aligns columns, which tabs separate. A line
 // without a tab begins new columns.
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // printServices writes the frontends of Services.
-func printServices(w io.Writer, services []*socket.Service, wide bool) error {
+func printServices(w io.Writer, services []*table.ServiceView, wide bool) error {
 	if len(services) == 0 {
 		_, err := fmt.Fprintln(w, "No Services")
 		return err
@@ -53,21 +53,18 @@ func columns(wide bool, texts ...string) string {
 }
 
 // servicePortName returns namespace/name:port.
-func servicePortName(s *socket.Service, p *socket.ServicePort) string {
-	if p.Name == "" {
-		return s.Namespace + "/" + s.Name
-	}
-	return s.Namespace + "/" + s.Name + ":" + p.Name
+func servicePortName(s *table.ServiceView, p *table.PortView) string {
+	return s.WithPort(p.Name)
 }
 
-func frontendText(f *socket.Frontend, protocol string) string {
-	if f.Kind == socket.NodePort {
-		return fmt.Sprintf("%d/%s (%s)", f.Port, protocol, f.Family)
+func frontendText(f *table.FrontendView, protocol cluster.Protocol) string {
+	if f.Kind == ruleset.NodePort {
+		return fmt.Sprintf("%d/%s (%s)", f.Port, protocol, f.Family.Name())
 	}
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Address, f.Port), protocol)
 }
 
-func affinityText(s *socket.Service) string {
+func affinityText(s *table.ServiceView) string {
 	if s.AffinitySeconds == 0 {
 		return "none"
 	}
@@ -75,11 +72,11 @@ func affinityText(s *socket.Service) string {
 }
 
 // stateText returns what happens to connections to a frontend.
-func stateText(s *socket.Service, f *socket.Frontend) string {
+func stateText(s *table.ServiceView, f *table.FrontendView) string {
 	switch f.State {
-	case socket.Conflicting:
+	case table.Conflicting:
 		return "not served: it belongs to " + f.Owner
-	case socket.Refused:
+	case table.Refused:
 		if f.UsedEndpoints > 0 {
 			return "serves what is left of its last rules: " + f.Error
 		}
@@ -87,16 +84,16 @@ func stateText(s *socket.Service, f *socket.Frontend) string {
 	}
 	text := "served"
 	switch {
-	case f.State == socket.NoEndpoints && f.AllEndpoints == 0:
+	case f.State == table.WithoutEndpoints && f.AllEndpoints == 0:
 		text = "rejects: no endpoints"
-	case f.State == socket.NoEndpoints:
+	case f.State == table.WithoutEndpoints:
 		text = "rejects: no usable endpoint"
-	case f.State == socket.NoLocalEndpoints && f.Kind == socket.ClusterIP:
+	case f.State == table.WithoutLocalEndpoints && f.Kind == ruleset.ClusterIP:
 		text = "drops: no usable endpoint on this node"
-	case f.State == socket.NoLocalEndpoints:
+	case f.State == table.WithoutLocalEndpoints:
 		text = "drops clients outside the cluster: no usable endpoint on this node"
 	}
-	if s.Restricted && f.Kind == socket.LoadBalancerIP && !s.Unrestricted(f.Family) {
+	if s.Restricted && f.Kind == ruleset.LoadBalancerIP && !s.Unrestricted(f.Family) {
 		text += "; only for clients in " + prefixesText(s.SourceRanges)
 	}
 	if how, reduced := s.Reductions[f.Family]; reduced {
@@ -125,9 +122,9 @@ func joined[T fmt.Stringer](values []T) string {
 }
 
 // printService writes a Service with its endpoints.
-func printService(w io.Writer, s *socket.Service, wide bool) error {
+func printService(w io.Writer, s *table.ServiceView, wide bool) error {
 	t := newTable(w)
-	fmt.Fprintf(t, "SERVICE\t%s/%s\n", s.Namespace, s.Name)
+	fmt.Fprintf(t, "SERVICE\t%s\n", s.ServiceName)
 	fmt.Fprintf(t, "POLICY\tinternal %s, external %s\n", s.InternalPolicy, s.ExternalPolicy)
 	fmt.Fprintf(t, "AFFINITY\t%s\n", affinityText(s))
 	if s.Restricted {
@@ -147,7 +144,7 @@ func printService(w io.Writer, s *socket.Service, wide bool) error {
 	return nil
 }
 
-func printPort(w io.Writer, s *socket.Service, p *socket.ServicePort, wide bool) error {
+func printPort(w io.Writer, s *table.ServiceView, p *table.PortView, wide bool) error {
 	fmt.Fprintf(w, "\nPORT %s\n", strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol)))
 	t := newTable(w)
 	fmt.Fprintln(t, "  TYPE\tFRONTEND\tPOLICY\tENDPOINTS\tSTATE"+columns(wide, "LISTENS ON"))
@@ -163,12 +160,12 @@ func printPort(w io.Writer, s *socket.Service, p *socket.ServicePort, wide bool)
 
 // printEndpoints writes the endpoints of a service port. The columns for the
 // policies are why traffic does not use them.
-func printEndpoints(w io.Writer, p *socket.ServicePort, wide bool) error {
+func printEndpoints(w io.Writer, p *table.PortView, wide bool) error {
 	if len(p.Endpoints) == 0 {
 		_, err := fmt.Fprintln(w, "  no endpoints")
 		return err
 	}
-	local := slices.ContainsFunc(p.Frontends, func(f socket.Frontend) bool { return f.Policy == policyLocal })
+	local := slices.ContainsFunc(p.Frontends, func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
 	t := newTable(w)
 	fmt.Fprint(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER")
 	if local {
@@ -181,19 +178,19 @@ func printEndpoints(w io.Writer, p *socket.ServicePort, wide bool) error {
 		if local {
 			fmt.Fprintf(t, "\t%s", useText(e.Local))
 		}
-		fmt.Fprintln(t, columns(wide, e.Slice, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
+		fmt.Fprintln(t, columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
 	return t.Flush()
 }
 
-func endpointText(e *socket.Endpoint) string {
+func endpointText(e *ruleset.EndpointUse) string {
 	if e.Port == 0 {
-		return e.Address.String()
+		return e.Addr.String()
 	}
-	return netip.AddrPortFrom(e.Address, e.Port).String()
+	return netip.AddrPortFrom(e.Addr, e.Port).String()
 }
 
-func nodeText(e *socket.Endpoint) string {
+func nodeText(e *ruleset.EndpointUse) string {
 	switch {
 	case e.Node == "":
 		return "unknown"
@@ -203,7 +200,7 @@ func nodeText(e *socket.Endpoint) string {
 	return e.Node
 }
 
-func conditionsText(e *socket.Endpoint) string {
+func conditionsText(e *ruleset.EndpointUse) string {
 	switch {
 	case e.Terminating && e.Serving:
 		return "terminating, serving"
@@ -215,9 +212,9 @@ func conditionsText(e *socket.Endpoint) string {
 	return "ready"
 }
 
-func useText(u socket.Use) string {
-	if u.Used {
+func useText(u ruleset.Unused) string {
+	if u == "" {
 		return "used"
 	}
-	return "not used: " + u.Text
+	return "not used: " + u.Text()
 }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/conntrack"
 )
 
@@ -32,7 +32,7 @@ type status struct {
 	// Problems are the reasons for the state, as sentences without a period.
 	Problems []string `json:"problems,omitempty"`
 	// Proxy is nil if the proxy is unreachable.
-	Proxy *socket.Status `json:"proxy,omitempty"`
+	Proxy *answer.Status `json:"proxy,omitempty"`
 	// Conntrack is nil if the kernel does not track connections.
 	Conntrack *conntrack.Usage `json:"conntrack,omitempty"`
 	// Tables are those in the kernel if the proxy is unreachable.
@@ -112,7 +112,7 @@ func (s *status) judge() {
 }
 
 // problemsOf returns why a proxy is degraded.
-func problemsOf(p *socket.Status) (problems []string) {
+func problemsOf(p *answer.Status) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if !p.Listed {
 		add("the first lists of Services and EndpointSlices are not complete")
@@ -124,14 +124,14 @@ func problemsOf(p *socket.Status) (problems []string) {
 		f := &p.Families[i]
 		switch {
 		case f.LastSync != nil && f.LastSync.Error != "":
-			add("%s: the last sync failed: %s", f.Family, f.LastSync.Error)
+			add("%s: the last sync failed: %s", f.Family.Name(), f.LastSync.Error)
 		case !f.Healthy:
-			add("%s: a change has been waiting for a sync for %s", f.Family, age(p.Time, f.WaitingSince))
+			add("%s: a change has been waiting for a sync for %s", f.Family.Name(), age(p.Time, f.WaitingSince))
 		case p.Listed && f.Synced.IsZero():
-			add("%s: no sync has succeeded yet", f.Family)
+			add("%s: no sync has succeeded yet", f.Family.Name())
 		}
 		if f.Refused > 0 {
-			add("%s: service ports that cannot be updated: %d", f.Family, f.Refused)
+			add("%s: service ports that cannot be updated: %d", f.Family.Name(), f.Refused)
 		}
 	}
 	return problems

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -8,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // print writes the status for people, with the details and remedies of doctor's
@@ -54,16 +57,16 @@ func (s *status) print(w io.Writer, wide bool) error {
 }
 
 // printSyncs writes the last sync of each family.
-func printSyncs(w io.Writer, p *socket.Status) {
+func printSyncs(w io.Writer, p *answer.Status) {
 	fmt.Fprintf(w, "\nLAST SYNC\n")
 	for i := range p.Families {
 		f := &p.Families[i]
 		if f.LastSync == nil {
-			fmt.Fprintf(w, "  %s\tnone\n", f.Family)
+			fmt.Fprintf(w, "  %s\tnone\n", f.Family.Name())
 			continue
 		}
 		took := time.Duration(f.LastSync.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
-		fmt.Fprintf(w, "  %s\t%s ago, took %s, cause: %s", f.Family, age(p.Time, f.LastSync.Ended), took, f.LastSync.Cause)
+		fmt.Fprintf(w, "  %s\t%s ago, took %s, cause: %s", f.Family.Name(), age(p.Time, f.LastSync.Ended), took, f.LastSync.Cause)
 		if f.LastSync.Error != "" {
 			fmt.Fprintf(w, ", failed: %s", f.LastSync.Error)
 		}
@@ -72,8 +75,8 @@ func printSyncs(w io.Writer, p *socket.Status) {
 }
 
 // printNumbers writes the numbers of all families side by side.
-func printNumbers(w io.Writer, families []socket.FamilyStatus) {
-	row := func(name string, value func(*socket.FamilyStatus) any) {
+func printNumbers(w io.Writer, families []proxier.FamilyStatus) {
+	row := func(name string, value func(*proxier.FamilyStatus) any) {
 		fmt.Fprint(w, name)
 		for i := range families {
 			fmt.Fprintf(w, "\t%v", value(&families[i]))
@@ -81,24 +84,24 @@ func printNumbers(w io.Writer, families []socket.FamilyStatus) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w)
-	row("", func(f *socket.FamilyStatus) any { return strings.ToUpper(f.Family) })
-	row("SERVICES", func(f *socket.FamilyStatus) any { return f.Services })
-	row("SERVICE PORTS", func(f *socket.FamilyStatus) any { return f.ServicePorts })
-	row("  cannot be updated", func(f *socket.FamilyStatus) any { return f.Refused })
-	row("ENDPOINTS", func(f *socket.FamilyStatus) any { return f.Endpoints })
-	row("CONTESTED FRONTENDS", func(f *socket.FamilyStatus) any { return f.Contested })
-	row("REWRITES", func(f *socket.FamilyStatus) any { return f.Rewrites })
-	row("REPAIRS", func(f *socket.FamilyStatus) any { return sum(f.Repairs) })
-	for _, kind := range keys(families, func(f *socket.FamilyStatus) map[string]int { return f.Repairs }) {
-		row("  "+kind, func(f *socket.FamilyStatus) any { return f.Repairs[kind] })
+	row("", func(f *proxier.FamilyStatus) any { return strings.ToUpper(f.Family.Name()) })
+	row("SERVICES", func(f *proxier.FamilyStatus) any { return f.Services })
+	row("SERVICE PORTS", func(f *proxier.FamilyStatus) any { return f.ServicePorts })
+	row("  cannot be updated", func(f *proxier.FamilyStatus) any { return f.Refused })
+	row("ENDPOINTS", func(f *proxier.FamilyStatus) any { return f.Endpoints })
+	row("CONTESTED FRONTENDS", func(f *proxier.FamilyStatus) any { return f.Contested })
+	row("REWRITES", func(f *proxier.FamilyStatus) any { return f.Rewrites })
+	row("REPAIRS", func(f *proxier.FamilyStatus) any { return sum(f.Repairs) })
+	for _, kind := range keys(families, func(f *proxier.FamilyStatus) map[table.DamageKind]int { return f.Repairs }) {
+		row("  "+string(kind), func(f *proxier.FamilyStatus) any { return f.Repairs[kind] })
 	}
-	row("ROWS", func(f *socket.FamilyStatus) any { return sum(f.Rows) })
-	for _, set := range keys(families, func(f *socket.FamilyStatus) map[string]int { return f.Rows }) {
-		row("  "+set, func(f *socket.FamilyStatus) any { return f.Rows[set] })
+	row("ROWS", func(f *proxier.FamilyStatus) any { return sum(f.Rows) })
+	for _, set := range keys(families, func(f *proxier.FamilyStatus) map[string]int { return f.Rows }) {
+		row("  "+set, func(f *proxier.FamilyStatus) any { return f.Rows[set] })
 	}
 }
 
-func sum(counts map[string]int) (n int) {
+func sum[K comparable](counts map[K]int) (n int) {
 	for _, c := range counts {
 		n += c
 	}
@@ -106,8 +109,8 @@ func sum(counts map[string]int) (n int) {
 }
 
 // keys returns the keys of all families that do not have the value 0 in each.
-func keys(families []socket.FamilyStatus, counts func(*socket.FamilyStatus) map[string]int) []string {
-	all := make(map[string]struct{})
+func keys[K cmp.Ordered](families []proxier.FamilyStatus, counts func(*proxier.FamilyStatus) map[K]int) []K {
+	all := make(map[K]struct{})
 	for i := range families {
 		for key, n := range counts(&families[i]) {
 			if n != 0 {
@@ -121,29 +124,29 @@ func keys(families []socket.FamilyStatus, counts func(*socket.FamilyStatus) map[
 // printRefused lists the service ports that cannot be updated, or are not
 // served on one of their frontends, and the Services of which a part is not
 // served.
-func printRefused(w io.Writer, families []socket.FamilyStatus) {
+func printRefused(w io.Writer, families []proxier.FamilyStatus) {
 	for i := range families {
 		f := &families[i]
 		if f.Refused > 0 {
-			fmt.Fprintf(w, "\n%s SERVICE PORTS THAT CANNOT BE UPDATED\n", strings.ToUpper(f.Family))
-			for _, r := range f.Refusals {
-				fmt.Fprintf(w, "  %s: %s\n", r.ServicePort, r.Reason)
+			fmt.Fprintf(w, "\n%s SERVICE PORTS THAT CANNOT BE UPDATED\n", strings.ToUpper(f.Family.Name()))
+			for _, r := range f.RefusedPorts {
+				fmt.Fprintf(w, "  %s: %s\n", r.Name, r.Reason)
 			}
-			printOmitted(w, len(f.Refusals))
+			printOmitted(w, len(f.RefusedPorts))
 		}
 		if f.Contested > 0 {
-			fmt.Fprintf(w, "\n%s FRONTENDS THAT SEVERAL SERVICES CLAIM\n", strings.ToUpper(f.Family))
-			for _, c := range f.Conflicts {
-				fmt.Fprintf(w, "  %s gets no traffic on %s: it belongs to %s\n", c.ServicePort, c.Frontend, c.Owner)
+			fmt.Fprintf(w, "\n%s FRONTENDS THAT SEVERAL SERVICES CLAIM\n", strings.ToUpper(f.Family.Name()))
+			for _, c := range f.WaitingPorts {
+				fmt.Fprintf(w, "  %s gets no traffic on %s: it belongs to %s\n", c.Name, c.Frontend, c.Owner)
 			}
-			printOmitted(w, len(f.Conflicts))
+			printOmitted(w, len(f.WaitingPorts))
 		}
 		if f.Reduced > 0 {
-			fmt.Fprintf(w, "\n%s SERVICES THAT EXCEED A BUDGET\n", strings.ToUpper(f.Family))
-			for _, r := range f.Reductions {
+			fmt.Fprintf(w, "\n%s SERVICES THAT EXCEED A BUDGET\n", strings.ToUpper(f.Family.Name()))
+			for _, r := range f.ReducedServices {
 				fmt.Fprintf(w, "  %s/%s %s\n", r.Namespace, r.Name, r.How)
 			}
-			printOmitted(w, len(f.Reductions))
+			printOmitted(w, len(f.ReducedServices))
 		}
 	}
 }

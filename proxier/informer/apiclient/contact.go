@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"path"
+	"strings"
 	"sync"
 	"time"
 )
@@ -18,18 +19,18 @@ type Contact struct {
 // ContactState is the state of a Contact.
 type ContactState struct {
 	// Answered is the time of the last answer. It is zero before the first.
-	Answered time.Time
-	// Failed is the time of the last request without an answer, Err its error.
-	Failed time.Time
-	Err    error
+	Answered time.Time `json:"answered,omitzero"`
+	// Failed is the time of the last request without an answer, Error its error
+	// in one line.
+	Failed time.Time `json:"failed,omitzero"`
+	Error  string    `json:"error,omitempty"`
 	// Heard is the time of the last bytes of the watches by resource, such as
 	// services. The API server sends a bookmark about every minute.
-	Heard map[string]time.Time
-	// Ahead is how far the clock of the API server is ahead of this node's, to
-	// the second. Compared is the time of the comparison, zero before the
-	// first.
-	Ahead    time.Duration
-	Compared time.Time
+	Heard map[string]time.Time `json:"heard,omitempty"`
+	// AheadSeconds is how far the clock of the API server is ahead of this
+	// node's. Compared is the time of the comparison, zero before the first.
+	AheadSeconds float64   `json:"aheadSeconds"`
+	Compared     time.Time `json:"compared,omitzero"`
 }
 
 // State returns a copy of the state.
@@ -80,7 +81,7 @@ func isWatch(request *http.Request) bool {
 func (c *Contact) failed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.state.Failed, c.state.Err = time.Now(), err
+	c.state.Failed, c.state.Error = time.Now(), strings.Join(strings.Fields(err.Error()), " ")
 }
 
 // answered records an answer. The clock is compared with the middle of a
@@ -96,7 +97,7 @@ func (c *Contact) answered(begin time.Time, response *http.Response) {
 		return
 	}
 	const half = time.Second / 2 // the header is rounded down
-	c.state.Ahead = date.Add(half).Sub(begin.Add(took / 2)).Round(time.Second)
+	c.state.AheadSeconds = date.Add(half).Sub(begin.Add(took / 2)).Round(time.Second).Seconds()
 	c.state.Compared = now
 }
 

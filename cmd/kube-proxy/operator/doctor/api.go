@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
 
 // api returns the proxy's contact with the API server, or the finding of a
 // check that cannot know it.
-func (n *node) api() (*socket.APIStatus, Finding) {
+func (n *node) api() (*apiclient.ContactState, Finding) {
 	switch {
 	case n.proxy == nil:
 		return nil, n.withoutProxy()

@@ -9,7 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // Config configures the checks.
@@ -22,11 +23,11 @@ type Config struct {
 	Fast bool
 	// Proxy is the running proxy, nil if there is none. ProxyError is then the
 	// reason.
-	Proxy      *socket.Status
+	Proxy      *answer.Status
 	ProxyError error
 	// Services returns all Services of the running proxy. nil skips the checks
 	// that need them.
-	Services func(context.Context) iter.Seq2[*socket.Service, error]
+	Services func(context.Context) iter.Seq2[*table.ServiceView, error]
 }
 
 // Report is the result of all checks.

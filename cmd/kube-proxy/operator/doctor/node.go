@@ -10,17 +10,18 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // node is the node that is checked. Settings are read below root, everything
 // else in the network namespace of the calling thread.
 type node struct {
 	root     string
-	proxy    *socket.Status // nil without a running proxy
+	proxy    *answer.Status // nil without a running proxy
 	proxyErr error          // the reason
-	services func(context.Context) iter.Seq2[*socket.Service, error]
+	services func(context.Context) iter.Seq2[*table.ServiceView, error]
 }
 
 // withoutProxy is the finding of a check that needs a running proxy.

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // checkSourceRanges checks that loadBalancerSourceRanges restrict the
@@ -44,11 +45,11 @@ func checkSourceRanges(ctx context.Context, n *node) Finding {
 }
 
 // unrestrictedIPs returns the LoadBalancer IPs of a family without a range.
-func unrestrictedIPs(s *socket.Service) []string {
+func unrestrictedIPs(s *table.ServiceView) []string {
 	var addrs []string
 	for _, p := range s.Ports {
 		for _, f := range p.Frontends {
-			if f.Kind == socket.LoadBalancerIP && s.Unrestricted(f.Family) {
+			if f.Kind == ruleset.LoadBalancerIP && s.Unrestricted(f.Family) {
 				addrs = append(addrs, f.Address.String())
 			}
 		}

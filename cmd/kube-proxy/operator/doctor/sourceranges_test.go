@@ -7,31 +7,35 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // Source ranges of one family do not restrict the other one.
 func TestSourceRanges(t *testing.T) {
 	const v4, v6, range4, range6 = "192.0.2.10", "2001:db8::10", "198.51.100.0/24", "2001:db8:51::/64"
-	load := func(name string, lbIPs []string, ranges ...string) *socket.Service {
-		s := &socket.Service{Namespace: "default", Name: name, Restricted: true, SourceRanges: tabletest.Prefixes(ranges...)}
-		frontends := []socket.Frontend{{Family: "IPv6", Kind: socket.ClusterIP, Address: netip.MustParseAddr("fd00:96::1")}}
+	load := func(name string, lbIPs []string, ranges ...string) *table.ServiceView {
+		s := &table.ServiceView{Restricted: true, SourceRanges: tabletest.Prefixes(ranges...)}
+		s.Namespace, s.Name = "default", name
+		frontends := []table.FrontendView{{Family: nft.IPv6, Kind: ruleset.ClusterIP, Address: netip.MustParseAddr("fd00:96::1")}}
 		for _, ip := range lbIPs {
-			f := socket.Frontend{Family: "IPv4", Kind: socket.LoadBalancerIP, Address: netip.MustParseAddr(ip)}
+			f := table.FrontendView{Family: nft.IPv4, Kind: ruleset.LoadBalancerIP, Address: netip.MustParseAddr(ip)}
 			if f.Address.Is6() {
-				f.Family = "IPv6"
+				f.Family = nft.IPv6
 			}
 			frontends = append(frontends, f)
 		}
-		s.Ports = []socket.ServicePort{{Frontends: frontends}, {Frontends: frontends}}
+		s.Ports = []table.PortView{{Frontends: frontends}, {Frontends: frontends}}
 		return s
 	}
 	both := []string{v4, v6}
 	tests := []struct {
 		name     string
-		service  *socket.Service
+		service  *table.ServiceView
 		err      error
 		result   doctor.Result
 		contains string
@@ -45,11 +49,11 @@ func TestSourceRanges(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			services := func(context.Context) iter.Seq2[*socket.Service, error] {
-				return func(yield func(*socket.Service, error) bool) { yield(test.service, test.err) }
+			services := func(context.Context) iter.Seq2[*table.ServiceView, error] {
+				return func(yield func(*table.ServiceView, error) bool) { yield(test.service, test.err) }
 			}
 			expectation{"source-ranges", test.result, test.contains}.check(t, doctor.Config{
-				Proxy: &socket.Status{}, Services: services,
+				Proxy: &answer.Status{}, Services: services,
 			})
 		})
 	}

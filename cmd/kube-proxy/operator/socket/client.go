@@ -11,7 +11,10 @@ import (
 	"net/http"
 	"net/url"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // Client asks a running proxy. An error is one line for people.
@@ -61,22 +64,22 @@ func newClient(s socket) *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status returns the status of the proxy.
-func (c *Client) Status(ctx context.Context) (*Status, error) {
-	for status, err := range ask[Status](ctx, c, pathStatus, nil) {
+func (c *Client) Status(ctx context.Context) (*answer.Status, error) {
+	for status, err := range ask[answer.Status](ctx, c, pathStatus, nil) {
 		return status, err
 	}
 	return nil, c.failed(io.ErrUnexpectedEOF)
 }
 
 // Services returns the Services of a query, sorted by name. The error is
-// ErrNoService if the query names a Service that the proxy does not serve.
-func (c *Client) Services(ctx context.Context, q ServiceQuery) iter.Seq2[*Service, error] {
-	return ask[Service](ctx, c, pathServices, url.Values{"namespace": {q.Namespace}, "name": {q.Name}})
+// answer.ErrNoService if the query names a Service that the proxy does not serve.
+func (c *Client) Services(ctx context.Context, q cluster.ServiceName) iter.Seq2[*table.ServiceView, error] {
+	return ask[table.ServiceView](ctx, c, pathServices, url.Values{"namespace": {q.Namespace}, "name": {q.Name}})
 }
 
 // Diff returns the steps of a comparison of the tables with the kernel.
-func (c *Client) Diff(ctx context.Context, after string) iter.Seq2[*DiffStep, error] {
-	return ask[DiffStep](ctx, c, pathDiff, url.Values{"after": {after}})
+func (c *Client) Diff(ctx context.Context, after string) iter.Seq2[*table.DiffStep, error] {
+	return ask[table.DiffStep](ctx, c, pathDiff, url.Values{"after": {after}})
 }
 
 // Explain walks a packet through the table that the proxy wants.
@@ -145,12 +148,12 @@ func (c *Client) refused(response *http.Response) error {
 	return errors.New(f.Error)
 }
 
-// noServiceError is an ErrNoService of the server.
+// noServiceError is an answer.ErrNoService of the server.
 type noServiceError struct{ text string }
 
 func (e *noServiceError) Error() string { return e.text }
 
-func (e *noServiceError) Unwrap() error { return ErrNoService }
+func (e *noServiceError) Unwrap() error { return answer.ErrNoService }
 
 // failed returns the error of a query that got no answer, or a part of it.
 func (c *Client) failed(err error) error {

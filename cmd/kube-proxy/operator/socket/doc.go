@@ -1,6 +1,6 @@
-// Package socket connects the command nftproxy with a running proxy: the
-// answers as plain structs, a server that offers them over HTTP with JSON on a
-// unix socket, and a client. Nothing listens on TCP.
+// Package socket connects the command nftproxy with a running proxy: a server
+// that offers the answers of package answer over HTTP with JSON on a unix
+// socket, and a client. Nothing listens on TCP.
 //
 // # Path
 //
@@ -32,9 +32,4 @@
 // proxy that cannot create the socket, for example because /run is read-only. A
 // proxy that starts removes the sockets on which no process listens. A proxy
 // that ends removes its socket before it closes it.
-//
-// # Answers
-//
-// The package computes no answers. Package proxier does (see Proxy). An answer
-// of one family comes before an error that names the other one.
 package socket

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // Paths of the protocol. A change that is not compatible needs a new version.
@@ -32,25 +35,20 @@ type failure struct {
 }
 
 // newHandler returns the HTTP server's pages.
-func newHandler(config *ServerConfig) http.Handler {
+func newHandler(proxy Proxy) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+pathStatus, func(w http.ResponseWriter, _ *http.Request) {
-		status := config.Proxy.Status()
-		status.Version, status.NodeEligible = config.Version, config.NodeEligible()
-		if config.API != nil {
-			status.API = config.API()
-		}
-		answer(w, http.StatusOK, status)
+		reply(w, http.StatusOK, proxy.Status())
 	})
 	mux.HandleFunc("GET "+pathServices, func(w http.ResponseWriter, r *http.Request) {
-		q := ServiceQuery{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}
-		stream(w, r, func(ctx context.Context, yield func(*Service) error) error {
-			return config.Proxy.Services(ctx, q, yield)
+		q := cluster.ServiceName{Namespace: r.FormValue("namespace"), Name: r.FormValue("name")}
+		stream(w, r, func(ctx context.Context, yield func(*table.ServiceView) error) error {
+			return proxy.Services(ctx, q, yield)
 		})
 	})
 	mux.HandleFunc("GET "+pathDiff, func(w http.ResponseWriter, r *http.Request) {
-		stream(w, r, func(ctx context.Context, yield func(*DiffStep) error) error {
-			return config.Proxy.Diff(ctx, r.FormValue("after"), yield)
+		stream(w, r, func(ctx context.Context, yield func(*table.DiffStep) error) error {
+			return proxy.Diff(ctx, r.FormValue("after"), yield)
 		})
 	})
 	mux.HandleFunc("GET "+pathExplain, func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +57,7 @@ func newHandler(config *ServerConfig) http.Handler {
 			if err != nil {
 				return err
 			}
-			desired, err := config.Proxy.Explain(ctx, q)
+			desired, err := proxy.Explain(ctx, q)
 			if err != nil {
 				return err
 			}
@@ -100,16 +98,16 @@ func stream[T any](
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch {
-	case errors.Is(err, ErrNoService):
+	case errors.Is(err, answer.ErrNoService):
 		code = http.StatusNotFound
 	case errors.Is(err, context.DeadlineExceeded):
 		code = http.StatusServiceUnavailable
 	}
-	answer(w, code, failure{err.Error()})
+	reply(w, code, failure{err.Error()})
 }
 
-// answer answers with one JSON value.
-func answer(w http.ResponseWriter, code int, v any) {
+// reply answers with one JSON value.
+func reply(w http.ResponseWriter, code int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	json.NewEncoder(w).Encode(v) // it fails only if the client is gone

@@ -9,18 +9,6 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ServerConfig configures a Server.
-type ServerConfig struct {
-	// Version is the version of the program.
-	Version string
-	// NodeEligible reports whether load balancers may send traffic to this
-	// node.
-	NodeEligible func() bool
-	// API returns the contact with the API server, nil without one.
-	API   func() *APIStatus
-	Proxy Proxy
-}
-
 // Server serves queries about a proxy on a unix socket.
 type Server struct {
 	dir        string
@@ -31,13 +19,13 @@ type Server struct {
 
 // NewServer returns a server for the network namespace of the calling thread.
 // Run listens.
-func NewServer(config ServerConfig) (*Server, error) {
+func NewServer(proxy Proxy) (*Server, error) {
 	namespace, err := networkNamespace("/proc/thread-self")
 	if err != nil {
 		return nil, err
 	}
 	return &Server{
-		dir: runDir, namespace: namespace, handler: newHandler(&config),
+		dir: runDir, namespace: namespace, handler: newHandler(proxy),
 		retryDelay: 10 * time.Second,
 	}, nil
 }

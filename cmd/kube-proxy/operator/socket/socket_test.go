@@ -18,6 +18,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // otherUser is the user of processes that the server and client must not trust.
@@ -30,34 +35,34 @@ type fakeProxy struct {
 	broken   bool     // Status closes the connection
 }
 
-func (f *fakeProxy) Status() Status {
+func (f *fakeProxy) Status() *answer.Status {
 	if f.broken {
 		panic(http.ErrAbortHandler)
 	}
-	return Status{Node: "node1"}
+	return &answer.Status{Status: proxier.Status{Node: "node1"}}
 }
 
-func (f *fakeProxy) Services(_ context.Context, q ServiceQuery, yield func(*Service) error) error {
+func (f *fakeProxy) Services(_ context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error) error {
 	for _, s := range f.services {
 		namespace, name, _ := strings.Cut(s, "/")
 		if q.Name != "" && q.Name != name {
 			continue
 		}
-		if err := yield(&Service{Namespace: namespace, Name: name}); err != nil {
+		if err := yield(&table.ServiceView{ServiceName: cluster.ServiceName{Namespace: namespace, Name: name}}); err != nil {
 			return err
 		}
 	}
 	return f.err
 }
 
-func (f *fakeProxy) Diff(_ context.Context, after string, yield func(*DiffStep) error) error {
-	return errors.Join(yield(&DiffStep{Cursor: after}), f.err)
+func (f *fakeProxy) Diff(_ context.Context, after string, yield func(*table.DiffStep) error) error {
+	return errors.Join(yield(&table.DiffStep{Cursor: after}), f.err)
 }
 
 // newTestServer returns a server whose socket is in a new directory.
 func newTestServer(t *testing.T, proxy Proxy) *Server {
 	t.Helper()
-	s, err := NewServer(ServerConfig{Version: "v1.2.3", NodeEligible: func() bool { return true }, Proxy: proxy})
+	s, err := NewServer(proxy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +118,7 @@ func mustDial(t *testing.T, path string) *Client {
 }
 
 // names returns the Services of a query, and the error.
-func names(t *testing.T, c *Client, q ServiceQuery) (all []string, err error) {
+func names(t *testing.T, c *Client, q cluster.ServiceName) (all []string, err error) {
 	t.Helper()
 	for s, err := range c.Services(t.Context(), q) {
 		if err != nil {
@@ -140,24 +145,24 @@ func TestQueries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status.Version != "v1.2.3" || status.Node != "node1" {
+	if status.Node != "node1" {
 		t.Errorf("got status %+v", status)
 	}
-	if got, err := names(t, c, ServiceQuery{}); len(got) != 3 || err != nil {
+	if got, err := names(t, c, cluster.ServiceName{}); len(got) != 3 || err != nil {
 		t.Errorf("all Services: got %q, %v", got, err)
 	}
-	if got, err := names(t, c, ServiceQuery{Name: "x"}); len(got) != 2 || err != nil {
+	if got, err := names(t, c, cluster.ServiceName{Name: "x"}); len(got) != 2 || err != nil {
 		t.Errorf("Services x: got %q, %v", got, err)
 	}
-	proxy.err = fmt.Errorf("c/z: %w", ErrNoService)
-	_, err = names(t, c, ServiceQuery{Name: "z"})
-	if expectError(t, err, "c/z: this proxy serves no such Service"); !errors.Is(err, ErrNoService) {
+	proxy.err = fmt.Errorf("c/z: %w", answer.ErrNoService)
+	_, err = names(t, c, cluster.ServiceName{Name: "z"})
+	if expectError(t, err, "c/z: this proxy serves no such Service"); !errors.Is(err, answer.ErrNoService) {
 		t.Errorf("got error %v, want ErrNoService", err)
 	}
 	proxy.err = context.DeadlineExceeded
-	_, err = names(t, c, ServiceQuery{Name: "z"})
+	_, err = names(t, c, cluster.ServiceName{Name: "z"})
 	expectError(t, err, "deadline exceeded")
-	got, err := names(t, c, ServiceQuery{Name: "x"})
+	got, err := names(t, c, cluster.ServiceName{Name: "x"})
 	if expectError(t, err, "deadline exceeded"); len(got) != 2 {
 		t.Errorf("before an error: got %q, want two Services", got)
 	}
@@ -169,7 +174,7 @@ func TestQueries(t *testing.T) {
 	proxy.broken = true
 	_, err = c.Status(t.Context())
 	expectError(t, err, "closed the connection")
-	for _, err := range ask[Status](t.Context(), c, "/v1/future", nil) {
+	for _, err := range ask[answer.Status](t.Context(), c, "/v1/future", nil) {
 		expectError(t, err, "another version")
 	}
 }
@@ -268,7 +273,7 @@ func TestSecondProxy(t *testing.T) {
 	second := newTestServer(t, &fakeProxy{services: []string{"second/x"}})
 	second.dir = first.dir
 	start(t, second)
-	if got, _ := names(t, mustDial(t, first.path()), ServiceQuery{}); len(got) != 1 || got[0] != "first/x" {
+	if got, _ := names(t, mustDial(t, first.path()), cluster.ServiceName{}); len(got) != 1 || got[0] != "first/x" {
 		t.Errorf("got %q, want the Services of the first proxy", got)
 	}
 	stop()
@@ -278,7 +283,7 @@ func TestSecondProxy(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			continue
 		}
-		if got, _ := names(t, c, ServiceQuery{}); len(got) == 1 && got[0] == "second/x" {
+		if got, _ := names(t, c, cluster.ServiceName{}); len(got) == 1 && got[0] == "second/x" {
 			return
 		}
 	}

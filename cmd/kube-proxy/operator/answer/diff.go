@@ -1,4 +1,4 @@
-package proxier
+package answer
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -20,14 +20,14 @@ const diffRest = 4
 // calls yield after each step. If a family does not answer, the other one is
 // compared before Diff returns the error. A cursor is FAMILY:POSITION, where
 // POSITION is a cursor of table.Diff.
-func (p *Proxier) Diff(ctx context.Context, after string, yield func(*socket.DiffStep) error) error {
-	families, position, err := p.familiesAfter(after)
+func (a *Answers) Diff(ctx context.Context, after string, yield func(*table.DiffStep) error) error {
+	families, position, err := a.familiesAfter(after)
 	if err != nil {
 		return err
 	}
-	d := comparison{yield: yield}
-	for _, f := range p.families {
-		for _, n := range f.stats.Load().Rows {
+	d := comparison{proxy: a.proxy, yield: yield}
+	for _, f := range a.proxy.Status().Families {
+		for _, n := range f.Rows {
 			d.total.AllRows += n
 		}
 	}
@@ -42,40 +42,42 @@ func (p *Proxier) Diff(ctx context.Context, after string, yield func(*socket.Dif
 
 // familiesAfter returns the families that a comparison after a cursor compares,
 // and the position in the first of them.
-func (p *Proxier) familiesAfter(cursor string) (families []*family, position string, err error) {
+func (a *Answers) familiesAfter(cursor string) (families []nft.Family, position string, err error) {
+	all := a.families()
 	if cursor == "" {
-		return p.families, "", nil
+		return all, "", nil
 	}
 	name, position, ok := strings.Cut(cursor, ":")
-	i := slices.IndexFunc(p.families, func(f *family) bool { return f.name() == name })
+	i := slices.IndexFunc(all, func(f nft.Family) bool { return f.Name() == name })
 	if i < 0 || !ok {
 		return nil, "", fmt.Errorf("%q is not a cursor of a comparison", cursor)
 	}
-	return p.families[i:], position, nil
+	return all[i:], position, nil
 }
 
-// comparison is a call of Proxier.Diff.
+// comparison is a call of Answers.Diff.
 type comparison struct {
-	yield  func(*socket.DiffStep) error
-	total  socket.DiffStep // the numbers of rows, and the cursor
-	failed error           // of the families that could not be compared
+	proxy  Proxy
+	yield  func(*table.DiffStep) error
+	total  table.DiffStep // the numbers of rows, and the cursor
+	failed error          // of the families that could not be compared
 }
 
 // compare compares the table of one family. last reports whether no other
 // family follows. It returns the error of yield. After another error, the
 // cursor stays where the comparison of the family ended.
-func (c *comparison) compare(ctx context.Context, f *family, position string, last bool) error {
+func (c *comparison) compare(ctx context.Context, f nft.Family, position string, last bool) error {
 	if c.failed == nil {
-		c.total.Cursor = f.name() + ":" + position
+		c.total.Cursor = f.Name() + ":" + position
 	}
-	diff, err := query(ctx, f, func() (*table.Diff, error) { return f.table.Diff(position) })
+	diff, err := ask(ctx, c.proxy, f, func(t *table.Table) (*table.Diff, error) { return t.Diff(position) })
 	if err != nil {
 		c.failed = errors.Join(c.failed, err)
 		return nil
 	}
 	for done := false; !done; {
 		var took time.Duration
-		found, err := query(ctx, f, func() (table.DiffStep, error) {
+		found, err := ask(ctx, c.proxy, f, func(*table.Table) (table.DiffStep, error) {
 			start := time.Now()
 			defer func() { took = time.Since(start) }()
 			return diff.Next()
@@ -95,18 +97,13 @@ func (c *comparison) compare(ctx context.Context, f *family, position string, la
 }
 
 // step returns a step of a table as one of the comparison.
-func (c *comparison) step(f *family, found *table.DiffStep, last bool) *socket.DiffStep {
+func (c *comparison) step(f nft.Family, found *table.DiffStep, last bool) *table.DiffStep {
 	c.total.Rows += found.Rows
 	if c.failed == nil {
-		c.total.Cursor = f.name() + ":" + found.Cursor
+		c.total.Cursor = f.Name() + ":" + found.Cursor
 	}
 	step := c.total
-	step.Done = found.Done && last && c.failed == nil
-	for _, d := range found.Differences {
-		step.Differences = append(step.Differences, socket.Difference{
-			Family: f.name(), Kind: socket.DifferenceKind(d.Kind), Object: d.Object, Found: d.Found, ServicePort: d.ServicePort,
-		})
-	}
+	step.Differences, step.Done = found.Differences, found.Done && last && c.failed == nil
 	return &step
 }
 

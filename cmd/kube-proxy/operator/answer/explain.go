@@ -1,4 +1,4 @@
-package proxier
+package answer
 
 import (
 	"context"
@@ -11,7 +11,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -19,27 +21,27 @@ import (
 // errNotListed is returned if a question cannot be answered yet.
 var errNotListed = errors.New("the proxy has not received all Services and EndpointSlices yet")
 
-// Explain walks a hypothetical packet through the table that the Proxier wants.
-func (p *Proxier) Explain(ctx context.Context, q explain.Query) (*explain.Desired, error) {
-	f := p.familyOf(nft.FamilyOf(q.Destination.Addr()))
-	switch {
-	case f == nil:
-		return nil, fmt.Errorf("the proxy does not serve %s", apiFamily(nft.FamilyOf(q.Destination.Addr())))
-	case !p.tracker.ready():
+// Explain walks a hypothetical packet through the table that the proxy wants.
+func (a *Answers) Explain(ctx context.Context, q explain.Query) (*explain.Desired, error) {
+	f := nft.FamilyOf(q.Destination.Addr())
+	if status, family := a.familyStatus(f); family != nil && !status.Listed {
 		return nil, errNotListed
 	}
-	e := explanation{query: q, family: f, routes: p.routes}
+	t, err := ask(ctx, a.proxy, f, func(t *table.Table) (*table.Table, error) { return t, nil })
+	if err != nil {
+		return nil, err
+	}
+	e := explanation{Answers: a, query: q, table: t}
 	e.read = func(read func()) error {
-		_, err := query(ctx, f, func() (struct{}, error) {
+		return a.proxy.Query(ctx, f, func(*table.Table) error {
 			read()
-			return struct{}{}, nil
+			return nil
 		})
-		return err
 	}
 	if err := e.explain(); err != nil {
 		return nil, err
 	}
-	e.desired.Pending = f.pending()
+	e.desired.Pending = a.pending(f)
 	return &e.desired, nil
 }
 
@@ -47,10 +49,10 @@ func (p *Proxier) Explain(ctx context.Context, q explain.Query) (*explain.Desire
 // takes place outside of the loop, because it can take long for a Service with
 // thousands of endpoints.
 type explanation struct {
+	*Answers
 	query    explain.Query
-	family   *family
-	routes   *explain.NodeRoutes
-	read     func(func()) error // calls a function in the loop of the family
+	table    *table.Table
+	read     func(func()) error // calls a function that uses the table
 	expected *table.Expected
 
 	desired explain.Desired
@@ -59,12 +61,12 @@ type explanation struct {
 
 // owner is the service port that owns the destination.
 type owner struct {
-	frontend ruleset.ServedFrontend
+	frontend table.FrontendView
 	port     table.PortView
 }
 
 func (e *explanation) explain() (err error) {
-	if e.expected, err = e.family.table.Expected(e.read); err != nil {
+	if e.expected, err = e.table.Expected(e.read); err != nil {
 		return err
 	}
 	if e.desired.Result, err = explain.Explain(e.expected, e.routes, e.query); err != nil {
@@ -73,16 +75,20 @@ func (e *explanation) explain() (err error) {
 	if err := e.findOwner(); err != nil || e.desired.ServicePort == "" {
 		return err
 	}
+	forwarded, forwards := e.proxy.Localhost(e.table.Family(), e.query.Destination.Port())
 	switch f := &e.owner.frontend; {
-	case e.toLocalhost() && e.family.localhost == nil:
-		e.note("%s has %s, but nodePortAddresses or a feature gate exclude NodePorts on localhost", f.Frontend)
+	case e.toLocalhost() && !forwards:
+		e.note("%s has %s, but nodePortAddresses or a feature gate exclude NodePorts on localhost",
+			ruleset.Frontend{Addr: f.Address, Port: f.Port, Proto: e.owner.port.Protocol})
 		e.desired.ServicePort, e.desired.Frontend = "", ""
 	case e.owner.port.Refusal != "":
 		e.note("%s keeps what is left of its last rules, because the new ones cannot be written: %s", e.owner.port.Refusal)
-	case e.toLocalhost() && f.Proto == cluster.TCP:
-		e.forward(f.Policy == cluster.PolicyLocal)
+	case e.toLocalhost() && e.owner.port.Protocol == cluster.TCP:
+		e.forward(&forwarded)
+	case e.desired.Result.UsesAllEndpoints():
+		e.unused(cluster.PolicyCluster)
 	default:
-		e.unused(f.Policy == cluster.PolicyLocal && !e.desired.Result.UsesAllEndpoints())
+		e.unused(f.Policy)
 	}
 	return nil
 }
@@ -104,17 +110,19 @@ func (e *explanation) findOwner() error {
 	var found owner
 	err = e.read(func() {
 		for _, f := range frontends {
-			service, port, ok := e.family.table.Owner(f)
+			service, port, ok := e.table.Owner(f)
 			if !ok {
 				continue
 			}
-			i := slices.IndexFunc(port.Frontends, func(v table.FrontendView) bool { return v.Frontend == f })
-			name, found = service.WithPort(port.Name), owner{port.Frontends[i].ServedFrontend, port}
+			i := slices.IndexFunc(port.Frontends, func(v table.FrontendView) bool {
+				return v.Address == f.Addr && v.Port == f.Port
+			})
+			name, found = service.WithPort(port.Name), owner{port.Frontends[i], port}
 			return
 		}
 	})
 	if err == nil && name != "" {
-		e.owner, e.desired.ServicePort, e.desired.Frontend = found, name, string(kindOf(&found.frontend))
+		e.owner, e.desired.ServicePort, e.desired.Frontend = found, name, found.frontend.Kind.String()
 	}
 	return err
 }
@@ -138,10 +146,9 @@ func (e *explanation) frontends() ([]ruleset.Frontend, error) {
 	return []ruleset.Frontend{vip}, err
 }
 
-// forward describes how the Proxier serves a TCP NodePort on localhost. local
-// reports whether policy Local applies.
-func (e *explanation) forward(local bool) {
-	state, plan := e.family.localhost.server.State(e.query.Destination.Port()), e.owner.port.Plan
+// forward describes how the proxy serves a TCP NodePort on localhost.
+func (e *explanation) forward(state *localhost.State) {
+	policy, plan := e.owner.frontend.Policy, e.owner.port.Plan
 	f := &explain.Forwarder{Endpoints: state.Targets}
 	refuse := func(r ruleset.Reason) {
 		f.Closed = explain.Reason{
@@ -149,7 +156,7 @@ func (e *explanation) forward(local bool) {
 		}
 	}
 	switch {
-	case len(state.Targets) == 0 && local && plan != nil && len(plan.Cluster) > 0:
+	case len(state.Targets) == 0 && policy == cluster.PolicyLocal && plan != nil && len(plan.Cluster) > 0:
 		refuse(ruleset.NoLocalEndpoints)
 	case len(state.Targets) == 0:
 		refuse(ruleset.NoEndpoints)
@@ -161,26 +168,22 @@ func (e *explanation) forward(local bool) {
 		f.Affinity = "new"
 	}
 	e.desired.Forwarder = f
-	e.listUnused(local)
+	e.listUnused(policy)
 }
 
 // unused lists the endpoints that the packet cannot reach. If the packet is
 // refused for another reason than a lack of endpoints, the list would mislead.
-func (e *explanation) unused(local bool) {
+func (e *explanation) unused(policy cluster.Policy) {
 	o := &e.desired.Result.Outcomes[0]
 	switch {
 	case o.Action == explain.ToEndpoint, o.Reason.Code == explain.NoEndpoints, o.Reason.Code == explain.NoLocalEndpoints:
-		e.listUnused(local)
+		e.listUnused(policy)
 	}
 }
 
-func (e *explanation) listUnused(local bool) {
+func (e *explanation) listUnused(policy cluster.Policy) {
 	for _, u := range e.owner.port.Endpoints {
-		why := u.Cluster
-		if local {
-			why = u.Local
-		}
-		if why != "" && why != ruleset.UnusedDuplicate {
+		if why := u.For(policy); why != "" && why != ruleset.UnusedDuplicate {
 			e.desired.Unused = append(e.desired.Unused, explain.Unused{
 				Address: u.Addr, Port: u.Port, Node: u.Node, Reason: string(why), Text: why.Text(),
 			})
@@ -188,13 +191,26 @@ func (e *explanation) listUnused(local bool) {
 	}
 }
 
-// pending returns why the kernel may not have the desired table, "" if it
-// should have it.
-func (f *family) pending() string {
-	switch last := f.lastSync.Load(); {
-	case last != nil && last.Err != nil:
-		return "the last sync failed: " + last.Err.Error()
-	case !f.health.waitingSince().IsZero():
+// familyStatus returns the status of the proxy, and that part of it about a
+// family, nil if the proxy does not serve the family.
+func (a *Answers) familyStatus(f nft.Family) (status proxier.Status, family *proxier.FamilyStatus) {
+	status = a.proxy.Status()
+	i := slices.IndexFunc(status.Families, func(s proxier.FamilyStatus) bool { return s.Family == f })
+	if i < 0 {
+		return status, nil
+	}
+	return status, &status.Families[i]
+}
+
+// pending returns why the kernel may not have the desired table of a family, ""
+// if it should have it.
+func (a *Answers) pending(f nft.Family) string {
+	_, status := a.familyStatus(f)
+	switch {
+	case status == nil:
+	case status.LastSync != nil && status.LastSync.Error != "":
+		return "the last sync failed: " + status.LastSync.Error
+	case !status.WaitingSince.IsZero():
 		return "a change is waiting for the next sync"
 	}
 	return ""

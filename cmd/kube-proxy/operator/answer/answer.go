@@ -1,0 +1,90 @@
+package answer
+
+import (
+	"context"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
+	"github.com/nftproxy/nftproxy/proxier/localhost"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// Proxy is the proxy that answers are about. *proxier.Proxier implements it.
+type Proxy interface {
+	Status() proxier.Status
+	Query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error
+	Localhost(f nft.Family, port uint16) (state localhost.State, ok bool)
+}
+
+// Config configures Answers.
+type Config struct {
+	Proxy Proxy
+	// Version is the version of the program.
+	Version string
+	// NodeEligible reports whether load balancers may send traffic to this
+	// node.
+	NodeEligible func() bool
+	// API returns the contact with the API server, nil without one.
+	API func() *apiclient.ContactState
+}
+
+// Answers computes answers. Any goroutine can use it.
+type Answers struct {
+	config Config
+	proxy  Proxy
+	routes *explain.NodeRoutes
+}
+
+// New returns the Answers of a proxy in the network namespace of the calling
+// thread.
+func New(config Config) (*Answers, error) {
+	routes, err := explain.OpenRoutes()
+	return &Answers{config: config, proxy: config.Proxy, routes: routes}, err
+}
+
+// Close closes the connection to the kernel.
+func (a *Answers) Close() { a.routes.Close() }
+
+// Status describes a running proxy.
+type Status struct {
+	Version string `json:"version"`
+	proxier.Status
+	// API is nil if the proxy serves manifests.
+	API *apiclient.ContactState `json:"api,omitempty"`
+}
+
+// Status returns the status of the proxy. It does not wait for a sync.
+func (a *Answers) Status() *Status {
+	s := &Status{Version: a.config.Version, Status: a.proxy.Status()}
+	s.NodeEligible = a.config.NodeEligible()
+	if a.config.API != nil {
+		s.API = a.config.API()
+	}
+	return s
+}
+
+// families returns the address families of the proxy.
+func (a *Answers) families() (all []nft.Family) {
+	for _, f := range a.proxy.Status().Families {
+		all = append(all, f.Family)
+	}
+	return all
+}
+
+// ask runs a query about a table, and returns its result.
+func ask[T any](
+	ctx context.Context, p Proxy, f nft.Family, question func(*table.Table) (T, error),
+) (result T, err error) {
+	results := make(chan T, 1) // without an answer in time, the question may still be asked later
+	err = p.Query(ctx, f, func(t *table.Table) error {
+		result, err := question(t)
+		results <- result
+		return err
+	})
+	if err == nil {
+		result = <-results
+	}
+	return result, err
+}

@@ -1,0 +1,97 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/localhost"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+var _ Proxy = (*proxier.Proxier)(nil)
+
+// errBusy is the error of a family that does not answer.
+var errBusy = errors.New("busy")
+
+// fakeProxy is a Proxy of tables that nothing else uses.
+type fakeProxy struct {
+	cluster.Sinks // the tables
+	tables        []*table.Table
+	mu            sync.Mutex // held by queries
+
+	notListed bool
+	busy      nft.Family           // a family that does not answer
+	state     proxier.FamilyStatus // of each family
+}
+
+func (p *fakeProxy) Status() proxier.Status {
+	s := proxier.Status{Listed: !p.notListed}
+	for _, t := range p.tables {
+		f := p.state
+		f.Family, f.Stats = t.Family(), t.Stats()
+		s.Families = append(s.Families, f)
+	}
+	return s
+}
+
+func (p *fakeProxy) Query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if ctx.Err() != nil || f == p.busy {
+		return fmt.Errorf("%s: %w", f.Name(), errBusy)
+	}
+	for _, t := range p.tables {
+		if t.Family() == f {
+			return ask(t)
+		}
+	}
+	return fmt.Errorf("the proxy does not serve %s", f.Name())
+}
+
+func (p *fakeProxy) Localhost(nft.Family, uint16) (localhost.State, bool) {
+	return localhost.State{}, false
+}
+
+// newAnswers returns the Answers of a proxy with tables of these families.
+func newAnswers(t *testing.T, families ...nft.Family) (*Answers, *fakeProxy) {
+	t.Helper()
+	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, families...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &fakeProxy{tables: tables}
+	for _, table := range tables {
+		t.Cleanup(func() { table.Close() })
+		p.Sinks = append(p.Sinks, table)
+	}
+	a, err := New(Config{Proxy: p, Version: "v1.2.3", NodeEligible: func() bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Close)
+	return a, p
+}
+
+// setUp connects the tables to the kernel.
+func (p *fakeProxy) setUp(t *testing.T) {
+	t.Helper()
+	if err := p.Setup(); err != nil {
+		t.Fatal(err)
+	}
+	p.SetNode(tabletest.Node())
+}
+
+// The status of the program has that of the proxy.
+func TestStatus(t *testing.T) {
+	a, _ := newAnswers(t, nft.IPv4)
+	if s := a.Status(); s.Version != "v1.2.3" || !s.NodeEligible || !s.Listed || len(s.Families) != 1 || s.API != nil {
+		t.Errorf("got %+v", s)
+	}
+}

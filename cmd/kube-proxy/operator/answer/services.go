@@ -1,0 +1,141 @@
+package answer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// ErrNoService is returned if a query names a Service that the proxy does not
+// serve.
+var ErrNoService = errors.New("this proxy serves no such Service: it does not exist, is headless or belongs to " +
+	"another proxy")
+
+// Limits of what one query of the loop reads, because changes wait for it: at
+// most servicesPerQuery Services, and no further one after endpointsPerQuery
+// endpoints of service ports.
+const (
+	servicesPerQuery  = 32
+	endpointsPerQuery = 1024
+)
+
+// Services calls yield for each Service of a query, in the order of their
+// names. An empty field of the query selects all. The endpoints, and the
+// addresses of NodePorts, are listed if the query names a Service. If a family
+// does not answer, the answers of the other one come before the error, which is
+// ErrNoService if the query names a Service that the proxy does not serve.
+func (a *Answers) Services(
+	ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error,
+) error {
+	found, families, failed := askEach(ctx, a.proxy, a.families(), func(t *table.Table) []cluster.ServiceName {
+		return serviceNames(t, q)
+	})
+	names := slices.Concat(found...)
+	slices.SortFunc(names, cluster.ServiceName.Compare)
+	names = slices.Compact(names)
+	if len(names) == 0 && failed == nil && q.Name != "" {
+		return fmt.Errorf("%s: %w", q, ErrNoService)
+	}
+	for len(names) > 0 && len(families) > 0 {
+		var pages [][]table.ServiceView
+		var err error
+		pages, families, err = askEach(ctx, a.proxy, families, func(t *table.Table) []table.ServiceView {
+			return viewServices(t, names)
+		})
+		failed = errors.Join(failed, err)
+		if len(families) == 0 {
+			break
+		}
+		n := len(slices.MinFunc(pages, func(a, b []table.ServiceView) int { return len(a) - len(b) }))
+		for i := range n {
+			if err := yieldService(pages, i, q.Name != "", yield); err != nil {
+				return err
+			}
+		}
+		names = names[n:]
+	}
+	return failed
+}
+
+// yieldService calls yield for Service i of the pages of all families, unless
+// it was deleted meanwhile.
+func yieldService(pages [][]table.ServiceView, i int, details bool, yield func(*table.ServiceView) error) error {
+	var service *table.ServiceView
+	for _, page := range pages {
+		switch view := &page[i]; {
+		case view.Name == "":
+		case service == nil:
+			service = view
+		default:
+			service.Add(view)
+		}
+	}
+	if service == nil {
+		return nil
+	}
+	if !details {
+		for i := range service.Ports {
+			port := &service.Ports[i]
+			port.Endpoints = nil
+			for i := range port.Frontends {
+				port.Frontends[i].Addresses = nil
+			}
+		}
+	}
+	return yield(service)
+}
+
+// serviceNames returns the names of the Services of a query.
+func serviceNames(t *table.Table, q cluster.ServiceName) (names []cluster.ServiceName) {
+	for name := range t.ServiceNames() {
+		if (q.Namespace == "" || q.Namespace == name.Namespace) && (q.Name == "" || q.Name == name.Name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// viewServices returns the states of the first Services, as many as one query
+// may read and at least one. A Service that the table does not have has no
+// name.
+func viewServices(t *table.Table, names []cluster.ServiceName) (views []table.ServiceView) {
+	endpoints := 0
+	for _, name := range names[:min(len(names), servicesPerQuery)] {
+		view, _ := t.Service(name)
+		for i := range view.Ports {
+			endpoints += len(view.Ports[i].Endpoints)
+		}
+		if views = append(views, view); endpoints >= endpointsPerQuery {
+			break
+		}
+	}
+	return views
+}
+
+// askEach runs a query about the table of each family, at the same time. It
+// returns the results of the families that answered in time, and the errors of
+// the others.
+func askEach[T any](
+	ctx context.Context, p Proxy, families []nft.Family, question func(*table.Table) T,
+) (results []T, answered []nft.Family, err error) {
+	all, errs := make([]T, len(families)), make([]error, len(families))
+	var asked sync.WaitGroup
+	for i, f := range families {
+		asked.Go(func() {
+			all[i], errs[i] = ask(ctx, p, f, func(t *table.Table) (T, error) { return question(t), nil })
+		})
+	}
+	asked.Wait()
+	for i, f := range families {
+		if errs[i] == nil {
+			results, answered = append(results, all[i]), append(answered, f)
+		}
+	}
+	return results, answered, errors.Join(errs...)
+}
