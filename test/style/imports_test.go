@@ -19,18 +19,23 @@ const (
 // ownImports are the packages of this module that a package may import. A
 // package that is not listed may import all.
 var ownImports = map[string][]string{
-	"nft":                        {},
-	"nft/walk":                   {"nft"},
-	"nft/xtables":                {"nft"},
-	"conntrack":                  {},
-	"healthcheck/connlimit":      {},
-	"healthcheck":                {"healthcheck/connlimit"},
-	"proxier/cluster":            {"nft"},
-	"proxier/translate":          {"nft", "proxier/cluster"},
-	"proxier/ruleset":            {"nft", "proxier/cluster"},
-	"proxier/table":              {"nft", "proxier/cluster", "proxier/ruleset"},
-	"proxier/localhost":          {"healthcheck/connlimit"},
-	operator + "/socket":         {operator + "/explain"},
+	"nft":                   {},
+	"nft/walk":              {"nft"},
+	"nft/xtables":           {"nft"},
+	"conntrack":             {},
+	"healthcheck/connlimit": {},
+	"healthcheck":           {"healthcheck/connlimit"},
+	"proxier/cluster":       {"nft"},
+	"proxier/translate":     {"nft", "proxier/cluster"},
+	"proxier/ruleset":       {"nft", "proxier/cluster"},
+	"proxier/table":         {"nft", "proxier/cluster", "proxier/ruleset"},
+	"proxier/localhost":     {"healthcheck/connlimit"},
+	operator + "/answer": {
+		"nft", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table", "proxier/localhost",
+		"proxier/informer/apiclient", operator + "/explain",
+	},
+	operator + "/socket":         {"proxier/cluster", "proxier/table", operator + "/answer", operator + "/explain"},
+	"cmd/kube-proxy/kernel":      {"nft"},
 	"proxier/informer":           {"proxier/cluster", "proxier/translate", "proxier/informer/apiclient"},
 	"proxier/informer/apiclient": {},
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
@@ -39,23 +44,24 @@ var ownImports = map[string][]string{
 	operator + "/explain":        {"nft", "nft/walk", "proxier/cluster", "proxier/ruleset"},
 	operator + "/doctor": {
 		"nft", "nft/walk", "nft/xtables", "conntrack", "proxier/cluster", "proxier/ruleset",
-		operator + "/explain", operator + "/socket",
-		"proxier/leftovers",
+		"proxier/table", "proxier/leftovers", "proxier/informer/apiclient",
+		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/explain",
 	},
 	operator + "/flows": {"nft", "conntrack", operator + "/explain"},
 	operator + "/trace": {"nft", "proxier/ruleset", operator + "/explain"},
 	"cmd/kube-proxy":    {"cmd/kube-proxy/app", operator},
 	"cmd/printable":     {},
 	operator: {
-		"cmd/printable", "nft", "conntrack", "proxier/ruleset",
-		operator + "/explain", operator + "/socket", operator + "/doctor", operator + "/flows", operator + "/trace",
+		"cmd/printable", "nft", "conntrack", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table",
+		operator + "/answer", operator + "/doctor", operator + "/explain", operator + "/flows", operator + "/socket",
+		operator + "/trace",
 	},
 	"cmd/kube-proxy/config": {"proxier", "proxier/ruleset", "proxier/translate"},
 	"cmd/kubectl-nftproxy":  {"cmd/printable"},
 	"cmd/kube-proxy/app": {
 		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "proxier",
 		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/informer/apiclient", "proxier/manifest",
-		operator + "/doctor", operator + "/socket", "proxier/leftovers",
+		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/socket", "proxier/leftovers",
 	},
 	"proxier": {
 		"nft", "conntrack", "healthcheck", "healthcheck/connlimit",
@@ -77,6 +83,8 @@ var foreignImports = map[string][]string{
 	"proxier/ruleset":       {},
 	"proxier/table":         {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/localhost":     {"golang.org/x/sys", "k8s.io/klog"},
+	operator + "/answer":    {"golang.org/x/sys"},
+	"cmd/kube-proxy/kernel": {"golang.org/x/sys"},
 	operator + "/socket":    {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/translate":     {"k8s.io/api/", "k8s.io/utils/"},
 	operator + "/explain":   {"golang.org/x/sys", "github.com/google/nftables", "github.com/vishvananda/netlink"},
@@ -129,6 +137,9 @@ func TestImports(t *testing.T) {
 // it may.
 func forbidden(name, imported string) string {
 	if own, ok := strings.CutPrefix(imported, module); ok {
+		if strings.HasPrefix(own, "cmd/") && !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "test/") {
+			return "only cmd and test import cmd"
+		}
 		if allowed, rule := ownImports[name]; rule && !slices.Contains(allowed, own) {
 			return "see ownImports"
 		}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
@@ -96,7 +96,7 @@ func logOptions(o *config.Options) {
 // cleanUp removes the nftables tables and the rules of kube-proxy's other
 // modes.
 func cleanUp(ctx context.Context) error {
-	if err := doctor.CheckNFTables(); err != nil {
+	if err := kernel.CheckNFTables(); err != nil {
 		return err
 	}
 	err := leftovers.Remove(ctx)

@@ -11,8 +11,8 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/proxier"
@@ -47,7 +47,7 @@ type server struct {
 // the node, so that an invalid configuration has no effect.
 func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	s := &server{options: o, config: o.Configuration}
-	if err := doctor.CheckKernel(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return nil, err
 	}
 	pc, err := o.Proxier()

@@ -310,7 +310,8 @@ func (halfRestricted) Services(_ context.Context, _ cluster.ServiceName, yield f
 	return yield(&table.ServiceView{
 		ServiceName: web, Restricted: true, SourceRanges: tabletest.Prefixes("198.51.100.0/24"),
 		Ports: []table.PortView{{
-			Protocol: cluster.TCP, Frontends: []table.FrontendView{frontend(nft.IPv4, "192.0.2.10"), frontend(nft.IPv6, "2001:db8::10")},
+			Protocol:  cluster.TCP,
+			Frontends: []table.FrontendView{frontend(nft.IPv4, "192.0.2.10"), frontend(nft.IPv6, "2001:db8::10")},
 		}},
 	})
 }

@@ -66,7 +66,8 @@ func printSyncs(w io.Writer, p *answer.Status) {
 			continue
 		}
 		took := time.Duration(f.LastSync.Seconds * float64(time.Second)).Round(10 * time.Microsecond)
-		fmt.Fprintf(w, "  %s\t%s ago, took %s, cause: %s", f.Family.Name(), age(p.Time, f.LastSync.Ended), took, f.LastSync.Cause)
+		fmt.Fprintf(w, "  %s\t%s ago, took %s, cause: %s",
+			f.Family.Name(), age(p.Time, f.LastSync.Ended), took, f.LastSync.Cause)
 		if f.LastSync.Error != "" {
 			fmt.Fprintf(w, ", failed: %s", f.LastSync.Error)
 		}

@@ -2,6 +2,7 @@ package nstest
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,4 +20,28 @@ func KernelAtLeast(t testing.TB, major, minor int) bool {
 		t.Fatal(err)
 	}
 	return a > major || (a == major && b >= minor)
+}
+
+// Unprivileged runs f on a thread without CAP_NET_ADMIN. The thread ends with
+// f.
+func Unprivileged(t testing.TB, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var sets [2]unix.CapUserData
+		err := unix.Capget(&header, &sets[0])
+		if err == nil {
+			sets[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+			err = unix.Capset(&header, &sets[0])
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("drop CAP_NET_ADMIN: %v", err)
+	}
 }

@@ -39,7 +39,9 @@ func TestAPI(t *testing.T) {
 		{"never answered", &apiclient.ContactState{Failed: ago(1), Error: "refused"}, []expectation{
 			{"api-server", doctor.Fail, "never answered: refused"},
 		}},
-		{"unreachable", answers(func(api *apiclient.ContactState) { api.Failed, api.Error = ago(1), "refused" }), []expectation{
+		{"unreachable", answers(func(api *apiclient.ContactState) {
+			api.Failed, api.Error = ago(1), "refused"
+		}), []expectation{
 			{"api-server", doctor.Fail, "not answered for 5s: refused"},
 		}},
 		{"reachable again", answers(func(api *apiclient.ContactState) { api.Failed = ago(10) }), []expectation{

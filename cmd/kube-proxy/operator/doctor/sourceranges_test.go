@@ -21,7 +21,9 @@ func TestSourceRanges(t *testing.T) {
 	load := func(name string, lbIPs []string, ranges ...string) *table.ServiceView {
 		s := &table.ServiceView{Restricted: true, SourceRanges: tabletest.Prefixes(ranges...)}
 		s.Namespace, s.Name = "default", name
-		frontends := []table.FrontendView{{Family: nft.IPv6, Kind: ruleset.ClusterIP, Address: netip.MustParseAddr("fd00:96::1")}}
+		frontends := []table.FrontendView{
+			{Family: nft.IPv6, Kind: ruleset.ClusterIP, Address: netip.MustParseAddr("fd00:96::1")},
+		}
 		for _, ip := range lbIPs {
 			f := table.FrontendView{Family: nft.IPv4, Kind: ruleset.LoadBalancerIP, Address: netip.MustParseAddr(ip)}
 			if f.Address.Is6() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -13,7 +14,7 @@ import (
 // checkKernel checks the version of the kernel and the privileges of this
 // process.
 func checkKernel(context.Context, *node) Finding {
-	if err := CheckKernel(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return Finding{
 			Result: Fail, Reason: err.Error(),
 			Remedy: "run Linux 5.13 or later with nf_tables, and nftproxy with CAP_NET_ADMIN",

@@ -72,7 +72,8 @@ func (c *Client) Status(ctx context.Context) (*answer.Status, error) {
 }
 
 // Services returns the Services of a query, sorted by name. The error is
-// answer.ErrNoService if the query names a Service that the proxy does not serve.
+// answer.ErrNoService if the query names a Service that the proxy does not
+// serve.
 func (c *Client) Services(ctx context.Context, q cluster.ServiceName) iter.Seq2[*table.ServiceView, error] {
 	return ask[table.ServiceView](ctx, c, pathServices, url.Values{"namespace": {q.Namespace}, "name": {q.Name}})
 }

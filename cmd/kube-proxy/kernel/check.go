@@ -1,4 +1,6 @@
-package doctor
+// Package kernel checks whether the kernel, and the privileges of this process,
+// allow to program nftables.
+package kernel
 
 import (
 	"errors"
@@ -17,9 +19,9 @@ const (
 	skipKernelVersion              = "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK"
 )
 
-// CheckKernel returns an error of one line if the kernel, or the privileges
+// Check returns an error of one line if the kernel, or the privileges
 // of this process, do not allow to program nftables. It changes nothing.
-func CheckKernel() error {
+func Check() error {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return fmt.Errorf("get the kernel release: %w", err)

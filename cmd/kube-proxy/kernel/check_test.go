@@ -1,14 +1,15 @@
-package doctor
+package kernel
 
 import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 func TestCheckVersion(t *testing.T) {
@@ -38,41 +39,17 @@ func TestCheckVersion(t *testing.T) {
 	}
 }
 
-func TestCheckKernel(t *testing.T) {
+func TestCheck(t *testing.T) {
 	t.Setenv(skipKernelVersion, "true")
-	if err := CheckKernel(); err != nil {
+	if err := Check(); err != nil {
 		t.Error(err)
 	}
 }
 
-// unprivileged runs f on a thread without CAP_NET_ADMIN. The thread ends with
-// f.
-func unprivileged(t *testing.T, f func()) {
-	t.Helper()
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-		var sets [2]unix.CapUserData
-		err := unix.Capget(&header, &sets[0])
-		if err == nil {
-			sets[0].Effective &^= 1 << unix.CAP_NET_ADMIN
-			err = unix.Capset(&header, &sets[0])
-		}
-		if err == nil {
-			f()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatalf("drop CAP_NET_ADMIN: %v", err)
-	}
-}
-
-func TestCheckKernelWithoutPrivileges(t *testing.T) {
+func TestWithoutPrivileges(t *testing.T) {
 	t.Setenv(skipKernelVersion, "true")
 	var err error
-	unprivileged(t, func() { err = CheckKernel() })
+	nstest.Unprivileged(t, func() { err = Check() })
 	const want = "no privileges for nftables: read generation: operation not permitted; " +
 		"run as root with CAP_NET_ADMIN (in a pod: securityContext.capabilities.add: [NET_ADMIN])"
 	if err == nil || err.Error() != want || !errors.Is(err, unix.EPERM) {
@@ -80,23 +57,9 @@ func TestCheckKernelWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// Without privileges only the check of the kernel fails. The others do not
-// claim that something is wrong with the rules.
-func TestWithoutPrivileges(t *testing.T) {
-	var r *Report
-	unprivileged(t, func() { r = Run(t.Context(), Config{}) })
-	for _, f := range r.Findings {
-		switch want := map[string]Result{"kernel": Fail, "kernel-features": Skipped, "table": Skipped}[f.Check]; want {
-		case "", f.Result:
-		default:
-			t.Errorf("%s: got %s: %s, want %s", f.Check, f.Result, f.Reason, want)
-		}
-	}
-}
-
-// TestCheckKernelWithoutNFTables gets the errors of a kernel without
+// TestWithoutNFTables gets the errors of a kernel without
 // nf_tables from requests for a protocol and a subsystem that no kernel has.
-func TestCheckKernelWithoutNFTables(t *testing.T) {
+func TestWithoutNFTables(t *testing.T) {
 	const want = "no nf_tables in the kernel: "
 	const noProtocol = 31 // MAX_LINKS - 1, which no protocol uses
 	_, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW, noProtocol)
