@@ -92,6 +92,14 @@ func (r *Ruleset) Balancer(chain string) *nft.Chain {
 	return b.chain(r.layout, r.config.mark())
 }
 
+// Balancers returns the chains of the balancers that select one of n endpoints.
+func (r *Ruleset) Balancers(n int) (chains []*nft.Chain) {
+	for k := range balancerKinds {
+		chains = append(chains, balancer{k, n}.chain(r.layout, r.config.mark()))
+	}
+	return chains
+}
+
 // balancerNames caches the names of balancers.
 type balancerNames [balancerKinds][]string
 

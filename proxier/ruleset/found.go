@@ -2,6 +2,7 @@ package ruleset
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -28,6 +29,13 @@ func (p Pods) String() string {
 		return "the range " + p.Range.String()
 	}
 	return "interface " + p.Interface
+}
+
+// HasInterface reports whether the rules recognize pods by an interface with
+// this name.
+func (p Pods) HasInterface(name string) bool {
+	prefix, wildcard := strings.CutSuffix(p.Interface, "*")
+	return name == prefix || wildcard && strings.HasPrefix(name, prefix)
 }
 
 // PodsOf returns how the rules of PodsChain recognize pods. ok is false if they

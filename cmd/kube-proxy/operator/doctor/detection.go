@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"strings"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -92,13 +92,7 @@ func (s *seenPods) match(pods ruleset.Pods) bool {
 		}
 		return false
 	}
-	for _, name := range s.interfaces {
-		if prefix, wildcard := strings.CutSuffix(pods.Interface, "*"); name == prefix ||
-			wildcard && strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.interfaces, pods.HasInterface)
 }
 
 func seePods(family string) (s seenPods, err error) {

@@ -70,7 +70,7 @@ func probeBatch(f nft.Family) (*nft.Batch, error) {
 	b := nft.NewBatch(table)
 	b.AddProgram()
 	b.AddSet(rules.AffinitySet(plan))
-	chains := append(rules.Chains(plan), rules.Balancer("external-2"), rules.Balancer("nodeport-2"))
+	chains := append(rules.Chains(plan), rules.Balancers(2)...)
 	for _, c := range chains {
 		b.AddChain(c)
 	}
