@@ -45,7 +45,7 @@ var ownImports = map[string][]string{
 	operator + "/doctor": {
 		"nft", "nft/walk", "nft/xtables", "conntrack", "proxier/cluster", "proxier/ruleset",
 		"proxier/table", "proxier/leftovers", "proxier/informer/apiclient",
-		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/explain",
+		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/explain", operator + "/socket",
 	},
 	operator + "/flows": {"nft", "conntrack", operator + "/explain"},
 	operator + "/trace": {"nft", "proxier/ruleset", operator + "/explain"},

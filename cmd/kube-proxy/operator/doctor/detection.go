@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -34,7 +35,7 @@ func checkLocalDetection(context.Context, *node) Finding {
 		if err != nil {
 			return unknown(err)
 		}
-		if finding = detectionFinding(familyName(f), pods, known); finding.Result != OK && finding.Result != Skipped {
+		if finding = detectionFinding(f.Name(), pods, known); finding.Result != OK && finding.Result != Skipped {
 			return finding
 		}
 	}
@@ -68,9 +69,9 @@ func detectionFinding(family string, pods ruleset.Pods, known bool) Finding {
 	}
 }
 
-func texts(prefixes []netip.Prefix) (all []string) {
-	for _, p := range prefixes {
-		all = append(all, p.String())
+func texts[T any](values []T) (all []string) {
+	for _, v := range values {
+		all = append(all, fmt.Sprint(v))
 	}
 	return all
 }

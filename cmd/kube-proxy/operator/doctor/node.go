@@ -34,14 +34,6 @@ func (n *node) withoutProxy() Finding {
 
 func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }
 
-// familyName returns IPv4 or IPv6.
-func familyName(f nft.Family) string {
-	if f == nft.IPv4 {
-		return "IPv4"
-	}
-	return "IPv6"
-}
-
 func (n *node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.root}, parts...)...)
 }

@@ -4,20 +4,16 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// proxyNames are the names of processes that write the tables kube-proxy.
-var proxyNames = [...]string{"kube-proxy"}
-
 // checkProxies checks that exactly one proxy runs in the network namespace.
 func checkProxies(ctx context.Context, n *node) Finding {
-	pids, err := n.proxies(ctx)
+	pids, err := socket.Proxies(ctx, n.path("proc"))
 	switch {
 	case err != nil:
 		return unknown(err)
@@ -26,57 +22,14 @@ func checkProxies(ctx context.Context, n *node) Finding {
 			Result: Info, Reason: "no process named kube-proxy in this network namespace, as far as this command sees processes",
 		}
 	case len(pids) == 1:
-		return ok("one proxy: process " + pids[0])
+		return ok(fmt.Sprint("one proxy: process ", pids[0]))
 	}
 	return Finding{
 		Result: Fail,
-		Reason: fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables", len(pids), list(pids, 5)),
+		Reason: fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables", len(pids), list(texts(pids), 5)),
 		Remedy: "end all but one: look for a DaemonSet kube-proxy beside nftproxy, a kube-proxy of k3s or RKE2, or a " +
 			"unit of systemd",
 	}
-}
-
-// proxies returns the processes that are proxies in the namespace of the
-// calling thread. In a container these are only the processes of the container.
-func (n *node) proxies(ctx context.Context) (pids []string, err error) {
-	own, err := os.Readlink("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.Open(n.path("proc"))
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	for _, pid := range names {
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if _, err := strconv.Atoi(pid); err != nil {
-			continue
-		}
-		comm, err := os.ReadFile(n.path("proc", pid, "comm"))
-		if err != nil || !isProxy(strings.TrimSpace(string(comm))) {
-			continue // it may have ended
-		}
-		if namespace, err := os.Readlink(n.path("proc", pid, "ns/net")); err == nil && namespace == own {
-			pids = append(pids, pid)
-		}
-	}
-	return pids, nil
-}
-
-func isProxy(comm string) bool {
-	for _, name := range proxyNames {
-		if comm == name {
-			return true
-		}
-	}
-	return false
 }
 
 // claim is a sign of another program that translates the addresses of Services.

@@ -30,10 +30,10 @@ func checkTable(context.Context, *node) Finding {
 		k, err := explain.OpenKernel(f)
 		switch {
 		case err == nil:
-			present = append(present, familyName(f))
+			present = append(present, f.Name())
 			k.Close()
 		case errors.Is(err, explain.ErrNoTable):
-			absent = append(absent, familyName(f))
+			absent = append(absent, f.Name())
 		case errors.Is(err, explain.ErrPermission):
 			return unknown(err)
 		default:
@@ -80,7 +80,7 @@ func checkFeatures(context.Context, *node) Finding {
 			return unknown(err)
 		}
 		for _, p := range problems {
-			refused = append(refused, fmt.Sprintf("%s: %s %s: %v", familyName(f), p.Op, p.Object, p.Errno))
+			refused = append(refused, fmt.Sprintf("%s: %s %s: %v", f.Name(), p.Op, p.Object, p.Errno))
 		}
 	}
 	if len(refused) == 0 {

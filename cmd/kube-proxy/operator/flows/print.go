@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/nftproxy/nftproxy/nft"
 )
 
 // Print writes the report for people: a table of the endpoints of each service
@@ -92,16 +93,9 @@ func (g *Group) printHeader(b *strings.Builder) {
 func (g *Group) frontend(i int) string {
 	at := g.Frontends[i].Address
 	if at.Addr().IsUnspecified() {
-		return fmt.Sprintf("NodePort %d/%s of %s", at.Port(), g.Protocol, familyName(at.Addr()))
+		return fmt.Sprintf("NodePort %d/%s of %s", at.Port(), g.Protocol, nft.FamilyOf(at.Addr()).Name())
 	}
 	return at.String() + "/" + g.Protocol
-}
-
-func familyName(addr netip.Addr) string {
-	if addr.Is4() {
-		return "IPv4"
-	}
-	return "IPv6"
 }
 
 func orDash(text string) string {

@@ -6,20 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 // ErrNoProxy is returned if no proxy listens.
 var ErrNoProxy = errors.New("no running proxy was found")
-
-// proxyName is the name of a proxy's process.
-const proxyName = "kube-proxy"
 
 // finder finds the socket of the proxy of a network namespace.
 type finder struct {
@@ -40,7 +34,7 @@ type socket struct {
 // a proxy in a container has there.
 func (f *finder) find(ctx context.Context) (socket, error) {
 	var failed error
-	for _, s := range append([]socket{{path: filepath.Join(f.dir, socketName(f.namespace))}}, f.inContainers()...) {
+	for _, s := range append([]socket{{path: filepath.Join(f.dir, socketName(f.namespace))}}, f.inContainers(ctx)...) {
 		conn, err := s.connect(ctx)
 		if err == nil {
 			return s, conn.Close()
@@ -57,43 +51,20 @@ func (f *finder) find(ctx context.Context) (socket, error) {
 
 // inContainers returns the sockets of the processes of this network namespace
 // that have the name and the privileges of a proxy, as seen in their mount
-// namespaces. Any program of a container can take the name, and give wrong
-// answers. One with the privileges can change the rules themselves.
-func (f *finder) inContainers() (sockets []socket) {
-	for _, pid := range f.processes() {
+// namespaces, and none without /proc. Any program of a container can take the
+// name, and give wrong answers. One with the privileges can change the rules
+// themselves.
+func (f *finder) inContainers(ctx context.Context) (sockets []socket) {
+	pids, _ := proxiesIn(ctx, f.proc, f.namespace)
+	for _, pid := range pids {
 		process := filepath.Join(f.proc, strconv.Itoa(int(pid)))
-		name, err := os.ReadFile(filepath.Join(process, "comm"))
-		if err != nil || strings.TrimSpace(string(name)) != proxyName {
-			continue
+		if canProgram(process) {
+			root := filepath.Join(process, "root")
+			path := filepath.Join(root, f.dir, socketName(f.namespace))
+			sockets = append(sockets, socket{path: path, pid: pid, root: root})
 		}
-		if namespace, err := networkNamespace(process); err != nil || namespace != f.namespace {
-			continue
-		}
-		if !canProgram(process) {
-			continue
-		}
-		root := filepath.Join(process, "root")
-		sockets = append(sockets, socket{
-			path: filepath.Join(root, f.dir, socketName(f.namespace)), pid: pid, root: root,
-		})
 	}
 	return sockets
-}
-
-// processes returns the ids of all processes, in ascending order. It returns
-// none without /proc.
-func (f *finder) processes() (pids []int32) {
-	entries, err := os.ReadDir(f.proc)
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		if pid, err := strconv.ParseInt(e.Name(), 10, 32); err == nil {
-			pids = append(pids, int32(pid))
-		}
-	}
-	slices.Sort(pids)
-	return pids
 }
 
 // connect connects to a socket, and checks that only root or this user can
