@@ -49,31 +49,30 @@ type foundObject struct {
 // the base chains of the program: service ports with session affinity can have
 // many chains.
 func (t *Table) readStructure(program *nft.Table, allChains bool) (*structure, error) {
-	s := &structure{objects: make(map[object]foundObject)}
-	var err error
-	var exists bool
-	if s.table, exists, err = t.kernel.FindTable(program); err != nil || !exists {
-		return s, err
+	table, exists, err := t.kernel.FindTable(program)
+	if err != nil || !exists {
+		return &structure{}, err
 	}
 	sets, err := t.kernel.Sets(program)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range sets {
-		s.objects[object{kindSet, f.Name}] = foundObject{handle: f.Handle, set: f}
-	}
 	counters, err := t.kernel.Counters(program)
 	if err != nil {
 		return nil, err
-	}
-	for _, f := range counters {
-		s.objects[object{kindCounter, f.Name}] = foundObject{handle: f.Handle}
 	}
 	read := t.readBaseChains
 	if allChains {
 		read = t.kernel.Chains
 	}
 	chains, err := read(program)
+	s := &structure{table, make(map[object]foundObject, len(sets)+len(counters)+len(chains))}
+	for _, f := range sets {
+		s.objects[object{kindSet, f.Name}] = foundObject{handle: f.Handle, set: f}
+	}
+	for _, f := range counters {
+		s.objects[object{kindCounter, f.Name}] = foundObject{handle: f.Handle}
+	}
 	for _, f := range chains {
 		s.objects[object{kindChain, f.Name}] = foundObject{handle: f.Handle, chain: f}
 	}
@@ -156,7 +155,8 @@ type wantedObject struct {
 }
 
 // objectsOf returns the objects of a table.
-func objectsOf(t *nft.Table) (all []wantedObject) {
+func objectsOf(t *nft.Table) []wantedObject {
+	all := make([]wantedObject, 0, len(t.Sets)+len(t.Counters)+len(t.Chains))
 	for _, s := range t.Sets {
 		all = append(all, wantedObject{object{kindSet, s.Name}, s})
 	}
