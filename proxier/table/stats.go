@@ -1,9 +1,14 @@
 package table
 
 import (
+	"cmp"
 	"maps"
+	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
@@ -107,4 +112,192 @@ func endpointsOf(p *ruleset.Plan) int {
 		return 0
 	}
 	return len(p.Cluster)
+}
+
+// maxListed is the number of problems of a kind that Stats lists. It is called
+// after each sync, so the lists must be short.
+const maxListed = 50
+
+// RefusedPort is a service port that cannot be updated.
+type RefusedPort struct {
+	Name   string `json:"servicePort"` // namespace/name:port
+	Reason string `json:"reason"`
+}
+
+// WaitingPort is a service port that waits for a frontend of another one, or of
+// this node.
+type WaitingPort struct {
+	Name     string `json:"servicePort"` // namespace/name:port
+	Frontend string `json:"frontend"`    // ruleset.Frontend.String
+	Owner    string `json:"owner"`       // claims.holder
+}
+
+// count returns the number of refused service ports.
+func (r refusals) count() (n int) {
+	for _, refused := range r {
+		if refused.refused {
+			n++
+		}
+	}
+	return n
+}
+
+// ReducedService is a Service that exceeds a budget.
+type ReducedService struct {
+	cluster.ServiceName
+	How string `json:"how"` // a predicate: exceeds …
+}
+
+// listReduced returns the Services that exceed a budget, sorted, and nil if
+// there are many.
+func (d *desired) listReduced() (all []ReducedService) {
+	if len(d.budgets.reduced) > maxListed {
+		return nil
+	}
+	for s := range d.budgets.reduced {
+		all = append(all, ReducedService{s.name, d.reduction(s)})
+	}
+	slices.SortFunc(all, func(a, b ReducedService) int { return a.Compare(b.ServiceName) })
+	return all
+}
+
+// list returns the refused service ports, sorted, and nil if there are many.
+func (r refusals) list() (all []RefusedPort) {
+	if r.count() > maxListed {
+		return nil
+	}
+	for p, refused := range r {
+		if refused.refused {
+			all = append(all, RefusedPort{p.name(), refused.why})
+		}
+	}
+	slices.SortFunc(all, func(a, b RefusedPort) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// contested returns the number of frontends that a service port claims without
+// owning them.
+func (c *claims) contested() int {
+	n := len(c.waiting)
+	for f := range c.taken() {
+		if len(c.waiting[f]) == 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// list returns the service ports that wait for a frontend, sorted, and nil if
+// there are many.
+func (c *claims) list() (all []WaitingPort) {
+	for f, waiting := range c.waiting {
+		if len(all)+len(waiting) > maxListed {
+			return nil
+		}
+		for _, w := range waiting {
+			all = append(all, WaitingPort{w.port.name(), f.String(), c.holder(f).text})
+		}
+	}
+	for f, o := range c.taken() {
+		if len(all) == maxListed {
+			return nil
+		}
+		all = append(all, WaitingPort{o.port.name(), f.String(), c.holder(f).text})
+	}
+	slices.SortFunc(all, func(a, b WaitingPort) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Frontend, b.Frontend))
+	})
+	return all
+}
+
+// Observer is notified of syncs and commits of each Table, by the goroutine
+// that uses the Table.
+type Observer interface {
+	// Committed is called after each transaction that changed Services or this
+	// node. It must not keep or modify the Commit.
+	Committed(*Commit)
+	// Synced is called at the end of each sync, also of one that repairs the
+	// table.
+	Synced(SyncResult)
+}
+
+// Commit describes a transaction that the kernel carried out.
+type Commit struct {
+	Family nft.Family
+	// Whole reports whether the transaction wrote everything. Then Changes
+	// contains all service ports, and Services all Services.
+	Whole bool
+	// Changes are the service ports that changed.
+	Changes []Change
+	// Services are the Services that changed.
+	Services []ServiceChange
+	// NodePortAddrs are the addresses on which NodePorts listen. The
+	// unspecified address stands for all. NodePortAddrsChanged reports whether
+	// they changed.
+	NodePortAddrs        []netip.Addr
+	NodePortAddrsChanged bool
+}
+
+// Change is the change of a service port. Before is nil if the kernel had
+// nothing of it, After is nil if the kernel has nothing of it now.
+type Change struct{ Before, After *ruleset.Plan }
+
+// ServiceChange is the change of a Service.
+type ServiceChange struct {
+	Name cluster.ServiceName
+	// Service is nil if the Service was deleted.
+	Service *cluster.Service
+	// ReadyEndpoints is the number of ready endpoints on this node. It is
+	// counted for Services with a health-check NodePort only.
+	ReadyEndpoints int
+}
+
+// SyncResult describes a sync that ended.
+type SyncResult struct {
+	Family nft.Family
+	// Cause is why the sync ran: changes, periodic, or the reason to write the
+	// whole table.
+	Cause    string
+	Duration time.Duration
+	// Full reports whether the sync wrote, or tried to write, the whole table.
+	Full bool
+	Err  error
+}
+
+// notify notifies the observer of a committed transaction, after which these
+// Services have no change that is not written.
+func (t *Table) notify(tx *transaction, done []*serviceState, nodePortAddrsBefore []netip.Addr) {
+	if t.config.Observer == nil {
+		return
+	}
+	c := &Commit{
+		Family: t.Family(), Whole: tx.whole, NodePortAddrs: t.committed.nodePortAddrs,
+		NodePortAddrsChanged: !slices.Equal(nodePortAddrsBefore, t.committed.nodePortAddrs),
+		Changes:              make([]Change, 0, len(tx.changes)),
+		Services:             make([]ServiceChange, 0, len(done)),
+	}
+	for _, change := range tx.changes {
+		c.Changes = append(c.Changes, Change{change.before, change.next})
+	}
+	for _, s := range done {
+		change := ServiceChange{Name: s.name, Service: s.spec}
+		if s.spec != nil && s.spec.HealthCheckNodePort != 0 {
+			change.ReadyEndpoints = s.readyOn(t.desired.node)
+		}
+		c.Services = append(c.Services, change)
+	}
+	t.config.Observer.Committed(c)
+}
+
+// readyOn returns the number of ready endpoints on a node. Those in a service
+// CIDR do not count, because the rules do not use them, and as in kube-proxy,
+// those of an EndpointSlice without ports do not count.
+func (s *serviceState) readyOn(node *cluster.Node) int {
+	ready := make(map[netip.Addr]struct{})
+	for _, e := range s.endpoints {
+		if e.Ready && e.Node == node.Name && len(e.Ports) > 0 && !node.IsServiceAddr(e.Addr) {
+			ready[e.Addr] = struct{}{}
+		}
+	}
+	return len(ready)
 }
