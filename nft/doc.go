@@ -13,9 +13,10 @@
 //     whose data is a verdict is a verdict map.
 //   - A [Row] is one element of a set: a key, and data in maps. Rows are not
 //     part of the program.
-//   - A [Chain] holds rules. A [Rule] is a list of statements. Each
-//     [Statement] matches or changes a packet, or ends the rule with a
-//     [Verdict]. An [Expr] loads a value of the packet that rules look up.
+//   - A [Chain] holds rules. A [Rule], written or found, is a list of
+//     expressions. It is made of statements: each [Statement] matches or
+//     changes a packet, or ends the rule with a [Verdict]. An [Expr] loads a
+//     value of the packet that rules look up.
 //   - A [Batch] collects changes. [Conn.Commit] applies them in one
 //     transaction.
 //   - The generation numbers the transactions of a network namespace, of all
@@ -33,7 +34,8 @@
 //	Conn.Commit ───────────► kernel ───────────► Conn.Chains, Sets, Rules, …
 //	  └─► nil, CommitError, ErrGeneration, ErrUnknownOutcome
 //
-// [Table.Fprint] writes the same table as a file for nft -f.
+// [Table.Fprint] writes the same table as a file for nft -f, and [Rule.Text]
+// writes a rule, of any program, as nft lists it.
 //
 // # Example
 //
