@@ -99,7 +99,7 @@ func (c *cluster) otherTableTests() []otherTableTest {
 		{
 			"client", "tcp", ipv4,
 			"rejected (ICMP port unreachable) on the way to " + a1[ipv4] + " by table inet firewall, chain accepting: " +
-				"ip saddr 172.30.0.0/24 reject (handle 4)",
+				"ip saddr 172.30.0.0/24 reject with icmp port-unreachable (handle 4)",
 			"prerouting policy accept; accepting drop",
 		},
 		{
