@@ -83,7 +83,7 @@ func TestSelectCanceled(t *testing.T) {
 	}
 }
 
-// The state is that of the protocol, or whether an answer was seen.
+// The state is the state of the protocol, or whether an answer was seen.
 func TestStateName(t *testing.T) {
 	state := func(kind uint16, state uint8) []byte {
 		b, info := openNest(make([]byte, genHeaderLen), ctaProtoInfo)

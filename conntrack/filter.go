@@ -10,7 +10,7 @@ import (
 )
 
 // dumpFilter selects the flows that match all its fields. A zero field
-// matches all flows. The destination is that of the original tuple.
+// matches all flows. The destination is in the original tuple.
 type dumpFilter struct {
 	family   Family
 	protocol uint8

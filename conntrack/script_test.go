@@ -152,7 +152,7 @@ func TestCleanContinuesAfterError(t *testing.T) {
 
 func TestDeleteFlowsAnswers(t *testing.T) {
 	flows := manyFlows(4)
-	answers := func(seq uint32) []byte { // seq is that of the first deletion
+	answers := func(seq uint32) []byte { // seq belongs to the first deletion
 		b := result(unix.NLMSG_ERROR, 0)(seq - 1) // to a previous batch
 		b = append(b, refused(unix.ENOENT)(seq)...)
 		b = append(b, refused(unix.EPERM)(seq+2)...)

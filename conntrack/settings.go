@@ -13,7 +13,7 @@ import (
 
 // Settings are limits and timeouts of connection tracking
 // (nf_conntrack-sysctl.rst in the kernel's documentation). The names are
-// those of kube-proxy's configuration, under conntrack. A setting that is 0
+// the names of kube-proxy's configuration, under conntrack. A setting that is 0
 // or false is not written.
 type Settings struct {
 	// MaxPerCore is the maximum number of flows per CPU (nf_conntrack_max).

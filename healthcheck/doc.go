@@ -1,6 +1,6 @@
 // Package healthcheck serves HTTP health checks to load balancers, which
 // decide by the status codes whether to send traffic to this node. Paths,
-// headers, bodies and status codes are those of kube-proxy 1.36.
+// headers, bodies and status codes are as in kube-proxy 1.36.
 // [ProxyServer] documents the only exception.
 //
 // The package has three servers:

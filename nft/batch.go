@@ -126,9 +126,9 @@ func (b *Batch) Reset() {
 	}
 }
 
-// Grow makes room for so many more bytes. A batch that grows row by row needs a
-// multiple of its size meanwhile.
-func (b *Batch) Grow(bytes int) { b.w.buf = slices.Grow(b.w.buf, bytes) }
+// Grow reserves n bytes. A batch that grows row by row needs a multiple of its
+// size meanwhile.
+func (b *Batch) Grow(n int) { b.w.buf = slices.Grow(b.w.buf, n) }
 
 // Len returns the size of the batch in bytes.
 func (b *Batch) Len() int { return len(b.w.buf) }

@@ -185,7 +185,7 @@ type OtherChain struct {
 }
 
 // BaseChains reads the base chains of all tables of a family that packets
-// pass: those of dormant tables are left out.
+// pass, without dormant tables.
 func (c *Conn) BaseChains(f Family) ([]OtherChain, error) {
 	var chains []OtherChain
 	_, err := c.Snapshot(func() error {

@@ -178,7 +178,8 @@ func register(offset int) uint32 {
 	return unix.NFT_REG32_00 + uint32(offset/unix.NFT_REG32_SIZE)
 }
 
-// registerOffset returns the offset of a register from reg1, -1 for the verdict.
+// registerOffset returns the offset of a register from reg1, -1 for the
+// verdict.
 func registerOffset(register uint32) int {
 	switch {
 	case register >= unix.NFT_REG32_00:

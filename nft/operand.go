@@ -116,8 +116,8 @@ func (o operand) expression(t Type) string {
 	return o.text + o.bitwise()
 }
 
-// bitwise returns a bitwise operation: ` | 0x00004000`. The kernel stores all of
-// them as a mask and an exclusive or.
+// bitwise returns a bitwise operation: ` | 0x00004000`. The kernel stores all
+// of them as a mask and an exclusive or.
 func (o operand) bitwise() (text string) {
 	n := len(o.mask)
 	if n == 0 || len(o.xor) != n {

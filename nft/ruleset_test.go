@@ -28,7 +28,7 @@ func list(t testing.TB) string {
 	return runNFT(t, "", "list", "ruleset")
 }
 
-// load replaces the ruleset with that of a file.
+// load replaces the ruleset with the content of a file.
 func load(t testing.TB, file string) {
 	t.Helper()
 	runNFT(t, "flush ruleset\n"+file, "-f", "-")

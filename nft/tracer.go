@@ -111,8 +111,8 @@ type TraceEvent struct {
 	Chain string
 	// Rule is the handle of the rule, 0 if the event has none.
 	Rule uint64
-	// Verdict is that of the rule, or the policy. It is `continue` for a rule
-	// without a verdict.
+	// Verdict is the verdict of the rule, or the policy. It is `continue` for a
+	// rule without a verdict.
 	Verdict Verdict
 	Mark    uint32
 	// Packet is set in the first event of each base chain only.
@@ -189,8 +189,9 @@ func (v Verdict) masked() Verdict {
 	return v
 }
 
-// parseTracedPacket returns nil if the headers are not those of an IP packet.
-// Behind extension headers of IPv6, the protocol is that of the first of them.
+// parseTracedPacket returns nil if the headers are not of an IP packet.
+// Behind extension headers of IPv6, the protocol is the number of the first
+// one.
 func parseTracedPacket(network, transport []byte) *TracedPacket {
 	p := &TracedPacket{}
 	var source, destination netip.Addr

@@ -74,7 +74,7 @@ func (t Tuple) append(field []byte) Tuple {
 func (t Tuple) empty() bool { return t.n == 0 }
 
 // next returns the tuple whose first n bytes are the next number. It returns
-// ok as false if those of t are the largest.
+// ok as false if there is none.
 func (t Tuple) next(n int) (_ Tuple, ok bool) {
 	for i := n - 1; i >= 0; i-- {
 		t.b[i]++

@@ -10,7 +10,7 @@ import (
 
 // User data is what nft stores with an object to list it as it was declared.
 // It is a list of fields: one byte type, one byte length, and the value
-// (libnftnl/udata.h). The layouts are those of nft 1.0.6. All later versions
+// (libnftnl/udata.h). The layouts are as in nft 1.0.6. All later versions
 // read them, whereas user data of later versions makes nft 1.0.6 crash.
 
 // Field types in the user data of tables, rules and elements, and of sets

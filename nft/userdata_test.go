@@ -49,7 +49,7 @@ func goldenSets(f Family) []*Set {
 	}
 }
 
-// Messages of sets equal those of nft 1.0.6 byte by byte. Those of other
+// Messages of sets equal the messages of nft 1.0.6 byte by byte. Other
 // versions can make it crash.
 func TestSetMessages(t *testing.T) {
 	for _, f := range []Family{IPv4, IPv6} {

@@ -91,7 +91,7 @@ func servicesOf(t *testing.T, p *Proxier) (text string) {
 
 // For the manifests of each folder X of testdata/golden, the tables are those
 // of X.nft, which nft loads, and the answers to questions about Services are
-// those of X.services.yaml.
+// the metrics of X.services.yaml.
 func TestGolden(t *testing.T) {
 	manifests, err := filepath.Glob("testdata/golden/*/*.yaml")
 	if err != nil || len(manifests) == 0 {

@@ -125,7 +125,7 @@ func (m *metrics) flowsCleaned(families []nft.Family, r conntrack.Result) {
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
 
 // Collect implements prometheus.Collector. It does not wait for a sync: numbers
-// of the tables are those of the last publish.
+// of the tables are as of the last publish.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, c := range m.collectors {
 		c.Collect(ch)

@@ -182,9 +182,9 @@ func (p *Proxier) Health() []healthcheck.FamilyHealth {
 	return all
 }
 
-// Metrics returns a collector for the Proxier's metrics: those of kube-proxy,
-// with its names (kubeproxy_…), and others with names that begin with
-// nftproxy_. Any goroutine can use it.
+// Metrics returns a collector for the Proxier's metrics: the metrics of
+// kube-proxy, with its names (kubeproxy_…), and others with names that begin
+// with nftproxy_. Any goroutine can use it.
 func (p *Proxier) Metrics() prometheus.Collector { return p.metrics }
 
 // NodeName returns the name of the node that the Proxier serves.

@@ -41,7 +41,7 @@ type servicePortKey struct {
 
 // portConnections are the connections to a service port.
 type portConnections struct {
-	labels    []string // values of those of the metric
+	labels    []string // values of the labels of the metric
 	frontends []*frontendConnections
 	before    uint64 // connections to frontends that the service port no longer has
 }

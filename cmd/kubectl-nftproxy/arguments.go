@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Defaults for nftproxy in the DaemonSet of kubeadm, and in that of deploy/.
+// Defaults for nftproxy in the DaemonSets of kubeadm and of deploy/.
 const (
 	defaultNamespace = "kube-system"
 	defaultSelector  = "k8s-app=kube-proxy"
@@ -30,8 +30,8 @@ type arguments struct {
 	command             []string // the verb, with its arguments and flags
 }
 
-// flags declares the flags of the plugin, and those of kubectl that connect to
-// the API server.
+// flags declares the flags of the plugin, and the flags with which kubectl
+// connects to the API server.
 func (a *arguments) flags() (set, connection *pflag.FlagSet) {
 	set, connection = new(pflag.FlagSet), new(pflag.FlagSet)
 	set.StringSliceVar(&a.nodes, "node", nil, "")

@@ -103,7 +103,7 @@ func (k kubectl) exec(ctx context.Context, p pod, s streams, command []string) r
 	return result{code: cmd.ProcessState.ExitCode()}
 }
 
-// noProgram reports whether the standard error of kubectl is that of a
+// noProgram reports whether the standard error of kubectl comes from a
 // container runtime (runc or crun) that found no program.
 func noProgram(stderr string) bool {
 	return regexp.MustCompile(`executable file .*not found`).MatchString(stderr)

@@ -18,7 +18,7 @@ var version = "v0.1.0"
 // completer is the name under which kubectl runs the plugin for completions.
 const completer = "kubectl_complete-nftproxy"
 
-// Exit codes of the plugin. The exit code of a verb is that of nftproxy.
+// Exit codes of the plugin. A verb has the exit code of nftproxy.
 const (
 	exitError       = 1
 	exitUnreachable = 2 // the verb did not run on a node

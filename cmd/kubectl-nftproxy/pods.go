@@ -17,7 +17,7 @@ type pod struct {
 }
 
 // podList is the answer of `kubectl get pods -o json`, with the fields used
-// here. The fields are those of the Kubernetes API.
+// here. The names are as in the Kubernetes API.
 type podList struct {
 	Items []struct {
 		Metadata struct {
@@ -60,7 +60,7 @@ func parsePods(data []byte) ([]pod, error) {
 	return slices.CompactFunc(pods, func(a, b pod) bool { return a.node == b.node }), nil
 }
 
-// pod returns a pod of the list. Of several containers, it chooses that of the
+// pod returns a pod of the list. Of several containers, it chooses the
 // proxy by its name.
 func (l *podList) pod(i int) pod {
 	item := &l.Items[i]

@@ -11,7 +11,7 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// newBOM returns a bill of materials, JSON. The first module is that of the
+// newBOM returns a bill of materials, JSON. The first module is the one of the
 // program.
 func newBOM(modules []*module, version string, created time.Time) ([]byte, error) {
 	modules[0].version = version

@@ -6,6 +6,6 @@
 //	  --version v0.1.0 --output nftproxy.cdx.json --licences THIRD-PARTY
 //
 // It fails if a module has no licence, or one that is not in allowedLicences.
-// The modules are those of the packages that the compiler links for the
+// The modules contain the packages that the compiler links for the
 // platform. The same source produces the same bytes.
 package main

@@ -25,8 +25,8 @@ var (
 )
 
 // addLicenceFiles adds the files in the folder of a package and in the folders
-// above it, up to that of the module: parts of a module can have a licence of
-// their own.
+// above it, up to the directory of the module: parts of a module can have a
+// licence of their own.
 func (m *module) addLicenceFiles(folder string) error {
 	for {
 		entries, err := os.ReadDir(folder)

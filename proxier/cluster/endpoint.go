@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// EndpointKey identifies an endpoint among those of its Service.
+// EndpointKey identifies an endpoint of a Service.
 type EndpointKey struct {
 	// Source names the part of the Service's endpoints that the endpoint
 	// belongs to, such as an EndpointSlice.

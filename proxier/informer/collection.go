@@ -35,7 +35,7 @@ func (c *collection) watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 }
 
 // servicesOf returns the collection of Services, without headless ones and
-// those of other proxies.
+// Services of other proxies.
 func servicesOf(client *apiclient.Client) collection {
 	return collection{
 		client: client.Core, decoder: client.Decoder, resource: "services",
@@ -46,7 +46,7 @@ func servicesOf(client *apiclient.Client) collection {
 	}
 }
 
-// endpointSlicesOf returns the collection of EndpointSlices, without those of
+// endpointSlicesOf returns the collection of EndpointSlices, without slices of
 // headless Services.
 func endpointSlicesOf(client *apiclient.Client) collection {
 	return collection{

@@ -57,7 +57,7 @@ func sliceList(n int) *discoveryv1.EndpointSliceList {
 	return list
 }
 
-// The result of streaming is that of decoding the whole response, in each
+// Streaming has the same result as decoding the whole response, in each
 // encoding and for each size of reads.
 func TestReadList(t *testing.T) {
 	for _, n := range []int{0, 1, 50} {

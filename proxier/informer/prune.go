@@ -8,7 +8,7 @@ type unread map[uint64]unread
 
 // The fields that package translate does not read, except for the small ones.
 // To decode them takes as long as to decode the others, and managedFields has
-// no limit. The numbers are those of the .proto files of the API.
+// no limit. The numbers are in the .proto files of the API.
 var (
 	unreadMeta = unread{
 		2:  nil, // generateName

@@ -10,7 +10,7 @@ import (
 )
 
 // waitFor waits until all conditions are met, ctx is done, or the timeout is
-// over. A timeout of 0 is no timeout. It reports whether the conditions are
+// over. A timeout of 0 means none. It reports whether the conditions are
 // met.
 func waitFor(ctx context.Context, timeout time.Duration, conditions ...cache.InformerSynced) bool {
 	if timeout > 0 {

@@ -9,7 +9,7 @@
 // # Places of rules
 //
 // iptables stores rules in one of two places in the kernel: in nf_tables, in
-// tables with the names of those of iptables (iptables-nft), or in the legacy
+// tables with the names that iptables uses (iptables-nft), or in the legacy
 // tables of x_tables (iptables-legacy). Both places can have rules. The
 // variant of the installed iptables program does not show which variant
 // kube-proxy used, so Remove checks both places.
@@ -36,10 +36,10 @@
 // KUBE-IPTABLES-HINT, KUBE-KUBELET-CANARY) and of other programs
 // (KUBE-ROUTER-…) stay.
 //
-// A chain also stays if rules of other programs jump to it, as those of CNI
-// plugins do for hostPorts. KUBE-MARK-MASQ then keeps its rules, because the
-// nftables mode masquerades the packets that they mark. Other such chains are
-// flushed.
+// A chain also stays if rules of other programs jump to it, such as rules of
+// CNI plugins do for hostPorts. KUBE-MARK-MASQ then keeps its rules, because
+// the nftables mode masquerades the packets that they mark. Other such chains
+// are flushed.
 //
 // # Traffic
 //

@@ -55,7 +55,7 @@ func findInLegacy(r *report) error {
 }
 
 // addFound adds the rules and chains of a plan that removes some. Chains that
-// Remove keeps without rules are no leftovers.
+// Remove keeps without rules are not leftovers.
 func (r *report) addFound(table string, p plan) {
 	if p.removes() {
 		r.addRemoved(table + ": " + p.String())

@@ -44,7 +44,7 @@ COMMIT
 	report := remove(t)
 	sets := strings.Fields(run(t, "", "ipset", "list", "-n"))
 	if slices.Sort(sets); !slices.Equal(sets, []string{"KUBE-EXTERNAL-IP", "KUBE-ROUTER-PODS", "others"}) {
-		t.Errorf("got sets %q, want only those of other programs; report %+v", sets, report)
+		t.Errorf("got sets %q, want only sets of other programs; report %+v", sets, report)
 	}
 	links := run(t, "", "ip", "link")
 	if strings.Contains(links, "kube-ipvs0") || !strings.Contains(links, "kube-bridge") {
@@ -170,7 +170,7 @@ func TestRemoveServers(t *testing.T) {
 `, "ipvsadm", "-R")
 	report := remove(t)
 	if got, want := sortedLines(run(t, "", "ipvsadm", "-S", "-n")), sortedLines(others); !slices.Equal(got, want) {
-		t.Errorf("got virtual servers %q, want those of other programs %q", got, want)
+		t.Errorf("got virtual servers %q, want the servers of other programs %q", got, want)
 	}
 	want := []string{"IPVS: 4 virtual servers", "interface kube-ipvs0", "IP set KUBE-NODE-PORT-TCP"}
 	for _, removed := range want {

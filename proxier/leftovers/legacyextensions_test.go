@@ -64,7 +64,7 @@ COMMIT
 COMMIT
 `
 
-// loadOthers loads these rules and, after them, those of a node with
+// loadOthers loads these rules and, after them, the rules of a node with
 // kube-proxy.
 func loadOthers(t *testing.T, family nft.Family) {
 	t.Helper()

@@ -98,8 +98,8 @@ func load(t testing.TB, family nft.Family, variant, file string) {
 }
 
 // testdata returns a file for a family. The file "" has the rules of
-// kube-proxy's iptables mode and of other programs, "-without" those of other
-// programs only.
+// kube-proxy's iptables mode and of other programs, "-without" the rules of
+// other programs only.
 func testdata(t testing.TB, family nft.Family, file string) string {
 	t.Helper()
 	names := map[nft.Family]string{nft.IPv4: "ipv4", nft.IPv6: "ipv6"}

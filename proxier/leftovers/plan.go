@@ -15,7 +15,7 @@ type rule struct {
 type contents struct {
 	table  string // "nat"
 	chains []string
-	rules  []rule // the jumps and gotos in chains that are no leftovers
+	rules  []rule // the jumps and gotos in chains that are not leftovers
 }
 
 // leftoverChains returns the chains that are leftovers.

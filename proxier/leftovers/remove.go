@@ -17,10 +17,10 @@ var families = []nft.Family{nft.IPv4, nft.IPv6}
 
 // Remove removes the leftovers of kube-proxy's iptables and IPVS modes from
 // the network namespace of the calling thread. It logs each removed object,
-// and each object that it keeps because another program uses it. It is no
-// error if there are no leftovers, or if the kernel has no legacy iptables,
-// IP sets or IPVS. If an object cannot be removed, Remove continues; the
-// error names all such objects.
+// and each object that it keeps because another program uses it. Missing
+// leftovers are not an error, nor is a kernel without legacy iptables, IP sets
+// or IPVS. If an object cannot be removed, Remove continues; the error names
+// all such objects.
 //
 // The rules of the nftables mode must exist before Remove is called. Remove
 // can be called repeatedly. It requires CAP_NET_ADMIN.

@@ -24,7 +24,7 @@ type listing struct {
 	entries []entry // by name
 }
 
-// entry is a manifest in the directory. info is that of the target if the
+// entry is a manifest in the directory. info describes the target if the
 // manifest is a symbolic link.
 type entry struct {
 	name string

@@ -44,7 +44,7 @@ func (w *watch) follow(logger klog.Logger) {
 	}
 	w.close()
 	// If the directory is replaced at this point, the next poll detects that
-	// info is not that of the watched directory.
+	// info does not describe the watched directory.
 	w.watched = info
 	if err := w.open(); err != nil {
 		if w.err == nil {

@@ -35,7 +35,7 @@ type Handler interface {
 	// sorted and without duplicates.
 	OnServiceCIDRsChanged(cidrs []string)
 
-	// Sync ends a round. The objects delivered so far are those of the
+	// Sync ends a round. The objects delivered so far are the objects of the
 	// directory.
 	Sync()
 }

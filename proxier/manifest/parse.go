@@ -16,7 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/manifest/admission"
 )
 
-// Warnings of this package. Package admission has those of Services.
+// Warnings of this package. Package admission has the warnings about Services.
 const (
 	warnSkippedKind = "Skipped an object of an unsupported kind"
 	warnNoService   = "Skipped an EndpointSlice without the label " + discoveryv1.LabelServiceName

@@ -37,10 +37,10 @@ func (d document) toJSON() ([]byte, error) {
 }
 
 // duplicatesKeys reports whether YAML that strict decoding refuses has
-// duplicate keys. Keys that override those of a merge (`<<: *base`) are not
+// duplicate keys. Keys that override keys of a merge (`<<: *base`) are not
 // duplicates.
 func duplicatesKeys(data []byte) bool {
-	// A MapSlice has the keys as written, without those of merges.
+	// A MapSlice has the keys as written, without keys of merges.
 	var written goyaml.MapSlice
 	return goyaml.Unmarshal(data, &written) != nil || hasDuplicateKey(written)
 }

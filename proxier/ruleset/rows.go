@@ -91,7 +91,7 @@ func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 		return r.indexed(rows, d, 0, everywhere)
 	}
 	// This cluster's pods and this node may use all endpoints, other clients
-	// those of this node (see program.localPolicy).
+	// the rows of this node (see program.localPolicy).
 	rows = append(rows,
 		nft.Row{Set: d.isLocal, Key: d.at, Comment: d.name},
 		nft.Row{Set: d.cluster, Key: d.at, Verdict: r.choose(d, d.balanceAll, toAll)})

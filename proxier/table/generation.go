@@ -172,7 +172,7 @@ func (t *Table) commitGuarded() error {
 // commitExpecting commits the batch unless another program committed since the
 // ruleset was last read for this Table. Then it returns nft.ErrGeneration. If
 // the outcome is unknown, the commit is foreign when it is found: it may be
-// that of another program.
+// a commit of another program.
 func (t *Table) commitExpecting() error {
 	g := t.observed.generation
 	defer g.end(g.begin())

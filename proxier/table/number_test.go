@@ -46,7 +46,7 @@ func TestManyFrontends(t *testing.T) {
 		name   string
 		change func(*cluster.Service)
 		// dispatch is the number of rows that do not depend on targets,
-		// endpoints that of all others without hairpin-connections.
+		// endpoints the number of all others without hairpin-connections.
 		dispatch, endpoints int
 	}{
 		{"policy Cluster", nil, frontends + 4, targets},

@@ -230,7 +230,7 @@ func (t *Table) flushCold(found *inspection, isolate bool) error {
 	seen := t.observed.seen
 	now, err := t.readHandle()
 	if err == nil && t.observed.seen != seen {
-		err = nft.ErrGeneration // the table may be that of another program already
+		err = nft.ErrGeneration // the table may belong to another program already
 	}
 	found.begun, found.handle = true, now
 	if t.inDoubt == "" {

@@ -68,7 +68,7 @@ func (t *Table) begin(to writer, have *committed) *transaction {
 }
 
 // countBefore is 0 for a transaction that writes everything: the plans before
-// are those of the table that it replaces.
+// describe the table that it replaces.
 func (tx *transaction) countBefore() int {
 	if tx.whole {
 		return 0

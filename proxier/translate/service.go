@@ -95,9 +95,9 @@ func clusterIPsOf(spec *corev1.ServiceSpec) []string {
 	return []string{spec.ClusterIP}
 }
 
-// familiesOf returns the families of a Service: those of its ClusterIPs. A
-// Service in a manifest can have no ClusterIPs, because no API server has
-// allocated any. Then the families are those of spec.ipFamilies, or else both.
+// familiesOf returns the families of a Service: the families of its ClusterIPs.
+// A Service in a manifest can have no ClusterIPs, because no API server has
+// allocated any. Then the families are spec.ipFamilies, or else both.
 func familiesOf(clusterIPs []netip.Addr, ipFamilies []corev1.IPFamily) []nft.Family {
 	var families []nft.Family
 	for _, ip := range clusterIPs {

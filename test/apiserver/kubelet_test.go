@@ -62,7 +62,7 @@ func (k *kubelet) serveExec(w http.ResponseWriter, r *http.Request) {
 }
 
 // ExecInContainer runs a command in the network namespace of the node. Without
-// the program, its error is that of containerd and runc.
+// the program, its error is as from containerd and runc.
 func (k *kubelet) ExecInContainer(ctx context.Context, _, _, _ string, command []string, _ io.Reader,
 	stdout, stderr io.WriteCloser, terminal bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	k.terminal.Store(terminal)

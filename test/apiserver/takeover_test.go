@@ -15,7 +15,7 @@ import (
 )
 
 // otherProgram returns the program that TestTakeover swaps with the subject:
-// that of the environment variable OTHER, or kube-proxy.
+// the one of the environment variable OTHER, or kube-proxy.
 func otherProgram() string {
 	if path := os.Getenv("OTHER"); path != "" {
 		return path

@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// Time limits of the tests. They are no requirements of the subject.
+// Time limits of the tests. They are not requirements of the subject.
 const (
 	// patience limits the wait for an effect. Clients of the API wait up to a
 	// minute between two attempts.

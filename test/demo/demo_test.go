@@ -178,7 +178,7 @@ func TestTour(t *testing.T) {
 	}
 }
 
-// Pods must see the address of the toolbox, not that of its node.
+// Pods must see the address of the toolbox, not of its node.
 func TestWrongProxy(t *testing.T) {
 	t.Parallel()
 	p := start(t, newName(), masqueradingProgram, nil)

@@ -190,7 +190,7 @@ func TestChartValues(t *testing.T) {
 }
 
 // TestLabels checks that each object has the labels that Helm recommends, and
-// that the pods have those of the selector.
+// that the pods have the labels of the selector.
 func TestLabels(t *testing.T) {
 	all := helm(t)
 	delete(all, "Pod nftproxy-test")

@@ -6,7 +6,7 @@ import (
 )
 
 // Cmd is a program to run in a namespace. Only its own Start, Run, Output and
-// CombinedOutput start it there: those of the embedded Cmd do not.
+// CombinedOutput start it there; the methods of the embedded Cmd do not.
 type Cmd struct {
 	*exec.Cmd
 	namespace *Namespace

@@ -85,7 +85,7 @@ func (n *names) bind(name string, file *os.File) error {
 	return nil
 }
 
-// unbind removes a name. It is no error if the name does not exist, or if no
+// unbind removes a name. It succeeds if the name does not exist, or if no
 // namespace is mounted on it.
 func (n *names) unbind(name string) error {
 	err := unix.Unmount(n.path(name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)

@@ -22,7 +22,7 @@ const (
 	Answered
 	// Refused is a TCP reset or an ICMP port unreachable.
 	Refused
-	// TimedOut is no answer.
+	// TimedOut means that no answer came.
 	TimedOut
 	// Unreachable is a missing route or another ICMP unreachable.
 	Unreachable

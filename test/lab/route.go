@@ -119,7 +119,7 @@ func (n *Namespace) replaceRoute(destination netip.Prefix, route *netlink.Route)
 }
 
 // setNeighbour sets the hardware address of a neighbour. The neighbour table
-// may still have that of an earlier owner of the address.
+// may still have the entry of an earlier owner of the address.
 func (n *Namespace) setNeighbour(name string, addr netip.Addr, hardware net.HardwareAddr, state int) error {
 	return n.withLink(name, fmt.Sprintf("neighbour %s", addr), func(link netlink.Link) error {
 		return netlink.NeighSet(&netlink.Neigh{

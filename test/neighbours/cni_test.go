@@ -11,7 +11,7 @@ const containerAddr = "10.88.0.2"
 const hostPort = 8089
 
 // cniScript defines shell functions for the CNI plugins. The container is a
-// network namespace with servers that answer like those of package lab.
+// network namespace with servers that answer like the servers of package lab.
 const cniScript = `
 export CNI_CONTAINERID=c1 CNI_NETNS=/run/netns/c1 CNI_IFNAME=eth0 CNI_PATH=/usr/lib/cni
 cat >/tmp/bridge.json <<'X'
@@ -61,7 +61,7 @@ func cni() scenario {
 				})
 			}},
 			{does: "DEL", script: cniScript + "portmap DEL; bridge DEL", run: func(n *node) {
-				n.probes = n.probes[:2*probesOfService] // those of the container are the last
+				n.probes = n.probes[:2*probesOfService] // the probes of the container are the last
 			}},
 		},
 	}

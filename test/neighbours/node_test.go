@@ -254,7 +254,7 @@ func (n *node) ruleset(own bool) string {
 func (n *node) ownTables() string { return sortedLines(n.ruleset(true)) }
 
 // sortedLines returns a listing without the values of counters. The order of
-// elements is that of a hash table.
+// elements is as in a hash table.
 func sortedLines(listing string) string {
 	lines := strings.FieldsFunc(counts.ReplaceAllString(listing, ""), func(r rune) bool {
 		return r == '\n' || r == ','

@@ -297,7 +297,7 @@ func TestAffinityTimeout(t *testing.T) {
 
 // TestAffinityFull shows a service with more clients than its affinity set
 // has room for. Clients outside the set are served evenly and without
-// affinity; clients in the set, and those of a service with another set, keep
+// affinity; clients in the set, and clients of a service with another set, keep
 // their endpoints. The test reduces the size of the set after the proxy has
 // ended.
 func TestAffinityFull(t *testing.T) {

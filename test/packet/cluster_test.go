@@ -40,7 +40,7 @@ type cluster struct {
 // origin is the source of attempts.
 type origin struct {
 	*lab.Namespace
-	// local are the source addresses, by family. The zero Addr is that of the
+	// local are the source addresses, by family. The zero Addr means the
 	// namespace, which the kernel chooses.
 	local [2]netip.Addr
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // TestFlows shows that `nftproxy flows` counts the connections of each endpoint
-// by state: those of TCP that are open, and those of UDP.
+// by state: open TCP connections, and UDP flows.
 func TestFlows(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -81,7 +81,7 @@ func (c *cluster) flows(t *testing.T, args ...string) (report flows.Report) {
 	return report
 }
 
-// checkFlows compares the connections in a state with those of a test.
+// checkFlows compares the connections in a state with the wanted ones.
 func checkFlows(t *testing.T, g *flows.Group, servicePort, state string, want map[netip.AddrPort]int) {
 	t.Helper()
 	got, all, most := make(map[netip.AddrPort]int), 0, 0

@@ -55,7 +55,7 @@ func (c *cluster) freshTables(t testing.TB, p *proxy) string {
 	return text
 }
 
-// expectFresh compares the tables of each node with those of a proxy that
+// expectFresh compares the tables of each node with the tables of a proxy that
 // starts now.
 func (c *cluster) expectFresh(t testing.TB, when string) {
 	t.Helper()

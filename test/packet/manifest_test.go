@@ -22,8 +22,8 @@ type service struct {
 	// protocols and families are separated by spaces.
 	protocols, families string
 	ports               []port
-	// endpoints are those of the only slice of each family, unless slices is
-	// set.
+	// endpoints are the endpoints of the only slice of each family, unless
+	// slices is set.
 	endpoints string
 	slices    []slice
 	// number is the place of the service's addresses in lab.ServiceRanges,

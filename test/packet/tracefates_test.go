@@ -164,7 +164,7 @@ func TestTraceFates(t *testing.T) {
 }
 
 // TestTraceKnownFlow shows that packets of a known UDP flow are not traced, and
-// that those of a new one are.
+// that the packets of a new one are.
 func TestTraceKnownFlow(t *testing.T) {
 	t.Parallel()
 	needOwnedTables(t)

@@ -7,7 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
-// Time limits of the tests. They are no requirements of the product.
+// Time limits of the tests. They are not requirements of the product.
 const (
 	// patience limits the wait for an effect.
 	patience = 2 * time.Minute

@@ -28,7 +28,7 @@ const heapGrowth = 20
 
 // startHeapGrowth is the growth of the heap until the first sync. The heap
 // grows from nothing to its final size then, and with a low value, most of the
-// CPU time of a start would be that of the garbage collector.
+// CPU time of a start would be spent in the garbage collector.
 const startHeapGrowth = 200
 
 // setUpMemory sets the heap growth of the start and the memory limit, unless

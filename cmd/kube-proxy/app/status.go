@@ -30,7 +30,8 @@ type statusConfig struct {
 	addr string
 	// hardFail makes an address in use an error (bindAddressHardFail).
 	hardFail bool
-	// metrics are served in addition to those of every Kubernetes component.
+	// metrics are served in addition to the metrics of every Kubernetes
+	// component.
 	metrics []prometheus.Collector
 	// config is the v1alpha1 KubeProxyConfiguration that /configz shows.
 	config any
@@ -47,7 +48,7 @@ type statusConfig struct {
 }
 
 // newStatusServer returns the server of /metrics and of the other pages that
-// kube-proxy serves on port 10249. Paths and answers are those of kube-proxy
+// kube-proxy serves on port 10249. Paths and answers are as in kube-proxy
 // v1.36.
 func newStatusServer(config statusConfig) (*healthcheck.HTTPServer, error) {
 	mux, err := newStatusMux(config)

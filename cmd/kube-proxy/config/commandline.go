@@ -114,7 +114,7 @@ func (c *commandLine) overrideHostname(config *v1alpha1.KubeProxyConfiguration) 
 
 // overrideLogging applies the logging flags that are set, which have
 // precedence over the logging section of the file. The patterns of --vmodule
-// are added in front of those of the file.
+// are added in front of the patterns of the file.
 func (c *commandLine) overrideLogging(logging *logsapi.LoggingConfiguration) error {
 	file := *logging
 	set := pflag.NewFlagSet("logging", pflag.ContinueOnError)

@@ -17,7 +17,7 @@ const kind = "KubeProxyConfiguration"
 const wantedType = "want apiVersion: kubeproxy.config.k8s.io/v1alpha1 and kind: KubeProxyConfiguration"
 
 // decode decodes a KubeProxyConfiguration in YAML or JSON and sets no
-// defaults. As in kube-proxy, unknown and duplicate fields of v1alpha1 are no
+// defaults. As in kube-proxy, unknown and duplicate fields of v1alpha1 are not
 // errors; decode returns a warning for each.
 func decode(data []byte) (c *v1alpha1.KubeProxyConfiguration, warnings []string, err error) {
 	scheme := runtime.NewScheme()

@@ -2,7 +2,7 @@
 // kube-proxy (kubeproxy.config.k8s.io/v1alpha1 KubeProxyConfiguration) into
 // one validated configuration.
 //
-// Names, types, defaults and precedence are those of kube-proxy v1.37 in
+// Names, types, defaults and precedence are as in kube-proxy v1.37 in
 // nftables mode:
 //
 //	flags ─────────┐

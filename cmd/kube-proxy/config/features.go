@@ -63,7 +63,7 @@ func featureSpec(state string) *featuregate.FeatureSpec {
 //
 // A file of a newer or older Kubernetes must not end the proxy. Therefore
 // unknown gates, other values of locked gates and unmet dependencies between
-// gates are no errors, as they are in kube-proxy.
+// gates are not errors, unlike in kube-proxy.
 func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate, invalid []problem, warnings []string) {
 	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(KubernetesVersion))
 	specs := knownFeatures(featureList)

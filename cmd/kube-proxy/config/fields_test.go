@@ -39,7 +39,7 @@ func TestFieldsOfKubeProxy(t *testing.T) {
 	}
 }
 
-// fieldsOf returns the fields of a struct with their types, those of nested
+// fieldsOf returns the fields of a struct with their types, fields of nested
 // structs with a dot.
 func fieldsOf(path string, typ reflect.Type) (out []string) {
 	for f := range typ.Fields() {

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// newCommandLine declares the flags. Names, types and defaults are those of
+// newCommandLine declares the flags. Names, types and defaults are as in
 // kube-proxy v1.37; only --manifests, --service-metrics, --local-status-pages,
 // --max-service-rows and --max-namespace-rows are new.
 func newCommandLine(o *Options) *commandLine {

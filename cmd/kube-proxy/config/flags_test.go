@@ -22,7 +22,7 @@ func parse(t *testing.T, args ...string) *Options {
 	return o
 }
 
-// TestFlagsOfKubeProxy compares the flags with those of kube-proxy v1.36.3:
+// TestFlagsOfKubeProxy compares the flags with kube-proxy v1.36.3:
 // name, shorthand, type, default, value without an argument, and whether it
 // is hidden.
 func TestFlagsOfKubeProxy(t *testing.T) {

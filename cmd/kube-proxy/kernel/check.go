@@ -12,7 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// The minimum kernel version is that of kube-proxy's nftables mode. As in
+// The minimum kernel version is as in kube-proxy's nftables mode. As in
 // kube-proxy, any value of the environment variable skips the version check.
 const (
 	minKernelMajor, minKernelMinor = 5, 13

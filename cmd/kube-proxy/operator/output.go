@@ -19,7 +19,7 @@ const (
 	formatYAML = "yaml"
 )
 
-// formats are all formats. Wide output is that of text, in some commands with
+// formats are all formats. Wide output is text, in some commands with
 // more details.
 var formats = []string{formatText, formatWide, formatJSON, formatYAML}
 

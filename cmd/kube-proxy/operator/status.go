@@ -70,7 +70,7 @@ func newStatus(version string) *cobra.Command {
 	return cmd
 }
 
-// askStatus returns the status of the proxy, or that of the kernel if the proxy
+// askStatus returns the status of the proxy, or of the kernel if the proxy
 // does not answer.
 func askStatus(ctx context.Context, flags *proxyFlags, version string) *status {
 	ctx, cancel := context.WithTimeout(ctx, flags.timeout)

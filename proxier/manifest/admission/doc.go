@@ -14,7 +14,7 @@
 //
 //   - Fields that no proxy reads are not checked, such as targetPort and
 //     selector. Nor are limits on the numbers of elements, and the fields of
-//     Services that are not served: headless ones and those of type
+//     Services that are not served: headless ones and Services of type
 //     ExternalName.
 //   - The status of Services and Nodes is read: status.loadBalancer.ingress
 //     sets the load balancer IPs of a Service of type LoadBalancer.

@@ -100,7 +100,7 @@ func validateAffinity(spec *corev1.ServiceSpec, path *field.Path) field.ErrorLis
 	}
 	if timeout := *config.ClientIP.TimeoutSeconds; timeout < 1 || timeout > maxAffinitySeconds {
 		path := path.Child("sessionAffinityConfig", "clientIP", "timeoutSeconds")
-		// The message is that of the API server, although 86400 is valid.
+		// The message is as from the API server, although 86400 is valid.
 		errs = append(errs, field.Invalid(path, timeout, "must be greater than 0 and less than 86400"))
 	}
 	return errs

@@ -145,7 +145,7 @@ func manyClients(origin string) bool {
 }
 
 // frontends returns a probe of each frontend, without an origin. It includes
-// those of Services that proxies must ignore.
+// Services that proxies must ignore.
 func frontends(a *random.App) []probe {
 	var all []probe
 	for _, sp := range a.Live.Spec.Ports {

@@ -14,7 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// namespace is that of all Services.
+// namespace is the namespace of all Services.
 const Namespace = metav1.NamespaceDefault
 
 // kind is a kind of Service.

@@ -196,7 +196,7 @@ func (d *dataplane) draw(r *report.Report, v variant, c scenario, p50, rate repo
 
 const notes = `p50: of all latencies, and the range of the middle four fifths of the rounds' p50s
 instances: the p50s of instances, median and range of the middle four fifths
-to static: p50 of a round divided by that of the static rule in the same round, median and 95 % interval
+to static: p50 of a round divided by p50 of the static rule in the same round, median and 95 % interval
 to plain: the same, compared with these rules without session affinity
 conn/s: whole cycles on all processors, median and range of the middle four fifths
 requests/s: requests and answers over one established flow, one thread; each is two packets`

@@ -52,8 +52,8 @@ func (s Sample) MedianInterval() Interval {
 // others enclose the true median with a probability of 95 %.
 func outside(n int) int {
 	const aside = 0.025 // at each end
-	// The number of values below the median is that of heads in n throws of a
-	// coin.
+	// The number of values below the median is distributed as heads in n throws
+	// of a coin.
 	heads, k := distuv.Binomial{N: float64(n), P: 0.5}, 0
 	for k < n/2 && heads.CDF(float64(k)) <= aside {
 		k++

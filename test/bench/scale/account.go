@@ -21,7 +21,7 @@ import (
 // with the kernel through netlink. The latter is a trace of the system calls
 // sendto, sendmsg, recvfrom and recvmsg; Go programs use other calls for
 // connections. The kernel executes a transaction while it is sent, so the
-// duration of the call is that of the transaction.
+// duration of the call is the duration of the transaction.
 type account struct {
 	group, trace string   // folders
 	fd           *os.File // of the group

@@ -47,7 +47,7 @@ func (r *run) withRig(ctx context.Context, f func(*rig) error) (err error) {
 }
 
 // measure makes changes at once, and waits until the proxy is idle again. The
-// latency is that of the last change.
+// latency is the latency of the last change.
 func (r *rig) measure(ctx context.Context, to *series, changes []change) error {
 	return r.subject.measure(to, func() error {
 		latency, floor, err := r.perform(ctx, changes, 0)

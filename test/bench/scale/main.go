@@ -15,8 +15,9 @@
 // the same namespace measures when a proxy can know of the change at the
 // earliest. A start ends with the transaction that completes the rows.
 //
-// CPU time is that of the proxy's control group, which includes its children.
-// It does not include the work of kernel threads, such as freeing memory.
+// CPU time is measured for the proxy's control group, which includes its
+// children. It does not include the work of kernel threads, such as freeing
+// memory.
 package main
 
 import (

@@ -280,7 +280,7 @@ func (r *run) addRow(table, what string, figures []report.Figure) {
 }
 
 // line adds a point to a plot over the number of Services, unless the number of
-// endpoints differs from that of the first size.
+// endpoints differs from the first size.
 func (r *run) line(name, title string, unit report.Unit, line string, y float64) {
 	if r.endpoints == r.scale.sizes[0].endpoints {
 		p := r.report.Plot(report.Plot{Name: name, Title: title, XLabel: "Services", X: report.Count, Y: unit})

@@ -109,7 +109,7 @@ func (w *world) compareWithFresh(ctx context.Context, n *node, at *lab.Node) (er
 		}
 	}
 	if err == nil {
-		n.problem("tables of %s differ from those of a fresh proxy:\n%s", n.Name, differ)
+		n.problem("tables of %s differ from the tables of a fresh proxy:\n%s", n.Name, differ)
 	}
 	return err
 }

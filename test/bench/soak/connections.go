@@ -155,7 +155,7 @@ func (c *connections) check(r route, known, from, end time.Time, result lab.Resu
 			})
 			return
 		}
-		time.Sleep(pause) // the object of the API can differ from that of the request
+		time.Sleep(pause) // the object of the API can differ from the object of the request
 	}
 }
 

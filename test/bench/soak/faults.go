@@ -19,7 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// The kinds of faults, apart from those of damages.
+// The kinds of faults, apart from damages.
 const (
 	kill        = "SIGKILL"
 	terminate   = "SIGTERM"

@@ -24,7 +24,7 @@ type version[T any] struct {
 	applied time.Time // when the request was answered; zero while it is not
 }
 
-// versions are those of one object, in the order of the requests.
+// versions are the versions of one object, in the order of the requests.
 type versions[T any] []*version[T]
 
 // forgetAfter is the age of versions that are not needed any more: no proxy

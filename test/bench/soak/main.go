@@ -22,7 +22,7 @@
 // Services are deleted, the tables are compared again, and the use of memory,
 // files and goroutines is sampled on node2. Of these samples, the first quarter
 // is the warm-up. The median of the second half of the rest must not exceed
-// that of its first half by more than an allowance (see quantities).
+// the mean of its first half by more than an allowance (see quantities).
 package main
 
 import (

@@ -48,7 +48,7 @@ type node struct {
 // answered before an earlier time.
 type confirmation struct{ at, known time.Time }
 
-// has reports whether an address is that of the node or of one of its pods.
+// has reports whether an address belongs to the node or to one of its pods.
 func (n *node) has(addr netip.Addr) bool {
 	in := func(p netip.Prefix) bool { return p.Contains(addr) }
 	return slices.Contains(n.Addrs(), addr) || slices.ContainsFunc(n.PodRanges, in)

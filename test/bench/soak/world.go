@@ -22,7 +22,7 @@ import (
 )
 
 // world is a cluster with two nodes, each with a proxy. The proxy of the first
-// node is killed and replaced; that of the second node runs all the time.
+// node is killed and replaced; the second node keeps its process.
 type world struct {
 	*stage.Stage
 	soak    *soak

@@ -83,7 +83,7 @@ func TestChecksums(t *testing.T) {
 }
 
 // TestNotes checks that the release notes are the section of this version, or,
-// before the release, that of the next one.
+// before the release, the next one.
 func TestNotes(t *testing.T) {
 	script := filepath.Join(repository, "deploy/release/notes")
 	out, err := exec.Command(script, environment(t, "VERSION")).Output()

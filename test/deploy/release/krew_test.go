@@ -12,7 +12,7 @@ import (
 )
 
 // TestKrew installs the plugin of each platform with Krew, from the archives of
-// the release, and runs that of this platform.
+// the release, and runs the one for this platform.
 func TestKrew(t *testing.T) {
 	manifest := file(t, "nftproxy.yaml")
 	run(t, "go", "tool", "validate-krew-manifest", "-manifest="+manifest, "-skip-install")

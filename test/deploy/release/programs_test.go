@@ -124,7 +124,7 @@ func TestBillsOfMaterials(t *testing.T) {
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: got modules\n%s\nwant those of the program\n%s", arch,
+			t.Errorf("%s: got modules\n%s\nwant the modules of the program\n%s", arch,
 				strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 		if c := bom.Metadata.Component; c.Version != environment(t, "VERSION") || c.Name != "github.com/nftproxy/nftproxy" {
@@ -133,7 +133,7 @@ func TestBillsOfMaterials(t *testing.T) {
 	}
 }
 
-// linked returns the modules in a program, with that of the standard library.
+// linked returns the modules in a program, with the standard library.
 func linked(t *testing.T, program string) (modules []string) {
 	t.Helper()
 	for line := range strings.Lines(run(t, "go", "version", "-m", program)) {

@@ -14,7 +14,7 @@ import (
 
 const repository = "../../.."
 
-// architectures are those of the programs and of the image.
+// architectures are the architectures of the programs and of the image.
 var architectures = []string{"amd64", "arm64"}
 
 // environment returns an environment variable of `make release-dry-run`.

@@ -80,7 +80,7 @@ func checkWatch(_ context.Context, n *node) Finding {
 // certificates fail with differences of minutes.
 const maxAhead = 10 * time.Second
 
-// checkClock compares the clock with that of the API server, or reports whether
+// checkClock compares the clock with the API server, or reports whether
 // it is synchronized.
 func checkClock(_ context.Context, n *node) Finding {
 	const remedy = "run chrony, systemd-timesyncd or another NTP client on the node"

@@ -10,7 +10,7 @@ import (
 
 // checkBridgeNetfilter checks that answers between pods on one bridge pass
 // connection tracking. Otherwise the client gets them from the address of the
-// endpoint instead of that of the Service.
+// endpoint instead of the address of the Service.
 func checkBridgeNetfilter(_ context.Context, n *node) Finding {
 	bridges, err := podBridges()
 	switch {

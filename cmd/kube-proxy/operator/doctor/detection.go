@@ -131,7 +131,7 @@ func seePods(family string) (s seenPods, err error) {
 }
 
 // add adds an address with a length of its prefix, -1 for a single one. Link
-// local addresses and the default route are no addresses of pods.
+// local addresses and the default route are not addresses of pods.
 func (s *seenPods) add(addr netip.Addr, bits int) {
 	if bits < 0 {
 		bits = addr.BitLen()

@@ -63,7 +63,7 @@ type Result string
 const (
 	Skipped Result = "skipped" // it cannot be known
 	OK      Result = "ok"
-	Info    Result = "info" // it can matter, but is no reason to act
+	Info    Result = "info" // it can matter, but does not require action
 	Warn    Result = "warn" // some traffic can fail, or is not restricted
 	Fail    Result = "fail" // Services do not work
 )

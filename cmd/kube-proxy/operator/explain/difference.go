@@ -10,7 +10,7 @@ import (
 // between the kernel and the table that the proxy wants.
 type Difference struct {
 	Chain string `json:"chain"`
-	// Set and Key are those of a row. They are "" for a rule.
+	// Set and Key identify a row. They are "" for a rule.
 	Set string `json:"set,omitempty"`
 	Key string `json:"key,omitempty"`
 	// Kernel and Desired are the rules or rows in nft syntax, "" if there is

@@ -25,7 +25,7 @@ var ErrNoTable = errors.New("does not exist: no proxy has run on this node, or n
 var ErrPermission = errors.New("no permission to read the rules of the kernel: CAP_NET_ADMIN is required")
 
 // OpenKernel opens the table of a family. The error is for people if there is
-// no table, or that of another program, or if it is ErrPermission.
+// no table, or a table of another program, or if it is ErrPermission.
 func OpenKernel(f nft.Family) (*Kernel, error) {
 	conn, err := nft.Open()
 	if err != nil {
@@ -43,7 +43,8 @@ func OpenKernel(f nft.Family) (*Kernel, error) {
 	return k, nil
 }
 
-// check returns an error if the table is not that of nftproxy, or not in use.
+// check returns an error if the table does not belong to nftproxy, or is not in
+// use.
 func (k *Kernel) check() error {
 	found, ok, err := k.Conn.FindTable(k.Table)
 	switch {

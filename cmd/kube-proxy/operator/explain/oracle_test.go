@@ -158,7 +158,7 @@ func (o *oracle) predict(q explain.Query) fates {
 }
 
 // localhost returns the outcome of a packet to 127.0.0.1 or ::1. With NodePorts
-// there, those of UDP and SCTP are rejected.
+// there, UDP and SCTP NodePorts are rejected.
 func (o *oracle) localhost(q explain.Query) fates {
 	listens := slices.ContainsFunc(o.rules.NodePortAddresses.CIDRs, func(p netip.Prefix) bool {
 		return p.Addr().IsLoopback() && p.Contains(q.Destination.Addr())

@@ -15,7 +15,8 @@ type Query struct {
 	// Protocol is the number of TCP, UDP or SCTP.
 	Protocol uint8
 	// Source is the address of the client. A packet from an address of this
-	// node enters the chains of the hook output, others those of prerouting.
+	// node enters the chains of the hook output, others the chains of
+	// prerouting.
 	Source netip.Addr
 	// From describes the source in the result: pod, node or outside. It can be
 	// empty.

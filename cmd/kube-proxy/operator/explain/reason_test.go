@@ -64,7 +64,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// With NodePorts on localhost, those of UDP are rejected there.
+// With NodePorts on localhost, UDP NodePorts are rejected there.
 func TestLocalhost(t *testing.T) {
 	tabletest.NewNode(t)
 	rules := tabletest.Rules()

@@ -104,7 +104,7 @@ func (d *directory) address(name string) string {
 	return "/proc/self/fd/" + strconv.Itoa(int(d.Fd())) + "/" + name
 }
 
-// trusted reports whether a user is root or that of this process.
+// trusted reports whether a user is root or the user of this process.
 func trusted(uid uint32) bool { return uid == 0 || int(uid) == os.Geteuid() }
 
 // socketName returns the name of the socket of a network namespace.

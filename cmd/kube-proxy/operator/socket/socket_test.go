@@ -168,7 +168,7 @@ func TestQueries(t *testing.T) {
 	}
 	for step, err := range c.Diff(t.Context(), "here") {
 		if err == nil && step.Cursor != "here" {
-			t.Errorf("got cursor %q, want that of the query", step.Cursor)
+			t.Errorf("got cursor %q, want the cursor of the query", step.Cursor)
 		}
 	}
 	proxy.broken = true

@@ -52,13 +52,13 @@ type Final struct {
 	Interface string `json:"interface,omitempty"`
 }
 
-// Actions of packets, besides those of package explain.
+// Actions of packets, besides the actions of package explain.
 const (
 	Lost  explain.Action = "lost"  // no chain reports the packet any more
 	Taken explain.Action = "taken" // another program or another part of the kernel has the packet
 )
 
-// Reasons of packets, besides those of package explain.
+// Reasons of packets, besides the reasons of package explain.
 const (
 	OtherTable   explain.ReasonCode = "OtherTable"   // a rule of another table
 	Untranslated explain.ReasonCode = "Untranslated" // a connection that is known and was not translated
@@ -75,6 +75,6 @@ type Step struct {
 	// Rule is the rule in nft syntax. In rules of other tables, "…" is a part
 	// that is not understood.
 	Rule string `json:"rule,omitempty"`
-	// Verdict is that of the rule, or the policy.
+	// Verdict is the verdict of the rule, or the policy.
 	Verdict string `json:"verdict"`
 }
