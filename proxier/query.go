@@ -22,8 +22,8 @@ const queryPatience = 10 * time.Second
 // milliseconds at most.
 //
 // If the function does not get its turn before ctx ends, or within 10 s, the
-// error wraps the error of a context, and the function may still run later. An error
-// names the family. Any goroutine can call Query while SyncLoop runs.
+// error wraps the error of a context, and the function may still run later. An
+// error names the family. Any goroutine can call Query while SyncLoop runs.
 func (p *Proxier) Query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error {
 	family := p.familyOf(f)
 	if family == nil {

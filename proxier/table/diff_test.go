@@ -211,7 +211,8 @@ func TestDiffDuringForeignCommits(t *testing.T) {
 	}
 }
 
-// A Service that is deleted, or changed, during a comparison is not a difference.
+// A Service that is deleted, or changed, during a comparison is not a
+// difference.
 func TestDiffDuringChanges(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
