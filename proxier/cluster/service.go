@@ -63,19 +63,19 @@ func (p Protocol) String() string {
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (p *Protocol) UnmarshalText(text []byte) error {
-	return unmarshalName(p, text, TCP, UDP, SCTP)
+func (p *Protocol) UnmarshalText(text []byte) (err error) {
+	*p, err = ParseProtocol(string(text))
+	return err
 }
 
-// unmarshalName sets a value to the one with this name.
-func unmarshalName[T fmt.Stringer](to *T, name []byte, all ...T) error {
-	for _, value := range all {
-		if value.String() == string(name) {
-			*to = value
-			return nil
+// ParseProtocol returns the protocol with a name: tcp, udp or sctp.
+func ParseProtocol(name string) (Protocol, error) {
+	for _, p := range []Protocol{TCP, UDP, SCTP} {
+		if p.String() == name {
+			return p, nil
 		}
 	}
-	return fmt.Errorf("%q is not one of %v", name, all)
+	return 0, fmt.Errorf("protocol %q is unknown: want tcp, udp or sctp", name)
 }
 
 // Service holds the fields of a Service that a proxy needs
@@ -146,5 +146,13 @@ func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Policy) UnmarshalText(text []byte) error {
-	return unmarshalName(p, text, PolicyCluster, PolicyLocal)
+	switch string(text) {
+	case "Cluster":
+		*p = PolicyCluster
+	case "Local":
+		*p = PolicyLocal
+	default:
+		return fmt.Errorf("%q is neither Cluster nor Local", text)
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
+	plain "github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -111,7 +112,7 @@ func (c *check) predict(ctx context.Context) (prediction, error) {
 	}
 	p := prediction{action: explain.Pass, sources: map[netip.AddrPort]netip.Addr{c.to: source}}
 	for err == nil && node != nil && p.action == explain.Pass {
-		if err = p.pass(ctx, node, c.to, protocolNumber(c.network)); err == nil && p.action == explain.Pass {
+		if err = p.pass(ctx, node, c.to, protocolOf(c.network)); err == nil && p.action == explain.Pass {
 			node, err = c.cluster.nextNode(node.Namespace, c.to.Addr())
 		}
 	}
@@ -120,7 +121,7 @@ func (c *check) predict(ctx context.Context) (prediction, error) {
 
 // pass updates the prediction of a packet that arrives at a node. A node
 // without a table passes it on.
-func (p *prediction) pass(ctx context.Context, node *lab.Node, to netip.AddrPort, protocol uint8) error {
+func (p *prediction) pass(ctx context.Context, node *lab.Node, to netip.AddrPort, protocol plain.Protocol) error {
 	q := explain.Query{Destination: to, Protocol: protocol, Source: p.sources[to]}
 	err := inTable(node, nft.FamilyOf(to.Addr()), func(k *explain.Kernel) error {
 		r, err := explained(ctx, k, q)
@@ -185,12 +186,12 @@ func predictionOf(r *explain.Result, node netip.Addr) prediction {
 	return p
 }
 
-func protocolNumber(network string) uint8 {
-	number, err := explain.ParseProtocol(network)
+func protocolOf(network string) plain.Protocol {
+	protocol, err := plain.ParseProtocol(network)
 	if err != nil {
 		panic(err) // the test's own protocol
 	}
-	return number
+	return protocol
 }
 
 // inTable calls f with the table of a node in the kernel.

@@ -143,7 +143,7 @@ func (c *check) agrees(p trace.Packet, result lab.Result) error {
 // packet.
 func (c *check) predicted(node *lab.Node, p trace.Packet) error {
 	q := explain.Query{
-		Destination: p.Destination, Protocol: protocolNumber(c.network), Source: p.Source.Addr(), Interface: p.Interface,
+		Destination: p.Destination, Protocol: protocolOf(c.network), Source: p.Source.Addr(), Interface: p.Interface,
 	}
 	return inTable(node, nft.FamilyOf(p.Destination.Addr()), func(k *explain.Kernel) error {
 		r, err := k.Explain(q)

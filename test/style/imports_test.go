@@ -47,8 +47,8 @@ var ownImports = map[string][]string{
 		"proxier/table", "proxier/leftovers", "proxier/informer/apiclient",
 		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/explain", operator + "/socket",
 	},
-	operator + "/flows": {"nft", "conntrack", operator + "/explain"},
-	operator + "/trace": {"nft", "proxier/ruleset", operator + "/explain"},
+	operator + "/flows": {"nft", "conntrack", "proxier/cluster", operator + "/explain"},
+	operator + "/trace": {"nft", "proxier/cluster", "proxier/ruleset", operator + "/explain"},
 	"cmd/kube-proxy":    {"cmd/kube-proxy/app", operator},
 	"cmd/printable":     {},
 	operator: {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -114,7 +115,7 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 // parse checks the flags and parses the destination.
 func (f *explainFlags) parse(text string) (destination, error) {
 	f.protocol = strings.ToLower(f.protocol)
-	if _, err := explain.ParseProtocol(f.protocol); err != nil {
+	if _, err := cluster.ParseProtocol(f.protocol); err != nil {
 		return destination{}, err
 	}
 	if !slices.Contains(frontendNames(), f.frontend) {

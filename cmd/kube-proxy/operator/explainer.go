@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -147,7 +148,7 @@ func (e *explainer) explain(ctx context.Context, p packet) (*explain.Result, err
 // query returns the question about a packet.
 func (e *explainer) query(kernel *explain.Kernel, p packet) (q explain.Query, err error) {
 	q = explain.Query{Destination: p.to, Interface: e.flags.iface}
-	if q.Protocol, err = explain.ParseProtocol(p.protocol); err != nil {
+	if q.Protocol, err = cluster.ParseProtocol(p.protocol); err != nil {
 		return q, err
 	}
 	if !p.to.Addr().IsValid() { // a NodePort listens on all addresses of the node

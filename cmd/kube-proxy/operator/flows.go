@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // flowsFlags are the flags of the command flows.
@@ -101,7 +102,7 @@ func (f *flowsFlags) listTop(ctx context.Context, w io.Writer) error {
 // an address with each protocol.
 func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flows.ServicePort, err error) {
 	if f.protocol != "" {
-		if _, err := explain.ParseProtocol(f.protocol); err != nil {
+		if _, err := cluster.ParseProtocol(f.protocol); err != nil {
 			return nil, err
 		}
 	}
@@ -114,7 +115,7 @@ func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flo
 	}
 	for _, name := range []string{"tcp", "udp", "sctp"} {
 		if f.protocol == "" || f.protocol == name {
-			protocol, err := explain.ParseProtocol(name)
+			protocol, err := cluster.ParseProtocol(name)
 			if err != nil {
 				return nil, err
 			}
@@ -127,7 +128,7 @@ func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flo
 func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []flows.ServicePort, err error) {
 	found, service, err := findServicePorts(ctx, &f.proxy, s, f.protocol)
 	for _, p := range found {
-		port := flows.ServicePort{Name: servicePortName(service, p), Protocol: uint8(p.Protocol)}
+		port := flows.ServicePort{Name: servicePortName(service, p), Protocol: p.Protocol}
 		for i := range p.Frontends {
 			port.Frontends = append(port.Frontends, addressesOf(&p.Frontends[i])...)
 		}

@@ -20,7 +20,7 @@ import (
 func (f *traceFlags) selection(ctx context.Context, args []string) (what string, s trace.Selection, err error) {
 	f.protocol = strings.ToLower(f.protocol)
 	if f.protocol != "" {
-		if s.Protocol, err = explain.ParseProtocol(f.protocol); err != nil {
+		if s.Protocol, err = cluster.ParseProtocol(f.protocol); err != nil {
 			return "", s, err
 		}
 	}
@@ -50,7 +50,7 @@ func (f *traceFlags) selection(ctx context.Context, args []string) (what string,
 func tracedFrontends(p *table.PortView) (frontends []trace.Frontend) {
 	for i := range p.Frontends {
 		for _, addr := range addressesOf(&p.Frontends[i]) {
-			frontends = append(frontends, trace.Frontend{Addr: addr, Protocol: uint8(p.Protocol)})
+			frontends = append(frontends, trace.Frontend{Addr: addr, Protocol: p.Protocol})
 		}
 	}
 	return frontends

@@ -129,7 +129,7 @@ func (e *explanation) findOwner() error {
 
 // frontends returns the frontends that the destination can be.
 func (e *explanation) frontends() ([]ruleset.Frontend, error) {
-	to, proto := e.query.Destination, cluster.Protocol(e.query.Protocol)
+	to, proto := e.query.Destination, e.query.Protocol
 	vip := ruleset.Frontend{Addr: to.Addr(), Port: to.Port(), Proto: proto}
 	nodePort := ruleset.Frontend{Port: to.Port(), Proto: proto}
 	addrs := e.expected.NodePortAddrs()

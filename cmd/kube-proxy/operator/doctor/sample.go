@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -106,7 +107,8 @@ func (s *sampler) first(targets []target, from client) (found sample, ok bool) {
 			continue
 		}
 		found.packet.Mark, ok = s.Mark(explain.Query{
-			Destination: t.service, Protocol: t.protocol, Source: found.packet.Source.Addr(), Interface: found.packet.In.Name,
+			Destination: t.service, Protocol: cluster.Protocol(t.protocol),
+			Source: found.packet.Source.Addr(), Interface: found.packet.In.Name,
 		})
 		if ok {
 			return found, true
@@ -127,7 +129,7 @@ func sampleTo(t target, source netip.Addr, iif, client string) sample {
 			In: walk.Interface{Name: iif},
 		},
 		description: fmt.Sprintf("%s %s → %s (%s of %s)",
-			client, source, t.endpoint, explain.ProtocolName(t.protocol), t.service),
+			client, source, t.endpoint, cluster.Protocol(t.protocol), t.service),
 	}
 }
 

@@ -33,7 +33,7 @@ func Explain(table Table, host walk.Host, q Query) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{
-		Destination: q.Destination, Protocol: ProtocolName(q.Protocol), Source: q.Source, From: q.From,
+		Destination: q.Destination, Protocol: q.Protocol.String(), Source: q.Source, From: q.From,
 		Hook: j.point.String(), Walk: stepsOf(q.family(), j.walk),
 	}
 	outcomes := make([]Outcome, len(fates))
@@ -69,7 +69,7 @@ func newJourney(table Table, host walk.Host, q Query) *journey {
 // packet returns the packet that enters the table, and sets the hook.
 func (j *journey) packet() (p walk.Packet, err error) {
 	p = walk.Packet{
-		Source: netip.AddrPortFrom(j.query.Source, 0), Destination: j.query.Destination, Protocol: j.query.Protocol,
+		Source: netip.AddrPortFrom(j.query.Source, 0), Destination: j.query.Destination, Protocol: uint8(j.query.Protocol),
 	}
 	typ, err := j.host.RouteType(j.query.Source)
 	switch {

@@ -62,7 +62,7 @@ func parseQuery(t testing.TB, text string) explain.Query {
 	if len(words) != 4 {
 		t.Fatalf("query %q: want DESTINATION PROTOCOL from SOURCE", text)
 	}
-	protocol, err := explain.ParseProtocol(words[1])
+	protocol, err := cluster.ParseProtocol(words[1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,7 +103,7 @@ func (o *oracle) owner(q explain.Query) *servicePort {
 		for _, port := range svc.Ports {
 			s := &servicePort{service: svc, port: port}
 			switch kind := kindOf(svc, q.Destination.Addr()); {
-			case uint8(port.Protocol) != q.Protocol:
+			case port.Protocol != q.Protocol:
 				continue
 			case kind != "" && port.Port == q.Destination.Port():
 				s.kind = kind
@@ -168,7 +168,7 @@ func (o *oracle) localhost(q explain.Query) fates {
 	}
 	for _, svc := range o.services {
 		for _, port := range svc.Ports {
-			if port.NodePort == q.Destination.Port() && uint8(port.Protocol) == q.Protocol {
+			if port.NodePort == q.Destination.Port() && port.Protocol == q.Protocol {
 				return refuse(q, explain.Localhost)
 			}
 		}

@@ -137,7 +137,7 @@ func pick[T any](r *rand.Rand, choices []T) T { return choices[r.IntN(len(choice
 
 // query returns a random packet. Most are to frontends of Services.
 func (p *property) query() explain.Query {
-	q := explain.Query{Protocol: uint8(pick(p.Rand, tabletest.Protocols()))}
+	q := explain.Query{Protocol: pick(p.Rand, tabletest.Protocols())}
 	q.Destination = netip.AddrPortFrom(p.destination(), uint16(80+p.IntN(4)))
 	switch {
 	case q.Destination.Addr().IsLoopback():

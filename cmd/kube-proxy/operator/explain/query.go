@@ -4,16 +4,14 @@ import (
 	"fmt"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Query is a hypothetical packet: the first one of a connection.
 type Query struct {
 	Destination netip.AddrPort
-	// Protocol is the number of TCP, UDP or SCTP.
-	Protocol uint8
+	Protocol    cluster.Protocol
 	// Source is the address of the client. A packet from an address of this
 	// node enters the chains of the hook output, others the chains of
 	// prerouting.
@@ -24,32 +22,6 @@ type Query struct {
 	// Interface is the name of the interface on which the packet arrives. By
 	// default it is the interface of the route to the source.
 	Interface string
-}
-
-// protocolNames are the protocols of service ports.
-var protocolNames = [...]struct {
-	number uint8
-	name   string
-}{{unix.IPPROTO_TCP, "tcp"}, {unix.IPPROTO_UDP, "udp"}, {unix.IPPROTO_SCTP, "sctp"}}
-
-// ParseProtocol returns the number of a protocol: tcp, udp or sctp.
-func ParseProtocol(name string) (uint8, error) {
-	for _, p := range protocolNames {
-		if p.name == name {
-			return p.number, nil
-		}
-	}
-	return 0, fmt.Errorf("protocol %q is unknown: want tcp, udp or sctp", name)
-}
-
-// ProtocolName returns the name of a protocol, or its number.
-func ProtocolName(number uint8) string {
-	for _, p := range protocolNames {
-		if p.number == number {
-			return p.name
-		}
-	}
-	return fmt.Sprint(number)
 }
 
 func (q *Query) family() nft.Family { return nft.FamilyOf(q.Destination.Addr()) }

@@ -34,7 +34,7 @@ func (f *fate) refusal(q *Query) Reason {
 	}
 	switch {
 	case end.By != nil && ruleset.RejectsOnLocalhost(end.By.Chain):
-		return Reason{Localhost, fmt.Sprintf("localhost does not serve NodePorts of %s", ProtocolName(q.Protocol))}
+		return Reason{Localhost, fmt.Sprintf("localhost does not serve NodePorts of %s", q.Protocol)}
 	case end.By != nil:
 		return Reason{Unexplained, fmt.Sprintf("a rule of chain %s ends the walk", end.By.Chain)}
 	case q.Destination.Addr().IsLoopback():
@@ -42,7 +42,7 @@ func (f *fate) refusal(q *Query) Reason {
 	case name != "":
 		return damaged(name)
 	}
-	return Reason{NoService, fmt.Sprintf("no Service has %s/%s", q.Destination, ProtocolName(q.Protocol))}
+	return Reason{NoService, fmt.Sprintf("no Service has %s/%s", q.Destination, q.Protocol)}
 }
 
 // damaged returns the reason why a packet that a dispatch row leads to a

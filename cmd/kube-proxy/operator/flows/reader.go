@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Clients returns addresses of clients of a frontend. Together they can reach
@@ -62,7 +63,7 @@ func (r *Reader) Close() error {
 type ServicePort struct {
 	// Name is the namespace/name:port, "" if it is not known.
 	Name     string
-	Protocol uint8
+	Protocol cluster.Protocol
 	// Frontends are its addresses. A NodePort has the unspecified address.
 	Frontends []netip.AddrPort
 }
@@ -100,11 +101,11 @@ func (r *Reader) newReport() (*Report, error) {
 
 // count counts the connections to one service port.
 func (r *Reader) count(ctx context.Context, report *Report, port ServicePort) (*Group, error) {
-	t := newTally(port.Name, explain.ProtocolName(port.Protocol))
+	t := newTally(port.Name, port.Protocol.String())
 	var used map[netip.AddrPort]bool
 	for _, frontend := range port.Frontends {
 		t.group.Frontends = append(t.group.Frontends, Frontend{Address: frontend})
-		s := conntrack.Selection{Family: conntrack.IPv6, Protocol: port.Protocol, Port: frontend.Port()}
+		s := conntrack.Selection{Family: conntrack.IPv6, Protocol: uint8(port.Protocol), Port: frontend.Port()}
 		if frontend.Addr().Is4() {
 			s.Family = conntrack.IPv4
 		}
@@ -139,7 +140,7 @@ func merge(a, b map[netip.AddrPort]bool) map[netip.AddrPort]bool {
 // explain returns the service port of a frontend and the endpoints that new
 // connections reach. endpoints is nil if they are not known.
 func (r *Reader) explain(
-	frontend netip.AddrPort, protocol uint8,
+	frontend netip.AddrPort, protocol cluster.Protocol,
 ) (servicePort string, endpoints map[netip.AddrPort]bool) {
 	kernel := r.kernels[nft.FamilyOf(frontend.Addr())]
 	if kernel == nil || frontend.Addr().IsUnspecified() {

@@ -7,14 +7,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // frontend identifies a frontend.
 type frontend struct {
 	address  netip.AddrPort
-	protocol uint8
+	protocol cluster.Protocol
 }
 
 // Top counts the connections to all frontends of Services, and returns the n
@@ -27,7 +27,7 @@ func (r *Reader) Top(ctx context.Context, n int) (*Report, error) {
 	counts := make(map[frontend]*Counts) // one for each frontend: memory does not depend on the connections
 	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
 		read, err := r.conn.Select(ctx, conntrack.Selection{Family: family, Translated: true}, func(c conntrack.Connection) {
-			key := frontend{c.Frontend, c.Protocol}
+			key := frontend{c.Frontend, cluster.Protocol(c.Protocol)}
 			if counts[key] == nil {
 				counts[key] = new(Counts)
 			}
@@ -65,7 +65,7 @@ func (r *Reader) addTop(ctx context.Context, report *Report, counts map[frontend
 			continue
 		}
 		report.Groups = append(report.Groups, &Group{
-			ServicePort: name, Protocol: explain.ProtocolName(key.protocol), Counts: *counts[key],
+			ServicePort: name, Protocol: key.protocol.String(), Counts: *counts[key],
 			Frontends: []Frontend{{key.address, counts[key].Connections}},
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // formatPacket returns a packet as the parameters of a query.
@@ -28,7 +29,7 @@ func parsePacket(parameter func(string) string) (explain.Query, error) {
 	if err != nil {
 		return q, fmt.Errorf("parameter protocol: %w", err)
 	}
-	q.Protocol = uint8(protocol)
+	q.Protocol = cluster.Protocol(protocol)
 	if q.Source, err = netip.ParseAddr(parameter("source")); err != nil {
 		return q, fmt.Errorf("parameter source: %w", err)
 	}

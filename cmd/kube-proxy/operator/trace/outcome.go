@@ -7,6 +7,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -49,7 +50,7 @@ func factsOf(p *passage, read readRule) (f facts) {
 // without names of interfaces.
 func packetOf(p *passage, f facts) *Packet {
 	packet := &Packet{
-		Time: p.began, Protocol: explain.ProtocolName(p.first.Protocol), Source: p.first.Source,
+		Time: p.began, Protocol: cluster.Protocol(p.first.Protocol).String(), Source: p.first.Source,
 		Destination: p.first.Destination, Hook: nft.Prerouting.String(), Masqueraded: f.masqueraded,
 		Repeated: !f.entered, Steps: f.steps,
 	}

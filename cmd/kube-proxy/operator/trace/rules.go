@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // tablePrefix begins the name of each table of this package. The rest is the
@@ -79,7 +80,7 @@ func tableOf(f nft.Family, selection Selection, name string) (*nft.Table, []nft.
 }
 
 // traces reports whether the table traces packets of a protocol.
-func (r *rules) traces(protocol uint8) bool {
+func (r *rules) traces(protocol cluster.Protocol) bool {
 	return slices.Contains(r.selection.protocols(Frontend{}), protocol)
 }
 
@@ -114,9 +115,9 @@ func (r *rules) addRows() {
 	for _, frontend := range r.selection.Frontends {
 		addr, port := frontend.Addr.Addr(), frontend.Addr.Port()
 		for _, protocol := range r.selection.protocols(frontend) {
-			row := nft.Row{Set: frontends, Key: nft.Tuple{}.Addr(addr).Proto(protocol).Port(port)}
+			row := nft.Row{Set: frontends, Key: nft.Tuple{}.Addr(addr).Proto(uint8(protocol)).Port(port)}
 			if addr.IsUnspecified() {
-				row = nft.Row{Set: nodePorts, Key: nft.Tuple{}.Proto(protocol).Port(port)}
+				row = nft.Row{Set: nodePorts, Key: nft.Tuple{}.Proto(uint8(protocol)).Port(port)}
 			}
 			r.rows = append(r.rows, row)
 			row.Set.Size++
@@ -175,7 +176,7 @@ func (r *rules) untracked(match ...nft.Statement) (rules []nft.Rule) {
 		case unix.IPPROTO_SCTP:
 			add(nft.SCTPInit(), chainFirst)
 		case unix.IPPROTO_UDP:
-			add(nft.MatchL4Proto(protocol), chainSample)
+			add(nft.MatchL4Proto(uint8(protocol)), chainSample)
 		}
 	}
 	return rules

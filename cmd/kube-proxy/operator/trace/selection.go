@@ -4,9 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Selection selects packets: those to one of the frontends or ranges, from the
@@ -16,14 +15,14 @@ type Selection struct {
 	// Ranges are destinations with any port.
 	Ranges []netip.Prefix
 	// Protocol is the number of TCP, UDP or SCTP, 0 for all three.
-	Protocol uint8
+	Protocol cluster.Protocol
 	Source   Source
 }
 
 // Frontend is an address of a Service. A NodePort has the unspecified address.
 type Frontend struct {
 	Addr     netip.AddrPort
-	Protocol uint8 // 0 for all
+	Protocol cluster.Protocol // 0 for all
 }
 
 // Source selects packets by where they come from. The zero Source selects all.
@@ -37,7 +36,7 @@ type Source struct {
 }
 
 // protocols are the protocols of service ports.
-var protocols = [...]uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}
+var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 
 // of returns the part of the selection that concerns a family. ok is false if
 // it selects no packets of the family.
@@ -73,7 +72,7 @@ func rangeOf(f nft.Family, ranges []netip.Prefix) (p netip.Prefix, ok bool) {
 
 // protocols returns the protocols that the selection and a frontend have in
 // common.
-func (s *Selection) protocols(frontend Frontend) (common []uint8) {
+func (s *Selection) protocols(frontend Frontend) (common []cluster.Protocol) {
 	for _, p := range protocols {
 		if (s.Protocol == 0 || s.Protocol == p) && (frontend.Protocol == 0 || frontend.Protocol == p) {
 			common = append(common, p)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Trace is a running trace of packets. It must not be used by several
@@ -161,7 +162,7 @@ func (t *Trace) packet(p *passage) *Packet {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
 	}
 	result, err := family.kernel.Explain(explain.Query{
-		Destination: packet.Destination, Protocol: p.first.Protocol,
+		Destination: packet.Destination, Protocol: cluster.Protocol(p.first.Protocol),
 		Source: packet.Source.Addr(), Interface: packet.Interface,
 	})
 	if err != nil { // such as a rule that another program added to the table
