@@ -90,12 +90,14 @@ func interfaceText(value []byte) string {
 	return quote(cString(value))
 }
 
-// constant returns a constant in nft syntax.
+// constant returns a constant in nft syntax. The zero Type stands for an
+// unknown one.
 func (t Type) constant(value []byte) string {
-	if len(value) == t.size || t.size == unix.IFNAMSIZ && len(value) > 0 && t.order == orderInvalid {
-		return t.text(value)
+	isWildcard := t.size == unix.IFNAMSIZ && t.order == orderInvalid && len(value) > 0
+	if t.text == nil || len(value) != t.size && !isWildcard {
+		return rawText(value)
 	}
-	return rawText(value)
+	return t.text(value)
 }
 
 // bigEndian returns a value with its most significant byte first, or the
