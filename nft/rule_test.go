@@ -194,7 +194,8 @@ func TestUnknownExpressions(t *testing.T) {
 		if err != nil || len(rules) != 3 {
 			t.Fatalf("got %d rules and error %v, want 3 rules", len(rules), err)
 		}
-		if got, want := rules[1].Text(f), "log … accept"; got != want || rules[1].Equal(rules[2]) || !rules[1].Equal(rules[1]) {
+		got, want := rules[1].Text(f), "log … accept"
+		if got != want || rules[1].Equal(rules[2]) || !rules[1].Equal(rules[1]) {
 			t.Errorf("got rule %s, equal to another one: %v; want %s", got, rules[1].Equal(rules[2]), want)
 		}
 		b := nft.NewBatch(table)
