@@ -35,7 +35,8 @@ func TestSelect(t *testing.T) {
 			{Selection{Family: l.family, Protocol: udp}, []Connection{first, second, third}},
 			{Selection{Family: l.family, Protocol: udp, Addr: l.vip, Port: 53}, []Connection{first, third}},
 			{Selection{Family: l.family, Translated: true}, []Connection{first, third}},
-			{Selection{Family: l.family, Protocol: udp, Addr: direct.Addr(), Port: direct.Port()}, []Connection{second}},
+			{Selection{Family: l.family, Protocol: udp, Addr: direct.Addr(), Port: direct.Port()},
+				[]Connection{second}},
 			{Selection{Family: l.family, Protocol: tcp}, nil},
 		} {
 			got, read := selectAll(t, l.conn, tc.selection)

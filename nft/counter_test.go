@@ -55,7 +55,8 @@ func TestCounters(t *testing.T) {
 			t.Errorf("got counters %+v, want 2", found)
 		}
 		one, ok, err := c.FindCounter(table, "drops")
-		if err != nil || !ok || one.Packets != 5 || one.Bytes != 600 || one.Handle == 0 || !slices.Contains(found, one) {
+		if err != nil || !ok || one.Packets != 5 || one.Bytes != 600 || one.Handle == 0 ||
+			!slices.Contains(found, one) {
 			t.Errorf("got %+v, %v, %v; want 5 packets, 600 bytes, as in %+v", one, ok, err, found)
 		}
 		rules, err := c.Rules(table, "one")
@@ -102,7 +103,8 @@ func countingSet(f nft.Family) (*nft.Table, *nft.Set) {
 }
 
 func countedRow(s *nft.Set, f nft.Family, i int) nft.Row {
-	return nft.Row{Set: s, Key: nft.Tuple{}.Addr(vip(f, i)).Proto(tcp).Port(80), Comment: "service " + vip(f, i).String()}
+	return nft.Row{Set: s, Key: nft.Tuple{}.Addr(vip(f, i)).Proto(tcp).Port(80),
+		Comment: "service " + vip(f, i).String()}
 }
 
 // nft lists a set whose rows count, and loads its listing and the file of

@@ -37,7 +37,8 @@ var (
 
 // namedType is a type whose values have names, from 0.
 func namedType(size int, names ...string) Type {
-	return Type{size: size, order: orderHost, text: func(value []byte) string { return nameOf(number(value), names...) }}
+	return Type{size: size, order: orderHost,
+		text: func(value []byte) string { return nameOf(number(value), names...) }}
 }
 
 // nameOf returns the name of a number, or the number if it has none.

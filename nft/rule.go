@@ -130,7 +130,8 @@ func (r Rule) DNAT() netip.AddrPort {
 	port, ok2 := r.Expressions[n-2].(*expr.Immediate)
 	nat, ok3 := r.Expressions[n-1].(*expr.NAT)
 	if !ok1 || !ok2 || !ok3 || nat.Type != expr.NATTypeDestNAT || len(port.Data) != 2 ||
-		!isOnly(addr.Register, nat.RegAddrMin, nat.RegAddrMax) || !isOnly(port.Register, nat.RegProtoMin, nat.RegProtoMax) {
+		!isOnly(addr.Register, nat.RegAddrMin, nat.RegAddrMax) ||
+		!isOnly(port.Register, nat.RegProtoMin, nat.RegProtoMax) {
 		return netip.AddrPort{}
 	}
 	ip, _ := netip.AddrFromSlice(addr.Data)

@@ -135,11 +135,13 @@ func TestEqualRules(t *testing.T) {
 					t.Errorf("rule %q equals %q: got %v, want %v", rules[i].Text(f), rule.Text(f), got, i == j)
 				}
 				if got := ids[i].Hash == again[j].Hash; got != (i == j) {
-					t.Errorf("rules %q and %q have the same hash: got %v, want %v", rules[i].Text(f), rule.Text(f), got, i == j)
+					t.Errorf("rules %q and %q have the same hash: got %v, want %v", rules[i].Text(f), rule.Text(f), got,
+						i == j)
 				}
 			}
 		}
-		if r := found[0]; r.DNAT() != to || r.Constant() != 4096 || r.Set() != clients.Name || found[8].Target() != "two" {
+		if r := found[0]; r.DNAT() != to || r.Constant() != 4096 || r.Set() != clients.Name ||
+			found[8].Target() != "two" {
 			t.Errorf("got %v, %d, %s, %s", r.DNAT(), r.Constant(), r.Set(), found[8].Target())
 		}
 	})

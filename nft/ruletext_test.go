@@ -39,7 +39,8 @@ func checkListing(t testing.TB, c *nft.Conn) (rules int) {
 		table := &nft.Table{Family: families[words[1]], Name: words[2]}
 		want := make(map[string][]string)
 		for _, l := range listing.Parse(words[1], runNFT(t, "", append([]string{"--stateless", "list"}, words...)...)) {
-			if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" && !strings.HasPrefix(l.Text, "type ") {
+			if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" &&
+				!strings.HasPrefix(l.Text, "type ") {
 				want[chain] = append(want[chain], l.Text)
 			}
 		}
@@ -50,7 +51,8 @@ func checkListing(t testing.TB, c *nft.Conn) (rules int) {
 		for _, chain := range chains {
 			found, err := c.Rules(table, chain.Name)
 			if err != nil || len(found) != len(want[chain.Name]) {
-				t.Fatalf("%s, chain %s: got %d rules, %v; want %q", table, chain.Name, len(found), err, want[chain.Name])
+				t.Fatalf("%s, chain %s: got %d rules, %v; want %q", table, chain.Name, len(found), err,
+					want[chain.Name])
 			}
 			for i, r := range found {
 				if got := asListed(r.Text(table.Family)); got != want[chain.Name][i] {

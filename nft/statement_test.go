@@ -159,7 +159,8 @@ func TestInvalidStatements(t *testing.T) {
 		},
 		{"no interface", nft.InInterface(""), `interface name "" is empty`},
 		{"any interface", nft.InInterface("*"), `interface name "*" is empty`},
-		{"long name", nft.NotInInterface("sixteen-letters-"), `interface name "sixteen-letters-" is longer than 15 bytes`},
+		{"long name", nft.NotInInterface("sixteen-letters-"),
+			`interface name "sixteen-letters-" is longer than 15 bytes`},
 		{
 			"long beginning of name", nft.InInterface("sixteen-letters-*"),
 			`interface name "sixteen-letters-*" is longer than 15 bytes`,

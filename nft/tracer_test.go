@@ -226,7 +226,8 @@ func TestOwnedTable(t *testing.T) {
 		t.Errorf("delete by another program: got %v, want EPERM", err)
 	}
 	checkExists(t, c, table, true)
-	if listing := list(t); !strings.Contains(listing, "flags owner") || !strings.Contains(print(t, table), "flags owner") {
+	if listing := list(t); !strings.Contains(listing, "flags owner") ||
+		!strings.Contains(print(t, table), "flags owner") {
 		t.Errorf("got no flag in\n%s\nor\n%s", listing, print(t, table))
 	}
 	owner.Close()

@@ -202,7 +202,8 @@ func (a *localAddresses) relist() {
 	}
 	ips, err := a.list()
 	if err != nil {
-		klog.ErrorS(err, "Failed to list addresses; NodePorts keep listening on the known ones", "retryAfter", relistPeriod)
+		klog.ErrorS(err, "Failed to list addresses; NodePorts keep listening on the known ones", "retryAfter",
+			relistPeriod)
 		return
 	}
 	a.report(ips)

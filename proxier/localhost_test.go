@@ -79,7 +79,8 @@ func TestLocalhostPorts(t *testing.T) {
 		t.Helper()
 		tabletest.Sync(t, p.sink)
 		if got := recorded.text(); got != strings.Join(want, "\n") || recorded.calls != calls {
-			t.Errorf("%s: got %d calls and\n%s\nwant %d and\n%s", when, recorded.calls, got, calls, strings.Join(want, "\n"))
+			t.Errorf("%s: got %d calls and\n%s\nwant %d and\n%s", when, recorded.calls, got, calls,
+				strings.Join(want, "\n"))
 		}
 		recorded.calls = 0
 	}

@@ -142,7 +142,8 @@ nftproxy_rewrites_total{cause="failure",ip_family="IPv4"} 0
 nftproxy_rewrites_total{cause="node",ip_family="IPv4"} 0
 nftproxy_rewrites_total{cause="reset",ip_family="IPv4"} 0
 nftproxy_rewrites_total{cause="start",ip_family="IPv4"} ` + started + "\n"
-		err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(want), "nftproxy_healthy", "nftproxy_rewrites_total")
+		err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(want), "nftproxy_healthy",
+			"nftproxy_rewrites_total")
 		if err != nil {
 			t.Errorf("%s: %v", when, err)
 		}

@@ -55,7 +55,8 @@ func TestNodeObjects(t *testing.T) {
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}}},
 		}
 		for _, ip := range ips {
-			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
+			n.Status.Addresses = append(n.Status.Addresses,
+				corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip})
 		}
 		return n
 	}

@@ -45,7 +45,8 @@ var allTableMetrics = []tableMetric{
 		func(s *table.Stats) float64 { return float64(s.Reduced) }),
 	labelled("nftproxy_rows", "Rows of a set or map, without the affinity sets, which packets fill.",
 		prometheus.GaugeValue, "set", func(s *table.Stats) map[string]float64 { return floats(s.Rows) }),
-	labelled("nftproxy_repairs_total", "Repairs of the table after another program changed it, by the kind of the damage.",
+	labelled("nftproxy_repairs_total",
+		"Repairs of the table after another program changed it, by the kind of the damage.",
 		prometheus.CounterValue, "kind", func(s *table.Stats) map[string]float64 {
 			return counts(table.DamageKinds(), s.Repairs)
 		}),

@@ -53,7 +53,8 @@ func BenchmarkCommand(b *testing.B) {
 				var times []time.Duration
 				for b.Loop() {
 					start := time.Now()
-					if out, err := exec.Command(filepath.Join(bin, operator.Name), args...).CombinedOutput(); err != nil {
+					if out, err := exec.Command(filepath.Join(bin, operator.Name),
+						args...).CombinedOutput(); err != nil {
 						b.Fatalf("%v\n%s", err, out)
 					}
 					times = append(times, time.Since(start))

@@ -30,8 +30,8 @@ func TestExplainLocalhost(t *testing.T) {
 	tests := []struct{ to, want string }{
 		{"127.0.0.1:30080", "ANSWER  one of 2 endpoints, " + forwarded + "\n        10.244.1.5:8080  1/2\n" +
 			"        10.244.2.5:8080  1/2\n\nUNUSED  10.244.3.5:8080  not ready (node3)\n"},
-		{"127.0.0.1:30081", "ANSWER  rejected (TCP reset): default/local has externalTrafficPolicy Local and no ready " +
-			"endpoint on this node\n\nUNUSED  10.244.2.6:8080  on another node (node2)\n"},
+		{"127.0.0.1:30081", "ANSWER  rejected (TCP reset): default/local has externalTrafficPolicy Local and no " +
+			"ready endpoint on this node\n\nUNUSED  10.244.2.6:8080  on another node (node2)\n"},
 		{"127.0.0.1:30082", "ANSWER  rejected (TCP reset): default/none has no ready endpoint on any node\n"},
 		{"127.0.0.1:30083", "ANSWER  one of 2 endpoints, " + forwarded + "; session affinity: a new client\n"},
 		{"127.0.0.1:30084", "ANSWER  not translated: the proxy cannot serve the NodePort: "},

@@ -170,7 +170,8 @@ func TestNoSocket(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	if out, code := n.nftproxy(t, nil, "status"); code != 2 || !strings.Contains(out, "written by nftproxy, and in use") {
+	if out, code := n.nftproxy(t, nil, "status"); code != 2 ||
+		!strings.Contains(out, "written by nftproxy, and in use") {
 		t.Errorf("got exit code %d:\n%s", code, out)
 	}
 	n.stop()

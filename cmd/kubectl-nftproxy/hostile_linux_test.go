@@ -59,7 +59,8 @@ func TestLargeAnswer(t *testing.T) {
 func TestControlCharacters(t *testing.T) {
 	fakeKubectl(t, `printf '"\033[31m\302\233\342\200\256\r"'; printf '\033]0;x\007' >&2`)
 	for _, commandLine := range []string{
-		"services --all-nodes", "services --node a", "status", "services --all-nodes -o json", "services --all-nodes -o yaml",
+		"services --all-nodes", "services --node a", "status", "services --all-nodes -o json",
+		"services --all-nodes -o yaml",
 		"__complete --node=a x",
 	} {
 		stdout, stderr, _ := ask(t, commandLine)

@@ -105,7 +105,8 @@ func choose(a arguments, pods []pod) ([]pod, error) {
 	case a.isHelp():
 		return []pod{slices.MinFunc(pods, func(a, b pod) int { return cmp.Compare(a.problem, b.problem) })}, nil
 	}
-	return nil, fmt.Errorf("%s runs on one node: set --node to one of %s, or --all-nodes", a.command[0], nodeNames(pods))
+	return nil, fmt.Errorf("%s runs on one node: set --node to one of %s, or --all-nodes", a.command[0],
+		nodeNames(pods))
 }
 
 // named returns the pods of nodes.

@@ -96,7 +96,8 @@ func (w *Walk) verdict(p *Path, e *expr.Verdict) {
 // translate ends a path with the translation of the destination or source.
 func (w *Walk) translate(p *Path, e *expr.NAT) {
 	p.finish(Accepted)
-	single := (e.RegAddrMax == e.RegAddrMin || e.RegAddrMax == 0) && (e.RegProtoMax == e.RegProtoMin || e.RegProtoMax == 0)
+	single := (e.RegAddrMax == e.RegAddrMin || e.RegAddrMax == 0) &&
+		(e.RegProtoMax == e.RegProtoMin || e.RegProtoMax == 0)
 	addr := p.value(e.RegAddrMin, p.Packet.Destination.Addr().BitLen()/8)
 	port := p.value(e.RegProtoMin, 2)
 	if e.Type != expr.NATTypeDestNAT || !single || addr.unknown != nil || port.unknown != nil {

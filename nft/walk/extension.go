@@ -28,7 +28,8 @@ func (w *Walk) extension(p *Path, e *nft.Extension) {
 	case "MARK", "CONNMARK":
 		p.Packet.MarkUnknown = true
 		p.next()
-	case "LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET", "AUDIT":
+	case "LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET",
+		"AUDIT":
 		p.next()
 	default: // such as NFQUEUE
 		w.decide(p, true, reason)

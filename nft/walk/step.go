@@ -34,7 +34,8 @@ type Lookup struct {
 func (w *Walk) visit(at position, rule *nft.Rule) *Step {
 	step := w.visited[at]
 	if step == nil {
-		step = &Step{Chain: at.chain, Index: at.rule, Rule: *rule, Matched: new(big.Rat), known: make(map[Lookup]struct{})}
+		step = &Step{Chain: at.chain, Index: at.rule, Rule: *rule, Matched: new(big.Rat),
+			known: make(map[Lookup]struct{})}
 		w.visited[at] = step
 		w.Steps = append(w.Steps, step)
 	}

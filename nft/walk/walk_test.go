@@ -127,7 +127,8 @@ func TestFacts(t *testing.T) {
 			&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true, FlagPRESENT: true}, is(0),
 		}, matches},
 		{"mask of an unknown value", packet(), []expr.Any{
-			&expr.Numgen{Register: 1, Modulus: 4}, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4}, is(host(0)...),
+			&expr.Numgen{Register: 1, Modulus: 4}, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4},
+			is(host(0)...),
 		}, forks},
 		{"range", packet(), []expr.Any{
 			&expr.Payload{Base: transport, Offset: 2, Len: 2, DestRegister: 1},
@@ -140,10 +141,12 @@ func TestFacts(t *testing.T) {
 		{"log", packet(), []expr.Any{&nft.UnknownExpression{Name: "log"}}, matches},
 		{"quota", packet(), []expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_QUOTA}}, forks},
 		{"update", packet(), []expr.Any{&expr.Dynset{SetName: "s"}}, matches},
-		{"update with a limit", packet(), []expr.Any{&expr.Dynset{SetName: "s", Exprs: []expr.Any{&expr.Limit{}}}}, forks},
+		{"update with a limit", packet(), []expr.Any{&expr.Dynset{SetName: "s", Exprs: []expr.Any{&expr.Limit{}}}},
+			forks},
 		{"unknown set", packet(), []expr.Any{&expr.Lookup{SourceRegister: 1, SetName: "s"}}, forks},
 		{"mark that a rule sets", packet(), append([]expr.Any{
-			&expr.Immediate{Register: 1, Data: host(7)}, &expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true},
+			&expr.Immediate{Register: 1, Data: host(7)},
+			&expr.Meta{Key: expr.MetaKeyMARK, Register: 1, SourceRegister: true},
 		}, meta(expr.MetaKeyMARK, host(7))...), matches},
 	}
 	for _, test := range tests {
@@ -176,7 +179,8 @@ func TestVerdicts(t *testing.T) {
 	table := walk.Chains{
 		"base": {
 			rule(verdict(expr.VerdictJump, "returns")), rule(verdict(expr.VerdictBreak), verdict(expr.VerdictDrop)),
-			rule(verdict(expr.VerdictQueue)), rule(verdict(expr.VerdictGoto, "last")), rule(verdict(expr.VerdictAccept)),
+			rule(verdict(expr.VerdictQueue)), rule(verdict(expr.VerdictGoto, "last")),
+			rule(verdict(expr.VerdictAccept)),
 		},
 		"returns": {rule(verdict(expr.VerdictReturn)), rule(verdict(expr.VerdictDrop))},
 		"last":    {rule(&expr.Reject{})},

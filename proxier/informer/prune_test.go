@@ -30,7 +30,8 @@ func fullSlice(i int) discoveryv1.EndpointSlice {
 	slice := discoveryv1.EndpointSlice{
 		ObjectMeta: numberedMeta(i), AddressType: discoveryv1.AddressTypeIPv4,
 		Ports: []discoveryv1.EndpointPort{{
-			Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(80 + i)), AppProtocol: ptr.To("h2c"),
+			Name: ptr.To("http"), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(int32(80 + i)),
+			AppProtocol: ptr.To("h2c"),
 		}},
 	}
 	for e := range i % 20 {
@@ -61,12 +62,15 @@ func fullService(i int) corev1.Service {
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"},
 			ClusterIP: ip, ClusterIPs: []string{ip, fmt.Sprintf("fd00::%d", i)}, ExternalIPs: []string{"192.0.2.1"},
-			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
+			IPFamilies:     []corev1.IPFamily{corev1.IPv4Protocol},
+			IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicySingleStack),
 			Ports: []corev1.ServicePort{
-				{Name: "http", Port: int32(80 + i), NodePort: 30080, TargetPort: intstr.FromInt32(80), AppProtocol: ptr.To("h")},
+				{Name: "http", Port: int32(80 + i), NodePort: 30080, TargetPort: intstr.FromInt32(80),
+					AppProtocol: ptr.To("h")},
 			},
-			LoadBalancerIP: "192.0.2.2", LoadBalancerSourceRanges: []string{"192.0.2.0/24"}, LoadBalancerClass: ptr.To("c"),
-			SessionAffinity: corev1.ServiceAffinityClientIP,
+			LoadBalancerIP: "192.0.2.2", LoadBalancerSourceRanges: []string{"192.0.2.0/24"},
+			LoadBalancerClass: ptr.To("c"),
+			SessionAffinity:   corev1.ServiceAffinityClientIP,
 			SessionAffinityConfig: &corev1.SessionAffinityConfig{
 				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(int32(60 + i))},
 			},

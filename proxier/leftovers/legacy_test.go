@@ -37,7 +37,8 @@ func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 			for rounds := 0; rounds < 5 || additions.count.Load() < 100; rounds++ {
 				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=5")
 				_, err := removeAll(quiet)
-				raced := file != xtables.LockFile && (errors.Is(err, xtables.ErrCounters) || errors.Is(err, unix.EAGAIN))
+				raced := file != xtables.LockFile && (errors.Is(err, xtables.ErrCounters) ||
+					errors.Is(err, unix.EAGAIN))
 				if err != nil && !raced {
 					t.Fatal(err)
 				}

@@ -152,7 +152,8 @@ func move(sink, source syscall.RawConn, bytes []byte) (written int, err error) {
 		return 0, sent(err)
 	}
 	n := 0
-	err = source.Control(func(fd uintptr) { n, failed = receive(fd, bytes[:written], unix.MSG_TRUNC) }) // copies nothing
+	// copies nothing
+	err = source.Control(func(fd uintptr) { n, failed = receive(fd, bytes[:written], unix.MSG_TRUNC) })
 	if err = errors.Join(err, failed); err == nil && n != written {
 		err = io.ErrUnexpectedEOF // the kernel does not do that
 	}

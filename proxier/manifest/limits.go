@@ -18,7 +18,8 @@ const (
 
 var (
 	errFileSize  = fmt.Errorf("larger than %d MB, the limit of a manifest", maxFileSize>>20)
-	errTotalSize = fmt.Errorf("with the manifests before it larger than %d MB, the limit of a directory", maxTotalSize>>20)
+	errTotalSize = fmt.Errorf("with the manifests before it larger than %d MB, the limit of a directory",
+		maxTotalSize>>20)
 	errDocuments = fmt.Errorf("more than %d documents, the limit of a manifest", maxDocuments)
 	errValues    = fmt.Errorf("more than %d values, the limit of a document", maxValues)
 	errAliases   = fmt.Errorf("its aliases stand for more than %d values or %d MB, the limits of a document",

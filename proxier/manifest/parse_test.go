@@ -228,7 +228,8 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			name: "two invalid fields",
-			data: "apiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: web}\nspec: {ports: [{protocol: tcp}]}\n",
+			data: "apiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: web}\nspec: {ports: [{protocol: " +
+				"tcp}]}\n",
 			want: []string{
 				"E 1: Service shop/web: spec.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive",
 				`E 1: Service shop/web: spec.ports[0].protocol: Unsupported value: "tcp": ` +

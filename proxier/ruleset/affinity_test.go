@@ -71,7 +71,8 @@ func TestParseChainsOfAffinity(t *testing.T) {
 		for _, r := range c.Rules {
 			if rule, ok := ParseStickyRule(r); ok {
 				here := rule.ID == plan.Local[0].ID
-				got = append(got, Target{Addr: rule.Endpoint.Addr(), Port: rule.Endpoint.Port(), ID: rule.ID, Here: here})
+				got = append(got, Target{Addr: rule.Endpoint.Addr(), Port: rule.Endpoint.Port(), ID: rule.ID,
+					Here: here})
 				if rule.ClientSet != plan.ClientSet {
 					t.Errorf("chain %s: got affinity set %d, want %d", c.Name, rule.ClientSet, plan.ClientSet)
 				}

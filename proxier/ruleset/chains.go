@@ -60,7 +60,8 @@ func (p *program) refusals(condition nft.Statement) []nft.Rule {
 		refuse(nft.In(p.layout.clusterIPs, daddr), UnknownPort, "Reject traffic to invalid ports of ClusterIPs"),
 	}
 	for _, cidr := range p.serviceCIDRs { // one or two: an anonymous set is not worth it
-		rules = append(rules, refuse(nft.Within(daddr, cidr), UnallocatedAddress, "Drop traffic to unallocated ClusterIPs"))
+		rules = append(rules, refuse(nft.Within(daddr, cidr), UnallocatedAddress,
+			"Drop traffic to unallocated ClusterIPs"))
 	}
 	return rules
 }

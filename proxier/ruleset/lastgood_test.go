@@ -43,7 +43,8 @@ func TestLastGood(t *testing.T) {
 		"nothing wanted": {&before, nil, nil},
 		"new": {nil, plan(before, func(p *Plan) { p.Service = now }),
 			&Plan{Service: now, Frontends: before.Frontends}},
-		"other frontends": {&before, plan(before, func(p *Plan) { p.Service, p.Frontends = now, frontends("10.96.0.7") }),
+		"other frontends": {&before,
+			plan(before, func(p *Plan) { p.Service, p.Frontends = now, frontends("10.96.0.7") }),
 			&Plan{Service: now, Frontends: frontends("10.96.0.7")}},
 		"one frontend less, another more": {&before, plan(before, func(p *Plan) {
 			p.Service, p.Frontends = now, frontends("192.0.2.1", "10.96.0.7")

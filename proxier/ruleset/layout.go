@@ -81,7 +81,8 @@ func newLayout(f nft.Family) *layout {
 		},
 		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
 			Comment: "session affinity: ids below this number are in use or were used"},
-		localhostNodePorts: &nft.Set{Name: "localhost-nodeports", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService),
+		localhostNodePorts: &nft.Set{Name: "localhost-nodeports",
+			Key:     nft.Types(nft.TypeInetProto, nft.TypeInetService),
 			Comment: "NodePorts that localhost does not serve"},
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
@@ -116,11 +117,13 @@ func newLayout(f nft.Family) *layout {
 	l.nodePorts.declare(endpoint, nft.TypeInetProto, nft.TypeInetService)
 	for bits := range AnyAddr(f).BitLen() {
 		l.firewallSources = append(l.firewallSources, &nft.Set{
-			Name: sourceSetPrefix + strconv.Itoa(bits+1), Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService, addr),
+			Name: sourceSetPrefix + strconv.Itoa(bits+1), Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService,
+				addr),
 		})
 	}
 	for i := range l.affinity {
-		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i), Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)),
+		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i),
+			Key:     nft.Typeof(nft.Saddr(f), nft.Constant(0)),
 			Dynamic: true, Timeouts: true, Size: affinityClients}
 	}
 	return l

@@ -142,7 +142,8 @@ func (r *Ruleset) firewall(rows []nft.Row, d *dispatch) []nft.Row {
 func (r *Ruleset) hairpin(rows []nft.Row, p *Plan) []nft.Row {
 	add := func(t Target) {
 		rows = append(rows, nft.Row{
-			Set: r.layout.hairpin, Key: nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p.Port.Protocol)).Port(t.Port),
+			Set: r.layout.hairpin,
+			Key: nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p.Port.Protocol)).Port(t.Port),
 		})
 	}
 	if len(p.Frontends) == 0 {

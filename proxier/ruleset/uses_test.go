@@ -68,7 +68,8 @@ func TestUsesOfPlans(t *testing.T) {
 		in := &PlanInput{
 			Node: &cluster.Node{Name: "here", Zone: pick("", "a"), ServiceCIDRs: prefixes("10.244.0.96/32")},
 			Service: &cluster.Service{
-				Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.1")}, InternalPolicy: cluster.PolicyLocal,
+				Families: []nft.Family{nft.IPv4}, ClusterIPs: []netip.Addr{addr("10.96.0.1")},
+				InternalPolicy: cluster.PolicyLocal,
 			},
 			Port: port80, Endpoints: endpointsFrom(strings.Join(specs, " ")),
 		}

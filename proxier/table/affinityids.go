@@ -257,7 +257,8 @@ func (t *Table) recoverAffinity() {
 		}
 	}
 	if err != nil {
-		klog.ErrorS(err, "Failed to read the session affinity of an earlier process; some clients may get another endpoint",
+		klog.ErrorS(err,
+			"Failed to read the session affinity of an earlier process; some clients may get another endpoint",
 			"table", t.name())
 	}
 }

@@ -87,7 +87,8 @@ func TestDiffContinues(t *testing.T) {
 		}
 		rows += step.Rows
 		rest := diffSteps(t, table, step.Cursor)
-		if step.Cursor == large.Name.String() && slices.ContainsFunc(rest, func(s DiffStep) bool { return s.Rows > 0 }) {
+		if step.Cursor == large.Name.String() &&
+			slices.ContainsFunc(rest, func(s DiffStep) bool { return s.Rows > 0 }) {
 			t.Errorf("after %q: got rows of Services before it", step.Cursor)
 		}
 		got := differences(rest)
@@ -248,7 +249,8 @@ func TestDiffDuringChanges(t *testing.T) {
 		table.DeleteEndpoint(large.Name, endpoint(maxDiffRows*3/2+steps).EndpointKey)
 		for range 20 {
 			c.Change(table)
-			table.DeleteService(cluster.ServiceName{Namespace: "bench", Name: fmt.Sprint("service-", c.IntN(2*maxDiffRows))})
+			table.DeleteService(cluster.ServiceName{Namespace: "bench",
+				Name: fmt.Sprint("service-", c.IntN(2*maxDiffRows))})
 		}
 		tabletest.Sync(t, table)
 	}

@@ -53,12 +53,14 @@ func newChunked(t *testing.T) (*Table, *tabletest.Events, *plansLost) {
 func TestTableChangesDuringWrite(t *testing.T) {
 	const replace = "delete table ip kube-proxy; add table ip kube-proxy"
 	for name, commands := range map[string]map[int]string{
-		"flushed twice":            {3: "flush ruleset", 6: "flush ruleset"},
-		"flushed before the last":  {13: "flush ruleset"},
-		"flushed in a row":         {2: "flush ruleset", 3: "flush ruleset", 4: "flush ruleset", 5: "flush ruleset"},
-		"replaced twice":           {2: replace, 5: replace},
-		"content deleted":          {3: "flush set ip kube-proxy cluster-ips", 5: "flush map ip kube-proxy service-ips"},
-		"content of another proxy": {3: replace + "; add chain ip kube-proxy services { type nat hook input priority 0; }"},
+		"flushed twice":           {3: "flush ruleset", 6: "flush ruleset"},
+		"flushed before the last": {13: "flush ruleset"},
+		"flushed in a row":        {2: "flush ruleset", 3: "flush ruleset", 4: "flush ruleset", 5: "flush ruleset"},
+		"replaced twice":          {2: replace, 5: replace},
+		"content deleted": {3: "flush set ip kube-proxy cluster-ips",
+			5: "flush map ip kube-proxy service-ips"},
+		"content of another proxy": {3: replace + "; add chain ip kube-proxy services { type nat hook input " +
+			"priority 0; }"},
 	} {
 		for _, start := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/start=%v", name, start), func(t *testing.T) {
@@ -175,11 +177,14 @@ func TestRefusedChange(t *testing.T) {
 	}{
 		{"ENOMEM once", tagged(unix.ENOMEM), 1, result{failed: 1, updates: 1, others: 1}, false},
 		{"EINTR twice", tagged(unix.EINTR), 2, result{failed: 2, updates: 2, others: 1}, false},
-		{"EAGAIN", tagged(unix.EAGAIN), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}, false},
-		{"EBUSY", tagged(unix.EBUSY), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1}, false},
+		{"EAGAIN", tagged(unix.EAGAIN), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1},
+			false},
+		{"EBUSY", tagged(unix.EBUSY), persistent, result{failed: 2, updates: 3, whole: 1, refused: true, others: 1},
+			false},
 		{"EEXIST", tagged(unix.EEXIST), persistent, result{updates: 1, whole: 1, refused: true, others: 1}, false},
 		{"ENOENT", tagged(unix.ENOENT), persistent, result{updates: 1, whole: 1, refused: true, others: 1}, false},
-		{"EEXIST in a fight", tagged(unix.EEXIST), persistent, result{failed: 3, updates: 4, refused: true, others: 1}, true},
+		{"EEXIST in a fight", tagged(unix.EEXIST), persistent, result{failed: 3, updates: 4, refused: true, others: 1},
+			true},
 		{"EINVAL", tagged(unix.EINVAL), persistent, result{updates: 1, refused: true, others: 1}, false},
 		{"ENOBUFS once", unsent(unix.ENOBUFS), 1, result{failed: 1, updates: 1, others: 2}, false},
 		{"ENOBUFS", unsent(unix.ENOBUFS), persistent, result{failed: 5, updates: 5, whole: 1, others: 6}, false},

@@ -59,9 +59,10 @@ func features() []*feature {
 		}},
 		{name: "endpoints", size: 5_000, shape: func(n int) (int, int, int) { return 1, 1, n }},
 		{name: "ports", size: 500, shape: func(n int) (int, int, int) { return 1, n, 100 }},
-		{name: "udp-nodeports", size: 500, shape: services(10), nodePortIPs: 500, use: func(svc *cluster.Service, i int) {
-			svc.Ports[0].Protocol, svc.Ports[0].NodePort = cluster.UDP, nodePort(i)
-		}},
+		{name: "udp-nodeports", size: 500, shape: services(10), nodePortIPs: 500,
+			use: func(svc *cluster.Service, i int) {
+				svc.Ports[0].Protocol, svc.Ports[0].NodePort = cluster.UDP, nodePort(i)
+			}},
 		{name: "dual-stack", size: 5_000, shape: services(10), families: []nft.Family{nft.IPv4, nft.IPv6}},
 	}
 }

@@ -148,7 +148,8 @@ func checkTexts(t testing.TB, table *Table) {
 	text := tabletest.NFT(t, "", "--stateless", "list", "table", family.String(), ruleset.TableName)
 	want := make(map[string][]string)
 	for _, l := range listed.Parse(family.String(), text) {
-		if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" && !strings.HasPrefix(l.Text, "type ") {
+		if chain, ok := strings.CutPrefix(l.Object, "chain "); ok && l.Text != "" &&
+			!strings.HasPrefix(l.Text, "type ") {
 			want[chain] = append(want[chain], l.Text)
 		}
 	}

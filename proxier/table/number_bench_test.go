@@ -20,7 +20,8 @@ func BenchmarkNumbers(b *testing.B) {
 			for i := 0; i < benchServices; i += 5 {
 				svc := tabletest.NumberedService(i)
 				for n := range byte(2) {
-					svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{198, 18 + n, byte(i >> 8), byte(i)}))
+					svc.ExternalIPs = append(svc.ExternalIPs, netip.AddrFrom4([4]byte{198, 18 + n, byte(i >> 8),
+						byte(i)}))
 				}
 				table.SetService(svc)
 			}

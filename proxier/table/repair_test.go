@@ -100,7 +100,8 @@ func TestRepeatedChanges(t *testing.T) {
 	flush()
 	tabletest.Sync(t, table)
 	found := <-done
-	if len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 || table.observed.generation.ports[found[0].Port] {
+	if len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 ||
+		table.observed.generation.ports[found[0].Port] {
 		t.Errorf("got processes %+v, want one named nft", found)
 	}
 }

@@ -108,7 +108,8 @@ func replaceRule(t *testing.T, table *Table, chain string, i int, exprs []expr.A
 	}
 	var conn nftables.Conn
 	of := &nftables.Table{Name: ruleset.TableName, Family: nftables.TableFamilyIPv4}
-	conn.ReplaceRule(&nftables.Rule{Table: of, Chain: &nftables.Chain{Name: chain}, Handle: ids[i].Handle, Exprs: exprs})
+	conn.ReplaceRule(&nftables.Rule{Table: of, Chain: &nftables.Chain{Name: chain}, Handle: ids[i].Handle,
+		Exprs: exprs})
 	if err := conn.Flush(); err != nil {
 		t.Fatalf("replace rule %d of chain %s: %v", i, chain, err)
 	}
@@ -133,7 +134,8 @@ func TestReplacedRules(t *testing.T) {
 				table.observed.repairs.last = time.Time{}
 				scrubAll(t, table)
 				if n := repairsOf(table) - repairs; n != 1 {
-					t.Errorf("replacement %d of rule %s of chain %s: got %d repairs, want 1", number, rule.Text(nft.IPv4), c.Name, n)
+					t.Errorf("replacement %d of rule %s of chain %s: got %d repairs, want 1", number,
+						rule.Text(nft.IPv4), c.Name, n)
 				}
 			}
 		}

@@ -88,7 +88,8 @@ func TestBalancerInUse(t *testing.T) {
 	}
 	const most = maxIdleBalancers + 10
 	scaleTo(most)
-	tabletest.LoadNFT(t, fmt.Sprintf("add chain ip kube-proxy other\nadd rule ip kube-proxy other goto balance-%d", most))
+	tabletest.LoadNFT(t, fmt.Sprintf("add chain ip kube-proxy other\nadd rule ip kube-proxy other goto balance-%d",
+		most))
 	for n := range most {
 		scaleTo(n)
 	}

@@ -45,7 +45,8 @@ func TestViewOfSample(t *testing.T) {
 		}
 		stats := table.Stats()
 		if stats.ServicePorts != 5 || stats.Endpoints != endpoints {
-			t.Errorf("got %d service ports and %d endpoints, want 5 and %d", stats.ServicePorts, stats.Endpoints, endpoints)
+			t.Errorf("got %d service ports and %d endpoints, want 5 and %d", stats.ServicePorts, stats.Endpoints,
+				endpoints)
 		}
 	}
 }

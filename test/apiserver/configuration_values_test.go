@@ -22,7 +22,8 @@ func pools() map[string][]string {
 		"showHiddenMetricsForVersion": {`""`, `"1.35"`, `"1.31"`, "1.35", "x"},
 		"hostnameOverride":            {`""`, "Node-1", `" Node "`},
 		"clusterCIDR": {
-			`""`, "10.0.0.0/8", `"10.0.0.0/8,fd00::/64"`, `"10.0.0.0/8, fd00::/64"`, `"10.0.0.0/8,11.0.0.0/8"`, `"a,b,c"`,
+			`""`, "10.0.0.0/8", `"10.0.0.0/8,fd00::/64"`, `"10.0.0.0/8, fd00::/64"`, `"10.0.0.0/8,11.0.0.0/8"`,
+			`"a,b,c"`,
 			"010.1.0.0/16", "10.0.0.1",
 		},
 		"detectLocalMode": {
@@ -113,7 +114,8 @@ func commandLines() [][]string {
 		{"--conntrack-tcp-timeout-established=5m"}, {"--conntrack-udp-timeout=1s"},
 		{"--conntrack-udp-timeout-stream=-1s"},
 		{"--feature-gates=AllAlpha=true"}, {"--feature-gates=AllBeta=false"},
-		{"--feature-gates=ContextualLogging=false,LoggingAlphaOptions=true"}, {"--feature-gates=NFTablesProxyMode=maybe"},
+		{"--feature-gates=ContextualLogging=false,LoggingAlphaOptions=true"},
+		{"--feature-gates=NFTablesProxyMode=maybe"},
 		{"--feature-gates=x"},
 		{"--healthz-bind-address=1.2.3.4:5"}, {"--healthz-bind-address=1.2.3.4:x"}, {"--healthz-bind-address="},
 		{"--healthz-bind-address=x"}, {"--metrics-bind-address=[::]:5"}, {"--healthz-port=7"},
@@ -148,7 +150,8 @@ func oddFiles() []string {
 		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n", "apiVersion: v1\nkind: ConfigMap\n",
 		head + "mode: nftables\nmode: nftables\n", head + "mode: nftables\nMode: x\n",
 		head + "mode: 5\n", head + "mode: nftables\nnftables: []\n",
-		head + "mode: nftables\n---\n" + head + "mode: x\n", head + "mode: nftables\n\tbad", head + "mode: kernelspace\n",
+		head + "mode: nftables\n---\n" + head + "mode: x\n", head + "mode: nftables\n\tbad", head +
+			"mode: kernelspace\n",
 		`{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","kind":"KubeProxyConfiguration","mode":"nftables"}`,
 		`{"apiVersion":"kubeproxy.config.k8s.io/v1alpha1","kind":"KubeProxyConfiguration",` +
 			`"mode":"nftables","mode":"nftables"}`,

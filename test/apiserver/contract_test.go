@@ -151,7 +151,8 @@ func withoutPeriod(text string) string {
 	if subjectName() == upstream {
 		return text
 	}
-	text = strings.Replace(text, `"syncPeriod":"30s","minSyncPeriod":"1ms"`, `"syncPeriod":"30s","minSyncPeriod":"1s"`, 1)
+	text = strings.Replace(text, `"syncPeriod":"30s","minSyncPeriod":"1ms"`, `"syncPeriod":"30s","minSyncPeriod":"1s"`,
+		1)
 	return regexp.MustCompile(`(?m)(^nftables:(\n  .*)*\n  minSyncPeriod:) 0s$`).ReplaceAllString(text, "$1 1s")
 }
 

@@ -50,7 +50,8 @@ func TestDaemonSet(t *testing.T) {
 			if timeout := w.run(w.Node1.Namespace, "cat", closeWait); timeout != "3600\n" {
 				t.Errorf("%s after the init container: got %s, want 3600", closeWait, timeout)
 			}
-			if limit, err := os.ReadFile(filepath.Join(root, "nf_conntrack_max")); err != nil || string(limit) == "1000\n" {
+			if limit, err := os.ReadFile(filepath.Join(root, "nf_conntrack_max")); err != nil ||
+				string(limit) == "1000\n" {
 				t.Errorf("nf_conntrack_max after the init container: got %s (%v), want another value", limit, err)
 			}
 			p := w.container(root, &pod.Containers[0])

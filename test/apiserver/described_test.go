@@ -34,7 +34,8 @@ func describeMetrics(text string) []string {
 	}
 	var out []string
 	for name, kind := range kinds {
-		out = append(out, strings.TrimSpace(name+" "+kind+" "+strings.Join(slices.Sorted(maps.Keys(labels[name])), ",")))
+		out = append(out, strings.TrimSpace(name+" "+kind+" "+strings.Join(slices.Sorted(maps.Keys(labels[name])),
+			",")))
 	}
 	slices.Sort(out)
 	return out
@@ -105,7 +106,8 @@ func compareFlags(t *testing.T, got []string) {
 		if name, _, _ := strings.Cut(want, " "); slices.Contains(otherDefaults(), name) {
 			want, _, _ = strings.Cut(want, " default=")
 		}
-		if !slices.ContainsFunc(have, func(line string) bool { return line == want || strings.HasPrefix(line, want+" ") }) {
+		if !slices.ContainsFunc(have,
+			func(line string) bool { return line == want || strings.HasPrefix(line, want+" ") }) {
 			t.Errorf("missing: %s", want)
 		}
 	}

@@ -69,7 +69,8 @@ func (k *kubelet) ExecInContainer(ctx context.Context, _, _, _ string, command [
 	program := filepath.Join(*k.programs.Load(), command[0])
 	if _, err := os.Stat(program); err != nil {
 		return fmt.Errorf("failed to exec in container: failed to start exec \"5f2a\": OCI runtime exec failed: "+
-			"exec failed: unable to start container process: exec: %q: executable file not found in $PATH: unknown", command[0])
+			"exec failed: unable to start container process: exec: %q: executable file not found in $PATH: "+
+			"unknown", command[0])
 	}
 	cmd := k.node.Command(ctx, program, command[1:]...)
 	cmd.Stdout = stdout

@@ -21,7 +21,8 @@ func TestManifestsAccepted(t *testing.T) {
 			"--namespace=kube-system", "--kube-version=v1.36.3", "--set=fullnameOverride=accepted,preset="+preset,
 			"--set=apiServer=https://10.0.0.1:6443,config.clusterCIDR=10.244.0.0/16,metrics.dashboard.enabled=true")
 	}
-	for _, folder := range []string{"base", "overlays/kind", "overlays/k3s", "overlays/unprivileged", "overlays/kubeadm"} {
+	for _, folder := range []string{"base", "overlays/kind", "overlays/k3s", "overlays/unprivileged",
+		"overlays/kubeadm"} {
 		rendered["kustomization "+folder] = w.render("kustomize", "build", "../../deploy/kustomize/"+folder)
 	}
 	for name, manifests := range rendered {

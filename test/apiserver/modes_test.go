@@ -47,7 +47,8 @@ func TestFromIPTables(t *testing.T) {
 				stream.mustNotFail()
 			}
 			steady.servedBy("a1 a2 b1")
-			if rules := w.run(w.Node1.Namespace, "iptables-"+variant+"-save"); !strings.Contains(rules, "--dport 9 -j DROP") {
+			if rules := w.run(w.Node1.Namespace, "iptables-"+variant+"-save"); !strings.Contains(rules,
+				"--dport 9 -j DROP") {
 				t.Errorf("rule of another program is missing:\n%s", rules)
 			}
 

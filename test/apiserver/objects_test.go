@@ -131,7 +131,8 @@ func (s *service) sliceName(f int) string { return fmt.Sprintf("%s-%d", s.Name, 
 func (s *service) newSlice(f int, pods []string) *discoveryv1.EndpointSlice {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: s.sliceName(f), Namespace: s.Namespace, Labels: map[string]string{discoveryv1.LabelServiceName: s.Name},
+			Name: s.sliceName(f), Namespace: s.Namespace,
+			Labels: map[string]string{discoveryv1.LabelServiceName: s.Name},
 		},
 		AddressType: []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}[f],
 		Ports: []discoveryv1.EndpointPort{
@@ -142,9 +143,10 @@ func (s *service) newSlice(f int, pods []string) *discoveryv1.EndpointSlice {
 	for _, name := range pods {
 		pod := s.w.pods[name]
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses:  []string{pod.Addrs()[f].String()},
-			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
-			NodeName:   ptr.To(pod.Node.Name),
+			Addresses: []string{pod.Addrs()[f].String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true),
+				Terminating: ptr.To(false)},
+			NodeName: ptr.To(pod.Node.Name),
 		})
 	}
 	return slice
@@ -163,7 +165,8 @@ func (s *service) destinations(addrs []netip.Addr, number func(corev1.ServicePor
 	var out []destination
 	for _, addr := range addrs {
 		for _, p := range s.Spec.Ports {
-			out = append(out, destination{strings.ToLower(string(p.Protocol)), netip.AddrPortFrom(addr, uint16(number(p)))})
+			out = append(out, destination{strings.ToLower(string(p.Protocol)),
+				netip.AddrPortFrom(addr, uint16(number(p)))})
 		}
 	}
 	return out
@@ -193,9 +196,11 @@ func (s *service) setLoadBalancerIPs(n int) {
 		for range n {
 			ip = ip.Next()
 		}
-		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip.String()})
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+			corev1.LoadBalancerIngress{IP: ip.String()})
 	}
-	updated, err := s.w.Admin().CoreV1().Services(s.Namespace).UpdateStatus(s.w.ctx(), s.Service, metav1.UpdateOptions{})
+	updated, err := s.w.Admin().CoreV1().Services(s.Namespace).UpdateStatus(s.w.ctx(), s.Service,
+		metav1.UpdateOptions{})
 	s.w.must(err)
 	s.Service = updated
 }

@@ -53,7 +53,8 @@ func (w *world) createPod(node *lab.Node) {
 	w.t.Helper()
 	pods := w.Admin().CoreV1().Pods(accountNamespace)
 	created, err := pods.Create(w.ctx(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy-" + node.Name, Labels: map[string]string{"k8s-app": "kube-proxy"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy-" + node.Name,
+			Labels: map[string]string{"k8s-app": "kube-proxy"}},
 		Spec: corev1.PodSpec{
 			NodeName: node.Name, HostNetwork: true, ServiceAccountName: accountName,
 			Containers: []corev1.Container{
@@ -119,7 +120,8 @@ func TestPlugin(t *testing.T) {
 	p.subject().startSynced()
 
 	t.Run("kubectl finds the plugin", func(t *testing.T) {
-		if got := p.run("plugin list"); !strings.Contains(got, "/kubectl-nftproxy\n") || strings.Contains(got, "warning") {
+		if got := p.run("plugin list"); !strings.Contains(got, "/kubectl-nftproxy\n") ||
+			strings.Contains(got, "warning") {
 			t.Errorf("got %s", got)
 		}
 	})
@@ -147,7 +149,8 @@ func TestPlugin(t *testing.T) {
 // testStatus compares a table without the times of node1.
 func (p *plugin) testStatus() {
 	p.script(1, `echo '{"state": "degraded", "problems": ["a sync failed", "no Node"], "proxy": {"version": "v9",
-		"time": "2026-11-22T10:00:00Z", "started": "2026-11-20T10:00:00Z", "families": [{"services": 7, "endpoints": 9}]}}'
+		"time": "2026-11-22T10:00:00Z", "started": "2026-11-20T10:00:00Z", "families": [{"services": 7,
+			"endpoints": 9}]}}'
 		exit 1`)
 	got := regexp.MustCompile(`  +\d+m?s `).ReplaceAllString(p.run("nftproxy status"), "  0s ")
 	want := regexp.MustCompile(`^NODE   STATE     VERSION +AGE +LAST SYNC  SERVICES  ENDPOINTS
@@ -210,7 +213,8 @@ func (p *plugin) testAllNodes() {
 	p.script(0, `echo '{"healthy": true}'`)
 	p.script(1, `echo '{"healthy": "<&>"}'; exit 1`)
 	p.expect("nftproxy flows web --all-nodes -o json",
-		"{\n  \"node1\": {\n    \"healthy\": true\n  },\n  \"node2\": {\n    \"healthy\": \"<&>\"\n  }\n}\nexit code 1\n")
+		"{\n  \"node1\": {\n    \"healthy\": true\n  },\n  \"node2\": {\n    \"healthy\": \"<&>\"\n  }\n}\nexit "+
+			"code 1\n")
 	p.script(0, "echo 'healthy: true'; echo 'rows: 5'")
 	p.script(1, "echo 'nftproxy: no \"proxy\"' >&2; exit 2")
 	p.expect("nftproxy doctor --output yaml --node node2 --node=node1",

@@ -70,7 +70,8 @@ func sometimes() []string {
 // unlessLinked does not require metrics that kube-proxy has only because it
 // links the libraries of API servers.
 func unlessLinked(line string) bool {
-	return subjectName() == upstream || !strings.HasPrefix(line, "aggregator_") && !strings.HasPrefix(line, "apiserver_")
+	return subjectName() == upstream || !strings.HasPrefix(line, "aggregator_") &&
+		!strings.HasPrefix(line, "apiserver_")
 }
 
 // all requires all lines.

@@ -119,7 +119,8 @@ func (p *proxy) startSynced() {
 	p.awaitHealth()
 	if p.name == upstream {
 		// It is healthy before its first sync.
-		written := regexp.MustCompile(`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv[46]"\} [1-9]`)
+		written := regexp.MustCompile(
+			`(?m)^kubeproxy_sync_proxy_rules_last_timestamp_seconds\{ip_family="IPv[46]"\} [1-9]`)
 		p.eventually("first sync", func() error {
 			answer, err := p.get(metricsAddress, "/metrics")
 			if err == nil && len(written.FindAllString(answer.body, -1)) < 2 {

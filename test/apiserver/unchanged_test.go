@@ -69,7 +69,8 @@ func TestUnchanged(t *testing.T) {
 	}
 	const families, transactions = 2, 2 // additions, and perhaps removals
 	if n := strings.Count(text, "new generation"); n > families*transactions {
-		t.Errorf("got %d transactions for a change of one Service, want at most %d:\n%s", n, families*transactions, text)
+		t.Errorf("got %d transactions for a change of one Service, want at most %d:\n%s", n, families*transactions,
+			text)
 	}
 	for line := range strings.Lines(text) {
 		b2 := strings.Contains(line, w.pods["b2"].IPv4.String()) || strings.Contains(line, w.pods["b2"].IPv6.String())
@@ -95,7 +96,8 @@ func (s *service) mentioned(row string) bool {
 func (s *service) annotate(patch string) {
 	s.w.t.Helper()
 	w, options := s.w, metav1.PatchOptions{}
-	_, err := w.client.CoreV1().Services(s.Namespace).Patch(w.ctx(), s.Name, types.MergePatchType, []byte(patch), options)
+	_, err := w.client.CoreV1().Services(s.Namespace).Patch(w.ctx(), s.Name, types.MergePatchType, []byte(patch),
+		options)
 	w.must(err)
 	slices := w.client.DiscoveryV1().EndpointSlices(s.Namespace)
 	for f := range w.Node1.Addrs() {

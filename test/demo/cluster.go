@@ -184,7 +184,8 @@ func (c *cluster) awaitServed(ctx context.Context) error {
 			options := lab.ProbeOptions{Timeout: 200 * time.Millisecond}
 			for lab.Probe(ctx, node.Namespace, "tcp", to, options).Outcome != lab.Answered {
 				if ctx.Err() != nil {
-					return fmt.Errorf("%w; the log on %s:\n%s", context.Cause(ctx), node.Name, c.proxies[node.Name].EndOfLog())
+					return fmt.Errorf("%w; the log on %s:\n%s", context.Cause(ctx), node.Name,
+						c.proxies[node.Name].EndOfLog())
 				}
 				time.Sleep(5 * time.Millisecond)
 			}

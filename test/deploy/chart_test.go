@@ -83,15 +83,16 @@ func TestRefusals(t *testing.T) {
 		server + ",config.detectLocalMode=InterfaceNamePrefix": {"config.detectLocal.interfaceNamePrefix is not set"},
 		server + ",config.detectLocalMode=BridgeInterface":     {"config.detectLocal.bridgeInterface is not set"},
 
-		"apiServer=10.0.0.1":         {"at '/apiServer': '10.0.0.1' does not match pattern"},
-		"apiserver=" + apiServer:     {"additional properties 'apiserver' not allowed"},
-		"preset=minikube":            {"at '/preset': value must be one of 'generic', 'kubeadm', 'kind'"},
-		"image.digest=v1":            {"at '/image/digest': 'v1' does not match pattern"},
-		"image.tags=v1":              {"at '/image': additional properties 'tags' not allowed"},
-		"config.mode=iptables":       {"at '/config/mode': value must be one of '', 'nftables'"},
-		"config.clusterCidr=::/0":    {"at '/config': additional properties 'clusterCidr' not allowed"},
-		"config.nftables.sync=1s":    {"at '/config/nftables': additional properties 'sync' not allowed"},
-		"config.detectLocalMode=CNI": {"at '/config/detectLocalMode': value must be one of '', 'ClusterCIDR', 'NodeCIDR'"},
+		"apiServer=10.0.0.1":      {"at '/apiServer': '10.0.0.1' does not match pattern"},
+		"apiserver=" + apiServer:  {"additional properties 'apiserver' not allowed"},
+		"preset=minikube":         {"at '/preset': value must be one of 'generic', 'kubeadm', 'kind'"},
+		"image.digest=v1":         {"at '/image/digest': 'v1' does not match pattern"},
+		"image.tags=v1":           {"at '/image': additional properties 'tags' not allowed"},
+		"config.mode=iptables":    {"at '/config/mode': value must be one of '', 'nftables'"},
+		"config.clusterCidr=::/0": {"at '/config': additional properties 'clusterCidr' not allowed"},
+		"config.nftables.sync=1s": {"at '/config/nftables': additional properties 'sync' not allowed"},
+		"config.detectLocalMode=CNI": {"at '/config/detectLocalMode': value must be one of '', 'ClusterCIDR', " +
+			"'NodeCIDR'"},
 		"resources.limit.memory=1Mi": {"at '/resources': additional properties 'limit' not allowed"},
 		"tolerations[0].oprator=Any": {"at '/tolerations/0': additional properties 'oprator' not allowed"},
 		"affinity.nodeAfinity.a=b":   {"at '/affinity': additional properties 'nodeAfinity' not allowed"},
@@ -142,7 +143,8 @@ func TestConfigurationHash(t *testing.T) {
 	const keep = "helm.sh/resource-policy"
 	onDelete := configMap(t, helm(t, "--set=updateStrategy.type=OnDelete,updateStrategy.rollingUpdate=null"))
 	if onDelete.Annotations[keep] != "keep" || reference.Annotations[keep] != "" {
-		t.Errorf("got annotations %v with OnDelete and %v with RollingUpdate", onDelete.Annotations, reference.Annotations)
+		t.Errorf("got annotations %v with OnDelete and %v with RollingUpdate", onDelete.Annotations,
+			reference.Annotations)
 	}
 	if name := configMap(t, kustomize(t, "base")).Name; name == configMap(t, kustomizeUsed(t, "base")).Name {
 		t.Errorf("with kustomize: got ConfigMap %s before and after a change", name)
@@ -201,7 +203,8 @@ func TestLabels(t *testing.T) {
 			"app.kubernetes.io/instance":   "nftproxy",
 			"app.kubernetes.io/managed-by": "Helm",
 			"app.kubernetes.io/version":    find(t, "Makefile", `(?m)^VERSION \?= (\S+)$`),
-			"helm.sh/chart":                "nftproxy-" + find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`),
+			"helm.sh/chart": "nftproxy-" +
+				find(t, "deploy/helm/nftproxy/Chart.yaml", `(?m)^version: (\S+)$`),
 		} {
 			if got[label] != want {
 				t.Errorf("%s: got %s=%s, want %s", name, label, got[label], want)
@@ -248,7 +251,8 @@ func TestMonitoringObjects(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 			t.Fatal(err)
 		}
-		if kind, ok := object["kind"].(string); ok && (kind != "ConfigMap" || strings.Contains(document, "-dashboard\n")) {
+		if kind, ok := object["kind"].(string); ok && (kind != "ConfigMap" ||
+			strings.Contains(document, "-dashboard\n")) {
 			found[kind] = object
 		}
 	}

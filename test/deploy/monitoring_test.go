@@ -143,7 +143,8 @@ func TestAlerts(t *testing.T) {
 	for _, rule := range alerts(t) {
 		names = append(names, rule.Alert)
 		checkQuery(t, known, rule.Alert, rule.Expr)
-		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" ||
+		if rule.Labels["severity"] == "" || rule.Annotations["summary"] == "" ||
+			rule.Annotations["description"] == "" ||
 			rule.Annotations["runbook_url"] != runbooks+strings.ToLower(rule.Alert) {
 			t.Errorf("%s: got labels %v, annotations %v", rule.Alert, rule.Labels, rule.Annotations)
 		}

@@ -93,7 +93,8 @@ func TestReleaseCheck(t *testing.T) {
 	}
 	setup := `set -e; git init -q -b main; mkdir -p deploy/release; cp "$1/deploy/release/"{check,notes} deploy/release/
 		git config user.name a; git config user.email a; git config commit.gpgsign false
-		printf 'VERSION ?= v1.0.0\n' >Makefile; printf '## v1.0.0\n\n- new\n' >CHANGELOG.md; git add -A; git commit -qm a
+		printf 'VERSION ?= v1.0.0\n' >Makefile; printf '## v1.0.0\n\n- new\n' >CHANGELOG.md
+		git add -A; git commit -qm a
 		git commit -q --allow-empty -m b; git update-ref refs/remotes/origin/main HEAD; git branch old HEAD~1
 		git checkout -qb other; git commit -q --allow-empty -m c`
 	source, err := filepath.Abs(repository)

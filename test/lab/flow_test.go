@@ -76,7 +76,8 @@ func TestFixedSource(t *testing.T) {
 		for range 3 {
 			for _, node := range l.Nodes() {
 				for _, protocol := range append(protocols(), "sctp") {
-					got := lab.Probe(t.Context(), l.Client, protocol, netip.AddrPortFrom(node.Addrs()[i], port), options)
+					got := lab.Probe(t.Context(), l.Client, protocol, netip.AddrPortFrom(node.Addrs()[i], port),
+						options)
 					if got.Outcome != lab.Answered || got.Answer.Source != options.Local {
 						t.Errorf("%s from %s: got %v", protocol, options.Local, got)
 					}
@@ -135,7 +136,8 @@ func TestLost(t *testing.T) {
 				add chain inet lossy forward { type filter hook forward priority 0; }
 				add rule inet lossy forward tcp flags & (fin | syn | ack) == %s numgen inc mod 2 0 drop`, tt.flags))
 			for _, addr := range pod.Addrs() {
-				conn, result := lab.Open(t.Context(), l.Client, "tcp", netip.AddrPortFrom(addr, port), lab.ProbeOptions{})
+				conn, result := lab.Open(t.Context(), l.Client, "tcp", netip.AddrPortFrom(addr, port),
+					lab.ProbeOptions{})
 				if conn == nil {
 					t.Fatal(result)
 				}

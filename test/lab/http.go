@@ -10,7 +10,8 @@ import (
 // HTTPClient returns a client whose connections begin in the namespace, one for
 // each request.
 func (n *Namespace) HTTPClient(timeout time.Duration) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true}, Timeout: timeout}
+	return &http.Client{Transport: &http.Transport{DialContext: n.DialContext, DisableKeepAlives: true},
+		Timeout: timeout}
 }
 
 // Get requests a page, and returns the response and its body.

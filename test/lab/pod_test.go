@@ -76,7 +76,8 @@ func TestPodAddressTakenOver(t *testing.T) {
 			t.Error("second removal of a pod succeeded, want an error")
 		}
 		each(lab.TimedOut)
-		next := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "next", Bridge: bridge, IPv4: old.IPv4, IPv6: old.IPv6})
+		next := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "next", Bridge: bridge, IPv4: old.IPv4,
+			IPv6: old.IPv6})
 		labtest.Serve(t, port, next.Namespace)
 		each(lab.Answered)
 	}

@@ -76,7 +76,8 @@ func TestReachability(t *testing.T) {
 			for i, addr := range to.Addrs() {
 				for _, protocol := range append(protocols(), "sctp") {
 					got := probe(t, from, protocol, netip.AddrPortFrom(addr, port))
-					if got.Outcome != lab.Answered || got.Answer.Server != to.Name || got.Answer.Source.Addr() != from.Addrs()[i] {
+					if got.Outcome != lab.Answered || got.Answer.Server != to.Name ||
+						got.Answer.Source.Addr() != from.Addrs()[i] {
 						t.Errorf("%s %s to %s (%s): got %v", protocol, from.Name, to.Name, addr, got)
 					}
 				}
@@ -141,7 +142,8 @@ func TestUnreachable(t *testing.T) {
 	l := labtest.New(t)
 	for i, noRoute := range []string{"203.0.113.1", "2001:db8:ffff::1"} {
 		prefix := lab.ServiceRanges()[i]
-		destination := &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
+		destination := &net.IPNet{IP: prefix.Addr().AsSlice(),
+			Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 		err := l.Node1.Do(func() error {
 			return netlink.RouteReplace(&netlink.Route{Dst: destination, Type: unix.RTN_UNREACHABLE})
 		})

@@ -21,13 +21,15 @@ func firewalld() scenario {
 		prepare: func(t *testing.T, n *node) {
 			n.mustRun(t, "dbus-daemon --system --fork --nopidfile")
 			n.daemon(t, "exec firewalld --nofork --nopid")
-			n.mustRun(t, "for i in $(seq 100); do firewall-cmd --state && exit; sleep 0.2; done; cat /tmp/daemon.log; exit 1")
+			n.mustRun(t,
+				"for i in $(seq 100); do firewall-cmd --state && exit; sleep 0.2; done; cat /tmp/daemon.log; exit 1")
 		},
 		steps: []step{
 			{does: "runs with the zone public"},
 			{does: "`firewall-cmd --reload`", script: "firewall-cmd --reload"},
 			{does: "zone drop for all interfaces", script: "firewall-cmd --set-default-zone=drop"},
-			{does: "adds a port and a masquerade", script: "firewall-cmd --add-port=9999/tcp; firewall-cmd --add-masquerade"},
+			{does: "adds a port and a masquerade",
+				script: "firewall-cmd --add-port=9999/tcp; firewall-cmd --add-masquerade"},
 			{does: "`firewall-cmd --panic-on`", script: "firewall-cmd --panic-on", blockedBy: "table inet firewalld"},
 			{does: "`firewall-cmd --panic-off`", script: "firewall-cmd --panic-off"},
 		},
@@ -45,7 +47,8 @@ func ufw() scenario {
 				blockedBy: "table ip6 filter, chain FORWARD: policy drop"},
 			{does: "the same for IPv6", script: "ufw route allow to fd00:244::/32"},
 			{does: "`ufw reload`", script: "ufw reload"},
-			{does: "`ufw default allow routed`", script: "ufw route delete allow to 10.244.0.0/16; ufw default allow routed"},
+			{does: "`ufw default allow routed`",
+				script: "ufw route delete allow to 10.244.0.0/16; ufw default allow routed"},
 			{does: "`ufw disable`", script: "ufw disable"},
 		},
 	}
@@ -62,11 +65,13 @@ func iptables(variant string) scenario {
 	return scenario{
 		name: "iptables-" + variant, packages: []string{"iptables"},
 		steps: []step{
-			{does: "`-P FORWARD DROP`", script: both("-P FORWARD DROP"), blockedBy: table + ", chain FORWARD: policy drop"},
+			{does: "`-P FORWARD DROP`", script: both("-P FORWARD DROP"),
+				blockedBy: table + ", chain FORWARD: policy drop"},
 			{does: "accepts translated connections (`--ctstate DNAT,ESTABLISHED,RELATED`)",
 				script: both("-A FORWARD -m conntrack --ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT")},
 			{does: "drops a port in a chain of its own",
-				script:    both("-N own") + both("-I FORWARD -p tcp -j own") + both("-A own -p tcp --dport 8000:9000 -j DROP"),
+				script: both("-N own") + both("-I FORWARD -p tcp -j own") +
+					both("-A own -p tcp --dport 8000:9000 -j DROP"),
 				blockedBy: table + ", chain own, rule 1"},
 			{does: "its own DNAT and MASQUERADE in the table nat",
 				script: both("-F own") + both("-t nat -A PREROUTING -p tcp --dport 8999 -j REDIRECT --to-ports 8998") +
@@ -108,7 +113,8 @@ func conntrack() scenario {
 	return scenario{
 		name: "conntrack", packages: []string{"conntrack"},
 		steps: []step{
-			{does: "`conntrack -F`: established connections to a Service with one endpoint continue", run: flushConntrack},
+			{does: "`conntrack -F`: established connections to a Service with one endpoint continue",
+				run: flushConntrack},
 		},
 	}
 }

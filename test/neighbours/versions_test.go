@@ -95,7 +95,8 @@ func TestVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if again, err := list(); err != nil || !sameLines(again, listing) {
-				t.Errorf("after loading the listing: got %v, %s", err, difference(sortedLines(again), sortedLines(listing)))
+				t.Errorf("after loading the listing: got %v, %s", err,
+					difference(sortedLines(again), sortedLines(listing)))
 			}
 			if failed := n.failing(patience); len(failed) > 0 {
 				t.Errorf("after loading the listing: %q", failed)

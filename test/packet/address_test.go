@@ -48,7 +48,8 @@ func TestAddresses(t *testing.T) {
 				endpoints: "a1",
 			},
 			expect: `
-				client -> clusterIP:web clusterIP:admin externalIP:admin loadBalancerIP:admin nodePort@node1:admin => a1 as node1
+				client -> clusterIP:web clusterIP:admin externalIP:admin => a1 as node1
+				client -> loadBalancerIP:admin nodePort@node1:admin => a1 as node1
 				pod1 -> clusterIP:web clusterIP:admin => a1 as itself
 				pod2 -> nodePort@node2:web nodePort@node2:admin => a1 as node2
 				client pod1 node1 -> clusterIP:none => refused  # by the pod

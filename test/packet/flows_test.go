@@ -17,7 +17,8 @@ import (
 func TestFlows(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	web, other := service{name: "web", spec: "type: NodePort", endpoints: "a1 b1"}, service{name: "other", endpoints: "a1"}
+	web, other := service{name: "web", spec: "type: NodePort", endpoints: "a1 b1"}, service{name: "other",
+		endpoints: "a1"}
 	c.serve("services", &web, &other)
 	for _, f := range bothFamilies() {
 		to := c.destination(&web, "clusterIP", f)

@@ -17,7 +17,8 @@ func TestHealthCheckNodePort(t *testing.T) {
 	c := newCluster(t)
 	const port = 32111
 	s := service{
-		name: "web", spec: fmt.Sprintf("type: LoadBalancer\nexternalTrafficPolicy: Local\nhealthCheckNodePort: %d", port),
+		name: "web", spec: fmt.Sprintf("type: LoadBalancer\nexternalTrafficPolicy: Local\nhealthCheckNodePort: %d",
+			port),
 	}
 	expect := func(when string, node *lab.Node, endpoints int) {
 		t.Helper()

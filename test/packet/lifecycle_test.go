@@ -88,8 +88,9 @@ func TestSlices(t *testing.T) {
 	labtest.Serve(t, spareTarget+1, c.pods["b1"].Namespace)
 	c.runScenarios(t, []scenario{
 		{
-			service: service{name: "several", slices: []slice{{endpoints: "a1"}, {endpoints: ""}, {endpoints: "b1 b2"}}},
-			expect:  `pod1 pod2 -> clusterIP => a1 b1 b2 as itself`,
+			service: service{name: "several", slices: []slice{{endpoints: "a1"}, {endpoints: ""},
+				{endpoints: "b1 b2"}}},
+			expect: `pod1 pod2 -> clusterIP => a1 b1 b2 as itself`,
 		},
 		{
 			service: service{name: "twice", slices: []slice{{endpoints: "a1 b1"}, {endpoints: "b1"}}},

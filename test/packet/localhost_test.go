@@ -51,8 +51,9 @@ func TestLocalhostNodePorts(t *testing.T) {
 			expect:  "loopback -> nodePort@loopback => refused",
 		},
 		{
-			service: service{name: "terminating", spec: "type: NodePort", protocols: "TCP", endpoints: "a1:terminating"},
-			expect:  "loopback -> nodePort@loopback => a1 as node1",
+			service: service{name: "terminating", spec: "type: NodePort", protocols: "TCP",
+				endpoints: "a1:terminating"},
+			expect: "loopback -> nodePort@loopback => a1 as node1",
 		},
 		{
 			service: service{name: "udp", spec: "type: NodePort", protocols: "UDP", endpoints: "a1"},

@@ -13,9 +13,10 @@ type nodePortServices struct{ web, none, local *service }
 
 func newNodePortServices() nodePortServices {
 	return nodePortServices{
-		web:   &service{name: "web", spec: "type: NodePort", endpoints: "a1", number: 2},
-		none:  &service{name: "none", spec: "type: NodePort", number: 3},
-		local: &service{name: "local", spec: "type: NodePort\nexternalTrafficPolicy: Local", endpoints: "a1", number: 4},
+		web:  &service{name: "web", spec: "type: NodePort", endpoints: "a1", number: 2},
+		none: &service{name: "none", spec: "type: NodePort", number: 3},
+		local: &service{name: "local", spec: "type: NodePort\nexternalTrafficPolicy: Local", endpoints: "a1",
+			number: 4},
 	}
 }
 

@@ -45,7 +45,8 @@ func TestTrafficPolicyLocal(t *testing.T) {
 		{
 			service: service{name: "external-none", spec: external, endpoints: "b1:unready"},
 			expect: `
-				client pod1 pod2 node1 node2 -> externalIP loadBalancerIP nodePort@node1 nodePort@node2 clusterIP => refused
+				client pod1 pod2 node1 node2 -> externalIP loadBalancerIP clusterIP => refused
+			client pod1 pod2 node1 node2 -> nodePort@node1 nodePort@node2 => refused
 			`,
 		},
 		{

@@ -46,7 +46,8 @@ func TestEndpointIsClusterIP(t *testing.T) {
 	c := newCluster(t)
 	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
 	c.runScenarios(t, []scenario{
-		{service: service{name: "real", number: real, endpoints: "a1"}, expect: "pod1 node1 -> clusterIP => a1 as itself"},
+		{service: service{name: "real", number: real, endpoints: "a1"},
+			expect: "pod1 node1 -> clusterIP => a1 as itself"},
 		{
 			service: service{name: "alias", slices: []slice{{vip: real}}},
 			expect:  "client pod1 pod2 node1 node2 -> clusterIP => refused",
@@ -228,7 +229,8 @@ func TestLocalServiceAddresses(t *testing.T) {
 	const unserved = 9300
 	c := newIdleCluster(t)
 	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
-	web, free := service{name: "web", number: 2, spec: "type: NodePort", endpoints: "a1"}, service{name: "free", number: 3}
+	web, free := service{name: "web", number: 2, spec: "type: NodePort", endpoints: "a1"}, service{name: "free",
+		number: 3}
 	none := service{name: "none", number: 4}
 	for _, s := range []*service{&web, &free, &none} {
 		c.addPlace(s.name, c.Node1, s.addresses(lab.ServiceRanges()))

@@ -45,7 +45,8 @@ func TestSCTP(t *testing.T) {
 		},
 		{
 			service: service{
-				name: "guarded", spec: "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"pod1\"}}", slices: onA1,
+				name: "guarded", spec: "type: LoadBalancer\nloadBalancerSourceRanges: {{.Ranges \"pod1\"}}",
+				slices: onA1,
 			},
 			expect: `
 				pod1 -> loadBalancerIP => a1 as node1

@@ -37,7 +37,8 @@ func TestHints(t *testing.T) {
 		},
 		{
 			// Hints of endpoints that are not ready are ignored.
-			service: service{name: "zone-unready", endpoints: "a1:zone=east,unready a2:unready b1:zone=west b2:zone=east"},
+			service: service{name: "zone-unready",
+				endpoints: "a1:zone=east,unready a2:unready b1:zone=west b2:zone=east"},
 			expect: `
 				pod1 -> clusterIP => b2 as itself
 				pod2 -> clusterIP => b1 as itself

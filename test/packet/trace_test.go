@@ -63,7 +63,8 @@ func traceScenarios() []scenario {
 		},
 		{
 			service: service{
-				name: "far", protocols: all, spec: "type: LoadBalancer\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
+				name: "far", protocols: all,
+				spec:      "type: LoadBalancer\nexternalTrafficPolicy: Local\ninternalTrafficPolicy: Local",
 				endpoints: "b1",
 			},
 			expect: `

@@ -58,7 +58,8 @@ func TestTraceOtherTables(t *testing.T) {
 	}
 	for _, test := range c.otherTableTests() {
 		from, to := c.origin(test.from), c.destination(&web, "clusterIP", test.family)
-		run := startTrace(t, c.Node1.Namespace, to.String(), "--count", "1", "--from", from.source(test.family).String())
+		run := startTrace(t, c.Node1.Namespace, to.String(), "--count", "1", "--from",
+			from.source(test.family).String())
 		lab.Probe(t.Context(), from.Namespace, test.network, to, lab.ProbeOptions{Timeout: silence})
 		packet := run.next(t)
 		if packet.Answer != test.answer || packet.Explain != "" {
@@ -84,7 +85,8 @@ func (c *cluster) otherTableTests() []otherTableTest {
 	a1 := [2]string{"endpoint " + c.endpoint("a1", ipv4), "endpoint " + c.endpoint("a1", ipv6)}
 	return []otherTableTest{
 		{
-			"pod1", "tcp", ipv4, "dropped on the way to " + a1[ipv4] + " by table inet firewall, chain forward: policy drop",
+			"pod1", "tcp", ipv4, "dropped on the way to " + a1[ipv4] +
+				" by table inet firewall, chain forward: policy drop",
 			"prerouting policy accept; accepting jump ports; ports accept; forward policy drop",
 		},
 		{
@@ -98,8 +100,8 @@ func (c *cluster) otherTableTests() []otherTableTest {
 		},
 		{
 			"client", "tcp", ipv4,
-			"rejected (ICMP port unreachable) on the way to " + a1[ipv4] + " by table inet firewall, chain accepting: " +
-				"ip saddr 172.30.0.0/24 reject with icmp port-unreachable (handle 4)",
+			"rejected (ICMP port unreachable) on the way to " + a1[ipv4] + " by table inet firewall, chain " +
+				"accepting: ip saddr 172.30.0.0/24 reject with icmp port-unreachable (handle 4)",
 			"prerouting policy accept; accepting drop",
 		},
 		{
@@ -148,7 +150,8 @@ func TestTraceFates(t *testing.T) {
 	if first.Action != explain.ToEndpoint || first.Repeated || first.Endpoint.String() != c.endpoint("b1", ipv4) {
 		t.Errorf("first packet: got %+v", first)
 	}
-	if !second.Repeated || second.Endpoint != first.Endpoint || !strings.Contains(second.Answer, "has not answered yet") {
+	if !second.Repeated || second.Endpoint != first.Endpoint ||
+		!strings.Contains(second.Answer, "has not answered yet") {
 		t.Errorf("second packet: got %+v", second)
 	}
 
@@ -205,7 +208,8 @@ func TestTraceEnds(t *testing.T) {
 	node, to := c.Node1.Namespace, c.destination(&web, "clusterIP", ipv4)
 	probe := func() {
 		t.Helper()
-		if r := lab.Probe(t.Context(), c.pods["pod1"].Namespace, "tcp", to, lab.ProbeOptions{}); r.Outcome != lab.Answered {
+		if r := lab.Probe(t.Context(), c.pods["pod1"].Namespace, "tcp", to,
+			lab.ProbeOptions{}); r.Outcome != lab.Answered {
 			t.Errorf("got %v", r)
 		}
 	}
@@ -316,7 +320,8 @@ func (c *cluster) traceBurst(t *testing.T, web *service) error {
 	began := time.Now()
 	var wait sync.WaitGroup
 	for _, f := range bothFamilies() {
-		for _, to := range []netip.AddrPort{c.destination(web, "clusterIP", f), c.destination(web, "nodePort@node1", f)} {
+		for _, to := range []netip.AddrPort{c.destination(web, "clusterIP", f),
+			c.destination(web, "nodePort@node1", f)} {
 			for _, from := range []*lab.Namespace{c.Client, c.pods["pod1"].Namespace} {
 				wait.Go(func() {
 					for range attempts {

@@ -131,19 +131,22 @@ func TestKindsOfServices(t *testing.T) {
 		},
 		{ // the label has an effect on EndpointSlices only
 			service: service{
-				name: "headless-label", metadata: "labels: {service.kubernetes.io/headless: \"\"}", spec: spec, endpoints: "a1",
+				name: "headless-label", metadata: "labels: {service.kubernetes.io/headless: \"\"}", spec: spec,
+				endpoints: "a1",
 			},
 			expect: `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{
 			service: service{
-				name: "headless", spec: "clusterIP: None\nexternalIPs: {{.ExternalIPs}}", endpoints: "a1", number: hold(4),
+				name: "headless", spec: "clusterIP: None\nexternalIPs: {{.ExternalIPs}}", endpoints: "a1",
+				number: hold(4),
 			},
 			expect: notServed,
 		},
 		{
 			service: service{
-				name: "external-name", spec: "type: ExternalName\nexternalName: example.org\nexternalIPs: {{.ExternalIPs}}",
+				name:      "external-name",
+				spec:      "type: ExternalName\nexternalName: example.org\nexternalIPs: {{.ExternalIPs}}",
 				endpoints: "a1", number: hold(5),
 			},
 			expect: notServed,

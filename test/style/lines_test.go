@@ -13,8 +13,8 @@ import (
 
 const (
 	root         = "../.."
-	maxCode      = 120 // characters; a tab is one
-	maxComment   = 80  // columns; a tab has four
+	maxCode      = 120 // columns; a tab has four
+	maxComment   = 80
 	maxFileLines = 600
 )
 
@@ -60,8 +60,13 @@ func linesOf(t *testing.T, path string) (lines []string) {
 // and directives.
 var preformatted = regexp.MustCompile(`^\s*//( ?\t|go:|\s*https?://|  )`)
 
-// Go code is at most 120 characters wide, comments 80 columns, and a file has
-// at most 600 lines.
+// columns returns the width of a line.
+func columns(line string) int {
+	return utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
+}
+
+// Go code is at most 120 columns wide, comments 80, and a file has at most 600
+// lines.
 func TestGoLines(t *testing.T) {
 	walk(t, func(path string, d fs.DirEntry) {
 		if d.IsDir() || filepath.Ext(path) != ".go" {
@@ -74,13 +79,13 @@ func TestGoLines(t *testing.T) {
 		output := false // in the expected output of an example
 		for i, line := range lines {
 			output = strings.HasPrefix(line, "\t// ") && (output || strings.HasPrefix(line, "\t// Output:"))
-			if n := utf8.RuneCountInString(line); n > maxCode && !preformatted.MatchString(line) {
-				t.Errorf("%s:%d: %d characters, want at most %d", path, i+1, n, maxCode)
+			if n := columns(line); n > maxCode && !preformatted.MatchString(line) {
+				t.Errorf("%s:%d: %d columns, want at most %d", path, i+1, n, maxCode)
 			}
 			if output || !strings.HasPrefix(strings.TrimSpace(line), "//") || preformatted.MatchString(line) {
 				continue
 			}
-			if n := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    ")); n > maxComment {
+			if n := columns(line); n > maxComment {
 				t.Errorf("%s:%d: a comment has %d columns, want at most %d", path, i+1, n, maxComment)
 			}
 		}

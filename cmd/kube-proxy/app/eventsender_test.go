@@ -129,7 +129,8 @@ func TestSendEvent(t *testing.T) {
 		s.add(nodeReference("n1"), corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
 		synctest.Wait()
 		e := api.only(t)
-		if e.Namespace != "default" || e.Regarding.Name != "n1" || e.Reason != "Starting" || e.Action != "StartKubeProxy" ||
+		if e.Namespace != "default" || e.Regarding.Name != "n1" || e.Reason != "Starting" ||
+			e.Action != "StartKubeProxy" ||
 			e.Type != corev1.EventTypeNormal || e.ReportingController != "kube-proxy" || e.EventTime.IsZero() {
 			t.Errorf("got event %+v", e)
 		}
@@ -193,7 +194,8 @@ func TestFailingEvent(t *testing.T) {
 		recordWarningIn(s, "broken", "web", "a")
 		for i := range 2 * maxPending {
 			recordWarning(s, "web", "b")
-			if e := api.only(t); e.Note != "b" || e.Series == nil && i > 0 || e.Series != nil && int(e.Series.Count) != i+1 {
+			if e := api.only(t); e.Note != "b" || e.Series == nil && i > 0 || e.Series != nil &&
+				int(e.Series.Count) != i+1 {
 				t.Fatalf("got event %+v, want %d of others", e, i+1)
 			}
 			time.Sleep(10 * time.Second)
@@ -231,7 +233,8 @@ func TestRejectedEvent(t *testing.T) {
 // Events wait for an API server that is overloaded or fails.
 func TestEventsOfFailingAPIServer(t *testing.T) {
 	for _, status := range []int{
-		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusGatewayTimeout,
+		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
+		http.StatusGatewayTimeout,
 	} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			testSender(t, func(api *eventAPI, s *eventSender) {

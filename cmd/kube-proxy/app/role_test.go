@@ -37,8 +37,9 @@ func (l *requestLog) RoundTrip(r *http.Request) (*http.Response, error) {
 		status = http.StatusGone
 	case strings.HasSuffix(kind, " list"):
 		kinds := map[string]string{
-			"services": "v1 ServiceList", "nodes": "v1 NodeList", "endpointslices": "discovery.k8s.io/v1 EndpointSliceList",
-			"servicecidrs": "networking.k8s.io/v1 ServiceCIDRList",
+			"services": "v1 ServiceList", "nodes": "v1 NodeList",
+			"endpointslices": "discovery.k8s.io/v1 EndpointSliceList",
+			"servicecidrs":   "networking.k8s.io/v1 ServiceCIDRList",
 		}
 		version, list, _ := strings.Cut(kinds[strings.TrimSuffix(kind, " list")], " ")
 		body = []byte(`{"kind": "` + list + `", "apiVersion": "` + version + `", "items": []}`)
@@ -120,7 +121,8 @@ func TestRole(t *testing.T) {
 		}
 		synctest.Wait()
 		if !granted.Equal(api.requests) {
-			t.Errorf("got permissions %q, want %q", slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(api.requests)))
+			t.Errorf("got permissions %q, want %q", slices.Sorted(maps.Keys(granted)),
+				slices.Sorted(maps.Keys(api.requests)))
 		}
 	})
 }

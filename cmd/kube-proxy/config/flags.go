@@ -83,7 +83,8 @@ func (c *commandLine) addServices() {
 		"Accept NodePort connections on these `ADDRESSES`, a comma-separated list of CIDRs of local addresses and the "+
 			"keywords primary (the addresses of the Node object, the default), localhost (127.0.0.0/8 and ::1/128) "+
 			"and all (0.0.0.0/0 and ::/0). A list without an address of one IP family does not restrict that family. "+
-			"On 127.0.0.1 and ::1, TCP NodePorts listen only if the list includes localhost or a loopback CIDR, and the "+
+			"On 127.0.0.1 and ::1, TCP NodePorts listen only if the list includes localhost or a loopback CIDR, and "+
+			"the "+
 			"feature gate "+gateLocalhostNodePorts+" is enabled.")
 	set.DurationVar(&config.NFTables.SyncPeriod.Duration, "iptables-sync-period", defaultSyncPeriod,
 		"`INTERVAL` at which failed updates are retried. Despite its name, it applies to nftables mode.")
@@ -109,7 +110,8 @@ func (c *commandLine) addServers() {
 		"service-metrics", "Count new connections to these `SERVICES`: off, annotated (those with the annotation "+
 			translate.AnnotationMetrics+`: "true"), or all. The metric is nftproxy_service_connections_total.`)
 	set.BoolVar(&c.options.LocalStatusPages, "local-status-pages", false,
-		"Serve the pages of --metrics-bind-address only to clients on a loopback address, except /metrics and /healthz.")
+		"Serve the pages of --metrics-bind-address only to clients on a loopback address, except /metrics and "+
+			"/healthz.")
 	set.BoolVar(&config.BindAddressHardFail, "bind-address-hard-fail", false,
 		"Exit if one of these ports is in use. By default kube-proxy retries.")
 	set.BoolVar(&config.EnableProfiling, "profiling", false,
@@ -162,7 +164,8 @@ func (c *commandLine) addProcess() {
 		"Remove all rules of kube-proxy from this node, log what was removed, and exit.")
 	set.Var(cliflag.NewMapStringBool(&o.Configuration.FeatureGates), "feature-gates",
 		"Feature `GATES` as a comma-separated list of NAME=true|false. Gates that kube-proxy "+
-			"v"+KubernetesVersion+" does not have are ignored with a warning. These have an effect: ContextualLogging, "+
+			"v"+KubernetesVersion+" does not have are ignored with a warning. These have an effect: "+
+			"ContextualLogging, "+
 			"LoggingAlphaOptions, LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs, "+
 			gateLocalhostNodePorts+" and those of client-go.")
 	set.Var(&version{o}, "version",

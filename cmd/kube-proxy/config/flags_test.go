@@ -133,11 +133,13 @@ func TestInvalidFlags(t *testing.T) {
 			`supported values are ClusterCIDR, NodeCIDR, BridgeInterface, InterfaceNamePrefix`},
 		{"--detect-local-mode=BridgeInterface", "--pod-bridge-interface: must not be empty with this detectLocalMode"},
 		{"--hostname-override=  ", `--hostname-override: "  " is blank: set the node's name or omit the flag`},
-		{"--feature-gates=NFTablesNetlink=maybe", `invalid argument "NFTablesNetlink=maybe" for "--feature-gates" flag: ` +
-			`invalid value of NFTablesNetlink: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`},
+		{"--feature-gates=NFTablesNetlink=maybe",
+			`invalid argument "NFTablesNetlink=maybe" for "--feature-gates" flag: ` +
+				`invalid value of NFTablesNetlink: maybe, err: strconv.ParseBool: parsing "maybe": invalid syntax`},
 		{"--feature-gates==true", `--feature-gates: "" is not the name of a feature gate`},
 		{"--show-hidden-metrics-for-version=1.37",
-			`--show-hidden-metrics-for-version: "1.37" is not supported: supported values are 1.32, 1.33, 1.34, 1.35, 1.36`},
+			`--show-hidden-metrics-for-version: "1.37" is not supported: ` +
+				"supported values are 1.32, 1.33, 1.34, 1.35, 1.36"},
 		{"--logging-format=xml", `--logging-format: Invalid value: "xml": Unsupported log format`},
 		{"--log-text-split-stream", "--log-text-split-stream: Forbidden: Feature LoggingAlphaOptions is disabled"},
 		{"--config=config.yaml|--logging-format=xml", `--logging-format: Invalid value: "xml": Unsupported log format`},

@@ -70,7 +70,8 @@ func TestProxier(t *testing.T) {
 			"--pod-bridge-interface=cbr0|--nodeport-addresses=primary", proxier.Config{
 			NodeName: "a", NodeIPs: []netip.Addr{ip("fd00::1")}, MasqueradeBit: ptr.To(14),
 			SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
-			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface, BridgeInterface: "cbr0"},
+			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface,
+				BridgeInterface: "cbr0"},
 			NodePortAddresses: ruleset.NodePortAddresses{Primary: true},
 		}},
 	} {

@@ -45,8 +45,8 @@ func newDiff() *cobra.Command {
 		Use:   "diff",
 		Short: "Compare the rules in the kernel with those that the proxy wants",
 		Long: "diff compares the tables in the kernel with those that the proxy wants, row by row. It prints the " +
-			"differences while it finds them, and changes nothing. The proxy reads 256 rows at a time between syncs, and " +
-			"uses at most a fifth of a core.\n\n" +
+			"differences while it finds them, and changes nothing. The proxy reads 256 rows at a time between " +
+			"syncs, and uses at most a fifth of a core.\n\n" +
 			"A comparison that ends early prints a cursor, at which --from continues it. The rows of sets with more " +
 			"than 4096 rows are not listed: Linux 6.15 and later report how many extra rows such a set has, earlier " +
 			"kernels do not. Sets of clients with session affinity are not compared.\n\n" +
@@ -138,14 +138,17 @@ func (d *diff) printSummary(w io.Writer) error {
 	}
 	lines := []string{fmt.Sprintf("Differences: %d. Rows that were compared: %s.", len(d.Differences), compared)}
 	is := func(kinds ...table.DifferenceKind) bool {
-		return slices.ContainsFunc(d.Differences, func(f table.Difference) bool { return slices.Contains(kinds, f.Kind) })
+		return slices.ContainsFunc(d.Differences,
+			func(f table.Difference) bool { return slices.Contains(kinds, f.Kind) })
 	}
 	if is(table.Missing, table.Changed) {
-		lines = append(lines, "The proxy repairs missing and changed objects itself: it verifies its tables when another "+
-			"program commits, and then compares all rows in the background.")
+		lines = append(lines,
+			"The proxy repairs missing and changed objects itself: it verifies its tables when another "+
+				"program commits, and then compares all rows in the background.")
 	}
 	if is(table.Extra) {
-		lines = append(lines, "The proxy removes extra objects when it writes the whole table. Restart it to do so now.")
+		lines = append(lines,
+			"The proxy removes extra objects when it writes the whole table. Restart it to do so now.")
 	}
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
 	return err

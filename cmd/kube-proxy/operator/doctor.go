@@ -25,10 +25,10 @@ func newDoctor(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check this node for conditions that make Services fail",
-		Long: "doctor checks the kernel, its settings, and what other programs have configured on this node. For each " +
-			"finding it prints the reason and a remedy. The result of a check is ok, info, warn, fail, or skipped if it " +
-			"cannot be known. docs/checks.md explains each check. Checks that need a running proxy are skipped without " +
-			"one.\n\n" +
+		Long: "doctor checks the kernel, its settings, and what other programs have configured on this node. For " +
+			"each finding it prints the reason and a remedy. The result of a check is ok, info, warn, fail, or " +
+			"skipped if it cannot be known. docs/checks.md explains each check. Checks that need a running proxy " +
+			"are skipped without one.\n\n" +
 			"It changes nothing. One check sends the kernel a transaction that it aborts.\n\n" +
 			"The exit code is 1 if a check warns or fails. For bug reports, use -o json.",
 		Args: cobra.NoArgs,

@@ -119,7 +119,8 @@ func (f *explainFlags) parse(text string) (destination, error) {
 		return destination{}, err
 	}
 	if !slices.Contains(frontendNames(), f.frontend) {
-		return destination{}, fmt.Errorf("--frontend %q is unknown: want %s", f.frontend, strings.Join(frontendNames(), ", "))
+		return destination{}, fmt.Errorf("--frontend %q is unknown: want %s", f.frontend,
+			strings.Join(frontendNames(), ", "))
 	}
 	to, err := parseDestination(text)
 	if err == nil && to.service == nil && f.set("frontend") {

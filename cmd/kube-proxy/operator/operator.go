@@ -58,9 +58,9 @@ func newRoot(config Config) *cobra.Command {
 	root := &cobra.Command{
 		Use:   Name,
 		Short: "Ask nftproxy about the Services of this node",
-		Long: "nftproxy answers questions about the Services of this node. It asks the running proxy or reads the rules " +
-			"in the kernel. Only trace adds rules, which change no packet. It must run as root, with CAP_NET_ADMIN, " +
-			"in the network namespace of the node.",
+		Long: "nftproxy answers questions about the Services of this node. It asks the running proxy or reads the " +
+			"rules in the kernel. Only trace adds rules, which change no packet. It must run as root, with " +
+			"CAP_NET_ADMIN, in the network namespace of the node.",
 		SilenceErrors:      true, // Main prints them
 		SilenceUsage:       true,
 		DisableSuggestions: true, // an error is one line
@@ -73,7 +73,8 @@ func newRoot(config Config) *cobra.Command {
 		}
 		return err
 	})
-	root.AddCommand(newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(), newServices(),
+	root.AddCommand(newDiff(), newDocs(config.Version), newDoctor(config.Version), newExplain(), newFlows(),
+		newServices(),
 		newStatus(config.Version), newTrace(), newVersion(config.Version))
 	return root
 }

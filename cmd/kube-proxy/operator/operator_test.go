@@ -108,9 +108,10 @@ func TestErrors(t *testing.T) {
 		"status --nosuch":                 "unknown flag: --nosuch",
 		"status --timeout 0s":             "--timeout 0s is not greater than 0",
 		"services default":                `"default" is not NAMESPACE/NAME`,
-		"explain 10.96.0.10":              `destination "10.96.0.10" is not IP:PORT, [IP]:PORT or svc/NAMESPACE/NAME[:PORT]`,
-		"explain svc/web":                 "destination svc/web is not svc/NAMESPACE/NAME[:PORT]",
-		"flows --protocol udp":            "--protocol needs a destination",
+		"explain 10.96.0.10": `destination "10.96.0.10" is not IP:PORT, [IP]:PORT or ` +
+			"svc/NAMESPACE/NAME[:PORT]",
+		"explain svc/web":      "destination svc/web is not svc/NAMESPACE/NAME[:PORT]",
+		"flows --protocol udp": "--protocol needs a destination",
 	} {
 		if got, want := run(commandLine), "nftproxy: "+want+"\nexit code 1\n"; got != want {
 			t.Errorf("%s: got %q, want %q", commandLine, got, want)
@@ -125,7 +126,8 @@ func TestTableErrors(t *testing.T) {
 		{"another program", "table ip kube-proxy { chain services { }; }", "belongs to kube-proxy or another program"},
 		{"dormant", "table ip kube-proxy { flags dormant; chain services { }; }", "dormant"},
 		{
-			"no base chain", "table ip kube-proxy { set service-endpoints { type ipv4_addr; }; chain external-local { }; }",
+			"no base chain",
+			"table ip kube-proxy { set service-endpoints { type ipv4_addr; }; chain external-local { }; }",
 			"no chain nat-output",
 		},
 	}

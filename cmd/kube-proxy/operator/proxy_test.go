@@ -304,7 +304,8 @@ type halfRestricted struct{ statusOnly }
 func (halfRestricted) Services(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
 	frontend := func(family nft.Family, addr string) table.FrontendView {
 		return table.FrontendView{
-			Family: family, Kind: ruleset.LoadBalancerIP, Address: netip.MustParseAddr(addr), Port: 80, State: table.Served,
+			Family: family, Kind: ruleset.LoadBalancerIP, Address: netip.MustParseAddr(addr), Port: 80,
+			State: table.Served,
 		}
 	}
 	return yield(&table.ServiceView{

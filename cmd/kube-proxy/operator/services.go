@@ -25,8 +25,8 @@ func newServices() *cobra.Command {
 			"ENDPOINTS are those that the frontend uses, of all that the service port has. " +
 			"With a NAMESPACE/NAME, it also lists the endpoints, and why they are not used. " +
 			"NAMESPACE/ lists the Services of a namespace. " +
-			"With -o wide, it also prints health check NodePorts, or the addresses of NodePorts, EndpointSlices and hints.\n\n" +
-			"Headless Services and those of another proxy are not listed.",
+			"With -o wide, it also prints health check NodePorts, or the addresses of NodePorts, EndpointSlices and " +
+			"hints.\n\nHeadless Services and those of another proxy are not listed.",
 		Example: "  nftproxy services\n  nftproxy services default/web",
 		Args:    serviceArg,
 		RunE: func(cmd *cobra.Command, args []string) error {

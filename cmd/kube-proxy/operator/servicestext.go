@@ -37,7 +37,8 @@ func printServices(w io.Writer, services []*table.ServiceView, wide bool) error 
 			p := &s.Ports[i]
 			for _, f := range p.Frontends {
 				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s%s\n", servicePortName(s, p), f.Kind,
-					frontendText(&f, p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), more)
+					frontendText(&f,
+						p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), more)
 			}
 		}
 	}
@@ -165,7 +166,8 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) error {
 		_, err := fmt.Fprintln(w, "  no endpoints")
 		return err
 	}
-	local := slices.ContainsFunc(p.Frontends, func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
+	local := slices.ContainsFunc(p.Frontends,
+		func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
 	t := newTable(w)
 	fmt.Fprint(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER")
 	if local {

@@ -34,7 +34,8 @@ func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr
 	case fromPod:
 		addr, ok, err := k.PodAddress()
 		if err == nil && !ok {
-			err = fmt.Errorf("--from pod: the rules do not recognize pods by a range of addresses: give the address of a pod")
+			err = fmt.Errorf("--from pod: the rules do not recognize pods by a range of addresses: give the address " +
+				"of a pod")
 		}
 		return addr, fromPod, err
 	case fromNode:

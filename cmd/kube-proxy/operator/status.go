@@ -47,13 +47,13 @@ func newStatus(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the proxy of this node works",
-		Long: "status shows the state of the proxy in this network namespace, the rows of its tables, and the service " +
-			"ports that it cannot serve. If the proxy does not answer, it shows the tables in the kernel.\n\n" +
+		Long: "status shows the state of the proxy in this network namespace, the rows of its tables, and the " +
+			"service ports that it cannot serve. If the proxy does not answer, it shows the tables in the kernel.\n\n" +
 			"The exit code is 0 if the proxy is healthy, 1 if it is degraded, and 2 if it does not answer. It is " +
 			"degraded if it has not received all Services yet, if a sync failed or a change waits too long, if a " +
-			"service port cannot be updated, if load balancers must not use the node, or if a fast check of doctor fails. " +
-			"Checks that warn, and frontends that several Services claim, are listed, but do not make it degraded. " +
-			"With -o wide, the checks have details and remedies.",
+			"service port cannot be updated, if load balancers must not use the node, or if a fast check of doctor " +
+			"fails. Checks that warn, and frontends that several Services claim, are listed, but do not make it " +
+			"degraded. With -o wide, the checks have details and remedies.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := askStatus(cmd.Context(), &flags, version)

@@ -32,8 +32,8 @@ func newTrace() *cobra.Command {
 		Short: "Show what happens to real packets to Services",
 		Long: "trace follows the first packets of real connections through the rules in the kernel of this node, by " +
 			"nftrace. For each packet it prints the endpoint that it was sent to, or the rule of any nftables table " +
-			"that refused it, and the rules that it matched. Without a destination it traces packets to all Services; " +
-			"without a running proxy, those to ClusterIPs.\n\n" +
+			"that refused it, and the rules that it matched. Without a destination it traces packets to all " +
+			"Services; without a running proxy, those to ClusterIPs.\n\n" +
 			"It traces about 10 new connections per second. Its rules are in a table of its own, which the kernel " +
 			"deletes when the command ends, however it ends (Linux 5.12). Rules of legacy iptables do not report " +
 			"packets: a packet that they drop is lost after the last chain that saw it.\n\n" +
@@ -62,8 +62,9 @@ func oneDestination(cmd *cobra.Command, args []string) error {
 
 func (f *traceFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
-	set.StringVar(&f.from, "from", "", "`SOURCE` of the packets: an address, a range of addresses, pod, node or outside "+
-		"(default any)")
+	set.StringVar(&f.from, "from", "",
+		"`SOURCE` of the packets: an address, a range of addresses, pod, node or outside "+
+			"(default any)")
 	set.StringVar(&f.protocol, "protocol", "", "`PROTOCOL` of the packets: tcp, udp or sctp (default any)")
 	set.IntVar(&f.count, "count", 10, "end after `N` packets")
 	f.proxy.add(cmd, 30*time.Second)

@@ -79,7 +79,8 @@ func (c *Cluster) WriteKubeconfig(path, token string) error {
 func (c *Cluster) Configuration(mode, node string, lines ...string) string {
 	return strings.Join(append([]string{
 		"apiVersion: kubeproxy.config.k8s.io/v1alpha1", "kind: KubeProxyConfiguration", "mode: " + mode,
-		"hostnameOverride: " + node, "clientConnection: {kubeconfig: " + c.kubeconfig + "}", "conntrack: {maxPerCore: 0}",
+		"hostnameOverride: " + node, "clientConnection: {kubeconfig: " + c.kubeconfig + "}",
+		"conntrack: {maxPerCore: 0}",
 	}, lines...), "\n") + "\n"
 }
 

@@ -26,7 +26,8 @@ func knownReason(d difference) string {
 		return "two Services claim a frontend; kube-proxy serves any of them, nftproxy the one with the priority"
 	case d.app == nil:
 	case d.app.Contradictory():
-		return "endpoints with the same address contradict each other; kube-proxy uses any of them, nftproxy a ready one"
+		return "endpoints with the same address contradict each other; kube-proxy uses any of them, nftproxy a " +
+			"ready one"
 	case anyEndpoint(d.app, inServiceCIDR):
 		return "an endpoint is in a service CIDR; kube-proxy sends packets to it, nftproxy ignores it"
 	case withoutPortNumber(d.app):

@@ -156,7 +156,8 @@ func frontends(a *random.App) []probe {
 			}
 			all = append(all, probe{
 				kind: kind, network: strings.ToLower(string(sp.Protocol)), to: netip.AddrPortFrom(addr, uint16(number)),
-				app: a, endpoints: a.Endpoints(), affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
+				app: a, endpoints: a.Endpoints(),
+				affinity: a.Live.Spec.SessionAffinity == corev1.ServiceAffinityClientIP,
 			})
 		}
 		for _, ip := range a.Live.Spec.ClusterIPs {
@@ -178,7 +179,8 @@ func frontends(a *random.App) []probe {
 // nodeIPs returns addresses of node1.
 func nodeIPs() []string {
 	return []string{
-		"172.30.0.11", "fd00:30::11", random.SecondAddrs()[0].String(), random.SecondAddrs()[1].String(), "127.0.0.1", "::1",
+		"172.30.0.11", "fd00:30::11", random.SecondAddrs()[0].String(), random.SecondAddrs()[1].String(), "127.0.0.1",
+		"::1",
 	}
 }
 

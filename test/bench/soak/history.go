@@ -69,7 +69,8 @@ const clock = "15:04:05.000"
 
 func (v versions[T]) String() (text string) {
 	for _, one := range v {
-		text += fmt.Sprintf("from %s, answered %s: %+v\n", one.from.Format(clock), one.applied.Format(clock), one.content)
+		text += fmt.Sprintf("from %s, answered %s: %+v\n", one.from.Format(clock), one.applied.Format(clock),
+			one.content)
 	}
 	return text
 }

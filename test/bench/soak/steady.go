@@ -35,7 +35,8 @@ func steadyServices() []*steady {
 			s.Spec.Ports = append(s.Spec.Ports, udp)
 		}},
 		{name: "steady-local", ready: []string{"a1", "a2", "b1", "b2"}, change: func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.ExternalTrafficPolicy = corev1.ServiceTypeLoadBalancer, corev1.ServiceExternalTrafficPolicyLocal
+			s.Spec.Type = corev1.ServiceTypeLoadBalancer
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 			s.Spec.HealthCheckNodePort = 32690 // the API server would choose any, also one of another Service
 			s.Spec.LoadBalancerSourceRanges = []string{
 				"172.30.0.0/24", "fd00:30::/64", lab.PodRanges()[0].String(), lab.PodRanges()[1].String(),

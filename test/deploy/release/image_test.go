@@ -75,7 +75,8 @@ func TestImage(t *testing.T) {
 		}
 		root := extract(t, img)
 		for path, other := range map[string]string{
-			"usr/local/bin/nftproxy": "kube-proxy", "licenses/THIRD-PARTY": "THIRD-PARTY", "licenses/LICENSE": "LICENSE",
+			"usr/local/bin/nftproxy": "kube-proxy", "licenses/THIRD-PARTY": "THIRD-PARTY",
+			"licenses/LICENSE": "LICENSE",
 		} {
 			expectEqual(t, filepath.Join(root, path), filepath.Join(programs(t, arch), other))
 		}
@@ -155,9 +156,11 @@ func TestPublish(t *testing.T) {
 		t.Errorf("got manifests\n%s\nwant\n%s", got, want)
 	}
 	for values, want := range map[string]string{
-		"image.tag=v9": "ghcr.io/nftproxy/nftproxy:v9", "image.repository=r.example/proxy": "r.example/proxy:" + version,
+		"image.tag=v9": "ghcr.io/nftproxy/nftproxy:v9", "image.repository=r.example/proxy": "r.example/proxy:" +
+			version,
 	} {
-		got := render(t, "oci://"+namespace+"/charts/nftproxy", "--version="+version[1:], "--plain-http", "--set="+values)
+		got := render(t, "oci://"+namespace+"/charts/nftproxy", "--version="+version[1:], "--plain-http",
+			"--set="+values)
 		if !strings.Contains(got, "image: "+want+"\n") {
 			t.Errorf("%s: got manifests\n%s\nwant image %s", values, got, want)
 		}

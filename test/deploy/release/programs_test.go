@@ -127,7 +127,8 @@ func TestBillsOfMaterials(t *testing.T) {
 			t.Errorf("%s: got modules\n%s\nwant the modules of the program\n%s", arch,
 				strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
-		if c := bom.Metadata.Component; c.Version != environment(t, "VERSION") || c.Name != "github.com/nftproxy/nftproxy" {
+		if c := bom.Metadata.Component; c.Version != environment(t, "VERSION") ||
+			c.Name != "github.com/nftproxy/nftproxy" {
 			t.Errorf("%s: got a bill of materials of %+v", arch, c)
 		}
 	}

@@ -82,7 +82,8 @@ func (e *explanation) explain() (err error) {
 			ruleset.Frontend{Addr: f.Address, Port: f.Port, Proto: e.owner.port.Protocol})
 		e.desired.ServicePort, e.desired.Frontend = "", ""
 	case e.owner.port.Refusal != "":
-		e.note("%s keeps what is left of its last rules, because the new ones cannot be written: %s", e.owner.port.Refusal)
+		e.note("%s keeps what is left of its last rules, because the new ones cannot be written: %s",
+			e.owner.port.Refusal)
 	case e.toLocalhost() && e.owner.port.Protocol == cluster.TCP:
 		e.forward(&forwarded)
 	case e.desired.Result.UsesAllEndpoints():
@@ -161,7 +162,8 @@ func (e *explanation) forward(state *localhost.State) {
 	case len(state.Targets) == 0:
 		refuse(ruleset.NoEndpoints)
 	case state.Failure != "":
-		f.Closed = explain.Reason{Code: explain.Localhost, Text: "the proxy cannot serve the NodePort: " + state.Failure}
+		f.Closed = explain.Reason{Code: explain.Localhost,
+			Text: "the proxy cannot serve the NodePort: " + state.Failure}
 	case state.Pinned.IsValid():
 		f.Endpoints, f.Affinity = []netip.AddrPort{state.Pinned}, "known"
 	case state.Affinity != 0:
@@ -176,7 +178,8 @@ func (e *explanation) forward(state *localhost.State) {
 func (e *explanation) unused(policy cluster.Policy) {
 	o := &e.desired.Result.Outcomes[0]
 	switch {
-	case o.Action == explain.ToEndpoint, o.Reason.Code == explain.NoEndpoints, o.Reason.Code == explain.NoLocalEndpoints:
+	case o.Action == explain.ToEndpoint, o.Reason.Code == explain.NoEndpoints,
+		o.Reason.Code == explain.NoLocalEndpoints:
 		e.listUnused(policy)
 	}
 }

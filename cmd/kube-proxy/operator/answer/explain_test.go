@@ -32,7 +32,8 @@ func TestExplainErrors(t *testing.T) {
 	if _, err := a.Explain(t.Context(), packetTo("10.96.0.10:80")); !errors.Is(err, errNotListed) {
 		t.Errorf("before the first lists: got error %v", err)
 	}
-	if _, err := a.Explain(t.Context(), packetTo("[fd00::1]:80")); err == nil || !strings.Contains(err.Error(), "IPv6") {
+	if _, err := a.Explain(t.Context(), packetTo("[fd00::1]:80")); err == nil ||
+		!strings.Contains(err.Error(), "IPv6") {
 		t.Errorf("another family: got error %v", err)
 	}
 	p.notListed = false
@@ -85,7 +86,8 @@ func TestExplainRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := svc.Name.WithPort("http") + " keeps what is left of its last rules, because the new ones cannot be written: "
+	want := svc.Name.WithPort("http") +
+		" keeps what is left of its last rules, because the new ones cannot be written: "
 	if len(d.Notes) != 1 || !strings.HasPrefix(d.Notes[0], want) || len(d.Unused) > 0 {
 		t.Errorf("got %+v, want note %s", d, want)
 	}

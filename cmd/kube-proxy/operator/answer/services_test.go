@@ -56,7 +56,8 @@ func TestServicesQuery(t *testing.T) {
 		t.Errorf("got error %v, want ErrNoService", err)
 	}
 	stop := errors.New("stop")
-	if err := a.Services(t.Context(), cluster.ServiceName{}, func(*table.ServiceView) error { return stop }); err != stop {
+	if err := a.Services(t.Context(), cluster.ServiceName{},
+		func(*table.ServiceView) error { return stop }); err != stop {
 		t.Errorf("got error %v of a callback, want the same", err)
 	}
 }

@@ -30,8 +30,8 @@ func checkAPIServer(_ context.Context, n *node) Finding {
 	if api == nil {
 		return f
 	}
-	const remedy = "check the address of the API server in the kubeconfig (clientConnection.kubeconfig), and the route " +
-		"to it; existing rules keep working, but changes of Services and endpoints do not arrive"
+	const remedy = "check the address of the API server in the kubeconfig (clientConnection.kubeconfig), and the " +
+		"route to it; existing rules keep working, but changes of Services and endpoints do not arrive"
 	switch silence := n.age(api.Answered); {
 	case api.Answered.IsZero() && api.Failed.IsZero():
 		return skipped("the proxy has not sent a request yet")
@@ -39,7 +39,8 @@ func checkAPIServer(_ context.Context, n *node) Finding {
 		return Finding{Result: Fail, Reason: "the API server has never answered: " + api.Error, Remedy: remedy}
 	case api.Failed.After(api.Answered):
 		return Finding{
-			Result: Fail, Reason: fmt.Sprintf("the API server has not answered for %s: %s", silence, api.Error), Remedy: remedy,
+			Result: Fail, Reason: fmt.Sprintf("the API server has not answered for %s: %s", silence, api.Error),
+			Remedy: remedy,
 		}
 	}
 	return ok("the API server answers")
@@ -68,8 +69,8 @@ func checkWatch(_ context.Context, n *node) Finding {
 		if silence > maxSilence {
 			return Finding{
 				Result: Warn, Reason: fmt.Sprintf("the watch of %s has been silent for %s", resource, silence),
-				Remedy: "look for a load balancer or proxy before the API server that keeps dead connections; restarting " +
-					"nftproxy opens new ones",
+				Remedy: "look for a load balancer or proxy before the API server that keeps dead connections; " +
+					"restarting nftproxy opens new ones",
 			}
 		}
 	}
@@ -95,7 +96,8 @@ func checkClock(_ context.Context, n *node) Finding {
 		}
 		return Finding{
 			Result: Warn, Remedy: remedy,
-			Reason: fmt.Sprintf("this node's clock is %s %s that of the API server: certificates and tokens can be refused",
+			Reason: fmt.Sprintf("this node's clock is %s %s that of the API server: certificates and tokens can be "+
+				"refused",
 				ahead.Abs(), direction),
 		}
 	}

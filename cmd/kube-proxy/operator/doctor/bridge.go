@@ -37,8 +37,8 @@ func checkBridgeNetfilter(_ context.Context, n *node) Finding {
 		}
 		return Finding{
 			Result: Warn,
-			Reason: "bridge " + list(bridges, 3) + " connects pods, and " + name + " is " + state + ": a pod cannot reach an " +
-				"endpoint on its own bridge by the address of the Service",
+			Reason: "bridge " + list(bridges, 3) + " connects pods, and " + name + " is " + state + ": a pod cannot " +
+				"reach an endpoint on its own bridge by the address of the Service",
 			Remedy: "modprobe br_netfilter; sysctl -w " + name + "=1, and make both permanent",
 		}
 	}

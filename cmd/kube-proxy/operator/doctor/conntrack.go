@@ -60,8 +60,8 @@ func checkLiberal(_ context.Context, n *node) Finding {
 		return ok("nf_conntrack_tcp_be_liberal is 1")
 	}
 	return Finding{
-		Result: Info, Reason: "nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are not " +
-			"translated back, and the client resets the connection",
+		Result: Info, Reason: "nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are " +
+			"not translated back, and the client resets the connection",
 		Remedy: "if long transfers end with resets, set conntrack.tcpBeLiberal: true in the configuration of the proxy",
 	}
 }

@@ -63,7 +63,8 @@ func detectionFinding(family string, pods ruleset.Pods, known bool) Finding {
 	}
 	return Finding{
 		Result: Warn, Remedy: remedy,
-		Reason: family + ": the rules recognize pods by " + pods.String() + ", but no pod of this node matches" + effect,
+		Reason: family + ": the rules recognize pods by " + pods.String() + ", but no pod of this node matches" +
+			effect,
 		Details: append([]string{"interfaces of pods: " + list(seen.interfaces, 5)},
 			"addresses of pods: "+list(texts(seen.addrs), 5)),
 	}

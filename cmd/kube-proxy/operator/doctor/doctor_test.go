@@ -172,7 +172,8 @@ func TestBroken(t *testing.T) {
 		{"kpng", "nft add table ip k8s_svc", expectation{"other-proxies", doctor.Warn, "kpng"}},
 		{"pods outside of clusterCIDR", `ip addr flush dev pods
 			ip addr add 10.99.0.1/24 dev pods`,
-			expectation{"local-detection", doctor.Warn, "IPv4: the rules recognize pods by the range 10.244.0.0/16, but no"}},
+			expectation{"local-detection", doctor.Warn,
+				"IPv4: the rules recognize pods by the range 10.244.0.0/16, but no"}},
 		{"policy drop", `nft add table inet fw
 			nft add chain inet fw forward '{ type filter hook forward priority 0; policy drop; }'`,
 			expectation{"filters", doctor.Fail, "table inet fw, chain forward: policy drop: drops"}},
@@ -194,7 +195,8 @@ func TestLocalDetection(t *testing.T) {
 	}{
 		{"interface", ruleset.LocalDetection{Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "pod"},
 			expectation{"local-detection", doctor.OK, "interface pod*"}},
-		{"no interface", ruleset.LocalDetection{Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "cali"},
+		{"no interface", ruleset.LocalDetection{Mode: ruleset.DetectLocalInterfaceNamePrefix,
+			InterfaceNamePrefix: "cali"},
 			expectation{"local-detection", doctor.Warn, "interfaces of pods: "}},
 		{"no bridge", ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface, BridgeInterface: "cni0"},
 			expectation{"local-detection", doctor.Warn, "interface cni0"}},
@@ -247,7 +249,8 @@ func TestIptables(t *testing.T) {
 			-A FORWARD -p tcp ! --syn -m conntrack --ctstate NEW -j DROP
 			-A FORWARD -m addrtype --dst-type LOCAL -j DROP`, doctor.OK, ""},
 		{"inverted matches", `-A FORWARD ! -s 203.0.113.1 -j RETURN
-			-A FORWARD ! -d 192.0.2.0/24 ! -i pods ! -o nothing ! -p sctp -j DROP`, doctor.Fail, "chain FORWARD, rule 2"},
+			-A FORWARD ! -d 192.0.2.0/24 ! -i pods ! -o nothing ! -p sctp -j DROP`,
+			doctor.Fail, "chain FORWARD, rule 2"},
 		{"mark for masquerading", `-P FORWARD DROP
 			-A FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
 			-A FORWARD -m conntrack --ctstate ESTABLISHED -j ACCEPT

@@ -43,8 +43,8 @@ func checkFilters(ctx context.Context, _ *node) Finding {
 func filterFinding(blocks []block) Finding {
 	finding := Finding{
 		Result: Info, Reason: "rules of other programs may drop packets to endpoints",
-		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m conntrack " +
-			"--ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
+		Remedy: "accept translated connections before these rules (nft: ct status dnat accept; iptables: -m " +
+			"conntrack --ctstate DNAT,ESTABLISHED,RELATED -j ACCEPT), or the range of the pods",
 	}
 	for _, b := range blocks {
 		finding.Details = append(finding.Details, b.String())

@@ -87,7 +87,8 @@ func (c *filterChain) blocks(ended []*walk.Path, description string) (found []bl
 			continue
 		}
 		b := block{
-			table: c.table.name, chain: c.Name, base: c.Name, text: "policy drop", packet: description, certain: !passes,
+			table: c.table.name, chain: c.Name, base: c.Name, text: "policy drop", packet: description,
+			certain: !passes,
 		}
 		if by := p.End.By; by != nil {
 			b.chain, b.rule, b.handle, b.text = by.Chain, by.Index+1, by.Rule.Handle, by.Rule.Text(c.table.family)

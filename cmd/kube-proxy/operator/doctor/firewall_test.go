@@ -88,7 +88,9 @@ func TestBlocks(t *testing.T) {
 				type filter hook forward priority 0
 				iifname vmap { "uplink" : jump zone }
 			}
-		}`, []string{`table inet fw: chain last: rule 1: counter reject with icmpx admin-prohibited comment "the end"`}},
+		}`,
+			[]string{`table inet fw: chain last: rule 1: ` +
+				`counter reject with icmpx admin-prohibited comment "the end"`}},
 		{"dormant", `table inet fw {
 			flags dormant
 			chain forward { type filter hook forward priority 0; policy drop; }

@@ -11,7 +11,8 @@ func checkLeftovers(context.Context, *node) Finding {
 	switch {
 	case len(found) > 0:
 		return Finding{
-			Result: Warn, Reason: "rules of kube-proxy's mode iptables or ipvs can translate packets before nftproxy does",
+			Result:  Warn,
+			Reason:  "rules of kube-proxy's mode iptables or ipvs can translate packets before nftproxy does",
 			Details: found,
 			Remedy:  "restart nftproxy, which removes them; if they return, another kube-proxy runs in that mode",
 		}

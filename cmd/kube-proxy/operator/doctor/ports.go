@@ -45,7 +45,8 @@ func checkNodePortRange(_ context.Context, n *node) Finding {
 		return unknown(err)
 	}
 	chosen := func(port int) bool {
-		return local.contains(port) && !slices.ContainsFunc(reserved, func(r portRange) bool { return r.contains(port) })
+		return local.contains(port) &&
+			!slices.ContainsFunc(reserved, func(r portRange) bool { return r.contains(port) })
 	}
 	ports, err := nodePorts()
 	if err != nil {
@@ -61,7 +62,8 @@ func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Findin
 		if chosen(port) {
 			return Finding{
 				Result: Warn, Remedy: remedy,
-				Reason: fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a connection of this "+
+				Reason: fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a "+
+					"connection of this "+
 					"node can use it as its source port, and clients of the NodePort collide with it", port, local),
 			}
 		}

@@ -19,14 +19,16 @@ func checkProxies(ctx context.Context, n *node) Finding {
 		return unknown(err)
 	case len(pids) == 0:
 		return Finding{
-			Result: Info, Reason: "no process named kube-proxy in this network namespace, as far as this command sees processes",
+			Result: Info,
+			Reason: "no process named kube-proxy in this network namespace, as far as this command sees processes",
 		}
 	case len(pids) == 1:
 		return ok(fmt.Sprint("one proxy: process ", pids[0]))
 	}
 	return Finding{
 		Result: Fail,
-		Reason: fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables", len(pids), list(texts(pids), 5)),
+		Reason: fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables", len(pids),
+			list(texts(pids), 5)),
 		Remedy: "end all but one: look for a DaemonSet kube-proxy beside nftproxy, a kube-proxy of k3s or RKE2, or a " +
 			"unit of systemd",
 	}

@@ -87,7 +87,8 @@ func (f *Forwarder) outcomes() (all []Outcome) {
 	for _, e := range f.Endpoints {
 		all = append(all, Outcome{
 			Action: ToEndpoint, Probability: big.NewRat(1, int64(len(f.Endpoints))), Endpoint: e, Affinity: f.Affinity,
-			Masqueraded: true, Reason: Reason{Localhost, "the proxy itself forwards connections to NodePorts on localhost"},
+			Masqueraded: true,
+			Reason:      Reason{Localhost, "the proxy itself forwards connections to NodePorts on localhost"},
 		})
 	}
 	return all

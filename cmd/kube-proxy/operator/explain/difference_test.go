@@ -60,7 +60,8 @@ func TestDifference(t *testing.T) {
 				`comment "Reject traffic to invalid ports of ClusterIPs" | ` +
 				"dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints"},
 		{"rule replaced", "flush chain ip kube-proxy balance-3; add rule ip kube-proxy balance-3 drop", web,
-			"balance-3: drop | dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints"},
+			"balance-3: drop | dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map " +
+				"@service-endpoints"},
 		{"rules swapped", "flush chain ip kube-proxy masquerading; " +
 			"add rule ip kube-proxy masquerading ct status dnat ip saddr . ip daddr . meta l4proto . th dport " +
 			"@hairpin-connections masquerade fully-random; " +
@@ -69,7 +70,8 @@ func TestDifference(t *testing.T) {
 			"masquerading: ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections " +
 				"masquerade fully-random | meta mark & 0x00004000 != 0x00000000 " +
 				"meta mark set meta mark ^ 0x00004000 masquerade fully-random"},
-		{"client", "add element ip kube-proxy clients-36 { 10.244.1.7 . 4097 }", "10.96.0.40:80 tcp from 10.244.1.7", ""},
+		{"client", "add element ip kube-proxy clients-36 { 10.244.1.7 . 4097 }", "10.96.0.40:80 tcp from 10.244.1.7",
+			""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -109,8 +111,9 @@ func TestAdd(t *testing.T) {
 	sync(t, tables, tabletest.PassSample)
 	tabletest.LoadNFT(t, "delete element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 }")
 	desired := explain.Desired{
-		ServicePort: "default/web:http", Frontend: "ClusterIP", Pending: "the last sync failed: no buffer space available",
-		Notes: []string{"default/web:http is left out until it can be served: because"},
+		ServicePort: "default/web:http", Frontend: "ClusterIP",
+		Pending: "the last sync failed: no buffer space available",
+		Notes:   []string{"default/web:http is left out until it can be served: because"},
 	}
 	for n := range byte(11) {
 		desired.Unused = append(desired.Unused, explain.Unused{
@@ -130,7 +133,8 @@ func TestForwarder(t *testing.T) {
 	tabletest.NewNode(t)
 	tables := newTables(t, tabletest.Rules())
 	sync(t, tables, tabletest.PassSample)
-	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.244.1.7:8080"), netip.MustParseAddrPort("10.244.2.7:8080")}
+	endpoints := []netip.AddrPort{netip.MustParseAddrPort("10.244.1.7:8080"),
+		netip.MustParseAddrPort("10.244.2.7:8080")}
 	var got strings.Builder
 	for _, f := range []*explain.Forwarder{
 		{Endpoints: endpoints}, {Endpoints: endpoints, Affinity: "new"}, {Endpoints: endpoints[:1], Affinity: "known"},

@@ -69,7 +69,8 @@ func newJourney(table Table, host walk.Host, q Query) *journey {
 // packet returns the packet that enters the table, and sets the hook.
 func (j *journey) packet() (p walk.Packet, err error) {
 	p = walk.Packet{
-		Source: netip.AddrPortFrom(j.query.Source, 0), Destination: j.query.Destination, Protocol: uint8(j.query.Protocol),
+		Source: netip.AddrPortFrom(j.query.Source, 0), Destination: j.query.Destination,
+		Protocol: uint8(j.query.Protocol),
 	}
 	typ, err := j.host.RouteType(j.query.Source)
 	switch {

@@ -61,7 +61,8 @@ func (f *fate) counted(end walk.Action) (r ruleset.Reason, ok bool) {
 // refused describes the packet of a path that is refused.
 func (f *fate) refused(q *Query) ruleset.Refused {
 	c := ruleset.Refused{
-		Source: q.Source, Destination: q.Destination, Protocol: cluster.Protocol(q.Protocol), ServicePort: f.servicePort(),
+		Source: q.Source, Destination: q.Destination, Protocol: cluster.Protocol(q.Protocol),
+		ServicePort: f.servicePort(),
 	}
 	if n := len(f.rows); n > 0 {
 		c.Set = f.rows[n-1].Set.Name

@@ -108,7 +108,8 @@ func orDash(text string) string {
 // lifecycle is the order of states in the life of a connection. Other states
 // follow in alphabetical order.
 var lifecycle = [...]string{
-	"UNREPLIED", "REPLIED", "COOKIE_WAIT", "COOKIE_ECHOED", "SYN_SENT", "SYN_SENT2", "SYN_RECV", "ESTABLISHED", "FIN_WAIT",
+	"UNREPLIED", "REPLIED", "COOKIE_WAIT", "COOKIE_ECHOED", "SYN_SENT", "SYN_SENT2", "SYN_RECV", "ESTABLISHED",
+	"FIN_WAIT",
 	"CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE",
 }
 

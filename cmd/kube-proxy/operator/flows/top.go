@@ -26,14 +26,15 @@ func (r *Reader) Top(ctx context.Context, n int) (*Report, error) {
 	}
 	counts := make(map[frontend]*Counts) // one for each frontend: memory does not depend on the connections
 	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
-		read, err := r.conn.Select(ctx, conntrack.Selection{Family: family, Translated: true}, func(c conntrack.Connection) {
-			key := frontend{c.Frontend, cluster.Protocol(c.Protocol)}
-			if counts[key] == nil {
-				counts[key] = new(Counts)
-			}
-			counts[key].add(c.State)
-			report.Total++
-		})
+		read, err := r.conn.Select(ctx, conntrack.Selection{Family: family, Translated: true},
+			func(c conntrack.Connection) {
+				key := frontend{c.Frontend, cluster.Protocol(c.Protocol)}
+				if counts[key] == nil {
+					counts[key] = new(Counts)
+				}
+				counts[key].add(c.State)
+				report.Total++
+			})
 		report.Read += read
 		if err != nil {
 			return nil, err

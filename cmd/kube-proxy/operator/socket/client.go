@@ -141,7 +141,8 @@ func (c *Client) get(ctx context.Context, query string) (*http.Response, error) 
 func (c *Client) refused(response *http.Response) error {
 	var f failure
 	if err := json.NewDecoder(response.Body).Decode(&f); err != nil || f.Error == "" {
-		return fmt.Errorf("the running proxy does not answer this question (%s): it has another version", response.Status)
+		return fmt.Errorf("the running proxy does not answer this question (%s): it has another version",
+			response.Status)
 	}
 	if response.StatusCode == http.StatusNotFound {
 		return &noServiceError{f.Error}

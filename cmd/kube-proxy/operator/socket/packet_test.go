@@ -24,7 +24,8 @@ func fakeDesired(q explain.Query) *explain.Desired {
 	third := big.NewRat(1, 3)
 	return &explain.Desired{
 		Result: &explain.Result{
-			Destination: q.Destination, Protocol: fmt.Sprint(q.Protocol), Source: q.Source, From: q.From, Hook: q.Interface,
+			Destination: q.Destination, Protocol: fmt.Sprint(q.Protocol), Source: q.Source, From: q.From,
+			Hook:     q.Interface,
 			Outcomes: []explain.Outcome{{Action: explain.Drop, Probability: third}},
 			Walk:     []*explain.Step{{Chain: "c", Matched: third, Lookups: []explain.Lookup{{Set: "s"}}}},
 		},

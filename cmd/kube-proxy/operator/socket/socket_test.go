@@ -48,7 +48,8 @@ func (f *fakeProxy) Services(_ context.Context, q cluster.ServiceName, yield fun
 		if q.Name != "" && q.Name != name {
 			continue
 		}
-		if err := yield(&table.ServiceView{ServiceName: cluster.ServiceName{Namespace: namespace, Name: name}}); err != nil {
+		if err := yield(&table.ServiceView{ServiceName: cluster.ServiceName{Namespace: namespace,
+			Name: name}}); err != nil {
 			return err
 		}
 	}
@@ -225,7 +226,8 @@ func TestListenErrors(t *testing.T) {
 		}},
 		{"no such parent", "not a directory", func(s *Server) error {
 			s.dir = filepath.Join(s.dir, "file", "nftproxy")
-			return errors.Join(os.Mkdir(filepath.Dir(filepath.Dir(s.dir)), 0o700), os.WriteFile(filepath.Dir(s.dir), nil, 0o600))
+			return errors.Join(os.Mkdir(filepath.Dir(filepath.Dir(s.dir)), 0o700),
+				os.WriteFile(filepath.Dir(s.dir), nil, 0o600))
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

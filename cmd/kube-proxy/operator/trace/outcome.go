@@ -30,7 +30,8 @@ func isProxy(e nft.TraceEvent) bool { return e.Table == ruleset.TableName && e.F
 func factsOf(p *passage, read readRule) (f facts) {
 	dispatching := []string{ruleset.BaseChainName(nft.Prerouting), ruleset.BaseChainName(nft.Output)}
 	for _, e := range p.events {
-		step := Step{Table: e.Family.String() + " " + e.Table, Chain: e.Chain, Handle: e.Rule, Verdict: e.Verdict.String()}
+		step := Step{Table: e.Family.String() + " " + e.Table, Chain: e.Chain, Handle: e.Rule,
+			Verdict: e.Verdict.String()}
 		var rule explain.ChainRule
 		if e.Type == nft.TraceRule {
 			rule = read(e)
@@ -79,7 +80,8 @@ func (k *Packet) arrive(p *passage, f facts) {
 		k.Action = explain.ToEndpoint
 	case k.Endpoint.IsValid():
 		k.Action = explain.Pass
-		k.Reason = explain.Reason{Code: OtherTable, Text: "another program translates the packet to " + k.Endpoint.String()}
+		k.Reason = explain.Reason{Code: OtherTable,
+			Text: "another program translates the packet to " + k.Endpoint.String()}
 		k.Endpoint = netip.AddrPort{}
 	case k.Repeated:
 		k.Action = explain.Pass
@@ -140,8 +142,8 @@ func suspects(p *passage, f facts) string {
 	case p.first.In == 0:
 		return "after the proxy's rules: possible causes are no route to the endpoint and " + legacy
 	}
-	return "after the proxy's rules: possible causes are no route to the endpoint, rp_filter, forwarding that is off, " +
-		"and " + legacy
+	return "after the proxy's rules: possible causes are no route to the endpoint, rp_filter, forwarding that is " +
+		"off, and " + legacy
 }
 
 // explained completes a packet with the reasons of package explain.
@@ -188,7 +190,8 @@ func (k *Packet) answer() string {
 	case k.Reason.Code == OtherTable && k.Action == explain.Reject:
 		return fmt.Sprintf("rejected (%s) %s", k.RejectWith, k.Reason.Text)
 	case k.Repeated && k.Action == explain.ToEndpoint:
-		return fmt.Sprintf("endpoint %s again: the connection is known, and the endpoint has not answered yet", k.Endpoint)
+		return fmt.Sprintf("endpoint %s again: the connection is known, and the endpoint has not answered yet",
+			k.Endpoint)
 	}
 	return explain.Outcome{
 		Action: k.Action, Endpoint: k.Endpoint, Masqueraded: k.Masqueraded, RejectWith: k.RejectWith, Reason: k.Reason,

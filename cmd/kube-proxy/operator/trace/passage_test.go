@@ -153,7 +153,8 @@ func parseEvent(t *testing.T, fields []string) nft.TraceEvent {
 	}
 	verdict, chain, _ := strings.Cut(fields[5], ":")
 	e.Verdict = map[string]nft.Verdict{
-		"accept": nft.VerdictAccept, "drop": nft.VerdictDrop, "continue": nft.VerdictContinue, "queue": nft.VerdictQueue,
+		"accept": nft.VerdictAccept, "drop": nft.VerdictDrop, "continue": nft.VerdictContinue,
+		"queue":  nft.VerdictQueue,
 		"stolen": nft.VerdictStolen, "jump": nft.VerdictJump(chain), "goto": nft.VerdictGoto(chain),
 	}[verdict]
 	if len(fields) > 6 {
