@@ -72,6 +72,9 @@ func (p *Plot) series(name string) *Series {
 	return findOrAdd(&p.Series, &Series{Name: name}, func(s *Series) bool { return s.Name == name })
 }
 
+// ours is the series with the boldest line.
+const ours = "nftproxy"
+
 const width, height = 18 * vg.Centimeter, 10 * vg.Centimeter
 
 // save writes NAME.svg into a folder. Nothing is written without series.
@@ -114,6 +117,9 @@ func (p *Plot) drawLines(out *plot.Plot) error {
 			return err
 		}
 		line.Color, line.Width, line.Dashes = palette(i), vg.Points(1.5), plotutil.Dashes(i)
+		if s.Name == ours {
+			line.Width, line.Dashes = vg.Points(4), nil
+		}
 		out.Add(line)
 		out.Legend.Add(s.Name, line)
 	}
