@@ -24,7 +24,7 @@ FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 
 # Packages and packet tests that also run on other kernels. Emulated processors are slow: PACKETS=all adds kernels and
 # tests, which take half an hour more.
-KERNEL_PACKAGES := ./nft ./proxier ./cmd/kube-proxy/operator/explain ./proxier/table ./conntrack ./healthcheck ./test/lab
+KERNEL_PACKAGES := ./nft ./proxier ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./conntrack ./healthcheck ./test/lab
 KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions|TestCounters
 ifeq ($(PACKETS),all)
 KERNEL_PACKETS := $(KERNEL_PACKETS)|TestEndpointIsClusterIP|TestNodePort|TestAffinity$$|TestAffinityFull|TestUDPFlow|TestTrace|TestFlows
@@ -151,7 +151,7 @@ lint: ## Check format, imports, line widths, go vet and staticcheck.
 
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
-	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./cmd/kube-proxy ./nft ./proxier ./cmd/kube-proxy/operator/explain ./proxier/table ./conntrack
+	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./cmd/kube-proxy ./nft ./proxier ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./conntrack
 
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.
