@@ -136,15 +136,23 @@ func TestRefusedReplacement(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.damage(t, table)
-			before := run(t, "", "iptables-legacy-save", "-t", "nat")
+			before := savedNAT(t)
 			if _, err := s.replace(table, entries); !errors.Is(err, c.want) {
 				t.Errorf("got error %v, want %v", err, c.want)
 			}
-			if after := run(t, "", "iptables-legacy-save", "-t", "nat"); after != before {
-				t.Errorf("got tables\n%s\nwant\n%s", after, before)
+			if after := savedNAT(t); !slices.Equal(after, before) {
+				t.Errorf("got tables %q, want %q", after, before)
 			}
 		})
 	}
+}
+
+// savedNAT returns the lines of the table nat without comments, which contain
+// the time.
+func savedNAT(t *testing.T) []string {
+	t.Helper()
+	lines := strings.Split(run(t, "", "iptables-legacy-save", "-t", "nat"), "\n")
+	return slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, "#") })
 }
 
 // A table in an unexpected format is an error before anything is written.
