@@ -154,8 +154,8 @@ func TestSetOfAnotherType(t *testing.T) {
 }
 
 // The explanation of the kernel is part of the error. All kernels explain the
-// refusal of a request. Linux 6.18 explains that of a transaction, 6.12 does
-// not.
+// refusal of a request. Linux 6.18 explains the refusal of a transaction, 6.12
+// does not.
 func TestKernelExplains(t *testing.T) {
 	c := connect(t)
 	const explanation = "Attribute failed policy validation"

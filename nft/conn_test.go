@@ -55,7 +55,7 @@ func sendBufferLimit(t *testing.T) int {
 }
 
 // dropCapabilities drops all capabilities of the thread. Programs that it
-// runs have those of root.
+// runs have the capabilities of root.
 func dropCapabilities(t *testing.T) {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -72,9 +72,9 @@ func parseSet(msg []byte) FoundSet {
 }
 
 // FindSet reads the description of a set or map, with which FindRows reads
-// its rows. The fields of its keys and data are declared by Types; those of a
-// type that the package does not know are one field of raw bytes. FindSet
-// returns nil if the set does not exist.
+// its rows. Types declare the fields of its keys and data; data of a type that
+// the package does not know is one field of raw bytes. FindSet returns nil if
+// the set does not exist.
 func (c *Conn) FindSet(t *Table, name string) (*Set, error) {
 	body := func(w *messageWriter) {
 		w.string(unix.NFTA_SET_TABLE, t.Name)

@@ -14,8 +14,8 @@ type health struct {
 
 	mu sync.Mutex // guards the fields below
 	// waiting is the time of the oldest change that waits for the next sync,
-	// running that of the oldest change in the running sync. They are zero
-	// without one.
+	// running the time of the oldest change in the running sync. They are zero
+	// if there is none.
 	waiting, running time.Time
 	synced           time.Time // end of the last successful sync; zero before the first
 }

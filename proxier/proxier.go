@@ -24,7 +24,7 @@ import (
 type Proxier struct {
 	*shared
 	families []*family
-	parts    []part        // those of all families, and others
+	parts    []part        // of all families, and others
 	sink     cluster.Sinks // all tables; only before SyncLoop
 }
 

@@ -61,7 +61,7 @@ type Sync struct {
 }
 
 // Status describes the Proxier. It does not wait for a sync: the numbers of the
-// tables are those of the last publish. Any goroutine can call it.
+// tables come from the last publish. Any goroutine can call it.
 func (p *Proxier) Status() Status {
 	listed, invalid := p.tracker.state()
 	s := Status{

@@ -111,7 +111,7 @@ type Service struct {
 	// this node has endpoints. 0 means none.
 	HealthCheckNodePort uint16
 	// Metrics reports whether the connections of the Service are counted, if
-	// those of selected Services are.
+	// the proxy counts connections of selected Services.
 	Metrics bool
 	Ports   []ServicePort
 }

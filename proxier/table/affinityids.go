@@ -22,7 +22,7 @@ type affinityIDs struct {
 	next uint32
 	seed uint64 // of the choice of affinity sets; 0 before Setup
 	// proposed are the ids of endpoints in plans that are not committed yet,
-	// before those of the previous round of planning.
+	// before the ids of the previous round of planning.
 	proposed, before map[affinityEndpoint]uint32
 	// recovered are the ids that endpoints had before this process started, or
 	// before a Reset, until everything is written again.

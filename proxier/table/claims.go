@@ -351,7 +351,7 @@ func (c conflict) note() string {
 	return note
 }
 
-// recordsNodePort reports whether this table, rather than that of another
+// recordsNodePort reports whether this table, rather than the table of another
 // family, records an event about a NodePort that another Service owns. The
 // conflict exists in each family that both Services have, and is recorded once.
 func (t *Table) recordsNodePort(loser, owner *serviceState) bool {

@@ -52,8 +52,8 @@ type serviceState struct {
 	// source, so it is replaced and never modified.
 	endpoints []*cluster.Endpoint
 	edits     edits // of endpoints, by source
-	// ports are those of spec, in its order, followed by removed ones until the
-	// next commit.
+	// ports are the ports of spec, in its order, followed by removed ones until
+	// the next commit.
 	ports []*portState
 	// rows is the number of rows within the Service's own budget. reduced is
 	// nil if its budgets cover the whole Service.

@@ -40,7 +40,7 @@ type expectedPort struct {
 // Expected returns the table that the desired state demands. It can be used
 // while another goroutine uses the Table: it passes functions that use the
 // Table to read, which calls them when no other goroutine does. An error of
-// read becomes that of the caller, and the function may run later; the Expected
+// read is returned to the caller, and the function may run later; the Expected
 // must not be used after it. If read is nil, they are called directly.
 func (t *Table) Expected(read func(func()) error) (*Expected, error) {
 	if read == nil {

@@ -14,8 +14,8 @@ import (
 )
 
 // randomConfig returns a configuration with NodePorts on all addresses, or on
-// those of cluster.Node.NodePortIPs. The connections of some Services are
-// counted, and some service ports have numbers.
+// the addresses in cluster.Node.NodePortIPs. The connections of some Services
+// are counted, and some service ports have numbers.
 func randomConfig(allNodePortAddresses bool) Config {
 	c := sampleConfig()
 	c.Rules.ServiceMetrics = ruleset.ServiceMetricsAnnotated

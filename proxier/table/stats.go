@@ -289,9 +289,9 @@ func (t *Table) notify(tx *transaction, done []*serviceState, nodePortAddrsBefor
 	t.config.Observer.Committed(c)
 }
 
-// readyOn returns the number of ready endpoints on a node. Those in a service
-// CIDR do not count, because the rules do not use them, and as in kube-proxy,
-// those of an EndpointSlice without ports do not count.
+// readyOn returns the number of ready endpoints on a node. Endpoints in a
+// service CIDR do not count, because the rules do not use them. As in
+// kube-proxy, endpoints of an EndpointSlice without ports do not count either.
 func (s *serviceState) readyOn(node *cluster.Node) int {
 	ready := make(map[netip.Addr]struct{})
 	for _, e := range s.endpoints {

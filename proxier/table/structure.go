@@ -257,7 +257,7 @@ const (
 	// tableOurs means that the table has our sets and base chains. Its rows and
 	// rules are replaced in one transaction. The affinity sets stay.
 	tableOurs
-	// tableForeign means that the table has another form, such as that of
+	// tableForeign means that the table has another form, such as a table of
 	// kube-proxy. It is deleted and written in one transaction.
 	tableForeign
 )

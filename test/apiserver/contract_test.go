@@ -15,7 +15,7 @@ import (
 )
 
 // TestContract compares the subject's flags, metrics and HTTP answers with
-// those of kube-proxy.
+// kube-proxy's.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	name := subjectName()

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace of the lab: that of the client, of a node
-// or of a pod.
+// Namespace is a network namespace of the lab, for the client, a node or a pod.
 type Namespace struct {
 	// Name is unique in the lab: client, node1, or the name of a pod. Servers
 	// in the namespace answer with it.

@@ -25,8 +25,8 @@ const (
 
 // diff is the output of the command diff.
 type diff struct {
-	// Rows is the number of rows that were compared, AllRows about that of all
-	// rows.
+	// Rows is the number of rows that were compared, AllRows approximately the
+	// number of all rows.
 	Rows    int `json:"rows"`
 	AllRows int `json:"allRows"`
 	// Complete is false if the comparison ended early. It can be continued at

@@ -117,7 +117,7 @@ func NumberedEndpoint(service, i int) *cluster.Endpoint {
 	return e
 }
 
-// PassSample passes the node and the sample Services to a sink: those of
+// PassSample passes the node and the sample Services to a sink, as in
 // sample-ipv4.nft and sample-ipv6.nft in testdata of package table.
 func PassSample(s cluster.Sink) {
 	s.SetNode(Node())

@@ -66,8 +66,8 @@ func (c *comparer) recall(ctx context.Context, p probe) *memory {
 	return m
 }
 
-// recall adds a flow or client of side i to a memory. The endpoint is that of
-// the side before. It reports whether there is one.
+// recall adds a flow or client of side i to a memory. The endpoint is the
+// one that the side returned before. It reports whether there is one.
 func (s *side) recall(ctx context.Context, m *memory, i int) bool {
 	const enough = 30
 	for range enough {

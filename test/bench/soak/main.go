@@ -9,9 +9,9 @@
 //
 // Connections begin at the client, in the pods pod1 and pod2 and on the nodes.
 // They lead to steady Services, where each must succeed, and to Services of
-// package random. For these, the allowed results are those of the plans that
-// nftproxy computes from any state that the proxy can have at the time: a
-// sentinel for each node shows what the proxy has followed already.
+// package random. For these, Soak allows the results of all plans that nftproxy
+// computes from any state that the proxy can have at the time: a sentinel for
+// each node shows what the proxy has followed already.
 //
 // A fault explains failures only between the damage of a table and the first
 // listing in which it is repaired, and on its own node. Connections through a

@@ -42,7 +42,7 @@ func imageIndex(t *testing.T) v1.ImageIndex {
 	return index
 }
 
-// TestImage checks the image of each architecture: its program is that of the
+// TestImage checks that the image of each architecture has the program of the
 // archive.
 func TestImage(t *testing.T) {
 	index := imageIndex(t)

@@ -88,7 +88,7 @@ func (p *fakeProxy) setUp(t *testing.T) {
 	p.SetNode(tabletest.Node())
 }
 
-// The status of the program has that of the proxy.
+// The status of the program contains the status of the proxy.
 func TestStatus(t *testing.T) {
 	a, _ := newAnswers(t, nft.IPv4)
 	if s := a.Status(); s.Version != "v1.2.3" || !s.NodeEligible || !s.Listed || len(s.Families) != 1 || s.API != nil {

@@ -120,8 +120,8 @@ func TestOneFamilyAnswers(t *testing.T) {
 	want("Explain", nil, err)
 }
 
-// While only one family has taken a change of a Service, its ports are those of
-// both families.
+// While only one family has taken a change of a Service, the answer has the
+// ports of both families.
 func TestChangeInOneFamily(t *testing.T) {
 	a, p := newAnswers(t, nft.IPv4, nft.IPv6)
 	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) {

@@ -51,7 +51,7 @@ func openDirectoryIn(root, path string) (*directory, error) {
 	return &directory{os.NewFile(uintptr(fd), path), path}, nil
 }
 
-// check returns an error if another user than root and that of this process
+// check returns an error if a user other than root and the user of this process
 // can replace a socket in the directory.
 func (d *directory) check() error {
 	var stat unix.Stat_t

@@ -30,8 +30,8 @@ type socket struct {
 	root string
 }
 
-// find returns a socket on which a proxy listens: that of runDir, or that which
-// a proxy in a container has there.
+// find returns a socket on which a proxy listens: the socket in runDir, or the
+// socket that a proxy in a container has there.
 func (f *finder) find(ctx context.Context) (socket, error) {
 	var failed error
 	for _, s := range append([]socket{{path: filepath.Join(f.dir, socketName(f.namespace))}}, f.inContainers(ctx)...) {

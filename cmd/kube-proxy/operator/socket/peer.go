@@ -25,8 +25,9 @@ func peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	return cred, err
 }
 
-// checkPeer returns the process on the other side of a connection. It is an
-// error if the process belongs to another user than root and that of this one.
+// checkPeer returns the process on the other side of a connection. It
+// returns an error if the process belongs to neither root nor the user of this
+// process.
 func checkPeer(conn *net.UnixConn) (*unix.Ucred, error) {
 	cred, err := peer(conn)
 	if err != nil {

@@ -35,9 +35,9 @@ const (
 type passages struct {
 	table string // of this process
 	open  map[uint32]*passage
-	// headers are those of packets in a base chain of the own table. The rule
-	// that traces a packet does not report them if the packet is also traced by
-	// another program.
+	// headers are the headers of packets in a base chain of the own table. The
+	// rule that traces a packet does not report them if another program also
+	// traces the packet.
 	headers map[uint32]nft.TracedPacket
 }
 
