@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"runtime/debug"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 const (
@@ -46,7 +44,7 @@ func BenchmarkClean500k(b *testing.B) {
 	b.Run("all stale", func(b *testing.B) {
 		stale := all
 		stale.Endpoints = nil
-		resetPeak(b)
+		nstest.ResetPeakMemory(b)
 		for b.Loop() {
 			stats, err := cleanChanges(context.Background(), c, stale)
 			if err != nil || stats.Deleted != n {
@@ -63,7 +61,7 @@ func BenchmarkClean500k(b *testing.B) {
 
 func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
 	b.ReportAllocs()
-	resetPeak(b)
+	nstest.ResetPeakMemory(b)
 	var stats Stats
 	for b.Loop() {
 		var err error
@@ -92,7 +90,7 @@ func BenchmarkSelect200k(b *testing.B) {
 	for name, addr := range map[string]netip.Addr{"all": addr("10.96.0.10"), "none": addr("10.96.0.11")} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
-			resetPeak(b)
+			nstest.ResetPeakMemory(b)
 			selected := 0
 			for b.Loop() {
 				selected = 0
@@ -132,27 +130,12 @@ func flowLimit(b *testing.B) int {
 	return limit - 1000
 }
 
-// resetPeak resets VmHWM to the memory that is resident now.
-func resetPeak(b *testing.B) {
-	debug.FreeOSMemory()
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
-		b.Fatal(err)
-	}
-}
-
+// reportMemory reports the peak of the resident memory, which is limited.
 func reportMemory(b *testing.B) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(status), "VmHWM:")
-	kib, err := strconv.Atoi(strings.Fields(after)[0])
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.ReportMetric(float64(kib)/1024, "peak-MiB")
-	if kib<<10 > memoryLimit {
-		b.Fatalf("got a peak of %d KiB, want at most %d", kib, memoryLimit>>10)
+	peak := nstest.PeakMemory(b)
+	b.ReportMetric(float64(peak)/(1<<20), "peak-MiB")
+	if peak > memoryLimit {
+		b.Fatalf("got a peak of %d KiB, want at most %d", peak>>10, memoryLimit>>10)
 	}
 }
 

@@ -258,9 +258,9 @@ func rowText(r nft.Row) string { return "row " + r.String() }
 //
 // Verification reads handles, which the kernel never reuses, hashes of rules,
 // and the number of rows where the kernel reports it (Linux 6.15), or else a
-// sample of the rows.
-// It does not find a single row that was deleted or changed if the number of
-// rows is the same or unknown. The scrubber does (see check.go).
+// sample of the rows. It does not find a single row that was deleted or changed
+// if the number of rows is the same or unknown. The scrubber does (see
+// check.go).
 
 // verify reads the table. The error is a *damage if the table is not as it was
 // committed.

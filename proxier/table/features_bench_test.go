@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 var featureScale = flag.Float64("scale", 1, "factor for the sizes of BenchmarkFeatures")
@@ -147,7 +147,7 @@ func newFeatureBench(f *feature, n int, smaller map[string]time.Duration) *featu
 }
 
 func (m *featureBench) run(b *testing.B) {
-	resetPeakMemory(b)
+	nstest.ResetPeakMemory(b)
 	var err error
 	if m.namespace, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		b.Fatal(err)
@@ -324,32 +324,15 @@ func (m *featureBench) commitTime() (sum time.Duration) {
 	return sum
 }
 
-// resetPeakMemory makes the kernel measure the peak from now on.
-func resetPeakMemory(b *testing.B) {
-	debug.FreeOSMemory()
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
-		b.Fatal(err)
-	}
-}
-
 // reportMemory reports the heap in use at rest, and the peak of the resident
 // memory.
 func reportMemory(b *testing.B) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, line, _ := strings.Cut(string(status), "VmHWM:")
-	var peak float64
-	if _, err := fmt.Sscan(line, &peak); err != nil {
-		b.Fatal(err)
-	}
 	runtime.GC()
 	runtime.GC() // frees what has finalizers
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
 	b.ReportMetric(float64(stats.HeapInuse)/1000, "heap-kB")
-	b.ReportMetric(peak*1.024, "peak-RSS-kB")
+	b.ReportMetric(float64(nstest.PeakMemory(b))/1000, "peak-RSS-kB")
 }
 
 const (

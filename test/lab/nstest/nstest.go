@@ -1,5 +1,6 @@
-// Package nstest creates single namespaces of package lab in tests that need no
-// cluster network.
+// Package nstest has what tests need that use the kernel, but no cluster
+// network: single namespaces of package lab, the version of the kernel, and the
+// memory of the process.
 package nstest
 
 import (
