@@ -68,7 +68,7 @@ func TestExpiredWatches(t *testing.T) {
 	for name, asEvent := range map[string]bool{"status": false, "event": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				api := &expiredAPI{fakeAPI{objects(testNode(1))}, asEvent, sync.Mutex{}, make(map[string][]string)}
+				api := &expiredAPI{newFakeAPI(objects(testNode(1))), asEvent, sync.Mutex{}, make(map[string][]string)}
 				client, err := apiclient.New(&rest.Config{Transport: api})
 				if err != nil {
 					t.Fatal(err)

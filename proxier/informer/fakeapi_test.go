@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,7 +37,7 @@ func newClient(t *testing.T, url string) *apiclient.Client {
 // serve returns a client of an API server with the objects of a clientset.
 func serve(t *testing.T, objects *fake.Clientset) *apiclient.Client {
 	t.Helper()
-	server := httptest.NewServer(fakeAPI{objects})
+	server := httptest.NewServer(newFakeAPI(objects))
 	t.Cleanup(func() {
 		server.CloseClientConnections() // watches do not end
 		server.Close()
@@ -45,7 +46,14 @@ func serve(t *testing.T, objects *fake.Clientset) *apiclient.Client {
 }
 
 // fakeAPI is an API server that responds in JSON. It ignores selectors.
-type fakeAPI struct{ objects *fake.Clientset }
+type fakeAPI struct {
+	objects *fake.Clientset
+	// watches are watches that began before the last list, by resource. The
+	// next request for a watch gets them, so that no event is lost.
+	watches *sync.Map
+}
+
+func newFakeAPI(objects *fake.Clientset) fakeAPI { return fakeAPI{objects, new(sync.Map)} }
 
 func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
@@ -56,7 +64,7 @@ func (f fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Query().Has("sendInitialEvents"):
 		err = apierrors.NewInvalid(schema.GroupKind{}, "", nil) // as API servers without this feature
 	case watching:
-		events, err = f.watch(r.Context(), path.Base(r.URL.Path))
+		events, err = f.watch(path.Base(r.URL.Path))
 	default:
 		list, err = f.list(r.Context(), path.Base(r.URL.Path))
 	}
@@ -100,6 +108,13 @@ func text(o runtime.Object) []byte {
 
 func (f fakeAPI) list(ctx context.Context, resource string) (runtime.Object, error) {
 	all := metav1.ListOptions{}
+	events, err := f.open(resource)
+	if err != nil {
+		return nil, err
+	}
+	if before, ok := f.watches.Swap(resource, events); ok {
+		before.(watch.Interface).Stop()
+	}
 	switch resource {
 	case "services":
 		return f.objects.CoreV1().Services("").List(ctx, all)
@@ -111,8 +126,16 @@ func (f fakeAPI) list(ctx context.Context, resource string) (runtime.Object, err
 	return f.objects.NetworkingV1().ServiceCIDRs().List(ctx, all)
 }
 
-func (f fakeAPI) watch(ctx context.Context, resource string) (watch.Interface, error) {
-	all := metav1.ListOptions{}
+// watch returns the events since the last list, or from now on.
+func (f fakeAPI) watch(resource string) (watch.Interface, error) {
+	if events, ok := f.watches.LoadAndDelete(resource); ok {
+		return events.(watch.Interface), nil
+	}
+	return f.open(resource)
+}
+
+func (f fakeAPI) open(resource string) (watch.Interface, error) {
+	ctx, all := context.Background(), metav1.ListOptions{}
 	switch resource {
 	case "services":
 		return f.objects.CoreV1().Services("").Watch(ctx, all)
