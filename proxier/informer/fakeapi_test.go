@@ -103,7 +103,7 @@ func (f fakeAPI) send(w http.ResponseWriter, r *http.Request, events watch.Inter
 func text(o runtime.Object) []byte {
 	codec := scheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion,
 		networkingv1.SchemeGroupVersion)
-	return []byte(runtime.EncodeOrDie(codec, o))
+	return []byte(runtime.EncodeOrDie(codec, o.DeepCopyObject())) // encoding writes the kind to it
 }
 
 func (f fakeAPI) list(ctx context.Context, resource string) (runtime.Object, error) {
