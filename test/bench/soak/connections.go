@@ -105,10 +105,10 @@ func (c *connections) connect(r route) {
 	conn, result := lab.Open(context.Background(), r.from, r.port.Protocol.String(), r.to, options)
 	end := time.Now()
 	if conn != nil {
-		defer conn.Close()
 		if n, err := conn.Lost(); n > 0 && r.steady() {
 			c.fail(failure{route: r, from: from, end: end, text: fmt.Sprintf("TCP lost %d packets (%v)", n, err)})
 		}
+		conn.Close()
 	}
 	c.count(kind)
 	if !r.steady() && c.world.swapped(r.via, from, end) {

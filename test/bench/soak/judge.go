@@ -150,19 +150,36 @@ func (j *judge) allowed(r route, known, end time.Time) (a allowed, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, service := range services {
+		in := j.plans(r, service)
 		for _, endpoints := range combinations {
 			for _, node := range r.via.possible(endpoints) {
 				a.choices++
-				j.add(&a, r, &ruleset.PlanInput{Node: node, Service: service, Endpoints: endpoints})
+				j.add(&a, r, in, node, endpoints)
 			}
 		}
 	}
 	return a, true
 }
 
+// plans returns the inputs of the plans that serve the frontend of a route, with
+// this frontend alone: a Service can have thousands of others.
+func (j *judge) plans(r route, service *cluster.Service) (all []ruleset.PlanInput) {
+	if service == nil {
+		return nil
+	}
+	other := func(f ruleset.ServedFrontend) bool { return f.Frontend != r.frontend.Frontend }
+	for _, port := range service.Ports {
+		frontends := ruleset.FrontendsOf(nft.FamilyOf(r.to.Addr()), service, port)
+		if only := slices.DeleteFunc(frontends, other); len(only) > 0 {
+			all = append(all, ruleset.PlanInput{Service: service, Port: port, Frontends: only})
+		}
+	}
+	return all
+}
+
 // add adds what one state allows.
-func (j *judge) add(a *allowed, r route, in *ruleset.PlanInput) {
-	targets, kept, ok := j.targets(r, in)
+func (j *judge) add(a *allowed, r route, plans []ruleset.PlanInput, node *cluster.Node, endpoints []*cluster.Endpoint) {
+	targets, kept, ok := j.targets(r, plans, node, endpoints)
 	if !ok || len(targets) == 0 {
 		a.silence = true
 	}
@@ -182,23 +199,16 @@ func (j *judge) add(a *allowed, r route, in *ruleset.PlanInput) {
 // targets returns the targets of a route, and whether they see the address of
 // a client outside the cluster. It is false if the rules drop or reject packets
 // whatever the endpoints are.
-func (j *judge) targets(r route, in *ruleset.PlanInput) (targets []ruleset.Target, kept, ok bool) {
-	if in.Service == nil {
-		return nil, false, false
-	}
-	family := nft.FamilyOf(r.to.Addr())
-	for _, in.Port = range in.Service.Ports {
-		in.Frontends = ruleset.FrontendsOf(family, in.Service, in.Port)
-		plan, err := j.rulesets[family].MakePlan(in)
-		if err != nil || plan == nil {
+func (j *judge) targets(
+	r route, plans []ruleset.PlanInput, node *cluster.Node, endpoints []*cluster.Endpoint,
+) (targets []ruleset.Target, kept, ok bool) {
+	for _, in := range plans {
+		in.Node, in.Endpoints = node, endpoints
+		plan, err := j.rulesets[nft.FamilyOf(r.to.Addr())].MakePlan(&in)
+		if err != nil || plan == nil || len(plan.Frontends) == 0 {
 			continue
 		}
-		same := func(f ruleset.ServedFrontend) bool { return f.Frontend == r.frontend.Frontend }
-		i := slices.IndexFunc(plan.Frontends, same)
-		if i < 0 {
-			continue
-		}
-		f := plan.Frontends[i]
+		f := plan.Frontends[0]
 		from := func(p netip.Prefix) bool { return p.Contains(r.source()) }
 		if f.Kind == ruleset.LoadBalancerIP && plan.Guarded && !slices.ContainsFunc(plan.Sources, from) {
 			return nil, false, false
