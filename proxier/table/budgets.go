@@ -164,6 +164,23 @@ func (t *Table) reportReduced() {
 	}
 }
 
+// Reduction describes how a Service that lists a frontend exceeds a budget, as
+// a sentence, and returns "" if no such Service does. The Service may serve the
+// frontend or leave it out.
+func (t *Table) Reduction(f ruleset.Frontend) string {
+	d := &t.desired
+	for s := range d.budgets.reduced {
+		lists := func(port cluster.ServicePort) bool {
+			return slices.ContainsFunc(ruleset.FrontendsOf(t.Family(), s.spec, port),
+				func(other ruleset.ServedFrontend) bool { return other.Frontend == f })
+		}
+		if slices.ContainsFunc(s.spec.Ports, lists) {
+			return fmt.Sprintf("Service %s %s", s.name, d.reduction(s))
+		}
+	}
+	return ""
+}
+
 // reduction describes how a Service is reduced, as a predicate.
 func (d *desired) reduction(s *serviceState) string {
 	whose := fmt.Sprintf("its budget of %d rows", d.budgets.OfService())

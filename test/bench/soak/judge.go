@@ -161,8 +161,8 @@ func (j *judge) allowed(r route, known, end time.Time) (a allowed, ok bool) {
 	return a, true
 }
 
-// plans returns the inputs of the plans that serve the frontend of a route, with
-// this frontend alone: a Service can have thousands of others.
+// plans returns the inputs of the plans that serve the frontend of a route,
+// with this frontend alone: a Service can have thousands of others.
 func (j *judge) plans(r route, service *cluster.Service) (all []ruleset.PlanInput) {
 	if service == nil {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -62,7 +63,12 @@ func (p *fakeProxy) Localhost(nft.Family, uint16) (localhost.State, bool) {
 // newAnswers returns the Answers of a proxy with tables of these families.
 func newAnswers(t *testing.T, families ...nft.Family) (*Answers, *fakeProxy) {
 	t.Helper()
-	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, families...)
+	return newAnswersWith(t, tabletest.Rules(), families...)
+}
+
+func newAnswersWith(t *testing.T, rules ruleset.Config, families ...nft.Family) (*Answers, *fakeProxy) {
+	t.Helper()
+	tables, err := table.New(table.Config{Rules: rules}, families...)
 	if err != nil {
 		t.Fatal(err)
 	}

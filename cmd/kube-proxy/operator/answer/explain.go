@@ -111,6 +111,9 @@ func (e *explanation) findOwner() error {
 	var found owner
 	err = e.read(func() {
 		for _, f := range frontends {
+			if how := e.table.Reduction(f); how != "" {
+				e.desired.Notes = append(e.desired.Notes, how)
+			}
 			service, port, ok := e.table.Owner(f)
 			if !ok {
 				continue

@@ -92,3 +92,42 @@ func TestExplainRefused(t *testing.T) {
 		t.Errorf("got %+v, want note %s", d, want)
 	}
 }
+
+// The answer has a note if a Service exceeds its budget, also for an external
+// IP that is left out for this reason.
+func TestExplainReduced(t *testing.T) {
+	tabletest.NewNode(t)
+	rules := tabletest.Rules()
+	rules.Budgets.Service = 20
+	a, p := newAnswersWith(t, rules, nft.IPv4)
+	p.setUp(t)
+	svc := tabletest.Service("web", "10.96.0.10", func(s *cluster.Service) {
+		for i := range byte(30) {
+			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{192, 0, 2, i}))
+		}
+	})
+	p.SetService(svc)
+	p.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.Sync(t, p)
+	owned := 0
+	for _, ip := range append(svc.ExternalIPs, svc.ClusterIPs...) {
+		d, err := a.Explain(t.Context(), packetTo(netip.AddrPortFrom(ip, 80).String()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = "Service ns/web exceeds its budget of 20 rows: it is served with "
+		if len(d.Notes) != 1 || !strings.HasPrefix(d.Notes[0], want) {
+			t.Errorf("%s: got notes %q, want %s", ip, d.Notes, want)
+		}
+		if d.ServicePort != "" {
+			owned++
+		}
+	}
+	if owned < 2 || owned > 20 {
+		t.Errorf("%d addresses are served", owned)
+	}
+	d, err := a.Explain(t.Context(), packetTo("192.0.2.1:81"))
+	if err != nil || len(d.Notes) > 0 {
+		t.Errorf("another port: got %+v, %v", d, err)
+	}
+}
