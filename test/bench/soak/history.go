@@ -175,6 +175,14 @@ func (h *history) pending(service string) bool {
 	return pending
 }
 
+// contents returns the Services that a proxy can know in a time. See
+// versions.possible.
+func (h *history) contents(service string, known, end time.Time) []*cluster.Service {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.of(service).service.possible(known, end)
+}
+
 // possible returns what a proxy can know about a Service in a time: any of the
 // Services, and each combination of contents of its EndpointSlices, as the
 // endpoints that they have, in the order of package table; nil if there are too

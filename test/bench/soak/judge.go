@@ -130,10 +130,9 @@ func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
 // a Service with many external IPs one at a time, after other Services.
 func (j *judge) possible(service string, known, end time.Time) ([]*cluster.Service, [][]*cluster.Endpoint) {
 	const many, delay = 100, 5 * time.Second
-	services, combinations := j.history.possible(service, known.Add(-delay), end)
 	hasMany := func(s *cluster.Service) bool { return s != nil && len(s.ExternalIPs) >= many }
-	if slices.ContainsFunc(services, hasMany) {
-		return services, combinations
+	if slices.ContainsFunc(j.history.contents(service, known.Add(-delay), end), hasMany) {
+		known = known.Add(-delay)
 	}
 	return j.history.possible(service, known, end)
 }
