@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,24 +27,26 @@ func TestDataplane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Tables) != len(scenarios()) {
-		t.Errorf("got %d tables, want %d", len(r.Tables), len(scenarios()))
+	if len(r.Tables) != 2*len(traffics()) {
+		t.Errorf("got %d tables, want %d", len(r.Tables), 2*len(traffics()))
 	}
 	for _, table := range r.Tables {
 		rows := 2 + 8 // without a proxy, and four proxies with two numbers of Services
-		affinity := strings.HasPrefix(table.Title, "affinity")
-		if affinity {
+		special := slices.ContainsFunc(traffics(), func(c traffic) bool {
+			return c.special() && strings.HasPrefix(table.Title, c.name)
+		})
+		if special {
 			rows = 8
 		}
 		if len(table.Rows) != rows {
 			t.Errorf("%s: got %d rows, want %d", table.Title, len(table.Rows), rows)
 		}
 		for _, row := range table.Rows {
-			checkRow(t, table.Title, row, affinity)
+			checkRow(t, table.Title, row, special)
 		}
 	}
 	for _, name := range []string{
-		"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg", "established.svg", "requests.svg",
+		"dataplane.txt", "latency.svg", "rate.svg", "affinity.svg", "guarded.svg", "established.svg", "requests.svg",
 	} {
 		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
 			t.Error(err)
@@ -50,7 +54,7 @@ func TestDataplane(t *testing.T) {
 	}
 }
 
-func checkRow(t *testing.T, title string, row report.Row, affinity bool) {
+func checkRow(t *testing.T, title string, row report.Row, special bool) {
 	t.Helper()
 	found := map[string]report.Figure{}
 	for _, f := range row {
@@ -61,7 +65,7 @@ func checkRow(t *testing.T, title string, row report.Row, affinity bool) {
 	}
 	_, static := found["to static"]
 	_, plain := found["to plain"]
-	if found["n"].Value != 2*20 || !static || plain != affinity {
+	if found["n"].Value != 2*20 || !static || plain != special {
 		t.Errorf("%s, %s: got %v", title, row[0], row)
 	}
 	if found["conn/s"].Value+found["requests/s"].Value < 100 && !strings.Contains(title, "new client") {
@@ -73,6 +77,7 @@ func checkRow(t *testing.T, title string, row report.Row, affinity bool) {
 // long.
 func TestAdd(t *testing.T) {
 	d := newDataplane("")
+	d.wanted = regexp.MustCompile("")
 	v, c := variant{"nftproxy", 100}, scenario{fromPod, newTCP}
 	d.add(v, c, []measurement{{1, report.Sample{24, 24, 90}, 2000}, {0, report.Sample{22, 22, 22}, 1000}})
 	d.add(v, c, []measurement{{0, report.Sample{44, 44, 44}, 500}, {1, report.Sample{44, 48, 48}, 1000}})
@@ -82,7 +87,7 @@ func TestAdd(t *testing.T) {
 	r := new(report.Report)
 	d.fill(r)
 	var got []string
-	for _, f := range r.Tables[6].Rows[0][1:] {
+	for _, f := range r.Tables[len(traffics())].Rows[0][1:] {
 		got = append(got, f.Name+" "+f.String())
 	}
 	want := "p50 44 s (22 to 44), p90 48 s, instances 22 s (22 to 44), to static +10.0 % (+10.0 to +10.0), " +

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -34,33 +35,22 @@ const (
 	fromPod  = "pod"
 )
 
-// The kinds of traffic. All but the established ones are new connections.
-const (
-	newTCP         = "TCP"
-	newUDP         = "UDP"
-	knownClient    = "affinity, known client" // TCP
-	unknownClient  = "affinity, new client"   // TCP
-	establishedTCP = "established TCP"
-	establishedUDP = "established UDP"
-)
-
 // scenario is what is measured in each variant.
-type scenario struct{ path, traffic string }
+type scenario struct {
+	path string
+	traffic
+}
 
 // String names the scenario.
-func (c scenario) String() string { return c.traffic + " from " + c.path }
+func (c scenario) String() string { return c.name + " from " + c.path }
 
-// affinity reports whether the Service has session affinity.
-func (c scenario) affinity() bool { return strings.HasPrefix(c.traffic, "affinity") }
-
-// established reports whether the traffic is requests over an existing flow.
-func (c scenario) established() bool { return strings.HasPrefix(c.traffic, "established") }
-
-// scenarios returns all scenarios in the order of the tables.
-func scenarios() (all []scenario) {
+// scenarios returns all scenarios with such traffic in the order of the tables.
+func scenarios(wanted *regexp.Regexp) (all []scenario) {
 	for _, path := range []string{fromNode, fromPod} {
-		for _, traffic := range []string{newTCP, newUDP, knownClient, unknownClient, establishedTCP, establishedUDP} {
-			all = append(all, scenario{path, traffic})
+		for _, t := range traffics() {
+			if wanted.MatchString(t.name) || t == newTCP {
+				all = append(all, scenario{path, t})
+			}
 		}
 	}
 	return all
@@ -124,15 +114,12 @@ func (d *dataplane) fill(r *report.Report) {
 			variants = append(variants, one.variant)
 		}
 	}
-	for _, c := range scenarios() {
-		n, rate := endpoints, "conn/s"
-		if c.affinity() {
-			n = affinityEndpoints
-		}
-		if c.established() {
+	for _, c := range scenarios(d.wanted) {
+		rate := "conn/s"
+		if c.established {
 			rate = "requests/s"
 		}
-		table := r.Table(fmt.Sprintf("%s, %d endpoints", c, n))
+		table := r.Table(fmt.Sprintf("%s, %d endpoints", c, c.endpoints()))
 		for _, v := range variants {
 			s := d.results[key{v, c}]
 			if s == nil {
@@ -148,12 +135,12 @@ func (d *dataplane) fill(r *report.Report) {
 				report.Value("instances", report.Seconds, medians.Median()).In(medians.Spread()),
 			}
 			plain := c
-			if c.affinity() {
+			if c.special() {
 				plain.traffic = newTCP
 			}
 			static := d.results[key{variant{rules: staticRule}, plain}]
 			row = append(row, compared("to static", s.rounds.Over(static.rounds))...)
-			if c.affinity() {
+			if c.special() {
 				row = append(row, compared("to plain", s.rounds.Over(d.results[key{v, plain}].rounds))...)
 			}
 			if len(s.all) > 0 {
@@ -181,22 +168,26 @@ func (d *dataplane) draw(r *report.Report, v variant, c scenario, p50, rate repo
 		r.Plot(report.Plot{Name: name, Title: title, Y: f.Unit}).Bar(v.String(), c.String(), f)
 	}
 	switch {
-	case c.established():
+	case c.established:
 		bar("established", "A request over an established flow: p50, and the spread of the rounds", p50)
 		bar("requests", "Requests per second over an established flow, one thread", rate)
-	case !c.affinity():
+	case !c.special():
 		bar("latency", "A new connection: p50, and the spread of the rounds", p50)
 		bar("rate", "New connections per second, on all processors", rate)
 	}
-	if c.affinity() || c.traffic == newTCP && v.services > 0 {
+	plain := c.traffic == newTCP && v.services > 0
+	if c.to == affinity || plain {
 		title := fmt.Sprintf("connect() with session affinity, %d endpoints: p50", affinityEndpoints)
 		bar("affinity", title, p50)
+	}
+	if prefixLengths[c.to] > 0 || plain {
+		bar("guarded", "connect() with loadBalancerSourceRanges: p50", p50)
 	}
 }
 
 const notes = `p50: of all latencies, and the range of the middle four fifths of the rounds' p50s
 instances: the p50s of instances, median and range of the middle four fifths
 to static: p50 of a round divided by p50 of the static rule in the same round, median and 95 % interval
-to plain: the same, compared with these rules without session affinity
+to plain: the same, compared with a plain Service of the same rules
 conn/s: whole cycles on all processors, median and range of the middle four fifths
 requests/s: requests and answers over one established flow, one thread; each is two packets`

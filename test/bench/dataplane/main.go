@@ -35,10 +35,13 @@
 // does not track flows, for new connections and established flows alike.
 //
 // All clients have addresses of the cluster, so nothing is masqueraded. Clients
-// outside of the cluster, NodePorts and other addresses are not measured. Flows
-// are removed from conntrack after every measurement. A "known" client of a
-// Service with session affinity has an endpoint already; 64 of them connect in
-// turn. A "new" client connects for the first time.
+// outside of the cluster and NodePorts are not measured. Flows are removed from
+// conntrack after every measurement. A "known" client of a Service with session
+// affinity has an endpoint already; 64 of them connect in turn. A "new" client
+// connects for the first time. A Service "guarded" by prefix lengths has
+// loadBalancerSourceRanges of that many lengths; clients are in the shortest
+// one. A connection "not to a Service" is to an endpoint. Only nftproxy knows a
+// source hash; for other proxies it is a plain Service.
 package main
 
 import (
@@ -47,6 +50,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -54,8 +58,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
@@ -76,6 +78,8 @@ type dataplane struct {
 	sizes     []int // numbers of Services
 	rounds    int
 	instances int // of each variant
+	traffic   string
+	wanted    *regexp.Regexp // traffic
 
 	// The tests set smaller values.
 	connections int           // or requests, per measurement of latency
@@ -105,11 +109,15 @@ func (d *dataplane) AddFlags(flags *pflag.FlagSet) {
 	stage.AddSubjects(flags, &d.proxies)
 	flags.IntVar(&d.rounds, "rounds", 30, "Rounds in which all variants are measured.")
 	flags.IntVar(&d.instances, "instances", 3, "Instances of each variant.")
+	flags.StringVar(&d.traffic, "traffic", "", "A regular expression: the kinds of traffic to measure besides TCP.")
 }
 
 // Measure implements report.Benchmark.
 func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	d.report = r
+	if d.wanted, err = regexp.Compile(d.traffic); err != nil {
+		return fmt.Errorf("--traffic: %w", err)
+	}
 	slices.Sort(d.sizes)
 	n := len(d.sizes)
 	if n == 0 || d.sizes[0] < 1 || d.sizes[n-1] > stage.MaxServices || d.rounds < 1 || d.instances < 1 {
@@ -156,14 +164,14 @@ func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 // measureRound measures every scenario, each in all subjects one after the
 // other: figures that are compared are measured within seconds.
 func (d *dataplane) measureRound(ctx context.Context) error {
-	for _, c := range shuffled(scenarios()) {
+	for _, c := range shuffled(scenarios(d.wanted)) {
 		runtime.GC()
 		round := map[variant][]measurement{}
 		for _, one := range shuffled(d.subjects) {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if c.affinity() && !one.proxied() {
+			if c.special() && !one.proxied() {
 				continue
 			}
 			m, err := d.measureScenario(one, c)
@@ -184,7 +192,7 @@ func (d *dataplane) measureScenario(one *subject, c scenario) (m measurement, er
 	if m.latencies, err = one.task(c, d.connections+warmUp).latencies(d.connections); err != nil {
 		return m, err
 	}
-	if c.traffic != unknownClient { // there are not enough addresses for these
+	if c.clients > 0 { // there are not enough addresses for new clients
 		m.rate, err = one.task(c, 0).perSecond(d.throughput)
 	}
 	return m, err
@@ -197,23 +205,12 @@ func shuffled[T any](all []T) []T {
 	return out
 }
 
-// Services besides those for TCP.
-const (
-	udpService      = stage.MaxServices
-	affinityService = stage.MaxServices + 1
-)
-
 // prepare makes all instances of all variants, and ends the API server.
 func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 	if err := d.prepareStatic(ctx, s); err != nil {
 		return err
 	}
-	udp, udpSlice := stage.NewService(udpService), stage.NewSlice(udpService, stage.Endpoints(udpService, endpoints))
-	udp.Spec.Ports[0].Protocol, udpSlice.Ports[0].Protocol = corev1.ProtocolUDP, ptr.To(corev1.ProtocolUDP)
-	affine := stage.NewService(affinityService)
-	affine.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-	affineSlice := stage.NewSlice(affinityService, stage.Endpoints(affinityService, affinityEndpoints))
-	if err := errors.Join(s.Create(ctx, udp, udpSlice), s.Create(ctx, affine, affineSlice)); err != nil {
+	if err := createServices(ctx, s); err != nil {
 		return err
 	}
 	loaded := 0
@@ -248,10 +245,10 @@ func (d *dataplane) prepareStatic(ctx context.Context, s *stage.Stage) error {
 			if one.place, err = newPlace(s.Lab, node); err != nil {
 				return err
 			}
-			direct := firstEndpoints(d.sizes[0])
+			to := direct(d.sizes[0])
 			if rules == noRules {
-				one.targets = direct
-			} else if err := writeStaticRules(ctx, node.Namespace, one.targets, direct); err != nil {
+				one.targets = to
+			} else if err := writeStaticRules(ctx, node.Namespace, one.targets, to); err != nil {
 				return err
 			}
 			d.subjects = append(d.subjects, one)
@@ -273,7 +270,7 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 	if err := node.Start(ctx, syscall.SysProcAttr{}, nil); err != nil {
 		return err
 	}
-	want := append(stage.Frontends(one.variant.services), one.targets.affinity)
+	want := append(stage.Frontends(one.variant.services), one.targets.programmed()...)
 	at, err := node.AwaitProgrammed(want)
 	if err != nil {
 		return err
@@ -287,8 +284,9 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 // writeStaticRules writes the fewest rules that forward a TCP and a UDP
 // frontend to one endpoint each.
 func writeStaticRules(ctx context.Context, at *lab.Namespace, from, to targets) error {
+	tcp, udp := from[plainTCP], from[plainUDP]
 	rules := fmt.Sprintf("ip daddr %s tcp dport %d dnat to %s; ip daddr %s udp dport %d dnat to %s",
-		from.tcp.Addr(), from.tcp.Port(), to.tcp, from.udp.Addr(), from.udp.Port(), to.udp)
+		tcp.Addr(), tcp.Port(), to[plainTCP], udp.Addr(), udp.Port(), to[plainUDP])
 	_, err := listing.Run(ctx, at, fmt.Sprintf(`table ip static {
 		chain prerouting { type nat hook prerouting priority dstnat; %[1]s; }
 		chain output { type nat hook output priority -100; %[1]s; }

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/nftproxy/nftproxy/test/bench/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -20,28 +17,7 @@ type subject struct {
 	fresh    int // new clients so far
 }
 
-// targets are the addresses to which clients connect.
-type targets struct{ tcp, udp, affinity netip.AddrPort }
-
-// frontends returns the addresses of the Services. The TCP Service is one of
-// many, in the middle.
-func frontends(services int) targets {
-	return targets{stage.Frontend(services / 2), stage.Frontend(udpService), stage.Frontend(affinityService)}
-}
-
-// firstEndpoints returns an endpoint of each Service without affinity.
-func firstEndpoints(services int) targets {
-	first := func(service int) netip.AddrPort {
-		return netip.AddrPortFrom(stage.Endpoints(service, endpoints)[0], stage.TargetPort)
-	}
-	return targets{tcp: first(services / 2), udp: first(udpService)}
-}
-
 func (s *subject) proxied() bool { return s.variant.services > 0 }
-
-// knownClients is the number of clients with an endpoint of the Service with
-// session affinity.
-const knownClients = 64
 
 // introduce connects the known clients.
 func (s *subject) introduce() error {
@@ -60,21 +36,16 @@ func (s *subject) introduce() error {
 // connections.
 func (s *subject) task(c scenario, connections int) *task {
 	t := &task{
-		kind: unix.SOCK_STREAM, established: c.established(),
-		from: s.place.node, to: s.targets.tcp, server: s.place.server, node: s.place.node,
+		kind: c.kind, established: c.established,
+		from: s.place.node, to: s.targets[c.to], server: s.place.server, node: s.place.node,
 	}
 	all := nodeClients
 	if c.path == fromPod {
 		t.from, all = s.place.pod, podClients
 	}
-	first, n := 1, 1
-	switch c.traffic {
-	case newUDP, establishedUDP:
-		t.kind, t.to = unix.SOCK_DGRAM, s.targets.udp
-	case knownClient:
-		t.to, n = s.targets.affinity, knownClients
-	case unknownClient:
-		t.to, first, n = s.targets.affinity, 1+knownClients+s.fresh, connections
+	first, n := 1, c.clients
+	if n == 0 {
+		first, n = 1+knownClients+s.fresh, connections
 		s.fresh += connections
 	}
 	for i := range n {
@@ -107,7 +78,7 @@ func newPlace(l *lab.Lab, node *lab.Pod) (*place, error) {
 		return nil, err
 	}
 	p := &place{node: node.Namespace, pod: pod.Namespace, server: server.Namespace}
-	served := []netip.Prefix{endpointRange, serviceRange}
+	served := []netip.Prefix{endpointRange, serviceRange, balancerRange}
 	err = errors.Join(
 		p.node.SetSysctl("net.ipv4.ip_forward", "1"),
 		p.server.Own(endpointRange), p.node.Own(nodeClients), p.pod.Own(podClients),
