@@ -31,6 +31,9 @@ type Endpoint struct {
 	Node string
 	// Hints restrict the clients that should use the endpoint. nil means none.
 	Hints *Hints
+	// Weight is the endpoint's share of new connections, relative to others.
+	// An endpoint in several sources has the highest of its weights.
+	Weight Weight
 	// Ready endpoints get traffic. If a Service has none, endpoints that are
 	// Serving and Terminating get it (KEP-1669).
 	Ready, Serving, Terminating bool
@@ -66,7 +69,7 @@ func (e *Endpoint) Rank() int {
 
 // Equal reports whether two endpoints are the same in all fields.
 func (e *Endpoint) Equal(o *Endpoint) bool {
-	return e.EndpointKey == o.EndpointKey && e.Node == o.Node &&
+	return e.EndpointKey == o.EndpointKey && e.Node == o.Node && e.Weight == o.Weight &&
 		e.Ready == o.Ready && e.Serving == o.Serving && e.Terminating == o.Terminating &&
 		slices.Equal(e.Ports, o.Ports) && e.Hints.equal(o.Hints)
 }

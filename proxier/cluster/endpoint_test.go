@@ -56,6 +56,7 @@ func TestEqualEndpoints(t *testing.T) {
 		t.Error("the same endpoint: got unequal")
 	}
 	for name, change := range map[string]func(*Endpoint){
+		"Weight":      func(e *Endpoint) { e.Weight = WeightOf(0) },
 		"Source":      func(e *Endpoint) { e.Source = "b" },
 		"Addr":        func(e *Endpoint) { e.Addr = addr("10.0.0.2") },
 		"Ports":       func(e *Endpoint) { e.Ports[0].Port = 81 },

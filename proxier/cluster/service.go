@@ -107,6 +107,12 @@ type Service struct {
 	// AffinityTimeout is how long a client keeps its endpoint after its last
 	// connection. 0 means no session affinity.
 	AffinityTimeout time.Duration
+	// Balance selects the endpoint of a new connection. It is BalanceRandom
+	// with session affinity.
+	Balance Balance
+	// HashTableSize is the number of rows of the table that a hash, or weights,
+	// select an endpoint from. 0 means the default of the proxy.
+	HashTableSize int
 	// HealthCheckNodePort is the port on which load balancers check whether
 	// this node has endpoints. 0 means none.
 	HealthCheckNodePort uint16

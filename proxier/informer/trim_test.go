@@ -24,7 +24,8 @@ func fullMeta() metav1.ObjectMeta {
 			discoveryv1.LabelServiceName: "web", corev1.LabelTopologyZone: "z",
 		},
 		Annotations: map[string]string{
-			"note": "long", corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z",
+			"note": "long", translate.AnnotationBalance: "source-hash", translate.AnnotationHashTableSize: "503",
+			translate.AnnotationWeight: "50", corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z",
 		},
 		OwnerReferences: []metav1.OwnerReference{{Name: "o"}},
 		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},

@@ -17,7 +17,7 @@ type candidate struct {
 
 // candidates appends to found the endpoints of a family that serve a service
 // port, sorted by address and port. Of several endpoints with the same address
-// and port it takes one of the highest rank.
+// and port it takes one of the highest rank, with the highest of their weights.
 func candidates(
 	found []candidate, endpoints []*cluster.Endpoint, f nft.Family, port cluster.ServicePort, node *cluster.Node,
 ) []candidate {
@@ -35,14 +35,20 @@ func candidates(
 			n, ok = endpointPort(e, port)
 		}
 		if ok {
-			at := Target{Addr: e.Addr, Port: n, Here: e.Node == "" || e.Node == node.Name}
-			found = append(found, candidate{at, e})
+			here := e.Node == "" || e.Node == node.Name
+			found = append(found, candidate{Target{Addr: e.Addr, Port: n, Here: here, Weight: e.Weight}, e})
 		}
 	}
 	slices.SortFunc(found, func(a, b candidate) int {
 		return cmp.Or(a.AddrPort().Compare(b.AddrPort()), b.Rank()-a.Rank())
 	})
-	return slices.CompactFunc(found, func(a, b candidate) bool { return a.AddrPort() == b.AddrPort() })
+	same := func(a, b candidate) bool { return a.AddrPort() == b.AddrPort() }
+	for i := len(found) - 1; i > 0; i-- {
+		if before := &found[i-1]; same(*before, found[i]) {
+			before.Target.Weight = max(before.Target.Weight, found[i].Target.Weight)
+		}
+	}
+	return slices.CompactFunc(found, same)
 }
 
 // endpointPort returns the port on which an endpoint serves a service port. ok

@@ -129,6 +129,29 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
+// An endpoint in several sources has the highest of its weights, and that of
+// other ports does not count.
+func TestWeightInSeveralSources(t *testing.T) {
+	endpoint := func(source string, port uint16, weight int, ready bool) *cluster.Endpoint {
+		return &cluster.Endpoint{
+			EndpointKey: cluster.EndpointKey{Source: source, Addr: addr("10.0.0.1")}, Ready: ready,
+			Ports:  []cluster.EndpointPort{{Protocol: cluster.TCP, Port: port}},
+			Weight: cluster.WeightOf(weight),
+		}
+	}
+	got := candidates(nil, []*cluster.Endpoint{
+		endpoint("a", 80, 3, true), endpoint("b", 80, 0, true), endpoint("c", 80, 7, false),
+		endpoint("d", 81, 0, true), endpoint("e", 82, 9, true),
+	}, nft.IPv4, port80, &cluster.Node{})
+	var weights []int
+	for _, c := range got {
+		weights = append(weights, c.Target.Weight.Int())
+	}
+	if want := []int{7, 0, 9}; !slices.Equal(weights, want) || !got[0].Ready {
+		t.Errorf("got weights %v, ready %v; want %v, true", weights, got[0].Ready, want)
+	}
+}
+
 // targetsFrom returns targets with these last bytes of their addresses.
 func targetsFrom(lastBytes string) []Target {
 	var out []Target

@@ -78,6 +78,8 @@ type Target struct {
 	Port uint16
 	// Here reports whether the endpoint is on this node or its node is unknown.
 	Here bool
+	// Weight is the weight of the endpoint.
+	Weight cluster.Weight
 	// ID is the number that identifies the endpoint in the sets of clients with
 	// session affinity. It is 0 without affinity.
 	ID uint32

@@ -67,6 +67,7 @@ func ParseEndpointSlice(slice *discoveryv1.EndpointSlice) *EndpointSlice {
 func parseEndpoints(slice *discoveryv1.EndpointSlice) (endpoints []*cluster.Endpoint, problems []error) {
 	p := parser{}
 	ports := p.endpointPorts(slice.Ports)
+	weight := p.weight(slice.Annotations)
 	var all []cluster.Endpoint
 	for i := range slice.Endpoints {
 		e := &slice.Endpoints[i]
@@ -77,7 +78,9 @@ func parseEndpoints(slice *discoveryv1.EndpointSlice) (endpoints []*cluster.Endp
 		if all == nil {
 			all = make([]cluster.Endpoint, 0, len(slice.Endpoints))
 		}
-		all = append(all, endpointOf(e, cluster.EndpointKey{Source: slice.Name, Addr: addr}, ports))
+		endpoint := endpointOf(e, cluster.EndpointKey{Source: slice.Name, Addr: addr}, ports)
+		endpoint.Weight = weight
+		all = append(all, endpoint)
 	}
 	slices.SortStableFunc(all, func(a, b cluster.Endpoint) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), b.Rank()-a.Rank())

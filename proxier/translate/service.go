@@ -36,10 +36,6 @@ func ParseService(svc *corev1.Service) *Service {
 // serves.
 const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// AnnotationMetrics is the annotation, with the value "true", of Services whose
-// connections are counted.
-const AnnotationMetrics = "nftproxy.io/metrics"
-
 // proxied reports whether a Service is served: it is neither headless, nor an
 // alias of a host name, nor served by another proxy. The label
 // service.kubernetes.io/headless has no meaning on a Service.
@@ -74,6 +70,8 @@ func parseServiceSpec(svc *corev1.Service) (s *cluster.Service, problems []error
 	if spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		s.AffinityTimeout = affinityTimeoutOf(spec.SessionAffinityConfig)
 	}
+	s.Balance = p.balance(svc.Annotations, s.AffinityTimeout > 0)
+	s.HashTableSize = p.hashTableSize(svc.Annotations)
 	for i, port := range spec.Ports {
 		sp, err := servicePortOf(port, spec.Type)
 		if err != nil {
