@@ -16,6 +16,7 @@ type Expr struct {
 	typeof []byte // user data that nft stores about the expression in a set
 	proto  uint8  // protocol that the rule must match before, 0 for none
 	mask   []byte // keeps some bits of the value; nil keeps all
+	of     []Expr // values that are loaded into the same registers first
 }
 
 // String returns the expression in nft syntax.
@@ -61,6 +62,7 @@ var (
 	fieldDaddr  = headerField{"ip daddr", expr.PayloadBaseNetworkHeader, 16, TypeIPv4Addr, descIPv4, 12}
 	fieldSaddr6 = headerField{"ip6 saddr", expr.PayloadBaseNetworkHeader, 8, TypeIPv6Addr, descIPv6, 8}
 	fieldDaddr6 = headerField{"ip6 daddr", expr.PayloadBaseNetworkHeader, 24, TypeIPv6Addr, descIPv6, 9}
+	fieldSport  = headerField{"th sport", expr.PayloadBaseTransportHeader, 0, TypeInetService, descTransport, 1}
 	fieldDport  = headerField{"th dport", expr.PayloadBaseTransportHeader, 2, TypeInetService, descTransport, 2}
 
 	fieldTCPFlags = headerField{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags, descTCP, 7}
@@ -114,6 +116,9 @@ func prefixMask(size, bits int) []byte {
 // ThDport yields `th dport`: the destination port of any transport protocol.
 func ThDport() Expr { return fieldDport.expr() }
 
+// ThSport yields `th sport`: the source port of any transport protocol.
+func ThSport() Expr { return fieldSport.expr() }
+
 // Dport yields `tcp dport`, `udp dport` or `sctp dport`. A rule that uses it
 // matches the protocol first. For other protocols it is ThDport.
 func Dport(proto uint8) Expr {
@@ -160,6 +165,26 @@ func numgen(kind, mod, offset uint32) Expr {
 	}
 }
 
+// Jhash yields `jhash ip saddr . th sport mod M seed S offset O`: a number from
+// O to O+M-1 that depends on the values of the expressions only. The kernel
+// refuses M = 0. It must be the last part of a key, and cannot declare a field.
+func Jhash(mod, seed, offset uint32, of ...Expr) Expr {
+	size := 0
+	for _, e := range of {
+		size += e.typ.padded()
+	}
+	return Expr{
+		typ: typeInteger,
+		of:  of,
+		load: func(reg uint32) expr.Any {
+			return &expr.Hash{
+				SourceRegister: reg, DestRegister: reg, Length: uint32(size),
+				Modulus: mod, Seed: seed, Offset: offset, Type: expr.HashTypeJenkins,
+			}
+		},
+	}
+}
+
 // The kernel has 64 bytes of registers, which it numbers twice: in units of
 // 16 bytes (NFT_REG_1 to NFT_REG_4) and of 4 bytes (NFT_REG32_00 to
 // NFT_REG32_15). Both numberings begin at reg1. The kernel lists a register
@@ -200,10 +225,14 @@ func loadConcat(exprs []Expr) []expr.Any {
 			out = append(out, matchL4Proto(e.proto)...)
 		}
 	}
-	offset := 0
+	return append(out, loadAt(0, exprs)...)
+}
+
+// loadAt loads expressions into consecutive registers from an offset.
+func loadAt(offset int, exprs []Expr) (out []expr.Any) {
 	for _, e := range exprs {
 		at := register(offset)
-		out = append(out, e.load(at))
+		out = append(append(out, loadAt(offset, e.of)...), e.load(at))
 		if n := len(e.mask); n > 0 {
 			out = append(out, &expr.Bitwise{
 				SourceRegister: at, DestRegister: at, Len: uint32(n), Mask: e.mask, Xor: make([]byte, n),

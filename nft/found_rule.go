@@ -83,6 +83,8 @@ func newExpression(name string, data []byte) expr.Any {
 		return &expr.Fib{}
 	case "numgen":
 		return &expr.Numgen{}
+	case "hash":
+		return &expr.Hash{}
 	case "bitwise":
 		if be32(attr(data, nftaBitwiseOp)) == 0 {
 			return &expr.Bitwise{}

@@ -209,7 +209,6 @@ func (o operand) bitsComparison(op expr.CmpOp, constant []byte) string {
 var otherFields = []headerField{
 	{name: "ip protocol", base: expr.PayloadBaseNetworkHeader, offset: 9, typ: TypeInetProto},
 	{name: "ip6 nexthdr", base: expr.PayloadBaseNetworkHeader, offset: 6, typ: TypeInetProto},
-	{name: "th sport", base: expr.PayloadBaseTransportHeader, offset: 0, typ: TypeInetService},
 }
 
 func (w *ruleWriter) payload(e *expr.Payload) {
@@ -217,7 +216,8 @@ func (w *ruleWriter) payload(e *expr.Payload) {
 		w.add(unknownPart)
 		return
 	}
-	for _, f := range append(otherFields, fieldSaddr, fieldDaddr, fieldSaddr6, fieldDaddr6, fieldDport, fieldTCPFlags) {
+	for _, f := range append(otherFields,
+		fieldSaddr, fieldDaddr, fieldSaddr6, fieldDaddr6, fieldSport, fieldDport, fieldTCPFlags) {
 		if f.base != e.Base || f.offset != e.Offset || int(e.Len) > f.typ.size {
 			continue
 		}
@@ -268,6 +268,22 @@ func (w *ruleWriter) fieldName(f headerField, whole bool) (name string, ok bool)
 // numgenOperand returns a number that the kernel draws.
 func numgenOperand(e *expr.Numgen) operand {
 	text := fmt.Sprintf("numgen %s mod %d", nameOf(e.Type, "inc", "random"), e.Modulus)
+	if e.Offset != 0 {
+		text += fmt.Sprintf(" offset %d", e.Offset)
+	}
+	return operand{text: text, typ: typeInteger}
+}
+
+// hashOperand returns a hash of values.
+func hashOperand(e *expr.Hash, of string) operand {
+	text := "symhash"
+	if e.Type == expr.HashTypeJenkins {
+		text = "jhash " + of
+	}
+	text += fmt.Sprintf(" mod %d", e.Modulus)
+	if e.Seed != 0 {
+		text += fmt.Sprintf(" seed 0x%x", e.Seed)
+	}
 	if e.Offset != 0 {
 		text += fmt.Sprintf(" offset %d", e.Offset)
 	}

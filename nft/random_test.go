@@ -194,7 +194,7 @@ func (r *random) set() keyedSet {
 	vip := serviceKey(f)
 	s := &nft.Set{Name: r.name("set"), Comment: r.comment()}
 	var key []nft.Expr
-	switch r.IntN(9) {
+	switch r.IntN(10) {
 	case 0:
 		s.Key, key = nft.Types(addr), vip[:1]
 	case 1:
@@ -216,6 +216,10 @@ func (r *random) set() keyedSet {
 		s.Key, key, s.Interval = nft.Types(nft.TypeInetService), []nft.Expr{nft.ThDport()}, true
 	case 8:
 		s.Key, key = nft.Typeof(vip[:1]...), vip[:1]
+	case 9:
+		client := []nft.Expr{nft.Saddr(f), nft.ThSport()}[:1+r.IntN(2)]
+		key = append(vip[1:], nft.Jhash(1+r.Uint32N(9), 1+r.Uint32N(9), r.Uint32N(2)*65536, client...))
+		s.Key = nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0))
 	}
 	switch r.IntN(4) {
 	case 0:

@@ -56,6 +56,8 @@ func equalExpressions(a, b expr.Any) bool {
 		return equalFields(a, b)
 	case *expr.Numgen:
 		return equalFields(a, b)
+	case *expr.Hash:
+		return equalFields(a, b)
 	case *expr.Lookup:
 		return equalFields(a, b)
 	case *expr.NAT:

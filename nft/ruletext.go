@@ -86,6 +86,8 @@ func (w *ruleWriter) write(e expr.Any) {
 		w.load(e.Register, fibOperand(e))
 	case *expr.Numgen:
 		w.load(e.Register, numgenOperand(e))
+	case *expr.Hash:
+		w.load(e.DestRegister, hashOperand(e, w.values(e.SourceRegister, int(e.Length))))
 	case *expr.Immediate:
 		w.load(e.Register, operand{value: e.Data})
 	case *expr.Bitwise:
@@ -173,8 +175,15 @@ func (w *ruleWriter) compareRange(e *expr.Range) {
 // key returns the values that make up a key from a register on, and removes
 // them.
 func (w *ruleWriter) key(register uint32) string {
+	return w.values(register, len(w.registers)*unix.NFT_REG32_SIZE)
+}
+
+// values returns the values of at most size bytes from a register on, and
+// removes them.
+func (w *ruleWriter) values(register uint32, size int) string {
 	var parts []string
-	for at := registerOffset(register); at >= 0; {
+	first := registerOffset(register)
+	for at := first; at >= 0 && at < first+size; {
 		slot := at / unix.NFT_REG32_SIZE
 		if slot >= len(w.registers) || w.registers[slot].text == "" {
 			break

@@ -132,6 +132,8 @@ const (
 		reject with tcp reset
 		jump other comment "a comment"
 		numgen inc mod 4 offset 2 3 accept
+		jhash meta mark . th sport mod 8 seed 0x7 offset 2 3 accept
+		symhash mod 4 1 accept
 		return
 	`
 	foreignIPv4 = `

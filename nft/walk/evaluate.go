@@ -26,6 +26,8 @@ func (w *Walk) evaluate(p *Path, e expr.Any) error {
 		p.load(e.Register, len(e.Data), known(e.Data))
 	case *expr.Numgen:
 		p.load(e.Register, slotBytes, number(e))
+	case *expr.Hash:
+		p.load(e.DestRegister, slotBytes, p.hash(e))
 	case *expr.Bitwise:
 		p.load(e.DestRegister, int(e.Len), p.bitwise(e))
 	case *expr.Cmp:
