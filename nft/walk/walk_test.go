@@ -136,6 +136,15 @@ func TestFacts(t *testing.T) {
 		}, matches},
 		{"random", packet(), []expr.Any{random, is(host(4)...)}, "drop 1/4, policy 3/4"},
 		{"impossible number", packet(), []expr.Any{random, is(host(0)...)}, differs},
+		{"hash of an unknown port", unmarked, []expr.Any{
+			&expr.Payload{Base: transport, Len: 2, DestRegister: 1},
+
+			&expr.Hash{SourceRegister: 1, DestRegister: 1, Length: 2, Modulus: 4, Type: expr.HashTypeJenkins},
+			is(host(3)...),
+		}, "drop 1/4, policy 3/4"},
+		{"hash of the flow", packet(), []expr.Any{
+			&expr.Hash{DestRegister: 1, Modulus: 4, Offset: 1, Type: expr.HashTypeSym}, is(host(0)...),
+		}, differs},
 		{"limit", packet(), []expr.Any{&expr.Limit{}}, forks},
 		{"unknown expression", packet(), []expr.Any{&nft.UnknownExpression{Name: "osf"}}, forks},
 		{"log", packet(), []expr.Any{&nft.UnknownExpression{Name: "log"}}, matches},
