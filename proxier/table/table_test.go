@@ -1,6 +1,7 @@
 package table
 
 import (
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -157,4 +158,27 @@ func TestReset(t *testing.T) {
 	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
 	tabletest.Sync(t, table)
 	checkTable(t, table)
+}
+
+// Services with one endpoint need no set, map or chain of their own: the kernel
+// finds sets by walking a list.
+func TestServicesShareSets(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newTable(t, sampleConfig(), nft.IPv4)
+	count := func(services int) map[string]int {
+		for i := range services {
+			s := tabletest.NumberedService(i)
+			table.SetService(s)
+			table.SetEndpoint(s.Name, tabletest.NumberedEndpoint(i, 0))
+		}
+		tabletest.Sync(t, table)
+		n := map[string]int{}
+		for _, kind := range []string{"\tset ", "\tmap ", "\tchain "} {
+			n[kind] = strings.Count(tabletest.NFT(t, "", "--terse", "list", "table", "ip", "kube-proxy"), kind)
+		}
+		return n
+	}
+	if one, many := count(1), count(50); !maps.Equal(one, many) {
+		t.Errorf("got %v with 1 Service, %v with 50", one, many)
+	}
 }

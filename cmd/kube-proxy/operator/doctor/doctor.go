@@ -95,6 +95,7 @@ func checks() []check {
 		{"kernel", false, checkKernel},
 		{"kernel-features", true, checkFeatures},
 		{"table", false, checkTable},
+		{"nft", true, checkNFT},
 		{"leftovers", true, checkLeftovers},
 		{"filters", true, checkFilters},
 		{"ip-forward", false, checkForwarding},
