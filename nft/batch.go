@@ -64,32 +64,25 @@ type tagMark struct {
 	tag uint32
 }
 
-type operation uint8
+// operation is what a message does, as nft writes it.
+type operation string
 
 const (
-	opAddTable operation = iota
-	opDeleteTable
-	opAddSet
-	opDeleteSet
-	opFlushSet
-	opAddChain
-	opDeleteChain
-	opFlushChain
-	opAddRule
-	opDeleteRule
-	opAddRow
-	opDeleteRow
-	opAddCounter
-	opDeleteCounter
+	opAddTable      operation = "add table"
+	opDeleteTable   operation = "delete table"
+	opAddSet        operation = "add set"
+	opDeleteSet     operation = "delete set"
+	opFlushSet      operation = "flush set"
+	opAddChain      operation = "add chain"
+	opDeleteChain   operation = "delete chain"
+	opFlushChain    operation = "flush chain"
+	opAddRule       operation = "add rule"
+	opDeleteRule    operation = "delete rule"
+	opAddRow        operation = "add element"
+	opDeleteRow     operation = "delete element"
+	opAddCounter    operation = "add counter"
+	opDeleteCounter operation = "delete counter"
 )
-
-// String returns the operation as nft writes it.
-func (o operation) String() string {
-	return [...]string{
-		"add table", "delete table", "add set", "delete set", "flush set", "add chain", "delete chain", "flush chain",
-		"add rule", "delete rule", "add element", "delete element", "add counter", "delete counter",
-	}[o]
-}
 
 // NewBatch returns an empty batch of changes to the table.
 func NewBatch(table *Table) *Batch { return &Batch{table: table} }

@@ -46,19 +46,7 @@ const (
 
 // String returns the hook point as nft writes it.
 func (h HookPoint) String() string {
-	switch h {
-	case Prerouting:
-		return "prerouting"
-	case Input:
-		return "input"
-	case Forward:
-		return "forward"
-	case Output:
-		return "output"
-	case Postrouting:
-		return "postrouting"
-	}
-	return "unknown"
+	return nameOf(uint32(h), "prerouting", "input", "forward", "output", "postrouting")
 }
 
 // Priorities of base chains that nft has names for. Chains with lower
@@ -157,24 +145,17 @@ func (c *Conn) Chains(t *Table) ([]FoundChain, error) {
 }
 
 func parseChain(msg []byte) FoundChain {
-	var f FoundChain
-	var hook Hook
-	eachAttr(msg, func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_CHAIN_NAME:
-			f.Name = cString(value)
-		case unix.NFTA_CHAIN_HANDLE:
-			f.Handle = be64(value)
-		case unix.NFTA_CHAIN_HOOK:
-			hook.Point = HookPoint(be32(attr(value, unix.NFTA_HOOK_HOOKNUM)))
-			hook.Priority = int32(be32(attr(value, unix.NFTA_HOOK_PRIORITY)))
-			f.Hook = &hook
-		case unix.NFTA_CHAIN_TYPE:
-			hook.Type = ChainType(cString(value))
-		case unix.NFTA_CHAIN_POLICY:
-			f.Policy = be32(value)
+	f := FoundChain{
+		Name: cString(attr(msg, unix.NFTA_CHAIN_NAME)), Handle: be64(attr(msg, unix.NFTA_CHAIN_HANDLE)),
+		Policy: be32(attr(msg, unix.NFTA_CHAIN_POLICY)),
+	}
+	if hook := attr(msg, unix.NFTA_CHAIN_HOOK); hook != nil {
+		f.Hook = &Hook{
+			Type:     ChainType(cString(attr(msg, unix.NFTA_CHAIN_TYPE))),
+			Point:    HookPoint(be32(attr(hook, unix.NFTA_HOOK_HOOKNUM))),
+			Priority: int32(be32(attr(hook, unix.NFTA_HOOK_PRIORITY))),
 		}
-	})
+	}
 	return f
 }
 

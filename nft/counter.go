@@ -103,17 +103,9 @@ func (c *Conn) Counters(t *Table) ([]FoundCounter, error) {
 }
 
 func parseCounter(msg []byte) FoundCounter {
-	var f FoundCounter
-	eachAttr(msg, func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_OBJ_NAME:
-			f.Name = cString(value)
-		case nftaObjHandle:
-			f.Handle = be64(value)
-		case unix.NFTA_OBJ_DATA:
-			f.Packets = be64(attr(value, unix.NFTA_COUNTER_PACKETS))
-			f.Bytes = be64(attr(value, unix.NFTA_COUNTER_BYTES))
-		}
-	})
-	return f
+	data := attr(msg, unix.NFTA_OBJ_DATA)
+	return FoundCounter{
+		Name: cString(attr(msg, unix.NFTA_OBJ_NAME)), Handle: be64(attr(msg, nftaObjHandle)),
+		Packets: be64(attr(data, unix.NFTA_COUNTER_PACKETS)), Bytes: be64(attr(data, unix.NFTA_COUNTER_BYTES)),
+	}
 }

@@ -77,10 +77,10 @@ func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attri
 			}
 		},
 		func(msg []byte) {
-			table, handle := kind.identify(msg)
-			if table != t.Name { // some kernels list the objects of all tables
+			if cString(attr(msg, kind.table)) != t.Name { // some kernels list the objects of all tables
 				return
 			}
+			handle := be64(attr(msg, kind.handle))
 			_, again := seen[handle]
 			seen[handle] = struct{}{}
 			twice = twice || again
@@ -90,17 +90,4 @@ func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attri
 		err = ErrGeneration
 	}
 	return err
-}
-
-// identify returns the table and the handle of an object.
-func (k objectKind) identify(msg []byte) (table string, handle uint64) {
-	eachAttr(msg, func(typ uint16, value []byte) {
-		switch typ {
-		case k.table:
-			table = cString(value)
-		case k.handle:
-			handle = be64(value)
-		}
-	})
-	return table, handle
 }

@@ -72,58 +72,38 @@ const nftaBitwiseOp = 6
 
 // newExpression returns an empty expression, nil if the kind is unknown.
 func newExpression(name string, data []byte) expr.Any {
-	switch name {
-	case "payload":
-		return &expr.Payload{}
-	case "meta":
-		return &expr.Meta{}
-	case "ct":
-		return &expr.Ct{}
-	case "fib":
-		return &expr.Fib{}
-	case "numgen":
-		return &expr.Numgen{}
-	case "hash":
-		return &expr.Hash{}
-	case "bitwise":
-		if be32(attr(data, nftaBitwiseOp)) == 0 {
-			return &expr.Bitwise{}
-		}
-	case "cmp":
-		return &expr.Cmp{}
-	case "range":
-		return &expr.Range{}
-	case "lookup":
-		return &expr.Lookup{}
-	case "dynset":
-		return &expr.Dynset{}
-	case "immediate":
-		if attr(attr(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT) != nil {
-			return &expr.Verdict{}
-		}
-		return &expr.Immediate{}
+	switch {
+	case name == "bitwise" && be32(attr(data, nftaBitwiseOp)) != 0:
+		return nil
+	case name == "immediate" && attr(attr(data, unix.NFTA_IMMEDIATE_DATA), unix.NFTA_DATA_VERDICT) != nil:
+		return &expr.Verdict{}
+	case newExpressions[name] == nil:
+		return nil
 	}
-	return newAction(name)
+	return newExpressions[name]()
 }
 
-// newAction is newExpression for expressions that neither load nor compare a
-// value.
-func newAction(name string) expr.Any {
-	switch name {
-	case "nat":
-		return &expr.NAT{}
-	case "masq":
-		return &expr.Masq{}
-	case "reject":
-		return &expr.Reject{}
-	case counterExpr:
-		return &expr.Counter{}
-	case "objref":
-		return &expr.Objref{}
-	case "limit":
-		return &expr.Limit{}
-	}
-	return nil
+// newExpressions has a function for each known kind of expression that returns
+// an empty one.
+var newExpressions = map[string]func() expr.Any{
+	"payload":   func() expr.Any { return &expr.Payload{} },
+	"meta":      func() expr.Any { return &expr.Meta{} },
+	"ct":        func() expr.Any { return &expr.Ct{} },
+	"fib":       func() expr.Any { return &expr.Fib{} },
+	"numgen":    func() expr.Any { return &expr.Numgen{} },
+	"hash":      func() expr.Any { return &expr.Hash{} },
+	"bitwise":   func() expr.Any { return &expr.Bitwise{} },
+	"cmp":       func() expr.Any { return &expr.Cmp{} },
+	"range":     func() expr.Any { return &expr.Range{} },
+	"lookup":    func() expr.Any { return &expr.Lookup{} },
+	"dynset":    func() expr.Any { return &expr.Dynset{} },
+	"immediate": func() expr.Any { return &expr.Immediate{} },
+	"nat":       func() expr.Any { return &expr.NAT{} },
+	"masq":      func() expr.Any { return &expr.Masq{} },
+	"reject":    func() expr.Any { return &expr.Reject{} },
+	counterExpr: func() expr.Any { return &expr.Counter{} },
+	"objref":    func() expr.Any { return &expr.Objref{} },
+	"limit":     func() expr.Any { return &expr.Limit{} },
 }
 
 // RuleIDs identifies the rules of a chain in their order. It is cheaper than

@@ -45,29 +45,16 @@ func (c *Conn) Sets(t *Table) ([]FoundSet, error) {
 }
 
 func parseSet(msg []byte) FoundSet {
-	f := FoundSet{Count: -1}
-	eachAttr(msg, func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_SET_NAME:
-			f.Name = cString(value)
-		case nftaSetHandle:
-			f.Handle = be64(value)
-		case unix.NFTA_SET_FLAGS:
-			f.flags = be32(value)
-		case unix.NFTA_SET_KEY_TYPE:
-			f.keyType = be32(value)
-		case unix.NFTA_SET_DATA_TYPE:
-			f.dataType = be32(value)
-		case unix.NFTA_SET_KEY_LEN:
-			f.keyLen = be32(value)
-		case unix.NFTA_SET_DATA_LEN:
-			f.dataLen = be32(value)
-		case nftaSetExpr:
-			f.counts = cString(attr(value, unix.NFTA_EXPR_NAME)) == counterExpr
-		case nftaSetCount:
-			f.Count = int(be32(value))
-		}
-	})
+	f := FoundSet{
+		Name: cString(attr(msg, unix.NFTA_SET_NAME)), Handle: be64(attr(msg, nftaSetHandle)), Count: -1,
+		flags:   be32(attr(msg, unix.NFTA_SET_FLAGS)),
+		keyType: be32(attr(msg, unix.NFTA_SET_KEY_TYPE)), dataType: be32(attr(msg, unix.NFTA_SET_DATA_TYPE)),
+		keyLen: be32(attr(msg, unix.NFTA_SET_KEY_LEN)), dataLen: be32(attr(msg, unix.NFTA_SET_DATA_LEN)),
+		counts: cString(attr(attr(msg, nftaSetExpr), unix.NFTA_EXPR_NAME)) == counterExpr,
+	}
+	if n := attr(msg, nftaSetCount); n != nil {
+		f.Count = int(be32(n))
+	}
 	return f
 }
 

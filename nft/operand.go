@@ -290,42 +290,24 @@ func hashOperand(e *expr.Hash, of string) operand {
 	return operand{text: text, typ: typeInteger}
 }
 
-// metaOperand returns information about the packet.
-func metaOperand(key expr.MetaKey) operand {
-	switch key {
-	case expr.MetaKeyL4PROTO:
-		return operand{text: "meta l4proto", typ: TypeInetProto}
-	case expr.MetaKeyNFPROTO:
-		return operand{text: "meta nfproto", typ: typeFamily}
-	case expr.MetaKeyMARK:
-		return operand{text: "meta mark", typ: typeMark}
-	case expr.MetaKeyIIFNAME:
-		return operand{text: "iifname", typ: typeInterface}
-	case expr.MetaKeyOIFNAME:
-		return operand{text: "oifname", typ: typeInterface}
-	case expr.MetaKeyIIF:
-		return operand{text: "iif", typ: typeInteger}
-	case expr.MetaKeyOIF:
-		return operand{text: "oif", typ: typeInteger}
-	case expr.MetaKeyNFTRACE:
-		return operand{text: "meta nftrace", typ: namedType(1)}
-	}
-	return operand{text: "meta " + unknownPart, typ: rawType(unix.NFT_REG32_SIZE)}
+// metaOperands are facts about the packet.
+var metaOperands = map[expr.MetaKey]operand{
+	expr.MetaKeyL4PROTO: {text: "meta l4proto", typ: TypeInetProto},
+	expr.MetaKeyNFPROTO: {text: "meta nfproto", typ: typeFamily},
+	expr.MetaKeyMARK:    {text: "meta mark", typ: typeMark},
+	expr.MetaKeyIIFNAME: {text: "iifname", typ: typeInterface},
+	expr.MetaKeyOIFNAME: {text: "oifname", typ: typeInterface},
+	expr.MetaKeyIIF:     {text: "iif", typ: typeInteger},
+	expr.MetaKeyOIF:     {text: "oif", typ: typeInteger},
+	expr.MetaKeyNFTRACE: {text: "meta nftrace", typ: namedType(1)},
 }
 
-// ctOperand returns information about the connection.
-func ctOperand(e *expr.Ct) operand {
-	switch e.Key {
-	case expr.CtKeySTATE:
-		return operand{text: "ct state", typ: typeCtState}
-	case expr.CtKeySTATUS:
-		return operand{text: "ct status", typ: typeCtStatus}
-	case expr.CtKeyMARK:
-		return operand{text: "ct mark", typ: typeMark}
-	case expr.CtKeyDIRECTION:
-		return operand{text: "ct direction", typ: typeDirection}
-	}
-	return operand{text: "ct " + unknownPart, typ: rawType(unix.NFT_REG32_SIZE)}
+// ctOperands are facts about the connection.
+var ctOperands = map[expr.CtKey]operand{
+	expr.CtKeySTATE:     {text: "ct state", typ: typeCtState},
+	expr.CtKeySTATUS:    {text: "ct status", typ: typeCtStatus},
+	expr.CtKeyMARK:      {text: "ct mark", typ: typeMark},
+	expr.CtKeyDIRECTION: {text: "ct direction", typ: typeDirection},
 }
 
 // fibOperand returns the route to an address: `fib saddr . iif oif`.

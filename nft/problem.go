@@ -59,7 +59,7 @@ func (b *Batch) problem(r reply) Problem {
 	if !ok {
 		return p
 	}
-	p.Op, p.Object = m.op.String(), b.objectText(&m)
+	p.Op, p.Object = string(m.op), b.objectText(&m)
 	p.Tag = b.tagIn(m.at, m.at+len(body))
 	if m.set == nil {
 		return p
@@ -74,7 +74,7 @@ func (b *Batch) problem(r reply) Problem {
 // refuse records a change that cannot be encoded. Commit then refuses the
 // batch.
 func (b *Batch) refuse(op operation, object, reason string) {
-	p := Problem{Op: op.String(), Object: object, Errno: unix.EINVAL, Message: reason}
+	p := Problem{Op: string(op), Object: object, Errno: unix.EINVAL, Message: reason}
 	if n := len(b.tags); n > 0 {
 		p.Tag = b.tags[n-1].tag
 	}

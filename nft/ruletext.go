@@ -79,9 +79,9 @@ func (w *ruleWriter) write(e expr.Any) {
 	case *expr.Payload:
 		w.payload(e)
 	case *expr.Meta:
-		w.meta(e)
+		w.fact(metaOperands[e.Key], "meta", e.Register, e.SourceRegister)
 	case *expr.Ct:
-		w.ct(e)
+		w.fact(ctOperands[e.Key], "ct", e.Register, e.SourceRegister)
 	case *expr.Fib:
 		w.load(e.Register, fibOperand(e))
 	case *expr.Numgen:
@@ -126,22 +126,17 @@ func (w *ruleWriter) omit(p *matchedProtocol) {
 	}
 }
 
-func (w *ruleWriter) meta(e *expr.Meta) {
-	o := metaOperand(e.Key)
-	if e.SourceRegister {
-		w.add(o.text + " set " + w.at(e.Register).expression(o.typ))
+// fact writes a statement that sets a fact about the packet or its connection,
+// or loads the fact.
+func (w *ruleWriter) fact(o operand, kind string, register uint32, set bool) {
+	if o.text == "" {
+		o = operand{text: kind + " " + unknownPart, typ: rawType(unix.NFT_REG32_SIZE)}
+	}
+	if set {
+		w.add(o.text + " set " + w.at(register).expression(o.typ))
 		return
 	}
-	w.load(e.Register, o)
-}
-
-func (w *ruleWriter) ct(e *expr.Ct) {
-	o := ctOperand(e)
-	if e.SourceRegister {
-		w.add(o.text + " set " + w.at(e.Register).expression(o.typ))
-		return
-	}
-	w.load(e.Register, o)
+	w.load(register, o)
 }
 
 // compare writes a comparison. nft writes `>= 1` and then `<= 9` as `1-9`.

@@ -74,14 +74,5 @@ func (c *Conn) FindTable(t *Table) (found FoundTable, ok bool, err error) {
 }
 
 func parseTable(msg []byte) FoundTable {
-	var f FoundTable
-	eachAttr(msg, func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_TABLE_FLAGS:
-			f.Flags = be32(value)
-		case nftaTableHandle:
-			f.Handle = be64(value)
-		}
-	})
-	return f
+	return FoundTable{Handle: be64(attr(msg, nftaTableHandle)), Flags: be32(attr(msg, unix.NFTA_TABLE_FLAGS))}
 }

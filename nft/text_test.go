@@ -92,7 +92,7 @@ func TestString(t *testing.T) {
 		{IPv6.String(), "ip6"},
 		{Family(99).String(), "family 99"},
 		{fmt.Sprint(Prerouting, Input, Forward, Output, Postrouting), "prerouting input forward output postrouting"},
-		{HookPoint(9).String(), "unknown"},
+		{HookPoint(9).String(), "9"},
 		{(Verdict{code: 7}).String(), "verdict 7"},
 		{VerdictReturn.String(), "return"},
 		{VerdictJump("a").String(), "jump a"},

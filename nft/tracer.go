@@ -140,42 +140,26 @@ type TracedPacket struct {
 
 // parseTraceEvent parses a message of the type NFT_MSG_TRACE.
 func parseTraceEvent(msg []byte) TraceEvent {
-	e := TraceEvent{Family: Family(msg[nlmsgHeaderLen])}
-	var network, transport []byte
-	var in, out uint32
-	eachAttr(msg[nlmsgHeaderLen+nfgenmsgLen:], func(typ uint16, value []byte) {
-		switch typ {
-		case unix.NFTA_TRACE_ID:
-			e.ID = be32(value)
-		case unix.NFTA_TRACE_TYPE:
-			e.Type = TraceType(be32(value))
-		case unix.NFTA_TRACE_TABLE:
-			e.Table = cString(value)
-		case unix.NFTA_TRACE_CHAIN:
-			e.Chain = cString(value)
-		case unix.NFTA_TRACE_RULE_HANDLE:
-			e.Rule = be64(value)
-		case unix.NFTA_TRACE_VERDICT:
-			e.Verdict = parseVerdictData(value).masked()
-		case unix.NFTA_TRACE_POLICY:
-			e.Verdict = Verdict{code: int32(be32(value))}.masked()
-		case unix.NFTA_TRACE_IIF:
-			in = be32(value)
-		case unix.NFTA_TRACE_OIF:
-			out = be32(value)
-		case unix.NFTA_TRACE_MARK:
-			e.Mark = be32(value)
-		case unix.NFTA_TRACE_NETWORK_HEADER:
-			network = value
-		case unix.NFTA_TRACE_TRANSPORT_HEADER:
-			transport = value
-		}
-	})
+	attrs := msg[nlmsgHeaderLen+nfgenmsgLen:]
+	number := func(typ uint16) uint32 { return be32(attr(attrs, typ)) }
+	e := TraceEvent{
+		ID: number(unix.NFTA_TRACE_ID), Type: TraceType(number(unix.NFTA_TRACE_TYPE)),
+		Family: Family(msg[nlmsgHeaderLen]), Table: cString(attr(attrs, unix.NFTA_TRACE_TABLE)),
+		Chain: cString(attr(attrs, unix.NFTA_TRACE_CHAIN)),
+		Rule:  be64(attr(attrs, unix.NFTA_TRACE_RULE_HANDLE)), Mark: number(unix.NFTA_TRACE_MARK),
+		Verdict: parseVerdictData(attr(attrs, unix.NFTA_TRACE_VERDICT)),
+		Packet: parseTracedPacket(
+			attr(attrs, unix.NFTA_TRACE_NETWORK_HEADER), attr(attrs, unix.NFTA_TRACE_TRANSPORT_HEADER)),
+	}
+	if policy := attr(attrs, unix.NFTA_TRACE_POLICY); policy != nil {
+		e.Verdict.code = int32(be32(policy))
+	}
+	e.Verdict = e.Verdict.masked()
 	if e.Type == TraceRule && e.Rule == 0 { // so does Linux 6.18 report the end of a chain
 		e.Type = TraceReturn
 	}
-	if e.Packet = parseTracedPacket(network, transport); e.Packet != nil {
-		e.Packet.In, e.Packet.Out = in, out
+	if e.Packet != nil {
+		e.Packet.In, e.Packet.Out = number(unix.NFTA_TRACE_IIF), number(unix.NFTA_TRACE_OIF)
 	}
 	return e
 }
