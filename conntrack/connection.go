@@ -16,8 +16,8 @@ type Connection struct {
 	// frontend if the destination was translated.
 	Client, Frontend, Endpoint netip.AddrPort
 	// State is the state as the conntrack program writes it: ESTABLISHED,
-	// SYN_SENT, and others of TCP and SCTP; REPLIED or UNREPLIED for protocols
-	// without states.
+	// SYN_SENT, and others of TCP and SCTP, or OFFLOAD while a flow table
+	// forwards the packets; REPLIED or UNREPLIED for protocols without states.
 	State string
 }
 
@@ -65,6 +65,7 @@ func connectionOf(flow trackedFlow, payload []byte) Connection {
 const (
 	statusSeenReply  = 1 << 1
 	statusTranslated = 1 << 5
+	statusOffload    = 1 << 14
 )
 
 // Attributes within CTA_PROTOINFO (enum ctattr_protoinfo and others).
@@ -77,6 +78,10 @@ const (
 // stateName returns the state of a flow from the payload of its message.
 func stateName(protocol uint8, payload []byte) string {
 	attrs := payload[genHeaderLen:]
+	status, err := uint32Attr(findAttr(attrs, ctaStatus))
+	if err != nil {
+		status = 0
+	}
 	kind, states := uint16(0), []string(nil)
 	switch protocol {
 	case unix.IPPROTO_TCP:
@@ -84,10 +89,13 @@ func stateName(protocol uint8, payload []byte) string {
 	case unix.IPPROTO_SCTP:
 		kind, states = ctaProtoInfoSCTP, sctpStates[:]
 	default:
-		if status, err := uint32Attr(findAttr(attrs, ctaStatus)); err != nil || status&statusSeenReply == 0 {
+		if status&statusSeenReply == 0 {
 			return "UNREPLIED"
 		}
 		return "REPLIED"
+	}
+	if status&statusOffload != 0 { // the kernel does not send a state
+		return "OFFLOAD"
 	}
 	state, err := uint8Attr(findAttr(findAttr(findAttr(attrs, ctaProtoInfo), kind), ctaState))
 	if err != nil || int(state) >= len(states) {

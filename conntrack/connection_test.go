@@ -102,6 +102,7 @@ func TestStateName(t *testing.T) {
 		{tcp, state(ctaProtoInfoTCP, 7), "TIME_WAIT"},
 		{tcp, state(ctaProtoInfoTCP, 99), "STATE99"},
 		{tcp, status(statusAssured), "STATE0"},
+		{tcp, status(statusAssured | statusSeenReply | statusOffload), "OFFLOAD"},
 		{unix.IPPROTO_SCTP, state(ctaProtoInfoSCTP, 4), "ESTABLISHED"},
 		{udp, status(statusAssured), "REPLIED"},
 		{udp, status(1 << 3), "UNREPLIED"},

@@ -109,8 +109,7 @@ func orDash(text string) string {
 // follow in alphabetical order.
 var lifecycle = [...]string{
 	"UNREPLIED", "REPLIED", "COOKIE_WAIT", "COOKIE_ECHOED", "SYN_SENT", "SYN_SENT2", "SYN_RECV", "ESTABLISHED",
-	"FIN_WAIT",
-	"CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE",
+	"OFFLOAD", "FIN_WAIT", "CLOSE_WAIT", "LAST_ACK", "TIME_WAIT", "CLOSE",
 }
 
 func stateRank(state string) int {
