@@ -36,12 +36,9 @@ func checkAPIServer(_ context.Context, n *node) Finding {
 	case api.Answered.IsZero() && api.Failed.IsZero():
 		return skipped("the proxy has not sent a request yet")
 	case api.Answered.IsZero():
-		return Finding{Result: Fail, Reason: "the API server has never answered: " + api.Error, Remedy: remedy}
+		return fail("the API server has never answered: "+api.Error, remedy)
 	case api.Failed.After(api.Answered):
-		return Finding{
-			Result: Fail, Reason: fmt.Sprintf("the API server has not answered for %s: %s", silence, api.Error),
-			Remedy: remedy,
-		}
+		return fail(fmt.Sprintf("the API server has not answered for %s: %s", silence, api.Error), remedy)
 	}
 	return ok("the API server answers")
 }
@@ -67,11 +64,9 @@ func checkWatch(_ context.Context, n *node) Finding {
 		silence := n.age(api.Heard[resource])
 		oldest = max(oldest, silence)
 		if silence > maxSilence {
-			return Finding{
-				Result: Warn, Reason: fmt.Sprintf("the watch of %s has been silent for %s", resource, silence),
-				Remedy: "look for a load balancer or proxy before the API server that keeps dead connections; " +
-					"restarting nftproxy opens new ones",
-			}
+			return warn(fmt.Sprintf("the watch of %s has been silent for %s", resource, silence),
+				"look for a load balancer or proxy before the API server that keeps dead connections; "+
+					"restarting nftproxy opens new ones")
 		}
 	}
 	return ok(fmt.Sprintf("all watches were heard in the last %s", oldest))
@@ -94,21 +89,15 @@ func checkClock(_ context.Context, n *node) Finding {
 		if ahead < 0 {
 			direction = "ahead of"
 		}
-		return Finding{
-			Result: Warn, Remedy: remedy,
-			Reason: fmt.Sprintf("this node's clock is %s %s that of the API server: certificates and tokens can be "+
-				"refused",
-				ahead.Abs(), direction),
-		}
+		return warn(fmt.Sprintf("this node's clock is %s %s that of the API server: certificates and tokens can be "+
+			"refused", ahead.Abs(), direction), remedy)
 	}
 	var t unix.Timex
 	if _, err := unix.Adjtimex(&t); err != nil {
 		return unknown(err)
 	}
 	if t.Status&unix.STA_UNSYNC != 0 {
-		return Finding{
-			Result: Info, Reason: "the kernel's clock is not synchronized: no NTP client has set it", Remedy: remedy,
-		}
+		return info("the kernel's clock is not synchronized: no NTP client has set it", remedy)
 	}
 	return ok("the clock is synchronized")
 }

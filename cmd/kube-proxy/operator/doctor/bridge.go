@@ -35,12 +35,9 @@ func checkBridgeNetfilter(_ context.Context, n *node) Finding {
 		if !known {
 			state = "missing"
 		}
-		return Finding{
-			Result: Warn,
-			Reason: "bridge " + list(bridges, 3) + " connects pods, and " + name + " is " + state + ": a pod cannot " +
-				"reach an endpoint on its own bridge by the address of the Service",
-			Remedy: "modprobe br_netfilter; sysctl -w " + name + "=1, and make both permanent",
-		}
+		return warn("bridge "+list(bridges, 3)+" connects pods, and "+name+" is "+state+": a pod cannot "+
+			"reach an endpoint on its own bridge by the address of the Service",
+			"modprobe br_netfilter; sysctl -w "+name+"=1, and make both permanent")
 	}
 	return ok("packets on bridge " + list(bridges, 3) + " pass netfilter")
 }

@@ -28,23 +28,16 @@ func checkConntrack(_ context.Context, n *node) Finding {
 		return ok("connection tracking has no limit")
 	}
 	percent := int(usage.Full() * 100)
-	f := Finding{
-		Result: OK,
-		Reason: fmt.Sprintf("connection tracking has %d of %d entries (%d %%)", usage.Entries, usage.Max, percent),
-	}
+	fill := fmt.Sprintf("connection tracking has %d of %d entries (%d %%)", usage.Entries, usage.Max, percent)
+	const remedy = "raise conntrack.maxPerCore or conntrack.min in the configuration of the proxy (net.netfilter." +
+		"nf_conntrack_max); nftproxy flows shows which Service has the connections"
 	switch {
 	case percent >= fillFail:
-		f.Result = Fail
-		f.Reason += ": new connections are dropped, or will be soon"
+		return fail(fill+": new connections are dropped, or will be soon", remedy)
 	case percent >= fillWarn:
-		f.Result = Warn
-		f.Reason += ": when it is full, new connections are dropped"
+		return warn(fill+": when it is full, new connections are dropped", remedy)
 	}
-	if f.Result != OK {
-		f.Remedy = "raise conntrack.maxPerCore or conntrack.min in the configuration of the proxy (net.netfilter." +
-			"nf_conntrack_max); nftproxy flows shows which Service has the connections"
-	}
-	return f
+	return ok(fill)
 }
 
 // checkLiberal reports that packets outside of the TCP window are not
@@ -59,9 +52,7 @@ func checkLiberal(_ context.Context, n *node) Finding {
 	case value != 0:
 		return ok("nf_conntrack_tcp_be_liberal is 1")
 	}
-	return Finding{
-		Result: Info, Reason: "nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are " +
-			"not translated back, and the client resets the connection",
-		Remedy: "if long transfers end with resets, set conntrack.tcpBeLiberal: true in the configuration of the proxy",
-	}
+	return info("nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are "+
+		"not translated back, and the client resets the connection",
+		"if long transfers end with resets, set conntrack.tcpBeLiberal: true in the configuration of the proxy")
 }

@@ -53,7 +53,7 @@ func detectionFinding(family string, pods ruleset.Pods, known bool) Finding {
 		"externalTrafficPolicy Local)"
 	switch {
 	case !known && len(seen.interfaces) > 0:
-		return Finding{Result: Info, Reason: family + ": the rules recognize no pods" + effect, Remedy: remedy}
+		return info(family+": the rules recognize no pods"+effect, remedy)
 	case !known || len(seen.interfaces) == 0:
 		return skipped("this node has no interfaces of pods")
 	case seen.match(pods):
@@ -61,13 +61,9 @@ func detectionFinding(family string, pods ruleset.Pods, known bool) Finding {
 	case pods.Range.IsValid() && len(seen.addrs) == 0:
 		return skipped("no " + family + " address of a pod of this node is known")
 	}
-	return Finding{
-		Result: Warn, Remedy: remedy,
-		Reason: family + ": the rules recognize pods by " + pods.String() + ", but no pod of this node matches" +
-			effect,
-		Details: append([]string{"interfaces of pods: " + list(seen.interfaces, 5)},
-			"addresses of pods: "+list(texts(seen.addrs), 5)),
-	}
+	reason := family + ": the rules recognize pods by " + pods.String() + ", but no pod of this node matches" + effect
+	return warn(reason, remedy).with("interfaces of pods: "+list(seen.interfaces, 5),
+		"addresses of pods: "+list(texts(seen.addrs), 5))
 }
 
 func texts[T any](values []T) (all []string) {

@@ -161,6 +161,24 @@ func release() string {
 
 func ok(reason string) Finding { return Finding{Result: OK, Reason: reason} }
 
+func info(reason, remedy string) Finding {
+	return Finding{Result: Info, Reason: reason, Remedy: remedy}
+}
+
+func warn(reason, remedy string) Finding {
+	return Finding{Result: Warn, Reason: reason, Remedy: remedy}
+}
+
+func fail(reason, remedy string) Finding {
+	return Finding{Result: Fail, Reason: reason, Remedy: remedy}
+}
+
+// with returns the finding with details.
+func (f Finding) with(details ...string) Finding {
+	f.Details = details
+	return f
+}
+
 func skipped(reason string) Finding { return Finding{Result: Skipped, Reason: reason} }
 
 // unknown is the finding of a check that failed itself.

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -18,47 +19,26 @@ func checkForwarding(_ context.Context, n *node) Finding {
 		return unknown(err)
 	}
 	if v4 == 0 {
-		return Finding{
-			Result: Fail, Reason: "net.ipv4.ip_forward is 0: packets from pods and from outside do not reach endpoints",
-			Remedy: "sysctl -w net.ipv4.ip_forward=1, and set it in /etc/sysctl.d",
-		}
+		return fail("net.ipv4.ip_forward is 0: packets from pods and from outside do not reach endpoints",
+			"sysctl -w net.ipv4.ip_forward=1, and set it in /etc/sysctl.d")
 	}
-	off, err := n.notForwarding()
+	off, err := n.interfacesWhere("forwarding", func(value int) bool { return value == 0 })
 	if err != nil {
 		return unknown(err)
 	}
 	if len(off) > 0 {
-		return Finding{
-			Result: Warn, Reason: "packets that arrive on some interfaces are not forwarded: " + list(off, 5),
-			Remedy: "sysctl -w net.ipv4.conf." + dots(off[0]) + ".forwarding=1",
-		}
+		return warn("packets that arrive on some interfaces are not forwarded: "+list(off, 5),
+			"sysctl -w net.ipv4.conf."+dots(off[0])+".forwarding=1")
 	}
 	v6, hasIPv6, err := n.number("net/ipv6/conf/all/forwarding")
 	switch {
 	case err != nil:
 		return unknown(err)
 	case hasIPv6 && v6 == 0 && n.servesIPv6():
-		return Finding{
-			Result: Warn, Reason: "net.ipv6.conf.all.forwarding is 0: IPv6 packets do not reach endpoints in pods",
-			Remedy: "sysctl -w net.ipv6.conf.all.forwarding=1, unless the cluster uses IPv4 only",
-		}
+		return warn("net.ipv6.conf.all.forwarding is 0: IPv6 packets do not reach endpoints in pods",
+			"sysctl -w net.ipv6.conf.all.forwarding=1, unless the cluster uses IPv4 only")
 	}
 	return ok("the kernel forwards packets")
-}
-
-// notForwarding returns the interfaces without IPv4 forwarding.
-func (n *node) notForwarding() (off []string, err error) {
-	names, err := n.interfaces("ipv4")
-	for _, name := range names {
-		value, known, err := n.interfaceSetting("ipv4", name, "forwarding")
-		if err != nil {
-			return nil, err
-		}
-		if known && value == 0 {
-			off = append(off, name)
-		}
-	}
-	return off, err
 }
 
 // servesIPv6 reports whether the IPv6 table has Services, and the node a route
@@ -78,36 +58,25 @@ const strict = 1
 
 // checkReversePath checks whether rp_filter can drop packets of Services.
 func checkReversePath(_ context.Context, n *node) Finding {
-	all, _, err := n.interfaceSetting("ipv4", "all", "rp_filter")
+	all, _, err := n.interfaceSetting("all", "rp_filter")
 	if err != nil {
 		return unknown(err)
 	}
-	names, err := n.interfaces("ipv4")
-	if err != nil {
+	// The kernel uses the larger value.
+	names, err := n.interfacesWhere("rp_filter", func(value int) bool { return max(all, value) == strict })
+	switch {
+	case err != nil:
 		return unknown(err)
-	}
-	filtered := make(map[string]bool)
-	var strictNames []string
-	for _, name := range names {
-		value, _, err := n.interfaceSetting("ipv4", name, "rp_filter")
-		if err != nil {
-			return unknown(err)
-		}
-		if max(all, value) == strict { // the kernel uses the larger value
-			filtered[name] = true
-			strictNames = append(strictNames, name)
-		}
-	}
-	if len(strictNames) == 0 {
+	case len(names) == 0:
 		return ok("no interface has a strict rp_filter")
 	}
-	return strictFinding(filtered, strictNames)
+	return strictFinding(names)
 }
 
 // strictFinding is the finding for interfaces with a strict rp_filter. With one
 // uplink and no policy routing, answers leave by the interface on which
 // packets arrive.
-func strictFinding(filtered map[string]bool, names []string) Finding {
+func strictFinding(names []string) Finding {
 	uplinks, err := uplinks()
 	if err != nil {
 		return unknown(err)
@@ -119,20 +88,18 @@ func strictFinding(filtered map[string]bool, names []string) Finding {
 	reason := ""
 	const defaultRules = 3 // local, main, default
 	for _, name := range uplinks {
-		switch {
-		case filtered[name] && len(uplinks) > 1:
+		switch filtered := slices.Contains(names, name); {
+		case filtered && len(uplinks) > 1:
 			reason = fmt.Sprintf("%s has a strict rp_filter, and default routes leave by %s", name, list(uplinks, 3))
-		case filtered[name] && len(rules) > defaultRules:
+		case filtered && len(rules) > defaultRules:
 			reason = fmt.Sprintf("%s has a strict rp_filter, and this node has policy routing (ip rule)", name)
 		}
 	}
 	if reason != "" {
-		return Finding{
-			Result: Warn, Reason: reason + ": packets whose answer would leave by another interface are dropped",
-			Remedy: "sysctl -w net.ipv4.conf.all.rp_filter=2 (loose), and set it in /etc/sysctl.d",
-		}
+		return warn(reason+": packets whose answer would leave by another interface are dropped",
+			"sysctl -w net.ipv4.conf.all.rp_filter=2 (loose), and set it in /etc/sysctl.d")
 	}
-	return Finding{Result: Info, Reason: "strict rp_filter on " + list(names, 5) + ": harmless with one uplink"}
+	return info("strict rp_filter on "+list(names, 5)+": harmless with one uplink", "")
 }
 
 // uplinks returns the interfaces of the IPv4 default routes.
@@ -163,28 +130,22 @@ func uplinks() (names []string, err error) {
 // checkRouteLocalnet checks that other hosts cannot reach services on
 // 127.0.0.1 (CVE-2020-8558).
 func checkRouteLocalnet(_ context.Context, n *node) Finding {
-	names, err := n.interfaces("ipv4")
+	open, err := n.interfacesWhere("route_localnet", func(value int) bool { return value != 0 })
 	if err != nil {
 		return unknown(err)
 	}
-	var open []string
-	for _, name := range append([]string{"all"}, names...) {
-		value, _, err := n.interfaceSetting("ipv4", name, "route_localnet")
-		if err != nil {
-			return unknown(err)
-		}
-		if value != 0 {
-			open = append(open, name)
-		}
+	all, _, err := n.interfaceSetting("all", "route_localnet")
+	if err != nil {
+		return unknown(err)
+	}
+	if all != 0 {
+		open = append([]string{"all"}, open...)
 	}
 	if len(open) == 0 {
 		return ok("route_localnet is 0 on all interfaces")
 	}
-	return Finding{
-		Result: Warn,
-		Reason: "route_localnet is 1 on " + list(open, 5) +
-			": other hosts and pods can reach programs of this node that listen on 127.0.0.1 only (CVE-2020-8558)",
-		Remedy: "sysctl -w net.ipv4.conf." + dots(open[0]) + ".route_localnet=0; kube-proxy's iptables mode sets it, " +
-			"nftproxy does not need it",
-	}
+	return warn("route_localnet is 1 on "+list(open, 5)+
+		": other hosts and pods can reach programs of this node that listen on 127.0.0.1 only (CVE-2020-8558)",
+		"sysctl -w net.ipv4.conf."+dots(open[0])+".route_localnet=0; kube-proxy's iptables mode sets it, "+
+			"nftproxy does not need it")
 }

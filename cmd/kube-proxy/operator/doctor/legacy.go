@@ -10,12 +10,8 @@ func checkLeftovers(context.Context, *node) Finding {
 	found, err := leftovers.Find()
 	switch {
 	case len(found) > 0:
-		return Finding{
-			Result:  Warn,
-			Reason:  "rules of kube-proxy's mode iptables or ipvs can translate packets before nftproxy does",
-			Details: found,
-			Remedy:  "restart nftproxy, which removes them; if they return, another kube-proxy runs in that mode",
-		}
+		return warn("rules of kube-proxy's mode iptables or ipvs can translate packets before nftproxy does",
+			"restart nftproxy, which removes them; if they return, another kube-proxy runs in that mode").with(found...)
 	case err != nil:
 		return unknown(err)
 	}

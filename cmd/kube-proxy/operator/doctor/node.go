@@ -58,26 +58,31 @@ func (n *node) number(name string) (value int, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// interfaces returns the names of the interfaces that have settings of a
-// family (ipv4 or ipv6), without lo, all and default.
-func (n *node) interfaces(family string) ([]string, error) {
-	entries, err := os.ReadDir(n.path("proc/sys/net", family, "conf"))
-	if err != nil {
-		return nil, err
-	}
-	var names []string
+// interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets a
+// condition.
+func (n *node) interfacesWhere(setting string, meets func(value int) bool) (names []string, err error) {
+	entries, err := os.ReadDir(n.path("proc/sys/net/ipv4/conf"))
 	for _, e := range entries {
-		if name := e.Name(); name != "lo" && name != "all" && name != "default" {
+		name := e.Name()
+		if name == "lo" || name == "all" || name == "default" {
+			continue
+		}
+		value, known, err := n.interfaceSetting(name, setting)
+		if err != nil {
+			return nil, err
+		}
+		if known && meets(value) {
 			names = append(names, name)
 		}
 	}
-	return names, nil
+	return names, err
 }
 
-// interfaceSetting returns a setting of an interface, which can also be all.
-func (n *node) interfaceSetting(family, iface, name string) (int, bool, error) {
+// interfaceSetting returns an IPv4 setting of an interface, which can also be
+// all.
+func (n *node) interfaceSetting(iface, name string) (int, bool, error) {
 	// The name of an interface can contain a dot, but no slash.
-	return n.number("net/" + family + "/conf/" + iface + "/" + name)
+	return n.number("net/ipv4/conf/" + iface + "/" + name)
 }
 
 // list returns at most limit names, and says how many are left out.

@@ -60,21 +60,15 @@ func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Findin
 		"net.ipv4.ip_local_port_range"
 	for _, port := range inUse {
 		if chosen(port) {
-			return Finding{
-				Result: Warn, Remedy: remedy,
-				Reason: fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a "+
-					"connection of this "+
-					"node can use it as its source port, and clients of the NodePort collide with it", port, local),
-			}
+			return warn(fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a connection "+
+				"of this node can use it as its source port, and clients of the NodePort collide with it", port, local),
+				remedy)
 		}
 	}
 	for port := defaultNodePorts().first; port <= defaultNodePorts().last; port++ {
 		if chosen(port) {
-			return Finding{
-				Result: Warn, Remedy: remedy,
-				Reason: fmt.Sprintf("net.ipv4.ip_local_port_range (%s) overlaps the default range of NodePorts (%s)",
-					local, defaultNodePorts()),
-			}
+			return warn(fmt.Sprintf("net.ipv4.ip_local_port_range (%s) overlaps the default range of NodePorts (%s)",
+				local, defaultNodePorts()), remedy)
 		}
 	}
 	return ok(fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains no NodePort", local))

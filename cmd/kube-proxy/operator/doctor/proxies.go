@@ -18,20 +18,13 @@ func checkProxies(ctx context.Context, n *node) Finding {
 	case err != nil:
 		return unknown(err)
 	case len(pids) == 0:
-		return Finding{
-			Result: Info,
-			Reason: "no process named kube-proxy in this network namespace, as far as this command sees processes",
-		}
+		return info("no process named kube-proxy in this network namespace, as far as this command sees processes", "")
 	case len(pids) == 1:
 		return ok(fmt.Sprint("one proxy: process ", pids[0]))
 	}
-	return Finding{
-		Result: Fail,
-		Reason: fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables", len(pids),
-			list(texts(pids), 5)),
-		Remedy: "end all but one: look for a DaemonSet kube-proxy beside nftproxy, a kube-proxy of k3s or RKE2, or a " +
-			"unit of systemd",
-	}
+	return fail(fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables", len(pids), list(texts(pids), 5)),
+		"end all but one: look for a DaemonSet kube-proxy beside nftproxy, a kube-proxy of k3s or RKE2, or a "+
+			"unit of systemd")
 }
 
 // claim is a sign of another program that translates the addresses of Services.
@@ -87,8 +80,7 @@ func checkOtherProxies(_ context.Context, n *node) Finding {
 	if len(found) == 0 {
 		return ok("no sign of another program that serves Services")
 	}
-	return Finding{
-		Result: Warn, Reason: "another program serves Services, or has left its rules", Details: found,
-		Remedy: "disable its service proxy, or remove nftproxy from this cluster; if it was removed, restart the node",
-	}
+	return warn("another program serves Services, or has left its rules",
+		"disable its service proxy, or remove nftproxy from this cluster; if it was removed, restart the node").
+		with(found...)
 }

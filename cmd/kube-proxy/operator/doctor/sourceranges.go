@@ -36,12 +36,10 @@ func checkSourceRanges(ctx context.Context, n *node) Finding {
 	if count > limit {
 		details = append(details, fmt.Sprintf("and %d more Services", count-limit))
 	}
-	return Finding{
-		Result: Warn, Details: details,
-		Reason: fmt.Sprintf("%d Services have loadBalancerSourceRanges of one family only: all clients of the other "+
-			"family may use these LoadBalancer IPs", count),
-		Remedy: "add ranges of the other family to loadBalancerSourceRanges; 0.0.0.0/0 or ::/0 allows all its clients",
-	}
+	return warn(fmt.Sprintf("%d Services have loadBalancerSourceRanges of one family only: all clients of the other "+
+		"family may use these LoadBalancer IPs", count),
+		"add ranges of the other family to loadBalancerSourceRanges; 0.0.0.0/0 or ::/0 allows all its clients").
+		with(details...)
 }
 
 // unrestrictedIPs returns the LoadBalancer IPs of a family without a range.

@@ -15,10 +15,7 @@ import (
 // process.
 func checkKernel(context.Context, *node) Finding {
 	if err := kernel.Check(); err != nil {
-		return Finding{
-			Result: Fail, Reason: err.Error(),
-			Remedy: "run Linux 5.13 or later with nf_tables, and nftproxy with CAP_NET_ADMIN",
-		}
+		return fail(err.Error(), "run Linux 5.13 or later with nf_tables, and nftproxy with CAP_NET_ADMIN")
 	}
 	return ok("Linux " + release() + " with nf_tables")
 }
@@ -37,20 +34,15 @@ func checkTable(context.Context, *node) Finding {
 		case errors.Is(err, explain.ErrPermission):
 			return unknown(err)
 		default:
-			return Finding{
-				Result: Fail, Reason: err.Error(),
-				Remedy: "start nftproxy: it writes its tables and takes over those of kube-proxy",
-			}
+			return fail(err.Error(), "start nftproxy: it writes its tables and takes over those of kube-proxy")
 		}
 	}
 	switch {
 	case len(present) == 0:
-		return Finding{
-			Result: Warn, Reason: "no table kube-proxy: no proxy in mode nftables has run in this network namespace",
-			Remedy: "start nftproxy, or run this command in the network namespace of the node",
-		}
+		return warn("no table kube-proxy: no proxy in mode nftables has run in this network namespace",
+			"start nftproxy, or run this command in the network namespace of the node")
 	case len(absent) > 0:
-		return Finding{Result: Info, Reason: "a table for " + present[0] + " only: no proxy has served " + absent[0]}
+		return info("a table for "+present[0]+" only: no proxy has served "+absent[0], "")
 	}
 	return ok("tables for IPv4 and IPv6")
 }
@@ -86,9 +78,7 @@ func checkFeatures(context.Context, *node) Finding {
 	if len(refused) == 0 {
 		return ok("the kernel accepts the rules of nftproxy")
 	}
-	return Finding{
-		Result: Fail, Reason: "the kernel refuses rules of nftproxy", Details: refused,
-		Remedy: "load the modules nft_numgen, nft_fib_ipv4, nft_fib_ipv6, nft_reject_ipv4, nft_reject_ipv6, nft_ct, " +
-			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)",
-	}
+	return fail("the kernel refuses rules of nftproxy",
+		"load the modules nft_numgen, nft_fib_ipv4, nft_fib_ipv6, nft_reject_ipv4, nft_reject_ipv6, nft_ct, "+
+			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)").with(refused...)
 }
