@@ -60,8 +60,8 @@ func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Findin
 		"net.ipv4.ip_local_port_range"
 	for _, port := range inUse {
 		if chosen(port) {
-			return warn(fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a connection "+
-				"of this node can use it as its source port, and clients of the NodePort collide with it", port, local),
+			return warn(fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a "+
+				"connection of this node can use it as its source port, and clients of the NodePort collide with it", port, local),
 				remedy)
 		}
 	}
