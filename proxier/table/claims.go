@@ -21,6 +21,7 @@ import (
 type claims struct {
 	node    nodeClaims
 	owners  map[ruleset.Frontend]claim
+	most    int // owners at a time, since they were last compacted
 	waiting map[ruleset.Frontend][]claim
 	// changed are the Services whose conflicts may have changed since they were
 	// last reported. reported are the conflicts of Services then.
@@ -78,6 +79,7 @@ func (c *claims) add(f ruleset.Frontend, by claim, mark marker) {
 	switch {
 	case !owned:
 		c.owners[f] = by
+		c.most = max(c.most, len(c.owners))
 		c.addToNode(f, by.kind, mark)
 		return
 	case owner.port == by.port:
@@ -103,6 +105,7 @@ func (c *claims) release(f ruleset.Frontend, p *portState, mark marker) {
 	}
 	if len(waiting) == 0 {
 		delete(c.owners, f)
+		c.compact()
 		c.deleteFromNode(f, mark)
 		return
 	}
@@ -110,6 +113,17 @@ func (c *claims) release(f ruleset.Frontend, p *portState, mark marker) {
 	c.owners[f] = heir
 	c.setWaiting(f, slices.DeleteFunc(waiting, func(w claim) bool { return w == heir }))
 	c.change(heir.port.service, mark)
+}
+
+// compact releases memory after most frontends are gone, for example those of a
+// Service with many external IPs. A map never shrinks.
+func (c *claims) compact() {
+	const small = 4096
+	if c.most > small && len(c.owners) < c.most/4 {
+		left := make(map[ruleset.Frontend]claim, len(c.owners)) // maps.Clone would keep the size
+		maps.Copy(left, c.owners)
+		c.owners, c.most = left, len(left)
+	}
 }
 
 func (c *claims) setWaiting(f ruleset.Frontend, waiting []claim) {
