@@ -7,9 +7,28 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
+
+// destinations are the forms of a destination.
+const destinations = "IP:PORT or svc/NAMESPACE/NAME[:PORT]"
+
+// argument checks that a command has one argument, or none if it is optional.
+func argument(what string, optional bool) cobra.PositionalArgs {
+	verb := "needs"
+	if optional {
+		verb = "takes"
+	}
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 1 || optional && len(args) == 0 {
+			return nil
+		}
+		return fmt.Errorf("%s %s one argument, %s; got %d", cmd.Name(), verb, what, len(args))
+	}
+}
 
 // destination is the destination of a packet: an address or a Service.
 type destination struct {

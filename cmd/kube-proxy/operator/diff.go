@@ -40,7 +40,6 @@ type diff struct {
 func newDiff() *cobra.Command {
 	var flags proxyFlags
 	var from string
-	out := newOutput()
 	cmd := &cobra.Command{
 		Use:   "diff",
 		Short: "Compare the rules in the kernel with those that the proxy wants",
@@ -56,18 +55,17 @@ func newDiff() *cobra.Command {
 			d := diff{Cursor: from, Differences: []table.Difference{}}
 			err := flags.ask(cmd, func(ctx context.Context, client *socket.Client) error {
 				return d.compare(ctx, client, func(found *table.Difference) {
-					if out.forPeople() {
+					if flags.output.forPeople() {
 						printDifference(cmd.OutOrStdout(), found)
 					}
 				})
 			})
-			return d.end(cmd.OutOrStdout(), out, err)
+			return d.end(cmd.OutOrStdout(), &flags.output, err)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	cmd.Flags().StringVar(&from, "from", "", "`CURSOR` of an earlier comparison, at which this one begins")
 	flags.add(cmd, 10*time.Minute)
-	out.addFlag(cmd)
 	return cmd
 }
 

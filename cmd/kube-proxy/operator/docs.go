@@ -23,7 +23,7 @@ func newDocs(version string) *cobra.Command {
 			"directory and replaces pages that exist.",
 		Example: "  nftproxy docs /usr/local/share/man/man1\n" +
 			"  nftproxy docs --format markdown docs",
-		Args: oneDirectory,
+		Args: argument("the directory", false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return writeDocs(cmd.Root(), version, format, args[0])
 		},
@@ -31,13 +31,6 @@ func newDocs(version string) *cobra.Command {
 	cmd.Flags().StringVar(&format, "format", formatMan, "`FORMAT` of the pages: man, markdown")
 	complete(cmd, "format", formatMan, formatMarkdown)
 	return cmd
-}
-
-func oneDirectory(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("docs needs one argument, the directory; got %d", len(args))
-	}
-	return nil
 }
 
 // writeDocs writes the pages. Pages of man have the month of SOURCE_DATE_EPOCH

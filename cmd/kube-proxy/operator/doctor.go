@@ -19,7 +19,6 @@ import (
 const exitUnhealthy = 1
 
 func newDoctor(version string) *cobra.Command {
-	out := newOutput()
 	config := doctor.Config{Version: version}
 	var flags proxyFlags
 	cmd := &cobra.Command{
@@ -38,7 +37,9 @@ func newDoctor(version string) *cobra.Command {
 			config.Proxy, config.ProxyError = askProxy(ctx, flags.socket, time.Second)
 			config.Services = servicesOf(flags.socket)
 			r := doctor.Run(ctx, config)
-			err := out.write(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.Print(w, out.wide()) })
+			err := flags.output.write(cmd.OutOrStdout(), r, func(w io.Writer) error {
+				return r.Print(w, flags.output.wide())
+			})
 			if err == nil && r.Bad() {
 				err = exitError{code: exitUnhealthy}
 			}
@@ -48,7 +49,6 @@ func newDoctor(version string) *cobra.Command {
 	}
 	flags.add(cmd, 10*time.Second)
 	cmd.Flags().BoolVar(&config.Fast, "fast", false, "leave out the checks that can take more than a few milliseconds")
-	out.addFlag(cmd)
 	return cmd
 }
 

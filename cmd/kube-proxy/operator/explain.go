@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,21 +13,19 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // explainFlags are the flags of the command explain.
 type explainFlags struct {
-	from, protocol, iface, frontend string
+	destinationFlags
+	iface, frontend string
 	// set reports whether a flag was given.
-	set    func(name string) bool
-	proxy  proxyFlags
-	output *output
+	set func(name string) bool
 }
 
 func newExplain() *cobra.Command {
-	flags := explainFlags{output: newOutput()}
+	flags := explainFlags{}
 	cmd := &cobra.Command{
 		Use:   "explain IP:PORT | svc/NAMESPACE/NAME[:PORT]",
 		Short: "Explain where a connection to a Service goes",
@@ -45,40 +44,27 @@ func newExplain() *cobra.Command {
 			"  nftproxy explain svc/default/web\n" +
 			"  nftproxy explain svc/default/web:http --frontend nodeport --from outside\n" +
 			"  nftproxy explain '[fd00:96::10]:53' --protocol udp --from node -o wide",
-		Args: destinationArg,
+		Args: argument(destinations, false),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			flags.set = cmd.Flags().Changed
 			return flags.run(cmd, args[0])
 		},
-		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
+		ValidArgsFunction: completeService(&flags.proxyFlags, servicePrefix),
 	}
-	flags.add(cmd)
+	flags.addTo(cmd)
 	return cmd
 }
 
-func (f *explainFlags) add(cmd *cobra.Command) {
-	set := cmd.Flags()
-	set.StringVar(&f.from, "from", "", "`SOURCE` of the packet: an address, pod, node or outside "+
+func (f *explainFlags) addTo(cmd *cobra.Command) {
+	f.addFrom(cmd, "packet: an address, pod, node or outside "+
 		"(default pod, or node if the rules do not recognize pods by a range of addresses)")
-	set.StringVar(&f.protocol, "protocol", "tcp", "`PROTOCOL` of the packet: tcp, udp or sctp "+
-		"(default that of the port of a Service, otherwise tcp)")
-	set.Lookup("protocol").DefValue = ""
-	set.StringVar(&f.iface, "interface", "",
+	f.addProtocol(cmd, "packet", "that of the port of a Service, otherwise tcp")
+	cmd.Flags().StringVar(&f.iface, "interface", "",
 		"`NAME` of the interface on which the packet arrives (default that of the route to the source)")
-	set.StringVar(&f.frontend, "frontend", frontendDefault, "`KIND` of the addresses of a Service: "+
+	cmd.Flags().StringVar(&f.frontend, "frontend", frontendDefault, "`KIND` of the addresses of a Service: "+
 		strings.Join(frontendNames(), ", "))
-	f.proxy.add(cmd, 5*time.Second)
-	f.output.addFlag(cmd)
-	complete(cmd, "from", fromPod, fromNode, fromOutside)
-	complete(cmd, "protocol", "tcp", "udp", "sctp")
+	f.add(cmd, 5*time.Second)
 	complete(cmd, "frontend", frontendNames()...)
-}
-
-func destinationArg(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("explain needs one argument, IP:PORT or svc/NAMESPACE/NAME[:PORT]; got %d", len(args))
-	}
-	return nil
 }
 
 // run explains packets to a destination.
@@ -87,15 +73,15 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.proxy.timeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	client, noProxy := socket.Dial(ctx, f.proxy.socket)
+	client, noProxy := socket.Dial(ctx, f.socket)
 	if noProxy == nil {
 		defer client.Close()
 	}
 	e := explainer{flags: f, client: client, noProxy: noProxy}
 	if to.service == nil {
-		r, err := e.explain(ctx, packet{to: to.at, protocol: f.protocol})
+		r, err := e.explain(ctx, packet{to: to.at, protocol: cmp.Or(f.protocol, "tcp")})
 		if err != nil {
 			return err
 		}
@@ -114,8 +100,7 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 
 // parse checks the flags and parses the destination.
 func (f *explainFlags) parse(text string) (destination, error) {
-	f.protocol = strings.ToLower(f.protocol)
-	if _, err := cluster.ParseProtocol(f.protocol); err != nil {
+	if _, err := f.parseProtocol(); err != nil {
 		return destination{}, err
 	}
 	if !slices.Contains(frontendNames(), f.frontend) {

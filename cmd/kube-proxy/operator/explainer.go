@@ -77,11 +77,7 @@ func (e *explainer) packets(
 	if err != nil {
 		return nil, nil, err
 	}
-	protocol := ""
-	if e.flags.set("protocol") {
-		protocol = e.flags.protocol
-	}
-	port, err := s.servicePort(service, protocol)
+	port, err := s.servicePort(service, e.flags.protocol)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,14 +17,12 @@ import (
 
 // flowsFlags are the flags of the command flows.
 type flowsFlags struct {
-	protocol string
-	top      int
-	proxy    proxyFlags
-	output   *output
+	destinationFlags
+	top int
 }
 
 func newFlows() *cobra.Command {
-	flags := flowsFlags{output: newOutput()}
+	flags := flowsFlags{}
 	cmd := &cobra.Command{
 		Use:   "flows [IP:PORT | svc/NAMESPACE/NAME[:PORT]]",
 		Short: "Count the connections to a Service by endpoint and state",
@@ -36,29 +33,19 @@ func newFlows() *cobra.Command {
 		Example: "  nftproxy flows\n" +
 			"  nftproxy flows svc/default/web\n" +
 			"  nftproxy flows 10.96.0.10:53 --protocol udp",
-		Args: oneDestination,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.run(cmd, args)
-		},
-		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
+		Args:              argument(destinations, true),
+		RunE:              flags.run,
+		ValidArgsFunction: completeService(&flags.proxyFlags, servicePrefix),
 	}
-	flags.add(cmd)
+	flags.addProtocol(cmd, "connections", "any")
+	cmd.Flags().IntVar(&flags.top, "top", 20, "list `N` addresses if there is no destination")
+	flags.add(cmd, 30*time.Second)
 	return cmd
-}
-
-func (f *flowsFlags) add(cmd *cobra.Command) {
-	set := cmd.Flags()
-	set.StringVar(&f.protocol, "protocol", "", "`PROTOCOL` of the connections: tcp, udp or sctp (default any)")
-	set.IntVar(&f.top, "top", 20, "list `N` addresses if there is no destination")
-	f.proxy.add(cmd, 30*time.Second)
-	f.output.addFlag(cmd)
-	complete(cmd, "protocol", "tcp", "udp", "sctp")
 }
 
 // run counts the connections to a destination, or to all Services.
 func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
-	f.protocol = strings.ToLower(f.protocol)
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.proxy.timeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
 	if len(args) == 0 {
 		return f.listTop(ctx, cmd.OutOrStdout())
@@ -101,10 +88,9 @@ func (f *flowsFlags) listTop(ctx context.Context, w io.Writer) error {
 // ports returns the service ports of a destination: the ports of a Service, or
 // an address with each protocol.
 func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flows.ServicePort, err error) {
-	if f.protocol != "" {
-		if _, err := cluster.ParseProtocol(f.protocol); err != nil {
-			return nil, err
-		}
+	protocol, err := f.parseProtocol()
+	if err != nil {
+		return nil, err
 	}
 	to, err := parseDestination(destination)
 	switch {
@@ -113,20 +99,16 @@ func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flo
 	case to.service != nil:
 		return f.servicePorts(ctx, to.service)
 	}
-	for _, name := range []string{"tcp", "udp", "sctp"} {
-		if f.protocol == "" || f.protocol == name {
-			protocol, err := cluster.ParseProtocol(name)
-			if err != nil {
-				return nil, err
-			}
-			ports = append(ports, flows.ServicePort{Protocol: protocol, Frontends: []netip.AddrPort{to.at}})
+	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+		if protocol == 0 || protocol == p {
+			ports = append(ports, flows.ServicePort{Protocol: p, Frontends: []netip.AddrPort{to.at}})
 		}
 	}
 	return ports, nil
 }
 
 func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []flows.ServicePort, err error) {
-	found, service, err := findServicePorts(ctx, &f.proxy, s, f.protocol)
+	found, service, err := findServicePorts(ctx, &f.proxyFlags, s, f.protocol)
 	for _, p := range found {
 		port := flows.ServicePort{Name: servicePortName(service, p), Protocol: p.Protocol}
 		for i := range p.Frontends {

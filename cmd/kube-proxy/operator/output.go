@@ -26,10 +26,9 @@ var formats = []string{formatText, formatWide, formatJSON, formatYAML}
 // output is the flag --output. It implements pflag.Value.
 type output struct{ format string }
 
-func newOutput() *output { return &output{format: formatText} }
-
 // addFlag adds the flag to a command.
 func (o *output) addFlag(cmd *cobra.Command) {
+	o.format = formatText
 	cmd.Flags().VarP(o, "output", "o", "format of the output: "+strings.Join(formats, ", "))
 	complete(cmd, "output", formats...)
 }

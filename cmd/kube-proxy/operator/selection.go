@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
@@ -18,11 +17,8 @@ import (
 
 // selection returns the packets to trace, and describes their destination.
 func (f *traceFlags) selection(ctx context.Context, args []string) (what string, s trace.Selection, err error) {
-	f.protocol = strings.ToLower(f.protocol)
-	if f.protocol != "" {
-		if s.Protocol, err = cluster.ParseProtocol(f.protocol); err != nil {
-			return "", s, err
-		}
+	if s.Protocol, err = f.parseProtocol(); err != nil {
+		return "", s, err
 	}
 	if s.Source, err = f.source(); err != nil {
 		return "", s, err
@@ -39,7 +35,7 @@ func (f *traceFlags) selection(ctx context.Context, args []string) (what string,
 		s.Frontends = []trace.Frontend{{Addr: to.at}}
 		return args[0], s, nil
 	}
-	ports, _, err := findServicePorts(ctx, &f.proxy, to.service, f.protocol)
+	ports, _, err := findServicePorts(ctx, &f.proxyFlags, to.service, f.protocol)
 	for _, p := range ports {
 		s.Frontends = append(s.Frontends, tracedFrontends(p)...)
 	}
@@ -59,8 +55,8 @@ func tracedFrontends(p *table.PortView) (frontends []trace.Frontend) {
 // selectAll selects packets to all Services of the running proxy or, without
 // one, to all ClusterIPs.
 func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what string, err error) {
-	client, err := socket.Dial(ctx, f.proxy.socket)
-	if errors.Is(err, socket.ErrNoProxy) && f.proxy.socket == "" {
+	client, err := socket.Dial(ctx, f.socket)
+	if errors.Is(err, socket.ErrNoProxy) && f.socket == "" {
 		s.Ranges, err = serviceRanges()
 		return "ClusterIPs (no running proxy was found)", err
 	}

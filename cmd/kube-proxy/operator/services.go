@@ -17,7 +17,6 @@ import (
 
 func newServices() *cobra.Command {
 	var flags proxyFlags
-	out := newOutput()
 	cmd := &cobra.Command{
 		Use:   "services [NAMESPACE/NAME]",
 		Short: "List the Services that the proxy serves",
@@ -28,28 +27,20 @@ func newServices() *cobra.Command {
 			"With -o wide, it also prints health check NodePorts, or the addresses of NodePorts, EndpointSlices and " +
 			"hints.\n\nHeadless Services and those of another proxy are not listed.",
 		Example: "  nftproxy services\n  nftproxy services default/web",
-		Args:    serviceArg,
+		Args:    argument("NAMESPACE/NAME", true),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := serviceQuery(args)
 			if err != nil {
 				return err
 			}
 			return flags.ask(cmd, func(ctx context.Context, client *socket.Client) error {
-				return listServices(ctx, cmd.OutOrStdout(), client, q, out)
+				return listServices(ctx, cmd.OutOrStdout(), client, q, &flags.output)
 			})
 		},
 		ValidArgsFunction: completeService(&flags, ""),
 	}
 	flags.add(cmd, 30*time.Second)
-	out.addFlag(cmd)
 	return cmd
-}
-
-func serviceArg(_ *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fmt.Errorf("services takes one argument, NAMESPACE/NAME; got %d", len(args))
-	}
-	return nil
 }
 
 // serviceQuery parses NAMESPACE/NAME or NAMESPACE/.

@@ -43,7 +43,6 @@ type status struct {
 
 func newStatus(version string) *cobra.Command {
 	var flags proxyFlags
-	out := newOutput()
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the proxy of this node works",
@@ -57,7 +56,9 @@ func newStatus(version string) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := askStatus(cmd.Context(), &flags, version)
-			err := out.write(cmd.OutOrStdout(), s, func(w io.Writer) error { return s.print(w, out.wide()) })
+			err := flags.output.write(cmd.OutOrStdout(), s, func(w io.Writer) error {
+				return s.print(w, flags.output.wide())
+			})
 			if err != nil {
 				return err
 			}
@@ -66,7 +67,6 @@ func newStatus(version string) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	flags.add(cmd, 5*time.Second)
-	out.addFlag(cmd)
 	return cmd
 }
 

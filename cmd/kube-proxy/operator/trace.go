@@ -19,14 +19,12 @@ import (
 
 // traceFlags are the flags of the command trace.
 type traceFlags struct {
-	from, protocol string
-	count          int
-	proxy          proxyFlags
-	output         *output
+	destinationFlags
+	count int
 }
 
 func newTrace() *cobra.Command {
-	flags := traceFlags{output: newOutput()}
+	flags := traceFlags{}
 	cmd := &cobra.Command{
 		Use:   "trace [IP:PORT | svc/NAMESPACE/NAME[:PORT]]",
 		Short: "Show what happens to real packets to Services",
@@ -41,36 +39,15 @@ func newTrace() *cobra.Command {
 		Example: "  nftproxy trace svc/default/web\n" +
 			"  nftproxy trace 192.0.2.10:443 --from 198.51.100.7 --count 1\n" +
 			"  nftproxy trace --from outside --timeout 5m -o json",
-		Args: oneDestination,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return flags.run(cmd, args)
-		},
-		ValidArgsFunction: completeService(&flags.proxy, servicePrefix),
+		Args:              argument(destinations, true),
+		RunE:              flags.run,
+		ValidArgsFunction: completeService(&flags.proxyFlags, servicePrefix),
 	}
-	flags.add(cmd)
+	flags.addFrom(cmd, "packets: an address, a range of addresses, pod, node or outside (default any)")
+	flags.addProtocol(cmd, "packets", "any")
+	cmd.Flags().IntVar(&flags.count, "count", 10, "end after `N` packets")
+	flags.add(cmd, 30*time.Second)
 	return cmd
-}
-
-// oneDestination checks the arguments of a command that takes an optional
-// destination.
-func oneDestination(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return fmt.Errorf("%s takes one argument, IP:PORT or svc/NAMESPACE/NAME[:PORT]; got %d", cmd.Name(), len(args))
-	}
-	return nil
-}
-
-func (f *traceFlags) add(cmd *cobra.Command) {
-	set := cmd.Flags()
-	set.StringVar(&f.from, "from", "",
-		"`SOURCE` of the packets: an address, a range of addresses, pod, node or outside "+
-			"(default any)")
-	set.StringVar(&f.protocol, "protocol", "", "`PROTOCOL` of the packets: tcp, udp or sctp (default any)")
-	set.IntVar(&f.count, "count", 10, "end after `N` packets")
-	f.proxy.add(cmd, 30*time.Second)
-	f.output.addFlag(cmd)
-	complete(cmd, "from", fromPod, fromNode, fromOutside)
-	complete(cmd, "protocol", "tcp", "udp", "sctp")
 }
 
 // run traces packets until one of the limits is reached or the user interrupts
@@ -81,7 +58,7 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, f.proxy.timeout)
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
 	what, selection, err := f.selection(ctx, args)
 	if err != nil {
@@ -93,7 +70,7 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	defer t.Close()
 	fmt.Fprintf(cmd.ErrOrStderr(), "tracing new connections to %s: at most %d packets, for %v\n", what, f.count,
-		f.proxy.timeout)
+		f.timeout)
 	seen, err := f.follow(ctx, cmd.OutOrStdout(), t)
 	if err != nil {
 		return err

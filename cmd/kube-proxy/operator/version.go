@@ -13,7 +13,7 @@ type version struct {
 }
 
 func newVersion(v string) *cobra.Command {
-	out := newOutput()
+	var out output
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this command",
