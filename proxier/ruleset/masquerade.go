@@ -1,6 +1,9 @@
 package ruleset
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // Masquerade is a reason for which the receiver of a connection sees an address
 // of this node instead of the client's.
@@ -42,18 +45,12 @@ func MasqueradeBy(chain, comment string) Masquerade {
 }
 
 // Text returns the reason for people.
-func (m Masquerade) Text() string {
-	switch m {
-	case OutsideCluster:
-		return "the client is not recognized as a pod of the cluster"
-	case MasqueradeAll:
-		return "masqueradeAll is configured"
-	case ExternalPolicy:
-		return "externalTrafficPolicy is Cluster"
-	case FromNode:
-		return "the client is this node"
-	case Hairpin:
-		return "the client is the endpoint"
-	}
-	return string(m)
+func (m Masquerade) Text() string { return cmp.Or(masqueradeTexts[m], string(m)) }
+
+var masqueradeTexts = map[Masquerade]string{
+	OutsideCluster: "the client is not recognized as a pod of the cluster",
+	MasqueradeAll:  "masqueradeAll is configured",
+	ExternalPolicy: "externalTrafficPolicy is Cluster",
+	FromNode:       "the client is this node",
+	Hairpin:        "the client is the endpoint",
 }

@@ -3,7 +3,6 @@ package ruleset
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -32,27 +31,23 @@ func Reasons() []Reason {
 // ReasonOf returns the reason whose packets a counter counts. ok is false for
 // another counter.
 func ReasonOf(counter string) (r Reason, ok bool) {
-	i := slices.IndexFunc(Reasons(), func(r Reason) bool { return r.name() == counter })
-	if i < 0 {
-		return "", false
+	for r, name := range reasonNames {
+		if name == counter {
+			return r, true
+		}
 	}
-	return Reasons()[i], true
+	return "", false
 }
 
 // name returns the name of the counter, and of the chain.
-func (r Reason) name() string {
-	switch r {
-	case NoEndpoints:
-		return "reject-no-endpoints"
-	case NoLocalEndpoints:
-		return "drop-no-local-endpoints"
-	case UnknownPort:
-		return "reject-unknown-port"
-	case UnallocatedAddress:
-		return "drop-unallocated-address"
-	default:
-		return "drop-source-range"
-	}
+func (r Reason) name() string { return reasonNames[r] }
+
+var reasonNames = map[Reason]string{
+	NoEndpoints:        "reject-no-endpoints",
+	NoLocalEndpoints:   "drop-no-local-endpoints",
+	UnknownPort:        "reject-unknown-port",
+	UnallocatedAddress: "drop-unallocated-address",
+	SourceRange:        "drop-source-range",
 }
 
 // Refused is a connection that the rules refuse.

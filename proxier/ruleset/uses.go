@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/netip"
 
@@ -8,15 +9,28 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// EndpointUse is an endpoint, and how a service port uses it.
-type EndpointUse struct {
+// EndpointPlace is where an endpoint is.
+type EndpointPlace struct {
 	Addr netip.Addr `json:"address"`
 	// Port is 0 if the endpoint does not have the service port.
 	Port uint16 `json:"port,omitempty"`
-	// Node is the node of the endpoint, "" if it is unknown. OnThisNode reports
-	// whether it is this node.
-	Node       string `json:"node,omitempty"`
-	OnThisNode bool   `json:"onThisNode"`
+	// Node is the node of the endpoint, "" if it is unknown.
+	Node string `json:"node,omitempty"`
+}
+
+// String returns the address, with the port if there is one.
+func (p EndpointPlace) String() string {
+	if p.Port == 0 {
+		return p.Addr.String()
+	}
+	return netip.AddrPortFrom(p.Addr, p.Port).String()
+}
+
+// EndpointUse is an endpoint, and how a service port uses it.
+type EndpointUse struct {
+	EndpointPlace
+	// OnThisNode reports whether Node is this node.
+	OnThisNode bool `json:"onThisNode"`
 	// Source is the name of the EndpointSlice.
 	Source      string `json:"endpointSlice"`
 	Ready       bool   `json:"ready"`
@@ -78,28 +92,18 @@ func (u *Unused) UnmarshalJSON(data []byte) error {
 }
 
 // Text returns the reason for people, as a sentence without a period.
-func (u Unused) Text() string {
-	switch u {
-	case UnusedServiceCIDR:
-		return "the address is in a service CIDR"
-	case UnusedNoPort:
-		return "the endpoint does not have the port"
-	case UnusedDuplicate:
-		return "another endpoint has the same address and port"
-	case UnusedNotReady:
-		return "not ready"
-	case UnusedTerminating:
-		return "terminating"
-	case UnusedOtherNode:
-		return "on another node"
-	case UnusedNodeHints:
-		return "hints select other nodes"
-	case UnusedZoneHints:
-		return "hints select other zones"
-	case UnusedBudget:
-		return "the rows of the Service or of its namespace exceed the budget"
-	}
-	return string(u)
+func (u Unused) Text() string { return cmp.Or(unusedTexts[u], string(u)) }
+
+var unusedTexts = map[Unused]string{
+	UnusedServiceCIDR: "the address is in a service CIDR",
+	UnusedNoPort:      "the endpoint does not have the port",
+	UnusedDuplicate:   "another endpoint has the same address and port",
+	UnusedNotReady:    "not ready",
+	UnusedTerminating: "terminating",
+	UnusedOtherNode:   "on another node",
+	UnusedNodeHints:   "hints select other nodes",
+	UnusedZoneHints:   "hints select other zones",
+	UnusedBudget:      "the rows of the Service or of its namespace exceed the budget",
 }
 
 // EndpointUses returns how a service port uses each of its endpoints of a
@@ -158,7 +162,7 @@ func (s *selection) use(e *cluster.Endpoint, port cluster.ServicePort) EndpointU
 	n, ok := endpointPort(e, port)
 	at := netip.AddrPortFrom(e.Addr, n)
 	u := EndpointUse{
-		Addr: e.Addr, Port: n, Node: e.Node, OnThisNode: e.Node == s.node.Name, Source: e.Source,
+		EndpointPlace: EndpointPlace{e.Addr, n, e.Node}, OnThisNode: e.Node == s.node.Name, Source: e.Source,
 		Ready: e.Ready, Serving: e.Serving, Terminating: e.Terminating,
 	}
 	if e.Hints != nil {

@@ -175,7 +175,7 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) error {
 	}
 	fmt.Fprintln(t, columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
 	for _, e := range p.Endpoints {
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s", endpointText(&e), nodeText(&e), conditionsText(&e),
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s", e.EndpointPlace, nodeText(&e), conditionsText(&e),
 			useText(e.Cluster))
 		if local {
 			fmt.Fprintf(t, "\t%s", useText(e.Local))
@@ -183,13 +183,6 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) error {
 		fmt.Fprintln(t, columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
 	return t.Flush()
-}
-
-func endpointText(e *ruleset.EndpointUse) string {
-	if e.Port == 0 {
-		return e.Addr.String()
-	}
-	return netip.AddrPortFrom(e.Addr, e.Port).String()
 }
 
 func nodeText(e *ruleset.EndpointUse) string {

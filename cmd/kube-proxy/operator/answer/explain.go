@@ -191,7 +191,7 @@ func (e *explanation) listUnused(policy cluster.Policy) {
 	for _, u := range e.owner.port.Endpoints {
 		if why := u.For(policy); why != "" && why != ruleset.UnusedDuplicate {
 			e.desired.Unused = append(e.desired.Unused, explain.Unused{
-				Address: u.Addr, Port: u.Port, Node: u.Node, Reason: string(why), Text: why.Text(),
+				EndpointPlace: u.EndpointPlace, Reason: string(why), Text: why.Text(),
 			})
 		}
 	}

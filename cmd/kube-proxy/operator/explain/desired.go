@@ -29,11 +29,7 @@ type Desired struct {
 
 // Unused is an endpoint that a packet cannot reach.
 type Unused struct {
-	Address netip.Addr `json:"address"`
-	// Port is 0 if the endpoint does not have the port.
-	Port uint16 `json:"port,omitempty"`
-	// Node is the node of the endpoint, "" if it is unknown.
-	Node string `json:"node,omitempty"`
+	ruleset.EndpointPlace
 	// Reason identifies the reason, Text is for people.
 	Reason string `json:"reason"`
 	Text   string `json:"text"`

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -117,7 +118,10 @@ func TestAdd(t *testing.T) {
 	}
 	for n := range byte(11) {
 		desired.Unused = append(desired.Unused, explain.Unused{
-			Address: netip.AddrFrom4([4]byte{10, 244, 9, n}), Port: uint16(n) * 4040, Node: "node9", Text: "not ready",
+			EndpointPlace: ruleset.EndpointPlace{
+				Addr: netip.AddrFrom4([4]byte{10, 244, 9, n}), Port: uint16(n) * 4040, Node: "node9",
+			},
+			Text: "not ready",
 		})
 	}
 	r := compared(t, tables[0], "10.96.0.10:80 tcp from 10.244.1.7", &desired)

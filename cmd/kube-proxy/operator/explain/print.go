@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/netip"
 	"strings"
 )
 
@@ -53,52 +52,48 @@ func (p *printer) answer(r *Result) {
 	}
 }
 
+const indent = "        " // as long as a label
+
 // outcomes lists the outcomes with their probabilities and, where they differ,
 // with their reasons.
 func (p *printer) outcomes(r *Result) {
-	width := 0
-	for _, o := range r.Outcomes {
-		width = max(width, len(o.target()))
-	}
-	for i, o := range r.Outcomes {
-		if i == maxListed && !p.wide {
-			fmt.Fprintf(p, "        and %d more: -o wide lists all\n", len(r.Outcomes)-i)
-			return
+	alike := r.alike()
+	p.list(indent, len(r.Outcomes), func(i int) (name, text string) {
+		o := &r.Outcomes[i]
+		if text = o.Probability.RatString(); !alike {
+			text += "  " + o.sourceAddress()
 		}
-		fmt.Fprintf(p, "        %-*s  %s", width, o.target(), o.Probability.RatString())
-		if !r.alike() {
-			fmt.Fprintf(p, "  %s", o.sourceAddress())
-		}
-		p.WriteByte('\n')
-	}
+		return o.target(), text
+	})
 }
 
 // unused lists the endpoints that the packet cannot reach.
 func (p *printer) unused(r *Result) {
-	label, width := "\nUNUSED  ", 0
-	for i := range r.Unused {
-		width = max(width, len(r.Unused[i].at()))
-	}
-	for i, u := range r.Unused {
-		if i == maxListed && !p.wide {
-			fmt.Fprintf(p, "        and %d more: -o wide lists all\n", len(r.Unused)-i)
-			return
+	p.list("\nUNUSED  ", len(r.Unused), func(i int) (name, text string) {
+		u := &r.Unused[i]
+		if text = u.Text; u.Node != "" {
+			text += " (" + u.Node + ")"
 		}
-		fmt.Fprintf(p, "%s%-*s  %s", label, width, u.at(), u.Text)
-		if u.Node != "" {
-			fmt.Fprintf(p, " (%s)", u.Node)
-		}
-		p.WriteByte('\n')
-		label = "        "
-	}
+		return u.String(), text
+	})
 }
 
-// at returns the address of the endpoint, with its port if it has one.
-func (u *Unused) at() string {
-	if u.Port == 0 {
-		return u.Address.String()
+// list prints n lines in two columns, the first one with a label.
+func (p *printer) list(label string, n int, line func(i int) (name, text string)) {
+	width := 0
+	for i := range n {
+		name, _ := line(i)
+		width = max(width, len(name))
 	}
-	return netip.AddrPortFrom(u.Address, u.Port).String()
+	for i := range n {
+		if i == maxListed && !p.wide {
+			fmt.Fprintf(p, "%sand %d more: -o wide lists all\n", indent, n-i)
+			return
+		}
+		name, text := line(i)
+		fmt.Fprintf(p, "%s%-*s  %s\n", label, width, name, text)
+		label = indent
+	}
 }
 
 // difference describes the difference between the kernel and the proxy.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // Explain answers with the query.
@@ -29,7 +30,7 @@ func fakeDesired(q explain.Query) *explain.Desired {
 			Outcomes: []explain.Outcome{{Action: explain.Drop, Probability: third}},
 			Walk:     []*explain.Step{{Chain: "c", Matched: third, Lookups: []explain.Lookup{{Set: "s"}}}},
 		},
-		Unused:    []explain.Unused{{Address: q.Source}},
+		Unused:    []explain.Unused{{EndpointPlace: ruleset.EndpointPlace{Addr: q.Source}}},
 		Forwarder: &explain.Forwarder{Endpoints: []netip.AddrPort{q.Destination}},
 	}
 }
