@@ -5,10 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
-	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // TestTableTaken shows another program that owns the tables, so that the
@@ -51,7 +52,9 @@ func (w *world) takeTables() io.Closer {
 	cmd := w.Node1.Command(context.Background(), "nft", "--interactive")
 	in, err := cmd.StdinPipe()
 	w.must(err)
-	log := new(labtest.Log)
+	log, err := os.Create(filepath.Join(w.t.TempDir(), "log"))
+	w.must(err)
+	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	w.must(cmd.Start())
 	owner := &session{cmd, in}
@@ -64,7 +67,8 @@ func (w *world) takeTables() io.Closer {
 		for _, family := range []string{"ip", "ip6"} {
 			out, err := w.Node1.Command(w.ctx(), "nft", "list", "table", family, "kube-proxy").CombinedOutput()
 			if !bytes.Contains(out, []byte("flags owner")) {
-				return fmt.Errorf("%s: %v: %s, %s", family, err, out, log)
+				text, _ := os.ReadFile(log.Name())
+				return fmt.Errorf("%s: %v: %s, %s", family, err, out, text)
 			}
 		}
 		return nil

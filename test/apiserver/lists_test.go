@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,7 +90,7 @@ func (w *world) awaitRefusals(resource string, since time.Time) {
 func (p *proxy) notHealthy() {
 	p.t.Helper()
 	if !p.running() {
-		p.t.Errorf("%s ended: %v", p.name, p.err)
+		p.t.Errorf("%s: %v", p.name, context.Cause(p.process.Running))
 	}
 	if answer, err := p.get(healthAddress, "/livez"); err == nil && answer.StatusCode != http.StatusOK {
 		p.t.Errorf("/livez of %s before the first sync: got %s, want 200: %s", p.name, answer.Status, answer.body)

@@ -121,6 +121,6 @@ func (p *proxy) cleanUp() {
 	cleanup.flags = []string{"--cleanup"}
 	cleanup.start()
 	if code := cleanup.awaitEnd(); code != 0 {
-		p.t.Errorf("--cleanup: exit code %d:\n%s", code, p.log)
+		p.t.Errorf("--cleanup: exit code %d:\n%s", code, cleanup.process.Log())
 	}
 }

@@ -2,44 +2,39 @@ package apiserver
 
 import (
 	"context"
+	"path/filepath"
 	"strings"
 	"syscall"
 
 	"github.com/nftproxy/nftproxy/test/lab"
-	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // monitor records changes of a node's tables.
 type monitor struct {
-	w   *world
-	log *labtest.Log
-	cmd *lab.Cmd
+	w       *world
+	process *lab.Process
+	seen    int // bytes of its log
 }
 
 // monitor starts to record.
 func (w *world) monitor(node *lab.Node) *monitor {
 	w.t.Helper()
-	m := &monitor{w: w, log: new(labtest.Log), cmd: node.Command(context.Background(), "nft", "monitor")}
-	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
-	w.must(m.cmd.Start())
+	process, err := node.StartProcess(context.Background(), lab.ProcessConfig{
+		Program: "nft", Args: []string{"monitor"}, Log: filepath.Join(w.t.TempDir(), "monitor"),
+	})
+	w.must(err)
+	m := &monitor{w: w, process: process}
 	w.t.Cleanup(m.stop)
 	return m
 }
 
-func (m *monitor) stop() {
-	if m.cmd == nil {
-		return
-	}
-	m.w.must(m.cmd.Process.Signal(syscall.SIGKILL))
-	_ = m.cmd.Wait() // it was killed
-	m.cmd = nil
-}
+func (m *monitor) stop() { m.process.End(syscall.SIGKILL) }
 
 // written returns the changes since the last call.
 func (m *monitor) written() string {
-	m.w.t.Helper()
-	defer m.log.Restart()
-	return m.log.Current()
+	text := m.process.Log()[m.seen:]
+	m.seen += len(text)
+	return text
 }
 
 // notWritten checks that no row of the Service was written. kube-proxy
@@ -47,7 +42,7 @@ func (m *monitor) written() string {
 func (m *monitor) notWritten(s *service) {
 	m.w.t.Helper()
 	m.stop()
-	text := m.log.String()
+	text := m.process.Log()
 	if text == "" {
 		m.w.t.Error("got no changes of the tables, want some")
 	}

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -78,7 +79,7 @@ func TestNodeDeleted(t *testing.T) {
 	web.setEndpoints("b1")
 	web.servedBy("b1")
 	if !p.running() {
-		t.Errorf("%s ended: %v", p.name, p.err)
+		t.Errorf("%s: %v", p.name, context.Cause(p.process.Running))
 	}
 }
 
@@ -242,6 +243,6 @@ func TestNodeAddresses(t *testing.T) {
 	w.reaches(w.Client, moved, "a1 b1")
 	w.silent(w.Client, old)
 	if !p.running() {
-		t.Errorf("%s ended: %v", p.name, p.err)
+		t.Errorf("%s: %v", p.name, context.Cause(p.process.Running))
 	}
 }

@@ -100,7 +100,7 @@ func TestConfigChange(t *testing.T) {
 			if code := p.awaitEnd(); code != 1 {
 				t.Errorf("got exit code %d, want 1", code)
 			}
-			if log := p.log.Current(); !strings.Contains(log, "configuration file") {
+			if log := p.process.Log(); !strings.Contains(log, "configuration file") {
 				t.Errorf("log: got\n%s\nwant a line about the configuration file", log)
 			}
 			web.servedBy("a1 b1")

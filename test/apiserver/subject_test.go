@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
-	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // proxy is a proxy program on a node. It can be started several times.
@@ -29,10 +27,8 @@ type proxy struct {
 	// privileges.
 	wrapper []string
 
-	log *labtest.Log  // of all its processes
-	cmd *lab.Cmd      // nil while it does not run
-	end chan struct{} // closed when the process has ended
-	err error         // of the process; valid after end
+	log     string       // file, of all its processes
+	process *lab.Process // nil before the first start
 }
 
 // subject returns the proxy under test for node1. It does not run yet.
@@ -51,18 +47,19 @@ func (w *world) proxy(name string, flags ...string) *proxy {
 // bareProxy returns a proxy for node1 with these flags, and those that a
 // proxy in a network namespace needs.
 func (w *world) bareProxy(name string, flags ...string) *proxy {
-	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: new(labtest.Log)}
+	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: filepath.Join(w.t.TempDir(), "log")}
 	p.flags = append([]string{
 		"--proxy-mode=nftables",
 		"--conntrack-max-per-core=0", // the limit belongs to the host
 		"-v=2",
 	}, flags...)
 	w.t.Cleanup(func() {
-		if p.cmd != nil {
+		if p.process != nil {
 			p.kill()
 		}
 		if w.t.Failed() {
-			w.t.Logf("log of %s %s:\n%s", p.name, strings.Join(p.flags, " "), p.log)
+			log, err := os.ReadFile(p.log)
+			w.t.Logf("log of %s %s (%v):\n%s", p.name, strings.Join(p.flags, " "), err, log)
 		}
 	})
 	return p
@@ -76,40 +73,19 @@ func ranges() string {
 	return strings.Join(out, ",")
 }
 
-// command returns the program to run.
-func (p *proxy) command(ctx context.Context) *lab.Cmd {
-	line := slices.Concat(p.wrapper, []string{program(p.name)}, p.flags)
-	cmd := p.at.Command(ctx, line[0], line[1:]...)
-	// By default, clients detect a dead connection after 45 s.
-	cmd.Env = append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2")
-	return cmd
-}
-
 // start starts the proxy without waiting for its rules.
 func (p *proxy) start() {
 	p.t.Helper()
-	cmd := p.command(context.Background())
-	p.log.Restart()
-	cmd.Stdout, cmd.Stderr = p.log, p.log
-	started, end := make(chan error, 1), make(chan struct{})
-	go func() {
-		defer close(end)
-		// The kernel kills the process when the thread that created it ends,
-		// so the thread waits.
-		p.err = p.at.Do(func() error {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-			err := cmd.Cmd.Start()
-			started <- err
-			if err != nil {
-				return err
-			}
-			return cmd.Wait()
-		})
-	}()
-	if err := <-started; err != nil {
+	line := slices.Concat(p.wrapper, []string{program(p.name)}, p.flags)
+	// By default, clients detect a dead connection after 45 s.
+	env := append(os.Environ(), "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2")
+	var err error
+	p.process, err = p.at.StartProcess(context.Background(), lab.ProcessConfig{
+		Program: line[0], Args: line[1:], Env: env, Log: p.log,
+	})
+	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.cmd, p.end = cmd, end
 }
 
 // startSynced starts the proxy and waits for its first sync.
@@ -153,11 +129,8 @@ func (p *proxy) awaitHealth() {
 func (p *proxy) eventually(what string, look func() error) {
 	p.t.Helper()
 	eventually(p.t, p.name+": "+what, func() error {
-		select {
-		case <-p.end:
-			p.cmd = nil
-			p.t.Fatalf("%s ended: %v", p.name, p.err)
-		default:
+		if !p.running() {
+			p.t.Fatalf("%s: %v", p.name, context.Cause(p.process.Running))
 		}
 		return look()
 	})
@@ -167,7 +140,7 @@ func (p *proxy) eventually(what string, look func() error) {
 func (p *proxy) awaitLog(text string) {
 	p.t.Helper()
 	p.eventually("log", func() error {
-		if !strings.Contains(p.log.Current(), text) {
+		if !strings.Contains(p.process.Log(), text) {
 			return fmt.Errorf("got no %q", text)
 		}
 		return nil
@@ -189,57 +162,28 @@ func (p *proxy) get(address, path string) (answer, error) {
 // terminate ends the proxy with SIGTERM, which kube-proxy does not handle.
 func (p *proxy) terminate() {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
-	<-p.end
-	p.cmd = nil
-	if p.name == product && p.err != nil {
-		p.t.Errorf("%s after SIGTERM: %v", p.name, p.err)
+	p.process.End(syscall.SIGTERM)
+	if code := p.awaitEnd(); p.name == product && code != 0 {
+		p.t.Errorf("%s after SIGTERM: exit code %d", p.name, code)
 	}
 }
 
 // kill ends the proxy with SIGKILL.
-func (p *proxy) kill() {
-	p.t.Helper()
-	p.signal(syscall.SIGKILL)
-	<-p.end
-	p.cmd = nil
-}
-
-func (p *proxy) signal(signal os.Signal) {
-	p.t.Helper()
-	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		p.t.Fatal(err)
-	}
-}
+func (p *proxy) kill() { p.process.End(syscall.SIGKILL) }
 
 // awaitEnd waits until the proxy exits and returns its exit code.
 func (p *proxy) awaitEnd() int {
 	p.t.Helper()
 	select {
-	case <-p.end:
+	case <-p.process.Running.Done():
 	case <-time.After(patience):
 		p.t.Fatalf("%s did not exit after %v", p.name, patience)
 	}
-	p.cmd = nil
-	var exit *exec.ExitError
-	if p.err != nil && !errors.As(p.err, &exit) {
-		p.t.Fatal(p.err)
-	}
-	if exit == nil {
-		return 0
-	}
-	return exit.ExitCode()
+	return p.process.Wait()
 }
 
 // running reports whether the process runs.
-func (p *proxy) running() bool {
-	select {
-	case <-p.end:
-		return false
-	default:
-		return true
-	}
-}
+func (p *proxy) running() bool { return p.process.Running.Err() == nil }
 
 // writeConfig writes a configuration file and returns its path.
 func (w *world) writeConfig(text string) string {

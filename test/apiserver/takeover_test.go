@@ -178,7 +178,7 @@ func (r route) sticks(t testing.TB, pods ...string) {
 // failed transactions in its metrics.
 func (p *proxy) mustNotHaveFailed() {
 	p.t.Helper()
-	for _, text := range logErrors.FindAllString(p.log.Current(), -1) {
+	for _, text := range logErrors.FindAllString(p.process.Log(), -1) {
 		p.t.Errorf("log of %s: %s", p.name, text)
 	}
 	for _, metric := range []string{

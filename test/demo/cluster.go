@@ -52,7 +52,6 @@ type cluster struct {
 	hosts     map[string]*lab.Namespace
 	manifests *manifests
 	proxies   map[string]*lab.Process // by node
-	kill      map[string]func()       // by node: ends its kube-proxy with SIGKILL
 }
 
 // open creates the cluster and waits until both nodes serve.
@@ -67,8 +66,7 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	if c.manifests, err = newManifests(c.folder()); err != nil {
 		return err
 	}
-	c.hosts = map[string]*lab.Namespace{"client": c.lab.Client}
-	c.proxies, c.kill = map[string]*lab.Process{}, map[string]func(){}
+	c.hosts, c.proxies = map[string]*lab.Namespace{"client": c.lab.Client}, map[string]*lab.Process{}
 	for _, node := range c.lab.Nodes() {
 		c.hosts[node.Name] = node.Namespace
 		if err := c.addPods(ctx, node); err != nil {
@@ -86,8 +84,8 @@ func (c *cluster) close() error {
 	if c.lab == nil {
 		return nil
 	}
-	for _, kill := range c.kill {
-		kill()
+	for _, proxy := range c.proxies {
+		proxy.End(syscall.SIGKILL)
 	}
 	return errors.Join(os.RemoveAll(c.folder()), c.lab.Close())
 }
@@ -149,26 +147,14 @@ func (c *cluster) proxyArgs(node string) []string {
 
 // startProxy starts a kube-proxy. Ctrl-C in the terminal does not end it.
 func (c *cluster) startProxy(ctx context.Context, node *lab.Node) error {
-	ctx, cancel := context.WithCancel(ctx)
 	proxy, err := node.StartProcess(ctx, lab.ProcessConfig{
 		Program: c.kubeProxy, Args: c.proxyArgs(node.Name), Log: filepath.Join(c.folder(), node.Name+".log"),
+		Ended: func(err error) { c.fail(fmt.Errorf("%s: %w", node.Name, err)) },
 	})
-	if err != nil {
-		cancel()
-		return err
+	if err == nil {
+		c.proxies[node.Name] = proxy
 	}
-	c.proxies[node.Name] = proxy
-	c.kill[node.Name] = func() {
-		cancel()
-		proxy.End(syscall.SIGKILL)
-	}
-	go func() {
-		<-proxy.Running.Done()
-		if ctx.Err() == nil {
-			c.fail(fmt.Errorf("%s: %w", node.Name, context.Cause(proxy.Running)))
-		}
-	}()
-	return nil
+	return err
 }
 
 // effectTimeout limits the wait for the effect of a change.

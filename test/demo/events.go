@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -86,7 +87,7 @@ func (t *tour) change(ctx context.Context, change string) (err error) {
 	case "endpoints":
 		err = t.cluster.manifests.setEndpoints("shop/web", strings.Split(object, ",")...)
 	case "kill":
-		t.cluster.kill["node1"]()
+		t.cluster.proxies["node1"].End(syscall.SIGKILL)
 	case "start":
 		err = t.cluster.startProxy(ctx, t.cluster.lab.Node1)
 	case "flush":

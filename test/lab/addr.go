@@ -70,10 +70,7 @@ func hasLocalRoutes(link netlink.Link) (bool, error) {
 }
 
 func netlinkAddr(addr netip.Prefix) *netlink.Addr {
-	converted := &netlink.Addr{IPNet: &net.IPNet{
-		IP:   addr.Addr().AsSlice(),
-		Mask: net.CIDRMask(addr.Bits(), addr.Addr().BitLen()),
-	}}
+	converted := &netlink.Addr{IPNet: ipNet(addr)}
 	if addr.Addr().Is6() {
 		converted.Flags = unix.IFA_F_NODAD
 	}

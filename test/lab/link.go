@@ -25,8 +25,9 @@ func connect(a, b end) error {
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName = b.name
 	veth.PeerNamespace = netlink.NsFd(b.ns.Fd())
-	if err := a.ns.Do(func() error { return netlink.LinkAdd(veth) }); err != nil {
-		return fmt.Errorf("add veth %s in %s, %s in %s: %w", a.name, a.ns.Name, b.name, b.ns.Name, err)
+	what := fmt.Sprintf("add veth %s with peer %s in %s", a.name, b.name, b.ns.Name)
+	if err := a.ns.change(what, func() error { return netlink.LinkAdd(veth) }); err != nil {
+		return err
 	}
 	for _, e := range []end{a, b} {
 		if e.bridge != "" {
@@ -53,10 +54,8 @@ func (n *Namespace) addBridge(name string) error {
 	// with its ports. Neighbours would go on sending to the old address.
 	attrs.HardwareAddr = hardwareAddr(n.lab.prefix + "/" + n.Name + "/" + name)
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
-	if err := n.Do(func() error { return netlink.LinkAdd(bridge) }); err != nil {
-		return fmt.Errorf("namespace %s: add bridge %s: %w", n.Name, name, err)
-	}
-	return n.setUp(name)
+	add := n.change("add bridge "+name, func() error { return netlink.LinkAdd(bridge) })
+	return errors.Join(add, n.setUp(name))
 }
 
 func (n *Namespace) join(port, bridge string) error {
@@ -96,15 +95,19 @@ func (n *Namespace) hardwareAddrOf(name string) (addr net.HardwareAddr, err erro
 // withLink calls f in the namespace with the interface of that name. The
 // error names the action.
 func (n *Namespace) withLink(name, action string, f func(netlink.Link) error) error {
-	err := n.Do(func() error {
+	return n.change(fmt.Sprintf("interface %s: %s", name, action), func() error {
 		link, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
 		}
 		return f(link)
 	})
-	if err != nil {
-		return fmt.Errorf("namespace %s: interface %s: %s: %w", n.Name, name, action, err)
+}
+
+// change calls f in the namespace. The error names the action.
+func (n *Namespace) change(action string, f func() error) error {
+	if err := n.Do(f); err != nil {
+		return fmt.Errorf("namespace %s: %s: %w", n.Name, action, err)
 	}
 	return nil
 }

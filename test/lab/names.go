@@ -63,36 +63,18 @@ func (n *names) release() error {
 	return nil
 }
 
-// path returns the file of the namespace of that name.
-func (n *names) path(name string) string {
-	return filepath.Join(namesFolder, n.prefix+"."+name)
-}
-
-// bind names the namespace that the file holds.
-func (n *names) bind(name string, file *os.File) error {
-	if err := os.MkdirAll(namesFolder, 0o755); err != nil {
-		return err
-	}
-	mountPoint, err := os.OpenFile(n.path(name), os.O_CREATE|os.O_EXCL, 0o444)
-	if err != nil {
-		return err
-	}
-	mountPoint.Close()
-	source := fmt.Sprintf("/proc/self/fd/%d", file.Fd())
-	if err := unix.Mount(source, n.path(name), "none", unix.MS_BIND, ""); err != nil {
-		return errors.Join(fmt.Errorf("mount on %s: %w", n.path(name), err), os.Remove(n.path(name)))
-	}
-	return nil
-}
+// full returns the name of the namespace of that name in namesFolder.
+func (n *names) full(name string) string { return n.prefix + "." + name }
 
 // unbind removes a name. It succeeds if the name does not exist, or if no
 // namespace is mounted on it.
 func (n *names) unbind(name string) error {
-	err := unix.Unmount(n.path(name), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	file := filepath.Join(namesFolder, n.full(name))
+	err := unix.Unmount(file, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", n.path(name), err)
+		return fmt.Errorf("unmount %s: %w", file, err)
 	}
-	if err := os.Remove(n.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
@@ -40,37 +41,32 @@ func NewNamespace(name string) (*Namespace, error) { return new(Lab).newNamespac
 
 // newNamespace creates a namespace with loopback and the common sysctls.
 func (l *Lab) newNamespace(name string) (*Namespace, error) {
-	file, err := unshare()
+	file, err := l.create(name)
 	if err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
-	ns := &Namespace{Name: name, lab: l, file: file, servers: map[*Server]struct{}{}}
+	ns := &Namespace{Name: name, lab: l, file: file, bound: l.names != nil, servers: map[*Server]struct{}{}}
 	ns.life, ns.end = context.WithCancel(context.Background())
 	if err := l.add(ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), file.Close())
 	}
-	if l.names != nil {
-		err = l.names.bind(name, file)
-		ns.bound = err == nil
-	}
-	if err = errors.Join(err, ns.setSysctls(commonSysctls()), ns.setUp("lo")); err != nil {
+	if err = errors.Join(ns.setSysctls(commonSysctls()), ns.setUp("lo")); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), ns.Close())
 	}
 	return ns, nil
 }
 
-// threadNamespace is the file of the calling thread's network namespace.
-const threadNamespace = "/proc/thread-self/ns/net"
-
-// unshare creates a network namespace and returns a file that holds it.
-func unshare() (*os.File, error) {
-	var made *os.File
-	err := visit(func() error {
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			return fmt.Errorf("unshare network namespace: %w", err)
+// create creates a network namespace and returns a file that holds it. The
+// namespace has a name if the lab has names.
+func (l *Lab) create(name string) (made *os.File, err error) {
+	err = visit(func() error {
+		handle, err := netns.None(), error(nil)
+		if l.names == nil {
+			handle, err = netns.New()
+		} else {
+			handle, err = netns.NewNamed(l.names.full(name))
 		}
-		var err error
-		made, err = os.Open(threadNamespace)
+		made = os.NewFile(uintptr(handle), name)
 		return err
 	})
 	return made, err
@@ -102,13 +98,13 @@ func within[T any](n *Namespace, f func() (T, error)) (value T, err error) {
 func visit(f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	home, err := os.Open(threadNamespace)
+	home, err := netns.Get()
 	if err != nil {
 		return fmt.Errorf("namespace of the thread: %w", err)
 	}
 	defer home.Close()
 	defer func() {
-		if err := enter(home); err != nil {
+		if err := netns.Set(home); err != nil {
 			// The caller must not continue in the wrong namespace.
 			panic(fmt.Sprintf("return to the namespace of the thread: %v", err))
 		}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -14,6 +17,8 @@ import (
 type ProcessConfig struct {
 	Program string
 	Args    []string
+	// Env is the environment. The default is the environment of this process.
+	Env []string
 	// Log is the file to which the output is appended.
 	Log string
 	// Attributes are further attributes of the process.
@@ -21,6 +26,9 @@ type ProcessConfig struct {
 	// Prepare is called on the thread that starts the process, before it does;
 	// it may be nil.
 	Prepare func() error
+	// Ended is called if the process ends before Signal, End or MayEnd; it may
+	// be nil.
+	Ended func(error)
 }
 
 // Process is a running program. The kernel kills it if this process dies.
@@ -31,9 +39,11 @@ type Process struct {
 	// StartProcess. Its cause describes how the process ended.
 	Running context.Context
 
-	cmd   *Cmd
-	log   string // file
-	ended chan struct{}
+	cmd    *Cmd
+	log    string // file
+	begin  int64  // of the output in the file
+	mayEnd atomic.Bool
+	ended  chan struct{}
 }
 
 // StartProcess starts a program in the namespace. It does not end with ctx.
@@ -43,15 +53,17 @@ func (n *Namespace) StartProcess(ctx context.Context, config ProcessConfig) (*Pr
 		return nil, err
 	}
 	defer log.Close()
-	program, err := filepath.Abs(config.Program) // the process has another folder
-	if err != nil {
+	begin, errSeek := log.Seek(0, io.SeekEnd)
+	program, errPath := exec.LookPath(config.Program)
+	program, errAbs := filepath.Abs(program) // the process has another folder
+	if err := errors.Join(errSeek, errPath, errAbs); err != nil {
 		return nil, err
 	}
 	name := filepath.Base(program)
 	running, end := context.WithCancelCause(ctx)
-	p := &Process{Running: running, log: config.Log, ended: make(chan struct{})}
+	p := &Process{Running: running, log: config.Log, begin: begin, ended: make(chan struct{})}
 	p.cmd = n.Command(context.Background(), program, config.Args...)
-	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, filepath.Dir(config.Log)
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir, p.cmd.Env = log, log, filepath.Dir(config.Log), config.Env
 	config.Attributes.Pdeathsig, config.Attributes.Setpgid = syscall.SIGKILL, true
 	p.cmd.SysProcAttr = &config.Attributes
 
@@ -76,6 +88,9 @@ func (n *Namespace) StartProcess(ctx context.Context, config ProcessConfig) (*Pr
 		default:
 		}
 		end(fmt.Errorf("%s ended (%w); its log:\n%s", name, err, p.EndOfLog()))
+		if config.Ended != nil && p.PID > 0 && !p.mayEnd.Load() {
+			config.Ended(context.Cause(running))
+		}
 	}()
 	if err := <-started; err != nil {
 		<-p.ended
@@ -98,27 +113,49 @@ func (p *Process) exec(prepare func() error) error {
 	return nil
 }
 
-// EndOfLog returns the last lines of the log.
-func (p *Process) EndOfLog() string {
-	const enough = 3000
+// Log returns the output of the process.
+func (p *Process) Log() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
 	}
-	return string(text[max(0, len(text)-enough):])
+	return string(text[min(p.begin, int64(len(text))):])
+}
+
+// EndOfLog returns the last lines of the log.
+func (p *Process) EndOfLog() string {
+	const enough = 3000
+	text := p.Log()
+	return text[max(0, len(text)-enough):]
+}
+
+// MayEnd permits that the process ends.
+func (p *Process) MayEnd() { p.mayEnd.Store(true) }
+
+// Signal sends a signal, after which the process may end.
+func (p *Process) Signal(signal syscall.Signal) {
+	p.MayEnd()
+	_ = p.cmd.Process.Signal(signal) // fails if the process ended already
 }
 
 // End sends a signal and waits until the process ended. A process that does not
 // end within 30 seconds is killed.
 func (p *Process) End(signal syscall.Signal) {
 	const patience = 30 * time.Second
-	_ = p.cmd.Process.Signal(signal) // fails if the process ended already
+	p.Signal(signal)
 	select {
 	case <-p.ended:
 	case <-time.After(patience):
 		_ = p.cmd.Process.Kill()
 		<-p.ended
 	}
+}
+
+// Wait waits until the process ended. It returns its exit code, or -1 after a
+// signal.
+func (p *Process) Wait() int {
+	<-p.ended
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // Pause waits, and returns an error if the process ends meanwhile.

@@ -29,17 +29,16 @@ func (n *Namespace) Blackhole(destination netip.Prefix) error {
 
 // RemoveRoute removes the route to the destination.
 func (n *Namespace) RemoveRoute(destination netip.Prefix) error {
-	if err := n.Do(func() error { return netlink.RouteDel(&netlink.Route{Dst: ipNet(destination)}) }); err != nil {
-		return fmt.Errorf("namespace %s: remove route to %s: %w", n.Name, destination, err)
-	}
-	return nil
+	return n.change(fmt.Sprintf("remove route to %s", destination), func() error {
+		return netlink.RouteDel(&netlink.Route{Dst: ipNet(destination.Masked())})
+	})
 }
 
 // Own makes all addresses of a range local to the namespace.
 func (n *Namespace) Own(all netip.Prefix) error {
 	return n.withLink("lo", fmt.Sprintf("own %s", all), func(lo netlink.Link) error {
 		return netlink.RouteAdd(&netlink.Route{
-			Dst: ipNet(all), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
+			Dst: ipNet(all.Masked()), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
 			LinkIndex: lo.Attrs().Index,
 		})
 	})
@@ -72,15 +71,10 @@ func (n *Namespace) wireTo(other *Namespace, near, far string, ranges []netip.Pr
 // no route. A host that does not forward drops them in IPv4, but in IPv6
 // answers with an ICMP error.
 func (n *Namespace) dropUnroutable(name string) error {
+	const afterMainTable = 40000 // which is at 32766
 	rule := netlink.NewRule()
-	rule.Family = unix.AF_INET6
-	rule.IifName = name
-	rule.Priority = 40000 // after the main table, at 32766
-	rule.Type = unix.RTN_BLACKHOLE
-	if err := n.Do(func() error { return netlink.RuleAdd(rule) }); err != nil {
-		return fmt.Errorf("namespace %s: add blackhole rule: %w", n.Name, err)
-	}
-	return nil
+	rule.Family, rule.IifName, rule.Type, rule.Priority = unix.AF_INET6, name, unix.RTN_BLACKHOLE, afterMainTable
+	return n.change("add blackhole rule", func() error { return netlink.RuleAdd(rule) })
 }
 
 // routeTo adds routes to the destinations via a node.
@@ -111,31 +105,21 @@ func (n *Namespace) replaceRouteOn(name string, destination netip.Prefix, via ne
 }
 
 func (n *Namespace) replaceRoute(destination netip.Prefix, route *netlink.Route) error {
-	route.Dst = ipNet(destination)
-	if err := n.Do(func() error { return netlink.RouteReplace(route) }); err != nil {
-		return fmt.Errorf("namespace %s: route to %s: %w", n.Name, destination, err)
-	}
-	return nil
+	route.Dst = ipNet(destination.Masked())
+	return n.change(fmt.Sprintf("route to %s", destination), func() error { return netlink.RouteReplace(route) })
 }
 
 // setNeighbour sets the hardware address of a neighbour. The neighbour table
 // may still have the entry of an earlier owner of the address.
 func (n *Namespace) setNeighbour(name string, addr netip.Addr, hardware net.HardwareAddr, state int) error {
 	return n.withLink(name, fmt.Sprintf("neighbour %s", addr), func(link netlink.Link) error {
-		return netlink.NeighSet(&netlink.Neigh{
-			LinkIndex:    link.Attrs().Index,
-			IP:           addr.AsSlice(),
-			HardwareAddr: hardware,
-			State:        state,
-		})
+		index := link.Attrs().Index
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice(), HardwareAddr: hardware, State: state})
 	})
 }
 
 func ipNet(prefix netip.Prefix) *net.IPNet {
-	return &net.IPNet{
-		IP:   prefix.Masked().Addr().AsSlice(),
-		Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen()),
-	}
+	return &net.IPNet{IP: prefix.Addr().AsSlice(), Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen())}
 }
 
 // hostPrefix returns the prefix of this address only.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
-	"io"
 	"net"
 	"net/netip"
 
@@ -16,18 +15,12 @@ import (
 // uses raw sockets and the first two packets of an association: INIT, and
 // INIT ACK with the Answer as State Cookie. Formats: RFC 9260, section 3.
 
-// Chunk types.
+// Chunk types, the parameter type State Cookie, and the tag of all packets.
 const (
 	sctpInit    = 1
 	sctpInitAck = 2
-)
-
-const (
-	sctpHeaderLen = 12
-	sctpChunkLen  = 20 // of an INIT or INIT ACK without parameters
-	sctpCookie    = 7  // the parameter type State Cookie
-	sctpParamLen  = 4  // type and length of a parameter
-	sctpTag       = 0x6e667470
+	sctpCookie  = 7
+	sctpTag     = 0x6e667470
 )
 
 // sctpPacket is a packet of one chunk.
@@ -37,30 +30,41 @@ type sctpPacket struct {
 	cookie              []byte // of an INIT ACK
 }
 
+// sctpHeader is the common header, and an INIT or INIT ACK without parameters.
+type sctpHeader struct {
+	Source, Destination       uint16
+	VerificationTag, Checksum uint32 // the tag is zero in an INIT
+	Chunk, Flags              byte
+	ChunkLen                  uint16
+	InitiateTag, Window       uint32
+	Outbound, Inbound         uint16 // streams
+	FirstNumber               uint32
+}
+
+const (
+	sctpCommonLen = 12 // of the common header
+	sctpHeaderLen = 32
+	sctpParamLen  = 4 // type and length of a parameter
+)
+
 func (p sctpPacket) encode() []byte {
-	chunkLen := sctpChunkLen
-	if p.chunk == sctpInitAck {
-		chunkLen += sctpParamLen + len(p.cookie)
+	h := sctpHeader{
+		Source: p.source, Destination: p.destination, Chunk: p.chunk, ChunkLen: sctpHeaderLen - sctpCommonLen,
+		InitiateTag: sctpTag, Window: 1 << 16, Outbound: 1, Inbound: 1, FirstNumber: 1,
 	}
-	const alignment = 4
-	packet := make([]byte, sctpHeaderLen+(chunkLen+alignment-1)/alignment*alignment)
-	order := binary.BigEndian
-	order.PutUint16(packet[0:], p.source)
-	order.PutUint16(packet[2:], p.destination)
-	chunk := packet[sctpHeaderLen:]
-	chunk[0] = p.chunk
-	order.PutUint16(chunk[2:], uint16(chunkLen))
-	order.PutUint32(chunk[4:], sctpTag) // initiate tag
-	order.PutUint32(chunk[8:], 65536)   // receiver window, bytes
-	order.PutUint16(chunk[12:], 1)      // outbound streams
-	order.PutUint16(chunk[14:], 1)      // inbound streams
-	order.PutUint32(chunk[16:], 1)      // first transmission sequence number
+	var cookie []byte
 	if p.chunk == sctpInitAck {
-		order.PutUint32(packet[4:], sctpTag) // verification tag, zero in an INIT
-		order.PutUint16(chunk[sctpChunkLen:], sctpCookie)
-		order.PutUint16(chunk[sctpChunkLen+2:], uint16(sctpParamLen+len(p.cookie)))
-		copy(chunk[sctpChunkLen+sctpParamLen:], p.cookie)
+		cookie = binary.BigEndian.AppendUint16(cookie, sctpCookie)
+		cookie = binary.BigEndian.AppendUint16(cookie, uint16(sctpParamLen+len(p.cookie)))
+		cookie = append(cookie, p.cookie...)
+		h.VerificationTag, h.ChunkLen = sctpTag, h.ChunkLen+uint16(len(cookie))
+		cookie = append(cookie, make([]byte, -len(cookie)&3)...) // a chunk ends at a multiple of 4
 	}
+	packet, err := binary.Append(nil, binary.BigEndian, h)
+	if err != nil {
+		panic(err) // the size of the type is fixed
+	}
+	packet = append(packet, cookie...)
 	binary.LittleEndian.PutUint32(packet[8:], sctpChecksum(packet))
 	return packet
 }
@@ -68,25 +72,21 @@ func (p sctpPacket) encode() []byte {
 // decodeSCTP decodes an INIT or INIT ACK of the lab with a valid checksum. The
 // checksum can be zero too: a kernel with SCTP clears the field for a moment in
 // the memory that it shares with raw sockets.
-func decodeSCTP(packet []byte) (sctpPacket, bool) {
-	if len(packet) < sctpHeaderLen+sctpChunkLen {
-		return sctpPacket{}, false
+func decodeSCTP(packet []byte) (p sctpPacket, ok bool) {
+	var h sctpHeader
+	if _, err := binary.Decode(packet, binary.BigEndian, &h); err != nil {
+		return p, false
 	}
-	if checksum := binary.LittleEndian.Uint32(packet[8:]); checksum != 0 && checksum != sctpChecksum(packet) {
-		return sctpPacket{}, false
+	if h.Checksum != 0 && binary.LittleEndian.Uint32(packet[8:]) != sctpChecksum(packet) {
+		return p, false
 	}
-	order, chunk := binary.BigEndian, packet[sctpHeaderLen:]
-	p := sctpPacket{source: order.Uint16(packet[0:]), destination: order.Uint16(packet[2:]), chunk: chunk[0]}
-	if p.chunk == sctpInit {
+	p = sctpPacket{source: h.Source, destination: h.Destination, chunk: h.Chunk}
+	const cookie = sctpHeaderLen + sctpParamLen
+	if end := sctpCommonLen + int(h.ChunkLen); p.chunk == sctpInitAck && cookie <= end && end <= len(packet) {
+		p.cookie = packet[cookie:end]
 		return p, true
 	}
-	const cookie = sctpChunkLen + sctpParamLen
-	chunkLen := int(order.Uint16(chunk[2:]))
-	if p.chunk == sctpInitAck && cookie <= chunkLen && chunkLen <= len(chunk) {
-		p.cookie = chunk[cookie:chunkLen]
-		return p, true
-	}
-	return sctpPacket{}, false
+	return p, p.chunk == sctpInit
 }
 
 // sctpChecksum returns the CRC32c of a packet with a zero checksum field (RFC
@@ -95,44 +95,27 @@ func sctpChecksum(packet []byte) uint32 {
 	table := crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(0, table, packet[:8])
 	sum = crc32.Update(sum, table, make([]byte, 4))
-	return crc32.Update(sum, table, packet[sctpHeaderLen:])
+	return crc32.Update(sum, table, packet[sctpCommonLen:])
 }
 
 // ServeSCTP starts an SCTP server at all addresses of the namespace.
 func (n *Namespace) ServeSCTP(port uint16) (*Server, error) {
-	return n.serve("sctp", port, func(s *Server, _ string, at netip.AddrPort) (io.Closer, func(), error) {
-		socket, err := listenDatagrams(n, at.Addr(), func() (*net.IPConn, error) {
-			return net.ListenIP(rawNetwork(at.Addr()), &net.IPAddr{IP: at.Addr().AsSlice()})
-		})
-		return socket, func() { s.answerInits(socket, at) }, err
+	return n.serveDatagrams("sctp", port, func(_ string, at netip.AddrPort) (net.PacketConn, error) {
+		return net.ListenIP(rawNetwork(at.Addr()), &net.IPAddr{IP: at.Addr().AsSlice()})
+	}, func(s *Server, packet []byte, peer net.Addr) []byte {
+		init, ok := decodeSCTP(packet)
+		if !ok || init.chunk != sctpInit || init.destination != port {
+			return nil
+		}
+		source, _ := netip.AddrFromSlice(peer.(*net.IPAddr).IP)
+		return sctpPacket{
+			source: init.destination, destination: init.source, chunk: sctpInitAck,
+			cookie: s.answer(netip.AddrPortFrom(source, init.source)).line(),
+		}.encode()
 	})
 }
 
 func rawNetwork(addr netip.Addr) string { return networkOf("ip", addr) + ":132" }
-
-func (s *Server) answerInits(socket *net.IPConn, at netip.AddrPort) {
-	buffer, control := make([]byte, 2048), make([]byte, 256)
-	for {
-		length, controlLen, _, peer, err := socket.ReadMsgIP(buffer, control)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		payload := buffer[:length]
-		if at.Addr().Is4() && length > 0 {
-			payload = payload[min(length, int(payload[0]&0xf)*4):] // without the IP header
-		}
-		init, ok := decodeSCTP(payload)
-		if err != nil || !ok || init.chunk != sctpInit || init.destination != at.Port() {
-			continue
-		}
-		source, _ := netip.AddrFromSlice(peer.IP)
-		answer := sctpPacket{
-			source: init.destination, destination: init.source, chunk: sctpInitAck,
-			cookie: s.answer(netip.AddrPortFrom(source, init.source)).line(),
-		}
-		socket.WriteMsgIP(answer.encode(), replyControl(control[:controlLen]), peer)
-	}
-}
 
 // sctpConn is a flow: a Write sends an INIT, a Read returns the cookie of an
 // INIT ACK. The kernel delivers the packets and errors of all flows to the

@@ -7,9 +7,9 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"syscall"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
 )
 
 // Server answers at one port of a namespace, in both families. A TCP server
@@ -35,11 +35,10 @@ func (n *Namespace) ServeTCP(port uint16) (*Server, error) {
 
 // ServeUDP starts a UDP server at all addresses of the namespace.
 func (n *Namespace) ServeUDP(port uint16) (*Server, error) {
-	return n.serve("udp", port, func(s *Server, network string, at netip.AddrPort) (io.Closer, func(), error) {
-		socket, err := listenDatagrams(n, at.Addr(), func() (*net.UDPConn, error) {
-			return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
-		})
-		return socket, func() { s.answerDatagrams(socket) }, err
+	return n.serveDatagrams("udp", port, func(network string, at netip.AddrPort) (net.PacketConn, error) {
+		return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
+	}, func(s *Server, _ []byte, peer net.Addr) []byte {
+		return s.answer(peer.(*net.UDPAddr).AddrPort()).line()
 	})
 }
 
@@ -124,62 +123,54 @@ func (s *Server) serveConn(conn net.Conn) {
 	conn.Close()
 }
 
-func (s *Server) answerDatagrams(socket *net.UDPConn) {
-	datagram, control := make([]byte, 2048), make([]byte, 256)
-	for {
-		_, controlLen, _, peer, err := socket.ReadMsgUDPAddrPort(datagram, control)
-		if errors.Is(err, net.ErrClosed) {
-			return
+// serveDatagrams starts a server that answers each datagram with a reply, unless
+// that is nil.
+func (n *Namespace) serveDatagrams(
+	protocol string, port uint16, listen func(network string, at netip.AddrPort) (net.PacketConn, error),
+	reply func(s *Server, datagram []byte, peer net.Addr) []byte,
+) (*Server, error) {
+	return n.serve(protocol, port, func(s *Server, network string, at netip.AddrPort) (io.Closer, func(), error) {
+		socket, err := within(n, func() (net.PacketConn, error) { return listen(network, at) })
+		if err != nil {
+			return nil, nil, err
 		}
-		if err == nil { // otherwise an ICMP error for an earlier answer
-			// If this fails the answer is a lost datagram.
-			socket.WriteMsgUDPAddrPort(s.answer(peer).line(), replyControl(control[:controlLen]), peer)
+		read, err := reader(socket, at.Addr().Is4())
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("packet information: %w", err), socket.Close())
 		}
-	}
+		return socket, func() {
+			for buffer := make([]byte, 2048); ; {
+				length, peer, write, err := read(buffer)
+				if errors.Is(err, net.ErrClosed) {
+					return
+				}
+				if err != nil {
+					continue // an ICMP error for an earlier answer
+				}
+				if answer := reply(s, buffer[:length], peer); answer != nil {
+					write(answer) // if this fails the answer is a lost datagram
+				}
+			}
+		}, nil
+	})
 }
 
-// listenDatagrams opens a socket in the namespace that receives the
-// destination address of each packet. An answer from another address would
-// not belong to the flow.
-func listenDatagrams[S interface {
-	net.PacketConn
-	syscall.Conn
-}](n *Namespace, at netip.Addr, listen func() (S, error)) (socket S, err error) {
-	if socket, err = within(n, listen); err != nil {
-		return socket, err
+// reader returns a function that reads a datagram and returns its sender, and a
+// function that answers it. The answer comes from the address to which the
+// datagram was sent: otherwise it would not belong to the flow.
+func reader(socket net.PacketConn, is4 bool) (
+	read func(buffer []byte) (length int, peer net.Addr, write func(answer []byte), err error), err error,
+) {
+	if is4 {
+		conn := ipv4.NewPacketConn(socket)
+		return func(buffer []byte) (int, net.Addr, func([]byte), error) {
+			length, control, peer, err := conn.ReadFrom(buffer)
+			return length, peer, func(b []byte) { conn.WriteTo(b, &ipv4.ControlMessage{Src: control.Dst}, peer) }, err
+		}, conn.SetControlMessage(ipv4.FlagDst, true)
 	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return socket, errors.Join(err, socket.Close())
-	}
-	option := [2]int{unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO}
-	if at.Is4() {
-		option = [2]int{unix.IPPROTO_IP, unix.IP_PKTINFO}
-	}
-	if err := setOptions(raw, option); err != nil {
-		return socket, errors.Join(fmt.Errorf("packet information: %w", err), socket.Close())
-	}
-	return socket, nil
-}
-
-// replyControl converts the control message of a received packet into one
-// that sends the answer from the packet's destination.
-func replyControl(received []byte) []byte {
-	messages, err := unix.ParseSocketControlMessage(received)
-	if err != nil {
-		return nil
-	}
-	for _, m := range messages {
-		level, kind, size := m.Header.Level, m.Header.Type, len(m.Data)
-		switch {
-		case level == unix.IPPROTO_IP && kind == unix.IP_PKTINFO && size == unix.SizeofInet4Pktinfo:
-			// struct in_pktinfo: interface index, local address, header
-			// destination
-			return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: [4]byte(m.Data[4:8])})
-		case level == unix.IPPROTO_IPV6 && kind == unix.IPV6_PKTINFO && size == unix.SizeofInet6Pktinfo:
-			// struct in6_pktinfo: header destination, interface index
-			return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: [16]byte(m.Data[:16])})
-		}
-	}
-	return nil
+	conn := ipv6.NewPacketConn(socket)
+	return func(buffer []byte) (int, net.Addr, func([]byte), error) {
+		length, control, peer, err := conn.ReadFrom(buffer)
+		return length, peer, func(b []byte) { conn.WriteTo(b, &ipv6.ControlMessage{Src: control.Dst}, peer) }, err
+	}, conn.SetControlMessage(ipv6.FlagDst, true)
 }

@@ -29,9 +29,8 @@ type node struct {
 	lab    *lab.Lab
 	client *lab.Pod
 	dir    string // manifests
-	proxy  *lab.Cmd
-	ended  chan error
-	log    labtest.Log
+	log    string // file of the proxy
+	proxy  *lab.Process
 	tables string // the proxy's tables after its first start
 
 	// probes are the attempts that must succeed.
@@ -66,7 +65,7 @@ type serviceAt struct {
 func newNode(t *testing.T, release string) *node {
 	t.Helper()
 	l := labtest.New(t)
-	n := &node{t: t, lab: l, dir: t.TempDir(), debian: newDebian(t, l.Node1.Namespace, release)}
+	n := &node{t: t, lab: l, dir: t.TempDir(), log: filepath.Join(t.TempDir(), "log"), debian: newDebian(t, l.Node1.Namespace, release)}
 	n.listing = func() (string, error) {
 		out, err := n.at.Command(t.Context(), "nft", "list", "ruleset").Output()
 		return string(out), err
@@ -80,7 +79,8 @@ func newNode(t *testing.T, release string) *node {
 	n.serve(serviceAt{"remote", 20, 30020, remote.Addrs()})
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of kube-proxy:\n%s", n.log.String())
+			log, err := os.ReadFile(n.log)
+			t.Logf("log of kube-proxy (%v):\n%s", err, log)
 			labtest.LogTables(t, l.Node1)
 		}
 	})
@@ -150,10 +150,13 @@ func (n *node) program(name string, args ...string) *lab.Cmd {
 		n.t.Fatal(err)
 	}
 	cmd := n.at.Command(context.Background(), path, args...)
-	cmd.Env = append(os.Environ(), asProgram+"="+name)
+	cmd.Env = programEnv(name)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
+
+// programEnv returns the environment in which the test program is a command.
+func programEnv(name string) []string { return append(os.Environ(), asProgram+"="+name) }
 
 // start starts the proxy, waits for its rules, and checks that other rules are
 // unchanged.
@@ -164,18 +167,21 @@ func (n *node) start() {
 		for _, p := range lab.PodRanges() {
 			cidrs = append(cidrs, p.String())
 		}
-		cmd := n.program("kube-proxy", "--manifests", n.dir, "--hostname-override", "node1",
-			"--cluster-cidr", strings.Join(cidrs, ","), "--oom-score-adj", "0")
-		cmd.Stdout, cmd.Stderr = &n.log, &n.log
-		n.log.Restart()
-		if err := cmd.Start(); err != nil {
+		program, err := os.Executable()
+		if err == nil {
+			n.proxy, err = n.at.StartProcess(context.Background(), lab.ProcessConfig{
+				Program: program, Env: programEnv("kube-proxy"), Log: n.log, Args: []string{
+					"--manifests", n.dir, "--hostname-override", "node1", "--cluster-cidr", strings.Join(cidrs, ","),
+					"--oom-score-adj", "0",
+				},
+			})
+		}
+		if err != nil {
 			n.t.Fatal(err)
 		}
-		n.proxy, n.ended = cmd, make(chan error, 1)
-		go func() { n.ended <- cmd.Wait() }()
-		n.t.Cleanup(func() { cmd.Process.Kill() })
+		n.t.Cleanup(func() { n.proxy.End(syscall.SIGKILL) })
 		labtest.Eventually(n.t, 20*time.Second, "rules of the proxy", func() error {
-			if !strings.Contains(n.log.Current(), "Rules are in place") {
+			if !strings.Contains(n.proxy.Log(), "Rules are in place") {
 				return errors.New("not in place")
 			}
 			return nil
@@ -188,11 +194,9 @@ func (n *node) start() {
 func (n *node) stop() {
 	n.t.Helper()
 	n.unchanged("the end of the proxy", func() {
-		if err := n.proxy.Process.Signal(syscall.SIGTERM); err != nil {
-			n.t.Fatal(err)
-		}
-		if err := <-n.ended; err != nil {
-			n.t.Errorf("kube-proxy ended with %v", err)
+		n.proxy.End(syscall.SIGTERM)
+		if code := n.proxy.Wait(); code != 0 {
+			n.t.Errorf("kube-proxy ended with exit code %d", code)
 		}
 	})
 }

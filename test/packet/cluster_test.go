@@ -185,7 +185,7 @@ func (c *cluster) start() {
 	c.t.Helper()
 	var started []*proxy
 	for _, p := range c.proxies {
-		if p.cmd == nil {
+		if p.process == nil {
 			p.start(c.t)
 			started = append(started, p)
 		}
@@ -199,7 +199,7 @@ func (c *cluster) start() {
 func (c *cluster) terminate() {
 	c.t.Helper()
 	for _, p := range c.proxies {
-		if p.cmd != nil {
+		if p.process != nil {
 			p.terminate(c.t)
 		}
 	}
@@ -274,7 +274,7 @@ func (c *cluster) settle() {
 func (c *cluster) awaitMarker() {
 	c.t.Helper()
 	for _, p := range c.proxies {
-		if p.cmd == nil {
+		if p.process == nil {
 			continue
 		}
 		for _, f := range bothFamilies() {

@@ -28,7 +28,7 @@ func TestConflicts(t *testing.T) {
 		t.Helper()
 		c.checks(&shared, "client pod1 -> externalIP => "+server+" as node1").run(t)
 		for _, p := range c.proxies {
-			if got := strings.Count(p.log.Current(), conflict); got != conflicts {
+			if got := strings.Count(p.process.Log(), conflict); got != conflicts {
 				t.Errorf("%s: got %d lines with %s in the log of %s, want %d", when, got, conflict, p.node, conflicts)
 			}
 		}

@@ -173,7 +173,7 @@ func TestLocalhostEnd(t *testing.T) {
 	}
 	p := c.proxies[0]
 	p.awaitLog(t, "Listening for a NodePort")
-	p.signal(t, syscall.SIGTERM)
+	p.process.Signal(syscall.SIGTERM)
 	c.checks(web, "loopback -> nodePort@loopback => refused").await(t)
 	c.serve("late", late)
 	c.checks(late, "client -> nodePort@node1 => b1 as node1").run(t)
@@ -184,9 +184,7 @@ func TestLocalhostEnd(t *testing.T) {
 	if err != nil || string(answer) != "x, then the end" {
 		t.Errorf("got answer %q, %v", answer, err)
 	}
-	if err := p.wait(); err != nil {
-		t.Errorf("kube-proxy after SIGTERM: %v", err)
-	}
+	p.wait(t)
 }
 
 // serveHeld starts a server in a1 that answers a byte after release is closed.

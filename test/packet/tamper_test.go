@@ -97,7 +97,10 @@ func TestCleanup(t *testing.T) {
 	before := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset")
 	cleanup := func() {
 		t.Helper()
-		if out, err := kubeProxy(t, c.Node1.Namespace, "--cleanup").CombinedOutput(); err != nil {
+		program, env := kubeProxy(t)
+		cleanup := c.Node1.Command(t.Context(), program, "--cleanup")
+		cleanup.Env = env
+		if out, err := cleanup.CombinedOutput(); err != nil {
 			t.Fatalf("--cleanup: %v\n%s", err, out)
 		}
 		if after := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset"); after != before {

@@ -224,8 +224,8 @@ func TestTraceEnds(t *testing.T) {
 	if a.Source != b.Source || a.Answer != b.Answer || len(a.Steps) != len(b.Steps) {
 		t.Errorf("got packets\n%+v\n%+v, want the same one", a, b)
 	}
-	if code := other.wait(t); code != 1 || !strings.Contains(other.log.Current(), "no new connection to "+to.String()) {
-		t.Errorf("without a packet: got exit code %d, %s", code, other.log.Current())
+	if code := other.wait(t); code != 1 || !strings.Contains(other.logged(t), "no new connection to "+to.String()) {
+		t.Errorf("without a packet: got exit code %d, %s", code, other.logged(t))
 	}
 	if err := first.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestTraceEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code := second.wait(t); code != 0 {
-		t.Errorf("after an interrupt: got exit code %d, want 0: %s", code, second.log.Current())
+		t.Errorf("after an interrupt: got exit code %d, want 0: %s", code, second.logged(t))
 	}
 	if tables := traceTables(t, node); len(tables) != 0 {
 		t.Errorf("after an interrupt: got tables %q", tables)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,7 +20,7 @@ import (
 type tracing struct {
 	cmd     *lab.Cmd
 	packets *json.Decoder
-	log     *labtest.Log
+	log     string // file
 }
 
 // startTrace starts `nftproxy trace` and waits until it traces packets.
@@ -36,8 +37,13 @@ func startTrace(t testing.TB, at *lab.Namespace, args ...string) *tracing {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &tracing{cmd: cmd, packets: json.NewDecoder(stdout), log: new(labtest.Log)}
-	cmd.Stderr = r.log
+	r := &tracing{cmd: cmd, packets: json.NewDecoder(stdout), log: filepath.Join(t.TempDir(), "log")}
+	log, err := os.Create(r.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -48,19 +54,29 @@ func startTrace(t testing.TB, at *lab.Namespace, args ...string) *tracing {
 		}
 	})
 	eventually(t, "trace", func() error {
-		if !strings.Contains(r.log.Current(), "tracing new connections") {
-			return fmt.Errorf("got %q", r.log.Current())
+		if log := r.logged(t); !strings.Contains(log, "tracing new connections") {
+			return fmt.Errorf("got %q", log)
 		}
 		return nil
 	})
 	return r
 }
 
+// logged returns the standard error.
+func (r *tracing) logged(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(r.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // next returns the next packet.
 func (r *tracing) next(t testing.TB) (p trace.Packet) {
 	t.Helper()
 	if err := r.packets.Decode(&p); err != nil {
-		t.Fatalf("next packet: %v; %s", err, r.log.Current())
+		t.Fatalf("next packet: %v; %s", err, r.logged(t))
 	}
 	return p
 }

@@ -86,7 +86,7 @@ func (w *world) compareWithFresh(ctx context.Context, n *node, at *lab.Node) (er
 			return err
 		}
 	}
-	fresh, err := n.run(ctx, pod.Namespace, w.soak.programs.Product, "-fresh.log")
+	fresh, err := n.run(pod.Namespace, w.soak.programs.Product, "-fresh.log", nil)
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func (f *faults) restart(ctx context.Context, n *node, d draw) error {
 	if d.kind == kill {
 		signal = syscall.SIGKILL
 	}
-	n.end(signal)
+	n.process.End(signal)
 	sleep(ctx, d.lasts)
 	return n.start(f.world.soak.programs.Product)
 }
@@ -223,7 +223,7 @@ func (f *faults) stopAPIServer(ctx context.Context, _ *node, d draw) (time.Durat
 		}
 		sleep(ctx, d.lasts)
 		if first := f.world.nodes[0]; d.inside.kind == kill {
-			first.end(syscall.SIGKILL)
+			first.process.End(syscall.SIGKILL)
 			return first.start(f.world.soak.programs.Product)
 		}
 		_, err := f.causeOne(ctx, *d.inside)
@@ -289,12 +289,12 @@ func (f *faults) deleteNode(ctx context.Context, n *node, d draw) error {
 // as in a pod.
 func (f *faults) reconfigure(_ context.Context, n *node, d draw) error {
 	f.variant += 1 + d.number%(len(variants())-1)
-	process := n.mayEnd()
+	n.process.MayEnd()
 	if err := n.configure(f.world.configuration(n, f.variant)); err != nil {
 		return err
 	}
 	select {
-	case <-process.Running.Done():
+	case <-n.process.Running.Done():
 		return n.start(f.world.soak.programs.Product)
 	case <-time.After(patience):
 		return fmt.Errorf("the proxy of %s has not ended after its configuration changed", n.Name)
@@ -313,7 +313,7 @@ func (f *faults) breakConfig(ctx context.Context, n *node, d draw) error {
 func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	window := f.world.open(window{kind: swap, node: n, affinity: true})
 	defer f.world.shut(window)
-	n.end(syscall.SIGTERM)
+	n.process.End(syscall.SIGTERM)
 	if err := n.start(f.world.soak.kubeProxy()); err != nil {
 		return 0, err
 	}
@@ -321,7 +321,7 @@ func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, erro
 		return 0, err
 	}
 	sleep(ctx, d.lasts)
-	n.end(syscall.SIGKILL)
+	n.process.End(syscall.SIGKILL)
 	if err := n.start(f.world.soak.programs.Product); err != nil {
 		return 0, err
 	}

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -32,14 +31,13 @@ type node struct {
 	sentinel *random.Sentinel
 	dir      string // of its files
 	problem  func(format string, args ...any)
-	config   string // of the proxy
+	config   string       // of the proxy
+	process  *lab.Process // nil before the first start
 
 	still   sync.Mutex   // held while the sentinel changes
 	writing atomic.Int64 // time of all requests that changed it, in nanoseconds
 
 	mu      sync.Mutex // guards the rest
-	process *lab.Process
-	ending  bool // reports whether the process may end
 	known   []confirmation
 	latency report.Sample // from the answer of the API to its effect on connections
 }
@@ -64,45 +62,18 @@ func (n *node) configure(config string) error {
 }
 
 // run runs a program with the configuration of the proxy.
-func (n *node) run(ctx context.Context, at *lab.Namespace, program, log string) (*lab.Process, error) {
-	return at.StartProcess(ctx, lab.ProcessConfig{
-		Program: program, Args: []string{"--config=" + n.file(".conf")}, Log: n.file(log),
+func (n *node) run(at *lab.Namespace, program, log string, ended func(error)) (*lab.Process, error) {
+	return at.StartProcess(context.Background(), lab.ProcessConfig{
+		Program: program, Args: []string{"--config=" + n.file(".conf")}, Log: n.file(log), Ended: ended,
 	})
 }
 
 // start starts a proxy.
-func (n *node) start(program string) error {
-	p, err := n.run(context.Background(), n.Namespace, program, ".log")
-	if err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.process, n.ending = p, false
-	go func() {
-		<-p.Running.Done()
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.process == p && !n.ending {
-			n.problem("the proxy of %s ended: %v", n.Name, context.Cause(p.Running))
-		}
-	}()
-	return nil
-}
-
-// mayEnd returns the process and permits that it ends.
-func (n *node) mayEnd() *lab.Process {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.ending = true
-	return n.process
-}
-
-// end ends the proxy with a signal.
-func (n *node) end(signal syscall.Signal) {
-	if p := n.mayEnd(); p != nil {
-		p.End(signal)
-	}
+func (n *node) start(program string) (err error) {
+	n.process, err = n.run(n.Namespace, program, ".log", func(err error) {
+		n.problem("the proxy of %s ended: %v", n.Name, err)
+	})
+	return err
 }
 
 const poll = 10 * time.Millisecond

@@ -106,7 +106,9 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 // close ends everything, and keeps the logs of the API server.
 func (w *world) close() error {
 	for _, n := range w.nodes {
-		n.mayEnd()
+		if n.process != nil {
+			n.process.MayEnd()
+		}
 	}
 	var errs []error
 	for _, name := range []string{"kube-apiserver-6443.log", "etcd.log"} {
