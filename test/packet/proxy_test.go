@@ -62,10 +62,13 @@ func (p *proxy) start(t testing.TB) {
 	}
 }
 
-// awaitRules waits until the proxy logs that the rules are in place.
+// awaitRules waits until the proxy logs that the rules of both families are in
+// place.
 func (p *proxy) awaitRules(t testing.TB) {
 	t.Helper()
-	p.awaitLog(t, "Rules are in place")
+	for _, f := range bothFamilies() {
+		p.awaitLog(t, fmt.Sprintf(`"Rules are in place" ipFamily="%s"`, f))
+	}
 }
 
 // awaitLog waits for a text in the log of the running process.

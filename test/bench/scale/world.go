@@ -7,10 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -120,4 +123,148 @@ func (w *world) update(service int, addrs []netip.Addr) func(context.Context) er
 
 func (w *world) deleteSlice(ctx context.Context, service int) error {
 	return w.Slices().Delete(ctx, stage.ServiceName(service), metav1.DeleteOptions{})
+}
+
+// change is a change of one Service or of its endpoints.
+type change struct {
+	service int
+	addrs   []netip.Addr // the proxy writes or deletes something with one of these
+	apply   func(context.Context) error
+}
+
+// rig measures the latency of changes.
+type rig struct {
+	*run
+	watcher  *watcher
+	listener *listener
+}
+
+// withRig calls f while there is a listener and a watcher. There is none during
+// starts: it makes large transactions slower.
+func (r *run) withRig(ctx context.Context, f func(*rig) error) (err error) {
+	if err := r.subject.settle(); err != nil {
+		return err
+	}
+	rig := &rig{run: r}
+	if rig.watcher, err = r.watchFrom(ctx, r.subject.Pod.Namespace); err != nil {
+		return err
+	}
+	defer rig.watcher.close()
+	if rig.listener, err = listen(r.subject.Pod.Fd()); err != nil {
+		return err
+	}
+	err = f(rig)
+	return errors.Join(err, rig.listener.close())
+}
+
+// measure makes changes at once, and waits until the proxy is idle again. The
+// latency is the latency of the last change.
+func (r *rig) measure(ctx context.Context, to *series, changes []change) error {
+	return r.subject.measure(to, func() error {
+		latency, floor, err := r.perform(ctx, changes, 0)
+		if err != nil {
+			return err
+		}
+		last, event := slices.Max(latency), slices.Max(floor)
+		to.latency, to.floor = append(to.latency, last), append(to.floor, event)
+		to.above = append(to.above, last-event)
+		return r.subject.settle()
+	})
+}
+
+// perform makes changes, all at once (64 at a time) or one after the other in
+// intervals, and waits until all are committed. It returns the times of each
+// until the commit and until the event.
+func (r *rig) perform(
+	ctx context.Context, changes []change, every time.Duration,
+) (latency, floor report.Sample, err error) {
+	began := make([]time.Time, len(changes))
+	commits, events := make([]<-chan time.Time, len(changes)), make([]<-chan time.Time, len(changes))
+	for i, c := range changes {
+		var keys [][4]byte
+		for _, addr := range c.addrs {
+			keys = append(keys, addr.As4())
+		}
+		commits[i], events[i] = r.listener.expect(keys...), r.watcher.expect(stage.ServiceName(c.service))
+	}
+	running := r.subject.Process.Running
+	group, writing := errgroup.WithContext(ctx)
+	if every == 0 {
+		group.SetLimit(64)
+	}
+	first := time.Now()
+	for i, c := range changes {
+		began[i] = first
+		if every > 0 {
+			select {
+			case <-running.Done():
+				return nil, nil, context.Cause(running)
+			case <-writing.Done():
+				return nil, nil, context.Cause(writing)
+			case <-time.After(time.Until(first.Add(time.Duration(i) * every))):
+			}
+			began[i] = time.Now()
+		}
+		group.Go(func() error { return c.apply(writing) })
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	timeout := time.After(5 * time.Minute)
+	await := func(at <-chan time.Time, i int, to *report.Sample) error {
+		select {
+		case at := <-at:
+			to.Add(at.Sub(began[i]))
+			return nil
+		case <-running.Done():
+			return context.Cause(running)
+		case <-timeout:
+			name := stage.ServiceName(changes[i].service)
+			return fmt.Errorf("%s: no commit or event of a change of %s", r.proxy, name)
+		}
+	}
+	for i := range changes {
+		if err := errors.Join(await(commits[i], i, &latency), await(events[i], i, &floor)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return latency, floor, nil
+}
+
+// oneOfEach returns a change of every kind. Afterwards there are as many
+// Services and endpoints as before.
+func (r *run) oneOfEach(i, extra int) []change {
+	service := spread(i, r.services)
+	fresh, other := r.freshAddr(), r.freshAddr()
+	more := append(r.addrs(service), fresh)
+	less := more[1:]
+	vip := []netip.Addr{stage.Frontend(extra).Addr()}
+	return []change{
+		{service, []netip.Addr{fresh}, r.update(service, more)},
+		// Some proxies delete the row of that endpoint, others rewrite the
+		// remaining ones.
+		{service, more, r.update(service, less)},
+		{service, []netip.Addr{other}, r.update(service, append([]netip.Addr{other}, less[1:]...))},
+		{extra, vip, r.creation(extra)},
+		{extra, vip, r.deletion(extra)},
+	}
+}
+
+// replacements returns changes that replace the first endpoint of some
+// Services.
+func (r *run) replacements(first, n int) (all []change) {
+	for i := range n {
+		service := spread(first+i, r.services)
+		addrs := r.addrs(service)
+		addrs[0] = r.freshAddr()
+		all = append(all, change{service, addrs[:1], r.update(service, addrs)})
+	}
+	return all
+}
+
+// spread returns the numbers below n in an order in which neighbours are far
+// apart, each once in n calls unless n is a multiple of the step.
+func spread(i, n int) int {
+	const step = 7919 // a prime number
+	return i * step % n
 }

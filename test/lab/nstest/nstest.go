@@ -4,8 +4,15 @@
 package nstest
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -49,4 +56,67 @@ func (ns Namespace) AddAddr(t testing.TB, link string, addr netip.Addr, bits int
 	if err := ns.AddAddrTo(link, netip.PrefixFrom(addr, bits)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// KernelAtLeast reports whether the running kernel has at least this version.
+func KernelAtLeast(t testing.TB, major, minor int) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var a, b int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); err != nil {
+		t.Fatal(err)
+	}
+	return a > major || (a == major && b >= minor)
+}
+
+// Unprivileged runs f on a thread without CAP_NET_ADMIN. The thread ends with
+// f.
+func Unprivileged(t testing.TB, f func()) {
+	t.Helper()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var sets [2]unix.CapUserData
+		err := unix.Capget(&header, &sets[0])
+		if err == nil {
+			sets[0].Effective &^= 1 << unix.CAP_NET_ADMIN
+			err = unix.Capset(&header, &sets[0])
+		}
+		if err == nil {
+			f()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatalf("drop CAP_NET_ADMIN: %v", err)
+	}
+}
+
+// ResetPeakMemory frees unused memory, and makes the kernel measure the peak
+// of the resident memory of the process from now on.
+func ResetPeakMemory(t testing.TB) {
+	t.Helper()
+	debug.FreeOSMemory()
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// PeakMemory returns the peak of the resident memory of the process, in bytes.
+func PeakMemory(t testing.TB) int {
+	t.Helper()
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, peak, _ := strings.Cut(string(status), "VmHWM:")
+	var kib int
+	if _, err := fmt.Sscan(peak, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib << 10
 }
