@@ -13,7 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
+	"k8s.io/client-go/util/cert"
+
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -167,7 +168,7 @@ func TestWrongCA(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.createService("web", "a1 b1")
-	other, err := cluster.NewCA("other")
+	other, _, err := cert.GenerateSelfSignedCertKey("other", nil, nil)
 	w.must(err)
 	data := "certificate-authority-data: " + base64.StdEncoding.EncodeToString(other)
 	p := w.subject("--kubeconfig="+w.writeConfig(w.kubeconfigWith(data)), "-v=0")

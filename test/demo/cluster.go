@@ -130,18 +130,6 @@ func (c *cluster) nameOf(addr netip.Addr) string {
 	return addr.String()
 }
 
-// run runs a program on node1 and returns its standard output.
-func (c *cluster) run(ctx context.Context, program string, args ...string) (string, error) {
-	cmd := c.lab.Node1.Command(ctx, program, args...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		err = fmt.Errorf("%s on node1: %w %s", strings.Join(cmd.Args, " "), err, stderr.String())
-	}
-	return string(out), err
-}
-
 // proxyArgs returns the arguments of kube-proxy on a node.
 func (c *cluster) proxyArgs(node string) []string {
 	ranges := lab.PodRanges()

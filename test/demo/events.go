@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
 // event is a change while clients connect to shop/web.
@@ -91,7 +92,7 @@ func (t *tour) change(ctx context.Context, change string) (err error) {
 	case "start":
 		err = t.cluster.startProxy(ctx, t.cluster.lab.Node1)
 	case "flush":
-		_, err = t.cluster.run(ctx, "nft", "flush", "ruleset")
+		_, err = listing.Run(ctx, t.cluster.lab.Node1.Namespace, "flush", "ruleset")
 	}
 	return err
 }

@@ -25,7 +25,8 @@ func linesOf(table []listing.Line) (texts []string) {
 		return ""
 	}
 	slices.SortStableFunc(table, func(a, b listing.Line) int {
-		return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(row(a), row(b)))
+		return cmp.Or(strings.Compare(a.Family, b.Family), strings.Compare(a.Object, b.Object),
+			strings.Compare(row(a), row(b)))
 	})
 	for _, l := range table {
 		separator := " { "
@@ -37,24 +38,14 @@ func linesOf(table []listing.Line) (texts []string) {
 	return texts
 }
 
-// list returns the lines of a family's table on node1.
-func (t *tour) list(ctx context.Context, family string) ([]string, error) {
-	text, err := t.cluster.run(ctx, "nft", "list", "table", family, "kube-proxy")
-	return linesOf(listing.Parse(family, text)), err
-}
-
 // affinityRow matches clients of Services with sessionAffinity. Packets add
 // them, and a flush removes them for good.
 var affinityRow = regexp.MustCompile(`^set clients-\d+: `)
 
 // saveTables saves the tables of node1 for compareTables.
 func (t *tour) saveTables(ctx context.Context, _ string, _ [][]string) error {
-	ipv4, err := t.list(ctx, "ip")
-	if err != nil {
-		return err
-	}
-	ipv6, err := t.list(ctx, "ip6")
-	t.tables = slices.DeleteFunc(append(ipv4, ipv6...), affinityRow.MatchString)
+	table, err := listing.List(ctx, t.cluster.lab.Node1.Namespace)
+	t.tables = slices.DeleteFunc(linesOf(table), affinityRow.MatchString)
 	return err
 }
 
@@ -79,7 +70,8 @@ func (t *tour) compareTables(ctx context.Context, _ string, _ [][]string) error 
 func (t *tour) listTable(ctx context.Context, _ string, _ [][]string) (err error) {
 	c := call{from: "client", protocol: "tcp", want: []string{"cart-1", "cart-2"}}
 	t.call(ctx, c, t.cluster.addresses("shop/cart", "ClusterIP", "tcp")[0])
-	t.lines, err = t.list(ctx, "ip")
+	table, err := listing.List(ctx, t.cluster.lab.Node1.Namespace)
+	t.lines = linesOf(slices.DeleteFunc(table, func(l listing.Line) bool { return l.Family != "ip" }))
 	return err
 }
 

@@ -91,13 +91,10 @@ func (l *Lab) build() (err error) {
 			return err
 		}
 	}
+	throughNode1 := slices.Concat(l.Node1.PodRanges, ServiceRanges(), ExternalRanges())
 	return errors.Join(
-		l.Node1.routeTo(l.Node2, l.Node2.PodRanges),
-		l.Node2.routeTo(l.Node1, l.Node1.PodRanges),
-		l.Client.routeTo(l.Node1, l.Node1.PodRanges),
-		l.Client.routeTo(l.Node2, l.Node2.PodRanges),
-		l.Client.routeTo(l.Node1, slices.Concat(ServiceRanges(), ExternalRanges())),
-	)
+		l.Node1.routeTo(l.Node2, l.Node2.PodRanges), l.Node2.routeTo(l.Node1, l.Node1.PodRanges),
+		l.Client.routeTo(l.Node1, throughNode1), l.Client.routeTo(l.Node2, l.Node2.PodRanges))
 }
 
 // uplink is the interface that joins a client, node or pod to the lab.
@@ -112,21 +109,15 @@ func (l *Lab) newSwitch() (*Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = ns.setSysctls(map[string]string{
-		"net.ipv6.conf.all.disable_ipv6":     "1",
-		"net.ipv6.conf.default.disable_ipv6": "1",
-	})
-	return ns, errors.Join(err, ns.addBridge(switchBridge))
+	return ns, errors.Join(ns.SetSysctl("net.ipv6.conf.all.disable_ipv6", "1"),
+		ns.SetSysctl("net.ipv6.conf.default.disable_ipv6", "1"), ns.addBridge(switchBridge))
 }
 
 // plug joins a namespace to the switch and adds its addresses.
 func (l *Lab) plug(ns *Namespace) error {
 	port := end{ns: l.wire, name: "to-" + ns.Name, bridge: switchBridge}
-	return errors.Join(
-		connect(end{ns: ns, name: uplink}, port),
-		ns.AddAddr(netip.PrefixFrom(ns.IPv4, underlayBits4)),
-		ns.AddAddr(netip.PrefixFrom(ns.IPv6, underlayBits6)),
-	)
+	return errors.Join(connect(end{ns: ns, name: uplink}, port),
+		ns.AddAddr(netip.PrefixFrom(ns.IPv4, underlayBits4)), ns.AddAddr(netip.PrefixFrom(ns.IPv6, underlayBits6)))
 }
 
 func (l *Lab) newClient() (*Namespace, error) {

@@ -78,21 +78,9 @@ func (n *Namespace) removeLink(name string) error { return n.withLink(name, "rem
 // awaitUp waits until an interface carries packets. The kernel detects the
 // carrier asynchronously, and loses packets until then.
 func (n *Namespace) awaitUp(name string) error {
-	return n.await("carrier of "+name, func() (up bool, err error) {
-		err = n.withLink(name, "carrier", func(link netlink.Link) error {
-			up = link.Attrs().OperState == netlink.OperUp
-			return nil
-		})
-		return up, err
+	return n.await(name, "carrier", func(link netlink.Link) (bool, error) {
+		return link.Attrs().OperState == netlink.OperUp, nil
 	})
-}
-
-func (n *Namespace) hardwareAddrOf(name string) (addr net.HardwareAddr, err error) {
-	err = n.withLink(name, "hardware address", func(link netlink.Link) error {
-		addr = link.Attrs().HardwareAddr
-		return nil
-	})
-	return addr, err
 }
 
 // withLink calls f in the namespace with the interface of that name. The
@@ -115,16 +103,21 @@ func (n *Namespace) change(action string, f func() error) error {
 	return nil
 }
 
-// await waits until done returns true. It is for what the kernel does
-// asynchronously.
-func (n *Namespace) await(what string, done func() (bool, error)) error {
+// await waits until done returns true for an interface. It is for what the
+// kernel does asynchronously.
+func (n *Namespace) await(name, what string, done func(netlink.Link) (bool, error)) error {
 	const patience = 10 * time.Second
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) {
-		if ok, err := done(); ok || err != nil {
+		met := false
+		err := n.withLink(name, what, func(link netlink.Link) (err error) {
+			met, err = done(link)
+			return err
+		})
+		if met || err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // the list changed meanwhile
 			return err
 		}
 	}
-	return fmt.Errorf("namespace %s: no %s after %v", n.Name, what, patience)
+	return fmt.Errorf("namespace %s: interface %s: no %s after %v", n.Name, name, what, patience)
 }
 
 // hardwareAddr derives a locally administered unicast address from a name.
@@ -156,16 +149,7 @@ func (n *Namespace) AddAddrTo(name string, addr netip.Prefix) error {
 	if err != nil || addr.Addr().Is4() {
 		return err
 	}
-	return n.await("local route to each IPv6 address of "+name, func() (usable bool, err error) {
-		err = n.withLink(name, "list addresses", func(link netlink.Link) (err error) {
-			usable, err = hasLocalRoutes(link)
-			return err
-		})
-		if errors.Is(err, netlink.ErrDumpInterrupted) { // the list changed meanwhile
-			return false, nil
-		}
-		return usable, err
-	})
+	return n.await(name, "local route to each IPv6 address", hasLocalRoutes)
 }
 
 // hasLocalRoutes reports whether the IPv6 addresses of an interface, with the
@@ -260,15 +244,11 @@ func Wire(a, b *Namespace, nameA, nameB string, toB, toA []netip.Prefix) error {
 
 func (n *Namespace) wireTo(other *Namespace, near, far string, ranges []netip.Prefix) error {
 	gateway := netip.MustParseAddr("169.254.1.1") // the other end need not have this address
-	hardware, err := other.hardwareAddrOf(far)
-	if err != nil {
-		return err
-	}
-	errs := []error{n.setNeighbour(near, gateway, hardware, netlink.NUD_PERMANENT)}
+	err := n.setNeighbour(near, gateway, other, far, netlink.NUD_PERMANENT)
 	for _, to := range ranges {
-		errs = append(errs, n.replaceRouteOn(near, to, gateway))
+		err = errors.Join(err, n.replaceRouteOn(near, to, gateway))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // dropUnroutable silently drops packets that arrive at the interface and have
@@ -313,13 +293,19 @@ func (n *Namespace) replaceRoute(destination netip.Prefix, route *netlink.Route)
 	return n.change(fmt.Sprintf("route to %s", destination), func() error { return netlink.RouteReplace(route) })
 }
 
-// setNeighbour sets the hardware address of a neighbour. The neighbour table
-// may still have the entry of an earlier owner of the address.
-func (n *Namespace) setNeighbour(name string, addr netip.Addr, hardware net.HardwareAddr, state int) error {
-	return n.withLink(name, fmt.Sprintf("neighbour %s", addr), func(link netlink.Link) error {
-		index := link.Attrs().Index
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: index, IP: addr.AsSlice(), HardwareAddr: hardware, State: state})
+// setNeighbour sets the hardware address of a neighbour, the address of an
+// interface of the other namespace. The neighbour table may still have the
+// entry of an earlier owner of the address.
+func (n *Namespace) setNeighbour(name string, addr netip.Addr, other *Namespace, far string, state int) error {
+	entry := &netlink.Neigh{IP: addr.AsSlice(), State: state}
+	err := other.withLink(far, "hardware address", func(link netlink.Link) error {
+		entry.HardwareAddr = link.Attrs().HardwareAddr
+		return nil
 	})
+	return errors.Join(err, n.withLink(name, fmt.Sprintf("neighbour %s", addr), func(link netlink.Link) error {
+		entry.LinkIndex = link.Attrs().Index
+		return netlink.NeighSet(entry)
+	}))
 }
 
 func ipNet(prefix netip.Prefix) *net.IPNet {

@@ -120,31 +120,27 @@ func (node *Node) inUse(addr netip.Addr) bool {
 // attach creates the pod's link, and addresses and routes at both ends.
 func (node *Node) attach(pod *Pod, bridge string) error {
 	near := end{ns: node.Namespace, name: pod.HostInterface, bridge: bridge}
+	far := end{ns: pod.Namespace, name: uplink}
 	if bridge == "" {
-		return errors.Join(connect(near, end{ns: pod.Namespace, name: uplink}),
-			node.AddAddrTo(pod.HostInterface, podGateway6()), node.routePod(pod, pod.HostInterface))
+		return errors.Join(connect(near, far), node.AddAddrTo(pod.HostInterface, podGateway6()),
+			node.routePod(pod, pod.HostInterface))
 	}
-	return errors.Join(node.ensureBridge(bridge), connect(near, end{ns: pod.Namespace, name: uplink}),
-		node.awaitUp(bridge), node.routePod(pod, bridge))
+	return errors.Join(node.ensureBridge(bridge), connect(near, far), node.awaitUp(bridge), node.routePod(pod, bridge))
 }
 
 // routePod adds the pod's addresses, and the routes at both ends of its link.
 // The node reaches the pod through the interface toPod.
 func (node *Node) routePod(pod *Pod, toPod string) error {
-	hardware, err := pod.hardwareAddrOf(uplink)
-	if err != nil {
-		return err
-	}
+	var errs []error
 	gateways := []netip.Addr{node.IPv4, podGateway6().Addr()}
 	for i, addr := range pod.Addrs() {
-		err = errors.Join(err,
+		errs = append(errs,
 			pod.AddAddr(hostPrefix(addr)),
 			pod.replaceRouteOn(uplink, everywhere(addr), gateways[i]),
 			node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}),
-			node.setNeighbour(toPod, addr, hardware, netlink.NUD_REACHABLE),
-		)
+			node.setNeighbour(toPod, addr, pod.Namespace, uplink, netlink.NUD_REACHABLE))
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // hostInterface derives the node's end of a pod's link from the pod's name.

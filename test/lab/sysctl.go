@@ -13,32 +13,8 @@ import (
 // it has no interface but loopback. A namespace inherits several values from
 // the machine.
 func commonSysctls() map[string]string {
-	return map[string]string{
-		// The reverse path of translated packets is not the forward path.
-		"net.ipv4.conf.all.rp_filter":     "0",
-		"net.ipv4.conf.default.rp_filter": "0",
-		// Pods resolve the node's underlay address on their own link.
-		"net.ipv4.conf.all.arp_ignore":     "0",
-		"net.ipv4.conf.default.arp_ignore": "0",
-		"net.ipv4.conf.all.arp_filter":     "0",
-		"net.ipv4.conf.default.arp_filter": "0",
-		// A node that forwards a packet back to its link sends the sender a
-		// redirect to a route around the node.
-		"net.ipv4.conf.all.accept_redirects":     "0",
-		"net.ipv4.conf.default.accept_redirects": "0",
-		"net.ipv6.conf.all.accept_redirects":     "0",
-		"net.ipv6.conf.default.accept_redirects": "0",
-		// Interfaces have the addresses that the lab adds, without duplicate
-		// address detection, and a link-local address derived from the
-		// hardware address.
-		"net.ipv6.conf.all.disable_ipv6":             "0",
-		"net.ipv6.conf.default.disable_ipv6":         "0",
-		"net.ipv6.conf.all.accept_dad":               "0",
-		"net.ipv6.conf.default.accept_dad":           "0",
-		"net.ipv6.conf.default.addr_gen_mode":        "0",
-		"net.ipv6.conf.default.accept_ra":            "0",
-		"net.ipv6.conf.default.autoconf":             "0",
-		"net.ipv6.conf.default.router_solicitations": "0",
+	values := map[string]string{
+		"net.ipv6.conf.all.accept_dad": "0",
 		// Each refused packet gets an ICMP error. By default the kernel sends
 		// one unreachable message per second and address. These masks limit
 		// unused types (IPv4 type 1, IPv6 type 200); the kernel refuses an
@@ -46,16 +22,30 @@ func commonSysctls() map[string]string {
 		"net.ipv4.icmp_ratemask": "2",
 		"net.ipv6.icmp.ratemask": "200",
 	}
+	for _, name := range []string{
+		// The reverse path of translated packets is not the forward path.
+		"ipv4.conf.%s.rp_filter",
+		// Pods resolve the node's underlay address on their own link.
+		"ipv4.conf.%s.arp_ignore", "ipv4.conf.%s.arp_filter",
+		// A node that forwards a packet back to its link sends the sender a
+		// redirect to a route around the node.
+		"ipv4.conf.%s.accept_redirects", "ipv6.conf.%s.accept_redirects", "ipv6.conf.%s.disable_ipv6",
+	} {
+		values["net."+fmt.Sprintf(name, "all")], values["net."+fmt.Sprintf(name, "default")] = "0", "0"
+	}
+	// Interfaces have the addresses that the lab adds, without duplicate address
+	// detection, and a link-local address derived from the hardware address.
+	for _, name := range []string{"accept_dad", "addr_gen_mode", "accept_ra", "autoconf", "router_solicitations"} {
+		values["net.ipv6.conf.default."+name] = "0"
+	}
+	return values
 }
 
 // bridgeSysctls returns sysctls of br_netfilter: IP packets inside a bridge
 // do not pass the packet filter.
 func bridgeSysctls() map[string]string {
-	return map[string]string{
-		"net.bridge.bridge-nf-call-iptables":  "0",
-		"net.bridge.bridge-nf-call-ip6tables": "0",
-		"net.bridge.bridge-nf-call-arptables": "0",
-	}
+	const prefix = "net.bridge.bridge-nf-call-"
+	return map[string]string{prefix + "iptables": "0", prefix + "ip6tables": "0", prefix + "arptables": "0"}
 }
 
 // SetSysctl sets a kernel parameter of the namespace. The name has dots:

@@ -168,12 +168,6 @@ func (c *Cluster) prepare() error {
 	return c.WriteKubeconfig(c.kubeconfig, c.adminToken)
 }
 
-// NewCA returns the PEM certificate of an authority that no cluster trusts.
-func NewCA(name string) ([]byte, error) {
-	certificate, _, err := cert.GenerateSelfSignedCertKey(name, nil, nil)
-	return certificate, err
-}
-
 const etcdURL = "http://127.0.0.1:2379"
 
 // startEtcd starts an empty etcd. API servers wait until it is ready.

@@ -1,6 +1,7 @@
 package random
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -21,6 +22,9 @@ import (
 // API writes the objects of a cluster.
 type API struct {
 	Client kubernetes.Interface
+	// Namespace is the namespace of Services and EndpointSlices. The default is
+	// the constant Namespace.
+	Namespace string
 	// Record is called before a request that gives a Service or EndpointSlice
 	// this content, or deletes it. After success, the returned function is
 	// called with the object of the answer, nil for a deletion. Record may be
@@ -119,10 +123,12 @@ func (w *API) Clear(ctx context.Context) error {
 	return w.slices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 }
 
-func (w *API) services() corev1client.ServiceInterface { return w.Client.CoreV1().Services(Namespace) }
+func (w *API) services() corev1client.ServiceInterface {
+	return w.Client.CoreV1().Services(cmp.Or(w.Namespace, Namespace))
+}
 
 func (w *API) slices() discoveryv1client.EndpointSliceInterface {
-	return w.Client.DiscoveryV1().EndpointSlices(Namespace)
+	return w.Client.DiscoveryV1().EndpointSlices(cmp.Or(w.Namespace, Namespace))
 }
 
 // PutService creates a Service, or changes it. A change that the API does not

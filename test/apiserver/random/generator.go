@@ -122,18 +122,10 @@ func (g *Generator) Change(s *State) string {
 		what string
 		draw func(*App)
 	}{
-		{"kind", g.drawKind},
-		{"families", g.drawFamilies},
-		{"ports", g.drawPorts},
-		{"addresses", g.drawAddresses},
-		{"policies", g.drawPolicies},
-		{"affinity", g.drawAffinity},
-		{"source ranges", g.drawSourceRanges},
-		{"slices", g.drawSlices},
-		{"slices", g.drawSlices},
-		{"slices", g.drawSlices},
-		{"conditions", g.drawConditions},
-		{"conditions", g.drawConditions},
+		{"kind", g.drawKind}, {"families", g.drawFamilies}, {"ports", g.drawPorts}, {"addresses", g.drawAddresses},
+		{"policies", g.drawPolicies}, {"affinity", g.drawAffinity}, {"source ranges", g.drawSourceRanges},
+		{"slices", g.drawSlices}, {"slices", g.drawSlices}, {"slices", g.drawSlices},
+		{"conditions", g.drawConditions}, {"conditions", g.drawConditions},
 	}
 	d := Pick(g, draws)
 	d.draw(a)
@@ -181,12 +173,9 @@ func (g *Generator) drawFamilies(a *App) {
 func (g *Generator) drawPorts(a *App) {
 	a.ports = nil
 	for range 1 + g.IntN(3) {
-		p := port{
-			number: Pick(g, []int32{80, 80, 443, 53}),
-			protocol: Pick(g, []corev1.Protocol{
-				corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP,
-			}),
-		}
+		p := port{number: Pick(g, []int32{80, 80, 443, 53}), protocol: Pick(g, []corev1.Protocol{
+			corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP,
+		})}
 		taken := func(q port) bool { return q.number == p.number && q.protocol == p.protocol }
 		if slices.ContainsFunc(a.ports, taken) {
 			continue

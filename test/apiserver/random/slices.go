@@ -19,7 +19,7 @@ import (
 func (g *Generator) drawSlices(a *App) {
 	a.Slices = nil
 	hints := Pick(g, []string{"", "", "", "", "zone", "zone", "node", "both"})
-	fault := Pick(g, faults())
+	fault := g.IntN(faults)
 	for f := range 2 {
 		for i := range Pick(g, []int{0, 1, 1, 1, 1, 2, 2, 3}) {
 			a.Slices = append(a.Slices, g.slice(a, f, i, hints))
@@ -34,26 +34,18 @@ func (g *Generator) drawSlices(a *App) {
 	}
 }
 
-// fault is something in EndpointSlices for which the proxies are known to
-// differ.
-type fault int
-
+// The faults: something in EndpointSlices for which the proxies are known to
+// differ. Smaller numbers are no fault.
 const (
-	noFault fault = iota
-	contradiction
+	contradiction = 40 + iota
 	endpointInServiceCIDR
 	portWithoutNumber
 	readyButNotServing
+	faults // is the number of choices
 )
 
-// faults returns faults with their frequency.
-func faults() []fault {
-	all := make([]fault, 40)
-	return append(all, contradiction, endpointInServiceCIDR, portWithoutNumber, readyButNotServing)
-}
-
 // spoil adds a fault to one of the slices.
-func (g *Generator) spoil(a *App, fault fault) {
+func (g *Generator) spoil(a *App, fault int) {
 	if len(a.Slices) == 0 {
 		return
 	}

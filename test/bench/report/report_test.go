@@ -96,7 +96,7 @@ func TestFigureString(t *testing.T) {
 		"45000": Value("", Count, 45000), "5.8 %": Value("", Percent, 5.82),
 		"+11.5 % (-2.0 to +12.5)":  Value("", Change, 1.115).In(Interval{0.98, 1.125}),
 		"15.11 µs (14.7 to 21.41)": Value("", Seconds, 15.11e-6).In(Interval{14.7e-6, 21.41e-6}),
-		"> 30.0 !":                 {Unit: Factor, Value: 30, LowerBound: true, Marked: true},
+		"> 30":                     {Value: 30, LowerBound: true},
 	} {
 		if got := f.String(); got != want {
 			t.Errorf("got %q, want %q", got, want)

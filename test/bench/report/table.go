@@ -28,8 +28,6 @@ type Figure struct {
 	Interval *Interval `json:"interval,omitempty"`
 	// LowerBound reports that the true value is larger.
 	LowerBound bool `json:"lowerBound,omitempty"`
-	// Marked reports that the text has an exclamation mark.
-	Marked bool `json:"marked,omitempty"`
 }
 
 // Unit is the unit of a value.
@@ -41,7 +39,6 @@ const (
 	Bytes   Unit = "B"
 	Count   Unit = ""
 	Percent Unit = "%"
-	Factor  Unit = "times"
 	// Change is a factor that is shown as a difference: 1.05 is +5.0 %.
 	Change Unit = "ratio"
 )
@@ -103,9 +100,6 @@ func (f Figure) String() string {
 		}
 		text += fmt.Sprintf(" (%s to %s)", low, high)
 	}
-	if f.Marked {
-		text += " !"
-	}
 	return text
 }
 
@@ -117,8 +111,6 @@ func (u Unit) format(v float64) string {
 		return scaled(v, prefix{1e6, "MB"}, prefix{1e3, "kB"}, prefix{1, "B"})
 	case Percent:
 		return fmt.Sprintf("%.1f %%", v)
-	case Factor:
-		return fmt.Sprintf("%.1f", v)
 	case Change:
 		return fmt.Sprintf("%+.1f %%", (v-1)*100)
 	}

@@ -19,22 +19,11 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// The kinds of faults, apart from damages.
+// Kinds of faults, apart from damages.
 const (
 	kill        = "SIGKILL"
-	terminate   = "SIGTERM"
 	noAPIServer = "API server stopped"
-	isolated    = "node isolated from the API server"
-	address     = "address added"
-	nodeObject  = "Node object deleted"
-	newConfig   = "configuration changed"
-	badConfig   = "invalid configuration"
 	swap        = "swap with kube-proxy"
-	otherTables = "other tables written"
-	oneFamily   = "one family deleted repeatedly"
-	referenced  = "foreign reference to a balancer"
-	noRequests  = "requests to the kernel fail"
-	hostile     = "hostile Service"
 )
 
 // fault is a kind of fault.
@@ -53,19 +42,19 @@ type fault struct {
 func (f *faults) kinds() []fault {
 	return []fault{
 		{kill, 4, true, followed(f.restart)},
-		{terminate, 2, true, followed(f.restart)},
+		{"SIGTERM", 2, true, followed(f.restart)},
 		{swap, 2, true, f.swap},
-		{newConfig, 2, true, followed(f.reconfigure)},
-		{badConfig, 1, false, followed(f.breakConfig)},
-		{address, 2, false, f.addAddress},
-		{nodeObject, 2, false, followed(f.deleteNode)},
-		{otherTables, 3, false, followed(f.writeTable)},
-		{isolated, 1, true, followed(f.isolate)},
+		{"configuration changed", 2, true, followed(f.reconfigure)},
+		{"invalid configuration", 1, false, followed(f.breakConfig)},
+		{"address added", 2, false, f.addAddress},
+		{"Node object deleted", 2, false, followed(f.deleteNode)},
+		{"other tables written", 3, false, followed(f.writeTable)},
+		{"node isolated from the API server", 1, true, followed(f.isolate)},
 		{noAPIServer, 1, false, f.stopAPIServer}, // client-go waits up to a minute afterwards
-		{oneFamily, 2, false, f.fight},
-		{referenced, 1, false, followed(f.refer)},
-		{noRequests, 2, false, followed(f.refuse)},
-		{hostile, 2, false, f.createHostile},
+		{"one family deleted repeatedly", 2, false, f.fight},
+		{"foreign reference to a balancer", 1, false, followed(f.refer)},
+		{"requests to the kernel fail", 2, false, followed(f.refuse)},
+		{"hostile Service", 2, false, f.createHostile},
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -43,14 +42,15 @@ const hostileName = "hostile"
 // Service.
 func (f *faults) createHostile(ctx context.Context, _ *node, d draw) (longest time.Duration, err error) {
 	a := attacks()[d.number%len(attacks())]
+	api := &random.API{Client: f.world.Client, Namespace: hostileName}
 	steps := []func(context.Context) error{
-		func(ctx context.Context) error { return f.world.createAttack(ctx, a) },
-		func(ctx context.Context) error { return f.world.flap(ctx, a) },
-		f.world.deleteAttack,
+		func(ctx context.Context) error { return a.create(ctx, api) },
+		func(ctx context.Context) error { return a.flap(ctx, api) },
+		api.Clear,
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return 0, errors.Join(err, f.world.deleteAttack(context.WithoutCancel(ctx)))
+			return 0, errors.Join(err, api.Clear(context.WithoutCancel(ctx)))
 		}
 		took, err := follow(ctx, f.world.nodes...)
 		if err != nil {
@@ -62,39 +62,24 @@ func (f *faults) createHostile(ctx context.Context, _ *node, d draw) (longest ti
 	return longest, nil
 }
 
-func (w *world) createAttack(ctx context.Context, a attack) error {
-	services := w.Client.CoreV1().Services(hostileName)
-	service, err := services.Create(ctx, a.service(), metav1.CreateOptions{})
+func (a attack) create(ctx context.Context, api *random.API) error {
+	_, err := api.PutService(ctx, a.service())
 	for i := 0; i < a.slices && err == nil; i++ {
-		_, err = w.Client.DiscoveryV1().EndpointSlices(hostileName).Create(ctx, a.slice(i), metav1.CreateOptions{})
+		err = api.PutSlice(ctx, a.slice(i))
 	}
-	if err != nil || a.sourceRanges == 0 {
-		return err
-	}
-	service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: lab.AddrIn(hostileIPs, 1<<15).String()}}
-	_, err = services.UpdateStatus(ctx, service, metav1.UpdateOptions{})
 	return err
 }
 
 // flap removes an endpoint of the first EndpointSlice and adds it again.
-func (w *world) flap(ctx context.Context, a attack) (err error) {
+func (a attack) flap(ctx context.Context, api *random.API) (err error) {
 	for i := 0; i < 2*a.flaps && err == nil; i++ {
 		slice := a.slice(0)
 		if i%2 == 0 {
 			slice.Endpoints = slice.Endpoints[1:]
 		}
-		_, err = w.Client.DiscoveryV1().EndpointSlices(hostileName).Update(ctx, slice, metav1.UpdateOptions{})
+		err = api.PutSlice(ctx, slice)
 	}
 	return err
-}
-
-func (w *world) deleteAttack(ctx context.Context) error {
-	err := w.Client.CoreV1().Services(hostileName).Delete(ctx, hostileName, metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		err = nil
-	}
-	return errors.Join(err, w.Client.DiscoveryV1().EndpointSlices(hostileName).DeleteCollection(
-		ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 }
 
 // hostileIPs are the external IPs, and hostileTargets the endpoints, of hostile
@@ -119,6 +104,8 @@ func (a attack) service() *corev1.Service {
 	}
 	if a.sourceRanges > 0 {
 		s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr.To(false)
+		ip, mode := lab.AddrIn(hostileIPs, 1<<15).String(), corev1.LoadBalancerIPModeVIP
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip, IPMode: &mode}}
 	}
 	if a.affinity {
 		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP

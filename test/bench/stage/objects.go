@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
@@ -60,72 +61,52 @@ func ServiceName(service int) string { return fmt.Sprintf("service-%05d", servic
 // NewService returns a Service.
 func NewService(service int) *corev1.Service {
 	name := ServiceName(service)
-	return &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: NamespaceName, Labels: map[string]string{"app": name}},
-		Spec: corev1.ServiceSpec{
-			ClusterIP: Frontend(service).Addr().String(),
-			Selector:  map[string]string{"app": name},
-			Ports: []corev1.ServicePort{{
-				Name: "http", Port: ServicePort, TargetPort: intstr.FromInt32(TargetPort),
-			}},
-		},
-	}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: NamespaceName, Labels: appLabel(name)}}
+	s.Spec.ClusterIP, s.Spec.Selector = Frontend(service).Addr().String(), appLabel(name)
+	s.Spec.Ports = []corev1.ServicePort{{Name: "http", Port: ServicePort, TargetPort: intstr.FromInt32(TargetPort)}}
+	return s
 }
+
+func appLabel(name string) map[string]string { return map[string]string{"app": name} }
 
 // newIPAddress returns the object by which the API server allocates a
 // ClusterIP.
 func newIPAddress(service int) *networkingv1.IPAddress {
-	return &networkingv1.IPAddress{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: Frontend(service).Addr().String(),
-			Labels: map[string]string{
-				networkingv1.LabelIPAddressFamily: string(corev1.IPv4Protocol),
-				networkingv1.LabelManagedBy:       "ipallocator.k8s.io",
-			},
-		},
-		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{
-			Resource: "services", Namespace: NamespaceName, Name: ServiceName(service),
-		}},
+	ip := &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: Frontend(service).Addr().String()}}
+	ip.Labels = map[string]string{
+		networkingv1.LabelIPAddressFamily: string(corev1.IPv4Protocol),
+		networkingv1.LabelManagedBy:       "ipallocator.k8s.io",
 	}
+	ip.Spec.ParentRef = &networkingv1.ParentReference{
+		Resource: "services", Namespace: NamespaceName, Name: ServiceName(service),
+	}
+	return ip
 }
 
 // NewSlice returns the EndpointSlice of a Service as the controller makes it.
 func NewSlice(service int, addrs []netip.Addr) *discoveryv1.EndpointSlice {
 	name := ServiceName(service)
-	slice := &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: NamespaceName,
-			Labels: map[string]string{
-				"app": name, discoveryv1.LabelServiceName: name,
-				discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
-			},
-			Annotations: map[string]string{
-				corev1.EndpointsLastChangeTriggerTime: time.Now().UTC().Format(time.RFC3339Nano),
-			},
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "v1", Kind: "Service", Name: name, UID: uid(0, service),
-				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
-			}},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports: []discoveryv1.EndpointPort{{
-			Name: ptr.To("http"), Port: ptr.To[int32](TargetPort), Protocol: ptr.To(corev1.ProtocolTCP),
-		}},
-	}
+	slice := random.NewSlice(name, name, 0)
+	slice.Namespace = NamespaceName
+	slice.Labels["app"], slice.Labels[discoveryv1.LabelManagedBy] = name, "endpointslice-controller.k8s.io"
+	changed := time.Now().UTC().Format(time.RFC3339Nano)
+	slice.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: changed}
+	slice.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "v1", Kind: "Service", Name: name, UID: uid(0, service),
+		Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+	}}
+	slice.Ports = []discoveryv1.EndpointPort{{
+		Name: ptr.To("http"), Port: ptr.To[int32](TargetPort), Protocol: ptr.To(corev1.ProtocolTCP),
+	}}
 	for _, addr := range addrs {
 		bytes := addr.As4()
 		n := int(binary.BigEndian.Uint32(bytes[:]))
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-			Addresses: []string{addr.String()},
-			Conditions: discoveryv1.EndpointConditions{
-				Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false),
-			},
-			NodeName: ptr.To(fmt.Sprintf("node-%03d", n%1000)), // none of them has a proxy
-			Zone:     ptr.To(fmt.Sprintf("zone-%c", 'a'+n%3)),
-			TargetRef: &corev1.ObjectReference{
-				Kind: "Pod", Namespace: NamespaceName, Name: fmt.Sprintf("%s-%08x", name, n), UID: uid(1, n),
-			},
-		})
+		e := random.AddEndpoint(slice, addr)
+		e.Conditions.Ready, e.Conditions.Serving, e.Conditions.Terminating = ptr.To(true), ptr.To(true), ptr.To(false)
+		e.NodeName = ptr.To(fmt.Sprintf("node-%03d", n%1000)) // none of them has a proxy
+		e.Zone = ptr.To(fmt.Sprintf("zone-%c", 'a'+n%3))
+		pod := fmt.Sprintf("%s-%08x", name, n)
+		e.TargetRef = &corev1.ObjectReference{Kind: "Pod", Namespace: NamespaceName, Name: pod, UID: uid(1, n)}
 	}
 	return slice
 }

@@ -9,9 +9,9 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"testing"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -109,14 +109,13 @@ func ResetPeakMemory(t testing.TB) {
 // PeakMemory returns the peak of the resident memory of the process, in bytes.
 func PeakMemory(t testing.TB) int {
 	t.Helper()
-	status, err := os.ReadFile("/proc/self/status")
+	self, err := procfs.Self()
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, peak, _ := strings.Cut(string(status), "VmHWM:")
-	var kib int
-	if _, err := fmt.Sscan(peak, &kib); err != nil {
+	status, err := self.NewStatus()
+	if err != nil {
 		t.Fatal(err)
 	}
-	return kib << 10
+	return int(status.VmHWM)
 }
