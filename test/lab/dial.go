@@ -96,9 +96,7 @@ func setOptions(raw syscall.RawConn, options ...[2]int) error {
 func (n *Namespace) Listen(network string, at netip.AddrPort) (net.Listener, error) {
 	var config net.ListenConfig
 	config.SetMultipathTCP(false) // plain TCP on every kernel
-	return within(n, func() (net.Listener, error) {
-		return config.Listen(context.Background(), network, at.String())
-	})
+	return within(n, func() (net.Listener, error) { return config.Listen(context.Background(), network, at.String()) })
 }
 
 // HTTPClient returns a client whose connections begin in the namespace, one for

@@ -3,10 +3,14 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"sync"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Node is a node of the cluster: it forwards packets and has pods.
@@ -66,4 +70,141 @@ func (node *Node) ensureBridge(name string) error {
 	}
 	node.bridges = append(node.bridges, name)
 	return errors.Join(node.addBridge(name), node.AddAddrTo(name, podGateway6()))
+}
+
+// PodConfig configures a pod. Only Name is required.
+type PodConfig struct {
+	// Name is unique in the lab. It consists of lower-case letters, digits
+	// and hyphens.
+	Name string
+	// IPv4 and IPv6 are the pod's addresses. The default is the next free
+	// address of the node's range. Other nodes have routes to that range
+	// only.
+	IPv4, IPv6 netip.Addr
+	// HostInterface is the node's end of the pod's link. The default is
+	// "veth" and eight hexadecimal digits.
+	HostInterface string
+	// Bridge is the bridge of the node that the pod's link joins. The first
+	// pod creates it. Without a bridge the node routes each link.
+	Bridge string
+}
+
+// Pod is a namespace behind a node.
+type Pod struct {
+	*Namespace
+	Node *Node
+	// HostInterface is the node's end of the pod's link.
+	HostInterface string
+}
+
+// AddPod adds a pod with the next free addresses.
+func (node *Node) AddPod(name string) (*Pod, error) { return node.AddPodWith(PodConfig{Name: name}) }
+
+// AddPodWith adds a pod. The pod is reachable when AddPodWith returns.
+func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
+	node.mu.Lock()
+	defer node.mu.Unlock()
+	if !regexp.MustCompile(`^[a-z0-9-]{1,63}$`).MatchString(config.Name) {
+		return nil, fmt.Errorf("pod %q: want a name of lower-case letters, digits and hyphens", config.Name)
+	}
+	config, err := node.withDefaults(config)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", config.Name, err)
+	}
+	ns, err := node.lab.newNamespace(config.Name)
+	if err != nil {
+		return nil, err
+	}
+	ns.IPv4, ns.IPv6 = config.IPv4, config.IPv6
+	pod := &Pod{Namespace: ns, Node: node, HostInterface: config.HostInterface}
+	if err := node.attach(pod, config.Bridge); err != nil {
+		return nil, errors.Join(fmt.Errorf("pod %s: %w", config.Name, err), ns.Close())
+	}
+	node.pods[config.Name] = pod
+	return pod, nil
+}
+
+// Remove ends the pod's servers and processes and removes its link, routes
+// and namespace. From then on, packets to its addresses are lost.
+func (pod *Pod) Remove() error {
+	pod.Node.mu.Lock()
+	defer pod.Node.mu.Unlock()
+	if _, attached := pod.Node.pods[pod.Name]; !attached {
+		return fmt.Errorf("pod %s: not on %s", pod.Name, pod.Node.Name)
+	}
+	delete(pod.Node.pods, pod.Name)
+	// The link is removed first, so that servers cannot close their
+	// connections.
+	return errors.Join(pod.Node.removeLink(pod.HostInterface), pod.Close())
+}
+
+func (node *Node) withDefaults(config PodConfig) (PodConfig, error) {
+	if config.HostInterface == "" {
+		config.HostInterface = hostInterface(config.Name)
+	}
+	if config.IPv4.IsValid() && config.IPv6.IsValid() {
+		return config, nil
+	}
+	// Pods get the places 2 to 254 in turn, so that the address of a removed
+	// pod is not reused soon. In most clusters .1 is the node's.
+	const first, places = 2, 253
+	for range places {
+		place := first + node.turn
+		node.turn = (node.turn + 1) % places
+		ipv4, ipv6 := AddrIn(node.PodRanges[0], place), AddrIn(node.PodRanges[1], place)
+		if node.inUse(ipv4) || node.inUse(ipv6) {
+			continue
+		}
+		if !config.IPv4.IsValid() {
+			config.IPv4 = ipv4
+		}
+		if !config.IPv6.IsValid() {
+			config.IPv6 = ipv6
+		}
+		return config, nil
+	}
+	return config, fmt.Errorf("no free address in %v", node.PodRanges)
+}
+
+// inUse reports whether a pod of the node has the address.
+func (node *Node) inUse(addr netip.Addr) bool {
+	for _, pod := range node.pods {
+		if slices.Contains(pod.Addrs(), addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// attach creates the pod's link, and addresses and routes at both ends.
+func (node *Node) attach(pod *Pod, bridge string) error {
+	near := end{ns: node.Namespace, name: pod.HostInterface, bridge: bridge}
+	far := end{ns: pod.Namespace, name: uplink}
+	if bridge == "" {
+		return errors.Join(connect(near, far), node.AddAddrTo(pod.HostInterface, podGateway6()),
+			node.routePod(pod, pod.HostInterface))
+	}
+	return errors.Join(node.ensureBridge(bridge), connect(near, far), node.awaitUp(bridge), node.routePod(pod, bridge))
+}
+
+// routePod adds the pod's addresses, and the routes at both ends of its link.
+// The node reaches the pod through the interface toPod.
+func (node *Node) routePod(pod *Pod, toPod string) error {
+	var errs []error
+	gateways := []netip.Addr{node.IPv4, podGateway6().Addr()}
+	for i, addr := range pod.Addrs() {
+		errs = append(errs,
+			pod.AddAddr(hostPrefix(addr)),
+			pod.replaceRouteOn(uplink, everywhere(addr), gateways[i]),
+			node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}),
+			node.setNeighbour(toPod, addr, pod.Namespace, uplink, netlink.NUD_REACHABLE))
+	}
+	return errors.Join(errs...)
+}
+
+// hostInterface derives the node's end of a pod's link from the pod's name.
+func hostInterface(pod string) string {
+	hash := fnv.New32a()
+	hash.Write([]byte(pod))
+	return fmt.Sprintf("veth%08x", hash.Sum32())
 }

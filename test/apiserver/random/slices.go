@@ -81,9 +81,7 @@ func (a *App) repeated(f func(first, e *discoveryv1.Endpoint)) {
 }
 
 // unify makes endpoints with the same address equal.
-func (a *App) unify() {
-	a.repeated(func(first, e *discoveryv1.Endpoint) { *e = *first.DeepCopy() })
-}
+func (a *App) unify() { a.repeated(func(first, e *discoveryv1.Endpoint) { *e = *first.DeepCopy() }) }
 
 // Contradictory reports whether endpoints with the same address differ.
 func (a *App) Contradictory() (differ bool) {

@@ -19,7 +19,7 @@ import (
 // task describes one measurement: new connections, or requests over one
 // established flow.
 type task struct {
-	kind        uintptr // SOCK_STREAM or SOCK_DGRAM
+	kind        int // SOCK_STREAM or SOCK_DGRAM
 	established bool
 	from        *lab.Namespace
 	sources     []netip.Addr // in turn

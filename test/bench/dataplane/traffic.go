@@ -19,7 +19,7 @@ import (
 // traffic is a kind of connections, or of requests over established flows.
 type traffic struct {
 	name        string
-	kind        uintptr // SOCK_STREAM or SOCK_DGRAM
+	kind        int // SOCK_STREAM or SOCK_DGRAM
 	to          target
 	clients     int  // that connect in turn; 0 if each connection has a new one
 	established bool // requests over one flow

@@ -20,9 +20,7 @@ type Line struct {
 }
 
 // String returns the line with its object: "ip chain services: return".
-func (l Line) String() string {
-	return strings.TrimSuffix(l.Family+" "+l.Object, " ") + ": " + l.Text
-}
+func (l Line) String() string { return strings.TrimSuffix(l.Family+" "+l.Object, " ") + ": " + l.Text }
 
 // List returns the lines of the tables kube-proxy of both families in a
 // namespace, without counters and expiration times.

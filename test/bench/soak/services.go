@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
@@ -133,4 +136,113 @@ func (s *steady) advance(r *rand.Rand) {
 		})
 		s.ready = append(s.ready, free[r.IntN(len(free))])
 	}
+}
+
+// attack is a Service that a user may create to burden all nodes.
+type attack struct {
+	ports, externalIPs, sourceRanges int
+	slices, endpoints                int // EndpointSlices, and endpoints of each
+	affinity                         bool
+	flaps                            int // how often an endpoint goes and comes
+}
+
+func attacks() []attack {
+	return []attack{
+		{ports: 20, externalIPs: 300, slices: 5, endpoints: 100},
+		{ports: 6, sourceRanges: 20_000, slices: 1, endpoints: 3},
+		{ports: 50, externalIPs: 20_000},
+		{ports: 2, slices: 200, endpoints: 1},
+		{ports: 10, slices: 2, endpoints: 1000, affinity: true, flaps: 20},
+	}
+}
+
+// hostileName is the name of the Service and of its namespace.
+const hostileName = "hostile"
+
+// createHostile creates a hostile Service and deletes it after a time. It
+// returns the longest time until the proxies followed a change of another
+// Service.
+func (f *faults) createHostile(ctx context.Context, _ *node, d draw) (longest time.Duration, err error) {
+	a := attacks()[d.number%len(attacks())]
+	api := &random.API{Client: f.world.Client, Namespace: hostileName}
+	steps := []func(context.Context) error{
+		func(ctx context.Context) error { return a.create(ctx, api) },
+		func(ctx context.Context) error { return a.flap(ctx, api) },
+		api.Clear,
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return 0, errors.Join(err, api.Clear(context.WithoutCancel(ctx)))
+		}
+		took, err := follow(ctx, f.world.nodes...)
+		if err != nil {
+			return 0, err
+		}
+		longest = max(longest, took)
+		sleep(ctx, d.lasts/2)
+	}
+	return longest, nil
+}
+
+func (a attack) create(ctx context.Context, api *random.API) error {
+	_, err := api.PutService(ctx, a.service())
+	for i := 0; i < a.slices && err == nil; i++ {
+		err = api.PutSlice(ctx, a.slice(i))
+	}
+	return err
+}
+
+// flap removes an endpoint of the first EndpointSlice and adds it again.
+func (a attack) flap(ctx context.Context, api *random.API) (err error) {
+	for i := 0; i < 2*a.flaps && err == nil; i++ {
+		slice := a.slice(0)
+		if i%2 == 0 {
+			slice.Endpoints = slice.Endpoints[1:]
+		}
+		err = api.PutSlice(ctx, slice)
+	}
+	return err
+}
+
+// hostileIPs are the external IPs, and hostileTargets the endpoints, of hostile
+// Services. No packet is sent to them.
+var (
+	hostileIPs     = netip.MustParsePrefix("198.18.0.0/16")
+	hostileTargets = netip.MustParsePrefix("198.19.0.0/16")
+)
+
+func (a attack) service() *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: hostileName, Namespace: hostileName}}
+	for i := range a.ports {
+		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("port-", i), Port: int32(1000 + i)})
+	}
+	for i := range a.externalIPs {
+		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, lab.AddrIn(hostileIPs, i+1).String())
+	}
+	for i := range a.sourceRanges {
+		addr := netip.AddrFrom4([4]byte{100, byte(i >> 8), byte(i), 0})
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges,
+			netip.PrefixFrom(addr, 24+i%2).String())
+	}
+	if a.sourceRanges > 0 {
+		s.Spec.Type, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr.To(false)
+		ip, mode := lab.AddrIn(hostileIPs, 1<<15).String(), corev1.LoadBalancerIPModeVIP
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip, IPMode: &mode}}
+	}
+	if a.affinity {
+		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
+	}
+	return s
+}
+
+func (a attack) slice(number int) *discoveryv1.EndpointSlice {
+	s := random.NewSlice(hostileName, fmt.Sprint(hostileName, "-", number), 0)
+	s.Namespace = hostileName
+	for _, port := range a.service().Spec.Ports {
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &port.Name, Port: ptr.To[int32](8080)})
+	}
+	for i := range a.endpoints {
+		random.AddEndpoint(s, lab.AddrIn(hostileTargets, number*a.endpoints+i+1))
+	}
+	return s
 }
