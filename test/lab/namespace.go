@@ -262,8 +262,9 @@ func commonSysctls() map[string]string {
 	} {
 		values["net."+fmt.Sprintf(name, "all")], values["net."+fmt.Sprintf(name, "default")] = "0", "0"
 	}
-	// Interfaces have the addresses that the lab adds, without duplicate address
-	// detection, and a link-local address derived from the hardware address.
+	// Interfaces have the addresses that the lab adds, without duplicate
+	// address detection, and a link-local address derived from the hardware
+	// address.
 	for _, name := range []string{"accept_dad", "addr_gen_mode", "accept_ra", "autoconf", "router_solicitations"} {
 		values["net.ipv6.conf.default."+name] = "0"
 	}

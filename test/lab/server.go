@@ -127,8 +127,8 @@ func (s *Server) serveConn(conn net.Conn) {
 	conn.Close()
 }
 
-// serveDatagrams starts a server that answers each datagram with a reply, unless
-// that is nil.
+// serveDatagrams starts a server that answers each datagram with a reply,
+// unless that is nil.
 func (n *Namespace) serveDatagrams(
 	protocol string, port uint16, listen func(network string, at netip.AddrPort) (net.PacketConn, error),
 	reply func(s *Server, datagram []byte, peer net.Addr) []byte,

@@ -65,7 +65,8 @@ type serviceAt struct {
 func newNode(t *testing.T, release string) *node {
 	t.Helper()
 	l := labtest.New(t)
-	n := &node{t: t, lab: l, dir: t.TempDir(), log: filepath.Join(t.TempDir(), "log"), debian: newDebian(t, l.Node1.Namespace, release)}
+	n := &node{t: t, lab: l, dir: t.TempDir(), log: filepath.Join(t.TempDir(), "log")}
+	n.debian = newDebian(t, l.Node1.Namespace, release)
 	n.listing = func() (string, error) {
 		out, err := n.at.Command(t.Context(), "nft", "list", "ruleset").Output()
 		return string(out), err
