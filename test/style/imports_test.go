@@ -27,7 +27,8 @@ var ownImports = map[string][]string{
 	"healthcheck":           {"healthcheck/connlimit"},
 	"proxier/cluster":       {"nft"},
 	"proxier/translate":     {"nft", "proxier/cluster"},
-	"proxier/ruleset":       {"nft", "proxier/cluster"},
+	"proxier/rendezvous":    {},
+	"proxier/ruleset":       {"nft", "proxier/cluster", "proxier/rendezvous"},
 	"proxier/table":         {"nft", "proxier/cluster", "proxier/ruleset"},
 	"proxier/localhost":     {"healthcheck/connlimit"},
 	operator + "/answer": {
@@ -80,6 +81,7 @@ var foreignImports = map[string][]string{
 	"healthcheck/connlimit": {"k8s.io/klog"},
 	"healthcheck":           {"k8s.io/klog"},
 	"proxier/cluster":       {"golang.org/x/sys"},
+	"proxier/rendezvous":    {},
 	"proxier/ruleset":       {},
 	"proxier/table":         {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/localhost":     {"golang.org/x/sys", "k8s.io/klog"},
