@@ -17,7 +17,7 @@ import (
 //
 // A metric that code observes is a field of metrics and is created in
 // newMetrics. A metric that is a number of table.Stats is a line of
-// allTableMetrics.
+// allFamilyMetrics.
 
 // labelFamily is the label of an address family: IPv4 or IPv6, as in the API.
 const labelFamily = "ip_family"

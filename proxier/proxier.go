@@ -92,9 +92,8 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		observer[t.Family()] = f
 		p.families, p.parts, p.sink = append(p.families, f), append(p.parts, f.parts...), append(p.sink, t)
 	}
-	p.metrics.add(tableMetrics{p.families})
-	p.metrics.add(localhostMetrics{p.families})
-	p.metrics.add(stateMetrics{p.Health})
+	p.metrics.add(familyMetrics{p.families})
+	p.metrics.add(conntrackMetrics{})
 	p.metrics.add(newPacketCounters(&p.counters, families))
 	return p, nil
 }

@@ -1,0 +1,36 @@
+package proxier
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/conntrack"
+)
+
+var (
+	flowsDesc = prometheus.NewDesc("nftproxy_conntrack_entries",
+		"Flows in connection tracking.", nil, nil)
+	maxFlowsDesc = prometheus.NewDesc("nftproxy_conntrack_max",
+		"Maximum number of flows in connection tracking. If it is reached, the kernel drops new connections.", nil, nil)
+)
+
+// conntrackMetrics collects the fill of connection tracking in the network
+// namespace of the process.
+type conntrackMetrics struct{}
+
+// Describe implements prometheus.Collector.
+func (conntrackMetrics) Describe(ch chan<- *prometheus.Desc) {
+	ch <- flowsDesc
+	ch <- maxFlowsDesc
+}
+
+// Collect implements prometheus.Collector.
+func (conntrackMetrics) Collect(ch chan<- prometheus.Metric) {
+	usage, err := conntrack.ReadUsage("/")
+	if err != nil {
+		klog.V(2).InfoS("Failed to read the usage of connection tracking", "err", err)
+		return
+	}
+	ch <- prometheus.MustNewConstMetric(flowsDesc, prometheus.GaugeValue, float64(usage.Entries))
+	ch <- prometheus.MustNewConstMetric(maxFlowsDesc, prometheus.GaugeValue, float64(usage.Max))
+}
