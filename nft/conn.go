@@ -3,6 +3,8 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +70,7 @@ func (c *Conn) setUp() error {
 	if err := unix.SetsockoptInt(c.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
 		return fmt.Errorf("set NETLINK_CAP_ACK (Linux 4.3) on netlink socket: %w", err)
 	}
-	if err := c.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer); err != nil {
+	if err := setBuffer(c.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer); err != nil {
 		return fmt.Errorf("set size of receive buffer of netlink socket: %w", err)
 	}
 	return nil
@@ -76,11 +78,11 @@ func (c *Conn) setUp() error {
 
 // setBuffer sets the size of a socket buffer. With CAP_NET_ADMIN in the
 // initial user namespace the size can exceed the limit of the system.
-func (c *Conn) setBuffer(force, option, size int) error {
-	if unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, force, size) == nil {
+func setBuffer(fd, force, option, size int) error {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) == nil {
 		return nil
 	}
-	return unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, option, size)
+	return unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, size)
 }
 
 // Port returns the netlink port of the connection. A Monitor reports the port
@@ -105,7 +107,7 @@ func (c *Conn) Close() error { return unix.Close(c.fd) }
 // a smaller size, ENOBUFS if the kernel had no memory.
 func (c *Conn) send(data []byte) error {
 	if need := len(data) + 4096; need > c.sendBuf {
-		if err := c.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, need); err != nil {
+		if err := setBuffer(c.fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, need); err != nil {
 			return fmt.Errorf("set size of send buffer: %w", err)
 		}
 		c.sendBuf = need
@@ -144,5 +146,27 @@ func (c *Conn) receive() ([]byte, error) {
 			return nil, err
 		}
 		return c.recv[:n], nil
+	}
+}
+
+// receiveWithin waits for a message that was not requested. It returns none
+// after the wait and after a signal. Lost messages are reported once, before
+// the next one.
+func receiveWithin(fd int, buf []byte, wait time.Duration) ([]byte, error) {
+	timeout := unix.NsecToTimeval(max(wait, time.Millisecond).Nanoseconds())
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return nil, os.NewSyscallError("setsockopt SO_RCVTIMEO", err)
+	}
+	for {
+		n, _, err := unix.Recvfrom(fd, buf, 0)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			continue
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		return buf[:n], nil
 	}
 }

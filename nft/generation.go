@@ -176,18 +176,11 @@ func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
 		if left <= 0 {
 			return found, nil
 		}
-		timeout := unix.NsecToTimeval(max(left, time.Millisecond).Nanoseconds())
-		if err := unix.SetsockoptTimeval(m.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		msg, err := receiveWithin(m.fd, buf, left)
+		if err != nil {
 			return found, fmt.Errorf("listen to nf_tables: %w", err)
 		}
-		n, _, err := unix.Recvfrom(m.fd, buf, 0)
-		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR), errors.Is(err, unix.ENOBUFS):
-			continue
-		case err != nil:
-			return found, fmt.Errorf("listen to nf_tables: %w", err)
-		}
-		if c, ok := parseCommitter(buf[:n]); ok && !seen[c] {
+		if c, ok := parseCommitter(msg); ok && !seen[c] {
 			seen[c] = true
 			found = append(found, c)
 		}

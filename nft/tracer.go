@@ -36,10 +36,8 @@ func OpenTracer() (*Tracer, error) {
 }
 
 func (t *Tracer) setUp() error {
-	if unix.SetsockoptInt(t.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer) != nil {
-		if err := unix.SetsockoptInt(t.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, receiveBuffer); err != nil {
-			return err
-		}
+	if err := setBuffer(t.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer); err != nil {
+		return err
 	}
 	return unix.SetsockoptInt(t.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTRACE)
 }
@@ -51,22 +49,11 @@ func (t *Tracer) Close() error { return unix.Close(t.fd) }
 // which the kernel sent them. It returns none after the wait. Lost returns the
 // number of events that are missing.
 func (t *Tracer) Receive(wait time.Duration) ([]TraceEvent, error) {
-	timeout := unix.NsecToTimeval(max(wait, time.Millisecond).Nanoseconds())
-	if err := unix.SetsockoptTimeval(t.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
-		return nil, os.NewSyscallError("setsockopt SO_RCVTIMEO", err)
+	data, err := receiveWithin(t.fd, t.buf, wait)
+	if err != nil {
+		return nil, fmt.Errorf("receive traces of packets: %w", err)
 	}
-	for {
-		n, _, err := unix.Recvfrom(t.fd, t.buf, 0)
-		switch {
-		case errors.Is(err, unix.ENOBUFS): // reported once, before the events that were not lost
-			continue
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("receive traces of packets: %w", err)
-		}
-		return parseTraceEvents(t.buf[:n]), nil
-	}
+	return parseTraceEvents(data), nil
 }
 
 // Lost returns the number of messages that the kernel dropped because the
