@@ -22,6 +22,8 @@ type familyCheck struct {
 	// addresses that NodePorts no longer listen on.
 	gone   map[netip.AddrPort]struct{}
 	former addrSet
+	// removals are the endpoints whose connections the pass deletes.
+	removals map[endpointKey][]*removal
 }
 
 const (
@@ -57,6 +59,19 @@ func (c *check) addGone(frontend netip.AddrPort) {
 	f.addGone(frontend)
 }
 
+func (c *check) addRemoval(r *removal) {
+	c.changes++
+	c.of(familyOf(r.Endpoint.Addr())).addRemoval(r)
+}
+
+func (f *familyCheck) addRemoval(r *removal) {
+	if f.removals == nil {
+		f.removals = make(map[endpointKey][]*removal)
+	}
+	key := endpointKey{r.Protocol, r.Endpoint}
+	f.removals[key] = append(f.removals[key], r)
+}
+
 func (f *familyCheck) addGone(frontend netip.AddrPort) {
 	if f.gone == nil {
 		f.gone = make(map[netip.AddrPort]struct{})
@@ -80,6 +95,11 @@ func (f *familyCheck) merge(o familyCheck) {
 		f.addGone(frontend)
 	}
 	f.former.addMissing(o.former, addrSet{})
+	for _, removals := range o.removals {
+		for _, r := range removals {
+			f.addRemoval(r)
+		}
+	}
 }
 
 // isGone reports whether a destination is no longer served: its VIP is gone,

@@ -19,8 +19,7 @@ type Stats struct {
 // finish.
 const maxAttempts = 3
 
-// clean deletes the stale flows to the frontends of a check, in one pass.
-// Flows of protocols other than UDP always stay.
+// clean deletes the stale flows of a check, in one pass.
 //
 // The rules for new flows must already be in the kernel: the next packet of a
 // client creates its flow again.

@@ -13,6 +13,9 @@ type CleanerConfig struct {
 	// has returned.
 	Conn *Conn
 
+	// Slow makes the pauses between passes longer, for removals.
+	Slow bool
+
 	// Report is called on Run's goroutine after each pass. It may be nil.
 	Report func(Result)
 }
@@ -43,6 +46,7 @@ type Cleaner struct {
 	frontends *frontends
 	clean     func(context.Context, *check) (Stats, error)
 	report    func(Result)
+	pause     pause
 	wake      chan struct{} // capacity 1; receives a value after a change
 
 	// The other fields are owned by Run's goroutine.
@@ -63,18 +67,31 @@ const (
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
 
-	// After a pass, the Cleaner pauses for pauseFactor times its duration:
-	// on a large table, a dump keeps a CPU from handling packets
-	// (ctnetlink_dump_table disables bottom halves). The pause is at most
-	// maxPause, however long a pass takes on a busy machine, because a
-	// client may be without a reply meanwhile.
-	pauseFactor = 4
-	maxPause    = 500 * time.Millisecond
-
 	// gatherDelay is the time that a pass waits for more changes: the changes
 	// of the other address family usually follow immediately.
 	gatherDelay = 5 * time.Millisecond
 )
+
+// pause is how long a Cleaner pauses after a pass: factor times the duration of
+// the pass, because on a large table, a dump keeps a CPU from handling packets
+// (ctnetlink_dump_table disables bottom halves). It is at most limit, however
+// long a pass takes on a busy machine.
+type pause struct {
+	factor int
+	limit  time.Duration
+}
+
+var (
+	// A UDP client may be without a reply meanwhile.
+	changePause = pause{factor: 4, limit: 500 * time.Millisecond}
+	// Endpoints of TCP are removed all the time, for example by each rollout.
+	// While that continues, passes take 2 % of a CPU.
+	removalPause = pause{factor: 49, limit: 10 * time.Second}
+)
+
+func (p pause) after(pass time.Duration) time.Duration {
+	return min(time.Duration(p.factor)*pass, p.limit)
+}
 
 // NewCleaner returns a Cleaner. It does nothing until Run is called.
 func NewCleaner(config CleanerConfig) (*Cleaner, error) {
@@ -91,8 +108,13 @@ func newCleaner(config CleanerConfig, f *frontends, clean func(context.Context, 
 	if config.Report == nil {
 		config.Report = func(Result) {}
 	}
+	pause := changePause
+	if config.Slow {
+		pause = removalPause
+	}
 	return &Cleaner{
 		frontends:  f,
+		pause:      pause,
 		clean:      clean,
 		report:     config.Report,
 		wake:       make(chan struct{}, 1),
@@ -121,6 +143,17 @@ func (c *Cleaner) SetNodeAddrs(family Family, addrs []netip.Addr) {
 	c.frontends.setNodeAddrs(family, addrs)
 	c.signal()
 }
+
+// Remove reports endpoints that no longer exist. The rules must not lead to
+// them.
+func (c *Cleaner) Remove(removals ...Removal) {
+	c.frontends.remove(removals)
+	c.signal()
+}
+
+// Restore reports that endpoints with these addresses exist again. It must be
+// called before the rules lead to them: from then on, their connections stay.
+func (c *Cleaner) Restore(addrs ...netip.Addr) { c.frontends.restore(addrs) }
 
 // signal wakes Run if a pass is needed.
 func (c *Cleaner) signal() {
@@ -175,10 +208,11 @@ func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
 		return minRetryDelay
 	}
 	c.retryAt, c.retryDelay = time.Time{}, minRetryDelay
+	c.frontends.finish(second)
 	if !fresh.empty() {
 		c.rechecks.add(fresh, time.Now())
 	}
-	return min(pauseFactor*result.Duration, maxPause)
+	return c.pause.after(result.Duration)
 }
 
 func (c *Cleaner) pass(ctx context.Context, fresh, second check) Result {

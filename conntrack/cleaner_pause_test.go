@@ -26,7 +26,7 @@ func TestCleanerPauses(t *testing.T) {
 	})
 }
 
-// However long a pass takes, the next change waits for at most maxPause.
+// However long a pass takes, the next change waits for at most the limit.
 func TestCleanerPauseIsLimited(t *testing.T) {
 	p := &passes{answer: func(int) (Stats, error) {
 		time.Sleep(10 * time.Second)
@@ -37,7 +37,7 @@ func TestCleanerPauseIsLimited(t *testing.T) {
 		settle()
 		time.Sleep(10 * time.Second)
 		c.Update(change("10.96.0.2:53"))
-		time.Sleep(maxPause)
+		time.Sleep(changePause.limit)
 		settle()
 		p.wantPasses(t, 2)
 	})

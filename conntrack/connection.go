@@ -57,7 +57,7 @@ func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) (
 func connectionOf(flow trackedFlow, payload []byte) Connection {
 	return Connection{
 		Protocol: flow.protocol, Client: flow.original.src, Frontend: flow.original.dst, Endpoint: flow.reply.src,
-		State: stateName(flow.protocol, payload),
+		State: stateName(flow, payload),
 	}
 }
 
@@ -76,32 +76,30 @@ const (
 )
 
 // stateName returns the state of a flow from the payload of its message.
-func stateName(protocol uint8, payload []byte) string {
-	attrs := payload[genHeaderLen:]
-	status, err := uint32Attr(findAttr(attrs, ctaStatus))
+func stateName(flow trackedFlow, payload []byte) string {
+	status, err := uint32Attr(findAttr(payload[genHeaderLen:], ctaStatus))
 	if err != nil {
 		status = 0
 	}
-	kind, states := uint16(0), []string(nil)
-	switch protocol {
+	var states []string
+	switch flow.protocol {
 	case unix.IPPROTO_TCP:
-		kind, states = ctaProtoInfoTCP, tcpStates[:]
+		states = tcpStates[:]
 	case unix.IPPROTO_SCTP:
-		kind, states = ctaProtoInfoSCTP, sctpStates[:]
+		states = sctpStates[:]
 	default:
 		if status&statusSeenReply == 0 {
 			return "UNREPLIED"
 		}
 		return "REPLIED"
 	}
-	if status&statusOffload != 0 { // the kernel does not send a state
+	switch {
+	case status&statusOffload != 0: // the kernel does not send a state
 		return "OFFLOAD"
+	case int(flow.state) >= len(states):
+		return "STATE" + strconv.Itoa(int(flow.state))
 	}
-	state, err := uint8Attr(findAttr(findAttr(findAttr(attrs, ctaProtoInfo), kind), ctaState))
-	if err != nil || int(state) >= len(states) {
-		return "STATE" + strconv.Itoa(int(state))
-	}
-	return states[state]
+	return states[flow.state]
 }
 
 // findAttr returns the value of an attribute, nil if there is none.

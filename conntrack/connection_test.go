@@ -101,14 +101,18 @@ func TestStateName(t *testing.T) {
 		{tcp, state(ctaProtoInfoTCP, 3), "ESTABLISHED"},
 		{tcp, state(ctaProtoInfoTCP, 7), "TIME_WAIT"},
 		{tcp, state(ctaProtoInfoTCP, 99), "STATE99"},
-		{tcp, status(statusAssured), "STATE0"},
+		{tcp, status(statusAssured), "NONE"},
 		{tcp, status(statusAssured | statusSeenReply | statusOffload), "OFFLOAD"},
 		{unix.IPPROTO_SCTP, state(ctaProtoInfoSCTP, 4), "ESTABLISHED"},
 		{udp, status(statusAssured), "REPLIED"},
 		{udp, status(1 << 3), "UNREPLIED"},
 		{udp, status(0)[:genHeaderLen], "UNREPLIED"},
 	} {
-		if got := stateName(tc.protocol, tc.payload); got != tc.want {
+		flow := trackedFlow{protocol: tc.protocol}
+		if err := flow.setAttr(ctaProtoInfo, findAttr(tc.payload[genHeaderLen:], ctaProtoInfo)); err != nil {
+			t.Fatal(err)
+		}
+		if got := stateName(flow, tc.payload); got != tc.want {
 			t.Errorf("protocol %d, %x: got %s, want %s", tc.protocol, tc.payload, got, tc.want)
 		}
 	}

@@ -55,8 +55,21 @@ func (f *trackedFlow) setAttr(kind uint16, data []byte) (err error) {
 	case ctaZone:
 		f.zone.direction = zoneBoth
 		f.zone.id, err = uint16Attr(data)
+	case ctaProtoInfo:
+		f.state, err = stateAttr(data)
 	}
 	return err
+}
+
+// stateAttr decodes the state in CTA_PROTOINFO. It is 0 for protocols without
+// states.
+func stateAttr(b []byte) (state uint8, err error) {
+	for _, protocol := range []uint16{ctaProtoInfoTCP, ctaProtoInfoSCTP} {
+		if data := findAttr(findAttr(b, protocol), ctaState); data != nil {
+			return uint8Attr(data)
+		}
+	}
+	return 0, nil
 }
 
 // setTuple decodes CTA_TUPLE_ORIG or CTA_TUPLE_REPLY. A zone within a tuple

@@ -3,6 +3,8 @@ package conntrack
 import (
 	"fmt"
 	"net/netip"
+
+	"golang.org/x/sys/unix"
 )
 
 // trackedFlow is an entry of the connection tracking table.
@@ -11,6 +13,7 @@ type trackedFlow struct {
 	original tuple // of the first packet: from the client to the frontend
 	reply    tuple // of the replies: after DNAT, src is the endpoint; after SNAT, dst is not the client
 	zone     zone
+	state    uint8  // of TCP and SCTP, see states.go
 	id       uint32 // CTA_ID: a hash of the entry's address in memory and its original tuple
 }
 
@@ -42,6 +45,17 @@ func (f trackedFlow) family() Family { return familyOf(f.original.dst.Addr()) }
 // translated reports whether the source of the replies differs from the
 // destination of the first packet (DNAT).
 func (f trackedFlow) translated() bool { return f.reply.src != f.original.dst }
+
+// ended reports whether both sides of a TCP or SCTP connection have ended it.
+func (f trackedFlow) ended() bool {
+	switch f.protocol {
+	case unix.IPPROTO_TCP:
+		return f.state == tcpTimeWait || f.state == tcpClose
+	case unix.IPPROTO_SCTP:
+		return f.state == sctpClosed
+	}
+	return false
+}
 
 // String returns the flow in a form similar to `conntrack -L`.
 func (f trackedFlow) String() string {

@@ -32,7 +32,7 @@ type Change struct {
 }
 
 // frontends are the UDP frontends that the rules serve now, and the changes
-// since the last pass. A pass decides by the current state, not by the state
+// and removals since the last pass. A pass decides by the current state, not by the state
 // at the time of a change: an endpoint that was added later serves, too. It
 // is safe for concurrent use.
 //
@@ -41,6 +41,7 @@ type Change struct {
 type frontends struct {
 	mu         sync.RWMutex
 	ipv4, ipv6 served
+	removed    map[netip.Addr][]*removal // that are being checked
 	unchecked  check
 }
 
@@ -55,7 +56,7 @@ type served struct {
 }
 
 func newFrontends() *frontends {
-	f := &frontends{}
+	f := &frontends{removed: make(map[netip.Addr][]*removal)}
 	f.ipv4.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	f.ipv6.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	return f

@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"net/netip"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -72,9 +73,26 @@ func (in injector) addBatch(flows []trackedFlow) error {
 func appendNew(b []byte, flags uint16, seq uint32, flow trackedFlow) []byte {
 	start := len(b)
 	b = appendMessage(b, header{Type: messageNew, Flags: flags, Seq: seq}, flow.family())
+	if flow.protocol == tcp && flow.translated() {
+		b = appendTranslation(b, flow.reply.src)
+		flow.reply.src = flow.original.dst
+	}
 	b = appendFlow(b, flow)
 	b = appendUint32(b, ctaTimeout, 3600)
 	return endMessage(b, start)
+}
+
+// appendTranslation appends CTA_NAT_DST, so that the kernel knows that it
+// translates the destination.
+func appendTranslation(b []byte, to netip.AddrPort) []byte {
+	const ctaNATDst, protocol, portMin, portMax = 13, 3, 1, 2
+	b, nat := openNest(b, ctaNATDst)
+	for _, kind := range []uint16{1, 2} { // the first and the last address; 4 and 5 for IPv6
+		b = appendAddr(b, kind, kind+3, to.Addr())
+	}
+	b, nest := openNest(b, protocol)
+	b = appendUint16(appendUint16(b, portMin, to.Port()), portMax, to.Port())
+	return closeNest(closeNest(b, nest), nat)
 }
 
 // appendFlow appends the attributes of an assured flow in the format of a

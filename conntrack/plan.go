@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// plan returns the dumps that list all flows to the frontends of a check,
-// for a table with this number of entries. If one dump per frontend costs
+// plan returns the dumps that list all flows to the frontends and removed
+// endpoints of a check, for a table with this number of entries. If one dump per frontend costs
 // more than it saves, there is one dump per port, or else one dump of all
 // UDP flows. IPv6 starts with one dump per port, because the kernel cannot
 // filter by IPv6 address.
@@ -30,6 +30,7 @@ func plan(c *check, entries int) []dumpFilter {
 		default:
 			filters = append(filters, dumpFilter{family: family, protocol: unix.IPPROTO_UDP})
 		}
+		filters = append(filters, removalFilters(f.removals, family, limit)...)
 	}
 	return filters
 }

@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stale reports whether a flow has to be deleted: a UDP flow to a frontend
-// whose replies do not come from a serving endpoint. isLocal reports whether
-// an address is local; it is called only if the result depends on it.
+// stale reports whether a flow has to be deleted: a connection to an endpoint
+// that no longer exists (see isOfRemoval), or a UDP flow to a frontend whose
+// replies do not come from a serving endpoint. isLocal reports whether an
+// address is local; it is called only if the result depends on it. For UDP:
 //
 //   - A flow to a VIP is also stale if it was never translated, so that its
 //     replies would come from the VIP itself. It was created when the VIP
@@ -26,7 +27,7 @@ import (
 // deleted in its own zone only.
 func (f *frontends) stale(flow trackedFlow, c *check, isLocal func(netip.Addr) bool) bool {
 	if flow.protocol != unix.IPPROTO_UDP {
-		return false
+		return f.isOfRemoval(flow, c, isLocal)
 	}
 	dst, family := flow.original.dst, flow.family()
 	nodePort := netip.AddrPortFrom(unspecified(family), dst.Port())

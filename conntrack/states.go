@@ -14,3 +14,10 @@ var sctpStates = [...]string{
 	"SHUTDOWN_ACK_SENT",
 	"HEARTBEAT_SENT", "HEARTBEAT_ACKED",
 }
+
+// States of connections that have ended.
+const (
+	tcpTimeWait = 7
+	tcpClose    = 8
+	sctpClosed  = 1
+)
