@@ -178,6 +178,15 @@ func TCPSyn() Statement {
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{syn}})
 }
 
+// TCPHasSyn yields `tcp flags syn`: the packet begins a TCP connection or
+// answers such a packet.
+func TCPHasSyn() Statement {
+	const syn = 0x02
+	return append(matchL4Proto(unix.IPPROTO_TCP), fieldTCPFlags.expr().load(reg1),
+		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn}, Xor: []byte{0}},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{0}})
+}
+
 // SCTPInit yields `meta l4proto sctp @th,96,8 0x1`: the packet begins an SCTP
 // association.
 func SCTPInit() Statement {

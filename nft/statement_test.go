@@ -85,6 +85,7 @@ func statementRules(f nft.Family, s statementSets) []nft.Rule {
 		rule(nft.LimitRate(10, 5), nft.SetTrace()),
 		rule(nft.LimitRate(1, 20), nft.SetTrace()),
 		rule(nft.TCPSyn(), nft.Jump("next")),
+		rule(nft.TCPHasSyn(), nft.Drop()),
 		rule(nft.SCTPInit(), nft.Jump("next")),
 		rule(nft.MatchL4Proto(udp), nft.CtStateFirst(), nft.Jump("next")),
 		rule(nft.CtStateKnown()),

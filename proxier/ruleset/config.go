@@ -32,6 +32,9 @@ type Config struct {
 	// ServiceMetrics selects the Services whose connections are counted
 	// (--service-metrics).
 	ServiceMetrics ServiceMetrics
+	// ResetStaleConnections makes the rules reset connections that they no
+	// longer lead to an endpoint (--reset-stale-connections).
+	ResetStaleConnections bool
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets
 	// AffinitySeed is the seed of the choice of affinity sets. 0 means a random

@@ -32,6 +32,7 @@ func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program 
 		masqueradeAll: r.config.MasqueradeAll,
 		fromPod:       r.config.DetectLocal.match(f, node),
 		connections:   r.config.ServiceMetrics.Enabled(),
+		resetStale:    r.config.ResetStaleConnections,
 	}
 	for _, cidr := range node.ServiceCIDRs {
 		if f.Of(cidr.Addr()) {
@@ -145,6 +146,7 @@ type program struct {
 	nodePortsAll  bool // NodePorts listen on all local addresses
 	localhost     bool // TCP NodePorts are served on localhost
 	connections   bool // connections to Services are counted
+	resetStale    bool // connections to endpoints that are gone are reset
 }
 
 func (p *program) table() *nft.Table {

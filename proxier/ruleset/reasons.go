@@ -95,8 +95,29 @@ func (r Reason) Counter() *nft.Counter { return &nft.Counter{Name: r.name()} }
 // rejects packets itself, and the firewall chains count packets themselves.
 func (p *program) reasonChains() []*nft.Chain {
 	return []*nft.Chain{
-		p.reject(NoEndpoints), drop(NoLocalEndpoints), p.reject(UnknownPort), drop(UnallocatedAddress),
+		p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(UnknownPort), drop(UnallocatedAddress),
 	}
+}
+
+// noLocalEndpoints returns the chain for packets to a service port with a
+// traffic policy Local that has no endpoint on this node. If connections to
+// endpoints that are gone are reset, a packet without SYN belongs to one of
+// them:
+//
+//	counter name "drop-no-local-endpoints"
+//	tcp flags syn drop
+//	reject with tcp reset
+//	drop
+func (p *program) noLocalEndpoints() *nft.Chain {
+	if !p.resetStale {
+		return drop(NoLocalEndpoints)
+	}
+	return &nft.Chain{Name: NoLocalEndpoints.name(), Rules: []nft.Rule{
+		nft.NewRule(nft.Count(NoLocalEndpoints.Counter())),
+		nft.NewRule(nft.TCPHasSyn(), nft.Drop()),
+		nft.NewRule(nft.RejectTCPReset()),
+		nft.NewRule(nft.Drop()),
+	}}
 }
 
 // reject returns the chain of a reason to reject packets. TCP needs a reset:
