@@ -48,6 +48,10 @@ type Config struct {
 	// ServiceMetrics selects the Services whose connections are counted. ""
 	// means none.
 	ServiceMetrics ruleset.ServiceMetrics
+	// ResetStaleConnections resets connections to endpoints that are gone:
+	// they were last seen terminating, or neither ready nor serving, and have
+	// been in no EndpointSlice for half a second.
+	ResetStaleConnections bool
 	// SyncPeriod is the interval at which service ports that the kernel refused
 	// are tried again. If a change waits twice as long, the Proxier is
 	// unhealthy. 0 means DefaultSyncPeriod.
@@ -74,7 +78,7 @@ func (c *Config) rules() ruleset.Config {
 	return ruleset.Config{
 		MasqueradeBit: c.MasqueradeBit, MasqueradeAll: c.MasqueradeAll,
 		DetectLocal: c.DetectLocal, NodePortAddresses: c.NodePortAddresses, LocalhostNodePorts: c.LocalhostNodePorts,
-		ServiceMetrics: c.ServiceMetrics, Budgets: c.Budgets,
+		ServiceMetrics: c.ServiceMetrics, Budgets: c.Budgets, ResetStaleConnections: c.ResetStaleConnections,
 	}
 }
 

@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"net/netip"
 
 	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/nft"
@@ -23,6 +24,7 @@ type localhostPorts struct {
 type localhostServer interface {
 	Set(localhost.NodePort)
 	Delete(port uint16)
+	Reset(port uint16, target netip.AddrPort) int
 	Run(context.Context)
 	Drain(context.Context)
 	Stats() localhost.Stats

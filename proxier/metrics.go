@@ -31,7 +31,8 @@ type metrics struct {
 	flowsDuration                                       *prometheus.HistogramVec
 	flowsDeleted                                        *prometheus.CounterVec
 	serviceChanges, endpointChanges                     changeMetrics
-	staleFlowsDeleted                                   prometheus.Counter
+	staleFlowsDeleted, endpointsGone                    prometheus.Counter
+	staleConnectionsReset                               *prometheus.CounterVec
 	invalidObjects                                      prometheus.Gauge
 
 	collectors []prometheus.Collector // all of the above
@@ -68,6 +69,10 @@ func newMetrics(families ...nft.Family) *metrics {
 	m.endpointChanges = c.changes(syncs+"endpoint_changes_", "Changes of EndpointSlices")
 	m.staleFlowsDeleted = c.plainCounter("nftproxy_stale_flows_deleted_total",
 		"Flows of UDP clients that were deleted because their endpoint was removed.")
+	m.endpointsGone = c.plainCounter("nftproxy_endpoints_gone_total",
+		"Endpoints of service ports that were gone, so that their connections were reset.")
+	m.staleConnectionsReset = c.counter("nftproxy_stale_connections_reset_total",
+		"TCP and SCTP connections that were reset because their endpoint was gone.")
 	m.invalidObjects = c.plainGauge("nftproxy_invalid_objects",
 		"Services and EndpointSlices with invalid fields, which are ignored.")
 	return m
@@ -108,17 +113,33 @@ func (m *metrics) programmed(f nft.Family, triggers []time.Time) {
 	}
 }
 
-// flowsCleaned records a search for stale flows, which covers both families.
+// flowsCleaned records a search for stale UDP flows, which covers both families.
 func (m *metrics) flowsCleaned(families []nft.Family, r conntrack.Result) {
 	m.staleFlowsDeleted.Add(float64(r.Deleted))
+	m.searched(families, r)
+}
+
+// connectionsReset records a search for connections to endpoints that are gone.
+func (m *metrics) connectionsReset(families []nft.Family, r conntrack.Result) {
+	m.searched(families, r)
 	for _, f := range families {
-		deleted := r.Deleted - r.DeletedIPv6
-		if f == nft.IPv6 {
-			deleted = r.DeletedIPv6
-		}
-		m.flowsDuration.WithLabelValues(f.Name()).Observe(r.Duration.Seconds())
-		m.flowsDeleted.WithLabelValues(f.Name()).Add(float64(deleted))
+		m.staleConnectionsReset.WithLabelValues(f.Name()).Add(float64(deletedOf(f, r)))
 	}
+}
+
+// searched records a search in the table of connection tracking.
+func (m *metrics) searched(families []nft.Family, r conntrack.Result) {
+	for _, f := range families {
+		m.flowsDuration.WithLabelValues(f.Name()).Observe(r.Duration.Seconds())
+		m.flowsDeleted.WithLabelValues(f.Name()).Add(float64(deletedOf(f, r)))
+	}
+}
+
+func deletedOf(f nft.Family, r conntrack.Result) int {
+	if f == nft.IPv6 {
+		return r.DeletedIPv6
+	}
+	return r.Deleted - r.DeletedIPv6
 }
 
 // Describe implements prometheus.Collector.

@@ -126,6 +126,14 @@ func (p *Proxier) setUp() (err error) {
 			f.parts = append(f.parts, flows)
 		}
 	}
+	if p.config.ResetStaleConnections {
+		if stale := openStaleConnections(p); stale != nil {
+			p.parts = append(p.parts, stale)
+			for _, f := range p.families {
+				f.parts = append(f.parts, stale)
+			}
+		}
+	}
 	addresses, err := watchLocalAddresses(p.onLocalAddresses)
 	if err != nil {
 		return err

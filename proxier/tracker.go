@@ -29,6 +29,7 @@ type tracker struct {
 	// source holds them too.
 	slices      map[translate.SliceName]*translate.EndpointSlice
 	pending     map[nft.Family]*pending
+	missing     *missingEndpoints // nil unless their connections are reset
 	invalidNote map[string]string // last event about an object's invalid fields
 	// Nothing is handed over before both first lists are complete.
 	servicesSynced, slicesSynced bool
@@ -163,6 +164,9 @@ func (t *tracker) replaceSlice(name translate.SliceName, now *translate.Endpoint
 	}
 	if now == before {
 		return false
+	}
+	if t.missing != nil {
+		t.missing.replaced(before, now)
 	}
 	if before != nil {
 		t.pending[before.Family].replaced(name, before.Service)

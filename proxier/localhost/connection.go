@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,8 @@ import (
 // connection is a connection of a client and the one to its endpoint.
 type connection struct {
 	client, endpoint *net.TCPConn // endpoint is nil while it is being opened
+	port             uint16
+	target           netip.AddrPort // of endpoint
 	place            *connlimit.Conn[uint16]
 	life             context.Context // ends when the connection is reset
 	end              context.CancelFunc

@@ -51,6 +51,21 @@ func (s *Server) replace(c *connection) {
 	c.reset()
 }
 
+// Reset resets the connections of a NodePort to a target that no longer exists,
+// and returns their number.
+func (s *Server) Reset(port uint16, target netip.AddrPort) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.connections {
+		if c.port == port && c.target == target {
+			c.end()
+			c.reset()
+			n++
+		}
+	}
+	return n
+}
+
 // dial connects to an endpoint.
 func dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
@@ -66,7 +81,8 @@ func (s *Server) begin(p *nodePort, c *connection) (target netip.AddrPort, ok bo
 		return target, false
 	}
 	s.connections[c] = struct{}{}
-	return p.choose(s.now()), true
+	c.port, c.target = p.Port, p.choose(s.now())
+	return c.target, true
 }
 
 // finish removes a connection that has ended.

@@ -249,6 +249,28 @@ func TestReset(t *testing.T) {
 	})
 }
 
+// Connections to a target that no longer exists are reset on both sides, others
+// stay.
+func TestResetTarget(t *testing.T) {
+	bothAddrs(t, func(t *testing.T, f *fixture) {
+		gone, stays := f.endpoint(), f.endpoint()
+		f.serve(0, gone)
+		client, server := f.pair(gone)
+		f.serve(0, stays)
+		other, _ := f.pair(stays)
+		if n := f.Reset(testPort+1, gone.at) + f.Reset(testPort, netip.MustParseAddrPort("10.0.0.1:80")); n != 0 {
+			t.Errorf("another port and another target: got %d resets, want 0", n)
+		}
+		if n := f.Reset(testPort, gone.at); n != 1 {
+			t.Errorf("got %d resets, want 1", n)
+		}
+		expectReset(t, client)
+		expectReset(t, server)
+		f.awaitConnections(1)
+		send(t, other, "x")
+	})
+}
+
 // Connections use all endpoints at random. If one cannot be reached, the
 // client gets a reset.
 func TestEndpoints(t *testing.T) {

@@ -56,13 +56,19 @@ func candidates(
 func endpointPort(e *cluster.Endpoint, port cluster.ServicePort) (n uint16, ok bool) {
 	want := cluster.EndpointPort{Name: port.Name, Protocol: port.Protocol}
 	i, ok := slices.BinarySearchFunc(e.Ports, want, cluster.EndpointPort.Compare)
-	switch {
-	case !ok:
+	if !ok {
 		return 0, false
-	case e.Ports[i].Port == 0: // all ports
-		return port.Port, true
 	}
-	return e.Ports[i].Port, true
+	return TargetPort(e.Ports[i], port), true
+}
+
+// TargetPort returns the number of the port on which an endpoint serves a
+// service port.
+func TargetPort(at cluster.EndpointPort, port cluster.ServicePort) uint16 {
+	if at.Port == 0 { // all ports
+		return port.Port
+	}
+	return at.Port
 }
 
 // usableForCluster returns the endpoints for traffic with policy Cluster: the

@@ -160,7 +160,7 @@ func TestChartValues(t *testing.T) {
 		"--set=config.mode=,config.oomScoreAdj=0,priorityClassName=high",
 		"--set=hostAliases[0].ip=10.0.0.1,hostAliases[0].hostnames={api}",
 		"--set=serviceAccount.name=proxy,serviceAccount.annotations.c=d,resources.limits.memory=128Mi",
-		"--set=updateStrategy.rollingUpdate.maxUnavailable=2")
+		"--set=updateStrategy.rollingUpdate.maxUnavailable=2,resetStaleConnections=true")
 	set := daemonSet(t, all, "nftproxy")
 	pod, annotations := set.Spec.Template.Spec, set.Spec.Template.Annotations
 	c := container(t, pod.Containers, "kube-proxy")
@@ -177,6 +177,7 @@ func TestChartValues(t *testing.T) {
 		"priority":    pod.PriorityClassName == "high",
 		"hosts":       pod.HostAliases[0].Hostnames[0] == "api",
 		"account":     pod.ServiceAccountName == "proxy" && account.Annotations["c"] == "d",
+		"reset":       slices.Contains(c.Command, "--reset-stale-connections"),
 		"update":      set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() == 2,
 		"metrics": strings.Contains(config, "metricsBindAddress: 0.0.0.0:10249\n") &&
 			slices.Contains(c.Command, "--local-status-pages"),

@@ -12,7 +12,8 @@ import (
 
 // newCommandLine declares the flags. Names, types and defaults are as in
 // kube-proxy v1.37; only --manifests, --service-metrics, --local-status-pages,
-// --max-service-rows and --max-namespace-rows are new.
+// --max-service-rows, --max-namespace-rows and --reset-stale-connections are
+// new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -32,7 +33,8 @@ func (c *commandLine) addSource() {
 	set.StringVar(&o.ConfigFile, "config", "",
 		"Read the configuration from `FILE`, a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1). "+
 			"Other flags are ignored, except --hostname-override, --master, --manifests, --service-metrics, "+
-			"--local-status-pages, --max-service-rows, --max-namespace-rows and the logging flags. "+
+			"--local-status-pages, --max-service-rows, --max-namespace-rows, --reset-stale-connections and the "+
+			"logging flags. "+
 			"If the file changes and is valid, kube-proxy exits for a restart.")
 	set.StringVar(&client.Kubeconfig, "kubeconfig", "",
 		"Connect to the API server of this kubeconfig `FILE`. "+
@@ -96,6 +98,9 @@ func (c *commandLine) addServices() {
 	set.IntVar(&c.options.Budgets.Namespace, "max-namespace-rows", ruleset.DefaultNamespaceRows,
 		"Limit the rules of all Services of a namespace to this `NUMBER` of rows in each address family. "+
 			"The oldest Services get them first.")
+	set.BoolVar(&c.options.ResetStaleConnections, "reset-stale-connections", false,
+		"Reset TCP and SCTP connections to an endpoint that is gone: it was last seen terminating, or neither ready "+
+			"nor serving, and has been in no EndpointSlice for half a second.")
 }
 
 func (c *commandLine) addServers() {

@@ -34,6 +34,7 @@ func TestFlagsOfKubeProxy(t *testing.T) {
 	want := []string{
 		"manifests\t\tstring\t\"\"\t\"\"\tfalse", "service-metrics\t\tstring\t\"off\"\t\"\"\tfalse",
 		"local-status-pages\t\tbool\t\"false\"\t\"true\"\tfalse",
+		"reset-stale-connections\t\tbool\t\"false\"\t\"true\"\tfalse",
 		"max-service-rows\t\tint\t\"400000\"\t\"\"\tfalse", "max-namespace-rows\t\tint\t\"1000000\"\t\"\"\tfalse",
 	}
 	for line := range strings.Lines(string(data)) {
@@ -79,7 +80,7 @@ func TestFlagFacts(t *testing.T) {
 	}
 	without := []string{
 		"config", "write-config-to", "master", "manifests", "service-metrics", "local-status-pages",
-		"max-service-rows", "max-namespace-rows", "init-only", "cleanup", "version", "help",
+		"max-service-rows", "max-namespace-rows", "reset-stale-connections", "init-only", "cleanup", "version", "help",
 	}
 	all.VisitAll(func(f *pflag.Flag) {
 		if !seen[f.Name] && !slices.Contains(without, f.Name) {

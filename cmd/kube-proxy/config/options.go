@@ -30,6 +30,8 @@ type Options struct {
 	ServiceMetrics string
 	// LocalStatusPages is --local-status-pages.
 	LocalStatusPages bool
+	// ResetStaleConnections is --reset-stale-connections.
+	ResetStaleConnections bool
 	// Budgets are --max-service-rows and --max-namespace-rows.
 	Budgets    ruleset.Budgets
 	Cleanup    bool // --cleanup: remove the rules and exit

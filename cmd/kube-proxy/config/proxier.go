@@ -23,6 +23,8 @@ func (o *Options) Proxier() (proxier.Config, error) {
 		Budgets:            o.Budgets,
 		SyncPeriod:         c.NFTables.SyncPeriod.Duration,
 		MinSyncPeriod:      c.NFTables.MinSyncPeriod.Duration,
+
+		ResetStaleConnections: o.ResetStaleConnections,
 		DetectLocal: ruleset.LocalDetection{
 			Mode:                ruleset.DetectLocalMode(c.DetectLocalMode),
 			BridgeInterface:     c.DetectLocal.BridgeInterface,

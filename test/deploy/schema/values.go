@@ -17,6 +17,7 @@ type values struct {
 	FullnameOverride  name                            `json:"fullnameOverride"`
 	ServiceAccount    serviceAccount                  `json:"serviceAccount"`
 	Conntrack         conntrack                       `json:"conntrack"`
+	ResetStale        bool                            `json:"resetStaleConnections"`
 	ExtraArgs         []flag                          `json:"extraArgs"`
 	ExtraEnv          []corev1.EnvVar                 `json:"extraEnv"`
 	Resources         corev1.ResourceRequirements     `json:"resources"`

@@ -56,6 +56,9 @@ command:
 {{- if .Values.metrics.expose }}
 - --local-status-pages
 {{- end }}
+{{- if .Values.resetStaleConnections }}
+- --reset-stale-connections
+{{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}
 {{- end }}

@@ -1,0 +1,260 @@
+package proxier
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/translate"
+)
+
+// removals records the calls of a removalCleaner.
+type removals struct{ got []string }
+
+func (r *removals) Remove(all ...conntrack.Removal) {
+	for _, one := range all {
+		r.got = append(r.got, fmt.Sprintf("%d %s %v", one.Protocol, one.Endpoint, one.Frontends))
+		one.Done(0)
+	}
+}
+
+func (*removals) Restore(...netip.Addr) {}
+
+func (r *removals) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (*removals) SetNodeAddrs(conntrack.Family, []netip.Addr) {}
+
+// staleLab has a tracker and staleConnections, and no kernel.
+type staleLab struct {
+	*tracker
+	stale *staleConnections
+	removals
+}
+
+// inStaleLab runs a test with a fake clock. The kernel has the service ports
+// default/web:http and default/api:http, with targets.
+func inStaleLab(t *testing.T, test func(*staleLab)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics(nft.IPv4)
+		l := &staleLab{tracker: newTracker(new(Config), nil, m, nft.IPv4)}
+		l.stale = &staleConnections{
+			cleaner: &l.removals, tracker: l.tracker, metrics: m, wake: make(chan struct{}, 1),
+			plans: make(map[nft.Family]map[planKey]*ruleset.Plan),
+		}
+		l.watchMissing(func(netip.Addr) {}, l.stale.wake)
+		l.commit("web")
+		l.commit("api")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.stale.run(ctx)
+		}()
+		test(l)
+		cancel()
+		<-done
+	})
+}
+
+// commit commits a Service with endpoints for new connections, all on port
+// 8080. Without a frontend, it commits that the Service is gone.
+func (l *staleLab) commit(name string, endpoints ...string) {
+	l.stale.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: stalePlan(name, endpoints...)}}})
+}
+
+func stalePlan(name string, endpoints ...string) *ruleset.Plan {
+	frontend := map[string]string{"web": "10.96.0.1", "api": "10.96.0.2"}[name]
+	port := cluster.ServicePort{Name: "http", Protocol: cluster.TCP, Port: 80}
+	p := &ruleset.Plan{
+		Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "default", Name: name}}, Port: port,
+		Frontends: []ruleset.ServedFrontend{{
+			Frontend: ruleset.Frontend{Addr: netip.MustParseAddr(frontend), Port: 80, Proto: cluster.TCP},
+		}},
+	}
+	for _, e := range endpoints {
+		p.Cluster = append(p.Cluster, ruleset.Target{Addr: netip.MustParseAddr(e), Port: 8080})
+	}
+	return p
+}
+
+// States of endpoints, as the API server shows them.
+var (
+	isReady       = cluster.Endpoint{Ready: true, Serving: true}
+	isDraining    = cluster.Endpoint{Serving: true, Terminating: true}
+	isTerminating = cluster.Endpoint{Terminating: true}
+	isNotReady    = cluster.Endpoint{}
+	isPublished   = cluster.Endpoint{Ready: true, Serving: true, Terminating: true} // publishNotReadyAddresses
+)
+
+// slice sets an EndpointSlice with the endpoints 10.244.0.1, .2 and so on. A
+// nil state leaves an endpoint out.
+func (l *staleLab) slice(name, service string, states ...*cluster.Endpoint) {
+	s := &translate.EndpointSlice{
+		Name:    translate.SliceName{Namespace: "default", Name: name},
+		Service: cluster.ServiceName{Namespace: "default", Name: service}, Family: nft.IPv4,
+	}
+	for i, state := range states {
+		if state != nil {
+			e := *state
+			e.EndpointKey = cluster.EndpointKey{Source: name, Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(1 + i)})}
+			e.Ports = []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}}
+			s.Endpoints = append(s.Endpoints, &e)
+		}
+	}
+	l.setSlice(s)
+}
+
+func (l *staleLab) delete(name string) {
+	l.deleteSlice(translate.SliceName{Namespace: "default", Name: name})
+}
+
+// Connections to an endpoint are reset half a second after it left all
+// EndpointSlices, if its pod has probably ended.
+func TestStaleConnections(t *testing.T) {
+	const web1, web2, api1 = "6 10.244.0.1:8080 [10.96.0.1:80]", "6 10.244.0.2:8080 [10.96.0.1:80]",
+		"6 10.244.0.1:8080 [10.96.0.2:80]"
+	for name, tc := range map[string]struct {
+		change func(*staleLab)
+		want   []string
+	}{
+		"terminating": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating, &isReady)
+			l.slice("a", "web", nil, &isReady)
+		}, []string{web1}},
+		"terminating and serving": {func(l *staleLab) {
+			l.slice("a", "web", &isReady, &isDraining)
+			l.slice("a", "web", &isReady)
+		}, []string{web2}},
+		"terminating, with publishNotReadyAddresses": {func(l *staleLab) {
+			l.slice("a", "web", &isPublished)
+			l.slice("a", "web")
+		}, []string{web1}},
+		"not ready": {func(l *staleLab) {
+			l.slice("a", "web", &isNotReady, &isReady)
+			l.slice("a", "web", nil, &isReady)
+		}, []string{web1}},
+		"slice deleted": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.delete("a")
+		}, []string{web1}},
+		"of two Services": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.slice("b", "api", &isTerminating)
+			l.delete("a")
+			time.Sleep(time.Second)
+			l.delete("b")
+		}, []string{web1, api1}},
+		"ready: selector switched, label removed": {func(l *staleLab) {
+			l.slice("a", "web", &isReady, &isReady)
+			l.slice("a", "web", nil, &isReady)
+		}, nil},
+		"ready: all slices deleted, Service deleted, API server drains": {func(l *staleLab) {
+			l.slice("a", "web", &isReady, &isReady)
+			l.delete("a")
+		}, nil},
+		"ready: Service recreated": {func(l *staleLab) {
+			l.slice("a", "web", &isReady)
+			l.delete("a")
+			l.slice("b", "web", &isReady)
+		}, nil},
+		"terminating: Service deleted": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.delete("a")
+			l.stale.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: stalePlan("web")}}})
+		}, nil},
+		"terminating: moved to another slice": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.delete("a")
+			time.Sleep(missingDelay - time.Millisecond)
+			l.slice("b", "web", &isTerminating)
+		}, nil},
+		"terminating: in another slice first": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.slice("b", "web", &isTerminating)
+			l.delete("a")
+		}, nil},
+		"terminating: left and returned for a moment": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.delete("a")
+			time.Sleep(missingDelay / 2)
+			l.slice("a", "web", &isTerminating)
+			l.slice("a", "web")
+			time.Sleep(missingDelay - time.Millisecond)
+			l.slice("a", "web", &isReady)
+		}, nil},
+		"terminating: other slice had it as ready": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.slice("b", "web", &isReady)
+			l.delete("a")
+			l.delete("b")
+		}, nil},
+		"terminating: another Service still has it": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.slice("b", "api", &isTerminating)
+			l.delete("a")
+		}, nil},
+		"another Service removes it by hand": {func(l *staleLab) { // a tenant names the pod of another one
+			l.slice("a", "web", &isReady)
+			l.slice("b", "api", &isTerminating)
+			l.delete("b")
+		}, nil},
+		"ports edited by hand": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			edited := *l.tracker.slices[translate.SliceName{Namespace: "default", Name: "a"}]
+			e := *edited.Endpoints[0]
+			e.Ports = []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 9090}}
+			edited.Endpoints = []*cluster.Endpoint{&e}
+			l.setSlice(&edited)
+		}, nil},
+		"slice given to another Service": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.slice("a", "api", &isTerminating)
+		}, nil},
+		"gone before the start": {func(l *staleLab) {
+			l.slice("a", "web", &isReady)
+		}, nil},
+		"not yet half a second": {func(l *staleLab) {
+			l.slice("a", "web", &isTerminating)
+			l.delete("a")
+			time.Sleep(missingDelay - time.Millisecond)
+			l.got = append(l.got, "now")
+		}, []string{"now", web1}},
+		"the kernel still has the endpoint": {func(l *staleLab) {
+			l.commit("web", "10.244.0.1")
+			l.slice("a", "web", &isTerminating)
+			l.delete("a")
+			time.Sleep(5 * time.Second)
+			l.got = append(l.got, "now")
+			l.commit("web")
+		}, []string{"now", web1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inStaleLab(t, func(l *staleLab) {
+				tc.change(l)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				slices.Sort(l.got)
+				slices.Sort(tc.want)
+				if !slices.Equal(l.got, tc.want) {
+					t.Errorf("got %q, want %q", l.got, tc.want)
+				}
+				if len(l.missing.addrs) > 0 {
+					t.Errorf("%d addresses are still missing", len(l.missing.addrs))
+				}
+			})
+		})
+	}
+}
