@@ -1,16 +1,20 @@
-// Package conntrack deletes stale UDP flows from the kernel's connection
-// tracking table. It also sets the size and the timeouts of the table.
+// Package conntrack deletes stale UDP flows, and TCP and SCTP connections to
+// endpoints that no longer exist, from the kernel's connection tracking table.
+// It also sets the size and the timeouts of the table.
 //
 // A flow is an entry of the table. A UDP flow lives as long as its packets
 // keep coming, and the NAT rules do not see the packets of a known flow. So a
 // client that keeps its source port stays with an endpoint that was removed,
-// or without an endpoint, until its flow is deleted. TCP does not need this:
-// its peers detect that the connection is dead.
+// or without an endpoint, until its flow is deleted. TCP needs this only if the
+// endpoint disappeared without a word: otherwise the peers end the connection.
 //
 // A [Cleaner] deletes such flows. Its caller commits new rules, and then
 // reports the changed frontends and their endpoints ([Change]). The Cleaner
 // checks them in a pass: it lists the flows to these frontends, and deletes
 // the flows whose replies do not come from a current endpoint.
+//
+// Its caller can also report endpoints that no longer exist ([Removal]). The
+// Cleaner deletes the connections to them.
 //
 // [Conn.Select] reads connections of all protocols, for people who ask where
 // they go.
