@@ -6,7 +6,7 @@
 // keep coming, and the NAT rules do not see the packets of a known flow. So a
 // client that keeps its source port stays with an endpoint that was removed,
 // or without an endpoint, until its flow is deleted. TCP needs this only if the
-// endpoint disappeared without a word: otherwise the peers end the connection.
+// endpoint disappears and does not end its connections.
 //
 // A [Cleaner] deletes such flows. Its caller commits new rules, and then
 // reports the changed frontends and their endpoints ([Change]). The Cleaner

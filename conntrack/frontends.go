@@ -32,9 +32,9 @@ type Change struct {
 }
 
 // frontends are the UDP frontends that the rules serve now, and the changes
-// and removals since the last pass. A pass decides by the current state, not by the state
-// at the time of a change: an endpoint that was added later serves, too. It
-// is safe for concurrent use.
+// and removals since the last pass. A pass decides by the current state, not
+// by the state at the time of a change: an endpoint that was added later
+// serves, too. It is safe for concurrent use.
 //
 // The memory grows with the number of frontends plus the number of node
 // addresses: a NodePort is one entry, however many addresses it listens on.

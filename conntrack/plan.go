@@ -9,10 +9,10 @@ import (
 )
 
 // plan returns the dumps that list all flows to the frontends and removed
-// endpoints of a check, for a table with this number of entries. If one dump per frontend costs
-// more than it saves, there is one dump per port, or else one dump of all
-// UDP flows. IPv6 starts with one dump per port, because the kernel cannot
-// filter by IPv6 address.
+// endpoints of a check, for a table with this number of entries. If one dump
+// per frontend or endpoint costs more than it saves, there is one dump per
+// port, or else one dump of all flows of a protocol. IPv6 starts with one dump
+// per port, because the kernel cannot filter by IPv6 address.
 func plan(c *check, entries int) []dumpFilter {
 	limit := maxDumps(entries)
 	var filters []dumpFilter

@@ -24,8 +24,8 @@ type removal struct {
 	Removal
 	frontends map[netip.AddrPort]struct{}
 	found     int // owned by Run's goroutine
-	// returned is set when the endpoint exists again. It is guarded by the mutex
-	// of frontends.
+	// returned is set when the endpoint exists again. The mutex of frontends
+	// guards it.
 	returned bool
 }
 

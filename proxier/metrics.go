@@ -113,7 +113,7 @@ func (m *metrics) programmed(f nft.Family, triggers []time.Time) {
 	}
 }
 
-// flowsCleaned records a search for stale UDP flows, which covers both families.
+// flowsCleaned records a search for stale UDP flows in both families.
 func (m *metrics) flowsCleaned(families []nft.Family, r conntrack.Result) {
 	m.staleFlowsDeleted.Add(float64(r.Deleted))
 	m.searched(families, r)

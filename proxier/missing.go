@@ -12,8 +12,8 @@ const (
 	// missingDelay is how long an endpoint must be in no EndpointSlice before
 	// it is gone: endpoints move between slices, and slices are recreated.
 	missingDelay = 500 * time.Millisecond
-	// missingPatience is how long an endpoint that a Service no longer has waits
-	// until other Services no longer have its address either.
+	// missingPatience is how long an endpoint that a Service no longer has
+	// waits until other Services no longer have its address either.
 	missingPatience = 10 * time.Second
 	// missingPeriod is the minimum interval between searches for endpoints that
 	// are gone.
