@@ -45,6 +45,12 @@ type Config struct {
 	OwnPorts []netip.AddrPort
 	// Budgets limit the rows of Services and namespaces.
 	Budgets ruleset.Budgets
+	// HashTableSize is the number of rows of the tables of Services that do not
+	// set it. 0 means cluster.DefaultHashTableSize.
+	HashTableSize int
+	// NoHash reports whether the kernel has no nft_hash. Then Services that
+	// hash the addresses of clients select endpoints at random.
+	NoHash bool
 	// ServiceMetrics selects the Services whose connections are counted. ""
 	// means none.
 	ServiceMetrics ruleset.ServiceMetrics

@@ -86,21 +86,35 @@ func newTracker(config *Config, events cluster.EventRecorder, m *metrics, famili
 func (t *tracker) setService(svc *translate.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.replaceService(svc.Name, t.configured(svc.Service))
+	spec, unsupported := t.configured(svc.Service)
+	t.replaceService(svc.Name, spec)
 	t.report(cluster.Event{
 		Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.UID,
-	}, svc.Problems)
+	}, append(slices.Clip(svc.Problems), unsupported...))
 }
 
-// configured returns the Service that the configuration makes of svc. It does
-// not modify svc, which the source may keep.
-func (t *tracker) configured(svc *cluster.Service) *cluster.Service {
-	if svc == nil || !t.config.IgnoreExternalIPs || len(svc.ExternalIPs) == 0 {
-		return svc
+// configured returns the Service that the configuration makes of svc, and the
+// fields that this node does not support. It does not modify svc, which the
+// source may keep.
+func (t *tracker) configured(svc *cluster.Service) (spec *cluster.Service, unsupported []error) {
+	if svc == nil {
+		return nil, nil
+	}
+	noExternalIPs := t.config.IgnoreExternalIPs && len(svc.ExternalIPs) > 0
+	noHash := t.config.NoHash && svc.Balance != cluster.BalanceRandom
+	if !noExternalIPs && !noHash {
+		return svc, nil
 	}
 	without := *svc
-	without.ExternalIPs = nil
-	return &without
+	if noExternalIPs {
+		without.ExternalIPs = nil
+	}
+	if noHash {
+		without.Balance = cluster.BalanceRandom
+		unsupported = append(unsupported, fmt.Errorf("metadata.annotations[%s]: the kernel of node %s has no nft_hash",
+			translate.AnnotationBalance, t.config.NodeName))
+	}
+	return &without, unsupported
 }
 
 // deleteService records that a Service was deleted.

@@ -3,6 +3,7 @@ package proxier
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +139,28 @@ func TestTrackerIgnoresExternalIPs(t *testing.T) {
 		if len(svc.Service.ExternalIPs) != 1 {
 			t.Errorf("IgnoreExternalIPs %v: the Service of the source was modified: got external IPs %v",
 				ignore, svc.Service.ExternalIPs)
+		}
+	}
+}
+
+// Without nft_hash, the tracker selects endpoints at random and reports it once.
+// It does not modify the Service that the source holds.
+func TestTrackerWithoutHash(t *testing.T) {
+	svc := translate.ParseService(apiService(func(svc *corev1.Service) {
+		svc.Annotations = map[string]string{translate.AnnotationBalance: "source-port-hash"}
+	}))
+	for _, noHash := range []bool{false, true} {
+		var recorded tabletest.Events
+		tr := newTracker(&Config{NodeName: "node1", NoHash: noHash}, &recorded, newMetrics(), nft.IPv4)
+		tr.setService(svc)
+		tr.setService(svc)
+		got := tr.take(nft.IPv4).services[svc.Name].Balance
+		if (got == cluster.BalanceRandom) != noHash || svc.Service.Balance != cluster.BalanceSourcePortHash {
+			t.Errorf("NoHash %v: got balance %v, in the source %v", noHash, got, svc.Service.Balance)
+		}
+		const note = "metadata.annotations[nftproxy.io/balance]: the kernel of node node1 has no nft_hash"
+		if noHash && (len(recorded) != 1 || !strings.HasSuffix(recorded[0].Note, note)) || !noHash && len(recorded) > 0 {
+			t.Errorf("NoHash %v: got events %+v", noHash, recorded)
 		}
 	}
 }

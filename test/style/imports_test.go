@@ -57,7 +57,7 @@ var ownImports = map[string][]string{
 		operator + "/answer", operator + "/doctor", operator + "/explain", operator + "/flows", operator + "/socket",
 		operator + "/trace",
 	},
-	"cmd/kube-proxy/config": {"proxier", "proxier/ruleset", "proxier/translate"},
+	"cmd/kube-proxy/config": {"proxier", "proxier/cluster", "proxier/ruleset", "proxier/translate"},
 	"cmd/kubectl-nftproxy":  {"cmd/printable"},
 	"cmd/kube-proxy/app": {
 		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "proxier",

@@ -11,8 +11,8 @@
 //
 // With --config, only --hostname-override, --master, --manifests,
 // --service-metrics, --local-status-pages, --max-service-rows,
-// --max-namespace-rows, --reset-stale-connections and the logging flags apply
-// in addition to the file.
+// --max-namespace-rows, --reset-stale-connections, --hash-table-size and the
+// logging flags apply in addition to the file.
 //
 // There are four deliberate differences. An empty mode means nftables. The
 // default of minSyncPeriod is 1 ms. An empty --metrics-bind-address disables

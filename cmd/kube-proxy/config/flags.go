@@ -6,14 +6,15 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // newCommandLine declares the flags. Names, types and defaults are as in
 // kube-proxy v1.37; only --manifests, --service-metrics, --local-status-pages,
-// --max-service-rows, --max-namespace-rows and --reset-stale-connections are
-// new.
+// --max-service-rows, --max-namespace-rows, --reset-stale-connections and
+// --hash-table-size are new.
 func newCommandLine(o *Options) *commandLine {
 	c := &commandLine{options: o}
 	c.addSource()
@@ -33,8 +34,8 @@ func (c *commandLine) addSource() {
 	set.StringVar(&o.ConfigFile, "config", "",
 		"Read the configuration from `FILE`, a KubeProxyConfiguration (kubeproxy.config.k8s.io/v1alpha1). "+
 			"Other flags are ignored, except --hostname-override, --master, --manifests, --service-metrics, "+
-			"--local-status-pages, --max-service-rows, --max-namespace-rows, --reset-stale-connections and the "+
-			"logging flags. "+
+			"--local-status-pages, --max-service-rows, --max-namespace-rows, --reset-stale-connections, "+
+			"--hash-table-size and the logging flags. "+
 			"If the file changes and is valid, kube-proxy exits for a restart.")
 	set.StringVar(&client.Kubeconfig, "kubeconfig", "",
 		"Connect to the API server of this kubeconfig `FILE`. "+
@@ -101,6 +102,9 @@ func (c *commandLine) addServices() {
 	set.BoolVar(&c.options.ResetStaleConnections, "reset-stale-connections", false,
 		"Reset TCP and SCTP connections to an endpoint that is gone: it was last seen terminating, or neither ready "+
 			"nor serving, and has been in no EndpointSlice for half a second.")
+	set.IntVar(&c.options.HashTableSize, "hash-table-size", cluster.DefaultHashTableSize,
+		"`NUMBER` of rows of the tables of Services with the annotation "+translate.AnnotationBalance+
+			" or with weights, unless "+translate.AnnotationHashTableSize+" sets it. Must be the same on all nodes.")
 }
 
 func (c *commandLine) addServers() {

@@ -36,6 +36,7 @@ func TestFlagsOfKubeProxy(t *testing.T) {
 		"local-status-pages\t\tbool\t\"false\"\t\"true\"\tfalse",
 		"reset-stale-connections\t\tbool\t\"false\"\t\"true\"\tfalse",
 		"max-service-rows\t\tint\t\"400000\"\t\"\"\tfalse", "max-namespace-rows\t\tint\t\"1000000\"\t\"\"\tfalse",
+		"hash-table-size\t\tint\t\"251\"\t\"\"\tfalse",
 	}
 	for line := range strings.Lines(string(data)) {
 		if strings.HasPrefix(line, "#") {
@@ -80,7 +81,8 @@ func TestFlagFacts(t *testing.T) {
 	}
 	without := []string{
 		"config", "write-config-to", "master", "manifests", "service-metrics", "local-status-pages",
-		"max-service-rows", "max-namespace-rows", "reset-stale-connections", "init-only", "cleanup", "version", "help",
+		"max-service-rows", "max-namespace-rows", "reset-stale-connections", "hash-table-size", "init-only", "cleanup",
+		"version", "help",
 	}
 	all.VisitAll(func(f *pflag.Flag) {
 		if !seen[f.Name] && !slices.Contains(without, f.Name) {
@@ -120,6 +122,9 @@ func TestInvalidFlags(t *testing.T) {
 		{"--iptables-min-sync-period=31s", "--iptables-min-sync-period: 31s is greater than the sync period, 30s"},
 		{"--max-service-rows=-1", "--max-service-rows: -1 is less than 0"},
 		{"--max-namespace-rows=-1|--config=config.yaml", "--max-namespace-rows: -1 is less than 0"},
+		{"--hash-table-size=15", "--hash-table-size: 15 is not in the range from 16 to 65536"},
+		{"--hash-table-size=65537|--config=config.yaml",
+			"--hash-table-size: 65537 is not in the range from 16 to 65536"},
 		{"--cluster-cidr=", `--cluster-cidr: must not be empty: set a CIDR or omit the flag`},
 		{"--cluster-cidr=10.0.0.0/8,x", `--cluster-cidr: "x" is not a CIDR`},
 		{"--cluster-cidr=10.0.0.0/8,11.0.0.0/8",
@@ -171,6 +176,10 @@ func TestFlagWarnings(t *testing.T) {
 		{"--healthz-port=1", []string{"--healthz-port is deprecated: use --healthz-bind-address"}},
 		{"--config=config.yaml --healthz-port=1", []string{
 			"--healthz-port has no effect with --config: config.yaml sets healthzBindAddress",
+		}},
+		{"--ipvs-scheduler=sh", []string{
+			"--ipvs-scheduler has no effect: it applies to kube-proxy's ipvs mode only; the annotation " +
+				"nftproxy.io/balance: source-hash of a Service selects endpoints by the addresses of clients",
 		}},
 		{"--config=config.yaml --kubeconfig=x --proxy-mode=ipvs --master=http://x --hostname-override=y -v=3", []string{
 			"--kubeconfig has no effect with --config: config.yaml sets clientConnection.kubeconfig",

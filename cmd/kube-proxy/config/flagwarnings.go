@@ -14,6 +14,8 @@ func (c *commandLine) warnings(file string) []string {
 	c.all.Visit(func(f *pflag.Flag) {
 		fact := factOf(f.Name)
 		switch {
+		case f.Name == "ipvs-scheduler":
+			out = append(out, fmt.Sprintf("--%s has no effect: %s", f.Name, noScheduler(f.Value.String())))
 		case fact.inert != "":
 			out = append(out, fmt.Sprintf("--%s has no effect: %s", f.Name, fact.inert))
 		case file != "" && fact.field != "" && !fact.overrides:

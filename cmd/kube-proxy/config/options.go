@@ -9,6 +9,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -33,12 +34,14 @@ type Options struct {
 	// ResetStaleConnections is --reset-stale-connections.
 	ResetStaleConnections bool
 	// Budgets are --max-service-rows and --max-namespace-rows.
-	Budgets    ruleset.Budgets
-	Cleanup    bool // --cleanup: remove the rules and exit
-	InitOnly   bool // --init-only: set the conntrack sysctls and exit
-	Help       bool // --help: print the usage and exit
-	Version    bool // --version: print the version and exit
-	VersionRaw bool // --version=raw: print the version and the build information; Version is true as well
+	Budgets ruleset.Budgets
+	// HashTableSize is --hash-table-size.
+	HashTableSize int
+	Cleanup       bool // --cleanup: remove the rules and exit
+	InitOnly      bool // --init-only: set the conntrack sysctls and exit
+	Help          bool // --help: print the usage and exit
+	Version       bool // --version: print the version and exit
+	VersionRaw    bool // --version=raw: print the version and the build information; Version is true as well
 	// ReportedVersion is the version to report instead of our own
 	// (--version=vX.Y.Z), "" for our own.
 	ReportedVersion string
@@ -97,7 +100,7 @@ func (o *Options) complete() error {
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
 		return err
 	}
-	if err := o.validateBudgets(); err != nil {
+	if err := o.validateRows(); err != nil {
 		return err
 	}
 	gate, found, warnings := newFeatureGate(o.Configuration.FeatureGates)
@@ -111,8 +114,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// validateBudgets returns an error that names each flag with a negative number.
-func (o *Options) validateBudgets() error {
+// validateRows returns an error that names each flag with an invalid number of
+// rows.
+func (o *Options) validateRows() error {
 	var errs []error
 	check := func(flag string, n int) {
 		if n < 0 {
@@ -121,6 +125,10 @@ func (o *Options) validateBudgets() error {
 	}
 	check("max-service-rows", o.Budgets.Service)
 	check("max-namespace-rows", o.Budgets.Namespace)
+	const low, high = cluster.MinHashTableSize, cluster.MaxHashTableSize
+	if n := o.HashTableSize; n < low || n > high {
+		errs = append(errs, fmt.Errorf("--hash-table-size: %d is not in the range from %d to %d", n, low, high))
+	}
 	return errors.Join(errs...)
 }
 

@@ -21,6 +21,7 @@ func (o *Options) Proxier() (proxier.Config, error) {
 		LocalhostNodePorts: o.FeatureGate.Enabled(gateLocalhostNodePorts),
 		ServiceMetrics:     ruleset.ServiceMetrics(o.ServiceMetrics),
 		Budgets:            o.Budgets,
+		HashTableSize:      o.HashTableSize,
 		SyncPeriod:         c.NFTables.SyncPeriod.Duration,
 		MinSyncPeriod:      c.NFTables.MinSyncPeriod.Duration,
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/proxier"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -80,6 +81,7 @@ func TestProxier(t *testing.T) {
 			tt.want.Budgets = ruleset.Budgets{
 				Service: ruleset.DefaultServiceRows, Namespace: ruleset.DefaultNamespaceRows,
 			}
+			tt.want.HashTableSize = cluster.DefaultHashTableSize
 			if tt.want.OwnPorts == nil {
 				tt.want.OwnPorts = []netip.AddrPort{port("0.0.0.0:10256"), port("127.0.0.1:10249")}
 			}
