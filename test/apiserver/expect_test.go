@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/frontend"
 )
 
 // reaches waits until these pods and no others answer attempts from the
 // namespace.
-func (w *world) reaches(from *lab.Namespace, to []destination, pods string) {
+func (w *world) reaches(from *lab.Namespace, to []frontend.Frontend, pods string) {
 	w.t.Helper()
 	for _, d := range to {
 		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error {
@@ -25,16 +26,16 @@ func (s *service) servedBy(pods string) {
 	s.w.t.Helper()
 	s.w.reaches(s.w.pods["a1"].Namespace, s.clusterIPs(), pods)
 	s.w.reaches(s.w.Node1.Namespace, s.clusterIPs(), pods)
-	s.w.reaches(s.w.Client, s.nodePorts(s.w.Node1), pods)
+	s.w.reaches(s.w.Client, s.nodePorts(), pods)
 }
 
 // answers makes attempts until all pods have answered, or returns an error.
-func (w *world) answers(from *lab.Namespace, to destination, pods []string) error {
+func (w *world) answers(from *lab.Namespace, to frontend.Frontend, pods []string) error {
 	seen := map[string]bool{}
 	// The probability to miss one of four pods is (3/4)^160.
 	least, most := 3*len(pods), 40*len(pods)
 	for i := 0; i < most && (i < least || len(seen) < len(pods)); i++ {
-		result := lab.Probe(w.ctx(), from, to.network, to.addr, lab.ProbeOptions{Timeout: shortly})
+		result := to.Probe(w.ctx(), from, lab.ProbeOptions{Timeout: shortly})
 		if result.Outcome != lab.Answered {
 			return fmt.Errorf("attempt %d: got %v", i+1, result)
 		}
@@ -53,15 +54,15 @@ func (w *world) answers(from *lab.Namespace, to destination, pods []string) erro
 func (s *service) unserved() {
 	s.w.t.Helper()
 	s.w.silent(s.w.pods["a1"].Namespace, s.clusterIPs())
-	s.w.silent(s.w.Client, s.nodePorts(s.w.Node1))
+	s.w.silent(s.w.Client, s.nodePorts())
 }
 
 // silent waits until the destinations do not answer.
-func (w *world) silent(from *lab.Namespace, to []destination) {
+func (w *world) silent(from *lab.Namespace, to []frontend.Frontend) {
 	w.t.Helper()
 	for _, d := range to {
 		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error {
-			result := lab.Probe(w.ctx(), from, d.network, d.addr, lab.ProbeOptions{Timeout: shortly})
+			result := d.Probe(w.ctx(), from, lab.ProbeOptions{Timeout: shortly})
 			if result.Outcome == lab.Answered {
 				return fmt.Errorf("got %v, want no answer", result)
 			}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/frontend"
 )
 
 // TestNodeMissing starts the subject before its Node object exists. It waits
@@ -205,7 +206,7 @@ func (w *world) seenAs(from *lab.Namespace, s *service, want []netip.Addr) {
 	w.t.Helper()
 	for _, d := range s.clusterIPs() {
 		eventually(w.t, fmt.Sprintf("%s -> %v", from.Name, d), func() error {
-			result := lab.Probe(w.ctx(), from, d.network, d.addr, lab.ProbeOptions{Timeout: shortly})
+			result := d.Probe(w.ctx(), from, lab.ProbeOptions{Timeout: shortly})
 			if result.Outcome != lab.Answered || !slices.Contains(want, result.Answer.Source.Addr()) {
 				return fmt.Errorf("got %v, want source %v", result, want)
 			}
@@ -219,16 +220,16 @@ func (w *world) seenAs(from *lab.Namespace, s *service, want []netip.Addr) {
 func TestNodeAddresses(t *testing.T) {
 	t.Parallel()
 	w, web, p := newServedWorld(t)
-	old := web.nodePorts(w.Node1)
+	old := web.nodePorts()
 
 	added := []netip.Addr{netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("2001:db8::77")}
-	var moved []destination
+	var moved []frontend.Frontend
 	for f, addr := range added {
 		w.must(w.Node1.AddAddr(netip.PrefixFrom(addr, addr.BitLen())))
 		w.must(w.Client.ReplaceRoute(netip.PrefixFrom(addr, addr.BitLen()), w.Node1.Addrs()[f]))
 		for _, d := range old {
-			if d.addr.Addr().Is4() == addr.Is4() {
-				moved = append(moved, destination{d.network, netip.AddrPortFrom(addr, d.addr.Port())})
+			if d.To.Addr().Is4() == addr.Is4() {
+				moved = append(moved, frontend.Frontend{Network: d.Network, To: netip.AddrPortFrom(addr, d.To.Port())})
 			}
 		}
 	}

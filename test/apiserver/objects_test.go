@@ -2,7 +2,7 @@ package apiserver
 
 import (
 	"fmt"
-	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/frontend"
 )
 
 // port is the port of all services here.
@@ -109,10 +110,10 @@ func (s *service) setEndpoints(pods string) {
 // writeSlice creates or updates an EndpointSlice.
 func (w *world) writeSlice(slice *discoveryv1.EndpointSlice) {
 	w.t.Helper()
-	slices := w.client.DiscoveryV1().EndpointSlices(slice.Namespace)
-	_, err := slices.Update(w.ctx(), slice, metav1.UpdateOptions{})
+	api := w.client.DiscoveryV1().EndpointSlices(slice.Namespace)
+	_, err := api.Update(w.ctx(), slice, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = slices.Create(w.ctx(), slice, metav1.CreateOptions{})
+		_, err = api.Create(w.ctx(), slice, metav1.CreateOptions{})
 	}
 	w.must(err)
 }
@@ -120,8 +121,8 @@ func (w *world) writeSlice(slice *discoveryv1.EndpointSlice) {
 // deleteSlice deletes the EndpointSlice of a family.
 func (s *service) deleteSlice(f int) {
 	s.w.t.Helper()
-	slices := s.w.client.DiscoveryV1().EndpointSlices(s.Namespace)
-	s.w.must(slices.Delete(s.w.ctx(), s.sliceName(f), metav1.DeleteOptions{}))
+	api := s.w.client.DiscoveryV1().EndpointSlices(s.Namespace)
+	s.w.must(api.Delete(s.w.ctx(), s.sliceName(f), metav1.DeleteOptions{}))
 }
 
 // sliceName returns the name of the EndpointSlice of a family: 0 is IPv4, 1
@@ -152,41 +153,17 @@ func (s *service) newSlice(f int, pods []string) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// destination is the destination of attempts.
-type destination struct {
-	network string // tcp or udp
-	addr    netip.AddrPort
+// frontends returns the frontends of a kind, with the NodePorts at node1.
+func (s *service) frontends(kind frontend.Kind) []frontend.Frontend {
+	all := frontend.Of(s.Service, s.w.Node1.Addrs()...)
+	return slices.DeleteFunc(all, func(f frontend.Frontend) bool { return f.Kind != kind })
 }
-
-func (d destination) String() string { return d.network + " " + d.addr.String() }
-
-// destinations returns the Service's ports at each address.
-func (s *service) destinations(addrs []netip.Addr, number func(corev1.ServicePort) int32) []destination {
-	var out []destination
-	for _, addr := range addrs {
-		for _, p := range s.Spec.Ports {
-			out = append(out, destination{strings.ToLower(string(p.Protocol)),
-				netip.AddrPortFrom(addr, uint16(number(p)))})
-		}
-	}
-	return out
-}
-
-func servicePort(p corev1.ServicePort) int32 { return p.Port }
 
 // clusterIPs returns the Service's ClusterIPs with its ports.
-func (s *service) clusterIPs() []destination {
-	var addrs []netip.Addr
-	for _, ip := range s.Spec.ClusterIPs {
-		addrs = append(addrs, netip.MustParseAddr(ip))
-	}
-	return s.destinations(addrs, servicePort)
-}
+func (s *service) clusterIPs() []frontend.Frontend { return s.frontends(frontend.ClusterIP) }
 
-// nodePorts returns the Service's NodePorts on a node.
-func (s *service) nodePorts(node *lab.Node) []destination {
-	return s.destinations(node.Addrs(), func(p corev1.ServicePort) int32 { return p.NodePort })
-}
+// nodePorts returns the Service's NodePorts on node1.
+func (s *service) nodePorts() []frontend.Frontend { return s.frontends(frontend.NodePort) }
 
 // setLoadBalancerIPs sets the nth LoadBalancer IP of each family.
 func (s *service) setLoadBalancerIPs(n int) {
@@ -206,13 +183,7 @@ func (s *service) setLoadBalancerIPs(n int) {
 }
 
 // loadBalancerIPs returns the Service's LoadBalancer IPs with its ports.
-func (s *service) loadBalancerIPs() []destination {
-	var addrs []netip.Addr
-	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		addrs = append(addrs, netip.MustParseAddr(ingress.IP))
-	}
-	return s.destinations(addrs, servicePort)
-}
+func (s *service) loadBalancerIPs() []frontend.Frontend { return s.frontends(frontend.LoadBalancerIP) }
 
 // toBeDeleted returns the cluster autoscaler's taint of a node to be removed.
 func toBeDeleted() corev1.Taint {

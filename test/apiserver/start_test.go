@@ -226,11 +226,11 @@ func (p *proxy) movesFlows(s *service, from, to string) {
 	s.servedBy(from)
 	var flows []*lab.Conn
 	for _, d := range s.clusterIPs() {
-		if d.network != "udp" {
+		if d.Network != "udp" {
 			continue
 		}
 		at := s.w.pods["a2"].Namespace
-		conn, result := lab.Open(s.w.ctx(), at, d.network, d.addr, lab.ProbeOptions{Timeout: answerTimeout})
+		conn, result := lab.Open(s.w.ctx(), at, d.Network, d.To, lab.ProbeOptions{Timeout: answerTimeout})
 		if conn == nil || result.Answer.Server != from {
 			p.t.Fatalf("%v: got %v, want %s", d, result, from)
 		}

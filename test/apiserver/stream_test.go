@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/frontend"
 )
 
 // stream begins connections and UDP flows at a fixed rate, independent of the
@@ -36,7 +37,7 @@ type phase struct {
 // route is the source and destination of attempts.
 type route struct {
 	from *lab.Namespace
-	to   destination
+	to   frontend.Frontend
 	// guarded is set if attempts must not be answered.
 	guarded bool
 }
@@ -68,7 +69,7 @@ func (s *service) routes() []route {
 	for _, to := range s.clusterIPs() {
 		out = append(out, route{from: s.w.pods["a1"].Namespace, to: to}, route{from: s.w.Node1.Namespace, to: to})
 	}
-	for _, to := range s.nodePorts(s.w.Node1) {
+	for _, to := range s.nodePorts() {
 		out = append(out, route{from: s.w.Client, to: to})
 	}
 	return out
@@ -110,7 +111,7 @@ func (r route) attempt() error {
 		return nil
 	}
 	options := lab.ProbeOptions{Timeout: answerTimeout}
-	conn, result := lab.Open(context.Background(), r.from, r.to.network, r.to.addr, options)
+	conn, result := lab.Open(context.Background(), r.from, r.to.Network, r.to.To, options)
 	if conn == nil {
 		return errors.New(result.String())
 	}
@@ -123,7 +124,7 @@ func (r route) attempt() error {
 }
 
 func (r route) probe(timeout time.Duration) lab.Result {
-	return lab.Probe(context.Background(), r.from, r.to.network, r.to.addr, lab.ProbeOptions{Timeout: timeout})
+	return r.to.Probe(context.Background(), r.from, lab.ProbeOptions{Timeout: timeout})
 }
 
 // ask connects once and returns the pod that answers.

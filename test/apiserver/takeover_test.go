@@ -121,7 +121,7 @@ func (s *swapped) routes() []route {
 	for _, to := range s.steadyLocal.clusterIPs() {
 		routes = append(routes, route{from: w.pods["a1"].Namespace, to: to})
 	}
-	for _, to := range slices.Concat(s.steadyLocal.loadBalancerIPs(), s.steadyLocal.nodePorts(w.Node1)) {
+	for _, to := range slices.Concat(s.steadyLocal.loadBalancerIPs(), s.steadyLocal.nodePorts()) {
 		routes = append(routes, route{from: w.Client, to: to})
 	}
 	for _, to := range s.guarded.loadBalancerIPs() {
@@ -148,7 +148,7 @@ func (s *swapped) followsChanges(current *proxy, n int) {
 
 	local := []string{"a2", "a1", "a2", "a1"}[n]
 	s.changingLocal.setEndpoints(local + " b1 b2")
-	external := slices.Concat(s.changingLocal.loadBalancerIPs(), s.changingLocal.nodePorts(w.Node1))
+	external := slices.Concat(s.changingLocal.loadBalancerIPs(), s.changingLocal.nodePorts())
 	w.reaches(w.Client, external, local)
 	for _, from := range []*lab.Namespace{w.pods["a1"].Namespace, w.Node1.Namespace} {
 		for _, to := range slices.Concat(s.changingLocal.clusterIPs(), s.changingLocal.loadBalancerIPs()) {

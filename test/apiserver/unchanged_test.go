@@ -83,9 +83,9 @@ func TestUnchanged(t *testing.T) {
 // mentioned reports whether a row has an address or a NodePort of the
 // Service.
 func (s *service) mentioned(row string) bool {
-	for _, d := range append(s.clusterIPs(), s.nodePorts(s.w.Node1)...) {
-		nodePort := d.addr.Port() != port && strings.Contains(row, fmt.Sprintf(" %d ", d.addr.Port()))
-		if nodePort || strings.Contains(row, d.addr.Addr().String()+" ") {
+	for _, d := range append(s.clusterIPs(), s.nodePorts()...) {
+		nodePort := d.To.Port() != port && strings.Contains(row, fmt.Sprintf(" %d ", d.To.Port()))
+		if nodePort || strings.Contains(row, d.To.Addr().String()+" ") {
 			return true
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/frontend"
 )
 
 // pod is a pod of the cluster. It answers TCP and UDP on its port.
@@ -228,26 +229,25 @@ func (m *manifests) setEndpoints(service string, pods ...string) error {
 // addresses returns the IPv4 and the IPv6 address of a destination in tour.txt.
 // They are zero if the manifests do not contain them.
 func (c *cluster) addresses(service, destination, protocol string) (found [2]netip.AddrPort) {
-	spec := c.manifests.services[service].Spec
-	for _, p := range spec.Ports {
-		addrs, port := spec.ClusterIPs, p.Port
-		switch destination {
-		case "external IP":
-			addrs = spec.ExternalIPs
-		case "LoadBalancer IP":
-			addrs = loadBalancerIPs(c.manifests.services[service])
-		case "NodePort of node1", "NodePort of node2":
-			node := c.hosts[strings.TrimPrefix(destination, "NodePort of ")]
-			addrs, port = []string{node.IPv4.String(), node.IPv6.String()}, p.NodePort
-		case "ClusterIP, port 81":
-			port = 81
-		case "ClusterIP 10.96.0.99":
-			addrs = []string{"10.96.0.99", "fd00:96::99"}
-		}
-		for family, addr := range addrs[:min(len(addrs), len(found))] {
-			if strings.EqualFold(string(p.Protocol), protocol) {
-				found[family] = netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port)) // the parser validated it
-			}
+	s := c.manifests.services[service].DeepCopy()
+	kind, node, _ := strings.Cut(destination, " of ")
+	switch destination {
+	case "ClusterIP, port 81":
+		kind, s.Spec.Ports[0].Port = "ClusterIP", 81
+	case "ClusterIP 10.96.0.99":
+		kind, s.Spec.ClusterIPs = "ClusterIP", []string{"10.96.0.99", "fd00:96::99"}
+	}
+	var nodes []netip.Addr
+	if host := c.hosts[node]; host != nil {
+		nodes = host.Addrs()
+	}
+	for _, f := range frontend.Of(s, nodes...) {
+		switch {
+		case string(f.Kind) != kind || f.Network != protocol:
+		case f.To.Addr().Is4():
+			found[0] = f.To
+		default:
+			found[1] = f.To
 		}
 	}
 	return found

@@ -136,7 +136,7 @@ func (c *comparer) attempt(ctx context.Context, p probe, timeout time.Duration, 
 // outcome makes an attempt and describes its outcome. With session affinity,
 // each client makes two.
 func (s *side) outcome(ctx context.Context, p probe, timeout time.Duration) string {
-	if p.network == "http" {
+	if p.Network == "http" {
 		return s.health(ctx, p, timeout)
 	}
 	f := p.family()
@@ -154,7 +154,7 @@ func (s *side) outcome(ctx context.Context, p probe, timeout time.Duration) stri
 
 func (s *side) probe(ctx context.Context, p probe, client netip.Addr, timeout time.Duration) lab.Result {
 	options := lab.ProbeOptions{Local: netip.AddrPortFrom(client, 0), Timeout: timeout}
-	return lab.Probe(ctx, s.origins[p.from].Namespace, p.network, p.to, options)
+	return lab.Probe(ctx, s.origins[p.from].Namespace, p.Network, p.To, options)
 }
 
 // describe returns an outcome. With session affinity, an origin with one
@@ -183,7 +183,7 @@ func (s *side) describe(result lab.Result, p probe, client netip.Addr, f int) st
 
 // health returns the answer of a health-check NodePort.
 func (s *side) health(ctx context.Context, p probe, timeout time.Duration) string {
-	response, body, err := s.origins[p.from].Get(ctx, "http://"+p.to.String()+"/", timeout)
+	response, body, err := s.origins[p.from].Get(ctx, "http://"+p.To.String()+"/", timeout)
 	if err != nil {
 		if strings.Contains(err.Error(), "refused") {
 			return lab.Refused.String()

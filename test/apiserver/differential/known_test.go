@@ -41,7 +41,7 @@ func knownReason(d difference) string {
 // knownMemory is knownReason for flows and clients that existed before a
 // change.
 func (d difference) knownMemory() string {
-	if d.kind != inUDPFlow {
+	if d.Kind != inUDPFlow {
 		return ""
 	}
 	kept := d.results[0]["kept"]
@@ -62,9 +62,9 @@ func has(a *random.App, p probe) bool {
 		return false
 	}
 	proxied := func(i corev1.LoadBalancerIngress) bool {
-		return i.IP == p.to.Addr().String() && ptr.Deref(i.IPMode, "") == corev1.LoadBalancerIPModeProxy
+		return i.IP == p.To.Addr().String() && ptr.Deref(i.IPMode, "") == corev1.LoadBalancerIPModeProxy
 	}
-	return slices.ContainsFunc(frontends(a), func(f probe) bool { return f.to == p.to && f.network == p.network }) &&
+	return slices.ContainsFunc(frontends(a), func(f probe) bool { return f.To == p.To && f.Network == p.Network }) &&
 		!slices.ContainsFunc(a.Live.Status.LoadBalancer.Ingress, proxied)
 }
 
@@ -79,8 +79,8 @@ func places(a *random.App, p probe, some func(discoveryv1.Endpoint) bool) map[st
 	all := map[string]bool{}
 	types := []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
 	for _, sp := range a.Live.Spec.Ports {
-		number := int32(p.to.Port())
-		if !strings.EqualFold(string(sp.Protocol), p.network) || sp.Port != number && sp.NodePort != number {
+		number := int32(p.To.Port())
+		if !strings.EqualFold(string(sp.Protocol), p.Network) || sp.Port != number && sp.NodePort != number {
 			continue
 		}
 		for _, s := range a.Slices {

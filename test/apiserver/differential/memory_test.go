@@ -34,13 +34,13 @@ func (c *comparer) remember(ctx context.Context, g *generator, s *random.State) 
 		for _, p := range frontends(a) {
 			switch {
 			case p.affinity:
-				p.kind, p.from = withAffinity, "outside"
-			case p.network == "udp":
-				p.kind, p.from = inUDPFlow, random.Pick(g.Generator, []string{"client", "pod1"})
+				p.Kind, p.from = withAffinity, "outside"
+			case p.Network == "udp":
+				p.Kind, p.from = inUDPFlow, random.Pick(g.Generator, []string{"client", "pod1"})
 			default:
 				continue
 			}
-			if !p.to.Addr().IsLoopback() && claims[p.destination()] == 1 {
+			if !p.To.Addr().IsLoopback() && claims[p.Frontend.String()] == 1 {
 				candidates = append(candidates, p)
 			}
 		}
@@ -73,7 +73,7 @@ func (s *side) recall(ctx context.Context, m *memory, i int) bool {
 	for range enough {
 		m.clients[i] = s.origins[m.from].client(m.family())
 		options := lab.ProbeOptions{Local: netip.AddrPortFrom(m.clients[i], 0), Timeout: shortly}
-		flow, result := lab.Open(ctx, s.origins[m.from].Namespace, m.network, m.to, options)
+		flow, result := lab.Open(ctx, s.origins[m.from].Namespace, m.Network, m.To, options)
 		if result.Outcome != lab.Answered {
 			return false
 		}
@@ -81,7 +81,7 @@ func (s *side) recall(ctx context.Context, m *memory, i int) bool {
 			m.server = result.Answer.Server
 		}
 		found := result.Answer.Server == m.server
-		if found && m.kind == inUDPFlow {
+		if found && m.Kind == inUDPFlow {
 			m.flows[i] = flow
 			return true
 		}
@@ -114,7 +114,7 @@ func (c *comparer) review(ctx context.Context, memories []*memory, after *random
 		wait.Go(func() {
 			defer m.close()
 			now := after.Named(m.app.Name())
-			if claims[m.destination()] > 1 || !m.comparable(now, c.sides[0].address(m)) {
+			if claims[m.Frontend.String()] > 1 || !m.comparable(now, c.sides[0].address(m)) {
 				return
 			}
 			var r results
@@ -143,9 +143,9 @@ func (c *comparer) review(ctx context.Context, memories []*memory, after *random
 // proxy may or may not have synced while no slice had it.
 func (m *memory) comparable(now *random.App, address string) bool {
 	if now == nil {
-		return m.kind == inUDPFlow
+		return m.Kind == inUDPFlow
 	}
-	if m.kind == withAffinity && now.Live.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+	if m.Kind == withAffinity && now.Live.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return false
 	}
 	its := func(e discoveryv1.Endpoint) bool { return e.Addresses[0] == address }

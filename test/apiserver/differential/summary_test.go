@@ -24,7 +24,7 @@ func (s *summary) add(changes []string, probes []probe) {
 	s.steps++
 	s.changes += len(changes)
 	for _, p := range probes {
-		s.probes[p.kind]++
+		s.probes[string(p.Kind)]++
 	}
 }
 
