@@ -36,27 +36,31 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run runs the command and returns its exit code.
 func run(args []string, stdout, stderr io.Writer) int {
+	code, err := play(args, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "demo: %v\n", err)
+	}
+	return code
+}
+
+func play(args []string, stdout io.Writer) (code int, err error) {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprintln(stdout, usage+flags.FlagUsagesWrapped(100)) }
 	kubeProxy := flags.String("kube-proxy", "bin/kube-proxy", "The kube-proxy `PROGRAM` that the nodes run.")
 	keep := flags.Bool("keep", false, "Keep the cluster running after the tour, until Ctrl-C.")
 	name := flags.String("name", "demo", "Prefix `NAME` of the namespaces (NAME.client, NAME.node1). "+
 		"Tours with different names can run at the same time.")
-	err := flags.Parse(args)
+	err = flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		return exitOK
-	case err == nil && flags.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q: demo takes only flags", flags.Arg(0))
+		return exitOK, nil
+	case err != nil:
+		return exitUsage, fmt.Errorf("%w; see demo --help", err)
+	case flags.NArg() > 0:
+		return exitUsage, fmt.Errorf("unexpected argument %q: demo takes only flags; see demo --help", flags.Arg(0))
 	}
-	if err != nil {
-		fmt.Fprintf(stderr, "demo: %v; see demo --help\n", err)
-		return exitUsage
-	}
-
 	if err := checkRequirements(os.Geteuid(), *kubeProxy); err != nil {
-		fmt.Fprintf(stderr, "demo: %v\n", err)
-		return exitFailed
+		return exitFailed, err
 	}
 	// Signals are caught until the end, because a second Ctrl-C must not
 	// interrupt the cleanup. With SIGPIPE caught, writing to a closed pipe
@@ -67,13 +71,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	t := &tour{report: report{w: stdout}, cluster: &cluster{name: *name, kubeProxy: *kubeProxy}, started: time.Now()}
 	switch err := t.run(interrupt, *keep); {
 	case err == nil:
-		return exitOK
+		return exitOK, nil
 	case errors.Is(err, errInterrupted):
-		fmt.Fprintln(stderr, "demo: interrupted; everything is cleaned up")
-		return exitInterrupted
+		return exitInterrupted, err
 	default:
-		fmt.Fprintf(stderr, "demo: %v\n", err)
-		return exitFailed
+		return exitFailed, err
 	}
 }
 

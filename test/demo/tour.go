@@ -40,7 +40,7 @@ type tour struct {
 }
 
 // errInterrupted is returned when a signal ended the tour.
-var errInterrupted = errors.New("interrupted")
+var errInterrupted = errors.New("interrupted; everything is cleaned up")
 
 // run creates the cluster, plays the script and removes the cluster.
 func (t *tour) run(interrupt context.Context, keep bool) (err error) {

@@ -168,19 +168,19 @@ func AwaitCalm(ctx context.Context, limit time.Duration) (calm bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	var busyBefore, allBefore float64
-	for end := time.Now().Add(limit); time.Now().Before(end); {
+	var idleBefore float64 // seconds of all processors
+	before := time.Now()
+	for end := before.Add(limit); time.Now().Before(end); {
 		stat, err := proc.Stat()
 		if err != nil {
 			return false, err
 		}
-		c := stat.CPUTotal
-		busy := c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal
-		all := busy + c.Idle + c.Iowait
-		if allBefore > 0 && busy-busyBefore < little*(all-allBefore) {
+		idle, now := stat.CPUTotal.Idle+stat.CPUTotal.Iowait, time.Now()
+		all := now.Sub(before).Seconds() * float64(len(stat.CPU))
+		if idleBefore > 0 && idle-idleBefore > (1-little)*all {
 			return true, nil
 		}
-		busyBefore, allBefore = busy, all
+		idleBefore, before = idle, now
 		select {
 		case <-ctx.Done():
 			return false, context.Cause(ctx)
