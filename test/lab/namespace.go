@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -238,35 +239,16 @@ func (n *names) unbind(name string) error {
 	return nil
 }
 
-// commonSysctls returns the sysctls of every namespace, which are set while
-// it has no interface but loopback. A namespace inherits several values from
-// the machine.
+//go:embed sysctl.conf
+var sysctlConf string
+
+// commonSysctls returns the sysctls of every namespace.
 func commonSysctls() map[string]string {
-	values := map[string]string{
-		"net.ipv6.conf.all.accept_dad": "0",
-		// Each refused packet gets an ICMP error. By default the kernel sends
-		// one unreachable message per second and address. These masks limit
-		// unused types (IPv4 type 1, IPv6 type 200); the kernel refuses an
-		// empty mask.
-		"net.ipv4.icmp_ratemask": "2",
-		"net.ipv6.icmp.ratemask": "200",
-	}
-	for _, name := range []string{
-		// The reverse path of translated packets is not the forward path.
-		"ipv4.conf.%s.rp_filter",
-		// Pods resolve the node's underlay address on their own link.
-		"ipv4.conf.%s.arp_ignore", "ipv4.conf.%s.arp_filter",
-		// A node that forwards a packet back to its link sends the sender a
-		// redirect to a route around the node.
-		"ipv4.conf.%s.accept_redirects", "ipv6.conf.%s.accept_redirects", "ipv6.conf.%s.disable_ipv6",
-	} {
-		values["net."+fmt.Sprintf(name, "all")], values["net."+fmt.Sprintf(name, "default")] = "0", "0"
-	}
-	// Interfaces have the addresses that the lab adds, without duplicate
-	// address detection, and a link-local address derived from the hardware
-	// address.
-	for _, name := range []string{"accept_dad", "addr_gen_mode", "accept_ra", "autoconf", "router_solicitations"} {
-		values["net.ipv6.conf.default."+name] = "0"
+	values := map[string]string{}
+	for line := range strings.Lines(sysctlConf) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " = "); ok {
+			values[name] = value
+		}
 	}
 	return values
 }

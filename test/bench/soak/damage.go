@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"regexp"
 	"slices"
@@ -17,40 +18,20 @@ import (
 // `systemctl restart nftables`.
 const flushTwice = "flush ruleset twice"
 
-// damages returns commands of nft that damage the tables, by name. FAMILY, VIP
-// and OTHER are replaced: the family, and the ClusterIPs of steady Services of
-// it. FIRST is replaced by the handle of the first rule of the chain before it.
-func damages() [][2]string {
-	return [][2]string{
-		{"flush ruleset", "flush ruleset"},
-		{"flush ruleset", "flush ruleset"},
-		{flushTwice, "flush ruleset"},
-		{flushTwice, "flush ruleset"},
-		{"replace rule", "replace rule FAMILY kube-proxy services handle FIRST drop"},
-		{"replace rule", "replace rule FAMILY kube-proxy masquerading handle FIRST drop"},
-		{"replace rule", "replace rule FAMILY kube-proxy balance-3 handle FIRST drop"},
-		{"replace rule", "replace rule FAMILY kube-proxy affinity.default.steady-sticky.tcp.tcp handle FIRST drop"},
-		{"delete table", "delete table FAMILY kube-proxy"},
-		{"dormant table", "add table FAMILY kube-proxy { flags dormant; }"},
-		{"flush chain", "flush chain FAMILY kube-proxy services"},
-		{"flush chain", "flush chain FAMILY kube-proxy nat-prerouting"},
-		{"flush chain", "flush chain FAMILY kube-proxy masquerading"},
-		{"flush chain", "flush chain FAMILY kube-proxy balance-3"},
-		{"add rule", "insert rule FAMILY kube-proxy services drop"},
-		{"add rule", "insert rule FAMILY kube-proxy balance-3 reject"},
-		{"flush map", "flush map FAMILY kube-proxy service-ips"},
-		{"flush map", "flush map FAMILY kube-proxy service-endpoints"},
-		{"flush map", "flush map FAMILY kube-proxy service-nodeports"},
-		{"flush map", "flush set FAMILY kube-proxy cluster-ips"},
-		{"delete row", "delete element FAMILY kube-proxy service-ips { VIP . tcp . 80 }"},
-		{"delete row", "delete element FAMILY kube-proxy service-endpoints { VIP . tcp . 80 . 0 }"},
-		{"delete row", "delete element FAMILY kube-proxy service-nodeports { tcp . 32700 }"},
-		{"change row", "delete element FAMILY kube-proxy service-ips { VIP . tcp . 80 }; " +
-			"add element FAMILY kube-proxy service-ips { VIP . tcp . 80 : drop }"},
-		{"change row", "delete element FAMILY kube-proxy service-endpoints { VIP . tcp . 80 . 1 }; " +
-			"add element FAMILY kube-proxy service-endpoints { VIP . tcp . 80 . 1 : OTHER . 9 }"},
-		{"flush chain", "flush chain FAMILY kube-proxy affinity.default.steady-sticky.tcp.tcp"},
+//go:embed damages.txt
+var damageCommands string
+
+// damages returns commands of nft that damage the tables, after their kinds.
+// FAMILY, VIP and OTHER are replaced: the family, and the ClusterIPs of steady
+// Services of it. FIRST is replaced by the handle of the first rule of the
+// chain before it.
+func damages() (all [][2]string) {
+	for line := range strings.Lines(damageCommands) {
+		if kind, command, ok := strings.Cut(strings.TrimSpace(line), ": "); ok {
+			all = append(all, [2]string{kind, command})
+		}
 	}
+	return all
 }
 
 // damage damages the tables of a node and waits until they are repaired.
@@ -141,7 +122,7 @@ func runNft(ctx context.Context, at *lab.Namespace, script string) error {
 func (w *world) script(ctx context.Context, at *lab.Namespace, d draw) (script string, damaged nft.Family, err error) {
 	index := d.number % 2
 	family := families()[index]
-	vip, other := w.steady[0].clusterIPs()[index], w.steady[1].clusterIPs()[index]
+	vip, other := w.steady[0].Spec.ClusterIPs[index], w.steady[1].Spec.ClusterIPs[index]
 	script = strings.NewReplacer("FAMILY", family.String(), "VIP", vip, "OTHER", other).Replace(d.command)
 	if strings.Contains(d.command, "FAMILY") {
 		damaged = family
@@ -176,8 +157,8 @@ func (w *world) lasting(ctx context.Context, at *lab.Namespace) ([]string, error
 	var texts []string
 	for _, s := range w.steady {
 		if !s.graceful {
-			texts = append(texts, s.clusterIPs()...)
-			texts = append(texts, fmt.Sprint("tcp . ", 32700+s.number, " "))
+			texts = append(texts, s.Spec.ClusterIPs...)
+			texts = append(texts, fmt.Sprint("tcp . ", s.Spec.Ports[0].NodePort, " "))
 		}
 	}
 	var all []string

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -14,6 +15,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -22,83 +24,37 @@ import (
 // steady is a Service to which each connection must succeed. Its endpoints
 // never change, or are replaced gracefully.
 type steady struct {
+	*corev1.Service
 	number   int
-	name     string
 	ready    []string // endpoints
 	leaving  string   // endpoint that is serving and terminating; empty for none
 	graceful bool
-	change   func(*corev1.Service) // may be nil
 }
 
-func steadyServices() []*steady {
-	all := []*steady{
-		{name: "steady-cluster", ready: []string{"a1", "a2", "b1"}, change: func(s *corev1.Service) {
-			udp := s.Spec.Ports[0]
-			udp.Name, udp.Protocol = "udp", corev1.ProtocolUDP
-			s.Spec.Ports = append(s.Spec.Ports, udp)
-		}},
-		{name: "steady-local", ready: []string{"a1", "a2", "b1", "b2"}, change: func(s *corev1.Service) {
-			s.Spec.Type = corev1.ServiceTypeLoadBalancer
-			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-			s.Spec.HealthCheckNodePort = 32690 // the API server would choose any, also one of another Service
-			s.Spec.LoadBalancerSourceRanges = []string{
-				"172.30.0.0/24", "fd00:30::/64", lab.PodRanges()[0].String(), lab.PodRanges()[1].String(),
-			}
-			for _, prefix := range lab.ExternalRanges() {
-				s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{
-					IP: lab.AddrIn(prefix, 200).String(), IPMode: ptr.To(corev1.LoadBalancerIPModeVIP),
-				})
-			}
-		}},
-		{name: "steady-sticky", ready: []string{"a1", "a2", "b1"}, change: func(s *corev1.Service) {
-			s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		}},
-	}
-	for i, endpoints := range [][]string{{"a1"}, {"b1", "a2"}, {"a1", "a2", "b2"}} {
-		all = append(all, &steady{name: fmt.Sprintf("graceful-%d", i), ready: endpoints, graceful: true})
-	}
-	for i, s := range all {
-		s.number = i
-	}
-	return all
-}
+//go:embed steady.yaml
+var steadyManifests string
 
 // createSteady creates the steady Services.
 func (w *world) createSteady(ctx context.Context) error {
-	w.steady = steadyServices()
 	var errs []error
-	for _, s := range w.steady {
-		errs = append(errs, w.putEndpoints(ctx, s))
-		_, err := w.api.PutService(ctx, s.object())
-		errs = append(errs, err)
+	for i, text := range strings.Split(steadyManifests, "---\n") {
+		s := &steady{Service: new(corev1.Service), number: i}
+		if err := yaml.UnmarshalStrict([]byte(text), s.Service); err != nil {
+			return fmt.Errorf("steady.yaml: %w", err)
+		}
+		s.ready, s.graceful = strings.Fields(s.Annotations["endpoints"]), strings.HasPrefix(s.Name, "graceful-")
+		s.Annotations = nil
+		w.steady = append(w.steady, s)
+		_, err := w.api.PutService(ctx, s.Service)
+		errs = append(errs, w.putEndpoints(ctx, s), err)
 	}
 	return errors.Join(errs...)
-}
-
-// clusterIPs returns the ClusterIPs, which the generator does not use.
-func (s *steady) clusterIPs() (addrs []string) {
-	for _, prefix := range lab.ServiceRanges() {
-		addrs = append(addrs, lab.AddrIn(prefix, 0xfe00+s.number).String())
-	}
-	return addrs
-}
-
-func (s *steady) object() *corev1.Service {
-	o := random.NewService(s.name, s.clusterIPs())
-	o.Spec.Type = corev1.ServiceTypeNodePort
-	o.Spec.Ports = []corev1.ServicePort{{
-		Name: "tcp", Protocol: corev1.ProtocolTCP, Port: 80, NodePort: int32(32700 + s.number),
-	}}
-	if s.change != nil {
-		s.change(o)
-	}
-	return o
 }
 
 // putEndpoints writes the EndpointSlices of a steady Service.
 func (w *world) putEndpoints(ctx context.Context, s *steady) error {
 	for f := range families() {
-		slice := random.NewSlice(s.name, fmt.Sprintf("%s-%d", s.name, f), f)
+		slice := random.NewSlice(s.Name, fmt.Sprintf("%s-%d", s.Name, f), f)
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
 				Name: ptr.To(strings.ToLower(string(protocol))), Protocol: ptr.To(protocol),
