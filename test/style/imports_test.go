@@ -45,7 +45,7 @@ var ownImports = map[string][]string{
 	operator + "/explain":        {"nft", "nft/walk", "proxier/cluster", "proxier/ruleset"},
 	operator + "/doctor": {
 		"nft", "nft/walk", "nft/xtables", "conntrack", "proxier/cluster", "proxier/ruleset",
-		"proxier/table", "proxier/leftovers", "proxier/informer/apiclient",
+		"proxier/table", "proxier/translate", "proxier/leftovers", "proxier/informer/apiclient",
 		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/explain", operator + "/socket",
 	},
 	operator + "/flows": {"nft", "conntrack", "proxier/cluster", operator + "/explain"},

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 	"time"
 
@@ -54,6 +55,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	pc.NoHash = noHash()
 	if err := s.connect(&pc); err != nil {
 		return nil, err
 	}
@@ -73,6 +75,15 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 		return nil, err
 	}
 	return s, s.listen(ctx)
+}
+
+// noHash reports whether the kernel cannot hash the addresses of clients.
+func noHash() bool {
+	err := kernel.CheckHash()
+	if err != nil {
+		klog.ErrorS(err, "Failed to check whether Services can hash the addresses of clients")
+	}
+	return errors.Is(err, kernel.ErrNoHash)
 }
 
 // apiContact returns the contact with the API server for the command nftproxy,

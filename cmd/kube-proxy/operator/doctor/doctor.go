@@ -94,6 +94,7 @@ func checks() []check {
 	return []check{
 		{"kernel", false, checkKernel},
 		{"kernel-features", true, checkFeatures},
+		{"hash", true, checkHash},
 		{"table", false, checkTable},
 		{"nft", true, checkNFT},
 		{"leftovers", true, checkLeftovers},

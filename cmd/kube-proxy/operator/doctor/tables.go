@@ -9,6 +9,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // checkKernel checks the version of the kernel and the privileges of this
@@ -18,6 +19,20 @@ func checkKernel(context.Context, *node) Finding {
 		return fail(err.Error(), "run Linux 5.13 or later with nf_tables, and nftproxy with CAP_NET_ADMIN")
 	}
 	return ok("Linux " + release() + " with nf_tables")
+}
+
+// checkHash checks that the kernel can hash the addresses of clients.
+func checkHash(context.Context, *node) Finding {
+	err := kernel.CheckHash()
+	switch {
+	case err == nil:
+		return ok("the kernel can hash the addresses of clients")
+	case errors.Is(err, kernel.ErrNoHash):
+		return info(err.Error()+": Services with the annotation "+translate.AnnotationBalance+
+			" select endpoints at random", "load the module nft_hash, or use a kernel that has it (CONFIG_NFT_HASH), "+
+			"and restart nftproxy")
+	}
+	return unknown(err)
 }
 
 // checkTable checks that the tables exist, are in use and belong to nftproxy.
