@@ -3,6 +3,7 @@ package nft
 import (
 	"testing"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,4 +38,9 @@ func (t *Tracer) LimitBuffer(tb testing.TB, size int) {
 	if err := unix.SetsockoptInt(t.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// NotIn yields `ip daddr . th dport != @set`: the values are not in the set.
+func NotIn(set *Set, exprs ...Expr) Statement {
+	return lookup(exprs, &expr.Lookup{SetName: set.Name, Invert: true})
 }

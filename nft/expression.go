@@ -14,7 +14,6 @@ type Expr struct {
 	typ    Type
 	load   func(reg uint32) expr.Any
 	typeof []byte // user data that nft stores about the expression in a set
-	proto  uint8  // protocol that the rule must match before, 0 for none
 	mask   []byte // keeps some bits of the value; nil keeps all
 	of     []Expr // values that are loaded into the same registers first
 }
@@ -37,9 +36,7 @@ const (
 	exprConcat  = 13
 	exprNumgen  = 23
 
-	descUDP       = 6
 	descTCP       = 8
-	descSCTP      = 10
 	descTransport = 11
 	descIPv4      = 12
 	descIPv6      = 13
@@ -119,25 +116,6 @@ func ThDport() Expr { return fieldDport.expr() }
 // ThSport yields `th sport`: the source port of any transport protocol.
 func ThSport() Expr { return fieldSport.expr() }
 
-// Dport yields `tcp dport`, `udp dport` or `sctp dport`. A rule that uses it
-// matches the protocol first. For other protocols it is ThDport.
-func Dport(proto uint8) Expr {
-	field := fieldDport
-	switch proto {
-	case unix.IPPROTO_TCP:
-		field.desc = descTCP
-	case unix.IPPROTO_UDP:
-		field.desc = descUDP
-	case unix.IPPROTO_SCTP:
-		field.desc = descSCTP
-	default:
-		return ThDport()
-	}
-	e := field.expr()
-	e.proto = proto
-	return e
-}
-
 // L4Proto yields `meta l4proto`.
 func L4Proto() Expr {
 	return Expr{
@@ -215,18 +193,9 @@ func registerOffset(register uint32) int {
 	return -1
 }
 
-// loadConcat matches the protocols that the expressions need, then loads the
-// expressions into consecutive registers from reg1, as the kernel expects the
-// fields of a key.
-func loadConcat(exprs []Expr) []expr.Any {
-	var out []expr.Any
-	for _, e := range exprs {
-		if e.proto != 0 {
-			out = append(out, matchL4Proto(e.proto)...)
-		}
-	}
-	return append(out, loadAt(0, exprs)...)
-}
+// loadConcat loads expressions into consecutive registers from reg1, as the
+// kernel expects the fields of a key.
+func loadConcat(exprs []Expr) []expr.Any { return loadAt(0, exprs) }
 
 // loadAt loads expressions into consecutive registers from an offset.
 func loadAt(offset int, exprs []Expr) (out []expr.Any) {

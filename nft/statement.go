@@ -33,11 +33,6 @@ func In(set *Set, exprs ...Expr) Statement {
 	return lookup(exprs, &expr.Lookup{SetName: set.Name})
 }
 
-// NotIn yields `ip daddr . th dport != @set`: the values are not in the set.
-func NotIn(set *Set, exprs ...Expr) Statement {
-	return lookup(exprs, &expr.Lookup{SetName: set.Name, Invert: true})
-}
-
 // VMap yields `ip daddr . th dport vmap @map`: it applies the verdict that
 // the map has for the values. It does not match if the map has none.
 func VMap(m *Set, exprs ...Expr) Statement {

@@ -58,51 +58,35 @@ func (s Sinks) each(f func(Sink) error) error {
 	return errors.Join(errs...)
 }
 
-// SetNode implements Sink.
-func (s Sinks) SetNode(n *Node) {
+func (s Sinks) pass(f func(Sink)) {
 	for _, sink := range s {
-		sink.SetNode(n)
+		f(sink)
 	}
 }
+
+// SetNode implements Sink.
+func (s Sinks) SetNode(n *Node) { s.pass(func(to Sink) { to.SetNode(n) }) }
 
 // SetService implements Sink.
-func (s Sinks) SetService(svc *Service) {
-	for _, sink := range s {
-		sink.SetService(svc)
-	}
-}
+func (s Sinks) SetService(svc *Service) { s.pass(func(to Sink) { to.SetService(svc) }) }
 
 // DeleteService implements Sink.
-func (s Sinks) DeleteService(name ServiceName) {
-	for _, sink := range s {
-		sink.DeleteService(name)
-	}
-}
+func (s Sinks) DeleteService(name ServiceName) { s.pass(func(to Sink) { to.DeleteService(name) }) }
 
 // SetEndpoints implements Sink.
 func (s Sinks) SetEndpoints(name ServiceName, source string, endpoints []*Endpoint) {
-	for _, sink := range s {
-		sink.SetEndpoints(name, source, endpoints)
-	}
+	s.pass(func(to Sink) { to.SetEndpoints(name, source, endpoints) })
 }
 
 // SetEndpoint implements Sink.
 func (s Sinks) SetEndpoint(name ServiceName, e *Endpoint) {
-	for _, sink := range s {
-		sink.SetEndpoint(name, e)
-	}
+	s.pass(func(to Sink) { to.SetEndpoint(name, e) })
 }
 
 // DeleteEndpoint implements Sink.
 func (s Sinks) DeleteEndpoint(name ServiceName, key EndpointKey) {
-	for _, sink := range s {
-		sink.DeleteEndpoint(name, key)
-	}
+	s.pass(func(to Sink) { to.DeleteEndpoint(name, key) })
 }
 
 // Reset implements Sink.
-func (s Sinks) Reset() {
-	for _, sink := range s {
-		sink.Reset()
-	}
-}
+func (s Sinks) Reset() { s.pass(Sink.Reset) }

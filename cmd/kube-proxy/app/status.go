@@ -86,7 +86,7 @@ func newStatusMux(config statusConfig) (http.Handler, error) {
 	slis.SLIMetricsWithReset{}.Install(mux)
 	mux.Handle("/proxyMode", text(proxyMode))
 	mux.Handle("/metrics", metrics)
-	mux.Handle("/configz", jsonText(configz))
+	mux.Handle("/configz", page("application/json", configz))
 	if config.profiling {
 		addProfiling(mux.ServeMux)
 	}
@@ -153,17 +153,12 @@ func ping(w http.ResponseWriter, r *http.Request) {
 
 func pingOnly(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }
 
-func text(body string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		io.WriteString(w, body)
-	})
-}
+func text(body string) http.Handler { return page("text/plain; charset=utf-8", []byte(body)) }
 
-func jsonText(body []byte) http.Handler {
+// page serves a body that does not change.
+func page(contentType string, body []byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", contentType)
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Write(body)
 	})
