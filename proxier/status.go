@@ -26,8 +26,11 @@ type Status struct {
 	NodeEligible bool `json:"nodeEligible"`
 	// InvalidObjects is the number of Services and EndpointSlices with invalid
 	// fields, which are ignored.
-	InvalidObjects int            `json:"invalidObjects"`
-	Families       []FamilyStatus `json:"families"`
+	InvalidObjects int `json:"invalidObjects"`
+	// ResetStaleConnections reports whether connections to endpoints that are
+	// gone are reset.
+	ResetStaleConnections bool           `json:"resetStaleConnections,omitempty"`
+	Families              []FamilyStatus `json:"families"`
 }
 
 // FamilyStatus describes the table of one address family. The numbers are those
@@ -67,7 +70,7 @@ func (p *Proxier) Status() Status {
 	s := Status{
 		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
 		Listed: listed, InvalidObjects: invalid,
-		Families: make([]FamilyStatus, len(p.families)),
+		ResetStaleConnections: p.config.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
 	}
 	for i, family := range p.families {
 		f, h := &s.Families[i], family.health.state()

@@ -29,6 +29,10 @@ type Packet struct {
 	// Answered reports whether the connection has an answer, and Reply whether
 	// the packet is one.
 	Answered, Reply bool
+	// Midstream reports whether the packet is a later packet of a connection
+	// that connection tracking does not know. It is new for connection
+	// tracking, or invalid.
+	Midstream, Invalid bool
 }
 
 // Interface is the name of an interface, or the reason why it is not known.
@@ -90,7 +94,7 @@ const (
 
 // tcpFlags returns the flags of a packet of the client.
 func (p *Packet) tcpFlags() (flags byte, known bool) {
-	if p.Answered {
+	if p.Answered || p.Midstream {
 		return tcpACK, !p.Reply
 	}
 	return tcpSYN, !p.Reply
@@ -99,6 +103,7 @@ func (p *Packet) tcpFlags() (flags byte, known bool) {
 // States and status bits of connections
 // (linux/netfilter/nf_conntrack_common.h).
 const (
+	ctStateInvalid     = 1 << 0
 	ctStateEstablished = 1 << 1
 	ctStateNew         = 1 << 3
 	ctStatusSeenReply  = 1 << 1
@@ -122,7 +127,10 @@ func (p *Packet) tracked(key expr.CtKey) value {
 }
 
 func (p *Packet) connState() uint32 {
-	if p.Answered {
+	switch {
+	case p.Invalid:
+		return ctStateInvalid
+	case p.Answered:
 		return ctStateEstablished
 	}
 	return ctStateNew

@@ -200,6 +200,15 @@ func TestWithoutResets(t *testing.T) {
 	for _, all := range conns {
 		all.mustHang(t, "without the option")
 	}
+	gone := 0
+	for _, e := range c.flows(t, "svc/default/web").Groups[0].Endpoints {
+		if e.Gone {
+			gone += e.Connections
+		}
+	}
+	if want := len(conns[0].conns); gone != want {
+		t.Errorf("nftproxy flows marks %d connections to endpoints that are gone, want %d", gone, want)
+	}
 }
 
 // TestStaleConnectionsOfLocalhost shows that NodePorts on localhost reset their

@@ -110,7 +110,12 @@ func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flo
 func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []flows.ServicePort, err error) {
 	found, service, err := findServicePorts(ctx, &f.proxyFlags, s, f.protocol)
 	for _, p := range found {
-		port := flows.ServicePort{Name: servicePortName(service, p), Protocol: p.Protocol}
+		port := flows.ServicePort{
+			Name: servicePortName(service, p), Protocol: p.Protocol, Endpoints: make(map[netip.AddrPort]bool),
+		}
+		for _, e := range p.Endpoints {
+			port.Endpoints[netip.AddrPortFrom(e.Addr, e.Port)] = true
+		}
 		for i := range p.Frontends {
 			port.Frontends = append(port.Frontends, addressesOf(&p.Frontends[i])...)
 		}

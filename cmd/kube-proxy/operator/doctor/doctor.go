@@ -104,6 +104,7 @@ func checks() []check {
 		{"route-localnet", false, checkRouteLocalnet},
 		{"conntrack", false, checkConntrack},
 		{"conntrack-liberal", false, checkLiberal},
+		{"stale-connections", true, checkStaleConnections},
 		{"nodeport-range", false, checkNodePortRange},
 		{"bridge-netfilter", false, checkBridgeNetfilter},
 		{"proxies", true, checkProxies},

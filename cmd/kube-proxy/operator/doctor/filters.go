@@ -25,7 +25,7 @@ func checkFilters(ctx context.Context, _ *node) Finding {
 		if ctx.Err() != nil {
 			return unknown(ctx.Err())
 		}
-		found, n, err := findBlocks(f, legacy)
+		found, n, err := findBlocks(f, legacy, (*firewall).journeys)
 		if err != nil && !errors.Is(err, explain.ErrNoTable) {
 			return unknown(err)
 		}
@@ -58,10 +58,12 @@ func filterFinding(blocks []block) Finding {
 	return finding
 }
 
-// findBlocks returns the rules of other programs that drop or reject packets to
-// endpoints, or answers, of some Services of a family. samples is the number of
-// packets that were evaluated.
-func findBlocks(f nft.Family, legacy []otherTable) (blocks []block, samples int, err error) {
+// findBlocks returns the rules of other programs that drop or reject packets on
+// journeys to endpoints of some Services of a family. samples is the number of
+// connections that were evaluated.
+func findBlocks(
+	f nft.Family, legacy []otherTable, journeys func(*firewall, *sample) []journey,
+) (blocks []block, samples int, err error) {
 	k, err := explain.OpenKernel(f)
 	if err != nil {
 		return nil, 0, err
@@ -80,7 +82,7 @@ func findBlocks(f nft.Family, legacy []otherTable) (blocks []block, samples int,
 		firewall := newFirewall(k, append(tables, legacy...))
 		for _, s := range sampler.samples() {
 			samples++
-			found, err := firewall.check(&s)
+			found, err := firewall.check(&s, journeys(firewall, &s))
 			if err != nil {
 				return err
 			}
@@ -148,7 +150,7 @@ type block struct {
 func addBlock(blocks []block, b block) []block {
 	for i := range blocks {
 		known := &blocks[i]
-		if known.table != b.table || known.base != b.base || known.chain != b.chain || known.rule != b.rule {
+		if !known.sameRule(b) {
 			continue
 		}
 		if b.certain && !known.certain {
@@ -159,6 +161,11 @@ func addBlock(blocks []block, b block) []block {
 	}
 	b.packets = 1
 	return append(blocks, b)
+}
+
+// sameRule reports whether two blocks are of the same rule.
+func (b block) sameRule(o block) bool {
+	return b.table == o.table && b.base == o.base && b.chain == o.chain && b.rule == o.rule
 }
 
 // String returns "table inet fw, chain forward, rule 2 (handle 7): drop: pod

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
@@ -170,9 +172,23 @@ func answerTo(s *sample) []stage {
 	return []stage{{nft.Prerouting, lowest, highest, arrived(p)}, {nft.Forward, lowest, highest, p}}
 }
 
-// check evaluates a sample.
-func (f *firewall) check(s *sample) (found []block, err error) {
-	for _, j := range f.journeys(s) {
+// midstream returns the journeys of later packets of the client, after the
+// entry of the connection was deleted.
+func (f *firewall) midstream(s *sample) []journey {
+	if s.packet.Protocol != unix.IPPROTO_TCP {
+		return nil
+	}
+	late, invalid := *s, *s
+	late.packet.Midstream = true
+	invalid.packet.Midstream, invalid.packet.Invalid = true, true
+	return []journey{
+		{"a new packet without SYN of ", requestOf(&late)}, {"an invalid packet of ", requestOf(&invalid)},
+	}
+}
+
+// check evaluates the journeys of a sample.
+func (f *firewall) check(s *sample, journeys []journey) (found []block, err error) {
+	for _, j := range journeys {
 		for _, stage := range j.stages {
 			blocks, err := f.blocks(stage, j.prefix+s.description)
 			if err != nil {

@@ -51,8 +51,10 @@ type Frontend struct {
 type Endpoint struct {
 	Address netip.AddrPort `json:"address"`
 	Counts
-	// Unused reports whether new connections do not reach the endpoint.
+	// Unused reports whether new connections do not reach the endpoint, and Gone
+	// whether it is in no EndpointSlice of the Service.
 	Unused bool `json:"unused,omitempty"`
+	Gone   bool `json:"gone,omitempty"`
 }
 
 // Counts are numbers of connections.
@@ -98,9 +100,9 @@ func (t *tally) add(c conntrack.Connection) {
 	counts.add(c.State)
 }
 
-// result returns the group. used are the endpoints in use, nil if they are not
-// known.
-func (t *tally) result(used map[netip.AddrPort]bool) *Group {
+// result returns the group. used are the endpoints in use, and existing those of
+// the Service, nil if they are not known.
+func (t *tally) result(used, existing map[netip.AddrPort]bool) *Group {
 	for endpoint := range used {
 		if t.endpoints[endpoint] == nil {
 			t.endpoints[endpoint] = new(Counts)
@@ -108,7 +110,9 @@ func (t *tally) result(used map[netip.AddrPort]bool) *Group {
 	}
 	g := &t.group
 	for _, endpoint := range slices.SortedFunc(maps.Keys(t.endpoints), netip.AddrPort.Compare) {
-		g.Endpoints = append(g.Endpoints, Endpoint{endpoint, *t.endpoints[endpoint], used != nil && !used[endpoint]})
+		unused := used != nil && !used[endpoint]
+		gone := existing != nil && !existing[endpoint] && !used[endpoint]
+		g.Endpoints = append(g.Endpoints, Endpoint{endpoint, *t.endpoints[endpoint], unused, gone})
 	}
 	slices.SortStableFunc(g.Endpoints, func(a, b Endpoint) int { return cmp.Compare(b.Connections, a.Connections) })
 	g.Skew = skew(g.Endpoints)

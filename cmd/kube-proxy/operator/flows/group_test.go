@@ -31,7 +31,7 @@ func group(name string, used []string, all ...[]conntrack.Connection) *Group {
 			set[netip.MustParseAddrPort(endpoint)] = true
 		}
 	}
-	return t.result(set)
+	return t.result(set, nil)
 }
 
 // The skew is about endpoints in use, also those without connections.
@@ -67,6 +67,7 @@ func TestPrint(t *testing.T) {
 	nodePort := Frontend{Address: netip.MustParseAddrPort("0.0.0.0:30053"), Connections: 3}
 	dns.Frontends = append(dns.Frontends, nodePort)
 	idle := group("default/idle", []string{})
+	web.Endpoints[2].Gone = true
 	r := Report{Groups: []*Group{web, dns, idle}, Notes: []string{"a remark"}, Tracked: 1000, Total: 525}
 	golden(t, "testdata/report.txt", r.Print)
 	golden(t, "testdata/top.txt", r.PrintTop)

@@ -62,7 +62,10 @@ func (g *Group) print(b *strings.Builder) {
 	t := newTable(b, append([]string{"ENDPOINT", "CONNECTIONS"}, states...))
 	for _, e := range g.Endpoints {
 		row := append([]string{e.Address.String()}, e.numbers(states)...)
-		if e.Unused {
+		switch {
+		case e.Gone:
+			row = append(row, "gone")
+		case e.Unused:
 			row = append(row, "not in use")
 		}
 		t.row(row)

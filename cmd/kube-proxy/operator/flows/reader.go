@@ -66,6 +66,9 @@ type ServicePort struct {
 	Protocol cluster.Protocol
 	// Frontends are its addresses. A NodePort has the unspecified address.
 	Frontends []netip.AddrPort
+	// Endpoints are those in EndpointSlices, used or not, nil if they are not
+	// known.
+	Endpoints map[netip.AddrPort]bool
 }
 
 // Count counts the connections to service ports. A port without a name is left
@@ -123,7 +126,7 @@ func (r *Reader) count(ctx context.Context, report *Report, port ServicePort) (*
 		t.group.ServicePort = cmp.Or(t.group.ServicePort, name)
 		used = merge(used, endpoints)
 	}
-	return t.result(used), nil
+	return t.result(used, port.Endpoints), nil
 }
 
 // merge returns the union of two sets, nil if both are.

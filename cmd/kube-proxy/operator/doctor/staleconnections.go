@@ -1,0 +1,70 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+)
+
+// checkStaleConnections checks whether the reset of connections to endpoints
+// that are gone works: the kernel must take the next packet of a client as the
+// first one of a connection, and rules of other programs must not drop it.
+func checkStaleConnections(ctx context.Context, n *node) Finding {
+	switch {
+	case n.proxy == nil:
+		return n.withoutProxy()
+	case !n.proxy.ResetStaleConnections:
+		return skipped("the proxy runs without --reset-stale-connections")
+	}
+	loose, known, err := n.number("net/netfilter/nf_conntrack_tcp_loose")
+	switch {
+	case err != nil:
+		return unknown(err)
+	case known && loose == 0:
+		return warn("nf_conntrack_tcp_loose is 0: connections to endpoints that are gone are not reset",
+			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or run the proxy without --reset-stale-connections")
+	}
+	blocks, err := findMidstreamBlocks(ctx)
+	switch {
+	case err != nil:
+		return unknown(err)
+	case len(blocks) == 0:
+		return ok("connections to endpoints that are gone are reset")
+	}
+	finding := info("rules of other programs may drop packets without SYN, so that connections to endpoints that "+
+		"are gone are not reset", "accept these packets before the rules (nft: ct state new tcp flags ack accept)")
+	for _, b := range blocks {
+		finding.Details = append(finding.Details, b.String())
+	}
+	return finding
+}
+
+// findMidstreamBlocks returns the rules of other programs that drop or reject a
+// packet of a client whose connection was deleted, and not its first packet.
+func findMidstreamBlocks(ctx context.Context) (blocks []block, err error) {
+	legacy, err := legacyTables()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range families() {
+		regular, _, err := findBlocks(f, legacy, (*firewall).journeys)
+		if err != nil && !errors.Is(err, explain.ErrNoTable) {
+			return nil, err
+		}
+		midstream, _, err := findBlocks(f, legacy, (*firewall).midstream)
+		if err != nil && !errors.Is(err, explain.ErrNoTable) {
+			return nil, err
+		}
+		for _, b := range midstream {
+			if !slices.ContainsFunc(regular, b.sameRule) {
+				blocks = append(blocks, b)
+			}
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	return blocks, nil
+}
