@@ -58,6 +58,7 @@ type soak struct {
 	changes, connections int
 	kinds                []string // of faults; empty for all
 	logs                 string
+	resetStale           bool
 }
 
 func newSoak(repository string) *soak { return &soak{programs: stage.InRepository(repository)} }
@@ -70,7 +71,17 @@ func (s *soak) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.changes, "changes", 50, "Changes of the API per second.")
 	flags.IntVar(&s.connections, "connections", 500, "Connections per second.")
 	flags.StringSliceVar(&s.kinds, "faults", nil, "Kinds of faults, as in the results (default: all).")
+	flags.BoolVar(&s.resetStale, "reset-stale-connections", false,
+		"Run nftproxy with this flag: it must reset no connection to an endpoint that lives.")
 	flags.StringVar(&s.logs, "logs", "", "`FOLDER` for the logs of all programs (default: a temporary one).")
+}
+
+// arguments returns the flags of a program beside its configuration.
+func (s *soak) arguments(program string) []string {
+	if s.resetStale && program == s.programs.Product {
+		return []string{"--reset-stale-connections"}
+	}
+	return nil
 }
 
 // kubeProxy returns the program of kube-proxy.

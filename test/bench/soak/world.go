@@ -99,7 +99,7 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	added := &node{
 		Node: n, client: client, dir: w.dir,
 		sentinel: &random.Sentinel{API: w.api, Number: i + 1, Pods: pods, Addrs: w.pods},
-		problem:  w.problem,
+		problem:  w.problem, flags: w.soak.arguments,
 	}
 	w.nodes = append(w.nodes, added)
 	return errors.Join(
@@ -239,6 +239,7 @@ type node struct {
 	sentinel *random.Sentinel
 	dir      string // of its files
 	problem  func(format string, args ...any)
+	flags    func(program string) []string
 	config   string       // of the proxy
 	process  *lab.Process // nil before the first start
 
@@ -272,7 +273,7 @@ func (n *node) configure(config string) error {
 // run runs a program with the configuration of the proxy.
 func (n *node) run(at *lab.Namespace, program, log string, ended func(error)) (*lab.Process, error) {
 	return at.StartProcess(context.Background(), lab.ProcessConfig{
-		Program: program, Args: []string{"--config=" + n.file(".conf")}, Log: n.file(log), Ended: ended,
+		Program: program, Args: append(n.flags(program), "--config="+n.file(".conf")), Log: n.file(log), Ended: ended,
 	})
 }
 

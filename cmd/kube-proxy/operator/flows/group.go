@@ -51,8 +51,8 @@ type Frontend struct {
 type Endpoint struct {
 	Address netip.AddrPort `json:"address"`
 	Counts
-	// Unused reports whether new connections do not reach the endpoint, and Gone
-	// whether it is in no EndpointSlice of the Service.
+	// Unused reports whether new connections do not reach the endpoint, and
+	// Gone whether it is in no EndpointSlice of the Service.
 	Unused bool `json:"unused,omitempty"`
 	Gone   bool `json:"gone,omitempty"`
 }
@@ -100,8 +100,8 @@ func (t *tally) add(c conntrack.Connection) {
 	counts.add(c.State)
 }
 
-// result returns the group. used are the endpoints in use, and existing those of
-// the Service, nil if they are not known.
+// result returns the group. used are the endpoints in use, and existing those
+// of the Service, nil if they are not known.
 func (t *tally) result(used, existing map[netip.AddrPort]bool) *Group {
 	for endpoint := range used {
 		if t.endpoints[endpoint] == nil {
