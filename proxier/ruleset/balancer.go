@@ -8,10 +8,11 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// balancer is a chain that selects one of the first n endpoints of the VIP or
-// NodePort that a packet is for. All service ports with n endpoints share it.
+// balancer is a chain that selects one of the first n rows of the VIP or
+// NodePort that a packet is for. All service ports with n rows share it.
 type balancer struct {
 	kind balancerKind
+	draw draw
 	n    int
 }
 
@@ -39,8 +40,9 @@ func (k balancerKind) String() string {
 // indexes.
 const allOffset = 65536
 
-// name returns the name of the balancer's chain: `balance-3`.
-func (b balancer) name() string { return b.kind.String() + "-" + strconv.Itoa(b.n) }
+// name returns the name of the balancer's chain: `balance-3` or
+// `balance-hash-251`.
+func (b balancer) name() string { return b.kind.String() + "-" + b.draw.String() + strconv.Itoa(b.n) }
 
 func (b balancer) masquerades() bool { return b.kind == external || b.kind == nodePortExternal }
 
@@ -51,7 +53,9 @@ func (b balancer) masquerades() bool { return b.kind == external || b.kind == no
 //
 // `balance-3` has the second rule only. `balance-all-3` has
 // `numgen random mod 3 offset 65536` there. Balancers of NodePorts look up
-// `meta l4proto . th dport . numgen random mod 3` in @nodeport-endpoints.
+// `meta l4proto . th dport . numgen random mod 3` in @nodeport-endpoints. See
+// draw for `balance-weighted-251` and `balance-hash-251`, which look rows up in
+// @service-tables.
 func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
 	d := &l.vips
 	if b.kind == nodePortExternal || b.kind == nodePortBalance || b.kind == nodePortBalanceAll {
@@ -65,18 +69,20 @@ func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
 	if b.masquerades() {
 		rules = append(rules, nft.NewRule(nft.SetMarkBits(mark)))
 	}
-	pick := append(slices.Clip(d.key), nft.Random(uint32(b.n), offset))
-	rules = append(rules, nft.NewRule(nft.DNATMap(l.family, d.endpoints, pick...)))
+	pick := append(slices.Clip(d.key), b.draw.index(l.family, b.n, offset))
+	rules = append(rules, nft.NewRule(nft.DNATMap(l.family, d.rowsOf(b.draw), pick...)))
 	return &nft.Chain{Name: b.name(), Rules: rules}
 }
 
 // parseBalancer returns the balancer with a chain of this name.
 func parseBalancer(chain string) (balancer, bool) {
 	for k := range balancerKinds {
-		var n int
-		if _, err := fmt.Sscanf(chain, k.String()+"-%d", &n); err == nil && n > 0 {
-			if b := (balancer{k, n}); b.name() == chain {
-				return b, true
+		for d := range draws {
+			var n int
+			if _, err := fmt.Sscanf(chain, k.String()+"-"+d.String()+"%d", &n); err == nil && n > 0 {
+				if b := (balancer{k, d, n}); b.name() == chain {
+					return b, true
+				}
 			}
 		}
 	}
@@ -95,17 +101,19 @@ func (r *Ruleset) Balancer(chain string) *nft.Chain {
 // Balancers returns the chains of the balancers that select one of n endpoints.
 func (r *Ruleset) Balancers(n int) (chains []*nft.Chain) {
 	for k := range balancerKinds {
-		chains = append(chains, balancer{k, n}.chain(r.layout, r.config.mark()))
+		chains = append(chains, balancer{k, random, n}.chain(r.layout, r.config.mark()))
 	}
 	return chains
 }
 
 // balancerNames caches the names of balancers.
-type balancerNames [balancerKinds][]string
+type balancerNames map[balancer]string
 
-func (names *balancerNames) get(k balancerKind, n int) string {
-	for len(names[k]) <= n {
-		names[k] = append(names[k], balancer{k, len(names[k])}.name())
+func (names balancerNames) get(b balancer) string {
+	name, ok := names[b]
+	if !ok {
+		name = b.name()
+		names[b] = name
 	}
-	return names[k][n]
+	return name
 }

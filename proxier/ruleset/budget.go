@@ -89,9 +89,11 @@ type costs struct {
 	// lists is the number of lists of endpoints of a service port, and unit the
 	// number of rows or rules of each endpoint in a list.
 	lists, unit int
+	// table is the number of rows of a table of endpoints, 0 without tables.
+	table int
 }
 
-func costsOf(f nft.Family, svc *cluster.Service, endpoints int) costs {
+func costsOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, tableSize int) costs {
 	count := func(addrs []netip.Addr) (n int) {
 		for _, a := range addrs {
 			if f.Of(a) {
@@ -102,7 +104,10 @@ func costsOf(f nft.Family, svc *cluster.Service, endpoints int) costs {
 	}
 	c := costs{
 		clusterIPs: count(svc.ClusterIPs), lbIPs: count(svc.LoadBalancerIPs), externalIPs: count(svc.ExternalIPs),
-		ports: len(svc.Ports), endpoints: endpoints, lists: 1, unit: 1,
+		ports: len(svc.Ports), endpoints: len(endpoints), lists: 1, unit: 1,
+	}
+	if hasTable(svc, HasWeights(endpoints)) {
+		c.table = tableSize
 	}
 	for _, p := range svc.SourceRanges {
 		if f.Of(p.Addr()) && c.lbIPs > 0 {
@@ -127,9 +132,13 @@ func costsOf(f nft.Family, svc *cluster.Service, endpoints int) costs {
 // for the endpoints.
 func (c *costs) portRows(frontends, endpoints int) int {
 	const dispatchRows = 4 // of a frontend
-	rows := c.unit * endpoints
+	list := endpoints
+	if c.table > 0 {
+		list = tableRows(endpoints, c.table)
+	}
+	rows := c.unit * list
 	if c.unit == 1 {
-		rows += min(max(frontends-1, 0)*endpoints, DefaultNumberLimit)
+		rows += min(max(frontends-1, 0)*list, DefaultNumberLimit)
 	}
 	hairpin := endpoints
 	return dispatchRows*frontends + c.lists*rows + hairpin
@@ -143,9 +152,10 @@ func (c *costs) rows(addresses, endpoints int) int {
 }
 
 // ShareOf returns the part of a Service that a budget covers. All endpoints
-// must be of the family.
-func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, budget int) Share {
-	c := costsOf(f, svc, len(endpoints))
+// must be of the family. tableSize is the number of rows of a table (see
+// Config.TableSize).
+func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, tableSize, budget int) Share {
+	c := costsOf(f, svc, endpoints, tableSize)
 	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: c.endpoints}
 	// The smallest number that exceeds the budget, minus one.
 	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, 1) > budget })

@@ -96,7 +96,7 @@ func TestShareOf(t *testing.T) {
 		{"2,000 ports of 200 endpoints", sized{ports: 2000, endpoints: 200}, "98 of 200 endpoints of each port"},
 	} {
 		svc, endpoints := tt.sized.service()
-		share := ShareOf(nft.IPv4, svc, endpoints, DefaultServiceRows)
+		share := ShareOf(nft.IPv4, svc, endpoints, cluster.DefaultHashTableSize, DefaultServiceRows)
 		if got := share.String(); got != tt.want || share.Whole() != (tt.want == "") {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -111,7 +111,7 @@ func TestShareOf(t *testing.T) {
 func TestShareIsStable(t *testing.T) {
 	svc, endpoints := sized{ports: 3, external: 40, lb: 3, ranges: 30, endpoints: 60}.service()
 	targets := func(endpoints []*cluster.Endpoint, budget int) map[netip.AddrPort]bool {
-		share := ShareOf(nft.IPv4, svc, endpoints, budget)
+		share := ShareOf(nft.IPv4, svc, endpoints, cluster.DefaultHashTableSize, budget)
 		var all []Target
 		for _, e := range endpoints {
 			all = append(all, Target{Addr: e.Addr, Port: 80})
@@ -174,7 +174,7 @@ func TestSharesOfPorts(t *testing.T) {
 		frontends + 2*212: {212, 0}, frontends + 2*211: {89, 2},
 		frontends + 2*(2+3*40): {40, 1}, frontends + 2*(2+3*40+2): {40, 3},
 	} {
-		share := ShareOf(nft.IPv4, svc, endpoints, budget)
+		share := ShareOf(nft.IPv4, svc, endpoints, cluster.DefaultHashTableSize, budget)
 		if got := [2]int{share.Endpoints, share.More}; got != want || share.Rows > budget {
 			t.Errorf("budget %d: got %v with %d rows, want %v", budget, got, share.Rows, want)
 		}

@@ -67,7 +67,7 @@ func (p *Plan) chainKinds() (kinds []chainKind) {
 	use := p.use()
 	use[toAll] += use[toAllMasqueraded] // see masquerade
 	for k := range chainKinds {
-		if use[k] > 0 && len(p.targets(k)) > 0 {
+		if use[k] > 0 && p.rowsOf(k) > 0 {
 			kinds = append(kinds, k)
 		}
 	}

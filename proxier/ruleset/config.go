@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Config is the part of a node's configuration that its rules depend on. The
@@ -37,12 +39,20 @@ type Config struct {
 	ResetStaleConnections bool
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets
+	// HashTableSize is the number of rows of the tables of Services that do not
+	// set it. 0 means cluster.DefaultHashTableSize.
+	HashTableSize int
 	// AffinitySeed is the seed of the choice of affinity sets. 0 means a random
 	// one.
 	AffinitySeed uint64
 	// NumberLimit is the number of rows that a service port must save to get a
 	// number (see number.go). 0 means DefaultNumberLimit.
 	NumberLimit int
+}
+
+// TableSize returns the number of rows that the tables of a Service have.
+func (c *Config) TableSize(svc *cluster.Service) int {
+	return cmp.Or(svc.HashTableSize, c.HashTableSize, cluster.DefaultHashTableSize)
 }
 
 // DefaultMasqueradeBit is the default of kube-proxy.

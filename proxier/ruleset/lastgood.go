@@ -31,6 +31,9 @@ func LastGood(before, wanted *Plan) *Plan {
 	if len(plan.Cluster) > 0 {
 		plan.Local = arrange(before.Local, keep(before.Local, used, Target.AddrPort))
 	}
+	if plan.setTables() != nil { // before had as many targets
+		return reject
+	}
 	plan.Serving = wanted.Serving
 	if wanted.Guarded {
 		plan.Guarded = true

@@ -42,6 +42,7 @@ type dispatchSets struct {
 
 	services    *nft.Set // key : chain
 	endpoints   *nft.Set // key . index : endpoint
+	tables      *nft.Set // key . index : endpoint, of service ports with a table
 	isLocal     *nft.Set // keys with externalTrafficPolicy Local
 	local       *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
 	cluster     *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
@@ -90,6 +91,7 @@ func newLayout(f nft.Family) *layout {
 		key:       []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()},
 		services:  &nft.Set{Name: "service-ips", Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
 		endpoints: &nft.Set{Name: OwnSet},
+		tables:    &nft.Set{Name: "service-tables"},
 		isLocal:   &nft.Set{Name: "local-ips"},
 		local:     &nft.Set{Name: "local-policy-ips"},
 		cluster:   &nft.Set{Name: allEndpointsPrefix + "ips"},
@@ -104,6 +106,7 @@ func newLayout(f nft.Family) *layout {
 		key:       []nft.Expr{nft.L4Proto(), nft.ThDport()},
 		services:  &nft.Set{Name: NodePortSet, Comment: "NodePort traffic"},
 		endpoints: &nft.Set{Name: "nodeport-endpoints"},
+		tables:    &nft.Set{Name: "nodeport-tables"},
 		isLocal:   &nft.Set{Name: "local-nodeports"},
 		local:     &nft.Set{Name: "local-policy-nodeports"},
 		cluster:   &nft.Set{Name: allEndpointsPrefix + "nodeports"},
@@ -155,7 +158,9 @@ func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
 	for _, s := range d.all() {
 		s.Key = nft.Types(key...)
 	}
-	d.endpoints.Key, d.endpoints.Data = nft.Typeof(append(slices.Clip(d.key), nft.Random(1, 0))...), endpoint
+	for _, s := range []*nft.Set{d.endpoints, d.tables} {
+		s.Key, s.Data = nft.Typeof(append(slices.Clip(d.key), nft.Random(1, 0))...), endpoint
+	}
 	for _, s := range []*nft.Set{d.services, d.local, d.cluster, d.noEndpoints} {
 		s.Verdicts = true
 	}
@@ -164,7 +169,15 @@ func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
 
 // all returns the sets in the order in which they are written.
 func (d *dispatchSets) all() []*nft.Set {
-	return []*nft.Set{d.services, d.endpoints, d.isLocal, d.local, d.cluster, d.noEndpoints, d.connections}
+	return []*nft.Set{d.services, d.endpoints, d.tables, d.isLocal, d.local, d.cluster, d.noEndpoints, d.connections}
+}
+
+// rowsOf returns the map in which balancers look up the endpoint that they draw.
+func (d *dispatchSets) rowsOf(way draw) *nft.Set {
+	if way == random {
+		return d.endpoints
+	}
+	return d.tables
 }
 
 // dispatch returns the sets that dispatch packets to a frontend.

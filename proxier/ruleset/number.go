@@ -30,7 +30,7 @@ func (r *Ruleset) numberFor(p, before *Plan, number uint32) uint32 {
 		limit /= 2
 	}
 	use := p.use()
-	saved := max(use[toAll]+use[toAllMasqueraded]-1, 0)*len(p.Cluster) + max(use[toLocal]-1, 0)*len(p.Local)
+	saved := max(use[toAll]+use[toAllMasqueraded]-1, 0)*p.rowsOf(toAll) + max(use[toLocal]-1, 0)*p.rowsOf(toLocal)
 	if p.HasAffinity() || saved <= limit {
 		return 0
 	}
@@ -38,8 +38,9 @@ func (r *Ruleset) numberFor(p, before *Plan, number uint32) uint32 {
 }
 
 // Cost returns the number of rows that take as long to write as the rows and
-// chains of a plan, approximately and at most. targets is their number.
-func (p *Plan) Cost(targets int) int {
+// chains of a plan with this number of targets, approximately and at most.
+// weights reports whether they have weights.
+func (p *Plan) Cost(targets int, weights bool) int {
 	const dispatchRows, stickyRules, rowsPerRule = 4, 3, 3
 	cost := len(p.Frontends) * dispatchRows
 	for _, f := range p.Frontends {
@@ -49,6 +50,10 @@ func (p *Plan) Cost(targets int) int {
 	}
 	if p.HasAffinity() {
 		return cost + targets*stickyRules*rowsPerRule
+	}
+	if targets > 0 && hasTable(p.Service, weights) {
+		const lists = 2
+		targets = lists * tableRows(targets, p.TableSize)
 	}
 	return cost + min(len(p.Frontends)*targets, DefaultNumberLimit+targets)
 }
@@ -66,12 +71,13 @@ const (
 //
 //	meta l4proto tcp dnat ip to numgen inc mod 1 offset 7 . numgen random mod 500 map @port-endpoints
 //
-// `port-local-7` has `numgen random mod 2 offset 16777216` there.
+// `port-local-7` has `numgen random mod 2 offset 16777216` there. See draw for
+// service ports with a table.
 func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
-	random := nft.Random(uint32(len(p.targets(kind))), indexOffset(kind))
+	index := p.draw(kind).index(r.layout.family, p.rowsOf(kind), indexOffset(kind))
 	return &nft.Chain{Name: p.chainName(kind), Rules: []nft.Rule{
 		nft.NewRule(nft.MatchL4Proto(uint8(p.Port.Protocol)),
-			nft.DNATMap(r.layout.family, r.layout.portEndpoints, nft.Constant(p.Number), random)),
+			nft.DNATMap(r.layout.family, r.layout.portEndpoints, nft.Constant(p.Number), index)),
 	}}
 }
 
@@ -89,7 +95,7 @@ func (r *Ruleset) numbered(rows []nft.Row, p *Plan) []nft.Row {
 		return rows
 	}
 	add := func(kind chainKind) {
-		for i, t := range p.targets(kind) {
+		for i, t := range p.indexed(kind) {
 			rows = append(rows, nft.Row{
 				Set:  r.layout.portEndpoints,
 				Key:  nft.Tuple{}.Integer(p.Number).Integer(indexOffset(kind) + uint32(i)),

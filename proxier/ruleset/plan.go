@@ -99,6 +99,14 @@ type Plan struct {
 	// for traffic with policy Local. If Cluster is empty, so is Local. The
 	// position of a target is its index in the rows.
 	Cluster, Local []Target
+	// ClusterTable and LocalTable are the rows from which hashes or weights
+	// select a target, as indexes of Cluster and Local. nil means a row for each
+	// target. An empty table that is not nil means that all targets have weight
+	// 0.
+	ClusterTable, LocalTable []uint16
+	// TableSize is the number of rows of a table that is not smaller or larger
+	// for its number of targets.
+	TableSize int
 	// Number identifies the service port in the rows of its targets. It is 0 if
 	// they are in the rows of each frontend, or in chains of session affinity.
 	Number uint32
@@ -149,7 +157,9 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if len(in.Frontends) == 0 {
 		return nil, nil
 	}
-	p := &Plan{Service: in.Service, Port: in.Port, Frontends: in.Frontends}
+	p := &Plan{
+		Service: in.Service, Port: in.Port, Frontends: in.Frontends, TableSize: r.config.TableSize(in.Service),
+	}
 	before := in.Before
 	if before == nil {
 		before = &Plan{}
@@ -160,8 +170,11 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if slices.ContainsFunc(p.Frontends, func(f ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }) {
 		p.Local = arrange(before.Local, in.Limits.targets(usableForLocal(all, in.Node)))
 	}
+	if err := p.setTables(); err != nil {
+		return p, err
+	}
 	p.Number = r.numberFor(p, before, in.Number)
-	if len(p.Local) > allOffset {
+	if p.rowsOf(toLocal) > allOffset {
 		return p, fmt.Errorf("%d endpoints on this node are more than %d", len(p.Local), allOffset)
 	}
 	if in.Port.Protocol == cluster.UDP {

@@ -18,6 +18,7 @@ type Reason string
 const (
 	NoEndpoints        Reason = "NoEndpoints"        // on any node
 	NoLocalEndpoints   Reason = "NoLocalEndpoints"   // on this node, with a traffic policy Local
+	NoWeight           Reason = "NoWeight"           // all endpoints have weight 0
 	UnknownPort        Reason = "UnknownPort"        // of a ClusterIP
 	UnallocatedAddress Reason = "UnallocatedAddress" // of a service CIDR
 	SourceRange        Reason = "SourceRange"        // loadBalancerSourceRanges exclude the client
@@ -25,7 +26,7 @@ const (
 
 // Reasons returns all reasons.
 func Reasons() []Reason {
-	return []Reason{NoEndpoints, NoLocalEndpoints, UnknownPort, UnallocatedAddress, SourceRange}
+	return []Reason{NoEndpoints, NoLocalEndpoints, NoWeight, UnknownPort, UnallocatedAddress, SourceRange}
 }
 
 // ReasonOf returns the reason whose packets a counter counts. ok is false for
@@ -45,6 +46,7 @@ func (r Reason) name() string { return reasonNames[r] }
 var reasonNames = map[Reason]string{
 	NoEndpoints:        "reject-no-endpoints",
 	NoLocalEndpoints:   "drop-no-local-endpoints",
+	NoWeight:           "reject-no-weight",
 	UnknownPort:        "reject-unknown-port",
 	UnallocatedAddress: "drop-unallocated-address",
 	SourceRange:        "drop-source-range",
@@ -73,6 +75,8 @@ func (r Reason) Text(c Refused) string {
 			policy = "internalTrafficPolicy"
 		}
 		return fmt.Sprintf("%s has %s Local and no ready endpoint on this node", c.ServicePort, policy)
+	case NoWeight:
+		return "all ready endpoints of " + c.ServicePort + " that the client may use have weight 0"
 	case UnknownPort:
 		return fmt.Sprintf("%s is a ClusterIP, but its Service has no port %d/%s",
 			c.Destination.Addr(), c.Destination.Port(), c.Protocol)
@@ -84,7 +88,7 @@ func (r Reason) Text(c Refused) string {
 }
 
 // Rejects reports whether the packets are rejected. Otherwise they are dropped.
-func (r Reason) Rejects() bool { return r == NoEndpoints || r == UnknownPort }
+func (r Reason) Rejects() bool { return r == NoEndpoints || r == NoWeight || r == UnknownPort }
 
 // Counter returns the counter of the packets. A client that gets no answer
 // repeats its packet, and each of them is counted.
@@ -95,7 +99,8 @@ func (r Reason) Counter() *nft.Counter { return &nft.Counter{Name: r.name()} }
 // rejects packets itself, and the firewall chains count packets themselves.
 func (p *program) reasonChains() []*nft.Chain {
 	return []*nft.Chain{
-		p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(UnknownPort), drop(UnallocatedAddress),
+		p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
+		drop(UnallocatedAddress),
 	}
 }
 

@@ -36,7 +36,7 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 // rowCount returns the number of rows of a plan, approximately.
 func (p *Plan) rowCount() int {
 	const dispatchRows = 4 // of a frontend
-	targets := len(p.Cluster) + len(p.Local)
+	targets := p.rowsOf(toAll) + p.rowsOf(toLocal)
 	if p.hasChains() {
 		return len(p.Frontends)*dispatchRows + targets
 	}
@@ -77,7 +77,7 @@ func (r *Ruleset) internal(rows []nft.Row, d *dispatch) []nft.Row {
 		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoLocalEndpoints.name())))
 	}
 	rows = append(rows, d.row(d.services, r.choose(d, d.balance, kind)))
-	return r.indexed(rows, d, 0, targets)
+	return r.indexed(rows, d, 0, kind)
 }
 
 // outside appends the rows of an external IP, a LoadBalancer IP or a NodePort.
@@ -88,38 +88,44 @@ func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 	}
 	if d.frontend.Policy == cluster.PolicyCluster {
 		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, toAllMasqueraded)))
-		return r.indexed(rows, d, 0, everywhere)
+		return r.indexed(rows, d, 0, toAll)
 	}
 	// This cluster's pods and this node may use all endpoints, other clients
 	// the rows of this node (see program.localPolicy).
 	rows = append(rows,
 		nft.Row{Set: d.isLocal, Key: d.at, Comment: d.name},
 		nft.Row{Set: d.cluster, Key: d.at, Verdict: r.choose(d, d.balanceAll, toAll)})
-	rows = r.indexed(rows, d, allOffset, everywhere)
+	rows = r.indexed(rows, d, allOffset, toAll)
 	if len(local) == 0 {
 		return rows
 	}
 	rows = append(rows, nft.Row{Set: d.local, Key: d.at, Verdict: r.choose(d, d.balance, toLocal)})
-	return r.indexed(rows, d, 0, local)
+	return r.indexed(rows, d, 0, toLocal)
 }
 
 // choose returns the verdict for a frontend's traffic: it goes to a balancer,
-// or to a chain of the service port.
+// or to a chain of the service port, or to the chain that rejects it because
+// all endpoints have weight 0.
 func (r *Ruleset) choose(d *dispatch, shared balancerKind, own chainKind) nft.Verdict {
-	if d.plan.hasChains() {
+	n := d.plan.rowsOf(own)
+	switch {
+	case n == 0:
+		return nft.VerdictGoto(NoWeight.name())
+	case d.plan.hasChains():
 		return nft.VerdictGoto(d.plan.chainName(own))
 	}
-	return nft.VerdictGoto(r.names.get(shared, len(d.plan.targets(own))))
+	return nft.VerdictGoto(r.names.get(balancer{shared, d.plan.draw(own), n}))
 }
 
 // indexed appends the rows in which a balancer looks up a frontend's targets.
-func (r *Ruleset) indexed(rows []nft.Row, d *dispatch, offset uint32, targets []Target) []nft.Row {
+func (r *Ruleset) indexed(rows []nft.Row, d *dispatch, offset uint32, kind chainKind) []nft.Row {
 	if d.plan.hasChains() {
 		return rows
 	}
-	for i, t := range targets {
+	set := d.rowsOf(d.plan.draw(kind))
+	for i, t := range d.plan.indexed(kind) {
 		rows = append(rows, nft.Row{
-			Set: d.endpoints, Key: d.at.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr).Port(t.Port),
+			Set: set, Key: d.at.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr).Port(t.Port),
 		})
 	}
 	return rows

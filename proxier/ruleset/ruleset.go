@@ -25,7 +25,7 @@ func New(config Config, family nft.Family) (*Ruleset, error) {
 	if !family.Valid() {
 		return nil, fmt.Errorf("address family %d is not supported", family)
 	}
-	return &Ruleset{config: &config, layout: newLayout(family)}, nil
+	return &Ruleset{config: &config, layout: newLayout(family), names: make(balancerNames)}, nil
 }
 
 // Family returns the address family of the table.

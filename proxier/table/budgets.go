@@ -16,6 +16,7 @@ import (
 // budget is used up; the others are reduced to what is left.
 type budgets struct {
 	ruleset.Budgets
+	config     *ruleset.Config
 	namespaces map[string]*namespaceRows
 	reduced    map[*serviceState]struct{} // Services with reduced
 }
@@ -42,8 +43,8 @@ type reduced struct {
 // a Service that exceeds its budget is planned with all endpoints.
 const maxPairs = 1 << 22
 
-func newBudgets(b ruleset.Budgets) budgets {
-	return budgets{b, make(map[string]*namespaceRows), make(map[*serviceState]struct{})}
+func newBudgets(c *ruleset.Config) budgets {
+	return budgets{c.Budgets, c, make(map[string]*namespaceRows), make(map[*serviceState]struct{})}
 }
 
 // budget returns the rows that a Service may have.
@@ -54,6 +55,11 @@ func (d *desired) budget(s *serviceState) int {
 	return d.budgets.OfService()
 }
 
+// share returns the part of a Service that a budget covers.
+func (d *desired) share(s *serviceState, budget int) ruleset.Share {
+	return ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.config.TableSize(s.spec), budget)
+}
+
 // applyBudgets makes the limits of all Services follow the changes. It must be
 // called before they are planned.
 func (d *desired) applyBudgets() {
@@ -61,7 +67,7 @@ func (d *desired) applyBudgets() {
 	for s := range maps.Clone(d.dirty) {
 		rows := 0
 		if s.spec != nil {
-			share := ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.OfService())
+			share := d.share(s, d.budgets.OfService())
 			rows = share.Rows
 			if s.reduced == nil || s.reduced.budget == d.budgets.OfService() {
 				d.setShare(s, share, d.budgets.OfService())
@@ -111,7 +117,7 @@ func (d *desired) shareNamespace(name string) {
 			budget = left
 		}
 		if s.rows > left || s.reduced != nil {
-			share := ruleset.ShareOf(d.family, s.spec, s.endpoints, budget)
+			share := d.share(s, budget)
 			d.setShare(s, share, budget)
 			left = max(0, left-share.Rows)
 			continue

@@ -37,7 +37,7 @@ func newDesired(f nft.Family, config *Config) desired {
 		services: make(map[cluster.ServiceName]*serviceState),
 		ports:    make(map[uint32]*portState),
 		claims:   newClaims(config.OwnPorts),
-		budgets:  newBudgets(config.Rules.Budgets),
+		budgets:  newBudgets(&config.Rules),
 		dirty:    make(map[*serviceState]struct{}),
 		edited:   make(map[*serviceState]struct{}),
 	}
@@ -122,7 +122,7 @@ func (d *desired) setService(svc *cluster.Service) {
 	}
 	d.setSpec(s, svc)
 	budget := d.budget(s)
-	d.reduce(s, ruleset.ShareOf(d.family, svc, s.endpoints, budget), budget)
+	d.reduce(s, d.share(s, budget), budget)
 	d.setPorts(s)
 	d.markDirty(s)
 }

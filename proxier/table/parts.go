@@ -212,12 +212,14 @@ func (t *Table) joinMoved(groups []part) []part {
 func (t *Table) cost(p *portState) int {
 	var next int
 	if svc := p.service.spec; svc != nil && !p.removed {
-		plan := ruleset.Plan{Service: svc, Frontends: p.wants, Sources: svc.SourceRanges}
-		next = plan.Cost(len(p.service.endpoints))
+		plan := ruleset.Plan{
+			Service: svc, Frontends: p.wants, Sources: svc.SourceRanges, TableSize: t.config.Rules.TableSize(svc),
+		}
+		next = plan.Cost(len(p.service.endpoints), ruleset.HasWeights(p.service.endpoints))
 	}
 	before := t.committed.plans[p]
 	if before == nil {
 		return next
 	}
-	return max(next, before.Cost(len(before.Cluster)+len(before.Local)))
+	return max(next, before.Cost(len(before.Cluster)+len(before.Local), before.HasWeights()))
 }
