@@ -106,9 +106,10 @@ func HasWeights(endpoints []*cluster.Endpoint) bool {
 }
 
 // HasWeights reports whether a target has another weight than the default.
-func (p *Plan) HasWeights() bool {
-	other := func(t Target) bool { return t.Weight != 0 }
-	return slices.ContainsFunc(p.Cluster, other) || slices.ContainsFunc(p.Local, other)
+func (p *Plan) HasWeights() bool { return haveWeights(p.Cluster) || haveWeights(p.Local) }
+
+func haveWeights(targets []Target) bool {
+	return slices.ContainsFunc(targets, func(t Target) bool { return t.Weight != 0 })
 }
 
 // tableRows returns the number of rows of the table of n targets, at most. size
@@ -133,16 +134,23 @@ func (p *Plan) setTables() error {
 	return nil
 }
 
-// tableOf returns the table of a list of targets. If only one target has a
-// weight above 0, the table has one row.
+// tableOf returns the table of a list of targets. It has one row for each
+// target with a weight above 0 if there is only one, or if their shares are
+// equal and random.
 func (p *Plan) tableOf(targets []Target) []uint16 {
+	hashed := p.Service.Balance != cluster.BalanceRandom
+	if len(targets) == 0 || !hashed && !haveWeights(targets) {
+		return nil
+	}
 	order := make([]uint16, 0, len(targets))
+	equal := true
 	for i, t := range targets {
 		if t.Weight.Int() > 0 {
 			order = append(order, uint16(i))
+			equal = equal && t.Weight == targets[order[0]].Weight
 		}
 	}
-	if len(order) < 2 {
+	if len(order) < 2 || equal && !hashed {
 		return order
 	}
 	slices.SortFunc(order, func(a, b uint16) int {

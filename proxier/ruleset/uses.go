@@ -67,6 +67,7 @@ const (
 	UnusedOtherNode   Unused = "OtherNode"   // policy Local
 	UnusedNodeHints   Unused = "NodeHints"   // hints select endpoints for this node
 	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
+	UnusedWeight      Unused = "Weight"      // the weight is 0
 	UnusedBudget      Unused = "Budget"      // the budget of the Service or of its namespace (see Budgets)
 )
 
@@ -103,6 +104,7 @@ var unusedTexts = map[Unused]string{
 	UnusedOtherNode:   "on another node",
 	UnusedNodeHints:   "hints select other nodes",
 	UnusedZoneHints:   "hints select other zones",
+	UnusedWeight:      "the weight is 0",
 	UnusedBudget:      "the rows of the Service or of its namespace exceed the budget",
 }
 
@@ -132,8 +134,8 @@ func newSelection(f nft.Family, in *PlanInput) *selection {
 	all := candidates(nil, in.Endpoints, f, in.Port, in.Node)
 	s := &selection{
 		node: in.Node, candidates: make(map[netip.AddrPort]*cluster.Endpoint, len(all)),
-		cluster: targetUses(usableForCluster(all, in.Node), in.Limits),
-		local:   targetUses(usableForLocal(all, in.Node), in.Limits),
+		cluster: targetUses(usableForCluster(all, in.Node), in),
+		local:   targetUses(usableForLocal(all, in.Node), in),
 		hinted:  UnusedZoneHints,
 	}
 	for _, c := range all {
@@ -145,14 +147,18 @@ func newSelection(f nft.Family, in *PlanInput) *selection {
 	return s
 }
 
-// targetUses returns how targets are used: "" for those within the limits.
-func targetUses(targets []Target, limits *Limits) map[netip.AddrPort]Unused {
+// targetUses returns how targets are used: "" for those within the limits that
+// have a weight.
+func targetUses(targets []Target, in *PlanInput) map[netip.AddrPort]Unused {
 	uses := make(map[netip.AddrPort]Unused, len(targets))
 	for _, t := range targets {
 		uses[t.AddrPort()] = UnusedBudget
 	}
-	for _, t := range limits.targets(targets) {
+	for _, t := range in.Limits.targets(targets) {
 		uses[t.AddrPort()] = ""
+		if t.Weight.Int() == 0 && hasTable(in.Service, true) {
+			uses[t.AddrPort()] = UnusedWeight
+		}
 	}
 	return uses
 }

@@ -46,8 +46,8 @@ func features() []*feature {
 		{name: "affinity", size: 2_000, shape: services(10), use: func(svc *cluster.Service, _ int) {
 			svc.AffinityTimeout = 3 * time.Hour
 		}},
-		{name: "hashed", size: 10_000, shape: services(10), use: func(svc *cluster.Service, _ int) {
-			svc.Balance = cluster.BalanceSourceHash
+		{name: "hashed", size: 10_000, shape: services(10), use: func(svc *cluster.Service, i int) {
+			svc.Balance, svc.Name.Namespace = cluster.BalanceSourceHash, fmt.Sprintf("bench-%d", i%10)
 		}},
 		{name: "source-ranges", size: 1_000, shape: services(2), use: func(svc *cluster.Service, i int) {
 			loadBalancer(svc, i, 50)

@@ -94,6 +94,9 @@ const (
 	// ClusterIP, pods of the cluster and this node can use all endpoints
 	// nevertheless.
 	WithoutLocalEndpoints FrontendState = "NoLocalEndpoints"
+	// WithoutWeight means that they are rejected, or those from outside the
+	// cluster: all endpoints that they could use have weight 0.
+	WithoutWeight FrontendState = "NoWeight"
 	// Conflicting means that another service port owns the frontend.
 	Conflicting FrontendState = "Conflict"
 	// Refused means that the service port cannot be updated, for example
@@ -227,6 +230,8 @@ func (t *Table) viewFrontend(p *portState, port *PortView, f *ruleset.ServedFron
 		view.State = WithoutEndpoints
 	case f.Policy == cluster.PolicyLocal && len(plan.Local) == 0:
 		view.State = WithoutLocalEndpoints
+	case view.UsedEndpoints == 0:
+		view.State = WithoutWeight
 	}
 	return view
 }

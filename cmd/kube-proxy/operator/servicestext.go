@@ -89,6 +89,8 @@ func stateText(s *table.ServiceView, f *table.FrontendView) string {
 		text = "rejects: no endpoints"
 	case f.State == table.WithoutEndpoints:
 		text = "rejects: no usable endpoint"
+	case f.State == table.WithoutWeight:
+		text = "rejects: all usable endpoints have weight 0"
 	case f.State == table.WithoutLocalEndpoints && f.Kind == ruleset.ClusterIP:
 		text = "drops: no usable endpoint on this node"
 	case f.State == table.WithoutLocalEndpoints:

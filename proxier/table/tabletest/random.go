@@ -109,6 +109,10 @@ func (r Random) Service(i int) *cluster.Service {
 		svc.Ports = append(svc.Ports, port)
 	}
 	svc.Metrics = r.chance(2)
+	if r.chance(2) && svc.AffinityTimeout == 0 {
+		svc.Balance = cluster.Balance(1 + r.IntN(2))
+	}
+	svc.HashTableSize = []int{0, 16, 20}[r.IntN(3)]
 	return svc
 }
 
@@ -142,6 +146,9 @@ func (r Random) Endpoint() *cluster.Endpoint {
 		e.Addr = r.Addr(ClusterNet, RandomServices)
 	}
 	e.Serving = e.Ready || r.chance(2)
+	if r.chance(4) {
+		e.Weight = cluster.WeightOf(r.IntN(3))
+	}
 	if r.chance(4) {
 		e.Hints = &cluster.Hints{
 			Zones: []string{"a", "b"}[:1+r.IntN(2)],

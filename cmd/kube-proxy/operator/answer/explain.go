@@ -182,7 +182,7 @@ func (e *explanation) unused(policy cluster.Policy) {
 	o := &e.desired.Result.Outcomes[0]
 	switch {
 	case o.Action == explain.ToEndpoint, o.Reason.Code == explain.NoEndpoints,
-		o.Reason.Code == explain.NoLocalEndpoints:
+		o.Reason.Code == explain.NoLocalEndpoints, o.Reason.Code == explain.NoWeight:
 		e.listUnused(policy)
 	}
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/rendezvous"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -203,17 +205,17 @@ func (o *oracle) served(q explain.Query, s *servicePort) fates {
 	case len(everywhere) == 0:
 		return refuse(q, explain.NoEndpoints)
 	case s.kind == kindClusterIP && policy == cluster.PolicyLocal:
-		return o.toOneOf(q, here, internal)
+		return o.toOneOf(q, s.service, here, internal)
 	case s.kind == kindClusterIP:
-		return o.toOneOf(q, everywhere, internal)
+		return o.toOneOf(q, s.service, everywhere, internal)
 	case policy == cluster.PolicyCluster:
-		return o.toOneOf(q, everywhere, cmp.Or(internal, explain.ExternalPolicy))
+		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, explain.ExternalPolicy))
 	case o.isPod(q):
-		return o.toOneOf(q, everywhere, internal)
+		return o.toOneOf(q, s.service, everywhere, internal)
 	case o.isLocal(q.Source):
-		return o.toOneOf(q, everywhere, cmp.Or(internal, explain.FromNode))
+		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, explain.FromNode))
 	}
-	return o.toOneOf(q, here, internal)
+	return o.toOneOf(q, s.service, here, internal)
 }
 
 // masqueradesInternal returns the reason why traffic to a ClusterIP is
@@ -232,9 +234,15 @@ func (o *oracle) masqueradesInternal(q explain.Query) explain.ReasonCode {
 }
 
 // toOneOf returns the outcomes of a packet to one of some endpoints.
-func (o *oracle) toOneOf(q explain.Query, endpoints []endpoint, masquerade explain.ReasonCode) fates {
+func (o *oracle) toOneOf(
+	q explain.Query, svc *cluster.Service, endpoints []endpoint, masquerade explain.ReasonCode,
+) fates {
 	if len(endpoints) == 0 {
 		return drop(explain.NoLocalEndpoints)
+	}
+	shares := o.shares(q, svc, endpoints)
+	if len(shares) == 0 {
+		return refuse(q, explain.NoWeight)
 	}
 	out := make(fates)
 	for _, e := range endpoints {
@@ -243,9 +251,71 @@ func (o *oracle) toOneOf(q explain.Query, endpoints []endpoint, masquerade expla
 			reason = explain.Hairpin
 		}
 		to := fate{action: explain.ToEndpoint, endpoint: e.at, masqueraded: reason != "", reason: reason}
-		out[to] = big.NewRat(1, int64(len(endpoints))).RatString()
+		if share := shares[e.at]; share != nil {
+			out[to] = share.RatString()
+		}
 	}
 	return out
+}
+
+// shares returns the shares of a client's connections that endpoints get. Those
+// without connections are left out.
+func (o *oracle) shares(q explain.Query, svc *cluster.Service, endpoints []endpoint) map[netip.AddrPort]*big.Rat {
+	shares := make(map[netip.AddrPort]*big.Rat)
+	if svc.AffinityTimeout == 0 {
+		endpoints = slices.DeleteFunc(slices.Clone(endpoints), func(e endpoint) bool { return e.weight == 0 })
+	}
+	other := func(e endpoint) bool { return e.weight != endpoints[0].weight }
+	if svc.AffinityTimeout != 0 || svc.Balance == cluster.BalanceRandom && !slices.ContainsFunc(endpoints, other) {
+		for _, e := range endpoints {
+			shares[e.at] = big.NewRat(1, int64(len(endpoints)))
+		}
+		return shares
+	}
+	var sorted []rendezvous.Endpoint
+	for _, e := range endpoints {
+		sorted = append(sorted, rendezvous.Endpoint{AddrPort: e.at, Weight: e.weight})
+	}
+	slices.SortFunc(sorted, func(a, b rendezvous.Endpoint) int { return a.Compare(b.AddrPort) })
+	rows := rendezvous.Table(sorted, cmp.Or(svc.HashTableSize, cluster.DefaultHashTableSize))
+	if svc.Balance == cluster.BalanceSourceHash && len(rows) > 0 { // the port of the client is not known
+		i := rowOf(o.family, q.Source, len(rows))
+		rows = rows[i : i+1]
+	}
+	for _, i := range rows {
+		at := sorted[i].AddrPort
+		shares[at] = new(big.Rat).Add(cmp.Or(shares[at], new(big.Rat)), big.NewRat(1, int64(len(rows))))
+	}
+	return shares
+}
+
+// hashOnly is a table whose only rule hashes the address of the client.
+type hashOnly struct {
+	rule nft.Rule
+	set  *nft.Set
+	row  uint32
+}
+
+func (h *hashOnly) Rules(string) ([]nft.Rule, error) { return []nft.Rule{h.rule}, nil }
+func (h *hashOnly) Set(string) (*nft.Set, error)     { return h.set, nil }
+
+func (h *hashOnly) Row(_ *nft.Set, key nft.Tuple) (nft.Row, error) {
+	h.row = key.FirstInteger()
+	return nft.Row{}, nil
+}
+
+// rowOf returns the row of a client in a table of n rows. Package walk compares
+// its hashes with the kernel.
+func rowOf(f nft.Family, client netip.Addr, n int) uint32 {
+	set := &nft.Set{Name: "rows", Key: nft.Typeof(nft.Constant(0))}
+	h := &hashOnly{rule: nft.NewRule(nft.In(set, nft.Jhash(uint32(n), 0x5eed, 0, nft.Saddr(f)))), set: set}
+	p := walk.NewPath(walk.Packet{
+		Source: netip.AddrPortFrom(client, 0), Destination: netip.AddrPortFrom(client, 0),
+	})
+	if _, err := walk.New(h, nil).Run(p, "rows"); err != nil {
+		panic(err)
+	}
+	return h.row
 }
 
 // allows reports whether loadBalancerSourceRanges allow a client.
@@ -305,7 +375,8 @@ func (o *oracle) isPod(q explain.Query) bool {
 // endpoint is an endpoint, and its address and port for a service port.
 type endpoint struct {
 	*cluster.Endpoint
-	at netip.AddrPort
+	at     netip.AddrPort
+	weight int // the highest one
 }
 
 // candidates returns the endpoints of a service port. An address and port in
@@ -319,9 +390,11 @@ func (o *oracle) candidates(s *servicePort) []endpoint {
 			if port.Name != s.port.Name || port.Protocol != s.port.Protocol || o.node.IsServiceAddr(e.Addr) {
 				continue
 			}
-			if known, ok := best[at]; !ok || condition(e) > condition(known.Endpoint) {
-				best[at] = endpoint{e, at}
+			known, ok := best[at]
+			if !ok || condition(e) > condition(known.Endpoint) {
+				known.Endpoint = e
 			}
+			best[at] = endpoint{known.Endpoint, at, max(known.weight, e.Weight.Int())}
 		}
 	}
 	return slices.Collect(maps.Values(best))

@@ -262,7 +262,7 @@ func TestRandomClusters(t *testing.T) {
 		}
 	}
 	for _, reason := range []explain.ReasonCode{
-		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.UnknownPort, explain.UnallocatedAddress,
+		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.NoWeight, explain.UnknownPort, explain.UnallocatedAddress,
 		explain.SourceRange, explain.NoService, explain.Localhost, explain.OutsideCluster, explain.MasqueradeAll,
 		explain.ExternalPolicy, explain.FromNode, explain.Hairpin,
 	} {

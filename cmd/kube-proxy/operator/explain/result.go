@@ -81,6 +81,7 @@ type ReasonCode string
 const (
 	NoEndpoints        = ReasonCode(ruleset.NoEndpoints)
 	NoLocalEndpoints   = ReasonCode(ruleset.NoLocalEndpoints)
+	NoWeight           = ReasonCode(ruleset.NoWeight)
 	UnknownPort        = ReasonCode(ruleset.UnknownPort)
 	UnallocatedAddress = ReasonCode(ruleset.UnallocatedAddress)
 	SourceRange        = ReasonCode(ruleset.SourceRange)
