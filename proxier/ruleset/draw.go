@@ -12,8 +12,8 @@ import (
 // A service port that hashes clients, or whose endpoints have weights, has a
 // table: many rows for each endpoint. The table depends on the endpoints and
 // their weights only, so all nodes that use the same endpoints have the same
-// one. Its rows are in maps of their own, because the kernel walks all rows of a
-// map when a chain that uses it is added.
+// one. Its rows are in maps of their own, because the kernel walks all rows of
+// a map when a chain that uses it is added.
 
 // draw is the way in which a chain draws the index of a row.
 type draw uint8

@@ -172,7 +172,7 @@ func (d *dispatchSets) all() []*nft.Set {
 	return []*nft.Set{d.services, d.endpoints, d.tables, d.isLocal, d.local, d.cluster, d.noEndpoints, d.connections}
 }
 
-// rowsOf returns the map in which balancers look up the endpoint that they draw.
+// rowsOf returns the map in which balancers look up the row that they draw.
 func (d *dispatchSets) rowsOf(way draw) *nft.Set {
 	if way == random {
 		return d.endpoints

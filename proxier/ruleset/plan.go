@@ -100,12 +100,11 @@ type Plan struct {
 	// position of a target is its index in the rows.
 	Cluster, Local []Target
 	// ClusterTable and LocalTable are the rows from which hashes or weights
-	// select a target, as indexes of Cluster and Local. nil means a row for each
-	// target. An empty table that is not nil means that all targets have weight
-	// 0.
+	// select a target, as indexes of Cluster and Local. nil means one row for
+	// each target. A table that is empty but not nil means that all targets
+	// have weight 0.
 	ClusterTable, LocalTable []uint16
-	// TableSize is the number of rows of a table that is not smaller or larger
-	// for its number of targets.
+	// TableSize is the number of rows of a table, unless it has more targets.
 	TableSize int
 	// Number identifies the service port in the rows of its targets. It is 0 if
 	// they are in the rows of each frontend, or in chains of session affinity.

@@ -92,7 +92,8 @@ func difference(want, got []string) string {
 
 var (
 	balancerBlock = regexp.MustCompile(
-		`^chain ((balance|balance-all|external|nodeport|nodeport-balance|nodeport-balance-all)-\d+) {`)
+		`^chain ((balance|balance-all|external|nodeport|nodeport-balance|nodeport-balance-all)` +
+			`(-weighted|-hash|-port-hash)?-\d+) {`)
 	affinitySetBlock = regexp.MustCompile(`^set (clients-\d+) {`)
 )
 

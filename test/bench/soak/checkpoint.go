@@ -211,7 +211,7 @@ var (
 	affinityID  = regexp.MustCompile(`numgen inc mod 1 offset \d+`)
 	affinitySet = regexp.MustCompile(`\bclients-\d+`)
 	reference   = regexp.MustCompile(`(?:goto|jump) (\S+)`)
-	balancer    = regexp.MustCompile(`^(balance|external|nodeport)-(balance-)?(all-)?\d+$`)
+	balancer    = regexp.MustCompile(`^(balance|external|nodeport)-(balance-)?(all-)?(weighted-|hash-|port-hash-)?\d+$`)
 	client      = regexp.MustCompile(` timeout \w+$`)
 	portChain   = regexp.MustCompile(`^(chain port-(?:external-|local-)?)\d+$`)
 )

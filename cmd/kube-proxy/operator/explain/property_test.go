@@ -262,8 +262,8 @@ func TestRandomClusters(t *testing.T) {
 		}
 	}
 	for _, reason := range []explain.ReasonCode{
-		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.NoWeight, explain.UnknownPort, explain.UnallocatedAddress,
-		explain.SourceRange, explain.NoService, explain.Localhost, explain.OutsideCluster, explain.MasqueradeAll,
+		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.NoWeight, explain.UnknownPort,
+		explain.UnallocatedAddress, explain.SourceRange, explain.NoService, explain.Localhost, explain.OutsideCluster, explain.MasqueradeAll,
 		explain.ExternalPolicy, explain.FromNode, explain.Hairpin,
 	} {
 		if seen[reason] < 10 && !testing.Short() {
