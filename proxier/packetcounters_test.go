@@ -39,6 +39,7 @@ nftproxy_dropped_packets_total{ip_family="IPv4",reason="UnallocatedAddress"} 0
 # HELP nftproxy_rejected_packets_total Packets of new connections that were rejected, by reason.
 # TYPE nftproxy_rejected_packets_total counter
 nftproxy_rejected_packets_total{ip_family="IPv4",reason="NoEndpoints"} %[1]d
+nftproxy_rejected_packets_total{ip_family="IPv4",reason="NoWeight"} 0
 nftproxy_rejected_packets_total{ip_family="IPv4",reason="UnknownPort"} 0
 `, want)
 		if err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(text), localhost,

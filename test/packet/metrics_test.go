@@ -40,7 +40,7 @@ func (c *cluster) refusals(t *testing.T, f family) map[string]int {
 	t.Helper()
 	n := make(map[string]int)
 	for metric, reasons := range map[string]string{
-		"nftproxy_rejected_packets_total": "NoEndpoints UnknownPort",
+		"nftproxy_rejected_packets_total": "NoEndpoints NoWeight UnknownPort",
 		"nftproxy_dropped_packets_total":  "NoLocalEndpoints UnallocatedAddress SourceRange",
 	} {
 		for _, reason := range strings.Fields(reasons) {

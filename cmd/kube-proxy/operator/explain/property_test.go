@@ -263,8 +263,8 @@ func TestRandomClusters(t *testing.T) {
 	}
 	for _, reason := range []explain.ReasonCode{
 		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.NoWeight, explain.UnknownPort,
-		explain.UnallocatedAddress, explain.SourceRange, explain.NoService, explain.Localhost, explain.OutsideCluster, explain.MasqueradeAll,
-		explain.ExternalPolicy, explain.FromNode, explain.Hairpin,
+		explain.UnallocatedAddress, explain.SourceRange, explain.NoService, explain.Localhost,
+		explain.OutsideCluster, explain.MasqueradeAll, explain.ExternalPolicy, explain.FromNode, explain.Hairpin,
 	} {
 		if seen[reason] < 10 && !testing.Short() {
 			t.Errorf("reason %q: got %d packets, want at least 10", reason, seen[reason])
