@@ -1,6 +1,11 @@
 package manifest
 
-import "k8s.io/klog/v2"
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+)
 
 // report is the outcome of a read, as far as it was not logged before.
 type report struct {
@@ -25,34 +30,22 @@ func (f file) reportSince(before file) report {
 
 // newProblems returns the problems that are not among those before.
 func newProblems(problems, before []problem) []problem {
-	texts := make(map[string]struct{}, len(before))
-	for _, p := range before {
-		texts[p.Error()] = struct{}{}
-	}
-	var result []problem
-	for _, p := range problems {
-		if _, found := texts[p.Error()]; !found {
-			result = append(result, p)
-		}
-	}
-	return result
+	return unseen(problems, before, problem.Error)
 }
 
 // newWarnings returns the warnings that are not among those before. It
 // ignores the places, which change when a preceding document changes.
 func newWarnings(warnings, before []warning) []warning {
-	type content struct{ subject, text string }
-	contents := make(map[content]struct{}, len(before))
-	for _, w := range before {
-		contents[content{w.subject, w.text}] = struct{}{}
+	return unseen(warnings, before, func(w warning) [2]string { return [2]string{w.subject, w.text} })
+}
+
+// unseen returns the values whose key no value before has.
+func unseen[T any, K comparable](values, before []T, key func(T) K) []T {
+	seen := sets.New[K]()
+	for _, v := range before {
+		seen.Insert(key(v))
 	}
-	var result []warning
-	for _, w := range warnings {
-		if _, found := contents[content{w.subject, w.text}]; !found {
-			result = append(result, w)
-		}
-	}
-	return result
+	return slices.DeleteFunc(slices.Clone(values), func(v T) bool { return seen.Has(key(v)) })
 }
 
 // log logs the report.

@@ -65,10 +65,7 @@ func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Status returns the status of the proxy.
 func (c *Client) Status(ctx context.Context) (*answer.Status, error) {
-	for status, err := range ask[answer.Status](ctx, c, pathStatus, nil) {
-		return status, err
-	}
-	return nil, c.failed(io.ErrUnexpectedEOF)
+	return one(c, ask[answer.Status](ctx, c, pathStatus, nil))
 }
 
 // Services returns the Services of a query, sorted by name. The error is
@@ -85,8 +82,13 @@ func (c *Client) Diff(ctx context.Context, after string) iter.Seq2[*table.DiffSt
 
 // Explain walks a packet through the table that the proxy wants.
 func (c *Client) Explain(ctx context.Context, q explain.Query) (*explain.Desired, error) {
-	for desired, err := range ask[explain.Desired](ctx, c, pathExplain, formatPacket(&q)) {
-		return desired, err
+	return one(c, ask[explain.Desired](ctx, c, pathExplain, formatPacket(&q)))
+}
+
+// one returns the only object of an answer.
+func one[T any](c *Client, answer iter.Seq2[*T, error]) (*T, error) {
+	for v, err := range answer {
+		return v, err
 	}
 	return nil, c.failed(io.ErrUnexpectedEOF)
 }
