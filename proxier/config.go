@@ -84,7 +84,8 @@ func (c *Config) rules() ruleset.Config {
 	return ruleset.Config{
 		MasqueradeBit: c.MasqueradeBit, MasqueradeAll: c.MasqueradeAll,
 		DetectLocal: c.DetectLocal, NodePortAddresses: c.NodePortAddresses, LocalhostNodePorts: c.LocalhostNodePorts,
-		ServiceMetrics: c.ServiceMetrics, Budgets: c.Budgets, ResetStaleConnections: c.ResetStaleConnections,
+		ServiceMetrics: c.ServiceMetrics, Budgets: c.Budgets, HashTableSize: c.HashTableSize,
+		ResetStaleConnections: c.ResetStaleConnections,
 	}
 }
 

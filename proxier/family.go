@@ -40,7 +40,7 @@ func newFamily(
 	if err != nil {
 		return nil, err
 	}
-	f.parts = append(f.parts, checks)
+	f.parts = append(f.parts, checks, newBalanceEvents(s.events))
 	if rules := s.config.rules(); rules.Localhost(t.Family()) {
 		if f.localhost, err = newLocalhostPorts(s.config, s.events, t.Family(), limit); err != nil {
 			return nil, err

@@ -35,7 +35,9 @@ func TestCheckHash(t *testing.T) {
 // A kernel without an expression refuses the rule with ENOENT. Other errors do
 // not mean that the kernel has no nft_hash.
 func TestExplainHash(t *testing.T) {
-	problem := func(object string, errno unix.Errno) nft.Problem { return nft.Problem{Object: object, Errno: errno} }
+	problem := func(object string, errno unix.Errno) nft.Problem {
+		return nft.Problem{Object: object, Errno: errno}
+	}
 	aborted := problem(absent, unix.ENOENT)
 	for name, tt := range map[string]struct {
 		answer        error

@@ -1,0 +1,71 @@
+package proxier
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table"
+)
+
+// balanceEvents reports service ports of an address family whose hashes or
+// weights have no effect, or a limited one.
+type balanceEvents struct {
+	idle
+	events cluster.EventRecorder
+	notes  map[string]string // last event about a service port
+}
+
+func newBalanceEvents(events cluster.EventRecorder) *balanceEvents {
+	return &balanceEvents{events: events, notes: make(map[string]string)}
+}
+
+// update reports the service ports of a commit, each one once for the same note.
+func (b *balanceEvents) update(c *table.Commit) {
+	before := b.notes
+	if c.Whole {
+		b.notes = make(map[string]string)
+	}
+	for _, change := range c.Changes {
+		if change.After == nil {
+			delete(b.notes, change.Before.Name())
+			continue
+		}
+		name, note := change.After.Name(), balanceNote(change.After)
+		if note != "" && note != before[name] {
+			b.events.Record(cluster.NewEvent(change.After.Service, cluster.ReasonBalance, name+": "+note))
+		}
+		if note == "" {
+			delete(b.notes, name)
+		} else {
+			b.notes[name] = note
+		}
+	}
+}
+
+// rowsOfEndpoint is the number of rows of a table that each endpoint needs for
+// an equal share.
+const rowsOfEndpoint = 10
+
+// balanceNote returns the limit of the hash or the weights of a service port, ""
+// if there is none.
+func balanceNote(p *ruleset.Plan) string {
+	if p.Service.AffinityTimeout > 0 {
+		if p.HasWeights() {
+			return "weights of endpoints have no effect with sessionAffinity ClientIP"
+		}
+		return ""
+	}
+	rows, need := len(p.ClusterTable), rowsOfEndpoint*len(p.Cluster)
+	if n := rowsOfEndpoint * len(p.Local); n-len(p.LocalTable) > need-rows {
+		rows, need = len(p.LocalTable), n
+	}
+	if rows < 2 || rows >= min(need, cluster.MaxHashTableSize) {
+		return ""
+	}
+	// A power of two, so that not every change of the endpoints is reported.
+	size := min(1<<bits.Len(uint(need-1)), cluster.MaxHashTableSize)
+	return fmt.Sprintf("a hash table of %d rows gives its endpoints unequal shares; set the annotation "+
+		"nftproxy.io/hash-table-size to %d", rows, size)
+}
