@@ -25,7 +25,7 @@ func TestCanary(t *testing.T) {
 		if !strings.Contains(manifest, example) {
 			t.Fatalf("the example has no endpoint %s", example)
 		}
-		manifest = strings.ReplaceAll(manifest, example, c.place(pod)[ipv4].String())
+		manifest = strings.ReplaceAll(manifest, example, c.pods[pod].Addrs()[ipv4].String())
 	}
 	s := service{name: "web", number: 10, protocols: "TCP", families: "IPv4"} // 10.96.0.10, as in the example
 	s.setDefaults(c)
