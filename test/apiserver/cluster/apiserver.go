@@ -3,6 +3,7 @@ package cluster
 import (
 	"bufio"
 	"context"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -127,16 +128,8 @@ func (s *APIServer) arguments() []string {
 	}, s.Arguments...)
 }
 
-// auditPolicy logs requests of service accounts when they are answered, and
-// watches when their answer begins.
-const auditPolicy = `apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: Metadata
-  userGroups: ["system:serviceaccounts"]
-- level: None
-`
+//go:embed audit-policy.yaml
+var auditPolicy []byte
 
 // Request is a request of a service account.
 type Request struct {

@@ -159,7 +159,7 @@ func (c *Cluster) prepare() error {
 		servingKeyFile:  servingKey,
 		signingKeyFile:  signingKey,
 		tokensFile:      []byte(c.adminToken + ",admin,admin,system:masters\n"),
-		auditPolicyFile: []byte(auditPolicy),
+		auditPolicyFile: auditPolicy,
 	} {
 		if err := os.WriteFile(c.path(name), content, 0o600); err != nil {
 			return err
