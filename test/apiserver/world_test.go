@@ -51,14 +51,10 @@ func newServedWorld(t testing.TB) (*world, *service, *proxy) {
 // newBareWorld creates a world without Nodes in the API.
 func newBareWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Lab: labtest.New(t), t: t, pods: map[string]*lab.Pod{}}
-	for _, name := range []string{"a1", "a2"} {
-		w.addPod(w.Node1, name)
-	}
-	for _, name := range []string{"b1", "b2"} {
-		w.addPod(w.Node2, name)
-	}
+	w := &world{Lab: labtest.New(t), t: t}
 	var err error
+	w.pods, err = w.AddPods([]uint16{target}, "a1", "a2", "b1", "b2")
+	w.must(err)
 	w.Cluster, err = cluster.Start(t.Context(), cluster.Config{
 		Namespace:     labtest.AddPod(t, w.Node2, "control-plane").Namespace,
 		Programs:      filepath.Dir(program("etcd")),
@@ -96,12 +92,6 @@ func (w *world) must(err error) {
 }
 
 func (w *world) ctx() context.Context { return w.t.Context() }
-
-func (w *world) addPod(node *lab.Node, name string) {
-	w.t.Helper()
-	w.pods[name] = labtest.AddPod(w.t, node, name)
-	labtest.Serve(w.t, target, w.pods[name].Namespace)
-}
 
 // The objects of deploy/ that the subject uses.
 const (

@@ -100,6 +100,38 @@ type Pod struct {
 // AddPod adds a pod with the next free addresses.
 func (node *Node) AddPod(name string) (*Pod, error) { return node.AddPodWith(PodConfig{Name: name}) }
 
+// AddPods adds pods to the nodes of NodeOf, with servers at all ports. It returns
+// them by name.
+func (l *Lab) AddPods(ports []uint16, names ...string) (map[string]*Pod, error) {
+	pods := map[string]*Pod{}
+	for _, name := range names {
+		node := l.Node1
+		if NodeOf(name) == l.Node2.Name {
+			node = l.Node2
+		}
+		pod, err := node.AddPod(name)
+		if err != nil {
+			return nil, err
+		}
+		pods[name] = pod
+		for _, port := range ports {
+			if err := pod.Serve(port); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return pods, nil
+}
+
+// NodeOf returns the name of the node of a pod, or of the node itself: node2 if
+// the name is pod2 or node2 or begins with b, and node1 otherwise.
+func NodeOf(name string) string {
+	if name[0] == 'b' || name == "pod2" || name == "node2" {
+		return "node2"
+	}
+	return "node1"
+}
+
 // AddPodWith adds a pod. The pod is reachable when AddPodWith returns.
 func (node *Node) AddPodWith(config PodConfig) (*Pod, error) {
 	node.mu.Lock()

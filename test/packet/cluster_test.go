@@ -91,7 +91,6 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	c := &cluster{
 		Lab:     labtest.New(t),
 		t:       t,
-		pods:    make(map[string]*lab.Pod),
 		origins: make(map[string]origin),
 		places:  make(map[string][2]netip.Addr),
 	}
@@ -100,11 +99,13 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	c.addOrigin("client", c.Client, [2]netip.Addr(c.Client.Addrs()))
 	c.addOrigin("node1", c.Node1.Namespace, [2]netip.Addr{})
 	c.addOrigin("node2", c.Node2.Namespace, [2]netip.Addr{})
-	for _, name := range []string{"a1", "a2", "pod1"} {
-		c.addPod(c.Node1, lab.PodConfig{Name: name})
+	var err error
+	c.pods, err = c.AddPods([]uint16{firstTarget, secondTarget}, "a1", "a2", "pod1", "b1", "b2", "pod2")
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"b1", "b2", "pod2"} {
-		c.addPod(c.Node2, lab.PodConfig{Name: name})
+	for name, pod := range c.pods {
+		c.addOrigin(name, pod.Namespace, [2]netip.Addr{})
 	}
 	if _, err := c.pods["pod1"].ServeTCP(markerTarget); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package random
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -228,33 +229,16 @@ func SecondAddrs() [2]netip.Addr {
 // the nodes. It returns the pods, and the addresses of all these endpoints, by
 // name.
 func AddPods(l *lab.Lab) (pods map[string]*lab.Pod, addrs map[string][2]netip.Addr, err error) {
-	pods, addrs = map[string]*lab.Pod{}, map[string][2]netip.Addr{}
-	spaces := []*lab.Namespace{l.Node1.Namespace, l.Node2.Namespace}
-	for _, name := range []string{"a1", "a2", "b1", "b2"} {
-		at := l.Node1
-		if NodeOf(name) == l.Node2.Name {
-			at = l.Node2
-		}
-		if pods[name], err = at.AddPod(name); err != nil {
-			return nil, nil, err
-		}
-		spaces = append(spaces, pods[name].Namespace)
+	if pods, err = l.AddPods([]uint16{FirstTarget, SecondTarget}, "a1", "a2", "b1", "b2"); err != nil {
+		return nil, nil, err
 	}
-	for _, at := range spaces {
-		addrs[at.Name] = [2]netip.Addr(at.Addrs())
-		for _, port := range []uint16{FirstTarget, SecondTarget} {
-			if err := at.Serve(port); err != nil {
-				return nil, nil, err
-			}
-		}
+	addrs = map[string][2]netip.Addr{}
+	for name, pod := range pods {
+		addrs[name] = [2]netip.Addr(pod.Addrs())
 	}
-	return pods, addrs, nil
-}
-
-// NodeOf returns the node of an endpoint, by its name.
-func NodeOf(endpoint string) string {
-	if endpoint[0] == 'b' || endpoint == "node2" {
-		return "node2"
+	for _, node := range l.Nodes() {
+		addrs[node.Name] = [2]netip.Addr(node.Addrs())
+		err = errors.Join(err, node.Serve(FirstTarget), node.Serve(SecondTarget))
 	}
-	return "node1"
+	return pods, addrs, err
 }

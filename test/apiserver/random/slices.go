@@ -144,7 +144,7 @@ func (g *Generator) endpointPort(p port) discoveryv1.EndpointPort {
 func (g *Generator) place(e *discoveryv1.Endpoint, name string) {
 	switch choice := g.IntN(100); {
 	case choice < 84:
-		e.NodeName = ptr.To(NodeOf(name))
+		e.NodeName = ptr.To(lab.NodeOf(name))
 	case choice < 92:
 		e.NodeName = ptr.To(Pick(g, []string{"node1", "node2", "node3"}))
 	}

@@ -66,7 +66,7 @@ func (w *world) putEndpoints(ctx context.Context, s *steady) error {
 				continue
 			}
 			e, leaving := random.AddEndpoint(slice, w.pods[name][f]), name == s.leaving
-			e.NodeName = ptr.To(random.NodeOf(name))
+			e.NodeName = ptr.To(lab.NodeOf(name))
 			e.Conditions = discoveryv1.EndpointConditions{
 				Ready: ptr.To(!leaving), Serving: ptr.To(true), Terminating: ptr.To(leaving),
 			}
