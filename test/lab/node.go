@@ -100,8 +100,8 @@ type Pod struct {
 // AddPod adds a pod with the next free addresses.
 func (node *Node) AddPod(name string) (*Pod, error) { return node.AddPodWith(PodConfig{Name: name}) }
 
-// AddPods adds pods to the nodes of NodeOf, with servers at all ports. It returns
-// them by name.
+// AddPods adds pods to the nodes of NodeOf, with servers at all ports. It
+// returns them by name.
 func (l *Lab) AddPods(ports []uint16, names ...string) (map[string]*Pod, error) {
 	pods := map[string]*Pod{}
 	for _, name := range names {
