@@ -21,7 +21,7 @@ func newBalanceEvents(events cluster.EventRecorder) *balanceEvents {
 	return &balanceEvents{events: events, notes: make(map[string]string)}
 }
 
-// update reports the service ports of a commit, each one once for the same note.
+// update reports the service ports of a commit, each once for the same note.
 func (b *balanceEvents) update(c *table.Commit) {
 	before := b.notes
 	if c.Whole {
@@ -48,8 +48,8 @@ func (b *balanceEvents) update(c *table.Commit) {
 // an equal share.
 const rowsOfEndpoint = 10
 
-// balanceNote returns the limit of the hash or the weights of a service port, ""
-// if there is none.
+// balanceNote returns the limit of the hash or the weights of a service port,
+// "" if there is none.
 func balanceNote(p *ruleset.Plan) string {
 	if p.Service.AffinityTimeout > 0 {
 		if p.HasWeights() {

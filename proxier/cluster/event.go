@@ -19,8 +19,8 @@ const (
 	ReasonNotServed = "NotServed"
 	// ReasonBudget means that a Service has more rows than its budgets allow.
 	ReasonBudget = "BudgetExceeded"
-	// ReasonBalance means that hashes or weights of a Service have no effect, or
-	// a limited one.
+	// ReasonBalance means that hashes or weights of a Service have no effect,
+	// or a limited one.
 	ReasonBalance = "BalanceLimited"
 	// ReasonInvalid means that invalid fields of an object are ignored.
 	ReasonInvalid = "InvalidObject"
