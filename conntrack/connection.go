@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Connection is a tracked connection: a flow of any protocol.
@@ -77,7 +79,7 @@ const (
 
 // stateName returns the state of a flow from the payload of its message.
 func stateName(flow trackedFlow, payload []byte) string {
-	status, err := uint32Attr(findAttr(payload[genHeaderLen:], ctaStatus))
+	status, err := uint32Attr(nfnetlink.Attr(payload[genHeaderLen:], ctaStatus))
 	if err != nil {
 		status = 0
 	}
@@ -100,19 +102,4 @@ func stateName(flow trackedFlow, payload []byte) string {
 		return "STATE" + strconv.Itoa(int(flow.state))
 	}
 	return states[flow.state]
-}
-
-// findAttr returns the value of an attribute, nil if there is none.
-func findAttr(b []byte, want uint16) []byte {
-	for len(b) > 0 {
-		kind, data, rest, err := nextAttr(b)
-		if err != nil {
-			return nil
-		}
-		if kind == want {
-			return data
-		}
-		b = rest
-	}
-	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Select finds connections with their endpoints and states, whichever filters
@@ -109,7 +111,7 @@ func TestStateName(t *testing.T) {
 		{udp, status(0)[:genHeaderLen], "UNREPLIED"},
 	} {
 		flow := trackedFlow{protocol: tc.protocol}
-		if err := flow.setAttr(ctaProtoInfo, findAttr(tc.payload[genHeaderLen:], ctaProtoInfo)); err != nil {
+		if err := flow.setAttr(ctaProtoInfo, nfnetlink.Attr(tc.payload[genHeaderLen:], ctaProtoInfo)); err != nil {
 			t.Fatal(err)
 		}
 		if got := stateName(flow, tc.payload); got != tc.want {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 var (
@@ -65,7 +67,7 @@ func (f *trackedFlow) setAttr(kind uint16, data []byte) (err error) {
 // states.
 func stateAttr(b []byte) (state uint8, err error) {
 	for _, protocol := range []uint16{ctaProtoInfoTCP, ctaProtoInfoSCTP} {
-		if data := findAttr(findAttr(b, protocol), ctaState); data != nil {
+		if data := nfnetlink.Attr(nfnetlink.Attr(b, protocol), ctaState); data != nil {
 			return uint8Attr(data)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Message types of ctnetlink (enum cntl_msg_types in nfnetlink_conntrack.h)
@@ -72,7 +74,7 @@ func nextMessage(b []byte) (h header, payload, rest []byte, err error) {
 		Flags: binary.NativeEndian.Uint16(b[6:]),
 		Seq:   binary.NativeEndian.Uint32(b[8:]),
 	}
-	return h, b[headerLen:length], b[min(align(length), len(b)):], nil
+	return h, b[headerLen:length], b[min(nfnetlink.Align(length), len(b)):], nil
 }
 
 // nextAttr splits the first attribute off the attributes of a message or of a
@@ -86,7 +88,7 @@ func nextAttr(b []byte) (kind uint16, data, rest []byte, err error) {
 		return 0, nil, nil, errTruncated
 	}
 	kind = binary.NativeEndian.Uint16(b[2:]) & attrTypeMask
-	return kind, b[attrLen:length], b[min(align(length), len(b)):], nil
+	return kind, b[attrLen:length], b[min(nfnetlink.Align(length), len(b)):], nil
 }
 
 // appendMessage starts a message; endMessage ends it.
@@ -164,5 +166,3 @@ func appendTuple(b []byte, kind uint16, protocol uint8, t tuple, zoneID uint16) 
 	}
 	return closeNest(b, nest)
 }
-
-func align(n int) int { return (n + 3) &^ 3 }

@@ -57,8 +57,6 @@ func TypeAddr(f Family) Type {
 // takes whole registers of 4 bytes.
 func (t Type) padded() int { return align4(t.size) }
 
-func align4(n int) int { return (n + 3) &^ 3 }
-
 func addrText(b []byte) string {
 	a, _ := netip.AddrFromSlice(b)
 	return a.String()

@@ -7,13 +7,15 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Sizes of headers, and the largest length of an attribute.
 const (
 	nlmsgHeaderLen = 16
 	nfgenmsgLen    = 4
-	attrHeaderLen  = 4
+	attrHeaderLen  = nfnetlink.AttrHeaderLen
 	maxAttr        = math.MaxUint16
 )
 
@@ -181,34 +183,13 @@ const (
 	nftaElemKeyEnd    = 10 // 5.6
 )
 
-// eachAttr calls f with the type and value of each attribute in b. It stops
-// at the first incomplete attribute.
-func eachAttr(b []byte, f func(typ uint16, value []byte)) {
-	eachAttrAt(b, 0, func(typ uint16, from, to int) { f(typ, b[from+attrHeaderLen:to]) })
-}
+func eachAttr(b []byte, f func(typ uint16, value []byte)) { nfnetlink.EachAttr(b, f) }
 
-// eachAttrAt calls f with the type and the position of each attribute in b,
-// starting at offset at. It stops at the first incomplete attribute.
-func eachAttrAt(b []byte, at int, f func(typ uint16, from, to int)) {
-	for at+attrHeaderLen <= len(b) {
-		n := int(binary.NativeEndian.Uint16(b[at:]))
-		if n < attrHeaderLen || at+n > len(b) {
-			return
-		}
-		f(binary.NativeEndian.Uint16(b[at+2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), at, at+n)
-		at += align4(n)
-	}
-}
+func attr(b []byte, want uint16) []byte { return nfnetlink.Attr(b, want) }
 
-// attr returns the value of the last attribute of type want in b, or nil.
-func attr(b []byte, want uint16) (found []byte) {
-	eachAttr(b, func(typ uint16, value []byte) {
-		if typ == want {
-			found = value
-		}
-	})
-	return found
-}
+func cString(b []byte) string { return nfnetlink.CString(b) }
+
+func align4(n int) int { return nfnetlink.Align(n) }
 
 // be32 decodes a number in network byte order. It returns 0 if b has another
 // length.
@@ -225,14 +206,4 @@ func be64(b []byte) uint64 {
 		return 0
 	}
 	return binary.BigEndian.Uint64(b)
-}
-
-// cString decodes a string that ends at the first NUL, if it has one.
-func cString(b []byte) string {
-	for i, c := range b {
-		if c == 0 {
-			return string(b[:i])
-		}
-	}
-	return string(b)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Problem is one refused change of a transaction. The kernel refuses it, or
@@ -114,11 +116,11 @@ func rowAt(s *Set, msg []byte, offset int) (row sentRow, ok bool) {
 // rowsIn returns the positions of the rows in a message of rows.
 func rowsIn(msg []byte) []sentRow {
 	var rows []sentRow
-	eachAttrAt(msg, nlmsgHeaderLen+nfgenmsgLen, func(typ uint16, from, to int) {
+	nfnetlink.EachAttrAt(msg, nlmsgHeaderLen+nfgenmsgLen, func(typ uint16, from, to int) {
 		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			return
 		}
-		eachAttrAt(msg[:to], from+attrHeaderLen, func(_ uint16, from, to int) {
+		nfnetlink.EachAttrAt(msg[:to], from+attrHeaderLen, func(_ uint16, from, to int) {
 			if n := len(rows); n > 0 && parseElement(msg[from+attrHeaderLen:to]).isEnd {
 				rows[n-1].to = to // the row has two elements
 				return

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Contents has the rules of a table in the terms of nf_tables.
@@ -242,8 +243,9 @@ func matchExtensions(rule []expr.Any, data []byte) ([]expr.Any, error) {
 
 func extension(data []byte, target bool) *nft.Extension {
 	return &nft.Extension{
-		Target: target, Name: cString(data[matchNameAt:matchRevisionAt]), Revision: uint32(data[matchRevisionAt]),
-		Data: bytes.Clone(data[matchDataAt:]),
+		Target: target, Name: nfnetlink.CString(data[matchNameAt:matchRevisionAt]),
+		Revision: uint32(data[matchRevisionAt]),
+		Data:     bytes.Clone(data[matchDataAt:]),
 	}
 }
 

@@ -4,9 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Table is a table in the format of the kernel: a sequence of entries. An entry
@@ -133,11 +134,11 @@ func (t *Table) headName(e entry) (name string, ok bool) {
 		return "", false
 	}
 	data := t.data[e.target+targetDataAt : e.next]
-	return cString(data[:min(len(data), chainNameLen)]), true
+	return nfnetlink.CString(data[:min(len(data), chainNameLen)]), true
 }
 
 func (t *Table) targetName(e entry) string {
-	return cString(t.data[e.target+targetNameAt : e.target+targetDataAt])
+	return nfnetlink.CString(t.data[e.target+targetNameAt : e.target+targetDataAt])
 }
 
 // continuation returns the offset of the entry that receives the packets that
@@ -202,9 +203,4 @@ func (t *Table) starts() map[int]string {
 		starts[t.entries[c.first].at] = c.name
 	}
 	return starts
-}
-
-func cString(b []byte) string {
-	s, _, _ := strings.Cut(string(b), "\x00")
-	return s
 }

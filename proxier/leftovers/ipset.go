@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // setNames are the IPv4 IP sets of the IPVS mode. See setNameIPv6 for IPv6.
@@ -102,14 +104,8 @@ func listSets() ([]string, error) {
 	}
 	var names []string
 	for _, msg := range messages {
-		if len(msg) < nl.SizeofNfgenmsg {
-			return nil, errShort
-		}
-		name, err := attribute(msg[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_SETNAME)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, nl.BytesToString(name))
+		name := nfnetlink.Attr(attributesOf(msg, nl.SizeofNfgenmsg), nl.IPSET_ATTR_SETNAME)
+		names = append(names, nfnetlink.CString(name))
 	}
 	return names, nil
 }
@@ -122,23 +118,12 @@ func portsInSet(name string) ([]uint16, error) {
 	}
 	var ports []uint16
 	for _, msg := range messages {
-		if len(msg) < nl.SizeofNfgenmsg {
-			return nil, errShort
-		}
-		elements, err := attribute(msg[nl.SizeofNfgenmsg:], nl.IPSET_ATTR_ADT)
-		if err != nil {
-			return nil, err
-		}
-		err = eachAttr(elements, func(_ uint16, element []byte) error {
-			port, err := attribute(element, nl.IPSET_ATTR_PORT)
-			if len(port) == 2 {
+		elements := nfnetlink.Attr(attributesOf(msg, nl.SizeofNfgenmsg), nl.IPSET_ATTR_ADT)
+		nfnetlink.EachAttr(elements, func(_ uint16, element []byte) {
+			if port := nfnetlink.Attr(element, nl.IPSET_ATTR_PORT); len(port) == 2 {
 				ports = append(ports, binary.BigEndian.Uint16(port))
 			}
-			return err
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
 	return ports, nil
 }
@@ -162,3 +147,6 @@ func moduleLoaded(name string) bool {
 	_, err := os.Stat(modules + "/" + name)
 	return err == nil
 }
+
+// attributesOf returns the attributes behind the header of a message.
+func attributesOf(msg []byte, header int) []byte { return msg[min(header, len(msg)):] }

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Constants of include/uapi/linux/ip_vs.h.
@@ -47,26 +49,16 @@ func listServers(genl int) ([]virtualServer, error) {
 	}
 	servers := make([]virtualServer, 0, len(messages))
 	for _, msg := range messages {
-		s, err := decodeServer(msg)
-		if err != nil {
-			return nil, err
-		}
-		servers = append(servers, s)
+		servers = append(servers, decodeServer(msg))
 	}
 	return servers, nil
 }
 
 // decodeServer decodes a message without its netlink header.
-func decodeServer(msg []byte) (s virtualServer, err error) {
-	if len(msg) < nl.SizeofGenlmsg {
-		return s, errShort
-	}
-	service, err := attribute(msg[nl.SizeofGenlmsg:], ipvsAttrService)
-	if err != nil {
-		return s, err
-	}
+func decodeServer(msg []byte) (s virtualServer) {
 	var addr []byte
-	err = eachAttr(service, func(typ uint16, value []byte) error {
+	service := nfnetlink.Attr(attributesOf(msg, nl.SizeofGenlmsg), ipvsAttrService)
+	nfnetlink.EachAttr(service, func(typ uint16, value []byte) {
 		switch {
 		case typ == ipvsServiceFamily && len(value) >= 2:
 			s.family = binary.NativeEndian.Uint16(value)
@@ -79,7 +71,6 @@ func decodeServer(msg []byte) (s virtualServer, err error) {
 		case typ == ipvsServiceMark && len(value) >= 4:
 			s.mark = binary.NativeEndian.Uint32(value)
 		}
-		return nil
 	})
 	switch { // an IPv4 address is in the first 4 of 16 bytes
 	case addr == nil:
@@ -88,7 +79,7 @@ func decodeServer(msg []byte) (s virtualServer, err error) {
 	default:
 		s.addr = netip.AddrFrom16([16]byte(addr))
 	}
-	return s, err
+	return s
 }
 
 func deleteServer(genl int, s virtualServer) error {

@@ -19,10 +19,11 @@ const (
 // ownImports are the packages of this module that a package may import. A
 // package that is not listed may import all.
 var ownImports = map[string][]string{
-	"nft":                   {},
+	"nft/nfnetlink":         {},
+	"nft":                   {"nft/nfnetlink"},
 	"nft/walk":              {"nft"},
-	"nft/xtables":           {"nft"},
-	"conntrack":             {},
+	"nft/xtables":           {"nft", "nft/nfnetlink"},
+	"conntrack":             {"nft/nfnetlink"},
 	"healthcheck/connlimit": {},
 	"healthcheck":           {"healthcheck/connlimit"},
 	"proxier/cluster":       {"nft"},
@@ -41,7 +42,7 @@ var ownImports = map[string][]string{
 	"proxier/informer/apiclient": {},
 	"proxier/manifest":           {"proxier/cluster", "proxier/translate", "proxier/manifest/admission"},
 	"proxier/manifest/admission": {},
-	"proxier/leftovers":          {"nft", "nft/xtables"},
+	"proxier/leftovers":          {"nft", "nft/nfnetlink", "nft/xtables"},
 	operator + "/explain":        {"nft", "nft/walk", "proxier/cluster", "proxier/ruleset"},
 	operator + "/doctor": {
 		"nft", "nft/walk", "nft/xtables", "conntrack", "proxier/cluster", "proxier/ruleset",
@@ -75,6 +76,7 @@ var ownImports = map[string][]string{
 // import all.
 var foreignImports = map[string][]string{
 	"nft":                   {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
+	"nft/nfnetlink":         {"golang.org/x/sys"},
 	"nft/walk":              {"golang.org/x/sys", "github.com/google/nftables"},
 	"nft/xtables":           {"golang.org/x/sys", "github.com/google/nftables", "k8s.io/klog"},
 	"conntrack":             {"golang.org/x/sys"},

@@ -58,8 +58,8 @@ func (n *node) number(name string) (value int, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets a
-// condition.
+// interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets
+// a condition.
 func (n *node) interfacesWhere(setting string, meets func(value int) bool) (names []string, err error) {
 	entries, err := os.ReadDir(n.path("proc/sys/net/ipv4/conf"))
 	for _, e := range entries {

@@ -61,8 +61,8 @@ func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Findin
 	for _, port := range inUse {
 		if chosen(port) {
 			return warn(fmt.Sprintf("NodePort %d is in net.ipv4.ip_local_port_range (%s) and not reserved: a "+
-				"connection of this node can use it as its source port, and clients of the NodePort collide with it", port, local),
-				remedy)
+				"connection of this node can use it as its source port, and clients of the NodePort collide with it",
+				port, local), remedy)
 		}
 	}
 	for port := defaultNodePorts().first; port <= defaultNodePorts().last; port++ {

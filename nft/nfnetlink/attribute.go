@@ -1,0 +1,53 @@
+// Package nfnetlink reads the attributes in messages of nfnetlink and of other
+// netlink families. It knows nothing of their meaning.
+package nfnetlink
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+)
+
+// AttrHeaderLen is the length of the header of an attribute (struct nlattr).
+const AttrHeaderLen = unix.SizeofNlAttr
+
+// EachAttr calls f with the type and value of each attribute in b. It stops
+// at the first incomplete attribute.
+func EachAttr(b []byte, f func(typ uint16, value []byte)) {
+	EachAttrAt(b, 0, func(typ uint16, from, to int) { f(typ, b[from+AttrHeaderLen:to]) })
+}
+
+// EachAttrAt calls f with the type and the position of each attribute in b,
+// starting at offset at. It stops at the first incomplete attribute.
+func EachAttrAt(b []byte, at int, f func(typ uint16, from, to int)) {
+	for at+AttrHeaderLen <= len(b) {
+		n := int(binary.NativeEndian.Uint16(b[at:]))
+		if n < AttrHeaderLen || at+n > len(b) {
+			return
+		}
+		f(binary.NativeEndian.Uint16(b[at+2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), at, at+n)
+		at += Align(n)
+	}
+}
+
+// Attr returns the value of the last attribute of type want in b, or nil.
+func Attr(b []byte, want uint16) (found []byte) {
+	EachAttr(b, func(typ uint16, value []byte) {
+		if typ == want {
+			found = value
+		}
+	})
+	return found
+}
+
+// Align returns the length that n bytes take in a message.
+func Align(n int) int { return (n + 3) &^ 3 }
+
+// CString returns a string that ends with a NUL byte or with b.
+func CString(b []byte) string {
+	if end := bytes.IndexByte(b, 0); end >= 0 {
+		b = b[:end]
+	}
+	return string(b)
+}
