@@ -129,10 +129,11 @@ func (c *connections) count(kind string) {
 
 // check compares a result with what is allowed.
 func (c *connections) check(r route, known, from, end time.Time, result lab.Result) {
-	const pause, most = 100 * time.Millisecond, 10 * time.Second
+	const pause, most, moment = 100 * time.Millisecond, 10 * time.Second, 5 * time.Second
+	earlier := r.via.knownAt(from.Add(-moment))
 	for {
 		pending := time.Since(end) < most && c.world.history.pending(r.service.Name.Name)
-		a, ok := c.world.judge.allowed(r, known, end)
+		a, ok := c.world.judge.allowed(r, earlier, known, end)
 		if !ok {
 			c.unjudged.Add(1)
 			return

@@ -127,22 +127,23 @@ func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
 
 // possible returns what a proxy can know about a Service until end, if it has
 // followed all requests that were answered before known. It writes the ports of
-// a Service with many external IPs one at a time, after other Services.
-func (j *judge) possible(service string, known, end time.Time) ([]*cluster.Service, [][]*cluster.Endpoint) {
-	const many, delay = 100, 5 * time.Second
+// a Service with many external IPs one at a time, after other Services: then
+// earlier counts, the time up to which it had followed a moment ago.
+func (j *judge) possible(service string, earlier, known, end time.Time) ([]*cluster.Service, [][]*cluster.Endpoint) {
+	const many = 100
 	hasMany := func(s *cluster.Service) bool { return s != nil && len(s.ExternalIPs) >= many }
-	if slices.ContainsFunc(j.history.contents(service, known.Add(-delay), end), hasMany) {
-		known = known.Add(-delay)
+	if slices.ContainsFunc(j.history.contents(service, earlier, end), hasMany) {
+		known = earlier
 	}
 	return j.history.possible(service, known, end)
 }
 
-// allowed returns what is allowed on a route between two times, if the node has
-// followed all requests that were answered before known. It reports whether
-// that can be known.
-func (j *judge) allowed(r route, known, end time.Time) (a allowed, ok bool) {
+// allowed returns what is allowed on a route until end, if the node has followed
+// all requests that were answered before known. It reports whether that can be
+// known. See possible for earlier.
+func (j *judge) allowed(r route, earlier, known, end time.Time) (a allowed, ok bool) {
 	a.servers = map[string]bool{}
-	services, combinations := j.possible(r.service.Name.Name, known, end)
+	services, combinations := j.possible(r.service.Name.Name, earlier, known, end)
 	if services == nil {
 		return a, false
 	}

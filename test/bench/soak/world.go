@@ -91,7 +91,11 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	}
 	// The entries of closed connections would stay for two minutes. The kernel
 	// may not have the parameter before the first rule.
-	err = n.SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "5")
+	err = errors.Join(
+		n.SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "5"),
+		// Sources reuse a port after four minutes. A connection that a fault
+		// cut off must be forgotten then.
+		n.SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_established", "120"))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
