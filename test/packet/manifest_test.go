@@ -43,6 +43,8 @@ type slice struct {
 	// endpoints are names of pods with attributes: "a1
 	// b1:terminating,zone=east". See newEndpointView.
 	endpoints string
+	// weight is the weight of its endpoints; "" for the default.
+	weight string
 	// target overrides the targets of the service's ports.
 	target uint16
 	// absent is the number of additional endpoints at unused addresses.
@@ -133,6 +135,9 @@ kind: EndpointSlice
 metadata:
   name: {{.Name}}
   labels: {kubernetes.io/service-name: {{$.Name}}}
+{{- with .Weight}}
+  annotations: {nftproxy.io/weight: "{{.}}"}
+{{- end}}
 addressType: {{.Family}}
 ports:
 {{- range .Ports}}
@@ -269,6 +274,7 @@ func (v view) Ports() []portView {
 
 type sliceView struct {
 	Name      string
+	Weight    string
 	Family    family
 	Ports     []portView
 	Endpoints []endpointView
@@ -290,7 +296,7 @@ func (v view) Slices() []sliceView {
 		}
 		for _, f := range bothFamilies() {
 			name := fmt.Sprintf("%s-%s-%d", v.service.name, strings.ToLower(f.String()), i)
-			view := sliceView{Name: name, Family: f, Ports: ports}
+			view := sliceView{Name: name, Weight: s.weight, Family: f, Ports: ports}
 			for _, word := range strings.Fields(s.endpoints) {
 				view.Endpoints = append(view.Endpoints, newEndpointView(v.cluster.t, v.cluster.pods, f, word))
 			}
