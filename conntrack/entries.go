@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 const (
@@ -47,16 +49,6 @@ func (c *Conn) entries() (int, error) {
 }
 
 func decodeEntries(b []byte) (int, error) {
-	for len(b) > 0 {
-		kind, data, rest, err := nextAttr(b)
-		if err != nil {
-			return 0, err
-		}
-		if kind == ctaStatsGlobalEntries {
-			n, err := uint32Attr(data)
-			return int(n), err
-		}
-		b = rest
-	}
-	return 0, errTruncated
+	n, err := uint32Attr(nfnetlink.Attr(b, ctaStatsGlobalEntries))
+	return int(n), err
 }

@@ -62,7 +62,7 @@ func addrText(b []byte) string {
 	return a.String()
 }
 
-func protoText(b []byte) string { return protocolName(b[0]) }
+func protoText(b []byte) string { return ProtocolName(b[0]) }
 
 func portText(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }
 
@@ -70,9 +70,9 @@ func integerText(b []byte) string {
 	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
 }
 
-// protocolName returns the name of an IP protocol as nft writes it, or its
+// ProtocolName returns the name of an IP protocol as nft writes it, or its
 // number.
-func protocolName(p uint8) string {
+func ProtocolName(p uint8) string {
 	switch p {
 	case unix.IPPROTO_TCP:
 		return "tcp"

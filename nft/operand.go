@@ -243,7 +243,7 @@ func (w *ruleWriter) fieldName(f headerField, whole bool) (name string, ok bool)
 	case "th":
 		if slices.Contains([]byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}, w.transport.number) {
 			w.omit(&w.transport)
-			return protocolName(w.transport.number) + " " + field, whole
+			return ProtocolName(w.transport.number) + " " + field, whole
 		}
 		return f.name, whole
 	case "tcp":

@@ -113,7 +113,7 @@ func noProgram(stderr string) bool {
 // of kubectl.
 func (p pod) explain(stderr string) string {
 	if noProgram(stderr) {
-		return fmt.Sprintf("pod %s has no program nftproxy: its image %s is not that of nftproxy", p.name, p.image)
+		return fmt.Sprintf("pod %s has no program nftproxy: its image %s is not the image of nftproxy", p.name, p.image)
 	}
 	return fmt.Sprintf("pod %s: %s", p.name, oneLine(stderr))
 }

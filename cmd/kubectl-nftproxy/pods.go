@@ -95,7 +95,7 @@ func choose(a arguments, pods []pod) ([]pod, error) {
 	where := fmt.Sprintf("pods with label %s in namespace %s", a.selector, a.namespace)
 	switch {
 	case len(pods) == 0:
-		return nil, fmt.Errorf("no %s: set --namespace and --selector to those of nftproxy", where)
+		return nil, fmt.Errorf("no %s: set --namespace and --selector of nftproxy", where)
 	case a.allNodes && len(a.nodes) > 0:
 		return nil, errors.New("--node and --all-nodes exclude each other")
 	case len(a.nodes) > 0:

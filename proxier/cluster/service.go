@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -47,17 +46,7 @@ const (
 )
 
 // String returns the protocol's name in nft syntax.
-func (p Protocol) String() string {
-	switch p {
-	case TCP:
-		return "tcp"
-	case UDP:
-		return "udp"
-	case SCTP:
-		return "sctp"
-	}
-	return strconv.Itoa(int(p))
-}
+func (p Protocol) String() string { return nft.ProtocolName(uint8(p)) }
 
 // MarshalText implements encoding.TextMarshaler with String.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

@@ -242,7 +242,7 @@ func (p *plugin) testOneNode() {
 
 func (p *plugin) testProblems() {
 	p.expect("nftproxy status -l app=other", "kubectl nftproxy: no pods with label app=other in namespace "+
-		"kube-system: set --namespace and --selector to those of nftproxy\nexit code 1\n")
+		"kube-system: set --namespace and --selector of nftproxy\nexit code 1\n")
 	p.expect("nftproxy status --context=other",
 		"kubectl nftproxy: list the pods: error: context \"other\" does not exist\nexit code 1\n")
 	p.expect("nftproxy --verbose status", "kubectl nftproxy: unknown flag before the verb: --verbose\nexit code 1\n")
@@ -250,7 +250,7 @@ func (p *plugin) testProblems() {
 	empty := p.t.TempDir()
 	p.kubelets[1].programs.Store(&empty)
 	p.expect("nftproxy diff --node node2", "kubectl nftproxy: node node2: pod kube-proxy-node2 has no program "+
-		"nftproxy: its image registry.k8s.io/kube-proxy:v1.36.3 is not that of nftproxy\nexit code 2\n")
+		"nftproxy: its image registry.k8s.io/kube-proxy:v1.36.3 is not the image of nftproxy\nexit code 2\n")
 
 	pod, err := p.Admin().CoreV1().Pods(accountNamespace).Get(p.ctx(), "kube-proxy-node2", metav1.GetOptions{})
 	p.must(err)

@@ -176,7 +176,7 @@ func (c *commandLine) addProcess() {
 			"v"+KubernetesVersion+" does not have are ignored with a warning. These have an effect: "+
 			"ContextualLogging, "+
 			"LoggingAlphaOptions, LoggingBetaOptions, ComponentFlagz, ComponentStatusz, AllowServiceExternalIPs, "+
-			gateLocalhostNodePorts+" and those of client-go.")
+			gateLocalhostNodePorts+" and the gates of client-go.")
 	set.Var(&version{o}, "version",
 		"Print the version and exit. --version=raw adds build information, --version=vX.Y.Z reports that version.")
 	set.Lookup("version").NoOptDefVal = "true"

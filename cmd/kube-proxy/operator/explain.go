@@ -36,8 +36,8 @@ func newExplain() *cobra.Command {
 			"It also asks the running proxy. So it lists the endpoints that the connection cannot reach, with the " +
 			"reason, and the first difference between the rules in the kernel and those that the proxy wants. " +
 			"Without a running proxy, it explains addresses only.\n\n" +
-			"PORT of a Service is a number or a name. --frontend selects the addresses of a Service; those of " +
-			"both address families are explained. With -o json, the answer about a Service is a list.\n\n" +
+			"PORT of a Service is a number or a name. --frontend selects the addresses of a Service, of " +
+			"both address families. With -o json, the answer about a Service is a list.\n\n" +
 			"A refusal is an answer: the exit code is 0.",
 		Example: "  nftproxy explain 10.96.0.10:80\n" +
 			"  nftproxy explain 192.0.2.10:443 --from 198.51.100.7\n" +
@@ -58,9 +58,9 @@ func newExplain() *cobra.Command {
 func (f *explainFlags) addTo(cmd *cobra.Command) {
 	f.addFrom(cmd, "packet: an address, pod, node or outside "+
 		"(default pod, or node if the rules do not recognize pods by a range of addresses)")
-	f.addProtocol(cmd, "packet", "that of the port of a Service, otherwise tcp")
+	f.addProtocol(cmd, "packet", "the protocol of the port of a Service, otherwise tcp")
 	cmd.Flags().StringVar(&f.iface, "interface", "",
-		"`NAME` of the interface on which the packet arrives (default that of the route to the source)")
+		"`NAME` of the interface on which the packet arrives (default the interface of the route to the source)")
 	cmd.Flags().StringVar(&f.frontend, "frontend", frontendDefault, "`KIND` of the addresses of a Service: "+
 		strings.Join(frontendNames(), ", "))
 	f.add(cmd, 5*time.Second)

@@ -20,8 +20,8 @@ type proxyFlags struct {
 }
 
 func (f *proxyFlags) add(cmd *cobra.Command, timeout time.Duration) {
-	cmd.Flags().StringVar(&f.socket, "socket", "", "`PATH` of the socket of the proxy (default that of the proxy in "+
-		"this network namespace)")
+	cmd.Flags().StringVar(&f.socket, "socket", "", "`PATH` of the socket of the proxy (default the socket of the "+
+		"proxy in this network namespace)")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", timeout, "`TIME` after which the command ends")
 	f.output.addFlag(cmd)
 	cmd.PreRunE = func(*cobra.Command, []string) error {

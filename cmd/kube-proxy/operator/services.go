@@ -25,7 +25,7 @@ func newServices() *cobra.Command {
 			"With a NAMESPACE/NAME, it also lists the endpoints, and why they are not used. " +
 			"NAMESPACE/ lists the Services of a namespace. " +
 			"With -o wide, it also prints health check NodePorts, or the addresses of NodePorts, EndpointSlices and " +
-			"hints.\n\nHeadless Services and those of another proxy are not listed.",
+			"hints.\n\nHeadless Services and Services of another proxy are not listed.",
 		Example: "  nftproxy services\n  nftproxy services default/web",
 		Args:    argument("NAMESPACE/NAME", true),
 		RunE: func(cmd *cobra.Command, args []string) error {

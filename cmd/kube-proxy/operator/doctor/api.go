@@ -83,14 +83,14 @@ func checkClock(_ context.Context, n *node) Finding {
 	if api, _ := n.api(); api != nil && !api.Compared.IsZero() {
 		ahead := time.Duration(api.AheadSeconds * float64(time.Second))
 		if ahead.Abs() <= maxAhead {
-			return ok(fmt.Sprintf("the clock differs from that of the API server by %s", ahead.Abs()))
+			return ok(fmt.Sprintf("the clock differs from the clock of the API server by %s", ahead.Abs()))
 		}
 		direction := "behind"
 		if ahead < 0 {
 			direction = "ahead of"
 		}
-		return warn(fmt.Sprintf("this node's clock is %s %s that of the API server: certificates and tokens can be "+
-			"refused", ahead.Abs(), direction), remedy)
+		return warn(fmt.Sprintf("this node's clock is %s %s the clock of the API server: certificates and tokens "+
+			"can be refused", ahead.Abs(), direction), remedy)
 	}
 	var t unix.Timex
 	if _, err := unix.Adjtimex(&t); err != nil {

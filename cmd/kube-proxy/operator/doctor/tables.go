@@ -49,7 +49,7 @@ func checkTable(context.Context, *node) Finding {
 		case errors.Is(err, explain.ErrPermission):
 			return unknown(err)
 		default:
-			return fail(err.Error(), "start nftproxy: it writes its tables and takes over those of kube-proxy")
+			return fail(err.Error(), "start nftproxy: it writes its tables and takes over the tables of kube-proxy")
 		}
 	}
 	switch {
