@@ -29,7 +29,9 @@ func (b *balanceEvents) update(c *table.Commit) {
 	}
 	for _, change := range c.Changes {
 		if change.After == nil {
-			delete(b.notes, change.Before.Name())
+			if change.Before != nil { // neither: a service port without a frontend
+				delete(b.notes, change.Before.Name())
+			}
 			continue
 		}
 		name, note := change.After.Name(), balanceNote(change.After)

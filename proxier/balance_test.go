@@ -54,6 +54,7 @@ func TestBalanceEvents(t *testing.T) {
 		{"absent from a whole commit", table.Commit{Whole: true}, ""},
 		{"back", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, small},
 		{"deleted", table.Commit{Changes: []table.Change{{Before: plan(0, 27, 251, 1)}}}, ""},
+		{"no frontend", table.Commit{Changes: []table.Change{{}}}, ""},
 		{"created", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, small},
 		{"all weights 0", table.Commit{Changes: []table.Change{{After: plan(0, 27, 0, 0)}}}, ""},
 		{"the largest table", table.Commit{Changes: []table.Change{{After: plan(0, 7000, 65536, 2)}}}, ""},
