@@ -19,24 +19,13 @@ func Find() ([]string, error) {
 }
 
 func findInNFTables(r *report) error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	var errs []error
-	for _, family := range families {
-		for _, name := range tables {
-			table := &nft.Table{Family: family, Name: name}
-			c, err := readTable(conn, table)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
+	return eachNFTable(func(conn *nft.Conn, table *nft.Table) error {
+		c, err := readTable(conn, table)
+		if err == nil {
 			r.addFound(table.String(), makePlan(c, nil))
 		}
-	}
-	return errors.Join(errs...)
+		return err
+	})
 }
 
 func findInLegacy(r *report) error {

@@ -13,6 +13,17 @@ import (
 // removeFromNFTables removes kube-proxy's chains and rules from the tables of
 // iptables-nft.
 func removeFromNFTables(ctx context.Context, r *report) error {
+	return eachNFTable(func(conn *nft.Conn, table *nft.Table) error {
+		if err := removeFromNFTable(ctx, conn, table, r); err != nil {
+			return fmt.Errorf("remove leftovers from %s: %w", table, err)
+		}
+		return nil
+	})
+}
+
+// eachNFTable calls f for each table of iptables-nft that can have leftovers,
+// whether it exists or not.
+func eachNFTable(f func(*nft.Conn, *nft.Table) error) error {
 	conn, err := nft.Open()
 	if err != nil {
 		return err
@@ -21,10 +32,7 @@ func removeFromNFTables(ctx context.Context, r *report) error {
 	var errs []error
 	for _, family := range families {
 		for _, name := range tables {
-			table := &nft.Table{Family: family, Name: name}
-			if err := removeFromNFTable(ctx, conn, table, r); err != nil {
-				errs = append(errs, fmt.Errorf("remove leftovers from %s: %w", table, err))
-			}
+			errs = append(errs, f(conn, &nft.Table{Family: family, Name: name}))
 		}
 	}
 	return errors.Join(errs...)
