@@ -160,7 +160,7 @@ func TestChartValues(t *testing.T) {
 		"--set=config.mode=,config.oomScoreAdj=0,priorityClassName=high",
 		"--set=hostAliases[0].ip=10.0.0.1,hostAliases[0].hostnames={api}",
 		"--set=serviceAccount.name=proxy,serviceAccount.annotations.c=d,resources.limits.memory=128Mi",
-		"--set=updateStrategy.rollingUpdate.maxUnavailable=2,resetStaleConnections=true")
+		"--set=updateStrategy.rollingUpdate.maxUnavailable=2,resetStaleConnections=true,hashTableSize=65521")
 	set := daemonSet(t, all, "nftproxy")
 	pod, annotations := set.Spec.Template.Spec, set.Spec.Template.Annotations
 	c := container(t, pod.Containers, "kube-proxy")
@@ -178,6 +178,7 @@ func TestChartValues(t *testing.T) {
 		"hosts":       pod.HostAliases[0].Hostnames[0] == "api",
 		"account":     pod.ServiceAccountName == "proxy" && account.Annotations["c"] == "d",
 		"reset":       slices.Contains(c.Command, "--reset-stale-connections"),
+		"hash":        slices.Contains(c.Command, "--hash-table-size=65521"),
 		"update":      set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() == 2,
 		"metrics": strings.Contains(config, "metricsBindAddress: 0.0.0.0:10249\n") &&
 			slices.Contains(c.Command, "--local-status-pages"),

@@ -18,6 +18,7 @@ type values struct {
 	ServiceAccount    serviceAccount                  `json:"serviceAccount"`
 	Conntrack         conntrack                       `json:"conntrack"`
 	ResetStale        bool                            `json:"resetStaleConnections"`
+	HashTableSize     int                             `json:"hashTableSize" jsonschema:"minimum=16,maximum=65536"`
 	ExtraArgs         []flag                          `json:"extraArgs"`
 	ExtraEnv          []corev1.EnvVar                 `json:"extraEnv"`
 	Resources         corev1.ResourceRequirements     `json:"resources"`
