@@ -191,6 +191,102 @@ func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, n int) {
 	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/5, "cpu-%")
 }
 
+// BenchmarkRemovals1M measures the CPU time of a Cleaner for 30 s, with a
+// million TCP connections in the table, while 10 endpoints are removed per
+// second. The endpoints have a port of their own, the port of one percent of
+// the connections, or the port of all of them. It reports the share of one CPU,
+// and the longest delay from a removal to the end of its first pass.
+func BenchmarkRemovals1M(b *testing.B) {
+	for name, ports := range map[string]int{"own port": 0, "1 % of the connections": 100, "all connections": 1} {
+		b.Run(name, func(b *testing.B) {
+			ns := newNamespace(b)
+			flows := min(1_000_000, flowLimit(b))
+			if err := ns.injector(b).fillTCP(flows, max(ports, 1)); err != nil {
+				b.Fatal(err)
+			}
+			r := &removalBenchmark{port: 8080}
+			if ports == 0 {
+				r.port = 7777
+			}
+			var err error
+			r.cleaner, err = NewCleaner(CleanerConfig{Conn: ns.open(b), Slow: true, Report: r.passed})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				r.run(b)
+			}
+			b.ReportMetric(float64(flows), "flows")
+		})
+	}
+}
+
+// fillTCP adds n connections to 1000 endpoints, with ports from 8080 on.
+func (in injector) fillTCP(n, ports int) error {
+	const endpoints = 1000
+	batch := make([]trackedFlow, 0, 128)
+	for i := range n {
+		flow := newFlow(tcp, "10.0.0.0:0", "10.96.0.10:80", "10.244.0.5:8080")
+		flow.reply.src = netip.AddrPortFrom(numbered(10, 1<<16+i%endpoints), uint16(8080+i/endpoints%ports))
+		batch = append(batch, flow.fromClient(netip.AddrPortFrom(numbered(11, i), 4000)))
+		if len(batch) == cap(batch) || i == n-1 {
+			if err := in.addBatch(batch); err != nil {
+				return fmt.Errorf("after %d flows: %w", i, err)
+			}
+			batch = batch[:0]
+		}
+	}
+	return nil
+}
+
+// removalBenchmark removes endpoints that have no connections.
+type removalBenchmark struct {
+	cleaner *Cleaner
+	port    uint16
+	passes  int
+	busy    time.Duration
+	removed chan time.Time // of removals without a pass
+	delay   time.Duration  // the longest
+}
+
+func (r *removalBenchmark) passed(result Result) {
+	r.passes++
+	r.busy += result.Duration
+	for range result.Changes {
+		r.delay = max(r.delay, time.Since(<-r.removed))
+	}
+}
+
+func (r *removalBenchmark) run(b *testing.B) {
+	const duration = 30 * time.Second
+	r.passes, r.busy, r.delay, r.removed = 0, 0, 0, make(chan time.Time, 1000)
+	ctx, cancel := context.WithTimeout(b.Context(), duration)
+	defer cancel()
+	done := make(chan error)
+	go func() { done <- r.cleaner.Run(ctx) }()
+	before := cpuTime(b)
+	tick := time.NewTicker(time.Second / 10)
+	defer tick.Stop()
+	for i := 0; ctx.Err() == nil; i++ {
+		r.removed <- time.Now()
+		r.cleaner.Remove(Removal{
+			Protocol: tcp, Endpoint: netip.AddrPortFrom(numbered(10, 2<<16+i), r.port), Done: func(int) {},
+			Frontends: []netip.AddrPort{addrPort("10.96.0.10:80")},
+		})
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+	if err := <-done; err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(100*(cpuTime(b)-before).Seconds()/duration.Seconds(), "cpu-%")
+	b.ReportMetric(float64(r.passes), "passes")
+	b.ReportMetric(float64(r.busy.Milliseconds())/float64(max(r.passes, 1)), "ms/pass")
+	b.ReportMetric(r.delay.Seconds(), "s-delay")
+}
+
 // cpuTime returns the CPU time of the process, in user space and in the
 // kernel.
 func cpuTime(b *testing.B) time.Duration {
