@@ -125,17 +125,14 @@ func tcpNodePort(p *ruleset.Plan) uint16 {
 }
 
 // localhostPort returns the NodePort of a plan. With externalTrafficPolicy
-// Local it has the endpoints of this node only, as in kube-proxy.
+// Local it has the endpoints of this node only, as in kube-proxy. An endpoint is
+// listed as often as it has rows, so that random draws follow weights.
 func localhostPort(p *ruleset.Plan) localhost.NodePort {
-	targets := p.Cluster
-	if p.Service.ExternalPolicy == cluster.PolicyLocal {
-		targets = p.Local
-	}
 	n := localhost.NodePort{
 		Port: p.Port.NodePort, Namespace: p.Service.Name.Namespace, Name: p.Service.Name.Name,
 		ServicePort: p.Name(), Affinity: p.Service.AffinityTimeout,
 	}
-	for _, t := range targets {
+	for _, t := range p.Rows(p.Service.ExternalPolicy) {
 		n.Targets = append(n.Targets, t.AddrPort())
 	}
 	return n

@@ -108,4 +108,8 @@ func TestLocalhostPorts(t *testing.T) {
 	expect("after a Reset", 2, "30004 ns/c:http "+both+" 0s")
 	p.sink.DeleteEndpoint(cluster.ServiceName{Namespace: "ns", Name: "c"}, tabletest.Endpoint("10.244.1.1").EndpointKey)
 	expect("removed endpoint", 1, "30004 ns/c:http [10.244.2.1] 0s")
+	drained := tabletest.Endpoint("10.244.2.1")
+	drained.Weight = cluster.WeightOf(0)
+	p.sink.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "c"}, drained)
+	expect("weight 0", 1, "30004 ns/c:http [] 0s")
 }

@@ -77,6 +77,14 @@ func (p *Plan) rowsOf(k chainKind) int {
 	return len(p.targets(k))
 }
 
+// Rows returns the targets of the rows from which traffic with a policy draws.
+func (p *Plan) Rows(policy cluster.Policy) []Target {
+	if policy == cluster.PolicyLocal {
+		return p.indexed(toLocal)
+	}
+	return p.indexed(toAll)
+}
+
 // indexed returns the targets of the rows of a kind of chain.
 func (p *Plan) indexed(k chainKind) []Target {
 	table, targets := p.table(k), p.targets(k)

@@ -153,7 +153,7 @@ func (e *explanation) frontends() ([]ruleset.Frontend, error) {
 // forward describes how the proxy serves a TCP NodePort on localhost.
 func (e *explanation) forward(state *localhost.State) {
 	policy, plan := e.owner.frontend.Policy, e.owner.port.Plan
-	f := &explain.Forwarder{Endpoints: state.Targets}
+	f := &explain.Forwarder{Endpoints: distinct(state.Targets)}
 	refuse := func(r ruleset.Reason) {
 		f.Closed = explain.Reason{
 			Code: explain.ReasonCode(r), Text: r.Text(ruleset.Refused{ServicePort: e.desired.ServicePort}),
@@ -161,7 +161,11 @@ func (e *explanation) forward(state *localhost.State) {
 	}
 	switch {
 	case len(state.Targets) == 0 && policy == cluster.PolicyLocal && plan != nil && len(plan.Cluster) > 0:
-		refuse(ruleset.NoLocalEndpoints)
+		if refuse(ruleset.NoLocalEndpoints); len(plan.Local) > 0 {
+			refuse(ruleset.NoWeight)
+		}
+	case len(state.Targets) == 0 && plan != nil && len(plan.Cluster) > 0:
+		refuse(ruleset.NoWeight)
 	case len(state.Targets) == 0:
 		refuse(ruleset.NoEndpoints)
 	case state.Failure != "":
@@ -174,6 +178,18 @@ func (e *explanation) forward(state *localhost.State) {
 	}
 	e.desired.Forwarder = f
 	e.listUnused(policy)
+}
+
+// distinct returns the targets without repetitions. The order stays.
+func distinct(targets []netip.AddrPort) (out []netip.AddrPort) {
+	seen := make(map[netip.AddrPort]bool)
+	for _, t := range targets {
+		if !seen[t] {
+			out = append(out, t)
+		}
+		seen[t] = true
+	}
+	return out
 }
 
 // unused lists the endpoints that the packet cannot reach. If the packet is
