@@ -43,11 +43,15 @@ func TestExplainHash(t *testing.T) {
 		answer        error
 		ok, isMissing bool
 	}{
-		"aborted":      {&nft.CommitError{Problems: []nft.Problem{aborted}}, true, false},
-		"refused rule": {&nft.CommitError{Problems: []nft.Problem{problem("hash", unix.ENOENT), aborted}}, false, true},
-		"no memory":    {&nft.CommitError{Problems: []nft.Problem{problem("hash", unix.ENOMEM), aborted}}, false, false},
-		"committed":    {nil, false, false},
-		"no answer":    {unix.EPERM, false, false},
+		"aborted": {&nft.CommitError{Problems: []nft.Problem{aborted}}, true, false},
+		"refused": {
+			&nft.CommitError{Problems: []nft.Problem{problem("hash", unix.ENOENT), aborted}}, false, true,
+		},
+		"no memory": {
+			&nft.CommitError{Problems: []nft.Problem{problem("hash", unix.ENOMEM), aborted}}, false, false,
+		},
+		"committed": {nil, false, false},
+		"no answer": {unix.EPERM, false, false},
 	} {
 		err := explainHash(tt.answer)
 		if (err == nil) != tt.ok || errors.Is(err, ErrNoHash) != tt.isMissing {
