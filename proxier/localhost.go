@@ -125,8 +125,8 @@ func tcpNodePort(p *ruleset.Plan) uint16 {
 }
 
 // localhostPort returns the NodePort of a plan. With externalTrafficPolicy
-// Local it has the endpoints of this node only, as in kube-proxy. An endpoint is
-// listed as often as it has rows, so that random draws follow weights.
+// Local it has the endpoints of this node only, as in kube-proxy. An endpoint
+// is listed as often as it has rows, so that random draws follow weights.
 func localhostPort(p *ruleset.Plan) localhost.NodePort {
 	n := localhost.NodePort{
 		Port: p.Port.NodePort, Namespace: p.Service.Name.Namespace, Name: p.Service.Name.Name,

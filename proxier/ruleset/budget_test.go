@@ -16,6 +16,7 @@ type sized struct {
 	ports, nodePorts, external, lb, ranges, endpoints int
 	local                                             bool
 	affinity                                          time.Duration
+	table                                             int // rows; 0 for no hash
 }
 
 func (s sized) service() (*cluster.Service, []*cluster.Endpoint) {
@@ -25,6 +26,9 @@ func (s sized) service() (*cluster.Service, []*cluster.Endpoint) {
 	}
 	if s.local {
 		svc.ExternalPolicy = cluster.PolicyLocal
+	}
+	if s.table != 0 {
+		svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, s.table
 	}
 	for _, ip := range numbered(100, s.ranges) {
 		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(ip, 32))
@@ -93,10 +97,15 @@ func TestShareOf(t *testing.T) {
 		{"all of it", sized{ports: 50, external: 20_000, endpoints: 1000},
 			"1598 of 20000 external IPs and LoadBalancer IPs, 1 of 1000 endpoints of each port"},
 		{"10 ports of 2,000 endpoints with affinity", sized{ports: 10, endpoints: 2000, affinity: time.Hour}, ""},
+		{"100 hashed ports on three frontends", sized{
+			ports: 100, nodePorts: 100, lb: 1, endpoints: 20, table: 251, local: true,
+		}, ""},
+		{"30 hashed ports with large tables", sized{ports: 30, nodePorts: 30, endpoints: 20, table: 65536},
+			"1 of 20 endpoints of each port"},
 		{"2,000 ports of 200 endpoints", sized{ports: 2000, endpoints: 200}, "98 of 200 endpoints of each port"},
 	} {
 		svc, endpoints := tt.sized.service()
-		share := ShareOf(nft.IPv4, svc, endpoints, cluster.DefaultHashTableSize, DefaultServiceRows)
+		share := ShareOf(nft.IPv4, svc, endpoints, (&Config{}).TableSize(svc), DefaultServiceRows)
 		if got := share.String(); got != tt.want || share.Whole() != (tt.want == "") {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}

@@ -13,7 +13,8 @@ const (
 )
 
 // TestSourceHash shows that a client has the endpoint that is predicted, at all
-// addresses of the Service and on both nodes, also after a restart and a repair.
+// addresses of the Service and on both nodes, also after a restart and after a
+// repair.
 func TestSourceHash(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -67,8 +68,8 @@ func TestSourceHash(t *testing.T) {
 	}
 }
 
-// TestBalance shows which endpoints connections reach with hashes of ports, many
-// frontends, session affinity and weights.
+// TestBalance shows which endpoints connections reach with hashes of ports,
+// session affinity and weights.
 func TestBalance(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -22,8 +22,8 @@ func numbered(a, b byte, i int) netip.Addr {
 }
 
 // hashingNode returns the table of a node after a sync that has never been
-// connected to a kernel. Endpoints are added in a given order; those above 9 are
-// removed again.
+// connected to a kernel. Endpoints are added in a given order; those above 9
+// are removed again.
 func hashingNode(t *testing.T, name string, weights []int, order ...int) *table.Table {
 	t.Helper()
 	tables, err := table.New(table.Config{Rules: tabletest.Rules()}, nft.IPv4)
