@@ -109,15 +109,15 @@ func (r Rule) Set() string {
 	return ""
 }
 
-// Constant returns the first number that is written with the function Constant,
-// 0 if there is none.
-func (r Rule) Constant() uint32 {
+// Constants returns the numbers that are written with the function Constant, in
+// their order.
+func (r Rule) Constants() (constants []uint32) {
 	for _, e := range r.Expressions {
 		if n, ok := e.(*expr.Numgen); ok && n.Modulus == 1 {
-			return n.Offset
+			constants = append(constants, n.Offset)
 		}
 	}
-	return 0
+	return constants
 }
 
 // DNAT returns the constant address and port to which the rule translates

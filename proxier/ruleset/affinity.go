@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -12,11 +11,17 @@ import (
 // one endpoint can write the id of that endpoint to an affinity set.
 
 // Prefixes of the names of these chains. namespace.name.protocol.port follows,
-// or namespace.name.protocol for a port without a name.
+// or namespace.name.protocol for a port without a name. Before it, chains for
+// known clients have the number of a group, and chains for new clients the
+// index of a target.
 const (
-	affinityPrefix         = "affinity."          // all usable endpoints
-	affinityLocalPrefix    = "affinity-local."    // endpoints of this node
-	affinityExternalPrefix = "affinity-external." // all usable endpoints, masqueraded
+	affinityPrefix           = "affinity."             // all usable endpoints
+	affinityKnownPrefix      = "affinity-known."       // the same, known clients
+	affinityNewPrefix        = "affinity-new."         // the same, new clients
+	affinityLocalPrefix      = "affinity-local."       // endpoints of this node
+	affinityLocalKnownPrefix = "affinity-local-known." // the same, known clients
+	affinityLocalNewPrefix   = "affinity-local-new."   // the same, new clients
+	affinityExternalPrefix   = "affinity-external."    // all usable endpoints, masqueraded
 )
 
 // HasAffinity reports whether the service port has session affinity.
@@ -43,59 +48,25 @@ func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 	return r.layout.affinity[p.ClientSet]
 }
 
-// stickyChain sends a known client to its endpoint, and a new client to any
-// endpoint. Of the n rules for new clients, rule j takes 1/(n-j) of those that
-// reach it. If the set is full, `update` ends its rule, and the last n rules
-// serve the client without affinity. For two endpoints:
-//
-//	ip saddr . numgen inc mod 1 offset 4096 @clients-17 \
-//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
-//	  meta l4proto tcp dnat to 10.244.1.8:8080
-//	ip saddr . numgen inc mod 1 offset 4097 @clients-17 \
-//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } \
-//	  meta l4proto tcp dnat to 10.244.2.8:8080
-//	numgen random mod 2 0 \
-//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
-//	  meta l4proto tcp dnat to 10.244.1.8:8080
-//	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
-//	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
-//	meta l4proto tcp dnat to 10.244.2.8:8080
-//
-// The rules contain the timeout, because Linux 5.10 ignores a changed timeout
-// of an existing set.
-func (r *Ruleset) stickyChain(p *Plan, kind chainKind) *nft.Chain {
-	set, targets := r.layout.affinity[p.ClientSet], p.targets(kind)
-	n := len(targets)
-	rules := make([]nft.Rule, 3*n)
-	for j, t := range targets {
-		client := []nft.Expr{nft.Saddr(r.layout.family), nft.Constant(t.ID)}
-		remember := nft.Update(set, p.affinity(), client...)
-		send := []nft.Statement{nft.MatchL4Proto(uint8(p.Port.Protocol)), nft.DNAT(t.AddrPort())}
-		var share []nft.Statement
-		if left := n - j; left > 1 {
-			share = []nft.Statement{nft.RandomIsZero(uint32(left))}
-		}
-		rules[j] = nft.NewRule(slices.Concat([]nft.Statement{nft.In(set, client...), remember}, send)...)
-		rules[n+j] = nft.NewRule(slices.Concat(share, []nft.Statement{remember}, send)...)
-		rules[2*n+j] = nft.NewRule(slices.Concat(share, send)...)
-	}
-	return &nft.Chain{Name: p.chainName(kind), Rules: rules}
-}
-
 // ParseStickyChain returns the AffinityName of the service port that a chain
 // with rules for known clients belongs to. ok reports whether the chain is one.
 func ParseStickyChain(chain string) (servicePort string, ok bool) {
-	if name, ok := strings.CutPrefix(chain, affinityPrefix); ok {
+	prefix, name, _ := strings.Cut(chain, ".")
+	switch prefix + "." {
+	case affinityPrefix, affinityLocalPrefix:
 		return name, true
+	case affinityKnownPrefix, affinityLocalKnownPrefix:
+		_, name, ok = strings.Cut(name, ".") // after the number of the group
+		return name, ok
 	}
-	return strings.CutPrefix(chain, affinityLocalPrefix)
+	return "", false
 }
 
 // StickyRule is a rule that reads or writes an affinity set and sends the
 // client to an endpoint.
 type StickyRule struct {
 	Endpoint  netip.AddrPort
-	ID        uint32 // of the endpoint
+	ID, Group uint32 // of the endpoint (see Target)
 	ClientSet uint8
 }
 
@@ -103,6 +74,11 @@ type StickyRule struct {
 // is one.
 func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
 	set, ok := clientSetOf(rule.Set())
-	sticky = StickyRule{rule.DNAT(), rule.Constant(), set}
+	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}
+	for _, n := range rule.Constants() { // the last one is the id, and another one the group
+		if sticky.ID != n {
+			sticky.ID, sticky.Group = n, sticky.ID
+		}
+	}
 	return sticky, ok && sticky.Endpoint.IsValid() && sticky.ID != 0
 }

@@ -92,7 +92,7 @@ func (r *Ruleset) Chains(p *Plan) (chains []*nft.Chain) {
 		case p.Number != 0:
 			chains = append(chains, r.numberChain(p, kind))
 		default:
-			chains = append(chains, r.stickyChain(p, kind))
+			chains = append(chains, r.sticky(p, kind).chains()...)
 		}
 	}
 	return chains
@@ -101,6 +101,10 @@ func (r *Ruleset) Chains(p *Plan) (chains []*nft.Chain) {
 // ChainNames returns the names of the chains that Chains returns.
 func (r *Ruleset) ChainNames(p *Plan) (names []string) {
 	for _, kind := range p.chainKinds() {
+		if p.HasAffinity() && kind != toAllMasqueraded {
+			names = append(names, r.sticky(p, kind).names()...)
+			continue
+		}
 		names = append(names, p.chainName(kind))
 	}
 	return names

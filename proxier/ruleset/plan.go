@@ -83,6 +83,9 @@ type Target struct {
 	// ID is the number that identifies the endpoint in the sets of clients with
 	// session affinity. It is 0 without affinity.
 	ID uint32
+	// Group is the number of a group of endpoints of the service port (see
+	// sticky), 0 if the endpoint is in none.
+	Group uint32
 }
 
 // AddrPort returns the address and port of the target.

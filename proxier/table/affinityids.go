@@ -23,10 +23,10 @@ type affinityIDs struct {
 	seed uint64 // of the choice of affinity sets; 0 before Setup
 	// proposed are the ids of endpoints in plans that are not committed yet,
 	// before the ids of the previous round of planning.
-	proposed, before map[affinityEndpoint]uint32
+	proposed, before map[affinityEndpoint]clientID
 	// recovered are the ids that endpoints had before this process started, or
 	// before a Reset, until everything is written again.
-	recovered map[affinityEndpoint]uint32
+	recovered map[affinityEndpoint]clientID
 	// recoveredSets are the affinity sets of service ports, by AffinityName, as
 	// long as recovered.
 	recoveredSets map[string]uint8
@@ -36,9 +36,12 @@ type affinityIDs struct {
 	absent map[affinityEndpoint]absence
 }
 
+// clientID are the ruleset.Target.ID and Group of an endpoint.
+type clientID struct{ id, group uint32 }
+
 // absence is the id of a removed endpoint, and the time until which it is kept.
 type absence struct {
-	id    uint32
+	clientID
 	until time.Time
 }
 
@@ -62,8 +65,8 @@ func newAffinityIDs(seed uint64) affinityIDs {
 	return affinityIDs{
 		next:      firstID,
 		seed:      seed,
-		proposed:  make(map[affinityEndpoint]uint32),
-		recovered: make(map[affinityEndpoint]uint32),
+		proposed:  make(map[affinityEndpoint]clientID),
+		recovered: make(map[affinityEndpoint]clientID),
 		absent:    make(map[affinityEndpoint]absence),
 
 		recoveredSets: make(map[string]uint8),
@@ -74,30 +77,42 @@ func newAffinityIDs(seed uint64) affinityIDs {
 // previous round was not committed, its endpoints keep their ids, so that
 // failing commits do not use up ids.
 func (a *affinityIDs) beginPlanning() {
-	a.before, a.proposed = a.proposed, make(map[affinityEndpoint]uint32)
+	a.before, a.proposed = a.proposed, make(map[affinityEndpoint]clientID)
 	if len(a.absent) > 0 {
 		now := time.Now()
 		maps.DeleteFunc(a.absent, func(_ affinityEndpoint, was absence) bool { return now.After(was.until) })
 	}
 }
 
-// assign sets the ids of the targets and the affinity set of a plan with
-// session affinity. They are the same as in the plan before.
+// assign sets the ids and groups of the targets and the affinity set of a plan
+// with session affinity. They are the same as in the plan before.
 func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 	if !next.HasAffinity() {
 		return
 	}
-	known := make(map[netip.AddrPort]uint32)
+	known := make(map[netip.AddrPort]clientID)
 	for t := range targets(before) {
-		known[t.AddrPort()] = t.ID // 0 if there was no affinity before
+		known[t.AddrPort()] = clientID{t.ID, t.Group} // 0 if there was no affinity before
 	}
 	port := next.AffinityName()
 	next.ClientSet = a.clientSet(before, port)
+	ids := make(map[netip.AddrPort]clientID)
 	for t := range targets(next) {
-		if t.ID = known[t.AddrPort()]; t.ID == 0 {
-			t.ID = a.id(affinityEndpoint{port, t.AddrPort()})
-			known[t.AddrPort()] = t.ID
+		id := known[t.AddrPort()]
+		if id.id == 0 {
+			id = a.earlier(affinityEndpoint{port, t.AddrPort()})
 		}
+		ids[t.AddrPort()] = id
+	}
+	groups := groupsOf(ids)
+	for t := range targets(next) {
+		e := affinityEndpoint{port, t.AddrPort()}
+		id := ids[e.AddrPort]
+		if id.id == 0 {
+			id = clientID{a.new(), groups.choose(a)}
+			ids[e.AddrPort], a.proposed[e] = id, id
+		}
+		t.ID, t.Group = id.id, id.group
 	}
 }
 
@@ -129,23 +144,29 @@ func targets(p *ruleset.Plan) iter.Seq[*ruleset.Target] {
 	}
 }
 
-func (a *affinityIDs) id(e affinityEndpoint) uint32 {
+// earlier returns the id that an endpoint had, or was given in a plan that was
+// not committed.
+func (a *affinityIDs) earlier(e affinityEndpoint) clientID {
 	if id, ok := a.recovered[e]; ok {
 		return id
 	}
 	if was, ok := a.absent[e]; ok && time.Now().Before(was.until) {
-		return was.id
+		return was.clientID
 	}
 	id, ok := a.proposed[e]
 	if !ok {
 		id, ok = a.before[e]
 	}
-	if !ok {
-		id = a.next
-		a.next++
+	if ok {
+		a.proposed[e] = id
 	}
-	a.proposed[e] = id
 	return id
+}
+
+// new returns a number that was never used.
+func (a *affinityIDs) new() uint32 {
+	a.next++
+	return a.next - 1
 }
 
 // endPlanning records that the plans of the last round were committed.
@@ -182,7 +203,7 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 	until, port := time.Now().Add(absenceTime), before.AffinityName()
 	for t := range targets(before) {
 		if _, stays := stay[t.AddrPort()]; !stays && t.ID != 0 {
-			a.absent[affinityEndpoint{port, t.AddrPort()}] = absence{t.ID, until}
+			a.absent[affinityEndpoint{port, t.AddrPort()}] = absence{clientID{t.ID, t.Group}, until}
 		}
 	}
 }
@@ -196,7 +217,7 @@ func (a *affinityIDs) keep(p *ruleset.Plan) {
 	port := p.AffinityName()
 	a.recoveredSets[port] = p.ClientSet
 	for t := range targets(p) {
-		a.recovered[affinityEndpoint{port, t.AddrPort()}] = t.ID
+		a.recovered[affinityEndpoint{port, t.AddrPort()}] = clientID{t.ID, t.Group}
 	}
 }
 
@@ -266,7 +287,7 @@ func (t *Table) recoverAffinity() {
 // recover records the id of an endpoint and the affinity set that a rule of a
 // service port in the kernel has.
 func (a *affinityIDs) recover(port string, rule ruleset.StickyRule) {
-	a.recovered[affinityEndpoint{port, rule.Endpoint}] = rule.ID
+	a.recovered[affinityEndpoint{port, rule.Endpoint}] = clientID{rule.ID, rule.Group}
 	a.recoveredSets[port] = rule.ClientSet
-	a.next = max(a.next, rule.ID+1)
+	a.next = max(a.next, rule.ID+1, rule.Group+1)
 }

@@ -1,0 +1,220 @@
+package ruleset
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// A client of a service port with n endpoints needs n lookups to find out which
+// endpoint it has, or that it has none. Therefore endpoints are in groups: an
+// affinity set contains the client with the id of its endpoint, and also with
+// the number of the group. A client that is not known needs one lookup for each
+// group. A small service port needs few lookups anyway, so its endpoints are
+// not in groups. Both kinds can be in one chain: an endpoint does not change
+// its group, because its clients would not be found.
+
+// sticky are the chains of one kind that send a known client to its endpoint,
+// and a new client to any endpoint.
+type sticky struct {
+	family  nft.Family
+	set     *nft.Set
+	plan    *Plan
+	kind    chainKind
+	targets []Target
+}
+
+func (r *Ruleset) sticky(p *Plan, kind chainKind) *sticky {
+	return &sticky{r.layout.family, r.layout.affinity[p.ClientSet], p, kind, p.targets(kind)}
+}
+
+// chains returns the chains. The first one is the one to which packets go. For
+// three endpoints, of which the last two are in the group 4098, it is
+//
+//	ip saddr . numgen inc mod 1 offset 4096 @clients-17 \
+//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
+//	  meta l4proto tcp dnat to 10.244.1.8:8080
+//	ip saddr . numgen inc mod 1 offset 4098 @clients-17 jump affinity-known.4098.default.sticky.tcp.http
+//
+// with the rules for new clients after these.
+func (s *sticky) chains() []*nft.Chain {
+	listed, groups := s.groups()
+	first := &nft.Chain{Name: s.plan.chainName(s.kind), Rules: s.known(listed)}
+	chains := []*nft.Chain{first}
+	for _, g := range groups {
+		c := &nft.Chain{Name: s.knownName(g[0].Group), Rules: s.known(g)}
+		first.Rules = append(first.Rules, nft.NewRule(nft.In(s.set, s.client(g[0].Group)...), nft.Jump(c.Name)))
+		chains = append(chains, c)
+	}
+	return s.addDraws(chains)
+}
+
+// names returns the names of the chains.
+func (s *sticky) names() []string {
+	names := []string{s.plan.chainName(s.kind)}
+	_, groups := s.groups()
+	for _, g := range groups {
+		names = append(names, s.knownName(g[0].Group))
+	}
+	parts := s.parts()
+	for _, p := range parts[:len(parts)-1] {
+		names = append(names, s.newName(p))
+	}
+	return names
+}
+
+// knownName returns the name of the chain for the known clients of a group.
+func (s *sticky) knownName(group uint32) string {
+	prefix := affinityKnownPrefix
+	if s.kind == toLocal {
+		prefix = affinityLocalKnownPrefix
+	}
+	return prefix + strconv.Itoa(int(group)) + "." + s.plan.AffinityName()
+}
+
+// newName returns the name of the chain for new clients of a part.
+func (s *sticky) newName(p part) string {
+	prefix := affinityNewPrefix
+	if s.kind == toLocal {
+		prefix = affinityLocalNewPrefix
+	}
+	return prefix + strconv.Itoa(p.start) + "." + s.plan.AffinityName()
+}
+
+// groups returns the targets that are in no group, and those of each group.
+// Targets of a group are in the order of their ids, so that its chain depends
+// on nothing else.
+func (s *sticky) groups() (listed []Target, groups [][]Target) {
+	var grouped []Target
+	for _, t := range s.targets {
+		if t.Group == 0 {
+			listed = append(listed, t)
+		} else {
+			grouped = append(grouped, t)
+		}
+	}
+	slices.SortFunc(grouped, func(a, b Target) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.ID, b.ID))
+	})
+	for len(grouped) > 0 {
+		n := slices.IndexFunc(grouped, func(t Target) bool { return t.Group != grouped[0].Group })
+		if n < 0 {
+			n = len(grouped)
+		}
+		groups, grouped = append(groups, grouped[:n]), grouped[n:]
+	}
+	return listed, groups
+}
+
+// known returns the rules for known clients of targets.
+func (s *sticky) known(targets []Target) []nft.Rule {
+	rules := make([]nft.Rule, len(targets))
+	for i, t := range targets {
+		rules[i] = nft.NewRule(nft.In(s.set, s.client(t.ID)...), s.remember(t), s.send(t))
+	}
+	return rules
+}
+
+// The numbers of targets between which a new client draws in one chain, for
+// many targets and for fewer.
+const (
+	drawn, drawnOfMany = 8, 32
+	manyTargets        = 256
+)
+
+// part is a part of the targets, from one index to another.
+type part struct{ start, end int }
+
+// parts returns the parts between which a new client draws. All have the same
+// size, but the first one in the list can be smaller: it has the last targets.
+func (s *sticky) parts() (parts []part) {
+	n, size := len(s.targets), drawn
+	if n > manyTargets {
+		size = drawnOfMany
+	}
+	rest := n / size * size
+	switch {
+	case n < 2*size:
+		return []part{{0, n}}
+	case rest < n:
+		parts = []part{{rest, n}}
+	}
+	for start := 0; start < rest; start += size {
+		parts = append(parts, part{start, start + size})
+	}
+	return parts
+}
+
+// addDraws adds the rules for new clients to the first chain, and the chains to
+// which they lead. For 18 targets, the first chain gets
+//
+//	numgen random mod 18 0 goto affinity-new.16.default.sticky.tcp.http
+//	numgen random mod 17 0 goto affinity-new.16.default.sticky.tcp.http
+//	numgen random mod 2 0 goto affinity-new.0.default.sticky.tcp.http
+//
+// and the rules of the targets 8 to 15.
+func (s *sticky) addDraws(chains []*nft.Chain) []*nft.Chain {
+	first, parts, left := chains[0], s.parts(), len(s.targets)
+	for _, p := range parts[:len(parts)-1] {
+		c := &nft.Chain{Name: s.newName(p), Rules: s.fresh(p)}
+		chains = append(chains, c)
+		take := p.end - p.start
+		if left%take == 0 {
+			first.Rules = append(first.Rules, nft.NewRule(nft.RandomIsZero(uint32(left/take)), nft.Goto(c.Name)))
+			left -= take
+			continue
+		}
+		for ; take > 0; take-- { // each rule takes the share of one target
+			first.Rules = append(first.Rules, nft.NewRule(nft.RandomIsZero(uint32(left)), nft.Goto(c.Name)))
+			left--
+		}
+	}
+	first.Rules = append(first.Rules, s.fresh(parts[len(parts)-1])...)
+	return chains
+}
+
+// fresh returns the rules that select a target of a part for a new client. Of the first n
+// rules, rule j takes 1/(n-j) of the clients that reach it. If the set is full,
+// `update` ends its rule, and the last n rules serve the client without
+// affinity. For two targets:
+//
+//	numgen random mod 2 0 \
+//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
+//	  meta l4proto tcp dnat to 10.244.1.8:8080
+//	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
+//	meta l4proto tcp dnat to 10.244.2.8:8080
+func (s *sticky) fresh(p part) []nft.Rule {
+	targets, n := s.targets[p.start:p.end], p.end-p.start
+	rules := make([]nft.Rule, 2*n)
+	for j, t := range targets {
+		var share nft.Statement
+		if left := n - j; left > 1 {
+			share = nft.RandomIsZero(uint32(left))
+		}
+		rules[j] = nft.NewRule(share, s.remember(t), s.send(t))
+		rules[n+j] = nft.NewRule(share, s.send(t))
+	}
+	return rules
+}
+
+// client returns the key of a client with the number of an endpoint or a group.
+func (s *sticky) client(number uint32) []nft.Expr {
+	return []nft.Expr{nft.Saddr(s.family), nft.Constant(number)}
+}
+
+// remember adds the client to the affinity set. The statement contains the
+// timeout, because Linux 5.10 ignores a changed timeout of an existing set.
+func (s *sticky) remember(t Target) (updates nft.Statement) {
+	if t.Group != 0 {
+		updates = nft.Update(s.set, s.plan.affinity(), s.client(t.Group)...)
+	}
+	return append(updates, nft.Update(s.set, s.plan.affinity(), s.client(t.ID)...)...)
+}
+
+// send translates the destination to a target.
+func (s *sticky) send(t Target) nft.Statement {
+	return append(nft.MatchL4Proto(uint8(s.plan.Port.Protocol)), nft.DNAT(t.AddrPort())...)
+}
