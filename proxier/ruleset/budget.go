@@ -123,7 +123,7 @@ func costsOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, 
 		c.lists = 2
 	}
 	if svc.AffinityTimeout != 0 {
-		c.unit = 3 // rules (see affinity.go)
+		c.unit = 3 // rules with the endpoint (see sticky)
 	}
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"testing"
@@ -70,6 +71,91 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	expire()
 	if ids.beginPlanning(); len(ids.absent) != 0 {
 		t.Errorf("got %d ids of absent endpoints, want 0", len(ids.absent))
+	}
+}
+
+// Up to four endpoints are in no group. An endpoint that stays keeps its id and
+// group, and no group gets too many members, while a service port grows,
+// shrinks and replaces its endpoints.
+func TestAffinityGroups(t *testing.T) {
+	ids := newAffinityIDs(1)
+	r := rand.New(rand.NewPCG(1, 2))
+	var before *ruleset.Plan
+	for _, n := range []int{1, 3, 4, 5, 20, 50, 50, 200, 40, 7, 2, 6} {
+		var endpoints []string
+		for i := range n {
+			endpoints = append(endpoints, fmt.Sprintf("10.244.%d.%d:80", r.IntN(2), i))
+		}
+		next := affinityPlan(endpoints...)
+		ids.beginPlanning()
+		ids.assign(before, next)
+		ids.endPlanning()
+		ids.release(before, next)
+		checkGroups(t, before, next)
+		before = next
+	}
+}
+
+func checkGroups(t *testing.T, before, next *ruleset.Plan) {
+	t.Helper()
+	was := make(map[netip.AddrPort]*ruleset.Target)
+	for target := range targets(before) {
+		was[target.AddrPort()] = target
+	}
+	members, listed := make(map[uint32]int), 0
+	for target := range targets(next) {
+		if old := was[target.AddrPort()]; old != nil && *old != *target {
+			t.Errorf("%s: got id %d and group %d, had %d and %d", target.Addr, target.ID, target.Group, old.ID, old.Group)
+		}
+		if target.Group == 0 {
+			listed++
+		} else if members[target.Group]++; members[target.Group] > 22 { // of 200 endpoints
+			t.Errorf("group %d: got %d members, want at most 22", target.Group, members[target.Group])
+		}
+	}
+	if n := len(next.Cluster); listed > listedEndpoints || len(members) > max(2, n/4) {
+		t.Errorf("%d endpoints: got %d in no group and %d groups", n, listed, len(members))
+	}
+}
+
+// A process that finds chains of an earlier version, in which endpoints are in
+// no group, leaves them as they are. New endpoints are in groups, which later
+// processes keep.
+func TestRestartWithGroups(t *testing.T) {
+	tabletest.NewNamespace(t)
+	const last = 40
+	sync := func(table *Table, endpoints int) []ruleset.Target {
+		tabletest.PassSample(table)
+		for i := range endpoints {
+			table.SetEndpoint(sticky, tabletest.Endpoint(fmt.Sprintf("10.244.3.%d", i+1)))
+		}
+		tabletest.Sync(t, table)
+		checkTable(t, table)
+		return committedPlan(table, sticky).Cluster
+	}
+	first := newTable(t, sampleConfig(), nft.IPv4)
+	for _, target := range []string{"1.8", "2.8", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
+		e := affinityEndpoint{"default.sticky.tcp.http", netip.MustParseAddrPort("10.244." + target + ":8080")}
+		first.ids.recovered[e] = clientID{id: first.ids.new()}
+	}
+	before := sync(first, 8)
+	for _, endpoints := range []int{8, last, last} {
+		now := sync(newTable(t, sampleConfig(), nft.IPv4), endpoints)
+		for _, target := range before {
+			if !slices.Contains(now, target) {
+				t.Errorf("%d endpoints: target %v changed: %v", endpoints, target, now)
+			}
+		}
+		before = now
+	}
+	listed := 0
+	for _, target := range before {
+		if target.Group == 0 {
+			listed++
+		}
+	}
+	if len(before) != last+2 || listed != 10 {
+		t.Errorf("got %d targets, %d of them in no group, want %d and 10", len(before), listed, last+2)
 	}
 }
 

@@ -115,7 +115,7 @@ func withoutIdle(listing []string) []string {
 // whose rules can have another order, and without the reserved ids.
 func withoutAffinity(listing []string) []string {
 	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
-		return strings.HasPrefix(block, "chain affinity.") || strings.HasPrefix(block, "set reserved-affinity-ids ")
+		return strings.HasPrefix(block, "chain affinity") || strings.HasPrefix(block, "set reserved-affinity-ids ")
 	})
 }
 

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"math/big"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/nft/walk"
 )
@@ -35,12 +36,13 @@ func (f *fate) outcome(q *Query) Outcome {
 }
 
 // affinity returns "known" for a client whom session affinity knows, "new" for
-// one that it will know.
+// one that it will know. A rule looks up a known client and ends the path. The
+// client of an endpoint that is gone can have rows, too.
 func (f *fate) affinity() string {
-	for _, row := range f.rows {
-		if row.Set.Dynamic {
-			return "known"
-		}
+	if by := f.dispatched.By; slices.ContainsFunc(by.Lookups, func(l walk.Lookup) bool {
+		return l.Found.Set != nil && l.Found.Set.Dynamic
+	}) {
+		return "known"
 	}
 	if len(f.Updated) > 0 {
 		return "new"

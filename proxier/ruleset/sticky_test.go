@@ -1,0 +1,216 @@
+package ruleset
+
+import (
+	"fmt"
+	"math/big"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
+
+// stickyTable is a table with the chains of one service port and the clients of
+// its affinity set.
+type stickyTable struct {
+	walk.Chains
+	set     *nft.Set
+	clients map[nft.Tuple]bool
+}
+
+func (s *stickyTable) Set(string) (*nft.Set, error) { return s.set, nil }
+
+func (s *stickyTable) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
+	if !s.clients[key] {
+		return nft.Row{}, nil
+	}
+	return nft.Row{Set: set, Key: key}, nil
+}
+
+// newStickyTable returns the chains of a kind. If the set is full, rules that
+// update it match no packet.
+func newStickyTable(rules *Ruleset, plan *Plan, kind chainKind, full bool) *stickyTable {
+	table := &stickyTable{walk.Chains{}, rules.AffinitySet(plan), map[nft.Tuple]bool{}}
+	updates := func(r nft.Rule) bool {
+		return full && slices.ContainsFunc(r.Expressions, func(e expr.Any) bool {
+			_, ok := e.(*expr.Dynset)
+			return ok
+		})
+	}
+	for _, c := range rules.sticky(plan, kind).chains() {
+		table.Chains[c.Name] = slices.DeleteFunc(slices.Clone(c.Rules), updates)
+	}
+	return table
+}
+
+var stickyClient = netip.MustParseAddrPort("192.0.2.7:1234")
+
+// shares returns the probability of each endpoint for the client.
+func (s *stickyTable) shares(t *testing.T, chain string) map[netip.AddrPort]*big.Rat {
+	t.Helper()
+	packet := walk.Packet{
+		Source: stickyClient, Destination: netip.MustParseAddrPort("10.96.0.1:80"), Protocol: unix.IPPROTO_TCP,
+	}
+	paths, err := walk.New(s, nil).Run(walk.NewPath(packet), chain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shares := make(map[netip.AddrPort]*big.Rat)
+	for _, p := range paths {
+		if p.Unknown != nil || !p.End.To.IsValid() {
+			t.Fatalf("path ends without an endpoint: %+v, %v", p.End, p.Unknown)
+		}
+		if shares[p.End.To] == nil {
+			shares[p.End.To] = new(big.Rat)
+		}
+		shares[p.End.To].Add(shares[p.End.To], p.Share)
+	}
+	return shares
+}
+
+// know adds the client to the set with a number.
+func (s *stickyTable) know(number uint32) {
+	s.clients[nft.Tuple{}.Addr(stickyClient.Addr()).Integer(number)] = true
+}
+
+// stickyPlan returns a plan with n endpoints, of which a number are in no group
+// and the others in groups of a size, in an order in which groups alternate.
+func stickyPlan(n, listed, size int) *Plan {
+	plan := affinityPlan(ServedFrontend{Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1"), Proto: cluster.TCP}})
+	plan.Port.Protocol = cluster.TCP
+	plan.Cluster = nil
+	for i := range n {
+		t := Target{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}), Port: 8080, ID: 4096 + uint32(i)}
+		if i >= listed {
+			t.Group = 9000 + uint32(i%((n-listed+size-1)/size))
+		}
+		plan.Cluster = append(plan.Cluster, t)
+	}
+	return plan
+}
+
+// A new client gets each endpoint with the same probability, also if the set is
+// full or contains the client with a group whose endpoint is gone.
+func TestStickyDraws(t *testing.T) {
+	rules := newRuleset(t, Config{}, nft.IPv4)
+	for _, n := range []int{1, 2, 5, 15, 16, 17, 24, 31, 50, 256, 257, 300} {
+		for _, listed := range []int{0, min(n, 3), n} {
+			plan := stickyPlan(n, listed, 7)
+			for _, full := range []bool{false, true} {
+				for _, stale := range []bool{false, true} {
+					table := newStickyTable(rules, plan, toAll, full)
+					if stale {
+						table.know(plan.Cluster[n-1].Group)
+					}
+					shares := table.shares(t, "affinity.ns.svc.tcp.http")
+					for _, target := range plan.Cluster {
+						share := shares[target.AddrPort()]
+						if share == nil || share.Cmp(big.NewRat(1, int64(n))) != 0 {
+							t.Errorf("%d endpoints, %d in no group, full %v, stale %v: got share %v of %s, want 1/%d",
+								n, listed, full, stale, share, target.Addr, n)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// A known client gets its endpoint.
+func TestStickyKnownClients(t *testing.T) {
+	rules := newRuleset(t, Config{}, nft.IPv4)
+	for _, n := range []int{1, 5, 16, 50, 300} {
+		plan := stickyPlan(n, min(n, 2), 6)
+		for _, target := range plan.Cluster {
+			table := newStickyTable(rules, plan, toAll, false)
+			table.know(target.ID)
+			table.know(target.Group)
+			shares := table.shares(t, "affinity.ns.svc.tcp.http")
+			if share := shares[target.AddrPort()]; len(shares) != 1 || share == nil {
+				t.Errorf("%d endpoints: got %v for a client of %s", n, shares, target.Addr)
+			}
+		}
+	}
+}
+
+// A change of one endpoint of many changes few rules.
+func TestStickyChanges(t *testing.T) {
+	rules := newRuleset(t, Config{}, nft.IPv4)
+	const n = 2000
+	before := stickyPlan(n, 0, 67)
+	texts := func(p *Plan) map[string]string {
+		all := make(map[string]string)
+		for _, c := range rules.Chains(p) {
+			for _, r := range c.Rules {
+				all[c.Name] += r.Text(nft.IPv4) + "\n"
+			}
+		}
+		return all
+	}
+	was := texts(before)
+	for _, removed := range []int{0, 1000, n - 1} {
+		after := *before
+		after.Cluster = arrange(before.Cluster, slices.Delete(slices.Clone(before.Cluster), removed, removed+1))
+		rewritten, is := 0, texts(&after)
+		for _, c := range rules.Chains(&after) {
+			if is[c.Name] != was[c.Name] {
+				rewritten += len(c.Rules)
+			}
+		}
+		if rewritten == 0 || rewritten > n/5 {
+			t.Errorf("endpoint %d removed: %d rules are rewritten, want at most %d", removed, rewritten, n/5)
+		}
+	}
+}
+
+// Names agrees with chains, the names of all kinds differ, and ids and groups
+// can be parsed from the chains whose names name the service port.
+func TestStickyNames(t *testing.T) {
+	rules := newRuleset(t, Config{}, nft.IPv4)
+	plan := stickyPlan(100, 3, 10)
+	plan.Local = plan.Cluster[:50]
+	seen := make(map[string]bool)
+	for _, kind := range []chainKind{toAll, toLocal} {
+		var names []string
+		found := make(map[netip.AddrPort]StickyRule)
+		for _, c := range rules.sticky(plan, kind).chains() {
+			if seen[c.Name] {
+				t.Errorf("two chains are called %s", c.Name)
+			}
+			seen[c.Name] = true
+			names = append(names, c.Name)
+			port, ok := ParseStickyChain(c.Name)
+			if !ok {
+				continue
+			}
+			if port != plan.AffinityName() {
+				t.Errorf("chain %s: got service port %q, want %q", c.Name, port, plan.AffinityName())
+			}
+			for _, r := range c.Rules {
+				if rule, ok := ParseStickyRule(r); ok {
+					if other, ok := found[rule.Endpoint]; ok && other != rule {
+						t.Errorf("chain %s: got %v, and %v before", c.Name, rule, other)
+					}
+					found[rule.Endpoint] = rule
+				}
+			}
+		}
+		if want := rules.sticky(plan, kind).names(); !slices.Equal(names, want) {
+			t.Errorf("got names %q, want %q", want, names)
+		}
+		for _, target := range plan.targets(kind) {
+			want := StickyRule{target.AddrPort(), target.ID, target.Group, plan.ClientSet}
+			if got := found[target.AddrPort()]; got != want {
+				t.Errorf("%s: got %v, want %v", target.Addr, got, want)
+			}
+		}
+	}
+	if _, ok := ParseStickyChain(fmt.Sprint(affinityNewPrefix, "8.ns.svc.tcp.http")); ok {
+		t.Error("a chain for new clients is parsed as one for known clients")
+	}
+}
