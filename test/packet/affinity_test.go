@@ -221,6 +221,62 @@ func TestAffinity(t *testing.T) {
 	})
 }
 
+// TestAffinityOfMany shows affinity with many endpoints, which are in groups. A
+// client keeps its endpoint when the first endpoints become many, when others
+// change, when the proxy restarts, and when nft loads its own listing.
+func TestAffinityOfMany(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	clients := strings.Fields(c.addClients(2 * affinityClients))
+	early, late := strings.Join(clients[:affinityClients], " "), strings.Join(clients[affinityClients:], " ")
+	s := service{
+		name: "sticky", spec: "type: NodePort\nsessionAffinity: ClientIP", protocols: "TCP", endpoints: "a1 a2 b1",
+	}
+	c.serve("sticky", &s)
+	first := c.choose(t, &s, early, "clusterIP")
+
+	for i := range 14 { // 17 in all: two parts and a rest
+		name := fmt.Sprint("e", i)
+		c.addPod(c.Nodes()[i%2], lab.PodConfig{Name: name})
+		s.endpoints += " " + name
+	}
+	c.serve("sticky", &s)
+	first.mustStay(t, "many endpoints", c.choose(t, &s, early, "clusterIP"))
+	maps.Copy(first, c.choose(t, &s, late, "clusterIP"))
+	if servers := strings.Fields(first.servers()); len(servers) < 6 {
+		t.Errorf("got %s for all clients, want many endpoints", servers)
+	}
+	all := early + " " + late
+	stay := func(when string) {
+		t.Helper()
+		first.mustStay(t, when, c.choose(t, &s, all, "clusterIP"))
+		first.mustStay(t, when+", NodePort", c.choose(t, &s, all, "nodePort@node1"))
+		first.mustStay(t, when+", as predicted", c.predict(t, &s, all, "clusterIP"))
+	}
+	stay("second choice")
+
+	removed := slices.Sorted(maps.Values(first))[len(first)-1] // one of the endpoints in groups
+	s.endpoints = strings.ReplaceAll(s.endpoints+" ", " "+removed+" ", " ")
+	c.serve("sticky", &s)
+	now := c.choose(t, &s, all, "clusterIP")
+	first.mustLeave(t, removed, now)
+	first = now
+	stay("endpoint removed")
+
+	c.terminate()
+	c.start()
+	stay("restarted")
+	c.terminate()
+	listed := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset")
+	load := c.Node1.Command(t.Context(), "nft", "-f", "-")
+	load.Stdin = strings.NewReader("flush ruleset\n" + listed)
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("load the listing: %v\n%s", err, out)
+	}
+	c.start()
+	stay("listing loaded")
+}
+
 // TestAffinityLocal shows affinity with externalTrafficPolicy Local: each
 // frontend has the right endpoints, and each client keeps its endpoint.
 func TestAffinityLocal(t *testing.T) {

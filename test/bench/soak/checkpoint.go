@@ -190,8 +190,8 @@ func (q quantity) growth(samples []sample) (before, after float64, grew bool) {
 }
 
 // past is what depends on the past in lines of some objects, and its
-// replacement: indexes of targets, numbers of service ports, ids, sets and
-// probabilities of session affinity.
+// replacement: indexes of targets, numbers of service ports, ids, groups, sets
+// and probabilities of session affinity.
 var past = []struct {
 	object, text *regexp.Regexp
 	with         string
@@ -203,6 +203,7 @@ var past = []struct {
 	{regexp.MustCompile(`-endpoints$`), regexp.MustCompile(` \. \d+ : `), " . some : "},
 	{regexp.MustCompile(`^chain affinity`), affinityID, "id"},
 	{regexp.MustCompile(`^chain affinity`), regexp.MustCompile(`numgen random mod \d+ \d+ `), ""},
+	{regexp.MustCompile(`^chain affinity`), regexp.MustCompile(`(update @\S+ \{ [^}]* \} )+`), "update "},
 	{regexp.MustCompile(``), regexp.MustCompile(`\bport-(external-|local-)?\d+`), "port-${1}N"},
 	{regexp.MustCompile(``), affinitySet, "clients-N"},
 }
@@ -213,6 +214,7 @@ var (
 	reference   = regexp.MustCompile(`(?:goto|jump) (\S+)`)
 	balancer    = regexp.MustCompile(`^(balance|external|nodeport)-(balance-)?(all-)?(weighted-|hash-|port-hash-)?\d+$`)
 	client      = regexp.MustCompile(` timeout \w+$`)
+	group       = regexp.MustCompile(`\baffinity(-local)?-(?:known|new)\.\d+\.`)
 	portChain   = regexp.MustCompile(`^(chain port-(?:external-|local-)?)\d+$`)
 )
 
@@ -229,7 +231,8 @@ func canonical(lines []listing.Line) (all []string) {
 	for _, l := range lines {
 		chain, isChain := strings.CutPrefix(l.Object, "chain ")
 		idle := isChain && balancer.MatchString(chain) && !used[l.Family+" "+l.Object]
-		if idle || l.Object == "set reserved-affinity-ids" || affinitySet.MatchString(l.Object) ||
+		isGroup := group.MatchString(l.Text) || group.MatchString(l.Object) && l.Text == ""
+		if idle || isGroup || l.Object == "set reserved-affinity-ids" || affinitySet.MatchString(l.Object) ||
 			client.MatchString(l.Text) {
 			continue
 		}
@@ -238,7 +241,7 @@ func canonical(lines []listing.Line) (all []string) {
 				l.Text = one.text.ReplaceAllString(l.Text, one.with)
 			}
 		}
-		l.Object = portChain.ReplaceAllString(l.Object, "${1}N")
+		l.Object = group.ReplaceAllString(portChain.ReplaceAllString(l.Object, "${1}N"), "affinity$1.")
 		all = append(all, l.String())
 	}
 	slices.Sort(all)

@@ -106,6 +106,12 @@ func TestCanonical(t *testing.T) {
 		{"80 . 1 : 10.1.1.2", "80 . 7 : 10.1.1.2", false},
 		{"offset 4096", "offset 4711", false},
 		{"10.0.0.1 . 4096", "10.0.0.2 . 4096", false},
+		{"chain affinity.a {", "chain affinity.b {", true},
+		{"chain affinity.a {\n\t\tip saddr", "chain affinity.a {\n" +
+			"\t\tip saddr . numgen inc mod 1 offset 5000 @clients-7 jump affinity-known.5000.a\n" +
+			"\t}\n\tchain affinity-known.5000.a {\n\t\tip saddr", false},
+		{"update @clients-7 { ip saddr . numgen", "update @clients-7 { ip saddr . numgen inc mod 1 offset 5000 } " +
+			"update @clients-7 { ip saddr . numgen", false},
 		{"chain balance-3", "chain balance-4", false}, // idle
 	} {
 		changed := strings.Replace(text, c.from, c.to, 1)
