@@ -140,8 +140,8 @@ func TestEqualRules(t *testing.T) {
 				}
 			}
 		}
-		if r := found[0]; r.DNAT() != to || !slices.Equal(r.Constants(), []uint32{4096, 4096}) || r.Set() != clients.Name ||
-			found[8].Target() != "two" {
+		if r := found[0]; r.DNAT() != to || !slices.Equal(r.Constants(), []uint32{4096, 4096}) ||
+			r.Set() != clients.Name || found[8].Target() != "two" {
 			t.Errorf("got %v, %d, %s, %s", r.DNAT(), r.Constants(), r.Set(), found[8].Target())
 		}
 	})

@@ -36,7 +36,8 @@ func (r *Ruleset) sticky(p *Plan, kind chainKind) *sticky {
 //	ip saddr . numgen inc mod 1 offset 4096 @clients-17 \
 //	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
 //	  meta l4proto tcp dnat to 10.244.1.8:8080
-//	ip saddr . numgen inc mod 1 offset 4098 @clients-17 jump affinity-known.4098.default.sticky.tcp.http
+//	ip saddr . numgen inc mod 1 offset 4098 @clients-17 \
+//	  jump affinity-known.4098.default.sticky.tcp.http
 //
 // with the rules for new clients after these.
 func (s *sticky) chains() []*nft.Chain {
@@ -183,7 +184,8 @@ func (s *sticky) addDraws(chains []*nft.Chain) []*nft.Chain {
 //	numgen random mod 2 0 \
 //	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
 //	  meta l4proto tcp dnat to 10.244.1.8:8080
-//	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } meta l4proto tcp dnat to 10.244.2.8:8080
+//	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } \
+//	  meta l4proto tcp dnat to 10.244.2.8:8080
 //	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
 //	meta l4proto tcp dnat to 10.244.2.8:8080
 func (s *sticky) fresh(p part) []nft.Rule {

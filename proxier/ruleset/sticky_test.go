@@ -81,7 +81,8 @@ func (s *stickyTable) know(number uint32) {
 // stickyPlan returns a plan with n endpoints, of which a number are in no group
 // and the others in groups of a size, in an order in which groups alternate.
 func stickyPlan(n, listed, size int) *Plan {
-	plan := affinityPlan(ServedFrontend{Kind: ClusterIP, Frontend: Frontend{Addr: addr("10.96.0.1"), Proto: cluster.TCP}})
+	clusterIP := Frontend{Addr: addr("10.96.0.1"), Proto: cluster.TCP}
+	plan := affinityPlan(ServedFrontend{Kind: ClusterIP, Frontend: clusterIP})
 	plan.Port.Protocol = cluster.TCP
 	plan.Cluster = nil
 	for i := range n {

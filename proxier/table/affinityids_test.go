@@ -105,7 +105,7 @@ func checkGroups(t *testing.T, before, next *ruleset.Plan) {
 	members, listed := make(map[uint32]int), 0
 	for target := range targets(next) {
 		if old := was[target.AddrPort()]; old != nil && *old != *target {
-			t.Errorf("%s: got id %d and group %d, had %d and %d", target.Addr, target.ID, target.Group, old.ID, old.Group)
+			t.Errorf("%s: got id %d, group %d; had %d, %d", target.Addr, target.ID, target.Group, old.ID, old.Group)
 		}
 		if target.Group == 0 {
 			listed++
