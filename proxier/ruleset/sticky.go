@@ -176,10 +176,10 @@ func (s *sticky) addDraws(chains []*nft.Chain) []*nft.Chain {
 	return chains
 }
 
-// fresh returns the rules that select a target of a part for a new client. Of the first n
-// rules, rule j takes 1/(n-j) of the clients that reach it. If the set is full,
-// `update` ends its rule, and the last n rules serve the client without
-// affinity. For two targets:
+// fresh returns the rules that select a target of a part for a new client. Of
+// the first n rules, rule j takes 1/(n-j) of the clients that reach it. If the
+// set is full, `update` ends its rule, and the last n rules serve the client
+// without affinity. For two targets:
 //
 //	numgen random mod 2 0 \
 //	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
