@@ -15,7 +15,7 @@ type affinityGroups struct {
 
 // listedEndpoints is the largest number of endpoints of a new service port that
 // are in no group.
-const listedEndpoints = 4
+const listedEndpoints = 10
 
 // groupsOf returns the groups of endpoints. The endpoints without an id are in
 // none yet. A known client is looked up in half of the groups and among half of
@@ -29,7 +29,7 @@ func groupsOf(ids map[netip.AddrPort]clientID) affinityGroups {
 		}
 	}
 	if len(ids) > listedEndpoints || len(g.members) > 0 {
-		g.most = max(listedEndpoints, int(math.Ceil(1.5*math.Sqrt(float64(len(ids))))))
+		g.most = max(4, int(math.Ceil(1.5*math.Sqrt(float64(len(ids))))))
 	}
 	return g
 }

@@ -74,7 +74,7 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	}
 }
 
-// Up to four endpoints are in no group. An endpoint that stays keeps its id and
+// Up to ten endpoints are in no group. An endpoint that stays keeps its id and
 // group, and no group gets too many members, while a service port grows,
 // shrinks and replaces its endpoints.
 func TestAffinityGroups(t *testing.T) {
