@@ -138,9 +138,9 @@ func (j *judge) possible(service string, earlier, known, end time.Time) ([]*clus
 	return j.history.possible(service, known, end)
 }
 
-// allowed returns what is allowed on a route until end, if the node has followed
-// all requests that were answered before known. It reports whether that can be
-// known. See possible for earlier.
+// allowed returns what is allowed on a route until end, if the node has
+// followed all requests that were answered before known. It reports whether
+// that can be known. See possible for earlier.
 func (j *judge) allowed(r route, earlier, known, end time.Time) (a allowed, ok bool) {
 	a.servers = map[string]bool{}
 	services, combinations := j.possible(r.service.Name.Name, earlier, known, end)
