@@ -65,13 +65,12 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 // namespace has a name if the lab has names.
 func (l *Lab) create(name string) (made *os.File, err error) {
 	err = visit(func() error {
-		handle, err := netns.None(), error(nil)
-		if l.names == nil {
-			handle, err = netns.New()
-		} else {
-			handle, err = netns.NewNamed(l.names.full(name))
+		add := netns.New
+		if l.names != nil {
+			add = func() (netns.NsHandle, error) { return netns.NewNamed(l.names.full(name)) }
 		}
-		made = os.NewFile(uintptr(handle), name)
+		handle, err := add()
+		made = os.NewFile(uintptr(handle), name) // nil after an error
 		return err
 	})
 	return made, err
