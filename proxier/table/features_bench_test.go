@@ -49,8 +49,6 @@ func features() []*feature {
 		{name: "hashed", size: 10_000, shape: services(10), use: func(svc *cluster.Service, i int) {
 			svc.Balance, svc.Name.Namespace = cluster.BalanceSourceHash, fmt.Sprintf("bench-%d", i%10)
 		}},
-		{name: "affinity-ports", size: 2_000, shape: func(n int) (int, int, int) { return 1, 10, n },
-			use: func(svc *cluster.Service, _ int) { svc.AffinityTimeout = 3 * time.Hour }},
 		{name: "source-ranges", size: 1_000, shape: services(2), use: func(svc *cluster.Service, i int) {
 			loadBalancer(svc, i, 50)
 		}},
