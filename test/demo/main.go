@@ -62,11 +62,10 @@ func play(args []string, stdout io.Writer) (code int, err error) {
 	if err := checkRequirements(os.Geteuid(), *kubeProxy); err != nil {
 		return exitFailed, err
 	}
-	// Signals are caught until the end, because a second Ctrl-C must not
-	// interrupt the cleanup. With SIGPIPE caught, writing to a closed pipe
+	// Signals are caught until the process ends, because a second Ctrl-C must
+	// not interrupt the cleanup. With SIGPIPE caught, writing to a closed pipe
 	// returns an error.
-	interrupt, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
+	interrupt, _ := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	t := &tour{report: report{w: stdout}, cluster: &cluster{name: *name, kubeProxy: *kubeProxy}, started: time.Now()}
 	switch err := t.run(interrupt, *keep); {
