@@ -187,8 +187,8 @@ func TestUnknownExpressions(t *testing.T) {
 		load(t, fmt.Sprintf(`table %s lb {
 			chain c {
 				drop
-				socket mark 1 accept
-				socket mark 2 accept
+				rt classid 1 accept
+				rt classid 2 accept
 			}
 		}`, f))
 		table := &nft.Table{Family: f, Name: "lb"}
@@ -196,12 +196,12 @@ func TestUnknownExpressions(t *testing.T) {
 		if err != nil || len(rules) != 3 {
 			t.Fatalf("got %d rules and error %v, want 3 rules", len(rules), err)
 		}
-		got, want := rules[1].Text(f), "socket … … 0x1000000 accept"
+		got, want := rules[1].Text(f), "rt … … 0x1000000 accept"
 		if got != want || rules[1].Equal(rules[2]) || !rules[1].Equal(rules[1]) {
 			t.Errorf("got rule %s, equal to another one: %v; want %s", got, rules[1].Equal(rules[2]), want)
 		}
 		b := nft.NewBatch(table)
 		b.AddRules(&nft.Chain{Name: "c", Rules: rules[1:2]})
-		checkProblem(t, c, b, "add rule c socket … … 0x1000000 accept: invalid argument: the expression is unknown")
+		checkProblem(t, c, b, "add rule c rt … … 0x1000000 accept: invalid argument: the expression is unknown")
 	})
 }
