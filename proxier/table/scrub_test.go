@@ -34,7 +34,7 @@ func TestScrubOnBusyNode(t *testing.T) {
 	tabletest.Sync(t, table)
 	var busy time.Duration
 	injectFaults(table).OnFindRows = func(_, _ []nft.Row) {
-		const pause = 100 * time.Millisecond
+		const pause = 200 * time.Millisecond // reading takes some 30 ms on emulated processors
 		time.Sleep(pause)
 		busy += pause
 	}
