@@ -32,8 +32,8 @@ func TestKilledRemoval(t *testing.T) {
 	iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, "-without"))
 	without := savedTables(t)
 	restore := func() {
-		iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, ""), "--wait=5")
-		iptables(t, nft.IPv4, "legacy", "-restore", kubeRules(500, 10), "--noflush", "--wait=5")
+		iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, ""), "--wait=60")
+		iptables(t, nft.IPv4, "legacy", "-restore", kubeRules(500, 10), "--noflush", "--wait=60")
 	}
 	restore()
 	before := savedTables(t)

@@ -35,7 +35,7 @@ func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 			kube := kubeRules(50, 20)
 			additions := addRules(t)
 			for rounds := 0; rounds < 5 || additions.count.Load() < 100; rounds++ {
-				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=5")
+				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=60")
 				_, err := removeAll(quiet)
 				raced := file != xtables.LockFile && (errors.Is(err, xtables.ErrCounters) ||
 					errors.Is(err, unix.EAGAIN))
@@ -166,7 +166,7 @@ func TestRemoveFromLegacyKeepsCounters(t *testing.T) {
 				}
 			}()
 			for range 20 {
-				iptables(t, family, "legacy", "-restore", testdata(t, family, ""), "--noflush", "--wait=5")
+				iptables(t, family, "legacy", "-restore", testdata(t, family, ""), "--noflush", "--wait=60")
 				remove(t)
 			}
 			close(stop)
