@@ -1,5 +1,5 @@
 // Package nfnetlink reads the attributes in messages of nfnetlink and of other
-// netlink families. It knows nothing of their meaning.
+// netlink families. The meaning of attributes is up to the caller.
 package nfnetlink
 
 import (

@@ -40,7 +40,7 @@ func jhash(key []byte, seed uint32) uint32 {
 	if len(key) == 0 {
 		return c
 	}
-	var last [words]byte // its bytes are those of a little-endian machine
+	var last [words]byte // read as little-endian on all machines
 	copy(last[:], key)
 	a += binary.LittleEndian.Uint32(last[:])
 	b += binary.LittleEndian.Uint32(last[4:])

@@ -115,8 +115,8 @@ func (c *claims) release(f ruleset.Frontend, p *portState, mark marker) {
 	c.change(heir.port.service, mark)
 }
 
-// compact releases memory after most frontends are gone, for example those of a
-// Service with many external IPs. A map never shrinks.
+// compact releases memory after the deletion of most frontends, for example
+// with a Service that had many external IPs. A map never shrinks.
 func (c *claims) compact() {
 	const small = 4096
 	if c.most > small && len(c.owners) < c.most/4 {
