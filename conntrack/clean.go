@@ -93,6 +93,7 @@ func (c *Conn) deletePending(stats *Stats) error {
 			ipv4 = append(ipv4, flow)
 		}
 	}
+	c.challenges.add(c.pending)
 	c.pending = c.pending[:0]
 	deleted4, err4 := c.deleteFlows(ipv4...)
 	deleted6, err6 := c.deleteFlows(ipv6...)

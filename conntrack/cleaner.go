@@ -43,11 +43,12 @@ type Result struct {
 // same frontends only. If possible, it is combined with a pass for other
 // changes.
 type Cleaner struct {
-	frontends *frontends
-	clean     func(context.Context, *check) (Stats, error)
-	report    func(Result)
-	pause     pause
-	wake      chan struct{} // capacity 1; receives a value after a change
+	frontends  *frontends
+	challenges *challenges
+	clean      func(context.Context, *check) (Stats, error)
+	report     func(Result)
+	pause      pause
+	wake       chan struct{} // capacity 1; receives a value after a change
 
 	// The other fields are owned by Run's goroutine.
 	rechecks   rechecks
@@ -99,9 +100,11 @@ func NewCleaner(config CleanerConfig) (*Cleaner, error) {
 		return nil, errors.New("conntrack cleaner: Conn is required")
 	}
 	f := newFrontends()
-	return newCleaner(config, f, func(ctx context.Context, todo *check) (Stats, error) {
+	c := newCleaner(config, f, func(ctx context.Context, todo *check) (Stats, error) {
 		return config.Conn.clean(ctx, f, todo)
-	}), nil
+	})
+	c.challenges = config.Conn.challenges
+	return c, nil
 }
 
 func newCleaner(config CleanerConfig, f *frontends, clean func(context.Context, *check) (Stats, error)) *Cleaner {
@@ -224,6 +227,7 @@ func (c *Cleaner) pass(ctx context.Context, fresh, second check) Result {
 	result := Result{
 		Stats: stats, Changes: fresh.changes, Rechecks: second.changes, Duration: time.Since(start), Err: err,
 	}
+	c.challenges.send(ctx)
 	if ctx.Err() == nil {
 		c.report(result)
 	}

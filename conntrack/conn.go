@@ -21,6 +21,9 @@ type Conn struct {
 	// not match the filter.
 	received int
 
+	// challenges is nil without ChallengeClients.
+	challenges *challenges
+
 	requests []byte        // buffer of the deletions to send
 	pending  []trackedFlow // buffer of the flows to delete
 }
@@ -51,7 +54,7 @@ const answerLen = 8 << 10
 
 // Close closes the sockets. It must not be called during another call.
 func (c *Conn) Close() error {
-	var errs []error
+	errs := []error{c.challenges.close()}
 	for _, s := range []*socket{c.dumps, c.calls, c.routes} {
 		if s != nil {
 			errs = append(errs, s.close())

@@ -57,6 +57,12 @@ func (f trackedFlow) ended() bool {
 	return false
 }
 
+// connecting reports whether the client of a TCP connection may wait for the
+// first answer.
+func (f trackedFlow) connecting() bool {
+	return f.state == tcpSynSent || f.state == tcpSynRecv || f.state == tcpSynSent2
+}
+
 // String returns the flow in a form similar to `conntrack -L`.
 func (f trackedFlow) String() string {
 	return fmt.Sprintf("protocol %d zone %d src=%v dst=%v reply src=%v dst=%v",

@@ -15,9 +15,12 @@ var sctpStates = [...]string{
 	"HEARTBEAT_SENT", "HEARTBEAT_ACKED",
 }
 
-// States of connections that have ended.
+// States of connections that have not begun, or have ended.
 const (
+	tcpSynSent  = 1
+	tcpSynRecv  = 2
 	tcpTimeWait = 7
 	tcpClose    = 8
+	tcpSynSent2 = 9
 	sctpClosed  = 1
 )

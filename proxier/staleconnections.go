@@ -21,7 +21,7 @@ import (
 // (--reset-stale-connections). It deletes their entries of connection tracking.
 // The next packet of a client then begins a new connection for the kernel, and
 // the rules lead it to an endpoint that does not know the connection and
-// answers with a reset.
+// answers with a reset. A challenge makes the client send this packet at once.
 type staleConnections struct {
 	idle
 	conn     *conntrack.Conn
@@ -61,6 +61,9 @@ func openStaleConnections(p *Proxier) *staleConnections {
 	if err != nil {
 		klog.ErrorS(err, "Stale connections will not be reset")
 		return nil
+	}
+	if err := conn.ChallengeClients(); err != nil {
+		klog.ErrorS(err, "Clients of stale connections will notice the reset when they send the next packet")
 	}
 	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
 		Conn: conn, Slow: true,

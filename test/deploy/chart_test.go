@@ -178,6 +178,7 @@ func TestChartValues(t *testing.T) {
 		"hosts":       pod.HostAliases[0].Hostnames[0] == "api",
 		"account":     pod.ServiceAccountName == "proxy" && account.Annotations["c"] == "d",
 		"reset":       slices.Contains(c.Command, "--reset-stale-connections"),
+		"raw sockets": slices.Contains(c.SecurityContext.Capabilities.Add, "NET_RAW"),
 		"hash":        slices.Contains(c.Command, "--hash-table-size=65521"),
 		"update":      set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.IntValue() == 2,
 		"metrics": strings.Contains(config, "metricsBindAddress: 0.0.0.0:10249\n") &&

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"syscall"
 	"testing"
 	"time"
@@ -157,6 +158,52 @@ func TestStaleConnections(t *testing.T) {
 	living.mustWork(t, "ready endpoint removed")
 	if got := c.resets(t); got != n {
 		t.Errorf("got %d resets, want %d", got, n)
+	}
+}
+
+// TestStaleConnectionsNoticed shows that clients notice at once that their
+// endpoint is gone, whether they are idle or repeat a packet at long intervals.
+// Without challenges they do not.
+func TestStaleConnectionsNoticed(t *testing.T) {
+	t.Parallel()
+	const unnoticed = `table inet unnoticed {
+		chain out { type filter hook output priority 0; tcp flags syn,ack / syn,ack ct state invalid drop; }
+	}`
+	for name, challenged := range map[string]bool{"challenged": true, "control": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, resetStale)
+			if !challenged {
+				labtest.Run(t, c.Node1.Namespace, "nft", unnoticed)
+			}
+			web := service{name: "web", spec: clusterPolicy, protocols: "TCP", endpoints: "b1"}
+			c.serve("web", &web)
+			conns := c.connect(t, &web, fromAll)
+			c.cutOff(t, "b1")
+			for i, conn := range conns.conns {
+				conn.Conn.(*net.TCPConn).SetKeepAlive(false)
+				if i%2 == 0 {
+					continue // stays idle
+				}
+				if _, err := conn.Write([]byte("unanswered\n")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			web.endpoints = "b1:stopped a1"
+			c.serve("web", &web)
+			time.Sleep(7 * time.Second) // clients repeat their packets next after about 12 s
+			web.endpoints = "a1"
+			removed := time.Now()
+			c.serve("web", &web)
+			for i, conn := range conns.conns {
+				conn.SetReadDeadline(removed.Add(4 * time.Second))
+				_, err := conn.Read(make([]byte, 1))
+				if errors.Is(err, syscall.ECONNRESET) != challenged {
+					t.Errorf("%s: got %v after %v", conns.checks[i].describe, err, time.Since(removed))
+				}
+			}
+			t.Logf("%d connections ended %v after their endpoint was removed", len(conns.conns), time.Since(removed))
+		})
 	}
 }
 
