@@ -108,12 +108,12 @@ func (c *connection) pass(to, from *net.TCPConn, buffers *sync.Pool) error {
 		if err != nil {
 			return err
 		}
+		c.place.Use() // before the receiver can answer
 		written, err := move(sink, source, buffer[:n])
 		buffers.Put(buffer)
 		if n == 0 || err != nil {
 			return err
 		}
-		c.place.Use()
 		if written < n {
 			if err := awaitWritable(to, sink, source); err != nil {
 				return err

@@ -130,18 +130,21 @@ func TestLimit(t *testing.T) {
 	f.serve(0, e)
 	f.Set(NodePort{Port: testPort + 1, ServicePort: "ns/other:http", Targets: []netip.AddrPort{other.at}})
 	f.awaitListeners(2)
+	pass := func(from, to net.Conn) {
+		send(t, from, "x")
+		io.ReadFull(to, make([]byte, 1))
+	}
 	var clients, servers []*net.TCPConn
 	add := func() {
 		client, server := f.pair(e)
 		clients, servers = append(clients, client), append(servers, server)
+		pass(client, server) // the endpoint accepts before the server knows that it is connected
 	}
 	add()
 	add()
 	add()
-	send(t, clients[0], "x")
-	io.ReadFull(servers[0], make([]byte, 1))
-	send(t, servers[0], "y")
-	io.ReadFull(clients[0], make([]byte, 1))
+	pass(clients[0], servers[0])
+	pass(servers[0], clients[0])
 	add()
 	expectReset(t, clients[1])
 	expectReset(t, servers[1])
