@@ -159,7 +159,7 @@ func TestLocalhostEnd(t *testing.T) {
 	web := &service{name: "web", spec: "type: NodePort", protocols: "TCP", endpoints: "a1"}
 	late := &service{name: "late", spec: "type: NodePort", protocols: "TCP", endpoints: "b1"}
 	c.serve("web", web)
-	a1, release := c.serveHeld(t)
+	a1, received, release := c.serveHeld(t)
 	web.slices = []slice{{endpoints: "a1", target: a1}}
 	c.serve("web", web)
 
@@ -170,6 +170,11 @@ func TestLocalhostEnd(t *testing.T) {
 	defer conn.Close()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Fatal(err)
+	}
+	select {
+	case <-received: // a connection that the proxy has not accepted ends with its listener
+	case <-time.After(answerTimeout):
+		t.Fatal("a1 receives no byte")
 	}
 	p := c.proxies[0]
 	p.awaitLog(t, "Listening for a NodePort")
@@ -187,11 +192,11 @@ func TestLocalhostEnd(t *testing.T) {
 	p.wait(t)
 }
 
-// serveHeld starts a server in a1 that answers a byte after release is closed.
-// It returns its port.
-func (c *cluster) serveHeld(t *testing.T) (port uint16, release chan struct{}) {
+// serveHeld starts a server in a1 that closes received when it has read a byte,
+// and answers after release is closed. It returns its port.
+func (c *cluster) serveHeld(t *testing.T) (port uint16, received, release chan struct{}) {
 	t.Helper()
-	release = make(chan struct{})
+	received, release = make(chan struct{}), make(chan struct{})
 	var listener net.Listener
 	err := c.pods["a1"].Do(func() (err error) {
 		listener, err = net.Listen("tcp", fmt.Sprintf(":%d", spareTarget))
@@ -211,8 +216,9 @@ func (c *cluster) serveHeld(t *testing.T) (port uint16, release chan struct{}) {
 		if _, err := io.ReadFull(conn, first); err != nil {
 			return
 		}
+		close(received)
 		<-release
 		fmt.Fprintf(conn, "%s, then the end", first)
 	}()
-	return netip.MustParseAddrPort(listener.Addr().String()).Port(), release
+	return netip.MustParseAddrPort(listener.Addr().String()).Port(), received, release
 }
