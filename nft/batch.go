@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Batch collects changes to one table. Conn.Commit applies all of them in one
@@ -113,7 +115,7 @@ func (b *Batch) Reset() {
 	clear(b.messages) // release sets and rules
 	*b = Batch{
 		table:    b.table,
-		w:        messageWriter{buf: b.w.buf[:0]},
+		w:        messageWriter{nfnetlink.Writer{Buf: b.w.Buf[:0]}},
 		messages: b.messages[:0],
 		tags:     b.tags[:0],
 	}
@@ -121,10 +123,10 @@ func (b *Batch) Reset() {
 
 // Grow reserves n bytes. A batch that grows row by row needs a multiple of its
 // size meanwhile.
-func (b *Batch) Grow(n int) { b.w.buf = slices.Grow(b.w.buf, n) }
+func (b *Batch) Grow(n int) { b.w.Buf = slices.Grow(b.w.Buf, n) }
 
 // Len returns the size of the batch in bytes.
-func (b *Batch) Len() int { return len(b.w.buf) }
+func (b *Batch) Len() int { return len(b.w.Buf) }
 
 // RowCount returns the number of rows that the batch adds and deletes.
 func (b *Batch) RowCount() int { return b.rows }
@@ -146,7 +148,7 @@ func (b *Batch) Tag(tag uint32) {
 		b.closeRows()
 	}
 	b.start()
-	b.tags = append(b.tags, tagMark{len(b.w.buf), tag})
+	b.tags = append(b.tags, tagMark{len(b.w.Buf), tag})
 }
 
 // Isolate puts rows with different tags into different messages until the
@@ -168,10 +170,10 @@ func (b *Batch) tagIn(from, to int) uint32 {
 // start writes the message that begins every batch, so that offsets are
 // final.
 func (b *Batch) start() {
-	if len(b.w.buf) == 0 {
-		at := b.w.begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES)
-		b.w.u32(unix.NFNL_BATCH_GENID, 0) // finish writes the generation
-		b.w.end(at)
+	if len(b.w.Buf) == 0 {
+		at := b.w.Begin(unix.NFNL_MSG_BATCH_BEGIN, 0, 0, unix.NFNL_SUBSYS_NFTABLES)
+		b.w.Uint32(unix.NFNL_BATCH_GENID, 0) // finish writes the generation
+		b.w.End(at)
 	}
 }
 
@@ -182,16 +184,16 @@ func (b *Batch) message(m sentMessage, typ, flags uint16, body func(w *messageWr
 	m.at = b.w.beginNFT(typ, flags, b.table.Family)
 	b.messages = append(b.messages, m)
 	body(&b.w)
-	b.w.end(m.at)
+	b.w.End(m.at)
 	b.refuseOverflow(m)
 }
 
 // refuseOverflow refuses the batch if the last message is too long for
 // netlink.
 func (b *Batch) refuseOverflow(m sentMessage) {
-	if b.w.overflow {
+	if b.w.Overflow {
 		b.refuse(m.op, b.objectText(&m), "longer than 65535 bytes, the limit of a netlink attribute")
-		b.w.overflow = false
+		b.w.Overflow = false
 	}
 }
 
@@ -199,20 +201,20 @@ func (b *Batch) refuseOverflow(m sentMessage) {
 // afterwards.
 func (b *Batch) finish() []byte {
 	b.closeRows()
-	binary.BigEndian.PutUint32(b.w.buf[nlmsgHeaderLen+nfgenmsgLen+attrHeaderLen:], b.expect)
+	binary.BigEndian.PutUint32(b.w.Buf[nfnetlink.HeaderLen+nfnetlink.AttrHeaderLen:], b.expect)
 	// Only the last message requests an acknowledgement. The kernel reports
 	// the errors of all messages anyway, and one acknowledgement per message
 	// would overflow the receive buffer.
 	if n := len(b.messages); n > 0 {
-		last := b.w.buf[b.messages[n-1].at:]
-		flags := binary.NativeEndian.Uint16(last[flagsAt:])
-		binary.NativeEndian.PutUint16(last[flagsAt:], flags|unix.NLM_F_ACK)
+		last := b.w.Buf[b.messages[n-1].at:]
+		flags := binary.NativeEndian.Uint16(last[nfnetlink.FlagsAt:])
+		binary.NativeEndian.PutUint16(last[nfnetlink.FlagsAt:], flags|unix.NLM_F_ACK)
 	}
 
 	whole := b.w // b.w does not keep the message that ends the batch
-	whole.end(whole.begin(unix.NFNL_MSG_BATCH_END, 0, 0, unix.NFNL_SUBSYS_NFTABLES))
-	b.w.buf = whole.buf[:len(b.w.buf)]
-	return whole.buf
+	whole.End(whole.Begin(unix.NFNL_MSG_BATCH_END, 0, 0, unix.NFNL_SUBSYS_NFTABLES))
+	b.w.Buf = whole.Buf[:len(b.w.Buf)]
+	return whole.Buf
 }
 
 // beginSeq is the sequence number of the message that begins every batch.

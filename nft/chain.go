@@ -70,16 +70,16 @@ func (b *Batch) AddChain(c *Chain) {
 	b.checkName(opAddChain, c.Name)
 	m := sentMessage{op: opAddChain, object: c.Name}
 	b.message(m, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func(w *messageWriter) {
-		w.string(unix.NFTA_CHAIN_TABLE, b.table.Name)
-		w.string(unix.NFTA_CHAIN_NAME, c.Name)
+		w.CString(unix.NFTA_CHAIN_TABLE, b.table.Name)
+		w.CString(unix.NFTA_CHAIN_NAME, c.Name)
 		if c.Hook == nil {
 			return
 		}
-		w.string(unix.NFTA_CHAIN_TYPE, string(c.Hook.Type))
-		at := w.nest(unix.NFTA_CHAIN_HOOK)
-		w.u32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook.Point))
-		w.u32(unix.NFTA_HOOK_PRIORITY, uint32(c.Hook.Priority))
-		w.unnest(at)
+		w.CString(unix.NFTA_CHAIN_TYPE, string(c.Hook.Type))
+		at := w.Nest(unix.NFTA_CHAIN_HOOK)
+		w.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook.Point))
+		w.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Hook.Priority))
+		w.Unnest(at)
 	})
 }
 
@@ -87,8 +87,8 @@ func (b *Batch) AddChain(c *Chain) {
 // not exist.
 func (b *Batch) FlushChain(name string) {
 	b.message(sentMessage{op: opFlushChain, object: name}, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
-		w.string(unix.NFTA_RULE_TABLE, b.table.Name)
-		w.string(unix.NFTA_RULE_CHAIN, name)
+		w.CString(unix.NFTA_RULE_TABLE, b.table.Name)
+		w.CString(unix.NFTA_RULE_CHAIN, name)
 	})
 }
 
@@ -96,8 +96,8 @@ func (b *Batch) FlushChain(name string) {
 // does not exist, or if rules or rows refer to it.
 func (b *Batch) DeleteChain(name string) {
 	b.message(sentMessage{op: opDeleteChain, object: name}, unix.NFT_MSG_DELCHAIN, 0, func(w *messageWriter) {
-		w.string(unix.NFTA_CHAIN_TABLE, b.table.Name)
-		w.string(unix.NFTA_CHAIN_NAME, name)
+		w.CString(unix.NFTA_CHAIN_TABLE, b.table.Name)
+		w.CString(unix.NFTA_CHAIN_NAME, name)
 	})
 }
 
@@ -126,8 +126,8 @@ func (f FoundChain) HookMatches(c *Chain) bool { return equalHooks(f.Hook, c.Hoo
 // does not exist.
 func (c *Conn) FindChain(t *Table, name string) (found FoundChain, ok bool, err error) {
 	body := func(w *messageWriter) {
-		w.string(unix.NFTA_CHAIN_TABLE, t.Name)
-		w.string(unix.NFTA_CHAIN_NAME, name)
+		w.CString(unix.NFTA_CHAIN_TABLE, t.Name)
+		w.CString(unix.NFTA_CHAIN_NAME, name)
 	}
 	found, ok, err = find(c, unix.NFT_MSG_GETCHAIN, t.Family, body, parseChain)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // ErrUnknownOutcome is returned when the answer of the kernel to a commit was
@@ -68,8 +70,8 @@ func (c *Conn) Commit(b *Batch) error {
 		return nil
 	}
 	data := b.finish()
-	c.discard()
-	if err := c.send(data); err != nil {
+	c.socket.Discard()
+	if err := c.socket.Send(data); err != nil {
 		return fmt.Errorf("commit %s: send %d bytes: %w", b.table, len(data), err)
 	}
 	return c.outcome(b)
@@ -83,7 +85,7 @@ func (c *Conn) outcome(b *Batch) error {
 	acknowledged := false
 	var lost error // the reason why answers may be missing
 	for {
-		msg, err := c.receive()
+		msg, err := c.socket.Receive()
 		if errors.Is(err, unix.EAGAIN) {
 			break
 		}
@@ -94,15 +96,15 @@ func (c *Conn) outcome(b *Batch) error {
 			}
 			break
 		}
-		r, err := parseReply(msg)
+		r, err := nfnetlink.ParseReply(msg)
 		switch {
 		case err != nil:
 			lost = err
-		case r.errno == unix.ERESTART && r.seq == beginSeq:
+		case r.Errno == unix.ERESTART && r.Seq == beginSeq:
 			return fmt.Errorf("commit %s: %w", b.table, ErrGeneration)
-		case r.errno != 0:
+		case r.Errno != 0:
 			refused.Problems = append(refused.Problems, b.problem(r))
-		case r.seq == b.lastSeq():
+		case r.Seq == b.lastSeq():
 			acknowledged = true
 		}
 	}

@@ -21,7 +21,7 @@ func (b *Batch) AddCounter(c *Counter) {
 	m := sentMessage{op: opAddCounter, object: c.Name}
 	b.message(m, unix.NFT_MSG_NEWOBJ, unix.NLM_F_CREATE, func(w *messageWriter) {
 		w.counterName(b.table, c.Name)
-		w.unnest(w.nest(unix.NFTA_OBJ_DATA))
+		w.Unnest(w.Nest(unix.NFTA_OBJ_DATA))
 	})
 }
 
@@ -34,9 +34,9 @@ func (b *Batch) DeleteCounter(name string) {
 
 // counterName writes the attributes that identify a counter.
 func (w *messageWriter) counterName(t *Table, name string) {
-	w.string(unix.NFTA_OBJ_TABLE, t.Name)
-	w.string(unix.NFTA_OBJ_NAME, name)
-	w.u32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
+	w.CString(unix.NFTA_OBJ_TABLE, t.Name)
+	w.CString(unix.NFTA_OBJ_NAME, name)
+	w.Uint32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
 }
 
 // counterExpr is the name of the expression that counts packets.
@@ -44,10 +44,10 @@ const counterExpr = "counter"
 
 // counter writes an expression that counts packets, from 0.
 func (w *messageWriter) counter(typ uint16) {
-	e := w.nest(typ)
-	w.string(unix.NFTA_EXPR_NAME, counterExpr)
-	w.unnest(w.nest(unix.NFTA_EXPR_DATA))
-	w.unnest(e)
+	e := w.Nest(typ)
+	w.CString(unix.NFTA_EXPR_NAME, counterExpr)
+	w.Unnest(w.Nest(unix.NFTA_EXPR_DATA))
+	w.Unnest(e)
 }
 
 // CountedRow is a row of a set with Counts, and the packets that it counted.

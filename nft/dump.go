@@ -71,9 +71,9 @@ func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attri
 	twice := false
 	err := c.request(kind.request, unix.NLM_F_DUMP, t.Family,
 		func(w *messageWriter) {
-			w.string(kind.table, t.Name)
+			w.CString(kind.table, t.Name)
 			if chain != "" {
-				w.string(unix.NFTA_RULE_CHAIN, chain)
+				w.CString(unix.NFTA_RULE_CHAIN, chain)
 			}
 		},
 		func(msg []byte) {

@@ -20,7 +20,7 @@ func (b *Batch) AddRow(r Row) {
 		return
 	}
 	b.openRows(opAddRow, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, r.Set)
-	elem := b.w.nest(unix.NFTA_LIST_ELEM)
+	elem := b.w.Nest(unix.NFTA_LIST_ELEM)
 	b.w.rowKey(&r)
 	switch {
 	case r.Set.Verdicts:
@@ -29,7 +29,7 @@ func (b *Batch) AddRow(r Row) {
 		b.w.value(unix.NFTA_SET_ELEM_DATA, &r.Data, r.Set.Data.size)
 	}
 	b.w.comment(unix.NFTA_SET_ELEM_USERDATA, r.Comment)
-	b.w.unnest(elem)
+	b.w.Unnest(elem)
 	b.w.rowEnd(&r)
 }
 
@@ -41,9 +41,9 @@ func (b *Batch) DeleteRow(r Row) {
 		return
 	}
 	b.openRows(opDeleteRow, unix.NFT_MSG_DELSETELEM, 0, r.Set)
-	elem := b.w.nest(unix.NFTA_LIST_ELEM)
+	elem := b.w.Nest(unix.NFTA_LIST_ELEM)
 	b.w.rowKey(&r)
-	b.w.unnest(elem)
+	b.w.Unnest(elem)
 	b.w.rowEnd(&r)
 }
 
@@ -65,22 +65,22 @@ func (w *messageWriter) rowEnd(r *Row) {
 	if !ok {
 		return
 	}
-	elem := w.nest(unix.NFTA_LIST_ELEM)
+	elem := w.Nest(unix.NFTA_LIST_ELEM)
 	w.value(unix.NFTA_SET_ELEM_KEY, &end, n)
-	w.u32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-	w.unnest(elem)
+	w.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
+	w.Unnest(elem)
 }
 
 // rowList writes the attributes that identify the set of a list of rows.
 func (w *messageWriter) rowList(t *Table, set string) {
-	w.string(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
-	w.string(unix.NFTA_SET_ELEM_LIST_SET, set)
+	w.CString(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
+	w.CString(unix.NFTA_SET_ELEM_LIST_SET, set)
 }
 
 // openRows makes the last message accept another row of the set.
 func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
 	b.rows++
-	if b.openSet == s && b.openOp == op && len(b.w.buf)-b.openListAt < maxRowsMessage {
+	if b.openSet == s && b.openOp == op && len(b.w.Buf)-b.openListAt < maxRowsMessage {
 		return
 	}
 	b.closeRows()
@@ -89,7 +89,7 @@ func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
 	b.openAt = b.w.beginNFT(typ, flags, b.table.Family)
 	b.messages = append(b.messages, sentMessage{at: b.openAt, op: op, set: s})
 	b.w.rowList(b.table, s.Name)
-	b.openListAt = b.w.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b.openListAt = b.w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
 
 // closeRows completes the message that accepts rows, if any.
@@ -97,8 +97,8 @@ func (b *Batch) closeRows() {
 	if b.openSet == nil {
 		return
 	}
-	b.w.unnest(b.openListAt)
-	b.w.end(b.openAt)
+	b.w.Unnest(b.openListAt)
+	b.w.End(b.openAt)
 	b.openSet = nil
 	b.refuseOverflow(b.messages[len(b.messages)-1])
 }

@@ -12,10 +12,9 @@ func (b *Batch) Sent() []byte { return b.finish() }
 
 // BeginDump requests a dump and does not read the answer.
 func BeginDump(c *Conn, typ uint16) {
-	w := messageWriter{seq: c.seq}
-	w.end(w.beginNFT(typ, unix.NLM_F_DUMP, IPv4))
-	c.seq = w.seq
-	if err := c.send(w.buf); err != nil {
+	w := newRequest(c.socket, typ, unix.NLM_F_DUMP, IPv4, nil)
+	c.socket.Seq = w.Seq
+	if err := c.socket.Send(w.Buf); err != nil {
 		panic(err)
 	}
 }
@@ -35,7 +34,7 @@ func (f Fields) Names() []string {
 // LimitBuffer makes the receive buffer of a Tracer smaller.
 func (t *Tracer) LimitBuffer(tb testing.TB, size int) {
 	tb.Helper()
-	if err := unix.SetsockoptInt(t.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
+	if err := unix.SetsockoptInt(t.socket.FD, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
 		tb.Fatal(err)
 	}
 }

@@ -1,100 +1,21 @@
 package nft
 
 import (
-	"fmt"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
-// Family is the address family of a table. Its value is the kernel's
-// NFPROTO_* number.
-type Family uint8
+// Family is the address family of a table.
+type Family = nfnetlink.Family
 
-// Address families of tables.
+// Address families of tables. Tables of other programs can be of the family
+// Inet; the package does not write such tables.
 const (
-	IPv4 Family = unix.NFPROTO_IPV4
-	IPv6 Family = unix.NFPROTO_IPV6
+	IPv4 = nfnetlink.IPv4
+	IPv6 = nfnetlink.IPv6
+	Inet = nfnetlink.Inet
 )
-
-// Inet is the family of tables for IPv4 and IPv6. Tables of other programs can
-// have it; the package does not write such tables.
-const Inet Family = unix.NFPROTO_INET
-
-// String returns the family as nft writes it: "ip" or "ip6". Tables of other
-// programs can have other families.
-func (f Family) String() string {
-	switch f {
-	case IPv4:
-		return "ip"
-	case IPv6:
-		return "ip6"
-	case Inet:
-		return "inet"
-	case unix.NFPROTO_BRIDGE:
-		return "bridge"
-	case unix.NFPROTO_NETDEV:
-		return "netdev"
-	}
-	return fmt.Sprintf("family %d", uint8(f))
-}
-
-// Name returns the family as people and Kubernetes write it: "IPv4" or "IPv6".
-func (f Family) Name() string {
-	switch f {
-	case IPv4:
-		return "IPv4"
-	case IPv6:
-		return "IPv6"
-	}
-	return f.String()
-}
-
-// MarshalText implements encoding.TextMarshaler with Name.
-func (f Family) MarshalText() ([]byte, error) { return []byte(f.Name()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler for IPv4 and IPv6.
-func (f *Family) UnmarshalText(text []byte) error {
-	for _, known := range []Family{IPv4, IPv6} {
-		if known.Name() == string(text) {
-			*f = known
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is neither IPv4 nor IPv6", text)
-}
-
-// Valid reports whether f is IPv4 or IPv6.
-func (f Family) Valid() bool { return f == IPv4 || f == IPv6 }
-
-// addrLen returns the length of an address of the family in bytes, or 0 for
-// an invalid family.
-func (f Family) addrLen() int {
-	switch f {
-	case IPv4:
-		return 4
-	case IPv6:
-		return 16
-	}
-	return 0
-}
-
-// Of reports whether addr belongs to the family. An IPv4-mapped IPv6 address
-// belongs to neither family.
-func (f Family) Of(addr netip.Addr) bool {
-	switch f {
-	case IPv4:
-		return addr.Is4()
-	case IPv6:
-		return addr.Is6() && !addr.Is4In6()
-	}
-	return false
-}
 
 // FamilyOf returns the family of addr.
-func FamilyOf(addr netip.Addr) Family {
-	if addr.Is4() {
-		return IPv4
-	}
-	return IPv6
-}
+func FamilyOf(addr netip.Addr) Family { return nfnetlink.FamilyOf(addr) }

@@ -27,7 +27,7 @@ func TestFamily(t *testing.T) {
 	if !IPv4.Valid() || !IPv6.Valid() || Family(0).Valid() || Family(unix.NFPROTO_INET).Valid() {
 		t.Error("got other valid families, want ip and ip6")
 	}
-	if a, b, c := IPv4.addrLen(), IPv6.addrLen(), Family(0).addrLen(); a != 4 || b != 16 || c != 0 {
+	if a, b, c := IPv4.AddrLen(), IPv6.AddrLen(), Family(0).AddrLen(); a != 4 || b != 16 || c != 0 {
 		t.Errorf("got lengths of addresses %d, %d, %d; want 4, 16, 0", a, b, c)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Type is the data type of one field of a key or of data. nft numbers the
@@ -62,26 +62,12 @@ func addrText(b []byte) string {
 	return a.String()
 }
 
-func protoText(b []byte) string { return ProtocolName(b[0]) }
+func protoText(b []byte) string { return nfnetlink.ProtocolName(b[0]) }
 
 func portText(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }
 
 func integerText(b []byte) string {
 	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
-}
-
-// ProtocolName returns the name of an IP protocol as nft writes it, or its
-// number.
-func ProtocolName(p uint8) string {
-	switch p {
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	}
-	return strconv.Itoa(int(p))
 }
 
 // maxFields is the maximum number of fields in a concatenation. The type

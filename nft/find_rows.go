@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // maxRequestedRows is the number of rows that one request reads. The kernel
@@ -32,7 +34,7 @@ func findRows[T any](c *Conn, t *Table, rows []Row, parse func(msg []byte, set *
 			continue
 		}
 		if err == nil && n < len(requested) {
-			err = errIncomplete
+			err = nfnetlink.ErrIncomplete
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read rows of set %s of %s: %w", rows[0].Set.Name, t, err)
@@ -51,13 +53,13 @@ func requestRows[T any](
 	err = c.request(unix.NFT_MSG_GETSETELEM, 0, t.Family,
 		func(w *messageWriter) {
 			w.rowList(t, set.Name)
-			list := w.nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+			list := w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 			for i := range rows {
-				elem := w.nest(unix.NFTA_LIST_ELEM)
+				elem := w.Nest(unix.NFTA_LIST_ELEM)
 				w.rowKey(&rows[i])
-				w.unnest(elem)
+				w.Unnest(elem)
 			}
-			w.unnest(list)
+			w.Unnest(list)
 		},
 		func(msg []byte) {
 			if n < len(rows) {
@@ -119,19 +121,18 @@ func SampleRows(t *Table, set *Set) ([]Row, error) {
 		return nil, err
 	}
 	defer c.Close()
-	w := messageWriter{}
-	at := w.beginNFT(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family)
-	w.rowList(t, set.Name)
-	w.end(at)
-	if err := c.send(w.buf); err != nil {
+	w := newRequest(c.socket, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family,
+		func(w *messageWriter) { w.rowList(t, set.Name) })
+	if err := c.socket.Send(w.Buf); err != nil {
 		return nil, err
 	}
-	data, err := c.receive()
+	data, err := c.socket.Receive()
 	if err != nil {
 		return nil, err
 	}
 	var rows []Row
-	_, err = eachMessage(data, w.seq, func(msg []byte) { rows = append(rows, parseRows(msg, set)...) })
+	a := nfnetlink.Answer{Seq: w.Seq}
+	err = a.Read(data, eachObject(func(msg []byte) { rows = append(rows, parseRows(msg, set)...) }))
 	if errors.Is(err, unix.ENOENT) {
 		return nil, nil
 	}

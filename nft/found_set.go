@@ -64,8 +64,8 @@ func parseSet(msg []byte) FoundSet {
 // the set does not exist.
 func (c *Conn) FindSet(t *Table, name string) (*Set, error) {
 	body := func(w *messageWriter) {
-		w.string(unix.NFTA_SET_TABLE, t.Name)
-		w.string(unix.NFTA_SET_NAME, name)
+		w.CString(unix.NFTA_SET_TABLE, t.Name)
+		w.CString(unix.NFTA_SET_NAME, name)
 	}
 	found, ok, err := find(c, unix.NFT_MSG_GETSET, t.Family, body, parseSet)
 	if err == nil && ok {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Generation returns the generation of the ruleset. Each transaction of any
@@ -17,7 +19,7 @@ func (c *Conn) Generation() (uint32, error) {
 		gen = be32(attr(msg, unix.NFTA_GEN_ID))
 	})
 	if err == nil && gen == 0 {
-		err = errIncomplete
+		err = nfnetlink.ErrIncomplete
 	}
 	if err != nil {
 		return 0, fmt.Errorf("read generation: %w", err)
@@ -82,7 +84,7 @@ func (c *Conn) settle() (uint32, error) {
 		b := NewBatch(&Table{})
 		b.Expect(gen)
 		b.start()
-		if err := c.send(b.finish()); err != nil {
+		if err := c.socket.Send(b.finish()); err != nil {
 			return 0, err
 		}
 		switch err := c.refusal(); {
@@ -98,23 +100,23 @@ func (c *Conn) settle() (uint32, error) {
 // refusal returns the error with which the kernel refused the last batch, or
 // nil.
 func (c *Conn) refusal() error {
-	msg, err := c.receive()
+	msg, err := c.socket.Receive()
 	if errors.Is(err, unix.EAGAIN) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	r, err := parseReply(msg)
+	r, err := nfnetlink.ParseReply(msg)
 	if err != nil {
 		return err
 	}
-	return r.err()
+	return r.Err()
 }
 
 // Monitor identifies the processes that commit transactions in a network
 // namespace. It has no cost while Listen is not running.
-type Monitor struct{ fd int }
+type Monitor struct{ socket *nfnetlink.Socket }
 
 // Committer is a process that committed a transaction.
 type Committer struct {
@@ -129,16 +131,16 @@ type Committer struct {
 
 // OpenMonitor opens a Monitor in the network namespace of the calling thread.
 func OpenMonitor() (*Monitor, error) {
-	fd, err := openSocket()
+	s, err := openSocket()
 	if err != nil {
 		return nil, err
 	}
-	err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyNewGen())
+	err = unix.SetsockoptSockFprog(s.FD, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, onlyNewGen())
 	if err != nil {
-		unix.Close(fd)
+		s.Close()
 		return nil, fmt.Errorf("attach filter to netlink socket: %w", err)
 	}
-	return &Monitor{fd}, nil
+	return &Monitor{s}, nil
 }
 
 // onlyNewGen returns a socket filter that passes the message at the end of
@@ -148,7 +150,7 @@ func onlyNewGen() *unix.SockFprog {
 	binary.NativeEndian.PutUint16(typ[:], nftMessage(unix.NFT_MSG_NEWGEN))
 	const all = 0xffff
 	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typeAt},
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: nfnetlink.TypeAt},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: uint32(binary.BigEndian.Uint16(typ[:])), Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: all},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
@@ -157,26 +159,25 @@ func onlyNewGen() *unix.SockFprog {
 }
 
 // Close closes the monitor.
-func (m *Monitor) Close() error { return unix.Close(m.fd) }
+func (m *Monitor) Close() error { return m.socket.Close() }
 
 // Listen returns the processes that commit transactions during d, each once.
 // While it runs, transactions of all programs are slower because the kernel
 // builds a message about each change.
 func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
 	const group = unix.NFNLGRP_NFTABLES
-	if err := unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
+	if err := unix.SetsockoptInt(m.socket.FD, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, group); err != nil {
 		return nil, fmt.Errorf("listen to nf_tables: %w", err)
 	}
-	defer unix.SetsockoptInt(m.fd, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
+	defer unix.SetsockoptInt(m.socket.FD, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
 	var found []Committer
 	seen := make(map[Committer]bool)
-	buf := make([]byte, receiveSize)
 	for end := time.Now().Add(d); ; {
 		left := time.Until(end)
 		if left <= 0 {
 			return found, nil
 		}
-		msg, err := receiveWithin(m.fd, buf, left)
+		msg, err := m.socket.Wait(left)
 		if err != nil {
 			return found, fmt.Errorf("listen to nf_tables: %w", err)
 		}
@@ -188,14 +189,13 @@ func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
 }
 
 // parseCommitter parses the message at the end of a transaction.
-func parseCommitter(msg []byte) (c Committer, ok bool) {
-	const header = nlmsgHeaderLen + nfgenmsgLen
-	if len(msg) < header || binary.NativeEndian.Uint16(msg[typeAt:]) != nftMessage(unix.NFT_MSG_NEWGEN) {
+func parseCommitter(msg nfnetlink.Message) (c Committer, ok bool) {
+	if len(msg) < nfnetlink.HeaderLen || msg.Type() != nftMessage(unix.NFT_MSG_NEWGEN) {
 		return c, false
 	}
 	return Committer{
-		Port: binary.NativeEndian.Uint32(msg[portAt:]),
-		PID:  int(be32(attr(msg[header:], unix.NFTA_GEN_PROC_PID))),
-		Name: cString(attr(msg[header:], unix.NFTA_GEN_PROC_NAME)),
+		Port: msg.Port(),
+		PID:  int(be32(attr(msg.Attributes(), unix.NFTA_GEN_PROC_PID))),
+		Name: cString(attr(msg.Attributes(), unix.NFTA_GEN_PROC_NAME)),
 	}, true
 }

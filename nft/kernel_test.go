@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // fakeKernel is the other end of a Conn. It sends what a test prescribes and
@@ -25,7 +27,7 @@ func newFakeKernel(t *testing.T) (*fakeKernel, *Conn) {
 		unix.Close(fds[0])
 		unix.Close(fds[1])
 	})
-	return &fakeKernel{t, fds[1]}, &Conn{fd: fds[0], recv: make([]byte, receiveSize)}
+	return &fakeKernel{t, fds[1]}, &Conn{socket: &nfnetlink.Socket{FD: fds[0]}}
 }
 
 // send sends datagrams to the connection.
@@ -40,24 +42,24 @@ func (k *fakeKernel) send(datagrams ...[]byte) {
 
 // kernelMessage returns a message of the kernel that answers message seq.
 func kernelMessage(typ, flags uint16, seq uint32, body ...byte) []byte {
-	w := messageWriter{seq: seq - 1}
-	at := w.begin(typ, flags, 0, 0)
-	w.buf = append(w.buf[:nlmsgHeaderLen], body...) // without nfgenmsg
-	w.end(at)
-	w.pad()
-	return w.buf
+	w := nfnetlink.Writer{Seq: seq - 1}
+	at := w.Begin(typ, flags, 0, 0)
+	w.Buf = append(w.Buf[:nfnetlink.MessageHeaderLen], body...) // without nfgenmsg
+	w.End(at)
+	w.Pad()
+	return w.Buf
 }
 
 // ackMessage returns the acknowledgement or refusal of message seq, with
 // attributes that explain a refusal.
-func ackMessage(seq uint32, errno unix.Errno, attributes func(w *messageWriter)) []byte {
-	w := messageWriter{buf: append(errnoBytes(errno), make([]byte, nlmsgHeaderLen)...)}
+func ackMessage(seq uint32, errno unix.Errno, attributes func(w *nfnetlink.Writer)) []byte {
+	w := nfnetlink.Writer{Buf: append(errnoBytes(errno), make([]byte, nfnetlink.MessageHeaderLen)...)}
 	flags := uint16(unix.NLM_F_CAPPED)
 	if attributes != nil {
 		flags |= unix.NLM_F_ACK_TLVS
 		attributes(&w)
 	}
-	return kernelMessage(unix.NLMSG_ERROR, flags, seq, w.buf...)
+	return kernelMessage(unix.NLMSG_ERROR, flags, seq, w.Buf...)
 }
 
 // errnoBytes returns an error number as the kernel encodes it.

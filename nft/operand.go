@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // operand is a value in a register while a rule is written.
@@ -243,7 +245,7 @@ func (w *ruleWriter) fieldName(f headerField, whole bool) (name string, ok bool)
 	case "th":
 		if slices.Contains([]byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP}, w.transport.number) {
 			w.omit(&w.transport)
-			return ProtocolName(w.transport.number) + " " + field, whole
+			return nfnetlink.ProtocolName(w.transport.number) + " " + field, whole
 		}
 		return f.name, whole
 	case "tcp":

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // addAddrs adds one row per tag: the addresses from 10.0.0.0.
@@ -30,11 +32,11 @@ func twoRows() *Batch {
 
 // explainSecondRow writes the attributes of a refusal that identify the
 // second row of twoRows.
-func explainSecondRow(w *messageWriter) {
+func explainSecondRow(w *nfnetlink.Writer) {
 	_, msg, _ := twoRows().messageOf(3)
 	offset := rowsIn(msg)[1].from
-	w.string(unix.NLMSGERR_ATTR_MSG, "explained")
-	w.bytes(unix.NLMSGERR_ATTR_OFFS, binary.NativeEndian.AppendUint32(nil, uint32(offset)))
+	w.CString(unix.NLMSGERR_ATTR_MSG, "explained")
+	w.Bytes(unix.NLMSGERR_ATTR_OFFS, binary.NativeEndian.AppendUint32(nil, uint32(offset)))
 }
 
 func TestOutcome(t *testing.T) {
@@ -95,7 +97,7 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestOutcomeOfBrokenConnection(t *testing.T) {
-	c := &Conn{fd: -1, recv: make([]byte, receiveSize)}
+	c := &Conn{socket: &nfnetlink.Socket{FD: -1}}
 	if err := c.outcome(twoRows()); !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, unix.EBADF) {
 		t.Errorf("got %v, want ErrUnknownOutcome and EBADF", err)
 	}
@@ -103,7 +105,7 @@ func TestOutcomeOfBrokenConnection(t *testing.T) {
 
 // A problem has the tag of a row only if the kernel identifies the row.
 func TestTagOfRow(t *testing.T) {
-	if p := twoRows().problem(reply{seq: 3, errno: unix.ENOENT}); p.Tag != 0 {
+	if p := twoRows().problem(nfnetlink.Reply{Seq: 3, Errno: unix.ENOENT}); p.Tag != 0 {
 		t.Errorf("unknown row: got tag %d, want 0", p.Tag)
 	}
 	kernel, c := newFakeKernel(t)
@@ -121,7 +123,7 @@ func TestIsolatedTags(t *testing.T) {
 	addAddrs(b, 1, 1, 2, 3, 3, 1)
 	b.finish()
 	for i, want := range []uint32{1, 2, 3, 1} {
-		if p := b.problem(reply{seq: beginSeq + 1 + uint32(i), errno: unix.ENOENT}); p.Tag != want {
+		if p := b.problem(nfnetlink.Reply{Seq: beginSeq + 1 + uint32(i), Errno: unix.ENOENT}); p.Tag != want {
 			t.Errorf("message %d: got tag %d, want %d", i, p.Tag, want)
 		}
 	}
@@ -164,12 +166,12 @@ func TestLostAnswers(t *testing.T) {
 			defer func() {
 				b.Reset()
 				b.DeleteTable()
-				c.discard()
+				c.socket.Discard()
 				if err := c.Commit(b); err != nil {
 					t.Error(err)
 				}
 			}()
-			if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the minimum
+			if err := unix.SetsockoptInt(c.socket.FD, unix.SOL_SOCKET, unix.SO_RCVBUF, 0); err != nil { // the minimum
 				t.Fatal(err)
 			}
 			b.Reset()
@@ -178,10 +180,10 @@ func TestLostAnswers(t *testing.T) {
 			}
 			data := b.finish()
 			for _, m := range b.messages { // request more acknowledgements than the buffer holds
-				flags := data[m.at+flagsAt:]
+				flags := data[m.at+nfnetlink.FlagsAt:]
 				binary.NativeEndian.PutUint16(flags, binary.NativeEndian.Uint16(flags)|unix.NLM_F_ACK)
 			}
-			if err := c.send(data); err != nil {
+			if err := c.socket.Send(data); err != nil {
 				t.Fatal(err)
 			}
 			err = c.outcome(b)
@@ -194,16 +196,10 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// A transaction that is too large is not sent in part.
-func TestTooLargeToSend(t *testing.T) {
-	_, c := newFakeKernel(t)
-	c.sendBuf = 1 << 30 // so that Commit does not enlarge the buffer
-	b := NewBatch(&Table{Family: IPv4, Name: "lb"})
-	for b.Len() < 16<<20 {
-		addAddrs(b, 0)
-	}
-	err := c.Commit(b)
-	if !errors.Is(err, unix.EMSGSIZE) || errors.Is(err, ErrUnknownOutcome) {
-		t.Errorf("got %v, want EMSGSIZE", err)
+// The outcome of a transaction that was not sent is known.
+func TestNotSent(t *testing.T) {
+	c := &Conn{socket: &nfnetlink.Socket{FD: -1}}
+	if err := c.Commit(twoRows()); !errors.Is(err, unix.EBADF) || errors.Is(err, ErrUnknownOutcome) {
+		t.Errorf("got %v, want EBADF", err)
 	}
 }

@@ -55,9 +55,9 @@ func (p Problem) String() string {
 // Linux 6.1, 6.12 and 6.18, but not on 5.10. Without an offset the problem
 // has no key, and has a tag only if all rows of the message share it (see
 // Batch.Isolate).
-func (b *Batch) problem(r reply) Problem {
-	p := Problem{Op: opCommit, Errno: r.errno, Message: r.message}
-	m, body, ok := b.messageOf(r.seq)
+func (b *Batch) problem(r nfnetlink.Reply) Problem {
+	p := Problem{Op: opCommit, Errno: r.Errno, Message: r.Message}
+	m, body, ok := b.messageOf(r.Seq)
 	if !ok {
 		return p
 	}
@@ -66,7 +66,7 @@ func (b *Batch) problem(r reply) Problem {
 	if m.set == nil {
 		return p
 	}
-	if row, ok := rowAt(m.set, body, int(r.offset)); ok {
+	if row, ok := rowAt(m.set, body, int(r.Offset)); ok {
 		p.Object += " " + row.text
 		p.Tag = b.tagIn(m.at+row.from, m.at+row.to)
 	}
@@ -90,8 +90,8 @@ func (b *Batch) messageOf(seq uint32) (m sentMessage, body []byte, ok bool) {
 		return m, nil, false
 	}
 	m = b.messages[i]
-	n := int(binary.NativeEndian.Uint32(b.w.buf[m.at+lengthAt:]))
-	return m, b.w.buf[m.at : m.at+n], true
+	n := int(binary.NativeEndian.Uint32(b.w.Buf[m.at:])) // the header begins with the length
+	return m, b.w.Buf[m.at : m.at+n], true
 }
 
 // sentRow is a row within a message of rows.
@@ -116,12 +116,12 @@ func rowAt(s *Set, msg []byte, offset int) (row sentRow, ok bool) {
 // rowsIn returns the positions of the rows in a message of rows.
 func rowsIn(msg []byte) []sentRow {
 	var rows []sentRow
-	nfnetlink.EachAttrAt(msg, nlmsgHeaderLen+nfgenmsgLen, func(typ uint16, from, to int) {
+	nfnetlink.EachAttrAt(msg, nfnetlink.HeaderLen, func(typ uint16, from, to int) {
 		if typ != unix.NFTA_SET_ELEM_LIST_ELEMENTS {
 			return
 		}
-		nfnetlink.EachAttrAt(msg[:to], from+attrHeaderLen, func(_ uint16, from, to int) {
-			if n := len(rows); n > 0 && parseElement(msg[from+attrHeaderLen:to]).isEnd {
+		nfnetlink.EachAttrAt(msg[:to], from+nfnetlink.AttrHeaderLen, func(_ uint16, from, to int) {
+			if n := len(rows); n > 0 && parseElement(msg[from+nfnetlink.AttrHeaderLen:to]).isEnd {
 				rows[n-1].to = to // the row has two elements
 				return
 			}

@@ -7,11 +7,21 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
+
+// eachMessage calls each with the attributes of the objects in a datagram that
+// answers request seq.
+func eachMessage(data []byte, seq uint32, each func([]byte)) (done bool, err error) {
+	a := nfnetlink.Answer{Seq: seq}
+	err = a.Read(data, eachObject(each))
+	return a.Done, err
+}
 
 func TestEachMessage(t *testing.T) {
 	const chain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
-	nfgenmsg := make([]byte, nfgenmsgLen)
+	nfgenmsg := make([]byte, nfnetlink.HeaderLen-nfnetlink.MessageHeaderLen)
 	object := kernelMessage(chain, 0, 5, nfgenmsg...)
 	interrupted := kernelMessage(chain, unix.NLM_F_DUMP_INTR, 5, nfgenmsg...)
 	done := func(flags uint16, seq uint32, errno unix.Errno) []byte {
@@ -30,8 +40,11 @@ func TestEachMessage(t *testing.T) {
 		{"objects and end", datagram{object, done(0, 5, 0)}, 1, true, nil},
 		{"end without error number", datagram{kernelMessage(unix.NLMSG_DONE, 0, 5)}, 0, true, nil},
 		{"end with error", datagram{object, done(0, 5, unix.EMSGSIZE)}, 1, true, unix.EMSGSIZE},
-		{"interrupted", datagram{interrupted}, 0, true, ErrGeneration},
-		{"interrupted at the end", datagram{object, done(unix.NLM_F_DUMP_INTR, 5, 0)}, 1, true, ErrGeneration},
+		{"interrupted", datagram{interrupted, done(0, 5, 0)}, 1, true, nfnetlink.ErrInterrupted},
+		{
+			"interrupted at the end", datagram{object, done(unix.NLM_F_DUMP_INTR, 5, 0)},
+			1, true, nfnetlink.ErrInterrupted,
+		},
 		{"acknowledged", datagram{object, ackMessage(5, 0, nil)}, 1, true, nil},
 		{"refused", datagram{ackMessage(5, unix.ENOENT, nil)}, 0, true, unix.ENOENT},
 		{"answers to other requests", datagram{
@@ -51,12 +64,12 @@ func TestEachMessage(t *testing.T) {
 			}
 		})
 	}
-	for _, n := range []uint32{0, nlmsgHeaderLen - 1, 21, 1 << 31} {
+	for _, n := range []uint32{0, nfnetlink.MessageHeaderLen - 1, 21, 1 << 31} {
 		data := bytes.Clone(object)
 		binary.NativeEndian.PutUint32(data, n)
 		objects := 0
 		done, err := eachMessage(data, 5, func([]byte) { objects++ })
-		if objects != 0 || !done || err == nil {
+		if objects != 0 || done || err == nil {
 			t.Errorf("message of length %d: got %d objects, done %v, %v; want an error", n, objects, done, err)
 		}
 	}
@@ -72,41 +85,42 @@ func TestIncompleteAnswers(t *testing.T) {
 	for name, err := range map[string]error{
 		"Generation": errGeneration, "Chains": errChains, "FindTable": errTable,
 	} {
-		if !errors.Is(err, errIncomplete) {
-			t.Errorf("%s: got %v, want %v", name, err, errIncomplete)
+		if !errors.Is(err, nfnetlink.ErrIncomplete) {
+			t.Errorf("%s: got %v, want %v", name, err, nfnetlink.ErrIncomplete)
 		}
 	}
 }
 
 func TestParseReply(t *testing.T) {
-	attributes := func(w *messageWriter) {
-		w.string(unix.NLMSGERR_ATTR_MSG, "explained")
-		w.bytes(unix.NLMSGERR_ATTR_OFFS, binary.NativeEndian.AppendUint32(nil, 36))
+	attributes := func(w *nfnetlink.Writer) {
+		w.CString(unix.NLMSGERR_ATTR_MSG, "explained")
+		w.Bytes(unix.NLMSGERR_ATTR_OFFS, binary.NativeEndian.AppendUint32(nil, 36))
 	}
 	whole := ackMessage(7, unix.ENOENT, attributes)
-	binary.NativeEndian.PutUint16(whole[flagsAt:], unix.NLM_F_ACK_TLVS) // not capped, of a message that is a header
-	binary.NativeEndian.PutUint32(whole[nlmsgHeaderLen+4:], nlmsgHeaderLen)
+	binary.NativeEndian.PutUint16(whole[nfnetlink.FlagsAt:], unix.NLM_F_ACK_TLVS) // not capped, of a message that is a header
+	binary.NativeEndian.PutUint32(whole[nfnetlink.MessageHeaderLen+4:], nfnetlink.MessageHeaderLen)
 	tooLong := bytes.Clone(whole)
-	binary.NativeEndian.PutUint32(tooLong[nlmsgHeaderLen+4:], 1000)
+	binary.NativeEndian.PutUint32(tooLong[nfnetlink.MessageHeaderLen+4:], 1000)
+	explained := nfnetlink.Reply{Seq: 7, Errno: unix.ENOENT, Message: "explained", Offset: 36}
 	tests := []struct {
 		name string
 		msg  []byte
-		want reply
+		want nfnetlink.Reply
 	}{
-		{"acknowledged", ackMessage(7, 0, nil), reply{seq: 7}},
-		{"refused", ackMessage(7, unix.ENOENT, nil), reply{seq: 7, errno: unix.ENOENT}},
-		{"explained", ackMessage(7, unix.ENOENT, attributes), reply{7, unix.ENOENT, "explained", 36}},
-		{"explained after the message", whole, reply{7, unix.ENOENT, "explained", 36}},
-		{"message longer than the reply", tooLong, reply{seq: 7, errno: unix.ENOENT}},
+		{"acknowledged", ackMessage(7, 0, nil), nfnetlink.Reply{Seq: 7}},
+		{"refused", ackMessage(7, unix.ENOENT, nil), nfnetlink.Reply{Seq: 7, Errno: unix.ENOENT}},
+		{"explained", ackMessage(7, unix.ENOENT, attributes), explained},
+		{"explained after the message", whole, explained},
+		{"message longer than the reply", tooLong, nfnetlink.Reply{Seq: 7, Errno: unix.ENOENT}},
 	}
 	for _, tt := range tests {
-		if got, err := parseReply(tt.msg); got != tt.want || err != nil {
+		if got, err := nfnetlink.ParseReply(tt.msg); got != tt.want || err != nil {
 			t.Errorf("%s: got %+v, %v; want %+v", tt.name, got, err, tt.want)
 		}
 	}
 	done := kernelMessage(unix.NLMSG_DONE, 0, 7, make([]byte, 4)...)
 	for _, msg := range [][]byte{nil, ackMessage(7, 0, nil)[:19], done} {
-		if r, err := parseReply(msg); err == nil {
+		if r, err := nfnetlink.ParseReply(msg); err == nil {
 			t.Errorf("%x: got %+v, want an error", msg, r)
 		}
 	}

@@ -204,21 +204,21 @@ func (b *Batch) AddRules(c *Chain) {
 func (b *Batch) DeleteRule(chain string, handle uint64) {
 	m := sentMessage{op: opDeleteRule, object: chain, handle: handle}
 	b.message(m, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
-		w.string(unix.NFTA_RULE_TABLE, b.table.Name)
-		w.string(unix.NFTA_RULE_CHAIN, chain)
-		w.u64(unix.NFTA_RULE_HANDLE, handle)
+		w.CString(unix.NFTA_RULE_TABLE, b.table.Name)
+		w.CString(unix.NFTA_RULE_CHAIN, chain)
+		w.Uint64(unix.NFTA_RULE_HANDLE, handle)
 	})
 }
 
 func (b *Batch) ruleBody(w *messageWriter, m sentMessage) {
-	w.string(unix.NFTA_RULE_TABLE, b.table.Name)
-	w.string(unix.NFTA_RULE_CHAIN, m.object)
-	at := w.nest(unix.NFTA_RULE_EXPRESSIONS)
+	w.CString(unix.NFTA_RULE_TABLE, b.table.Name)
+	w.CString(unix.NFTA_RULE_CHAIN, m.object)
+	at := w.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, e := range m.rule.Expressions {
 		if err := w.expr(b.table.Family, e); err != nil {
 			b.refuse(m.op, b.objectText(&m), err.Error())
 		}
 	}
-	w.unnest(at)
+	w.Unnest(at)
 	w.comment(unix.NFTA_RULE_USERDATA, m.rule.Comment)
 }

@@ -105,25 +105,25 @@ func (b *Batch) AddSet(s *Set) {
 }
 
 func (b *Batch) setBody(w *messageWriter, s *Set) {
-	w.string(unix.NFTA_SET_TABLE, b.table.Name)
-	w.string(unix.NFTA_SET_NAME, s.Name)
-	w.u32(unix.NFTA_SET_FLAGS, s.flags())
-	w.u32(unix.NFTA_SET_KEY_TYPE, s.Key.typeID())
-	w.u32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.size))
+	w.CString(unix.NFTA_SET_TABLE, b.table.Name)
+	w.CString(unix.NFTA_SET_NAME, s.Name)
+	w.Uint32(unix.NFTA_SET_FLAGS, s.flags())
+	w.Uint32(unix.NFTA_SET_KEY_TYPE, s.Key.typeID())
+	w.Uint32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.size))
 	switch {
 	case s.Verdicts:
-		w.u32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
-		w.u32(unix.NFTA_SET_DATA_LEN, 0)
+		w.Uint32(unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
+		w.Uint32(unix.NFTA_SET_DATA_LEN, 0)
 	case s.isMap():
-		w.u32(unix.NFTA_SET_DATA_TYPE, s.Data.typeID())
-		w.u32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.size))
+		w.Uint32(unix.NFTA_SET_DATA_TYPE, s.Data.typeID())
+		w.Uint32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.size))
 	}
-	w.u32(unix.NFTA_SET_ID, uint32(len(b.messages))) // unique within the batch
+	w.Uint32(unix.NFTA_SET_ID, uint32(len(b.messages))) // unique within the batch
 	w.setDescription(s)
 	if s.Counts {
 		w.counter(nftaSetExpr)
 	}
-	w.bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
+	w.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
 }
 
 // setDescription writes the maximum size of the set and, for ranges in
@@ -132,28 +132,28 @@ func (w *messageWriter) setDescription(s *Set) {
 	if s.Size == 0 && !s.concatRanges() {
 		return
 	}
-	desc := w.nest(unix.NFTA_SET_DESC)
+	desc := w.Nest(unix.NFTA_SET_DESC)
 	if s.Size != 0 {
-		w.u32(unix.NFTA_SET_DESC_SIZE, s.Size)
+		w.Uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
 	}
 	if s.concatRanges() {
-		fields := w.nest(nftaSetDescConcat)
+		fields := w.Nest(nftaSetDescConcat)
 		for _, t := range s.Key.types {
-			field := w.nest(unix.NFTA_LIST_ELEM)
-			w.u32(nftaSetFieldLen, uint32(t.size))
-			w.unnest(field)
+			field := w.Nest(unix.NFTA_LIST_ELEM)
+			w.Uint32(nftaSetFieldLen, uint32(t.size))
+			w.Unnest(field)
 		}
-		w.unnest(fields)
+		w.Unnest(fields)
 	}
-	w.unnest(desc)
+	w.Unnest(desc)
 }
 
 // DeleteSet deletes a set. The commit fails if the set does not exist, or if
 // rules refer to it.
 func (b *Batch) DeleteSet(name string) {
 	b.message(sentMessage{op: opDeleteSet, object: name}, unix.NFT_MSG_DELSET, 0, func(w *messageWriter) {
-		w.string(unix.NFTA_SET_TABLE, b.table.Name)
-		w.string(unix.NFTA_SET_NAME, name)
+		w.CString(unix.NFTA_SET_TABLE, b.table.Name)
+		w.CString(unix.NFTA_SET_NAME, name)
 	})
 }
 

@@ -240,7 +240,7 @@ func LimitRate(perSecond, burst uint32) Statement {
 // is among the values or the rule matched the protocol before.
 func DNATMap(f Family, m *Set, exprs ...Expr) Statement {
 	l := &expr.Lookup{SetName: m.Name, DestRegister: reg1, IsDestRegSet: true}
-	return append(lookup(exprs, l), dnat(f, register(f.addrLen())))
+	return append(lookup(exprs, l), dnat(f, register(f.AddrLen())))
 }
 
 // DNAT yields `dnat to 10.244.1.8:8080`. The rule must match the protocol

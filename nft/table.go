@@ -39,8 +39,8 @@ func (t *Table) String() string { return "table " + t.Family.String() + " " + t.
 func (b *Batch) AddTable(comment string) {
 	b.checkName(opAddTable, b.table.Name)
 	b.message(sentMessage{op: opAddTable}, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func(w *messageWriter) {
-		w.string(unix.NFTA_TABLE_NAME, b.table.Name)
-		w.u32(unix.NFTA_TABLE_FLAGS, b.table.flags())
+		w.CString(unix.NFTA_TABLE_NAME, b.table.Name)
+		w.Uint32(unix.NFTA_TABLE_FLAGS, b.table.flags())
 		w.comment(nftaTableUserdata, comment)
 	})
 }
@@ -49,7 +49,7 @@ func (b *Batch) AddTable(comment string) {
 // the table does not exist.
 func (b *Batch) DeleteTable() {
 	b.message(sentMessage{op: opDeleteTable}, unix.NFT_MSG_DELTABLE, 0, func(w *messageWriter) {
-		w.string(unix.NFTA_TABLE_NAME, b.table.Name)
+		w.CString(unix.NFTA_TABLE_NAME, b.table.Name)
 	})
 }
 
@@ -65,7 +65,7 @@ type FoundTable struct {
 // FindTable reads the table with the family and name of t. It returns ok as
 // false if the table does not exist.
 func (c *Conn) FindTable(t *Table) (found FoundTable, ok bool, err error) {
-	body := func(w *messageWriter) { w.string(unix.NFTA_TABLE_NAME, t.Name) }
+	body := func(w *messageWriter) { w.CString(unix.NFTA_TABLE_NAME, t.Name) }
 	found, ok, err = find(c, unix.NFT_MSG_GETTABLE, t.Family, body, parseTable)
 	if err != nil {
 		return FoundTable{}, false, fmt.Errorf("read %s: %w", t, err)

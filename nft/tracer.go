@@ -10,46 +10,38 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Tracer receives a TraceEvent for each rule that traced packets of a network
 // namespace match (see SetTrace). It receives the events of all tables.
 //
 // Unlike a Monitor it does not make transactions slower.
-type Tracer struct {
-	fd  int
-	buf []byte
-}
+type Tracer struct{ socket *nfnetlink.Socket }
 
 // OpenTracer opens a Tracer in the network namespace of the calling thread. It
 // requires CAP_NET_ADMIN there.
 func OpenTracer() (*Tracer, error) {
-	fd, err := openSocket()
+	s, err := openSocket()
 	if err != nil {
 		return nil, err
 	}
-	t := &Tracer{fd: fd, buf: make([]byte, receiveSize)}
-	if err := t.setUp(); err != nil {
-		return nil, errors.Join(fmt.Errorf("listen to traces of packets: %w", err), t.Close())
+	err = unix.SetsockoptInt(s.FD, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTRACE)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("listen to traces of packets: %w", err), s.Close())
 	}
-	return t, nil
-}
-
-func (t *Tracer) setUp() error {
-	if err := setBuffer(t.fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer); err != nil {
-		return err
-	}
-	return unix.SetsockoptInt(t.fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, unix.NFNLGRP_NFTRACE)
+	return &Tracer{s}, nil
 }
 
 // Close closes the Tracer.
-func (t *Tracer) Close() error { return unix.Close(t.fd) }
+func (t *Tracer) Close() error { return t.socket.Close() }
 
 // Receive waits up to a duration for events and returns them, in the order in
 // which the kernel sent them. It returns none after the wait. Lost returns the
 // number of events that are missing.
 func (t *Tracer) Receive(wait time.Duration) ([]TraceEvent, error) {
-	data, err := receiveWithin(t.fd, t.buf, wait)
+	data, err := t.socket.Wait(wait)
 	if err != nil {
 		return nil, fmt.Errorf("receive traces of packets: %w", err)
 	}
@@ -62,7 +54,7 @@ func (t *Tracer) Lost() (int, error) {
 	var info [9]uint32 // SK_MEMINFO_VARS of linux/sock_diag.h
 	const drops = 8
 	size := uint32(unsafe.Sizeof(info))
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(t.fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(t.socket.FD), unix.SOL_SOCKET, unix.SO_MEMINFO,
 		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
 	if errno != 0 {
 		return 0, os.NewSyscallError("getsockopt SO_MEMINFO", errno)
@@ -71,15 +63,10 @@ func (t *Tracer) Lost() (int, error) {
 }
 
 func parseTraceEvents(data []byte) (events []TraceEvent) {
-	for len(data) >= nlmsgHeaderLen+nfgenmsgLen {
-		n := int(binary.NativeEndian.Uint32(data[lengthAt:]))
-		if n < nlmsgHeaderLen+nfgenmsgLen || n > len(data) {
-			return events
+	for msg := range nfnetlink.Messages(data) {
+		if len(msg) >= nfnetlink.HeaderLen && msg.Type() == nftMessage(unix.NFT_MSG_TRACE) {
+			events = append(events, parseTraceEvent(msg))
 		}
-		if binary.NativeEndian.Uint16(data[typeAt:]) == nftMessage(unix.NFT_MSG_TRACE) {
-			events = append(events, parseTraceEvent(data[:n]))
-		}
-		data = data[min(align4(n), len(data)):]
 	}
 	return events
 }
@@ -126,12 +113,12 @@ type TracedPacket struct {
 }
 
 // parseTraceEvent parses a message of the type NFT_MSG_TRACE.
-func parseTraceEvent(msg []byte) TraceEvent {
-	attrs := msg[nlmsgHeaderLen+nfgenmsgLen:]
+func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
+	attrs := msg.Attributes()
 	number := func(typ uint16) uint32 { return be32(attr(attrs, typ)) }
 	e := TraceEvent{
 		ID: number(unix.NFTA_TRACE_ID), Type: TraceType(number(unix.NFTA_TRACE_TYPE)),
-		Family: Family(msg[nlmsgHeaderLen]), Table: cString(attr(attrs, unix.NFTA_TRACE_TABLE)),
+		Family: Family(msg[nfnetlink.MessageHeaderLen]), Table: cString(attr(attrs, unix.NFTA_TRACE_TABLE)),
 		Chain: cString(attr(attrs, unix.NFTA_TRACE_CHAIN)),
 		Rule:  be64(attr(attrs, unix.NFTA_TRACE_RULE_HANDLE)), Mark: number(unix.NFTA_TRACE_MARK),
 		Verdict: parseVerdictData(attr(attrs, unix.NFTA_TRACE_VERDICT)),

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // recordedSets are the messages of nft 1.0.6 for the sets of
@@ -80,7 +82,7 @@ func setAttributes(f Family, s *Set) []string {
 	b.AddSet(s)
 	_, msg, _ := b.messageOf(b.lastSeq())
 	values := make(map[uint16][]byte)
-	eachAttr(msg[nlmsgHeaderLen+nfgenmsgLen:], func(typ uint16, value []byte) { values[typ] = value })
+	eachAttr(msg[nfnetlink.HeaderLen:], func(typ uint16, value []byte) { values[typ] = value })
 	var out []string
 	for _, typ := range slices.Sorted(maps.Keys(values)) {
 		switch typ {

@@ -1,5 +1,3 @@
-// Package nfnetlink reads the attributes in messages of nfnetlink and of other
-// netlink families. The meaning of attributes is up to the caller.
 package nfnetlink
 
 import (
@@ -50,4 +48,21 @@ func CString(b []byte) string {
 		b = b[:end]
 	}
 	return string(b)
+}
+
+// Uint32 decodes a number in network byte order. It returns 0 if b has another
+// length.
+func Uint32(b []byte) uint32 {
+	if len(b) != 4 {
+		return 0
+	}
+	return binary.BigEndian.Uint32(b)
+}
+
+// Uint64 is Uint32 for 64 bits.
+func Uint64(b []byte) uint64 {
+	if len(b) != 8 {
+		return 0
+	}
+	return binary.BigEndian.Uint64(b)
 }

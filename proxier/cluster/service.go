@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // ServiceName identifies a Service.
@@ -46,7 +47,7 @@ const (
 )
 
 // String returns the protocol's name in nft syntax.
-func (p Protocol) String() string { return nft.ProtocolName(uint8(p)) }
+func (p Protocol) String() string { return nfnetlink.ProtocolName(uint8(p)) }
 
 // MarshalText implements encoding.TextMarshaler with String.
 func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }

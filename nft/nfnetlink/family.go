@@ -1,0 +1,113 @@
+package nfnetlink
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Family is an address family. Its value is the kernel's NFPROTO_* number.
+type Family uint8
+
+// Address families.
+const (
+	IPv4 Family = unix.NFPROTO_IPV4
+	IPv6 Family = unix.NFPROTO_IPV6
+)
+
+// Inet is the family of tables for IPv4 and IPv6.
+const Inet Family = unix.NFPROTO_INET
+
+// String returns the family as nft writes it: "ip" or "ip6". Tables of other
+// programs can have other families.
+func (f Family) String() string {
+	switch f {
+	case IPv4:
+		return "ip"
+	case IPv6:
+		return "ip6"
+	case Inet:
+		return "inet"
+	case unix.NFPROTO_BRIDGE:
+		return "bridge"
+	case unix.NFPROTO_NETDEV:
+		return "netdev"
+	}
+	return fmt.Sprintf("family %d", uint8(f))
+}
+
+// Name returns the family as people and Kubernetes write it: "IPv4" or "IPv6".
+func (f Family) Name() string {
+	switch f {
+	case IPv4:
+		return "IPv4"
+	case IPv6:
+		return "IPv6"
+	}
+	return f.String()
+}
+
+// MarshalText implements encoding.TextMarshaler with Name.
+func (f Family) MarshalText() ([]byte, error) { return []byte(f.Name()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler for IPv4 and IPv6.
+func (f *Family) UnmarshalText(text []byte) error {
+	for _, known := range []Family{IPv4, IPv6} {
+		if known.Name() == string(text) {
+			*f = known
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is neither IPv4 nor IPv6", text)
+}
+
+// Valid reports whether f is IPv4 or IPv6.
+func (f Family) Valid() bool { return f == IPv4 || f == IPv6 }
+
+// AddrLen returns the length of an address of the family in bytes, or 0 for
+// an invalid family.
+func (f Family) AddrLen() int {
+	switch f {
+	case IPv4:
+		return 4
+	case IPv6:
+		return 16
+	}
+	return 0
+}
+
+// Of reports whether addr belongs to the family. An IPv4-mapped IPv6 address
+// belongs to neither family.
+func (f Family) Of(addr netip.Addr) bool {
+	switch f {
+	case IPv4:
+		return addr.Is4()
+	case IPv6:
+		return addr.Is6() && !addr.Is4In6()
+	}
+	return false
+}
+
+// FamilyOf returns the family of addr.
+func FamilyOf(addr netip.Addr) Family {
+	if addr.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// ProtocolName returns the name of an IP protocol as nft writes it, or its
+// number.
+func ProtocolName(p uint8) string {
+	switch p {
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_SCTP:
+		return "sctp"
+	}
+	return strconv.Itoa(int(p))
+}

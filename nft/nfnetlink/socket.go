@@ -1,0 +1,146 @@
+package nfnetlink
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// datagramLen is the size of the largest datagram that is received. The kernel
+// sends a dump in pieces of at most 32 KiB (netlink_dump in af_netlink.c).
+const datagramLen = 64 << 10
+
+// Socket is a netlink socket of one network namespace. It must not be used by
+// several goroutines at the same time.
+//
+// The kernel processes a request while it is sent, so the answer is available
+// when Send returns, and a read never waits.
+type Socket struct {
+	FD int
+	// Seq is the sequence number of the last request.
+	Seq uint32
+
+	sendBuf int // requested size of the send buffer in bytes
+	buf     []byte
+	unread  bool // answers may be pending
+}
+
+// Open opens a socket in the network namespace of the calling thread. It
+// receives messages from the kernel only. receiveBuffer is the size of its
+// buffer; each answer takes up to 800 bytes of it.
+func Open(protocol, receiveBuffer int) (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink socket: %w", err)
+	}
+	s := &Socket{FD: fd}
+	if err := s.configure(receiveBuffer); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Socket) configure(receiveBuffer int) error {
+	// A socket that is connected to the kernel refuses messages from other
+	// processes.
+	if err := unix.Connect(s.FD, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return fmt.Errorf("connect netlink socket: %w", err)
+	}
+	if err := unix.SetsockoptInt(s.FD, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil {
+		return fmt.Errorf("set NETLINK_EXT_ACK (Linux 4.12) on netlink socket: %w", err)
+	}
+	// Errors do not contain a copy of the request.
+	if err := unix.SetsockoptInt(s.FD, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1); err != nil {
+		return fmt.Errorf("set NETLINK_CAP_ACK (Linux 4.3) on netlink socket: %w", err)
+	}
+	if err := s.setBuffer(unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, receiveBuffer); err != nil {
+		return fmt.Errorf("set size of receive buffer of netlink socket: %w", err)
+	}
+	return nil
+}
+
+// setBuffer sets the size of a socket buffer. With CAP_NET_ADMIN in the
+// initial user namespace the size can exceed the limit of the system.
+func (s *Socket) setBuffer(force, option, size int) error {
+	if unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, force, size) == nil {
+		return nil
+	}
+	return unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, option, size)
+}
+
+// Close closes the socket.
+func (s *Socket) Close() error { return unix.Close(s.FD) }
+
+// Send sends one datagram, which the send buffer must hold as a whole. After
+// an error the kernel received nothing: EMSGSIZE if the buffer is limited to
+// a smaller size, ENOBUFS if the kernel had no memory.
+func (s *Socket) Send(data []byte) error {
+	if need := len(data) + 4096; need > s.sendBuf {
+		if err := s.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, need); err != nil {
+			return fmt.Errorf("set size of send buffer: %w", err)
+		}
+		s.sendBuf = need
+	}
+	s.unread = true
+	for {
+		err := unix.Send(s.FD, data, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// Receive returns the next datagram from the kernel, which is valid until the
+// next call. The error is EAGAIN if none is pending, and ENOBUFS once if some
+// were lost.
+func (s *Socket) Receive() ([]byte, error) {
+	for {
+		data, err := s.receive(unix.MSG_DONTWAIT)
+		if !errors.Is(err, unix.EINTR) {
+			return data, err
+		}
+	}
+}
+
+func (s *Socket) receive(flags int) ([]byte, error) {
+	if s.buf == nil {
+		s.buf = make([]byte, datagramLen)
+	}
+	n, _, err := unix.Recvfrom(s.FD, s.buf, flags)
+	if err != nil {
+		return nil, err
+	}
+	return s.buf[:n], nil
+}
+
+// Discard drops pending answers, such as the rest of a dump that was
+// abandoned: until the kernel has sent all of it, it refuses the next dump.
+func (s *Socket) Discard() {
+	for s.unread {
+		_, err := s.Receive()
+		s.unread = err == nil || errors.Is(err, unix.ENOBUFS)
+	}
+}
+
+// Wait waits for a message that was not requested. It returns none after the
+// wait and after a signal. Lost messages are reported once, before the next
+// one.
+func (s *Socket) Wait(wait time.Duration) ([]byte, error) {
+	timeout := unix.NsecToTimeval(max(wait, time.Millisecond).Nanoseconds())
+	if err := unix.SetsockoptTimeval(s.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return nil, os.NewSyscallError("setsockopt SO_RCVTIMEO", err)
+	}
+	for {
+		data, err := s.receive(0)
+		switch {
+		case errors.Is(err, unix.ENOBUFS):
+			continue
+		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
+			return nil, nil
+		}
+		return data, err
+	}
+}
