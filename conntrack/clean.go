@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Stats counts the work of a pass.
@@ -24,7 +26,7 @@ const maxAttempts = 3
 // The rules for new flows must already be in the kernel: the next packet of a
 // client creates its flow again.
 //
-// A dump that was interrupted or overrun (errInterrupted, ENOBUFS) is
+// A dump that was interrupted or overrun (nfnetlink.ErrInterrupted, ENOBUFS) is
 // repeated, up to maxAttempts times in total. After an error the pass
 // continues with the next dump. clean may be called again with the same
 // check.
@@ -52,7 +54,7 @@ func (c *Conn) cleanFilter(ctx context.Context, filter dumpFilter, stale func(tr
 			return err
 		}
 		err = c.cleanDump(ctx, filter, stale, stats)
-		if !errors.Is(err, errInterrupted) && !errors.Is(err, unix.ENOBUFS) {
+		if !errors.Is(err, nfnetlink.ErrInterrupted) && !errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
 	}

@@ -5,18 +5,17 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Conn is a connection to the connection tracking of one network namespace.
 // Only one goroutine may use it at a time.
 type Conn struct {
-	dumps  *socket // lists flows
-	calls  *socket // deletes and counts flows, also during a dump
-	routes *socket // looks up which addresses are local
+	dumps  *nfnetlink.Socket // lists flows
+	calls  *nfnetlink.Socket // deletes and counts flows, also during a dump
+	routes *nfnetlink.Socket // looks up which addresses are local
 
-	// dumping is set until a dump has been read to its end. Until then, the
-	// kernel refuses the next dump with EBUSY.
-	dumping bool
 	// received counts the flows that the kernel sent, including those that do
 	// not match the filter.
 	received int
@@ -28,37 +27,43 @@ type Conn struct {
 	pending  []trackedFlow // buffer of the flows to delete
 }
 
+// receiveBuffer is the size of the receive buffers of the sockets. It is enough
+// for two parts of a dump, and for the answers to one batch of deletions that
+// all fail (768 bytes each, as the kernel counts).
+const receiveBuffer = 512 << 10
+
 // Open connects to the connection tracking of the calling thread's network
 // namespace. It requires CAP_NET_ADMIN there.
 func Open() (*Conn, error) {
-	c := &Conn{}
-	for _, s := range []struct {
-		socket           **socket
-		protocol, bufLen int
-	}{
-		{&c.dumps, unix.NETLINK_NETFILTER, receiveLen},
-		{&c.calls, unix.NETLINK_NETFILTER, answerLen},
-		{&c.routes, unix.NETLINK_ROUTE, answerLen},
-	} {
-		opened, err := openSocket(s.protocol, s.bufLen)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("open conntrack socket: %w", err), c.Close())
-		}
-		*s.socket = opened
+	dumps, err1 := nfnetlink.Open(unix.NETLINK_NETFILTER, receiveBuffer)
+	calls, err2 := nfnetlink.Open(unix.NETLINK_NETFILTER, receiveBuffer)
+	routes, err3 := nfnetlink.Open(unix.NETLINK_ROUTE, receiveBuffer)
+	c := &Conn{dumps: dumps, calls: calls, routes: routes}
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, errors.Join(fmt.Errorf("connect to connection tracking: %w", err), c.Close())
 	}
 	return c, nil
 }
 
-// answerLen is the size of the buffer for single answers.
-const answerLen = 8 << 10
-
 // Close closes the sockets. It must not be called during another call.
 func (c *Conn) Close() error {
 	errs := []error{c.challenges.close()}
-	for _, s := range []*socket{c.dumps, c.calls, c.routes} {
+	for _, s := range []*nfnetlink.Socket{c.dumps, c.calls, c.routes} {
 		if s != nil {
-			errs = append(errs, s.close())
+			errs = append(errs, s.Close())
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// call sends a request that is not a dump, and calls each with the messages of
+// the answer.
+func call(
+	s *nfnetlink.Socket, typ uint16, family Family, body func(*nfnetlink.Writer), each func(nfnetlink.Message) error,
+) error {
+	w := nfnetlink.Writer{Seq: s.Seq}
+	at := w.Begin(typ, unix.NLM_F_ACK, family, 0)
+	body(&w)
+	w.End(at)
+	return s.Request(&w, each)
 }

@@ -43,10 +43,10 @@ type Selection struct {
 func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) (read int, err error) {
 	filter := dumpFilter{family: s.Family, protocol: s.Protocol, dst: s.Addr, dstPort: s.Port, translated: s.Translated}
 	before := c.received
-	err = c.dumpFiltered(filter, func(payload []byte) error {
-		flow, err := decodeFlow(payload)
+	err = c.dumpFiltered(filter, func(attributes []byte) error {
+		flow, err := decodeFlow(attributes)
 		if err == nil && filter.matches(flow) {
-			each(connectionOf(flow, payload))
+			each(connectionOf(flow, attributes))
 		}
 		if err == nil {
 			err = ctx.Err()
@@ -56,10 +56,10 @@ func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) (
 	return c.received - before, err
 }
 
-func connectionOf(flow trackedFlow, payload []byte) Connection {
+func connectionOf(flow trackedFlow, attributes []byte) Connection {
 	return Connection{
 		Protocol: flow.protocol, Client: flow.original.src, Frontend: flow.original.dst, Endpoint: flow.reply.src,
-		State: stateName(flow, payload),
+		State: stateName(flow, attributes),
 	}
 }
 
@@ -77,12 +77,9 @@ const (
 	ctaState         = 1
 )
 
-// stateName returns the state of a flow from the payload of its message.
-func stateName(flow trackedFlow, payload []byte) string {
-	status, err := uint32Attr(nfnetlink.Attr(payload[genHeaderLen:], ctaStatus))
-	if err != nil {
-		status = 0
-	}
+// stateName returns the state of a flow from the attributes of its message.
+func stateName(flow trackedFlow, attributes []byte) string {
+	status := nfnetlink.Uint32(nfnetlink.Attr(attributes, ctaStatus))
 	var states []string
 	switch flow.protocol {
 	case unix.IPPROTO_TCP:

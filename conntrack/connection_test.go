@@ -89,15 +89,23 @@ func TestSelectCanceled(t *testing.T) {
 // The state is the state of the protocol, or whether an answer was seen.
 func TestStateName(t *testing.T) {
 	state := func(kind uint16, state uint8) []byte {
-		b, info := openNest(make([]byte, genHeaderLen), ctaProtoInfo)
-		b, nest := openNest(b, kind)
-		return closeNest(closeNest(appendUint8(b, ctaState, state), nest), info)
+		var w nfnetlink.Writer
+		info := w.Nest(ctaProtoInfo)
+		nest := w.Nest(kind)
+		w.Uint8(ctaState, state)
+		w.Unnest(nest)
+		w.Unnest(info)
+		return w.Buf
 	}
-	status := func(bits uint32) []byte { return appendUint32(make([]byte, genHeaderLen), ctaStatus, bits) }
+	status := func(bits uint32) []byte {
+		var w nfnetlink.Writer
+		w.Uint32(ctaStatus, bits)
+		return w.Buf
+	}
 	for _, tc := range []struct {
-		protocol uint8
-		payload  []byte
-		want     string
+		protocol   uint8
+		attributes []byte
+		want       string
 	}{
 		{tcp, state(ctaProtoInfoTCP, 1), "SYN_SENT"},
 		{tcp, state(ctaProtoInfoTCP, 3), "ESTABLISHED"},
@@ -108,14 +116,12 @@ func TestStateName(t *testing.T) {
 		{unix.IPPROTO_SCTP, state(ctaProtoInfoSCTP, 4), "ESTABLISHED"},
 		{udp, status(statusAssured), "REPLIED"},
 		{udp, status(1 << 3), "UNREPLIED"},
-		{udp, status(0)[:genHeaderLen], "UNREPLIED"},
+		{udp, nil, "UNREPLIED"},
 	} {
 		flow := trackedFlow{protocol: tc.protocol}
-		if err := flow.setAttr(ctaProtoInfo, nfnetlink.Attr(tc.payload[genHeaderLen:], ctaProtoInfo)); err != nil {
-			t.Fatal(err)
-		}
-		if got := stateName(flow, tc.payload); got != tc.want {
-			t.Errorf("protocol %d, %x: got %s, want %s", tc.protocol, tc.payload, got, tc.want)
+		flow.setAttr(ctaProtoInfo, nfnetlink.Attr(tc.attributes, ctaProtoInfo))
+		if got := stateName(flow, tc.attributes); got != tc.want {
+			t.Errorf("protocol %d, %x: got %s, want %s", tc.protocol, tc.attributes, got, tc.want)
 		}
 	}
 }

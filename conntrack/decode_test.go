@@ -5,13 +5,14 @@ import (
 	"encoding/hex"
 	"strings"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
-// dumpedFlow is the payload of a message of Linux 6.18: a UDP flow in zone 7
+// dumpedFlow has the attributes of a message of Linux 6.18: a UDP flow in zone 7
 // from 10.1.0.2:40000 to 10.96.0.10:53 that was translated to 10.2.0.2:5353,
 // without a reply.
 const dumpedFlow = "" +
-	"02000000" + // AF_INET, version 0, resource 0
 	"34000180" + "14000180" + "08000100" + "0a010002" + "08000200" + "0a60000a" +
 	"1c000280" + "05000100" + "11000000" + "06000200" + "9c400000" + "06000300" + "00350000" +
 	"34000280" + "14000180" + "08000100" + "0a020002" + "08000200" + "0a010002" +
@@ -49,19 +50,20 @@ func TestDecodeFlow(t *testing.T) {
 }
 
 func flowPayload(flow trackedFlow) []byte {
-	return appendFlow(appendMessage(nil, header{}, flow.family())[headerLen:], flow)
+	var w nfnetlink.Writer
+	writeFlow(&w, flow)
+	return w.Buf
 }
 
 func TestDecodeFlowErrors(t *testing.T) {
 	for name, message := range map[string]string{
 		"empty":                    "",
 		"short header":             "020000",
-		"no tuples":                "02000000",
 		"one tuple only":           strings.Replace(dumpedFlow, "34000280", "34003f80", 1),
-		"attribute too long":       "02000000" + "09000c00" + "1b2c3d4e",
-		"attribute without length": "02000000" + "00000c00" + "1b2c3d4e",
-		"id of two bytes":          "02000000" + "06000c00" + "1b2c0000",
-		"address of two bytes":     "02000000" + "0e000180" + "0a000180" + "06000100" + "0a010000",
+		"attribute too long":       "09000c00" + "1b2c3d4e",
+		"attribute without length": "00000c00" + "1b2c3d4e",
+		"id of two bytes":          "06000c00" + "1b2c0000",
+		"address of two bytes":     "0e000180" + "0a000180" + "06000100" + "0a010000",
 		"mixed families":           strings.Replace(dumpedFlow, "08000200"+"0a60000a", "08003f00"+"0a60000a", 1),
 	} {
 		if flow, err := decodeFlow(unhex(t, message)); err == nil {
@@ -106,24 +108,19 @@ func FuzzDecodeFlow(f *testing.F) {
 	})
 }
 
-// No input makes nextMessage and nextAttr panic or loop.
-func FuzzNextMessage(f *testing.F) {
-	b := appendMessage(nil, header{Type: messageNew, Seq: 1}, IPv4)
-	f.Add(endMessage(append(b, unhex(f, dumpedFlow)[genHeaderLen:]...), 0))
+// No input makes Messages and decodeFlow panic or loop.
+func FuzzMessages(f *testing.F) {
+	b := message(messageNew, 0, 1, func(w *nfnetlink.Writer) { w.Buf = append(w.Buf, unhex(f, dumpedFlow)...) })
+	f.Add(b)
 	f.Add([]byte{16, 0, 0, 0, 3, 0, 2, 0, 1, 0, 0, 0, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for len(b) > 0 {
-			_, payload, rest, err := nextMessage(b)
+		for msg, err := range nfnetlink.Messages(b) {
 			if err != nil {
 				return
 			}
-			if len(rest) >= len(b) {
-				t.Fatalf("got a rest of %d bytes, want less than %d", len(rest), len(b))
-			}
-			if flow, err := decodeFlow(payload); err == nil {
+			if flow, err := decodeFlow(msg.Attributes()); err == nil {
 				_ = flow.String()
 			}
-			b = rest
 		}
 	})
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // deleteBatch is the number of deletions that are sent with one system call.
@@ -35,20 +37,21 @@ func (c *Conn) deleteFlows(flows ...trackedFlow) (deleted int, err error) {
 // deletions and the last one. It handles all of them, in order, before send
 // returns.
 func (c *Conn) sendDeletions(flows []trackedFlow) (deleted int, err error) {
-	first := c.calls.seq + 1
-	b := c.requests[:0]
+	c.calls.Discard() // answers to an earlier batch that was abandoned
+	w := nfnetlink.Writer{Buf: c.requests[:0], Seq: c.calls.Seq}
+	first := w.Seq + 1
 	for i, flow := range flows {
-		flags := uint16(unix.NLM_F_REQUEST)
+		flags := uint16(0)
 		if i == len(flows)-1 {
-			flags |= unix.NLM_F_ACK
+			flags = unix.NLM_F_ACK
 		}
-		b = appendDelete(b, flags, c.calls.nextSeq(), flow)
+		writeDelete(&w, flags, flow)
 	}
-	c.requests = b
-	if err := c.calls.send(b); err != nil {
-		return 0, fmt.Errorf("delete %d flows: %w", len(flows), err)
+	c.requests, c.calls.Seq = w.Buf, w.Seq
+	if err = c.calls.Send(w.Buf); err == nil {
+		deleted, err = c.receiveDeletions(flows, first)
 	}
-	return c.receiveDeletions(flows, first)
+	return deleted, err
 }
 
 // receiveDeletions reads the answers to the deletions of flows, whose
@@ -56,61 +59,61 @@ func (c *Conn) sendDeletions(flows []trackedFlow) (deleted int, err error) {
 // so the number of deletions is unknown: that is an error, and the next dump
 // lists the flows that still exist.
 func (c *Conn) receiveDeletions(flows []trackedFlow, first uint32) (deleted int, err error) {
+	var failed []error
 	deleted = len(flows)
-	var failed int
-	var firstErr error
 	for {
-		b, err := c.calls.receive()
+		data, err := c.calls.Receive()
 		if err != nil {
 			return 0, fmt.Errorf("delete %d flows: %w", len(flows), err)
 		}
-		for len(b) > 0 {
-			h, payload, rest, err := nextMessage(b)
+		for msg, err := range nfnetlink.Messages(data) {
+			var r nfnetlink.Reply
+			if err == nil {
+				r, err = nfnetlink.ParseReply(msg)
+			}
 			if err != nil {
 				return 0, err
 			}
-			b = rest
-			i := int(h.Seq - first)
-			if h.Type != unix.NLMSG_ERROR || i < 0 || i >= len(flows) {
+			i := int(r.Seq - first)
+			if i < 0 || i >= len(flows) {
 				continue // an answer to an earlier batch that was abandoned
 			}
-			if err := messageError(payload); err != nil {
+			if r.Errno != 0 {
 				deleted--
-				if !errors.Is(err, unix.ENOENT) {
-					failed++
-					if firstErr == nil {
-						firstErr = fmt.Errorf("delete flow %v: %w", flows[i], err)
-					}
-				}
+			}
+			if r.Errno != 0 && r.Errno != unix.ENOENT {
+				failed = append(failed, fmt.Errorf("delete flow %v: %w", flows[i], r.Err()))
 			}
 			if i == len(flows)-1 {
-				return deleted, deleteError(failed, len(flows), firstErr)
+				return deleted, deleteError(failed, len(flows))
 			}
 		}
 	}
 }
 
 // deleteError returns one error for all failures of a batch, or nil.
-func deleteError(failed, flows int, first error) error {
-	if failed <= 1 {
-		return first
+func deleteError(failed []error, flows int) error {
+	switch len(failed) {
+	case 0:
+		return nil
+	case 1:
+		return failed[0]
 	}
-	return fmt.Errorf("%d of %d deletions failed, the first: %w", failed, flows, first)
+	return fmt.Errorf("%d of %d deletions failed, the first: %w", len(failed), flows, failed[0])
 }
 
-// appendDelete appends the request to delete one flow. It must contain a
-// tuple: without one, the kernel flushes the table.
-func appendDelete(b []byte, flags uint16, seq uint32, flow trackedFlow) []byte {
-	start := len(b)
-	b = appendMessage(b, header{Type: messageDelete, Flags: flags, Seq: seq}, flow.family())
+// writeDelete writes the request to delete one flow. It must contain a tuple:
+// without one, the kernel flushes the table.
+func writeDelete(w *nfnetlink.Writer, flags uint16, flow trackedFlow) {
+	at := w.Begin(messageDelete, flags, flow.family(), 0)
 	var replyZone uint16
 	if flow.zone.direction == zoneReply {
 		replyZone = flow.zone.id
 	}
-	b = appendTuple(b, ctaTupleReply, flow.protocol, flow.reply, replyZone)
+	writeTuple(w, ctaTupleReply, flow.protocol, flow.reply, replyZone)
 	if flow.zone.direction == zoneBoth && flow.zone.id != 0 {
-		b = appendUint16(b, ctaZone, flow.zone.id)
+		w.Uint16(ctaZone, flow.zone.id)
 	}
-	b = appendUint32(b, ctaID, flow.id)
-	return endMessage(b, start)
+	w.Uint32(ctaID, flow.id)
+	w.End(at)
 }

@@ -1,40 +1,22 @@
 package conntrack
 
 import (
-	"fmt"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
-// Family is an address family, with the numbers of nfnetlink (NFPROTO_IPV4,
-// NFPROTO_IPV6).
-type Family uint8
+// Family is an address family.
+type Family = nfnetlink.Family
 
 // The address families of flows.
 const (
-	IPv4 Family = unix.NFPROTO_IPV4
-	IPv6 Family = unix.NFPROTO_IPV6
+	IPv4 = nfnetlink.IPv4
+	IPv6 = nfnetlink.IPv6
 )
 
-func (f Family) String() string {
-	switch f {
-	case IPv4:
-		return "IPv4"
-	case IPv6:
-		return "IPv6"
-	default:
-		return fmt.Sprintf("family %d", uint8(f))
-	}
-}
-
 // familyOf returns the family of a valid address that is not IPv4-mapped.
-func familyOf(addr netip.Addr) Family {
-	if addr.Is4() {
-		return IPv4
-	}
-	return IPv6
-}
+func familyOf(addr netip.Addr) Family { return nfnetlink.FamilyOf(addr) }
 
 func unspecified(family Family) netip.Addr {
 	if family == IPv6 {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // dumpFilter selects the flows that match all its fields. A zero field
@@ -36,7 +38,7 @@ func (f dumpFilter) matches(flow trackedFlow) bool {
 func (f dumpFilter) String() string {
 	var b strings.Builder
 	if f.family != 0 {
-		fmt.Fprintf(&b, "%v ", f.family)
+		fmt.Fprintf(&b, "%s ", f.family.Name())
 	}
 	if f.protocol != 0 {
 		fmt.Fprintf(&b, "protocol %d ", f.protocol)
@@ -74,26 +76,16 @@ const (
 	filterDstPort  = 1 << 5
 )
 
-// appendRequest appends the request for a dump of the flows that f selects.
-// The kernel ignores attributes that it does not know and then sends more
-// flows, so the caller must apply matches to the result.
-func (f dumpFilter) appendRequest(b []byte, seq uint32) []byte {
-	start := len(b)
-	b = appendDumpHeader(b, seq, f.family)
+// writeTo writes the request for a dump of the flows that f selects. The kernel
+// ignores attributes that it does not know and then sends more flows, so the
+// caller must apply matches to the result.
+func (f dumpFilter) writeTo(w *nfnetlink.Writer) {
+	at := w.Begin(messageGet, unix.NLM_F_DUMP, f.family, 0)
 	if f.translated {
-		b = appendUint32(b, ctaStatus, statusTranslated) // Linux 5.10 ignores it, 6.1 does not
+		w.Uint32(ctaStatus, statusTranslated) // Linux 5.10 ignores it, 6.1 does not
 	}
-	return endMessage(f.appendTuples(b), start)
-}
-
-// appendFamilyRequest appends the request for a dump that is filtered by
-// family only, for kernels that refuse the other filters.
-func (f dumpFilter) appendFamilyRequest(b []byte, seq uint32) []byte {
-	return endMessage(appendDumpHeader(b, seq, f.family), len(b))
-}
-
-func appendDumpHeader(b []byte, seq uint32, family Family) []byte {
-	return appendMessage(b, header{Type: messageGet, Flags: unix.NLM_F_REQUEST | unix.NLM_F_DUMP, Seq: seq}, family)
+	f.writeTuples(w)
+	w.End(at)
 }
 
 // filterTuple is the part of a filter that concerns one tuple: one of its
@@ -104,9 +96,9 @@ type filterTuple struct {
 	ipBit, portBit   uint32
 }
 
-// appendTuples appends CTA_FILTER (Linux 5.8) and the tuples that it refers to,
+// writeTuples writes CTA_FILTER (Linux 5.8) and the tuples that it refers to,
 // with the fields that the kernel has to compare.
-func (f dumpFilter) appendTuples(b []byte) []byte {
+func (f dumpFilter) writeTuples(w *nfnetlink.Writer) {
 	original := filterTuple{
 		ctaTupleOrig, ctaFilterOrigFlags, ctaIPv4Dst, ctaIPv6Dst, ctaProtoDstPort, filterIPDst, filterDstPort,
 	}
@@ -119,14 +111,14 @@ func (f dumpFilter) appendTuples(b []byte) []byte {
 		replyBits = f.comparedFields(reply, f.src, f.srcPort)
 	}
 	if originalBits|replyBits == 0 {
-		return b
+		return
 	}
-	b, filter := openNest(b, ctaFilter)
-	b = appendAttr(b, original.flags, binary.NativeEndian.AppendUint32(nil, originalBits))
-	b = appendAttr(b, reply.flags, binary.NativeEndian.AppendUint32(nil, replyBits))
-	b = closeNest(b, filter)
-	b = f.appendTuple(b, original, originalBits, f.dst, f.dstPort)
-	return f.appendTuple(b, reply, replyBits, f.src, f.srcPort)
+	filter := w.Nest(ctaFilter)
+	w.Bytes(original.flags, binary.NativeEndian.AppendUint32(nil, originalBits))
+	w.Bytes(reply.flags, binary.NativeEndian.AppendUint32(nil, replyBits))
+	w.Unnest(filter)
+	f.writeTuple(w, original, originalBits, f.dst, f.dstPort)
+	f.writeTuple(w, reply, replyBits, f.src, f.srcPort)
 }
 
 // comparedFields returns the bits of the fields that the kernel has to
@@ -149,26 +141,24 @@ func (f dumpFilter) comparedFields(t filterTuple, addr netip.Addr, port uint16) 
 	return bits
 }
 
-// appendTuple appends a tuple with the fields that the kernel has to compare.
-func (f dumpFilter) appendTuple(b []byte, t filterTuple, bits uint32, addr netip.Addr, port uint16) []byte {
+// writeTuple writes a tuple with the fields that the kernel has to compare.
+func (f dumpFilter) writeTuple(w *nfnetlink.Writer, t filterTuple, bits uint32, addr netip.Addr, port uint16) {
 	if bits == 0 {
-		return b
+		return
 	}
-	b, tuple := openNest(b, t.kind)
+	tuple := w.Nest(t.kind)
 	if bits&t.ipBit != 0 {
-		var ip int
-		b, ip = openNest(b, ctaTupleIP)
-		b = appendAddr(b, t.ipv4, t.ipv6, addr)
-		b = closeNest(b, ip)
+		ip := w.Nest(ctaTupleIP)
+		w.Addr(t.ipv4, t.ipv6, addr)
+		w.Unnest(ip)
 	}
 	if bits&filterProtoNum != 0 {
-		var proto int
-		b, proto = openNest(b, ctaTupleProto)
-		b = appendUint8(b, ctaProtoNum, f.protocol)
+		proto := w.Nest(ctaTupleProto)
+		w.Uint8(ctaProtoNum, f.protocol)
 		if bits&t.portBit != 0 {
-			b = appendUint16(b, t.port, port)
+			w.Uint16(t.port, port)
 		}
-		b = closeNest(b, proto)
+		w.Unnest(proto)
 	}
-	return closeNest(b, tuple)
+	w.Unnest(tuple)
 }

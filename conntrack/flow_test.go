@@ -91,7 +91,7 @@ func wantFlows(t testing.TB, c *Conn, want []trackedFlow) {
 
 func sameFlows(a, b []trackedFlow) bool {
 	order := func(x, y trackedFlow) int {
-		return slices.Compare(appendFlow(nil, x), appendFlow(nil, y))
+		return slices.Compare(flowPayload(x), flowPayload(y))
 	}
 	return slices.Equal(slices.SortedFunc(slices.Values(a), order), slices.SortedFunc(slices.Values(b), order))
 }

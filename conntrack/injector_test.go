@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // ctaTimeout is an attribute of a flow (enum ctattr_type).
@@ -14,20 +16,18 @@ const ctaTimeout = 7
 const statusAssured = 1<<1 | 1<<2 | 1<<3
 
 // injector adds flows to the table, as conntrackd does.
-type injector struct {
-	*socket
-}
+type injector struct{ socket *nfnetlink.Socket }
 
 func (ns namespace) injector(t testing.TB) injector {
 	t.Helper()
-	var s *socket
+	var s *nfnetlink.Socket
 	ns.Do(func() {
 		var err error
-		if s, err = openSocket(unix.NETLINK_NETFILTER, answerLen); err != nil {
+		if s, err = nfnetlink.Open(unix.NETLINK_NETFILTER, receiveBuffer); err != nil {
 			t.Fatal(err)
 		}
 	})
-	t.Cleanup(func() { s.close() })
+	t.Cleanup(func() { s.Close() })
 	return injector{s}
 }
 
@@ -44,67 +44,52 @@ func (in injector) add(t testing.TB, flows ...trackedFlow) {
 }
 
 func (in injector) addBatch(flows []trackedFlow) error {
-	var b []byte
+	w := nfnetlink.Writer{Seq: in.socket.Seq}
 	for i, flow := range flows {
-		flags := uint16(unix.NLM_F_REQUEST | unix.NLM_F_CREATE | unix.NLM_F_EXCL)
+		flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
 		if i == len(flows)-1 {
 			flags |= unix.NLM_F_ACK
 		}
-		b = appendNew(b, flags, in.nextSeq(), flow)
+		writeNew(&w, flags, flow)
 	}
-	if err := in.send(b); err != nil {
-		return err
-	}
-	for {
-		b, err := in.receive()
-		if err != nil {
-			return err
-		}
-		h, payload, _, err := nextMessage(b)
-		if err == nil {
-			err = messageError(payload)
-		}
-		if err != nil || h.Seq == in.seq {
-			return err
-		}
-	}
+	return in.socket.Request(&w, func(nfnetlink.Message) error { return nil })
 }
 
-func appendNew(b []byte, flags uint16, seq uint32, flow trackedFlow) []byte {
-	start := len(b)
-	b = appendMessage(b, header{Type: messageNew, Flags: flags, Seq: seq}, flow.family())
+func writeNew(w *nfnetlink.Writer, flags uint16, flow trackedFlow) {
+	at := w.Begin(messageNew, flags, flow.family(), 0)
 	if flow.protocol == tcp && flow.translated() {
-		b = appendTranslation(b, flow.reply.src)
+		writeTranslation(w, flow.reply.src)
 		flow.reply.src = flow.original.dst
 	}
-	b = appendFlow(b, flow)
-	b = appendUint32(b, ctaTimeout, 3600)
-	return endMessage(b, start)
+	writeFlow(w, flow)
+	w.Uint32(ctaTimeout, 3600)
+	w.End(at)
 }
 
-// appendTranslation appends CTA_NAT_DST, so that the kernel knows that it
+// writeTranslation writes CTA_NAT_DST, so that the kernel knows that it
 // translates the destination.
-func appendTranslation(b []byte, to netip.AddrPort) []byte {
+func writeTranslation(w *nfnetlink.Writer, to netip.AddrPort) {
 	const ctaNATDst, protocol, portMin, portMax = 13, 3, 1, 2
-	b, nat := openNest(b, ctaNATDst)
+	nat := w.Nest(ctaNATDst)
 	for _, kind := range []uint16{1, 2} { // the first and the last address; 4 and 5 for IPv6
-		b = appendAddr(b, kind, kind+3, to.Addr())
+		w.Addr(kind, kind+3, to.Addr())
 	}
-	b, nest := openNest(b, protocol)
-	b = appendUint16(appendUint16(b, portMin, to.Port()), portMax, to.Port())
-	return closeNest(closeNest(b, nest), nat)
+	nest := w.Nest(protocol)
+	w.Uint16(portMin, to.Port())
+	w.Uint16(portMax, to.Port())
+	w.Unnest(nest)
+	w.Unnest(nat)
 }
 
-// appendFlow appends the attributes of an assured flow in the format of a
-// dump.
-func appendFlow(b []byte, flow trackedFlow) []byte {
+// writeFlow writes the attributes of an assured flow in the format of a dump.
+func writeFlow(w *nfnetlink.Writer, flow trackedFlow) {
 	zones := [3]uint16{}
 	zones[flow.zone.direction] = flow.zone.id
-	b = appendTuple(b, ctaTupleOrig, flow.protocol, flow.original, zones[zoneOriginal])
-	b = appendTuple(b, ctaTupleReply, flow.protocol, flow.reply, zones[zoneReply])
+	writeTuple(w, ctaTupleOrig, flow.protocol, flow.original, zones[zoneOriginal])
+	writeTuple(w, ctaTupleReply, flow.protocol, flow.reply, zones[zoneReply])
 	if zones[zoneBoth] != 0 {
-		b = appendUint16(b, ctaZone, zones[zoneBoth])
+		w.Uint16(ctaZone, zones[zoneBoth])
 	}
-	b = appendUint32(b, ctaStatus, statusAssured)
-	return appendUint32(b, ctaID, flow.id)
+	w.Uint32(ctaStatus, statusAssured)
+	w.Uint32(ctaID, flow.id)
 }

@@ -6,55 +6,35 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // lookUpLocal reports whether the kernel delivers packets to addr locally.
 // Like a rule with `fib daddr type local`, it looks the address up in the
 // routing tables (RTM_GETROUTE), so an address with only a local route is
 // local, too.
-func (c *Conn) lookUpLocal(addr netip.Addr) (bool, error) {
-	seq := c.routes.nextSeq()
-	if err := c.routes.send(appendRouteRequest(nil, seq, addr)); err != nil {
+func (c *Conn) lookUpLocal(addr netip.Addr) (local bool, err error) {
+	err = call(c.routes, unix.RTM_GETROUTE, familyOf(addr), func(w *nfnetlink.Writer) {
+		// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with
+		// the family and the length of the prefix.
+		w.Buf[len(w.Buf)-3] = uint8(addr.BitLen())
+		w.Buf = append(w.Buf, make([]byte, 8)...)
+		w.Addr(unix.RTA_DST, unix.RTA_DST, addr)
+	}, func(msg nfnetlink.Message) error {
+		const typeAt = nfnetlink.MessageHeaderLen + 7 // rtm_type
+		local = len(msg) > typeAt && msg[typeAt] == unix.RTN_LOCAL
+		return nil
+	})
+	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
+		if errors.Is(err, none) { // no route exists
+			return false, nil
+		}
+	}
+	if err != nil {
 		return false, fmt.Errorf("look up the route to %v: %w", addr, err)
 	}
-	for {
-		b, err := c.routes.receive()
-		if err != nil {
-			return false, fmt.Errorf("look up the route to %v: %w", addr, err)
-		}
-		h, payload, _, err := nextMessage(b)
-		switch {
-		case err != nil:
-			return false, fmt.Errorf("look up the route to %v: %w", addr, err)
-		case h.Seq != seq:
-			continue // an answer to an earlier request that was abandoned
-		case h.Type == unix.NLMSG_ERROR:
-			return false, routeError(addr, messageError(payload))
-		case h.Type == unix.RTM_NEWROUTE && len(payload) >= unix.SizeofRtMsg:
-			return payload[7] == unix.RTN_LOCAL, nil // rtm_type
-		}
-	}
-}
-
-// routeError returns an error of the kernel, except nil if no route exists.
-func routeError(addr netip.Addr, err error) error {
-	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
-		if errors.Is(err, none) {
-			return nil
-		}
-	}
-	return fmt.Errorf("look up the route to %v: %w", addr, err)
-}
-
-// appendRouteRequest appends an RTM_GETROUTE request for one destination.
-func appendRouteRequest(b []byte, seq uint32, addr netip.Addr) []byte {
-	start := len(b)
-	b = appendMessage(b, header{Type: unix.RTM_GETROUTE, Flags: unix.NLM_F_REQUEST, Seq: seq}, familyOf(addr))
-	// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with
-	// the family and the length of the prefix.
-	b[len(b)-3] = uint8(addr.BitLen())
-	b = append(b, make([]byte, unix.SizeofRtMsg-genHeaderLen)...)
-	return endMessage(appendAddr(b, unix.RTA_DST, unix.RTA_DST, addr), start)
+	return local, nil
 }
 
 // localAddrs caches for the duration of one pass which addresses are local.

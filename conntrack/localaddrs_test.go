@@ -3,6 +3,7 @@ package conntrack
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -11,22 +12,15 @@ import (
 // After a failed lookup, a pass does not look up further addresses, and its
 // error does not grow.
 func TestLocalAddrsStopAfterError(t *testing.T) {
-	lookups := 0
-	var s script
-	for range 50 {
-		s = append(s, func(seq uint32) []byte {
-			lookups++
-			return refused(unix.ENOBUFS)(seq)
-		})
-	}
-	l := localAddrs{conn: &Conn{routes: s.socket(t)}, known: map[netip.Addr]bool{addr("192.0.2.1"): true}}
+	routes := slices.Repeat(script{refused(unix.ENOBUFS)}, 50).socket(t)
+	l := localAddrs{conn: &Conn{routes: routes}, known: map[netip.Addr]bool{addr("192.0.2.1"): true}}
 	for i := range 50 {
 		if got := l.contains(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})); got != (i == 1) {
 			t.Errorf("192.0.2.%d: got local %v, want %v", i, got, i == 1)
 		}
 	}
-	if lookups != 1 || !errors.Is(l.err, unix.ENOBUFS) {
-		t.Errorf("got %d lookups, %v, want 1, %v", lookups, l.err, unix.ENOBUFS)
+	if lookups := routes.Seq; lookups != 1 || !errors.Is(l.err, unix.ENOBUFS) {
+		t.Errorf("got %d lookups, %v, want 1, %v", routes.Seq, l.err, unix.ENOBUFS)
 	}
 }
 

@@ -1,10 +1,6 @@
 package conntrack
 
 import (
-	"encoding/binary"
-	"errors"
-	"net/netip"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
@@ -45,124 +41,21 @@ const (
 	ctaProtoDstPort = 3
 )
 
-const (
-	headerLen    = unix.SizeofNlMsghdr
-	genHeaderLen = 4 // struct nfgenmsg
-	attrLen      = unix.SizeofNlAttr
-	attrTypeMask = ^uint16(unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-)
-
-var errTruncated = errors.New("truncated netlink message")
-
-// header is struct nlmsghdr without the length.
-type header struct {
-	Type, Flags uint16
-	Seq         uint32
-}
-
-// nextMessage splits the first message off a buffer that the kernel filled.
-func nextMessage(b []byte) (h header, payload, rest []byte, err error) {
-	if len(b) < headerLen {
-		return header{}, nil, nil, errTruncated
-	}
-	length := int(binary.NativeEndian.Uint32(b))
-	if length < headerLen || length > len(b) {
-		return header{}, nil, nil, errTruncated
-	}
-	h = header{
-		Type:  binary.NativeEndian.Uint16(b[4:]),
-		Flags: binary.NativeEndian.Uint16(b[6:]),
-		Seq:   binary.NativeEndian.Uint32(b[8:]),
-	}
-	return h, b[headerLen:length], b[min(nfnetlink.Align(length), len(b)):], nil
-}
-
-// nextAttr splits the first attribute off the attributes of a message or of a
-// nested attribute.
-func nextAttr(b []byte) (kind uint16, data, rest []byte, err error) {
-	if len(b) < attrLen {
-		return 0, nil, nil, errTruncated
-	}
-	length := int(binary.NativeEndian.Uint16(b))
-	if length < attrLen || length > len(b) {
-		return 0, nil, nil, errTruncated
-	}
-	kind = binary.NativeEndian.Uint16(b[2:]) & attrTypeMask
-	return kind, b[attrLen:length], b[min(nfnetlink.Align(length), len(b)):], nil
-}
-
-// appendMessage starts a message; endMessage ends it.
-func appendMessage(b []byte, h header, family Family) []byte {
-	b = binary.NativeEndian.AppendUint32(b, 0)
-	b = binary.NativeEndian.AppendUint16(b, h.Type)
-	b = binary.NativeEndian.AppendUint16(b, h.Flags)
-	b = binary.NativeEndian.AppendUint32(b, h.Seq)
-	b = binary.NativeEndian.AppendUint32(b, 0) // port ID: the kernel fills it in
-	return append(b, byte(family), unix.NFNETLINK_V0, 0, 0)
-}
-
-func endMessage(b []byte, start int) []byte {
-	binary.NativeEndian.PutUint32(b[start:], uint32(len(b)-start))
-	return b
-}
-
-func appendAttr(b []byte, kind uint16, data []byte) []byte {
-	b = binary.NativeEndian.AppendUint16(b, uint16(attrLen+len(data)))
-	b = binary.NativeEndian.AppendUint16(b, kind)
-	b = append(b, data...)
-	for len(b)%4 != 0 {
-		b = append(b, 0)
-	}
-	return b
-}
-
-func appendUint8(b []byte, kind uint16, v uint8) []byte {
-	return appendAttr(b, kind, []byte{v})
-}
-
-func appendUint16(b []byte, kind uint16, v uint16) []byte {
-	return appendAttr(b, kind, []byte{byte(v >> 8), byte(v)})
-}
-
-func appendUint32(b []byte, kind uint16, v uint32) []byte {
-	return appendAttr(b, kind, []byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
-}
-
-// appendAddr appends an address, with the attribute kind of its family.
-func appendAddr(b []byte, kind4, kind6 uint16, addr netip.Addr) []byte {
-	if addr.Is4() {
-		a := addr.As4()
-		return appendAttr(b, kind4, a[:])
-	}
-	a := addr.As16()
-	return appendAttr(b, kind6, a[:])
-}
-
-// openNest starts a nested attribute; closeNest ends it.
-func openNest(b []byte, kind uint16) (out []byte, start int) {
-	return appendAttr(b, kind|unix.NLA_F_NESTED, nil), len(b)
-}
-
-func closeNest(b []byte, start int) []byte {
-	binary.NativeEndian.PutUint16(b[start:], uint16(len(b)-start))
-	return b
-}
-
-// appendTuple appends a complete tuple. Zone 0 is the default and needs no
+// writeTuple writes a complete tuple. Zone 0 is the default and needs no
 // attribute.
-func appendTuple(b []byte, kind uint16, protocol uint8, t tuple, zoneID uint16) []byte {
-	b, nest := openNest(b, kind)
-	b, ip := openNest(b, ctaTupleIP)
-	b = appendAddr(b, ctaIPv4Src, ctaIPv6Src, t.src.Addr())
-	b = appendAddr(b, ctaIPv4Dst, ctaIPv6Dst, t.dst.Addr())
-	b = closeNest(b, ip)
-	b, proto := openNest(b, ctaTupleProto)
-	b = appendUint8(b, ctaProtoNum, protocol)
-	b = appendUint16(b, ctaProtoSrcPort, t.src.Port())
-	b = appendUint16(b, ctaProtoDstPort, t.dst.Port())
-	b = closeNest(b, proto)
+func writeTuple(w *nfnetlink.Writer, kind uint16, protocol uint8, t tuple, zoneID uint16) {
+	nest := w.Nest(kind)
+	ip := w.Nest(ctaTupleIP)
+	w.Addr(ctaIPv4Src, ctaIPv6Src, t.src.Addr())
+	w.Addr(ctaIPv4Dst, ctaIPv6Dst, t.dst.Addr())
+	w.Unnest(ip)
+	proto := w.Nest(ctaTupleProto)
+	w.Uint8(ctaProtoNum, protocol)
+	w.Uint16(ctaProtoSrcPort, t.src.Port())
+	w.Uint16(ctaProtoDstPort, t.dst.Port())
+	w.Unnest(proto)
 	if zoneID != 0 {
-		b = appendUint16(b, ctaTupleZone, zoneID)
+		w.Uint16(ctaTupleZone, zoneID)
 	}
-	return closeNest(b, nest)
+	w.Unnest(nest)
 }

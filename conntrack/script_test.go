@@ -4,53 +4,51 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
-// script replaces the kernel for answers that real kernels rarely send. It
-// answers each request on a socket with its next function, which is called
-// with the sequence number of the request.
+// script replaces the kernel for answers that real kernels rarely send. Its
+// functions return the answers to the requests on a socket. They are called with
+// the sequence number of the request, which counts from 1.
 type script []func(seq uint32) []byte
 
-func (s script) socket(t *testing.T) *socket {
+func (s script) socket(t *testing.T) *nfnetlink.Socket {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := &socket{fd: fds[0], buf: make([]byte, receiveLen)}
-	kernel := &socket{fd: fds[1], buf: make([]byte, receiveLen)}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for _, answer := range s {
-			request, err := kernel.receive()
-			if err != nil || len(request) == 0 {
-				return
-			}
-			if err := kernel.send(answer(binary.NativeEndian.Uint32(request[8:]))); err != nil {
-				return
-			}
-		}
-	}()
 	t.Cleanup(func() {
-		ours.close()
-		<-done
-		kernel.close()
+		unix.Close(fds[0])
+		unix.Close(fds[1])
 	})
-	return ours
+	for i, answer := range s {
+		if err := unix.Send(fds[1], answer(uint32(i+1)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &nfnetlink.Socket{FD: fds[0]}
+}
+
+// message returns a message of the kernel that answers request seq.
+func message(kind, flags uint16, seq uint32, body func(*nfnetlink.Writer)) []byte {
+	w := nfnetlink.Writer{Seq: seq - 1}
+	at := w.Begin(kind, flags, IPv4, 0)
+	body(&w)
+	w.End(at)
+	return w.Buf
 }
 
 // conn returns a connection whose dumps the script answers.
 func (s script) conn(t *testing.T, entries uint32) *Conn {
 	count := func(seq uint32) []byte {
-		b := appendMessage(nil, header{Type: messageGetStats, Seq: seq}, 0)
-		return endMessage(appendUint32(b, ctaStatsGlobalEntries, entries), 0)
+		b := message(messageGetStats, 0, seq, func(w *nfnetlink.Writer) { w.Uint32(ctaStatsGlobalEntries, entries) })
+		return append(b, result(unix.NLMSG_ERROR, 0)(seq)...)
 	}
 	return &Conn{dumps: s.socket(t), calls: script{count}.socket(t)}
 }
@@ -60,8 +58,7 @@ func (s script) conn(t *testing.T, entries uint32) *Conn {
 func dumped(flags uint16) func(seq uint32) []byte {
 	return func(seq uint32) []byte {
 		flow := newFlow(udp, "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53")
-		b := appendMessage(nil, header{Type: messageNew, Flags: flags, Seq: seq}, IPv4)
-		b = endMessage(appendFlow(b, flow), 0)
+		b := message(messageNew, flags, seq, func(w *nfnetlink.Writer) { writeFlow(w, flow) })
 		return append(b, ended(0)(seq)...)
 	}
 }
@@ -76,7 +73,7 @@ func refused(errno unix.Errno) func(seq uint32) []byte {
 
 func result(kind uint16, code int32) func(seq uint32) []byte {
 	return func(seq uint32) []byte {
-		b := make([]byte, headerLen+4)
+		b := make([]byte, nfnetlink.MessageHeaderLen+4)
 		binary.NativeEndian.PutUint32(b, uint32(len(b)))
 		binary.NativeEndian.PutUint16(b[4:], kind)
 		binary.NativeEndian.PutUint32(b[8:], seq)
@@ -92,13 +89,13 @@ func TestListFlowsAnswers(t *testing.T) {
 		want   error
 	}{
 		"complete":             {script{dumped(0)}, 1, nil},
-		"interrupted":          {script{dumped(unix.NLM_F_DUMP_INTR)}, 1, errInterrupted},
+		"interrupted":          {script{dumped(unix.NLM_F_DUMP_INTR)}, 1, nfnetlink.ErrInterrupted},
 		"refused":              {script{refused(unix.EINVAL), dumped(0)}, 1, nil},
 		"not supported":        {script{refused(unix.EOPNOTSUPP), dumped(0)}, 1, nil},
 		"refused twice":        {script{refused(unix.EINVAL), refused(unix.EINVAL)}, 0, unix.EINVAL},
 		"not permitted":        {script{refused(unix.EPERM)}, 0, unix.EPERM},
 		"no memory at the end": {script{ended(-int32(unix.ENOMEM))}, 0, unix.ENOMEM},
-		"truncated":            {script{func(uint32) []byte { return []byte{1, 0, 0, 0} }}, 0, errTruncated},
+		"without an end":       {script{func(uint32) []byte { return []byte{1, 0, 0, 0} }}, 0, nfnetlink.ErrIncomplete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			flows := 0
@@ -127,7 +124,7 @@ func TestCleanRepeatsInterruptedDumps(t *testing.T) {
 		"once":          {script{interrupted, complete}, 2, nil},
 		"overrun":       {script{overrun, complete}, 2, nil},
 		"both":          {script{overrun, interrupted, complete}, 3, nil},
-		"always":        {script{interrupted, interrupted, interrupted, complete}, 3, errInterrupted},
+		"always":        {script{interrupted, interrupted, interrupted, complete}, 3, nfnetlink.ErrInterrupted},
 		"not permitted": {script{refused(unix.EPERM), complete}, 1, unix.EPERM},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -177,33 +174,5 @@ func TestDeleteFlowsError(t *testing.T) {
 	n, err := c.deleteFlows(flows...)
 	if n != 0 || !errors.Is(err, unix.EPERM) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %d deleted flows, %v, want 0 and one line, %v", n, err, unix.EPERM)
-	}
-}
-
-// A signal does not end the wait for an answer.
-func TestReceiveAfterSignal(t *testing.T) {
-	c := newNamespace(t).open(t)
-	thread := make(chan int)
-	received := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		thread <- unix.Gettid()
-		_, err := c.calls.receive()
-		received <- err
-	}()
-	tid := <-thread
-	for range 50 {
-		if err := unix.Tgkill(unix.Getpid(), tid, unix.SIGURG); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-	}
-	b := appendMessage(nil, header{Type: messageGetStats, Flags: unix.NLM_F_REQUEST, Seq: 1}, 0)
-	if err := c.calls.send(endMessage(b, 0)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-received; err != nil {
-		t.Errorf("got %v, want no error", err)
 	}
 }

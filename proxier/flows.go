@@ -26,8 +26,8 @@ type staleFlows struct {
 type flowCleaner interface {
 	Run(context.Context) error
 	Update(...conntrack.Change)
-	Replace(conntrack.Family, ...conntrack.Change)
-	SetNodeAddrs(conntrack.Family, []netip.Addr)
+	Replace(nft.Family, ...conntrack.Change)
+	SetNodeAddrs(nft.Family, []netip.Addr)
 }
 
 // openStaleFlows connects to the connection tracking of the calling thread's
@@ -74,9 +74,8 @@ func logFlows(r conntrack.Result) {
 // endpoints, and not with their product: a NodePort is one frontend, and all
 // frontends of a service port share one slice of endpoints.
 func (s *staleFlows) update(c *table.Commit) {
-	family := conntrack.Family(c.Family) // both are the kernel's NFPROTO numbers
 	if c.NodePortAddrsChanged {
-		s.cleaner.SetNodeAddrs(family, c.NodePortAddrs)
+		s.cleaner.SetNodeAddrs(c.Family, c.NodePortAddrs)
 	}
 	if c.Whole {
 		// The previous frontends may be unknown after a Reset. And while the
@@ -85,7 +84,7 @@ func (s *staleFlows) update(c *table.Commit) {
 		for i := range served {
 			served[i].Check = true
 		}
-		s.cleaner.Replace(family, served...)
+		s.cleaner.Replace(c.Family, served...)
 		return
 	}
 	// Removed frontends come first: in the same transaction, another service

@@ -25,12 +25,12 @@ type cleanerCalls []string
 
 func (c *cleanerCalls) Update(changes ...conntrack.Change) { c.add("", changes) }
 
-func (c *cleanerCalls) Replace(family conntrack.Family, changes ...conntrack.Change) {
+func (c *cleanerCalls) Replace(family nft.Family, changes ...conntrack.Change) {
 	*c = append(*c, fmt.Sprintf("replace %v", family))
 	c.add("  ", changes)
 }
 
-func (c *cleanerCalls) SetNodeAddrs(family conntrack.Family, addrs []netip.Addr) {
+func (c *cleanerCalls) SetNodeAddrs(family nft.Family, addrs []netip.Addr) {
 	*c = append(*c, fmt.Sprintf("node addresses %v %v", family, addrs))
 }
 

@@ -40,7 +40,7 @@ type removalCleaner interface {
 	Run(context.Context) error
 	Remove(...conntrack.Removal)
 	Restore(...netip.Addr)
-	SetNodeAddrs(conntrack.Family, []netip.Addr)
+	SetNodeAddrs(nft.Family, []netip.Addr)
 }
 
 // planKey identifies a service port.
@@ -113,7 +113,7 @@ func (s *staleConnections) run(ctx context.Context) {
 // update records the frontends and endpoints that the kernel has.
 func (s *staleConnections) update(c *table.Commit) {
 	if c.NodePortAddrsChanged {
-		s.cleaner.SetNodeAddrs(conntrack.Family(c.Family), c.NodePortAddrs)
+		s.cleaner.SetNodeAddrs(c.Family, c.NodePortAddrs)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

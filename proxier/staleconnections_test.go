@@ -34,7 +34,7 @@ func (r *removals) Run(ctx context.Context) error {
 	return nil
 }
 
-func (*removals) SetNodeAddrs(conntrack.Family, []netip.Addr) {}
+func (*removals) SetNodeAddrs(nft.Family, []netip.Addr) {}
 
 // staleLab has a tracker and staleConnections, and no kernel.
 type staleLab struct {

@@ -50,8 +50,24 @@ func CString(b []byte) string {
 	return string(b)
 }
 
-// Uint32 decodes a number in network byte order. It returns 0 if b has another
-// length.
+// Uint8 decodes a number. It returns 0 if b has another length, as the functions
+// for larger numbers in network byte order do.
+func Uint8(b []byte) uint8 {
+	if len(b) != 1 {
+		return 0
+	}
+	return b[0]
+}
+
+// Uint16 is Uint8 for 16 bits.
+func Uint16(b []byte) uint16 {
+	if len(b) != 2 {
+		return 0
+	}
+	return binary.BigEndian.Uint16(b)
+}
+
+// Uint32 is Uint8 for 32 bits.
 func Uint32(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0
@@ -59,7 +75,7 @@ func Uint32(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// Uint64 is Uint32 for 64 bits.
+// Uint64 is Uint8 for 64 bits.
 func Uint64(b []byte) uint64 {
 	if len(b) != 8 {
 		return 0

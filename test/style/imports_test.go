@@ -26,7 +26,7 @@ var ownImports = map[string][]string{
 	"conntrack":             {"nft/nfnetlink"},
 	"healthcheck/connlimit": {},
 	"healthcheck":           {"healthcheck/connlimit"},
-	"proxier/cluster":       {"nft"},
+	"proxier/cluster":       {"nft", "nft/nfnetlink"},
 	"proxier/translate":     {"nft", "proxier/cluster"},
 	"proxier/rendezvous":    {},
 	"proxier/ruleset":       {"nft", "proxier/cluster", "proxier/rendezvous"},

@@ -108,9 +108,8 @@ func (r *Reader) count(ctx context.Context, report *Report, port ServicePort) (*
 	var used map[netip.AddrPort]bool
 	for _, frontend := range port.Frontends {
 		t.group.Frontends = append(t.group.Frontends, Frontend{Address: frontend})
-		s := conntrack.Selection{Family: conntrack.IPv6, Protocol: uint8(port.Protocol), Port: frontend.Port()}
-		if frontend.Addr().Is4() {
-			s.Family = conntrack.IPv4
+		s := conntrack.Selection{
+			Family: nft.FamilyOf(frontend.Addr()), Protocol: uint8(port.Protocol), Port: frontend.Port(),
 		}
 		if frontend.Addr().IsUnspecified() {
 			s.Translated = true // others are to ports of pods and other hosts

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/conntrack"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
@@ -25,7 +26,7 @@ func (r *Reader) Top(ctx context.Context, n int) (*Report, error) {
 		return nil, err
 	}
 	counts := make(map[frontend]*Counts) // one for each frontend: memory does not depend on the connections
-	for _, family := range []conntrack.Family{conntrack.IPv4, conntrack.IPv6} {
+	for _, family := range []nft.Family{nft.IPv4, nft.IPv6} {
 		read, err := r.conn.Select(ctx, conntrack.Selection{Family: family, Translated: true},
 			func(c conntrack.Connection) {
 				key := frontend{c.Frontend, cluster.Protocol(c.Protocol)}
