@@ -9,8 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
-// dumpedFlow has the attributes of a message of Linux 6.18: a UDP flow in zone 7
-// from 10.1.0.2:40000 to 10.96.0.10:53 that was translated to 10.2.0.2:5353,
+// dumpedFlow has the attributes of a message of Linux 6.18: a UDP flow in zone
+// 7 from 10.1.0.2:40000 to 10.96.0.10:53 that was translated to 10.2.0.2:5353,
 // without a reply.
 const dumpedFlow = "" +
 	"34000180" + "14000180" + "08000100" + "0a010002" + "08000200" + "0a60000a" +

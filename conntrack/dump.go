@@ -21,8 +21,9 @@ var errStopped = errors.New("stopped")
 // meanwhile (a write to net.netfilter.nf_conntrack_buckets).
 //
 // An error is yielded last, with a zero flow: the error of a system call, or
-// nfnetlink.ErrInterrupted. The flows before it are valid, but others may be missing.
-// If the caller leaves the loop early, the next dump first reads the rest.
+// nfnetlink.ErrInterrupted. The flows before it are valid, but others may be
+// missing. If the caller leaves the loop early, the next dump first reads the
+// rest.
 func (c *Conn) listFlows(filter dumpFilter) iter.Seq2[trackedFlow, error] {
 	return func(yield func(trackedFlow, error) bool) {
 		err := c.dumpFiltered(filter, func(attributes []byte) error {

@@ -13,8 +13,8 @@ import (
 )
 
 // script replaces the kernel for answers that real kernels rarely send. Its
-// functions return the answers to the requests on a socket. They are called with
-// the sequence number of the request, which counts from 1.
+// functions return the answers to the requests on a socket. They are called
+// with the sequence number of the request, which counts from 1.
 type script []func(seq uint32) []byte
 
 func (s script) socket(t *testing.T) *nfnetlink.Socket {

@@ -97,7 +97,8 @@ func TestParseReply(t *testing.T) {
 		w.Bytes(unix.NLMSGERR_ATTR_OFFS, binary.NativeEndian.AppendUint32(nil, 36))
 	}
 	whole := ackMessage(7, unix.ENOENT, attributes)
-	binary.NativeEndian.PutUint16(whole[nfnetlink.FlagsAt:], unix.NLM_F_ACK_TLVS) // not capped, of a message that is a header
+	// not capped, of a message that is a header
+	binary.NativeEndian.PutUint16(whole[nfnetlink.FlagsAt:], unix.NLM_F_ACK_TLVS)
 	binary.NativeEndian.PutUint32(whole[nfnetlink.MessageHeaderLen+4:], nfnetlink.MessageHeaderLen)
 	tooLong := bytes.Clone(whole)
 	binary.NativeEndian.PutUint32(tooLong[nfnetlink.MessageHeaderLen+4:], 1000)

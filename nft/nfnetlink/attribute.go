@@ -50,8 +50,8 @@ func CString(b []byte) string {
 	return string(b)
 }
 
-// Uint8 decodes a number. It returns 0 if b has another length, as the functions
-// for larger numbers in network byte order do.
+// Uint8 decodes a number. It returns 0 if b has another length, as the
+// functions for larger numbers in network byte order do.
 func Uint8(b []byte) uint8 {
 	if len(b) != 1 {
 		return 0
