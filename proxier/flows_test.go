@@ -26,12 +26,12 @@ type cleanerCalls []string
 func (c *cleanerCalls) Update(changes ...conntrack.Change) { c.add("", changes) }
 
 func (c *cleanerCalls) Replace(family nft.Family, changes ...conntrack.Change) {
-	*c = append(*c, fmt.Sprintf("replace %v", family))
+	*c = append(*c, "replace "+family.Name())
 	c.add("  ", changes)
 }
 
 func (c *cleanerCalls) SetNodeAddrs(family nft.Family, addrs []netip.Addr) {
-	*c = append(*c, fmt.Sprintf("node addresses %v %v", family, addrs))
+	*c = append(*c, fmt.Sprintf("node addresses %s %v", family.Name(), addrs))
 }
 
 func (c *cleanerCalls) Run(context.Context) error { return nil }
