@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -26,6 +28,22 @@ func (c *Cluster) URL() string { return c.url(firstPort) }
 
 func (c *Cluster) url(port uint16) string {
 	return "https://" + netip.AddrPortFrom(c.config.Namespace.IPv4, port).String()
+}
+
+// Listen opens a TLS listener for HTTP/2 with the address and the certificate
+// of the API servers. The caller closes it.
+func (c *Cluster) Listen(port uint16) (net.Listener, error) {
+	pair, err := tls.LoadX509KeyPair(c.path(servingCertFile), c.path(servingKeyFile))
+	if err != nil {
+		return nil, err
+	}
+	listener, err := c.config.Namespace.Listen("tcp", netip.AddrPortFrom(c.config.Namespace.IPv4, port))
+	if err != nil {
+		return nil, err
+	}
+	return tls.NewListener(listener, &tls.Config{
+		Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"},
+	}), nil
 }
 
 // CA returns the certificate of the cluster's authority, PEM.

@@ -68,6 +68,16 @@ func (s *APIServer) Stop() error { return s.end(syscall.SIGTERM) }
 // Kill ends the API server with SIGKILL. It returns nil if none runs.
 func (s *APIServer) Kill() error { return s.end(syscall.SIGKILL) }
 
+// PID returns the process ID, and 0 while the API server does not run.
+func (s *APIServer) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		return 0
+	}
+	return s.process.PID
+}
+
 func (s *APIServer) end(signal syscall.Signal) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -32,8 +32,9 @@ type Node struct {
 	conn   *nft.Conn
 }
 
-// NewNode returns a node without rules. The API has a Node object for it.
-func (s *Stage) NewNode(ctx context.Context, proxy string) (n *Node, err error) {
+// NewNode returns a node without rules. The API has a Node object for it. The
+// proxy gets further flags.
+func (s *Stage) NewNode(ctx context.Context, proxy string, flags ...string) (n *Node, err error) {
 	s.nodes++
 	pod, err := s.Lab.Node1.AddPod(fmt.Sprintf("proxy%d", s.nodes))
 	if err != nil {
@@ -54,7 +55,8 @@ func (s *Stage) NewNode(ctx context.Context, proxy string) (n *Node, err error) 
 		return n, err
 	}
 	n.config = lab.ProcessConfig{
-		Log: file + ".log", Program: program.path, Args: append(program.flags, "--config="+file+".conf"),
+		Log: file + ".log", Program: program.path,
+		Args: slices.Concat(program.flags, flags, []string{"--config=" + file + ".conf"}),
 	}
 	configuration := s.Cluster.Configuration(program.mode, pod.Name, "clusterCIDR: "+ClusterCIDR)
 	return n, errors.Join(

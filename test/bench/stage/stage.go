@@ -118,7 +118,7 @@ func (s *Stage) Load(ctx context.Context, first, end int, endpoints func(service
 	// all addresses twice: tens of thousands would take hours. The earlier
 	// allocator does not, but it takes IPAddress objects that the later one
 	// expects.
-	err := s.restartAPIServer(ctx, "--emulated-version=1.33", "--feature-gates=MultiCIDRServiceAllocator=false")
+	err := s.RestartAPIServer(ctx, "--emulated-version=1.33", "--feature-gates=MultiCIDRServiceAllocator=false")
 	if err == nil {
 		err = InParallel(ctx, first, end, func(ctx context.Context, i int) error {
 			created := create(ctx, i)
@@ -129,10 +129,11 @@ func (s *Stage) Load(ctx context.Context, first, end int, endpoints func(service
 	if err != nil {
 		return err
 	}
-	return s.restartAPIServer(ctx)
+	return s.RestartAPIServer(ctx)
 }
 
-func (s *Stage) restartAPIServer(ctx context.Context, arguments ...string) error {
+// RestartAPIServer restarts the API server, with further arguments.
+func (s *Stage) RestartAPIServer(ctx context.Context, arguments ...string) error {
 	if err := s.Cluster.APIServer.Stop(); err != nil {
 		return err
 	}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// member is a node of the fleet, without rules.
+type member struct {
+	name   string
+	stop   context.CancelFunc
+	synced chan struct{}
+	ended  chan error
+
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func memberName(i int) string { return fmt.Sprintf("fleet-%04d", i) }
+
+// createNodes creates the Node objects of members.
+func (f *fleet) createNodes(ctx context.Context, n int) error {
+	return stage.InParallel(ctx, 0, n, func(ctx context.Context, i int) error {
+		at := lab.Namespace{
+			Name: memberName(i), IPv4: lab.AddrIn(netip.MustParsePrefix("10.64.0.0/16"), i+1),
+			IPv6: lab.AddrIn(netip.MustParsePrefix("fd00:64::/64"), i+1),
+		}
+		return f.Cluster.CreateNode(ctx, &at)
+	})
+}
+
+// restConfig returns the configuration of a proxy's client of the API server.
+func (f *fleet) restConfig() *rest.Config {
+	return &rest.Config{
+		Host: f.Cluster.URL(), BearerToken: f.token, QPS: 5, Burst: 10, Dial: f.from.DialContext,
+		TLSClientConfig: rest.TLSClientConfig{CAData: f.Cluster.CA()},
+		ContentConfig:   rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf},
+	}
+}
+
+// start starts a member with a connection of its own.
+func (f *fleet) start(ctx context.Context, name string, run runner) *member {
+	m := &member{name: name, synced: make(chan struct{}), ended: make(chan error, 1)}
+	ctx, m.stop = context.WithCancel(ctx)
+	config := f.restConfig()
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := f.from.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.conns = append(m.conns, conn)
+		return countingConn{conn, &f.received}, nil
+	}
+	go func() { m.ended <- run(ctx, config, name, sync.OnceFunc(func() { close(m.synced) })) }()
+	return m
+}
+
+// end ends a member and its connections.
+func (m *member) end() error {
+	m.stop()
+	err := <-m.ended
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, conn := range m.conns {
+		conn.Close() // fails if the API server ended it
+	}
+	return err
+}
+
+// await waits until members have all objects.
+func await(ctx context.Context, members []*member) error {
+	for _, m := range members {
+		select {
+		case <-m.synced:
+		case err := <-m.ended:
+			m.ended <- err
+			return errors.Join(fmt.Errorf("%s ended", m.name), err)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// endAll ends members.
+func endAll(members []*member) error {
+	var group errgroup.Group
+	for _, m := range members {
+		group.Go(m.end)
+	}
+	return group.Wait()
+}
+
+// countingConn counts what arrives.
+type countingConn struct {
+	net.Conn
+	received *atomic.Int64
+}
+
+// Read implements net.Conn.
+func (c countingConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.received.Add(int64(n))
+	return n, err
+}

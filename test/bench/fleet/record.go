@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+)
+
+// request is a request for objects, as a proxy sends it.
+type request struct {
+	path  string
+	query url.Values
+	// accept, encoding and agent are the headers Accept, Accept-Encoding and
+	// User-Agent. An empty one is absent.
+	accept, encoding, agent string
+	protocol                string // HTTP/2.0
+}
+
+// newRequest returns the request that the API server received.
+func newRequest(r *http.Request) request {
+	return request{
+		path: r.URL.Path, query: r.URL.Query(), protocol: r.Proto,
+		accept: r.Header.Get("Accept"), encoding: r.Header.Get("Accept-Encoding"), agent: r.UserAgent(),
+	}
+}
+
+// watches reports whether the request begins a watch.
+func (r request) watches() bool { return r.query.Has("watch") }
+
+// sendsAll reports whether the watch sends all objects first (WatchList).
+func (r request) sendsAll() bool { return r.query.Get("sendInitialEvents") == "true" }
+
+// nodeSelector is the start of the selector of a Node.
+const nodeSelector = "metadata.name="
+
+// adapted returns the request of another node at another version. A watch does
+// not end before the benchmark.
+func (r request) adapted(node, version string) request {
+	r.query = url.Values(http.Header(r.query).Clone())
+	if strings.HasPrefix(r.query.Get("fieldSelector"), nodeSelector) {
+		r.query.Set("fieldSelector", nodeSelector+node)
+	}
+	if v := r.query.Get("resourceVersion"); v != "" && v != "0" {
+		r.query.Set("resourceVersion", version)
+	}
+	if r.query.Has("timeoutSeconds") {
+		r.query.Set("timeoutSeconds", "7200")
+	}
+	return r
+}
+
+// summary describes what does not differ between two nodes.
+func (r request) summary() string {
+	r = r.adapted("NODE", "VERSION")
+	for _, random := range []string{"timeoutSeconds", "timeout"} {
+		r.query.Del(random)
+	}
+	query, err := url.QueryUnescape(r.query.Encode())
+	if err != nil {
+		query = r.query.Encode()
+	}
+	return fmt.Sprintf("GET %s?%s, Accept: %s, Accept-Encoding: %s, %s", r.path, query, r.accept, r.encoding, r.protocol)
+}
+
+// summaries returns the summaries of requests by path. Requests of the same
+// path keep their order, others are concurrent.
+func summaries(requests []request) (out []string) {
+	byPath := slices.Clone(requests)
+	slices.SortStableFunc(byPath, func(a, b request) int { return strings.Compare(a.path, b.path) })
+	for _, r := range byPath {
+		out = append(out, r.summary())
+	}
+	return out
+}
+
+// recorder is an HTTP proxy in front of the API server. It records requests for
+// objects until each kind is watched.
+type recorder struct {
+	server http.Handler
+
+	mu       sync.Mutex
+	requests []request
+	complete chan struct{}
+}
+
+// ServeHTTP implements http.Handler.
+func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
+	if in.Method == http.MethodGet {
+		r.add(newRequest(in))
+	}
+	r.server.ServeHTTP(w, in)
+}
+
+func (r *recorder) add(one request) {
+	const kinds = 4 // Services, EndpointSlices, Nodes and ServiceCIDRs
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.requests = append(r.requests, one)
+	watched := map[string]bool{}
+	for _, r := range r.requests {
+		if r.watches() {
+			watched[r.path] = true
+		}
+	}
+	if len(watched) == kinds && r.complete != nil {
+		close(r.complete)
+		r.complete = nil
+	}
+}
+
+// all returns the requests so far.
+func (r *recorder) all() []request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.requests)
+}
+
+// recordPort is the port of recorders.
+const recordPort = 7443
+
+// record returns the requests that run sends to a URL until it watches all
+// kinds. Then it ends the context of run.
+func (f *fleet) record(ctx context.Context, run func(ctx context.Context, url string) error) (_ []request, err error) {
+	config := f.restConfig()
+	config.DisableCompression = true // of the recorder: it passes what the client asks for
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	to, err := url.Parse(f.Cluster.URL())
+	if err != nil {
+		return nil, err
+	}
+	forward := httputil.NewSingleHostReverseProxy(to)
+	forward.Transport, forward.FlushInterval = transport, -1
+	forward.ErrorLog = log.New(io.Discard, "", 0) // of watches that end with run
+	complete := make(chan struct{})
+	r := &recorder{server: forward, complete: complete}
+	listener, err := f.Cluster.Listen(recordPort)
+	if err != nil {
+		return nil, err
+	}
+	server := &http.Server{Handler: r}
+	go func() { _ = server.Serve(listener) }() // until Close
+	defer func() { err = errors.Join(err, server.Close()) }()
+
+	running, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(running, strings.Replace(f.Cluster.URL(), ":"+to.Port(), fmt.Sprintf(":%d", recordPort), 1))
+	}()
+	select {
+	case <-complete:
+		stop()
+		err = <-ended
+	case err = <-ended:
+		stop()
+		err = errors.Join(errors.New("ended before it watched all kinds"), err)
+	case <-time.After(time.Minute):
+		stop()
+		err = errors.Join(fmt.Errorf("watches not all kinds: %q", summaries(r.all())), <-ended)
+	}
+	return r.all(), err
+}
+
+// recordProgram returns the requests of the program of a proxy.
+func (f *fleet) recordProgram(ctx context.Context, proxy string) ([]request, error) {
+	return f.record(ctx, func(ctx context.Context, url string) (err error) {
+		node, err := f.NewNode(ctx, proxy, "--master="+url)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, node.Remove()) }()
+		if err := node.Start(ctx, syscall.SysProcAttr{}, nil); err != nil {
+			return err
+		}
+		<-node.Process.Running.Done()
+		if ctx.Err() == nil {
+			return context.Cause(node.Process.Running)
+		}
+		return nil
+	})
+}
+
+// recordInformers returns the requests of the informers of a proxy.
+func (f *fleet) recordInformers(ctx context.Context, run runner) ([]request, error) {
+	return f.record(ctx, func(ctx context.Context, url string) error {
+		config := f.restConfig()
+		config.Host = url
+		return run(ctx, config, memberName(0), func() {})
+	})
+}
+
+// requestsOf returns the requests of a proxy. They are those of its program,
+// and it is an error if its informers send others.
+func (f *fleet) requestsOf(ctx context.Context, proxy string) ([]request, error) {
+	program, err := f.recordProgram(ctx, proxy)
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", proxy, err)
+	}
+	own, err := f.recordInformers(ctx, informersOf[proxy])
+	if err != nil {
+		return nil, fmt.Errorf("record informers of %s: %w", proxy, err)
+	}
+	if want, got := summaries(program), summaries(own); !slices.Equal(want, got) {
+		return nil, fmt.Errorf("%s sends\n%s\nits informers send\n%s",
+			proxy, strings.Join(want, "\n"), strings.Join(got, "\n"))
+	}
+	return program, nil
+}
+
+var informersOf = map[string]runner{stage.Product: runProduct, stage.Upstream: runUpstream}

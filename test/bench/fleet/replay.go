@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+)
+
+// replay sends the requests of a proxy and discards the answers.
+type replay struct {
+	requests []request
+	version  string // from which the watches begin that follow a list
+	// refused counts answers that ask for another attempt, and lists that break
+	// off.
+	refused *atomic.Int64
+	// ended counts watches that the API server ended.
+	ended *atomic.Int64
+}
+
+// run is a runner. Requests with different paths are concurrent, as in
+// reflectors.
+func (r replay) run(ctx context.Context, config *rest.Config, node string, synced func()) error {
+	config.DisableCompression = true // what arrives is not decompressed
+	config.UserAgent = r.requests[0].agent
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	byPath := map[string][]request{}
+	for _, one := range r.requests {
+		byPath[one.path] = append(byPath[one.path], one.adapted(node, r.version))
+	}
+	left := atomic.Int64{}
+	left.Store(int64(len(byPath)))
+	group, ctx := errgroup.WithContext(ctx)
+	for _, requests := range byPath {
+		group.Go(func() error {
+			c := conversation{replay: r, client: client, host: config.Host}
+			return c.hold(ctx, requests, func() {
+				if left.Add(-1) == 0 {
+					synced()
+				}
+			})
+		})
+	}
+	if err := group.Wait(); context.Cause(ctx) == nil {
+		return err
+	}
+	return nil
+}
+
+// conversation is the requests for the objects of one kind, one after the
+// other.
+type conversation struct {
+	replay
+	client *http.Client
+	host   string
+}
+
+// hold sends the requests. It calls synced when the last watch has begun, and
+// has sent all objects if it does.
+func (c conversation) hold(ctx context.Context, requests []request, synced func()) error {
+	for _, one := range requests {
+		for {
+			again, err := c.send(ctx, one, synced)
+			if err != nil || ctx.Err() != nil {
+				return err
+			}
+			if again == 0 {
+				break
+			}
+			c.refused.Add(1)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(again):
+			}
+		}
+	}
+	return nil
+}
+
+// send sends a request and reads the answer. It returns the time after which
+// the request is to be sent again, and 0 if it succeeded. It returns from a
+// watch when that ends.
+func (c conversation) send(ctx context.Context, one request, synced func()) (again time.Duration, err error) {
+	const backoff = 800 * time.Millisecond // of reflectors
+	to, err := url.Parse(c.host + one.path)
+	if err != nil {
+		return 0, err
+	}
+	to.RawQuery = one.query.Encode()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Accept", one.accept)
+	if one.encoding != "" {
+		r.Header.Set("Accept-Encoding", one.encoding)
+	}
+	response, err := c.client.Do(r)
+	if err != nil {
+		return backoff, nil
+	}
+	defer response.Body.Close()
+	switch {
+	case response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError:
+		if s, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
+			return time.Duration(s) * time.Second, nil
+		}
+		return backoff, nil
+	case response.StatusCode != http.StatusOK:
+		return 0, fmt.Errorf("%s: %s", to, response.Status)
+	case !one.watches():
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			return backoff, nil
+		}
+		return 0, nil
+	}
+	body := io.Writer(io.Discard)
+	if one.sendsAll() {
+		body = &initialEvents{complete: synced}
+	} else {
+		synced()
+	}
+	_, _ = io.Copy(body, response.Body)
+	if ctx.Err() == nil {
+		c.ended.Add(1)
+	}
+	return 0, nil
+}
+
+// endOfInitialEvents is the annotation of the bookmark after the last object of
+// a watch that sends all objects.
+const endOfInitialEvents = "k8s.io/initial-events-end"
+
+// initialEvents looks for the end of the objects in the bytes of a watch.
+type initialEvents struct {
+	complete func() // nil after it was called
+	tail     []byte // last bytes, in which the annotation may begin
+}
+
+// Write implements io.Writer.
+func (e *initialEvents) Write(p []byte) (int, error) {
+	if e.complete == nil {
+		return len(p), nil
+	}
+	mark := []byte(endOfInitialEvents)
+	last := append(e.tail, p[:min(len(p), len(mark))]...)
+	if bytes.Contains(last, mark) || bytes.Contains(p, mark) {
+		e.complete()
+		e.complete = nil
+		return len(p), nil
+	}
+	if len(p) > len(mark) {
+		last = p
+	}
+	e.tail = append(e.tail[:0], last[max(0, len(last)-len(mark)):]...)
+	return len(p), nil
+}
