@@ -75,7 +75,8 @@ func runUpstream(ctx context.Context, config *rest.Config, node string, synced f
 		{
 			core.NewFilteredServiceInformer(client, all, resync, nil,
 				choose("!"+translate.LabelServiceProxyName, "spec.clusterIP!=None")),
-			discovery.NewFilteredEndpointSliceInformer(client, all, resync, nil, choose("!"+corev1.IsHeadlessService, "")),
+			discovery.NewFilteredEndpointSliceInformer(client, all, resync, nil,
+				choose("!"+corev1.IsHeadlessService, "")),
 			networking.NewServiceCIDRInformer(client, resync, nil),
 		},
 	} {

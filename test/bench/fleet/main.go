@@ -41,7 +41,7 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-const about = `fleet measures what the proxies of many nodes cost a real API server: nftproxy and kube-proxy, and variants of
+const about = `fleet measures what the proxies of many nodes cost a real API server: nftproxy, kube-proxy, and variants of
 their requests. It needs root. It cleans up, also when it is interrupted.`
 
 func main() { report.Main("fleet", about, newFleet(".")) }

@@ -73,7 +73,8 @@ func (r request) summary() string {
 	if err != nil {
 		query = r.query.Encode()
 	}
-	return fmt.Sprintf("GET %s?%s, Accept: %s, Accept-Encoding: %s, %s", r.path, query, r.accept, r.encoding, r.protocol)
+	return fmt.Sprintf("GET %s?%s, Accept: %s, Accept-Encoding: %s, %s",
+		r.path, query, r.accept, r.encoding, r.protocol)
 }
 
 // summaries returns the summaries of requests by path. Requests of the same
