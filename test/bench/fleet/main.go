@@ -41,8 +41,8 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-const about = `fleet measures what the proxies of many nodes cost a real API server: nftproxy, kube-proxy, and variants of
-their requests. It needs root. It cleans up, also when it is interrupted.`
+const about = `fleet measures what the proxies of many nodes cost a real API server: nftproxy, kube-proxy, and variants
+of their requests. It needs root. It cleans up, also when it is interrupted.`
 
 func main() { report.Main("fleet", about, newFleet(".")) }
 
