@@ -60,7 +60,8 @@ func checkRow(t *testing.T, title string, row report.Row) {
 	}
 }
 
-// TestInitialEvents finds the end of the objects wherever the bytes are divided.
+// TestInitialEvents finds the end of the objects wherever the bytes are
+// divided.
 func TestInitialEvents(t *testing.T) {
 	text := strings.Repeat("k8s.io/initial", 20) + endOfInitialEvents + strings.Repeat("x", 50)
 	end := strings.Index(text, endOfInitialEvents) + len(endOfInitialEvents)
