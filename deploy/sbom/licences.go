@@ -86,7 +86,7 @@ func identify(text []byte) ([]string, error) {
 		ids = append(ids, match.ID)
 	}
 	if found.Percent < enough {
-		return nil, fmt.Errorf("the licence is unknown: %.0f%% of the text are those of %v", found.Percent, ids)
+		return nil, fmt.Errorf("the licence is unknown: %.0f%% of the text is %v", found.Percent, ids)
 	}
 	return ids, nil
 }

@@ -21,7 +21,7 @@ func main() {
 func run(args []string) error {
 	flags := flag.NewFlagSet("sbom", flag.ContinueOnError)
 	pkg := flags.String("package", "./cmd/kube-proxy", "main `PACKAGE` of the program")
-	platform := flags.String("platform", "", "`OS/ARCHITECTURE` of the program (default that of the environment)")
+	platform := flags.String("platform", "", "`OS/ARCHITECTURE` of the program (default from the environment)")
 	repository := flags.String("repository", "..", "`FOLDER` of the program's module")
 	version := flags.String("version", "", "version of the program")
 	created := flags.Int64("created", 0, "time of the bill of materials, in `SECONDS` since 1970")

@@ -57,7 +57,7 @@ func modulesOf(repository, pkg, platform string) ([]*module, error) {
 		case p.Module == nil:
 			standard = found[m.path]
 			// The licence of OpenSSL in the folder of crypto/internal/boring is
-			// that of object files which programs do not link by default.
+			// for object files which programs do not link by default.
 			folder = m.folder
 		case p.Module.Main:
 			own = found[m.path]

@@ -129,7 +129,7 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// An endpoint in several sources has the highest of its weights, and that of
+// An endpoint in several sources has the highest of its weights. The weight of
 // other ports does not count.
 func TestWeightInSeveralSources(t *testing.T) {
 	endpoint := func(source string, port uint16, weight int, ready bool) *cluster.Endpoint {

@@ -84,7 +84,7 @@ func (s *sticky) newName(p part) string {
 	return prefix + strconv.Itoa(p.start) + "." + s.plan.AffinityName()
 }
 
-// groups returns the targets that are in no group, and those of each group.
+// groups returns the targets that are in no group, and the targets of each one.
 // Targets of a group are in the order of their ids, so that its chain depends
 // on nothing else.
 func (s *sticky) groups() (listed []Target, groups [][]Target) {

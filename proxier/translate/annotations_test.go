@@ -2,6 +2,7 @@ package translate
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -44,56 +45,59 @@ func TestBalanceAnnotation(t *testing.T) {
 	}
 }
 
-func TestHashTableSizeAnnotation(t *testing.T) {
-	for value, want := range map[string]struct {
-		size    int
-		problem string
-	}{
-		"16":     {16, ""},
-		"65536":  {65536, ""},
-		"15":     {0, `"15" is not a number from 16 to 65536`},
-		"65537":  {0, `"65537" is not a number from 16 to 65536`},
-		"-251":   {0, `"-251" is not a number from 16 to 65536`},
-		"1e3":    {0, `"1e3" is not a number from 16 to 65536`},
-		" 251":   {0, `" 251" is not a number from 16 to 65536`},
-		"":       {0, `"" is not a number from 16 to 65536`},
-		"\n\x1b": {0, `"\n\x1b" is not a number from 16 to 65536`},
-	} {
-		s, problems := serviceOf(apiService(func(s *corev1.Service) {
-			s.Annotations = map[string]string{AnnotationHashTableSize: value}
-		}))
-		if s.HashTableSize != want.size {
-			t.Errorf("%q: got %d, want %d", value, s.HashTableSize, want.size)
-		}
-		expectProblem(t, problems, AnnotationHashTableSize, want.problem)
+// An invalid number is reported, and replaced by the default.
+func TestNumberAnnotations(t *testing.T) {
+	const size, weight = AnnotationHashTableSize, AnnotationWeight
+	read := map[string]func(value string) (int, []error){
+		size: func(value string) (int, []error) {
+			s, problems := serviceOf(apiService(func(s *corev1.Service) {
+				s.Annotations = map[string]string{size: value}
+			}))
+			return s.HashTableSize, problems
+		},
+		weight: func(value string) (int, []error) {
+			_, endpoints, problems := endpointsOf(&discoveryv1.EndpointSlice{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"},
+					Annotations: map[string]string{weight: value},
+				},
+				AddressType: discoveryv1.AddressTypeIPv4,
+				Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
+			})
+			return endpoints[0].Weight.Int(), problems
+		},
 	}
-}
-
-func TestWeightAnnotation(t *testing.T) {
-	for value, want := range map[string]struct {
-		weight  int
-		problem string
+	const sizes, weights = "is not a number from 16 to 65536", "is not a number from 0 to 100"
+	for _, tt := range []struct {
+		annotation, value string
+		want              int
+		problem           string
 	}{
-		"0":   {0, ""},
-		"1":   {1, ""},
-		"100": {100, ""},
-		"101": {1, `"101" is not a number from 0 to 100`},
-		"-1":  {1, `"-1" is not a number from 0 to 100`},
-		"5%":  {1, `"5%" is not a number from 0 to 100`},
-		"":    {1, `"" is not a number from 0 to 100`},
+		{size, "16", 16, ""},
+		{size, "65536", 65536, ""},
+		{size, "15", 0, sizes},
+		{size, "65537", 0, sizes},
+		{size, "-251", 0, sizes},
+		{size, "1e3", 0, sizes},
+		{size, " 251", 0, sizes},
+		{size, "", 0, sizes},
+		{size, "\n\x1b", 0, sizes},
+		{weight, "0", 0, ""},
+		{weight, "1", 1, ""},
+		{weight, "100", 100, ""},
+		{weight, "101", 1, weights},
+		{weight, "-1", 1, weights},
+		{weight, "5%", 1, weights},
+		{weight, "", 1, weights},
 	} {
-		_, endpoints, problems := endpointsOf(&discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: "svc-1", Labels: map[string]string{discoveryv1.LabelServiceName: "svc"},
-				Annotations: map[string]string{AnnotationWeight: value},
-			},
-			AddressType: discoveryv1.AddressTypeIPv4,
-			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}},
-		})
-		if got := endpoints[0].Weight.Int(); got != want.weight {
-			t.Errorf("%q: got %d, want %d", value, got, want.weight)
+		got, problems := read[tt.annotation](tt.value)
+		if got != tt.want {
+			t.Errorf("%s %q: got %d, want %d", tt.annotation, tt.value, got, tt.want)
 		}
-		expectProblem(t, problems, AnnotationWeight, want.problem)
+		if tt.problem != "" {
+			tt.problem = fmt.Sprintf("%q %s", tt.value, tt.problem)
+		}
+		expectProblem(t, problems, tt.annotation, tt.problem)
 	}
 }
 

@@ -101,7 +101,7 @@ func (p *parser) endpointAddr(i int, e *discoveryv1.Endpoint, typ discoveryv1.Ad
 		return addr, false
 	}
 	first := e.Addresses[0]
-	addr, ok = parseAddr(first)
+	addr, ok = ParseAddr(first)
 	if !ok || addr.Is4() != (typ == discoveryv1.AddressTypeIPv4) || addr.IsUnspecified() || addr.IsMulticast() {
 		err := fmt.Errorf("%q is not the %s address of an endpoint", first, typ)
 		p.problem(fmt.Sprintf("endpoints[%d].addresses[0]", i), err)

@@ -38,7 +38,7 @@ func NodeIPs(node *corev1.Node) []netip.Addr {
 
 func firstAddr(addresses []corev1.NodeAddress, f nft.Family, typ corev1.NodeAddressType) (netip.Addr, bool) {
 	for _, a := range addresses {
-		if ip, ok := parseAddr(a.Address); ok && a.Type == typ && f.Of(ip) {
+		if ip, ok := ParseAddr(a.Address); ok && a.Type == typ && f.Of(ip) {
 			return ip, true
 		}
 	}

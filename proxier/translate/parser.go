@@ -20,7 +20,7 @@ func (p *parser) problem(field string, err error) {
 func (p *parser) addrs(field string, values []string) []netip.Addr {
 	var out []netip.Addr
 	for i, v := range values {
-		a, ok := parseAddr(v)
+		a, ok := ParseAddr(v)
 		if !ok || a.IsUnspecified() {
 			p.problem(fmt.Sprintf("%s[%d]", field, i), fmt.Errorf("%q is not the IP address of a service", v))
 			continue
@@ -35,31 +35,36 @@ func (p *parser) addrs(field string, values []string) []netip.Addr {
 func (p *parser) prefixes(field string, values []string) []netip.Prefix {
 	out := []netip.Prefix{}
 	for i, v := range values {
-		_, n, err := net.ParseCIDRSloppy(strings.TrimSpace(v))
+		prefix, err := ParsePrefix(strings.TrimSpace(v))
 		if err != nil {
 			p.problem(fmt.Sprintf("%s[%d]", field, i), fmt.Errorf("%q is not a CIDR", v))
 			continue
 		}
-		a, _ := netip.AddrFromSlice(n.IP)
-		bits, _ := n.Mask.Size()
-		out = append(out, unmap(netip.PrefixFrom(a, bits)))
+		out = append(out, prefix)
 	}
 	return out
 }
 
-// unmap returns the range of IPv4 addresses that a range of IPv4-mapped IPv6
-// addresses stands for (::ffff:10.0.0.0/104 is 10.0.0.0/8).
-func unmap(p netip.Prefix) netip.Prefix {
-	if !p.Addr().Is4In6() {
-		return p
+// ParsePrefix parses a CIDR as Kubernetes does: it accepts leading zeros, and
+// clears the bits of the host. It returns the range of IPv4 addresses that a
+// range of IPv4-mapped IPv6 addresses stands for (::ffff:10.0.0.0/104 is
+// 10.0.0.0/8).
+func ParsePrefix(text string) (netip.Prefix, error) {
+	_, n, err := net.ParseCIDRSloppy(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", text)
 	}
-	const mapped = 96 // bits of the prefix of all such addresses
-	return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-mapped)
+	addr, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	if addr.Is4In6() {
+		addr, bits = addr.Unmap(), bits-96
+	}
+	return netip.PrefixFrom(addr, bits), nil
 }
 
-// parseAddr parses an address of the API. Like Kubernetes, it accepts leading
+// ParseAddr parses an address of the API. Like Kubernetes, it accepts leading
 // zeros, which old objects can have.
-func parseAddr(text string) (addr netip.Addr, ok bool) {
+func ParseAddr(text string) (addr netip.Addr, ok bool) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return addr.Unmap(), true
 	}

@@ -170,7 +170,7 @@ func (r route) sticks(t testing.TB, pods ...string) {
 		answered = append(answered, pod)
 	}
 	if !slices.Contains(pods, answered[0]) || len(slices.Compact(slices.Clone(answered))) > 1 {
-		t.Errorf("%s -> %v: got answers of %v, want those of one of %v", r.from.Name, r.to, answered, pods)
+		t.Errorf("%s -> %v: got answers of %v, want answers of one of %v", r.from.Name, r.to, answered, pods)
 	}
 }
 

@@ -61,7 +61,7 @@ func (c *cluster) expectFresh(t testing.TB, when string) {
 	t.Helper()
 	for _, p := range c.proxies {
 		if d := differences(c.freshTables(t, p), tables(t, p.at)); d != "" {
-			t.Errorf("%s: tables of %s differ from those of a fresh start:\n%s", when, p.node, d)
+			t.Errorf("%s: tables of %s differ from the tables of a fresh start:\n%s", when, p.node, d)
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // validate returns the invalid fields of a configuration with defaults, as
@@ -179,7 +181,7 @@ func (v *validator) clusterCIDRs(s string) {
 	}
 	var families []bool
 	for _, c := range list {
-		p, err := parseCIDR(c)
+		p, err := translate.ParsePrefix(c)
 		if err != nil {
 			v.bad("clusterCIDR", "%v", err)
 			return

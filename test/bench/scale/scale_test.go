@@ -25,7 +25,7 @@ func TestScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.Versions) != 3 || r.Machine.NFT == "" {
-		t.Errorf("got versions %v on %+v, want those of three proxies and nft", r.Versions, r.Machine)
+		t.Errorf("got versions %v on %+v, want versions of three proxies and nft", r.Versions, r.Machine)
 	}
 	rows := map[string]int{"Starts and changes": 4*(3+len(kinds())) + 3, "Memory": 4*2 + 3}
 	if len(r.Tables) != len(rows) {

@@ -32,9 +32,9 @@ func TestCanProgram(t *testing.T) {
 		want          bool
 	}{
 		{"the network namespace of its user namespace", own, true},
-		{"that of a descendant", run("nsenter", "--net="+own+"/ns/net"), true},
-		{"that of an ancestor", run("unshare", "--user", "--map-root-user"), false},
-		{"that of its user namespace, without the capability",
+		{"namespace of a descendant", run("nsenter", "--net="+own+"/ns/net"), true},
+		{"namespace of an ancestor", run("unshare", "--user", "--map-root-user"), false},
+		{"namespace of its user namespace, without the capability",
 			run("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"), false},
 		{"no process", "/proc/0", false},
 	} {
