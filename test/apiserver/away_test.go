@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
+	"github.com/nftproxy/nftproxy/test/cluster"
 )
 
 // changes are Services that change while the subject is disconnected.

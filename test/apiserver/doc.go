@@ -7,8 +7,8 @@
 //	             └ kube-apiserver  the subject: a proxy on node1
 //
 // The subject runs with the privileges of deploy/ only. The environment
-// variable SUBJECT selects it: nftproxy (default) or Kubernetes' own
-// kube-proxy. A test that passes with both tests the behaviour of any service
+// variable SUBJECT selects it: nftproxy (default), Kubernetes' own kube-proxy,
+// or a path (see test/conformance). A test that passes with both tests the behaviour of any service
 // proxy. Comments name requirements that kube-proxy does not meet.
 //
 //	make test-apiserver

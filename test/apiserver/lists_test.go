@@ -11,7 +11,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
+	"github.com/nftproxy/nftproxy/test/cluster"
 )
 
 // TestFirstLists gives the subject access to Services but not to

@@ -1,12 +1,15 @@
 package apiserver
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // Paths, relative to this folder.
@@ -30,10 +33,7 @@ const (
 
 // subjectName returns the name of the proxy under test.
 func subjectName() string {
-	if name := os.Getenv("SUBJECT"); name != "" {
-		return name
-	}
-	return product
+	return cmp.Or(labtest.Subject(), product)
 }
 
 func TestMain(m *testing.M) {
@@ -52,10 +52,10 @@ func prepare() error {
 			return fmt.Errorf("%w: build it with `test/apiserver/build .cache/apiserver`", err)
 		}
 	}
-	switch subjectName() {
-	case upstream:
+	switch name := subjectName(); {
+	case name == upstream, filepath.IsAbs(name):
 		return nil
-	case product:
+	case name == product:
 		if err := os.MkdirAll(filepath.Dir(program(product)), 0o755); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func prepare() error {
 		}
 		return nil
 	}
-	return fmt.Errorf("SUBJECT %q: want %s or %s", subjectName(), product, upstream)
+	return fmt.Errorf("SUBJECT %q: want %s, %s or an absolute path", subjectName(), product, upstream)
 }
 
 // program returns the path of a program. The name can be an absolute path. The

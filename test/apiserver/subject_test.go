@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // proxy is a proxy program on a node. It can be started several times.
@@ -48,8 +49,12 @@ func (w *world) proxy(name string, flags ...string) *proxy {
 // proxy in a network namespace needs.
 func (w *world) bareProxy(name string, flags ...string) *proxy {
 	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: filepath.Join(w.t.TempDir(), "log")}
+	mode := "nftables"
+	if filepath.IsAbs(name) && name == subjectName() {
+		mode, flags = labtest.SubjectMode(), append(flags, labtest.SubjectArgs()...)
+	}
 	p.flags = append([]string{
-		"--proxy-mode=nftables",
+		"--proxy-mode=" + mode,
 		"--conntrack-max-per-core=0", // the limit belongs to the host
 		"-v=2",
 	}, flags...)

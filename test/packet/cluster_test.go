@@ -35,6 +35,7 @@ type cluster struct {
 	places  map[string][2]netip.Addr // additional addresses of nodes, by name
 	last    int                      // number of the last service with a chosen number
 	mark    uint16                   // port of the marker service
+	api     *apiObjects              // of the subject; nil if proxies read manifests
 }
 
 // origin is the source of attempts.
@@ -107,14 +108,22 @@ func newIdleCluster(t testing.TB, flags ...string) *cluster {
 	for name, pod := range c.pods {
 		c.addOrigin(name, pod.Namespace, [2]netip.Addr{})
 	}
-	if _, err := c.pods["pod1"].ServeTCP(markerTarget); err != nil {
-		t.Fatal(err)
+	for _, name := range markerPods() {
+		if _, err := c.pods[name].ServeTCP(markerTarget); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for f, via := range c.Node1.Addrs() {
 		c.route(c.Client, loadBalancerRanges()[f], via)
 	}
 	for _, node := range c.Nodes() {
 		c.proxies = append(c.proxies, newProxy(t, node.Namespace, node.Name, flags...))
+	}
+	if subject() != "" {
+		c.api = newAPIObjects(t, c.Lab)
+		for _, p := range c.proxies {
+			p.objects = []string{"--kubeconfig", c.api.kubeconfig}
+		}
 	}
 	c.write("nodes", c.nodeManifests(nil))
 	c.writeMarker()
@@ -194,6 +203,9 @@ func (c *cluster) start() {
 	for _, p := range started {
 		p.awaitRules(c.t)
 	}
+	if c.api != nil {
+		c.settle()
+	}
 }
 
 // terminate ends the running proxies.
@@ -216,9 +228,16 @@ func (c *cluster) restart(flags ...string) {
 	c.start()
 }
 
-// write writes a manifest of both proxies, with one rename for each.
+// write writes a manifest of both proxies, with one rename for each, or its
+// objects to the API server.
 func (c *cluster) write(name, text string) {
 	c.t.Helper()
+	if c.api != nil {
+		if err := c.api.write(c.t.Context(), name, text); err != nil {
+			c.t.Fatal(err)
+		}
+		return
+	}
 	for _, p := range c.proxies {
 		writeManifest(c.t, p.dir, name, text)
 	}
@@ -238,6 +257,10 @@ func writeManifest(t testing.TB, dir, name, text string) {
 // remove removes a manifest.
 func (c *cluster) remove(name string) {
 	c.t.Helper()
+	if c.api != nil {
+		c.write(name, "")
+		return
+	}
 	for _, p := range c.proxies {
 		if err := os.Remove(filepath.Join(p.dir, name+".yaml")); err != nil {
 			c.t.Fatal(err)
@@ -258,11 +281,11 @@ func (c *cluster) serve(name string, services ...*service) {
 
 // settle waits until all written manifests are in effect.
 //
-// It changes the port of the marker service and connects to it from both
-// nodes and in both families. A proxy reads earlier manifests with the marker
-// or before it, but may write their rules after the marker's. A second change
-// of the marker is read only after the rules of the first reading are
-// written.
+// It changes the port and the endpoint of the marker service and connects to it
+// from both nodes and in both families. A proxy reads earlier manifests, or
+// earlier changes in the API, with the marker or before it, but may write their
+// rules after the marker's. A second change of the marker is read only after the
+// rules of the first reading are written.
 func (c *cluster) settle() {
 	c.t.Helper()
 	for range 2 {
@@ -279,11 +302,11 @@ func (c *cluster) awaitMarker() {
 			continue
 		}
 		for _, f := range bothFamilies() {
-			to := netip.AddrPortFrom(lab.AddrIn(lab.ServiceRanges()[f], 1), c.mark)
+			to := netip.AddrPortFrom(lab.AddrIn(lab.ServiceRanges()[f], markerNumber), c.mark)
 			eventually(c.t, fmt.Sprintf("manifests in effect on %s", p.node), func() error {
 				result := lab.Probe(c.t.Context(), p.at, "tcp", to, lab.ProbeOptions{Timeout: answerTimeout})
-				if result.Outcome != lab.Answered {
-					return fmt.Errorf("marker %v: got %v", to, result)
+				if result.Outcome != lab.Answered || result.Answer.Server != c.markerPod() {
+					return fmt.Errorf("marker %v: got %v, want %s", to, result, c.markerPod())
 				}
 				return nil
 			})
@@ -291,15 +314,25 @@ func (c *cluster) awaitMarker() {
 	}
 }
 
+// markerNumber is the number of the marker service. The Service kubernetes of
+// an API server has the first one.
+const markerNumber = 9
+
+// markerPods returns the endpoints of the marker service, which change in turn:
+// proxies watch Services and EndpointSlices separately.
+func markerPods() [2]string { return [2]string{"pod1", "pod2"} }
+
+func (c *cluster) markerPod() string { return markerPods()[c.mark%2] }
+
 func (c *cluster) writeMarker() {
 	c.t.Helper()
 	if c.mark == 0 {
 		c.mark = 1
 	}
 	marker := &service{
-		name: "marker", number: 1, protocols: "TCP",
+		name: "marker", number: markerNumber, protocols: "TCP",
 		ports:     []port{{name: "mark", number: c.mark, target: markerTarget}},
-		endpoints: "pod1",
+		endpoints: c.markerPod(),
 	}
 	c.write("marker", marker.manifest(c))
 }

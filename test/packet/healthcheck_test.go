@@ -20,10 +20,10 @@ func TestHealthCheckNodePort(t *testing.T) {
 		name: "web", spec: fmt.Sprintf("type: LoadBalancer\nexternalTrafficPolicy: Local\nhealthCheckNodePort: %d",
 			port),
 	}
-	expect := func(when string, node *lab.Node, endpoints int) {
+	expect := func(t *testing.T, node *lab.Node, endpoints int) {
 		t.Helper()
 		for _, addr := range node.Addrs() {
-			eventually(t, fmt.Sprintf("%s: %v", when, addr), func() error {
+			eventually(t, addr.String(), func() error {
 				return c.healthCheck(netip.AddrPortFrom(addr, port), endpoints)
 			})
 		}
@@ -41,9 +41,11 @@ func TestHealthCheckNodePort(t *testing.T) {
 	} {
 		s.slices = []slice{{endpoints: step.endpoints}}
 		c.serve("web", &s)
-		for i, n := range []int{step.node1, step.node2} {
-			expect("endpoints "+step.endpoints, c.Nodes()[i], n)
-		}
+		t.Run("endpoints "+step.endpoints, func(t *testing.T) {
+			for i, n := range []int{step.node1, step.node2} {
+				expect(t, c.Nodes()[i], n)
+			}
+		})
 	}
 	c.remove("web")
 	c.settle()

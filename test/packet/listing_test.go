@@ -16,9 +16,13 @@ import (
 
 // tables returns the nft listing of the proxy's tables in a namespace, in
 // canonical form: tables with the same meaning have the same text. It omits
-// elements that packets add, and unreferenced chains.
+// elements that packets add, and unreferenced chains. It returns no text with a
+// subject.
 func tables(t testing.TB, at *lab.Namespace) string {
 	t.Helper()
+	if subject() != "" {
+		return "" // not compared
+	}
 	text, err := listTables(at)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +39,7 @@ func listTables(at *lab.Namespace) (string, error) {
 // markerPorts matches the marker service's address and port, which
 // cluster.settle changes. Without /etc/protocols, nft lists the number of the
 // protocol.
-var markerPorts = regexp.MustCompile(`\b(10\.96\.0\.1|fd00:96::1) \. (?:tcp|6) \. \d+`)
+var markerPorts = regexp.MustCompile(`\b(10\.96\.0\.9|fd00:96::9) \. (?:tcp|6) \. \d+`)
 
 // freshTables returns the tables of another proxy that reads the same
 // manifests in an empty namespace.
@@ -44,7 +48,7 @@ func (c *cluster) freshTables(t testing.TB, p *proxy) string {
 	c.last++
 	pod := labtest.AddPod(t, c.Node1, fmt.Sprintf("fresh-%d", c.last))
 	fresh := newProxy(t, pod.Namespace, p.node, p.flags...)
-	fresh.dir = p.dir
+	fresh.objects = p.objects
 	fresh.start(t)
 	fresh.awaitRules(t)
 	fresh.terminate(t)
@@ -56,9 +60,12 @@ func (c *cluster) freshTables(t testing.TB, p *proxy) string {
 }
 
 // expectFresh compares the tables of each node with the tables of a proxy that
-// starts now.
+// starts now. It returns at once with a subject.
 func (c *cluster) expectFresh(t testing.TB, when string) {
 	t.Helper()
+	if subject() != "" {
+		return
+	}
 	for _, p := range c.proxies {
 		if d := differences(c.freshTables(t, p), tables(t, p.at)); d != "" {
 			t.Errorf("%s: tables of %s differ from the tables of a fresh start:\n%s", when, p.node, d)

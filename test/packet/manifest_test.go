@@ -110,7 +110,11 @@ metadata:
   name: {{.Name}}
 {{.Metadata}}spec:
 {{- with .ClusterIPs}}
-  clusterIPs: {{.}}
+  clusterIP: "{{index . 0}}"
+  clusterIPs: {{list .}}
+{{- if gt (len .) 1}}
+  ipFamilyPolicy: RequireDualStack
+{{- end}}
 {{- end}}
   ports:
 {{- range .Ports}}
@@ -178,12 +182,14 @@ type view struct {
 
 func (v view) execute(text string) string {
 	var out strings.Builder
-	err := template.Must(template.New(v.service.name).Parse(text)).Execute(&out, v)
+	err := template.Must(template.New(v.service.name).Funcs(templateFuncs()).Parse(text)).Execute(&out, v)
 	if err != nil {
 		v.cluster.t.Fatal(err)
 	}
 	return out.String()
 }
+
+func templateFuncs() template.FuncMap { return template.FuncMap{"list": list[netip.Addr]} }
 
 // indent indents YAML by one level.
 func indent(text string) string {
@@ -219,11 +225,11 @@ func list[T any](values []T) string {
 
 // ClusterIPs returns spec.clusterIPs. It is empty if the spec has a clusterIP
 // or must not have one.
-func (v view) ClusterIPs() string {
+func (v view) ClusterIPs() []netip.Addr {
 	if strings.Contains(v.service.spec, "clusterIP") || strings.Contains(v.service.spec, "type: ExternalName") {
-		return ""
+		return nil
 	}
-	return list(v.addresses(lab.ServiceRanges()))
+	return v.addresses(lab.ServiceRanges())
 }
 
 // ExternalIPs returns spec.externalIPs.

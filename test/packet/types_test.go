@@ -65,7 +65,7 @@ func TestServiceTypeChanges(t *testing.T) {
 	for _, step := range steps {
 		s.spec = step.spec
 		c.serve("web", &s)
-		c.checks(&s, step.expect).run(t)
+		t.Run(step.name, func(t *testing.T) { c.checks(&s, step.expect).run(t) })
 		now := tables(t, c.Node1.Namespace)
 		if last, again := seen[step.spec]; again {
 			if d := differences(last, now); d != "" {
@@ -100,14 +100,16 @@ func TestKindsOfServices(t *testing.T) {
 		}
 		return number
 	}
+	c.write("cidr", serviceCIDR("kubernetes", "10.96.0.0/16", "fd00:96::/112"))
 	const spec = "type: NodePort\nexternalIPs: {{.ExternalIPs}}"
 	const notServed = `
-		pod1 node1 -> clusterIP externalIP => client as itself
+		pod1 node1 -> clusterIP => dropped
+		pod1 node1 -> externalIP => client as itself
 		client pod1 node1 -> nodePort@node1 => refused
 	`
 	c.runScenarios(t, []scenario{
 		{
-			service: service{name: "dual-stack", spec: spec + "\nipFamilyPolicy: RequireDualStack", endpoints: "a1"},
+			service: service{name: "dual-stack", spec: spec, endpoints: "a1"},
 			expect:  `client -> clusterIP externalIP nodePort@node1 => a1 as node1`,
 		},
 		{

@@ -87,16 +87,18 @@ func TestUDPFlows(t *testing.T) {
 		c.newFlows(&sticky, "client pod1 -> clusterIP nodePort@node1", 31200),
 	}
 	stay := func(when, server string) {
-		t.Helper()
-		for _, f := range all {
-			f.mustStay(t, when, server)
-		}
+		t.Run(when, func(t *testing.T) {
+			for _, f := range all {
+				f.mustStay(t, when, server)
+			}
+		})
 	}
 	get := func(when string, outcome lab.Outcome, server string) {
-		t.Helper()
-		for _, f := range all {
-			f.mustGet(t, when, outcome, server)
-		}
+		t.Run(when, func(t *testing.T) {
+			for _, f := range all {
+				f.mustGet(t, when, outcome, server)
+			}
+		})
 	}
 	stay("first endpoint", "a1")
 	serve("a1 b1")
@@ -122,12 +124,14 @@ func TestUDPFlows(t *testing.T) {
 	get("one became ready", lab.Answered, "a1")
 	c.remove("dns")
 	c.settle()
-	all[1].mustGet(t, "service deleted", lab.Refused, "") // by the node
-	for i := range all[0].checks {
-		if result := all[0].ask(t, i, silence); result.Outcome == lab.Answered {
-			t.Errorf("service deleted: got %v, want no answer", result)
+	t.Run("service deleted", func(t *testing.T) {
+		all[1].mustGet(t, "service deleted", lab.Refused, "") // by the node
+		for i := range all[0].checks {
+			if result := all[0].ask(t, i, silence); result.Outcome == lab.Answered {
+				t.Errorf("got %v, want no answer", result)
+			}
 		}
-	}
+	})
 }
 
 // TestUDPFlowBeforeTheService shows that a flow that begins before the

@@ -11,6 +11,8 @@ import (
 const (
 	// patience limits the wait for an effect.
 	patience = 2 * time.Minute
+	// subjectPatience is patience with a subject, which may fail.
+	subjectPatience = 40 * time.Second
 	// answerTimeout is the timeout of an attempt that must be answered.
 	answerTimeout = 10 * time.Second
 	// refusalTimeout is the timeout of an attempt that must be refused. It is
@@ -25,5 +27,9 @@ const (
 // eventually calls check until it returns nil.
 func eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
-	labtest.Eventually(t, patience, what, check)
+	limit := patience
+	if subject() != "" {
+		limit = subjectPatience
+	}
+	labtest.Eventually(t, limit, what, check)
 }

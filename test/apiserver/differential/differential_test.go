@@ -54,9 +54,11 @@ func TestDifferential(t *testing.T) {
 	w := newWorld(t)
 	total := newSummary()
 	for seed := *first; seed < *first+*seeds; seed++ {
-		if err := w.runSeed(t, seed, total); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			if err := w.runSeed(t, seed, total); err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 	t.Logf("%v", total)
 	if total.count(total.probes) == 0 {

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // Paths, relative to this folder.
@@ -21,11 +23,20 @@ var (
 )
 
 // proxies returns the names of the proxies, by the index of their side.
-func proxies() [2]string { return [2]string{"kube-proxy", "nftproxy"} }
+func proxies() [2]string {
+	if labtest.Subject() != "" {
+		return [2]string{"kube-proxy", "subject"}
+	}
+	return [2]string{"kube-proxy", "nftproxy"}
+}
 
-// buildProduct builds nftproxy and returns its path.
-func buildProduct(t testing.TB) string {
+// subject returns the path of the proxy that is compared with kube-proxy. It
+// builds nftproxy unless there is another one.
+func subject(t testing.TB) string {
 	t.Helper()
+	if path := labtest.Subject(); path != "" {
+		return path
+	}
 	path := filepath.Join(t.TempDir(), "kube-proxy")
 	build := exec.Command("go", "build", "-trimpath", "-o", path, "./cmd/kube-proxy")
 	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0") // as in make build, for the build cache

@@ -54,10 +54,11 @@ func (s *summary) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%d seeds, %d steps, %d changes, %d probes, %d differences, %d known ones\n",
 		s.seeds, s.steps, s.changes, s.count(s.probes), s.differences, s.count(s.known))
-	for _, counters := range []map[string]int{s.probes, s.known} {
-		for _, name := range slices.Sorted(maps.Keys(counters)) {
-			fmt.Fprintf(&text, "%7d %s\n", counters[name], name)
-		}
+	for _, name := range slices.Sorted(maps.Keys(s.probes)) {
+		fmt.Fprintf(&text, "%7d %s\n", s.probes[name], name)
+	}
+	for _, reason := range slices.Sorted(maps.Keys(s.known)) {
+		fmt.Fprintf(&text, "%7d known difference: %s\n", s.known[reason], reason)
 	}
 	return text.String()
 }

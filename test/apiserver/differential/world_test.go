@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/test/apiserver/cluster"
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
+	"github.com/nftproxy/nftproxy/test/cluster"
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 const apiPort = 6443
@@ -27,7 +29,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{}
-	for i, path := range []string{program(proxies()[0]), buildProduct(t)} {
+	for i, path := range []string{program(proxies()[0]), subject(t)} {
 		w.sides[i] = newSide(t, proxies()[i], path)
 	}
 	var err error
@@ -59,8 +61,12 @@ func newWorld(t testing.TB) *world {
 
 // restart starts both proxies, with a configuration, on nodes without rules.
 func (w *world) restart(ctx context.Context, config string) error {
-	for _, s := range w.sides {
+	modes := strings.NewReplacer("mode: nftables", "mode: "+labtest.SubjectMode(), "nftables: {", labtest.SubjectMode()+": {")
+	for i, s := range w.sides {
 		s.stop()
+		if i == 1 {
+			config = modes.Replace(config)
+		}
 		if err := s.start(ctx, config); err != nil {
 			return fmt.Errorf("%s: %w", s.proxy, err)
 		}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// options are the flags of the command.
+type options struct {
+	proxy, mode, args, junit, only string
+	seeds, steps, parallel         int
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.proxy, "proxy", "", "the program under test")
+	flag.StringVar(&o.mode, "mode", "nftables", "its --proxy-mode")
+	flag.StringVar(&o.args, "args", "", "further arguments of the program, separated by spaces")
+	flag.StringVar(&o.junit, "junit", "", "a file for the results in JUnit XML")
+	flag.StringVar(&o.only, "run", "", "a regular expression of features; others do not run")
+	flag.IntVar(&o.seeds, "seeds", 3, "number of random clusters")
+	flag.IntVar(&o.steps, "steps", 3, "number of states of each random cluster")
+	flag.IntVar(&o.parallel, "parallel", 3, "number of tests at a time, each with an API server")
+	flag.Parse()
+	if err := run(o); err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+// run runs all suites and reports their results.
+func run(o options) (err error) {
+	if o.proxy == "" {
+		return errors.New("--proxy is required")
+	}
+	if o.proxy, err = filepath.Abs(o.proxy); err != nil {
+		return err
+	}
+	r := report{program: o.proxy, mode: o.mode}
+	for _, s := range suites() {
+		results, notes, broken := s.run(o)
+		r.results, r.notes, err = append(r.results, results...), append(r.notes, notes...), errors.Join(err, broken)
+	}
+	r.print(os.Stdout)
+	if o.junit != "" {
+		err = errors.Join(err, r.writeJUnit(o.junit))
+	}
+	if n := r.failures(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d cases failed", n))
+	}
+	return err
+}
