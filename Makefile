@@ -133,6 +133,12 @@ differential: setup ## Compare nftproxy with kube-proxy on random clusters (root
 	cd test/apiserver && go test -count=1 -timeout 0 -v ./differential \
 	  -seeds=$(or $(SEEDS),1) -first=$(or $(SEED),1) -steps=$(or $(STEPS),5)
 
+.PHONY: conformance
+conformance: setup build ## Run the cases of any service proxy against PROXY=, a program with kube-proxy's flags (root, 10 minutes): MODE=, ARGS=, RUN=.
+	test/apiserver/build .cache/apiserver
+	@go run ./test/conformance --proxy=$(or $(PROXY),bin/kube-proxy) --mode=$(or $(MODE),nftables) --args='$(ARGS)' \
+	  --run='$(RUN)' --junit=$(or $(JUNIT),bin/conformance.xml)
+
 .PHONY: test-bench
 test-bench: setup ## Run each benchmark with the smallest sizes (root).
 	test/apiserver/build .cache/apiserver

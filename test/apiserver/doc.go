@@ -8,8 +8,9 @@
 //
 // The subject runs with the privileges of deploy/ only. The environment
 // variable SUBJECT selects it: nftproxy (default), Kubernetes' own kube-proxy,
-// or a path (see test/conformance). A test that passes with both tests the behaviour of any service
-// proxy. Comments name requirements that kube-proxy does not meet.
+// or a path (see test/conformance). A test that passes with both tests the
+// behaviour of any service proxy. Comments name requirements that kube-proxy
+// does not meet.
 //
 //	make test-apiserver
 //	make test-apiserver SUBJECT=kube-proxy

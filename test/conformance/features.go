@@ -3,6 +3,7 @@ package main
 // suite is a package of tests.
 type suite struct {
 	dir, pkg string // the folder of its module, and the package
+	random   bool   // it has the flag -seeds
 	features []feature
 }
 
@@ -15,7 +16,7 @@ type feature struct {
 // suites returns what the kit runs.
 func suites() []suite {
 	return []suite{
-		{".", "./test/packet", []feature{
+		{".", "./test/packet", false, []feature{
 			{"ClusterIP, NodePort, external and LoadBalancer IPs, ipMode", []string{"TestAddresses"}},
 			{"types, labels and families of Services", []string{"TestKindsOfServices", "TestServiceTypeChanges"}},
 			{"nodePortAddresses", []string{"TestNodePortAddresses", "TestNodePortsFollowAddresses"}},
@@ -39,11 +40,11 @@ func suites() []suite {
 			}},
 			{"equal shares of endpoints", []string{"TestDistribution"}},
 		}},
-		{"test/apiserver", ".", []feature{
+		{"test/apiserver", ".", false, []feature{
 			{"healthz, livez", []string{"TestContract/answers|leaving/^(leaving-)?(healthz|livez)$"}},
 			{"API server: kubectl, changes, absence", []string{"TestServices", "TestKubectl", "TestAPIServerAway"}},
 		}},
-		{"test/apiserver", "./differential", []feature{
+		{"test/apiserver", "./differential", true, []feature{
 			{"random clusters, compared with kube-proxy", []string{"TestDifferential"}},
 		}},
 	}

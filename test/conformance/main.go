@@ -11,7 +11,7 @@ import (
 // options are the flags of the command.
 type options struct {
 	proxy, mode, args, junit, only string
-	seeds, steps, parallel         int
+	seeds, parallel                int
 }
 
 func main() {
@@ -22,7 +22,6 @@ func main() {
 	flag.StringVar(&o.junit, "junit", "", "a file for the results in JUnit XML")
 	flag.StringVar(&o.only, "run", "", "a regular expression of features; others do not run")
 	flag.IntVar(&o.seeds, "seeds", 3, "number of random clusters")
-	flag.IntVar(&o.steps, "steps", 3, "number of states of each random cluster")
 	flag.IntVar(&o.parallel, "parallel", 3, "number of tests at a time, each with an API server")
 	flag.Parse()
 	if err := run(o); err != nil {
@@ -48,7 +47,7 @@ func run(o options) (err error) {
 	if o.junit != "" {
 		err = errors.Join(err, r.writeJUnit(o.junit))
 	}
-	if n := r.failures(); n > 0 {
+	if n := r.counts("")[failed]; n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d cases failed", n))
 	}
 	return err

@@ -15,7 +15,12 @@ type reference struct {
 
 // references returns all cases that kube-proxy fails.
 func references() []reference {
-	return []reference{}
+	return []reference{
+		{
+			"nftables iptables", "TestHairpin/nowhere",
+			"an endpoint without a node is not masqueraded when it reaches itself",
+		},
+	}
 }
 
 // known returns why kube-proxy fails a case in a mode, "" if it does not.

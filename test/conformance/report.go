@@ -1,12 +1,8 @@
 package main
 
 import (
-	"encoding/xml"
 	"fmt"
 	"io"
-	"os"
-	"strings"
-	"text/tabwriter"
 )
 
 // report is the results of a program.
@@ -16,140 +12,70 @@ type report struct {
 	notes         []string // known differences of random clusters
 }
 
-// count is the number of cases of a feature.
-type count struct{ cases, passed, asKubeProxy int }
+// outcome is the outcome of a case.
+type outcome int
 
-// failures returns the number of cases that failed and that kube-proxy passes.
-func (r report) failures() (n int) {
+const (
+	passed      outcome = iota
+	asKubeProxy         // failed, as kube-proxy does
+	failed
+)
+
+// outcomeOf returns the outcome of a case, and why kube-proxy fails it, "" if
+// it does not.
+func (r report) outcomeOf(c result) (o outcome, reason string) {
+	reason = known(r.mode, c.name)
+	switch {
+	case c.passed:
+		return passed, reason
+	case reason != "":
+		return asKubeProxy, reason
+	}
+	return failed, ""
+}
+
+// counts returns the numbers of cases of a feature by outcome; "" means all
+// features.
+func (r report) counts(feature string) (n [3]int) {
 	for _, c := range r.results {
-		if !c.passed && known(r.mode, c.name) == "" {
-			n++
+		if o, _ := r.outcomeOf(c); feature == "" || c.feature == feature {
+			n[o]++
 		}
 	}
 	return n
 }
 
-// print prints a table of the features, the differences to kube-proxy, and the
-// output of the cases that failed.
+// print prints a table of the features in Markdown, the differences to
+// kube-proxy, and the output of the cases that failed.
 func (r report) print(out io.Writer) {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "\n%s, mode %s\n\nFEATURE\tCASES\tPASSED\tFAILED AS KUBE-PROXY\tFAILED\n", r.program, r.mode)
-	total := count{}
-	line := func(name string, c count) {
-		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\n", name, c.cases, c.passed, c.asKubeProxy,
-			c.cases-c.passed-c.asKubeProxy)
+	fmt.Fprintf(out, "\n%s, mode %s\n\n", r.program, r.mode)
+	fmt.Fprint(out, "| feature | cases | passed | failed as kube-proxy | failed |\n| --- | --- | --- | --- | --- |\n")
+	line := func(name string, n [3]int) {
+		if cases := n[passed] + n[asKubeProxy] + n[failed]; cases > 0 {
+			fmt.Fprintf(out, "| %s | %d | %d | %d | %d |\n", name, cases, n[passed], n[asKubeProxy], n[failed])
+		}
 	}
 	for _, s := range suites() {
 		for _, f := range s.features {
-			if c := r.count(f.name); c.cases > 0 {
-				line(f.name, c)
-				total = count{total.cases + c.cases, total.passed + c.passed, total.asKubeProxy + c.asKubeProxy}
-			}
+			line(f.name, r.counts(f.name))
 		}
 	}
-	line("all", total)
-	table.Flush()
-	r.printDifferences(out)
+	line("all", r.counts(""))
+	fmt.Fprintln(out)
 	for _, c := range r.results {
-		if !c.passed && known(r.mode, c.name) == "" {
-			fmt.Fprintf(out, "\nFAILED %s: %s\n%s", c.feature, c.name, shortened(c.output))
-		}
-	}
-}
-
-func (r report) count(feature string) (n count) {
-	for _, c := range r.results {
-		switch {
-		case c.feature != feature:
-			continue
-		case c.passed:
-			n.passed++
-		case known(r.mode, c.name) != "":
-			n.asKubeProxy++
-		}
-		n.cases++
-	}
-	return n
-}
-
-// printDifferences prints the cases that kube-proxy fails.
-func (r report) printDifferences(out io.Writer) {
-	for _, c := range r.results {
-		if reason := known(r.mode, c.name); reason != "" {
-			outcome := map[bool]string{true: "differs from kube-proxy", false: "as kube-proxy"}[c.passed]
-			fmt.Fprintf(out, "\n%s: %s: %s", outcome, c.name, reason)
+		switch o, reason := r.outcomeOf(c); {
+		case o == passed && reason != "":
+			fmt.Fprintf(out, "kube-proxy fails it: %s: %s\n", c.name, reason)
+		case o == asKubeProxy:
+			fmt.Fprintf(out, "kube-proxy fails it too: %s: %s\n", c.name, reason)
 		}
 	}
 	for _, note := range r.notes {
-		fmt.Fprintf(out, "\ndiffers from kube-proxy: random clusters: %s", note)
+		fmt.Fprintf(out, "differs from kube-proxy: random clusters: %s\n", note)
 	}
-	fmt.Fprintln(out)
-}
-
-// shortened returns the first lines of the output of a case.
-func shortened(output string) string {
-	const most = 3000
-	if len(output) > most {
-		return output[:most] + "...\n"
-	}
-	return output
-}
-
-// The elements of JUnit XML.
-type (
-	junitSuites struct {
-		XMLName xml.Name `xml:"testsuites"`
-		Suites  []*junitSuite
-	}
-	junitSuite struct {
-		XMLName  xml.Name `xml:"testsuite"`
-		Name     string   `xml:"name,attr"`
-		Tests    int      `xml:"tests,attr"`
-		Failures int      `xml:"failures,attr"`
-		Skipped  int      `xml:"skipped,attr"`
-		Cases    []junitCase
-	}
-	junitCase struct {
-		XMLName xml.Name      `xml:"testcase"`
-		Class   string        `xml:"classname,attr"`
-		Name    string        `xml:"name,attr"`
-		Time    float64       `xml:"time,attr"`
-		Failure *junitMessage `xml:"failure"`
-		Skipped *junitMessage `xml:"skipped"`
-	}
-	junitMessage struct {
-		Message string `xml:"message,attr"`
-		Text    string `xml:",chardata"`
-	}
-)
-
-// writeJUnit writes the results to a file. A case that failed as kube-proxy does
-// is skipped.
-func (r report) writeJUnit(path string) error {
-	all, byName := junitSuites{}, map[string]*junitSuite{}
 	for _, c := range r.results {
-		s := byName[c.feature]
-		if s == nil {
-			s = &junitSuite{Name: c.feature}
-			byName[c.feature], all.Suites = s, append(all.Suites, s)
+		if o, _ := r.outcomeOf(c); o == failed {
+			fmt.Fprintf(out, "\nFAILED %s: %s\n%s", c.feature, c.name, c.output)
 		}
-		item := junitCase{Class: c.feature, Name: c.name, Time: c.seconds}
-		text := strings.ToValidUTF8(c.output, "?")
-		switch reason := known(r.mode, c.name); {
-		case c.passed:
-		case reason != "":
-			item.Skipped = &junitMessage{"as kube-proxy: " + reason, text}
-			s.Skipped++
-		default:
-			item.Failure = &junitMessage{"failed", text}
-			s.Failures++
-		}
-		s.Tests++
-		s.Cases = append(s.Cases, item)
 	}
-	text, err := xml.MarshalIndent(all, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append([]byte(xml.Header), append(text, '\n')...), 0o644)
 }

@@ -25,11 +25,11 @@ type event struct {
 	Elapsed              float64
 }
 
-// run runs the tests of the suite. Its notes are the known differences of random
-// clusters. An error means that the tests could not run.
-func (s suite) run(o options) (results []result, notes []string, err error) {
+// run runs the tests of the suite. The notes are the known differences of
+// random clusters. An error means that the tests could not run.
+func (s suite) run(o options) (all []result, notes []string, err error) {
 	var tests []string
-	features := map[string]string{}
+	features := map[string]string{} // of tests
 	for _, f := range s.features {
 		if !regexp.MustCompile(o.only).MatchString(f.name) {
 			continue
@@ -44,21 +44,20 @@ func (s suite) run(o options) (results []result, notes []string, err error) {
 		return nil, nil, nil
 	}
 	args := []string{
-		"test", "-json", "-count=1", "-timeout=90m", fmt.Sprint("-parallel=", o.parallel),
+		"test", "-json", "-count=1", "-timeout=2h", fmt.Sprint("-parallel=", o.parallel),
 		"-run=" + strings.Join(tests, "|"), s.pkg,
 	}
-	if strings.Contains(s.pkg, "differential") {
-		args = append(args, fmt.Sprint("-seeds=", o.seeds), fmt.Sprint("-steps=", o.steps))
+	if s.random {
+		args = append(args, fmt.Sprint("-seeds=", o.seeds))
 	}
 	command := exec.Command("go", args...)
 	command.Dir, command.Stderr = s.dir, os.Stderr
 	command.Env = append(os.Environ(), "SUBJECT="+o.proxy, "SUBJECT_MODE="+o.mode, "SUBJECT_ARGS="+o.args)
 	out, err := command.Output()
-	results, notes = s.results(out, features)
-	if len(results) == 0 {
-		return nil, nil, fmt.Errorf("%s: %w:\n%s", s.pkg, err, out)
+	if all, notes = results(out, features); len(all) == 0 {
+		return nil, nil, fmt.Errorf("%s: no test ran: %w:\n%s", s.pkg, err, out)
 	}
-	return results, notes, nil
+	return all, notes, nil
 }
 
 // knownDifference matches what the comparison of random clusters logs.
@@ -66,9 +65,9 @@ var knownDifference = regexp.MustCompile(`^ *(\d+) known difference: (.*)`)
 
 // results returns the results of the tests without subtests, and those of
 // others that fail although all of their subtests pass.
-func (s suite) results(out []byte, features map[string]string) (all []result, notes []string) {
+func results(events []byte, features map[string]string) (all []result, notes []string) {
 	parents, failed, outputs := map[string]bool{}, map[string]bool{}, map[string]string{}
-	for line := range bytes.Lines(out) {
+	for line := range bytes.Lines(events) {
 		var e event
 		if json.Unmarshal(line, &e) != nil || e.Test == "" {
 			continue // of the build or of the package
@@ -80,15 +79,14 @@ func (s suite) results(out []byte, features map[string]string) (all []result, no
 		parent := e.Test[:max(0, strings.LastIndex(e.Test, "/"))]
 		parents[parent] = true
 		// Subtests end before their parents.
-		if e.Action == "pass" || e.Action == "fail" {
-			passed := e.Action == "pass"
-			if !passed {
-				failed[parent] = true
-			}
-			if !parents[e.Test] || !passed && !failed[e.Test] {
-				top, _, _ := strings.Cut(e.Test, "/")
-				all = append(all, result{features[top], e.Test, passed, e.Elapsed, outputs[e.Test]})
-			}
+		passed := e.Action == "pass"
+		if !passed && e.Action != "fail" {
+			continue
+		}
+		failed[parent] = failed[parent] || !passed
+		if !parents[e.Test] || !passed && !failed[e.Test] {
+			top, _, _ := strings.Cut(e.Test, "/")
+			all = append(all, result{features[top], e.Test, passed, e.Elapsed, outputs[e.Test]})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b result) int { return strings.Compare(a.name, b.name) })

@@ -61,9 +61,13 @@ func (c *check) probe(ctx context.Context, options lab.ProbeOptions) lab.Result 
 }
 
 func (c *check) refused(ctx context.Context) error {
+	timeout := refusalTimeout
+	if subject() != "" {
+		timeout = subjectRefusalTimeout
+	}
 	var result lab.Result
 	for range refusalAttempts {
-		result = c.probe(ctx, lab.ProbeOptions{Timeout: refusalTimeout})
+		result = c.probe(ctx, lab.ProbeOptions{Timeout: timeout})
 		if result.Outcome != lab.TimedOut {
 			break
 		}

@@ -281,11 +281,11 @@ func (c *cluster) serve(name string, services ...*service) {
 
 // settle waits until all written manifests are in effect.
 //
-// It changes the port and the endpoint of the marker service and connects to it
-// from both nodes and in both families. A proxy reads earlier manifests, or
+// It changes the port and the endpoint of the marker service and connects to
+// it from both nodes and in both families. A proxy reads earlier manifests, or
 // earlier changes in the API, with the marker or before it, but may write their
-// rules after the marker's. A second change of the marker is read only after the
-// rules of the first reading are written.
+// rules after the marker's. A second change of the marker is read only after
+// the rules of the first reading are written.
 func (c *cluster) settle() {
 	c.t.Helper()
 	for range 2 {

@@ -19,6 +19,11 @@
 // which are checked over TCP and UDP, IPv4 and IPv6. To cover another case,
 // add an entry. Tests of changes under traffic have functions of their own.
 //
+// If the environment variable SUBJECT is the path of a program with the flags
+// of kube-proxy, that program runs in the nodes instead, and gets the objects
+// of the manifests from an API server. See test/conformance, which lists the tests
+// that such a program can pass.
+//
 // The package owns the packet tests. It lists tables with the nft program;
 // the content of tables is tested in package proxier.
 //

@@ -50,7 +50,8 @@ func newAPIObjects(t testing.TB, l *lab.Lab) *apiObjects {
 	}
 	at := labtest.AddPod(t, l.Node2, "control-plane").Namespace
 	server, err := kube.Start(t.Context(), kube.Config{
-		Namespace: at, Programs: programs, Dir: filepath.Join(t.TempDir(), "cluster"), ServiceRanges: lab.ServiceRanges(),
+		Namespace: at, Programs: programs, Dir: filepath.Join(t.TempDir(), "cluster"),
+		ServiceRanges: lab.ServiceRanges(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,10 @@ const (
 	// which can hide a lost refusal. A slow machine gets refusalAttempts.
 	refusalTimeout  = 900 * time.Millisecond
 	refusalAttempts = 4
+	// subjectRefusalTimeout leaves time for two more first packets. A subject
+	// may refuse with ICMP, which the kernel drops while an IPv6 socket of the
+	// same machine connects.
+	subjectRefusalTimeout = 3500 * time.Millisecond
 	// silence is the timeout of an attempt that must be dropped.
 	silence = 400 * time.Millisecond
 )

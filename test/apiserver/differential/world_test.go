@@ -61,7 +61,8 @@ func newWorld(t testing.TB) *world {
 
 // restart starts both proxies, with a configuration, on nodes without rules.
 func (w *world) restart(ctx context.Context, config string) error {
-	modes := strings.NewReplacer("mode: nftables", "mode: "+labtest.SubjectMode(), "nftables: {", labtest.SubjectMode()+": {")
+	mode := labtest.SubjectMode()
+	modes := strings.NewReplacer("mode: nftables", "mode: "+mode, "nftables: {", mode+": {")
 	for i, s := range w.sides {
 		s.stop()
 		if i == 1 {
