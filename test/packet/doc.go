@@ -21,8 +21,8 @@
 //
 // If the environment variable SUBJECT is the path of a program with the flags
 // of kube-proxy, that program runs in the nodes instead, and gets the objects
-// of the manifests from an API server. See test/conformance, which lists the tests
-// that such a program can pass.
+// of the manifests from an API server. See test/conformance, which lists the
+// tests that such a program can pass.
 //
 // The package owns the packet tests. It lists tables with the nft program;
 // the content of tables is tested in package proxier.
