@@ -95,7 +95,7 @@ func (s *APIServer) name() string { return fmt.Sprintf("kube-apiserver-%d", s.Po
 // awaitReady waits until the API server serves and has created the roles of
 // Kubernetes.
 func (s *APIServer) awaitReady(ctx context.Context) error {
-	const limit = 2 * time.Minute
+	const limit = 5 * time.Minute
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
