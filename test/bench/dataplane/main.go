@@ -120,8 +120,8 @@ func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	}
 	slices.Sort(d.sizes)
 	n := len(d.sizes)
-	if n == 0 || d.sizes[0] < 1 || d.sizes[n-1] > stage.MaxServices || d.rounds < 1 || d.instances < 1 {
-		return fmt.Errorf("want 1 to %d Services, and at least one round and instance", stage.MaxServices)
+	if n == 0 || d.sizes[0] < 1 || d.sizes[n-1] > maxServices || d.rounds < 1 || d.instances < 1 {
+		return fmt.Errorf("want 1 to %d Services, and at least one round and instance", maxServices)
 	}
 	if r.Versions, err = d.programs.Versions(d.proxies); err != nil {
 		return err

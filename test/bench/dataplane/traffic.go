@@ -83,10 +83,13 @@ func (t traffic) endpoints() int {
 // balancerRange contains the LoadBalancer IPs.
 var balancerRange = netip.MustParsePrefix("198.51.100.0/24")
 
+// maxServices is the largest number of Services for plain TCP.
+const maxServices = 60_000
+
 // services are the numbers of the Services besides the many for plain TCP.
 var services = map[target]int{
-	plainUDP: stage.MaxServices, affinity: stage.MaxServices + 1, guarded1: stage.MaxServices + 2,
-	guarded4: stage.MaxServices + 3, guarded: stage.MaxServices + 4, hashed: stage.MaxServices + 5,
+	plainUDP: maxServices, affinity: maxServices + 1, guarded1: maxServices + 2,
+	guarded4: maxServices + 3, guarded: maxServices + 4, hashed: maxServices + 5,
 }
 
 // prefixLengths are the numbers of prefix lengths of the source ranges of

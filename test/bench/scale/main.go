@@ -49,6 +49,7 @@ type scale struct {
 	subjects  []string
 	changes   int
 	budget    time.Duration
+	scenario  string
 	sizes     []size
 
 	// The tests set smaller values.
@@ -64,6 +65,8 @@ type scale struct {
 type size struct {
 	services, endpoints int
 	proxies             []string
+	atOnce              bool // the Services are first created while the proxy runs
+	flows               int  // of a UDP Service that loses an endpoint; 0 for no such Service
 }
 
 func (s size) String() string { return fmt.Sprintf("%d x %d", s.services, s.endpoints) }
@@ -85,13 +88,20 @@ func (s *scale) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.changes, "changes", 50, "Changes of each kind.")
 	flags.DurationVar(&s.budget, "budget", 3*time.Minute,
 		"Time after which starts and changes are not repeated, once there are 1 and 10 of them.")
+	flags.StringVar(&s.scenario, "scenario", "", "The `NAME` of the workload of a report, instead of other sizes.")
 }
 
 // check validates the flags and sets the sizes.
 func (s *scale) check() error {
+	if s.changes < 1 {
+		return errors.New("--changes: want at least 1")
+	}
+	if s.scenario != "" {
+		return s.choose()
+	}
 	slices.Sort(s.services)
 	for _, n := range s.services {
-		s.sizes = append(s.sizes, size{n, s.endpoints, s.subjects})
+		s.sizes = append(s.sizes, size{services: n, endpoints: s.endpoints, proxies: s.subjects})
 	}
 	for _, text := range s.alone {
 		one := size{proxies: []string{stage.Product}}
@@ -101,12 +111,9 @@ func (s *scale) check() error {
 		s.sizes = append(s.sizes, one)
 	}
 	for _, one := range s.sizes {
-		if one.services < 1 || one.services > stage.MaxServices || one.endpoints < 2 || one.endpoints > 60 {
-			return fmt.Errorf("size %s: want 1 to %d Services of 2 to 60 endpoints", one, stage.MaxServices)
+		if one.services < 1 || one.services > stage.MaxServices || one.endpoints < 1 || one.endpoints > 60 {
+			return fmt.Errorf("size %s: want 1 to %d Services of 1 to 60 endpoints", one, stage.MaxServices)
 		}
-	}
-	if s.changes < 1 {
-		return errors.New("--changes: want at least 1")
 	}
 	return nil
 }
@@ -127,19 +134,11 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 	var w *world
 	defer func() { err = errors.Join(err, w.close()) }()
 	for _, size := range s.sizes {
-		if w == nil || w.endpoints != size.endpoints || w.services > size.services {
-			if err := w.close(); err != nil {
-				return err
-			}
-			if w, err = s.newWorld(ctx, size.endpoints); err != nil {
-				return err
-			}
-		}
-		if err := w.load(ctx, size.services); err != nil {
-			return err
-		}
-		r.Say("%d Services of %d endpoints are loaded", size.services, size.endpoints)
 		for _, proxy := range size.proxies {
+			if w, err = s.prepare(ctx, w, size); err != nil {
+				return err
+			}
+			r.Say("%d Services of %d endpoints are loaded", w.services, w.endpoints)
 			run := run{world: w, scale: s, report: r, proxy: proxy, size: size}
 			if err := run.measure(ctx); err != nil {
 				return fmt.Errorf("%s, %s: %w", proxy, size, err)
@@ -154,7 +153,29 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 		stalled = []string{"No soft lockup or stall in the kernel's log."}
 	}
 	r.Notes = append(strings.Split(notes, "\n"), stalled...)
+	s.describe(r)
 	return err
+}
+
+// prepare returns a world for one proxy, w if that is possible.
+func (s *scale) prepare(ctx context.Context, w *world, size size) (*world, error) {
+	services := size.services
+	if size.atOnce {
+		services = 0
+	}
+	if w == nil || w.endpoints != size.endpoints || w.services > services {
+		if err := w.close(); err != nil {
+			return nil, err
+		}
+		var err error
+		if w, err = s.newWorld(ctx, size.endpoints); err != nil {
+			return nil, err
+		}
+	}
+	if size.atOnce {
+		return w, w.AllocateFast(ctx)
+	}
+	return w, w.load(ctx, services)
 }
 
 const notes = `cold start, restart: from exec, in an empty namespace or on the proxy's own table, until all rows exist

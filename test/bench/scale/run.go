@@ -26,7 +26,9 @@ type run struct {
 // measure adds rows to all tables and points to all plots.
 func (r *run) measure(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, r.subject.remove()) }()
-	for _, phase := range []func(context.Context) error{r.coldStarts, r.restarts, r.changes, r.bursts, r.churn} {
+	for _, phase := range []func(context.Context) error{
+		r.creations, r.coldStarts, r.restarts, r.changes, r.bursts, r.churn, r.removal,
+	} {
 		if err := phase(ctx); err != nil {
 			return err
 		}
@@ -74,6 +76,49 @@ func (r *run) start(ctx context.Context, to *series, temporary ...netip.AddrPort
 	return r.subject.charge(to, 0)
 }
 
+// newSubject replaces the node with an empty one.
+func (r *run) newSubject(ctx context.Context) error {
+	err := r.subject.remove()
+	r.subject = nil
+	if err != nil {
+		return err
+	}
+	n, err := r.NewNode(ctx, r.proxy)
+	if err == nil {
+		r.subject = &subject{Node: n, tracing: r.tracing}
+	}
+	return err
+}
+
+// creations creates all Services at once, as fast as the API server can, while
+// the proxy runs.
+func (r *run) creations(ctx context.Context) error {
+	if !r.size.atOnce {
+		return nil
+	}
+	var empty, s series
+	err := r.newSubject(ctx)
+	if err == nil {
+		err = r.start(ctx, &empty)
+	}
+	if err != nil {
+		return err
+	}
+	all := make([]change, r.size.services)
+	for i := range all {
+		all[i] = change{i, []netip.Addr{stage.Frontend(i).Addr()}, func(ctx context.Context) error {
+			return r.Create(ctx, stage.NewService(i), stage.NewSlice(i, r.addrs(i)))
+		}}
+	}
+	err = r.withRig(ctx, func(rig *rig) error { return rig.measure(ctx, &s, all) })
+	if err != nil {
+		return err
+	}
+	r.services = len(all)
+	r.add("all Services created", &s)
+	return r.addMemory("after creation")
+}
+
 // coldStarts starts the proxy in empty namespaces. The last one stays, with its
 // table.
 func (r *run) coldStarts(ctx context.Context) error {
@@ -81,18 +126,12 @@ func (r *run) coldStarts(ctx context.Context) error {
 	var slabs float64
 	var memory []report.Figure
 	err := r.repeat(r.scale.starts, 1, func(int) error {
-		err := r.subject.remove()
-		r.subject = nil
-		if err != nil {
+		if err := r.newSubject(ctx); err != nil {
 			return err
 		}
-		n, err := r.NewNode(ctx, r.proxy)
-		if err != nil {
-			return err
-		}
-		r.subject = &subject{Node: n, tracing: r.tracing}
 		before, errBefore := slab()
-		if err := r.start(ctx, &s); err != nil {
+		err := r.start(ctx, &s)
+		if err != nil {
 			return err
 		}
 		memory, err = r.subject.memory()
@@ -208,7 +247,7 @@ func (r *run) bursts(ctx context.Context) error {
 
 // churn replaces endpoints at a constant rate, at one size.
 func (r *run) churn(ctx context.Context) error {
-	if r.services != r.scale.churnServices {
+	if r.services != r.scale.churnServices || r.scale.scenario != "" {
 		return nil
 	}
 	var s series
@@ -236,8 +275,12 @@ func (r *run) churn(ctx context.Context) error {
 	for percent := range 101 {
 		p.Line(r.proxy, s.latency.Quantile(float64(percent)/100), float64(percent))
 	}
+	return r.addMemory("after churn")
+}
+
+func (r *run) addMemory(when string) error {
 	memory, err := r.subject.memory()
-	r.addRow("Memory", "after churn", memory)
+	r.addRow("Memory", when, memory)
 	return err
 }
 
@@ -280,9 +323,9 @@ func (r *run) addRow(table, what string, figures []report.Figure) {
 }
 
 // line adds a point to a plot over the number of Services, unless the number of
-// endpoints differs from the first size.
+// endpoints differs from the first size, or a scenario has one size.
 func (r *run) line(name, title string, unit report.Unit, line string, y float64) {
-	if r.endpoints == r.scale.sizes[0].endpoints {
+	if r.endpoints == r.scale.sizes[0].endpoints && r.scale.scenario == "" {
 		p := r.report.Plot(report.Plot{Name: name, Title: title, XLabel: "Services", X: report.Count, Y: unit})
 		p.Line(line, float64(r.services), y)
 	}

@@ -63,7 +63,7 @@ func New(ctx context.Context, programs Programs) (s *Stage, err error) {
 	}
 	s.Cluster, err = cluster.Start(ctx, cluster.Config{
 		Namespace: pod.Namespace, Programs: programs.Folder, Dir: filepath.Join(s.Dir, "cluster"),
-		ServiceRanges: lab.ServiceRanges(),
+		ServiceRanges: []netip.Prefix{serviceRange, lab.ServiceRanges()[1]},
 	})
 	if err != nil {
 		return s, err
@@ -114,22 +114,27 @@ func (s *Stage) Load(ctx context.Context, first, end int, endpoints func(service
 	if end-first <= 500 {
 		return InParallel(ctx, first, end, create)
 	}
-	// For every Service, the API server of Kubernetes 1.33 or later counts
-	// all addresses twice: tens of thousands would take hours. The earlier
-	// allocator does not, but it takes IPAddress objects that the later one
-	// expects.
-	err := s.RestartAPIServer(ctx, "--emulated-version=1.33", "--feature-gates=MultiCIDRServiceAllocator=false")
-	if err == nil {
-		err = InParallel(ctx, first, end, func(ctx context.Context, i int) error {
-			created := create(ctx, i)
-			_, err := s.Client.NetworkingV1().IPAddresses().Create(ctx, newIPAddress(i), metav1.CreateOptions{})
-			return errors.Join(created, err)
-		})
+	if err := s.AllocateFast(ctx); err != nil {
+		return err
 	}
+	err := InParallel(ctx, first, end, func(ctx context.Context, i int) error {
+		created := create(ctx, i)
+		_, err := s.Client.NetworkingV1().IPAddresses().Create(ctx, newIPAddress(i), metav1.CreateOptions{})
+		return errors.Join(created, err)
+	})
 	if err != nil {
 		return err
 	}
 	return s.RestartAPIServer(ctx)
+}
+
+// AllocateFast restarts the API server with an earlier allocator of ClusterIPs.
+// For every Service, the API server of Kubernetes 1.33 or later counts all
+// addresses twice: tens of thousands would take hours. The earlier allocator
+// does not, and does not create the IPAddress objects that the later one
+// expects.
+func (s *Stage) AllocateFast(ctx context.Context) error {
+	return s.RestartAPIServer(ctx, "--emulated-version=1.33", "--feature-gates=MultiCIDRServiceAllocator=false")
 }
 
 // RestartAPIServer restarts the API server, with further arguments.
@@ -195,7 +200,7 @@ func AwaitCalm(ctx context.Context, limit time.Duration) (calm bool, err error) 
 // name and addresses follow from it.
 const (
 	NamespaceName = "bench"
-	MaxServices   = 60_000 // benchmarks use larger numbers for a few others
+	MaxServices   = 100_000 // benchmarks use larger numbers for a few others
 	ServicePort   = 80
 	TargetPort    = 8080
 )
@@ -203,7 +208,10 @@ const (
 // ClusterCIDR contains all endpoints.
 const ClusterCIDR = "10.128.0.0/9"
 
-var endpointRange = netip.MustParsePrefix(ClusterCIDR)
+var (
+	endpointRange = netip.MustParsePrefix(ClusterCIDR)
+	serviceRange  = netip.MustParsePrefix("10.96.0.0/12") // the largest that an API server accepts
+)
 
 // Endpoints returns the endpoints of a Service that has that many.
 func Endpoints(service, endpoints int) []netip.Addr {
@@ -216,7 +224,7 @@ func Endpoints(service, endpoints int) []netip.Addr {
 
 // Frontend returns the ClusterIP and port of a Service.
 func Frontend(service int) netip.AddrPort {
-	return netip.AddrPortFrom(lab.AddrIn(lab.ServiceRanges()[0], 256+service), ServicePort)
+	return netip.AddrPortFrom(lab.AddrIn(serviceRange, 256+service), ServicePort)
 }
 
 // Frontends returns the frontends of the Services from 0.

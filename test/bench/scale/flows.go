@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/test/bench/report"
+	"github.com/nftproxy/nftproxy/test/bench/stage"
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+// staleFlows is the number of flows of the endpoint that is removed.
+const staleFlows = 1000
+
+// removal removes one of the endpoints of a UDP Service, while the node tracks
+// many flows of this Service. It measures until the flows of the endpoint are
+// deleted.
+func (r *run) removal(ctx context.Context) (err error) {
+	if r.size.flows == 0 {
+		return nil
+	}
+	number := stage.MaxServices + r.extra
+	r.extra++
+	addrs := stage.Endpoints(number, r.endpoints)
+	service, slice := stage.NewService(number), newUDPSlice(number, addrs)
+	service.Spec.Ports[0].Protocol = corev1.ProtocolUDP
+	restore, err := raiseFlowLimit(2 * r.size.flows)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
+	err = errors.Join(r.Create(ctx, service, slice), r.subject.settle(),
+		r.subject.Pod.Do(func() error { return fill(r.size.flows, stage.Frontend(number), addrs) }), r.subject.settle())
+	if err != nil {
+		return err
+	}
+	tracked, err := r.tracked()
+	if err != nil {
+		return err
+	}
+	if _, err := r.subject.memory(); err != nil { // begins a new peak
+		return err
+	}
+	var s series
+	err = r.subject.measure(&s, func() error {
+		began := time.Now()
+		_, err := r.Slices().Update(ctx, newUDPSlice(number, addrs[1:]), metav1.UpdateOptions{})
+		for now := tracked; err == nil && now > tracked-staleFlows; {
+			if err = r.subject.Process.Pause(5 * time.Millisecond); err == nil {
+				now, err = r.tracked()
+			}
+		}
+		s.latency.Add(time.Since(began))
+		return errors.Join(err, r.subject.settle())
+	})
+	if err != nil {
+		return err
+	}
+	r.add("UDP endpoint removed", &s, report.Value("flows", report.Count, float64(tracked)))
+	return errors.Join(r.addMemory("after the removal"),
+		r.Services().Delete(ctx, service.Name, metav1.DeleteOptions{}), r.deleteSlice(ctx, number))
+}
+
+func newUDPSlice(service int, addrs []netip.Addr) *discoveryv1.EndpointSlice {
+	slice := stage.NewSlice(service, addrs)
+	slice.Ports[0].Protocol = ptr.To(corev1.ProtocolUDP)
+	return slice
+}
+
+// fill adds UDP flows to connection tracking, like those of clients of the
+// frontend. The first endpoint has staleFlows of them.
+func fill(flows int, frontend netip.AddrPort, endpoints []netip.Addr) error {
+	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	flow := netlink.ConntrackFlow{FamilyType: unix.AF_INET, TimeOut: 3600}
+	flow.Forward.Protocol, flow.Reverse.Protocol = unix.IPPROTO_UDP, unix.IPPROTO_UDP
+	flow.Forward.DstIP, flow.Forward.DstPort = frontend.Addr().AsSlice(), frontend.Port()
+	flow.Forward.SrcPort, flow.Reverse.SrcPort, flow.Reverse.DstPort = 4000, stage.TargetPort, 4000
+	for i := range flows {
+		client, endpoint := lab.AddrIn(netip.MustParsePrefix("11.0.0.0/8"), i), endpoints[0]
+		if i >= staleFlows {
+			endpoint = endpoints[1+i%(len(endpoints)-1)]
+		}
+		flow.Forward.SrcIP, flow.Reverse.DstIP = client.AsSlice(), client.AsSlice()
+		flow.Reverse.SrcIP = endpoint.AsSlice()
+		if err := handle.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, &flow); err != nil {
+			return fmt.Errorf("add flow %d to connection tracking: %w", i, err)
+		}
+	}
+	return nil
+}
+
+const conntrackSysctls = "/proc/sys/net/netfilter"
+
+// tracked returns the number of flows that the node tracks.
+func (r *run) tracked() (n int, err error) {
+	err = r.subject.Pod.Do(func() (err error) { n, err = readSysctl("nf_conntrack_count"); return err })
+	return n, err
+}
+
+// raiseFlowLimit raises the limit of flows of each network namespace, which
+// only the initial namespace can do. The caller must call restore.
+func raiseFlowLimit(flows int) (restore func() error, err error) {
+	const name = "nf_conntrack_max"
+	before, err := readSysctl(name)
+	if err != nil {
+		return nil, err
+	}
+	set := func(n int) error {
+		return os.WriteFile(filepath.Join(conntrackSysctls, name), []byte(strconv.Itoa(n)), 0)
+	}
+	return func() error { return set(before) }, set(max(before, flows))
+}
+
+func readSysctl(name string) (n int, err error) {
+	text, err := os.ReadFile(filepath.Join(conntrackSysctls, name))
+	if err == nil {
+		n, err = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	return n, err
+}
