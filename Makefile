@@ -168,11 +168,12 @@ bench-features: ## Measure the cost of each feature at two sizes (root, ten minu
 	  $(if $(PUBLISH),| tee test/bench/features/results/features.txt))
 
 .PHONY: bench-scale
-bench-scale: setup build ## Measure kube-proxy and nftproxy on a real API server (root, an hour). S= and E= select sizes, PUBLISH=1 keeps the figures.
+bench-scale: setup build ## Measure kube-proxy and nftproxy on a real API server (root, an hour). S= and E= select sizes, SCENARIO= the workload of a report, PUBLISH=1 keeps the figures.
 	test/apiserver/build .cache/apiserver
 	@cd test/bench && $(BENCH_BUILD) -o ../../bin/scale ./scale
-	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) --output=.cache/bench/scale-$(shell date +%F) \
-	  $(if $(PUBLISH),--publish=test/bench/scale/results) $(SCALE)
+	bin/scale $(if $(S),--services=$(S) --alone=$(ALONE)) $(if $(E),--endpoints=$(E)) $(if $(SCENARIO),--scenario=$(SCENARIO)) \
+	  --output=.cache/bench/scale-$(shell date +%F)$(addprefix /,$(SCENARIO)) \
+	  $(if $(PUBLISH),--publish=test/bench/scale/results$(addprefix /,$(SCENARIO))) $(SCALE)
 
 .PHONY: bench-dataplane
 bench-dataplane: setup build ## Measure what the rules cost new and established connections (root, 20 minutes). S= selects sizes, PUBLISH=1 keeps the figures.

@@ -98,7 +98,7 @@ func (t *Table) Check() error {
 		return err
 	}
 	if !t.observed.isVerified() {
-		err = t.verify()
+		err = addThreadTime(&t.observed.scrubber.verified, t.verify)
 	}
 	if err == nil {
 		err = t.scrub()
@@ -146,15 +146,18 @@ type scrubber struct {
 	// done is observed.seen at the beginning of the last complete pass,
 	// began that at the beginning of the present pass.
 	done, began int
-	rest        time.Time // do nothing before
+	rest        time.Time     // do nothing before
+	verified    time.Duration // CPU time of verifications since the last step
 }
 
 // Limits of the scrubber.
 const (
 	// maxScrubRows is the maximum number of rows that are read at a time.
 	maxScrubRows = 64
-	// scrubShare limits the CPU time of one family to 1/200 of a core.
-	scrubShare = 200
+	// checkShare limits the CPU time of verifications and of the scrubber, for
+	// one family, to 1/200 of a core. While verifications take most of it, the
+	// scrubber has a fifth.
+	checkShare, scrubShare = 200, 1000
 	// maxRowRepairs is the maximum number of rows that are repaired one by one.
 	// If more of the rows read at a time are wrong, everything is written.
 	maxRowRepairs = maxScrubRows / 2
@@ -168,20 +171,41 @@ func (t *Table) scrub() error {
 	if (s.ports == nil && s.done == t.observed.seen) || time.Now().Before(s.rest) {
 		return nil
 	}
+	var used time.Duration
+	err := addThreadTime(&used, t.scrubSome)
+	s.rest = time.Now().Add(s.pause(used))
+	s.verified = 0
+	return err
+}
+
+// pause returns the rest after a step that used CPU time.
+func (s *scrubber) pause(used time.Duration) time.Duration {
+	return min((s.verified+used)*checkShare, used*scrubShare)
+}
+
+// scrubSome begins a pass if there is none, and continues it.
+func (t *Table) scrubSome() error {
+	s := &t.observed.scrubber
+	if s.ports == nil {
+		s.began, s.audit = t.observed.seen, audit{table: t}
+		if err := t.scrubStep(s.program); err != nil {
+			return err
+		}
+		s.ports = slices.AppendSeq(make([]*portState, 0, len(t.desired.ports)), maps.Values(t.desired.ports))
+	}
+	return t.scrubPorts()
+}
+
+// addThreadTime calls f and adds its CPU time.
+func addThreadTime(to *time.Duration, f func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start, err := threadTime()
-	if err == nil && s.ports == nil {
-		s.began, s.audit = t.observed.seen, audit{table: t}
-		if err = t.scrubStep(s.program); err == nil {
-			s.ports = slices.AppendSeq(make([]*portState, 0, len(t.desired.ports)), maps.Values(t.desired.ports))
-		}
-	}
 	if err == nil {
-		err = t.scrubPorts()
+		err = f()
 	}
 	end, errTime := threadTime()
-	s.rest = time.Now().Add((end - start) * scrubShare)
+	*to += end - start
 	return errors.Join(err, errTime)
 }
 
@@ -191,7 +215,7 @@ func (t *Table) scrub() error {
 func threadTime() (time.Duration, error) {
 	var usage unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_THREAD, &usage); err != nil {
-		return 0, fmt.Errorf("CPU time of the scrubber: %w", err)
+		return 0, fmt.Errorf("CPU time of a check: %w", err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
 }

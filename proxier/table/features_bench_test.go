@@ -43,6 +43,8 @@ func features() []*feature {
 	nodePort := func(i int) uint16 { return uint16(30_000 + i) }
 	return []*feature{
 		{name: "services", size: 10_000, shape: services(10)},
+		{name: "k135639", size: 5_006, shape: services(50)}, // workloads of reports, as in bench-scale
+		{name: "k139513", size: 44_125, shape: services(1)},
 		{name: "affinity", size: 2_000, shape: services(10), use: func(svc *cluster.Service, _ int) {
 			svc.AffinityTimeout = 3 * time.Hour
 		}},

@@ -43,8 +43,19 @@ func TestScrubOnBusyNode(t *testing.T) {
 	if busy == 0 {
 		t.Fatal("the scrubber has not read rows")
 	}
-	if rest := time.Until(table.observed.scrubber.rest); rest > busy*scrubShare/2 {
+	if rest := time.Until(table.observed.scrubber.rest); rest > busy*checkShare/2 {
 		t.Errorf("got a rest of %v after %v without the processor", rest, busy)
+	}
+}
+
+// The scrubber makes up for verifications, but does not stop for them.
+func TestScrubPause(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct{ verified, want time.Duration }{{0, 200 * ms}, {ms, 400 * ms}, {20 * ms, 1000 * ms}} {
+		s := scrubber{verified: tt.verified}
+		if got := s.pause(ms); got != tt.want {
+			t.Errorf("after verifications of %v: got %v, want %v", tt.verified, got, tt.want)
+		}
 	}
 }
 

@@ -53,6 +53,7 @@ type scale struct {
 	sizes     []size
 
 	// The tests set smaller values.
+	few           int // largest number of Services, and of thousands of flows, of a scenario; 0 for any
 	starts        int
 	calm          time.Duration // longest wait for an idle machine before a start
 	rest          time.Duration // work for so long after a start belongs to it

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,5 +58,40 @@ func checkRow(t *testing.T, title string, row report.Row) {
 		if f.Text == "" && !slices.Contains(mayBeZero, f.Name) && !plausible {
 			t.Errorf("%s, %v: got %s %s", title, row[:3], f.Name, f)
 		}
+	}
+}
+
+// TestScenarios runs short forms of the scenarios that have phases of their
+// own.
+func TestScenarios(t *testing.T) {
+	for name, want := range map[string][]string{
+		"k126013": {"all Services created", "cold start", "restart"},
+		"k129982": {"cold start", "restart", "UDP endpoint removed"},
+	} {
+		s := newScale(stagetest.Repository)
+		s.programs.Product = stagetest.BuildProduct(t)
+		s.starts, s.calm, s.rest, s.few = 1, time.Second, 500*time.Millisecond, 100
+		args := []string{"--scenario=" + name, "--subjects=nftproxy", "--changes=1", "--budget=0s"}
+		r, err := report.Run(t.Context(), "scale", about, s, args, t.Output())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		var rows []string
+		for _, row := range r.Tables[0].Rows {
+			checkRow(t, name, row)
+			rows = append(rows, row[2].Text)
+		}
+		for _, one := range want {
+			if !slices.Contains(rows, one) {
+				t.Errorf("%s: got rows %q, want %q", name, rows, one)
+			}
+		}
+	}
+}
+
+func TestUnknownScenario(t *testing.T) {
+	_, err := report.Run(t.Context(), "scale", about, newScale("."), []string{"--scenario=k1"}, t.Output())
+	if err == nil || !strings.Contains(err.Error(), "k139513, k135639, k126013, k129982, limit") {
+		t.Errorf("got %v, want an error with the names of the scenarios", err)
 	}
 }

@@ -41,6 +41,9 @@ func (s *scale) choose() error {
 		if c.name == s.scenario {
 			unwanted := func(proxy string) bool { return !slices.Contains(s.subjects, proxy) }
 			c.size.proxies = slices.DeleteFunc(c.size.proxies, unwanted)
+			if s.few > 0 {
+				c.size.services, c.size.flows = min(c.size.services, s.few), min(c.size.flows, 1000*s.few)
+			}
 			s.subjects, s.sizes = c.size.proxies, []size{c.size}
 			return nil
 		}
@@ -53,8 +56,8 @@ func (s *scale) choose() error {
 func (s *scale) describe(r *report.Report) {
 	for _, c := range scenarios() {
 		if number, reported := strings.CutPrefix(c.name, "k"); c.name == s.scenario && reported {
-			r.Notes = append(r.Notes, fmt.Sprintf("published for kube-proxy: %s (https://github.com/kubernetes/kubernetes/issues/%s)",
-				c.published, number))
+			const issues = "https://github.com/kubernetes/kubernetes/issues/"
+			r.Notes = append(r.Notes, fmt.Sprintf("published for kube-proxy: %s (%s%s)", c.published, issues, number))
 		}
 	}
 }
