@@ -15,11 +15,18 @@ type reference struct {
 
 // references returns all cases that kube-proxy fails.
 func references() []reference {
+	const (
+		unallocated = "it has no rules for unallocated addresses and unknown ports of service CIDRs"
+		addresses   = "by default, NodePorts are served at all addresses of the node, also at 127.0.0.1"
+	)
 	return []reference{
 		{
-			"nftables iptables", "TestHairpin/nowhere",
-			"an endpoint without a node is not masqueraded when it reaches itself",
+			"nftables iptables", "TestUDPFlows/(none_left|none_usable|service_deleted)",
+			"flows of a UDP port stay when its last endpoint or the Service is removed",
 		},
+		{"iptables", "TestKindsOfServices/(other-proxy|headless|external-name)", unallocated},
+		{"iptables", "TestAddresses/(ports|single)|TestServiceCIDRs/.*", unallocated},
+		{"iptables", "TestAddresses/everywhere|TestNodePortAddresses/.*", addresses},
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 // that fails although its subtest passes, and random clusters.
 const events = `
 {"Action":"start"}
-{"Action":"output","Test":"TestHairpin/itself","Output":"fine\n"}
-{"Action":"pass","Test":"TestHairpin/itself"}
-{"Action":"output","Test":"TestHairpin/nowhere","Output":"no answer\n"}
-{"Action":"fail","Test":"TestHairpin/nowhere"}
-{"Action":"fail","Test":"TestHairpin"}
+{"Action":"output","Test":"TestUDPFlows/stay","Output":"fine\n"}
+{"Action":"pass","Test":"TestUDPFlows/stay"}
+{"Action":"output","Test":"TestUDPFlows/none_left","Output":"no answer\n"}
+{"Action":"fail","Test":"TestUDPFlows/none_left"}
+{"Action":"fail","Test":"TestUDPFlows"}
 {"Action":"pass","Test":"TestSCTP/served"}
 {"Action":"fail","Test":"TestSCTP"}
 {"Action":"output","Test":"TestDifferential","Output":"     12 known difference: a reason\n"}
@@ -25,14 +25,14 @@ const events = `
 // TestReport shows the table and the JUnit XML of results, with a case that
 // kube-proxy fails too.
 func TestReport(t *testing.T) {
-	features := map[string]string{"TestHairpin": "hairpin", "TestSCTP": "SCTP"}
+	features := map[string]string{"TestUDPFlows": "UDP flows", "TestSCTP": "SCTP"}
 	cases, notes := results([]byte(events), features)
 	var names []string
 	for _, r := range cases {
 		names = append(names, r.name)
 	}
-	if got := strings.Join(names, " "); got != "TestDifferential TestHairpin/itself TestHairpin/nowhere TestSCTP "+
-		"TestSCTP/served" {
+	if got := strings.Join(names, " "); got != "TestDifferential TestSCTP TestSCTP/served "+
+		"TestUDPFlows/none_left TestUDPFlows/stay" {
 		t.Errorf("cases: got %s", got)
 	}
 	r := report{program: "/proxy", mode: "nftables", results: cases, notes: notes}
@@ -51,11 +51,11 @@ func TestReport(t *testing.T) {
 	}
 	for text, wants := range map[string][]string{
 		out.String(): {
-			"| hairpin | 2 | 1 | 1 | 0 |", "| SCTP | 2 | 1 | 0 | 1 |", "random clusters: 12 probes: a reason",
-			"kube-proxy fails it too: TestHairpin/nowhere: ", "FAILED SCTP: TestSCTP\n",
+			"| UDP flows | 2 | 1 | 1 | 0 |", "| SCTP | 2 | 1 | 0 | 1 |", "random clusters: 12 probes: a reason",
+			"kube-proxy fails it too: TestUDPFlows/none_left: ", "FAILED SCTP: TestSCTP\n",
 		},
 		string(xml): {
-			`<testsuite name="hairpin" tests="2" failures="0" skipped="1">`,
+			`<testsuite name="UDP flows" tests="2" failures="0" skipped="1">`,
 			`<testcase classname="SCTP" name="TestSCTP" time="0">`, `<failure message="failed">`,
 		},
 	} {
