@@ -125,7 +125,13 @@ test-kernels: ## Run the kernel tests on Linux 5.10, 6.1 and 6.12 under qemu (ro
 .PHONY: test-apiserver
 test-apiserver: setup ## Run the tests with etcd and kube-apiserver (root). SUBJECT=kube-proxy tests kube-proxy instead.
 	test/apiserver/build .cache/apiserver
-	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m ./...
+	cd test/apiserver && SUBJECT=$(SUBJECT) go test -count=1 -timeout 30m -skip '^TestCNI' ./...
+
+.PHONY: test-cni
+test-cni: setup ## Test the proxy with flannel and MetalLB (root). The first run builds them.
+	test/apiserver/build .cache/apiserver
+	test/cni/build .cache/cni
+	cd test/apiserver && go test -count=1 -timeout 30m -run '^TestCNI' .
 
 .PHONY: differential
 differential: setup ## Compare nftproxy with kube-proxy on random clusters (root): SEEDS= of them, from seed SEED=, with STEPS= states each.

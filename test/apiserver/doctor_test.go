@@ -34,21 +34,24 @@ func TestDoctor(t *testing.T) {
 		return // kube-proxy has no such command
 	}
 	w, _, _ := newServedWorld(t)
-	command := filepath.Join(t.TempDir(), "nftproxy")
-	w.must(os.Symlink(program(product), command))
-	expect := func(want map[string]string) {
-		t.Helper()
-		eventually(t, "doctor", func() error {
-			found, err := w.doctor(command)
-			for check, result := range want {
-				if f := found[check]; f.Result != result {
-					err = fmt.Errorf("got %s %s: %s, want %s", check, f.Result, f.Reason, result)
-				}
-			}
-			return err
-		})
-	}
-	expect(map[string]string{"api-server": "ok", "watch": "ok", "clock": "ok", "filters": "ok", "table": "ok"})
+	w.doctorFinds(map[string]string{"api-server": "ok", "watch": "ok", "clock": "ok", "filters": "ok", "table": "ok"})
 	w.must(w.APIServer.Kill())
-	expect(map[string]string{"api-server": "fail", "watch": "ok"})
+	w.doctorFinds(map[string]string{"api-server": "fail", "watch": "ok"})
+}
+
+// doctorFinds waits until nftproxy doctor has these results on node1, by the
+// name of the check.
+func (w *world) doctorFinds(want map[string]string) {
+	w.t.Helper()
+	command := filepath.Join(w.t.TempDir(), "nftproxy")
+	w.must(os.Symlink(program(product), command))
+	eventually(w.t, "doctor", func() error {
+		found, err := w.doctor(command)
+		for check, result := range want {
+			if f := found[check]; f.Result != result {
+				err = fmt.Errorf("got %s %s: %s, want %s", check, f.Result, f.Reason, result)
+			}
+		}
+		return err
+	})
 }

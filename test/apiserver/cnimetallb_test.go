@@ -1,0 +1,141 @@
+package apiserver
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nftproxy/nftproxy/test/lab"
+)
+
+const metallb = "metallb-system"
+
+// TestCNIMetalLB shows Services of type LoadBalancer whose addresses MetalLB
+// allocates, and announces by ARP and NDP.
+func TestCNIMetalLB(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	speakers := w.startMetalLB()
+	w.startProxies()
+
+	web := w.balanced("web", "a1 b1")
+	web.announcedTo("a1 b1")
+	shared := map[string]string{"metallb.universe.tf/allow-shared-ip": "key"}
+	tcp := w.balanced("tcp", "a1", func(s *corev1.Service) {
+		s.Annotations, s.Spec.Ports = shared, s.Spec.Ports[:1]
+	})
+	udp := w.balanced("udp", "b2", func(s *corev1.Service) {
+		s.Annotations, s.Spec.Ports = shared, s.Spec.Ports[1:]
+		s.Spec.LoadBalancerIP = tcp.Status.LoadBalancer.Ingress[0].IP
+		s.Spec.IPFamilyPolicy = nil
+	})
+	tcp.announcedTo("a1")
+	udp.announcedTo("b2")
+	guarded := w.balanced("guarded", "a1", func(s *corev1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{w.Node2.IPv4.String() + "/32", w.Node2.IPv6.String() + "/128"}
+	})
+	w.reaches(w.Node2.Namespace, guarded.loadBalancerIPs(), "a1")
+	w.silent(w.Client, guarded.loadBalancerIPs())
+
+	local := w.balanced("local", "a1", func(s *corev1.Service) {
+		s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	})
+	local.announcedTo("a1")
+	w.seesSource(w.Client, local.loadBalancerIPs())
+	local.setEndpoints("b1") // node2 announces the addresses
+	local.announcedTo("b1")
+	w.seesSource(w.Client, local.loadBalancerIPs())
+	local.setEndpoints("a1 b1")
+	announcer := w.announcer(local)
+	speakers[announcer].End(syscall.SIGKILL) // as if the node failed
+	local.announcedTo([]string{"b1", "a1"}[announcer])
+}
+
+// startMetalLB starts MetalLB in layer 2 mode, with addresses in the network
+// of the nodes. It returns the speakers of node1 and node2.
+func (w *world) startMetalLB() []*lab.Process {
+	w.t.Helper()
+	w.kubectl("", "apply", "--filename="+cniFile("metallb.yaml"))
+	// No kube-proxy leads the API server to the webhook.
+	w.kubectl("", "delete", "validatingwebhookconfiguration", "metallb-webhook-configuration")
+	w.kubectl("", "wait", "--for=condition=Established", "customresourcedefinition", "--all")
+	w.kubectl(`
+apiVersion: metallb.io/v1beta1
+kind: IPAddressPool
+metadata: {name: pool, namespace: metallb-system}
+spec: {addresses: [172.30.0.200-172.30.0.210, "fd00:30::200-fd00:30::210"]}
+---
+apiVersion: metallb.io/v1beta1
+kind: L2Advertisement
+metadata: {name: all, namespace: metallb-system}
+---
+apiVersion: discovery.k8s.io/v1 # without this object, speakers watch Endpoints
+kind: EndpointSlice
+metadata: {name: kubernetes, namespace: default}
+addressType: IPv4
+endpoints: []
+`, "apply", "--filename=-")
+	w.startCNI(w.Node2, "metallb-controller", metallb+"/controller", "--kubeconfig", nil,
+		[]string{"--namespace=" + metallb, "--webhook-mode=disabled", "--port=7473"})
+	const labels = "app=metallb,component=speaker" // by which speakers find each other
+	var speakers []*lab.Process
+	for _, node := range w.Nodes() {
+		w.kubectl(fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: speaker-%s, namespace: metallb-system, labels: {app: metallb, component: speaker}}
+spec:
+  {nodeName: %[1]s, hostNetwork: true, serviceAccountName: speaker, containers: [{name: c, image: speaker}]}
+`, node.Name), "apply", "--filename=-")
+		w.kubectl("", "patch", "pod", "speaker-"+node.Name, "--namespace="+metallb, "--subresource=status",
+			fmt.Sprintf(`--patch={"status": {"podIP": %q, "podIPs": [{"ip": %[1]q}]}}`, node.IPv4))
+		speakers = append(speakers, w.startCNI(node, "metallb-speaker", metallb+"/speaker", "--kubeconfig", nil,
+			[]string{
+				"--namespace=" + metallb, "--node-name=" + node.Name, "--host=" + node.IPv4.String(),
+				"--ml-bindaddr=" + node.IPv4.String(), "--ml-labels=" + labels,
+			}))
+	}
+	return speakers
+}
+
+// balanced creates a Service of type LoadBalancer and waits for its addresses.
+func (w *world) balanced(name, endpoints string, modifiers ...func(*corev1.Service)) *service {
+	w.t.Helper()
+	s := w.createService(name, endpoints, append(modifiers, func(s *corev1.Service) {
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+	})...)
+	eventually(w.t, name, func() (err error) {
+		s.Service, err = w.client.CoreV1().Services(s.Namespace).Get(w.ctx(), name, metav1.GetOptions{})
+		if err == nil && len(s.Status.LoadBalancer.Ingress) < len(s.Spec.ClusterIPs) {
+			err = fmt.Errorf("got addresses %v", s.Status.LoadBalancer.Ingress)
+		}
+		return err
+	})
+	return s
+}
+
+// announcedTo waits until the client reaches these pods and no others. Its
+// only route to the addresses is its link, so that it needs an announcement.
+func (s *service) announcedTo(pods string) {
+	s.w.t.Helper()
+	s.w.reaches(s.w.Client, s.loadBalancerIPs(), pods)
+}
+
+// announcer returns the index of the node that announces the Service's
+// addresses: the client's neighbour has its hardware address.
+func (w *world) announcer(s *service) int {
+	w.t.Helper()
+	ip := s.Status.LoadBalancer.Ingress[0].IP
+	fields := strings.Fields(w.run(w.Client, "ip", "neighbour", "show", "to", ip))
+	for i, node := range w.Nodes() {
+		if len(fields) > 4 && strings.Contains(w.run(node.Namespace, "ip", "link", "show", "eth0"), fields[4]) {
+			return i
+		}
+	}
+	w.t.Fatalf("neighbour %s: got %v", ip, fields)
+	return 0
+}
