@@ -44,7 +44,7 @@ func (r *run) removal(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, restore()) }()
 	err = errors.Join(r.Create(ctx, service, slice), r.subject.settle(),
-		r.subject.Pod.Do(func() error { return fill(r.size.flows, stage.Frontend(number), addrs) }), r.subject.settle())
+		r.subject.Pod.Do(func() error { return fill(ctx, r.size.flows, stage.Frontend(number), addrs) }), r.subject.settle())
 	if err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func newUDPSlice(service int, addrs []netip.Addr) *discoveryv1.EndpointSlice {
 
 // fill adds UDP flows to connection tracking, like those of clients of the
 // frontend. The first endpoint has staleFlows of them.
-func fill(flows int, frontend netip.AddrPort, endpoints []netip.Addr) error {
+func fill(ctx context.Context, flows int, frontend netip.AddrPort, endpoints []netip.Addr) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func fill(flows int, frontend netip.AddrPort, endpoints []netip.Addr) error {
 	flow.Forward.Protocol, flow.Reverse.Protocol = unix.IPPROTO_UDP, unix.IPPROTO_UDP
 	flow.Forward.DstIP, flow.Forward.DstPort = frontend.Addr().AsSlice(), frontend.Port()
 	flow.Forward.SrcPort, flow.Reverse.SrcPort, flow.Reverse.DstPort = 4000, stage.TargetPort, 4000
-	for i := range flows {
+	for i := 0; i < flows && ctx.Err() == nil; i++ {
 		client, endpoint := lab.AddrIn(netip.MustParsePrefix("11.0.0.0/8"), i), endpoints[0]
 		if i >= staleFlows {
 			endpoint = endpoints[1+i%(len(endpoints)-1)]
@@ -104,7 +104,7 @@ func fill(flows int, frontend netip.AddrPort, endpoints []netip.Addr) error {
 			return fmt.Errorf("add flow %d to connection tracking: %w", i, err)
 		}
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 const conntrackSysctls = "/proc/sys/net/netfilter"
