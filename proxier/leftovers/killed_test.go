@@ -33,7 +33,7 @@ func TestKilledRemoval(t *testing.T) {
 	without := savedTables(t)
 	restore := func() {
 		iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, ""), "--wait=60")
-		iptables(t, nft.IPv4, "legacy", "-restore", kubeRules(500, 10), "--noflush", "--wait=60")
+		iptables(t, nft.IPv4, "legacy", "-restore", kubeRules(services(500), 10), "--noflush", "--wait=60")
 	}
 	restore()
 	before := savedTables(t)

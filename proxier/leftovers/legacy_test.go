@@ -32,7 +32,7 @@ func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 			newNamespace(t)
 			t.Setenv("XTABLES_LOCKFILE", file) // read by iptables
 			iptables(t, nft.IPv4, "legacy", "-restore", testdata(t, nft.IPv4, "-without"))
-			kube := kubeRules(50, 20)
+			kube := kubeRules(services(50), 20)
 			additions := addRules(t)
 			for rounds := 0; rounds < 5 || additions.count.Load() < 100; rounds++ {
 				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=60")
@@ -104,6 +104,15 @@ done`
 	})
 	t.Cleanup(a.stop)
 	return a
+}
+
+// services returns a number of Services: n, or fewer with -short, which tests
+// on emulated machines use.
+func services(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
 }
 
 // kubeRules returns rules of kube-proxy in the format of iptables-restore.

@@ -123,6 +123,9 @@ func TestReplacedRules(t *testing.T) {
 	table := newTableOfAllRules(t)
 	for _, c := range chainsOf(table) {
 		for i, rule := range c.Rules {
+			if testing.Short() && i > 0 { // on emulated machines, the first rule of each chain
+				break
+			}
 			drop := []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
 			for number, exprs := range [][]expr.Any{drop, withOtherConstant(t, rule)} {
 				replaceRule(t, table, c.Name, i, exprs)

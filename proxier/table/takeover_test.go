@@ -108,7 +108,7 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	}
 	stop := sendUDP(t, node.IPs[0], netip.MustParseAddrPort("192.0.2.1:80"))
 	commits := table.stats.Transactions
-	for range 30 {
+	for range rounds(30) {
 		table.doubt(rewriteFailure, "test")
 		tabletest.Sync(t, table)
 	}
