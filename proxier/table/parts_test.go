@@ -131,6 +131,35 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// While an endpoint of ten heavy service ports comes and goes, each sync writes
+// a change of another Service first, and then one of the ten, in turn.
+func TestFlappingEndpoint(t *testing.T) {
+	table, parts := newParts(t)
+	const ports, endpoints, syncs = 10, 60, 30
+	heavy := heavyService("heavy", "10.96.1.1", ports, func(svc *cluster.Service) { svc.AffinityTimeout = time.Hour })
+	table.SetService(heavy)
+	passHeavy(table, heavy, endpoints)
+	finish(t, table)
+	table.limits.time = -1
+	written := make(map[string]int)
+	for i := range syncs {
+		parts.parts = nil
+		passHeavy(table, heavy, endpoints-1+i%2)
+		table.SetService(tabletest.Service("light", fmt.Sprintf("10.96.2.%d", i), nil))
+		tabletest.Sync(t, table)
+		if len(parts.parts) != 2 || !slices.Equal(parts.parts[0], []string{"ns/light:http"}) ||
+			len(parts.parts[1]) != 1 {
+			t.Fatalf("sync %d: got parts %q, want ns/light:http and one of the heavy ports", i, parts.parts)
+		}
+		written[parts.parts[1][0]]++
+	}
+	if len(written) != ports {
+		t.Errorf("got changes of %d heavy ports in %d syncs, want %d: %v", len(written), syncs, ports, written)
+	}
+	finish(t, table)
+	checkTable(t, table)
+}
+
 // A frontend moves from one heavy service port to another in one transaction,
 // also if its Services have to wait.
 func TestMoveBetweenParts(t *testing.T) {
