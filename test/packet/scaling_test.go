@@ -1,6 +1,7 @@
 package packet
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -11,10 +12,11 @@ import (
 
 // TestScaling shows that no connection attempt fails while endpoints are
 // added, replaced and removed. As in a cluster, an endpoint terminates before
-// it is removed, and its server runs as long as a proxy may use it.
+// it is removed, and its server runs as long as a proxy may use it. So no
+// connection is reset because its endpoint is gone.
 func TestScaling(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, resetStale)
 	d := newDeployment(c, &service{name: "web", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}"})
 	const paths = `
 		client -> nodePort@node1
@@ -41,6 +43,15 @@ func TestScaling(t *testing.T) {
 		c.checks(d.service, "client pod1 pod2 node1 -> clusterIP externalIP nodePort@node1 => refused").run(t)
 		d.scale(t, "a1 b2")
 		c.checks(d.service, "pod1 pod2 -> clusterIP => a1 b2 as itself").run(t)
+	}
+	eventually(t, "endpoints that are gone", func() error {
+		if c.metric(t, "nftproxy_endpoints_gone_total") == 0 {
+			return errors.New("got none")
+		}
+		return nil
+	})
+	if n := c.resets(t); n != 0 {
+		t.Errorf("got %d resets, want 0", n)
 	}
 }
 

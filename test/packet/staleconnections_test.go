@@ -121,31 +121,39 @@ func TestStaleConnections(t *testing.T) {
 	local := service{name: "local", spec: localPolicy, protocols: "TCP", endpoints: "a1"}
 	internal := service{name: "internal", spec: internalLocal, protocols: "TCP", endpoints: "a1"}
 	stays := service{name: "stays", spec: clusterPolicy, protocols: "TCP", endpoints: "a2"}
-	all := []*service{&web, &none, &local, &internal, &stays}
+	associated := service{name: "associated", spec: clusterPolicy, protocols: "SCTP", endpoints: "b1"}
+	all := []*service{&web, &none, &local, &internal, &stays, &associated}
 	c.serve("services", all...)
 	gone := []*connections{
 		c.connect(t, &web, fromAll), c.connect(t, &none, fromAll),
 		c.connect(t, &local, "client -> nodePort@node1"), c.connect(t, &internal, "pod1 -> clusterIP"),
 	}
 	living := c.connect(t, &stays, fromAll)
-	n := 0
+	// The associations of the lab are not completed.
+	labtest.Run(t, c.Node1.Namespace, "sysctl", "-qw", "net.netfilter.nf_conntrack_sctp_timeout_cookie_wait=1000")
+	associations := c.connect(t, &associated, "client pod1 -> nodePort@node1")
+	n := len(associations.conns)
 	for _, conns := range gone {
 		n += len(conns.conns)
 	}
 
 	c.cutOff(t, "a1", "b1")
+	associations.mustHang(t, "cut off")
+	associated.endpoints = "b1:stopped a2"
 	web.endpoints, none.endpoints, local.endpoints, internal.endpoints = "b1:stopped a2", "b1:stopped",
 		"a1:stopped b2", "a1:stopped b2"
 	c.serve("services", all...)
 	if n := c.resets(t); n != 0 {
 		t.Errorf("terminating: got %d resets, want 0", n)
 	}
+	associated.endpoints = "a2"
 	web.endpoints, none.endpoints, local.endpoints, internal.endpoints = "a2", "", "b2", "b2"
 	c.serve("services", all...)
 	c.awaitResets(t, n)
 	for _, conns := range gone {
 		conns.mustReset(t, "gone")
 	}
+	associations.mustWork(t, "association deleted")
 	living.mustWork(t, "others gone")
 	c.checks(&local, "client -> nodePort@node1 => dropped").run(t)
 	c.checks(&internal, "pod1 -> clusterIP => dropped").run(t)
