@@ -47,10 +47,10 @@ type Cleaner struct {
 	challenges *challenges
 	clean      func(context.Context, *check) (Stats, error)
 	report     func(Result)
-	pause      pause
 	wake       chan struct{} // capacity 1; receives a value after a change
 
 	// The other fields are owned by Run's goroutine.
+	pause      pause
 	rechecks   rechecks
 	retryAt    time.Time // zero if the last pass succeeded
 	retryDelay time.Duration
@@ -73,13 +73,16 @@ const (
 	gatherDelay = 5 * time.Millisecond
 )
 
-// pause is how long a Cleaner pauses after a pass: factor times the duration of
-// the pass, because on a large table, a dump keeps a CPU from handling packets
-// (ctnetlink_dump_table disables bottom halves). It is at most limit, however
-// long a pass takes on a busy machine.
+// pause limits the share of the time in which a Cleaner makes passes, because
+// on a large table, a dump keeps a CPU from handling packets
+// (ctnetlink_dump_table disables bottom halves). A pass requires a pause of
+// factor times its duration, but at most limit, however long it takes on a busy
+// machine. The time since earlier passes, up to limit, counts as a part of this
+// pause: the first passes for the endpoints of a lost node follow one another.
 type pause struct {
 	factor int
 	limit  time.Duration
+	end    time.Time // of all pauses that earlier passes require
 }
 
 var (
@@ -90,8 +93,18 @@ var (
 	removalPause = pause{factor: 49, limit: 10 * time.Second}
 )
 
-func (p pause) after(pass time.Duration) time.Duration {
+// required returns the length of the pause that a pass requires.
+func (p *pause) required(pass time.Duration) time.Duration {
 	return min(time.Duration(p.factor)*pass, p.limit)
+}
+
+// after returns the length of the pause after a pass that ends now.
+func (p *pause) after(pass time.Duration, now time.Time) time.Duration {
+	if earliest := now.Add(-pass - p.limit); p.end.Before(earliest) {
+		p.end = earliest
+	}
+	p.end = p.end.Add(pass + p.required(pass))
+	return max(p.end.Sub(now), 0)
 }
 
 // NewCleaner returns a Cleaner. It does nothing until Run is called.
@@ -215,7 +228,7 @@ func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
 	if !fresh.empty() {
 		c.rechecks.add(fresh, time.Now())
 	}
-	return c.pause.after(result.Duration)
+	return c.pause.after(result.Duration, time.Now())
 }
 
 func (c *Cleaner) pass(ctx context.Context, fresh, second check) Result {
