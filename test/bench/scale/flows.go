@@ -43,8 +43,8 @@ func (r *run) removal(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	err = errors.Join(r.Create(ctx, service, slice), r.subject.settle(),
-		r.subject.Pod.Do(func() error { return fill(ctx, r.size.flows, stage.Frontend(number), addrs) }), r.subject.settle())
+	all := func() error { return fill(ctx, r.size.flows, stage.Frontend(number), addrs) }
+	err = errors.Join(r.Create(ctx, service, slice), r.subject.settle(), r.subject.Pod.Do(all), r.subject.settle())
 	if err != nil {
 		return err
 	}
