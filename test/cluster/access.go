@@ -93,12 +93,12 @@ func (c *Cluster) WriteKubeconfig(path, token string) error {
 }
 
 // Configuration returns a configuration file of a proxy, with further lines.
-// The limit of connections belongs to the host.
+// Parameters of connection tracking stay as they are.
 func (c *Cluster) Configuration(mode, node string, lines ...string) string {
 	return strings.Join(append([]string{
 		"apiVersion: kubeproxy.config.k8s.io/v1alpha1", "kind: KubeProxyConfiguration", "mode: " + mode,
 		"hostnameOverride: " + node, "clientConnection: {kubeconfig: " + c.kubeconfig + "}",
-		"conntrack: {maxPerCore: 0}",
+		"conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}",
 	}, lines...), "\n") + "\n"
 }
 

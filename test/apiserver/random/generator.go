@@ -223,17 +223,18 @@ func (g *Generator) drawAddresses(a *App) {
 	a.withoutNodePorts = g.Chance(15)
 }
 
-// manyAddrs returns so many external IPs that service ports with three
-// endpoints have a number (see ruleset.Plan.Number). No route leads there.
+// manyAddrs returns so many external IPs that service ports with an endpoint
+// have a number (see ruleset.Plan.Number), and that none keeps the number that
+// it had with more endpoints. No route leads there.
 func manyAddrs(slot int) (addrs []string) {
-	const many = 1500
+	const many = 4200
 	for i := range many {
 		addrs = append(addrs, lab.AddrIn(unroutedRange, slot*many+i).String())
 	}
 	return addrs
 }
 
-var unroutedRange = netip.MustParsePrefix("198.18.0.0/15")
+var unroutedRange = netip.MustParsePrefix("100.64.0.0/10")
 
 // IsRouted reports whether packets to a frontend of an app reach the nodes.
 func IsRouted(addr netip.Addr) bool { return !unroutedRange.Contains(addr) }

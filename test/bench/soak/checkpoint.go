@@ -25,7 +25,7 @@ type sample struct {
 	at                         time.Duration
 	resident, heap             float64 // bytes; the heap after a garbage collection
 	files, goroutines, objects float64 // objects are chains, sets and maps
-	stacks                     string  // of goroutines
+	stacks, profile            string  // of goroutines and of the heap
 }
 
 // checkpoint compares the tables of all nodes with those that a fresh proxy
@@ -46,9 +46,11 @@ func (r *run) checkpoint(ctx context.Context) error {
 		return fmt.Errorf("checkpoint: %w", err)
 	}
 	took.at = time.Since(r.began)
-	file := r.world.nodes[1].file(fmt.Sprintf("-goroutines-%02d.txt", len(r.samples)))
-	if err := os.WriteFile(file, []byte(took.stacks), 0o600); err != nil {
-		return err
+	for name, text := range map[string]string{"goroutines": took.stacks, "heap": took.profile} {
+		file := r.world.nodes[1].file(fmt.Sprintf("-%s-%02d.txt", name, len(r.samples)))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			return err
+		}
 	}
 	r.samples = append(r.samples, took)
 	r.report.Say("checkpoint took %s: %d changes, resident %.1f MB, heap %.2f MB, %.0f files, %.0f goroutines",
@@ -121,13 +123,17 @@ func (n *node) sample(ctx context.Context) (s sample, err error) {
 	if err := n.process.Pause(rest); err != nil {
 		return s, err
 	}
-	heap, errHeap := n.get(ctx, "/debug/pprof/heap?gc=1&debug=1")
+	const heapAfterGC = "/debug/pprof/heap?gc=1&debug=1"
+	if _, err := n.get(ctx, heapAfterGC); err != nil { // pools keep memory for one collection
+		return s, err
+	}
+	heap, errHeap := n.get(ctx, heapAfterGC)
 	stacks, errStacks := n.get(ctx, "/debug/pprof/goroutine?debug=1")
 	proc, errProc := procfs.NewProc(n.process.PID)
 	if err := errors.Join(errHeap, errStacks, errProc); err != nil {
 		return s, err
 	}
-	s.stacks = stacks
+	s.stacks, s.profile = stacks, heap
 	status, errStatus := proc.NewStatus()
 	files, errFiles := proc.FileDescriptorsLen()
 	lines, errLines := listing.List(ctx, n.Namespace)

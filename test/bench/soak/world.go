@@ -89,14 +89,7 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	if err != nil {
 		return err
 	}
-	// The entries of closed connections would stay for two minutes. The kernel
-	// may not have the parameter before the first rule.
-	err = errors.Join(
-		n.SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_time_wait", "5"),
-		// Sources reuse a port after four minutes. A connection that a fault
-		// cut off must be forgotten then.
-		n.SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_established", "120"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := forgetConnections(n.Namespace); err != nil {
 		return err
 	}
 	pods := [][2]string{{"a1", "a2"}, {"b1", "b2"}}[i]
@@ -108,6 +101,22 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	w.nodes = append(w.nodes, added)
 	return errors.Join(
 		w.Cluster.CreateNode(ctx, n.Namespace, n.PodRanges...), added.configure(w.configuration(added, 0)))
+}
+
+// forgetConnections shortens the timeouts of connection tracking. Sources reuse
+// a port after about two minutes. The entry of a connection that a fault cut
+// off, or did not translate, must not exist then.
+func forgetConnections(at *lab.Namespace) error {
+	seconds := map[string]string{
+		"syn_sent": "30", "syn_recv": "30", "established": "50", "fin_wait": "30", "close_wait": "30",
+		"last_ack": "30", "time_wait": "5", "max_retrans": "30", "unacknowledged": "30",
+	}
+	for state, timeout := range seconds {
+		if err := at.SetSysctl("net.netfilter.nf_conntrack_tcp_timeout_"+state, timeout); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // close ends everything, and keeps the logs of the API server.
