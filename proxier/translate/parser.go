@@ -57,7 +57,8 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	addr, _ := netip.AddrFromSlice(n.IP)
 	bits, _ := n.Mask.Size()
 	if addr.Is4In6() {
-		addr, bits = addr.Unmap(), bits-96
+		const mapped = 96 // bits of the prefix of all such addresses
+		addr, bits = addr.Unmap(), bits-mapped
 	}
 	return netip.PrefixFrom(addr, bits), nil
 }

@@ -41,7 +41,7 @@ func suites() []suite {
 			{"equal shares of endpoints", []string{"TestDistribution"}},
 		}},
 		{"test/apiserver", ".", false, []feature{
-			{"healthz, livez", []string{"TestContract/answers|leaving/^(leaving-)?(healthz|livez)$"}},
+			{"healthz, livez", []string{"TestContract/(answers|leaving)/^(leaving-)?(healthz|livez)$"}},
 			{"API server: kubectl, changes, absence", []string{"TestServices", "TestKubectl", "TestAPIServerAway"}},
 		}},
 		{"test/apiserver", "./differential", true, []feature{

@@ -27,8 +27,8 @@ import (
 // manifests (see test/conformance). It is empty by default.
 func subject() string { return labtest.Subject() }
 
-// subjectFlags returns the flags of the subject in addition to those of a test.
-// The limit of connections belongs to the host.
+// subjectFlags returns the flags that the subject gets in every test. It must
+// not change the limit of connections, which belongs to the host.
 func subjectFlags() []string {
 	flags := []string{"--proxy-mode=" + labtest.SubjectMode(), "--conntrack-max-per-core=0"}
 	return append(flags, labtest.SubjectArgs()...)

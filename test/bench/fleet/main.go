@@ -10,9 +10,9 @@
 //	                            N informers of the proxy
 //
 // The recorder is an HTTP proxy that shows the requests of the real programs.
-// It is also an error if the informers that this program runs send other ones.
-// The clients then send the recorded requests, each over a TLS connection of
-// its own, with HTTP/2 and the token of a service account, so that the API
+// The benchmark fails if its own informers send different requests.
+// The clients then send the recorded requests, each over a separate TLS
+// connection, with HTTP/2 and the token of a service account, so that the API
 // server's priority and fairness applies. They read and discard the bytes,
 // without decompressing or decoding, so that hundreds fit on one machine. A
 // client repeats a request that the API server refuses. The rows with real

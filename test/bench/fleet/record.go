@@ -206,8 +206,8 @@ func (f *fleet) recordInformers(ctx context.Context, run runner) ([]request, err
 	})
 }
 
-// requestsOf returns the requests of a proxy. They are those of its program,
-// and it is an error if its informers send others.
+// requestsOf returns the requests that the program of a proxy sends. It returns
+// an error if the informers of the proxy send different requests.
 func (f *fleet) requestsOf(ctx context.Context, proxy string) ([]request, error) {
 	program, err := f.recordProgram(ctx, proxy)
 	if err != nil {
