@@ -70,8 +70,7 @@ func (b *Batch) AddChain(c *Chain) {
 	b.checkName(opAddChain, c.Name)
 	m := sentMessage{op: opAddChain, object: c.Name}
 	b.message(m, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func(w *messageWriter) {
-		w.CString(unix.NFTA_CHAIN_TABLE, b.table.Name)
-		w.CString(unix.NFTA_CHAIN_NAME, c.Name)
+		w.names(kindChain, b.table, c.Name)
 		if c.Hook == nil {
 			return
 		}
@@ -85,21 +84,11 @@ func (b *Batch) AddChain(c *Chain) {
 
 // FlushChain deletes all rules of a chain. The commit fails if the chain does
 // not exist.
-func (b *Batch) FlushChain(name string) {
-	b.message(sentMessage{op: opFlushChain, object: name}, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
-		w.CString(unix.NFTA_RULE_TABLE, b.table.Name)
-		w.CString(unix.NFTA_RULE_CHAIN, name)
-	})
-}
+func (b *Batch) FlushChain(name string) { b.delete(opFlushChain, kindRule, name) }
 
 // DeleteChain deletes a chain and its rules. The commit fails if the chain
 // does not exist, or if rules or rows refer to it.
-func (b *Batch) DeleteChain(name string) {
-	b.message(sentMessage{op: opDeleteChain, object: name}, unix.NFT_MSG_DELCHAIN, 0, func(w *messageWriter) {
-		w.CString(unix.NFTA_CHAIN_TABLE, b.table.Name)
-		w.CString(unix.NFTA_CHAIN_NAME, name)
-	})
-}
+func (b *Batch) DeleteChain(name string) { b.delete(opDeleteChain, kindChain, name) }
 
 // Policies of base chains (linux/netfilter.h).
 const (
@@ -125,15 +114,7 @@ func (f FoundChain) HookMatches(c *Chain) bool { return equalHooks(f.Hook, c.Hoo
 // FindChain reads a chain of the table. It returns ok as false if the chain
 // does not exist.
 func (c *Conn) FindChain(t *Table, name string) (found FoundChain, ok bool, err error) {
-	body := func(w *messageWriter) {
-		w.CString(unix.NFTA_CHAIN_TABLE, t.Name)
-		w.CString(unix.NFTA_CHAIN_NAME, name)
-	}
-	found, ok, err = find(c, unix.NFT_MSG_GETCHAIN, t.Family, body, parseChain)
-	if err != nil {
-		return FoundChain{}, false, fmt.Errorf("read chain %s of %s: %w", name, t, err)
-	}
-	return found, ok, nil
+	return find(c, kindChain, t, name, parseChain)
 }
 
 // Chains reads the chains of the table. It returns none if the table does not

@@ -1,8 +1,6 @@
 package nft
 
 import (
-	"fmt"
-
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -20,24 +18,14 @@ func (b *Batch) AddCounter(c *Counter) {
 	b.checkName(opAddCounter, c.Name)
 	m := sentMessage{op: opAddCounter, object: c.Name}
 	b.message(m, unix.NFT_MSG_NEWOBJ, unix.NLM_F_CREATE, func(w *messageWriter) {
-		w.counterName(b.table, c.Name)
+		w.names(kindCounter, b.table, c.Name)
 		w.Unnest(w.Nest(unix.NFTA_OBJ_DATA))
 	})
 }
 
 // DeleteCounter deletes a counter. The commit fails if the counter does not
 // exist, or if rules refer to it.
-func (b *Batch) DeleteCounter(name string) {
-	m := sentMessage{op: opDeleteCounter, object: name}
-	b.message(m, unix.NFT_MSG_DELOBJ, 0, func(w *messageWriter) { w.counterName(b.table, name) })
-}
-
-// counterName writes the attributes that identify a counter.
-func (w *messageWriter) counterName(t *Table, name string) {
-	w.CString(unix.NFTA_OBJ_TABLE, t.Name)
-	w.CString(unix.NFTA_OBJ_NAME, name)
-	w.Uint32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
-}
+func (b *Batch) DeleteCounter(name string) { b.delete(opDeleteCounter, kindCounter, name) }
 
 // counterExpr is the name of the expression that counts packets.
 const counterExpr = "counter"
@@ -86,18 +74,13 @@ type FoundCounter struct {
 // FindCounter reads a counter of the table. It returns ok as false if the
 // counter does not exist.
 func (c *Conn) FindCounter(t *Table, name string) (found FoundCounter, ok bool, err error) {
-	body := func(w *messageWriter) { w.counterName(t, name) }
-	found, ok, err = find(c, unix.NFT_MSG_GETOBJ, t.Family, body, parseCounter)
-	if err != nil {
-		return FoundCounter{}, false, fmt.Errorf("read counter %s of %s: %w", name, t, err)
-	}
-	return found, ok, nil
+	return find(c, kindCounter, t, name, parseCounter)
 }
 
 // Counters reads the counters of the table. It returns none if the table does
 // not exist. See Chains for ErrGeneration.
 func (c *Conn) Counters(t *Table) ([]FoundCounter, error) {
-	return dump(c, kindObject, t, "", func(msg []byte) (FoundCounter, bool) {
+	return dump(c, kindCounter, t, "", func(msg []byte) (FoundCounter, bool) {
 		return parseCounter(msg), be32(attr(msg, unix.NFTA_OBJ_TYPE)) == unix.NFT_OBJECT_COUNTER
 	})
 }

@@ -7,30 +7,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// objectKind is a kind of objects that the kernel lists.
+// objectKind is a kind of objects that the kernel reads and deletes by their
+// names.
 type objectKind struct {
-	name          string
-	request       uint16
-	table, handle uint16 // the attributes with the name of the table and the handle
+	name        string
+	get, delete uint16 // messages
+	// Attributes: the name of the table, the name of the object (of a rule: of
+	// its chain; of a row: of its set; 0 for a table), and the handle.
+	table, object, handle uint16
 }
 
 var (
-	kindChain  = objectKind{"chains", unix.NFT_MSG_GETCHAIN, unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_HANDLE}
-	kindSet    = objectKind{"sets", unix.NFT_MSG_GETSET, unix.NFTA_SET_TABLE, nftaSetHandle}
-	kindObject = objectKind{"objects", unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TABLE, nftaObjHandle}
-	kindRule   = objectKind{"rules", unix.NFT_MSG_GETRULE, unix.NFTA_RULE_TABLE, unix.NFTA_RULE_HANDLE}
+	kindTable = objectKind{"table", unix.NFT_MSG_GETTABLE, unix.NFT_MSG_DELTABLE,
+		unix.NFTA_TABLE_NAME, 0, nftaTableHandle}
+	kindChain = objectKind{"chain", unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_DELCHAIN,
+		unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, unix.NFTA_CHAIN_HANDLE}
+	kindSet = objectKind{"set", unix.NFT_MSG_GETSET, unix.NFT_MSG_DELSET,
+		unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, nftaSetHandle}
+	kindCounter = objectKind{"counter", unix.NFT_MSG_GETOBJ, unix.NFT_MSG_DELOBJ,
+		unix.NFTA_OBJ_TABLE, unix.NFTA_OBJ_NAME, nftaObjHandle}
+	kindRule = objectKind{"rule", unix.NFT_MSG_GETRULE, unix.NFT_MSG_DELRULE,
+		unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE}
+	kindRow = objectKind{"row", unix.NFT_MSG_GETSETELEM, unix.NFT_MSG_DELSETELEM,
+		unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET, 0}
 )
+
+// names writes the attributes that identify an object.
+func (w *messageWriter) names(kind objectKind, t *Table, object string) {
+	w.CString(kind.table, t.Name)
+	if kind.object != 0 {
+		w.CString(kind.object, object)
+	}
+	if kind == kindCounter {
+		w.Uint32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
+	}
+}
+
+// delete deletes an object, or all rules of a chain, or all rows of a set.
+func (b *Batch) delete(op operation, kind objectKind, object string) {
+	m := sentMessage{op: op, object: object}
+	b.message(m, kind.delete, 0, func(w *messageWriter) { w.names(kind, b.table, object) })
+}
 
 // find reads one object. It returns ok as false if the kernel does not have
 // the object.
 func find[T any](
-	c *Conn, typ uint16, f Family, body func(w *messageWriter), decode func(attributes []byte) T,
+	c *Conn, kind objectKind, t *Table, name string, decode func(attributes []byte) T,
 ) (found T, ok bool, err error) {
-	err = c.request(typ, 0, f, body, func(msg []byte) { found, ok = decode(msg), true })
-	if errors.Is(err, unix.ENOENT) {
-		return found, false, nil
+	err = c.request(kind.get, 0, t.Family, func(w *messageWriter) { w.names(kind, t, name) },
+		func(msg []byte) { found, ok = decode(msg), true })
+	switch {
+	case err == nil:
+		return found, ok, nil
+	case errors.Is(err, unix.ENOENT):
+		err = nil
+	case kind == kindTable:
+		err = fmt.Errorf("read %s: %w", t, err)
+	default:
+		err = fmt.Errorf("read %s %s of %s: %w", kind.name, name, t, err)
 	}
-	return found, ok, err
+	return *new(T), false, err
 }
 
 // dump reads the objects of one kind in a table, or the rules of a chain,
@@ -52,7 +88,7 @@ func dump[T any](
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("read %s of %s: %w", kind.name, t, err)
+		return nil, fmt.Errorf("read %ss of %s: %w", kind.name, t, err)
 	}
 	return found, nil
 }
@@ -69,11 +105,11 @@ func dump[T any](
 func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attributes []byte)) error {
 	seen := make(map[uint64]struct{})
 	twice := false
-	err := c.request(kind.request, unix.NLM_F_DUMP, t.Family,
+	err := c.request(kind.get, unix.NLM_F_DUMP, t.Family,
 		func(w *messageWriter) {
 			w.CString(kind.table, t.Name)
 			if chain != "" {
-				w.CString(unix.NFTA_RULE_CHAIN, chain)
+				w.CString(kind.object, chain)
 			}
 		},
 		func(msg []byte) {

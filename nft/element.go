@@ -71,12 +71,6 @@ func (w *messageWriter) rowEnd(r *Row) {
 	w.Unnest(elem)
 }
 
-// rowList writes the attributes that identify the set of a list of rows.
-func (w *messageWriter) rowList(t *Table, set string) {
-	w.CString(unix.NFTA_SET_ELEM_LIST_TABLE, t.Name)
-	w.CString(unix.NFTA_SET_ELEM_LIST_SET, set)
-}
-
 // openRows makes the last message accept another row of the set.
 func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
 	b.rows++
@@ -88,7 +82,7 @@ func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
 	b.openSet, b.openOp = s, op
 	b.openAt = b.w.beginNFT(typ, flags, b.table.Family)
 	b.messages = append(b.messages, sentMessage{at: b.openAt, op: op, set: s})
-	b.w.rowList(b.table, s.Name)
+	b.w.names(kindRow, b.table, s.Name)
 	b.openListAt = b.w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
 

@@ -52,7 +52,7 @@ func requestRows[T any](
 	set := rows[0].Set
 	err = c.request(unix.NFT_MSG_GETSETELEM, 0, t.Family,
 		func(w *messageWriter) {
-			w.rowList(t, set.Name)
+			w.names(kindRow, t, set.Name)
 			list := w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 			for i := range rows {
 				elem := w.Nest(unix.NFTA_LIST_ELEM)
@@ -78,7 +78,7 @@ func (c *Conn) Rows(t *Table, set *Set) ([]Row, error) {
 	_, err := c.Snapshot(func() error {
 		rows = nil
 		return c.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family,
-			func(w *messageWriter) { w.rowList(t, set.Name) },
+			func(w *messageWriter) { w.names(kindRow, t, set.Name) },
 			func(msg []byte) { rows = append(rows, parseRows(msg, set)...) })
 	})
 	if errors.Is(err, unix.ENOENT) {
@@ -122,7 +122,7 @@ func SampleRows(t *Table, set *Set) ([]Row, error) {
 	}
 	defer c.Close()
 	w := newRequest(c.socket, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family,
-		func(w *messageWriter) { w.rowList(t, set.Name) })
+		func(w *messageWriter) { w.names(kindRow, t, set.Name) })
 	if err := c.socket.Send(w.Buf); err != nil {
 		return nil, err
 	}

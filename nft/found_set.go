@@ -63,21 +63,15 @@ func parseSet(msg []byte) FoundSet {
 // the package does not know is one field of raw bytes. FindSet returns nil if
 // the set does not exist.
 func (c *Conn) FindSet(t *Table, name string) (*Set, error) {
-	body := func(w *messageWriter) {
-		w.CString(unix.NFTA_SET_TABLE, t.Name)
-		w.CString(unix.NFTA_SET_NAME, name)
+	found, ok, err := find(c, kindSet, t, name, parseSet)
+	if !ok {
+		return nil, err
 	}
-	found, ok, err := find(c, unix.NFT_MSG_GETSET, t.Family, body, parseSet)
-	if err == nil && ok {
-		var s *Set
-		if s, err = found.describe(); err == nil {
-			return s, nil
-		}
-	}
+	s, err := found.describe()
 	if err != nil {
 		return nil, fmt.Errorf("read set %s of %s: %w", name, t, err)
 	}
-	return nil, nil
+	return s, nil
 }
 
 // describe returns the description of the set, as far as the kernel stores

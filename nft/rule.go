@@ -204,15 +204,13 @@ func (b *Batch) AddRules(c *Chain) {
 func (b *Batch) DeleteRule(chain string, handle uint64) {
 	m := sentMessage{op: opDeleteRule, object: chain, handle: handle}
 	b.message(m, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
-		w.CString(unix.NFTA_RULE_TABLE, b.table.Name)
-		w.CString(unix.NFTA_RULE_CHAIN, chain)
+		w.names(kindRule, b.table, chain)
 		w.Uint64(unix.NFTA_RULE_HANDLE, handle)
 	})
 }
 
 func (b *Batch) ruleBody(w *messageWriter, m sentMessage) {
-	w.CString(unix.NFTA_RULE_TABLE, b.table.Name)
-	w.CString(unix.NFTA_RULE_CHAIN, m.object)
+	w.names(kindRule, b.table, m.object)
 	at := w.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, e := range m.rule.Expressions {
 		if err := w.expr(b.table.Family, e); err != nil {

@@ -105,8 +105,7 @@ func (b *Batch) AddSet(s *Set) {
 }
 
 func (b *Batch) setBody(w *messageWriter, s *Set) {
-	w.CString(unix.NFTA_SET_TABLE, b.table.Name)
-	w.CString(unix.NFTA_SET_NAME, s.Name)
+	w.names(kindSet, b.table, s.Name)
 	w.Uint32(unix.NFTA_SET_FLAGS, s.flags())
 	w.Uint32(unix.NFTA_SET_KEY_TYPE, s.Key.typeID())
 	w.Uint32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.size))
@@ -150,17 +149,8 @@ func (w *messageWriter) setDescription(s *Set) {
 
 // DeleteSet deletes a set. The commit fails if the set does not exist, or if
 // rules refer to it.
-func (b *Batch) DeleteSet(name string) {
-	b.message(sentMessage{op: opDeleteSet, object: name}, unix.NFT_MSG_DELSET, 0, func(w *messageWriter) {
-		w.CString(unix.NFTA_SET_TABLE, b.table.Name)
-		w.CString(unix.NFTA_SET_NAME, name)
-	})
-}
+func (b *Batch) DeleteSet(name string) { b.delete(opDeleteSet, kindSet, name) }
 
 // FlushSet deletes all rows of a set. The commit fails if the set does not
 // exist.
-func (b *Batch) FlushSet(name string) {
-	b.message(sentMessage{op: opFlushSet, object: name}, unix.NFT_MSG_DELSETELEM, 0, func(w *messageWriter) {
-		w.rowList(b.table, name)
-	})
-}
+func (b *Batch) FlushSet(name string) { b.delete(opFlushSet, kindRow, name) }

@@ -1,8 +1,6 @@
 package nft
 
 import (
-	"fmt"
-
 	"golang.org/x/sys/unix"
 )
 
@@ -47,11 +45,7 @@ func (b *Batch) AddTable(comment string) {
 
 // DeleteTable deletes the table with all its contents. The commit fails if
 // the table does not exist.
-func (b *Batch) DeleteTable() {
-	b.message(sentMessage{op: opDeleteTable}, unix.NFT_MSG_DELTABLE, 0, func(w *messageWriter) {
-		w.CString(unix.NFTA_TABLE_NAME, b.table.Name)
-	})
-}
+func (b *Batch) DeleteTable() { b.delete(opDeleteTable, kindTable, "") }
 
 // FoundTable is a table in the kernel.
 type FoundTable struct {
@@ -65,12 +59,7 @@ type FoundTable struct {
 // FindTable reads the table with the family and name of t. It returns ok as
 // false if the table does not exist.
 func (c *Conn) FindTable(t *Table) (found FoundTable, ok bool, err error) {
-	body := func(w *messageWriter) { w.CString(unix.NFTA_TABLE_NAME, t.Name) }
-	found, ok, err = find(c, unix.NFT_MSG_GETTABLE, t.Family, body, parseTable)
-	if err != nil {
-		return FoundTable{}, false, fmt.Errorf("read %s: %w", t, err)
-	}
-	return found, ok, nil
+	return find(c, kindTable, t, "", parseTable)
 }
 
 func parseTable(msg []byte) FoundTable {
