@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -80,7 +78,7 @@ func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what st
 
 // serviceRanges returns the ranges of ClusterIPs of both families.
 func serviceRanges() (ranges []netip.Prefix, err error) {
-	err = inTables(func(k *explain.Kernel) error {
+	err = explain.InTables(func(k *explain.Kernel) error {
 		found, err := k.ServiceRanges()
 		ranges = append(ranges, found...)
 		return err
@@ -89,36 +87,6 @@ func serviceRanges() (ranges []netip.Prefix, err error) {
 		err = errors.New("the rules contain no range of ClusterIPs: give a destination as IP:PORT")
 	}
 	return ranges, err
-}
-
-// inTables calls use with the table of each family that has one. It returns
-// explain.ErrNoTable if none has.
-func inTables(use func(*explain.Kernel) error) (missing error) {
-	found := false
-	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-		err := inTable(f, use)
-		switch {
-		case errors.Is(err, explain.ErrNoTable):
-			missing = cmp.Or(missing, err)
-		case err != nil:
-			return err
-		default:
-			found = true
-		}
-	}
-	if found {
-		return nil
-	}
-	return missing
-}
-
-func inTable(f nft.Family, use func(*explain.Kernel) error) error {
-	kernel, err := explain.OpenKernel(f)
-	if err != nil {
-		return err
-	}
-	defer kernel.Close()
-	return use(kernel)
 }
 
 // source returns the source that --from names.
@@ -155,7 +123,7 @@ func parseRange(text string) (netip.Prefix, error) {
 
 // podRanges returns the ranges of pods of both families.
 func podRanges() (ranges []netip.Prefix, err error) {
-	err = inTables(func(k *explain.Kernel) error {
+	err = explain.InTables(func(k *explain.Kernel) error {
 		pods, _, err := k.Pods()
 		if pods.Range.IsValid() {
 			ranges = append(ranges, pods.Range)

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/vishvananda/netlink"
-
-	"github.com/nftproxy/nftproxy/nft"
 )
 
 // checkBridgeNetfilter checks that answers between pods on one bridge pass
@@ -20,7 +18,7 @@ func checkBridgeNetfilter(_ context.Context, n *node) Finding {
 		return ok("no bridge connects pods")
 	}
 	settings := []string{"net/bridge/bridge-nf-call-iptables"}
-	if rows, err := endpointRows(nft.IPv6); err == nil && len(rows) > 0 {
+	if n.servesIPv6() {
 		settings = append(settings, "net/bridge/bridge-nf-call-ip6tables")
 	}
 	for _, name := range settings {
@@ -44,20 +42,28 @@ func checkBridgeNetfilter(_ context.Context, n *node) Finding {
 
 // podBridges returns the bridges with at least two ports of type veth.
 func podBridges() (names []string, err error) {
-	links, err := netlink.LinkList()
-	if err != nil {
-		return nil, err
+	_, bridges, err := podLinks(2)
+	for _, link := range bridges {
+		names = append(names, link.Attrs().Name)
 	}
-	ports := make(map[int]int)
+	return names, err
+}
+
+// podLinks returns the interfaces of type veth, and the bridges of which at
+// least that many are ports.
+func podLinks(ports int) (veths, bridges []netlink.Link, err error) {
+	links, err := netlink.LinkList()
+	count := make(map[int]int)
 	for _, link := range links {
 		if link.Type() == "veth" {
-			ports[link.Attrs().MasterIndex]++
+			veths = append(veths, link)
+			count[link.Attrs().MasterIndex]++
 		}
 	}
 	for _, link := range links {
-		if link.Type() == "bridge" && ports[link.Attrs().Index] > 1 {
-			names = append(names, link.Attrs().Name)
+		if link.Type() == "bridge" && count[link.Attrs().Index] >= ports {
+			bridges = append(bridges, link)
 		}
 	}
-	return names, nil
+	return veths, bridges, err
 }

@@ -18,26 +18,21 @@ import (
 // node.
 func checkLocalDetection(context.Context, *node) Finding {
 	finding := skipped("no Services in the tables of nftproxy")
-	for _, f := range families() {
-		k, err := explain.OpenKernel(f)
-		if errors.Is(err, explain.ErrNoTable) {
-			continue
-		}
-		if err != nil {
-			return unknown(err)
-		}
-		if rows, err := endpointRows(f); err == nil && len(rows) == 0 { // the cluster may not use the family
-			k.Close()
-			continue
+	decided := func() bool { return finding.Result != OK && finding.Result != Skipped }
+	err := explain.InTables(func(k *explain.Kernel) error {
+		f := k.Table.Family
+		rows, err := endpointRows(f)
+		if noRows := err == nil && len(rows) == 0; noRows || decided() { // the cluster may not use the family
+			return nil
 		}
 		pods, known, err := k.Pods()
-		k.Close()
-		if err != nil {
-			return unknown(err)
+		if err == nil {
+			finding = detectionFinding(f.Name(), pods, known)
 		}
-		if finding = detectionFinding(f.Name(), pods, known); finding.Result != OK && finding.Result != Skipped {
-			return finding
-		}
+		return err
+	})
+	if err != nil && !errors.Is(err, explain.ErrNoTable) && !decided() {
+		return unknown(err)
 	}
 	return finding
 }
@@ -141,35 +136,17 @@ func (s *seenPods) add(addr netip.Addr, bits int) {
 // findInterfaces finds the interfaces of pods. The uplink of a node that is a
 // container is also of type veth.
 func (s *seenPods) findInterfaces() (map[int]bool, error) {
-	links, err := netlink.LinkList()
+	veths, bridges, err := podLinks(1)
 	if err != nil {
 		return nil, err
 	}
 	exits, err := uplinks()
-	if err != nil {
-		return nil, err
-	}
-	isExit := make(map[string]bool)
-	for _, name := range exits {
-		isExit[name] = true
-	}
-	indexes, bridges := make(map[int]bool), make(map[int]bool)
-	add := func(link netlink.Link) {
-		if name := link.Attrs().Name; !isExit[name] {
+	indexes := make(map[int]bool)
+	for _, link := range append(veths, bridges...) {
+		if name := link.Attrs().Name; !slices.Contains(exits, name) {
 			s.interfaces = append(s.interfaces, name)
 			indexes[link.Attrs().Index] = true
 		}
 	}
-	for _, link := range links {
-		if link.Type() == "veth" {
-			add(link)
-			bridges[link.Attrs().MasterIndex] = true
-		}
-	}
-	for _, link := range links {
-		if link.Type() == "bridge" && bridges[link.Attrs().Index] {
-			add(link)
-		}
-	}
-	return indexes, nil
+	return indexes, err
 }

@@ -15,23 +15,10 @@ import (
 // checkFilters checks whether rules of other programs drop packets after their
 // translation.
 func checkFilters(ctx context.Context, _ *node) Finding {
-	legacy, err := legacyTables()
-	if err != nil {
-		return unknown(err)
-	}
-	var blocks []block
-	samples := 0
-	for _, f := range families() {
-		if ctx.Err() != nil {
-			return unknown(ctx.Err())
-		}
-		found, n, err := findBlocks(f, legacy, (*firewall).journeys)
-		if err != nil && !errors.Is(err, explain.ErrNoTable) {
-			return unknown(err)
-		}
-		blocks, samples = append(blocks, found...), samples+n
-	}
+	blocks, samples, err := findBlocks(ctx, (*firewall).journeys)
 	switch {
+	case err != nil:
+		return unknown(err)
 	case len(blocks) > 0:
 		return filterFinding(blocks)
 	case samples == 0:
@@ -59,16 +46,33 @@ func filterFinding(blocks []block) Finding {
 }
 
 // findBlocks returns the rules of other programs that drop or reject packets on
-// journeys to endpoints of some Services of a family. samples is the number of
-// connections that were evaluated.
+// journeys to endpoints of some Services. samples is the number of connections
+// that were evaluated.
 func findBlocks(
-	f nft.Family, legacy []otherTable, journeys func(*firewall, *sample) []journey,
+	ctx context.Context, journeys func(*firewall, *sample) []journey,
 ) (blocks []block, samples int, err error) {
-	k, err := explain.OpenKernel(f)
+	legacy, err := legacyTables()
 	if err != nil {
 		return nil, 0, err
 	}
-	defer k.Close()
+	err = explain.InTables(func(k *explain.Kernel) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		found, n, err := findBlocksOf(k, legacy, journeys)
+		blocks, samples = append(blocks, found...), samples+n
+		return err
+	})
+	if errors.Is(err, explain.ErrNoTable) {
+		err = nil
+	}
+	return blocks, samples, err
+}
+
+// findBlocksOf is findBlocks for one family.
+func findBlocksOf(
+	k *explain.Kernel, legacy []otherTable, journeys func(*firewall, *sample) []journey,
+) (blocks []block, samples int, err error) {
 	_, err = k.Conn.Snapshot(func() error {
 		blocks, samples = nil, 0
 		tables, err := otherTables(k)

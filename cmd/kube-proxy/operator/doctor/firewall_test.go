@@ -43,7 +43,7 @@ func prepare(t *testing.T) {
 // table inet t: chain c: rule 1: drop".
 func blocks(t *testing.T) (texts []string) {
 	t.Helper()
-	found, samples, err := findBlocks(nft.IPv4, nil, (*firewall).journeys)
+	found, samples, err := findBlocks(t.Context(), (*firewall).journeys)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,13 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -48,11 +48,7 @@ func checkNodePortRange(_ context.Context, n *node) Finding {
 		return local.contains(port) &&
 			!slices.ContainsFunc(reserved, func(r portRange) bool { return r.contains(port) })
 	}
-	ports, err := nodePorts()
-	if err != nil {
-		return unknown(err)
-	}
-	return nodePortFinding(local, chosen, ports)
+	return nodePortFinding(local, chosen, nodePorts())
 }
 
 func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Finding {
@@ -106,34 +102,18 @@ func parseRange(text string) (portRange, error) {
 	if !isRange {
 		last = first
 	}
-	from, err := strconv.Atoi(first)
-	if err != nil {
-		return portRange{}, fmt.Errorf("range of ports %q: %w", text, err)
-	}
-	to, err := strconv.Atoi(last)
-	if err != nil {
+	from, errFrom := strconv.Atoi(first)
+	to, errTo := strconv.Atoi(last)
+	if err := cmp.Or(errFrom, errTo); err != nil {
 		return portRange{}, fmt.Errorf("range of ports %q: %w", text, err)
 	}
 	return portRange{from, to}, nil
 }
 
 // nodePorts returns some NodePorts of the tables.
-func nodePorts() (ports []int, err error) {
-	conn, err := nft.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
+func nodePorts() (ports []int) {
 	for _, f := range families() {
-		table := &nft.Table{Family: f, Name: ruleset.TableName}
-		set, err := conn.FindSet(table, ruleset.NodePortSet)
-		if err != nil || set == nil {
-			continue // the table of another program, which checkTable reports
-		}
-		rows, err := nft.SampleRows(table, set)
-		if err != nil {
-			return nil, err
-		}
+		rows, _ := sampleRows(f, ruleset.NodePortSet) // checkTable reports the table of another program
 		for _, row := range rows {
 			if port, ok := ruleset.NodePortOf(row); ok {
 				ports = append(ports, int(port))
@@ -141,5 +121,5 @@ func nodePorts() (ports []int, err error) {
 		}
 	}
 	slices.Sort(ports)
-	return ports, nil
+	return ports
 }

@@ -2,10 +2,7 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"slices"
-
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 )
 
 // checkStaleConnections checks whether the reset of connections to endpoints
@@ -43,28 +40,11 @@ func checkStaleConnections(ctx context.Context, n *node) Finding {
 
 // findMidstreamBlocks returns the rules of other programs that drop or reject a
 // packet of a client whose connection was deleted, and not its first packet.
-func findMidstreamBlocks(ctx context.Context) (blocks []block, err error) {
-	legacy, err := legacyTables()
+func findMidstreamBlocks(ctx context.Context) ([]block, error) {
+	regular, _, err := findBlocks(ctx, (*firewall).journeys)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range families() {
-		regular, _, err := findBlocks(f, legacy, (*firewall).journeys)
-		if err != nil && !errors.Is(err, explain.ErrNoTable) {
-			return nil, err
-		}
-		midstream, _, err := findBlocks(f, legacy, (*firewall).midstream)
-		if err != nil && !errors.Is(err, explain.ErrNoTable) {
-			return nil, err
-		}
-		for _, b := range midstream {
-			if !slices.ContainsFunc(regular, b.sameRule) {
-				blocks = append(blocks, b)
-			}
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-	}
-	return blocks, nil
+	midstream, _, err := findBlocks(ctx, (*firewall).midstream)
+	return slices.DeleteFunc(midstream, func(b block) bool { return slices.ContainsFunc(regular, b.sameRule) }), err
 }

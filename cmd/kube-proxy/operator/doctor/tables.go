@@ -63,14 +63,17 @@ func checkTable(context.Context, *node) Finding {
 }
 
 // endpointRows returns some rows of the map of endpoints.
-func endpointRows(f nft.Family) ([]nft.Row, error) {
+func endpointRows(f nft.Family) ([]nft.Row, error) { return sampleRows(f, ruleset.OwnSet) }
+
+// sampleRows returns some rows of a set, none if it does not exist.
+func sampleRows(f nft.Family, name string) ([]nft.Row, error) {
 	conn, err := nft.Open()
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	table := &nft.Table{Family: f, Name: ruleset.TableName}
-	set, err := conn.FindSet(table, ruleset.OwnSet)
+	set, err := conn.FindSet(table, name)
 	if err != nil || set == nil {
 		return nil, err
 	}

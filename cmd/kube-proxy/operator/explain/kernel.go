@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -64,6 +65,30 @@ func (k *Kernel) check() error {
 	return err
 }
 
+// InTables calls use with the table of each family that has one. It returns
+// ErrNoTable if none has.
+func InTables(use func(*Kernel) error) (missing error) {
+	found := false
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		k, err := OpenKernel(f)
+		if errors.Is(err, ErrNoTable) {
+			missing = cmp.Or(missing, err)
+			continue
+		}
+		if err == nil {
+			err = errors.Join(use(k), k.Close())
+		}
+		if err != nil {
+			return err
+		}
+		found = true
+	}
+	if found {
+		return nil
+	}
+	return missing
+}
+
 // Close closes the connections to the kernel.
 func (k *Kernel) Close() error {
 	k.NodeRoutes.Close()
@@ -96,8 +121,12 @@ func (k *Kernel) Mark(q Query) (mark uint32, ok bool) {
 func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 	name := ruleset.BaseChainName(point)
 	found, ok, err := k.Conn.FindChain(k.Table, name)
-	if err == nil && (!ok || found.Hook == nil || found.Hook.Point != point) {
+	switch {
+	case err != nil:
+	case !ok || found.Hook == nil || found.Hook.Point != point:
 		err = fmt.Errorf("%s has no chain %s at hook %s: another program changed it", k.Table, name, point)
+	case found.Policy != nft.PolicyAccept:
+		err = fmt.Errorf("chain %s of %s has another policy than accept: another program changed it", name, k.Table)
 	}
 	return name, err
 }
