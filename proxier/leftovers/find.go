@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/xtables"
 )
@@ -52,30 +50,17 @@ func (r *report) addFound(table string, p plan) {
 }
 
 func findIPVS(r *report) error {
-	_, err := netlink.LinkByName(ipvsInterface)
-	switch {
-	case errors.As(err, new(netlink.LinkNotFoundError)):
-		return nil
-	case err != nil:
-		return fmt.Errorf("find interface %s: %w", ipvsInterface, err)
+	link, err := findIPVSInterface()
+	if link != nil {
+		r.addRemoved("interface " + ipvsInterface)
 	}
-	r.addRemoved("interface " + ipvsInterface)
-	return nil
+	return err
 }
 
 func findSets(r *report) error {
-	names, err := listSets()
-	if err != nil {
-		return fmt.Errorf("list IP sets: %w", err)
+	names, err := leftoverSets()
+	if len(names) > 0 {
+		r.addRemoved(count(len(names), "IP set"))
 	}
-	found := 0
-	for _, name := range names {
-		if isLeftoverSet(name) {
-			found++
-		}
-	}
-	if found > 0 {
-		r.addRemoved(count(found, "IP set"))
-	}
-	return nil
+	return err
 }

@@ -35,6 +35,15 @@ func setNameIPv6(name string) string {
 	return name[:min(len(name), maxSetName)]
 }
 
+// leftoverSets returns the names of the sets of the IPVS mode that exist.
+func leftoverSets() ([]string, error) {
+	names, err := listSets()
+	if err != nil {
+		return nil, fmt.Errorf("list IP sets: %w", err)
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !isLeftoverSet(name) }), nil
+}
+
 func isLeftoverSet(name string) bool {
 	return slices.ContainsFunc(setNames, func(n string) bool { return name == n || name == setNameIPv6(n) })
 }
@@ -42,15 +51,9 @@ func isLeftoverSet(name string) bool {
 // removeSets destroys the IP sets. It keeps sets that rules still use, so the
 // rules must be removed first.
 func removeSets(ctx context.Context, r *report) error {
-	names, err := listSets()
-	if err != nil {
-		return fmt.Errorf("list IP sets: %w", err)
-	}
-	var errs []error
+	names, err := leftoverSets()
+	errs := []error{err}
 	for _, name := range names {
-		if !isLeftoverSet(name) {
-			continue
-		}
 		switch err := destroySet(ctx, name); {
 		case err == nil:
 			r.addRemoved("IP set " + name)

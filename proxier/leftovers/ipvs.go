@@ -16,12 +16,9 @@ const ipvsInterface = "kube-ipvs0"
 // the interface it removes nothing: all virtual servers belong to other
 // programs.
 func removeIPVS(r *report) error {
-	link, err := netlink.LinkByName(ipvsInterface)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("find interface %s: %w", ipvsInterface, err)
+	link, err := findIPVSInterface()
+	if link == nil {
+		return err
 	}
 	leftovers, err := findLeftoverServers(link)
 	if err != nil {
@@ -39,6 +36,18 @@ func removeIPVS(r *report) error {
 	}
 	r.addRemoved("interface " + ipvsInterface)
 	return nil
+}
+
+// findIPVSInterface returns nil if the interface does not exist.
+func findIPVSInterface() (netlink.Link, error) {
+	link, err := netlink.LinkByName(ipvsInterface)
+	switch {
+	case err == nil:
+		return link, nil
+	case errors.As(err, new(netlink.LinkNotFoundError)):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("find interface %s: %w", ipvsInterface, err)
 }
 
 // leftoverServers identifies kube-proxy's virtual servers. The address of
@@ -76,9 +85,9 @@ func findLeftoverServers(link netlink.Link) (leftoverServers, error) {
 			l.addrs[addr.Unmap()] = true
 		}
 	}
-	sets, err := listSets()
+	sets, err := leftoverSets()
 	if err != nil {
-		return l, fmt.Errorf("list IP sets: %w", err)
+		return l, err
 	}
 	for _, name := range sets {
 		protocol, ok := nodePortSet(name)
