@@ -11,7 +11,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -29,14 +28,7 @@ type serviceConnections struct {
 	rules  *ruleset.Ruleset // only for the loop of the family
 
 	mu    sync.Mutex // guards ports, and the numbers
-	ports map[servicePortKey]*portConnections
-}
-
-// servicePortKey identifies a service port.
-type servicePortKey struct {
-	service  cluster.ServiceName
-	port     string
-	protocol cluster.Protocol
+	ports map[planKey]*portConnections
 }
 
 // portConnections are the connections to a service port.
@@ -54,7 +46,7 @@ type frontendConnections struct {
 
 func newServiceConnections(reader *counterReader, rules ruleset.Config, f nft.Family) (*serviceConnections, error) {
 	r, err := ruleset.New(rules, f)
-	return &serviceConnections{reader: reader, rules: r, ports: make(map[servicePortKey]*portConnections)}, err
+	return &serviceConnections{reader: reader, rules: r, ports: make(map[planKey]*portConnections)}, err
 }
 
 // update makes the service ports of a commit those that are counted.
@@ -63,14 +55,14 @@ func (s *serviceConnections) update(c *table.Commit) {
 	defer s.mu.Unlock()
 	known := s.ports
 	if c.Whole { // a Reset discards Services without a commit that deletes them
-		s.ports = make(map[servicePortKey]*portConnections, len(known))
+		s.ports = make(map[planKey]*portConnections, len(known))
 	}
 	for _, change := range c.Changes {
 		plan := cmp.Or(change.After, change.Before)
 		if plan == nil {
 			continue
 		}
-		key := servicePortKey{plan.Service.Name, plan.Port.Name, plan.Port.Protocol}
+		key := keyOf(plan)
 		rows := s.rules.ConnectionRows(change.After)
 		if len(rows) == 0 {
 			delete(s.ports, key)

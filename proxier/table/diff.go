@@ -220,7 +220,7 @@ func (t *Table) wants(expected *Expected, r nft.Row) (bool, error) {
 	case r.Set == t.rules.ReservedIDsSet():
 		return t.committed.reservedIDs != 0 && r.Key == t.rules.ReservedIDs(t.committed.reservedIDs).Key, nil
 	case t.rules.IsShared(r.Set):
-		return t.committed.shared[sharedKey{r.Set, r.Key}] != 0, nil
+		return t.committed.shared[rowKey{r.Set, r.Key}] != 0, nil
 	}
 	want, err := expected.Row(r.Set, r.Key)
 	return want.Set != nil && want.Key == r.Key, err

@@ -26,7 +26,7 @@ type Expected struct {
 
 	ports     map[*portState]*expectedPort
 	frontends map[ruleset.Frontend]*expectedPort // nil for those without an owner
-	shared    map[sharedKey]nft.Row              // without a Set for those that do not exist
+	shared    map[rowKey]nft.Row                 // without a Set for those that do not exist
 }
 
 // expectedPort contains the chains and rows of one service port.
@@ -34,7 +34,7 @@ type expectedPort struct {
 	chains []*nft.Chain
 	rows   []nft.Row
 	// index has the positions of rows. It is made when it is first needed.
-	index map[sharedKey]int
+	index map[rowKey]int
 }
 
 // Expected returns the table that the desired state demands. It can be used
@@ -51,7 +51,7 @@ func (t *Table) Expected(read func(func()) error) (*Expected, error) {
 	}
 	e := &Expected{
 		table: t, read: read, ports: make(map[*portState]*expectedPort),
-		frontends: make(map[ruleset.Frontend]*expectedPort), shared: make(map[sharedKey]nft.Row),
+		frontends: make(map[ruleset.Frontend]*expectedPort), shared: make(map[rowKey]nft.Row),
 	}
 	err := read(func() {
 		e.program = t.rules.MakeProgram(t.desired.node, t.committed.sources(t.rules, nil)...)
@@ -171,14 +171,14 @@ func (e *Expected) sharedRow(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	if !ok {
 		return nft.Row{}, nil
 	}
-	if row, ok := e.shared[sharedKey{set, key}]; ok {
+	if row, ok := e.shared[rowKey{set, key}]; ok {
 		return row, nil
 	}
 	var row nft.Row
 	if err := e.read(func() { row = e.findShared(addr, set, key) }); err != nil {
 		return nft.Row{}, err
 	}
-	e.shared[sharedKey{set, key}] = row
+	e.shared[rowKey{set, key}] = row
 	return row, nil
 }
 
@@ -186,7 +186,7 @@ func (e *Expected) sharedRow(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 // kernel has all rows, it looks at all Services. It must be called by read.
 func (e *Expected) findShared(addr netip.Addr, set *nft.Set, key nft.Tuple) nft.Row {
 	if e.table.UpToDate() && len(e.table.desired.dirty) == 0 {
-		if e.table.committed.shared[sharedKey{set, key}] == 0 {
+		if e.table.committed.shared[rowKey{set, key}] == 0 {
 			return nft.Row{}
 		}
 		return nft.Row{Set: set, Key: key}
@@ -250,16 +250,16 @@ func (p *expectedPort) row(set *nft.Set, key nft.Tuple) nft.Row {
 	if p.index == nil {
 		p.makeIndex()
 	}
-	if i, ok := p.index[sharedKey{set, key}]; ok {
+	if i, ok := p.index[rowKey{set, key}]; ok {
 		return p.rows[i]
 	}
 	return nft.Row{}
 }
 
 func (p *expectedPort) makeIndex() {
-	p.index = make(map[sharedKey]int, len(p.rows))
+	p.index = make(map[rowKey]int, len(p.rows))
 	for i, r := range p.rows {
-		p.index[sharedKey{r.Set, r.Key}] = i
+		p.index[rowKey{r.Set, r.Key}] = i
 	}
 }
 

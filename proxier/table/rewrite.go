@@ -301,11 +301,6 @@ func (t *Table) commitOver(table *nft.Table, found inspection) error {
 // countedRows are rows of sets whose rows count: their comments by set and key.
 type countedRows map[rowKey]string
 
-type rowKey struct {
-	set *nft.Set
-	key nft.Tuple
-}
-
 // row returns the row with a comment.
 func (k rowKey) row(comment string) nft.Row { return nft.Row{Set: k.set, Key: k.key, Comment: comment} }
 

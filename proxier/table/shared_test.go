@@ -11,7 +11,7 @@ import (
 func TestSharedChange(t *testing.T) {
 	set := &nft.Set{Name: "cluster-ips"}
 	row := func(k uint32) nft.Row { return nft.Row{Set: set, Key: nft.Tuple{}.Integer(k)} }
-	key := func(k uint32) sharedKey { return sharedKey{set, nft.Tuple{}.Integer(k)} }
+	key := func(k uint32) rowKey { return rowKey{set, nft.Tuple{}.Integer(k)} }
 	have := sharedRows{key(1): 1, key(2): 2, key(3): 1}
 	change := make(sharedChange)
 	for _, add := range []struct {

@@ -238,15 +238,16 @@ func (tx *transaction) writeRows(rows []nft.Row, c change) []nft.Row {
 
 // sharedRows counts the service ports that have each row of the shared sets
 // (see ruleset.Ruleset.IsShared). The kernel has the rows with a count above 0.
-type sharedRows map[sharedKey]int
+type sharedRows map[rowKey]int
 
-type sharedKey struct {
+// rowKey identifies a row.
+type rowKey struct {
 	set *nft.Set
 	key nft.Tuple
 }
 
 // sharedChange is a change of sharedRows that is not committed yet.
-type sharedChange map[sharedKey]sharedCount
+type sharedChange map[rowKey]sharedCount
 
 // sharedCount is the change of a count, and the tag of the last service port
 // that changed it.
@@ -258,7 +259,7 @@ type sharedCount struct {
 // add changes the count of a row by n. It reports whether the row was not part
 // of the change before.
 func (c sharedChange) add(r nft.Row, n int, tag uint32) (first bool) {
-	k := sharedKey{r.Set, r.Key}
+	k := rowKey{r.Set, r.Key}
 	count, known := c[k]
 	c[k] = sharedCount{count.n + n, tag}
 	return !known
