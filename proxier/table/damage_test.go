@@ -90,8 +90,9 @@ func TestDamage(t *testing.T) {
 			"add counter ip kube-proxy z", "", byNone, []string{"extra set y", "extra counter z", "extra chain x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tabletest.NewNamespace(t)
+			tabletest.NewNode(t)
 			table := newSample(t)
+			explained := tt.by != byNone && name != "flush reserved ids" // which packets do not meet
 			if tt.by == byCount || tt.by == byCountOnly {
 				switch {
 				case reportsCounts(t, table):
@@ -107,6 +108,9 @@ func TestDamage(t *testing.T) {
 			got := differences(diffSteps(t, table, ""))
 			if tt.diff == nil && len(got) == 0 || tt.diff != nil && !slices.Equal(got, tt.diff) {
 				t.Errorf("got differences %q, want %q", got, tt.diff)
+			}
+			if got := explainNotices(t, table); got != explained {
+				t.Errorf("got %t from explain", got)
 			}
 			var d damage
 			if err := table.verify(); err != nil {
