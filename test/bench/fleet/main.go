@@ -222,10 +222,5 @@ func (f *fleet) addRow(table string, n int, proxy, clients, what string, u usage
 			report.Value("refused", report.Count, float64(u.refused)))
 	}
 	row = append(append(row, more...), report.Value("ended", report.Count, float64(u.ended)))
-	f.report.Table(table).Add(row...)
-	texts := []string{}
-	for _, one := range row {
-		texts = append(texts, strings.TrimSpace(one.Name+" "+one.String()))
-	}
-	f.report.Say("%s", strings.Join(texts, ", "))
+	f.report.AddRow(table, row...)
 }

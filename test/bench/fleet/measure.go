@@ -192,10 +192,8 @@ func (f *fleet) awaitQuiet(ctx context.Context) error {
 	const period = 500 * time.Millisecond
 	for before := int64(-1); f.received.Load() != before; {
 		before = f.received.Load()
-		select {
-		case <-ctx.Done():
+		if !lab.Sleep(ctx, period) {
 			return context.Cause(ctx)
-		case <-time.After(period):
 		}
 	}
 	return nil

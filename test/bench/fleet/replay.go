@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
+
+	"github.com/nftproxy/nftproxy/test/lab"
 )
 
 // replay sends the requests of a proxy and discards the answers.
@@ -79,10 +81,8 @@ func (c conversation) hold(ctx context.Context, requests []request, synced func(
 				break
 			}
 			c.refused.Add(1)
-			select {
-			case <-ctx.Done():
+			if !lab.Sleep(ctx, again) {
 				return nil
-			case <-time.After(again):
 			}
 		}
 	}

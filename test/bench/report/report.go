@@ -83,6 +83,16 @@ func (r *Report) Say(format string, args ...any) {
 	fmt.Fprintf(r.progress, time.Now().Format("15:04:05")+"  "+format+"\n", args...)
 }
 
+// AddRow adds a row to a table, and prints it.
+func (r *Report) AddRow(table string, figures ...Figure) {
+	r.Table(table).Add(figures...)
+	var texts []string
+	for _, f := range figures {
+		texts = append(texts, strings.TrimSpace(f.Name+" "+f.String()))
+	}
+	r.Say("%s", strings.Join(texts, ", "))
+}
+
 // Save writes the figures so far into the output folder, if there is one.
 func (r *Report) Save() error { return r.write(r.folder) }
 

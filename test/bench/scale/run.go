@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
@@ -314,12 +313,7 @@ func (r *run) addRow(table, what string, figures []report.Figure) {
 	row := append([]report.Figure{
 		report.Label("services", r.size.String()), report.Label("proxy", r.proxy), report.Label("", what),
 	}, figures...)
-	r.report.Table(table).Add(row...)
-	var texts []string
-	for _, f := range row {
-		texts = append(texts, strings.TrimSpace(f.Name+" "+f.String()))
-	}
-	r.report.Say("%s", strings.Join(texts, ", "))
+	r.report.AddRow(table, row...)
 }
 
 // line adds a point to a plot over the number of Services, unless the number of

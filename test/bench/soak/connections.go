@@ -184,7 +184,7 @@ func (c *connections) hold(ctx context.Context, r route) {
 	for ctx.Err() == nil {
 		from := time.Now()
 		conn, result := lab.Open(ctx, r.from, r.port.Protocol.String(), r.to, lab.ProbeOptions{})
-		for conn != nil && result.Outcome == lab.Answered && sleep(ctx, pause) {
+		for conn != nil && result.Outcome == lab.Answered && lab.Sleep(ctx, pause) {
 			from = time.Now()
 			result = conn.Ask(context.Background())
 			c.count("held connections")

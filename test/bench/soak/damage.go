@@ -66,7 +66,7 @@ func (w *world) repaired(
 		return 0, err
 	}
 	began := time.Now()
-	for sleep(ctx, 0) {
+	for lab.Sleep(ctx, 0) {
 		after, err := w.lasting(ctx, at)
 		switch {
 		case err == nil && slices.Equal(before, after):
@@ -89,7 +89,7 @@ func (f *faults) fight(ctx context.Context, n *node, d draw) (repaired time.Dura
 	family := families()[d.number%2]
 	script := fmt.Sprintf("add table %[1]s kube-proxy; delete table %[1]s kube-proxy", family)
 	return f.world.repaired(ctx, window{kind: d.kind, node: n, family: family}, script, func() error {
-		for end := time.Now().Add(d.lasts); time.Now().Before(end) && sleep(ctx, pause); {
+		for end := time.Now().Add(d.lasts); time.Now().Before(end) && lab.Sleep(ctx, pause); {
 			if err := runNft(ctx, n.Namespace, script); err != nil {
 				return err
 			}

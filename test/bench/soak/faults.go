@@ -142,7 +142,7 @@ func (f *faults) next(ctx context.Context) error {
 	for only := f.world.soak.kinds; len(only) > 0 && !slices.Contains(only, d.kind); {
 		d = f.draw()
 	}
-	if !sleep(ctx, d.pause) {
+	if !lab.Sleep(ctx, d.pause) {
 		return nil
 	}
 	began := time.Now()
@@ -187,7 +187,7 @@ func during(ctx context.Context, lasts time.Duration, begin, end func() error) e
 	if err := begin(); err != nil {
 		return err
 	}
-	sleep(ctx, lasts)
+	lab.Sleep(ctx, lasts)
 	return end()
 }
 
@@ -198,7 +198,7 @@ func (f *faults) restart(ctx context.Context, n *node, d draw) error {
 		signal = syscall.SIGKILL
 	}
 	n.process.End(signal)
-	sleep(ctx, d.lasts)
+	lab.Sleep(ctx, d.lasts)
 	return n.start(f.world.soak.programs.Product)
 }
 
@@ -213,7 +213,7 @@ func (f *faults) stopAPIServer(ctx context.Context, _ *node, d draw) (time.Durat
 		if err := stop(); err != nil {
 			return err
 		}
-		sleep(ctx, d.lasts)
+		lab.Sleep(ctx, d.lasts)
 		if first := f.world.nodes[0]; d.inside.kind == kill {
 			first.process.End(syscall.SIGKILL)
 			return first.start(f.world.soak.programs.Product)
@@ -312,7 +312,7 @@ func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, erro
 	if _, err := n.await(ctx); err != nil {
 		return 0, err
 	}
-	sleep(ctx, d.lasts)
+	lab.Sleep(ctx, d.lasts)
 	n.process.End(syscall.SIGKILL)
 	if err := n.start(f.world.soak.programs.Product); err != nil {
 		return 0, err
@@ -334,7 +334,7 @@ func (f *faults) refuse(ctx context.Context, n *node, d draw) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	sleep(ctx, d.lasts)
+	lab.Sleep(ctx, d.lasts)
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it ends early only if it failed
 	if err := cmd.Wait(); out.Len() > 0 {
 		return fmt.Errorf("strace: %w: %s", err, out.Bytes())

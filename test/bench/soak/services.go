@@ -135,7 +135,7 @@ func (f *faults) createHostile(ctx context.Context, _ *node, d draw) (longest ti
 			return 0, err
 		}
 		longest = max(longest, took)
-		sleep(ctx, d.lasts/2)
+		lab.Sleep(ctx, d.lasts/2)
 	}
 	return longest, nil
 }

@@ -191,7 +191,7 @@ func (w *world) open(one window) *window {
 // answer, too.
 func (w *world) watchStalls(ctx context.Context) error {
 	const period, most, margin = 20 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second
-	for before := time.Now(); sleep(ctx, period); before = time.Now() {
+	for before := time.Now(); lab.Sleep(ctx, period); before = time.Now() {
 		if time.Since(before) > most {
 			stall := w.open(window{kind: "machine stalled", node: w.nodes[0], all: true})
 			w.mu.Lock()
@@ -303,7 +303,7 @@ const poll = 10 * time.Millisecond
 // follow changes the sentinel of the node until ctx ends, and records when the
 // proxy has followed.
 func (n *node) follow(ctx context.Context) error {
-	for pause := poll; sleep(ctx, pause); {
+	for pause := poll; lab.Sleep(ctx, pause); {
 		answered, err := n.followOnce(ctx)
 		if err != nil {
 			return err
@@ -329,7 +329,7 @@ func (n *node) followOnce(ctx context.Context) (answered bool, err error) {
 	}
 	from := time.Now()
 	n.writing.Add(int64(from.Sub(began)))
-	for mark.Served(ctx, n.Namespace) != nil && sleep(ctx, poll) {
+	for mark.Served(ctx, n.Namespace) != nil && lab.Sleep(ctx, poll) {
 		if time.Since(from) > patience {
 			return true, fmt.Errorf("the proxy of %s has not followed the API for %s", n.Name, patience)
 		}
@@ -358,7 +358,7 @@ func (n *node) knownAt(at time.Time) time.Time {
 func (n *node) await(ctx context.Context) (time.Duration, error) {
 	const limit = 5 * patience
 	from, before := time.Now(), n.writing.Load()
-	for sleep(ctx, poll) {
+	for lab.Sleep(ctx, poll) {
 		answered, err := n.followOnce(ctx)
 		switch {
 		case err != nil:
@@ -385,13 +385,4 @@ func (n *node) possible(endpoints []*cluster.Endpoint) (all []*cluster.Node) {
 		all = all[:1]
 	}
 	return all
-}
-
-// sleep waits, and reports whether ctx has not ended.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-	return ctx.Err() == nil
 }

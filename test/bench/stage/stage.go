@@ -187,10 +187,8 @@ func AwaitCalm(ctx context.Context, limit time.Duration) (calm bool, err error) 
 			return true, nil
 		}
 		idleBefore, before = idle, now
-		select {
-		case <-ctx.Done():
+		if !lab.Sleep(ctx, 500*time.Millisecond) {
 			return false, context.Cause(ctx)
-		case <-time.After(500 * time.Millisecond):
 		}
 	}
 	return false, nil
