@@ -8,9 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // completionTimeout is how long the shell waits for the running proxy.
@@ -46,12 +44,11 @@ func completeService(flags *proxyFlags, prefix string) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
-		found, err := serviceNames(ctx, flags.socket, namespace)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
 		var names []cobra.Completion
-		for _, s := range found {
+		for s, err := range flags.services(ctx, cluster.ServiceName{Namespace: namespace}) {
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveError
+			}
 			name := prefix + s.Namespace + "/"
 			if inNamespace {
 				name += s.Name
@@ -66,20 +63,4 @@ func completeService(flags *proxyFlags, prefix string) cobra.CompletionFunc {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
-}
-
-// serviceNames returns the Services of a namespace, or of all if it is "".
-func serviceNames(ctx context.Context, path, namespace string) (found []*table.ServiceView, err error) {
-	client, err := socket.Dial(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	for s, err := range client.Services(ctx, cluster.ServiceName{Namespace: namespace}) {
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, s)
-	}
-	return found, nil
 }

@@ -35,7 +35,9 @@ func newDoctor(version string) *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
 			defer cancel()
 			config.Proxy, config.ProxyError = askProxy(ctx, flags.socket, time.Second)
-			config.Services = servicesOf(flags.socket)
+			config.Services = func(ctx context.Context) iter.Seq2[*table.ServiceView, error] {
+				return flags.services(ctx, cluster.ServiceName{})
+			}
 			r := doctor.Run(ctx, config)
 			err := flags.output.write(cmd.OutOrStdout(), r, func(w io.Writer) error {
 				return r.Print(w, flags.output.wide())
@@ -63,19 +65,4 @@ func askProxy(ctx context.Context, path string, timeout time.Duration) (*answer.
 	}
 	defer client.Close()
 	return client.Status(ctx)
-}
-
-// servicesOf returns a function that returns all Services of the running proxy.
-func servicesOf(path string) func(context.Context) iter.Seq2[*table.ServiceView, error] {
-	return func(ctx context.Context) iter.Seq2[*table.ServiceView, error] {
-		return func(yield func(*table.ServiceView, error) bool) {
-			client, err := socket.Dial(ctx, path)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			defer client.Close()
-			client.Services(ctx, cluster.ServiceName{})(yield)
-		}
-	}
 }

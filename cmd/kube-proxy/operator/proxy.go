@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // proxyFlags are the flags of a command that asks the running proxy.
@@ -69,4 +71,17 @@ func (f *proxyFlags) ask(cmd *cobra.Command, ask func(context.Context, *socket.C
 	}
 	defer client.Close()
 	return ask(ctx, client)
+}
+
+// services asks the proxy for Services.
+func (f *proxyFlags) services(ctx context.Context, q cluster.ServiceName) iter.Seq2[*table.ServiceView, error] {
+	return func(yield func(*table.ServiceView, error) bool) {
+		client, err := socket.Dial(ctx, f.socket)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer client.Close()
+		client.Services(ctx, q)(yield)
+	}
 }

@@ -53,16 +53,11 @@ func tracedFrontends(p *table.PortView) (frontends []trace.Frontend) {
 // selectAll selects packets to all Services of the running proxy or, without
 // one, to all ClusterIPs.
 func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what string, err error) {
-	client, err := socket.Dial(ctx, f.socket)
-	if errors.Is(err, socket.ErrNoProxy) && f.socket == "" {
-		s.Ranges, err = serviceRanges()
-		return "ClusterIPs (no running proxy was found)", err
-	}
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	for service, err := range client.Services(ctx, cluster.ServiceName{}) {
+	for service, err := range f.services(ctx, cluster.ServiceName{}) {
+		if errors.Is(err, socket.ErrNoProxy) && f.socket == "" {
+			s.Ranges, err = serviceRanges()
+			return "ClusterIPs (no running proxy was found)", err
+		}
 		if err != nil {
 			return "", err
 		}
