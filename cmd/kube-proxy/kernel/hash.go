@@ -9,21 +9,9 @@ import (
 )
 
 // CheckHash returns an error of one line if the kernel cannot hash the
-// addresses of clients (nft_hash, CONFIG_NFT_HASH). It sends a table of its own
-// in a transaction that the kernel aborts, so that other programs do not notice
-// it. The kernel loads the module if it has one.
-func CheckHash() error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return explainHash(conn.Commit(hashProbe()))
-}
-
-// absent is a set that the table of a probe does not have. Deleting it makes
-// the kernel abort the transaction.
-const absent = "absent"
+// addresses of clients (nft_hash, CONFIG_NFT_HASH). The kernel loads the module
+// if it has one.
+func CheckHash() error { return explainHash(Probe(hashProbe())) }
 
 func hashProbe() *nft.Batch {
 	set := &nft.Set{Name: "hashes", Key: nft.Types(nft.TypeIPv4Addr)}
@@ -34,27 +22,19 @@ func hashProbe() *nft.Batch {
 	b.AddSet(set)
 	b.AddChain(chain)
 	b.AddRules(chain)
-	b.DeleteSet(absent)
 	return b
 }
 
-// explainHash returns the meaning of the answer to the probe. A kernel without
+// explainHash returns the meaning of the result of the probe. A kernel without
 // an expression answers ENOENT (nft_expr_type_get).
-func explainHash(answer error) error {
-	refusal := new(nft.CommitError)
-	if !errors.As(answer, &refusal) {
-		return errors.Join(errors.New("the kernel did not abort the probe of nft_hash"), answer)
+func explainHash(refused []nft.Problem, err error) error {
+	switch {
+	case err != nil || len(refused) == 0:
+		return err
+	case refused[0].Errno == unix.ENOENT:
+		return ErrNoHash
 	}
-	for _, p := range refusal.Problems {
-		switch {
-		case p.Object == absent && p.Errno == unix.ENOENT:
-		case p.Errno == unix.ENOENT:
-			return ErrNoHash
-		default:
-			return answer
-		}
-	}
-	return nil
+	return errors.New(refused[0].String())
 }
 
 // ErrNoHash means that the kernel cannot hash the addresses of clients.

@@ -53,7 +53,7 @@ func TestExplainHash(t *testing.T) {
 		"committed": {nil, false, false},
 		"no answer": {unix.EPERM, false, false},
 	} {
-		err := explainHash(tt.answer)
+		err := explainHash(refusals(tt.answer))
 		if (err == nil) != tt.ok || errors.Is(err, ErrNoHash) != tt.isMissing {
 			t.Errorf("%s: got %v, want success %v, missing %v", name, err, tt.ok, tt.isMissing)
 		}

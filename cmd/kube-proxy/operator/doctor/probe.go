@@ -1,53 +1,26 @@
 package doctor
 
 import (
-	"errors"
 	"net/netip"
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-const (
-	probeTable = "nftproxy-probe"
-	// absent is a set that the table does not have. Deleting it makes the
-	// kernel abort the transaction.
-	absent = "absent"
-)
+const probeTable = "nftproxy-probe"
 
-// probe sends the kernel a transaction with everything that the table of a
-// family can have, and returns the parts that it refuses. The kernel aborts the
-// transaction, so that other programs do not notice it.
-func probe(f nft.Family) (refused []nft.Problem, err error) {
+// probe returns what the kernel refuses of everything that the table of a
+// family can have.
+func probe(f nft.Family) ([]nft.Problem, error) {
 	b, err := probeBatch(f)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := nft.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	b.DeleteSet(absent)
-	err = conn.Commit(b)
-	if errors.Is(err, unix.EPERM) {
-		return nil, errors.New("no permission to send rules to the kernel: CAP_NET_ADMIN is required")
-	}
-	answer := new(nft.CommitError)
-	if !errors.As(err, &answer) {
-		return nil, errors.Join(errors.New("the kernel did not abort the probe"), err)
-	}
-	for _, p := range answer.Problems {
-		if p.Object != absent || p.Errno != unix.ENOENT {
-			refused = append(refused, p)
-		}
-	}
-	return refused, nil
+	return kernel.Probe(b)
 }
 
 // probeBatch returns a batch with the table of a Service with session affinity,
