@@ -35,10 +35,7 @@ func newEventRecorder(client rest.Interface) *eventRecorder {
 }
 
 // run sends events until ctx ends.
-func (r *eventRecorder) run(ctx context.Context) error {
-	r.sender.run(ctx)
-	return nil
-}
+func (r *eventRecorder) run(ctx context.Context) { r.sender.run(ctx) }
 
 // Record implements cluster.EventRecorder. It drops events above the limits.
 func (r *eventRecorder) Record(e cluster.Event) {

@@ -186,25 +186,22 @@ func (s *server) run(ctx context.Context) error {
 		stop()
 		return nil
 	})
+	run := func(part func(context.Context)) {
+		group.Go(func() error {
+			part(ctx)
+			return nil
+		})
+	}
 	if s.events != nil {
 		s.events.recordStart(s.nodeName())
-		group.Go(func() error { return s.events.run(ctx) })
+		run(s.events.run)
 	}
-	group.Go(func() error {
-		s.proxier.SyncLoop(ctx)
-		return nil
-	})
+	run(s.proxier.SyncLoop)
 	group.Go(func() error { return s.source.Run(ctx) })
-	group.Go(func() error {
-		s.socket.Run(ctx)
-		return nil
-	})
+	run(s.socket.Run)
 	group.Go(func() error { return s.serve(ctx, s.health.HTTPServer, "FailedToStartProxierHealthcheck") })
 	group.Go(func() error { return s.serve(ctx, s.status, "FailedToStartMetricServer") })
-	group.Go(func() error {
-		s.afterFirstSync(ctx)
-		return nil
-	})
+	run(s.afterFirstSync)
 	group.Go(func() error { return s.options.WatchConfigFile(ctx) })
 	if err := group.Wait(); err != nil {
 		return err
