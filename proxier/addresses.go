@@ -180,9 +180,7 @@ func (a *localAddresses) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case _, ok := <-a.updates:
-			if !sleep(ctx, addressSettle) {
-				return
-			}
+			time.Sleep(addressSettle)
 			if !ok || !drain(a.updates) {
 				a.unsubscribe()
 			}
@@ -262,19 +260,4 @@ func within(ips []netip.Addr, cidrs []netip.Prefix) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(ips), func(ip netip.Addr) bool {
 		return !slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() > 0 && p.Contains(ip) })
 	})
-}
-
-// sleep waits for d. It returns false if ctx ends first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return true
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }

@@ -26,7 +26,7 @@ func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	v.periods(c)
 	v.conntrack(&c.Conntrack)
 	v.inRange("oomScoreAdj", c.OOMScoreAdj, -1000, 1000)
-	v.notNegativeNumber("clientConnection.burst", c.ClientConnection.Burst)
+	notNegative(v, "clientConnection.burst", c.ClientConnection.Burst)
 	v.bindAddress(c.BindAddress)
 	v.server("healthzBindAddress", c.HealthzBindAddress)
 	v.server("metricsBindAddress", c.MetricsBindAddress)
@@ -82,31 +82,25 @@ func (v *validator) periods(c *v1alpha1.KubeProxyConfiguration) {
 	if period <= 0 {
 		v.bad("nftables.syncPeriod", "%v is not greater than 0", period)
 	}
-	v.notNegative("nftables.minSyncPeriod", minimum)
+	notNegative(v, "nftables.minSyncPeriod", minimum)
 	if minimum > period && period > 0 {
 		v.bad("nftables.minSyncPeriod", "%v is greater than the sync period, %v", minimum, period)
 	}
 }
 
-func (v *validator) notNegative(field string, d time.Duration) {
-	if d < 0 {
-		v.bad(field, "%v is less than 0", d)
-	}
-}
-
-func (v *validator) notNegativeNumber(field string, n int32) {
-	if n < 0 {
-		v.bad(field, "%d is less than 0", n)
+func notNegative[T int32 | time.Duration](v *validator, field string, value T) {
+	if value < 0 {
+		v.bad(field, "%v is less than 0", value)
 	}
 }
 
 func (v *validator) conntrack(c *v1alpha1.KubeProxyConntrackConfiguration) {
-	v.notNegativeNumber("conntrack.maxPerCore", *c.MaxPerCore)
-	v.notNegativeNumber("conntrack.min", *c.Min)
-	v.notNegative("conntrack.tcpEstablishedTimeout", c.TCPEstablishedTimeout.Duration)
-	v.notNegative("conntrack.tcpCloseWaitTimeout", c.TCPCloseWaitTimeout.Duration)
-	v.notNegative("conntrack.udpTimeout", c.UDPTimeout.Duration)
-	v.notNegative("conntrack.udpStreamTimeout", c.UDPStreamTimeout.Duration)
+	notNegative(v, "conntrack.maxPerCore", *c.MaxPerCore)
+	notNegative(v, "conntrack.min", *c.Min)
+	notNegative(v, "conntrack.tcpEstablishedTimeout", c.TCPEstablishedTimeout.Duration)
+	notNegative(v, "conntrack.tcpCloseWaitTimeout", c.TCPCloseWaitTimeout.Duration)
+	notNegative(v, "conntrack.udpTimeout", c.UDPTimeout.Duration)
+	notNegative(v, "conntrack.udpStreamTimeout", c.UDPStreamTimeout.Duration)
 }
 
 func (v *validator) bindAddress(s string) {

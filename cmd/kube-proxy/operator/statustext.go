@@ -128,36 +128,32 @@ func keys[K cmp.Ordered](families []proxier.FamilyStatus, counts func(*proxier.F
 func printRefused(w io.Writer, families []proxier.FamilyStatus) {
 	for i := range families {
 		f := &families[i]
-		if f.Refused > 0 {
-			fmt.Fprintf(w, "\n%s SERVICE PORTS THAT CANNOT BE UPDATED\n", strings.ToUpper(f.Family.Name()))
-			for _, r := range f.RefusedPorts {
-				fmt.Fprintf(w, "  %s: %s\n", r.Name, r.Reason)
-			}
-			printOmitted(w, len(f.RefusedPorts))
+		var refused, waiting, reduced []string
+		for _, r := range f.RefusedPorts {
+			refused = append(refused, r.Name+": "+r.Reason)
 		}
-		if f.Contested > 0 {
-			fmt.Fprintf(w, "\n%s FRONTENDS THAT SEVERAL SERVICES CLAIM\n", strings.ToUpper(f.Family.Name()))
-			for _, c := range f.WaitingPorts {
-				fmt.Fprintf(w, "  %s gets no traffic on %s: it belongs to %s\n", c.Name, c.Frontend, c.Owner)
-			}
-			printOmitted(w, len(f.WaitingPorts))
+		for _, c := range f.WaitingPorts {
+			waiting = append(waiting, c.Name+" gets no traffic on "+c.Frontend+": it belongs to "+c.Owner)
 		}
-		if f.Reduced > 0 {
-			fmt.Fprintf(w, "\n%s SERVICES THAT EXCEED A BUDGET\n", strings.ToUpper(f.Family.Name()))
-			for _, r := range f.ReducedServices {
-				fmt.Fprintf(w, "  %s/%s %s\n", r.Namespace, r.Name, r.How)
-			}
-			printOmitted(w, len(f.ReducedServices))
+		for _, r := range f.ReducedServices {
+			reduced = append(reduced, r.String()+" "+r.How)
 		}
+		family := strings.ToUpper(f.Family.Name())
+		printList(w, family+" SERVICE PORTS THAT CANNOT BE UPDATED", f.Refused, refused)
+		printList(w, family+" FRONTENDS THAT SEVERAL SERVICES CLAIM", f.Contested, waiting)
+		printList(w, family+" SERVICES THAT EXCEED A BUDGET", f.Reduced, reduced)
 	}
 }
 
-// printOmitted names the command that lists what the proxy does not list
-// because it is too much.
-func printOmitted(w io.Writer, listed int) {
-	if listed == 0 {
-		fmt.Fprintf(w, "  too many to list; %s services lists them\n", Name)
+// printList prints n objects. The status has none of them if they are too many.
+func printList(w io.Writer, title string, n int, lines []string) {
+	switch {
+	case n == 0:
+		return
+	case len(lines) == 0:
+		lines = []string{fmt.Sprintf("too many to list; %s services lists them", Name)}
 	}
+	fmt.Fprintf(w, "\n%s\n  %s\n", title, strings.Join(lines, "\n  "))
 }
 
 // printTables lists the tables in the kernel.
