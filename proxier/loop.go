@@ -58,7 +58,7 @@ type syncLoop struct {
 	logged time.Time
 	quiet  int
 	// published is the time at which a check last published metrics, checkAfter
-	// the time of the next check after a check that failed.
+	// the earliest time of the next check.
 	published, checkAfter time.Time
 }
 
@@ -149,7 +149,9 @@ func (l *syncLoop) check() {
 	if time.Now().Before(l.checkAfter) {
 		return
 	}
-	if err := l.table.Check(); err != nil {
+	err := l.table.Check()
+	l.checkAfter = time.Now().Add(l.table.Rest())
+	if err != nil {
 		klog.ErrorS(err, "Failed to check the table", "ipFamily", l.name(), "retryAfter", publishPeriod)
 		l.checkAfter = time.Now().Add(publishPeriod)
 		l.health.changed()

@@ -97,9 +97,12 @@ func (t *Table) Check() error {
 	if err != nil {
 		return err
 	}
+	var used time.Duration
 	if !t.observed.isVerified() {
-		err = addThreadTime(&t.observed.scrubber.verified, t.verify)
+		err = addThreadTime(&used, t.verify)
 	}
+	t.observed.scrubber.verified += used
+	t.observed.rest = min(used*verifyShare, longestRest)
 	if err == nil {
 		err = t.scrub()
 	}
@@ -110,6 +113,10 @@ func (t *Table) Check() error {
 	t.refusals.retry(&t.desired) // the repair writes the changes too
 	return t.timed(d.Error(), func() error { return t.repaired(err) })
 }
+
+// Rest returns how long to wait before the next Check. It is 0 unless the last
+// one verified the table.
+func (t *Table) Rest() time.Duration { return t.observed.rest }
 
 // repaired writes everything if err is a *damage. It returns all other errors.
 func (t *Table) repaired(err error) error {
@@ -150,14 +157,18 @@ type scrubber struct {
 	verified    time.Duration // CPU time of verifications since the last step
 }
 
-// Limits of the scrubber.
+// Limits of verifications and of the scrubber.
 const (
 	// maxScrubRows is the maximum number of rows that are read at a time.
 	maxScrubRows = 64
+	// verifyShare limits the CPU time of verifications, for one family, to 1/300
+	// of a core, unless that takes longer rests than longestRest.
+	verifyShare = 300
+	longestRest = 200 * time.Millisecond
 	// checkShare limits the CPU time of verifications and of the scrubber, for
-	// one family, to 1/200 of a core. While verifications take most of it, the
-	// scrubber has a fifth.
-	checkShare, scrubShare = 200, 1000
+	// one family, to 1/220 of a core. While verifications take more, the
+	// scrubber has 1/1000.
+	checkShare, scrubShare = 220, 1000
 	// maxRowRepairs is the maximum number of rows that are repaired one by one.
 	// If more of the rows read at a time are wrong, everything is written.
 	maxRowRepairs = maxScrubRows / 2

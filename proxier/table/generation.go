@@ -202,8 +202,9 @@ type observed struct {
 	// seen is generation.foreign when the ruleset was last read, verified that
 	// of the last verification.
 	seen, verified int
-	structure      *structure // of the table as it was committed
-	rules          ruleIDs    // of the chains of the program, the balancers, and chains that the scrubber compared
+	rest           time.Duration // before the next Check
+	structure      *structure    // of the table as it was committed
+	rules          ruleIDs       // of the chains of the program, the balancers, and chains that the scrubber compared
 	scrubber       scrubber
 	repairs        repairs
 	monitor        monitor

@@ -92,3 +92,19 @@ func TestSamplesOfNodeRows(t *testing.T) {
 		t.Errorf("got samples %v, want one", rows)
 	}
 }
+
+// While other programs commit all the time, verifications must not use more
+// than their share of a core. A Check that does not verify has no rest.
+func TestRest(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	tabletest.LoadNFT(t, "add table ip other")
+	mustCheck(t, table)
+	if got := table.Rest(); got <= 0 || got > longestRest {
+		t.Errorf("rest after a verification: got %v, want more than 0 and at most %v", got, longestRest)
+	}
+	mustCheck(t, table)
+	if got := table.Rest(); got != 0 {
+		t.Errorf("rest after a Check without a verification: got %v, want 0", got)
+	}
+}
