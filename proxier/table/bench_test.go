@@ -265,9 +265,9 @@ func mixed(b *testing.B) *Table {
 }
 
 // BenchmarkForeignCommits measures one second with 20 commits of another
-// program, each followed by a Check unless it has to wait, and one change of our
-// own. It reports the CPU time of the Checks as a part of a core, their number,
-// and the time of the change.
+// program, each followed by a Check unless it has to wait, and one change of
+// our own. It reports the CPU time of the Checks as a part of a core, their
+// number, and the time of the change.
 func BenchmarkForeignCommits(b *testing.B) {
 	table := mixed(b)
 	other, err := nft.Open()

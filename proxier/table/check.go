@@ -161,14 +161,14 @@ type scrubber struct {
 const (
 	// maxScrubRows is the maximum number of rows that are read at a time.
 	maxScrubRows = 64
-	// verifyShare limits the CPU time of verifications, for one family, to 1/300
-	// of a core, unless that takes longer rests than longestRest.
-	verifyShare = 300
+	// verifyShare limits the CPU time of verifications, for one family, to
+	// 1/400 of a core, unless that takes longer rests than longestRest.
+	verifyShare = 400
 	longestRest = 200 * time.Millisecond
 	// checkShare limits the CPU time of verifications and of the scrubber, for
-	// one family, to 1/220 of a core. While verifications take more, the
+	// one family, to 1/250 of a core. While verifications take more, the
 	// scrubber has 1/1000.
-	checkShare, scrubShare = 220, 1000
+	checkShare, scrubShare = 250, 1000
 	// maxRowRepairs is the maximum number of rows that are repaired one by one.
 	// If more of the rows read at a time are wrong, everything is written.
 	maxRowRepairs = maxScrubRows / 2

@@ -51,7 +51,7 @@ func TestScrubOnBusyNode(t *testing.T) {
 // The scrubber makes up for verifications, but does not stop for them.
 func TestScrubPause(t *testing.T) {
 	const ms = time.Millisecond
-	for _, tt := range []struct{ verified, want time.Duration }{{0, 220 * ms}, {ms, 440 * ms}, {20 * ms, 1000 * ms}} {
+	for _, tt := range []struct{ verified, want time.Duration }{{0, 250 * ms}, {ms, 500 * ms}, {20 * ms, 1000 * ms}} {
 		s := scrubber{verified: tt.verified}
 		if got := s.pause(ms); got != tt.want {
 			t.Errorf("after verifications of %v: got %v, want %v", tt.verified, got, tt.want)
