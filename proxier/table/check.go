@@ -164,7 +164,7 @@ const (
 	// verifyShare limits the CPU time of verifications, for one family, to
 	// 1/400 of a core, unless that takes longer rests than longestRest.
 	verifyShare = 400
-	longestRest = 200 * time.Millisecond
+	longestRest = 300 * time.Millisecond
 	// checkShare limits the CPU time of verifications and of the scrubber, for
 	// one family, to 1/250 of a core. While verifications take more, the
 	// scrubber has 1/1000.
