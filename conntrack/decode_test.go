@@ -2,9 +2,14 @@ package conntrack
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
@@ -70,6 +75,68 @@ func TestDecodeFlowErrors(t *testing.T) {
 			t.Errorf("%s: got %+v, want an error", name, flow)
 		}
 	}
+}
+
+// An attribute of an unexpected length changes nothing but its own field, which
+// is 0. Without an address there is no flow.
+func TestDecodeFlowLengths(t *testing.T) {
+	message := unhex(t, dumpedFlow)
+	want, err := decodeFlow(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port0 := func(a *netip.AddrPort) { *a = netip.AddrPortFrom(a.Addr(), 0) }
+	without := []func(*trackedFlow){ // by leaf; nil for addresses
+		nil, nil, func(f *trackedFlow) { f.protocol = 17 }, // the number in the other tuple counts
+		func(f *trackedFlow) { port0(&f.original.src) }, func(f *trackedFlow) { port0(&f.original.dst) },
+		nil, nil, func(f *trackedFlow) { f.protocol = 0 },
+		func(f *trackedFlow) { port0(&f.reply.src) }, func(f *trackedFlow) { port0(&f.reply.dst) },
+		func(*trackedFlow) {}, func(*trackedFlow) {}, func(*trackedFlow) {}, // status, timeout, mark
+		func(f *trackedFlow) { f.id = 0 }, func(*trackedFlow) {}, func(f *trackedFlow) { f.zone = zone{} },
+	}
+	for leaf, change := range without {
+		for length := range 20 {
+			n := leaf
+			b, same := resized(message, &n, length)
+			wanted := want
+			if !same && change == nil {
+				wanted = trackedFlow{}
+			} else if !same {
+				change(&wanted)
+			}
+			flow, err := decodeFlow(slices.Clip(b))
+			if flow != wanted || (err != nil) != (wanted == trackedFlow{}) {
+				t.Errorf("leaf %d of %d bytes: got %+v, %v\nwant %+v", leaf, length, flow, err, wanted)
+			}
+		}
+	}
+	n := len(without)
+	if resized(message, &n, 0); n != 0 {
+		t.Errorf("%d leaves are not tested", -n)
+	}
+}
+
+// resized returns attributes in which one leaf has another length. It subtracts
+// the number of leaves from leaf.
+func resized(b []byte, leaf *int, length int) (out []byte, same bool) {
+	nfnetlink.EachAttrAt(b, 0, func(_ uint16, from, to int) {
+		value := b[from+nfnetlink.AttrHeaderLen : to]
+		if typ := binary.NativeEndian.Uint16(b[from+2:]); typ&unix.NLA_F_NESTED != 0 {
+			var inner bool
+			value, inner = resized(value, leaf, length)
+			same = same || inner
+		} else {
+			if *leaf == 0 {
+				same = len(value) == length
+				value = append(slices.Clone(value), make([]byte, length)...)[:length]
+			}
+			*leaf--
+		}
+		out = binary.NativeEndian.AppendUint16(out, uint16(nfnetlink.AttrHeaderLen+len(value)))
+		out = append(append(out, b[from+2:from+4]...), value...)
+		out = append(out, make([]byte, nfnetlink.Align(len(out))-len(out))...)
+	})
+	return out, same
 }
 
 func TestDecodeFlowDoesNotAllocate(t *testing.T) {

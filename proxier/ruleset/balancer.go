@@ -1,9 +1,9 @@
 package ruleset
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -46,6 +46,14 @@ func (b balancer) name() string { return b.kind.String() + "-" + b.draw.String()
 
 func (b balancer) masquerades() bool { return b.kind == external || b.kind == nodePortExternal }
 
+// dispatch returns the sets of the frontends that use the balancer.
+func (b balancer) dispatch(l *layout) *dispatchSets {
+	if b.kind == nodePortExternal || b.kind == nodePortBalance || b.kind == nodePortBalanceAll {
+		return &l.nodePorts
+	}
+	return &l.vips
+}
+
 // chain returns the balancer's chain. For `external-3` it is
 //
 //	meta mark set meta mark | 0x00004000
@@ -57,10 +65,7 @@ func (b balancer) masquerades() bool { return b.kind == external || b.kind == no
 // draw for `balance-weighted-251` and `balance-hash-251`, which look rows up in
 // @service-tables.
 func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
-	d := &l.vips
-	if b.kind == nodePortExternal || b.kind == nodePortBalance || b.kind == nodePortBalanceAll {
-		d = &l.nodePorts
-	}
+	d := b.dispatch(l)
 	var offset uint32
 	if b.kind == d.balanceAll {
 		offset = allOffset
@@ -78,11 +83,10 @@ func (b balancer) chain(l *layout, mark uint32) *nft.Chain {
 func parseBalancer(chain string) (balancer, bool) {
 	for k := range balancerKinds {
 		for d := range draws {
-			var n int
-			if _, err := fmt.Sscanf(chain, k.String()+"-"+d.String()+"%d", &n); err == nil && n > 0 {
-				if b := (balancer{k, d, n}); b.name() == chain {
-					return b, true
-				}
+			number, _ := strings.CutPrefix(chain, k.String()+"-"+d.String())
+			n, err := strconv.Atoi(number)
+			if b := (balancer{k, d, n}); err == nil && n > 0 && b.name() == chain {
+				return b, true
 			}
 		}
 	}

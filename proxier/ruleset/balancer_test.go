@@ -1,6 +1,11 @@
 package ruleset
 
-import "testing"
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
 
 func TestParseBalancer(t *testing.T) {
 	for k := range balancerKinds {
@@ -20,6 +25,36 @@ func TestParseBalancer(t *testing.T) {
 	} {
 		if got, ok := parseBalancer(name); ok {
 			t.Errorf("%q: got balancer %v, want none", name, got)
+		}
+	}
+}
+
+// Targets with equal weights use the balancers of targets without weights, so
+// that sizes of tables are few.
+func TestDrawOfEqualWeights(t *testing.T) {
+	for name, tt := range map[string]struct {
+		balance cluster.Balance
+		weights []int
+		want    draw
+		rows    int
+	}{
+		"equal":           {cluster.BalanceRandom, []int{5, 5, 5}, random, 3},
+		"equal and zero":  {cluster.BalanceRandom, []int{0, 5, 0, 5}, random, 2},
+		"one":             {cluster.BalanceRandom, []int{0, 5}, random, 1},
+		"unequal":         {cluster.BalanceRandom, []int{5, 6}, weighted, 16},
+		"equal, hashed":   {cluster.BalanceSourceHash, []int{5, 5}, sourceHash, 16},
+		"default weights": {cluster.BalanceRandom, []int{1, 1}, random, 2},
+	} {
+		p := &Plan{TableSize: 16, Service: &cluster.Service{Balance: tt.balance}}
+		for i, weight := range tt.weights {
+			addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+			p.Cluster = append(p.Cluster, Target{Addr: addr, Port: 80, Weight: cluster.WeightOf(weight)})
+		}
+		if err := p.setTables(); err != nil {
+			t.Fatal(err)
+		}
+		if got, rows := p.draw(toAll), p.rowsOf(toAll); got != tt.want || rows != tt.rows {
+			t.Errorf("%s: got draw %d of %d rows, want %d of %d", name, got, rows, tt.want, tt.rows)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 type draw uint8
 
 const (
-	random         draw = iota // each target has one row
+	random         draw = iota // each target has one row at most
 	weighted                   // random, from a table
 	sourceHash                 // by a hash of the client's address, from a table
 	sourcePortHash             // by a hash of the client's address and port, from a table
@@ -50,15 +50,29 @@ func (d draw) index(f nft.Family, n int, offset uint32) nft.Expr {
 
 // draw returns the way in which the chains of a kind draw a row.
 func (p *Plan) draw(k chainKind) draw {
+	table := p.table(k)
 	switch {
-	case p.table(k) == nil:
+	case table == nil:
 		return random
 	case p.Service.Balance == cluster.BalanceSourceHash:
 		return sourceHash
 	case p.Service.Balance == cluster.BalanceSourcePortHash:
 		return sourcePortHash
+	case isAscending(table):
+		return random
 	}
 	return weighted
+}
+
+// isAscending reports whether the rows are in the order of their targets, each
+// of which has one row at most.
+func isAscending(table []uint16) bool {
+	for i := 1; i < len(table); i++ {
+		if table[i] <= table[i-1] {
+			return false
+		}
+	}
+	return true
 }
 
 // table returns the table of a kind of chain, nil if each target has one row.

@@ -53,26 +53,28 @@ func (r *Ruleset) IsShared(s *nft.Set) bool {
 	return s == r.layout.clusterIPs || s == r.layout.hairpin
 }
 
-// manyNumbers is the number of chains of numbered service ports from which on a
-// rewrite replaces their map.
-const manyNumbers = 64
-
-// Replaces reports whether a rewrite of a table with these chains deletes a set
-// and adds it again. Otherwise, it flushes the set, which loses no packet: the
-// old rules find the new rows while the transaction takes effect. But for each
-// chain that uses a map, the kernel walks the rows of the map, also those that
-// the transaction flushed, which takes quadratic time.
-func (r *Ruleset) Replaces(s *nft.Set, chains []string) bool {
-	if s != r.layout.portEndpoints {
-		return false
-	}
-	n := 0
+// Users returns the number of chains that look targets up in each map. For each
+// of them that is added, the kernel walks the rows of the map.
+func (r *Ruleset) Users(chains []string) map[*nft.Set]int {
+	users := make(map[*nft.Set]int)
 	for _, name := range chains {
-		if strings.HasPrefix(name, portPrefix) {
-			n++
+		if s := r.mapOf(name); s != nil {
+			users[s]++
 		}
 	}
-	return n > manyNumbers
+	return users
+}
+
+// mapOf returns the map in which a chain looks targets up, nil if there is
+// none.
+func (r *Ruleset) mapOf(chain string) *nft.Set {
+	if strings.HasPrefix(chain, portPrefix) {
+		return r.layout.portEndpoints
+	}
+	if b, ok := parseBalancer(chain); ok {
+		return b.dispatch(r.layout).rowsOf(b.draw)
+	}
+	return nil
 }
 
 // ReservedIDs returns the row that reserves the ids of session affinity below

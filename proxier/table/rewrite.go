@@ -171,6 +171,12 @@ func (o object) isDeleted() bool {
 // are not part of the program: to flush a set with intervals, which earlier
 // versions had, takes quadratic time. The affinity sets, which packets fill,
 // and the sets whose rows count keep their elements.
+//
+// Other sets are flushed, which loses no packet: the old rules find the new
+// rows while the transaction takes effect. But for each chain that uses a map,
+// the kernel also walks the rows that the transaction flushed: with 200
+// balancers of a million rows, that takes a minute. Such a map is replaced, and
+// a packet that passes the old rules at that moment can miss its row.
 func (t *Table) emptyTable(table *nft.Table, found inspection) {
 	for _, c := range table.Chains { // also base chains: other programs may have added rules
 		t.batch.AddChain(c)
@@ -191,10 +197,11 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 			t.batch.FlushSet(o.name)
 		}
 	}
+	users, rows := t.rules.Users(chains), t.desired.countRows()
 	for _, s := range table.Sets {
 		switch {
 		case !found.has(object{kindSet, s.Name}), s.Counts: // see keepCounted
-		case t.rules.Replaces(s, chains):
+		case users[s]*rows > t.limits.walk:
 			t.batch.DeleteSet(s.Name)
 		default:
 			t.batch.FlushSet(s.Name)

@@ -125,18 +125,26 @@ func TestTakeOverPreviousVersion(t *testing.T) {
 }
 
 // A rewrite flushes the sets, so that packets find the old or the new rows. It
-// replaces the map of many numbered service ports.
+// replaces maps of many rows that many chains use.
 func TestRewriteFlushesSets(t *testing.T) {
-	for numbered, replaced := range map[int][]string{2: nil, 70: {"port-endpoints"}} {
+	const many = 70
+	for walk, replaced := range map[int][]string{
+		defaultLimits().walk: nil,
+		100_000:              {"port-endpoints", "service-tables"},
+	} {
 		tabletest.NewNamespace(t)
 		config := sampleConfig()
 		config.Rules.NumberLimit = 1
 		table := newTable(t, config, nft.IPv4)
 		tabletest.PassSample(table)
-		for i := range numbered {
+		for i := range 2 * many {
 			svc := tabletest.NumberedService(i)
-			svc.ExternalIPs = []netip.Addr{addr("198.51.100.1"), addr("198.51.100.2")}
-			svc.Ports[0].Port = uint16(1000 + i)
+			if i < many {
+				svc.ExternalIPs = []netip.Addr{addr("198.51.100.1"), addr("198.51.100.2")}
+				svc.Ports[0].Port = uint16(1000 + i)
+			} else {
+				svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, i
+			}
 			table.SetService(svc)
 			for j := range 3 {
 				table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, j))
@@ -155,6 +163,7 @@ func TestRewriteFlushesSets(t *testing.T) {
 			return all
 		}
 		before := handles()
+		table.limits.walk = walk
 		table.doubt(rewriteFailure, "test")
 		tabletest.Sync(t, table)
 		checkTable(t, table)
@@ -166,7 +175,7 @@ func TestRewriteFlushesSets(t *testing.T) {
 			}
 		}
 		if !slices.Equal(got, replaced) {
-			t.Errorf("%d numbered service ports: a rewrite replaced the sets %v, want %v", numbered, got, replaced)
+			t.Errorf("limit of %d: a rewrite replaced the sets %v, want %v", walk, got, replaced)
 		}
 		mustCheck(t, table)
 		if n := repairsOf(table); n != 0 {

@@ -23,8 +23,8 @@ func TestViewOfSample(t *testing.T) {
 		}
 		tabletest.Sync(t, table)
 		names := slices.Collect(table.ServiceNames())
-		if len(names) != 5 || table.Stats().Services != 5 {
-			t.Fatalf("got Services %v and %d, want 5", names, table.Stats().Services)
+		if len(names) != 7 || table.Stats().Services != 7 {
+			t.Fatalf("got Services %v and %d, want 7", names, table.Stats().Services)
 		}
 		endpoints := 0
 		for _, name := range names {
@@ -44,8 +44,8 @@ func TestViewOfSample(t *testing.T) {
 			endpoints += len(want.Cluster)
 		}
 		stats := table.Stats()
-		if stats.ServicePorts != 5 || stats.Endpoints != endpoints {
-			t.Errorf("got %d service ports and %d endpoints, want 5 and %d", stats.ServicePorts, stats.Endpoints,
+		if stats.ServicePorts != 7 || stats.Endpoints != endpoints {
+			t.Errorf("got %d service ports and %d endpoints, want 7 and %d", stats.ServicePorts, stats.Endpoints,
 				endpoints)
 		}
 	}

@@ -38,6 +38,17 @@ func (c *cluster) addClients(n int) string {
 // choice has the server of each client, by source address and protocol.
 type choice map[string]string
 
+// addEndpoints adds pods to both nodes in turn, and returns their names, each
+// after a space.
+func (c *cluster) addEndpoints(n int) (names string) {
+	for i := range n {
+		name := fmt.Sprint("e", i)
+		c.addPod(c.Nodes()[i%2], lab.PodConfig{Name: name})
+		names += " " + name
+	}
+	return names
+}
+
 // choose connects once from each origin to a destination, in all families and
 // protocols.
 func (c *cluster) choose(t *testing.T, s *service, origins, to string) choice {
@@ -242,11 +253,7 @@ func TestAffinityOfMany(t *testing.T) {
 	c.serve("sticky", &s)
 	first := c.choose(t, &s, early, "clusterIP")
 
-	for i := range 14 { // 17 in all: two parts and a rest
-		name := fmt.Sprint("e", i)
-		c.addPod(c.Nodes()[i%2], lab.PodConfig{Name: name})
-		s.endpoints += " " + name
-	}
+	s.endpoints += c.addEndpoints(14) // 17 in all: two parts and a rest
 	c.serve("sticky", &s)
 	first.mustStay(t, "many endpoints", c.choose(t, &s, early, "clusterIP"))
 	maps.Copy(first, c.choose(t, &s, late, "clusterIP"))
@@ -358,13 +365,26 @@ func TestAffinityTimeout(t *testing.T) {
 	}
 }
 
-// TestAffinityFull shows a service with more clients than its affinity set
-// has room for. Clients outside the set are served evenly and without
-// affinity; clients in the set, and clients of a service with another set, keep
-// their endpoints. The test reduces the size of the set after the proxy has
-// ended.
+// TestAffinityFull shows a service with more clients than its affinity set has
+// room for, with few endpoints and with endpoints in groups. Clients outside
+// the set are served evenly and without affinity; clients in the set, and
+// clients of a service with another set, keep their endpoints. The test reduces
+// the size of the set after the proxy has ended.
 func TestAffinityFull(t *testing.T) {
 	t.Parallel()
+	t.Run("few endpoints", func(t *testing.T) {
+		t.Parallel()
+		testAffinityFull(t, 0, 1)
+	})
+	t.Run("groups", func(t *testing.T) {
+		t.Parallel()
+		testAffinityFull(t, 13, 2) // 17 endpoints: two parts and a rest
+	})
+}
+
+// testAffinityFull adds a number of endpoints. A client has a number of rows in
+// the set.
+func testAffinityFull(t *testing.T, more, rows int) {
 	c := newCluster(t)
 	clients := c.addClients(affinityClients)
 	sticky := func(name string) *service {
@@ -374,18 +394,19 @@ func TestAffinityFull(t *testing.T) {
 		}
 	}
 	flooded := sticky("flooded")
+	flooded.endpoints += c.addEndpoints(more)
 	others := []*service{sticky("calm-1"), sticky("calm-2"), sticky("calm-3"), sticky("calm-4")}
 	c.serve("sticky", append(others, flooded)...)
 	c.terminate()
 	listed := labtest.Run(t, c.Node1.Namespace, "nft", "list", "ruleset")
-	const room = 4
+	const room = 4 // clients
 	load := c.Node1.Command(t.Context(), "nft", "-f", "-")
-	small, calm := withRoom(t, listed, flooded, others, room)
+	small, calm := withRoom(t, listed, flooded, others, room*rows)
 	load.Stdin = strings.NewReader("flush ruleset\n" + small)
 	if out, err := load.CombinedOutput(); err != nil {
 		t.Fatalf("load the listing: %v\n%s", err, out)
 	}
-	const rounds = 8
+	rounds := 8 + 2*more
 	first := c.choose(t, flooded, clients, "clusterIP")
 	loyal := maps.Clone(first)
 	calmFirst := c.choose(t, calm, clients, "clusterIP")
@@ -400,12 +421,13 @@ func TestAffinityFull(t *testing.T) {
 		calmFirst.mustStay(t, "calm", c.choose(t, calm, clients, "clusterIP"))
 	}
 	// Each family has its own set. A client outside the set practically never
-	// gets the same endpoint in all rounds.
-	if n := len(loyal); n < 2*room || n == len(first) {
+	// gets the same endpoint in all rounds. If two clients race, each can have
+	// one of its rows.
+	if n := len(loyal); n < 2*room/rows || n > 2*room {
 		t.Errorf("%d of %d clients kept their endpoints, want %d", n, len(first), 2*room)
 	}
 	// The other 12 clients make 24 choices of each endpoint in 8 rounds.
-	for _, server := range strings.Fields("a1 a2 b1 b2") {
+	for _, server := range strings.Fields(flooded.endpoints) {
 		known := 0
 		for _, s := range loyal {
 			if s == server {

@@ -275,7 +275,7 @@ func TestTraceBridge(t *testing.T) {
 		c.checks(&far, "near1 -> clusterIP => b1 as itself"),
 		c.checks(&far, "near1 -> clusterIP:9 => refused"),
 	) {
-		k.traced(t)
+		k.traced(t, false)
 	}
 }
 

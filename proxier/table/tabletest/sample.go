@@ -3,6 +3,7 @@ package tabletest
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,10 +135,17 @@ func PassSample(s cluster.Sink) {
 	}, "1.7", "2.7")
 	passService(s, "sticky", "40", func(svc *cluster.Service) { svc.AffinityTimeout = 3 * time.Hour }, "1.8", "2.8")
 	passService(s, "none", "50", nil)
+	smallTable := func(svc *cluster.Service) { svc.HashTableSize = cluster.MinHashTableSize }
+	passService(s, "hashed", "60", func(svc *cluster.Service) {
+		smallTable(svc)
+		svc.Balance = cluster.BalanceSourceHash
+	}, "2.9", "3.9")
+	passService(s, "canary", "70", smallTable, "2.10*3", "3.10")
 }
 
 // passService passes a dual-stack Service and its endpoints. last is the last
-// part of the ClusterIPs. Endpoints are written as node.last.
+// part of the ClusterIPs. Endpoints are written as node.last or
+// node.last*weight.
 func passService(s cluster.Sink, name, last string, change func(*cluster.Service), endpoints ...string) {
 	svc := Service(name, "", change)
 	svc.Name.Namespace = "default"
@@ -146,9 +154,13 @@ func passService(s cluster.Sink, name, last string, change func(*cluster.Service
 	s.SetService(svc)
 	for _, e := range endpoints {
 		node, last, _ := strings.Cut(e, ".")
+		last, weight, _ := strings.Cut(last, "*")
 		for _, ip := range []string{"10.244." + node + "." + last, "fd00:244:" + node + "::" + last} {
 			endpoint := Endpoint(ip)
 			endpoint.Source, endpoint.Node = name, "node"+node
+			if n, err := strconv.Atoi(weight); err == nil {
+				endpoint.Weight = cluster.WeightOf(n)
+			}
 			s.SetEndpoint(svc.Name, endpoint)
 		}
 	}
