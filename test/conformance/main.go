@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 )
 
 // options are the flags of the command.
@@ -24,14 +27,17 @@ func main() {
 	flag.IntVar(&o.seeds, "seeds", 3, "number of random clusters")
 	flag.IntVar(&o.parallel, "parallel", 3, "number of tests at a time, each with an API server")
 	flag.Parse()
-	if err := run(o); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 		os.Exit(1)
 	}
 }
 
-// run runs all suites and reports their results.
-func run(o options) (err error) {
+// run runs all suites and reports their results. If ctx ends, it reports those
+// of the tests that ended before.
+func run(ctx context.Context, o options) (err error) {
 	if o.proxy == "" {
 		return errors.New("--proxy is required")
 	}
@@ -40,12 +46,18 @@ func run(o options) (err error) {
 	}
 	r := report{program: o.proxy, mode: o.mode}
 	for _, s := range suites() {
-		results, notes, broken := s.run(o)
+		if ctx.Err() != nil {
+			break
+		}
+		results, notes, broken := s.run(ctx, o)
 		r.results, r.notes, err = append(r.results, results...), append(r.notes, notes...), errors.Join(err, broken)
 	}
 	r.print(os.Stdout)
 	if o.junit != "" {
 		err = errors.Join(err, r.writeJUnit(o.junit))
+	}
+	if ctx.Err() != nil {
+		err = errors.Join(err, errors.New("interrupted: these are the cases that ended before"))
 	}
 	if n := r.counts("")[failed]; n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d cases failed", n))

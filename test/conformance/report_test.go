@@ -26,7 +26,7 @@ const events = `
 // kube-proxy fails too.
 func TestReport(t *testing.T) {
 	features := map[string]string{"TestUDPFlows": "UDP flows", "TestSCTP": "SCTP"}
-	cases, notes := results([]byte(events), features)
+	cases, notes, _ := results(strings.NewReader(events), features)
 	var names []string
 	for _, r := range cases {
 		names = append(names, r.name)

@@ -1,14 +1,17 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // result is the outcome of a case.
@@ -26,8 +29,9 @@ type event struct {
 }
 
 // run runs the tests of the suite. The notes are the known differences of
-// random clusters. An error means that the tests could not run.
-func (s suite) run(o options) (all []result, notes []string, err error) {
+// random clusters. If ctx ends, they are those of the tests that ended before.
+// An error means that the tests could not run.
+func (s suite) run(ctx context.Context, o options) (all []result, notes []string, err error) {
 	var tests []string
 	features := map[string]string{} // of tests
 	for _, f := range s.features {
@@ -50,12 +54,22 @@ func (s suite) run(o options) (all []result, notes []string, err error) {
 	if s.random {
 		args = append(args, fmt.Sprint("-seeds=", o.seeds))
 	}
-	command := exec.Command("go", args...)
+	command := exec.CommandContext(ctx, "go", args...)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGINT) }
 	command.Dir, command.Stderr = s.dir, os.Stderr
 	command.Env = append(os.Environ(), "SUBJECT="+o.proxy, "SUBJECT_MODE="+o.mode, "SUBJECT_ARGS="+o.args)
-	out, err := command.Output()
-	if all, notes = results(out, features); len(all) == 0 {
-		return nil, nil, fmt.Errorf("%s: no test ran: %w:\n%s", s.pkg, err, out)
+	out, err := command.StdoutPipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := command.Start(); err != nil {
+		return nil, nil, err
+	}
+	all, notes, other := results(out, features)
+	err = command.Wait() // it also fails if a test fails
+	if len(all) == 0 && ctx.Err() == nil {
+		return nil, nil, fmt.Errorf("%s: no test ran: %w:\n%s", s.pkg, err, other)
 	}
 	return all, notes, nil
 }
@@ -63,14 +77,17 @@ func (s suite) run(o options) (all []result, notes []string, err error) {
 // knownDifference matches what the comparison of random clusters logs.
 var knownDifference = regexp.MustCompile(`^ *(\d+) known difference: (.*)`)
 
-// results returns the results of the tests without subtests, and those of
-// others that fail although all of their subtests pass.
-func results(events []byte, features map[string]string) (all []result, notes []string) {
+// results reads what `go test -json` prints. It returns the results of the tests
+// without subtests, and those of others that fail although all of their subtests
+// pass, and the output that belongs to no test. It logs the tests that end.
+func results(events io.Reader, features map[string]string) (all []result, notes []string, other string) {
 	parents, failed, outputs := map[string]bool{}, map[string]bool{}, map[string]string{}
-	for line := range bytes.Lines(events) {
+	lines := bufio.NewReader(events)
+	for line, err := lines.ReadBytes('\n'); err == nil; line, err = lines.ReadBytes('\n') {
 		var e event
-		if json.Unmarshal(line, &e) != nil || e.Test == "" {
-			continue // of the build or of the package
+		if json.Unmarshal(line, &e) != nil || e.Test == "" { // of the build or of the package
+			other += string(line)
+			continue
 		}
 		outputs[e.Test] += e.Output
 		if m := knownDifference.FindStringSubmatch(e.Output); m != nil {
@@ -83,6 +100,9 @@ func results(events []byte, features map[string]string) (all []result, notes []s
 		if !passed && e.Action != "fail" {
 			continue
 		}
+		if parent == "" {
+			fmt.Fprintf(os.Stderr, "%s: %s %sed after %.0f s\n", features[e.Test], e.Test, e.Action, e.Elapsed)
+		}
 		failed[parent] = failed[parent] || !passed
 		if !parents[e.Test] || !passed && !failed[e.Test] {
 			top, _, _ := strings.Cut(e.Test, "/")
@@ -90,5 +110,5 @@ func results(events []byte, features map[string]string) (all []result, notes []s
 		}
 	}
 	slices.SortStableFunc(all, func(a, b result) int { return strings.Compare(a.name, b.name) })
-	return all, notes
+	return all, notes, other
 }
