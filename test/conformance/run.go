@@ -77,9 +77,10 @@ func (s suite) run(ctx context.Context, o options) (all []result, notes []string
 // knownDifference matches what the comparison of random clusters logs.
 var knownDifference = regexp.MustCompile(`^ *(\d+) known difference: (.*)`)
 
-// results reads what `go test -json` prints. It returns the results of the tests
-// without subtests, and those of others that fail although all of their subtests
-// pass, and the output that belongs to no test. It logs the tests that end.
+// results reads what `go test -json` prints. It returns the results of the
+// tests without subtests, and those of others that fail although all of their
+// subtests pass, and the output that belongs to no test. It logs the tests that
+// end.
 func results(events io.Reader, features map[string]string) (all []result, notes []string, other string) {
 	parents, failed, outputs := map[string]bool{}, map[string]bool{}, map[string]string{}
 	lines := bufio.NewReader(events)
