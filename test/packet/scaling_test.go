@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // TestScaling shows that no connection attempt fails while endpoints are
@@ -16,7 +17,11 @@ import (
 // connection is reset because its endpoint is gone.
 func TestScaling(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, resetStale)
+	var flags []string
+	if labtest.Subject() == "" {
+		flags = []string{resetStale}
+	}
+	c := newCluster(t, flags...)
 	d := newDeployment(c, &service{name: "web", spec: "type: NodePort\nexternalIPs: {{.ExternalIPs}}"})
 	const paths = `
 		client -> nodePort@node1
