@@ -35,8 +35,8 @@ func main() {
 	}
 }
 
-// run runs all suites and reports their results. If ctx ends, it reports those
-// of the tests that ended before.
+// run runs all suites and reports their results. If ctx ends, it reports the
+// results of the tests that have ended.
 func run(ctx context.Context, o options) (err error) {
 	if o.proxy == "" {
 		return errors.New("--proxy is required")
@@ -57,7 +57,7 @@ func run(ctx context.Context, o options) (err error) {
 		err = errors.Join(err, r.writeJUnit(o.junit))
 	}
 	if ctx.Err() != nil {
-		err = errors.Join(err, errors.New("interrupted: these are the cases that ended before"))
+		err = errors.Join(err, errors.New("interrupted: the results are incomplete"))
 	}
 	if n := r.counts("")[failed]; n > 0 {
 		err = errors.Join(err, fmt.Errorf("%d cases failed", n))

@@ -29,8 +29,8 @@ type event struct {
 }
 
 // run runs the tests of the suite. The notes are the known differences of
-// random clusters. If ctx ends, they are those of the tests that ended before.
-// An error means that the tests could not run.
+// random clusters. If ctx ends, run returns the results of the tests that have
+// ended. An error means that the tests could not run.
 func (s suite) run(ctx context.Context, o options) (all []result, notes []string, err error) {
 	var tests []string
 	features := map[string]string{} // of tests

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/test/lab"
-	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // TestScaling shows that no connection attempt fails while endpoints are
@@ -18,7 +17,7 @@ import (
 func TestScaling(t *testing.T) {
 	t.Parallel()
 	var flags []string
-	if labtest.Subject() == "" {
+	if subject() == "" { // other programs do not have this option
 		flags = []string{resetStale}
 	}
 	c := newCluster(t, flags...)
