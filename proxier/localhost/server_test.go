@@ -147,10 +147,16 @@ func (e *endpoint) next(t testing.TB) *net.TCPConn {
 	}
 }
 
-// pair returns both ends of a connection through the NodePort.
+// pair returns both ends of a connection through the NodePort, which passes
+// bytes: the server has finished connecting to the endpoint.
 func (f *fixture) pair(e *endpoint) (client, server *net.TCPConn) {
 	f.t.Helper()
-	return f.connect(), e.next(f.t)
+	client, server = f.connect(), e.next(f.t)
+	send(f.t, client, "?")
+	if _, err := io.ReadFull(server, make([]byte, 1)); err != nil {
+		f.t.Fatal(err)
+	}
+	return client, server
 }
 
 func send(t testing.TB, c net.Conn, text string) {
