@@ -18,12 +18,14 @@ func references() []reference {
 	const (
 		unallocated = "it has no rules for unallocated addresses and unknown ports of service CIDRs"
 		addresses   = "by default, NodePorts are served at all addresses of the node, also at 127.0.0.1"
+		late        = "addresses that the node gets later have NodePorts after the next full sync, once an hour"
 	)
 	return []reference{
 		{
 			"nftables iptables", "TestUDPFlows/(none_left|service_deleted)",
 			"flows of a UDP port stay when its last endpoint or the Service is removed",
 		},
+		{"nftables", "TestNodePortsFollowAddresses", late},
 		{"iptables", "TestKindsOfServices/(other-proxy|headless|external-name)", unallocated},
 		{"iptables", "TestAddresses/(ports|single)", unallocated},
 		{"iptables", "TestAddresses/everywhere", addresses},
