@@ -182,28 +182,39 @@ func deleteRepeatedly(b *testing.B) (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// BenchmarkManySlices measures the sync of a Service with 40,000 EndpointSlices
-// of one endpoint each.
+// BenchmarkManySlices measures the sync of a Service with many EndpointSlices of
+// one endpoint each.
 func BenchmarkManySlices(b *testing.B) {
-	for range b.N {
-		b.StopTimer()
-		p, err := assemble(sampleConfig(), nft.IPv4)
-		if err != nil {
-			b.Fatal(err)
-		}
-		svc := tabletest.NumberedService(0)
-		p.SetService(&translate.Service{Name: svc.Name, Service: svc})
-		for i := range 40_000 {
-			e := tabletest.NumberedEndpoint(0, i)
-			e.Source = fmt.Sprint("slice-", i)
-			p.SetEndpointSlice(&translate.EndpointSlice{
-				Name:    translate.SliceName{Namespace: svc.Name.Namespace, Name: e.Source},
-				Service: svc.Name, Family: nft.IPv4, Endpoints: []*cluster.Endpoint{e},
-			})
-		}
-		b.StartTimer()
-		p.families[0].handOver()
-		p.families[0].table.Sync() // it fails without a kernel, after the endpoints were merged
-		p.families[0].table.Service(svc.Name)
+	for _, size := range []struct{ slices, ports int }{{40_000, 1}, {10, 10_000}} {
+		b.Run(fmt.Sprintf("slices=%d/ports=%d", size.slices, size.ports), func(b *testing.B) {
+			for range b.N {
+				b.StopTimer()
+				p, err := assemble(sampleConfig(), nft.IPv4)
+				if err != nil {
+					b.Fatal(err)
+				}
+				svc := tabletest.NumberedService(0)
+				svc.Ports = nil
+				var ports []cluster.EndpointPort
+				for i := range size.ports {
+					name, port := fmt.Sprintf("p%05d", i), uint16(i+1)
+					svc.Ports = append(svc.Ports, cluster.ServicePort{Name: name, Protocol: cluster.TCP, Port: port})
+					ports = append(ports, cluster.EndpointPort{Name: name, Protocol: cluster.TCP, Port: port})
+				}
+				p.SetService(&translate.Service{Name: svc.Name, Service: svc})
+				for i := range size.slices {
+					e := tabletest.NumberedEndpoint(0, i)
+					e.Source, e.Ports = fmt.Sprint("slice-", i), ports
+					p.SetEndpointSlice(&translate.EndpointSlice{
+						Name:    translate.SliceName{Namespace: svc.Name.Namespace, Name: e.Source},
+						Service: svc.Name, Family: nft.IPv4, Endpoints: []*cluster.Endpoint{e},
+					})
+				}
+				b.StartTimer()
+				p.families[0].handOver()
+				p.families[0].table.Sync() // it fails without a kernel, after the endpoints were merged
+				p.families[0].table.Service(svc.Name)
+			}
+		})
 	}
 }

@@ -171,7 +171,8 @@ func targets(all []candidate) []Target {
 // possible, so that a change of one target changes few rows: a new target takes
 // the index of a removed one, and the last targets fill the remaining gaps.
 func arrange(before, now []Target) []Target {
-	if len(before) == 0 {
+	same := func(a, b Target) bool { return a.Addr == b.Addr && a.Port == b.Port }
+	if len(before) == 0 || slices.EqualFunc(before, now, same) {
 		return now
 	}
 	wanted := make(map[netip.AddrPort]Target, len(now))

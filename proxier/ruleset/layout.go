@@ -148,8 +148,11 @@ const sourceSetPrefix = "firewall-sources-"
 // Earlier versions had other sets, with names that end with a protocol.
 func IsSourceSet(name string) bool {
 	bits, ok := strings.CutPrefix(name, sourceSetPrefix)
+	if !ok { // most names, for which an error would cost two allocations
+		return false
+	}
 	_, err := strconv.ParseUint(bits, 10, 8)
-	return ok && err == nil
+	return err == nil
 }
 
 // declare sets the types of the sets, whose keys begin with fields of these

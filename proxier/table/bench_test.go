@@ -1,7 +1,6 @@
 package table
 
 import (
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -107,25 +105,6 @@ func BenchmarkServiceMetrics(b *testing.B) {
 		config.Rules.ServiceMetrics = metrics
 		b.Run(string(metrics), func(b *testing.B) { writes(b, loadedWith(b, config)) })
 	}
-}
-
-// BenchmarkSourceRanges writes a Service with 20,000 source ranges and 6 ports.
-func BenchmarkSourceRanges(b *testing.B) {
-	tabletest.NewNamespace(b)
-	table := newTable(b, sampleConfig(), nft.IPv4)
-	table.SetNode(tabletest.Node())
-	table.SetService(tabletest.NumberedService(benchServices - 1))
-	table.SetService(tabletest.Service("ranges", "10.96.200.1", func(s *cluster.Service) {
-		s.LoadBalancerIPs, s.Ports = tabletest.Addrs("192.0.2.1"), nil
-		for i := range uint16(6) {
-			s.Ports = append(s.Ports, cluster.ServicePort{Name: fmt.Sprint(i), Protocol: cluster.TCP, Port: 80 + i})
-		}
-		for i := range 20000 {
-			addr := netip.AddrFrom4([4]byte{20 + byte(i>>16), byte(i >> 8), byte(i), 0})
-			s.SourceRanges = append(s.SourceRanges, netip.PrefixFrom(addr, 24+i%9))
-		}
-	}))
-	writes(b, table)
 }
 
 // writes measures a first write, a rewrite, and the scaling of one Service.

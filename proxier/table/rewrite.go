@@ -13,9 +13,10 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// rowBytes is the size of a row in a batch with its part of the message,
-// approximately.
-const rowBytes = 90
+// rowBytes is the size of a row in a batch with its part of the message, for
+// each row of countRows. That counts up to twice the rows, as if each endpoint
+// were on this node.
+const rowBytes = 45
 
 // RewriteCause is a cause of rewrites. It is a label of metrics.
 type RewriteCause string
