@@ -182,8 +182,8 @@ func deleteRepeatedly(b *testing.B) (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// BenchmarkManySlices measures the sync of a Service with many EndpointSlices of
-// one endpoint each.
+// BenchmarkManySlices measures the sync of a Service with many EndpointSlices
+// of one endpoint each.
 func BenchmarkManySlices(b *testing.B) {
 	for _, size := range []struct{ slices, ports int }{{40_000, 1}, {10, 10_000}} {
 		b.Run(fmt.Sprintf("slices=%d/ports=%d", size.slices, size.ports), func(b *testing.B) {

@@ -75,7 +75,8 @@ func BenchmarkHostileServices(b *testing.B) {
 				b.StartTimer()
 				var hostile []*cluster.Service
 				for i := range test.services {
-					svc := heavyService(fmt.Sprint("hostile-", i), fmt.Sprintf("10.97.0.%d", i+1), test.ports, test.change)
+					name, clusterIP := fmt.Sprint("hostile-", i), fmt.Sprintf("10.97.0.%d", i+1)
+					svc := heavyService(name, clusterIP, test.ports, test.change)
 					table.SetService(svc)
 					passHeavy(table, svc, test.endpoints)
 					hostile = append(hostile, svc)
