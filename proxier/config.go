@@ -123,10 +123,8 @@ func (c *Config) syncPeriod() time.Duration {
 // noLoopback returns the reason why NodePorts do not listen on loopback
 // addresses that NodePortAddresses includes, "" if it includes none.
 func (c *Config) noLoopback() string {
-	switch {
-	case !c.NodePortAddresses.Loopback(nft.IPv4) && !c.NodePortAddresses.Loopback(nft.IPv6):
-		return ""
-	case !c.LocalhostNodePorts:
+	loopback := c.NodePortAddresses.Loopback(nft.IPv4) || c.NodePortAddresses.Loopback(nft.IPv6)
+	if loopback && !c.LocalhostNodePorts {
 		return "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"
 	}
 	return ""

@@ -88,13 +88,13 @@ func TestStaleFlows(t *testing.T) {
 	svc := udpService(nil)
 	sink.SetService(svc)
 	step("a Service without endpoints", "node addresses IPv4 [0.0.0.0]", "replace IPv4", "  10.96.0.53:53 []")
-	sink.SetEndpoint(svc.Name, udpEndpoint(1, true, true))
+	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(1, true, true))
 	step("the first endpoint", "10.96.0.53:53 [10.244.0.1:53]")
-	sink.SetEndpoint(svc.Name, udpEndpoint(2, true, true))
+	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(2, true, true))
 	step("a second endpoint", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
-	sink.SetEndpoint(svc.Name, udpEndpoint(1, false, true))
+	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(1, false, true))
 	step("one endpoint is terminating and serving", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
-	sink.SetEndpoint(svc.Name, udpEndpoint(1, false, false))
+	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(1, false, false))
 	step("it no longer serves", "10.96.0.53:53 [10.244.0.2:53]")
 	sink.SetService(udpService(func(s *cluster.Service) {
 		s.ExternalIPs, s.Ports[0].NodePort = []netip.Addr{netip.MustParseAddr("192.0.2.1")}, 30053
@@ -121,7 +121,7 @@ func TestStaleFlows(t *testing.T) {
 	step("both Services are deleted", "10.96.0.54:53 removed", "10.96.0.53:53 removed")
 	web := tabletest.Service("web", "10.96.0.80", nil)
 	sink.SetService(web)
-	sink.SetEndpoint(web.Name, tabletest.Endpoint("10.244.0.9"))
+	tabletest.SetEndpoint(sink, web.Name, tabletest.Endpoint("10.244.0.9"))
 	step("a Service with TCP only")
 }
 

@@ -51,19 +51,19 @@ func TestHealthCheckNodePorts(t *testing.T) {
 	sink.SetNode(tabletest.Node())
 	step("an address of the node", "listen on [172.30.0.11]")
 	sink.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) { s.HealthCheckNodePort = 32000 }))
-	sink.SetEndpoint(lb, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(sink, lb, tabletest.Endpoint("10.244.0.1"))
 	elsewhere := tabletest.Endpoint("10.244.0.2")
 	elsewhere.Node = "node2"
-	sink.SetEndpoint(lb, elsewhere)
+	tabletest.SetEndpoint(sink, lb, elsewhere)
 	terminating := tabletest.Endpoint("10.244.0.3")
 	terminating.Ready = false
-	sink.SetEndpoint(lb, terminating)
+	tabletest.SetEndpoint(sink, lb, terminating)
 	portless := tabletest.Endpoint("10.244.0.4")
 	portless.Ports = nil
-	sink.SetEndpoint(lb, portless)
-	sink.SetEndpoint(lb, tabletest.Endpoint("10.96.0.99")) // in a service CIDR
+	tabletest.SetEndpoint(sink, lb, portless)
+	tabletest.SetEndpoint(sink, lb, tabletest.Endpoint("10.96.0.99")) // in a service CIDR
 	step("one ready endpoint on this node", "set ns/lb port 32000: 1")
-	sink.DeleteEndpoint(lb, tabletest.Endpoint("10.244.0.1").EndpointKey)
+	tabletest.DeleteEndpoint(sink, lb, tabletest.Endpoint("10.244.0.1").EndpointKey)
 	step("no endpoint on this node", "set ns/lb port 32000: 0")
 	sink.SetService(tabletest.Service("lb", "10.96.0.1", nil))
 	step("the health-check NodePort is removed", "delete ns/lb")

@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/healthcheck"
@@ -50,8 +51,14 @@ func (h *healthChecks) update(c *table.Commit) {
 	if c.NodePortAddrsChanged {
 		h.server.SetAddrs(c.NodePortAddrs)
 	}
-	if c.Whole {
-		h.deleteAllBut(c.Services)
+	if c.Whole { // a Reset discards Services without a commit that deletes them
+		gone := maps.Clone(h.served)
+		for _, s := range c.Services {
+			delete(gone, s.Name)
+		}
+		for name := range gone {
+			h.delete(name)
+		}
 	}
 	for _, s := range c.Services {
 		if s.Service == nil || s.Service.HealthCheckNodePort == 0 {
@@ -63,23 +70,6 @@ func (h *healthChecks) update(c *table.Commit) {
 			Namespace: s.Name.Namespace, Name: s.Name.Name,
 			Port: s.Service.HealthCheckNodePort, LocalEndpoints: s.ReadyEndpoints,
 		})
-	}
-}
-
-// deleteAllBut deletes all Services that are not in the list: a Reset discards
-// Services without a commit that deletes them.
-func (h *healthChecks) deleteAllBut(services []table.ServiceChange) {
-	if len(h.served) == 0 {
-		return
-	}
-	stay := make(map[cluster.ServiceName]struct{}, len(services))
-	for _, s := range services {
-		stay[s.Name] = struct{}{}
-	}
-	for name := range h.served {
-		if _, ok := stay[name]; !ok {
-			h.delete(name)
-		}
 	}
 }
 

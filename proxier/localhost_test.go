@@ -69,7 +69,7 @@ func TestLocalhostPorts(t *testing.T) {
 		for i, node := range []string{"node1", "node2"} {
 			e := tabletest.Endpoint(fmt.Sprintf("10.244.%d.1", i+1))
 			e.Node = node
-			p.sink.SetEndpoint(svc.Name, e)
+			tabletest.SetEndpoint(p.sink, svc.Name, e)
 		}
 	}
 	nodePort := func(port uint16) func(*cluster.Service) {
@@ -106,10 +106,11 @@ func TestLocalhostPorts(t *testing.T) {
 	p.sink.Reset()
 	set("c", nodePort(30004))
 	expect("after a Reset", 2, "30004 ns/c:http "+both+" 0s")
-	p.sink.DeleteEndpoint(cluster.ServiceName{Namespace: "ns", Name: "c"}, tabletest.Endpoint("10.244.1.1").EndpointKey)
+	c := cluster.ServiceName{Namespace: "ns", Name: "c"}
+	tabletest.DeleteEndpoint(p.sink, c, tabletest.Endpoint("10.244.1.1").EndpointKey)
 	expect("removed endpoint", 1, "30004 ns/c:http [10.244.2.1] 0s")
 	drained := tabletest.Endpoint("10.244.2.1")
 	drained.Weight = cluster.WeightOf(0)
-	p.sink.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "c"}, drained)
+	tabletest.SetEndpoint(p.sink, c, drained)
 	expect("weight 0", 1, "30004 ns/c:http [] 0s")
 }

@@ -24,7 +24,7 @@ func TestMetrics(t *testing.T) {
 		s.AffinityTimeout = time.Second // the name of its chain is too long
 	})
 	sink.SetService(refused)
-	sink.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.66"))
+	tabletest.SetEndpoint(sink, refused.Name, tabletest.Endpoint("10.244.0.66"))
 	sink.SetService(tabletest.Service("a", "10.96.0.1", nil))
 	sink.SetService(tabletest.Service("b", "10.96.0.1", nil))
 	tabletest.Sync(t, sink)

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/conntrack"
@@ -125,25 +124,13 @@ func (s *staleConnections) update(c *table.Commit) {
 		if p := change.Before; p != nil {
 			delete(plans, keyOf(p))
 		}
-		if p := change.After; p != nil && conntrackNumber(p.Port.Protocol) != 0 {
+		if p := change.After; p != nil && p.Port.Protocol != cluster.UDP {
 			plans[keyOf(p)] = p
 		}
 	}
 }
 
 func keyOf(p *ruleset.Plan) planKey { return planKey{p.Service.Name, p.Port.Name, p.Port.Protocol} }
-
-// conntrackNumber returns the number of a protocol whose connections are reset,
-// 0 for others.
-func conntrackNumber(p cluster.Protocol) uint8 {
-	switch p {
-	case cluster.TCP:
-		return unix.IPPROTO_TCP
-	case cluster.SCTP:
-		return unix.IPPROTO_SCTP
-	}
-	return 0
-}
 
 // remove resets the connections to the endpoints with one address. It returns
 // false if the kernel still has rules that lead to them.
@@ -176,7 +163,7 @@ func (s *staleConnections) remove(endpoints []missingEndpoint) bool {
 func (s *staleConnections) removal(f nft.Family, plan *ruleset.Plan, target netip.AddrPort) conntrack.Removal {
 	local := s.resetLocal(f, plan, target)
 	out := conntrack.Removal{
-		Protocol: conntrackNumber(plan.Port.Protocol), Endpoint: target,
+		Protocol: uint8(plan.Port.Protocol), Endpoint: target,
 		Done: func(connections int) { logReset(plan.Name(), target, connections+local) },
 	}
 	for _, frontend := range plan.Frontends {

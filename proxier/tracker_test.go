@@ -66,12 +66,6 @@ func (s *recordingSink) SetEndpoints(n cluster.ServiceName, source string, endpo
 	}
 	s.calls = append(s.calls, text)
 }
-func (s *recordingSink) SetEndpoint(n cluster.ServiceName, e *cluster.Endpoint) {
-	s.add("set %s %s %s", n, e.Source, e.Addr)
-}
-func (s *recordingSink) DeleteEndpoint(n cluster.ServiceName, key cluster.EndpointKey) {
-	s.add("delete %s %s %s", n, key.Source, key.Addr)
-}
 
 // The tracker passes the EndpointSlices that changed since the last handover.
 func TestTrackerSlices(t *testing.T) {

@@ -22,14 +22,8 @@ type Sink interface {
 	DeleteService(ServiceName)
 	// SetEndpoints replaces all endpoints that a Service has from one source.
 	// The Service need not exist yet. The endpoints must have that Source and
-	// be in ascending order of their addresses, without duplicates. For many
-	// endpoints of a Service, it is faster than SetEndpoint.
+	// be in ascending order of their addresses, without duplicates.
 	SetEndpoints(name ServiceName, source string, endpoints []*Endpoint)
-	// SetEndpoint adds an endpoint to a Service, or replaces the one with the
-	// same key. The Service need not exist yet.
-	SetEndpoint(ServiceName, *Endpoint)
-	// DeleteEndpoint removes an endpoint from a Service.
-	DeleteEndpoint(ServiceName, EndpointKey)
 	// Sync makes the changes since the last Sync effective. If it fails, the
 	// sink continues to work with the state before, or with a part of the
 	// changes, and the next Sync tries again.
@@ -76,16 +70,6 @@ func (s Sinks) DeleteService(name ServiceName) { s.pass(func(to Sink) { to.Delet
 // SetEndpoints implements Sink.
 func (s Sinks) SetEndpoints(name ServiceName, source string, endpoints []*Endpoint) {
 	s.pass(func(to Sink) { to.SetEndpoints(name, source, endpoints) })
-}
-
-// SetEndpoint implements Sink.
-func (s Sinks) SetEndpoint(name ServiceName, e *Endpoint) {
-	s.pass(func(to Sink) { to.SetEndpoint(name, e) })
-}
-
-// DeleteEndpoint implements Sink.
-func (s Sinks) DeleteEndpoint(name ServiceName, key EndpointKey) {
-	s.pass(func(to Sink) { to.DeleteEndpoint(name, key) })
 }
 
 // Reset implements Sink.

@@ -127,7 +127,7 @@ func TestRestartWithGroups(t *testing.T) {
 	sync := func(table *Table, endpoints int) []ruleset.Target {
 		tabletest.PassSample(table)
 		for i := range endpoints {
-			table.SetEndpoint(sticky, tabletest.Endpoint(fmt.Sprintf("10.244.3.%d", i+1)))
+			tabletest.SetEndpoint(table, sticky, tabletest.Endpoint(fmt.Sprintf("10.244.3.%d", i+1)))
 		}
 		tabletest.Sync(t, table)
 		checkTable(t, table)
@@ -184,7 +184,7 @@ func TestRestart(t *testing.T) {
 				table := newTable(t, config, f)
 				tabletest.PassSample(table)
 				for _, last := range endpoints {
-					table.SetEndpoint(sticky, endpoint(last))
+					tabletest.SetEndpoint(table, sticky, endpoint(last))
 				}
 				tabletest.Sync(t, table)
 				return table
@@ -192,10 +192,10 @@ func TestRestart(t *testing.T) {
 			// One endpoint replaces another, so that the ids differ from
 			// those that an empty table begins with.
 			first := start()
-			first.SetEndpoint(sticky, endpoint("1"))
+			tabletest.SetEndpoint(first, sticky, endpoint("1"))
 			tabletest.Sync(t, first)
-			first.DeleteEndpoint(sticky, endpoint("1").EndpointKey)
-			first.SetEndpoint(sticky, endpoint("2"))
+			tabletest.DeleteEndpoint(first, sticky, endpoint("1").EndpointKey)
+			tabletest.SetEndpoint(first, sticky, endpoint("2"))
 			tabletest.Sync(t, first)
 			const lastID = firstID + 3
 			if got := committedPlan(first, sticky).Cluster[2].ID; got != lastID {
@@ -212,7 +212,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("the restart changed the table:\n%s", difference(want, got))
 			}
 			// The affinity set keeps the clients of a removed endpoint.
-			second.DeleteEndpoint(sticky, endpoint("2").EndpointKey)
+			tabletest.DeleteEndpoint(second, sticky, endpoint("2").EndpointKey)
 			tabletest.Sync(t, second)
 			third := start("3")
 			checkTable(t, third, set)
@@ -236,7 +236,7 @@ func TestRestartWithFailures(t *testing.T) {
 	tabletest.PassSample(table)
 	refused := refusedService()
 	table.SetService(refused)
-	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.66"))
+	tabletest.SetEndpoint(table, refused.Name, tabletest.Endpoint("10.244.0.66"))
 	if err := table.Fprint(io.Discard); err != nil {
 		t.Fatal(err)
 	}
@@ -271,9 +271,9 @@ func TestIDsAreNotReused(t *testing.T) {
 			return tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+process, i))
 		}
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.1.1")) // it stays
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.1.1")) // it stays
 		for i := range endpoints {
-			table.SetEndpoint(svc.Name, endpoint(i))
+			tabletest.SetEndpoint(table, svc.Name, endpoint(i))
 		}
 		tabletest.Sync(t, table)
 		for _, target := range committedPlan(table, svc.Name).Cluster {
@@ -284,7 +284,7 @@ func TestIDsAreNotReused(t *testing.T) {
 			owners[target.ID] = owner
 		}
 		for i := range endpoints {
-			table.DeleteEndpoint(svc.Name, endpoint(i).EndpointKey)
+			tabletest.DeleteEndpoint(table, svc.Name, endpoint(i).EndpointKey)
 		}
 		tabletest.Sync(t, table)
 		checkTable(t, table, "reserved-affinity-ids")
@@ -301,7 +301,7 @@ func TestReserveMoreIDs(t *testing.T) {
 	svc := tabletest.Service("sticky", "10.96.0.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
 	table.SetService(svc)
 	for i := range 3 {
-		table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i)))
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i)))
 		tabletest.Sync(t, table)
 		rows := table.committed.rows["reserved-affinity-ids"]
 		if reserved := table.committed.reservedIDs; reserved < table.ids.next || rows != 1 {

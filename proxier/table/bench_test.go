@@ -29,7 +29,7 @@ func loadedWith(b *testing.B, config Config) *Table {
 		svc := tabletest.NumberedService(i)
 		table.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
-			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
 		}
 	}
 	return table
@@ -131,9 +131,9 @@ func writes(b *testing.B, table *Table) {
 func scale(b *testing.B, table *Table, service int) {
 	name, more := tabletest.NumberedService(service).Name, tabletest.NumberedEndpoint(benchServices, 0)
 	measure(b, table, func(int) {
-		table.SetEndpoint(name, more)
+		tabletest.SetEndpoint(table, name, more)
 		tabletest.Sync(b, table)
-		table.DeleteEndpoint(name, more.EndpointKey)
+		tabletest.DeleteEndpoint(table, name, more.EndpointKey)
 		tabletest.Sync(b, table)
 	})
 }
@@ -156,8 +156,8 @@ func endpointReplacer(table *Table) func(i int) {
 	return func(i int) {
 		next := tabletest.NumberedEndpoint(77, 3)
 		next.Addr = netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)})
-		table.DeleteEndpoint(name, last.EndpointKey)
-		table.SetEndpoint(name, next)
+		tabletest.DeleteEndpoint(table, name, last.EndpointKey)
+		tabletest.SetEndpoint(table, name, next)
 		last = next
 	}
 }
@@ -178,12 +178,12 @@ func BenchmarkAddService(b *testing.B) {
 	measure(b, table, func(int) {
 		table.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
-			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(benchServices, e))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(benchServices, e))
 		}
 		tabletest.Sync(b, table)
 		table.DeleteService(svc.Name)
 		for e := range tabletest.ManyEndpoints {
-			table.DeleteEndpoint(svc.Name, tabletest.NumberedEndpoint(benchServices, e).EndpointKey)
+			tabletest.DeleteEndpoint(table, svc.Name, tabletest.NumberedEndpoint(benchServices, e).EndpointKey)
 		}
 		tabletest.Sync(b, table)
 	})
@@ -209,8 +209,8 @@ func BenchmarkDiff(b *testing.B) {
 	table.SetNode(tabletest.Node())
 	s := table.desired.services[tabletest.NumberedService(77).Name]
 	before := table.rules.Rows(nil, table.plan(s.ports[0]).next)
-	table.DeleteEndpoint(s.name, tabletest.NumberedEndpoint(77, 3).EndpointKey)
-	table.SetEndpoint(s.name, tabletest.NumberedEndpoint(benchServices, 0))
+	tabletest.DeleteEndpoint(table, s.name, tabletest.NumberedEndpoint(77, 3).EndpointKey)
+	tabletest.SetEndpoint(table, s.name, tabletest.NumberedEndpoint(benchServices, 0))
 	after := table.rules.Rows(nil, table.plan(s.ports[0]).next)
 	b.ReportAllocs()
 	b.ResetTimer()

@@ -60,7 +60,7 @@ func TestBudgetOfService(t *testing.T) {
 	table.SetService(huge)
 	table.SetService(heir)
 	for i := range 30 {
-		table.SetEndpoint(huge.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i+1)))
+		tabletest.SetEndpoint(table, huge.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i+1)))
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
@@ -105,7 +105,7 @@ func TestBudgetOfEndpoints(t *testing.T) {
 	for i := range 60 {
 		e := tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i+1))
 		e.Ports = []cluster.EndpointPort{{Name: "http", Protocol: cluster.UDP, Port: 8080}}
-		table.SetEndpoint(svc.Name, e)
+		tabletest.SetEndpoint(table, svc.Name, e)
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
@@ -133,12 +133,12 @@ func TestBudgetOfNamespace(t *testing.T) {
 			s.Created = time.Unix(int64(i), 0)
 		}))
 		for e := range 20 {
-			table.SetEndpoint(name(i), tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", i, e+1)))
+			tabletest.SetEndpoint(table, name(i), tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", i, e+1)))
 		}
 	}
 	other := tabletest.NumberedService(9)
 	table.SetService(other)
-	table.SetEndpoint(other.Name, tabletest.NumberedEndpoint(9, 1))
+	tabletest.SetEndpoint(table, other.Name, tabletest.NumberedEndpoint(9, 1))
 	step := func(when string, want ...string) {
 		t.Helper()
 		tabletest.Sync(t, table)
@@ -156,7 +156,7 @@ func TestBudgetOfNamespace(t *testing.T) {
 	if got, want := recorded.Of(cluster.ReasonBudget), []string{"ns/s2", "ns/s3"}; len(got) != len(want) {
 		t.Errorf("got events for %q, want %q", got, want)
 	}
-	table.SetEndpoint(name(1), tabletest.Endpoint("10.244.1.21"))
+	tabletest.SetEndpoint(table, name(1), tabletest.Endpoint("10.244.1.21"))
 	table.desired.mergeEndpoints()
 	table.desired.applyBudgets()
 	if got := slices.SortedFunc(maps.Keys(table.desired.dirty), compareServices); len(got) != 2 {
@@ -170,7 +170,8 @@ func TestBudgetOfNamespace(t *testing.T) {
 	for i := range services {
 		table.DeleteService(name(i))
 		for e := range 21 {
-			table.DeleteEndpoint(name(i), tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", i, e+1)).EndpointKey)
+			gone := tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", i, e+1))
+			tabletest.DeleteEndpoint(table, name(i), gone.EndpointKey)
 		}
 	}
 	step("all deleted", none, none, none, none)

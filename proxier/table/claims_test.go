@@ -44,14 +44,16 @@ func TestOldestServiceOwnsFrontend(t *testing.T) {
 		})
 	}
 	table.SetService(service("younger", "10.96.0.1", 200))
-	table.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "younger"}, tabletest.Endpoint("10.244.0.1"))
-	table.SetEndpoint(cluster.ServiceName{Namespace: "ns", Name: "older"}, tabletest.Endpoint("10.244.0.2"))
+	younger := cluster.ServiceName{Namespace: "ns", Name: "younger"}
+	older := cluster.ServiceName{Namespace: "ns", Name: "older"}
+	tabletest.SetEndpoint(table, younger, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(table, older, tabletest.Endpoint("10.244.0.2"))
 	wantOwner(t, table, contested, "younger")
 	table.SetService(service("older", "10.96.0.2", 100))
 	wantOwner(t, table, contested, "older")
 	table.SetService(service("younger", "10.96.0.1", 200)) // not another event
 	wantOwner(t, table, contested, "older")
-	table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "older"})
+	table.DeleteService(older)
 	wantOwner(t, table, contested, "younger")
 	table.SetService(service("older", "10.96.0.2", 300)) // created again, so it is younger now
 	wantOwner(t, table, contested, "younger")
@@ -73,7 +75,7 @@ func TestPriorityOfAddressKinds(t *testing.T) {
 		svc := tabletest.Service(name, "", change)
 		svc.Created = time.Unix(created, 0)
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	}
 	external := func(s *cluster.Service) { s.ExternalIPs = []netip.Addr{addr(contested)} }
 	loadBalancer := func(s *cluster.Service) { s.LoadBalancerIPs = []netip.Addr{addr(contested)} }

@@ -101,7 +101,7 @@ func TestCountedRowsKeepTheirNumbers(t *testing.T) {
 	table.doubt(rewriteFailure, "test")
 	tabletest.Sync(t, table)
 	check("rewrite", want)
-	table.SetEndpoint(countedService("a", 1).Name, tabletest.Endpoint("10.244.1.1"))
+	tabletest.SetEndpoint(table, countedService("a", 1).Name, tabletest.Endpoint("10.244.1.1"))
 	table.SetService(countedService("c", 3))
 	tabletest.Sync(t, table)
 	want["ns/c:http 10.96.1.3"], want["ns/c:http tcp"] = 0, 0

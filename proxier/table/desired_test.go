@@ -45,9 +45,9 @@ func TestEndpointsInServiceCIDR(t *testing.T) {
 			t.Errorf("%s: got %d rows of %s, want %d", name, got, set, want)
 		}
 	}
-	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.96.0.2"))
+	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.96.0.2"))
 	step("an endpoint in the CIDR", "no-endpoint-services", 1)
-	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.2"))
+	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.2"))
 	step("another endpoint", "service-endpoints", 1)
 	table.SetService(svc)
 	step("the same Service", "service-endpoints", 1)

@@ -63,7 +63,7 @@ func TestDiffContinues(t *testing.T) {
 	table.SetService(large)
 	const endpoints = 3 * maxDiffRows
 	for i := range endpoints {
-		table.SetEndpoint(large.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
+		tabletest.SetEndpoint(table, large.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
 	}
 	for i := range 100 {
 		table.SetService(tabletest.NumberedService(256 + i)) // 10.96.1.x
@@ -127,7 +127,7 @@ func TestDiffOfFailedSync(t *testing.T) {
 	table.SetService(large)
 	const endpoints = 2*maxDiffRows + 1
 	for i := range endpoints {
-		table.SetEndpoint(large.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
+		tabletest.SetEndpoint(table, large.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
 	}
 	table.DeleteService(web)
 	changed := *table.desired.services[sticky].spec
@@ -228,7 +228,7 @@ func TestDiffDuringChanges(t *testing.T) {
 		return tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100))
 	}
 	for i := range 3 * maxDiffRows {
-		table.SetEndpoint(large.Name, endpoint(i))
+		tabletest.SetEndpoint(table, large.Name, endpoint(i))
 	}
 	tabletest.Sync(t, table)
 	d, err := table.Diff("")
@@ -246,7 +246,7 @@ func TestDiffDuringChanges(t *testing.T) {
 		if step.Done {
 			break
 		}
-		table.DeleteEndpoint(large.Name, endpoint(maxDiffRows*3/2+steps).EndpointKey)
+		tabletest.DeleteEndpoint(table, large.Name, endpoint(maxDiffRows*3/2+steps).EndpointKey)
 		for range 20 {
 			c.Change(table)
 			table.DeleteService(cluster.ServiceName{Namespace: "bench",

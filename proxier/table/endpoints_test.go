@@ -12,8 +12,8 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// After random calls of SetEndpoint, DeleteEndpoint and SetEndpoints, the
-// desired endpoints are the values of a map with the same changes, in order.
+// After random calls of SetEndpoints, the desired endpoints are the values of a
+// map with the same changes, in order.
 // The slices of the source are not modified.
 func TestEndpointsOfSources(t *testing.T) {
 	table := newUnconnected(t, sampleConfig(), nft.IPv4)
@@ -25,21 +25,12 @@ func TestEndpointsOfSources(t *testing.T) {
 	before := maps.Clone(want)
 	for i := range 5000 {
 		source := fmt.Sprintf("slice-%d", c.IntN(3))
-		switch e := c.Endpoint(); c.IntN(3) {
-		case 0:
-			table.SetEndpoint(name, e)
+		endpoints := c.Endpoints(source)
+		all = append(all, passed{endpoints, slices.Clone(endpoints)})
+		table.SetEndpoints(name, source, endpoints)
+		maps.DeleteFunc(want, func(k cluster.EndpointKey, _ *cluster.Endpoint) bool { return k.Source == source })
+		for _, e := range endpoints {
 			want[e.EndpointKey] = e
-		case 1:
-			table.DeleteEndpoint(name, e.EndpointKey)
-			delete(want, e.EndpointKey)
-		case 2:
-			endpoints := c.Endpoints(source)
-			all = append(all, passed{endpoints, slices.Clone(endpoints)})
-			table.SetEndpoints(name, source, endpoints)
-			maps.DeleteFunc(want, func(k cluster.EndpointKey, _ *cluster.Endpoint) bool { return k.Source == source })
-			for _, e := range endpoints {
-				want[e.EndpointKey] = e
-			}
 		}
 		if c.IntN(3) > 0 {
 			continue

@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -41,7 +42,7 @@ func newChunked(t *testing.T) (*Table, *tabletest.Events, *plansLost) {
 		svc := tabletest.NumberedService(i)
 		table.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
-			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
 		}
 	}
 	return table, recorded, lost
@@ -200,9 +201,12 @@ func TestRefusedChange(t *testing.T) {
 			port := table.desired.services[web].ports[0]
 			f := faults{err: tt.err(port.tag)}
 			f.inject(table, port)
-			table.DeleteEndpoint(web, cluster.EndpointKey{Source: "web", Addr: addr("10.244.2.5")})
-			table.SetEndpoint(web, tabletest.Endpoint("10.244.9.9"))
-			table.SetEndpoint(lb, tabletest.Endpoint("10.244.9.10"))
+			endpoints := slices.Clone(table.desired.services[web].endpoints)
+			table.SetEndpoints(web, "web", slices.DeleteFunc(endpoints, func(e *cluster.Endpoint) bool {
+				return e.Addr == addr("10.244.2.5")
+			}))
+			tabletest.SetEndpoint(table, web, tabletest.Endpoint("10.244.9.9"))
+			tabletest.SetEndpoint(table, lb, tabletest.Endpoint("10.244.9.10"))
 			if tt.fight {
 				table.observed.repairs.last, table.observed.repairs.pause = time.Now(), time.Minute
 			}
@@ -222,12 +226,12 @@ func TestRefusedChange(t *testing.T) {
 			if got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
-			endpoints := 3
+			want := 3
 			if tt.want.refused {
-				endpoints = 2 // without the one that is gone
+				want = 2 // without the one that is gone
 			}
-			if n := len(committedPlan(table, web).Cluster); n != endpoints {
-				t.Errorf("got %d endpoints, want %d", n, endpoints)
+			if n := len(committedPlan(table, web).Cluster); n != want {
+				t.Errorf("got %d endpoints, want %d", n, want)
 			}
 			events := recorded.Of(cluster.ReasonRefused)
 			if len(events) != table.stats.Refusals || (len(events) == 1) != tt.want.refused {
@@ -257,7 +261,7 @@ func TestForeignRowOnKey(t *testing.T) {
 	for i, name := range []string{"new", "other"} {
 		svc := tabletest.Service(name, fmt.Sprintf("10.96.0.%d", 99+i), nil)
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.9.9"))
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.9.9"))
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
@@ -276,16 +280,16 @@ func TestRefusedPortLosesFrontend(t *testing.T) {
 	f.inject(table, port)
 	older := tabletest.Service("older", "10.96.0.10", nil) // the ClusterIP of web
 	older.Name.Namespace = "a"
-	table.SetEndpoint(web, tabletest.Endpoint("10.244.9.9"))
+	tabletest.SetEndpoint(table, web, tabletest.Endpoint("10.244.9.9"))
 	table.SetService(older)
-	table.SetEndpoint(older.Name, tabletest.Endpoint("10.244.9.1"))
+	tabletest.SetEndpoint(table, older.Name, tabletest.Endpoint("10.244.9.1"))
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	if p := committedPlan(table, older.Name); p == nil || len(p.Cluster) != 1 || table.committed.plans[port] != nil {
 		t.Errorf("got plans %+v and %+v", p, table.committed.plans[port])
 	}
 	table.SetService(refusedService())
-	table.SetEndpoint(refusedService().Name, tabletest.Endpoint("10.244.0.66"))
+	tabletest.SetEndpoint(table, refusedService().Name, tabletest.Endpoint("10.244.0.66"))
 	tabletest.Sync(t, table)
 	rows := tabletest.NFT(t, "", "list", "map", "ip", "kube-proxy", "no-endpoint-services")
 	if !strings.Contains(rows, "10.96.0.66 . tcp . 80") {
@@ -312,9 +316,9 @@ func TestPortRefusedTwiceLosesFrontend(t *testing.T) {
 	}
 	older := tabletest.Service("older", "10.96.0.10", nil) // the ClusterIP of web
 	older.Created = older.Created.Add(-time.Hour)
-	table.SetEndpoint(web, tabletest.Endpoint("10.244.9.9"))
+	tabletest.SetEndpoint(table, web, tabletest.Endpoint("10.244.9.9"))
 	table.SetService(older)
-	table.SetEndpoint(older.Name, tabletest.Endpoint("10.244.9.1"))
+	tabletest.SetEndpoint(table, older.Name, tabletest.Endpoint("10.244.9.1"))
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	if p := committedPlan(table, older.Name); p == nil || len(p.Cluster) != 1 || len(table.refusals) != 1 {

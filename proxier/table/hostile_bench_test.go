@@ -66,7 +66,7 @@ func BenchmarkHostileServices(b *testing.B) {
 					svc := tabletest.NumberedService(i)
 					table.SetService(svc)
 					for e := range tabletest.ManyEndpoints {
-						table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+						tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
 					}
 				}
 				tabletest.Sync(b, table)
@@ -94,9 +94,9 @@ func BenchmarkHostileServices(b *testing.B) {
 				done := false
 				for i := 0; i < 50 || !done; i++ {
 					if i%2 == 0 {
-						table.SetEndpoint(other, more)
+						tabletest.SetEndpoint(table, other, more)
 					} else {
-						table.DeleteEndpoint(other, more.EndpointKey)
+						tabletest.DeleteEndpoint(table, other, more.EndpointKey)
 					}
 					if test.flaps {
 						passHeavy(table, hostile[0], test.endpoints-i%2)

@@ -74,7 +74,7 @@ func TestManyFrontends(t *testing.T) {
 			}
 
 			written := table.stats.RowsWritten
-			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(100, 0)) // on another node
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(100, 0)) // on another node
 			tabletest.Sync(t, table)
 			checkTable(t, table)
 			if n := table.stats.RowsWritten - written; n != 1 {
@@ -107,7 +107,7 @@ func TestNumbers(t *testing.T) {
 		svc.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}
 		table.SetService(svc)
 		for e := range 2 + i {
-			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
 		}
 	}
 	tabletest.Sync(t, table)
@@ -129,7 +129,7 @@ func TestNumbers(t *testing.T) {
 		svc.ExternalIPs = []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(i)})}
 		again.SetService(svc)
 		for e := range 5 {
-			again.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(2-i, e))
+			tabletest.SetEndpoint(again, svc.Name, tabletest.NumberedEndpoint(2-i, e))
 		}
 	}
 	tabletest.Sync(t, again)

@@ -49,7 +49,7 @@ func TestHugeServices(t *testing.T) {
 	}
 	slices.SortFunc(endpoint.Ports, cluster.EndpointPort.Compare)
 	table.SetService(svc)
-	table.SetEndpoint(svc.Name, endpoint)
+	tabletest.SetEndpoint(table, svc.Name, endpoint)
 	plan()
 	tags := table.desired.lastTag
 	reversed := *svc

@@ -47,7 +47,7 @@ func TestRefusedService(t *testing.T) {
 	table.SetNode(tabletest.Node())
 	set := func(svc *cluster.Service, endpoint string) {
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint(endpoint))
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(endpoint))
 	}
 	step := func(name string, want ...string) {
 		t.Helper()
@@ -73,7 +73,7 @@ func TestRefusedService(t *testing.T) {
 	step("another Service is added", name)
 
 	rewrites := table.stats.Rewrites
-	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.67"))
+	tabletest.SetEndpoint(table, refused.Name, tabletest.Endpoint("10.244.0.67"))
 	tabletest.Sync(t, table)
 	step("the refused Service changes", name)
 	if err := table.Resync(); err != nil {
@@ -101,7 +101,7 @@ func TestResyncRetriesRefused(t *testing.T) {
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	svc := tabletest.Service("svc", "10.96.0.1", nil)
 	table.SetService(svc)
-	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	refuse := true
 	port := table.desired.services[svc.Name].ports[0]
 	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
@@ -137,7 +137,7 @@ func TestRewriteRetriesRefused(t *testing.T) {
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	refused := refusedService()
 	table.SetService(refused)
-	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.66"))
+	tabletest.SetEndpoint(table, refused.Name, tabletest.Endpoint("10.244.0.66"))
 	tabletest.Sync(t, table)
 	if got := refusedNames(table); len(got) != 1 {
 		t.Fatalf("got refused service ports %q, want one", got)

@@ -82,7 +82,7 @@ func newTableOfAllRules(t *testing.T) *Table {
 		s.InternalPolicy, s.ExternalIPs = cluster.PolicyLocal, tabletest.Addrs("192.0.2.77")
 	})
 	table.SetService(all)
-	table.SetEndpoint(all.Name, tabletest.Endpoint("10.244.0.77"))
+	tabletest.SetEndpoint(table, all.Name, tabletest.Endpoint("10.244.0.77"))
 	tabletest.Sync(t, table)
 	return table
 }
@@ -158,7 +158,7 @@ func TestRuleReplacedAfterCommit(t *testing.T) {
 		"rewrite": {func(table *Table) { table.doubt(rewriteFailure, "test") }, "services"},
 		"update": {func(table *Table) {
 			for i := range 9 { // no other Service has that many endpoints
-				table.SetEndpoint(web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
+				tabletest.SetEndpoint(table, web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
 			}
 		}, "balance-12"},
 	} {

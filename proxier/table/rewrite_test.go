@@ -147,7 +147,7 @@ func TestRewriteFlushesSets(t *testing.T) {
 			}
 			table.SetService(svc)
 			for j := range 3 {
-				table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, j))
+				tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, j))
 			}
 		}
 		tabletest.Sync(t, table)
@@ -211,7 +211,7 @@ func TestFailedRewrite(t *testing.T) {
 	}
 	svc := tabletest.Service("late", "10.96.0.99", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
 	table.SetService(svc)
-	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.99"))
+	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.99"))
 	k := injectFaults(table)
 	k.FailCommits()
 	table.doubt(rewriteFailure, "test")

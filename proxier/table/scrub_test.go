@@ -68,7 +68,7 @@ func TestScrubManyRows(t *testing.T) {
 	table.SetService(svc)
 	const endpoints = 2 * maxScrubRows
 	for i := range endpoints {
-		table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
 	}
 	tabletest.Sync(t, table)
 	var commands strings.Builder
@@ -100,7 +100,7 @@ func TestScrubManyBalancers(t *testing.T) {
 		svc := tabletest.Service(fmt.Sprint("svc-", n), fmt.Sprintf("10.96.0.%d", n), nil)
 		table.SetService(svc)
 		for i := range n {
-			table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", n, i+1)))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", n, i+1)))
 		}
 	}
 	tabletest.Sync(t, table)
@@ -121,7 +121,7 @@ func TestScrubAffinityChains(t *testing.T) {
 			s.AffinityTimeout = time.Hour
 		})
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	}
 	tabletest.Sync(t, table)
 	rewrites := table.stats.Rewrites
@@ -180,7 +180,7 @@ func TestResetDuringScrub(t *testing.T) {
 	for i := range 200 {
 		svc := tabletest.Service(fmt.Sprint("s", i), fmt.Sprintf("10.96.1.%d", i), nil)
 		table.SetService(svc)
-		table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	}
 	tabletest.Sync(t, table)
 	tabletest.LoadNFT(t, "add table ip other")

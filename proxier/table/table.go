@@ -187,17 +187,6 @@ func (t *Table) SetEndpoints(name cluster.ServiceName, source string, endpoints 
 	t.desired.setEndpoints(name, source, endpoints)
 }
 
-// SetEndpoint implements cluster.Sink. An endpoint of another family is
-// ignored.
-func (t *Table) SetEndpoint(name cluster.ServiceName, e *cluster.Endpoint) {
-	t.desired.setEndpoint(name, e)
-}
-
-// DeleteEndpoint implements cluster.Sink.
-func (t *Table) DeleteEndpoint(name cluster.ServiceName, key cluster.EndpointKey) {
-	t.desired.deleteEndpoint(name, key)
-}
-
 // Reset implements cluster.Sink. The next Sync writes everything.
 func (t *Table) Reset() {
 	for _, plan := range t.committed.plans {

@@ -155,7 +155,7 @@ func TestReset(t *testing.T) {
 	table.Reset()
 	svc := tabletest.Service("only", "10.96.0.1", nil)
 	table.SetService(svc)
-	table.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 }
@@ -169,7 +169,7 @@ func TestServicesShareSets(t *testing.T) {
 		for i := range services {
 			s := tabletest.NumberedService(i)
 			table.SetService(s)
-			table.SetEndpoint(s.Name, tabletest.NumberedEndpoint(i, 0))
+			tabletest.SetEndpoint(table, s.Name, tabletest.NumberedEndpoint(i, 0))
 		}
 		tabletest.Sync(t, table)
 		n := map[string]int{}

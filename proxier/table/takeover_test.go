@@ -79,12 +79,12 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 	endpoint := tabletest.Endpoint("10.244.0.1")
 	endpoint.Ports[0].Protocol = cluster.UDP
 	table.SetService(guarded)
-	table.SetEndpoint(guarded.Name, endpoint)
+	tabletest.SetEndpoint(table, guarded.Name, endpoint)
 	for i := range 300 { // a commit takes longer
 		svc := tabletest.NumberedService(i)
 		table.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
-			table.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
 		}
 	}
 	tabletest.Sync(t, table)

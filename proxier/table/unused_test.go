@@ -117,14 +117,14 @@ func TestIdleBalancers(t *testing.T) {
 	endpoint := func(i int) *cluster.Endpoint { return tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i+1)) }
 	const most = 5 * maxIdleBalancers
 	for i := range most {
-		table.SetEndpoint(svc.Name, endpoint(i))
+		tabletest.SetEndpoint(table, svc.Name, endpoint(i))
 		tabletest.Sync(t, table)
 		if n := len(table.committed.balancers); n > maxIdleBalancers+1 {
 			t.Fatalf("%d endpoints: got %d balancers, want at most %d", i+1, n, maxIdleBalancers+1)
 		}
 	}
 	for i := range most {
-		table.DeleteEndpoint(svc.Name, endpoint(i).EndpointKey)
+		tabletest.DeleteEndpoint(table, svc.Name, endpoint(i).EndpointKey)
 		tabletest.Sync(t, table)
 	}
 	checkTable(t, table)
@@ -143,7 +143,7 @@ func TestUnusedBalancersAreUsedAgain(t *testing.T) {
 	set := func(table *Table, endpoints int) {
 		table.SetService(svc)
 		for i := range endpoints {
-			table.SetEndpoint(svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i+1)))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i+1)))
 		}
 	}
 	first := newTable(t, sampleConfig(), nft.IPv4)

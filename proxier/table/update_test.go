@@ -90,8 +90,8 @@ func TestTypeChanges(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	name := cluster.ServiceName{Namespace: "ns", Name: "svc"}
-	table.SetEndpoint(name, tabletest.Endpoint("10.244.0.1"))
-	table.SetEndpoint(name, tabletest.Endpoint("10.244.0.2"))
+	tabletest.SetEndpoint(table, name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(table, name, tabletest.Endpoint("10.244.0.2"))
 	tabletest.Sync(t, table)
 	empty := listTable(t, nft.IPv4)
 	for i, change := range []func(*cluster.Service){

@@ -60,7 +60,7 @@ func TestChangeAfterUpdate(t *testing.T) {
 		tabletest.LoadNFT(t, "add chain ip kube-proxy nat-output { policy drop; }")
 	})
 	for i := range 9 { // no other Service has that many endpoints
-		table.SetEndpoint(web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
+		tabletest.SetEndpoint(table, web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
 	}
 	var d *damage
 	if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedChain {

@@ -66,7 +66,7 @@ func TestViewOfProblems(t *testing.T) {
 	service("older", "10.96.0.2", 100)
 	refused := refusedService()
 	table.SetService(refused)
-	table.SetEndpoint(refused.Name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(table, refused.Name, tabletest.Endpoint("10.244.0.1"))
 	tabletest.Sync(t, table)
 
 	view, _ := table.Service(cluster.ServiceName{Namespace: "ns", Name: "younger"})

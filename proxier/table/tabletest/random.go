@@ -194,12 +194,12 @@ func (r Random) Change(s cluster.Sink) {
 	case 1, 2, 3:
 		s.SetService(r.Service(r.IntN(RandomServices)))
 	case 4, 5:
-		s.DeleteEndpoint(name, r.Endpoint().EndpointKey)
+		DeleteEndpoint(s, name, r.Endpoint().EndpointKey)
 	case 6:
 		s.SetNode(r.Node())
 	case 7, 8:
 		s.SetEndpoints(name, "slice-0", r.Endpoints("slice-0"))
 	default:
-		s.SetEndpoint(name, r.Endpoint())
+		SetEndpoint(s, name, r.Endpoint())
 	}
 }

@@ -3,6 +3,7 @@ package tabletest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -152,6 +153,7 @@ func passService(s cluster.Sink, name, last string, change func(*cluster.Service
 	svc.Families = []nft.Family{nft.IPv4, nft.IPv6}
 	svc.ClusterIPs = Addrs("10.96.0."+last, "fd00:96::"+last)
 	s.SetService(svc)
+	var all []*cluster.Endpoint
 	for _, e := range endpoints {
 		node, last, _ := strings.Cut(e, ".")
 		last, weight, _ := strings.Cut(last, "*")
@@ -161,7 +163,21 @@ func passService(s cluster.Sink, name, last string, change func(*cluster.Service
 			if n, err := strconv.Atoi(weight); err == nil {
 				endpoint.Weight = cluster.WeightOf(n)
 			}
-			s.SetEndpoint(svc.Name, endpoint)
+			all = append(all, endpoint)
 		}
 	}
+	slices.SortFunc(all, func(a, b *cluster.Endpoint) int { return a.Addr.Compare(b.Addr) })
+	s.SetEndpoints(svc.Name, name, all)
+}
+
+// SetEndpoint passes an endpoint of a Service, from a source of its own.
+func SetEndpoint(s cluster.Sink, name cluster.ServiceName, e *cluster.Endpoint) {
+	alone := *e
+	alone.Source += "/" + e.Addr.String()
+	s.SetEndpoints(name, alone.Source, []*cluster.Endpoint{&alone})
+}
+
+// DeleteEndpoint deletes an endpoint that SetEndpoint passed.
+func DeleteEndpoint(s cluster.Sink, name cluster.ServiceName, key cluster.EndpointKey) {
+	s.SetEndpoints(name, key.Source+"/"+key.Addr.String(), nil)
 }

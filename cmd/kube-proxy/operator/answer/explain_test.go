@@ -80,7 +80,7 @@ func TestExplainRefused(t *testing.T) {
 		s.AffinityTimeout = time.Hour // the names of its chains are too long
 	})
 	p.SetService(svc)
-	p.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(p, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	tabletest.Sync(t, p)
 	d, err := a.Explain(t.Context(), packetTo("10.96.0.66:80"))
 	if err != nil {
@@ -107,7 +107,7 @@ func TestExplainReduced(t *testing.T) {
 		}
 	})
 	p.SetService(svc)
-	p.SetEndpoint(svc.Name, tabletest.Endpoint("10.244.0.1"))
+	tabletest.SetEndpoint(p, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	tabletest.Sync(t, p)
 	owned := 0
 	for _, ip := range append(svc.ExternalIPs, svc.ClusterIPs...) {

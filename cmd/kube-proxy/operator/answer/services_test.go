@@ -70,7 +70,7 @@ func TestServicesQueryEndpoints(t *testing.T) {
 		svc := tabletest.NumberedService(i)
 		p.SetService(svc)
 		for j := range endpointsPerQuery / 2 {
-			p.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(0, j))
+			tabletest.SetEndpoint(p, svc.Name, tabletest.NumberedEndpoint(0, j))
 		}
 	}
 	if n := len(viewServices(p.tables[0], serviceNames(p.tables[0], cluster.ServiceName{}))); n != 2 {

@@ -373,7 +373,7 @@ func fill(b *testing.B, n int) {
 		}
 		tables[0].SetService(service)
 		for e := range tabletest.ManyEndpoints {
-			tables[0].SetEndpoint(service.Name, tabletest.NumberedEndpoint(i, e))
+			tabletest.SetEndpoint(tables[0], service.Name, tabletest.NumberedEndpoint(i, e))
 		}
 	}
 	tabletest.Sync(b, tables[0])

@@ -38,7 +38,7 @@ func manyServices(b *testing.B) *table.Table {
 		}
 		tab.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
-			tab.SetEndpoint(svc.Name, tabletest.NumberedEndpoint(i, e))
+			tabletest.SetEndpoint(tab, svc.Name, tabletest.NumberedEndpoint(i, e))
 		}
 	}
 	tabletest.Sync(b, tab)

@@ -43,11 +43,11 @@ func hashingNode(t *testing.T, name string, weights []int, order ...int) *table.
 		if i < len(weights) {
 			e.Weight = cluster.WeightOf(weights[i])
 		}
-		tab.SetEndpoint(svc.Name, e)
+		tabletest.SetEndpoint(tab, svc.Name, e)
 	}
 	for _, i := range order {
 		if i > 9 {
-			tab.DeleteEndpoint(svc.Name, cluster.EndpointKey{Source: "s", Addr: numbered(10, 244, i)})
+			tabletest.DeleteEndpoint(tab, svc.Name, cluster.EndpointKey{Source: "s", Addr: numbered(10, 244, i)})
 		}
 	}
 	return tab

@@ -34,24 +34,16 @@ func (o *objects) SetNode(n *cluster.Node)                { o.node = n }
 func (o *objects) SetService(svc *cluster.Service)        { o.services[svc.Name] = svc }
 func (o *objects) DeleteService(name cluster.ServiceName) { delete(o.services, name) }
 
-func (o *objects) SetEndpoint(name cluster.ServiceName, e *cluster.Endpoint) {
+func (o *objects) SetEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
 	if o.endpoints[name] == nil {
 		o.endpoints[name] = make(map[cluster.EndpointKey]*cluster.Endpoint)
 	}
-	o.endpoints[name][e.EndpointKey] = e
-}
-
-func (o *objects) SetEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
 	maps.DeleteFunc(o.endpoints[name], func(key cluster.EndpointKey, _ *cluster.Endpoint) bool {
 		return key.Source == source
 	})
 	for _, e := range endpoints {
-		o.SetEndpoint(name, e)
+		o.endpoints[name][e.EndpointKey] = e
 	}
-}
-
-func (o *objects) DeleteEndpoint(name cluster.ServiceName, key cluster.EndpointKey) {
-	delete(o.endpoints[name], key)
 }
 
 func (o *objects) Reset() { *o = objects{node: o.node} }

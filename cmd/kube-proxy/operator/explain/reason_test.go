@@ -23,7 +23,7 @@ func passFar(s cluster.Sink) {
 		s.SetService(svc)
 		far := tabletest.Endpoint("10.244.2." + last)
 		far.Node = "node2"
-		s.SetEndpoint(svc.Name, far)
+		tabletest.SetEndpoint(s, svc.Name, far)
 	}
 	add("external", "1", func(svc *cluster.Service) { svc.ExternalPolicy = cluster.PolicyLocal })
 	add("internal", "2", func(svc *cluster.Service) { svc.InternalPolicy = cluster.PolicyLocal })
