@@ -17,10 +17,3 @@ const (
 
 // familyOf returns the family of a valid address that is not IPv4-mapped.
 func familyOf(addr netip.Addr) Family { return nfnetlink.FamilyOf(addr) }
-
-func unspecified(family Family) netip.Addr {
-	if family == IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
-}

@@ -21,8 +21,8 @@ func gone(frontend string) Change {
 // onAllAddrs returns frontends with NodePorts on all local addresses.
 func onAllAddrs() *frontends {
 	f := newFrontends()
-	f.setNodeAddrs(IPv4, []netip.Addr{unspecified(IPv4)})
-	f.setNodeAddrs(IPv6, []netip.Addr{unspecified(IPv6)})
+	f.setNodeAddrs(IPv4, []netip.Addr{IPv4.Unspecified()})
+	f.setNodeAddrs(IPv6, []netip.Addr{IPv6.Unspecified()})
 	return f
 }
 

@@ -134,7 +134,7 @@ func (r *removal) includes(flow trackedFlow, nodeAddrs addrSet, isLocal func(net
 	if _, vip := r.frontends[dst]; vip {
 		return true
 	}
-	_, nodePort := r.frontends[netip.AddrPortFrom(unspecified(flow.family()), dst.Port())]
+	_, nodePort := r.frontends[netip.AddrPortFrom(flow.family().Unspecified(), dst.Port())]
 	return nodePort && nodeAddrs.contains(dst.Addr(), isLocal)
 }
 

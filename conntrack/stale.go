@@ -30,7 +30,7 @@ func (f *frontends) stale(flow trackedFlow, c *check, isLocal func(netip.Addr) b
 		return f.isOfRemoval(flow, c, isLocal)
 	}
 	dst, family := flow.original.dst, flow.family()
-	nodePort := netip.AddrPortFrom(unspecified(family), dst.Port())
+	nodePort := netip.AddrPortFrom(family.Unspecified(), dst.Port())
 
 	f.mu.RLock()
 	s := f.of(family)

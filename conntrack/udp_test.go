@@ -137,7 +137,7 @@ func TestNodePort(t *testing.T) {
 		kept := []trackedFlow{find(t, l.conn, clients[2].addr), find(t, l.conn, clients[3].addr)}
 
 		l.translate(t, rule{vip, before}, rule{local, after})
-		frontend := netip.AddrPortFrom(unspecified(l.family), 30053)
+		frontend := netip.AddrPortFrom(l.family.Unspecified(), 30053)
 		l.clean(t, 2, Change{Frontend: frontend, Endpoints: []netip.AddrPort{after}})
 		wantReply(t, clients[0], nodePort, after)
 		wantReply(t, clients[1], second, after)

@@ -134,7 +134,7 @@ func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change
 // A NodePort has the unspecified address.
 func destination(family nft.Family, f ruleset.Frontend) netip.AddrPort {
 	if f.IsNodePort() {
-		return netip.AddrPortFrom(ruleset.AnyAddr(family), f.Port)
+		return netip.AddrPortFrom(family.Unspecified(), f.Port)
 	}
 	return netip.AddrPortFrom(f.Addr, f.Port)
 }

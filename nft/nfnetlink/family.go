@@ -78,6 +78,15 @@ func (f Family) AddrLen() int {
 	return 0
 }
 
+// Unspecified returns the unspecified address of IPv4 or IPv6, which stands for
+// all addresses.
+func (f Family) Unspecified() netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
 // Of reports whether addr belongs to the family. An IPv4-mapped IPv6 address
 // belongs to neither family.
 func (f Family) Of(addr netip.Addr) bool {

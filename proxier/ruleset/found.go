@@ -66,7 +66,7 @@ func ServiceCIDRsOf(f nft.Family, rules []nft.Rule) (cidrs []netip.Prefix) {
 // TargetOf returns the frontend and the target of a row of OwnSet.
 func TargetOf(f nft.Family, row nft.Row) (from Frontend, to netip.AddrPort, ok bool) {
 	key, data := row.Key.Bytes(), row.Data.Bytes()
-	size := AnyAddr(f).BitLen() / 8
+	size := f.AddrLen()
 	if len(key) < size+2*protoField || len(data) < size+2 {
 		return from, to, false
 	}

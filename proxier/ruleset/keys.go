@@ -43,7 +43,7 @@ func (r *Ruleset) SharedAddr(set *nft.Set, key nft.Tuple) (addr netip.Addr, ok b
 
 // splitAddr splits fields that begin with an address.
 func (r *Ruleset) splitAddr(fields []byte) (addr netip.Addr, rest []byte) {
-	n := min(AnyAddr(r.layout.family).BitLen()/8, len(fields))
+	n := min(r.layout.family.AddrLen(), len(fields))
 	addr, _ = netip.AddrFromSlice(fields[:n])
 	return addr, fields[n:]
 }

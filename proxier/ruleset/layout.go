@@ -118,7 +118,7 @@ func newLayout(f nft.Family) *layout {
 	}
 	l.vips.declare(endpoint, addr, nft.TypeInetProto, nft.TypeInetService)
 	l.nodePorts.declare(endpoint, nft.TypeInetProto, nft.TypeInetService)
-	for bits := range AnyAddr(f).BitLen() {
+	for bits := range f.Unspecified().BitLen() {
 		l.firewallSources = append(l.firewallSources, &nft.Set{
 			Name: sourceSetPrefix + strconv.Itoa(bits+1), Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService,
 				addr),

@@ -40,7 +40,7 @@ func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program 
 		}
 	}
 	ips := r.NodePortAddrs(node)
-	p.nodePortsAll, p.localhost = slices.Contains(ips, AnyAddr(f)), r.config.Localhost(f)
+	p.nodePortsAll, p.localhost = slices.Contains(ips, f.Unspecified()), r.config.Localhost(f)
 	out := &Program{Table: p.table(), NodePortAddrs: ips}
 	if p.nodePortsAll {
 		return out
@@ -57,16 +57,7 @@ func (r *Ruleset) NodePortAddrs(node *cluster.Node) []netip.Addr {
 	if ips := r.config.NodePortAddresses.on(r.layout.family, node); ips != nil {
 		return ips
 	}
-	return []netip.Addr{AnyAddr(r.layout.family)}
-}
-
-// AnyAddr returns the unspecified address of a family, which stands for all
-// addresses.
-func AnyAddr(f nft.Family) netip.Addr {
-	if f == nft.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
+	return []netip.Addr{r.layout.family.Unspecified()}
 }
 
 // on returns the addresses of a node on which NodePorts listen, nil for all of

@@ -93,7 +93,7 @@ var foreignImports = map[string][]string{
 	"proxier/translate":     {"k8s.io/api/", "k8s.io/utils/"},
 	operator + "/explain":   {"golang.org/x/sys", "github.com/google/nftables", "github.com/vishvananda/netlink"},
 	operator + "/doctor": {
-		"golang.org/x/sys", "github.com/vishvananda/netlink", "k8s.io/apimachinery/pkg/util/version",
+		"golang.org/x/sys", "github.com/vishvananda/netlink", "k8s.io/apimachinery/pkg/util/",
 	},
 	operator + "/flows":    {"golang.org/x/sys"},
 	operator + "/trace":    {"golang.org/x/sys"},

@@ -8,7 +8,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -48,16 +47,14 @@ func needsProxy(s *serviceRef, noProxy error) error {
 // addressesOf returns the addresses of a frontend. The unspecified address
 // stands for all addresses of this node.
 func addressesOf(f *table.FrontendView) (addrs []netip.AddrPort) {
-	switch {
-	case f.Address.IsValid():
+	if f.Address.IsValid() {
 		return []netip.AddrPort{netip.AddrPortFrom(f.Address, f.Port)}
-	case len(f.Addresses) > 0:
-		for _, addr := range f.Addresses {
-			addrs = append(addrs, netip.AddrPortFrom(addr, f.Port))
-		}
-		return addrs
-	case f.Family == nft.IPv6:
-		return []netip.AddrPort{netip.AddrPortFrom(netip.IPv6Unspecified(), f.Port)}
 	}
-	return []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), f.Port)}
+	for _, addr := range f.Addresses {
+		addrs = append(addrs, netip.AddrPortFrom(addr, f.Port))
+	}
+	if len(addrs) == 0 {
+		addrs = []netip.AddrPort{netip.AddrPortFrom(f.Family.Unspecified(), f.Port)}
+	}
+	return addrs
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
 )
 
 // NewNode moves the test to a network namespace of its own, in which the
@@ -35,10 +37,7 @@ func NewNode(t testing.TB) {
 			t.Fatal(err)
 		}
 		waitLocal(t, ip)
-		everywhere := ipNet(netip.IPv6Unspecified(), 0)
-		if ip.Is4() {
-			everywhere = ipNet(netip.IPv4Unspecified(), 0)
-		}
+		everywhere := ipNet(nft.FamilyOf(ip).Unspecified(), 0)
 		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: lo.Attrs().Index, Dst: everywhere}); err != nil {
 			t.Fatal(err)
 		}

@@ -1,42 +1,32 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// portRange is a range of ports.
-type portRange struct{ first, last int }
-
-// String returns 30000-32767, or the only port.
-func (r portRange) String() string {
-	if r.first == r.last {
-		return strconv.Itoa(r.first)
-	}
-	return fmt.Sprintf("%d-%d", r.first, r.last)
-}
-
-func (r portRange) contains(port int) bool { return port >= r.first && port <= r.last }
-
 // defaultNodePorts is the default of the API server
 // (--service-node-port-range).
-func defaultNodePorts() portRange { return portRange{30000, 32767} }
+func defaultNodePorts() net.PortRange { return net.PortRange{Base: 30000, Size: 2768} }
 
 // checkNodePortRange checks whether this node chooses NodePorts as source ports
 // of its own connections. The kernel then takes an answer to the port for a new
 // connection to the Service, or the reverse.
 func checkNodePortRange(_ context.Context, n *node) Finding {
 	text, known, err := n.sysctl("net/ipv4/ip_local_port_range")
-	if err != nil || !known {
-		return unknownSetting(err)
+	switch {
+	case err != nil:
+		return unknown(err)
+	case !known:
+		return skipped("the kernel does not have the setting")
 	}
-	local, err := parseRange(strings.Join(strings.Fields(text), "-"))
+	local, err := net.ParsePortRange(strings.Join(strings.Fields(text), "-"))
 	if err != nil {
 		return unknown(err)
 	}
@@ -45,13 +35,13 @@ func checkNodePortRange(_ context.Context, n *node) Finding {
 		return unknown(err)
 	}
 	chosen := func(port int) bool {
-		return local.contains(port) &&
-			!slices.ContainsFunc(reserved, func(r portRange) bool { return r.contains(port) })
+		return local.Contains(port) &&
+			!slices.ContainsFunc(reserved, func(r *net.PortRange) bool { return r.Contains(port) })
 	}
 	return nodePortFinding(local, chosen, nodePorts())
 }
 
-func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Finding {
+func nodePortFinding(local fmt.Stringer, chosen func(int) bool, inUse []int) Finding {
 	remedy := "sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (the NodePort range of the cluster), or change " +
 		"net.ipv4.ip_local_port_range"
 	for _, port := range inUse {
@@ -61,8 +51,8 @@ func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Findin
 				port, local), remedy)
 		}
 	}
-	for port := defaultNodePorts().first; port <= defaultNodePorts().last; port++ {
-		if chosen(port) {
+	for i := range defaultNodePorts().Size {
+		if chosen(defaultNodePorts().Base + i) {
 			return warn(fmt.Sprintf("net.ipv4.ip_local_port_range (%s) overlaps the default range of NodePorts (%s)",
 				local, defaultNodePorts()), remedy)
 		}
@@ -70,44 +60,20 @@ func nodePortFinding(local portRange, chosen func(int) bool, inUse []int) Findin
 	return ok(fmt.Sprintf("net.ipv4.ip_local_port_range (%s) contains no NodePort", local))
 }
 
-func unknownSetting(err error) Finding {
-	if err != nil {
-		return unknown(err)
-	}
-	return skipped("the kernel does not have the setting")
-}
-
 // reservedPorts returns the ports that the kernel does not choose.
-func (n *node) reservedPorts() (ranges []portRange, err error) {
+func (n *node) reservedPorts() (ranges []*net.PortRange, err error) {
 	text, _, err := n.sysctl("net/ipv4/ip_local_reserved_ports")
 	if err != nil {
 		return nil, err
 	}
 	for part := range strings.SplitSeq(text, ",") {
-		if part == "" {
-			continue
-		}
-		r, err := parseRange(part)
+		r, err := net.ParsePortRange(part)
 		if err != nil {
 			return nil, err
 		}
 		ranges = append(ranges, r)
 	}
 	return ranges, nil
-}
-
-// parseRange parses 8080 or 30000-32767.
-func parseRange(text string) (portRange, error) {
-	first, last, isRange := strings.Cut(text, "-")
-	if !isRange {
-		last = first
-	}
-	from, errFrom := strconv.Atoi(first)
-	to, errTo := strconv.Atoi(last)
-	if err := cmp.Or(errFrom, errTo); err != nil {
-		return portRange{}, fmt.Errorf("range of ports %q: %w", text, err)
-	}
-	return portRange{from, to}, nil
 }
 
 // nodePorts returns some NodePorts of the tables.
