@@ -39,25 +39,19 @@ func (v Verdict) Chain() string { return v.chain }
 
 // String returns the verdict in nft syntax.
 func (v Verdict) String() string {
-	switch v.code {
-	case VerdictDrop.code:
-		return "drop"
-	case VerdictAccept.code:
-		return "accept"
-	case VerdictStolen.code:
-		return "stolen"
-	case VerdictQueue.code:
-		return "queue"
-	case unix.NFT_CONTINUE:
-		return "continue"
-	case unix.NFT_RETURN:
-		return "return"
-	case unix.NFT_GOTO:
-		return "goto " + v.chain
-	case unix.NFT_JUMP:
-		return "jump " + v.chain
+	name, known := verdictNames[v.code]
+	switch {
+	case !known:
+		return "verdict " + strconv.Itoa(int(v.code))
+	case v.chain != "":
+		return name + " " + v.chain
 	}
-	return "verdict " + strconv.Itoa(int(v.code))
+	return name
+}
+
+var verdictNames = map[int32]string{
+	VerdictDrop.code: "drop", VerdictAccept.code: "accept", VerdictStolen.code: "stolen", VerdictQueue.code: "queue",
+	unix.NFT_CONTINUE: "continue", unix.NFT_RETURN: "return", unix.NFT_GOTO: "goto", unix.NFT_JUMP: "jump",
 }
 
 // parseVerdict returns the verdict in an nft_data, or the zero Verdict.

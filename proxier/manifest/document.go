@@ -163,8 +163,7 @@ func lineAt(data []byte, offset int) int {
 
 // locate adds the line to a JSON syntax error.
 func locate(err error, data []byte) error {
-	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fmt.Errorf("line %d: %w", lineAt(data, int(syntax.Offset)-1)+1, err)
 	}
 	return err

@@ -106,8 +106,8 @@ func (t *Table) Check() error {
 	if err == nil {
 		err = t.scrub()
 	}
-	var d *damage
-	if !errors.As(err, &d) {
+	d, ok := errors.AsType[*damage](err)
+	if !ok {
 		return err
 	}
 	t.refusals.retry(&t.desired) // the repair writes the changes too
@@ -120,8 +120,8 @@ func (t *Table) Rest() time.Duration { return t.observed.rest }
 
 // repaired writes everything if err is a *damage. It returns all other errors.
 func (t *Table) repaired(err error) error {
-	var d *damage
-	if !errors.As(err, &d) {
+	d, ok := errors.AsType[*damage](err)
+	if !ok {
 		return err
 	}
 	now := time.Now()
@@ -282,8 +282,7 @@ func (t *Table) repairParts(found []Difference) error {
 		return first
 	}
 	if err := t.verify(); err != nil { // more than these parts may be wrong
-		var other *damage
-		if !errors.As(err, &other) || other.kind != damagedRows {
+		if other, ok := errors.AsType[*damage](err); !ok || other.kind != damagedRows {
 			return err
 		}
 	}

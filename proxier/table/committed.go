@@ -270,8 +270,8 @@ func (t *Table) writeDeletions(all []object) {
 // in use, according to an error of the kernel. It reports whether there are
 // any.
 func (u unused) exclude(err error) (any bool) {
-	var refused *nft.CommitError
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*nft.CommitError](err)
+	if !ok {
 		return false
 	}
 	for _, p := range refused.Problems {

@@ -280,8 +280,8 @@ func failureOfErrno(errno unix.Errno) failure {
 // eachRefused calls f for each service port that an error of the kernel refers
 // to, with the first problem. It reports whether f returned true for any.
 func (t *Table) eachRefused(err error, f func(*portState, nft.Problem) bool) (any bool) {
-	var refused *nft.CommitError
-	if !errors.As(err, &refused) {
+	refused, ok := errors.AsType[*nft.CommitError](err)
+	if !ok {
 		return false
 	}
 	done := make(map[*portState]struct{})

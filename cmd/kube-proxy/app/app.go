@@ -26,8 +26,7 @@ import (
 func Main(args []string, stdout, stderr io.Writer) int {
 	o, err := config.Parse(args)
 	if err != nil {
-		var unknown *pflag.NotExistError
-		if errors.As(err, &unknown) {
+		if _, unknown := errors.AsType[*pflag.NotExistError](err); unknown {
 			err = fmt.Errorf("%w: kube-proxy --help lists the flags", err)
 		}
 		fmt.Fprintf(stderr, "kube-proxy: %v\n", err)

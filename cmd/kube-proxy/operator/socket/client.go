@@ -161,8 +161,7 @@ func (e *noServiceError) Unwrap() error { return answer.ErrNoService }
 
 // failed returns the error of a query that got no answer, or a part of it.
 func (c *Client) failed(err error) error {
-	var sent *url.Error
-	if errors.As(err, &sent) {
+	if sent, ok := errors.AsType[*url.Error](err); ok {
 		err = sent.Err
 	}
 	switch {
