@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -113,12 +114,7 @@ func (c *Config) validate() error {
 	return errors.Join(append(errs, rules.Validate())...)
 }
 
-func (c *Config) syncPeriod() time.Duration {
-	if c.SyncPeriod == 0 {
-		return DefaultSyncPeriod
-	}
-	return c.SyncPeriod
-}
+func (c *Config) syncPeriod() time.Duration { return cmp.Or(c.SyncPeriod, DefaultSyncPeriod) }
 
 // noLoopback returns the reason why NodePorts do not listen on loopback
 // addresses that NodePortAddresses includes, "" if it includes none.

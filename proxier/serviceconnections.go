@@ -81,10 +81,7 @@ func (s *serviceConnections) update(c *table.Commit) {
 // labelsOf returns the values of the labels of a service port. A port without a
 // name has its number.
 func labelsOf(f nft.Family, p *ruleset.Plan) []string {
-	port := p.Port.Name
-	if port == "" {
-		port = strconv.Itoa(int(p.Port.Port))
-	}
+	port := cmp.Or(p.Port.Name, strconv.Itoa(int(p.Port.Port)))
 	protocol := strings.ToUpper(p.Port.Protocol.String())
 	return []string{f.Name(), p.Service.Name.Namespace, p.Service.Name.Name, port, protocol}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -71,12 +72,8 @@ func removeFromNFTable(ctx context.Context, conn *nft.Conn, table *nft.Table, r 
 
 // retriable reports whether another attempt can succeed after the error.
 func retriable(err error) bool {
-	for _, e := range []error{nft.ErrGeneration, nft.ErrUnknownOutcome, unix.EBUSY, unix.ENOENT} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	again := []error{nft.ErrGeneration, nft.ErrUnknownOutcome, unix.EBUSY, unix.ENOENT}
+	return slices.ContainsFunc(again, func(e error) bool { return errors.Is(err, e) })
 }
 
 // readTable reads the chains of a table and the rules of the chains that are

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// change is a difference between the delivered and the active objects: an Add
-// if old is nil, a Delete if new is nil, otherwise an Update.
+// change is a difference between the delivered and the active objects: a new
+// object if old is nil, a Delete if new is nil, otherwise an Update.
 type change struct {
 	key      objectKey
 	old, new runtime.Object
@@ -23,7 +23,7 @@ type change struct {
 // changes returns the differences in the order of delivery. Definitions that
 // are equal cause no change, even if their file or document differs.
 //
-// All Adds and Updates precede all Deletes. If an object is renamed, or an
+// All Updates, also of new objects, precede all Deletes. If an object is renamed, or an
 // address moves from one Service to another, a handler that runs before Sync
 // finds the address twice instead of not at all. For the same reason
 // EndpointSlices are added before Services and deleted after them.
@@ -60,11 +60,11 @@ func (c change) phase() int {
 func (c change) deliver(h Handler) bool {
 	switch c.key.Kind {
 	case kindService:
-		dispatch(c, h.OnServiceAdd, h.OnServiceUpdate, h.OnServiceDelete)
+		dispatch(c, h.OnServiceUpdate, h.OnServiceDelete)
 	case kindEndpointSlice:
-		dispatch(c, h.OnEndpointSliceAdd, h.OnEndpointSliceUpdate, h.OnEndpointSliceDelete)
+		dispatch(c, h.OnEndpointSliceUpdate, h.OnEndpointSliceDelete)
 	case kindNode:
-		dispatch(c, h.OnNodeAdd, h.OnNodeUpdate, h.OnNodeDelete)
+		dispatch(c, h.OnNodeUpdate, h.OnNodeDelete)
 	default:
 		return false
 	}
@@ -77,15 +77,13 @@ type deliverable interface {
 	runtime.Object
 }
 
-func dispatch[T deliverable](c change, add func(T), update func(old, new T), remove func(T)) {
-	switch {
-	case c.old == nil:
-		add(c.new.(T))
-	case c.new == nil:
-		remove(c.old.(T))
-	default:
-		update(c.old.(T), c.new.(T))
+func dispatch[T deliverable](c change, update func(old, new T), remove func(T)) {
+	old, _ := c.old.(T) // nil for a new object
+	if c.new == nil {
+		remove(old)
+		return
 	}
+	update(old, c.new.(T))
 }
 
 // serviceCIDRs returns the CIDRs of all ServiceCIDRs, sorted and without

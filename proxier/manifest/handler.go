@@ -10,23 +10,21 @@ import (
 // old object of an update is the pointer that was delivered before.
 //
 // The first round of calls is OnServiceCIDRsChanged if there are
-// ServiceCIDRs, an Add call for each object, the three Synced calls, and
+// ServiceCIDRs, an Update call for each object, the three Synced calls, and
 // Sync. Each later round has at least one change and ends with Sync. Within a
 // round, objects are added and updated before others are deleted, and no
 // Service is delivered without its EndpointSlices.
 type Handler interface {
-	OnServiceAdd(service *corev1.Service)
+	// The old object is nil for a new one.
 	OnServiceUpdate(old, new *corev1.Service)
 	OnServiceDelete(service *corev1.Service)
 	OnServiceSynced()
 
-	OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice)
 	OnEndpointSliceUpdate(old, new *discoveryv1.EndpointSlice)
 	OnEndpointSliceDelete(slice *discoveryv1.EndpointSlice)
 	OnEndpointSlicesSynced()
 
 	// The Node methods are called for all Nodes, not only for this machine's.
-	OnNodeAdd(node *corev1.Node)
 	OnNodeUpdate(old, new *corev1.Node)
 	OnNodeDelete(node *corev1.Node)
 	OnNodeSynced()

@@ -71,13 +71,12 @@ func (r *recorder) takeLines() []string {
 	return lines
 }
 
-func (r *recorder) OnServiceAdd(service *corev1.Service) {
-	r.call("+ Service %s %s", service.Name, service.Spec.ClusterIP)
-	r.set(service.Name, service.Spec.ClusterIP)
-}
-
 func (r *recorder) OnServiceUpdate(old, new *corev1.Service) {
-	r.call("= Service %s %s %s", new.Name, old.Spec.ClusterIP, new.Spec.ClusterIP)
+	if old == nil {
+		r.call("+ Service %s %s", new.Name, new.Spec.ClusterIP)
+	} else {
+		r.call("= Service %s %s %s", new.Name, old.Spec.ClusterIP, new.Spec.ClusterIP)
+	}
 	r.set(new.Name, new.Spec.ClusterIP)
 }
 
@@ -86,13 +85,8 @@ func (r *recorder) OnServiceDelete(service *corev1.Service) {
 	r.remove(service.Name)
 }
 
-func (r *recorder) OnEndpointSliceAdd(slice *discoveryv1.EndpointSlice) {
-	r.call("+ EndpointSlice %s", slice.Name)
-	r.set(slice.Name, "")
-}
-
-func (r *recorder) OnEndpointSliceUpdate(_, new *discoveryv1.EndpointSlice) {
-	r.call("= EndpointSlice %s", new.Name)
+func (r *recorder) OnEndpointSliceUpdate(old, new *discoveryv1.EndpointSlice) {
+	r.update(old == nil, "EndpointSlice", new.Name)
 }
 
 func (r *recorder) OnEndpointSliceDelete(slice *discoveryv1.EndpointSlice) {
@@ -100,12 +94,17 @@ func (r *recorder) OnEndpointSliceDelete(slice *discoveryv1.EndpointSlice) {
 	r.remove(slice.Name)
 }
 
-func (r *recorder) OnNodeAdd(node *corev1.Node) {
-	r.call("+ Node %s", node.Name)
-	r.set(node.Name, "")
-}
+func (r *recorder) OnNodeUpdate(old, new *corev1.Node) { r.update(old == nil, "Node", new.Name) }
 
-func (r *recorder) OnNodeUpdate(_, new *corev1.Node) { r.call("= Node %s", new.Name) }
+// update records an update of an object that is not a Service.
+func (r *recorder) update(added bool, kind, name string) {
+	sign := "="
+	if added {
+		sign = "+"
+	}
+	r.call("%s %s %s", sign, kind, name)
+	r.set(name, "")
+}
 
 func (r *recorder) OnNodeDelete(node *corev1.Node) {
 	r.call("- Node %s", node.Name)

@@ -237,13 +237,13 @@ func endpointsByPort(svc *cluster.Service, endpoints []*cluster.Endpoint) []int 
 // a Share has: LoadBalancer IPs before external IPs, and those with the lowest
 // hashes. The order stays.
 func (s Share) LimitAddresses(addrs []Address) []Address {
-	others := slices.DeleteFunc(slices.Clone(addrs), func(a Address) bool { return a.Kind == ClusterIP })
-	if len(others) <= s.Addresses {
-		return addrs
+	n := 0 // the ClusterIPs come first
+	for n < len(addrs) && addrs[n].Kind == ClusterIP {
+		n++
 	}
-	key := func(a Address) uint64 { return uint64(a.Kind)<<60 | hash(netip.AddrPortFrom(a.Addr, 0))>>4 }
-	stay := lowest(others, s.Addresses, key)
-	return slices.DeleteFunc(slices.Clone(addrs), func(a Address) bool { return a.Kind != ClusterIP && !stay(a) })
+	return slices.Concat(addrs[:n], lowest(addrs[n:], s.Addresses, func(a Address) uint64 {
+		return uint64(a.Kind)<<60 | hash(netip.AddrPortFrom(a.Addr, 0))>>4
+	}))
 }
 
 // Limits are the numbers of endpoints and source ranges that a service port can
@@ -262,50 +262,49 @@ func (s Share) Limits(port int) *Limits {
 // targets returns at most as many targets as the limit is, those with the
 // lowest hashes. nil means no limit.
 func (l *Limits) targets(targets []Target) []Target {
-	if l == nil || len(targets) <= l.Endpoints {
+	if l == nil {
 		return targets
 	}
-	stay := lowest(targets, l.Endpoints, func(t Target) uint64 { return hash(t.AddrPort()) })
-	return slices.DeleteFunc(targets, func(t Target) bool { return !stay(t) })
+	return lowest(targets, l.Endpoints, func(t Target) uint64 { return hash(t.AddrPort()) })
 }
 
 // LimitEndpoints returns at most n endpoints: by rank, the highest first, and
 // among equals by hash, the lowest first. The order stays.
 func LimitEndpoints(endpoints []*cluster.Endpoint, n int) []*cluster.Endpoint {
-	if len(endpoints) <= n {
-		return endpoints
-	}
-	key := func(e *cluster.Endpoint) uint64 {
+	return lowest(endpoints, n, func(e *cluster.Endpoint) uint64 {
 		return uint64(2-e.Rank())<<60 | hash(netip.AddrPortFrom(e.Addr, 0))>>4
-	}
-	stay := lowest(endpoints, n, key)
-	return slices.DeleteFunc(slices.Clone(endpoints), func(e *cluster.Endpoint) bool { return !stay(e) })
+	})
 }
 
 // ranges returns at most as many source ranges as the limit is, those with the
 // lowest hashes.
 func (l *Limits) ranges(ranges []netip.Prefix) []netip.Prefix {
-	if l == nil || len(ranges) <= l.Ranges {
+	if l == nil {
 		return ranges
 	}
-	key := func(p netip.Prefix) uint64 { return hash(netip.AddrPortFrom(p.Addr(), uint16(p.Bits()))) }
-	stay := lowest(ranges, l.Ranges, key)
-	return slices.DeleteFunc(ranges, func(p netip.Prefix) bool { return !stay(p) })
+	return lowest(ranges, l.Ranges, func(p netip.Prefix) uint64 {
+		return hash(netip.AddrPortFrom(p.Addr(), uint16(p.Bits())))
+	})
 }
 
-// lowest returns a function that reports whether an element of all has one of
-// the n lowest keys. Elements with equal keys stay or go together.
-func lowest[T any](all []T, n int, key func(T) uint64) func(T) bool {
-	if n == 0 {
-		return func(T) bool { return false }
+// lowest returns the elements with the n lowest keys. The order stays. Elements
+// with equal keys stay or go together.
+func lowest[T any](all []T, n int, key func(T) uint64) []T {
+	if len(all) <= n {
+		return all
 	}
 	keys := make([]uint64, len(all))
 	for i, e := range all {
 		keys[i] = key(e)
 	}
-	slices.Sort(keys)
-	last := keys[n-1]
-	return func(e T) bool { return key(e) <= last }
+	sorted := slices.Sorted(slices.Values(keys))
+	var out []T
+	for i, e := range all {
+		if n > 0 && keys[i] <= sorted[n-1] {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 // hash returns a hash of an address and port. It is the same on all nodes and

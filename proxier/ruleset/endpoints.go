@@ -65,10 +65,7 @@ func endpointPort(e *cluster.Endpoint, port cluster.ServicePort) (n uint16, ok b
 // TargetPort returns the number of the port on which an endpoint serves a
 // service port.
 func TargetPort(at cluster.EndpointPort, port cluster.ServicePort) uint16 {
-	if at.Port == 0 { // all ports
-		return port.Port
-	}
-	return at.Port
+	return cmp.Or(at.Port, port.Port) // 0 stands for all ports
 }
 
 // usableForCluster returns the endpoints for traffic with policy Cluster: the

@@ -84,7 +84,7 @@ func (t *Table) rewritten(tx *transaction) error {
 // The error is nft.ErrGeneration if another program replaced the table
 // meanwhile.
 func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
-	tx := t.begin(t.batch, newCommitted())
+	tx := t.begin(newCommitted())
 	t.ids.beginPlanning()
 	tx.whole = true
 	tx.program = t.rules.MakeProgram(t.desired.node)

@@ -10,9 +10,9 @@ import (
 )
 
 // transaction is a change of the table that is not committed yet. It writes the
-// change to a writer, and records what the kernel will have.
+// change to a batch, and records what the kernel will have.
 type transaction struct {
-	to    writer
+	to    *nft.Batch
 	rules *ruleset.Ruleset
 	have  *committed // what the kernel has before
 
@@ -44,24 +44,10 @@ type change struct {
 	err          error // why the wanted plan cannot be written
 }
 
-// writer receives the content of a transaction. It is the part of nft.Batch
-// that adds and deletes objects.
-type writer interface {
-	// Tag sets the tag of the following objects (see portState.tag).
-	Tag(uint32)
-	AddCounter(*nft.Counter)
-	AddSet(*nft.Set)
-	AddChain(*nft.Chain)
-	FlushChain(name string)
-	AddRules(*nft.Chain)
-	AddRow(nft.Row)
-	DeleteRow(nft.Row)
-}
-
 // begin begins a transaction on top of what the kernel has.
-func (t *Table) begin(to writer, have *committed) *transaction {
+func (t *Table) begin(have *committed) *transaction {
 	return &transaction{
-		to: to, rules: t.rules, have: have, node: t.desired.node,
+		to: t.batch, rules: t.rules, have: have, node: t.desired.node,
 		balancers: make(map[string]struct{}), uses: make(map[string]int), affinity: make(map[*nft.Set]struct{}),
 		shared: make(sharedChange), rows: make(map[string]int), added: make(map[*nft.Set][]nft.Row),
 	}
@@ -122,9 +108,12 @@ func (tx *transaction) reserveIDs(next uint32) {
 	if before := tx.have.reservedIDs; before != 0 {
 		tx.deleteRow(tx.rules.ReservedIDs(before))
 	}
-	tx.reservedIDs = (next/idBlock + 1) * idBlock
+	tx.reservedIDs = reservation(next)
 	tx.addRow(tx.rules.ReservedIDs(tx.reservedIDs))
 }
+
+// reservation returns an id far above next, below which ids are reserved.
+func reservation(next uint32) uint32 { return (next/idBlock + 1) * idBlock }
 
 // needBalancer writes a balancer if it does not exist yet. It does nothing if
 // the chain is not a balancer.

@@ -38,7 +38,7 @@ func TestUpdateOfUnused(t *testing.T) {
 	} {
 		u := make(unused)
 		u.add(tt.before...)
-		tx := table.begin(table.batch, table.committed)
+		tx := table.begin(table.committed)
 		tx.whole, tx.changes = tt.whole, []change{tt.change}
 		if tt.uses != nil {
 			tx.uses = tt.uses

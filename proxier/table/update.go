@@ -64,7 +64,7 @@ func (t *Table) updated(tx *transaction) error {
 // planUpdate returns a transaction with the plans of the service ports of a
 // part. ok is false if an update cannot make the change.
 func (t *Table) planUpdate() (tx *transaction, ok bool) {
-	tx = t.begin(t.batch, t.committed)
+	tx = t.begin(t.committed)
 	t.ids.beginPlanning()
 	for _, p := range t.part.ports {
 		tx.changes = append(tx.changes, t.plan(p))

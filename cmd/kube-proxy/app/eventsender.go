@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,13 +71,10 @@ func newEventSender(client rest.Interface) *eventSender {
 // add queues an event. It drops the event if too many are pending.
 func (s *eventSender) add(regarding *corev1.ObjectReference, typ, reason, action, note string) {
 	now := time.Now()
-	namespace := regarding.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
 	event := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: util.GenerateEventName(regarding.Name, now.UnixNano()),
+			Namespace: cmp.Or(regarding.Namespace, metav1.NamespaceDefault),
+			Name:      util.GenerateEventName(regarding.Name, now.UnixNano()),
 		},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: component,

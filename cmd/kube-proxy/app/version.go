@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -15,10 +16,7 @@ var Version = "v0.1.0"
 // printVersion prints the version, or the version in ReportedVersion. With
 // --version=raw it adds the build information.
 func printVersion(w io.Writer, o *config.Options) error {
-	version := Version
-	if o.ReportedVersion != "" {
-		version = o.ReportedVersion
-	}
+	version := cmp.Or(o.ReportedVersion, Version)
 	if _, err := fmt.Fprintln(w, "nftproxy kube-proxy", version); err != nil || !o.VersionRaw {
 		return err
 	}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -93,10 +94,7 @@ func serverAddress(addr string, port, defaultPort int32, writing bool) string {
 	if port == 0 && !writing {
 		return ""
 	}
-	if port == 0 {
-		port = defaultPort
-	}
-	return withPort(addr, port)
+	return withPort(addr, cmp.Or(port, defaultPort))
 }
 
 // overrideHostname applies --hostname-override, which has precedence over the

@@ -107,9 +107,7 @@ func setIfNil[T any](field **T, value T) {
 // field of this mode.
 func setMode(c *v1alpha1.KubeProxyConfiguration) {
 	c.Mode = modeNFTables
-	if c.DetectLocalMode == "" {
-		c.DetectLocalMode = modeClusterCIDR
-	}
+	setIfZero(&c.DetectLocalMode, modeClusterCIDR)
 	if len(c.NodePortAddresses) == 0 {
 		c.NodePortAddresses = []string{nodePortPrimary}
 	}

@@ -6,6 +6,7 @@
 package apiclient
 
 import (
+	"cmp"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +32,7 @@ type Client struct {
 // New returns a Client, which does not connect yet.
 func New(config *rest.Config) (*Client, error) {
 	shared := rest.CopyConfig(config)
-	if shared.UserAgent == "" {
-		shared.UserAgent = rest.DefaultKubernetesUserAgent()
-	}
+	shared.UserAgent = cmp.Or(shared.UserAgent, rest.DefaultKubernetesUserAgent())
 	if shared.RateLimiter == nil && shared.QPS > 0 {
 		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
 	}

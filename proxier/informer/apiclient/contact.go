@@ -2,6 +2,7 @@ package apiclient
 
 import (
 	"io"
+	"maps"
 	"net/http"
 	"path"
 	"strings"
@@ -38,10 +39,7 @@ func (c *Contact) State() ContactState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.state
-	s.Heard = make(map[string]time.Time, len(c.state.Heard))
-	for resource, at := range c.state.Heard {
-		s.Heard[resource] = at
-	}
+	s.Heard = maps.Clone(c.state.Heard)
 	return s
 }
 

@@ -78,12 +78,7 @@ type seenPods struct {
 // that is known.
 func (s *seenPods) match(pods ruleset.Pods) bool {
 	if pods.Range.IsValid() {
-		for _, p := range s.addrs {
-			if pods.Range.Overlaps(p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(s.addrs, pods.Range.Overlaps)
 	}
 	return slices.ContainsFunc(s.interfaces, pods.HasInterface)
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"os"
@@ -125,10 +126,7 @@ const see = "docs/checks.md#"
 
 // Run runs the checks on the node of the calling thread.
 func Run(ctx context.Context, config Config) *Report {
-	n := &node{root: config.Root, proxy: config.Proxy, proxyErr: config.ProxyError, services: config.Services}
-	if n.root == "" {
-		n.root = "/"
-	}
+	n := &node{cmp.Or(config.Root, "/"), config.Proxy, config.ProxyError, config.Services}
 	r := &Report{Version: config.Version, Kernel: release(), Time: time.Now().UTC().Truncate(time.Second)}
 	r.Node, _ = os.Hostname()
 	for _, c := range checks() {

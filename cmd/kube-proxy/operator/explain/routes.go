@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -78,12 +79,8 @@ func (r *NodeRoutes) NodeSource(to netip.Addr) (netip.Addr, error) {
 }
 
 func isUnreachable(err error) bool {
-	for _, errno := range []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
+	unreachable := []unix.Errno{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL}
+	return slices.ContainsFunc(unreachable, func(errno unix.Errno) bool { return errors.Is(err, errno) })
 }
 
 // Route returns the route of this node to an address.
