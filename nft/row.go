@@ -53,15 +53,6 @@ func (r Row) Matches(want Row) bool {
 	return r == want
 }
 
-// Includes reports whether key is the key of the row, or in its range of keys.
-func (r Row) Includes(key Tuple) bool {
-	if r.KeyEnd.empty() {
-		return r.Key == key
-	}
-	last := int(r.Key.n) - r.Set.Key.types[len(r.Set.Key.types)-1].padded()
-	return bytes.Equal(r.Key.b[:last], key.b[:last]) && r.Key.compare(key) <= 0 && key.compare(r.KeyEnd) <= 0
-}
-
 // last returns the last key of the row.
 func (r *Row) last() *Tuple {
 	if r.KeyEnd.empty() {

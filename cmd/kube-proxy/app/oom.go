@@ -26,12 +26,7 @@ func applyOOMScore(score *int32) {
 }
 
 func writeOOMScore(file string, score int32) error {
-	f, err := os.OpenFile(file, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := f.WriteString(strconv.Itoa(int(score))); err != nil {
+	if err := os.WriteFile(file, []byte(strconv.Itoa(int(score))), 0o644); err != nil {
 		return fmt.Errorf("write %d: %w", score, err)
 	}
 	return nil

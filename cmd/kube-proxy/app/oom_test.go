@@ -44,7 +44,7 @@ func TestOOMScore(t *testing.T) {
 	if got := oomScore(t); got != before+100 {
 		t.Errorf("1001: got score %d, want %d", got, before+100)
 	}
-	if err := writeOOMScore(filepath.Join(t.TempDir(), "missing"), 0); !errors.Is(err, os.ErrNotExist) {
+	if err := writeOOMScore(filepath.Join(t.TempDir(), "missing", "file"), 0); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing file: got %v", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	zpagesfeatures "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
@@ -131,14 +132,15 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 // use is an error only with bindAddressHardFail; otherwise the server
 // retries.
 func (s *server) listen(ctx context.Context) (err error) {
-	answers := newHealthMetrics()
+	healthz, onHealthz := newAnswersTotal("healthz")
+	livez, onLivez := newAnswersTotal("livez")
 	s.health, err = healthcheck.NewProxyServer(healthcheck.ProxyConfig{
 		Addr:         s.config.HealthzBindAddress,
 		HardFail:     s.config.BindAddressHardFail,
 		Health:       s.proxier.Health,
 		NodeEligible: s.nodeEligible,
-		OnHealthz:    answers.onHealthz,
-		OnLivez:      answers.onLivez,
+		OnHealthz:    onHealthz,
+		OnLivez:      onLivez,
 	})
 	if err != nil {
 		return err
@@ -146,7 +148,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 	s.status, err = newStatusServer(statusConfig{
 		addr:      s.config.MetricsBindAddress,
 		hardFail:  s.config.BindAddressHardFail,
-		metrics:   append(answers.collectors(), s.proxier.Metrics(), contactMetrics{&s.contact}),
+		metrics:   []prometheus.Collector{healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact}},
 		config:    s.config,
 		profiling: s.config.EnableProfiling,
 		flags:     s.flagsPage(),

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 
@@ -185,13 +184,14 @@ func scrape(t *testing.T, pages http.Handler, path string) map[string]*dto.Metri
 
 // TestMetrics checks for metrics of every Kubernetes component and for ours.
 func TestMetrics(t *testing.T) {
-	health := newHealthMetrics()
+	healthz, onHealthz := newAnswersTotal("healthz")
+	livez, onLivez := newAnswersTotal("livez")
 	for range 3 {
-		health.onHealthz(200)
+		onHealthz(200)
 	}
-	health.onHealthz(503)
-	health.onLivez(503)
-	pages := statusPages(t, func(c *statusConfig) { c.metrics = health.collectors() })
+	onHealthz(503)
+	onLivez(503)
+	pages := statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{healthz, livez} })
 	families := scrape(t, pages, "/metrics")
 	for _, name := range []string{
 		"kubernetes_build_info", "registered_metrics_total", "hidden_metrics_total", "disabled_metrics_total",
@@ -219,9 +219,9 @@ func TestMetrics(t *testing.T) {
 	}
 	// A second server in the same process can serve the same collectors, but
 	// one server cannot serve two collectors of one name.
-	statusPages(t, func(c *statusConfig) { c.metrics = health.collectors() })
-	twice := slices.Concat(health.collectors(), newHealthMetrics().collectors())
-	if _, err := newStatusMux(statusConfig{metrics: twice}); err == nil {
+	statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{healthz, livez} })
+	again, _ := newAnswersTotal("healthz")
+	if _, err := newStatusMux(statusConfig{metrics: []prometheus.Collector{healthz, again}}); err == nil {
 		t.Error("two collectors of one name: got no error")
 	}
 }

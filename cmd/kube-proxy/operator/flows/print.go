@@ -36,7 +36,7 @@ func (r *Report) PrintTop(w io.Writer) error {
 	states := statesOf(r.Groups, func(g *Group) Counts { return g.Counts })
 	t := newTable(&b, append([]string{"FRONTEND", "SERVICE", "CONNECTIONS"}, states...))
 	for _, g := range r.Groups {
-		t.row(append([]string{g.frontend(0), orDash(g.ServicePort)}, g.numbers(states)...))
+		t.row(append([]string{g.frontend(0), cmp.Or(g.ServicePort, "-")}, g.numbers(states)...))
 	}
 	t.flush()
 	fmt.Fprintf(&b, "\n%d of %d tracked connections are translated\n", r.Total, r.Tracked)
@@ -82,10 +82,10 @@ func (g *Group) print(b *strings.Builder) {
 
 func (g *Group) printHeader(b *strings.Builder) {
 	if len(g.Frontends) == 1 {
-		fmt.Fprintf(b, "%s → %s\n", g.frontend(0), orDash(g.ServicePort))
+		fmt.Fprintf(b, "%s → %s\n", g.frontend(0), cmp.Or(g.ServicePort, "-"))
 		return
 	}
-	fmt.Fprintf(b, "%s\n", orDash(g.ServicePort))
+	fmt.Fprintf(b, "%s\n", cmp.Or(g.ServicePort, "-"))
 	for i := range g.Frontends {
 		fmt.Fprintf(b, "  %s: %d connections\n", g.frontend(i), g.Frontends[i].Connections)
 	}
@@ -99,13 +99,6 @@ func (g *Group) frontend(i int) string {
 		return fmt.Sprintf("NodePort %d/%s of %s", at.Port(), g.Protocol, nft.FamilyOf(at.Addr()).Name())
 	}
 	return at.String() + "/" + g.Protocol
-}
-
-func orDash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
 }
 
 // lifecycle is the order of states in the life of a connection. Other states

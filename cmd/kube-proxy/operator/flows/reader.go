@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -133,9 +134,7 @@ func merge(a, b map[netip.AddrPort]bool) map[netip.AddrPort]bool {
 	if a == nil {
 		return b
 	}
-	for endpoint := range b {
-		a[endpoint] = true
-	}
+	maps.Copy(a, b)
 	return a
 }
 
