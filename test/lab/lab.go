@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -39,10 +40,7 @@ type Lab struct {
 
 // New creates a lab. It leaves nothing behind if it fails.
 func New(config Config) (*Lab, error) {
-	prefix := config.Prefix
-	if prefix == "" {
-		prefix = randomPrefix()
-	}
+	prefix := cmp.Or(config.Prefix, randomPrefix())
 	if !regexp.MustCompile(`^[a-z0-9-]{1,32}$`).MatchString(prefix) {
 		return nil, fmt.Errorf("lab: prefix %q: want lower-case letters, digits and hyphens", prefix)
 	}
@@ -125,7 +123,7 @@ func (l *Lab) newClient() (*Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	ns.IPv4, ns.IPv6 = clientAddrs()
+	ns.IPv4, ns.IPv6 = netip.MustParseAddr("172.30.0.100"), netip.MustParseAddr("fd00:30::100")
 	return ns, errors.Join(l.plug(ns), ns.dropUnroutable(uplink))
 }
 
@@ -181,8 +179,4 @@ func podGateway6() netip.Prefix { return netip.MustParsePrefix("fe80::1/64") }
 func nodeAddrs(n int) (ipv4, ipv6 netip.Addr, pods []netip.Prefix) {
 	return netip.MustParseAddr(fmt.Sprintf("172.30.0.1%d", n)), netip.MustParseAddr(fmt.Sprintf("fd00:30::1%d", n)),
 		prefixes(fmt.Sprintf("10.244.%d.0/24", n), fmt.Sprintf("fd00:244:%d::/64", n))
-}
-
-func clientAddrs() (ipv4, ipv6 netip.Addr) {
-	return netip.MustParseAddr("172.30.0.100"), netip.MustParseAddr("fd00:30::100")
 }

@@ -134,17 +134,14 @@ func hardwareAddr(name string) net.HardwareAddr {
 // address also becomes a connected route.
 func (n *Namespace) AddAddr(addr netip.Prefix) error { return n.AddAddrTo(uplink, addr) }
 
-// RemoveAddr removes an address that AddAddr added.
-func (n *Namespace) RemoveAddr(addr netip.Prefix) error {
-	return n.withLink(uplink, fmt.Sprintf("remove address %s", addr), func(link netlink.Link) error {
-		return netlink.AddrDel(link, netlinkAddr(addr))
-	})
-}
-
 // AddAddrTo is AddAddr for any interface.
 func (n *Namespace) AddAddrTo(name string, addr netip.Prefix) error {
 	err := n.withLink(name, fmt.Sprintf("add address %s", addr), func(link netlink.Link) error {
-		return netlink.AddrAdd(link, netlinkAddr(addr))
+		added := &netlink.Addr{IPNet: ipNet(addr)}
+		if addr.Addr().Is6() {
+			added.Flags = unix.IFA_F_NODAD
+		}
+		return netlink.AddrAdd(link, added)
 	})
 	if err != nil || addr.Addr().Is4() {
 		return err
@@ -176,14 +173,6 @@ func hasLocalRoutes(link netlink.Link) (bool, error) {
 		linkLocal = linkLocal || addr.IP.IsLinkLocalUnicast()
 	}
 	return linkLocal, nil
-}
-
-func netlinkAddr(addr netip.Prefix) *netlink.Addr {
-	converted := &netlink.Addr{IPNet: ipNet(addr)}
-	if addr.Addr().Is6() {
-		converted.Flags = unix.IFA_F_NODAD
-	}
-	return converted
 }
 
 // AddrIn returns the address n above the first one of the range.
@@ -314,12 +303,3 @@ func ipNet(prefix netip.Prefix) *net.IPNet {
 
 // hostPrefix returns the prefix of this address only.
 func hostPrefix(addr netip.Addr) netip.Prefix { return netip.PrefixFrom(addr, addr.BitLen()) }
-
-// everywhere returns the destination of the default route in the family of
-// addr.
-func everywhere(addr netip.Addr) netip.Prefix {
-	if addr.Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-}

@@ -157,7 +157,7 @@ func (n *Namespace) Close() error {
 		errs = append(errs, server.Close())
 	}
 	if n.bound {
-		errs = append(errs, n.lab.names.unbind(n.Name))
+		errs = append(errs, unbind(n.lab.names.file(n.Name)))
 		n.bound = false
 	}
 	if err := n.file.Close(); !errors.Is(err, os.ErrClosed) {
@@ -199,18 +199,11 @@ func claimNames(prefix string) (*names, error) {
 
 // sweep removes all files of the prefix.
 func (n *names) sweep() error {
-	entries, err := os.ReadDir(namesFolder)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	files, err := filepath.Glob(n.file("*"))
+	for _, file := range files {
+		err = errors.Join(err, unbind(file))
 	}
-	for _, entry := range entries {
-		if name, ours := strings.CutPrefix(entry.Name(), n.prefix+"."); ours {
-			if err := n.unbind(name); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return err
 }
 
 // release makes the prefix available to other labs.
@@ -224,10 +217,11 @@ func (n *names) release() error {
 // full returns the name of the namespace of that name in namesFolder.
 func (n *names) full(name string) string { return n.prefix + "." + name }
 
-// unbind removes a name. It succeeds if the name does not exist, or if no
-// namespace is mounted on it.
-func (n *names) unbind(name string) error {
-	file := filepath.Join(namesFolder, n.full(name))
+func (n *names) file(name string) string { return filepath.Join(namesFolder, n.full(name)) }
+
+// unbind removes the file of a name. It succeeds if the file does not exist, or
+// if no namespace is mounted on it.
+func unbind(file string) error {
 	err := unix.Unmount(file, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", file, err)

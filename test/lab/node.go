@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -41,7 +42,7 @@ func (l *Lab) newNode(n int) (*Node, error) {
 	}
 	err = errors.Join(ns.setSysctls(forwarding), bridges, l.plug(ns))
 	for _, addr := range l.Client.Addrs() {
-		err = errors.Join(err, ns.ReplaceRoute(everywhere(addr), addr))
+		err = errors.Join(err, ns.ReplaceRoute(netip.PrefixFrom(addr, 0), addr))
 	}
 	return node, err
 }
@@ -180,32 +181,21 @@ func (node *Node) withDefaults(config PodConfig) (PodConfig, error) {
 	// Pods get the places 2 to 254 in turn, so that the address of a removed
 	// pod is not reused soon. In most clusters .1 is the node's.
 	const first, places = 2, 253
+	taken := map[netip.Addr]bool{}
+	for _, pod := range node.pods {
+		taken[pod.IPv4], taken[pod.IPv6] = true, true
+	}
 	for range places {
 		place := first + node.turn
 		node.turn = (node.turn + 1) % places
 		ipv4, ipv6 := AddrIn(node.PodRanges[0], place), AddrIn(node.PodRanges[1], place)
-		if node.inUse(ipv4) || node.inUse(ipv6) {
+		if taken[ipv4] || taken[ipv6] {
 			continue
 		}
-		if !config.IPv4.IsValid() {
-			config.IPv4 = ipv4
-		}
-		if !config.IPv6.IsValid() {
-			config.IPv6 = ipv6
-		}
+		config.IPv4, config.IPv6 = cmp.Or(config.IPv4, ipv4), cmp.Or(config.IPv6, ipv6)
 		return config, nil
 	}
 	return config, fmt.Errorf("no free address in %v", node.PodRanges)
-}
-
-// inUse reports whether a pod of the node has the address.
-func (node *Node) inUse(addr netip.Addr) bool {
-	for _, pod := range node.pods {
-		if slices.Contains(pod.Addrs(), addr) {
-			return true
-		}
-	}
-	return false
 }
 
 // attach creates the pod's link, and addresses and routes at both ends.
@@ -227,7 +217,7 @@ func (node *Node) routePod(pod *Pod, toPod string) error {
 	for i, addr := range pod.Addrs() {
 		errs = append(errs,
 			pod.AddAddr(hostPrefix(addr)),
-			pod.replaceRouteOn(uplink, everywhere(addr), gateways[i]),
+			pod.replaceRouteOn(uplink, netip.PrefixFrom(addr, 0), gateways[i]),
 			node.replaceRouteOn(toPod, hostPrefix(addr), netip.Addr{}),
 			node.setNeighbour(toPod, addr, pod.Namespace, uplink, netlink.NUD_REACHABLE))
 	}
