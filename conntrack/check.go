@@ -8,8 +8,8 @@ import (
 // check is the work of a pass. Its size is bounded, however many changes are
 // recorded while the kernel refuses to list flows.
 type check struct {
-	changes    int // number of recorded changes
-	ipv4, ipv6 familyCheck
+	changes int // number of recorded changes
+	byFamily[familyCheck]
 }
 
 // familyCheck is the part of a check that concerns one family.
@@ -37,11 +37,14 @@ const (
 	maxGone = 1 << 17
 )
 
-func (c *check) of(family Family) *familyCheck {
+// byFamily has a value for each family.
+type byFamily[T any] struct{ ipv4, ipv6 T }
+
+func (b *byFamily[T]) of(family Family) *T {
 	if family == IPv4 {
-		return &c.ipv4
+		return &b.ipv4
 	}
-	return &c.ipv6
+	return &b.ipv6
 }
 
 func (c *check) empty() bool { return c.changes == 0 }

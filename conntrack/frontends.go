@@ -39,10 +39,10 @@ type Change struct {
 // The memory grows with the number of frontends plus the number of node
 // addresses: a NodePort is one entry, however many addresses it listens on.
 type frontends struct {
-	mu         sync.RWMutex
-	ipv4, ipv6 served
-	removed    map[netip.Addr][]*removal // that are being checked
-	unchecked  check
+	mu sync.RWMutex
+	byFamily[served]
+	removed   map[netip.Addr][]*removal // that are being checked
+	unchecked check
 }
 
 // served are the frontends of one family.
@@ -60,13 +60,6 @@ func newFrontends() *frontends {
 	f.ipv4.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	f.ipv6.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	return f
-}
-
-func (f *frontends) of(family Family) *served {
-	if family == IPv4 {
-		return &f.ipv4
-	}
-	return &f.ipv6
 }
 
 // update applies changes in their order, and records the frontends that a

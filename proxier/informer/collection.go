@@ -16,15 +16,15 @@ import (
 
 // collection is a selection of the objects of a kind in the API server.
 type collection struct {
-	client   rest.Interface
-	decoder  runtime.Decoder
-	resource string                    // the plural in the URL
-	choose   func(*metav1.ListOptions) // adds the selectors to a request
+	client         rest.Interface
+	decoder        runtime.Decoder
+	resource       string // the plural in the URL
+	labels, fields string // selectors, empty for all objects
 }
 
 // request returns a request for the objects.
 func (c *collection) request(o metav1.ListOptions) *rest.Request {
-	c.choose(&o)
+	o.LabelSelector, o.FieldSelector = c.labels, c.fields
 	return c.client.Get().Resource(c.resource).VersionedParams(&o, metav1.ParameterCodec)
 }
 
@@ -37,38 +37,24 @@ func (c *collection) watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 // servicesOf returns the collection of Services, without headless ones and
 // Services of other proxies.
 func servicesOf(client *apiclient.Client) collection {
-	return collection{
-		client: client.Core, decoder: client.Decoder, resource: "services",
-		choose: func(o *metav1.ListOptions) {
-			o.LabelSelector = "!" + translate.LabelServiceProxyName
-			o.FieldSelector = fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String()
-		},
-	}
+	withClusterIP := fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone)
+	return collection{client.Core, client.Decoder, "services",
+		"!" + translate.LabelServiceProxyName, withClusterIP.String()}
 }
 
 // endpointSlicesOf returns the collection of EndpointSlices, without slices of
 // headless Services.
 func endpointSlicesOf(client *apiclient.Client) collection {
-	return collection{
-		client: client.Discovery, decoder: client.Decoder, resource: "endpointslices",
-		choose: func(o *metav1.ListOptions) { o.LabelSelector = "!" + corev1.IsHeadlessService },
-	}
+	return collection{client.Discovery, client.Decoder, "endpointslices", "!" + corev1.IsHeadlessService, ""}
 }
 
 // nodesOf returns the collection of the Node with a name.
 func nodesOf(client *apiclient.Client, name string) collection {
-	return collection{
-		client: client.Core, decoder: client.Decoder, resource: "nodes",
-		choose: func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-		},
-	}
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
+	return collection{client.Core, client.Decoder, "nodes", "", named.String()}
 }
 
 // serviceCIDRsOf returns the collection of ServiceCIDRs.
 func serviceCIDRsOf(client *apiclient.Client) collection {
-	return collection{
-		client: client.Networking, decoder: client.Decoder, resource: "servicecidrs",
-		choose: func(*metav1.ListOptions) {},
-	}
+	return collection{client.Networking, client.Decoder, "servicecidrs", "", ""}
 }

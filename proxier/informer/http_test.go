@@ -122,11 +122,9 @@ func TestSelectors(t *testing.T) {
 		{servicesOf(client), "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
 		{endpointSlicesOf(client), "!service.kubernetes.io/headless", ""},
 	} {
-		var o metav1.ListOptions
-		tt.collection.choose(&o)
-		if o.LabelSelector != tt.labels || o.FieldSelector != tt.field {
-			t.Errorf("%s: got selectors %q and %q, want %q and %q",
-				tt.collection.resource, o.LabelSelector, o.FieldSelector, tt.labels, tt.field)
+		query := tt.collection.request(metav1.ListOptions{}).URL().Query()
+		if labels, field := query.Get("labelSelector"), query.Get("fieldSelector"); labels != tt.labels || field != tt.field {
+			t.Errorf("%s: got selectors %q and %q, want %q and %q", tt.collection.resource, labels, field, tt.labels, tt.field)
 		}
 	}
 }
