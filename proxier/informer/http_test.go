@@ -123,8 +123,10 @@ func TestSelectors(t *testing.T) {
 		{endpointSlicesOf(client), "!service.kubernetes.io/headless", ""},
 	} {
 		query := tt.collection.request(metav1.ListOptions{}).URL().Query()
-		if labels, field := query.Get("labelSelector"), query.Get("fieldSelector"); labels != tt.labels || field != tt.field {
-			t.Errorf("%s: got selectors %q and %q, want %q and %q", tt.collection.resource, labels, field, tt.labels, tt.field)
+		labels, field := query.Get("labelSelector"), query.Get("fieldSelector")
+		if labels != tt.labels || field != tt.field {
+			t.Errorf("%s: got selectors %q and %q, want %q and %q",
+				tt.collection.resource, labels, field, tt.labels, tt.field)
 		}
 	}
 }

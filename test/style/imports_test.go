@@ -89,7 +89,7 @@ var foreignImports = map[string][]string{
 	"proxier/localhost":     {"golang.org/x/sys", "k8s.io/klog"},
 	operator + "/answer":    {"golang.org/x/sys"},
 	"cmd/kube-proxy/kernel": {"golang.org/x/sys"},
-	operator + "/socket":    {"golang.org/x/sys", "k8s.io/klog"},
+	operator + "/socket":    {"golang.org/x/sys", "k8s.io/apimachinery/pkg/util/wait", "k8s.io/klog"},
 	"proxier/translate":     {"k8s.io/api/", "k8s.io/utils/"},
 	operator + "/explain":   {"golang.org/x/sys", "github.com/google/nftables", "github.com/vishvananda/netlink"},
 	operator + "/doctor": {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 )
 
@@ -35,21 +36,12 @@ func NewServer(proxy Proxy) (*Server, error) {
 // may be about to end.
 func (s *Server) Run(ctx context.Context) {
 	failed := false
-	for {
-		err := s.serve(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if !failed {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := s.serve(ctx); ctx.Err() == nil && !failed {
 			klog.InfoS("The command nftproxy cannot ask this proxy, retrying", "err", err, "retryAfter", s.retryDelay)
 			failed = true
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(s.retryDelay):
-		}
-	}
+	}, s.retryDelay)
 }
 
 // serve serves queries until ctx ends or it fails.
