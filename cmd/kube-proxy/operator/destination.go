@@ -76,25 +76,24 @@ func parseService(text string) (*serviceRef, error) {
 
 // servicePort returns the port of a Service to which a reference refers.
 // protocol restricts the choice unless it is "".
-func (s *serviceRef) servicePort(service *table.ServiceView, protocol string) (*table.PortView, error) {
+func (s *serviceRef) servicePort(service *table.ServiceView, protocol string) (port table.PortView, err error) {
 	found, err := s.servicePorts(service, protocol)
 	switch {
 	case err != nil:
-		return nil, err
+		return port, err
 	case len(found) == 1:
 		return found[0], nil
 	case s.port == "":
-		return nil, fmt.Errorf("svc/%s has several ports: %s; give one as svc/%s:PORT", s, portList(found), s)
+		return port, fmt.Errorf("svc/%s has several ports: %s; give one as svc/%s:PORT", s, portList(found), s)
 	}
-	return nil, fmt.Errorf("svc/%s has several ports with number %s: %s; give a name or --protocol", s, s.port,
+	return port, fmt.Errorf("svc/%s has several ports with number %s: %s; give a name or --protocol", s, s.port,
 		portList(found))
 }
 
 // servicePorts returns the ports of a Service to which a reference refers: all
 // if it has no port, at least one.
-func (s *serviceRef) servicePorts(service *table.ServiceView, protocol string) (found []*table.PortView, err error) {
-	for i := range service.Ports {
-		p := &service.Ports[i]
+func (s *serviceRef) servicePorts(service *table.ServiceView, protocol string) (found []table.PortView, err error) {
+	for _, p := range service.Ports {
 		byName := s.port == "" || s.port == p.Name || s.port == strconv.Itoa(int(p.Port))
 		if byName && (protocol == "" || protocol == p.Protocol.String()) {
 			found = append(found, p)
@@ -103,16 +102,12 @@ func (s *serviceRef) servicePorts(service *table.ServiceView, protocol string) (
 	if len(found) > 0 {
 		return found, nil
 	}
-	all := make([]*table.PortView, len(service.Ports))
-	for i := range service.Ports {
-		all[i] = &service.Ports[i]
-	}
 	wanted := strings.TrimSpace(protocol + " port " + s.port)
-	return nil, fmt.Errorf("svc/%s has no %s: it has %s", s, wanted, portList(all))
+	return nil, fmt.Errorf("svc/%s has no %s: it has %s", s, wanted, portList(service.Ports))
 }
 
 // portList returns the names and numbers of ports.
-func portList(ports []*table.PortView) string {
+func portList(ports []table.PortView) string {
 	var texts []string
 	for _, p := range ports {
 		text := fmt.Sprintf("%d/%s", p.Port, p.Protocol)

@@ -83,7 +83,7 @@ func (e *explainer) packets(
 	}
 	selected, others := selectFrontends(port.Frontends, e.flags.frontend, !e.flags.set("frontend"))
 	for _, f := range selected {
-		if p := packetTo(s, port, &f); e.flags.fromFamily(p.family) {
+		if p := packetTo(s, &port, &f); e.flags.fromFamily(p.family) {
 			packets = append(packets, p)
 		}
 	}

@@ -2,8 +2,8 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"time"
 
@@ -47,10 +47,7 @@ func newFlows() *cobra.Command {
 func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
 	defer cancel()
-	if len(args) == 0 {
-		return f.listTop(ctx, cmd.OutOrStdout())
-	}
-	ports, err := f.ports(ctx, args[0])
+	ports, err := f.ports(ctx, args)
 	if err != nil {
 		return err
 	}
@@ -59,6 +56,13 @@ func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer reader.Close()
+	if len(args) == 0 {
+		report, err := reader.Top(ctx, f.top)
+		if err != nil {
+			return err
+		}
+		return f.output.write(cmd.OutOrStdout(), report, report.PrintTop)
+	}
 	report, err := reader.Count(ctx, ports)
 	if err != nil {
 		return err
@@ -66,33 +70,23 @@ func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
 	return f.output.write(cmd.OutOrStdout(), report, report.Print)
 }
 
-func (f *flowsFlags) listTop(ctx context.Context, w io.Writer) error {
-	switch {
-	case f.protocol != "":
-		return fmt.Errorf("--protocol needs a destination")
-	case f.top < 1:
-		return fmt.Errorf("--top %d is not greater than 0", f.top)
-	}
-	reader, err := flows.Open(clientsOf)
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	report, err := reader.Top(ctx, f.top)
-	if err != nil {
-		return err
-	}
-	return f.output.write(w, report, report.PrintTop)
-}
-
 // ports returns the service ports of a destination: the ports of a Service, or
-// an address with each protocol.
-func (f *flowsFlags) ports(ctx context.Context, destination string) (ports []flows.ServicePort, err error) {
+// an address with each protocol. There are none without a destination.
+func (f *flowsFlags) ports(ctx context.Context, destination []string) (ports []flows.ServicePort, err error) {
+	switch {
+	case len(destination) > 0:
+	case f.protocol != "":
+		return nil, errors.New("--protocol needs a destination")
+	case f.top < 1:
+		return nil, fmt.Errorf("--top %d is not greater than 0", f.top)
+	default:
+		return nil, nil
+	}
 	protocol, err := f.parseProtocol()
 	if err != nil {
 		return nil, err
 	}
-	to, err := parseDestination(destination)
+	to, err := parseDestination(destination[0])
 	switch {
 	case err != nil:
 		return nil, err
@@ -111,7 +105,7 @@ func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []f
 	found, service, err := findServicePorts(ctx, &f.proxyFlags, s, f.protocol)
 	for _, p := range found {
 		port := flows.ServicePort{
-			Name: servicePortName(service, p), Protocol: p.Protocol, Endpoints: make(map[netip.AddrPort]bool),
+			Name: service.WithPort(p.Name), Protocol: p.Protocol, Endpoints: make(map[netip.AddrPort]bool),
 		}
 		for _, e := range p.Endpoints {
 			port.Endpoints[netip.AddrPortFrom(e.Addr, e.Port)] = true

@@ -23,7 +23,7 @@ func findService(ctx context.Context, client *socket.Client, s *serviceRef) (*ta
 // findServicePorts returns the ports of a Service to which a reference refers.
 func findServicePorts(
 	ctx context.Context, f *proxyFlags, s *serviceRef, protocol string,
-) (ports []*table.PortView, service *table.ServiceView, err error) {
+) (ports []table.PortView, service *table.ServiceView, err error) {
 	client, err := socket.Dial(ctx, f.socket)
 	if err != nil {
 		return nil, nil, needsProxy(s, err)

@@ -35,7 +35,7 @@ func (f *traceFlags) selection(ctx context.Context, args []string) (what string,
 	}
 	ports, _, err := findServicePorts(ctx, &f.proxyFlags, to.service, f.protocol)
 	for _, p := range ports {
-		s.Frontends = append(s.Frontends, tracedFrontends(p)...)
+		s.Frontends = append(s.Frontends, tracedFrontends(&p)...)
 	}
 	return args[0], s, err
 }

@@ -36,9 +36,9 @@ func printServices(w io.Writer, services []*table.ServiceView, wide bool) error 
 		for i := range s.Ports {
 			p := &s.Ports[i]
 			for _, f := range p.Frontends {
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s%s\n", servicePortName(s, p), f.Kind,
-					frontendText(&f,
-						p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), more)
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s%s\n", s.WithPort(p.Name), f.Kind,
+					frontendText(&f, p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints,
+					stateText(s, &f), more)
 			}
 		}
 	}
@@ -51,11 +51,6 @@ func columns(wide bool, texts ...string) string {
 		return ""
 	}
 	return "\t" + strings.Join(texts, "\t")
-}
-
-// servicePortName returns namespace/name:port.
-func servicePortName(s *table.ServiceView, p *table.PortView) string {
-	return s.WithPort(p.Name)
 }
 
 func frontendText(f *table.FrontendView, protocol cluster.Protocol) string {
