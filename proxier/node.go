@@ -3,7 +3,6 @@ package proxier
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -118,7 +117,7 @@ func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
 			"and traffic from outside to ClusterIPs is not masqueraded")
 	}
 	covers := func(cidrs []netip.Prefix, f nft.Family) bool {
-		return len(cidrs) == 0 || slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return f.Of(p.Addr()) })
+		return len(cidrs) == 0 || len(f.Prefixes(cidrs)) > 0
 	}
 	for _, ip := range n.IPs {
 		f := nft.FamilyOf(ip)

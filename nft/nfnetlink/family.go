@@ -3,6 +3,7 @@ package nfnetlink
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -23,17 +24,11 @@ const Inet Family = unix.NFPROTO_INET
 // String returns the family as nft writes it: "ip" or "ip6". Tables of other
 // programs can have other families.
 func (f Family) String() string {
-	switch f {
-	case IPv4:
-		return "ip"
-	case IPv6:
-		return "ip6"
-	case Inet:
-		return "inet"
-	case unix.NFPROTO_BRIDGE:
-		return "bridge"
-	case unix.NFPROTO_NETDEV:
-		return "netdev"
+	names := [...]string{
+		IPv4: "ip", IPv6: "ip6", Inet: "inet", unix.NFPROTO_BRIDGE: "bridge", unix.NFPROTO_NETDEV: "netdev",
+	}
+	if int(f) < len(names) && names[f] != "" {
+		return names[f]
 	}
 	return fmt.Sprintf("family %d", uint8(f))
 }
@@ -97,6 +92,11 @@ func (f Family) Of(addr netip.Addr) bool {
 		return addr.Is6() && !addr.Is4In6()
 	}
 	return false
+}
+
+// Prefixes returns the prefixes that belong to the family.
+func (f Family) Prefixes(all []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool { return !f.Of(p.Addr()) })
 }
 
 // FamilyOf returns the family of addr.

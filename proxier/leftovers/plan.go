@@ -20,13 +20,7 @@ type contents struct {
 
 // leftoverChains returns the chains that are leftovers.
 func leftoverChains(table string, chains []string) []string {
-	var leftovers []string
-	for _, c := range chains {
-		if isLeftoverChain(table, c) {
-			leftovers = append(leftovers, c)
-		}
-	}
-	return leftovers
+	return slices.DeleteFunc(slices.Clone(chains), func(c string) bool { return !isLeftoverChain(table, c) })
 }
 
 // plan has the changes of a table in the order in which they are carried out.

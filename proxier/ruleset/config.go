@@ -170,7 +170,7 @@ func (a NodePortAddresses) primary() bool { return a.Primary || len(a.CIDRs) == 
 // address. Otherwise all addresses of the family are selected, as in
 // kube-proxy.
 func (a NodePortAddresses) Covers(f nft.Family) bool {
-	return a.primary() || len(a.of(f)) > 0
+	return a.primary() || len(f.Prefixes(a.CIDRs)) > 0
 }
 
 // Loopback reports whether a loopback CIDR includes 127.0.0.1 or ::1. A CIDR
@@ -188,14 +188,4 @@ func Localhost(f nft.Family) netip.Addr {
 		return netip.IPv6Loopback()
 	}
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
-}
-
-// of returns the CIDRs of a family.
-func (a NodePortAddresses) of(f nft.Family) (out []netip.Prefix) {
-	for _, p := range a.CIDRs {
-		if f.Of(p.Addr()) {
-			out = append(out, p)
-		}
-	}
-	return out
 }

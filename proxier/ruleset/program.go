@@ -33,11 +33,7 @@ func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program 
 		fromPod:       r.config.DetectLocal.match(f, node),
 		connections:   r.config.ServiceMetrics.Enabled(),
 		resetStale:    r.config.ResetStaleConnections,
-	}
-	for _, cidr := range node.ServiceCIDRs {
-		if f.Of(cidr.Addr()) {
-			p.serviceCIDRs = append(p.serviceCIDRs, cidr)
-		}
+		serviceCIDRs:  f.Prefixes(node.ServiceCIDRs),
 	}
 	ips := r.NodePortAddrs(node)
 	p.nodePortsAll, p.localhost = slices.Contains(ips, f.Unspecified()), r.config.Localhost(f)
@@ -64,7 +60,7 @@ func (r *Ruleset) NodePortAddrs(node *cluster.Node) []netip.Addr {
 // them. NodePorts listen on all addresses of a family that has no CIDR and no
 // known primary address.
 func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
-	cidrs := a.of(f)
+	cidrs := f.Prefixes(a.CIDRs)
 	if slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
 		return nil
 	}

@@ -109,8 +109,7 @@ const (
 // Unrestricted reports whether all clients of a family may use the LoadBalancer
 // IPs because all source ranges are of the other family.
 func (v *ServiceView) Unrestricted(f nft.Family) bool {
-	ofFamily := func(p netip.Prefix) bool { return f.Of(p.Addr()) }
-	return len(v.SourceRanges) > 0 && !slices.ContainsFunc(v.SourceRanges, ofFamily)
+	return len(v.SourceRanges) > 0 && len(f.Prefixes(v.SourceRanges)) == 0
 }
 
 // Add adds the state of the same Service in another family.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -82,11 +83,8 @@ func askStatus(ctx context.Context, flags *proxyFlags, version string) *status {
 	var err error
 	s.Proxy, err = askProxy(ctx, flags.socket, flags.timeout*4/5)
 	report := doctor.Run(ctx, doctor.Config{Version: version, Fast: true, Proxy: s.Proxy, ProxyError: err})
-	for _, f := range report.Findings {
-		if f.Result == doctor.Warn || f.Result == doctor.Fail {
-			s.Warnings = append(s.Warnings, f)
-		}
-	}
+	good := func(f doctor.Finding) bool { return f.Result != doctor.Warn && f.Result != doctor.Fail }
+	s.Warnings = slices.DeleteFunc(report.Findings, good)
 	if err == nil {
 		s.judge()
 		return s

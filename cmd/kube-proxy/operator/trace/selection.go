@@ -41,17 +41,9 @@ var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 // of returns the part of the selection that concerns a family. ok is false if
 // it selects no packets of the family.
 func (s *Selection) of(f nft.Family) (part Selection, ok bool) {
-	part = Selection{Protocol: s.Protocol, Source: s.Source}
-	for _, frontend := range s.Frontends {
-		if f.Of(frontend.Addr.Addr()) {
-			part.Frontends = append(part.Frontends, frontend)
-		}
-	}
-	for _, p := range s.Ranges {
-		if f.Of(p.Addr()) {
-			part.Ranges = append(part.Ranges, p)
-		}
-	}
+	part = Selection{Protocol: s.Protocol, Source: s.Source, Ranges: f.Prefixes(s.Ranges)}
+	other := func(frontend Frontend) bool { return !f.Of(frontend.Addr.Addr()) }
+	part.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), other)
 	return part, len(part.Frontends)+len(part.Ranges) > 0 && s.Source.isOf(f)
 }
 
@@ -63,11 +55,10 @@ func (s *Source) isOf(f nft.Family) bool {
 
 // rangeOf returns the range of a family.
 func rangeOf(f nft.Family, ranges []netip.Prefix) (p netip.Prefix, ok bool) {
-	i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return f.Of(p.Addr()) })
-	if i < 0 {
+	if ranges = f.Prefixes(ranges); len(ranges) == 0 {
 		return p, false
 	}
-	return ranges[i], true
+	return ranges[0], true
 }
 
 // protocols returns the protocols that the selection and a frontend have in
