@@ -130,25 +130,17 @@ func frontendNames() []string {
 	return []string{frontendDefault, "nodeport", "loadbalancer", "externalip", frontendAll}
 }
 
-// frontendKind returns the kind of frontends that a value of --frontend
-// selects.
-func frontendKind(name string) ruleset.AddressKind {
-	switch name {
-	case "nodeport":
-		return ruleset.NodePort
-	case "loadbalancer":
-		return ruleset.LoadBalancerIP
-	case "externalip":
-		return ruleset.ExternalIP
-	}
-	return ruleset.ClusterIP
+// frontendKinds are the kinds of frontends that values of --frontend select.
+var frontendKinds = map[string]ruleset.AddressKind{
+	frontendDefault: ruleset.ClusterIP, "nodeport": ruleset.NodePort, "loadbalancer": ruleset.LoadBalancerIP,
+	"externalip": ruleset.ExternalIP,
 }
 
 // selectFrontends returns the frontends that --frontend selects, and the
 // others. A Service in manifests can have no ClusterIP; then all are selected
 // by default.
 func selectFrontends(all []table.FrontendView, flag string, isDefault bool) (selected, others []table.FrontendView) {
-	kind := frontendKind(flag)
+	kind := frontendKinds[flag]
 	has := slices.ContainsFunc(all, func(f table.FrontendView) bool { return f.Kind == kind })
 	if flag == frontendAll || (isDefault && !has) {
 		return all, nil
