@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -27,7 +28,7 @@ func checkLocalDetection(context.Context, *node) Finding {
 		}
 		pods, known, err := k.Pods()
 		if err == nil {
-			finding = detectionFinding(f.Name(), pods, known)
+			finding = detectionFinding(f, pods, known)
 		}
 		return err
 	})
@@ -37,11 +38,12 @@ func checkLocalDetection(context.Context, *node) Finding {
 	return finding
 }
 
-func detectionFinding(family string, pods ruleset.Pods, known bool) Finding {
-	seen, err := seePods(family)
+func detectionFinding(f nft.Family, pods ruleset.Pods, known bool) Finding {
+	seen, err := seePods(f)
 	if err != nil {
 		return unknown(err)
 	}
+	family := f.Name()
 	const remedy = "set detectLocalMode and clusterCIDR (or detectLocal.bridgeInterface, " +
 		"detectLocal.interfaceNamePrefix) to what the CNI plugin of this node uses"
 	const effect = ": pods count as clients outside of the cluster (masqueraded, and no short-circuit with " +
@@ -83,16 +85,12 @@ func (s *seenPods) match(pods ruleset.Pods) bool {
 	return slices.ContainsFunc(s.interfaces, pods.HasInterface)
 }
 
-func seePods(family string) (s seenPods, err error) {
-	number := unix.AF_INET
-	if family == "IPv6" {
-		number = unix.AF_INET6
-	}
+func seePods(f nft.Family) (s seenPods, err error) {
 	indexes, err := s.findInterfaces()
 	if err != nil {
 		return s, err
 	}
-	neighbours, err := netlink.NeighList(0, number)
+	neighbours, err := netlink.NeighList(0, int(f))
 	if err != nil {
 		return s, err
 	}
@@ -101,7 +99,7 @@ func seePods(family string) (s seenPods, err error) {
 			s.add(addr.Unmap(), -1)
 		}
 	}
-	routes, err := netlink.RouteList(nil, number)
+	routes, err := netlink.RouteList(nil, int(f))
 	if err != nil {
 		return s, err
 	}
