@@ -12,13 +12,10 @@ type Usage struct {
 // ReadUsage reads the usage in the network namespace of the calling thread from
 // the kernel's files below root, which is "/" except in tests.
 func ReadUsage(root string) (u Usage, err error) {
-	if u.Entries, err = readInt(filepath.Join(root, sysctlDir, "nf_conntrack_count")); err != nil {
-		return Usage{}, err
+	if u.Entries, err = readInt(filepath.Join(root, sysctlDir, "nf_conntrack_count")); err == nil {
+		u.Max, err = readInt(filepath.Join(root, sysctlDir, "nf_conntrack_max"))
 	}
-	if u.Max, err = readInt(filepath.Join(root, sysctlDir, "nf_conntrack_max")); err != nil {
-		return Usage{}, err
-	}
-	return u, nil
+	return u, err
 }
 
 // Full returns the fill of the table, from 0 to 1.

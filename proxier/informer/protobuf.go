@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -82,12 +83,6 @@ type message struct {
 	buffer []byte
 }
 
-// The protobuf wire types of API objects.
-const (
-	wireVarint = 0
-	wireBytes  = 2
-)
-
 // each calls f with the number and the size of each field that has a size. f
 // must read or skip the field.
 func (m *message) each(f func(number uint64, size int64) error) error {
@@ -104,9 +99,9 @@ func (m *message) each(f func(number uint64, size int64) error) error {
 			return err
 		}
 		switch {
-		case key&7 == wireVarint:
+		case key&7 == uint64(protowire.VarintType):
 			continue
-		case key&7 != wireBytes:
+		case key&7 != uint64(protowire.BytesType):
 			return fmt.Errorf("protobuf: unsupported wire type %d", key&7)
 		case value > uint64(m.left):
 			return fmt.Errorf("protobuf: field of %d bytes exceeds the remaining %d of its message", value, m.left)

@@ -1,10 +1,10 @@
 package informer
 
-import "encoding/binary"
+import "google.golang.org/protobuf/encoding/protowire"
 
 // unread are the numbers of the fields of a protobuf message that are not
 // read. For a field of which only parts are not read, it has these parts.
-type unread map[uint64]unread
+type unread map[protowire.Number]unread
 
 // The fields that package translate does not read, except for the small ones.
 // To decode them takes as long as to decode the others, and managedFields has
@@ -37,54 +37,23 @@ var (
 func (u unread) prune(message []byte) []byte {
 	rest := message[:0]
 	for len(message) > 0 {
-		header, size := fieldSize(message)
-		if size == 0 {
+		number, kind, size := protowire.ConsumeField(message)
+		if size < 0 {
 			break
 		}
 		field := message[:size]
 		message = message[size:]
-		number, _ := binary.Uvarint(field)
-		parts, found := u[number>>3]
+		parts, found := u[number]
 		switch {
-		case !found || number&7 != wireBytes:
+		case !found || kind != protowire.BytesType:
 			rest = append(rest, field...)
 		case parts != nil:
-			content := parts.prune(field[header:])
-			setSize(field[:header], len(content))
-			rest = append(append(rest, field[:header]...), content...)
+			_, _, tag := protowire.ConsumeTag(field)
+			content, _ := protowire.ConsumeBytes(field[tag:])
+			// The new length takes at most as many bytes: it does not
+			// overwrite content.
+			rest = protowire.AppendBytes(append(rest, field[:tag]...), parts.prune(content))
 		}
 	}
 	return append(rest, message...)
-}
-
-// fieldSize returns the size of the first field of a message, and of its header
-// of number and length. The size is 0 for a field that is invalid or of another
-// wire type.
-func fieldSize(message []byte) (header, size int) {
-	key, n := binary.Uvarint(message)
-	if n <= 0 {
-		return 0, 0
-	}
-	value, m := binary.Uvarint(message[n:])
-	switch {
-	case m <= 0:
-		return 0, 0
-	case key&7 == wireVarint:
-		return n, n + m
-	case key&7 != wireBytes || value > uint64(len(message)-n-m):
-		return 0, 0
-	}
-	return n + m, n + m + int(value)
-}
-
-// setSize replaces the length in a header. It has as many bytes as before,
-// which is valid for a smaller number.
-func setSize(header []byte, size int) {
-	_, n := binary.Uvarint(header)
-	length := header[n:]
-	for i := range length {
-		length[i] = byte(size)&0x7f | 0x80
-		size >>= 7
-	}
-	length[len(length)-1] &= 0x7f
 }

@@ -23,10 +23,10 @@ type change struct {
 // changes returns the differences in the order of delivery. Definitions that
 // are equal cause no change, even if their file or document differs.
 //
-// All Updates, also of new objects, precede all Deletes. If an object is renamed, or an
-// address moves from one Service to another, a handler that runs before Sync
-// finds the address twice instead of not at all. For the same reason
-// EndpointSlices are added before Services and deleted after them.
+// All Updates, also of new objects, precede all Deletes. If an object is
+// renamed, or an address moves from one Service to another, a handler that runs
+// before Sync finds the address twice instead of not at all. For the same
+// reason EndpointSlices are added before Services and deleted after them.
 func changes(delivered map[objectKey]runtime.Object, active map[objectKey]object) []change {
 	var result []change
 	for key, o := range active {

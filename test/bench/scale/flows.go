@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -18,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -107,32 +106,22 @@ func fill(ctx context.Context, flows int, frontend netip.AddrPort, endpoints []n
 	return context.Cause(ctx)
 }
 
-const conntrackSysctls = "/proc/sys/net/netfilter"
-
 // tracked returns the number of flows that the node tracks.
-func (r *run) tracked() (n int, err error) {
-	err = r.subject.Pod.Do(func() (err error) { n, err = readSysctl("nf_conntrack_count"); return err })
-	return n, err
+func (r *run) tracked() (int, error) {
+	var usage conntrack.Usage
+	err := r.subject.Pod.Do(func() (err error) { usage, err = conntrack.ReadUsage("/"); return err })
+	return usage.Entries, err
 }
 
 // raiseFlowLimit raises the limit of flows of each network namespace, which
 // only the initial namespace can do. The caller must call restore.
 func raiseFlowLimit(flows int) (restore func() error, err error) {
-	const name = "nf_conntrack_max"
-	before, err := readSysctl(name)
+	before, err := conntrack.ReadUsage("/")
 	if err != nil {
 		return nil, err
 	}
 	set := func(n int) error {
-		return os.WriteFile(filepath.Join(conntrackSysctls, name), []byte(strconv.Itoa(n)), 0)
+		return os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_max", []byte(strconv.Itoa(n)), 0)
 	}
-	return func() error { return set(before) }, set(max(before, flows))
-}
-
-func readSysctl(name string) (n int, err error) {
-	text, err := os.ReadFile(filepath.Join(conntrackSysctls, name))
-	if err == nil {
-		n, err = strconv.Atoi(strings.TrimSpace(string(text)))
-	}
-	return n, err
+	return func() error { return set(before.Max) }, set(max(before.Max, flows))
 }
