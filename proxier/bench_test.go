@@ -72,7 +72,7 @@ func BenchmarkScrape(b *testing.B) {
 		b.Run(string(metrics), func(b *testing.B) {
 			tabletest.NewNamespace(b)
 			config := sampleConfig()
-			config.ServiceMetrics = metrics
+			config.Rules.ServiceMetrics = metrics
 			p := newTestProxier(b, config, nft.IPv4)
 			p.sink.SetNode(tabletest.Node())
 			for i := range 10_000 {

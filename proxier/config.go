@@ -23,42 +23,18 @@ type Config struct {
 	// (bindAddress). For a family without one, the address of the Node object
 	// is used.
 	NodeIPs []netip.Addr
-	// MasqueradeBit is the bit of the packet mark that requests masquerading, 0
-	// to
-	// 31. nil means ruleset.DefaultMasqueradeBit.
-	MasqueradeBit *int
-	// MasqueradeAll masquerades all traffic to ClusterIPs.
-	MasqueradeAll bool
-	// DetectLocal recognizes the traffic of this cluster's pods.
-	DetectLocal ruleset.LocalDetection
-	// NodePortAddresses selects the addresses of this node on which NodePorts
-	// listen.
-	NodePortAddresses ruleset.NodePortAddresses
-	// LocalhostNodePorts allows NodePorts on 127.0.0.1 and ::1, if
-	// NodePortAddresses includes them (feature gate
-	// KubeProxyNFTablesLocalhostNodePorts, KEP-6032).
-	LocalhostNodePorts bool
+	// Rules is the configuration of the rules. LocalhostNodePorts stands for
+	// the feature gate KubeProxyNFTablesLocalhostNodePorts.
+	Rules ruleset.Config
 	// IgnoreExternalIPs makes the Proxier ignore spec.externalIPs of Services
 	// (feature gate AllowServiceExternalIPs=false, KEP-5707).
 	IgnoreExternalIPs bool
 	// OwnPorts are the addresses and TCP ports on which this process listens.
 	// On an address of this node, they have priority over external IPs.
 	OwnPorts []netip.AddrPort
-	// Budgets limit the rows of Services and namespaces.
-	Budgets ruleset.Budgets
-	// HashTableSize is the number of rows of the tables of Services that do not
-	// set it. 0 means cluster.DefaultHashTableSize.
-	HashTableSize int
 	// NoHash reports whether the kernel has no nft_hash. Then Services that
 	// hash the addresses of clients select endpoints at random.
 	NoHash bool
-	// ServiceMetrics selects the Services whose connections are counted. ""
-	// means none.
-	ServiceMetrics ruleset.ServiceMetrics
-	// ResetStaleConnections resets connections to endpoints that are gone:
-	// they were last seen terminating, or neither ready nor serving, and have
-	// been in no EndpointSlice for half a second.
-	ResetStaleConnections bool
 	// SyncPeriod is the interval at which service ports that the kernel refused
 	// are tried again. If a change waits twice as long, the Proxier is
 	// unhealthy. 0 means DefaultSyncPeriod.
@@ -80,16 +56,6 @@ type Config struct {
 // DefaultSyncPeriod is the default of kube-proxy.
 const DefaultSyncPeriod = 30 * time.Second
 
-// rules returns the part of the configuration that the rules depend on.
-func (c *Config) rules() ruleset.Config {
-	return ruleset.Config{
-		MasqueradeBit: c.MasqueradeBit, MasqueradeAll: c.MasqueradeAll,
-		DetectLocal: c.DetectLocal, NodePortAddresses: c.NodePortAddresses, LocalhostNodePorts: c.LocalhostNodePorts,
-		ServiceMetrics: c.ServiceMetrics, Budgets: c.Budgets, HashTableSize: c.HashTableSize,
-		ResetStaleConnections: c.ResetStaleConnections,
-	}
-}
-
 // validate returns an error that names every field with an invalid value.
 func (c *Config) validate() error {
 	var errs []error
@@ -110,8 +76,7 @@ func (c *Config) validate() error {
 			invalid(fmt.Sprintf("nodeIPs[%d]", i), "%v is not the address of a node", ip)
 		}
 	}
-	rules := c.rules()
-	return errors.Join(append(errs, rules.Validate())...)
+	return errors.Join(append(errs, c.Rules.Validate())...)
 }
 
 func (c *Config) syncPeriod() time.Duration { return cmp.Or(c.SyncPeriod, DefaultSyncPeriod) }
@@ -119,8 +84,8 @@ func (c *Config) syncPeriod() time.Duration { return cmp.Or(c.SyncPeriod, Defaul
 // noLoopback returns the reason why NodePorts do not listen on loopback
 // addresses that NodePortAddresses includes, "" if it includes none.
 func (c *Config) noLoopback() string {
-	loopback := c.NodePortAddresses.Loopback(nft.IPv4) || c.NodePortAddresses.Loopback(nft.IPv6)
-	if loopback && !c.LocalhostNodePorts {
+	loopback := c.Rules.NodePortAddresses.Loopback(nft.IPv4) || c.Rules.NodePortAddresses.Loopback(nft.IPv6)
+	if loopback && !c.Rules.LocalhostNodePorts {
 		return "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"
 	}
 	return ""

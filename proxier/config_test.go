@@ -16,7 +16,8 @@ func TestConfigValidate(t *testing.T) {
 	}{
 		{Config{NodeName: "n"}, ""},
 		{Config{}, "nodeName: must not be empty"},
-		{Config{NodeName: "n", MasqueradeBit: &bit}, "masqueradeBit: 32 is not in the range from 0 to 31"},
+		{Config{NodeName: "n", Rules: ruleset.Config{MasqueradeBit: &bit}},
+			"masqueradeBit: 32 is not in the range from 0 to 31"},
 		{Config{NodeName: "n", SyncPeriod: -1}, "syncPeriod: -1ns is less than 0\n" +
 			"minSyncPeriod: 0s is not in the range from 0 to syncPeriod (-1ns)"},
 		{Config{NodeName: "n", NodeIPs: []netip.Addr{{}}}, "nodeIPs[0]: invalid IP is not the address of a node"},
@@ -33,17 +34,20 @@ func TestConfigValidate(t *testing.T) {
 
 func TestNoLoopback(t *testing.T) {
 	localhost := ruleset.NodePortAddresses{Primary: true, CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128")}
+	all := ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("0.0.0.0/0", "::/0")}
+	const disabled = "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"
 	for _, tt := range []struct {
-		config Config
+		config ruleset.Config
 		want   string
 	}{
-		{Config{}, ""},
-		{Config{LocalhostNodePorts: true}, ""},
-		{Config{NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("0.0.0.0/0", "::/0")}}, ""},
-		{Config{NodePortAddresses: localhost}, "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"},
-		{Config{NodePortAddresses: localhost, LocalhostNodePorts: true}, ""},
+		{ruleset.Config{}, ""},
+		{ruleset.Config{LocalhostNodePorts: true}, ""},
+		{ruleset.Config{NodePortAddresses: all}, ""},
+		{ruleset.Config{NodePortAddresses: localhost}, disabled},
+		{ruleset.Config{NodePortAddresses: localhost, LocalhostNodePorts: true}, ""},
 	} {
-		if got := tt.config.noLoopback(); got != tt.want {
+		config := Config{Rules: tt.config}
+		if got := config.noLoopback(); got != tt.want {
 			t.Errorf("%+v: got %q, want %q", tt.config.NodePortAddresses, got, tt.want)
 		}
 	}

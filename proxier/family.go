@@ -41,14 +41,14 @@ func newFamily(
 		return nil, err
 	}
 	f.parts = append(f.parts, checks, newBalanceEvents(s.events))
-	if rules := s.config.rules(); rules.Localhost(t.Family()) {
+	if s.config.Rules.Localhost(t.Family()) {
 		if f.localhost, err = newLocalhostPorts(s.config, s.events, t.Family(), limit); err != nil {
 			return nil, err
 		}
 		f.parts = append(f.parts, f.localhost)
 	}
-	if s.config.rules().ServiceMetrics.Enabled() {
-		connections, err := newServiceConnections(&s.counters, s.config.rules(), t.Family())
+	if s.config.Rules.ServiceMetrics.Enabled() {
+		connections, err := newServiceConnections(&s.counters, s.config.Rules, t.Family())
 		if err != nil {
 			return nil, err
 		}

@@ -102,7 +102,7 @@ func TestGolden(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			tabletest.NewNamespace(t)
 			config := sampleConfig()
-			config.NodePortAddresses = ruleset.NodePortAddresses{} // the addresses of the Node object
+			config.Rules.NodePortAddresses = ruleset.NodePortAddresses{} // the addresses of the Node object
 			p := loaded(t, config, dir)
 			got := tablesOf(t, p)
 			compareGolden(t, dir+".nft", got)

@@ -117,7 +117,7 @@ func (p *Proxier) OnServiceCIDRsChanged(cidrs []string) {
 // onLocalAddresses is called with the addresses of this node.
 func (p *Proxier) onLocalAddresses(ips []netip.Addr) {
 	p.setNode(p.node.change(func(n *cluster.Node) {
-		n.LocalIPs, n.NodePortIPs = ips, within(ips, p.config.NodePortAddresses.CIDRs)
+		n.LocalIPs, n.NodePortIPs = ips, within(ips, p.config.Rules.NodePortAddresses.CIDRs)
 	}))
 	p.Sync() // a source with ExplicitSync does not notice this change
 }

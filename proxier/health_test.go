@@ -77,7 +77,9 @@ func TestHealthCheckNodePorts(t *testing.T) {
 func TestHealthChecksOnNoAddress(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, Config{
-		NodeName: "node1", NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("203.0.113.0/24")},
+		NodeName: "node1", Rules: ruleset.Config{
+			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("203.0.113.0/24")},
+		},
 	}, nft.IPv4)
 	var got healthCalls
 	partOf[*healthChecks](t, p).server = &got

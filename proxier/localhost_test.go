@@ -50,8 +50,8 @@ func (r *recordedPorts) text() string {
 
 func localhostConfig() Config {
 	config := sampleConfig()
-	config.NodePortAddresses = ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128")}
-	config.LocalhostNodePorts = true
+	config.Rules.NodePortAddresses = ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128")}
+	config.Rules.LocalhostNodePorts = true
 	return config
 }
 

@@ -21,7 +21,8 @@ import (
 // sampleConfig returns the configuration for the sample Services.
 func sampleConfig() Config {
 	rules := tabletest.Rules()
-	return Config{NodeName: "node1", DetectLocal: rules.DetectLocal, NodePortAddresses: rules.NodePortAddresses}
+	rules.AffinitySeed = 0
+	return Config{NodeName: "node1", Rules: rules}
 }
 
 // newTestProxier returns a Proxier in the network namespace of the test.

@@ -92,7 +92,7 @@ func firstOfFamilies[T any](addr func(T) netip.Addr, lists ...[]T) (out []T) {
 func (t *nodeTracker) logMissing() {
 	n := t.current()
 	node := klog.KRef("", n.Name)
-	switch ports := t.config.NodePortAddresses; {
+	switch ports := t.config.Rules.NodePortAddresses; {
 	case len(n.IPs) > 0:
 	case len(ports.CIDRs) == 0:
 		klog.InfoS("No address of this node is known; NodePorts listen on all local addresses", "node", node)
@@ -100,7 +100,7 @@ func (t *nodeTracker) logMissing() {
 		klog.InfoS("No address of this node is known; NodePorts do not listen on a primary address. "+
 			"Add a Node object with an address, or set bindAddress", "node", node)
 	}
-	if len(n.PodCIDRs) == 0 && t.config.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR {
+	if len(n.PodCIDRs) == 0 && t.config.Rules.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR {
 		klog.InfoS("No pod CIDR of this node is known; traffic of pods is not recognized", "node", node)
 	}
 	for _, gap := range t.config.familyGaps(n) {
@@ -111,8 +111,8 @@ func (t *nodeTracker) logMissing() {
 // familyGaps returns a sentence for each address family of a node that the
 // configuration or the Node object does not cover.
 func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
-	byCIDR := c.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR
-	if byCIDR && len(c.DetectLocal.ClusterCIDRs) == 0 {
+	byCIDR := c.Rules.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR
+	if byCIDR && len(c.Rules.DetectLocal.ClusterCIDRs) == 0 {
 		gaps = append(gaps, "no clusterCIDR is configured: traffic of pods is not recognized, "+
 			"and traffic from outside to ClusterIPs is not masqueraded")
 	}
@@ -122,13 +122,13 @@ func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
 	for _, ip := range n.IPs {
 		f := nft.FamilyOf(ip)
 		gap := func(format string) { gaps = append(gaps, fmt.Sprintf(format, f.Name())) }
-		if byCIDR && !covers(c.DetectLocal.ClusterCIDRs, f) {
+		if byCIDR && !covers(c.Rules.DetectLocal.ClusterCIDRs, f) {
 			gap("this node has %[1]s addresses, but clusterCIDR does not: %[1]s traffic of pods is not recognized")
 		}
-		if c.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR && !covers(n.PodCIDRs, f) {
+		if c.Rules.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR && !covers(n.PodCIDRs, f) {
 			gap("this node has %[1]s addresses, but no %[1]s pod CIDR: %[1]s traffic of pods is not recognized")
 		}
-		if !c.NodePortAddresses.Covers(f) {
+		if !c.Rules.NodePortAddresses.Covers(f) {
 			gap("nodePortAddresses has no %[1]s CIDR: NodePorts listen on all local %[1]s addresses")
 		}
 	}

@@ -29,15 +29,15 @@ func TestFamilyGaps(t *testing.T) {
 		{[]netip.Prefix{cidr4, cidr6}, []netip.Prefix{cidr6}, []netip.Addr{ipv4, ipv6}, 1},
 		{[]netip.Prefix{cidr6}, []netip.Prefix{cidr6}, []netip.Addr{ipv4}, 2},
 	} {
-		c := Config{
+		c := Config{Rules: ruleset.Config{
 			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR, ClusterCIDRs: tt.cluster},
 			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: tt.nodePorts},
-		}
+		}}
 		if got := c.familyGaps(&cluster.Node{IPs: tt.ips}); len(got) != tt.want {
 			t.Errorf("%v: got %q, want %d gaps", tt, got, tt.want)
 		}
 	}
-	byNode := Config{DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalNodeCIDR}}
+	byNode := Config{Rules: ruleset.Config{DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalNodeCIDR}}}
 	node := &cluster.Node{IPs: []netip.Addr{ipv4, ipv6}, PodCIDRs: []netip.Prefix{cidr6}}
 	if got := byNode.familyGaps(node); len(got) != 1 {
 		t.Errorf("pod CIDRs of one family: got %q, want 1 gap", got)

@@ -78,7 +78,7 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	p := &Proxier{shared: newShared(&config, families...)}
 	observer := make(observer)
 	tables, err := table.New(table.Config{
-		Rules: config.rules(), OwnPorts: config.OwnPorts, Events: p.events, Observer: observer, Open: config.open,
+		Rules: config.Rules, OwnPorts: config.OwnPorts, Events: p.events, Observer: observer, Open: config.open,
 	}, families...)
 	if err != nil {
 		return nil, err
@@ -126,7 +126,7 @@ func (p *Proxier) setUp() (err error) {
 			f.parts = append(f.parts, flows)
 		}
 	}
-	if p.config.ResetStaleConnections {
+	if p.config.Rules.ResetStaleConnections {
 		if stale := openStaleConnections(p); stale != nil {
 			p.parts = append(p.parts, stale)
 			for _, f := range p.families {

@@ -43,7 +43,7 @@ func setPackets(t *testing.T, set string, numbers map[string]int) {
 func TestServiceConnections(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config := sampleConfig()
-	config.ServiceMetrics = ruleset.ServiceMetricsAll
+	config.Rules.ServiceMetrics = ruleset.ServiceMetricsAll
 	p := newTestProxier(t, config, nft.IPv4)
 	p.sink.SetNode(tabletest.Node())
 	set := func(name string, change func(*cluster.Service)) {

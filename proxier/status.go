@@ -70,7 +70,7 @@ func (p *Proxier) Status() Status {
 	s := Status{
 		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
 		Listed: listed, InvalidObjects: invalid,
-		ResetStaleConnections: p.config.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
+		ResetStaleConnections: p.config.Rules.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
 	}
 	for i, family := range p.families {
 		f, h := &s.Families[i], family.health.state()

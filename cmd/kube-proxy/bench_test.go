@@ -19,6 +19,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
@@ -71,7 +72,9 @@ func BenchmarkCommand(b *testing.B) {
 func benchProxy(b *testing.B) *proxier.Proxier {
 	b.Helper()
 	rules := tabletest.Rules()
-	p, err := proxier.NewDualStackProxier(proxier.Config{NodeName: "node1", DetectLocal: rules.DetectLocal})
+	p, err := proxier.NewDualStackProxier(proxier.Config{
+		NodeName: "node1", Rules: ruleset.Config{DetectLocal: rules.DetectLocal},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}

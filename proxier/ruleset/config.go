@@ -34,8 +34,9 @@ type Config struct {
 	// ServiceMetrics selects the Services whose connections are counted
 	// (--service-metrics).
 	ServiceMetrics ServiceMetrics
-	// ResetStaleConnections makes the rules reset connections that they no
-	// longer lead to an endpoint (--reset-stale-connections).
+	// ResetStaleConnections resets connections to endpoints that are gone
+	// (--reset-stale-connections): they were last seen terminating, or neither
+	// ready nor serving, and have been in no EndpointSlice for half a second.
 	ResetStaleConnections bool
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets

@@ -120,7 +120,7 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 	s.source, err = informer.New(informer.Config{
 		Client:       s.client,
 		NodeName:     pc.NodeName,
-		NeedPodCIDRs: pc.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR,
+		NeedPodCIDRs: pc.Rules.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR,
 		ResyncPeriod: s.config.ConfigSyncPeriod.Duration,
 		ServiceCIDRs: true,
 		Handler:      s.proxier,

@@ -16,29 +16,31 @@ import (
 func (o *Options) Proxier() (proxier.Config, error) {
 	c := o.Configuration
 	out := proxier.Config{
-		MasqueradeAll:      c.NFTables.MasqueradeAll,
-		IgnoreExternalIPs:  !o.FeatureGate.Enabled(gateExternalIPs),
-		LocalhostNodePorts: o.FeatureGate.Enabled(gateLocalhostNodePorts),
-		ServiceMetrics:     ruleset.ServiceMetrics(o.ServiceMetrics),
-		Budgets:            o.Budgets,
-		HashTableSize:      o.HashTableSize,
-		SyncPeriod:         c.NFTables.SyncPeriod.Duration,
-		MinSyncPeriod:      c.NFTables.MinSyncPeriod.Duration,
-
-		ResetStaleConnections: o.ResetStaleConnections,
-		DetectLocal: ruleset.LocalDetection{
-			Mode:                ruleset.DetectLocalMode(c.DetectLocalMode),
-			BridgeInterface:     c.DetectLocal.BridgeInterface,
-			InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
+		IgnoreExternalIPs: !o.FeatureGate.Enabled(gateExternalIPs),
+		SyncPeriod:        c.NFTables.SyncPeriod.Duration,
+		MinSyncPeriod:     c.NFTables.MinSyncPeriod.Duration,
+		Rules: ruleset.Config{
+			MasqueradeAll:         c.NFTables.MasqueradeAll,
+			LocalhostNodePorts:    o.FeatureGate.Enabled(gateLocalhostNodePorts),
+			ServiceMetrics:        ruleset.ServiceMetrics(o.ServiceMetrics),
+			Budgets:               o.Budgets,
+			HashTableSize:         o.HashTableSize,
+			ResetStaleConnections: o.ResetStaleConnections,
+			DetectLocal: ruleset.LocalDetection{
+				Mode:                ruleset.DetectLocalMode(c.DetectLocalMode),
+				BridgeInterface:     c.DetectLocal.BridgeInterface,
+				InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
+			},
 		},
 	}
+	rules := &out.Rules
 	for _, address := range []string{c.HealthzBindAddress, c.MetricsBindAddress} {
 		if at, err := netip.ParseAddrPort(address); err == nil { // empty: not served
 			out.OwnPorts = append(out.OwnPorts, at)
 		}
 	}
 	bit := int(*c.NFTables.MasqueradeBit)
-	out.MasqueradeBit = &bit
+	rules.MasqueradeBit = &bit
 	var err error
 	if out.NodeName, err = nodeName(c.HostnameOverride, os.Hostname); err != nil {
 		return out, err
@@ -50,12 +52,12 @@ func (o *Options) Proxier() (proxier.Config, error) {
 	if !ip.IsUnspecified() {
 		out.NodeIPs = []netip.Addr{ip}
 	}
-	if out.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR && c.ClusterCIDR != "" {
-		if out.DetectLocal.ClusterCIDRs, err = parseCIDRs(strings.Split(c.ClusterCIDR, ",")); err != nil {
+	if rules.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR && c.ClusterCIDR != "" {
+		if rules.DetectLocal.ClusterCIDRs, err = parseCIDRs(strings.Split(c.ClusterCIDR, ",")); err != nil {
 			return out, fmt.Errorf("clusterCIDR: %w", err)
 		}
 	}
-	if out.NodePortAddresses, err = parseNodePortAddresses(c.NodePortAddresses); err != nil {
+	if rules.NodePortAddresses, err = parseNodePortAddresses(c.NodePortAddresses); err != nil {
 		return out, fmt.Errorf("nodePortAddresses: %w", err)
 	}
 	return out, nil

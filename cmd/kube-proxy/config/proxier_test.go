@@ -26,62 +26,78 @@ func TestProxier(t *testing.T) {
 		want       proxier.Config
 	}{
 		{"defaults", "--hostname-override= Node1 ", proxier.Config{
-			NodeName: "node1", MasqueradeBit: ptr.To(14),
-			SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
-			DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
-			NodePortAddresses: ruleset.NodePortAddresses{Primary: true},
+			NodeName: "node1", SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
+			Rules: ruleset.Config{
+				MasqueradeBit:     ptr.To(14),
+				DetectLocal:       ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+				NodePortAddresses: ruleset.NodePortAddresses{Primary: true},
+			},
 		}},
 		{"file", "--config=config.yaml", proxier.Config{
-			NodeName: "node-1", NodeIPs: []netip.Addr{ip("10.0.0.5")}, MasqueradeBit: ptr.To(3), MasqueradeAll: true,
+			NodeName: "node-1", NodeIPs: []netip.Addr{ip("10.0.0.5")},
 			SyncPeriod: time.Minute, MinSyncPeriod: 2 * time.Second,
-			DetectLocal: ruleset.LocalDetection{
-				Mode:         ruleset.DetectLocalClusterCIDR,
-				ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")},
+			Rules: ruleset.Config{
+				MasqueradeBit: ptr.To(3), MasqueradeAll: true,
+				DetectLocal: ruleset.LocalDetection{
+					Mode:         ruleset.DetectLocalClusterCIDR,
+					ClusterCIDRs: []netip.Prefix{p("10.244.0.0/16"), p("fd00:244::/32")},
+				},
+				NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("::/0")}},
 			},
-			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("::/0")}},
-			OwnPorts:          []netip.AddrPort{port("10.0.0.5:1"), port("10.0.0.5:10249")},
+			OwnPorts: []netip.AddrPort{port("10.0.0.5:1"), port("10.0.0.5:10249")},
 		}},
 		{"flags", "--hostname-override=a|--bind-address=::|--masquerade-all|--iptables-masquerade-bit=5|" +
 			"--iptables-sync-period=7s|--iptables-min-sync-period=0|--detect_local_mode=InterfaceNamePrefix|" +
 			"--pod-interface-name-prefix=veth|--cluster-cidr=unused|" +
 			"--nodeport-addresses=010.1.2.3/8,::ffff:1.2.3.4/128", proxier.Config{
-			NodeName: "a", MasqueradeBit: ptr.To(14), MasqueradeAll: true, SyncPeriod: 7 * time.Second,
-			DetectLocal: ruleset.LocalDetection{
-				Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "veth",
+			NodeName: "a", SyncPeriod: 7 * time.Second,
+			Rules: ruleset.Config{
+				MasqueradeBit: ptr.To(14), MasqueradeAll: true,
+				DetectLocal: ruleset.LocalDetection{
+					Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "veth",
+				},
+				NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("1.2.3.4/32")}},
 			},
-			NodePortAddresses: ruleset.NodePortAddresses{CIDRs: []netip.Prefix{p("10.0.0.0/8"), p("1.2.3.4/32")}},
 		}},
 		{"keywords", "--hostname-override=a|--nodeport-addresses=primary,localhost,10.0.0.0/8|" +
 			"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true", proxier.Config{
-			NodeName: "a", MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
-			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
-			NodePortAddresses: ruleset.NodePortAddresses{
-				Primary: true, CIDRs: []netip.Prefix{p("127.0.0.0/8"), p("::1/128"), p("10.0.0.0/8")},
+			NodeName: "a", SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
+			Rules: ruleset.Config{
+				MasqueradeBit: ptr.To(14), LocalhostNodePorts: true,
+				DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+				NodePortAddresses: ruleset.NodePortAddresses{
+					Primary: true, CIDRs: []netip.Prefix{p("127.0.0.0/8"), p("::1/128"), p("10.0.0.0/8")},
+				},
 			},
-			LocalhostNodePorts: true,
 		}},
 		{"all", "--hostname-override=a|--nodeport-addresses=all,all", proxier.Config{
-			NodeName: "a", MasqueradeBit: ptr.To(14), SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
-			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
-			NodePortAddresses: ruleset.NodePortAddresses{
-				CIDRs: []netip.Prefix{p("0.0.0.0/0"), p("::/0"), p("0.0.0.0/0"), p("::/0")},
+			NodeName: "a", SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
+			Rules: ruleset.Config{
+				MasqueradeBit: ptr.To(14),
+				DetectLocal:   ruleset.LocalDetection{Mode: ruleset.DetectLocalClusterCIDR},
+				NodePortAddresses: ruleset.NodePortAddresses{
+					CIDRs: []netip.Prefix{p("0.0.0.0/0"), p("::/0"), p("0.0.0.0/0"), p("::/0")},
+				},
 			},
 		}},
 		{"bridge", "--hostname-override=a|--bind-address=fd00::1|--detect-local-mode=BridgeInterface|" +
 			"--pod-bridge-interface=cbr0|--nodeport-addresses=primary", proxier.Config{
-			NodeName: "a", NodeIPs: []netip.Addr{ip("fd00::1")}, MasqueradeBit: ptr.To(14),
+			NodeName: "a", NodeIPs: []netip.Addr{ip("fd00::1")},
 			SyncPeriod: 30 * time.Second, MinSyncPeriod: defaultMinSyncPeriod,
-			DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface,
-				BridgeInterface: "cbr0"},
-			NodePortAddresses: ruleset.NodePortAddresses{Primary: true},
+			Rules: ruleset.Config{
+				MasqueradeBit: ptr.To(14),
+				DetectLocal: ruleset.LocalDetection{Mode: ruleset.DetectLocalBridgeInterface,
+					BridgeInterface: "cbr0"},
+				NodePortAddresses: ruleset.NodePortAddresses{Primary: true},
+			},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.want.ServiceMetrics = ruleset.ServiceMetricsOff
-			tt.want.Budgets = ruleset.Budgets{
+			tt.want.Rules.ServiceMetrics = ruleset.ServiceMetricsOff
+			tt.want.Rules.Budgets = ruleset.Budgets{
 				Service: ruleset.DefaultServiceRows, Namespace: ruleset.DefaultNamespaceRows,
 			}
-			tt.want.HashTableSize = cluster.DefaultHashTableSize
+			tt.want.Rules.HashTableSize = cluster.DefaultHashTableSize
 			if tt.want.OwnPorts == nil {
 				tt.want.OwnPorts = []netip.AddrPort{port("0.0.0.0:10256"), port("127.0.0.1:10249")}
 			}
@@ -103,8 +119,9 @@ func TestServiceMetrics(t *testing.T) {
 	} {
 		o := parse(t, strings.Fields(args)...)
 		got, err := o.Proxier()
-		if err != nil || got.ServiceMetrics != want || strings.Contains(fmt.Sprint(o.Warnings()), "service-metrics") {
-			t.Errorf("%s: got %q, %v, warnings %v; want %q", args, got.ServiceMetrics, err, o.Warnings(), want)
+		metrics, warned := got.Rules.ServiceMetrics, strings.Contains(fmt.Sprint(o.Warnings()), "service-metrics")
+		if err != nil || metrics != want || warned {
+			t.Errorf("%s: got %q, %v, warnings %v; want %q", args, metrics, err, o.Warnings(), want)
 		}
 	}
 	_, err := Parse([]string{"--service-metrics=some"})

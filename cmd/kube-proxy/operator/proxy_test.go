@@ -220,8 +220,8 @@ func TestServices(t *testing.T) {
 func serveManifests(t *testing.T, dir string, rules ruleset.Config) {
 	t.Helper()
 	p, err := proxier.NewDualStackProxier(proxier.Config{
-		NodeName: "node1", DetectLocal: rules.DetectLocal, NodePortAddresses: rules.NodePortAddresses,
-		ExplicitSync: true,
+		NodeName: "node1", ExplicitSync: true,
+		Rules: ruleset.Config{DetectLocal: rules.DetectLocal, NodePortAddresses: rules.NodePortAddresses},
 	})
 	if err != nil {
 		t.Fatal(err)
