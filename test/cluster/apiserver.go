@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -168,14 +167,11 @@ func (s *APIServer) Requests() ([]Request, error) {
 	}
 	defer file.Close()
 	var out []Request
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	for lines := json.NewDecoder(file); ; {
 		var r Request
-		if json.Unmarshal(lines.Bytes(), &r) != nil {
-			break // the API server has not completed the last line
+		if err := lines.Decode(&r); err != nil { // the API server may not have completed the last line
+			return out, nil
 		}
 		out = append(out, r)
 	}
-	return out, lines.Err()
 }
