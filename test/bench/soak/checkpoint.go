@@ -113,7 +113,7 @@ func (w *world) compareWithFresh(ctx context.Context, n *node, at *lab.Node) (er
 			return err
 		}
 	}
-	n.problem("tables of %s differ from the tables of a fresh proxy:\n%s", n.Name, differ)
+	w.problem("tables of %s differ from the tables of a fresh proxy:\n%s", n.Name, differ)
 	return nil
 }
 

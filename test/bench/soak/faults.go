@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -306,7 +307,7 @@ func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, erro
 	window := f.world.open(window{kind: swap, node: n, affinity: true})
 	defer f.world.shut(window)
 	n.process.End(syscall.SIGTERM)
-	if err := n.start(f.world.soak.kubeProxy()); err != nil {
+	if err := n.start(filepath.Join(f.world.soak.programs.Folder, "kube-proxy")); err != nil {
 		return 0, err
 	}
 	if _, err := n.await(ctx); err != nil {

@@ -76,17 +76,6 @@ func (s *soak) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.logs, "logs", "", "`FOLDER` for the logs of all programs (default: a temporary one).")
 }
 
-// arguments returns the flags of a program beside its configuration.
-func (s *soak) arguments(program string) []string {
-	if s.resetStale && program == s.programs.Product {
-		return []string{"--reset-stale-connections"}
-	}
-	return nil
-}
-
-// kubeProxy returns the program of kube-proxy.
-func (s *soak) kubeProxy() string { return filepath.Join(s.programs.Folder, "kube-proxy") }
-
 // run is a run of the benchmark.
 type run struct {
 	world       *world

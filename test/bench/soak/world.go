@@ -94,9 +94,8 @@ func (w *world) addNode(ctx context.Context, i int, n *lab.Node) error {
 	}
 	pods := [][2]string{{"a1", "a2"}, {"b1", "b2"}}[i]
 	added := &node{
-		Node: n, client: client, dir: w.dir,
+		Node: n, client: client, world: w,
 		sentinel: &random.Sentinel{API: w.api, Number: i + 1, Pods: pods, Addrs: w.pods},
-		problem:  w.problem, flags: w.soak.arguments,
 	}
 	w.nodes = append(w.nodes, added)
 	return errors.Join(
@@ -250,9 +249,7 @@ type node struct {
 	*lab.Node
 	client   *lab.Pod // in which connections begin
 	sentinel *random.Sentinel
-	dir      string // of its files
-	problem  func(format string, args ...any)
-	flags    func(program string) []string
+	world    *world
 	config   string       // of the proxy
 	process  *lab.Process // nil before the first start
 
@@ -275,7 +272,7 @@ func (n *node) has(addr netip.Addr) bool {
 }
 
 // file returns a file of the node.
-func (n *node) file(name string) string { return filepath.Join(n.dir, n.Name+name) }
+func (n *node) file(name string) string { return filepath.Join(n.world.dir, n.Name+name) }
 
 // configure writes the configuration file of the proxy.
 func (n *node) configure(config string) error {
@@ -285,15 +282,19 @@ func (n *node) configure(config string) error {
 
 // run runs a program with the configuration of the proxy.
 func (n *node) run(at *lab.Namespace, program, log string, ended func(error)) (*lab.Process, error) {
+	args := []string{"--config=" + n.file(".conf")}
+	if soak := n.world.soak; soak.resetStale && program == soak.programs.Product {
+		args = append(args, "--reset-stale-connections")
+	}
 	return at.StartProcess(context.Background(), lab.ProcessConfig{
-		Program: program, Args: append(n.flags(program), "--config="+n.file(".conf")), Log: n.file(log), Ended: ended,
+		Program: program, Args: args, Log: n.file(log), Ended: ended,
 	})
 }
 
 // start starts a proxy.
 func (n *node) start(program string) (err error) {
 	n.process, err = n.run(n.Namespace, program, ".log", func(err error) {
-		n.problem("the proxy of %s ended: %v", n.Name, err)
+		n.world.problem("the proxy of %s ended: %v", n.Name, err)
 	})
 	return err
 }
