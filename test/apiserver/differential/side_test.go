@@ -76,7 +76,7 @@ func (s *side) addOrigins() error {
 	}
 	// The client has more addresses, of which the kernel could choose one.
 	s.origins["client"].single = [2]netip.Addr(s.Client.Addrs())
-	s.origins["node1-second"] = &origin{Namespace: s.Node1.Namespace, single: random.SecondAddrs()}
+	s.origins["node1-second"] = &origin{Namespace: s.Node1.Namespace, single: [2]netip.Addr(random.SecondAddrs())}
 	for name, pool := range pools() {
 		at := s.Client
 		if name == "pods" {

@@ -145,15 +145,14 @@ func (a *App) clusterIP(f int) string { return lab.AddrIn(a.ServiceRanges()[f], 
 // ServiceRanges returns the ranges of the ServiceCIDR that the app uses.
 func (a *App) ServiceRanges() []netip.Prefix {
 	if a.Slot%4 == 3 {
-		ranges := SecondServiceRanges()
-		return ranges[:]
+		return SecondServiceRanges()
 	}
 	return lab.ServiceRanges()
 }
 
 // SecondServiceRanges returns the ranges of another ServiceCIDR.
-func SecondServiceRanges() [2]netip.Prefix {
-	return [2]netip.Prefix{netip.MustParsePrefix("10.97.3.0/24"), netip.MustParsePrefix("fd00:97::/112")}
+func SecondServiceRanges() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.97.3.0/24"), netip.MustParsePrefix("fd00:97::/112")}
 }
 
 // expose sets the fields of frontends other than ClusterIPs.
@@ -221,8 +220,8 @@ const (
 
 // SecondAddrs returns more addresses of node1. Services have them as external
 // IPs.
-func SecondAddrs() [2]netip.Addr {
-	return [2]netip.Addr{netip.MustParseAddr("172.30.0.21"), netip.MustParseAddr("fd00:30::21")}
+func SecondAddrs() []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr("172.30.0.21"), netip.MustParseAddr("fd00:30::21")}
 }
 
 // AddPods adds the pods a1, a2, b1 and b2 to a lab, and servers to them and to

@@ -72,8 +72,7 @@ func (w *world) routes(s *cluster.Service) (all []route) {
 // routesTo returns a route from all origins.
 func (w *world) routesTo(r route) (all []route) {
 	n, f := r.via, r.frontend
-	second := random.SecondAddrs()
-	if slices.Contains(second[:], r.to.Addr()) || !random.IsRouted(r.to.Addr()) {
+	if slices.Contains(random.SecondAddrs(), r.to.Addr()) || !random.IsRouted(r.to.Addr()) {
 		return nil // of several Services, and not always of the node
 	}
 	add := func(from *lab.Namespace, origin origin) {

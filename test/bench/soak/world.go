@@ -376,10 +376,10 @@ func (n *node) await(ctx context.Context) (time.Duration, error) {
 // possible returns what the node can be, as far as endpoints depend on it. The
 // sentinel does not show when a proxy follows changes of its Node.
 func (n *node) possible(endpoints []*cluster.Endpoint) (all []*cluster.Node) {
-	second := random.SecondServiceRanges()
 	for _, zone := range []string{"", "east", "west"} {
 		all = append(all, &cluster.Node{
-			Name: n.Name, Zone: zone, IPs: n.Addrs(), ServiceCIDRs: slices.Concat(lab.ServiceRanges(), second[:]),
+			Name: n.Name, Zone: zone, IPs: n.Addrs(),
+			ServiceCIDRs: slices.Concat(lab.ServiceRanges(), random.SecondServiceRanges()),
 		})
 	}
 	if !slices.ContainsFunc(endpoints, func(e *cluster.Endpoint) bool { return e.Hints != nil }) {
