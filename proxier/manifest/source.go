@@ -16,17 +16,14 @@ type Config struct {
 }
 
 // Source delivers the objects of a directory of manifests.
-type Source struct {
-	dir     string
-	handler Handler
-}
+type Source struct{ config Config }
 
 // New returns a Source. Run starts it.
 func New(config Config) (*Source, error) {
 	if config.Dir == "" || config.Handler == nil {
 		return nil, errors.New("manifest: Dir and Handler are required")
 	}
-	return &Source{dir: config.Dir, handler: config.Handler}, nil
+	return &Source{config}, nil
 }
 
 // Run delivers the objects of the directory, and then every change, until ctx
@@ -37,7 +34,7 @@ func (s *Source) Run(ctx context.Context) error {
 	r := &run{
 		Source: s,
 		logger: klog.LoggerWithName(klog.FromContext(ctx), "manifest"),
-		watch:  newWatch(s.dir),
+		watch:  newWatch(s.config.Dir),
 		state:  newState(),
 	}
 	defer r.watch.close()
@@ -79,17 +76,17 @@ func (r *run) start() error {
 		return fmt.Errorf("read manifests: %w", err)
 	}
 	r.deliver()
-	r.handler.OnNodeSynced()
-	r.handler.OnServiceSynced()
-	r.handler.OnEndpointSlicesSynced()
-	r.handler.Sync()
+	r.config.Handler.OnNodeSynced()
+	r.config.Handler.OnServiceSynced()
+	r.config.Handler.OnEndpointSlicesSynced()
+	r.config.Handler.Sync()
 	return nil
 }
 
 // unchanged reports whether the directory is as it was at the last read.
 func (r *run) unchanged() bool {
 	r.watch.follow(r.logger)
-	now, err := list(r.dir)
+	now, err := list(r.config.Dir)
 	if err != nil {
 		return r.err != nil
 	}
@@ -102,21 +99,21 @@ func (r *run) refresh() {
 	err := r.read()
 	switch {
 	case err != nil && r.err == nil:
-		r.logger.Error(err, "Failed to read manifest directory, keeping its last objects", "dir", r.dir)
+		r.logger.Error(err, "Failed to read manifest directory, keeping its last objects", "dir", r.config.Dir)
 	case err == nil && r.err != nil:
-		r.logger.Info("Manifest directory is readable again", "dir", r.dir)
+		r.logger.Info("Manifest directory is readable again", "dir", r.config.Dir)
 	}
 	if r.err = err; err != nil {
 		return
 	}
 	if r.deliver() {
-		r.handler.Sync()
+		r.config.Handler.Sync()
 	}
 }
 
 // read updates the state from the directory and logs the differences.
 func (r *run) read() error {
-	snap, err := takeSnapshot(r.dir)
+	snap, err := takeSnapshot(r.config.Dir)
 	if err != nil {
 		return err
 	}
@@ -133,11 +130,11 @@ func (r *run) deliver() bool {
 	all := r.state.takeChanges()
 	cidrs, cidrsChanged := r.state.takeServiceCIDRs()
 	if cidrsChanged {
-		r.handler.OnServiceCIDRsChanged(cidrs)
+		r.config.Handler.OnServiceCIDRsChanged(cidrs)
 	}
 	delivered := cidrsChanged
 	for _, c := range all {
-		delivered = c.deliver(r.handler) || delivered
+		delivered = c.deliver(r.config.Handler) || delivered
 	}
 	return delivered
 }

@@ -35,7 +35,7 @@ func (d *fakeDir) read(changes map[string]string) (lines, calls []string) {
 	for _, report := range d.state.read(inMemory(d.files)) {
 		report.log(klog.New(d.recorder))
 	}
-	r := run{Source: &Source{handler: d.recorder}, state: d.state}
+	r := run{Source: &Source{Config{Handler: d.recorder}}, state: d.state}
 	r.deliver()
 	return d.takeLines(), d.take()
 }

@@ -33,7 +33,6 @@ type Config struct {
 // Answers computes answers. Any goroutine can use it.
 type Answers struct {
 	config Config
-	proxy  Proxy
 	routes *explain.NodeRoutes
 }
 
@@ -41,7 +40,7 @@ type Answers struct {
 // thread.
 func New(config Config) (*Answers, error) {
 	routes, err := explain.OpenRoutes()
-	return &Answers{config: config, proxy: config.Proxy, routes: routes}, err
+	return &Answers{config, routes}, err
 }
 
 // Close closes the connection to the kernel.
@@ -57,7 +56,7 @@ type Status struct {
 
 // Status returns the status of the proxy. It does not wait for a sync.
 func (a *Answers) Status() *Status {
-	s := &Status{Version: a.config.Version, Status: a.proxy.Status()}
+	s := &Status{Version: a.config.Version, Status: a.config.Proxy.Status()}
 	s.NodeEligible = a.config.NodeEligible()
 	if a.config.API != nil {
 		s.API = a.config.API()
@@ -67,7 +66,7 @@ func (a *Answers) Status() *Status {
 
 // families returns the address families of the proxy.
 func (a *Answers) families() (all []nft.Family) {
-	for _, f := range a.proxy.Status().Families {
+	for _, f := range a.config.Proxy.Status().Families {
 		all = append(all, f.Family)
 	}
 	return all

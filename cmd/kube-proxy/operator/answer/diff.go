@@ -25,8 +25,8 @@ func (a *Answers) Diff(ctx context.Context, after string, yield func(*table.Diff
 	if err != nil {
 		return err
 	}
-	d := comparison{proxy: a.proxy, yield: yield}
-	for _, f := range a.proxy.Status().Families {
+	d := comparison{proxy: a.config.Proxy, yield: yield}
+	for _, f := range a.config.Proxy.Status().Families {
 		for _, n := range f.Rows {
 			d.total.AllRows += n
 		}

@@ -27,13 +27,13 @@ func (a *Answers) Explain(ctx context.Context, q explain.Query) (*explain.Desire
 	if status, family := a.familyStatus(f); family != nil && !status.Listed {
 		return nil, errNotListed
 	}
-	t, err := ask(ctx, a.proxy, f, func(t *table.Table) (*table.Table, error) { return t, nil })
+	t, err := ask(ctx, a.config.Proxy, f, func(t *table.Table) (*table.Table, error) { return t, nil })
 	if err != nil {
 		return nil, err
 	}
 	e := explanation{Answers: a, query: q, table: t}
 	e.read = func(read func()) error {
-		return a.proxy.Query(ctx, f, func(*table.Table) error {
+		return a.config.Proxy.Query(ctx, f, func(*table.Table) error {
 			read()
 			return nil
 		})
@@ -75,7 +75,7 @@ func (e *explanation) explain() (err error) {
 	if err := e.findOwner(); err != nil || e.desired.ServicePort == "" {
 		return err
 	}
-	forwarded, forwards := e.proxy.Localhost(e.table.Family(), e.query.Destination.Port())
+	forwarded, forwards := e.config.Proxy.Localhost(e.table.Family(), e.query.Destination.Port())
 	switch f := &e.owner.frontend; {
 	case e.toLocalhost() && !forwards:
 		e.note("%s has %s, but nodePortAddresses or a feature gate exclude NodePorts on localhost",
@@ -216,7 +216,7 @@ func (e *explanation) listUnused(policy cluster.Policy) {
 // familyStatus returns the status of the proxy, and that part of it about a
 // family, nil if the proxy does not serve the family.
 func (a *Answers) familyStatus(f nft.Family) (status proxier.Status, family *proxier.FamilyStatus) {
-	status = a.proxy.Status()
+	status = a.config.Proxy.Status()
 	i := slices.IndexFunc(status.Families, func(s proxier.FamilyStatus) bool { return s.Family == f })
 	if i < 0 {
 		return status, nil

@@ -33,7 +33,7 @@ const (
 func (a *Answers) Services(
 	ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error,
 ) error {
-	found, families, failed := askEach(ctx, a.proxy, a.families(), func(t *table.Table) []cluster.ServiceName {
+	found, families, failed := askEach(ctx, a.config.Proxy, a.families(), func(t *table.Table) []cluster.ServiceName {
 		return serviceNames(t, q)
 	})
 	names := slices.Concat(found...)
@@ -45,7 +45,7 @@ func (a *Answers) Services(
 	for len(names) > 0 && len(families) > 0 {
 		var pages [][]table.ServiceView
 		var err error
-		pages, families, err = askEach(ctx, a.proxy, families, func(t *table.Table) []table.ServiceView {
+		pages, families, err = askEach(ctx, a.config.Proxy, families, func(t *table.Table) []table.ServiceView {
 			return viewServices(t, names)
 		})
 		failed = errors.Join(failed, err)

@@ -16,12 +16,12 @@ import (
 // check that cannot know it.
 func (n *node) api() (*apiclient.ContactState, Finding) {
 	switch {
-	case n.proxy == nil:
+	case n.Proxy == nil:
 		return nil, n.withoutProxy()
-	case n.proxy.API == nil:
+	case n.Proxy.API == nil:
 		return nil, skipped("the proxy serves manifests, without an API server")
 	}
-	return n.proxy.API, Finding{}
+	return n.Proxy.API, Finding{}
 }
 
 // checkAPIServer checks that the API server answers the proxy.
@@ -44,7 +44,7 @@ func checkAPIServer(_ context.Context, n *node) Finding {
 }
 
 // age returns the time from another one to the answer of the proxy.
-func (n *node) age(since time.Time) time.Duration { return n.proxy.Time.Sub(since).Round(time.Second) }
+func (n *node) age(since time.Time) time.Duration { return n.Proxy.Time.Sub(since).Round(time.Second) }
 
 // maxSilence is how long a watch can be silent. The API server sends a bookmark
 // about every minute.

@@ -18,7 +18,7 @@ const (
 
 // checkConntrack checks how full connection tracking is.
 func checkConntrack(_ context.Context, n *node) Finding {
-	usage, err := conntrack.ReadUsage(n.root)
+	usage, err := conntrack.ReadUsage(n.Root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return skipped("connection tracking is not loaded")

@@ -126,7 +126,8 @@ const see = "docs/checks.md#"
 
 // Run runs the checks on the node of the calling thread.
 func Run(ctx context.Context, config Config) *Report {
-	n := &node{cmp.Or(config.Root, "/"), config.Proxy, config.ProxyError, config.Services}
+	config.Root = cmp.Or(config.Root, "/")
+	n := &node{config}
 	r := &Report{Version: config.Version, Kernel: release(), Time: time.Now().UTC().Truncate(time.Second)}
 	r.Node, _ = os.Hostname()
 	for _, c := range checks() {

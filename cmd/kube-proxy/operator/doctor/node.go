@@ -1,33 +1,24 @@
 package doctor
 
 import (
-	"context"
 	"errors"
 	"io/fs"
-	"iter"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// node is the node that is checked. Settings are read below root, everything
+// node is the node that is checked. Settings are read below Root, everything
 // else in the network namespace of the calling thread.
-type node struct {
-	root     string
-	proxy    *answer.Status // nil without a running proxy
-	proxyErr error          // the reason
-	services func(context.Context) iter.Seq2[*table.ServiceView, error]
-}
+type node struct{ Config }
 
 // withoutProxy is the finding of a check that needs a running proxy.
 func (n *node) withoutProxy() Finding {
-	if n.proxyErr != nil {
-		return skipped("only a running proxy knows: " + n.proxyErr.Error())
+	if n.ProxyError != nil {
+		return skipped("only a running proxy knows: " + n.ProxyError.Error())
 	}
 	return skipped("only a running proxy knows")
 }
@@ -35,7 +26,7 @@ func (n *node) withoutProxy() Finding {
 func families() []nft.Family { return []nft.Family{nft.IPv4, nft.IPv6} }
 
 func (n *node) path(parts ...string) string {
-	return filepath.Join(append([]string{n.root}, parts...)...)
+	return filepath.Join(append([]string{n.Root}, parts...)...)
 }
 
 // sysctl returns the value of a sysctl, such as net/ipv4/ip_forward. ok is

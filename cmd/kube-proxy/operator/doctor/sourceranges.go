@@ -12,13 +12,13 @@ import (
 // checkSourceRanges checks that loadBalancerSourceRanges restrict the
 // LoadBalancer IPs of both families.
 func checkSourceRanges(ctx context.Context, n *node) Finding {
-	if n.proxy == nil || n.services == nil {
+	if n.Proxy == nil || n.Services == nil {
 		return n.withoutProxy()
 	}
 	const limit = 20
 	var details []string
 	count := 0
-	for s, err := range n.services(ctx) {
+	for s, err := range n.Services(ctx) {
 		if err != nil {
 			return unknown(err)
 		}

@@ -10,9 +10,9 @@ import (
 // first one of a connection, and rules of other programs must not drop it.
 func checkStaleConnections(ctx context.Context, n *node) Finding {
 	switch {
-	case n.proxy == nil:
+	case n.Proxy == nil:
 		return n.withoutProxy()
-	case !n.proxy.ResetStaleConnections:
+	case !n.Proxy.ResetStaleConnections:
 		return skipped("the proxy runs without --reset-stale-connections")
 	}
 	loose, known, err := n.number("net/netfilter/nf_conntrack_tcp_loose")
