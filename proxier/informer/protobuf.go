@@ -2,6 +2,7 @@ package informer
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -114,19 +115,17 @@ func (m *message) each(f func(number uint64, size int64) error) error {
 }
 
 func (m *message) varint() (uint64, error) {
-	var v uint64
-	for shift := 0; shift < 64 && m.left > 0; shift += 7 {
-		b, err := m.in.ReadByte()
-		if err != nil {
-			return 0, unexpected(err)
-		}
-		m.left--
-		v |= uint64(b&0x7f) << shift
-		if b < 0x80 {
-			return v, nil
-		}
+	v, err := binary.ReadUvarint(m)
+	return v, unexpected(err)
+}
+
+// ReadByte implements io.ByteReader.
+func (m *message) ReadByte() (byte, error) {
+	if m.left == 0 {
+		return 0, io.ErrUnexpectedEOF
 	}
-	return 0, errors.New("protobuf: unterminated varint")
+	m.left--
+	return m.in.ReadByte()
 }
 
 // read calls f with the next size bytes, which are valid until f returns.
