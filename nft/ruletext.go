@@ -228,7 +228,7 @@ func (w *ruleWriter) update(e *expr.Dynset) {
 func (w *ruleWriter) action(e expr.Any) string {
 	switch e := e.(type) {
 	case *expr.Verdict:
-		return Verdict{int32(e.Kind), e.Chain}.String()
+		return VerdictOf(e).String()
 	case *expr.NAT:
 		return w.nat(e)
 	case *expr.Masq:

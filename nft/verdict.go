@@ -3,6 +3,7 @@ package nft
 import (
 	"strconv"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -36,6 +37,9 @@ func VerdictJump(chain string) Verdict { return Verdict{unix.NFT_JUMP, chain} }
 
 // Chain returns the chain of a goto or jump, or "".
 func (v Verdict) Chain() string { return v.chain }
+
+// VerdictOf returns the verdict of an expression.
+func VerdictOf(e *expr.Verdict) Verdict { return Verdict{int32(e.Kind), e.Chain} }
 
 // String returns the verdict in nft syntax.
 func (v Verdict) String() string {

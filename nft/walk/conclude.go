@@ -72,14 +72,8 @@ func unlessPlain(e *expr.Dynset) error {
 func (w *Walk) verdict(p *Path, e *expr.Verdict) {
 	const kinds, queue = 0xff, 3 // NF_VERDICT_MASK, NF_QUEUE of linux/netfilter.h; the number of the queue is above
 	switch e.Kind {
-	case expr.VerdictAccept:
-		p.follow(nft.VerdictAccept)
-	case expr.VerdictReturn:
-		p.follow(nft.VerdictReturn)
-	case expr.VerdictGoto:
-		p.follow(nft.VerdictGoto(e.Chain))
-	case expr.VerdictJump:
-		p.follow(nft.VerdictJump(e.Chain))
+	case expr.VerdictAccept, expr.VerdictReturn, expr.VerdictGoto, expr.VerdictJump:
+		p.follow(nft.VerdictOf(e))
 	case expr.VerdictContinue:
 		p.next()
 	case expr.VerdictBreak:
