@@ -2,7 +2,6 @@ package healthcheck
 
 import (
 	"cmp"
-	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -27,15 +26,13 @@ func (b binding) compare(other binding) int {
 // listens on both families with one socket, or on IPv4 if the kernel has no
 // IPv6. "tcp6" listens on IPv6 only.
 func (b binding) listenArgs() (network, address string) {
-	port := strconv.Itoa(int(b.at.Port()))
 	switch addr := b.at.Addr(); {
 	case !addr.IsValid():
-		return "tcp", net.JoinHostPort("", port)
+		return "tcp", ":" + strconv.Itoa(int(b.at.Port()))
 	case addr.Is4():
-		return "tcp4", net.JoinHostPort(addr.String(), port)
-	default:
-		return "tcp6", net.JoinHostPort(addr.String(), port)
+		return "tcp4", b.at.String()
 	}
+	return "tcp6", b.at.String()
 }
 
 // normalize sorts addresses and removes invalid and repeated ones. It also

@@ -3,6 +3,8 @@ package healthcheck
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -71,24 +73,19 @@ func (l *listeners) reconcile(desired []binding) (next time.Time) {
 // closeOthers closes the listeners that failed or are not desired. It reports
 // whether it closed a port that another binding may need.
 func (l *listeners) closeOthers(desired []binding) (closed bool) {
-	keep := make(map[binding]struct{}, len(desired))
+	keep := make(map[binding]bool, len(desired))
 	for _, b := range desired {
-		keep[b] = struct{}{}
+		keep[b] = true
 	}
-	for b := range l.failures {
-		if _, ok := keep[b]; !ok {
-			delete(l.failures, b)
-		}
-	}
+	maps.DeleteFunc(l.failures, func(b binding, _ failure) bool { return !keep[b] })
 	for b, current := range l.open {
 		err := current.err.Load()
-		_, ok := keep[b]
-		if ok && err == nil {
+		if keep[b] && err == nil {
 			continue
 		}
 		l.draining = append(l.draining, current.stop(l.server.drainTimeout))
 		delete(l.open, b)
-		if ok {
+		if keep[b] {
 			l.fail(b, *err)
 		} else {
 			closed = true
@@ -148,14 +145,12 @@ func (l *listeners) closeAll() {
 }
 
 func (l *listeners) removeDrained() {
-	left := l.draining[:0]
-	for _, drained := range l.draining {
+	l.draining = slices.DeleteFunc(l.draining, func(drained <-chan struct{}) bool {
 		select {
 		case <-drained:
+			return true
 		default:
-			left = append(left, drained)
+			return false
 		}
-	}
-	clear(l.draining[len(left):])
-	l.draining = left
+	})
 }
