@@ -71,7 +71,7 @@ func tableOf(f nft.Family, selection Selection, name string) (*nft.Table, []nft.
 		t.Chains = append(t.Chains, r.tracing(chainSample, sampleRate), known)
 	}
 	for _, s := range []*nft.Set{r.frontends, r.nodePorts} {
-		if s != nil {
+		if s.Size > 0 {
 			t.Sets = append(t.Sets, s)
 		}
 	}
@@ -110,24 +110,18 @@ func (r *rules) baseChains() (chains []*nft.Chain) {
 // of its rows: a hash table that grows in one transaction can stall the kernel.
 func (r *rules) addRows() {
 	f := r.family
-	frontends := &nft.Set{Name: "frontends", Key: nft.Types(nft.TypeAddr(f), nft.TypeInetProto, nft.TypeInetService)}
-	nodePorts := &nft.Set{Name: "nodeports", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
+	r.frontends = &nft.Set{Name: "frontends", Key: nft.Types(nft.TypeAddr(f), nft.TypeInetProto, nft.TypeInetService)}
+	r.nodePorts = &nft.Set{Name: "nodeports", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
 	for _, frontend := range r.selection.Frontends {
 		addr, port := frontend.Addr.Addr(), frontend.Addr.Port()
 		for _, protocol := range r.selection.protocols(frontend) {
-			row := nft.Row{Set: frontends, Key: nft.Tuple{}.Addr(addr).Proto(uint8(protocol)).Port(port)}
+			row := nft.Row{Set: r.frontends, Key: nft.Tuple{}.Addr(addr).Proto(uint8(protocol)).Port(port)}
 			if addr.IsUnspecified() {
-				row = nft.Row{Set: nodePorts, Key: nft.Tuple{}.Proto(uint8(protocol)).Port(port)}
+				row = nft.Row{Set: r.nodePorts, Key: nft.Tuple{}.Proto(uint8(protocol)).Port(port)}
 			}
 			r.rows = append(r.rows, row)
 			row.Set.Size++
 		}
-	}
-	if frontends.Size > 0 {
-		r.frontends = frontends
-	}
-	if nodePorts.Size > 0 {
-		r.nodePorts = nodePorts
 	}
 }
 
@@ -147,10 +141,10 @@ func (r *rules) tracing(name string, rate uint32) *nft.Chain {
 		c.Rules = append(c.Rules, nft.NewRule(append(match, nft.LimitRate(rate, rate), nft.SetTrace())...))
 	}
 	daddr := nft.Daddr(r.family)
-	if r.frontends != nil {
+	if r.frontends.Size > 0 {
 		add(nft.In(r.frontends, daddr, nft.L4Proto(), nft.ThDport()))
 	}
-	if r.nodePorts != nil {
+	if r.nodePorts.Size > 0 {
 		add(nft.DaddrLocal(), nft.In(r.nodePorts, nft.L4Proto(), nft.ThDport()))
 	}
 	for _, p := range r.selection.Ranges {
