@@ -138,12 +138,26 @@ func (r *removal) includes(flow trackedFlow, nodeAddrs addrSet, isLocal func(net
 	return nodePort && nodeAddrs.contains(dst.Addr(), isLocal)
 }
 
+// maxOfPort is the number of endpoints with the same port that have dumps of
+// their own. With three, two more walks of the kernel cost as much as the
+// messages for 30 % of all entries (see maxDumps).
+const maxOfPort = 2
+
 // removalFilters returns the dumps that list all flows to the endpoints of
 // removals: one for each endpoint, or for each protocol and port, or for each
 // protocol.
 func removalFilters(removals map[endpointKey][]*removal, family Family, limit int) (filters []dumpFilter) {
-	keys := slices.SortedFunc(maps.Keys(removals), endpointKey.compare)
-	if family == IPv6 || len(keys) > limit {
+	ofPort := make(map[endpointKey]int)
+	for k := range removals {
+		ofPort[k.portOnly()]++
+	}
+	keys := reduce(slices.Collect(maps.Keys(removals)), func(k endpointKey) endpointKey {
+		if port := k.portOnly(); family == IPv6 || ofPort[port] > maxOfPort {
+			return port
+		}
+		return k
+	})
+	if len(keys) > limit {
 		keys = reduce(keys, endpointKey.portOnly)
 	}
 	if len(keys) > limit {

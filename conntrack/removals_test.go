@@ -99,6 +99,21 @@ func TestRemovalFilters(t *testing.T) {
 			numbered(2, func(int) string { return "10.244.0.5:80" }), few,
 			[]string{"IPv4 protocol 6 translated flows with replies from 10.244.0.5 with replies from port 80"},
 		},
+		"two of a port": {
+			numbered(2, func(i int) string { return fmt.Sprintf("10.244.0.%d:80", i) }), many,
+			[]string{
+				"IPv4 protocol 6 translated flows with replies from 10.244.0.0 with replies from port 80",
+				"IPv4 protocol 6 translated flows with replies from 10.244.0.1 with replies from port 80",
+			},
+		},
+		"three of a port, one of another": {
+			append(numbered(3, func(i int) string { return fmt.Sprintf("10.244.0.%d:80", i) }),
+				removalOf("10.244.0.5:90")), many,
+			[]string{
+				"IPv4 protocol 6 translated flows with replies from port 80",
+				"IPv4 protocol 6 translated flows with replies from 10.244.0.5 with replies from port 90",
+			},
+		},
 		"one port": {
 			numbered(8, func(i int) string { return fmt.Sprintf("10.244.0.%d:80", i) }), many,
 			[]string{"IPv4 protocol 6 translated flows with replies from port 80"},
