@@ -66,9 +66,9 @@ func (f *trackedFlow) setTuple(t *tuple, direction zoneDirection, b []byte) {
 			nfnetlink.EachAttr(data, func(kind uint16, data []byte) {
 				switch kind {
 				case ctaIPv4Src, ctaIPv6Src:
-					src = addrOf(kind == ctaIPv4Src, data)
+					src, _ = netip.AddrFromSlice(data)
 				case ctaIPv4Dst, ctaIPv6Dst:
-					dst = addrOf(kind == ctaIPv4Dst, data)
+					dst, _ = netip.AddrFromSlice(data)
 				}
 			})
 		case ctaTupleProto:
@@ -87,13 +87,4 @@ func (f *trackedFlow) setTuple(t *tuple, direction zoneDirection, b []byte) {
 		}
 	})
 	t.src, t.dst = netip.AddrPortFrom(src, srcPort), netip.AddrPortFrom(dst, dstPort)
-}
-
-// addrOf decodes an address. It returns an invalid one if b has another length.
-func addrOf(is4 bool, b []byte) netip.Addr {
-	addr, _ := netip.AddrFromSlice(b)
-	if addr.Is4() != is4 {
-		return netip.Addr{}
-	}
-	return addr
 }
