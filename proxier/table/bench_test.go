@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -84,6 +85,34 @@ func BenchmarkRewrite(b *testing.B) {
 		table.doubt(rewriteFailure, "benchmark")
 		tabletest.Sync(b, table)
 	})
+}
+
+// BenchmarkRewriteWalk writes hashed Services again. For each of 100 chains
+// that use a map, the kernel walks all its rows: almost as many as the limit at
+// which a rewrite replaces the map.
+func BenchmarkRewriteWalk(b *testing.B) {
+	tabletest.NewNamespace(b)
+	table := newTable(b, sampleConfig(), nft.IPv4)
+	table.SetNode(tabletest.Node())
+	const chains = 100 // one for each size
+	for i := range chains {
+		svc := tabletest.NumberedService(i)
+		svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, 1900+i
+		table.SetService(svc)
+		for e := range tabletest.ManyEndpoints {
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
+		}
+	}
+	tabletest.Sync(b, table)
+	rows := chains * table.desired.countRows()
+	if rows > table.limits.walk {
+		b.Fatalf("got %d rows to walk, want at most %d", rows, table.limits.walk)
+	}
+	measure(b, table, func(int) {
+		table.doubt(rewriteFailure, "benchmark")
+		tabletest.Sync(b, table)
+	})
+	b.ReportMetric(float64(rows), "walked-rows")
 }
 
 // BenchmarkNoEndpoints writes Services without endpoints.
