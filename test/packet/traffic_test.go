@@ -2,6 +2,7 @@ package packet
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 // traffic is clients that connect again and again.
 type traffic struct {
 	t       testing.TB
+	began   time.Time
 	cancel  context.CancelFunc
 	wait    sync.WaitGroup
 	clients []*trafficClient
@@ -29,9 +31,8 @@ type trafficClient struct {
 	last   lab.Result
 }
 
-// attemptEvery is the pause between two attempts of a client. It leaves
-// processor time for the proxies.
-const attemptEvery = 25 * time.Millisecond
+var attemptEvery = flag.Duration("attempt-every", 25*time.Millisecond,
+	"Pause between two attempts of a client, which leaves processor time for the proxies.")
 
 // startTraffic starts clients that connect to a service until stop or the end
 // of the test, over all its protocols and families. Paths are lines "FROM...
@@ -39,7 +40,7 @@ const attemptEvery = 25 * time.Millisecond
 func (c *cluster) startTraffic(t testing.TB, s *service, paths string, timeout time.Duration) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &traffic{t: t, cancel: cancel}
+	w := &traffic{t: t, began: time.Now(), cancel: cancel}
 	var lines strings.Builder
 	for line := range strings.Lines(paths) {
 		if strings.TrimSpace(line) != "" {
@@ -70,7 +71,7 @@ func (c *trafficClient) connect(ctx context.Context, timeout time.Duration) {
 		}
 		c.mu.Unlock()
 		c.ended.Add(1)
-		time.Sleep(attemptEvery)
+		time.Sleep(*attemptEvery)
 	}
 }
 
@@ -110,7 +111,8 @@ func (w *traffic) mustNotFail() {
 				c.origin.Name, c.network, c.to, n, c.ended.Load(), c.first)
 		}
 	}
-	w.t.Logf("%d attempts of %d clients", total, len(w.clients))
+	w.t.Logf("%d attempts of %d clients, %.0f per second",
+		total, len(w.clients), float64(total)/time.Since(w.began).Seconds())
 }
 
 // awaitRecovery waits until several attempts of each client in a row succeed.
@@ -126,7 +128,7 @@ func (w *traffic) awaitRecovery() {
 				return fmt.Errorf("%v", last)
 			}
 			for want := c.ended.Load() + 5; c.ended.Load() < want; {
-				time.Sleep(attemptEvery)
+				time.Sleep(*attemptEvery)
 			}
 			if c.failed.Load() > failed {
 				return fmt.Errorf("attempts fail")
