@@ -51,6 +51,7 @@ type serviceState struct {
 	// endpoints are sorted by address and source. The slice may belong to the
 	// source, so it is replaced and never modified.
 	endpoints []*cluster.Endpoint
+	weighted  bool  // an endpoint has another weight than the default
 	edits     edits // of endpoints, by source
 	// ports are the ports of spec, in its order, followed by removed ones until
 	// the next commit.

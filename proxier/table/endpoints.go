@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // edits are the endpoints that sources passed for a Service since they were
@@ -48,6 +49,7 @@ func (d *desired) mergeEndpoints() {
 		// Equal endpoints are replaced too: the endpoints of one source share
 		// memory, which is freed when no old endpoint is left.
 		s.endpoints, s.edits = s.edits.merge(before), nil
+		s.weighted = ruleset.HasWeights(s.endpoints)
 		unknown := s.spec == nil && len(s.endpoints) == 0 // forgotten by the sync
 		if unknown || !slices.EqualFunc(before, s.endpoints, (*cluster.Endpoint).Equal) {
 			d.markDirty(s)

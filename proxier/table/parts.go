@@ -221,7 +221,7 @@ func (t *Table) cost(p *portState) int {
 		plan := ruleset.Plan{
 			Service: svc, Frontends: p.wants, Sources: svc.SourceRanges, TableSize: t.config.Rules.TableSize(svc),
 		}
-		next = plan.Cost(len(p.service.endpoints), ruleset.HasWeights(p.service.endpoints))
+		next = plan.Cost(len(p.service.endpoints), p.service.weighted)
 	}
 	before := t.committed.plans[p]
 	if before == nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,13 +25,16 @@ import (
 
 // requestLog is an API server without objects. It runs without a network.
 type requestLog struct {
+	mu       sync.Mutex
 	requests sets.Set[string] // "group/resource verb"
 }
 
 func (l *requestLog) RoundTrip(r *http.Request) (*http.Response, error) {
 	time.Sleep(10 * time.Millisecond) // the network
 	request := permissionOf(r)
+	l.mu.Lock()
 	l.requests.Insert(request)
+	l.mu.Unlock()
 	status, body := http.StatusOK, []byte(`{"kind": "Status", "apiVersion": "v1", "status": "Success"}`)
 	switch kind := request[strings.Index(request, "/")+1:]; {
 	case strings.HasSuffix(kind, " watch"):
@@ -97,7 +101,7 @@ func TestRole(t *testing.T) {
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {
-		api := &requestLog{sets.New[string]()}
+		api := &requestLog{requests: sets.New[string]()}
 		client, err := apiclient.New(&rest.Config{
 			Transport: api, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
 		})

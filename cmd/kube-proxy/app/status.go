@@ -117,10 +117,6 @@ func restrictToLoopback(pages http.Handler) http.Handler {
 	})
 }
 
-// maxScrapes is the limit of concurrent requests for metrics. Each of them has
-// all metrics in memory. Further requests get status 503.
-const maxScrapes = 8
-
 // metricsHandler serves the metrics of every Kubernetes component and those
 // of collectors. The collectors have a separate registry: in the process-wide
 // one, a second server could not register them.
@@ -131,10 +127,10 @@ func metricsHandler(collectors []prometheus.Collector) (http.Handler, error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	return promhttp.HandlerFor(
+	return &scrapes{metrics: promhttp.HandlerFor(
 		prometheus.Gatherers{legacyregistry.DefaultGatherer, registry},
 		promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart(), MaxRequestsInFlight: maxScrapes},
-	), nil
+	)}, nil
 }
 
 // ping serves the /healthz of this server. As in kube-proxy, it always

@@ -2,8 +2,12 @@ package app
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -292,5 +296,48 @@ func TestConcurrentScrapes(t *testing.T) {
 		if code := <-codes; code != http.StatusOK {
 			t.Errorf("got status %d, want 200", code)
 		}
+	}
+}
+
+// manyMetrics are more than the buffers of a connection hold.
+type manyMetrics struct{ desc *prometheus.Desc }
+
+func (m manyMetrics) Describe(to chan<- *prometheus.Desc) { to <- m.desc }
+
+func (m manyMetrics) Collect(to chan<- prometheus.Metric) {
+	text := strings.Repeat("x", 4096)
+	for i := range 5000 {
+		to <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, 1, strconv.Itoa(i), text)
+	}
+}
+
+// Clients that do not read the metrics do not keep out a client with another
+// address.
+func TestUnreadMetrics(t *testing.T) {
+	many := manyMetrics{prometheus.NewDesc("many", "Many.", []string{"number", "text"}, nil)}
+	server := httptest.NewServer(statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{many} }))
+	defer server.Close()
+	addr := server.Listener.Addr().String()
+	for range 2 * maxScrapes {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		fmt.Fprint(c, "GET /metrics HTTP/1.1\r\nHost: stalled\r\n\r\n")
+		if _, err := c.Read(make([]byte, 1)); err != nil { // the answer has begun
+			t.Fatal(err)
+		}
+	}
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	client := http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
+	defer client.CloseIdleConnections()
+	answer, err := client.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if n, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK || n < 20_000_000 {
+		t.Errorf("got status %d, %d bytes, %v; want 200 and 20 MB", answer.StatusCode, n, err)
 	}
 }

@@ -325,9 +325,9 @@ func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, erro
 // if the kernel had no memory or no room in a buffer. No rule changes, so no
 // connection may fail. strace injects the errors.
 func (f *faults) refuse(ctx context.Context, n *node, d draw) error {
-	errors := []string{"ENOMEM", "ENOBUFS", "EINTR", "EAGAIN"}
-	from, step := 1+d.number/4%3, 2+d.number/16%4 // which requests of each thread
-	inject := fmt.Sprintf("inject=sendto,sendmsg:error=%s:when=%d+%d", errors[d.number%4], from, step)
+	errors := []string{"ENOMEM", "ENOBUFS", "EINTR", "EAGAIN", "EBUSY"}
+	from, step := 1+d.number/5%3, 2+d.number/15%4 // which requests of each thread
+	inject := fmt.Sprintf("inject=sendto,sendmsg:error=%s:when=%d+%d", errors[d.number%5], from, step)
 	cmd := exec.Command("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=sendto,sendmsg", "-e", inject,
 		"-p", strconv.Itoa(n.process.PID))
 	var out bytes.Buffer
