@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +19,20 @@ import (
 )
 
 // removals records the calls of a removalCleaner.
-type removals struct{ got []string }
+type removals struct {
+	mu  sync.Mutex
+	got []string
+}
+
+func (r *removals) record(call string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.got = append(r.got, call)
+}
 
 func (r *removals) Remove(all ...conntrack.Removal) {
 	for _, one := range all {
-		r.got = append(r.got, fmt.Sprintf("%d %s %v", one.Protocol, one.Endpoint, one.Frontends))
+		r.record(fmt.Sprintf("%d %s %v", one.Protocol, one.Endpoint, one.Frontends))
 		one.Done(0)
 	}
 }
@@ -230,14 +240,14 @@ func TestStaleConnections(t *testing.T) {
 			l.slice("a", "web", &isTerminating)
 			l.delete("a")
 			time.Sleep(missingDelay - time.Millisecond)
-			l.got = append(l.got, "now")
+			l.record("now")
 		}, []string{"now", web1}},
 		"the kernel still has the endpoint": {func(l *staleLab) {
 			l.commit("web", "10.244.0.1")
 			l.slice("a", "web", &isTerminating)
 			l.delete("a")
 			time.Sleep(5 * time.Second)
-			l.got = append(l.got, "now")
+			l.record("now")
 			l.commit("web")
 		}, []string{"now", web1}},
 	} {

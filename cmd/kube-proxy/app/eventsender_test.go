@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,15 +26,16 @@ import (
 type eventAPI struct {
 	requests []string // method and note
 	events   map[string]eventsv1.Event
-	down     bool   // no request reaches it
-	lossy    bool   // no response arrives
-	status   int    // of every response, if not 0
 	broken   string // namespace in which each request fails
 	failures int    // requests for this namespace
+
+	down   atomic.Bool  // no request reaches it
+	lossy  atomic.Bool  // no response arrives
+	status atomic.Int32 // of every response, if not 0
 }
 
 func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
-	if a.down {
+	if a.down.Load() {
 		return nil, errors.New("connection refused")
 	}
 	body, err := io.ReadAll(r.Body)
@@ -41,7 +43,7 @@ func (a *eventAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	code := a.handle(r.Method, r.URL.Path, body)
-	if a.lossy {
+	if a.lossy.Load() {
 		return nil, errors.New("connection reset by peer")
 	}
 	return &http.Response{
@@ -61,8 +63,8 @@ func (a *eventAPI) handle(method, path string, body []byte) (code int) {
 	if err := json.Unmarshal(body, &event); err != nil {
 		return http.StatusUnprocessableEntity
 	}
-	if a.status != 0 {
-		return a.status
+	if status := a.status.Load(); status != 0 {
+		return int(status)
 	}
 	if a.broken != "" && event.Namespace == a.broken {
 		a.failures++
@@ -165,12 +167,12 @@ func TestEventSeries(t *testing.T) {
 // Events wait for an API server that is unreachable.
 func TestEventsWithoutAPIServer(t *testing.T) {
 	testSender(t, func(api *eventAPI, s *eventSender) {
-		api.down = true
+		api.down.Store(true)
 		for range maxPending + 10 {
 			recordWarning(s, "web", "a")
 		}
 		recordWarning(s, "web", "dropped")
-		api.down = false
+		api.down.Store(false)
 		time.Sleep(minPause)
 		synctest.Wait()
 		if e := api.only(t); e.Series == nil || e.Series.Count != maxPending {
@@ -211,14 +213,14 @@ func TestFailingEvent(t *testing.T) {
 
 // An event that the API server rejects does not delay others.
 func TestRejectedEvent(t *testing.T) {
-	for _, status := range []int{
+	for _, status := range []int32{
 		http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity,
 	} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
+		t.Run(http.StatusText(int(status)), func(t *testing.T) {
 			testSender(t, func(api *eventAPI, s *eventSender) {
-				api.status = status
+				api.status.Store(status)
 				recordWarning(s, "web", "a")
-				api.status = 0
+				api.status.Store(0)
 				recordWarning(s, "web", "b")
 				time.Sleep(time.Hour)
 				synctest.Wait()
@@ -232,15 +234,15 @@ func TestRejectedEvent(t *testing.T) {
 
 // Events wait for an API server that is overloaded or fails.
 func TestEventsOfFailingAPIServer(t *testing.T) {
-	for _, status := range []int{
+	for _, status := range []int32{
 		http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusServiceUnavailable,
 		http.StatusGatewayTimeout,
 	} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
+		t.Run(http.StatusText(int(status)), func(t *testing.T) {
 			testSender(t, func(api *eventAPI, s *eventSender) {
-				api.status = status
+				api.status.Store(status)
 				recordWarning(s, "web", "a")
-				api.status = 0
+				api.status.Store(0)
 				time.Sleep(minPause)
 				synctest.Wait()
 				api.only(t)
@@ -253,9 +255,9 @@ func TestEventsOfFailingAPIServer(t *testing.T) {
 // is sent again. Equal events are then added to it.
 func TestLostResponse(t *testing.T) {
 	testSender(t, func(api *eventAPI, s *eventSender) {
-		api.lossy = true
+		api.lossy.Store(true)
 		recordWarning(s, "web", "a")
-		api.lossy = false
+		api.lossy.Store(false)
 		time.Sleep(minPause)
 		synctest.Wait()
 		recordWarning(s, "web", "a")
