@@ -50,7 +50,7 @@ var allFamilyMetrics = []familyMetric{
 		func(s *familyState) float64 { return float64(s.CleanupFailures) }),
 	gauge("nftproxy_refused_service_ports", "Service ports that keep old rules because the kernel refuses new ones.",
 		func(s *familyState) float64 { return float64(s.Refused) }),
-	gauge("nftproxy_contested_frontends", "Addresses and ports that several service ports claim.",
+	gauge("nftproxy_contested_frontends", "Addresses and ports that several service ports claim, or one and the node.",
 		func(s *familyState) float64 { return float64(s.Contested) }),
 	gauge("nftproxy_reduced_services", "Services of which a part is not served, because they exceed a budget of rows.",
 		func(s *familyState) float64 { return float64(s.Reduced) }),

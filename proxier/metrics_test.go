@@ -33,7 +33,7 @@ func TestMetrics(t *testing.T) {
 # HELP nftproxy_conflicts_total How often a service port lost an address and port to another one.
 # TYPE nftproxy_conflicts_total counter
 nftproxy_conflicts_total{ip_family="IPv4"} 1
-# HELP nftproxy_contested_frontends Addresses and ports that several service ports claim.
+# HELP nftproxy_contested_frontends Addresses and ports that several service ports claim, or one and the node.
 # TYPE nftproxy_contested_frontends gauge
 nftproxy_contested_frontends{ip_family="IPv4"} 1
 # HELP nftproxy_refused_service_ports Service ports that keep old rules because the kernel refuses new ones.
