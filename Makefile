@@ -106,6 +106,11 @@ test: setup ## Run all tests on this kernel, in network namespaces (root). The f
 	@$(MAKE) --no-print-directory test-apiserver
 	@$(MAKE) --no-print-directory test-bench
 
+.PHONY: test-race
+test-race: setup ## Run the tests of the packages with the race detector (root, a C compiler, 5 minutes).
+	CGO_ENABLED=1 go test -race -count=1 ./cmd/... ./conntrack/... ./healthcheck/... ./nft/... \
+	  $$(go list ./proxier/... | grep -v -e /leftovers -e /table)
+
 .PHONY: test-neighbours
 test-neighbours: setup ## Test the proxy beside firewalls, CNI plugins and scripts of Debian (root). The first run fetches them.
 	go test -count=1 ./test/neighbours
