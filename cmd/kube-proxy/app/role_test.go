@@ -30,7 +30,11 @@ type requestLog struct {
 }
 
 func (l *requestLog) RoundTrip(r *http.Request) (*http.Response, error) {
-	time.Sleep(10 * time.Millisecond) // the network
+	select {
+	case <-time.After(10 * time.Millisecond): // the network
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 	request := permissionOf(r)
 	l.mu.Lock()
 	l.requests.Insert(request)
@@ -123,6 +127,7 @@ func TestRole(t *testing.T) {
 		if err := source.Run(ctx); err != nil {
 			t.Error(err)
 		}
+		time.Sleep(time.Second) // until the last requests have ended
 		synctest.Wait()
 		if !granted.Equal(api.requests) {
 			t.Errorf("got permissions %q, want %q", slices.Sorted(maps.Keys(granted)),
