@@ -19,14 +19,14 @@ const benchServices = 10_000
 
 // loaded returns a Table whose desired state contains all Services of the
 // benchmarks.
-func loaded(b *testing.B) *Table { return loadedWith(b, sampleConfig()) }
+func loaded(b *testing.B) *Table { return loadedWith(b, sampleConfig(), benchServices) }
 
-// loadedWith is loaded with a configuration.
-func loadedWith(b *testing.B, config Config) *Table {
+// loadedWith is loaded with a configuration and a number of Services.
+func loadedWith(b *testing.B, config Config, services int) *Table {
 	tabletest.NewNamespace(b)
 	table := newTable(b, config, nft.IPv4)
 	table.SetNode(tabletest.Node())
-	for i := range benchServices {
+	for i := range services {
 		svc := tabletest.NumberedService(i)
 		table.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
@@ -132,7 +132,7 @@ func BenchmarkServiceMetrics(b *testing.B) {
 	for _, metrics := range []ruleset.ServiceMetrics{ruleset.ServiceMetricsOff, ruleset.ServiceMetricsAll} {
 		config := sampleConfig()
 		config.Rules.ServiceMetrics = metrics
-		b.Run(string(metrics), func(b *testing.B) { writes(b, loadedWith(b, config)) })
+		b.Run(string(metrics), func(b *testing.B) { writes(b, loadedWith(b, config, benchServices)) })
 	}
 }
 

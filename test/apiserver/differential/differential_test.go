@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/test/apiserver/random"
+	"github.com/nftproxy/nftproxy/test/lab/labtest"
 )
 
 // difference is a probe with different results.
@@ -85,6 +86,11 @@ func (w *world) runSeed(t *testing.T, seed uint64, total *summary) error {
 		began := time.Now()
 		if err := w.advance(ctx, g, before, after, at.number == 0); err != nil {
 			return fmt.Errorf("step %d: %w", at.number, err)
+		}
+		if labtest.Subject() == "" { // kube-proxy repairs nothing
+			if err := w.sides[1].damage(ctx, int(seed-*first)**steps+at.number); err != nil {
+				return fmt.Errorf("step %d: %w", at.number, err)
+			}
 		}
 		probes := g.probes(before, after)
 		synced := time.Since(began)

@@ -8,6 +8,9 @@
 //	  node1 ◄─ proxy           node1 ◄─ proxy
 //	  pods, node2, client      pods, node2, client
 //
+// Before the probes, rules and rows of nftproxy are damaged, and it repairs
+// them.
+//
 // A result is the set of outcomes of many attempts: which endpoint answers,
 // which source address it sees, refusal, no answer. A result that differs
 // several times in a row is a difference. It is reported with the objects that
