@@ -19,18 +19,21 @@ const benchServices = 10_000
 
 // loaded returns a Table whose desired state contains all Services of the
 // benchmarks.
-func loaded(b *testing.B) *Table { return loadedWith(b, sampleConfig(), benchServices) }
+func loaded(b *testing.B) *Table {
+	return loadedWith(b, sampleConfig(), benchServices, tabletest.ManyEndpoints)
+}
 
-// loadedWith is loaded with a configuration and a number of Services.
-func loadedWith(b *testing.B, config Config, services int) *Table {
+// loadedWith is loaded with a configuration and other numbers of Services and
+// endpoints.
+func loadedWith(b *testing.B, config Config, services, endpoints int) *Table {
 	tabletest.NewNamespace(b)
 	table := newTable(b, config, nft.IPv4)
 	table.SetNode(tabletest.Node())
 	for i := range services {
 		svc := tabletest.NumberedService(i)
 		table.SetService(svc)
-		for e := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
+		for e := range endpoints {
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(0, i*endpoints+e))
 		}
 	}
 	return table
@@ -132,7 +135,24 @@ func BenchmarkServiceMetrics(b *testing.B) {
 	for _, metrics := range []ruleset.ServiceMetrics{ruleset.ServiceMetricsOff, ruleset.ServiceMetricsAll} {
 		config := sampleConfig()
 		config.Rules.ServiceMetrics = metrics
-		b.Run(string(metrics), func(b *testing.B) { writes(b, loadedWith(b, config, benchServices)) })
+		b.Run(string(metrics), func(b *testing.B) {
+			writes(b, loadedWith(b, config, benchServices, tabletest.ManyEndpoints))
+		})
+	}
+}
+
+// BenchmarkReports writes as many Services and endpoints as in reports about
+// kube-proxy.
+func BenchmarkReports(b *testing.B) {
+	for _, report := range []struct {
+		name                string
+		services, endpoints int
+	}{
+		{"k139513", 44_125, 1}, {"k135639", 5_006, 50}, {"k126013", 10_000, 2}, {"limit", 100_000, 2},
+	} {
+		b.Run(report.name, func(b *testing.B) {
+			writes(b, loadedWith(b, sampleConfig(), report.services, report.endpoints))
+		})
 	}
 }
 
@@ -153,7 +173,7 @@ func writes(b *testing.B, table *Table) {
 		})
 	})
 	b.Run("rewrite", func(b *testing.B) { measure(b, table, func(int) { write(b) }) })
-	b.Run("scale", func(b *testing.B) { scale(b, table, benchServices-1) })
+	b.Run("scale", func(b *testing.B) { scale(b, table, 77) })
 }
 
 // scale measures an endpoint that is added to a Service and removed: two syncs.

@@ -61,7 +61,7 @@ func (h *hostile) run(b *testing.B) {
 	var written, total, longest time.Duration
 	var memory, syncs int
 	for range b.N {
-		table := loadedWith(b, sampleConfig(), 1000)
+		table := loadedWith(b, sampleConfig(), 1000, tabletest.ManyEndpoints)
 		tabletest.Sync(b, table)
 		before := heapInUse()
 		start := time.Now()

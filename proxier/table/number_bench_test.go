@@ -16,7 +16,7 @@ func BenchmarkNumbers(b *testing.B) {
 		config := sampleConfig()
 		config.Rules.NumberLimit = limit
 		b.Run(fmt.Sprintf("limit=%d", limit), func(b *testing.B) {
-			table := loadedWith(b, config, benchServices)
+			table := loadedWith(b, config, benchServices, tabletest.ManyEndpoints)
 			for i := 0; i < benchServices; i += 5 {
 				svc := tabletest.NumberedService(i)
 				for n := range byte(2) {
