@@ -62,7 +62,15 @@ func TestHealthCheckNodePorts(t *testing.T) {
 	portless.Ports = nil
 	tabletest.SetEndpoint(sink, lb, portless)
 	tabletest.SetEndpoint(sink, lb, tabletest.Endpoint("10.96.0.99")) // in a service CIDR
+	weightless := tabletest.Endpoint("10.244.0.5")
+	weightless.Weight = cluster.WeightOf(0)
+	tabletest.SetEndpoint(sink, lb, weightless)
 	step("one ready endpoint on this node", "set ns/lb port 32000: 1")
+	sink.SetService(tabletest.Service("lb", "10.96.0.1", func(s *cluster.Service) {
+		s.HealthCheckNodePort, s.AffinityTimeout = 32000, time.Hour
+	}))
+	step("weights have no effect with session affinity", "set ns/lb port 32000: 2")
+	tabletest.DeleteEndpoint(sink, lb, weightless.EndpointKey)
 	tabletest.DeleteEndpoint(sink, lb, tabletest.Endpoint("10.244.0.1").EndpointKey)
 	step("no endpoint on this node", "set ns/lb port 32000: 0")
 	sink.SetService(tabletest.Service("lb", "10.96.0.1", nil))

@@ -122,6 +122,12 @@ func hasTable(svc *cluster.Service, weights bool) bool {
 	return svc.AffinityTimeout == 0 && (weights || svc.Balance != cluster.BalanceRandom)
 }
 
+// IsWeightless reports whether an endpoint of a Service gets no new connections
+// because of its weight.
+func IsWeightless(svc *cluster.Service, weight cluster.Weight) bool {
+	return weight.Int() == 0 && hasTable(svc, true)
+}
+
 // HasWeights reports whether an endpoint has another weight than the default.
 func HasWeights(endpoints []*cluster.Endpoint) bool {
 	return slices.ContainsFunc(endpoints, func(e *cluster.Endpoint) bool { return e.Weight != 0 })

@@ -156,7 +156,7 @@ func targetUses(targets []Target, in *PlanInput) map[netip.AddrPort]Unused {
 	}
 	for _, t := range in.Limits.targets(targets) {
 		uses[t.AddrPort()] = ""
-		if t.Weight.Int() == 0 && hasTable(in.Service, true) {
+		if IsWeightless(in.Service, t.Weight) {
 			uses[t.AddrPort()] = UnusedWeight
 		}
 	}

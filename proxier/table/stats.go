@@ -290,12 +290,14 @@ func (t *Table) notify(tx *transaction, done []*serviceState, nodePortAddrsBefor
 }
 
 // readyOn returns the number of ready endpoints on a node. Endpoints in a
-// service CIDR do not count, because the rules do not use them. As in
-// kube-proxy, endpoints of an EndpointSlice without ports do not count either.
+// service CIDR, or with weight 0, do not count, because the rules do not use
+// them. As in kube-proxy, endpoints of an EndpointSlice without ports do not
+// count either.
 func (s *serviceState) readyOn(node *cluster.Node) int {
 	ready := make(map[netip.Addr]struct{})
 	for _, e := range s.endpoints {
-		if e.Ready && e.Node == node.Name && len(e.Ports) > 0 && !node.IsServiceAddr(e.Addr) {
+		if e.Ready && e.Node == node.Name && len(e.Ports) > 0 && !node.IsServiceAddr(e.Addr) &&
+			!ruleset.IsWeightless(s.spec, e.Weight) {
 			ready[e.Addr] = struct{}{}
 		}
 	}
