@@ -30,14 +30,14 @@ func TestCanary(t *testing.T) {
 	s := service{name: "web", number: 10, protocols: "TCP", families: "IPv4"} // 10.96.0.10, as in the example
 	s.setDefaults(c)
 	for _, tt := range []struct {
-		weight    string
-		low, high float64 // share of the canary
-	}{{"10", 0.025, 0.08}, {"95", 0.27, 0.40}, {"0", 0, 0}} {
+		weight      string
+		connections int
+		low, high   float64 // share of the canary
+	}{{"10", 10_000, 0.04, 0.06}, {"95", 1200, 0.27, 0.40}, {"0", 1200, 0, 0}} {
 		c.write("web", strings.ReplaceAll(manifest, `nftproxy.io/weight: "10"`, `nftproxy.io/weight: "`+tt.weight+`"`))
 		c.settle()
-		const connections = 1200
-		counts := c.checks(&s, "pod1 -> clusterIP => refused")[0].spread(t, connections)
-		if share := float64(counts["a2"]) / connections; share < tt.low || share > tt.high {
+		counts := c.checks(&s, "pod1 -> clusterIP => refused")[0].spread(t, tt.connections)
+		if share := float64(counts["a2"]) / float64(tt.connections); share < tt.low || share > tt.high {
 			t.Errorf("weight %s: got a share of %.3f, want %.3f to %.3f; connections: %v",
 				tt.weight, share, tt.low, tt.high, counts)
 		}
