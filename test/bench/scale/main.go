@@ -133,6 +133,7 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 		return err
 	}
 	var w *world
+	var late []string // proxies whose other figures are missing
 	defer func() { err = errors.Join(err, w.close()) }()
 	for _, size := range s.sizes {
 		for _, proxy := range size.proxies {
@@ -141,7 +142,10 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 			}
 			r.Say("%d Services of %d endpoints are loaded", w.services, w.endpoints)
 			run := run{world: w, scale: s, report: r, proxy: proxy, size: size}
-			if err := run.measure(ctx); err != nil {
+			if err := run.measure(ctx); errors.Is(err, stage.ErrLate) {
+				late = append(late, fmt.Sprintf("%s, %s: %v", proxy, size, err))
+				r.Say("%s", late[len(late)-1])
+			} else if err != nil {
 				return fmt.Errorf("%s, %s: %w", proxy, size, err)
 			}
 			if err := r.Save(); err != nil {
@@ -153,7 +157,7 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 	if len(stalled) == 0 {
 		stalled = []string{"No soft lockup or stall in the kernel's log."}
 	}
-	r.Notes = append(strings.Split(notes, "\n"), stalled...)
+	r.Notes = slices.Concat(strings.Split(notes, "\n"), late, stalled)
 	s.describe(r)
 	return err
 }

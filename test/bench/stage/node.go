@@ -89,6 +89,9 @@ func (n *Node) Remove() error {
 	return errors.Join(err, n.Pod.Remove())
 }
 
+// ErrLate means that a proxy did not write all Services in time.
+var ErrLate = errors.New("not all Services are written")
+
 // AwaitProgrammed waits until both families have a base chain, and all
 // frontends a row. It returns when the transaction was committed that
 // completed this, to 2 ms.
@@ -115,7 +118,7 @@ func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 			return time.Time{}, err
 		}
 	}
-	return time.Time{}, fmt.Errorf("%s has not written all of %d Services after %s", n.Proxy, len(frontends), limit)
+	return time.Time{}, fmt.Errorf("%w by %s after %s", ErrLate, n.Proxy, limit)
 }
 
 // programmed compares what the tables of all proxies in nftables mode have in
