@@ -24,6 +24,8 @@ type familyCheck struct {
 	former addrSet
 	// removals are the endpoints whose connections the pass deletes.
 	removals map[endpointKey][]*removal
+	// missed are the sorted TCP frontends whose lost flows the pass deletes.
+	missed []netip.AddrPort
 }
 
 const (
@@ -102,6 +104,9 @@ func (f *familyCheck) merge(o familyCheck) {
 		for _, r := range removals {
 			f.addRemoval(r)
 		}
+	}
+	if len(f.missed) == 0 {
+		f.missed = o.missed
 	}
 }
 

@@ -152,6 +152,15 @@ func (c *Cleaner) Replace(family Family, changes ...Change) {
 	c.signal()
 }
 
+// Miss reports all TCP frontends of a family, whose rules were missing. The
+// kernel does not translate an attempt to connect that began meanwhile, however
+// often the client repeats the SYN. Therefore its flow is deleted: the next SYN
+// is translated. The Cleaner keeps the slice.
+func (c *Cleaner) Miss(family Family, frontends []netip.AddrPort) {
+	c.frontends.miss(family, frontends)
+	c.signal()
+}
+
 // SetNodeAddrs sets the addresses that the NodePorts of a family listen on.
 // The unspecified address stands for all local addresses except loopback.
 // Before the first call, NodePorts listen on no address.

@@ -13,8 +13,10 @@
 // checks them in a pass: it lists the flows to these frontends, and deletes
 // the flows whose replies do not come from a current endpoint.
 //
-// Its caller can also report endpoints that no longer exist ([Removal]). The
-// Cleaner deletes the connections to them.
+// Its caller can also report endpoints that no longer exist ([Removal]), and
+// frontends whose rules were missing ([Cleaner.Miss]). The Cleaner deletes the
+// connections to these endpoints, and the attempts to connect to these
+// frontends.
 //
 // [Conn.Select] reads connections of all protocols, for people who ask where
 // they go.

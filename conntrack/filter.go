@@ -20,8 +20,9 @@ type dumpFilter struct {
 	dst, src netip.Addr
 	dstPort  uint16
 	srcPort  uint16
-	// translated selects flows whose destination was translated.
-	translated bool
+	// translated selects flows whose destination was translated, and lost
+	// those of which lost returns true.
+	translated, lost bool
 }
 
 func (f dumpFilter) matches(flow trackedFlow) bool {
@@ -31,7 +32,8 @@ func (f dumpFilter) matches(flow trackedFlow) bool {
 		(f.dstPort == 0 || f.dstPort == flow.original.dst.Port()) &&
 		(!f.src.IsValid() || f.src == flow.reply.src.Addr()) &&
 		(f.srcPort == 0 || f.srcPort == flow.reply.src.Port()) &&
-		(!f.translated || flow.translated())
+		(!f.translated || flow.translated()) &&
+		(!f.lost || flow.lost())
 }
 
 // String describes the selected flows, for errors.
@@ -45,6 +47,9 @@ func (f dumpFilter) String() string {
 	}
 	if f.translated {
 		b.WriteString("translated ")
+	}
+	if f.lost {
+		b.WriteString("lost ")
 	}
 	b.WriteString("flows")
 	if f.dst.IsValid() {
@@ -83,6 +88,10 @@ func (f dumpFilter) writeTo(w *nfnetlink.Writer) {
 	at := w.Begin(messageGet, unix.NLM_F_DUMP, f.family, 0)
 	if f.translated {
 		w.Uint32(ctaStatus, statusTranslated) // Linux 5.10 ignores it, 6.1 does not
+	}
+	if f.lost {
+		w.Uint32(ctaStatus, 0)
+		w.Uint32(ctaStatusMask, statusSeenReply|statusTranslated)
 	}
 	f.writeTuples(w)
 	w.End(at)

@@ -51,6 +51,7 @@ func filterCases() map[string]filterCase {
 		"unknown family":   {dumpFilter{family: bridge, protocol: udp}, false},
 		"ICMP with a port": {dumpFilter{family: IPv4, protocol: icmp, dstPort: 53}, false},
 		"no match":         {dumpFilter{family: IPv4, protocol: udp, dst: addr("10.96.0.99")}, true},
+		"lost":             {dumpFilter{family: IPv4, protocol: tcp, lost: true}, false},
 		"unused protocol":  {dumpFilter{family: IPv4, protocol: 200}, true},
 	}
 }

@@ -46,6 +46,12 @@ func (f trackedFlow) family() Family { return familyOf(f.original.dst.Addr()) }
 // destination of the first packet (DNAT).
 func (f trackedFlow) translated() bool { return f.reply.src != f.original.dst }
 
+// lost reports whether a flow is an attempt to connect by TCP that was not
+// translated and has no answer.
+func (f trackedFlow) lost() bool {
+	return f.protocol == unix.IPPROTO_TCP && f.state == tcpSynSent && !f.translated()
+}
+
 // ended reports whether both sides of a TCP or SCTP connection have ended it.
 func (f trackedFlow) ended() bool {
 	switch f.protocol {

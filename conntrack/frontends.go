@@ -122,6 +122,15 @@ func (f *frontends) set(s *served, before map[netip.AddrPort][]netip.AddrPort, f
 	}
 }
 
+// miss records the TCP frontends of a family, whose rules were missing.
+func (f *frontends) miss(family Family, frontends []netip.AddrPort) {
+	frontends = sortedEndpoints(frontends)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unchecked.changes += len(frontends)
+	f.unchecked.of(family).missed = frontends
+}
+
 // setNodeAddrs sets the addresses that the NodePorts of a family listen on.
 // The unspecified address stands for all local addresses except loopback.
 func (f *frontends) setNodeAddrs(family Family, addrs []netip.Addr) {

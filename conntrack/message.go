@@ -23,6 +23,7 @@ const (
 	ctaID         = 12
 	ctaZone       = 18
 	ctaFilter     = 25
+	ctaStatusMask = 26
 )
 
 // Attributes within a tuple (enum ctattr_tuple, ctattr_ip, ctattr_l4proto).

@@ -31,6 +31,9 @@ func plan(c *check, entries int) []dumpFilter {
 			filters = append(filters, dumpFilter{family: family, protocol: unix.IPPROTO_UDP})
 		}
 		filters = append(filters, removalFilters(f.removals, family, limit)...)
+		if len(f.missed) > 0 {
+			filters = append(filters, dumpFilter{family: family, protocol: unix.IPPROTO_TCP, lost: true})
+		}
 	}
 	return filters
 }

@@ -7,9 +7,10 @@ import (
 )
 
 // stale reports whether a flow has to be deleted: a connection to an endpoint
-// that no longer exists (see isOfRemoval), or a UDP flow to a frontend whose
-// replies do not come from a serving endpoint. isLocal reports whether an
-// address is local; it is called only if the result depends on it. For UDP:
+// that no longer exists (see isOfRemoval), a TCP connection that began while
+// the rules were missing, or a UDP flow to a frontend whose replies do not come
+// from a serving endpoint. isLocal reports whether an address is local; it is
+// called only if the result depends on it. For UDP:
 //
 //   - A flow to a VIP is also stale if it was never translated, so that its
 //     replies would come from the VIP itself. It was created when the VIP
@@ -27,7 +28,8 @@ import (
 // deleted in its own zone only.
 func (f *frontends) stale(flow trackedFlow, c *check, isLocal func(netip.Addr) bool) bool {
 	if flow.protocol != unix.IPPROTO_UDP {
-		return f.isOfRemoval(flow, c, isLocal)
+		lost := flow.lost() && contains(c.of(flow.family()).missed, flow.original.dst)
+		return lost || f.isOfRemoval(flow, c, isLocal)
 	}
 	dst, family := flow.original.dst, flow.family()
 	nodePort := netip.AddrPortFrom(family.Unspecified(), dst.Port())

@@ -82,6 +82,40 @@ func TestStale(t *testing.T) {
 	}
 }
 
+// Lost attempts to connect to frontends whose rules were missing are stale,
+// other TCP flows are not.
+func TestStaleMissed(t *testing.T) {
+	const client, vip, ep = "10.0.0.1:4000", "10.96.0.10:80", "10.244.0.5:80"
+	const client6, vip6 = "[fd00::1]:4000", "[fd96::10]:80"
+	f := newFrontends()
+	f.miss(IPv4, []netip.AddrPort{addrPort("10.96.0.12:80"), addrPort(vip)})
+	f.miss(IPv6, []netip.AddrPort{addrPort(vip6)})
+	taken := f.take()
+	var todo check
+	todo.merge(taken)
+	for _, tc := range []struct {
+		flow  trackedFlow
+		state uint8
+		want  bool
+	}{
+		{newFlow(tcp, client, vip, vip), tcpSynSent, true},
+		{newFlow(tcp, client6, vip6, vip6), tcpSynSent, true},
+		{newFlow(tcp, client, vip, vip), tcpSynRecv, false},
+		{newFlow(tcp, client, vip, ep), tcpSynSent, false},
+		{newFlow(tcp, client, "10.96.0.11:80", "10.96.0.11:80"), tcpSynSent, false},
+		{newFlow(udp, client, vip, vip), 0, false},
+	} {
+		tc.flow.state = tc.state
+		if got := f.stale(tc.flow, &todo, local()); got != tc.want {
+			t.Errorf("%v in state %d: got stale %v, want %v", tc.flow, tc.state, got, tc.want)
+		}
+	}
+	want := []dumpFilter{{family: IPv4, protocol: tcp, lost: true}, {family: IPv6, protocol: tcp, lost: true}}
+	if got := plan(&todo, 100); !slices.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
 // staleAfter reports whether a flow is stale after steps.
 func staleAfter(flow trackedFlow, isLocal func(netip.Addr) bool, steps ...func(f *frontends)) bool {
 	f := newFrontends()

@@ -15,7 +15,8 @@ import (
 )
 
 // staleFlows deletes flows of UDP clients that do not lead to a serving
-// endpoint.
+// endpoint, and attempts to connect by TCP that began while the rules were
+// missing.
 type staleFlows struct {
 	idle
 	conn    *conntrack.Conn
@@ -27,6 +28,7 @@ type flowCleaner interface {
 	Run(context.Context) error
 	Update(...conntrack.Change)
 	Replace(nft.Family, ...conntrack.Change)
+	Miss(nft.Family, []netip.AddrPort)
 	SetNodeAddrs(nft.Family, []netip.Addr)
 }
 
@@ -85,6 +87,13 @@ func (s *staleFlows) update(c *table.Commit) {
 			served[i].Check = true
 		}
 		s.cleaner.Replace(c.Family, served...)
+		var missed []netip.AddrPort
+		for _, change := range c.Changes {
+			for _, f := range frontendsOf(change.After, cluster.TCP) {
+				missed = append(missed, destination(c.Family, f.Frontend))
+			}
+		}
+		s.cleaner.Miss(c.Family, missed)
 		return
 	}
 	// Removed frontends come first: in the same transaction, another service
@@ -95,7 +104,7 @@ func (s *staleFlows) update(c *table.Commit) {
 // removedFrontends returns the UDP frontends that service ports no longer have.
 func removedFrontends(c *table.Commit) (out []conntrack.Change) {
 	for _, change := range c.Changes {
-		before, now := udpFrontends(change.Before), udpFrontends(change.After)
+		before, now := frontendsOf(change.Before, cluster.UDP), frontendsOf(change.After, cluster.UDP)
 		if len(before) == 0 || slices.EqualFunc(before, now, sameFrontend) {
 			continue
 		}
@@ -121,7 +130,7 @@ func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change
 		// endpoint becomes ready begins to serve although its serving endpoints
 		// stay the same.
 		begins := before != nil && len(before.Cluster) == 0 && now != nil && len(now.Cluster) > 0
-		for _, f := range udpFrontends(now) {
+		for _, f := range frontendsOf(now, cluster.UDP) {
 			out = append(out, conntrack.Change{
 				Frontend: destination(c.Family, f.Frontend), Endpoints: now.Serving, Check: begins,
 			})
@@ -139,8 +148,8 @@ func destination(family nft.Family, f ruleset.Frontend) netip.AddrPort {
 	return netip.AddrPortFrom(f.Addr, f.Port)
 }
 
-func udpFrontends(p *ruleset.Plan) []ruleset.ServedFrontend {
-	if p == nil || p.Port.Protocol != cluster.UDP {
+func frontendsOf(p *ruleset.Plan, protocol cluster.Protocol) []ruleset.ServedFrontend {
+	if p == nil || p.Port.Protocol != protocol {
 		return nil
 	}
 	return p.Frontends

@@ -30,6 +30,10 @@ func (c *cleanerCalls) Replace(family nft.Family, changes ...conntrack.Change) {
 	c.add("  ", changes)
 }
 
+func (c *cleanerCalls) Miss(family nft.Family, frontends []netip.AddrPort) {
+	*c = append(*c, fmt.Sprintf("missed %s %v", family.Name(), frontends))
+}
+
 func (c *cleanerCalls) SetNodeAddrs(family nft.Family, addrs []netip.Addr) {
 	*c = append(*c, fmt.Sprintf("node addresses %s %v", family.Name(), addrs))
 }
@@ -87,7 +91,8 @@ func TestStaleFlows(t *testing.T) {
 	}
 	svc := udpService(nil)
 	sink.SetService(svc)
-	step("a Service without endpoints", "node addresses IPv4 [0.0.0.0]", "replace IPv4", "  10.96.0.53:53 []")
+	step("a Service without endpoints", "node addresses IPv4 [0.0.0.0]", "replace IPv4", "  10.96.0.53:53 []",
+		"missed IPv4 [10.96.0.53:53]")
 	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(1, true, true))
 	step("the first endpoint", "10.96.0.53:53 [10.244.0.1:53]")
 	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(2, true, true))
@@ -106,7 +111,8 @@ func TestStaleFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	step("a rewrite", "replace IPv4",
-		"  10.96.0.53:53 [10.244.0.2:53]", "  192.0.2.1:53 [10.244.0.2:53]", "  0.0.0.0:30053 [10.244.0.2:53]")
+		"  10.96.0.53:53 [10.244.0.2:53]", "  192.0.2.1:53 [10.244.0.2:53]", "  0.0.0.0:30053 [10.244.0.2:53]",
+		"missed IPv4 [10.96.0.53:53 192.0.2.1:53]")
 	sink.SetService(udpService(nil))
 	step("fewer frontends", "192.0.2.1:53 removed", "0.0.0.0:30053 removed", "10.96.0.53:53 [10.244.0.2:53]")
 	other := tabletest.Service("other", "10.96.0.54", func(s *cluster.Service) {
@@ -138,7 +144,7 @@ func TestStaleFlowsAfterReset(t *testing.T) {
 	sink.Reset()
 	got = nil
 	tabletest.Sync(t, sink)
-	if want := []string{"replace IPv4"}; !slices.Equal(got, want) {
+	if want := []string{"replace IPv4", "missed IPv4 []"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -155,6 +161,7 @@ func TestStaleFlowsOfNodePorts(t *testing.T) {
 	tabletest.Sync(t, sink)
 	want := []string{
 		"node addresses IPv4 [172.30.0.11]", "replace IPv4", "  10.96.0.53:53 []", "  0.0.0.0:30053 []",
+		"missed IPv4 [10.96.0.53:53]",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

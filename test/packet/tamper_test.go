@@ -77,6 +77,33 @@ func TestTampering(t *testing.T) {
 	}
 }
 
+// TestAttemptWithoutRules shows that clients that begin to connect while the
+// rules are missing reach an endpoint when these are back.
+func TestAttemptWithoutRules(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	s := service{name: "web", protocols: "TCP", endpoints: "a1"}
+	c.serve("web", &s)
+	c.terminate()
+	node := c.Node1.Namespace
+	labtest.Run(t, node, "nft", "flush ruleset; add table inet other; "+
+		"add chain inet other forward { type filter hook forward priority 0; }; "+
+		"add rule inet other forward ct state established accept") // turns on connection tracking
+	w := c.startTraffic(t, &s, "pod1 -> clusterIP", 10*time.Second)
+	for _, family := range []string{"ipv4", "ipv6"} {
+		eventually(t, "attempt over "+family, func() error {
+			out := labtest.Run(t, node, "conntrack", "--dump", "--family", family, "--proto", "tcp", "--state", "SYN_SENT")
+			if !strings.Contains(out, "UNREPLIED") {
+				return errors.New("no attempt")
+			}
+			return nil
+		})
+	}
+	c.start()
+	w.pass(1)
+	w.mustNotFail()
+}
+
 // TestCleanup shows that --cleanup removes the proxy's tables and nothing
 // else.
 func TestCleanup(t *testing.T) {
