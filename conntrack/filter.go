@@ -48,9 +48,6 @@ func (f dumpFilter) String() string {
 	if f.translated {
 		b.WriteString("translated ")
 	}
-	if f.lost {
-		b.WriteString("lost ")
-	}
 	b.WriteString("flows")
 	if f.dst.IsValid() {
 		fmt.Fprintf(&b, " to %v", f.dst)
