@@ -62,10 +62,10 @@ func (s *staleFlows) close() error { return s.conn.Close() }
 
 func logFlows(r conntrack.Result) {
 	if r.Err != nil {
-		klog.ErrorS(r.Err, "Failed to delete stale UDP flows, retrying", "changes", r.Changes, "rechecks", r.Rechecks)
+		klog.ErrorS(r.Err, "Failed to delete stale flows, retrying", "changes", r.Changes, "rechecks", r.Rechecks)
 		return
 	}
-	klog.V(2).InfoS("Deleted stale UDP flows",
+	klog.V(2).InfoS("Deleted stale flows",
 		"changes", r.Changes, "rechecks", r.Rechecks, "flows", r.Deleted, "elapsed", r.Duration)
 }
 

@@ -68,7 +68,7 @@ func newMetrics(families ...nft.Family) *metrics {
 	m.serviceChanges = c.changes(syncs+"service_changes_", "Changes of Services")
 	m.endpointChanges = c.changes(syncs+"endpoint_changes_", "Changes of EndpointSlices")
 	m.staleFlowsDeleted = c.plainCounter("nftproxy_stale_flows_deleted_total",
-		"Flows of UDP clients that were deleted because their endpoint was removed.")
+		"Flows that were deleted: of UDP clients whose endpoint was removed, and TCP attempts without rules.")
 	m.endpointsGone = c.plainCounter("nftproxy_endpoints_gone_total",
 		"Endpoints of service ports that were gone, so that their connections were reset.")
 	m.staleConnectionsReset = c.counter("nftproxy_stale_connections_reset_total",
