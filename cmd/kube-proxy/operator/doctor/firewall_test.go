@@ -12,7 +12,8 @@ import (
 )
 
 // prepare creates a node whose pods 10.244.1.0/24 are behind the interface
-// pods, and that reaches everything else by the interface uplink.
+// pods, and that reaches everything else by the interface uplink. Most Services
+// have endpoints that are hosts of its network.
 func prepare(t *testing.T) {
 	t.Helper()
 	tabletest.NewNamespace(t)
@@ -21,7 +22,8 @@ func prepare(t *testing.T) {
 		"link add uplink type bridge", "link set uplink up",
 		"addr add 172.30.0.11/24 dev uplink",
 		"route add default via 172.30.0.1",
-		"link add pods type bridge", "link set pods up", "addr add 10.244.1.1/24 dev pods",
+		"link add pods type bridge", "link set pods up", "link add pod type veth peer name eth0",
+		"link set pod master pods", "addr add 10.244.1.1/24 dev pods",
 	} {
 		if out, err := exec.Command("ip", strings.Fields(command)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v: %s", command, err, out)
@@ -36,6 +38,11 @@ func prepare(t *testing.T) {
 		t.Fatal(err)
 	}
 	tabletest.PassSample(tables[0])
+	for i := range 20 { // like the API server, which is no pod
+		host := tabletest.Service(fmt.Sprint("host", i), fmt.Sprint("10.96.1.", i), nil)
+		tables[0].SetService(host)
+		tabletest.SetEndpoint(tables[0], host.Name, tabletest.Endpoint(fmt.Sprint("172.30.0.", 100+i)))
+	}
 	tabletest.Sync(t, tables[0])
 }
 
@@ -95,6 +102,10 @@ func TestBlocks(t *testing.T) {
 			flags dormant
 			chain forward { type filter hook forward priority 0; policy drop; }
 		}`, nil},
+		{"between pods", `table inet fw { chain forward {
+			type filter hook forward priority 0
+			ip saddr 10.244.1.0/24 ip daddr 10.244.1.0/24 drop
+		}; }`, []string{"table inet fw: chain forward: rule 1: ip saddr 10.244.1.0/24 ip daddr 10.244.1.0/24 drop"}},
 		{"limit", `table inet fw { chain forward {
 			type filter hook forward priority 0
 			limit rate 5/second drop

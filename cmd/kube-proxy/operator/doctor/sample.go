@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -29,7 +30,7 @@ type target struct {
 	service, endpoint netip.AddrPort
 	protocol          uint8
 	out               string // the interface of the route to the endpoint, "" for this node
-	onLink            bool   // without a gateway, as for pods of this node
+	inPod             bool   // of this node
 }
 
 // maxTargets is the number of endpoints of each kind that are tried.
@@ -38,22 +39,27 @@ const maxTargets = 8
 // targetKind is a kind of endpoints: of a protocol, and on this node, in a pod
 // of this node, or elsewhere.
 type targetKind struct {
-	protocol       uint8
-	toNode, onLink bool
+	protocol      uint8
+	toNode, inPod bool
 }
 
 // sampler makes samples from a table in the kernel.
 type sampler struct {
 	*explain.Kernel
+	pods    []string // the interfaces of pods of this node
 	targets map[targetKind][]target
 }
 
 func newSampler(k *explain.Kernel) (*sampler, error) {
-	s := &sampler{k, make(map[targetKind][]target)}
+	var seen seenPods
+	if _, err := seen.findInterfaces(); err != nil {
+		return nil, err
+	}
+	s := &sampler{k, seen.interfaces, make(map[targetKind][]target)}
 	rows, err := endpointRows(k.Table.Family)
 	for _, row := range rows {
 		if t, ok := s.targetOf(row); ok {
-			kind := targetKind{t.protocol, t.out == "", t.onLink}
+			kind := targetKind{t.protocol, t.out == "", t.inPod}
 			if len(s.targets[kind]) < maxTargets {
 				s.targets[kind] = append(s.targets[kind], t)
 			}
@@ -74,8 +80,8 @@ func (s *sampler) targetOf(row nft.Row) (t target, ok bool) {
 	if err != nil || route.Type == unix.RTN_LOCAL {
 		return t, err == nil
 	}
-	t.onLink = route.Gw == nil
 	t.out, err = s.Interface(to.Addr())
+	t.inPod = slices.Contains(s.pods, t.out)
 	return t, err == nil
 }
 
@@ -83,7 +89,7 @@ func (s *sampler) targetOf(row nft.Row) (t target, ok bool) {
 // endpoints of different kinds.
 func (s *sampler) samples() (all []sample) {
 	for _, protocol := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-		for _, kind := range []targetKind{{onLink: true}, {}, {toNode: true}} {
+		for _, kind := range []targetKind{{inPod: true}, {}, {toNode: true}} {
 			kind.protocol = protocol
 			for _, client := range []client{s.fromPod, s.fromOutside, s.fromNode} {
 				if sample, ok := s.first(s.targets[kind], client); ok {
@@ -138,7 +144,7 @@ var errNoPod = errors.New("the interface of a hypothetical pod is unknown")
 // fromPod is a packet of a pod: of another endpoint on this node, or else of a
 // hypothetical pod.
 func (s *sampler) fromPod(t target) (sample, bool) {
-	for _, pod := range s.targets[targetKind{protocol: t.protocol, onLink: true}] {
+	for _, pod := range s.targets[targetKind{protocol: t.protocol, inPod: true}] {
 		if pod.endpoint.Addr() != t.endpoint.Addr() {
 			return sampleTo(t, pod.endpoint.Addr(), pod.out, "pod"), true
 		}
