@@ -280,7 +280,7 @@ func (r *removalBenchmark) run(b *testing.B) {
 		r.removed <- time.Now()
 		r.cleaner.Remove(Removal{
 			Protocol: tcp, Endpoint: netip.AddrPortFrom(numbered(10, 2<<16+i), r.port), Done: func(int) {},
-			Frontends: []netip.AddrPort{addrPort("10.96.0.10:80")},
+			Serves: func(frontend netip.AddrPort) bool { return frontend == addrPort("10.96.0.10:80") },
 		})
 		select {
 		case <-tick.C:

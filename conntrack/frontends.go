@@ -41,7 +41,6 @@ type Change struct {
 type frontends struct {
 	mu sync.RWMutex
 	byFamily[served]
-	removed   map[netip.Addr][]*removal // that are being checked
 	unchecked check
 }
 
@@ -56,7 +55,7 @@ type served struct {
 }
 
 func newFrontends() *frontends {
-	f := &frontends{removed: make(map[netip.Addr][]*removal)}
+	f := new(frontends)
 	f.ipv4.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	f.ipv6.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	return f

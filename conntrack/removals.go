@@ -11,22 +11,20 @@ import (
 type Removal struct {
 	Protocol uint8 // unix.IPPROTO_TCP or unix.IPPROTO_SCTP
 	Endpoint netip.AddrPort
-	// Frontends are the frontends whose connections to the endpoint are
-	// deleted. A NodePort has the unspecified address, as in Change.
-	Frontends []netip.AddrPort
+	// Serves reports whether connections of a frontend to the endpoint are
+	// deleted. A NodePort has the unspecified address, as in Change. It is
+	// called on Run's goroutine. If the endpoint exists again, it must return
+	// false before the rules lead to the endpoint.
+	Serves func(frontend netip.AddrPort) bool
 	// Done is called on Run's goroutine after both passes, with the number of
 	// connections that they found.
 	Done func(connections int)
 }
 
-// removal is a Removal that is being checked.
+// removal is a Removal that is being checked. Run's goroutine owns found.
 type removal struct {
 	Removal
-	frontends map[netip.AddrPort]struct{}
-	found     int // owned by Run's goroutine
-	// returned is set when the endpoint exists again. The mutex of frontends
-	// guards it.
-	returned bool
+	found int
 }
 
 // endpointKey identifies an endpoint of a protocol.
@@ -52,59 +50,24 @@ func (k endpointKey) filter(family Family) dumpFilter {
 	}
 }
 
-// maxRemoved is the maximum number of addresses whose endpoints are being
-// checked (5 MB). Connections to further ones stay.
-const maxRemoved = 1 << 14
-
-// remove records removals for the next pass. If too many are being checked, it
-// ignores further ones.
+// remove records removals for the next pass. The caller limits their number.
 func (f *frontends) remove(removals []Removal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, given := range removals {
-		r := &removal{Removal: given, frontends: make(map[netip.AddrPort]struct{}, len(given.Frontends))}
-		r.Endpoint = unmap(given.Endpoint)
-		for _, frontend := range given.Frontends {
-			r.frontends[unmap(frontend)] = struct{}{}
-		}
-		if addr := r.Endpoint.Addr(); addr.IsValid() && len(f.removed) < maxRemoved {
-			f.removed[addr] = append(f.removed[addr], r)
-			f.unchecked.addRemoval(r)
-		}
+	for _, r := range removals {
+		r.Endpoint = unmap(r.Endpoint)
+		f.unchecked.addRemoval(&removal{Removal: r})
 	}
 }
 
-// restore records that endpoints with these addresses exist again. The rules
-// must not lead to them yet.
-func (f *frontends) restore(addrs []netip.Addr) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, addr := range addrs {
-		for _, r := range f.removed[addr] {
-			r.returned = true
-		}
-	}
-}
-
-// finish forgets removals after both passes.
-func (f *frontends) finish(c check) {
+// finish reports the removals of a check after both passes.
+func (c *check) finish() {
 	for _, family := range []*familyCheck{&c.ipv4, &c.ipv6} {
 		for _, done := range family.removals {
 			for _, r := range done {
-				f.forget(r)
 				r.Done(r.found)
 			}
 		}
-	}
-}
-
-func (f *frontends) forget(r *removal) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	addr := r.Endpoint.Addr()
-	left := slices.DeleteFunc(f.removed[addr], func(o *removal) bool { return o == r })
-	if f.removed[addr] = left; len(left) == 0 {
-		delete(f.removed, addr)
 	}
 }
 
@@ -114,9 +77,9 @@ func (f *frontends) isOfRemoval(flow trackedFlow, c *check, isLocal func(netip.A
 	family := flow.family()
 	for _, r := range c.of(family).removals[endpointKey{flow.protocol, flow.reply.src}] {
 		f.mu.RLock()
-		returned, nodeAddrs := r.returned, f.of(family).nodeAddrs
+		nodeAddrs := f.of(family).nodeAddrs
 		f.mu.RUnlock()
-		if !returned && r.includes(flow, nodeAddrs, isLocal) {
+		if r.includes(flow, nodeAddrs, isLocal) {
 			r.found++
 			return true
 		}
@@ -128,14 +91,9 @@ func (f *frontends) isOfRemoval(flow trackedFlow, c *check, isLocal func(netip.A
 // connection of one of the frontends, and has not ended.
 func (r *removal) includes(flow trackedFlow, nodeAddrs addrSet, isLocal func(netip.Addr) bool) bool {
 	dst := flow.original.dst
-	if !flow.translated() || flow.ended() {
-		return false
-	}
-	if _, vip := r.frontends[dst]; vip {
-		return true
-	}
-	_, nodePort := r.frontends[netip.AddrPortFrom(flow.family().Unspecified(), dst.Port())]
-	return nodePort && nodeAddrs.contains(dst.Addr(), isLocal)
+	nodePort := netip.AddrPortFrom(flow.family().Unspecified(), dst.Port())
+	return flow.translated() && !flow.ended() &&
+		(r.Serves(dst) || r.Serves(nodePort) && nodeAddrs.contains(dst.Addr(), isLocal))
 }
 
 // maxOfPort is the number of endpoints with the same port that have dumps of

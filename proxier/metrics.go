@@ -31,7 +31,7 @@ type metrics struct {
 	flowsDuration                                       *prometheus.HistogramVec
 	flowsDeleted                                        *prometheus.CounterVec
 	serviceChanges, endpointChanges                     changeMetrics
-	staleFlowsDeleted, endpointsGone                    prometheus.Counter
+	staleFlowsDeleted, endpointsGone, endpointsIgnored  prometheus.Counter
 	staleConnectionsReset                               *prometheus.CounterVec
 	invalidObjects                                      prometheus.Gauge
 
@@ -71,6 +71,8 @@ func newMetrics(families ...nft.Family) *metrics {
 		"Flows that were deleted: of UDP clients whose endpoint was removed, and TCP attempts without rules.")
 	m.endpointsGone = c.plainCounter("nftproxy_endpoints_gone_total",
 		"Endpoints of service ports that were gone, so that their connections were reset.")
+	m.endpointsIgnored = c.plainCounter("nftproxy_endpoints_gone_ignored_total",
+		"Endpoints of service ports whose connections stay because too many endpoints were gone.")
 	m.staleConnectionsReset = c.counter("nftproxy_stale_connections_reset_total",
 		"TCP and SCTP connections that were reset because their endpoint was gone.")
 	m.invalidObjects = c.plainGauge("nftproxy_invalid_objects",

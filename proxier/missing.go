@@ -2,8 +2,13 @@ package proxier
 
 import (
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
@@ -13,14 +18,18 @@ const (
 	// it is gone: endpoints move between slices, and slices are recreated.
 	missingDelay = 500 * time.Millisecond
 	// missingPatience is how long an endpoint that a Service no longer has
-	// waits until other Services no longer have its address either.
+	// waits until other Services no longer have its address either. On a host
+	// network, they can have it for ever.
 	missingPatience = 10 * time.Second
 	// missingPeriod is the minimum interval between searches for endpoints that
 	// are gone.
 	missingPeriod = 50 * time.Millisecond
-	// maxMissing limits the number of addresses (5 MB). Connections to further
-	// endpoints are not reset.
-	maxMissing = 1 << 14
+	// maxMissing limits the ports of all missing endpoints, until their
+	// connections are reset (10 MB). Further endpoints are ignored: if they
+	// replaced others, many of them could prevent all resets.
+	maxMissing = 1 << 13
+	// ignoredPeriod is the minimum interval between log lines about them.
+	ignoredPeriod = time.Minute
 )
 
 // missingEndpoints are the endpoints that recently left their EndpointSlices
@@ -28,46 +37,52 @@ const (
 // terminating, or as neither ready nor serving. Otherwise the pod may live, for
 // example if the selector of its Service changed.
 type missingEndpoints struct {
+	metrics *metrics
+	// wake receives a value after an endpoint left, unless it is full.
+	wake chan struct{}
+
+	mu sync.Mutex // locked after tracker.mu
 	// slices is the number of EndpointSlices that have an address.
 	slices map[netip.Addr]int32
 	// addrs are the missing endpoints by their addresses.
 	addrs map[netip.Addr]*missing
-	// returned is called with an address that an EndpointSlice has again.
-	returned func(netip.Addr)
-	// wake receives a value after an endpoint left, unless it is full.
-	wake chan<- struct{}
+	// size is the sum of the sizes of all of them, and of those that were
+	// forgotten during the reset of their connections.
+	size   int
+	logged time.Time // when an endpoint was ignored
 }
 
 // missing are the endpoints with one address that left their EndpointSlices.
 type missing struct {
-	endpoints []missingEndpoint
-	due       time.Time
+	addr  netip.Addr
+	ports []missingPort
+	due   time.Time
+	// size is the number of ports. After resetting began, it is the number of
+	// removals that are not done.
+	size      int
+	resetting bool
+	// forgotten is set when the connections must stay.
+	forgotten atomic.Bool
 }
 
-// missingEndpoint is the last version of an endpoint of a Service.
-type missingEndpoint struct {
-	service  cluster.ServiceName
-	endpoint *cluster.Endpoint
+// missingPort is a port of the last version of an endpoint.
+type missingPort struct {
+	servicePort planKey
+	number      uint16 // as in cluster.EndpointPort
 }
 
-// watchMissing begins to record missing endpoints, before the first object.
-func (t *tracker) watchMissing(returned func(netip.Addr), wake chan<- struct{}) {
-	t.missing = &missingEndpoints{
-		slices: make(map[netip.Addr]int32), addrs: make(map[netip.Addr]*missing), returned: returned, wake: wake,
+func newMissingEndpoints(m *metrics) *missingEndpoints {
+	return &missingEndpoints{
+		metrics: m, wake: make(chan struct{}, 1),
+		slices: make(map[netip.Addr]int32), addrs: make(map[netip.Addr]*missing),
 	}
-}
-
-// takeMissing calls missingEndpoints.take. While gone runs, no endpoint can
-// return.
-func (t *tracker) takeMissing(now time.Time, gone func([]missingEndpoint) bool) (next time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.missing.take(now, gone)
 }
 
 // replaced records a new version of an EndpointSlice. nil stands for a slice
 // without endpoints.
 func (m *missingEndpoints) replaced(before, now *translate.EndpointSlice) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var old, current []*cluster.Endpoint
 	if before != nil {
 		old = before.Endpoints
@@ -91,8 +106,7 @@ func (m *missingEndpoints) replaced(before, now *translate.EndpointSlice) {
 
 func (m *missingEndpoints) enter(addr netip.Addr) {
 	m.slices[addr]++
-	delete(m.addrs, addr)
-	m.returned(addr)
+	m.forget(addr)
 }
 
 func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoint) {
@@ -100,18 +114,27 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 		delete(m.slices, e.Addr)
 	}
 	if !e.Terminating && (e.Ready || e.Serving) {
-		delete(m.addrs, e.Addr)
+		m.forget(e.Addr)
+		return
+	}
+	n := len(e.Ports)
+	if n == 0 {
+		return
+	}
+	if m.size+n > maxMissing {
+		m.ignore(service, e)
 		return
 	}
 	found := m.addrs[e.Addr]
 	if found == nil {
-		if len(m.addrs) >= maxMissing {
-			return
-		}
-		found = new(missing)
+		found = &missing{addr: e.Addr}
 		m.addrs[e.Addr] = found
 	}
-	found.endpoints = append(found.endpoints, missingEndpoint{service, e})
+	m.size, found.size = m.size+n, found.size+n
+	for _, p := range e.Ports {
+		key := planKey{nft.FamilyOf(e.Addr), service, p.Name, p.Protocol}
+		found.ports = append(found.ports, missingPort{key, p.Port})
+	}
 	found.due = time.Now().Add(missingPatience)
 	if m.slices[e.Addr] == 0 {
 		found.due = time.Now().Add(missingDelay)
@@ -122,21 +145,77 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 	}
 }
 
-// take calls gone with the endpoints of each address that has been in no
-// EndpointSlice for missingDelay. If gone returns false, it is called again
-// later. take returns the time of the next call, zero if there is none.
-func (m *missingEndpoints) take(now time.Time, gone func([]missingEndpoint) bool) (next time.Time) {
+func (m *missingEndpoints) ignore(service cluster.ServiceName, e *cluster.Endpoint) {
+	m.metrics.endpointsIgnored.Add(float64(len(e.Ports)))
+	if now := time.Now(); now.Sub(m.logged) >= ignoredPeriod {
+		m.logged = now
+		klog.InfoS("Too many endpoints are gone: connections to further ones will not be reset",
+			"service", service, "endpoint", e.Addr, "limit", maxMissing)
+	}
+}
+
+// forget makes the connections to an address stay.
+func (m *missingEndpoints) forget(addr netip.Addr) {
+	found := m.addrs[addr]
+	if found == nil {
+		return
+	}
+	delete(m.addrs, addr)
+	found.forgotten.Store(true)
+	if !found.resetting {
+		m.size -= found.size
+	}
+}
+
+// take returns the endpoints of each address that has been in no EndpointSlice
+// for missingDelay. It returns them again later until begin is called with
+// them. next is the time of the next call, zero if there is none.
+func (m *missingEndpoints) take(now time.Time) (gone map[netip.Addr]*missing, next time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gone = make(map[netip.Addr]*missing)
 	for addr, found := range m.addrs {
+		if found.resetting {
+			continue
+		}
 		if !now.Before(found.due) {
-			if m.slices[addr] > 0 || gone(found.endpoints) {
-				delete(m.addrs, addr)
+			if m.slices[addr] > 0 {
+				m.forget(addr)
 				continue
 			}
+			gone[addr] = found
 			found.due = now.Add(missingDelay)
 		}
 		if next.IsZero() || found.due.Before(next) {
 			next = found.due
 		}
 	}
-	return next
+	return gone, next
+}
+
+// begin begins the removals of the ports that an address still has. It returns
+// false if there are none, or if the connections must stay.
+func (m *missingEndpoints) begin(found *missing) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := len(found.ports)
+	if n == 0 {
+		m.forget(found.addr)
+	}
+	if found.forgotten.Load() {
+		return false
+	}
+	m.size += n - found.size
+	found.size, found.resetting = n, true
+	return true
+}
+
+// done records that a removal is done.
+func (m *missingEndpoints) done(found *missing) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.size--
+	if found.size--; found.size == 0 && m.addrs[found.addr] == found {
+		delete(m.addrs, found.addr)
+	}
 }

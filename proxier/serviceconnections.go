@@ -62,7 +62,7 @@ func (s *serviceConnections) update(c *table.Commit) {
 		if plan == nil {
 			continue
 		}
-		key := keyOf(plan)
+		key := keyOf(c.Family, plan)
 		rows := s.rules.ConnectionRows(change.After)
 		if len(rows) == 0 {
 			delete(s.ports, key)

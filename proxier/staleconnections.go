@@ -2,6 +2,7 @@ package proxier
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -25,25 +26,30 @@ type staleConnections struct {
 	idle
 	conn     *conntrack.Conn
 	cleaner  removalCleaner
-	tracker  *tracker
+	missing  *missingEndpoints
 	families []*family
 	metrics  *metrics
-	wake     chan struct{} // capacity 1; receives a value after an endpoint left
 
-	mu    sync.Mutex // locked after tracker.mu
-	plans map[nft.Family]map[planKey]*ruleset.Plan
+	mu    sync.Mutex
+	ports map[planKey]servedPort
+}
+
+// servedPort is a service port that the kernel has.
+type servedPort struct {
+	plan      *ruleset.Plan
+	frontends map[netip.AddrPort]struct{} // nil until they are needed
 }
 
 // removalCleaner is the part of conntrack.Cleaner that staleConnections uses.
 type removalCleaner interface {
 	Run(context.Context) error
 	Remove(...conntrack.Removal)
-	Restore(...netip.Addr)
 	SetNodeAddrs(nft.Family, []netip.Addr)
 }
 
-// planKey identifies a service port.
+// planKey identifies a service port of a family.
 type planKey struct {
+	family   nft.Family
 	service  cluster.ServiceName
 	port     string
 	protocol cluster.Protocol
@@ -53,8 +59,8 @@ type planKey struct {
 // thread's network namespace. If that fails, it logs the error and returns nil.
 func openStaleConnections(p *Proxier) *staleConnections {
 	s := &staleConnections{
-		tracker: p.tracker, families: p.families, metrics: p.metrics,
-		wake: make(chan struct{}, 1), plans: make(map[nft.Family]map[planKey]*ruleset.Plan),
+		missing: newMissingEndpoints(p.metrics), families: p.families, metrics: p.metrics,
+		ports: make(map[planKey]servedPort),
 	}
 	conn, err := conntrack.Open()
 	if err != nil {
@@ -79,7 +85,7 @@ func openStaleConnections(p *Proxier) *staleConnections {
 		return nil
 	}
 	s.conn, s.cleaner = conn, cleaner
-	p.tracker.watchMissing(func(addr netip.Addr) { s.cleaner.Restore(addr) }, s.wake)
+	p.tracker.missing = s.missing
 	return s
 }
 
@@ -96,12 +102,12 @@ func (s *staleConnections) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.wake:
+		case <-s.missing.wake:
 			if soon := time.Now().Add(missingDelay); at.IsZero() || soon.Before(at) {
 				at = soon
 			}
 		case <-timer.C:
-			at = s.tracker.takeMissing(time.Now(), s.remove)
+			at = s.reset(time.Now())
 		}
 		if timer.Stop(); !at.IsZero() {
 			timer.Reset(max(time.Until(at), missingPeriod))
@@ -116,60 +122,98 @@ func (s *staleConnections) update(c *table.Commit) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Whole || s.plans[c.Family] == nil {
-		s.plans[c.Family] = make(map[planKey]*ruleset.Plan)
+	if c.Whole {
+		maps.DeleteFunc(s.ports, func(k planKey, _ servedPort) bool { return k.family == c.Family })
 	}
-	plans := s.plans[c.Family]
 	for _, change := range c.Changes {
 		if p := change.Before; p != nil {
-			delete(plans, keyOf(p))
+			delete(s.ports, keyOf(c.Family, p))
 		}
 		if p := change.After; p != nil && p.Port.Protocol != cluster.UDP {
-			plans[keyOf(p)] = p
+			s.ports[keyOf(c.Family, p)] = servedPort{plan: p}
 		}
 	}
 }
 
-func keyOf(p *ruleset.Plan) planKey { return planKey{p.Service.Name, p.Port.Name, p.Port.Protocol} }
+func keyOf(f nft.Family, p *ruleset.Plan) planKey {
+	return planKey{f, p.Service.Name, p.Port.Name, p.Port.Protocol}
+}
 
-// remove resets the connections to the endpoints with one address. It returns
-// false if the kernel still has rules that lead to them.
-func (s *staleConnections) remove(endpoints []missingEndpoint) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var removals []conntrack.Removal
-	for _, missing := range endpoints {
-		addr := missing.endpoint.Addr
-		family := nft.FamilyOf(addr)
-		for _, port := range missing.endpoint.Ports {
-			plan := s.plans[family][planKey{missing.service, port.Name, port.Protocol}]
-			if plan == nil {
-				continue
+// reset resets the connections to endpoints that are gone. It returns the time
+// of the next call, zero if there is none.
+func (s *staleConnections) reset(now time.Time) (next time.Time) {
+	gone, next := s.missing.take(now)
+	plans := s.plansOf(gone)
+	for _, plan := range plans { // their endpoints wait until no rule leads to them
+		for _, targets := range [][]ruleset.Target{plan.Cluster, plan.Local} {
+			for _, t := range targets {
+				delete(gone, t.Addr)
 			}
-			target := netip.AddrPortFrom(addr, ruleset.TargetPort(port, plan.Port))
-			if plan.Uses(target) {
-				return false
-			}
-			removals = append(removals, s.removal(family, plan, target))
 		}
+	}
+	var removals []conntrack.Removal
+	for _, found := range gone {
+		removals = append(removals, s.removals(found, plans)...)
 	}
 	s.metrics.endpointsGone.Add(float64(len(removals)))
 	s.cleaner.Remove(removals...)
-	return true
+	return next
 }
 
-// removal returns the removal of an endpoint of a service port. It resets
-// connections of NodePorts on localhost at once.
-func (s *staleConnections) removal(f nft.Family, plan *ruleset.Plan, target netip.AddrPort) conntrack.Removal {
-	local := s.resetLocal(f, plan, target)
-	out := conntrack.Removal{
-		Protocol: uint8(plan.Port.Protocol), Endpoint: target,
-		Done: func(connections int) { logReset(plan.Name(), target, connections+local) },
+// plansOf returns the plans of the service ports that had the endpoints.
+func (s *staleConnections) plansOf(gone map[netip.Addr]*missing) map[planKey]*ruleset.Plan {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	plans := make(map[planKey]*ruleset.Plan)
+	for _, found := range gone {
+		for _, p := range found.ports {
+			if served, ok := s.ports[p.servicePort]; ok {
+				plans[p.servicePort] = served.plan
+			}
+		}
 	}
-	for _, frontend := range plan.Frontends {
-		out.Frontends = append(out.Frontends, destination(f, frontend.Frontend))
+	return plans
+}
+
+// removals returns the removals of endpoints with one address. It resets
+// connections of NodePorts on localhost at once.
+func (s *staleConnections) removals(gone *missing, plans map[planKey]*ruleset.Plan) (out []conntrack.Removal) {
+	gone.ports = slices.DeleteFunc(gone.ports, func(p missingPort) bool { return plans[p.servicePort] == nil })
+	if !s.missing.begin(gone) {
+		return nil
+	}
+	for _, p := range gone.ports {
+		plan := plans[p.servicePort]
+		target := netip.AddrPortFrom(gone.addr, ruleset.TargetPort(cluster.EndpointPort{Port: p.number}, plan.Port))
+		local := s.resetLocal(p.servicePort.family, plan, target)
+		out = append(out, conntrack.Removal{
+			Protocol: uint8(plan.Port.Protocol), Endpoint: target,
+			Serves: func(frontend netip.AddrPort) bool {
+				return !gone.forgotten.Load() && s.serves(p.servicePort, frontend)
+			},
+			Done: func(connections int) {
+				s.missing.done(gone)
+				logReset(p.servicePort, target, connections+local)
+			},
+		})
 	}
 	return out
+}
+
+// serves reports whether the kernel has a service port with a frontend.
+func (s *staleConnections) serves(port planKey, frontend netip.AddrPort) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.ports[port]
+	if ok && p.frontends == nil {
+		p.frontends = make(map[netip.AddrPort]struct{}, len(p.plan.Frontends))
+		for _, f := range p.plan.Frontends {
+			p.frontends[destination(port.family, f.Frontend)] = struct{}{}
+		}
+		s.ports[port] = p
+	}
+	_, ok = p.frontends[frontend]
+	return ok
 }
 
 // resetLocal resets connections from a NodePort on localhost, and returns their
@@ -185,11 +229,11 @@ func (s *staleConnections) resetLocal(f nft.Family, plan *ruleset.Plan, target n
 	return n
 }
 
-func logReset(servicePort string, endpoint netip.AddrPort, connections int) {
+func logReset(servicePort planKey, endpoint netip.AddrPort, connections int) {
 	level := klog.Level(0)
 	if connections == 0 {
 		level = 2
 	}
 	klog.V(level).InfoS("Reset connections to an endpoint that is gone",
-		"servicePort", servicePort, "endpoint", endpoint, "connections", connections)
+		"servicePort", servicePort.service.WithPort(servicePort.port), "endpoint", endpoint, "connections", connections)
 }

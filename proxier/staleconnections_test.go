@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -20,8 +22,10 @@ import (
 
 // removals records the calls of a removalCleaner.
 type removals struct {
-	mu  sync.Mutex
-	got []string
+	mu   sync.Mutex
+	got  []string
+	hold bool // whether removals are not done
+	held []conntrack.Removal
 }
 
 func (r *removals) record(call string) {
@@ -32,12 +36,20 @@ func (r *removals) record(call string) {
 
 func (r *removals) Remove(all ...conntrack.Removal) {
 	for _, one := range all {
-		r.record(fmt.Sprintf("%d %s %v", one.Protocol, one.Endpoint, one.Frontends))
+		if r.hold {
+			r.held = append(r.held, one)
+			continue
+		}
+		var served []string
+		for _, frontend := range []string{"10.96.0.1:80", "10.96.0.2:80"} {
+			if one.Serves(netip.MustParseAddrPort(frontend)) {
+				served = append(served, frontend)
+			}
+		}
+		r.record(fmt.Sprintf("%d %s %v", one.Protocol, one.Endpoint, served))
 		one.Done(0)
 	}
 }
-
-func (*removals) Restore(...netip.Addr) {}
 
 func (r *removals) Run(ctx context.Context) error {
 	<-ctx.Done()
@@ -61,10 +73,9 @@ func inStaleLab(t *testing.T, test func(*staleLab)) {
 		m := newMetrics(nft.IPv4)
 		l := &staleLab{tracker: newTracker(new(Config), nil, m, nft.IPv4)}
 		l.stale = &staleConnections{
-			cleaner: &l.removals, tracker: l.tracker, metrics: m, wake: make(chan struct{}, 1),
-			plans: make(map[nft.Family]map[planKey]*ruleset.Plan),
+			cleaner: &l.removals, missing: newMissingEndpoints(m), metrics: m, ports: make(map[planKey]servedPort),
 		}
-		l.watchMissing(func(netip.Addr) {}, l.stale.wake)
+		l.missing = l.stale.missing
 		l.commit("web")
 		l.commit("api")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -120,7 +131,9 @@ func (l *staleLab) slice(name, service string, states ...*cluster.Endpoint) {
 		if state != nil {
 			e := *state
 			e.EndpointKey = cluster.EndpointKey{Source: name, Addr: netip.AddrFrom4([4]byte{10, 244, 0, byte(1 + i)})}
-			e.Ports = []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 8080}}
+			e.Ports = []cluster.EndpointPort{
+				{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "http", Protocol: cluster.TCP, Port: 8080},
+			}
 			s.Endpoints = append(s.Endpoints, &e)
 		}
 	}
@@ -129,6 +142,13 @@ func (l *staleLab) slice(name, service string, states ...*cluster.Endpoint) {
 
 func (l *staleLab) delete(name string) {
 	l.deleteSlice(translate.SliceName{Namespace: "default", Name: name})
+}
+
+func (l *staleLab) wantNoneMissing(t *testing.T) {
+	t.Helper()
+	if len(l.missing.addrs) != 0 || l.missing.size != 0 {
+		t.Errorf("%d addresses with %d ports are still missing", len(l.missing.addrs), l.missing.size)
+	}
 }
 
 // Connections to an endpoint are reset half a second after it left all
@@ -261,10 +281,88 @@ func TestStaleConnections(t *testing.T) {
 				if !slices.Equal(l.got, tc.want) {
 					t.Errorf("got %q, want %q", l.got, tc.want)
 				}
-				if len(l.missing.addrs) > 0 {
-					t.Errorf("%d addresses are still missing", len(l.missing.addrs))
-				}
+				l.wantNoneMissing(t)
 			})
 		})
 	}
+}
+
+// If an endpoint returns while its connections are being reset, further ones
+// stay.
+func TestStaleConnectionsReturned(t *testing.T) {
+	inStaleLab(t, func(l *staleLab) {
+		l.hold = true
+		l.slice("a", "web", &isTerminating)
+		l.delete("a")
+		time.Sleep(time.Second)
+		frontend := netip.MustParseAddrPort("10.96.0.1:80")
+		if len(l.held) != 1 || !l.held[0].Serves(frontend) {
+			t.Fatalf("got %d removals, want one that serves %v", len(l.held), frontend)
+		}
+		l.slice("a", "web", &isReady)
+		if l.held[0].Serves(frontend) {
+			t.Error("the endpoint is back, but its connections are reset")
+		}
+		l.held[0].Done(0)
+		l.wantNoneMissing(t)
+	})
+}
+
+// The number of endpoints that are gone is limited, until their connections are
+// reset. Further ones are ignored, however often they come and go.
+func TestStaleConnectionsLimit(t *testing.T) {
+	inStaleLab(t, func(l *staleLab) {
+		const size, flaps = 250, 100
+		l.hold = true
+		for range flaps {
+			var states []*cluster.Endpoint
+			for range size {
+				states = append(states, &isTerminating)
+			}
+			l.slice("a", "web", states...)
+			l.delete("a")
+			time.Sleep(time.Second)
+		}
+		want := maxMissing - 1 // one more has two ports, one of them without a removal
+		if len(l.held) != want || l.missing.size != want {
+			t.Errorf("got %d removals, %d ports, want %d", len(l.held), l.missing.size, want)
+		}
+		ignored := testutil.ToFloat64(l.stale.metrics.endpointsIgnored)
+		if want := float64(2 * (size*flaps - want)); ignored != want {
+			t.Errorf("got %v endpoints ignored, want %v", ignored, want)
+		}
+		for _, r := range l.held {
+			r.Done(0)
+		}
+		l.wantNoneMissing(t)
+		l.hold = false
+		l.slice("a", "web", &isTerminating)
+		l.delete("a")
+		time.Sleep(time.Second)
+		if len(l.got) != 1 {
+			t.Errorf("after the reset of all: got %q, want one removal", l.got)
+		}
+	})
+}
+
+// A Service is not in the way of others: connections to an endpoint wait until
+// no port of its Services has a rule that leads to it.
+func TestStaleConnectionsOfPorts(t *testing.T) {
+	inStaleLab(t, func(l *staleLab) {
+		l.slice("a", "web", &isTerminating, &isTerminating)
+		l.slice("b", "api", &isTerminating)
+		l.commit("api", "10.244.0.1")
+		l.delete("a")
+		l.delete("b")
+		time.Sleep(5 * time.Second)
+		if want := []string{"6 10.244.0.2:8080 [10.96.0.1:80]"}; !slices.Equal(l.got, want) {
+			t.Errorf("got %q, want %q", l.got, want)
+		}
+		l.commit("api")
+		time.Sleep(time.Second)
+		if len(l.got) != 3 {
+			t.Errorf("got %q, want the other endpoint of both Services", l.got)
+		}
+		l.wantNoneMissing(t)
+	})
 }

@@ -127,12 +127,6 @@ type Plan struct {
 // Name returns the name of the service port: namespace/name:port.
 func (p *Plan) Name() string { return p.Service.Name.WithPort(p.Port.Name) }
 
-// Uses reports whether new connections can reach an endpoint.
-func (p *Plan) Uses(endpoint netip.AddrPort) bool {
-	is := func(t Target) bool { return t.AddrPort() == endpoint }
-	return slices.ContainsFunc(p.Cluster, is) || slices.ContainsFunc(p.Local, is)
-}
-
 func (p *Plan) affinity() time.Duration { return p.Service.AffinityTimeout }
 
 // PlanInput is the input for a Plan.
