@@ -29,8 +29,8 @@ type Sink interface {
 	// changes, and the next Sync tries again.
 	Sync() error
 	// Reset discards all Services and endpoints, so that the source can pass
-	// everything again.
-	// What the last Sync made effective stays so until the next Sync.
+	// everything again. Until the next Sync, the state of the last one stays
+	// effective.
 	Reset()
 }
 

@@ -12,8 +12,8 @@ type Endpoint struct {
 const maxRows = 1 << 16
 
 // Size returns the number of rows of the table of n endpoints with a weight, if
-// rows are wanted. It is higher than wanted if there are more endpoints than
-// rows: ten times as high, or a power of ten. n must be at most 65536.
+// rows are wanted. With more endpoints than rows, it is 10, 100, … times as
+// high. n must be at most 65536.
 func Size(n, rows int) int {
 	for rows < n {
 		rows *= 10

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
@@ -185,10 +186,11 @@ func reader(socket net.PacketConn, is4 bool) (
 
 // Chunk types, the parameter type State Cookie, and the tag of all packets.
 const (
-	sctpInit    = 1
-	sctpInitAck = 2
-	sctpCookie  = 7
-	sctpTag     = 0x6e667470
+	sctpInit      = 1
+	sctpInitAck   = 2
+	sctpHeartbeat = 4
+	sctpCookie    = 7
+	sctpTag       = 0x6e667470
 )
 
 // sctpPacket is a packet of one chunk.
@@ -301,6 +303,14 @@ func (c *sctpConn) Write(p []byte) (int, error) {
 			return len(p), err
 		}
 	}
+}
+
+// Heartbeat sends a HEARTBEAT on an SCTP flow. A server does not answer it.
+func (c *Conn) Heartbeat() error {
+	c.SetDeadline(time.Time{})
+	s := c.Conn.(*sctpConn)
+	_, err := s.IPConn.Write(sctpPacket{source: s.local, destination: s.remote, chunk: sctpHeartbeat}.encode())
+	return err
 }
 
 func (c *sctpConn) Read(p []byte) (int, error) {

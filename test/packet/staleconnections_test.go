@@ -155,6 +155,18 @@ func TestStaleConnections(t *testing.T) {
 	for _, conns := range gone {
 		conns.mustReset(t, "gone")
 	}
+	for _, conn := range associations.conns {
+		if err := conn.Heartbeat(); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "entries of heartbeats", func() error {
+		groups := c.flows(t, "svc/default/associated").Groups
+		if len(groups) != 1 || groups[0].States["HEARTBEAT_SENT"] != len(associations.conns) {
+			return fmt.Errorf("got %+v, want %d", groups, len(associations.conns))
+		}
+		return nil
+	})
 	associations.mustWork(t, "association deleted")
 	living.mustWork(t, "others gone")
 	c.checks(&local, "client -> nodePort@node1 => dropped").run(t)

@@ -76,7 +76,7 @@ func (n *node) interfaceSetting(iface, name string) (int, bool, error) {
 	return n.number("net/ipv4/conf/" + iface + "/" + name)
 }
 
-// list returns at most limit names, and says how many are left out.
+// list returns at most limit names, and the number of the others.
 func list(names []string, limit int) string {
 	if len(names) <= limit {
 		return strings.Join(names, ", ")

@@ -51,10 +51,10 @@ type Frontend struct {
 type Endpoint struct {
 	Address netip.AddrPort `json:"address"`
 	Counts
-	// Unused reports whether new connections do not reach the endpoint, and
-	// Gone whether it is in no EndpointSlice of the Service.
+	// Unused reports whether new connections do not reach the endpoint.
 	Unused bool `json:"unused,omitempty"`
-	Gone   bool `json:"gone,omitempty"`
+	// Gone reports whether no EndpointSlice of the Service has the endpoint.
+	Gone bool `json:"gone,omitempty"`
 }
 
 // Counts are numbers of connections.
