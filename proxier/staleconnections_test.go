@@ -366,3 +366,47 @@ func TestStaleConnectionsOfPorts(t *testing.T) {
 		l.wantNoneMissing(t)
 	})
 }
+
+// resetServer is a localhostServer that counts resets.
+type resetServer struct {
+	localhostServer // nil
+	resets          int
+}
+
+func (s *resetServer) Reset(uint16, netip.AddrPort) int {
+	s.resets++
+	return 1
+}
+
+// NodePorts on localhost reset their connections once, when no port of the
+// Services has a rule that leads to the endpoint.
+func TestStaleConnectionsOfLocalhost(t *testing.T) {
+	inStaleLab(t, func(l *staleLab) {
+		p, err := assemble(localhostConfig(), nft.IPv4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &resetServer{}
+		p.families[0].localhost.server = server
+		l.stale.families = p.families
+		web := stalePlan("web")
+		web.Frontends = append(web.Frontends, ruleset.ServedFrontend{
+			Frontend: ruleset.Frontend{Port: 30080, Proto: cluster.TCP}, Kind: ruleset.NodePort,
+		})
+		l.stale.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: web}}})
+		l.commit("api", "10.244.0.1")
+		l.slice("a", "web", &isTerminating)
+		l.slice("b", "api", &isTerminating)
+		l.delete("a")
+		l.delete("b")
+		time.Sleep(5 * time.Second)
+		if server.resets != 0 {
+			t.Errorf("got %d resets while a rule leads to the endpoint, want none", server.resets)
+		}
+		l.commit("api")
+		time.Sleep(time.Second)
+		if server.resets != 1 {
+			t.Errorf("got %d resets, want 1", server.resets)
+		}
+	})
+}
