@@ -144,6 +144,12 @@ func (l *staleLab) delete(name string) {
 	l.deleteSlice(translate.SliceName{Namespace: "default", Name: name})
 }
 
+// pass waits until all goroutines have done their work of a duration.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 func (l *staleLab) wantNoneMissing(t *testing.T) {
 	t.Helper()
 	if len(l.missing.addrs) != 0 || l.missing.size != 0 {
@@ -274,8 +280,7 @@ func TestStaleConnections(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inStaleLab(t, func(l *staleLab) {
 				tc.change(l)
-				time.Sleep(time.Minute)
-				synctest.Wait()
+				pass(time.Minute)
 				slices.Sort(l.got)
 				slices.Sort(tc.want)
 				if !slices.Equal(l.got, tc.want) {
@@ -294,7 +299,7 @@ func TestStaleConnectionsReturned(t *testing.T) {
 		l.hold = true
 		l.slice("a", "web", &isTerminating)
 		l.delete("a")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		frontend := netip.MustParseAddrPort("10.96.0.1:80")
 		if len(l.held) != 1 || !l.held[0].Serves(frontend) {
 			t.Fatalf("got %d removals, want one that serves %v", len(l.held), frontend)
@@ -321,7 +326,7 @@ func TestStaleConnectionsLimit(t *testing.T) {
 			}
 			l.slice("a", "web", states...)
 			l.delete("a")
-			time.Sleep(time.Second)
+			pass(time.Second)
 		}
 		want := maxMissing - 1 // one more has two ports, one of them without a removal
 		if len(l.held) != want || l.missing.size != want {
@@ -338,7 +343,7 @@ func TestStaleConnectionsLimit(t *testing.T) {
 		l.hold = false
 		l.slice("a", "web", &isTerminating)
 		l.delete("a")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if len(l.got) != 1 {
 			t.Errorf("after the reset of all: got %q, want one removal", l.got)
 		}
@@ -354,12 +359,12 @@ func TestStaleConnectionsOfPorts(t *testing.T) {
 		l.commit("api", "10.244.0.1")
 		l.delete("a")
 		l.delete("b")
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if want := []string{"6 10.244.0.2:8080 [10.96.0.1:80]"}; !slices.Equal(l.got, want) {
 			t.Errorf("got %q, want %q", l.got, want)
 		}
 		l.commit("api")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if len(l.got) != 3 {
 			t.Errorf("got %q, want the other endpoint of both Services", l.got)
 		}
@@ -399,12 +404,12 @@ func TestStaleConnectionsOfLocalhost(t *testing.T) {
 		l.slice("b", "api", &isTerminating)
 		l.delete("a")
 		l.delete("b")
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		if server.resets != 0 {
 			t.Errorf("got %d resets while a rule leads to the endpoint, want none", server.resets)
 		}
 		l.commit("api")
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if server.resets != 1 {
 			t.Errorf("got %d resets, want 1", server.resets)
 		}
