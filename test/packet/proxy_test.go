@@ -104,10 +104,10 @@ func (p *proxy) eventually(t testing.TB, look func() error) {
 	})
 }
 
-// terminate ends the proxy with SIGTERM.
+// terminate ends the proxy with SIGTERM. A proxy that ignores it is killed.
 func (p *proxy) terminate(t testing.TB) {
 	t.Helper()
-	p.process.Signal(syscall.SIGTERM)
+	p.process.End(syscall.SIGTERM)
 	p.wait(t)
 }
 

@@ -48,6 +48,9 @@ func TestScaling(t *testing.T) {
 		d.scale(t, "a1 b2")
 		c.checks(d.service, "pod1 pod2 -> clusterIP => a1 b2 as itself").run(t)
 	}
+	if subject() != "" {
+		return // it may lack these metrics
+	}
 	eventually(t, "endpoints that are gone", func() error {
 		if c.metric(t, "nftproxy_endpoints_gone_total") == 0 {
 			return errors.New("got none")
