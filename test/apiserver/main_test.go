@@ -36,6 +36,10 @@ func subjectName() string {
 	return cmp.Or(labtest.Subject(), product)
 }
 
+// foreign reports whether the proxy under test is any program, which may serve
+// without tables of nftables.
+func foreign() bool { return filepath.IsAbs(subjectName()) }
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := prepare(); err != nil {

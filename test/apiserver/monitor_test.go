@@ -43,7 +43,7 @@ func (m *monitor) notWritten(s *service) {
 	m.w.t.Helper()
 	m.stop()
 	text := m.process.Log()
-	if text == "" {
+	if text == "" && !foreign() {
 		m.w.t.Error("got no changes of the tables, want some")
 	}
 	if subjectName() != product {

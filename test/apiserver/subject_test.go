@@ -50,7 +50,7 @@ func (w *world) proxy(name string, flags ...string) *proxy {
 func (w *world) bareProxy(name string, flags ...string) *proxy {
 	p := &proxy{t: w.t, at: w.Node1.Namespace, name: name, log: filepath.Join(w.t.TempDir(), "log")}
 	mode := "nftables"
-	if filepath.IsAbs(name) && name == subjectName() {
+	if foreign() && name == subjectName() {
 		mode, flags = labtest.SubjectMode(), append(flags, labtest.SubjectArgs()...)
 	}
 	p.flags = append([]string{
