@@ -14,7 +14,9 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// knownReason returns why a difference is expected, "" if it is not.
+// knownReason returns why a difference is expected, "" if it is not: the
+// objects whose outcome implementations choose, a semicolon, and how nftproxy
+// differs. Subjects are not judged there.
 func knownReason(d difference) string {
 	if d.before != nil {
 		if reason := d.knownMemory(); reason != "" {

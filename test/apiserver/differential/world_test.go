@@ -60,15 +60,16 @@ func newWorld(t testing.TB) *world {
 }
 
 // restart starts both proxies, with a configuration, on nodes without rules.
+// kube-proxy is in mode iptables if the subject is, otherwise in mode nftables.
 func (w *world) restart(ctx context.Context, config string) error {
-	mode := labtest.SubjectMode()
-	modes := strings.NewReplacer("mode: nftables", "mode: "+mode, "nftables: {", mode+": {")
 	for i, s := range w.sides {
 		s.stop()
-		if i == 1 {
-			config = modes.Replace(config)
+		mode := labtest.SubjectMode()
+		if i == 0 && mode != "iptables" {
+			mode = "nftables"
 		}
-		if err := s.start(ctx, config); err != nil {
+		modes := strings.NewReplacer("mode: nftables", "mode: "+mode, "nftables: {", mode+": {")
+		if err := s.start(ctx, modes.Replace(config)); err != nil {
 			return fmt.Errorf("%s: %w", s.proxy, err)
 		}
 	}
