@@ -154,7 +154,7 @@ differential: setup ## Compare nftproxy with kube-proxy on random clusters (root
 	  -seeds=$(or $(SEEDS),1) -first=$(or $(SEED),1) -steps=$(or $(STEPS),5)
 
 .PHONY: conformance
-conformance: setup build ## Run the cases of any service proxy against PROXY=, a program with kube-proxy's flags (root, 10 minutes): MODE=, ARGS=, RUN=.
+conformance: setup build ## Run the cases of any service proxy against PROXY=, a program with kube-proxy's flags (root, 10 minutes): MODE=, ARGS=, RUN= (features, tests).
 	test/apiserver/build .cache/apiserver
 	@go run ./test/conformance --proxy=$(or $(PROXY),bin/kube-proxy) --mode=$(or $(MODE),nftables) --args='$(ARGS)' \
 	  --run='$(RUN)' --junit=$(or $(JUNIT),bin/conformance.xml)

@@ -54,7 +54,7 @@ func (r report) writeJUnit(path string) error {
 		case asKubeProxy:
 			item.Skipped = &junitMessage{"as kube-proxy: " + reason, text}
 		case failed:
-			item.Failure = &junitMessage{"failed", text}
+			item.Failure = &junitMessage{c.message(), text}
 		}
 		s.Cases = append(s.Cases, item)
 	}

@@ -8,22 +8,24 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 )
 
 // options are the flags of the command.
 type options struct {
-	proxy, mode, args, junit, only string
-	seeds, parallel                int
+	proxy, mode, args, junit string
+	only                     *regexp.Regexp
+	seeds, parallel          int
 }
 
 func main() {
-	var o options
+	o := options{only: new(regexp.Regexp)}
 	flag.StringVar(&o.proxy, "proxy", "", "the program under test")
 	flag.StringVar(&o.mode, "mode", "nftables", "its --proxy-mode")
 	flag.StringVar(&o.args, "args", "", "further arguments of the program, separated by spaces")
 	flag.StringVar(&o.junit, "junit", "", "a file for the results in JUnit XML")
-	flag.StringVar(&o.only, "run", "", "a regular expression of features; others do not run")
+	flag.TextVar(o.only, "run", regexp.MustCompile(""), "a regular expression of features and tests; others do not run")
 	flag.IntVar(&o.seeds, "seeds", 3, "number of random clusters")
 	flag.IntVar(&o.parallel, "parallel", 3, "number of tests at a time, each with an API server")
 	flag.Parse()
@@ -51,6 +53,9 @@ func run(ctx context.Context, o options) (err error) {
 		}
 		results, notes, broken := s.run(ctx, o)
 		r.results, r.notes, err = append(r.results, results...), append(r.notes, notes...), errors.Join(err, broken)
+	}
+	if err == nil && ctx.Err() == nil && len(r.results) == 0 {
+		return fmt.Errorf("no case matches --run=%v", o.only)
 	}
 	r.print(os.Stdout)
 	if o.junit != "" {

@@ -15,20 +15,39 @@ type reference struct {
 
 // references returns the cases that kube-proxy was seen to fail.
 func references() []reference {
-	const (
-		unallocated = "it has no rules for unallocated addresses and unknown ports of service CIDRs"
-		addresses   = "by default, NodePorts are served at all addresses of the node, also at 127.0.0.1"
-		late        = "addresses that the node gets later have NodePorts after the next full sync, once an hour"
-	)
 	return []reference{
 		{
 			"nftables iptables", "TestUDPFlows/(none_left|service_deleted)",
 			"flows of a UDP port stay when its last endpoint or the Service is removed",
 		},
-		{"nftables", "TestNodePortsFollowAddresses", late},
-		{"iptables", "TestKindsOfServices/(other-proxy|headless|external-name)", unallocated},
-		{"iptables", "TestAddresses/(ports|single)", unallocated},
-		{"iptables", "TestAddresses/everywhere", addresses},
+		{
+			"nftables", "TestNodePortsFollowAddresses",
+			"addresses that the node gets later have NodePorts after the next full sync, once an hour",
+		},
+		{
+			"iptables", "TestAddresses/(ports|single)|TestKindsOfServices/(other-proxy|headless|external-name)|" +
+				"TestAffinityLocal|TestBridgeNetfilter/(bridge|elsewhere)|TestServiceCIDRs/whole_range/(high|low)",
+			"it has no rules for unallocated addresses and unknown ports of service CIDRs",
+		},
+		{
+			"iptables", "TestAddresses/everywhere|TestNodePortAddresses/.*|TestNodePortsFollowAddresses",
+			"by default, NodePorts are served at all addresses of the node, also at 127.0.0.1; without endpoints, " +
+				"they are refused at all addresses, whatever nodePortAddresses is",
+		},
+		{
+			"iptables", "TestNoEndpoints/.*|TestTrafficPolicyLocal/(external|internal)-none|TestSCTP/none|" +
+				"TestUDPFlows/none_usable|TestScaling",
+			"without endpoints, external and LoadBalancer IPs do not refuse connections of the node itself",
+		},
+		{
+			"iptables", "TestSourceRanges/empty",
+			"without endpoints, clients outside of loadBalancerSourceRanges are refused instead of dropped",
+		},
+		{
+			"iptables", "TestAffinity/(slices_change|timeout_changes|other_Services_change|restart|" +
+				"endpoints_change_while_no_proxy_runs)",
+			"clients with affinity get other endpoints when the EndpointSlices of the Service change",
+		},
 	}
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,10 +17,13 @@ const events = `
 {"Action":"pass","Test":"TestUDPFlows/stay"}
 {"Action":"output","Test":"TestUDPFlows/none_left","Output":"no answer\n"}
 {"Action":"fail","Test":"TestUDPFlows/none_left"}
+{"Action":"output","Test":"TestUDPFlows","Output":"    proxy_test.go:37: log of kube-proxy on node1\n"}
 {"Action":"fail","Test":"TestUDPFlows"}
 {"Action":"pass","Test":"TestSCTP/served"}
+{"Action":"output","Test":"TestSCTP","Output":"    sctp_test.go:7: 3 checks\n"}
+{"Action":"output","Test":"TestSCTP","Output":"    sctp_test.go:9: \u003cno answer\u003e\n"}
 {"Action":"fail","Test":"TestSCTP"}
-{"Action":"output","Test":"TestDifferential","Output":"     12 known difference: a reason\n"}
+{"Action":"output","Test":"TestDifferential","Output":"     12 not judged: a reason\n"}
 {"Action":"pass","Test":"TestDifferential","Elapsed":2}
 {"Action":"fail"}`
 
@@ -27,11 +32,7 @@ const events = `
 func TestReport(t *testing.T) {
 	features := map[string]string{"TestUDPFlows": "UDP flows", "TestSCTP": "SCTP"}
 	cases, notes, _ := results(strings.NewReader(events), features)
-	var names []string
-	for _, r := range cases {
-		names = append(names, r.name)
-	}
-	if got := strings.Join(names, " "); got != "TestDifferential TestSCTP TestSCTP/served "+
+	if got := names(cases); got != "TestDifferential TestSCTP TestSCTP/served "+
 		"TestUDPFlows/none_left TestUDPFlows/stay" {
 		t.Errorf("cases: got %s", got)
 	}
@@ -52,17 +53,82 @@ func TestReport(t *testing.T) {
 	for text, wants := range map[string][]string{
 		out.String(): {
 			"| UDP flows | 2 | 1 | 1 | 0 |", "| SCTP | 2 | 1 | 0 | 1 |", "random clusters: 12 probes: a reason",
-			"kube-proxy fails it too: TestUDPFlows/none_left: ", "FAILED SCTP: TestSCTP\n",
+			"kube-proxy fails it too: TestUDPFlows/none_left: ", "FAILED SCTP: TestSCTP: <no answer>\n",
 		},
 		string(xml): {
 			`<testsuite name="UDP flows" tests="2" failures="0" skipped="1">`,
-			`<testcase classname="SCTP" name="TestSCTP" time="0">`, `<failure message="failed">`,
+			`<testcase classname="SCTP" name="TestSCTP" time="0">`, `<failure message="&lt;no answer&gt;">`,
 		},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(text, want) {
 				t.Errorf("got no %q in\n%s", want, text)
 			}
+		}
+	}
+}
+
+func names(cases []result) string {
+	var all []string
+	for _, r := range cases {
+		all = append(all, r.name)
+	}
+	return strings.Join(all, " ")
+}
+
+// TestFailures shows failures that no failed subtest explains.
+func TestFailures(t *testing.T) {
+	const excused = `{"Action":"fail","Test":"TestUDPFlows/none_left"}`
+	for _, test := range []struct{ name, events, failed, message string }{
+		{"nothing ran", "", "TestUDPFlows", "did not run"},
+		{"as kube-proxy", excused + `
+			{"Action":"fail","Test":"TestUDPFlows"}`, "", ""},
+		{"and the program crashed", excused + `
+			{"Action":"output","Test":"TestUDPFlows","Output":"    udp_test.go:9: it ended\n"}
+			{"Action":"fail","Test":"TestUDPFlows"}`, "TestUDPFlows", "it ended"},
+		{"panic in a case that kube-proxy fails", `
+			{"Action":"run","Test":"TestUDPFlows/none_left"}
+			{"Action":"output","Test":"TestUDPFlows/none_left","Output":"=== RUN\n"}
+			{"Action":"output","Test":"TestUDPFlows","Output":"panic: at once\n"}
+			{"Action":"fail","Test":"TestUDPFlows"}`, "TestUDPFlows TestUDPFlows/none_left", "at once"},
+		{"time limit", excused + `
+			{"Action":"output","Test":"TestUDPFlows","Output":"=== RUN\n"}`, "TestUDPFlows", "did not end"},
+		{"skipped", `{"Action":"skip","Test":"TestUDPFlows"}`, "TestUDPFlows", "did not run"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			// One event is a line.
+			lines := strings.ReplaceAll(test.events, "\t", "") + "\n"
+			r := report{mode: "nftables"}
+			r.results, _, _ = results(strings.NewReader(lines), map[string]string{"TestUDPFlows": "UDP flows"})
+			failures := slices.DeleteFunc(r.results, func(c result) bool {
+				o, _ := r.outcomeOf(c)
+				return o != failed
+			})
+			if got := names(failures); got != test.failed {
+				t.Errorf("got failures %q, want %q", got, test.failed)
+			}
+			if len(failures) > 0 && failures[0].message() != test.message {
+				t.Errorf("got message %q, want %q", failures[0].message(), test.message)
+			}
+		})
+	}
+}
+
+// TestSelected shows the selection of tests by their name and by their feature.
+func TestSelected(t *testing.T) {
+	for only, want := range map[string]string{
+		"SCTP|TestMasq":  "^TestSCTP$ ^TestMasqueradeAll$",
+		"equal shares":   "^TestDistribution$",
+		"healthz":        "^TestContract$/(answers|leaving)/^(leaving-)?(healthz|livez)$",
+		"no such things": "",
+	} {
+		var all []string
+		for _, s := range suites() {
+			_, patterns := s.selected(regexp.MustCompile(only))
+			all = append(all, patterns...)
+		}
+		if got := strings.Join(all, " "); got != want {
+			t.Errorf("%s: got %s, want %s", only, got, want)
 		}
 	}
 }
@@ -82,8 +148,10 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 	for _, r := range references() {
-		if known(r.modes, "") != "" {
-			t.Errorf("%s matches an empty name", r.cases)
+		for mode := range strings.FieldsSeq(r.modes) {
+			if known(mode, "") != "" {
+				t.Errorf("%s matches an empty name", r.cases)
+			}
 		}
 	}
 }

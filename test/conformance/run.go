@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -18,6 +20,7 @@ import (
 type result struct {
 	feature, name string
 	passed        bool
+	unfinished    bool // it did not run, or did not end
 	seconds       float64
 	output        string
 }
@@ -28,28 +31,34 @@ type event struct {
 	Elapsed              float64
 }
 
-// run runs the tests of the suite. The notes are the known differences of
-// random clusters. If ctx ends, run returns the results of the tests that have
-// ended. An error means that the tests could not run.
-func (s suite) run(ctx context.Context, o options) (all []result, notes []string, err error) {
-	var tests []string
-	features := map[string]string{} // of tests
+// selected returns the features of the selected tests, and their patterns. A
+// test is selected by its name or by its feature.
+func (s suite) selected(only *regexp.Regexp) (features map[string]string, patterns []string) {
+	features = map[string]string{}
 	for _, f := range s.features {
-		if !regexp.MustCompile(o.only).MatchString(f.name) {
-			continue
-		}
 		for _, t := range f.tests {
-			name, subtests, _ := strings.Cut(t, "/")
-			features[name] = f.name
-			tests = append(tests, strings.TrimSuffix("^"+name+"$/"+subtests, "/"))
+			if only.MatchString(f.name) || only.MatchString(t) {
+				name, subtests, _ := strings.Cut(t, "/")
+				features[name] = f.name
+				patterns = append(patterns, strings.TrimSuffix("^"+name+"$/"+subtests, "/"))
+			}
 		}
 	}
-	if len(tests) == 0 {
+	return features, patterns
+}
+
+// run runs the selected tests of the suite. The notes are differences of random
+// clusters that are not judged. If ctx ends, run returns the results of the
+// tests that have ended. An error means that the tests could not run, or that
+// they failed for a reason that no result has.
+func (s suite) run(ctx context.Context, o options) (all []result, notes []string, err error) {
+	features, patterns := s.selected(o.only)
+	if len(patterns) == 0 {
 		return nil, nil, nil
 	}
 	args := []string{
 		"test", "-json", "-count=1", "-timeout=2h", fmt.Sprint("-parallel=", o.parallel),
-		"-run=" + strings.Join(tests, "|"), s.pkg,
+		"-run=" + strings.Join(patterns, "|"), s.pkg,
 	}
 	if s.random {
 		args = append(args, fmt.Sprint("-seeds=", o.seeds))
@@ -68,21 +77,64 @@ func (s suite) run(ctx context.Context, o options) (all []result, notes []string
 	}
 	all, notes, other := results(out, features)
 	err = command.Wait() // it also fails if a test fails
-	if len(all) == 0 && ctx.Err() == nil {
-		return nil, nil, fmt.Errorf("%s: no test ran: %w:\n%s", s.pkg, err, other)
+	if ctx.Err() != nil {
+		return slices.DeleteFunc(all, func(r result) bool { return r.unfinished }), notes, nil
+	}
+	if err != nil && !slices.ContainsFunc(all, func(r result) bool { return !r.passed && r.output != "" }) {
+		return all, notes, fmt.Errorf("%s: %w:\n%s", s.pkg, err, other)
 	}
 	return all, notes, nil
 }
 
-// knownDifference matches what the comparison of random clusters logs.
-var knownDifference = regexp.MustCompile(`^ *(\d+) known difference: (.*)`)
+var (
+	// notJudged matches what the comparison of random clusters logs.
+	notJudged = regexp.MustCompile(`^ *(\d+) not judged: (.*)`)
+	// logged matches lines that a test logs, with its texts.
+	logged = regexp.MustCompile(`(?m)^(?: {4}\w+\.go:\d+: |panic: )(.*)`)
+	// noError matches the texts that are not errors.
+	noError = regexp.MustCompile(`^(\d+ (checks|attempts of|seeds,)|(log|rules) of |` +
+		`seed \d+(, step \d+: \d+ probes,|$))`)
+)
+
+// firstError returns the first error in the output of a test, "" if it has
+// none.
+func firstError(output string) string {
+	for _, line := range logged.FindAllStringSubmatch(output, -1) {
+		if !noError.MatchString(line[1]) {
+			return line[1]
+		}
+	}
+	return ""
+}
+
+// message returns the cause of a failure in one line.
+func (r result) message() string {
+	switch {
+	case r.output == "":
+		return "did not run"
+	case r.unfinished:
+		return "did not end"
+	}
+	return cmp.Or(firstError(r.output), "failed")
+}
+
+// record is the events of a test.
+type record struct {
+	ended  event // the zero event while it runs
+	output string
+	parent bool // it has subtests
+	failed bool // one of them did not pass
+}
 
 // results reads what `go test -json` prints. It returns the results of the
-// tests without subtests, and those of others that fail although all of their
-// subtests pass, and the output that belongs to no test. It logs the tests that
-// end.
+// tests without subtests, and of others that fail for another reason than a
+// subtest, and the output that belongs to no test. It logs the tests that end.
+// A test that does not end, or that features has and does not run, failed.
 func results(events io.Reader, features map[string]string) (all []result, notes []string, other string) {
-	parents, failed, outputs := map[string]bool{}, map[string]bool{}, map[string]string{}
+	tests := map[string]*record{}
+	for name := range features {
+		tests[name] = &record{}
+	}
 	lines := bufio.NewReader(events)
 	for line, err := lines.ReadBytes('\n'); err == nil; line, err = lines.ReadBytes('\n') {
 		var e event
@@ -90,26 +142,40 @@ func results(events io.Reader, features map[string]string) (all []result, notes 
 			other += string(line)
 			continue
 		}
-		outputs[e.Test] += e.Output
-		if m := knownDifference.FindStringSubmatch(e.Output); m != nil {
+		if tests[e.Test] == nil {
+			tests[e.Test] = &record{}
+		}
+		t := tests[e.Test]
+		t.output += e.Output
+		if m := notJudged.FindStringSubmatch(e.Output); m != nil {
 			notes = append(notes, m[1]+" probes: "+m[2])
 		}
-		parent := e.Test[:max(0, strings.LastIndex(e.Test, "/"))]
-		parents[parent] = true
-		// Subtests end before their parents.
-		passed := e.Action == "pass"
-		if !passed && e.Action != "fail" {
-			continue
-		}
-		if parent == "" {
-			fmt.Fprintf(os.Stderr, "%s: %s %sed after %.0f s\n", features[e.Test], e.Test, e.Action, e.Elapsed)
-		}
-		failed[parent] = failed[parent] || !passed
-		if !parents[e.Test] || !passed && !failed[e.Test] {
-			top, _, _ := strings.Cut(e.Test, "/")
-			all = append(all, result{features[top], e.Test, passed, e.Elapsed, outputs[e.Test]})
+		if e.Action == "pass" || e.Action == "fail" {
+			t.ended = e
+			if !strings.Contains(e.Test, "/") {
+				fmt.Fprintf(os.Stderr, "%s: %s: %s after %.0f s\n", features[e.Test], e.Test, e.Action, e.Elapsed)
+			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b result) int { return strings.Compare(a.name, b.name) })
-	return all, notes, other
+	return outcomes(tests, features), notes, other
+}
+
+// outcomes returns the results of tests, sorted by name.
+func outcomes(tests map[string]*record, features map[string]string) (all []result) {
+	for name, t := range tests {
+		if parent := tests[name[:max(0, strings.LastIndex(name, "/"))]]; parent != nil {
+			parent.parent, parent.failed = true, parent.failed || t.ended.Action != "pass"
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		t, top := tests[name], strings.SplitN(name, "/", 2)[0]
+		r := result{
+			feature: features[top], name: name, passed: t.ended.Action == "pass", unfinished: t.ended.Action == "",
+			seconds: t.ended.Elapsed, output: t.output,
+		}
+		if !t.parent || !r.passed && (!t.failed || r.unfinished || firstError(r.output) != "") {
+			all = append(all, r)
+		}
+	}
+	return all
 }
