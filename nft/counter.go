@@ -41,7 +41,7 @@ func (w *messageWriter) counter(typ uint16) {
 // CountedRow is a row of a set with Counts, and the packets that it counted.
 type CountedRow struct {
 	Row
-	Packets, Bytes uint64
+	Packets uint64
 }
 
 // FindCountedRows is FindRows for a set with Counts.
@@ -57,7 +57,6 @@ func parseCountedRow(msg []byte, set *Set) CountedRow {
 	if e := attr(elem, unix.NFTA_SET_ELEM_EXPR); cString(attr(e, unix.NFTA_EXPR_NAME)) == counterExpr {
 		data := attr(e, unix.NFTA_EXPR_DATA)
 		row.Packets = be64(attr(data, unix.NFTA_COUNTER_PACKETS))
-		row.Bytes = be64(attr(data, unix.NFTA_COUNTER_BYTES))
 	}
 	return row
 }
@@ -67,8 +66,8 @@ type FoundCounter struct {
 	Name string
 	// Handle is the number of the counter, which the kernel never assigns
 	// twice within a table.
-	Handle         uint64
-	Packets, Bytes uint64
+	Handle  uint64
+	Packets uint64
 }
 
 // FindCounter reads a counter of the table. It returns ok as false if the
@@ -89,6 +88,6 @@ func parseCounter(msg []byte) FoundCounter {
 	data := attr(msg, unix.NFTA_OBJ_DATA)
 	return FoundCounter{
 		Name: cString(attr(msg, unix.NFTA_OBJ_NAME)), Handle: be64(attr(msg, nftaObjHandle)),
-		Packets: be64(attr(data, unix.NFTA_COUNTER_PACKETS)), Bytes: be64(attr(data, unix.NFTA_COUNTER_BYTES)),
+		Packets: be64(attr(data, unix.NFTA_COUNTER_PACKETS)),
 	}
 }

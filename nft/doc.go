@@ -164,7 +164,6 @@
 //
 //   - A key or data has at most 5 fields and 64 bytes. Each field takes a
 //     multiple of 4 bytes.
-//   - Only the last field of a key can be a range.
 //   - Comments are cut to 127 bytes. Quotation marks in them become
 //     apostrophes because nft has no syntax for them.
 //   - Names begin with a letter, _ or . and contain only letters, digits, _,

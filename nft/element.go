@@ -2,11 +2,6 @@ package nft
 
 import "golang.org/x/sys/unix"
 
-// The kernel stores a row as one element. The exception is a set whose key is
-// one field that can be a range: a row is then two elements, the first key
-// and the key after the last one, marked as an end. A range up to the largest
-// key has no end.
-
 // maxRowsMessage is the size at which a message of rows ends. The list of
 // rows is one attribute, which is limited to 64 KiB. A row takes less than 1
 // KiB.
@@ -30,7 +25,6 @@ func (b *Batch) AddRow(r Row) {
 	}
 	b.w.comment(unix.NFTA_SET_ELEM_USERDATA, r.Comment)
 	b.w.Unnest(elem)
-	b.w.rowEnd(&r)
 }
 
 // DeleteRow deletes the row with the key of r from its set. It ignores the
@@ -44,31 +38,15 @@ func (b *Batch) DeleteRow(r Row) {
 	elem := b.w.Nest(unix.NFTA_LIST_ELEM)
 	b.w.rowKey(&r)
 	b.w.Unnest(elem)
-	b.w.rowEnd(&r)
 }
 
-// rowKey writes the key of a row into its element.
+// rowKey writes the key of a row into its element. In a set whose keys are
+// ranges of several fields, it is also the last key.
 func (w *messageWriter) rowKey(r *Row) {
 	w.value(unix.NFTA_SET_ELEM_KEY, &r.Key, r.Set.Key.size)
-	if r.Set.concatRanges() {
-		w.value(nftaElemKeyEnd, r.last(), r.Set.Key.size)
+	if r.Set.ranges {
+		w.value(nftaElemKeyEnd, &r.Key, r.Set.Key.size)
 	}
-}
-
-// rowEnd writes the second element of a row, if it has one.
-func (w *messageWriter) rowEnd(r *Row) {
-	if !r.Set.splitRanges() {
-		return
-	}
-	n := r.Set.Key.size
-	end, ok := r.last().next(n)
-	if !ok {
-		return
-	}
-	elem := w.Nest(unix.NFTA_LIST_ELEM)
-	w.value(unix.NFTA_SET_ELEM_KEY, &end, n)
-	w.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-	w.Unnest(elem)
 }
 
 // openRows makes the last message accept another row of the set.
@@ -97,30 +75,18 @@ func (b *Batch) closeRows() {
 	b.refuseOverflow(b.messages[len(b.messages)-1])
 }
 
-// element is an element of a set as the kernel stores it.
-type element struct {
-	key, keyEnd Tuple
-	data        Tuple
-	verdict     Verdict
-	comment     string
-	isEnd       bool // second element of a row
-}
-
-func parseElement(attributes []byte) element {
-	var e element
+// parseElement returns the row that an element of a set describes.
+func parseElement(attributes []byte, set *Set) Row {
+	r := Row{Set: set}
 	eachAttr(attributes, func(typ uint16, value []byte) {
 		switch typ {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.key = parseTuple(value)
-		case nftaElemKeyEnd:
-			e.keyEnd = parseTuple(value)
+			r.Key = parseTuple(value)
 		case unix.NFTA_SET_ELEM_DATA:
-			e.data, e.verdict = parseTuple(value), parseVerdict(value)
+			r.Data, r.Verdict = parseTuple(value), parseVerdict(value)
 		case unix.NFTA_SET_ELEM_USERDATA:
-			e.comment = parseComment(value)
-		case unix.NFTA_SET_ELEM_FLAGS:
-			e.isEnd = be32(value)&unix.NFT_SET_ELEM_INTERVAL_END != 0
+			r.Comment = parseComment(value)
 		}
 	})
-	return e
+	return r
 }

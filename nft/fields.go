@@ -151,23 +151,14 @@ func (f Fields) String() string {
 }
 
 // text returns a tuple with these fields in nft syntax.
-func (f Fields) text(t Tuple) string { return f.rangeText(t, Tuple{}) }
-
-// rangeText is text for a range from t to end. They differ in the last field
-// only. An empty end stands for t.
-func (f Fields) rangeText(t, end Tuple) string {
+func (f Fields) text(t Tuple) string {
 	if !f.fit(&t) {
 		return fmt.Sprintf("0x%x", t.b[:t.n])
 	}
 	parts := make([]string, 0, len(f.types))
 	at := 0
-	for i, typ := range f.types {
-		value := t.b[at : at+typ.size]
-		if i == len(f.types)-1 && !end.empty() && f.fit(&end) {
-			parts = append(parts, intervalText(typ, value, end.b[at:at+typ.size]))
-		} else {
-			parts = append(parts, typ.text(value))
-		}
+	for _, typ := range f.types {
+		parts = append(parts, typ.text(t.b[at:at+typ.size]))
 		at += typ.padded()
 	}
 	return strings.Join(parts, " . ")

@@ -101,12 +101,7 @@ func parseRow(msg []byte, set *Set) Row {
 // parseRows returns the rows in a message that lists rows.
 func parseRows(msg []byte, set *Set) (rows []Row) {
 	eachAttr(attr(msg, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, elem []byte) {
-		e := parseElement(elem)
-		row := Row{Set: set, Key: e.key, KeyEnd: e.keyEnd, Data: e.data, Verdict: e.verdict, Comment: e.comment}
-		if row.KeyEnd == row.Key { // the kernel stores an end for single keys, too
-			row.KeyEnd = Tuple{}
-		}
-		rows = append(rows, row)
+		rows = append(rows, parseElement(elem, set))
 	})
 	return rows
 }

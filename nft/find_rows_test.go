@@ -1,7 +1,6 @@
 package nft_test
 
 import (
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -24,9 +23,7 @@ func requestedRow(f nft.Family, set *nft.Set, i int) nft.Row {
 	case "ports":
 		row.Key = nft.Tuple{}.Port(uint16(i + 1))
 	case "sources":
-		addr := vip(f, i*256)
-		row.Key = nft.Tuple{}.Addr(vip(f, 1)).Port(80)
-		row = row.Prefix(netip.PrefixFrom(addr, addr.BitLen()-8*(i%2)))
+		row.Key = nft.Tuple{}.Addr(vip(f, 1)).Port(80).Addr(vip(f, i))
 	}
 	return row
 }

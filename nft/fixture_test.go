@@ -52,10 +52,10 @@ func clientSet(f nft.Family, name string) *nft.Set {
 	}
 }
 
-// sourceSet returns a set of ranges of addresses by service.
+// sourceSet returns a set of addresses by service.
 func sourceSet(f nft.Family, name string) *nft.Set {
 	addr := nft.TypeAddr(f)
-	return &nft.Set{Name: name, Key: nft.Types(addr, nft.TypeInetService, addr), Interval: true}
+	return &nft.Set{Name: name, Key: nft.Types(addr, nft.TypeInetService, addr)}
 }
 
 // vip returns the i-th address of a family.

@@ -79,14 +79,14 @@ func (c *Conn) FindSet(t *Table, name string) (*Set, error) {
 func (f FoundSet) describe() (*Set, error) {
 	s := &Set{
 		Name:     f.Name,
-		Interval: f.flags&unix.NFT_SET_INTERVAL != 0,
+		ranges:   f.flags&nftSetConcat != 0,
 		Dynamic:  f.flags&unix.NFT_SET_EVAL != 0,
 		Counts:   f.counts,
 		Timeouts: f.flags&unix.NFT_SET_TIMEOUT != 0,
 		Verdicts: f.flags&unix.NFT_SET_MAP != 0 && f.dataType == unix.NFT_DATA_VERDICT,
 	}
 	var known bool
-	if s.Key, known = fieldsOf(f.keyType, f.keyLen); !known && s.Interval && f.flags&nftSetConcat != 0 {
+	if s.Key, known = fieldsOf(f.keyType, f.keyLen); !known && s.ranges {
 		return nil, fmt.Errorf("ranges of data type %d are unknown", f.keyType)
 	}
 	if f.flags&unix.NFT_SET_MAP != 0 && !s.Verdicts {
@@ -94,6 +94,10 @@ func (f FoundSet) describe() (*Set, error) {
 	}
 	return s, nil
 }
+
+// nftSetConcat is NFT_SET_CONCAT of linux/netfilter/nf_tables.h: the key has
+// several fields, and the last one can be a range (Linux 5.6).
+const nftSetConcat = 0x80
 
 // fieldsOf returns the fields with a type number (see Fields.typeID). If a
 // field is not known, it returns one field of raw bytes, and known as false.

@@ -23,7 +23,7 @@ func TestFindSet(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Name != want.Name || got.Key.Size() != want.Key.Size() || got.Data.Size() != want.Data.Size() ||
-				got.Verdicts != want.Verdicts || got.Interval != want.Interval || got.Dynamic != want.Dynamic {
+				got.Verdicts != want.Verdicts || got.Dynamic != want.Dynamic {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		}
@@ -57,24 +57,33 @@ func TestFindSetUnknownType(t *testing.T) {
 	}
 }
 
-// In a set with ranges, FindRows finds the range that contains a key.
+// In a set with ranges, which another program added, FindRows finds the range
+// that contains a key.
 func TestFindRowsInRange(t *testing.T) {
 	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		sources := sourceSet(f, "sources")
-		table := &nft.Table{Family: f, Name: "lb", Sets: []*nft.Set{sources}}
-		key := nft.Tuple{}.Addr(vip(f, 1)).Port(80)
-		first := vip(f, 1<<12)
-		row := nft.Row{Set: sources, Key: key}.Prefix(netip.PrefixFrom(first, first.BitLen()-8))
-		commitTable(t, c, table, row)
-		found, err := c.FindRows(table, []nft.Row{
-			{Set: sources, Key: key.Addr(first)}, {Set: sources, Key: key.Addr(first.Next().Next())},
-			{Set: sources, Key: key.Addr(first.Prev())},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !found[0].Matches(row) || !found[1].Matches(row) || found[2].Set != nil {
-			t.Errorf("got %v, want %v twice, and then none", found, row)
+		addr, service, first := nft.Types(nft.TypeAddr(f)), nft.Tuple{}.Addr(vip(f, 1)).Port(80), vip(f, 1<<12)
+		prefix := netip.PrefixFrom(first, first.BitLen()-8)
+		load(t, fmt.Sprintf(`table %[1]s lb {
+			set sources { type %[2]s . inet_service . %[2]s; flags interval; elements = { %[3]s . 80 . %[4]s }; }
+			map chains { type %[2]s : verdict; flags interval; elements = { %[4]s : drop }; }
+		}`, f, addr, vip(f, 1), prefix))
+		table := &nft.Table{Family: f, Name: "lb"}
+		for name, begin := range map[string]nft.Tuple{"sources": service, "chains": {}} {
+			set, err := c.FindSet(table, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := c.FindRows(table, []nft.Row{
+				{Set: set, Key: begin.Addr(first)}, {Set: set, Key: begin.Addr(first.Next().Next())},
+				{Set: set, Key: begin.Addr(first.Prev())},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			row := nft.Row{Set: set, Key: begin.Addr(first)} // VerdictDrop is the zero Verdict
+			if !found[0].Matches(row) || !found[1].Matches(row) || found[2].Set != nil {
+				t.Errorf("got %v, want %v twice, and then none", found, row)
+			}
 		}
 	})
 }

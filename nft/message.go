@@ -80,8 +80,6 @@ const (
 	nftaSetExpr       = 17 // 5.7
 	nftaObjHandle     = 6  // 4.17
 	nftaSetCount      = 20 // 6.15
-	nftaSetDescConcat = 2  // 5.6
-	nftaSetFieldLen   = 1  // 5.6
 	nftaElemKeyEnd    = 10 // 5.6
 )
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,15 +184,16 @@ func (o operand) prefix(constant []byte) (text string, ok bool) {
 		mask = append(slices.Clone(o.mask), make([]byte, t.size-len(o.mask))...)
 	}
 	first := append(slices.Clone(constant), make([]byte, t.size-len(constant))...)
-	last := make([]byte, t.size)
-	for i := range last {
-		last[i] = first[i] | ^mask[i]
+	n, size := net.IPMask(t.bigEndian(mask)).Size()
+	for i, b := range first {
+		if size == 0 || b&^mask[i] != 0 {
+			return "", false
+		}
 	}
-	n, ok := prefixBits(t.bigEndian(first), t.bigEndian(last))
-	if text = t.text(first); n < t.size*8 {
+	if text = t.text(first); n < size {
 		text += "/" + strconv.Itoa(n)
 	}
-	return text, ok
+	return text, true
 }
 
 // bitsComparison returns the comparison of masked bits: ` established,related`,
@@ -318,17 +320,10 @@ func fibOperand(e *expr.Fib) operand {
 	if e.FlagSADDR {
 		o.text = "fib saddr"
 	}
-	for _, part := range []struct {
-		is   bool
-		name string
-	}{
-		{e.FlagMARK, " . mark"}, {e.FlagIIF, " . iif"}, {e.FlagOIF, " . oif"},
-		{e.ResultOIF, " oif"}, {e.ResultOIFNAME, " oifname"}, {e.ResultADDRTYPE, " type"},
-	} {
-		if part.is {
-			o.text += part.name
-		}
-	}
+	o.text += strings.Join(flagNames(
+		namedFlag{e.FlagMARK, " . mark"}, namedFlag{e.FlagIIF, " . iif"}, namedFlag{e.FlagOIF, " . oif"},
+		namedFlag{e.ResultOIF, " oif"}, namedFlag{e.ResultOIFNAME, " oifname"}, namedFlag{e.ResultADDRTYPE, " type"},
+	), "")
 	switch {
 	case e.FlagPRESENT:
 		o.typ = typePresence

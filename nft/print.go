@@ -55,7 +55,7 @@ func printSet(b *strings.Builder, s *Set, rows []Row) {
 	if s.Size != 0 {
 		fmt.Fprintf(b, "\t\tsize %d\n", s.Size)
 	}
-	if flags := s.flagNames(); len(flags) > 0 {
+	if flags := flagNames(namedFlag{s.Dynamic, "dynamic"}, namedFlag{s.Timeouts, "timeout"}); len(flags) > 0 {
 		fmt.Fprintf(b, "\t\tflags %s\n", strings.Join(flags, ","))
 	}
 	if s.Counts {
@@ -66,20 +66,6 @@ func printSet(b *strings.Builder, s *Set, rows []Row) {
 	}
 	printRows(b, rows)
 	b.WriteString("\t}\n")
-}
-
-func (s *Set) flagNames() []string {
-	var flags []string
-	if s.Interval {
-		flags = append(flags, "interval")
-	}
-	if s.Dynamic {
-		flags = append(flags, "dynamic")
-	}
-	if s.Timeouts {
-		flags = append(flags, "timeout")
-	}
-	return flags
 }
 
 func printRows(b *strings.Builder, rows []Row) {

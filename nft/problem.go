@@ -66,8 +66,8 @@ func (b *Batch) problem(r nfnetlink.Reply) Problem {
 	if m.set == nil {
 		return p
 	}
-	if row, ok := rowAt(m.set, body, int(r.Offset)); ok {
-		p.Object += " " + row.text
+	if row, ok := rowAt(body, int(r.Offset)); ok {
+		p.Object += " " + m.set.Key.text(row.key)
 		p.Tag = b.tagIn(m.at+row.from, m.at+row.to)
 	}
 	return p
@@ -96,17 +96,16 @@ func (b *Batch) messageOf(seq uint32) (m sentMessage, body []byte, ok bool) {
 
 // sentRow is a row within a message of rows.
 type sentRow struct {
-	from, to int    // offsets in the message
-	text     string // the key in nft syntax
+	from, to int // offsets in the message
+	key      Tuple
 }
 
 // rowAt returns the row that contains offset in a message of rows, or the
 // only row of the message.
-func rowAt(s *Set, msg []byte, offset int) (row sentRow, ok bool) {
+func rowAt(msg []byte, offset int) (row sentRow, ok bool) {
 	rows := rowsIn(msg)
 	for _, row = range rows {
 		if len(rows) == 1 || (offset >= row.from && offset < row.to) {
-			row.text = rowKeyText(s, msg[row.from:row.to])
 			return row, true
 		}
 	}
@@ -121,30 +120,9 @@ func rowsIn(msg []byte) []sentRow {
 			return
 		}
 		nfnetlink.EachAttrAt(msg[:to], from+nfnetlink.AttrHeaderLen, func(_ uint16, from, to int) {
-			if n := len(rows); n > 0 && parseElement(msg[from+nfnetlink.AttrHeaderLen:to]).isEnd {
-				rows[n-1].to = to // the row has two elements
-				return
-			}
-			rows = append(rows, sentRow{from: from, to: to})
+			key := attr(msg[from+nfnetlink.AttrHeaderLen:to], unix.NFTA_SET_ELEM_KEY)
+			rows = append(rows, sentRow{from, to, parseTuple(key)})
 		})
 	})
 	return rows
-}
-
-// rowKeyText returns the key of a row, which has one or two elements, in nft
-// syntax.
-func rowKeyText(s *Set, elements []byte) string {
-	var key, end Tuple
-	eachAttr(elements, func(_ uint16, value []byte) {
-		switch e := parseElement(value); {
-		case e.isEnd:
-			end = e.key.previous(s.Key.size)
-		default:
-			key, end = e.key, e.keyEnd
-		}
-	})
-	if s.splitRanges() && end.empty() { // the range ends with the largest value
-		end = Tuple{n: key.n}.previous(s.Key.size)
-	}
-	return s.Key.rangeText(key, end)
 }

@@ -208,12 +208,12 @@ func (r *random) set() keyedSet {
 		key = []nft.Expr{nft.Constant(r.Uint32N(5))}
 		s.Key = nft.Typeof(nft.Constant(0))
 	case 5:
-		s.Key, s.Interval = nft.Types(addr, nft.TypeInetService, addr), true
+		s.Key = nft.Types(addr, nft.TypeInetService, addr)
 		key = []nft.Expr{nft.Daddr(f), nft.ThDport(), nft.Saddr(f)}
 	case 6:
-		s.Key, key, s.Interval = nft.Types(addr), []nft.Expr{nft.Saddr(f)}, true
+		s.Key, key = nft.Types(addr), []nft.Expr{nft.Saddr(f)}
 	case 7:
-		s.Key, key, s.Interval = nft.Types(nft.TypeInetService), []nft.Expr{nft.ThDport()}, true
+		s.Key, key = nft.Types(nft.TypeInetService), []nft.Expr{nft.ThDport()}
 	case 8:
 		s.Key, key = nft.Typeof(vip[:1]...), vip[:1]
 	case 9:
@@ -307,13 +307,12 @@ func (r *random) last(sets []keyedSet, chains []*nft.Chain, nat bool) nft.Statem
 func (r *random) rows(t *nft.Table) []nft.Row {
 	var rows []nft.Row
 	for _, s := range t.Sets {
-		last := 0
 		seen := make(map[nft.Tuple]bool)
 		if s.Dynamic {
 			continue
 		}
 		for range r.IntN(8) {
-			row := r.row(s, &last)
+			row := r.row(s)
 			if seen[row.Key] {
 				continue
 			}
@@ -325,8 +324,8 @@ func (r *random) rows(t *nft.Table) []nft.Row {
 	return rows
 }
 
-// row makes a row. Ranges begin after last, so that they do not overlap.
-func (r *random) row(s *nft.Set, last *int) nft.Row {
+// row makes a row.
+func (r *random) row(s *nft.Set) nft.Row {
 	row := nft.Row{Set: s}
 	for _, field := range s.Key.Names() {
 		switch field {
@@ -340,9 +339,6 @@ func (r *random) row(s *nft.Set, last *int) nft.Row {
 			row.Key = row.Key.Integer(r.Uint32N(3) * 32768)
 		}
 	}
-	if s.Interval {
-		row = r.ranged(s, row, last)
-	}
 	switch {
 	case s.Verdicts:
 		row.Verdict = pick(r, nft.VerdictDrop, nft.VerdictAccept, nft.VerdictReturn)
@@ -353,20 +349,4 @@ func (r *random) row(s *nft.Set, last *int) nft.Row {
 		}
 	}
 	return row
-}
-
-// ranged replaces the last field of a row's key by a range after last.
-func (r *random) ranged(s *nft.Set, row nft.Row, last *int) nft.Row {
-	first := *last + r.IntN(20)
-	end := first + pick(r, 0, 1, r.IntN(30))
-	if len(s.Key.Names()) == 1 && s.Key.String() == "inet_service" {
-		*last = end + 1
-		return nft.Row{Set: s, Key: nft.Tuple{}.Port(uint16(first)), KeyEnd: nft.Tuple{}.Port(uint16(end))}
-	}
-	var key nft.Tuple
-	if len(s.Key.Names()) > 1 {
-		key = nft.Tuple{}.Addr(r.addr()).Port(uint16(r.IntN(4)))
-	}
-	*last = end + 1
-	return nft.Row{Set: s, Key: key.Addr(vip(r.family, first)), KeyEnd: key.Addr(vip(r.family, end))}
 }

@@ -284,19 +284,27 @@ func (w *ruleWriter) addrRange(first operand, e *expr.NAT) string {
 }
 
 func natFlags(random, fullyRandom, persistent bool) string {
-	var flags []string
-	for _, f := range []struct {
-		is   bool
-		name string
-	}{{random, "random"}, {fullyRandom, "fully-random"}, {persistent, "persistent"}} {
-		if f.is {
-			flags = append(flags, f.name)
-		}
-	}
-	if len(flags) == 0 {
+	names := flagNames(namedFlag{random, "random"}, namedFlag{fullyRandom, "fully-random"},
+		namedFlag{persistent, "persistent"})
+	if len(names) == 0 {
 		return ""
 	}
-	return " " + strings.Join(flags, ",")
+	return " " + strings.Join(names, ",")
+}
+
+// namedFlag is a flag of an expression or a set, with its name in nft.
+type namedFlag struct {
+	set  bool
+	name string
+}
+
+func flagNames(flags ...namedFlag) (names []string) {
+	for _, f := range flags {
+		if f.set {
+			names = append(names, f.name)
+		}
+	}
+	return names
 }
 
 // reject returns the answer to a packet. nft omits the usual one.

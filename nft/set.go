@@ -1,10 +1,6 @@
 package nft
 
-import (
-	"slices"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // Set describes a set. With Data or Verdicts it is a map.
 type Set struct {
@@ -17,9 +13,6 @@ type Set struct {
 	Data Fields
 	// Verdicts makes the set a verdict map.
 	Verdicts bool
-	// Interval allows the last field of a key to be a range (Row.KeyEnd).
-	// Ranges must not overlap.
-	Interval bool
 	// Dynamic allows rules to add rows (Update).
 	Dynamic bool
 	// Timeouts allows rows that expire.
@@ -32,21 +25,11 @@ type Set struct {
 	Size uint32
 	// Comment is stored with the set, cut to 127 bytes.
 	Comment string
+
+	ranges bool // see FindSet
 }
 
-// nftSetConcat is NFT_SET_CONCAT of linux/netfilter/nf_tables.h: the key has
-// several fields, and the last one can be a range (Linux 5.6).
-const nftSetConcat = 0x80
-
 func (s *Set) isMap() bool { return s.Verdicts || len(s.Data.types) > 0 }
-
-// splitRanges reports whether the kernel stores a range as two elements (see
-// Batch.AddRow).
-func (s *Set) splitRanges() bool { return s.Interval && len(s.Key.types) == 1 }
-
-// concatRanges reports whether the kernel stores a range as one element with
-// two keys.
-func (s *Set) concatRanges() bool { return s.Interval && len(s.Key.types) > 1 }
 
 // keyword returns the keyword with which nft declares the set.
 func (s *Set) keyword() string {
@@ -61,12 +44,6 @@ func (s *Set) flags() uint32 {
 	if s.isMap() {
 		f |= unix.NFT_SET_MAP
 	}
-	if s.Interval {
-		f |= unix.NFT_SET_INTERVAL
-	}
-	if s.concatRanges() {
-		f |= nftSetConcat
-	}
 	if s.Dynamic {
 		f |= unix.NFT_SET_EVAL
 	}
@@ -78,14 +55,11 @@ func (s *Set) flags() uint32 {
 
 // invalid returns the reason why the set cannot be added, or "".
 func (s *Set) invalid() string {
-	hostOrder := func(t Type) bool { return t.order == orderHost }
 	switch {
 	case len(s.Key.types) == 0:
 		return "key has no fields"
 	case len(s.Data.types) > 0 && s.Key.hasTypeof() != s.Data.hasTypeof():
 		return "key and data must both be declared by Types or both by Typeof"
-	case s.Interval && slices.ContainsFunc(s.Key.types, hostOrder):
-		return "key of an interval set has a field in host byte order, but the kernel compares ranges byte by byte"
 	case len(setTypes(s)) > maxUserdata:
 		return "declaration of key and data exceeds 256 bytes of user data"
 	}
@@ -118,33 +92,15 @@ func (b *Batch) setBody(w *messageWriter, s *Set) {
 		w.Uint32(unix.NFTA_SET_DATA_LEN, uint32(s.Data.size))
 	}
 	w.Uint32(unix.NFTA_SET_ID, uint32(len(b.messages))) // unique within the batch
-	w.setDescription(s)
+	if s.Size != 0 {
+		desc := w.Nest(unix.NFTA_SET_DESC)
+		w.Uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
+		w.Unnest(desc)
+	}
 	if s.Counts {
 		w.counter(nftaSetExpr)
 	}
 	w.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
-}
-
-// setDescription writes the maximum size of the set and, for ranges in
-// concatenations, the lengths of the fields.
-func (w *messageWriter) setDescription(s *Set) {
-	if s.Size == 0 && !s.concatRanges() {
-		return
-	}
-	desc := w.Nest(unix.NFTA_SET_DESC)
-	if s.Size != 0 {
-		w.Uint32(unix.NFTA_SET_DESC_SIZE, s.Size)
-	}
-	if s.concatRanges() {
-		fields := w.Nest(nftaSetDescConcat)
-		for _, t := range s.Key.types {
-			field := w.Nest(unix.NFTA_LIST_ELEM)
-			w.Uint32(nftaSetFieldLen, uint32(t.size))
-			w.Unnest(field)
-		}
-		w.Unnest(fields)
-	}
-	w.Unnest(desc)
 }
 
 // DeleteSet deletes a set. The commit fails if the set does not exist, or if

@@ -7,51 +7,25 @@ import (
 	"time"
 )
 
-func TestIntervalText(t *testing.T) {
-	addr := func(s string) Tuple { return Tuple{}.Addr(netip.MustParseAddr(s)) }
-	port := func(p uint16) Tuple { return Tuple{}.Port(p) }
-	tests := []struct {
-		typ         Type
-		first, last Tuple
-		want        string
-	}{
-		{TypeIPv4Addr, addr("10.0.0.1"), addr("10.0.0.1"), "10.0.0.1"},
-		{TypeIPv4Addr, addr("10.0.0.0"), addr("10.0.0.255"), "10.0.0.0/24"},
-		{TypeIPv4Addr, addr("10.0.0.1"), addr("10.0.0.9"), "10.0.0.1-10.0.0.9"},
-		{TypeIPv4Addr, addr("0.0.0.0"), addr("255.255.255.255"), "0.0.0.0/0"},
-		{TypeIPv6Addr, addr("2001:db8::"), addr("2001:db8::ffff"), "2001:db8::/112"},
-		{TypeIPv6Addr, addr("2001:db8::1"), addr("2001:db8::ffff"), "2001:db8::1-2001:db8::ffff"},
-		{TypeInetService, port(80), port(80), "80"},
-		{TypeInetService, port(1024), port(2047), "1024-2047"},
-		{TypeInetService, port(1), port(65535), "1-65535"},
-	}
-	for _, tt := range tests {
-		if got := intervalText(tt.typ, tt.first.b[:tt.typ.size], tt.last.b[:tt.typ.size]); got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
-		}
-	}
-}
-
-func TestRangeText(t *testing.T) {
+func TestFieldsText(t *testing.T) {
 	fields := Types(TypeIPv4Addr, TypeInetProto, TypeInetService)
 	vip := Tuple{}.Addr(netip.MustParseAddr("10.96.0.10"))
 	tests := []struct {
-		name       string
-		fields     Fields
-		tuple, end Tuple
-		want       string
+		name   string
+		fields Fields
+		tuple  Tuple
+		want   string
 	}{
-		{"one field", Types(TypeIPv4Addr), vip, Tuple{}, "10.96.0.10"},
-		{"concatenation", fields, vip.Proto(6).Port(80), Tuple{}, "10.96.0.10 . tcp . 80"},
-		{"protocol without a name", fields, vip.Proto(41).Port(80), Tuple{}, "10.96.0.10 . 41 . 80"},
-		{"range", fields, vip.Proto(17).Port(80), vip.Proto(17).Port(90), "10.96.0.10 . udp . 80-90"},
-		{"number of Constant", Typeof(Constant(0)), Tuple{}.Integer(1 << 24), Tuple{}, "16777216"},
-		{"too short", fields, vip, Tuple{}, "0x0a60000a"},
-		{"too long", Types(TypeIPv4Addr), vip.Port(80), Tuple{}, "0x0a60000a00500000"},
-		{"empty", fields, Tuple{}, Tuple{}, "0x"},
+		{"one field", Types(TypeIPv4Addr), vip, "10.96.0.10"},
+		{"concatenation", fields, vip.Proto(6).Port(80), "10.96.0.10 . tcp . 80"},
+		{"protocol without a name", fields, vip.Proto(41).Port(80), "10.96.0.10 . 41 . 80"},
+		{"number of Constant", Typeof(Constant(0)), Tuple{}.Integer(1 << 24), "16777216"},
+		{"too short", fields, vip, "0x0a60000a"},
+		{"too long", Types(TypeIPv4Addr), vip.Port(80), "0x0a60000a00500000"},
+		{"empty", fields, Tuple{}, "0x"},
 	}
 	for _, tt := range tests {
-		if got := tt.fields.rangeText(tt.tuple, tt.end); got != tt.want {
+		if got := tt.fields.text(tt.tuple); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}

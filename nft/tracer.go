@@ -88,7 +88,6 @@ type TraceEvent struct {
 	// Verdict is the verdict of the rule, or the policy. It is `continue` for a
 	// rule without a verdict.
 	Verdict Verdict
-	Mark    uint32
 	// Packet is set in the first event of each base chain only.
 	Packet *TracedPacket
 }
@@ -119,8 +118,8 @@ func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
 	e := TraceEvent{
 		ID: number(unix.NFTA_TRACE_ID), Type: TraceType(number(unix.NFTA_TRACE_TYPE)),
 		Family: Family(msg[nfnetlink.MessageHeaderLen]), Table: cString(attr(attrs, unix.NFTA_TRACE_TABLE)),
-		Chain: cString(attr(attrs, unix.NFTA_TRACE_CHAIN)),
-		Rule:  be64(attr(attrs, unix.NFTA_TRACE_RULE_HANDLE)), Mark: number(unix.NFTA_TRACE_MARK),
+		Chain:   cString(attr(attrs, unix.NFTA_TRACE_CHAIN)),
+		Rule:    be64(attr(attrs, unix.NFTA_TRACE_RULE_HANDLE)),
 		Verdict: parseVerdictData(attr(attrs, unix.NFTA_TRACE_VERDICT)),
 		Packet: parseTracedPacket(
 			attr(attrs, unix.NFTA_TRACE_NETWORK_HEADER), attr(attrs, unix.NFTA_TRACE_TRANSPORT_HEADER)),

@@ -111,9 +111,6 @@ func expectTrace(
 		if e.Table != table.Name || e.Family != table.Family {
 			t.Errorf("got event %+v, want %v", e, table)
 		}
-		if marked := len(got) > 1; marked != (e.Mark == 0x40) {
-			t.Errorf("event %d: got mark 0x%x", len(got), e.Mark)
-		}
 		got = append(got, eventText(t, c, table, e))
 		if e.Packet != nil {
 			packets = append(packets, *e.Packet)

@@ -71,32 +71,6 @@ func (t Tuple) append(field []byte) Tuple {
 	return t
 }
 
-func (t Tuple) empty() bool { return t.n == 0 }
-
-// next returns the tuple whose first n bytes are the next number. It returns
-// ok as false if there is none.
-func (t Tuple) next(n int) (_ Tuple, ok bool) {
-	for i := n - 1; i >= 0; i-- {
-		t.b[i]++
-		if t.b[i] != 0 {
-			return t, true
-		}
-	}
-	return t, false
-}
-
-// previous returns the tuple whose first n bytes are the previous number. The
-// largest number precedes 0.
-func (t Tuple) previous(n int) Tuple {
-	for i := n - 1; i >= 0; i-- {
-		t.b[i]--
-		if t.b[i] != 0xff {
-			break
-		}
-	}
-	return t
-}
-
 // compare orders tuples by their size, then by their bytes.
 func (t Tuple) compare(o Tuple) int {
 	if t.n != o.n {

@@ -26,9 +26,7 @@ func goldenSets(f Family) []*Set {
 	return []*Set{
 		{Name: "addresses", Key: Types(addr), Comment: "Active ClusterIPs"},
 		{Name: "hairpin", Key: Types(addr, addr, TypeInetProto, TypeInetService)},
-		{Name: "sources", Key: Types(addr, TypeInetService, addr), Interval: true},
-		{Name: "prefixes", Key: Types(addr), Interval: true},
-		{Name: "ports", Key: Types(TypeInetService), Interval: true, Size: 1024, Comment: "ranges of ports"},
+		{Name: "ports", Key: Types(TypeInetService), Size: 1024, Comment: "ranges of ports"},
 		{Name: "affinity", Key: Typeof(Saddr(f), Constant(0)), Dynamic: true, Timeouts: true, Size: 1 << 20},
 		{Name: "clients", Key: Typeof(Saddr(f)), Timeouts: true, Comment: "one field by typeof"},
 		{Name: "five", Key: Types(addr, TypeInetService, addr, TypeInetService, TypeInetProto)},
@@ -43,7 +41,7 @@ func goldenSets(f Family) []*Set {
 		{Name: "by-port", Key: Types(TypeInetService), Verdicts: true},
 		{Name: "translate", Key: Types(addr), Data: Types(addr)},
 		{Name: "translate-by-field", Key: Typeof(Daddr(f)), Data: Typeof(Daddr(f))},
-		{Name: "to-port", Key: Types(addr), Data: Types(TypeInetService), Interval: true},
+		{Name: "to-port", Key: Types(addr), Data: Types(TypeInetService)},
 		{Name: "to-endpoint", Key: Types(TypeInetService), Data: Types(addr, TypeInetService)},
 	}
 }

@@ -72,21 +72,11 @@ func (t *Table) describe(family nft.Family) (Contents, error) {
 			rules = append(rules, nft.Rule{Expressions: rule})
 		}
 		out.Chains[chain.name] = rules
-		if hook := t.hookOf(chain); hook >= 0 {
+		if hook := t.hookAt(t.entries[chain.first].at); hook >= 0 {
 			out.Base = append(out.Base, t.base(chain, hook))
 		}
 	}
 	return out, nil
-}
-
-// hookOf returns the hook of a built-in chain, -1 for other chains.
-func (t *Table) hookOf(chain chain) int {
-	for hook := range hookChains {
-		if t.hasHook(hook) && t.first[hook] == t.entries[chain.first].at {
-			return hook
-		}
-	}
-	return -1
 }
 
 func (t *Table) base(chain chain, hook int) nft.FoundChain {

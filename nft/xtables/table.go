@@ -98,8 +98,8 @@ func (t *Table) hasHook(hook int) bool { return t.hooks&(1<<hook) != 0 }
 func (t *Table) findChains() error {
 	for i := range max(0, len(t.entries)-1) {
 		e := t.entries[i]
-		if name := t.builtInAt(e.at); name != "" {
-			t.chains = append(t.chains, chain{name: name, head: i, first: i})
+		if hook := t.hookAt(e.at); hook >= 0 {
+			t.chains = append(t.chains, chain{name: hookChains[hook], head: i, first: i})
 		} else if name, ok := t.headName(e); ok {
 			t.chains = append(t.chains, chain{name: name, head: i, first: i + 1})
 		}
@@ -116,15 +116,15 @@ func (t *Table) findChains() error {
 	return nil
 }
 
-// builtInAt returns the name of the built-in chain that begins at an offset,
-// or "".
-func (t *Table) builtInAt(at int) string {
-	for hook, name := range hookChains {
+// hookAt returns the hook whose built-in chain begins at an offset, -1 if none
+// does.
+func (t *Table) hookAt(at int) int {
+	for hook := range hookChains {
 		if t.hasHook(hook) && t.first[hook] == at {
-			return name
+			return hook
 		}
 	}
-	return ""
+	return -1
 }
 
 // headName returns the name of the chain whose head is the entry. ok is false
