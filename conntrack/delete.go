@@ -3,6 +3,7 @@ package conntrack
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -23,12 +24,10 @@ const deleteBatch = 128
 // the number of errors.
 func (c *Conn) deleteFlows(flows ...trackedFlow) (deleted int, err error) {
 	var errs []error
-	for len(flows) > 0 {
-		n := min(len(flows), deleteBatch)
-		done, err := c.sendDeletions(flows[:n])
+	for some := range slices.Chunk(flows, deleteBatch) {
+		done, err := c.sendDeletions(some)
 		deleted += done
 		errs = append(errs, err)
-		flows = flows[n:]
 	}
 	return deleted, errors.Join(errs...)
 }

@@ -39,28 +39,19 @@ func (f dumpFilter) matches(flow trackedFlow) bool {
 // String describes the selected flows, for errors.
 func (f dumpFilter) String() string {
 	var b strings.Builder
-	if f.family != 0 {
-		fmt.Fprintf(&b, "%s ", f.family.Name())
+	add := func(selects bool, format string, value any) {
+		if selects {
+			fmt.Fprintf(&b, format, value)
+		}
 	}
-	if f.protocol != 0 {
-		fmt.Fprintf(&b, "protocol %d ", f.protocol)
-	}
-	if f.translated {
-		b.WriteString("translated ")
-	}
+	add(f.family != 0, "%s ", f.family.Name())
+	add(f.protocol != 0, "protocol %d ", f.protocol)
+	add(f.translated, "%s ", "translated")
 	b.WriteString("flows")
-	if f.dst.IsValid() {
-		fmt.Fprintf(&b, " to %v", f.dst)
-	}
-	if f.dstPort != 0 {
-		fmt.Fprintf(&b, " to port %d", f.dstPort)
-	}
-	if f.src.IsValid() {
-		fmt.Fprintf(&b, " with replies from %v", f.src)
-	}
-	if f.srcPort != 0 {
-		fmt.Fprintf(&b, " with replies from port %d", f.srcPort)
-	}
+	add(f.dst.IsValid(), " to %v", f.dst)
+	add(f.dstPort != 0, " to port %d", f.dstPort)
+	add(f.src.IsValid(), " with replies from %v", f.src)
+	add(f.srcPort != 0, " with replies from port %d", f.srcPort)
 	return b.String()
 }
 

@@ -5,19 +5,21 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+
+	"k8s.io/klog/v2"
 )
 
 // binding is an address and a port that a service listens on. An invalid
 // address stands for all addresses of both families.
 type binding struct {
-	service serviceName
+	service klog.ObjectRef
 	at      netip.AddrPort
 }
 
 func (b binding) compare(other binding) int {
 	return cmp.Or(
-		cmp.Compare(b.service.namespace, other.service.namespace),
-		cmp.Compare(b.service.name, other.service.name),
+		cmp.Compare(b.service.Namespace, other.service.Namespace),
+		cmp.Compare(b.service.Name, other.service.Name),
 		b.at.Compare(other.at),
 	)
 }

@@ -90,7 +90,7 @@ func (l *listeners) closeOthers(desired []binding) (closed bool) {
 		} else {
 			closed = true
 			klog.V(2).InfoS("Closing healthcheck",
-				"service", b.service.ref(), "port", b.at.Port(), "address", b.at.Addr())
+				"service", b.service, "port", b.at.Port(), "address", b.at.Addr())
 		}
 	}
 	return closed
@@ -105,7 +105,7 @@ func (l *listeners) tryOpen(b binding) {
 	delete(l.failures, b)
 	l.open[b] = startListener(socket, l.server.handler(b.service), l.server.limit, l.server.signal)
 	klog.V(2).InfoS("Opening healthcheck",
-		"service", b.service.ref(), "port", b.at.Port(), "address", socket.Addr())
+		"service", b.service, "port", b.at.Port(), "address", socket.Addr())
 }
 
 // fail schedules a retry. It reports an error that differs from the previous
@@ -122,15 +122,15 @@ func (l *listeners) fail(b binding, err error) {
 
 	if known {
 		klog.V(2).InfoS("Failed to start healthcheck again",
-			"service", b.service.ref(), "port", b.at.Port(), "err", err)
+			"service", b.service, "port", b.at.Port(), "err", err)
 		return
 	}
 	config := l.server.config
 	klog.ErrorS(err, "Failed to start healthcheck",
-		"node", config.NodeName, "service", b.service.ref(), "port", b.at.Port())
+		"node", config.NodeName, "service", b.service, "port", b.at.Port())
 	config.Report(Event{
-		Namespace: b.service.namespace,
-		Name:      b.service.name,
+		Namespace: b.service.Namespace,
+		Name:      b.service.Name,
 		Reason:    "FailedToStartServiceHealthcheck",
 		Message: fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %v",
 			config.NodeName, b.service, b.at.Port(), err),

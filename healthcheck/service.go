@@ -20,16 +20,7 @@ type Service struct {
 	LocalEndpoints int
 }
 
-// serviceName is the name of a service in the cluster.
-type serviceName struct {
-	namespace, name string
-}
-
-func (s Service) key() serviceName { return serviceName{s.Namespace, s.Name} }
-
-func (n serviceName) String() string { return n.namespace + "/" + n.name }
-
-func (n serviceName) ref() klog.ObjectRef { return klog.KRef(n.namespace, n.name) }
+func (s Service) key() klog.ObjectRef { return klog.KRef(s.Namespace, s.Name) }
 
 // serviceHealthFormat is the format of kube-proxy. It ends without a newline.
 const serviceHealthFormat = `{
@@ -45,7 +36,7 @@ const serviceHealthFormat = `{
 // service has endpoints on this node, 503 otherwise. Load balancers that
 // support the weight header (GCP) distribute traffic by it (KEP-1669,
 // Kubernetes 1.31).
-func writeServiceHealth(w http.ResponseWriter, n serviceName, localEndpoints int, healthy bool) {
+func writeServiceHealth(w http.ResponseWriter, service klog.ObjectRef, localEndpoints int, healthy bool) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(localEndpoints))
@@ -54,5 +45,5 @@ func writeServiceHealth(w http.ResponseWriter, n serviceName, localEndpoints int
 	} else {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	fmt.Fprintf(w, serviceHealthFormat, n.namespace, n.name, localEndpoints, healthy)
+	fmt.Fprintf(w, serviceHealthFormat, service.Namespace, service.Name, localEndpoints, healthy)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // ServiceConfig configures a [ServiceServer].
@@ -44,7 +46,7 @@ type ServiceServer struct {
 	wake         chan struct{} // capacity 1; receives a value after a change
 
 	mu        sync.RWMutex
-	services  map[serviceName]Service
+	services  map[klog.ObjectRef]Service
 	onlyAddrs bool // listen on addrs only, instead of all addresses
 	addrs     []netip.Addr
 }
@@ -66,7 +68,7 @@ func NewServiceServer(config ServiceConfig) (*ServiceServer, error) {
 		drainTimeout: 5 * time.Second,
 		limit:        newConnLimit("service health checks"),
 		wake:         make(chan struct{}, 1),
-		services:     make(map[serviceName]Service),
+		services:     make(map[klog.ObjectRef]Service),
 	}, nil
 }
 
@@ -87,7 +89,7 @@ func (s *ServiceServer) SetService(service Service) {
 func (s *ServiceServer) DeleteService(namespace, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := serviceName{namespace, name}
+	key := klog.KRef(namespace, name)
 	if _, ok := s.services[key]; ok {
 		delete(s.services, key)
 		s.signal()
@@ -134,7 +136,7 @@ func (s *ServiceServer) desired() []binding {
 }
 
 // handler returns the handler of a service.
-func (s *ServiceServer) handler(key serviceName) http.Handler {
+func (s *ServiceServer) handler(key klog.ObjectRef) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s.mu.RLock()
 		service := s.services[key] // if it was deleted, a Service without endpoints

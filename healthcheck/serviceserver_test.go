@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 func TestServiceResponse(t *testing.T) {
@@ -275,16 +277,16 @@ func TestDesired(t *testing.T) {
 		s.SetService(service)
 	}
 	all := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.Addr{}, port) }
-	want := []binding{{serviceName{"a", "b"}, all(31000)}, {serviceName{"b", "a"}, all(31001)}}
+	want := []binding{{klog.KRef("a", "b"), all(31000)}, {klog.KRef("b", "a"), all(31001)}}
 	if got := s.desired(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	s.SetAddrs(addrs("fd01::1", "192.0.2.1"))
 	want = []binding{
-		{serviceName{"a", "b"}, netip.MustParseAddrPort("192.0.2.1:31000")},
-		{serviceName{"a", "b"}, netip.MustParseAddrPort("[fd01::1]:31000")},
-		{serviceName{"b", "a"}, netip.MustParseAddrPort("192.0.2.1:31001")},
-		{serviceName{"b", "a"}, netip.MustParseAddrPort("[fd01::1]:31001")},
+		{klog.KRef("a", "b"), netip.MustParseAddrPort("192.0.2.1:31000")},
+		{klog.KRef("a", "b"), netip.MustParseAddrPort("[fd01::1]:31000")},
+		{klog.KRef("b", "a"), netip.MustParseAddrPort("192.0.2.1:31001")},
+		{klog.KRef("b", "a"), netip.MustParseAddrPort("[fd01::1]:31001")},
 	}
 	if got := s.desired(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -232,18 +232,12 @@ func (s *structure) compareObject(want wantedObject, before *structure) (d Diffe
 }
 
 // extra returns the objects that are not part of a table, sorted.
-func (s *structure) extra(table *nft.Table) (all []object) {
-	known := make(map[object]struct{})
+func (s *structure) extra(table *nft.Table) []object {
+	all := maps.Clone(s.objects)
 	for _, o := range objectsOf(table) {
-		known[o.object] = struct{}{}
+		delete(all, o.object)
 	}
-	for o := range s.objects {
-		if _, ok := known[o]; !ok {
-			all = append(all, o)
-		}
-	}
-	slices.SortFunc(all, object.compare)
-	return all
+	return slices.SortedFunc(maps.Keys(all), object.compare)
 }
 
 // tableState determines how a rewrite replaces the table in the kernel.
