@@ -33,9 +33,6 @@ type Config struct {
 	// ResyncPeriod is the interval between deliveries of all known objects
 	// (configSyncPeriod), at least one second. 0 disables them.
 	ResyncPeriod time.Duration
-	// ServiceCIDRs requests ServiceCIDRs (networking.k8s.io/v1, Kubernetes
-	// 1.33).
-	ServiceCIDRs bool
 	// Handler receives the objects.
 	Handler Handler
 }
@@ -53,8 +50,7 @@ type Source struct {
 	config     Config
 	reflectors []*cache.Reflector // one for each kind
 
-	// These report whether the first list of a kind was delivered. cidrsSynced
-	// is nil without Config.ServiceCIDRs.
+	// These report whether the first list of a kind was delivered.
 	servicesSynced, slicesSynced, nodeSynced, cidrsSynced cache.InformerSynced
 
 	lastNode atomic.Pointer[corev1.Node] // the last delivered version
@@ -70,16 +66,14 @@ func New(config Config) (*Source, error) {
 	s.servicesSynced = watchKind(s, services, servicesOf(client), h.SetService, h.DeleteService)
 	s.slicesSynced = watchKind(s, endpointSlices, endpointSlicesOf(client), h.SetEndpointSlice, h.DeleteEndpointSlice)
 	s.nodeSynced = watchKind(s, nodes, nodesOf(client, config.NodeName), s.setNode, s.deleteNode)
-	if config.ServiceCIDRs {
-		known := make(map[string][]string) // CIDRs by the name of the object
-		s.cidrsSynced = watchKind(s, serviceCIDRs, serviceCIDRsOf(client), func(c *networkingv1.ServiceCIDR) {
-			known[c.Name] = c.Spec.CIDRs
-			h.OnServiceCIDRsChanged(union(known))
-		}, func(name string) {
-			delete(known, name)
-			h.OnServiceCIDRsChanged(union(known))
-		})
-	}
+	known := make(map[string][]string) // CIDRs by the name of the object
+	s.cidrsSynced = watchKind(s, serviceCIDRs, serviceCIDRsOf(client), func(c *networkingv1.ServiceCIDR) {
+		known[c.Name] = c.Spec.CIDRs
+		h.OnServiceCIDRsChanged(union(known))
+	}, func(name string) {
+		delete(known, name)
+		h.OnServiceCIDRsChanged(union(known))
+	})
 	return s, nil
 }
 
@@ -133,7 +127,7 @@ func (s *Source) Run(ctx context.Context) error {
 	if !s.waitForNode(ctx) || !waitFor(ctx, 0, s.servicesSynced, s.slicesSynced) {
 		return nil
 	}
-	if s.cidrsSynced != nil && !waitFor(ctx, serviceCIDRsTimeout, s.cidrsSynced) && ctx.Err() == nil {
+	if !waitFor(ctx, serviceCIDRsTimeout, s.cidrsSynced) && ctx.Err() == nil {
 		klog.InfoS("Timed out waiting for ServiceCIDRs, not dropping packets to unused service addresses yet",
 			"timeout", serviceCIDRsTimeout)
 	}

@@ -91,7 +91,7 @@ func start(t *testing.T, client *fake.Clientset, change func(*Config)) *recorder
 func startWith(t *testing.T, client *apiclient.Client, change func(*Config)) *recorder {
 	t.Helper()
 	r := new(recorder)
-	config := Config{Client: client, NodeName: "n1", ServiceCIDRs: true, Handler: r}
+	config := Config{Client: client, NodeName: "n1", Handler: r}
 	change(&config)
 	s, err := New(config)
 	if err != nil {

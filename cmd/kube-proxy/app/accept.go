@@ -1,14 +1,11 @@
 package app
 
 import (
-	"cmp"
 	"fmt"
-	"mime"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/munnerz/goautoneg"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -38,59 +35,30 @@ type representation struct{ media, version string }
 // negotiate returns the representation that the client prefers. The default
 // is text. An object needs all parameters of its type: application/json alone
 // is not acceptable, as in kube-proxy.
-func negotiate(accept []string, kind string) (representation, bool) {
-	clauses := parseAccept(accept)
-	if len(clauses) == 0 {
+func negotiate(accept, kind string) (representation, bool) {
+	if accept == "" {
 		return representation{media: mediaText}, true
 	}
-	for _, c := range clauses {
-		if r, ok := c.representation(kind); ok {
+	for _, clause := range goautoneg.ParseAccept(accept) {
+		if r, ok := representationFor(clause, kind); ok {
 			return r, true
 		}
 	}
 	return representation{}, false
 }
 
-// acceptClause is one alternative of an Accept header.
-type acceptClause struct {
-	media   string
-	params  map[string]string
-	quality float64
-}
-
-// parseAccept returns the alternatives, the preferred first. An invalid one
-// becomes a clause that no representation satisfies.
-func parseAccept(headers []string) []acceptClause {
-	var out []acceptClause
-	for _, part := range strings.Split(strings.Join(headers, ","), ",") {
-		if strings.TrimSpace(part) == "" {
-			continue
-		}
-		media, params, err := mime.ParseMediaType(part)
-		c := acceptClause{media, params, 1}
-		if q, ok := params["q"]; ok && err == nil {
-			c.quality, err = strconv.ParseFloat(q, 64)
-		}
-		if err != nil {
-			c = acceptClause{}
-		}
-		out = append(out, c)
-	}
-	slices.SortStableFunc(out, func(a, b acceptClause) int { return cmp.Compare(b.quality, a.quality) })
-	return out
-}
-
-// representation returns the representation that satisfies the clause.
-func (c acceptClause) representation(kind string) (representation, bool) {
-	as, version := c.params["as"], c.params["v"]
+// representationFor returns the representation that satisfies one alternative
+// of an Accept header.
+func representationFor(clause goautoneg.Accept, kind string) (representation, bool) {
+	as, version := clause.Params["as"], clause.Params["v"]
 	if as == "" {
-		return representation{media: mediaText}, c.matches(mediaText)
+		return representation{media: mediaText}, matches(clause, mediaText)
 	}
-	if _, known := zpageVersion(version); !known || as != kind || c.params["g"] != zpagesGroup {
+	if _, known := zpageVersion(version); !known || as != kind || clause.Params["g"] != zpagesGroup {
 		return representation{}, false
 	}
 	for _, media := range []string{mediaJSON, mediaYAML} {
-		if c.matches(media) {
+		if matches(clause, media) {
 			return representation{media, version}, true
 		}
 	}
@@ -98,7 +66,8 @@ func (c acceptClause) representation(kind string) (representation, bool) {
 }
 
 // matches reports whether media is in the clause's range, such as text/*.
-func (c acceptClause) matches(media string) bool {
-	major, _, _ := strings.Cut(media, "/")
-	return c.media == media || c.media == "*/*" || c.media == major+"/*"
+func matches(clause goautoneg.Accept, media string) bool {
+	major, minor, _ := strings.Cut(media, "/")
+	return clause.Type == major && (clause.SubType == minor || clause.SubType == "*") ||
+		clause.Type == "*" && clause.SubType == "*"
 }

@@ -113,7 +113,7 @@ func TestRole(t *testing.T) {
 			t.Fatal(err)
 		}
 		source, err := informer.New(informer.Config{
-			Client: client, NodeName: "n1", ServiceCIDRs: true, Handler: withoutObjects{},
+			Client: client, NodeName: "n1", Handler: withoutObjects{},
 		})
 		if err != nil {
 			t.Fatal(err)

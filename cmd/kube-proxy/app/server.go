@@ -6,9 +6,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	zpagesfeatures "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
@@ -122,7 +120,6 @@ func (s *server) setSource(pc proxier.Config) (err error) {
 		NodeName:     pc.NodeName,
 		NeedPodCIDRs: pc.Rules.DetectLocal.Mode == ruleset.DetectLocalNodeCIDR,
 		ResyncPeriod: s.config.ConfigSyncPeriod.Duration,
-		ServiceCIDRs: true,
 		Handler:      s.proxier,
 	})
 	return err
@@ -145,16 +142,7 @@ func (s *server) listen(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.status, err = newStatusServer(statusConfig{
-		addr:      s.config.MetricsBindAddress,
-		hardFail:  s.config.BindAddressHardFail,
-		metrics:   []prometheus.Collector{healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact}},
-		config:    s.config,
-		profiling: s.config.EnableProfiling,
-		flags:     s.flagsPage(),
-		statusz:   s.options.FeatureGate.Enabled(zpagesfeatures.ComponentStatusz),
-		local:     s.options.LocalStatusPages,
-	})
+	s.status, err = newStatusServer(s.options, healthz, livez, s.proxier.Metrics(), contactMetrics{&s.contact})
 	if err != nil {
 		return err
 	}
@@ -217,15 +205,6 @@ func (s *server) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
 	s.proxier.Drain(ctx)
-}
-
-// flagsPage returns the source of /flagz, nil if the feature gate is
-// disabled.
-func (s *server) flagsPage() func() map[string]string {
-	if !s.options.FeatureGate.Enabled(zpagesfeatures.ComponentFlagz) {
-		return nil
-	}
-	return s.options.Flags
 }
 
 // serve runs an HTTP server until ctx ends. If the server fails, it records

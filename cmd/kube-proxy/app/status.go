@@ -16,47 +16,28 @@ import (
 	"k8s.io/component-base/metrics/prometheus/slis"
 	_ "k8s.io/component-base/metrics/prometheus/version"   // kubernetes_build_info
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // workqueue_*
+	zpagesfeatures "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/healthcheck"
 )
 
 // proxyMode is the proxy mode that /proxyMode reports.
 const proxyMode = "nftables"
 
-// statusConfig configures the status server.
-type statusConfig struct {
-	// addr is the address to listen on (metricsBindAddress).
-	addr string
-	// hardFail makes an address in use an error (bindAddressHardFail).
-	hardFail bool
-	// metrics are served in addition to the metrics of every Kubernetes
-	// component.
-	metrics []prometheus.Collector
-	// config is the v1alpha1 KubeProxyConfiguration that /configz shows.
-	config any
-	// profiling enables /debug/pprof and /debug/flags (enableProfiling).
-	profiling bool
-	// flags returns the flags and their values for /flagz. If it is nil,
-	// there is no such page (feature gate ComponentFlagz).
-	flags func() map[string]string
-	// statusz enables /statusz (feature gate ComponentStatusz).
-	statusz bool
-	// local restricts all pages but metrics and health checks to clients on
-	// loopback addresses (--local-status-pages).
-	local bool
-}
-
 // newStatusServer returns the server of /metrics and of the other pages that
 // kube-proxy serves on port 10249. Paths and answers are as in kube-proxy
-// v1.36.
-func newStatusServer(config statusConfig) (*healthcheck.HTTPServer, error) {
-	mux, err := newStatusMux(config)
+// v1.36. It serves metrics in addition to the metrics of every Kubernetes
+// component.
+func newStatusServer(o *config.Options, metrics ...prometheus.Collector) (*healthcheck.HTTPServer, error) {
+	mux, err := newStatusMux(o, metrics...)
 	if err != nil {
 		return nil, err
 	}
 	return healthcheck.NewHTTPServer(healthcheck.HTTPConfig{
-		Name: "metrics", Field: "metricsBindAddress", Addr: config.addr, HardFail: config.hardFail, Handler: mux,
+		Name: "metrics", Field: "metricsBindAddress", Addr: o.Configuration.MetricsBindAddress,
+		HardFail: o.Configuration.BindAddressHardFail, Handler: mux,
 	}), nil
 }
 
@@ -71,12 +52,12 @@ func (m *statusMux) Handle(path string, handler http.Handler) {
 	m.ServeMux.Handle(path, handler)
 }
 
-func newStatusMux(config statusConfig) (http.Handler, error) {
-	metrics, err := metricsHandler(config.metrics)
+func newStatusMux(o *config.Options, collectors ...prometheus.Collector) (http.Handler, error) {
+	metrics, err := metricsHandler(collectors)
 	if err != nil {
 		return nil, err
 	}
-	configz, err := json.Marshal(map[string]any{"kubeproxy.config.k8s.io": config.config})
+	configz, err := json.Marshal(map[string]any{"kubeproxy.config.k8s.io": o.Configuration})
 	if err != nil {
 		return nil, fmt.Errorf("encode the configuration for /configz: %w", err)
 	}
@@ -87,16 +68,16 @@ func newStatusMux(config statusConfig) (http.Handler, error) {
 	mux.Handle("/proxyMode", text(proxyMode))
 	mux.Handle("/metrics", metrics)
 	mux.Handle("/configz", page("application/json", configz))
-	if config.profiling {
+	if o.Configuration.EnableProfiling {
 		addProfiling(mux.ServeMux)
 	}
-	if config.flags != nil {
-		mux.Handle("/flagz", flagz(config.flags))
+	if o.FeatureGate.Enabled(zpagesfeatures.ComponentFlagz) {
+		mux.Handle("/flagz", flagz(o.Flags))
 	}
-	if config.statusz {
+	if o.FeatureGate.Enabled(zpagesfeatures.ComponentStatusz) {
 		mux.Handle("/statusz", statusz(slices.Clone(mux.pages)))
 	}
-	if config.local {
+	if o.LocalStatusPages {
 		return restrictToLoopback(mux), nil
 	}
 	return mux, nil

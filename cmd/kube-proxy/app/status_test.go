@@ -15,32 +15,34 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	configv1alpha1 "k8s.io/kube-proxy/config/v1alpha1"
+
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 )
 
-// statusPages returns the pages of a status server with every page enabled
-// and the given change of its configuration.
-func statusPages(t *testing.T, change func(*statusConfig)) http.Handler {
+// statusOptions returns options with every status page enabled, and with more
+// flags.
+func statusOptions(t *testing.T, flags ...string) *config.Options {
 	t.Helper()
-	config := statusConfig{
-		config: &configv1alpha1.KubeProxyConfiguration{
-			TypeMeta: metav1.TypeMeta{
-				Kind: "KubeProxyConfiguration", APIVersion: "kubeproxy.config.k8s.io/v1alpha1",
-			},
-			HostnameOverride: "node1",
-		},
-		profiling: true,
-		flags: func() map[string]string {
-			return map[string]string{"v": "2", "config": "/var/lib/config.conf", "empty": ""}
-		},
-		statusz: true,
+	o, err := config.Parse(append([]string{
+		"--hostname-override=node1", "--profiling", "--feature-gates=ComponentFlagz=true,ComponentStatusz=true",
+	}, flags...))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if change != nil {
-		change(&config)
-	}
-	mux, err := newStatusMux(config)
+	return o
+}
+
+// statusPages returns the pages of a status server with every page enabled.
+func statusPages(t *testing.T, metrics ...prometheus.Collector) http.Handler {
+	t.Helper()
+	return pagesOf(t, statusOptions(t), metrics...)
+}
+
+func pagesOf(t *testing.T, o *config.Options, metrics ...prometheus.Collector) http.Handler {
+	t.Helper()
+	mux, err := newStatusMux(o, metrics...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func ask(pages http.Handler, method, path, accept, body string) *httptest.Respon
 // With --local-status-pages, clients of other hosts get metrics and health
 // checks alone.
 func TestLocalStatusPages(t *testing.T) {
-	pages := statusPages(t, func(c *statusConfig) { c.local = true })
+	pages := pagesOf(t, statusOptions(t, "--local-status-pages"))
 	public := map[string]bool{
 		"/metrics": true, "/metrics/slis": true, "/healthz": true, "/healthz/ping": true, "/proxyMode": false,
 		"/configz": false, "/flagz": false, "/statusz": false, "/debug/pprof/": false, "/debug/pprof/cmdline": false,
@@ -85,7 +87,7 @@ func TestLocalStatusPages(t *testing.T) {
 // The answers are recorded from kube-proxy v1.36.3.
 func TestStatusPages(t *testing.T) {
 	const text = "text/plain; charset=utf-8"
-	pages := statusPages(t, nil)
+	pages := statusPages(t)
 	for _, tc := range []struct {
 		method, path string
 		code         int
@@ -123,7 +125,8 @@ func TestStatusPages(t *testing.T) {
 }
 
 func TestDisabledStatusPages(t *testing.T) {
-	pages := statusPages(t, func(c *statusConfig) { c.profiling, c.flags, c.statusz = false, nil, false })
+	pages := pagesOf(t, statusOptions(t,
+		"--profiling=false", "--feature-gates=ComponentFlagz=false,ComponentStatusz=false"))
 	for _, path := range []string{
 		"/debug/pprof", "/debug/pprof/", "/debug/pprof/goroutine", "/debug/pprof/profile", "/debug/pprof/symbol",
 		"/debug/pprof/trace", "/debug/flags", "/debug/flags/v", "/flagz", "/statusz",
@@ -139,21 +142,17 @@ func TestDisabledStatusPages(t *testing.T) {
 
 func TestConfigz(t *testing.T) {
 	var got map[string]configv1alpha1.KubeProxyConfiguration
-	r := ask(statusPages(t, nil), "GET", "/configz", "", "")
+	r := ask(statusPages(t), "GET", "/configz", "", "")
 	if err := json.Unmarshal(r.Body.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if c := got["kubeproxy.config.k8s.io"]; len(got) != 1 || c.HostnameOverride != "node1" {
 		t.Errorf("got %+v", got)
 	}
-	_, err := newStatusMux(statusConfig{config: func() {}})
-	if !hasPrefix(err, "encode the configuration for /configz: ") {
-		t.Errorf("a configuration that cannot be encoded: got %v", err)
-	}
 }
 
 func TestSetVerbosity(t *testing.T) {
-	pages := statusPages(t, nil)
+	pages := statusPages(t)
 	defer ask(pages, "PUT", "/debug/flags/v", "", "0")
 	for _, tc := range []struct {
 		body string
@@ -195,7 +194,7 @@ func TestMetrics(t *testing.T) {
 	}
 	onHealthz(503)
 	onLivez(503)
-	pages := statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{healthz, livez} })
+	pages := statusPages(t, healthz, livez)
 	families := scrape(t, pages, "/metrics")
 	for _, name := range []string{
 		"kubernetes_build_info", "registered_metrics_total", "hidden_metrics_total", "disabled_metrics_total",
@@ -223,15 +222,15 @@ func TestMetrics(t *testing.T) {
 	}
 	// A second server in the same process can serve the same collectors, but
 	// one server cannot serve two collectors of one name.
-	statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{healthz, livez} })
+	statusPages(t, healthz, livez)
 	again, _ := newAnswersTotal("healthz")
-	if _, err := newStatusMux(statusConfig{metrics: []prometheus.Collector{healthz, again}}); err == nil {
+	if _, err := newStatusMux(statusOptions(t), healthz, again); err == nil {
 		t.Error("two collectors of one name: got no error")
 	}
 }
 
 func TestServiceLevelIndicators(t *testing.T) {
-	pages := statusPages(t, nil)
+	pages := statusPages(t)
 	ask(pages, "DELETE", "/metrics/slis", "", "")
 	for range 2 {
 		ask(pages, "GET", "/healthz", "", "")
@@ -252,7 +251,9 @@ func TestServiceLevelIndicators(t *testing.T) {
 }
 
 func TestStatusServer(t *testing.T) {
-	s, err := newStatusServer(statusConfig{addr: "127.0.0.1:http-no", hardFail: true})
+	o := statusOptions(t)
+	o.Configuration.MetricsBindAddress, o.Configuration.BindAddressHardFail = "127.0.0.1:http-no", true
+	s, err := newStatusServer(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,13 +264,6 @@ func TestStatusServer(t *testing.T) {
 	if err := s.Run(t.Context()); err == nil || err.Error() != want {
 		t.Errorf("Run: got %v, want %s", err, want)
 	}
-	if _, err := newStatusServer(statusConfig{config: func() {}}); err == nil {
-		t.Error("a configuration that cannot be encoded: got no error")
-	}
-}
-
-func hasPrefix(err error, prefix string) bool {
-	return err != nil && strings.HasPrefix(err.Error(), prefix)
 }
 
 // Requests for metrics that are not answered yet do not accumulate.
@@ -280,7 +274,7 @@ func TestConcurrentScrapes(t *testing.T) {
 		<-release
 		return 1
 	})
-	pages := statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{blocking} })
+	pages := statusPages(t, blocking)
 	codes := make(chan int, maxScrapes+1)
 	scrape := func() { codes <- ask(pages, "GET", "/metrics", "", "").Code }
 	for range maxScrapes {
@@ -315,7 +309,7 @@ func (m manyMetrics) Collect(to chan<- prometheus.Metric) {
 // address.
 func TestUnreadMetrics(t *testing.T) {
 	many := manyMetrics{prometheus.NewDesc("many", "Many.", []string{"number", "text"}, nil)}
-	server := httptest.NewServer(statusPages(t, func(c *statusConfig) { c.metrics = []prometheus.Collector{many} }))
+	server := httptest.NewServer(statusPages(t, many))
 	defer server.Close()
 	addr := server.Listener.Addr().String()
 	for range 2 * maxScrapes {

@@ -108,7 +108,7 @@ func topFolders(paths []string) []string {
 // zpage serves text or an object, according to the Accept header.
 func zpage(kind string, writeText func(*bytes.Buffer), object func(zpageObject) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		want, ok := negotiate(r.Header.Values("Accept"), kind)
+		want, ok := negotiate(strings.Join(r.Header.Values("Accept"), ","), kind)
 		switch {
 		case !ok:
 			refuseMediaType(w)

@@ -44,7 +44,9 @@ metadata:
   "reason": "NotAcceptable",
   "code": 406
 }`
-	pages := statusPages(t, nil)
+	pages := flagz(func() map[string]string {
+		return map[string]string{"v": "2", "config": "/var/lib/config.conf", "empty": ""}
+	})
 	for _, tc := range []struct {
 		accept, contentType, body string
 	}{
@@ -65,7 +67,7 @@ metadata:
 		{"application/json;v=v1beta1;g=config.k8s.io;as=Statusz", "application/json", refusal},
 		{"application/json;v=v1beta1;g=other;as=Flagz", "application/json", refusal},
 		{"application/vnd.kubernetes.protobuf" + objectOf, "application/json", refusal},
-		{"text/plain;q=high", "application/json", refusal},
+		{"text/plain;q=high", "text/plain; charset=utf-8", text},
 		{";;;", "application/json", refusal},
 	} {
 		want := 200
@@ -89,7 +91,7 @@ metadata:
 
 func TestStatusz(t *testing.T) {
 	const pagesWanted = "/configz /flagz /healthz /metrics /proxyMode"
-	pages := statusPages(t, nil)
+	pages := statusPages(t)
 	text := regexp.MustCompile(`^
 kube-proxy statusz
 ` + zpageWarning + `

@@ -76,7 +76,7 @@ func (c *commandLine) addNode() {
 }
 
 func (c *commandLine) addServices() {
-	config := c.options.Configuration
+	config, rules := c.options.Configuration, &c.options.Rules
 	set := c.group("Services")
 	set.Var(&text{value: (*string)(&config.Mode), typ: "ProxyMode"}, "proxy-mode",
 		"Proxy `MODE`. The only supported mode is nftables, which is the default.")
@@ -93,16 +93,16 @@ func (c *commandLine) addServices() {
 		"`INTERVAL` at which failed updates are retried. Despite its name, it applies to nftables mode.")
 	set.DurationVar(&config.NFTables.MinSyncPeriod.Duration, "iptables-min-sync-period", defaultMinSyncPeriod,
 		"Minimum `INTERVAL` between rule updates (0: no limit). Despite its name, it applies to nftables mode.")
-	set.IntVar(&c.options.Budgets.Service, "max-service-rows", ruleset.DefaultServiceRows,
+	set.IntVar(&rules.Budgets.Service, "max-service-rows", ruleset.DefaultServiceRows,
 		"Limit the rules of a Service to this `NUMBER` of rows in each address family. "+
 			"A Service that needs more is served with fewer endpoints, external IPs and source ranges.")
-	set.IntVar(&c.options.Budgets.Namespace, "max-namespace-rows", ruleset.DefaultNamespaceRows,
+	set.IntVar(&rules.Budgets.Namespace, "max-namespace-rows", ruleset.DefaultNamespaceRows,
 		"Limit the rules of all Services of a namespace to this `NUMBER` of rows in each address family. "+
 			"The oldest Services get them first.")
-	set.BoolVar(&c.options.ResetStaleConnections, "reset-stale-connections", false,
+	set.BoolVar(&rules.ResetStaleConnections, "reset-stale-connections", false,
 		"Reset TCP and SCTP connections to an endpoint that is gone: it was last seen terminating, or neither ready "+
 			"nor serving, and has been in no EndpointSlice for half a second.")
-	set.IntVar(&c.options.HashTableSize, "hash-table-size", cluster.DefaultHashTableSize,
+	set.IntVar(&rules.HashTableSize, "hash-table-size", cluster.DefaultHashTableSize,
 		"`NUMBER` of rows of the tables of Services with the annotation "+translate.AnnotationBalance+
 			" or with weights, unless "+translate.AnnotationHashTableSize+" sets it. Must be the same on all nodes.")
 }
@@ -115,8 +115,9 @@ func (c *commandLine) addServers() {
 	metrics := &text{value: &config.MetricsBindAddress, typ: "ipport", check: checkIPPort}
 	set.Var(metrics, "metrics-bind-address",
 		"Serve /metrics, /configz and /proxyMode on `IP:PORT`. An empty value disables the server.")
-	set.Var(&text{value: &c.options.ServiceMetrics, typ: "string", check: checkServiceMetrics, keepOnEmpty: true},
-		"service-metrics", "Count new connections to these `SERVICES`: off, annotated (those with the annotation "+
+	counted := (*string)(&c.options.Rules.ServiceMetrics)
+	set.Var(&text{value: counted, typ: "string", check: checkServiceMetrics, keepOnEmpty: true}, "service-metrics",
+		"Count new connections to these `SERVICES`: off, annotated (those with the annotation "+
 			translate.AnnotationMetrics+`: "true"), or all. The metric is nftproxy_service_connections_total.`)
 	set.BoolVar(&c.options.LocalStatusPages, "local-status-pages", false,
 		"Serve the pages of --metrics-bind-address only to clients on a loopback address, except /metrics and "+

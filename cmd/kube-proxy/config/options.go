@@ -27,21 +27,16 @@ type Options struct {
 	WriteConfigTo string // --write-config-to: write Configuration to this file and exit
 	Master        string // --master: URL of the API server; overrides the kubeconfig
 	Manifests     string // --manifests: serve this directory instead of an API server
-	// ServiceMetrics is --service-metrics: off, annotated or all.
-	ServiceMetrics string
+	// Rules is set by --service-metrics, --reset-stale-connections,
+	// --max-service-rows, --max-namespace-rows and --hash-table-size.
+	Rules ruleset.Config
 	// LocalStatusPages is --local-status-pages.
 	LocalStatusPages bool
-	// ResetStaleConnections is --reset-stale-connections.
-	ResetStaleConnections bool
-	// Budgets are --max-service-rows and --max-namespace-rows.
-	Budgets ruleset.Budgets
-	// HashTableSize is --hash-table-size.
-	HashTableSize int
-	Cleanup       bool // --cleanup: remove the rules and exit
-	InitOnly      bool // --init-only: set the conntrack sysctls and exit
-	Help          bool // --help: print the usage and exit
-	Version       bool // --version: print the version and exit
-	VersionRaw    bool // --version=raw: print the version and the build information; Version is true as well
+	Cleanup          bool // --cleanup: remove the rules and exit
+	InitOnly         bool // --init-only: set the conntrack sysctls and exit
+	Help             bool // --help: print the usage and exit
+	Version          bool // --version: print the version and exit
+	VersionRaw       bool // --version=raw: print the version and the build information; Version is true as well
 	// ReportedVersion is the version to report instead of our own
 	// (--version=vX.Y.Z), "" for our own.
 	ReportedVersion string
@@ -67,7 +62,7 @@ func Parse(args []string) (*Options, error) { return parseWith(args, os.ReadFile
 func parseWith(args []string, read fileReader) (*Options, error) {
 	o := &Options{
 		Configuration: new(v1alpha1.KubeProxyConfiguration), args: args, readFile: read,
-		ServiceMetrics: string(ruleset.ServiceMetricsOff),
+		Rules: ruleset.Config{ServiceMetrics: ruleset.ServiceMetricsOff},
 	}
 	setDefaults(o.Configuration)
 	o.Configuration.NFTables.MinSyncPeriod.Duration = defaultMinSyncPeriod
@@ -123,10 +118,10 @@ func (o *Options) validateRows() error {
 			errs = append(errs, fmt.Errorf("--%s: %d is less than 0", flag, n))
 		}
 	}
-	check("max-service-rows", o.Budgets.Service)
-	check("max-namespace-rows", o.Budgets.Namespace)
+	check("max-service-rows", o.Rules.Budgets.Service)
+	check("max-namespace-rows", o.Rules.Budgets.Namespace)
 	const low, high = cluster.MinHashTableSize, cluster.MaxHashTableSize
-	if n := o.HashTableSize; n < low || n > high {
+	if n := o.Rules.HashTableSize; n < low || n > high {
 		errs = append(errs, fmt.Errorf("--hash-table-size: %d is not in the range from %d to %d", n, low, high))
 	}
 	return errors.Join(errs...)

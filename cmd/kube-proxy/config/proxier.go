@@ -19,21 +19,16 @@ func (o *Options) Proxier() (proxier.Config, error) {
 		IgnoreExternalIPs: !o.FeatureGate.Enabled(gateExternalIPs),
 		SyncPeriod:        c.NFTables.SyncPeriod.Duration,
 		MinSyncPeriod:     c.NFTables.MinSyncPeriod.Duration,
-		Rules: ruleset.Config{
-			MasqueradeAll:         c.NFTables.MasqueradeAll,
-			LocalhostNodePorts:    o.FeatureGate.Enabled(gateLocalhostNodePorts),
-			ServiceMetrics:        ruleset.ServiceMetrics(o.ServiceMetrics),
-			Budgets:               o.Budgets,
-			HashTableSize:         o.HashTableSize,
-			ResetStaleConnections: o.ResetStaleConnections,
-			DetectLocal: ruleset.LocalDetection{
-				Mode:                ruleset.DetectLocalMode(c.DetectLocalMode),
-				BridgeInterface:     c.DetectLocal.BridgeInterface,
-				InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
-			},
-		},
+		Rules:             o.Rules,
 	}
 	rules := &out.Rules
+	rules.MasqueradeAll = c.NFTables.MasqueradeAll
+	rules.LocalhostNodePorts = o.FeatureGate.Enabled(gateLocalhostNodePorts)
+	rules.DetectLocal = ruleset.LocalDetection{
+		Mode:                ruleset.DetectLocalMode(c.DetectLocalMode),
+		BridgeInterface:     c.DetectLocal.BridgeInterface,
+		InterfaceNamePrefix: c.DetectLocal.InterfaceNamePrefix,
+	}
 	for _, address := range []string{c.HealthzBindAddress, c.MetricsBindAddress} {
 		if at, err := netip.ParseAddrPort(address); err == nil { // empty: not served
 			out.OwnPorts = append(out.OwnPorts, at)

@@ -34,7 +34,7 @@ func runProduct(ctx context.Context, config *rest.Config, node string, synced fu
 		return err
 	}
 	source, err := informer.New(informer.Config{
-		Client: client, NodeName: node, ResyncPeriod: resync, ServiceCIDRs: true, Handler: handler{synced},
+		Client: client, NodeName: node, ResyncPeriod: resync, Handler: handler{synced},
 	})
 	if err != nil {
 		return err
