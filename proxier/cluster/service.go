@@ -58,9 +58,12 @@ func (p *Protocol) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// Protocols returns all protocols.
+func Protocols() []Protocol { return []Protocol{TCP, UDP, SCTP} }
+
 // ParseProtocol returns the protocol with a name: tcp, udp or sctp.
 func ParseProtocol(name string) (Protocol, error) {
-	for _, p := range []Protocol{TCP, UDP, SCTP} {
+	for _, p := range Protocols() {
 		if p.String() == name {
 			return p, nil
 		}

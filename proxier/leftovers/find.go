@@ -20,7 +20,7 @@ func findInNFTables(r *report) error {
 	return eachNFTable(func(conn *nft.Conn, table *nft.Table) error {
 		c, err := readTable(conn, table)
 		if err == nil {
-			r.addFound(table.String(), makePlan(c, nil))
+			r.addTable(table.String(), makePlan(c, nil))
 		}
 		return err
 	})
@@ -36,17 +36,9 @@ func findInLegacy(r *report) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", legacyName(family, name), err)
 		}
-		r.addFound(legacyName(family, name), makePlan(c, nil))
+		r.addTable(legacyName(family, name), makePlan(c, nil))
 		return nil
 	})
-}
-
-// addFound adds the rules and chains of a plan that removes some. Chains that
-// Remove keeps without rules are not leftovers.
-func (r *report) addFound(table string, p plan) {
-	if p.removes() {
-		r.addRemoved(table + ": " + p.String())
-	}
 }
 
 func findIPVS(r *report) error {

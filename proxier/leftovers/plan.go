@@ -66,9 +66,6 @@ func makePlan(c contents, inUse map[string]bool) plan {
 	return p
 }
 
-// empty reports whether the plan changes nothing.
-func (p plan) empty() bool { return len(p.rules) == 0 && len(p.flush) == 0 }
-
 // removes reports whether the plan deletes rules or chains. Flushing is not
 // counted.
 func (p plan) removes() bool { return len(p.rules) > 0 || len(p.delete) > 0 }

@@ -35,7 +35,7 @@ func withNodePorts(f nft.Family) *cluster.Service {
 	return tabletest.Service("dns", "", func(s *cluster.Service) {
 		s.Families = []nft.Family{f}
 		s.Ports = nil
-		for i, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+		for i, p := range cluster.Protocols() {
 			s.Ports = append(s.Ports, cluster.ServicePort{
 				Name: p.String(), Protocol: p, Port: 53, NodePort: uint16(30053 + i),
 			})

@@ -93,7 +93,7 @@ func (f *flowsFlags) ports(ctx context.Context, destination []string) (ports []f
 	case to.service != nil:
 		return f.servicePorts(ctx, to.service)
 	}
-	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+	for _, p := range cluster.Protocols() {
 		if protocol == 0 || protocol == p {
 			ports = append(ports, flows.ServicePort{Protocol: p, Frontends: []netip.AddrPort{to.at}})
 		}

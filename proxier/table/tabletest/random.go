@@ -59,12 +59,7 @@ const (
 	maxNodePorts  = 6
 )
 
-// Protocols returns the protocols of service ports.
-func Protocols() []cluster.Protocol {
-	return []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
-}
-
-func (r Random) protocol() cluster.Protocol { return Protocols()[r.IntN(len(Protocols()))] }
+func (r Random) protocol() cluster.Protocol { return cluster.Protocols()[r.IntN(3)] }
 
 func randomName(i int) cluster.ServiceName {
 	return cluster.ServiceName{Namespace: "ns", Name: fmt.Sprintf("svc-%d", i)}
@@ -156,7 +151,7 @@ func (r Random) Endpoint() *cluster.Endpoint {
 		}
 	}
 	for p := range 3 {
-		for _, proto := range Protocols() {
+		for _, proto := range cluster.Protocols() {
 			port := cluster.EndpointPort{Name: fmt.Sprintf("p%d", p), Protocol: proto, Port: uint16(8000 + p*r.IntN(2))}
 			e.Ports = append(e.Ports, port)
 		}

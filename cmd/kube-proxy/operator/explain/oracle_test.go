@@ -19,6 +19,18 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
+// Reasons of package ruleset.
+const (
+	unknownPort        = explain.ReasonCode(ruleset.UnknownPort)
+	unallocatedAddress = explain.ReasonCode(ruleset.UnallocatedAddress)
+	sourceRange        = explain.ReasonCode(ruleset.SourceRange)
+	outsideCluster     = explain.ReasonCode(ruleset.OutsideCluster)
+	masqueradeAll      = explain.ReasonCode(ruleset.MasqueradeAll)
+	externalPolicy     = explain.ReasonCode(ruleset.ExternalPolicy)
+	fromNode           = explain.ReasonCode(ruleset.FromNode)
+	hairpin            = explain.ReasonCode(ruleset.Hairpin)
+)
+
 // oracle computes the fate of packets from the objects of a cluster, as the
 // Kubernetes documentation defines it. It does not use the code of package
 // ruleset.
@@ -152,9 +164,9 @@ func (o *oracle) predict(q explain.Query) fates {
 	case o.isNodePortAddr(to):
 		return pass(explain.NoService)
 	case o.isClusterIP(to):
-		return refuse(q, explain.UnknownPort)
+		return refuse(q, unknownPort)
 	case o.node.IsServiceAddr(to):
-		return drop(explain.UnallocatedAddress)
+		return drop(unallocatedAddress)
 	}
 	return pass(explain.NoService)
 }
@@ -192,7 +204,7 @@ func (o *oracle) isClusterIP(addr netip.Addr) bool {
 // served returns the outcomes of a packet to a frontend of a service port.
 func (o *oracle) served(q explain.Query, s *servicePort) fates {
 	if s.kind == kindLoadBalancer && !o.allows(s.service, q.Source) {
-		return drop(explain.SourceRange)
+		return drop(sourceRange)
 	}
 	all := o.candidates(s)
 	everywhere := o.byHints(usable(all))
@@ -209,11 +221,11 @@ func (o *oracle) served(q explain.Query, s *servicePort) fates {
 	case s.kind == kindClusterIP:
 		return o.toOneOf(q, s.service, everywhere, internal)
 	case policy == cluster.PolicyCluster:
-		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, explain.ExternalPolicy))
+		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, externalPolicy))
 	case o.isPod(q):
 		return o.toOneOf(q, s.service, everywhere, internal)
 	case o.isLocal(q.Source):
-		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, explain.FromNode))
+		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, fromNode))
 	}
 	return o.toOneOf(q, s.service, here, internal)
 }
@@ -226,9 +238,9 @@ func (o *oracle) masqueradesInternal(q explain.Query) explain.ReasonCode {
 	case !o.isClusterIP(q.Destination.Addr()):
 		return ""
 	case o.rules.MasqueradeAll:
-		return explain.MasqueradeAll
+		return masqueradeAll
 	case o.knowsPods() && !o.isPod(q):
-		return explain.OutsideCluster
+		return outsideCluster
 	}
 	return ""
 }
@@ -248,7 +260,7 @@ func (o *oracle) toOneOf(
 	for _, e := range endpoints {
 		reason := masquerade
 		if reason == "" && e.at.Addr() == q.Source && (e.Node == o.node.Name || e.Node == "") {
-			reason = explain.Hairpin
+			reason = hairpin
 		}
 		to := fate{action: explain.ToEndpoint, endpoint: e.at, masqueraded: reason != "", reason: reason}
 		if share := shares[e.at]; share != nil {

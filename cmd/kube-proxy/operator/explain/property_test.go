@@ -129,7 +129,7 @@ func pick[T any](r *rand.Rand, choices []T) T { return choices[r.IntN(len(choice
 
 // query returns a random packet. Most are to frontends of Services.
 func (p *property) query() explain.Query {
-	q := explain.Query{Protocol: pick(p.Rand, tabletest.Protocols())}
+	q := explain.Query{Protocol: pick(p.Rand, cluster.Protocols())}
 	q.Destination = netip.AddrPortFrom(p.destination(), uint16(80+p.IntN(4)))
 	switch {
 	case q.Destination.Addr().IsLoopback():
@@ -254,9 +254,9 @@ func TestRandomClusters(t *testing.T) {
 		}
 	}
 	for _, reason := range []explain.ReasonCode{
-		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.NoWeight, explain.UnknownPort,
-		explain.UnallocatedAddress, explain.SourceRange, explain.NoService, explain.Localhost,
-		explain.OutsideCluster, explain.MasqueradeAll, explain.ExternalPolicy, explain.FromNode, explain.Hairpin,
+		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.NoWeight, unknownPort,
+		unallocatedAddress, sourceRange, explain.NoService, explain.Localhost,
+		outsideCluster, masqueradeAll, externalPolicy, fromNode, hairpin,
 	} {
 		if seen[reason] < 10 && !testing.Short() {
 			t.Errorf("reason %q: got %d packets, want at least 10", reason, seen[reason])

@@ -47,12 +47,12 @@ func TestReasons(t *testing.T) {
 		{"192.0.2.1:80 tcp from 203.0.113.1", explain.Drop, explain.NoLocalEndpoints},
 		{"172.30.0.11:30000 tcp from 203.0.113.1", explain.Drop, explain.NoLocalEndpoints},
 		{"192.0.2.1:80 tcp from 10.244.1.7", explain.ToEndpoint, ""},
-		{"192.0.2.1:80 tcp from 172.30.0.11", explain.ToEndpoint, explain.FromNode},
+		{"192.0.2.1:80 tcp from 172.30.0.11", explain.ToEndpoint, fromNode},
 		{"10.96.1.2:80 tcp from 10.244.1.7", explain.Drop, explain.NoLocalEndpoints},
-		{"192.0.2.2:80 tcp from 10.244.1.7", explain.ToEndpoint, explain.ExternalPolicy},
-		{"10.96.0.10:80 sctp from 10.244.1.7", explain.Reject, explain.UnknownPort},
-		{"10.96.0.99:80 tcp from 10.244.1.7", explain.Drop, explain.UnallocatedAddress},
-		{"192.0.2.10:80 tcp from 198.51.101.1", explain.Drop, explain.SourceRange},
+		{"192.0.2.2:80 tcp from 10.244.1.7", explain.ToEndpoint, externalPolicy},
+		{"10.96.0.10:80 sctp from 10.244.1.7", explain.Reject, unknownPort},
+		{"10.96.0.99:80 tcp from 10.244.1.7", explain.Drop, unallocatedAddress},
+		{"192.0.2.10:80 tcp from 198.51.101.1", explain.Drop, sourceRange},
 		{"10.244.2.5:8080 tcp from 10.244.1.7", explain.Pass, explain.NoService},
 		{"172.30.0.11:22 tcp from 203.0.113.1", explain.Pass, explain.NoService},
 	}
@@ -94,7 +94,7 @@ func TestMasqueradeAll(t *testing.T) {
 	rules.MasqueradeAll = true
 	sync(t, newTables(t, rules), tabletest.PassSample)
 	o := ask(t, "10.96.0.10:80 tcp from 10.244.1.7").Outcomes[0]
-	if !o.Masqueraded || o.Reason.Code != explain.MasqueradeAll {
+	if !o.Masqueraded || o.Reason.Code != masqueradeAll {
 		t.Errorf("got %+v, want masqueraded as configured", o)
 	}
 }

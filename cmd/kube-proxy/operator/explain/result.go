@@ -74,29 +74,19 @@ type Reason struct {
 	Text string     `json:"text"`
 }
 
-// ReasonCode identifies a reason. It does not change between versions.
+// ReasonCode identifies a reason: a [ruleset.Reason] for refusals, a
+// [ruleset.Masquerade] for masquerading, or one of the following. It does not
+// change between versions.
 type ReasonCode string
 
 // Reasons for refusals and for packets that are not translated.
 const (
-	NoEndpoints        = ReasonCode(ruleset.NoEndpoints)
-	NoLocalEndpoints   = ReasonCode(ruleset.NoLocalEndpoints)
-	NoWeight           = ReasonCode(ruleset.NoWeight)
-	UnknownPort        = ReasonCode(ruleset.UnknownPort)
-	UnallocatedAddress = ReasonCode(ruleset.UnallocatedAddress)
-	SourceRange        = ReasonCode(ruleset.SourceRange)
+	NoEndpoints      = ReasonCode(ruleset.NoEndpoints)
+	NoLocalEndpoints = ReasonCode(ruleset.NoLocalEndpoints)
+	NoWeight         = ReasonCode(ruleset.NoWeight)
 
 	NoService   ReasonCode = "NoService"   // no Service has the address
 	Localhost   ReasonCode = "Localhost"   // a loopback address
 	Damaged     ReasonCode = "Damaged"     // rows are missing
 	Unexplained ReasonCode = "Unexplained" // by a rule that is not nftproxy's
-)
-
-// Reasons for masquerading.
-const (
-	OutsideCluster = ReasonCode(ruleset.OutsideCluster)
-	MasqueradeAll  = ReasonCode(ruleset.MasqueradeAll)
-	ExternalPolicy = ReasonCode(ruleset.ExternalPolicy)
-	FromNode       = ReasonCode(ruleset.FromNode)
-	Hairpin        = ReasonCode(ruleset.Hairpin)
 )

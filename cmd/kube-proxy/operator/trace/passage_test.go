@@ -121,7 +121,7 @@ func prediction() *explain.Result {
 		Protocol: "tcp", ServicePort: "default/web:http", Answer: "the answer of explain",
 		Outcomes: []explain.Outcome{
 			{Action: explain.ToEndpoint, Endpoint: endpoint, Probability: big.NewRat(1, 2)},
-			{Action: explain.ToEndpoint, Endpoint: endpoint, Masqueraded: true, Reason: reason(explain.Hairpin)},
+			{Action: explain.ToEndpoint, Endpoint: endpoint, Masqueraded: true, Reason: reason("Hairpin")},
 			{Action: explain.Reject, RejectWith: "TCP reset", Reason: reason(explain.NoEndpoints)},
 		},
 	}

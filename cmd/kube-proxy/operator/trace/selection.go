@@ -35,9 +35,6 @@ type Source struct {
 	Within, Except []netip.Prefix
 }
 
-// protocols are the protocols of service ports.
-var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
-
 // of returns the part of the selection that concerns a family. ok is false if
 // it selects no packets of the family.
 func (s *Selection) of(f nft.Family) (part Selection, ok bool) {
@@ -64,7 +61,7 @@ func rangeOf(f nft.Family, ranges []netip.Prefix) (p netip.Prefix, ok bool) {
 // protocols returns the protocols that the selection and a frontend have in
 // common.
 func (s *Selection) protocols(frontend Frontend) (common []cluster.Protocol) {
-	for _, p := range protocols {
+	for _, p := range cluster.Protocols() {
 		if (s.Protocol == 0 || s.Protocol == p) && (frontend.Protocol == 0 || frontend.Protocol == p) {
 			common = append(common, p)
 		}
