@@ -26,7 +26,8 @@ func checkNodePortRange(_ context.Context, n *node) Finding {
 	case !known:
 		return skipped("the kernel does not have the setting")
 	}
-	local, err := net.ParsePortRange(strings.Join(strings.Fields(text), "-"))
+	bounds := strings.Join(slices.Compact(strings.Fields(text)), "-")
+	local, err := net.ParsePortRange(bounds)
 	if err != nil {
 		return unknown(err)
 	}
@@ -38,10 +39,10 @@ func checkNodePortRange(_ context.Context, n *node) Finding {
 		return local.Contains(port) &&
 			!slices.ContainsFunc(reserved, func(r *net.PortRange) bool { return r.Contains(port) })
 	}
-	return nodePortFinding(local, chosen, nodePorts())
+	return nodePortFinding(bounds, chosen, nodePorts())
 }
 
-func nodePortFinding(local fmt.Stringer, chosen func(int) bool, inUse []int) Finding {
+func nodePortFinding(local string, chosen func(int) bool, inUse []int) Finding {
 	remedy := "sysctl -w net.ipv4.ip_local_reserved_ports=30000-32767 (the NodePort range of the cluster), or change " +
 		"net.ipv4.ip_local_port_range"
 	for _, port := range inUse {
