@@ -89,8 +89,8 @@ var (
 	// A UDP client may be without a reply meanwhile.
 	changePause = pause{factor: 4, limit: 500 * time.Millisecond}
 	// Endpoints of TCP are removed all the time, for example by each rollout.
-	// While that continues, passes take 2 % of a CPU, and
-	// more if each takes longer than 0.2 s: 4 % with a million entries.
+	// While that continues, passes take 2 % of a CPU, and more if each takes
+	// longer than 0.2 s: 4 % with a million entries.
 	removalPause = pause{factor: 49, limit: 10 * time.Second}
 )
 

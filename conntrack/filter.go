@@ -47,6 +47,7 @@ func (f dumpFilter) String() string {
 	add(f.family != 0, "%s ", f.family.Name())
 	add(f.protocol != 0, "protocol %d ", f.protocol)
 	add(f.translated, "%s ", "translated")
+	add(f.lost, "%s ", "lost")
 	b.WriteString("flows")
 	add(f.dst.IsValid(), " to %v", f.dst)
 	add(f.dstPort != 0, " to port %d", f.dstPort)
