@@ -1,54 +1,38 @@
 package conntrack
 
-import (
-	"maps"
-	"net/netip"
-)
+import "net/netip"
 
-// addrSet is a set of addresses of one family.
-type addrSet struct {
-	addrs map[netip.Addr]struct{}
-	// allLocal adds all local addresses except loopback.
-	allLocal bool
-}
+// addrSet is a set of addresses of one family. The unspecified address stands
+// for all local addresses except loopback.
+type addrSet map[netip.Addr]struct{}
 
-// newAddrSet returns the set of addrs. The unspecified address stands for all
-// local addresses except loopback.
 func newAddrSet(addrs []netip.Addr) addrSet {
-	s := addrSet{addrs: make(map[netip.Addr]struct{}, len(addrs))}
+	s := make(addrSet, len(addrs))
 	for _, addr := range addrs {
-		if addr.IsUnspecified() {
-			s.allLocal = true
-		} else {
-			s.addrs[addr.Unmap().WithZone("")] = struct{}{}
-		}
+		s[addr.Unmap().WithZone("")] = struct{}{}
 	}
 	return s
-}
-
-func (s addrSet) equal(o addrSet) bool {
-	return s.allLocal == o.allLocal && maps.Equal(s.addrs, o.addrs)
 }
 
 // contains reports whether addr is in the set. It calls isLocal only if the
 // result depends on it.
 func (s addrSet) contains(addr netip.Addr, isLocal func(netip.Addr) bool) bool {
-	if _, ok := s.addrs[addr]; ok {
+	if _, ok := s[addr]; ok {
 		return true
 	}
-	return s.allLocal && !addr.IsLoopback() && isLocal(addr)
+	_, allLocal := s[familyOf(addr).Unspecified()]
+	return allLocal && !addr.IsLoopback() && isLocal(addr)
 }
 
 // addMissing adds the addresses that a contains and b does not, up to maxGone
 // addresses in total.
 func (s *addrSet) addMissing(a, b addrSet) {
-	s.allLocal = s.allLocal || a.allLocal && !b.allLocal
-	for addr := range a.addrs {
-		if _, ok := b.addrs[addr]; !ok && len(s.addrs) < maxGone {
-			if s.addrs == nil {
-				s.addrs = make(map[netip.Addr]struct{})
+	for addr := range a {
+		if _, ok := b[addr]; !ok && len(*s) < maxGone {
+			if *s == nil {
+				*s = make(addrSet)
 			}
-			s.addrs[addr] = struct{}{}
+			(*s)[addr] = struct{}{}
 		}
 	}
 }

@@ -152,10 +152,7 @@ func BenchmarkManyChanges200k(b *testing.B) {
 					b.Fatal(err)
 				}
 				passes := 0
-				c, err := NewCleaner(CleanerConfig{Conn: ns.open(b), Report: func(r Result) { passes++ }})
-				if err != nil {
-					b.Fatal(err)
-				}
+				c := ns.open(b).NewCleaner(CleanerConfig{Report: func(r Result) { passes++ }})
 				for b.Loop() {
 					manyChanges(b, c, time.Second/time.Duration(rate), n)
 				}
@@ -216,11 +213,7 @@ func BenchmarkRemovals1M(b *testing.B) {
 				b.Fatal(err)
 			}
 			r := &removalBenchmark{port: tc.port, interval: tc.interval}
-			var err error
-			r.cleaner, err = NewCleaner(CleanerConfig{Conn: ns.open(b), Slow: true, Report: r.passed})
-			if err != nil {
-				b.Fatal(err)
-			}
+			r.cleaner = ns.open(b).NewCleaner(CleanerConfig{Slow: true, Report: r.passed})
 			for b.Loop() {
 				r.run(b)
 			}

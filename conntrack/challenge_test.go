@@ -61,7 +61,7 @@ func TestChallengesWithoutPrivilege(t *testing.T) {
 	}
 	ns.injector(t).add(t, newFlow(tcp, "10.0.0.1:4000", "10.96.0.10:80", "10.244.0.5:8080"))
 	f := onAllAddrs()
-	f.remove([]Removal{removalOf("10.244.0.5:8080", "10.96.0.10:80")})
+	f.Remove(removalOf("10.244.0.5:8080", "10.96.0.10:80"))
 	todo := f.take()
 	if stats, err := c.clean(t.Context(), f, &todo); err != nil || stats.Deleted != 1 {
 		t.Errorf("got %+v, %v, want one deleted flow", stats, err)

@@ -2,7 +2,8 @@ package conntrack
 
 import (
 	"net/netip"
-	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
 // check is the work of a pass. Its size is bounded, however many changes are
@@ -14,10 +15,8 @@ type check struct {
 
 // familyCheck is the part of a check that concerns one family.
 type familyCheck struct {
-	// dsts are the frontends whose flows the pass lists, NodePorts with the
-	// unspecified address. ports are their ports.
-	dsts  few[netip.AddrPort]
-	ports few[uint16]
+	// changed selects the flows to changed frontends, which the pass lists.
+	changed selections
 	// gone are the frontends that are no longer served. former are the
 	// addresses that NodePorts no longer listen on.
 	gone   map[netip.AddrPort]struct{}
@@ -28,16 +27,9 @@ type familyCheck struct {
 	missed []netip.AddrPort
 }
 
-const (
-	// maxNarrowDumps is the largest result of maxDumps. No pass lists the
-	// flows to more destinations one by one.
-	maxNarrowDumps = 7
-
-	// maxGone is the maximum number of frontends, and of addresses, that a
-	// check records as gone (6 MB). Flows to further ones stay until they
-	// time out.
-	maxGone = 1 << 17
-)
+// maxGone is the maximum number of frontends, and of addresses, that a check
+// records as gone (6 MB). Flows to further ones stay until they time out.
+const maxGone = 1 << 17
 
 // byFamily has a value for each family.
 type byFamily[T any] struct{ ipv4, ipv6 T }
@@ -53,15 +45,17 @@ func (c *check) empty() bool { return c.changes == 0 }
 
 func (c *check) add(frontend netip.AddrPort) {
 	c.changes++
-	f := c.of(familyOf(frontend.Addr()))
-	f.dsts.add(frontend)
-	f.ports.add(frontend.Port())
+	family := familyOf(frontend.Addr())
+	one := Selection{Family: family, Protocol: unix.IPPROTO_UDP, Port: frontend.Port()}
+	if !frontend.Addr().IsUnspecified() {
+		one.Addr = frontend.Addr()
+	}
+	c.of(family).changed.add(one)
 }
 
 func (c *check) addGone(frontend netip.AddrPort) {
 	c.add(frontend)
-	f := c.of(familyOf(frontend.Addr()))
-	f.addGone(frontend)
+	c.of(familyOf(frontend.Addr())).addGone(frontend)
 }
 
 func (c *check) addRemoval(r *removal) {
@@ -94,12 +88,11 @@ func (c *check) merge(o check) {
 }
 
 func (f *familyCheck) merge(o familyCheck) {
-	f.dsts.merge(o.dsts)
-	f.ports.merge(o.ports)
+	f.changed.merge(o.changed)
 	for frontend := range o.gone {
 		f.addGone(frontend)
 	}
-	f.former.addMissing(o.former, addrSet{})
+	f.former.addMissing(o.former, nil)
 	for _, removals := range o.removals {
 		for _, r := range removals {
 			f.addRemoval(r)
@@ -121,32 +114,3 @@ func (f *familyCheck) isGone(dst, nodePort netip.AddrPort, isNodePort bool, node
 	return (gone || isNodePort) && f.former.contains(dst.Addr(), isLocal) ||
 		gone && nodeAddrs.contains(dst.Addr(), isLocal)
 }
-
-// few is a set of at most maxNarrowDumps values. A larger set does not store
-// its values.
-type few[T comparable] struct {
-	values  []T
-	tooMany bool
-}
-
-func (s *few[T]) add(v T) {
-	switch {
-	case s.tooMany || slices.Contains(s.values, v):
-	case len(s.values) == maxNarrowDumps:
-		*s = few[T]{tooMany: true}
-	default:
-		s.values = append(s.values, v)
-	}
-}
-
-func (s *few[T]) merge(o few[T]) {
-	if o.tooMany {
-		*s = few[T]{tooMany: true}
-	}
-	for _, v := range o.values {
-		s.add(v)
-	}
-}
-
-// atMost reports whether the set has at most n values.
-func (s *few[T]) atMost(n int) bool { return !s.tooMany && len(s.values) <= n }

@@ -39,21 +39,20 @@ func (c *Conn) clean(ctx context.Context, f *frontends, todo *check) (Stats, err
 	stale := func(flow trackedFlow) bool { return f.stale(flow, todo, local.contains) }
 	var stats Stats
 	var errs []error
-	for _, filter := range plan(todo, entries) {
-		errs = append(errs, c.cleanFilter(ctx, filter, stale, &stats))
+	for _, selected := range plan(todo, entries) {
+		errs = append(errs, c.cleanSelected(ctx, selected, stale, &stats))
 	}
 	return stats, errors.Join(append(errs, local.err)...)
 }
 
-// cleanFilter deletes the stale flows that a filter selects. It repeats a
-// dump that the kernel could not finish.
-func (c *Conn) cleanFilter(ctx context.Context, filter dumpFilter, stale func(trackedFlow) bool,
-	stats *Stats) (err error) {
+// cleanSelected deletes the stale flows of a selection. It repeats a dump that
+// the kernel could not finish.
+func (c *Conn) cleanSelected(ctx context.Context, s Selection, stale func(trackedFlow) bool, stats *Stats) (err error) {
 	for range maxAttempts {
 		if err = ctx.Err(); err != nil {
 			return err
 		}
-		err = c.cleanDump(ctx, filter, stale, stats)
+		err = c.cleanDump(ctx, s, stale, stats)
 		if !errors.Is(err, nfnetlink.ErrInterrupted) && !errors.Is(err, unix.ENOBUFS) {
 			return err
 		}
@@ -63,43 +62,37 @@ func (c *Conn) cleanFilter(ctx context.Context, filter dumpFilter, stale func(tr
 
 // cleanDump deletes the stale flows of one dump, in batches while the dump
 // continues.
-func (c *Conn) cleanDump(ctx context.Context, filter dumpFilter, stale func(trackedFlow) bool, stats *Stats) error {
+func (c *Conn) cleanDump(ctx context.Context, s Selection, stale func(trackedFlow) bool, stats *Stats) error {
 	stats.Dumps++
 	before := c.received
 	defer func() { stats.Flows += c.received - before }()
 
 	c.pending = c.pending[:0]
-	for flow, err := range c.listFlows(filter) {
+	for flow, err := range c.listFlows(s) {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err == nil && stale(flow) {
 			c.pending = append(c.pending, flow)
 			if len(c.pending) == deleteBatch {
-				err = c.deletePending(stats)
+				err = c.deletePending(s.Family, stats)
 			}
 		}
 		if err != nil {
-			return errors.Join(err, c.deletePending(stats))
+			return errors.Join(err, c.deletePending(s.Family, stats))
 		}
 	}
-	return c.deletePending(stats)
+	return c.deletePending(s.Family, stats)
 }
 
-func (c *Conn) deletePending(stats *Stats) error {
-	var ipv4, ipv6 []trackedFlow
-	for _, flow := range c.pending {
-		if flow.family() == IPv6 {
-			ipv6 = append(ipv6, flow)
-		} else {
-			ipv4 = append(ipv4, flow)
-		}
-	}
+// deletePending deletes the pending flows, which are of one family.
+func (c *Conn) deletePending(family Family, stats *Stats) error {
 	c.challenges.add(c.pending)
+	deleted, err := c.deleteFlows(c.pending...)
 	c.pending = c.pending[:0]
-	deleted4, err4 := c.deleteFlows(ipv4...)
-	deleted6, err6 := c.deleteFlows(ipv6...)
-	stats.Deleted += deleted4 + deleted6
-	stats.DeletedIPv6 += deleted6
-	return errors.Join(err4, err6)
+	stats.Deleted += deleted
+	if family == IPv6 {
+		stats.DeletedIPv6 += deleted
+	}
+	return err
 }

@@ -23,7 +23,7 @@ type cleanCase struct {
 // addresses.
 func cleanChanges(ctx context.Context, c *Conn, changes ...Change) (Stats, error) {
 	f := onAllAddrs()
-	f.update(changes)
+	f.Update(changes...)
 	return cleanUnchecked(ctx, c, f)
 }
 
@@ -185,10 +185,10 @@ func TestCleanNodeAddrs(t *testing.T) {
 	ns.injector(t).add(t, append(kept, former, stale, untranslated)...)
 	c := ns.open(t)
 	f := newFrontends()
-	f.setNodeAddrs(IPv4, []netip.Addr{addr("192.0.2.1"), addr("192.0.2.3")})
-	f.update([]Change{change("0.0.0.0:30053", ep2), change("192.0.2.3:30053", ep1)})
+	f.SetNodeAddrs(IPv4, []netip.Addr{addr("192.0.2.1"), addr("192.0.2.3")})
+	f.Update(change("0.0.0.0:30053", ep2), change("192.0.2.3:30053", ep1))
 	f.take()
-	f.setNodeAddrs(IPv4, []netip.Addr{addr("203.0.113.7"), addr("192.0.2.3")})
+	f.SetNodeAddrs(IPv4, []netip.Addr{addr("203.0.113.7"), addr("192.0.2.3")})
 	for _, want := range []int{3, 0} {
 		if stats, err := cleanUnchecked(t.Context(), c, f); err != nil || stats.Deleted != want {
 			t.Errorf("got %+v, %v, want %d deleted flows", stats, err, want)
@@ -227,7 +227,7 @@ func TestCleanCanceled(t *testing.T) {
 	ctx, cancel = context.WithCancel(context.Background())
 	defer cancel()
 	seen := 0
-	err = c.cleanFilter(ctx, dumpFilter{family: IPv4}, func(trackedFlow) bool {
+	err = c.cleanSelected(ctx, Selection{Family: IPv4}, func(trackedFlow) bool {
 		seen++
 		cancel()
 		return false

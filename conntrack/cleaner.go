@@ -2,17 +2,11 @@ package conntrack
 
 import (
 	"context"
-	"errors"
-	"net/netip"
 	"time"
 )
 
 // CleanerConfig configures a [Cleaner].
 type CleanerConfig struct {
-	// Conn must not be used by anything else. The caller closes it after Run
-	// has returned.
-	Conn *Conn
-
 	// Slow makes the pauses between passes longer, for removals.
 	Slow bool
 
@@ -43,11 +37,10 @@ type Result struct {
 // same frontends only. If possible, it is combined with a pass for other
 // changes.
 type Cleaner struct {
-	frontends  *frontends
+	*frontends
 	challenges *challenges
 	clean      func(context.Context, *check) (Stats, error)
 	report     func(Result)
-	wake       chan struct{} // capacity 1; receives a value after a change
 
 	// The other fields are owned by Run's goroutine.
 	pause      pause
@@ -108,17 +101,15 @@ func (p *pause) after(pass time.Duration, now time.Time) time.Duration {
 	return max(p.end.Sub(now), 0)
 }
 
-// NewCleaner returns a Cleaner. It does nothing until Run is called.
-func NewCleaner(config CleanerConfig) (*Cleaner, error) {
-	if config.Conn == nil {
-		return nil, errors.New("conntrack cleaner: Conn is required")
-	}
+// NewCleaner returns a Cleaner. It does nothing until Run is called. Nothing
+// else may use the Conn then. The caller closes it after Run has returned.
+func (c *Conn) NewCleaner(config CleanerConfig) *Cleaner {
 	f := newFrontends()
-	c := newCleaner(config, f, func(ctx context.Context, todo *check) (Stats, error) {
-		return config.Conn.clean(ctx, f, todo)
+	cleaner := newCleaner(config, f, func(ctx context.Context, todo *check) (Stats, error) {
+		return c.clean(ctx, f, todo)
 	})
-	c.challenges = config.Conn.challenges
-	return c, nil
+	cleaner.challenges = c.challenges
+	return cleaner
 }
 
 func newCleaner(config CleanerConfig, f *frontends, clean func(context.Context, *check) (Stats, error)) *Cleaner {
@@ -134,57 +125,8 @@ func newCleaner(config CleanerConfig, f *frontends, clean func(context.Context, 
 		pause:      pause,
 		clean:      clean,
 		report:     config.Report,
-		wake:       make(chan struct{}, 1),
 		rechecks:   rechecks{delay: recheckDelay},
 		retryDelay: minRetryDelay,
-	}
-}
-
-// Update applies changes in their order.
-func (c *Cleaner) Update(changes ...Change) {
-	c.frontends.update(changes)
-	c.signal()
-}
-
-// Replace sets all frontends of an address family. Its other frontends are
-// gone.
-func (c *Cleaner) Replace(family Family, changes ...Change) {
-	c.frontends.replace(family, changes)
-	c.signal()
-}
-
-// Miss reports all TCP frontends of a family, whose rules were missing. The
-// kernel does not translate an attempt to connect that began meanwhile, however
-// often the client repeats the SYN. Therefore its flow is deleted: the next SYN
-// is translated. The Cleaner keeps the slice.
-func (c *Cleaner) Miss(family Family, frontends []netip.AddrPort) {
-	c.frontends.miss(family, frontends)
-	c.signal()
-}
-
-// SetNodeAddrs sets the addresses that the NodePorts of a family listen on.
-// The unspecified address stands for all local addresses except loopback.
-// Before the first call, NodePorts listen on no address.
-func (c *Cleaner) SetNodeAddrs(family Family, addrs []netip.Addr) {
-	c.frontends.setNodeAddrs(family, addrs)
-	c.signal()
-}
-
-// Remove reports endpoints that no longer exist. The rules must not lead to
-// them. The caller limits the number of removals that are not done.
-func (c *Cleaner) Remove(removals ...Removal) {
-	c.frontends.remove(removals)
-	c.signal()
-}
-
-// signal wakes Run if a pass is needed.
-func (c *Cleaner) signal() {
-	if !c.frontends.hasUnchecked() {
-		return
-	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
 	}
 }
 
@@ -216,15 +158,15 @@ func (c *Cleaner) Run(ctx context.Context) error {
 // checkChanges makes a pass if there are changes to check, and returns the
 // length of the pause after it.
 func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
-	fresh, second := c.frontends.take(), c.rechecks.take(time.Now())
+	fresh, second := c.take(), c.rechecks.take(time.Now())
 	if fresh.empty() && second.empty() {
 		c.retryAt = time.Time{}
 		return 0
 	}
 	result := c.pass(ctx, fresh, second)
 	if result.Err != nil {
-		c.frontends.putBack(fresh)
-		c.frontends.putBack(second)
+		c.putBack(fresh)
+		c.putBack(second)
 		c.retryAt = time.Now().Add(c.retryDelay)
 		c.retryDelay = min(2*c.retryDelay, maxRetryDelay)
 		return minRetryDelay

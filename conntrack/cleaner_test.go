@@ -30,8 +30,11 @@ func (p *passes) clean(_ context.Context, todo *check) (Stats, error) {
 // frontendsOf returns the IPv4 frontends of a check, in order.
 func frontendsOf(c check) []string {
 	var names []string
-	for _, dst := range slices.SortedFunc(slices.Values(c.ipv4.dsts.values), netip.AddrPort.Compare) {
-		names = append(names, dst.String())
+	for _, s := range c.ipv4.changed.sorted(maxNarrowDumps) {
+		if !s.Addr.IsValid() {
+			s.Addr = IPv4.Unspecified()
+		}
+		names = append(names, netip.AddrPortFrom(s.Addr, s.Port).String())
 	}
 	return names
 }
@@ -119,7 +122,7 @@ func TestCleanerChecksTwice(t *testing.T) {
 		p.wantPasses(t, 4)
 		for _, todo := range p.checks[2:] {
 			wantFrontends(t, todo, "0.0.0.0:30053")
-			if _, ok := todo.ipv4.former.addrs[addr("192.0.2.1")]; !ok {
+			if _, ok := todo.ipv4.former[addr("192.0.2.1")]; !ok {
 				t.Errorf("got check %+v, want the former address", todo)
 			}
 		}
@@ -205,12 +208,6 @@ func TestCleanerUpdateDoesNotBlock(t *testing.T) {
 	})
 }
 
-func TestNewCleanerWithoutConn(t *testing.T) {
-	if _, err := NewCleaner(CleanerConfig{}); err == nil {
-		t.Error("got no error without a Conn")
-	}
-}
-
 // A Cleaner deletes a stale flow, and one that the kernel inserts after the
 // first pass.
 func TestCleanerDeletes(t *testing.T) {
@@ -220,17 +217,14 @@ func TestCleanerDeletes(t *testing.T) {
 	late := newFlow(udp, "10.0.0.3:4000", "10.96.0.10:53", "10.244.0.5:53")
 	ns.injector(t).add(t, stale, served)
 	results := make(chan Result, 2)
-	c, err := NewCleaner(CleanerConfig{
-		Conn: ns.open(t), Report: func(r Result) {
+	c := ns.open(t).NewCleaner(CleanerConfig{
+		Report: func(r Result) {
 			if r.Changes > 0 {
 				ns.injector(t).add(t, late)
 			}
 			results <- r
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- c.Run(ctx) }()

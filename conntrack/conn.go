@@ -56,13 +56,13 @@ func (c *Conn) Close() error {
 	return errors.Join(errs...)
 }
 
-// call sends a request that is not a dump, and calls each with the messages of
-// the answer.
-func call(
-	s *nfnetlink.Socket, typ uint16, family Family, body func(*nfnetlink.Writer), each func(nfnetlink.Message) error,
+// request sends a request, and calls each with the messages of the answer.
+func request(
+	s *nfnetlink.Socket, typ, flags uint16, family Family, body func(*nfnetlink.Writer),
+	each func(nfnetlink.Message) error,
 ) error {
 	w := nfnetlink.Writer{Seq: s.Seq}
-	at := w.Begin(typ, unix.NLM_F_ACK, family, 0)
+	at := w.Begin(typ, flags, family, 0)
 	body(&w)
 	w.End(at)
 	return s.Request(&w, each)

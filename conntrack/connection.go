@@ -6,8 +6,6 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Connection is a tracked connection: a flow of any protocol.
@@ -23,17 +21,6 @@ type Connection struct {
 	State string
 }
 
-// Selection selects connections. A zero field selects all.
-type Selection struct {
-	Family   Family
-	Protocol uint8
-	// Addr and Port are the frontend.
-	Addr netip.Addr
-	Port uint16
-	// Translated selects connections whose destination was translated.
-	Translated bool
-}
-
 // Select calls each with the selected connections. It returns the number of
 // connections that the kernel sent: more than selected if the kernel does not
 // know a filter (see the package's documentation).
@@ -41,26 +28,20 @@ type Selection struct {
 // The connections are not a snapshot: while the table changes, one can be
 // missing or be twice among them.
 func (c *Conn) Select(ctx context.Context, s Selection, each func(Connection)) (read int, err error) {
-	filter := dumpFilter{family: s.Family, protocol: s.Protocol, dst: s.Addr, dstPort: s.Port, translated: s.Translated}
 	before := c.received
-	err = c.dumpFiltered(filter, func(attributes []byte) error {
-		flow, err := decodeFlow(attributes)
-		if err == nil && filter.matches(flow) {
-			each(connectionOf(flow, attributes))
-		}
+	for flow, err := range c.listFlows(s) {
 		if err == nil {
 			err = ctx.Err()
 		}
-		return err
-	})
-	return c.received - before, err
-}
-
-func connectionOf(flow trackedFlow, attributes []byte) Connection {
-	return Connection{
-		Protocol: flow.protocol, Client: flow.original.src, Frontend: flow.original.dst, Endpoint: flow.reply.src,
-		State: stateName(flow, attributes),
+		if err != nil {
+			return c.received - before, err
+		}
+		each(Connection{
+			Protocol: flow.protocol, Client: flow.original.src, Frontend: flow.original.dst,
+			Endpoint: flow.reply.src, State: flow.stateName(),
+		})
 	}
+	return c.received - before, nil
 }
 
 // Bits of the status of a flow (linux/netfilter/nf_conntrack_common.h).
@@ -77,26 +58,25 @@ const (
 	ctaState         = 1
 )
 
-// stateName returns the state of a flow from the attributes of its message.
-func stateName(flow trackedFlow, attributes []byte) string {
-	status := nfnetlink.Uint32(nfnetlink.Attr(attributes, ctaStatus))
+// stateName returns the state as in Connection.
+func (f trackedFlow) stateName() string {
 	var states []string
-	switch flow.protocol {
+	switch f.protocol {
 	case unix.IPPROTO_TCP:
 		states = tcpStates[:]
 	case unix.IPPROTO_SCTP:
 		states = sctpStates[:]
 	default:
-		if status&statusSeenReply == 0 {
+		if f.status&statusSeenReply == 0 {
 			return "UNREPLIED"
 		}
 		return "REPLIED"
 	}
 	switch {
-	case status&statusOffload != 0: // the kernel does not send a state
+	case f.status&statusOffload != 0: // the kernel does not send a state
 		return "OFFLOAD"
-	case int(flow.state) >= len(states):
-		return "STATE" + strconv.Itoa(int(flow.state))
+	case int(f.state) >= len(states):
+		return "STATE" + strconv.Itoa(int(f.state))
 	}
-	return states[flow.state]
+	return states[f.state]
 }

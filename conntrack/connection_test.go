@@ -119,8 +119,8 @@ func TestStateName(t *testing.T) {
 		{udp, nil, "UNREPLIED"},
 	} {
 		flow := trackedFlow{protocol: tc.protocol}
-		flow.setAttr(ctaProtoInfo, nfnetlink.Attr(tc.attributes, ctaProtoInfo))
-		if got := stateName(flow, tc.attributes); got != tc.want {
+		nfnetlink.EachAttr(tc.attributes, flow.setAttr)
+		if got := flow.stateName(); got != tc.want {
 			t.Errorf("protocol %d, %x: got %s, want %s", tc.protocol, tc.attributes, got, tc.want)
 		}
 	}

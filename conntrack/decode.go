@@ -39,6 +39,8 @@ func (f *trackedFlow) setAttr(kind uint16, data []byte) {
 		f.id = nfnetlink.Uint32(data)
 	case ctaZone:
 		f.zone = zone{nfnetlink.Uint16(data), zoneBoth}
+	case ctaStatus:
+		f.status = nfnetlink.Uint32(data)
 	case ctaProtoInfo:
 		f.state = stateOf(data)
 	}

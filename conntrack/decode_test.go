@@ -40,13 +40,13 @@ func unhex(t testing.TB, s string) []byte {
 
 func TestDecodeFlow(t *testing.T) {
 	want := newFlow(udp, "10.1.0.2:40000", "10.96.0.10:53", "10.2.0.2:5353").inZone(7, zoneBoth)
-	want.id = 0x1b2c3d4e
+	want.id, want.status = 0x1b2c3d4e, 0x28
 	got, err := decodeFlow(unhex(t, dumpedFlow))
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v\nwant %+v", got, err, want)
 	}
 	for _, flow := range filterFlows() {
-		flow.id = 0x01020304
+		flow.id, flow.status = 0x01020304, statusAssured
 		got, err := decodeFlow(flowPayload(flow))
 		if err != nil || got != flow {
 			t.Errorf("got %+v, %v\nwant %+v", got, err, flow)
@@ -91,7 +91,7 @@ func TestDecodeFlowLengths(t *testing.T) {
 		func(f *trackedFlow) { port0(&f.original.src) }, func(f *trackedFlow) { port0(&f.original.dst) },
 		nil, nil, func(f *trackedFlow) { f.protocol = 0 },
 		func(f *trackedFlow) { port0(&f.reply.src) }, func(f *trackedFlow) { port0(&f.reply.dst) },
-		func(*trackedFlow) {}, func(*trackedFlow) {}, func(*trackedFlow) {}, // status, timeout, mark
+		func(f *trackedFlow) { f.status = 0 }, func(*trackedFlow) {}, func(*trackedFlow) {}, // status, timeout, mark
 		func(f *trackedFlow) { f.id = 0 }, func(*trackedFlow) {}, func(f *trackedFlow) { f.zone = zone{} },
 	}
 	for leaf, change := range without {
@@ -169,6 +169,7 @@ func FuzzDecodeFlow(f *testing.F) {
 			flow.zone.direction = zoneBoth // zone 0 has no attribute
 		}
 		again, err := decodeFlow(flowPayload(flow))
+		again.status = flow.status
 		if err != nil || again != flow {
 			t.Errorf("got %+v, %v\nwant %+v", again, err, flow)
 		}

@@ -1,9 +1,7 @@
 package conntrack
 
 import (
-	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -13,29 +11,20 @@ import (
 // deleteBatch is the number of deletions that are sent with one system call.
 const deleteBatch = 128
 
-// deleteFlows deletes flows of a protocol with ports, and returns how many
-// it deleted. It is not an error if a flow no longer exists, or was
-// replaced. A new flow stays, even if it is from the same client: a flow is
-// deleted by its reply tuple, its zone and its ID. The ID alone is not
+// deleteFlows deletes up to deleteBatch flows of a protocol with ports, and
+// returns how many it deleted. It is not an error if a flow no longer exists,
+// or was replaced. A new flow stays, even if it is from the same client: a flow
+// is deleted by its reply tuple, its zone and its ID. The ID alone is not
 // enough. The kernel computes it from the entry's address in memory and the
 // original tuple, and a new entry often gets the memory of the previous one.
 //
-// deleteFlows tries all flows. For each batch it returns the first error and
-// the number of errors.
+// The kernel answers failed deletions and the last one. It handles all of them,
+// in order, before send returns. deleteFlows returns the first error and the
+// number of errors.
 func (c *Conn) deleteFlows(flows ...trackedFlow) (deleted int, err error) {
-	var errs []error
-	for some := range slices.Chunk(flows, deleteBatch) {
-		done, err := c.sendDeletions(some)
-		deleted += done
-		errs = append(errs, err)
+	if len(flows) == 0 {
+		return 0, nil
 	}
-	return deleted, errors.Join(errs...)
-}
-
-// sendDeletions sends one batch of deletions. The kernel answers failed
-// deletions and the last one. It handles all of them, in order, before send
-// returns.
-func (c *Conn) sendDeletions(flows []trackedFlow) (deleted int, err error) {
 	c.calls.Discard() // answers to an earlier batch that was abandoned
 	w := nfnetlink.Writer{Buf: c.requests[:0], Seq: c.calls.Seq}
 	first := w.Seq + 1

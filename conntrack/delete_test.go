@@ -1,12 +1,23 @@
 package conntrack
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // wantDeleted deletes flows and compares the number of deleted flows.
 func wantDeleted(t *testing.T, c *Conn, want int, flows ...trackedFlow) {
 	t.Helper()
-	if got, err := c.deleteFlows(flows...); got != want || err != nil {
-		t.Fatalf("got %d deleted flows, %v, want %d", got, err, want)
+	got := 0
+	for some := range slices.Chunk(flows, deleteBatch) {
+		n, err := c.deleteFlows(some...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += n
+	}
+	if got != want {
+		t.Fatalf("got %d deleted flows, want %d", got, want)
 	}
 }
 
@@ -26,8 +37,8 @@ func TestDeleteFlows(t *testing.T) {
 // withID returns a flow of the table with its ID.
 func withID(t *testing.T, c *Conn, flow trackedFlow) trackedFlow {
 	t.Helper()
-	for found := range mustYield(t, c.listFlows(dumpFilter{})) {
-		flow.id = found.id
+	for found := range mustYield(t, c.listFlows(Selection{})) {
+		flow.id, flow.status = found.id, found.status
 		if found == flow {
 			return found
 		}
@@ -100,7 +111,7 @@ func TestDeleteManyFlows(t *testing.T) {
 	ns.injector(t).add(t, manyFlows(3*deleteBatch+5)...)
 	c := ns.open(t)
 	var all []trackedFlow
-	for flow := range mustYield(t, c.listFlows(dumpFilter{})) {
+	for flow := range mustYield(t, c.listFlows(Selection{})) {
 		all = append(all, flow)
 	}
 	wantDeleted(t, c, deleteBatch+3, all[:deleteBatch+3]...)
@@ -117,7 +128,7 @@ func TestDeleteFlowsDuringDump(t *testing.T) {
 	ns.injector(t).add(t, flows...)
 	c := ns.open(t)
 	deleted := 0
-	for flow := range mustYield(t, c.listFlows(dumpFilter{family: IPv4, protocol: udp})) {
+	for flow := range mustYield(t, c.listFlows(Selection{Family: IPv4, Protocol: udp})) {
 		n, err := c.deleteFlows(flow)
 		if err != nil {
 			t.Fatal(err)

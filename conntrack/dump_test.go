@@ -9,7 +9,7 @@ func TestListFlowsLeftEarly(t *testing.T) {
 	ns.injector(t).add(t, flows...)
 	c := ns.open(t)
 	for range 3 {
-		for range mustYield(t, c.listFlows(dumpFilter{})) {
+		for range mustYield(t, c.listFlows(Selection{})) {
 			break
 		}
 	}

@@ -17,7 +17,8 @@ const (
 // (net.netfilter.nf_conntrack_count).
 func (c *Conn) Entries() (entries int, err error) {
 	found := false
-	err = call(c.calls, messageGetStats, 0, func(*nfnetlink.Writer) {}, func(msg nfnetlink.Message) error {
+	nothing := func(*nfnetlink.Writer) {}
+	err = request(c.calls, messageGetStats, unix.NLM_F_ACK, 0, nothing, func(msg nfnetlink.Message) error {
 		n := nfnetlink.Attr(msg.Attributes(), ctaStatsGlobalEntries)
 		entries, found = int(nfnetlink.Uint32(n)), n != nil
 		return nil

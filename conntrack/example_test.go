@@ -19,14 +19,7 @@ func Example() {
 	}
 	defer conn.Close()
 	passes := make(chan conntrack.Result, 2)
-	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
-		Conn:   conn,
-		Report: func(r conntrack.Result) { passes <- r },
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	cleaner := conn.NewCleaner(conntrack.CleanerConfig{Report: func(r conntrack.Result) { passes <- r }})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { cleaner.Run(ctx) })

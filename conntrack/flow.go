@@ -13,6 +13,7 @@ type trackedFlow struct {
 	original tuple // of the first packet: from the client to the frontend
 	reply    tuple // of the replies: after DNAT, src is the endpoint; after SNAT, dst is not the client
 	zone     zone
+	status   uint32 // bits, see connection.go
 	state    uint8  // of TCP and SCTP, see states.go
 	id       uint32 // CTA_ID: a hash of the entry's address in memory and its original tuple
 }

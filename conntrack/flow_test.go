@@ -69,13 +69,13 @@ func mustYield(t testing.TB, flows iter.Seq2[trackedFlow, error]) iter.Seq[track
 	}
 }
 
-// list returns all flows of the table without their IDs, which are not
-// predictable.
+// list returns all flows of the table without their IDs and status, which
+// are not predictable.
 func list(t testing.TB, c *Conn) []trackedFlow {
 	t.Helper()
 	var flows []trackedFlow
-	for flow := range mustYield(t, c.listFlows(dumpFilter{})) {
-		flow.id = 0
+	for flow := range mustYield(t, c.listFlows(Selection{})) {
+		flow.id, flow.status = 0, 0
 		flows = append(flows, flow)
 	}
 	return flows
@@ -108,7 +108,7 @@ func find(t testing.TB, c *Conn, client netip.AddrPort) trackedFlow {
 
 func findAll(t testing.TB, c *Conn, client netip.AddrPort) (found []trackedFlow) {
 	t.Helper()
-	for flow := range mustYield(t, c.listFlows(dumpFilter{})) {
+	for flow := range mustYield(t, c.listFlows(Selection{})) {
 		if flow.original.src == client {
 			found = append(found, flow)
 		}

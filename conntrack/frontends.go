@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"maps"
 	"net/netip"
 	"sync"
 )
@@ -42,6 +43,7 @@ type frontends struct {
 	mu sync.RWMutex
 	byFamily[served]
 	unchecked check
+	wake      chan struct{} // capacity 1; receives a value after a change to check
 }
 
 // served are the frontends of one family.
@@ -55,17 +57,28 @@ type served struct {
 }
 
 func newFrontends() *frontends {
-	f := new(frontends)
+	f := &frontends{wake: make(chan struct{}, 1)}
 	f.ipv4.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	f.ipv6.endpoints = make(map[netip.AddrPort][]netip.AddrPort)
 	return f
 }
 
-// update applies changes in their order, and records the frontends that a
-// pass has to check.
-func (f *frontends) update(changes []Change) {
-	f.mu.Lock()
+// unlock unlocks mu, and wakes Run if a pass is needed.
+func (f *frontends) unlock() {
 	defer f.mu.Unlock()
+	if f.unchecked.empty() {
+		return
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Update applies changes in their order.
+func (f *frontends) Update(changes ...Change) {
+	f.mu.Lock()
+	defer f.unlock()
 	var lists endpointLists
 	for _, change := range changes {
 		frontend := unmap(change.Frontend)
@@ -85,11 +98,11 @@ func (f *frontends) update(changes []Change) {
 	}
 }
 
-// replace sets all frontends of a family. Its other frontends are gone.
-// Changes of the other family are ignored.
-func (f *frontends) replace(family Family, changes []Change) {
+// Replace sets all frontends of an address family. Its other frontends are
+// gone. Changes of the other family are ignored.
+func (f *frontends) Replace(family Family, changes ...Change) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.unlock()
 	s := f.of(family)
 	before := s.endpoints
 	s.endpoints = make(map[netip.AddrPort][]netip.AddrPort, len(changes))
@@ -121,22 +134,26 @@ func (f *frontends) set(s *served, before map[netip.AddrPort][]netip.AddrPort, f
 	}
 }
 
-// miss records the TCP frontends of a family, whose rules were missing.
-func (f *frontends) miss(family Family, frontends []netip.AddrPort) {
+// Miss reports all TCP frontends of a family, whose rules were missing. The
+// kernel does not translate an attempt to connect that began meanwhile, however
+// often the client repeats the SYN. Therefore its flow is deleted: the next SYN
+// is translated. The Cleaner keeps the slice.
+func (f *frontends) Miss(family Family, frontends []netip.AddrPort) {
 	frontends = sortedEndpoints(frontends)
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.unlock()
 	f.unchecked.changes += len(frontends)
 	f.unchecked.of(family).missed = frontends
 }
 
-// setNodeAddrs sets the addresses that the NodePorts of a family listen on.
+// SetNodeAddrs sets the addresses that the NodePorts of a family listen on.
 // The unspecified address stands for all local addresses except loopback.
-func (f *frontends) setNodeAddrs(family Family, addrs []netip.Addr) {
+// Before the first call, NodePorts listen on no address.
+func (f *frontends) SetNodeAddrs(family Family, addrs []netip.Addr) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.unlock()
 	s, now := f.of(family), newAddrSet(addrs)
-	if now.equal(s.nodeAddrs) {
+	if maps.Equal(now, s.nodeAddrs) {
 		return
 	}
 	before := s.nodeAddrs
@@ -167,12 +184,6 @@ func (f *frontends) putBack(c check) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.unchecked.merge(c)
-}
-
-func (f *frontends) hasUnchecked() bool {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return !f.unchecked.empty()
 }
 
 // unmap returns an address in the form that decoded flows have.

@@ -21,8 +21,8 @@ func gone(frontend string) Change {
 // onAllAddrs returns frontends with NodePorts on all local addresses.
 func onAllAddrs() *frontends {
 	f := newFrontends()
-	f.setNodeAddrs(IPv4, []netip.Addr{IPv4.Unspecified()})
-	f.setNodeAddrs(IPv6, []netip.Addr{IPv6.Unspecified()})
+	f.SetNodeAddrs(IPv4, []netip.Addr{IPv4.Unspecified()})
+	f.SetNodeAddrs(IPv6, []netip.Addr{IPv6.Unspecified()})
 	return f
 }
 
@@ -58,7 +58,7 @@ func TestUpdateRecordsChecks(t *testing.T) {
 		{Change{}, false},
 		{Change{Gone: true}, false},
 	} {
-		f.update([]Change{tc.change})
+		f.Update(tc.change)
 		if todo := f.take(); todo.empty() == tc.want {
 			t.Errorf("step %d, %v: got check %+v, want a check: %v", i, tc.change, todo, tc.want)
 		}
@@ -69,13 +69,13 @@ func TestUpdateRecordsChecks(t *testing.T) {
 func TestReplace(t *testing.T) {
 	const ep1, ep2 = "10.244.0.1:53", "10.244.0.2:53"
 	f := newFrontends()
-	f.update([]Change{change("10.96.0.1:53", ep1), change("10.96.0.2:53", ep1), change("[fd96::1]:53", "[fd24::1]:53")})
+	f.Update(change("10.96.0.1:53", ep1), change("10.96.0.2:53", ep1), change("[fd96::1]:53", "[fd24::1]:53"))
 	f.take()
-	f.replace(IPv4, []Change{change("10.96.0.1:53", ep1, ep2), change("[fd96::2]:53")})
-	if todo := f.take(); todo.changes != 1 || todo.ipv4.dsts.values[0] != addrPort("10.96.0.2:53") {
+	f.Replace(IPv4, change("10.96.0.1:53", ep1, ep2), change("[fd96::2]:53"))
+	if todo := f.take(); todo.changes != 1 || todo.ipv4.changed.list[0] != to("10.96.0.2:53") {
 		t.Errorf("got check %+v, want 10.96.0.2:53 only", todo)
 	}
-	f.replace(IPv4, []Change{change("10.96.0.1:53", ep2), change("10.96.0.3:53", ep2)})
+	f.Replace(IPv4, change("10.96.0.1:53", ep2), change("10.96.0.3:53", ep2))
 	todo := f.take()
 	if todo.changes != 2 || len(todo.ipv4.gone) != 0 {
 		t.Errorf("got check %+v, want 2 changes, none gone", todo)

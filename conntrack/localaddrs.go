@@ -15,7 +15,7 @@ import (
 // routing tables (RTM_GETROUTE), so an address with only a local route is
 // local, too.
 func (c *Conn) lookUpLocal(addr netip.Addr) (local bool, err error) {
-	err = call(c.routes, unix.RTM_GETROUTE, familyOf(addr), func(w *nfnetlink.Writer) {
+	err = request(c.routes, unix.RTM_GETROUTE, unix.NLM_F_ACK, familyOf(addr), func(w *nfnetlink.Writer) {
 		// struct rtmsg is 8 bytes longer than struct nfgenmsg, and starts with
 		// the family and the length of the prefix.
 		w.Buf[len(w.Buf)-3] = uint8(addr.BitLen())

@@ -8,34 +8,68 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// selections are the dumps that list some flows of one family, at most
+// maxNarrowDumps. If these are too many, they become wider: one for each
+// protocol and port, or else for each protocol. IPv6 starts with one for each
+// port, because the kernel cannot filter by IPv6 address.
+type selections struct {
+	list  []Selection
+	width int // 1 without addresses, 2 without ports, too
+}
+
+// maxNarrowDumps is the largest result of maxDumps.
+const maxNarrowDumps = 7
+
+func (s *selections) add(one Selection) {
+	if s.width > 0 || one.Family == IPv6 {
+		one.Addr = netip.Addr{}
+	}
+	if s.width > 1 {
+		one.Port = 0
+	}
+	if !slices.Contains(s.list, one) {
+		s.list = append(s.list, one)
+		s.limit(maxNarrowDumps)
+	}
+}
+
+// limit makes the selections wider until there are at most n, or one for each
+// protocol.
+func (s *selections) limit(n int) {
+	for len(s.list) > n && s.width < 2 {
+		s.merge(selections{width: s.width + 1})
+	}
+}
+
+func (s *selections) merge(o selections) {
+	all := slices.Concat(s.list, o.list)
+	*s = selections{width: max(s.width, o.width)}
+	for _, one := range all {
+		s.add(one)
+	}
+}
+
+// sorted returns at most n selections, or one for each protocol.
+func (s selections) sorted(n int) []Selection {
+	s.limit(n)
+	return slices.SortedFunc(slices.Values(s.list), func(a, b Selection) int {
+		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port))
+	})
+}
+
 // plan returns the dumps that list all flows to the frontends and removed
-// endpoints of a check, for a table with this number of entries. If one dump
-// per frontend or endpoint costs more than it saves, there is one dump per
-// port, or else one dump of all flows of a protocol. IPv6 starts with one dump
-// per port, because the kernel cannot filter by IPv6 address.
-func plan(c *check, entries int) []dumpFilter {
+// endpoints of a check, for a table with this number of entries: as many narrow
+// ones as cost less than they save.
+func plan(c *check, entries int) (dumps []Selection) {
 	limit := maxDumps(entries)
-	var filters []dumpFilter
 	for _, family := range []Family{IPv4, IPv6} {
 		f := c.of(family)
-		switch {
-		case family == IPv4 && f.dsts.atMost(limit):
-			for _, dst := range slices.SortedFunc(slices.Values(f.dsts.values), netip.AddrPort.Compare) {
-				filters = append(filters, byDestination(family, dst))
-			}
-		case f.ports.atMost(limit):
-			for _, port := range slices.SortedFunc(slices.Values(f.ports.values), cmp.Compare[uint16]) {
-				filters = append(filters, byPort(family, port))
-			}
-		default:
-			filters = append(filters, dumpFilter{family: family, protocol: unix.IPPROTO_UDP})
-		}
-		filters = append(filters, removalFilters(f.removals, family, limit)...)
+		dumps = slices.Concat(dumps, f.changed.sorted(limit), f.removed().sorted(limit))
 		if len(f.missed) > 0 {
-			filters = append(filters, dumpFilter{family: family, protocol: unix.IPPROTO_TCP, lost: true})
+			dumps = append(dumps, Selection{Family: family, Protocol: unix.IPPROTO_TCP, lost: true})
 		}
 	}
-	return filters
+	return dumps
 }
 
 // maxDumps returns how many narrow dumps cost no more than one wide dump.
@@ -48,16 +82,4 @@ func plan(c *check, entries int) []dumpFilter {
 // a seventh of all entries. It cannot save more than all entries.
 func maxDumps(entries int) int {
 	return 1 + entries/(5000+entries/7)
-}
-
-func byDestination(family Family, dst netip.AddrPort) dumpFilter {
-	f := byPort(family, dst.Port())
-	if !dst.Addr().IsUnspecified() {
-		f.dst = dst.Addr()
-	}
-	return f
-}
-
-func byPort(family Family, port uint16) dumpFilter {
-	return dumpFilter{family: family, protocol: unix.IPPROTO_UDP, dstPort: port}
 }

@@ -25,42 +25,42 @@ func numberedPort6(i int) netip.AddrPort { return netip.AddrPortFrom(addr("fd96:
 // toCheck returns the check that changes need.
 func toCheck(changes []Change) *check {
 	f := newFrontends()
-	f.update(changes)
+	f.Update(changes...)
 	todo := f.take()
 	return &todo
 }
 
 func TestPlan(t *testing.T) {
 	const few, many = 100, 500_000 // entries; the limits are one and seven dumps
-	udp4, udp6 := dumpFilter{family: IPv4, protocol: udp}, dumpFilter{family: IPv6, protocol: udp}
-	port6 := dumpFilter{family: IPv6, protocol: udp, dstPort: 53}
-	port4 := func(port uint16) dumpFilter { return dumpFilter{family: IPv4, protocol: udp, dstPort: port} }
+	udp4, udp6 := Selection{Family: IPv4, Protocol: udp}, Selection{Family: IPv6, Protocol: udp}
+	port6 := Selection{Family: IPv6, Protocol: udp, Port: 53}
+	port4 := func(port uint16) Selection { return Selection{Family: IPv4, Protocol: udp, Port: port} }
 	for name, tc := range map[string]struct {
 		changes []Change
 		entries int
-		want    []dumpFilter
+		want    []Selection
 	}{
 		"no changes":   {nil, many, nil},
 		"invalid only": {[]Change{{}, change("10.96.0.1:0")}, many, nil},
 		"one each": {
 			[]Change{change("10.96.0.2:53"), change("10.96.0.1:54"), change("0.0.0.0:30053"), change("10.96.0.1:54")},
 			many,
-			[]dumpFilter{port4(30053), to("10.96.0.1:54"), to("10.96.0.2:53")},
+			[]Selection{port4(30053), to("10.96.0.1:54"), to("10.96.0.2:53")},
 		},
-		"one":        {[]Change{change("10.96.0.2:53")}, few, []dumpFilter{to("10.96.0.2:53")}},
-		"few flows":  {changes(2, numberedPort), few, []dumpFilter{udp4}},
+		"one":        {[]Change{change("10.96.0.2:53")}, few, []Selection{to("10.96.0.2:53")}},
+		"few flows":  {changes(2, numberedPort), few, []Selection{udp4}},
 		"seven":      {changes(7, numberedPort), many, sevenPorts()},
-		"one port":   {changes(2, numberedVIP), few, []dumpFilter{port4(53)}},
-		"many VIPs":  {changes(8, numberedVIP), many, []dumpFilter{port4(53)}},
-		"many ports": {changes(8, numberedPort), many, []dumpFilter{udp4}},
+		"one port":   {changes(2, numberedVIP), few, []Selection{port4(53)}},
+		"many VIPs":  {changes(8, numberedVIP), many, []Selection{port4(53)}},
+		"many ports": {changes(8, numberedPort), many, []Selection{udp4}},
 		"IPv6 by port": {
 			[]Change{change("[fd96::1]:53"), change("[fd96::2]:53"), change("[::]:53")}, many,
-			[]dumpFilter{port6},
+			[]Selection{port6},
 		},
-		"many IPv6 ports": {changes(8, numberedPort6), many, []dumpFilter{udp6}},
+		"many IPv6 ports": {changes(8, numberedPort6), many, []Selection{udp6}},
 		"both families": {
 			append(changes(8, numberedPort), change("[fd96::1]:53")), many,
-			[]dumpFilter{udp4, port6},
+			[]Selection{udp4, port6},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -80,13 +80,13 @@ func TestMaxDumps(t *testing.T) {
 }
 
 // to returns the filter for an IPv4 VIP.
-func to(vip string) dumpFilter {
+func to(vip string) Selection {
 	dst := addrPort(vip)
-	return dumpFilter{family: IPv4, protocol: udp, dst: dst.Addr(), dstPort: dst.Port()}
+	return Selection{Family: IPv4, Protocol: udp, Addr: dst.Addr(), Port: dst.Port()}
 }
 
 // sevenPorts returns the filters for numberedPort(0) to numberedPort(6).
-func sevenPorts() (filters []dumpFilter) {
+func sevenPorts() (filters []Selection) {
 	for i := range 7 {
 		filters = append(filters, to(numberedPort(i).String()))
 	}
@@ -101,7 +101,7 @@ func TestPlanIncludesAllFrontends(t *testing.T) {
 			for i := range n {
 				dst := frontend(i)
 				flow := newFlow(udp, dst.String(), dst.String(), dst.String())
-				if !slices.ContainsFunc(filters, func(f dumpFilter) bool { return f.matches(flow) }) {
+				if !slices.ContainsFunc(filters, func(f Selection) bool { return f.matches(flow) }) {
 					t.Errorf("%d frontends: got %v, want a dump of flows to %v", n, filters, dst)
 				}
 			}

@@ -1,11 +1,6 @@
 package conntrack
 
-import (
-	"cmp"
-	"maps"
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // Removal is an endpoint of a TCP or SCTP service that no longer exists.
 type Removal struct {
@@ -33,27 +28,11 @@ type endpointKey struct {
 	endpoint netip.AddrPort
 }
 
-func (k endpointKey) compare(o endpointKey) int {
-	return cmp.Or(cmp.Compare(k.protocol, o.protocol), k.endpoint.Compare(o.endpoint))
-}
-
-// portOnly returns a key for all endpoints with the protocol and port of k.
-func (k endpointKey) portOnly() endpointKey {
-	return endpointKey{k.protocol, netip.AddrPortFrom(netip.Addr{}, k.endpoint.Port())}
-}
-
-// filter returns the dump of all translated flows with replies from the
-// endpoint. Without an address or a port it selects all endpoints.
-func (k endpointKey) filter(family Family) dumpFilter {
-	return dumpFilter{
-		family: family, protocol: k.protocol, src: k.endpoint.Addr(), srcPort: k.endpoint.Port(), translated: true,
-	}
-}
-
-// remove records removals for the next pass. The caller limits their number.
-func (f *frontends) remove(removals []Removal) {
+// Remove reports endpoints that no longer exist. The rules must not lead to
+// them. The caller limits the number of removals that are not done.
+func (f *frontends) Remove(removals ...Removal) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.unlock()
 	for _, r := range removals {
 		r.Endpoint = unmap(r.Endpoint)
 		f.unchecked.addRemoval(&removal{Removal: r})
@@ -101,38 +80,24 @@ func (r *removal) includes(flow trackedFlow, nodeAddrs addrSet, isLocal func(net
 // messages for 30 % of all entries (see maxDumps).
 const maxOfPort = 2
 
-// removalFilters returns the dumps that list all flows to the endpoints of
-// removals: one for each endpoint, or for each protocol and port, or for each
-// protocol.
-func removalFilters(removals map[endpointKey][]*removal, family Family, limit int) (filters []dumpFilter) {
+// removed selects the connections to the endpoints of removals.
+func (f *familyCheck) removed() (all selections) {
 	ofPort := make(map[endpointKey]int)
-	for k := range removals {
-		ofPort[k.portOnly()]++
+	portOf := func(k endpointKey) endpointKey {
+		return endpointKey{k.protocol, netip.AddrPortFrom(netip.Addr{}, k.endpoint.Port())}
 	}
-	keys := reduce(slices.Collect(maps.Keys(removals)), func(k endpointKey) endpointKey {
-		if port := k.portOnly(); family == IPv6 || ofPort[port] > maxOfPort {
-			return port
+	for k := range f.removals {
+		ofPort[portOf(k)]++
+	}
+	for k := range f.removals {
+		one := Selection{
+			Family: familyOf(k.endpoint.Addr()), Protocol: k.protocol, Addr: k.endpoint.Addr(), Port: k.endpoint.Port(),
+			Translated: true, replies: true,
 		}
-		return k
-	})
-	if len(keys) > limit {
-		keys = reduce(keys, endpointKey.portOnly)
+		if ofPort[portOf(k)] > maxOfPort {
+			one.Addr = netip.Addr{}
+		}
+		all.add(one)
 	}
-	if len(keys) > limit {
-		keys = reduce(keys, func(k endpointKey) endpointKey { return endpointKey{protocol: k.protocol} })
-	}
-	for _, k := range keys {
-		filters = append(filters, k.filter(family))
-	}
-	return filters
-}
-
-// reduce returns the results of a function, sorted, without duplicates.
-func reduce(keys []endpointKey, to func(endpointKey) endpointKey) []endpointKey {
-	out := make([]endpointKey, len(keys))
-	for i, k := range keys {
-		out[i] = to(k)
-	}
-	slices.SortFunc(out, endpointKey.compare)
-	return slices.Compact(out)
+	return all
 }

@@ -61,7 +61,7 @@ func TestStaleOfRemoval(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := onAllAddrs()
-			f.remove(removals)
+			f.Remove(removals...)
 			todo := f.take()
 			isLocal := local("192.0.2.1", "fd01::1")
 			if got := f.stale(tc.flow, &todo, isLocal); got != tc.want {
@@ -125,7 +125,7 @@ func TestRemovalFilters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFrontends()
-			f.remove(tc.removals)
+			f.Remove(tc.removals...)
 			todo := f.take()
 			var got []string
 			for _, filter := range plan(&todo, tc.entries) {
@@ -165,7 +165,7 @@ func TestCleanRemovals(t *testing.T) {
 				removals = append(removals,
 					removalOf(fmt.Sprintf("10.244.1.5:%d", 1000+i)), removalOf(fmt.Sprintf("[fd24::5]:%d", 1000+i)))
 			}
-			f.remove(removals)
+			f.Remove(removals...)
 			todo := f.take()
 			for _, want := range []int{len(gone), 0} {
 				if stats, err := c.clean(t.Context(), f, &todo); err != nil || stats.Deleted != want {

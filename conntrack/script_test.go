@@ -100,7 +100,7 @@ func TestListFlowsAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			flows := 0
 			var got error
-			for _, err := range tc.script.conn(t, 0).listFlows(dumpFilter{family: IPv4, protocol: udp}) {
+			for _, err := range tc.script.conn(t, 0).listFlows(Selection{Family: IPv4, Protocol: udp}) {
 				if err != nil {
 					got = err
 				} else {

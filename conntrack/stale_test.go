@@ -73,7 +73,7 @@ func TestStale(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := onAllAddrs()
-			f.update([]Change{change("198.51.100.1:30053", ep1), tc.change}) // a VIP of another service on the node
+			f.Update(change("198.51.100.1:30053", ep1), tc.change) // a VIP of another service on the node
 			todo := f.take()
 			if got := f.stale(tc.flow, &todo, isLocal); got != tc.want {
 				t.Errorf("%v: got stale %v, want %v", tc.flow, got, tc.want)
@@ -88,8 +88,8 @@ func TestStaleMissed(t *testing.T) {
 	const client, vip, ep = "10.0.0.1:4000", "10.96.0.10:80", "10.244.0.5:80"
 	const client6, vip6 = "[fd00::1]:4000", "[fd96::10]:80"
 	f := newFrontends()
-	f.miss(IPv4, []netip.AddrPort{addrPort("10.96.0.12:80"), addrPort(vip)})
-	f.miss(IPv6, []netip.AddrPort{addrPort(vip6)})
+	f.Miss(IPv4, []netip.AddrPort{addrPort("10.96.0.12:80"), addrPort(vip)})
+	f.Miss(IPv6, []netip.AddrPort{addrPort(vip6)})
 	taken := f.take()
 	var todo check
 	todo.merge(taken)
@@ -110,7 +110,7 @@ func TestStaleMissed(t *testing.T) {
 			t.Errorf("%v in state %d: got stale %v, want %v", tc.flow, tc.state, got, tc.want)
 		}
 	}
-	want := []dumpFilter{{family: IPv4, protocol: tcp, lost: true}, {family: IPv6, protocol: tcp, lost: true}}
+	want := []Selection{{Family: IPv4, Protocol: tcp, lost: true}, {Family: IPv6, Protocol: tcp, lost: true}}
 	if got := plan(&todo, 100); !slices.Equal(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
@@ -137,8 +137,8 @@ func TestStaleVIPBeforeNodePort(t *testing.T) {
 			for endpoint, want := range map[string]bool{ofNodePort: true, ofVIP: false} {
 				flow := newFlow(udp, "10.0.0.1:1", "192.0.2.1:30053", endpoint)
 				got := staleAfter(flow, local("192.0.2.1"), func(f *frontends) {
-					f.setNodeAddrs(IPv4, []netip.Addr{addr(nodeAddr)})
-					f.update(changes)
+					f.SetNodeAddrs(IPv4, []netip.Addr{addr(nodeAddr)})
+					f.Update(changes...)
 				})
 				if got != want {
 					t.Errorf("NodePorts on %s, changes %v: flow to %s: got stale %v, want %v",
@@ -152,15 +152,15 @@ func TestStaleVIPBeforeNodePort(t *testing.T) {
 // A pass uses the current endpoints, not those at the time of the change.
 func TestStaleUsesCurrentEndpoints(t *testing.T) {
 	f := newFrontends()
-	f.update([]Change{change("10.96.0.10:53", "10.244.0.5:53")})
+	f.Update(change("10.96.0.10:53", "10.244.0.5:53"))
 	todo := f.take()
-	f.update([]Change{change("10.96.0.10:53", "10.244.0.5:53", "10.244.0.6:53")})
+	f.Update(change("10.96.0.10:53", "10.244.0.5:53", "10.244.0.6:53"))
 	if f.stale(newFlow(udp, "10.0.0.1:1", "10.96.0.10:53", "10.244.0.6:53"), &todo, local()) {
 		t.Error("got a stale flow to an endpoint that was added after the change")
 	}
-	f.update([]Change{gone("10.96.0.10:53")})
+	f.Update(gone("10.96.0.10:53"))
 	todo = f.take()
-	f.update([]Change{change("10.96.0.10:53", "10.244.0.7:53")})
+	f.Update(change("10.96.0.10:53", "10.244.0.7:53"))
 	if f.stale(newFlow(udp, "10.0.0.1:1", "10.96.0.10:53", "10.244.0.7:53"), &todo, local()) {
 		t.Error("got a stale flow to a frontend that was added again")
 	}
@@ -174,9 +174,9 @@ func TestStaleNodeAddrs(t *testing.T) {
 		for _, s := range addrs {
 			all = append(all, addr(s))
 		}
-		return func(f *frontends) { f.setNodeAddrs(IPv4, all) }
+		return func(f *frontends) { f.SetNodeAddrs(IPv4, all) }
 	}
-	update := func(changes ...Change) step { return func(f *frontends) { f.update(changes) } }
+	update := func(changes ...Change) step { return func(f *frontends) { f.Update(changes...) } }
 	nodePort, nodePortGone := update(change(port, ep1)), update(gone(port))
 	for name, tc := range map[string]struct {
 		dst, endpoint string

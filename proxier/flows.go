@@ -23,37 +23,31 @@ type staleFlows struct {
 	cleaner flowCleaner
 }
 
-// flowCleaner is the part of conntrack.Cleaner that staleFlows uses.
+// flowCleaner is a conntrack.Cleaner.
 type flowCleaner interface {
 	Run(context.Context) error
 	Update(...conntrack.Change)
 	Replace(nft.Family, ...conntrack.Change)
 	Miss(nft.Family, []netip.AddrPort)
 	SetNodeAddrs(nft.Family, []netip.Addr)
+	Remove(...conntrack.Removal)
 }
 
 // openStaleFlows connects to the connection tracking of the calling thread's
-// network namespace. If that fails, it logs the error and returns nil. Then UDP
-// clients that keep their source port can stay with a removed endpoint.
-func openStaleFlows(m *metrics, families []nft.Family) *staleFlows {
+// network namespace. If that fails, it logs the error. Then UDP clients that
+// keep their source port can stay with a removed endpoint.
+func (p *Proxier) openStaleFlows() {
 	conn, err := conntrack.Open()
 	if err != nil {
 		klog.ErrorS(err, "Stale UDP flows will not be deleted")
-		return nil
+		return
 	}
-	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
-		Conn: conn,
+	p.follow(&staleFlows{conn: conn, cleaner: conn.NewCleaner(conntrack.CleanerConfig{
 		Report: func(r conntrack.Result) {
-			m.flowsCleaned(families, r)
+			p.metrics.flowsCleaned(p.tracker.families, r)
 			logFlows(r)
 		},
-	})
-	if err != nil {
-		klog.ErrorS(err, "Stale UDP flows will not be deleted")
-		conn.Close()
-		return nil
-	}
-	return &staleFlows{conn: conn, cleaner: cleaner}
+	})})
 }
 
 func (s *staleFlows) run(ctx context.Context) { s.cleaner.Run(ctx) }

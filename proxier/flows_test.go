@@ -38,6 +38,8 @@ func (c *cleanerCalls) SetNodeAddrs(family nft.Family, addrs []netip.Addr) {
 	*c = append(*c, fmt.Sprintf("node addresses %s %v", family.Name(), addrs))
 }
 
+func (c *cleanerCalls) Remove(...conntrack.Removal) {}
+
 func (c *cleanerCalls) Run(context.Context) error { return nil }
 
 func (c *cleanerCalls) add(indent string, changes []conntrack.Change) {
@@ -181,10 +183,7 @@ func TestStaleFlowsOfNodePorts(t *testing.T) {
 // and not to the 250,000 pairs.
 func TestStartMemory(t *testing.T) {
 	start := startCommit(t, 500, 500, 10)
-	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: new(conntrack.Conn)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	cleaner := new(conntrack.Conn).NewCleaner(conntrack.CleanerConfig{})
 	flows := &staleFlows{cleaner: cleaner}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -277,12 +276,7 @@ func BenchmarkStaleFlows(b *testing.B) {
 func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*table.Commit) {
 	b.StopTimer()
 	done := make(chan conntrack.Result, 10)
-	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
-		Conn: conn, Report: func(r conntrack.Result) { done <- r },
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	cleaner := conn.NewCleaner(conntrack.CleanerConfig{Report: func(r conntrack.Result) { done <- r }})
 	ctx, cancel := context.WithCancel(b.Context())
 	flows := &staleFlows{cleaner: cleaner}
 	var running sync.WaitGroup
@@ -307,10 +301,7 @@ func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*
 // 10,000 endpoints to the flow cleaner: an endpoint is added, and removed.
 func BenchmarkAddEndpoint10000(b *testing.B) {
 	start := startCommit(b, 1, 1, 10_000)
-	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{Conn: new(conntrack.Conn)})
-	if err != nil {
-		b.Fatal(err)
-	}
+	cleaner := new(conntrack.Conn).NewCleaner(conntrack.CleanerConfig{})
 	flows := &staleFlows{cleaner: cleaner}
 	flows.update(start)
 	before := start.Changes[0].After

@@ -120,19 +120,9 @@ func (p *Proxier) setUp() (err error) {
 	if err := p.counters.open(); err != nil {
 		return err
 	}
-	if flows := openStaleFlows(p.metrics, p.tracker.families); flows != nil {
-		p.parts = append(p.parts, flows)
-		for _, f := range p.families {
-			f.parts = append(f.parts, flows)
-		}
-	}
+	p.openStaleFlows()
 	if p.config.Rules.ResetStaleConnections {
-		if stale := openStaleConnections(p); stale != nil {
-			p.parts = append(p.parts, stale)
-			for _, f := range p.families {
-				f.parts = append(f.parts, stale)
-			}
-		}
+		p.openStaleConnections()
 	}
 	addresses, err := watchLocalAddresses(p.onLocalAddresses)
 	if err != nil {
@@ -140,6 +130,14 @@ func (p *Proxier) setUp() (err error) {
 	}
 	p.parts = append(p.parts, addresses)
 	return nil
+}
+
+// follow adds a part that follows the commits of all families.
+func (p *Proxier) follow(added part) {
+	p.parts = append(p.parts, added)
+	for _, f := range p.families {
+		f.parts = append(f.parts, added)
+	}
 }
 
 // Close closes the connections to the kernel, after SyncLoop has returned. The

@@ -25,7 +25,7 @@ import (
 type staleConnections struct {
 	idle
 	conn     *conntrack.Conn
-	cleaner  removalCleaner
+	cleaner  flowCleaner
 	missing  *missingEndpoints
 	families []*family
 	metrics  *metrics
@@ -40,13 +40,6 @@ type servedPort struct {
 	frontends map[netip.AddrPort]struct{} // nil until they are needed
 }
 
-// removalCleaner is the part of conntrack.Cleaner that staleConnections uses.
-type removalCleaner interface {
-	Run(context.Context) error
-	Remove(...conntrack.Removal)
-	SetNodeAddrs(nft.Family, []netip.Addr)
-}
-
 // planKey identifies a service port of a family.
 type planKey struct {
 	family   nft.Family
@@ -56,22 +49,18 @@ type planKey struct {
 }
 
 // openStaleConnections connects to the connection tracking of the calling
-// thread's network namespace. If that fails, it logs the error and returns nil.
-func openStaleConnections(p *Proxier) *staleConnections {
-	s := &staleConnections{
-		missing: newMissingEndpoints(p.metrics), families: p.families, metrics: p.metrics,
-		ports: make(map[planKey]servedPort),
-	}
+// thread's network namespace. If that fails, it logs the error.
+func (p *Proxier) openStaleConnections() {
 	conn, err := conntrack.Open()
 	if err != nil {
 		klog.ErrorS(err, "Stale connections will not be reset")
-		return nil
+		return
 	}
 	if err := conn.ChallengeClients(); err != nil {
 		klog.ErrorS(err, "Clients of stale connections will notice the reset when they send the next packet")
 	}
-	cleaner, err := conntrack.NewCleaner(conntrack.CleanerConfig{
-		Conn: conn, Slow: true,
+	cleaner := conn.NewCleaner(conntrack.CleanerConfig{
+		Slow: true,
 		Report: func(r conntrack.Result) {
 			p.metrics.connectionsReset(p.tracker.families, r)
 			if r.Err != nil {
@@ -79,14 +68,11 @@ func openStaleConnections(p *Proxier) *staleConnections {
 			}
 		},
 	})
-	if err != nil {
-		klog.ErrorS(err, "Stale connections will not be reset")
-		conn.Close()
-		return nil
-	}
-	s.conn, s.cleaner = conn, cleaner
-	p.tracker.missing = s.missing
-	return s
+	p.tracker.missing = newMissingEndpoints(p.metrics)
+	p.follow(&staleConnections{
+		conn: conn, cleaner: cleaner, missing: p.tracker.missing, families: p.families, metrics: p.metrics,
+		ports: make(map[planKey]servedPort),
+	})
 }
 
 func (s *staleConnections) close() error { return s.conn.Close() }

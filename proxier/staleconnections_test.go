@@ -20,8 +20,10 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// removals records the calls of a removalCleaner.
+// removals is a flowCleaner that records removals.
 type removals struct {
+	flowCleaner // nil
+
 	mu   sync.Mutex
 	got  []string
 	hold bool // whether removals are not done

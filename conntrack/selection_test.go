@@ -27,32 +27,34 @@ func filterFlows() []trackedFlow {
 // filterCase has a filter. exact reports whether each kernel from 5.10 on
 // sends only the flows that match.
 type filterCase struct {
-	filter dumpFilter
+	filter Selection
 	exact  bool
 }
 
 func filterCases() map[string]filterCase {
 	const icmp, bridge = unix.IPPROTO_ICMP, unix.NFPROTO_BRIDGE
-	vip, vip6 := addr("10.96.0.10"), addr("fd96::10")
+	vip, vip6, ep := addr("10.96.0.10"), addr("fd96::10"), addr("10.244.0.5")
 	return map[string]filterCase{
-		"no fields":        {dumpFilter{}, true},
-		"family":           {dumpFilter{family: IPv6}, true},
-		"protocol alone":   {dumpFilter{protocol: udp}, false},
-		"protocol":         {dumpFilter{family: IPv4, protocol: udp}, true},
-		"IPv6 protocol":    {dumpFilter{family: IPv6, protocol: udp}, true},
-		"destination":      {dumpFilter{family: IPv4, protocol: udp, dst: vip, dstPort: 53}, true},
-		"address alone":    {dumpFilter{family: IPv4, dst: vip}, true},
-		"port alone":       {dumpFilter{family: IPv4, dstPort: 53}, false},
-		"port":             {dumpFilter{family: IPv4, protocol: udp, dstPort: 53}, true},
-		"IPv6 port":        {dumpFilter{family: IPv6, protocol: udp, dstPort: 53}, true},
-		"IPv6 destination": {dumpFilter{family: IPv6, protocol: udp, dst: vip6, dstPort: 53}, false},
-		"IPv6 address":     {dumpFilter{family: IPv6, dst: vip6}, false},
-		"other family":     {dumpFilter{family: IPv6, dst: vip}, false},
-		"unknown family":   {dumpFilter{family: bridge, protocol: udp}, false},
-		"ICMP with a port": {dumpFilter{family: IPv4, protocol: icmp, dstPort: 53}, false},
-		"no match":         {dumpFilter{family: IPv4, protocol: udp, dst: addr("10.96.0.99")}, true},
-		"lost":             {dumpFilter{family: IPv4, protocol: tcp, lost: true}, false},
-		"unused protocol":  {dumpFilter{family: IPv4, protocol: 200}, true},
+		"no fields":        {Selection{}, true},
+		"family":           {Selection{Family: IPv6}, true},
+		"protocol alone":   {Selection{Protocol: udp}, false},
+		"protocol":         {Selection{Family: IPv4, Protocol: udp}, true},
+		"IPv6 protocol":    {Selection{Family: IPv6, Protocol: udp}, true},
+		"destination":      {Selection{Family: IPv4, Protocol: udp, Addr: vip, Port: 53}, true},
+		"address alone":    {Selection{Family: IPv4, Addr: vip}, true},
+		"port alone":       {Selection{Family: IPv4, Port: 53}, false},
+		"port":             {Selection{Family: IPv4, Protocol: udp, Port: 53}, true},
+		"IPv6 port":        {Selection{Family: IPv6, Protocol: udp, Port: 53}, true},
+		"IPv6 destination": {Selection{Family: IPv6, Protocol: udp, Addr: vip6, Port: 53}, false},
+		"IPv6 address":     {Selection{Family: IPv6, Addr: vip6}, false},
+		"other family":     {Selection{Family: IPv6, Addr: vip}, false},
+		"unknown family":   {Selection{Family: bridge, Protocol: udp}, false},
+		"ICMP with a port": {Selection{Family: IPv4, Protocol: icmp, Port: 53}, false},
+		"no match":         {Selection{Family: IPv4, Protocol: udp, Addr: addr("10.96.0.99")}, true},
+		"endpoint":         {Selection{Family: IPv4, Protocol: udp, Addr: ep, Port: 53, replies: true}, true},
+		"endpoints":        {Selection{Family: IPv6, Protocol: tcp, Port: 53, replies: true}, true},
+		"lost":             {Selection{Family: IPv4, Protocol: tcp, lost: true}, false},
+		"unused protocol":  {Selection{Family: IPv4, Protocol: 200}, true},
 	}
 }
 
@@ -73,7 +75,7 @@ func TestListFlowsFilters(t *testing.T) {
 			before := c.received
 			var got []trackedFlow
 			for flow := range mustYield(t, c.listFlows(tc.filter)) {
-				flow.id = 0
+				flow.id, flow.status = 0, 0
 				got = append(got, flow)
 			}
 			if !sameFlows(got, want) {

@@ -1,0 +1,154 @@
+package conntrack
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
+)
+
+// Selection selects connections. A zero field selects all.
+type Selection struct {
+	Family   Family
+	Protocol uint8
+	// Addr and Port are the frontend.
+	Addr netip.Addr
+	Port uint16
+	// Translated selects connections whose destination was translated.
+	Translated bool
+
+	// replies makes Addr and Port the endpoint, which replies come from. lost
+	// selects flows of which lost returns true.
+	replies, lost bool
+}
+
+func (s Selection) matches(flow trackedFlow) bool {
+	at := flow.original.dst
+	if s.replies {
+		at = flow.reply.src
+	}
+	return (s.Family == 0 || s.Family == flow.family()) &&
+		(s.Protocol == 0 || s.Protocol == flow.protocol) &&
+		(!s.Addr.IsValid() || s.Addr == at.Addr()) &&
+		(s.Port == 0 || s.Port == at.Port()) &&
+		(!s.Translated || flow.translated()) &&
+		(!s.lost || flow.lost())
+}
+
+// String describes the selected flows, for errors.
+func (s Selection) String() string {
+	var b strings.Builder
+	add := func(selects bool, format string, values ...any) {
+		if selects {
+			fmt.Fprintf(&b, format, values...)
+		}
+	}
+	at := " to"
+	if s.replies {
+		at = " with replies from"
+	}
+	add(s.Family != 0, "%s ", s.Family.Name())
+	add(s.Protocol != 0, "protocol %d ", s.Protocol)
+	add(s.Translated, "translated ")
+	add(s.lost, "lost ")
+	b.WriteString("flows")
+	add(s.Addr.IsValid(), "%s %v", at, s.Addr)
+	add(s.Port != 0, "%s port %d", at, s.Port)
+	return b.String()
+}
+
+// Attributes of CTA_FILTER (enum ctattr_filter). The bits in them select the
+// fields of a tuple, in host byte order. Their names are in a private header of
+// the kernel (net/netfilter/nf_internals.h).
+const (
+	ctaFilterOrigFlags  = 1
+	ctaFilterReplyFlags = 2
+
+	filterIPSrc    = 1 << 0
+	filterIPDst    = 1 << 1
+	filterProtoNum = 1 << 3
+	filterSrcPort  = 1 << 4
+	filterDstPort  = 1 << 5
+)
+
+// filterTuple is the tuple that a filter compares: one of its addresses, with
+// its port.
+type filterTuple struct {
+	kind, flags      uint16 // attributes of the tuple and of its bits
+	ipv4, ipv6, port uint16 // attributes of the address and the port
+	ipBit, portBit   uint32
+}
+
+var (
+	frontendTuple = filterTuple{
+		ctaTupleOrig, ctaFilterOrigFlags, ctaIPv4Dst, ctaIPv6Dst, ctaProtoDstPort, filterIPDst, filterDstPort,
+	}
+	endpointTuple = filterTuple{
+		ctaTupleReply, ctaFilterReplyFlags, ctaIPv4Src, ctaIPv6Src, ctaProtoSrcPort, filterIPSrc, filterSrcPort,
+	}
+)
+
+// writeTo writes the attributes of a request for a dump of the selected flows:
+// a status, and CTA_FILTER (Linux 5.8) with the tuple that it refers to. The
+// kernel ignores attributes that it does not know and then sends more flows, so
+// the caller must apply matches to the result.
+func (s Selection) writeTo(w *nfnetlink.Writer) {
+	if s.Translated {
+		w.Uint32(ctaStatus, statusTranslated) // Linux 5.10 ignores it, 6.1 does not
+	}
+	if s.lost {
+		w.Uint32(ctaStatus, 0)
+		w.Uint32(ctaStatusMask, statusSeenReply|statusTranslated)
+	}
+	t := frontendTuple
+	if s.replies {
+		t = endpointTuple
+	}
+	if bits := s.comparedFields(t); bits != 0 {
+		filter := w.Nest(ctaFilter)
+		w.Bytes(t.flags, binary.NativeEndian.AppendUint32(nil, bits))
+		w.Unnest(filter)
+		s.writeTuple(w, t, bits)
+	}
+}
+
+// comparedFields returns the bits of the fields that the kernel has to
+// compare. An IPv6 address is not among them: many kernels, for example
+// 6.18.44, select the flows whose address differs
+// (ctnetlink_filter_match_tuple negates ipv6_addr_cmp).
+func (s Selection) comparedFields(t filterTuple) (bits uint32) {
+	if s.Family == 0 {
+		return 0 // the kernel requires a family for CTA_FILTER
+	}
+	if s.Addr.Is4() && s.Family == IPv4 {
+		bits |= t.ipBit
+	}
+	if s.Protocol != 0 {
+		bits |= filterProtoNum
+	}
+	if s.Protocol != 0 && s.Port != 0 { // ports need a protocol
+		bits |= t.portBit
+	}
+	return bits
+}
+
+// writeTuple writes a tuple with the fields that the kernel has to compare.
+func (s Selection) writeTuple(w *nfnetlink.Writer, t filterTuple, bits uint32) {
+	tuple := w.Nest(t.kind)
+	if bits&t.ipBit != 0 {
+		ip := w.Nest(ctaTupleIP)
+		w.Addr(t.ipv4, t.ipv6, s.Addr)
+		w.Unnest(ip)
+	}
+	if bits&filterProtoNum != 0 {
+		proto := w.Nest(ctaTupleProto)
+		w.Uint8(ctaProtoNum, s.Protocol)
+		if bits&t.portBit != 0 {
+			w.Uint16(t.port, s.Port)
+		}
+		w.Unnest(proto)
+	}
+	w.Unnest(tuple)
+}
