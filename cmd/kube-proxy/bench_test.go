@@ -90,7 +90,7 @@ func benchProxy(b *testing.B) *proxier.Proxier {
 		b.Fatal(err)
 	}
 	b.Cleanup(answers.Close)
-	server, err := socket.NewServer(answers)
+	server, err := socket.NewServer(answers.Pages())
 	if err != nil {
 		b.Fatal(err)
 	}

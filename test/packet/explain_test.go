@@ -11,6 +11,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
@@ -41,7 +42,7 @@ func (c *check) explained(ctx context.Context) error {
 	}
 	var walk strings.Builder
 	if p.last != nil {
-		p.last.Print(&walk, true) // a Builder returns no error
+		p.last.Print(&walk, true)
 	}
 	return fmt.Errorf("predicted %s to %v, want %v %v\n%s", p.action, p.sources, c.want.outcome, c.sources, &walk)
 }
@@ -143,20 +144,16 @@ const differenceTime = 10 * time.Second
 // explained explains a packet. If a proxy runs on the node, the table in the
 // kernel must be the one that it wants.
 func explained(ctx context.Context, k *explain.Kernel, q explain.Query) (*explain.Result, error) {
-	client, err := socket.Dial(ctx, "")
-	if errors.Is(err, socket.ErrNoProxy) {
-		return k.Explain(q)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
+	var client socket.Client
 	for deadline := time.Now().Add(differenceTime); ; {
 		r, err := k.Explain(q)
 		if err != nil {
 			return nil, err
 		}
-		desired, err := client.Explain(ctx, q)
+		desired, err := answer.Explain.AskOne(ctx, &client, q)
+		if errors.Is(err, socket.ErrNoProxy) {
+			return r, nil
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -34,9 +34,9 @@ var ownImports = map[string][]string{
 	"proxier/localhost":     {"healthcheck/connlimit"},
 	operator + "/answer": {
 		"nft", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table", "proxier/localhost",
-		"proxier/informer/apiclient", operator + "/explain",
+		"proxier/informer/apiclient", operator + "/explain", operator + "/socket",
 	},
-	operator + "/socket":         {"proxier/cluster", "proxier/table", operator + "/answer", operator + "/explain"},
+	operator + "/socket":         {},
 	"cmd/kube-proxy/kernel":      {"nft"},
 	"proxier/informer":           {"proxier/cluster", "proxier/translate", "proxier/informer/apiclient"},
 	"proxier/informer/apiclient": {},

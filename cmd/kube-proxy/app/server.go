@@ -70,7 +70,7 @@ func newServer(ctx context.Context, o *config.Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.socket, err = socket.NewServer(s.answers); err != nil {
+	if s.socket, err = socket.NewServer(s.answers.Pages()); err != nil {
 		return nil, err
 	}
 	return s, s.listen(ctx)

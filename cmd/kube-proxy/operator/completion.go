@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
@@ -45,7 +46,7 @@ func completeService(flags *proxyFlags, prefix string) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		var names []cobra.Completion
-		for s, err := range flags.services(ctx, cluster.ServiceName{Namespace: namespace}) {
+		for s, err := range answer.Services.Ask(ctx, &flags.client, cluster.ServiceName{Namespace: namespace}) {
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveError
 			}

@@ -1,6 +1,8 @@
 package operator
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -38,11 +43,9 @@ type destination struct {
 
 // serviceRef is a reference to a Service, and to one of its ports.
 type serviceRef struct {
-	namespace, name string
-	port            string // a number or a name, "" for the only port
+	cluster.ServiceName
+	port string // a number or a name, "" for the only port
 }
-
-func (s *serviceRef) String() string { return s.namespace + "/" + s.name }
 
 // parseDestination parses IP:PORT or svc/NAMESPACE/NAME[:PORT].
 func parseDestination(text string) (destination, error) {
@@ -71,39 +74,53 @@ func parseService(text string) (*serviceRef, error) {
 	if namespace == "" || name == "" || strings.Contains(name, "/") || (hasPort && port == "") {
 		return nil, fmt.Errorf("destination svc/%s is not svc/NAMESPACE/NAME[:PORT]", text)
 	}
-	return &serviceRef{namespace, name, port}, nil
+	return &serviceRef{cluster.ServiceName{Namespace: namespace, Name: name}, port}, nil
 }
 
-// servicePort returns the port of a Service to which a reference refers.
-// protocol restricts the choice unless it is "".
-func (s *serviceRef) servicePort(service *table.ServiceView, protocol string) (port table.PortView, err error) {
-	found, err := s.servicePorts(service, protocol)
-	switch {
-	case err != nil:
-		return port, err
-	case len(found) == 1:
-		return found[0], nil
-	case s.port == "":
-		return port, fmt.Errorf("svc/%s has several ports: %s; give one as svc/%s:PORT", s, portList(found), s)
+// ports returns the service ports of a destination. An address is the frontend
+// of a port of each protocol, without a name and without a Service.
+func (f *destinationFlags) ports(
+	ctx context.Context, text string,
+) (ports []table.PortView, service *table.ServiceView, err error) {
+	to, err := parseDestination(text)
+	if err == nil && to.service != nil {
+		return f.servicePorts(ctx, to.service)
 	}
-	return port, fmt.Errorf("svc/%s has several ports with number %s: %s; give a name or --protocol", s, s.port,
-		portList(found))
+	frontend := table.FrontendView{Address: to.at.Addr(), Port: to.at.Port()}
+	for _, p := range cluster.Protocols() {
+		if f.protocol == 0 || f.protocol == p {
+			ports = append(ports, table.PortView{Protocol: p, Frontends: []table.FrontendView{frontend}})
+		}
+	}
+	return ports, nil, err
 }
 
-// servicePorts returns the ports of a Service to which a reference refers: all
-// if it has no port, at least one.
-func (s *serviceRef) servicePorts(service *table.ServiceView, protocol string) (found []table.PortView, err error) {
+// servicePorts asks the proxy for the ports of a Service to which a reference
+// refers: all if it has no port, at least one.
+func (f *destinationFlags) servicePorts(
+	ctx context.Context, s *serviceRef,
+) (found []table.PortView, service *table.ServiceView, err error) {
+	err = fmt.Errorf("%s: %w", s, answer.ErrNoService) // unless an answer follows, it was deleted a moment ago
+	for service, err = range answer.Services.Ask(ctx, &f.client, s.ServiceName) {
+		break
+	}
+	switch {
+	case errors.Is(err, socket.ErrNoProxy):
+		return nil, nil, fmt.Errorf("svc/%s: %w; without one, give an address as IP:PORT", s, err)
+	case err != nil:
+		return nil, nil, err
+	}
 	for _, p := range service.Ports {
 		byName := s.port == "" || s.port == p.Name || s.port == strconv.Itoa(int(p.Port))
-		if byName && (protocol == "" || protocol == p.Protocol.String()) {
+		if byName && (f.protocol == 0 || f.protocol == p.Protocol) {
 			found = append(found, p)
 		}
 	}
-	if len(found) > 0 {
-		return found, nil
+	if len(found) == 0 {
+		wanted := strings.TrimSpace(f.protocolName + " port " + s.port)
+		err = fmt.Errorf("svc/%s has no %s: it has %s", s, wanted, portList(service.Ports))
 	}
-	wanted := strings.TrimSpace(protocol + " port " + s.port)
-	return nil, fmt.Errorf("svc/%s has no %s: it has %s", s, wanted, portList(service.Ports))
+	return found, service, err
 }
 
 // portList returns the names and numbers of ports.
@@ -169,4 +186,19 @@ func frontendList(frontends []table.FrontendView) string {
 		}
 	}
 	return strings.Join(texts, ", ")
+}
+
+// addressesOf returns the addresses of a frontend. The unspecified address
+// stands for all addresses of this node.
+func addressesOf(f *table.FrontendView) (addrs []netip.AddrPort) {
+	if f.Address.IsValid() {
+		return []netip.AddrPort{netip.AddrPortFrom(f.Address, f.Port)}
+	}
+	for _, addr := range f.Addresses {
+		addrs = append(addrs, netip.AddrPortFrom(addr, f.Port))
+	}
+	if len(addrs) == 0 {
+		addrs = []netip.AddrPort{netip.AddrPortFrom(f.Family.Unspecified(), f.Port)}
+	}
+	return addrs
 }

@@ -8,11 +8,11 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -53,12 +53,10 @@ func newDiff() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d := diff{Cursor: from, Differences: []table.Difference{}}
-			err := flags.ask(cmd, func(ctx context.Context, client *socket.Client) error {
-				return d.compare(ctx, client, func(found *table.Difference) {
-					if flags.output.forPeople() {
-						printDifference(cmd.OutOrStdout(), found)
-					}
-				})
+			err := d.compare(cmd.Context(), &flags.client, func(found *table.Difference) {
+				if flags.output.forPeople() {
+					printDifference(cmd.OutOrStdout(), found)
+				}
 			})
 			return d.end(cmd.OutOrStdout(), &flags.output, err)
 		},
@@ -74,7 +72,7 @@ func (d *diff) compare(ctx context.Context, client *socket.Client, each func(*ta
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	seen := make(map[table.Difference]struct{})
-	for step, err := range client.Diff(ctx, d.Cursor) {
+	for step, err := range answer.Diff.Ask(ctx, client, d.Cursor) {
 		if errors.Is(err, context.Canceled) {
 			return errors.New("interrupted")
 		}
@@ -129,25 +127,21 @@ func printDifference(w io.Writer, d *table.Difference) {
 }
 
 // printSummary writes the numbers, and what repairs the differences.
-func (d *diff) printSummary(w io.Writer) error {
+func (d *diff) printSummary(w io.Writer, _ bool) {
 	compared := fmt.Sprint(d.Rows)
 	if !d.Complete {
 		compared += fmt.Sprintf(" of about %d", d.AllRows)
 	}
-	lines := []string{fmt.Sprintf("Differences: %d. Rows that were compared: %s.", len(d.Differences), compared)}
+	fmt.Fprintf(w, "Differences: %d. Rows that were compared: %s.\n", len(d.Differences), compared)
 	is := func(kinds ...table.DifferenceKind) bool {
 		return slices.ContainsFunc(d.Differences,
 			func(f table.Difference) bool { return slices.Contains(kinds, f.Kind) })
 	}
 	if is(table.Missing, table.Changed) {
-		lines = append(lines,
-			"The proxy repairs missing and changed objects itself: it verifies its tables when another "+
-				"program commits, and then compares all rows in the background.")
+		fmt.Fprintln(w, "The proxy repairs missing and changed objects itself: it verifies its tables when another "+
+			"program commits, and then compares all rows in the background.")
 	}
 	if is(table.Extra) {
-		lines = append(lines,
-			"The proxy removes extra objects when it writes the whole table. Restart it to do so now.")
+		fmt.Fprintln(w, "The proxy removes extra objects when it writes the whole table. Restart it to do so now.")
 	}
-	_, err := fmt.Fprintln(w, strings.Join(lines, "\n"))
-	return err
 }

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"io"
 	"iter"
 	"time"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -32,16 +30,12 @@ func newDoctor(version string) *cobra.Command {
 			"The exit code is 1 if a check warns or fails. For bug reports, use -o json.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
-			defer cancel()
-			config.Proxy, config.ProxyError = askProxy(ctx, flags.socket, time.Second)
+			config.Proxy, config.ProxyError = flags.status(cmd.Context(), time.Second)
 			config.Services = func(ctx context.Context) iter.Seq2[*table.ServiceView, error] {
-				return flags.services(ctx, cluster.ServiceName{})
+				return answer.Services.Ask(ctx, &flags.client, cluster.ServiceName{})
 			}
-			r := doctor.Run(ctx, config)
-			err := flags.output.write(cmd.OutOrStdout(), r, func(w io.Writer) error {
-				return r.Print(w, flags.output.wide())
-			})
+			r := doctor.Run(cmd.Context(), config)
+			err := flags.output.write(cmd.OutOrStdout(), r, r.Print)
 			if err == nil && r.Bad() {
 				err = exitError{code: exitUnhealthy}
 			}
@@ -54,15 +48,10 @@ func newDoctor(version string) *cobra.Command {
 	return cmd
 }
 
-// askProxy returns the status of the running proxy. Its own timeout leaves time
+// status returns the status of the running proxy. Its own timeout leaves time
 // for the checks if the proxy does not answer.
-func askProxy(ctx context.Context, path string, timeout time.Duration) (*answer.Status, error) {
+func (f *proxyFlags) status(ctx context.Context, timeout time.Duration) (*answer.ProxyStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	client, err := socket.Dial(ctx, path)
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	return client.Status(ctx)
+	return answer.Status.AskOne(ctx, &f.client, struct{}{})
 }

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -11,9 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // explainFlags are the flags of the command explain.
@@ -73,34 +70,33 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-	defer cancel()
-	client, noProxy := socket.Dial(ctx, f.socket)
-	if noProxy == nil {
-		defer client.Close()
-	}
-	e := explainer{flags: f, client: client, noProxy: noProxy}
 	if to.service == nil {
-		r, err := e.explain(ctx, packet{to: to.at, protocol: cmp.Or(f.protocol, "tcp")})
+		r, err := f.explain(cmd.Context(), packet{to: to.at, protocol: cmp.Or(f.protocol, cluster.TCP)})
 		if err != nil {
 			return err
 		}
-		return f.output.write(cmd.OutOrStdout(), r, func(w io.Writer) error {
-			return r.Print(w, f.output.wide())
-		})
+		return f.output.write(cmd.OutOrStdout(), r, r.Print)
 	}
-	results, others, err := e.explainService(ctx, to.service)
+	results, others, err := f.explainService(cmd.Context(), to.service)
 	if err != nil {
 		return err
 	}
-	return f.output.write(cmd.OutOrStdout(), results, func(w io.Writer) error {
-		return f.printAll(w, results, others)
+	return f.output.write(cmd.OutOrStdout(), results, func(w io.Writer, wide bool) {
+		for i, r := range results {
+			if i > 0 {
+				fmt.Fprint(w, "\n\n")
+			}
+			r.Print(w, wide)
+		}
+		if len(others) > 0 {
+			fmt.Fprintf(w, "\nOther frontends: %s. --frontend all explains them.\n", frontendList(others))
+		}
 	})
 }
 
 // parse checks the flags and parses the destination.
 func (f *explainFlags) parse(text string) (destination, error) {
-	if _, err := f.parseProtocol(); err != nil {
+	if err := f.parseProtocol(); err != nil {
 		return destination{}, err
 	}
 	if !slices.Contains(frontendNames(), f.frontend) {
@@ -112,22 +108,4 @@ func (f *explainFlags) parse(text string) (destination, error) {
 		err = fmt.Errorf("--frontend selects the addresses of a Service, but the destination is %s", text)
 	}
 	return to, err
-}
-
-// printAll writes the results about a Service for people, and mentions its
-// other frontends.
-func (f *explainFlags) printAll(w io.Writer, results []*explain.Result, others []table.FrontendView) error {
-	for i, r := range results {
-		if i > 0 {
-			fmt.Fprint(w, "\n\n")
-		}
-		if err := r.Print(w, f.output.wide()); err != nil {
-			return err
-		}
-	}
-	if len(others) == 0 {
-		return nil
-	}
-	_, err := fmt.Fprintf(w, "\nOther frontends: %s. --frontend all explains them.\n", frontendList(others))
-	return err
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
@@ -29,14 +30,18 @@ func TestExplainServices(t *testing.T) {
 
 // emptyProxy is a proxy that wants no rules.
 type emptyProxy struct {
-	socket.Proxy
 	questions atomic.Int32
-	err       error
+	err       error // instead of an answer
 }
 
-func (e *emptyProxy) Explain(context.Context, explain.Query) (*explain.Desired, error) {
-	e.questions.Add(1)
-	return &explain.Desired{Result: &explain.Result{}}, e.err
+func (e *emptyProxy) page() socket.Page {
+	return answer.Explain.AnsweredBy(
+		func(_ context.Context, _ explain.Query, yield func(*explain.Desired) error) error {
+			if e.questions.Add(1); e.err != nil {
+				return e.err
+			}
+			return yield(&explain.Desired{Result: &explain.Result{}})
+		})
 }
 
 // A difference between the kernel and the proxy is shown if it stays. An error
@@ -45,41 +50,38 @@ func TestExplainDifference(t *testing.T) {
 	tabletest.NewNode(t)
 	serve(t, table.Config{Rules: tabletest.Rules()})
 	proxy := &emptyProxy{}
-	listen(t, proxy)
-	const command, answer = "explain 10.96.0.10:80", "ANSWER  one of 3 endpoints"
+	listen(t, proxy.page())
+	const command, fate = "explain 10.96.0.10:80", "ANSWER  one of 3 endpoints"
 	const difference = "KERNEL  differs from the table that the proxy wants, in chain nat-prerouting\n" +
 		"        kernel: jump services\n        proxy:  no such rule\n"
 	got := run(command)
-	if !strings.Contains(got, answer) || !strings.Contains(got, difference) || proxy.questions.Load() != 4 {
+	if !strings.Contains(got, fate) || !strings.Contains(got, difference) || proxy.questions.Load() != 4 {
 		t.Errorf("after %d questions: got\n%s\nwant\n%s", proxy.questions.Load(), got, difference)
 	}
 	proxy.err = errors.New("the proxy has no time")
 	const note = "NOTE    The answer is from the kernel only, without unused endpoints: the proxy has no time.\n"
-	if got := run(command); !strings.Contains(got, answer) || !strings.Contains(got, note) {
+	if got := run(command); !strings.Contains(got, fate) || !strings.Contains(got, note) {
 		t.Errorf("got\n%s\nwant\n%s", got, note)
 	}
 }
 
-// dualStackProxy is a proxy with a Service that has an address of each family.
-type dualStackProxy struct{ emptyProxy }
-
-func (*dualStackProxy) Services(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
+// dualStack returns a Service that has an address of each family.
+func dualStack() table.ServiceView {
 	port := table.PortView{Name: "http", Protocol: cluster.TCP, Port: 80}
 	for family, addr := range map[nft.Family]string{nft.IPv4: "10.96.0.10", nft.IPv6: "fd00:96::10"} {
 		port.Frontends = append(port.Frontends, table.FrontendView{
 			Family: family, Kind: ruleset.ClusterIP, Address: netip.MustParseAddr(addr), Port: 80,
 		})
 	}
-	return yield(&table.ServiceView{ServiceName: web, Ports: []table.PortView{port}})
+	return table.ServiceView{Ports: []table.PortView{port}}
 }
 
 // If the node cannot explain one family of a Service, it explains the other.
 func TestExplainOneFamily(t *testing.T) {
 	tabletest.NewNode(t)
 	serve(t, table.Config{Rules: tabletest.Rules()})
-	proxy := &dualStackProxy{}
-	proxy.err = errors.New("the proxy has no time")
-	listen(t, proxy)
+	proxy := &emptyProxy{err: errors.New("the proxy has no time")}
+	listen(t, proxy.page(), servicesPage(dualStack(), nil))
 	const note = "[fd00:96::10]:80 is not explained: table ip6 kube-proxy does not exist"
 	got := run("explain svc/default/web")
 	if !strings.Contains(got, "ANSWER  one of 3 endpoints") || !strings.Contains(got, note) ||

@@ -7,26 +7,18 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// explainer explains packets with the rules in the kernel and, if there is one,
-// with the running proxy.
-type explainer struct {
-	flags   *explainFlags
-	client  *socket.Client
-	noProxy error // why client is nil
-}
-
 // packet is a hypothetical packet whose source is not known yet.
 type packet struct {
 	to       netip.AddrPort // an invalid address stands for an address of this node
 	family   nft.Family     // if the address is invalid
-	protocol string
+	protocol cluster.Protocol
 	notes    []string
 }
 
@@ -41,19 +33,16 @@ func (p packet) String() string {
 // explainService explains packets to the frontends of a Service, and returns
 // those that are not selected. It returns an error if it can explain none of
 // them.
-func (e *explainer) explainService(
+func (f *explainFlags) explainService(
 	ctx context.Context, s *serviceRef,
 ) (results []*explain.Result, others []table.FrontendView, err error) {
-	if e.noProxy != nil {
-		return nil, nil, needsProxy(s, e.noProxy)
-	}
-	packets, others, err := e.packets(ctx, s)
+	packets, others, err := f.packets(ctx, s)
 	if err != nil {
 		return nil, nil, err
 	}
 	var failed []string
 	for _, p := range packets {
-		r, errExplain := e.explain(ctx, p)
+		r, errExplain := f.explain(ctx, p)
 		if errExplain != nil {
 			err = cmp.Or(err, errExplain)
 			failed = append(failed, fmt.Sprintf("%s is not explained: %v", p, errExplain))
@@ -70,29 +59,32 @@ func (e *explainer) explainService(
 }
 
 // packets returns a packet to each selected frontend of a Service.
-func (e *explainer) packets(
+func (f *explainFlags) packets(
 	ctx context.Context, s *serviceRef,
 ) (packets []packet, others []table.FrontendView, err error) {
-	service, err := findService(ctx, e.client, s)
-	if err != nil {
+	ports, _, err := f.servicePorts(ctx, s)
+	switch {
+	case err != nil:
 		return nil, nil, err
+	case len(ports) > 1 && s.port == "":
+		return nil, nil, fmt.Errorf("svc/%s has several ports: %s; give one as svc/%s:PORT", s, portList(ports), s)
+	case len(ports) > 1:
+		return nil, nil, fmt.Errorf("svc/%s has several ports with number %s: %s; give a name or --protocol", s, s.port,
+			portList(ports))
 	}
-	port, err := s.servicePort(service, e.flags.protocol)
-	if err != nil {
-		return nil, nil, err
-	}
-	selected, others := selectFrontends(port.Frontends, e.flags.frontend, !e.flags.set("frontend"))
-	for _, f := range selected {
-		if p := packetTo(s, &port, &f); e.flags.fromFamily(p.family) {
+	port := &ports[0]
+	selected, others := selectFrontends(port.Frontends, f.frontend, !f.set("frontend"))
+	for i := range selected {
+		if p := packetTo(s, port, &selected[i]); f.fromFamily(p.family) {
 			packets = append(packets, p)
 		}
 	}
 	switch {
 	case len(selected) == 0:
-		err = fmt.Errorf("svc/%s has no frontend of kind %s: it has %s", s, e.flags.frontend,
+		err = fmt.Errorf("svc/%s has no frontend of kind %s: it has %s", s, f.frontend,
 			frontendList(port.Frontends))
 	case len(packets) == 0:
-		err = fmt.Errorf("svc/%s has no address of the family of --from %s: it has %s", s, e.flags.from,
+		err = fmt.Errorf("svc/%s has no address of the family of --from %s: it has %s", s, f.from,
 			frontendList(selected))
 	}
 	return packets, others, err
@@ -100,7 +92,7 @@ func (e *explainer) packets(
 
 // packetTo returns a packet to a frontend.
 func packetTo(s *serviceRef, port *table.PortView, f *table.FrontendView) packet {
-	p := packet{to: netip.AddrPortFrom(f.Address, f.Port), family: f.Family, protocol: port.Protocol.String()}
+	p := packet{to: netip.AddrPortFrom(f.Address, f.Port), family: f.Family, protocol: port.Protocol}
 	for _, addr := range f.Addresses {
 		if !addr.IsUnspecified() {
 			p.to = netip.AddrPortFrom(addr, f.Port)
@@ -115,7 +107,7 @@ func packetTo(s *serviceRef, port *table.PortView, f *table.FrontendView) packet
 }
 
 // explain explains a packet.
-func (e *explainer) explain(ctx context.Context, p packet) (*explain.Result, error) {
+func (f *explainFlags) explain(ctx context.Context, p packet) (*explain.Result, error) {
 	if p.to.Addr().IsValid() {
 		p.family = nft.FamilyOf(p.to.Addr())
 	}
@@ -124,29 +116,23 @@ func (e *explainer) explain(ctx context.Context, p packet) (*explain.Result, err
 		return nil, err
 	}
 	defer kernel.Close()
-	q, err := e.query(kernel, p)
+	q, err := f.query(kernel, p)
 	if err != nil {
 		return nil, err
 	}
 	r, err := kernel.Explain(q)
-	if err == nil && e.noProxy == nil {
-		r, err = e.compare(ctx, kernel, q, r)
+	if err == nil {
+		r, err = f.compare(ctx, kernel, q, r)
 	}
 	if err == nil {
 		r.Notes = append(p.notes, r.Notes...)
-		if e.noProxy != nil {
-			r.Notes = append(r.Notes, withoutProxy(e.noProxy))
-		}
 	}
 	return r, err
 }
 
 // query returns the question about a packet.
-func (e *explainer) query(kernel *explain.Kernel, p packet) (q explain.Query, err error) {
-	q = explain.Query{Destination: p.to, Interface: e.flags.iface}
-	if q.Protocol, err = cluster.ParseProtocol(p.protocol); err != nil {
-		return q, err
-	}
+func (f *explainFlags) query(kernel *explain.Kernel, p packet) (q explain.Query, err error) {
+	q = explain.Query{Destination: p.to, Protocol: p.protocol, Interface: f.iface}
 	if !p.to.Addr().IsValid() { // a NodePort listens on all addresses of the node
 		addr, err := kernel.NodeSource(explain.Outside(p.family))
 		if err != nil {
@@ -154,7 +140,7 @@ func (e *explainer) query(kernel *explain.Kernel, p packet) (q explain.Query, er
 		}
 		q.Destination = netip.AddrPortFrom(addr, p.to.Port())
 	}
-	q.Source, q.From, err = e.flags.source(kernel, q.Destination.Addr())
+	q.Source, q.From, err = f.source(kernel, q.Destination.Addr())
 	return q, err
 }
 
@@ -167,13 +153,14 @@ const (
 
 // compare adds what the proxy knows to a result. It returns a newer result if
 // the first one differs from what the proxy wants.
-func (e *explainer) compare(
+func (f *explainFlags) compare(
 	ctx context.Context, kernel *explain.Kernel, q explain.Query, r *explain.Result,
 ) (*explain.Result, error) {
 	for attempt := 1; ; attempt++ {
-		desired, err := e.client.Explain(ctx, q)
+		desired, err := answer.Explain.AskOne(ctx, &f.client, q)
 		if err != nil {
-			r.Notes = append(r.Notes, withoutProxy(err))
+			r.Notes = append(r.Notes,
+				fmt.Sprintf("The answer is from the kernel only, without unused endpoints: %v", err))
 			return r, nil
 		}
 		r.Add(desired)
@@ -189,9 +176,4 @@ func (e *explainer) compare(
 			return nil, err
 		}
 	}
-}
-
-// withoutProxy returns the note about a result from the kernel only.
-func withoutProxy(err error) string {
-	return fmt.Sprintf("The answer is from the kernel only, without unused endpoints: %v", err)
 }

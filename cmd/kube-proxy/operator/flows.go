@@ -12,7 +12,6 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // flowsFlags are the flags of the command flows.
@@ -45,8 +44,7 @@ func newFlows() *cobra.Command {
 
 // run counts the connections to a destination, or to all Services.
 func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.timeout)
-	defer cancel()
+	ctx := cmd.Context()
 	ports, err := f.ports(ctx, args)
 	if err != nil {
 		return err
@@ -70,42 +68,25 @@ func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
 	return f.output.write(cmd.OutOrStdout(), report, report.Print)
 }
 
-// ports returns the service ports of a destination: the ports of a Service, or
-// an address with each protocol. There are none without a destination.
+// ports returns the service ports of a destination, none without one.
 func (f *flowsFlags) ports(ctx context.Context, destination []string) (ports []flows.ServicePort, err error) {
 	switch {
 	case len(destination) > 0:
-	case f.protocol != "":
+	case f.protocolName != "":
 		return nil, errors.New("--protocol needs a destination")
 	case f.top < 1:
 		return nil, fmt.Errorf("--top %d is not greater than 0", f.top)
 	default:
 		return nil, nil
 	}
-	protocol, err := f.parseProtocol()
-	if err != nil {
+	if err := f.parseProtocol(); err != nil {
 		return nil, err
 	}
-	to, err := parseDestination(destination[0])
-	switch {
-	case err != nil:
-		return nil, err
-	case to.service != nil:
-		return f.servicePorts(ctx, to.service)
-	}
-	for _, p := range cluster.Protocols() {
-		if protocol == 0 || protocol == p {
-			ports = append(ports, flows.ServicePort{Protocol: p, Frontends: []netip.AddrPort{to.at}})
-		}
-	}
-	return ports, nil
-}
-
-func (f *flowsFlags) servicePorts(ctx context.Context, s *serviceRef) (ports []flows.ServicePort, err error) {
-	found, service, err := findServicePorts(ctx, &f.proxyFlags, s, f.protocol)
+	found, service, err := f.destinationFlags.ports(ctx, destination[0])
 	for _, p := range found {
-		port := flows.ServicePort{
-			Name: service.WithPort(p.Name), Protocol: p.Protocol, Endpoints: make(map[netip.AddrPort]bool),
+		port := flows.ServicePort{Protocol: p.Protocol}
+		if service != nil {
+			port.Name, port.Endpoints = service.WithPort(p.Name), make(map[netip.AddrPort]bool)
 		}
 		for _, e := range p.Endpoints {
 			port.Endpoints[netip.AddrPortFrom(e.Addr, e.Port)] = true

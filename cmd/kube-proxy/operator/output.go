@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,14 +49,12 @@ func (o *output) Set(format string) error {
 	return nil
 }
 
-// wide reports whether the output has all details for people.
-func (o *output) wide() bool { return o.format == formatWide }
-
 // forPeople reports whether the output is text.
-func (o *output) forPeople() bool { return o.format == formatText || o.wide() }
+func (o *output) forPeople() bool { return o.format == formatText || o.format == formatWide }
 
-// write writes an answer in the format. print writes it for people.
-func (o *output) write(w io.Writer, answer any, print func(io.Writer) error) error {
+// write writes an answer in the format. print writes it for people, with all
+// details if wide is set, to a buffer.
+func (o *output) write(w io.Writer, answer any, print func(w io.Writer, wide bool)) error {
 	switch o.format {
 	case formatJSON:
 		encoder := json.NewEncoder(w)
@@ -69,5 +68,8 @@ func (o *output) write(w io.Writer, answer any, print func(io.Writer) error) err
 		}
 		return err
 	}
-	return print(w)
+	var text bytes.Buffer
+	print(&text, o.format == formatWide)
+	_, err := text.WriteTo(w)
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -24,21 +25,30 @@ import (
 
 // listen makes a proxy answer in the network namespace of the test until the
 // test ends.
-func listen(t *testing.T, proxy socket.Proxy) {
+func listen(t *testing.T, pages ...socket.Page) {
 	t.Helper()
-	server, err := socket.NewServer(proxy)
+	pages = append(pages, ready.AnsweredBy(func(context.Context, string, func(*string) error) error { return nil }))
+	server, err := socket.NewServer(pages)
 	if err != nil {
 		t.Fatal(err)
 	}
 	background(t, server.Run)
 	for range 1000 {
-		if client, err := socket.Dial(t.Context(), ""); err == nil {
-			client.Close()
+		err = nil
+		for _, err = range ready.Ask(t.Context(), &socket.Client{}, "") {
+		}
+		if err == nil {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
 	t.Fatal("the proxy does not listen")
+}
+
+// ready is a question without an answer.
+var ready = socket.Question[string, string]{
+	Path: "/ready", Format: func(string) url.Values { return nil },
+	Parse: func(url.Values) (string, error) { return "", nil },
 }
 
 // background runs f until the test ends.
@@ -56,13 +66,12 @@ func background(t *testing.T, f func(context.Context)) {
 	})
 }
 
-// statusOnly is a proxy that has only a status.
-type statusOnly struct {
-	socket.Proxy
-	status answer.Status
+// statusPage answers with a status.
+func statusPage(status answer.ProxyStatus) socket.Page {
+	return answer.Status.AnsweredBy(func(_ context.Context, _ struct{}, yield func(*answer.ProxyStatus) error) error {
+		return yield(&status)
+	})
 }
-
-func (s statusOnly) Status() *answer.Status { return &s.status }
 
 // clock returns a time of day of the sample status.
 func clock(text string) time.Time {
@@ -74,8 +83,8 @@ func clock(text string) time.Time {
 }
 
 // sampleStatus returns the status of a healthy proxy.
-func sampleStatus() answer.Status {
-	return answer.Status{Version: "v1.2.3", Status: proxier.Status{
+func sampleStatus() answer.ProxyStatus {
+	return answer.ProxyStatus{Version: "v1.2.3", Status: proxier.Status{
 		Mode: "nftables", Node: "node1", PID: 4711, Time: clock("12:00:00.000"), Started: clock("09:48:00.000"),
 		Listed: true, NodeEligible: true,
 		Families: []proxier.FamilyStatus{
@@ -102,7 +111,7 @@ func TestStatusOfDoctor(t *testing.T) {
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0); err != nil {
 		t.Fatal(err)
 	}
-	listen(t, statusOnly{status: sampleStatus()})
+	listen(t, statusPage(sampleStatus()))
 	got := run("status")
 	if !strings.HasPrefix(got, "STATE      degraded\n           ip-forward: net.ipv4.ip_forward is 0") {
 		t.Errorf("got %s, want a degraded proxy because of ip-forward", got)
@@ -120,7 +129,7 @@ func TestControlCharacters(t *testing.T) {
 	status.Node = hostile
 	status.Families[0].LastSync.Error = hostile
 	status.Families[0].Repairs = map[table.DamageKind]int{hostile: 1}
-	listen(t, statusOnly{status: status})
+	listen(t, statusPage(status))
 	for _, commandLine := range []string{
 		"status", "status -o wide", "status -o json", "status -o yaml", hostile, "status --socket /" + hostile,
 	} {
@@ -137,10 +146,10 @@ func TestControlCharacters(t *testing.T) {
 func TestStatus(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*answer.Status)
+		change func(*answer.ProxyStatus)
 	}{
-		{"healthy", func(*answer.Status) {}},
-		{"degraded", func(s *answer.Status) {
+		{"healthy", func(*answer.ProxyStatus) {}},
+		{"degraded", func(s *answer.ProxyStatus) {
 			v4, v6 := &s.Families[0], &s.Families[1]
 			s.InvalidObjects = 2
 			v4.LastSync.Error = "commit table ip kube-proxy: operation not permitted"
@@ -154,7 +163,7 @@ func TestStatus(t *testing.T) {
 			v6.Healthy, v6.WaitingSince = false, clock("11:58:30.000")
 			v6.Refused, v6.Contested = 100, 100
 		}},
-		{"starting", func(s *answer.Status) {
+		{"starting", func(s *answer.ProxyStatus) {
 			s.Listed, s.Families = false, s.Families[:1]
 			s.Families[0] = proxier.FamilyStatus{Family: nft.IPv4, Healthy: true}
 		}},
@@ -165,7 +174,7 @@ func TestStatus(t *testing.T) {
 			t.Setenv("KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK", "1")
 			status := sampleStatus()
 			test.change(&status)
-			listen(t, statusOnly{status: status})
+			listen(t, statusPage(status))
 			compare(t, "testdata/status-"+test.name+".txtar")
 		})
 	}
@@ -241,7 +250,7 @@ func serveManifests(t *testing.T, dir string, rules ruleset.Config) {
 		t.Fatal(err)
 	}
 	t.Cleanup(answers.Close)
-	listen(t, answers)
+	listen(t, answers.Pages()...)
 }
 
 // The proxy does not remove objects that other programs add to its table.
@@ -255,13 +264,8 @@ func TestDiff(t *testing.T) {
 	compare(t, "testdata/diff.txtar")
 }
 
-// differing is a proxy whose comparison has one step, and then fails.
-type differing struct {
-	socket.Proxy
-	err error
-}
-
-func (d differing) Diff(_ context.Context, after string, yield func(*table.DiffStep) error) error {
+// differing answers with one step of a comparison, and then with an error.
+func differing(err error) socket.Page {
 	missing := table.Difference{
 		Family: nft.IPv4, Kind: table.Missing, Object: "row cluster-ips 10.96.0.1", ServicePort: "default/web:http",
 	}
@@ -270,26 +274,29 @@ func (d differing) Diff(_ context.Context, after string, yield func(*table.DiffS
 	changed := table.Difference{
 		Family: nft.IPv6, Kind: table.Changed, Object: "row service-ips x : a", Found: "row service-ips x : b",
 	}
-	step := table.DiffStep{
-		Differences: []table.Difference{missing, other, changed},
-		Rows:        256, AllRows: 1000, Cursor: after + "IPv6:default/web",
-	}
-	return errors.Join(yield(&step), d.err)
+	return answer.Diff.AnsweredBy(func(_ context.Context, after string, yield func(*table.DiffStep) error) error {
+		return errors.Join(yield(&table.DiffStep{
+			Differences: []table.Difference{missing, other, changed},
+			Rows:        256, AllRows: 1000, Cursor: after + "IPv6:default/web",
+		}), err)
+	})
 }
 
 var web = cluster.ServiceName{Namespace: "default", Name: "web"}
 
-// halfAnswering is a proxy of which one family does not answer.
-type halfAnswering struct{ socket.Proxy }
-
-func (halfAnswering) Services(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
-	return errors.Join(yield(&table.ServiceView{ServiceName: web}), errors.New("IPv6: busy"))
+// servicesPage answers with a Service, and then with an error.
+func servicesPage(service table.ServiceView, err error) socket.Page {
+	service.ServiceName = web
+	return answer.Services.AnsweredBy(
+		func(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
+			return errors.Join(yield(&service), err)
+		})
 }
 
 // If one family does not answer, the Services of the other one are listed.
 func TestServicesOfOneFamily(t *testing.T) {
 	tabletest.NewNode(t)
-	listen(t, halfAnswering{})
+	listen(t, servicesPage(table.ServiceView{}, errors.New("IPv6: busy")))
 	got := run("services -o yaml")
 	listed := strings.Contains(got, "name: web") && strings.Contains(got, "IPv6: busy")
 	if !listed || !strings.HasSuffix(got, "exit code 1\n") {
@@ -297,30 +304,27 @@ func TestServicesOfOneFamily(t *testing.T) {
 	}
 }
 
-// halfRestricted is a proxy with a Service of which one family has no source
-// range.
-type halfRestricted struct{ statusOnly }
-
-func (halfRestricted) Services(_ context.Context, _ cluster.ServiceName, yield func(*table.ServiceView) error) error {
+// halfRestricted returns a Service of which one family has no source range.
+func halfRestricted() table.ServiceView {
 	frontend := func(family nft.Family, addr string) table.FrontendView {
 		return table.FrontendView{
 			Family: family, Kind: ruleset.LoadBalancerIP, Address: netip.MustParseAddr(addr), Port: 80,
 			State: table.Served,
 		}
 	}
-	return yield(&table.ServiceView{
-		ServiceName: web, Restricted: true, SourceRanges: tabletest.Prefixes("198.51.100.0/24"),
+	return table.ServiceView{
+		Restricted: true, SourceRanges: tabletest.Prefixes("198.51.100.0/24"),
 		Ports: []table.PortView{{
 			Protocol:  cluster.TCP,
 			Frontends: []table.FrontendView{frontend(nft.IPv4, "192.0.2.10"), frontend(nft.IPv6, "2001:db8::10")},
 		}},
-	})
+	}
 }
 
 // Source ranges of one family do not restrict the other one.
 func TestSourceRangesOfOneFamily(t *testing.T) {
 	tabletest.NewNode(t)
-	listen(t, halfRestricted{})
+	listen(t, statusPage(answer.ProxyStatus{}), servicesPage(halfRestricted(), nil))
 	if got := run("services"); strings.Count(got, "; only for clients in 198.51.100.0/24") != 1 {
 		t.Errorf("got %s, want one restricted address", got)
 	}
@@ -334,7 +338,7 @@ func TestDiffEndsEarly(t *testing.T) {
 	for name, err := range map[string]error{"ended": nil, "failed": errors.New("failed")} {
 		t.Run(name, func(t *testing.T) {
 			tabletest.NewNode(t)
-			listen(t, differing{err: err})
+			listen(t, differing(err))
 			compare(t, "testdata/diff-"+name+".txtar")
 		})
 	}

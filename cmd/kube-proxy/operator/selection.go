@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/trace"
@@ -15,9 +16,10 @@ import (
 
 // selection returns the packets to trace, and describes their destination.
 func (f *traceFlags) selection(ctx context.Context, args []string) (what string, s trace.Selection, err error) {
-	if s.Protocol, err = f.parseProtocol(); err != nil {
+	if err = f.parseProtocol(); err != nil {
 		return "", s, err
 	}
+	s.Protocol = f.protocol
 	if s.Source, err = f.source(); err != nil {
 		return "", s, err
 	}
@@ -25,26 +27,18 @@ func (f *traceFlags) selection(ctx context.Context, args []string) (what string,
 		what, err = f.selectAll(ctx, &s)
 		return what, s, err
 	}
-	to, err := parseDestination(args[0])
-	if err != nil {
-		return "", s, err
-	}
-	if to.service == nil {
-		s.Frontends = []trace.Frontend{{Addr: to.at}}
-		return args[0], s, nil
-	}
-	ports, _, err := findServicePorts(ctx, &f.proxyFlags, to.service, f.protocol)
-	for _, p := range ports {
-		s.Frontends = append(s.Frontends, tracedFrontends(&p)...)
-	}
+	ports, _, err := f.ports(ctx, args[0])
+	s.Frontends = tracedFrontends(ports)
 	return args[0], s, err
 }
 
-// tracedFrontends returns the frontends of a service port.
-func tracedFrontends(p *table.PortView) (frontends []trace.Frontend) {
-	for i := range p.Frontends {
-		for _, addr := range addressesOf(&p.Frontends[i]) {
-			frontends = append(frontends, trace.Frontend{Addr: addr, Protocol: p.Protocol})
+// tracedFrontends returns the frontends of service ports.
+func tracedFrontends(ports []table.PortView) (frontends []trace.Frontend) {
+	for _, p := range ports {
+		for i := range p.Frontends {
+			for _, addr := range addressesOf(&p.Frontends[i]) {
+				frontends = append(frontends, trace.Frontend{Addr: addr, Protocol: p.Protocol})
+			}
 		}
 	}
 	return frontends
@@ -53,17 +47,15 @@ func tracedFrontends(p *table.PortView) (frontends []trace.Frontend) {
 // selectAll selects packets to all Services of the running proxy or, without
 // one, to all ClusterIPs.
 func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what string, err error) {
-	for service, err := range f.services(ctx, cluster.ServiceName{}) {
-		if errors.Is(err, socket.ErrNoProxy) && f.socket == "" {
+	for service, err := range answer.Services.Ask(ctx, &f.client, cluster.ServiceName{}) {
+		if errors.Is(err, socket.ErrNoProxy) && f.client.Path == "" {
 			s.Ranges, err = serviceRanges()
 			return "ClusterIPs (no running proxy was found)", err
 		}
 		if err != nil {
 			return "", err
 		}
-		for i := range service.Ports {
-			s.Frontends = append(s.Frontends, tracedFrontends(&service.Ports[i])...)
-		}
+		s.Frontends = append(s.Frontends, tracedFrontends(service.Ports)...)
 	}
 	if len(s.Frontends) == 0 {
 		return "", errors.New("the proxy serves no Services")

@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -33,9 +32,7 @@ func newServices() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return flags.ask(cmd, func(ctx context.Context, client *socket.Client) error {
-				return listServices(ctx, cmd.OutOrStdout(), client, q, &flags.output)
-			})
+			return flags.listServices(cmd, q)
 		},
 		ValidArgsFunction: completeService(&flags, ""),
 	}
@@ -57,10 +54,10 @@ func serviceQuery(args []string) (q cluster.ServiceName, err error) {
 
 // listServices writes the Services of a query. If the answer is not complete,
 // it writes those that came before the error.
-func listServices(ctx context.Context, w io.Writer, client *socket.Client, q cluster.ServiceName, out *output) error {
+func (f *proxyFlags) listServices(cmd *cobra.Command, q cluster.ServiceName) error {
 	services := []*table.ServiceView{} // an empty list in JSON, not null
 	var failed error
-	for s, err := range client.Services(ctx, q) {
+	for s, err := range answer.Services.Ask(cmd.Context(), &f.client, q) {
 		if failed = err; err == nil {
 			services = append(services, s)
 		}
@@ -68,11 +65,12 @@ func listServices(ctx context.Context, w io.Writer, client *socket.Client, q clu
 	if failed != nil && len(services) == 0 {
 		return failed
 	}
-	err := out.write(w, services, func(w io.Writer) error {
+	err := f.output.write(cmd.OutOrStdout(), services, func(w io.Writer, wide bool) {
 		if q.Name != "" && len(services) == 1 {
-			return printService(w, services[0], out.wide())
+			printService(w, services[0], wide)
+		} else {
+			printServices(w, services, wide)
 		}
-		return printServices(w, services, out.wide())
 	})
 	return errors.Join(err, failed)
 }

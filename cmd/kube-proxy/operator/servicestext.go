@@ -15,14 +15,14 @@ import (
 )
 
 // newTable returns a writer that aligns columns, which tabs separate. A line
-// without a tab begins new columns.
+// without a tab begins new columns. w is a buffer, which returns no error.
 func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
 
 // printServices writes the frontends of Services.
-func printServices(w io.Writer, services []*table.ServiceView, wide bool) error {
+func printServices(w io.Writer, services []*table.ServiceView, wide bool) {
 	if len(services) == 0 {
-		_, err := fmt.Fprintln(w, "No Services")
-		return err
+		fmt.Fprintln(w, "No Services")
+		return
 	}
 	t := newTable(w)
 	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"+
@@ -42,7 +42,7 @@ func printServices(w io.Writer, services []*table.ServiceView, wide bool) error 
 			}
 		}
 	}
-	return t.Flush()
+	t.Flush()
 }
 
 // columns returns more columns of a line, or "" unless wide is set.
@@ -120,7 +120,7 @@ func joined[T fmt.Stringer](values []T) string {
 }
 
 // printService writes a Service with its endpoints.
-func printService(w io.Writer, s *table.ServiceView, wide bool) error {
+func printService(w io.Writer, s *table.ServiceView, wide bool) {
 	t := newTable(w)
 	fmt.Fprintf(t, "SERVICE\t%s\n", s.ServiceName)
 	fmt.Fprintf(t, "POLICY\tinternal %s, external %s\n", s.InternalPolicy, s.ExternalPolicy)
@@ -131,18 +131,13 @@ func printService(w io.Writer, s *table.ServiceView, wide bool) error {
 	if s.HealthCheckNodePort != 0 {
 		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d\n", s.HealthCheckNodePort)
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	t.Flush()
 	for i := range s.Ports {
-		if err := printPort(w, s, &s.Ports[i], wide); err != nil {
-			return err
-		}
+		printPort(w, s, &s.Ports[i], wide)
 	}
-	return nil
 }
 
-func printPort(w io.Writer, s *table.ServiceView, p *table.PortView, wide bool) error {
+func printPort(w io.Writer, s *table.ServiceView, p *table.PortView, wide bool) {
 	fmt.Fprintf(w, "\nPORT %s\n", strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol)))
 	t := newTable(w)
 	fmt.Fprintln(t, "  TYPE\tFRONTEND\tPOLICY\tENDPOINTS\tSTATE"+columns(wide, "LISTENS ON"))
@@ -150,18 +145,16 @@ func printPort(w io.Writer, s *table.ServiceView, p *table.PortView, wide bool) 
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%d/%d\t%s%s\n", f.Kind, frontendText(&f, p.Protocol), f.Policy,
 			f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), columns(wide, joined(f.Addresses)))
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	return printEndpoints(w, p, wide)
+	t.Flush()
+	printEndpoints(w, p, wide)
 }
 
 // printEndpoints writes the endpoints of a service port. The columns for the
 // policies are why traffic does not use them.
-func printEndpoints(w io.Writer, p *table.PortView, wide bool) error {
+func printEndpoints(w io.Writer, p *table.PortView, wide bool) {
 	if len(p.Endpoints) == 0 {
-		_, err := fmt.Fprintln(w, "  no endpoints")
-		return err
+		fmt.Fprintln(w, "  no endpoints")
+		return
 	}
 	local := slices.ContainsFunc(p.Frontends,
 		func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
@@ -179,7 +172,7 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) error {
 		}
 		fmt.Fprintln(t, columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
-	return t.Flush()
+	t.Flush()
 }
 
 func nodeText(e *ruleset.EndpointUse) string {

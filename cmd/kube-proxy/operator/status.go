@@ -1,9 +1,9 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"time"
 
@@ -33,7 +33,7 @@ type status struct {
 	// Problems are the reasons for the state, as sentences without a period.
 	Problems []string `json:"problems,omitempty"`
 	// Proxy is nil if the proxy is unreachable.
-	Proxy *answer.Status `json:"proxy,omitempty"`
+	Proxy *answer.ProxyStatus `json:"proxy,omitempty"`
 	// Conntrack is nil if the kernel does not track connections.
 	Conntrack *conntrack.Usage `json:"conntrack,omitempty"`
 	// Tables are those in the kernel if the proxy is unreachable.
@@ -57,13 +57,7 @@ func newStatus(version string) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := askStatus(cmd.Context(), &flags, version)
-			err := flags.output.write(cmd.OutOrStdout(), s, func(w io.Writer) error {
-				return s.print(w, flags.output.wide())
-			})
-			if err != nil {
-				return err
-			}
-			return s.exit()
+			return cmp.Or(flags.output.write(cmd.OutOrStdout(), s, s.print), s.exit())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -74,14 +68,12 @@ func newStatus(version string) *cobra.Command {
 // askStatus returns the status of the proxy, or of the kernel if the proxy
 // does not answer.
 func askStatus(ctx context.Context, flags *proxyFlags, version string) *status {
-	ctx, cancel := context.WithTimeout(ctx, flags.timeout)
-	defer cancel()
 	s := &status{}
 	if usage, err := conntrack.ReadUsage("/"); err == nil {
 		s.Conntrack = &usage
 	}
 	var err error
-	s.Proxy, err = askProxy(ctx, flags.socket, flags.timeout*4/5)
+	s.Proxy, err = flags.status(ctx, flags.timeout*4/5)
 	report := doctor.Run(ctx, doctor.Config{Version: version, Fast: true, Proxy: s.Proxy, ProxyError: err})
 	good := func(f doctor.Finding) bool { return f.Result != doctor.Warn && f.Result != doctor.Fail }
 	s.Warnings = slices.DeleteFunc(report.Findings, good)
@@ -110,7 +102,7 @@ func (s *status) judge() {
 }
 
 // problemsOf returns why a proxy is degraded.
-func problemsOf(p *answer.Status) (problems []string) {
+func problemsOf(p *answer.ProxyStatus) (problems []string) {
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if !p.Listed {
 		add("the first lists of Services and EndpointSlices are not complete")

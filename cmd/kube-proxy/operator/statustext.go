@@ -18,7 +18,7 @@ import (
 
 // print writes the status for people, with the details and remedies of doctor's
 // warnings if wide is set.
-func (s *status) print(w io.Writer, wide bool) error {
+func (s *status) print(w io.Writer, wide bool) {
 	t := newTable(w)
 	fmt.Fprintf(t, "STATE\t%s\n", s.State)
 	for _, p := range s.Problems {
@@ -44,20 +44,19 @@ func (s *status) print(w io.Writer, wide bool) error {
 	if len(s.Warnings) > 0 {
 		fmt.Fprintf(t, "\nWARNINGS, see %s doctor\n", Name)
 	}
-	if wide {
-		if err := t.Flush(); err != nil {
-			return err
-		}
-		return (&doctor.Report{Findings: s.Warnings}).Print(w, true)
-	}
 	for _, f := range s.Warnings {
-		fmt.Fprintf(t, "  %s: %s\n", f.Check, f.Reason)
+		if !wide {
+			fmt.Fprintf(t, "  %s: %s\n", f.Check, f.Reason)
+		}
 	}
-	return t.Flush()
+	t.Flush()
+	if wide {
+		(&doctor.Report{Findings: s.Warnings}).Print(w, true)
+	}
 }
 
 // printSyncs writes the last sync of each family.
-func printSyncs(w io.Writer, p *answer.Status) {
+func printSyncs(w io.Writer, p *answer.ProxyStatus) {
 	fmt.Fprintf(w, "\nLAST SYNC\n")
 	for i := range p.Families {
 		f := &p.Families[i]

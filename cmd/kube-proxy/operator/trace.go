@@ -58,8 +58,6 @@ func (f *traceFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
 	what, selection, err := f.selection(ctx, args)
 	if err != nil {
 		return err
@@ -107,7 +105,7 @@ func (f *traceFlags) print(w io.Writer, packet *trace.Packet, first bool) error 
 	case !first:
 		fmt.Fprintln(w)
 	}
-	return f.output.write(w, packet, func(w io.Writer) error { return packet.Print(w, f.output.wide()) })
+	return f.output.write(w, packet, packet.Print)
 }
 
 // conclude reports lost messages. It returns an error if no packet was seen.

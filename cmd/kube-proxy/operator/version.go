@@ -19,10 +19,7 @@ func newVersion(v string) *cobra.Command {
 		Short: "Print the version of this command",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.write(cmd.OutOrStdout(), version{v}, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, Name, v)
-				return err
-			})
+			return out.write(cmd.OutOrStdout(), version{v}, func(w io.Writer, _ bool) { fmt.Fprintln(w, Name, v) })
 		},
 	}
 	out.addFlag(cmd)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
@@ -46,22 +47,12 @@ func New(config Config) (*Answers, error) {
 // Close closes the connection to the kernel.
 func (a *Answers) Close() { a.routes.Close() }
 
-// Status describes a running proxy.
-type Status struct {
-	Version string `json:"version"`
-	proxier.Status
-	// API is nil if the proxy serves manifests.
-	API *apiclient.ContactState `json:"api,omitempty"`
-}
-
-// Status returns the status of the proxy. It does not wait for a sync.
-func (a *Answers) Status() *Status {
-	s := &Status{Version: a.config.Version, Status: a.config.Proxy.Status()}
-	s.NodeEligible = a.config.NodeEligible()
-	if a.config.API != nil {
-		s.API = a.config.API()
+// Pages returns all questions with their answers.
+func (a *Answers) Pages() []socket.Page {
+	return []socket.Page{
+		Status.AnsweredBy(a.status), Services.AnsweredBy(a.services), Diff.AnsweredBy(a.diff),
+		Explain.AnsweredBy(a.explain),
 	}
-	return s
 }
 
 // families returns the address families of the proxy.

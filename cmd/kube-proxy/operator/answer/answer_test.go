@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -85,6 +86,16 @@ func newAnswersWith(t *testing.T, rules ruleset.Config, families ...nft.Family) 
 	return a, p
 }
 
+// one returns an answer that has one value.
+func one[Q, A any](t *testing.T, answer socket.Answer[Q, A], query Q) (value *A, err error) {
+	t.Helper()
+	err = answer(t.Context(), query, func(v *A) error {
+		value = v
+		return nil
+	})
+	return value, err
+}
+
 // setUp connects the tables to the kernel.
 func (p *fakeProxy) setUp(t *testing.T) {
 	t.Helper()
@@ -97,7 +108,29 @@ func (p *fakeProxy) setUp(t *testing.T) {
 // The status of the program contains the status of the proxy.
 func TestStatus(t *testing.T) {
 	a, _ := newAnswers(t, nft.IPv4)
-	if s := a.Status(); s.Version != "v1.2.3" || !s.NodeEligible || !s.Listed || len(s.Families) != 1 || s.API != nil {
-		t.Errorf("got %+v", s)
+	s, err := one(t, a.status, struct{}{})
+	if err != nil || s.Version != "v1.2.3" || !s.NodeEligible || !s.Listed || len(s.Families) != 1 || s.API != nil {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+// Proxies and commands of different versions use the same paths and parameters.
+func TestProtocol(t *testing.T) {
+	name := cluster.ServiceName{Namespace: "default", Name: "web"}
+	for got, want := range map[string]string{
+		Status.Path + "?" + Status.Format(struct{}{}).Encode(): "/v1/status?",
+		Services.Path + "?" + Services.Format(name).Encode():   "/v1/services?name=web&namespace=default",
+		Diff.Path + "?" + Diff.Format("IPv4:").Encode():        "/v1/diff?after=IPv4%3A",
+		Explain.Path: "/v1/explain",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if got, err := Services.Parse(Services.Format(name)); got != name || err != nil {
+		t.Errorf("got %s, %v; want %s", got, err, name)
+	}
+	if got, err := Diff.Parse(Diff.Format("IPv4:")); got != "IPv4:" || err != nil {
+		t.Errorf("got %s, %v", got, err)
 	}
 }

@@ -4,23 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
+
+// Diff asks for the differences between the tables and the kernel, after a
+// cursor. The answer is the steps of the comparison. A cursor is
+// FAMILY:POSITION, where POSITION is a cursor of table.Diff.
+var Diff = socket.Question[string, table.DiffStep]{
+	Path:   "/v1/diff",
+	Format: func(after string) url.Values { return url.Values{"after": {after}} },
+	Parse:  func(v url.Values) (after string, err error) { return v.Get("after"), nil },
+}
 
 // diffRest is how long a comparison rests after each step, as a multiple of the
 // duration of the step. So it uses at most a fifth of a core.
 const diffRest = 4
 
-// Diff compares the tables with the kernel, in short steps between syncs, and
-// calls yield after each step. If a family does not answer, the other one is
-// compared before Diff returns the error. A cursor is FAMILY:POSITION, where
-// POSITION is a cursor of table.Diff.
-func (a *Answers) Diff(ctx context.Context, after string, yield func(*table.DiffStep) error) error {
+// diff answers the question, in short steps between syncs. If a family does not
+// answer, the other one is compared before diff returns the error.
+func (a *Answers) diff(ctx context.Context, after string, yield func(*table.DiffStep) error) error {
 	families, position, err := a.familiesAfter(after)
 	if err != nil {
 		return err
@@ -55,7 +64,7 @@ func (a *Answers) familiesAfter(cursor string) (families []nft.Family, position 
 	return all[i:], position, nil
 }
 
-// comparison is a call of Answers.Diff.
+// comparison is a call of Answers.diff.
 type comparison struct {
 	proxy  Proxy
 	yield  func(*table.DiffStep) error

@@ -42,12 +42,12 @@ func TestDiff(t *testing.T) {
 		t.Errorf("after the end: got %s", got)
 	}
 	for _, cursor := range []string{"x", "IPv4", "IPv5:default/web"} {
-		if err := a.Diff(t.Context(), cursor, nil); err == nil || !strings.Contains(err.Error(), "is not a cursor") {
+		if err := a.diff(t.Context(), cursor, nil); err == nil || !strings.Contains(err.Error(), "is not a cursor") {
 			t.Errorf("cursor %q: got error %v", cursor, err)
 		}
 	}
 	stop := errors.New("stop")
-	if err := a.Diff(t.Context(), "", func(*table.DiffStep) error { return stop }); err != stop {
+	if err := a.diff(t.Context(), "", func(*table.DiffStep) error { return stop }); err != stop {
 		t.Errorf("got error %v of a callback, want the same", err)
 	}
 }
@@ -55,7 +55,7 @@ func TestDiff(t *testing.T) {
 // diffAll returns the steps of a comparison.
 func diffAll(t *testing.T, a *Answers, after string) (steps []table.DiffStep) {
 	t.Helper()
-	err := a.Diff(t.Context(), after, func(s *table.DiffStep) error {
+	err := a.diff(t.Context(), after, func(s *table.DiffStep) error {
 		steps = append(steps, *s)
 		return nil
 	})

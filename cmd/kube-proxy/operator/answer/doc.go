@@ -2,6 +2,8 @@
 // nftproxy: its status, the state of Services, the difference between its
 // tables and the kernel, and the fate that it intends for a packet.
 //
-// An answer is computed when a question arrives, by queries that run between
+// Each question has a file of its own: its path in the protocol of package
+// socket, the parameters of a query, and the method of Answers that computes
+// the answer when a question arrives. Most do so by functions that run between
 // the syncs of the proxy (proxier.Proxier.Query).
 package answer

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -18,18 +21,47 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
+// Explain asks for the fate of a packet in the table that the proxy wants.
+var Explain = socket.Question[explain.Query, explain.Desired]{
+	Path: "/v1/explain",
+	Format: func(q explain.Query) url.Values {
+		return url.Values{
+			"destination": {q.Destination.String()}, "protocol": {strconv.Itoa(int(q.Protocol))},
+			"source": {q.Source.String()}, "from": {q.From}, "interface": {q.Interface},
+		}
+	},
+	Parse: parsePacket,
+}
+
+// parsePacket returns the packet of the parameters of a query.
+func parsePacket(v url.Values) (q explain.Query, err error) {
+	q.From, q.Interface = v.Get("from"), v.Get("interface")
+	if q.Destination, err = netip.ParseAddrPort(v.Get("destination")); err != nil {
+		return q, fmt.Errorf("parameter destination: %w", err)
+	}
+	protocol, err := strconv.ParseUint(v.Get("protocol"), 10, 8)
+	if err != nil {
+		return q, fmt.Errorf("parameter protocol: %w", err)
+	}
+	q.Protocol = cluster.Protocol(protocol)
+	if q.Source, err = netip.ParseAddr(v.Get("source")); err != nil {
+		return q, fmt.Errorf("parameter source: %w", err)
+	}
+	return q, nil
+}
+
 // errNotListed is returned if a question cannot be answered yet.
 var errNotListed = errors.New("the proxy has not received all Services and EndpointSlices yet")
 
-// Explain walks a hypothetical packet through the table that the proxy wants.
-func (a *Answers) Explain(ctx context.Context, q explain.Query) (*explain.Desired, error) {
+// explain answers the question: it walks the packet through the table.
+func (a *Answers) explain(ctx context.Context, q explain.Query, yield func(*explain.Desired) error) error {
 	f := nft.FamilyOf(q.Destination.Addr())
 	if status, family := a.familyStatus(f); family != nil && !status.Listed {
-		return nil, errNotListed
+		return errNotListed
 	}
 	t, err := ask(ctx, a.config.Proxy, f, func(t *table.Table) (*table.Table, error) { return t, nil })
 	if err != nil {
-		return nil, err
+		return err
 	}
 	e := explanation{Answers: a, query: q, table: t}
 	e.read = func(read func()) error {
@@ -39,10 +71,10 @@ func (a *Answers) Explain(ctx context.Context, q explain.Query) (*explain.Desire
 		})
 	}
 	if err := e.explain(); err != nil {
-		return nil, err
+		return err
 	}
 	e.desired.Pending = a.pending(f)
-	return &e.desired, nil
+	return yield(&e.desired)
 }
 
 // explanation computes the answer to a question of package explain. The walk

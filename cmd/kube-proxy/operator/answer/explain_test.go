@@ -2,8 +2,12 @@ package answer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"math/big"
 	"net/netip"
+	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +18,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -29,10 +34,10 @@ func TestExplainErrors(t *testing.T) {
 	tabletest.NewNode(t)
 	a, p := newAnswers(t, nft.IPv4)
 	p.notListed = true
-	if _, err := a.Explain(t.Context(), packetTo("10.96.0.10:80")); !errors.Is(err, errNotListed) {
+	if _, err := one(t, a.explain, packetTo("10.96.0.10:80")); !errors.Is(err, errNotListed) {
 		t.Errorf("before the first lists: got error %v", err)
 	}
-	if _, err := a.Explain(t.Context(), packetTo("[fd00::1]:80")); err == nil ||
+	if _, err := one(t, a.explain, packetTo("[fd00::1]:80")); err == nil ||
 		!strings.Contains(err.Error(), "IPv6") {
 		t.Errorf("another family: got error %v", err)
 	}
@@ -40,12 +45,12 @@ func TestExplainErrors(t *testing.T) {
 	p.setUp(t)
 	q := packetTo("10.96.0.10:80")
 	q.Source = netip.MustParseAddr("fd00::1")
-	if _, err := a.Explain(t.Context(), q); err == nil {
+	if _, err := one(t, a.explain, q); err == nil {
 		t.Error("source of another family: got no error")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := a.Explain(ctx, packetTo("10.96.0.10:80")); !errors.Is(err, errBusy) {
+	if err := a.explain(ctx, packetTo("10.96.0.10:80"), nil); !errors.Is(err, errBusy) {
 		t.Errorf("busy: got error %v", err)
 	}
 }
@@ -58,7 +63,7 @@ func TestExplainPending(t *testing.T) {
 	p.SetService(tabletest.Service("web", "10.96.0.10", nil))
 	expect := func(want string) {
 		t.Helper()
-		d, err := a.Explain(t.Context(), packetTo("10.96.0.10:80"))
+		d, err := one(t, a.explain, packetTo("10.96.0.10:80"))
 		if err != nil || !strings.Contains(d.Pending, want) || (want == "" && d.Pending != "") {
 			t.Errorf("got %+v, %v; want pending %q", d, err, want)
 		}
@@ -82,7 +87,7 @@ func TestExplainRefused(t *testing.T) {
 	p.SetService(svc)
 	tabletest.SetEndpoint(p, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	tabletest.Sync(t, p)
-	d, err := a.Explain(t.Context(), packetTo("10.96.0.66:80"))
+	d, err := one(t, a.explain, packetTo("10.96.0.66:80"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +116,7 @@ func TestExplainReduced(t *testing.T) {
 	tabletest.Sync(t, p)
 	owned := 0
 	for _, ip := range append(svc.ExternalIPs, svc.ClusterIPs...) {
-		d, err := a.Explain(t.Context(), packetTo(netip.AddrPortFrom(ip, 80).String()))
+		d, err := one(t, a.explain, packetTo(netip.AddrPortFrom(ip, 80).String()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,8 +131,50 @@ func TestExplainReduced(t *testing.T) {
 	if owned < 2 || owned > 20 {
 		t.Errorf("%d addresses are served", owned)
 	}
-	d, err := a.Explain(t.Context(), packetTo("192.0.2.1:81"))
+	d, err := one(t, a.explain, packetTo("192.0.2.1:81"))
 	if err != nil || len(d.Notes) > 0 {
 		t.Errorf("another port: got %+v, %v", d, err)
+	}
+}
+
+// A question about a packet, and its answer, pass the protocol unchanged.
+func TestExplainProtocol(t *testing.T) {
+	q := explain.Query{
+		Destination: netip.MustParseAddrPort("[fd00::1]:80"), Protocol: 'u', Source: netip.MustParseAddr("fd00::2"),
+		From: "pod", Interface: "veth&1",
+	}
+	const want = "destination=%5Bfd00%3A%3A1%5D%3A80&from=pod&interface=veth%261&protocol=117&source=fd00%3A%3A2"
+	if got := Explain.Format(q).Encode(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, err := Explain.Parse(Explain.Format(q)); err != nil || got != q {
+		t.Errorf("got %+v, %v; want %+v", got, err, q)
+	}
+	for query, want := range map[string]string{
+		"": "parameter destination: ", "destination=10.0.0.1:80": "parameter protocol: ",
+		"destination=10.0.0.1:80&protocol=6": "parameter source: ",
+	} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Explain.Parse(values); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %s", query, err, want)
+		}
+	}
+	third := big.NewRat(1, 3)
+	desired := &explain.Desired{
+		Result: &explain.Result{
+			Destination: q.Destination, Protocol: "udp", Source: q.Source, From: q.From, Hook: q.Interface,
+			Outcomes: []explain.Outcome{{Action: explain.Drop, Probability: third}},
+			Walk:     []*explain.Step{{Chain: "c", Matched: third, Lookups: []explain.Lookup{{Set: "s"}}}},
+		},
+		Unused:    []explain.Unused{{EndpointPlace: ruleset.EndpointPlace{Addr: q.Source}}},
+		Forwarder: &explain.Forwarder{Endpoints: []netip.AddrPort{q.Destination}},
+	}
+	data, err := json.Marshal(desired)
+	got := new(explain.Desired)
+	if err = errors.Join(err, json.Unmarshal(data, got)); err != nil || !reflect.DeepEqual(got, desired) {
+		t.Errorf("got %+v, %v; want %+v", got, err, desired)
 	}
 }

@@ -4,18 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"sync"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
-// ErrNoService is returned if a query names a Service that the proxy does not
-// serve.
-var ErrNoService = errors.New("this proxy serves no such Service: it does not exist, is headless or belongs to " +
-	"another proxy")
+// Services asks for the Services that a query selects. An empty field of the
+// query selects all. The endpoints, and the addresses of NodePorts, are listed
+// if the query names a Service.
+var Services = socket.Question[cluster.ServiceName, table.ServiceView]{
+	Path: "/v1/services",
+	Format: func(q cluster.ServiceName) url.Values {
+		return url.Values{"namespace": {q.Namespace}, "name": {q.Name}}
+	},
+	Parse: func(v url.Values) (cluster.ServiceName, error) {
+		return cluster.ServiceName{Namespace: v.Get("namespace"), Name: v.Get("name")}, nil
+	},
+}
+
+// ErrNoService is the error of a query that names a Service that the proxy does
+// not serve.
+const ErrNoService = socket.NotFound("this proxy serves no such Service: it does not exist, is headless or belongs " +
+	"to another proxy")
 
 // Limits of what one query of the loop reads, because changes wait for it: at
 // most servicesPerQuery Services, and no further one after endpointsPerQuery
@@ -25,12 +40,9 @@ const (
 	endpointsPerQuery = 1024
 )
 
-// Services calls yield for each Service of a query, in the order of their
-// names. An empty field of the query selects all. The endpoints, and the
-// addresses of NodePorts, are listed if the query names a Service. If a family
-// does not answer, the answers of the other one come before the error, which is
-// ErrNoService if the query names a Service that the proxy does not serve.
-func (a *Answers) Services(
+// services answers the question in the order of the names. If a family does not
+// answer, the answers of the other one come before the error.
+func (a *Answers) services(
 	ctx context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error,
 ) error {
 	found, families, failed := askEach(ctx, a.config.Proxy, a.families(), func(t *table.Table) []cluster.ServiceName {

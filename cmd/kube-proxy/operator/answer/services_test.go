@@ -18,7 +18,7 @@ import (
 func namesOf(t *testing.T, a *Answers, q cluster.ServiceName) []cluster.ServiceName {
 	t.Helper()
 	var names []cluster.ServiceName
-	err := a.Services(t.Context(), q, func(s *table.ServiceView) error {
+	err := a.services(t.Context(), q, func(s *table.ServiceView) error {
 		names = append(names, cluster.ServiceName{Namespace: s.Namespace, Name: s.Name})
 		if q.Name == "" && s.Ports[0].Endpoints != nil {
 			t.Errorf("%s/%s: a list of Services contains endpoints", s.Namespace, s.Name)
@@ -51,12 +51,12 @@ func TestServicesQuery(t *testing.T) {
 	if names := namesOf(t, a, cluster.ServiceName{Namespace: "c"}); len(names) != 0 {
 		t.Errorf("got %d Services of namespace c, want none", len(names))
 	}
-	err := a.Services(t.Context(), cluster.ServiceName{Namespace: "a", Name: "none"}, nil)
+	err := a.services(t.Context(), cluster.ServiceName{Namespace: "a", Name: "none"}, nil)
 	if !errors.Is(err, ErrNoService) {
 		t.Errorf("got error %v, want ErrNoService", err)
 	}
 	stop := errors.New("stop")
-	if err := a.Services(t.Context(), cluster.ServiceName{},
+	if err := a.services(t.Context(), cluster.ServiceName{},
 		func(*table.ServiceView) error { return stop }); err != stop {
 		t.Errorf("got error %v of a callback, want the same", err)
 	}
@@ -99,24 +99,24 @@ func TestOneFamilyAnswers(t *testing.T) {
 		}
 	}
 	var frontends, steps []string
-	err := a.Services(t.Context(), cluster.ServiceName{}, func(s *table.ServiceView) error {
+	err := a.services(t.Context(), cluster.ServiceName{}, func(s *table.ServiceView) error {
 		for _, f := range s.Ports[0].Frontends {
 			frontends = append(frontends, f.Address.String())
 		}
 		return nil
 	})
 	want("Services", frontends, err, "10.96.0.1")
-	err = a.Diff(t.Context(), "", func(s *table.DiffStep) error {
+	err = a.diff(t.Context(), "", func(s *table.DiffStep) error {
 		steps = append(steps, fmt.Sprint(s.Cursor, " ", len(s.Differences)))
 		return nil
 	})
 	want("Diff", steps[:1], err, "IPv4: 0")
 	q := packetTo("10.96.0.1:80")
-	if d, err := a.Explain(t.Context(), q); err != nil || d.ServicePort != "ns/svc:http" {
+	if d, err := one(t, a.explain, q); err != nil || d.ServicePort != "ns/svc:http" {
 		t.Errorf("Explain of IPv4: got %+v, %v", d, err)
 	}
 	q.Destination = netip.MustParseAddrPort("[fd00:96::1]:80")
-	_, err = a.Explain(t.Context(), q)
+	_, err = one(t, a.explain, q)
 	want("Explain", nil, err)
 }
 
@@ -132,7 +132,7 @@ func TestChangeInOneFamily(t *testing.T) {
 	changed.Ports = append([]cluster.ServicePort{{Name: "new", Protocol: cluster.UDP, Port: 53}}, svc.Ports...)
 	p.tables[1].SetService(&changed)
 	var ports []string
-	err := a.Services(t.Context(), svc.Name, func(s *table.ServiceView) error {
+	err := a.services(t.Context(), svc.Name, func(s *table.ServiceView) error {
 		for _, p := range s.Ports {
 			ports = append(ports, p.Name)
 		}

@@ -60,7 +60,9 @@ func TestAPI(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			for _, want := range test.want {
-				want.check(t, doctor.Config{Proxy: &answer.Status{Status: proxier.Status{Time: now}, API: test.api}})
+				want.check(t, doctor.Config{
+					Proxy: &answer.ProxyStatus{Status: proxier.Status{Time: now}, API: test.api},
+				})
 			}
 		})
 	}

@@ -24,7 +24,7 @@ type Config struct {
 	Fast bool
 	// Proxy is the running proxy, nil if there is none. ProxyError is then the
 	// reason.
-	Proxy      *answer.Status
+	Proxy      *answer.ProxyStatus
 	ProxyError error
 	// Services returns all Services of the running proxy. nil skips the checks
 	// that need them.

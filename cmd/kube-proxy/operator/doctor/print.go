@@ -8,8 +8,7 @@ import (
 
 // Print writes the report for people. Unless all is set, it leaves out the
 // checks without a finding.
-func (r *Report) Print(w io.Writer, all bool) error {
-	var b strings.Builder
+func (r *Report) Print(w io.Writer, all bool) {
 	width, hidden := 0, 0
 	for _, f := range r.Findings {
 		width = max(width, len(f.Check))
@@ -20,25 +19,23 @@ func (r *Report) Print(w io.Writer, all bool) error {
 			hidden++
 			continue
 		}
-		f.print(&b, width)
+		f.print(w, width)
 	}
 	if hidden > 0 {
-		fmt.Fprintf(&b, "%-7s  %d checks: -o wide lists them\n", OK, hidden)
+		fmt.Fprintf(w, "%-7s  %d checks: -o wide lists them\n", OK, hidden)
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
-func (f *Finding) print(b *strings.Builder, width int) {
+func (f *Finding) print(w io.Writer, width int) {
 	indent := strings.Repeat(" ", len(Skipped)+2+width+2)
-	fmt.Fprintf(b, "%-7s  %-*s  %s\n", f.Result, width, f.Check, f.Reason)
+	fmt.Fprintf(w, "%-7s  %-*s  %s\n", f.Result, width, f.Check, f.Reason)
 	for _, line := range f.Details {
-		fmt.Fprintf(b, "%s- %s\n", indent, line)
+		fmt.Fprintf(w, "%s- %s\n", indent, line)
 	}
 	if f.Remedy != "" {
-		fmt.Fprintf(b, "%sremedy: %s\n", indent, f.Remedy)
+		fmt.Fprintf(w, "%sremedy: %s\n", indent, f.Remedy)
 	}
 	if f.Result == Warn || f.Result == Fail {
-		fmt.Fprintf(b, "%ssee %s\n", indent, f.See)
+		fmt.Fprintf(w, "%ssee %s\n", indent, f.See)
 	}
 }

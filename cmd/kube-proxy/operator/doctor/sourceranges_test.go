@@ -55,7 +55,7 @@ func TestSourceRanges(t *testing.T) {
 				return func(yield func(*table.ServiceView, error) bool) { yield(test.service, test.err) }
 			}
 			expectation{"source-ranges", test.result, test.contains}.check(t, doctor.Config{
-				Proxy: &answer.Status{}, Services: services,
+				Proxy: &answer.ProxyStatus{}, Services: services,
 			})
 		})
 	}

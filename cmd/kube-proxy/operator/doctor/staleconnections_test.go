@@ -33,7 +33,7 @@ func TestStaleConnections(t *testing.T) {
 			healthy(t, tabletest.Rules())
 			sh(t, test.commands)
 			test.want.name = "stale-connections"
-			proxy := &answer.Status{Status: proxier.Status{ResetStaleConnections: !test.without}}
+			proxy := &answer.ProxyStatus{Status: proxier.Status{ResetStaleConnections: !test.without}}
 			test.want.check(t, doctor.Config{Proxy: proxy})
 		})
 	}

@@ -101,9 +101,7 @@ func TestSample(t *testing.T) {
 	for i, section := range golden.Files {
 		query, wide := strings.CutSuffix(section.Name, " wide")
 		var got bytes.Buffer
-		if err := ask(t, query).Print(&got, wide); err != nil {
-			t.Fatal(err)
-		}
+		ask(t, query).Print(&got, wide)
 		if *update {
 			golden.Files[i].Data = append(got.Bytes(), '\n')
 			continue

@@ -10,16 +10,16 @@ import (
 // Print writes the result for people: first the answer, then what explains it,
 // then the walk. Unless wide is set, it leaves out rules that do not match or
 // only lead to the next chain, and all but the first endpoints.
-func (r *Result) Print(w io.Writer, wide bool) error {
-	p := printer{wide: wide}
+func (r *Result) Print(w io.Writer, wide bool) {
+	p := printer{w, wide}
 	p.question(r)
 	p.answer(r)
 	p.unused(r)
 	p.difference(r)
-	p.notes(r)
+	for _, note := range r.Notes {
+		fmt.Fprintf(p, "\nNOTE    %s.\n", note)
+	}
 	p.walk(r)
-	_, err := io.WriteString(w, p.String())
-	return err
 }
 
 // maxListed is the number of outcomes that are listed unless the output is
@@ -27,11 +27,11 @@ func (r *Result) Print(w io.Writer, wide bool) error {
 const maxListed = 10
 
 type printer struct {
-	strings.Builder
+	io.Writer
 	wide bool
 }
 
-func (p *printer) question(r *Result) {
+func (p printer) question(r *Result) {
 	fmt.Fprintf(p, "%s/%s from %s", r.Destination, r.Protocol, r.Source)
 	if r.From != "" {
 		fmt.Fprintf(p, " (%s)", r.From)
@@ -42,10 +42,10 @@ func (p *printer) question(r *Result) {
 	if r.Frontend != "" {
 		fmt.Fprintf(p, " (%s)", r.Frontend)
 	}
-	p.WriteString("\n\n")
+	fmt.Fprint(p, "\n\n")
 }
 
-func (p *printer) answer(r *Result) {
+func (p printer) answer(r *Result) {
 	fmt.Fprintf(p, "ANSWER  %s\n", r.Answer)
 	if len(r.Outcomes) > 1 {
 		p.outcomes(r)
@@ -56,7 +56,7 @@ const indent = "        " // as long as a label
 
 // outcomes lists the outcomes with their probabilities and, where they differ,
 // with their reasons.
-func (p *printer) outcomes(r *Result) {
+func (p printer) outcomes(r *Result) {
 	alike := r.alike()
 	p.list(indent, len(r.Outcomes), func(i int) (name, text string) {
 		o := &r.Outcomes[i]
@@ -68,7 +68,7 @@ func (p *printer) outcomes(r *Result) {
 }
 
 // unused lists the endpoints that the packet cannot reach.
-func (p *printer) unused(r *Result) {
+func (p printer) unused(r *Result) {
 	p.list("\nUNUSED  ", len(r.Unused), func(i int) (name, text string) {
 		u := &r.Unused[i]
 		if text = u.Text; u.Node != "" {
@@ -79,7 +79,7 @@ func (p *printer) unused(r *Result) {
 }
 
 // list prints n lines in two columns, the first one with a label.
-func (p *printer) list(label string, n int, line func(i int) (name, text string)) {
+func (p printer) list(label string, n int, line func(i int) (name, text string)) {
 	width := 0
 	for i := range n {
 		name, _ := line(i)
@@ -97,7 +97,7 @@ func (p *printer) list(label string, n int, line func(i int) (name, text string)
 }
 
 // difference describes the difference between the kernel and the proxy.
-func (p *printer) difference(r *Result) {
+func (p printer) difference(r *Result) {
 	d := r.Difference
 	if d == nil {
 		return
@@ -112,12 +112,6 @@ func (p *printer) difference(r *Result) {
 		cmp.Or(d.Kernel, none), cmp.Or(d.Desired, none), d.Meaning)
 }
 
-func (p *printer) notes(r *Result) {
-	for _, note := range r.Notes {
-		fmt.Fprintf(p, "\nNOTE    %s.\n", note)
-	}
-}
-
 // target returns the endpoint or the kind of the outcome.
 func (o *Outcome) target() string {
 	if o.Action == ToEndpoint {
@@ -126,14 +120,9 @@ func (o *Outcome) target() string {
 	return string(o.Action)
 }
 
-func (p *printer) walk(r *Result) {
-	p.WriteString("\nWALK\n")
+func (p printer) walk(r *Result) {
+	fmt.Fprintln(p, "\nWALK")
 	chain := ""
-	defer func() {
-		if chain == "" {
-			p.WriteString("  no rule decides\n")
-		}
-	}()
 	for _, s := range r.Walk {
 		if !p.wide && (s.Matched.Sign() == 0 || strings.HasPrefix(s.Rule, "jump ")) {
 			continue
@@ -145,11 +134,14 @@ func (p *printer) walk(r *Result) {
 		fmt.Fprintf(p, "    %s%s\n", p.mark(s), s.Rule)
 		p.rows(s)
 	}
+	if chain == "" {
+		fmt.Fprintln(p, "  no rule decides")
+	}
 }
 
 // mark returns the mark of a rule in wide output: - if it does not match, + if
 // it does, and ? if it matches by chance.
-func (p *printer) mark(s *Step) string {
+func (p printer) mark(s *Step) string {
 	switch {
 	case !p.wide:
 		return ""
@@ -163,7 +155,7 @@ func (p *printer) mark(s *Step) string {
 
 // rows lists the rows that a rule found. Several rows are the endpoints of the
 // answer.
-func (p *printer) rows(s *Step) {
+func (p printer) rows(s *Step) {
 	var found []string
 	for _, l := range s.Lookups {
 		switch {

@@ -222,7 +222,7 @@ func (p *property) check(t *testing.T, expected *table.Expected, q explain.Query
 	want := p.predict(q)
 	if !maps.Equal(got, want) {
 		var walk strings.Builder
-		r.Print(&walk, true) // a Builder returns no error
+		r.Print(&walk, true)
 		t.Fatalf("%v from %v: got %v\nwant %v\n%s", q.Destination, q.Source, got, want, &walk)
 	}
 	return got

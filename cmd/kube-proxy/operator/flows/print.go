@@ -13,53 +13,47 @@ import (
 )
 
 // Print writes the report for people: a table of the endpoints of each service
-// port.
-func (r *Report) Print(w io.Writer) error {
-	var b strings.Builder
+// port. There are no further details.
+func (r *Report) Print(w io.Writer, _ bool) {
 	if len(r.Groups) == 0 {
-		b.WriteString("no connections\n")
+		fmt.Fprintln(w, "no connections")
 	}
 	for i, g := range r.Groups {
 		if i > 0 {
-			b.WriteByte('\n')
+			fmt.Fprintln(w)
 		}
-		g.print(&b)
+		g.print(w)
 	}
-	r.printNotes(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	r.printNotes(w)
 }
 
 // PrintTop writes the report of Top for people: a table of frontends.
-func (r *Report) PrintTop(w io.Writer) error {
-	var b strings.Builder
+func (r *Report) PrintTop(w io.Writer, _ bool) {
 	states := statesOf(r.Groups, func(g *Group) Counts { return g.Counts })
-	t := newTable(&b, append([]string{"FRONTEND", "SERVICE", "CONNECTIONS"}, states...))
+	t := newTable(w, append([]string{"FRONTEND", "SERVICE", "CONNECTIONS"}, states...))
 	for _, g := range r.Groups {
 		t.row(append([]string{g.frontend(0), cmp.Or(g.ServicePort, "-")}, g.numbers(states)...))
 	}
 	t.flush()
-	fmt.Fprintf(&b, "\n%d of %d tracked connections are translated\n", r.Total, r.Tracked)
-	r.printNotes(&b)
-	_, err := io.WriteString(w, b.String())
-	return err
+	fmt.Fprintf(w, "\n%d of %d tracked connections are translated\n", r.Total, r.Tracked)
+	r.printNotes(w)
 }
 
-func (r *Report) printNotes(b *strings.Builder) {
+func (r *Report) printNotes(w io.Writer) {
 	for _, note := range r.Notes {
-		fmt.Fprintf(b, "\nNOTE  %s\n", note)
+		fmt.Fprintf(w, "\nNOTE  %s\n", note)
 	}
 }
 
-func (g *Group) print(b *strings.Builder) {
-	g.printHeader(b)
+func (g *Group) print(w io.Writer) {
+	g.printHeader(w)
 	if g.Connections == 0 && len(g.Endpoints) == 0 {
-		b.WriteString("no connections\n")
+		fmt.Fprintln(w, "no connections")
 		return
 	}
-	b.WriteByte('\n')
+	fmt.Fprintln(w)
 	states := statesOf(g.Endpoints, func(e Endpoint) Counts { return e.Counts })
-	t := newTable(b, append([]string{"ENDPOINT", "CONNECTIONS"}, states...))
+	t := newTable(w, append([]string{"ENDPOINT", "CONNECTIONS"}, states...))
 	for _, e := range g.Endpoints {
 		row := append([]string{e.Address.String()}, e.numbers(states)...)
 		switch {
@@ -73,21 +67,21 @@ func (g *Group) print(b *strings.Builder) {
 	t.row(append([]string{"total"}, g.numbers(states)...))
 	t.flush()
 	if g.Skew > 0 {
-		fmt.Fprintf(b, "skew %.2f (most connections of an endpoint in use / mean of its family)\n", g.Skew)
+		fmt.Fprintf(w, "skew %.2f (most connections of an endpoint in use / mean of its family)\n", g.Skew)
 	}
 	if g.Untranslated > 0 {
-		fmt.Fprintf(b, "not translated to an endpoint: %d\n", g.Untranslated)
+		fmt.Fprintf(w, "not translated to an endpoint: %d\n", g.Untranslated)
 	}
 }
 
-func (g *Group) printHeader(b *strings.Builder) {
+func (g *Group) printHeader(w io.Writer) {
 	if len(g.Frontends) == 1 {
-		fmt.Fprintf(b, "%s → %s\n", g.frontend(0), cmp.Or(g.ServicePort, "-"))
+		fmt.Fprintf(w, "%s → %s\n", g.frontend(0), cmp.Or(g.ServicePort, "-"))
 		return
 	}
-	fmt.Fprintf(b, "%s\n", cmp.Or(g.ServicePort, "-"))
+	fmt.Fprintf(w, "%s\n", cmp.Or(g.ServicePort, "-"))
 	for i := range g.Frontends {
-		fmt.Fprintf(b, "  %s: %d connections\n", g.frontend(i), g.Frontends[i].Connections)
+		fmt.Fprintf(w, "  %s: %d connections\n", g.frontend(i), g.Frontends[i].Connections)
 	}
 }
 
@@ -152,4 +146,4 @@ func newTable(w io.Writer, header []string) table {
 
 func (t table) row(cells []string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
 
-func (t table) flush() { t.w.Flush() } // to a Builder, which returns no error
+func (t table) flush() { t.w.Flush() } // to a buffer, which returns no error

@@ -1,6 +1,7 @@
 // Package socket connects the command nftproxy with a running proxy: a server
-// that offers the answers of package answer over HTTP with JSON on a unix
-// socket, and a client. Nothing listens on TCP.
+// that answers questions over HTTP with JSON on a unix socket, and a client.
+// Nothing listens on TCP. It does not know the questions: package answer
+// defines them.
 //
 // # Path
 //

@@ -10,25 +10,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Server serves queries about a proxy on a unix socket.
+// Server answers questions about a proxy on a unix socket.
 type Server struct {
 	dir        string
 	namespace  uint64
-	handler    http.Handler
+	handler    *http.ServeMux
 	retryDelay time.Duration
 }
 
 // NewServer returns a server for the network namespace of the calling thread.
 // Run listens.
-func NewServer(proxy Proxy) (*Server, error) {
+func NewServer(pages []Page) (*Server, error) {
 	namespace, err := networkNamespace("/proc/thread-self")
 	if err != nil {
 		return nil, err
 	}
-	return &Server{
-		dir: runDir, namespace: namespace, handler: newHandler(proxy),
-		retryDelay: 10 * time.Second,
-	}, nil
+	s := &Server{dir: runDir, namespace: namespace, handler: http.NewServeMux(), retryDelay: 10 * time.Second}
+	for _, page := range pages {
+		s.handler.HandleFunc("GET "+page.path, page.handler)
+	}
+	return s, nil
 }
 
 // Run serves queries until ctx ends. If it cannot listen, it logs the first

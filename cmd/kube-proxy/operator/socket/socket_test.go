@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,52 +21,67 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
-	"github.com/nftproxy/nftproxy/proxier"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // otherUser is the user of processes that the server and client must not trust.
 const otherUser = 65534
 
-// fakeProxy has Services without ports.
+// fakeProxy has a name, and objects with names.
 type fakeProxy struct {
-	services []string // namespace/name
-	err      error    // of Services and Diff, after all of them
-	broken   bool     // Status closes the connection
+	objects []string
+	err     error // after all objects
+	broken  bool  // the question for the name closes the connection
 }
 
-func (f *fakeProxy) Status() *answer.Status {
-	if f.broken {
-		panic(http.ErrAbortHandler)
+// object is an answer of a fakeProxy.
+type object struct{ Name string }
+
+// The questions to a fakeProxy.
+var (
+	askName = Question[struct{}, object]{
+		Path:   "/v1/name",
+		Format: func(struct{}) url.Values { return nil },
+		Parse:  func(url.Values) (q struct{}, err error) { return q, nil },
 	}
-	return &answer.Status{Status: proxier.Status{Node: "node1"}}
-}
-
-func (f *fakeProxy) Services(_ context.Context, q cluster.ServiceName, yield func(*table.ServiceView) error) error {
-	for _, s := range f.services {
-		namespace, name, _ := strings.Cut(s, "/")
-		if q.Name != "" && q.Name != name {
-			continue
-		}
-		if err := yield(&table.ServiceView{ServiceName: cluster.ServiceName{Namespace: namespace,
-			Name: name}}); err != nil {
-			return err
-		}
+	askObjects = Question[string, object]{
+		Path:   "/v1/objects",
+		Format: func(end string) url.Values { return url.Values{"end": {end}} },
+		Parse: func(v url.Values) (string, error) {
+			if v.Get("end") == "invalid" {
+				return "", errors.New("parameter end")
+			}
+			return v.Get("end"), nil
+		},
 	}
-	return f.err
-}
+)
 
-func (f *fakeProxy) Diff(_ context.Context, after string, yield func(*table.DiffStep) error) error {
-	return errors.Join(yield(&table.DiffStep{Cursor: after}), f.err)
+const errNoObject = NotFound("no such object")
+
+func (f *fakeProxy) pages() []Page {
+	name := func(_ context.Context, _ struct{}, yield func(*object) error) error {
+		if f.broken {
+			panic(http.ErrAbortHandler)
+		}
+		return yield(&object{"node1"})
+	}
+	objects := func(_ context.Context, end string, yield func(*object) error) error {
+		for _, o := range f.objects {
+			if !strings.HasSuffix(o, end) {
+				continue
+			}
+			if err := yield(&object{o}); err != nil {
+				return err
+			}
+		}
+		return f.err
+	}
+	return []Page{askName.AnsweredBy(name), askObjects.AnsweredBy(objects)}
 }
 
 // newTestServer returns a server whose socket is in a new directory.
-func newTestServer(t *testing.T, proxy Proxy) *Server {
+func newTestServer(t *testing.T, proxy *fakeProxy) *Server {
 	t.Helper()
-	s, err := NewServer(proxy)
+	s, err := NewServer(proxy.pages())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,26 +126,26 @@ func (s *Server) path() string { return filepath.Join(s.dir, socketName(s.namesp
 
 func (s *Server) finder() *finder { return &finder{dir: s.dir, proc: "/proc", namespace: s.namespace} }
 
-func mustDial(t *testing.T, path string) *Client {
+// names returns the objects of a query, and the error.
+func names(t *testing.T, c *Client, end string) (all []string, err error) {
 	t.Helper()
-	c, err := Dial(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return c
-}
-
-// names returns the Services of a query, and the error.
-func names(t *testing.T, c *Client, q cluster.ServiceName) (all []string, err error) {
-	t.Helper()
-	for s, err := range c.Services(t.Context(), q) {
+	for o, err := range askObjects.Ask(t.Context(), c, end) {
 		if err != nil {
 			return all, err
 		}
-		all = append(all, s.Namespace+"/"+s.Name)
+		all = append(all, o.Name)
 	}
 	return all, nil
+}
+
+// askFor asks the proxy behind a socket for its name.
+func askFor(t *testing.T, path string) (string, error) {
+	t.Helper()
+	o, err := askName.AskOne(t.Context(), &Client{Path: path}, struct{}{})
+	if err != nil {
+		return "", err
+	}
+	return o.Name, nil
 }
 
 func expectError(t *testing.T, err error, want string) {
@@ -138,45 +156,61 @@ func expectError(t *testing.T, err error, want string) {
 }
 
 func TestQueries(t *testing.T) {
-	proxy := &fakeProxy{services: []string{"a/x", "b/x", "b/y"}}
+	proxy := &fakeProxy{objects: []string{"a/x", "b/x", "b/y"}}
 	server := newTestServer(t, proxy)
 	start(t, server)
-	c := mustDial(t, server.path())
-	status, err := c.Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	c := &Client{Path: server.path()}
+	if name, err := askFor(t, server.path()); name != "node1" || err != nil {
+		t.Errorf("got name %q, %v", name, err)
 	}
-	if status.Node != "node1" {
-		t.Errorf("got status %+v", status)
+	if got, err := names(t, c, ""); len(got) != 3 || err != nil {
+		t.Errorf("all objects: got %q, %v", got, err)
 	}
-	if got, err := names(t, c, cluster.ServiceName{}); len(got) != 3 || err != nil {
-		t.Errorf("all Services: got %q, %v", got, err)
+	if got, err := names(t, c, "x"); len(got) != 2 || err != nil {
+		t.Errorf("objects x: got %q, %v", got, err)
 	}
-	if got, err := names(t, c, cluster.ServiceName{Name: "x"}); len(got) != 2 || err != nil {
-		t.Errorf("Services x: got %q, %v", got, err)
-	}
-	proxy.err = fmt.Errorf("c/z: %w", answer.ErrNoService)
-	_, err = names(t, c, cluster.ServiceName{Name: "z"})
-	if expectError(t, err, "c/z: this proxy serves no such Service"); !errors.Is(err, answer.ErrNoService) {
-		t.Errorf("got error %v, want ErrNoService", err)
-	}
+	_, err := names(t, c, "invalid")
+	expectError(t, err, "parameter end")
+	proxy.err = fmt.Errorf("c/z: %w", errNoObject)
+	_, err = names(t, c, "z")
+	expectError(t, err, "c/z: no such object")
 	proxy.err = context.DeadlineExceeded
-	_, err = names(t, c, cluster.ServiceName{Name: "z"})
+	_, err = names(t, c, "z")
 	expectError(t, err, "deadline exceeded")
-	got, err := names(t, c, cluster.ServiceName{Name: "x"})
+	got, err := names(t, c, "x")
 	if expectError(t, err, "deadline exceeded"); len(got) != 2 {
-		t.Errorf("before an error: got %q, want two Services", got)
-	}
-	for step, err := range c.Diff(t.Context(), "here") {
-		if err == nil && step.Cursor != "here" {
-			t.Errorf("got cursor %q, want the cursor of the query", step.Cursor)
-		}
+		t.Errorf("before an error: got %q, want two objects", got)
 	}
 	proxy.broken = true
-	_, err = c.Status(t.Context())
+	_, err = askFor(t, server.path())
 	expectError(t, err, "closed the connection")
-	for _, err := range ask[answer.Status](t.Context(), c, "/v1/future", nil) {
-		expectError(t, err, "another version")
+	future := askName
+	future.Path = "/v1/future"
+	_, err = future.AskOne(t.Context(), c, struct{}{})
+	expectError(t, err, "another version")
+}
+
+// The status code of an error is part of the protocol, and the name of its
+// trailer.
+func TestErrorCodes(t *testing.T) {
+	proxy := &fakeProxy{objects: []string{"x"}}
+	server := newTestServer(t, proxy)
+	for err, want := range map[error]int{
+		nil: http.StatusOK, errNoObject: http.StatusNotFound, context.DeadlineExceeded: http.StatusServiceUnavailable,
+		io.ErrNoProgress: http.StatusInternalServerError,
+	} {
+		proxy.err = err
+		got := httptest.NewRecorder()
+		server.handler.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/v1/objects?end=y", nil))
+		if got.Code != want || err != nil && got.Body.String() != fmt.Sprintf("{\"error\":%q}\n", err) {
+			t.Errorf("error %v: got code %d, %s; want %d", err, got.Code, got.Body, want)
+		}
+		got = httptest.NewRecorder()
+		server.handler.ServeHTTP(got, httptest.NewRequest(http.MethodGet, "/v1/objects", nil))
+		trailer := got.Result().Trailer.Get("Error")
+		if got.Body.String() != "{\"Name\":\"x\"}\n" || (trailer == "") != (err == nil) {
+			t.Errorf("error %v after an object: got %s, trailer %q", err, got.Body, trailer)
+		}
 	}
 }
 
@@ -244,7 +278,7 @@ func TestListenErrors(t *testing.T) {
 // A socket that no process listens on is replaced. That of a running proxy is
 // not: the second proxy waits until the first ends.
 func TestSecondProxy(t *testing.T) {
-	first := newTestServer(t, &fakeProxy{services: []string{"first/x"}})
+	first := newTestServer(t, &fakeProxy{objects: []string{"first/x"}})
 	if err := os.Mkdir(first.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +295,7 @@ func TestSecondProxy(t *testing.T) {
 	if err := os.Link(other, first.path()); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Dial(t.Context(), first.path())
+	_, err = askFor(t, first.path())
 	if expectError(t, err, "on socket "+first.path()); !errors.Is(err, ErrNoProxy) {
 		t.Errorf("stale socket: got error %v, want ErrNoProxy", err)
 	}
@@ -272,22 +306,18 @@ func TestSecondProxy(t *testing.T) {
 
 	_, err = listen(first.dir, first.namespace)
 	expectError(t, err, fmt.Sprintf("another proxy of this network namespace, process %d", os.Getpid()))
-	second := newTestServer(t, &fakeProxy{services: []string{"second/x"}})
+	second := newTestServer(t, &fakeProxy{objects: []string{"second/x"}})
 	second.dir = first.dir
 	start(t, second)
-	if got, _ := names(t, mustDial(t, first.path()), cluster.ServiceName{}); len(got) != 1 || got[0] != "first/x" {
-		t.Errorf("got %q, want the Services of the first proxy", got)
+	if got, _ := names(t, &Client{Path: first.path()}, ""); len(got) != 1 || got[0] != "first/x" {
+		t.Errorf("got %q, want the objects of the first proxy", got)
 	}
 	stop()
 	for range 1000 {
-		c, err := Dial(t.Context(), first.path())
-		if err != nil {
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		if got, _ := names(t, c, cluster.ServiceName{}); len(got) == 1 && got[0] == "second/x" {
+		if got, _ := names(t, &Client{Path: first.path()}, ""); len(got) == 1 && got[0] == "second/x" {
 			return
 		}
+		time.Sleep(time.Millisecond)
 	}
 	t.Error("the second proxy did not take over the socket")
 }
@@ -323,7 +353,7 @@ func TestDialErrors(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := Dial(t.Context(), test.path)
+			_, err := askFor(t, test.path)
 			expectError(t, err, test.want)
 			if test.undo != nil {
 				if err := test.undo(); err != nil {
@@ -348,7 +378,7 @@ func TestOtherUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: nftproxy\r\n\r\n", pathStatus)
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: nftproxy\r\n\r\n", askName.Path)
 		if n, err := conn.Read(make([]byte, 1)); err == nil || n > 0 {
 			t.Error("another user got an answer")
 		}
@@ -375,7 +405,7 @@ func TestOtherUser(t *testing.T) {
 	if err := os.Chown(dir, 0, 0); err != nil { // so that only the peer is wrong
 		t.Fatal(err)
 	}
-	_, err := Dial(t.Context(), path)
+	_, err := askFor(t, path)
 	expectError(t, err, "belongs to user 65534")
 }
 
@@ -407,10 +437,9 @@ func TestHungServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c := mustDial(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	_, err = c.Status(ctx)
+	_, err = askName.AskOne(ctx, &Client{Path: path}, struct{}{})
 	if expectError(t, err, "did not answer in time"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got error %v, want DeadlineExceeded", err)
 	}
@@ -432,10 +461,9 @@ func TestContainer(t *testing.T) {
 	if want := fmt.Sprintf("/proc/%d/root%s", proxy, server.path()); s.path != want || s.pid != int32(proxy) {
 		t.Errorf("got socket %+v, want %s", s, want)
 	}
-	c := newClient(s)
-	defer c.Close()
-	if got, err := c.Status(t.Context()); err != nil || got.Node != "node1" {
-		t.Errorf("got status %+v, %v", got, err)
+	got, err := askName.AskOne(t.Context(), &Client{found: s}, struct{}{})
+	if err != nil || got.Name != "node1" {
+		t.Errorf("got name %+v, %v", got, err)
 	}
 	// Another process must not pass itself off as the proxy.
 	s.pid++

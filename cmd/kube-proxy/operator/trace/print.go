@@ -11,32 +11,23 @@ import (
 // Print writes the packet for people: first the answer, then the walk. Unless
 // wide is set, it leaves out rules that only lead to another chain, and rules
 // of other tables that do not decide.
-func (k *Packet) Print(w io.Writer, wide bool) error {
-	var b strings.Builder
-	k.printHeader(&b)
-	fmt.Fprintf(&b, "ANSWER  %s\n", k.Answer)
+func (k *Packet) Print(w io.Writer, wide bool) {
+	from := " (node)"
+	if k.Interface != "" {
+		from = " through " + k.Interface
+	}
+	fmt.Fprintf(w, "%s  %s/%s from %s%s", k.Time.Format("15:04:05.000"), k.Destination, k.Protocol, k.Source, from)
+	if k.ServicePort != "" {
+		fmt.Fprintf(w, " → %s", k.ServicePort)
+	}
+	fmt.Fprintf(w, "\n\nANSWER  %s\n", k.Answer)
 	if k.Explain != "" {
-		fmt.Fprintf(&b, "EXPLAIN now: %s\n", k.Explain)
+		fmt.Fprintf(w, "EXPLAIN now: %s\n", k.Explain)
 	}
 	if k.Final != nil {
-		fmt.Fprintf(&b, "SENT    %s\n", k.Final)
+		fmt.Fprintf(w, "SENT    %s\n", k.Final)
 	}
-	k.printWalk(&b, wide)
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-func (k *Packet) printHeader(b *strings.Builder) {
-	fmt.Fprintf(b, "%s  %s/%s from %s", k.Time.Format("15:04:05.000"), k.Destination, k.Protocol, k.Source)
-	if k.Interface != "" {
-		fmt.Fprintf(b, " through %s", k.Interface)
-	} else {
-		b.WriteString(" (node)")
-	}
-	if k.ServicePort != "" {
-		fmt.Fprintf(b, " → %s", k.ServicePort)
-	}
-	b.WriteString("\n\n")
+	k.printWalk(w, wide)
 }
 
 // String returns the packet as it left the chains.
@@ -47,8 +38,8 @@ func (f *Final) String() string {
 	return fmt.Sprintf("%s → %s through %s", f.Source, f.Destination, f.Interface)
 }
 
-func (k *Packet) printWalk(b *strings.Builder, wide bool) {
-	b.WriteString("\nWALK\n")
+func (k *Packet) printWalk(w io.Writer, wide bool) {
+	fmt.Fprintln(w, "\nWALK")
 	table, chain := "", ""
 	for _, s := range k.Steps {
 		if !wide && !s.decides() {
@@ -56,12 +47,12 @@ func (k *Packet) printWalk(b *strings.Builder, wide bool) {
 		}
 		if s.Table != table || s.Chain != chain {
 			table, chain = s.Table, s.Chain
-			fmt.Fprintf(b, "  %s\n", s.place())
+			fmt.Fprintf(w, "  %s\n", s.place())
 		}
-		fmt.Fprintf(b, "    %s\n", s)
+		fmt.Fprintf(w, "    %s\n", s)
 	}
 	if chain == "" {
-		b.WriteString("  no rule decides\n")
+		fmt.Fprintln(w, "  no rule decides")
 	}
 }
 
