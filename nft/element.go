@@ -11,7 +11,7 @@ const maxRowsMessage = 60 << 10
 // nothing changes. The commit fails if the set has it with other data.
 func (b *Batch) AddRow(r Row) {
 	if reason := r.invalid(); reason != "" {
-		b.refuse(opAddRow, r.keyText(), reason)
+		b.refuse(opAddRow, r.Set.Name+" "+r.KeyText(), reason)
 		return
 	}
 	b.openRows(opAddRow, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, r.Set)
@@ -31,7 +31,7 @@ func (b *Batch) AddRow(r Row) {
 // data of r. The commit fails if the set has no such row.
 func (b *Batch) DeleteRow(r Row) {
 	if reason := r.invalidKey(); reason != "" {
-		b.refuse(opDeleteRow, r.keyText(), reason)
+		b.refuse(opDeleteRow, r.Set.Name+" "+r.KeyText(), reason)
 		return
 	}
 	b.openRows(opDeleteRow, unix.NFT_MSG_DELSETELEM, 0, r.Set)

@@ -75,7 +75,7 @@ func printRows(b *strings.Builder, rows []Row) {
 	slices.SortFunc(rows, Row.Compare)
 	b.WriteString("\t\telements = {\n")
 	for i, r := range rows {
-		b.WriteString("\t\t\t" + r.text())
+		b.WriteString("\t\t\t" + r.Text())
 		if i < len(rows)-1 {
 			b.WriteByte(',')
 		}

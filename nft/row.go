@@ -58,15 +58,15 @@ func (r *Row) invalidKey() string {
 }
 
 // String returns the row in nft syntax, after the name of its set.
-func (r Row) String() string { return r.Set.Name + " " + r.text() }
+func (r Row) String() string { return r.Set.Name + " " + r.Text() }
 
-// keyText is String without data and comment.
-func (r *Row) keyText() string { return r.Set.Name + " " + r.Set.Key.text(r.Key) }
+// KeyText is Text without data and comment.
+func (r Row) KeyText() string { return r.Set.Key.text(r.Key) }
 
-// text returns the row in nft syntax.
-func (r Row) text() string {
+// Text returns the row in nft syntax.
+func (r Row) Text() string {
 	var b strings.Builder
-	b.WriteString(r.Set.Key.text(r.Key))
+	b.WriteString(r.KeyText())
 	if c := storedComment(r.Comment); c != "" {
 		b.WriteString(" comment " + quote(c))
 	}

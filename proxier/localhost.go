@@ -35,7 +35,7 @@ func newLocalhostPorts(
 	config *Config, events cluster.EventRecorder, f nft.Family, limit *connlimit.Limit[uint16],
 ) (*localhostPorts, error) {
 	server, err := localhost.New(localhost.Config{
-		Addr:  ruleset.Localhost(f),
+		Addr:  ruleset.LocalhostAddr(f),
 		Limit: limit,
 		Report: func(e localhost.Event) {
 			events.Record(cluster.Event{

@@ -58,7 +58,7 @@ func (m *monotonic) observe(now uint64) {
 func newPacketCounters(reader *counterReader, families []nft.Family) *packetCounters {
 	c := &packetCounters{reader: reader}
 	for _, family := range families {
-		for _, reason := range ruleset.Reasons() {
+		for _, reason := range ruleset.Refusals() {
 			desc := droppedPackets
 			if reason.Rejects() {
 				desc = rejectedPackets

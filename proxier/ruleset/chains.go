@@ -18,6 +18,10 @@ const (
 	chainLocalhost     = "reject-localhost"
 )
 
+// commentMasqueradeAll is the comment of the rule that marks packets because of
+// Config.MasqueradeAll.
+const commentMasqueradeAll = "masquerade all clusterIP traffic"
+
 // baseChains returns the chains that the kernel calls. All are of type nat, so
 // only the first packet of a connection passes them. For example:
 //
@@ -75,6 +79,60 @@ func (p *program) regularChains() []*nft.Chain {
 	chains = append(chains, p.reasonChains()...)
 	return append(chains, p.services(), p.nodePorts(),
 		p.localPolicy(&p.layout.vips), p.localPolicy(&p.layout.nodePorts), p.masquerading())
+}
+
+// reasonChains returns the chains of the reasons. Kernels before 6.12 validate
+// all chains that a row leads to, once for each row. Therefore each chain
+// rejects packets itself, and the firewall chains count packets themselves.
+func (p *program) reasonChains() []*nft.Chain {
+	return []*nft.Chain{
+		p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
+		drop(UnallocatedAddress),
+	}
+}
+
+// noLocalEndpoints returns the chain for packets to a service port with a
+// traffic policy Local that has no endpoint on this node. If connections to
+// endpoints that are gone are reset, a packet without SYN belongs to one of
+// them:
+//
+//	counter name "drop-no-local-endpoints"
+//	tcp flags syn drop
+//	reject with tcp reset
+//	drop
+func (p *program) noLocalEndpoints() *nft.Chain {
+	if !p.resetStale {
+		return drop(NoLocalEndpoints)
+	}
+	return &nft.Chain{Name: NoLocalEndpoints.name(), Rules: []nft.Rule{
+		nft.NewRule(nft.Count(NoLocalEndpoints.Counter())),
+		nft.NewRule(nft.TCPHasSyn(), nft.Drop()),
+		nft.NewRule(nft.RejectTCPReset()),
+		nft.NewRule(nft.Drop()),
+	}}
+}
+
+// reject returns the chain of a reason to reject packets. TCP needs a reset:
+// after an ICMPv6 error alone, a TCP client on this machine waits one second
+// for its retransmission, because the kernel drops the error while the socket
+// is in connect().
+//
+//	counter name "reject-no-endpoints"
+//	meta l4proto tcp reject with tcp reset
+//	reject
+func (p *program) reject(r Reason) *nft.Chain {
+	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{
+		nft.NewRule(nft.Count(r.Counter())),
+		nft.NewRule(nft.RejectTCPReset()),
+		nft.NewRule(nft.Reject(p.layout.family)),
+	}}
+}
+
+// drop returns the chain of a reason to drop packets:
+//
+//	counter name "drop-no-local-endpoints" drop
+func drop(r Reason) *nft.Chain {
+	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{nft.NewRule(nft.Count(r.Counter()), nft.Drop())}}
 }
 
 // firewall drops packets from sources that are not allowed. There is a rule for

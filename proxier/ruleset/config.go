@@ -178,13 +178,13 @@ func (a NodePortAddresses) Covers(f nft.Family) bool {
 // of all addresses does not count (KEP-6032).
 func (a NodePortAddresses) Loopback(f nft.Family) bool {
 	return slices.ContainsFunc(a.CIDRs, func(p netip.Prefix) bool {
-		return p.Addr().IsLoopback() && p.Contains(Localhost(f))
+		return p.Addr().IsLoopback() && p.Contains(LocalhostAddr(f))
 	})
 }
 
-// Localhost returns the loopback address on which NodePorts of a family can be
-// served: 127.0.0.1 or ::1.
-func Localhost(f nft.Family) netip.Addr {
+// LocalhostAddr returns the loopback address on which NodePorts of a family can
+// be served: 127.0.0.1 or ::1.
+func LocalhostAddr(f nft.Family) netip.Addr {
 	if f == nft.IPv6 {
 		return netip.IPv6Loopback()
 	}

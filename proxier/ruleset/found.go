@@ -84,3 +84,25 @@ func NodePortOf(row nft.Row) (port uint16, ok bool) {
 	}
 	return portOf(key[protoField:]), true
 }
+
+// MasqueradeBy returns the reason for which a rule of a chain masquerades
+// packets or marks them for it. It is "" for a rule of another program.
+func MasqueradeBy(chain, comment string) Reason {
+	switch chain {
+	case chainMasquerading: // the packet has no mark
+		return Hairpin
+	case chainExternalLocal, chainNodePortLocal:
+		return FromNode
+	case chainServices:
+		if comment == commentMasqueradeAll {
+			return MasqueradeAll
+		}
+		return OutsideCluster
+	}
+	b, ok := parseBalancer(chain)
+	if ok && b.masquerades() || strings.HasPrefix(chain, affinityExternalPrefix) ||
+		strings.HasPrefix(chain, portExternalPrefix) {
+		return ExternalPolicy
+	}
+	return ""
+}

@@ -27,7 +27,7 @@ func LocalhostCounter(p cluster.Protocol) *nft.Counter {
 //	ip daddr 127.0.0.1 meta l4proto . th dport @localhost-nodeports goto reject-localhost
 func (p *program) toLocalhost() nft.Rule {
 	l := p.layout
-	localhost := Localhost(l.family)
+	localhost := LocalhostAddr(l.family)
 	return nft.NewRule(
 		nft.Within(nft.Daddr(l.family), netip.PrefixFrom(localhost, localhost.BitLen())),
 		nft.In(l.localhostNodePorts, l.nodePorts.key...),

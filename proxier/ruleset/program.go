@@ -144,7 +144,7 @@ func (p *program) table() *nft.Table {
 		Sets:    p.layout.sets(p),
 		Chains:  append(p.regularChains(), p.baseChains()...),
 	}
-	for _, reason := range Reasons() {
+	for _, reason := range Refusals() {
 		t.Counters = append(t.Counters, reason.Counter())
 	}
 	if p.localhost {

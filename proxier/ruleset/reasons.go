@@ -1,6 +1,8 @@
 package ruleset
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 
@@ -8,13 +10,16 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Reason is a reason for which new connections are rejected or dropped. A
-// counter counts their packets. It belongs to a chain of the same name, which
-// maps and rules lead to, so that a trace of a packet names the reason.
-// SourceRange has no such chain: its counter is in the firewall chains.
+// All reasons that people and programs read are in this file: their codes,
+// which do not change between versions, and their texts.
+
+// Reason is a reason for the fate of a packet.
 type Reason string
 
-// The reasons. Their values do not change between versions.
+// Reasons for which new connections are rejected or dropped. A counter counts
+// their packets. It belongs to a chain of the same name, which maps and rules
+// lead to, so that a trace of a packet names the reason. SourceRange has no
+// such chain: its counter is in the firewall chains.
 const (
 	NoEndpoints        Reason = "NoEndpoints"        // on any node
 	NoLocalEndpoints   Reason = "NoLocalEndpoints"   // on this node, with a traffic policy Local
@@ -24,36 +29,29 @@ const (
 	SourceRange        Reason = "SourceRange"        // loadBalancerSourceRanges exclude the client
 )
 
-// Reasons returns all reasons.
-func Reasons() []Reason {
-	return []Reason{NoEndpoints, NoLocalEndpoints, NoWeight, UnknownPort, UnallocatedAddress, SourceRange}
-}
+// Reasons for which the receiver of a connection sees an address of this node
+// instead of the client's.
+const (
+	OutsideCluster Reason = "OutsideCluster" // a client outside the cluster uses a ClusterIP
+	MasqueradeAll  Reason = "MasqueradeAll"  // as configured
+	ExternalPolicy Reason = "ExternalPolicy" // externalTrafficPolicy Cluster
+	FromNode       Reason = "FromNode"       // this node is the client
+	Hairpin        Reason = "Hairpin"        // the endpoint is the client
+)
 
-// ReasonOf returns the reason whose packets a counter counts. ok is false for
-// another counter.
-func ReasonOf(counter string) (r Reason, ok bool) {
-	for r, name := range reasonNames {
-		if name == counter {
-			return r, true
-		}
-	}
-	return "", false
-}
+// Other reasons of packets, which their way through the rules shows.
+const (
+	NoService    Reason = "NoService"    // no Service has the address
+	Localhost    Reason = "Localhost"    // a loopback address
+	Damaged      Reason = "Damaged"      // rows are missing
+	Unexplained  Reason = "Unexplained"  // by a rule that is not nftproxy's
+	OtherTable   Reason = "OtherTable"   // a rule of another table
+	Untranslated Reason = "Untranslated" // a connection that is known and was not translated
+	NotReported  Reason = "NotReported"  // by any rule
+)
 
-// name returns the name of the counter, and of the chain.
-func (r Reason) name() string { return reasonNames[r] }
-
-var reasonNames = map[Reason]string{
-	NoEndpoints:        "reject-no-endpoints",
-	NoLocalEndpoints:   "drop-no-local-endpoints",
-	NoWeight:           "reject-no-weight",
-	UnknownPort:        "reject-unknown-port",
-	UnallocatedAddress: "drop-unallocated-address",
-	SourceRange:        "drop-source-range",
-}
-
-// Refused is a connection that the rules refuse.
-type Refused struct {
+// Facts are what the text of a reason mentions.
+type Facts struct {
 	Source      netip.Addr
 	Destination netip.AddrPort
 	Protocol    cluster.Protocol
@@ -62,88 +60,165 @@ type Refused struct {
 	ServicePort string
 	// Set is the name of the set with the last row that the packet found.
 	Set string
+	// Chain is the chain of the rule that decided, "" if none did.
+	Chain string
+	// Masqueraded asks for the reason why the packet is masqueraded.
+	Masqueraded bool
+	// Failure is why the proxy cannot serve a NodePort on localhost.
+	Failure string
 }
 
-// Text returns the reason for people.
-func (r Reason) Text(c Refused) string {
+// Text returns the reason for people, as a sentence without a period.
+func (r Reason) Text(f Facts) string {
 	switch r {
 	case NoEndpoints:
-		return c.ServicePort + " has no ready endpoint on any node"
+		return f.ServicePort + " has no ready endpoint on any node"
 	case NoLocalEndpoints:
 		policy := "externalTrafficPolicy"
-		if c.Set == setNoEndpointServices { // which has a row for a ClusterIP only
+		if f.Set == setNoEndpointServices { // which has a row for a ClusterIP only
 			policy = "internalTrafficPolicy"
 		}
-		return fmt.Sprintf("%s has %s Local and no ready endpoint on this node", c.ServicePort, policy)
+		return fmt.Sprintf("%s has %s Local and no ready endpoint on this node", f.ServicePort, policy)
 	case NoWeight:
-		return "all ready endpoints of " + c.ServicePort + " that the client may use have weight 0"
+		return "all ready endpoints of " + f.ServicePort + " that the client may use have weight 0"
 	case UnknownPort:
 		return fmt.Sprintf("%s is a ClusterIP, but its Service has no port %d/%s",
-			c.Destination.Addr(), c.Destination.Port(), c.Protocol)
+			f.Destination.Addr(), f.Destination.Port(), f.Protocol)
 	case UnallocatedAddress:
-		return fmt.Sprintf("%s is in a service CIDR, but no Service has it", c.Destination.Addr())
-	default:
-		return fmt.Sprintf("loadBalancerSourceRanges of %s do not include %s", c.ServicePort, c.Source)
+		return fmt.Sprintf("%s is in a service CIDR, but no Service has it", f.Destination.Addr())
+	case SourceRange:
+		return fmt.Sprintf("loadBalancerSourceRanges of %s do not include %s", f.ServicePort, f.Source)
+	case NoService:
+		return fmt.Sprintf("no Service has %s/%s", f.Destination, f.Protocol)
+	case Localhost:
+		return f.localhost()
+	case Damaged:
+		return "the table has no row with an endpoint of " + f.ServicePort
+	case Unexplained:
+		return f.unexplained()
 	}
+	return cmp.Or(reasonTexts[r], string(r))
 }
 
-// Rejects reports whether the packets are rejected. Otherwise they are dropped.
+var reasonTexts = map[Reason]string{
+	OutsideCluster: "the client is not recognized as a pod of the cluster",
+	MasqueradeAll:  "masqueradeAll is configured",
+	ExternalPolicy: "externalTrafficPolicy is Cluster",
+	FromNode:       "the client is this node",
+	Hairpin:        "the client is the endpoint",
+	Untranslated:   "the connection is known from before and is not translated, or it is not tracked",
+}
+
+func (f *Facts) localhost() string {
+	switch {
+	case f.Masqueraded:
+		return "the proxy itself forwards connections to NodePorts on localhost"
+	case f.Failure != "":
+		return "the proxy cannot serve the NodePort: " + f.Failure
+	case f.Chain != "":
+		return fmt.Sprintf("localhost does not serve NodePorts of %s", f.Protocol)
+	}
+	return "rules do not translate packets to localhost; a program on this node answers"
+}
+
+func (f *Facts) unexplained() string {
+	switch {
+	case f.Masqueraded:
+		return fmt.Sprintf("a rule of chain %s marks the packet", f.Chain)
+	case f.Chain != "":
+		return fmt.Sprintf("a rule of chain %s ends the walk", f.Chain)
+	}
+	return "no rule of the proxy decides"
+}
+
+// Refusals returns the reasons for which new connections are rejected or
+// dropped.
+func Refusals() []Reason {
+	return []Reason{NoEndpoints, NoLocalEndpoints, NoWeight, UnknownPort, UnallocatedAddress, SourceRange}
+}
+
+// RefusalOf returns the reason whose packets a counter counts. ok is false for
+// another counter.
+func RefusalOf(counter string) (r Reason, ok bool) {
+	for r, name := range refusalNames {
+		if name == counter {
+			return r, true
+		}
+	}
+	return "", false
+}
+
+// name returns the name of the counter of a refusal, and of its chain.
+func (r Reason) name() string { return refusalNames[r] }
+
+var refusalNames = map[Reason]string{
+	NoEndpoints:        "reject-no-endpoints",
+	NoLocalEndpoints:   "drop-no-local-endpoints",
+	NoWeight:           "reject-no-weight",
+	UnknownPort:        "reject-unknown-port",
+	UnallocatedAddress: "drop-unallocated-address",
+	SourceRange:        "drop-source-range",
+}
+
+// Rejects reports whether the packets of a refusal are rejected. Otherwise they
+// are dropped.
 func (r Reason) Rejects() bool { return r == NoEndpoints || r == NoWeight || r == UnknownPort }
 
-// Counter returns the counter of the packets. A client that gets no answer
-// repeats its packet, and each of them is counted.
+// Counter returns the counter of the packets of a refusal. A client that gets
+// no answer repeats its packet, and each of them is counted.
 func (r Reason) Counter() *nft.Counter { return &nft.Counter{Name: r.name()} }
 
-// reasonChains returns the chains of the reasons. Kernels before 6.12 validate
-// all chains that a row leads to, once for each row. Therefore each chain
-// rejects packets itself, and the firewall chains count packets themselves.
-func (p *program) reasonChains() []*nft.Chain {
-	return []*nft.Chain{
-		p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
-		drop(UnallocatedAddress),
-	}
+// Unused is a reason why an endpoint is not used. It does not change between
+// versions.
+type Unused string
+
+// Reasons why an endpoint is not used.
+const (
+	UnusedServiceCIDR Unused = "ServiceCIDR" // the address is in a service CIDR
+	UnusedNoPort      Unused = "NoPort"      // the endpoint does not have the port
+	UnusedDuplicate   Unused = "Duplicate"   // an equal endpoint is used instead
+	UnusedNotReady    Unused = "NotReady"
+	UnusedTerminating Unused = "Terminating" // while others are ready, or without serving
+	UnusedOtherNode   Unused = "OtherNode"   // policy Local
+	UnusedNodeHints   Unused = "NodeHints"   // hints select endpoints for this node
+	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
+	UnusedWeight      Unused = "Weight"      // the weight is 0
+	UnusedBudget      Unused = "Budget"      // the budget of the Service or of its namespace (see Budgets)
+)
+
+// unusedJSON is an Unused in JSON.
+type unusedJSON struct {
+	Used   bool   `json:"used"`
+	Reason string `json:"reason,omitempty"`
+	Text   string `json:"text,omitempty"`
 }
 
-// noLocalEndpoints returns the chain for packets to a service port with a
-// traffic policy Local that has no endpoint on this node. If connections to
-// endpoints that are gone are reset, a packet without SYN belongs to one of
-// them:
-//
-//	counter name "drop-no-local-endpoints"
-//	tcp flags syn drop
-//	reject with tcp reset
-//	drop
-func (p *program) noLocalEndpoints() *nft.Chain {
-	if !p.resetStale {
-		return drop(NoLocalEndpoints)
-	}
-	return &nft.Chain{Name: NoLocalEndpoints.name(), Rules: []nft.Rule{
-		nft.NewRule(nft.Count(NoLocalEndpoints.Counter())),
-		nft.NewRule(nft.TCPHasSyn(), nft.Drop()),
-		nft.NewRule(nft.RejectTCPReset()),
-		nft.NewRule(nft.Drop()),
-	}}
+// MarshalJSON implements json.Marshaler: an object with the reason, its text,
+// and whether the endpoint is used.
+func (u Unused) MarshalJSON() ([]byte, error) {
+	return json.Marshal(unusedJSON{u == "", string(u), u.Text()})
 }
 
-// reject returns the chain of a reason to reject packets. TCP needs a reset:
-// after an ICMPv6 error alone, a TCP client on this machine waits one second
-// for its retransmission, because the kernel drops the error while the socket
-// is in connect().
-//
-//	counter name "reject-no-endpoints"
-//	meta l4proto tcp reject with tcp reset
-//	reject
-func (p *program) reject(r Reason) *nft.Chain {
-	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{
-		nft.NewRule(nft.Count(r.Counter())),
-		nft.NewRule(nft.RejectTCPReset()),
-		nft.NewRule(nft.Reject(p.layout.family)),
-	}}
+// UnmarshalJSON implements json.Unmarshaler.
+func (u *Unused) UnmarshalJSON(data []byte) error {
+	var v unusedJSON
+	err := json.Unmarshal(data, &v)
+	*u = Unused(v.Reason)
+	return err
 }
 
-// drop returns the chain of a reason to drop packets:
-//
-//	counter name "drop-no-local-endpoints" drop
-func drop(r Reason) *nft.Chain {
-	return &nft.Chain{Name: r.name(), Rules: []nft.Rule{nft.NewRule(nft.Count(r.Counter()), nft.Drop())}}
+// Text returns the reason for people, as a sentence without a period.
+func (u Unused) Text() string { return cmp.Or(unusedTexts[u], string(u)) }
+
+var unusedTexts = map[Unused]string{
+	UnusedServiceCIDR: "the address is in a service CIDR",
+	UnusedNoPort:      "the endpoint does not have the port",
+	UnusedDuplicate:   "another endpoint has the same address and port",
+	UnusedNotReady:    "not ready",
+	UnusedTerminating: "terminating",
+	UnusedOtherNode:   "on another node",
+	UnusedNodeHints:   "hints select other nodes",
+	UnusedZoneHints:   "hints select other zones",
+	UnusedWeight:      "the weight is 0",
+	UnusedBudget:      "the rows of the Service or of its namespace exceed the budget",
 }

@@ -1,8 +1,6 @@
 package ruleset
 
 import (
-	"cmp"
-	"encoding/json"
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -51,61 +49,6 @@ func (u *EndpointUse) For(policy cluster.Policy) Unused {
 		return u.Local
 	}
 	return u.Cluster
-}
-
-// Unused is a reason why an endpoint is not used. It does not change between
-// versions.
-type Unused string
-
-// Reasons why an endpoint is not used.
-const (
-	UnusedServiceCIDR Unused = "ServiceCIDR" // the address is in a service CIDR
-	UnusedNoPort      Unused = "NoPort"      // the endpoint does not have the port
-	UnusedDuplicate   Unused = "Duplicate"   // an equal endpoint is used instead
-	UnusedNotReady    Unused = "NotReady"
-	UnusedTerminating Unused = "Terminating" // while others are ready, or without serving
-	UnusedOtherNode   Unused = "OtherNode"   // policy Local
-	UnusedNodeHints   Unused = "NodeHints"   // hints select endpoints for this node
-	UnusedZoneHints   Unused = "ZoneHints"   // hints select endpoints for the zone of this node
-	UnusedWeight      Unused = "Weight"      // the weight is 0
-	UnusedBudget      Unused = "Budget"      // the budget of the Service or of its namespace (see Budgets)
-)
-
-// unusedJSON is an Unused in JSON.
-type unusedJSON struct {
-	Used   bool   `json:"used"`
-	Reason string `json:"reason,omitempty"`
-	Text   string `json:"text,omitempty"`
-}
-
-// MarshalJSON implements json.Marshaler: an object with the reason, its text,
-// and whether the endpoint is used.
-func (u Unused) MarshalJSON() ([]byte, error) {
-	return json.Marshal(unusedJSON{u == "", string(u), u.Text()})
-}
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (u *Unused) UnmarshalJSON(data []byte) error {
-	var v unusedJSON
-	err := json.Unmarshal(data, &v)
-	*u = Unused(v.Reason)
-	return err
-}
-
-// Text returns the reason for people, as a sentence without a period.
-func (u Unused) Text() string { return cmp.Or(unusedTexts[u], string(u)) }
-
-var unusedTexts = map[Unused]string{
-	UnusedServiceCIDR: "the address is in a service CIDR",
-	UnusedNoPort:      "the endpoint does not have the port",
-	UnusedDuplicate:   "another endpoint has the same address and port",
-	UnusedNotReady:    "not ready",
-	UnusedTerminating: "terminating",
-	UnusedOtherNode:   "on another node",
-	UnusedNodeHints:   "hints select other nodes",
-	UnusedZoneHints:   "hints select other zones",
-	UnusedWeight:      "the weight is 0",
-	UnusedBudget:      "the rows of the Service or of its namespace exceed the budget",
 }
 
 // EndpointUses returns how a service port uses each of its endpoints of a

@@ -236,20 +236,18 @@ func (a *audit) compareRows(owner string, rows []nft.Row) error {
 
 // wrongRow returns the difference of a row that was deleted or changed.
 func wrongRow(owner string, want, has nft.Row) Difference {
-	d := Difference{Kind: Missing, Object: rowText(want), ServicePort: owner, want: want, has: has}
+	d := Difference{Kind: Missing, Object: "row " + want.String(), ServicePort: owner, want: want, has: has}
 	what := d.Object
 	if owner != "" {
 		what += " of Service port " + owner
 	}
 	d.damage = damage{damagedRow, what + " was deleted"}
 	if has.Set != nil {
-		d.Kind, d.Found = Changed, rowText(has)
+		d.Kind, d.Found = Changed, "row "+has.String()
 		d.damage.what = what + " was changed to " + d.Found
 	}
 	return d
 }
-
-func rowText(r nft.Row) string { return "row " + r.String() }
 
 // Every transaction on the host changes the generation of the ruleset. Most do
 // not change our table: kubelet, CNI plugins and firewalls commit all the time.

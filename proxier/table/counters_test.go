@@ -37,7 +37,7 @@ func TestTamperingWithCounters(t *testing.T) {
 func setCounters(t *testing.T) {
 	t.Helper()
 	listing := tabletest.NFT(t, "", "list", "ruleset")
-	for i, r := range ruleset.Reasons() {
+	for i, r := range ruleset.Refusals() {
 		head := "counter " + r.Counter().Name + " {\n\t\tpackets "
 		if !strings.Contains(listing, head+"0") {
 			t.Fatalf("got no counter %s of 0 packets in\n%s", r.Counter().Name, listing)
@@ -58,7 +58,7 @@ func checkCounters(t *testing.T, table *Table, when string) {
 	for _, c := range found {
 		packets[c.Name] = c.Packets
 	}
-	for i, r := range ruleset.Reasons() {
+	for i, r := range ruleset.Refusals() {
 		if n := packets[r.Counter().Name]; n != uint64(i+1) {
 			t.Errorf("%s: counter %s: got %d packets, want %d", when, r.Counter().Name, n, i+1)
 		}

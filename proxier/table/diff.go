@@ -208,7 +208,7 @@ func (d *Diff) lookUp(rows []nft.Row) error {
 	now, err := d.table.kernel.FindRows(d.table.committed.program, extra)
 	for _, r := range now {
 		if r.Set != nil {
-			d.addExtra(rowText(r))
+			d.addExtra("row " + r.String())
 		}
 	}
 	return err

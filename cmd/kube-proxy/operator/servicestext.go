@@ -188,11 +188,11 @@ func nodeText(e *ruleset.EndpointUse) string {
 func conditionsText(e *ruleset.EndpointUse) string {
 	switch {
 	case e.Terminating && e.Serving:
-		return "terminating, serving"
+		return ruleset.UnusedTerminating.Text() + ", serving"
 	case e.Terminating:
-		return "terminating"
+		return ruleset.UnusedTerminating.Text()
 	case !e.Ready:
-		return "not ready"
+		return ruleset.UnusedNotReady.Text()
 	}
 	return "ready"
 }

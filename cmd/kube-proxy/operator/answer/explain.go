@@ -187,9 +187,7 @@ func (e *explanation) forward(state *localhost.State) {
 	policy, plan := e.owner.frontend.Policy, e.owner.port.Plan
 	f := &explain.Forwarder{Endpoints: distinct(state.Targets)}
 	refuse := func(r ruleset.Reason) {
-		f.Closed = explain.Reason{
-			Code: explain.ReasonCode(r), Text: r.Text(ruleset.Refused{ServicePort: e.desired.ServicePort}),
-		}
+		f.Closed = explain.NewReason(r, ruleset.Facts{ServicePort: e.desired.ServicePort})
 	}
 	switch {
 	case len(state.Targets) == 0 && policy == cluster.PolicyLocal && plan != nil && len(plan.Cluster) > 0:
@@ -201,8 +199,7 @@ func (e *explanation) forward(state *localhost.State) {
 	case len(state.Targets) == 0:
 		refuse(ruleset.NoEndpoints)
 	case state.Failure != "":
-		f.Closed = explain.Reason{Code: explain.Localhost,
-			Text: "the proxy cannot serve the NodePort: " + state.Failure}
+		f.Closed = explain.NewReason(ruleset.Localhost, ruleset.Facts{Failure: state.Failure})
 	case state.Pinned.IsValid():
 		f.Endpoints, f.Affinity = []netip.AddrPort{state.Pinned}, "known"
 	case state.Affinity != 0:
@@ -228,9 +225,8 @@ func distinct(targets []netip.AddrPort) (out []netip.AddrPort) {
 // refused for another reason than a lack of endpoints, the list would mislead.
 func (e *explanation) unused(policy cluster.Policy) {
 	o := &e.desired.Result.Outcomes[0]
-	switch {
-	case o.Action == explain.ToEndpoint, o.Reason.Code == explain.NoEndpoints,
-		o.Reason.Code == explain.NoLocalEndpoints, o.Reason.Code == explain.NoWeight:
+	lack := []ruleset.Reason{ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight}
+	if o.Action == explain.ToEndpoint || slices.Contains(lack, o.Reason.Code) {
 		e.listUnused(policy)
 	}
 }

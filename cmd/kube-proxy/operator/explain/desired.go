@@ -75,7 +75,7 @@ func (f *Forwarder) outcomes() (all []Outcome) {
 	certain := big.NewRat(1, 1)
 	switch f.Closed.Code {
 	case "":
-	case Localhost: // another program can have the port
+	case ruleset.Localhost: // another program can have the port
 		return []Outcome{{Action: Pass, Probability: certain, Reason: f.Closed}}
 	default:
 		return []Outcome{{Action: Reject, Probability: certain, RejectWith: "TCP reset", Reason: f.Closed}}
@@ -84,7 +84,7 @@ func (f *Forwarder) outcomes() (all []Outcome) {
 		all = append(all, Outcome{
 			Action: ToEndpoint, Probability: big.NewRat(1, int64(len(f.Endpoints))), Endpoint: e, Affinity: f.Affinity,
 			Masqueraded: true,
-			Reason:      Reason{Localhost, "the proxy itself forwards connections to NodePorts on localhost"},
+			Reason:      NewReason(ruleset.Localhost, ruleset.Facts{Masqueraded: true}),
 		})
 	}
 	return all

@@ -140,8 +140,8 @@ func TestForwarder(t *testing.T) {
 	var got strings.Builder
 	for _, f := range []*explain.Forwarder{
 		{Endpoints: endpoints}, {Endpoints: endpoints, Affinity: "new"}, {Endpoints: endpoints[:1], Affinity: "known"},
-		{Closed: explain.Reason{Code: explain.NoEndpoints, Text: "no endpoints"}},
-		{Closed: explain.Reason{Code: explain.Localhost, Text: "address already in use"}},
+		{Closed: explain.Reason{Code: ruleset.NoEndpoints, Text: "no endpoints"}},
+		{Closed: explain.Reason{Code: ruleset.Localhost, Text: "address already in use"}},
 	} {
 		r := compared(t, tables[0], "127.0.0.1:30090 tcp from 127.0.0.1", &explain.Desired{Forwarder: f})
 		got.WriteString(r.Answer + "\n")

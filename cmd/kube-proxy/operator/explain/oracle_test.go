@@ -19,18 +19,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Reasons of package ruleset.
-const (
-	unknownPort        = explain.ReasonCode(ruleset.UnknownPort)
-	unallocatedAddress = explain.ReasonCode(ruleset.UnallocatedAddress)
-	sourceRange        = explain.ReasonCode(ruleset.SourceRange)
-	outsideCluster     = explain.ReasonCode(ruleset.OutsideCluster)
-	masqueradeAll      = explain.ReasonCode(ruleset.MasqueradeAll)
-	externalPolicy     = explain.ReasonCode(ruleset.ExternalPolicy)
-	fromNode           = explain.ReasonCode(ruleset.FromNode)
-	hairpin            = explain.ReasonCode(ruleset.Hairpin)
-)
-
 // oracle computes the fate of packets from the objects of a cluster, as the
 // Kubernetes documentation defines it. It does not use the code of package
 // ruleset.
@@ -47,7 +35,7 @@ type fate struct {
 	endpoint    netip.AddrPort
 	masqueraded bool
 	rejectWith  string
-	reason      explain.ReasonCode
+	reason      ruleset.Reason
 }
 
 func (f fate) String() string {
@@ -59,7 +47,7 @@ type fates map[fate]string
 
 func certain(f fate) fates { return fates{f: "1"} }
 
-func refuse(q explain.Query, reason explain.ReasonCode) fates {
+func refuse(q explain.Query, reason ruleset.Reason) fates {
 	with := "ICMP port unreachable"
 	if q.Protocol == unix.IPPROTO_TCP {
 		with = "TCP reset"
@@ -67,11 +55,11 @@ func refuse(q explain.Query, reason explain.ReasonCode) fates {
 	return certain(fate{action: explain.Reject, rejectWith: with, reason: reason})
 }
 
-func drop(reason explain.ReasonCode) fates {
+func drop(reason ruleset.Reason) fates {
 	return certain(fate{action: explain.Drop, reason: reason})
 }
 
-func pass(reason explain.ReasonCode) fates {
+func pass(reason ruleset.Reason) fates {
 	return certain(fate{action: explain.Pass, reason: reason})
 }
 
@@ -162,13 +150,13 @@ func (o *oracle) predict(q explain.Query) fates {
 	}
 	switch {
 	case o.isNodePortAddr(to):
-		return pass(explain.NoService)
+		return pass(ruleset.NoService)
 	case o.isClusterIP(to):
-		return refuse(q, unknownPort)
+		return refuse(q, ruleset.UnknownPort)
 	case o.node.IsServiceAddr(to):
-		return drop(unallocatedAddress)
+		return drop(ruleset.UnallocatedAddress)
 	}
-	return pass(explain.NoService)
+	return pass(ruleset.NoService)
 }
 
 // localhost returns the outcome of a packet to 127.0.0.1 or ::1. With NodePorts
@@ -178,16 +166,16 @@ func (o *oracle) localhost(q explain.Query) fates {
 		return p.Addr().IsLoopback() && p.Contains(q.Destination.Addr())
 	})
 	if !o.rules.LocalhostNodePorts || !listens || q.Protocol == unix.IPPROTO_TCP {
-		return pass(explain.Localhost)
+		return pass(ruleset.Localhost)
 	}
 	for _, svc := range o.services {
 		for _, port := range svc.Ports {
 			if port.NodePort == q.Destination.Port() && port.Protocol == q.Protocol {
-				return refuse(q, explain.Localhost)
+				return refuse(q, ruleset.Localhost)
 			}
 		}
 	}
-	return pass(explain.Localhost)
+	return pass(ruleset.Localhost)
 }
 
 // isClusterIP reports whether an address is the ClusterIP of a Service that has
@@ -204,7 +192,7 @@ func (o *oracle) isClusterIP(addr netip.Addr) bool {
 // served returns the outcomes of a packet to a frontend of a service port.
 func (o *oracle) served(q explain.Query, s *servicePort) fates {
 	if s.kind == kindLoadBalancer && !o.allows(s.service, q.Source) {
-		return drop(sourceRange)
+		return drop(ruleset.SourceRange)
 	}
 	all := o.candidates(s)
 	everywhere := o.byHints(usable(all))
@@ -215,17 +203,17 @@ func (o *oracle) served(q explain.Query, s *servicePort) fates {
 	}
 	switch {
 	case len(everywhere) == 0:
-		return refuse(q, explain.NoEndpoints)
+		return refuse(q, ruleset.NoEndpoints)
 	case s.kind == kindClusterIP && policy == cluster.PolicyLocal:
 		return o.toOneOf(q, s.service, here, internal)
 	case s.kind == kindClusterIP:
 		return o.toOneOf(q, s.service, everywhere, internal)
 	case policy == cluster.PolicyCluster:
-		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, externalPolicy))
+		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, ruleset.ExternalPolicy))
 	case o.isPod(q):
 		return o.toOneOf(q, s.service, everywhere, internal)
 	case o.isLocal(q.Source):
-		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, fromNode))
+		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, ruleset.FromNode))
 	}
 	return o.toOneOf(q, s.service, here, internal)
 }
@@ -233,34 +221,34 @@ func (o *oracle) served(q explain.Query, s *servicePort) fates {
 // masqueradesInternal returns the reason why traffic to a ClusterIP is
 // masqueraded, "" if it is not. An address that another Service has as its
 // ClusterIP counts as one, although the frontend is an external address.
-func (o *oracle) masqueradesInternal(q explain.Query) explain.ReasonCode {
+func (o *oracle) masqueradesInternal(q explain.Query) ruleset.Reason {
 	switch {
 	case !o.isClusterIP(q.Destination.Addr()):
 		return ""
 	case o.rules.MasqueradeAll:
-		return masqueradeAll
+		return ruleset.MasqueradeAll
 	case o.knowsPods() && !o.isPod(q):
-		return outsideCluster
+		return ruleset.OutsideCluster
 	}
 	return ""
 }
 
 // toOneOf returns the outcomes of a packet to one of some endpoints.
 func (o *oracle) toOneOf(
-	q explain.Query, svc *cluster.Service, endpoints []endpoint, masquerade explain.ReasonCode,
+	q explain.Query, svc *cluster.Service, endpoints []endpoint, masquerade ruleset.Reason,
 ) fates {
 	if len(endpoints) == 0 {
-		return drop(explain.NoLocalEndpoints)
+		return drop(ruleset.NoLocalEndpoints)
 	}
 	shares := o.shares(q, svc, endpoints)
 	if len(shares) == 0 {
-		return refuse(q, explain.NoWeight)
+		return refuse(q, ruleset.NoWeight)
 	}
 	out := make(fates)
 	for _, e := range endpoints {
 		reason := masquerade
 		if reason == "" && e.at.Addr() == q.Source && (e.Node == o.node.Name || e.Node == "") {
-			reason = hairpin
+			reason = ruleset.Hairpin
 		}
 		to := fate{action: explain.ToEndpoint, endpoint: e.at, masqueraded: reason != "", reason: reason}
 		if share := shares[e.at]; share != nil {

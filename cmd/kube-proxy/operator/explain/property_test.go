@@ -162,7 +162,7 @@ func (p *property) destination() netip.Addr {
 	case n < 19:
 		return p.Addr(tabletest.EndpointNet, p.IntN(tabletest.RandomEndpoints))
 	}
-	return ruleset.Localhost(p.family)
+	return ruleset.LocalhostAddr(p.family)
 }
 
 // nodeAddrs returns the addresses of the node.
@@ -231,7 +231,7 @@ func (p *property) check(t *testing.T, expected *table.Expected, q explain.Query
 // The outcomes in the expected table of a random cluster are those that
 // follow from the objects of the cluster. All kinds of outcomes occur.
 func TestRandomClusters(t *testing.T) {
-	seen, seeds := make(map[explain.ReasonCode]int), uint64(20)
+	seen, seeds := make(map[ruleset.Reason]int), uint64(20)
 	if testing.Short() { // on emulated machines
 		seeds = 2
 	}
@@ -253,10 +253,10 @@ func TestRandomClusters(t *testing.T) {
 			})
 		}
 	}
-	for _, reason := range []explain.ReasonCode{
-		"", explain.NoEndpoints, explain.NoLocalEndpoints, explain.NoWeight, unknownPort,
-		unallocatedAddress, sourceRange, explain.NoService, explain.Localhost,
-		outsideCluster, masqueradeAll, externalPolicy, fromNode, hairpin,
+	for _, reason := range []ruleset.Reason{
+		"", ruleset.NoEndpoints, ruleset.NoLocalEndpoints, ruleset.NoWeight, ruleset.UnknownPort,
+		ruleset.UnallocatedAddress, ruleset.SourceRange, ruleset.NoService, ruleset.Localhost,
+		ruleset.OutsideCluster, ruleset.MasqueradeAll, ruleset.ExternalPolicy, ruleset.FromNode, ruleset.Hairpin,
 	} {
 		if seen[reason] < 10 && !testing.Short() {
 			t.Errorf("reason %q: got %d packets, want at least 10", reason, seen[reason])

@@ -2,7 +2,6 @@ package explain
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -25,57 +24,48 @@ func (f *fate) refusal(q *Query) Reason {
 	if f.End.Action != walk.Accepted {
 		end = f.End
 	}
-	name := f.servicePort()
+	facts := ruleset.Facts{
+		Source: q.Source, Destination: q.Destination, Protocol: cluster.Protocol(q.Protocol),
+		ServicePort: f.servicePort(),
+	}
+	if n := len(f.rows); n > 0 {
+		facts.Set = f.rows[n-1].Set.Name
+	}
+	if end.By != nil {
+		facts.Chain = end.By.Chain
+	}
 	if r, ok := f.counted(end.Action); ok {
-		if name != "" && (r == ruleset.UnknownPort || r == ruleset.UnallocatedAddress) {
-			return damaged(name)
+		// A packet that a dispatch row leads to a balancer without its row is
+		// not translated. If it is for a ClusterIP, it is rejected.
+		if facts.ServicePort != "" && (r == ruleset.UnknownPort || r == ruleset.UnallocatedAddress) {
+			r = ruleset.Damaged
 		}
-		return Reason{ReasonCode(r), r.Text(f.refused(q))}
+		return NewReason(r, facts)
 	}
 	switch {
-	case end.By != nil && ruleset.RejectsOnLocalhost(end.By.Chain):
-		return Reason{Localhost, fmt.Sprintf("localhost does not serve NodePorts of %s", q.Protocol)}
-	case end.By != nil:
-		return Reason{Unexplained, fmt.Sprintf("a rule of chain %s ends the walk", end.By.Chain)}
+	case ruleset.RejectsOnLocalhost(facts.Chain):
+		return NewReason(ruleset.Localhost, facts)
+	case facts.Chain != "":
+		return NewReason(ruleset.Unexplained, facts)
 	case q.Destination.Addr().IsLoopback():
-		return Reason{Localhost, "rules do not translate packets to localhost; a program on this node answers"}
-	case name != "":
-		return damaged(name)
+		return NewReason(ruleset.Localhost, facts)
+	case facts.ServicePort != "":
+		return NewReason(ruleset.Damaged, facts)
 	}
-	return Reason{NoService, fmt.Sprintf("no Service has %s/%s", q.Destination, q.Protocol)}
-}
-
-// damaged returns the reason why a packet that a dispatch row leads to a
-// balancer is not translated. If it is for a ClusterIP, it is rejected.
-func damaged(servicePort string) Reason {
-	return Reason{Damaged, "the table has no row with an endpoint of " + servicePort}
+	return NewReason(ruleset.NoService, facts)
 }
 
 // counted returns the reason for which a packet was counted before it was
 // rejected or dropped.
 func (f *fate) counted(end walk.Action) (r ruleset.Reason, ok bool) {
-	r, ok = ruleset.ReasonOf(f.Counter)
+	r, ok = ruleset.RefusalOf(f.Counter)
 	return r, ok && (end == walk.Rejected && r.Rejects() || end == walk.Dropped && !r.Rejects())
-}
-
-// refused describes the packet of a path that is refused.
-func (f *fate) refused(q *Query) ruleset.Refused {
-	c := ruleset.Refused{
-		Source: q.Source, Destination: q.Destination, Protocol: cluster.Protocol(q.Protocol),
-		ServicePort: f.servicePort(),
-	}
-	if n := len(f.rows); n > 0 {
-		c.Set = f.rows[n-1].Set.Name
-	}
-	return c
 }
 
 // masquerade returns the reason why a path's packet is masqueraded. It follows
 // from the rule that marked the packet, or from the rule that masquerades it.
 func (f *fate) masquerade() Reason {
 	by := cmp.Or(f.Marked, f.End.By)
-	if m := ruleset.MasqueradeBy(by.Chain, by.Rule.Comment); m != "" {
-		return Reason{ReasonCode(m), m.Text()}
-	}
-	return Reason{Unexplained, "a rule of chain " + by.Chain + " marks the packet"}
+	code := cmp.Or(ruleset.MasqueradeBy(by.Chain, by.Rule.Comment), ruleset.Unexplained)
+	return NewReason(code, ruleset.Facts{Chain: by.Chain, Masqueraded: true})
 }

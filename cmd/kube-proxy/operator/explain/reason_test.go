@@ -8,6 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -40,21 +41,21 @@ func TestReasons(t *testing.T) {
 	tests := []struct {
 		query  string
 		action explain.Action
-		reason explain.ReasonCode
+		reason ruleset.Reason
 	}{
-		{"10.96.0.50:80 tcp from 10.244.1.7", explain.Reject, explain.NoEndpoints},
-		{"172.30.0.11:30001 tcp from 203.0.113.1", explain.Reject, explain.NoEndpoints},
-		{"192.0.2.1:80 tcp from 203.0.113.1", explain.Drop, explain.NoLocalEndpoints},
-		{"172.30.0.11:30000 tcp from 203.0.113.1", explain.Drop, explain.NoLocalEndpoints},
+		{"10.96.0.50:80 tcp from 10.244.1.7", explain.Reject, ruleset.NoEndpoints},
+		{"172.30.0.11:30001 tcp from 203.0.113.1", explain.Reject, ruleset.NoEndpoints},
+		{"192.0.2.1:80 tcp from 203.0.113.1", explain.Drop, ruleset.NoLocalEndpoints},
+		{"172.30.0.11:30000 tcp from 203.0.113.1", explain.Drop, ruleset.NoLocalEndpoints},
 		{"192.0.2.1:80 tcp from 10.244.1.7", explain.ToEndpoint, ""},
-		{"192.0.2.1:80 tcp from 172.30.0.11", explain.ToEndpoint, fromNode},
-		{"10.96.1.2:80 tcp from 10.244.1.7", explain.Drop, explain.NoLocalEndpoints},
-		{"192.0.2.2:80 tcp from 10.244.1.7", explain.ToEndpoint, externalPolicy},
-		{"10.96.0.10:80 sctp from 10.244.1.7", explain.Reject, unknownPort},
-		{"10.96.0.99:80 tcp from 10.244.1.7", explain.Drop, unallocatedAddress},
-		{"192.0.2.10:80 tcp from 198.51.101.1", explain.Drop, sourceRange},
-		{"10.244.2.5:8080 tcp from 10.244.1.7", explain.Pass, explain.NoService},
-		{"172.30.0.11:22 tcp from 203.0.113.1", explain.Pass, explain.NoService},
+		{"192.0.2.1:80 tcp from 172.30.0.11", explain.ToEndpoint, ruleset.FromNode},
+		{"10.96.1.2:80 tcp from 10.244.1.7", explain.Drop, ruleset.NoLocalEndpoints},
+		{"192.0.2.2:80 tcp from 10.244.1.7", explain.ToEndpoint, ruleset.ExternalPolicy},
+		{"10.96.0.10:80 sctp from 10.244.1.7", explain.Reject, ruleset.UnknownPort},
+		{"10.96.0.99:80 tcp from 10.244.1.7", explain.Drop, ruleset.UnallocatedAddress},
+		{"192.0.2.10:80 tcp from 198.51.101.1", explain.Drop, ruleset.SourceRange},
+		{"10.244.2.5:8080 tcp from 10.244.1.7", explain.Pass, ruleset.NoService},
+		{"172.30.0.11:22 tcp from 203.0.113.1", explain.Pass, ruleset.NoService},
 	}
 	for _, test := range tests {
 		r := ask(t, test.query)
@@ -81,7 +82,7 @@ func TestLocalhost(t *testing.T) {
 		"127.0.0.1:30053 tcp from 127.0.0.1": explain.Pass,
 	} {
 		r := ask(t, query)
-		if o := r.Outcomes[0]; o.Action != want || o.Reason.Code != explain.Localhost {
+		if o := r.Outcomes[0]; o.Action != want || o.Reason.Code != ruleset.Localhost {
 			t.Errorf("%s: got %+v, want %s", query, o, want)
 		}
 	}
@@ -94,7 +95,7 @@ func TestMasqueradeAll(t *testing.T) {
 	rules.MasqueradeAll = true
 	sync(t, newTables(t, rules), tabletest.PassSample)
 	o := ask(t, "10.96.0.10:80 tcp from 10.244.1.7").Outcomes[0]
-	if !o.Masqueraded || o.Reason.Code != masqueradeAll {
+	if !o.Masqueraded || o.Reason.Code != ruleset.MasqueradeAll {
 		t.Errorf("got %+v, want masqueraded as configured", o)
 	}
 }
@@ -127,12 +128,12 @@ func TestForeignRules(t *testing.T) {
 	const query = "10.96.0.10:80 tcp from 10.244.1.7"
 	tabletest.LoadNFT(t, "delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }")
 	r := ask(t, query)
-	if len(r.Outcomes) != 3 || r.Outcomes[1].Action != explain.Reject || r.Outcomes[1].Reason.Code != explain.Damaged ||
+	if len(r.Outcomes) != 3 || r.Outcomes[1].Action != explain.Reject || r.Outcomes[1].Reason.Code != ruleset.Damaged ||
 		r.Outcomes[1].Probability.RatString() != "1/3" {
 		t.Errorf("missing row: got %+v, want a third of the packets to be rejected", r.Outcomes)
 	}
 	tabletest.LoadNFT(t, `insert rule ip kube-proxy services tcp dport 81 counter accept`)
-	if o := ask(t, "10.96.0.10:81 tcp from 10.244.1.7").Outcomes[0]; o.Reason.Code != explain.Unexplained {
+	if o := ask(t, "10.96.0.10:81 tcp from 10.244.1.7").Outcomes[0]; o.Reason.Code != ruleset.Unexplained {
 		t.Errorf("rule of another program: got %+v", o)
 	}
 	tabletest.LoadNFT(t, `insert rule ip kube-proxy services ip ttl 1 drop`)

@@ -70,23 +70,11 @@ type Outcome struct {
 
 // Reason is a reason in terms of Kubernetes.
 type Reason struct {
-	Code ReasonCode `json:"code"`
-	Text string     `json:"text"`
+	Code ruleset.Reason `json:"code"`
+	Text string         `json:"text"`
 }
 
-// ReasonCode identifies a reason: a [ruleset.Reason] for refusals, a
-// [ruleset.Masquerade] for masquerading, or one of the following. It does not
-// change between versions.
-type ReasonCode string
-
-// Reasons for refusals and for packets that are not translated.
-const (
-	NoEndpoints      = ReasonCode(ruleset.NoEndpoints)
-	NoLocalEndpoints = ReasonCode(ruleset.NoLocalEndpoints)
-	NoWeight         = ReasonCode(ruleset.NoWeight)
-
-	NoService   ReasonCode = "NoService"   // no Service has the address
-	Localhost   ReasonCode = "Localhost"   // a loopback address
-	Damaged     ReasonCode = "Damaged"     // rows are missing
-	Unexplained ReasonCode = "Unexplained" // by a rule that is not nftproxy's
-)
+// NewReason returns a reason with its text, which mentions facts.
+func NewReason(code ruleset.Reason, facts ruleset.Facts) Reason {
+	return Reason{code, code.Text(facts)}
+}

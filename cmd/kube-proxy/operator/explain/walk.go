@@ -2,7 +2,6 @@ package explain
 
 import (
 	"math/big"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
@@ -32,22 +31,13 @@ func stepsOf(f nft.Family, w *walk.Walk) (steps []*Step) {
 	for _, s := range w.Steps {
 		step := &Step{Chain: s.Chain, Rule: s.Rule.Text(f), Matched: s.Matched}
 		for _, l := range s.Lookups {
-			lookup := Lookup{Set: l.Key.Set.Name, Key: keyText(l.Key)}
+			lookup := Lookup{Set: l.Key.Set.Name, Key: l.Key.KeyText()}
 			if l.Found.Set != nil {
-				lookup.Row = rowText(l.Found)
+				lookup.Row = l.Found.Text()
 			}
 			step.Lookups = append(step.Lookups, lookup)
 		}
 		steps = append(steps, step)
 	}
 	return steps
-}
-
-// rowText returns a row in nft syntax, without the name of its set.
-func rowText(r nft.Row) string { return strings.TrimPrefix(r.String(), r.Set.Name+" ") }
-
-// keyText returns the key of a row without data.
-func keyText(r nft.Row) string {
-	key, _, _ := strings.Cut(rowText(r), " : ")
-	return key
 }

@@ -80,14 +80,12 @@ func (k *Packet) arrive(p *passage, f facts) {
 		k.Action = explain.ToEndpoint
 	case k.Endpoint.IsValid():
 		k.Action = explain.Pass
-		k.Reason = explain.Reason{Code: OtherTable,
+		k.Reason = explain.Reason{Code: ruleset.OtherTable,
 			Text: "another program translates the packet to " + k.Endpoint.String()}
 		k.Endpoint = netip.AddrPort{}
 	case k.Repeated:
 		k.Action = explain.Pass
-		k.Reason = explain.Reason{
-			Code: Untranslated, Text: "the connection is known from before and is not translated, or it is not tracked",
-		}
+		k.Reason = explain.NewReason(ruleset.Untranslated, ruleset.Facts{})
 	default:
 		k.Action = explain.Pass
 	}
@@ -104,7 +102,7 @@ func (k *Packet) stop(e nft.TraceEvent, f facts) {
 		k.Action, k.RejectWith = explain.Reject, f.rejectWith
 	}
 	if !isProxy(e) {
-		k.Reason = explain.Reason{Code: OtherTable, Text: k.lastStep()}
+		k.Reason = explain.Reason{Code: ruleset.OtherTable, Text: k.lastStep()}
 	}
 }
 
@@ -123,10 +121,10 @@ func (k *Packet) vanish(p *passage, f facts) {
 	k.Action = Lost
 	if n := len(p.events); n > 0 && p.events[n-1].Verdict == nft.VerdictQueue {
 		k.Action = Taken
-		k.Reason = explain.Reason{Code: OtherTable, Text: k.lastStep()}
+		k.Reason = explain.Reason{Code: ruleset.OtherTable, Text: k.lastStep()}
 		return
 	}
-	k.Reason = explain.Reason{Code: NotReported, Text: suspects(p, f)}
+	k.Reason = explain.Reason{Code: ruleset.NotReported, Text: suspects(p, f)}
 	k.Repeated = false
 }
 
@@ -159,17 +157,18 @@ func (k *Packet) explained(r *explain.Result) {
 		}
 	}
 	k.Explain = r.Answer
-	k.Reason = explain.Reason{Code: explain.Unexplained, Text: k.lastRule()}
+	k.Reason = explain.NewReason(ruleset.Unexplained, ruleset.Facts{Chain: k.lastChain()})
 }
 
-// lastRule describes the last rule of the proxy.
-func (k *Packet) lastRule() string {
+// lastChain returns the chain of the last rule of the proxy, "" if there is
+// none.
+func (k *Packet) lastChain() string {
 	for _, s := range slices.Backward(k.Steps) {
 		if s.isProxy() {
-			return fmt.Sprintf("a rule of chain %s ends the walk", s.Chain)
+			return s.Chain
 		}
 	}
-	return "no rule of the proxy decides"
+	return ""
 }
 
 // is reports whether the packet had an outcome.
@@ -185,9 +184,9 @@ func (k *Packet) answer() string {
 		return "lost " + k.Reason.Text
 	case k.Action == Taken:
 		return "taken " + k.Reason.Text
-	case k.Reason.Code == OtherTable && k.Action == explain.Drop:
+	case k.Reason.Code == ruleset.OtherTable && k.Action == explain.Drop:
 		return "dropped " + k.Reason.Text
-	case k.Reason.Code == OtherTable && k.Action == explain.Reject:
+	case k.Reason.Code == ruleset.OtherTable && k.Action == explain.Reject:
 		return fmt.Sprintf("rejected (%s) %s", k.RejectWith, k.Reason.Text)
 	case k.Repeated && k.Action == explain.ToEndpoint:
 		return fmt.Sprintf("endpoint %s again: the connection is known, and the endpoint has not answered yet",

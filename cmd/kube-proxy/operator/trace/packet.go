@@ -58,13 +58,6 @@ const (
 	Taken explain.Action = "taken" // another program or another part of the kernel has the packet
 )
 
-// Reasons of packets, besides the reasons of package explain.
-const (
-	OtherTable   explain.ReasonCode = "OtherTable"   // a rule of another table
-	Untranslated explain.ReasonCode = "Untranslated" // a connection that is known and was not translated
-	NotReported  explain.ReasonCode = "NotReported"  // by any rule
-)
-
 // Step is a rule that a packet matched, or the policy of a base chain.
 type Step struct {
 	// Table is the family and the name of the table.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -111,7 +112,7 @@ func ruleOf(e nft.TraceEvent) explain.ChainRule {
 
 // prediction returns what package explain predicts for the packets.
 func prediction() *explain.Result {
-	reason := func(code explain.ReasonCode) explain.Reason {
+	reason := func(code ruleset.Reason) explain.Reason {
 		return explain.Reason{Code: code, Text: "of " + string(code)}
 	}
 	endpoint := netip.MustParseAddrPort("10.244.2.5:8080")
@@ -120,7 +121,7 @@ func prediction() *explain.Result {
 		Outcomes: []explain.Outcome{
 			{Action: explain.ToEndpoint, Endpoint: endpoint, Probability: big.NewRat(1, 2)},
 			{Action: explain.ToEndpoint, Endpoint: endpoint, Masqueraded: true, Reason: reason("Hairpin")},
-			{Action: explain.Reject, RejectWith: "TCP reset", Reason: reason(explain.NoEndpoints)},
+			{Action: explain.Reject, RejectWith: "TCP reset", Reason: reason(ruleset.NoEndpoints)},
 		},
 	}
 }
