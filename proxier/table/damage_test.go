@@ -2,8 +2,9 @@ package table
 
 import (
 	"slices"
-	"strings"
 	"testing"
+
+	"golang.org/x/tools/txtar"
 
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -21,78 +22,71 @@ func reportsCounts(t testing.TB, table *Table) bool {
 // Damage by another program, in each part of the table: whether verification
 // reports it, or only the scrubber, and as which kind, and what a comparison
 // names. It is repaired once; damage that only the scrubber reports is repaired
-// without a rewrite.
+// without a rewrite. The test of package explain with this name reads the same
+// damages.
 func TestDamage(t *testing.T) {
 	const affinityChain = "affinity.default.sticky.tcp.http"
 	const web80 = "10.96.0.10 . tcp . 80"
 	const want1 = "row service-endpoints " + web80 + " . 1 : 10.244.2.5 . 8080"
 	affinityRules := []string{"changed rules of chain " + affinityChain + " default/sticky:http"}
-	for name, tt := range map[string]struct {
-		commands string // of nft; a semicolon separates them
-		kind     DamageKind
-		by       detection
-		diff     []string // nil if there are many differences
+	tests := map[string]struct {
+		kind DamageKind
+		by   detection
+		diff []string // nil if there are many differences
 	}{
-		"nothing":       {"", "", byNone, []string{}},
-		"another table": {"add table ip other", "", byNone, []string{}},
-		"flush ruleset": {"flush ruleset", damagedTable, byVerify, []string{"missing table ip kube-proxy"}},
-		"delete table": {"delete table ip kube-proxy", damagedTable, byVerify,
-			[]string{"missing table ip kube-proxy"}},
-		"replace table": {"delete table ip kube-proxy; add table ip kube-proxy", damagedTable, byVerify, nil},
-		"make table dormant": {"add table ip kube-proxy { flags dormant; }", damagedTable, byVerify,
-			[]string{"changed flags of the table found 0x1"}},
-		"flush services": {"flush chain ip kube-proxy services", damagedRule, byVerify,
-			[]string{"changed rules of chain services"}},
-		"flush nodeports": {"flush chain ip kube-proxy nodeports", damagedRule, byVerify,
-			[]string{"changed rules of chain nodeports"}},
-		"delete base chain": {"delete chain ip kube-proxy nat-output", damagedChain, byVerify,
-			[]string{"missing chain nat-output"}},
-		"change policy": {"add chain ip kube-proxy nat-output { policy drop; }", damagedChain, byVerify,
-			[]string{"changed chain nat-output"}},
-		"insert rule": {"insert rule ip kube-proxy services accept", damagedRule, byVerify,
-			[]string{"changed rules of chain services"}},
-		"flush balancer": {"flush chain ip kube-proxy balance-2", damagedRule, byVerify,
-			[]string{"changed rules of chain balance-2"}},
-		"replace set":          {replaceLocalIPs, damagedSet, byVerify, nil},
-		"flush verdict map":    {"flush map ip kube-proxy service-ips", damagedRows, byVerify, nil},
-		"flush endpoints":      {"flush map ip kube-proxy service-endpoints", damagedRows, byVerify, nil},
-		"flush set":            {"flush set ip kube-proxy local-ips", damagedRows, byVerify, nil},
-		"flush set of sources": {"flush set ip kube-proxy firewall-sources-24", damagedRows, byVerify, nil},
-		"flush reserved ids": {"flush set ip kube-proxy reserved-affinity-ids", damagedRows, byCount,
-			[]string{"missing row reserved-affinity-ids 65536"}},
-		"delete row": {deleteEndpoint, damagedRows, byCount,
-			[]string{"missing " + want1 + " default/web:http"}},
-		"delete a range": {"delete element ip kube-proxy firewall-sources-24 { 192.0.2.10 . tcp . 80 . 198.51.100.0 }",
-			damagedRows, byCount,
-			[]string{"missing row firewall-sources-24 192.0.2.10 . tcp . 80 . 198.51.100.0 default/lb:http"}},
-		"add rows": {"add element ip kube-proxy cluster-ips { 10.96.7.7 }; " +
-			"add element ip kube-proxy service-endpoints { " + web80 + " . 9 : 10.9.9.9 . 1 }; " +
-			"add element ip kube-proxy reserved-affinity-ids { 99 }", damagedRows, byCountOnly, []string{
+		"nothing":              {"", byNone, []string{}},
+		"another table":        {"", byNone, []string{}},
+		"flush ruleset":        {damagedTable, byVerify, []string{"missing table ip kube-proxy"}},
+		"delete table":         {damagedTable, byVerify, []string{"missing table ip kube-proxy"}},
+		"replace table":        {damagedTable, byVerify, nil},
+		"make table dormant":   {damagedTable, byVerify, []string{"changed flags of the table found 0x1"}},
+		"flush services":       {damagedRule, byVerify, []string{"changed rules of chain services"}},
+		"flush nodeports":      {damagedRule, byVerify, []string{"changed rules of chain nodeports"}},
+		"delete base chain":    {damagedChain, byVerify, []string{"missing chain nat-output"}},
+		"change policy":        {damagedChain, byVerify, []string{"changed chain nat-output"}},
+		"insert rule":          {damagedRule, byVerify, []string{"changed rules of chain services"}},
+		"flush balancer":       {damagedRule, byVerify, []string{"changed rules of chain balance-2"}},
+		"replace set":          {damagedSet, byVerify, nil},
+		"flush verdict map":    {damagedRows, byVerify, nil},
+		"flush endpoints":      {damagedRows, byVerify, nil},
+		"flush set":            {damagedRows, byVerify, nil},
+		"flush set of sources": {damagedRows, byVerify, nil},
+		"flush reserved ids":   {damagedRows, byCount, []string{"missing row reserved-affinity-ids 65536"}},
+		"delete row":           {damagedRows, byCount, []string{"missing " + want1 + " default/web:http"}},
+		"delete a range": {damagedRows, byCount, []string{
+			"missing row firewall-sources-24 192.0.2.10 . tcp . 80 . 198.51.100.0 default/lb:http",
+		}},
+		"add rows": {damagedRows, byCountOnly, []string{
 			"extra row cluster-ips 10.96.7.7", "extra row reserved-affinity-ids 99",
 			"extra row service-endpoints " + web80 + " . 9 : 10.9.9.9 . 1",
 		}},
-		"add a range": {"add element ip kube-proxy firewall-sources-24 { 192.0.2.10 . tcp . 80 . 10.0.0.0 }",
-			damagedRows, byCountOnly,
-			[]string{"extra row firewall-sources-24 192.0.2.10 . tcp . 80 . 10.0.0.0"}},
-		"change endpoint": {changeEndpoint, damagedRow, byScrub, []string{"changed " + want1 +
+		"add a range": {damagedRows, byCountOnly, []string{
+			"extra row firewall-sources-24 192.0.2.10 . tcp . 80 . 10.0.0.0",
+		}},
+		"change endpoint": {damagedRow, byScrub, []string{"changed " + want1 +
 			" found row service-endpoints " + web80 + " . 1 : 10.9.9.9 . 1 default/web:http"}},
-		"change verdict": {changeVerdict, damagedRow, byScrub, []string{
+		"change verdict": {damagedRow, byScrub, []string{
 			`changed row service-ips ` + web80 + ` comment "default/web:http" : goto balance-3` +
 				` found row service-ips ` + web80 + ` : drop default/web:http`,
 		}},
-		"flush affinity chain": {"flush chain ip kube-proxy " + affinityChain, damagedAffinity, byScrub, affinityRules},
-		"insert affinity rule": {"insert rule ip kube-proxy " + affinityChain + " accept",
-			damagedAffinity, byScrub, affinityRules},
-		"flush chains of all kinds": {"flush chain ip kube-proxy nodeports; flush chain ip kube-proxy balance-2; " +
-			"flush chain ip kube-proxy " + affinityChain, damagedRule, byVerify, append([]string{
+		"flush affinity chain": {damagedAffinity, byScrub, affinityRules},
+		"insert affinity rule": {damagedAffinity, byScrub, affinityRules},
+		"flush chains of all kinds": {damagedRule, byVerify, append([]string{
 			"changed rules of chain nodeports", "changed rules of chain balance-2"}, affinityRules...)},
-		"add objects": {"add chain ip kube-proxy x; add set ip kube-proxy y { type ipv4_addr; }; " +
-			"add counter ip kube-proxy z", "", byNone, []string{"extra set y", "extra counter z", "extra chain x"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tabletest.NewNode(t)
+		"add objects": {"", byNone, []string{"extra set y", "extra counter z", "extra chain x"}},
+	}
+	damages, err := txtar.ParseFile("testdata/damages.txtar")
+	if err != nil || len(damages.Files) != len(tests) {
+		t.Fatalf("got damages %v, %v, want those of all %d tests", damages, err, len(tests))
+	}
+	for _, file := range damages.Files {
+		tt, ok := tests[file.Name]
+		if !ok {
+			t.Fatalf("no test of damage %q", file.Name)
+		}
+		t.Run(file.Name, func(t *testing.T) {
+			tabletest.NewNamespace(t)
 			table := newSample(t)
-			explained := tt.by != byNone && name != "flush reserved ids" // which packets do not meet
 			if tt.by == byCount || tt.by == byCountOnly {
 				switch {
 				case reportsCounts(t, table):
@@ -104,13 +98,10 @@ func TestDamage(t *testing.T) {
 				}
 			}
 			clear(table.committed.samples) // verification finds new ones
-			tabletest.LoadNFT(t, strings.ReplaceAll(tt.commands, "; ", "\n"))
+			tabletest.LoadNFT(t, string(file.Data))
 			got := differences(diffSteps(t, table, ""))
 			if tt.diff == nil && len(got) == 0 || tt.diff != nil && !slices.Equal(got, tt.diff) {
 				t.Errorf("got differences %q, want %q", got, tt.diff)
-			}
-			if got := explainNotices(t, table); got != explained {
-				t.Errorf("got %t from explain", got)
 			}
 			var d damage
 			if err := table.verify(); err != nil {
@@ -160,18 +151,6 @@ func checkRepair(t *testing.T, table *Table, kind DamageKind, by detection) {
 		t.Errorf("got %d repairs, want 1", n)
 	}
 }
-
-// Commands of TestDamage.
-const (
-	replaceLocalIPs = "flush chain ip kube-proxy external-local; flush chain ip kube-proxy services; " +
-		"delete set ip kube-proxy local-ips; " +
-		"add set ip kube-proxy local-ips { type ipv4_addr . inet_proto . inet_service; }"
-	deleteEndpoint = "delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }"
-	changeEndpoint = deleteEndpoint + "; " +
-		"add element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.9.9.9 . 1 }"
-	changeVerdict = "delete element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 }; " +
-		"add element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 : drop }"
-)
 
 // checkRepairs compares the repairs and the rewrites after rewrites with
 // those that a kind of damage needs.

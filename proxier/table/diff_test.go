@@ -54,6 +54,8 @@ func checkDiff(t testing.TB, table *Table) {
 	}
 }
 
+const deleteEndpoint = "delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }"
+
 // A comparison reads a limited number of rows in each step, and can continue
 // after every cursor.
 func TestDiffContinues(t *testing.T) {

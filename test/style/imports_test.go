@@ -133,18 +133,32 @@ func TestImports(t *testing.T) {
 				t.Errorf("package %s imports %s: %s", name, imported, why)
 			}
 		}
+		for _, imported := range append(pkg.TestImports, pkg.XTestImports...) {
+			if importsCommand(name, imported) {
+				t.Errorf("tests of package %s import %s: %s", name, imported, onlyCommand)
+			}
+		}
 	})
 	if seen != len(ownImports) {
 		t.Errorf("got %d of the %d packages with a rule; was one renamed?", seen, len(ownImports))
 	}
 }
 
+const onlyCommand = "only cmd and test import cmd"
+
+// importsCommand reports whether a package outside of cmd and test imports a
+// part of a command.
+func importsCommand(name, imported string) bool {
+	return strings.HasPrefix(imported, module+"cmd/") && !strings.HasPrefix(name, "cmd/") &&
+		!strings.HasPrefix(name, "test/")
+}
+
 // forbidden returns the reason why a package must not import another one, "" if
 // it may.
 func forbidden(name, imported string) string {
 	if own, ok := strings.CutPrefix(imported, module); ok {
-		if strings.HasPrefix(own, "cmd/") && !strings.HasPrefix(name, "cmd/") && !strings.HasPrefix(name, "test/") {
-			return "only cmd and test import cmd"
+		if importsCommand(name, imported) {
+			return onlyCommand
 		}
 		if allowed, rule := ownImports[name]; rule && !slices.Contains(allowed, own) {
 			return "see ownImports"
