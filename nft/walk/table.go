@@ -35,20 +35,6 @@ func (k Kernel) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	return found[0], nil
 }
 
-// Chains are the rules of a table without sets, by the names of its chains.
-type Chains map[string][]nft.Rule
-
-// Rules implements Table.
-func (c Chains) Rules(chain string) ([]nft.Rule, error) { return c[chain], nil }
-
-// Set implements Table.
-func (c Chains) Set(name string) (*nft.Set, error) {
-	return nil, fmt.Errorf("set %s does not exist", name)
-}
-
-// Row implements Table.
-func (c Chains) Row(set *nft.Set, _ nft.Tuple) (nft.Row, error) { return nft.Row{}, nil }
-
 // cache is a table that reads each chain and each set once.
 type cache struct {
 	Table

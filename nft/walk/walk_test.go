@@ -37,6 +37,17 @@ func packet() walk.Packet {
 	}
 }
 
+// chains are the rules of a table without sets, by the names of its chains.
+type chains map[string][]nft.Rule
+
+func (c chains) Rules(chain string) ([]nft.Rule, error) { return c[chain], nil }
+
+func (c chains) Set(name string) (*nft.Set, error) {
+	return nil, fmt.Errorf("set %s does not exist", name)
+}
+
+func (c chains) Row(*nft.Set, nft.Tuple) (nft.Row, error) { return nft.Row{}, nil }
+
 // rule returns a rule of expressions.
 func rule(expressions ...expr.Any) nft.Rule {
 	return nft.Rule{Expressions: expressions}
@@ -160,7 +171,7 @@ func TestFacts(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			table := walk.Chains{"base": {rule(append(test.match, verdict(expr.VerdictDrop))...)}}
+			table := chains{"base": {rule(append(test.match, verdict(expr.VerdictDrop))...)}}
 			if got := run(t, table, test.packet); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
@@ -178,14 +189,14 @@ func TestMerge(t *testing.T) {
 	for i := range base {
 		base[i] = rule(&expr.Limit{}, verdict(expr.VerdictJump, "other"))
 	}
-	table := walk.Chains{"base": base, "other": {rule(&expr.Limit{}, verdict(expr.VerdictReturn))}}
+	table := chains{"base": base, "other": {rule(&expr.Limit{}, verdict(expr.VerdictReturn))}}
 	if got, want := run(t, table, packet()), "policy?"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
 func TestVerdicts(t *testing.T) {
-	table := walk.Chains{
+	table := chains{
 		"base": {
 			rule(verdict(expr.VerdictJump, "returns")), rule(verdict(expr.VerdictBreak), verdict(expr.VerdictDrop)),
 			rule(verdict(expr.VerdictQueue)), rule(verdict(expr.VerdictGoto, "last")),
@@ -238,7 +249,7 @@ func TestExtensions(t *testing.T) {
 		{nft.Extension{Target: true, Name: "NFQUEUE"}, "drop?, policy?"},
 	}
 	for _, test := range tests {
-		table := walk.Chains{"base": {rule(&test.Extension, verdict(expr.VerdictDrop))}}
+		table := chains{"base": {rule(&test.Extension, verdict(expr.VerdictDrop))}}
 		if got := run(t, table, packet()); got != test.want {
 			t.Errorf("%s %v: got %s, want %s", test.Name, test.Data, got, test.want)
 		}

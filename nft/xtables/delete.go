@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sort"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -29,9 +28,10 @@ var ErrCounters = errors.New("counters of other programs' rules were reset")
 var errWordSize = errors.New("only a 64-bit build can change legacy tables: use one, or restart the node")
 
 // Deletion has the rules and chains to delete from a table, and the chains to
-// flush. Rules in chains of the latter two need not be listed.
+// flush. All chains must be in the table. Rules in chains of the latter two
+// need not be listed.
 type Deletion struct {
-	Rules         []int // indexes, as in Jump
+	Rules         map[string][]int // by chain: positions in Table.Rules
 	Flush, Chains []string
 }
 
@@ -71,9 +71,9 @@ func Delete(ctx context.Context, family nft.Family, name string, choose func(*Ta
 	return err
 }
 
-func (s *socket) readAndChoose(name string, choose func(*Table) (Deletion, error)) (t Table, d Deletion, err error) {
+func (s *socket) readAndChoose(name string, choose func(*Table) (Deletion, error)) (t *Table, d Deletion, err error) {
 	if t, err = s.read(name); err == nil {
-		d, err = choose(&t)
+		d, err = choose(t)
 	}
 	return t, d, err
 }
@@ -85,7 +85,7 @@ func (s *socket) delete(name string, choose func(*Table) (Deletion, error)) erro
 	if err != nil || d.empty() {
 		return err
 	}
-	to, kept, err := t.without(d)
+	to, old, err := t.without(d)
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func (s *socket) delete(name string, choose func(*Table) (Deletion, error)) erro
 	if err != nil {
 		return err
 	}
-	counters := make([]counter, len(kept))
-	for i, was := range kept {
+	counters := make([]counter, len(old))
+	for i, was := range old {
 		counters[i] = counted[was]
 	}
 	if err := s.addCounters(name, counters); err != nil {
@@ -103,96 +103,72 @@ func (s *socket) delete(name string, choose func(*Table) (Deletion, error)) erro
 	return nil
 }
 
+// fate is what a deletion does to an entry.
+type fate uint8
+
+const (
+	kept    fate = iota
+	deleted      // jumps to it lead to the next kept entry
+	lost         // with its chain: there must be no jumps to it
+)
+
+// fates returns the fates of the entries of a table.
+func (t *Table) fates(d Deletion) []fate {
+	fates := make([]fate, len(t.entries))
+	set := func(entries []fate, f fate) {
+		for i := range entries {
+			entries[i] = f
+		}
+	}
+	for name, rules := range d.Rules {
+		for _, i := range rules {
+			fates[t.chains[name].first+i] = deleted
+		}
+	}
+	for _, name := range d.Flush {
+		c := t.chains[name]
+		set(fates[c.first:c.last], deleted)
+	}
+	for _, name := range d.Chains {
+		c := t.chains[name]
+		set(fates[c.head:c.last+1], lost)
+	}
+	return fates
+}
+
 // without returns the table after a deletion, and the old indexes of its
 // entries. It copies the kept entries byte by byte, except for the offsets of
 // jumps.
-func (t *Table) without(d Deletion) (to Table, kept []int, err error) {
-	gaps := t.gaps(d)
-	to = Table{name: t.name, hooks: t.hooks}
-	for hook, name := range hookChains {
-		if !t.hasHook(hook) {
-			continue
-		}
-		if to.first[hook], err = gaps.move(t.first[hook]); err == nil {
-			to.policy[hook], err = gaps.move(t.policy[hook])
-		}
-		if err != nil {
-			return to, nil, fmt.Errorf("chain %s: %w", name, err)
-		}
-	}
-	next := 0 // index in gaps
+func (t *Table) without(d Deletion) (to *Table, old []int, err error) {
+	to = &Table{Family: t.Family, Name: t.Name, info: t.info}
+	fates, moved := t.fates(d), make([]int, len(t.entries)) // the new offsets of the entries
 	for i, e := range t.entries {
-		for next < len(gaps) && gaps[next].to <= e.at {
-			next++
-		}
-		if next < len(gaps) && gaps[next].from <= e.at {
-			continue
-		}
 		at := len(to.data)
-		to.data = append(to.data, t.data[e.at:e.next]...)
-		to.entries = append(to.entries, entry{at, at + e.target - e.at, len(to.data)})
-		kept = append(kept, i)
-		if target, ok := t.continuation(e); ok {
-			target, err := gaps.move(target)
-			if err != nil {
-				return to, nil, fmt.Errorf("entry at %d: %w", e.at, err)
-			}
-			binary.NativeEndian.PutUint32(to.data[at+e.target-e.at+targetDataAt:], uint32(target))
+		moved[i] = at
+		if fates[i] == kept {
+			to.data = append(to.data, t.data[e.at:e.next]...)
+			to.entries = append(to.entries, entry{at, at + e.target - e.at, len(to.data)})
+			old = append(old, i)
 		}
 	}
-	return to, kept, nil
-}
-
-// gap is a deleted range of offsets, excluding to. before is the size of all
-// preceding gaps.
-type gap struct{ from, to, before int }
-
-// gaps are the deleted ranges of a table in ascending order.
-type gaps []gap
-
-// gaps returns the deleted ranges. A deleted chain is a single gap, so that no
-// jump to one of its entries is valid.
-func (t *Table) gaps(d Deletion) gaps {
-	var all gaps
-	for _, i := range d.Rules {
-		e := t.entries[i]
-		all = append(all, gap{from: e.at, to: e.next})
+	move := func(at int) int {
+		i, ok := slices.BinarySearchFunc(t.entries, at, func(e entry, at int) int { return cmp.Compare(e.at, at) })
+		if !ok || fates[i] == lost {
+			err = fmt.Errorf("%w: offset %d is in a deleted chain", errEntries, at)
+			return at
+		}
+		return moved[i]
 	}
-	flush, remove := nameSet(d.Flush), nameSet(d.Chains)
-	for _, c := range t.chains {
-		switch {
-		case remove[c.name]:
-			all = append(all, gap{from: t.entries[c.head].at, to: t.entries[c.last].next})
-		case flush[c.name]:
-			all = append(all, gap{from: t.entries[c.first].at, to: t.entries[c.last].at})
+	for hook := range hookChains {
+		if t.hasHook(hook) {
+			to.info.First[hook] = uint32(move(int(t.info.First[hook])))
+			to.info.Policy[hook] = uint32(move(int(t.info.Policy[hook])))
 		}
 	}
-	slices.SortFunc(all, func(a, b gap) int { return cmp.Compare(a.from, b.from) })
-	before := 0
-	for i, g := range all {
-		all[i].before = before
-		before += g.to - g.from
+	for i, e := range to.entries {
+		if at, ok := t.continuation(t.entries[old[i]]); ok {
+			binary.NativeEndian.PutUint32(to.data[e.target+targetDataAt:], uint32(move(at)))
+		}
 	}
-	return all
-}
-
-// move returns the new value of an offset. The start of a gap becomes the
-// offset of the entry after the gap. An offset within a gap is an error.
-func (g gaps) move(at int) (int, error) {
-	i := sort.Search(len(g), func(i int) bool { return g[i].from >= at }) - 1
-	switch {
-	case i < 0:
-		return at, nil
-	case at < g[i].to:
-		return 0, fmt.Errorf("%w: offset %d is in a deleted chain", errEntries, at)
-	}
-	return at - g[i].before - (g[i].to - g[i].from), nil
-}
-
-func nameSet(names []string) map[string]bool {
-	m := make(map[string]bool, len(names))
-	for _, name := range names {
-		m[name] = true
-	}
-	return m
+	return to, old, err
 }

@@ -4,18 +4,20 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Table is a table in the format of the kernel: a sequence of entries. An entry
 // is a rule, or the head or the end of a chain.
 //
-//	first[hook] ──► rule          a built-in chain has no head
+//	First[hook] ──► rule          a built-in chain has no head
 //	                rule ────┐    a jump is the offset of a chain's first rule
-//	policy[hook] ─► policy   │
+//	Policy[hook] ─► policy   │
 //	                …        │
 //	                head     │    of another chain: its name, target ERROR
 //	                rule ◄───┘
@@ -23,12 +25,15 @@ import (
 //	                …
 //	                ERROR         the end of the table
 type Table struct {
-	name          string
-	hooks         uint32                     // bitmap: the hooks with a built-in chain
-	first, policy [unix.NF_INET_NUMHOOKS]int // offsets, valid only for these hooks
-	data          []byte
-	entries       []entry
-	chains        []chain
+	Family nft.Family
+	Name   string // "filter"
+
+	info    info
+	data    []byte
+	entries []entry
+	names   []string // of all chains
+	chains  map[string]chain
+	starts  map[int]string // the names of the chains by the offset of their first rule
 }
 
 // hookChains are the built-in chains by hook.
@@ -47,7 +52,6 @@ type entry struct{ at, target, next int }
 // chain has the indexes of a chain's entries. Its rules are the entries from
 // first to last, excluding last.
 type chain struct {
-	name        string
 	head        int // equal to first for a built-in chain
 	first, last int
 }
@@ -65,13 +69,9 @@ var errEntries = errors.New("unexpected entries from the kernel")
 
 // decode decodes a table from the results of IPT_SO_GET_INFO and
 // IPT_SO_GET_ENTRIES.
-func decode(targetOffset int, name string, info, data []byte) (Table, error) {
-	t := Table{name: name, data: data, hooks: binary.NativeEndian.Uint32(info[infoHooksAt:])}
-	for hook := range hookChains {
-		t.first[hook] = int(binary.NativeEndian.Uint32(info[infoEntryAt+4*hook:]))
-		t.policy[hook] = int(binary.NativeEndian.Uint32(info[infoUnderflowAt+4*hook:]))
-	}
-	t.entries = make([]entry, 0, binary.NativeEndian.Uint32(info[infoCountAt:]))
+func decode(family nft.Family, name string, i info, data []byte) (*Table, error) {
+	t := &Table{Family: family, Name: name, info: i, data: data, entries: make([]entry, 0, i.Entries)}
+	targetOffset := formats[family].target
 	for at := 0; at < len(data); {
 		if len(data)-at < targetOffset+4 {
 			return t, fmt.Errorf("%w: %d bytes at %d of %d", errEntries, len(data)-at, at, len(data))
@@ -92,26 +92,30 @@ func decode(targetOffset int, name string, info, data []byte) (Table, error) {
 }
 
 // hasHook reports whether the table has a built-in chain for a hook.
-func (t *Table) hasHook(hook int) bool { return t.hooks&(1<<hook) != 0 }
+func (t *Table) hasHook(hook int) bool { return t.info.Hooks&(1<<hook) != 0 }
 
 // findChains finds the chains. The last entry is in no chain.
 func (t *Table) findChains() error {
+	var found []chain
 	for i := range max(0, len(t.entries)-1) {
 		e := t.entries[i]
 		if hook := t.hookAt(e.at); hook >= 0 {
-			t.chains = append(t.chains, chain{name: hookChains[hook], head: i, first: i})
+			t.names, found = append(t.names, hookChains[hook]), append(found, chain{head: i, first: i})
 		} else if name, ok := t.headName(e); ok {
-			t.chains = append(t.chains, chain{name: name, head: i, first: i + 1})
+			t.names, found = append(t.names, name), append(found, chain{head: i, first: i + 1})
 		}
-		if len(t.chains) == 0 {
+		if len(found) == 0 {
 			return fmt.Errorf("%w: entry at %d is in no chain", errEntries, e.at)
 		}
-		t.chains[len(t.chains)-1].last = i
+		found[len(found)-1].last = i
 	}
-	for _, c := range t.chains {
-		if c.last < c.first {
-			return fmt.Errorf("%w: chain %s has no end", errEntries, c.name)
+	t.chains, t.starts = make(map[string]chain, len(found)), make(map[int]string, len(found))
+	for i, name := range t.names {
+		if found[i].last < found[i].first {
+			return fmt.Errorf("%w: chain %s has no end", errEntries, name)
 		}
+		t.chains[name] = found[i]
+		t.starts[t.entries[found[i].first].at] = name
 	}
 	return nil
 }
@@ -120,7 +124,7 @@ func (t *Table) findChains() error {
 // does.
 func (t *Table) hookAt(at int) int {
 	for hook := range hookChains {
-		if t.hasHook(hook) && t.first[hook] == at {
+		if t.hasHook(hook) && int(t.info.First[hook]) == at {
 			return hook
 		}
 	}
@@ -159,48 +163,4 @@ func (t *Table) verdict(e entry) (verdict int, ok bool) {
 }
 
 // Chains returns the names of all chains.
-func (t *Table) Chains() []string {
-	names := make([]string, len(t.chains))
-	for i, c := range t.chains {
-		names[i] = c.name
-	}
-	return names
-}
-
-// Jump is a rule that jumps or goes to another chain.
-type Jump struct {
-	Chain, Target string
-	Rule          int // index of the rule in the table
-}
-
-// Jumps returns the jumps of all chains. A jump into the middle of a chain is
-// an error.
-func (t *Table) Jumps() ([]Jump, error) {
-	var all []Jump
-	starts := t.starts()
-	for _, c := range t.chains {
-		for i := c.first; i < c.last; i++ {
-			e := t.entries[i]
-			at, ok := t.continuation(e)
-			if !ok || at == e.next {
-				continue
-			}
-			target, ok := starts[at]
-			if !ok {
-				return nil, fmt.Errorf("%w: rule at %d of chain %s jumps to %d, which is not a chain",
-					errEntries, e.at, c.name, at)
-			}
-			all = append(all, Jump{c.name, target, i})
-		}
-	}
-	return all, nil
-}
-
-// starts returns the names of the chains by the offset of their first rule.
-func (t *Table) starts() map[int]string {
-	starts := make(map[int]string, len(t.chains))
-	for _, c := range t.chains {
-		starts[t.entries[c.first].at] = c.name
-	}
-	return starts
-}
+func (t *Table) Chains() []string { return slices.Clone(t.names) }

@@ -48,10 +48,16 @@ func isLeftoverSet(name string) bool {
 	return slices.ContainsFunc(setNames, func(n string) bool { return name == n || name == setNameIPv6(n) })
 }
 
-// removeSets destroys the IP sets. It keeps sets that rules still use, so the
-// rules must be removed first.
-func removeSets(ctx context.Context, r *report) error {
+// sets destroys the IP sets. It keeps sets that rules still use, so the rules
+// must be removed first.
+func (r *removal) sets(ctx context.Context) error {
 	names, err := leftoverSets()
+	if r.findOnly {
+		if len(names) > 0 {
+			r.addRemoved(count(len(names), "IP set"))
+		}
+		return err
+	}
 	errs := []error{err}
 	for _, name := range names {
 		switch err := destroySet(ctx, name); {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -12,13 +13,18 @@ import (
 // ipvsInterface is the interface with the service addresses of the IPVS mode.
 const ipvsInterface = "kube-ipvs0"
 
-// removeIPVS removes kube-proxy's virtual servers and its interface. Without
-// the interface it removes nothing: all virtual servers belong to other
-// programs.
-func removeIPVS(r *report) error {
-	link, err := findIPVSInterface()
-	if link == nil {
-		return err
+// ipvs removes kube-proxy's virtual servers and its interface. Without the
+// interface it removes nothing: all virtual servers belong to other programs.
+func (r *removal) ipvs() error {
+	link, err := netlink.LinkByName(ipvsInterface)
+	switch {
+	case errors.As(err, new(netlink.LinkNotFoundError)):
+		return nil
+	case err != nil:
+		return fmt.Errorf("find interface %s: %w", ipvsInterface, err)
+	case r.findOnly:
+		r.addRemoved("interface " + ipvsInterface)
+		return nil
 	}
 	leftovers, err := findLeftoverServers(link)
 	if err != nil {
@@ -38,18 +44,6 @@ func removeIPVS(r *report) error {
 	return nil
 }
 
-// findIPVSInterface returns nil if the interface does not exist.
-func findIPVSInterface() (netlink.Link, error) {
-	link, err := netlink.LinkByName(ipvsInterface)
-	switch {
-	case err == nil:
-		return link, nil
-	case errors.As(err, new(netlink.LinkNotFoundError)):
-		return nil, nil
-	}
-	return nil, fmt.Errorf("find interface %s: %w", ipvsInterface, err)
-}
-
 // leftoverServers identifies kube-proxy's virtual servers. The address of
 // such a server is on kube-proxy's interface, or its port is in the IP sets
 // of node ports.
@@ -67,7 +61,7 @@ func (l leftoverServers) contains(s virtualServer) bool {
 	return s.mark == 0 && (l.addrs[s.addr] || l.nodePorts[nodePort{s.protocol, s.port}])
 }
 
-// nodePortSets are the IP sets of all node ports.
+// nodePortSets are the IPv4 IP sets of all node ports, with their protocols.
 var nodePortSets = map[string]uint16{
 	"KUBE-NODE-PORT-TCP":       unix.IPPROTO_TCP,
 	"KUBE-NODE-PORT-UDP":       unix.IPPROTO_UDP,
@@ -89,31 +83,21 @@ func findLeftoverServers(link netlink.Link) (leftoverServers, error) {
 	if err != nil {
 		return l, err
 	}
-	for _, name := range sets {
-		protocol, ok := nodePortSet(name)
-		if !ok {
-			continue
-		}
-		ports, err := portsInSet(name)
-		if err != nil {
-			return l, fmt.Errorf("list IP set %s: %w", name, err)
-		}
-		for _, port := range ports {
-			l.nodePorts[nodePort{protocol, port}] = true
+	for name, protocol := range nodePortSets {
+		for _, name := range []string{name, setNameIPv6(name)} {
+			if !slices.Contains(sets, name) {
+				continue
+			}
+			ports, err := portsInSet(name)
+			if err != nil {
+				return l, fmt.Errorf("list IP set %s: %w", name, err)
+			}
+			for _, port := range ports {
+				l.nodePorts[nodePort{protocol, port}] = true
+			}
 		}
 	}
 	return l, nil
-}
-
-// nodePortSet returns the protocol of an IP set of node ports. ok is false
-// for other sets.
-func nodePortSet(name string) (protocol uint16, ok bool) {
-	for ipv4, protocol := range nodePortSets {
-		if name == ipv4 || name == setNameIPv6(ipv4) {
-			return protocol, true
-		}
-	}
-	return 0, false
 }
 
 // removeServers deletes virtual servers and returns their number. It is 0 on

@@ -18,7 +18,7 @@ import (
 const onlyRemove = "LEFTOVERS_TEST_ONLY_REMOVE"
 
 func removeAndExit() int {
-	if _, err := removeAll(quiet); err != nil {
+	if _, err := removeAll(quiet, false); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -38,7 +38,7 @@ func TestKilledRemoval(t *testing.T) {
 	restore()
 	before := savedTables(t)
 	begin := time.Now()
-	if err := removal(t.Context()).Run(); err != nil {
+	if err := removalProcess(t.Context()).Run(); err != nil {
 		t.Fatal(err)
 	}
 	duration := time.Since(begin)
@@ -49,7 +49,7 @@ func TestKilledRemoval(t *testing.T) {
 	for range 20 {
 		restore()
 		ctx, cancel := context.WithTimeout(t.Context(), rand.N(duration))
-		_ = removal(ctx).Run() // at the end of the context, it is killed
+		_ = removalProcess(ctx).Run() // at the end of the context, it is killed
 		cancel()
 		for name, got := range savedTables(t) {
 			switch got {
@@ -74,8 +74,9 @@ func TestKilledRemoval(t *testing.T) {
 	}
 }
 
-// removal returns a command that removes the leftovers in the test's namespace.
-func removal(ctx context.Context) *exec.Cmd {
+// removalProcess returns a command that removes the leftovers in the test's
+// namespace.
+func removalProcess(ctx context.Context) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = append(os.Environ(), onlyRemove+"=1")
 	return cmd

@@ -36,7 +36,7 @@ func TestRemoveFromLegacyDuringAdditions(t *testing.T) {
 			additions := addRules(t)
 			for rounds := 0; rounds < 5 || additions.count.Load() < 100; rounds++ {
 				iptables(t, nft.IPv4, "legacy", "-restore", kube, "--noflush", "--wait=60")
-				_, err := removeAll(quiet)
+				_, err := removeAll(quiet, false)
 				raced := file != xtables.LockFile && (errors.Is(err, xtables.ErrCounters) ||
 					errors.Is(err, unix.EAGAIN))
 				if err != nil && !raced {
@@ -206,11 +206,11 @@ func TestRemoveFromLegacyWhileLocked(t *testing.T) {
 	canceled, cancel := context.WithCancel(quiet)
 	cancel()
 	for _, name := range tables {
-		done, err := removeFromLegacyTable(canceled, nft.IPv4, name)
+		done, err := new(removal).legacyTable(canceled, nft.IPv4, name)
 		if !errors.Is(err, context.Canceled) || len(done.rules)+len(done.flush) > 0 {
 			t.Errorf("table %s: got plan %v, error %v, want none and %v", name, done, err, context.Canceled)
 		}
-		if _, err := removeFromLegacyTable(canceled, nft.IPv6, name); err != nil {
+		if _, err := new(removal).legacyTable(canceled, nft.IPv6, name); err != nil {
 			t.Errorf("table %s without leftovers: got error %v, want none", name, err)
 		}
 	}

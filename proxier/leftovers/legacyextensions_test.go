@@ -108,9 +108,9 @@ func removalCommands(saved string) string {
 }
 
 // readLegacy returns the legacy tables of a family.
-func readLegacy(t *testing.T, family nft.Family) map[string]xtables.Table {
+func readLegacy(t *testing.T, family nft.Family) map[string]*xtables.Table {
 	t.Helper()
-	found := make(map[string]xtables.Table)
+	found := make(map[string]*xtables.Table)
 	for _, name := range tables {
 		var err error
 		if found[name], err = xtables.ReadTable(family, name); err != nil {
@@ -126,7 +126,7 @@ func readLegacy(t *testing.T, family nft.Family) map[string]xtables.Table {
 func TestRemoveFromLegacyEqualsIptables(t *testing.T) {
 	for _, family := range families {
 		t.Run(family.String(), func(t *testing.T) {
-			var want map[string]xtables.Table
+			var want map[string]*xtables.Table
 			t.Run("iptables", func(t *testing.T) {
 				newNamespace(t)
 				loadOthers(t, family)

@@ -143,12 +143,12 @@ var quiet = klog.NewContext(context.Background(), klog.Logger{})
 
 // remove removes the leftovers. It clears PATH, because Remove must not run
 // programs.
-func remove(t testing.TB) report {
+func remove(t testing.TB) *removal {
 	t.Helper()
 	path := os.Getenv("PATH")
 	os.Setenv("PATH", "")
 	defer os.Setenv("PATH", path)
-	r, err := removeAll(quiet)
+	r, err := removeAll(quiet, false)
 	if err != nil {
 		t.Fatal(err)
 	}

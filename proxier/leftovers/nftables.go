@@ -3,7 +3,6 @@ package leftovers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -11,20 +10,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// removeFromNFTables removes kube-proxy's chains and rules from the tables of
+// nfTables removes kube-proxy's chains and rules from the tables of
 // iptables-nft.
-func removeFromNFTables(ctx context.Context, r *report) error {
-	return eachNFTable(func(conn *nft.Conn, table *nft.Table) error {
-		if err := removeFromNFTable(ctx, conn, table, r); err != nil {
-			return fmt.Errorf("remove leftovers from %s: %w", table, err)
-		}
-		return nil
-	})
-}
-
-// eachNFTable calls f for each table of iptables-nft that can have leftovers,
-// whether it exists or not.
-func eachNFTable(f func(*nft.Conn, *nft.Table) error) error {
+func (r *removal) nfTables(ctx context.Context) error {
 	conn, err := nft.Open()
 	if err != nil {
 		return err
@@ -33,78 +21,61 @@ func eachNFTable(f func(*nft.Conn, *nft.Table) error) error {
 	var errs []error
 	for _, family := range families {
 		for _, name := range tables {
-			errs = append(errs, f(conn, &nft.Table{Family: family, Name: name}))
+			table := &nft.Table{Family: family, Name: name}
+			errs = append(errs, r.failed(table.String(), r.nfTable(ctx, conn, table)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// removeFromNFTable removes the leftovers from a table in one transaction. It
-// does not check the generation, because the kernel protects the rules of
-// other programs: it never reuses the handle of a rule, and it refuses to
-// delete a chain that is in use. After a refusal, removeFromNFTable reads the
-// table again.
-func removeFromNFTable(ctx context.Context, conn *nft.Conn, table *nft.Table, r *report) error {
+// nfTable removes the leftovers from a table in one transaction, if the table
+// exists. It does not check the generation, because the kernel protects the
+// rules of other programs: it never reuses the handle of a rule, and it refuses
+// to delete a chain that is in use. After a refusal, nfTable reads the table
+// again.
+func (r *removal) nfTable(ctx context.Context, conn *nft.Conn, table *nft.Table) (err error) {
 	inUse := make(map[string]bool)
-	var err error
 	for range attempts {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var c contents
-		if c, err = readTable(conn, table); err != nil {
-			if retriable(err) {
-				continue
-			}
-			return err
-		}
-		p := makePlan(c, inUse)
-		if err = commit(conn, table, p, inUse); err == nil {
+		var p plan
+		if p, err = r.tryNFTable(conn, table, inUse); err == nil {
 			r.addTable(table.String(), p)
-			return nil
 		}
-		if !retriable(err) {
+		if err == nil || !retriable(err) {
 			return err
 		}
 	}
 	return err
 }
 
+// tryNFTable makes one attempt of nfTable and returns the plan that was carried
+// out. See commit for inUse.
+func (r *removal) tryNFTable(conn *nft.Conn, table *nft.Table, inUse map[string]bool) (p plan, err error) {
+	found, err := conn.Chains(table)
+	if err != nil {
+		return p, err
+	}
+	var chains []string
+	for _, chain := range found {
+		chains = append(chains, chain.Name)
+	}
+	rules := func(chain string) ([]nft.Rule, error) { return conn.Rules(table, chain) }
+	c, err := readContents(table.Name, chains, rules)
+	if err != nil {
+		return p, err
+	}
+	if p = makePlan(c, inUse); !r.findOnly {
+		err = commit(conn, table, p, inUse)
+	}
+	return p, err
+}
+
 // retriable reports whether another attempt can succeed after the error.
 func retriable(err error) bool {
 	again := []error{nft.ErrGeneration, nft.ErrUnknownOutcome, unix.EBUSY, unix.ENOENT}
 	return slices.ContainsFunc(again, func(e error) bool { return errors.Is(err, e) })
-}
-
-// readTable reads the chains of a table and the rules of the chains that are
-// no leftovers, which are few.
-func readTable(conn *nft.Conn, table *nft.Table) (contents, error) {
-	c := contents{table: table.Name}
-	chains, err := conn.Chains(table)
-	if err != nil {
-		return c, err
-	}
-	for _, chain := range chains {
-		c.chains = append(c.chains, chain.Name)
-	}
-	if len(leftoverChains(table.Name, c.chains)) == 0 {
-		return c, nil
-	}
-	for _, chain := range c.chains {
-		if isLeftoverChain(table.Name, chain) {
-			continue
-		}
-		rules, err := conn.Rules(table, chain)
-		if err != nil {
-			return c, err
-		}
-		for _, r := range rules {
-			if target := r.Target(); target != "" {
-				c.rules = append(c.rules, rule{chain: chain, target: target, handle: r.Handle})
-			}
-		}
-	}
-	return c, nil
 }
 
 // commit carries out a plan in one transaction. If a chain is in use, it adds

@@ -3,24 +3,52 @@ package leftovers
 import (
 	"fmt"
 	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
 )
 
 // rule is a rule of a chain that jumps or goes to another chain.
 type rule struct {
 	chain, target string
-	handle        uint64 // in legacy tables the index of the entry
+	index         int    // in the chain
+	handle        uint64 // in nf_tables
 }
 
 // contents has the contents of a table that a plan depends on.
 type contents struct {
-	table  string // "nat"
-	chains []string
-	rules  []rule // the jumps and gotos in chains that are not leftovers
+	table     string   // "nat"
+	leftovers []string // chains
+	rules     []rule   // the jumps and gotos in chains that are not leftovers
 }
 
-// leftoverChains returns the chains that are leftovers.
-func leftoverChains(table string, chains []string) []string {
-	return slices.DeleteFunc(slices.Clone(chains), func(c string) bool { return !isLeftoverChain(table, c) })
+// readContents returns the contents of a table with these chains. It reads only
+// the rules of the chains that are no leftovers, which are few, and none if
+// there are no leftovers.
+func readContents(table string, chains []string, rules func(chain string) ([]nft.Rule, error)) (contents, error) {
+	c := contents{table: table}
+	var others []string
+	for _, chain := range chains {
+		if isLeftoverChain(table, chain) {
+			c.leftovers = append(c.leftovers, chain)
+		} else {
+			others = append(others, chain)
+		}
+	}
+	if len(c.leftovers) == 0 {
+		return c, nil
+	}
+	for _, chain := range others {
+		found, err := rules(chain)
+		if err != nil {
+			return c, err
+		}
+		for i, r := range found {
+			if target := r.Target(); target != "" {
+				c.rules = append(c.rules, rule{chain, target, i, r.Handle})
+			}
+		}
+	}
+	return c, nil
 }
 
 // plan has the changes of a table in the order in which they are carried out.
@@ -48,9 +76,7 @@ func makePlan(c contents, inUse map[string]bool) plan {
 			users[r.target] = "a rule of chain " + r.chain
 		}
 	}
-	leftovers := leftoverChains(c.table, c.chains)
-	slices.Sort(leftovers)
-	for _, chain := range leftovers {
+	for _, chain := range slices.Sorted(slices.Values(c.leftovers)) {
 		user, used := users[chain]
 		switch {
 		case !used:

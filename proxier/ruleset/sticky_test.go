@@ -18,10 +18,12 @@ import (
 // stickyTable is a table with the chains of one service port and the clients of
 // its affinity set.
 type stickyTable struct {
-	walk.Chains
+	chains  map[string][]nft.Rule
 	set     *nft.Set
 	clients map[nft.Tuple]bool
 }
+
+func (s *stickyTable) Rules(chain string) ([]nft.Rule, error) { return s.chains[chain], nil }
 
 func (s *stickyTable) Set(string) (*nft.Set, error) { return s.set, nil }
 
@@ -35,7 +37,7 @@ func (s *stickyTable) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 // newStickyTable returns the chains of a kind. If the set is full, rules that
 // update it match no packet.
 func newStickyTable(rules *Ruleset, plan *Plan, kind chainKind, full bool) *stickyTable {
-	table := &stickyTable{walk.Chains{}, rules.AffinitySet(plan), map[nft.Tuple]bool{}}
+	table := &stickyTable{map[string][]nft.Rule{}, rules.AffinitySet(plan), map[nft.Tuple]bool{}}
 	updates := func(r nft.Rule) bool {
 		return full && slices.ContainsFunc(r.Expressions, func(e expr.Any) bool {
 			_, ok := e.(*expr.Dynset)
@@ -43,7 +45,7 @@ func newStickyTable(rules *Ruleset, plan *Plan, kind chainKind, full bool) *stic
 		})
 	}
 	for _, c := range rules.sticky(plan, kind).chains() {
-		table.Chains[c.Name] = slices.DeleteFunc(slices.Clone(c.Rules), updates)
+		table.chains[c.Name] = slices.DeleteFunc(slices.Clone(c.Rules), updates)
 	}
 	return table
 }

@@ -130,8 +130,7 @@ func legacyTables() (tables []otherTable, err error) {
 	found, err := xtables.Read()
 	for _, t := range found {
 		tables = append(tables, otherTable{
-			name: "legacy table " + t.Family.String() + " " + t.Name, family: t.Family, base: t.Base,
-			Table: walk.Chains(t.Chains),
+			name: "legacy table " + t.Family.String() + " " + t.Name, family: t.Family, base: t.Base(), Table: t,
 		})
 	}
 	return tables, err
