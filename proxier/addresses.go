@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
 )
@@ -20,73 +19,49 @@ type addressSource interface {
 	// list returns all addresses. If the error is netlink.ErrDumpInterrupted,
 	// they can be incomplete.
 	list() ([]netlink.Addr, error)
-	// subscribe sends every change to updates until done is closed. It closes
-	// updates when a change is lost.
-	subscribe(updates chan<- netlink.AddrUpdate, done <-chan struct{}) error
+	// wait returns after a change since the last call, or since the source was
+	// opened. It returns an error after close.
+	wait() error
 	// close releases what the source holds.
 	close()
 }
 
 // kernelAddresses is the addressSource of a network namespace.
 type kernelAddresses struct {
-	// namespace is nil for the namespace of the process. To enter another one
-	// requires CAP_SYS_ADMIN, which a container does not need to have.
-	namespace *netns.NsHandle
-	handle    *netlink.Handle
+	handle  *netlink.Handle
+	changes *nl.NetlinkSocket
 }
 
 // openKernelAddresses returns the source of the network namespace of the
 // calling thread.
 func openKernelAddresses() (*kernelAddresses, error) {
-	k := &kernelAddresses{}
-	var err error
-	if k.namespace, err = otherNamespace(); err != nil {
-		return nil, fmt.Errorf("follow addresses: %w", err)
-	}
-	if k.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil { // others, such as xfrm, may be missing
-		k.close()
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE) // others, such as xfrm, may be missing
+	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	return k, nil
-}
-
-// otherNamespace returns the network namespace of the calling thread, nil if it
-// is the namespace of the process.
-func otherNamespace() (*netns.NsHandle, error) {
-	namespace, err := netns.Get()
+	changes, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
-		return nil, err
+		handle.Close()
+		return nil, fmt.Errorf("follow addresses: %w", err)
 	}
-	process, err := netns.GetFromPid(os.Getpid())
-	if err == nil && namespace.Equal(process) {
-		err = namespace.Close()
-		return nil, errors.Join(err, process.Close())
-	}
-	if err == nil {
-		err = process.Close()
-	}
-	return &namespace, err
+	return &kernelAddresses{handle, changes}, nil
 }
 
 func (k *kernelAddresses) list() ([]netlink.Addr, error) {
 	return k.handle.AddrList(nil, netlink.FAMILY_ALL)
 }
 
-func (k *kernelAddresses) subscribe(updates chan<- netlink.AddrUpdate, done <-chan struct{}) error {
-	return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{
-		Namespace:         k.namespace,
-		ErrorCallback:     func(err error) { klog.V(2).InfoS("Lost the subscription to address changes", "err", err) },
-		ReceiveBufferSize: 1 << 20,
-	})
+func (k *kernelAddresses) wait() error {
+	_, _, err := k.changes.Receive()
+	if errors.Is(err, unix.ENOBUFS) { // messages were lost
+		return nil
+	}
+	return err
 }
 
 func (k *kernelAddresses) close() {
-	if k.handle != nil {
-		k.handle.Close()
-	}
-	if k.namespace != nil {
-		k.namespace.Close()
-	}
+	k.handle.Close()
+	k.changes.Close()
 }
 
 // localAddresses calls report with the addresses of this node
@@ -95,10 +70,6 @@ type localAddresses struct {
 	idle
 	source addressSource
 	report func([]netip.Addr)
-	// updates and done belong to the subscription. They are nil if there is
-	// none.
-	updates chan netlink.AddrUpdate
-	done    chan struct{}
 }
 
 // watchLocalAddresses calls report with the addresses of this node, once before
@@ -117,13 +88,9 @@ func watchLocalAddresses(report func([]netip.Addr)) (*localAddresses, error) {
 	return a, nil
 }
 
-// start subscribes to changes and calls report for the first time. If the
-// kernel interrupts each list of addresses, start uses an incomplete one; run
-// lists the addresses again.
+// start calls report for the first time. If the kernel interrupts each list of
+// addresses, start uses an incomplete one; run lists the addresses again.
 func (a *localAddresses) start() error {
-	if err := a.subscribe(); err != nil {
-		return err
-	}
 	ips, err := a.list()
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return err
@@ -135,26 +102,7 @@ func (a *localAddresses) start() error {
 	return nil
 }
 
-// subscribe subscribes to changes of addresses.
-func (a *localAddresses) subscribe() error {
-	updates, done := make(chan netlink.AddrUpdate, 64), make(chan struct{})
-	if err := a.source.subscribe(updates, done); err != nil {
-		return fmt.Errorf("follow addresses: %w", err)
-	}
-	a.updates, a.done = updates, done
-	return nil
-}
-
-// unsubscribe ends the subscription, if there is one.
-func (a *localAddresses) unsubscribe() {
-	if a.done != nil {
-		close(a.done)
-	}
-	a.updates, a.done = nil, nil
-}
-
 func (a *localAddresses) close() error {
-	a.unsubscribe()
 	a.source.close()
 	return nil
 }
@@ -171,33 +119,44 @@ const (
 	listTries = 5
 )
 
-// run calls report after every change until ctx ends.
+// run calls report after every change until ctx ends. What it starts ends with
+// close.
 func (a *localAddresses) run(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	go a.follow(ctx, changed)
 	relist := time.NewTicker(relistPeriod)
 	defer relist.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case _, ok := <-a.updates:
+		case <-changed:
 			time.Sleep(addressSettle)
-			if !ok || !drain(a.updates) {
-				a.unsubscribe()
-			}
 		case <-relist.C:
 		}
 		a.relist()
 	}
 }
 
-// relist renews the subscription if it was lost, and calls report. If the
-// addresses cannot be listed, NodePorts keep those that they listen on.
-func (a *localAddresses) relist() {
-	if a.updates == nil {
-		if err := a.subscribe(); err != nil {
-			klog.ErrorS(err, "Changes of addresses are detected late", "retryAfter", relistPeriod)
+// follow sends to changed after changes, unless it is full.
+func (a *localAddresses) follow(ctx context.Context, changed chan<- struct{}) {
+	for {
+		if err := a.source.wait(); err != nil {
+			if ctx.Err() == nil {
+				klog.ErrorS(err, "Changes of addresses are detected late", "period", relistPeriod)
+			}
+			return
+		}
+		select {
+		case changed <- struct{}{}:
+		default:
 		}
 	}
+}
+
+// relist calls report. If the addresses cannot be listed, NodePorts keep those
+// that they listen on.
+func (a *localAddresses) relist() {
 	ips, err := a.list()
 	if err != nil {
 		klog.ErrorS(err, "Failed to list addresses; NodePorts keep listening on the known ones", "retryAfter",
@@ -205,21 +164,6 @@ func (a *localAddresses) relist() {
 		return
 	}
 	a.report(ips)
-}
-
-// drain receives until the channel is empty. It reports whether the channel is
-// still open.
-func drain(updates <-chan netlink.AddrUpdate) bool {
-	for {
-		select {
-		case _, ok := <-updates:
-			if !ok {
-				return false
-			}
-		default:
-			return true
-		}
-	}
 }
 
 // list returns the addresses of this node. The kernel

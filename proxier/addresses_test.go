@@ -13,17 +13,17 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // fakeAddresses is an addressSource with the addresses and errors of a test.
 type fakeAddresses struct {
 	mu          sync.Mutex // guards the fields below
 	addrs       []string
-	interrupted int  // number of the next lists that are interrupted, and lack the last address
-	refuse      bool // makes subscribe fail
-	lists       int  // number of lists so far
-	updates     chan<- netlink.AddrUpdate
-	done        <-chan struct{}
+	interrupted int // number of the next lists that are interrupted, and lack the last address
+	lists       int // number of lists so far
+	changes     chan error
 }
 
 func (f *fakeAddresses) list() (all []netlink.Addr, err error) {
@@ -41,44 +41,29 @@ func (f *fakeAddresses) list() (all []netlink.Addr, err error) {
 	return all, err
 }
 
-func (f *fakeAddresses) subscribe(updates chan<- netlink.AddrUpdate, done <-chan struct{}) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.refuse {
-		return errors.New("no buffer space available")
+func (f *fakeAddresses) wait() error {
+	err, open := <-f.changes
+	if !open {
+		return net.ErrClosed
 	}
-	f.updates, f.done = updates, done
-	return nil
+	return err
 }
 
-func (f *fakeAddresses) close() {}
+func (f *fakeAddresses) close() { close(f.changes) }
 
-// change sets the addresses and the number of interrupted lists, and notifies
-// the subscriber, if any.
+// change sets the addresses and the number of interrupted lists.
 func (f *fakeAddresses) change(interrupted int, addrs ...string) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.interrupted, f.addrs = interrupted, addrs
-	if f.updates != nil {
-		f.updates <- netlink.AddrUpdate{}
-	}
+	f.mu.Unlock()
+	f.changes <- nil
 }
 
-// lose ends the subscription, as if a message was lost. The subscriber must
-// close ended.
-func (f *fakeAddresses) lose() (ended <-chan struct{}) {
+// set sets the number of interrupted lists.
+func (f *fakeAddresses) set(interrupted int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	close(f.updates)
-	f.updates = nil
-	return f.done
-}
-
-// set sets the number of interrupted lists, and whether subscribe fails.
-func (f *fakeAddresses) set(interrupted int, refuse bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.interrupted, f.refuse = interrupted, refuse
+	f.interrupted = interrupted
 }
 
 // listed returns the number of lists so far.
@@ -107,6 +92,7 @@ func (f *reported) want(t *testing.T, when string, want ...string) {
 // followAddresses runs a localAddresses until the test ends.
 func followAddresses(t *testing.T, source *fakeAddresses) (*reported, error) {
 	got := new(reported)
+	source.changes = make(chan error)
 	a := &localAddresses{source: source, report: got.report}
 	if err := a.start(); err != nil {
 		return got, err
@@ -147,7 +133,7 @@ func TestInterruptedListAtStart(t *testing.T) {
 			if n := source.listed(); n > 10 {
 				t.Errorf("got %d lists, want at most 10", n)
 			}
-			source.set(0, false)
+			source.set(0)
 			time.Sleep(time.Minute)
 			got.want(t, "one minute later", "192.0.2.1", "192.0.2.2")
 		})
@@ -168,41 +154,65 @@ func TestInterruptedListLater(t *testing.T) {
 		source.change(1000, "192.0.2.2", "192.0.2.3", "192.0.2.4")
 		time.Sleep(time.Second)
 		got.want(t, "while all lists are interrupted", "192.0.2.2", "192.0.2.3")
-		source.set(0, false)
+		source.set(0)
 		time.Sleep(relistPeriod)
 		got.want(t, "after the next list", "192.0.2.2", "192.0.2.3", "192.0.2.4")
 	})
 }
 
-// A lost subscription is renewed, at once or with a later list.
-func TestResubscription(t *testing.T) {
+// Without messages about changes, addresses are listed all the same.
+func TestAddressesWithoutMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &fakeAddresses{addrs: []string{"192.0.2.1"}}
 		got, err := followAddresses(t, source)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ended := source.lose()
-		time.Sleep(time.Second)
-		select {
-		case <-ended:
-		default:
-			t.Error("the source did not learn that the lost subscription ended")
-		}
-		source.change(0, "192.0.2.1", "192.0.2.2")
-		time.Sleep(time.Second)
-		got.want(t, "after the first renewal", "192.0.2.1", "192.0.2.2")
-
-		source.set(0, true)
-		source.lose()
-		time.Sleep(2 * relistPeriod)
-		source.change(0, "192.0.2.3")
+		source.changes <- errors.New("bad file descriptor")
+		source.mu.Lock()
+		source.addrs = []string{"192.0.2.2"}
+		source.mu.Unlock()
 		time.Sleep(relistPeriod)
-		got.want(t, "without a subscription", "192.0.2.3")
-		source.set(0, false)
-		time.Sleep(relistPeriod)
-		source.change(0, "192.0.2.4")
-		time.Sleep(time.Second)
-		got.want(t, "after a later renewal", "192.0.2.4")
+		got.want(t, "without messages", "192.0.2.2")
 	})
+}
+
+// The kernel drops messages about changes if they are too many. This change and
+// later ones are detected all the same.
+func TestManyAddresses(t *testing.T) {
+	tabletest.NewNamespace(t)
+	got := new(reported)
+	a, err := watchLocalAddresses(got.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const many = 1000 // more than the receive buffer holds
+	lo := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 1}}
+	add := func(i int) {
+		ip := &net.IPNet{IP: net.IPv4(10, 1, byte(i>>8), byte(i)), Mask: net.CIDRMask(32, 32)}
+		if err := netlink.AddrAdd(lo, &netlink.Addr{IPNet: ip}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range many {
+		add(i)
+	}
+	if err := a.source.wait(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { a.run(ctx) })
+	for n := many; n <= many+1; n++ {
+		for deadline := time.Now().Add(relistPeriod / 3); len(*got.addrs.Load()) < n && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		if have := len(*got.addrs.Load()); have != n {
+			t.Errorf("got %d addresses, want %d", have, n)
+		}
+		add(n)
+	}
+	stop()
+	running.Wait()
+	a.close()
 }
