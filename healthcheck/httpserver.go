@@ -135,11 +135,13 @@ func (s *HTTPServer) serve(ctx context.Context) error {
 	l := startListener(socket, s.config.Handler, s.limit, func() { close(failed) })
 	select {
 	case <-ctx.Done():
-		<-l.stop(s.drainTimeout)
-		return nil
 	case <-failed:
-		err := *l.err.Load()
-		<-l.stop(s.drainTimeout)
-		return fmt.Errorf("%s server: %w", s.config.Name, err)
 	}
+	var requests sync.WaitGroup
+	l.stop(s.drainTimeout, &requests)
+	requests.Wait()
+	if err := l.err.Load(); err != nil {
+		return fmt.Errorf("%s server: %w", s.config.Name, *err)
+	}
+	return nil
 }

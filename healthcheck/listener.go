@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -32,18 +33,15 @@ func startListener(socket net.Listener, handler http.Handler, limit *connLimit, 
 }
 
 // stop closes the port before it returns. Current requests may take as long
-// as timeout. The channel is closed when all of them have ended.
-func (l *listener) stop(timeout time.Duration) <-chan struct{} {
+// as timeout. A goroutine of requests waits for all of them.
+func (l *listener) stop(timeout time.Duration, requests *sync.WaitGroup) {
 	l.stopping.Store(true)
 	l.socket.Close()
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
+	requests.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
 		l.server.Shutdown(ctx) // fails if the socket is closed, or at the timeout
 		l.server.Close()
 		<-l.served
-	}()
-	return drained
+	})
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -16,7 +16,7 @@ type listeners struct {
 	server   *ServiceServer
 	open     map[binding]*listener
 	failures map[binding]failure
-	draining []<-chan struct{} // of stopped listeners; closed after their last request
+	requests sync.WaitGroup // of stopped listeners
 }
 
 // failure is the last failure to open a binding or to serve it.
@@ -37,7 +37,8 @@ func (s *ServiceServer) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			l.closeAll()
+			l.closeOthers(nil)
+			l.requests.Wait()
 			return nil
 		case <-s.wake:
 		case <-retry.C:
@@ -53,7 +54,6 @@ func (s *ServiceServer) Run(ctx context.Context) error {
 // from one binding to another. It returns the time of the next retry, or the
 // zero time.
 func (l *listeners) reconcile(desired []binding) (next time.Time) {
-	l.removeDrained()
 	closed := l.closeOthers(desired)
 	for _, b := range desired {
 		if l.open[b] != nil {
@@ -83,7 +83,7 @@ func (l *listeners) closeOthers(desired []binding) (closed bool) {
 		if keep[b] && err == nil {
 			continue
 		}
-		l.draining = append(l.draining, current.stop(l.server.drainTimeout))
+		current.stop(l.server.drainTimeout, &l.requests)
 		delete(l.open, b)
 		if keep[b] {
 			l.fail(b, *err)
@@ -134,23 +134,5 @@ func (l *listeners) fail(b binding, err error) {
 		Reason:    "FailedToStartServiceHealthcheck",
 		Message: fmt.Sprintf("node %s failed to start healthcheck %q on port %d: %v",
 			config.NodeName, b.service, b.at.Port(), err),
-	})
-}
-
-func (l *listeners) closeAll() {
-	l.closeOthers(nil)
-	for _, drained := range l.draining {
-		<-drained
-	}
-}
-
-func (l *listeners) removeDrained() {
-	l.draining = slices.DeleteFunc(l.draining, func(drained <-chan struct{}) bool {
-		select {
-		case <-drained:
-			return true
-		default:
-			return false
-		}
 	})
 }

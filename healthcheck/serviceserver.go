@@ -45,11 +45,13 @@ type ServiceServer struct {
 	limit        *connLimit    // of all ports
 	wake         chan struct{} // capacity 1; receives a value after a change
 
-	mu        sync.RWMutex
-	services  map[klog.ObjectRef]Service
-	onlyAddrs bool // listen on addrs only, instead of all addresses
-	addrs     []netip.Addr
+	mu       sync.RWMutex
+	services map[klog.ObjectRef]Service
+	addrs    []netip.Addr
 }
+
+// allAddrs stands for all addresses of both families (see binding).
+var allAddrs = []netip.Addr{{}}
 
 // NewServiceServer returns a server without services, for all addresses of
 // the node. It does not listen until Run is called.
@@ -69,6 +71,7 @@ func NewServiceServer(config ServiceConfig) (*ServiceServer, error) {
 		limit:        newConnLimit("service health checks"),
 		wake:         make(chan struct{}, 1),
 		services:     make(map[klog.ObjectRef]Service),
+		addrs:        allAddrs,
 	}, nil
 }
 
@@ -103,7 +106,9 @@ func (s *ServiceServer) DeleteService(namespace, name string) {
 func (s *ServiceServer) SetAddrs(addrs []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addrs, s.onlyAddrs = normalize(addrs), addrs != nil
+	if s.addrs = allAddrs; addrs != nil {
+		s.addrs = normalize(addrs)
+	}
 	s.signal()
 }
 
@@ -123,9 +128,6 @@ func (s *ServiceServer) desired() []binding {
 	for key, service := range s.services {
 		if service.Port == 0 {
 			continue
-		}
-		if !s.onlyAddrs {
-			bindings = append(bindings, binding{key, netip.AddrPortFrom(netip.Addr{}, service.Port)})
 		}
 		for _, addr := range s.addrs {
 			bindings = append(bindings, binding{key, netip.AddrPortFrom(addr, service.Port)})

@@ -10,15 +10,7 @@ import (
 // counters in the kernel. Any goroutine can use it.
 type counterReader struct {
 	mu   sync.Mutex
-	conn *nft.Conn // nil while it is not open
-}
-
-// open connects to nf_tables in the network namespace of the calling thread.
-func (r *counterReader) open() (err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.conn, err = nft.Open()
-	return err
+	conn *nft.Conn // nil before setUp and after Close
 }
 
 func (r *counterReader) close() error {

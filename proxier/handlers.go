@@ -29,8 +29,7 @@ func (p *Proxier) SetService(svc *translate.Service) {
 
 // DeleteService deletes a Service.
 func (p *Proxier) DeleteService(name cluster.ServiceName) {
-	p.tracker.deleteService(name)
-	p.changed()
+	p.SetService(&translate.Service{Name: name})
 }
 
 // OnServiceAdd is called for each new Service.
@@ -60,8 +59,7 @@ func (p *Proxier) SetEndpointSlice(slice *translate.EndpointSlice) {
 
 // DeleteEndpointSlice deletes an EndpointSlice.
 func (p *Proxier) DeleteEndpointSlice(name translate.SliceName) {
-	p.tracker.deleteSlice(name)
-	p.changed()
+	p.SetEndpointSlice(&translate.EndpointSlice{Name: name})
 }
 
 // OnEndpointSliceAdd is called for each new EndpointSlice.

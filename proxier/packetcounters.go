@@ -37,22 +37,24 @@ type packetCounters struct {
 type packetCounter struct {
 	family  nft.Family
 	counter *nft.Counter
-	value   monotonic
+	last    lastCount
+	total   uint64
 	desc    *prometheus.Desc
 	label   string // its value
 }
 
-// monotonic is the value of a counter that can start again at zero: another
-// program can reset it or delete the table.
-type monotonic struct{ total, last uint64 }
+// lastCount is the last value of a counter that can start again at zero:
+// another program can reset it or delete the table.
+type lastCount uint64
 
-// observe adds the increase since the last call.
-func (m *monotonic) observe(now uint64) {
-	if now < m.last {
-		m.last = 0
+// increase returns the increase since the last call.
+func (c *lastCount) increase(now uint64) uint64 {
+	before := uint64(*c)
+	*c = lastCount(now)
+	if now < before {
+		return now
 	}
-	m.total += now - m.last
-	m.last = now
+	return now - before
 }
 
 func newPacketCounters(reader *counterReader, families []nft.Family) *packetCounters {
@@ -90,7 +92,7 @@ func (c *packetCounters) Collect(ch chan<- prometheus.Metric) {
 			klog.V(2).InfoS("Failed to read a counter of packets", "err", err)
 		}
 		ch <- prometheus.MustNewConstMetric(
-			one.desc, prometheus.CounterValue, float64(one.value.total), one.family.Name(), one.label)
+			one.desc, prometheus.CounterValue, float64(one.total), one.family.Name(), one.label)
 	}
 }
 
@@ -98,7 +100,7 @@ func (c *packetCounters) Collect(ch chan<- prometheus.Metric) {
 func (c *packetCounter) update(conn *nft.Conn) error {
 	found, ok, err := conn.FindCounter(&nft.Table{Family: c.family, Name: ruleset.TableName}, c.counter.Name)
 	if ok {
-		c.value.observe(found.Packets)
+		c.total += c.last.increase(found.Packets)
 	}
 	return err
 }

@@ -117,7 +117,7 @@ func (p *Proxier) setUp() (err error) {
 	if err := p.sink.Setup(); err != nil {
 		return err
 	}
-	if err := p.counters.open(); err != nil {
+	if p.counters.conn, err = nft.Open(); err != nil {
 		return err
 	}
 	p.openStaleFlows()

@@ -35,13 +35,14 @@ type serviceConnections struct {
 type portConnections struct {
 	labels    []string // values of the labels of the metric
 	frontends []*frontendConnections
-	before    uint64 // connections to frontends that the service port no longer has
+	total     uint64 // also of frontends that the service port no longer has
 }
 
 // frontendConnections are the connections to a frontend, which a row counts.
 type frontendConnections struct {
-	row   nft.Row
-	value monotonic
+	port *portConnections
+	row  nft.Row
+	last lastCount
 }
 
 func newServiceConnections(reader *counterReader, rules ruleset.Config, f nft.Family) (*serviceConnections, error) {
@@ -92,25 +93,12 @@ func (p *portConnections) setRows(rows []nft.Row) {
 	before := p.frontends
 	p.frontends = nil
 	for _, row := range rows {
-		frontend := &frontendConnections{row: row}
+		frontend := &frontendConnections{port: p, row: row}
 		if i := slices.IndexFunc(before, func(f *frontendConnections) bool { return f.row == row }); i >= 0 {
 			frontend = before[i]
-			before = slices.Delete(before, i, i+1)
 		}
 		p.frontends = append(p.frontends, frontend)
 	}
-	for _, gone := range before {
-		p.before += gone.value.total
-	}
-}
-
-// total returns the number of connections.
-func (p *portConnections) total() uint64 {
-	n := p.before
-	for _, f := range p.frontends {
-		n += f.value.total
-	}
-	return n
 }
 
 // Describe implements prometheus.Collector.
@@ -126,7 +114,7 @@ func (s *serviceConnections) Collect(ch chan<- prometheus.Metric) {
 	defer s.mu.Unlock()
 	for _, p := range s.ports {
 		ch <- prometheus.MustNewConstMetric(
-			serviceConnectionsDesc, prometheus.CounterValue, float64(p.total()), p.labels...)
+			serviceConnectionsDesc, prometheus.CounterValue, float64(p.total), p.labels...)
 	}
 }
 
@@ -174,7 +162,7 @@ func (s *serviceConnections) readSome(conn *nft.Conn, frontends []*frontendConne
 	defer s.mu.Unlock()
 	for i, r := range found {
 		if r.Set != nil && r.Matches(rows[i]) { // not the row of another owner
-			frontends[i].value.observe(r.Packets)
+			frontends[i].port.total += frontends[i].last.increase(r.Packets)
 			any = true
 		}
 	}

@@ -143,7 +143,7 @@ func (l *staleLab) slice(name, service string, states ...*cluster.Endpoint) {
 }
 
 func (l *staleLab) delete(name string) {
-	l.deleteSlice(translate.SliceName{Namespace: "default", Name: name})
+	l.setSlice(&translate.EndpointSlice{Name: translate.SliceName{Namespace: "default", Name: name}})
 }
 
 // pass waits until all goroutines have done their work of a duration.

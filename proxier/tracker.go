@@ -81,13 +81,18 @@ func newTracker(config *Config, events cluster.EventRecorder, m *metrics, famili
 	return t
 }
 
-// setService records a Service that is new or changed. All sources call it, so
-// it applies the configuration to Services.
+// setService records a Service that is new, changed, or deleted: then it has
+// nothing but a name. All sources call it, so it applies the configuration to
+// Services.
 func (t *tracker) setService(svc *translate.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	spec, unsupported := t.configured(svc.Service)
-	t.replaceService(svc.Name, spec)
+	t.metrics.serviceChanges.total.Inc()
+	for _, p := range t.pending {
+		p.services[svc.Name] = spec
+	}
+	t.countPending()
 	t.report(cluster.Event{
 		Kind: "Service", Namespace: svc.Name.Namespace, Name: svc.Name.Name, UID: svc.UID,
 	}, append(slices.Clip(svc.Problems), unsupported...))
@@ -117,19 +122,12 @@ func (t *tracker) configured(svc *cluster.Service) (spec *cluster.Service, unsup
 	return &without, unsupported
 }
 
-// deleteService records that a Service was deleted.
-func (t *tracker) deleteService(name cluster.ServiceName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.replaceService(name, nil)
-	t.report(cluster.Event{Kind: "Service", Namespace: name.Namespace, Name: name.Name}, nil)
-}
-
-// setSlice records an EndpointSlice that is new or changed.
+// setSlice records an EndpointSlice that is new, changed, or deleted: then it
+// has nothing but a name.
 func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	changed := t.replaceSlice(slice.Name, slice)
+	changed := t.replaceSlice(slice)
 	// The delay of a change before the start is not ours.
 	p := t.pending[slice.Family]
 	if changed && slice.Triggered.After(t.started) && p != nil && len(p.triggers) < maxTriggers {
@@ -138,23 +136,6 @@ func (t *tracker) setSlice(slice *translate.EndpointSlice) {
 	t.report(cluster.Event{
 		Kind: "EndpointSlice", Namespace: slice.Name.Namespace, Name: slice.Name.Name, UID: slice.UID,
 	}, slice.Problems)
-}
-
-// deleteSlice records that an EndpointSlice was deleted.
-func (t *tracker) deleteSlice(name translate.SliceName) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.replaceSlice(name, nil)
-	t.report(cluster.Event{Kind: "EndpointSlice", Namespace: name.Namespace, Name: name.Name}, nil)
-}
-
-// replaceService records the new version of a Service, nil if it was deleted.
-func (t *tracker) replaceService(name cluster.ServiceName, now *cluster.Service) {
-	t.metrics.serviceChanges.total.Inc()
-	for _, p := range t.pending {
-		p.services[name] = now
-	}
-	t.countPending()
 }
 
 // countPending updates the metrics of changes that a family has not taken yet.
@@ -167,13 +148,14 @@ func (t *tracker) countPending() {
 	t.metrics.endpointChanges.pending.Set(float64(changedSlices))
 }
 
-// replaceSlice records the new version of a slice, nil if it was deleted, and
-// reports whether endpoints change. An equal version is replaced too, because
-// the source may keep the new one: then the memory of the old one can be freed.
-func (t *tracker) replaceSlice(name translate.SliceName, now *translate.EndpointSlice) (changed bool) {
+// replaceSlice records the new version of a slice, and reports whether endpoints
+// change. An equal version is replaced too, because the source may keep the new
+// one: then the memory of the old one can be freed.
+func (t *tracker) replaceSlice(now *translate.EndpointSlice) (changed bool) {
 	t.metrics.endpointChanges.total.Inc()
+	name := now.Name
 	before := t.slices[name]
-	if now != nil && (len(now.Endpoints) == 0 || t.pending[now.Family] == nil) {
+	if len(now.Endpoints) == 0 || t.pending[now.Family] == nil {
 		now = nil
 	}
 	if now == before {

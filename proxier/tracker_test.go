@@ -89,7 +89,7 @@ func TestTrackerSlices(t *testing.T) {
 	again := slice("a", "svc", "10.0.0.1", "10.0.0.2")
 	tr.setSlice(again)
 	equal := slice("a", "svc", "10.0.0.1", "10.0.0.2")
-	if tr.replaceSlice(again.Name, equal) {
+	if tr.replaceSlice(equal) {
 		t.Error("an equal slice: got a change")
 	}
 	tr.setSlice(again)
@@ -109,10 +109,10 @@ func TestTrackerSlices(t *testing.T) {
 	step("an endpoint is replaced and restored", "set ns/svc b 10.0.0.3")
 	tr.setSlice(slice("b", "other", "10.0.0.3"))
 	step("a slice moves to another Service", "set ns/other b 10.0.0.3", "set ns/svc b")
-	tr.deleteSlice(slice("a", "svc").Name)
-	tr.deleteSlice(slice("b", "other").Name)
+	tr.setSlice(slice("a", ""))
+	tr.setSlice(slice("b", ""))
 	step("both slices are deleted", "set ns/other b", "set ns/svc a")
-	tr.deleteSlice(slice("a", "svc").Name)
+	tr.setSlice(slice("a", ""))
 	step("a slice is deleted again")
 }
 
