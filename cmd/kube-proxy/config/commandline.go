@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -13,33 +14,97 @@ import (
 	"k8s.io/kube-proxy/config/v1alpha1"
 )
 
+// flagSpec is a flag of kube-proxy.
+type flagSpec struct {
+	name string
+	// value is the variable that the flag sets, a pflag.Value or a pointer.
+	// Before, it holds the default. nil stands for a flag of a library.
+	value any
+	effect
+	help string
+}
+
+// effect describes the effect of a flag.
+type effect struct {
+	// field is the equivalent field of the configuration file, "" for none.
+	field string
+	// overrides reports whether the flag also applies with --config. It has
+	// precedence over the field.
+	overrides bool
+	// inert is the reason why the flag has no effect, "" if it has one.
+	inert string
+	// successor returns what replaces a value of an inert flag. It may be nil.
+	successor func(value string) string
+	// deprecated names the replacement of a deprecated flag, which --help
+	// does not show.
+	deprecated string
+	// zeroIsDefault reports whether an empty value or 0 means the default in a
+	// configuration file, so that --write-config-to cannot write it.
+	zeroIsDefault bool
+}
+
 // commandLine holds the flags. Most of them are bound to options or to
 // options.Configuration, which is in effect without --config.
 type commandLine struct {
 	options *Options
-	groups  []flagGroup
+	flags   []flagSpec
+	groups  map[string]*pflag.FlagSet // by groupNames
 	all     *pflag.FlagSet
 
 	// Flags that have no field of the configuration.
 	hostnameOverride         string
 	clusterCIDR              string
 	healthzPort, metricsPort int32
-	// Flags without effect, whose values /flagz shows.
-	ipvsSyncPeriod, ipvsMinSyncPeriod time.Duration
-	bootIDFile, machineIDFile         string
 }
 
-type flagGroup struct {
-	name string
-	set  *pflag.FlagSet
-}
-
-// group adds a group of flags to --help.
+// group returns a group of flags.
 func (c *commandLine) group(name string) *pflag.FlagSet {
-	set := pflag.NewFlagSet(name, pflag.ContinueOnError)
-	set.SortFlags = false
-	c.groups = append(c.groups, flagGroup{name, set})
+	set := c.groups[name]
+	if set == nil {
+		set = pflag.NewFlagSet(name, pflag.ContinueOnError)
+		set.SortFlags = false
+		c.groups[name] = set
+	}
 	return set
+}
+
+// add adds flags to a group.
+func (c *commandLine) add(group string, flags []flagSpec) {
+	c.flags = append(c.flags, flags...)
+	set := c.group(group)
+	for _, f := range flags {
+		switch value := f.value.(type) {
+		case *string:
+			set.StringVar(value, f.name, *value, f.help)
+		case *bool:
+			set.BoolVar(value, f.name, *value, f.help)
+		case *int:
+			set.IntVar(value, f.name, *value, f.help)
+		case *int32:
+			set.Int32Var(value, f.name, *value, f.help)
+		case *float32:
+			set.Float32Var(value, f.name, *value, f.help)
+		case *time.Duration:
+			set.DurationVar(value, f.name, *value, f.help)
+		case *[]string:
+			set.StringSliceVar(value, f.name, *value, f.help)
+		case pflag.Value:
+			set.Var(value, f.name, f.help)
+		}
+		set.Lookup(f.name).Hidden = f.deprecated != ""
+	}
+}
+
+// exceptions returns the flags that apply with --config, except the logging
+// flags.
+func (c *commandLine) exceptions() []string {
+	var out []string
+	for _, f := range c.flags {
+		if f.overrides && f.value != nil {
+			out = append(out, "--"+f.name)
+		}
+	}
+	return out
 }
 
 // parse sets the flags from args.
@@ -48,8 +113,8 @@ func (c *commandLine) parse(args []string) error {
 	c.all.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	c.all.SortFlags = false
 	c.all.Usage = func() {}
-	for _, g := range c.groups {
-		c.all.AddFlagSet(g.set)
+	for _, name := range groupNames {
+		c.all.AddFlagSet(c.groups[name])
 	}
 	if err := c.all.Parse(args); err != nil {
 		return err
@@ -69,6 +134,36 @@ func (c *commandLine) changed(flag string) bool { return c.all.Changed(flag) }
 func (c *commandLine) values() map[string]string {
 	out := make(map[string]string)
 	c.all.VisitAll(func(f *pflag.Flag) { out[f.Name] = f.Value.String() })
+	return out
+}
+
+// warnings returns a warning for each flag that is set and has no effect, is
+// deprecated, or has a value that cannot be written to a file. file is the
+// value of --config.
+func (c *commandLine) warnings(file string) []string {
+	var out []string
+	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf("--"+format, args...)) }
+	for _, f := range c.flags {
+		if !c.changed(f.name) {
+			continue
+		}
+		value := c.all.Lookup(f.name).Value.String()
+		switch {
+		case f.successor != nil:
+			warn("%s has no effect: %s%s", f.name, f.inert, f.successor(value))
+		case f.inert != "":
+			warn("%s has no effect: %s", f.name, f.inert)
+		case file != "" && f.field != "" && !f.overrides:
+			warn("%s has no effect with --config: %s sets %s", f.name, file, f.field)
+		case f.deprecated != "":
+			warn("%s is deprecated: %s", f.name, f.deprecated)
+		}
+		writing := file == "" && c.options.WriteConfigTo != ""
+		if writing && f.zeroIsDefault && slices.Contains([]string{"", "0", "0s"}, value) {
+			warn("%s: this value means the default in a configuration file", f.name)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 

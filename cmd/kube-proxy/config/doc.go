@@ -9,10 +9,8 @@
 //	               ├─► defaults ─► feature gates ─► validation
 //	--config FILE ─┘
 //
-// With --config, only --hostname-override, --master, --manifests,
-// --service-metrics, --local-status-pages, --max-service-rows,
-// --max-namespace-rows, --reset-stale-connections, --hash-table-size and the
-// logging flags apply in addition to the file.
+// With --config, only the flags without an equivalent field of the file,
+// --hostname-override and the logging flags apply in addition to the file.
 //
 // There are four deliberate differences. An empty mode means nftables. The
 // default of minSyncPeriod is 1 ms. An empty --metrics-bind-address disables

@@ -8,8 +8,6 @@ import (
 
 	"k8s.io/kube-proxy/config/v1alpha1"
 	"k8s.io/utils/ptr"
-
-	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // fieldWarnings returns a warning for each field of a file, before defaults,
@@ -22,8 +20,8 @@ func fieldWarnings(c *v1alpha1.KubeProxyConfiguration) []string {
 	if c.Mode == "" {
 		w.iptables(c)
 		w.ipvs(&c.IPVS)
-	} else if why := noScheduler(c.IPVS.Scheduler); why != noIPVS {
-		w.set("ipvs.scheduler", c.IPVS.Scheduler, why)
+	} else if successor := schedulerSuccessor(c.IPVS.Scheduler); successor != "" {
+		w.set("ipvs.scheduler", c.IPVS.Scheduler, noIPVS+successor)
 	}
 	w.set("portRange", c.PortRange, "kube-proxy no longer uses it")
 	w.set("windowsRunAsService", c.WindowsRunAsService, noWindows)
@@ -31,17 +29,6 @@ func fieldWarnings(c *v1alpha1.KubeProxyConfiguration) []string {
 		w.out = append(w.out, "winkernel has no effect: "+noWindows)
 	}
 	return w.out
-}
-
-// noScheduler returns the reason why a scheduler of IPVS has no effect. For the
-// schedulers that hash addresses, it names the successor.
-func noScheduler(name string) string {
-	switch name {
-	case "sh", "dh", "mh":
-		return noIPVS + "; the annotation " + translate.AnnotationBalance + ": source-hash of a Service selects " +
-			"endpoints by the addresses of clients"
-	}
-	return noIPVS
 }
 
 type fieldWarner struct{ out []string }
@@ -81,7 +68,7 @@ func (w *fieldWarner) iptables(c *v1alpha1.KubeProxyConfiguration) {
 func (w *fieldWarner) ipvs(c *v1alpha1.KubeProxyIPVSConfiguration) {
 	w.set("ipvs.syncPeriod", zeroIf(c.SyncPeriod.Duration, defaultSyncPeriod), noIPVS)
 	w.set("ipvs.minSyncPeriod", zeroIf(c.MinSyncPeriod.Duration, defaultIPTablesMinSyncPeriod), noIPVS)
-	w.set("ipvs.scheduler", c.Scheduler, noScheduler(c.Scheduler))
+	w.set("ipvs.scheduler", c.Scheduler, noIPVS+schedulerSuccessor(c.Scheduler))
 	w.set("ipvs.excludeCIDRs", c.ExcludeCIDRs, noIPVS)
 	w.set("ipvs.strictARP", c.StrictARP, noIPVS)
 	w.set("ipvs.tcpTimeout", c.TCPTimeout.Duration, noIPVS)

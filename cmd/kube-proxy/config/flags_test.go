@@ -68,27 +68,43 @@ func TestFlagsOfKubeProxy(t *testing.T) {
 	}
 }
 
-// TestFlagFacts checks that each fact has a flag, and that each flag but the
-// listed ones has one fact.
-func TestFlagFacts(t *testing.T) {
-	all := parse(t).cmd.all
-	seen := make(map[string]bool)
-	for _, f := range flagFacts {
-		if all.Lookup(f.flag) == nil || seen[f.flag] {
-			t.Errorf("%s: unknown flag or second fact", f.flag)
+// TestFlagEffects checks that each flag has one declaration, and that only the
+// listed flags have neither a field of the file nor a reason to be inert.
+func TestFlagEffects(t *testing.T) {
+	c := parse(t).cmd
+	seen, without := make(map[string]bool), []string{"help"}
+	for _, f := range c.flags {
+		if c.all.Lookup(f.name) == nil || seen[f.name] {
+			t.Errorf("%s: unknown flag or second declaration", f.name)
 		}
-		seen[f.flag] = true
+		seen[f.name] = true
+		if f.field == "" && f.inert == "" {
+			without = append(without, f.name)
+		}
 	}
-	without := []string{
-		"config", "write-config-to", "master", "manifests", "service-metrics", "local-status-pages",
-		"max-service-rows", "max-namespace-rows", "reset-stale-connections", "hash-table-size", "init-only", "cleanup",
-		"version", "help",
+	slices.Sort(without)
+	want := []string{
+		"cleanup", "config", "hash-table-size", "help", "init-only", "local-status-pages", "manifests", "master",
+		"max-namespace-rows", "max-service-rows", "reset-stale-connections", "service-metrics", "version",
+		"write-config-to",
 	}
-	all.VisitAll(func(f *pflag.Flag) {
-		if !seen[f.Name] && !slices.Contains(without, f.Name) {
-			t.Errorf("--%s has no fact", f.Name)
+	if !slices.Equal(without, want) {
+		t.Errorf("got flags without field %q, want %q", without, want)
+	}
+	c.all.VisitAll(func(f *pflag.Flag) {
+		if !seen[f.Name] && f.Name != "help" {
+			t.Errorf("--%s has no declaration", f.Name)
 		}
 	})
+}
+
+// TestExceptions checks the flags that apply with --config.
+func TestExceptions(t *testing.T) {
+	const want = "--hostname-override --master --manifests --service-metrics --local-status-pages " +
+		"--max-service-rows --max-namespace-rows --reset-stale-connections --hash-table-size"
+	if got := strings.Join(parse(t).cmd.exceptions(), " "); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 // inConfigDir changes to a directory with the config.yaml of

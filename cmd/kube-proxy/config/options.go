@@ -27,8 +27,7 @@ type Options struct {
 	WriteConfigTo string // --write-config-to: write Configuration to this file and exit
 	Master        string // --master: URL of the API server; overrides the kubeconfig
 	Manifests     string // --manifests: serve this directory instead of an API server
-	// Rules is set by --service-metrics, --reset-stale-connections,
-	// --max-service-rows, --max-namespace-rows and --hash-table-size.
+	// Rules has the settings that have a flag and no field of Configuration.
 	Rules ruleset.Config
 	// LocalStatusPages is --local-status-pages.
 	LocalStatusPages bool
@@ -62,7 +61,6 @@ func Parse(args []string) (*Options, error) { return parseWith(args, os.ReadFile
 func parseWith(args []string, read fileReader) (*Options, error) {
 	o := &Options{
 		Configuration: new(v1alpha1.KubeProxyConfiguration), args: args, readFile: read,
-		Rules: ruleset.Config{ServiceMetrics: ruleset.ServiceMetricsOff},
 	}
 	setDefaults(o.Configuration)
 	o.Configuration.NFTables.MinSyncPeriod.Duration = defaultMinSyncPeriod

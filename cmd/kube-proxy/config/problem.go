@@ -30,9 +30,9 @@ func (c *commandLine) explain(found []problem, file string) error {
 // origin returns the flag, or the file and the field, that a field's value
 // comes from.
 func (c *commandLine) origin(field, file string) string {
-	for _, fact := range flagFacts {
-		if within(field, fact.field) && (file == "" || fact.overrides && c.changed(fact.flag)) {
-			return "--" + fact.flag
+	for _, f := range c.flags {
+		if within(field, f.field) && (file == "" || f.overrides && c.changed(f.name)) {
+			return "--" + f.name
 		}
 	}
 	if file == "" {

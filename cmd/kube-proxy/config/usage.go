@@ -18,7 +18,7 @@ Usage:
 // PrintUsage writes the usage and the help texts of the flags, in groups.
 func (o *Options) PrintUsage(w io.Writer) {
 	fmt.Fprint(w, usage)
-	for _, g := range o.cmd.groups {
-		fmt.Fprintf(w, "\n%s flags:\n%s", g.name, g.set.FlagUsagesWrapped(100))
+	for _, name := range groupNames {
+		fmt.Fprintf(w, "\n%s flags:\n%s", name, o.cmd.groups[name].FlagUsagesWrapped(100))
 	}
 }
