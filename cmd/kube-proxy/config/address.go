@@ -16,18 +16,6 @@ func parseAddress(s string) (netip.Addr, error) {
 	return ip, nil
 }
 
-func parseCIDRs(values []string) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	for _, s := range values {
-		p, err := translate.ParsePrefix(s)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, p)
-	}
-	return out, nil
-}
-
 // parseNodePortAddresses parses nodePortAddresses: CIDRs and keywords in any
 // combination.
 func parseNodePortAddresses(values []string) (out ruleset.NodePortAddresses, err error) {

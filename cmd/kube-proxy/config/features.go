@@ -21,14 +21,11 @@ const KubernetesVersion = "1.37"
 //go:embed features.txt
 var featureList string
 
-// featureSpecs maps feature gates to their state in KubernetesVersion, nil if
-// that version does not have the gate any more.
-type featureSpecs map[string]*featuregate.FeatureSpec
-
-// knownFeatures parses features.txt. The last column is the state in
-// KubernetesVersion.
-func knownFeatures(list string) featureSpecs {
-	specs := make(featureSpecs)
+// knownFeatures parses features.txt. It maps feature gates to their state in
+// KubernetesVersion, the last column, nil if that version does not have the
+// gate any more.
+func knownFeatures(list string) map[string]*featuregate.FeatureSpec {
+	specs := make(map[string]*featuregate.FeatureSpec)
 	for line := range strings.Lines(list) {
 		if words := strings.Fields(line); len(words) == 3 && words[0] != "#" {
 			specs[words[0]] = featureSpec(words[2])
@@ -37,24 +34,23 @@ func knownFeatures(list string) featureSpecs {
 	return specs
 }
 
+// featureStages are the stages in features.txt.
+var featureStages = map[string]featuregate.FeatureSpec{
+	"ALPHA":      {PreRelease: featuregate.Alpha},
+	"BETA":       {PreRelease: featuregate.Beta},
+	"DEPRECATED": {PreRelease: featuregate.Deprecated},
+	"GA":         {PreRelease: featuregate.GA},
+}
+
 // featureSpec parses a state, STAGE:DEFAULT[:locked] or "-".
 func featureSpec(state string) *featuregate.FeatureSpec {
 	if state == "-" {
 		return nil
 	}
 	words := strings.Split(state, ":")
-	spec := &featuregate.FeatureSpec{Default: words[1] == "on", LockToDefault: len(words) > 2}
-	switch words[0] {
-	case "ALPHA":
-		spec.PreRelease = featuregate.Alpha
-	case "BETA":
-		spec.PreRelease = featuregate.Beta
-	case "DEPRECATED":
-		spec.PreRelease = featuregate.Deprecated
-	default:
-		spec.PreRelease = featuregate.GA
-	}
-	return spec
+	spec := featureStages[words[0]]
+	spec.Default, spec.LockToDefault = words[1] == "on", len(words) > 2
+	return &spec
 }
 
 // newFeatureGate returns the gates of KubernetesVersion with these settings,
@@ -66,8 +62,13 @@ func featureSpec(state string) *featuregate.FeatureSpec {
 // gates are not errors, unlike in kube-proxy.
 func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate, invalid []problem, warnings []string) {
 	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(KubernetesVersion))
-	specs := knownFeatures(featureList)
-	if err := gate.Add(specs.toAdd(gate)); err != nil {
+	specs, present := knownFeatures(featureList), make(map[featuregate.Feature]featuregate.FeatureSpec)
+	for name, spec := range specs {
+		if spec != nil {
+			present[featuregate.Feature(name)] = *spec
+		}
+	}
+	if err := gate.Add(present); err != nil {
 		return gate, []problem{invalidGate(err.Error())}, nil
 	}
 	effective := featuresWithEffect()
@@ -94,18 +95,6 @@ func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate,
 func invalidGate(text string) problem { return problem{field: "featureGates", text: text} }
 
 var featureName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*$`)
-
-// toAdd returns the gates of KubernetesVersion that gate does not have. A new
-// gate has AllAlpha and AllBeta.
-func (s featureSpecs) toAdd(gate featuregate.MutableFeatureGate) map[featuregate.Feature]featuregate.FeatureSpec {
-	out, has := make(map[featuregate.Feature]featuregate.FeatureSpec), gate.GetAll()
-	for name, spec := range s {
-		if _, ok := has[featuregate.Feature(name)]; !ok && spec != nil {
-			out[featuregate.Feature(name)] = *spec
-		}
-	}
-	return out
-}
 
 // featureWarning returns a warning for a setting that is ignored or has no
 // effect, and for one that a future version will not have. spec is nil if

@@ -46,15 +46,13 @@ func (t *text) Set(s string) error {
 func checkServiceMetrics(s string) error { return ruleset.ServiceMetrics(s).Validate() }
 
 func checkIP(s string) error {
-	if netutils.ParseIPSloppy(s) == nil {
-		return fmt.Errorf("%q is not an IP address", s)
-	}
-	return nil
+	_, err := parseAddress(s)
+	return err
 }
 
 // checkIPPort accepts IP and IP:PORT.
 func checkIPPort(s string) error {
-	if netutils.ParseIPSloppy(s) != nil {
+	if checkIP(s) == nil {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(s)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/proxier"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
 // Proxier returns the configuration of the proxier. The default of NodeName
@@ -40,22 +41,14 @@ func (o *Options) Proxier() (proxier.Config, error) {
 	if out.NodeName, err = nodeName(c.HostnameOverride, os.Hostname); err != nil {
 		return out, err
 	}
-	ip, err := parseAddress(c.BindAddress)
-	if err != nil {
-		return out, fmt.Errorf("bindAddress: %w", err)
-	}
-	if !ip.IsUnspecified() {
+	if ip, ok := translate.ParseAddr(c.BindAddress); ok && !ip.IsUnspecified() {
 		out.NodeIPs = []netip.Addr{ip}
 	}
 	if rules.DetectLocal.Mode == ruleset.DetectLocalClusterCIDR && c.ClusterCIDR != "" {
-		if rules.DetectLocal.ClusterCIDRs, err = parseCIDRs(strings.Split(c.ClusterCIDR, ",")); err != nil {
-			return out, fmt.Errorf("clusterCIDR: %w", err)
-		}
+		rules.DetectLocal.ClusterCIDRs = translate.Prefixes(strings.Split(c.ClusterCIDR, ","))
 	}
-	if rules.NodePortAddresses, err = parseNodePortAddresses(c.NodePortAddresses); err != nil {
-		return out, fmt.Errorf("nodePortAddresses: %w", err)
-	}
-	return out, nil
+	rules.NodePortAddresses, err = parseNodePortAddresses(c.NodePortAddresses)
+	return out, err
 }
 
 // nodeName returns the name of this node: override, or the host name.
