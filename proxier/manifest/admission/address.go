@@ -13,26 +13,26 @@ import (
 // leading zeros and IPv4-mapped IPv6 addresses since Kubernetes 1.36
 // (KEP-4858). This package accepts all spellings of legacy fields everywhere.
 
-// validateIP checks an address.
-func validateIP(path *field.Path, value string) field.ErrorList {
-	return validation.IsValidIPForLegacyField(path, value, true, nil)
+// ip checks an address, and reports whether it is valid.
+func (c *checker) ip(path *field.Path, value string) bool {
+	errs := validation.IsValidIPForLegacyField(path, value, true, nil)
+	c.add(errs...)
+	return len(errs) == 0
 }
 
-// validateCIDRs checks CIDRs, which may have spaces around them.
-func validateCIDRs(path *field.Path, values []string) field.ErrorList {
-	var errs field.ErrorList
+// cidrs checks CIDRs, which may have spaces around them.
+func (c *checker) cidrs(path *field.Path, values []string) {
 	for i, value := range values {
-		errs = append(errs,
-			validation.IsValidCIDRForLegacyField(path.Index(i), strings.TrimSpace(value), true, nil)...)
+		c.add(validation.IsValidCIDRForLegacyField(path.Index(i), strings.TrimSpace(value), true, nil)...)
 	}
-	return errs
 }
 
-// validateReachable refuses addresses that are invalid or that other machines
-// cannot reach: rules for them would redirect traffic of the node itself.
-func validateReachable(path *field.Path, value string) field.ErrorList {
-	if errs := validateIP(path, value); len(errs) > 0 {
-		return errs
+// reachable refuses addresses that are invalid or that other machines cannot
+// reach: rules for them would redirect traffic of the node itself. It reports
+// whether the address is valid.
+func (c *checker) reachable(path *field.Path, value string) bool {
+	if !c.ip(path, value) {
+		return false
 	}
 	addr := netip.MustParseAddr(value)
 	var reason string
@@ -46,7 +46,8 @@ func validateReachable(path *field.Path, value string) field.ErrorList {
 	case addr.IsLinkLocalMulticast():
 		reason = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
 	default:
-		return nil
+		return true
 	}
-	return field.ErrorList{field.Invalid(path, value, reason)}
+	c.invalid(path, value, reason)
+	return false
 }

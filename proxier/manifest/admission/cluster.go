@@ -9,22 +9,22 @@ import (
 
 // Node validates the metadata, pod CIDRs and addresses of a Node.
 func Node(node *corev1.Node) field.ErrorList {
-	errs := admitMeta(&node.ObjectMeta, clusterScope, metaapi.NameIsDNSSubdomain)
-	errs = append(errs, validateCIDRs(field.NewPath("spec", "podCIDRs"), node.Spec.PodCIDRs)...)
+	var c checker
+	c.meta(&node.ObjectMeta, clusterScope, metaapi.NameIsDNSSubdomain)
+	c.cidrs(field.NewPath("spec", "podCIDRs"), node.Spec.PodCIDRs)
 	for i, address := range node.Status.Addresses {
 		switch address.Type {
 		case corev1.NodeInternalIP, corev1.NodeExternalIP:
-			path := field.NewPath("status", "addresses").Index(i).Child("address")
-			errs = append(errs, validateIP(path, address.Address)...)
+			c.ip(field.NewPath("status", "addresses").Index(i).Child("address"), address.Address)
 		}
 	}
-	return errs
+	return c.errs
 }
 
 // ServiceCIDR validates a ServiceCIDR.
 func ServiceCIDR(serviceCIDR *networkingv1.ServiceCIDR) field.ErrorList {
-	return append(
-		admitMeta(&serviceCIDR.ObjectMeta, clusterScope, metaapi.NameIsDNSSubdomain),
-		validateCIDRs(field.NewPath("spec", "cidrs"), serviceCIDR.Spec.CIDRs)...,
-	)
+	var c checker
+	c.meta(&serviceCIDR.ObjectMeta, clusterScope, metaapi.NameIsDNSSubdomain)
+	c.cidrs(field.NewPath("spec", "cidrs"), serviceCIDR.Spec.CIDRs)
+	return c.errs
 }

@@ -6,36 +6,36 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/utils/ptr"
 )
 
-// validateEnum checks that value is one of the supported values, or absent.
-func validateEnum[T ~string](path *field.Path, value T, supported ...T) field.ErrorList {
-	if value == "" || slices.Contains(supported, value) {
-		return nil
+// checker collects the errors of an object. Its methods check fields.
+type checker struct{ errs field.ErrorList }
+
+func (c *checker) add(errs ...*field.Error) { c.errs = append(c.errs, errs...) }
+
+// invalid adds an error for each message about a value.
+func (c *checker) invalid(path *field.Path, value any, messages ...string) {
+	for _, message := range messages {
+		c.add(field.Invalid(path, value, message))
 	}
-	return field.ErrorList{field.NotSupported(path, value, supported)}
 }
 
-// validateOptionalEnum is validateEnum for an optional field.
-func validateOptionalEnum[T ~string](path *field.Path, value *T, supported ...T) field.ErrorList {
-	return validateEnum(path, ptr.Deref(value, ""), supported...)
-}
-
-// validatePort checks a port number.
-func validatePort(path *field.Path, port int32) field.ErrorList {
-	var errs field.ErrorList
-	for _, message := range validation.IsValidPortNum(int(port)) {
-		errs = append(errs, field.Invalid(path, port, message))
+// enum checks that value is one of the supported values, or absent.
+func enum[T ~string](c *checker, path *field.Path, value T, supported ...T) {
+	if value != "" && !slices.Contains(supported, value) {
+		c.add(field.NotSupported(path, value, supported))
 	}
-	return errs
 }
 
-// validateUnique returns an error if seen has the value, and adds it to seen.
-func validateUnique(seen sets.Set[string], path *field.Path, value string) field.ErrorList {
+// port checks a port number.
+func (c *checker) port(path *field.Path, port int32) {
+	c.invalid(path, port, validation.IsValidPortNum(int(port))...)
+}
+
+// unique adds an error if seen has the value, and adds the value to seen.
+func (c *checker) unique(seen sets.Set[string], path *field.Path, value string) {
 	if seen.Has(value) {
-		return field.ErrorList{field.Duplicate(path, value)}
+		c.add(field.Duplicate(path, value))
 	}
 	seen.Insert(value)
-	return nil
 }

@@ -17,10 +17,9 @@ const (
 	namespaceScope scope = true
 )
 
-// admitMeta sets the namespace of an object and checks its metadata. The API
-// server ignores the namespace of cluster-scoped objects. validName checks the
-// name.
-func admitMeta(meta *metav1.ObjectMeta, scope scope, validName metaapi.ValidateNameFunc) field.ErrorList {
+// meta sets the namespace of an object and checks its metadata. The API server
+// ignores the namespace of cluster-scoped objects. validName checks the name.
+func (c *checker) meta(meta *metav1.ObjectMeta, scope scope, validName metaapi.ValidateNameFunc) {
 	if scope == clusterScope {
 		meta.Namespace = ""
 	} else {
@@ -29,9 +28,10 @@ func admitMeta(meta *metav1.ObjectMeta, scope scope, validName metaapi.ValidateN
 	path := field.NewPath("metadata")
 	if meta.Name == "" {
 		// Only an API server can turn a generateName into a name.
-		return field.ErrorList{field.Required(path.Child("name"), "")}
+		c.add(field.Required(path.Child("name"), ""))
+		return
 	}
 	errs := metaapi.ValidateObjectMeta(meta, bool(scope), validName, path)
 	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Error(), b.Error()) }) // of maps
-	return errs
+	c.add(errs...)
 }

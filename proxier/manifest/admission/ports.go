@@ -10,58 +10,50 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// validateProtocol checks the protocol of a port of a Service or an
-// EndpointSlice.
-func validateProtocol(path *field.Path, protocol corev1.Protocol) field.ErrorList {
-	return validateEnum(path, protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+// protocol checks the protocol of a port of a Service or an EndpointSlice.
+func (c *checker) protocol(path *field.Path, protocol corev1.Protocol) {
+	enum(c, path, protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
 }
 
-// validateServicePorts checks the ports of a Service. Names, pairs of
-// protocol and port, and pairs of protocol and nodePort must be unique.
-func validateServicePorts(spec *corev1.ServiceSpec, path *field.Path) field.ErrorList {
+// servicePorts checks the ports of a Service. Names, pairs of protocol and
+// port, and pairs of protocol and nodePort must be unique.
+func (c *checker) servicePorts(path *field.Path, spec *corev1.ServiceSpec) {
 	if len(spec.Ports) == 0 {
-		return field.ErrorList{field.Required(path, "")}
+		c.add(field.Required(path, ""))
 	}
-	var errs field.ErrorList
 	names, ports, nodePorts := sets.New[string](), sets.New[string](), sets.New[string]()
 	for i := range spec.Ports {
 		port, path := &spec.Ports[i], path.Index(i)
-		errs = append(errs, validatePortName(port.Name, names, len(spec.Ports) > 1, path.Child("name"))...)
-		errs = append(errs, validatePort(path.Child("port"), port.Port)...)
-		errs = append(errs, validateProtocol(path.Child("protocol"), port.Protocol)...)
+		c.portName(path.Child("name"), port.Name, names, len(spec.Ports) > 1)
+		c.port(path.Child("port"), port.Port)
+		c.protocol(path.Child("protocol"), port.Protocol)
 		protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
-		errs = append(errs, validateUnique(ports, path, fmt.Sprintf("%s/%d", protocol, port.Port))...)
-		if port.NodePort == 0 {
-			continue
+		c.unique(ports, path, fmt.Sprintf("%s/%d", protocol, port.Port))
+		if port.NodePort != 0 {
+			path = path.Child("nodePort")
+			c.nodePort(path, port.NodePort, spec.Type)
+			c.unique(nodePorts, path, fmt.Sprintf("%s/%d", protocol, port.NodePort))
 		}
-		path = path.Child("nodePort")
-		errs = append(errs, validateNodePort(port.NodePort, spec.Type, path)...)
-		errs = append(errs, validateUnique(nodePorts, path, fmt.Sprintf("%s/%d", protocol, port.NodePort))...)
 	}
-	return errs
 }
 
-// validatePortName checks the name of a port of a Service, which is part of
-// the names of chains.
-func validatePortName(name string, seen sets.Set[string], required bool, path *field.Path) field.ErrorList {
-	if name == "" {
-		if required {
-			return field.ErrorList{field.Required(path, "")}
-		}
-		return nil
+// portName checks the name of a port of a Service, which is part of the names
+// of chains.
+func (c *checker) portName(path *field.Path, name string, seen sets.Set[string], required bool) {
+	if name != "" {
+		c.invalid(path, name, validation.IsDNS1123Label(name)...)
+		c.unique(seen, path, name)
+	} else if required {
+		c.add(field.Required(path, ""))
 	}
-	var errs field.ErrorList
-	for _, message := range validation.IsDNS1123Label(name) {
-		errs = append(errs, field.Invalid(path, name, message))
-	}
-	return append(errs, validateUnique(seen, path, name)...)
 }
 
-// validateNodePort checks a nodePort that is set. It accepts any port: the
-// range --service-node-port-range is a flag of the API server.
-func validateNodePort(nodePort int32, serviceType corev1.ServiceType, path *field.Path) field.ErrorList {
+// nodePort checks a nodePort that is set. It accepts any port: the range
+// --service-node-port-range is a flag of the API server.
+func (c *checker) nodePort(path *field.Path, nodePort int32, serviceType corev1.ServiceType) {
 	if serviceType == "" || serviceType == corev1.ServiceTypeClusterIP {
-		return field.ErrorList{field.Forbidden(path, "may not be used when `type` is 'ClusterIP'")}
+		c.add(field.Forbidden(path, "may not be used when `type` is 'ClusterIP'"))
+		return
 	}
-	return validatePort(path, nodePort)
+	c.port(path, nodePort)
 }
