@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 )
 
 // apiServer responds to lists with three EndpointSlices. Its watches have no
@@ -86,12 +87,12 @@ func TestListsByHTTP(t *testing.T) {
 			defer server.Close()
 			client := newClient(t, server.URL)
 			r := new(recorder)
-			reflector, synced := newReflector(endpointSlices, endpointSlicesOf(client), 0,
-				r.SetEndpointSlice, r.DeleteEndpointSlice)
+			source := &Source{config: Config{Client: client}}
+			synced := watchKind(source, endpointSlices, r.SetEndpointSlice, r.DeleteEndpointSlice)
 			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
 			defer stop()
 			var running sync.WaitGroup
-			running.Go(func() { reflector.RunWithContext(ctx) })
+			running.Go(func() { source.reflectors[0].RunWithContext(ctx) })
 			if !waitFor(ctx, 0, synced) {
 				t.Error("timed out waiting for the first list")
 			}
@@ -116,17 +117,17 @@ func TestListsByHTTP(t *testing.T) {
 func TestSelectors(t *testing.T) {
 	client := newClient(t, "http://192.0.2.1")
 	for _, tt := range []struct {
-		collection    collection
+		request       *rest.Request
 		labels, field string
 	}{
-		{servicesOf(client), "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
-		{endpointSlicesOf(client), "!service.kubernetes.io/headless", ""},
+		{services.request(client, metav1.ListOptions{}), "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
+		{endpointSlices.request(client, metav1.ListOptions{}), "!service.kubernetes.io/headless", ""},
 	} {
-		query := tt.collection.request(metav1.ListOptions{}).URL().Query()
+		query := tt.request.URL().Query()
 		labels, field := query.Get("labelSelector"), query.Get("fieldSelector")
 		if labels != tt.labels || field != tt.field {
 			t.Errorf("%s: got selectors %q and %q, want %q and %q",
-				tt.collection.resource, labels, field, tt.labels, tt.field)
+				tt.request.URL(), labels, field, tt.labels, tt.field)
 		}
 	}
 }

@@ -5,17 +5,25 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// kind is a kind whose objects are translated while a list arrives. N is the
-// name of an object, V its translation, O the API type.
+// kind is a kind whose objects are translated while a list arrives, or a
+// selection of its objects. N is the name of an object, V its translation, O
+// the API type.
 type kind[N comparable, V any, O object] struct {
-	name      string // for error messages
+	name           string // for error messages
+	resource       string // the plural in the URL
+	group          func(*apiclient.Client) rest.Interface
+	labels, fields string // selectors, empty for all objects
+
 	new       func() O
 	unread    unread // fields of O that translate does not read
 	translate func(O) V
@@ -26,9 +34,15 @@ type kind[N comparable, V any, O object] struct {
 	reset func(O)
 }
 
+// The selectors leave out Services without a ClusterIP, their EndpointSlices,
+// and Services of other proxies.
 var (
 	services = kind[cluster.ServiceName, *translate.Service, *corev1.Service]{
 		name:      "Service",
+		resource:  "services",
+		group:     func(c *apiclient.Client) rest.Interface { return c.Core },
+		labels:    "!" + translate.LabelServiceProxyName,
+		fields:    fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String(),
 		new:       func() *corev1.Service { return new(corev1.Service) },
 		unread:    unreadService,
 		translate: translate.ParseService,
@@ -39,6 +53,9 @@ var (
 	}
 	endpointSlices = kind[translate.SliceName, *translate.EndpointSlice, *discoveryv1.EndpointSlice]{
 		name:      "EndpointSlice",
+		resource:  "endpointslices",
+		group:     func(c *apiclient.Client) rest.Interface { return c.Discovery },
+		labels:    "!" + corev1.IsHeadlessService,
 		new:       func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
 		unread:    unreadEndpointSlice,
 		translate: translate.ParseEndpointSlice,
@@ -51,6 +68,8 @@ var (
 	}
 	nodes = kind[string, *corev1.Node, *corev1.Node]{
 		name:      "Node",
+		resource:  "nodes",
+		group:     func(c *apiclient.Client) rest.Interface { return c.Core },
 		new:       func() *corev1.Node { return new(corev1.Node) },
 		translate: trimNode,
 		identify:  func(n *corev1.Node) (name, uid string) { return n.Name, string(n.UID) },
@@ -58,12 +77,20 @@ var (
 	}
 	serviceCIDRs = kind[string, *networkingv1.ServiceCIDR, *networkingv1.ServiceCIDR]{
 		name:      "ServiceCIDR",
+		resource:  "servicecidrs",
+		group:     func(c *apiclient.Client) rest.Interface { return c.Networking },
 		new:       func() *networkingv1.ServiceCIDR { return new(networkingv1.ServiceCIDR) },
 		translate: trimServiceCIDR,
 		identify:  func(c *networkingv1.ServiceCIDR) (name, uid string) { return c.Name, string(c.UID) },
 		reset:     func(o *networkingv1.ServiceCIDR) { *o = networkingv1.ServiceCIDR{} },
 	}
 )
+
+// request returns a request for the objects.
+func (k kind[N, V, O]) request(client *apiclient.Client, o metav1.ListOptions) *rest.Request {
+	o.LabelSelector, o.FieldSelector = k.labels, k.fields
+	return k.group(client).Get().Resource(k.resource).VersionedParams(&o, metav1.ParameterCodec)
+}
 
 // emptyMeta returns metadata with the maps of m, which it empties.
 func emptyMeta(m metav1.ObjectMeta) metav1.ObjectMeta {

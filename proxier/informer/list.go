@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
 
 // errListFirst makes a reflector list and then watch, instead of starting a
@@ -20,24 +22,24 @@ import (
 // is several times cheaper than one in a watch.
 var errListFirst = errors.New("watches begin after a list")
 
-// newListWatcher returns the lister and watcher of a collection. The lists
-// hold translations.
-func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collection) cache.ListerWatcher {
-	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		body, err := from.request(o).UseProtobufAsDefault().Stream(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer body.Close()
-		return readList(k, from.decoder, body)
-	}
+// listWatcher returns a lister and watcher of the objects. The lists hold
+// translations.
+func (k kind[N, V, O]) listWatcher(client *apiclient.Client) cache.ListerWatcher {
 	return &cache.ListWatch{
-		ListWithContextFunc: list,
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			body, err := k.request(client, o).UseProtobufAsDefault().Stream(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer body.Close()
+			return k.readList(client.Decoder, body)
+		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if o.SendInitialEvents != nil {
 				return nil, errListFirst
 			}
-			return from.watch(ctx, o)
+			o.Watch = true
+			return k.request(client, o).Watch(ctx)
 		},
 	}
 }
@@ -46,17 +48,23 @@ func newListWatcher[N comparable, V any, O object](k kind[N, V, O], from collect
 // it arrives, in the memory of the one before, so that neither the response nor
 // the objects are in memory as a whole. A response that is not in protobuf is
 // read as a whole, by the decoder.
-func readList[N comparable, V any, O object](
-	k kind[N, V, O], decoder runtime.Decoder, body io.Reader,
-) (runtime.Object, error) {
+func (k kind[N, V, O]) readList(decoder runtime.Decoder, body io.Reader) (list runtime.Object, err error) {
 	const buffer = 64 << 10
 	in := bufio.NewReaderSize(body, buffer)
-	if start, err := in.Peek(len(protobufMagic)); err != nil || string(start) != protobufMagic {
-		return readWholeList(k, decoder, in)
+	if start, peekErr := in.Peek(len(protobufMagic)); peekErr == nil && string(start) == protobufMagic {
+		list, err = k.readProtobuf(in)
+	} else {
+		list, err = k.readWhole(decoder, in)
 	}
-	list := new(internalversion.List)
-	o := k.new()
-	meta, err := decodeList(in, k.name+"List", func(protobuf []byte) error {
+	if err != nil {
+		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+	}
+	return list, nil
+}
+
+func (k kind[N, V, O]) readProtobuf(in *bufio.Reader) (_ runtime.Object, err error) {
+	list, o := new(internalversion.List), k.new()
+	list.ListMeta, err = decodeList(in, k.name+"List", func(protobuf []byte) error {
 		k.reset(o)
 		if err := o.Unmarshal(k.unread.prune(protobuf)); err != nil {
 			return err
@@ -64,39 +72,33 @@ func readList[N comparable, V any, O object](
 		list.Items = append(list.Items, k.translated(o))
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
-	}
-	list.ListMeta = meta
-	return list, nil
+	return list, err
 }
 
-func readWholeList[N comparable, V any, O object](
-	k kind[N, V, O], decoder runtime.Decoder, in io.Reader,
-) (runtime.Object, error) {
+func (k kind[N, V, O]) readWhole(decoder runtime.Decoder, in io.Reader) (runtime.Object, error) {
 	text, err := io.ReadAll(in)
 	if err != nil {
-		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+		return nil, err
 	}
 	whole, err := runtime.Decode(decoder, text)
 	if err != nil {
-		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+		return nil, err
 	}
-	return translateList(k, whole)
+	return k.translateList(whole)
 }
 
 // translateList translates the objects of a list.
-func translateList[N comparable, V any, O object](k kind[N, V, O], whole runtime.Object) (runtime.Object, error) {
+func (k kind[N, V, O]) translateList(whole runtime.Object) (runtime.Object, error) {
 	listMeta, err := meta.ListAccessor(whole)
 	if err != nil {
-		return nil, fmt.Errorf("list of %s objects: %w", k.name, err)
+		return nil, err
 	}
 	list := new(internalversion.List)
 	list.ResourceVersion, list.Continue = listMeta.GetResourceVersion(), listMeta.GetContinue()
 	err = meta.EachListItem(whole, func(o runtime.Object) error {
 		one, ok := o.(O)
 		if !ok {
-			return fmt.Errorf("list of %s objects: unexpected %T", k.name, o)
+			return fmt.Errorf("unexpected %T", o)
 		}
 		list.Items = append(list.Items, k.translated(one))
 		return nil

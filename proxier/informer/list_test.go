@@ -62,7 +62,7 @@ func sliceList(n int) *discoveryv1.EndpointSliceList {
 func TestReadList(t *testing.T) {
 	for _, n := range []int{0, 1, 50} {
 		whole := sliceList(n)
-		want, err := translateList(endpointSlices, whole)
+		want, err := endpointSlices.translateList(whole)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestReadList(t *testing.T) {
 				"at once":      bytes.NewReader(text),
 				"byte by byte": iotest.OneByteReader(bytes.NewReader(text)),
 			} {
-				got, err := readList(endpointSlices, decoder, r)
+				got, err := endpointSlices.readList(decoder, r)
 				if err != nil {
 					t.Fatalf("%s, %d objects %s: %v", mediaType, n, name, err)
 				}
@@ -96,14 +96,14 @@ func TestReadCorruptList(t *testing.T) {
 			complete -= len("\x1a\x00\x22\x00") // empty contentEncoding and contentType
 		}
 		for n := range complete {
-			if list, err := readList(endpointSlices, decoder, bytes.NewReader(text[:n])); err == nil {
+			if list, err := endpointSlices.readList(decoder, bytes.NewReader(text[:n])); err == nil {
 				t.Fatalf("%s: got list %+v of %d of %d bytes, want an error", mediaType, list, n, len(text))
 			}
 		}
 		for n := range text {
 			changed := bytes.Clone(text)
 			changed[n] ^= 0xff
-			_, _ = readList(endpointSlices, decoder, bytes.NewReader(changed))
+			_, _ = endpointSlices.readList(decoder, bytes.NewReader(changed))
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestReadCorruptList(t *testing.T) {
 func TestReadListOfWrongKind(t *testing.T) {
 	pods := &corev1.PodList{Items: []corev1.Pod{{}}}
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
-		_, err := readList(services, decoder, bytes.NewReader(encoded(t, mediaType, pods)))
+		_, err := services.readList(decoder, bytes.NewReader(encoded(t, mediaType, pods)))
 		message := fmt.Sprint(err)
 		if !strings.Contains(message, "list of Service objects: ") || !strings.Contains(message, "Pod") {
 			t.Errorf("%s: got error %v, want one that names Service and Pod", mediaType, err)

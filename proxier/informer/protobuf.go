@@ -88,16 +88,16 @@ type message struct {
 // must read or skip the field.
 func (m *message) each(f func(number uint64, size int64) error) error {
 	for m.left > 0 {
-		if _, err := m.in.Peek(1); m.open && errors.Is(err, io.EOF) {
+		key, err := binary.ReadUvarint(m)
+		if m.open && errors.Is(err, io.EOF) {
 			return nil
 		}
-		key, err := m.varint()
 		if err != nil {
-			return err
+			return unexpected(err)
 		}
-		value, err := m.varint()
+		value, err := binary.ReadUvarint(m)
 		if err != nil {
-			return err
+			return unexpected(err)
 		}
 		switch {
 		case key&7 == uint64(protowire.VarintType):
@@ -112,11 +112,6 @@ func (m *message) each(f func(number uint64, size int64) error) error {
 		}
 	}
 	return nil
-}
-
-func (m *message) varint() (uint64, error) {
-	v, err := binary.ReadUvarint(m)
-	return v, unexpected(err)
 }
 
 // ReadByte implements io.ByteReader.

@@ -102,11 +102,11 @@ func TestPrune(t *testing.T) {
 
 func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], whole runtime.Object) {
 	t.Helper()
-	want, err := translateList(k, whole)
+	want, err := k.translateList(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := readList(k, decoder, bytes.NewReader(encoded(t, runtime.ContentTypeProtobuf, whole)))
+	got, err := k.readList(decoder, bytes.NewReader(encoded(t, runtime.ContentTypeProtobuf, whole)))
 	if err != nil {
 		t.Fatal(err)
 	}

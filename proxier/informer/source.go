@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -61,13 +63,14 @@ func New(config Config) (*Source, error) {
 	if config.Client == nil || config.Handler == nil || config.NodeName == "" {
 		return nil, errors.New("informer: Client, NodeName and Handler are required")
 	}
-	s := &Source{config: config}
-	client, h := config.Client, config.Handler
-	s.servicesSynced = watchKind(s, services, servicesOf(client), h.SetService, h.DeleteService)
-	s.slicesSynced = watchKind(s, endpointSlices, endpointSlicesOf(client), h.SetEndpointSlice, h.DeleteEndpointSlice)
-	s.nodeSynced = watchKind(s, nodes, nodesOf(client, config.NodeName), s.setNode, s.deleteNode)
+	s, h := &Source{config: config}, config.Handler
+	s.servicesSynced = watchKind(s, services, h.SetService, h.DeleteService)
+	s.slicesSynced = watchKind(s, endpointSlices, h.SetEndpointSlice, h.DeleteEndpointSlice)
+	own := nodes
+	own.fields = fields.OneTermEqualSelector(metav1.ObjectNameField, config.NodeName).String()
+	s.nodeSynced = watchKind(s, own, s.setNode, s.deleteNode)
 	known := make(map[string][]string) // CIDRs by the name of the object
-	s.cidrsSynced = watchKind(s, serviceCIDRs, serviceCIDRsOf(client), func(c *networkingv1.ServiceCIDR) {
+	s.cidrsSynced = watchKind(s, serviceCIDRs, func(c *networkingv1.ServiceCIDR) {
 		known[c.Name] = c.Spec.CIDRs
 		h.OnServiceCIDRsChanged(union(known))
 	}, func(name string) {
@@ -77,29 +80,20 @@ func New(config Config) (*Source, error) {
 	return s, nil
 }
 
-// watchKind makes s call set and remove for the objects of a collection.
-// synced reports whether the first list was delivered.
+// watchKind makes s call set and remove for the objects of a kind. synced
+// reports whether the first list was delivered.
 func watchKind[N comparable, V any, O object](
-	s *Source, k kind[N, V, O], from collection, set func(V), remove func(N),
+	s *Source, k kind[N, V, O], set func(V), remove func(N),
 ) (synced cache.InformerSynced) {
-	r, synced := newReflector(k, from, s.config.ResyncPeriod, set, remove)
-	s.reflectors = append(s.reflectors, r)
-	return synced
-}
-
-// newReflector returns a reflector that calls set and remove for the objects
-// of a collection. synced reports whether the first list was delivered.
-func newReflector[N comparable, V any, O object](
-	k kind[N, V, O], from collection, resync time.Duration, set func(V), remove func(N),
-) (r *cache.Reflector, synced cache.InformerSynced) {
 	const minResync = time.Second // as in client-go's informers
+	resync := s.config.ResyncPeriod
 	if resync > 0 {
 		resync = max(resync, minResync)
 	}
-	s := &store[N, V, O]{kind: k, set: set, remove: remove}
-	r = cache.NewReflectorWithOptions(newListWatcher(k, from), k.new(), s,
-		cache.ReflectorOptions{Name: k.name, ResyncPeriod: resync})
-	return r, s.hasSynced
+	store := &store[N, V, O]{kind: k, set: set, remove: remove}
+	s.reflectors = append(s.reflectors, cache.NewReflectorWithOptions(k.listWatcher(s.config.Client), k.new(), store,
+		cache.ReflectorOptions{Name: k.name, ResyncPeriod: resync}))
+	return store.hasSynced
 }
 
 func (s *Source) setNode(node *corev1.Node) {
