@@ -115,13 +115,13 @@ func TestListsByHTTP(t *testing.T) {
 // Lists and watches have the selectors of kube-proxy v1.36.3
 // (cmd/kube-proxy/app/server.go).
 func TestSelectors(t *testing.T) {
-	client := newClient(t, "http://192.0.2.1")
+	client, all := newClient(t, "http://192.0.2.1"), metav1.ListOptions{}
 	for _, tt := range []struct {
 		request       *rest.Request
 		labels, field string
 	}{
-		{services.request(client, metav1.ListOptions{}), "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
-		{endpointSlices.request(client, metav1.ListOptions{}), "!service.kubernetes.io/headless", ""},
+		{services.request(client, all), "!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None"},
+		{endpointSlices.request(client, all), "!service.kubernetes.io/headless", ""},
 	} {
 		query := tt.request.URL().Query()
 		labels, field := query.Get("labelSelector"), query.Get("fieldSelector")

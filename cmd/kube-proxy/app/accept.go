@@ -1,8 +1,10 @@
 package app
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/munnerz/goautoneg"
@@ -35,31 +37,19 @@ type representation struct{ media, version string }
 // negotiate returns the representation that the client prefers. The default
 // is text. An object needs all parameters of its type: application/json alone
 // is not acceptable, as in kube-proxy.
-func negotiate(accept, kind string) (representation, bool) {
-	if accept == "" {
-		return representation{media: mediaText}, true
-	}
-	for _, clause := range goautoneg.ParseAccept(accept) {
-		if r, ok := representationFor(clause, kind); ok {
-			return r, true
+func negotiate(accept, kind string) (r representation, ok bool) {
+	for _, clause := range goautoneg.ParseAccept(cmp.Or(accept, mediaText)) {
+		as, version := clause.Params["as"], clause.Params["v"]
+		if as == "" && matches(clause, mediaText) {
+			return representation{media: mediaText}, true
 		}
-	}
-	return representation{}, false
-}
-
-// representationFor returns the representation that satisfies one alternative
-// of an Accept header.
-func representationFor(clause goautoneg.Accept, kind string) (representation, bool) {
-	as, version := clause.Params["as"], clause.Params["v"]
-	if as == "" {
-		return representation{media: mediaText}, matches(clause, mediaText)
-	}
-	if _, known := zpageVersion(version); !known || as != kind || clause.Params["g"] != zpagesGroup {
-		return representation{}, false
-	}
-	for _, media := range []string{mediaJSON, mediaYAML} {
-		if matches(clause, media) {
-			return representation{media, version}, true
+		if as != kind || clause.Params["g"] != zpagesGroup || !slices.Contains(zpageVersions, version) {
+			continue
+		}
+		for _, media := range []string{mediaJSON, mediaYAML} {
+			if matches(clause, media) {
+				return representation{media, version}, true
+			}
 		}
 	}
 	return representation{}, false

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -36,15 +35,9 @@ const (
 //
 // A warning above a limit is logged and never becomes an event.
 type eventLimits struct {
-	mu                  sync.Mutex
-	reasons             map[string]*reasonLimit
-	namespaces, objects *record.EventSourceObjectSpamFilter
-}
-
-// reasonLimit limits the events of one reason.
-type reasonLimit struct {
-	flowcontrol.PassiveRateLimiter
-	exceeded bool // reports whether the last warning was above the limit
+	mu                           sync.Mutex
+	reasons, namespaces, objects *record.EventSourceObjectSpamFilter
+	exceeded                     map[string]bool // reports whether the last warning of a reason was above the limit
 }
 
 func newEventLimits() *eventLimits {
@@ -52,7 +45,8 @@ func newEventLimits() *eventLimits {
 		return record.NewEventSourceObjectSpamFilter(limitCache, burst, qps, clock.RealClock{}, key)
 	}
 	return &eventLimits{
-		reasons: make(map[string]*reasonLimit),
+		exceeded: make(map[string]bool),
+		reasons:  limit(reasonBurst, reasonQPS, func(e *corev1.Event) string { return e.Reason }),
 		namespaces: limit(namespaceBurst, namespaceQPS, func(e *corev1.Event) string {
 			return e.Reason + "/" + e.InvolvedObject.Namespace
 		}),
@@ -71,15 +65,10 @@ func (l *eventLimits) allow(e cluster.Event) bool {
 	if l.objects.Filter(event) || l.namespaces.Filter(event) {
 		return false
 	}
-	limit := l.reasons[e.Reason]
-	if limit == nil {
-		limit = &reasonLimit{PassiveRateLimiter: flowcontrol.NewTokenBucketPassiveRateLimiter(reasonQPS, reasonBurst)}
-		l.reasons[e.Reason] = limit
-	}
-	allowed := limit.TryAccept()
-	if !allowed && !limit.exceeded {
+	exceeded := l.reasons.Filter(event)
+	if exceeded && !l.exceeded[e.Reason] {
 		klog.InfoS("Reached the limit of events, logging some warnings without an event", "reason", e.Reason)
 	}
-	limit.exceeded = !allowed
-	return allowed
+	l.exceeded[e.Reason] = exceeded
+	return !exceeded
 }

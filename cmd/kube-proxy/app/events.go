@@ -1,13 +1,11 @@
 package app
 
 import (
-	"context"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
@@ -18,42 +16,22 @@ const component = "kube-proxy"
 // maxNote is the longest note that the API accepts, in bytes.
 const maxNote = 1024
 
-// eventRecorder sends events to the API server. It implements
-// cluster.EventRecorder.
-//
-// [eventLimits] limits the number of events of the proxier.
-type eventRecorder struct {
-	sender *eventSender
-	limits *eventLimits
-}
-
-// newEventRecorder returns an eventRecorder that sends events with client.
-// Other requests must not share the client's rate limiter: events would delay
-// them.
-func newEventRecorder(client rest.Interface) *eventRecorder {
-	return &eventRecorder{sender: newEventSender(client), limits: newEventLimits()}
-}
-
-// run sends events until ctx ends.
-func (r *eventRecorder) run(ctx context.Context) { r.sender.run(ctx) }
-
 // Record implements cluster.EventRecorder. It drops events above the limits.
 func (r *eventRecorder) Record(e cluster.Event) {
-	if !r.limits.allow(e) {
-		return
+	if r.limits.allow(e) {
+		r.add(referenceOf(e), corev1.EventTypeWarning, e.Reason, "ProgramServices", truncate(e.Note, maxNote))
 	}
-	r.sender.add(referenceOf(e), corev1.EventTypeWarning, e.Reason, "ProgramServices", truncate(e.Note, maxNote))
 }
 
 // recordStart records that this proxy starts, as an event of its node.
 func (r *eventRecorder) recordStart(nodeName string) {
-	r.sender.add(nodeReference(nodeName), corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
+	r.add(nodeReference(nodeName), corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
 }
 
 // recordServerFailure records that an HTTP server failed, as an event of this
 // proxy's node.
 func (r *eventRecorder) recordServerFailure(nodeName, reason string, err error) {
-	r.sender.add(nodeReference(nodeName), corev1.EventTypeWarning, reason, "StartKubeProxy",
+	r.add(nodeReference(nodeName), corev1.EventTypeWarning, reason, "StartKubeProxy",
 		truncate(err.Error(), maxNote))
 }
 

@@ -77,8 +77,8 @@ func TestEventsDoNotDelayLists(t *testing.T) {
 func newTestRecorder() (r *eventRecorder, sent func() int) {
 	r = newEventRecorder(nil)
 	return r, func() (n int) {
-		for ; len(r.sender.queue) > 0; n++ {
-			<-r.sender.queue
+		for ; len(r.queue) > 0; n++ {
+			<-r.queue
 		}
 		return n
 	}

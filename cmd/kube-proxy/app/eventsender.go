@@ -35,12 +35,14 @@ const (
 	requestTimeout = 10 * time.Second
 )
 
-// eventSender sends events to the API server, one at a time. Equal events
-// become a series, which is one object with a counter. An event that cannot be
-// sent is tried again later and does not delay others. It is used in place of
-// client-go's broadcaster, which links the types of all API groups.
-type eventSender struct {
+// eventRecorder sends events to the API server, one at a time. It implements
+// cluster.EventRecorder. Equal events become a series, which is one object with
+// a counter. An event that cannot be sent is tried again later and does not
+// delay others. It is used in place of client-go's broadcaster, which links the
+// types of all API groups.
+type eventRecorder struct {
 	client   rest.Interface
+	limits   *eventLimits // of the events of the proxier
 	instance string
 	pending  atomic.Int32 // events that wait in the queue or for another try
 	queue    chan pendingEvent
@@ -60,16 +62,19 @@ type seriesKey struct {
 	typ, reason, action, note string
 }
 
-func newEventSender(client rest.Interface) *eventSender {
+// newEventRecorder returns an eventRecorder that sends events with client.
+// Other requests must not share the client's rate limiter: events would delay
+// them.
+func newEventRecorder(client rest.Interface) *eventRecorder {
 	hostname, _ := os.Hostname()
-	return &eventSender{
-		client: client, instance: component + "-" + hostname,
+	return &eventRecorder{
+		client: client, limits: newEventLimits(), instance: component + "-" + hostname,
 		queue: make(chan pendingEvent, maxPending), series: make(map[seriesKey]*eventsv1.Event),
 	}
 }
 
 // add queues an event. It drops the event if too many are pending.
-func (s *eventSender) add(regarding *corev1.ObjectReference, typ, reason, action, note string) {
+func (r *eventRecorder) add(regarding *corev1.ObjectReference, typ, reason, action, note string) {
 	now := time.Now()
 	event := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
@@ -78,29 +83,29 @@ func (s *eventSender) add(regarding *corev1.ObjectReference, typ, reason, action
 		},
 		EventTime:           metav1.NewMicroTime(now),
 		ReportingController: component,
-		ReportingInstance:   s.instance,
+		ReportingInstance:   r.instance,
 		Action:              action,
 		Reason:              reason,
 		Regarding:           *regarding,
 		Note:                note,
 		Type:                typ,
 	}
-	if s.pending.Add(1) > maxPending {
-		s.pending.Add(-1)
+	if r.pending.Add(1) > maxPending {
+		r.pending.Add(-1)
 		klog.V(2).InfoS("Dropped an event, too many events wait for the API server", "reason", reason)
 		return
 	}
-	s.queue <- pendingEvent{Event: event} // does not block: it has a place for each pending event
+	r.queue <- pendingEvent{Event: event} // does not block: it has a place for each pending event
 }
 
 // run sends events until ctx ends.
-func (s *eventSender) run(ctx context.Context) {
+func (r *eventRecorder) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case event := <-s.queue:
-			s.send(ctx, event)
+		case event := <-r.queue:
+			r.send(ctx, event)
 		}
 	}
 }
@@ -108,26 +113,26 @@ func (s *eventSender) run(ctx context.Context) {
 // send sends an event. If the API server is unreachable or fails, the event
 // is queued again after a pause. It drops an event that the API server rejects,
 // or that failed too often.
-func (s *eventSender) send(ctx context.Context, e pendingEvent) {
-	s.endSeries(e.EventTime.Time)
-	err := s.trySend(ctx, e.Event)
+func (r *eventRecorder) send(ctx context.Context, e pendingEvent) {
+	r.endSeries(e.EventTime.Time)
+	err := r.trySend(ctx, e.Event)
 	e.tries++
 	switch {
 	case err == nil || ctx.Err() != nil:
-		s.failing = false
+		r.failing = false
 	case isRejection(err):
 		klog.ErrorS(err, "The API server rejected an event", "reason", e.Reason)
 	case e.tries >= maxTries:
 		klog.ErrorS(err, "Failed to send an event, dropped it", "reason", e.Reason, "requests", e.tries)
 	default:
-		if e.tries == 1 && !s.failing {
+		if e.tries == 1 && !r.failing {
 			klog.ErrorS(err, "Failed to send an event, retrying later", "reason", e.Reason)
 		}
-		s.failing = true
-		time.AfterFunc(min(minPause<<(e.tries-1), maxPause), func() { s.queue <- e })
+		r.failing = true
+		time.AfterFunc(min(minPause<<(e.tries-1), maxPause), func() { r.queue <- e })
 		return
 	}
-	s.pending.Add(-1)
+	r.pending.Add(-1)
 }
 
 // isRejection reports whether the API server answered with an error that a
@@ -140,26 +145,26 @@ func isRejection(err error) bool {
 }
 
 // trySend creates an event, or counts it if it is equal to an earlier one.
-func (s *eventSender) trySend(ctx context.Context, event *eventsv1.Event) error {
+func (r *eventRecorder) trySend(ctx context.Context, event *eventsv1.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	key := seriesKey{event.Regarding, event.Type, event.Reason, event.Action, event.Note}
-	if first := s.series[key]; first != nil {
-		err := s.count(ctx, first, event.EventTime)
+	if first := r.series[key]; first != nil {
+		err := r.count(ctx, first, event.EventTime)
 		if !apierrors.IsNotFound(err) { // deleted, or expired
 			return err
 		}
 	}
-	err := s.client.Post().MaxRetries(0).Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
+	err := r.client.Post().MaxRetries(0).Namespace(event.Namespace).Resource("events").Body(event).Do(ctx).Error()
 	if err == nil || apierrors.IsAlreadyExists(err) { // the response to an earlier request was lost
-		s.series[key] = event
+		r.series[key] = event
 		return nil
 	}
 	return err
 }
 
 // count adds an event to the series that began with first.
-func (s *eventSender) count(ctx context.Context, first *eventsv1.Event, at metav1.MicroTime) error {
+func (r *eventRecorder) count(ctx context.Context, first *eventsv1.Event, at metav1.MicroTime) error {
 	series := eventsv1.EventSeries{Count: 2, LastObservedTime: first.EventTime}
 	if first.Series != nil {
 		series = *first.Series
@@ -172,7 +177,7 @@ func (s *eventSender) count(ctx context.Context, first *eventsv1.Event, at metav
 	if err != nil {
 		return err
 	}
-	err = s.client.Patch(types.MergePatchType).MaxRetries(0).Namespace(first.Namespace).Resource("events").
+	err = r.client.Patch(types.MergePatchType).MaxRetries(0).Namespace(first.Namespace).Resource("events").
 		Name(first.Name).Body(patch).Do(ctx).Error()
 	if err == nil {
 		first.Series = &series
@@ -181,8 +186,8 @@ func (s *eventSender) count(ctx context.Context, first *eventsv1.Event, at metav
 }
 
 // endSeries forgets the series without an event in the last minutes.
-func (s *eventSender) endSeries(now time.Time) {
-	maps.DeleteFunc(s.series, func(_ seriesKey, first *eventsv1.Event) bool {
+func (r *eventRecorder) endSeries(now time.Time) {
+	maps.DeleteFunc(r.series, func(_ seriesKey, first *eventsv1.Event) bool {
 		last := first.EventTime
 		if first.Series != nil {
 			last = first.Series.LastObservedTime

@@ -93,9 +93,9 @@ func (a *eventAPI) only(t *testing.T) eventsv1.Event {
 	panic("unreachable")
 }
 
-// testSender calls f with an API server and a running eventSender. Time passes
-// when all of them wait.
-func testSender(t *testing.T, f func(api *eventAPI, s *eventSender)) {
+// testSender calls f with an API server and a running eventRecorder. Time
+// passes when all of them wait.
+func testSender(t *testing.T, f func(api *eventAPI, s *eventRecorder)) {
 	synctest.Test(t, func(t *testing.T) {
 		api := &eventAPI{events: make(map[string]eventsv1.Event)}
 		client, err := apiclient.New(&rest.Config{
@@ -104,7 +104,7 @@ func testSender(t *testing.T, f func(api *eventAPI, s *eventSender)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newEventSender(client.Events)
+		s := newEventRecorder(client.Events)
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -118,16 +118,16 @@ func testSender(t *testing.T, f func(api *eventAPI, s *eventSender)) {
 }
 
 // recordWarning records a warning about a Service in the namespace default.
-func recordWarning(s *eventSender, name, note string) { recordWarningIn(s, "default", name, note) }
+func recordWarning(s *eventRecorder, name, note string) { recordWarningIn(s, "default", name, note) }
 
-func recordWarningIn(s *eventSender, namespace, name, note string) {
+func recordWarningIn(s *eventRecorder, namespace, name, note string) {
 	s.add(&corev1.ObjectReference{Kind: "Service", Namespace: namespace, Name: name},
 		corev1.EventTypeWarning, "AddressConflict", "ProgramServices", note)
 	synctest.Wait()
 }
 
 func TestSendEvent(t *testing.T) {
-	testSender(t, func(api *eventAPI, s *eventSender) {
+	testSender(t, func(api *eventAPI, s *eventRecorder) {
 		s.add(nodeReference("n1"), corev1.EventTypeNormal, "Starting", "StartKubeProxy", "")
 		synctest.Wait()
 		e := api.only(t)
@@ -143,7 +143,7 @@ func TestSendEvent(t *testing.T) {
 // was none for a while.
 func TestEventSeries(t *testing.T) {
 	const create, count = "POST ", "PATCH "
-	testSender(t, func(api *eventAPI, s *eventSender) {
+	testSender(t, func(api *eventAPI, s *eventRecorder) {
 		for range 3 {
 			recordWarning(s, "web", "a")
 			time.Sleep(seriesEnd)
@@ -166,7 +166,7 @@ func TestEventSeries(t *testing.T) {
 
 // Events wait for an API server that is unreachable.
 func TestEventsWithoutAPIServer(t *testing.T) {
-	testSender(t, func(api *eventAPI, s *eventSender) {
+	testSender(t, func(api *eventAPI, s *eventRecorder) {
 		api.down.Store(true)
 		for range maxPending + 10 {
 			recordWarning(s, "web", "a")
@@ -191,7 +191,7 @@ func TestFailingEvent(t *testing.T) {
 	var lines []string
 	klog.SetLogger(funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 	defer klog.ClearLogger()
-	testSender(t, func(api *eventAPI, s *eventSender) {
+	testSender(t, func(api *eventAPI, s *eventRecorder) {
 		api.broken = "broken"
 		recordWarningIn(s, "broken", "web", "a")
 		for i := range 2 * maxPending {
@@ -217,7 +217,7 @@ func TestRejectedEvent(t *testing.T) {
 		http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusUnprocessableEntity,
 	} {
 		t.Run(http.StatusText(int(status)), func(t *testing.T) {
-			testSender(t, func(api *eventAPI, s *eventSender) {
+			testSender(t, func(api *eventAPI, s *eventRecorder) {
 				api.status.Store(status)
 				recordWarning(s, "web", "a")
 				api.status.Store(0)
@@ -239,7 +239,7 @@ func TestEventsOfFailingAPIServer(t *testing.T) {
 		http.StatusGatewayTimeout,
 	} {
 		t.Run(http.StatusText(int(status)), func(t *testing.T) {
-			testSender(t, func(api *eventAPI, s *eventSender) {
+			testSender(t, func(api *eventAPI, s *eventRecorder) {
 				api.status.Store(status)
 				recordWarning(s, "web", "a")
 				api.status.Store(0)
@@ -254,7 +254,7 @@ func TestEventsOfFailingAPIServer(t *testing.T) {
 // If the response to the creation of an event is lost, the event exists when it
 // is sent again. Equal events are then added to it.
 func TestLostResponse(t *testing.T) {
-	testSender(t, func(api *eventAPI, s *eventSender) {
+	testSender(t, func(api *eventAPI, s *eventRecorder) {
 		api.lossy.Store(true)
 		recordWarning(s, "web", "a")
 		api.lossy.Store(false)

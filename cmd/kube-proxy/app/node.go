@@ -3,12 +3,9 @@ package app
 import (
 	"errors"
 	"syscall"
-	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
-	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/config"
 	"github.com/nftproxy/nftproxy/conntrack"
@@ -61,12 +58,11 @@ func loadConntrack() {
 }
 
 func conntrackSettings(c *v1alpha1.KubeProxyConntrackConfiguration) conntrack.Settings {
-	duration := func(d *metav1.Duration) time.Duration { return ptr.Deref(d, metav1.Duration{}).Duration }
 	return conntrack.Settings{
-		MaxPerCore:            int(ptr.Deref(c.MaxPerCore, 0)),
-		Min:                   int(ptr.Deref(c.Min, 0)),
-		TCPEstablishedTimeout: duration(c.TCPEstablishedTimeout),
-		TCPCloseWaitTimeout:   duration(c.TCPCloseWaitTimeout),
+		MaxPerCore:            int(*c.MaxPerCore),
+		Min:                   int(*c.Min),
+		TCPEstablishedTimeout: c.TCPEstablishedTimeout.Duration,
+		TCPCloseWaitTimeout:   c.TCPCloseWaitTimeout.Duration,
 		TCPBeLiberal:          c.TCPBeLiberal,
 		UDPTimeout:            c.UDPTimeout.Duration,
 		UDPStreamTimeout:      c.UDPStreamTimeout.Duration,

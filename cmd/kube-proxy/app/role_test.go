@@ -120,7 +120,7 @@ func TestRole(t *testing.T) {
 		}
 		ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 		defer stop()
-		events := newEventSender(client.Events)
+		events := newEventRecorder(client.Events)
 		go events.run(ctx)
 		recordWarning(events, "web", "a")
 		recordWarning(events, "web", "a")

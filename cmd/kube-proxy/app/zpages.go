@@ -27,11 +27,10 @@ const (
 	zpagesComponent = "kube-proxy"
 )
 
-// zpageVersion reports whether an API version of the pages is known, and
-// whether it is deprecated.
-func zpageVersion(version string) (deprecated, known bool) {
-	return version == "v1alpha1", version == "v1alpha1" || version == "v1beta1"
-}
+// zpageVersions are the API versions of the pages. zpageOld is deprecated.
+var zpageVersions = []string{zpageOld, "v1beta1"}
+
+const zpageOld = "v1alpha1"
 
 type zpageObject struct {
 	Kind       string            `json:"kind"`
@@ -119,7 +118,7 @@ func zpage(kind string, writeText func(*bytes.Buffer), object func(zpageObject) 
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			w.Write(body.Bytes())
 		default:
-			if deprecated, _ := zpageVersion(want.version); deprecated {
+			if want.version == zpageOld {
 				w.Header().Set("Warning", fmt.Sprintf(zpageDeprecated, strings.ToLower(kind)))
 			}
 			contentType := fmt.Sprintf("%s;g=%s;v=%s;as=%s", want.media, zpagesGroup, want.version, kind)
