@@ -148,9 +148,9 @@ func (t *tracker) countPending() {
 	t.metrics.endpointChanges.pending.Set(float64(changedSlices))
 }
 
-// replaceSlice records the new version of a slice, and reports whether endpoints
-// change. An equal version is replaced too, because the source may keep the new
-// one: then the memory of the old one can be freed.
+// replaceSlice records the new version of a slice, and reports whether
+// endpoints change. An equal version is replaced too, because the source may
+// keep the new one: then the memory of the old one can be freed.
 func (t *tracker) replaceSlice(now *translate.EndpointSlice) (changed bool) {
 	t.metrics.endpointChanges.total.Inc()
 	name := now.Name
