@@ -56,8 +56,8 @@ func (r report) print(out io.Writer) {
 		}
 	}
 	for _, s := range suites() {
-		for _, f := range s.features {
-			line(f.name, r.counts(f.name))
+		for _, f := range s.Features {
+			line(f.Name, r.counts(f.Name))
 		}
 	}
 	line("all", r.counts(""))

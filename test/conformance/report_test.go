@@ -138,8 +138,8 @@ func TestSelected(t *testing.T) {
 func TestFeatures(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range suites() {
-		for _, f := range s.features {
-			for _, name := range f.tests {
+		for _, f := range s.Features {
+			for _, name := range f.Tests {
 				if seen[name] {
 					t.Errorf("%s belongs to two features", name)
 				}
@@ -148,9 +148,9 @@ func TestFeatures(t *testing.T) {
 		}
 	}
 	for _, r := range references() {
-		for mode := range strings.FieldsSeq(r.modes) {
+		for _, mode := range r.Modes {
 			if known(mode, "") != "" {
-				t.Errorf("%s matches an empty name", r.cases)
+				t.Errorf("%s matches an empty name", r.Cases)
 			}
 		}
 	}

@@ -35,11 +35,11 @@ type event struct {
 // test is selected by its name or by its feature.
 func (s suite) selected(only *regexp.Regexp) (features map[string]string, patterns []string) {
 	features = map[string]string{}
-	for _, f := range s.features {
-		for _, t := range f.tests {
-			if only.MatchString(f.name) || only.MatchString(t) {
+	for _, f := range s.Features {
+		for _, t := range f.Tests {
+			if only.MatchString(f.Name) || only.MatchString(t) {
 				name, subtests, _ := strings.Cut(t, "/")
-				features[name] = f.name
+				features[name] = f.Name
 				patterns = append(patterns, strings.TrimSuffix("^"+name+"$/"+subtests, "/"))
 			}
 		}
@@ -58,15 +58,15 @@ func (s suite) run(ctx context.Context, o options) (all []result, notes []string
 	}
 	args := []string{
 		"test", "-json", "-count=1", "-timeout=2h", fmt.Sprint("-parallel=", o.parallel),
-		"-run=" + strings.Join(patterns, "|"), s.pkg,
+		"-run=" + strings.Join(patterns, "|"), s.Package,
 	}
-	if s.random {
+	if s.Random {
 		args = append(args, fmt.Sprint("-seeds=", o.seeds))
 	}
 	command := exec.CommandContext(ctx, "go", args...)
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGINT) }
-	command.Dir, command.Stderr = s.dir, os.Stderr
+	command.Dir, command.Stderr = s.Dir, os.Stderr
 	command.Env = append(os.Environ(), "SUBJECT="+o.proxy, "SUBJECT_MODE="+o.mode, "SUBJECT_ARGS="+o.args)
 	out, err := command.StdoutPipe()
 	if err != nil {
@@ -81,7 +81,7 @@ func (s suite) run(ctx context.Context, o options) (all []result, notes []string
 		return slices.DeleteFunc(all, func(r result) bool { return r.unfinished }), notes, nil
 	}
 	if err != nil && !slices.ContainsFunc(all, func(r result) bool { return !r.passed && r.output != "" }) {
-		return all, notes, fmt.Errorf("%s: %w:\n%s", s.pkg, err, other)
+		return all, notes, fmt.Errorf("%s: %w:\n%s", s.Package, err, other)
 	}
 	return all, notes, nil
 }
