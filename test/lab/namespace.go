@@ -37,8 +37,7 @@ type Namespace struct {
 	life context.Context // of the namespace and its processes
 	end  context.CancelFunc
 
-	mu      sync.Mutex
-	servers map[*Server]struct{}
+	servers sync.WaitGroup
 }
 
 // NewNamespace creates a namespace outside of labs, which has only loopback.
@@ -50,7 +49,7 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
-	ns := &Namespace{Name: name, lab: l, file: file, bound: l.names != nil, servers: map[*Server]struct{}{}}
+	ns := &Namespace{Name: name, lab: l, file: file, bound: l.names != nil}
 	ns.life, ns.end = context.WithCancel(context.Background())
 	if err := l.add(ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), file.Close())
@@ -148,14 +147,8 @@ func (n *Namespace) AddrLike(other netip.Addr) netip.Addr {
 // kernel removes it with its links. It can be called more than once.
 func (n *Namespace) Close() error {
 	n.end()
-	n.mu.Lock()
-	servers := slices.Collect(maps.Keys(n.servers))
-	n.mu.Unlock()
-
+	n.servers.Wait()
 	var errs []error
-	for _, server := range servers {
-		errs = append(errs, server.Close())
-	}
 	if n.bound {
 		errs = append(errs, unbind(n.lab.names.file(n.Name)))
 		n.bound = false

@@ -1,6 +1,9 @@
 package lab
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestSCTPChecksum(t *testing.T) {
 	// The check value of CRC-32/ISCSI, another name of CRC32c.
@@ -28,14 +31,11 @@ func crcOf(data []byte) uint32 {
 }
 
 func TestDecodeSCTP(t *testing.T) {
-	for _, p := range []sctpPacket{
-		{source: 1, destination: 2, chunk: sctpInit},
-		{source: 2, destination: 1, chunk: sctpInitAck, cookie: []byte("pod 10.0.0.1:1\n")},
-	} {
-		packet := p.encode()
-		if got, ok := decodeSCTP(packet); !ok || got.source != p.source || got.destination != p.destination ||
-			got.chunk != p.chunk || string(got.cookie) != string(p.cookie) {
-			t.Errorf("got %+v (%t), want %+v", got, ok, p)
+	for chunk, cookie := range map[byte]string{sctpInit: "", sctpInitAck: "pod 10.0.0.1:1\n"} {
+		packet := newSCTP(1, 2, chunk, []byte(cookie))
+		if got, ok := decodeSCTP(packet); !ok || got.Source != 1 || got.Destination != 2 || got.Chunk != chunk ||
+			strings.TrimRight(string(got.Cookie[:]), "\x00") != cookie {
+			t.Errorf("got %+v (%t), want chunk %d from 1 to 2 with the cookie %q", got, ok, chunk, cookie)
 		}
 		for length := range packet {
 			if got, ok := decodeSCTP(packet[:length]); ok {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,13 +23,10 @@ import (
 // sends its Answer and then echoes. A UDP server answers each datagram, an
 // SCTP server each INIT. A server ends with its namespace or with Close.
 type Server struct {
-	namespace *Namespace
-	sockets   []io.Closer
-	done      sync.WaitGroup
-
-	mu     sync.Mutex
-	conns  map[net.Conn]struct{}
-	closed bool
+	name string // of the namespace
+	life context.Context
+	end  context.CancelFunc
+	done sync.WaitGroup
 }
 
 // ServeTCP starts a TCP server at all addresses of the namespace.
@@ -60,45 +59,33 @@ func (n *Namespace) Serve(port uint16) error {
 func (n *Namespace) serve(protocol string, port uint16,
 	listen func(s *Server, network string, at netip.AddrPort) (io.Closer, func(), error),
 ) (*Server, error) {
-	s := &Server{namespace: n, conns: map[net.Conn]struct{}{}}
+	s := &Server{name: n.Name}
+	s.life, s.end = context.WithCancel(n.life)
 	for _, wildcard := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
 		socket, run, err := listen(s, networkOf(protocol, wildcard), netip.AddrPortFrom(wildcard, port))
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("serve %s port %d in %s: %w", protocol, port, n.Name, err), s.Close())
+			s.Close()
+			return nil, fmt.Errorf("serve %s port %d in %s: %w", protocol, port, n.Name, err)
 		}
-		s.sockets = append(s.sockets, socket)
 		s.done.Go(run)
+		s.done.Go(func() {
+			<-s.life.Done()
+			socket.Close()
+		})
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.servers[s] = struct{}{}
+	n.servers.Go(s.done.Wait)
 	return s, nil
 }
 
 // Close ends the server and its connections. The port is closed when it
 // returns.
-func (s *Server) Close() error {
-	s.namespace.mu.Lock()
-	delete(s.namespace.servers, s)
-	s.namespace.mu.Unlock()
-	var errs []error
-	for _, socket := range s.sockets {
-		if err := socket.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
-	s.mu.Lock()
-	s.closed = true
-	for conn := range s.conns {
-		conn.Close()
-	}
-	s.mu.Unlock()
+func (s *Server) Close() {
+	s.end()
 	s.done.Wait()
-	return errors.Join(errs...)
 }
 
 func (s *Server) answer(source netip.AddrPort) Answer {
-	return Answer{Server: s.namespace.Name, Source: netip.AddrPortFrom(source.Addr().Unmap(), source.Port())}
+	return Answer{Server: s.name, Source: netip.AddrPortFrom(source.Addr().Unmap(), source.Port())}
 }
 
 func (s *Server) accept(listener net.Listener) {
@@ -107,25 +94,16 @@ func (s *Server) accept(listener net.Listener) {
 		if err != nil {
 			return // closed
 		}
-		s.mu.Lock()
-		if s.closed {
-			conn.Close()
-		} else {
-			s.conns[conn] = struct{}{}
-			s.done.Go(func() { s.serveConn(conn) })
-		}
-		s.mu.Unlock()
+		s.done.Go(func() { s.serveConn(conn) })
 	}
 }
 
 func (s *Server) serveConn(conn net.Conn) {
+	defer conn.Close()
+	defer context.AfterFunc(s.life, func() { conn.Close() })()
 	if _, err := conn.Write(s.answer(conn.RemoteAddr().(*net.TCPAddr).AddrPort()).line()); err == nil {
 		io.Copy(conn, conn) // until the client closes the connection
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, conn)
-	conn.Close()
 }
 
 // serveDatagrams starts a server that answers each datagram with a reply,
@@ -193,15 +171,8 @@ const (
 	sctpTag       = 0x6e667470
 )
 
-// sctpPacket is a packet of one chunk.
+// sctpPacket is a packet of one chunk. An INIT ends before the cookie.
 type sctpPacket struct {
-	source, destination uint16
-	chunk               byte   // its type
-	cookie              []byte // of an INIT ACK
-}
-
-// sctpHeader is the common header, and an INIT or INIT ACK without parameters.
-type sctpHeader struct {
 	Source, Destination       uint16
 	VerificationTag, Checksum uint32 // the tag is zero in an INIT
 	Chunk, Flags              byte
@@ -209,32 +180,31 @@ type sctpHeader struct {
 	InitiateTag, Window       uint32
 	Outbound, Inbound         uint16 // streams
 	FirstNumber               uint32
+	CookieType, CookieLen     uint16
+	Cookie                    [124]byte // longer than an Answer; a multiple of 4
 }
 
 const (
 	sctpCommonLen = 12 // of the common header
-	sctpHeaderLen = 32
-	sctpParamLen  = 4 // type and length of a parameter
+	sctpInitLen   = 20 // of an INIT
 )
 
-func (p sctpPacket) encode() []byte {
-	h := sctpHeader{
-		Source: p.source, Destination: p.destination, Chunk: p.chunk, ChunkLen: sctpHeaderLen - sctpCommonLen,
-		InitiateTag: sctpTag, Window: 1 << 16, Outbound: 1, Inbound: 1, FirstNumber: 1,
+// newSCTP returns a packet. Only an INIT ACK has a cookie.
+func newSCTP(source, destination uint16, chunk byte, cookie []byte) []byte {
+	p := sctpPacket{
+		Source: source, Destination: destination, Chunk: chunk, ChunkLen: sctpInitLen,
+		InitiateTag: sctpTag, Window: 1 << 16, Outbound: 1, Inbound: 1, FirstNumber: 1, CookieType: sctpCookie,
 	}
-	var cookie []byte
-	if p.chunk == sctpInitAck {
-		cookie = binary.BigEndian.AppendUint16(cookie, sctpCookie)
-		cookie = binary.BigEndian.AppendUint16(cookie, uint16(sctpParamLen+len(p.cookie)))
-		cookie = append(cookie, p.cookie...)
-		h.VerificationTag, h.ChunkLen = sctpTag, h.ChunkLen+uint16(len(cookie))
-		cookie = append(cookie, make([]byte, -len(cookie)&3)...) // a chunk ends at a multiple of 4
+	if chunk == sctpInitAck {
+		p.VerificationTag, p.ChunkLen = sctpTag, uint16(binary.Size(p)-sctpCommonLen)
+		p.CookieLen = p.ChunkLen - sctpInitLen
+		copy(p.Cookie[:], cookie)
 	}
-	packet, err := binary.Append(nil, binary.BigEndian, h)
+	packet, err := binary.Append(nil, binary.BigEndian, p)
 	if err != nil {
 		panic(err) // the size of the type is fixed
 	}
-	packet = append(packet, cookie...)
+	packet = packet[:sctpCommonLen+p.ChunkLen]
 	binary.LittleEndian.PutUint32(packet[8:], sctpChecksum(packet))
 	return packet
 }
@@ -243,20 +213,12 @@ func (p sctpPacket) encode() []byte {
 // checksum can be zero too: a kernel with SCTP clears the field for a moment in
 // the memory that it shares with raw sockets.
 func decodeSCTP(packet []byte) (p sctpPacket, ok bool) {
-	var h sctpHeader
-	if _, err := binary.Decode(packet, binary.BigEndian, &h); err != nil {
+	padded := append(slices.Clip(packet), make([]byte, binary.Size(p))...)
+	if _, err := binary.Decode(padded, binary.BigEndian, &p); err != nil || len(packet) < sctpCommonLen+sctpInitLen {
 		return p, false
 	}
-	if h.Checksum != 0 && binary.LittleEndian.Uint32(packet[8:]) != sctpChecksum(packet) {
-		return p, false
-	}
-	p = sctpPacket{source: h.Source, destination: h.Destination, chunk: h.Chunk}
-	const cookie = sctpHeaderLen + sctpParamLen
-	if end := sctpCommonLen + int(h.ChunkLen); p.chunk == sctpInitAck && cookie <= end && end <= len(packet) {
-		p.cookie = packet[cookie:end]
-		return p, true
-	}
-	return p, p.chunk == sctpInit
+	valid := p.Checksum == 0 || binary.LittleEndian.Uint32(packet[8:]) == sctpChecksum(packet)
+	return p, valid && len(packet) == sctpCommonLen+int(p.ChunkLen) && (p.Chunk == sctpInit || p.Chunk == sctpInitAck)
 }
 
 // sctpChecksum returns the CRC32c of a packet with a zero checksum field (RFC
@@ -274,14 +236,11 @@ func (n *Namespace) ServeSCTP(port uint16) (*Server, error) {
 		return net.ListenIP(rawNetwork(at.Addr()), &net.IPAddr{IP: at.Addr().AsSlice()})
 	}, func(s *Server, packet []byte, peer net.Addr) []byte {
 		init, ok := decodeSCTP(packet)
-		if !ok || init.chunk != sctpInit || init.destination != port {
+		if !ok || init.Chunk != sctpInit || init.Destination != port {
 			return nil
 		}
 		source, _ := netip.AddrFromSlice(peer.(*net.IPAddr).IP)
-		return sctpPacket{
-			source: init.destination, destination: init.source, chunk: sctpInitAck,
-			cookie: s.answer(netip.AddrPortFrom(source, init.source)).line(),
-		}.encode()
+		return newSCTP(port, init.Source, sctpInitAck, s.answer(netip.AddrPortFrom(source, init.Source)).line())
 	})
 }
 
@@ -296,9 +255,8 @@ type sctpConn struct {
 }
 
 func (c *sctpConn) Write(p []byte) (int, error) {
-	init := sctpPacket{source: c.local, destination: c.remote, chunk: sctpInit}
 	for {
-		_, err := c.IPConn.Write(init.encode())
+		_, err := c.IPConn.Write(newSCTP(c.local, c.remote, sctpInit, nil))
 		if err == nil || c.concerns(err) {
 			return len(p), err
 		}
@@ -309,7 +267,7 @@ func (c *sctpConn) Write(p []byte) (int, error) {
 func (c *Conn) Heartbeat() error {
 	c.SetDeadline(time.Time{})
 	s := c.Conn.(*sctpConn)
-	_, err := s.IPConn.Write(sctpPacket{source: s.local, destination: s.remote, chunk: sctpHeartbeat}.encode())
+	_, err := s.IPConn.Write(newSCTP(s.local, s.remote, sctpHeartbeat, nil))
 	return err
 }
 
@@ -324,8 +282,8 @@ func (c *sctpConn) Read(p []byte) (int, error) {
 			continue
 		}
 		packet, ok := decodeSCTP(buffer[:length])
-		if ok && packet.chunk == sctpInitAck && packet.source == c.remote && packet.destination == c.local {
-			return copy(p, packet.cookie), nil
+		if ok && packet.Chunk == sctpInitAck && packet.Source == c.remote && packet.Destination == c.local {
+			return copy(p, bytes.TrimRight(packet.Cookie[:], "\x00")), nil
 		}
 	}
 }
