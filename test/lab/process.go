@@ -197,3 +197,12 @@ func (c *Cmd) Output() ([]byte, error) { return within(c.namespace, c.Cmd.Output
 // CombinedOutput runs the program and returns its standard output and
 // standard error.
 func (c *Cmd) CombinedOutput() ([]byte, error) { return within(c.namespace, c.Cmd.CombinedOutput) }
+
+// Sleep waits, and reports whether ctx has not ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return ctx.Err() == nil
+}

@@ -4,7 +4,9 @@ package labtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -101,3 +103,13 @@ func LogTables(t testing.TB, nodes ...*lab.Node) {
 		t.Logf("rules of %s (%v):\n%s", node.Name, err, out)
 	}
 }
+
+// Subject returns the program under test in place of nftproxy: the name of one
+// that the tests know, or a path. It is empty by default.
+func Subject() string { return os.Getenv("SUBJECT") }
+
+// SubjectMode returns the --proxy-mode of the subject.
+func SubjectMode() string { return cmp.Or(os.Getenv("SUBJECT_MODE"), "nftables") }
+
+// SubjectArgs returns further arguments of the subject.
+func SubjectArgs() []string { return strings.Fields(os.Getenv("SUBJECT_ARGS")) }
