@@ -63,7 +63,7 @@ type cluster struct {
 
 // open creates the cluster and waits until both nodes serve.
 func (c *cluster) open(ctx context.Context) (err error) {
-	if c.lab, err = lab.New(lab.Config{Prefix: c.name, Named: true}); err != nil {
+	if c.lab, err = lab.New(c.name); err != nil {
 		return err
 	}
 	// The lab owns the name, so the folder is left from a demo that was killed.

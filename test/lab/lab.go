@@ -1,27 +1,13 @@
 package lab
 
 import (
-	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"sync"
 )
-
-// Config configures a lab. The zero value is a lab without names.
-type Config struct {
-	// Prefix begins the names of the lab's namespaces ("demo" in
-	// "demo.node1"). It consists of lower-case letters, digits and hyphens.
-	// The default is a random one.
-	Prefix string
-	// Named gives each namespace a name in /run/netns, for commands such as
-	// `ip netns exec PREFIX.node1`.
-	Named bool
-}
 
 // Lab is a running cluster network. Its methods can be called concurrently.
 type Lab struct {
@@ -30,30 +16,25 @@ type Lab struct {
 	// Node1 and Node2 are the nodes. Both forward packets.
 	Node1, Node2 *Node
 
-	prefix string
-	names  *names // nil for a lab without names
-	wire   *Namespace
+	name  string       // empty for a lab without names
+	claim net.Listener // of the name; see claimName
+	wire  *Namespace
 
 	mu         sync.Mutex
 	namespaces []*Namespace // the open ones, in order of creation
 }
 
-// New creates a lab. It leaves nothing behind if it fails.
-func New(config Config) (*Lab, error) {
-	prefix := cmp.Or(config.Prefix, randomPrefix())
-	if !regexp.MustCompile(`^[a-z0-9-]{1,32}$`).MatchString(prefix) {
-		return nil, fmt.Errorf("lab: prefix %q: want lower-case letters, digits and hyphens", prefix)
+// New creates a lab. With a name, which consists of lower-case letters, digits
+// and hyphens, each namespace has a name in /run/netns, for commands such as
+// `ip netns exec NAME.node1`. New leaves nothing behind if it fails.
+func New(name string) (*Lab, error) {
+	l := &Lab{name: name}
+	err := l.claimName()
+	if err == nil {
+		err = l.build()
 	}
-	l := &Lab{prefix: prefix}
-	if config.Named {
-		names, err := claimNames(prefix)
-		if err != nil {
-			return nil, fmt.Errorf("lab %s: %w", prefix, err)
-		}
-		l.names = names
-	}
-	if err := l.build(); err != nil {
-		return nil, errors.Join(fmt.Errorf("lab %s: %w", prefix, err), l.Close())
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lab %s: %w", name, err), l.Close())
 	}
 	return l, nil
 }
@@ -71,8 +52,10 @@ func (l *Lab) Close() error {
 	for _, ns := range slices.Backward(namespaces) {
 		errs = append(errs, ns.Close())
 	}
-	if l.names != nil {
-		errs = append(errs, l.names.release())
+	if l.claim != nil {
+		if err := l.claim.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -142,12 +125,6 @@ func (l *Lab) remove(ns *Namespace) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.namespaces = slices.DeleteFunc(l.namespaces, func(other *Namespace) bool { return other == ns })
-}
-
-func randomPrefix() string {
-	var random [4]byte
-	rand.Read(random[:]) // never fails: crypto/rand ends the process instead
-	return "lab" + hex.EncodeToString(random[:])
 }
 
 // PodRanges returns the pod ranges of the cluster, IPv4 first.

@@ -26,7 +26,7 @@ func TestConcurrentLabs(t *testing.T) {
 	var made sync.WaitGroup
 	for i := range count {
 		made.Go(func() {
-			l, err := lab.New(lab.Config{Named: true})
+			l, err := lab.New(fmt.Sprintf("lab-many-%d", i))
 			if err != nil {
 				t.Error(err)
 				return
@@ -68,7 +68,7 @@ func TestClosedLabLeavesNothing(t *testing.T) {
 
 func leaveNothing(t *testing.T) {
 	before := stateOf(t)
-	l := labtest.NewWith(t, lab.Config{Named: true})
+	l := labtest.NewNamed(t, "lab-nothing")
 	pod := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "pod", Bridge: "cbr0"})
 	labtest.Serve(t, port, pod.Namespace, l.Client)
 	expect(t, lab.Answered, l.Client, "tcp", netip.AddrPortFrom(pod.IPv4, port))
@@ -173,7 +173,7 @@ func linksTo(t *testing.T, pattern string, kinds ...string) []string {
 }
 
 func TestNames(t *testing.T) {
-	l := labtest.NewWith(t, lab.Config{Prefix: "lab-names", Named: true})
+	l := labtest.NewNamed(t, "lab-names")
 	pod := labtest.AddPod(t, l.Node1, "pod")
 	for _, ns := range []*lab.Namespace{l.Client, l.Node1.Namespace, l.Node2.Namespace, pod.Namespace} {
 		name := "/run/netns/lab-names." + ns.Name
@@ -187,7 +187,7 @@ func TestNames(t *testing.T) {
 	if _, err := os.Stat("/run/netns/lab-names.pod"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("name of a removed pod: got %v, want os.ErrNotExist", err)
 	}
-	if _, err := lab.New(lab.Config{Prefix: "lab-names", Named: true}); err == nil {
+	if _, err := lab.New("lab-names"); err == nil {
 		t.Error("New with names that are in use succeeded, want an error")
 	}
 }
@@ -203,7 +203,7 @@ func inode(t *testing.T, path string) uint64 {
 
 func TestInvalidPrefix(t *testing.T) {
 	for _, prefix := range []string{"a/b", "a.b", "A", strings.Repeat("a", 33)} {
-		if l, err := lab.New(lab.Config{Prefix: prefix}); err == nil {
+		if l, err := lab.New(prefix); err == nil {
 			t.Errorf("prefix %q was accepted, want an error", prefix)
 			l.Close()
 		}
@@ -212,7 +212,7 @@ func TestInvalidPrefix(t *testing.T) {
 
 // killInLab creates a lab with the prefix and kills the process.
 func killInLab(prefix string) {
-	l, err := lab.New(lab.Config{Prefix: prefix, Named: true})
+	l, err := lab.New(prefix)
 	if err == nil {
 		_, err = l.Node1.AddPod("left-over")
 	}
@@ -236,7 +236,7 @@ func TestNamesOfKilledLab(t *testing.T) {
 	if _, err := os.Stat(leftOver); err != nil {
 		t.Fatalf("the killed process left no name: %v", err)
 	}
-	labtest.NewWith(t, lab.Config{Prefix: prefix, Named: true})
+	labtest.NewNamed(t, prefix)
 	if _, err := os.Stat(leftOver); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("name of the killed lab: got %v, want os.ErrNotExist", err)
 	}

@@ -55,7 +55,7 @@ func (n *Namespace) addBridge(name string) error {
 	attrs.Name = name
 	// By default a bridge has the hardware address of a port and changes it
 	// with its ports. Neighbours would go on sending to the old address.
-	attrs.HardwareAddr = hardwareAddr(n.lab.prefix + "/" + n.Name + "/" + name)
+	attrs.HardwareAddr = hardwareAddr(n.Name + "/" + name)
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	add := n.change("add bridge "+name, func() error { return netlink.LinkAdd(bridge) })
 	return errors.Join(add, n.setUp(name))

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -49,7 +50,7 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 	if err != nil {
 		return nil, fmt.Errorf("namespace %s: %w", name, err)
 	}
-	ns := &Namespace{Name: name, lab: l, file: file, bound: l.names != nil}
+	ns := &Namespace{Name: name, lab: l, file: file, bound: l.name != ""}
 	ns.life, ns.end = context.WithCancel(context.Background())
 	if err := l.add(ns); err != nil {
 		return nil, errors.Join(fmt.Errorf("namespace %s: %w", name, err), file.Close())
@@ -65,8 +66,8 @@ func (l *Lab) newNamespace(name string) (*Namespace, error) {
 func (l *Lab) create(name string) (made *os.File, err error) {
 	err = visit(func() error {
 		add := netns.New
-		if l.names != nil {
-			add = func() (netns.NsHandle, error) { return netns.NewNamed(l.names.full(name)) }
+		if l.name != "" {
+			add = func() (netns.NsHandle, error) { return netns.NewNamed(l.name + "." + name) }
 		}
 		handle, err := add()
 		made = os.NewFile(uintptr(handle), name) // nil after an error
@@ -150,7 +151,7 @@ func (n *Namespace) Close() error {
 	n.servers.Wait()
 	var errs []error
 	if n.bound {
-		errs = append(errs, unbind(n.lab.names.file(n.Name)))
+		errs = append(errs, unbind(n.lab.file(n.Name)))
 		n.bound = false
 	}
 	if err := n.file.Close(); !errors.Is(err, os.ErrClosed) {
@@ -163,54 +164,32 @@ func (n *Namespace) Close() error {
 	return nil
 }
 
-// namesFolder is where iproute2 finds named network namespaces.
-const namesFolder = "/run/netns"
+// file returns the file of a name where iproute2 finds named namespaces.
+func (l *Lab) file(name string) string { return filepath.Join("/run/netns", l.name+"."+name) }
 
-// names is the claim of one lab on the files PREFIX.* in namesFolder.
-type names struct {
-	prefix string
-	claim  net.Listener
-}
-
-// claimNames reserves the prefix among running labs and removes the names
-// that a killed lab left. The claim is an abstract socket because the kernel
-// closes it however the process ends.
-func claimNames(prefix string) (*names, error) {
-	claim, err := net.Listen("unix", "@nftproxy-lab/"+prefix)
+// claimName reserves the name of the lab among running labs, and removes the
+// files that a killed lab left. The claim is an abstract socket because the
+// kernel closes it however the process ends.
+func (l *Lab) claimName() (err error) {
+	if l.name == "" {
+		return nil
+	}
+	if !regexp.MustCompile(`^[a-z0-9-]{1,32}$`).MatchString(l.name) {
+		return fmt.Errorf("prefix %q: want lower-case letters, digits and hyphens", l.name)
+	}
+	l.claim, err = net.Listen("unix", "@nftproxy-lab/"+l.name)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return nil, fmt.Errorf("another lab has the prefix %s", prefix)
+		return fmt.Errorf("another lab has the prefix %s", l.name)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claim the prefix: %w", err)
+		return fmt.Errorf("claim the prefix: %w", err)
 	}
-	n := &names{prefix: prefix, claim: claim}
-	if err := n.sweep(); err != nil {
-		return nil, errors.Join(err, n.release())
-	}
-	return n, nil
-}
-
-// sweep removes all files of the prefix.
-func (n *names) sweep() error {
-	files, err := filepath.Glob(n.file("*"))
+	files, err := filepath.Glob(l.file("*"))
 	for _, file := range files {
 		err = errors.Join(err, unbind(file))
 	}
 	return err
 }
-
-// release makes the prefix available to other labs.
-func (n *names) release() error {
-	if err := n.claim.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
-	}
-	return nil
-}
-
-// full returns the name of the namespace of that name in namesFolder.
-func (n *names) full(name string) string { return n.prefix + "." + name }
-
-func (n *names) file(name string) string { return filepath.Join(namesFolder, n.full(name)) }
 
 // unbind removes the file of a name. It succeeds if the file does not exist, or
 // if no namespace is mounted on it.

@@ -54,7 +54,7 @@ func New(ctx context.Context, programs Programs) (s *Stage, err error) {
 	if s.Dir, err = os.MkdirTemp("", "nftproxy-bench-"); err != nil {
 		return s, err
 	}
-	if s.Lab, err = lab.New(lab.Config{}); err != nil {
+	if s.Lab, err = lab.New(""); err != nil {
 		return s, err
 	}
 	pod, err := s.Lab.Node2.AddPod("control-plane")

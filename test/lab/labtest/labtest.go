@@ -17,13 +17,13 @@ import (
 // New creates a lab without names.
 func New(t testing.TB) *lab.Lab {
 	t.Helper()
-	return NewWith(t, lab.Config{})
+	return NewNamed(t, "")
 }
 
-// NewWith creates a lab.
-func NewWith(t testing.TB, config lab.Config) *lab.Lab {
+// NewNamed creates a lab with a name.
+func NewNamed(t testing.TB, name string) *lab.Lab {
 	t.Helper()
-	l, err := lab.New(config)
+	l, err := lab.New(name)
 	if err != nil {
 		t.Fatal(err)
 	}
