@@ -75,8 +75,7 @@ func askStatus(ctx context.Context, flags *proxyFlags, version string) *status {
 	var err error
 	s.Proxy, err = flags.status(ctx, flags.timeout*4/5)
 	report := doctor.Run(ctx, doctor.Config{Version: version, Fast: true, Proxy: s.Proxy, ProxyError: err})
-	good := func(f doctor.Finding) bool { return f.Result != doctor.Warn && f.Result != doctor.Fail }
-	s.Warnings = slices.DeleteFunc(report.Findings, good)
+	s.Warnings = slices.DeleteFunc(report.Findings, func(f doctor.Finding) bool { return !f.Bad() })
 	if err == nil {
 		s.judge()
 		return s

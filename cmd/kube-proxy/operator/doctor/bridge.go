@@ -22,10 +22,7 @@ func checkBridgeNetfilter(_ context.Context, n *node) Finding {
 		settings = append(settings, "net/bridge/bridge-nf-call-ip6tables")
 	}
 	for _, name := range settings {
-		value, known, err := n.number(name)
-		if err != nil {
-			return unknown(err)
-		}
+		value, known := n.number(name)
 		if known && value == 1 {
 			continue
 		}

@@ -60,7 +60,7 @@ type Finding struct {
 // Result is the result of a check.
 type Result string
 
-// Results, the worst one last.
+// Results.
 const (
 	Skipped Result = "skipped" // it cannot be known
 	OK      Result = "ok"
@@ -69,19 +69,11 @@ const (
 	Fail    Result = "fail" // Services do not work
 )
 
-func results() []Result { return []Result{Skipped, OK, Info, Warn, Fail} }
-
-// Worst returns the worst result.
-func (r *Report) Worst() Result {
-	worst := 0
-	for _, f := range r.Findings {
-		worst = max(worst, slices.Index(results(), f.Result))
-	}
-	return results()[worst]
-}
+// Bad reports whether the check warns or fails.
+func (f Finding) Bad() bool { return f.Result == Warn || f.Result == Fail }
 
 // Bad reports whether a check warns or fails.
-func (r *Report) Bad() bool { return r.Worst() == Warn || r.Worst() == Fail }
+func (r *Report) Bad() bool { return slices.ContainsFunc(r.Findings, Finding.Bad) }
 
 // check is a check of the node.
 type check struct {
@@ -127,26 +119,28 @@ const see = "docs/checks.md#"
 // Run runs the checks on the node of the calling thread.
 func Run(ctx context.Context, config Config) *Report {
 	config.Root = cmp.Or(config.Root, "/")
-	n := &node{config}
 	r := &Report{Version: config.Version, Kernel: release(), Time: time.Now().UTC().Truncate(time.Second)}
 	r.Node, _ = os.Hostname()
 	for _, c := range checks() {
 		if c.slow && config.Fast {
 			continue
 		}
-		r.Findings = append(r.Findings, n.check(ctx, c))
+		r.Findings = append(r.Findings, c.finding(ctx, config))
 	}
 	return r
 }
 
-// check runs a check with a time limit.
-func (n *node) check(ctx context.Context, c check) Finding {
+// finding runs the check with a time limit.
+func (c *check) finding(ctx context.Context, config Config) Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	start := time.Now()
+	start, n := time.Now(), &node{Config: config}
 	f := skipped("the time limit was reached")
 	if ctx.Err() == nil {
 		f = c.run(ctx, n)
+	}
+	if n.failed != nil {
+		f = unknown(n.failed)
 	}
 	f.Check, f.See, f.Seconds = c.name, see+c.name, time.Since(start).Seconds()
 	return f

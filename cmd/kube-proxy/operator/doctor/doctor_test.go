@@ -97,8 +97,8 @@ func TestHealthy(t *testing.T) {
 	for _, f := range r.Findings {
 		t.Logf("%-8s %-20s %s %v", f.Result, f.Check, f.Reason, f.Details)
 	}
-	if r.Bad() || r.Worst() == doctor.Fail {
-		t.Errorf("got %s, want no warning", r.Worst())
+	if r.Bad() {
+		t.Error("got a warning, want none")
 	}
 	if r.Version != "v1" || r.Kernel == "" || r.Node == "" || r.Time.IsZero() {
 		t.Errorf("got report %+v", r)

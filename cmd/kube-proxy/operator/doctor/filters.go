@@ -7,15 +7,13 @@ import (
 	"strings"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
-	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/nft/xtables"
 )
 
 // checkFilters checks whether rules of other programs drop packets after their
 // translation.
 func checkFilters(ctx context.Context, _ *node) Finding {
-	blocks, samples, err := findBlocks(ctx, (*firewall).journeys)
+	blocks, samples, err := findBlocks(ctx, (*sample).journeys)
 	switch {
 	case err != nil:
 		return unknown(err)
@@ -49,9 +47,9 @@ func filterFinding(blocks []block) Finding {
 // journeys to endpoints of some Services. samples is the number of connections
 // that were evaluated.
 func findBlocks(
-	ctx context.Context, journeys func(*firewall, *sample) []journey,
+	ctx context.Context, journeys func(*sample) []journey,
 ) (blocks []block, samples int, err error) {
-	legacy, err := legacyTables()
+	legacy, err := xtables.Read()
 	if err != nil {
 		return nil, 0, err
 	}
@@ -71,11 +69,11 @@ func findBlocks(
 
 // findBlocksOf is findBlocks for one family.
 func findBlocksOf(
-	k *explain.Kernel, legacy []otherTable, journeys func(*firewall, *sample) []journey,
+	k *explain.Kernel, legacy []*xtables.Table, journeys func(*sample) []journey,
 ) (blocks []block, samples int, err error) {
 	_, err = k.Conn.Snapshot(func() error {
 		blocks, samples = nil, 0
-		tables, err := otherTables(k)
+		firewall, err := newFirewall(k, legacy)
 		if err != nil {
 			return err
 		}
@@ -83,10 +81,9 @@ func findBlocksOf(
 		if err != nil {
 			return err
 		}
-		firewall := newFirewall(k, append(tables, legacy...))
 		for _, s := range sampler.samples() {
 			samples++
-			found, err := firewall.check(&s, journeys(firewall, &s))
+			found, err := firewall.check(&s, journeys(&s))
 			if err != nil {
 				return err
 			}
@@ -97,43 +94,6 @@ func findBlocksOf(
 		return nil
 	})
 	return blocks, samples, err
-}
-
-// otherTables returns the tables of other programs.
-func otherTables(k *explain.Kernel) (tables []otherTable, err error) {
-	for _, family := range []nft.Family{k.Table.Family, nft.Inet} {
-		chains, err := k.Conn.BaseChains(family)
-		if err != nil {
-			return nil, err
-		}
-		at := make(map[string]int)
-		for _, c := range chains {
-			if family == k.Table.Family && c.Table.Name == k.Table.Name {
-				continue
-			}
-			i, ok := at[c.Table.Name]
-			if !ok {
-				i = len(tables)
-				at[c.Table.Name] = i
-				tables = append(tables, otherTable{
-					name: c.Table.String(), family: family, Table: walk.Kernel{Conn: k.Conn, Table: c.Table},
-				})
-			}
-			tables[i].base = append(tables[i].base, c.FoundChain)
-		}
-	}
-	return tables, nil
-}
-
-// legacyTables returns the tables of iptables-legacy.
-func legacyTables() (tables []otherTable, err error) {
-	found, err := xtables.Read()
-	for _, t := range found {
-		tables = append(tables, otherTable{
-			name: "legacy table " + t.Family.String() + " " + t.Name, family: t.Family, base: t.Base(), Table: t,
-		})
-	}
-	return tables, err
 }
 
 // block is a rule, or a policy, of another program that drops or rejects a

@@ -9,16 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
+	"github.com/nftproxy/nftproxy/nft/xtables"
 )
-
-// otherTable is a table of another program, whose chains of type filter can
-// drop what the proxy translated.
-type otherTable struct {
-	name   string // "table inet firewalld", or "legacy table ip filter"
-	family nft.Family
-	base   []nft.FoundChain // the base chains
-	walk.Table
-}
 
 // firewall evaluates the tables of other programs for packets of one family.
 type firewall struct {
@@ -26,26 +18,48 @@ type firewall struct {
 	chains []filterChain
 }
 
-// filterChain is a base chain of a table.
+// filterChain is a base chain of another program that is not of type nat: it
+// can drop what the proxy translated.
 type filterChain struct {
-	table *otherTable
 	nft.FoundChain
+	table  string // "table inet firewalld", or "legacy table ip filter"
+	family nft.Family
+	rules  walk.Table
 }
 
-// newFirewall returns a firewall of the chains of type filter that packets of
-// the kernel's family pass.
-func newFirewall(k *explain.Kernel, tables []otherTable) *firewall {
+// newFirewall returns a firewall of the chains that packets of the kernel's
+// family pass, in nf_tables and in tables of iptables-legacy.
+func newFirewall(k *explain.Kernel, legacy []*xtables.Table) (*firewall, error) {
 	f := &firewall{kernel: k}
-	for _, t := range tables {
-		t.Table = walk.Cache(t.Table)
-		for _, c := range t.base {
-			if c.Hook.Type != nft.ChainTypeNAT && (t.family == k.Table.Family || t.family == nft.Inet) {
-				f.chains = append(f.chains, filterChain{&t, c})
+	for _, family := range []nft.Family{k.Table.Family, nft.Inet} {
+		chains, err := k.Conn.BaseChains(family)
+		if err != nil {
+			return nil, err
+		}
+		tables := make(map[string]walk.Table)
+		for _, c := range chains {
+			if family == k.Table.Family && c.Table.Name == k.Table.Name {
+				continue
 			}
+			if tables[c.Table.Name] == nil {
+				tables[c.Table.Name] = walk.Cache(walk.Kernel{Conn: k.Conn, Table: c.Table})
+			}
+			f.add(filterChain{c.FoundChain, c.Table.String(), family, tables[c.Table.Name]})
+		}
+	}
+	for _, t := range legacy {
+		for _, c := range t.Base() {
+			f.add(filterChain{c, "legacy table " + t.Family.String() + " " + t.Name, t.Family, t})
 		}
 	}
 	slices.SortStableFunc(f.chains, func(a, b filterChain) int { return cmp.Compare(a.Hook.Priority, b.Hook.Priority) })
-	return f
+	return f, nil
+}
+
+func (f *firewall) add(c filterChain) {
+	if c.Hook.Type != nft.ChainTypeNAT && (c.family == f.kernel.Table.Family || c.family == nft.Inet) {
+		f.chains = append(f.chains, c)
+	}
 }
 
 // stage is a packet at a hook.
@@ -63,7 +77,7 @@ func (f *firewall) blocks(s stage, description string) (found []block, err error
 		if c.Hook.Point != s.point || c.Hook.Priority < s.from || c.Hook.Priority >= s.to {
 			continue
 		}
-		ended, err := walk.New(c.table, f.kernel).Run(walk.NewPath(s.packet), c.Name)
+		ended, err := walk.New(c.rules, f.kernel).Run(walk.NewPath(s.packet), c.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -89,11 +103,11 @@ func (c *filterChain) blocks(ended []*walk.Path, description string) (found []bl
 			continue
 		}
 		b := block{
-			table: c.table.name, chain: c.Name, base: c.Name, text: "policy drop", packet: description,
+			table: c.table, chain: c.Name, base: c.Name, text: "policy drop", packet: description,
 			certain: !passes,
 		}
 		if by := p.End.By; by != nil {
-			b.chain, b.rule, b.handle, b.text = by.Chain, by.Index+1, by.Rule.Handle, by.Rule.Text(c.table.family)
+			b.chain, b.rule, b.handle, b.text = by.Chain, by.Index+1, by.Rule.Handle, by.Rule.Text(c.family)
 		}
 		if !slices.Contains(found, b) {
 			found = append(found, b)
@@ -124,7 +138,7 @@ type journey struct {
 
 // journeys returns the journeys of the first packet of a connection, of the
 // answer, and of later packets of the client.
-func (f *firewall) journeys(s *sample) []journey {
+func (s *sample) journeys() []journey {
 	request := requestOf(s)
 	later := make([]stage, len(request))
 	for i, stage := range request {
@@ -174,7 +188,7 @@ func answerTo(s *sample) []stage {
 
 // midstream returns the journeys of later packets of the client, after the
 // entry of the connection was deleted.
-func (f *firewall) midstream(s *sample) []journey {
+func (s *sample) midstream() []journey {
 	if s.packet.Protocol != unix.IPPROTO_TCP {
 		return nil
 	}

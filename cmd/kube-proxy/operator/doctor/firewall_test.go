@@ -50,7 +50,7 @@ func prepare(t *testing.T, hosts int) {
 // table inet t: chain c: rule 1: drop".
 func blocks(t *testing.T) (texts []string) {
 	t.Helper()
-	found, samples, err := findBlocks(t.Context(), (*firewall).journeys)
+	found, samples, err := findBlocks(t.Context(), (*sample).journeys)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,12 +35,8 @@ func checkNFT(ctx context.Context, _ *node) Finding {
 	case err != nil:
 		return unknown(fmt.Errorf("%s --version: %w", path, err))
 	case v.LessThan(oldestNFT):
-		return Finding{
-			Result: Warn,
-			Reason: fmt.Sprintf("nft %s aborts when it lists the ruleset, because of the tables kube-proxy", v),
-			Remedy: fmt.Sprintf("use nft %s or later, nft --terse list chains, or nftproxy explain, services and diff",
-				oldestNFT),
-		}
+		return warn(fmt.Sprintf("nft %s aborts when it lists the ruleset, because of the tables kube-proxy", v),
+			fmt.Sprintf("use nft %s or later, nft --terse list chains, or nftproxy explain, services and diff", oldestNFT))
 	}
 	return ok(fmt.Sprintf("nft %s lists the tables", v))
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -13,7 +14,12 @@ import (
 
 // node is the node that is checked. Settings are read below Root, everything
 // else in the network namespace of the calling thread.
-type node struct{ Config }
+type node struct {
+	Config
+	// failed is the first error of a method that reads settings. The check then
+	// has no other finding.
+	failed error
+}
 
 // withoutProxy is the finding of a check that needs a running proxy.
 func (n *node) withoutProxy() Finding {
@@ -29,49 +35,47 @@ func (n *node) path(parts ...string) string {
 	return filepath.Join(append([]string{n.Root}, parts...)...)
 }
 
-// sysctl returns the value of a sysctl, such as net/ipv4/ip_forward. ok is
+// sysctl returns the value of a sysctl, such as net/ipv4/ip_forward. known is
 // false if the kernel does not have it.
-func (n *node) sysctl(name string) (value string, ok bool, err error) {
+func (n *node) sysctl(name string) (value string, known bool) {
 	data, err := os.ReadFile(n.path("proc/sys", name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", false, nil
+	if !errors.Is(err, fs.ErrNotExist) {
+		n.failed = cmp.Or(n.failed, err)
 	}
-	return strings.TrimSpace(string(data)), err == nil, err
+	return strings.TrimSpace(string(data)), err == nil
 }
 
 // number returns the number in a sysctl.
-func (n *node) number(name string) (value int, ok bool, err error) {
-	text, ok, err := n.sysctl(name)
-	if !ok || err != nil {
-		return 0, false, err
+func (n *node) number(name string) (value int, known bool) {
+	text, known := n.sysctl(name)
+	if !known {
+		return 0, false
 	}
-	value, err = strconv.Atoi(text)
-	return value, err == nil, err
+	value, err := strconv.Atoi(text)
+	n.failed = cmp.Or(n.failed, err)
+	return value, err == nil
 }
 
 // interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets
 // a condition.
-func (n *node) interfacesWhere(setting string, meets func(value int) bool) (names []string, err error) {
+func (n *node) interfacesWhere(setting string, meets func(value int) bool) (names []string) {
 	entries, err := os.ReadDir(n.path("proc/sys/net/ipv4/conf"))
+	n.failed = cmp.Or(n.failed, err)
 	for _, e := range entries {
 		name := e.Name()
 		if name == "lo" || name == "all" || name == "default" {
 			continue
 		}
-		value, known, err := n.interfaceSetting(name, setting)
-		if err != nil {
-			return nil, err
-		}
-		if known && meets(value) {
+		if value, known := n.interfaceSetting(name, setting); known && meets(value) {
 			names = append(names, name)
 		}
 	}
-	return names, err
+	return names
 }
 
 // interfaceSetting returns an IPv4 setting of an interface, which can also be
 // all.
-func (n *node) interfaceSetting(iface, name string) (int, bool, error) {
+func (n *node) interfaceSetting(iface, name string) (value int, known bool) {
 	// The name of an interface can contain a dot, but no slash.
 	return n.number("net/ipv4/conf/" + iface + "/" + name)
 }

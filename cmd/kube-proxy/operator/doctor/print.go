@@ -35,7 +35,7 @@ func (f *Finding) print(w io.Writer, width int) {
 	if f.Remedy != "" {
 		fmt.Fprintf(w, "%sremedy: %s\n", indent, f.Remedy)
 	}
-	if f.Result == Warn || f.Result == Fail {
+	if f.Bad() {
 		fmt.Fprintf(w, "%ssee %s\n", indent, f.See)
 	}
 }

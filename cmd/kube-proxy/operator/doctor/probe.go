@@ -14,18 +14,9 @@ import (
 const probeTable = "nftproxy-probe"
 
 // probe returns what the kernel refuses of everything that the table of a
-// family can have.
+// family can have: the table of a Service with session affinity, NodePorts and
+// source ranges, under another name.
 func probe(f nft.Family) ([]nft.Problem, error) {
-	b, err := probeBatch(f)
-	if err != nil {
-		return nil, err
-	}
-	return kernel.Probe(b)
-}
-
-// probeBatch returns a batch with the table of a Service with session affinity,
-// NodePorts and source ranges, under another name.
-func probeBatch(f nft.Family) (*nft.Batch, error) {
 	rules, err := ruleset.New(ruleset.Config{LocalhostNodePorts: true}, f)
 	if err != nil {
 		return nil, err
@@ -53,7 +44,7 @@ func probeBatch(f nft.Family) (*nft.Batch, error) {
 	for _, row := range rows {
 		b.AddRow(row)
 	}
-	return b, nil
+	return kernel.Probe(b)
 }
 
 // probePlan returns a plan that uses all kinds of rules.

@@ -15,11 +15,7 @@ func checkStaleConnections(ctx context.Context, n *node) Finding {
 	case !n.Proxy.ResetStaleConnections:
 		return skipped("the proxy runs without --reset-stale-connections")
 	}
-	loose, known, err := n.number("net/netfilter/nf_conntrack_tcp_loose")
-	switch {
-	case err != nil:
-		return unknown(err)
-	case known && loose == 0:
+	if loose, known := n.number("net/netfilter/nf_conntrack_tcp_loose"); known && loose == 0 {
 		return warn("nf_conntrack_tcp_loose is 0: connections to endpoints that are gone are not reset",
 			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or run the proxy without --reset-stale-connections")
 	}
@@ -41,10 +37,10 @@ func checkStaleConnections(ctx context.Context, n *node) Finding {
 // findMidstreamBlocks returns the rules of other programs that drop or reject a
 // packet of a client whose connection was deleted, and not its first packet.
 func findMidstreamBlocks(ctx context.Context) ([]block, error) {
-	regular, _, err := findBlocks(ctx, (*firewall).journeys)
+	regular, _, err := findBlocks(ctx, (*sample).journeys)
 	if err != nil {
 		return nil, err
 	}
-	midstream, _, err := findBlocks(ctx, (*firewall).midstream)
+	midstream, _, err := findBlocks(ctx, (*sample).midstream)
 	return slices.DeleteFunc(midstream, func(b block) bool { return slices.ContainsFunc(regular, b.sameRule) }), err
 }
