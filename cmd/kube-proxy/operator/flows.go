@@ -9,9 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/flows"
-	"github.com/nftproxy/nftproxy/nft"
 )
 
 // flowsFlags are the flags of the command flows.
@@ -49,7 +47,7 @@ func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	reader, err := flows.Open(clientsOf)
+	reader, err := flows.Open()
 	if err != nil {
 		return err
 	}
@@ -97,12 +95,4 @@ func (f *flowsFlags) ports(ctx context.Context, destination []string) (ports []f
 		ports = append(ports, port)
 	}
 	return ports, err
-}
-
-// clientsOf returns clients of a frontend that may use different endpoints: a
-// pod or, if the rules do not recognize pods by a range of addresses, this
-// node; and a client outside of the cluster.
-func clientsOf(kernel *explain.Kernel, frontend netip.Addr) ([]netip.Addr, error) {
-	inside, _, err := (&explainFlags{}).source(kernel, frontend)
-	return []netip.Addr{inside, explain.Outside(nft.FamilyOf(frontend))}, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
@@ -47,7 +48,7 @@ type destinationFlags struct {
 // addFrom adds the flag --from.
 func (f *destinationFlags) addFrom(cmd *cobra.Command, usage string) {
 	cmd.Flags().StringVar(&f.from, "from", "", "`SOURCE` of the "+usage)
-	complete(cmd, "from", fromPod, fromNode, fromOutside)
+	complete(cmd, "from", explain.FromPod, explain.FromNode, explain.FromOutside)
 }
 
 // addProtocol adds the flag --protocol.

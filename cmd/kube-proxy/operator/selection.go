@@ -49,7 +49,8 @@ func tracedFrontends(ports []table.PortView) (frontends []trace.Frontend) {
 func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what string, err error) {
 	for service, err := range answer.Services.Ask(ctx, &f.client, cluster.ServiceName{}) {
 		if errors.Is(err, socket.ErrNoProxy) && f.client.Path == "" {
-			s.Ranges, err = serviceRanges()
+			s.Ranges, err = rangesOf((*explain.Kernel).ServiceRanges,
+				"the rules contain no range of ClusterIPs: give a destination as IP:PORT")
 			return "ClusterIPs (no running proxy was found)", err
 		}
 		if err != nil {
@@ -63,15 +64,16 @@ func (f *traceFlags) selectAll(ctx context.Context, s *trace.Selection) (what st
 	return "all Services", nil
 }
 
-// serviceRanges returns the ranges of ClusterIPs of both families.
-func serviceRanges() (ranges []netip.Prefix, err error) {
+// rangesOf returns the ranges of both families that the rules contain. Without
+// one, the error is none.
+func rangesOf(of func(*explain.Kernel) ([]netip.Prefix, error), none string) (ranges []netip.Prefix, err error) {
 	err = explain.InTables(func(k *explain.Kernel) error {
-		found, err := k.ServiceRanges()
+		found, err := of(k)
 		ranges = append(ranges, found...)
 		return err
 	})
 	if err == nil && len(ranges) == 0 {
-		err = errors.New("the rules contain no range of ClusterIPs: give a destination as IP:PORT")
+		err = errors.New(none)
 	}
 	return ranges, err
 }
@@ -81,14 +83,15 @@ func (f *traceFlags) source() (source trace.Source, err error) {
 	switch f.from {
 	case "":
 		return source, nil
-	case fromNode:
+	case explain.FromNode:
 		return trace.Source{NotOthers: true}, nil
-	case fromPod, fromOutside:
-		pods, err := podRanges()
+	case explain.FromPod, explain.FromOutside:
+		pods, err := rangesOf((*explain.Kernel).PodRanges,
+			"the rules do not recognize pods by a range of addresses: give an address or a range")
 		if err != nil {
 			return source, fmt.Errorf("--from %s: %w", f.from, err)
 		}
-		if f.from == fromPod {
+		if f.from == explain.FromPod {
 			return trace.Source{NotNode: true, Within: pods}, nil
 		}
 		return trace.Source{NotNode: true, Except: pods}, nil
@@ -106,19 +109,4 @@ func parseRange(text string) (netip.Prefix, error) {
 		return addr.Prefix(addr.BitLen())
 	}
 	return netip.ParsePrefix(text)
-}
-
-// podRanges returns the ranges of pods of both families.
-func podRanges() (ranges []netip.Prefix, err error) {
-	err = explain.InTables(func(k *explain.Kernel) error {
-		pods, _, err := k.Pods()
-		if pods.Range.IsValid() {
-			ranges = append(ranges, pods.Range)
-		}
-		return err
-	})
-	if err == nil && len(ranges) == 0 {
-		err = errors.New("the rules do not recognize pods by a range of addresses: give an address or a range")
-	}
-	return ranges, err
 }

@@ -8,41 +8,27 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// Sources of packets that --from names.
-const (
-	fromPod     = "pod"
-	fromNode    = "node"
-	fromOutside = "outside"
-)
-
 // source returns the source address, and its kind if --from does not name an
 // address.
 func (f *explainFlags) source(k *explain.Kernel, to netip.Addr) (addr netip.Addr, kind string, err error) {
-	if to.IsLoopback() && f.from != "" && f.from != fromNode {
+	if to.IsLoopback() && f.from != "" && f.from != explain.FromNode {
 		return addr, "", fmt.Errorf("--from %s: only this node can send packets to %s", f.from, to)
 	}
 	switch f.from {
 	case "":
-		if to.IsLoopback() {
-			return to, fromNode, nil
-		}
-		if addr, ok, err := k.PodAddress(); ok || err != nil {
-			return addr, fromPod, err
-		}
-		addr, err = k.NodeSource(to)
-		return addr, fromNode, err
-	case fromPod:
+		return k.DefaultSource(to)
+	case explain.FromPod:
 		addr, ok, err := k.PodAddress()
 		if err == nil && !ok {
 			err = fmt.Errorf("--from pod: the rules do not recognize pods by a range of addresses: give the address " +
 				"of a pod")
 		}
-		return addr, fromPod, err
-	case fromNode:
+		return addr, explain.FromPod, err
+	case explain.FromNode:
 		addr, err = k.NodeSource(to)
-		return addr, fromNode, err
-	case fromOutside:
-		return explain.Outside(nft.FamilyOf(to)), fromOutside, nil
+		return addr, explain.FromNode, err
+	case explain.FromOutside:
+		return explain.Outside(nft.FamilyOf(to)), explain.FromOutside, nil
 	}
 	if addr, err = netip.ParseAddr(f.from); err != nil {
 		return addr, "", fmt.Errorf("--from %q is not an address, pod, node or outside", f.from)

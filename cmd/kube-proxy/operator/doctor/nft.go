@@ -36,7 +36,8 @@ func checkNFT(ctx context.Context, _ *node) Finding {
 		return unknown(fmt.Errorf("%s --version: %w", path, err))
 	case v.LessThan(oldestNFT):
 		return warn(fmt.Sprintf("nft %s aborts when it lists the ruleset, because of the tables kube-proxy", v),
-			fmt.Sprintf("use nft %s or later, nft --terse list chains, or nftproxy explain, services and diff", oldestNFT))
+			fmt.Sprintf("use nft %s or later, nft --terse list chains, or nftproxy explain, services and diff",
+				oldestNFT))
 	}
 	return ok(fmt.Sprintf("nft %s lists the tables", v))
 }

@@ -21,6 +21,16 @@ func (k *Kernel) Pods() (pods ruleset.Pods, ok bool, err error) {
 	return pods, ok, nil
 }
 
+// PodRanges returns the range of addresses by which the rules recognize pods,
+// if there is one.
+func (k *Kernel) PodRanges() ([]netip.Prefix, error) {
+	pods, _, err := k.Pods()
+	if !pods.Range.IsValid() || err != nil {
+		return nil, err
+	}
+	return []netip.Prefix{pods.Range}, nil
+}
+
 // ServiceRanges returns the ranges of ClusterIPs that the rules contain: those
 // in which they drop packets to unallocated addresses.
 func (k *Kernel) ServiceRanges() ([]netip.Prefix, error) {
@@ -38,6 +48,20 @@ func (k *Kernel) PodAddress() (addr netip.Addr, ok bool, err error) {
 	}
 	addr, err = k.unusedAddress(pods.Range)
 	return addr, err == nil, err
+}
+
+// DefaultSource returns the address of a client that is in the cluster, and its
+// kind: a pod or, if the rules do not recognize pods by a range of addresses,
+// this node.
+func (k *Kernel) DefaultSource(to netip.Addr) (addr netip.Addr, from string, err error) {
+	if to.IsLoopback() {
+		return to, FromNode, nil
+	}
+	if addr, ok, err := k.PodAddress(); ok || err != nil {
+		return addr, FromPod, err
+	}
+	addr, err = k.NodeSource(to)
+	return addr, FromNode, err
 }
 
 // unusedAddress returns an address of a range that is not this node's.

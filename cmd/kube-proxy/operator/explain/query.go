@@ -16,13 +16,19 @@ type Query struct {
 	// node enters the chains of the hook output, others the chains of
 	// prerouting.
 	Source netip.Addr
-	// From describes the source in the result: pod, node or outside. It can be
-	// empty.
+	// From describes the source in the result. It can be empty.
 	From string
 	// Interface is the name of the interface on which the packet arrives. By
 	// default it is the interface of the route to the source.
 	Interface string
 }
+
+// Kinds of sources.
+const (
+	FromPod     = "pod"
+	FromNode    = "node"
+	FromOutside = "outside"
+)
 
 func (q *Query) family() nft.Family { return nft.FamilyOf(q.Destination.Addr()) }
 

@@ -38,6 +38,8 @@ type Group struct {
 	// Untranslated counts connections that have no endpoint. They are not among
 	// the others.
 	Untranslated int `json:"untranslated,omitempty"`
+
+	endpoints map[netip.AddrPort]*Counts // until addEndpoints
 }
 
 // Frontend is an address of a service port. A NodePort has the unspecified
@@ -72,51 +74,42 @@ func (c *Counts) add(state string) {
 	c.States[state]++
 }
 
-// tally counts the connections of a group.
-type tally struct {
-	group     Group
-	endpoints map[netip.AddrPort]*Counts
+func newGroup(servicePort, protocol string) *Group {
+	return &Group{ServicePort: servicePort, Protocol: protocol, endpoints: make(map[netip.AddrPort]*Counts)}
 }
 
-func newTally(servicePort, protocol string) *tally {
-	return &tally{
-		group: Group{ServicePort: servicePort, Protocol: protocol}, endpoints: make(map[netip.AddrPort]*Counts),
-	}
-}
-
-// add adds a connection to the last frontend.
-func (t *tally) add(c conntrack.Connection) {
+// count counts a connection to the last frontend.
+func (g *Group) count(c conntrack.Connection) {
 	if c.Endpoint == c.Frontend {
-		t.group.Untranslated++
+		g.Untranslated++
 		return
 	}
-	t.group.add(c.State)
-	t.group.Frontends[len(t.group.Frontends)-1].Connections++
-	counts := t.endpoints[c.Endpoint]
-	if counts == nil {
-		counts = new(Counts)
-		t.endpoints[c.Endpoint] = counts
-	}
-	counts.add(c.State)
+	g.add(c.State)
+	g.Frontends[len(g.Frontends)-1].Connections++
+	countsOf(g.endpoints, c.Endpoint).add(c.State)
 }
 
-// result returns the group. used are the endpoints in use, and existing those
-// of the Service, nil if they are not known.
-func (t *tally) result(used, existing map[netip.AddrPort]bool) *Group {
-	for endpoint := range used {
-		if t.endpoints[endpoint] == nil {
-			t.endpoints[endpoint] = new(Counts)
-		}
+// countsOf returns the numbers of a key.
+func countsOf[K comparable](all map[K]*Counts, key K) *Counts {
+	if all[key] == nil {
+		all[key] = new(Counts)
 	}
-	g := &t.group
-	for _, endpoint := range slices.SortedFunc(maps.Keys(t.endpoints), netip.AddrPort.Compare) {
+	return all[key]
+}
+
+// addEndpoints lists the endpoints. used are those in use, and existing those
+// of the Service, nil if they are not known.
+func (g *Group) addEndpoints(used, existing map[netip.AddrPort]bool) {
+	for endpoint := range used {
+		countsOf(g.endpoints, endpoint)
+	}
+	for _, endpoint := range slices.SortedFunc(maps.Keys(g.endpoints), netip.AddrPort.Compare) {
 		unused := used != nil && !used[endpoint]
 		gone := existing != nil && !existing[endpoint] && !used[endpoint]
-		g.Endpoints = append(g.Endpoints, Endpoint{endpoint, *t.endpoints[endpoint], unused, gone})
+		g.Endpoints = append(g.Endpoints, Endpoint{endpoint, *g.endpoints[endpoint], unused, gone})
 	}
 	slices.SortStableFunc(g.Endpoints, func(a, b Endpoint) int { return cmp.Compare(b.Connections, a.Connections) })
 	g.Skew = skew(g.Endpoints)
-	return g
 }
 
 // skew returns the largest number of connections of an endpoint in use divided

@@ -19,10 +19,10 @@ func connections(n int, endpoint, state string) []conntrack.Connection {
 
 // group counts connections. used are the endpoints in use.
 func group(name string, used []string, all ...[]conntrack.Connection) *Group {
-	t := newTally(name, "tcp")
-	t.group.Frontends = []Frontend{{Address: netip.MustParseAddrPort("10.96.0.10:80")}}
+	g := newGroup(name, "tcp")
+	g.Frontends = []Frontend{{Address: netip.MustParseAddrPort("10.96.0.10:80")}}
 	for _, c := range slices.Concat(all...) {
-		t.add(c)
+		g.count(c)
 	}
 	var set map[netip.AddrPort]bool
 	if used != nil {
@@ -31,7 +31,8 @@ func group(name string, used []string, all ...[]conntrack.Connection) *Group {
 			set[netip.MustParseAddrPort(endpoint)] = true
 		}
 	}
-	return t.result(set, nil)
+	g.addEndpoints(set, nil)
+	return g
 }
 
 // The skew is about endpoints in use, also those without connections.

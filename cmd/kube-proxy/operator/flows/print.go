@@ -32,9 +32,9 @@ func (r *Report) PrintTop(w io.Writer, _ bool) {
 	states := statesOf(r.Groups, func(g *Group) Counts { return g.Counts })
 	t := newTable(w, append([]string{"FRONTEND", "SERVICE", "CONNECTIONS"}, states...))
 	for _, g := range r.Groups {
-		t.row(append([]string{g.frontend(0), cmp.Or(g.ServicePort, "-")}, g.numbers(states)...))
+		printRow(t, append([]string{g.frontend(0), cmp.Or(g.ServicePort, "-")}, g.numbers(states)...))
 	}
-	t.flush()
+	t.Flush()
 	fmt.Fprintf(w, "\n%d of %d tracked connections are translated\n", r.Total, r.Tracked)
 	r.printNotes(w)
 }
@@ -62,10 +62,10 @@ func (g *Group) print(w io.Writer) {
 		case e.Unused:
 			row = append(row, "not in use")
 		}
-		t.row(row)
+		printRow(t, row)
 	}
-	t.row(append([]string{"total"}, g.numbers(states)...))
-	t.flush()
+	printRow(t, append([]string{"total"}, g.numbers(states)...))
+	t.Flush()
 	if g.Skew > 0 {
 		fmt.Fprintf(w, "skew %.2f (most connections of an endpoint in use / mean of its family)\n", g.Skew)
 	}
@@ -135,15 +135,12 @@ func (c *Counts) numbers(states []string) []string {
 	return texts
 }
 
-// table writes aligned columns.
-type table struct{ w *tabwriter.Writer }
-
-func newTable(w io.Writer, header []string) table {
-	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
-	t.row(header)
+// newTable returns a writer that aligns columns, after their header. w is a
+// buffer, which returns no error.
+func newTable(w io.Writer, header []string) *tabwriter.Writer {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	printRow(t, header)
 	return t
 }
 
-func (t table) row(cells []string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
-
-func (t table) flush() { t.w.Flush() } // to a buffer, which returns no error
+func printRow(w io.Writer, cells []string) { fmt.Fprintln(w, strings.Join(cells, "\t")) }

@@ -16,14 +16,9 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Clients returns addresses of clients of a frontend. Together they can reach
-// all of its endpoints that are in use.
-type Clients func(kernel *explain.Kernel, frontend netip.Addr) ([]netip.Addr, error)
-
 // Reader reads the connections of the network namespace in which it was opened.
 type Reader struct {
-	conn    *conntrack.Conn
-	clients Clients
+	conn *conntrack.Conn
 	// kernels are the proxy's tables of the families that have one.
 	kernels map[nft.Family]*explain.Kernel
 	unknown error // the first reason why an endpoint or a name is not known
@@ -31,12 +26,12 @@ type Reader struct {
 
 // Open opens a Reader. It works without a table of the proxy. The error is for
 // people.
-func Open(clients Clients) (*Reader, error) {
+func Open() (*Reader, error) {
 	conn, err := conntrack.Open()
 	if err != nil {
 		return nil, err
 	}
-	r := &Reader{conn: conn, clients: clients, kernels: make(map[nft.Family]*explain.Kernel)}
+	r := &Reader{conn: conn, kernels: make(map[nft.Family]*explain.Kernel)}
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 		kernel, err := explain.OpenKernel(f)
 		if err == nil {
@@ -105,10 +100,10 @@ func (r *Reader) newReport() (*Report, error) {
 
 // count counts the connections to one service port.
 func (r *Reader) count(ctx context.Context, report *Report, port ServicePort) (*Group, error) {
-	t := newTally(port.Name, port.Protocol.String())
+	g := newGroup(port.Name, port.Protocol.String())
 	var used map[netip.AddrPort]bool
 	for _, frontend := range port.Frontends {
-		t.group.Frontends = append(t.group.Frontends, Frontend{Address: frontend})
+		g.Frontends = append(g.Frontends, Frontend{Address: frontend})
 		s := conntrack.Selection{
 			Family: nft.FamilyOf(frontend.Addr()), Protocol: uint8(port.Protocol), Port: frontend.Port(),
 		}
@@ -117,16 +112,17 @@ func (r *Reader) count(ctx context.Context, report *Report, port ServicePort) (*
 		} else {
 			s.Addr = frontend.Addr()
 		}
-		read, err := r.conn.Select(ctx, s, t.add)
+		read, err := r.conn.Select(ctx, s, g.count)
 		report.Read += read
 		if err != nil {
 			return nil, err
 		}
 		name, endpoints := r.explain(frontend, port.Protocol)
-		t.group.ServicePort = cmp.Or(t.group.ServicePort, name)
+		g.ServicePort = cmp.Or(g.ServicePort, name)
 		used = merge(used, endpoints)
 	}
-	return t.result(used, port.Endpoints), nil
+	g.addEndpoints(used, port.Endpoints)
+	return g, nil
 }
 
 // merge returns the union of two sets, nil if both are.
@@ -147,8 +143,8 @@ func (r *Reader) explain(
 	if kernel == nil || frontend.Addr().IsUnspecified() {
 		return "", nil
 	}
-	clients, err := r.clients(kernel, frontend.Addr())
-	for _, client := range clients {
+	inside, _, err := kernel.DefaultSource(frontend.Addr())
+	for _, client := range []netip.Addr{inside, explain.Outside(kernel.Table.Family)} {
 		var result *explain.Result
 		if err == nil {
 			result, err = kernel.Explain(explain.Query{Destination: frontend, Protocol: protocol, Source: client})

@@ -29,11 +29,7 @@ func (r *Reader) Top(ctx context.Context, n int) (*Report, error) {
 	for _, family := range []nft.Family{nft.IPv4, nft.IPv6} {
 		read, err := r.conn.Select(ctx, conntrack.Selection{Family: family, Translated: true},
 			func(c conntrack.Connection) {
-				key := frontend{c.Frontend, cluster.Protocol(c.Protocol)}
-				if counts[key] == nil {
-					counts[key] = new(Counts)
-				}
-				counts[key].add(c.State)
+				countsOf(counts, frontend{c.Frontend, cluster.Protocol(c.Protocol)}).add(c.State)
 				report.Total++
 			})
 		report.Read += read

@@ -11,72 +11,56 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// facts are what a passage shows about its packet.
-type facts struct {
-	entered     bool   // the proxy's chains of the hook prerouting or output
-	translated  bool   // by the proxy
-	masqueraded bool   // by the proxy
-	rejectWith  string // of the last rule
-	steps       []Step
-}
-
 // readRule returns the rule of an event.
 type readRule func(nft.TraceEvent) explain.ChainRule
 
 // isProxy reports whether an event is of the proxy's table.
 func isProxy(e nft.TraceEvent) bool { return e.Table == ruleset.TableName && e.Family.Valid() }
 
-// factsOf returns the facts of a passage.
-func factsOf(p *passage, read readRule) (f facts) {
+// packetOf returns the packet of a passage, without what explained adds, and
+// without names of interfaces.
+func packetOf(p *passage, read readRule) *Packet {
+	k := &Packet{
+		Time: p.began, Protocol: cluster.Protocol(p.first.Protocol).String(), Source: p.first.Source,
+		Destination: p.first.Destination, Hook: nft.Prerouting.String(), Repeated: true,
+	}
+	if p.first.In == 0 {
+		k.Hook = nft.Output.String()
+	}
 	dispatching := []string{ruleset.BaseChainName(nft.Prerouting), ruleset.BaseChainName(nft.Output)}
+	var rule explain.ChainRule // the last one
+	translated := false
 	for _, e := range p.events {
-		step := Step{Table: e.Family.String() + " " + e.Table, Chain: e.Chain, Handle: e.Rule,
-			Verdict: e.Verdict.String()}
-		var rule explain.ChainRule
-		if e.Type == nft.TraceRule {
+		if rule = (explain.ChainRule{}); e.Type == nft.TraceRule {
 			rule = read(e)
 		}
 		if isProxy(e) {
-			f.entered = f.entered || slices.Contains(dispatching, e.Chain)
-			f.translated = f.translated || rule.Translates
-			f.masqueraded = f.masqueraded || rule.Masquerades
+			k.Repeated = k.Repeated && !slices.Contains(dispatching, e.Chain)
+			k.Masqueraded = k.Masqueraded || rule.Masquerades
+			translated = translated || rule.Translates
 		}
-		step.Rule, f.rejectWith = rule.Text, rule.RejectWith
-		f.steps = append(f.steps, step)
+		k.Steps = append(k.Steps, Step{Table: e.Family.String() + " " + e.Table, Chain: e.Chain, Handle: e.Rule,
+			Rule: rule.Text, Verdict: e.Verdict.String()})
 	}
-	return f
-}
-
-// packetOf returns the packet of a passage, without what explained adds, and
-// without names of interfaces.
-func packetOf(p *passage, f facts) *Packet {
-	packet := &Packet{
-		Time: p.began, Protocol: cluster.Protocol(p.first.Protocol).String(), Source: p.first.Source,
-		Destination: p.first.Destination, Hook: nft.Prerouting.String(), Masqueraded: f.masqueraded,
-		Repeated: !f.entered, Steps: f.steps,
-	}
-	if p.first.In == 0 {
-		packet.Hook = nft.Output.String()
-	}
-	if f.translated || p.last.Destination != p.first.Destination {
-		packet.Endpoint = p.last.Destination
+	if translated || p.last.Destination != p.first.Destination {
+		k.Endpoint = p.last.Destination
 	}
 	switch p.end {
 	case left, received:
-		packet.arrive(p, f)
+		k.arrive(p, translated)
 	case stopped:
-		packet.stop(p.events[len(p.events)-1], f)
+		k.stop(p.events[len(p.events)-1], rule.RejectWith)
 	default:
-		packet.vanish(p, f)
+		k.vanish(p)
 	}
-	return packet
+	return k
 }
 
 // arrive sets the fate of a packet that passed all chains.
-func (k *Packet) arrive(p *passage, f facts) {
+func (k *Packet) arrive(p *passage, translated bool) {
 	k.Final = &Final{Source: p.last.Source, Destination: p.last.Destination}
 	switch {
-	case k.Endpoint.IsValid() && (f.translated || k.Repeated):
+	case k.Endpoint.IsValid() && (translated || k.Repeated):
 		k.Action = explain.ToEndpoint
 	case k.Endpoint.IsValid():
 		k.Action = explain.Pass
@@ -92,14 +76,14 @@ func (k *Packet) arrive(p *passage, f facts) {
 }
 
 // stop sets the fate of a packet that a rule or policy stopped.
-func (k *Packet) stop(e nft.TraceEvent, f facts) {
+func (k *Packet) stop(e nft.TraceEvent, rejectWith string) {
 	k.Repeated = k.Repeated && k.Endpoint.IsValid() // otherwise the packet was stopped before the proxy's rules
 	k.Action = explain.Drop
 	switch {
 	case e.Verdict == nft.VerdictStolen:
 		k.Action = Taken
-	case f.rejectWith != "":
-		k.Action, k.RejectWith = explain.Reject, f.rejectWith
+	case rejectWith != "":
+		k.Action, k.RejectWith = explain.Reject, rejectWith
 	}
 	if !isProxy(e) {
 		k.Reason = explain.Reason{Code: ruleset.OtherTable, Text: k.lastStep()}
@@ -117,25 +101,25 @@ func (k *Packet) lastStep() string {
 }
 
 // vanish sets the fate of a packet that no chain reports any more.
-func (k *Packet) vanish(p *passage, f facts) {
+func (k *Packet) vanish(p *passage) {
 	k.Action = Lost
 	if n := len(p.events); n > 0 && p.events[n-1].Verdict == nft.VerdictQueue {
 		k.Action = Taken
 		k.Reason = explain.Reason{Code: ruleset.OtherTable, Text: k.lastStep()}
 		return
 	}
-	k.Reason = explain.Reason{Code: ruleset.NotReported, Text: suspects(p, f)}
+	k.Reason = explain.Reason{Code: ruleset.NotReported, Text: k.suspects(p)}
 	k.Repeated = false
 }
 
 // suspects returns what can have dropped a packet without a report of
 // nf_tables, by the last chains that saw it.
-func suspects(p *passage, f facts) string {
+func (k *Packet) suspects(p *passage) string {
 	const legacy = "rules of legacy iptables"
 	switch {
 	case p.leftRouting:
 		return "after routing: possible causes are " + legacy + " and IPsec policies"
-	case !f.entered:
+	case k.Repeated: // no chain of the proxy
 		return "before the proxy's rules: possible causes are a full table of connection tracking and " + legacy
 	case p.first.In == 0:
 		return "after the proxy's rules: possible causes are no route to the endpoint and " + legacy

@@ -75,7 +75,7 @@ func printed(t *testing.T, script string, wide bool) string {
 	ended = append(ended, s.expire(now.Add(patience))...)
 	var b bytes.Buffer
 	for _, p := range ended {
-		packet := packetOf(p, factsOf(p, ruleOf))
+		packet := packetOf(p, ruleOf)
 		packet.Interface = interfaceOf(p.first.In)
 		if packet.Final != nil {
 			packet.Final.Interface = interfaceOf(p.last.Out)

@@ -5,8 +5,6 @@ import (
 	"math"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
@@ -49,7 +47,7 @@ const (
 // rules builds the table of one family.
 type rules struct {
 	family               nft.Family
-	selection            Selection
+	selection            *Selection
 	frontends, nodePorts *nft.Set
 	rows                 []nft.Row
 }
@@ -62,11 +60,11 @@ type rules struct {
 // knows. UDP packets that begin a flow are traced after connection tracking.
 // Some others are traced before, and no longer if their flow is known: chains
 // of the priority raw can drop packets, too.
-func tableOf(f nft.Family, selection Selection, name string) (*nft.Table, []nft.Row) {
+func tableOf(f nft.Family, selection *Selection, name string) (*nft.Table, []nft.Row) {
 	r := &rules{family: f, selection: selection}
 	r.addRows()
 	t := &nft.Table{Family: f, Name: name, Owned: true, Chains: []*nft.Chain{r.tracing(chainFirst, firstRate)}}
-	if r.traces(unix.IPPROTO_UDP) {
+	if r.selection.traces(cluster.UDP) {
 		known := &nft.Chain{Name: chainKnown, Rules: []nft.Rule{nft.NewRule(nft.UnsetTrace())}}
 		t.Chains = append(t.Chains, r.tracing(chainSample, sampleRate), known)
 	}
@@ -79,24 +77,19 @@ func tableOf(f nft.Family, selection Selection, name string) (*nft.Table, []nft.
 	return t, r.rows
 }
 
-// traces reports whether the table traces packets of a protocol.
-func (r *rules) traces(protocol cluster.Protocol) bool {
-	return slices.Contains(r.selection.protocols(Frontend{}), protocol)
-}
-
 // baseChains returns the chains that select packets, and those that only report
 // how far a traced packet came.
 func (r *rules) baseChains() (chains []*nft.Chain) {
 	if !r.selection.Source.NotOthers {
 		notOwn := nft.NotInInterface("lo") // packets of this node were in the hook output before
 		chains = append(chains, base(chainPrerouting, nft.Prerouting, beforeRaw, r.untracked(notOwn)...))
-		if r.traces(unix.IPPROTO_UDP) {
+		if r.selection.traces(cluster.UDP) {
 			chains = append(chains, base(chainPreroutingTracked, nft.Prerouting, afterTracking, r.tracked(notOwn)...))
 		}
 	}
 	if !r.selection.Source.NotNode {
 		chains = append(chains, base(chainOutput, nft.Output, beforeRaw, r.untracked()...))
-		if r.traces(unix.IPPROTO_UDP) {
+		if r.selection.traces(cluster.UDP) {
 			chains = append(chains, base(chainOutputTracked, nft.Output, afterTracking, r.tracked()...))
 		}
 	}
@@ -114,14 +107,15 @@ func (r *rules) addRows() {
 	r.nodePorts = &nft.Set{Name: "nodeports", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
 	for _, frontend := range r.selection.Frontends {
 		addr, port := frontend.Addr.Addr(), frontend.Addr.Port()
-		for _, protocol := range r.selection.protocols(frontend) {
-			row := nft.Row{Set: r.frontends, Key: nft.Tuple{}.Addr(addr).Proto(uint8(protocol)).Port(port)}
-			if addr.IsUnspecified() {
-				row = nft.Row{Set: r.nodePorts, Key: nft.Tuple{}.Proto(uint8(protocol)).Port(port)}
-			}
-			r.rows = append(r.rows, row)
-			row.Set.Size++
+		if !f.Of(addr) || !r.selection.traces(frontend.Protocol) {
+			continue
 		}
+		row := nft.Row{Set: r.frontends, Key: nft.Tuple{}.Addr(addr).Proto(uint8(frontend.Protocol)).Port(port)}
+		if addr.IsUnspecified() {
+			row = nft.Row{Set: r.nodePorts, Key: nft.Tuple{}.Proto(uint8(frontend.Protocol)).Port(port)}
+		}
+		r.rows = append(r.rows, row)
+		row.Set.Size++
 	}
 }
 
@@ -147,7 +141,7 @@ func (r *rules) tracing(name string, rate uint32) *nft.Chain {
 	if r.nodePorts.Size > 0 {
 		add(nft.DaddrLocal(), nft.In(r.nodePorts, nft.L4Proto(), nft.ThDport()))
 	}
-	for _, p := range r.selection.Ranges {
+	for _, p := range r.family.Prefixes(r.selection.Ranges) {
 		add(nft.Within(daddr, p))
 	}
 	return c
@@ -163,15 +157,14 @@ func (r *rules) untracked(match ...nft.Statement) (rules []nft.Rule) {
 	add := func(s nft.Statement, to string) {
 		rules = append(rules, nft.NewRule(append(slices.Clone(match), s, nft.Jump(to))...))
 	}
-	for _, protocol := range r.selection.protocols(Frontend{}) {
-		switch protocol {
-		case unix.IPPROTO_TCP:
-			add(nft.TCPSyn(), chainFirst)
-		case unix.IPPROTO_SCTP:
-			add(nft.SCTPInit(), chainFirst)
-		case unix.IPPROTO_UDP:
-			add(nft.MatchL4Proto(uint8(protocol)), chainSample)
-		}
+	if r.selection.traces(cluster.TCP) {
+		add(nft.TCPSyn(), chainFirst)
+	}
+	if r.selection.traces(cluster.UDP) {
+		add(nft.MatchL4Proto(uint8(cluster.UDP)), chainSample)
+	}
+	if r.selection.traces(cluster.SCTP) {
+		add(nft.SCTPInit(), chainFirst)
 	}
 	return rules
 }
@@ -182,7 +175,7 @@ func (r *rules) untracked(match ...nft.Statement) (rules []nft.Rule) {
 //	ip saddr 10.244.1.7 meta l4proto udp ct state established,related jump known
 func (r *rules) tracked(match ...nft.Statement) []nft.Rule {
 	match = append(match, r.source()...)
-	match = append(match, nft.MatchL4Proto(unix.IPPROTO_UDP))
+	match = append(match, nft.MatchL4Proto(uint8(cluster.UDP)))
 	return []nft.Rule{
 		nft.NewRule(append(slices.Clone(match), nft.CtStateFirst(), nft.Jump(chainFirst))...),
 		nft.NewRule(append(match, nft.CtStateKnown(), nft.Jump(chainKnown))...),

@@ -15,7 +15,11 @@ import (
 // The tables of selections are in testdata/tables.txtar.
 func TestTables(t *testing.T) {
 	selections := map[string]Selection{
-		"one frontend": {Frontends: []Frontend{{Addr: netip.MustParseAddrPort("10.96.0.10:80")}}},
+		"one frontend": {Frontends: []Frontend{
+			{netip.MustParseAddrPort("10.96.0.10:80"), unix.IPPROTO_TCP},
+			{netip.MustParseAddrPort("10.96.0.10:80"), unix.IPPROTO_UDP},
+			{netip.MustParseAddrPort("10.96.0.10:80"), unix.IPPROTO_SCTP},
+		}},
 		"NodePort and ranges, UDP from outside": {
 			Frontends: []Frontend{{netip.MustParseAddrPort("[::]:30053"), unix.IPPROTO_UDP}},
 			Ranges:    []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")},
@@ -25,8 +29,9 @@ func TestTables(t *testing.T) {
 			}},
 		},
 		"TCP from this node": {
-			Frontends: []Frontend{{netip.MustParseAddrPort("192.0.2.10:443"), 0}}, Protocol: unix.IPPROTO_TCP,
-			Source: Source{NotOthers: true, Within: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/32")}},
+			Frontends: []Frontend{{netip.MustParseAddrPort("192.0.2.10:443"), unix.IPPROTO_TCP}},
+			Protocol:  unix.IPPROTO_TCP,
+			Source:    Source{NotOthers: true, Within: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/32")}},
 		},
 	}
 	const file = "testdata/tables.txtar"
@@ -38,8 +43,8 @@ func TestTables(t *testing.T) {
 		var got strings.Builder
 		for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
 			selection := selections[section.Name]
-			if part, ok := selection.of(f); ok {
-				table, rows := tableOf(f, part, tableName(1))
+			if selection.concerns(f) {
+				table, rows := tableOf(f, &selection, tableName(1))
 				if err := table.Fprint(&got, rows); err != nil {
 					t.Fatal(err)
 				}

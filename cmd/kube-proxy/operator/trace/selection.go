@@ -22,7 +22,7 @@ type Selection struct {
 // Frontend is an address of a Service. A NodePort has the unspecified address.
 type Frontend struct {
 	Addr     netip.AddrPort
-	Protocol cluster.Protocol // 0 for all
+	Protocol cluster.Protocol
 }
 
 // Source selects packets by where they come from. The zero Source selects all.
@@ -35,14 +35,14 @@ type Source struct {
 	Within, Except []netip.Prefix
 }
 
-// of returns the part of the selection that concerns a family. ok is false if
-// it selects no packets of the family.
-func (s *Selection) of(f nft.Family) (part Selection, ok bool) {
-	part = Selection{Protocol: s.Protocol, Source: s.Source, Ranges: f.Prefixes(s.Ranges)}
-	other := func(frontend Frontend) bool { return !f.Of(frontend.Addr.Addr()) }
-	part.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), other)
-	return part, len(part.Frontends)+len(part.Ranges) > 0 && s.Source.isOf(f)
+// concerns reports whether it selects packets of a family.
+func (s *Selection) concerns(f nft.Family) bool {
+	frontend := slices.ContainsFunc(s.Frontends, func(frontend Frontend) bool { return f.Of(frontend.Addr.Addr()) })
+	return (frontend || len(f.Prefixes(s.Ranges)) > 0) && s.Source.isOf(f)
 }
+
+// traces reports whether it selects packets of a protocol.
+func (s *Selection) traces(p cluster.Protocol) bool { return s.Protocol == 0 || s.Protocol == p }
 
 // isOf reports whether packets of a family can have the source.
 func (s *Source) isOf(f nft.Family) bool {
@@ -56,15 +56,4 @@ func rangeOf(f nft.Family, ranges []netip.Prefix) (p netip.Prefix, ok bool) {
 		return p, false
 	}
 	return ranges[0], true
-}
-
-// protocols returns the protocols that the selection and a frontend have in
-// common.
-func (s *Selection) protocols(frontend Frontend) (common []cluster.Protocol) {
-	for _, p := range cluster.Protocols() {
-		if (s.Protocol == 0 || s.Protocol == p) && (frontend.Protocol == 0 || frontend.Protocol == p) {
-			common = append(common, p)
-		}
-	}
-	return common
 }

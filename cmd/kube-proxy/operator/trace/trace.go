@@ -64,11 +64,10 @@ func (t *Trace) open(selection Selection) (err error) {
 	t.passages = newPassages(tableName(port))
 	var missing error
 	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
-		part, ok := selection.of(f)
-		if !ok {
+		if !selection.concerns(f) {
 			continue
 		}
-		err := t.add(f, part)
+		err := t.add(f, &selection)
 		if errors.Is(err, explain.ErrNoTable) {
 			missing = cmp.Or(missing, err)
 			continue
@@ -84,7 +83,7 @@ func (t *Trace) open(selection Selection) (err error) {
 }
 
 // add opens the proxy's table of a family and adds the table that traces.
-func (t *Trace) add(f nft.Family, selection Selection) error {
+func (t *Trace) add(f nft.Family, selection *Selection) error {
 	kernel, err := explain.OpenKernel(f)
 	if err != nil {
 		return err
@@ -156,7 +155,7 @@ func (t *Trace) Next(ctx context.Context) (*Packet, error) {
 // packet returns the packet of a passage that ended.
 func (t *Trace) packet(p *passage) *Packet {
 	family := t.families[nft.FamilyOf(p.first.Source.Addr())]
-	packet := packetOf(p, factsOf(p, family.rule))
+	packet := packetOf(p, family.rule)
 	packet.Interface = t.interfaceName(p.first.In)
 	if packet.Final != nil {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
