@@ -3,11 +3,8 @@ package manifest
 import (
 	"cmp"
 	"iter"
-	"maps"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -71,13 +68,7 @@ func (c change) deliver(h Handler) bool {
 	return true
 }
 
-// deliverable is an object that is delivered separately.
-type deliverable interface {
-	*corev1.Service | *discoveryv1.EndpointSlice | *corev1.Node
-	runtime.Object
-}
-
-func dispatch[T deliverable](c change, update func(old, new T), remove func(T)) {
+func dispatch[T runtime.Object](c change, update func(old, new T), remove func(T)) {
 	old, _ := c.old.(T) // nil for a new object
 	if c.new == nil {
 		remove(old)
@@ -88,14 +79,12 @@ func dispatch[T deliverable](c change, update func(old, new T), remove func(T)) 
 
 // serviceCIDRs returns the CIDRs of all ServiceCIDRs, sorted and without
 // duplicates.
-func serviceCIDRs(objects iter.Seq[runtime.Object]) []string {
-	cidrs := make(map[string]struct{})
+func serviceCIDRs(objects iter.Seq[runtime.Object]) (cidrs []string) {
 	for value := range objects {
 		if serviceCIDR, ok := value.(*networkingv1.ServiceCIDR); ok {
-			for _, cidr := range serviceCIDR.Spec.CIDRs {
-				cidrs[cidr] = struct{}{}
-			}
+			cidrs = append(cidrs, serviceCIDR.Spec.CIDRs...)
 		}
 	}
-	return slices.Sorted(maps.Keys(cidrs))
+	slices.Sort(cidrs)
+	return slices.Compact(cidrs)
 }

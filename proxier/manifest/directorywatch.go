@@ -46,14 +46,11 @@ func (w *watch) follow(logger klog.Logger) {
 	// If the directory is replaced at this point, the next poll detects that
 	// info does not describe the watched directory.
 	w.watched = info
-	if err := w.open(); err != nil {
-		if w.err == nil {
-			logger.Error(err, "Failed to watch manifest directory, polling it", "dir", w.dir, "interval", pollInterval)
-		}
-		w.err = err
-		return
+	err = w.open()
+	if err != nil && w.err == nil {
+		logger.Error(err, "Failed to watch manifest directory, polling it", "dir", w.dir, "interval", pollInterval)
 	}
-	w.err = nil
+	w.err = err
 }
 
 // open starts to forward events.
@@ -96,17 +93,12 @@ func forward(events *fsnotify.Watcher, changed chan<- struct{}) {
 
 // settle waits for the end of a burst of changes, at most settleLimit.
 func settle(ctx context.Context, changed <-chan struct{}) {
-	deadline := time.NewTimer(settleLimit)
-	defer deadline.Stop()
-	over := time.NewTimer(settleQuiet)
-	defer over.Stop()
+	ctx, cancel := context.WithTimeout(ctx, settleLimit)
+	defer cancel()
 	for {
 		select {
 		case <-changed:
-			over.Reset(settleQuiet)
-		case <-over.C:
-			return
-		case <-deadline.C:
+		case <-time.After(settleQuiet):
 			return
 		case <-ctx.Done():
 			return

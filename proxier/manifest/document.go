@@ -86,9 +86,9 @@ func splitYAML(data []byte, number, line int) []document {
 			docs = append(docs, document{number: number, line: begin.line, data: data[start:end]})
 		}
 	}
-	for pos := 0; pos < len(data); line++ {
-		end := lineEnd(data, pos)
-		marker, err := markerOf(data[pos:end])
+	pos := 0
+	for text := range bytes.Lines(data) {
+		marker, err := markerOf(text)
 		if err != nil {
 			finish(pos)
 			return append(docs, document{number: number + 1, err: fmt.Errorf("line %d: %w", line+1, err)})
@@ -98,10 +98,11 @@ func splitYAML(data []byte, number, line int) []document {
 		}
 		if marker != "" {
 			finish(pos)
-			start, separated = end, marker == documentStart
+			start, separated = pos+len(text), marker == documentStart
 			begin.line = line + 1
 		}
-		pos = end
+		pos += len(text)
+		line++
 	}
 	finish(len(data))
 	return docs
@@ -146,14 +147,6 @@ func hasContent(text []byte) bool {
 // isBreak reports whether a character ends a line in YAML 1.1.
 func isBreak(r rune) bool {
 	return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
-}
-
-// lineEnd returns the offset after the end of the line that contains pos.
-func lineEnd(data []byte, pos int) int {
-	if i := bytes.IndexByte(data[pos:], '\n'); i >= 0 {
-		return pos + i + 1
-	}
-	return len(data)
 }
 
 // lineAt returns the 0-based line that contains offset.

@@ -63,7 +63,7 @@ func (f file) parse(decoder runtime.Decoder, data []byte) file {
 		if len(result.problems) == 0 {
 			documents[sum] = result
 		}
-		version.append(result.at(f.name, doc.number))
+		version.append(result, f.name, doc.number)
 		if len(version.problems) >= maxProblems {
 			version.problems = append(version.problems, problem{
 				place: place{file: f.name, item: noItem}, err: errProblems,

@@ -25,7 +25,8 @@ func FuzzParse(f *testing.F) {
 	decoder := newDecoder()
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, doc := range splitDocuments(data) {
-			result := parseDocument(decoder, doc).at("web.yaml", doc.number)
+			var result parsed
+			result.append(parseDocument(decoder, doc), "web.yaml", doc.number)
 			for _, p := range result.problems {
 				if text := p.Error(); strings.ContainsRune(text, '\n') {
 					t.Errorf("got problem %q, want one line", text)

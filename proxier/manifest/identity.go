@@ -11,12 +11,8 @@ import (
 // identity is the type and the name of an object that was not decoded. Every
 // field may be missing.
 type identity struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Metadata   struct {
-		Namespace string `json:"namespace"`
-		Name      string `json:"name"`
-	} `json:"metadata"`
+	metav1.TypeMeta
+	Metadata struct{ Namespace, Name string }
 }
 
 // identify returns the identity of a JSON object, which may be invalid.
@@ -33,17 +29,14 @@ func identify(value []byte, implied *schema.GroupVersionKind) identity {
 
 // String returns "Service default/web", "Deployment web", "Service" or "".
 func (id identity) String() string {
-	switch namespace, name := id.Metadata.Namespace, id.Metadata.Name; {
-	case id.Kind == "" || name == "":
+	if id.Kind == "" || id.Metadata.Name == "" {
 		return id.Kind
-	case objectKind(id.Kind).namespaced():
-		namespace = cmp.Or(namespace, metav1.NamespaceDefault)
-		return objectKey{Kind: objectKind(id.Kind), Namespace: namespace, Name: name}.String()
-	case namespace != "":
-		return id.Kind + " " + namespace + "/" + name
-	default:
-		return id.Kind + " " + name
 	}
+	key := objectKey{Kind: objectKind(id.Kind), Namespace: id.Metadata.Namespace, Name: id.Metadata.Name}
+	if key.Kind.namespaced() {
+		key.Namespace = cmp.Or(key.Namespace, metav1.NamespaceDefault)
+	}
+	return key.String()
 }
 
 // full returns "apps/v1 Deployment web".

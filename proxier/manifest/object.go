@@ -43,7 +43,7 @@ func keyOf(value runtime.Object) objectKey {
 
 // String returns "Service default/web" or "Node worker".
 func (k objectKey) String() string {
-	if k.Kind.namespaced() {
+	if k.Namespace != "" {
 		return fmt.Sprintf("%s %s/%s", k.Kind, k.Namespace, k.Name)
 	}
 	return fmt.Sprintf("%s %s", k.Kind, k.Name)

@@ -24,36 +24,27 @@ const (
 
 // parsed is the result of parsing a document or a file. The places of a
 // document's results have the item only: the results are kept between reads,
-// and the document can move. Method at adds the file and the document.
+// and the document can move.
 type parsed struct {
 	objects  []object
 	problems []problem
 	warnings []warning
 }
 
-// append adds the results of another document.
-func (p *parsed) append(other parsed) {
-	p.objects = append(p.objects, other.objects...)
-	p.problems = append(p.problems, other.problems...)
-	p.warnings = append(p.warnings, other.warnings...)
-}
-
-// at returns a copy whose places have the file and the document.
-func (p parsed) at(file string, document int) parsed {
-	var placed parsed
-	for _, o := range p.objects {
+// append adds the results of a document of a file.
+func (p *parsed) append(results parsed, file string, document int) {
+	for _, o := range results.objects {
 		o.file, o.document = file, document
-		placed.objects = append(placed.objects, o)
+		p.objects = append(p.objects, o)
 	}
-	for _, p := range p.problems {
-		p.place.file, p.place.document = file, document
-		placed.problems = append(placed.problems, p)
+	for _, problem := range results.problems {
+		problem.place.file, problem.place.document = file, document
+		p.problems = append(p.problems, problem)
 	}
-	for _, w := range p.warnings {
+	for _, w := range results.warnings {
 		w.file, w.document = file, document
-		placed.warnings = append(placed.warnings, w)
+		p.warnings = append(p.warnings, w)
 	}
-	return placed
 }
 
 func (p *parsed) addProblem(item int, subject string, err error) {

@@ -7,36 +7,28 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// report is the outcome of a read, as far as it was not logged before.
-type report struct {
-	file       string
-	problems   []problem
-	keeps      bool // despite the problems, an earlier version is active
-	recovered  bool // the previous version had problems, this one has none
-	warnings   []warning
-	duplicates []problem
-}
-
-// reportSince returns the differences from the previous state of the file.
-func (f file) reportSince(before file) report {
-	return report{
-		file:      f.name,
-		problems:  newProblems(f.problems, before.problems),
-		keeps:     f.valid,
-		recovered: len(before.problems) > 0 && len(f.problems) == 0,
-		warnings:  newWarnings(f.active.warnings, before.active.warnings),
+// logSince logs what is new in the state of the file.
+func (f file) logSince(before file, logger klog.Logger) {
+	message := "Failed to load manifest"
+	if f.valid {
+		message = "Failed to load manifest, keeping its last valid version"
+	}
+	logProblems(logger, message, f.problems, before.problems)
+	if len(before.problems) > 0 && len(f.problems) == 0 {
+		logger.Info("Manifest is valid again", "file", f.name)
+	}
+	// The places of warnings change when a preceding document changes.
+	withoutPlace := func(w warning) [2]string { return [2]string{w.subject, w.text} }
+	for _, w := range unseen(f.active.warnings, before.active.warnings, withoutPlace) {
+		logger.Info(w.text, "object", w.subject, "file", w.file, "document", w.document)
 	}
 }
 
-// newProblems returns the problems that are not among those before.
-func newProblems(problems, before []problem) []problem {
-	return unseen(problems, before, problem.Error)
-}
-
-// newWarnings returns the warnings that are not among those before. It
-// ignores the places, which change when a preceding document changes.
-func newWarnings(warnings, before []warning) []warning {
-	return unseen(warnings, before, func(w warning) [2]string { return [2]string{w.subject, w.text} })
+// logProblems logs the problems that are not among those before.
+func logProblems(logger klog.Logger, message string, problems, before []problem) {
+	for _, p := range unseen(problems, before, problem.Error) {
+		logger.Error(p, message)
+	}
 }
 
 // unseen returns the values whose key no value before has.
@@ -46,24 +38,4 @@ func unseen[T any, K comparable](values, before []T, key func(T) K) []T {
 		seen.Insert(key(v))
 	}
 	return slices.DeleteFunc(slices.Clone(values), func(v T) bool { return seen.Has(key(v)) })
-}
-
-// log logs the report.
-func (r report) log(logger klog.Logger) {
-	message := "Failed to load manifest"
-	if r.keeps {
-		message = "Failed to load manifest, keeping its last valid version"
-	}
-	for _, p := range r.problems {
-		logger.Error(p, message)
-	}
-	if r.recovered {
-		logger.Info("Manifest is valid again", "file", r.file)
-	}
-	for _, w := range r.warnings {
-		logger.Info(w.text, "object", w.subject, "file", w.file, "document", w.document)
-	}
-	for _, d := range r.duplicates {
-		logger.Error(d, "Object is defined more than once")
-	}
 }

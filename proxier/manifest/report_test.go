@@ -18,9 +18,7 @@ func TestReportLog(t *testing.T) {
 		"b.yaml": documents("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\n", node, node),
 	}
 	dir := newFakeDir()
-	for _, report := range dir.state.read(inMemory(files)) {
-		report.log(logger)
-	}
+	dir.state.read(inMemory(files), logger)
 	header := regexp.MustCompile(`(?m)^([EI])[0-9 :.]+ report.go:[0-9]+\]`)
 	got := header.ReplaceAllString(text.String(), "$1")
 	want := strings.Join([]string{

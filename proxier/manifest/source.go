@@ -118,9 +118,7 @@ func (r *run) read() error {
 		return err
 	}
 	r.last = snap.listing
-	for _, report := range r.state.read(snap) {
-		report.log(r.logger)
-	}
+	r.state.read(snap, r.logger)
 	return nil
 }
 

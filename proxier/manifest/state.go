@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 )
 
 // state is everything that was read and delivered so far.
@@ -21,21 +22,19 @@ func newState() *state {
 	return &state{decoder: newDecoder(), delivered: make(map[objectKey]runtime.Object)}
 }
 
-// read updates the active objects from a snapshot.
-func (s *state) read(snap snapshot) []report {
-	var reports []report
+// read updates the active objects from a snapshot, and logs what is new.
+func (s *state) read(snap snapshot, logger klog.Logger) {
 	files := make(map[string]file, len(snap.entries))
 	for _, e := range snap.entries {
 		before := s.files[e.name]
 		before.name = e.name
 		after := before.next(s.decoder, snap.contents[e.name])
 		files[e.name] = after
-		reports = append(reports, after.reportSince(before))
+		after.logSince(before, logger)
 	}
 	active, duplicates := merge(files, s.active)
-	reports = append(reports, report{duplicates: newProblems(duplicates, s.duplicates)})
+	logProblems(logger, "Object is defined more than once", duplicates, s.duplicates)
 	s.files, s.active, s.duplicates = files, active, duplicates
-	return reports
 }
 
 // takeChanges returns the changes to deliver, and marks them as delivered.

@@ -32,9 +32,7 @@ func (d *fakeDir) read(changes map[string]string) (lines, calls []string) {
 			delete(d.files, name)
 		}
 	}
-	for _, report := range d.state.read(inMemory(d.files)) {
-		report.log(klog.New(d.recorder))
-	}
+	d.state.read(inMemory(d.files), klog.New(d.recorder))
 	r := run{Source: &Source{Config{Handler: d.recorder}}, state: d.state}
 	r.deliver()
 	return d.takeLines(), d.take()
@@ -221,7 +219,7 @@ func TestServiceCIDRs(t *testing.T) {
 func TestUpdatesHaveDeliveredObject(t *testing.T) {
 	s := newState()
 	read := func(name, text string) []change {
-		s.read(inMemory(map[string]string{name: text}))
+		s.read(inMemory(map[string]string{name: text}), klog.Background())
 		return s.takeChanges()
 	}
 	first := read("a.yaml", service)

@@ -24,17 +24,13 @@ func decode(data []byte) (c *v1alpha1.KubeProxyConfiguration, warnings []string,
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, nil, err
 	}
-	decodeWith := func(strictness serializer.CodecFactoryOptionsMutator) (runtime.Object, error) {
-		decoder := serializer.NewCodecFactory(scheme, strictness).UniversalDeserializer()
-		object, _, err := decoder.Decode(data, nil, nil)
-		return object, err
-	}
-	object, err := decodeWith(serializer.EnableStrict)
-	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	object, _, err := decoder.Decode(data, nil, nil)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok && object != nil {
 		for _, e := range strict.Errors() {
 			warnings = append(warnings, explainStrict(oneLine(e)))
 		}
-		object, err = decodeWith(serializer.DisableStrict)
+		err = nil
 	}
 	switch {
 	case runtime.IsMissingKind(err):
