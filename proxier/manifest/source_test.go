@@ -243,12 +243,8 @@ func TestUnreadableFile(t *testing.T) {
 func TestWatchStartsBeforeFirstRead(t *testing.T) {
 	dir := t.TempDir()
 	rec := newRecorder()
-	r := run{
-		Source: newSource(t, dir, rec),
-		logger: klog.FromContext(rec.context(t)),
-		watch:  newWatch(dir),
-		state:  newState(),
-	}
+	r := newSource(t, dir, rec)
+	r.logger = klog.FromContext(rec.context(t))
 	defer r.watch.close()
 	if err := r.start(); err != nil {
 		t.Fatal(err)
@@ -263,12 +259,9 @@ func TestPolling(t *testing.T) {
 	path := filepath.Join(dir, "web.yaml")
 	write(t, path, serviceAt("web", "10.0.0.1"))
 	rec := newRecorder()
-	r := run{
-		Source: newSource(t, dir, rec),
-		logger: klog.FromContext(rec.context(t)),
-		watch:  newWatch(filepath.Join(dir, "missing")),
-		state:  newState(),
-	}
+	r := newSource(t, dir, rec)
+	r.logger = klog.FromContext(rec.context(t))
+	r.watch = newWatch(filepath.Join(dir, "missing"))
 	if err := r.start(); err != nil {
 		t.Fatal(err)
 	}

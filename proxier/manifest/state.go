@@ -50,11 +50,15 @@ func (s *state) takeChanges() []change {
 	return all
 }
 
-// takeServiceCIDRs returns the service CIDRs, marks them as delivered, and
-// reports whether they changed.
-func (s *state) takeServiceCIDRs() (cidrs []string, changed bool) {
-	cidrs = serviceCIDRs(maps.Values(s.delivered))
-	changed = !slices.Equal(cidrs, s.cidrs)
-	s.cidrs = cidrs
-	return cidrs, changed
+// deliver calls the handler for all changes. It reports whether there were any.
+func (s *state) deliver(h Handler) (delivered bool) {
+	all := s.takeChanges()
+	if cidrs := serviceCIDRs(maps.Values(s.delivered)); !slices.Equal(cidrs, s.cidrs) {
+		s.cidrs, delivered = cidrs, true
+		h.OnServiceCIDRsChanged(cidrs)
+	}
+	for _, c := range all {
+		delivered = c.deliver(h) || delivered
+	}
+	return delivered
 }

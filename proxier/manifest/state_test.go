@@ -33,8 +33,7 @@ func (d *fakeDir) read(changes map[string]string) (lines, calls []string) {
 		}
 	}
 	d.state.read(inMemory(d.files), klog.New(d.recorder))
-	r := run{Source: &Source{Config{Handler: d.recorder}}, state: d.state}
-	r.deliver()
+	d.state.deliver(d.recorder)
 	return d.takeLines(), d.take()
 }
 

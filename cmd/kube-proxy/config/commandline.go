@@ -130,13 +130,6 @@ func (c *commandLine) parse(args []string) error {
 // changed reports whether a flag is set on the command line.
 func (c *commandLine) changed(flag string) bool { return c.all.Changed(flag) }
 
-// values returns the values of all flags.
-func (c *commandLine) values() map[string]string {
-	out := make(map[string]string)
-	c.all.VisitAll(func(f *pflag.Flag) { out[f.Name] = f.Value.String() })
-	return out
-}
-
 // warnings returns a warning for each flag that is set and has no effect, is
 // deprecated, or has a value that cannot be written to a file. file is the
 // value of --config.

@@ -23,19 +23,15 @@ const watchInterval = time.Second
 // It polls the file, because inotify reports no change of the target of a
 // symbolic link. In the volume of a ConfigMap the kubelet replaces such a
 // link two levels above the file.
+//
+// It checks content that it has read twice in a row, because the first read
+// may return a partly written file.
 func (o *Options) WatchConfigFile(ctx context.Context) error {
 	if o.ConfigFile == "" {
 		<-ctx.Done()
 		return nil
 	}
-	return o.watchFile(ctx, watchInterval)
-}
-
-// watchFile reads the file at each interval. It checks content that it has
-// read twice in a row, because the first read may return a partly written
-// file.
-func (o *Options) watchFile(ctx context.Context, interval time.Duration) error {
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	seen, checked := o.content, o.content
 	unreadable := false

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
@@ -79,7 +80,11 @@ func parseWith(args []string, read fileReader) (*Options, error) {
 
 // Flags returns all flags with their values or defaults, as kube-proxy shows
 // them on /flagz.
-func (o *Options) Flags() map[string]string { return o.cmd.values() }
+func (o *Options) Flags() map[string]string {
+	out := make(map[string]string)
+	o.cmd.all.VisitAll(func(f *pflag.Flag) { out[f.Name] = f.Value.String() })
+	return out
+}
 
 // complete sets Configuration from the file or the flags and validates it.
 func (o *Options) complete() error {

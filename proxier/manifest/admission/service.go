@@ -44,21 +44,21 @@ func Service(service *corev1.Service) (warnings []string, errs field.ErrorList) 
 	return serviceWarnings(service), nil
 }
 
-func serviceWarnings(service *corev1.Service) []string {
-	var warnings []string
+func serviceWarnings(service *corev1.Service) (warnings []string) {
 	spec := &service.Spec
-	if spec.Type != corev1.ServiceTypeExternalName && spec.ClusterIP == "" {
-		warnings = append(warnings, warnNoClusterIP)
-	}
-	if spec.Type == corev1.ServiceTypeNodePort &&
-		slices.ContainsFunc(spec.Ports, func(port corev1.ServicePort) bool { return port.NodePort == 0 }) {
-		warnings = append(warnings, warnNoNodePort)
-	}
-	if needsHealthCheck(spec) && spec.HealthCheckNodePort == 0 {
-		warnings = append(warnings, warnNoHealthCheck)
-	}
-	if spec.Type != corev1.ServiceTypeLoadBalancer && len(service.Status.LoadBalancer.Ingress) > 0 {
-		warnings = append(warnings, warnStatus)
+	withoutNodePort := func(port corev1.ServicePort) bool { return port.NodePort == 0 }
+	for _, warning := range []struct {
+		text    string
+		applies bool
+	}{
+		{warnNoClusterIP, spec.Type != corev1.ServiceTypeExternalName && spec.ClusterIP == ""},
+		{warnNoNodePort, spec.Type == corev1.ServiceTypeNodePort && slices.ContainsFunc(spec.Ports, withoutNodePort)},
+		{warnNoHealthCheck, needsHealthCheck(spec) && spec.HealthCheckNodePort == 0},
+		{warnStatus, spec.Type != corev1.ServiceTypeLoadBalancer && len(service.Status.LoadBalancer.Ingress) > 0},
+	} {
+		if warning.applies {
+			warnings = append(warnings, warning.text)
+		}
 	}
 	return warnings
 }
