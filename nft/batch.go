@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
 	"sort"
@@ -30,7 +31,7 @@ type Batch struct {
 
 	// The message of rows that accepts more rows, if any.
 	openSet    *Set
-	openOp     operation
+	openOp     string
 	openAt     int
 	openListAt int
 
@@ -39,8 +40,8 @@ type Batch struct {
 
 // sentMessage describes a message of the batch, for errors.
 type sentMessage struct {
-	at     int // offset in the buffer
-	op     operation
+	at     int    // offset in the buffer
+	op     string // as nft writes it
 	object string // name of the set, chain or counter, "" for the table
 	rule   *Rule  // rule that is added to the chain
 	handle uint64 // handle of a rule of the chain
@@ -65,26 +66,6 @@ type tagMark struct {
 	at  int
 	tag uint32
 }
-
-// operation is what a message does, as nft writes it.
-type operation string
-
-const (
-	opAddTable      operation = "add table"
-	opDeleteTable   operation = "delete table"
-	opAddSet        operation = "add set"
-	opDeleteSet     operation = "delete set"
-	opFlushSet      operation = "flush set"
-	opAddChain      operation = "add chain"
-	opDeleteChain   operation = "delete chain"
-	opFlushChain    operation = "flush chain"
-	opAddRule       operation = "add rule"
-	opDeleteRule    operation = "delete rule"
-	opAddRow        operation = "add element"
-	opDeleteRow     operation = "delete element"
-	opAddCounter    operation = "add counter"
-	opDeleteCounter operation = "delete counter"
-)
 
 // NewBatch returns an empty batch of changes to the table.
 func NewBatch(table *Table) *Batch { return &Batch{table: table} }
@@ -177,12 +158,31 @@ func (b *Batch) start() {
 	}
 }
 
-// message adds a message.
-func (b *Batch) message(m sentMessage, typ, flags uint16, body func(w *messageWriter)) {
+// add adds a message that adds an object, with the attributes that body writes.
+func (b *Batch) add(kind *objectKind, m sentMessage, body func(w *messageWriter)) {
+	m.op = "add " + kind.name
+	flags := uint16(unix.NLM_F_CREATE)
+	if kind == kindRule {
+		flags |= unix.NLM_F_APPEND
+	} else {
+		b.checkName(m.op, cmp.Or(m.object, b.table.Name))
+	}
+	b.message(kind, m, kind.add, flags, body)
+}
+
+// delete adds a message that deletes objects. op is the operation as nft writes
+// it.
+func (b *Batch) delete(op string, kind *objectKind, object string) {
+	b.message(kind, sentMessage{op: op, object: object}, kind.delete, 0, func(*messageWriter) {})
+}
+
+// message adds a message about an object.
+func (b *Batch) message(kind *objectKind, m sentMessage, typ, flags uint16, body func(w *messageWriter)) {
 	b.closeRows()
 	b.start()
 	m.at = b.w.beginNFT(typ, flags, b.table.Family)
 	b.messages = append(b.messages, m)
+	b.w.names(kind, b.table, m.object)
 	body(&b.w)
 	b.w.End(m.at)
 	b.refuseOverflow(m)
@@ -225,7 +225,7 @@ func (b *Batch) lastSeq() uint32 { return beginSeq + uint32(len(b.messages)) }
 
 // checkName refuses names that nft cannot read. The kernel accepts any name,
 // but nft could not load its own listing.
-func (b *Batch) checkName(op operation, name string) {
+func (b *Batch) checkName(op string, name string) {
 	switch {
 	case !isName(name):
 		b.refuse(op, name, "name must be a letter, _ or ., followed by letters, digits, _, ., / or -")

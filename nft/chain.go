@@ -67,10 +67,7 @@ func equalHooks(a, b *Hook) bool { return a == b || (a != nil && b != nil && *a 
 // AddChain adds a chain without its rules. If the chain exists, nothing
 // changes.
 func (b *Batch) AddChain(c *Chain) {
-	b.checkName(opAddChain, c.Name)
-	m := sentMessage{op: opAddChain, object: c.Name}
-	b.message(m, unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, func(w *messageWriter) {
-		w.names(kindChain, b.table, c.Name)
+	b.add(kindChain, sentMessage{object: c.Name}, func(w *messageWriter) {
 		if c.Hook == nil {
 			return
 		}
@@ -84,11 +81,11 @@ func (b *Batch) AddChain(c *Chain) {
 
 // FlushChain deletes all rules of a chain. The commit fails if the chain does
 // not exist.
-func (b *Batch) FlushChain(name string) { b.delete(opFlushChain, kindRule, name) }
+func (b *Batch) FlushChain(name string) { b.delete("flush chain", kindRule, name) }
 
 // DeleteChain deletes a chain and its rules. The commit fails if the chain
 // does not exist, or if rules or rows refer to it.
-func (b *Batch) DeleteChain(name string) { b.delete(opDeleteChain, kindChain, name) }
+func (b *Batch) DeleteChain(name string) { b.delete("delete chain", kindChain, name) }
 
 // Policies of base chains (linux/netfilter.h).
 const (

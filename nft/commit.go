@@ -69,6 +69,12 @@ func (c *Conn) Commit(b *Batch) error {
 	if b.Empty() {
 		return nil
 	}
+	return c.apply(b)
+}
+
+// apply sends a batch, which can be empty, and returns its outcome.
+func (c *Conn) apply(b *Batch) error {
+	b.start()
 	data := b.finish()
 	c.socket.Discard()
 	if err := c.socket.Send(data); err != nil {
@@ -78,11 +84,12 @@ func (c *Conn) Commit(b *Batch) error {
 }
 
 // outcome reads the answer of the kernel to a batch. The kernel sends an
-// error for each message that it refuses, or acknowledges the last message.
+// error for each message that it refuses, or acknowledges the last message,
+// if there is one.
 // After any error nothing was applied, whatever other answers were lost.
 func (c *Conn) outcome(b *Batch) error {
 	refused := &CommitError{Table: b.table.String()}
-	acknowledged := false
+	acknowledged := b.Empty()
 	var lost error // the reason why answers may be missing
 	for {
 		msg, err := c.socket.Receive()

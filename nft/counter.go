@@ -15,17 +15,14 @@ func Count(c *Counter) Statement {
 
 // AddCounter adds a counter. If it exists, it keeps its values.
 func (b *Batch) AddCounter(c *Counter) {
-	b.checkName(opAddCounter, c.Name)
-	m := sentMessage{op: opAddCounter, object: c.Name}
-	b.message(m, unix.NFT_MSG_NEWOBJ, unix.NLM_F_CREATE, func(w *messageWriter) {
-		w.names(kindCounter, b.table, c.Name)
+	b.add(kindCounter, sentMessage{object: c.Name}, func(w *messageWriter) {
 		w.Unnest(w.Nest(unix.NFTA_OBJ_DATA))
 	})
 }
 
 // DeleteCounter deletes a counter. The commit fails if the counter does not
 // exist, or if rules refer to it.
-func (b *Batch) DeleteCounter(name string) { b.delete(opDeleteCounter, kindCounter, name) }
+func (b *Batch) DeleteCounter(name string) { b.delete("delete counter", kindCounter, name) }
 
 // counterExpr is the name of the expression that counts packets.
 const counterExpr = "counter"

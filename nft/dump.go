@@ -7,33 +7,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// objectKind is a kind of objects that the kernel reads and deletes by their
-// names.
+// objectKind is a kind of objects that the kernel adds, reads and deletes by
+// their names.
 type objectKind struct {
-	name        string
-	get, delete uint16 // messages
+	name             string
+	add, get, delete uint16 // messages
 	// Attributes: the name of the table, the name of the object (of a rule: of
 	// its chain; of a row: of its set; 0 for a table), and the handle.
 	table, object, handle uint16
 }
 
 var (
-	kindTable = objectKind{"table", unix.NFT_MSG_GETTABLE, unix.NFT_MSG_DELTABLE,
+	kindTable = &objectKind{"table", unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_GETTABLE, unix.NFT_MSG_DELTABLE,
 		unix.NFTA_TABLE_NAME, 0, nftaTableHandle}
-	kindChain = objectKind{"chain", unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_DELCHAIN,
+	kindChain = &objectKind{"chain", unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_DELCHAIN,
 		unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, unix.NFTA_CHAIN_HANDLE}
-	kindSet = objectKind{"set", unix.NFT_MSG_GETSET, unix.NFT_MSG_DELSET,
+	kindSet = &objectKind{"set", unix.NFT_MSG_NEWSET, unix.NFT_MSG_GETSET, unix.NFT_MSG_DELSET,
 		unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, nftaSetHandle}
-	kindCounter = objectKind{"counter", unix.NFT_MSG_GETOBJ, unix.NFT_MSG_DELOBJ,
+	kindCounter = &objectKind{"counter", unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_GETOBJ, unix.NFT_MSG_DELOBJ,
 		unix.NFTA_OBJ_TABLE, unix.NFTA_OBJ_NAME, nftaObjHandle}
-	kindRule = objectKind{"rule", unix.NFT_MSG_GETRULE, unix.NFT_MSG_DELRULE,
+	kindRule = &objectKind{"rule", unix.NFT_MSG_NEWRULE, unix.NFT_MSG_GETRULE, unix.NFT_MSG_DELRULE,
 		unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE}
-	kindRow = objectKind{"row", unix.NFT_MSG_GETSETELEM, unix.NFT_MSG_DELSETELEM,
+	kindRow = &objectKind{"element", unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_GETSETELEM, unix.NFT_MSG_DELSETELEM,
 		unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET, 0}
 )
 
 // names writes the attributes that identify an object.
-func (w *messageWriter) names(kind objectKind, t *Table, object string) {
+func (w *messageWriter) names(kind *objectKind, t *Table, object string) {
 	w.CString(kind.table, t.Name)
 	if kind.object != 0 {
 		w.CString(kind.object, object)
@@ -43,16 +43,10 @@ func (w *messageWriter) names(kind objectKind, t *Table, object string) {
 	}
 }
 
-// delete deletes an object, or all rules of a chain, or all rows of a set.
-func (b *Batch) delete(op operation, kind objectKind, object string) {
-	m := sentMessage{op: op, object: object}
-	b.message(m, kind.delete, 0, func(w *messageWriter) { w.names(kind, b.table, object) })
-}
-
 // find reads one object. It returns ok as false if the kernel does not have
 // the object.
 func find[T any](
-	c *Conn, kind objectKind, t *Table, name string, decode func(attributes []byte) T,
+	c *Conn, kind *objectKind, t *Table, name string, decode func(attributes []byte) T,
 ) (found T, ok bool, err error) {
 	err = c.request(kind.get, 0, t.Family, func(w *messageWriter) { w.names(kind, t, name) },
 		func(msg []byte) { found, ok = decode(msg), true })
@@ -73,7 +67,7 @@ func find[T any](
 // that decode accepts. It returns none if the table does not exist. All
 // objects belong to one generation.
 func dump[T any](
-	c *Conn, kind objectKind, t *Table, chain string, decode func(attributes []byte) (T, bool),
+	c *Conn, kind *objectKind, t *Table, chain string, decode func(attributes []byte) (T, bool),
 ) ([]T, error) {
 	var found []T
 	_, err := c.Snapshot(func() error {
@@ -102,7 +96,7 @@ func dump[T any](
 // that is being added or deleted can change between two pieces of the dump.
 // Therefore a dump begins when no transaction is in progress (see Snapshot),
 // and fails if it reads an object twice.
-func (c *Conn) dumpOnce(kind objectKind, t *Table, chain string, each func(attributes []byte)) error {
+func (c *Conn) dumpOnce(kind *objectKind, t *Table, chain string, each func(attributes []byte)) error {
 	seen := make(map[uint64]struct{})
 	twice := false
 	err := c.request(kind.get, unix.NLM_F_DUMP, t.Family,

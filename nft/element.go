@@ -11,10 +11,10 @@ const maxRowsMessage = 60 << 10
 // nothing changes. The commit fails if the set has it with other data.
 func (b *Batch) AddRow(r Row) {
 	if reason := r.invalid(); reason != "" {
-		b.refuse(opAddRow, r.Set.Name+" "+r.KeyText(), reason)
+		b.refuse("add element", r.Set.Name+" "+r.KeyText(), reason)
 		return
 	}
-	b.openRows(opAddRow, unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE, r.Set)
+	b.openRows("add element", kindRow.add, unix.NLM_F_CREATE, r.Set)
 	elem := b.w.Nest(unix.NFTA_LIST_ELEM)
 	b.w.rowKey(&r)
 	switch {
@@ -31,10 +31,10 @@ func (b *Batch) AddRow(r Row) {
 // data of r. The commit fails if the set has no such row.
 func (b *Batch) DeleteRow(r Row) {
 	if reason := r.invalidKey(); reason != "" {
-		b.refuse(opDeleteRow, r.Set.Name+" "+r.KeyText(), reason)
+		b.refuse("delete element", r.Set.Name+" "+r.KeyText(), reason)
 		return
 	}
-	b.openRows(opDeleteRow, unix.NFT_MSG_DELSETELEM, 0, r.Set)
+	b.openRows("delete element", kindRow.delete, 0, r.Set)
 	elem := b.w.Nest(unix.NFTA_LIST_ELEM)
 	b.w.rowKey(&r)
 	b.w.Unnest(elem)
@@ -50,7 +50,7 @@ func (w *messageWriter) rowKey(r *Row) {
 }
 
 // openRows makes the last message accept another row of the set.
-func (b *Batch) openRows(op operation, typ, flags uint16, s *Set) {
+func (b *Batch) openRows(op string, typ, flags uint16, s *Set) {
 	b.rows++
 	if b.openSet == s && b.openOp == op && len(b.w.Buf)-b.openListAt < maxRowsMessage {
 		return

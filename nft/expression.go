@@ -181,9 +181,9 @@ func register(offset int) uint32 {
 	return unix.NFT_REG32_00 + uint32(offset/unix.NFT_REG32_SIZE)
 }
 
-// registerOffset returns the offset of a register from reg1, -1 for the
-// verdict.
-func registerOffset(register uint32) int {
+// RegisterOffset returns the offset of a register from the first one, -1 for
+// the verdict.
+func RegisterOffset(register uint32) int {
 	switch {
 	case register >= unix.NFT_REG32_00:
 		return int(register-unix.NFT_REG32_00) * unix.NFT_REG32_SIZE

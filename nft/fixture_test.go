@@ -48,7 +48,7 @@ func endpointMap(f nft.Family) *nft.Set {
 // clientSet returns a set to which rules add clients.
 func clientSet(f nft.Family, name string) *nft.Set {
 	return &nft.Set{
-		Name: name, Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)), Dynamic: true, Timeouts: true, Size: 100,
+		Name: name, Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)), Dynamic: true, Size: 100,
 	}
 }
 

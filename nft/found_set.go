@@ -82,7 +82,6 @@ func (f FoundSet) describe() (*Set, error) {
 		ranges:   f.flags&nftSetConcat != 0,
 		Dynamic:  f.flags&unix.NFT_SET_EVAL != 0,
 		Counts:   f.counts,
-		Timeouts: f.flags&unix.NFT_SET_TIMEOUT != 0,
 		Verdicts: f.flags&unix.NFT_SET_MAP != 0 && f.dataType == unix.NFT_DATA_VERDICT,
 	}
 	var known bool

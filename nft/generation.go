@@ -83,35 +83,14 @@ func (c *Conn) settle() (uint32, error) {
 		}
 		b := NewBatch(&Table{})
 		b.Expect(gen)
-		b.start()
-		if err := c.socket.Send(b.finish()); err != nil {
-			return 0, err
-		}
-		switch err := c.refusal(); {
+		switch err := c.apply(b); {
 		case err == nil:
 			return gen, nil
-		case !errors.Is(err, unix.ERESTART):
+		case !errors.Is(err, ErrGeneration):
 			return 0, err
 		}
 	}
 	return 0, ErrGeneration
-}
-
-// refusal returns the error with which the kernel refused the last batch, or
-// nil.
-func (c *Conn) refusal() error {
-	msg, err := c.socket.Receive()
-	if errors.Is(err, unix.EAGAIN) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	r, err := nfnetlink.ParseReply(msg)
-	if err != nil {
-		return err
-	}
-	return r.Err()
 }
 
 // Monitor identifies the processes that commit transactions in a network

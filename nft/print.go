@@ -23,76 +23,70 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 		b.WriteString("\tflags owner\n")
 	}
 	for _, c := range t.Counters {
-		fmt.Fprintf(&b, "\n\tcounter %s {\n\t}\n", c.Name)
+		printBlock(&b, "counter "+c.Name, nil)
 	}
 	for _, s := range t.Sets {
-		b.WriteByte('\n')
-		printSet(&b, s, bySet[s.Name])
+		printBlock(&b, s.keyword()+" "+s.Name, s.lines(bySet[s.Name]))
 	}
 	for _, c := range t.Chains {
-		b.WriteByte('\n')
-		t.printChain(&b, c)
+		printBlock(&b, "chain "+c.Name, c.lines(t.Family))
 	}
 	b.WriteString("}\n")
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func printSet(b *strings.Builder, s *Set, rows []Row) {
-	fmt.Fprintf(b, "\t%s %s {\n", s.keyword(), s.Name)
-	declaration := "type"
-	if s.Key.hasTypeof() {
-		declaration = "typeof"
+func printBlock(b *strings.Builder, head string, lines []string) {
+	b.WriteString("\n\t" + head + " {\n")
+	for _, line := range lines {
+		b.WriteString("\t\t" + line + "\n")
 	}
-	fmt.Fprintf(b, "\t\t%s %s", declaration, s.Key)
+	b.WriteString("\t}\n")
+}
+
+func (s *Set) lines(rows []Row) []string {
+	declaration := "type " + s.Key.String()
+	if s.Key.hasTypeof() {
+		declaration = "typeof " + s.Key.String()
+	}
 	switch {
 	case s.Verdicts:
-		b.WriteString(" : verdict")
+		declaration += " : verdict"
 	case s.isMap():
-		fmt.Fprintf(b, " : %s", s.Data)
+		declaration += " : " + s.Data.String()
 	}
-	b.WriteByte('\n')
+	lines := []string{declaration}
 	if s.Size != 0 {
-		fmt.Fprintf(b, "\t\tsize %d\n", s.Size)
+		lines = append(lines, fmt.Sprintf("size %d", s.Size))
 	}
-	if flags := flagNames(namedFlag{s.Dynamic, "dynamic"}, namedFlag{s.Timeouts, "timeout"}); len(flags) > 0 {
-		fmt.Fprintf(b, "\t\tflags %s\n", strings.Join(flags, ","))
+	if s.Dynamic {
+		lines = append(lines, "flags dynamic,timeout")
 	}
 	if s.Counts {
-		b.WriteString("\t\tcounter\n")
+		lines = append(lines, "counter")
 	}
 	if c := s.storedComment(); c != "" {
-		fmt.Fprintf(b, "\t\tcomment %s\n", quote(c))
+		lines = append(lines, "comment "+quote(c))
 	}
-	printRows(b, rows)
-	b.WriteString("\t}\n")
-}
-
-func printRows(b *strings.Builder, rows []Row) {
-	if len(rows) == 0 {
-		return
-	}
-	slices.SortFunc(rows, Row.Compare)
-	b.WriteString("\t\telements = {\n")
-	for i, r := range rows {
-		b.WriteString("\t\t\t" + r.Text())
-		if i < len(rows)-1 {
-			b.WriteByte(',')
+	if len(rows) > 0 {
+		slices.SortFunc(rows, Row.Compare)
+		elements := make([]string, len(rows))
+		for i, r := range rows {
+			elements[i] = "\t" + r.Text()
 		}
-		b.WriteByte('\n')
+		lines = append(lines, "elements = {", strings.Join(elements, ",\n\t\t"), "}")
 	}
-	b.WriteString("\t\t}\n")
+	return lines
 }
 
-func (t *Table) printChain(b *strings.Builder, c *Chain) {
-	fmt.Fprintf(b, "\tchain %s {\n", c.Name)
+func (c *Chain) lines(f Family) (lines []string) {
 	if h := c.Hook; h != nil {
-		fmt.Fprintf(b, "\t\ttype %s hook %s priority %d;\n", h.Type, h.Point, h.Priority)
+		lines = append(lines, fmt.Sprintf("type %s hook %s priority %d;", h.Type, h.Point, h.Priority))
 	}
 	for _, r := range c.Rules {
-		fmt.Fprintf(b, "\t\t%s\n", r.Text(t.Family))
+		lines = append(lines, r.Text(f))
 	}
-	b.WriteString("\t}\n")
+	return lines
 }
 
 // quote puts a string into quotation marks, for which nft has no escape (see

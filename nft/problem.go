@@ -61,7 +61,7 @@ func (b *Batch) problem(r nfnetlink.Reply) Problem {
 	if !ok {
 		return p
 	}
-	p.Op, p.Object = string(m.op), b.objectText(&m)
+	p.Op, p.Object = m.op, b.objectText(&m)
 	p.Tag = b.tagIn(m.at, m.at+len(body))
 	if m.set == nil {
 		return p
@@ -75,8 +75,8 @@ func (b *Batch) problem(r nfnetlink.Reply) Problem {
 
 // refuse records a change that cannot be encoded. Commit then refuses the
 // batch.
-func (b *Batch) refuse(op operation, object, reason string) {
-	p := Problem{Op: string(op), Object: object, Errno: unix.EINVAL, Message: reason}
+func (b *Batch) refuse(op string, object, reason string) {
+	p := Problem{Op: op, Object: object, Errno: unix.EINVAL, Message: reason}
 	if n := len(b.tags); n > 0 {
 		p.Tag = b.tags[n-1].tag
 	}

@@ -193,28 +193,23 @@ func (r Rule) beginsWith(s Statement) bool {
 // AddRules appends the rules of c to the chain with the name of c.
 func (b *Batch) AddRules(c *Chain) {
 	for i := range c.Rules {
-		m := sentMessage{op: opAddRule, object: c.Name, rule: &c.Rules[i]}
-		flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_APPEND)
-		b.message(m, unix.NFT_MSG_NEWRULE, flags, func(w *messageWriter) { b.ruleBody(w, m) })
+		m := sentMessage{object: c.Name, rule: &c.Rules[i]}
+		b.add(kindRule, m, func(w *messageWriter) { b.ruleBody(w, m) })
 	}
 }
 
 // DeleteRule deletes the rule of a chain that has the handle (see
 // RuleID). The commit fails if the chain has no such rule.
 func (b *Batch) DeleteRule(chain string, handle uint64) {
-	m := sentMessage{op: opDeleteRule, object: chain, handle: handle}
-	b.message(m, unix.NFT_MSG_DELRULE, 0, func(w *messageWriter) {
-		w.names(kindRule, b.table, chain)
-		w.Uint64(unix.NFTA_RULE_HANDLE, handle)
-	})
+	m := sentMessage{op: "delete rule", object: chain, handle: handle}
+	b.message(kindRule, m, kindRule.delete, 0, func(w *messageWriter) { w.Uint64(unix.NFTA_RULE_HANDLE, handle) })
 }
 
 func (b *Batch) ruleBody(w *messageWriter, m sentMessage) {
-	w.names(kindRule, b.table, m.object)
 	at := w.Nest(unix.NFTA_RULE_EXPRESSIONS)
 	for _, e := range m.rule.Expressions {
 		if err := w.expr(b.table.Family, e); err != nil {
-			b.refuse(m.op, b.objectText(&m), err.Error())
+			b.refuse("add rule", b.objectText(&m), err.Error())
 		}
 	}
 	w.Unnest(at)

@@ -54,7 +54,7 @@ func (w *ruleWriter) text() string {
 // slot returns the place of a register. If there is no such register, it
 // returns another place.
 func (w *ruleWriter) slot(register uint32) *operand {
-	at := registerOffset(register)
+	at := RegisterOffset(register)
 	if at < 0 || at >= len(w.registers)*unix.NFT_REG32_SIZE {
 		return &operand{}
 	}
@@ -177,7 +177,7 @@ func (w *ruleWriter) key(register uint32) string {
 // removes them.
 func (w *ruleWriter) values(register uint32, size int) string {
 	var parts []string
-	first := registerOffset(register)
+	first := RegisterOffset(register)
 	for at := first; at >= 0 && at < first+size; {
 		slot := at / unix.NFT_REG32_SIZE
 		if slot >= len(w.registers) || w.registers[slot].text == "" {

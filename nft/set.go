@@ -13,10 +13,8 @@ type Set struct {
 	Data Fields
 	// Verdicts makes the set a verdict map.
 	Verdicts bool
-	// Dynamic allows rules to add rows (Update).
+	// Dynamic allows rules to add rows (Update), which can expire.
 	Dynamic bool
-	// Timeouts allows rows that expire.
-	Timeouts bool
 	// Counts makes each row count the packets for which a rule finds it (Linux
 	// 5.7). FindCountedRows reads the numbers.
 	Counts bool
@@ -45,10 +43,7 @@ func (s *Set) flags() uint32 {
 		f |= unix.NFT_SET_MAP
 	}
 	if s.Dynamic {
-		f |= unix.NFT_SET_EVAL
-	}
-	if s.Timeouts {
-		f |= unix.NFT_SET_TIMEOUT
+		f |= unix.NFT_SET_EVAL | unix.NFT_SET_TIMEOUT
 	}
 	return f
 }
@@ -70,16 +65,13 @@ func (s *Set) invalid() string {
 // its rows. The commit fails if the set exists with another type, but only on
 // Linux 6.2 or later; earlier kernels keep the set and report no error.
 func (b *Batch) AddSet(s *Set) {
-	b.checkName(opAddSet, s.Name)
 	if reason := s.invalid(); reason != "" {
-		b.refuse(opAddSet, s.Name, reason)
+		b.refuse("add set", s.Name, reason)
 	}
-	m := sentMessage{op: opAddSet, object: s.Name}
-	b.message(m, unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE, func(w *messageWriter) { b.setBody(w, s) })
+	b.add(kindSet, sentMessage{object: s.Name}, func(w *messageWriter) { b.setBody(w, s) })
 }
 
 func (b *Batch) setBody(w *messageWriter, s *Set) {
-	w.names(kindSet, b.table, s.Name)
 	w.Uint32(unix.NFTA_SET_FLAGS, s.flags())
 	w.Uint32(unix.NFTA_SET_KEY_TYPE, s.Key.typeID())
 	w.Uint32(unix.NFTA_SET_KEY_LEN, uint32(s.Key.size))
@@ -105,8 +97,8 @@ func (b *Batch) setBody(w *messageWriter, s *Set) {
 
 // DeleteSet deletes a set. The commit fails if the set does not exist, or if
 // rules refer to it.
-func (b *Batch) DeleteSet(name string) { b.delete(opDeleteSet, kindSet, name) }
+func (b *Batch) DeleteSet(name string) { b.delete("delete set", kindSet, name) }
 
 // FlushSet deletes all rows of a set. The commit fails if the set does not
 // exist.
-func (b *Batch) FlushSet(name string) { b.delete(opFlushSet, kindRow, name) }
+func (b *Batch) FlushSet(name string) { b.delete("flush set", kindRow, name) }

@@ -35,9 +35,7 @@ func (t *Table) String() string { return "table " + t.Family.String() + " " + t.
 // AddTable adds the table with a comment, without its contents. If the table
 // exists, nothing changes.
 func (b *Batch) AddTable(comment string) {
-	b.checkName(opAddTable, b.table.Name)
-	b.message(sentMessage{op: opAddTable}, unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, func(w *messageWriter) {
-		w.CString(unix.NFTA_TABLE_NAME, b.table.Name)
+	b.add(kindTable, sentMessage{}, func(w *messageWriter) {
 		w.Uint32(unix.NFTA_TABLE_FLAGS, b.table.flags())
 		w.comment(nftaTableUserdata, comment)
 	})
@@ -45,7 +43,7 @@ func (b *Batch) AddTable(comment string) {
 
 // DeleteTable deletes the table with all its contents. The commit fails if
 // the table does not exist.
-func (b *Batch) DeleteTable() { b.delete(opDeleteTable, kindTable, "") }
+func (b *Batch) DeleteTable() { b.delete("delete table", kindTable, "") }
 
 // FoundTable is a table in the kernel.
 type FoundTable struct {

@@ -125,9 +125,8 @@ func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
 			attr(attrs, unix.NFTA_TRACE_NETWORK_HEADER), attr(attrs, unix.NFTA_TRACE_TRANSPORT_HEADER)),
 	}
 	if policy := attr(attrs, unix.NFTA_TRACE_POLICY); policy != nil {
-		e.Verdict.code = int32(be32(policy))
+		e.Verdict = newVerdict(int32(be32(policy)), "")
 	}
-	e.Verdict = e.Verdict.masked()
 	if e.Type == TraceRule && e.Rule == 0 { // so does Linux 6.18 report the end of a chain
 		e.Type = TraceReturn
 	}
@@ -135,15 +134,6 @@ func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
 		e.Packet.In, e.Packet.Out = number(unix.NFTA_TRACE_IIF), number(unix.NFTA_TRACE_OIF)
 	}
 	return e
-}
-
-// masked returns the verdict without the number of a queue or an error, which
-// the kernel stores in its upper bits (NF_VERDICT_MASK).
-func (v Verdict) masked() Verdict {
-	if v.code >= 0 {
-		v.code &= 0xff
-	}
-	return v
 }
 
 // parseTracedPacket returns nil if the headers are not of an IP packet.

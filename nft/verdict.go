@@ -22,9 +22,10 @@ var (
 	VerdictReturn = Verdict{code: unix.NFT_RETURN}
 )
 
-// Verdicts of a TraceEvent only.
+// Verdicts of a TraceEvent, or of rules of other programs.
 var (
 	VerdictContinue = Verdict{code: unix.NFT_CONTINUE} // to the next rule
+	VerdictBreak    = Verdict{code: unix.NFT_BREAK}    // the rule does not match
 	VerdictStolen   = Verdict{code: 2}                 // another part of the kernel has the packet
 	VerdictQueue    = Verdict{code: 3}                 // a program decides
 )
@@ -39,7 +40,16 @@ func VerdictJump(chain string) Verdict { return Verdict{unix.NFT_JUMP, chain} }
 func (v Verdict) Chain() string { return v.chain }
 
 // VerdictOf returns the verdict of an expression.
-func VerdictOf(e *expr.Verdict) Verdict { return Verdict{int32(e.Kind), e.Chain} }
+func VerdictOf(e *expr.Verdict) Verdict { return newVerdict(int32(e.Kind), e.Chain) }
+
+// newVerdict returns a verdict without the number of a queue or an error, which
+// the kernel stores in the upper bits of the code (NF_VERDICT_MASK).
+func newVerdict(code int32, chain string) Verdict {
+	if code >= 0 {
+		code &= 0xff
+	}
+	return Verdict{code, chain}
+}
 
 // String returns the verdict in nft syntax.
 func (v Verdict) String() string {
@@ -63,8 +73,5 @@ func parseVerdict(data []byte) Verdict { return parseVerdictData(attr(data, unix
 
 // parseVerdictData is parseVerdict without the outer attribute.
 func parseVerdictData(v []byte) Verdict {
-	return Verdict{
-		code:  int32(be32(attr(v, unix.NFTA_VERDICT_CODE))),
-		chain: cString(attr(v, unix.NFTA_VERDICT_CHAIN)),
-	}
+	return newVerdict(int32(be32(attr(v, unix.NFTA_VERDICT_CODE))), cString(attr(v, unix.NFTA_VERDICT_CHAIN)))
 }

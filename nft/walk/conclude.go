@@ -17,7 +17,7 @@ import (
 func (w *Walk) conclude(p *Path, e expr.Any) {
 	switch e := e.(type) {
 	case *expr.Verdict:
-		w.verdict(p, e)
+		w.follow(p, nft.VerdictOf(e))
 	case *expr.Reject:
 		p.finish(Rejected)
 	case *expr.NAT:
@@ -69,21 +69,28 @@ func unlessPlain(e *expr.Dynset) error {
 	return fmt.Errorf("the state of set %s is unknown", e.SetName)
 }
 
-func (w *Walk) verdict(p *Path, e *expr.Verdict) {
-	const kinds, queue = 0xff, 3 // NF_VERDICT_MASK, NF_QUEUE of linux/netfilter.h; the number of the queue is above
-	switch e.Kind {
-	case expr.VerdictAccept, expr.VerdictReturn, expr.VerdictGoto, expr.VerdictJump:
-		p.follow(nft.VerdictOf(e))
-	case expr.VerdictContinue:
+// follow applies a verdict of the rule at which the path is.
+func (w *Walk) follow(p *Path, v nft.Verdict) {
+	switch {
+	case v == nft.VerdictContinue:
 		p.next()
-	case expr.VerdictBreak:
+	case v == nft.VerdictBreak:
 		p.nextRule()
+	case v == nft.VerdictQueue:
+		w.decide(p, true, errors.New("the verdict of another program is unknown"))
+	case v == nft.VerdictAccept:
+		p.finish(Accepted)
+	case v == nft.VerdictReturn:
+		p.matched()
+		p.back()
+	case v.Chain() == "":
+		p.finish(Dropped)
 	default:
-		if e.Kind > 0 && e.Kind&kinds == queue {
-			w.decide(p, true, errors.New("the verdict of another program is unknown"))
-			return
+		p.matched()
+		if v == nft.VerdictJump(v.Chain()) {
+			p.callers = append(p.callers, p.at)
 		}
-		p.follow(nft.VerdictDrop)
+		p.enter(v.Chain())
 	}
 }
 

@@ -168,7 +168,7 @@ func (w *Walk) lookup(p *Path, e *expr.Lookup) error {
 	case found == e.Invert:
 		p.nextRule()
 	case found:
-		p.use(e, row)
+		w.use(p, e, row)
 	default:
 		p.next()
 	}
@@ -185,13 +185,13 @@ func (w *Walk) anyRow(p *Path, e *expr.Lookup, reason error) {
 }
 
 // use continues a path with the row that it found.
-func (p *Path) use(e *expr.Lookup, row nft.Row) {
+func (w *Walk) use(p *Path, e *expr.Lookup, row nft.Row) {
 	p.Rows = append(p.Rows, row)
 	switch {
 	case !e.IsDestRegSet:
 		p.next()
 	case e.DestRegister == unix.NFT_REG_VERDICT:
-		p.follow(row.Verdict)
+		w.follow(p, row.Verdict)
 	default:
 		data := row.Data.Bytes()
 		p.load(e.DestRegister, len(data), known(data))

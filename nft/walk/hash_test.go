@@ -48,7 +48,7 @@ func testHash(t *testing.T, f nft.Family, network netip.Prefix, hash nft.Expr) {
 	// The source port makes the keys of clients with equal hashes differ.
 	key := []nft.Expr{nft.L4Proto(), nft.ThSport(), hash}
 	set := &nft.Set{Name: "hashes", Key: nft.Typeof(nft.L4Proto(), nft.ThSport(), nft.Random(1, 0)),
-		Dynamic: true, Timeouts: true, Size: 1 << 12}
+		Dynamic: true, Size: 1 << 12}
 	table := &nft.Table{Family: f, Name: "test", Sets: []*nft.Set{set}, Chains: []*nft.Chain{{
 		Name:  "output",
 		Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Output},

@@ -114,28 +114,6 @@ func (p *Path) finish(a Action) {
 // matched adds the path to the paths that match the rule.
 func (p *Path) matched() { p.step.Matched.Add(p.step.Matched, p.Share) }
 
-// follow applies a verdict of the rule at which the path is.
-func (p *Path) follow(v nft.Verdict) {
-	switch {
-	case v == nft.VerdictAccept:
-		p.finish(Accepted)
-		return
-	case v == nft.VerdictDrop, v == nft.VerdictStolen:
-		p.finish(Dropped)
-		return
-	}
-	p.matched()
-	switch {
-	case v.Chain() == "":
-		p.back()
-	case v == nft.VerdictJump(v.Chain()):
-		p.callers = append(p.callers, p.at)
-		fallthrough
-	default:
-		p.enter(v.Chain())
-	}
-}
-
 // state is the state of a path at the beginning of a rule. Two paths in the
 // same state have the same future.
 type state struct {

@@ -5,7 +5,7 @@ import (
 	"math/big"
 
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/nft"
 )
 
 // value is a value that an expression loads, or the reason why it is not known.
@@ -63,18 +63,11 @@ type registers struct {
 }
 
 // slotsOf returns the first slot of a register and the one after the last that
-// a value of this size takes. The kernel numbers registers in units of 16 bytes
-// (NFT_REG_1 to NFT_REG_4) and of 4 bytes (from NFT_REG32_00).
+// a value of this size takes.
 func slotsOf(number uint32, size int) (first, end int, err error) {
-	first = -1
-	switch {
-	case number >= unix.NFT_REG_1 && number <= unix.NFT_REG_4:
-		first = int(number-unix.NFT_REG_1) * unix.NFT_REG_SIZE / slotBytes
-	case number >= unix.NFT_REG32_00 && number <= unix.NFT_REG32_15:
-		first = int(number - unix.NFT_REG32_00)
-	}
-	end = first + (size+slotBytes-1)/slotBytes
-	if first < 0 || size < 0 || end > registerBytes/slotBytes {
+	at := nft.RegisterOffset(number)
+	first, end = at/slotBytes, (at+size+slotBytes-1)/slotBytes
+	if at < 0 || size < 0 || end > registerBytes/slotBytes {
 		return 0, 0, fmt.Errorf("register %d with %d bytes is invalid", number, size)
 	}
 	return first, end, nil

@@ -127,7 +127,7 @@ func newLayout(f nft.Family) *layout {
 	for i := range l.affinity {
 		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i),
 			Key:     nft.Typeof(nft.Saddr(f), nft.Constant(0)),
-			Dynamic: true, Timeouts: true, Size: affinityClients}
+			Dynamic: true, Size: affinityClients}
 	}
 	return l
 }
