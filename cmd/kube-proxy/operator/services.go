@@ -4,13 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -73,4 +77,194 @@ func (f *proxyFlags) listServices(cmd *cobra.Command, q cluster.ServiceName) err
 		}
 	})
 	return errors.Join(err, failed)
+}
+
+// newTable returns a writer that aligns columns, which tabs separate. A line
+// without a tab begins new columns. w is a buffer, which returns no error.
+func newTable(w io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(w, 0, 0, 2, ' ', 0) }
+
+// printServices writes the frontends of Services.
+func printServices(w io.Writer, services []*table.ServiceView, wide bool) {
+	if len(services) == 0 {
+		fmt.Fprintln(w, "No Services")
+		return
+	}
+	t := newTable(w)
+	fmt.Fprintln(t, "SERVICE PORT\tTYPE\tFRONTEND\tPOLICY\tAFFINITY\tENDPOINTS\tSTATE"+
+		columns(wide, "HEALTH CHECK NODEPORT"))
+	for _, s := range services {
+		healthCheck := "none"
+		if s.HealthCheckNodePort != 0 {
+			healthCheck = fmt.Sprint(s.HealthCheckNodePort)
+		}
+		more := columns(wide, healthCheck)
+		for i := range s.Ports {
+			p := &s.Ports[i]
+			for _, f := range p.Frontends {
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%s%s\n", s.WithPort(p.Name), f.Kind,
+					frontendText(&f, p.Protocol), f.Policy, affinityText(s), f.UsedEndpoints, f.AllEndpoints,
+					stateText(s, &f), more)
+			}
+		}
+	}
+	t.Flush()
+}
+
+// columns returns more columns of a line, or "" unless wide is set.
+func columns(wide bool, texts ...string) string {
+	if !wide {
+		return ""
+	}
+	return "\t" + strings.Join(texts, "\t")
+}
+
+func frontendText(f *table.FrontendView, protocol cluster.Protocol) string {
+	if f.Kind == ruleset.NodePort {
+		return fmt.Sprintf("%d/%s (%s)", f.Port, protocol, f.Family.Name())
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Address, f.Port), protocol)
+}
+
+func affinityText(s *table.ServiceView) string {
+	if s.AffinitySeconds == 0 {
+		return "none"
+	}
+	return (time.Duration(s.AffinitySeconds) * time.Second).String()
+}
+
+// stateText returns what happens to connections to a frontend.
+func stateText(s *table.ServiceView, f *table.FrontendView) string {
+	switch f.State {
+	case table.Conflicting:
+		return "not served: it belongs to " + f.Owner
+	case table.Refused:
+		if f.UsedEndpoints > 0 {
+			return "serves what is left of its last rules: " + f.Error
+		}
+		return "not served: " + f.Error
+	}
+	text := "served"
+	switch {
+	case f.State == table.WithoutEndpoints && f.AllEndpoints == 0:
+		text = "rejects: no endpoints"
+	case f.State == table.WithoutEndpoints:
+		text = "rejects: no usable endpoint"
+	case f.State == table.WithoutWeight:
+		text = "rejects: all usable endpoints have weight 0"
+	case f.State == table.WithoutLocalEndpoints && f.Kind == ruleset.ClusterIP:
+		text = "drops: no usable endpoint on this node"
+	case f.State == table.WithoutLocalEndpoints:
+		text = "drops clients outside the cluster: no usable endpoint on this node"
+	}
+	if s.Restricted && f.Kind == ruleset.LoadBalancerIP && !s.Unrestricted(f.Family) {
+		text += "; only for clients in " + prefixesText(s.SourceRanges)
+	}
+	if how, reduced := s.Reductions[f.Family]; reduced {
+		text += "; the Service " + how
+	}
+	if s.Pending {
+		text += "; a change is pending"
+	}
+	return text
+}
+
+func prefixesText(prefixes []netip.Prefix) string {
+	if len(prefixes) == 0 {
+		return "no range"
+	}
+	return joined(prefixes)
+}
+
+// joined returns values with commas between them.
+func joined[T fmt.Stringer](values []T) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = v.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// printService writes a Service with its endpoints.
+func printService(w io.Writer, s *table.ServiceView, wide bool) {
+	t := newTable(w)
+	fmt.Fprintf(t, "SERVICE\t%s\n", s.ServiceName)
+	fmt.Fprintf(t, "POLICY\tinternal %s, external %s\n", s.InternalPolicy, s.ExternalPolicy)
+	fmt.Fprintf(t, "AFFINITY\t%s\n", affinityText(s))
+	if s.Restricted {
+		fmt.Fprintf(t, "SOURCE RANGES\t%s\n", prefixesText(s.SourceRanges))
+	}
+	if s.HealthCheckNodePort != 0 {
+		fmt.Fprintf(t, "HEALTH CHECK NODEPORT\t%d\n", s.HealthCheckNodePort)
+	}
+	t.Flush()
+	for i := range s.Ports {
+		printPort(w, s, &s.Ports[i], wide)
+	}
+}
+
+func printPort(w io.Writer, s *table.ServiceView, p *table.PortView, wide bool) {
+	fmt.Fprintf(w, "\nPORT %s\n", strings.TrimSpace(fmt.Sprintf("%s %d/%s", p.Name, p.Port, p.Protocol)))
+	t := newTable(w)
+	fmt.Fprintln(t, "  TYPE\tFRONTEND\tPOLICY\tENDPOINTS\tSTATE"+columns(wide, "LISTENS ON"))
+	for _, f := range p.Frontends {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%d/%d\t%s%s\n", f.Kind, frontendText(&f, p.Protocol), f.Policy,
+			f.UsedEndpoints, f.AllEndpoints, stateText(s, &f), columns(wide, joined(f.Addresses)))
+	}
+	t.Flush()
+	printEndpoints(w, p, wide)
+}
+
+// printEndpoints writes the endpoints of a service port. The columns for the
+// policies are why traffic does not use them.
+func printEndpoints(w io.Writer, p *table.PortView, wide bool) {
+	if len(p.Endpoints) == 0 {
+		fmt.Fprintln(w, "  no endpoints")
+		return
+	}
+	local := slices.ContainsFunc(p.Frontends,
+		func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
+	t := newTable(w)
+	fmt.Fprint(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER")
+	if local {
+		fmt.Fprint(t, "\tPOLICY LOCAL")
+	}
+	fmt.Fprintln(t, columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
+	for _, e := range p.Endpoints {
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s", e.EndpointPlace, nodeText(&e), conditionsText(&e),
+			useText(e.Cluster))
+		if local {
+			fmt.Fprintf(t, "\t%s", useText(e.Local))
+		}
+		fmt.Fprintln(t, columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
+	}
+	t.Flush()
+}
+
+func nodeText(e *ruleset.EndpointUse) string {
+	switch {
+	case e.Node == "":
+		return "unknown"
+	case e.OnThisNode:
+		return e.Node + " (this node)"
+	}
+	return e.Node
+}
+
+func conditionsText(e *ruleset.EndpointUse) string {
+	switch {
+	case e.Terminating && e.Serving:
+		return ruleset.UnusedTerminating.Text() + ", serving"
+	case e.Terminating:
+		return ruleset.UnusedTerminating.Text()
+	case !e.Ready:
+		return ruleset.UnusedNotReady.Text()
+	}
+	return "ready"
+}
+
+func useText(u ruleset.Unused) string {
+	if u == "" {
+		return "used"
+	}
+	return "not used: " + u.Text()
 }

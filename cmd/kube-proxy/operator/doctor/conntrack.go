@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/nftproxy/nftproxy/conntrack"
 )
@@ -53,4 +54,44 @@ func checkLiberal(_ context.Context, n *node) Finding {
 	return info("nf_conntrack_tcp_be_liberal is 0, the default: packets outside of the TCP window are "+
 		"not translated back, and the client resets the connection",
 		"if long transfers end with resets, set conntrack.tcpBeLiberal: true in the configuration of the proxy")
+}
+
+// checkStaleConnections checks whether the reset of connections to endpoints
+// that are gone works: the kernel must take the next packet of a client as the
+// first one of a connection, and rules of other programs must not drop it.
+func checkStaleConnections(ctx context.Context, n *node) Finding {
+	switch {
+	case n.Proxy == nil:
+		return n.withoutProxy()
+	case !n.Proxy.ResetStaleConnections:
+		return skipped("the proxy runs without --reset-stale-connections")
+	}
+	if loose, known := n.number("net/netfilter/nf_conntrack_tcp_loose"); known && loose == 0 {
+		return warn("nf_conntrack_tcp_loose is 0: connections to endpoints that are gone are not reset",
+			"sysctl -w net.netfilter.nf_conntrack_tcp_loose=1, or run the proxy without --reset-stale-connections")
+	}
+	blocks, err := findMidstreamBlocks(ctx)
+	switch {
+	case err != nil:
+		return unknown(err)
+	case len(blocks) == 0:
+		return ok("connections to endpoints that are gone are reset")
+	}
+	finding := info("rules of other programs may drop packets without SYN, so that connections to endpoints that "+
+		"are gone are not reset", "accept these packets before the rules (nft: ct state new tcp flags ack accept)")
+	for _, b := range blocks {
+		finding.Details = append(finding.Details, b.String())
+	}
+	return finding
+}
+
+// findMidstreamBlocks returns the rules of other programs that drop or reject a
+// packet of a client whose connection was deleted, and not its first packet.
+func findMidstreamBlocks(ctx context.Context) ([]block, error) {
+	regular, _, err := findBlocks(ctx, (*sample).journeys)
+	if err != nil {
+		return nil, err
+	}
+	midstream, _, err := findBlocks(ctx, (*sample).midstream)
+	return slices.DeleteFunc(midstream, func(b block) bool { return slices.ContainsFunc(regular, b.sameRule) }), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/leftovers"
 )
 
 // checkProxies checks that exactly one proxy runs in the network namespace.
@@ -84,4 +85,17 @@ func checkOtherProxies(_ context.Context, n *node) Finding {
 	return warn("another program serves Services, or has left its rules",
 		"disable its service proxy, or remove nftproxy from this cluster; if it was removed, restart the node").
 		with(found...)
+}
+
+// checkLeftovers checks for rules of other modes of kube-proxy.
+func checkLeftovers(context.Context, *node) Finding {
+	found, err := leftovers.Find()
+	switch {
+	case len(found) > 0:
+		return warn("rules of kube-proxy's mode iptables or ipvs can translate packets before nftproxy does",
+			"restart nftproxy, which removes them; if they return, another kube-proxy runs in that mode").with(found...)
+	case err != nil:
+		return unknown(err)
+	}
+	return ok("no rules of other modes of kube-proxy")
 }

@@ -2,11 +2,15 @@ package socket
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // proxyName is the name of a proxy's process.
@@ -55,4 +59,73 @@ func isProxy(process string, namespace uint64) bool {
 	}
 	found, err := networkNamespace(process)
 	return err == nil && found == namespace
+}
+
+// canProgram reports whether a process has CAP_NET_ADMIN over its network
+// namespace: in the user namespace that owns it or in an ancestor. Any process
+// has all capabilities in a user namespace that it creates.
+func canProgram(process string) bool {
+	var own, found unix.Stat_t
+	if !hasNetAdmin(process) || unix.Stat(process+"/ns/user", &own) != nil {
+		return false
+	}
+	fd, err := unix.Open(process+"/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	for request := uint(unix.NS_GET_USERNS); err == nil; request = unix.NS_GET_PARENT {
+		child := fd
+		fd, err = unix.IoctlRetInt(child, request) // EPERM without a parent
+		unix.Close(child)
+		if err == nil && unix.Fstat(fd, &found) == nil && found.Ino == own.Ino {
+			unix.Close(fd)
+			return true
+		}
+	}
+	return false
+}
+
+// hasNetAdmin reports whether a process has CAP_NET_ADMIN in its own user
+// namespace.
+func hasNetAdmin(process string) bool {
+	status, err := os.ReadFile(process + "/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		if set, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			effective, err := strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+			return err == nil && effective&(1<<unix.CAP_NET_ADMIN) != 0
+		}
+	}
+	return false
+}
+
+// peer returns the process on the other side of a connection, according to the
+// kernel. For a client it is the process that listens.
+func peer(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var errGet error
+	err = raw.Control(func(fd uintptr) {
+		cred, errGet = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if err == nil {
+		err = errGet
+	}
+	return cred, err
+}
+
+// checkPeer returns the process on the other side of a connection. It
+// returns an error if the process belongs to neither root nor the user of this
+// process.
+func checkPeer(conn *net.UnixConn) (*unix.Ucred, error) {
+	cred, err := peer(conn)
+	if err != nil {
+		return nil, fmt.Errorf("read the credentials of the peer: %w", err)
+	}
+	if !trusted(cred.Uid) {
+		return nil, fmt.Errorf("process %d belongs to user %d, not to root", cred.Pid, cred.Uid)
+	}
+	return cred, nil
 }
