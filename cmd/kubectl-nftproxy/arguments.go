@@ -45,9 +45,9 @@ func (a *arguments) flags() (set, connection *pflag.FlagSet) {
 		"kubeconfig", "context", "cluster", "user", "token", "as", "as-group", "as-uid", "certificate-authority",
 		"client-certificate", "client-key", "tls-server-name", "request-timeout",
 	} {
-		connection.StringArray(name, nil, "")
+		connection.String(name, "", "")
 	}
-	connection.StringArrayP("server", "s", nil, "")
+	connection.StringP("server", "s", "", "")
 	connection.Bool("insecure-skip-tls-verify", false, "")
 	set.AddFlagSet(connection)
 	return set, connection
@@ -86,10 +86,13 @@ func parse(args []string) (arguments, error) {
 				return arguments{}, fmt.Errorf("flag needs a value: --%s", f.Name)
 			}
 		}
-		if f != nil {
-			own = append(own, args[:n]...)
-		} else {
+		switch {
+		case f == nil:
 			a.command = append(a.command, args[0])
+		case connection.Lookup(f.Name) != nil:
+			a.connection = append(a.connection, args[:n]...)
+		default:
+			own = append(own, args[:n]...)
 		}
 		args = args[n:]
 	}
@@ -97,16 +100,6 @@ func parse(args []string) (arguments, error) {
 	if err := set.Parse(own); err != nil {
 		return arguments{}, err
 	}
-	connection.VisitAll(func(f *pflag.Flag) {
-		switch values, several := f.Value.(pflag.SliceValue); {
-		case several:
-			for _, value := range values.GetSlice() {
-				a.connection = append(a.connection, "--"+f.Name+"="+value)
-			}
-		case f.Changed:
-			a.connection = append(a.connection, "--"+f.Name+"="+f.Value.String())
-		}
-	})
 	if f := set.Lookup("node-timeout"); f.Changed {
 		var err error
 		if a.nodeTimeout, err = time.ParseDuration(f.Value.String()); err != nil || a.nodeTimeout <= 0 {

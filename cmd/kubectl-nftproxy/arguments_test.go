@@ -14,9 +14,9 @@ func TestParse(t *testing.T) {
 		{"-n nftproxy --node a,b --node=c status", "a b c", "status", "", "nftproxy"},
 		{"explain svc/web --from pod --node a", "a", "explain svc/web --from pod", "", "kube-system"},
 		{"--context=one explain --kubeconfig two -o json", "", "explain -o json",
-			"--kubeconfig=two --context=one", "kube-system"},
+			"--context=one --kubeconfig two", "kube-system"},
 		{"-s https://a:1 trace --insecure-skip-tls-verify -v", "", "trace -v",
-			"--server=https://a:1 --insecure-skip-tls-verify=true", "kube-system"},
+			"-s https://a:1 --insecure-skip-tls-verify", "kube-system"},
 		{"explain --help --version", "", "explain --help --version", "", "kube-system"},
 		{"explain -- --node a", "", "explain -- --node a", "", "kube-system"},
 	} {

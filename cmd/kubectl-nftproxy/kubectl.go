@@ -56,9 +56,8 @@ func (k kubectl) pods(ctx context.Context, selector string) ([]pod, error) {
 
 // streams are the standard streams of a command in a pod.
 type streams struct {
-	stdin          io.Reader
+	stdin          io.Reader // nil unless stdin and stdout are a terminal
 	stdout, stderr io.Writer
-	terminal       bool // stdin and stdout are a terminal
 }
 
 // result is the result of a command in a pod.
@@ -77,7 +76,7 @@ func (k kubectl) exec(ctx context.Context, p pod, s streams, command []string) r
 		return result{exitUnreachable, p.problem}
 	}
 	args := []string{"exec", p.name, "--container=" + p.container}
-	if s.terminal {
+	if s.stdin != nil {
 		args = append(args, "--stdin", "--tty")
 	}
 	cmd := k.command(ctx, append(append(args, "--", "nftproxy"), command...)...)

@@ -19,7 +19,7 @@ const concurrent = 10
 func (k kubectl) runOne(ctx context.Context, p pod, command []string, stdout, stderr io.Writer) int {
 	s := streams{stdout: stdout, stderr: stderr}
 	if isTerminal() {
-		s.stdin, s.terminal = os.Stdin, true
+		s.stdin = os.Stdin
 	}
 	r := k.exec(ctx, p, s, command)
 	if r.problem != "" {

@@ -24,21 +24,20 @@ func (s *status) print(w io.Writer, wide bool) {
 	for _, p := range s.Problems {
 		fmt.Fprintf(t, "\t%s\n", p)
 	}
-	if s.Proxy != nil {
-		fmt.Fprintf(t, "PROXY\tnftproxy %s, mode %s, process %d\n", s.Proxy.Version, s.Proxy.Mode, s.Proxy.PID)
-		fmt.Fprintf(t, "NODE\t%s\n", s.Proxy.Node)
-		fmt.Fprintf(t, "SINCE\t%s (%s)\n", s.Proxy.Started.Format(time.RFC3339), age(s.Proxy.Time, s.Proxy.Started))
+	if p := s.Proxy; p != nil {
+		fmt.Fprintf(t, "PROXY\tnftproxy %s, mode %s, process %d\nNODE\t%s\nSINCE\t%s (%s)\n", p.Version, p.Mode, p.PID,
+			p.Node, p.Started.Format(time.RFC3339), age(p.Time, p.Started))
 	}
 	if s.Conntrack != nil {
 		fmt.Fprintf(t, "CONNTRACK\t%s\n", conntrackText(s.Conntrack))
 	}
-	if s.Proxy != nil && s.Proxy.InvalidObjects > 0 {
-		fmt.Fprintf(t, "INVALID\t%d objects with invalid fields, see their events\n", s.Proxy.InvalidObjects)
-	}
-	if s.Proxy != nil {
-		printSyncs(t, s.Proxy)
-		printNumbers(t, s.Proxy.Families)
-		printRefused(t, s.Proxy.Families)
+	if p := s.Proxy; p != nil {
+		if p.InvalidObjects > 0 {
+			fmt.Fprintf(t, "INVALID\t%d objects with invalid fields, see their events\n", p.InvalidObjects)
+		}
+		printSyncs(t, p)
+		printNumbers(t, p.Families)
+		printRefused(t, p.Families)
 	}
 	printTables(t, s.Tables)
 	if len(s.Warnings) > 0 {

@@ -210,15 +210,13 @@ func (e *explanation) forward(state *localhost.State) {
 }
 
 // distinct returns the targets without repetitions. The order stays.
-func distinct(targets []netip.AddrPort) (out []netip.AddrPort) {
+func distinct(targets []netip.AddrPort) []netip.AddrPort {
 	seen := make(map[netip.AddrPort]bool)
-	for _, t := range targets {
-		if !seen[t] {
-			out = append(out, t)
-		}
+	return slices.DeleteFunc(slices.Clone(targets), func(t netip.AddrPort) bool {
+		before := seen[t]
 		seen[t] = true
-	}
-	return out
+		return before
+	})
 }
 
 // unused lists the endpoints that the packet cannot reach. If the packet is

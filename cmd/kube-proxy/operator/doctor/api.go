@@ -12,24 +12,21 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
 
-// api returns the proxy's contact with the API server, or the finding of a
-// check that cannot know it.
-func (n *node) api() (*apiclient.ContactState, Finding) {
-	switch {
-	case n.Proxy == nil:
-		return nil, n.withoutProxy()
-	case n.Proxy.API == nil:
-		return nil, skipped("the proxy serves manifests, without an API server")
+// ofAPI returns a check of the proxy's contact with the API server.
+func ofAPI(run func(n *node, api *apiclient.ContactState) Finding) func(context.Context, *node) Finding {
+	return func(_ context.Context, n *node) Finding {
+		switch {
+		case n.Proxy == nil:
+			return n.withoutProxy()
+		case n.Proxy.API == nil:
+			return skipped("the proxy serves manifests, without an API server")
+		}
+		return run(n, n.Proxy.API)
 	}
-	return n.Proxy.API, Finding{}
 }
 
 // checkAPIServer checks that the API server answers the proxy.
-func checkAPIServer(_ context.Context, n *node) Finding {
-	api, f := n.api()
-	if api == nil {
-		return f
-	}
+func checkAPIServer(n *node, api *apiclient.ContactState) Finding {
 	const remedy = "check the address of the API server in the kubeconfig (clientConnection.kubeconfig), and the " +
 		"route to it; existing rules keep working, but changes of Services and endpoints do not arrive"
 	switch silence := n.age(api.Answered); {
@@ -51,11 +48,7 @@ func (n *node) age(since time.Time) time.Duration { return n.Proxy.Time.Sub(sinc
 const maxSilence = 4 * time.Minute
 
 // checkWatch checks that the watches deliver changes.
-func checkWatch(_ context.Context, n *node) Finding {
-	api, f := n.api()
-	if api == nil {
-		return f
-	}
+func checkWatch(n *node, api *apiclient.ContactState) Finding {
 	if len(api.Heard) == 0 {
 		return skipped("the proxy has no watch yet")
 	}
@@ -80,8 +73,8 @@ const maxAhead = 10 * time.Second
 // it is synchronized.
 func checkClock(_ context.Context, n *node) Finding {
 	const remedy = "run chrony, systemd-timesyncd or another NTP client on the node"
-	if api, _ := n.api(); api != nil && !api.Compared.IsZero() {
-		ahead := time.Duration(api.AheadSeconds * float64(time.Second))
+	if n.Proxy != nil && n.Proxy.API != nil && !n.Proxy.API.Compared.IsZero() {
+		ahead := time.Duration(n.Proxy.API.AheadSeconds * float64(time.Second))
 		if ahead.Abs() <= maxAhead {
 			return ok(fmt.Sprintf("the clock differs from the clock of the API server by %s", ahead.Abs()))
 		}

@@ -106,8 +106,8 @@ func checks() []check {
 		{"proxies", true, checkProxies},
 		{"other-proxies", false, checkOtherProxies},
 		{"local-detection", false, checkLocalDetection},
-		{"api-server", false, checkAPIServer},
-		{"watch", false, checkWatch},
+		{"api-server", false, ofAPI(checkAPIServer)},
+		{"watch", false, ofAPI(checkWatch)},
 		{"clock", false, checkClock},
 		{"source-ranges", true, checkSourceRanges},
 	}

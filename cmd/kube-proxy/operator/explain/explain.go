@@ -36,12 +36,11 @@ func Explain(table Table, host walk.Host, q Query) (*Result, error) {
 		Destination: q.Destination, Protocol: q.Protocol.String(), Source: q.Source, From: q.From,
 		Hook: j.point.String(), Walk: stepsOf(q.family(), j.walk),
 	}
-	outcomes := make([]Outcome, len(fates))
-	for i, f := range fates {
-		outcomes[i] = f.outcome(&q)
+	known := make(map[Outcome]int)
+	for _, f := range fates {
+		r.add(f.outcome(&q), known)
 		r.ServicePort = cmp.Or(r.ServicePort, f.servicePort())
 	}
-	r.add(outcomes)
 	r.Answer = r.answer()
 	return r, nil
 }
@@ -66,32 +65,24 @@ func newJourney(table Table, host walk.Host, q Query) *journey {
 	return &journey{table: table, host: host, walk: walk.New(walk.Cache(table), host), query: q}
 }
 
-// packet returns the packet that enters the table, and sets the hook.
-func (j *journey) packet() (p walk.Packet, err error) {
-	p = walk.Packet{
+// dispatch runs the packet through the chains of the hook at which it enters
+// the table, and sets this hook.
+func (j *journey) dispatch() ([]*walk.Path, error) {
+	p := walk.Packet{
 		Source: netip.AddrPortFrom(j.query.Source, 0), Destination: j.query.Destination,
 		Protocol: uint8(j.query.Protocol),
 	}
 	typ, err := j.host.RouteType(j.query.Source)
+	j.point = nft.Prerouting
 	switch {
 	case err != nil:
+		return nil, err
 	case j.query.Interface != "":
-		j.point, p.In.Name = nft.Prerouting, j.query.Interface
+		p.In.Name = j.query.Interface
 	case typ == unix.RTN_LOCAL:
 		j.point = nft.Output
 	default:
-		j.point = nft.Prerouting
 		p.In.Name, p.In.Unknown = j.host.Interface(j.query.Source)
-	}
-	return p, err
-}
-
-// dispatch runs the packet through the chains of the hook at which it enters
-// the table.
-func (j *journey) dispatch() ([]*walk.Path, error) {
-	p, err := j.packet()
-	if err != nil {
-		return nil, err
 	}
 	return j.run(walk.NewPath(p), j.point)
 }
@@ -111,13 +102,13 @@ func (j *journey) run(p *walk.Path, point nft.HookPoint) ([]*walk.Path, error) {
 
 // leave translates the packets that are accepted and runs those that leave this
 // node through the chains of postrouting.
-func (j *journey) leave(dispatched []*walk.Path) (fates []fate, err error) {
-	for _, p := range dispatched {
-		f := fate{p, p.End, p.Rows}
-		if to := p.End.To; to.IsValid() {
-			p.Packet.Destination, p.Packet.Translated = to, true
+func (j *journey) leave(paths []*walk.Path) (fates []fate, err error) {
+	for _, p := range paths {
+		dispatched, rows, ended := p.End, p.Rows, []*walk.Path{p}
+		if dispatched.To.IsValid() {
+			p.Packet.Destination, p.Packet.Translated = dispatched.To, true
 		}
-		leaves := p.End.Action == walk.Accepted
+		leaves := dispatched.Action == walk.Accepted
 		if leaves && j.point == nft.Prerouting {
 			typ, err := j.host.RouteType(p.Packet.Destination.Addr())
 			if err != nil {
@@ -125,16 +116,13 @@ func (j *journey) leave(dispatched []*walk.Path) (fates []fate, err error) {
 			}
 			leaves = typ != unix.RTN_LOCAL
 		}
-		if !leaves {
-			fates = append(fates, f)
-			continue
-		}
-		ended, err := j.run(p, nft.Postrouting)
-		if err != nil {
-			return nil, err
+		if leaves {
+			if ended, err = j.run(p, nft.Postrouting); err != nil {
+				return nil, err
+			}
 		}
 		for _, p := range ended {
-			fates = append(fates, fate{p, f.dispatched, f.rows})
+			fates = append(fates, fate{p, dispatched, rows})
 		}
 	}
 	return fates, nil

@@ -40,31 +40,27 @@ func (f *fate) outcome(q *Query) Outcome {
 // one that it will know. A rule looks up a known client and ends the path. The
 // client of an endpoint that is gone can have rows, too.
 func (f *fate) affinity() string {
-	if by := f.dispatched.By; slices.ContainsFunc(by.Lookups, func(l walk.Lookup) bool {
-		return l.Found.Set != nil && l.Found.Set.Dynamic
-	}) {
+	dynamic := func(l walk.Lookup) bool { return l.Found.Set != nil && l.Found.Set.Dynamic }
+	switch {
+	case slices.ContainsFunc(f.dispatched.By.Lookups, dynamic):
 		return "known"
-	}
-	if len(f.Updated) > 0 {
+	case len(f.Updated) > 0:
 		return "new"
 	}
 	return ""
 }
 
-// add adds outcomes. Those that differ in their probability only become one.
-func (r *Result) add(outcomes []Outcome) {
-	index := make(map[Outcome]int)
-	for _, o := range outcomes {
-		key := o
-		key.Probability = nil
-		i, known := index[key]
-		if !known {
-			index[key] = len(r.Outcomes)
-			r.Outcomes = append(r.Outcomes, o)
-			continue
-		}
+// add adds an outcome. Those that differ in their probability only become one:
+// known has their indexes.
+func (r *Result) add(o Outcome, known map[Outcome]int) {
+	key := o
+	key.Probability = nil
+	if i, ok := known[key]; ok {
 		r.Outcomes[i].Probability = new(big.Rat).Add(r.Outcomes[i].Probability, o.Probability)
+		return
 	}
+	known[key] = len(r.Outcomes)
+	r.Outcomes = append(r.Outcomes, o)
 }
 
 // Answer returns the outcome in one line, as the result of a packet that has no
