@@ -88,22 +88,18 @@ func (s *Server) reconcileLocked(next *time.Time) (events []Event) {
 	}
 	for port := range s.changed {
 		p := s.ports[port]
-		switch wanted := len(p.Targets) > 0; {
-		case !wanted:
+		switch {
+		case len(p.Targets) == 0:
 			s.close(p)
 			delete(s.ports, port)
-			delete(s.failed, port)
-		case p.listener == nil:
-			s.failed[port] = struct{}{} // below
-		}
-	}
-	clear(s.changed)
-	for port := range s.failed {
-		p := s.ports[port]
-		if !s.now().Before(p.retryAt) {
+			delete(s.changed, port)
+			continue
+		case p.listener == nil && !s.now().Before(p.retryAt):
 			events = append(events, s.tryOpen(p)...)
 		}
-		if p.listener == nil && (next.IsZero() || p.retryAt.Before(*next)) {
+		if p.listener != nil {
+			delete(s.changed, port)
+		} else if next.IsZero() || p.retryAt.Before(*next) {
 			*next = p.retryAt
 		}
 	}
@@ -120,7 +116,6 @@ func (s *Server) tryOpen(p *nodePort) []Event {
 			level = 0 // the failure was logged
 		}
 		klog.V(level).InfoS("Listening for a NodePort", "servicePort", p.ServicePort, "address", at)
-		delete(s.failed, p.Port)
 		p.listener, p.failure, p.delay = l, failure{}, 0
 		s.stats.Listeners++
 		go s.accept(p, p.Port, l)

@@ -71,8 +71,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	ports   map[uint16]*nodePort
-	changed map[uint16]struct{}
-	failed  map[uint16]struct{} // ports that are tried again
+	changed map[uint16]struct{} // ports that changed, or could not be opened
 	stats   Stats
 	// connections are those that are open or being opened.
 	connections map[*connection]struct{}
@@ -106,7 +105,6 @@ func New(config Config) (*Server, error) {
 		buffers:     sync.Pool{New: func() any { return new([bufferSize]byte) }},
 		ports:       make(map[uint16]*nodePort),
 		changed:     make(map[uint16]struct{}),
-		failed:      make(map[uint16]struct{}),
 		connections: make(map[*connection]struct{}),
 		drained:     make(chan struct{}),
 	}
