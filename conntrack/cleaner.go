@@ -125,7 +125,6 @@ func newCleaner(config CleanerConfig, f *frontends, clean func(context.Context, 
 		pause:      pause,
 		clean:      clean,
 		report:     config.Report,
-		rechecks:   rechecks{delay: recheckDelay},
 		retryDelay: minRetryDelay,
 	}
 }
@@ -149,7 +148,7 @@ func (c *Cleaner) Run(ctx context.Context) error {
 			return nil
 		}
 		timer.Stop()
-		if next, ok := c.next(); ok {
+		if next := c.next(); !next.IsZero() {
 			timer.Reset(time.Until(next))
 		}
 	}
@@ -174,7 +173,7 @@ func (c *Cleaner) checkChanges(ctx context.Context) time.Duration {
 	c.retryAt, c.retryDelay = time.Time{}, minRetryDelay
 	second.finish()
 	if !fresh.empty() {
-		c.rechecks.add(fresh, time.Now())
+		c.rechecks = append(c.rechecks, recheck{fresh, time.Now()})
 	}
 	return c.pause.after(result.Duration, time.Now())
 }
@@ -195,14 +194,14 @@ func (c *Cleaner) pass(ctx context.Context, fresh, second check) Result {
 	return result
 }
 
-// next returns the time of the next retry or second pass, and false if there
-// is none.
-func (c *Cleaner) next() (time.Time, bool) {
-	due, ok := c.rechecks.due()
-	if !c.retryAt.IsZero() && (!ok || c.retryAt.Before(due)) {
-		return c.retryAt, true
+// next returns the time of the next retry or second pass, zero if there is
+// none.
+func (c *Cleaner) next() time.Time {
+	due := c.rechecks.due()
+	if !c.retryAt.IsZero() && (due.IsZero() || c.retryAt.Before(due)) {
+		return c.retryAt
 	}
-	return due, ok
+	return due
 }
 
 // sleep waits for d, and reports whether it elapsed before ctx ended.

@@ -2,54 +2,31 @@ package conntrack
 
 import "time"
 
-// rechecks are the checks that have to be made a second time, at least delay
-// after the first. New ones gather while others wait, so there is at most one
-// second pass per delay, however many frontends change.
-type rechecks struct {
-	delay              time.Duration
-	waiting, gathering recheck
-}
+// rechecks are the checks that have to be made a second time, in the order of
+// their first passes.
+type rechecks []recheck
 
-// recheck is the work of a second pass.
 type recheck struct {
 	check
-	first, last time.Time // when the first and the last check were added
+	at time.Time // when the first pass ended
 }
 
-// add adds a check that was made for the first time at now.
-func (r *rechecks) add(c check, now time.Time) {
-	to := &r.waiting
-	if !to.empty() {
-		to = &r.gathering
+// take removes and returns the checks that have waited for recheckDelay.
+func (r *rechecks) take(now time.Time) (c check) {
+	for len(*r) > 0 && now.Sub((*r)[0].at) >= recheckDelay {
+		c.merge((*r)[0].check)
+		*r = (*r)[1:]
 	}
-	if to.empty() {
-		to.first = now
-	}
-	to.last = now
-	to.merge(c)
-}
-
-// take removes and returns the checks that have waited for delay. If there
-// are none, it returns an empty check.
-func (r *rechecks) take(now time.Time) check {
-	if r.waiting.empty() || now.Sub(r.waiting.last) < r.delay {
-		return check{}
-	}
-	c := r.waiting.check
-	r.waiting, r.gathering = r.gathering, recheck{}
 	return c
 }
 
-// due returns the time of the next second pass, and false if no checks wait.
-// Until this time, a pass for other changes can take the waiting checks
-// along.
-func (r *rechecks) due() (time.Time, bool) {
-	if r.waiting.empty() {
-		return time.Time{}, false
+// due returns the time of the next second pass, zero if no checks wait. It
+// leaves time for other checks: there is at most one second pass per
+// recheckDelay, however many frontends change. Until then, a pass for other
+// changes can take the waiting checks along.
+func (r rechecks) due() time.Time {
+	if len(r) == 0 {
+		return time.Time{}
 	}
-	earliest, latest := r.waiting.last.Add(r.delay), r.waiting.first.Add(2*r.delay)
-	if latest.Before(earliest) {
-		latest = earliest
-	}
-	return latest, true
+	return r[0].at.Add(2 * recheckDelay)
 }

@@ -25,7 +25,7 @@ func kernelFiles(t *testing.T) (root string) {
 		sysctlDir + "/nf_conntrack_udp_timeout":             "30\n",
 		sysctlDir + "/nf_conntrack_udp_timeout_stream":      "120\n",
 		hashSizeFile: "65536\n",
-		cpusFile:     "0-2,5\n",
+		statFile:     "cpu  10 20\ncpu0 4 5\ncpu1 2 5\ncpu2 2 5\ncpu5 2 5\nintr 8 0 1\n",
 	} {
 		file = filepath.Join(root, file)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

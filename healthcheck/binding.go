@@ -42,16 +42,15 @@ func (b binding) listenArgs() (network, address string) {
 // the kernel refuses to listen on both.
 func normalize(addrs []netip.Addr) []netip.Addr {
 	var out []netip.Addr
-	unspecified := make(map[bool]bool) // by Is4
+	all4 := slices.Contains(addrs, netip.IPv4Unspecified())
+	all6 := slices.Contains(addrs, netip.IPv6Unspecified())
 	for _, addr := range addrs {
-		if addr = addr.Unmap(); addr.IsValid() {
+		addr = addr.Unmap()
+		included := addr.Is4() && all4 || addr.Is6() && all6
+		if addr.IsValid() && (addr.IsUnspecified() || !included) {
 			out = append(out, addr)
-			unspecified[addr.Is4()] = unspecified[addr.Is4()] || addr.IsUnspecified()
 		}
 	}
-	out = slices.DeleteFunc(out, func(addr netip.Addr) bool {
-		return unspecified[addr.Is4()] && !addr.IsUnspecified()
-	})
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }

@@ -172,7 +172,7 @@ func TestAddressesWithoutMessages(t *testing.T) {
 		source.mu.Lock()
 		source.addrs = []string{"192.0.2.2"}
 		source.mu.Unlock()
-		time.Sleep(relistPeriod)
+		time.Sleep(relistPeriod + time.Second)
 		got.want(t, "without messages", "192.0.2.2")
 	})
 }

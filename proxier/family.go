@@ -100,19 +100,6 @@ func (f *family) publish() {
 	f.stats.Store(&stats)
 }
 
-// sync passes the changes to the table and syncs.
-func (f *family) sync() error {
-	f.handOver()
-	return f.table.Sync()
-}
-
-// resync does the same, and also tries service ports again that the kernel
-// refused. It can run before the first sync.
-func (f *family) resync() error {
-	f.handOver()
-	return f.table.Resync()
-}
-
 // maxTriggers limits the number of triggers that are kept, for the metric
 // network_programming_duration_seconds, while syncs fail. Later ones are not
 // observed.

@@ -120,9 +120,9 @@ func (p *Proxier) onLocalAddresses(ips []netip.Addr) {
 	p.Sync() // a source with ExplicitSync does not notice this change
 }
 
-// setNode records a change of this node. nil means no change.
-func (p *Proxier) setNode(n *cluster.Node) {
-	if n != nil {
+// setNode records a change of this node, unless nothing changed.
+func (p *Proxier) setNode(changed bool) {
+	if changed {
 		p.tracker.nodeChanged()
 		p.changed()
 	}

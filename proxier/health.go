@@ -65,15 +65,12 @@ func (h *health) begin() {
 // state returns the health without the name of the family. The family is
 // healthy if no change has been waiting for patience or longer.
 func (h *health) state() healthcheck.FamilyHealth {
+	since := h.waitingSince()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f := healthcheck.FamilyHealth{LastUpdated: h.synced, Healthy: true}
-	for _, since := range []time.Time{h.waiting, h.running} {
-		if !since.IsZero() && time.Since(since) >= h.patience {
-			f.Healthy = false
-		}
+	return healthcheck.FamilyHealth{
+		LastUpdated: h.synced, Healthy: since.IsZero() || time.Since(since) < h.patience,
 	}
-	return f
 }
 
 // waitingSince returns the time of the oldest change that is not effective yet.

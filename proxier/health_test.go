@@ -183,7 +183,10 @@ func TestProxierHealth(t *testing.T) {
 	want("before the first sync", false, false)
 	syncAll := func() (errs []error) {
 		for _, f := range p.families {
-			errs = append(errs, f.health.during(f.sync))
+			errs = append(errs, f.health.during(func() error {
+				f.handOver()
+				return f.table.Sync()
+			}))
 		}
 		return errs
 	}

@@ -77,13 +77,13 @@ func (l *syncLoop) run(ctx context.Context) {
 			}
 		case <-l.due:
 			l.due = nil
-			l.attempt("Sync", l.sync)
+			l.attempt("Sync", l.table.Sync)
 		case <-l.retry:
-			l.attempt("Sync", l.sync)
+			l.attempt("Sync", l.table.Sync)
 		case <-check.C:
 			l.check()
 		case <-resync.C:
-			l.attempt("Resync", l.resync)
+			l.attempt("Resync", l.table.Resync)
 		case query := <-l.queries:
 			query()
 		}
@@ -98,13 +98,17 @@ func (l *syncLoop) schedule(d time.Duration) {
 	}
 }
 
-// attempt runs a sync, and schedules another one if it fails.
-func (l *syncLoop) attempt(what string, work func() error) {
+// attempt passes the changes to the table and syncs it. It schedules another
+// sync if this one fails.
+func (l *syncLoop) attempt(what string, sync func() error) {
 	if !l.tracker.ready() {
 		return
 	}
 	start := time.Now()
-	err := l.health.during(work)
+	err := l.health.during(func() error {
+		l.handOver()
+		return sync()
+	})
 	l.last, l.rest = time.Now(), restAfter(time.Since(start))
 	l.publish()
 	if err != nil {

@@ -90,7 +90,7 @@ func TestResyncBeforeSync(t *testing.T) {
 		Spec:       corev1.ServiceSpec{ClusterIP: "10.96.0.1", Ports: []corev1.ServicePort{{Port: 80}}},
 	})
 	loop := &syncLoop{family: p.families[0]}
-	loop.attempt("Resync", loop.resync) // the first lists are not complete
+	loop.attempt("Resync", loop.table.Resync) // the first lists are not complete
 	select {
 	case <-p.Synced():
 		t.Fatal("got a sync before the first lists are complete")
@@ -98,7 +98,7 @@ func TestResyncBeforeSync(t *testing.T) {
 	}
 	p.OnEndpointSlicesSynced()
 	p.OnServiceSynced()
-	loop.attempt("Resync", loop.resync)
+	loop.attempt("Resync", loop.table.Resync)
 	if rows := p.families[0].table.Stats().Rows["no-endpoint-services"]; rows != 1 {
 		t.Errorf("got %d rows of Services without endpoints, want 1", rows)
 	}

@@ -39,27 +39,25 @@ func (t *nodeTracker) current() *cluster.Node {
 	return &n
 }
 
-// change changes the state of the node. It returns nil if nothing changes.
-func (t *nodeTracker) change(f func(*cluster.Node)) *cluster.Node {
+// change changes the state of the node, and reports whether anything changes.
+func (t *nodeTracker) change(f func(*cluster.Node)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := t.node
 	f(&n)
-	if n.Equal(&t.node) {
-		return nil
-	}
+	changed := !n.Equal(&t.node)
 	t.node = n
-	return &n
+	return changed
 }
 
 // setObject takes the fields of the Node object, nil if there is none. If the
 // object was deleted, or has no address or pod CIDR of a family, the known ones
-// of the family stay: the machine is the same. It returns nil if nothing
+// of the family stay: the machine is the same. It reports whether anything
 // changes.
-func (t *nodeTracker) setObject(obj *corev1.Node) *cluster.Node {
+func (t *nodeTracker) setObject(obj *corev1.Node) bool {
 	t.eligible.Store(translate.NodeEligible(obj))
 	if obj == nil {
-		return nil
+		return false
 	}
 	return t.change(func(n *cluster.Node) {
 		n.Zone = obj.Labels[corev1.LabelTopologyZone]

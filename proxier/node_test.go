@@ -70,7 +70,7 @@ func TestNodeObjects(t *testing.T) {
 	if len(known.IPs) != 2 || len(known.PodCIDRs) != 2 || known.Zone != "z" || !tr.eligible.Load() {
 		t.Errorf("got %+v, eligible %v; want 2 IPs, 2 pod CIDRs, zone z, eligible", known, tr.eligible.Load())
 	}
-	if tr.setObject(nil) != nil || tr.eligible.Load() {
+	if tr.setObject(nil) || tr.eligible.Load() {
 		t.Error("deleted Node object: got a change or eligible, want neither")
 	}
 	known.Zone = ""

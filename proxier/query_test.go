@@ -92,12 +92,12 @@ func TestStatusOfSyncs(t *testing.T) {
 		}
 		return s
 	}
-	loop.attempt("Sync", loop.sync)
+	loop.attempt("Sync", loop.table.Sync)
 	step("first sync", true)
 	p.sink.SetService(tabletest.Service("new", "10.96.0.77", nil))
-	loop.attempt("Sync", loop.sync)
+	loop.attempt("Sync", loop.table.Sync)
 	step("changes", false)
-	loop.attempt("Resync", loop.resync)
+	loop.attempt("Resync", loop.table.Resync)
 	step("periodic", false)
 	tabletest.NFT(t, "", "flush", "map", "ip", "kube-proxy", "service-ips")
 	loop.check()
@@ -107,7 +107,7 @@ func TestStatusOfSyncs(t *testing.T) {
 	}
 	fail = true
 	p.sink.SetService(tabletest.Service("new", "10.96.0.78", nil))
-	loop.attempt("Sync", loop.sync)
+	loop.attempt("Sync", loop.table.Sync)
 	if s := step("changes", false); s.LastSync.Error == "" {
 		t.Error("got no error of a sync that failed")
 	}
