@@ -31,14 +31,14 @@ func portOf(field []byte) uint16 { return binary.BigEndian.Uint16(field) }
 
 // SharedAddr returns the address that all rows of a shared set with this key
 // are about (see IsShared): a ClusterIP, or the address of an endpoint. ok is
-// false if no row has such a key.
+// false if the set is not shared, or if no row has such a key.
 func (r *Ruleset) SharedAddr(set *nft.Set, key nft.Tuple) (addr netip.Addr, ok bool) {
 	addr, rest := r.splitAddr(key.Bytes())
 	if set == r.layout.hairpin { // the same address is source and destination
 		destination, _ := r.splitAddr(rest)
 		return addr, addr == destination
 	}
-	return addr, true
+	return addr, r.IsShared(set)
 }
 
 // splitAddr splits fields that begin with an address.

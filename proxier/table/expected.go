@@ -24,17 +24,10 @@ type Expected struct {
 	program *ruleset.Program
 	ids     *affinityIDs
 
-	ports     map[*portState]*expectedPort
-	frontends map[ruleset.Frontend]*expectedPort // nil for those without an owner
-	shared    map[rowKey]nft.Row                 // without a Set for those that do not exist
-}
-
-// expectedPort contains the chains and rows of one service port.
-type expectedPort struct {
-	chains []*nft.Chain
-	rows   []nft.Row
-	// index has the positions of rows. It is made when it is first needed.
-	index map[rowKey]int
+	planned map[*portState]bool // used by functions that are passed to read only
+	asked   map[any]bool        // see content
+	chains  map[string]*nft.Chain
+	rows    map[rowKey]nft.Row
 }
 
 // Expected returns the table that the desired state demands. It can be used
@@ -50,13 +43,16 @@ func (t *Table) Expected(read func(func()) error) (*Expected, error) {
 		}
 	}
 	e := &Expected{
-		table: t, read: read, ports: make(map[*portState]*expectedPort),
-		frontends: make(map[ruleset.Frontend]*expectedPort), shared: make(map[rowKey]nft.Row),
+		table: t, read: read, planned: make(map[*portState]bool), asked: make(map[any]bool),
+		chains: make(map[string]*nft.Chain), rows: make(map[rowKey]nft.Row),
 	}
 	err := read(func() {
 		e.program = t.rules.MakeProgram(t.desired.node, t.committed.sources(t.rules, nil)...)
 		e.ids = t.ids.preview()
 	})
+	if err == nil {
+		e.addRows(e.program.Rows)
+	}
 	return e, err
 }
 
@@ -82,14 +78,7 @@ func (e *Expected) chain(name string) *nft.Chain {
 	if c := e.table.rules.Balancer(name); c != nil {
 		return c
 	}
-	for _, p := range e.ports {
-		for _, c := range p.chains {
-			if c.Name == name {
-				return c
-			}
-		}
-	}
-	return nil
+	return e.chains[name]
 }
 
 // Set returns the description of a set.
@@ -112,27 +101,29 @@ func (e *Expected) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	if set.Dynamic {
 		return e.client(set, key)
 	}
-	for _, r := range e.program.Rows {
-		if r.Set == set && r.Key == key {
-			return r, nil
-		}
+	k := rowKey{set, key}
+	row, known := e.rows[k]
+	owner := e.ownerOf(k)
+	if known || owner == nil || e.asked[owner] {
+		return row, nil
 	}
-	if e.table.rules.IsShared(set) {
-		return e.sharedRow(set, key)
-	}
-	var content *expectedPort
-	var err error
-	if number := e.table.rules.NumberOf(set, key); number != 0 {
-		err = e.read(func() { content = e.port(e.table.desired.ports[number]) })
-	} else if f, ok := e.table.rules.FrontendOf(set, key); ok {
-		content, err = e.frontend(f)
-	} else {
-		return nft.Row{}, nil
-	}
-	if err != nil {
+	var rows []nft.Row
+	var chains []*nft.Chain
+	if err := e.read(func() { rows, chains = e.content(owner) }); err != nil {
 		return nft.Row{}, err
 	}
-	return content.row(set, key), nil
+	e.asked[owner] = true
+	e.addRows(rows)
+	for _, c := range chains {
+		e.chains[c.Name] = c
+	}
+	return e.rows[k], nil
+}
+
+func (e *Expected) addRows(rows []nft.Row) {
+	for _, r := range rows {
+		e.rows[rowKey{r.Set, r.Key}] = r
+	}
 }
 
 // client returns the row of a client with session affinity, which packets add.
@@ -152,56 +143,60 @@ func (e *Expected) client(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	return found[0], nil
 }
 
-// frontend returns the content of the service port that owns a frontend.
-func (e *Expected) frontend(f ruleset.Frontend) (*expectedPort, error) {
-	if content, ok := e.frontends[f]; ok {
-		return content, nil
+// ownerOf returns what the service ports have that have a row: a number, a
+// frontend, or the row itself if several can have it. It is nil if none has it.
+func (e *Expected) ownerOf(k rowKey) any {
+	rules := e.table.rules
+	if number := rules.NumberOf(k.set, k.key); number != 0 {
+		return number
 	}
-	var content *expectedPort
-	if err := e.read(func() { content = e.port(e.table.desired.claims.owner(f)) }); err != nil {
-		return nil, err
+	if f, ok := rules.FrontendOf(k.set, k.key); ok {
+		return f
 	}
-	e.frontends[f] = content
-	return content, nil
+	if _, ok := rules.SharedAddr(k.set, k.key); ok {
+		return k
+	}
+	return nil
 }
 
-// sharedRow returns the row of a shared set.
-func (e *Expected) sharedRow(set *nft.Set, key nft.Tuple) (nft.Row, error) {
-	addr, ok := e.table.rules.SharedAddr(set, key)
-	if !ok {
-		return nft.Row{}, nil
-	}
-	if row, ok := e.shared[rowKey{set, key}]; ok {
-		return row, nil
-	}
-	var row nft.Row
-	if err := e.read(func() { row = e.findShared(addr, set, key) }); err != nil {
-		return nft.Row{}, err
-	}
-	e.shared[rowKey{set, key}] = row
-	return row, nil
-}
-
-// findShared finds the row of a shared set that is about an address. Unless the
-// kernel has all rows, it looks at all Services. It must be called by read.
-func (e *Expected) findShared(addr netip.Addr, set *nft.Set, key nft.Tuple) nft.Row {
-	if e.table.UpToDate() && len(e.table.desired.dirty) == 0 {
-		if e.table.committed.shared[rowKey{set, key}] == 0 {
-			return nft.Row{}
+// content returns the rows and chains of the service ports that have an owner
+// of rows, unless it has returned them before. It must be called by read.
+func (e *Expected) content(owner any) (rows []nft.Row, chains []*nft.Chain) {
+	t, ports := e.table, []*portState(nil)
+	switch owner := owner.(type) {
+	case uint32:
+		ports = []*portState{t.desired.ports[owner]}
+	case ruleset.Frontend:
+		ports = []*portState{t.desired.claims.owner(owner)}
+	case rowKey:
+		switch {
+		case !t.UpToDate() || len(t.desired.dirty) > 0:
+			addr, _ := t.rules.SharedAddr(owner.set, owner.key)
+			ports = t.desired.portsAt(addr)
+		case t.committed.shared[owner] > 0: // the kernel has all rows
+			return []nft.Row{{Set: owner.set, Key: owner.key}}, nil
 		}
-		return nft.Row{Set: set, Key: key}
 	}
-	for _, s := range e.table.desired.services {
-		if !s.has(addr) {
+	for _, p := range ports {
+		if p == nil || e.planned[p] {
 			continue
 		}
-		for _, p := range s.ports {
-			if r := e.port(p).row(set, key); r.Set != nil {
-				return r
-			}
+		e.planned[p] = true
+		plan := t.previewPlan(p, e.ids)
+		rows, chains = t.rules.Rows(rows, plan), append(chains, t.rules.Chains(plan)...)
+	}
+	e.addSources(rows)
+	return rows, chains
+}
+
+// portsAt returns the service ports of the Services that have an address.
+func (d *desired) portsAt(addr netip.Addr) (ports []*portState) {
+	for _, s := range d.services {
+		if s.has(addr) {
+			ports = append(ports, s.ports...)
 		}
 	}
-	return nft.Row{}
+	return ports
 }
 
 // has reports whether an address is one of the Service's ClusterIPs or of its
@@ -216,23 +211,6 @@ func (s *serviceState) has(addr netip.Addr) bool {
 	return found
 }
 
-// port returns the content of a service port. It is empty for nil. It must be
-// called by read.
-func (e *Expected) port(p *portState) *expectedPort {
-	if content, ok := e.ports[p]; ok {
-		return content
-	}
-	content := &expectedPort{}
-	e.ports[p] = content
-	if p == nil {
-		return content
-	}
-	plan := e.table.previewPlan(p, e.ids)
-	content.chains, content.rows = e.table.rules.Chains(plan), e.table.rules.Rows(nil, plan)
-	e.addSources(content.rows)
-	return content
-}
-
 // addSources adds the sets of source ranges of rows to the program, if a change
 // is not committed yet. It must be called by read.
 func (e *Expected) addSources(rows []nft.Row) {
@@ -242,24 +220,6 @@ func (e *Expected) addSources(rows []nft.Row) {
 	})
 	if !slices.Equal(sources, rules.SourceSets(func(s *nft.Set) bool { return slices.Contains(program.Sets, s) })) {
 		e.program = rules.MakeProgram(e.table.desired.node, sources...)
-	}
-}
-
-// row returns the row of a set with a key. Its Set is nil if there is none.
-func (p *expectedPort) row(set *nft.Set, key nft.Tuple) nft.Row {
-	if p.index == nil {
-		p.makeIndex()
-	}
-	if i, ok := p.index[rowKey{set, key}]; ok {
-		return p.rows[i]
-	}
-	return nft.Row{}
-}
-
-func (p *expectedPort) makeIndex() {
-	p.index = make(map[rowKey]int, len(p.rows))
-	for i, r := range p.rows {
-		p.index[rowKey{r.Set, r.Key}] = i
 	}
 }
 
