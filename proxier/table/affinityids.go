@@ -21,35 +21,38 @@ import (
 type affinityIDs struct {
 	next uint32
 	seed uint64 // of the choice of affinity sets; 0 before Setup
-	// proposed are the ids of endpoints in plans that are not committed yet,
-	// before the ids of the previous round of planning.
-	proposed, before map[affinityEndpoint]clientID
-	// recovered are the ids that endpoints had before this process started, or
-	// before a Reset, until everything is written again.
-	recovered map[affinityEndpoint]clientID
-	// recoveredSets are the affinity sets of service ports, by AffinityName, as
-	// long as recovered.
-	recoveredSets map[string]uint8
-	// absent are the ids of endpoints that were removed a moment ago. An
-	// endpoint that moves between EndpointSlices can be absent from both for
-	// one sync, and must keep its clients.
-	absent map[affinityEndpoint]absence
+	// known are the ids of endpoints that the plan before does not have: those
+	// in a plan that is not committed yet, of an earlier process, or of an
+	// endpoint that was removed a moment ago.
+	known map[affinityEndpoint]knownID
+	// knownSets are the affinity sets of service ports of an earlier process or
+	// before a Reset, by AffinityName, until everything is written again.
+	knownSets map[string]uint8
 }
 
 // clientID are the ruleset.Target.ID and Group of an endpoint.
 type clientID struct{ id, group uint32 }
 
-// absence is the id of a removed endpoint, and the time until which it is kept.
-type absence struct {
+// knownID is an id that an endpoint had, and the time until which it is kept:
+// zero for one of an earlier process or before a Reset, which is kept until
+// everything is written again.
+type knownID struct {
 	clientID
 	until time.Time
 }
 
-// absenceTime is how long the id of a removed endpoint is kept: long enough for
-// two consecutive writes of a controller. It is short, because clients that use
-// another endpoint meanwhile return to this one if it is added again with its
-// id.
-const absenceTime = 100 * time.Millisecond
+const (
+	// absenceTime is how long the id of a removed endpoint is kept. An endpoint
+	// that moves between EndpointSlices can be absent from both for two
+	// consecutive writes of a controller, and must keep its clients. The time
+	// is short, because clients that use another endpoint meanwhile return to
+	// this one if it is added again with its id.
+	absenceTime = 100 * time.Millisecond
+	// proposalTime is how long the ids of a plan that is not committed are
+	// kept, so that failing commits do not use up ids. It is longer than the
+	// pause after a failed sync.
+	proposalTime = time.Minute
+)
 
 // affinityEndpoint is an endpoint of one service port.
 type affinityEndpoint struct {
@@ -63,26 +66,20 @@ const firstID = 4096
 
 func newAffinityIDs(seed uint64) affinityIDs {
 	return affinityIDs{
-		next:      firstID,
-		seed:      seed,
-		proposed:  make(map[affinityEndpoint]clientID),
-		recovered: make(map[affinityEndpoint]clientID),
-		absent:    make(map[affinityEndpoint]absence),
-
-		recoveredSets: make(map[string]uint8),
+		next: firstID, seed: seed, known: make(map[affinityEndpoint]knownID), knownSets: make(map[string]uint8),
 	}
 }
 
-// beginPlanning begins a round of planning: the plans of a sync. If the
-// previous round was not committed, its endpoints keep their ids, so that
-// failing commits do not use up ids.
-func (a *affinityIDs) beginPlanning() {
-	a.before, a.proposed = a.proposed, make(map[affinityEndpoint]clientID)
-	if len(a.absent) > 0 {
-		now := time.Now()
-		maps.DeleteFunc(a.absent, func(_ affinityEndpoint, was absence) bool { return now.After(was.until) })
+// forgetOld forgets the ids that have been kept long enough.
+func (a *affinityIDs) forgetOld() {
+	now := time.Now()
+	maps.DeleteFunc(a.known, func(_ affinityEndpoint, k knownID) bool { return k.isOld(now) })
+	if len(a.known) == 0 { // an emptied map keeps its size
+		a.known = make(map[affinityEndpoint]knownID)
 	}
 }
+
+func (k *knownID) isOld(now time.Time) bool { return !k.until.IsZero() && now.After(k.until) }
 
 // assign sets the ids and groups of the targets and the affinity set of a plan
 // with session affinity. They are the same as in the plan before.
@@ -110,7 +107,8 @@ func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 		id := ids[e.AddrPort]
 		if id.id == 0 {
 			id = clientID{a.new(), groups.choose(a)}
-			ids[e.AddrPort], a.proposed[e] = id, id
+			ids[e.AddrPort] = id
+			a.propose(e, id)
 		}
 		t.ID, t.Group = id.id, id.group
 	}
@@ -121,7 +119,7 @@ func (a *affinityIDs) clientSet(before *ruleset.Plan, port string) uint8 {
 	if before.HasAffinity() {
 		return before.ClientSet
 	}
-	if set, ok := a.recoveredSets[port]; ok {
+	if set, ok := a.knownSets[port]; ok {
 		return set
 	}
 	return ruleset.ClientSet(a.seed, port)
@@ -147,20 +145,19 @@ func targets(p *ruleset.Plan) iter.Seq[*ruleset.Target] {
 // earlier returns the id that an endpoint had, or was given in a plan that was
 // not committed.
 func (a *affinityIDs) earlier(e affinityEndpoint) clientID {
-	if id, ok := a.recovered[e]; ok {
-		return id
+	k, ok := a.known[e]
+	if !ok || k.isOld(time.Now()) {
+		return clientID{}
 	}
-	if was, ok := a.absent[e]; ok && time.Now().Before(was.until) {
-		return was.clientID
+	if !k.until.IsZero() {
+		a.propose(e, k.clientID)
 	}
-	id, ok := a.proposed[e]
-	if !ok {
-		id, ok = a.before[e]
-	}
-	if ok {
-		a.proposed[e] = id
-	}
-	return id
+	return k.clientID
+}
+
+// propose keeps the id of an endpoint in a plan that is not committed yet.
+func (a *affinityIDs) propose(e affinityEndpoint, id clientID) {
+	a.known[e] = knownID{id, time.Now().Add(proposalTime)}
 }
 
 // new returns a number that was never used.
@@ -168,9 +165,6 @@ func (a *affinityIDs) new() uint32 {
 	a.next++
 	return a.next - 1
 }
-
-// endPlanning records that the plans of the last round were committed.
-func (a *affinityIDs) endPlanning() { clear(a.proposed) }
 
 // previewPlan returns the plan that the next sync gives a service port, with
 // ids of a copy of the allocator.
@@ -183,27 +177,25 @@ func (t *Table) previewPlan(p *portState, ids *affinityIDs) *ruleset.Plan {
 // preview returns a copy of the allocator, for plans that are never committed.
 func (a *affinityIDs) preview() *affinityIDs {
 	c := *a
-	c.absent = maps.Clone(a.absent)
-	c.beginPlanning()
+	c.known = maps.Clone(a.known)
 	return &c
 }
 
 // release keeps, for a moment, the ids of the endpoints that are in the plan
 // before and not in the next one, which replaced it.
 func (a *affinityIDs) release(before, next *ruleset.Plan) {
-	if !before.HasAffinity() {
-		return
-	}
-	stay := make(map[netip.AddrPort]struct{})
-	if next.HasAffinity() {
-		for t := range targets(next) {
-			stay[t.AddrPort()] = struct{}{}
+	if before.HasAffinity() {
+		until, port := time.Now().Add(absenceTime), before.AffinityName()
+		for t := range targets(before) {
+			if t.ID != 0 {
+				a.known[affinityEndpoint{port, t.AddrPort()}] = knownID{clientID{t.ID, t.Group}, until}
+			}
 		}
 	}
-	until, port := time.Now().Add(absenceTime), before.AffinityName()
-	for t := range targets(before) {
-		if _, stays := stay[t.AddrPort()]; !stays && t.ID != 0 {
-			a.absent[affinityEndpoint{port, t.AddrPort()}] = absence{clientID{t.ID, t.Group}, until}
+	if next.HasAffinity() && len(a.known) > 0 {
+		port := next.AffinityName()
+		for t := range targets(next) {
+			delete(a.known, affinityEndpoint{port, t.AddrPort()})
 		}
 	}
 }
@@ -215,16 +207,16 @@ func (a *affinityIDs) keep(p *ruleset.Plan) {
 		return
 	}
 	port := p.AffinityName()
-	a.recoveredSets[port] = p.ClientSet
+	a.knownSets[port] = p.ClientSet
 	for t := range targets(p) {
-		a.recovered[affinityEndpoint{port, t.AddrPort()}] = clientID{t.ID, t.Group}
+		a.known[affinityEndpoint{port, t.AddrPort()}] = knownID{clientID: clientID{t.ID, t.Group}}
 	}
 }
 
-// forgetRecovered forgets what was recovered, after everything was written.
-func (a *affinityIDs) forgetRecovered() {
-	clear(a.recovered)
-	clear(a.recoveredSets)
+// forgetEarlier forgets what was kept until everything was written.
+func (a *affinityIDs) forgetEarlier() {
+	maps.DeleteFunc(a.known, func(_ affinityEndpoint, k knownID) bool { return k.until.IsZero() })
+	clear(a.knownSets)
 }
 
 // idBlock is the number of ids that the row of reserved-affinity-ids reserves
@@ -287,7 +279,7 @@ func (t *Table) recoverAffinity() {
 // recover records the id of an endpoint and the affinity set that a rule of a
 // service port in the kernel has.
 func (a *affinityIDs) recover(port string, rule ruleset.StickyRule) {
-	a.recovered[affinityEndpoint{port, rule.Endpoint}] = clientID{rule.ID, rule.Group}
-	a.recoveredSets[port] = rule.ClientSet
+	a.known[affinityEndpoint{port, rule.Endpoint}] = knownID{clientID: clientID{rule.ID, rule.Group}}
+	a.knownSets[port] = rule.ClientSet
 	a.next = max(a.next, rule.ID+1, rule.Group+1)
 }

@@ -39,16 +39,15 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	ids.assign(nil, both)
 	first := both.Cluster[0].ID
 	replace := func(before, next *ruleset.Plan) *ruleset.Plan {
-		ids.beginPlanning()
+		ids.forgetOld()
 		ids.assign(before, next)
-		ids.endPlanning()
 		ids.release(before, next)
 		return next
 	}
 	expire := func() {
-		for e, was := range ids.absent {
+		for e, was := range ids.known {
 			was.until = time.Now().Add(-time.Second)
-			ids.absent[e] = was
+			ids.known[e] = was
 		}
 	}
 
@@ -69,8 +68,8 @@ func TestIDsOfAbsentEndpoints(t *testing.T) {
 	}
 
 	expire()
-	if ids.beginPlanning(); len(ids.absent) != 0 {
-		t.Errorf("got %d ids of absent endpoints, want 0", len(ids.absent))
+	if ids.forgetOld(); len(ids.known) != 0 {
+		t.Errorf("got %d ids of absent endpoints, want 0", len(ids.known))
 	}
 }
 
@@ -87,9 +86,8 @@ func TestAffinityGroups(t *testing.T) {
 			endpoints = append(endpoints, fmt.Sprintf("10.244.%d.%d:80", r.IntN(2), i))
 		}
 		next := affinityPlan(endpoints...)
-		ids.beginPlanning()
+		ids.forgetOld()
 		ids.assign(before, next)
-		ids.endPlanning()
 		ids.release(before, next)
 		checkGroups(t, before, next)
 		before = next
@@ -136,7 +134,7 @@ func TestRestartWithGroups(t *testing.T) {
 	first := newTable(t, sampleConfig(), nft.IPv4)
 	for _, target := range []string{"1.8", "2.8", "3.1", "3.2", "3.3", "3.4", "3.5", "3.6", "3.7", "3.8"} {
 		e := affinityEndpoint{"default.sticky.tcp.http", netip.MustParseAddrPort("10.244." + target + ":8080")}
-		first.ids.recovered[e] = clientID{id: first.ids.new()}
+		first.ids.known[e] = knownID{clientID: clientID{id: first.ids.new()}}
 	}
 	before := sync(first, 8)
 	for _, endpoints := range []int{8, last, last} {

@@ -78,7 +78,8 @@ type portState struct {
 	removed bool
 	// wants are the frontends that the service port claims.
 	wants []ruleset.ServedFrontend
-	// index is the position among the ports of the Service.
+	// index is the position among the ports of the Service, negative for one
+	// that it does not have.
 	index int32
 	// tag identifies the service port in batches, and in the rows of its
 	// targets if it has many (see ruleset.Plan.Number).
@@ -249,21 +250,22 @@ func summary(values []string) string {
 // setPorts makes the service ports of s, and the frontends that they claim,
 // equal to its spec.
 func (d *desired) setPorts(s *serviceState) {
-	kept := make(map[*portState]bool, len(s.spec.Ports))
+	before := make(map[portKey]*portState, len(s.ports))
+	for _, p := range s.ports {
+		before[keyOf(p.port)], p.index = p, -1
+	}
 	ports := make([]*portState, 0, len(s.spec.Ports))
-	find := s.portFinder()
 	for i, port := range s.spec.Ports {
-		p := find(i, keyOf(port))
+		p := before[keyOf(port)]
 		if p == nil {
 			d.lastTag++
 			p = &portState{service: s, port: port, tag: d.lastTag}
 			d.ports[p.tag] = p
 		}
 		p.removed, p.index = false, int32(i)
-		kept[p] = true
 		ports = append(ports, p)
 	}
-	d.removePorts(s, func(p *portState) bool { return !kept[p] })
+	d.removePorts(s, func(p *portState) bool { return p.index < 0 })
 	for _, p := range s.ports {
 		if p.removed {
 			ports = append(ports, p)
@@ -286,24 +288,6 @@ type portKey struct {
 }
 
 func keyOf(p cluster.ServicePort) portKey { return portKey{p.Name, p.Protocol} }
-
-// portFinder returns a function that returns the service port of s with a key,
-// nil if there is none. The port is usually at position i.
-func (s *serviceState) portFinder() func(i int, key portKey) *portState {
-	var byKey map[portKey]*portState
-	return func(i int, key portKey) *portState {
-		if i < len(s.ports) && keyOf(s.ports[i].port) == key {
-			return s.ports[i]
-		}
-		if byKey == nil {
-			byKey = make(map[portKey]*portState, len(s.ports))
-			for _, p := range s.ports {
-				byKey[keyOf(p.port)] = p
-			}
-		}
-		return byKey[key]
-	}
-}
 
 // removePorts releases the frontends of service ports. Their state stays until
 // they are removed from the kernel (see forget).

@@ -156,13 +156,23 @@ func (t *Table) commitGuarded() error {
 	if t.batch.Empty() {
 		return nil
 	}
-	for range maxAttempts {
-		if !t.observed.isVerified() {
-			if err := t.verify(); err != nil {
-				return err
-			}
+	if !t.observed.isVerified() {
+		if err := t.verify(); err != nil {
+			return err
 		}
+	}
+	return t.commitUnless(t.verify)
+}
+
+// commitUnless commits the batch. If another program committed meanwhile, it
+// calls changed, whose error reports that the batch is not valid any more, and
+// tries again.
+func (t *Table) commitUnless(changed func() error) error {
+	for range maxAttempts {
 		if err := t.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
+			return err
+		}
+		if err := changed(); err != nil {
 			return err
 		}
 	}
@@ -224,10 +234,8 @@ const listenTime = 5 * time.Second
 
 // monitor finds the processes that commit to nf_tables.
 type monitor struct {
-	inner *nft.Monitor // nil if it could not be opened
-
-	mu                sync.Mutex
-	listening, closed bool
+	inner *nft.Monitor // nil if it could not be opened, or is closed
+	busy  sync.Mutex   // locked while inner is in use
 }
 
 // open opens the monitor. If that fails, nameOthers does nothing.
@@ -240,51 +248,34 @@ func (m *monitor) open() {
 	m.inner = inner
 }
 
-// close closes the monitor, or makes it close when it has stopped listening:
-// the number of a closed socket could already belong to another file.
+// close closes the monitor when it has stopped listening: the number of a
+// closed socket could already belong to another file.
 func (m *monitor) close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.inner == nil || m.closed {
+	inner := m.inner
+	if m.inner = nil; inner == nil {
 		return nil
 	}
-	m.closed = true
-	if m.listening {
-		return nil
+	if m.busy.TryLock() {
+		return inner.Close()
 	}
-	return m.inner.Close()
-}
-
-// begin reports whether the caller may listen. It must call end afterwards.
-func (m *monitor) begin() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.inner == nil || m.closed || m.listening {
-		return false
-	}
-	m.listening = true
-	return true
-}
-
-func (m *monitor) end() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.listening = false
-	if m.closed {
-		m.inner.Close()
-	}
+	go func() {
+		m.busy.Lock()
+		inner.Close()
+	}()
+	return nil
 }
 
 // nameOthers listens for a moment, in the background, and logs the other
 // processes that commit to nf_tables. ours are the netlink ports of this
 // process.
 func (m *monitor) nameOthers(ours map[uint32]bool) {
-	if !m.begin() {
+	inner := m.inner
+	if inner == nil || !m.busy.TryLock() {
 		return
 	}
 	go func() {
-		defer m.end()
-		others, err := m.inner.Listen(listenTime)
+		defer m.busy.Unlock()
+		others, err := inner.Listen(listenTime)
 		if err != nil {
 			klog.ErrorS(err, "Failed to find out which program changes the table")
 			return

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -71,7 +70,7 @@ func (t *Table) rewritten(tx *transaction) error {
 	t.failures = 0
 	t.stats.Rewrites++
 	t.stats.RewriteCauses[t.rewriteCause]++
-	t.ids.forgetRecovered()
+	t.ids.forgetEarlier()
 	if err := t.observe(tx); err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func (t *Table) rewritten(tx *transaction) error {
 // meanwhile.
 func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 	tx := t.begin(newCommitted())
-	t.ids.beginPlanning()
+	t.ids.forgetOld()
 	tx.whole = true
 	tx.program = t.rules.MakeProgram(t.desired.node)
 	found, err := t.inspect(tx.program.Table)
@@ -220,17 +219,7 @@ func (t *Table) flushCold(found *inspection, isolate bool) error {
 	if t.batch.Len() < t.coldBytes {
 		return nil
 	}
-	err := nft.ErrGeneration
-	for range maxAttempts {
-		// Commits of other programs do not matter unless they replace the
-		// table.
-		if err = t.commitExpecting(); !errors.Is(err, nft.ErrGeneration) {
-			break
-		}
-		if err := t.checkHandle(*found); err != nil {
-			return err
-		}
-	}
+	err := t.commitUnless(func() error { return t.checkHandle(*found) })
 	t.resetBatch(isolate)
 	if err != nil || found.begun {
 		return err
@@ -283,23 +272,18 @@ func (t *Table) resetBatch(isolate bool) {
 // valid. If another program committed between several transactions, the table
 // is verified later.
 func (t *Table) commitOver(table *nft.Table, found inspection) error {
-	for range maxAttempts {
-		err := t.commitExpecting()
-		if err == nil && (!found.begun || t.observed.seen == found.seen) {
-			t.observed.verified = t.observed.seen
-		}
-		if !errors.Is(err, nft.ErrGeneration) {
-			return err
-		}
+	err := t.commitUnless(func() error {
 		now, err := t.inspect(table)
-		if err != nil {
-			return err
+		if err == nil && (now.state != found.state || now.handle != found.handle ||
+			found.state != tableUnused && !now.equal(found)) {
+			err = nft.ErrGeneration
 		}
-		if now.state != found.state || now.handle != found.handle || (found.state != tableUnused && !now.equal(found)) {
-			return nft.ErrGeneration
-		}
+		return err
+	})
+	if err == nil && (!found.begun || t.observed.seen == found.seen) {
+		t.observed.verified = t.observed.seen
 	}
-	return fmt.Errorf("%w, %d times in a row", nft.ErrGeneration, maxAttempts)
+	return err
 }
 
 // A set whose rows count packets is not flushed by a rewrite: the rows that

@@ -65,7 +65,7 @@ func (t *Table) updated(tx *transaction) error {
 // part. ok is false if an update cannot make the change.
 func (t *Table) planUpdate() (tx *transaction, ok bool) {
 	tx = t.begin(t.committed)
-	t.ids.beginPlanning()
+	t.ids.forgetOld()
 	for _, p := range t.part.ports {
 		tx.changes = append(tx.changes, t.plan(p))
 	}
@@ -258,7 +258,6 @@ func (t *Table) remember(tx *transaction) {
 		t.committed = tx.have
 	}
 	t.committed.apply(tx)
-	t.ids.endPlanning()
 	if tx.program != nil {
 		t.desired.nodeChanged = false
 	}
