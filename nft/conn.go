@@ -48,11 +48,7 @@ func (c *Conn) Port() (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read port of netlink socket: %w", err)
 	}
-	port, ok := sa.(*unix.SockaddrNetlink)
-	if !ok {
-		return 0, fmt.Errorf("read port of netlink socket: got address of type %T", sa)
-	}
-	return port.Pid, nil
+	return sa.(*unix.SockaddrNetlink).Pid, nil
 }
 
 // Close closes the connection. It does not change the ruleset.

@@ -35,29 +35,6 @@ func (w *messageWriter) counter(typ uint16) {
 	w.Unnest(e)
 }
 
-// CountedRow is a row of a set with Counts, and the packets that it counted.
-type CountedRow struct {
-	Row
-	Packets uint64
-}
-
-// FindCountedRows is FindRows for a set with Counts.
-func (c *Conn) FindCountedRows(t *Table, rows []Row) ([]CountedRow, error) {
-	return findRows(c, t, rows, parseCountedRow)
-}
-
-// parseCountedRow returns the row in a message that answers the request for one
-// row.
-func parseCountedRow(msg []byte, set *Set) CountedRow {
-	row := CountedRow{Row: parseRow(msg, set)}
-	elem := attr(attr(msg, unix.NFTA_SET_ELEM_LIST_ELEMENTS), unix.NFTA_LIST_ELEM)
-	if e := attr(elem, unix.NFTA_SET_ELEM_EXPR); cString(attr(e, unix.NFTA_EXPR_NAME)) == counterExpr {
-		data := attr(e, unix.NFTA_EXPR_DATA)
-		row.Packets = be64(attr(data, unix.NFTA_COUNTER_PACKETS))
-	}
-	return row
-}
-
 // FoundCounter is a counter in the kernel.
 type FoundCounter struct {
 	Name string

@@ -86,6 +86,10 @@ func parseElement(attributes []byte, set *Set) Row {
 			r.Data, r.Verdict = parseTuple(value), parseVerdict(value)
 		case unix.NFTA_SET_ELEM_USERDATA:
 			r.Comment = parseComment(value)
+		case unix.NFTA_SET_ELEM_EXPR:
+			if cString(attr(value, unix.NFTA_EXPR_NAME)) == counterExpr {
+				r.Packets = be64(attr(attr(value, unix.NFTA_EXPR_DATA), unix.NFTA_COUNTER_PACKETS))
+			}
 		}
 	})
 	return r

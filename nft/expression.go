@@ -202,31 +202,32 @@ func loadAt(offset int, exprs []Expr) (out []expr.Any) {
 	for _, e := range exprs {
 		at := register(offset)
 		out = append(append(out, loadAt(offset, e.of)...), e.load(at))
-		if n := len(e.mask); n > 0 {
-			out = append(out, &expr.Bitwise{
-				SourceRegister: at, DestRegister: at, Len: uint32(n), Mask: e.mask, Xor: make([]byte, n),
-			})
+		if e.mask != nil {
+			out = append(out, masked(at, e.mask))
 		}
 		offset += e.typ.padded()
 	}
 	return out
 }
 
-func matchL4Proto(proto uint8) []expr.Any {
-	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{proto}},
+// bitwise keeps the bits of a mask in a register, and flips the bits of xor.
+func bitwise(register uint32, mask, xor []byte) *expr.Bitwise {
+	return &expr.Bitwise{
+		SourceRegister: register, DestRegister: register, Len: uint32(len(mask)), Mask: mask, Xor: xor,
 	}
 }
 
-// matchBits matches packets whose 32-bit value in host byte order has at
-// least one of the bits.
-func matchBits(load expr.Any, bits uint32) []expr.Any {
-	return []expr.Any{
-		load,
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostU32(bits), Xor: hostU32(0)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: hostU32(0)},
-	}
+// masked keeps the bits of a mask in a register.
+func masked(register uint32, mask []byte) *expr.Bitwise {
+	return bitwise(register, mask, make([]byte, len(mask)))
 }
+
+// compare compares reg1 with a constant.
+func compare(op expr.CmpOp, constant []byte) *expr.Cmp {
+	return &expr.Cmp{Op: op, Register: reg1, Data: constant}
+}
+
+// meta loads a fact about the packet into reg1.
+func meta(key expr.MetaKey) *expr.Meta { return &expr.Meta{Key: key, Register: reg1} }
 
 func hostU32(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }

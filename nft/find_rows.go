@@ -19,15 +19,10 @@ const maxRequestedRows = 64
 // one set. The cost is one lookup per row and does not depend on the size of
 // the set.
 func (c *Conn) FindRows(t *Table, rows []Row) (found []Row, err error) {
-	return findRows(c, t, rows, parseRow)
-}
-
-// findRows is FindRows with a function that parses the answers.
-func findRows[T any](c *Conn, t *Table, rows []Row, parse func(msg []byte, set *Set) T) ([]T, error) {
-	found := make([]T, len(rows))
+	found = make([]Row, len(rows))
 	for at := 0; at < len(rows); {
 		requested := rows[at:min(at+maxRequestedRows, len(rows))]
-		n, err := requestRows(c, t, requested, found[at:], parse)
+		n, err := c.requestRows(t, requested, found[at:])
 		at += n
 		if errors.Is(err, unix.ENOENT) {
 			at++ // skip the row that the kernel does not have
@@ -46,9 +41,7 @@ func findRows[T any](c *Conn, t *Table, rows []Row, parse func(msg []byte, set *
 // requestRows sends one request for rows and stores the answers in found. It
 // returns their number. The kernel stops with ENOENT at the first row that it
 // does not have.
-func requestRows[T any](
-	c *Conn, t *Table, rows []Row, found []T, parse func(msg []byte, set *Set) T,
-) (n int, err error) {
+func (c *Conn) requestRows(t *Table, rows, found []Row) (n int, err error) {
 	set := rows[0].Set
 	err = c.request(unix.NFT_MSG_GETSETELEM, 0, t.Family,
 		func(w *messageWriter) {
@@ -63,7 +56,7 @@ func requestRows[T any](
 		},
 		func(msg []byte) {
 			if n < len(rows) {
-				found[n] = parse(msg, set)
+				found[n] = parseRow(msg, set)
 				n++
 			}
 		})
@@ -118,18 +111,14 @@ func SampleRows(t *Table, set *Set) ([]Row, error) {
 	defer c.Close()
 	w := newRequest(c.socket, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family,
 		func(w *messageWriter) { w.names(kindRow, t, set.Name) })
-	if err := c.socket.Send(w.Buf); err != nil {
-		return nil, err
-	}
-	data, err := c.socket.Receive()
-	if err != nil {
-		return nil, err
-	}
+	errEnough := errors.New("read enough")
 	var rows []Row
-	a := nfnetlink.Answer{Seq: w.Seq}
-	err = a.Read(data, eachObject(func(msg []byte) { rows = append(rows, parseRows(msg, set)...) }))
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
+	err = c.socket.Request(&w.Writer, func(msg nfnetlink.Message) error { // has as many rows as fit
+		rows = parseRows(msg.Attributes(), set)
+		return errEnough
+	})
+	if errors.Is(err, errEnough) || errors.Is(err, unix.ENOENT) {
+		err = nil
 	}
 	return rows, err
 }

@@ -19,6 +19,9 @@ type Row struct {
 	Verdict Verdict
 	// Comment is stored with the row, cut to 127 bytes.
 	Comment string
+	// Packets is the number of packets that a row of a set with Counts counted.
+	// AddRow ignores it.
+	Packets uint64
 }
 
 // Compare orders rows by the name of their set, then by their key.
@@ -29,7 +32,7 @@ func (r Row) Compare(o Row) int {
 // Matches reports whether r, which was read from the kernel, is the row that
 // AddRow(want) adds.
 func (r Row) Matches(want Row) bool {
-	want.Comment = storedComment(want.Comment)
+	want.Comment, want.Packets = storedComment(want.Comment), r.Packets
 	return r == want
 }
 

@@ -16,7 +16,7 @@ type Set struct {
 	// Dynamic allows rules to add rows (Update), which can expire.
 	Dynamic bool
 	// Counts makes each row count the packets for which a rule finds it (Linux
-	// 5.7). FindCountedRows reads the numbers.
+	// 5.7).
 	Counts bool
 	// Size is the maximum number of rows. 0 means no limit, or 65535 if
 	// Dynamic is set.

@@ -47,7 +47,7 @@ func lookup(key []Expr, l *expr.Lookup) Statement {
 // RandomIsZero yields `numgen random mod 3 0`: it matches one of mod packets
 // at random. The kernel refuses mod = 0.
 func RandomIsZero(mod uint32) Statement {
-	return Statement{Random(mod, 0).load(reg1), &expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: hostU32(0)}}
+	return Statement{Random(mod, 0).load(reg1), compare(expr.CmpOpEq, hostU32(0))}
 }
 
 // Within yields `ip daddr 10.96.0.0/16`. addr must be Saddr or Daddr of the
@@ -67,17 +67,9 @@ func matchPrefix(addr Expr, op expr.CmpOp, p netip.Prefix) Statement {
 	}
 	if n := p.Bits() / 8; p.Bits()%8 == 0 && n > 0 { // whole bytes need no mask
 		load.Len = uint32(n)
-		return Statement{load, &expr.Cmp{Op: op, Register: reg1, Data: full[:n]}}
+		return Statement{load, compare(op, full[:n])}
 	}
-	length := uint32(len(full))
-	return Statement{
-		load,
-		&expr.Bitwise{
-			SourceRegister: reg1, DestRegister: reg1, Len: length,
-			Mask: prefixMask(len(full), p.Bits()), Xor: make([]byte, length),
-		},
-		&expr.Cmp{Op: op, Register: reg1, Data: full},
-	}
+	return Statement{load, masked(reg1, prefixMask(len(full), p.Bits())), compare(op, full)}
 }
 
 // InInterface yields `iifname "cbr0"`. A name that ends with * matches all
@@ -107,10 +99,7 @@ func matchInterface(name string, op expr.CmpOp) Statement {
 		data = make([]byte, unix.IFNAMSIZ) // compare the padding, too
 		copy(data, name)
 	}
-	return Statement{
-		&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: reg1},
-		&expr.Cmp{Op: op, Register: reg1, Data: data},
-	}
+	return Statement{meta(expr.MetaKeyIIFNAME), compare(op, data)}
 }
 
 // SaddrLocal yields `fib saddr type local`: the source is an address of this
@@ -126,7 +115,7 @@ func DaddrNotLocal() Statement { return fibLocal(&expr.Fib{FlagDADDR: true}, exp
 
 func fibLocal(fib *expr.Fib, op expr.CmpOp) Statement {
 	fib.Register, fib.ResultADDRTYPE = reg1, true
-	return Statement{fib, &expr.Cmp{Op: op, Register: reg1, Data: hostU32(unix.RTN_LOCAL)}}
+	return Statement{fib, compare(op, hostU32(unix.RTN_LOCAL))}
 }
 
 // ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
@@ -162,24 +151,33 @@ func ctState(bits uint32) Statement {
 	return matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, bits)
 }
 
+// matchBits matches packets whose 32-bit value in host byte order has at
+// least one of the bits.
+func matchBits(load expr.Any, bits uint32) Statement {
+	return Statement{load, masked(reg1, hostU32(bits)), compare(expr.CmpOpNeq, hostU32(0))}
+}
+
 // MatchL4Proto yields `meta l4proto tcp`.
-func MatchL4Proto(proto uint8) Statement { return matchL4Proto(proto) }
+func MatchL4Proto(proto uint8) Statement {
+	return Statement{meta(expr.MetaKeyL4PROTO), compare(expr.CmpOpEq, []byte{proto})}
+}
+
+// Flags of TCP.
+const (
+	tcpSYN = 0x02
+	tcpACK = 0x10
+)
 
 // TCPSyn yields `tcp flags syn / syn,ack`: the packet begins a TCP connection.
-func TCPSyn() Statement {
-	const syn, ack = 0x02, 0x10
-	return append(matchL4Proto(unix.IPPROTO_TCP), fieldTCPFlags.expr().load(reg1),
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn | ack}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{syn}})
-}
+func TCPSyn() Statement { return tcpFlags(tcpSYN|tcpACK, expr.CmpOpEq, tcpSYN) }
 
 // TCPHasSyn yields `tcp flags syn`: the packet begins a TCP connection or
 // answers such a packet.
-func TCPHasSyn() Statement {
-	const syn = 0x02
-	return append(matchL4Proto(unix.IPPROTO_TCP), fieldTCPFlags.expr().load(reg1),
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 1, Mask: []byte{syn}, Xor: []byte{0}},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg1, Data: []byte{0}})
+func TCPHasSyn() Statement { return tcpFlags(tcpSYN, expr.CmpOpNeq, 0) }
+
+func tcpFlags(mask byte, op expr.CmpOp, flags byte) Statement {
+	return append(MatchL4Proto(unix.IPPROTO_TCP), fieldTCPFlags.expr().load(reg1),
+		masked(reg1, []byte{mask}), compare(op, []byte{flags}))
 }
 
 // SCTPInit yields `meta l4proto sctp @th,96,8 0x1`: the packet begins an SCTP
@@ -187,15 +185,14 @@ func TCPHasSyn() Statement {
 func SCTPInit() Statement {
 	const chunkAt, initChunk = 12, 1
 	load := &expr.Payload{DestRegister: reg1, Base: expr.PayloadBaseTransportHeader, Offset: chunkAt, Len: 1}
-	return append(matchL4Proto(unix.IPPROTO_SCTP), load,
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg1, Data: []byte{initChunk}})
+	return append(MatchL4Proto(unix.IPPROTO_SCTP), load, compare(expr.CmpOpEq, []byte{initChunk}))
 }
 
 // MarkHas yields `meta mark & 0x00004000 != 0x00000000`: the mark of the
 // packet has at least one of the bits. nft lists the highest bit as `meta
 // mark != 0x00000000/1`, because it interprets the mask as a prefix.
 func MarkHas(bits uint32) Statement {
-	return matchBits(&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1}, bits)
+	return matchBits(meta(expr.MetaKeyMARK), bits)
 }
 
 // SetMarkBits yields `meta mark set meta mark | 0x00004000`.
@@ -206,8 +203,7 @@ func FlipMarkBits(bits uint32) Statement { return setMark(bits, ^uint32(0)) }
 
 func setMark(bits, mask uint32) Statement {
 	return Statement{
-		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1},
-		&expr.Bitwise{SourceRegister: reg1, DestRegister: reg1, Len: 4, Mask: hostU32(mask), Xor: hostU32(bits)},
+		meta(expr.MetaKeyMARK), bitwise(reg1, hostU32(mask), hostU32(bits)),
 		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg1, SourceRegister: true},
 	}
 }
@@ -289,7 +285,7 @@ func Reject(f Family) Statement {
 // omits that match from its listing and adds it at the beginning of the rule
 // when it loads the listing. Therefore no statement should precede it.
 func RejectTCPReset() Statement {
-	return append(matchL4Proto(unix.IPPROTO_TCP), &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
+	return append(MatchL4Proto(unix.IPPROTO_TCP), &expr.Reject{Type: unix.NFT_REJECT_TCP_RST})
 }
 
 // Update yields `update @set { ip saddr timeout 3h }`: it adds the values to

@@ -22,13 +22,6 @@ type Table struct {
 // nftTableOwner is NFT_TABLE_F_OWNER of linux/netfilter/nf_tables.h.
 const nftTableOwner = 2
 
-func (t *Table) flags() uint32 {
-	if t.Owned {
-		return nftTableOwner
-	}
-	return 0
-}
-
 // String returns the table as nft writes it, such as `table ip kube-proxy`.
 func (t *Table) String() string { return "table " + t.Family.String() + " " + t.Name }
 
@@ -36,7 +29,11 @@ func (t *Table) String() string { return "table " + t.Family.String() + " " + t.
 // exists, nothing changes.
 func (b *Batch) AddTable(comment string) {
 	b.add(kindTable, sentMessage{}, func(w *messageWriter) {
-		w.Uint32(unix.NFTA_TABLE_FLAGS, b.table.flags())
+		var flags uint32
+		if b.table.Owned {
+			flags = nftTableOwner
+		}
+		w.Uint32(unix.NFTA_TABLE_FLAGS, flags)
 		w.comment(nftaTableUserdata, comment)
 	})
 }

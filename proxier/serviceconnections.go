@@ -154,7 +154,7 @@ func (s *serviceConnections) readSome(conn *nft.Conn, frontends []*frontendConne
 	for i, f := range frontends {
 		rows[i] = f.row
 	}
-	found, err := conn.FindCountedRows(&nft.Table{Family: s.rules.Family(), Name: ruleset.TableName}, rows)
+	found, err := conn.FindRows(&nft.Table{Family: s.rules.Family(), Name: ruleset.TableName}, rows)
 	if err != nil {
 		return false, err
 	}

@@ -87,15 +87,10 @@ func ParseReply(msg Message) (Reply, error) {
 	}
 	r := Reply{Seq: msg.Seq(), Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(msg[MessageHeaderLen:])))}
 	at := MessageHeaderLen + errnoLen + MessageHeaderLen // after the header of the refused message
-	if msg.flags()&unix.NLM_F_ACK_TLVS == 0 || len(msg) < at {
+	// The refused message is not copied as a whole (see Socket.configure).
+	const explained = unix.NLM_F_ACK_TLVS | unix.NLM_F_CAPPED
+	if msg.flags()&explained != explained || len(msg) < at {
 		return r, nil
-	}
-	if msg.flags()&unix.NLM_F_CAPPED == 0 { // the body of the refused message follows its header
-		n := int(binary.NativeEndian.Uint32(msg[MessageHeaderLen+errnoLen:])) - MessageHeaderLen
-		if n < 0 || n > len(msg)-at {
-			return r, nil
-		}
-		at += min(Align(n), len(msg)-at)
 	}
 	EachAttr(msg[at:], func(typ uint16, value []byte) {
 		switch {

@@ -10,19 +10,13 @@ import (
 // hash returns the number of a hash expression. If the values are not known,
 // such as a source port, each number is equally likely.
 func (p *Path) hash(e *expr.Hash) value {
-	v := unknown("a hash of the flow is unknown")
 	if e.Type == expr.HashTypeJenkins {
-		v = p.value(e.SourceRegister, int(e.Length))
+		if v := p.value(e.SourceRegister, int(e.Length)); v.unknown == nil {
+			h, _ := bits.Mul32(jhash(v.bytes, e.Seed), e.Modulus) // reciprocal_scale
+			return known(hostBytes(h + e.Offset))
+		}
 	}
-	if v.unknown == nil {
-		h, _ := bits.Mul32(jhash(v.bytes, e.Seed), e.Modulus) // reciprocal_scale
-		return known(hostBytes(h + e.Offset))
-	}
-	slot, _, err := slotsOf(e.DestRegister, slotBytes)
-	if err != nil {
-		return value{unknown: err}
-	}
-	return value{unknown: draw{slot, e.Modulus, e.Offset}}
+	return drawn(e.DestRegister, e.Modulus, e.Offset)
 }
 
 // jhash is the function of the same name of the kernel (linux/jhash.h). It

@@ -41,11 +41,16 @@ func number(e *expr.Numgen) value {
 	if e.Modulus <= 1 {
 		return known(hostBytes(e.Offset))
 	}
-	slot, _, err := slotsOf(e.Register, slotBytes)
+	return drawn(e.Register, e.Modulus, e.Offset)
+}
+
+// drawn returns a random number that is loaded into a register.
+func drawn(register, mod, offset uint32) value {
+	slot, _, err := slotsOf(register, slotBytes)
 	if err != nil {
 		return value{unknown: err}
 	}
-	return value{unknown: draw{slot, e.Modulus, e.Offset}}
+	return value{unknown: draw{slot, mod, offset}}
 }
 
 // registerBytes is the size of the registers of the kernel, and slotBytes the
