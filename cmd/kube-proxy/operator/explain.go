@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // explainFlags are the flags of the command explain.
@@ -70,18 +71,21 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	if to.service == nil {
-		r, err := f.explain(cmd.Context(), packet{to: to.at, protocol: cmp.Or(f.protocol, cluster.TCP)})
-		if err != nil {
+	packets, others := []packet{{to: to.at, protocol: cmp.Or(f.protocol, cluster.TCP)}}, []table.FrontendView(nil)
+	if to.service != nil {
+		if packets, others, err = f.packets(cmd.Context(), to.service); err != nil {
 			return err
 		}
-		return f.output.write(cmd.OutOrStdout(), r, r.Print)
 	}
-	results, others, err := f.explainService(cmd.Context(), to.service)
+	results, err := f.explainAll(cmd.Context(), packets)
 	if err != nil {
 		return err
 	}
-	return f.output.write(cmd.OutOrStdout(), results, func(w io.Writer, wide bool) {
+	var answer any = results
+	if to.service == nil {
+		answer = results[0]
+	}
+	return f.output.write(cmd.OutOrStdout(), answer, func(w io.Writer, wide bool) {
 		for i, r := range results {
 			if i > 0 {
 				fmt.Fprint(w, "\n\n")

@@ -30,16 +30,9 @@ func (p packet) String() string {
 	return fmt.Sprintf("NodePort %d of %s", p.to.Port(), p.family.Name())
 }
 
-// explainService explains packets to the frontends of a Service, and returns
-// those that are not selected. It returns an error if it can explain none of
+// explainAll explains packets. It returns an error if it can explain none of
 // them.
-func (f *explainFlags) explainService(
-	ctx context.Context, s *serviceRef,
-) (results []*explain.Result, others []table.FrontendView, err error) {
-	packets, others, err := f.packets(ctx, s)
-	if err != nil {
-		return nil, nil, err
-	}
+func (f *explainFlags) explainAll(ctx context.Context, packets []packet) (results []*explain.Result, err error) {
 	var failed []string
 	for _, p := range packets {
 		r, errExplain := f.explain(ctx, p)
@@ -51,14 +44,15 @@ func (f *explainFlags) explainService(
 		results = append(results, r)
 	}
 	if len(results) == 0 {
-		return nil, nil, err
+		return nil, err
 	}
 	last := results[len(results)-1] // an answer of one family is better than none
 	last.Notes = append(last.Notes, failed...)
-	return results, others, nil
+	return results, nil
 }
 
-// packets returns a packet to each selected frontend of a Service.
+// packets returns a packet to each selected frontend of a Service, and the
+// other frontends.
 func (f *explainFlags) packets(
 	ctx context.Context, s *serviceRef,
 ) (packets []packet, others []table.FrontendView, err error) {

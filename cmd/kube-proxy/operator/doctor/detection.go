@@ -96,7 +96,7 @@ func seePods(f nft.Family) (s seenPods, err error) {
 	}
 	for _, n := range neighbours {
 		if addr, ok := netip.AddrFromSlice(n.IP); ok && indexes[n.LinkIndex] && n.State&unix.NUD_FAILED == 0 {
-			s.add(addr.Unmap(), -1)
+			s.add(addr.Unmap(), addr.Unmap().BitLen())
 		}
 	}
 	routes, err := netlink.RouteList(nil, int(f))
@@ -115,12 +115,9 @@ func seePods(f nft.Family) (s seenPods, err error) {
 	return s, nil
 }
 
-// add adds an address with a length of its prefix, -1 for a single one. Link
-// local addresses and the default route are not addresses of pods.
+// add adds an address with the length of its prefix. Link local addresses and
+// the default route are not addresses of pods.
 func (s *seenPods) add(addr netip.Addr, bits int) {
-	if bits < 0 {
-		bits = addr.BitLen()
-	}
 	if bits > 0 && !addr.IsLinkLocalUnicast() && !addr.IsMulticast() {
 		s.addrs = append(s.addrs, netip.PrefixFrom(addr, bits))
 	}

@@ -92,18 +92,14 @@ func uplinks() (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[int]bool)
 	for _, r := range routes {
 		indexes := []int{r.LinkIndex}
 		for _, hop := range r.MultiPath {
 			indexes = append(indexes, hop.LinkIndex)
 		}
 		for _, index := range indexes {
-			if index == 0 || known[index] {
-				continue
-			}
-			known[index] = true
-			if link, err := netlink.LinkByIndex(index); err == nil && link.Attrs().Flags&unix.IFF_LOOPBACK == 0 {
+			link, err := netlink.LinkByIndex(index) // an error for 0, the index of a route with several hops
+			if err == nil && link.Attrs().Flags&unix.IFF_LOOPBACK == 0 && !slices.Contains(names, link.Attrs().Name) {
 				names = append(names, link.Attrs().Name)
 			}
 		}

@@ -29,54 +29,48 @@ func checkProxies(ctx context.Context, n *node) Finding {
 			"unit of systemd")
 }
 
-// claim is a sign of another program that translates the addresses of Services.
-type claim struct {
-	program, sign string
-	present       func(n *node) bool
-}
-
-func hasLink(name string) func(*node) bool {
-	return func(*node) bool {
-		_, err := netlink.LinkByName(name)
-		return err == nil
-	}
-}
-
-func hasFile(name string) func(*node) bool {
-	return func(n *node) bool {
-		_, err := os.Stat(n.path(name))
-		return err == nil
-	}
-}
-
-func hasTable(f nft.Family, name string) func(*node) bool {
-	return func(*node) bool {
-		conn, err := nft.Open()
-		if err != nil {
-			return false
-		}
-		defer conn.Close()
-		_, found, err := conn.FindTable(&nft.Table{Family: f, Name: name})
-		return err == nil && found
-	}
-}
+// claim is a sign of another program that translates the addresses of Services:
+// one of an interface, a file or a table.
+type claim struct{ program, link, file, table string }
 
 func claims() []claim {
-	const cilium = "sys/fs/bpf/cilium/socketlb/links/cgroup/cil_sock4_connect"
 	return []claim{
-		{"Cilium (kubeProxyReplacement)", "/" + cilium, hasFile(cilium)},
-		{"Calico (eBPF data plane)", "interface bpfin.cali", hasLink("bpfin.cali")},
-		{"kube-router (service proxy)", "interface kube-dummy-if", hasLink("kube-dummy-if")},
-		{"kpng", "table ip k8s_svc", hasTable(nft.IPv4, "k8s_svc")},
+		{program: "Cilium (kubeProxyReplacement)", file: "/sys/fs/bpf/cilium/socketlb/links/cgroup/cil_sock4_connect"},
+		{program: "Calico (eBPF data plane)", link: "bpfin.cali"},
+		{program: "kube-router (service proxy)", link: "kube-dummy-if"},
+		{program: "kpng", table: "k8s_svc"},
 	}
+}
+
+// sign returns the sign, "" if it is absent.
+func (c *claim) sign(n *node) string {
+	switch {
+	case c.link != "":
+		if _, err := netlink.LinkByName(c.link); err == nil {
+			return "interface " + c.link
+		}
+	case c.file != "":
+		if _, err := os.Stat(n.path(c.file)); err == nil {
+			return c.file
+		}
+	default:
+		table := &nft.Table{Family: nft.IPv4, Name: c.table}
+		if conn, err := nft.Open(); err == nil {
+			defer conn.Close()
+			if _, found, err := conn.FindTable(table); err == nil && found {
+				return table.String()
+			}
+		}
+	}
+	return ""
 }
 
 // checkOtherProxies checks for other programs that serve Services.
 func checkOtherProxies(_ context.Context, n *node) Finding {
 	var found []string
 	for _, c := range claims() {
-		if c.present(n) {
-			found = append(found, c.program+": "+c.sign)
+		if sign := c.sign(n); sign != "" {
+			found = append(found, c.program+": "+sign)
 		}
 	}
 	if len(found) == 0 {
