@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -132,26 +133,20 @@ const (
 	PolicyLocal                 // endpoints on this node
 )
 
+var policyNames = []string{"Cluster", "Local"}
+
 // String returns the policy as in the API: Cluster or Local.
-func (p Policy) String() string {
-	if p == PolicyLocal {
-		return "Local"
-	}
-	return "Cluster"
-}
+func (p Policy) String() string { return policyNames[p] }
 
 // MarshalText implements encoding.TextMarshaler with String.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (p *Policy) UnmarshalText(text []byte) error {
-	switch string(text) {
-	case "Cluster":
-		*p = PolicyCluster
-	case "Local":
-		*p = PolicyLocal
-	default:
+	i := slices.Index(policyNames, string(text))
+	if i < 0 {
 		return fmt.Errorf("%q is neither Cluster nor Local", text)
 	}
+	*p = Policy(i)
 	return nil
 }

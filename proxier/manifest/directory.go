@@ -92,10 +92,7 @@ type snapshot struct {
 
 // takeSnapshot reads the directory.
 func takeSnapshot(dir string) (snapshot, error) {
-	return consistent(
-		func() (listing, error) { return list(dir) },
-		func(l listing) map[string]content { return l.read(dir) },
-	)
+	return consistent(dir, func(l listing) map[string]content { return l.read(dir) })
 }
 
 // maxSnapshotReads limits the reads of a directory that keeps changing. The
@@ -105,15 +102,15 @@ const maxSnapshotReads = 10
 // consistent lists and reads the directory until it does not change between
 // both. Otherwise a file that is renamed in between would be missing under
 // both names, and its objects would be deleted.
-func consistent(list func() (listing, error), read func(listing) map[string]content) (snapshot, error) {
+func consistent(dir string, read func(listing) map[string]content) (snapshot, error) {
 	var snap snapshot
-	before, err := list()
+	before, err := list(dir)
 	for range maxSnapshotReads {
 		if err != nil {
 			return snapshot{}, err
 		}
 		snap = snapshot{listing: before, contents: read(before)}
-		if before, err = list(); err == nil && before.same(snap.listing) && !snap.missed() {
+		if before, err = list(dir); err == nil && before.same(snap.listing) && !snap.missed() {
 			break
 		}
 	}

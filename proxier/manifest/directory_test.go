@@ -195,7 +195,7 @@ func TestSnapshotIsConsistent(t *testing.T) {
 			a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
 			write(t, a, "text")
 			reads := 0
-			snap, err := consistent(func() (listing, error) { return list(dir) }, func(l listing) map[string]content {
+			snap, err := consistent(dir, func(l listing) map[string]content {
 				reads++
 				if test.before != nil {
 					test.before(a, b, reads)

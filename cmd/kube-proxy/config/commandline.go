@@ -48,30 +48,18 @@ type effect struct {
 type commandLine struct {
 	options *Options
 	flags   []flagSpec
-	groups  map[string]*pflag.FlagSet // by groupNames
+	groups  cliflag.NamedFlagSets
 	all     *pflag.FlagSet
 
 	// Flags that have no field of the configuration.
 	hostnameOverride         string
-	clusterCIDR              string
 	healthzPort, metricsPort int32
-}
-
-// group returns a group of flags.
-func (c *commandLine) group(name string) *pflag.FlagSet {
-	set := c.groups[name]
-	if set == nil {
-		set = pflag.NewFlagSet(name, pflag.ContinueOnError)
-		set.SortFlags = false
-		c.groups[name] = set
-	}
-	return set
 }
 
 // add adds flags to a group.
 func (c *commandLine) add(group string, flags []flagSpec) {
 	c.flags = append(c.flags, flags...)
-	set := c.group(group)
+	set := c.groups.FlagSet(group)
 	for _, f := range flags {
 		switch value := f.value.(type) {
 		case *string:
@@ -113,8 +101,9 @@ func (c *commandLine) parse(args []string) error {
 	c.all.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
 	c.all.SortFlags = false
 	c.all.Usage = func() {}
-	for _, name := range groupNames {
-		c.all.AddFlagSet(c.groups[name])
+	for _, group := range c.groups.FlagSets {
+		group.SortFlags = false
+		c.all.AddFlagSet(group)
 	}
 	if err := c.all.Parse(args); err != nil {
 		return err
@@ -168,11 +157,9 @@ func (c *commandLine) applyToConfiguration() error {
 	writing := c.options.WriteConfigTo != ""
 	config.HealthzBindAddress = serverAddress(config.HealthzBindAddress, c.healthzPort, defaultHealthzPort, writing)
 	config.MetricsBindAddress = serverAddress(config.MetricsBindAddress, c.metricsPort, defaultMetricsPort, writing)
-	if c.changed("cluster-cidr") {
-		config.ClusterCIDR = c.clusterCIDR
-		if c.clusterCIDR == "" && (config.DetectLocalMode == "" || config.DetectLocalMode == modeClusterCIDR) {
-			return errors.New(`--cluster-cidr: must not be empty: set a CIDR or omit the flag`)
-		}
+	byCIDR := config.DetectLocalMode == "" || config.DetectLocalMode == modeClusterCIDR
+	if byCIDR && c.changed("cluster-cidr") && config.ClusterCIDR == "" {
+		return errors.New(`--cluster-cidr: must not be empty: set a CIDR or omit the flag`)
 	}
 	return nil
 }

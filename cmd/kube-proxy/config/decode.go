@@ -42,11 +42,7 @@ func decode(data []byte) (c *v1alpha1.KubeProxyConfiguration, warnings []string,
 	case err != nil:
 		return nil, nil, fmt.Errorf("cannot be decoded: %s", oneLine(err))
 	}
-	c, ok := object.(*v1alpha1.KubeProxyConfiguration)
-	if !ok {
-		return nil, nil, fmt.Errorf("%T is not supported: %s", object, wantedType)
-	}
-	return c, warnings, nil
+	return object.(*v1alpha1.KubeProxyConfiguration), warnings, nil // the only type of the scheme
 }
 
 // explainStrict turns an error of the strict decoder into a warning.

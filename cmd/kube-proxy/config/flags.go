@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/utils/ptr"
@@ -33,7 +32,7 @@ var groupNames = []string{"Source", "Node", "Services", "Servers", "System", "Pr
 //
 // The help of --config lists the flags in the order of their declaration.
 func newCommandLine(o *Options) *commandLine {
-	c := &commandLine{options: o, groups: make(map[string]*pflag.FlagSet)}
+	c := &commandLine{options: o}
 	c.addNode()
 	c.addSource()
 	c.addServers()
@@ -42,7 +41,7 @@ func newCommandLine(o *Options) *commandLine {
 	c.addProcess()
 	c.addLogging()
 	c.addIgnored()
-	config := c.groups["Source"].Lookup("config")
+	config := c.groups.FlagSet("Source").Lookup("config")
 	config.Usage = fmt.Sprintf(config.Usage, strings.Join(c.exceptions(), ", "))
 	return c
 }
@@ -59,7 +58,7 @@ func (c *commandLine) addNode() {
 			effect{field: "detectLocalMode"},
 			"`MODE` to detect traffic from pods: ClusterCIDR (default), NodeCIDR (spec.podCIDRs of the Node), " +
 				"BridgeInterface or InterfaceNamePrefix."},
-		{"cluster-cidr", &c.clusterCIDR, effect{field: "clusterCIDR"},
+		{"cluster-cidr", &config.ClusterCIDR, effect{field: "clusterCIDR"},
 			"`CIDR` of all pods of the cluster, or two separated by a comma, one per IP family, for mode " +
 				"ClusterCIDR. Traffic to ClusterIPs from other sources is masqueraded."},
 		{"pod-bridge-interface", &config.DetectLocal.BridgeInterface, effect{field: "detectLocal.bridgeInterface"},
@@ -215,14 +214,14 @@ func (c *commandLine) addProcess() {
 			"Print the version and exit. --version=raw adds build information, --version=vX.Y.Z reports that " +
 				"version."},
 	})
-	set := c.groups["Process"]
+	set := c.groups.FlagSet("Process")
 	set.Lookup("version").NoOptDefVal = "true"
 	set.BoolVarP(&o.Help, "help", "h", false, "Print this help and exit.")
 }
 
 // addLogging adds the flags of component-base.
 func (c *commandLine) addLogging() {
-	logsapi.AddFlags(&c.options.Configuration.Logging, c.group("Logging"))
+	logsapi.AddFlags(&c.options.Configuration.Logging, c.groups.FlagSet("Logging"))
 	for _, f := range [][2]string{
 		{"logging-format", "format"},
 		{"log-flush-frequency", "flushFrequency"},

@@ -20,14 +20,8 @@ type text struct {
 	keepOnEmpty bool
 }
 
-func (t *text) String() string {
-	if t.value == nil {
-		return ""
-	}
-	return *t.value
-}
-
-func (t *text) Type() string { return t.typ }
+func (t *text) String() string { return *t.value }
+func (t *text) Type() string   { return t.typ }
 
 func (t *text) Set(s string) error {
 	if s == "" && t.keepOnEmpty {
@@ -77,8 +71,6 @@ func (v *version) IsBoolFlag() bool { return true }
 
 func (v *version) String() string {
 	switch {
-	case v.options == nil:
-		return "false"
 	case v.options.VersionRaw:
 		return "raw"
 	case v.options.ReportedVersion != "":

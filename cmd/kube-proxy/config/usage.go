@@ -19,6 +19,6 @@ Usage:
 func (o *Options) PrintUsage(w io.Writer) {
 	fmt.Fprint(w, usage)
 	for _, name := range groupNames {
-		fmt.Fprintf(w, "\n%s flags:\n%s", name, o.cmd.groups[name].FlagUsagesWrapped(100))
+		fmt.Fprintf(w, "\n%s flags:\n%s", name, o.cmd.groups.FlagSet(name).FlagUsagesWrapped(100))
 	}
 }
