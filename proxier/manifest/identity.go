@@ -38,8 +38,3 @@ func (id identity) String() string {
 	}
 	return key.String()
 }
-
-// full returns "apps/v1 Deployment web".
-func (id identity) full() string {
-	return id.APIVersion + " " + id.String()
-}

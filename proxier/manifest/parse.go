@@ -80,7 +80,8 @@ func (p *parsed) parseValue(decoder runtime.Decoder, value []byte, implied *sche
 	decoded, gvk, err := decoder.Decode(value, implied, nil)
 	switch {
 	case runtime.IsNotRegisteredError(err):
-		p.addWarning(item, identify(value, implied).full(), warnSkippedKind)
+		id := identify(value, implied)
+		p.addWarning(item, id.APIVersion+" "+id.String(), warnSkippedKind)
 		return
 	case err != nil:
 		for _, err := range decodeErrors(err) {

@@ -142,14 +142,23 @@ func (o *Options) loadFlags() error {
 
 // loadFile sets Configuration from the file and the logging flags.
 func (o *Options) loadFile() error {
-	c, err := o.decodeFile()
+	data, err := o.readFile(o.ConfigFile)
 	if err != nil {
-		return err
+		return fmt.Errorf("--config: %w", err)
 	}
+	o.content = data
+	c, warnings, err := decode(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", o.ConfigFile, err)
+	}
+	warn := func(warnings []string) {
+		for _, w := range warnings {
+			o.warnings = append(o.warnings, o.ConfigFile+": "+w)
+		}
+	}
+	warn(warnings)
 	o.warnings = append(o.warnings, o.cmd.warnings(o.ConfigFile)...)
-	for _, w := range fieldWarnings(c) {
-		o.warnings = append(o.warnings, o.ConfigFile+": "+w)
-	}
+	warn(fieldWarnings(c))
 	setDefaults(c)
 	o.minSyncPeriodUnset = c.NFTables.MinSyncPeriod.Duration == 0
 	if o.minSyncPeriodUnset {
@@ -157,23 +166,6 @@ func (o *Options) loadFile() error {
 	}
 	o.Configuration = c
 	return o.cmd.overrideLogging(&c.Logging)
-}
-
-// decodeFile reads and decodes the configuration file.
-func (o *Options) decodeFile() (*v1alpha1.KubeProxyConfiguration, error) {
-	data, err := o.readFile(o.ConfigFile)
-	if err != nil {
-		return nil, fmt.Errorf("--config: %w", err)
-	}
-	o.content = data
-	c, warnings, err := decode(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.ConfigFile, err)
-	}
-	for _, w := range warnings {
-		o.warnings = append(o.warnings, o.ConfigFile+": "+w)
-	}
-	return c, nil
 }
 
 // Warnings returns a sentence for each setting that has no effect or is
