@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -160,4 +162,28 @@ func (s *Source) waitForNodeField(
 		klog.ErrorS(nil, "Timed out waiting for a field of the Node, continuing without it",
 			"node", klog.KRef("", s.config.NodeName), "field", name, "timeout", timeout)
 	}
+}
+
+// waitFor waits until all conditions are met, ctx is done, or the timeout is
+// over. A timeout of 0 means none. It reports whether the conditions are
+// met.
+func waitFor(ctx context.Context, timeout time.Duration, conditions ...cache.InformerSynced) bool {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	// Most conditions are met soon after the start, so the first checks are
+	// frequent.
+	poll := wait.Backoff{
+		Duration: 2 * time.Millisecond, Factor: 1.02, Cap: 100 * time.Millisecond, Steps: math.MaxInt,
+	}
+	return poll.DelayFunc().Until(ctx, true, false, func(context.Context) (bool, error) {
+		for _, met := range conditions {
+			if !met() {
+				return false, nil
+			}
+		}
+		return true, nil
+	}) == nil
 }

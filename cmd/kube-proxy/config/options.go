@@ -7,7 +7,10 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -174,3 +177,10 @@ func (o *Options) Warnings() []string { return o.warnings }
 
 // canonicalName returns the name of a node in the form of the API.
 func canonicalName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
+
+// ApplyLogging configures klog. It must be called at most once in a process,
+// and before other goroutines log.
+func (o *Options) ApplyLogging() error {
+	logs.InitLogs()
+	return logsapi.ValidateAndApplyAsField(&o.Configuration.Logging, o.FeatureGate, field.NewPath("logging"))
+}

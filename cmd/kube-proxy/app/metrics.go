@@ -1,12 +1,23 @@
 package app
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nftproxy/nftproxy/proxier/informer/apiclient"
 )
+
+// newAnswersTotal returns a counter of the answers of a page of the health
+// server under kube-proxy's metric name, and the callback that counts.
+func newAnswersTotal(page string) (*prometheus.CounterVec, func(code int)) {
+	total := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Subsystem: "kubeproxy", Name: "proxy_" + page + "_total",
+		Help: "Number of answers of /" + page + ", by HTTP status.",
+	}, []string{"code"})
+	return total, func(code int) { total.WithLabelValues(strconv.Itoa(code)).Inc() }
+}
 
 var (
 	answeredDesc = prometheus.NewDesc("nftproxy_api_last_answer_timestamp_seconds",
