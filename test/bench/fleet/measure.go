@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
@@ -88,7 +89,7 @@ func (f *fleet) measure(ctx context.Context, n int, proxy string, real bool) (er
 		return err
 	}
 	clients := "simulated"
-	run := replay{f.requests[proxy], version, &f.refused, &f.ended}.run
+	run := replay{requests: f.requests[proxy], version: version, refused: &f.refused, ended: &f.ended}.run
 	if real {
 		clients, run = "real", informersOf[proxy]
 	}
@@ -165,17 +166,9 @@ func (f *fleet) change(ctx context.Context) (changes int, err error) {
 	fresh := netip.MustParsePrefix("10.192.0.0/16")
 	group, writing := errgroup.WithContext(ctx)
 	group.SetLimit(64)
-	tick := time.NewTicker(time.Second / time.Duration(f.rate))
-	defer tick.Stop()
-	for end := time.After(f.steady); ; {
-		select {
-		case <-end:
-			return changes, group.Wait()
-		case <-writing.Done():
-			return changes, group.Wait()
-		case <-tick.C:
-		}
-		changes++
+	timed, cancel := context.WithTimeout(writing, f.steady)
+	defer cancel()
+	for pace := rate.NewLimiter(rate.Limit(f.rate), 1); pace.Wait(timed) == nil; changes++ {
 		f.changed++
 		service := f.changed % f.services
 		addrs := stage.Endpoints(service, f.endpoints)
@@ -185,6 +178,7 @@ func (f *fleet) change(ctx context.Context) (changes int, err error) {
 			return err
 		})
 	}
+	return changes, group.Wait()
 }
 
 // awaitQuiet waits until no bytes arrive for half a second.

@@ -89,14 +89,19 @@ func summaries(requests []request) (out []string) {
 }
 
 // recorder is an HTTP proxy in front of the API server. It records requests for
-// objects until each kind is watched.
+// objects, and calls complete when each kind is watched.
 type recorder struct {
-	server http.Handler
+	server   http.Handler
+	complete func()
 
 	mu       sync.Mutex
 	requests []request
-	complete chan struct{}
+	watched  map[string]bool // by path
 }
+
+// kinds is the number of kinds of objects: Services, EndpointSlices, Nodes and
+// ServiceCIDRs.
+const kinds = 4
 
 // ServeHTTP implements http.Handler.
 func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
@@ -107,27 +112,15 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 }
 
 func (r *recorder) add(one request) {
-	const kinds = 4 // Services, EndpointSlices, Nodes and ServiceCIDRs
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.requests = append(r.requests, one)
-	watched := map[string]bool{}
-	for _, r := range r.requests {
-		if r.watches() {
-			watched[r.path] = true
-		}
+	if one.watches() {
+		r.watched[one.path] = true
 	}
-	if len(watched) == kinds && r.complete != nil {
-		close(r.complete)
-		r.complete = nil
+	if len(r.watched) == kinds {
+		r.complete()
 	}
-}
-
-// all returns the requests so far.
-func (r *recorder) all() []request {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.requests)
 }
 
 // recordPort is the port of recorders.
@@ -149,8 +142,9 @@ func (f *fleet) record(ctx context.Context, run func(ctx context.Context, url st
 	forward := httputil.NewSingleHostReverseProxy(to)
 	forward.Transport, forward.FlushInterval = transport, -1
 	forward.ErrorLog = log.New(io.Discard, "", 0) // of watches that end with run
-	complete := make(chan struct{})
-	r := &recorder{server: forward, complete: complete}
+	running, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	r := &recorder{server: forward, complete: stop, watched: map[string]bool{}}
 	listener, err := f.Cluster.Listen(recordPort)
 	if err != nil {
 		return nil, err
@@ -159,23 +153,13 @@ func (f *fleet) record(ctx context.Context, run func(ctx context.Context, url st
 	go func() { _ = server.Serve(listener) }() // until Close
 	defer func() { err = errors.Join(err, server.Close()) }()
 
-	running, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- run(running, strings.Replace(f.Cluster.URL(), ":"+to.Port(), fmt.Sprintf(":%d", recordPort), 1))
-	}()
-	select {
-	case <-complete:
-		stop()
-		err = <-ended
-	case err = <-ended:
-		stop()
-		err = errors.Join(errors.New("ended before it watched all kinds"), err)
-	case <-time.After(time.Minute):
-		stop()
-		err = errors.Join(fmt.Errorf("watches not all kinds: %q", summaries(r.all())), <-ended)
+	err = run(running, strings.Replace(f.Cluster.URL(), ":"+to.Port(), fmt.Sprintf(":%d", recordPort), 1))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.watched) < kinds {
+		err = errors.Join(fmt.Errorf("ended before it watched all kinds: %q", summaries(r.requests)), err)
 	}
-	return r.all(), err
+	return slices.Clone(r.requests), err
 }
 
 // recordProgram returns the requests of the program of a proxy.

@@ -26,6 +26,9 @@ type replay struct {
 	refused *atomic.Int64
 	// ended counts watches that the API server ended.
 	ended *atomic.Int64
+
+	client *http.Client // set by run
+	host   string
 }
 
 // run is a runner. Requests with different paths are concurrent, as in
@@ -33,54 +36,46 @@ type replay struct {
 func (r replay) run(ctx context.Context, config *rest.Config, node string, synced func()) error {
 	config.DisableCompression = true // what arrives is not decompressed
 	config.UserAgent = r.requests[0].agent
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
+	var err error
+	if r.client, err = rest.HTTPClientFor(config); err != nil {
 		return err
 	}
+	r.host = config.Host
 	byPath := map[string][]request{}
 	for _, one := range r.requests {
 		byPath[one.path] = append(byPath[one.path], one.adapted(node, r.version))
 	}
 	left := atomic.Int64{}
 	left.Store(int64(len(byPath)))
-	group, ctx := errgroup.WithContext(ctx)
+	group, working := errgroup.WithContext(ctx)
 	for _, requests := range byPath {
 		group.Go(func() error {
-			c := conversation{replay: r, client: client, host: config.Host}
-			return c.hold(ctx, requests, func() {
+			return r.hold(working, requests, func() {
 				if left.Add(-1) == 0 {
 					synced()
 				}
 			})
 		})
 	}
-	if err := group.Wait(); context.Cause(ctx) == nil {
+	if err := group.Wait(); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// conversation is the requests for the objects of one kind, one after the
-// other.
-type conversation struct {
-	replay
-	client *http.Client
-	host   string
-}
-
 // hold sends the requests. It calls synced when the last watch has begun, and
 // has sent all objects if it does.
-func (c conversation) hold(ctx context.Context, requests []request, synced func()) error {
+func (r replay) hold(ctx context.Context, requests []request, synced func()) error {
 	for _, one := range requests {
 		for {
-			again, err := c.send(ctx, one, synced)
+			again, err := r.send(ctx, one, synced)
 			if err != nil || ctx.Err() != nil {
 				return err
 			}
 			if again == 0 {
 				break
 			}
-			c.refused.Add(1)
+			r.refused.Add(1)
 			if !lab.Sleep(ctx, again) {
 				return nil
 			}
@@ -92,22 +87,22 @@ func (c conversation) hold(ctx context.Context, requests []request, synced func(
 // send sends a request and reads the answer. It returns the time after which
 // the request is to be sent again, and 0 if it succeeded. It returns from a
 // watch when that ends.
-func (c conversation) send(ctx context.Context, one request, synced func()) (again time.Duration, err error) {
+func (r replay) send(ctx context.Context, one request, synced func()) (again time.Duration, err error) {
 	const backoff = 800 * time.Millisecond // of reflectors
-	to, err := url.Parse(c.host + one.path)
+	to, err := url.Parse(r.host + one.path)
 	if err != nil {
 		return 0, err
 	}
 	to.RawQuery = one.query.Encode()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
+	out, err := http.NewRequestWithContext(ctx, http.MethodGet, to.String(), nil)
 	if err != nil {
 		return 0, err
 	}
-	r.Header.Set("Accept", one.accept)
+	out.Header.Set("Accept", one.accept)
 	if one.encoding != "" {
-		r.Header.Set("Accept-Encoding", one.encoding)
+		out.Header.Set("Accept-Encoding", one.encoding)
 	}
-	response, err := c.client.Do(r)
+	response, err := r.client.Do(out)
 	if err != nil {
 		return backoff, nil
 	}
@@ -134,7 +129,7 @@ func (c conversation) send(ctx context.Context, one request, synced func()) (aga
 	}
 	_, _ = io.Copy(body, response.Body)
 	if ctx.Err() == nil {
-		c.ended.Add(1)
+		r.ended.Add(1)
 	}
 	return 0, nil
 }
