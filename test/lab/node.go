@@ -20,11 +20,10 @@ type Node struct {
 	// PodRanges are the ranges of the node's pods, IPv4 first.
 	PodRanges []netip.Prefix
 
-	mu       sync.Mutex
-	pods     map[string]*Pod // by name
-	turn     int             // the place in PodRanges of the next pod
-	bridges  []string
-	extraEnd int // the number of extra interfaces created so far
+	mu      sync.Mutex
+	pods    map[string]*Pod // by name
+	turn    int             // the place in PodRanges of the next pod
+	bridges []string
 }
 
 func (l *Lab) newNode(n int) (*Node, error) {
@@ -50,11 +49,7 @@ func (l *Lab) newNode(n int) (*Node, error) {
 // AddInterface adds an interface with these addresses to the node. It is up,
 // but its other end does not answer.
 func (node *Node) AddInterface(name string, addrs ...netip.Prefix) error {
-	node.mu.Lock()
-	node.extraEnd++
-	far := fmt.Sprintf("%s-%d", node.Name, node.extraEnd)
-	node.mu.Unlock()
-	err := connect(end{ns: node.Namespace, name: name}, end{ns: node.lab.wire, name: far})
+	err := connect(end{ns: node.Namespace, name: name}, end{ns: node.lab.wire, name: node.Name + "-" + name})
 	for _, addr := range addrs {
 		err = errors.Join(err, node.AddAddrTo(name, addr))
 	}

@@ -305,7 +305,7 @@ func (r *run) add(what string, s *series, more ...report.Figure) {
 		report.Value("n", report.Count, float64(len(s.latency))))
 	r.addRow("Starts and changes", what, more)
 	if len(s.floor) == 0 {
-		r.line("start", "Start until all rows are there, p50", report.Seconds, r.proxy+", "+what, s.latency.Median())
+		r.line("start", "Start until all rows exist, p50", report.Seconds, r.proxy+", "+what, s.latency.Median())
 	}
 }
 

@@ -196,13 +196,7 @@ func (r *rig) perform(
 	for i, c := range changes {
 		began[i] = first
 		if every > 0 {
-			select {
-			case <-running.Done():
-				return nil, nil, context.Cause(running)
-			case <-writing.Done():
-				return nil, nil, context.Cause(writing)
-			case <-time.After(time.Until(first.Add(time.Duration(i) * every))):
-			}
+			lab.Sleep(writing, time.Until(first.Add(time.Duration(i)*every))) // the requests fail if writing ended
 			began[i] = time.Now()
 		}
 		group.Go(func() error { return c.apply(writing) })

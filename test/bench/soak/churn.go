@@ -31,10 +31,6 @@ type churn struct {
 	graceful int
 }
 
-func newChurn(w *world) *churn {
-	return &churn{world: w, g: random.New(w.soak.seed, w.pods), pace: perSecond(w.soak.changes)}
-}
-
 // perSecond limits a rate. Turns of the last tenth of a second are made up for.
 func perSecond(n int) *rate.Limiter { return rate.NewLimiter(rate.Limit(n), 1+n/10) }
 

@@ -95,12 +95,6 @@ type draw struct {
 	pause   time.Duration // before
 }
 
-func newFaults(w *world) *faults {
-	return &faults{
-		world: w, random: rand.New(rand.NewPCG(w.soak.seed, 1)), recoveries: map[string]report.Sample{},
-	}
-}
-
 // draw chooses the next fault.
 func (f *faults) draw() draw {
 	var weighted []fault

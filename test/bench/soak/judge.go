@@ -16,20 +16,10 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// origin is where connections begin: the client outside the cluster, a pod of a
-// node, or the node.
-type origin int
-
-const (
-	fromClient origin = iota
-	fromPod
-	fromNode
-)
-
 // route is a way to a frontend, through the rules of one node.
 type route struct {
 	from     *lab.Namespace
-	origin   origin
+	outside  bool // from is the client outside the cluster, not a node or a pod of one
 	via      *node
 	service  *cluster.Service
 	port     cluster.ServicePort
@@ -75,16 +65,16 @@ func (w *world) routesTo(r route) (all []route) {
 	if slices.Contains(random.SecondAddrs(), r.to.Addr()) || !random.IsRouted(r.to.Addr()) {
 		return nil // of several Services, and not always of the node
 	}
-	add := func(from *lab.Namespace, origin origin) {
-		r.from, r.origin = from, origin
-		all = append(all, r)
-	}
-	add(n.client.Namespace, fromPod)
+	from := []*lab.Namespace{n.client.Namespace}
 	if n == w.nodes[0] || f.IsNodePort() { // the client's routes lead to the first node
-		add(w.Lab.Client, fromClient)
+		from = append(from, w.Lab.Client)
 	}
 	if f.IsClusterIP() {
-		add(n.Namespace, fromNode)
+		from = append(from, n.Namespace)
+	}
+	for _, r.from = range from {
+		r.outside = r.from == w.Lab.Client
+		all = append(all, r)
 	}
 	return all
 }
@@ -212,7 +202,7 @@ func (j *judge) targets(
 		if f.Kind == ruleset.LoadBalancerIP && plan.Guarded && !slices.ContainsFunc(plan.Sources, from) {
 			return nil, false, false
 		}
-		if f.Policy == cluster.PolicyLocal && (f.IsClusterIP() || r.origin == fromClient) {
+		if f.Policy == cluster.PolicyLocal && (f.IsClusterIP() || r.outside) {
 			return plan.Local, !f.IsClusterIP(), true
 		}
 		return plan.Cluster, false, true

@@ -41,6 +41,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 )
@@ -116,7 +117,11 @@ func (s *soak) Measure(ctx context.Context, r *report.Report) (err error) {
 	}
 	defer failures.Close()
 	run := &run{
-		world: w, report: r, churn: newChurn(w), faults: newFaults(w), explained: map[string]int{}, failures: failures,
+		world: w, report: r, explained: map[string]int{}, failures: failures,
+		churn: &churn{world: w, g: random.New(s.seed, w.pods), pace: perSecond(s.changes)},
+		faults: &faults{
+			world: w, random: rand.New(rand.NewPCG(s.seed, 1)), recoveries: map[string]report.Sample{},
+		},
 	}
 	err = run.measure(ctx)
 	run.judgeFailures()
@@ -203,43 +208,43 @@ func (r *run) judgeFailures() {
 func (r *run) fill() {
 	out := r.report
 	seconds := cmp.Or(r.lasted, time.Since(r.began)).Seconds()
-	row := func(table, what string, figures ...report.Figure) {
-		out.Table(table).Add(append([]report.Figure{report.Label("", what)}, figures...)...)
-	}
-	row("Run", fmt.Sprintf("seed %d", r.world.soak.seed), report.Value("duration", report.Seconds, seconds))
+	r.row("Run", fmt.Sprintf("seed %d", r.world.soak.seed), report.Value("duration", report.Seconds, seconds))
 	changes := int(r.churn.made.Load())
-	row("Load", "changes of the API", count("number", changes),
+	r.row("Load", "changes of the API", count("number", changes),
 		report.Value("per second", report.Count, float64(changes)/seconds))
 	if r.connections != nil {
-		r.fillConnections(row, seconds)
+		r.fillConnections(seconds)
 	}
-	r.fillFaults(row)
-	r.fillSamples(row)
+	r.fillFaults()
+	r.fillSamples()
 	for _, problem := range r.world.problems {
 		out.Notes = append(out.Notes, "PROBLEM: "+strings.ReplaceAll(problem, "\n", "\n    "))
 	}
 }
 
-// addRow adds a row to a table of the report.
-type addRow func(table, what string, figures ...report.Figure)
+// row adds a row to a table of the report.
+func (r *run) row(table, what string, figures ...report.Figure) {
+	r.report.Table(table).Add(append([]report.Figure{report.Label("", what)}, figures...)...)
+}
 
-func (r *run) fillConnections(row addRow, seconds float64) {
+func (r *run) fillConnections(seconds float64) {
 	c := r.connections
 	total := 0
 	for _, kind := range slices.Sorted(maps.Keys(c.made)) {
 		total += c.made[kind]
-		row("Connections", kind, count("number", c.made[kind]))
+		r.row("Connections", kind, count("number", c.made[kind]))
 	}
 	explained := 0
 	for _, n := range r.explained {
 		explained += n
 	}
-	row("Load", "connections", count("number", total), report.Value("per second", report.Count, float64(total)/seconds),
+	r.row("Load", "connections", count("number", total),
+		report.Value("per second", report.Count, float64(total)/seconds),
 		count("explained failures", explained), count("of one possible state", int(c.exact.Load())),
 		count("not judged", int(c.unjudged.Load())))
 	for _, n := range r.world.nodes {
 		n.mu.Lock()
-		row("From the answer of the API to the effect on connections, with faults", n.Name,
+		r.row("From the answer of the API to the effect on connections, with faults", n.Name,
 			quantile("p50", n.latency, 0.5), quantile("p99", n.latency, 0.99), quantile("max", n.latency, 1))
 		n.mu.Unlock()
 	}
@@ -251,10 +256,10 @@ func quantile(name string, s report.Sample, part float64) report.Figure {
 	return report.Value(name, report.Seconds, s.Quantile(part))
 }
 
-func (r *run) fillFaults(row addRow) {
+func (r *run) fillFaults() {
 	for _, kind := range slices.Sorted(maps.Keys(r.faults.recoveries)) {
 		sample := r.faults.recoveries[kind]
-		row("Faults, and the time from their end until the proxy has recovered", kind,
+		r.row("Faults, and the time from their end until the proxy has recovered", kind,
 			count("number", len(sample)), quantile("p50", sample, 0.5), quantile("max", sample, 1),
 			count("explained failures", r.explained[kind]))
 	}
@@ -266,7 +271,7 @@ func (r *run) fillFaults(row addRow) {
 		if !w.all {
 			at = w.node.Name
 		}
-		row("Windows that explain failures", fmt.Sprintf("%s %s, %s", w.from.Format(time.TimeOnly), w.kind, at),
+		r.row("Windows that explain failures", fmt.Sprintf("%s %s, %s", w.from.Format(time.TimeOnly), w.kind, at),
 			report.Value("length", report.Seconds, w.to.Sub(w.from).Seconds()),
 			count("failures", w.excused))
 	}
@@ -275,7 +280,7 @@ func (r *run) fillFaults(row addRow) {
 const memoryTable = "Proxy of node2 with the steady Services"
 
 // fillSamples adds the samples, and a problem for each quantity that grew.
-func (r *run) fillSamples(row addRow) {
+func (r *run) fillSamples() {
 	figures := func(of func(quantity) float64) (all []report.Figure) {
 		for _, q := range quantities() {
 			all = append(all, report.Value(q.name, q.unit, of(q)))
@@ -283,14 +288,14 @@ func (r *run) fillSamples(row addRow) {
 		return all
 	}
 	for _, s := range r.samples {
-		row(memoryTable, s.at.Round(time.Second).String(), figures(func(q quantity) float64 { return q.of(s) })...)
+		r.row(memoryTable, s.at.Round(time.Second).String(), figures(func(q quantity) float64 { return q.of(s) })...)
 	}
 	const least = 4 // samples
 	if len(r.samples) < least {
 		return
 	}
 	for i, half := range []string{"first half", "second half"} {
-		row(memoryTable, half, figures(func(q quantity) float64 {
+		r.row(memoryTable, half, figures(func(q quantity) float64 {
 			before, after, _ := q.growth(r.samples)
 			return []float64{before, after}[i]
 		})...)
