@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"cmp"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -47,7 +48,8 @@ func (c *Conn) deleteFlows(flows ...trackedFlow) (deleted int, err error) {
 // so the number of deletions is unknown: that is an error, and the next dump
 // lists the flows that still exist.
 func (c *Conn) receiveDeletions(flows []trackedFlow, first uint32) (deleted int, err error) {
-	var failed []error
+	var failures int
+	var failure error // the first
 	deleted = len(flows)
 	for {
 		data, err := c.calls.Receive()
@@ -70,24 +72,18 @@ func (c *Conn) receiveDeletions(flows []trackedFlow, first uint32) (deleted int,
 				deleted--
 			}
 			if r.Errno != 0 && r.Errno != unix.ENOENT {
-				failed = append(failed, fmt.Errorf("delete flow %v: %w", flows[i], r.Err()))
+				failures++
+				failure = cmp.Or(failure, fmt.Errorf("delete flow %v: %w", flows[i], r.Err()))
 			}
-			if i == len(flows)-1 {
-				return deleted, deleteError(failed, len(flows))
+			if i < len(flows)-1 {
+				continue
 			}
+			if failures > 1 {
+				failure = fmt.Errorf("%d of %d deletions failed, the first: %w", failures, len(flows), failure)
+			}
+			return deleted, failure
 		}
 	}
-}
-
-// deleteError returns one error for all failures of a batch, or nil.
-func deleteError(failed []error, flows int) error {
-	switch len(failed) {
-	case 0:
-		return nil
-	case 1:
-		return failed[0]
-	}
-	return fmt.Errorf("%d of %d deletions failed, the first: %w", len(failed), flows, failed[0])
 }
 
 // writeDelete writes the request to delete one flow. It must contain a tuple:

@@ -3,6 +3,7 @@ package conntrack
 import (
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 )
 
@@ -79,10 +80,31 @@ func (f *frontends) unlock() {
 func (f *frontends) Update(changes ...Change) {
 	f.mu.Lock()
 	defer f.unlock()
+	f.update(changes, IPv4, IPv6)
+}
+
+// Replace sets all frontends of an address family. Its other frontends are
+// gone. Changes of the other family are ignored.
+func (f *frontends) Replace(family Family, changes ...Change) {
+	f.mu.Lock()
+	defer f.unlock()
+	others := maps.Clone(f.of(family).endpoints)
+	for _, change := range changes {
+		delete(others, unmap(change.Frontend))
+	}
+	for frontend := range others {
+		f.update([]Change{{Frontend: frontend, Gone: true}}, family)
+	}
+	f.update(changes, family)
+}
+
+// update applies the changes of some families, and records the frontends of
+// which flows may be stale.
+func (f *frontends) update(changes []Change, families ...Family) {
 	var lists endpointLists
 	for _, change := range changes {
 		frontend := unmap(change.Frontend)
-		if !frontend.IsValid() || frontend.Port() == 0 {
+		if !frontend.IsValid() || frontend.Port() == 0 || !slices.Contains(families, familyOf(frontend.Addr())) {
 			continue
 		}
 		s := f.of(familyOf(frontend.Addr()))
@@ -91,46 +113,12 @@ func (f *frontends) Update(changes ...Change) {
 			f.unchecked.addGone(frontend)
 			continue
 		}
-		f.set(s, s.endpoints, frontend, lists.sorted(change.Endpoints), &lists)
-		if change.Check {
+		before, known := s.endpoints[frontend]
+		now := lists.sorted(change.Endpoints)
+		s.endpoints[frontend] = now
+		if !known || lists.mayLeaveStale(before, now) || change.Check {
 			f.unchecked.add(frontend)
 		}
-	}
-}
-
-// Replace sets all frontends of an address family. Its other frontends are
-// gone. Changes of the other family are ignored.
-func (f *frontends) Replace(family Family, changes ...Change) {
-	f.mu.Lock()
-	defer f.unlock()
-	s := f.of(family)
-	before := s.endpoints
-	s.endpoints = make(map[netip.AddrPort][]netip.AddrPort, len(changes))
-	var lists endpointLists
-	for _, change := range changes {
-		frontend := unmap(change.Frontend)
-		if frontend.Port() != 0 && !change.Gone && frontend.IsValid() && familyOf(frontend.Addr()) == family {
-			f.set(s, before, frontend, lists.sorted(change.Endpoints), &lists)
-			if change.Check {
-				f.unchecked.add(frontend)
-			}
-		}
-	}
-	for frontend := range before {
-		if _, still := s.endpoints[frontend]; !still {
-			f.unchecked.addGone(frontend)
-		}
-	}
-}
-
-// set sets the endpoints of a frontend. It records the frontend for a check
-// if flows may be stale.
-func (f *frontends) set(s *served, before map[netip.AddrPort][]netip.AddrPort, frontend netip.AddrPort,
-	endpoints []netip.AddrPort, lists *endpointLists) {
-	old, known := before[frontend]
-	s.endpoints[frontend] = endpoints
-	if !known || lists.mayLeaveStale(old, endpoints) {
-		f.unchecked.add(frontend)
 	}
 }
 

@@ -177,12 +177,7 @@ func readInt(file string) (int, error) {
 }
 
 func writeInt(file string, n int) error {
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_TRUNC, 0)
-	if err == nil {
-		_, err = f.WriteString(strconv.Itoa(n))
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
+	if err := os.WriteFile(file, []byte(strconv.Itoa(n)), 0o644); err != nil {
 		return fmt.Errorf("write %d: %w", n, err)
 	}
 	return nil

@@ -12,15 +12,15 @@ import (
 // FamilyHealth is the state of the rules of one address family.
 type FamilyHealth struct {
 	// Family is IPv4 or IPv6, as in the API.
-	Family string
+	Family string `json:"-"`
 
 	// LastUpdated is the time of the last successful sync. It is the zero
 	// time before the first one.
-	LastUpdated time.Time
+	LastUpdated time.Time `json:"lastUpdated"`
 
 	// Healthy reports whether syncs keep up: no change has waited longer for
 	// a successful sync than it may. It is true before the first change.
-	Healthy bool
+	Healthy bool `json:"healthy"`
 }
 
 // live reports whether a restart of the process would not help.
@@ -103,21 +103,17 @@ type proxyHealth struct {
 	CurrentTime  time.Time               `json:"currentTime"`
 	NodeEligible *bool                   `json:"nodeEligible,omitempty"` // /healthz only
 	Healthy      bool                    `json:"healthy"`
-	Status       map[string]familyStatus `json:"status,omitempty"`
-}
-
-type familyStatus struct {
-	LastUpdated time.Time `json:"lastUpdated"`
-	Healthy     bool      `json:"healthy"`
+	Status       map[string]FamilyHealth `json:"status,omitempty"`
 }
 
 // summarize returns the body of a response. Healthy is true if there is at
 // least one family and ok is true for all of them.
 func summarize(families []FamilyHealth, ok func(FamilyHealth) bool, now time.Time) proxyHealth {
-	health := proxyHealth{CurrentTime: now, Healthy: len(families) > 0, Status: make(map[string]familyStatus)}
+	health := proxyHealth{CurrentTime: now, Healthy: len(families) > 0, Status: make(map[string]FamilyHealth)}
 	for _, f := range families {
-		health.Status[f.Family] = familyStatus{f.LastUpdated, ok(f)}
-		health.Healthy = health.Healthy && ok(f)
+		f.Healthy = ok(f)
+		health.Status[f.Family] = f
+		health.Healthy = health.Healthy && f.Healthy
 		if f.LastUpdated.After(health.LastUpdated) {
 			health.LastUpdated = f.LastUpdated
 		}

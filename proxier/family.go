@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -62,14 +61,17 @@ func newFamily(
 // name returns the name of the family in the API: IPv4 or IPv6.
 func (f *family) name() string { return f.table.Family().Name() }
 
-// familyOf returns the state of an address family, nil if the Proxier does not
-// serve it.
-func (p *Proxier) familyOf(f nft.Family) *family {
-	i := slices.IndexFunc(p.families, func(have *family) bool { return have.table.Family() == f })
-	if i < 0 {
-		return nil
+// families are the address families that a Proxier serves.
+type families []*family
+
+// of returns the state of an address family, nil if it is not served.
+func (all families) of(f nft.Family) *family {
+	for _, have := range all {
+		if have.table.Family() == f {
+			return have
+		}
 	}
-	return p.families[i]
+	return nil
 }
 
 // request requests a sync.

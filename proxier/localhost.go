@@ -57,7 +57,7 @@ func (l *localhostPorts) drain(ctx context.Context) { l.server.Drain(ctx) }
 // Localhost returns the state of a TCP NodePort on localhost. ok is false if
 // NodePorts of the family are not served there. Any goroutine can call it.
 func (p *Proxier) Localhost(f nft.Family, port uint16) (state localhost.State, ok bool) {
-	family := p.familyOf(f)
+	family := p.families.of(f)
 	if family == nil || family.localhost == nil {
 		return localhost.State{}, false
 	}

@@ -23,7 +23,7 @@ import (
 // changes effective.
 type Proxier struct {
 	*shared
-	families []*family
+	families families
 	parts    []part        // of all families, and others
 	sink     cluster.Sinks // all tables; only before SyncLoop
 }

@@ -25,7 +25,7 @@ const queryPatience = 10 * time.Second
 // error wraps the error of a context, and the function may still run later. An
 // error names the family. Any goroutine can call Query while SyncLoop runs.
 func (p *Proxier) Query(ctx context.Context, f nft.Family, ask func(*table.Table) error) error {
-	family := p.familyOf(f)
+	family := p.families.of(f)
 	if family == nil {
 		return fmt.Errorf("the proxy does not serve %s", f.Name())
 	}

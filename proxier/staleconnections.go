@@ -27,7 +27,7 @@ type staleConnections struct {
 	conn     *conntrack.Conn
 	cleaner  flowCleaner
 	missing  *missingEndpoints
-	families []*family
+	families families
 	metrics  *metrics
 
 	mu    sync.Mutex
@@ -205,12 +205,11 @@ func (s *staleConnections) serves(port planKey, frontend netip.AddrPort) bool {
 // resetLocal resets connections from a NodePort on localhost, and returns their
 // number.
 func (s *staleConnections) resetLocal(f nft.Family, plan *ruleset.Plan, target netip.AddrPort) int {
-	i := slices.IndexFunc(s.families, func(have *family) bool { return have.table.Family() == f })
-	port := tcpNodePort(plan)
-	if i < 0 || s.families[i].localhost == nil || port == 0 {
+	family, port := s.families.of(f), tcpNodePort(plan)
+	if family == nil || family.localhost == nil || port == 0 {
 		return 0
 	}
-	n := s.families[i].localhost.server.Reset(port, target)
+	n := family.localhost.server.Reset(port, target)
 	s.metrics.staleConnectionsReset.WithLabelValues(f.Name()).Add(float64(n))
 	return n
 }
