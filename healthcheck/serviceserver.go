@@ -45,6 +45,11 @@ type ServiceServer struct {
 	limit        *connLimit    // of all ports
 	wake         chan struct{} // capacity 1; receives a value after a change
 
+	// Run's goroutine owns these.
+	open     map[binding]*listener
+	failures map[binding]failure
+	requests sync.WaitGroup // of stopped listeners
+
 	mu       sync.RWMutex
 	services map[klog.ObjectRef]Service
 	addrs    []netip.Addr
@@ -70,6 +75,8 @@ func NewServiceServer(config ServiceConfig) (*ServiceServer, error) {
 		drainTimeout: 5 * time.Second,
 		limit:        newConnLimit("service health checks"),
 		wake:         make(chan struct{}, 1),
+		open:         make(map[binding]*listener),
+		failures:     make(map[binding]failure),
 		services:     make(map[klog.ObjectRef]Service),
 		addrs:        allAddrs,
 	}, nil

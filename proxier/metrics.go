@@ -164,42 +164,42 @@ type creator struct {
 	families []nft.Family
 }
 
-func (c creator) register(collector prometheus.Collector, initialize func(family string)) {
-	c.metrics.collectors = append(c.metrics.collectors, collector)
+// ofFamilies registers a metric, and creates a value of zero for each family.
+func ofFamilies[V interface {
+	prometheus.Collector
+	WithLabelValues(...string) M
+}, M any](c creator, metric V) V {
 	for _, f := range c.families {
-		initialize(f.Name())
+		metric.WithLabelValues(f.Name())
 	}
+	return register(c, metric)
+}
+
+func register[C prometheus.Collector](c creator, metric C) C {
+	c.metrics.add(metric)
+	return metric
 }
 
 func (c creator) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
 	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
-	v := prometheus.NewHistogramVec(opts, []string{labelFamily})
-	c.register(v, func(family string) { v.WithLabelValues(family) })
-	return v
+	return ofFamilies(c, prometheus.NewHistogramVec(opts, []string{labelFamily}))
 }
 
 func (c creator) gauge(name, help string) *prometheus.GaugeVec {
-	v := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{labelFamily})
-	c.register(v, func(family string) { v.WithLabelValues(family) })
-	return v
+	return ofFamilies(c, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{labelFamily}))
 }
 
 func (c creator) counter(name, help string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{labelFamily})
-	c.register(v, func(family string) { v.WithLabelValues(family) })
-	return v
+	opts := prometheus.CounterOpts{Name: name, Help: help}
+	return ofFamilies(c, prometheus.NewCounterVec(opts, []string{labelFamily}))
 }
 
 func (c creator) plainGauge(name, help string) prometheus.Gauge {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
-	c.register(g, func(string) {})
-	return g
+	return register(c, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
 }
 
 func (c creator) plainCounter(name, help string) prometheus.Counter {
-	n := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
-	c.register(n, func(string) {})
-	return n
+	return register(c, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
 }
 
 func (c creator) changes(prefix, help string) changeMetrics {
