@@ -184,13 +184,11 @@ func readTables() ([]kernelTable, error) {
 func readTable(conn *nft.Conn, table *nft.Table) (t kernelTable, err error) {
 	t = kernelTable{Name: table.Family.String() + " " + table.Name, State: tableForeign, Rows: make(map[string]int)}
 	found, ok, err := conn.FindTable(table)
-	if err != nil {
+	if err != nil || !ok {
+		t.State = tableMissing
 		return t, err
 	}
 	sets, err := conn.Sets(table)
-	if err != nil {
-		return t, err
-	}
 	for _, s := range sets {
 		if s.Name == ruleset.OwnSet {
 			t.State = tableOurs
@@ -199,11 +197,8 @@ func readTable(conn *nft.Conn, table *nft.Table) (t kernelTable, err error) {
 			t.Rows[s.Name] = s.Count
 		}
 	}
-	switch {
-	case !ok:
-		t.State = tableMissing
-	case found.Flags&unix.NFT_TABLE_F_DORMANT != 0:
+	if found.Flags&unix.NFT_TABLE_F_DORMANT != 0 {
 		t.State = tableDormant
 	}
-	return t, nil
+	return t, err
 }

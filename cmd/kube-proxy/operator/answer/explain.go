@@ -186,18 +186,15 @@ func (e *explanation) frontends() ([]ruleset.Frontend, error) {
 func (e *explanation) forward(state *localhost.State) {
 	policy, plan := e.owner.frontend.Policy, e.owner.port.Plan
 	f := &explain.Forwarder{Endpoints: distinct(state.Targets)}
-	refuse := func(r ruleset.Reason) {
-		f.Closed = explain.NewReason(r, ruleset.Facts{ServicePort: e.desired.ServicePort})
-	}
 	switch {
-	case len(state.Targets) == 0 && policy == cluster.PolicyLocal && plan != nil && len(plan.Cluster) > 0:
-		if refuse(ruleset.NoLocalEndpoints); len(plan.Local) > 0 {
-			refuse(ruleset.NoWeight)
-		}
-	case len(state.Targets) == 0 && plan != nil && len(plan.Cluster) > 0:
-		refuse(ruleset.NoWeight)
 	case len(state.Targets) == 0:
-		refuse(ruleset.NoEndpoints)
+		reason := ruleset.NoWeight
+		if plan == nil || len(plan.Cluster) == 0 {
+			reason = ruleset.NoEndpoints
+		} else if policy == cluster.PolicyLocal && len(plan.Local) == 0 {
+			reason = ruleset.NoLocalEndpoints
+		}
+		f.Closed = explain.NewReason(reason, ruleset.Facts{ServicePort: e.desired.ServicePort})
 	case state.Failure != "":
 		f.Closed = explain.NewReason(ruleset.Localhost, ruleset.Facts{Failure: state.Failure})
 	case state.Pinned.IsValid():

@@ -17,24 +17,20 @@ func checkSourceRanges(ctx context.Context, n *node) Finding {
 	}
 	const limit = 20
 	var details []string
-	count := 0
 	for s, err := range n.Services(ctx) {
 		if err != nil {
 			return unknown(err)
 		}
-		addrs := unrestrictedIPs(s)
-		if len(addrs) == 0 {
-			continue
-		}
-		if count++; count <= limit {
+		if addrs := unrestrictedIPs(s); len(addrs) > 0 {
 			details = append(details, fmt.Sprintf("%s/%s: %s", s.Namespace, s.Name, list(addrs, limit)))
 		}
 	}
+	count := len(details)
 	if count == 0 {
 		return ok("loadBalancerSourceRanges restrict all LoadBalancer IPs of their Services")
 	}
 	if count > limit {
-		details = append(details, fmt.Sprintf("and %d more Services", count-limit))
+		details = append(details[:limit], fmt.Sprintf("and %d more Services", count-limit))
 	}
 	return warn(fmt.Sprintf("%d Services have loadBalancerSourceRanges of one family only: all clients of the other "+
 		"family may use these LoadBalancer IPs", count),

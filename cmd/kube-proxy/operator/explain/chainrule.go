@@ -9,9 +9,8 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// ChainRule is a rule of a chain in the kernel.
+// ChainRule describes a rule of any chain.
 type ChainRule struct {
-	Handle uint64
 	// Text is the rule in nft syntax, as in Step.Rule.
 	Text string
 	// Translates and Masquerades report whether the rule can translate the
@@ -22,21 +21,9 @@ type ChainRule struct {
 	RejectWith string
 }
 
-// ChainRules reads the rules of a chain of any table.
-func (k *Kernel) ChainRules(table *nft.Table, chain string) ([]ChainRule, error) {
-	found, err := k.Conn.Rules(table, chain)
-	rules := make([]ChainRule, 0, len(found))
-	for _, rule := range found {
-		r := describe(k.Table.Family, rule)
-		r.Handle, r.Text = rule.Handle, rule.Text(table.Family)
-		rules = append(rules, r)
-	}
-	return rules, err
-}
-
-// describe returns what a rule does to packets of a family that match. It
-// follows from its last expression.
-func describe(f nft.Family, rule nft.Rule) (r ChainRule) {
+// Describe returns what a rule does to packets of a family that match, without
+// the text of the rule. It follows from its last expression.
+func Describe(f nft.Family, rule nft.Rule) (r ChainRule) {
 	if len(rule.Expressions) == 0 {
 		return r
 	}

@@ -13,7 +13,7 @@ func (f *fate) outcome(q *Query) Outcome {
 	o := Outcome{Probability: f.Share}
 	var by ChainRule
 	if f.End.By != nil {
-		by = describe(q.family(), f.End.By.Rule)
+		by = Describe(q.family(), f.End.By.Rule)
 	}
 	switch {
 	case f.End.Action == walk.Rejected:

@@ -16,10 +16,7 @@ const runDir = "/run/nftproxy"
 
 // directory is an open directory of sockets that no other user can write to. It
 // stays the same directory when a path is replaced.
-type directory struct {
-	*os.File
-	path string
-}
+type directory struct{ *os.File }
 
 // openDirectory opens a directory. It does not follow a symbolic link.
 func openDirectory(path string) (*directory, error) {
@@ -27,7 +24,7 @@ func openDirectory(path string) (*directory, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open directory", Path: path, Err: err}
 	}
-	return &directory{os.NewFile(uintptr(fd), path), path}, nil
+	return &directory{os.NewFile(uintptr(fd), path)}, nil
 }
 
 // openDirectoryIn opens a directory below root, as a process with this root
@@ -48,7 +45,7 @@ func openDirectoryIn(root, path string) (*directory, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open directory", Path: path, Err: err}
 	}
-	return &directory{os.NewFile(uintptr(fd), path), path}, nil
+	return &directory{os.NewFile(uintptr(fd), path)}, nil
 }
 
 // check returns an error if a user other than root and the user of this process
@@ -56,13 +53,13 @@ func openDirectoryIn(root, path string) (*directory, error) {
 func (d *directory) check() error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(d.Fd()), &stat); err != nil {
-		return &fs.PathError{Op: "stat", Path: d.path, Err: err}
+		return &fs.PathError{Op: "stat", Path: d.Name(), Err: err}
 	}
 	switch {
 	case !trusted(stat.Uid):
-		return fmt.Errorf("directory %s belongs to user %d, not to root", d.path, stat.Uid)
+		return fmt.Errorf("directory %s belongs to user %d, not to root", d.Name(), stat.Uid)
 	case stat.Mode&0o022 != 0:
-		return fmt.Errorf("other users may write to directory %s (mode %#o)", d.path, stat.Mode&0o777)
+		return fmt.Errorf("other users may write to directory %s (mode %#o)", d.Name(), stat.Mode&0o777)
 	}
 	return nil
 }
@@ -77,7 +74,7 @@ func (d *directory) lock() (err error) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if err != nil {
-		return &fs.PathError{Op: "lock directory", Path: d.path, Err: err}
+		return &fs.PathError{Op: "lock directory", Path: d.Name(), Err: err}
 	}
 	return nil
 }
@@ -91,9 +88,9 @@ func (d *directory) socket(name string) (exists bool, err error) {
 	case err == unix.ENOENT:
 		return false, nil
 	case err != nil:
-		return false, &fs.PathError{Op: "stat", Path: d.path + "/" + name, Err: err}
+		return false, &fs.PathError{Op: "stat", Path: d.Name() + "/" + name, Err: err}
 	case stat.Mode&unix.S_IFMT != unix.S_IFSOCK:
-		return false, fmt.Errorf("%s/%s is not a socket", d.path, name)
+		return false, fmt.Errorf("%s/%s is not a socket", d.Name(), name)
 	}
 	return true, nil
 }

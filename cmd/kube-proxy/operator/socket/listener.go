@@ -127,7 +127,7 @@ func (l *listener) inUse(conn net.Conn, err error) error {
 	return fmt.Errorf("another proxy of this network namespace, process %d, listens on %s", other.Pid, l.path())
 }
 
-func (l *listener) path() string { return filepath.Join(l.dir.path, l.name) }
+func (l *listener) path() string { return filepath.Join(l.dir.Name(), l.name) }
 
 // Accept implements net.Listener. It closes connections of other users.
 func (l *listener) Accept() (net.Conn, error) {

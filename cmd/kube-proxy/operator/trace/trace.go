@@ -21,17 +21,11 @@ import (
 type Trace struct {
 	owner    *nft.Conn // of the tables
 	tracer   *nft.Tracer
-	families map[nft.Family]*family
+	kernels  map[nft.Family]*explain.Kernel
+	chains   map[chain][]nft.Rule // of all tables that packets passed
 	passages *passages
 	ended    []*passage
 	names    map[uint32]string // of interfaces
-}
-
-// family is the proxy's table of an address family, and the chains of this and
-// other tables that packets passed.
-type family struct {
-	kernel *explain.Kernel
-	chains map[chain]map[uint64]explain.ChainRule // rules by their handles
 }
 
 // chain identifies a chain of any table.
@@ -43,7 +37,10 @@ type chain struct {
 // Open starts a trace of selected packets. The error is for people. It is
 // explain.ErrNoTable if no proxy has a table of the selected families.
 func Open(selection Selection) (*Trace, error) {
-	t := &Trace{families: make(map[nft.Family]*family), names: make(map[uint32]string)}
+	t := &Trace{
+		kernels: make(map[nft.Family]*explain.Kernel), chains: make(map[chain][]nft.Rule),
+		names: make(map[uint32]string),
+	}
 	if err := t.open(selection); err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -76,7 +73,7 @@ func (t *Trace) open(selection Selection) (err error) {
 			return err
 		}
 	}
-	if len(t.families) > 0 {
+	if len(t.kernels) > 0 {
 		return nil
 	}
 	return cmp.Or(missing, errors.New("no packet can have this source and this destination"))
@@ -88,7 +85,7 @@ func (t *Trace) add(f nft.Family, selection *Selection) error {
 	if err != nil {
 		return err
 	}
-	t.families[f] = &family{kernel: kernel, chains: make(map[chain]map[uint64]explain.ChainRule)}
+	t.kernels[f] = kernel
 	table, rows := tableOf(f, selection, t.passages.table)
 	b := nft.NewBatch(table)
 	b.AddProgram()
@@ -119,8 +116,8 @@ func (t *Trace) Close() error {
 	if t.tracer != nil {
 		errs = append(errs, t.tracer.Close())
 	}
-	for _, f := range t.families {
-		errs = append(errs, f.kernel.Close())
+	for _, kernel := range t.kernels {
+		errs = append(errs, kernel.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -154,13 +151,13 @@ func (t *Trace) Next(ctx context.Context) (*Packet, error) {
 
 // packet returns the packet of a passage that ended.
 func (t *Trace) packet(p *passage) *Packet {
-	family := t.families[nft.FamilyOf(p.first.Source.Addr())]
-	packet := packetOf(p, family.rule)
+	kernel := t.kernels[nft.FamilyOf(p.first.Source.Addr())]
+	packet := packetOf(p, func(e nft.TraceEvent) explain.ChainRule { return t.rule(kernel, e) })
 	packet.Interface = t.interfaceName(p.first.In)
 	if packet.Final != nil {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
 	}
-	result, err := family.kernel.Explain(explain.Query{
+	result, err := kernel.Explain(explain.Query{
 		Destination: packet.Destination, Protocol: cluster.Protocol(p.first.Protocol),
 		Source: packet.Source.Addr(), Interface: packet.Interface,
 	})
@@ -172,26 +169,26 @@ func (t *Trace) packet(p *passage) *Packet {
 	return packet
 }
 
-// rule returns the rule of an event. It reads the chain unless it did so
-// before. A rule that was deleted meanwhile has no text.
-func (f *family) rule(e nft.TraceEvent) explain.ChainRule {
-	c := chain{e.Family, e.Table, e.Chain}
-	if rule, ok := f.chains[c][e.Rule]; ok {
-		return rule
+// rule returns the rule of an event. It reads the chain unless the rule was
+// there before. A rule that was deleted meanwhile has no text.
+func (t *Trace) rule(kernel *explain.Kernel, e nft.TraceEvent) (r explain.ChainRule) {
+	c, err := chain{e.Family, e.Table, e.Chain}, error(nil)
+	is := func(rule nft.Rule) bool { return rule.Handle == e.Rule }
+	i := slices.IndexFunc(t.chains[c], is)
+	if i < 0 {
+		t.chains[c], err = kernel.Conn.Rules(&nft.Table{Family: e.Family, Name: e.Table}, e.Chain)
+		i = slices.IndexFunc(t.chains[c], is)
 	}
-	rules, err := f.kernel.ChainRules(&nft.Table{Family: e.Family, Name: e.Table}, e.Chain)
-	f.chains[c] = make(map[uint64]explain.ChainRule)
-	for _, rule := range rules {
-		f.chains[c][rule.Handle] = rule
+	switch {
+	case err != nil:
+		r.Text = fmt.Sprintf("a rule that cannot be read (handle %d): %v", e.Rule, err)
+	case i < 0:
+		r.Text = fmt.Sprintf("a rule that was deleted meanwhile (handle %d)", e.Rule)
+	default:
+		r = explain.Describe(kernel.Table.Family, t.chains[c][i])
+		r.Text = t.chains[c][i].Text(e.Family)
 	}
-	rule, ok := f.chains[c][e.Rule]
-	if !ok {
-		rule.Text = fmt.Sprintf("a rule that was deleted meanwhile (handle %d)", e.Rule)
-	}
-	if err != nil {
-		rule.Text = fmt.Sprintf("a rule that cannot be read (handle %d): %v", e.Rule, err)
-	}
-	return rule
+	return r
 }
 
 // interfaceName returns the name of an interface, "" for none.
