@@ -14,27 +14,24 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// addressSource is where localAddresses gets addresses from.
-type addressSource interface {
-	// list returns all addresses. If the error is netlink.ErrDumpInterrupted,
-	// they can be incomplete.
-	list() ([]netlink.Addr, error)
-	// wait returns after a change since the last call, or since the source was
-	// opened. It returns an error after close.
-	wait() error
-	// close releases what the source holds.
-	close()
+// localAddresses calls report with the addresses of this node
+// (cluster.Node.LocalIPs).
+type localAddresses struct {
+	idle
+	report func([]netip.Addr)
+	// listAll returns all addresses. If the error is
+	// netlink.ErrDumpInterrupted, they can be incomplete.
+	listAll func() ([]netlink.Addr, error)
+	// wait returns after a change since the last call, or since the start. It
+	// returns an error after release.
+	wait    func() error
+	release func()
 }
 
-// kernelAddresses is the addressSource of a network namespace.
-type kernelAddresses struct {
-	handle  *netlink.Handle
-	changes *nl.NetlinkSocket
-}
-
-// openKernelAddresses returns the source of the network namespace of the
-// calling thread.
-func openKernelAddresses() (*kernelAddresses, error) {
+// watchLocalAddresses calls report with the addresses of this node, once before
+// it returns and, while run runs, after each change. It works in the network
+// namespace of the calling thread.
+func watchLocalAddresses(report func([]netip.Addr)) (*localAddresses, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE) // others, such as xfrm, may be missing
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
@@ -44,45 +41,23 @@ func openKernelAddresses() (*kernelAddresses, error) {
 		handle.Close()
 		return nil, fmt.Errorf("follow addresses: %w", err)
 	}
-	return &kernelAddresses{handle, changes}, nil
-}
-
-func (k *kernelAddresses) list() ([]netlink.Addr, error) {
-	return k.handle.AddrList(nil, netlink.FAMILY_ALL)
-}
-
-func (k *kernelAddresses) wait() error {
-	_, _, err := k.changes.Receive()
-	if errors.Is(err, unix.ENOBUFS) { // messages were lost
-		return nil
+	a := &localAddresses{
+		report:  report,
+		listAll: func() ([]netlink.Addr, error) { return handle.AddrList(nil, netlink.FAMILY_ALL) },
+		wait: func() error {
+			_, _, err := changes.Receive()
+			if errors.Is(err, unix.ENOBUFS) { // messages were lost
+				return nil
+			}
+			return err
+		},
+		release: func() {
+			handle.Close()
+			changes.Close()
+		},
 	}
-	return err
-}
-
-func (k *kernelAddresses) close() {
-	k.handle.Close()
-	k.changes.Close()
-}
-
-// localAddresses calls report with the addresses of this node
-// (cluster.Node.LocalIPs).
-type localAddresses struct {
-	idle
-	source addressSource
-	report func([]netip.Addr)
-}
-
-// watchLocalAddresses calls report with the addresses of this node, once before
-// it returns and, while run runs, after each change. It works in the network
-// namespace of the calling thread.
-func watchLocalAddresses(report func([]netip.Addr)) (*localAddresses, error) {
-	source, err := openKernelAddresses()
-	if err != nil {
-		return nil, err
-	}
-	a := &localAddresses{source: source, report: report}
 	if err := a.start(); err != nil {
-		a.close()
+		a.release()
 		return nil, err
 	}
 	return a, nil
@@ -103,7 +78,7 @@ func (a *localAddresses) start() error {
 }
 
 func (a *localAddresses) close() error {
-	a.source.close()
+	a.release()
 	return nil
 }
 
@@ -141,7 +116,7 @@ func (a *localAddresses) run(ctx context.Context) {
 // follow sends to changed after changes, unless it is full.
 func (a *localAddresses) follow(ctx context.Context, changed chan<- struct{}) {
 	for {
-		if err := a.source.wait(); err != nil {
+		if err := a.wait(); err != nil {
 			if ctx.Err() == nil {
 				klog.ErrorS(err, "Changes of addresses are detected late", "period", relistPeriod)
 			}
@@ -174,7 +149,7 @@ func (a *localAddresses) list() ([]netip.Addr, error) {
 	var all []netlink.Addr
 	var err error
 	for range listTries {
-		if all, err = a.source.list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if all, err = a.listAll(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-// fakeAddresses is an addressSource with the addresses and errors of a test.
+// fakeAddresses are the addresses and errors of a test.
 type fakeAddresses struct {
 	mu          sync.Mutex // guards the fields below
 	addrs       []string
@@ -93,7 +93,7 @@ func (f *reported) want(t *testing.T, when string, want ...string) {
 func followAddresses(t *testing.T, source *fakeAddresses) (*reported, error) {
 	got := new(reported)
 	source.changes = make(chan error)
-	a := &localAddresses{source: source, report: got.report}
+	a := &localAddresses{report: got.report, listAll: source.list, wait: source.wait, release: source.close}
 	if err := a.start(); err != nil {
 		return got, err
 	}
@@ -197,7 +197,7 @@ func TestManyAddresses(t *testing.T) {
 	for i := range many {
 		add(i)
 	}
-	if err := a.source.wait(); err != nil {
+	if err := a.wait(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -14,18 +14,9 @@ var (
 		"Maximum number of flows in connection tracking. If it is reached, the kernel drops new connections.", nil, nil)
 )
 
-// conntrackMetrics collects the fill of connection tracking in the network
+// collectConntrack collects the fill of connection tracking in the network
 // namespace of the process.
-type conntrackMetrics struct{}
-
-// Describe implements prometheus.Collector.
-func (conntrackMetrics) Describe(ch chan<- *prometheus.Desc) {
-	ch <- flowsDesc
-	ch <- maxFlowsDesc
-}
-
-// Collect implements prometheus.Collector.
-func (conntrackMetrics) Collect(ch chan<- prometheus.Metric) {
+func collectConntrack(ch chan<- prometheus.Metric) {
 	usage, err := conntrack.ReadUsage("/")
 	if err != nil {
 		klog.V(2).InfoS("Failed to read the usage of connection tracking", "err", err)

@@ -52,7 +52,7 @@ func newFamily(
 			return nil, err
 		}
 		f.parts = append(f.parts, connections)
-		s.metrics.add(connections)
+		s.metrics.add(connections.collect)
 	}
 	f.publish()
 	return f, nil
@@ -89,7 +89,11 @@ func (f *family) request() {
 // ended records a sync.
 func (f *family) ended(r table.SyncResult) {
 	f.metrics.synced(r)
-	f.lastSync.Store(newSync(&r))
+	last := &Sync{Ended: time.Now(), Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
+	if r.Err != nil {
+		last.Error = r.Err.Error()
+	}
+	f.lastSync.Store(last)
 	if r.Err == nil {
 		f.metrics.programmed(r.Family, f.triggers)
 		f.triggers = f.triggers[:0]

@@ -117,15 +117,9 @@ func counts[T ~string](all []T, numbers map[T]int) map[string]float64 {
 	return values
 }
 
-// familyMetrics collects the metrics of the families.
-type familyMetrics struct{ families []*family }
-
-// Describe implements prometheus.Collector.
-func (m familyMetrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
-// Collect implements prometheus.Collector.
-func (m familyMetrics) Collect(ch chan<- prometheus.Metric) {
-	for _, f := range m.families {
+// collect collects the metrics of the families.
+func (all families) collect(ch chan<- prometheus.Metric) {
+	for _, f := range all {
 		state := &familyState{Stats: f.stats.Load(), healthy: f.health.state().Healthy}
 		if f.localhost != nil {
 			state.localhost = f.localhost.server.Stats()

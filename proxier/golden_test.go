@@ -48,7 +48,7 @@ func loaded(t *testing.T, config Config, dir string) *Proxier {
 	if err := source.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if !p.tracker.ready() {
+	if listed, _ := p.tracker.state(); !listed {
 		t.Fatal("the first lists are not complete")
 	}
 	for _, f := range p.families {

@@ -101,7 +101,7 @@ func (l *syncLoop) schedule(d time.Duration) {
 // attempt passes the changes to the table and syncs it. It schedules another
 // sync if this one fails.
 func (l *syncLoop) attempt(what string, sync func() error) {
-	if !l.tracker.ready() {
+	if listed, _ := l.tracker.state(); !listed {
 		return
 	}
 	start := time.Now()

@@ -35,7 +35,7 @@ type metrics struct {
 	staleConnectionsReset                               *prometheus.CounterVec
 	invalidObjects                                      prometheus.Gauge
 
-	collectors []prometheus.Collector // all of the above
+	collectors []func(chan<- prometheus.Metric) // of all of the above, and of others
 }
 
 // changeMetrics count the changes of one kind of object: all of them, and those
@@ -150,13 +150,15 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCo
 // Collect implements prometheus.Collector. It does not wait for a sync: numbers
 // of the tables are as of the last publish.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, c := range m.collectors {
-		c.Collect(ch)
+	for _, collect := range m.collectors {
+		collect(ch)
 	}
 }
 
-// add adds a collector, before the metrics are in use.
-func (m *metrics) add(c prometheus.Collector) { m.collectors = append(m.collectors, c) }
+// add adds a function that collects metrics, before they are in use.
+func (m *metrics) add(collect func(chan<- prometheus.Metric)) {
+	m.collectors = append(m.collectors, collect)
+}
 
 // creator creates metrics and registers them in metrics.collectors.
 type creator struct {
@@ -176,7 +178,7 @@ func ofFamilies[V interface {
 }
 
 func register[C prometheus.Collector](c creator, metric C) C {
-	c.metrics.add(metric)
+	c.metrics.add(metric.Collect)
 	return metric
 }
 

@@ -79,12 +79,9 @@ func newPacketCounters(reader *counterReader, families []nft.Family) *packetCoun
 	return c
 }
 
-// Describe implements prometheus.Collector.
-func (c *packetCounters) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
-
-// Collect implements prometheus.Collector. A counter that cannot be read keeps
-// its last value.
-func (c *packetCounters) Collect(ch chan<- prometheus.Metric) {
+// collect collects the counters. A counter that cannot be read keeps its last
+// value.
+func (c *packetCounters) collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, one := range c.counters {

@@ -92,9 +92,9 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		observer[t.Family()] = f
 		p.families, p.parts, p.sink = append(p.families, f), append(p.parts, f.parts...), append(p.sink, t)
 	}
-	p.metrics.add(familyMetrics{p.families})
-	p.metrics.add(conntrackMetrics{})
-	p.metrics.add(newPacketCounters(&p.counters, families))
+	p.metrics.add(p.families.collect)
+	p.metrics.add(collectConntrack)
+	p.metrics.add(newPacketCounters(&p.counters, families).collect)
 	return p, nil
 }
 

@@ -101,12 +101,8 @@ func (p *portConnections) setRows(rows []nft.Row) {
 	}
 }
 
-// Describe implements prometheus.Collector.
-func (s *serviceConnections) Describe(ch chan<- *prometheus.Desc) { ch <- serviceConnectionsDesc }
-
-// Collect implements prometheus.Collector. A row that cannot be read keeps its
-// last number.
-func (s *serviceConnections) Collect(ch chan<- prometheus.Metric) {
+// collect collects the numbers. A row that cannot be read keeps its last one.
+func (s *serviceConnections) collect(ch chan<- prometheus.Metric) {
 	if err := s.reader.read(s.read); err != nil {
 		klog.V(2).InfoS("Failed to read the connections to Services", "err", err)
 	}

@@ -80,12 +80,3 @@ func (p *Proxier) Status() Status {
 	}
 	return s
 }
-
-// newSync returns a sync that ended now.
-func newSync(r *table.SyncResult) *Sync {
-	s := &Sync{Ended: time.Now(), Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
-	if r.Err != nil {
-		s.Error = r.Err.Error()
-	}
-	return s
-}

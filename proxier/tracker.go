@@ -45,6 +45,8 @@ type pending struct {
 	// slice had no endpoints.
 	slices   map[translate.SliceName]cluster.ServiceName
 	triggers []time.Time
+	// versions are those of slices that have endpoints, once they are taken.
+	versions []*translate.EndpointSlice
 }
 
 func newPending() *pending {
@@ -217,12 +219,6 @@ func (t *tracker) synced(list *bool) {
 	*list = true
 }
 
-// ready reports whether both first lists are complete.
-func (t *tracker) ready() bool {
-	ready, _ := t.state()
-	return ready
-}
-
 // state reports whether both first lists are complete, and returns the number
 // of objects with invalid fields.
 func (t *tracker) state() (listed bool, invalid int) {
@@ -239,47 +235,41 @@ func (t *tracker) late(f nft.Family) bool {
 	return t.servicesSynced && t.slicesSynced && (p.node || len(p.services)+len(p.slices) > 0)
 }
 
-// changes are the changes that a family takes.
-type changes struct {
-	*pending
-	versions []*translate.EndpointSlice // of slices, those that have endpoints
-}
-
 // take returns and removes the pending changes of a family.
-func (t *tracker) take(f nft.Family) changes {
+func (t *tracker) take(f nft.Family) *pending {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := changes{pending: t.pending[f]}
+	p := t.pending[f]
 	t.pending[f] = newPending()
-	for name := range c.slices {
+	for name := range p.slices {
 		if now := t.slices[name]; now != nil && now.Family == f {
-			c.versions = append(c.versions, now)
+			p.versions = append(p.versions, now)
 		}
 	}
 	t.countPending()
-	return c
+	return p
 }
 
 // passTo passes the changes to a Sink. node returns the present state of this
 // node.
-func (c *changes) passTo(to cluster.Sink, node func() *cluster.Node) {
-	if c.node {
+func (p *pending) passTo(to cluster.Sink, node func() *cluster.Node) {
+	if p.node {
 		to.SetNode(node())
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(c.services), cluster.ServiceName.Compare) {
-		if svc := c.services[name]; svc != nil {
+	for _, name := range slices.SortedFunc(maps.Keys(p.services), cluster.ServiceName.Compare) {
+		if svc := p.services[name]; svc != nil {
 			to.SetService(svc)
 		} else {
 			to.DeleteService(name)
 		}
 	}
-	for _, now := range c.versions {
-		if c.slices[now.Name] == now.Service {
-			delete(c.slices, now.Name)
+	for _, now := range p.versions {
+		if p.slices[now.Name] == now.Service {
+			delete(p.slices, now.Name)
 		}
 		to.SetEndpoints(now.Service, now.Name.Name, now.Endpoints)
 	}
-	for name, before := range c.slices { // deleted, or of another Service now
+	for name, before := range p.slices { // deleted, or of another Service now
 		if before != (cluster.ServiceName{}) {
 			to.SetEndpoints(before, name.Name, nil)
 		}
