@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -205,4 +206,25 @@ func (c *commandLine) overrideLogging(logging *logsapi.LoggingConfiguration) err
 	})
 	logging.VModule = append(logging.VModule, file.VModule...)
 	return errors.Join(errs...)
+}
+
+// origin returns the flag, or the file and the field, that a field's value
+// comes from.
+func (c *commandLine) origin(field string) string {
+	file := c.options.ConfigFile
+	for _, f := range c.flags {
+		if within(field, f.field) && (file == "" || f.overrides && c.changed(f.name)) {
+			return "--" + f.name
+		}
+	}
+	if file == "" {
+		return field
+	}
+	return file + ": " + field
+}
+
+// within reports whether field is parent or a field below it.
+func within(field, parent string) bool {
+	rest, ok := strings.CutPrefix(field, parent)
+	return ok && parent != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

@@ -54,13 +54,14 @@ func featureSpec(state string) *featuregate.FeatureSpec {
 }
 
 // newFeatureGate returns the gates of KubernetesVersion with these settings,
-// the invalid settings, and a warning for each setting that it ignores or
-// that has no effect.
+// and a warning for each setting that it ignores or that has no effect. It
+// adds an error to v for each invalid setting.
 //
 // A file of a newer or older Kubernetes must not end the proxy. Therefore
 // unknown gates, other values of locked gates and unmet dependencies between
 // gates are not errors, unlike in kube-proxy.
-func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate, invalid []problem, warnings []string) {
+func newFeatureGate(settings map[string]bool, v *validator) (_ featuregate.MutableFeatureGate, warnings []string) {
+	const field = "featureGates"
 	gate := featuregate.NewVersionedFeatureGate(utilversion.MustParse(KubernetesVersion))
 	specs, present := knownFeatures(featureList), make(map[featuregate.Feature]featuregate.FeatureSpec)
 	for name, spec := range specs {
@@ -69,13 +70,13 @@ func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate,
 		}
 	}
 	if err := gate.Add(present); err != nil {
-		return gate, []problem{invalidGate(err.Error())}, nil
+		v.bad(field, "%v", err)
 	}
 	effective := featuresWithEffect()
 	valid := make(map[string]bool)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		if !featureName.MatchString(name) {
-			invalid = append(invalid, invalidGate(fmt.Sprintf("%q is not the name of a feature gate", name)))
+			v.bad(field, "%q is not the name of a feature gate", name)
 			continue
 		}
 		spec, known := specs[name]
@@ -87,12 +88,10 @@ func newFeatureGate(settings map[string]bool) (_ featuregate.MutableFeatureGate,
 		}
 	}
 	if err := gate.SetFromMapWithLogger(logr.Discard(), valid); err != nil {
-		invalid = append(invalid, invalidGate(oneLine(err)))
+		v.bad(field, "%s", oneLine(err))
 	}
-	return gate, invalid, warnings
+	return gate, warnings
 }
-
-func invalidGate(text string) problem { return problem{field: "featureGates", text: text} }
 
 var featureName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]*$`)
 

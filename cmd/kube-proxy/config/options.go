@@ -104,12 +104,12 @@ func (o *Options) complete() error {
 	if err := o.validateRows(); err != nil {
 		return err
 	}
-	gate, found, warnings := newFeatureGate(o.Configuration.FeatureGates)
+	v := &validator{origin: o.cmd.origin, inFile: o.ConfigFile != ""}
+	gate, warnings := newFeatureGate(o.Configuration.FeatureGates, v)
 	o.FeatureGate = gate
 	o.warnings = append(o.warnings, warnings...)
-	found = append(found, validate(o.Configuration, gate)...)
-	if len(found) > 0 {
-		return o.cmd.explain(found, o.ConfigFile)
+	if v.validate(o.Configuration, gate); len(v.errs) > 0 {
+		return errors.Join(v.errs...)
 	}
 	setMode(o.Configuration)
 	return nil

@@ -16,10 +16,22 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// validate returns the invalid fields of a configuration with defaults, as
-// kube-proxy does in nftables mode.
-func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) []problem {
-	v := new(validator)
+// validator collects the errors of a configuration. An error is a line that
+// begins with the flag, or the file and the field, that holds the value.
+type validator struct {
+	origin func(field string) string
+	inFile bool // reports whether the configuration comes from a file
+	errs   []error
+}
+
+// bad adds an error of a field.
+func (v *validator) bad(field, format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf("%s: %s", v.origin(field), fmt.Sprintf(format, args...)))
+}
+
+// validate checks a configuration with defaults, as kube-proxy does in nftables
+// mode.
+func (v *validator) validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) {
 	v.mode(string(c.Mode))
 	v.inRange("iptables.masqueradeBit", c.IPTables.MasqueradeBit, 0, 31)
 	v.inRange("nftables.masqueradeBit", c.NFTables.MasqueradeBit, 0, 31)
@@ -42,18 +54,11 @@ func validate(c *v1alpha1.KubeProxyConfiguration, gate featuregate.FeatureGate) 
 	for _, err := range logsapi.Validate(&c.Logging, gate, field.NewPath("logging")) {
 		v.bad(err.Field, "%s", oneLine(fmt.Errorf("%s", err.ErrorBody())))
 	}
-	return v.found
 }
 
 // previousVersions are the values of showHiddenMetricsForVersion that one of
 // kube-proxy v1.33 to v1.37 accepts: each accepts its previous version only.
 var previousVersions = []string{"1.32", "1.33", "1.34", "1.35", "1.36"}
-
-type validator struct{ found []problem }
-
-func (v *validator) bad(field, format string, args ...any) {
-	v.found = append(v.found, problem{field: field, text: fmt.Sprintf(format, args...)})
-}
 
 func (v *validator) inRange(field string, value *int32, from, to int32) {
 	if value != nil && (*value < from || *value > to) {
@@ -69,8 +74,11 @@ const modeRemedy = "; on a kubeadm cluster, set it with " +
 
 func (v *validator) mode(mode string) {
 	if mode != "" && mode != modeNFTables {
-		v.bad("mode", "%q is not supported: nftproxy supports %s only", mode, modeNFTables)
-		v.found[len(v.found)-1].remedy = modeRemedy
+		remedy := ""
+		if v.inFile {
+			remedy = modeRemedy
+		}
+		v.bad("mode", "%q is not supported: nftproxy supports %s only%s", mode, modeNFTables, remedy)
 	}
 }
 
