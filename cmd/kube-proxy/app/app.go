@@ -51,7 +51,7 @@ func execute(ctx context.Context, o *config.Options, stdout io.Writer) error {
 	case o.Help:
 		o.PrintUsage(stdout)
 		return nil
-	case o.Version:
+	case o.Version.Printed():
 		return printVersion(stdout, o)
 	case o.WriteConfigTo != "":
 		return o.WriteConfig()

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -13,11 +12,10 @@ import (
 // Version is the version of nftproxy. The linker sets it in releases.
 var Version = "v0.1.0"
 
-// printVersion prints the version, or the version in ReportedVersion. With
-// --version=raw it adds the build information.
+// printVersion prints the version. With --version=raw it adds the build
+// information.
 func printVersion(w io.Writer, o *config.Options) error {
-	version := cmp.Or(o.ReportedVersion, Version)
-	if _, err := fmt.Fprintln(w, "nftproxy kube-proxy", version); err != nil || !o.VersionRaw {
+	if _, err := fmt.Fprintln(w, "nftproxy kube-proxy", Version); err != nil || o.Version != config.VersionRaw {
 		return err
 	}
 	if _, err := fmt.Fprintf(w, "go %s %s/%s\nreplaces kube-proxy of Kubernetes %s\n",

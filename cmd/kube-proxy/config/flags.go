@@ -198,6 +198,7 @@ func (c *commandLine) addSystem() {
 
 func (c *commandLine) addProcess() {
 	o := c.options
+	o.Version = "false"
 	c.add("Process", []flagSpec{
 		{"write-config-to", &o.WriteConfigTo, effect{}, "Write the effective configuration to `FILE` and exit."},
 		{"init-only", &o.InitOnly, effect{},
@@ -210,7 +211,7 @@ func (c *commandLine) addProcess() {
 				KubernetesVersion + " does not have are ignored with a warning. These have an effect: " +
 				"ContextualLogging, LoggingAlphaOptions, LoggingBetaOptions, ComponentFlagz, ComponentStatusz, " +
 				gateExternalIPs + ", " + gateLocalhostNodePorts + " and the gates of client-go."},
-		{"version", &version{o}, effect{},
+		{"version", &o.Version, effect{},
 			"Print the version and exit. --version=raw adds build information, --version=vX.Y.Z reports that " +
 				"version."},
 	})

@@ -238,7 +238,7 @@ func TestFlagValues(t *testing.T) {
 	verbosity := func(o *Options) any { return uint32(o.Configuration.Logging.Verbosity) }
 	kubeconfig := func(o *Options) any { return o.Configuration.ClientConnection.Kubeconfig }
 	actions := func(o *Options) any { return fmt.Sprintf("%v %v %s", o.Cleanup, o.InitOnly, o.Manifests) }
-	versions := func(o *Options) any { return fmt.Sprintf("%v %v %s", o.Version, o.VersionRaw, o.ReportedVersion) }
+	versions := func(o *Options) any { return fmt.Sprintf("%s %v", o.Version, o.Version.Printed()) }
 	gates := func(o *Options) any {
 		return []bool{
 			clientGates{o.FeatureGate}.Enabled("WatchListClient"), o.FeatureGate.Enabled("MultiCIDRServiceAllocator"),
@@ -266,9 +266,9 @@ func TestFlagValues(t *testing.T) {
 		{"--config=config.yaml -v=9", verbosity, uint32(9)},
 		{"--config=config.yaml --master=x", func(o *Options) any { return o.Master }, "x"},
 		{"--config=config.yaml --kubeconfig=x", kubeconfig, "/etc/kubernetes/kubeconfig"},
-		{"--version", versions, "true false "},
-		{"--version=raw --config=none", versions, "true true "},
-		{"--version=v1.36.3-us.1", versions, "false false v1.36.3-us.1"},
+		{"--version", versions, "true true"},
+		{"--version=raw --config=none", versions, "raw true"},
+		{"--version=v1.36.3-us.1", versions, "v1.36.3-us.1 false"},
 		{"-h --config=none", func(o *Options) any { return o.Help }, true},
 		{"--cleanup --init-only --manifests=d", actions, "true true d"},
 		{"--feature-gates=WatchListClient=false", gates, []bool{false, true}},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	netutils "k8s.io/utils/net"
@@ -62,40 +63,39 @@ func checkIPPort(s string) error {
 	return nil
 }
 
-// version is the value of --version: true, false, raw, or a version to report
-// instead of our own.
-type version struct{ options *Options }
+// Version is the value of --version: true, false, raw, or a version to report
+// instead of our own, such as v1.37.0.
+type Version string
 
-func (v *version) Type() string     { return "version" }
-func (v *version) IsBoolFlag() bool { return true }
+// Printed reports whether the program prints its version and exits.
+func (v Version) Printed() bool { return v == "true" || v == VersionRaw }
 
-func (v *version) String() string {
+// VersionRaw is the Version that adds the build information.
+const VersionRaw Version = "raw"
+
+// String implements pflag.Value.
+func (v *Version) String() string { return string(*v) }
+
+// Type implements pflag.Value.
+func (v *Version) Type() string { return "version" }
+
+// IsBoolFlag reports that the flag needs no value.
+func (v *Version) IsBoolFlag() bool { return true }
+
+// Set implements pflag.Value.
+func (v *Version) Set(s string) error {
+	b, err := strconv.ParseBool(s)
 	switch {
-	case v.options.VersionRaw:
-		return "raw"
-	case v.options.ReportedVersion != "":
-		return v.options.ReportedVersion
-	}
-	return strconv.FormatBool(v.options.Version)
-}
-
-func (v *version) Set(s string) error {
-	o := v.options
-	if s == "raw" {
-		o.Version, o.VersionRaw, o.ReportedVersion = true, true, ""
+	case err == nil:
+		*v = Version(strconv.FormatBool(b))
 		return nil
-	}
-	if s != "" && s[0] == 'v' {
+	case strings.HasPrefix(s, "v"):
 		if _, err := utilversion.ParseSemantic(s); err != nil {
 			return err
 		}
-		o.Version, o.VersionRaw, o.ReportedVersion = false, false, s
-		return nil
-	}
-	b, err := strconv.ParseBool(s)
-	if err != nil {
+	case Version(s) != VersionRaw:
 		return fmt.Errorf("%q is none of true, false, raw, vX.Y.Z", s)
 	}
-	o.Version, o.VersionRaw, o.ReportedVersion = b, false, ""
+	*v = Version(s)
 	return nil
 }

@@ -20,11 +20,11 @@ import (
 // Options is a parsed command line.
 type Options struct {
 	// Configuration comes from the file or the flags. It is complete and
-	// valid, and its mode is nftables. With Help and Version it is the
-	// default configuration.
+	// valid, and its mode is nftables. With --help and --version it is
+	// the default configuration.
 	Configuration *v1alpha1.KubeProxyConfiguration
-	// FeatureGate has the configured feature gates. It is nil with Help and
-	// Version.
+	// FeatureGate has the configured feature gates. It is nil with --help
+	// and --version.
 	FeatureGate featuregate.MutableFeatureGate
 
 	ConfigFile    string // --config: read Configuration from this file
@@ -35,14 +35,10 @@ type Options struct {
 	Rules ruleset.Config
 	// LocalStatusPages is --local-status-pages.
 	LocalStatusPages bool
-	Cleanup          bool // --cleanup: remove the rules and exit
-	InitOnly         bool // --init-only: set the conntrack sysctls and exit
-	Help             bool // --help: print the usage and exit
-	Version          bool // --version: print the version and exit
-	VersionRaw       bool // --version=raw: print the version and the build information; Version is true as well
-	// ReportedVersion is the version to report instead of our own
-	// (--version=vX.Y.Z), "" for our own.
-	ReportedVersion string
+	Cleanup          bool    // --cleanup: remove the rules and exit
+	InitOnly         bool    // --init-only: set the conntrack sysctls and exit
+	Help             bool    // --help: print the usage and exit
+	Version          Version // --version
 
 	args     []string // of Parse
 	readFile fileReader
@@ -72,7 +68,7 @@ func parseWith(args []string, read fileReader) (*Options, error) {
 	if err := o.cmd.parse(args); err != nil {
 		return nil, err
 	}
-	if o.Help || o.Version {
+	if o.Help || o.Version.Printed() {
 		return o, nil
 	}
 	if err := o.complete(); err != nil {
