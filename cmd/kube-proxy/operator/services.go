@@ -110,9 +110,9 @@ func printServices(w io.Writer, services []*table.ServiceView, wide bool) {
 	t.Flush()
 }
 
-// columns returns more columns of a line, or "" unless wide is set.
-func columns(wide bool, texts ...string) string {
-	if !wide {
+// columns returns more columns of a line, or "" unless they are shown.
+func columns(shown bool, texts ...string) string {
+	if !shown {
 		return ""
 	}
 	return "\t" + strings.Join(texts, "\t")
@@ -224,18 +224,12 @@ func printEndpoints(w io.Writer, p *table.PortView, wide bool) {
 	local := slices.ContainsFunc(p.Frontends,
 		func(f table.FrontendView) bool { return f.Policy == cluster.PolicyLocal })
 	t := newTable(w)
-	fmt.Fprint(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER")
-	if local {
-		fmt.Fprint(t, "\tPOLICY LOCAL")
-	}
-	fmt.Fprintln(t, columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
+	fmt.Fprintln(t, "  ENDPOINT\tNODE\tCONDITIONS\tPOLICY CLUSTER"+columns(local, "POLICY LOCAL")+
+		columns(wide, "ENDPOINTSLICE", "HINTED ZONES", "HINTED NODES"))
 	for _, e := range p.Endpoints {
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s", e.EndpointPlace, nodeText(&e), conditionsText(&e),
-			useText(e.Cluster))
-		if local {
-			fmt.Fprintf(t, "\t%s", useText(e.Local))
-		}
-		fmt.Fprintln(t, columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s%s%s\n", e.EndpointPlace, nodeText(&e), conditionsText(&e),
+			useText(e.Cluster), columns(local, useText(e.Local)),
+			columns(wide, e.Source, strings.Join(e.Zones, ", "), strings.Join(e.Nodes, ", ")))
 	}
 	t.Flush()
 }

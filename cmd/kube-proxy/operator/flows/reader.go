@@ -120,19 +120,14 @@ func (r *Reader) count(ctx context.Context, report *Report, port ServicePort) (*
 		}
 		name, endpoints := r.explain(frontend, port.Protocol)
 		g.ServicePort = cmp.Or(g.ServicePort, name)
-		used = merge(used, endpoints)
+		if used == nil {
+			used = endpoints
+		} else {
+			maps.Copy(used, endpoints)
+		}
 	}
 	g.addEndpoints(used, port.Endpoints)
 	return g, nil
-}
-
-// merge returns the union of two sets, nil if both are.
-func merge(a, b map[netip.AddrPort]bool) map[netip.AddrPort]bool {
-	if a == nil {
-		return b
-	}
-	maps.Copy(a, b)
-	return a
 }
 
 // explain returns the service port of a frontend and the endpoints that new
@@ -145,33 +140,24 @@ func (r *Reader) explain(
 		return "", nil
 	}
 	inside, _, err := kernel.DefaultSource(frontend.Addr())
+	endpoints = make(map[netip.AddrPort]bool)
 	for _, client := range []netip.Addr{inside, explain.Outside(kernel.Table.Family)} {
 		var result *explain.Result
 		if err == nil {
 			result, err = kernel.Explain(explain.Query{Destination: frontend, Protocol: protocol, Source: client})
 		}
 		if err != nil {
-			break
+			r.unknown = cmp.Or(r.unknown, err)
+			return servicePort, nil
 		}
 		servicePort = cmp.Or(servicePort, result.ServicePort)
-		endpoints = merge(endpoints, endpointsOf(result))
-	}
-	if err != nil {
-		r.unknown = cmp.Or(r.unknown, err)
-		return servicePort, nil
-	}
-	return servicePort, endpoints
-}
-
-// endpointsOf returns the endpoints among the outcomes.
-func endpointsOf(result *explain.Result) map[netip.AddrPort]bool {
-	endpoints := make(map[netip.AddrPort]bool)
-	for _, o := range result.Outcomes {
-		if o.Action == explain.ToEndpoint {
-			endpoints[o.Endpoint] = true
+		for _, o := range result.Outcomes {
+			if o.Action == explain.ToEndpoint {
+				endpoints[o.Endpoint] = true
+			}
 		}
 	}
-	return endpoints
+	return servicePort, endpoints
 }
 
 // addNotes adds remarks about what the numbers do not show.

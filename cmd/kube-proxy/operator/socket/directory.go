@@ -79,20 +79,17 @@ func (d *directory) lock() (err error) {
 	return nil
 }
 
-// socket returns whether the directory has a socket with this name. A file that
-// is not a socket is an error.
-func (d *directory) socket(name string) (exists bool, err error) {
+// checkSocket returns an error unless the directory has a socket with this
+// name. The error wraps ENOENT if it has no file with this name.
+func (d *directory) checkSocket(name string) error {
 	var stat unix.Stat_t
-	err = unix.Fstatat(int(d.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
-	switch {
-	case err == unix.ENOENT:
-		return false, nil
-	case err != nil:
-		return false, &fs.PathError{Op: "stat", Path: d.Name() + "/" + name, Err: err}
-	case stat.Mode&unix.S_IFMT != unix.S_IFSOCK:
-		return false, fmt.Errorf("%s/%s is not a socket", d.Name(), name)
+	if err := unix.Fstatat(int(d.Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return &fs.PathError{Op: "stat", Path: d.Name() + "/" + name, Err: err}
 	}
-	return true, nil
+	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK {
+		return fmt.Errorf("%s/%s is not a socket", d.Name(), name)
+	}
+	return nil
 }
 
 // address returns the address of a socket in the directory. It does not depend

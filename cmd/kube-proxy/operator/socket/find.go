@@ -82,12 +82,8 @@ func (s socket) connect(ctx context.Context) (*net.UnixConn, error) {
 	if err := dir.check(); err != nil {
 		return nil, err
 	}
-	exists, err := dir.socket(name)
-	if err != nil {
+	if err := dir.checkSocket(name); err != nil {
 		return nil, err
-	}
-	if !exists {
-		return nil, &fs.PathError{Op: "connect to", Path: s.path, Err: unix.ENOENT}
 	}
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", dir.address(name))

@@ -87,7 +87,7 @@ func (l *listener) open() error {
 // removeStale removes the sockets that no process listens on, of all network
 // namespaces. If a process listens on this one, it is an error.
 func (l *listener) removeStale() error {
-	if _, err := l.dir.socket(l.name); err != nil {
+	if err := l.dir.checkSocket(l.name); err != nil && !errors.Is(err, unix.ENOENT) {
 		return err
 	}
 	names, err := l.dir.Readdirnames(-1)
@@ -95,7 +95,7 @@ func (l *listener) removeStale() error {
 		return err
 	}
 	for _, name := range names {
-		if exists, err := l.dir.socket(name); err != nil || !exists {
+		if l.dir.checkSocket(name) != nil {
 			continue // another file does not matter
 		}
 		conn, err := net.DialTimeout("unix", l.dir.address(name), time.Second)
