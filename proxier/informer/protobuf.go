@@ -2,6 +2,7 @@ package informer
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -39,25 +40,25 @@ func decodeList(in *bufio.Reader, kind string, item func([]byte) error) (meta me
 		return meta, err
 	}
 	complete := false
-	outer := message{in: in, left: math.MaxInt64, open: true}
-	err = outer.each(func(number uint64, size int64) error {
+	var buffer bytes.Buffer
+	err = eachField(in, func(number uint64, content *io.LimitedReader) error {
 		switch number {
 		case unknownTypeMeta:
-			return outer.read(size, func(b []byte) error { return checkKind(b, kind) })
+			return decode(content, &buffer, func(b []byte) error { return checkKind(b, kind) })
 		case unknownRaw:
 			complete = true
-			list := message{in: in, left: size}
-			return list.each(func(number uint64, size int64) error {
+			list := bufio.NewReaderSize(content, in.Size())
+			return eachField(list, func(number uint64, content *io.LimitedReader) error {
 				switch number {
 				case listMeta:
-					return list.read(size, meta.Unmarshal)
+					return decode(content, &buffer, meta.Unmarshal)
 				case listItems:
-					return list.read(size, item)
+					return decode(content, &buffer, item)
 				}
-				return list.skip(size)
+				return nil
 			})
 		}
-		return outer.skip(size)
+		return nil
 	})
 	if err == nil && !complete {
 		err = io.ErrUnexpectedEOF
@@ -76,79 +77,55 @@ func checkKind(typeMeta []byte, want string) error {
 	return nil
 }
 
-// message reads the fields of a protobuf message from a stream.
-type message struct {
-	in     *bufio.Reader
-	left   int64 // remaining bytes of the message
-	open   bool  // the message ends with the stream
-	buffer []byte
-}
-
-// each calls f with the number and the size of each field that has a size. f
-// must read or skip the field.
-func (m *message) each(f func(number uint64, size int64) error) error {
-	for m.left > 0 {
-		key, err := binary.ReadUvarint(m)
-		if m.open && errors.Is(err, io.EOF) {
+// eachField calls f with the number and the content of each field of a protobuf
+// message that has a size. f may leave a part of the content. The message ends
+// with in.
+func eachField(in *bufio.Reader, f func(number uint64, content *io.LimitedReader) error) error {
+	content := &io.LimitedReader{R: in}
+	for {
+		key, err := binary.ReadUvarint(in)
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return unexpected(err)
-		}
-		value, err := binary.ReadUvarint(m)
-		if err != nil {
-			return unexpected(err)
-		}
-		switch {
-		case key&7 == uint64(protowire.VarintType):
-			continue
-		case key&7 != uint64(protowire.BytesType):
-			return fmt.Errorf("protobuf: unsupported wire type %d", key&7)
-		case value > uint64(m.left):
-			return fmt.Errorf("protobuf: field of %d bytes exceeds the remaining %d of its message", value, m.left)
-		}
-		if err := f(key>>3, int64(value)); err != nil {
 			return err
 		}
+		size, err := binary.ReadUvarint(in)
+		switch kind := protowire.Type(key & 7); {
+		case errors.Is(err, io.EOF):
+			return io.ErrUnexpectedEOF
+		case err != nil:
+			return err
+		case kind == protowire.VarintType:
+			continue
+		case kind != protowire.BytesType || size > math.MaxInt64:
+			return fmt.Errorf("protobuf: unsupported field of wire type %d with %d bytes", kind, size)
+		}
+		content.N = int64(size)
+		if err := f(key>>3, content); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, content); err != nil {
+			return err
+		}
+		if content.N > 0 {
+			return io.ErrUnexpectedEOF
+		}
 	}
-	return nil
 }
 
-// ReadByte implements io.ByteReader.
-func (m *message) ReadByte() (byte, error) {
-	if m.left == 0 {
-		return 0, io.ErrUnexpectedEOF
+// decode calls f with the content of a field, which is in buffer until f
+// returns.
+func decode(content *io.LimitedReader, buffer *bytes.Buffer, f func([]byte) error) error {
+	if content.N > maxObject {
+		return fmt.Errorf("protobuf: object of %d bytes exceeds the limit of %d", content.N, maxObject)
 	}
-	m.left--
-	return m.in.ReadByte()
-}
-
-// read calls f with the next size bytes, which are valid until f returns.
-func (m *message) read(size int64, f func([]byte) error) error {
-	if size > maxObject {
-		return fmt.Errorf("protobuf: object of %d bytes exceeds the limit of %d", size, maxObject)
+	buffer.Reset()
+	if _, err := buffer.ReadFrom(content); err != nil {
+		return err
 	}
-	if int64(cap(m.buffer)) < size {
-		m.buffer = make([]byte, size)
-	}
-	m.buffer = m.buffer[:size]
-	if _, err := io.ReadFull(m.in, m.buffer); err != nil {
-		return unexpected(err)
-	}
-	m.left -= size
-	return f(m.buffer)
-}
-
-func (m *message) skip(size int64) error {
-	n, err := io.CopyN(io.Discard, m.in, size)
-	m.left -= n
-	return unexpected(err)
-}
-
-// unexpected returns io.ErrUnexpectedEOF for io.EOF within a message.
-func unexpected(err error) error {
-	if errors.Is(err, io.EOF) {
+	if content.N > 0 {
 		return io.ErrUnexpectedEOF
 	}
-	return err
+	return f(buffer.Bytes())
 }
