@@ -10,13 +10,8 @@ import (
 // recorded while the kernel refuses to list flows.
 type check struct {
 	changes int // number of recorded changes
-	byFamily[familyCheck]
-}
-
-// familyCheck is the part of a check that concerns one family.
-type familyCheck struct {
 	// changed selects the flows to changed frontends, which the pass lists.
-	changed selections
+	changed byFamily[selections]
 	// gone are the frontends that are no longer served. former are the
 	// addresses that NodePorts no longer listen on.
 	gone   map[netip.AddrPort]struct{}
@@ -24,7 +19,7 @@ type familyCheck struct {
 	// removals are the endpoints whose connections the pass deletes.
 	removals map[endpointKey][]*removal
 	// missed are the sorted TCP frontends whose lost flows the pass deletes.
-	missed []netip.AddrPort
+	missed byFamily[[]netip.AddrPort]
 }
 
 // maxGone is the maximum number of frontends, and of addresses, that a check
@@ -50,67 +45,56 @@ func (c *check) add(frontend netip.AddrPort) {
 	if !frontend.Addr().IsUnspecified() {
 		one.Addr = frontend.Addr()
 	}
-	c.of(family).changed.add(one)
+	c.changed.of(family).add(one)
 }
 
 func (c *check) addGone(frontend netip.AddrPort) {
 	c.add(frontend)
-	c.of(familyOf(frontend.Addr())).addGone(frontend)
+	c.setGone(frontend)
 }
 
-func (c *check) addRemoval(r *removal) {
-	c.changes++
-	c.of(familyOf(r.Endpoint.Addr())).addRemoval(r)
+func (c *check) setGone(frontend netip.AddrPort) {
+	if c.gone == nil {
+		c.gone = make(map[netip.AddrPort]struct{})
+	}
+	if len(c.gone) < maxGone {
+		c.gone[frontend] = struct{}{}
+	}
 }
 
-func (f *familyCheck) addRemoval(r *removal) {
-	if f.removals == nil {
-		f.removals = make(map[endpointKey][]*removal)
+func (c *check) addRemovals(key endpointKey, removals ...*removal) {
+	if c.removals == nil {
+		c.removals = make(map[endpointKey][]*removal)
 	}
-	key := endpointKey{r.Protocol, r.Endpoint}
-	f.removals[key] = append(f.removals[key], r)
-}
-
-func (f *familyCheck) addGone(frontend netip.AddrPort) {
-	if f.gone == nil {
-		f.gone = make(map[netip.AddrPort]struct{})
-	}
-	if len(f.gone) < maxGone {
-		f.gone[frontend] = struct{}{}
-	}
+	c.removals[key] = append(c.removals[key], removals...)
 }
 
 // merge adds the work of another check, which it does not modify.
 func (c *check) merge(o check) {
 	c.changes += o.changes
-	c.ipv4.merge(o.ipv4)
-	c.ipv6.merge(o.ipv6)
-}
-
-func (f *familyCheck) merge(o familyCheck) {
-	f.changed.merge(o.changed)
-	for frontend := range o.gone {
-		f.addGone(frontend)
-	}
-	f.former.addMissing(o.former, nil)
-	for _, removals := range o.removals {
-		for _, r := range removals {
-			f.addRemoval(r)
+	for _, family := range []Family{IPv4, IPv6} {
+		c.changed.of(family).merge(*o.changed.of(family))
+		if missed := c.missed.of(family); len(*missed) == 0 {
+			*missed = *o.missed.of(family)
 		}
 	}
-	if len(f.missed) == 0 {
-		f.missed = o.missed
+	for frontend := range o.gone {
+		c.setGone(frontend)
+	}
+	c.former.addMissing(o.former, nil)
+	for key, removals := range o.removals {
+		c.addRemovals(key, removals...)
 	}
 }
 
 // isGone reports whether a destination is no longer served: its VIP is gone,
 // or its NodePort is gone, or NodePorts no longer listen on its address.
-func (f *familyCheck) isGone(dst, nodePort netip.AddrPort, isNodePort bool, nodeAddrs addrSet,
+func (c *check) isGone(dst, nodePort netip.AddrPort, isNodePort bool, nodeAddrs addrSet,
 	isLocal func(netip.Addr) bool) bool {
-	if _, gone := f.gone[dst]; gone {
+	if _, gone := c.gone[dst]; gone {
 		return true
 	}
-	_, gone := f.gone[nodePort]
-	return (gone || isNodePort) && f.former.contains(dst.Addr(), isLocal) ||
+	_, gone := c.gone[nodePort]
+	return (gone || isNodePort) && c.former.contains(dst.Addr(), isLocal) ||
 		gone && nodeAddrs.contains(dst.Addr(), isLocal)
 }

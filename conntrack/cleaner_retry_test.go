@@ -93,11 +93,11 @@ func TestCleanerIsBoundedWhilePassesFail(t *testing.T) {
 			t.Errorf("got %d attempts within 10 s, want at most 11", n)
 		}
 	})
-	last := p.checks[len(p.checks)-1].ipv4
+	last := p.checks[len(p.checks)-1]
 	if n := len(last.gone); n != maxGone {
 		t.Errorf("got %d recorded frontends, want %d", n, maxGone)
 	}
-	if n := len(last.changed.list); n > maxNarrowDumps {
+	if n := len(last.changed.ipv4.list); n > maxNarrowDumps {
 		t.Errorf("got %d selections, want at most %d", n, maxNarrowDumps)
 	}
 }

@@ -30,7 +30,7 @@ func (p *passes) clean(_ context.Context, todo *check) (Stats, error) {
 // frontendsOf returns the IPv4 frontends of a check, in order.
 func frontendsOf(c check) []string {
 	var names []string
-	for _, s := range c.ipv4.changed.sorted(maxNarrowDumps) {
+	for _, s := range c.changed.ipv4.sorted(maxNarrowDumps) {
 		if !s.Addr.IsValid() {
 			s.Addr = IPv4.Unspecified()
 		}
@@ -106,7 +106,7 @@ func TestCleanerChecksTwice(t *testing.T) {
 		p.wantPasses(t, 2)
 		for _, todo := range p.checks {
 			wantFrontends(t, todo, "0.0.0.0:30053", "10.96.0.1:53")
-			if _, ok := todo.ipv4.gone[addrPort("10.96.0.1:53")]; !ok {
+			if _, ok := todo.gone[addrPort("10.96.0.1:53")]; !ok {
 				t.Errorf("got check %+v, want the frontend that is gone", todo)
 			}
 		}
@@ -122,7 +122,7 @@ func TestCleanerChecksTwice(t *testing.T) {
 		p.wantPasses(t, 4)
 		for _, todo := range p.checks[2:] {
 			wantFrontends(t, todo, "0.0.0.0:30053")
-			if _, ok := todo.ipv4.former[addr("192.0.2.1")]; !ok {
+			if _, ok := todo.former[addr("192.0.2.1")]; !ok {
 				t.Errorf("got check %+v, want the former address", todo)
 			}
 		}
@@ -170,7 +170,7 @@ func TestCleanerCombinesSecondPasses(t *testing.T) {
 		}
 		seen := make(map[netip.AddrPort][]time.Time)
 		for i, todo := range p.checks {
-			for frontend := range maps.Keys(todo.ipv4.gone) {
+			for frontend := range maps.Keys(todo.gone) {
 				seen[frontend] = append(seen[frontend], p.at[i])
 			}
 		}

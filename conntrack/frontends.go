@@ -131,7 +131,7 @@ func (f *frontends) Miss(family Family, frontends []netip.AddrPort) {
 	f.mu.Lock()
 	defer f.unlock()
 	f.unchecked.changes += len(frontends)
-	f.unchecked.of(family).missed = frontends
+	*f.unchecked.missed.of(family) = frontends
 }
 
 // SetNodeAddrs sets the addresses that the NodePorts of a family listen on.
@@ -154,7 +154,7 @@ func (f *frontends) SetNodeAddrs(family Family, addrs []netip.Addr) {
 		}
 	}
 	if nodePorts {
-		f.unchecked.of(family).former.addMissing(before, now)
+		f.unchecked.former.addMissing(before, now)
 	}
 }
 

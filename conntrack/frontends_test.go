@@ -72,12 +72,12 @@ func TestReplace(t *testing.T) {
 	f.Update(change("10.96.0.1:53", ep1), change("10.96.0.2:53", ep1), change("[fd96::1]:53", "[fd24::1]:53"))
 	f.take()
 	f.Replace(IPv4, change("10.96.0.1:53", ep1, ep2), change("[fd96::2]:53"))
-	if todo := f.take(); todo.changes != 1 || todo.ipv4.changed.list[0] != to("10.96.0.2:53") {
+	if todo := f.take(); todo.changes != 1 || todo.changed.ipv4.list[0] != to("10.96.0.2:53") {
 		t.Errorf("got check %+v, want 10.96.0.2:53 only", todo)
 	}
 	f.Replace(IPv4, change("10.96.0.1:53", ep2), change("10.96.0.3:53", ep2))
 	todo := f.take()
-	if todo.changes != 2 || len(todo.ipv4.gone) != 0 {
+	if todo.changes != 2 || len(todo.gone) != 0 {
 		t.Errorf("got check %+v, want 2 changes, none gone", todo)
 	}
 	for flow, want := range map[trackedFlow]bool{

@@ -63,9 +63,8 @@ func (s selections) sorted(n int) []Selection {
 func plan(c *check, entries int) (dumps []Selection) {
 	limit := maxDumps(entries)
 	for _, family := range []Family{IPv4, IPv6} {
-		f := c.of(family)
-		dumps = slices.Concat(dumps, f.changed.sorted(limit), f.removed().sorted(limit))
-		if len(f.missed) > 0 {
+		dumps = slices.Concat(dumps, c.changed.of(family).sorted(limit), c.removed(family).sorted(limit))
+		if len(*c.missed.of(family)) > 0 {
 			dumps = append(dumps, Selection{Family: family, Protocol: unix.IPPROTO_TCP, lost: true})
 		}
 	}

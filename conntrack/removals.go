@@ -1,6 +1,10 @@
 package conntrack
 
-import "net/netip"
+import (
+	"maps"
+	"net/netip"
+	"slices"
+)
 
 // Removal is an endpoint of a TCP or SCTP service that no longer exists.
 type Removal struct {
@@ -35,17 +39,16 @@ func (f *frontends) Remove(removals ...Removal) {
 	defer f.unlock()
 	for _, r := range removals {
 		r.Endpoint = unmap(r.Endpoint)
-		f.unchecked.addRemoval(&removal{Removal: r})
+		f.unchecked.changes++
+		f.unchecked.addRemovals(endpointKey{r.Protocol, r.Endpoint}, &removal{Removal: r})
 	}
 }
 
 // finish reports the removals of a check after both passes.
 func (c *check) finish() {
-	for _, family := range []*familyCheck{&c.ipv4, &c.ipv6} {
-		for _, done := range family.removals {
-			for _, r := range done {
-				r.Done(r.found)
-			}
+	for _, done := range c.removals {
+		for _, r := range done {
+			r.Done(r.found)
 		}
 	}
 }
@@ -53,10 +56,9 @@ func (c *check) finish() {
 // isOfRemoval reports whether a flow is a connection to the endpoint of a
 // removal, and counts it.
 func (f *frontends) isOfRemoval(flow trackedFlow, c *check, isLocal func(netip.Addr) bool) bool {
-	family := flow.family()
-	for _, r := range c.of(family).removals[endpointKey{flow.protocol, flow.reply.src}] {
+	for _, r := range c.removals[endpointKey{flow.protocol, flow.reply.src}] {
 		f.mu.RLock()
-		nodeAddrs := f.of(family).nodeAddrs
+		nodeAddrs := f.of(flow.family()).nodeAddrs
 		f.mu.RUnlock()
 		if r.includes(flow, nodeAddrs, isLocal) {
 			r.found++
@@ -80,18 +82,21 @@ func (r *removal) includes(flow trackedFlow, nodeAddrs addrSet, isLocal func(net
 // messages for 30 % of all entries (see maxDumps).
 const maxOfPort = 2
 
-// removed selects the connections to the endpoints of removals.
-func (f *familyCheck) removed() (all selections) {
+// removed selects the connections to the endpoints of the removals of a family.
+func (c *check) removed(family Family) (all selections) {
 	ofPort := make(map[endpointKey]int)
 	portOf := func(k endpointKey) endpointKey {
 		return endpointKey{k.protocol, netip.AddrPortFrom(netip.Addr{}, k.endpoint.Port())}
 	}
-	for k := range f.removals {
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(c.removals)), func(k endpointKey) bool {
+		return familyOf(k.endpoint.Addr()) != family
+	})
+	for _, k := range keys {
 		ofPort[portOf(k)]++
 	}
-	for k := range f.removals {
+	for _, k := range keys {
 		one := Selection{
-			Family: familyOf(k.endpoint.Addr()), Protocol: k.protocol, Addr: k.endpoint.Addr(), Port: k.endpoint.Port(),
+			Family: family, Protocol: k.protocol, Addr: k.endpoint.Addr(), Port: k.endpoint.Port(),
 			Translated: true, replies: true,
 		}
 		if ofPort[portOf(k)] > maxOfPort {

@@ -28,7 +28,7 @@ import (
 // deleted in its own zone only.
 func (f *frontends) stale(flow trackedFlow, c *check, isLocal func(netip.Addr) bool) bool {
 	if flow.protocol != unix.IPPROTO_UDP {
-		lost := flow.lost() && contains(c.of(flow.family()).missed, flow.original.dst)
+		lost := flow.lost() && contains(*c.missed.of(flow.family()), flow.original.dst)
 		return lost || f.isOfRemoval(flow, c, isLocal)
 	}
 	dst, family := flow.original.dst, flow.family()
@@ -45,7 +45,7 @@ func (f *frontends) stale(flow trackedFlow, c *check, isLocal func(netip.Addr) b
 		return !contains(vipEndpoints, flow.reply.src)
 	}
 	serving := isNodePort && contains(nodePortEndpoints, flow.reply.src)
-	gone := flow.translated() && c.of(family).isGone(dst, nodePort, isNodePort, nodeAddrs, isLocal)
+	gone := flow.translated() && c.isGone(dst, nodePort, isNodePort, nodeAddrs, isLocal)
 	if isNodePort && (gone || !serving) && nodeAddrs.contains(dst.Addr(), isLocal) {
 		return !serving
 	}

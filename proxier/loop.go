@@ -72,8 +72,10 @@ func (l *syncLoop) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-l.wake:
-			if l.retry == nil { // otherwise the retry includes this change
-				l.schedule(max(l.config.MinSyncPeriod, l.rest) - time.Since(l.last))
+			// A retry, or a sync that is scheduled, includes this change.
+			// Meanwhile the loop continues to check the table.
+			if l.retry == nil && l.due == nil {
+				l.due = time.After(max(l.config.MinSyncPeriod, l.rest) - time.Since(l.last))
 			}
 		case <-l.due:
 			l.due = nil
@@ -87,14 +89,6 @@ func (l *syncLoop) run(ctx context.Context) {
 		case query := <-l.queries:
 			query()
 		}
-	}
-}
-
-// schedule schedules a sync after d, unless one is scheduled. Meanwhile the
-// loop continues to check the table.
-func (l *syncLoop) schedule(d time.Duration) {
-	if l.due == nil {
-		l.due = time.After(d)
 	}
 }
 

@@ -3,7 +3,6 @@ package proxier
 import (
 	"context"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -29,16 +28,13 @@ func (idle) run(context.Context)   {}
 func (idle) drain(context.Context) {}
 func (idle) close() error          { return nil }
 
-// observer passes the commits of tables to the parts that follow their
-// families, and records syncs.
-type observer map[nft.Family]*family
-
-// Committed implements table.Observer.
-func (o observer) Committed(c *table.Commit) {
-	for _, part := range o[c.Family].parts {
+// Committed implements table.Observer: the parts that follow a family get its
+// commits.
+func (all *families) Committed(c *table.Commit) {
+	for _, part := range all.of(c.Family).parts {
 		part.update(c)
 	}
 }
 
 // Synced implements table.Observer.
-func (o observer) Synced(r table.SyncResult) { o[r.Family].ended(r) }
+func (all *families) Synced(r table.SyncResult) { all.of(r.Family).ended(r) }

@@ -75,10 +75,18 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	if err := config.validate(); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	p := &Proxier{shared: newShared(&config, families...)}
-	observer := make(observer)
+	p := &Proxier{shared: &shared{
+		config:    &config,
+		events:    eventLog{config.Events},
+		node:      newNodeTracker(&config),
+		metrics:   newMetrics(families...),
+		patience:  queryPatience,
+		allSynced: make(chan struct{}),
+	}}
+	p.tracker = newTracker(p.config, p.events, p.metrics, families...)
+	p.unsynced.Store(int32(len(families)))
 	tables, err := table.New(table.Config{
-		Rules: config.Rules, OwnPorts: config.OwnPorts, Events: p.events, Observer: observer, Open: config.open,
+		Rules: config.Rules, OwnPorts: config.OwnPorts, Events: p.events, Observer: &p.families, Open: config.open,
 	}, families...)
 	if err != nil {
 		return nil, err
@@ -89,27 +97,12 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 		if err != nil {
 			return nil, err
 		}
-		observer[t.Family()] = f
 		p.families, p.parts, p.sink = append(p.families, f), append(p.parts, f.parts...), append(p.sink, t)
 	}
 	p.metrics.add(p.families.collect)
 	p.metrics.add(collectConntrack)
 	p.metrics.add(newPacketCounters(&p.counters, families).collect)
 	return p, nil
-}
-
-func newShared(config *Config, families ...nft.Family) *shared {
-	s := &shared{
-		config:    config,
-		events:    eventLog{config.Events},
-		node:      newNodeTracker(config),
-		metrics:   newMetrics(families...),
-		patience:  queryPatience,
-		allSynced: make(chan struct{}),
-	}
-	s.tracker = newTracker(config, s.events, s.metrics, families...)
-	s.unsynced.Store(int32(len(families)))
-	return s
 }
 
 // setUp connects to the kernel, in the network namespace of the calling thread.

@@ -73,18 +73,10 @@ func (s *Server) Run(ctx context.Context) {
 // that could not be opened. It returns the time of the next retry, or the zero
 // time.
 func (s *Server) reconcile() (next time.Time) {
-	events := s.reconcileLocked(&next)
-	for _, e := range events {
-		s.config.Report(e)
-	}
-	return next
-}
-
-func (s *Server) reconcileLocked(next *time.Time) (events []Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.draining {
-		return nil
+		return next
 	}
 	for port := range s.changed {
 		p := s.ports[port]
@@ -95,19 +87,19 @@ func (s *Server) reconcileLocked(next *time.Time) (events []Event) {
 			delete(s.changed, port)
 			continue
 		case p.listener == nil && !s.now().Before(p.retryAt):
-			events = append(events, s.tryOpen(p)...)
+			s.tryOpen(p)
 		}
 		if p.listener != nil {
 			delete(s.changed, port)
-		} else if next.IsZero() || p.retryAt.Before(*next) {
-			*next = p.retryAt
+		} else if next.IsZero() || p.retryAt.Before(next) {
+			next = p.retryAt
 		}
 	}
-	return events
+	return next
 }
 
-// tryOpen opens a port. It returns an event after a failure with a new cause.
-func (s *Server) tryOpen(p *nodePort) []Event {
+// tryOpen opens a port. It reports a failure with a new cause.
+func (s *Server) tryOpen(p *nodePort) {
 	at := netip.AddrPortFrom(s.config.Addr, p.Port)
 	l, err := s.listen(at)
 	if err == nil {
@@ -119,7 +111,7 @@ func (s *Server) tryOpen(p *nodePort) []Event {
 		p.listener, p.failure, p.delay = l, failure{}, 0
 		s.stats.Listeners++
 		go s.accept(p, p.Port, l)
-		return nil
+		return
 	}
 	s.stats.Failures++
 	now := failure{p.ServicePort, err.Error()}
@@ -130,12 +122,12 @@ func (s *Server) tryOpen(p *nodePort) []Event {
 	if known {
 		klog.V(2).InfoS("Failed to listen for a NodePort again",
 			"servicePort", p.ServicePort, "address", at, "retryAfter", p.delay, "err", err)
-		return nil
+		return
 	}
 	klog.ErrorS(err, "Failed to listen for a NodePort, retrying",
 		"servicePort", p.ServicePort, "address", at, "retryAfter", p.delay)
 	message := fmt.Sprintf("failed to listen on %s for the NodePort of %s, retrying: %v", at, p.ServicePort, err)
-	return []Event{{Namespace: p.Namespace, Name: p.Name, Message: message}}
+	s.config.Report(Event{Namespace: p.Namespace, Name: p.Name, Message: message})
 }
 
 // close closes a port if it is open.

@@ -18,7 +18,7 @@ type Config struct {
 	Addr netip.Addr
 
 	// Report is called if a port cannot be opened, once for each cause. It is
-	// called on Run's goroutine. It may be nil.
+	// called on Run's goroutine, and must not call the Server. It may be nil.
 	Report func(Event)
 
 	// Limit limits the number of connections. The connections to a port are a
@@ -126,28 +126,16 @@ func (s *Server) Set(n NodePort) {
 		p.pin = netip.AddrPort{}
 	}
 	p.NodePort = n
-	s.change(n.Port)
-}
-
-// Delete deletes a NodePort and closes its port. Connections that are open stay
-// open. An unknown port is ignored.
-func (s *Server) Delete(port uint16) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.ports[port]; p != nil {
-		p.NodePort = NodePort{Port: port}
-		s.change(port)
-	}
-}
-
-// change makes Run open or close a port.
-func (s *Server) change(port uint16) {
-	s.changed[port] = struct{}{}
+	s.changed[n.Port] = struct{}{}
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
+
+// Delete deletes a NodePort and closes its port. Connections that are open stay
+// open. An unknown port is ignored.
+func (s *Server) Delete(port uint16) { s.Set(NodePort{Port: port}) }
 
 // Stats returns the present numbers.
 func (s *Server) Stats() Stats {
