@@ -123,27 +123,20 @@ func (r Rule) Constants() (constants []uint32) {
 // DNAT returns the constant address and port to which the rule translates
 // destinations. It is the zero AddrPort if the rule does not translate to a
 // constant.
-func (r Rule) DNAT() netip.AddrPort {
-	n := len(r.Expressions)
-	if n < 3 {
+func (r Rule) DNAT() (to netip.AddrPort) {
+	last := r.Expressions[max(0, len(r.Expressions)-3):]
+	for _, e := range last {
+		if e, ok := e.(*expr.Immediate); ok && len(e.Data) == 2 {
+			to = netip.AddrPortFrom(to.Addr(), binary.BigEndian.Uint16(e.Data))
+		} else if ok {
+			addr, _ := netip.AddrFromSlice(e.Data)
+			to = netip.AddrPortFrom(addr, to.Port())
+		}
+	}
+	if !slices.EqualFunc(last, DNAT(to), equalExpressions) {
 		return netip.AddrPort{}
 	}
-	addr, ok1 := r.Expressions[n-3].(*expr.Immediate)
-	port, ok2 := r.Expressions[n-2].(*expr.Immediate)
-	nat, ok3 := r.Expressions[n-1].(*expr.NAT)
-	if !ok1 || !ok2 || !ok3 || nat.Type != expr.NATTypeDestNAT || len(port.Data) != 2 ||
-		!isOnly(addr.Register, nat.RegAddrMin, nat.RegAddrMax) ||
-		!isOnly(port.Register, nat.RegProtoMin, nat.RegProtoMax) {
-		return netip.AddrPort{}
-	}
-	ip, _ := netip.AddrFromSlice(addr.Data)
-	return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port.Data))
-}
-
-// isOnly reports whether a range contains the value of one register. last is 0
-// if it is omitted.
-func isOnly(register, first, last uint32) bool {
-	return register == first && (last == first || last == 0)
+	return to
 }
 
 // Prefix returns the prefix of a rule that begins with Within(addr, prefix).

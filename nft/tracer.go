@@ -141,21 +141,24 @@ func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
 // one.
 func parseTracedPacket(network, transport []byte) *TracedPacket {
 	p := &TracedPacket{}
-	var source, destination netip.Addr
+	var addrs []byte
 	switch {
 	case len(network) >= 20 && network[0]>>4 == 4:
-		p.Protocol = network[9]
-		source, destination = netip.AddrFrom4([4]byte(network[12:])), netip.AddrFrom4([4]byte(network[16:]))
+		p.Protocol, addrs = network[9], network[12:20]
 	case len(network) >= 40 && network[0]>>4 == 6:
-		p.Protocol = network[6]
-		source, destination = netip.AddrFrom16([16]byte(network[8:])), netip.AddrFrom16([16]byte(network[24:]))
+		p.Protocol, addrs = network[6], network[8:40]
 	default:
 		return nil
 	}
-	var from, to uint16
-	if len(transport) >= 4 {
-		from, to = binary.BigEndian.Uint16(transport), binary.BigEndian.Uint16(transport[2:])
+	ports := make([]byte, 4)
+	if len(transport) >= len(ports) {
+		ports = transport
 	}
-	p.Source, p.Destination = netip.AddrPortFrom(source, from), netip.AddrPortFrom(destination, to)
+	endpoint := func(addr, port []byte) netip.AddrPort {
+		ip, _ := netip.AddrFromSlice(addr)
+		return netip.AddrPortFrom(ip, binary.BigEndian.Uint16(port))
+	}
+	half := len(addrs) / 2
+	p.Source, p.Destination = endpoint(addrs[:half], ports), endpoint(addrs[half:], ports[2:])
 	return p
 }

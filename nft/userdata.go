@@ -48,9 +48,7 @@ func (u userdata) nested(typ uint8, value []byte) userdata {
 func setUserdata(s *Set) []byte {
 	u := setTypes(s)
 	if c := s.storedComment(); c != "" {
-		u = append(u, udataSetComment, uint8(len(c)+1))
-		u = append(u, c...)
-		u = append(u, 0)
+		u = u.nested(udataSetComment, append([]byte(c), 0))
 	}
 	return u
 }

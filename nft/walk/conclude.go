@@ -38,7 +38,7 @@ func (w *Walk) conclude(p *Path, e expr.Any) {
 	case *nft.Extension:
 		w.extension(p, e)
 	case *nft.UnknownExpression:
-		w.unknownExpression(p, e)
+		w.undecoded(p, e.Name, fmt.Errorf("expression %q is unknown", e.Name))
 	default:
 		w.anything(p, fmt.Errorf("expression %T is unknown", e))
 	}
@@ -107,19 +107,4 @@ func (w *Walk) translate(p *Path, e *expr.NAT) {
 	}
 	to, _ := netip.AddrFromSlice(addr.bytes)
 	p.End.To = netip.AddrPortFrom(to, binary.BigEndian.Uint16(port.bytes))
-}
-
-func (w *Walk) unknownExpression(p *Path, e *nft.UnknownExpression) {
-	reason := fmt.Errorf("expression %q is unknown", e.Name)
-	switch e.Name {
-	case "log", "notrack", "dup", "flow_offload", "last", "secmark":
-		p.next()
-	case "redir", "tproxy", "fwd", "synproxy":
-		p.finish(Accepted)
-		p.doubt(reason)
-	case "limit", "quota", "connlimit", "queue":
-		w.decide(p, true, reason)
-	default:
-		w.anything(p, reason)
-	}
 }

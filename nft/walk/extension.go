@@ -11,28 +11,36 @@ import (
 // extension runs a match or a target of iptables.
 func (w *Walk) extension(p *Path, e *nft.Extension) {
 	reason := fmt.Errorf("%s of iptables is unknown", e.Name)
-	if !e.Target {
-		matches, known := w.matchExtension(&p.Packet, e)
-		if known {
-			reason = nil
-		}
-		w.decide(p, matches, reason)
+	if e.Target {
+		w.undecoded(p, e.Name, reason)
 		return
 	}
-	switch e.Name {
+	matches, known := w.matchExtension(&p.Packet, e)
+	if known {
+		reason = nil
+	}
+	w.decide(p, matches, reason)
+}
+
+// undecoded runs an expression, or a target of iptables, of which only the name
+// is decoded.
+func (w *Walk) undecoded(p *Path, name string, reason error) {
+	switch name {
 	case "REJECT":
 		p.finish(Rejected)
-	case "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
+	case "redir", "tproxy", "fwd", "synproxy", "DNAT", "SNAT", "MASQUERADE", "REDIRECT", "NETMAP", "TPROXY":
 		p.finish(Accepted)
 		p.doubt(reason)
 	case "MARK", "CONNMARK":
 		p.Packet.MarkUnknown = true
 		p.next()
-	case "LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET",
-		"AUDIT":
+	case "log", "notrack", "dup", "flow_offload", "last", "secmark",
+		"LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET", "AUDIT":
 		p.next()
-	default: // such as NFQUEUE
+	case "limit", "quota", "connlimit", "queue":
 		w.decide(p, true, reason)
+	default: // such as NFQUEUE
+		w.anything(p, reason)
 	}
 }
 
