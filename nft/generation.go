@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -150,7 +151,6 @@ func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
 	}
 	defer unix.SetsockoptInt(m.socket.FD, unix.SOL_NETLINK, unix.NETLINK_DROP_MEMBERSHIP, group)
 	var found []Committer
-	seen := make(map[Committer]bool)
 	for end := time.Now().Add(d); ; {
 		left := time.Until(end)
 		if left <= 0 {
@@ -160,8 +160,7 @@ func (m *Monitor) Listen(d time.Duration) ([]Committer, error) {
 		if err != nil {
 			return found, fmt.Errorf("listen to nf_tables: %w", err)
 		}
-		if c, ok := parseCommitter(msg); ok && !seen[c] {
-			seen[c] = true
+		if c, ok := parseCommitter(msg); ok && !slices.Contains(found, c) {
 			found = append(found, c)
 		}
 	}

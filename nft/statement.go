@@ -127,25 +127,16 @@ func CtStatusDNAT() Statement {
 	return matchBits(&expr.Ct{Key: expr.CtKeySTATUS, Register: reg1}, ipsDstNAT)
 }
 
-// Bits of connection states (NF_CT_STATE_BIT of
-// linux/netfilter/nf_conntrack_common.h).
-const (
-	ctStateEstablished = 1 << 1
-	ctStateRelated     = 1 << 2
-	ctStateNew         = 1 << 3
-	ctStateUntracked   = 1 << 6
-)
-
 // CtStateNew yields `ct state new`: the packet begins a connection.
-func CtStateNew() Statement { return ctState(ctStateNew) }
+func CtStateNew() Statement { return ctState(expr.CtStateBitNEW) }
 
 // CtStateFirst yields `ct state new,untracked`: the packet begins a connection,
 // or connection tracking does not know.
-func CtStateFirst() Statement { return ctState(ctStateNew | ctStateUntracked) }
+func CtStateFirst() Statement { return ctState(expr.CtStateBitNEW | expr.CtStateBitUNTRACKED) }
 
 // CtStateKnown yields `ct state established,related`: connection tracking has
 // seen packets of the connection in both directions.
-func CtStateKnown() Statement { return ctState(ctStateEstablished | ctStateRelated) }
+func CtStateKnown() Statement { return ctState(expr.CtStateBitESTABLISHED | expr.CtStateBitRELATED) }
 
 func ctState(bits uint32) Statement {
 	return matchBits(&expr.Ct{Key: expr.CtKeySTATE, Register: reg1}, bits)
@@ -164,16 +155,16 @@ func MatchL4Proto(proto uint8) Statement {
 
 // Flags of TCP.
 const (
-	tcpSYN = 0x02
-	tcpACK = 0x10
+	FlagSYN = 0x02
+	FlagACK = 0x10
 )
 
 // TCPSyn yields `tcp flags syn / syn,ack`: the packet begins a TCP connection.
-func TCPSyn() Statement { return tcpFlags(tcpSYN|tcpACK, expr.CmpOpEq, tcpSYN) }
+func TCPSyn() Statement { return tcpFlags(FlagSYN|FlagACK, expr.CmpOpEq, FlagSYN) }
 
 // TCPHasSyn yields `tcp flags syn`: the packet begins a TCP connection or
 // answers such a packet.
-func TCPHasSyn() Statement { return tcpFlags(tcpSYN, expr.CmpOpNeq, 0) }
+func TCPHasSyn() Statement { return tcpFlags(FlagSYN, expr.CmpOpNeq, 0) }
 
 func tcpFlags(mask byte, op expr.CmpOp, flags byte) Statement {
 	return append(MatchL4Proto(unix.IPPROTO_TCP), fieldTCPFlags.expr().load(reg1),

@@ -86,28 +86,18 @@ func (p *Packet) header(e *expr.Payload) value {
 	return unknown("bytes %d to %d of header %d are unknown", e.Offset, e.Offset+e.Len, e.Base)
 }
 
-// Flags of TCP.
-const (
-	tcpSYN = 0x02
-	tcpACK = 0x10
-)
-
 // tcpFlags returns the flags of a packet of the client.
 func (p *Packet) tcpFlags() (flags byte, known bool) {
 	if p.Answered || p.Midstream {
-		return tcpACK, !p.Reply
+		return nft.FlagACK, !p.Reply
 	}
-	return tcpSYN, !p.Reply
+	return nft.FlagSYN, !p.Reply
 }
 
-// States and status bits of connections
-// (linux/netfilter/nf_conntrack_common.h).
+// Status bits of connections (linux/netfilter/nf_conntrack_common.h).
 const (
-	ctStateInvalid     = 1 << 0
-	ctStateEstablished = 1 << 1
-	ctStateNew         = 1 << 3
-	ctStatusSeenReply  = 1 << 1
-	ctStatusDNAT       = 1 << 5
+	ctStatusSeenReply = 1 << 1
+	ctStatusDNAT      = 1 << 5
 )
 
 // tracked returns information about the connection.
@@ -129,11 +119,11 @@ func (p *Packet) tracked(key expr.CtKey) value {
 func (p *Packet) connState() uint32 {
 	switch {
 	case p.Invalid:
-		return ctStateInvalid
+		return expr.CtStateBitINVALID
 	case p.Answered:
-		return ctStateEstablished
+		return expr.CtStateBitESTABLISHED
 	}
-	return ctStateNew
+	return expr.CtStateBitNEW
 }
 
 // connStatus returns the status of the connection, without bits that no
