@@ -7,12 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chain describes a chain and its rules. A chain with a Hook is a base chain,
-// which packets enter from the network stack.
+// Chain describes a chain and its rules, or a chain in the kernel, without its
+// rules. A chain with a Hook is a base chain, which packets enter from the
+// network stack.
 type Chain struct {
 	Name  string
 	Hook  *Hook
 	Rules []Rule
+	// Handle is the number of the chain in the kernel, which the kernel never
+	// assigns twice within a table. It is 0 for a chain that was not found there.
+	Handle uint64
 }
 
 // Hook describes when packets enter a base chain.
@@ -20,6 +24,9 @@ type Hook struct {
 	Type     ChainType
 	Point    HookPoint
 	Priority int32
+	// Drop is the policy: packets that reach the end of the chain are dropped, or
+	// accepted.
+	Drop bool
 }
 
 // ChainType is the type of a base chain.
@@ -58,11 +65,11 @@ const (
 
 // Equal reports whether two chains have the same name, hook and rules.
 func (c *Chain) Equal(o *Chain) bool {
-	return c.Name == o.Name && equalHooks(c.Hook, o.Hook) && slices.EqualFunc(c.Rules, o.Rules, Rule.Equal)
+	return c.Name == o.Name && c.Hook.Equal(o.Hook) && slices.EqualFunc(c.Rules, o.Rules, Rule.Equal)
 }
 
-// equalHooks reports whether two hooks are equal or both nil.
-func equalHooks(a, b *Hook) bool { return a == b || (a != nil && b != nil && *a == *b) }
+// Equal reports whether two hooks are equal or both nil.
+func (h *Hook) Equal(o *Hook) bool { return h == o || (h != nil && o != nil && *h == *o) }
 
 // AddChain adds a chain without its rules. If the chain exists, nothing
 // changes.
@@ -76,6 +83,9 @@ func (b *Batch) AddChain(c *Chain) {
 		w.Uint32(unix.NFTA_HOOK_HOOKNUM, uint32(c.Hook.Point))
 		w.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.Hook.Priority))
 		w.Unnest(at)
+		if c.Hook.Drop {
+			w.Uint32(unix.NFTA_CHAIN_POLICY, policyDrop)
+		}
 	})
 }
 
@@ -87,30 +97,12 @@ func (b *Batch) FlushChain(name string) { b.delete("flush chain", kindRule, name
 // does not exist, or if rules or rows refer to it.
 func (b *Batch) DeleteChain(name string) { b.delete("delete chain", kindChain, name) }
 
-// Policies of base chains (linux/netfilter.h).
-const (
-	PolicyDrop   = 0 // NF_DROP
-	PolicyAccept = 1 // NF_ACCEPT
-)
-
-// FoundChain is a chain in the kernel.
-type FoundChain struct {
-	Name string
-	// Handle is the number of the chain, which the kernel never assigns twice
-	// within a table.
-	Handle uint64
-	// Hook is nil unless the chain is a base chain.
-	Hook *Hook
-	// Policy is the policy of a base chain: NF_ACCEPT or NF_DROP.
-	Policy uint32
-}
-
-// HookMatches reports whether the chain has the hook that c describes.
-func (f FoundChain) HookMatches(c *Chain) bool { return equalHooks(f.Hook, c.Hook) }
+// policyDrop is NF_DROP of linux/netfilter.h.
+const policyDrop = 0
 
 // FindChain reads a chain of the table. It returns ok as false if the chain
 // does not exist.
-func (c *Conn) FindChain(t *Table, name string) (found FoundChain, ok bool, err error) {
+func (c *Conn) FindChain(t *Table, name string) (found Chain, ok bool, err error) {
 	return find(c, kindChain, t, name, parseChain)
 }
 
@@ -118,29 +110,27 @@ func (c *Conn) FindChain(t *Table, name string) (found FoundChain, ok bool, err 
 // exist. All of them belong to one generation; the error is ErrGeneration if
 // other programs keep committing. Snapshot makes several calls read one
 // generation.
-func (c *Conn) Chains(t *Table) ([]FoundChain, error) {
-	return dump(c, kindChain, t, "", func(msg []byte) (FoundChain, bool) { return parseChain(msg), true })
+func (c *Conn) Chains(t *Table) ([]Chain, error) {
+	return dump(c, kindChain, t, "", func(msg []byte) (Chain, bool) { return parseChain(msg), true })
 }
 
-func parseChain(msg []byte) FoundChain {
-	f := FoundChain{
-		Name: cString(attr(msg, unix.NFTA_CHAIN_NAME)), Handle: be64(attr(msg, unix.NFTA_CHAIN_HANDLE)),
-		Policy: be32(attr(msg, unix.NFTA_CHAIN_POLICY)),
-	}
+func parseChain(msg []byte) Chain {
+	c := Chain{Name: cString(attr(msg, unix.NFTA_CHAIN_NAME)), Handle: be64(attr(msg, unix.NFTA_CHAIN_HANDLE))}
 	if hook := attr(msg, unix.NFTA_CHAIN_HOOK); hook != nil {
-		f.Hook = &Hook{
+		c.Hook = &Hook{
 			Type:     ChainType(cString(attr(msg, unix.NFTA_CHAIN_TYPE))),
 			Point:    HookPoint(be32(attr(hook, unix.NFTA_HOOK_HOOKNUM))),
 			Priority: int32(be32(attr(hook, unix.NFTA_HOOK_PRIORITY))),
+			Drop:     be32(attr(msg, unix.NFTA_CHAIN_POLICY)) == policyDrop,
 		}
 	}
-	return f
+	return c
 }
 
 // OtherChain is a base chain of a table of any program.
 type OtherChain struct {
 	Table *Table
-	FoundChain
+	Chain
 }
 
 // BaseChains reads the base chains of all tables of a family that packets

@@ -8,7 +8,7 @@ import (
 func TestEqualChains(t *testing.T) {
 	chain := func(change func(*Chain)) *Chain {
 		rules := []Rule{NewRule(CtStatusDNAT(), Drop()), NewRule(Goto("d")).WithComment("y")}
-		c := &Chain{Name: "c", Hook: &Hook{ChainTypeFilter, Input, 0}, Rules: rules}
+		c := &Chain{Name: "c", Hook: &Hook{Type: ChainTypeFilter, Point: Input}, Rules: rules}
 		change(c)
 		return c
 	}

@@ -123,7 +123,7 @@ func TestChains(t *testing.T) {
 		for _, found := range chains {
 			names, handles = append(names, found.Name), append(handles, found.Handle)
 			want := &nft.Chain{Name: found.Name, Hook: hooks[found.Name]}
-			if !found.HookMatches(want) || found.HookMatches(&nft.Chain{Name: found.Name, Hook: otherHook}) {
+			if !found.Hook.Equal(want.Hook) || found.Hook.Equal(otherHook) {
 				t.Errorf("chain %s: got hook %v, want %v", found.Name, found.Hook, want.Hook)
 			}
 		}

@@ -81,7 +81,11 @@ func (s *Set) lines(rows []Row) []string {
 
 func (c *Chain) lines(f Family) (lines []string) {
 	if h := c.Hook; h != nil {
-		lines = append(lines, fmt.Sprintf("type %s hook %s priority %d;", h.Type, h.Point, h.Priority))
+		policy := ""
+		if h.Drop {
+			policy = " policy drop;"
+		}
+		lines = append(lines, fmt.Sprintf("type %s hook %s priority %d;%s", h.Type, h.Point, h.Priority, policy))
 	}
 	for _, r := range c.Rules {
 		lines = append(lines, r.Text(f))

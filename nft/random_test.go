@@ -167,6 +167,7 @@ func (r *random) table() *nft.Table {
 			Type:     nft.ChainTypeFilter,
 			Point:    pick(r, nft.Prerouting, nft.Input, nft.Forward, nft.Output),
 			Priority: int32(r.IntN(600) - 300),
+			Drop:     r.maybe(3),
 		}}
 		base.Rules = r.rules(sets, plain, false)
 		t.Chains = append(t.Chains, base)

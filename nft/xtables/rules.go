@@ -46,7 +46,7 @@ func ReadTable(family nft.Family, name string) (*Table, error) {
 var priorities = map[string]int32{"raw": -300, "mangle": -150, "filter": 0, "security": 50}
 
 // Base returns the built-in chains in the terms of nf_tables.
-func (t *Table) Base() (base []nft.FoundChain) {
+func (t *Table) Base() (base []nft.Chain) {
 	typ := nft.ChainTypeFilter
 	if t.Name == "nat" {
 		typ = nft.ChainTypeNAT
@@ -57,14 +57,10 @@ func (t *Table) Base() (base []nft.FoundChain) {
 		if hook < 0 {
 			continue
 		}
-		policy := uint32(nft.PolicyAccept)
-		if v, _ := t.verdict(t.entries[c.last]); v == verdictDrop {
-			policy = nft.PolicyDrop
-		}
-		base = append(base, nft.FoundChain{
-			Name: name, Policy: policy,
-			Hook: &nft.Hook{Type: typ, Point: nft.HookPoint(hook), Priority: priorities[t.Name]},
-		})
+		policy, _ := t.verdict(t.entries[c.last])
+		base = append(base, nft.Chain{Name: name, Hook: &nft.Hook{
+			Type: typ, Point: nft.HookPoint(hook), Priority: priorities[t.Name], Drop: policy == verdictDrop,
+		}})
 	}
 	return base
 }

@@ -250,7 +250,7 @@ func (t *Table) recoverAffinity() {
 			}
 		}
 	}
-	var chains []nft.FoundChain
+	var chains []nft.Chain
 	if err == nil {
 		chains, err = t.kernel.Chains(table)
 	}

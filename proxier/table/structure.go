@@ -42,7 +42,7 @@ func (o object) compare(p object) int {
 type foundObject struct {
 	handle uint64
 	set    nft.FoundSet
-	chain  nft.FoundChain
+	chain  nft.Chain
 }
 
 // readStructure reads the structure of a table, with all chains, or only with
@@ -79,7 +79,7 @@ func (t *Table) readStructure(program *nft.Table, allChains bool) (*structure, e
 	return s, err
 }
 
-func (t *Table) readBaseChains(program *nft.Table) (chains []nft.FoundChain, err error) {
+func (t *Table) readBaseChains(program *nft.Table) (chains []nft.Chain, err error) {
 	for _, c := range program.Chains {
 		if c.Hook == nil {
 			continue
@@ -169,17 +169,13 @@ func objectsOf(t *nft.Table) []wantedObject {
 	return all
 }
 
-// acceptPolicy is the policy accept of a base chain (NF_ACCEPT in
-// linux/netfilter.h).
-const acceptPolicy = 1
-
 // matches reports whether an object in the kernel has the form.
 func (o *wantedObject) matches(f *foundObject) bool {
 	switch want := o.form.(type) {
 	case *nft.Set:
 		return f.set.Matches(want)
 	case *nft.Chain:
-		return f.chain.HookMatches(want) && (want.Hook == nil || f.chain.Policy == acceptPolicy)
+		return f.chain.Hook.Equal(want.Hook)
 	}
 	return true
 }

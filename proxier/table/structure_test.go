@@ -8,12 +8,14 @@ import (
 
 func TestCompareStructures(t *testing.T) {
 	hook := &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Output}
+	drops := *hook
+	drops.Drop = true
 	ips, output := object{kindSet, "cluster-ips"}, object{kindChain, "nat-output"}
 	counter, added := object{kindCounter, "drops"}, object{kindSet, "clients-1"}
 	structureOf := func(change func(*structure)) *structure {
 		s := &structure{table: nft.FoundTable{Handle: 1}, objects: map[object]foundObject{
 			ips:     {handle: 2, set: nft.FoundSet{Name: ips.name}},
-			output:  {handle: 3, chain: nft.FoundChain{Hook: hook, Policy: acceptPolicy}},
+			output:  {handle: 3, chain: nft.Chain{Hook: hook}},
 			counter: {handle: 4},
 		}}
 		change(s)
@@ -56,7 +58,7 @@ func TestCompareStructures(t *testing.T) {
 			delete(s.objects, output)
 		}},
 		{"the policy of chain nat-output was changed", "changed chain nat-output", damagedChain, func(s *structure) {
-			s.objects[output] = foundObject{handle: 3, chain: nft.FoundChain{Hook: hook}}
+			s.objects[output] = foundObject{handle: 3, chain: nft.Chain{Hook: &drops}}
 		}},
 	} {
 		var object string

@@ -40,7 +40,7 @@ func (k *Kernel) FailCommits() {
 }
 
 // Chains implements table.Kernel.
-func (k *Kernel) Chains(t *nft.Table) ([]nft.FoundChain, error) {
+func (k *Kernel) Chains(t *nft.Table) ([]nft.Chain, error) {
 	if k.OnChains != nil {
 		if err := k.OnChains(); err != nil {
 			return nil, err

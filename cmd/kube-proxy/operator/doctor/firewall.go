@@ -21,7 +21,7 @@ type firewall struct {
 // filterChain is a base chain of another program that is not of type nat: it
 // can drop what the proxy translated.
 type filterChain struct {
-	nft.FoundChain
+	nft.Chain
 	table  string // "table inet firewalld", or "legacy table ip filter"
 	family nft.Family
 	rules  walk.Table
@@ -44,7 +44,7 @@ func newFirewall(k *explain.Kernel, legacy []*xtables.Table) (*firewall, error) 
 			if tables[c.Table.Name] == nil {
 				tables[c.Table.Name] = walk.Cache(walk.Kernel{Conn: k.Conn, Table: c.Table})
 			}
-			f.add(filterChain{c.FoundChain, c.Table.String(), family, tables[c.Table.Name]})
+			f.add(filterChain{c.Chain, c.Table.String(), family, tables[c.Table.Name]})
 		}
 	}
 	for _, t := range legacy {
@@ -118,7 +118,7 @@ func (c *filterChain) blocks(ended []*walk.Path, description string) (found []bl
 
 // passes reports whether a path ends with the packet passing the base chain.
 func (c *filterChain) passes(p *walk.Path) bool {
-	return p.End.Action == walk.Accepted && (p.End.By != nil || c.Policy != nft.PolicyDrop)
+	return p.End.Action == walk.Accepted && (p.End.By != nil || !c.Hook.Drop)
 }
 
 // dnatDone is the priority of the first chains at prerouting and output that

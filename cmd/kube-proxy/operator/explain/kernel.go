@@ -125,7 +125,7 @@ func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 	case err != nil:
 	case !ok || found.Hook == nil || found.Hook.Point != point:
 		err = fmt.Errorf("%s has no chain %s at hook %s: another program changed it", k.Table, name, point)
-	case found.Policy != nft.PolicyAccept:
+	case found.Hook.Drop:
 		err = fmt.Errorf("chain %s of %s has another policy than accept: another program changed it", name, k.Table)
 	}
 	return name, err
