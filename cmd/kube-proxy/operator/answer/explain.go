@@ -88,13 +88,9 @@ type explanation struct {
 	expected *table.Expected
 
 	desired explain.Desired
-	owner   owner
-}
-
-// owner is the service port that owns the destination.
-type owner struct {
-	frontend table.FrontendView
+	// port is the service port that owns the destination, with its frontend.
 	port     table.PortView
+	frontend table.FrontendView
 }
 
 func (e *explanation) explain() (err error) {
@@ -108,15 +104,15 @@ func (e *explanation) explain() (err error) {
 		return err
 	}
 	forwarded, forwards := e.config.Proxy.Localhost(e.table.Family(), e.query.Destination.Port())
-	switch f := &e.owner.frontend; {
+	switch f := &e.frontend; {
 	case e.toLocalhost() && !forwards:
 		e.note("%s has %s, but nodePortAddresses or a feature gate exclude NodePorts on localhost",
-			ruleset.Frontend{Addr: f.Address, Port: f.Port, Proto: e.owner.port.Protocol})
+			ruleset.Frontend{Addr: f.Address, Port: f.Port, Proto: e.port.Protocol})
 		e.desired.ServicePort, e.desired.Frontend = "", ""
-	case e.owner.port.Refusal != "":
+	case e.port.Refusal != "":
 		e.note("%s keeps what is left of its last rules, because the new ones cannot be written: %s",
-			e.owner.port.Refusal)
-	case e.toLocalhost() && e.owner.port.Protocol == cluster.TCP:
+			e.port.Refusal)
+	case e.toLocalhost() && e.port.Protocol == cluster.TCP:
 		e.forward(&forwarded)
 	case e.desired.Result.UsesAllEndpoints():
 		e.unused(cluster.PolicyCluster)
@@ -139,9 +135,7 @@ func (e *explanation) findOwner() error {
 	if err != nil {
 		return err
 	}
-	var name string
-	var found owner
-	err = e.read(func() {
+	return e.read(func() {
 		for _, f := range frontends {
 			if how := e.table.Reduction(f); how != "" {
 				e.desired.Notes = append(e.desired.Notes, how)
@@ -153,14 +147,11 @@ func (e *explanation) findOwner() error {
 			i := slices.IndexFunc(port.Frontends, func(v table.FrontendView) bool {
 				return v.Address == f.Addr && v.Port == f.Port
 			})
-			name, found = service.WithPort(port.Name), owner{port.Frontends[i], port}
+			e.port, e.frontend = port, port.Frontends[i]
+			e.desired.ServicePort, e.desired.Frontend = service.WithPort(port.Name), e.frontend.Kind.String()
 			return
 		}
 	})
-	if err == nil && name != "" {
-		e.owner, e.desired.ServicePort, e.desired.Frontend = found, name, found.frontend.Kind.String()
-	}
-	return err
 }
 
 // frontends returns the frontends that the destination can be.
@@ -184,7 +175,7 @@ func (e *explanation) frontends() ([]ruleset.Frontend, error) {
 
 // forward describes how the proxy serves a TCP NodePort on localhost.
 func (e *explanation) forward(state *localhost.State) {
-	policy, plan := e.owner.frontend.Policy, e.owner.port.Plan
+	policy, plan := e.frontend.Policy, e.port.Plan
 	f := &explain.Forwarder{Endpoints: distinct(state.Targets)}
 	switch {
 	case len(state.Targets) == 0:
@@ -227,7 +218,7 @@ func (e *explanation) unused(policy cluster.Policy) {
 }
 
 func (e *explanation) listUnused(policy cluster.Policy) {
-	for _, u := range e.owner.port.Endpoints {
+	for _, u := range e.port.Endpoints {
 		if why := u.For(policy); why != "" && why != ruleset.UnusedDuplicate {
 			e.desired.Unused = append(e.desired.Unused, explain.Unused{
 				EndpointPlace: u.EndpointPlace, Reason: string(why), Text: why.Text(),

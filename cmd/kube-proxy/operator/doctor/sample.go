@@ -17,24 +17,18 @@ import (
 
 // sample is the first packet of a connection to a Service of the table.
 type sample struct {
-	service     netip.AddrPort
+	target
 	packet      walk.Packet // as it is after the translation
-	out         string      // the interface of the route to the endpoint
 	fromNode    bool        // this node is the client
-	toNode      bool        // the endpoint has an address of this node
 	description string
 }
 
 // target is a row of the table that leads to an endpoint.
 type target struct {
+	targetKind
 	service, endpoint netip.AddrPort
-	protocol          uint8
 	out               string // the interface of the route to the endpoint, "" for this node
-	inPod             bool   // of this node
 }
-
-// maxTargets is the number of endpoints of each kind that are tried.
-const maxTargets = 8
 
 // targetKind is a kind of endpoints: of a protocol, and on this node, in a pod
 // of this node, or elsewhere.
@@ -42,6 +36,9 @@ type targetKind struct {
 	protocol      uint8
 	toNode, inPod bool
 }
+
+// maxTargets is the number of endpoints of each kind that are tried.
+const maxTargets = 8
 
 // sampler makes samples from a table in the kernel.
 type sampler struct {
@@ -58,11 +55,8 @@ func newSampler(k *explain.Kernel) (*sampler, error) {
 	s := &sampler{k, seen.interfaces, make(map[targetKind][]target)}
 	rows, err := endpointRows(k.Table.Family)
 	for _, row := range rows {
-		if t, ok := s.targetOf(row); ok {
-			kind := targetKind{t.protocol, t.out == "", t.inPod}
-			if len(s.targets[kind]) < maxTargets {
-				s.targets[kind] = append(s.targets[kind], t)
-			}
+		if t, ok := s.targetOf(row); ok && len(s.targets[t.targetKind]) < maxTargets {
+			s.targets[t.targetKind] = append(s.targets[t.targetKind], t)
 		}
 	}
 	return s, err
@@ -75,9 +69,10 @@ func (s *sampler) targetOf(row nft.Row) (t target, ok bool) {
 	if !ok {
 		return t, false
 	}
-	t = target{service: netip.AddrPortFrom(from.Addr, from.Port), endpoint: to, protocol: uint8(from.Proto)}
-	route, err := s.Route(to.Addr())
-	if err != nil || route.Type == unix.RTN_LOCAL {
+	t = target{service: netip.AddrPortFrom(from.Addr, from.Port), endpoint: to}
+	t.protocol = uint8(from.Proto)
+	typ, err := s.RouteType(to.Addr())
+	if t.toNode = typ == unix.RTN_LOCAL; t.toNode || err != nil {
 		return t, err == nil
 	}
 	t.out, err = s.Interface(to.Addr())
@@ -129,7 +124,7 @@ const clientPort = 40000
 // sampleTo returns a packet to a target.
 func sampleTo(t target, source netip.Addr, iif, client string) sample {
 	return sample{
-		service: t.service, out: t.out, toNode: t.out == "",
+		target: t,
 		packet: walk.Packet{
 			Source: netip.AddrPortFrom(source, clientPort), Destination: t.endpoint, Protocol: t.protocol,
 			In: walk.Interface{Name: iif},

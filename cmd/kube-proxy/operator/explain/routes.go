@@ -29,7 +29,7 @@ func (r *NodeRoutes) Close() { r.handle.Close() }
 // RouteType implements walk.Host. An address without a route has type
 // RTN_UNREACHABLE.
 func (r *NodeRoutes) RouteType(addr netip.Addr) (uint32, error) {
-	route, err := r.Route(addr)
+	route, err := r.route(addr)
 	switch {
 	case isUnreachable(err):
 		return unix.RTN_UNREACHABLE, nil
@@ -41,7 +41,7 @@ func (r *NodeRoutes) RouteType(addr netip.Addr) (uint32, error) {
 
 // Interface implements walk.Host.
 func (r *NodeRoutes) Interface(addr netip.Addr) (string, error) {
-	route, err := r.Route(addr)
+	route, err := r.route(addr)
 	if err != nil {
 		return "", fmt.Errorf("find the interface on which packets from %s arrive: %w", addr, err)
 	}
@@ -64,7 +64,7 @@ func (r *NodeRoutes) InterfaceIndex(name string) (uint32, error) {
 // NodeSource returns the source address of packets from this node to an
 // address.
 func (r *NodeRoutes) NodeSource(to netip.Addr) (netip.Addr, error) {
-	route, err := r.Route(to)
+	route, err := r.route(to)
 	if isUnreachable(err) {
 		return netip.Addr{}, fmt.Errorf("this node has no route to %s: connecting fails before any rule", to)
 	}
@@ -83,8 +83,8 @@ func isUnreachable(err error) bool {
 	return slices.ContainsFunc(unreachable, func(errno unix.Errno) bool { return errors.Is(err, errno) })
 }
 
-// Route returns the route of this node to an address.
-func (r *NodeRoutes) Route(addr netip.Addr) (netlink.Route, error) {
+// route returns the route of this node to an address.
+func (r *NodeRoutes) route(addr netip.Addr) (netlink.Route, error) {
 	routes, err := r.handle.RouteGet(addr.AsSlice())
 	if err != nil {
 		return netlink.Route{}, fmt.Errorf("find the route to %s: %w", addr, err)
