@@ -14,8 +14,8 @@ type Chain struct {
 	Name  string
 	Hook  *Hook
 	Rules []Rule
-	// Handle is the number of the chain in the kernel, which the kernel never
-	// assigns twice within a table. It is 0 for a chain that was not found there.
+	// Handle is the number of the chain in the kernel, which never assigns it
+	// twice within a table. It is 0 for a chain that was not found there.
 	Handle uint64
 }
 
@@ -24,8 +24,8 @@ type Hook struct {
 	Type     ChainType
 	Point    HookPoint
 	Priority int32
-	// Drop is the policy: packets that reach the end of the chain are dropped, or
-	// accepted.
+	// Drop is the policy: packets that reach the end of the chain are dropped,
+	// or accepted.
 	Drop bool
 }
 

@@ -35,7 +35,8 @@ func (w *Walk) undecoded(p *Path, name string, reason error) {
 		p.Packet.MarkUnknown = true
 		p.next()
 	case "log", "notrack", "dup", "flow_offload", "last", "secmark",
-		"LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET", "AUDIT":
+		"LOG", "NFLOG", "ULOG", "TRACE", "CT", "NOTRACK", "TCPMSS", "CLASSIFY", "DSCP", "TOS", "CHECKSUM", "SET",
+		"AUDIT":
 		p.next()
 	case "limit", "quota", "connlimit", "queue":
 		w.decide(p, true, reason)
