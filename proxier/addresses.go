@@ -122,10 +122,7 @@ func (a *localAddresses) follow(ctx context.Context, changed chan<- struct{}) {
 			}
 			return
 		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
+		signal(changed)
 	}
 }
 

@@ -80,9 +80,14 @@ func (f *family) request() {
 		f.health.changed()
 	}
 	f.metrics.lastQueued.WithLabelValues(f.name()).SetToCurrentTime()
+	signal(f.wake)
+}
+
+// signal sends to a channel, unless it is full.
+func signal(to chan<- struct{}) {
 	select {
-	case f.wake <- struct{}{}:
-	default: // a sync is already requested
+	case to <- struct{}{}:
+	default:
 	}
 }
 

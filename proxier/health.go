@@ -1,6 +1,7 @@
 package proxier
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -26,40 +27,27 @@ type health struct {
 func (h *health) changed() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.waitsSince(time.Now())
-}
-
-// waitsSince records that a change has been waiting since t.
-func (h *health) waitsSince(t time.Time) {
-	if h.waiting.IsZero() || t.Before(h.waiting) {
-		h.waiting = t
+	if h.waiting.IsZero() {
+		h.waiting = time.Now()
 	}
 }
 
-// during runs a sync and records its outcome.
+// during runs a sync and records its outcome. Changes after its beginning wait
+// for the next one.
 func (h *health) during(sync func() error) error {
-	h.begin()
+	h.mu.Lock()
+	h.waiting, h.running = time.Time{}, cmp.Or(h.waiting, time.Now())
+	h.mu.Unlock()
 	err := sync()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if err == nil {
 		h.synced = time.Now()
 	} else {
-		h.waitsSince(h.running)
+		h.waiting = h.running
 	}
 	h.running = time.Time{}
 	return err
-}
-
-// begin records that a sync begins. Later changes wait for the next one.
-func (h *health) begin() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.running = time.Now()
-	if !h.waiting.IsZero() {
-		h.running = h.waiting
-	}
-	h.waiting = time.Time{}
 }
 
 // state returns the health without the name of the family. The family is

@@ -139,10 +139,7 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 	if m.slices[e.Addr] == 0 {
 		found.due = time.Now().Add(missingDelay)
 	}
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
+	signal(m.wake)
 }
 
 func (m *missingEndpoints) ignore(service cluster.ServiceName, e *cluster.Endpoint) {

@@ -60,20 +60,18 @@ func (c *lastCount) increase(now uint64) uint64 {
 func newPacketCounters(reader *counterReader, families []nft.Family) *packetCounters {
 	c := &packetCounters{reader: reader}
 	for _, family := range families {
+		add := func(desc *prometheus.Desc, label string, counter *nft.Counter) {
+			c.counters = append(c.counters, &packetCounter{family: family, counter: counter, desc: desc, label: label})
+		}
 		for _, reason := range ruleset.Refusals() {
 			desc := droppedPackets
 			if reason.Rejects() {
 				desc = rejectedPackets
 			}
-			c.counters = append(c.counters, &packetCounter{
-				family: family, counter: reason.Counter(), desc: desc, label: string(reason),
-			})
+			add(desc, string(reason), reason.Counter())
 		}
 		for _, p := range ruleset.RejectedOnLocalhost() {
-			c.counters = append(c.counters, &packetCounter{
-				family: family, counter: ruleset.LocalhostCounter(p),
-				desc: localhostRejected, label: strings.ToUpper(p.String()),
-			})
+			add(localhostRejected, strings.ToUpper(p.String()), ruleset.LocalhostCounter(p))
 		}
 	}
 	return c

@@ -53,11 +53,17 @@ func (s *Server) replace(c *connection) {
 
 // Reset resets the connections of a NodePort to a target that no longer exists,
 // and returns their number.
-func (s *Server) Reset(port uint16, target netip.AddrPort) (n int) {
+func (s *Server) Reset(port uint16, target netip.AddrPort) int {
+	return s.resetIf(func(c *connection) bool { return c.port == port && c.target == target })
+}
+
+// resetIf resets the connections for which a function returns true, and returns
+// their number.
+func (s *Server) resetIf(wanted func(*connection) bool) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.connections {
-		if c.port == port && c.target == target {
+		if wanted(c) {
 			c.end()
 			c.reset()
 			n++
@@ -143,7 +149,8 @@ func (s *Server) Drain(ctx context.Context) {
 	select {
 	case <-s.drained:
 	case <-ctx.Done():
-		if n := s.resetAll(); n > 0 {
+		s.end()
+		if n := s.resetIf(func(*connection) bool { return true }); n > 0 {
 			klog.InfoS("Reset connections to NodePorts on localhost", "address", s.config.Addr, "count", n)
 		}
 	}
@@ -175,15 +182,4 @@ func (s *Server) isDrained() bool {
 	default:
 		return false
 	}
-}
-
-// resetAll resets all connections and returns their number.
-func (s *Server) resetAll() int {
-	s.end()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.connections {
-		c.reset()
-	}
-	return len(s.connections)
 }
