@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,18 +18,15 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// Exit codes of status.
-const (
-	exitDegraded    = 1
-	exitUnreachable = 2
-)
-
 // States of a proxy.
 const (
 	stateHealthy     = "healthy"
 	stateDegraded    = "degraded"
 	stateUnreachable = "unreachable"
 )
+
+// exitCodes are the exit codes of states that are not healthy.
+var exitCodes = map[string]int{stateDegraded: 1, stateUnreachable: 2}
 
 // status is the output of the command status.
 type status struct {
@@ -62,7 +58,11 @@ func newStatus(version string) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := askStatus(cmd.Context(), &flags, version)
-			return cmp.Or(flags.output.write(cmd.OutOrStdout(), s, s.print), s.exit())
+			err := flags.output.write(cmd.OutOrStdout(), s, s.print)
+			if code := exitCodes[s.State]; err == nil && code != 0 {
+				err = exitError{code: code}
+			}
+			return err
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -129,17 +129,6 @@ func problemsOf(p *answer.ProxyStatus) (problems []string) {
 		}
 	}
 	return problems
-}
-
-// exit returns the exit code as an error.
-func (s *status) exit() error {
-	switch s.State {
-	case stateDegraded:
-		return exitError{code: exitDegraded}
-	case stateUnreachable:
-		return exitError{code: exitUnreachable}
-	}
-	return nil
 }
 
 // kernelTable is a table of a proxy in the kernel.

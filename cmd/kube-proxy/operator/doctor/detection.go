@@ -140,3 +140,22 @@ func (s *seenPods) findInterfaces() (map[int]bool, error) {
 	}
 	return indexes, err
 }
+
+// podLinks returns the interfaces of type veth, and the bridges of which at
+// least that many are ports.
+func podLinks(ports int) (veths, bridges []netlink.Link, err error) {
+	links, err := netlink.LinkList()
+	count := make(map[int]int)
+	for _, link := range links {
+		if link.Type() == "veth" {
+			veths = append(veths, link)
+			count[link.Attrs().MasterIndex]++
+		}
+	}
+	for _, link := range links {
+		if link.Type() == "bridge" && count[link.Attrs().Index] >= ports {
+			bridges = append(bridges, link)
+		}
+	}
+	return veths, bridges, err
+}

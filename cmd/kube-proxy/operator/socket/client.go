@@ -6,8 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // Client connects to a running proxy. Its zero value finds the proxy of the
@@ -84,4 +89,104 @@ func (c *Client) failed(err error) error {
 		return fmt.Errorf("the proxy on socket %s closed the connection", c.found.path)
 	}
 	return err
+}
+
+// ErrNoProxy is returned if no proxy listens.
+var ErrNoProxy = errors.New("no running proxy was found")
+
+// finder finds the socket of the proxy of a network namespace.
+type finder struct {
+	dir, proc string // runDir and /proc except in tests
+	namespace uint64
+}
+
+// socket is the path of a socket. If pid is not 0, only this process may listen
+// on it, and root is the root directory of the process: symbolic links do not
+// lead out of it.
+type socket struct {
+	path string
+	pid  int32
+	root string
+}
+
+// find returns a socket on which a proxy listens: the socket in runDir, or the
+// socket that a proxy in a container has there.
+func (f *finder) find(ctx context.Context) (socket, error) {
+	var failed error
+	for _, s := range append([]socket{{path: filepath.Join(f.dir, socketName(f.namespace))}}, f.inContainers(ctx)...) {
+		conn, err := s.connect(ctx)
+		if err == nil {
+			return s, conn.Close()
+		}
+		if failed == nil && !isAbsent(err) {
+			failed = err
+		}
+	}
+	if failed != nil {
+		return socket{}, failed
+	}
+	return socket{}, fmt.Errorf("%w in this network namespace", ErrNoProxy)
+}
+
+// inContainers returns the sockets of the processes of this network namespace
+// that have the name and the privileges of a proxy, as seen in their mount
+// namespaces, and none without /proc. Any program of a container can take the
+// name, and give wrong answers. One with the privileges can change the rules
+// themselves.
+func (f *finder) inContainers(ctx context.Context) (sockets []socket) {
+	pids, _ := proxiesIn(ctx, f.proc, f.namespace)
+	for _, pid := range pids {
+		process := filepath.Join(f.proc, strconv.Itoa(int(pid)))
+		if canProgram(process) {
+			root := filepath.Join(process, "root")
+			path := filepath.Join(root, f.dir, socketName(f.namespace))
+			sockets = append(sockets, socket{path: path, pid: pid, root: root})
+		}
+	}
+	return sockets
+}
+
+// connect connects to a socket, and checks that only root or this user can
+// listen there.
+func (s socket) connect(ctx context.Context) (*net.UnixConn, error) {
+	path, name := filepath.Split(s.path)
+	dir, err := openDirectoryIn(s.root, filepath.Clean(path))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("no permission to ask the proxy, run as root: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	if err := dir.check(); err != nil {
+		return nil, err
+	}
+	if err := dir.checkSocket(name); err != nil {
+		return nil, err
+	}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", dir.address(name))
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", s.path, errors.Unwrap(err))
+	}
+	if err := s.checkPeer(conn.(*net.UnixConn)); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn.(*net.UnixConn), nil
+}
+
+func (s socket) checkPeer(conn *net.UnixConn) error {
+	cred, err := checkPeer(conn)
+	if err == nil && s.pid != 0 && cred.Pid != s.pid {
+		err = fmt.Errorf("process %d listens, not process %d", cred.Pid, s.pid)
+	}
+	if err != nil {
+		return fmt.Errorf("%s is not the socket of a proxy: %w", s.path, err)
+	}
+	return nil
+}
+
+// isAbsent reports whether an error of connect means that no process listens.
+func isAbsent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
 }
