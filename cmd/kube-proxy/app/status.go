@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -41,17 +42,6 @@ func newStatusServer(o *config.Options, metrics ...prometheus.Collector) (*healt
 	}), nil
 }
 
-// statusMux records its pages for /statusz, which lists them.
-type statusMux struct {
-	*http.ServeMux
-	pages []string
-}
-
-func (m *statusMux) Handle(path string, handler http.Handler) {
-	m.pages = append(m.pages, path)
-	m.ServeMux.Handle(path, handler)
-}
-
 func newStatusMux(o *config.Options, collectors ...prometheus.Collector) (http.Handler, error) {
 	metrics, err := metricsHandler(collectors)
 	if err != nil {
@@ -61,21 +51,26 @@ func newStatusMux(o *config.Options, collectors ...prometheus.Collector) (http.H
 	if err != nil {
 		return nil, fmt.Errorf("encode the configuration for /configz: %w", err)
 	}
-	mux := &statusMux{ServeMux: http.NewServeMux()}
-	mux.Handle("/healthz", http.HandlerFunc(ping))
-	mux.Handle("/healthz/ping", http.HandlerFunc(pingOnly))
-	slis.SLIMetricsWithReset{}.Install(mux)
-	mux.Handle("/proxyMode", text(proxyMode))
-	mux.Handle("/metrics", metrics)
-	mux.Handle("/configz", page("application/json", configz))
-	if o.Configuration.EnableProfiling {
-		addProfiling(mux.ServeMux)
+	pages := map[string]http.Handler{
+		"/healthz":      http.HandlerFunc(ping),
+		"/healthz/ping": http.HandlerFunc(pingOnly),
+		"/proxyMode":    text(proxyMode),
+		"/metrics":      metrics,
+		"/configz":      page("application/json", configz),
 	}
 	if o.FeatureGate.Enabled(zpagesfeatures.ComponentFlagz) {
-		mux.Handle("/flagz", flagz(o.Flags))
+		pages["/flagz"] = flagz(o.Flags)
 	}
 	if o.FeatureGate.Enabled(zpagesfeatures.ComponentStatusz) {
-		mux.Handle("/statusz", statusz(slices.Clone(mux.pages)))
+		pages["/statusz"] = statusz(slices.Collect(maps.Keys(pages)))
+	}
+	mux := http.NewServeMux()
+	for path, handler := range pages {
+		mux.Handle(path, handler)
+	}
+	slis.SLIMetricsWithReset{}.Install(mux) // below /metrics
+	if o.Configuration.EnableProfiling {
+		addProfiling(mux)
 	}
 	if o.LocalStatusPages {
 		return restrictToLoopback(mux), nil
