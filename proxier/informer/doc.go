@@ -9,8 +9,8 @@
 // It has kube-proxy's selectors, so headless Services, their EndpointSlices
 // and the Services of other proxies never reach memory. Objects are translated
 // one by one while the list arrives, and a store keeps only the translation.
-// The store calls the Handler in the goroutine that receives the change. The
-// translation of a Node or ServiceCIDR has the fields that a proxier reads.
+// The store calls the Handler in the goroutine that receives the change. Nodes
+// and ServiceCIDRs are not translated, only copied.
 //
 // A watch starts after a list. If the API server cannot continue it, because
 // the version is expired (410 Gone), a list follows after a backoff.

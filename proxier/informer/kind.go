@@ -71,7 +71,7 @@ var (
 		resource:  "nodes",
 		group:     func(c *apiclient.Client) rest.Interface { return c.Core },
 		new:       func() *corev1.Node { return new(corev1.Node) },
-		translate: trimNode,
+		translate: (*corev1.Node).DeepCopy,
 		identify:  func(n *corev1.Node) (name, uid string) { return n.Name, string(n.UID) },
 		reset:     func(o *corev1.Node) { *o = corev1.Node{} },
 	}
@@ -80,7 +80,7 @@ var (
 		resource:  "servicecidrs",
 		group:     func(c *apiclient.Client) rest.Interface { return c.Networking },
 		new:       func() *networkingv1.ServiceCIDR { return new(networkingv1.ServiceCIDR) },
-		translate: trimServiceCIDR,
+		translate: (*networkingv1.ServiceCIDR).DeepCopy,
 		identify:  func(c *networkingv1.ServiceCIDR) (name, uid string) { return c.Name, string(c.UID) },
 		reset:     func(o *networkingv1.ServiceCIDR) { *o = networkingv1.ServiceCIDR{} },
 	}

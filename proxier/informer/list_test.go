@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,7 +30,9 @@ func encoded(t *testing.T, mediaType string, o runtime.Object) []byte {
 	if !ok {
 		t.Fatalf("no serializer of %s", mediaType)
 	}
-	versions := schema.GroupVersions{discoveryv1.SchemeGroupVersion, corev1.SchemeGroupVersion}
+	versions := schema.GroupVersions{
+		discoveryv1.SchemeGroupVersion, corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion,
+	}
 	text, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, versions), o)
 	if err != nil {
 		t.Fatal(err)

@@ -6,15 +6,38 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
+
+	"github.com/nftproxy/nftproxy/proxier/translate"
 )
+
+// fullMeta returns metadata with all fields.
+func fullMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: "web", Namespace: "default", UID: "u", ResourceVersion: "7", Generation: 3, GenerateName: "web-",
+		CreationTimestamp: metav1.Unix(1000, 0), DeletionTimestamp: &metav1.Time{Time: time.Unix(2000, 0)},
+		Finalizers: []string{"f"},
+		Labels: map[string]string{
+			"app": "web", translate.LabelServiceProxyName: "other", corev1.IsHeadlessService: "",
+			discoveryv1.LabelServiceName: "web", corev1.LabelTopologyZone: "z",
+		},
+		Annotations: map[string]string{
+			"note": "long", translate.AnnotationBalance: "source-hash", translate.AnnotationHashTableSize: "503",
+			translate.AnnotationWeight: "50", corev1.EndpointsLastChangeTriggerTime: "2026-01-02T03:04:05Z",
+		},
+		OwnerReferences: []metav1.OwnerReference{{Name: "o"}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+	}
+}
 
 // numberedMeta returns metadata with all fields.
 func numberedMeta(i int) metav1.ObjectMeta {
@@ -98,15 +121,32 @@ func TestPrune(t *testing.T) {
 	}
 	checkPruned(t, endpointSlices, slices)
 	checkPruned(t, services, serviceList)
+	nodeList, cidrList := &corev1.NodeList{}, &networkingv1.ServiceCIDRList{}
+	for i := range 3 {
+		nodeList.Items = append(nodeList.Items, corev1.Node{
+			ObjectMeta: numberedMeta(i), Spec: corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", i)}},
+		})
+		cidrList.Items = append(cidrList.Items, networkingv1.ServiceCIDR{
+			ObjectMeta: numberedMeta(i),
+			Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{fmt.Sprintf("10.%d.0.0/16", i)}},
+		})
+	}
+	checkPruned(t, nodes, nodeList)
+	checkPruned(t, serviceCIDRs, cidrList)
 }
 
-func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], whole runtime.Object) {
+func checkPruned[N comparable, V any, O object](t *testing.T, k kind[N, V, O], objects runtime.Object) {
 	t.Helper()
+	text := encoded(t, runtime.ContentTypeProtobuf, objects)
+	whole, err := runtime.Decode(decoder, text)
+	if err != nil {
+		t.Fatal(err)
+	}
 	want, err := k.translateList(whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := k.readList(decoder, bytes.NewReader(encoded(t, runtime.ContentTypeProtobuf, whole)))
+	got, err := k.readList(decoder, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
