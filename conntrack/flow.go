@@ -5,6 +5,8 @@ import (
 	"net/netip"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // trackedFlow is an entry of the connection tracking table.
@@ -14,7 +16,7 @@ type trackedFlow struct {
 	reply    tuple // of the replies: after DNAT, src is the endpoint; after SNAT, dst is not the client
 	zone     zone
 	status   uint32 // bits, see connection.go
-	state    uint8  // of TCP and SCTP, see states.go
+	state    uint8  // of TCP and SCTP, see connection.go
 	id       uint32 // CTA_ID: a hash of the entry's address in memory and its original tuple
 }
 
@@ -75,3 +77,15 @@ func (f trackedFlow) String() string {
 	return fmt.Sprintf("protocol %d zone %d src=%v dst=%v reply src=%v dst=%v",
 		f.protocol, f.zone.id, f.original.src, f.original.dst, f.reply.src, f.reply.dst)
 }
+
+// Family is an address family.
+type Family = nfnetlink.Family
+
+// The address families of flows.
+const (
+	IPv4 = nfnetlink.IPv4
+	IPv6 = nfnetlink.IPv6
+)
+
+// familyOf returns the family of a valid address that is not IPv4-mapped.
+func familyOf(addr netip.Addr) Family { return nfnetlink.FamilyOf(addr) }

@@ -1,11 +1,13 @@
 package conntrack
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -181,4 +183,17 @@ func writeInt(file string, n int) error {
 		return fmt.Errorf("write %d: %w", n, err)
 	}
 	return nil
+}
+
+const statFile = "proc/stat"
+
+// cpus returns the number of online CPUs of the node: the lines cpu0, cpu1 and
+// so on of /proc/stat. runtime.NumCPU is only the fallback: it counts the CPUs
+// that this process may use, which can be fewer.
+func cpus(root string) int {
+	stat, err := os.ReadFile(filepath.Join(root, statFile))
+	if n := bytes.Count(stat, []byte("\ncpu")); err == nil && n > 0 {
+		return n
+	}
+	return runtime.NumCPU()
 }
