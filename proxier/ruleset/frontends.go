@@ -22,21 +22,11 @@ func AddressesOf(f nft.Family, svc *cluster.Service) []Address {
 		return nil
 	}
 	var out []Address
-	has := func(a netip.Addr) bool {
-		return slices.ContainsFunc(out, func(o Address) bool { return o.Addr == a })
-	}
-	const few = 16
-	if n := len(svc.LoadBalancerIPs) + len(svc.ExternalIPs); n > few {
-		seen := make(map[netip.Addr]struct{}, n)
-		has = func(a netip.Addr) bool {
-			before := len(seen)
-			seen[a] = struct{}{}
-			return len(seen) == before
-		}
-	}
+	seen := make(map[netip.Addr]struct{})
 	add := func(kind AddressKind, addrs []netip.Addr) {
 		for _, a := range addrs {
-			if f.Of(a) && !has(a) {
+			if _, known := seen[a]; f.Of(a) && !known {
+				seen[a] = struct{}{}
 				out = append(out, Address{a, kind})
 			}
 		}

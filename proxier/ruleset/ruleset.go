@@ -82,6 +82,3 @@ func (r *Ruleset) mapOf(chain string) *nft.Set {
 func (r *Ruleset) ReservedIDs(next uint32) nft.Row {
 	return nft.Row{Set: r.layout.affinityIDs, Key: nft.Tuple{}.Integer(next)}
 }
-
-// ReservedIDsSet returns the set that contains the row of ReservedIDs.
-func (r *Ruleset) ReservedIDsSet() *nft.Set { return r.layout.affinityIDs }

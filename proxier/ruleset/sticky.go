@@ -68,20 +68,20 @@ func (s *sticky) names() []string {
 
 // knownName returns the name of the chain for the known clients of a group.
 func (s *sticky) knownName(group uint32) string {
-	prefix := affinityKnownPrefix
-	if s.kind == toLocal {
-		prefix = affinityLocalKnownPrefix
-	}
-	return prefix + strconv.Itoa(int(group)) + "." + s.plan.AffinityName()
+	return s.name(affinityKnownPrefix, affinityLocalKnownPrefix, int(group))
 }
 
 // newName returns the name of the chain for new clients of a part.
 func (s *sticky) newName(p part) string {
-	prefix := affinityNewPrefix
+	return s.name(affinityNewPrefix, affinityLocalNewPrefix, p.start)
+}
+
+// name returns the name of chain n of those with a prefix.
+func (s *sticky) name(prefix, ifLocal string, n int) string {
 	if s.kind == toLocal {
-		prefix = affinityLocalNewPrefix
+		prefix = ifLocal
 	}
-	return prefix + strconv.Itoa(p.start) + "." + s.plan.AffinityName()
+	return prefix + strconv.Itoa(n) + "." + s.plan.AffinityName()
 }
 
 // groups returns the targets that are in no group, and the targets of each one.

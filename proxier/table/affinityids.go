@@ -243,7 +243,7 @@ func (t *Table) recoverAffinity() {
 	t.ids.next = uint32(time.Now().Unix())
 	if err == nil {
 		var reserved []nft.Row
-		reserved, err = t.kernel.Rows(table, t.rules.ReservedIDsSet())
+		reserved, err = t.kernel.Rows(table, t.rules.ReservedIDs(0).Set)
 		for i, r := range reserved {
 			if n := r.Key.FirstInteger(); i == 0 || n > t.ids.next {
 				t.ids.next = n

@@ -323,7 +323,7 @@ func TestUnreadableAffinity(t *testing.T) {
 	}{
 		"reserved ids": {tabletest.Kernel{OnRows: fail}, now},
 		"chains":       {tabletest.Kernel{OnChains: fail}, idBlock},
-		"rules":        {tabletest.Kernel{OnRules: func(string) error { return fail() }}, idBlock},
+		"rules":        {tabletest.Kernel{OnRules: fail}, idBlock},
 	} {
 		table := newUnconnected(t, sampleConfig(), nft.IPv4)
 		tt.faults.Conn = first.kernel.(*nft.Conn)

@@ -363,7 +363,10 @@ func (t *Table) observe(tx *transaction) error {
 		names = append(names, t.programChains(0)...)
 	}
 	a := audit{table: t}
-	err := t.snapshot(func() error { return a.structure(names) })
+	err := t.observed.generation.exclude(func() error {
+		_, err := t.kernel.Snapshot(func() error { return a.structure(names) })
+		return err
+	})
 	if err == nil && len(a.found) > 0 {
 		err = &a.found[0].damage
 	}

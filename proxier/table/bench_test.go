@@ -320,7 +320,8 @@ func BenchmarkForeignCommits(b *testing.B) {
 				b.Fatal(err)
 			}
 			if !time.Now().Before(after) {
-				if err := addThreadTime(&checks, table.Check); err != nil {
+				used, err := threadTimeOf(table.Check)
+				if checks += used; err != nil {
 					b.Fatal(err)
 				}
 				number, after = number+1, time.Now().Add(table.Rest())

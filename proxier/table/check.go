@@ -99,7 +99,7 @@ func (t *Table) Check() error {
 	}
 	var used time.Duration
 	if !t.observed.isVerified() {
-		err = addThreadTime(&used, t.verify)
+		used, err = threadTimeOf(t.verify)
 	}
 	t.observed.scrubber.verified += used
 	t.observed.rest = min(used*verifyShare, longestRest)
@@ -110,7 +110,6 @@ func (t *Table) Check() error {
 	if !ok {
 		return err
 	}
-	t.refusals.retry(&t.desired) // the repair writes the changes too
 	return t.timed(d.Error(), func() error { return t.repaired(err) })
 }
 
@@ -141,7 +140,7 @@ func (t *Table) countRepair(d *damage, now time.Time) {
 	if again {
 		klog.InfoS("Another program keeps changing the table; is a second service proxy running on this node?",
 			"table", t.name(), "nextRepairAfter", o.repairs.pause)
-		o.monitor.nameOthers(o.generation.allPorts())
+		o.monitor.nameOthers(&o.generation.ports)
 	}
 }
 
@@ -182,8 +181,7 @@ func (t *Table) scrub() error {
 	if (s.ports == nil && s.done == t.observed.seen) || time.Now().Before(s.rest) {
 		return nil
 	}
-	var used time.Duration
-	err := addThreadTime(&used, t.scrubSome)
+	used, err := threadTimeOf(t.scrubSome)
 	s.rest = time.Now().Add(s.pause(used))
 	s.verified = 0
 	return err
@@ -194,7 +192,8 @@ func (s *scrubber) pause(used time.Duration) time.Duration {
 	return min((s.verified+used)*checkShare, used*scrubShare)
 }
 
-// scrubSome begins a pass if there is none, and continues it.
+// scrubSome begins a pass if there is none, and continues it: with up to
+// maxScrubRows rows, or the chains of one service port.
 func (t *Table) scrubSome() error {
 	s := &t.observed.scrubber
 	if s.ports == nil {
@@ -204,11 +203,19 @@ func (t *Table) scrubSome() error {
 		}
 		s.ports = slices.AppendSeq(make([]*portState, 0, len(t.desired.ports)), maps.Values(t.desired.ports))
 	}
-	return t.scrubPorts()
+	for s.left = maxScrubRows; s.left > 0 && len(s.ports) > 0; {
+		if err := t.scrubStep(s.port); err != nil {
+			return err
+		}
+	}
+	if len(s.ports) == 0 {
+		s.ports, s.done = nil, s.began
+	}
+	return nil
 }
 
-// addThreadTime calls f and adds its CPU time.
-func addThreadTime(to *time.Duration, f func() error) error {
+// threadTimeOf calls f and returns its CPU time.
+func threadTimeOf(f func() error) (time.Duration, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start, err := threadTime()
@@ -216,8 +223,7 @@ func addThreadTime(to *time.Duration, f func() error) error {
 		err = f()
 	}
 	end, errTime := threadTime()
-	*to += end - start
-	return errors.Join(err, errTime)
+	return end - start, errors.Join(err, errTime)
 }
 
 // threadTime returns the CPU time of the calling thread, which includes the
@@ -230,20 +236,6 @@ func threadTime() (time.Duration, error) {
 		return 0, fmt.Errorf("CPU time of a check: %w", err)
 	}
 	return time.Duration(now.Nano()), nil
-}
-
-// scrubPorts checks up to maxScrubRows rows, or the chains of one service port.
-func (t *Table) scrubPorts() error {
-	s := &t.observed.scrubber
-	for s.left = maxScrubRows; s.left > 0 && len(s.ports) > 0; {
-		if err := t.scrubStep(s.port); err != nil {
-			return err
-		}
-	}
-	if len(s.ports) == 0 {
-		s.ports, s.done = nil, s.began
-	}
-	return nil
 }
 
 // scrubStep repairs what a step of the audit finds. After an error, the step is

@@ -58,9 +58,10 @@ func (c *committed) apply(tx *transaction) {
 		c.reservedIDs = tx.reservedIDs
 	}
 	for _, change := range tx.changes {
-		c.noLocal.add(change.before, -tx.countBefore())
-		c.noLocal.add(change.next, 1)
-		c.endpoints += endpointsOf(change.next) - tx.countBefore()*endpointsOf(change.before)
+		if !tx.whole { // otherwise c is new
+			c.count(change.before, -1)
+		}
+		c.count(change.next, 1)
 		if change.next == nil {
 			delete(c.plans, change.port)
 		} else {
@@ -88,6 +89,14 @@ func (c *committed) apply(tx *transaction) {
 	for set, rows := range tx.added {
 		rows = append(rows, c.samples[set]...)
 		c.samples[set] = rows[:min(len(rows), maxSamples)]
+	}
+}
+
+// count counts a plan n times. A nil plan is not counted.
+func (c *committed) count(p *ruleset.Plan, n int) {
+	if p != nil {
+		c.endpoints += n * len(p.Cluster)
+		c.noLocal.add(p, n)
 	}
 }
 

@@ -217,7 +217,7 @@ func (d *Diff) lookUp(rows []nft.Row) error {
 // wants reports whether a row with the key of r is desired.
 func (t *Table) wants(expected *Expected, r nft.Row) (bool, error) {
 	switch {
-	case r.Set == t.rules.ReservedIDsSet():
+	case r.Set == t.rules.ReservedIDs(0).Set:
 		return t.committed.reservedIDs != 0 && r.Key == t.rules.ReservedIDs(t.committed.reservedIDs).Key, nil
 	case t.rules.IsShared(r.Set):
 		return t.committed.shared[rowKey{r.Set, r.Key}] != 0, nil

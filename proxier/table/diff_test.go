@@ -186,7 +186,7 @@ func TestDiffDuringForeignCommits(t *testing.T) {
 	tabletest.LoadNFT(t, deleteEndpoint)
 	k := injectFaults(table)
 	calls := 0
-	k.OnRules = func(string) error {
+	k.OnRules = func() error {
 		if calls++; calls == 10 || calls == 20 {
 			return nft.ErrGeneration
 		}
@@ -196,7 +196,7 @@ func TestDiffDuringForeignCommits(t *testing.T) {
 		t.Errorf("got %q after %d calls, want one difference", got, calls)
 	}
 	failed := errors.New("failed")
-	k.OnRules = func(string) error { return failed }
+	k.OnRules = func() error { return failed }
 	d, err := table.Diff("")
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package table
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -31,8 +30,7 @@ type generation struct {
 	// foreign counts how often the generation had changed by more than our own
 	// commits.
 	foreign int
-	// ports are the netlink ports of the Tables.
-	ports map[uint32]bool
+	ports   sync.Map // the netlink ports of the Tables, as keys
 }
 
 // maxTurn is how long a Table waits for its turn, before it takes the turn of
@@ -41,7 +39,7 @@ type generation struct {
 const maxTurn = time.Second
 
 func newGeneration() *generation {
-	g := &generation{free: make(chan struct{}, 1), ports: make(map[uint32]bool)}
+	g := &generation{free: make(chan struct{}, 1)}
 	g.free <- struct{}{}
 	return g
 }
@@ -50,11 +48,7 @@ func newGeneration() *generation {
 func (g *generation) begin() int {
 	select {
 	case <-g.free:
-	default:
-		select {
-		case <-g.free:
-		case <-time.After(maxTurn):
-		}
+	case <-time.After(maxTurn):
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -103,20 +97,6 @@ func (g *generation) advance(expected uint32) {
 	}
 }
 
-// addPort adds the netlink port of a Table.
-func (g *generation) addPort(port uint32) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.ports[port] = true
-}
-
-// allPorts returns the netlink ports of the Tables.
-func (g *generation) allPorts() map[uint32]bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return maps.Clone(g.ports)
-}
-
 // exclude calls f, which reads the ruleset, while no other Table commits.
 func (g *generation) exclude(f func() error) error {
 	defer g.end(g.begin())
@@ -131,14 +111,6 @@ func (o *observed) read(get func() (uint32, error)) error {
 		if err == nil {
 			o.seen = o.generation.found(now)
 		}
-		return err
-	})
-}
-
-// snapshot calls read, whose results belong to one generation.
-func (t *Table) snapshot(read func() error) error {
-	return t.observed.generation.exclude(func() error {
-		_, err := t.kernel.Snapshot(read)
 		return err
 	})
 }
@@ -267,8 +239,8 @@ func (m *monitor) close() error {
 
 // nameOthers listens for a moment, in the background, and logs the other
 // processes that commit to nf_tables. ours are the netlink ports of this
-// process.
-func (m *monitor) nameOthers(ours map[uint32]bool) {
+// process, as keys.
+func (m *monitor) nameOthers(ours *sync.Map) {
 	inner := m.inner
 	if inner == nil || !m.busy.TryLock() {
 		return
@@ -281,7 +253,7 @@ func (m *monitor) nameOthers(ours map[uint32]bool) {
 			return
 		}
 		for _, p := range others {
-			if !ours[p.Port] {
+			if _, own := ours.Load(p.Port); !own {
 				klog.InfoS("Another process commits to nf_tables", "process", p.Name, "pid", p.PID)
 			}
 		}

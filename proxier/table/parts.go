@@ -1,7 +1,6 @@
 package table
 
 import (
-	"runtime"
 	"slices"
 	"time"
 
@@ -69,8 +68,6 @@ func (p *pace) add(now time.Time, took time.Duration) {
 // updateInParts writes what changed since the last sync. Heavy service ports
 // that have to wait stay dirty, and their Services are deferred.
 func (t *Table) updateInParts() error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	start, rewrites, heavy := time.Now(), t.stats.Rewrites, false
 	for _, part := range t.parts() {
 		if part.heavy && (heavy && time.Since(start) > t.limits.time || t.mustWait(part)) {
@@ -98,18 +95,14 @@ func (t *Table) take(part part) error {
 	if !part.heavy {
 		return t.update()
 	}
-	start, err := threadTime()
+	used, err := threadTimeOf(t.update)
 	if err != nil {
 		return err
 	}
-	if err := t.update(); err != nil {
-		return err
-	}
-	end, err := threadTime()
 	p, now := part.ports[0], time.Now()
 	p.written = now
-	p.service.pace.add(now, end-start)
-	return err
+	p.service.pace.add(now, used)
+	return nil
 }
 
 // mustWait reports whether a part has to wait because earlier parts of its

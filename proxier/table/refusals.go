@@ -302,10 +302,3 @@ func namesMessage(err error) bool {
 	var refused *nft.CommitError
 	return errors.As(err, &refused) && refused.Problems[0].Object != ""
 }
-
-// refusedByKernel reports whether the kernel refused a batch because of its
-// content.
-func refusedByKernel(err error) bool {
-	var refused *nft.CommitError
-	return errors.As(err, &refused)
-}

@@ -100,8 +100,10 @@ func TestRepeatedChanges(t *testing.T) {
 	flush()
 	tabletest.Sync(t, table)
 	found := <-done
-	if len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 ||
-		table.observed.generation.ports[found[0].Port] {
-		t.Errorf("got processes %+v, want one named nft", found)
+	if len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 {
+		t.Fatalf("got processes %+v, want one named nft", found)
+	}
+	if _, own := table.observed.generation.ports.Load(found[0].Port); own {
+		t.Errorf("got process %+v with the port of the table", found[0])
 	}
 }

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -71,11 +72,7 @@ func (t *Table) rewritten(tx *transaction) error {
 	t.stats.Rewrites++
 	t.stats.RewriteCauses[t.rewriteCause]++
 	t.ids.forgetEarlier()
-	if err := t.observe(tx); err != nil {
-		return err
-	}
-	t.deleteUnused()
-	return nil
+	return t.updated(tx)
 }
 
 // tryRewrite writes everything, with a substitute for what was refused. If
@@ -113,7 +110,7 @@ func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 		t.refuseUnplanned(tx)
 		err = t.commitOver(table, found)
 	}
-	if refusedByKernel(err) {
+	if _, refused := errors.AsType[*nft.CommitError](err); refused {
 		if errHandle := t.checkHandle(found); errHandle != nil {
 			return nil, fmt.Errorf("%w (%v)", errHandle, err)
 		}
@@ -129,7 +126,6 @@ func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 	for _, c := range copies {
 		t.unused.add(object{kindChain, c.Name})
 	}
-	t.remember(tx)
 	return tx, nil
 }
 

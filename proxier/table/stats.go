@@ -105,15 +105,6 @@ func (c *NoLocalEndpoints) add(p *ruleset.Plan, n int) {
 	c.External += external
 }
 
-// endpointsOf returns the number of endpoints of a plan for traffic with policy
-// Cluster. A nil plan has none.
-func endpointsOf(p *ruleset.Plan) int {
-	if p == nil {
-		return 0
-	}
-	return len(p.Cluster)
-}
-
 // maxListed is the number of problems of a kind that Stats lists. It is called
 // after each sync, so the lists must be short.
 const maxListed = 50

@@ -157,7 +157,7 @@ func (t *Table) Setup() error {
 		return errors.Join(err, conn.Close())
 	}
 	t.kernel = conn
-	t.observed.generation.addPort(port)
+	t.observed.generation.ports.Store(port, true)
 	t.observed.monitor.open()
 	t.recoverAffinity()
 	return nil

@@ -53,15 +53,6 @@ func (t *Table) begin(have *committed) *transaction {
 	}
 }
 
-// countBefore is 0 for a transaction that writes everything: the plans before
-// describe the table that it replaces.
-func (tx *transaction) countBefore() int {
-	if tx.whole {
-		return 0
-	}
-	return 1
-}
-
 // changesProgram reports whether the transaction changes chains or sets that
 // verification reads.
 func (tx *transaction) changesProgram() bool {

@@ -51,7 +51,7 @@ func (t *Table) update() (err error) {
 	return err
 }
 
-// updated records an update that was committed.
+// updated records a transaction that was committed.
 func (t *Table) updated(tx *transaction) error {
 	t.remember(tx)
 	if err := t.observe(tx); err != nil {

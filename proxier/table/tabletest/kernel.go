@@ -15,12 +15,8 @@ type Kernel struct {
 	*nft.Conn
 	// OnCommit is called instead of commit, which commits the batch.
 	OnCommit func(b *nft.Batch, commit func() error) error
-	// OnChains returns the error of Chains.
-	OnChains func() error
-	// OnRows returns the error of Rows.
-	OnRows func() error
-	// OnRules returns the error of Rules.
-	OnRules func(chain string) error
+	// OnChains, OnRows and OnRules return the errors of Chains, Rows and Rules.
+	OnChains, OnRows, OnRules func() error
 	// OnFindRows is called with the result of FindRows.
 	OnFindRows func(want, found []nft.Row)
 }
@@ -41,32 +37,27 @@ func (k *Kernel) FailCommits() {
 
 // Chains implements table.Kernel.
 func (k *Kernel) Chains(t *nft.Table) ([]nft.Chain, error) {
-	if k.OnChains != nil {
-		if err := k.OnChains(); err != nil {
-			return nil, err
-		}
-	}
-	return k.Conn.Chains(t)
+	return read(k.OnChains, func() ([]nft.Chain, error) { return k.Conn.Chains(t) })
 }
 
 // Rules implements table.Kernel.
 func (k *Kernel) Rules(t *nft.Table, chain string) ([]nft.Rule, error) {
-	if k.OnRules != nil {
-		if err := k.OnRules(chain); err != nil {
-			return nil, err
-		}
-	}
-	return k.Conn.Rules(t, chain)
+	return read(k.OnRules, func() ([]nft.Rule, error) { return k.Conn.Rules(t, chain) })
 }
 
 // Rows implements table.Kernel.
 func (k *Kernel) Rows(t *nft.Table, s *nft.Set) ([]nft.Row, error) {
-	if k.OnRows != nil {
-		if err := k.OnRows(); err != nil {
-			return nil, err
-		}
+	return read(k.OnRows, func() ([]nft.Row, error) { return k.Conn.Rows(t, s) })
+}
+
+func read[T any](fault func() error, from func() (T, error)) (found T, err error) {
+	if fault != nil {
+		err = fault()
 	}
-	return k.Conn.Rows(t, s)
+	if err != nil {
+		return found, err
+	}
+	return from()
 }
 
 // FindRows implements table.Kernel.
