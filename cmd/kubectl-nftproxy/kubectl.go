@@ -2,13 +2,16 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -124,4 +127,130 @@ func oneLine(text string) string { return strings.Join(strings.Fields(text), " "
 // gets one, too, so that an interrupt reaches it.
 func isTerminal() bool {
 	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+}
+
+// pod is a pod of nftproxy.
+type pod struct {
+	node, name, container, image string
+	// problem is the reason why no command can run in the pod, "" if one can.
+	problem string
+}
+
+// podList is the answer of `kubectl get pods -o json`, with the fields used
+// here. The names are as in the Kubernetes API.
+type podList struct {
+	Items []struct {
+		Metadata struct {
+			Name              string
+			DeletionTimestamp string
+		}
+		Spec struct {
+			NodeName   string
+			Containers []struct{ Name, Image string }
+		}
+		Status struct {
+			Phase, Reason     string
+			ContainerStatuses []struct {
+				Name  string
+				State struct {
+					Running             *struct{}
+					Waiting, Terminated *struct{ Reason string }
+				}
+			}
+		}
+	}
+}
+
+// parsePods returns the pods in order of their nodes, one for each node. During
+// an update, a node can have two: one without a problem has priority.
+func parsePods(data []byte) ([]pod, error) {
+	var list podList
+	if err := json.Unmarshal(data, &list); err != nil {
+		return nil, fmt.Errorf("read the pods: %w", err)
+	}
+	var pods []pod
+	for i := range list.Items {
+		if p := list.pod(i); p.node != "" {
+			pods = append(pods, p)
+		}
+	}
+	slices.SortFunc(pods, func(a, b pod) int {
+		return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.problem, b.problem), cmp.Compare(a.name, b.name))
+	})
+	return slices.CompactFunc(pods, func(a, b pod) bool { return a.node == b.node }), nil
+}
+
+// pod returns a pod of the list. Of several containers, it chooses the
+// proxy by its name.
+func (l *podList) pod(i int) pod {
+	item := &l.Items[i]
+	p := pod{node: item.Spec.NodeName, name: item.Metadata.Name}
+	for _, c := range item.Spec.Containers {
+		if p.container == "" || c.Name == "kube-proxy" || c.Name == "nftproxy" {
+			p.container, p.image = c.Name, c.Image
+		}
+	}
+	state := cmp.Or(item.Status.Reason, item.Status.Phase)
+	for _, c := range item.Status.ContainerStatuses {
+		switch {
+		case c.Name != p.container:
+		case c.State.Running != nil:
+			state = ""
+		case c.State.Waiting != nil:
+			state = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			state = c.State.Terminated.Reason
+		}
+	}
+	if state != "" {
+		p.problem = fmt.Sprintf("pod %s is not running: %s", p.name, state)
+	} else if item.Metadata.DeletionTimestamp != "" {
+		p.problem = fmt.Sprintf("pod %s is being deleted", p.name)
+	}
+	return p
+}
+
+// choose returns the pods in which the command runs.
+func choose(a arguments, pods []pod) ([]pod, error) {
+	where := fmt.Sprintf("pods with label %s in namespace %s", a.selector, a.namespace)
+	switch {
+	case len(pods) == 0:
+		return nil, fmt.Errorf("no %s: set --namespace and --selector of nftproxy", where)
+	case a.allNodes && len(a.nodes) > 0:
+		return nil, errors.New("--node and --all-nodes exclude each other")
+	case len(a.nodes) > 0:
+		return named(a.nodes, pods, where)
+	case a.manyNodes() || len(pods) == 1:
+		return pods, nil
+	case a.isHelp():
+		return []pod{slices.MinFunc(pods, func(a, b pod) int { return cmp.Compare(a.problem, b.problem) })}, nil
+	}
+	return nil, fmt.Errorf("%s runs on one node: set --node to one of %s, or --all-nodes", a.command[0],
+		nodeNames(pods))
+}
+
+// named returns the pods of nodes.
+func named(nodes []string, pods []pod, where string) ([]pod, error) {
+	var chosen []pod
+	for _, node := range nodes {
+		i := slices.IndexFunc(pods, func(p pod) bool { return p.node == node })
+		if i < 0 {
+			return nil, fmt.Errorf("node %q has no %s; nodes with them: %s", node, where, nodeNames(pods))
+		}
+		chosen = append(chosen, pods[i])
+	}
+	return chosen, nil
+}
+
+// nodeNames returns the names of the first nodes.
+func nodeNames(pods []pod) string {
+	const most = 10
+	var names []string
+	for _, p := range pods[:min(len(pods), most)] {
+		names = append(names, p.node)
+	}
+	if len(pods) > most {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
@@ -111,19 +112,17 @@ type block struct {
 
 // addBlock adds a block, or another packet to a known one.
 func addBlock(blocks []block, b block) []block {
-	for i := range blocks {
-		known := &blocks[i]
-		if !known.sameRule(b) {
-			continue
-		}
-		if b.certain && !known.certain {
-			known.certain, known.packet = true, b.packet
-		}
-		known.packets++
-		return blocks
+	i := slices.IndexFunc(blocks, b.sameRule)
+	if i < 0 {
+		b.packets = 1
+		return append(blocks, b)
 	}
-	b.packets = 1
-	return append(blocks, b)
+	known := &blocks[i]
+	if b.certain && !known.certain {
+		known.certain, known.packet = true, b.packet
+	}
+	known.packets++
+	return blocks
 }
 
 // sameRule reports whether two blocks are of the same rule.
