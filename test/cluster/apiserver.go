@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -94,21 +95,16 @@ func (s *APIServer) name() string { return fmt.Sprintf("kube-apiserver-%d", s.Po
 // awaitReady waits until the API server serves and has created the roles of
 // Kubernetes.
 func (s *APIServer) awaitReady(ctx context.Context) error {
-	const limit = 5 * time.Minute
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	for {
-		err := s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%s is not ready: %w", s.name(), err)
-		}
-		if err := s.process.Pause(50 * time.Millisecond); err != nil {
-			return err
-		}
+	const period, limit = 50 * time.Millisecond, 5 * time.Minute
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, period, limit, true, func(ctx context.Context) (bool, error) {
+		last = s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+		return last == nil, context.Cause(s.process.Running)
+	})
+	if err != nil {
+		return fmt.Errorf("%s is not ready: %w: %w", s.name(), err, last)
 	}
+	return nil
 }
 
 func (s *APIServer) arguments() []string {

@@ -21,32 +21,15 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab/frontend"
 )
 
-// pod is a pod of the cluster. It answers TCP and UDP on its port.
+// pod is a pod of the cluster. It answers on its port.
 type pod struct {
-	name, node, ipv4, ipv6 string
-	port                   uint16
+	Name, Node string
+	IPv4, IPv6 netip.Addr
+	Port       uint16
 }
 
-// pods returns all pods. The list is independent of the manifests, so that the
-// demo fails if kube-proxy uses an address that no pod has.
-func pods() []pod {
-	return []pod{
-		{"web-1", "node1", "10.244.1.11", "fd00:244:1::11", 8080},
-		{"web-2", "node1", "10.244.1.12", "fd00:244:1::12", 8080},
-		{"web-3", "node2", "10.244.2.11", "fd00:244:2::11", 8080},
-		{"web-4", "node1", "10.244.1.13", "fd00:244:1::13", 8080},
-		{"web-5", "node2", "10.244.2.12", "fd00:244:2::12", 8080},
-		{"dns-1", "node1", "10.244.1.53", "fd00:244:1::53", 5353},
-		{"dns-2", "node2", "10.244.2.53", "fd00:244:2::53", 5353},
-		{"checkout-1", "node1", "10.244.1.21", "fd00:244:1::21", 8443},
-		{"checkout-2", "node2", "10.244.2.21", "fd00:244:2::21", 8443},
-		{"cart-1", "node1", "10.244.1.31", "fd00:244:1::31", 8081},
-		{"cart-2", "node2", "10.244.2.31", "fd00:244:2::31", 8081},
-		// Clients. No range of the cluster contains the stranger's addresses.
-		{"toolbox", "node2", "10.244.2.99", "fd00:244:2::99", 8080},
-		{"stranger", "node1", "172.31.0.200", "fd00:31::200", 8080},
-	}
-}
+//go:embed pods.yaml
+var podsYAML []byte
 
 // cluster is a lab of network namespaces with its pods, a folder of manifests,
 // and a kube-proxy process on each node. If demo is killed, the kernel ends the
@@ -56,6 +39,7 @@ type cluster struct {
 	fail            context.CancelCauseFunc // is called when a kube-proxy ends unexpectedly
 
 	lab       *lab.Lab
+	pods      []pod
 	hosts     map[string]*lab.Namespace
 	manifests *manifests
 	proxies   map[string]*lab.Process // by node
@@ -72,6 +56,9 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	}
 	if c.manifests, err = newManifests(c.folder()); err != nil {
 		return err
+	}
+	if err := yaml.UnmarshalStrict(podsYAML, &c.pods); err != nil {
+		return fmt.Errorf("pods: %w", err)
 	}
 	c.hosts, c.proxies = map[string]*lab.Namespace{"client": c.lab.Client}, map[string]*lab.Process{}
 	for _, node := range c.lab.Nodes() {
@@ -102,19 +89,16 @@ func (c *cluster) folder() string { return "/run/nftproxy-" + c.name }
 
 // addPods creates the pods of a node and starts their servers.
 func (c *cluster) addPods(ctx context.Context, node *lab.Node) error {
-	for _, p := range pods() {
-		if p.node != node.Name || ctx.Err() != nil {
+	for _, p := range c.pods {
+		if p.Node != node.Name || ctx.Err() != nil {
 			continue
 		}
-		ipv4, ipv6 := netip.MustParseAddr(p.ipv4), netip.MustParseAddr(p.ipv6)
-		created, err := node.AddPodWith(lab.PodConfig{Name: p.name, IPv4: ipv4, IPv6: ipv6})
+		created, err := node.AddPodWith(lab.PodConfig{Name: p.Name, IPv4: p.IPv4, IPv6: p.IPv6})
 		if err != nil {
 			return err
 		}
-		c.hosts[p.name] = created.Namespace
-		_, tcpErr := created.ServeTCP(p.port)
-		_, udpErr := created.ServeUDP(p.port)
-		if err := errors.Join(tcpErr, udpErr); err != nil {
+		c.hosts[p.Name] = created.Namespace
+		if err := created.Serve(p.Port); err != nil {
 			return err
 		}
 	}

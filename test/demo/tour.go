@@ -129,8 +129,8 @@ func (t *tour) play(ctx context.Context, script string) error {
 // showPods lists the pods.
 func (t *tour) showPods(context.Context, string, [][]string) error {
 	rows := [][]any{{"POD", "NODE", "IPv4", "IPv6", "PORT"}}
-	for _, p := range pods() {
-		rows = append(rows, []any{p.name, p.node, p.ipv4, p.ipv6, p.port})
+	for _, p := range t.cluster.pods {
+		rows = append(rows, []any{p.Name, p.Node, p.IPv4, p.IPv6, p.Port})
 	}
 	t.table(rows)
 	return nil

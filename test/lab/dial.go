@@ -68,7 +68,7 @@ func localAddr(network string, from netip.AddrPort) net.Addr {
 // fixed source port reusable at once. With SO_REUSEADDR the kernel could
 // choose a port that is in use.
 func setClientOptions(network string, fixedPort bool, raw syscall.RawConn) error {
-	var options [][2]int
+	var options [][2]int // pairs of level and name
 	if fixedPort {
 		options = append(options, [2]int{unix.SOL_SOCKET, unix.SO_REUSEADDR})
 	}
@@ -78,11 +78,6 @@ func setClientOptions(network string, fixedPort bool, raw syscall.RawConn) error
 	case "udp6", "ip6":
 		options = append(options, [2]int{unix.IPPROTO_IPV6, unix.IPV6_RECVERR})
 	}
-	return setOptions(raw, options...)
-}
-
-// setOptions sets socket options, pairs of level and name, to 1.
-func setOptions(raw syscall.RawConn, options ...[2]int) error {
 	var errs []error
 	err := raw.Control(func(fd uintptr) {
 		for _, option := range options {
