@@ -42,8 +42,8 @@ type App struct {
 
 	rival    bool // claims a frontend of another app
 	kind     kind
-	families []int // 0 is IPv4
-	ports    []port
+	families []int                // 0 is IPv4
+	ports    []corev1.ServicePort // see servicePorts
 
 	externalIPs      []string
 	ingress          []corev1.LoadBalancerIngress
@@ -53,13 +53,6 @@ type App struct {
 	externalLocal, internalLocal bool
 
 	affinity int32 // timeout in seconds; 0 is none
-}
-
-type port struct {
-	name     string
-	number   int32
-	nodePort int32
-	protocol corev1.Protocol
 }
 
 // Name returns the name of the Service.
@@ -181,16 +174,15 @@ func (a *App) expose(s *corev1.Service) {
 	s.Spec.Ports = a.servicePorts(nodePorts)
 }
 
+// servicePorts returns the ports with their target ports, and with NodePorts if
+// the Service has them.
 func (a *App) servicePorts(withNodePorts bool) []corev1.ServicePort {
-	var all []corev1.ServicePort
-	for _, p := range a.ports {
-		sp := corev1.ServicePort{
-			Name: p.name, Port: p.number, Protocol: p.protocol, TargetPort: intstr.FromInt32(p.number),
+	all := slices.Clone(a.ports)
+	for i := range all {
+		all[i].TargetPort = intstr.FromInt32(all[i].Port)
+		if !withNodePorts {
+			all[i].NodePort = 0
 		}
-		if withNodePorts {
-			sp.NodePort = p.nodePort
-		}
-		all = append(all, sp)
 	}
 	return all
 }

@@ -89,7 +89,7 @@ func (g *Generator) addRival(s *State) string {
 	owner := Pick(g, s.Apps)
 	rival := g.newApp(s.freeSlot(g))
 	rival.kind, rival.rival = clusterIPKind, true
-	rival.ports[0].number, rival.ports[0].protocol = owner.ports[0].number, owner.ports[0].protocol
+	rival.ports[0].Port, rival.ports[0].Protocol = owner.ports[0].Port, owner.ports[0].Protocol
 	rival.ports = rival.ports[:1]
 	g.drawSlices(rival)
 	f := Pick(g, owner.families)
@@ -173,23 +173,23 @@ func (g *Generator) drawFamilies(a *App) {
 func (g *Generator) drawPorts(a *App) {
 	a.ports = nil
 	for range 1 + g.IntN(3) {
-		p := port{number: Pick(g, []int32{80, 80, 443, 53}), protocol: Pick(g, []corev1.Protocol{
+		p := corev1.ServicePort{Port: Pick(g, []int32{80, 80, 443, 53}), Protocol: Pick(g, []corev1.Protocol{
 			corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP,
 		})}
-		taken := func(q port) bool { return q.number == p.number && q.protocol == p.protocol }
+		taken := func(q corev1.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }
 		if slices.ContainsFunc(a.ports, taken) {
 			continue
 		}
-		p.name, p.nodePort = fmt.Sprintf("p%d", len(a.ports)), int32(30000+4*a.Slot+len(a.ports))
+		p.Name, p.NodePort = fmt.Sprintf("p%d", len(a.ports)), int32(30000+4*a.Slot+len(a.ports))
 		for _, q := range a.ports {
-			if q.number == p.number { // with another protocol
-				p.nodePort = q.nodePort
+			if q.Port == p.Port { // with another protocol
+				p.NodePort = q.NodePort
 			}
 		}
 		a.ports = append(a.ports, p)
 	}
 	if len(a.ports) == 1 && g.Chance(40) {
-		a.ports[0].name = ""
+		a.ports[0].Name = ""
 	}
 	g.drawSlices(a)
 }

@@ -130,9 +130,9 @@ func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointS
 }
 
 // endpointPort returns the port of endpoints for a port of the Service.
-func (g *Generator) endpointPort(p port) discoveryv1.EndpointPort {
+func (g *Generator) endpointPort(p corev1.ServicePort) discoveryv1.EndpointPort {
 	ep := discoveryv1.EndpointPort{
-		Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To(Pick(g, []int32{FirstTarget, SecondTarget})),
+		Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To(Pick(g, []int32{FirstTarget, SecondTarget})),
 	}
 	if g.Chance(1) {
 		ep.Protocol = ptr.To(corev1.ProtocolTCP)
@@ -205,7 +205,7 @@ func (a *App) fqdnSlice() *discoveryv1.EndpointSlice {
 	s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"pod.example.com"}}}
 	for _, p := range a.ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
-			Name: ptr.To(p.name), Protocol: ptr.To(p.protocol), Port: ptr.To[int32](FirstTarget),
+			Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To[int32](FirstTarget),
 		})
 	}
 	return s

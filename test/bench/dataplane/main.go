@@ -54,7 +54,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -267,7 +266,7 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 	if one.place, err = newPlace(s.Lab, node.Pod); err != nil {
 		return err
 	}
-	if err := node.Start(ctx, syscall.SysProcAttr{}, nil); err != nil {
+	if err := node.Start(ctx); err != nil {
 		return err
 	}
 	want := append(stage.Frontends(one.variant.services), one.targets.programmed()...)

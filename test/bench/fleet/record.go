@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -170,7 +169,7 @@ func (f *fleet) recordProgram(ctx context.Context, proxy string) ([]request, err
 			return err
 		}
 		defer func() { err = errors.Join(err, node.Remove()) }()
-		if err := node.Start(ctx, syscall.SysProcAttr{}, nil); err != nil {
+		if err := node.Start(ctx); err != nil {
 			return err
 		}
 		<-node.Process.Running.Done()

@@ -162,7 +162,7 @@ func (p *Plot) drawBars(out *plot.Plot) error {
 		group = 0.8                // part of the room of a group that its bars take
 		line  = 1.08               // factor of the height for a line of the legend
 	)
-	n, most := float64(len(p.Series)), 0.0
+	n := float64(len(p.Series))
 	for i, s := range p.Series {
 		offset := group * ((float64(i)+0.5)/n - 0.5)
 		values := make(plotter.Values, len(p.Groups))
@@ -172,12 +172,10 @@ func (p *Plot) drawBars(out *plot.Plot) error {
 		}
 		for _, point := range s.Points {
 			values[int(point.X)] = point.Y
-			most = max(most, point.Y)
 			if r := point.YInt; r != nil {
 				intervals.XYs = append(intervals.XYs, plotter.XY{X: point.X + offset, Y: point.Y})
 				deviation := struct{ Low, High float64 }{point.Y - r.Low, r.High - point.Y}
 				intervals.YErrors = append(intervals.YErrors, deviation)
-				most = max(most, r.High)
 			}
 		}
 		bars, err := plotter.NewBarChart(values, inner*vg.Length(group/n/float64(len(p.Groups))))
@@ -202,7 +200,7 @@ func (p *Plot) drawBars(out *plot.Plot) error {
 	}
 	out.NominalX(names...)
 	out.X.Min, out.X.Max = -0.5, float64(len(names))-0.4
-	out.Y.Min, out.Y.Max = 0, most*math.Pow(line, n)
+	out.Y.Min, out.Y.Max = 0, out.Y.Max*math.Pow(line, n)
 	out.Y.Tick.Marker = labelled(plot.DefaultTicks{}, p.Y)
 	return nil
 }

@@ -36,8 +36,9 @@ func (s *subject) start(ctx context.Context) (err error) {
 	if s.account, err = newAccount(s.tracing, name); err != nil {
 		return err
 	}
-	attributes := syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(s.account.fd.Fd())}
-	return s.Start(ctx, attributes, func() error { return s.account.follow(unix.Gettid()) })
+	s.Config.Attributes = syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(s.account.fd.Fd())}
+	s.Config.Prepare = func() error { return s.account.follow(unix.Gettid()) }
+	return s.Start(ctx)
 }
 
 // stop ends the proxy. Its table stays.

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -65,19 +68,17 @@ func (w *world) repaired(
 	if err := cause(); err != nil {
 		return 0, err
 	}
+	var differ error
 	began := time.Now()
-	for lab.Sleep(ctx, 0) {
+	err = wait.PollUntilContextTimeout(ctx, time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		after, err := w.lasting(ctx, at)
-		switch {
-		case err == nil && slices.Equal(before, after):
-			return time.Since(began), nil
-		case time.Since(began) < patience:
-		case err != nil:
-			return 0, err
-		default:
-			return 0, fmt.Errorf("not repaired on %s after %s: %s:\n%s", at.Name, patience, damage,
-				listing.Difference(before, after))
+		if differ = err; err == nil && !slices.Equal(before, after) {
+			differ = errors.New(listing.Difference(before, after))
 		}
+		return differ == nil, nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("not repaired on %s: %s: %w:\n%w", at.Name, damage, err, differ)
 	}
 	return time.Since(began), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -359,18 +360,10 @@ func (n *node) knownAt(at time.Time) time.Time {
 func (n *node) await(ctx context.Context) (time.Duration, error) {
 	const limit = 5 * patience
 	from, before := time.Now(), n.writing.Load()
-	for lab.Sleep(ctx, poll) {
-		answered, err := n.followOnce(ctx)
-		switch {
-		case err != nil:
-			return 0, err
-		case answered:
-			return max(0, time.Since(from)-time.Duration(n.writing.Load()-before)), nil
-		case time.Since(from) > limit:
-			return 0, fmt.Errorf("changes for %s have not ended after %s", n.Name, limit)
-		}
+	if err := wait.PollUntilContextTimeout(ctx, poll, limit, false, n.followOnce); err != nil {
+		return 0, fmt.Errorf("changes for %s: %w", n.Name, err)
 	}
-	return 0, context.Cause(ctx)
+	return max(0, time.Since(from)-time.Duration(n.writing.Load()-before)), nil
 }
 
 // possible returns what the node can be, as far as endpoints depend on it. The

@@ -27,9 +27,10 @@ type Node struct {
 	Pod   *lab.Pod
 	// Process is the proxy. It is nil while the proxy does not run.
 	Process *lab.Process
+	// Config is what Start starts.
+	Config lab.ProcessConfig
 
-	config lab.ProcessConfig
-	conn   *nft.Conn
+	conn *nft.Conn
 }
 
 // NewNode returns a node without rules. The API has a Node object for it. The
@@ -54,7 +55,7 @@ func (s *Stage) NewNode(ctx context.Context, proxy string, flags ...string) (n *
 	if err != nil {
 		return n, err
 	}
-	n.config = lab.ProcessConfig{
+	n.Config = lab.ProcessConfig{
 		Log: file + ".log", Program: program.path,
 		Args: slices.Concat(program.flags, flags, []string{"--config=" + file + ".conf"}),
 	}
@@ -63,11 +64,9 @@ func (s *Stage) NewNode(ctx context.Context, proxy string, flags ...string) (n *
 		os.WriteFile(file+".conf", []byte(configuration), 0o600), s.Cluster.CreateNode(ctx, pod.Namespace))
 }
 
-// Start starts the proxy. See [lab.ProcessConfig] for the parameters.
-func (n *Node) Start(ctx context.Context, attributes syscall.SysProcAttr, prepare func() error) (err error) {
-	config := n.config
-	config.Attributes, config.Prepare = attributes, prepare
-	n.Process, err = n.Pod.StartProcess(ctx, config)
+// Start starts the proxy.
+func (n *Node) Start(ctx context.Context) (err error) {
+	n.Process, err = n.Pod.StartProcess(ctx, n.Config)
 	return err
 }
 
