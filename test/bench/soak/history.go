@@ -16,35 +16,46 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
 
-// version is the content of an object from a time on. The zero content is that
-// of an object that does not exist or must not be served.
-type version[T any] struct {
-	content T
-	from    time.Time // just before the request
-	applied time.Time // when the request was answered; zero while it is not
+// version is the content of a Service or EndpointSlice from a time on. The
+// content is empty if the object does not exist or must not be served.
+type version struct {
+	service   *cluster.Service
+	endpoints []*cluster.Endpoint
+	from      time.Time // just before the request
+	applied   time.Time // when the request was answered; zero while it is not
+}
+
+// set sets the content.
+func (v *version) set(object metav1.Object) {
+	switch o := object.(type) {
+	case *corev1.Service:
+		v.service = translate.ParseService(o).Service
+	case *discoveryv1.EndpointSlice:
+		v.endpoints = translate.ParseEndpointSlice(o).Endpoints
+	}
 }
 
 // versions are the versions of one object, in the order of the requests.
-type versions[T any] []*version[T]
+type versions []*version
 
 // forgetAfter is the age of versions that are not needed any more: no proxy
 // lags so much.
 const forgetAfter = 5 * time.Minute
 
 // add adds a version that may be effective from now on.
-func (v *versions[T]) add(content T) *version[T] {
+func (v *versions) add() *version {
 	now := time.Now()
 	for len(*v) > 1 && !(*v)[1].applied.IsZero() && (*v)[1].applied.Before(now.Add(-forgetAfter)) {
 		*v = (*v)[1:]
 	}
-	added := &version[T]{content: content, from: now}
+	added := &version{from: now}
 	*v = append(*v, added)
 	return added
 }
 
-// possible returns the contents that a proxy can use until end, if it has
+// possible returns the versions that a proxy can use until end, if it has
 // followed all requests that were answered before known.
-func (v versions[T]) possible(known, end time.Time) (contents []T) {
+func (v versions) possible(known, end time.Time) (all versions) {
 	first := -1
 	for i, one := range v {
 		if !one.applied.IsZero() && one.applied.Before(known) {
@@ -52,25 +63,28 @@ func (v versions[T]) possible(known, end time.Time) (contents []T) {
 		}
 	}
 	if first < 0 {
-		contents = append(contents, *new(T))
+		all = append(all, &version{})
 	}
 	for _, one := range v[max(first, 0):] {
 		if one.from.Before(end) {
-			contents = append(contents, one.content)
+			all = append(all, one)
 		}
 	}
-	return contents
+	return all
 }
 
 // pending reports whether the last request has not been answered.
-func (v versions[T]) pending() bool { return len(v) > 0 && v[len(v)-1].applied.IsZero() }
+func (v versions) pending() bool { return len(v) > 0 && v[len(v)-1].applied.IsZero() }
 
 const clock = "15:04:05.000"
 
-func (v versions[T]) String() (text string) {
+func (v versions) String() (text string) {
 	for _, one := range v {
-		text += fmt.Sprintf("from %s, answered %s: %+v\n", one.from.Format(clock), one.applied.Format(clock),
-			one.content)
+		text += fmt.Sprintf("from %s, answered %s: %+v", one.from.Format(clock), one.applied.Format(clock), one.service)
+		for _, e := range one.endpoints {
+			text += fmt.Sprintf(" %+v", *e)
+		}
+		text += "\n"
 	}
 	return text
 }
@@ -83,27 +97,15 @@ type history struct {
 
 // recorded is a Service with its EndpointSlices.
 type recorded struct {
-	service versions[*cluster.Service]
-	slices  map[string]*versions[*endpoints] // by name
-}
-
-// endpoints are the endpoints of an EndpointSlice.
-type endpoints []*cluster.Endpoint
-
-func (e *endpoints) String() (text string) {
-	if e != nil {
-		for _, one := range *e {
-			text += fmt.Sprintf("%+v ", *one)
-		}
-	}
-	return text
+	service versions
+	slices  map[string]*versions // by name
 }
 
 // of returns the record of a Service. The caller holds mu.
 func (h *history) of(service string) *recorded {
 	r := h.services[service]
 	if r == nil {
-		r = &recorded{slices: map[string]*versions[*endpoints]{}}
+		r = &recorded{slices: map[string]*versions{}}
 		h.services[service] = r
 	}
 	return r
@@ -113,40 +115,33 @@ func (h *history) of(service string) *recorded {
 func (h *history) record(object metav1.Object, deleted bool) func(live metav1.Object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if s, ok := object.(*corev1.Service); ok {
-		added := h.of(s.Name).service.add(parsed(s, deleted))
-		return func(live metav1.Object) {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			if !deleted {
-				added.content = parsed(live.(*corev1.Service), false)
-			}
-			added.applied = time.Now()
-		}
+	added := h.versionsOf(object).add()
+	if !deleted {
+		added.set(object)
 	}
-	var content *endpoints
-	if s := object.(*discoveryv1.EndpointSlice); !deleted {
-		content = (*endpoints)(&translate.ParseEndpointSlice(s).Endpoints)
-	}
-	// The name of the Service is the first two parts of the name.
-	parts := strings.SplitN(object.GetName(), "-", 3)
-	slices := h.of(strings.Join(parts[:min(2, len(parts))], "-")).slices
-	if slices[object.GetName()] == nil {
-		slices[object.GetName()] = new(versions[*endpoints])
-	}
-	added := slices[object.GetName()].add(content)
-	return func(metav1.Object) {
+	return func(live metav1.Object) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		if !deleted {
+			added.set(live)
+		}
 		added.applied = time.Now()
 	}
 }
 
-func parsed(s *corev1.Service, deleted bool) *cluster.Service {
-	if deleted {
-		return nil
+// versionsOf returns the versions of an object. The caller holds mu.
+func (h *history) versionsOf(object metav1.Object) *versions {
+	name := object.GetName()
+	if _, ok := object.(*corev1.Service); ok {
+		return &h.of(name).service
 	}
-	return translate.ParseService(s).Service
+	// The name of the Service is the first two parts of the name.
+	parts := strings.SplitN(name, "-", 3)
+	slices := h.of(strings.Join(parts[:min(2, len(parts))], "-")).slices
+	if slices[name] == nil {
+		slices[name] = new(versions)
+	}
+	return slices[name]
 }
 
 // served returns the present contents of Services with a prefix, sorted by
@@ -156,8 +151,8 @@ func (h *history) served(prefix string) (all []*cluster.Service) {
 	defer h.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(h.services)) {
 		v := h.services[name].service
-		if len(v) > 0 && v[len(v)-1].content != nil && strings.HasPrefix(name, prefix) {
-			all = append(all, v[len(v)-1].content)
+		if len(v) > 0 && v[len(v)-1].service != nil && strings.HasPrefix(name, prefix) {
+			all = append(all, v[len(v)-1].service)
 		}
 	}
 	return all
@@ -175,9 +170,9 @@ func (h *history) pending(service string) bool {
 	return pending
 }
 
-// contents returns the Services that a proxy can know in a time. See
-// versions.possible.
-func (h *history) contents(service string, known, end time.Time) []*cluster.Service {
+// possibleServices returns the versions of a Service that a proxy can know in a
+// time. See versions.possible.
+func (h *history) possibleServices(service string, known, end time.Time) versions {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.of(service).service.possible(known, end)
@@ -187,7 +182,7 @@ func (h *history) contents(service string, known, end time.Time) []*cluster.Serv
 // Services, and each combination of contents of its EndpointSlices, as the
 // endpoints that they have, in the order of package table; nil if there are too
 // many. See versions.possible.
-func (h *history) possible(service string, known, end time.Time) ([]*cluster.Service, [][]*cluster.Endpoint) {
+func (h *history) possible(service string, known, end time.Time) (versions, [][]*cluster.Endpoint) {
 	const most = 200
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -195,11 +190,8 @@ func (h *history) possible(service string, known, end time.Time) ([]*cluster.Ser
 	for _, v := range h.of(service).slices {
 		var next [][]*cluster.Endpoint
 		for _, before := range all {
-			for _, content := range v.possible(known, end) {
-				joined := slices.Clip(before)
-				if content != nil {
-					joined = append(joined, *content...)
-				}
+			for _, one := range v.possible(known, end) {
+				joined := append(slices.Clip(before), one.endpoints...)
 				slices.SortFunc(joined, func(a, b *cluster.Endpoint) int { return a.Compare(b.EndpointKey) })
 				next = append(next, joined)
 			}

@@ -118,10 +118,10 @@ func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
 // followed all requests that were answered before known. It writes the ports of
 // a Service with many external IPs one at a time, after other Services: then
 // earlier counts, the time up to which it had followed a moment ago.
-func (j *judge) possible(service string, earlier, known, end time.Time) ([]*cluster.Service, [][]*cluster.Endpoint) {
+func (j *judge) possible(service string, earlier, known, end time.Time) (versions, [][]*cluster.Endpoint) {
 	const many = 100
-	hasMany := func(s *cluster.Service) bool { return s != nil && len(s.ExternalIPs) >= many }
-	if slices.ContainsFunc(j.history.contents(service, earlier, end), hasMany) {
+	hasMany := func(v *version) bool { return v.service != nil && len(v.service.ExternalIPs) >= many }
+	if slices.ContainsFunc(j.history.possibleServices(service, earlier, end), hasMany) {
 		known = earlier
 	}
 	return j.history.possible(service, known, end)
@@ -138,8 +138,8 @@ func (j *judge) allowed(r route, earlier, known, end time.Time) (a allowed, ok b
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, service := range services {
-		in := j.plans(r, service)
+	for _, v := range services {
+		in := j.plans(r, v.service)
 		for _, endpoints := range combinations {
 			for _, node := range r.via.possible(endpoints) {
 				a.choices++

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage/stagetest"
 	"github.com/nftproxy/nftproxy/test/lab/listing"
@@ -127,7 +128,13 @@ func TestCanonical(t *testing.T) {
 // TestPossible checks which versions of an object a proxy can have.
 func TestPossible(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
-	v := versions[string]{{"a", at(1), at(2)}, {"b", at(3), at(4)}, {"c", at(5), time.Time{}}}
+	named := func(name string) *cluster.Service {
+		return &cluster.Service{Name: cluster.ServiceName{Name: name}}
+	}
+	v := versions{
+		{service: named("a"), from: at(1), applied: at(2)}, {service: named("b"), from: at(3), applied: at(4)},
+		{service: named("c"), from: at(5)},
+	}
 	for _, c := range []struct {
 		known, end int
 		want       string
@@ -135,11 +142,13 @@ func TestPossible(t *testing.T) {
 		{0, 1, ""}, {0, 2, ",a"}, {3, 3, "a"}, {3, 4, "a,b"}, {4, 5, "a,b"}, {5, 5, "b"}, {9, 9, "b,c"},
 	} {
 		got := ""
-		for i, content := range v.possible(at(c.known), at(c.end)) {
+		for i, one := range v.possible(at(c.known), at(c.end)) {
 			if i > 0 {
 				got += ","
 			}
-			got += content
+			if one.service != nil {
+				got += one.service.Name.Name
+			}
 		}
 		if got != c.want {
 			t.Errorf("known %d, end %d: got %q, want %q", c.known, c.end, got, c.want)
