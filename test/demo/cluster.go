@@ -38,11 +38,11 @@ type cluster struct {
 	name, kubeProxy string
 	fail            context.CancelCauseFunc // is called when a kube-proxy ends unexpectedly
 
-	lab       *lab.Lab
-	pods      []pod
-	hosts     map[string]*lab.Namespace
-	manifests *manifests
-	proxies   map[string]*lab.Process // by node
+	lab      *lab.Lab
+	pods     []pod
+	hosts    map[string]*lab.Namespace
+	services map[string]*corev1.Service // by namespace/name
+	proxies  map[string]*lab.Process    // by node
 }
 
 // open creates the cluster and waits until both nodes serve.
@@ -54,7 +54,7 @@ func (c *cluster) open(ctx context.Context) (err error) {
 	if err := os.RemoveAll(c.folder()); err != nil {
 		return err
 	}
-	if c.manifests, err = newManifests(c.folder()); err != nil {
+	if err := c.writeManifests(); err != nil {
 		return err
 	}
 	if err := yaml.UnmarshalStrict(podsYAML, &c.pods); err != nil {
@@ -86,6 +86,8 @@ func (c *cluster) close() error {
 
 // folder returns the folder of manifests and logs. Only root can write to /run.
 func (c *cluster) folder() string { return "/run/nftproxy-" + c.name }
+
+func (c *cluster) manifests() string { return filepath.Join(c.folder(), "manifests") }
 
 // addPods creates the pods of a node and starts their servers.
 func (c *cluster) addPods(ctx context.Context, node *lab.Node) error {
@@ -119,7 +121,7 @@ func (c *cluster) nameOf(addr netip.Addr) string {
 func (c *cluster) proxyArgs(node string) []string {
 	ranges := lab.PodRanges()
 	return []string{
-		"--manifests", c.manifests.folder, "--hostname-override", node,
+		"--manifests", c.manifests(), "--hostname-override", node,
 		"--cluster-cidr", ranges[0].String() + "," + ranges[1].String(),
 	}
 }
@@ -162,35 +164,25 @@ func (c *cluster) awaitServed(ctx context.Context) error {
 //go:embed manifests/*.yaml
 var embedded embed.FS
 
-// manifests is a folder of manifests and its Services.
-type manifests struct {
-	folder   string
-	services map[string]*corev1.Service // by namespace/name
-}
-
-// newManifests writes the embedded manifests to parent/manifests and reads
-// their Services.
-func newManifests(parent string) (*manifests, error) {
-	m := &manifests{folder: filepath.Join(parent, "manifests"), services: map[string]*corev1.Service{}}
+// writeManifests writes the manifests to their folder and reads the Services.
+func (c *cluster) writeManifests() error {
+	c.services = map[string]*corev1.Service{}
 	for _, name := range []string{"kube-system/dns", "shop/cart", "shop/checkout", "shop/payments", "shop/web"} {
 		text, err := embedded.ReadFile("manifests/" + strings.ReplaceAll(name, "/", "-") + ".yaml")
 		if err != nil {
-			return nil, err
+			return err
 		}
-		m.services[name] = new(corev1.Service)
-		if err := yaml.UnmarshalStrict(text, m.services[name]); err != nil {
-			return nil, fmt.Errorf("service %s: %w", name, err)
+		c.services[name] = new(corev1.Service)
+		if err := yaml.UnmarshalStrict(text, c.services[name]); err != nil {
+			return fmt.Errorf("service %s: %w", name, err)
 		}
 	}
-	if err := os.CopyFS(parent, embedded); err != nil {
-		return nil, err
-	}
-	return m, m.setEndpoints("shop/web", "web-1", "web-2", "web-3")
+	return errors.Join(os.CopyFS(c.folder(), embedded), c.setEndpoints("shop/web", "web-1", "web-2", "web-3"))
 }
 
 // setEndpoints removes the lines of endpoints that are other pods. It renames a
 // complete file, so that kube-proxy never reads a part of it.
-func (m *manifests) setEndpoints(service string, pods ...string) error {
+func (c *cluster) setEndpoints(service string, pods ...string) error {
 	file := strings.ReplaceAll(service, "/", "-") + "-endpoints.yaml"
 	data, err := embedded.ReadFile("manifests/" + file)
 	if err != nil {
@@ -203,17 +195,17 @@ func (m *manifests) setEndpoints(service string, pods ...string) error {
 			kept = append(kept, line...)
 		}
 	}
-	draft := filepath.Join(m.folder, ".draft") // kube-proxy ignores hidden files
+	draft := filepath.Join(c.manifests(), ".draft") // kube-proxy ignores hidden files
 	if err := os.WriteFile(draft, kept, 0o644); err != nil {
 		return err
 	}
-	return os.Rename(draft, filepath.Join(m.folder, file))
+	return os.Rename(draft, filepath.Join(c.manifests(), file))
 }
 
 // addresses returns the IPv4 and the IPv6 address of a destination in tour.txt.
 // They are zero if the manifests do not contain them.
 func (c *cluster) addresses(service, destination, protocol string) (found [2]netip.AddrPort) {
-	s := c.manifests.services[service].DeepCopy()
+	s := c.services[service].DeepCopy()
 	kind, node, _ := strings.Cut(destination, " of ")
 	switch destination {
 	case "ClusterIP, port 81":

@@ -86,7 +86,7 @@ func (t *tour) change(ctx context.Context, change string) (err error) {
 	verb, object, _ := strings.Cut(change, " ")
 	switch verb {
 	case "endpoints":
-		err = t.cluster.manifests.setEndpoints("shop/web", strings.Split(object, ",")...)
+		err = t.cluster.setEndpoints("shop/web", strings.Split(object, ",")...)
 	case "kill":
 		t.cluster.proxies["node1"].End(syscall.SIGKILL)
 	case "start":

@@ -139,8 +139,8 @@ func (t *tour) showPods(context.Context, string, [][]string) error {
 // showServices lists the Services of the manifests.
 func (t *tour) showServices(context.Context, string, [][]string) error {
 	rows := [][]any{{"SERVICE", "TYPE", "CLUSTER IPS", "PORTS (:NODEPORT)", "EXTERNAL IPS", "LOADBALANCER IPS"}}
-	for _, name := range slices.Sorted(maps.Keys(t.cluster.manifests.services)) {
-		service := t.cluster.manifests.services[name]
+	for _, name := range slices.Sorted(maps.Keys(t.cluster.services)) {
+		service := t.cluster.services[name]
 		spec := service.Spec
 		var ports []string
 		for _, p := range spec.Ports {
@@ -159,7 +159,7 @@ func (t *tour) showServices(context.Context, string, [][]string) error {
 // changeEndpoints sets the endpoints of a Service: "shop/web web-1,web-2".
 func (t *tour) changeEndpoints(_ context.Context, argument string, _ [][]string) error {
 	service, pods, _ := strings.Cut(argument, " ")
-	return t.cluster.manifests.setEndpoints(service, strings.Split(pods, ",")...)
+	return t.cluster.setEndpoints(service, strings.Split(pods, ",")...)
 }
 
 // report prints the tour and counts its checks.
