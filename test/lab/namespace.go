@@ -218,13 +218,6 @@ func commonSysctls() map[string]string {
 	return values
 }
 
-// bridgeSysctls returns sysctls of br_netfilter: IP packets inside a bridge
-// do not pass the packet filter.
-func bridgeSysctls() map[string]string {
-	const prefix = "net.bridge.bridge-nf-call-"
-	return map[string]string{prefix + "iptables": "0", prefix + "ip6tables": "0", prefix + "arptables": "0"}
-}
-
 // SetSysctl sets a kernel parameter of the namespace. The name has dots:
 // net.ipv4.ip_forward.
 func (n *Namespace) SetSysctl(name, value string) error {

@@ -34,8 +34,10 @@ func (l *Lab) newNode(n int) (*Node, error) {
 	node := &Node{Namespace: ns, pods: map[string]*Pod{}}
 	ns.IPv4, ns.IPv6, node.PodRanges = nodeAddrs(n)
 	forwarding := map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}
-	// This makes a lab the same with and without br_netfilter.
-	bridges := ns.setSysctls(bridgeSysctls())
+	// This makes a lab the same with and without br_netfilter: IP packets
+	// inside a bridge do not pass the packet filter.
+	const nf = "net.bridge.bridge-nf-call-"
+	bridges := ns.setSysctls(map[string]string{nf + "iptables": "0", nf + "ip6tables": "0", nf + "arptables": "0"})
 	if errors.Is(bridges, os.ErrNotExist) {
 		bridges = nil
 	}

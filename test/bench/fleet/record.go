@@ -180,15 +180,6 @@ func (f *fleet) recordProgram(ctx context.Context, proxy string) ([]request, err
 	})
 }
 
-// recordInformers returns the requests of the informers of a proxy.
-func (f *fleet) recordInformers(ctx context.Context, run runner) ([]request, error) {
-	return f.record(ctx, func(ctx context.Context, url string) error {
-		config := f.restConfig()
-		config.Host = url
-		return run(ctx, config, memberName(0), func() {})
-	})
-}
-
 // requestsOf returns the requests that the program of a proxy sends. It returns
 // an error if the informers of the proxy send different requests.
 func (f *fleet) requestsOf(ctx context.Context, proxy string) ([]request, error) {
@@ -196,7 +187,11 @@ func (f *fleet) requestsOf(ctx context.Context, proxy string) ([]request, error)
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", proxy, err)
 	}
-	own, err := f.recordInformers(ctx, informersOf[proxy])
+	own, err := f.record(ctx, func(ctx context.Context, url string) error {
+		config := f.restConfig()
+		config.Host = url
+		return informersOf[proxy](ctx, config, memberName(0), func() {})
+	})
 	if err != nil {
 		return nil, fmt.Errorf("record informers of %s: %w", proxy, err)
 	}

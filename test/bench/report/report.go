@@ -39,24 +39,12 @@ type Report struct {
 	// Notes explain the tables.
 	Notes []string `json:"notes,omitempty"`
 
-	name     string // of the files
-	folder   string // of Save; empty for none
-	progress io.Writer
+	name   string // of the files
+	folder string // of Save; empty for none
 }
 
 // commit is set by the linker.
 var commit = "unknown"
-
-// newReport returns an empty report.
-func newReport(name string, args []string) (*Report, error) {
-	r := &Report{
-		Command: strings.Join(append([]string{name}, args...), " "), Commit: commit,
-		Date: time.Now().UTC().Truncate(time.Second), name: name, progress: os.Stderr,
-	}
-	var err error
-	r.Machine, err = thisMachine()
-	return r, err
-}
 
 // Table returns the table of that title, and adds it if there is none.
 func (r *Report) Table(title string) *Table {
@@ -80,7 +68,7 @@ func findOrAdd[T any](all *[]*T, one *T, wanted func(*T) bool) *T {
 
 // Say prints a line about the progress.
 func (r *Report) Say(format string, args ...any) {
-	fmt.Fprintf(r.progress, time.Now().Format("15:04:05")+"  "+format+"\n", args...)
+	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05")+"  "+format+"\n", args...)
 }
 
 // AddRow adds a row to a table, and prints it.
@@ -163,9 +151,13 @@ func Main(name, about string, b Benchmark) {
 // Run runs a benchmark and prints its tables, also the incomplete tables of one
 // that fails. The error is pflag.ErrHelp if it printed help instead.
 func Run(ctx context.Context, name, about string, b Benchmark, args []string, stdout io.Writer) (*Report, error) {
-	r, err := newReport(name, args)
+	machine, err := thisMachine()
 	if err != nil {
 		return nil, err
+	}
+	r := &Report{
+		Command: strings.Join(append([]string{name}, args...), " "), Commit: commit, Machine: machine,
+		Date: time.Now().UTC().Truncate(time.Second), name: name,
 	}
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	flags.SortFlags = false
