@@ -63,16 +63,16 @@ func find[T any](
 	return *new(T), false, err
 }
 
-// dump reads the objects of one kind in a table, or the rules of a chain,
-// that decode accepts. It returns none if the table does not exist. All
-// objects belong to one generation.
+// dump reads the objects of one kind in a table, or the rules of a chain, or
+// the rows of a set, that decode accepts. It returns none if the table does not
+// exist. All objects belong to one generation.
 func dump[T any](
-	c *Conn, kind *objectKind, t *Table, chain string, decode func(attributes []byte) (T, bool),
+	c *Conn, kind *objectKind, t *Table, of string, decode func(attributes []byte) (T, bool),
 ) ([]T, error) {
 	var found []T
 	_, err := c.Snapshot(func() error {
 		found = nil
-		return c.dumpOnce(kind, t, chain, func(msg []byte) {
+		return c.dumpOnce(kind, t, of, func(msg []byte) {
 			if object, ok := decode(msg); ok {
 				found = append(found, object)
 			}
@@ -81,6 +81,8 @@ func dump[T any](
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
+	case err != nil && kind == kindRow:
+		return nil, fmt.Errorf("read rows of set %s of %s: %w", of, t, err)
 	case err != nil:
 		return nil, fmt.Errorf("read %ss of %s: %w", kind.name, t, err)
 	}
@@ -96,14 +98,14 @@ func dump[T any](
 // that is being added or deleted can change between two pieces of the dump.
 // Therefore a dump begins when no transaction is in progress (see Snapshot),
 // and fails if it reads an object twice.
-func (c *Conn) dumpOnce(kind *objectKind, t *Table, chain string, each func(attributes []byte)) error {
+func (c *Conn) dumpOnce(kind *objectKind, t *Table, of string, each func(attributes []byte)) error {
 	seen := make(map[uint64]struct{})
 	twice := false
 	err := c.request(kind.get, unix.NLM_F_DUMP, t.Family,
 		func(w *messageWriter) {
 			w.CString(kind.table, t.Name)
-			if chain != "" {
-				w.CString(kind.object, chain)
+			if of != "" {
+				w.CString(kind.object, of)
 			}
 		},
 		func(msg []byte) {
@@ -113,7 +115,7 @@ func (c *Conn) dumpOnce(kind *objectKind, t *Table, chain string, each func(attr
 			handle := be64(attr(msg, kind.handle))
 			_, again := seen[handle]
 			seen[handle] = struct{}{}
-			twice = twice || again
+			twice = twice || again && kind != kindRow // which has no handle
 			each(msg)
 		})
 	if err == nil && twice {

@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -67,20 +68,8 @@ func (c *Conn) requestRows(t *Table, rows, found []Row) (n int, err error) {
 // is only suitable for small sets: the time that the kernel takes is
 // quadratic in the number of rows.
 func (c *Conn) Rows(t *Table, set *Set) ([]Row, error) {
-	var rows []Row
-	_, err := c.Snapshot(func() error {
-		rows = nil
-		return c.request(unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family,
-			func(w *messageWriter) { w.names(kindRow, t, set.Name) },
-			func(msg []byte) { rows = append(rows, parseRows(msg, set)...) })
-	})
-	if errors.Is(err, unix.ENOENT) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read rows of set %s of %s: %w", set.Name, t, err)
-	}
-	return rows, nil
+	lists, err := dump(c, kindRow, t, set.Name, func(msg []byte) ([]Row, bool) { return parseRows(msg, set), true })
+	return slices.Concat(lists...), err
 }
 
 // parseRow returns the row in a message that answers the request for one row.
