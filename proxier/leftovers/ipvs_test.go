@@ -135,8 +135,8 @@ add KUBE-HEALTH-CHECK-NODE-PORT 31000
 
 func TestServerRoundTrip(t *testing.T) {
 	for _, s := range []virtualServer{
-		{family: unix.AF_INET, protocol: unix.IPPROTO_TCP, addr: netip.MustParseAddr("10.96.0.1"), port: 443},
-		{family: unix.AF_INET6, protocol: unix.IPPROTO_UDP, addr: netip.MustParseAddr("fd00:96::1"), port: 53},
+		{protocol: unix.IPPROTO_TCP, addr: netip.MustParseAddr("10.96.0.1"), port: 443},
+		{protocol: unix.IPPROTO_UDP, addr: netip.MustParseAddr("fd00:96::1"), port: 53},
 	} {
 		header := nl.Genlmsg{Command: ipvsGetService, Version: ipvsVersion}
 		msg := append(header.Serialize(), encodeServer(s).Serialize()...)

@@ -28,11 +28,10 @@ const (
 
 // virtualServer is a virtual server of IPVS.
 type virtualServer struct {
-	family   uint16 // AF_INET or AF_INET6
 	protocol uint16 // IPPROTO_*
 	addr     netip.Addr
 	port     uint16
-	mark     uint32 // if not 0, it selects packets by mark; the fields above are zero
+	mark     uint32 // if not 0, it selects packets by mark, and the fields above mean nothing
 }
 
 // String returns "10.96.0.1:443 protocol 6".
@@ -54,30 +53,23 @@ func listServers(genl int) ([]virtualServer, error) {
 	return servers, nil
 }
 
-// decodeServer decodes a message without its netlink header.
-func decodeServer(msg []byte) (s virtualServer) {
-	var addr []byte
+// decodeServer decodes a message without its netlink header. Attributes that are
+// missing are zero.
+func decodeServer(msg []byte) virtualServer {
 	service := nfnetlink.Attr(attributesOf(msg, nl.SizeofGenlmsg), ipvsAttrService)
-	nfnetlink.EachAttr(service, func(typ uint16, value []byte) {
-		switch {
-		case typ == ipvsServiceFamily && len(value) >= 2:
-			s.family = binary.NativeEndian.Uint16(value)
-		case typ == ipvsServiceProtocol && len(value) >= 2:
-			s.protocol = binary.NativeEndian.Uint16(value)
-		case typ == ipvsServiceAddr && len(value) >= 16:
-			addr = value
-		case typ == ipvsServicePort && len(value) >= 2:
-			s.port = binary.BigEndian.Uint16(value)
-		case typ == ipvsServiceMark && len(value) >= 4:
-			s.mark = binary.NativeEndian.Uint32(value)
-		}
-	})
-	switch { // an IPv4 address is in the first 4 of 16 bytes
-	case addr == nil:
-	case s.family == unix.AF_INET:
-		s.addr = netip.AddrFrom4([4]byte(addr))
-	default:
-		s.addr = netip.AddrFrom16([16]byte(addr))
+	field := func(typ uint16, size int) []byte {
+		value := make([]byte, size)
+		copy(value, nfnetlink.Attr(service, typ))
+		return value
+	}
+	s := virtualServer{
+		protocol: binary.NativeEndian.Uint16(field(ipvsServiceProtocol, 2)),
+		addr:     netip.AddrFrom16([16]byte(field(ipvsServiceAddr, 16))),
+		port:     binary.BigEndian.Uint16(field(ipvsServicePort, 2)),
+		mark:     binary.NativeEndian.Uint32(field(ipvsServiceMark, 4)),
+	}
+	if binary.NativeEndian.Uint16(field(ipvsServiceFamily, 2)) == unix.AF_INET {
+		s.addr = netip.AddrFrom4([4]byte(field(ipvsServiceAddr, 4)))
 	}
 	return s
 }
@@ -93,7 +85,7 @@ func deleteServer(genl int, s virtualServer) error {
 // encodeServer returns the attribute that identifies a virtual server.
 func encodeServer(s virtualServer) *nl.RtAttr {
 	service := nl.NewRtAttr(ipvsAttrService|unix.NLA_F_NESTED, nil)
-	service.AddRtAttr(ipvsServiceFamily, nl.Uint16Attr(s.family))
+	service.AddRtAttr(ipvsServiceFamily, nl.Uint16Attr(uint16(nl.GetIPFamily(s.addr.AsSlice()))))
 	service.AddRtAttr(ipvsServiceProtocol, nl.Uint16Attr(s.protocol))
 	addr := make([]byte, 16)
 	copy(addr, s.addr.AsSlice())
