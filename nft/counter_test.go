@@ -154,8 +154,8 @@ func TestCountingSet(t *testing.T) {
 	})
 }
 
-// BenchmarkFindRows reads the numbers of 10,000 rows.
-func BenchmarkFindRows(b *testing.B) {
+// BenchmarkFindCountedRows reads the numbers of 10,000 rows.
+func BenchmarkFindCountedRows(b *testing.B) {
 	table, s := countingSet(nft.IPv4)
 	c := connect(b)
 	var rows []nft.Row
