@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"net"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -97,17 +98,8 @@ func Network(addr Expr, bits int) Expr {
 	if bits >= addr.typ.size*8 {
 		return addr
 	}
-	addr.mask = prefixMask(addr.typ.size, bits)
+	addr.mask = net.CIDRMask(bits, addr.typ.size*8)
 	return addr
-}
-
-// prefixMask returns the mask of size bytes that keeps the first bits.
-func prefixMask(size, bits int) []byte {
-	mask := make([]byte, size)
-	for i := range bits {
-		mask[i/8] |= 0x80 >> (i % 8)
-	}
-	return mask
 }
 
 // ThDport yields `th dport`: the destination port of any transport protocol.
@@ -147,16 +139,12 @@ func numgen(kind, mod, offset uint32) Expr {
 // O to O+M-1 that depends on the values of the expressions only. The kernel
 // refuses M = 0. It must be the last part of a key, and cannot declare a field.
 func Jhash(mod, seed, offset uint32, of ...Expr) Expr {
-	size := 0
-	for _, e := range of {
-		size += e.typ.padded()
-	}
 	return Expr{
 		typ: typeInteger,
 		of:  of,
 		load: func(reg uint32) expr.Any {
 			return &expr.Hash{
-				SourceRegister: reg, DestRegister: reg, Length: uint32(size),
+				SourceRegister: reg, DestRegister: reg, Length: uint32(Typeof(of...).Size()),
 				Modulus: mod, Seed: seed, Offset: offset, Type: expr.HashTypeJenkins,
 			}
 		},

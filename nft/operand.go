@@ -179,7 +179,7 @@ func (o operand) prefix(constant []byte) (text string, ok bool) {
 	if !t.prefixes || len(constant) > t.size || len(o.mask) > t.size || !isZero(o.xor) {
 		return "", false
 	}
-	mask := prefixMask(t.size, len(constant)*8)
+	mask := []byte(net.CIDRMask(len(constant)*8, t.size*8))
 	if o.mask != nil {
 		mask = append(slices.Clone(o.mask), make([]byte, t.size-len(o.mask))...)
 	}

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"hash/maphash"
-	"math/bits"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -145,10 +145,7 @@ func (r Rule) Prefix(addr Expr) (p netip.Prefix, ok bool) {
 	full := make([]byte, addr.typ.size)
 	ones := copy(full, data) * 8
 	if mask != nil {
-		ones = 0
-		for _, b := range mask {
-			ones += bits.OnesCount8(b)
-		}
+		ones, _ = net.IPMask(mask).Size()
 	}
 	first, _ := netip.AddrFromSlice(full)
 	p = netip.PrefixFrom(first, ones)

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -69,7 +70,7 @@ func matchPrefix(addr Expr, op expr.CmpOp, p netip.Prefix) Statement {
 		load.Len = uint32(n)
 		return Statement{load, compare(op, full[:n])}
 	}
-	return Statement{load, masked(reg1, prefixMask(len(full), p.Bits())), compare(op, full)}
+	return Statement{load, masked(reg1, net.CIDRMask(p.Bits(), len(full)*8)), compare(op, full)}
 }
 
 // InInterface yields `iifname "cbr0"`. A name that ends with * matches all

@@ -65,11 +65,7 @@ func (s *Set) storedComment() string {
 func setTypes(s *Set) userdata {
 	u := userdata{}.u32(udataSetKeyByteOrder, uint32(s.Key.order()))
 	if s.isMap() {
-		order := orderInvalid
-		if len(s.Data.types) > 0 {
-			order = s.Data.order()
-		}
-		u = u.u32(udataSetDataByteOrder, uint32(order))
+		u = u.u32(udataSetDataByteOrder, uint32(s.Data.order()))
 	}
 	u = typeofFields(u, udataSetKeyTypeof, s.Key)
 	if s.Verdicts && s.Key.hasTypeof() {

@@ -28,10 +28,18 @@ func (w *Walk) conclude(p *Path, e expr.Any) {
 		p.next()
 	case *expr.Objref:
 		p.Counter = e.Name
-		w.decide(p, true, unlessCounter(e))
+		var reason error
+		if e.Type != unix.NFT_OBJECT_COUNTER { // such as a quota
+			reason = fmt.Errorf("object %s of type %d is unknown", e.Name, e.Type)
+		}
+		w.decide(p, true, reason)
 	case *expr.Dynset:
 		p.Updated = append(p.Updated, e.SetName)
-		w.decide(p, true, unlessPlain(e))
+		var reason error
+		if len(e.Exprs) > 0 || e.Invert { // such as a limit of the row
+			reason = fmt.Errorf("the state of set %s is unknown", e.SetName)
+		}
+		w.decide(p, true, reason)
 	case *expr.Limit:
 		text := nft.NewRule(nft.Statement{e}).Text(p.Packet.family())
 		w.decide(p, true, fmt.Errorf("the state of %q is unknown", text))
@@ -49,24 +57,6 @@ func (w *Walk) conclude(p *Path, e expr.Any) {
 func (w *Walk) anything(p *Path, reason error) {
 	p.forget(reason)
 	w.decide(p, true, reason)
-}
-
-// unlessCounter returns the reason why it is not known whether an object
-// matches, such as a quota. Counters match.
-func unlessCounter(e *expr.Objref) error {
-	if e.Type == unix.NFT_OBJECT_COUNTER {
-		return nil
-	}
-	return fmt.Errorf("object %s of type %d is unknown", e.Name, e.Type)
-}
-
-// unlessPlain returns the reason why it is not known whether an update of a set
-// matches, such as a limit of the row.
-func unlessPlain(e *expr.Dynset) error {
-	if len(e.Exprs) == 0 && !e.Invert {
-		return nil
-	}
-	return fmt.Errorf("the state of set %s is unknown", e.SetName)
 }
 
 // follow applies a verdict of the rule at which the path is.

@@ -53,8 +53,8 @@ func listServers(genl int) ([]virtualServer, error) {
 	return servers, nil
 }
 
-// decodeServer decodes a message without its netlink header. Attributes that are
-// missing are zero.
+// decodeServer decodes a message without its netlink header. Attributes that
+// are missing are zero.
 func decodeServer(msg []byte) virtualServer {
 	service := nfnetlink.Attr(attributesOf(msg, nl.SizeofGenlmsg), ipvsAttrService)
 	field := func(typ uint16, size int) []byte {
