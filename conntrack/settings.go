@@ -153,17 +153,14 @@ func (a *Applied) write(v sysctl) error {
 // growHashTable sets the size of the hash table if it is smaller.
 func (a *Applied) growHashTable(file string, size int) {
 	from, err := readInt(file)
-	if err == nil && from >= size {
-		return
-	}
-	if err == nil {
-		err = writeInt(file, size)
+	if err == nil && from < size {
+		if err = writeInt(file, size); err == nil {
+			a.Changed = append(a.Changed, ChangedFile{file, from, size})
+		}
 	}
 	if err != nil {
 		a.Warning = fmt.Errorf("grow the hash table of connection tracking: %w", err)
-		return
 	}
-	a.Changed = append(a.Changed, ChangedFile{file, from, size})
 }
 
 func readInt(file string) (int, error) {

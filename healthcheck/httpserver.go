@@ -41,9 +41,7 @@ type HTTPServer struct {
 	retryDelay   time.Duration
 	drainTimeout time.Duration
 	limit        *connLimit
-
-	mu     sync.Mutex
-	socket net.Listener // opened by Listen; nil after Run has taken it
+	socket       net.Listener // opened by Listen; nil while Run serves it
 }
 
 // NewHTTPServer returns a server. It does not listen until Listen or Run is
@@ -60,10 +58,9 @@ func NewHTTPServer(config HTTPConfig) *HTTPServer {
 
 // Listen opens the port in the network namespace of the calling thread,
 // unless the port is already open. Clients can then connect, and Run serves
-// them. An error is one line that names a remedy.
+// them. An error is one line that names a remedy. It must not be called after
+// Run.
 func (s *HTTPServer) Listen(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.socket != nil || s.config.Addr == "" {
 		return nil
 	}
@@ -86,15 +83,6 @@ func (s *HTTPServer) remedy(err error) string {
 		return fmt.Sprintf("set %s to a port above 1023, or add the capability CAP_NET_BIND_SERVICE", s.config.Field)
 	}
 	return fmt.Sprintf("set %s to ADDRESS:PORT", s.config.Field)
-}
-
-// take returns the socket that Listen opened.
-func (s *HTTPServer) take() net.Listener {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	socket := s.socket
-	s.socket = nil
-	return socket
 }
 
 // Run calls Listen and serves requests until ctx ends. It then closes the
@@ -129,7 +117,8 @@ func (s *HTTPServer) serve(ctx context.Context) error {
 	if err := s.Listen(ctx); err != nil {
 		return err
 	}
-	socket := s.take()
+	socket := s.socket
+	s.socket = nil
 	klog.V(2).InfoS("Started serving HTTP", "server", s.config.Name, "address", socket.Addr())
 	failed := make(chan struct{})
 	l := startListener(socket, s.config.Handler, s.limit, func() { close(failed) })

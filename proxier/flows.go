@@ -45,7 +45,13 @@ func (p *Proxier) openStaleFlows() {
 	p.follow(&staleFlows{conn: conn, cleaner: conn.NewCleaner(conntrack.CleanerConfig{
 		Report: func(r conntrack.Result) {
 			p.metrics.flowsCleaned(p.tracker.families, r)
-			logFlows(r)
+			if r.Err != nil {
+				klog.ErrorS(r.Err, "Failed to delete stale flows, retrying",
+					"changes", r.Changes, "rechecks", r.Rechecks)
+				return
+			}
+			klog.V(2).InfoS("Deleted stale flows",
+				"changes", r.Changes, "rechecks", r.Rechecks, "flows", r.Deleted, "elapsed", r.Duration)
 		},
 	})})
 }
@@ -53,15 +59,6 @@ func (p *Proxier) openStaleFlows() {
 func (s *staleFlows) run(ctx context.Context) { s.cleaner.Run(ctx) }
 
 func (s *staleFlows) close() error { return s.conn.Close() }
-
-func logFlows(r conntrack.Result) {
-	if r.Err != nil {
-		klog.ErrorS(r.Err, "Failed to delete stale flows, retrying", "changes", r.Changes, "rechecks", r.Rechecks)
-		return
-	}
-	klog.V(2).InfoS("Deleted stale flows",
-		"changes", r.Changes, "rechecks", r.Rechecks, "flows", r.Deleted, "elapsed", r.Duration)
-}
 
 // update passes the changes of UDP service ports to the cleaner, which decides
 // whether flows may be stale.
