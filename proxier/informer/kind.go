@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -19,8 +21,7 @@ import (
 // selection of its objects. N is the name of an object, V its translation, O
 // the API type.
 type kind[N comparable, V any, O object] struct {
-	name           string // for error messages
-	resource       string // the plural in the URL
+	name           string // of the kind in the API
 	group          func(*apiclient.Client) rest.Interface
 	labels, fields string // selectors, empty for all objects
 
@@ -39,7 +40,6 @@ type kind[N comparable, V any, O object] struct {
 var (
 	services = kind[cluster.ServiceName, *translate.Service, *corev1.Service]{
 		name:      "Service",
-		resource:  "services",
 		group:     func(c *apiclient.Client) rest.Interface { return c.Core },
 		labels:    "!" + translate.LabelServiceProxyName,
 		fields:    fields.OneTermNotEqualSelector("spec.clusterIP", corev1.ClusterIPNone).String(),
@@ -53,7 +53,6 @@ var (
 	}
 	endpointSlices = kind[translate.SliceName, *translate.EndpointSlice, *discoveryv1.EndpointSlice]{
 		name:      "EndpointSlice",
-		resource:  "endpointslices",
 		group:     func(c *apiclient.Client) rest.Interface { return c.Discovery },
 		labels:    "!" + corev1.IsHeadlessService,
 		new:       func() *discoveryv1.EndpointSlice { return new(discoveryv1.EndpointSlice) },
@@ -68,7 +67,6 @@ var (
 	}
 	nodes = kind[string, *corev1.Node, *corev1.Node]{
 		name:      "Node",
-		resource:  "nodes",
 		group:     func(c *apiclient.Client) rest.Interface { return c.Core },
 		new:       func() *corev1.Node { return new(corev1.Node) },
 		translate: (*corev1.Node).DeepCopy,
@@ -77,7 +75,6 @@ var (
 	}
 	serviceCIDRs = kind[string, *networkingv1.ServiceCIDR, *networkingv1.ServiceCIDR]{
 		name:      "ServiceCIDR",
-		resource:  "servicecidrs",
 		group:     func(c *apiclient.Client) rest.Interface { return c.Networking },
 		new:       func() *networkingv1.ServiceCIDR { return new(networkingv1.ServiceCIDR) },
 		translate: (*networkingv1.ServiceCIDR).DeepCopy,
@@ -89,7 +86,8 @@ var (
 // request returns a request for the objects.
 func (k kind[N, V, O]) request(client *apiclient.Client, o metav1.ListOptions) *rest.Request {
 	o.LabelSelector, o.FieldSelector = k.labels, k.fields
-	return k.group(client).Get().Resource(k.resource).VersionedParams(&o, metav1.ParameterCodec)
+	resource := strings.ToLower(k.name) + "s"
+	return k.group(client).Get().Resource(resource).VersionedParams(&o, metav1.ParameterCodec)
 }
 
 // emptyMeta returns metadata with the maps of m, which it empties.

@@ -117,18 +117,14 @@ const (
 // markerOf returns the marker of a line that separates documents, or "". Like
 // kubectl, it refuses content after the marker, except for a comment.
 func markerOf(line []byte) (string, error) {
-	for _, marker := range []string{documentStart, documentEnd} {
-		rest, found := bytes.CutPrefix(line, []byte(marker))
-		if !found {
-			continue
-		}
-		rest = bytes.TrimSpace(rest)
-		if len(rest) > 0 && rest[0] != '#' {
-			return "", fmt.Errorf("invalid document separator: %s", bytes.TrimSpace(line))
-		}
-		return marker, nil
+	marker := string(line[:min(len(documentStart), len(line))])
+	if marker != documentStart && marker != documentEnd {
+		return "", nil
 	}
-	return "", nil
+	if rest := bytes.TrimSpace(line[len(marker):]); len(rest) > 0 && rest[0] != '#' {
+		return "", fmt.Errorf("invalid document separator: %s", bytes.TrimSpace(line))
+	}
+	return marker, nil
 }
 
 // hasContent reports whether YAML text has more than comments and blank
