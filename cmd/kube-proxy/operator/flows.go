@@ -52,14 +52,12 @@ func (f *flowsFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	defer reader.Close()
+	var report *flows.Report
 	if len(args) == 0 {
-		report, err := reader.Top(ctx, f.top)
-		if err != nil {
-			return err
-		}
-		return f.output.write(cmd.OutOrStdout(), report, report.PrintTop)
+		report, err = reader.Top(ctx, f.top)
+	} else {
+		report, err = reader.Count(ctx, ports)
 	}
-	report, err := reader.Count(ctx, ports)
 	if err != nil {
 		return err
 	}

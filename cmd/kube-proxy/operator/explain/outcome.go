@@ -73,10 +73,8 @@ func (o Outcome) Answer() string { return (&Result{Outcomes: []Outcome{o}}).answ
 // answer returns the fate in one line.
 func (r *Result) answer() string {
 	first := r.Outcomes[0]
-	for _, o := range r.Outcomes {
-		if o.Action != first.Action {
-			return "it depends on chance"
-		}
+	if slices.ContainsFunc(r.Outcomes, func(o Outcome) bool { return o.Action != first.Action }) {
+		return "it depends on chance"
 	}
 	switch first.Action {
 	case Reject:
@@ -120,13 +118,10 @@ func (o *Outcome) sourceAddress() string {
 
 // alike reports whether the outcomes differ in the endpoint only.
 func (r *Result) alike() bool {
-	for _, o := range r.Outcomes {
-		first := r.Outcomes[0]
-		if o.Action != first.Action || o.Masqueraded != first.Masqueraded || o.Reason != first.Reason {
-			return false
-		}
-	}
-	return true
+	first := r.Outcomes[0]
+	return !slices.ContainsFunc(r.Outcomes, func(o Outcome) bool {
+		return o.Action != first.Action || o.Masqueraded != first.Masqueraded || o.Reason != first.Reason
+	})
 }
 
 // servicePort returns the name of the service port that a path's packet is for:

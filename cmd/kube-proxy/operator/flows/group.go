@@ -21,6 +21,8 @@ type Report struct {
 	Total int `json:"total,omitempty"`
 	// Notes are remarks for people.
 	Notes []string `json:"notes,omitempty"`
+
+	top bool // of Top
 }
 
 // Group is the connections to the frontends of one service port.

@@ -13,22 +13,28 @@ import (
 )
 
 // Print writes the report for people: a table of the endpoints of each service
-// port. There are no further details.
+// port or, for a report of Top, a table of frontends. There are no further
+// details.
 func (r *Report) Print(w io.Writer, _ bool) {
-	if len(r.Groups) == 0 {
+	switch {
+	case r.top:
+		r.printTop(w)
+	case len(r.Groups) == 0:
 		fmt.Fprintln(w, "no connections")
-	}
-	for i, g := range r.Groups {
-		if i > 0 {
-			fmt.Fprintln(w)
+	default:
+		for i, g := range r.Groups {
+			if i > 0 {
+				fmt.Fprintln(w)
+			}
+			g.print(w)
 		}
-		g.print(w)
 	}
-	r.printNotes(w)
+	for _, note := range r.Notes {
+		fmt.Fprintf(w, "\nNOTE  %s\n", note)
+	}
 }
 
-// PrintTop writes the report of Top for people: a table of frontends.
-func (r *Report) PrintTop(w io.Writer, _ bool) {
+func (r *Report) printTop(w io.Writer) {
 	states := statesOf(r.Groups, func(g *Group) Counts { return g.Counts })
 	t := newTable(w, append([]string{"FRONTEND", "SERVICE", "CONNECTIONS"}, states...))
 	for _, g := range r.Groups {
@@ -36,13 +42,6 @@ func (r *Report) PrintTop(w io.Writer, _ bool) {
 	}
 	t.Flush()
 	fmt.Fprintf(w, "\n%d of %d tracked connections are translated\n", r.Total, r.Tracked)
-	r.printNotes(w)
-}
-
-func (r *Report) printNotes(w io.Writer) {
-	for _, note := range r.Notes {
-		fmt.Fprintf(w, "\nNOTE  %s\n", note)
-	}
 }
 
 func (g *Group) print(w io.Writer) {

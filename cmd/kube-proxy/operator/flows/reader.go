@@ -186,6 +186,7 @@ func (r *Reader) Top(ctx context.Context, n int) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	report.top = true
 	counts := make(map[frontend]*Counts) // one for each frontend: memory does not depend on the connections
 	for _, family := range []nft.Family{nft.IPv4, nft.IPv6} {
 		read, err := r.conn.Select(ctx, conntrack.Selection{Family: family, Translated: true},

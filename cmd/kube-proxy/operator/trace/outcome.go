@@ -46,7 +46,7 @@ func packetOf(p *passage, read readRule) *Packet {
 		k.Endpoint = p.last.Destination
 	}
 	switch p.end {
-	case left, received:
+	case passed:
 		k.arrive(p, translated)
 	case stopped:
 		k.stop(p.events[len(p.events)-1], rule.RejectWith)

@@ -24,8 +24,7 @@ type ending uint8
 
 const (
 	open     ending = iota
-	left            // after the hook postrouting
-	received        // by this node, after the hook input
+	passed          // all chains: after the hook postrouting or input
 	stopped         // by a verdict
 	vanished        // no chain reports it any more
 )
@@ -130,10 +129,8 @@ func (p *passage) reach(e nft.TraceEvent) {
 	switch e.Chain {
 	case chainForward:
 		p.leftRouting = true
-	case chainInput:
-		p.leftRouting, p.end = true, received
-	case chainPostrouting:
-		p.leftRouting, p.end = true, left
+	case chainInput, chainPostrouting:
+		p.leftRouting, p.end = true, passed
 	}
 }
 
