@@ -87,7 +87,7 @@ func eachAttr(b []byte, f func(typ uint16, value []byte)) { nfnetlink.EachAttr(b
 
 func attr(b []byte, want uint16) []byte { return nfnetlink.Attr(b, want) }
 
-func cString(b []byte) string { return nfnetlink.CString(b) }
+func cString(b []byte) string { return unix.ByteSliceToString(b) }
 
 func align4(n int) int { return nfnetlink.Align(n) }
 

@@ -1,7 +1,6 @@
 package nfnetlink
 
 import (
-	"bytes"
 	"encoding/binary"
 
 	"golang.org/x/sys/unix"
@@ -41,14 +40,6 @@ func Attr(b []byte, want uint16) (found []byte) {
 
 // Align returns the length that n bytes take in a message.
 func Align(n int) int { return (n + 3) &^ 3 }
-
-// CString returns a string that ends with a NUL byte or with b.
-func CString(b []byte) string {
-	if end := bytes.IndexByte(b, 0); end >= 0 {
-		b = b[:end]
-	}
-	return string(b)
-}
 
 // Uint8 decodes a number. It returns 0 if b has another length, as the
 // functions for larger numbers in network byte order do.

@@ -20,7 +20,7 @@ func TestAttr(t *testing.T) {
 	b := append(attribute(1, "first"), attribute(1|unix.NLA_F_NESTED, "last\x00x")...)
 	b = append(append(b, attribute(2|unix.NLA_F_NET_BYTEORDER, "")...), attribute(3, "cut")[:6]...)
 	for typ, want := range map[uint16]string{1: "last", 2: "", 3: "", 4: ""} {
-		if got := CString(Attr(b, typ)); got != want {
+		if got := unix.ByteSliceToString(Attr(b, typ)); got != want {
 			t.Errorf("attribute %d: got %q, want %q", typ, got, want)
 		}
 	}

@@ -95,7 +95,7 @@ func ParseReply(msg Message) (Reply, error) {
 	EachAttr(msg[at:], func(typ uint16, value []byte) {
 		switch {
 		case typ == unix.NLMSGERR_ATTR_MSG:
-			r.Message = CString(value)
+			r.Message = unix.ByteSliceToString(value)
 		case typ == unix.NLMSGERR_ATTR_OFFS && len(value) == 4:
 			r.Offset = binary.NativeEndian.Uint32(value)
 		}

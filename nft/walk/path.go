@@ -58,7 +58,6 @@ type Action uint8
 // Actions.
 const (
 	undecided Action = iota
-	merged           // see Walk.merge
 	Accepted         // by a rule, or at the end of the base chain
 	Rejected
 	Dropped

@@ -67,9 +67,7 @@ func (w *Walk) Run(p *Path, chain string) (ended []*Path, err error) {
 		p := w.waiting[len(w.waiting)-1]
 		if p.End.Action != undecided {
 			w.waiting = w.waiting[:len(w.waiting)-1]
-			if p.End.Action != merged {
-				ended = append(ended, p)
-			}
+			ended = append(ended, p)
 			continue
 		}
 		if steps == maxSteps {
@@ -110,7 +108,7 @@ func (w *Walk) advance(p *Path) error {
 	return nil
 }
 
-// merge ends a path that depends on unknown facts if another one was in the
+// merge drops a path that depends on unknown facts if another one was in the
 // same state. This bounds the number of paths.
 func (w *Walk) merge(p *Path) bool {
 	if p.Unknown == nil {
@@ -118,7 +116,7 @@ func (w *Walk) merge(p *Path) bool {
 	}
 	s := p.state()
 	if w.seen[s] {
-		p.End.Action = merged
+		w.replace()
 		return true
 	}
 	w.seen[s] = true

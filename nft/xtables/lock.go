@@ -29,24 +29,24 @@ func lock(ctx context.Context, file string, wait time.Duration) (unlock func(), 
 			"file", file, "reason", err.Error())
 		return func() {}, nil
 	}
-	unlock = func() { unix.Close(fd) }
 	for end := time.Now().Add(wait); ; {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		switch {
 		case err == nil:
-			return unlock, nil
+			return func() { unix.Close(fd) }, nil
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			unlock()
-			return nil, fmt.Errorf("lock %s: %w", file, err)
+			err = fmt.Errorf("lock %s: %w", file, err)
 		case time.Now().After(end):
-			unlock()
-			return nil, fmt.Errorf("lock %s: held by another program for %s", file, wait)
+			err = fmt.Errorf("lock %s: held by another program for %s", file, wait)
+		default:
+			select {
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-time.After(lockInterval):
+				continue
+			}
 		}
-		select {
-		case <-ctx.Done():
-			unlock()
-			return nil, ctx.Err()
-		case <-time.After(lockInterval):
-		}
+		unix.Close(fd)
+		return nil, err
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Read reads the tables of both families that exist, and creates none.
@@ -226,7 +225,7 @@ func matchExtensions(rule []expr.Any, data []byte) ([]expr.Any, error) {
 
 func extension(data []byte, target bool) *nft.Extension {
 	return &nft.Extension{
-		Target: target, Name: nfnetlink.CString(data[matchNameAt:matchRevisionAt]),
+		Target: target, Name: unix.ByteSliceToString(data[matchNameAt:matchRevisionAt]),
 		Revision: uint32(data[matchRevisionAt]),
 		Data:     bytes.Clone(data[matchDataAt:]),
 	}

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Table is a table in the format of the kernel: a sequence of entries. An entry
@@ -138,11 +137,11 @@ func (t *Table) headName(e entry) (name string, ok bool) {
 		return "", false
 	}
 	data := t.data[e.target+targetDataAt : e.next]
-	return nfnetlink.CString(data[:min(len(data), chainNameLen)]), true
+	return unix.ByteSliceToString(data[:min(len(data), chainNameLen)]), true
 }
 
 func (t *Table) targetName(e entry) string {
-	return nfnetlink.CString(t.data[e.target+targetNameAt : e.target+targetDataAt])
+	return unix.ByteSliceToString(t.data[e.target+targetNameAt : e.target+targetDataAt])
 }
 
 // continuation returns the offset of the entry that receives the packets that

@@ -114,7 +114,7 @@ func listSets() ([]string, error) {
 	var names []string
 	for _, msg := range messages {
 		name := nfnetlink.Attr(attributesOf(msg, nl.SizeofNfgenmsg), nl.IPSET_ATTR_SETNAME)
-		names = append(names, nfnetlink.CString(name))
+		names = append(names, unix.ByteSliceToString(name))
 	}
 	return names, nil
 }
