@@ -124,7 +124,7 @@ func (o operand) expression(t Type) string {
 
 // bitwise returns a bitwise operation: ` | 0x00004000`. The kernel stores all
 // of them as a mask and an exclusive or.
-func (o operand) bitwise() (text string) {
+func (o operand) bitwise() string {
 	n := len(o.mask)
 	if n == 0 || len(o.xor) != n {
 		return ""
@@ -135,16 +135,9 @@ func (o operand) bitwise() (text string) {
 		xor[i] = o.xor[i] & o.mask[i]
 		and[i] = o.mask[i] | or[i]
 	}
-	if slices.ContainsFunc(and, func(b byte) bool { return b != 0xff }) {
-		text += " & " + o.typ.constant(and)
-	}
-	if !isZero(xor) {
-		text += " ^ " + o.typ.constant(xor)
-	}
-	if !isZero(or) {
-		text += " | " + o.typ.constant(or)
-	}
-	return text
+	clears := slices.ContainsFunc(and, func(b byte) bool { return b != 0xff })
+	return textIf(clears, " & "+o.typ.constant(and)) +
+		textIf(!isZero(xor), " ^ "+o.typ.constant(xor)) + textIf(!isZero(or), " | "+o.typ.constant(or))
 }
 
 func isZero(b []byte) bool { return !slices.ContainsFunc(b, func(b byte) bool { return b != 0 }) }
@@ -272,11 +265,11 @@ func (w *ruleWriter) fieldName(f headerField, whole bool) (name string, ok bool)
 // numgenOperand returns a number that the kernel draws.
 func numgenOperand(e *expr.Numgen) operand {
 	text := fmt.Sprintf("numgen %s mod %d", nameOf(e.Type, "inc", "random"), e.Modulus)
-	if e.Offset != 0 {
-		text += fmt.Sprintf(" offset %d", e.Offset)
-	}
-	return operand{text: text, typ: typeInteger}
+	return operand{text: text + unlessZero(" offset %d", e.Offset), typ: typeInteger}
 }
+
+// unlessZero returns the text of a number, or "" for 0.
+func unlessZero(format string, n uint32) string { return textIf(n != 0, fmt.Sprintf(format, n)) }
 
 // hashOperand returns a hash of values.
 func hashOperand(e *expr.Hash, of string) operand {
@@ -284,13 +277,7 @@ func hashOperand(e *expr.Hash, of string) operand {
 	if e.Type == expr.HashTypeJenkins {
 		text = "jhash " + of
 	}
-	text += fmt.Sprintf(" mod %d", e.Modulus)
-	if e.Seed != 0 {
-		text += fmt.Sprintf(" seed 0x%x", e.Seed)
-	}
-	if e.Offset != 0 {
-		text += fmt.Sprintf(" offset %d", e.Offset)
-	}
+	text += fmt.Sprintf(" mod %d", e.Modulus) + unlessZero(" seed 0x%x", e.Seed) + unlessZero(" offset %d", e.Offset)
 	return operand{text: text, typ: typeInteger}
 }
 
@@ -316,14 +303,10 @@ var ctOperands = map[expr.CtKey]operand{
 
 // fibOperand returns the route to an address: `fib saddr . iif oif`.
 func fibOperand(e *expr.Fib) operand {
-	o := operand{text: "fib daddr", typ: typeInteger}
-	if e.FlagSADDR {
-		o.text = "fib saddr"
-	}
-	o.text += strings.Join(flagNames(
-		namedFlag{e.FlagMARK, " . mark"}, namedFlag{e.FlagIIF, " . iif"}, namedFlag{e.FlagOIF, " . oif"},
-		namedFlag{e.ResultOIF, " oif"}, namedFlag{e.ResultOIFNAME, " oifname"}, namedFlag{e.ResultADDRTYPE, " type"},
-	), "")
+	o := operand{typ: typeInteger}
+	o.text = "fib " + textIf(e.FlagSADDR, "saddr") + textIf(!e.FlagSADDR, "daddr") +
+		textIf(e.FlagMARK, " . mark") + textIf(e.FlagIIF, " . iif") + textIf(e.FlagOIF, " . oif") +
+		textIf(e.ResultOIF, " oif") + textIf(e.ResultOIFNAME, " oifname") + textIf(e.ResultADDRTYPE, " type")
 	switch {
 	case e.FlagPRESENT:
 		o.typ = typePresence

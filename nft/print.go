@@ -81,11 +81,8 @@ func (s *Set) lines(rows []Row) []string {
 
 func (c *Chain) lines(f Family) (lines []string) {
 	if h := c.Hook; h != nil {
-		policy := ""
-		if h.Drop {
-			policy = " policy drop;"
-		}
-		lines = append(lines, fmt.Sprintf("type %s hook %s priority %d;%s", h.Type, h.Point, h.Priority, policy))
+		lines = append(lines, fmt.Sprintf("type %s hook %s priority %d;%s",
+			h.Type, h.Point, h.Priority, textIf(h.Drop, " policy drop;")))
 	}
 	for _, r := range c.Rules {
 		lines = append(lines, r.Text(f))

@@ -284,27 +284,16 @@ func (w *ruleWriter) addrRange(first operand, e *expr.NAT) string {
 }
 
 func natFlags(random, fullyRandom, persistent bool) string {
-	names := flagNames(namedFlag{random, "random"}, namedFlag{fullyRandom, "fully-random"},
-		namedFlag{persistent, "persistent"})
-	if len(names) == 0 {
-		return ""
-	}
-	return " " + strings.Join(names, ",")
+	flags := textIf(random, ",random") + textIf(fullyRandom, ",fully-random") + textIf(persistent, ",persistent")
+	return strings.Replace(flags, ",", " ", 1)
 }
 
-// namedFlag is a flag of an expression or a set, with its name in nft.
-type namedFlag struct {
-	set  bool
-	name string
-}
-
-func flagNames(flags ...namedFlag) (names []string) {
-	for _, f := range flags {
-		if f.set {
-			names = append(names, f.name)
-		}
+// textIf returns a text if a flag is set, or "".
+func textIf(flag bool, text string) string {
+	if flag {
+		return text
 	}
-	return names
+	return ""
 }
 
 // reject returns the answer to a packet. nft omits the usual one.
@@ -353,11 +342,7 @@ func limitText(e *expr.Limit) string {
 	if unit == "" || e.Type != expr.LimitTypePkts {
 		return "limit " + unknownPart
 	}
-	text := "limit rate "
-	if e.Over {
-		text += "over "
-	}
-	text += fmt.Sprintf("%d/%s", e.Rate, unit)
+	text := fmt.Sprintf("limit rate %s%d/%s", textIf(e.Over, "over "), e.Rate, unit)
 	if e.Burst != defaultBurst {
 		text += fmt.Sprintf(" burst %d packets", e.Burst)
 	}

@@ -24,6 +24,6 @@
 // The format of the entries is the format of 64-bit programs on 64-bit
 // kernels. On others, Delete returns an error.
 //
-// [Table.Rules] returns rules as expressions of nf_tables, so that one evaluator
-// serves both.
+// [Table.Rules] returns rules as expressions of nf_tables, so that one
+// evaluator serves both.
 package xtables
