@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nftproxy/nftproxy/proxier/manifest/admission"
@@ -55,6 +56,23 @@ func (p *parsed) addProblem(item int, subject string, err error) {
 
 func (p *parsed) addWarning(item int, subject, text string) {
 	p.warnings = append(p.warnings, warning{place: place{item: item}, subject: subject, text: text})
+}
+
+// newDecoder returns a strict decoder of the supported kinds. It decodes
+// lists, including typed lists such as ServiceList, to metav1.List. This way
+// each item is decoded separately and has its own errors.
+func newDecoder() runtime.Decoder {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Service{}, &corev1.Node{})
+	scheme.AddKnownTypes(discoveryv1.SchemeGroupVersion, &discoveryv1.EndpointSlice{})
+	scheme.AddKnownTypes(networkingv1.SchemeGroupVersion, &networkingv1.ServiceCIDR{})
+
+	scheme.AddKnownTypeWithName(corev1.SchemeGroupVersion.WithKind("List"), &metav1.List{})
+	scheme.AddKnownTypeWithName(corev1.SchemeGroupVersion.WithKind("ServiceList"), &metav1.List{})
+	scheme.AddKnownTypeWithName(corev1.SchemeGroupVersion.WithKind("NodeList"), &metav1.List{})
+	scheme.AddKnownTypeWithName(discoveryv1.SchemeGroupVersion.WithKind("EndpointSliceList"), &metav1.List{})
+	scheme.AddKnownTypeWithName(networkingv1.SchemeGroupVersion.WithKind("ServiceCIDRList"), &metav1.List{})
+	return json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{Strict: true})
 }
 
 // parseDocument returns the objects, problems and warnings of a document.

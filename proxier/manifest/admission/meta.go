@@ -9,21 +9,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// scope is the scope of a kind.
-type scope bool
-
-const (
-	clusterScope   scope = false
-	namespaceScope scope = true
-)
+// Scopes of kinds.
+const clusterScope, namespaceScope = false, true
 
 // meta sets the namespace of an object and checks its metadata. The API server
 // ignores the namespace of cluster-scoped objects. validName checks the name.
-func (c *checker) meta(meta *metav1.ObjectMeta, scope scope, validName metaapi.ValidateNameFunc) {
-	if scope == clusterScope {
-		meta.Namespace = ""
-	} else {
+func (c *checker) meta(meta *metav1.ObjectMeta, namespaced bool, validName metaapi.ValidateNameFunc) {
+	if namespaced {
 		meta.Namespace = cmp.Or(meta.Namespace, metav1.NamespaceDefault)
+	} else {
+		meta.Namespace = ""
 	}
 	path := field.NewPath("metadata")
 	if meta.Name == "" {
@@ -31,7 +26,7 @@ func (c *checker) meta(meta *metav1.ObjectMeta, scope scope, validName metaapi.V
 		c.add(field.Required(path.Child("name"), ""))
 		return
 	}
-	errs := metaapi.ValidateObjectMeta(meta, bool(scope), validName, path)
+	errs := metaapi.ValidateObjectMeta(meta, namespaced, validName, path)
 	slices.SortStableFunc(errs, func(a, b *field.Error) int { return cmp.Compare(a.Error(), b.Error()) }) // of maps
 	c.add(errs...)
 }
