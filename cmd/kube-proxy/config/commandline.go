@@ -42,6 +42,8 @@ type effect struct {
 	// zeroIsDefault reports whether an empty value or 0 means the default in a
 	// configuration file, so that --write-config-to cannot write it.
 	zeroIsDefault bool
+	// low and high are the range of an int, 0 for a number without a maximum.
+	low, high int
 }
 
 // commandLine holds the flags. Most of them are bound to options or to
@@ -120,11 +122,25 @@ func (c *commandLine) parse(args []string) error {
 // changed reports whether a flag is set on the command line.
 func (c *commandLine) changed(flag string) bool { return c.all.Changed(flag) }
 
+// checkNumbers returns an error that names each int that is out of its range.
+func (c *commandLine) checkNumbers() error {
+	var errs []error
+	for _, f := range c.flags {
+		switch n, ok := f.value.(*int); {
+		case !ok:
+		case f.high == 0 && *n < 0:
+			errs = append(errs, fmt.Errorf("--%s: %d is less than 0", f.name, *n))
+		case f.high > 0 && (*n < f.low || *n > f.high):
+			errs = append(errs, fmt.Errorf("--%s: %d is not in the range from %d to %d", f.name, *n, f.low, f.high))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // warnings returns a warning for each flag that is set and has no effect, is
-// deprecated, or has a value that cannot be written to a file. file is the
-// value of --config.
-func (c *commandLine) warnings(file string) []string {
-	var out []string
+// deprecated, or has a value that cannot be written to a file.
+func (c *commandLine) warnings() (out []string) {
+	file := c.options.ConfigFile
 	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf("--"+format, args...)) }
 	for _, f := range c.flags {
 		if !c.changed(f.name) {

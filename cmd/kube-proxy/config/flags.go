@@ -162,7 +162,8 @@ func (c *commandLine) addServices() {
 		{"reset-stale-connections", &rules.ResetStaleConnections, effect{overrides: true},
 			"Reset TCP and SCTP connections to an endpoint that is gone: it was last seen terminating, or neither " +
 				"ready nor serving, and has been in no EndpointSlice for half a second."},
-		{"hash-table-size", &rules.HashTableSize, effect{overrides: true},
+		{"hash-table-size", &rules.HashTableSize,
+			effect{overrides: true, low: cluster.MinHashTableSize, high: cluster.MaxHashTableSize},
 			"`NUMBER` of rows of the tables of Services with the annotation " + translate.AnnotationBalance +
 				" or with weights, unless " + translate.AnnotationHashTableSize + " sets it. Must be the same on all " +
 				"nodes."},

@@ -13,7 +13,6 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -97,7 +96,7 @@ func (o *Options) complete() error {
 	if err := o.cmd.overrideHostname(o.Configuration); err != nil {
 		return err
 	}
-	if err := o.validateRows(); err != nil {
+	if err := o.cmd.checkNumbers(); err != nil {
 		return err
 	}
 	v := &validator{origin: o.cmd.origin, inFile: o.ConfigFile != ""}
@@ -111,31 +110,13 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// validateRows returns an error that names each flag with an invalid number of
-// rows.
-func (o *Options) validateRows() error {
-	var errs []error
-	check := func(flag string, n int) {
-		if n < 0 {
-			errs = append(errs, fmt.Errorf("--%s: %d is less than 0", flag, n))
-		}
-	}
-	check("max-service-rows", o.Rules.Budgets.Service)
-	check("max-namespace-rows", o.Rules.Budgets.Namespace)
-	const low, high = cluster.MinHashTableSize, cluster.MaxHashTableSize
-	if n := o.Rules.HashTableSize; n < low || n > high {
-		errs = append(errs, fmt.Errorf("--hash-table-size: %d is not in the range from %d to %d", n, low, high))
-	}
-	return errors.Join(errs...)
-}
-
 // loadFlags sets Configuration from the flags.
 func (o *Options) loadFlags() error {
 	o.minSyncPeriodUnset = !o.cmd.changed("iptables-min-sync-period")
 	if err := o.cmd.applyToConfiguration(); err != nil {
 		return err
 	}
-	o.warnings = append(o.warnings, o.cmd.warnings("")...)
+	o.warnings = append(o.warnings, o.cmd.warnings()...)
 	return nil
 }
 
@@ -156,7 +137,7 @@ func (o *Options) loadFile() error {
 		}
 	}
 	warn(warnings)
-	o.warnings = append(o.warnings, o.cmd.warnings(o.ConfigFile)...)
+	o.warnings = append(o.warnings, o.cmd.warnings()...)
 	warn(fieldWarnings(c))
 	setDefaults(c)
 	o.minSyncPeriodUnset = c.NFTables.MinSyncPeriod.Duration == 0

@@ -36,7 +36,12 @@ func (v *validator) validate(c *v1alpha1.KubeProxyConfiguration, gate featuregat
 	v.inRange("iptables.masqueradeBit", c.IPTables.MasqueradeBit, 0, 31)
 	v.inRange("nftables.masqueradeBit", c.NFTables.MasqueradeBit, 0, 31)
 	v.periods(c)
-	v.conntrack(&c.Conntrack)
+	notNegative(v, "conntrack.maxPerCore", *c.Conntrack.MaxPerCore)
+	notNegative(v, "conntrack.min", *c.Conntrack.Min)
+	notNegative(v, "conntrack.tcpEstablishedTimeout", c.Conntrack.TCPEstablishedTimeout.Duration)
+	notNegative(v, "conntrack.tcpCloseWaitTimeout", c.Conntrack.TCPCloseWaitTimeout.Duration)
+	notNegative(v, "conntrack.udpTimeout", c.Conntrack.UDPTimeout.Duration)
+	notNegative(v, "conntrack.udpStreamTimeout", c.Conntrack.UDPStreamTimeout.Duration)
 	v.inRange("oomScoreAdj", c.OOMScoreAdj, -1000, 1000)
 	notNegative(v, "clientConnection.burst", c.ClientConnection.Burst)
 	v.bindAddress(c.BindAddress)
@@ -100,15 +105,6 @@ func notNegative[T int32 | time.Duration](v *validator, field string, value T) {
 	if value < 0 {
 		v.bad(field, "%v is less than 0", value)
 	}
-}
-
-func (v *validator) conntrack(c *v1alpha1.KubeProxyConntrackConfiguration) {
-	notNegative(v, "conntrack.maxPerCore", *c.MaxPerCore)
-	notNegative(v, "conntrack.min", *c.Min)
-	notNegative(v, "conntrack.tcpEstablishedTimeout", c.TCPEstablishedTimeout.Duration)
-	notNegative(v, "conntrack.tcpCloseWaitTimeout", c.TCPCloseWaitTimeout.Duration)
-	notNegative(v, "conntrack.udpTimeout", c.UDPTimeout.Duration)
-	notNegative(v, "conntrack.udpStreamTimeout", c.UDPStreamTimeout.Duration)
 }
 
 func (v *validator) bindAddress(s string) {
