@@ -206,29 +206,26 @@ func (c *costs) reduceEndpoints(s *Share, counts []int, svc *cluster.Service, bu
 // endpointsByPort returns the number of endpoints of each port of a Service, in
 // linear time. An endpoint that is in several slices counts several times.
 func endpointsByPort(svc *cluster.Service, endpoints []*cluster.Endpoint) []int {
-	type key struct {
-		name     string
-		protocol cluster.Protocol
+	type slice struct {
+		ports     []cluster.EndpointPort
+		endpoints int
 	}
-	bySlice := make(map[*cluster.EndpointPort]int) // endpoints of a slice share their ports
-	byKey := make(map[key]int)
+	all := make(map[*cluster.EndpointPort]slice) // endpoints of a slice share their ports
 	for _, e := range endpoints {
 		if len(e.Ports) > 0 {
-			bySlice[&e.Ports[0]]++
+			first := &e.Ports[0]
+			all[first] = slice{e.Ports, all[first].endpoints + 1}
 		}
 	}
-	for _, e := range endpoints {
-		if len(e.Ports) == 0 || bySlice[&e.Ports[0]] == 0 {
-			continue
+	byKey := make(map[cluster.ServicePort]int)
+	for _, s := range all {
+		for _, p := range s.ports {
+			byKey[cluster.ServicePort{Name: p.Name, Protocol: p.Protocol}] += s.endpoints
 		}
-		for _, p := range e.Ports {
-			byKey[key{p.Name, p.Protocol}] += bySlice[&e.Ports[0]]
-		}
-		delete(bySlice, &e.Ports[0])
 	}
 	counts := make([]int, len(svc.Ports))
 	for i, p := range svc.Ports {
-		counts[i] = byKey[key{p.Name, p.Protocol}]
+		counts[i] = byKey[cluster.ServicePort{Name: p.Name, Protocol: p.Protocol}]
 	}
 	return counts
 }

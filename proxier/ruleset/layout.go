@@ -70,20 +70,19 @@ const (
 func newLayout(f nft.Family) *layout {
 	addr := nft.TypeAddr(f)
 	endpoint := nft.Typeof(nft.Daddr(f), nft.ThDport())
+	port := []nft.Type{nft.TypeInetProto, nft.TypeInetService}
+	vip := append([]nft.Type{addr}, port...)
 	l := &layout{
 		family:     f,
 		clusterIPs: &nft.Set{Name: "cluster-ips", Key: nft.Types(addr), Comment: "Active ClusterIPs"},
 		portEndpoints: &nft.Set{Name: "port-endpoints",
 			Key: nft.Typeof(nft.Constant(0), nft.Constant(0)), Data: endpoint},
-		firewallIPs: &nft.Set{Name: "firewall-ips", Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService),
-			Verdicts: true, Comment: "destinations that are subject to LoadBalancerSourceRanges"},
-		hairpin: &nft.Set{
-			Name: "hairpin-connections", Key: nft.Types(addr, addr, nft.TypeInetProto, nft.TypeInetService),
-		},
+		firewallIPs: &nft.Set{Name: "firewall-ips", Key: nft.Types(vip...), Verdicts: true,
+			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
+		hairpin: &nft.Set{Name: "hairpin-connections", Key: nft.Types(append([]nft.Type{addr}, vip...)...)},
 		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
 			Comment: "session affinity: ids below this number are in use or were used"},
-		localhostNodePorts: &nft.Set{Name: "localhost-nodeports",
-			Key:     nft.Types(nft.TypeInetProto, nft.TypeInetService),
+		localhostNodePorts: &nft.Set{Name: "localhost-nodeports", Key: nft.Types(port...),
 			Comment: "NodePorts that localhost does not serve"},
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
 	}
@@ -116,12 +115,11 @@ func newLayout(f nft.Family) *layout {
 		localChain:  chainNodePortLocal,
 		balance:     nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
 	}
-	l.vips.declare(endpoint, addr, nft.TypeInetProto, nft.TypeInetService)
-	l.nodePorts.declare(endpoint, nft.TypeInetProto, nft.TypeInetService)
+	l.vips.declare(endpoint, vip...)
+	l.nodePorts.declare(endpoint, port...)
 	for bits := range f.Unspecified().BitLen() {
 		l.firewallSources = append(l.firewallSources, &nft.Set{
-			Name: sourceSetPrefix + strconv.Itoa(bits+1), Key: nft.Types(addr, nft.TypeInetProto, nft.TypeInetService,
-				addr),
+			Name: sourceSetPrefix + strconv.Itoa(bits+1), Key: nft.Types(append(slices.Clip(vip), addr)...),
 		})
 	}
 	for i := range l.affinity {

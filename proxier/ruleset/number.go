@@ -94,18 +94,16 @@ func (r *Ruleset) numbered(rows []nft.Row, p *Plan) []nft.Row {
 	if p.Number == 0 {
 		return rows
 	}
-	add := func(kind chainKind) {
+	for _, kind := range p.chainKinds() {
+		if kind == toAllMasqueraded {
+			continue
+		}
 		for i, t := range p.indexed(kind) {
 			rows = append(rows, nft.Row{
 				Set:  r.layout.portEndpoints,
 				Key:  nft.Tuple{}.Integer(p.Number).Integer(indexOffset(kind) + uint32(i)),
 				Data: nft.Tuple{}.Addr(t.Addr).Port(t.Port),
 			})
-		}
-	}
-	for _, kind := range p.chainKinds() {
-		if kind != toAllMasqueraded {
-			add(kind)
 		}
 	}
 	return rows

@@ -11,8 +11,8 @@ import (
 // Program is the part of a table that depends on the node and its
 // configuration, and not on Services.
 type Program struct {
-	// Table contains the sets and the chains. The chains that Services need are
-	// not part of it.
+	// Table contains the sets and the chains, of which the base chains are the
+	// last. The chains that Services need are not part of it.
 	Table *nft.Table
 	// Rows are the rows about this node.
 	Rows []nft.Row

@@ -152,9 +152,6 @@ func (r *Ruleset) hairpin(rows []nft.Row, p *Plan) []nft.Row {
 			Key: nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p.Port.Protocol)).Port(t.Port),
 		})
 	}
-	if len(p.Frontends) == 0 {
-		return rows
-	}
 	inCluster := make(map[Target]bool)
 	for _, t := range p.Cluster {
 		if t.Here {

@@ -58,23 +58,13 @@ func (r *Ruleset) IsShared(s *nft.Set) bool {
 func (r *Ruleset) Users(chains []string) map[*nft.Set]int {
 	users := make(map[*nft.Set]int)
 	for _, name := range chains {
-		if s := r.mapOf(name); s != nil {
-			users[s]++
+		if strings.HasPrefix(name, portPrefix) {
+			users[r.layout.portEndpoints]++
+		} else if b, ok := parseBalancer(name); ok {
+			users[b.dispatch(r.layout).rowsOf(b.draw)]++
 		}
 	}
 	return users
-}
-
-// mapOf returns the map in which a chain looks targets up, nil if there is
-// none.
-func (r *Ruleset) mapOf(chain string) *nft.Set {
-	if strings.HasPrefix(chain, portPrefix) {
-		return r.layout.portEndpoints
-	}
-	if b, ok := parseBalancer(chain); ok {
-		return b.dispatch(r.layout).rowsOf(b.draw)
-	}
-	return nil
 }
 
 // ReservedIDs returns the row that reserves the ids of session affinity below

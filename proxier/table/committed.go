@@ -3,6 +3,7 @@ package table
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,10 +25,10 @@ type committed struct {
 	// nodePortAddrs are the addresses on which NodePorts listen.
 	nodePortAddrs []netip.Addr
 	plans         map[*portState]*ruleset.Plan
-	noLocal       NoLocalEndpoints      // of the plans
-	endpoints     int                   // of the plans
-	balancers     map[string]int        // number of rows that use a balancer, by chain
-	affinity      map[*nft.Set]struct{} // affinity sets that exist
+	noLocal       NoLocalEndpoints  // of the plans
+	endpoints     int               // of the plans
+	balancers     map[string]int    // number of rows that use a balancer, by chain
+	affinity      map[*nft.Set]bool // affinity sets that exist
 	shared        sharedRows
 	rows          map[string]int         // number of rows, by set
 	samples       map[*nft.Set][]nft.Row // a few rows of each set that has any
@@ -37,7 +38,7 @@ func newCommitted() *committed {
 	return &committed{
 		plans:     make(map[*portState]*ruleset.Plan),
 		balancers: make(map[string]int),
-		affinity:  make(map[*nft.Set]struct{}),
+		affinity:  make(map[*nft.Set]bool),
 		shared:    make(sharedRows),
 		rows:      make(map[string]int),
 		samples:   make(map[*nft.Set][]nft.Row),
@@ -76,9 +77,7 @@ func (c *committed) apply(tx *transaction) {
 			c.balancers[chain] += n
 		}
 	}
-	for set := range tx.affinity {
-		c.affinity[set] = struct{}{}
-	}
+	maps.Copy(c.affinity, tx.affinity)
 	tx.shared.apply(c.shared)
 	for set, n := range tx.rows {
 		c.rows[set] += n

@@ -250,7 +250,7 @@ func summary(values []string) string {
 // setPorts makes the service ports of s, and the frontends that they claim,
 // equal to its spec.
 func (d *desired) setPorts(s *serviceState) {
-	before := make(map[portKey]*portState, len(s.ports))
+	before := make(map[cluster.ServicePort]*portState, len(s.ports))
 	for _, p := range s.ports {
 		before[keyOf(p.port)], p.index = p, -1
 	}
@@ -281,13 +281,10 @@ func (d *desired) setPorts(s *serviceState) {
 	}
 }
 
-// portKey identifies a service port of a Service.
-type portKey struct {
-	name     string
-	protocol cluster.Protocol
+// keyOf returns what identifies a service port among those of its Service.
+func keyOf(p cluster.ServicePort) cluster.ServicePort {
+	return cluster.ServicePort{Name: p.Name, Protocol: p.Protocol}
 }
-
-func keyOf(p cluster.ServicePort) portKey { return portKey{p.Name, p.Protocol} }
 
 // removePorts releases the frontends of service ports. Their state stays until
 // they are removed from the kernel (see forget).

@@ -48,7 +48,11 @@ func newGeneration() *generation {
 func (g *generation) begin() int {
 	select {
 	case <-g.free:
-	case <-time.After(maxTurn):
+	default:
+		select {
+		case <-g.free:
+		case <-time.After(maxTurn):
+		}
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -284,13 +284,13 @@ func (t *Table) eachRefused(err error, f func(*portState, nft.Problem) bool) (an
 	if !ok {
 		return false
 	}
-	done := make(map[*portState]struct{})
+	done := make(map[*portState]bool)
 	for _, problem := range refused.Problems {
 		p := t.desired.ports[problem.Tag]
-		if _, again := done[p]; p == nil || again {
+		if p == nil || done[p] {
 			continue
 		}
-		done[p] = struct{}{}
+		done[p] = true
 		any = f(p, problem) || any
 	}
 	return any

@@ -3,7 +3,6 @@ package table
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 
@@ -90,22 +89,24 @@ func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 	}
 	klog.V(2).InfoS("Rewriting", "table", t.name(), "found", found.state, "services", len(t.desired.services))
 	t.resetBatch(isolate)
-	t.replaceTable(tx.program.Table, found)
-	flush := func() error { return nil }
+	table := tx.program.Table // without the sets that rows need
+	if found.handle != 0 && found.state != tableOurs {
+		t.batch.DeleteTable()
+	}
+	t.batch.AddTable(table.Comment)
 	var copies []*nft.Chain
 	switch found.state {
 	case tableOurs:
+		t.emptyTable(table, found)
 		tx.counted = maps.Clone(found.counted)
 	case tableForeign:
-		copies = takeoverChains(tx.program.Table)
-	case tableUnused:
-		flush = func() error { return t.flushCold(&found, isolate) }
+		copies = takeoverChains(table)
 	}
 	if found.state != tableUnused {
 		t.batch.Grow(t.desired.countRows() * rowBytes)
 	}
-	table := tx.program.Table // without the sets that rows need
-	if err = tx.writeAll(t.allChanges(), &t.ids, flush); err == nil {
+	flush := func() error { return t.flushCold(&found, isolate) }
+	if err = t.writeAll(tx, flush); err == nil {
 		tx.writeChains(copies...)
 		t.refuseUnplanned(tx)
 		err = t.commitOver(table, found)
@@ -127,32 +128,6 @@ func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 		t.unused.add(object{kindChain, c.Name})
 	}
 	return tx, nil
-}
-
-// allChanges plans all service ports.
-func (t *Table) allChanges() iter.Seq[change] {
-	return func(yield func(change) bool) {
-		for _, s := range t.desired.allServices() {
-			t.desired.markDirty(s)
-			for _, p := range s.ports {
-				if !yield(t.plan(p)) {
-					return
-				}
-			}
-		}
-	}
-}
-
-// replaceTable writes what must precede the program: the table itself, and the
-// deletion of what was found.
-func (t *Table) replaceTable(table *nft.Table, found inspection) {
-	if found.handle != 0 && found.state != tableOurs {
-		t.batch.DeleteTable()
-	}
-	t.batch.AddTable(table.Comment)
-	if found.state == tableOurs {
-		t.emptyTable(table, found)
-	}
 }
 
 // isDeleted reports whether a rewrite deletes an object that is not part of the
@@ -212,7 +187,7 @@ const maxColdBytes = 1200 << 10
 
 // flushCold commits a large batch to a table that no packet uses yet.
 func (t *Table) flushCold(found *inspection, isolate bool) error {
-	if t.batch.Len() < t.coldBytes {
+	if found.state != tableUnused || t.batch.Len() < t.coldBytes {
 		return nil
 	}
 	err := t.commitUnless(func() error { return t.checkHandle(*found) })

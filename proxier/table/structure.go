@@ -115,7 +115,7 @@ func (c *committed) structure(rules *ruleset.Ruleset, all bool) *nft.Table {
 	want := *c.program
 	want.Sets, want.Chains = slices.Clone(want.Sets), nil
 	for _, s := range rules.AffinitySets() {
-		if _, used := c.affinity[s]; used {
+		if c.affinity[s] {
 			want.Sets = append(want.Sets, s)
 		}
 	}

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"iter"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -22,9 +21,9 @@ type transaction struct {
 	program     *ruleset.Program // nil if nothing about this node changes, and no set of source ranges
 	reservedIDs uint32           // 0 if it does not change
 
-	balancers      map[string]struct{} // new ones
-	uses           map[string]int      // change of the number of rows that use a chain
-	affinity       map[*nft.Set]struct{}
+	balancers      map[string]bool // new ones
+	uses           map[string]int  // change of the number of rows that use a chain
+	affinity       map[*nft.Set]bool
 	shared         sharedChange
 	rows           map[string]int // change of the number of rows, by set
 	added          map[*nft.Set][]nft.Row
@@ -48,7 +47,7 @@ type change struct {
 func (t *Table) begin(have *committed) *transaction {
 	return &transaction{
 		to: t.batch, rules: t.rules, have: have, node: t.desired.node,
-		balancers: make(map[string]struct{}), uses: make(map[string]int), affinity: make(map[*nft.Set]struct{}),
+		balancers: make(map[string]bool), uses: make(map[string]int), affinity: make(map[*nft.Set]bool),
 		shared: make(sharedChange), rows: make(map[string]int), added: make(map[*nft.Set][]nft.Row),
 	}
 }
@@ -109,32 +108,19 @@ func reservation(next uint32) uint32 { return (next/idBlock + 1) * idBlock }
 // needBalancer writes a balancer if it does not exist yet. It does nothing if
 // the chain is not a balancer.
 func (tx *transaction) needBalancer(chain string) {
-	if chain == "" {
-		return
-	}
-	if _, exists := tx.have.balancers[chain]; exists {
-		return
-	}
-	if _, written := tx.balancers[chain]; written {
+	if _, exists := tx.have.balancers[chain]; exists || chain == "" || tx.balancers[chain] {
 		return
 	}
 	if c := tx.rules.Balancer(chain); c != nil {
-		tx.balancers[chain] = struct{}{}
+		tx.balancers[chain] = true
 		tx.writeChains(c)
 	}
 }
 
 // needAffinitySet writes the affinity set of a plan if it does not exist yet.
 func (tx *transaction) needAffinitySet(p *ruleset.Plan) {
-	set := tx.rules.AffinitySet(p)
-	if set == nil {
-		return
-	}
-	if _, exists := tx.have.affinity[set]; exists {
-		return
-	}
-	if _, written := tx.affinity[set]; !written {
-		tx.affinity[set] = struct{}{}
+	if set := tx.rules.AffinitySet(p); set != nil && !tx.have.affinity[set] && !tx.affinity[set] {
+		tx.affinity[set] = true
 		tx.to.AddSet(set)
 	}
 }
@@ -151,36 +137,34 @@ func (tx *transaction) writeChains(chains ...*nft.Chain) {
 	}
 }
 
-// writeAll writes the program, and the chains and rows of all service ports. It
-// calls flush after each part.
-func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flush func() error) error {
-	var base, regular []*nft.Chain
-	for _, c := range tx.program.Table.Chains {
-		if c.Hook != nil {
-			base = append(base, c)
-		} else {
-			regular = append(regular, c)
-		}
-	}
+// writeAll plans all service ports, and writes the program and the chains and
+// rows of the service ports. It calls flush after each part.
+func (t *Table) writeAll(tx *transaction, flush func() error) error {
+	chains := tx.program.Table.Chains
+	base := slices.IndexFunc(chains, func(c *nft.Chain) bool { return c.Hook != nil })
 	for _, c := range tx.program.Table.Counters {
 		tx.to.AddCounter(c)
 	}
 	for _, s := range tx.program.Table.Sets {
 		tx.to.AddSet(s)
 	}
-	tx.writeChains(regular...)
+	tx.writeChains(chains[:base]...)
 	for _, r := range tx.program.Rows {
 		tx.addRow(r)
 	}
 	// All chains precede the rows: for each chain that uses a map, the kernel
 	// walks the rows that the map has.
-	for c := range changes {
-		tx.changes = append(tx.changes, c)
-		tx.to.Tag(c.port.tag)
-		tx.needAffinitySet(c.next)
-		tx.writeChains(tx.rules.Chains(c.next)...)
-		if err := flush(); err != nil {
-			return err
+	for _, s := range t.desired.allServices() {
+		t.desired.markDirty(s)
+		for _, p := range s.ports {
+			c := t.plan(p)
+			tx.changes = append(tx.changes, c)
+			tx.to.Tag(p.tag)
+			tx.needAffinitySet(c.next)
+			tx.writeChains(tx.rules.Chains(c.next)...)
+			if err := flush(); err != nil {
+				return err
+			}
 		}
 	}
 	var rows []nft.Row
@@ -193,9 +177,9 @@ func (tx *transaction) writeAll(changes iter.Seq[change], ids *affinityIDs, flus
 	}
 	tx.writeCounted()
 	tx.to.Tag(0)
-	tx.reserveIDs(ids.next)
+	tx.reserveIDs(t.ids.next)
 	tx.writeProgramChanges(tx.program.Table)
-	tx.writeChains(base...) // last, so that packets see nothing or everything
+	tx.writeChains(chains[base:]...) // last, so that packets see nothing or everything
 	return nil
 }
 

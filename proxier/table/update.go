@@ -232,22 +232,18 @@ func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
 		}
 	}
 	removed, moved = append(removed, before[n:]...), append(moved, after[n:]...)
-	left := make(map[nft.Row]struct{}, len(removed))
+	left := make(map[nft.Row]bool, len(removed))
 	for _, r := range removed {
-		left[r] = struct{}{}
+		left[r] = true
 	}
 	for _, r := range moved {
-		if _, same := left[r]; same {
+		if left[r] {
 			delete(left, r)
 		} else {
 			added = append(added, r)
 		}
 	}
-	removed = slices.DeleteFunc(removed, func(r nft.Row) bool {
-		_, is := left[r]
-		return !is
-	})
-	return removed, added
+	return slices.DeleteFunc(removed, func(r nft.Row) bool { return !left[r] }), added
 }
 
 // remember records a committed transaction, and notifies the observer.
