@@ -35,14 +35,6 @@ func (b *Batch) DeleteCounter(name string) { b.delete("delete counter", kindCoun
 // counterExpr is the name of the expression that counts packets.
 const counterExpr = "counter"
 
-// counter writes an expression that counts packets, from 0.
-func (w *messageWriter) counter(typ uint16) {
-	e := w.Nest(typ)
-	w.CString(unix.NFTA_EXPR_NAME, counterExpr)
-	w.Unnest(w.Nest(unix.NFTA_EXPR_DATA))
-	w.Unnest(e)
-}
-
 // FindCounter reads a counter of the table. It returns ok as false if the
 // counter does not exist.
 func (c *Conn) FindCounter(t *Table, name string) (found Counter, ok bool, err error) {

@@ -26,7 +26,11 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 		printBlock(&b, "counter "+c.Name, nil)
 	}
 	for _, s := range t.Sets {
-		printBlock(&b, s.keyword()+" "+s.Name, s.lines(bySet[s.Name]))
+		keyword := "set "
+		if s.isMap() {
+			keyword = "map "
+		}
+		printBlock(&b, keyword+s.Name, s.lines(bySet[s.Name]))
 	}
 	for _, c := range t.Chains {
 		printBlock(&b, "chain "+c.Name, c.lines(t.Family))

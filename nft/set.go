@@ -29,14 +29,6 @@ type Set struct {
 
 func (s *Set) isMap() bool { return s.Verdicts || len(s.Data.types) > 0 }
 
-// keyword returns the keyword with which nft declares the set.
-func (s *Set) keyword() string {
-	if s.isMap() {
-		return "map"
-	}
-	return "set"
-}
-
 func (s *Set) flags() uint32 {
 	var f uint32
 	if s.isMap() {
@@ -90,7 +82,10 @@ func (b *Batch) setBody(w *messageWriter, s *Set) {
 		w.Unnest(desc)
 	}
 	if s.Counts {
-		w.counter(nftaSetExpr)
+		e := w.Nest(nftaSetExpr)
+		w.CString(unix.NFTA_EXPR_NAME, counterExpr)
+		w.Unnest(w.Nest(unix.NFTA_EXPR_DATA))
+		w.Unnest(e)
 	}
 	w.Bytes(unix.NFTA_SET_USERDATA, setUserdata(s))
 }

@@ -64,13 +64,10 @@ func (f Family) Valid() bool { return f == IPv4 || f == IPv6 }
 // AddrLen returns the length of an address of the family in bytes, or 0 for
 // an invalid family.
 func (f Family) AddrLen() int {
-	switch f {
-	case IPv4:
-		return 4
-	case IPv6:
-		return 16
+	if !f.Valid() {
+		return 0
 	}
-	return 0
+	return f.Unspecified().BitLen() / 8
 }
 
 // Unspecified returns the unspecified address of IPv4 or IPv6, which stands for
@@ -85,13 +82,7 @@ func (f Family) Unspecified() netip.Addr {
 // Of reports whether addr belongs to the family. An IPv4-mapped IPv6 address
 // belongs to neither family.
 func (f Family) Of(addr netip.Addr) bool {
-	switch f {
-	case IPv4:
-		return addr.Is4()
-	case IPv6:
-		return addr.Is6() && !addr.Is4In6()
-	}
-	return false
+	return f.Valid() && addr.IsValid() && f == FamilyOf(addr) && !addr.Is4In6()
 }
 
 // Prefixes returns the prefixes that belong to the family.
