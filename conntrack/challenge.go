@@ -35,7 +35,7 @@ const (
 
 // ChallengeClients makes the clients of deleted TCP connections notice at once
 // that their connections are gone. It requires CAP_NET_RAW in the network
-// namespace of the calling thread. It must be called before a Cleaner runs.
+// namespace of the calling thread. It must be called before NewCleaner.
 func (c *Conn) ChallengeClients() error {
 	ipv4, err := openRaw(unix.AF_INET)
 	if err != nil {

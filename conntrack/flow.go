@@ -9,6 +9,18 @@ import (
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
+// Family is an address family.
+type Family = nfnetlink.Family
+
+// The address families of flows.
+const (
+	IPv4 = nfnetlink.IPv4
+	IPv6 = nfnetlink.IPv6
+)
+
+// familyOf returns the family of a valid address that is not IPv4-mapped.
+func familyOf(addr netip.Addr) Family { return nfnetlink.FamilyOf(addr) }
+
 // trackedFlow is an entry of the connection tracking table.
 type trackedFlow struct {
 	protocol uint8 // unix.IPPROTO_UDP, ...
@@ -77,15 +89,3 @@ func (f trackedFlow) String() string {
 	return fmt.Sprintf("protocol %d zone %d src=%v dst=%v reply src=%v dst=%v",
 		f.protocol, f.zone.id, f.original.src, f.original.dst, f.reply.src, f.reply.dst)
 }
-
-// Family is an address family.
-type Family = nfnetlink.Family
-
-// The address families of flows.
-const (
-	IPv4 = nfnetlink.IPv4
-	IPv6 = nfnetlink.IPv6
-)
-
-// familyOf returns the family of a valid address that is not IPv4-mapped.
-func familyOf(addr netip.Addr) Family { return nfnetlink.FamilyOf(addr) }

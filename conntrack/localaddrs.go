@@ -26,12 +26,11 @@ func (c *Conn) lookUpLocal(addr netip.Addr) (local bool, err error) {
 		local = len(msg) > typeAt && msg[typeAt] == unix.RTN_LOCAL
 		return nil
 	})
-	for _, none := range []error{unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EACCES, unix.EINVAL} {
-		if errors.Is(err, none) { // no route exists
-			return false, nil
-		}
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EACCES),
+		errors.Is(err, unix.EINVAL): // no route exists
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("look up the route to %v: %w", addr, err)
 	}
 	return local, nil
