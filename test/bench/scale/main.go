@@ -50,6 +50,7 @@ type scale struct {
 	changes   int
 	budget    time.Duration
 	scenario  string
+	published string // see scenario
 	sizes     []size
 
 	// The tests set smaller values.
@@ -158,7 +159,11 @@ func (s *scale) Measure(ctx context.Context, r *report.Report) (err error) {
 		stalled = []string{"No soft lockup or stall in the kernel's log."}
 	}
 	r.Notes = slices.Concat(strings.Split(notes, "\n"), late, stalled)
-	s.describe(r)
+	if s.published != "" {
+		const issues = "https://github.com/kubernetes/kubernetes/issues/"
+		r.Notes = append(r.Notes, fmt.Sprintf("published for kube-proxy: %s (%s%s)",
+			s.published, issues, strings.TrimPrefix(s.scenario, "k")))
+	}
 	return err
 }
 
@@ -224,20 +229,10 @@ func (s *scale) choose() error {
 			if s.few > 0 {
 				c.size.services, c.size.flows = min(c.size.services, s.few), min(c.size.flows, 1000*s.few)
 			}
-			s.subjects, s.sizes = c.size.proxies, []size{c.size}
+			s.subjects, s.sizes, s.published = c.size.proxies, []size{c.size}, c.published
 			return nil
 		}
 		names = append(names, c.name)
 	}
 	return fmt.Errorf("--scenario %q: want one of %s", s.scenario, strings.Join(names, ", "))
-}
-
-// describe adds the scenario to the report.
-func (s *scale) describe(r *report.Report) {
-	for _, c := range scenarios() {
-		if number, reported := strings.CutPrefix(c.name, "k"); c.name == s.scenario && reported {
-			const issues = "https://github.com/kubernetes/kubernetes/issues/"
-			r.Notes = append(r.Notes, fmt.Sprintf("published for kube-proxy: %s (%s%s)", c.published, issues, number))
-		}
-	}
 }

@@ -20,6 +20,9 @@ type run struct {
 	proxy   string
 	size    size
 	subject *subject
+
+	watcher  *watcher // see listening
+	listener *listener
 }
 
 // measure adds rows to all tables and points to all plots.
@@ -109,7 +112,7 @@ func (r *run) creations(ctx context.Context) error {
 			return r.Create(ctx, stage.NewService(i), stage.NewSlice(i, r.addrs(i)))
 		}}
 	}
-	err = r.withRig(ctx, func(rig *rig) error { return rig.measure(ctx, &s, all) })
+	err = r.listening(ctx, func() error { return r.measureChanges(ctx, &s, all) })
 	if err != nil {
 		return err
 	}
@@ -189,10 +192,10 @@ func (r *run) changes(ctx context.Context) error {
 		}
 		extra = append(extra, service)
 	}
-	err := r.withRig(ctx, func(rig *rig) error {
+	err := r.listening(ctx, func() error {
 		return r.repeat(len(extra), needed, func(i int) error {
 			for k, c := range r.oneOfEach(i, extra[i]) {
-				if err := rig.measure(ctx, &collected[k], []change{c}); err != nil {
+				if err := r.measureChanges(ctx, &collected[k], []change{c}); err != nil {
 					return fmt.Errorf("%s: %w", kinds()[k], err)
 				}
 			}
@@ -223,8 +226,8 @@ func (r *run) bursts(ctx context.Context) error {
 	const bursts = 5
 	var s series
 	size := max(r.services/100, 1)
-	err := r.withRig(ctx, func(rig *rig) error {
-		return r.repeat(bursts, 1, func(i int) error { return rig.measure(ctx, &s, r.replacements(i*size, size)) })
+	err := r.listening(ctx, func() error {
+		return r.repeat(bursts, 1, func(i int) error { return r.measureChanges(ctx, &s, r.replacements(i*size, size)) })
 	})
 	if err != nil {
 		return err
@@ -253,10 +256,10 @@ func (r *run) churn(ctx context.Context) error {
 	var took time.Duration
 	every := time.Second / time.Duration(r.scale.churnRate)
 	changes := r.replacements(0, min(int(r.scale.churnTime/every), r.services))
-	err := r.withRig(ctx, func(rig *rig) error {
+	err := r.listening(ctx, func() error {
 		return r.subject.measure(&s, func() (err error) {
 			began := time.Now()
-			s.latency, s.floor, err = rig.perform(ctx, changes, every)
+			s.latency, s.floor, err = r.perform(ctx, changes, every)
 			took = time.Since(began)
 			return err
 		})

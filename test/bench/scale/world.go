@@ -132,34 +132,26 @@ type change struct {
 	apply   func(context.Context) error
 }
 
-// rig measures the latency of changes.
-type rig struct {
-	*run
-	watcher  *watcher
-	listener *listener
-}
-
-// withRig calls f while there is a listener and a watcher. There is none during
+// listening calls f while there is a listener and a watcher. There is none during
 // starts: it makes large transactions slower.
-func (r *run) withRig(ctx context.Context, f func(*rig) error) (err error) {
+func (r *run) listening(ctx context.Context, f func() error) (err error) {
 	if err := r.subject.settle(); err != nil {
 		return err
 	}
-	rig := &rig{run: r}
-	if rig.watcher, err = r.watchFrom(ctx, r.subject.Pod.Namespace); err != nil {
+	if r.watcher, err = r.watchFrom(ctx, r.subject.Pod.Namespace); err != nil {
 		return err
 	}
-	defer rig.watcher.close()
-	if rig.listener, err = listen(r.subject.Pod.Fd()); err != nil {
+	defer r.watcher.close()
+	if r.listener, err = listen(r.subject.Pod.Fd()); err != nil {
 		return err
 	}
-	err = f(rig)
-	return errors.Join(err, rig.listener.close())
+	err = f()
+	return errors.Join(err, r.listener.close())
 }
 
-// measure makes changes at once, and waits until the proxy is idle again. The
+// measureChanges makes changes at once, and waits until the proxy is idle again. The
 // latency is the latency of the last change.
-func (r *rig) measure(ctx context.Context, to *series, changes []change) error {
+func (r *run) measureChanges(ctx context.Context, to *series, changes []change) error {
 	return r.subject.measure(to, func() error {
 		latency, floor, err := r.perform(ctx, changes, 0)
 		if err != nil {
@@ -175,7 +167,7 @@ func (r *rig) measure(ctx context.Context, to *series, changes []change) error {
 // perform makes changes, all at once (64 at a time) or one after the other in
 // intervals, and waits until all are committed. It returns the times of each
 // until the commit and until the event.
-func (r *rig) perform(
+func (r *run) perform(
 	ctx context.Context, changes []change, every time.Duration,
 ) (latency, floor report.Sample, err error) {
 	began := make([]time.Time, len(changes))

@@ -102,11 +102,11 @@ func (f *faults) fight(ctx context.Context, n *node, d draw) (repaired time.Dura
 // refer adds a chain that refers to balancers, so that the kernel refuses to
 // delete them. The chain is deleted after a time, in which changes must be
 // applied.
-func (f *faults) refer(ctx context.Context, n *node, d draw) error {
+func (f *faults) refer(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	script := func(format string) func() error {
 		return func() error { return runNft(ctx, n.Namespace, fmt.Sprintf(format, families()[d.number%2])) }
 	}
-	return during(ctx, d.lasts,
+	return 0, during(ctx, d.lasts,
 		script("add chain %[1]s kube-proxy foreign; add rule %[1]s kube-proxy foreign jump balance-3"),
 		script("add chain %[1]s kube-proxy foreign; flush chain %[1]s kube-proxy foreign; "+
 			"delete chain %[1]s kube-proxy foreign"))
@@ -197,7 +197,7 @@ func isLasting(object string) bool {
 }
 
 // writeTable writes and deletes a table with many rows, as other programs do.
-func (f *faults) writeTable(ctx context.Context, n *node, d draw) error {
+func (f *faults) writeTable(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	var rows []string
 	for i := range 1 + d.number%2000 {
 		rows = append(rows, fmt.Sprintf("10.%d.%d.%d", d.number%256, i/256, i%256))
@@ -206,8 +206,8 @@ func (f *faults) writeTable(ctx context.Context, n *node, d draw) error {
 		strings.Join(rows, ", ") + " }"
 	for _, script := range []string{add, "flush set ip foreign many", "delete table ip foreign"} {
 		if err := runNft(ctx, n.Namespace, script); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return 0, nil
 }

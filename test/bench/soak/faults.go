@@ -38,40 +38,27 @@ type fault struct {
 	// second one runs all the time.
 	first bool
 	// cause causes the fault, and returns the time from its end until the proxy
-	// has recovered.
+	// has recovered, 0 if that is when the proxy follows the API.
 	cause func(ctx context.Context, n *node, d draw) (recovered time.Duration, err error)
 }
 
 // kinds returns all kinds of faults, apart from damages.
 func (f *faults) kinds() []fault {
 	return []fault{
-		{kill, 4, true, followed(f.restart)},
-		{"SIGTERM", 2, true, followed(f.restart)},
+		{kill, 4, true, f.restart},
+		{"SIGTERM", 2, true, f.restart},
 		{swap, 2, true, f.swap},
-		{"configuration changed", 2, true, followed(f.reconfigure)},
-		{"invalid configuration", 1, false, followed(f.breakConfig)},
+		{"configuration changed", 2, true, f.reconfigure},
+		{"invalid configuration", 1, false, f.breakConfig},
 		{"address added", 2, false, f.addAddress},
-		{"Node object deleted", 2, false, followed(f.deleteNode)},
-		{"other tables written", 3, false, followed(f.writeTable)},
-		{"node isolated from the API server", 1, true, followed(f.isolate)},
+		{"Node object deleted", 2, false, f.deleteNode},
+		{"other tables written", 3, false, f.writeTable},
+		{"node isolated from the API server", 1, true, f.isolate},
 		{noAPIServer, 1, false, f.stopAPIServer}, // client-go waits up to a minute afterwards
 		{"one family deleted repeatedly", 2, false, f.fight},
-		{"foreign reference to a balancer", 1, false, followed(f.refer)},
-		{"requests to the kernel fail", 2, false, followed(f.refuse)},
+		{"foreign reference to a balancer", 1, false, f.refer},
+		{"requests to the kernel fail", 2, false, f.refuse},
 		{"hostile Service", 2, false, f.createHostile},
-	}
-}
-
-// followed returns the cause of a fault from which the proxy has recovered when
-// it follows the API.
-func followed(
-	cause func(context.Context, *node, draw) error,
-) func(context.Context, *node, draw) (time.Duration, error) {
-	return func(ctx context.Context, n *node, d draw) (time.Duration, error) {
-		if err := cause(ctx, n, d); err != nil {
-			return 0, err
-		}
-		return follow(ctx, n)
 	}
 }
 
@@ -154,7 +141,11 @@ func (f *faults) next(ctx context.Context) error {
 }
 
 func (f *faults) causeOne(ctx context.Context, d draw) (recovered time.Duration, err error) {
-	recovered, err = d.cause(ctx, f.world.nodes[d.node], d)
+	n := f.world.nodes[d.node]
+	recovered, err = d.cause(ctx, n, d)
+	if err == nil && recovered == 0 {
+		recovered, err = follow(ctx, n)
+	}
 	if err == nil {
 		sample := f.recoveries[d.kind]
 		sample.Add(recovered)
@@ -187,14 +178,14 @@ func during(ctx context.Context, lasts time.Duration, begin, end func() error) e
 }
 
 // restart ends the proxy, and starts it again after a time.
-func (f *faults) restart(ctx context.Context, n *node, d draw) error {
+func (f *faults) restart(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	signal := syscall.SIGTERM
 	if d.kind == kill {
 		signal = syscall.SIGKILL
 	}
 	n.process.End(signal)
 	lab.Sleep(ctx, d.lasts)
-	return n.start(f.world.soak.programs.Product)
+	return 0, n.start(f.world.soak.programs.Product)
 }
 
 // stopAPIServer stops the API server, and causes another fault meanwhile. A
@@ -223,9 +214,9 @@ func (f *faults) stopAPIServer(ctx context.Context, _ *node, d draw) (time.Durat
 }
 
 // isolate drops all packets between the node and the API server for a time.
-func (f *faults) isolate(ctx context.Context, n *node, d draw) error {
+func (f *faults) isolate(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	cluster := f.world.Cluster
-	return during(ctx, d.lasts, func() error { return cluster.Isolate(n.Namespace) },
+	return 0, during(ctx, d.lasts, func() error { return cluster.Isolate(n.Namespace) },
 		func() error { return cluster.Rejoin(n.Namespace) })
 }
 
@@ -266,32 +257,32 @@ func awaitNodePort(ctx context.Context, n *node, to netip.AddrPort) (time.Durati
 }
 
 // deleteNode deletes the Node object, and creates it again after a time.
-func (f *faults) deleteNode(ctx context.Context, n *node, d draw) error {
-	return during(ctx, d.lasts, func() error {
+func (f *faults) deleteNode(ctx context.Context, n *node, d draw) (time.Duration, error) {
+	return 0, during(ctx, d.lasts, func() error {
 		return f.world.Client.CoreV1().Nodes().Delete(ctx, n.Name, metav1.DeleteOptions{})
 	}, func() error { return f.world.Cluster.CreateNode(ctx, n.Namespace, n.PodRanges...) })
 }
 
 // reconfigure changes the configuration. The proxy ends and is started again,
 // as in a pod.
-func (f *faults) reconfigure(_ context.Context, n *node, d draw) error {
+func (f *faults) reconfigure(_ context.Context, n *node, d draw) (time.Duration, error) {
 	f.variant += 1 + d.number%(len(variants())-1)
 	n.process.MayEnd()
 	if err := n.configure(f.world.configuration(n, f.variant)); err != nil {
-		return err
+		return 0, err
 	}
 	select {
 	case <-n.process.Running.Done():
-		return n.start(f.world.soak.programs.Product)
+		return 0, n.start(f.world.soak.programs.Product)
 	case <-time.After(patience):
-		return fmt.Errorf("the proxy of %s has not ended after its configuration changed", n.Name)
+		return 0, fmt.Errorf("the proxy of %s has not ended after its configuration changed", n.Name)
 	}
 }
 
 // breakConfig makes the configuration invalid for a time. The proxy continues.
-func (f *faults) breakConfig(ctx context.Context, n *node, d draw) error {
+func (f *faults) breakConfig(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	valid := n.config
-	return during(ctx, d.lasts, func() error { return n.configure(valid + "mode: sendmail\n") },
+	return 0, during(ctx, d.lasts, func() error { return n.configure(valid + "mode: sendmail\n") },
 		func() error { return n.configure(valid) })
 }
 
@@ -318,7 +309,7 @@ func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, erro
 // refuse makes some of the proxy's requests to the kernel fail for a time, as
 // if the kernel had no memory or no room in a buffer. No rule changes, so no
 // connection may fail. strace injects the errors.
-func (f *faults) refuse(ctx context.Context, n *node, d draw) error {
+func (f *faults) refuse(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	errors := []string{"ENOMEM", "ENOBUFS", "EINTR", "EAGAIN", "EBUSY"}
 	from, step := 1+d.number/5%3, 2+d.number/15%4 // which requests of each thread
 	inject := fmt.Sprintf("inject=sendto,sendmsg:error=%s:when=%d+%d", errors[d.number%5], from, step)
@@ -327,12 +318,12 @@ func (f *faults) refuse(ctx context.Context, n *node, d draw) error {
 	var out bytes.Buffer
 	cmd.Stderr, cmd.SysProcAttr = &out, &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if err := cmd.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	lab.Sleep(ctx, d.lasts)
 	_ = cmd.Process.Signal(syscall.SIGTERM) // it ends early only if it failed
 	if err := cmd.Wait(); out.Len() > 0 {
-		return fmt.Errorf("strace: %w: %s", err, out.Bytes())
+		return 0, fmt.Errorf("strace: %w: %s", err, out.Bytes())
 	}
-	return nil
+	return 0, nil
 }
