@@ -132,8 +132,8 @@ type change struct {
 	apply   func(context.Context) error
 }
 
-// listening calls f while there is a listener and a watcher. There is none during
-// starts: it makes large transactions slower.
+// listening calls f while there is a listener and a watcher. There is none
+// during starts: it makes large transactions slower.
 func (r *run) listening(ctx context.Context, f func() error) (err error) {
 	if err := r.subject.settle(); err != nil {
 		return err
@@ -149,8 +149,8 @@ func (r *run) listening(ctx context.Context, f func() error) (err error) {
 	return errors.Join(err, r.listener.close())
 }
 
-// measureChanges makes changes at once, and waits until the proxy is idle again. The
-// latency is the latency of the last change.
+// measureChanges makes changes at once, and waits until the proxy is idle
+// again. The latency is the latency of the last change.
 func (r *run) measureChanges(ctx context.Context, to *series, changes []change) error {
 	return r.subject.measure(to, func() error {
 		latency, floor, err := r.perform(ctx, changes, 0)
