@@ -1,9 +1,13 @@
 package manifest
 
 import (
+	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 )
@@ -61,4 +65,83 @@ func (s *state) deliver(h Handler) (delivered bool) {
 		delivered = c.deliver(h) || delivered
 	}
 	return delivered
+}
+
+// change is a difference between the delivered and the active objects: a new
+// object if old is nil, a Delete if new is nil, otherwise an Update.
+type change struct {
+	key      objectKey
+	old, new runtime.Object
+}
+
+// changes returns the differences in the order of delivery. Definitions that
+// are equal cause no change, even if their file or document differs.
+//
+// All Updates, also of new objects, precede all Deletes. If an object is
+// renamed, or an address moves from one Service to another, a handler that runs
+// before Sync finds the address twice instead of not at all. For the same
+// reason EndpointSlices are added before Services and deleted after them.
+func changes(delivered map[objectKey]runtime.Object, active map[objectKey]object) []change {
+	var result []change
+	for key, o := range active {
+		if old := delivered[key]; old != o.value && !equality.Semantic.DeepEqual(old, o.value) {
+			result = append(result, change{key: key, old: old, new: o.value})
+		}
+	}
+	for key, old := range delivered {
+		if _, found := active[key]; !found {
+			result = append(result, change{key: key, old: old})
+		}
+	}
+	slices.SortFunc(result, func(a, b change) int {
+		return cmp.Or(cmp.Compare(a.phase(), b.phase()), a.key.compare(b.key))
+	})
+	return result
+}
+
+// phase returns the position of the change in a round.
+func (c change) phase() int {
+	kinds := []objectKind{kindNode, kindServiceCIDR, kindEndpointSlice, kindService}
+	position := slices.Index(kinds, c.key.Kind)
+	if c.new == nil {
+		return 2*len(kinds) - position
+	}
+	return position
+}
+
+// deliver calls the handler's method for the change. It returns false for
+// ServiceCIDRs, which are delivered together: see serviceCIDRs.
+func (c change) deliver(h Handler) bool {
+	switch c.key.Kind {
+	case kindService:
+		dispatch(c, h.OnServiceUpdate, h.OnServiceDelete)
+	case kindEndpointSlice:
+		dispatch(c, h.OnEndpointSliceUpdate, h.OnEndpointSliceDelete)
+	case kindNode:
+		dispatch(c, h.OnNodeUpdate, h.OnNodeDelete)
+	default:
+		return false
+	}
+	return true
+}
+
+func dispatch[T runtime.Object](c change, update func(old, new T), remove func(T)) {
+	old, _ := c.old.(T) // nil for a new object
+	if c.new == nil {
+		remove(old)
+		return
+	}
+	update(old, c.new.(T))
+}
+
+// serviceCIDRs returns the CIDRs of all ServiceCIDRs, sorted and without
+// duplicates.
+func serviceCIDRs(objects iter.Seq[runtime.Object]) (cidrs []string) {
+	for value := range objects {
+		if serviceCIDR, ok := value.(*networkingv1.ServiceCIDR); ok {
+			cidrs = append(cidrs, serviceCIDR.Spec.CIDRs...)
+		}
+	}
+	slices.Sort(cidrs)
+	return slices.Compact(cidrs)
 }
