@@ -34,16 +34,16 @@ func (p *Proxier) Query(ctx context.Context, f nft.Family, ask func(*table.Table
 	answer := make(chan error, 1)
 	select {
 	case family.queries <- func() { answer <- ask(family.table) }:
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w (%w)", family.name(), errBusy, ctx.Err())
+	case <-ctx.Done(): // nor will there be an answer
 	}
+	var err error
 	select {
-	case err := <-answer:
-		if err != nil {
-			err = fmt.Errorf("%s: %w", family.name(), err)
-		}
-		return err
+	case err = <-answer:
 	case <-ctx.Done():
-		return fmt.Errorf("%s: %w (%w)", family.name(), errBusy, ctx.Err())
+		err = fmt.Errorf("%w (%w)", errBusy, ctx.Err())
 	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", family.name(), err)
+	}
+	return err
 }

@@ -83,7 +83,7 @@ func dial(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
 func (s *Server) begin(p *nodePort, c *connection) (target netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(p.Targets) == 0 || s.isDrained() {
+	if len(p.Targets) == 0 || s.drained.Err() != nil {
 		return target, false
 	}
 	s.connections[c] = struct{}{}
@@ -147,7 +147,7 @@ func (s *Server) Drain(ctx context.Context) {
 		klog.InfoS("Waiting for connections to NodePorts on localhost", "address", s.config.Addr, "count", n)
 	}
 	select {
-	case <-s.drained:
+	case <-s.drained.Done():
 	case <-ctx.Done():
 		s.end()
 		if n := s.resetIf(func(*connection) bool { return true }); n > 0 {
@@ -168,18 +168,9 @@ func (s *Server) stop() int {
 	return len(s.connections)
 }
 
-// endDrain closes drained when the last connection has ended.
+// endDrain ends drained when the last connection has ended.
 func (s *Server) endDrain() {
-	if s.draining && len(s.connections) == 0 && !s.isDrained() {
-		close(s.drained)
-	}
-}
-
-func (s *Server) isDrained() bool {
-	select {
-	case <-s.drained:
-		return true
-	default:
-		return false
+	if s.draining && len(s.connections) == 0 {
+		s.setDrained()
 	}
 }

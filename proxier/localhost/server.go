@@ -76,7 +76,8 @@ type Server struct {
 	// connections are those that are open or being opened.
 	connections map[*connection]struct{}
 	draining    bool
-	drained     chan struct{} // closed when there are no connections and will be none
+	drained     context.Context // ends when there are no connections and will be none
+	setDrained  context.CancelFunc
 }
 
 // Stats contains counters of a Server.
@@ -106,9 +107,9 @@ func New(config Config) (*Server, error) {
 		ports:       make(map[uint16]*nodePort),
 		changed:     make(map[uint16]struct{}),
 		connections: make(map[*connection]struct{}),
-		drained:     make(chan struct{}),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.drained, s.setDrained = context.WithCancel(context.Background())
 	return s, nil
 }
 
