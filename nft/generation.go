@@ -63,11 +63,8 @@ func (c *Conn) Snapshot(read func() error) (generation uint32, err error) {
 			return 0, err
 		}
 		after, err := c.Generation()
-		if err != nil {
-			return 0, err
-		}
-		if after == before {
-			return after, nil
+		if err != nil || after == before {
+			return after, err
 		}
 	}
 	return 0, ErrGeneration
@@ -84,11 +81,8 @@ func (c *Conn) settle() (uint32, error) {
 		}
 		b := NewBatch(&Table{})
 		b.Expect(gen)
-		switch err := c.apply(b); {
-		case err == nil:
-			return gen, nil
-		case !errors.Is(err, ErrGeneration):
-			return 0, err
+		if err := c.apply(b); !errors.Is(err, ErrGeneration) {
+			return gen, err
 		}
 	}
 	return 0, ErrGeneration
