@@ -47,64 +47,46 @@ type Change func(context.Context) error
 
 // Changes returns the requests that lead from one state to the next, in random
 // order. before is nil at first.
-func (w *API) Changes(g *Generator, before, after *State) []Change {
-	var changes []Change
-	add := func(change Change) { changes = append(changes, change) }
-	old := map[string]*App{}
-	if before != nil {
-		for _, a := range before.Apps {
-			old[a.Name()] = a
-		}
+func (w *API) Changes(g *Generator, before, after *State) (changes []Change) {
+	if before == nil {
+		before = &State{}
 	}
-	for _, a := range after.Apps {
-		w.changesOf(old[a.Name()], a, add)
-		delete(old, a.Name())
-	}
+	old, wanted := before.objects(), after.objects()
 	for _, name := range slices.Sorted(maps.Keys(old)) {
-		add(func(ctx context.Context) error { return w.deleteService(ctx, name) })
-		for _, s := range old[name].Slices {
-			add(func(ctx context.Context) error { return w.deleteSlice(ctx, s.Name) })
+		if object := old[name]; wanted[name] == nil {
+			changes = append(changes, func(ctx context.Context) error { return w.remove(ctx, object) })
 		}
 	}
-	if before == nil || before.Zone != after.Zone {
-		add(func(ctx context.Context) error { return w.setZone(ctx, after.Zone) })
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if object := wanted[name]; !equality.Semantic.DeepEqual(old[name], object) {
+			changes = append(changes, func(ctx context.Context) (err error) {
+				switch object := object.(type) {
+				case *corev1.Service:
+					after.Named(name).Live, err = w.PutService(ctx, object)
+				case *discoveryv1.EndpointSlice:
+					err = w.PutSlice(ctx, object)
+				}
+				return err
+			})
+		}
+	}
+	if before.Zone != after.Zone {
+		changes = append(changes, func(ctx context.Context) error { return w.setZone(ctx, after.Zone) })
 	}
 	g.Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
 	return changes
 }
 
-// changesOf adds the requests for the differences between two versions of an
-// app. before is nil if the app is new.
-func (w *API) changesOf(before, a *App, add func(Change)) {
-	if before == nil || !equality.Semantic.DeepEqual(before.service(), a.service()) {
-		add(func(ctx context.Context) (err error) {
-			a.Live, err = w.PutService(ctx, a.service())
-			return err
-		})
-	}
-	if before == nil {
-		before = &App{}
-	}
-	for _, s := range a.Slices {
-		if !equality.Semantic.DeepEqual(before.slice(s.Name), s) {
-			add(func(ctx context.Context) error { return w.PutSlice(ctx, s) })
+// objects returns the Services and EndpointSlices by name.
+func (s *State) objects() map[string]metav1.Object {
+	all := map[string]metav1.Object{}
+	for _, a := range s.Apps {
+		all[a.Name()] = a.service()
+		for _, slice := range a.Slices {
+			all[slice.Name] = slice
 		}
 	}
-	for _, s := range before.Slices {
-		if a.slice(s.Name) == nil {
-			add(func(ctx context.Context) error { return w.deleteSlice(ctx, s.Name) })
-		}
-	}
-}
-
-// slice returns the EndpointSlice of a name, or nil.
-func (a *App) slice(name string) *discoveryv1.EndpointSlice {
-	for _, s := range a.Slices {
-		if s.Name == name {
-			return s
-		}
-	}
-	return nil
+	return all
 }
 
 // Clear deletes all Services and EndpointSlices.
@@ -115,7 +97,7 @@ func (w *API) Clear(ctx context.Context) error {
 	}
 	for _, s := range services.Items {
 		if s.Name != "kubernetes" {
-			if err := w.deleteService(ctx, s.Name); err != nil {
+			if err := w.remove(ctx, &s); err != nil {
 				return err
 			}
 		}
@@ -141,7 +123,7 @@ func (w *API) PutService(ctx context.Context, s *corev1.Service) (*corev1.Servic
 	}
 	live, err := write()
 	if apierrors.IsInvalid(err) {
-		if err = w.deleteService(ctx, s.Name); err == nil {
+		if err = w.remove(ctx, s); err == nil {
 			live, err = write()
 		}
 	}
@@ -166,20 +148,11 @@ func (w *API) PutSlice(ctx context.Context, s *discoveryv1.EndpointSlice) error 
 	return nil
 }
 
-func (w *API) deleteService(ctx context.Context, name string) error {
-	return remove(ctx, w, w.services(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}})
-}
-
-func (w *API) deleteSlice(ctx context.Context, name string) error {
-	return remove(ctx, w, w.slices(), &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name}})
-}
-
 // store is a client of objects of a kind.
 type store[T metav1.Object] interface {
 	Get(context.Context, string, metav1.GetOptions) (T, error)
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
-	Delete(context.Context, string, metav1.DeleteOptions) error
 }
 
 // put creates an object, or changes it after adopt was called with it and the
@@ -207,18 +180,19 @@ func request[T metav1.Object](w *API, to T, f func() (T, error)) (live T, err er
 	return live, err
 }
 
-// remove deletes an object. It may not exist: a repeated request finds what an
-// earlier one did, whose answer was lost.
-func remove[T metav1.Object](ctx context.Context, w *API, api store[T], object T) error {
+// remove deletes a Service or an EndpointSlice. It may not exist: a repeated
+// request finds what an earlier one did, whose answer was lost.
+func (w *API) remove(ctx context.Context, object metav1.Object) error {
+	request := w.slices().Delete
+	if _, ok := object.(*corev1.Service); ok {
+		request = w.services().Delete
+	}
 	deleted := w.record(object, true)
-	err := api.Delete(ctx, object.GetName(), metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
-		err = nil
+	if err := request(ctx, object.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
 	}
-	if err == nil {
-		deleted(nil)
-	}
-	return err
+	deleted(nil)
+	return nil
 }
 
 func (w *API) record(object metav1.Object, deleted bool) func(live metav1.Object) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -42,17 +41,11 @@ type App struct {
 
 	rival    bool // claims a frontend of another app
 	kind     kind
-	families []int                // 0 is IPv4
-	ports    []corev1.ServicePort // see servicePorts
-
-	externalIPs      []string
-	ingress          []corev1.LoadBalancerIngress
-	withoutNodePorts bool
-	sourceRanges     []string
-
-	externalLocal, internalLocal bool
-
-	affinity int32 // timeout in seconds; 0 is none
+	families []int // 0 is IPv4
+	// spec and ingress are drawn for any kind of Service: the kind decides
+	// which fields its Service has.
+	spec    corev1.ServiceSpec
+	ingress []corev1.LoadBalancerIngress
 }
 
 // Name returns the name of the Service.
@@ -67,73 +60,45 @@ func (a *App) clone() *App {
 	return &other
 }
 
-// NewService returns a dual-stack Service with these ClusterIPs, IPv4 first.
-func NewService(name string, clusterIPs []string) *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}}
-	s.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
-	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	s.Spec.ClusterIP, s.Spec.ClusterIPs = clusterIPs[0], clusterIPs
-	return s
-}
-
-func ingress(addr netip.Addr, mode *corev1.LoadBalancerIPMode) corev1.LoadBalancerIngress {
-	if mode == nil {
-		mode = ptr.To(corev1.LoadBalancerIPModeVIP) // the default
-	}
-	return corev1.LoadBalancerIngress{IP: addr.String(), IPMode: mode}
-}
-
 // service returns the Service.
 func (a *App) service() *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: a.Name(), Namespace: Namespace}}
-	s.Spec.SessionAffinity = corev1.ServiceAffinityNone
-	if a.kind == externalNameKind {
-		s.Spec.Type, s.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
-		s.Spec.Ports = a.servicePorts(false)
-		return s
-	}
-	a.setFamilies(&s.Spec)
-	s.Spec.Type = corev1.ServiceTypeClusterIP
-	s.Spec.InternalTrafficPolicy = ptr.To(policy[corev1.ServiceInternalTrafficPolicy](a.internalLocal))
-	if a.affinity > 0 {
-		s.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
-			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr.To(a.affinity)},
-		}
-	}
 	s.Labels = map[kind]map[string]string{
 		foreignKind:  {"service.kubernetes.io/service-proxy-name": "other"},
 		labelledKind: {corev1.IsHeadlessService: ""},
 	}[a.kind]
-	a.expose(s)
+	a.spec.DeepCopyInto(&s.Spec)
+	s.Spec.Type = corev1.ServiceTypeClusterIP
+	switch a.kind {
+	case externalNameKind:
+		s.Spec = corev1.ServiceSpec{ExternalName: "example.com", Ports: s.Spec.Ports}
+		s.Spec.Type, s.Spec.SessionAffinity = corev1.ServiceTypeExternalName, corev1.ServiceAffinityNone
+	case headlessKind:
+		s.Spec.ExternalIPs = nil
+		s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+	case nodePortKind, foreignKind:
+		s.Spec.Type = corev1.ServiceTypeNodePort
+	case loadBalancerKind, labelledKind:
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
+	}
+	a.restrict(s)
 	return s
 }
 
-// policy returns a traffic policy.
-func policy[T ~string](local bool) T {
-	if local {
-		return "Local"
+// setFamilies sets the families and the ClusterIPs. Family 0 is IPv4.
+func (a *App) setFamilies(families []int) {
+	a.families, a.spec.IPFamilies, a.spec.ClusterIPs = families, nil, nil
+	a.spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
+	if len(families) == 2 {
+		a.spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
 	}
-	return "Cluster"
+	for _, f := range families {
+		family := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}[f]
+		a.spec.IPFamilies = append(a.spec.IPFamilies, family)
+		a.spec.ClusterIPs = append(a.spec.ClusterIPs, lab.AddrIn(a.ServiceRanges()[f], 16+a.Slot).String())
+	}
+	a.spec.ClusterIP = a.spec.ClusterIPs[0]
 }
-
-func (a *App) setFamilies(spec *corev1.ServiceSpec) {
-	names := []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
-	if len(a.families) == 2 {
-		spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
-	}
-	for _, f := range a.families {
-		spec.IPFamilies = append(spec.IPFamilies, names[f])
-		spec.ClusterIPs = append(spec.ClusterIPs, a.clusterIP(f))
-	}
-	if a.kind == headlessKind {
-		spec.ClusterIPs = []string{corev1.ClusterIPNone}
-	}
-	spec.ClusterIP = spec.ClusterIPs[0]
-}
-
-func (a *App) clusterIP(f int) string { return lab.AddrIn(a.ServiceRanges()[f], 16+a.Slot).String() }
 
 // ServiceRanges returns the ranges of the ServiceCIDR that the app uses.
 func (a *App) ServiceRanges() []netip.Prefix {
@@ -148,43 +113,29 @@ func SecondServiceRanges() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.97.3.0/24"), netip.MustParsePrefix("fd00:97::/112")}
 }
 
-// expose sets the fields of frontends other than ClusterIPs.
-func (a *App) expose(s *corev1.Service) {
-	s.Spec.ExternalIPs = a.externalIPs
-	reachable := len(a.externalIPs) > 0
-	switch a.kind {
-	case headlessKind:
-		s.Spec.ExternalIPs, reachable = nil, false
-	case nodePortKind, foreignKind:
-		s.Spec.Type, reachable = corev1.ServiceTypeNodePort, true
-	case loadBalancerKind, labelledKind:
-		s.Spec.Type, reachable = corev1.ServiceTypeLoadBalancer, true
-		s.Spec.AllocateLoadBalancerNodePorts = ptr.To(!a.withoutNodePorts)
-		s.Spec.LoadBalancerSourceRanges = a.sourceRanges
+// restrict removes the fields of frontends that a Service of the type does not
+// have.
+func (a *App) restrict(s *corev1.Service) {
+	nodePorts := s.Spec.Type == corev1.ServiceTypeNodePort
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		nodePorts = *s.Spec.AllocateLoadBalancerNodePorts
 		s.Status.LoadBalancer.Ingress = a.ingress
-		if a.externalLocal {
+		if s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 			s.Spec.HealthCheckNodePort = int32(31500 + a.Slot)
 		}
+	} else {
+		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.LoadBalancerSourceRanges = nil, nil
 	}
-	if reachable {
-		s.Spec.ExternalTrafficPolicy = policy[corev1.ServiceExternalTrafficPolicy](a.externalLocal)
+	if s.Spec.Type == corev1.ServiceTypeClusterIP && len(s.Spec.ExternalIPs) == 0 {
+		s.Spec.ExternalTrafficPolicy = ""
 	}
-	nodePorts := s.Spec.Type == corev1.ServiceTypeNodePort ||
-		s.Spec.Type == corev1.ServiceTypeLoadBalancer && !a.withoutNodePorts
-	s.Spec.Ports = a.servicePorts(nodePorts)
-}
-
-// servicePorts returns the ports with their target ports, and with NodePorts if
-// the Service has them.
-func (a *App) servicePorts(withNodePorts bool) []corev1.ServicePort {
-	all := slices.Clone(a.ports)
-	for i := range all {
-		all[i].TargetPort = intstr.FromInt32(all[i].Port)
-		if !withNodePorts {
-			all[i].NodePort = 0
+	for i := range s.Spec.Ports {
+		p := &s.Spec.Ports[i]
+		p.TargetPort = intstr.FromInt32(p.Port)
+		if !nodePorts {
+			p.NodePort = 0
 		}
 	}
-	return all
 }
 
 // Ignored reports whether proxies must ignore the Service.
@@ -194,14 +145,13 @@ func (a *App) Ignored() bool {
 
 // Endpoints returns how many addresses the slices have, without duplicates.
 func (a *App) Endpoints() int {
-	var addrs []string
+	addrs := map[string]bool{}
 	for _, s := range a.Slices {
 		for _, e := range s.Endpoints {
-			addrs = append(addrs, e.Addresses[0])
+			addrs[e.Addresses[0]] = true
 		}
 	}
-	slices.Sort(addrs)
-	return len(slices.Compact(addrs))
+	return len(addrs)
 }
 
 // Ports of the servers of endpoints.

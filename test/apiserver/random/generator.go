@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -89,15 +90,15 @@ func (g *Generator) addRival(s *State) string {
 	owner := Pick(g, s.Apps)
 	rival := g.newApp(s.freeSlot(g))
 	rival.kind, rival.rival = clusterIPKind, true
-	rival.ports[0].Port, rival.ports[0].Protocol = owner.ports[0].Port, owner.ports[0].Protocol
-	rival.ports = rival.ports[:1]
+	rival.spec.Ports = rival.spec.Ports[:1]
+	rival.spec.Ports[0].Port, rival.spec.Ports[0].Protocol = owner.spec.Ports[0].Port, owner.spec.Ports[0].Protocol
 	g.drawSlices(rival)
-	f := Pick(g, owner.families)
-	rival.families = []int{f}
-	claims := append([]string{owner.clusterIP(f)}, owner.externalIPs...)
-	rival.externalIPs = []string{Pick(g, claims)}
+	i := g.IntN(len(owner.families))
+	rival.setFamilies(owner.families[i : i+1])
+	claims := append([]string{owner.spec.ClusterIPs[i]}, owner.spec.ExternalIPs...)
+	rival.spec.ExternalIPs = []string{Pick(g, claims)}
 	s.Apps = append(s.Apps, rival)
-	return fmt.Sprintf("add %s with the frontend %s of %s", rival.Name(), rival.externalIPs[0], owner.Name())
+	return fmt.Sprintf("add %s with the frontend %s of %s", rival.Name(), rival.spec.ExternalIPs[0], owner.Name())
 }
 
 // Change makes a change, and describes it.
@@ -166,61 +167,62 @@ func (g *Generator) drawKind(a *App) {
 }
 
 func (g *Generator) drawFamilies(a *App) {
-	a.families = Pick(g, [][]int{{0}, {1}, {0, 1}, {0, 1}, {1, 0}})
+	a.setFamilies(Pick(g, [][]int{{0}, {1}, {0, 1}, {0, 1}, {1, 0}}))
 }
 
 // drawPorts chooses 1 to 3 ports, and EndpointSlices for them.
 func (g *Generator) drawPorts(a *App) {
-	a.ports = nil
+	a.spec.Ports = nil
 	for range 1 + g.IntN(3) {
 		p := corev1.ServicePort{Port: Pick(g, []int32{80, 80, 443, 53}), Protocol: Pick(g, []corev1.Protocol{
 			corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP,
 		})}
 		taken := func(q corev1.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol }
-		if slices.ContainsFunc(a.ports, taken) {
+		if slices.ContainsFunc(a.spec.Ports, taken) {
 			continue
 		}
-		p.Name, p.NodePort = fmt.Sprintf("p%d", len(a.ports)), int32(30000+4*a.Slot+len(a.ports))
-		for _, q := range a.ports {
+		n := len(a.spec.Ports)
+		p.Name, p.NodePort = fmt.Sprintf("p%d", n), int32(30000+4*a.Slot+n)
+		for _, q := range a.spec.Ports {
 			if q.Port == p.Port { // with another protocol
 				p.NodePort = q.NodePort
 			}
 		}
-		a.ports = append(a.ports, p)
+		a.spec.Ports = append(a.spec.Ports, p)
 	}
-	if len(a.ports) == 1 && g.Chance(40) {
-		a.ports[0].Name = ""
+	if len(a.spec.Ports) == 1 && g.Chance(40) {
+		a.spec.Ports[0].Name = ""
 	}
 	g.drawSlices(a)
 }
 
 // drawAddresses chooses external and LoadBalancer IPs.
 func (g *Generator) drawAddresses(a *App) {
-	a.externalIPs, a.ingress = nil, nil
+	a.spec.ExternalIPs, a.ingress = nil, nil
 	for f, prefix := range lab.ExternalRanges() {
 		if g.Chance(30) {
-			a.externalIPs = append(a.externalIPs, lab.AddrIn(prefix, 1+a.Slot).String())
+			a.spec.ExternalIPs = append(a.spec.ExternalIPs, lab.AddrIn(prefix, 1+a.Slot).String())
 		}
 		if g.Chance(85) {
-			a.ingress = append(a.ingress, ingress(lab.AddrIn(prefix, 60+a.Slot), g.mode()))
+			a.ingress = append(a.ingress, g.ingress(lab.AddrIn(prefix, 60+a.Slot)))
 		}
 		if g.Chance(15) {
-			a.ingress = append(a.ingress, ingress(lab.AddrIn(prefix, 120+a.Slot), g.mode()))
+			a.ingress = append(a.ingress, g.ingress(lab.AddrIn(prefix, 120+a.Slot)))
 		}
 		if g.Chance(4) { // of node1
-			a.externalIPs = append(a.externalIPs, SecondAddrs()[f].String())
+			a.spec.ExternalIPs = append(a.spec.ExternalIPs, SecondAddrs()[f].String())
 		}
 	}
 	if g.Chance(2) {
-		a.externalIPs = append(a.externalIPs, manyAddrs(a.Slot)...)
+		a.spec.ExternalIPs = append(a.spec.ExternalIPs, manyAddrs(a.Slot)...)
 	}
-	if g.Chance(4) && len(a.externalIPs) > 0 { // both kinds
-		a.ingress = append(a.ingress, corev1.LoadBalancerIngress{IP: a.externalIPs[0]})
+	if g.Chance(4) && len(a.spec.ExternalIPs) > 0 { // both kinds
+		a.ingress = append(a.ingress, corev1.LoadBalancerIngress{IP: a.spec.ExternalIPs[0]})
 	}
 	if g.Chance(8) {
 		a.ingress = append(a.ingress, corev1.LoadBalancerIngress{Hostname: "lb.example.com"})
 	}
-	a.withoutNodePorts = g.Chance(15)
+	a.spec.AllocateLoadBalancerNodePorts = ptr.To(!g.Chance(15))
 }
 
 // manyAddrs returns so many external IPs that service ports with an endpoint
@@ -239,30 +241,44 @@ var unroutedRange = netip.MustParsePrefix("100.64.0.0/10")
 // IsRouted reports whether packets to a frontend of an app reach the nodes.
 func IsRouted(addr netip.Addr) bool { return !unroutedRange.Contains(addr) }
 
-// mode returns an ipMode.
-func (g *Generator) mode() *corev1.LoadBalancerIPMode {
-	vip, proxy := corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy
-	return Pick(g, []*corev1.LoadBalancerIPMode{nil, nil, nil, &vip, &vip, &proxy})
+// ingress returns a LoadBalancer IP with an ipMode.
+func (g *Generator) ingress(addr netip.Addr) corev1.LoadBalancerIngress {
+	mode := corev1.LoadBalancerIPModeVIP
+	if g.IntN(6) == 0 {
+		mode = corev1.LoadBalancerIPModeProxy
+	}
+	return corev1.LoadBalancerIngress{IP: addr.String(), IPMode: &mode}
 }
 
 func (g *Generator) drawPolicies(a *App) {
-	a.externalLocal, a.internalLocal = g.Chance(45), g.Chance(30)
+	a.spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
+	if g.Chance(45) {
+		a.spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	}
+	a.spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
+	if g.Chance(30) {
+		a.spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
+	}
 }
 
 func (g *Generator) drawAffinity(a *App) {
-	a.affinity = 0
+	a.spec.SessionAffinity, a.spec.SessionAffinityConfig = corev1.ServiceAffinityNone, nil
 	if g.Chance(25) {
-		a.affinity = Pick(g, []int32{600, 10800, 86400})
+		timeout := ptr.To(Pick(g, []int32{600, 10800, 86400}))
+		a.spec.SessionAffinity = corev1.ServiceAffinityClientIP
+		a.spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: timeout},
+		}
 	}
 }
 
 func (g *Generator) drawSourceRanges(a *App) {
-	a.sourceRanges = nil
+	a.spec.LoadBalancerSourceRanges = nil
 	if g.Chance(60) {
 		return
 	}
 	for range 1 + g.IntN(3) {
-		a.sourceRanges = append(a.sourceRanges, Pick(g, []string{
+		a.spec.LoadBalancerSourceRanges = append(a.spec.LoadBalancerSourceRanges, Pick(g, []string{
 			"172.30.0.100/32", "172.31.0.0/17", "172.31.128.0/17", "10.244.0.0/16", "172.30.0.11/32", "0.0.0.0/0",
 			"fd00:30::100/128", "fd00:31::/65", "fd00:31:0:0:8000::/65", "fd00:244::/32", "fd00:30::11/128", "::/0",
 			"172.30.0.64/26", "fd00:30::/60",

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/nftproxy/nftproxy/test/lab"
@@ -50,7 +51,10 @@ func (s *Sentinel) Change(ctx context.Context) (Mark, error) {
 			return m, err
 		}
 	}
-	service := NewService(name, []string{m.addrs[0].String(), m.addrs[1].String()})
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace}}
+	service.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	service.Spec.ClusterIPs = []string{m.addrs[0].String(), m.addrs[1].String()}
+	service.Spec.ClusterIP = service.Spec.ClusterIPs[0]
 	service.Spec.Ports = []corev1.ServicePort{{Port: int32(m.port)}}
 	_, err := s.API.PutService(ctx, service)
 	if err == nil {

@@ -110,7 +110,7 @@ func (g *Generator) slice(a *App, f, i int, hints string) *discoveryv1.EndpointS
 	if g.Chance(3) {
 		s.Labels[corev1.IsHeadlessService] = ""
 	}
-	for _, p := range a.ports {
+	for _, p := range a.spec.Ports {
 		if g.Chance(96) {
 			s.Ports = append(s.Ports, g.endpointPort(p))
 		}
@@ -203,7 +203,7 @@ func (a *App) fqdnSlice() *discoveryv1.EndpointSlice {
 	s := NewSlice(a.Name(), a.Name()+"-fqdn", 0)
 	s.AddressType = discoveryv1.AddressTypeFQDN
 	s.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{"pod.example.com"}}}
-	for _, p := range a.ports {
+	for _, p := range a.spec.Ports {
 		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
 			Name: ptr.To(p.Name), Protocol: ptr.To(p.Protocol), Port: ptr.To[int32](FirstTarget),
 		})
