@@ -54,13 +54,13 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
-	"github.com/nftproxy/nftproxy/test/lab"
 	"github.com/nftproxy/nftproxy/test/lab/listing"
 )
 
@@ -188,11 +188,11 @@ func (d *dataplane) measureRound(ctx context.Context) error {
 
 func (d *dataplane) measureScenario(one *subject, c scenario) (m measurement, err error) {
 	m.instance = one.instance
-	if m.latencies, err = one.task(c, d.connections+warmUp).latencies(d.connections); err != nil {
+	if m.latencies, err = one.latencies(c, d.connections); err != nil {
 		return m, err
 	}
 	if c.clients > 0 { // there are not enough addresses for new clients
-		m.rate, err = one.task(c, 0).perSecond(d.throughput)
+		m.rate, err = one.perSecond(c, d.throughput)
 	}
 	return m, err
 }
@@ -221,7 +221,7 @@ func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 		loaded = services
 		for _, proxy := range d.proxies {
 			for i := range d.instances {
-				one := &subject{variant: variant{proxy, services}, instance: i, targets: frontends(services)}
+				one := &subject{variant: variant{proxy, services}, instance: i, many: services}
 				if err := d.program(ctx, s, one); err != nil {
 					return fmt.Errorf("%s: %w", one.variant, err)
 				}
@@ -240,15 +240,14 @@ func (d *dataplane) prepareStatic(ctx context.Context, s *stage.Stage) error {
 			if err != nil {
 				return err
 			}
-			one := &subject{variant: variant{rules: rules}, instance: i, targets: frontends(d.sizes[0])}
+			one := &subject{variant: variant{rules: rules}, instance: i, many: d.sizes[0]}
 			if one.place, err = newPlace(s.Lab, node); err != nil {
 				return err
 			}
-			to := direct(d.sizes[0])
-			if rules == noRules {
-				one.targets = to
-			} else if err := writeStaticRules(ctx, node.Namespace, one.targets, to); err != nil {
-				return err
+			if rules == staticRule {
+				if err := one.writeStaticRules(ctx); err != nil {
+					return err
+				}
 			}
 			d.subjects = append(d.subjects, one)
 		}
@@ -269,7 +268,12 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 	if err := node.Start(ctx); err != nil {
 		return err
 	}
-	want := append(stage.Frontends(one.variant.services), one.targets.programmed()...)
+	want := stage.Frontends(one.many)
+	for to := range services {
+		if to != plainUDP { // AwaitProgrammed connects over TCP
+			want = append(want, to.address(one.many, one.variant.rules))
+		}
+	}
 	at, err := node.AwaitProgrammed(want)
 	if err != nil {
 		return err
@@ -282,13 +286,16 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 
 // writeStaticRules writes the fewest rules that forward a TCP and a UDP
 // frontend to one endpoint each.
-func writeStaticRules(ctx context.Context, at *lab.Namespace, from, to targets) error {
-	tcp, udp := from[plainTCP], from[plainUDP]
-	rules := fmt.Sprintf("ip daddr %s tcp dport %d dnat to %s; ip daddr %s udp dport %d dnat to %s",
-		tcp.Addr(), tcp.Port(), to[plainTCP], udp.Addr(), udp.Port(), to[plainUDP])
-	_, err := listing.Run(ctx, at, fmt.Sprintf(`table ip static {
-		chain prerouting { type nat hook prerouting priority dstnat; %[1]s; }
-		chain output { type nat hook output priority -100; %[1]s; }
+func (s *subject) writeStaticRules(ctx context.Context) error {
+	var rules string
+	for _, to := range []target{plainTCP, plainUDP} {
+		from := to.address(s.many, staticRule)
+		rules += fmt.Sprintf("ip daddr %s %s dport %d dnat to %s; ",
+			from.Addr(), strings.ToLower(string(to)), from.Port(), to.address(s.many, noRules))
+	}
+	_, err := listing.Run(ctx, s.place.node, fmt.Sprintf(`table ip static {
+		chain prerouting { type nat hook prerouting priority dstnat; %[1]s }
+		chain output { type nat hook output priority -100; %[1]s }
 	}`, rules))
 	return err
 }

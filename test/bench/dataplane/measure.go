@@ -16,18 +16,6 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// task describes one measurement: new connections, or requests over one
-// established flow.
-type task struct {
-	kind        int // SOCK_STREAM or SOCK_DGRAM
-	established bool
-	from        *lab.Namespace
-	sources     []netip.Addr // in turn
-	to          netip.AddrPort
-	server      *lab.Namespace
-	node        *lab.Namespace // its flows are removed afterwards
-}
-
 // operation makes a connection or a request and returns how long that took.
 type operation func() (time.Duration, error)
 
@@ -38,9 +26,9 @@ const warmUp = 20
 
 // latencies makes n connections or requests on the last processor, and returns
 // the time of each.
-func (t *task) latencies(n int) (report.Sample, error) {
+func (s *subject) latencies(c scenario, n int) (report.Sample, error) {
 	all := make(report.Sample, 0, n)
-	err := t.run(1, func(_ int, one operation) error {
+	err := s.run(c, warmUp+n, 1, func(_ int, one operation) error {
 		for i := range warmUp + n {
 			took, err := one()
 			if err != nil {
@@ -57,13 +45,13 @@ func (t *task) latencies(n int) (report.Sample, error) {
 
 // perSecond returns the rate at which connections are made on all processors
 // for that time. Requests over an established flow are made by one thread.
-func (t *task) perSecond(d time.Duration) (float64, error) {
+func (s *subject) perSecond(c scenario, d time.Duration) (float64, error) {
 	workers := runtime.NumCPU()
-	if t.established {
+	if c.established {
 		workers = 1 // more would compete for the server's socket
 	}
 	rates := make(report.Sample, workers)
-	err := t.run(workers, func(worker int, one operation) error {
+	err := s.run(c, 0, workers, func(worker int, one operation) error {
 		began, n := time.Now(), 0
 		for ; time.Since(began) < d && n < ports/workers; n++ {
 			if _, err := one(); err != nil {
@@ -77,13 +65,18 @@ func (t *task) perSecond(d time.Duration) (float64, error) {
 }
 
 // run calls f in that many threads, each on its own processor, with the
-// operation to measure. All threads begin together and share a server.
-func (t *task) run(workers int, f func(worker int, one operation) error) error {
+// operation to measure. All threads begin together and share a server. The
+// flows are removed afterwards. See sources for connections.
+func (s *subject) run(c scenario, connections, workers int, f func(worker int, one operation) error) error {
 	var first *server
-	if err := t.server.Do(func() (err error) { first, err = listen(t.kind); return err }); err != nil {
+	if err := s.place.server.Do(func() (err error) { first, err = listen(c.kind); return err }); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	defer first.close()
+	from, sources, to := s.place.node, s.sources(c, connections), c.to.address(s.many, s.variant.rules)
+	if c.path == fromPod {
+		from = s.place.pod
+	}
 	errs := make([]error, workers)
 	var ready, done sync.WaitGroup
 	ready.Add(workers)
@@ -92,30 +85,31 @@ func (t *task) run(workers int, f func(worker int, one operation) error) error {
 			runtime.LockOSThread() // never unlocked: the thread is pinned to a processor, and ends with the goroutine
 			begin := sync.OnceFunc(ready.Done)
 			defer begin()
-			errs[worker] = t.from.Do(func() error {
+			errs[worker] = from.Do(func() error {
 				if err := seclude(worker); err != nil {
 					return err
 				}
-				client := newClient(t.sources, t.to, newServer(first.socket))
+				client := newClient(sources, to, newServer(first.socket))
 				client.made = worker * ports / workers
 				begin()
 				ready.Wait()
-				return t.operate(client, func(one operation) error { return f(worker, one) })
+				return client.operate(c.traffic, func(one operation) error { return f(worker, one) })
 			})
 		})
 	}
 	done.Wait()
 	flush := func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }
-	return errors.Join(append(errs, t.node.Do(flush))...)
+	return errors.Join(append(errs, s.place.node.Do(flush))...)
 }
 
 // operate calls f with the operation to measure.
-func (t *task) operate(c *client, f func(operation) error) error {
+func (c *client) operate(t traffic, f func(operation) error) error {
 	switch {
 	case t.established:
-		return c.overFlow(t.kind, f)
+		_, err := c.overFlow(t.kind, f)
+		return err
 	case t.kind == unix.SOCK_DGRAM:
-		return f(c.exchangeUDP)
+		return f(func() (time.Duration, error) { return c.overFlow(unix.SOCK_DGRAM, nil) })
 	default:
 		return f(c.connectTCP)
 	}
@@ -143,8 +137,8 @@ func seclude(n int) error {
 type subject struct {
 	variant  variant
 	instance int
+	many     int // Services; one of them is the plain TCP Service
 	place    *place
-	targets  targets
 	fresh    int // new clients so far
 }
 
@@ -156,33 +150,29 @@ func (s *subject) introduce() error {
 		if !s.proxied() {
 			continue
 		}
-		if _, err := s.task(scenario{path, knownClient}, knownClients).latencies(knownClients); err != nil {
+		if _, err := s.latencies(scenario{path, knownClient}, knownClients); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// task returns the task of a measurement. New clients make at most that many
-// connections.
-func (s *subject) task(c scenario, connections int) *task {
-	t := &task{
-		kind: c.kind, established: c.established,
-		from: s.place.node, to: s.targets[c.to], server: s.place.server, node: s.place.node,
-	}
+// sources returns the addresses from which clients connect in turn. New clients
+// make at most that many connections.
+func (s *subject) sources(c scenario, connections int) (addrs []netip.Addr) {
 	all := nodeClients
 	if c.path == fromPod {
-		t.from, all = s.place.pod, podClients
+		all = podClients
 	}
 	first, n := 1, c.clients
 	if n == 0 {
 		first, n = 1+knownClients+s.fresh, connections
-		s.fresh += connections
+		s.fresh += n
 	}
 	for i := range n {
-		t.sources = append(t.sources, lab.AddrIn(all, first+i))
+		addrs = append(addrs, lab.AddrIn(all, first+i))
 	}
-	return t
+	return addrs
 }
 
 // The ranges of addresses. All but the one of Services are in

@@ -30,12 +30,7 @@ func open(kind int) (socket, error) {
 
 func (s socket) close() { unix.Close(int(s)) }
 
-func (s socket) bind(to *unix.RawSockaddrInet4) error { return s.with("bind", unix.SYS_BIND, to) }
-
-func (s socket) connect(to *unix.RawSockaddrInet4) error {
-	return s.with("connect", unix.SYS_CONNECT, to)
-}
-
+// with makes a system call with an address: bind or connect.
 func (s socket) with(what string, call uintptr, addr *unix.RawSockaddrInet4) error {
 	_, _, errno := unix.RawSyscall(call, uintptr(s), uintptr(unsafe.Pointer(addr)), unsafe.Sizeof(*addr))
 	if errno != 0 {
@@ -53,14 +48,7 @@ func (s socket) hasten() error {
 		unix.SetsockoptTimeval(int(s), unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout))
 }
 
-// send sends one byte.
-func (s socket) send(b *byte) error { return s.transfer("send", unix.SYS_SENDTO, b, 0) }
-
-// receive receives one byte.
-func (s socket) receive(b *byte, flags uintptr) error {
-	return s.transfer("receive", unix.SYS_RECVFROM, b, flags)
-}
-
+// transfer sends or receives one byte.
 func (s socket) transfer(what string, call uintptr, b *byte, flags uintptr) error {
 	_, _, errno := unix.RawSyscall6(call, uintptr(s), uintptr(unsafe.Pointer(b)), 1, flags, 0, 0)
 	if errno != 0 {
@@ -105,7 +93,7 @@ func listen(kind int) (*server, error) {
 		unix.SetsockoptInt(int(socket), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 		// The answer must come from the address of the request.
 		unix.SetsockoptInt(int(socket), unix.IPPROTO_IP, unix.IP_PKTINFO, 1),
-		socket.bind(sockaddr(netip.AddrPortFrom(netip.IPv4Unspecified(), stage.TargetPort))))
+		socket.with("bind", unix.SYS_BIND, sockaddr(netip.AddrPortFrom(netip.IPv4Unspecified(), stage.TargetPort))))
 	if err == nil && kind == unix.SOCK_STREAM {
 		const backlog = 4096
 		err = unix.Listen(int(socket), backlog)
@@ -126,11 +114,7 @@ func newServer(at socket) *server {
 
 // acceptAll accepts and closes all waiting connections.
 func (s *server) acceptAll() {
-	for {
-		one, errno := s.accept()
-		if errno != 0 {
-			return
-		}
+	for one, errno := s.accept(); errno == 0; one, errno = s.accept() {
 		one.close()
 	}
 }
@@ -143,21 +127,20 @@ func (s *server) accept() (socket, syscall.Errno) {
 	return socket(fd), errno
 }
 
-// answer answers one request, and reports whether there was one.
-func (s *server) answer() bool {
+// answer answers one request, if there is one.
+func (s *server) answer() {
 	s.message = unix.Msghdr{
 		Name: (*byte)(unsafe.Pointer(&s.from)), Namelen: unix.SizeofSockaddrInet4, Iov: &s.iov, Iovlen: 1,
 		Control: (*byte)(unsafe.Pointer(&s.control)), Controllen: uint64(unsafe.Sizeof(s.control)),
 	}
 	_, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0)
 	if errno != 0 {
-		return false
+		return
 	}
 	// The answer goes from the address of the request, through any interface.
 	(*unix.Inet4Pktinfo)(unsafe.Pointer(&s.control[2])).Ifindex = 0
 	s.message.Flags = 0
-	_, _, errno = unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0)
-	return errno == 0
+	unix.RawSyscall(unix.SYS_SENDMSG, uintptr(s.socket), uintptr(unsafe.Pointer(&s.message)), 0)
 }
 
 // The ports from which clients connect, one after the other: the kernel does
@@ -191,7 +174,7 @@ func (c *client) next(kind int) (socket, error) {
 	c.source.Addr = c.from[c.made%len(c.from)].As4()
 	setPort(c.source, uint16(firstPort+c.made%ports))
 	c.made++
-	if err = s.bind(c.source); err != nil {
+	if err = s.with("bind", unix.SYS_BIND, c.source); err != nil {
 		s.close()
 	}
 	return s, err
@@ -206,7 +189,7 @@ func (c *client) connectTCP() (time.Duration, error) {
 	}
 	hastened := s.hasten()
 	began := time.Now()
-	err = s.connect(c.to)
+	err = s.with("connect", unix.SYS_CONNECT, c.to)
 	took := time.Since(began)
 	s.close()
 	c.server.acceptAll()
@@ -216,58 +199,48 @@ func (c *client) connectTCP() (time.Duration, error) {
 	return took, nil
 }
 
-// exchangeUDP sends a request from a new socket and receives the answer. It
-// returns how long that took, including the server's work.
-func (c *client) exchangeUDP() (time.Duration, error) {
-	s, err := c.next(unix.SOCK_DGRAM)
-	if err != nil {
-		return 0, err
-	}
-	defer s.close()
-	if err := s.connect(c.to); err != nil { // sets the address and the route; sends no packet
-		return 0, err
-	}
-	return c.exchange(s, c.server)
-}
-
-// overFlow creates a flow, sends a first request over it and receives the
-// answer, so that the flow is established. Then it calls f with the operation
-// that does the same again.
-func (c *client) overFlow(kind int, f func(request operation) error) error {
+// overFlow opens a flow, sends a first request over it and receives the answer,
+// so that the flow is established. Then it calls f, if there is one, with the
+// operation that does the same again. It returns how long the first request
+// took, including the server's work.
+func (c *client) overFlow(kind int, f func(request operation) error) (took time.Duration, err error) {
 	s, err := c.next(kind)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer s.close()
-	if err := errors.Join(s.hasten(), s.connect(c.to)); err != nil {
-		return fmt.Errorf("from %s: %w", addrPort(c.source), err)
+	if kind == unix.SOCK_STREAM {
+		err = s.hasten()
+	}
+	// Connecting UDP sets the address and the route; it sends no packet.
+	if err := errors.Join(err, s.with("connect", unix.SYS_CONNECT, c.to)); err != nil {
+		return 0, fmt.Errorf("from %s: %w", addrPort(c.source), err)
 	}
 	server := c.server
 	if kind == unix.SOCK_STREAM {
 		one, errno := server.accept()
 		if errno != 0 {
-			return fmt.Errorf("accept from %s: %w", addrPort(c.source), errno)
+			return 0, fmt.Errorf("accept from %s: %w", addrPort(c.source), errno)
 		}
 		server = newServer(one)
 		defer server.close()
 	}
-	request := func() (time.Duration, error) { return c.exchange(s, server) }
-	if _, err := request(); err != nil {
-		return err
+	if took, err = c.exchange(s, server); err == nil && f != nil {
+		err = f(func() (time.Duration, error) { return c.exchange(s, server) })
 	}
-	return f(request)
+	return took, err
 }
 
 // exchange sends a request of one byte from a connected socket and receives the
 // answer. It returns how long that took, including the server's work.
 func (c *client) exchange(s socket, server *server) (time.Duration, error) {
 	began := time.Now()
-	if err := s.send(&c.byte); err != nil {
+	if err := s.transfer("send", unix.SYS_SENDTO, &c.byte, 0); err != nil {
 		return 0, fmt.Errorf("to %s: %w", addrPort(c.to), err)
 	}
 	for {
 		server.answer() // possibly another client's request; that client then answers this one
-		err := s.receive(&c.byte, unix.MSG_DONTWAIT)
+		err := s.transfer("receive", unix.SYS_RECVFROM, &c.byte, unix.MSG_DONTWAIT)
 		took := time.Since(began)
 		switch {
 		case err == nil:

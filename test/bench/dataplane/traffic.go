@@ -96,41 +96,21 @@ var services = map[target]int{
 // guarded Services.
 var prefixLengths = map[target]int{guarded1: 1, guarded4: 4, guarded: 16}
 
-// targets are the addresses to which clients connect.
-type targets map[target]netip.AddrPort
-
-// frontends returns the addresses of the Services. The plain TCP Service is one
-// of many, in the middle.
-func frontends(many int) targets {
-	all := targets{plainTCP: stage.Frontend(many / 2), noService: firstEndpoint(many / 2)}
-	for to, service := range services {
-		all[to] = stage.Frontend(service)
-		if n := prefixLengths[to]; n > 0 {
-			all[to] = netip.AddrPortFrom(lab.AddrIn(balancerRange, n), stage.ServicePort)
-		}
+// address returns where clients connect to: the Service or, if there are no
+// rules, its first endpoint. The plain TCP Service is one of many, in the
+// middle.
+func (t target) address(many int, rules string) netip.AddrPort {
+	number, ok := services[t]
+	if !ok {
+		number = many / 2
 	}
-	return all
-}
-
-// direct returns an endpoint of each plain Service.
-func direct(many int) targets {
-	e := firstEndpoint(many / 2)
-	return targets{plainTCP: e, plainUDP: firstEndpoint(services[plainUDP]), noService: e}
-}
-
-func firstEndpoint(service int) netip.AddrPort {
-	return netip.AddrPortFrom(stage.Endpoints(service, endpoints)[0], stage.TargetPort)
-}
-
-// programmed returns the frontends over TCP, which a proxy must have written
-// before the measurements.
-func (t targets) programmed() (all []netip.AddrPort) {
-	for to, addr := range t {
-		if to != plainUDP && to != noService {
-			all = append(all, addr)
-		}
+	switch {
+	case t == noService || rules == noRules:
+		return netip.AddrPortFrom(stage.Endpoints(number, endpoints)[0], stage.TargetPort)
+	case prefixLengths[t] > 0:
+		return netip.AddrPortFrom(lab.AddrIn(balancerRange, prefixLengths[t]), stage.ServicePort)
 	}
-	return all
+	return stage.Frontend(number)
 }
 
 // createServices creates the Services besides the plain ones for TCP.
@@ -149,7 +129,7 @@ func createServices(ctx context.Context, s *stage.Stage) error {
 		if err != nil {
 			return err
 		}
-		ip := frontends(0)[to].Addr().String()
+		ip := to.address(0, "").Addr().String()
 		created.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
 		if _, err := s.Services().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("%s: %w", to, err)
