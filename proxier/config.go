@@ -81,12 +81,9 @@ func (c *Config) validate() error {
 
 func (c *Config) syncPeriod() time.Duration { return cmp.Or(c.SyncPeriod, DefaultSyncPeriod) }
 
-// noLoopback returns the reason why NodePorts do not listen on loopback
-// addresses that NodePortAddresses includes, "" if it includes none.
-func (c *Config) noLoopback() string {
-	loopback := c.Rules.NodePortAddresses.Loopback(nft.IPv4) || c.Rules.NodePortAddresses.Loopback(nft.IPv6)
-	if loopback && !c.Rules.LocalhostNodePorts {
-		return "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"
-	}
-	return ""
+// noLoopback reports whether NodePorts do not listen on loopback addresses that
+// NodePortAddresses includes.
+func (c *Config) noLoopback() bool {
+	ports := c.Rules.NodePortAddresses
+	return (ports.Loopback(nft.IPv4) || ports.Loopback(nft.IPv6)) && !c.Rules.LocalhostNodePorts
 }

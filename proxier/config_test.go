@@ -35,20 +35,19 @@ func TestConfigValidate(t *testing.T) {
 func TestNoLoopback(t *testing.T) {
 	localhost := ruleset.NodePortAddresses{Primary: true, CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128")}
 	all := ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("0.0.0.0/0", "::/0")}
-	const disabled = "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled"
 	for _, tt := range []struct {
 		config ruleset.Config
-		want   string
+		want   bool
 	}{
-		{ruleset.Config{}, ""},
-		{ruleset.Config{LocalhostNodePorts: true}, ""},
-		{ruleset.Config{NodePortAddresses: all}, ""},
-		{ruleset.Config{NodePortAddresses: localhost}, disabled},
-		{ruleset.Config{NodePortAddresses: localhost, LocalhostNodePorts: true}, ""},
+		{ruleset.Config{}, false},
+		{ruleset.Config{LocalhostNodePorts: true}, false},
+		{ruleset.Config{NodePortAddresses: all}, false},
+		{ruleset.Config{NodePortAddresses: localhost}, true},
+		{ruleset.Config{NodePortAddresses: localhost, LocalhostNodePorts: true}, false},
 	} {
 		config := Config{Rules: tt.config}
 		if got := config.noLoopback(); got != tt.want {
-			t.Errorf("%+v: got %q, want %q", tt.config.NodePortAddresses, got, tt.want)
+			t.Errorf("%+v: got %v, want %v", tt.config.NodePortAddresses, got, tt.want)
 		}
 	}
 }

@@ -84,19 +84,17 @@ func newLocalhostLimit() *connlimit.Limit[uint16] {
 // update makes the server serve the NodePorts of a commit.
 func (l *localhostPorts) update(c *table.Commit) {
 	changed := make(map[uint16]*ruleset.Plan)
+	if c.Whole { // a Reset discards Services without a commit that deletes them
+		for port := range l.served {
+			changed[port] = nil
+		}
+	}
 	for _, change := range c.Changes {
 		if port := tcpNodePort(change.Before); port != 0 && changed[port] == nil {
 			changed[port] = nil
 		}
 		if port := tcpNodePort(change.After); port != 0 {
 			changed[port] = change.After // also if another service port had it
-		}
-	}
-	if c.Whole { // a Reset discards Services without a commit that deletes them
-		for port := range l.served {
-			if _, known := changed[port]; !known {
-				changed[port] = nil
-			}
 		}
 	}
 	for port, plan := range changed {

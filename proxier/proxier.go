@@ -64,8 +64,9 @@ func newProxier(config Config, families ...nft.Family) (*Proxier, error) {
 		p.Close()
 		return nil, err
 	}
-	if reason := config.noLoopback(); reason != "" {
-		klog.InfoS("NodePorts do not listen on loopback addresses", "reason", reason)
+	if config.noLoopback() {
+		klog.InfoS("NodePorts do not listen on loopback addresses",
+			"reason", "the feature gate KubeProxyNFTablesLocalhostNodePorts is disabled")
 	}
 	return p, nil
 }
