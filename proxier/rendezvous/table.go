@@ -35,9 +35,9 @@ func Size(n, rows int) int {
 func Table(endpoints []Endpoint, rows int) []uint16 {
 	b := newBuilder(endpoints, rows)
 	b.oneRowEach()
-	for round := (round{builder: b}); b.free > 0; {
-		round.next()
-		for _, r := range round.requests {
+	for b.free > 0 {
+		b.nextRound()
+		for _, r := range b.requests {
 			b.assign(r)
 		}
 	}
@@ -53,6 +53,9 @@ type builder struct {
 	askers  []asker
 	weights int        // their sum
 	classes [101]class // by weight
+
+	end      uint64    // of the present round
+	requests []request // of the present round, in the order of time
 }
 
 // asker is an endpoint that asks for rows.

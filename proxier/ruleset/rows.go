@@ -146,22 +146,16 @@ func (r *Ruleset) firewall(rows []nft.Row, d *dispatch) []nft.Row {
 // hairpin appends the rows of the endpoints on this node. Their connections to
 // themselves are masqueraded.
 func (r *Ruleset) hairpin(rows []nft.Row, p *Plan) []nft.Row {
-	add := func(t Target) {
-		rows = append(rows, nft.Row{
-			Set: r.layout.hairpin,
-			Key: nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p.Port.Protocol)).Port(t.Port),
-		})
-	}
-	inCluster := make(map[Target]bool)
-	for _, t := range p.Cluster {
-		if t.Here {
-			add(t)
-			inCluster[t] = true
-		}
-	}
-	for _, t := range p.Local {
-		if !inCluster[t] {
-			add(t)
+	seen := make(map[Target]bool)
+	for _, targets := range [][]Target{p.Cluster, p.Local} {
+		for _, t := range targets {
+			if t.Here && !seen[t] {
+				seen[t] = true
+				rows = append(rows, nft.Row{
+					Set: r.layout.hairpin,
+					Key: nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p.Port.Protocol)).Port(t.Port),
+				})
+			}
 		}
 	}
 	return rows

@@ -164,13 +164,18 @@ func (a *audit) chains(kind DamageKind, owner string, names []string, chains fun
 	if len(names) == 0 {
 		return nil
 	}
-	t, before, ids := a.table, len(a.found), ruleIDs{}
+	t, before, ids := a.table, len(a.found), make(ruleIDs, len(names))
 	changed := func(name string) bool { return !t.observed.rules.same(name, ids[name]) }
 	_, err := t.kernel.Snapshot(func() (err error) {
 		a.found = a.found[:before]
 		if !a.desired {
-			if ids, err = t.readRules(names); err != nil || !slices.ContainsFunc(names, changed) {
-				return err
+			for _, name := range names {
+				if ids[name], err = t.kernel.RuleIDs(t.committed.program, name); err != nil {
+					return err
+				}
+			}
+			if !slices.ContainsFunc(names, changed) {
+				return nil
 			}
 		}
 		for _, c := range chains() {
@@ -335,24 +340,11 @@ func (r ruleIDs) same(chain string, now []nft.RuleID) bool {
 	return known && slices.Equal(before, now)
 }
 
-// readRules reads the identities of the rules of chains.
-func (t *Table) readRules(chains []string) (ruleIDs, error) {
-	found := make(ruleIDs, len(chains))
-	for _, name := range chains {
-		ids, err := t.kernel.RuleIDs(t.committed.program, name)
-		if err != nil {
-			return nil, err
-		}
-		found[name] = ids
-	}
-	return found, nil
-}
-
 // observe compares what a transaction wrote of the structure and of the rules
 // that verification reads: another program may have committed since. It records
 // them for the next verification.
 func (t *Table) observe(tx *transaction) error {
-	if !tx.changesProgram() {
+	if tx.program == nil && len(tx.balancers) == 0 && len(tx.affinity) == 0 {
 		return nil
 	}
 	if tx.whole {

@@ -43,10 +43,6 @@ type reduced struct {
 // a Service that exceeds its budget is planned with all endpoints.
 const maxPairs = 1 << 22
 
-func newBudgets(c *ruleset.Config) budgets {
-	return budgets{c.Budgets, c, make(map[string]*namespaceRows), make(map[*serviceState]struct{})}
-}
-
 // budget returns the rows that a Service may have.
 func (d *desired) budget(s *serviceState) int {
 	if s.reduced != nil {

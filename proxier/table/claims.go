@@ -41,7 +41,9 @@ type marker func(*serviceState)
 
 func newClaims(own []netip.AddrPort) claims {
 	return claims{
-		node:     newNodeClaims(own),
+		node: nodeClaims{
+			own: own, checks: make(map[uint16]*serviceState), claimed: make(map[ruleset.Frontend][]netip.Addr),
+		},
 		owners:   make(map[ruleset.Frontend]claim),
 		waiting:  make(map[ruleset.Frontend][]claim),
 		changed:  make(map[*serviceState]struct{}),
@@ -151,12 +153,6 @@ type nodeClaims struct {
 	// claimed are the addresses of this node at which a service port claims the
 	// port of a NodePort.
 	claimed map[ruleset.Frontend][]netip.Addr
-}
-
-func newNodeClaims(own []netip.AddrPort) nodeClaims {
-	return nodeClaims{
-		own: own, checks: make(map[uint16]*serviceState), claimed: make(map[ruleset.Frontend][]netip.Addr),
-	}
 }
 
 // nodePort returns the NodePort with the port of a frontend.

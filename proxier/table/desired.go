@@ -37,9 +37,12 @@ func newDesired(f nft.Family, config *Config) desired {
 		services: make(map[cluster.ServiceName]*serviceState),
 		ports:    make(map[uint32]*portState),
 		claims:   newClaims(config.OwnPorts),
-		budgets:  newBudgets(&config.Rules),
-		dirty:    make(map[*serviceState]struct{}),
-		edited:   make(map[*serviceState]struct{}),
+		budgets: budgets{
+			Budgets: config.Rules.Budgets, config: &config.Rules,
+			namespaces: make(map[string]*namespaceRows), reduced: make(map[*serviceState]struct{}),
+		},
+		dirty:  make(map[*serviceState]struct{}),
+		edited: make(map[*serviceState]struct{}),
 	}
 }
 

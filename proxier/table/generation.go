@@ -196,10 +196,6 @@ type observed struct {
 	monitor        monitor
 }
 
-func newObserved(shared *generation) observed {
-	return observed{generation: shared, repairs: repairs{count: make(map[DamageKind]int)}}
-}
-
 // isVerified reports whether no other program committed between the last
 // verification and the last time that the ruleset was read.
 func (o *observed) isVerified() bool { return o.verified == o.seen }

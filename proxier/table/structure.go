@@ -237,25 +237,20 @@ func (s *structure) extra(table *nft.Table) []object {
 }
 
 // tableState determines how a rewrite replaces the table in the kernel.
-type tableState uint8
+type tableState string // for the log
 
 const (
 	// tableUnused means that there is no table, or that no packet uses it. It
 	// is written in several transactions. The last one contains the base
 	// chains, so that packets see nothing or everything.
-	tableUnused tableState = iota
+	tableUnused tableState = "unused"
 	// tableOurs means that the table has our sets and base chains. Its rows and
 	// rules are replaced in one transaction. The affinity sets stay.
-	tableOurs
+	tableOurs tableState = "ours"
 	// tableForeign means that the table has another form, such as a table of
 	// kube-proxy. It is deleted and written in one transaction.
-	tableForeign
+	tableForeign tableState = "foreign"
 )
-
-// String returns the state for the log.
-func (s tableState) String() string {
-	return [...]string{"unused", "ours", "foreign"}[s]
-}
 
 // inspection is what the kernel has under the table's name.
 type inspection struct {
@@ -289,6 +284,7 @@ func (t *Table) inspect(table *nft.Table) (found inspection, err error) {
 }
 
 func (t *Table) readTable(program *nft.Table) (found inspection, err error) {
+	found.state = tableUnused
 	if found.structure, err = t.readStructure(program, true); err != nil {
 		return found, err
 	}
@@ -314,7 +310,6 @@ func (t *Table) readTable(program *nft.Table) (found inspection, err error) {
 	}
 	switch {
 	case !slices.ContainsFunc(slices.Collect(maps.Values(found.objects)), hooked):
-		found.state = tableUnused
 	case slices.ContainsFunc(extra, found.isForeignBase), slices.ContainsFunc(found.compare(&want, nil), foreign):
 		found.state = tableForeign
 	default:

@@ -121,7 +121,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			batch:     newBatch(f),
 			desired:   newDesired(f, &config),
 			committed: newCommitted(),
-			observed:  newObserved(shared),
+			observed:  observed{generation: shared, repairs: repairs{count: make(map[DamageKind]int)}},
 			ids:       newAffinityIDs(config.Rules.AffinitySeed),
 			refusals:  make(refusals),
 			limits:    defaultLimits(),

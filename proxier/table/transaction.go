@@ -52,12 +52,6 @@ func (t *Table) begin(have *committed) *transaction {
 	}
 }
 
-// changesProgram reports whether the transaction changes chains or sets that
-// verification reads.
-func (tx *transaction) changesProgram() bool {
-	return tx.program != nil || len(tx.balancers) > 0 || len(tx.affinity) > 0
-}
-
 func (tx *transaction) addRow(r nft.Row) {
 	name := r.Set.Name
 	if ruleset.IsSourceSet(name) && tx.have.rows[name]+tx.rows[name] == 0 {

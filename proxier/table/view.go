@@ -2,6 +2,7 @@ package table
 
 import (
 	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -88,15 +89,15 @@ const (
 	Served FrontendState = "Served"
 	// WithoutEndpoints means that they are rejected: no endpoint on any node
 	// can be used.
-	WithoutEndpoints FrontendState = "NoEndpoints"
+	WithoutEndpoints = FrontendState(ruleset.NoEndpoints)
 	// WithoutLocalEndpoints means that they are dropped: the policy is Local,
 	// and no endpoint on this node can be used. If the frontend is not a
 	// ClusterIP, pods of the cluster and this node can use all endpoints
 	// nevertheless.
-	WithoutLocalEndpoints FrontendState = "NoLocalEndpoints"
+	WithoutLocalEndpoints = FrontendState(ruleset.NoLocalEndpoints)
 	// WithoutWeight means that they are rejected, or those from outside the
 	// cluster: all endpoints that they could use have weight 0.
-	WithoutWeight FrontendState = "NoWeight"
+	WithoutWeight = FrontendState(ruleset.NoWeight)
 	// Conflicting means that another service port owns the frontend.
 	Conflicting FrontendState = "Conflict"
 	// Refused means that the service port cannot be updated, for example
@@ -115,9 +116,7 @@ func (v *ServiceView) Unrestricted(f nft.Family) bool {
 // Add adds the state of the same Service in another family.
 func (v *ServiceView) Add(other *ServiceView) {
 	v.Pending = v.Pending || other.Pending
-	for f, how := range other.Reductions {
-		v.reduced(f, how)
-	}
+	maps.Copy(v.Reductions, other.Reductions)
 	for _, port := range other.Ports {
 		i := slices.IndexFunc(v.Ports, func(p PortView) bool {
 			return p.Name == port.Name && p.Protocol == port.Protocol && p.Port == port.Port
@@ -129,13 +128,6 @@ func (v *ServiceView) Add(other *ServiceView) {
 		p := &v.Ports[i]
 		p.Frontends, p.Endpoints = append(p.Frontends, port.Frontends...), append(p.Endpoints, port.Endpoints...)
 	}
-}
-
-func (v *ServiceView) reduced(f nft.Family, how string) {
-	if v.Reductions == nil {
-		v.Reductions = make(map[nft.Family]string)
-	}
-	v.Reductions[f] = how
 }
 
 // ServiceNames returns the names of all Services, in no particular order.
@@ -162,9 +154,10 @@ func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {
 		AffinitySeconds: int(s.spec.AffinityTimeout.Seconds()), HealthCheckNodePort: s.spec.HealthCheckNodePort,
 		Restricted: s.spec.SourceRanges != nil, SourceRanges: s.spec.SourceRanges,
 		Pending: dirty || t.inDoubt != "", Ports: make([]PortView, 0, len(s.ports)),
+		Reductions: make(map[nft.Family]string),
 	}
 	if s.reduced != nil {
-		view.reduced(t.Family(), t.desired.reduction(s))
+		view.Reductions[t.Family()] = t.desired.reduction(s)
 	}
 	for _, p := range s.ports {
 		if !p.removed {
