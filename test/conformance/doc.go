@@ -8,8 +8,8 @@
 //	                             └ test/apiserver/differential
 //
 // A case is a test without subtests. The expected outcome is the one of the
-// Kubernetes API. References lists the cases in which kube-proxy has another
-// one, with the reason: a program may fail these as kube-proxy does.
+// Kubernetes API. references.yaml lists the cases in which kube-proxy has
+// another one, with the reason: a program may fail these as kube-proxy does.
 //
 // The command owns the list of features, the references and the report. The
 // cases are described in the tests. docs/conformance.md has results.

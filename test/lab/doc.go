@@ -28,5 +28,5 @@
 // nothing in the namespace in which it is created. Labs of one or of several
 // processes can run at the same time. A killed process leaves nothing behind,
 // except for the names of a named lab in /run/netns: the next lab with that
-// prefix removes them.
+// name removes them.
 package lab

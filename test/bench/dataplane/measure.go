@@ -146,10 +146,10 @@ func (s *subject) proxied() bool { return s.variant.services > 0 }
 
 // introduce connects the known clients.
 func (s *subject) introduce() error {
+	if !s.proxied() {
+		return nil
+	}
 	for _, path := range []string{fromNode, fromPod} {
-		if !s.proxied() {
-			continue
-		}
 		if _, err := s.latencies(scenario{path, knownClient}, knownClients); err != nil {
 			return err
 		}
