@@ -115,33 +115,19 @@ func (m *metrics) programmed(f nft.Family, triggers []time.Time) {
 	}
 }
 
-// flowsCleaned records a search for stale UDP flows in both families.
-func (m *metrics) flowsCleaned(families []nft.Family, r conntrack.Result) {
-	m.staleFlowsDeleted.Add(float64(r.Deleted))
-	m.searched(families, r)
-}
-
-// connectionsReset records a search for connections to endpoints that are gone.
-func (m *metrics) connectionsReset(families []nft.Family, r conntrack.Result) {
-	m.searched(families, r)
+// searched records a search in the table of connection tracking. It adds the
+// deleted flows to these counters, too.
+func (m *metrics) searched(families []nft.Family, r conntrack.Result, counters ...*prometheus.CounterVec) {
 	for _, f := range families {
-		m.staleConnectionsReset.WithLabelValues(f.Name()).Add(float64(deletedOf(f, r)))
-	}
-}
-
-// searched records a search in the table of connection tracking.
-func (m *metrics) searched(families []nft.Family, r conntrack.Result) {
-	for _, f := range families {
+		deleted := r.Deleted - r.DeletedIPv6
+		if f == nft.IPv6 {
+			deleted = r.DeletedIPv6
+		}
 		m.flowsDuration.WithLabelValues(f.Name()).Observe(r.Duration.Seconds())
-		m.flowsDeleted.WithLabelValues(f.Name()).Add(float64(deletedOf(f, r)))
+		for _, counter := range append(counters, m.flowsDeleted) {
+			counter.WithLabelValues(f.Name()).Add(float64(deleted))
+		}
 	}
-}
-
-func deletedOf(f nft.Family, r conntrack.Result) int {
-	if f == nft.IPv6 {
-		return r.DeletedIPv6
-	}
-	return r.Deleted - r.DeletedIPv6
 }
 
 // Describe implements prometheus.Collector.

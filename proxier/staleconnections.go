@@ -62,7 +62,7 @@ func (p *Proxier) openStaleConnections() {
 	cleaner := conn.NewCleaner(conntrack.CleanerConfig{
 		Slow: true,
 		Report: func(r conntrack.Result) {
-			p.metrics.connectionsReset(p.tracker.families, r)
+			p.metrics.searched(p.tracker.families, r, p.metrics.staleConnectionsReset)
 			if r.Err != nil {
 				klog.ErrorS(r.Err, "Failed to reset stale connections, retrying", "endpoints", r.Changes+r.Rechecks)
 			}
