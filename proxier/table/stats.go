@@ -74,7 +74,7 @@ func (t *Table) Stats() Stats {
 	s.RewriteCauses = maps.Clone(t.stats.RewriteCauses)
 	s.Repairs = maps.Clone(t.observed.repairs.count)
 	s.Services, s.ServicePorts, s.Endpoints = t.desired.served, len(t.committed.plans), t.committed.endpoints
-	s.Refused, s.RefusedPorts = t.refusals.count(), t.refusals.list()
+	s.Refused, s.RefusedPorts = t.refusals.list()
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.Reduced, s.ReducedServices = len(t.desired.budgets.reduced), t.desired.listReduced()
 	s.NoLocalEndpoints = t.committed.noLocal
@@ -123,16 +123,6 @@ type WaitingPort struct {
 	Owner    string `json:"owner"`       // claims.holder
 }
 
-// count returns the number of refused service ports.
-func (r refusals) count() (n int) {
-	for _, refused := range r {
-		if refused.refused {
-			n++
-		}
-	}
-	return n
-}
-
 // ReducedService is a Service that exceeds a budget.
 type ReducedService struct {
 	cluster.ServiceName
@@ -152,18 +142,22 @@ func (d *desired) listReduced() (all []ReducedService) {
 	return all
 }
 
-// list returns the refused service ports, sorted, and nil if there are many.
-func (r refusals) list() (all []RefusedPort) {
-	if r.count() > maxListed {
-		return nil
-	}
+// list returns the number of refused service ports, and the service ports,
+// sorted, unless there are many.
+func (r refusals) list() (n int, all []RefusedPort) {
 	for p, refused := range r {
-		if refused.refused {
+		if !refused.refused {
+			continue
+		}
+		if n++; n <= maxListed {
 			all = append(all, RefusedPort{p.name(), refused.why})
 		}
 	}
+	if n > maxListed {
+		return n, nil
+	}
 	slices.SortFunc(all, func(a, b RefusedPort) int { return strings.Compare(a.Name, b.Name) })
-	return all
+	return n, all
 }
 
 // contested returns the number of frontends that a service port claims without

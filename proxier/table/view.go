@@ -204,12 +204,11 @@ func (t *Table) viewFrontend(p *portState, port *PortView, f *ruleset.ServedFron
 		view.Addresses = t.committed.nodePortAddrs
 	}
 	for i := range port.Endpoints {
-		switch port.Endpoints[i].For(f.Policy) {
-		case "":
+		why := port.Endpoints[i].For(f.Policy)
+		if why == "" {
 			view.UsedEndpoints++
-			view.AllEndpoints++
-		case ruleset.UnusedDuplicate:
-		default:
+		}
+		if why != ruleset.UnusedDuplicate {
 			view.AllEndpoints++
 		}
 	}
