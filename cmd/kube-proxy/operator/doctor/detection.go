@@ -130,7 +130,9 @@ func (s *seenPods) findInterfaces() (map[int]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	exits, err := uplinks()
+	exits, err := uplinks(unix.AF_INET)
+	exits6, err6 := uplinks(unix.AF_INET6)
+	exits = append(exits, exits6...)
 	indexes := make(map[int]bool)
 	for _, link := range append(veths, bridges...) {
 		if name := link.Attrs().Name; !slices.Contains(exits, name) {
@@ -138,7 +140,7 @@ func (s *seenPods) findInterfaces() (map[int]bool, error) {
 			indexes[link.Attrs().Index] = true
 		}
 	}
-	return indexes, err
+	return indexes, errors.Join(err, err6)
 }
 
 // podLinks returns the interfaces of type veth, and the bridges of which at

@@ -2,6 +2,7 @@ package doctor_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,6 +188,22 @@ func TestBroken(t *testing.T) {
 			sh(t, test.commands)
 			test.check(t, doctor.Config{})
 		})
+	}
+}
+
+// The uplink of a node that is a container is a veth, and not an interface of
+// pods, also if the node has IPv6 only.
+func TestUplinkIsNoPod(t *testing.T) {
+	for _, family := range []string{"-4", "-6"} {
+		rules := tabletest.Rules()
+		rules.DetectLocal = ruleset.LocalDetection{
+			Mode: ruleset.DetectLocalInterfaceNamePrefix, InterfaceNamePrefix: "cali",
+		}
+		healthy(t, rules)
+		sh(t, "ip "+family+" route del default")
+		if f := finding(t, doctor.Config{}, "local-detection"); strings.Contains(fmt.Sprint(f), "uplink") {
+			t.Errorf("without the default route of ip %s: got %v", family, f)
+		}
 	}
 }
 

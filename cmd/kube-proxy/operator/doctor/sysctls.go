@@ -63,7 +63,7 @@ func checkReversePath(_ context.Context, n *node) Finding {
 // uplink and no policy routing, answers leave by the interface on which
 // packets arrive.
 func strictFinding(names []string) Finding {
-	uplinks, err := uplinks()
+	uplinks, err := uplinks(unix.AF_INET)
 	if err != nil {
 		return unknown(err)
 	}
@@ -88,9 +88,9 @@ func strictFinding(names []string) Finding {
 	return info("strict rp_filter on "+list(names, 5)+": harmless with one uplink", "")
 }
 
-// uplinks returns the interfaces of the IPv4 default routes.
-func uplinks() (names []string, err error) {
-	routes, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+// uplinks returns the interfaces of the default routes of an address family.
+func uplinks(family int) (names []string, err error) {
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
 	if err != nil {
 		return nil, err
 	}
