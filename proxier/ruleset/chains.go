@@ -76,19 +76,13 @@ func (p *program) regularChains() []*nft.Chain {
 	if p.localhost {
 		chains = append(chains, p.rejectLocalhost())
 	}
-	chains = append(chains, p.reasonChains()...)
+	// Kernels before 6.12 validate all chains that a row leads to, once for
+	// each row. Therefore each chain rejects packets itself, and the firewall
+	// chains count packets themselves.
+	chains = append(chains, p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
+		drop(UnallocatedAddress))
 	return append(chains, p.services(), p.nodePorts(),
 		p.localPolicy(&p.layout.vips), p.localPolicy(&p.layout.nodePorts), p.masquerading())
-}
-
-// reasonChains returns the chains of the reasons. Kernels before 6.12 validate
-// all chains that a row leads to, once for each row. Therefore each chain
-// rejects packets itself, and the firewall chains count packets themselves.
-func (p *program) reasonChains() []*nft.Chain {
-	return []*nft.Chain{
-		p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
-		drop(UnallocatedAddress),
-	}
 }
 
 // noLocalEndpoints returns the chain for packets to a service port with a

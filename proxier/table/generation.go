@@ -20,7 +20,7 @@ import (
 // commit. Meanwhile the others neither read nor commit. So a commit of one
 // Table does not interrupt what another one reads, and is not foreign.
 type generation struct {
-	free chan struct{} // has an element while no Table has the turn
+	busy chan struct{} // has an element while a Table has the turn
 
 	mu   sync.Mutex // guards the fields below
 	turn int        // the number of turns so far
@@ -38,19 +38,13 @@ type generation struct {
 // which causes a verification.
 const maxTurn = time.Second
 
-func newGeneration() *generation {
-	g := &generation{free: make(chan struct{}, 1)}
-	g.free <- struct{}{}
-	return g
-}
-
 // begin waits for the turn and returns its number for end.
 func (g *generation) begin() int {
 	select {
-	case <-g.free:
+	case g.busy <- struct{}{}:
 	default:
 		select {
-		case <-g.free:
+		case g.busy <- struct{}{}:
 		case <-time.After(maxTurn):
 		}
 	}
@@ -68,8 +62,8 @@ func (g *generation) end(turn int) {
 		return
 	}
 	select {
-	case g.free <- struct{}{}:
-	default: // another Table began without waiting any longer
+	case <-g.busy:
+	default: // the Table began without waiting any longer, when another one ended
 	}
 }
 

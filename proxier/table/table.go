@@ -105,7 +105,7 @@ var _ Kernel = (*nft.Conn)(nil)
 // New returns a Table for each address family. The Tables share the generation
 // of the ruleset, so that they do not take each other for other programs.
 func New(config Config, families ...nft.Family) ([]*Table, error) {
-	shared := newGeneration()
+	shared := &generation{busy: make(chan struct{}, 1)}
 	if config.Open == nil {
 		config.Open = func() (Kernel, error) { return nft.Open() }
 	}
