@@ -228,10 +228,3 @@ func (c *cluster) addresses(service, destination, protocol string) (found [2]net
 	}
 	return found
 }
-
-func loadBalancerIPs(s *corev1.Service) (addrs []string) {
-	for _, ingress := range s.Status.LoadBalancer.Ingress {
-		addrs = append(addrs, ingress.IP)
-	}
-	return addrs
-}

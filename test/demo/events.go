@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,9 +47,14 @@ type stream struct {
 // client and their timeout. A row is the event's name, the change, and the
 // answers through node1 and node2 after the change.
 func (t *tour) makeEvents(ctx context.Context, argument string, rows [][]string) error {
-	interval, timeout, _ := strings.Cut(argument, " ")
+	first, second, _ := strings.Cut(argument, " ")
+	interval, errInterval := time.ParseDuration(first)
+	timeout, errTimeout := time.ParseDuration(second)
+	if err := errors.Join(errInterval, errTimeout); err != nil {
+		return err
+	}
 	s := &stream{}
-	stop := t.startClients(ctx, s, duration(interval), duration(timeout))
+	stop := t.startClients(ctx, s, interval, timeout)
 	defer stop()
 	var (
 		events  []*event
@@ -71,14 +77,6 @@ func (t *tour) makeEvents(ctx context.Context, argument string, rows [][]string)
 	stop()
 	t.showEvents(events, s.attempts)
 	return failure
-}
-
-func duration(text string) time.Duration {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		panic(err) // the script is a constant
-	}
-	return d
 }
 
 // change changes the endpoints of shop/web, or node1.

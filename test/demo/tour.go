@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -141,13 +140,15 @@ func (t *tour) showServices(context.Context, string, [][]string) error {
 	rows := [][]any{{"SERVICE", "TYPE", "CLUSTER IPS", "PORTS (:NODEPORT)", "EXTERNAL IPS", "LOADBALANCER IPS"}}
 	for _, name := range slices.Sorted(maps.Keys(t.cluster.services)) {
 		service := t.cluster.services[name]
-		spec := service.Spec
-		var ports []string
-		for _, p := range spec.Ports {
+		var ports, balancers []string
+		for _, p := range service.Spec.Ports {
 			ports = append(ports, strings.TrimSuffix(fmt.Sprintf("%s %d:%d", p.Protocol, p.Port, p.NodePort), ":0"))
 		}
-		row := []any{name, spec.Type}
-		for _, list := range [][]string{spec.ClusterIPs, ports, spec.ExternalIPs, loadBalancerIPs(service)} {
+		for _, ingress := range service.Status.LoadBalancer.Ingress {
+			balancers = append(balancers, ingress.IP)
+		}
+		row := []any{name, service.Spec.Type}
+		for _, list := range [][]string{service.Spec.ClusterIPs, ports, service.Spec.ExternalIPs, balancers} {
 			row = append(row, strings.Join(list, ", "))
 		}
 		rows = append(rows, row)
@@ -232,22 +233,19 @@ func linesOf(table []listing.Line) (texts []string) {
 	table = slices.DeleteFunc(table, func(l listing.Line) bool {
 		return l.Object == "" || l.Text == "" || strings.HasPrefix(l.Object, "counter")
 	})
-	row := func(l listing.Line) string {
+	key := func(l listing.Line) string {
 		if l.Element {
-			return l.Text
+			return l.Object + ": " + l.Text
 		}
-		return ""
+		return l.Object
 	}
-	slices.SortStableFunc(table, func(a, b listing.Line) int {
-		return cmp.Or(strings.Compare(a.Family, b.Family), strings.Compare(a.Object, b.Object),
-			strings.Compare(row(a), row(b)))
-	})
+	slices.SortStableFunc(table, func(a, b listing.Line) int { return strings.Compare(key(a), key(b)) })
 	for _, l := range table {
-		separator := " { "
-		if l.Element {
-			separator = ": "
+		text := key(l)
+		if !l.Element {
+			text += " { " + l.Text
 		}
-		texts = append(texts, l.Object+separator+l.Text)
+		texts = append(texts, text)
 	}
 	return texts
 }
