@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/test/bench/report"
@@ -97,39 +96,26 @@ func (d *dataplane) add(v variant, c scenario, round []measurement) {
 	}
 }
 
-// figures returns the latency and the rate of a row, for its table and plots.
-func (s *series) figures(rate string) (all report.Sample, p50, perSecond report.Figure) {
-	for _, latencies := range s.latencies {
-		all = append(all, latencies...)
-	}
-	p50 = report.Value("p50", report.Seconds, all.Median()).In(s.rounds.Spread())
-	return all, p50, report.Value(rate, report.Count, s.all.Median()).In(s.all.Spread())
-}
-
 // fill adds all figures to a report.
 func (d *dataplane) fill(r *report.Report) {
-	var variants []variant
-	for _, one := range d.subjects {
-		if !slices.Contains(variants, one.variant) {
-			variants = append(variants, one.variant)
-		}
-	}
 	for _, c := range scenarios(d.wanted) {
 		rate := "conn/s"
 		if c.established {
 			rate = "requests/s"
 		}
 		table := r.Table(fmt.Sprintf("%s, %d endpoints", c, c.endpoints()))
-		for _, v := range variants {
+		for _, one := range d.subjects {
+			v := one.variant
 			s := d.results[key{v, c}]
-			if s == nil {
+			if s == nil || one.instance > 0 { // a row is all instances
 				continue
 			}
-			all, p50, perSecond := s.figures(rate)
-			var medians report.Sample
+			var all, medians report.Sample
 			for _, latencies := range s.latencies {
-				medians = append(medians, latencies.Median())
+				all, medians = append(all, latencies...), append(medians, latencies.Median())
 			}
+			p50 := report.Value("p50", report.Seconds, all.Median()).In(s.rounds.Spread())
+			perSecond := report.Value(rate, report.Count, s.all.Median()).In(s.all.Spread())
 			row := []report.Figure{
 				report.Label("rules", v.String()), p50, report.Value("p90", report.Seconds, all.Quantile(0.9)),
 				report.Value("instances", report.Seconds, medians.Median()).In(medians.Spread()),

@@ -117,7 +117,7 @@ func (d *dataplane) Measure(ctx context.Context, r *report.Report) (err error) {
 	if d.wanted, err = regexp.Compile(d.traffic); err != nil {
 		return fmt.Errorf("--traffic: %w", err)
 	}
-	slices.Sort(d.sizes)
+	d.sizes = slices.Compact(slices.Sorted(slices.Values(d.sizes)))
 	n := len(d.sizes)
 	if n == 0 || d.sizes[0] < 1 || d.sizes[n-1] > maxServices || d.rounds < 1 || d.instances < 1 {
 		return fmt.Errorf("want 1 to %d Services, and at least one round and instance", maxServices)
@@ -206,8 +206,10 @@ func shuffled[T any](all []T) []T {
 
 // prepare makes all instances of all variants, and ends the API server.
 func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
-	if err := d.prepareStatic(ctx, s); err != nil {
-		return err
+	for _, rules := range []string{noRules, staticRule} {
+		if err := d.makeSubjects(ctx, s, variant{rules: rules}, d.sizes[0]); err != nil {
+			return err
+		}
 	}
 	if err := createServices(ctx, s); err != nil {
 		return err
@@ -220,37 +222,26 @@ func (d *dataplane) prepare(ctx context.Context, s *stage.Stage) error {
 		}
 		loaded = services
 		for _, proxy := range d.proxies {
-			for i := range d.instances {
-				one := &subject{variant: variant{proxy, services}, instance: i, many: services}
-				if err := d.program(ctx, s, one); err != nil {
-					return fmt.Errorf("%s: %w", one.variant, err)
-				}
-				d.subjects = append(d.subjects, one)
+			if err := d.makeSubjects(ctx, s, variant{proxy, services}, services); err != nil {
+				return err
 			}
 		}
 	}
 	return s.CloseCluster()
 }
 
-// prepareStatic makes the variants without a proxy.
-func (d *dataplane) prepareStatic(ctx context.Context, s *stage.Stage) error {
+// makeSubjects makes all instances of a variant.
+func (d *dataplane) makeSubjects(ctx context.Context, s *stage.Stage, v variant, many int) error {
 	for i := range d.instances {
-		for _, rules := range []string{noRules, staticRule} {
-			node, err := s.Lab.Node1.AddPod(fmt.Sprintf("%s%d", rules[:2], i))
-			if err != nil {
-				return err
-			}
-			one := &subject{variant: variant{rules: rules}, instance: i, many: d.sizes[0]}
-			if one.place, err = newPlace(s.Lab, node); err != nil {
-				return err
-			}
-			if rules == staticRule {
-				if err := one.writeStaticRules(ctx); err != nil {
-					return err
-				}
-			}
-			d.subjects = append(d.subjects, one)
+		one := &subject{variant: v, instance: i, many: many}
+		program := d.program
+		if !one.proxied() {
+			program = writeStaticRules
 		}
+		if err := program(ctx, s, one); err != nil {
+			return fmt.Errorf("%s: %w", v, err)
+		}
+		d.subjects = append(d.subjects, one)
 	}
 	return nil
 }
@@ -270,7 +261,7 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 	}
 	want := stage.Frontends(one.many)
 	for to := range services {
-		if to != plainUDP { // AwaitProgrammed connects over TCP
+		if to != plainUDP { // all others are over TCP
 			want = append(want, to.address(one.many, one.variant.rules))
 		}
 	}
@@ -284,16 +275,23 @@ func (d *dataplane) program(ctx context.Context, s *stage.Stage, one *subject) e
 	return err
 }
 
-// writeStaticRules writes the fewest rules that forward a TCP and a UDP
-// frontend to one endpoint each.
-func (s *subject) writeStaticRules(ctx context.Context) error {
+// writeStaticRules makes a place whose node has no rules, or the fewest rules
+// that forward a TCP and a UDP frontend to one endpoint each.
+func writeStaticRules(ctx context.Context, s *stage.Stage, one *subject) error {
+	node, err := s.Lab.Node1.AddPod(fmt.Sprintf("%s%d", one.variant.rules[:2], one.instance))
+	if err != nil {
+		return err
+	}
+	if one.place, err = newPlace(s.Lab, node); err != nil || one.variant.rules == noRules {
+		return err
+	}
 	var rules string
 	for _, to := range []target{plainTCP, plainUDP} {
-		from := to.address(s.many, staticRule)
+		from := to.address(one.many, staticRule)
 		rules += fmt.Sprintf("ip daddr %s %s dport %d dnat to %s; ",
-			from.Addr(), strings.ToLower(string(to)), from.Port(), to.address(s.many, noRules))
+			from.Addr(), strings.ToLower(string(to)), from.Port(), to.address(one.many, noRules))
 	}
-	_, err := listing.Run(ctx, s.place.node, fmt.Sprintf(`table ip static {
+	_, err = listing.Run(ctx, node.Namespace, fmt.Sprintf(`table ip static {
 		chain prerouting { type nat hook prerouting priority dstnat; %[1]s }
 		chain output { type nat hook output priority -100; %[1]s }
 	}`, rules))
