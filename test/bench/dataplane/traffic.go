@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nftproxy/nftproxy/test/apiserver/random"
 	"github.com/nftproxy/nftproxy/test/bench/stage"
 	"github.com/nftproxy/nftproxy/test/lab"
 )
@@ -115,23 +116,13 @@ func (t target) address(many int, rules string) netip.AddrPort {
 
 // createServices creates the Services besides the plain ones for TCP.
 func createServices(ctx context.Context, s *stage.Stage) error {
+	api := &random.API{Client: s.Client, Namespace: stage.NamespaceName}
 	for to, number := range services {
 		n := traffic{to: to}.endpoints()
 		service, slice := stage.NewService(number), stage.NewSlice(number, stage.Endpoints(number, n))
 		adapt(to, service, slice)
-		if err := s.Create(ctx, service, slice); err != nil {
-			return fmt.Errorf("%s: %w", to, err)
-		}
-		if prefixLengths[to] == 0 {
-			continue
-		}
-		created, err := s.Services().Get(ctx, service.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		ip := to.address(0, "").Addr().String()
-		created.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
-		if _, err := s.Services().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+		_, err := api.PutService(ctx, service)
+		if err := errors.Join(err, api.PutSlice(ctx, slice)); err != nil {
 			return fmt.Errorf("%s: %w", to, err)
 		}
 	}
@@ -150,6 +141,8 @@ func adapt(to target, service *corev1.Service, slice *discoveryv1.EndpointSlice)
 	default:
 		service.Spec.Type = corev1.ServiceTypeLoadBalancer
 		service.Spec.LoadBalancerSourceRanges = sourceRanges(prefixLengths[to])
+		ip := to.address(0, "").Addr().String()
+		service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: ip}}
 	}
 }
 
