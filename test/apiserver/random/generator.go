@@ -251,14 +251,9 @@ func (g *Generator) ingress(addr netip.Addr) corev1.LoadBalancerIngress {
 }
 
 func (g *Generator) drawPolicies(a *App) {
-	a.spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
-	if g.Chance(45) {
-		a.spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-	}
-	a.spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyCluster)
-	if g.Chance(30) {
-		a.spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
-	}
+	local := map[bool]string{true: "Local", false: "Cluster"}
+	a.spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicy(local[g.Chance(45)])
+	a.spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicy(local[g.Chance(30)]))
 }
 
 func (g *Generator) drawAffinity(a *App) {
