@@ -73,10 +73,11 @@ func (s *subject) run(c scenario, connections, workers int, f func(worker int, o
 		return fmt.Errorf("server: %w", err)
 	}
 	defer first.close()
-	from, sources, to := s.place.node, s.sources(c, connections), c.to.address(s.many, s.variant.rules)
+	from, addrs := s.place.node, nodeClients
 	if c.path == fromPod {
-		from = s.place.pod
+		from, addrs = s.place.pod, podClients
 	}
+	sources, to := s.sources(addrs, c.clients, connections), c.to.address(s.many, s.variant.rules)
 	errs := make([]error, workers)
 	var ready, done sync.WaitGroup
 	ready.Add(workers)
@@ -157,14 +158,10 @@ func (s *subject) introduce() error {
 	return nil
 }
 
-// sources returns the addresses from which clients connect in turn. New clients
-// make at most that many connections.
-func (s *subject) sources(c scenario, connections int) (addrs []netip.Addr) {
-	all := nodeClients
-	if c.path == fromPod {
-		all = podClients
-	}
-	first, n := 1, c.clients
+// sources returns the addresses of a number of known clients, which connect in
+// turn. If it is 0, it returns one of a new client for each connection.
+func (s *subject) sources(all netip.Prefix, known, connections int) (addrs []netip.Addr) {
+	first, n := 1, known
 	if n == 0 {
 		first, n = 1+knownClients+s.fresh, connections
 		s.fresh += n
