@@ -3,7 +3,6 @@ package conntrack
 import (
 	"maps"
 	"net/netip"
-	"slices"
 	"sync"
 )
 
@@ -76,35 +75,15 @@ func (f *frontends) unlock() {
 	}
 }
 
-// Update applies changes in their order.
+// Update applies changes in their order, and records the frontends of which
+// flows may be stale.
 func (f *frontends) Update(changes ...Change) {
 	f.mu.Lock()
 	defer f.unlock()
-	f.update(changes, IPv4, IPv6)
-}
-
-// Replace sets all frontends of an address family. Its other frontends are
-// gone. Changes of the other family are ignored.
-func (f *frontends) Replace(family Family, changes ...Change) {
-	f.mu.Lock()
-	defer f.unlock()
-	others := maps.Clone(f.of(family).endpoints)
-	for _, change := range changes {
-		delete(others, unmap(change.Frontend))
-	}
-	for frontend := range others {
-		f.update([]Change{{Frontend: frontend, Gone: true}}, family)
-	}
-	f.update(changes, family)
-}
-
-// update applies the changes of some families, and records the frontends of
-// which flows may be stale.
-func (f *frontends) update(changes []Change, families ...Family) {
 	var lists endpointLists
 	for _, change := range changes {
 		frontend := unmap(change.Frontend)
-		if !frontend.IsValid() || frontend.Port() == 0 || !slices.Contains(families, familyOf(frontend.Addr())) {
+		if !frontend.IsValid() || frontend.Port() == 0 {
 			continue
 		}
 		s := f.of(familyOf(frontend.Addr()))

@@ -64,31 +64,3 @@ func TestUpdateRecordsChecks(t *testing.T) {
 		}
 	}
 }
-
-// replace compares with the previous state. Omitted frontends are gone.
-func TestReplace(t *testing.T) {
-	const ep1, ep2 = "10.244.0.1:53", "10.244.0.2:53"
-	f := newFrontends()
-	f.Update(change("10.96.0.1:53", ep1), change("10.96.0.2:53", ep1), change("[fd96::1]:53", "[fd24::1]:53"))
-	f.take()
-	f.Replace(IPv4, change("10.96.0.1:53", ep1, ep2), change("[fd96::2]:53"))
-	if todo := f.take(); todo.changes != 1 || todo.changed.ipv4.list[0] != to("10.96.0.2:53") {
-		t.Errorf("got check %+v, want 10.96.0.2:53 only", todo)
-	}
-	f.Replace(IPv4, change("10.96.0.1:53", ep2), change("10.96.0.3:53", ep2))
-	todo := f.take()
-	if todo.changes != 2 || len(todo.gone) != 0 {
-		t.Errorf("got check %+v, want 2 changes, none gone", todo)
-	}
-	for flow, want := range map[trackedFlow]bool{
-		newFlow(udp, "10.0.0.1:1", "10.96.0.1:53", ep1):             true,
-		newFlow(udp, "10.0.0.1:1", "10.96.0.3:53", ep2):             false,
-		newFlow(udp, "[fd00::1]:1", "[fd96::1]:53", "[fd24::1]:53"): false,
-		newFlow(udp, "[fd00::1]:1", "[fd96::1]:53", "[fd24::2]:53"): true,
-		newFlow(udp, "[fd00::1]:1", "[fd96::2]:53", "[fd24::2]:53"): false,
-	} {
-		if got := f.stale(flow, &todo, local()); got != want {
-			t.Errorf("%v: got stale %v, want %v", flow, got, want)
-		}
-	}
-}

@@ -23,10 +23,6 @@ func newBalanceEvents(events cluster.EventRecorder) *balanceEvents {
 
 // update reports the service ports of a commit, each once for the same note.
 func (b *balanceEvents) update(c *table.Commit) {
-	before := b.notes
-	if c.Whole {
-		b.notes = make(map[string]string)
-	}
 	for _, change := range c.Changes {
 		if change.After == nil {
 			if change.Before != nil { // neither: a service port without a frontend
@@ -35,7 +31,7 @@ func (b *balanceEvents) update(c *table.Commit) {
 			continue
 		}
 		name, note := change.After.Name(), balanceNote(change.After)
-		if note != "" && note != before[name] {
+		if note != "" && note != b.notes[name] {
 			b.events.Record(cluster.NewEvent(change.After.Service, cluster.ReasonBalance, name+": "+note))
 		}
 		if note == "" {

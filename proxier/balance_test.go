@@ -51,8 +51,6 @@ func TestBalanceEvents(t *testing.T) {
 		{"27 endpoints", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, ""},
 		{"a larger table", table.Commit{Changes: []table.Change{{After: plan(0, 27, 512, 1)}}}, ""},
 		{"small again", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, small},
-		{"absent from a whole commit", table.Commit{Whole: true}, ""},
-		{"back", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, small},
 		{"deleted", table.Commit{Changes: []table.Change{{Before: plan(0, 27, 251, 1)}}}, ""},
 		{"no frontend", table.Commit{Changes: []table.Change{{}}}, ""},
 		{"created", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, small},

@@ -27,7 +27,6 @@ type staleFlows struct {
 type flowCleaner interface {
 	Run(context.Context) error
 	Update(...conntrack.Change)
-	Replace(nft.Family, ...conntrack.Change)
 	Miss(nft.Family, []netip.AddrPort)
 	SetNodeAddrs(nft.Family, []netip.Addr)
 	Remove(...conntrack.Removal)
@@ -71,26 +70,19 @@ func (s *staleFlows) update(c *table.Commit) {
 	if c.NodePortAddrsChanged {
 		s.cleaner.SetNodeAddrs(c.Family, c.NodePortAddrs)
 	}
-	if c.Whole {
-		// The previous frontends may be unknown after a Reset. And while the
-		// table was damaged, packets may have created flows to no endpoint.
-		served := servedFrontends(nil, c)
-		for i := range served {
-			served[i].Check = true
-		}
-		s.cleaner.Replace(c.Family, served...)
-		var missed []netip.AddrPort
-		for _, change := range c.Changes {
-			for _, f := range frontendsOf(change.After, cluster.TCP) {
-				missed = append(missed, destination(c.Family, f.Frontend))
-			}
-		}
-		s.cleaner.Miss(c.Family, missed)
-		return
-	}
 	// Removed frontends come first: in the same transaction, another service
 	// port can have got one of them.
 	s.cleaner.Update(servedFrontends(removedFrontends(c), c)...)
+	if !c.Whole {
+		return
+	}
+	var missed []netip.AddrPort
+	for _, change := range c.Changes {
+		for _, f := range frontendsOf(change.After, cluster.TCP) {
+			missed = append(missed, destination(c.Family, f.Frontend))
+		}
+	}
+	s.cleaner.Miss(c.Family, missed)
 }
 
 // removedFrontends returns the UDP frontends that service ports no longer have.
@@ -122,9 +114,11 @@ func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change
 		// endpoint becomes ready begins to serve although its serving endpoints
 		// stay the same.
 		begins := before != nil && len(before.Cluster) == 0 && now != nil && len(now.Cluster) > 0
+		// While the whole table was damaged, packets may have created flows to
+		// no endpoint.
 		for _, f := range frontendsOf(now, cluster.UDP) {
 			out = append(out, conntrack.Change{
-				Frontend: destination(c.Family, f.Frontend), Endpoints: now.Serving, Check: begins,
+				Frontend: destination(c.Family, f.Frontend), Endpoints: now.Serving, Check: begins || c.Whole,
 			})
 		}
 	}

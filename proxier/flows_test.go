@@ -23,11 +23,17 @@ import (
 // cleanerCalls records the calls of a flowCleaner.
 type cleanerCalls []string
 
-func (c *cleanerCalls) Update(changes ...conntrack.Change) { c.add("", changes) }
-
-func (c *cleanerCalls) Replace(family nft.Family, changes ...conntrack.Change) {
-	*c = append(*c, "replace "+family.Name())
-	c.add("  ", changes)
+func (c *cleanerCalls) Update(changes ...conntrack.Change) {
+	for _, change := range changes {
+		state := fmt.Sprint(change.Endpoints)
+		if change.Gone {
+			state = "removed"
+		}
+		if change.Check {
+			state += " check"
+		}
+		*c = append(*c, fmt.Sprintf("%s %s", change.Frontend, state))
+	}
 }
 
 func (c *cleanerCalls) Miss(family nft.Family, frontends []netip.AddrPort) {
@@ -41,16 +47,6 @@ func (c *cleanerCalls) SetNodeAddrs(family nft.Family, addrs []netip.Addr) {
 func (c *cleanerCalls) Remove(...conntrack.Removal) {}
 
 func (c *cleanerCalls) Run(context.Context) error { return nil }
-
-func (c *cleanerCalls) add(indent string, changes []conntrack.Change) {
-	for _, change := range changes {
-		state := fmt.Sprint(change.Endpoints)
-		if change.Gone {
-			state = "removed"
-		}
-		*c = append(*c, fmt.Sprintf("%s%s %s", indent, change.Frontend, state))
-	}
-}
 
 // udpService returns a Service with a UDP port and a TCP port.
 func udpService(change func(*cluster.Service)) *cluster.Service {
@@ -93,10 +89,10 @@ func TestStaleFlows(t *testing.T) {
 	}
 	svc := udpService(nil)
 	sink.SetService(svc)
-	step("a Service without endpoints", "node addresses IPv4 [0.0.0.0]", "replace IPv4", "  10.96.0.53:53 []",
+	step("a Service without endpoints", "node addresses IPv4 [0.0.0.0]", "10.96.0.53:53 [] check",
 		"missed IPv4 [10.96.0.53:53]")
 	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(1, true, true))
-	step("the first endpoint", "10.96.0.53:53 [10.244.0.1:53]")
+	step("the first endpoint", "10.96.0.53:53 [10.244.0.1:53] check")
 	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(2, true, true))
 	step("a second endpoint", "10.96.0.53:53 [10.244.0.1:53 10.244.0.2:53]")
 	tabletest.SetEndpoint(sink, svc.Name, udpEndpoint(1, false, true))
@@ -108,12 +104,9 @@ func TestStaleFlows(t *testing.T) {
 	}))
 	step("more frontends",
 		"10.96.0.53:53 [10.244.0.2:53]", "192.0.2.1:53 [10.244.0.2:53]", "0.0.0.0:30053 [10.244.0.2:53]")
-	tabletest.NFT(t, "", "flush", "ruleset")
-	if err := p.families[0].table.Check(); err != nil {
-		t.Fatal(err)
-	}
-	step("a rewrite", "replace IPv4",
-		"  10.96.0.53:53 [10.244.0.2:53]", "  192.0.2.1:53 [10.244.0.2:53]", "  0.0.0.0:30053 [10.244.0.2:53]",
+	rewriteTable(t, p)
+	step("a rewrite", "10.96.0.53:53 [10.244.0.2:53] check", "192.0.2.1:53 [10.244.0.2:53] check",
+		"0.0.0.0:30053 [10.244.0.2:53] check",
 		"missed IPv4 [10.96.0.53:53 192.0.2.1:53]")
 	sink.SetService(udpService(nil))
 	step("fewer frontends", "192.0.2.1:53 removed", "0.0.0.0:30053 removed", "10.96.0.53:53 [10.244.0.2:53]")
@@ -133,9 +126,17 @@ func TestStaleFlows(t *testing.T) {
 	step("a Service with TCP only")
 }
 
-// After a Reset, the replacement does not contain frontends that were
-// removed.
-func TestStaleFlowsAfterReset(t *testing.T) {
+// rewriteTable makes a Proxier of one family write the whole table.
+func rewriteTable(t *testing.T, p *Proxier) {
+	t.Helper()
+	tabletest.NFT(t, "", "flush", "ruleset")
+	if err := p.families[0].table.Check(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A rewrite reports frontends that were removed since the commit before.
+func TestStaleFlowsOfRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
 	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
@@ -143,10 +144,10 @@ func TestStaleFlowsAfterReset(t *testing.T) {
 	sink := p.sink
 	sink.SetService(udpService(nil))
 	tabletest.Sync(t, sink)
-	sink.Reset()
+	sink.DeleteService(udpService(nil).Name)
 	got = nil
-	tabletest.Sync(t, sink)
-	if want := []string{"replace IPv4", "missed IPv4 []"}; !slices.Equal(got, want) {
+	rewriteTable(t, p)
+	if want := []string{"10.96.0.53:53 removed", "missed IPv4 []"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -162,7 +163,7 @@ func TestStaleFlowsOfNodePorts(t *testing.T) {
 	sink.SetService(udpService(func(s *cluster.Service) { s.Ports[0].NodePort = 30053 }))
 	tabletest.Sync(t, sink)
 	want := []string{
-		"node addresses IPv4 [172.30.0.11]", "replace IPv4", "  10.96.0.53:53 []", "  0.0.0.0:30053 []",
+		"node addresses IPv4 [172.30.0.11]", "10.96.0.53:53 [] check", "0.0.0.0:30053 [] check",
 		"missed IPv4 [10.96.0.53:53]",
 	}
 	if !slices.Equal(got, want) {

@@ -2,7 +2,6 @@ package proxier
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 
 	"github.com/nftproxy/nftproxy/healthcheck"
@@ -15,7 +14,6 @@ import (
 type healthChecks struct {
 	idle
 	server healthServer
-	served map[cluster.ServiceName]struct{}
 }
 
 // healthServer is the part of healthcheck.ServiceServer that healthChecks uses.
@@ -41,7 +39,7 @@ func newHealthChecks(config *Config, events cluster.EventRecorder, healthy func(
 		return nil, err
 	}
 	server.SetAddrs([]netip.Addr{}) // none before the first commit
-	return &healthChecks{server: server, served: make(map[cluster.ServiceName]struct{})}, nil
+	return &healthChecks{server: server}, nil
 }
 
 func (h *healthChecks) run(ctx context.Context) { h.server.Run(ctx) }
@@ -51,31 +49,14 @@ func (h *healthChecks) update(c *table.Commit) {
 	if c.NodePortAddrsChanged {
 		h.server.SetAddrs(c.NodePortAddrs)
 	}
-	if c.Whole { // a Reset discards Services without a commit that deletes them
-		gone := maps.Clone(h.served)
-		for _, s := range c.Services {
-			delete(gone, s.Name)
-		}
-		for name := range gone {
-			h.delete(name)
-		}
-	}
 	for _, s := range c.Services {
 		if s.Service == nil || s.Service.HealthCheckNodePort == 0 {
-			h.delete(s.Name)
+			h.server.DeleteService(s.Name.Namespace, s.Name.Name)
 			continue
 		}
-		h.served[s.Name] = struct{}{}
 		h.server.SetService(healthcheck.Service{
 			Namespace: s.Name.Namespace, Name: s.Name.Name,
 			Port: s.Service.HealthCheckNodePort, LocalEndpoints: s.ReadyEndpoints,
 		})
-	}
-}
-
-func (h *healthChecks) delete(name cluster.ServiceName) {
-	if _, served := h.served[name]; served {
-		delete(h.served, name)
-		h.server.DeleteService(name.Namespace, name.Name)
 	}
 }

@@ -17,7 +17,6 @@ import (
 type localhostPorts struct {
 	idle
 	server localhostServer
-	served map[uint16]struct{}
 }
 
 // localhostServer is the part of localhost.Server that localhostPorts uses.
@@ -47,7 +46,7 @@ func newLocalhostPorts(
 	if err != nil {
 		return nil, err
 	}
-	return &localhostPorts{server: server, served: make(map[uint16]struct{})}, nil
+	return &localhostPorts{server: server}, nil
 }
 
 func (l *localhostPorts) run(ctx context.Context) { l.server.Run(ctx) }
@@ -84,11 +83,6 @@ func newLocalhostLimit() *connlimit.Limit[uint16] {
 // update makes the server serve the NodePorts of a commit.
 func (l *localhostPorts) update(c *table.Commit) {
 	changed := make(map[uint16]*ruleset.Plan)
-	if c.Whole { // a Reset discards Services without a commit that deletes them
-		for port := range l.served {
-			changed[port] = nil
-		}
-	}
 	for _, change := range c.Changes {
 		if port := tcpNodePort(change.Before); port != 0 && changed[port] == nil {
 			changed[port] = nil
@@ -99,11 +93,9 @@ func (l *localhostPorts) update(c *table.Commit) {
 	}
 	for port, plan := range changed {
 		if plan == nil {
-			delete(l.served, port)
 			l.server.Delete(port)
 			continue
 		}
-		l.served[port] = struct{}{}
 		l.server.Set(localhostPort(plan))
 	}
 }

@@ -103,9 +103,10 @@ func TestLocalhostPorts(t *testing.T) {
 	expect("swapped", 2, "30001 ns/b:http "+both+" 0s", "30002 ns/a:http "+both+" 0s")
 	p.sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "a"})
 	expect("deleted", 1, "30001 ns/b:http "+both+" 0s")
-	p.sink.Reset()
+	p.sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "b"})
 	set("c", nodePort(30004))
-	expect("after a Reset", 2, "30004 ns/c:http "+both+" 0s")
+	rewriteTable(t, p)
+	expect("another Service in a rewrite", 2, "30004 ns/c:http "+both+" 0s")
 	c := cluster.ServiceName{Namespace: "ns", Name: "c"}
 	tabletest.DeleteEndpoint(p.sink, c, tabletest.Endpoint("10.244.1.1").EndpointKey)
 	expect("removed endpoint", 1, "30004 ns/c:http [10.244.2.1] 0s")

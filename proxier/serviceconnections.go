@@ -54,10 +54,6 @@ func newServiceConnections(reader *counterReader, rules ruleset.Config, f nft.Fa
 func (s *serviceConnections) update(c *table.Commit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known := s.ports
-	if c.Whole { // a Reset discards Services without a commit that deletes them
-		s.ports = make(map[planKey]*portConnections, len(known))
-	}
 	for _, change := range c.Changes {
 		plan := cmp.Or(change.After, change.Before)
 		if plan == nil {
@@ -69,7 +65,7 @@ func (s *serviceConnections) update(c *table.Commit) {
 			delete(s.ports, key)
 			continue
 		}
-		port := known[key]
+		port := s.ports[key]
 		if port == nil {
 			port = &portConnections{}
 		}

@@ -2,7 +2,6 @@ package proxier
 
 import (
 	"context"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -108,9 +107,6 @@ func (s *staleConnections) update(c *table.Commit) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Whole {
-		maps.DeleteFunc(s.ports, func(k planKey, _ servedPort) bool { return k.family == c.Family })
-	}
 	for _, change := range c.Changes {
 		if p := change.Before; p != nil {
 			delete(s.ports, keyOf(c.Family, p))

@@ -55,7 +55,6 @@ func (s *recordingSink) add(format string, args ...any) {
 }
 func (s *recordingSink) Setup() error                        { return nil }
 func (s *recordingSink) Sync() error                         { return nil }
-func (s *recordingSink) Reset()                              {}
 func (s *recordingSink) SetNode(n *cluster.Node)             { s.add("node %s zone %q", n.Name, n.Zone) }
 func (s *recordingSink) SetService(svc *cluster.Service)     { s.add("set %s", svc.Name) }
 func (s *recordingSink) DeleteService(n cluster.ServiceName) { s.add("delete %s", n) }

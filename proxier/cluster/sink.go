@@ -28,10 +28,6 @@ type Sink interface {
 	// sink continues to work with the state before, or with a part of the
 	// changes, and the next Sync tries again.
 	Sync() error
-	// Reset discards all Services and endpoints, so that the source can pass
-	// everything again. Until the next Sync, the state of the last one stays
-	// effective.
-	Reset()
 }
 
 // Sinks is a Sink that passes everything to several sinks, for example to one
@@ -71,6 +67,3 @@ func (s Sinks) DeleteService(name ServiceName) { s.pass(func(to Sink) { to.Delet
 func (s Sinks) SetEndpoints(name ServiceName, source string, endpoints []*Endpoint) {
 	s.pass(func(to Sink) { to.SetEndpoints(name, source, endpoints) })
 }
-
-// Reset implements Sink.
-func (s Sinks) Reset() { s.pass(Sink.Reset) }

@@ -25,8 +25,8 @@ type affinityIDs struct {
 	// in a plan that is not committed yet, of an earlier process, or of an
 	// endpoint that was removed a moment ago.
 	known map[affinityEndpoint]knownID
-	// knownSets are the affinity sets of service ports of an earlier process or
-	// before a Reset, by AffinityName, until everything is written again.
+	// knownSets are the affinity sets of service ports of an earlier process,
+	// by AffinityName, until everything is written.
 	knownSets map[string]uint8
 }
 
@@ -34,8 +34,8 @@ type affinityIDs struct {
 type clientID struct{ id, group uint32 }
 
 // knownID is an id that an endpoint had, and the time until which it is kept:
-// zero for one of an earlier process or before a Reset, which is kept until
-// everything is written again.
+// zero for one of an earlier process, which is kept until everything is
+// written.
 type knownID struct {
 	clientID
 	until time.Time
@@ -197,19 +197,6 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 		for t := range targets(next) {
 			delete(a.known, affinityEndpoint{port, t.AddrPort()})
 		}
-	}
-}
-
-// keep keeps the ids and the affinity set of a plan for a later plan that has
-// no plan before it.
-func (a *affinityIDs) keep(p *ruleset.Plan) {
-	if !p.HasAffinity() {
-		return
-	}
-	port := p.AffinityName()
-	a.knownSets[port] = p.ClientSet
-	for t := range targets(p) {
-		a.known[affinityEndpoint{port, t.AddrPort()}] = knownID{clientID: clientID{t.ID, t.Group}}
 	}
 }
 

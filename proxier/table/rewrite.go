@@ -23,7 +23,6 @@ type RewriteCause string
 // The causes of rewrites.
 const (
 	rewriteStart   RewriteCause = "start"   // of the process
-	rewriteReset   RewriteCause = "reset"   // of the source
 	rewriteNode    RewriteCause = "node"    // a change of the node needs other sets
 	rewriteFailure RewriteCause = "failure" // an update failed, or its outcome is unknown
 	rewriteDamage  RewriteCause = "damage"  // another program changed the table
@@ -31,7 +30,7 @@ const (
 
 // RewriteCauses returns all causes of rewrites.
 func RewriteCauses() []RewriteCause {
-	return []RewriteCause{rewriteStart, rewriteReset, rewriteNode, rewriteFailure, rewriteDamage}
+	return []RewriteCause{rewriteStart, rewriteNode, rewriteFailure, rewriteDamage}
 }
 
 // rewrite writes everything.

@@ -172,9 +172,9 @@ func TestScrubRowDuringForeignCommits(t *testing.T) {
 	}
 }
 
-// A Reset ends the scrubber's pass, whose queue contains service ports that
-// no longer exist.
-func TestResetDuringScrub(t *testing.T) {
+// The queue of a scrubber's pass can contain service ports that a rewrite
+// removed.
+func TestRewriteDuringScrub(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	for i := range 200 {
@@ -188,8 +188,11 @@ func TestResetDuringScrub(t *testing.T) {
 	if len(table.observed.scrubber.ports) == 0 {
 		t.Fatal("got an empty queue, want the rest of a pass")
 	}
-	table.Reset()
+	for i := range 200 {
+		table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", i)})
+	}
 	tabletest.PassSample(table)
+	table.doubt(rewriteDamage, "test")
 	tabletest.Sync(t, table)
 	scrubAll(t, table)
 	checkTable(t, table)

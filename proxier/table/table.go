@@ -187,19 +187,6 @@ func (t *Table) SetEndpoints(name cluster.ServiceName, source string, endpoints 
 	t.desired.setEndpoints(name, source, endpoints)
 }
 
-// Reset implements cluster.Sink. The next Sync writes everything.
-func (t *Table) Reset() {
-	for _, plan := range t.committed.plans {
-		t.ids.keep(plan)
-	}
-	node := t.desired.node
-	t.desired = newDesired(t.Family(), &t.config)
-	t.SetNode(node)
-	t.refusals, t.failures = make(refusals), 0
-	t.observed.scrubber = scrubber{} // its queue contains the old service ports
-	t.doubt(rewriteReset, "reset")
-}
-
 // doubt makes the next sync write everything. why is a reason for the log.
 func (t *Table) doubt(cause RewriteCause, why string) { t.inDoubt, t.rewriteCause = why, cause }
 

@@ -148,11 +148,14 @@ func TestNamesThatKubeProxyDeletes(t *testing.T) {
 	}
 }
 
-// After a Reset, the table contains only the objects that were passed since.
-func TestReset(t *testing.T) {
+// A rewrite removes Services that were deleted since the commit before.
+func TestRewriteWithoutServices(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	table.Reset()
+	for name := range table.desired.services {
+		table.DeleteService(name)
+	}
+	table.doubt(rewriteDamage, "test")
 	svc := tabletest.Service("only", "10.96.0.1", nil)
 	table.SetService(svc)
 	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))

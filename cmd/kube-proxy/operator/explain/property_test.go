@@ -46,8 +46,6 @@ func (o *objects) SetEndpoints(name cluster.ServiceName, source string, endpoint
 	}
 }
 
-func (o *objects) Reset() { *o = objects{node: o.node} }
-
 // host is a hypothetical node. It implements explain.Routes.
 type host struct{ addrs []netip.Addr }
 
