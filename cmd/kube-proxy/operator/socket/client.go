@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -46,7 +45,7 @@ func (c *Client) find(ctx context.Context) (socket, error) {
 	if err != nil {
 		return socket{}, err
 	}
-	return (&finder{dir: runDir, proc: "/proc", namespace: namespace}).find(ctx)
+	return find(ctx, runDir, namespace)
 }
 
 // get sends a query and returns a successful answer.
@@ -94,12 +93,6 @@ func (c *Client) failed(err error) error {
 // ErrNoProxy is returned if no proxy listens.
 var ErrNoProxy = errors.New("no running proxy was found")
 
-// finder finds the socket of the proxy of a network namespace.
-type finder struct {
-	dir, proc string // runDir and /proc except in tests
-	namespace uint64
-}
-
 // socket is the path of a socket. If pid is not 0, only this process may listen
 // on it, and root is the root directory of the process: symbolic links do not
 // lead out of it.
@@ -109,11 +102,12 @@ type socket struct {
 	root string
 }
 
-// find returns a socket on which a proxy listens: the socket in runDir, or the
-// socket that a proxy in a container has there.
-func (f *finder) find(ctx context.Context) (socket, error) {
+// find returns a socket on which the proxy of a network namespace listens: the
+// socket in dir, or the socket that a proxy in a container has there.
+func find(ctx context.Context, dir string, namespace uint64) (socket, error) {
+	path := filepath.Join(dir, socketName(namespace))
 	var failed error
-	for _, s := range append([]socket{{path: filepath.Join(f.dir, socketName(f.namespace))}}, f.inContainers(ctx)...) {
+	for _, s := range append([]socket{{path: path}}, inContainers(ctx, path, namespace)...) {
 		conn, err := s.connect(ctx)
 		if err == nil {
 			return s, conn.Close()
@@ -128,19 +122,17 @@ func (f *finder) find(ctx context.Context) (socket, error) {
 	return socket{}, fmt.Errorf("%w in this network namespace", ErrNoProxy)
 }
 
-// inContainers returns the sockets of the processes of this network namespace
-// that have the name and the privileges of a proxy, as seen in their mount
-// namespaces, and none without /proc. Any program of a container can take the
-// name, and give wrong answers. One with the privileges can change the rules
+// inContainers returns the sockets with a path in the mount namespaces of the
+// processes that have the name, the network namespace and the privileges of a
+// proxy, and none without /proc. Any program of a container can take the name,
+// and give wrong answers. One with the privileges can change the rules
 // themselves.
-func (f *finder) inContainers(ctx context.Context) (sockets []socket) {
-	pids, _ := proxiesIn(ctx, f.proc, f.namespace)
+func inContainers(ctx context.Context, path string, namespace uint64) (sockets []socket) {
+	pids, _ := proxiesIn(ctx, "/proc", namespace)
 	for _, pid := range pids {
-		process := filepath.Join(f.proc, strconv.Itoa(int(pid)))
-		if canProgram(process) {
-			root := filepath.Join(process, "root")
-			path := filepath.Join(root, f.dir, socketName(f.namespace))
-			sockets = append(sockets, socket{path: path, pid: pid, root: root})
+		process := fmt.Sprintf("/proc/%d", pid)
+		if root := process + "/root"; canProgram(process) {
+			sockets = append(sockets, socket{path: filepath.Join(root, path), pid: pid, root: root})
 		}
 	}
 	return sockets

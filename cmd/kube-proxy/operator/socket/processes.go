@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -110,10 +111,7 @@ func peer(conn *net.UnixConn) (*unix.Ucred, error) {
 	err = raw.Control(func(fd uintptr) {
 		cred, errGet = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	})
-	if err == nil {
-		err = errGet
-	}
-	return cred, err
+	return cred, cmp.Or(err, errGet)
 }
 
 // checkPeer returns the process on the other side of a connection. It

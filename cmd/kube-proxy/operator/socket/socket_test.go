@@ -124,7 +124,7 @@ func start(t *testing.T, s *Server) (stop func()) {
 
 func (s *Server) path() string { return filepath.Join(s.dir, socketName(s.namespace)) }
 
-func (s *Server) finder() *finder { return &finder{dir: s.dir, proc: "/proc", namespace: s.namespace} }
+func (s *Server) find(ctx context.Context) (socket, error) { return find(ctx, s.dir, s.namespace) }
 
 // names returns the objects of a query, and the error.
 func names(t *testing.T, c *Client, end string) (all []string, err error) {
@@ -449,12 +449,11 @@ func TestHungServer(t *testing.T) {
 // has a directory of its own, and no socket of another network namespace.
 func TestContainer(t *testing.T) {
 	server := newTestServer(t, &fakeProxy{})
-	f := server.finder()
-	if _, err := f.find(t.Context()); !errors.Is(err, ErrNoProxy) {
+	if _, err := server.find(t.Context()); !errors.Is(err, ErrNoProxy) {
 		t.Fatalf("without a proxy: got error %v, want ErrNoProxy", err)
 	}
 	proxy := startContainer(t, server.dir)
-	s, err := f.find(t.Context())
+	s, err := server.find(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -469,8 +468,7 @@ func TestContainer(t *testing.T) {
 	s.pid++
 	_, err = s.connect(t.Context())
 	expectError(t, err, "is not the socket of a proxy")
-	f.namespace++
-	if _, err := f.find(t.Context()); !errors.Is(err, ErrNoProxy) {
+	if _, err := find(t.Context(), server.dir, server.namespace+1); !errors.Is(err, ErrNoProxy) {
 		t.Errorf("in another network namespace: got error %v, want ErrNoProxy", err)
 	}
 }
@@ -485,7 +483,7 @@ func TestContainerWithoutPrivileges(t *testing.T) {
 	} {
 		server := newTestServer(t, &fakeProxy{})
 		startContainer(t, server.dir, wrapper...)
-		if s, err := server.finder().find(t.Context()); !errors.Is(err, ErrNoProxy) {
+		if s, err := server.find(t.Context()); !errors.Is(err, ErrNoProxy) {
 			t.Errorf("%s: got socket %+v, error %v, want ErrNoProxy", wrapper[0], s, err)
 		}
 	}
