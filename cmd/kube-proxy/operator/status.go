@@ -141,14 +141,6 @@ type kernelTable struct {
 	Rows map[string]int `json:"rows,omitempty"`
 }
 
-// States of a table.
-const (
-	tableMissing = "does not exist"
-	tableOurs    = "written by nftproxy, and in use"
-	tableForeign = "not written by nftproxy; kube-proxy's table has the same name"
-	tableDormant = "dormant: packets do not use it"
-)
-
 // readTables reads the tables of all families.
 func readTables() ([]kernelTable, error) {
 	conn, err := nft.Open()
@@ -171,23 +163,26 @@ func readTables() ([]kernelTable, error) {
 }
 
 func readTable(conn *nft.Conn, table *nft.Table) (t kernelTable, err error) {
-	t = kernelTable{Name: table.Family.String() + " " + table.Name, State: tableForeign, Rows: make(map[string]int)}
+	t = kernelTable{
+		Name: table.Family.String() + " " + table.Name, Rows: make(map[string]int),
+		State: "not written by nftproxy; kube-proxy's table has the same name",
+	}
 	found, ok, err := conn.FindTable(table)
 	if err != nil || !ok {
-		t.State = tableMissing
+		t.State = "does not exist"
 		return t, err
 	}
 	sets, err := conn.Sets(table)
 	for _, s := range sets {
 		if s.Name == ruleset.OwnSet {
-			t.State = tableOurs
+			t.State = "written by nftproxy, and in use"
 		}
 		if s.Count > 0 {
 			t.Rows[s.Name] = s.Count
 		}
 	}
 	if found.Flags&unix.NFT_TABLE_F_DORMANT != 0 {
-		t.State = tableDormant
+		t.State = "dormant: packets do not use it"
 	}
 	return t, err
 }

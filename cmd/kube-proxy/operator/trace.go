@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -126,10 +125,8 @@ func (f *traceFlags) conclude(w io.Writer, t *trace.Trace, seen int, what string
 	if seen > 0 {
 		return nil
 	}
-	return errors.New(strings.Join([]string{
-		"no new connection to " + what + " was seen: no client connected", "its packets did not reach this node",
-		"or another program translated or dropped them before (eBPF, tc, XDP, a rule in the pod)",
-	}, ", "))
+	return errors.New("no new connection to " + what + " was seen: no client connected, its packets did not reach " +
+		"this node, or another program translated or dropped them before (eBPF, tc, XDP, a rule in the pod)")
 }
 
 // selection returns the packets to trace, and describes their destination.

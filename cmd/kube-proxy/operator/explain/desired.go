@@ -165,18 +165,12 @@ func firstOf(walk, other []*Step) *Step {
 // found. same reports whether there is none. Packets change the clients with
 // session affinity, so a difference there means nothing, and d is nil.
 func compareLookups(kernel, desired *Step) (d *Difference, same bool) {
-	for i := range max(len(kernel.Lookups), len(desired.Lookups)) {
-		var inKernel, wanted Lookup
-		if i < len(kernel.Lookups) {
-			inKernel = kernel.Lookups[i]
-		}
-		if i < len(desired.Lookups) {
-			wanted = desired.Lookups[i]
-		}
+	for i := range min(len(kernel.Lookups), len(desired.Lookups)) {
+		inKernel, wanted := kernel.Lookups[i], desired.Lookups[i]
 		switch {
 		case inKernel == wanted:
 			continue
-		case ruleset.IsAffinitySet(inKernel.Set), ruleset.IsAffinitySet(wanted.Set):
+		case ruleset.IsAffinitySet(wanted.Set):
 			return nil, false
 		case inKernel.Set != wanted.Set || inKernel.Key != wanted.Key:
 			return nil, false // the kernel changed during the walk
@@ -185,5 +179,5 @@ func compareLookups(kernel, desired *Step) (d *Difference, same bool) {
 			Chain: kernel.Chain, Set: wanted.Set, Key: wanted.Key, Kernel: inKernel.Row, Desired: wanted.Row,
 		}, false
 	}
-	return nil, true
+	return nil, len(kernel.Lookups) == len(desired.Lookups)
 }

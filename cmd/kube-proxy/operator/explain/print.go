@@ -13,7 +13,10 @@ import (
 func (r *Result) Print(w io.Writer, wide bool) {
 	p := printer{w, wide}
 	p.question(r)
-	p.answer(r)
+	fmt.Fprintf(p, "ANSWER  %s\n", r.Answer)
+	if len(r.Outcomes) > 1 {
+		p.outcomes(r)
+	}
 	p.unused(r)
 	p.difference(r)
 	for _, note := range r.Notes {
@@ -43,13 +46,6 @@ func (p printer) question(r *Result) {
 		fmt.Fprintf(p, " (%s)", r.Frontend)
 	}
 	fmt.Fprint(p, "\n\n")
-}
-
-func (p printer) answer(r *Result) {
-	fmt.Fprintf(p, "ANSWER  %s\n", r.Answer)
-	if len(r.Outcomes) > 1 {
-		p.outcomes(r)
-	}
 }
 
 const indent = "        " // as long as a label

@@ -59,19 +59,16 @@ func packetOf(p *passage, read readRule) *Packet {
 // arrive sets the fate of a packet that passed all chains.
 func (k *Packet) arrive(p *passage, translated bool) {
 	k.Final = &Final{Source: p.last.Source, Destination: p.last.Destination}
+	k.Action = explain.Pass
 	switch {
 	case k.Endpoint.IsValid() && (translated || k.Repeated):
 		k.Action = explain.ToEndpoint
 	case k.Endpoint.IsValid():
-		k.Action = explain.Pass
 		k.Reason = explain.Reason{Code: ruleset.OtherTable,
 			Text: "another program translates the packet to " + k.Endpoint.String()}
 		k.Endpoint = netip.AddrPort{}
 	case k.Repeated:
-		k.Action = explain.Pass
 		k.Reason = explain.NewReason(ruleset.Untranslated, ruleset.Facts{})
-	default:
-		k.Action = explain.Pass
 	}
 }
 
