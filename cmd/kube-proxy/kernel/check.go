@@ -22,19 +22,30 @@ const (
 // Check returns an error of one line if the kernel, or the privileges
 // of this process, do not allow to program nftables. It changes nothing.
 func Check() error {
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
-		return fmt.Errorf("get the kernel release: %w", err)
-	}
-	if err := checkVersion(unix.ByteSliceToString(name.Release[:]), os.Getenv(skipKernelVersion)); err != nil {
+	if err := checkVersion(Release(), os.Getenv(skipKernelVersion)); err != nil {
 		return err
 	}
 	return CheckNFTables()
 }
 
+// Release returns the release of the kernel, such as 6.1.0-28-amd64.
+func Release() string {
+	var name unix.Utsname
+	unix.Uname(&name) // it fails only for an invalid pointer
+	return unix.ByteSliceToString(name.Release[:])
+}
+
 // CheckNFTables returns an error of one line if this process cannot program
-// nftables. It changes nothing.
-func CheckNFTables() error { return explainNFTables(queryNFTables()) }
+// nftables. It changes nothing: the request needs the same privileges as a
+// change.
+func CheckNFTables() error {
+	conn, err := nft.Open()
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.Generation()
+	}
+	return explainNFTables(err)
+}
 
 // checkVersion checks a release of uname(2), such as 6.1.0-28-amd64. It
 // accepts every release if skip is not empty.
@@ -54,19 +65,7 @@ func checkVersion(release, skip string) error {
 	return nil
 }
 
-// queryNFTables sends nf_tables a request that needs the same privileges as a
-// change.
-func queryNFTables() error {
-	conn, err := nft.Open()
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	_, err = conn.Generation()
-	return err
-}
-
-// explainNFTables adds the cause and the remedy to an error of queryNFTables.
+// explainNFTables adds the cause and the remedy to an error of nf_tables.
 //
 // A kernel without nfnetlink refuses the socket with EPROTONOSUPPORT.
 // nfnetlink without nf_tables tries to load the module and then answers

@@ -11,8 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/nftproxy/nftproxy/cmd/kube-proxy/kernel"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -122,7 +121,7 @@ const see = "docs/checks.md#"
 // Run runs the checks on the node of the calling thread.
 func Run(ctx context.Context, config Config) *Report {
 	config.Root = cmp.Or(config.Root, "/")
-	r := &Report{Version: config.Version, Kernel: release(), Time: time.Now().UTC().Truncate(time.Second)}
+	r := &Report{Version: config.Version, Kernel: kernel.Release(), Time: time.Now().UTC().Truncate(time.Second)}
 	r.Node, _ = os.Hostname()
 	for _, c := range checks() {
 		if c.slow && config.Fast {
@@ -147,14 +146,6 @@ func (c *check) finding(ctx context.Context, config Config) Finding {
 	}
 	f.Check, f.See, f.Seconds = c.name, see+c.name, time.Since(start).Seconds()
 	return f
-}
-
-func release() string {
-	var name unix.Utsname
-	if unix.Uname(&name) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(name.Release[:])
 }
 
 func ok(reason string) Finding { return Finding{Result: OK, Reason: reason} }

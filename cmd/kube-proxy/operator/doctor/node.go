@@ -56,28 +56,25 @@ func (n *node) number(name string) (value int, known bool) {
 	return value, err == nil
 }
 
+// ipv4Conf has the IPv4 settings of each interface, and those of all.
+const ipv4Conf = "net/ipv4/conf/"
+
 // interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets
 // a condition.
 func (n *node) interfacesWhere(setting string, meets func(value int) bool) (names []string) {
-	entries, err := os.ReadDir(n.path("proc/sys/net/ipv4/conf"))
+	entries, err := os.ReadDir(n.path("proc/sys", ipv4Conf))
 	n.failed = cmp.Or(n.failed, err)
 	for _, e := range entries {
 		name := e.Name()
 		if name == "lo" || name == "all" || name == "default" {
 			continue
 		}
-		if value, known := n.interfaceSetting(name, setting); known && meets(value) {
+		// The name of an interface can contain a dot, but no slash.
+		if value, known := n.number(ipv4Conf + name + "/" + setting); known && meets(value) {
 			names = append(names, name)
 		}
 	}
 	return names
-}
-
-// interfaceSetting returns an IPv4 setting of an interface, which can also be
-// all.
-func (n *node) interfaceSetting(iface, name string) (value int, known bool) {
-	// The name of an interface can contain a dot, but no slash.
-	return n.number("net/ipv4/conf/" + iface + "/" + name)
 }
 
 // list returns at most limit names, and the number of the others.

@@ -29,48 +29,39 @@ func checkProxies(ctx context.Context, n *node) Finding {
 			"unit of systemd")
 }
 
-// claim is a sign of another program that translates the addresses of Services:
-// one of an interface, a file or a table.
-type claim struct{ program, link, file, table string }
-
-func claims() []claim {
-	return []claim{
-		{program: "Cilium (kubeProxyReplacement)", file: "/sys/fs/bpf/cilium/socketlb/links/cgroup/cil_sock4_connect"},
-		{program: "Calico (eBPF data plane)", link: "bpfin.cali"},
-		{program: "kube-router (service proxy)", link: "kube-dummy-if"},
-		{program: "kpng", table: "k8s_svc"},
-	}
+func hasLink(name string) bool {
+	_, err := netlink.LinkByName(name)
+	return err == nil
 }
 
-// sign returns the sign, "" if it is absent.
-func (c *claim) sign(n *node) string {
-	switch {
-	case c.link != "":
-		if _, err := netlink.LinkByName(c.link); err == nil {
-			return "interface " + c.link
-		}
-	case c.file != "":
-		if _, err := os.Stat(n.path(c.file)); err == nil {
-			return c.file
-		}
-	default:
-		table := &nft.Table{Family: nft.IPv4, Name: c.table}
-		if conn, err := nft.Open(); err == nil {
-			defer conn.Close()
-			if _, found, err := conn.FindTable(table); err == nil && found {
-				return table.String()
-			}
-		}
+func hasTable(table *nft.Table) bool {
+	conn, err := nft.Open()
+	if err != nil {
+		return false
 	}
-	return ""
+	defer conn.Close()
+	_, found, err := conn.FindTable(table)
+	return err == nil && found
 }
 
-// checkOtherProxies checks for other programs that serve Services.
+// checkOtherProxies checks for signs of other programs that translate the
+// addresses of Services.
 func checkOtherProxies(_ context.Context, n *node) Finding {
+	const cilium = "/sys/fs/bpf/cilium/socketlb/links/cgroup/cil_sock4_connect"
+	kpng := &nft.Table{Family: nft.IPv4, Name: "k8s_svc"}
+	_, errCilium := os.Stat(n.path(cilium))
 	var found []string
-	for _, c := range claims() {
-		if sign := c.sign(n); sign != "" {
-			found = append(found, c.program+": "+sign)
+	for _, claim := range []struct {
+		program, sign string
+		present       bool
+	}{
+		{"Cilium (kubeProxyReplacement)", cilium, errCilium == nil},
+		{"Calico (eBPF data plane)", "interface bpfin.cali", hasLink("bpfin.cali")},
+		{"kube-router (service proxy)", "interface kube-dummy-if", hasLink("kube-dummy-if")},
+		{"kpng", kpng.String(), hasTable(kpng)},
+	} {
+		if claim.present {
+			found = append(found, claim.program+": "+claim.sign)
 		}
 	}
 	if len(found) == 0 {

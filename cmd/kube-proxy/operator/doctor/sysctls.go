@@ -50,7 +50,7 @@ const strict = 1
 
 // checkReversePath checks whether rp_filter can drop packets of Services.
 func checkReversePath(_ context.Context, n *node) Finding {
-	all, _ := n.interfaceSetting("all", "rp_filter")
+	all, _ := n.number(ipv4Conf + "all/rp_filter")
 	// The kernel uses the larger value.
 	names := n.interfacesWhere("rp_filter", func(value int) bool { return max(all, value) == strict })
 	if len(names) == 0 {
@@ -113,7 +113,7 @@ func uplinks(family int) (names []string, err error) {
 // 127.0.0.1 (CVE-2020-8558).
 func checkRouteLocalnet(_ context.Context, n *node) Finding {
 	open := n.interfacesWhere("route_localnet", func(value int) bool { return value != 0 })
-	if all, _ := n.interfaceSetting("all", "route_localnet"); all != 0 {
+	if all, _ := n.number(ipv4Conf + "all/route_localnet"); all != 0 {
 		open = append([]string{"all"}, open...)
 	}
 	if len(open) == 0 {

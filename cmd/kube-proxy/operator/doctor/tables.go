@@ -26,7 +26,7 @@ func checkKernel(context.Context, *node) Finding {
 	if err := kernel.Check(); err != nil {
 		return fail(err.Error(), "run Linux 5.13 or later with nf_tables, and nftproxy with CAP_NET_ADMIN")
 	}
-	return ok("Linux " + release() + " with nf_tables")
+	return ok("Linux " + kernel.Release() + " with nf_tables")
 }
 
 // checkHash checks that the kernel can hash the addresses of clients.
