@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"testing/fstest"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -33,7 +34,7 @@ func (d description) labels() map[string]string {
 }
 
 // newImage returns the image of an architecture, with one layer.
-func newImage(d description, arch string, root []file) (v1.Image, error) {
+func newImage(d description, arch string, root fstest.MapFS) (v1.Image, error) {
 	unpacked, err := tarOf(root, d.created)
 	if err != nil {
 		return nil, err

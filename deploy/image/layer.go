@@ -3,70 +3,43 @@ package main
 import (
 	"archive/tar"
 	"bytes"
-	"fmt"
+	"errors"
+	"io/fs"
+	"testing/fstest"
 	"time"
 )
 
-// file is an entry of the layer. A path that ends with a slash is a
-// directory.
-type file struct {
-	path    string
-	mode    int64
-	content []byte
-}
-
-// symlink is the mode of a symbolic link (S_IFLNK). Its content is its target.
-const symlink = 0o120777
-
-// rootFiles returns all files of the image, directories before their entries.
+// rootFiles returns all files of the image.
 //
 // The image has no nsswitch.conf: without it, Go's resolver uses /etc/hosts
 // and then DNS. It has no CA certificates: the service account contains that
 // of the API server.
-func rootFiles(binary, licence, thirdParty []byte) []file {
-	return []file{
-		{"etc/", 0o755, nil},
-		{"etc/group", 0o644, []byte("root:x:0:\nnogroup:x:65534:\n")},
-		{"etc/passwd", 0o644, []byte("root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n")},
-		{"licenses/", 0o755, nil},
-		{"licenses/LICENSE", 0o644, licence},
-		{"licenses/THIRD-PARTY", 0o644, thirdParty},
-		{"tmp/", 0o1777, nil},
-		{"usr/", 0o755, nil},
-		{"usr/local/", 0o755, nil},
-		{"usr/local/bin/", 0o755, nil},
-		{"usr/local/bin/kube-proxy", 0o755, binary},
-		{"usr/local/bin/nftproxy", symlink, []byte("kube-proxy")},
+func rootFiles(binary, licence, thirdParty []byte) fstest.MapFS {
+	passwd := "root:x:0:0:root:/:/sbin/nologin\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"
+	return fstest.MapFS{
+		"etc":                      {Mode: fs.ModeDir | 0o755},
+		"etc/group":                {Mode: 0o644, Data: []byte("root:x:0:\nnogroup:x:65534:\n")},
+		"etc/passwd":               {Mode: 0o644, Data: []byte(passwd)},
+		"licenses":                 {Mode: fs.ModeDir | 0o755},
+		"licenses/LICENSE":         {Mode: 0o644, Data: licence},
+		"licenses/THIRD-PARTY":     {Mode: 0o644, Data: thirdParty},
+		"tmp":                      {Mode: fs.ModeDir | fs.ModeSticky | 0o777},
+		"usr":                      {Mode: fs.ModeDir | 0o755},
+		"usr/local":                {Mode: fs.ModeDir | 0o755},
+		"usr/local/bin":            {Mode: fs.ModeDir | 0o755},
+		"usr/local/bin/kube-proxy": {Mode: 0o755, Data: binary},
+		"usr/local/bin/nftproxy":   {Mode: fs.ModeSymlink | 0o777, Data: []byte("kube-proxy")},
 	}
 }
 
-// tarOf returns the files as a tar stream. All files belong to root and have
-// the same modification time.
-func tarOf(files []file, modified time.Time) ([]byte, error) {
+// tarOf returns the files as a tar stream, directories before their entries.
+// All files belong to root and have the same modification time.
+func tarOf(files fstest.MapFS, modified time.Time) ([]byte, error) {
+	for _, f := range files {
+		f.ModTime = modified
+	}
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, f := range files {
-		h := &tar.Header{
-			Typeflag: tar.TypeReg, Name: f.path, Mode: f.mode, Size: int64(len(f.content)),
-			ModTime: modified, Format: tar.FormatPAX,
-		}
-		content := f.content
-		switch {
-		case f.mode == symlink:
-			h.Typeflag, h.Mode, h.Size, h.Linkname = tar.TypeSymlink, 0o777, 0, string(content)
-			content = nil
-		case f.path[len(f.path)-1] == '/':
-			h.Typeflag = tar.TypeDir
-		}
-		if err := w.WriteHeader(h); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.path, err)
-		}
-		if _, err := w.Write(content); err != nil {
-			return nil, fmt.Errorf("%s: %w", f.path, err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	err := errors.Join(w.AddFS(files), w.Close())
+	return out.Bytes(), err
 }

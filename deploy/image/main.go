@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"fmt"
@@ -46,14 +45,14 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var archive bytes.Buffer
-	if err := writeArchive(&archive, d, images); err != nil {
+	archive, err := archiveOf(d, images)
+	if err != nil {
 		return fmt.Errorf("write archive: %w", err)
 	}
-	if err := os.WriteFile(*output, archive.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(*output, archive, 0o644); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "%s: %s, %.1f MB\n", *output, *name, float64(archive.Len())/1e6)
+	fmt.Fprintf(stdout, "%s: %s, %.1f MB\n", *output, *name, float64(len(archive))/1e6)
 	return nil
 }
 
