@@ -29,10 +29,9 @@ type Batch struct {
 	rows     int
 	refused  []Problem
 
-	// The message of rows that accepts more rows, if any.
+	// The set to which the last message adds rows, or from which it deletes
+	// them, while it accepts more rows.
 	openSet    *Set
-	openOp     string
-	openAt     int
 	openListAt int
 
 	expect uint32 // expected generation, 0 for any
@@ -60,6 +59,9 @@ func (b *Batch) objectText(m *sentMessage) string {
 	}
 	return m.object
 }
+
+// last returns the last message, which must exist.
+func (b *Batch) last() *sentMessage { return &b.messages[len(b.messages)-1] }
 
 // tagMark assigns a tag to the contents of the buffer after an offset.
 type tagMark struct {
@@ -205,8 +207,8 @@ func (b *Batch) finish() []byte {
 	// Only the last message requests an acknowledgement. The kernel reports
 	// the errors of all messages anyway, and one acknowledgement per message
 	// would overflow the receive buffer.
-	if n := len(b.messages); n > 0 {
-		last := b.w.Buf[b.messages[n-1].at:]
+	if !b.Empty() {
+		last := b.w.Buf[b.last().at:]
 		flags := binary.NativeEndian.Uint16(last[nfnetlink.FlagsAt:])
 		binary.NativeEndian.PutUint16(last[nfnetlink.FlagsAt:], flags|unix.NLM_F_ACK)
 	}

@@ -52,14 +52,13 @@ func (w *messageWriter) rowKey(r *Row) {
 // openRows makes the last message accept another row of the set.
 func (b *Batch) openRows(op string, typ, flags uint16, s *Set) {
 	b.rows++
-	if b.openSet == s && b.openOp == op && len(b.w.Buf)-b.openListAt < maxRowsMessage {
+	if b.openSet == s && b.last().op == op && len(b.w.Buf)-b.openListAt < maxRowsMessage {
 		return
 	}
 	b.closeRows()
 	b.start()
-	b.openSet, b.openOp = s, op
-	b.openAt = b.w.beginNFT(typ, flags, b.table.Family)
-	b.messages = append(b.messages, sentMessage{at: b.openAt, op: op, set: s})
+	b.openSet = s
+	b.messages = append(b.messages, sentMessage{at: b.w.beginNFT(typ, flags, b.table.Family), op: op, set: s})
 	b.w.names(kindRow, b.table, s.Name)
 	b.openListAt = b.w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
@@ -70,9 +69,9 @@ func (b *Batch) closeRows() {
 		return
 	}
 	b.w.Unnest(b.openListAt)
-	b.w.End(b.openAt)
+	b.w.End(b.last().at)
 	b.openSet = nil
-	b.refuseOverflow(b.messages[len(b.messages)-1])
+	b.refuseOverflow(*b.last())
 }
 
 // parseElement returns the row that an element of a set describes.

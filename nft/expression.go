@@ -77,20 +77,10 @@ func (h headerField) expr() Expr {
 }
 
 // Saddr yields `ip saddr` or `ip6 saddr`.
-func Saddr(f Family) Expr {
-	if f == IPv4 {
-		return fieldSaddr.expr()
-	}
-	return fieldSaddr6.expr()
-}
+func Saddr(f Family) Expr { return ofFamily(f, fieldSaddr, fieldSaddr6).expr() }
 
 // Daddr yields `ip daddr` or `ip6 daddr`.
-func Daddr(f Family) Expr {
-	if f == IPv4 {
-		return fieldDaddr.expr()
-	}
-	return fieldDaddr6.expr()
-}
+func Daddr(f Family) Expr { return ofFamily(f, fieldDaddr, fieldDaddr6).expr() }
 
 // Network yields `ip saddr & 255.255.0.0`: the first bits of an address, which
 // must be Saddr or Daddr.

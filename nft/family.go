@@ -19,3 +19,11 @@ const (
 
 // FamilyOf returns the family of addr.
 func FamilyOf(addr netip.Addr) Family { return nfnetlink.FamilyOf(addr) }
+
+// ofFamily returns the value for IPv4 or for IPv6.
+func ofFamily[T any](f Family, v4, v6 T) T {
+	if f == IPv4 {
+		return v4
+	}
+	return v6
+}

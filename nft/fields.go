@@ -46,12 +46,7 @@ var (
 )
 
 // TypeAddr returns the address type of a family.
-func TypeAddr(f Family) Type {
-	if f == IPv4 {
-		return TypeIPv4Addr
-	}
-	return TypeIPv6Addr
-}
+func TypeAddr(f Family) Type { return ofFamily(f, TypeIPv4Addr, TypeIPv6Addr) }
 
 // padded returns the size of a value in a concatenation, where each field
 // takes whole registers of 4 bytes.

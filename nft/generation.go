@@ -30,12 +30,7 @@ func (c *Conn) Generation() (uint32, error) {
 
 // NextGeneration returns the generation that follows gen. The largest number
 // is followed by 1.
-func NextGeneration(gen uint32) uint32 {
-	if gen+1 == 0 {
-		return 1
-	}
-	return gen + 1
-}
+func NextGeneration(gen uint32) uint32 { return max(gen+1, 1) }
 
 // snapshotAttempts is the number of attempts to read a snapshot while other
 // programs commit.

@@ -266,10 +266,7 @@ const (
 
 // Reject yields `reject`: ICMP port unreachable, in tables of the family.
 func Reject(f Family) Statement {
-	code := uint8(icmpPortUnreachable)
-	if f == IPv6 {
-		code = icmpv6PortUnreachable
-	}
+	code := ofFamily[uint8](f, icmpPortUnreachable, icmpv6PortUnreachable)
 	return Statement{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}
 }
 

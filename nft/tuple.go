@@ -2,6 +2,7 @@ package nft
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net/netip"
@@ -28,12 +29,8 @@ type Tuple struct {
 
 // Addr appends an IP address.
 func (t Tuple) Addr(a netip.Addr) Tuple {
-	if a.Is4() {
-		b := a.As4()
-		return t.append(b[:])
-	}
-	b := a.As16()
-	return t.append(b[:])
+	b := a.As16() // IPv4 at the end
+	return t.append(b[len(b)-a.BitLen()/8:])
 }
 
 // Proto appends an IP protocol number.
@@ -73,10 +70,7 @@ func (t Tuple) append(field []byte) Tuple {
 
 // compare orders tuples by their size, then by their bytes.
 func (t Tuple) compare(o Tuple) int {
-	if t.n != o.n {
-		return int(t.n) - int(o.n)
-	}
-	return bytes.Compare(t.b[:t.n], o.b[:o.n])
+	return cmp.Or(cmp.Compare(t.n, o.n), bytes.Compare(t.b[:t.n], o.b[:o.n]))
 }
 
 // parseTuple returns the value in an nft_data, or the empty Tuple.

@@ -43,33 +43,20 @@ func Align(n int) int { return (n + 3) &^ 3 }
 
 // Uint8 decodes a number. It returns 0 if b has another length, as the
 // functions for larger numbers in network byte order do.
-func Uint8(b []byte) uint8 {
-	if len(b) != 1 {
-		return 0
-	}
-	return b[0]
-}
+func Uint8(b []byte) uint8 { return decode(b, 1, func(b []byte) uint8 { return b[0] }) }
 
 // Uint16 is Uint8 for 16 bits.
-func Uint16(b []byte) uint16 {
-	if len(b) != 2 {
-		return 0
-	}
-	return binary.BigEndian.Uint16(b)
-}
+func Uint16(b []byte) uint16 { return decode(b, 2, binary.BigEndian.Uint16) }
 
 // Uint32 is Uint8 for 32 bits.
-func Uint32(b []byte) uint32 {
-	if len(b) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(b)
-}
+func Uint32(b []byte) uint32 { return decode(b, 4, binary.BigEndian.Uint32) }
 
 // Uint64 is Uint8 for 64 bits.
-func Uint64(b []byte) uint64 {
-	if len(b) != 8 {
-		return 0
+func Uint64(b []byte) uint64 { return decode(b, 8, binary.BigEndian.Uint64) }
+
+func decode[T any](b []byte, size int, number func([]byte) T) (n T) {
+	if len(b) == size {
+		n = number(b)
 	}
-	return binary.BigEndian.Uint64(b)
+	return n
 }

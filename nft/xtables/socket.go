@@ -167,10 +167,5 @@ func (s *socket) get(option int, value []byte) error {
 }
 
 func (s *socket) set(option int, value []byte) error {
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(s.fd), uintptr(formats[s.family].level),
-		uintptr(option), uintptr(unsafe.Pointer(&value[0])), uintptr(len(value)), 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
+	return unix.SetsockoptString(s.fd, formats[s.family].level, option, string(value))
 }
