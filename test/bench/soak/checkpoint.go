@@ -95,25 +95,18 @@ func (w *world) compareWithFresh(ctx context.Context, n *node, at *lab.Node) (er
 		return err
 	}
 	defer fresh.End(syscall.SIGKILL)
-	const limit = 20 * time.Second
-	differ := ""
-	for end := time.Now().Add(limit); time.Now().Before(end); {
-		want, errWant := listing.List(ctx, pod.Namespace) // fails before the first sync
-		got, err := listing.List(ctx, n.Namespace)
-		if err != nil {
-			return err
-		}
-		if differ = fmt.Sprint(errWant); errWant == nil {
-			differ = listing.Difference(canonical(want), canonical(got))
-		}
-		if differ == "" {
-			return nil
-		}
-		if err := fresh.Pause(50 * time.Millisecond); err != nil {
-			return err
-		}
+	const period, limit = 50 * time.Millisecond, 20 * time.Second
+	err = awaitEqual(ctx, period, limit, func() (want, got []string, err error) {
+		wanted, errWanted := listing.List(ctx, pod.Namespace) // fails before the first sync
+		present, errPresent := listing.List(ctx, n.Namespace)
+		return canonical(wanted), canonical(present), errors.Join(errWanted, errPresent)
+	})
+	if ended := errors.Join(ctx.Err(), context.Cause(fresh.Running)); ended != nil {
+		return ended
 	}
-	w.problem("tables of %s differ from the tables of a fresh proxy:\n%s", n.Name, differ)
+	if err != nil {
+		w.problem("tables of %s differ from the tables of a fresh proxy: %v", n.Name, err)
+	}
 	return nil
 }
 

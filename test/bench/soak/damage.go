@@ -68,19 +68,32 @@ func (w *world) repaired(
 	if err := cause(); err != nil {
 		return 0, err
 	}
-	var differ error
 	began := time.Now()
-	err = wait.PollUntilContextTimeout(ctx, time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		after, err := w.lasting(ctx, at)
-		if differ = err; err == nil && !slices.Equal(before, after) {
-			differ = errors.New(listing.Difference(before, after))
+	err = awaitEqual(ctx, time.Millisecond, patience, func() (_, after []string, err error) {
+		after, err = w.lasting(ctx, at)
+		return before, after, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("not repaired on %s: %s: %w", at.Name, damage, err)
+	}
+	return time.Since(began), nil
+}
+
+// awaitEqual waits until two listings are equal. The error describes the last
+// difference, or why there was no listing.
+func awaitEqual(ctx context.Context, period, limit time.Duration, list func() (want, got []string, err error)) error {
+	var differ error
+	err := wait.PollUntilContextTimeout(ctx, period, limit, true, func(context.Context) (bool, error) {
+		want, got, err := list()
+		if differ = err; err == nil && !slices.Equal(want, got) {
+			differ = errors.New(listing.Difference(want, got))
 		}
 		return differ == nil, nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("not repaired on %s: %s: %w:\n%w", at.Name, damage, err, differ)
+		return fmt.Errorf("%w:\n%w", err, differ)
 	}
-	return time.Since(began), nil
+	return nil
 }
 
 // fight deletes the table of one family every 100 ms, as a program that fights

@@ -201,8 +201,7 @@ func (f *faults) stopAPIServer(ctx context.Context, _ *node, d draw) (time.Durat
 		}
 		lab.Sleep(ctx, d.lasts)
 		if first := f.world.nodes[0]; d.inside.kind == kill {
-			first.process.End(syscall.SIGKILL)
-			return first.start(f.world.soak.programs.Product)
+			return first.replace(syscall.SIGKILL, f.world.soak.programs.Product)
 		}
 		_, err := f.causeOne(ctx, *d.inside)
 		return err
@@ -291,16 +290,14 @@ func (f *faults) breakConfig(ctx context.Context, n *node, d draw) (time.Duratio
 func (f *faults) swap(ctx context.Context, n *node, d draw) (time.Duration, error) {
 	window := f.world.open(window{kind: swap, node: n, affinity: true})
 	defer f.world.shut(window)
-	n.process.End(syscall.SIGTERM)
-	if err := n.start(filepath.Join(f.world.soak.programs.Folder, "kube-proxy")); err != nil {
+	if err := n.replace(syscall.SIGTERM, filepath.Join(f.world.soak.programs.Folder, "kube-proxy")); err != nil {
 		return 0, err
 	}
 	if _, err := n.await(ctx); err != nil {
 		return 0, err
 	}
 	lab.Sleep(ctx, d.lasts)
-	n.process.End(syscall.SIGKILL)
-	if err := n.start(f.world.soak.programs.Product); err != nil {
+	if err := n.replace(syscall.SIGKILL, f.world.soak.programs.Product); err != nil {
 		return 0, err
 	}
 	return follow(ctx, n)

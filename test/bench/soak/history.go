@@ -42,30 +42,23 @@ type versions []*version
 // lags so much.
 const forgetAfter = 5 * time.Minute
 
-// add adds a version that may be effective from now on.
-func (v *versions) add() *version {
-	now := time.Now()
-	for len(*v) > 1 && !(*v)[1].applied.IsZero() && (*v)[1].applied.Before(now.Add(-forgetAfter)) {
-		*v = (*v)[1:]
+// with returns the versions and another one, without those that are too old.
+func (v versions) with(added *version) versions {
+	old := added.from.Add(-forgetAfter)
+	for len(v) > 1 && !v[1].applied.IsZero() && v[1].applied.Before(old) {
+		v = v[1:]
 	}
-	added := &version{from: now}
-	*v = append(*v, added)
-	return added
+	return append(v, added)
 }
 
 // possible returns the versions that a proxy can use until end, if it has
 // followed all requests that were answered before known.
-func (v versions) possible(known, end time.Time) (all versions) {
-	first := -1
-	for i, one := range v {
+func (v versions) possible(known, end time.Time) versions {
+	all := versions{{}}
+	for _, one := range v {
 		if !one.applied.IsZero() && one.applied.Before(known) {
-			first = i
+			all = nil // the earlier ones are replaced
 		}
-	}
-	if first < 0 {
-		all = append(all, &version{})
-	}
-	for _, one := range v[max(first, 0):] {
 		if one.from.Before(end) {
 			all = append(all, one)
 		}
@@ -91,31 +84,24 @@ func (v versions) String() (text string) {
 
 // history records the contents of Services and EndpointSlices over time.
 type history struct {
-	mu       sync.Mutex
-	services map[string]*recorded // by name
-}
-
-// recorded is a Service with its EndpointSlices.
-type recorded struct {
-	service versions
-	slices  map[string]*versions // by name
-}
-
-// of returns the record of a Service. The caller holds mu.
-func (h *history) of(service string) *recorded {
-	r := h.services[service]
-	if r == nil {
-		r = &recorded{slices: map[string]*versions{}}
-		h.services[service] = r
-	}
-	return r
+	mu sync.Mutex
+	// objects are the versions of a Service and of its EndpointSlices, by the
+	// name of the Service and by their own names.
+	objects map[string]map[string]versions
 }
 
 // record is random.API.Record.
 func (h *history) record(object metav1.Object, deleted bool) func(live metav1.Object) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	added := h.versionsOf(object).add()
+	name, added := object.GetName(), &version{from: time.Now()}
+	// The name of the Service is the first two parts of the name.
+	parts := strings.SplitN(name, "-", 3)
+	service := strings.Join(parts[:min(2, len(parts))], "-")
+	if h.objects[service] == nil {
+		h.objects[service] = map[string]versions{}
+	}
+	h.objects[service][name] = h.objects[service][name].with(added)
 	if !deleted {
 		added.set(object)
 	}
@@ -129,28 +115,13 @@ func (h *history) record(object metav1.Object, deleted bool) func(live metav1.Ob
 	}
 }
 
-// versionsOf returns the versions of an object. The caller holds mu.
-func (h *history) versionsOf(object metav1.Object) *versions {
-	name := object.GetName()
-	if _, ok := object.(*corev1.Service); ok {
-		return &h.of(name).service
-	}
-	// The name of the Service is the first two parts of the name.
-	parts := strings.SplitN(name, "-", 3)
-	slices := h.of(strings.Join(parts[:min(2, len(parts))], "-")).slices
-	if slices[name] == nil {
-		slices[name] = new(versions)
-	}
-	return slices[name]
-}
-
 // served returns the present contents of Services with a prefix, sorted by
 // name.
 func (h *history) served(prefix string) (all []*cluster.Service) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(h.services)) {
-		v := h.services[name].service
+	for _, name := range slices.Sorted(maps.Keys(h.objects)) {
+		v := h.objects[name][name]
 		if len(v) > 0 && v[len(v)-1].service != nil && strings.HasPrefix(name, prefix) {
 			all = append(all, v[len(v)-1].service)
 		}
@@ -163,31 +134,35 @@ func (h *history) served(prefix string) (all []*cluster.Service) {
 func (h *history) pending(service string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	pending := h.of(service).service.pending()
-	for _, v := range h.of(service).slices {
-		pending = pending || v.pending()
+	for _, v := range h.objects[service] {
+		if v.pending() {
+			return true
+		}
 	}
-	return pending
+	return false
 }
 
-// possibleServices returns the versions of a Service that a proxy can know in a
-// time. See versions.possible.
-func (h *history) possibleServices(service string, known, end time.Time) versions {
+// possible returns what a proxy can know about a Service until end, if it has
+// followed all requests that were answered before known: any of the Services,
+// and each combination of contents of its EndpointSlices, as the endpoints that
+// they have, in the order of package table; nil if there are too many. The
+// proxy writes the ports of a Service with many external IPs one at a time,
+// after other Services: then earlier counts, the time up to which it had
+// followed a moment ago.
+func (h *history) possible(service string, earlier, known, end time.Time) (versions, [][]*cluster.Endpoint) {
+	const many, most = 100, 200
+	hasMany := func(v *version) bool { return v.service != nil && len(v.service.ExternalIPs) >= many }
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.of(service).service.possible(known, end)
-}
-
-// possible returns what a proxy can know about a Service in a time: any of the
-// Services, and each combination of contents of its EndpointSlices, as the
-// endpoints that they have, in the order of package table; nil if there are too
-// many. See versions.possible.
-func (h *history) possible(service string, known, end time.Time) (versions, [][]*cluster.Endpoint) {
-	const most = 200
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	services := h.objects[service][service]
+	if slices.ContainsFunc(services.possible(earlier, end), hasMany) {
+		known = earlier
+	}
 	all := [][]*cluster.Endpoint{nil}
-	for _, v := range h.of(service).slices {
+	for name, v := range h.objects[service] {
+		if name == service {
+			continue
+		}
 		var next [][]*cluster.Endpoint
 		for _, before := range all {
 			for _, one := range v.possible(known, end) {
@@ -200,7 +175,7 @@ func (h *history) possible(service string, known, end time.Time) (versions, [][]
 			return nil, nil
 		}
 	}
-	return h.of(service).service.possible(known, end), all
+	return services.possible(known, end), all
 }
 
 // describe lists the versions of a Service and its EndpointSlices.
@@ -208,9 +183,8 @@ func (h *history) describe(service string, known time.Time) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	text := fmt.Sprintf("the proxy has followed all requests answered before %s\n", known.Format(clock))
-	text += h.of(service).service.String()
-	for _, name := range slices.Sorted(maps.Keys(h.of(service).slices)) {
-		text += name + ":\n" + h.of(service).slices[name].String()
+	for _, name := range slices.Sorted(maps.Keys(h.objects[service])) {
+		text += name + ":\n" + h.objects[service][name].String()
 	}
 	return text
 }

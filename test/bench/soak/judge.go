@@ -114,25 +114,12 @@ func newJudge(h *history, names map[netip.Addr]string) (*judge, error) {
 	return j, nil
 }
 
-// possible returns what a proxy can know about a Service until end, if it has
-// followed all requests that were answered before known. It writes the ports of
-// a Service with many external IPs one at a time, after other Services: then
-// earlier counts, the time up to which it had followed a moment ago.
-func (j *judge) possible(service string, earlier, known, end time.Time) (versions, [][]*cluster.Endpoint) {
-	const many = 100
-	hasMany := func(v *version) bool { return v.service != nil && len(v.service.ExternalIPs) >= many }
-	if slices.ContainsFunc(j.history.possibleServices(service, earlier, end), hasMany) {
-		known = earlier
-	}
-	return j.history.possible(service, known, end)
-}
-
 // allowed returns what is allowed on a route until end, if the node has
 // followed all requests that were answered before known. It reports whether
-// that can be known. See possible for earlier.
+// that can be known. See history.possible for earlier.
 func (j *judge) allowed(r route, earlier, known, end time.Time) (a allowed, ok bool) {
 	a.servers = map[string]bool{}
-	services, combinations := j.possible(r.service.Name.Name, earlier, known, end)
+	services, combinations := j.history.possible(r.service.Name.Name, earlier, known, end)
 	if services == nil {
 		return a, false
 	}

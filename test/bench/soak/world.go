@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,7 @@ type world struct {
 // newWorld creates the world, with servers and Services that do not change. No
 // proxy runs yet.
 func (s *soak) newWorld(ctx context.Context, say func(string, ...any)) (w *world, err error) {
-	w = &world{soak: s, say: say, history: &history{services: map[string]*recorded{}}}
+	w = &world{soak: s, say: say, history: &history{objects: map[string]map[string]versions{}}}
 	if w.Stage, err = stage.New(ctx, s.programs); err != nil {
 		return nil, err
 	}
@@ -177,11 +178,13 @@ type window struct {
 	excused       int        // connections
 }
 
-// open opens a window.
+// open opens a window, from now on unless it began earlier.
 func (w *world) open(one window) *window {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one.from = time.Now()
+	if one.from.IsZero() {
+		one.from = time.Now()
+	}
 	w.windows = append(w.windows, &one)
 	return &one
 }
@@ -193,10 +196,8 @@ func (w *world) watchStalls(ctx context.Context) error {
 	const period, most, margin = 20 * time.Millisecond, 300 * time.Millisecond, 2 * time.Second
 	for before := time.Now(); lab.Sleep(ctx, period); before = time.Now() {
 		if time.Since(before) > most {
-			stall := w.open(window{kind: "machine stalled", node: w.nodes[0], all: true})
-			w.mu.Lock()
-			stall.from, stall.to = before.Add(-margin), time.Now()
-			w.mu.Unlock()
+			from := before.Add(-margin)
+			w.shut(w.open(window{kind: "machine stalled", node: w.nodes[0], all: true, from: from}))
 		}
 	}
 	return nil
@@ -290,6 +291,12 @@ func (n *node) run(at *lab.Namespace, program, log string, ended func(error)) (*
 	return at.StartProcess(context.Background(), lab.ProcessConfig{
 		Program: program, Args: args, Log: n.file(log), Ended: ended,
 	})
+}
+
+// replace ends the proxy with a signal, and starts another one.
+func (n *node) replace(signal syscall.Signal, program string) error {
+	n.process.End(signal)
+	return n.start(program)
 }
 
 // start starts a proxy.
