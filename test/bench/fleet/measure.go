@@ -89,7 +89,7 @@ func (f *fleet) measure(ctx context.Context, n int, proxy string, real bool) (er
 		return err
 	}
 	clients := "simulated"
-	run := replay{requests: f.requests[proxy], version: version, refused: &f.refused, ended: &f.ended}.run
+	run := replay{requests: f.requests[proxy], version: version, counts: &f.counters}.run
 	if real {
 		clients, run = "real", informersOf[proxy]
 	}
@@ -195,5 +195,7 @@ func (f *fleet) awaitQuiet(ctx context.Context) error {
 
 // counters are of the members that run.
 type counters struct {
-	received, refused, ended atomic.Int64
+	received atomic.Int64 // bytes
+	refused  atomic.Int64 // answers that ask for another attempt, and lists that break off
+	ended    atomic.Int64 // watches that the API server ended
 }

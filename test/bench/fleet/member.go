@@ -35,9 +35,6 @@ type member struct {
 	stop   context.CancelFunc
 	synced chan struct{}
 	ended  chan error
-
-	mu    sync.Mutex
-	conns []net.Conn
 }
 
 func memberName(i int) string { return fmt.Sprintf("fleet-%04d", i) }
@@ -65,32 +62,25 @@ func (f *fleet) restConfig() *rest.Config {
 // start starts a member with a connection of its own.
 func (f *fleet) start(ctx context.Context, name string, run runner) *member {
 	m := &member{name: name, synced: make(chan struct{}), ended: make(chan error, 1)}
-	ctx, m.stop = context.WithCancel(ctx)
+	running, stop := context.WithCancel(ctx)
+	m.stop = stop
 	config := f.restConfig()
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := f.from.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.conns = append(m.conns, conn)
+		context.AfterFunc(running, func() { conn.Close() }) // fails if the API server ended it
 		return countingConn{conn, &f.received}, nil
 	}
-	go func() { m.ended <- run(ctx, config, name, sync.OnceFunc(func() { close(m.synced) })) }()
+	go func() { m.ended <- run(running, config, name, sync.OnceFunc(func() { close(m.synced) })) }()
 	return m
 }
 
 // end ends a member and its connections.
 func (m *member) end() error {
 	m.stop()
-	err := <-m.ended
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, conn := range m.conns {
-		conn.Close() // fails if the API server ended it
-	}
-	return err
+	return <-m.ended
 }
 
 // await waits until members have all objects.

@@ -21,11 +21,7 @@ import (
 type replay struct {
 	requests []request
 	version  string // from which the watches begin that follow a list
-	// refused counts answers that ask for another attempt, and lists that break
-	// off.
-	refused *atomic.Int64
-	// ended counts watches that the API server ended.
-	ended *atomic.Int64
+	counts   *counters
 
 	client *http.Client // set by run
 	host   string
@@ -75,7 +71,7 @@ func (r replay) hold(ctx context.Context, requests []request, synced func()) err
 			if again == 0 {
 				break
 			}
-			r.refused.Add(1)
+			r.counts.refused.Add(1)
 			if !lab.Sleep(ctx, again) {
 				return nil
 			}
@@ -129,7 +125,7 @@ func (r replay) send(ctx context.Context, one request, synced func()) (again tim
 	}
 	_, _ = io.Copy(body, response.Body)
 	if ctx.Err() == nil {
-		r.ended.Add(1)
+		r.counts.ended.Add(1)
 	}
 	return 0, nil
 }
@@ -141,7 +137,7 @@ const endOfInitialEvents = "k8s.io/initial-events-end"
 // initialEvents looks for the end of the objects in the bytes of a watch.
 type initialEvents struct {
 	complete func() // nil after it was called
-	tail     []byte // last bytes, in which the annotation may begin
+	last     []byte // in which the annotation may begin
 }
 
 // Write implements io.Writer.
@@ -149,16 +145,11 @@ func (e *initialEvents) Write(p []byte) (int, error) {
 	if e.complete == nil {
 		return len(p), nil
 	}
-	mark := []byte(endOfInitialEvents)
-	last := append(e.tail, p[:min(len(p), len(mark))]...)
-	if bytes.Contains(last, mark) || bytes.Contains(p, mark) {
+	e.last = append(e.last, p...)
+	if bytes.Contains(e.last, []byte(endOfInitialEvents)) {
 		e.complete()
 		e.complete = nil
-		return len(p), nil
 	}
-	if len(p) > len(mark) {
-		last = p
-	}
-	e.tail = append(e.tail[:0], last[max(0, len(last)-len(mark)):]...)
+	e.last = append(e.last[:0], e.last[max(0, len(e.last)-len(endOfInitialEvents)):]...)
 	return len(p), nil
 }
