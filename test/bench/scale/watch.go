@@ -61,8 +61,8 @@ func arrive(at chan time.Time, now time.Time) {
 // keys are names.
 type watcher struct {
 	expected[string]
-	watches []watch.Interface
-	done    sync.WaitGroup
+	stop context.CancelFunc
+	done sync.WaitGroup
 }
 
 // watchFrom watches changes from now on.
@@ -76,6 +76,7 @@ func (w *world) watchFrom(ctx context.Context, from *lab.Namespace) (*watcher, e
 		return nil, err
 	}
 	out := new(watcher)
+	ctx, out.stop = context.WithCancel(ctx)
 	for _, begin := range []func(context.Context, metav1.ListOptions) (watch.Interface, error){
 		client.CoreV1().Services("").Watch, client.DiscoveryV1().EndpointSlices("").Watch,
 	} {
@@ -84,7 +85,6 @@ func (w *world) watchFrom(ctx context.Context, from *lab.Namespace) (*watcher, e
 			out.close()
 			return nil, fmt.Errorf("watch: %w", err)
 		}
-		out.watches = append(out.watches, one)
 		out.done.Go(func() {
 			for event := range one.ResultChan() {
 				now := time.Now()
@@ -98,9 +98,7 @@ func (w *world) watchFrom(ctx context.Context, from *lab.Namespace) (*watcher, e
 }
 
 func (w *watcher) close() {
-	for _, one := range w.watches {
-		one.Stop()
-	}
+	w.stop()
 	w.done.Wait()
 }
 
