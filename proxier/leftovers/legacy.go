@@ -34,8 +34,8 @@ func (r *removal) legacy(ctx context.Context) error {
 func (r *removal) legacyTable(ctx context.Context, family nft.Family, name string) (plan, error) {
 	var done plan
 	err := xtables.Delete(ctx, family, name, func(t *xtables.Table) (xtables.Deletion, error) {
-		c, err := readContents(name, t.Chains(), t.Rules)
-		if done = makePlan(c, nil); r.findOnly || err != nil {
+		var err error
+		if done, err = makePlan(name, t.Chains(), t.Rules, nil); r.findOnly || err != nil {
 			return xtables.Deletion{}, err
 		}
 		d := xtables.Deletion{Rules: make(map[string][]int), Flush: done.flush, Chains: done.delete}

@@ -62,14 +62,10 @@ func (r *removal) tryNFTable(conn *nft.Conn, table *nft.Table, inUse map[string]
 		chains = append(chains, chain.Name)
 	}
 	rules := func(chain string) ([]nft.Rule, error) { return conn.Rules(table, chain) }
-	c, err := readContents(table.Name, chains, rules)
-	if err != nil {
+	if p, err = makePlan(table.Name, chains, rules, inUse); err != nil || r.findOnly {
 		return p, err
 	}
-	if p = makePlan(c, inUse); !r.findOnly {
-		err = commit(conn, table, p, inUse)
-	}
-	return p, err
+	return p, commit(conn, table, p, inUse)
 }
 
 // retriable reports whether another attempt can succeed after the error.

@@ -14,43 +14,6 @@ type rule struct {
 	handle        uint64 // in nf_tables
 }
 
-// contents has the contents of a table that a plan depends on.
-type contents struct {
-	table     string   // "nat"
-	leftovers []string // chains
-	rules     []rule   // the jumps and gotos in chains that are not leftovers
-}
-
-// readContents returns the contents of a table with these chains. It reads only
-// the rules of the chains that are no leftovers, which are few, and none if
-// there are no leftovers.
-func readContents(table string, chains []string, rules func(chain string) ([]nft.Rule, error)) (contents, error) {
-	c := contents{table: table}
-	var others []string
-	for _, chain := range chains {
-		if isLeftoverChain(table, chain) {
-			c.leftovers = append(c.leftovers, chain)
-		} else {
-			others = append(others, chain)
-		}
-	}
-	if len(c.leftovers) == 0 {
-		return c, nil
-	}
-	for _, chain := range others {
-		found, err := rules(chain)
-		if err != nil {
-			return c, err
-		}
-		for i, r := range found {
-			if target := r.Target(); target != "" {
-				c.rules = append(c.rules, rule{chain, target, i, r.Handle})
-			}
-		}
-	}
-	return c, nil
-}
-
 // plan has the changes of a table in the order in which they are carried out.
 type plan struct {
 	rules  []rule   // to delete, in built-in chains
@@ -59,37 +22,60 @@ type plan struct {
 	kept   []string // descriptions of chains that stay
 }
 
-// makePlan returns the plan for a table. It keeps the chains to which rules
-// of other programs jump, and the chains in inUse, which the kernel refused
-// to delete.
-func makePlan(c contents, inUse map[string]bool) plan {
-	var p plan
+// makePlan returns the plan for a table with these chains. It keeps the chains
+// to which rules of other programs jump, and the chains in inUse, which the
+// kernel refused to delete.
+//
+// It reads only the rules of the chains that are not leftovers, which are few,
+// and none if there are no leftovers.
+func makePlan(
+	table string, chains []string, rules func(chain string) ([]nft.Rule, error), inUse map[string]bool,
+) (p plan, err error) {
 	users := make(map[string]string) // by chain
 	for chain := range inUse {
 		users[chain] = "a rule or an element of another program"
 	}
-	for _, r := range c.rules {
-		switch {
-		case isLeftoverJump(c.table, r):
-			p.rules = append(p.rules, r)
-		case isLeftoverChain(c.table, r.target):
-			users[r.target] = "a rule of chain " + r.chain
+	leftover := func(chain string) bool { return isLeftoverChain(table, chain) }
+	if !slices.ContainsFunc(chains, leftover) {
+		return p, nil
+	}
+	for _, chain := range chains {
+		if leftover(chain) {
+			continue
+		}
+		found, err := rules(chain)
+		if err != nil {
+			return p, err
+		}
+		for i, r := range found {
+			switch r := (rule{chain, r.Target(), i, r.Handle}); {
+			case isLeftoverJump(table, r):
+				p.rules = append(p.rules, r)
+			case leftover(r.target):
+				users[r.target] = "a rule of chain " + chain
+			}
 		}
 	}
-	for _, chain := range slices.Sorted(slices.Values(c.leftovers)) {
-		user, used := users[chain]
-		switch {
-		case !used:
-			p.flush = append(p.flush, chain)
-			p.delete = append(p.delete, chain)
-		case chain == markMasquerade:
-			p.kept = append(p.kept, fmt.Sprintf("chain %s with its rules, used by %s", chain, user))
-		default:
-			p.flush = append(p.flush, chain)
-			p.kept = append(p.kept, fmt.Sprintf("chain %s without its rules, used by %s", chain, user))
+	for _, chain := range slices.Sorted(slices.Values(chains)) {
+		if leftover(chain) {
+			p.remove(chain, users[chain])
 		}
 	}
-	return p
+	return p, nil
+}
+
+// remove plans to delete a chain, or to keep it if it has a user.
+func (p *plan) remove(chain, user string) {
+	switch {
+	case user == "":
+		p.flush = append(p.flush, chain)
+		p.delete = append(p.delete, chain)
+	case chain == markMasquerade:
+		p.kept = append(p.kept, fmt.Sprintf("chain %s with its rules, used by %s", chain, user))
+	default:
+		p.flush = append(p.flush, chain)
+		p.kept = append(p.kept, fmt.Sprintf("chain %s without its rules, used by %s", chain, user))
+	}
 }
 
 // removes reports whether the plan deletes rules or chains. Flushing is not
