@@ -202,10 +202,12 @@ func (o operand) bitsComparison(op expr.CmpOp, constant []byte) string {
 	return operatorText(op) + o.typ.constant(constant) + " / " + mask
 }
 
-// otherFields are header fields that only rules of other programs load.
-var otherFields = []headerField{
+// headerFields are the header fields that have names. Only rules of other
+// programs load the first two.
+var headerFields = []headerField{
 	{name: "ip protocol", base: expr.PayloadBaseNetworkHeader, offset: 9, typ: TypeInetProto},
 	{name: "ip6 nexthdr", base: expr.PayloadBaseNetworkHeader, offset: 6, typ: TypeInetProto},
+	fieldSaddr, fieldDaddr, fieldSaddr6, fieldDaddr6, fieldSport, fieldDport, fieldTCPFlags,
 }
 
 func (w *ruleWriter) payload(e *expr.Payload) {
@@ -213,8 +215,7 @@ func (w *ruleWriter) payload(e *expr.Payload) {
 		w.add(unknownPart)
 		return
 	}
-	for _, f := range append(otherFields,
-		fieldSaddr, fieldDaddr, fieldSaddr6, fieldDaddr6, fieldSport, fieldDport, fieldTCPFlags) {
+	for _, f := range headerFields {
 		if f.base != e.Base || f.offset != e.Offset || int(e.Len) > f.typ.size {
 			continue
 		}

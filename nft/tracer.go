@@ -40,12 +40,17 @@ func (t *Tracer) Close() error { return t.socket.Close() }
 // Receive waits up to a duration for events and returns them, in the order in
 // which the kernel sent them. It returns none after the wait. Lost returns the
 // number of events that are missing.
-func (t *Tracer) Receive(wait time.Duration) ([]TraceEvent, error) {
+func (t *Tracer) Receive(wait time.Duration) (events []TraceEvent, err error) {
 	data, err := t.socket.Wait(wait)
 	if err != nil {
 		return nil, fmt.Errorf("receive traces of packets: %w", err)
 	}
-	return parseTraceEvents(data), nil
+	for msg := range nfnetlink.Messages(data) {
+		if len(msg) >= nfnetlink.HeaderLen && msg.Type() == nftMessage(unix.NFT_MSG_TRACE) {
+			events = append(events, parseTraceEvent(msg))
+		}
+	}
+	return events, nil
 }
 
 // Lost returns the number of messages that the kernel dropped because the
@@ -60,15 +65,6 @@ func (t *Tracer) Lost() (int, error) {
 		return 0, os.NewSyscallError("getsockopt SO_MEMINFO", errno)
 	}
 	return int(info[drops]), nil
-}
-
-func parseTraceEvents(data []byte) (events []TraceEvent) {
-	for msg := range nfnetlink.Messages(data) {
-		if len(msg) >= nfnetlink.HeaderLen && msg.Type() == nftMessage(unix.NFT_MSG_TRACE) {
-			events = append(events, parseTraceEvent(msg))
-		}
-	}
-	return events
 }
 
 // TraceEvent is a step of a traced packet.
