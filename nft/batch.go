@@ -162,7 +162,7 @@ func (b *Batch) start() {
 
 // add adds a message that adds an object, with the attributes that body writes.
 func (b *Batch) add(kind *objectKind, m sentMessage, body func(w *messageWriter)) {
-	m.op = "add " + kind.name
+	m.op = kind.addition
 	flags := uint16(unix.NLM_F_CREATE)
 	if kind == kindRule {
 		flags |= unix.NLM_F_APPEND

@@ -85,8 +85,8 @@ func (c *Conn) apply(b *Batch) error {
 
 // outcome reads the answer of the kernel to a batch. The kernel sends an
 // error for each message that it refuses, or acknowledges the last message,
-// if there is one.
-// After any error nothing was applied, whatever other answers were lost.
+// if there is one. After any error nothing was applied, whatever other answers
+// were lost.
 func (c *Conn) outcome(b *Batch) error {
 	refused := &CommitError{Table: b.table.String()}
 	acknowledged := b.Empty()

@@ -76,8 +76,15 @@ func (c *Conn) settle() (uint32, error) {
 		}
 		b := NewBatch(&Table{})
 		b.Expect(gen)
-		if err := c.apply(b); !errors.Is(err, ErrGeneration) {
-			return gen, err
+		switch err := c.apply(b); {
+		case err == nil:
+			return gen, nil
+		case !errors.Is(err, ErrGeneration):
+			// The caller only reads: the error is not about a transaction.
+			if errno, ok := errors.AsType[unix.Errno](err); ok {
+				return 0, errno
+			}
+			return 0, fmt.Errorf("wait for transactions: %v", err)
 		}
 	}
 	return 0, ErrGeneration
