@@ -2,6 +2,7 @@ package conntrack
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -229,7 +230,7 @@ type recheck struct {
 func (r *rechecks) take(now time.Time) (c check) {
 	for len(*r) > 0 && now.Sub((*r)[0].at) >= recheckDelay {
 		c.merge((*r)[0].check)
-		*r = (*r)[1:]
+		*r = slices.Delete(*r, 0, 1) // frees the check
 	}
 	return c
 }

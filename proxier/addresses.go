@@ -107,6 +107,10 @@ func (a *localAddresses) run(ctx context.Context) {
 			return
 		case <-changed:
 			time.Sleep(addressSettle)
+			select {
+			case <-changed:
+			default:
+			}
 		case <-relist.C:
 		}
 		a.relist()
@@ -116,11 +120,17 @@ func (a *localAddresses) run(ctx context.Context) {
 // follow sends to changed after changes, unless it is full.
 func (a *localAddresses) follow(ctx context.Context, changed chan<- struct{}) {
 	for {
-		if err := a.wait(); err != nil {
-			if ctx.Err() == nil {
-				klog.ErrorS(err, "Changes of addresses are detected late", "period", relistPeriod)
-			}
+		err := a.wait()
+		switch {
+		case ctx.Err() != nil:
 			return
+		case err != nil:
+			klog.ErrorS(err, "Changes of addresses are detected late", "period", relistPeriod)
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(relistPeriod):
+			}
 		}
 		signal(changed)
 	}

@@ -43,7 +43,7 @@ func (p *Proxier) openStaleFlows() {
 	}
 	p.follow(&staleFlows{conn: conn, cleaner: conn.NewCleaner(conntrack.CleanerConfig{
 		Report: func(r conntrack.Result) {
-			p.metrics.searched(p.tracker.families, r)
+			p.metrics.searched(p.tracker.families, r, nil)
 			p.metrics.staleFlowsDeleted.Add(float64(r.Deleted))
 			if r.Err != nil {
 				klog.ErrorS(r.Err, "Failed to delete stale flows, retrying",

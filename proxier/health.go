@@ -53,9 +53,9 @@ func (h *health) during(sync func() error) error {
 // state returns the health without the name of the family. The family is
 // healthy if no change has been waiting for patience or longer.
 func (h *health) state() healthcheck.FamilyHealth {
-	since := h.waitingSince()
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	since := h.oldest()
 	return healthcheck.FamilyHealth{
 		LastUpdated: h.synced, Healthy: since.IsZero() || time.Since(since) < h.patience,
 	}
@@ -66,8 +66,8 @@ func (h *health) state() healthcheck.FamilyHealth {
 func (h *health) waitingSince() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.running.IsZero() {
-		return h.waiting
-	}
-	return h.running
+	return h.oldest()
 }
+
+// oldest is waitingSince for a caller that holds mu.
+func (h *health) oldest() time.Time { return cmp.Or(h.running, h.waiting) }

@@ -115,17 +115,18 @@ func (m *metrics) programmed(f nft.Family, triggers []time.Time) {
 	}
 }
 
-// searched records a search in the table of connection tracking. It adds the
-// deleted flows to these counters, too.
-func (m *metrics) searched(families []nft.Family, r conntrack.Result, counters ...*prometheus.CounterVec) {
+// searched records a search in the table of connection tracking. reset counts
+// the deleted connections to endpoints that are gone, nil for stale flows.
+func (m *metrics) searched(families []nft.Family, r conntrack.Result, reset *prometheus.CounterVec) {
 	for _, f := range families {
-		deleted := r.Deleted - r.DeletedIPv6
+		deleted := float64(r.Deleted - r.DeletedIPv6)
 		if f == nft.IPv6 {
-			deleted = r.DeletedIPv6
+			deleted = float64(r.DeletedIPv6)
 		}
 		m.flowsDuration.WithLabelValues(f.Name()).Observe(r.Duration.Seconds())
-		for _, counter := range append(counters, m.flowsDeleted) {
-			counter.WithLabelValues(f.Name()).Add(float64(deleted))
+		m.flowsDeleted.WithLabelValues(f.Name()).Add(deleted)
+		if reset != nil {
+			reset.WithLabelValues(f.Name()).Add(deleted)
 		}
 	}
 }

@@ -18,7 +18,8 @@ type Config struct {
 	Addr netip.Addr
 
 	// Report is called if a port cannot be opened, once for each cause. It is
-	// called on Run's goroutine, and must not call the Server. It may be nil.
+	// called on Run's goroutine, and must neither call the Server nor block. It
+	// may be nil.
 	Report func(Event)
 
 	// Limit limits the number of connections. The connections to a port are a
