@@ -38,7 +38,8 @@ type clientID struct{ id, group uint32 }
 // written.
 type knownID struct {
 	clientID
-	until time.Time
+	until    time.Time
+	proposed bool // reports whether it is in a plan that is not committed yet
 }
 
 const (
@@ -149,7 +150,7 @@ func (a *affinityIDs) earlier(e affinityEndpoint) clientID {
 	if !ok || k.isOld(time.Now()) {
 		return clientID{}
 	}
-	if !k.until.IsZero() {
+	if k.proposed {
 		a.propose(e, k.clientID)
 	}
 	return k.clientID
@@ -157,7 +158,7 @@ func (a *affinityIDs) earlier(e affinityEndpoint) clientID {
 
 // propose keeps the id of an endpoint in a plan that is not committed yet.
 func (a *affinityIDs) propose(e affinityEndpoint, id clientID) {
-	a.known[e] = knownID{id, time.Now().Add(proposalTime)}
+	a.known[e] = knownID{id, time.Now().Add(proposalTime), true}
 }
 
 // new returns a number that was never used.
@@ -188,7 +189,7 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 		until, port := time.Now().Add(absenceTime), before.AffinityName()
 		for t := range targets(before) {
 			if t.ID != 0 {
-				a.known[affinityEndpoint{port, t.AddrPort()}] = knownID{clientID{t.ID, t.Group}, until}
+				a.known[affinityEndpoint{port, t.AddrPort()}] = knownID{clientID{t.ID, t.Group}, until, false}
 			}
 		}
 	}

@@ -251,7 +251,7 @@ func summary(values []string) string {
 }
 
 // setPorts makes the service ports of s, and the frontends that they claim,
-// equal to its spec.
+// equal to its spec, in which names and protocols of ports are unique.
 func (d *desired) setPorts(s *serviceState) {
 	before := make(map[cluster.ServicePort]*portState, len(s.ports))
 	for _, p := range s.ports {

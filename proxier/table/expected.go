@@ -24,7 +24,7 @@ type Expected struct {
 	program *ruleset.Program
 	ids     *affinityIDs
 
-	planned map[*portState]bool // used by functions that are passed to read only
+	planned map[*portState]bool // used only by functions that read runs
 	asked   map[any]bool        // see content
 	chains  map[string]*nft.Chain
 	rows    map[rowKey]nft.Row
@@ -143,8 +143,8 @@ func (e *Expected) client(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	return found[0], nil
 }
 
-// ownerOf returns what the service ports have that have a row: a number, a
-// frontend, or the row itself if several can have it. It is nil if none has it.
+// ownerOf returns what the owners of a row have in common: their number, their
+// frontend, or the row itself if it is shared. It is nil for any other row.
 func (e *Expected) ownerOf(k rowKey) any {
 	rules := e.table.rules
 	if number := rules.NumberOf(k.set, k.key); number != 0 {
