@@ -83,7 +83,10 @@ func (f *destinationFlags) ports(
 	ctx context.Context, text string,
 ) (ports []table.PortView, service *table.ServiceView, err error) {
 	to, err := parseDestination(text)
-	if err == nil && to.service != nil {
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case to.service != nil:
 		return f.servicePorts(ctx, to.service)
 	}
 	frontend := table.FrontendView{Address: to.at.Addr(), Port: to.at.Port()}
@@ -92,7 +95,7 @@ func (f *destinationFlags) ports(
 			ports = append(ports, table.PortView{Protocol: p, Frontends: []table.FrontendView{frontend}})
 		}
 	}
-	return ports, nil, err
+	return ports, nil, nil
 }
 
 // servicePorts asks the proxy for the ports of a Service to which a reference

@@ -79,6 +79,9 @@ func (f *flowsFlags) ports(ctx context.Context, destination []string) (ports []f
 		return nil, err
 	}
 	found, service, err := f.destinationFlags.ports(ctx, destination[0])
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range found {
 		port := flows.ServicePort{Protocol: p.Protocol}
 		if service != nil {
@@ -92,5 +95,5 @@ func (f *flowsFlags) ports(ctx context.Context, destination []string) (ports []f
 		}
 		ports = append(ports, port)
 	}
-	return ports, err
+	return ports, nil
 }

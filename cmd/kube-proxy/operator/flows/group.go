@@ -41,7 +41,7 @@ type Group struct {
 	// the others.
 	Untranslated int `json:"untranslated,omitempty"`
 
-	endpoints map[netip.AddrPort]*Counts // until addEndpoints
+	endpoints map[netip.AddrPort]*Counts // addEndpoints lists them in Endpoints
 }
 
 // Frontend is an address of a service port. A NodePort has the unspecified
