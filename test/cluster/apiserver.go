@@ -102,7 +102,7 @@ func (s *APIServer) awaitReady(ctx context.Context) error {
 		return last == nil, context.Cause(s.process.Running)
 	})
 	if err != nil {
-		return fmt.Errorf("%s is not ready: %w: %w", s.name(), err, last)
+		return fmt.Errorf("%s is not ready: %w", s.name(), errors.Join(err, last))
 	}
 	return nil
 }

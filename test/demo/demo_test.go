@@ -160,7 +160,7 @@ func TestTour(t *testing.T) {
 	p.await(printed("ip netns exec " + p.name + ".node1 bash"))
 	second := start(t, p.name, kubeProxyProgram, nil)
 	<-second.ended
-	if want := "another lab has the prefix " + p.name; !strings.Contains(second.read("stderr"), want) {
+	if want := "another lab has the name " + p.name; !strings.Contains(second.read("stderr"), want) {
 		t.Errorf("got error %q of a second demo with the same name, want %q", second.read("stderr"), want)
 	}
 	if !running(2)(p) {

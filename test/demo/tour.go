@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -239,7 +240,9 @@ func linesOf(table []listing.Line) (texts []string) {
 		}
 		return l.Object
 	}
-	slices.SortStableFunc(table, func(a, b listing.Line) int { return strings.Compare(key(a), key(b)) })
+	slices.SortStableFunc(table, func(a, b listing.Line) int {
+		return cmp.Or(strings.Compare(a.Family, b.Family), strings.Compare(key(a), key(b)))
+	})
 	for _, l := range table {
 		text := key(l)
 		if !l.Element {

@@ -26,7 +26,7 @@ func TestConcurrentLabs(t *testing.T) {
 	var made sync.WaitGroup
 	for i := range count {
 		made.Go(func() {
-			l, err := lab.New(fmt.Sprintf("lab-many-%d", i))
+			l, err := lab.New(fmt.Sprintf("lab-many-%d-%d", os.Getpid(), i))
 			if err != nil {
 				t.Error(err)
 				return
@@ -68,7 +68,7 @@ func TestClosedLabLeavesNothing(t *testing.T) {
 
 func leaveNothing(t *testing.T) {
 	before := stateOf(t)
-	l := labtest.NewNamed(t, "lab-nothing")
+	l := labtest.NewNamed(t, fmt.Sprint("lab-nothing-", os.Getpid()))
 	pod := labtest.AddPodWith(t, l.Node1, lab.PodConfig{Name: "pod", Bridge: "cbr0"})
 	labtest.Serve(t, port, pod.Namespace, l.Client)
 	expect(t, lab.Answered, l.Client, "tcp", netip.AddrPortFrom(pod.IPv4, port))
@@ -201,10 +201,10 @@ func inode(t *testing.T, path string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
-func TestInvalidPrefix(t *testing.T) {
-	for _, prefix := range []string{"a/b", "a.b", "A", strings.Repeat("a", 33)} {
-		if l, err := lab.New(prefix); err == nil {
-			t.Errorf("prefix %q was accepted, want an error", prefix)
+func TestInvalidName(t *testing.T) {
+	for _, name := range []string{"a/b", "a.b", "A", strings.Repeat("a", 33)} {
+		if l, err := lab.New(name); err == nil {
+			t.Errorf("name %q was accepted, want an error", name)
 			l.Close()
 		}
 	}

@@ -175,14 +175,14 @@ func (l *Lab) claimName() (err error) {
 		return nil
 	}
 	if !regexp.MustCompile(`^[a-z0-9-]{1,32}$`).MatchString(l.name) {
-		return fmt.Errorf("prefix %q: want lower-case letters, digits and hyphens", l.name)
+		return fmt.Errorf("name %q: want lower-case letters, digits and hyphens", l.name)
 	}
 	l.claim, err = net.Listen("unix", "@nftproxy-lab/"+l.name)
 	if errors.Is(err, unix.EADDRINUSE) {
-		return fmt.Errorf("another lab has the prefix %s", l.name)
+		return fmt.Errorf("another lab has the name %s", l.name)
 	}
 	if err != nil {
-		return fmt.Errorf("claim the prefix: %w", err)
+		return fmt.Errorf("claim the name: %w", err)
 	}
 	files, err := filepath.Glob(l.file("*"))
 	for _, file := range files {

@@ -191,6 +191,9 @@ func (r *run) perform(
 			lab.Sleep(writing, time.Until(first.Add(time.Duration(i)*every))) // the requests fail if writing ended
 			began[i] = time.Now()
 		}
+		if err := context.Cause(running); err != nil {
+			return nil, nil, err
+		}
 		group.Go(func() error { return c.apply(writing) })
 	}
 	if err := group.Wait(); err != nil {

@@ -74,13 +74,14 @@ func (w *world) repaired(
 		return before, after, err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("not repaired on %s: %s: %w", at.Name, damage, err)
+		return 0, fmt.Errorf("not repaired on %s within %s: %s: %w", at.Name, patience, damage, err)
 	}
 	return time.Since(began), nil
 }
 
 // awaitEqual waits until two listings are equal. The error describes the last
-// difference, or why there was no listing.
+// difference, or why there was no listing; therefore list does not end with the
+// limit.
 func awaitEqual(ctx context.Context, period, limit time.Duration, list func() (want, got []string, err error)) error {
 	var differ error
 	err := wait.PollUntilContextTimeout(ctx, period, limit, true, func(context.Context) (bool, error) {

@@ -73,7 +73,10 @@ const clock = "15:04:05.000"
 
 func (v versions) String() (text string) {
 	for _, one := range v {
-		text += fmt.Sprintf("from %s, answered %s: %+v", one.from.Format(clock), one.applied.Format(clock), one.service)
+		text += fmt.Sprintf("from %s, answered %s:", one.from.Format(clock), one.applied.Format(clock))
+		if one.service != nil {
+			text += fmt.Sprintf(" %+v", one.service)
+		}
 		for _, e := range one.endpoints {
 			text += fmt.Sprintf(" %+v", *e)
 		}

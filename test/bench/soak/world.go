@@ -368,7 +368,7 @@ func (n *node) await(ctx context.Context) (time.Duration, error) {
 	const limit = 5 * patience
 	from, before := time.Now(), n.writing.Load()
 	if err := wait.PollUntilContextTimeout(ctx, poll, limit, false, n.followOnce); err != nil {
-		return 0, fmt.Errorf("changes for %s: %w", n.Name, err)
+		return 0, fmt.Errorf("changes for %s have not ended after %s: %w", n.Name, limit, err)
 	}
 	return max(0, time.Since(from)-time.Duration(n.writing.Load()-before)), nil
 }
