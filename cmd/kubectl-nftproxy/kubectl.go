@@ -73,6 +73,10 @@ type result struct {
 // is not 0.
 var terminated = regexp.MustCompile(`(?m)^command terminated with exit code \d+\n?`)
 
+// noProgram matches the error of a container runtime (runc or crun) that found
+// no program.
+var noProgram = regexp.MustCompile(`executable file .*not found`)
+
 // exec runs nftproxy in a pod.
 func (k kubectl) exec(ctx context.Context, p pod, s streams, command []string) result {
 	if p.problem != "" {
@@ -87,37 +91,26 @@ func (k kubectl) exec(ctx context.Context, p pod, s streams, command []string) r
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.stdin, s.stdout, &stderr
 	cmd.WaitDelay = time.Second // after the end of the context
 	err := cmd.Run()
-	if err != nil && ctx.Err() != nil {
-		return result{exitUnreachable, fmt.Sprintf("pod %s: %v", p.name, context.Cause(ctx))}
-	}
-	if stderr.cut {
-		return result{exitUnreachable, fmt.Sprintf("pod %s: %v", p.name, errOutput)}
-	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return result{exitUnreachable, err.Error()}
-	}
 	text := string(stderr.data)
-	if err != nil && !terminated.MatchString(text) || noProgram(text) {
-		return result{exitUnreachable, p.explain(text)}
+	var exit *exec.ExitError
+	var problem string
+	switch {
+	case err != nil && ctx.Err() != nil:
+		problem = fmt.Sprintf("pod %s: %v", p.name, context.Cause(ctx))
+	case stderr.cut:
+		problem = fmt.Sprintf("pod %s: %v", p.name, errOutput)
+	case err != nil && !errors.As(err, &exit):
+		problem = err.Error()
+	case noProgram.MatchString(text):
+		problem = fmt.Sprintf("pod %s has no program nftproxy: its image %s is not the image of nftproxy", p.name,
+			p.image)
+	case err != nil && !terminated.MatchString(text):
+		problem = fmt.Sprintf("pod %s: %s", p.name, oneLine(text))
+	default:
+		io.WriteString(s.stderr, terminated.ReplaceAllString(text, ""))
+		return result{code: cmd.ProcessState.ExitCode()}
 	}
-	io.WriteString(s.stderr, terminated.ReplaceAllString(text, ""))
-	return result{code: cmd.ProcessState.ExitCode()}
-}
-
-// noProgram reports whether the standard error of kubectl comes from a
-// container runtime (runc or crun) that found no program.
-func noProgram(stderr string) bool {
-	return regexp.MustCompile(`executable file .*not found`).MatchString(stderr)
-}
-
-// explain returns the reason why a command did not run, from the standard error
-// of kubectl.
-func (p pod) explain(stderr string) string {
-	if noProgram(stderr) {
-		return fmt.Sprintf("pod %s has no program nftproxy: its image %s is not the image of nftproxy", p.name, p.image)
-	}
-	return fmt.Sprintf("pod %s: %s", p.name, oneLine(stderr))
+	return result{exitUnreachable, problem}
 }
 
 // oneLine joins the lines of a text.
