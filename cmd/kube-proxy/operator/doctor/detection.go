@@ -3,7 +3,6 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -60,14 +59,7 @@ func detectionFinding(f nft.Family, pods ruleset.Pods, known bool) Finding {
 	}
 	reason := family + ": the rules recognize pods by " + pods.String() + ", but no pod of this node matches" + effect
 	return warn(reason, remedy).with("interfaces of pods: "+list(seen.interfaces, 5),
-		"addresses of pods: "+list(texts(seen.addrs), 5))
-}
-
-func texts[T any](values []T) (all []string) {
-	for _, v := range values {
-		all = append(all, fmt.Sprint(v))
-	}
-	return all
+		"addresses of pods: "+list(seen.addrs, 5))
 }
 
 // seenPods is what the kernel knows about the pods of the node.

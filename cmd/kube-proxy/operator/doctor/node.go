@@ -3,6 +3,7 @@ package doctor
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,10 +78,15 @@ func (n *node) interfacesWhere(setting string, meets func(value int) bool) (name
 	return names
 }
 
-// list returns at most limit names, and the number of the others.
-func list(names []string, limit int) string {
-	if len(names) <= limit {
-		return strings.Join(names, ", ")
+// list returns at most limit values, and the number of the others.
+func list[T any](values []T, limit int) string {
+	var texts []string
+	for _, v := range values[:min(len(values), limit)] {
+		texts = append(texts, fmt.Sprint(v))
 	}
-	return strings.Join(names[:limit], ", ") + " and " + strconv.Itoa(len(names)-limit) + " more"
+	text := strings.Join(texts, ", ")
+	if more := len(values) - limit; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

@@ -24,7 +24,7 @@ func checkProxies(ctx context.Context, n *node) Finding {
 		return ok(fmt.Sprint("one proxy: process ", pids[0]))
 	}
 	return fail(fmt.Sprintf("%d processes named kube-proxy (%s) change the same tables",
-		len(pids), list(texts(pids), 5)),
+		len(pids), list(pids, 5)),
 		"end all but one: look for a DaemonSet kube-proxy beside nftproxy, a kube-proxy of k3s or RKE2, or a "+
 			"unit of systemd")
 }
