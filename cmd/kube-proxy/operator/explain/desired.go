@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"math/big"
 	"net/netip"
 	"slices"
@@ -139,26 +140,20 @@ func (s *Step) sameRule(o *Step) bool { return s.Chain == o.Chain && s.Rule == o
 // differ. A rule that the other walk reaches later is not the one that differs,
 // unless both do: then the order differs.
 func compareRules(kernel, desired []*Step) *Difference {
-	onlyKernel, onlyDesired := firstOf(kernel, desired), firstOf(desired, kernel)
-	if onlyKernel == nil && onlyDesired == nil {
-		onlyKernel, onlyDesired = kernel[0], desired[0]
+	inKernel, wanted := firstOf(kernel, desired), firstOf(desired, kernel)
+	if inKernel.Chain == "" && wanted.Chain == "" {
+		inKernel, wanted = *kernel[0], *desired[0]
 	}
-	d := &Difference{}
-	if onlyDesired != nil {
-		d.Chain, d.Desired = onlyDesired.Chain, onlyDesired.Rule
-	}
-	if onlyKernel != nil {
-		d.Chain, d.Kernel = onlyKernel.Chain, onlyKernel.Rule
-	}
-	return d
+	return &Difference{Chain: cmp.Or(inKernel.Chain, wanted.Chain), Kernel: inKernel.Rule, Desired: wanted.Rule}
 }
 
-// firstOf returns the first rule of a walk, nil if another walk has it too.
-func firstOf(walk, other []*Step) *Step {
-	if len(walk) == 0 || slices.ContainsFunc(other, walk[0].sameRule) {
-		return nil
+// firstOf returns the first rule of a walk, or a zero one if another walk has
+// it too.
+func firstOf(walk, other []*Step) (first Step) {
+	if len(walk) > 0 && !slices.ContainsFunc(other, walk[0].sameRule) {
+		first = *walk[0]
 	}
-	return walk[0]
+	return first
 }
 
 // compareLookups returns the first difference between the rows that a rule
