@@ -79,11 +79,6 @@ func newRoot(config Config) *cobra.Command {
 	return root
 }
 
-// version is the output of the command version.
-type version struct {
-	Version string `json:"version"`
-}
-
 func newVersion(v string) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
@@ -91,7 +86,8 @@ func newVersion(v string) *cobra.Command {
 		Short: "Print the version of this command",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.write(cmd.OutOrStdout(), version{v}, func(w io.Writer, _ bool) { fmt.Fprintln(w, Name, v) })
+			return out.write(cmd.OutOrStdout(), map[string]string{"version": v},
+				func(w io.Writer, _ bool) { fmt.Fprintln(w, Name, v) })
 		},
 	}
 	out.addFlag(cmd)
