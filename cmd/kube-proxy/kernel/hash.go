@@ -17,11 +17,10 @@ func hashProbe() *nft.Batch {
 	set := &nft.Set{Name: "hashes", Key: nft.Types(nft.TypeIPv4Addr)}
 	hash := nft.Jhash(2, 1, 0, nft.Saddr(nft.IPv4))
 	chain := &nft.Chain{Name: "hash", Rules: []nft.Rule{nft.NewRule(nft.In(set, hash))}}
-	b := nft.NewBatch(&nft.Table{Family: nft.IPv4, Name: "nftproxy-probe-hash"})
-	b.AddTable("")
-	b.AddSet(set)
-	b.AddChain(chain)
-	b.AddRules(chain)
+	b := nft.NewBatch(&nft.Table{
+		Family: nft.IPv4, Name: "nftproxy-probe-hash", Sets: []*nft.Set{set}, Chains: []*nft.Chain{chain},
+	})
+	b.AddProgram()
 	return b
 }
 

@@ -109,8 +109,6 @@ func checkFeatures(context.Context, *node) Finding {
 			"nft_chain_nat and nft_masq, or use a kernel that has them (CONFIG_NFT_*)").with(refused...)
 }
 
-const probeTable = "nftproxy-probe"
-
 // probe returns what the kernel refuses of everything that the table of a
 // family can have: the table of a Service with session affinity, NodePorts and
 // source ranges, under another name.
@@ -128,17 +126,11 @@ func probe(f nft.Family) ([]nft.Problem, error) {
 		return slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
 	})
 	table := rules.MakeProgram(node, sources...).Table
-	table.Name = probeTable
+	table.Name = "nftproxy-probe"
+	table.Sets = append(table.Sets, rules.AffinitySet(plan))
+	table.Chains = slices.Concat(table.Chains, rules.Chains(plan), rules.Balancers(2))
 	b := nft.NewBatch(table)
 	b.AddProgram()
-	b.AddSet(rules.AffinitySet(plan))
-	chains := append(rules.Chains(plan), rules.Balancers(2)...)
-	for _, c := range chains {
-		b.AddChain(c)
-	}
-	for _, c := range chains {
-		b.AddRules(c)
-	}
 	for _, row := range rows {
 		b.AddRow(row)
 	}
