@@ -61,7 +61,7 @@ var ownImports = map[string][]string{
 	"cmd/kube-proxy/config": {"proxier", "proxier/cluster", "proxier/ruleset", "proxier/translate"},
 	"cmd/kubectl-nftproxy":  {"cmd/printable"},
 	"cmd/kube-proxy/app": {
-		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "proxier",
+		"cmd/kube-proxy/config", "nft", "conntrack", "healthcheck", "healthcheck/connlimit", "proxier",
 		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/informer/apiclient", "proxier/manifest",
 		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/socket", "proxier/leftovers",
 	},

@@ -103,10 +103,10 @@ func metricsHandler(collectors []prometheus.Collector) (http.Handler, error) {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	return &scrapes{metrics: promhttp.HandlerFor(
+	return limitScrapes(promhttp.HandlerFor(
 		prometheus.Gatherers{legacyregistry.DefaultGatherer, registry},
 		promhttp.HandlerOpts{ProcessStartTime: legacyregistry.GetProcessStart(), MaxRequestsInFlight: maxScrapes},
-	)}, nil
+	)), nil
 }
 
 // ping serves the /healthz of this server. As in kube-proxy, it always
