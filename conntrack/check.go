@@ -48,11 +48,6 @@ func (c *check) add(frontend netip.AddrPort) {
 	c.changed.of(family).add(one)
 }
 
-func (c *check) addGone(frontend netip.AddrPort) {
-	c.add(frontend)
-	c.setGone(frontend)
-}
-
 func (c *check) setGone(frontend netip.AddrPort) {
 	if c.gone == nil {
 		c.gone = make(map[netip.AddrPort]struct{})

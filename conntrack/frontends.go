@@ -89,7 +89,8 @@ func (f *frontends) Update(changes ...Change) {
 		s := f.of(familyOf(frontend.Addr()))
 		if change.Gone {
 			delete(s.endpoints, frontend)
-			f.unchecked.addGone(frontend)
+			f.unchecked.add(frontend)
+			f.unchecked.setGone(frontend)
 			continue
 		}
 		before, known := s.endpoints[frontend]

@@ -13,24 +13,21 @@ import (
 // serve forwards a connection to an endpoint. If that fails, it resets the
 // connection.
 func (s *Server) serve(p *nodePort, c *connection) {
-	target, ok := s.begin(p, c)
-	if !ok {
-		reset(c.client)
-		s.finish(c)
-		return
-	}
-	endpoint, err := s.dial(c.life, target)
-	if err != nil {
+	if target, ok := s.begin(p, c); ok {
+		endpoint, err := s.dial(c.life, target)
+		if err == nil {
+			s.mu.Lock()
+			c.endpoint = endpoint.(*net.TCPConn)
+			s.mu.Unlock()
+			// A new goroutine has a smaller stack than this one, which
+			// connected.
+			go s.forward(c)
+			return
+		}
 		s.logDialFailure(p, c, target, err)
-		reset(c.client)
-		s.finish(c)
-		return
 	}
-	s.mu.Lock()
-	c.endpoint = endpoint.(*net.TCPConn)
-	s.mu.Unlock()
-	// A new goroutine has a smaller stack than this one, which connected.
-	go s.forward(c)
+	reset(c.client)
+	s.finish(c)
 }
 
 // forward forwards a connection until it ends.

@@ -36,7 +36,11 @@ func New(config *rest.Config) (*Client, error) {
 	if shared.RateLimiter == nil && shared.QPS > 0 {
 		shared.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(shared.QPS, shared.Burst)
 	}
-	scheme, err := newScheme()
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // objects of all groups, such as Status
+	err := (&runtime.SchemeBuilder{
+		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, eventsv1.AddToScheme,
+	}).AddToScheme(scheme)
 	if err != nil {
 		return nil, err
 	}
@@ -57,15 +61,6 @@ func New(config *rest.Config) (*Client, error) {
 		}
 	}
 	return c, nil
-}
-
-func newScheme() (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"}) // objects of all groups, such as Status
-	err := (&runtime.SchemeBuilder{
-		corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, eventsv1.AddToScheme,
-	}).AddToScheme(scheme)
-	return scheme, err
 }
 
 func newGroupClient(shared *rest.Config, version schema.GroupVersion) (rest.Interface, error) {
