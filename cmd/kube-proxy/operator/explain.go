@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -9,9 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 // explainFlags are the flags of the command explain.
@@ -71,11 +67,9 @@ func (f *explainFlags) run(cmd *cobra.Command, text string) error {
 	if err != nil {
 		return err
 	}
-	packets, others := []packet{{to: to.at, protocol: cmp.Or(f.protocol, cluster.TCP)}}, []table.FrontendView(nil)
-	if to.service != nil {
-		if packets, others, err = f.packets(cmd.Context(), to.service); err != nil {
-			return err
-		}
+	packets, others, err := f.packets(cmd.Context(), to)
+	if err != nil {
+		return err
 	}
 	results, err := f.explainAll(cmd.Context(), packets)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // packet is a hypothetical packet whose source is not known yet.
 type packet struct {
 	to       netip.AddrPort // an invalid address stands for an address of this node
-	family   nft.Family     // if the address is invalid
+	family   nft.Family
 	protocol cluster.Protocol
 	notes    []string
 }
@@ -51,11 +51,16 @@ func (f *explainFlags) explainAll(ctx context.Context, packets []packet) (result
 	return results, nil
 }
 
-// packets returns a packet to each selected frontend of a Service, and the
-// other frontends.
+// packets returns a packet to an address, or to each selected frontend of a
+// Service, and the other frontends.
 func (f *explainFlags) packets(
-	ctx context.Context, s *serviceRef,
+	ctx context.Context, to destination,
 ) (packets []packet, others []table.FrontendView, err error) {
+	s := to.service
+	if s == nil {
+		protocol := cmp.Or(f.protocol, cluster.TCP)
+		return []packet{{to: to.at, family: nft.FamilyOf(to.at.Addr()), protocol: protocol}}, nil, nil
+	}
 	ports, _, err := f.servicePorts(ctx, s)
 	switch {
 	case err != nil:
@@ -102,9 +107,6 @@ func packetTo(s *serviceRef, port *table.PortView, f *table.FrontendView) packet
 
 // explain explains a packet.
 func (f *explainFlags) explain(ctx context.Context, p packet) (*explain.Result, error) {
-	if p.to.Addr().IsValid() {
-		p.family = nft.FamilyOf(p.to.Addr())
-	}
 	kernel, err := explain.OpenKernel(p.family)
 	if err != nil {
 		return nil, err
