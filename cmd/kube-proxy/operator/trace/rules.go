@@ -185,10 +185,10 @@ func (r *rules) tracked(match ...nft.Statement) []nft.Rule {
 
 // source matches the selected sources.
 func (r *rules) source() (match []nft.Statement) {
-	if p, ok := rangeOf(r.family, r.selection.Source.Within); ok {
+	for _, p := range r.family.Prefixes(r.selection.Source.Within) { // at most one
 		match = append(match, nft.Within(nft.Saddr(r.family), p))
 	}
-	if p, ok := rangeOf(r.family, r.selection.Source.Except); ok {
+	for _, p := range r.family.Prefixes(r.selection.Source.Except) {
 		match = append(match, nft.NotWithin(nft.Saddr(r.family), p))
 	}
 	return match
@@ -226,22 +226,9 @@ type Source struct {
 // concerns reports whether it selects packets of a family.
 func (s *Selection) concerns(f nft.Family) bool {
 	frontend := slices.ContainsFunc(s.Frontends, func(frontend Frontend) bool { return f.Of(frontend.Addr.Addr()) })
-	return (frontend || len(f.Prefixes(s.Ranges)) > 0) && s.Source.isOf(f)
+	source := len(s.Source.Within) == 0 || len(f.Prefixes(s.Source.Within)) > 0
+	return source && (frontend || len(f.Prefixes(s.Ranges)) > 0)
 }
 
 // traces reports whether it selects packets of a protocol.
 func (s *Selection) traces(p cluster.Protocol) bool { return s.Protocol == 0 || s.Protocol == p }
-
-// isOf reports whether packets of a family can have the source.
-func (s *Source) isOf(f nft.Family) bool {
-	_, within := rangeOf(f, s.Within)
-	return within || len(s.Within) == 0
-}
-
-// rangeOf returns the range of a family.
-func rangeOf(f nft.Family, ranges []netip.Prefix) (p netip.Prefix, ok bool) {
-	if ranges = f.Prefixes(ranges); len(ranges) == 0 {
-		return p, false
-	}
-	return ranges[0], true
-}
