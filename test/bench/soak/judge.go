@@ -155,8 +155,8 @@ func (j *judge) plans(r route, service *cluster.Service) (all []ruleset.PlanInpu
 
 // add adds what one state allows.
 func (j *judge) add(a *allowed, r route, plans []ruleset.PlanInput, node *cluster.Node, endpoints []*cluster.Endpoint) {
-	targets, kept, ok := j.targets(r, plans, node, endpoints)
-	if !ok || len(targets) == 0 {
+	targets, kept := j.targets(r, plans, node, endpoints)
+	if len(targets) == 0 {
 		a.silence = true
 	}
 	for _, t := range targets {
@@ -173,11 +173,11 @@ func (j *judge) add(a *allowed, r route, plans []ruleset.PlanInput, node *cluste
 }
 
 // targets returns the targets of a route, and whether they see the address of
-// a client outside the cluster. It is false if the rules drop or reject packets
-// whatever the endpoints are.
+// a client outside the cluster. There are none if the rules drop or reject
+// packets, whatever the endpoints are.
 func (j *judge) targets(
 	r route, plans []ruleset.PlanInput, node *cluster.Node, endpoints []*cluster.Endpoint,
-) (targets []ruleset.Target, kept, ok bool) {
+) (targets []ruleset.Target, kept bool) {
 	for _, in := range plans {
 		in.Node, in.Endpoints = node, endpoints
 		plan, err := j.rulesets[nft.FamilyOf(r.to.Addr())].MakePlan(&in)
@@ -187,12 +187,12 @@ func (j *judge) targets(
 		f := plan.Frontends[0]
 		from := func(p netip.Prefix) bool { return p.Contains(r.source()) }
 		if f.Kind == ruleset.LoadBalancerIP && plan.Guarded && !slices.ContainsFunc(plan.Sources, from) {
-			return nil, false, false
+			return nil, false
 		}
 		if f.Policy == cluster.PolicyLocal && (f.IsClusterIP() || r.outside) {
-			return plan.Local, !f.IsClusterIP(), true
+			return plan.Local, !f.IsClusterIP()
 		}
-		return plan.Cluster, false, true
+		return plan.Cluster, false
 	}
-	return nil, false, false
+	return nil, false
 }
