@@ -2,10 +2,9 @@ package cluster
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
+	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -30,20 +29,16 @@ func (c *Cluster) url(port uint16) string {
 	return "https://" + netip.AddrPortFrom(c.config.Namespace.IPv4, port).String()
 }
 
-// Listen opens a TLS listener for HTTP/2 with the address and the certificate
-// of the API servers. The caller closes it.
-func (c *Cluster) Listen(port uint16) (net.Listener, error) {
-	pair, err := tls.LoadX509KeyPair(c.path(servingCertFile), c.path(servingKeyFile))
-	if err != nil {
-		return nil, err
-	}
+// Serve serves HTTP/2 over TLS with the address and the certificate of the API
+// servers. The caller closes the server.
+func (c *Cluster) Serve(port uint16, handler http.Handler) (*http.Server, error) {
 	listener, err := c.config.Namespace.Listen("tcp", netip.AddrPortFrom(c.config.Namespace.IPv4, port))
 	if err != nil {
 		return nil, err
 	}
-	return tls.NewListener(listener, &tls.Config{
-		Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"},
-	}), nil
+	server := &http.Server{Handler: handler}
+	go func() { _ = server.ServeTLS(listener, c.path(servingCertFile), c.path(servingKeyFile)) }() // until Close
+	return server, nil
 }
 
 // CA returns the certificate of the cluster's authority, PEM.

@@ -134,32 +134,44 @@ func (f *fleet) Measure(ctx context.Context, r *report.Report) (err error) {
 	if _, err := f.fresh(ctx); err != nil {
 		return err
 	}
-	if err := f.measureChanges(ctx, 0, func(table, what string, u usage, _ int, more ...report.Figure) {
-		f.addRow(table, 0, "none", "none", what, u, 0, more...)
-	}); err != nil {
+	if err := f.measureChanges(ctx, members{0, "none", "none"}); err != nil {
 		return err
 	}
-	for _, real := range []bool{true, false} {
+	for _, m := range f.members() {
+		if err := f.measure(ctx, m); err != nil {
+			return fmt.Errorf("%d nodes of %s: %w", m.n, m.proxy, err)
+		}
+		if err := r.Save(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members are nodes of a proxy that are measured together.
+type members struct {
+	n              int
+	proxy, clients string
+}
+
+// real and simulated are kinds of clients.
+const real, simulated = "real", "simulated"
+
+// members returns what is measured, in this order.
+func (f *fleet) members() (all []members) {
+	for _, clients := range []string{real, simulated} {
 		for _, proxy := range f.subjects {
-			if f.real == 0 || informersOf[proxy] == nil {
-				continue
-			}
-			if err := f.measure(ctx, f.real, proxy, real); err != nil {
-				return fmt.Errorf("%d nodes of %s: %w", f.real, proxy, err)
+			if f.real > 0 && informersOf[proxy] != nil {
+				all = append(all, members{f.real, proxy, clients})
 			}
 		}
 	}
 	for _, n := range f.nodes {
 		for _, proxy := range f.subjects {
-			if err := f.measure(ctx, n, proxy, false); err != nil {
-				return fmt.Errorf("%d nodes of %s: %w", n, proxy, err)
-			}
-			if err := r.Save(); err != nil {
-				return err
-			}
+			all = append(all, members{n, proxy, simulated})
 		}
 	}
-	return nil
+	return all
 }
 
 const notes = `at once: from the first connection until the last node has all objects and has begun its watches
@@ -207,16 +219,17 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// addRow adds a row with figures of nodes.
-func (f *fleet) addRow(table string, n int, proxy, clients, what string, u usage, nodes int, more ...report.Figure) {
+// addRow adds a row of members. In the table of starts, so many nodes started.
+func (f *fleet) addRow(table string, m members, what string, u usage, started int, more ...report.Figure) {
 	row := []report.Figure{
-		report.Value("nodes", report.Count, float64(n)), report.Label("proxy", proxy), report.Label("clients", clients),
+		report.Value("nodes", report.Count, float64(m.n)), report.Label("proxy", m.proxy),
+		report.Label("clients", m.clients),
 		report.Label("", what), report.Value("time", report.Seconds, u.took.Seconds()),
 		report.Value("CPU", report.Seconds, u.cpu), report.Value("sent", report.Bytes, float64(u.sent)),
 		report.Value("peak memory", report.Bytes, float64(u.peak)),
 	}
 	if table == starts {
-		per := float64(nodes)
+		per := float64(started)
 		row = append(row, report.Value("CPU per node", report.Seconds, u.cpu/per),
 			report.Value("sent per node", report.Bytes, float64(u.sent)/per),
 			report.Value("refused", report.Count, float64(u.refused)))

@@ -81,20 +81,17 @@ func (f *fleet) fresh(ctx context.Context) (version string, err error) {
 	return list.ResourceVersion, err
 }
 
-// measure measures n nodes of a proxy: a start of all, a rolling restart, and a
-// steady state.
-func (f *fleet) measure(ctx context.Context, n int, proxy string, real bool) (err error) {
+// measure measures members: a start of all, a rolling restart, and a steady
+// state.
+func (f *fleet) measure(ctx context.Context, m members) (err error) {
+	n := m.n
 	version, err := f.fresh(ctx)
 	if err != nil {
 		return err
 	}
-	clients := "simulated"
-	run := replay{requests: f.requests[proxy], version: version, counts: &f.counters}.run
-	if real {
-		clients, run = "real", informersOf[proxy]
-	}
-	add := func(table, what string, u usage, nodes int, more ...report.Figure) {
-		f.addRow(table, n, proxy, clients, what, u, nodes, more...)
+	run := replay{requests: f.requests[m.proxy], version: version, counts: &f.counters}.run
+	if m.clients == real {
+		run = informersOf[m.proxy]
 	}
 	var all []*member
 	defer func() { err = errors.Join(err, endAll(all)) }()
@@ -107,7 +104,7 @@ func (f *fleet) measure(ctx context.Context, n int, proxy string, real bool) (er
 	if err != nil {
 		return err
 	}
-	add(starts, "at once", u, n)
+	f.addRow(starts, m, "at once", u, n)
 	wave, restarted := max(1, n/10), 0
 	u, err = f.observe(func() error {
 		for range f.waves {
@@ -128,14 +125,12 @@ func (f *fleet) measure(ctx context.Context, n int, proxy string, real bool) (er
 	if err != nil {
 		return err
 	}
-	add(starts, fmt.Sprintf("%d at a time, %d in all", wave, restarted), u, restarted)
-	return f.measureChanges(ctx, n, add)
+	f.addRow(starts, m, fmt.Sprintf("%d at a time, %d in all", wave, restarted), u, restarted)
+	return f.measureChanges(ctx, m)
 }
 
 // measureChanges measures a steady state.
-func (f *fleet) measureChanges(
-	ctx context.Context, nodes int, add func(table, what string, u usage, nodes int, more ...report.Figure),
-) error {
+func (f *fleet) measureChanges(ctx context.Context, m members) error {
 	var changes int
 	u, err := f.observe(func() (err error) {
 		if changes, err = f.change(ctx); err != nil {
@@ -151,13 +146,13 @@ func (f *fleet) measureChanges(
 		report.Value("changes", report.Count, per),
 		report.Value("CPU per change", report.Seconds, u.cpu/per),
 	}
-	if nodes > 0 {
-		figures = append(figures, report.Value("and node", report.Seconds, (u.cpu/per-f.alone)/float64(nodes)),
-			report.Value("sent per change and node", report.Bytes, float64(u.sent)/per/float64(nodes)))
+	if m.n > 0 {
+		figures = append(figures, report.Value("and node", report.Seconds, (u.cpu/per-f.alone)/float64(m.n)),
+			report.Value("sent per change and node", report.Bytes, float64(u.sent)/per/float64(m.n)))
 	} else {
 		f.alone = u.cpu / per
 	}
-	add(steady, fmt.Sprintf("%d changes a second", f.rate), u, nodes, figures...)
+	f.addRow(steady, m, fmt.Sprintf("%d changes a second", f.rate), u, 0, figures...)
 	return nil
 }
 

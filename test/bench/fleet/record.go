@@ -144,12 +144,10 @@ func (f *fleet) record(ctx context.Context, run func(ctx context.Context, url st
 	running, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	r := &recorder{server: forward, complete: stop, watched: map[string]bool{}}
-	listener, err := f.Cluster.Listen(recordPort)
+	server, err := f.Cluster.Serve(recordPort, r)
 	if err != nil {
 		return nil, err
 	}
-	server := &http.Server{Handler: r}
-	go func() { _ = server.Serve(listener) }() // until Close
 	defer func() { err = errors.Join(err, server.Close()) }()
 
 	err = run(running, strings.Replace(f.Cluster.URL(), ":"+to.Port(), fmt.Sprintf(":%d", recordPort), 1))
