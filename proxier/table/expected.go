@@ -128,7 +128,8 @@ func (e *Expected) addRows(rows []nft.Row) {
 
 // client returns the row of a client with session affinity, which packets add.
 func (e *Expected) client(set *nft.Set, key nft.Tuple) (nft.Row, error) {
-	found, errFind := []nft.Row{{}}, error(nil)
+	found := []nft.Row{{}}
+	var errFind error
 	err := e.read(func() {
 		if e.table.kernel != nil {
 			found, errFind = e.table.kernel.FindRows(e.program.Table, []nft.Row{{Set: set, Key: key}})

@@ -25,7 +25,7 @@ type flagSpec struct {
 	help string
 }
 
-// effect describes the effect of a flag.
+// effect describes the effect and the values of a flag.
 type effect struct {
 	// field is the equivalent field of the configuration file, "" for none.
 	field string

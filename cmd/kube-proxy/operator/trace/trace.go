@@ -172,7 +172,8 @@ func (t *Trace) packet(p *passage) *Packet {
 // rule returns the rule of an event. It reads the chain unless the rule was
 // there before. A rule that was deleted meanwhile has no text.
 func (t *Trace) rule(kernel *explain.Kernel, e nft.TraceEvent) (r explain.ChainRule) {
-	c, err := chain{e.Family, e.Table, e.Chain}, error(nil)
+	var err error
+	c := chain{e.Family, e.Table, e.Chain}
 	is := func(rule nft.Rule) bool { return rule.Handle == e.Rule }
 	i := slices.IndexFunc(t.chains[c], is)
 	if i < 0 {
