@@ -1,69 +1,10 @@
 package nft
 
 import (
-	"encoding/binary"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
-
-// Type is the data type of one field of a key or of data. nft numbers the
-// types (TYPE_* in its datatype.h); the kernel stores the number but does not
-// interpret it.
-type Type struct {
-	id    uint32
-	name  string
-	size  int // of a value in bytes
-	order byteOrder
-	text  func([]byte) string // returns a value in nft syntax
-	// prefixes is set if nft writes a range of values as a prefix if
-	// possible.
-	prefixes bool
-	// bits is set if the bits of a value have names.
-	bits bool
-}
-
-// byteOrder is the BYTEORDER_* number of nft.
-type byteOrder uint32
-
-const (
-	orderInvalid byteOrder = 0 // of a concatenation
-	orderHost    byteOrder = 1
-	orderBig     byteOrder = 2
-)
-
-// Data types of fields.
-var (
-	typeInteger     = Type{id: 4, name: "integer", size: 4, order: orderHost, text: integerText}
-	TypeIPv4Addr    = Type{id: 7, name: "ipv4_addr", size: 4, order: orderBig, text: addrText, prefixes: true}
-	TypeIPv6Addr    = Type{id: 8, name: "ipv6_addr", size: 16, order: orderBig, text: addrText, prefixes: true}
-	TypeInetProto   = Type{id: 12, name: "inet_proto", size: 1, order: orderBig, text: protoText}
-	TypeInetService = Type{id: 13, name: "inet_service", size: 2, order: orderBig, text: portText}
-)
-
-// TypeAddr returns the address type of a family.
-func TypeAddr(f Family) Type { return ofFamily(f, TypeIPv4Addr, TypeIPv6Addr) }
-
-// padded returns the size of a value in a concatenation, where each field
-// takes whole registers of 4 bytes.
-func (t Type) padded() int { return align4(t.size) }
-
-func addrText(b []byte) string {
-	a, _ := netip.AddrFromSlice(b)
-	return a.String()
-}
-
-func protoText(b []byte) string { return nfnetlink.ProtocolName(b[0]) }
-
-func portText(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }
-
-func integerText(b []byte) string {
-	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
-}
 
 // maxFields is the maximum number of fields in a concatenation. The type
 // number of nft has 6 bits for each of five fields.

@@ -132,7 +132,7 @@ func CtStatusDNAT() Statement {
 func CtStateNew() Statement { return ctState(expr.CtStateBitNEW) }
 
 // CtStateFirst yields `ct state new,untracked`: the packet begins a connection,
-// or connection tracking does not know.
+// or is not tracked.
 func CtStateFirst() Statement { return ctState(expr.CtStateBitNEW | expr.CtStateBitUNTRACKED) }
 
 // CtStateKnown yields `ct state established,related`: connection tracking has
@@ -214,8 +214,8 @@ func trace(on byte) Statement {
 	}
 }
 
-// LimitRate yields `limit rate 10/second burst 20 packets`: it matches so many
-// packets each second, and the first ones of a burst.
+// LimitRate yields `limit rate 10/second burst 20 packets`: it matches up to
+// perSecond packets each second, and the first burst packets.
 func LimitRate(perSecond, burst uint32) Statement {
 	return Statement{&expr.Limit{
 		Type: expr.LimitTypePkts, Rate: uint64(perSecond), Unit: expr.LimitTimeSecond, Burst: burst,

@@ -1,0 +1,158 @@
+package nft
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
+)
+
+// Type is the data type of one field of a key or of data. nft numbers the
+// types (TYPE_* in its datatype.h); the kernel stores the number but does not
+// interpret it.
+type Type struct {
+	id    uint32
+	name  string
+	size  int // of a value in bytes
+	order byteOrder
+	text  func([]byte) string // returns a value in nft syntax
+	// prefixes is set if nft writes a range of values as a prefix if
+	// possible.
+	prefixes bool
+	// bits is set if the bits of a value have names.
+	bits bool
+}
+
+// byteOrder is the BYTEORDER_* number of nft.
+type byteOrder uint32
+
+const (
+	orderInvalid byteOrder = 0 // of a concatenation
+	orderHost    byteOrder = 1
+	orderBig     byteOrder = 2
+)
+
+// Data types of fields.
+var (
+	typeInteger     = Type{id: 4, name: "integer", size: 4, order: orderHost, text: integerText}
+	TypeIPv4Addr    = Type{id: 7, name: "ipv4_addr", size: 4, order: orderBig, text: addrText, prefixes: true}
+	TypeIPv6Addr    = Type{id: 8, name: "ipv6_addr", size: 16, order: orderBig, text: addrText, prefixes: true}
+	TypeInetProto   = Type{id: 12, name: "inet_proto", size: 1, order: orderBig, text: protoText}
+	TypeInetService = Type{id: 13, name: "inet_service", size: 2, order: orderBig, text: portText}
+)
+
+// TypeAddr returns the address type of a family.
+func TypeAddr(f Family) Type { return ofFamily(f, TypeIPv4Addr, TypeIPv6Addr) }
+
+// padded returns the size of a value in a concatenation, where each field
+// takes whole registers of 4 bytes.
+func (t Type) padded() int { return align4(t.size) }
+
+func addrText(b []byte) string {
+	a, _ := netip.AddrFromSlice(b)
+	return a.String()
+}
+
+func protoText(b []byte) string { return nfnetlink.ProtocolName(b[0]) }
+
+func portText(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16(b))) }
+
+func integerText(b []byte) string {
+	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
+}
+
+// Types of values that are not in sets of this package.
+var (
+	typeMark      = Type{size: 4, order: orderHost, text: hexText, prefixes: true}
+	typeInterface = Type{size: unix.IFNAMSIZ, text: interfaceText}
+	typeFamily    = namedType(1, "", "inet", "ipv4", "arp", "", "netdev", "", "bridge", "", "", "ipv6")
+	typeDirection = namedType(1, "original", "reply")
+	typePresence  = namedType(4, "missing", "exists")
+	typeRoute     = namedType(4, "unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole",
+		"unreachable", "prohibit")
+
+	typeCtState  = bitsType(4, "invalid", "established", "related", "new", "", "", "untracked")
+	typeCtStatus = bitsType(4, "expected", "seen-reply", "assured", "confirmed", "snat", "dnat", "", "", "", "dying")
+	typeTCPFlags = bitsType(1, "fin", "syn", "rst", "psh", "ack", "urg", "ecn", "cwr")
+)
+
+// namedType is a type whose values have names, from 0.
+func namedType(size int, names ...string) Type {
+	return Type{size: size, order: orderHost,
+		text: func(value []byte) string { return nameOf(number(value), names...) }}
+}
+
+// nameOf returns the name of a number, or the number if it has none.
+func nameOf(n uint32, names ...string) string {
+	if int(n) < len(names) && names[n] != "" {
+		return names[n]
+	}
+	return strconv.FormatUint(uint64(n), 10)
+}
+
+// bitsType is a type whose bits have names, from the lowest one.
+func bitsType(size int, names ...string) Type {
+	return Type{size: size, order: orderHost, bits: true, text: func(value []byte) string {
+		var set []string
+		for i, name := range names {
+			if number(value)&(1<<i) != 0 {
+				set = append(set, name)
+			}
+		}
+		return strings.Join(set, ",")
+	}}
+}
+
+// number returns a number of 1 or 4 bytes in host byte order.
+func number(value []byte) uint32 {
+	if len(value) == 1 {
+		return uint32(value[0])
+	}
+	return binary.NativeEndian.Uint32(value)
+}
+
+// rawType is the type of bytes whose meaning is unknown.
+func rawType(size int) Type { return Type{size: size, order: orderBig, text: rawText} }
+
+func rawText(value []byte) string {
+	if digits := strings.TrimLeft(hex.EncodeToString(value), "0"); digits != "" {
+		return "0x" + digits
+	}
+	return "0x0"
+}
+
+func hexText(value []byte) string { return fmt.Sprintf("0x%08x", number(value)) }
+
+// interfaceText returns the name of an interface, or the beginning of names and
+// *.
+func interfaceText(value []byte) string {
+	if len(value) < unix.IFNAMSIZ {
+		return quote(cString(value) + "*")
+	}
+	return quote(cString(value))
+}
+
+// constant returns a constant in nft syntax. The zero Type stands for an
+// unknown one.
+func (t Type) constant(value []byte) string {
+	isWildcard := t.size == unix.IFNAMSIZ && t.order == orderInvalid && len(value) > 0
+	if t.text == nil || len(value) != t.size && !isWildcard {
+		return rawText(value)
+	}
+	return t.text(value)
+}
+
+// bigEndian returns a value with its most significant byte first, or the
+// reverse of that.
+func (t Type) bigEndian(value []byte) []byte {
+	if t.order != orderHost || len(value) != 4 {
+		return value
+	}
+	return binary.BigEndian.AppendUint32(nil, number(value))
+}
