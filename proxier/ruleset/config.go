@@ -16,9 +16,8 @@ import (
 // fields have the names of kube-proxy's configuration file
 // (kubeproxy.config.k8s.io/v1alpha1).
 type Config struct {
-	// MasqueradeBit is the bit of the packet mark that requests masquerading, 0
-	// to
-	// 31. nil means DefaultMasqueradeBit.
+	// MasqueradeBit is the bit of the packet mark that requests masquerading,
+	// from 0 to 31. nil means DefaultMasqueradeBit.
 	MasqueradeBit *int
 	// MasqueradeAll masquerades all traffic to ClusterIPs.
 	MasqueradeAll bool

@@ -85,35 +85,7 @@ func newLayout(f nft.Family) *layout {
 		localhostNodePorts: &nft.Set{Name: "localhost-nodeports", Key: nft.Types(port...),
 			Comment: "NodePorts that localhost does not serve"},
 		nodePortIPs: &nft.Set{Name: "nodeport-ips", Key: nft.Types(addr), Comment: "IPs that accept NodePort traffic"},
-	}
-	l.vips = dispatchSets{
-		key:       []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()},
-		services:  &nft.Set{Name: "service-ips", Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
-		endpoints: &nft.Set{Name: OwnSet},
-		tables:    &nft.Set{Name: "service-tables"},
-		isLocal:   &nft.Set{Name: "local-ips"},
-		local:     &nft.Set{Name: "local-policy-ips"},
-		cluster:   &nft.Set{Name: allEndpointsPrefix + "ips"},
-		noEndpoints: &nft.Set{Name: setNoEndpointServices,
-			Comment: "vmap to drop or reject packets to services with no endpoints"},
-		connections: &nft.Set{Name: "service-connections",
-			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
-		localChain: chainExternalLocal,
-		balance:    balance, balanceAll: balanceAll, masqueraded: external,
-	}
-	l.nodePorts = dispatchSets{
-		key:       []nft.Expr{nft.L4Proto(), nft.ThDport()},
-		services:  &nft.Set{Name: NodePortSet, Comment: "NodePort traffic"},
-		endpoints: &nft.Set{Name: "nodeport-endpoints"},
-		tables:    &nft.Set{Name: "nodeport-tables"},
-		isLocal:   &nft.Set{Name: "local-nodeports"},
-		local:     &nft.Set{Name: "local-policy-nodeports"},
-		cluster:   &nft.Set{Name: allEndpointsPrefix + "nodeports"},
-		noEndpoints: &nft.Set{Name: "no-endpoint-nodeports",
-			Comment: "vmap to drop or reject packets to service nodeports with no endpoints"},
-		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
-		localChain:  chainNodePortLocal,
-		balance:     nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
+		vips:        newVIPSets(f), nodePorts: newNodePortSets(),
 	}
 	l.vips.declare(endpoint, vip...)
 	l.nodePorts.declare(endpoint, port...)
@@ -128,6 +100,43 @@ func newLayout(f nft.Family) *layout {
 			Dynamic: true, Size: affinityClients}
 	}
 	return l
+}
+
+// newVIPSets returns the sets of VIPs, without their keys and data.
+func newVIPSets(f nft.Family) dispatchSets {
+	return dispatchSets{
+		key:       []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()},
+		services:  &nft.Set{Name: "service-ips", Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
+		endpoints: &nft.Set{Name: OwnSet},
+		tables:    &nft.Set{Name: "service-tables"},
+		isLocal:   &nft.Set{Name: "local-ips"},
+		local:     &nft.Set{Name: "local-policy-ips"},
+		cluster:   &nft.Set{Name: allEndpointsPrefix + "ips"},
+		noEndpoints: &nft.Set{Name: setNoEndpointServices,
+			Comment: "vmap to drop or reject packets to services with no endpoints"},
+		connections: &nft.Set{Name: "service-connections",
+			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
+		localChain: chainExternalLocal,
+		balance:    balance, balanceAll: balanceAll, masqueraded: external,
+	}
+}
+
+// newNodePortSets returns the sets of NodePorts, without their keys and data.
+func newNodePortSets() dispatchSets {
+	return dispatchSets{
+		key:       []nft.Expr{nft.L4Proto(), nft.ThDport()},
+		services:  &nft.Set{Name: NodePortSet, Comment: "NodePort traffic"},
+		endpoints: &nft.Set{Name: "nodeport-endpoints"},
+		tables:    &nft.Set{Name: "nodeport-tables"},
+		isLocal:   &nft.Set{Name: "local-nodeports"},
+		local:     &nft.Set{Name: "local-policy-nodeports"},
+		cluster:   &nft.Set{Name: allEndpointsPrefix + "nodeports"},
+		noEndpoints: &nft.Set{Name: "no-endpoint-nodeports",
+			Comment: "vmap to drop or reject packets to service nodeports with no endpoints"},
+		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
+		localChain:  chainNodePortLocal,
+		balance:     nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
+	}
 }
 
 // affinitySetPrefix is the prefix of the names of the affinity sets. It is not

@@ -66,6 +66,9 @@ type Facts struct {
 	Masqueraded bool
 	// Failure is why the proxy cannot serve a NodePort on localhost.
 	Failure string
+	// Trace is what a trace saw of a packet that another table stopped, or that
+	// no rule reported any more.
+	Trace string
 }
 
 // Text returns the reason for people, as a sentence without a period.
@@ -96,6 +99,8 @@ func (r Reason) Text(f Facts) string {
 		return "the table has no row with an endpoint of " + f.ServicePort
 	case Unexplained:
 		return f.unexplained()
+	case OtherTable, NotReported:
+		return f.Trace
 	}
 	return cmp.Or(reasonTexts[r], string(r))
 }
@@ -129,6 +134,24 @@ func (f *Facts) unexplained() string {
 		return fmt.Sprintf("a rule of chain %s ends the walk", f.Chain)
 	}
 	return "no rule of the proxy decides"
+}
+
+// Short returns what a frontend does with new connections for a reason, "" if
+// it serves them. hasEndpoints reports whether its service port has endpoints.
+func (r Reason) Short(kind AddressKind, hasEndpoints bool) string {
+	switch {
+	case r == NoEndpoints && !hasEndpoints:
+		return "rejects: no endpoints"
+	case r == NoEndpoints:
+		return "rejects: no usable endpoint"
+	case r == NoWeight:
+		return "rejects: all usable endpoints have weight 0"
+	case r == NoLocalEndpoints && kind == ClusterIP:
+		return "drops: no usable endpoint on this node"
+	case r == NoLocalEndpoints:
+		return "drops clients outside the cluster: no usable endpoint on this node"
+	}
+	return ""
 }
 
 // Refusals returns the reasons for which new connections are rejected or

@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -143,19 +144,7 @@ func stateText(s *table.ServiceView, f *table.FrontendView) string {
 		}
 		return "not served: " + f.Error
 	}
-	text := "served"
-	switch {
-	case f.State == table.WithoutEndpoints && f.AllEndpoints == 0:
-		text = "rejects: no endpoints"
-	case f.State == table.WithoutEndpoints:
-		text = "rejects: no usable endpoint"
-	case f.State == table.WithoutWeight:
-		text = "rejects: all usable endpoints have weight 0"
-	case f.State == table.WithoutLocalEndpoints && f.Kind == ruleset.ClusterIP:
-		text = "drops: no usable endpoint on this node"
-	case f.State == table.WithoutLocalEndpoints:
-		text = "drops clients outside the cluster: no usable endpoint on this node"
-	}
+	text := cmp.Or(ruleset.Reason(f.State).Short(f.Kind, f.AllEndpoints > 0), "served")
 	if s.Restricted && f.Kind == ruleset.LoadBalancerIP && !s.Unrestricted(f.Family) {
 		text += "; only for clients in " + prefixesText(s.SourceRanges)
 	}

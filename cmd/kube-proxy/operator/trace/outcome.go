@@ -64,8 +64,8 @@ func (k *Packet) arrive(p *passage, translated bool) {
 	case k.Endpoint.IsValid() && (translated || k.Repeated):
 		k.Action = explain.ToEndpoint
 	case k.Endpoint.IsValid():
-		k.Reason = explain.Reason{Code: ruleset.OtherTable,
-			Text: "another program translates the packet to " + k.Endpoint.String()}
+		k.Reason = explain.NewReason(ruleset.OtherTable,
+			ruleset.Facts{Trace: "another program translates the packet to " + k.Endpoint.String()})
 		k.Endpoint = netip.AddrPort{}
 	case k.Repeated:
 		k.Reason = explain.NewReason(ruleset.Untranslated, ruleset.Facts{})
@@ -83,7 +83,7 @@ func (k *Packet) stop(e nft.TraceEvent, rejectWith string) {
 		k.Action, k.RejectWith = explain.Reject, rejectWith
 	}
 	if !isProxy(e) {
-		k.Reason = explain.Reason{Code: ruleset.OtherTable, Text: k.lastStep()}
+		k.Reason = explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: k.lastStep()})
 	}
 }
 
@@ -102,10 +102,10 @@ func (k *Packet) vanish(p *passage) {
 	k.Action = Lost
 	if n := len(p.events); n > 0 && p.events[n-1].Verdict == nft.VerdictQueue {
 		k.Action = Taken
-		k.Reason = explain.Reason{Code: ruleset.OtherTable, Text: k.lastStep()}
+		k.Reason = explain.NewReason(ruleset.OtherTable, ruleset.Facts{Trace: k.lastStep()})
 		return
 	}
-	k.Reason = explain.Reason{Code: ruleset.NotReported, Text: k.suspects(p)}
+	k.Reason = explain.NewReason(ruleset.NotReported, ruleset.Facts{Trace: k.suspects(p)})
 	k.Repeated = false
 }
 
