@@ -77,7 +77,7 @@ func TestDamage(t *testing.T) {
 	}
 	damages, err := txtar.ParseFile("testdata/damages.txtar")
 	if err != nil || len(damages.Files) != len(tests) {
-		t.Fatalf("got damages %v, %v, want those of all %d tests", damages, err, len(tests))
+		t.Fatalf("got damages %v, %v, want one for each of the %d tests", damages, err, len(tests))
 	}
 	for _, file := range damages.Files {
 		tt, ok := tests[file.Name]

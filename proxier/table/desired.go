@@ -284,7 +284,7 @@ func (d *desired) setPorts(s *serviceState) {
 	}
 }
 
-// keyOf returns what identifies a service port among those of its Service.
+// keyOf returns what identifies a service port within its Service.
 func keyOf(p cluster.ServicePort) cluster.ServicePort {
 	return cluster.ServicePort{Name: p.Name, Protocol: p.Protocol}
 }

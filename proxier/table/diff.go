@@ -12,6 +12,12 @@ import (
 
 // Diff compares a table with the kernel in short steps, and changes nothing.
 // Between steps, the Table may change: each step compares what is desired then.
+//
+// It compares the flags of the table, the types of sets, the counters, the base
+// chains, the rules of every chain, and the rows of the node and of the service
+// ports. It finds extra chains, sets, counters and rules, and extra rows of
+// sets with at most 4,096 rows. It reports changes that the kernel refused. It
+// compares neither clients with session affinity nor numbers of packets.
 type Diff struct {
 	audit
 	cursor string
