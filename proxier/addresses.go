@@ -148,10 +148,10 @@ func (a *localAddresses) relist() {
 	a.report(ips)
 }
 
-// list returns the addresses of this node. The kernel
-// interrupts a list during which an address changes; list then tries again. If
-// each try is interrupted, it returns the addresses of the last one, which can
-// be incomplete, and netlink.ErrDumpInterrupted.
+// list returns the addresses of this node. The kernel interrupts a list during
+// which an address changes; list then tries again. If each try is interrupted,
+// it returns the addresses of the last one, which can be incomplete, and
+// netlink.ErrDumpInterrupted.
 func (a *localAddresses) list() ([]netip.Addr, error) {
 	var all []netlink.Addr
 	var err error

@@ -45,7 +45,7 @@ type pending struct {
 	// slice had no endpoints.
 	slices   map[translate.SliceName]cluster.ServiceName
 	triggers []time.Time
-	// versions are those of slices that have endpoints, once they are taken.
+	// versions are the taken EndpointSlices that have endpoints.
 	versions []*translate.EndpointSlice
 }
 

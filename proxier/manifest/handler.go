@@ -6,8 +6,8 @@ import (
 )
 
 // Handler receives the objects of the directory. Run calls it from its own
-// goroutine. The objects are valid and must not be modified. The
-// old object of an update is the pointer that was delivered before.
+// goroutine. The objects are valid and must not be modified. The old object of
+// an update is the pointer that was delivered before.
 //
 // The first round of calls is OnServiceCIDRsChanged if there are
 // ServiceCIDRs, an Update call for each object, the three Synced calls, and

@@ -36,8 +36,8 @@ type effect struct {
 	inert string
 	// successor returns what replaces a value of an inert flag. It may be nil.
 	successor func(value string) string
-	// deprecated names the replacement of a deprecated flag, which --help
-	// does not show.
+	// deprecated names the replacement of a deprecated flag. --help hides the
+	// flag.
 	deprecated string
 	// zeroIsDefault reports whether an empty value or 0 means the default in a
 	// configuration file, so that --write-config-to cannot write it.

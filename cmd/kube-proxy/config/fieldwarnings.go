@@ -13,8 +13,8 @@ import (
 // fieldWarnings returns a warning for each field of a file, before defaults,
 // that is set and has no effect. With mode nftables it ignores the sections
 // of other modes, as kube-proxy does, except for schedulers of IPVS that have a
-// successor. With an empty mode it does not, because
-// kube-proxy would use them.
+// successor. With an empty mode it warns about them, because kube-proxy would
+// use them.
 func fieldWarnings(c *v1alpha1.KubeProxyConfiguration) []string {
 	w := new(fieldWarner)
 	if c.Mode == "" {

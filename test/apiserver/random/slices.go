@@ -35,7 +35,7 @@ func (g *Generator) drawSlices(a *App) {
 }
 
 // The faults: something in EndpointSlices for which the proxies are known to
-// differ. Smaller numbers are no fault.
+// differ. Smaller numbers are not a fault.
 const (
 	contradiction = 40 + iota
 	endpointInServiceCIDR

@@ -19,7 +19,7 @@
 // clients show how well this stands for informers.
 //
 // The API server is restarted before each proxy and number of nodes. Its CPU
-// time and memory are those of its own process, so clients and etcd do not
+// time and memory are of its own process only, so clients and etcd do not
 // count, but they share the processors: times are longer than with an API
 // server that has a machine of its own.
 package main
@@ -80,7 +80,7 @@ func (f *fleet) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&f.endpoints, "endpoints", 10, "Endpoints of each Service.")
 	flags.StringSliceVar(&f.subjects, "subjects", []string{stage.Product, stage.Upstream},
 		fmt.Sprintf("Proxies to measure, %q and %q. There is also %q.", stage.Product, stage.Upstream, plain))
-	flags.IntVar(&f.waves, "waves", 10, "Rolling restart of so many tenths of the nodes.")
+	flags.IntVar(&f.waves, "waves", 10, "Waves of a rolling restart, each of a tenth of the nodes.")
 	flags.IntVar(&f.rate, "rate", 50, "Changes per second.")
 	flags.DurationVar(&f.steady, "steady", 20*time.Second, "Time of changes.")
 }
@@ -219,7 +219,7 @@ func (f *fleet) prepare(ctx context.Context) (err error) {
 	return err
 }
 
-// addRow adds a row of members. In the table of starts, so many nodes started.
+// addRow adds a row of members. started is the number of nodes that started.
 func (f *fleet) addRow(table string, m members, what string, u usage, started int, more ...report.Figure) {
 	row := []report.Figure{
 		report.Value("nodes", report.Count, float64(m.n)), report.Label("proxy", m.proxy),

@@ -80,7 +80,7 @@ func newUDPSlice(service int, addrs []netip.Addr) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// fill adds UDP flows to connection tracking, like those of clients of the
+// fill adds UDP flows to connection tracking, as clients cause them, of the
 // frontend. The first endpoint has staleFlows of them.
 func fill(ctx context.Context, flows int, frontend netip.AddrPort, endpoints []netip.Addr) error {
 	handle, err := netlink.NewHandle(unix.NETLINK_NETFILTER)

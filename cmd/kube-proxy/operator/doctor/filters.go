@@ -105,7 +105,7 @@ type block struct {
 	rule         int    // the number of the rule, 0 for the policy of the base chain
 	handle       uint64 // of the rule, 0 for legacy tables
 	text         string // of the rule in nft syntax, as far as it is understood
-	packet       string // the first packet, of so many
+	packet       string // the first of these packets
 	packets      int
 	certain      bool // it does not depend on facts that are not known
 }

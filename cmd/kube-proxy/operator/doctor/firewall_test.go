@@ -68,7 +68,7 @@ func blocks(t *testing.T) (texts []string) {
 	return texts
 }
 
-// A host of the node's network, such as the API server, is no pod.
+// A host of the node's network, such as the API server, is not a pod.
 func TestHostsAreNoPods(t *testing.T) {
 	prepare(t, 40) // few enough for a sample to have all rows
 	tabletest.LoadNFT(t, `table inet fw { chain forward {

@@ -57,7 +57,7 @@ func (n *node) number(name string) (value int, known bool) {
 	return value, err == nil
 }
 
-// ipv4Conf has the IPv4 settings of each interface, and those of all.
+// ipv4Conf has the IPv4 settings of each interface, and of `all`.
 const ipv4Conf = "net/ipv4/conf/"
 
 // interfacesWhere returns the interfaces, without lo, whose IPv4 setting meets
