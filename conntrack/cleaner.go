@@ -25,8 +25,8 @@ type Result struct {
 }
 
 // Cleaner deletes stale flows. Its methods are safe for concurrent use.
-// Update and SetNodeAddrs do not block. When they are called, the
-// rules for the new state must already be in the kernel.
+// Update and SetNodeAddrs do not block. When they are called, the rules for the
+// new state must already be in the kernel.
 //
 // Each change is checked by two passes. The kernel inserts a flow into its
 // table only when the first packet of the flow leaves its last hook
