@@ -31,6 +31,21 @@ func affinityPlan(endpoints ...string) *ruleset.Plan {
 	return p
 }
 
+// A plan with an absent endpoint that is not committed does not keep the id
+// longer.
+func TestAbsentIDInPlan(t *testing.T) {
+	ids := newAffinityIDs(1)
+	e := affinityEndpoint{"port", netip.MustParseAddrPort("10.244.1.5:8080")}
+	absent := knownID{clientID{id: firstID}, time.Now().Add(absenceTime), false}
+	ids.known[e] = absent
+	if got := ids.earlier(e); got != absent.clientID {
+		t.Errorf("got id %v, want %v", got, absent.clientID)
+	}
+	if got := ids.known[e]; got != absent {
+		t.Errorf("in a plan: got %v, want %v", got, absent)
+	}
+}
+
 // An endpoint that is absent for less than absenceTime keeps its id, and so
 // its clients. If it is added again later, it gets another id.
 func TestIDsOfAbsentEndpoints(t *testing.T) {
