@@ -107,6 +107,16 @@ func L4Proto() Expr {
 	}
 }
 
+// Priority yields `meta priority`: the priority of the packet, for which nft
+// writes a class of traffic control.
+func Priority() Expr {
+	return Expr{
+		typ:    TypeClassID,
+		load:   func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg} },
+		typeof: userdata{}.u32(0, exprMeta).nested(1, userdata{}.u32(0, uint32(expr.MetaKeyPRIORITY))),
+	}
+}
+
 // Random yields `numgen random mod M offset O`: a random number from O to
 // O+M-1. The kernel refuses M = 0.
 func Random(mod, offset uint32) Expr { return numgen(unix.NFT_NG_RANDOM, mod, offset) }

@@ -109,8 +109,21 @@ func (r Rule) Set() string {
 	return ""
 }
 
-// Constants returns the numbers that are written with the function Constant, in
-// their order.
+// Priorities returns the numbers to which the rule sets the priority, in their
+// order.
+func (r Rule) Priorities() (priorities []uint32) {
+	for i, e := range r.Expressions[:max(0, len(r.Expressions)-1)] {
+		set, ok := r.Expressions[i+1].(*expr.Meta)
+		if n, isConstant := e.(*expr.Immediate); ok && isConstant && set.SourceRegister &&
+			set.Key == expr.MetaKeyPRIORITY && len(n.Data) == 4 {
+			priorities = append(priorities, binary.NativeEndian.Uint32(n.Data))
+		}
+	}
+	return priorities
+}
+
+// Constants returns the numbers of the expressions `numgen inc mod 1 offset N`,
+// in their order. Rules of earlier versions of nftproxy have them.
 func (r Rule) Constants() (constants []uint32) {
 	for _, e := range r.Expressions {
 		if n, ok := e.(*expr.Numgen); ok && n.Modulus == 1 {

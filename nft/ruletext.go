@@ -558,6 +558,8 @@ var metaOperands = map[expr.MetaKey]operand{
 	expr.MetaKeyIIF:     {text: "iif", typ: typeInteger},
 	expr.MetaKeyOIF:     {text: "oif", typ: typeInteger},
 	expr.MetaKeyNFTRACE: {text: "meta nftrace", typ: namedType(1)},
+
+	expr.MetaKeyPRIORITY: {text: "meta priority", typ: TypeClassID},
 }
 
 // ctOperands are facts about the connection.

@@ -200,6 +200,25 @@ func setMark(bits, mask uint32) Statement {
 	}
 }
 
+// SetPriority yields `meta priority set numgen random mod 3 offset 1`.
+func SetPriority(to Expr) Statement { return setPriority(loadConcat([]Expr{to})...) }
+
+// SetPriorityTo yields `meta priority set 0:3`.
+func SetPriorityTo(class uint32) Statement {
+	return setPriority(&expr.Immediate{Register: reg1, Data: hostU32(class)})
+}
+
+// SetPriorityMap yields `meta priority set ip daddr . th dport map @map`. It
+// does not match if the map has no data for the values.
+func SetPriorityMap(m *Set, exprs ...Expr) Statement {
+	return setPriority(lookup(exprs, &expr.Lookup{SetName: m.Name, DestRegister: reg1, IsDestRegSet: true})...)
+}
+
+// setPriority sets the priority to the number that expressions load into reg1.
+func setPriority(load ...expr.Any) Statement {
+	return append(load, &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg1, SourceRegister: true})
+}
+
 // SetTrace yields `meta nftrace set 1`: from here on, the kernel reports each
 // rule that the packet matches to every Tracer.
 func SetTrace() Statement { return trace(1) }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -45,6 +46,7 @@ var (
 	TypeIPv6Addr    = Type{id: 8, name: "ipv6_addr", size: 16, order: orderBig, text: addrText, prefixes: true}
 	TypeInetProto   = Type{id: 12, name: "inet_proto", size: 1, order: orderBig, text: protoText}
 	TypeInetService = Type{id: 13, name: "inet_service", size: 2, order: orderBig, text: portText}
+	TypeClassID     = Type{id: 23, name: "classid", size: 4, order: orderHost, text: classText}
 )
 
 // TypeAddr returns the address type of a family.
@@ -65,6 +67,19 @@ func portText(b []byte) string { return strconv.Itoa(int(binary.BigEndian.Uint16
 
 func integerText(b []byte) string {
 	return strconv.FormatUint(uint64(binary.NativeEndian.Uint32(b)), 10)
+}
+
+// classText returns a class of traffic control: two hexadecimal numbers of 16
+// bits.
+func classText(b []byte) string {
+	switch n := number(b); n {
+	case 0:
+		return "none"
+	case math.MaxUint32:
+		return "root"
+	default:
+		return fmt.Sprintf("%x:%x", n>>16, n&math.MaxUint16)
+	}
 }
 
 // Types of values that are not in sets of this package.

@@ -70,15 +70,26 @@ func (p *Path) connection(e *expr.Ct) {
 	p.load(e.Register, slotBytes, p.Packet.tracked(e.Key))
 }
 
-// meta loads information about the packet, or sets it. Only the mark has an
-// effect.
+// meta loads information about the packet, or sets it. Only the mark and the
+// priority have an effect.
 func (w *Walk) meta(p *Path, e *expr.Meta) {
 	if !e.SourceRegister {
 		p.load(e.Register, slotBytes, w.metaValue(&p.Packet, e.Key))
 		return
 	}
-	if e.Key == expr.MetaKeyMARK {
-		p.mark(p.value(e.Register, slotBytes))
+	v := p.value(e.Register, slotBytes)
+	switch e.Key {
+	case expr.MetaKeyMARK:
+		p.mark(v)
+	case expr.MetaKeyPRIORITY:
+		if d, random := v.unknown.(draw); random && d.mod <= maxDrawn {
+			w.draw(p, d)
+			return
+		}
+		p.Packet.PriorityUnknown = v.unknown != nil
+		if p.Packet.Priority = 0; v.unknown == nil {
+			p.Packet.Priority = binary.NativeEndian.Uint32(v.bytes)
+		}
 	}
 	p.next()
 }

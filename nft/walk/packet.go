@@ -23,6 +23,9 @@ type Packet struct {
 	Mark    uint32
 	// MarkUnknown reports whether the mark is not known.
 	MarkUnknown bool
+	// Priority is the priority, unless PriorityUnknown is true.
+	Priority        uint32
+	PriorityUnknown bool
 	// Translated reports whether the destination of the connection was
 	// translated.
 	Translated bool
@@ -150,6 +153,11 @@ func (w *Walk) metaValue(p *Packet, key expr.MetaKey) value {
 			return unknown("the mark is unknown")
 		}
 		return known(hostBytes(p.Mark))
+	case expr.MetaKeyPRIORITY:
+		if p.PriorityUnknown {
+			return unknown("the priority is unknown")
+		}
+		return known(hostBytes(p.Priority))
 	case expr.MetaKeyIIFNAME:
 		return p.In.name()
 	case expr.MetaKeyOIFNAME:

@@ -120,6 +120,9 @@ type state struct {
 	callers     string
 	mark        uint32
 	markUnknown bool
+
+	priority        uint32
+	priorityUnknown bool
 }
 
 func (p *Path) state() state {
@@ -127,5 +130,7 @@ func (p *Path) state() state {
 	for _, c := range p.callers {
 		callers = binary.BigEndian.AppendUint32(append(append(callers, c.chain...), 0), uint32(c.rule))
 	}
-	return state{p.at, string(callers), p.Packet.Mark, p.Packet.MarkUnknown}
+	return state{
+		p.at, string(callers), p.Packet.Mark, p.Packet.MarkUnknown, p.Packet.Priority, p.Packet.PriorityUnknown,
+	}
 }

@@ -51,7 +51,7 @@ func New(table Table, host Host) *Walk {
 
 // maxSteps limits the number of expressions of a run. The kernel accepts no
 // loops, but a table can change between two reads.
-const maxSteps = 1 << 20
+const maxSteps = 1 << 21
 
 // Run continues a path at the first rule of a base chain and returns the paths
 // that it becomes, with their ends. Paths that depend on unknown facts and

@@ -75,7 +75,7 @@ type StickyRule struct {
 func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
 	set, ok := clientSetOf(rule.Set())
 	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}
-	for _, n := range rule.Constants() { // the last one is the id, and another one the group
+	for _, n := range rule.Priorities() { // the last one is the id, and another one the group
 		if sticky.ID != n {
 			sticky.ID, sticky.Group = n, sticky.ID
 		}

@@ -66,7 +66,8 @@ func rowsOf(t *testing.T, svc *cluster.Service, endpoints []*cluster.Endpoint, s
 	for i, port := range svc.Ports {
 		plan, err := rules.MakePlan(&PlanInput{
 			Node: &cluster.Node{Name: "here"}, Service: svc, Port: port, Endpoints: endpoints,
-			Frontends: FrontendsAt(svc, addrs, port), Limits: share.Limits(i), Number: uint32(i + 1),
+			Frontends: FrontendsAt(svc, addrs, port), Limits: share.Limits(i),
+			Number: func(rows int) Number { return Number{uint32(i + 1), NumbersFor(rows)} },
 		})
 		if err != nil {
 			t.Fatal(err)

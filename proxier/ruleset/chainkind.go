@@ -22,7 +22,7 @@ const (
 )
 
 // hasChains reports whether the service port has chains of its own.
-func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number != 0 }
+func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number.First != 0 }
 
 // chainName returns the name of a chain of the service port. It contains no
 // slash, because kube-proxy deletes all chains with a slash.
@@ -30,7 +30,7 @@ func (p *Plan) chainName(k chainKind) string {
 	if p.HasAffinity() {
 		return [...]string{affinityExternalPrefix, affinityPrefix, affinityLocalPrefix}[k] + p.AffinityName()
 	}
-	return [...]string{portExternalPrefix, portPrefix, portLocalPrefix}[k] + strconv.Itoa(int(p.Number))
+	return [...]string{portExternalPrefix, portPrefix, portLocalPrefix}[k] + strconv.Itoa(int(p.Number.First))
 }
 
 // chainKind returns the kind of chain that selects an endpoint for a frontend's
@@ -46,13 +46,19 @@ func (f ServedFrontend) chainKind() chainKind {
 	return toAllMasqueraded
 }
 
+// splitsClients reports whether externalTrafficPolicy Local applies to a
+// frontend: which endpoints a client may use depends on where it is.
+func (f ServedFrontend) splitsClients() bool {
+	return f.Policy == cluster.PolicyLocal && !f.IsClusterIP()
+}
+
 // use returns the number of frontends that use each kind of chain, if the
 // service port has chains of its own.
 func (p *Plan) use() (use [chainKinds]int) {
 	for _, f := range p.Frontends {
 		kind := f.chainKind()
 		use[kind]++
-		if kind == toLocal && !f.IsClusterIP() {
+		if f.splitsClients() {
 			use[toAll]++
 		}
 	}
@@ -89,7 +95,7 @@ func (r *Ruleset) Chains(p *Plan) (chains []*nft.Chain) {
 		switch {
 		case kind == toAllMasqueraded:
 			chains = append(chains, r.masquerade(p))
-		case p.Number != 0:
+		case p.Number.First != 0:
 			chains = append(chains, r.numberChain(p, kind))
 		default:
 			chains = append(chains, r.sticky(p, kind).chains()...)

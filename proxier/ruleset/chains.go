@@ -5,17 +5,27 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Names of chains that rows and rules refer to.
 const (
-	chainFirewall      = "firewall"
-	chainServices      = "services"
-	chainNodePorts     = "nodeports"
-	chainExternalLocal = "external-local"
-	chainNodePortLocal = "nodeport-local"
-	chainMasquerading  = "masquerading"
-	chainLocalhost     = "reject-localhost"
+	chainFirewall        = "firewall"
+	chainOutsideCluster  = "outside-cluster"
+	chainServices        = "services"
+	chainNodePorts       = "nodeports"
+	chainServiceChains   = "service-chains"
+	chainClusterIPChains = "cluster-ip-chains"
+	chainNodePortChains  = "nodeport-chains"
+	chainExternalLocal   = "external-local"
+	chainExternalAll     = "external-all"
+	chainNodePortLocal   = "nodeport-local"
+	chainNodePortAll     = "nodeport-all"
+	chainPick            = "pick"
+	chainPickNodePort    = "pick-nodeport"
+	chainPickPort        = "pick-port"
+	chainMasquerading    = "masquerading"
+	chainLocalhost       = "reject-localhost"
 )
 
 // commentMasqueradeAll is the comment of the rule that marks packets because of
@@ -76,13 +86,18 @@ func (p *program) regularChains() []*nft.Chain {
 	if p.localhost {
 		chains = append(chains, p.rejectLocalhost())
 	}
-	// Kernels before 6.12 validate all chains that a row leads to, once for
-	// each row. Therefore each chain rejects packets itself, and the firewall
-	// chains count packets themselves.
 	chains = append(chains, p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
-		drop(UnallocatedAddress))
-	return append(chains, p.services(), p.nodePorts(),
-		p.localPolicy(&p.layout.vips), p.localPolicy(&p.layout.nodePorts), p.masquerading())
+		drop(UnallocatedAddress), p.outsideCluster())
+	for _, d := range []*dispatchSets{&p.layout.vips, &p.layout.nodePorts} {
+		chains = append(chains, p.pick(d), p.serviceChains(d), p.localPolicy(d), p.allEndpoints(d))
+	}
+	chains = append(chains, p.pickPort(), p.clusterIPChains())
+	for _, t := range fixedTargets() {
+		if t.guarded {
+			chains = append(chains, guard(t.chain))
+		}
+	}
+	return append(chains, p.services(), p.nodePorts(), p.masquerading())
 }
 
 // noLocalEndpoints returns the chain for packets to a service port with a
@@ -171,55 +186,107 @@ func loopback(f nft.Family) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Loopback(), 128)
 }
 
-// services checks source ranges, marks traffic to ClusterIPs for masquerading,
-// and dispatches to service ports:
+// guard returns the chain that checks source ranges before another chain:
 //
-//	ip daddr . meta l4proto . th dport vmap @firewall-ips
-//	ip saddr != 10.244.0.0/16 ip daddr @cluster-ips meta mark set meta mark | 0x00004000
-//	ip daddr . meta l4proto . th dport vmap @service-ips
-//	ip daddr . meta l4proto . th dport @local-ips goto external-local
-//	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
+//	jump firewall
+//	goto reject-no-endpoints
+func guard(chain string) *nft.Chain {
+	return &nft.Chain{Name: guardedPrefix + chain, Rules: []nft.Rule{
+		nft.NewRule(nft.Jump(chainFirewall)),
+		nft.NewRule(nft.Goto(chain)),
+	}}
+}
+
+// services finds the class of a VIP:
+//
+//	meta priority set ip daddr . meta l4proto . th dport map @service-classes meta priority vmap @class-chains
 //	ip daddr @nodeport-ips goto nodeports
 //
-// Kernels before 6.12 validate a chain once for each element of a verdict map
-// that leads to it, so a verdict map must not lead to a chain with a verdict
-// map. This is why local-ips is a plain set.
+// The first rule must be one: after it, the priority is the packet's own if the
+// first lookup misses.
 func (p *program) services() *nft.Chain {
-	l := p.layout
-	toClusterIP := nft.In(l.clusterIPs, nft.Daddr(l.family))
-	rules := []nft.Rule{nft.NewRule(nft.VMap(l.firewallIPs, l.vips.key...))}
-	rules = append(rules, p.countConnections(&l.vips)...)
+	return &nft.Chain{Name: chainServices, Rules: append(p.dispatch(&p.layout.vips),
+		nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...))}
+}
+
+// nodePorts finds the class of a NodePort:
+//
+//	meta priority set meta l4proto . th dport map @nodeport-classes meta priority vmap @class-chains
+func (p *program) nodePorts() *nft.Chain {
+	return &nft.Chain{Name: chainNodePorts, Rules: p.dispatch(&p.layout.nodePorts)}
+}
+
+// dispatch counts connections, if that is configured, and finds the classes of
+// VIPs or NodePorts.
+func (p *program) dispatch(d *dispatchSets) []nft.Rule {
+	return append(p.countConnections(d), toClass(d.classes, d.key, p.layout.classChains))
+}
+
+// toClass returns the rule that looks up a class and goes to its chain.
+func toClass(classes *nft.Set, key []nft.Expr, chains *nft.Set) nft.Rule {
+	return nft.NewRule(nft.SetPriorityMap(classes, key...), nft.VMap(chains, nft.Priority()))
+}
+
+// outsideCluster marks traffic to ClusterIPs for masquerading:
+//
+//	ip saddr != 10.244.0.0/16 meta mark set meta mark | 0x00004000
+func (p *program) outsideCluster() *nft.Chain {
+	c := &nft.Chain{Name: chainOutsideCluster}
 	switch {
 	case p.masqueradeAll:
-		rules = append(rules, nft.NewRule(toClusterIP, nft.SetMarkBits(p.mark)).
-			WithComment(commentMasqueradeAll))
+		c.Rules = []nft.Rule{nft.NewRule(nft.SetMarkBits(p.mark)).WithComment(commentMasqueradeAll)}
 	case p.fromPod != nil:
-		rules = append(rules, nft.NewRule(p.fromPod.matchNot, toClusterIP, nft.SetMarkBits(p.mark)).
-			WithComment("masquerade clusterIP traffic from outside cluster"))
+		c.Rules = []nft.Rule{nft.NewRule(p.fromPod.matchNot, nft.SetMarkBits(p.mark)).
+			WithComment("masquerade clusterIP traffic from outside cluster")}
 	}
-	rules = append(rules, dispatchRules(&l.vips)...)
-	rules = append(rules, nft.NewRule(append(p.toNodePortAddress(), nft.Goto(chainNodePorts))...))
-	return &nft.Chain{Name: chainServices, Rules: rules}
+	return c
 }
 
-// dispatchRules dispatches packets by VIP or NodePort.
-func dispatchRules(d *dispatchSets) []nft.Rule {
-	return []nft.Rule{
-		nft.NewRule(nft.VMap(d.services, d.key...)),
-		nft.NewRule(nft.In(d.isLocal, d.key...), nft.Goto(d.localChain)),
-		nft.NewRule(nft.VMap(d.noEndpoints, d.key...)),
-	}
-}
-
-// nodePorts dispatches and rejects traffic to addresses on which NodePorts
-// listen:
+// pick translates to the target that a balancer drew. It has the only rule that
+// uses the map: for each rule that uses a map and is added, the kernel walks
+// all rows of the map.
 //
-//	meta l4proto . th dport vmap @service-nodeports
-//	meta l4proto . th dport @local-nodeports goto nodeport-local
-//	meta l4proto . th dport vmap @no-endpoint-nodeports
-func (p *program) nodePorts() *nft.Chain {
-	d := &p.layout.nodePorts
-	return &nft.Chain{Name: chainNodePorts, Rules: append(p.countConnections(d), dispatchRules(d)...)}
+//	dnat ip to ip daddr . meta l4proto . th dport . meta priority map @service-targets
+func (p *program) pick(d *dispatchSets) *nft.Chain {
+	key := append(slices.Clip(d.key), nft.Priority())
+	return &nft.Chain{Name: d.pick, Rules: []nft.Rule{nft.NewRule(nft.DNATMap(p.layout.family, d.targets, key...))}}
+}
+
+// pickPort translates to the target that the chain of a service port with a
+// number drew:
+//
+//	meta l4proto tcp dnat ip to meta priority map @port-targets
+//	meta l4proto udp dnat ip to meta priority map @port-targets
+//	meta l4proto sctp dnat ip to meta priority map @port-targets
+func (p *program) pickPort() *nft.Chain {
+	c := &nft.Chain{Name: chainPickPort}
+	for _, proto := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+		c.Rules = append(c.Rules, nft.NewRule(nft.MatchL4Proto(uint8(proto)),
+			nft.DNATMap(p.layout.family, p.layout.portTargets, nft.Priority())))
+	}
+	return c
+}
+
+// serviceChains leads to the chains of service ports with chains of their own:
+//
+//	ip daddr . meta l4proto . th dport vmap @service-ips
+//	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
+func (p *program) serviceChains(d *dispatchSets) *nft.Chain {
+	return &nft.Chain{Name: d.own, Rules: []nft.Rule{
+		nft.NewRule(nft.VMap(d.chains, d.key...)),
+		nft.NewRule(nft.VMap(d.noEndpoints, d.key...)),
+	}}
+}
+
+// clusterIPChains is serviceChains for ClusterIPs:
+//
+//	jump outside-cluster
+//	goto service-chains
+func (p *program) clusterIPChains() *nft.Chain {
+	return &nft.Chain{Name: chainClusterIPChains, Rules: []nft.Rule{
+		nft.NewRule(nft.Jump(chainOutsideCluster)),
+		nft.NewRule(nft.Goto(chainServiceChains)),
+	}}
 }
 
 // localPolicy splits traffic under externalTrafficPolicy Local. This cluster's
@@ -227,33 +294,52 @@ func (p *program) nodePorts() *nft.Chain {
 // so that it gets the answers. All other clients may use the endpoints of this
 // node only.
 //
-//	ip saddr 10.244.0.0/16 ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
-//	fib saddr type local meta mark set meta mark | 0x00004000
-//	fib saddr type local ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
+//	ip saddr 10.244.0.0/16 jump external-all
+//	fib saddr type local meta mark set meta mark | 0x00004000 jump external-all
+//	meta priority set ip daddr . meta l4proto . th dport map @local-policy-classes meta priority vmap @local-class-chains
 //	ip daddr . meta l4proto . th dport vmap @local-policy-ips
 //	goto drop-no-local-endpoints
+//
+// Its verdict maps must not lead to a chain with a large verdict map: before
+// Linux 6.12, the kernel validates a chain once for each row that leads to it.
 func (p *program) localPolicy(d *dispatchSets) *nft.Chain {
 	var rules []nft.Rule
 	if p.fromPod != nil {
-		rules = append(rules, nft.NewRule(p.fromPod.match, nft.VMap(d.cluster, d.key...)).
-			WithComment("short-circuit pod traffic"))
+		rules = append(rules, nft.NewRule(p.fromPod.match, nft.Jump(d.allChain)).WithComment("short-circuit pod traffic"))
 	}
 	rules = append(rules,
-		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark)).WithComment("masquerade local traffic"),
-		nft.NewRule(nft.SaddrLocal(), nft.VMap(d.cluster, d.key...)).WithComment("short-circuit local traffic"),
-		nft.NewRule(nft.VMap(d.local, d.key...)),
+		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark), nft.Jump(d.allChain)).
+			WithComment("masquerade and short-circuit local traffic"),
+		toClass(d.localClasses, d.key, p.layout.localClassChains),
+		nft.NewRule(nft.VMap(d.localChains, d.key...)),
 		nft.NewRule(nft.Goto(NoLocalEndpoints.name())))
 	return &nft.Chain{Name: d.localChain, Rules: rules}
+}
+
+// allEndpoints leads to all endpoints under externalTrafficPolicy Local:
+//
+//	meta priority set ip daddr . meta l4proto . th dport map @cluster-policy-classes meta priority vmap @local-class-chains
+//	ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
+func (p *program) allEndpoints(d *dispatchSets) *nft.Chain {
+	return &nft.Chain{Name: d.allChain, Rules: []nft.Rule{
+		toClass(d.allClasses, d.key, p.layout.localClassChains),
+		nft.NewRule(nft.VMap(d.allChains, d.key...)),
+	}}
 }
 
 // masquerading gives this node's address to marked connections, and to
 // connections from an endpoint to itself (hairpin):
 //
+//	ct status dnat meta priority set none
 //	meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random
 //	ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random
+//
+// Before that, it clears the priority with which rules passed the drawn target:
+// a queueing discipline, a VLAN device or a switch could interpret it.
 func (p *program) masquerading() *nft.Chain {
 	l := p.layout
 	return &nft.Chain{Name: chainMasquerading, Rules: []nft.Rule{
+		nft.NewRule(nft.CtStatusDNAT(), nft.SetPriorityTo(0)),
 		nft.NewRule(nft.MarkHas(p.mark), nft.FlipMarkBits(p.mark), nft.MasqueradeFullyRandom()),
 		nft.NewRule(nft.CtStatusDNAT(),
 			nft.In(l.hairpin, nft.Saddr(l.family), nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()),

@@ -93,16 +93,19 @@ func MasqueradeBy(chain, comment string) Reason {
 		return Hairpin
 	case chainExternalLocal, chainNodePortLocal:
 		return FromNode
-	case chainServices:
+	case chainOutsideCluster:
 		if comment == commentMasqueradeAll {
 			return MasqueradeAll
 		}
 		return OutsideCluster
 	}
-	b, ok := parseBalancer(chain)
-	if ok && b.masquerades() || strings.HasPrefix(chain, affinityExternalPrefix) ||
-		strings.HasPrefix(chain, portExternalPrefix) {
-		return ExternalPolicy
+	for _, prefix := range []string{
+		external.String() + "-", guarded.String() + "-", nodePort.String() + "-",
+		affinityExternalPrefix, portExternalPrefix,
+	} {
+		if strings.HasPrefix(chain, prefix) {
+			return ExternalPolicy
+		}
 	}
 	return ""
 }

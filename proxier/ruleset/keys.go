@@ -13,11 +13,11 @@ import (
 // this key. ok is false if the rows of the set do not belong to frontends.
 func (r *Ruleset) FrontendOf(set *nft.Set, key nft.Tuple) (f Frontend, ok bool) {
 	l, fields := r.layout, key.Bytes()
-	byVIP := set == l.firewallIPs || slices.Contains(l.firewallSources, set) || slices.Contains(l.vips.all(), set)
+	byVIP := slices.Contains(l.firewallSources, set) || slices.Contains(l.vips.sets(), set)
 	switch {
 	case byVIP:
 		f.Addr, fields = r.splitAddr(fields)
-	case set != l.localhostNodePorts && !slices.Contains(l.nodePorts.all(), set):
+	case set != l.localhostNodePorts && !slices.Contains(l.nodePorts.sets(), set):
 		return Frontend{}, false
 	}
 	f.Port, f.Proto = portOf(fields[protoField:]), cluster.Protocol(fields[0])

@@ -21,18 +21,21 @@ type layout struct {
 	clusterIPs         *nft.Set     // ClusterIPs
 	vips               dispatchSets // by VIP . protocol . port
 	nodePorts          dispatchSets // by protocol . NodePort
-	portEndpoints      *nft.Set     // number . index : endpoint
-	firewallIPs        *nft.Set     // LoadBalancer IPs with loadBalancerSourceRanges
+	portTargets        *nft.Set     // number + index : endpoint
+	classChains        *nft.Set     // class : chain
+	localClassChains   *nft.Set     // the same in the chains of externalTrafficPolicy Local
 	firewallSources    []*nft.Set   // VIP . protocol . port . network of clients, by length of its prefix less 1
 	hairpin            *nft.Set     // endpoints of this node, as source and destination
 	nodePortIPs        *nft.Set     // node addresses on which NodePorts listen, unless all
 	localhostNodePorts *nft.Set     // protocol . NodePort that localhost rejects, if NodePorts are served there
-	affinityIDs        *nft.Set     // one row: ids of session affinity below it may be in use
+	reservedIDs        *nft.Set     // one row: ids of session affinity below it may be in use
 
 	// affinity are the sets of clients with session affinity: client . id of
 	// its endpoint. Packets fill them. Each service port with affinity uses one
 	// of them.
 	affinity [affinitySets]*nft.Set
+	// isClassMap contains the maps whose data is a class.
+	isClassMap map[*nft.Set]bool
 }
 
 // dispatchSets are the sets and maps that dispatch packets by VIP or by
@@ -40,17 +43,21 @@ type layout struct {
 type dispatchSets struct {
 	key []nft.Expr // the part of a packet that the keys of all sets begin with
 
-	services    *nft.Set // key : chain
-	endpoints   *nft.Set // key . index : endpoint
-	tables      *nft.Set // key . index : endpoint, of service ports with a table
-	isLocal     *nft.Set // keys with externalTrafficPolicy Local
-	local       *nft.Set // externalTrafficPolicy Local: chain for traffic from elsewhere
-	cluster     *nft.Set // externalTrafficPolicy Local: chain for this cluster's pods and this node
-	noEndpoints *nft.Set // key : drop or reject
-	connections *nft.Set // keys whose new connections are counted
+	classes *nft.Set // key : class
+	targets *nft.Set // key . index : endpoint
+	// externalTrafficPolicy Local: the classes for traffic from elsewhere, and
+	// for this cluster's pods and this node.
+	localClasses, allClasses *nft.Set
+	// The same for service ports with chains of their own: key : chain.
+	chains, localChains, allChains *nft.Set
+	noEndpoints                    *nft.Set // key : chain that rejects, of service ports with session affinity
+	connections                    *nft.Set // keys whose new connections are counted
 
-	balance, balanceAll, masqueraded balancerKind
-	localChain                       string // of externalTrafficPolicy Local
+	masqueraded, local, all balancerKind
+	pick                    string // chain that looks targets up
+	own                     string // chain that leads to the chains of service ports
+	localChain, allChain    string // of externalTrafficPolicy Local
+	classLocal, classChains Class
 }
 
 const (
@@ -69,18 +76,19 @@ const (
 
 func newLayout(f nft.Family) *layout {
 	addr := nft.TypeAddr(f)
-	endpoint := nft.Typeof(nft.Daddr(f), nft.ThDport())
+	endpoint := nft.Types(addr, nft.TypeInetService)
 	port := []nft.Type{nft.TypeInetProto, nft.TypeInetService}
 	vip := append([]nft.Type{addr}, port...)
 	l := &layout{
-		family:     f,
-		clusterIPs: &nft.Set{Name: "cluster-ips", Key: nft.Types(addr), Comment: "Active ClusterIPs"},
-		portEndpoints: &nft.Set{Name: "port-endpoints",
-			Key: nft.Typeof(nft.Constant(0), nft.Constant(0)), Data: endpoint},
-		firewallIPs: &nft.Set{Name: "firewall-ips", Key: nft.Types(vip...), Verdicts: true,
-			Comment: "destinations that are subject to LoadBalancerSourceRanges"},
+		family:      f,
+		clusterIPs:  &nft.Set{Name: "cluster-ips", Key: nft.Types(addr), Comment: "Active ClusterIPs"},
+		portTargets: &nft.Set{Name: "port-targets", Key: nft.Types(nft.TypeClassID), Data: endpoint},
+		classChains: &nft.Set{Name: "class-chains", Key: nft.Types(nft.TypeClassID), Verdicts: true,
+			Comment: "where the classes of service-classes and nodeport-classes lead"},
+		localClassChains: &nft.Set{Name: "local-class-chains", Key: nft.Types(nft.TypeClassID), Verdicts: true,
+			Comment: "the same under externalTrafficPolicy Local"},
 		hairpin: &nft.Set{Name: "hairpin-connections", Key: nft.Types(append([]nft.Type{addr}, vip...)...)},
-		affinityIDs: &nft.Set{Name: "reserved-affinity-ids", Key: nft.Typeof(nft.Constant(0)),
+		reservedIDs: &nft.Set{Name: "reserved-ids", Key: nft.Types(nft.TypeClassID),
 			Comment: "session affinity: ids below this number are in use or were used"},
 		localhostNodePorts: &nft.Set{Name: "localhost-nodeports", Key: nft.Types(port...),
 			Comment: "NodePorts that localhost does not serve"},
@@ -96,8 +104,14 @@ func newLayout(f nft.Family) *layout {
 	}
 	for i := range l.affinity {
 		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i),
-			Key:     nft.Typeof(nft.Saddr(f), nft.Constant(0)),
+			Key:     nft.Types(addr, nft.TypeClassID),
 			Dynamic: true, Size: affinityClients}
+	}
+	l.isClassMap = make(map[*nft.Set]bool)
+	for _, d := range []*dispatchSets{&l.vips, &l.nodePorts} {
+		for _, s := range d.classMaps() {
+			l.isClassMap[s] = true
+		}
 	}
 	return l
 }
@@ -105,43 +119,46 @@ func newLayout(f nft.Family) *layout {
 // newVIPSets returns the sets of VIPs, without their keys and data.
 func newVIPSets(f nft.Family) dispatchSets {
 	return dispatchSets{
-		key:       []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()},
-		services:  &nft.Set{Name: "service-ips", Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
-		endpoints: &nft.Set{Name: OwnSet},
-		tables:    &nft.Set{Name: "service-tables"},
-		isLocal:   &nft.Set{Name: "local-ips"},
-		local:     &nft.Set{Name: "local-policy-ips"},
-		cluster:   &nft.Set{Name: allEndpointsPrefix + "ips"},
+		key:          []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()},
+		classes:      &nft.Set{Name: "service-classes", Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
+		targets:      &nft.Set{Name: OwnSet},
+		localClasses: &nft.Set{Name: "local-policy-classes"},
+		allClasses:   &nft.Set{Name: allEndpointsPrefix + "classes"},
+		chains:       &nft.Set{Name: "service-ips", Comment: "traffic to Services with chains of their own"},
+		localChains:  &nft.Set{Name: "local-policy-ips"},
+		allChains:    &nft.Set{Name: allEndpointsPrefix + "ips"},
 		noEndpoints: &nft.Set{Name: setNoEndpointServices,
-			Comment: "vmap to drop or reject packets to services with no endpoints"},
+			Comment: "traffic to Services with session affinity and no endpoints"},
 		connections: &nft.Set{Name: "service-connections",
 			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
-		localChain: chainExternalLocal,
-		balance:    balance, balanceAll: balanceAll, masqueraded: external,
+		masqueraded: external, local: local, all: all, pick: chainPick, own: chainServiceChains,
+		localChain: chainExternalLocal, allChain: chainExternalAll, classLocal: classLocal, classChains: classChains,
 	}
 }
 
 // newNodePortSets returns the sets of NodePorts, without their keys and data.
 func newNodePortSets() dispatchSets {
 	return dispatchSets{
-		key:       []nft.Expr{nft.L4Proto(), nft.ThDport()},
-		services:  &nft.Set{Name: NodePortSet, Comment: "NodePort traffic"},
-		endpoints: &nft.Set{Name: "nodeport-endpoints"},
-		tables:    &nft.Set{Name: "nodeport-tables"},
-		isLocal:   &nft.Set{Name: "local-nodeports"},
-		local:     &nft.Set{Name: "local-policy-nodeports"},
-		cluster:   &nft.Set{Name: allEndpointsPrefix + "nodeports"},
+		key:          []nft.Expr{nft.L4Proto(), nft.ThDport()},
+		classes:      &nft.Set{Name: NodePortSet, Comment: "NodePort traffic"},
+		targets:      &nft.Set{Name: "nodeport-targets"},
+		localClasses: &nft.Set{Name: "local-policy-nodeport-classes"},
+		allClasses:   &nft.Set{Name: allEndpointsPrefix + "nodeport-classes"},
+		chains:       &nft.Set{Name: "service-nodeports", Comment: "NodePort traffic to Services with chains of their own"},
+		localChains:  &nft.Set{Name: "local-policy-nodeports"},
+		allChains:    &nft.Set{Name: allEndpointsPrefix + "nodeports"},
 		noEndpoints: &nft.Set{Name: "no-endpoint-nodeports",
-			Comment: "vmap to drop or reject packets to service nodeports with no endpoints"},
+			Comment: "NodePort traffic to Services with session affinity and no endpoints"},
 		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
-		localChain:  chainNodePortLocal,
-		balance:     nodePortBalance, balanceAll: nodePortBalanceAll, masqueraded: nodePortExternal,
+		masqueraded: nodePort, local: nodePortLocal, all: nodePortAll, pick: chainPickNodePort, own: chainNodePortChains,
+		localChain: chainNodePortLocal, allChain: chainNodePortAll,
+		classLocal: classNodePortLocal, classChains: classNodePortChains,
 	}
 }
 
 // affinitySetPrefix is the prefix of the names of the affinity sets. It is not
 // "affinity-", because kube-proxy tries to delete all sets with that prefix.
-const affinitySetPrefix = "clients-"
+const affinitySetPrefix = "sticky-clients-"
 
 // IsAffinitySet reports whether a set has the name of an affinity set.
 func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
@@ -165,29 +182,30 @@ func IsSourceSet(name string) bool {
 // declare sets the types of the sets, whose keys begin with fields of these
 // types.
 func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
-	for _, s := range d.all() {
+	for _, s := range d.sets() {
 		s.Key = nft.Types(key...)
 	}
-	for _, s := range []*nft.Set{d.endpoints, d.tables} {
-		s.Key, s.Data = nft.Typeof(append(slices.Clip(d.key), nft.Random(1, 0))...), endpoint
+	d.targets.Key, d.targets.Data = nft.Types(append(slices.Clip(key), nft.TypeClassID)...), endpoint
+	for _, s := range d.classMaps() {
+		s.Data = nft.Types(nft.TypeClassID)
 	}
-	for _, s := range []*nft.Set{d.services, d.local, d.cluster, d.noEndpoints} {
+	for _, s := range []*nft.Set{d.chains, d.localChains, d.allChains, d.noEndpoints} {
 		s.Verdicts = true
 	}
 	d.connections.Counts = true
 }
 
-// all returns the sets in the order in which they are written.
-func (d *dispatchSets) all() []*nft.Set {
-	return []*nft.Set{d.services, d.endpoints, d.tables, d.isLocal, d.local, d.cluster, d.noEndpoints, d.connections}
+// classMaps returns the maps whose data is a class.
+func (d *dispatchSets) classMaps() []*nft.Set {
+	return []*nft.Set{d.classes, d.localClasses, d.allClasses}
 }
 
-// rowsOf returns the map in which balancers look up the row that they draw.
-func (d *dispatchSets) rowsOf(way draw) *nft.Set {
-	if way == random {
-		return d.endpoints
+// sets returns the sets in the order in which they are written.
+func (d *dispatchSets) sets() []*nft.Set {
+	return []*nft.Set{
+		d.classes, d.targets, d.localClasses, d.allClasses,
+		d.chains, d.localChains, d.allChains, d.noEndpoints, d.connections,
 	}
-	return d.tables
 }
 
 // dispatch returns the sets that dispatch packets to a frontend.
@@ -201,16 +219,13 @@ func (l *layout) dispatch(f Frontend) *dispatchSets {
 // sets returns the sets that the program p has, in the order in which they are
 // written.
 func (l *layout) sets(p *program) []*nft.Set {
-	sets := []*nft.Set{l.clusterIPs}
-	vips, nodePorts := l.vips.all(), l.nodePorts.all()
+	sets := []*nft.Set{l.clusterIPs, l.classChains, l.localClassChains}
+	vips, nodePorts := l.vips.sets(), l.nodePorts.sets()
 	for i := range len(vips) - 1 { // the last one is optional
 		sets = append(sets, vips[i], nodePorts[i])
-		if vips[i] == l.vips.endpoints {
-			sets = append(sets, l.portEndpoints)
-		}
 	}
-	sets = append(sets, l.firewallIPs)
-	sets = append(append(sets, p.sources...), l.hairpin, l.affinityIDs)
+	sets = append(append(sets, l.portTargets), p.sources...)
+	sets = append(sets, l.hairpin, l.reservedIDs)
 	if !p.nodePortsAll {
 		sets = append(sets, l.nodePortIPs)
 	}

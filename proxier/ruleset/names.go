@@ -7,21 +7,20 @@ import (
 )
 
 // OwnSet is the name of a set that the tables of other proxies do not have.
-const OwnSet = "service-endpoints"
+const OwnSet = "service-targets"
 
 // BaseChainName returns the name of the base chain at a hook point.
 func BaseChainName(point nft.HookPoint) string { return "nat-" + point.String() }
 
-// NodePortSet is the name of a map with a row for each NodePort with
-// externalTrafficPolicy Cluster.
-const NodePortSet = "service-nodeports"
+// NodePortSet is the name of a map with a row for each NodePort.
+const NodePortSet = "nodeport-classes"
 
 // setNoEndpointServices is the name of the map of VIPs whose packets are
 // refused.
 const setNoEndpointServices = "no-endpoint-services"
 
 // allEndpointsPrefix is the prefix of the names of the maps that lead packets
-// to all endpoints under externalTrafficPolicy Local.
+// of pods and of this node to all endpoints under externalTrafficPolicy Local.
 const allEndpointsPrefix = "cluster-policy-"
 
 // LeadsToAllEndpoints reports whether a set has the name of a map that leads

@@ -109,9 +109,10 @@ type Plan struct {
 	ClusterTable, LocalTable []uint16
 	// TableSize is the number of rows of a table, unless it has more targets.
 	TableSize int
-	// Number identifies the service port in the rows of its targets. It is 0 if
-	// they are in the rows of each frontend, or in chains of session affinity.
-	Number uint32
+	// Number identifies the service port in the rows of its targets. It is zero
+	// if they are in the rows of each frontend, or in chains of session
+	// affinity.
+	Number Number
 	// ClientSet is the number of the affinity set of a service port with
 	// session affinity.
 	ClientSet uint8
@@ -139,8 +140,9 @@ type PlanInput struct {
 	Frontends []ServedFrontend
 	// Limits are nil if the budget covers the whole Service.
 	Limits *Limits
-	// Number is the number of the service port, in case its plan needs one.
-	Number uint32
+	// Number assigns a number to the service port, for lists of so many rows.
+	// It is called if the plan needs another number than Before has.
+	Number func(rows int) Number
 	// Before is the plan that is replaced, nil if there is none. Endpoints that
 	// are in both plans keep their index where possible.
 	Before *Plan
@@ -169,10 +171,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if err := p.setTables(); err != nil {
 		return p, err
 	}
-	p.Number = r.numberFor(p, before, in.Number)
-	if p.rowsOf(toLocal) > allOffset {
-		return p, fmt.Errorf("%d endpoints on this node are more than %d", len(p.Local), allOffset)
-	}
+	r.setNumber(p, before, in.Number)
 	if in.Port.Protocol == cluster.UDP {
 		p.Serving = servingOf(all)
 	}

@@ -14,7 +14,7 @@ type Program struct {
 	// Table contains the sets and the chains, of which the base chains are the
 	// last. The chains that Services need are not part of it.
 	Table *nft.Table
-	// Rows are the rows about this node.
+	// Rows are the rows that no service port has.
 	Rows []nft.Row
 	// NodePortAddrs are the addresses on which NodePorts listen. The
 	// unspecified address stands for all local addresses. It is never nil.
@@ -37,7 +37,7 @@ func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program 
 	}
 	ips := r.NodePortAddrs(node)
 	p.nodePortsAll, p.localhost = slices.Contains(ips, f.Unspecified()), r.config.Localhost(f)
-	out := &Program{Table: p.table(), NodePortAddrs: ips}
+	out := &Program{Table: p.table(), NodePortAddrs: ips, Rows: r.layout.fixedRows()}
 	if p.nodePortsAll {
 		return out
 	}

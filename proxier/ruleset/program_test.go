@@ -35,7 +35,7 @@ func TestProgramOfNodePortAddresses(t *testing.T) {
 		if got := p.NodePortAddrs; got == nil || !slices.Equal(got, tt.want) {
 			t.Errorf("%s: got addresses %v, want %v", tt.name, got, tt.want)
 		}
-		var want []nft.Row
+		want := rules.layout.fixedRows()
 		isAll := slices.Equal(tt.want, all)
 		for _, ip := range tt.want {
 			if !isAll {

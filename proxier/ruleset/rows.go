@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Rows appends the rows of one service port to rows. A nil plan has none. Other
@@ -21,14 +20,8 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 		rows = r.connections(rows, d)
 		if f.IsClusterIP() {
 			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.Addr)})
-			rows = r.internal(rows, d)
-			continue
 		}
-		if f.Kind == LoadBalancerIP {
-			rows = r.firewall(rows, d)
-		}
-		rows = r.outside(rows, d)
-		rows = r.onLocalhost(rows, d)
+		rows = r.onLocalhost(r.sources(r.targets(r.dispatch(rows, d), d), d), d)
 	}
 	return r.hairpin(r.numbered(rows, p), p)
 }
@@ -61,82 +54,116 @@ func (r *Ruleset) newDispatch(p *Plan, f ServedFrontend, name string) dispatch {
 	return dispatch{dispatchSets: r.layout.dispatch(f.Frontend), plan: p, frontend: f, at: key, name: name}
 }
 
-// row returns a dispatch row, whose comment names the service port.
-func (d *dispatch) row(set *nft.Set, v nft.Verdict) nft.Row {
-	return nft.Row{Set: set, Key: d.at, Verdict: v, Comment: d.name}
-}
-
-// internal appends the rows of a ClusterIP.
-func (r *Ruleset) internal(rows []nft.Row, d *dispatch) []nft.Row {
-	kind := d.frontend.chainKind()
-	targets := d.plan.targets(kind)
+// class returns the class of a frontend.
+func (d *dispatch) class() Class {
+	p, f := d.plan, d.frontend
+	kind := f.chainKind()
+	var c Class
 	switch {
-	case len(d.plan.Cluster) == 0:
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
-	case len(targets) == 0:
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoLocalEndpoints.name())))
+	case f.splitsClients() && len(p.Cluster) > 0:
+		c = d.classLocal
+	case p.hasChains() && f.IsClusterIP():
+		c = classClusterIPChains
+	case p.hasChains():
+		c = d.classChains
+	case len(p.Cluster) == 0:
+		c = classNoEndpoints
+	case len(p.targets(kind)) == 0:
+		c = classNoLocalEndpoints
+	case p.rowsOf(kind) == 0:
+		c = classNoWeight
+	case f.IsClusterIP():
+		return balancerClass(balance, p.draw(kind), p.rowsOf(kind))
+	case p.guards(f):
+		return balancerClass(guarded, p.draw(kind), p.rowsOf(kind))
+	default:
+		return balancerClass(d.masqueraded, p.draw(kind), p.rowsOf(kind))
 	}
-	rows = append(rows, d.row(d.services, r.choose(d, d.balance, kind)))
-	return r.indexed(rows, d, 0, kind)
+	if p.guards(f) {
+		c |= guardedClass
+	}
+	return c
 }
 
-// outside appends the rows of an external IP, a LoadBalancer IP or a NodePort.
-func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
-	everywhere, local := d.plan.Cluster, d.plan.Local
-	if len(everywhere) == 0 {
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
-	}
-	if d.frontend.Policy == cluster.PolicyCluster {
-		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, toAllMasqueraded)))
-		return r.indexed(rows, d, 0, toAll)
-	}
-	// This cluster's pods and this node may use all endpoints, other clients
-	// the rows of this node (see program.localPolicy).
-	rows = append(rows,
-		nft.Row{Set: d.isLocal, Key: d.at, Comment: d.name},
-		nft.Row{Set: d.cluster, Key: d.at, Verdict: r.choose(d, d.balanceAll, toAll)})
-	rows = r.indexed(rows, d, allOffset, toAll)
-	if len(local) == 0 {
-		return rows
-	}
-	rows = append(rows, nft.Row{Set: d.local, Key: d.at, Verdict: r.choose(d, d.balance, toLocal)})
-	return r.indexed(rows, d, 0, toLocal)
-}
-
-// choose returns the verdict for a frontend's traffic: it goes to a balancer,
-// or to a chain of the service port, or to the chain that rejects it because
-// all endpoints have weight 0.
-func (r *Ruleset) choose(d *dispatch, shared balancerKind, own chainKind) nft.Verdict {
-	n := d.plan.rowsOf(own)
+// dispatch appends the rows that lead the packets of a frontend to the chain
+// that draws an endpoint, or to the one that refuses them.
+func (r *Ruleset) dispatch(rows []nft.Row, d *dispatch) []nft.Row {
+	p, f := d.plan, d.frontend
+	rows = append(rows, d.classRow(d.classes, d.class(), d.name))
 	switch {
-	case n == 0:
-		return nft.VerdictGoto(NoWeight.name())
-	case d.plan.hasChains():
-		return nft.VerdictGoto(d.plan.chainName(own))
-	}
-	return nft.VerdictGoto(r.names.get(balancer{shared, d.plan.draw(own), n}))
-}
-
-// indexed appends the rows in which a balancer looks up a frontend's targets.
-func (r *Ruleset) indexed(rows []nft.Row, d *dispatch, offset uint32, kind chainKind) []nft.Row {
-	if d.plan.hasChains() {
-		return rows
-	}
-	set := d.rowsOf(d.plan.draw(kind))
-	for i, t := range d.plan.indexed(kind) {
-		rows = append(rows, nft.Row{
-			Set: set, Key: d.at.Integer(offset + uint32(i)), Data: nft.Tuple{}.Addr(t.Addr).Port(t.Port),
-		})
+	case f.splitsClients() && len(p.Cluster) > 0:
+		// This cluster's pods and this node may use all endpoints, other
+		// clients those of this node (see program.localPolicy).
+		rows = append(rows, d.split(d.allClasses, d.allChains, d.all, toAll))
+		if len(p.Local) > 0 {
+			rows = append(rows, d.split(d.localClasses, d.localChains, d.local, toLocal))
+		}
+	case !p.hasChains():
+	case len(p.Cluster) == 0:
+		rows = append(rows, d.chainRow(d.noEndpoints, NoEndpoints.name()))
+	case len(p.targets(f.chainKind())) == 0:
+		rows = append(rows, d.chainRow(d.noEndpoints, NoLocalEndpoints.name()))
+	case p.rowsOf(f.chainKind()) == 0:
+		rows = append(rows, d.chainRow(d.noEndpoints, NoWeight.name()))
+	default:
+		rows = append(rows, d.chainRow(d.chains, p.chainName(f.chainKind())))
 	}
 	return rows
 }
 
-// firewall appends the rows that restrict the clients of a LoadBalancer IP.
-func (r *Ruleset) firewall(rows []nft.Row, d *dispatch) []nft.Row {
-	if !d.plan.Guarded {
+// split returns a row of externalTrafficPolicy Local.
+func (d *dispatch) split(classes, chains *nft.Set, to balancerKind, kind chainKind) nft.Row {
+	rows := d.plan.rowsOf(kind)
+	switch {
+	case rows == 0:
+		return d.classRow(classes, classNoWeight, "")
+	case d.plan.hasChains():
+		return d.chainRow(chains, d.plan.chainName(kind))
+	}
+	return d.classRow(classes, balancerClass(to, d.plan.draw(kind), rows), "")
+}
+
+func (d *dispatch) classRow(m *nft.Set, c Class, comment string) nft.Row {
+	return nft.Row{Set: m, Key: d.at, Data: nft.Tuple{}.Integer(uint32(c)), Comment: comment}
+}
+
+func (d *dispatch) chainRow(m *nft.Set, chain string) nft.Row {
+	return nft.Row{Set: m, Key: d.at, Verdict: nft.VerdictGoto(chain), Comment: d.name}
+}
+
+// targets appends the rows from which balancers draw a frontend's target.
+func (r *Ruleset) targets(rows []nft.Row, d *dispatch) []nft.Row {
+	switch f := d.frontend; {
+	case d.plan.hasChains():
+		return rows
+	case f.splitsClients():
+		return d.indexed(d.indexed(rows, firstIndex+allOffset, toAll), firstIndex, toLocal)
+	default:
+		return d.indexed(rows, firstIndex, f.chainKind())
+	}
+}
+
+// indexed appends the rows of the targets of a kind of chain.
+func (d *dispatch) indexed(rows []nft.Row, offset uint32, kind chainKind) []nft.Row {
+	for i, t := range d.plan.indexed(kind) {
+		rows = append(rows, nft.Row{Set: d.dispatchSets.targets, Key: d.at.Integer(offset + uint32(i)), Data: t.data()})
+	}
+	return rows
+}
+
+// data returns the target as the data of a row.
+func (t Target) data() nft.Tuple { return nft.Tuple{}.Addr(t.Addr).Port(t.Port) }
+
+// guards reports whether the clients of a frontend are restricted.
+func (p *Plan) guards(f ServedFrontend) bool {
+	return p.Guarded && f.Kind == LoadBalancerIP && !f.IsNodePort()
+}
+
+// sources appends the rows of the clients that may use a LoadBalancer IP.
+func (r *Ruleset) sources(rows []nft.Row, d *dispatch) []nft.Row {
+	if !d.plan.guards(d.frontend) {
 		return rows
 	}
-	rows = append(rows, d.row(r.layout.firewallIPs, nft.VerdictJump(chainFirewall)))
 	for _, p := range d.plan.Sources {
 		rows = append(rows, nft.Row{Set: r.layout.firewallSources[p.Bits()-1], Key: d.at.Addr(p.Addr())})
 	}

@@ -2,7 +2,6 @@ package ruleset
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -13,7 +12,6 @@ import (
 type Ruleset struct {
 	config     *Config
 	layout     *layout
-	names      balancerNames
 	candidates []candidate // of the plan that is being made
 }
 
@@ -25,7 +23,7 @@ func New(config Config, family nft.Family) (*Ruleset, error) {
 	if !family.Valid() {
 		return nil, fmt.Errorf("address family %d is not supported", family)
 	}
-	return &Ruleset{config: &config, layout: newLayout(family), names: make(balancerNames)}, nil
+	return &Ruleset{config: &config, layout: newLayout(family)}, nil
 }
 
 // Family returns the address family of the table.
@@ -53,22 +51,8 @@ func (r *Ruleset) IsShared(s *nft.Set) bool {
 	return s == r.layout.clusterIPs || s == r.layout.hairpin
 }
 
-// Users returns the number of chains that look targets up in each map. For each
-// of them that is added, the kernel walks the rows of the map.
-func (r *Ruleset) Users(chains []string) map[*nft.Set]int {
-	users := make(map[*nft.Set]int)
-	for _, name := range chains {
-		if strings.HasPrefix(name, portPrefix) {
-			users[r.layout.portEndpoints]++
-		} else if b, ok := parseBalancer(name); ok {
-			users[b.dispatch(r.layout).rowsOf(b.draw)]++
-		}
-	}
-	return users
-}
-
 // ReservedIDs returns the row that reserves the ids of session affinity below
 // next.
 func (r *Ruleset) ReservedIDs(next uint32) nft.Row {
-	return nft.Row{Set: r.layout.affinityIDs, Key: nft.Tuple{}.Integer(next)}
+	return nft.Row{Set: r.layout.reservedIDs, Key: nft.Tuple{}.Integer(next)}
 }

@@ -33,10 +33,10 @@ func (r *Ruleset) sticky(p *Plan, kind chainKind) *sticky {
 // chains returns the chains. The first one is the one to which packets go. For
 // three endpoints, of which the last two are in the group 4098, it is
 //
-//	ip saddr . numgen inc mod 1 offset 4096 @clients-17 \
-//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
+//	meta priority set 0:1000 ip saddr . meta priority @sticky-clients-17 \
+//	  update @sticky-clients-17 { ip saddr . meta priority timeout 3h } \
 //	  meta l4proto tcp dnat to 10.244.1.8:8080
-//	ip saddr . numgen inc mod 1 offset 4098 @clients-17 \
+//	meta priority set 0:1002 ip saddr . meta priority @sticky-clients-17 \
 //	  jump affinity-known.4098.default.sticky.tcp.http
 //
 // with the rules for new clients after these.
@@ -46,7 +46,7 @@ func (s *sticky) chains() []*nft.Chain {
 	chains := []*nft.Chain{first}
 	for _, g := range groups {
 		c := &nft.Chain{Name: s.knownName(g[0].Group), Rules: s.known(g)}
-		first.Rules = append(first.Rules, nft.NewRule(nft.In(s.set, s.client(g[0].Group)...), nft.Jump(c.Name)))
+		first.Rules = append(first.Rules, nft.NewRule(s.lookup(g[0].Group), nft.Jump(c.Name)))
 		chains = append(chains, c)
 	}
 	return s.addDraws(chains)
@@ -113,7 +113,7 @@ func (s *sticky) groups() (listed []Target, groups [][]Target) {
 func (s *sticky) known(targets []Target) []nft.Rule {
 	rules := make([]nft.Rule, len(targets))
 	for i, t := range targets {
-		rules[i] = nft.NewRule(nft.In(s.set, s.client(t.ID)...), s.remember(t), s.send(t))
+		rules[i] = nft.NewRule(s.lookup(t.ID), s.renew(t), s.send(t))
 	}
 	return rules
 }
@@ -182,9 +182,9 @@ func (s *sticky) addDraws(chains []*nft.Chain) []*nft.Chain {
 // without affinity. For two targets:
 //
 //	numgen random mod 2 0 \
-//	  update @clients-17 { ip saddr . numgen inc mod 1 offset 4096 timeout 3h } \
+//	  meta priority set 0:1000 update @sticky-clients-17 { ip saddr . meta priority timeout 3h } \
 //	  meta l4proto tcp dnat to 10.244.1.8:8080
-//	update @clients-17 { ip saddr . numgen inc mod 1 offset 4097 timeout 3h } \
+//	meta priority set 0:1001 update @sticky-clients-17 { ip saddr . meta priority timeout 3h } \
 //	  meta l4proto tcp dnat to 10.244.2.8:8080
 //	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
 //	meta l4proto tcp dnat to 10.244.2.8:8080
@@ -202,18 +202,31 @@ func (s *sticky) fresh(p part) []nft.Rule {
 	return rules
 }
 
-// client returns the key of a client with the number of an endpoint or a group.
-func (s *sticky) client(number uint32) []nft.Expr {
-	return []nft.Expr{nft.Saddr(s.family), nft.Constant(number)}
+// lookup matches the clients with the number of an endpoint or a group.
+func (s *sticky) lookup(number uint32) nft.Statement {
+	return append(nft.SetPriorityTo(number), nft.In(s.set, s.client()...)...)
 }
+
+// client returns the key of a client with the number in the priority.
+func (s *sticky) client() []nft.Expr { return []nft.Expr{nft.Saddr(s.family), nft.Priority()} }
 
 // remember adds the client to the affinity set. The statement contains the
 // timeout, because Linux 5.10 ignores a changed timeout of an existing set.
-func (s *sticky) remember(t Target) (updates nft.Statement) {
-	if t.Group != 0 {
-		updates = nft.Update(s.set, s.plan.affinity(), s.client(t.Group)...)
+func (s *sticky) remember(t Target) nft.Statement {
+	id := append(nft.SetPriorityTo(t.ID), nft.Update(s.set, s.plan.affinity(), s.client()...)...)
+	if t.Group == 0 {
+		return id
 	}
-	return append(updates, nft.Update(s.set, s.plan.affinity(), s.client(t.ID)...)...)
+	group := append(nft.SetPriorityTo(t.Group), nft.Update(s.set, s.plan.affinity(), s.client()...)...)
+	return append(group, id...)
+}
+
+// renew restarts the timeout of a client that was looked up.
+func (s *sticky) renew(t Target) nft.Statement {
+	if t.Group == 0 { // the priority is the id
+		return nft.Update(s.set, s.plan.affinity(), s.client()...)
+	}
+	return s.remember(t)
 }
 
 // send translates the destination to a target.

@@ -2,7 +2,6 @@ package table
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -65,7 +64,7 @@ type audit struct {
 // program compares everything but the chains and rows of service ports.
 func (a *audit) program() error {
 	t := a.table
-	rows := slices.Clone(t.committed.nodeRows)
+	rows := slices.Concat(t.committed.nodeRows, t.committed.balancerRows(t.rules))
 	if id := t.committed.reservedIDs; id != 0 {
 		rows = append(rows, t.rules.ReservedIDs(id))
 	}
@@ -80,7 +79,7 @@ func (a *audit) program() error {
 
 // structure compares the sets, counters and chains, and the rules of these
 // chains of the program and balancers.
-func (a *audit) structure(names []string) error {
+func (a *audit) structure(chains []*nft.Chain) error {
 	t := a.table
 	s, err := t.readStructure(t.committed.program, a.desired)
 	if err != nil {
@@ -89,18 +88,17 @@ func (a *audit) structure(names []string) error {
 	want, before := t.committed.structure(t.rules, a.desired), t.observed.structure
 	if a.desired { // the table may be in doubt
 		before = nil
-		names = slices.DeleteFunc(names, func(name string) bool { return !s.has(object{kindChain, name}) })
+		chains = slices.DeleteFunc(chains, func(c *nft.Chain) bool { return !s.has(object{kindChain, c.Name}) })
 	}
 	a.kernel, a.found, a.compared = s, s.compare(want, before), 0
 	if !s.exists() {
 		return nil
 	}
-	err = a.chains(damagedRule, "", names, func() (chains []*nft.Chain) {
-		for _, name := range names {
-			chains = append(chains, t.committed.chain(t.rules, name))
-		}
-		return chains
-	})
+	names := make([]string, len(chains))
+	for i, c := range chains {
+		names[i] = c.Name
+	}
+	err = a.chains(damagedRule, "", names, func() []*nft.Chain { return chains })
 	if err == nil && a.desired {
 		a.extraObjects(want)
 	}
@@ -313,20 +311,18 @@ func (a *audit) sampleRows() error {
 // If there are more, the scrubber reads the others.
 const maxVerifiedBalancers = 32
 
-// programChains returns the names of the chains of the program, and of up to n
-// balancers, in a different order each time.
-func (t *Table) programChains(n int) []string {
-	names := make([]string, 0, len(t.committed.program.Chains)+n)
-	for _, c := range t.committed.program.Chains {
-		names = append(names, c.Name)
-	}
-	for name := range t.committed.balancers {
-		if len(names) == cap(names) {
+// programChains returns the chains of the program, and up to n balancers, in a
+// different order each time.
+func (t *Table) programChains(n int) []*nft.Chain {
+	chains := slices.Clone(t.committed.program.Chains)
+	for class := range t.committed.balancers {
+		if n--; n < 0 {
 			break
 		}
-		names = append(names, name)
+		chain, _ := t.rules.Balancer(class)
+		chains = append(chains, chain)
 	}
-	return names
+	return chains
 }
 
 // ruleIDs are the identities of the rules of chains when they were last
@@ -350,13 +346,17 @@ func (t *Table) observe(tx *transaction) error {
 	if tx.whole {
 		t.observed.structure, t.observed.rules = nil, make(ruleIDs)
 	}
-	names := slices.Collect(maps.Keys(tx.balancers))
+	var chains []*nft.Chain
+	for class := range tx.balancers {
+		chain, _ := t.rules.Balancer(class)
+		chains = append(chains, chain)
+	}
 	if tx.program != nil {
-		names = append(names, t.programChains(0)...)
+		chains = append(chains, t.programChains(0)...)
 	}
 	a := audit{table: t}
 	err := t.observed.generation.exclude(func() error {
-		_, err := t.kernel.Snapshot(func() error { return a.structure(names) })
+		_, err := t.kernel.Snapshot(func() error { return a.structure(chains) })
 		return err
 	})
 	if err == nil && len(a.found) > 0 {

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -8,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -90,32 +90,30 @@ func BenchmarkRewrite(b *testing.B) {
 	})
 }
 
-// BenchmarkRewriteWalk writes hashed Services again. For each of 100 chains
-// that use a map, the kernel walks all its rows: almost as many as the limit at
-// which a rewrite replaces the map.
-func BenchmarkRewriteWalk(b *testing.B) {
-	tabletest.NewNamespace(b)
-	table := newTable(b, sampleConfig(), nft.IPv4)
-	table.SetNode(tabletest.Node())
-	const chains = 100 // one for each size
-	for i := range chains {
-		svc := tabletest.NumberedService(i)
-		svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, 1900+i
-		table.SetService(svc)
-		for e := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, e))
-		}
+// BenchmarkRewriteSizes writes all Services again while they have so many
+// different numbers of endpoints.
+func BenchmarkRewriteSizes(b *testing.B) {
+	for _, sizes := range []int{1, 17, 51} {
+		b.Run(fmt.Sprint(sizes), func(b *testing.B) {
+			table := loaded(b)
+			for i := range sizes { // Services with more endpoints than the others
+				addEndpoints(table, i, i)
+			}
+			tabletest.Sync(b, table)
+			measure(b, table, func(int) {
+				table.doubt(rewriteFailure, "benchmark")
+				tabletest.Sync(b, table)
+			})
+		})
 	}
-	tabletest.Sync(b, table)
-	rows := chains * table.desired.countRows()
-	if rows > table.limits.walk {
-		b.Fatalf("got %d rows to walk, want at most %d", rows, table.limits.walk)
+}
+
+// addEndpoints adds n endpoints to a Service of the benchmarks.
+func addEndpoints(table *Table, service, n int) {
+	for e := range n {
+		tabletest.SetEndpoint(table, tabletest.NumberedService(service).Name,
+			tabletest.NumberedEndpoint(benchServices+service, e))
 	}
-	measure(b, table, func(int) {
-		table.doubt(rewriteFailure, "benchmark")
-		tabletest.Sync(b, table)
-	})
-	b.ReportMetric(float64(rows), "walked-rows")
 }
 
 // BenchmarkNoEndpoints writes Services without endpoints.

@@ -16,8 +16,8 @@ import (
 )
 
 // committed is what the kernel has of a table, as of the last commit that
-// succeeded. It changes only after a commit: by apply, and by deleteUnused,
-// which removes balancers. samplesOf caches samples in it.
+// succeeded. It changes only after a commit, by apply. samplesOf caches samples
+// in it.
 type committed struct {
 	program     *nft.Table // sets and chains of the program; nil before the first commit
 	nodeRows    []nft.Row  // rows about this node
@@ -25,19 +25,21 @@ type committed struct {
 	// nodePortAddrs are the addresses on which NodePorts listen.
 	nodePortAddrs []netip.Addr
 	plans         map[*portState]*ruleset.Plan
-	noLocal       NoLocalEndpoints  // of the plans
-	endpoints     int               // of the plans
-	balancers     map[string]int    // number of rows that use a balancer, by chain
-	affinity      map[*nft.Set]bool // affinity sets that exist
-	shared        sharedRows
-	rows          map[string]int         // number of rows, by set
-	samples       map[*nft.Set][]nft.Row // a few rows of each set that has any
+	noLocal       NoLocalEndpoints // of the plans
+	endpoints     int              // of the plans
+	// balancers are the balancers that exist. They stay until everything is
+	// written: an unused one costs the kernel nothing.
+	balancers map[ruleset.Class]bool
+	affinity  map[*nft.Set]bool // affinity sets that exist
+	shared    sharedRows
+	rows      map[string]int         // number of rows, by set
+	samples   map[*nft.Set][]nft.Row // a few rows of each set that has any
 }
 
 func newCommitted() *committed {
 	return &committed{
 		plans:     make(map[*portState]*ruleset.Plan),
-		balancers: make(map[string]int),
+		balancers: make(map[ruleset.Class]bool),
 		affinity:  make(map[*nft.Set]bool),
 		shared:    make(sharedRows),
 		rows:      make(map[string]int),
@@ -69,14 +71,7 @@ func (c *committed) apply(tx *transaction) {
 			c.plans[change.port] = change.next
 		}
 	}
-	for chain := range tx.balancers {
-		c.balancers[chain] = 0
-	}
-	for chain, n := range tx.uses {
-		if _, ok := c.balancers[chain]; ok {
-			c.balancers[chain] += n
-		}
-	}
+	maps.Copy(c.balancers, tx.balancers)
 	maps.Copy(c.affinity, tx.affinity)
 	tx.shared.apply(c.shared)
 	for set, n := range tx.rows {
@@ -108,7 +103,7 @@ func (c *committed) samplesOf(rules *ruleset.Ruleset, set *nft.Set) []nft.Row {
 	if rows := c.samples[set]; len(rows) > 0 {
 		return rows
 	}
-	for _, r := range c.nodeRows {
+	for _, r := range slices.Concat(c.nodeRows, c.balancerRows(rules)) {
 		if r.Set == set {
 			c.samples[set] = []nft.Row{r}
 			return c.samples[set]
@@ -123,6 +118,15 @@ func (c *committed) samplesOf(rules *ruleset.Ruleset, set *nft.Set) []nft.Row {
 		}
 	}
 	return c.samples[set]
+}
+
+// balancerRows returns the rows that lead to balancers.
+func (c *committed) balancerRows(rules *ruleset.Ruleset) (rows []nft.Row) {
+	for class := range c.balancers {
+		_, row := rules.Balancer(class)
+		rows = append(rows, row)
+	}
+	return rows
 }
 
 // sources returns the sets of source ranges that have rows after these changes
@@ -145,11 +149,6 @@ func sameKeyAs(r nft.Row) func(nft.Row) bool {
 // something refers to it, such as a rule of another program. Then it is tried
 // again with the next Resync or rewrite.
 type unused map[object]bool
-
-// maxIdleBalancers is the number of balancers without rows that are kept for
-// the next Service with that many endpoints. Every balancer makes verification
-// slower.
-const maxIdleBalancers = 16
 
 func (u unused) add(objects ...object) {
 	for _, o := range objects {
@@ -185,10 +184,9 @@ func (u unused) update(tx *transaction) {
 			delete(u, object{kindSet, s.Name})
 		}
 	}
-	for chain, n := range tx.uses {
-		if n > 0 {
-			delete(u, object{kindChain, chain})
-		}
+	for class := range tx.balancers {
+		chain, _ := tx.rules.Balancer(class)
+		delete(u, object{kindChain, chain.Name})
 	}
 	for _, c := range tx.changes {
 		for _, name := range tx.rules.ChainNames(c.next) {
@@ -214,23 +212,9 @@ func (u unused) sorted() (all []object) {
 	return all
 }
 
-// idleBalancers returns the balancers without rows, if there are many.
-func (c *committed) idleBalancers() (idle []object) {
-	for name, rows := range c.balancers {
-		if rows == 0 {
-			idle = append(idle, object{kindChain, name})
-		}
-	}
-	if len(idle) <= maxIdleBalancers {
-		return nil
-	}
-	return idle
-}
-
 // deleteUnused deletes chains, sets and counters that are no longer used. It
 // leaves those that the kernel does not delete: they do no harm.
 func (t *Table) deleteUnused() {
-	t.unused.add(t.committed.idleBalancers()...)
 	for range maxAttempts {
 		all := t.unused.sorted()
 		if len(all) == 0 {
@@ -240,7 +224,6 @@ func (t *Table) deleteUnused() {
 		err := t.commitGuarded()
 		if err == nil {
 			for _, o := range all {
-				delete(t.committed.balancers, o.name)
 				delete(t.observed.rules, o.name)
 				delete(t.unused, o)
 			}

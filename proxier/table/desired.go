@@ -84,9 +84,11 @@ type portState struct {
 	// index is the position among the ports of the Service, negative for one
 	// that it does not have.
 	index int32
-	// tag identifies the service port in batches, and in the rows of its
-	// targets if it has many (see ruleset.Plan.Number).
+	// tag identifies the service port in batches.
 	tag uint32
+	// number is the number of the service port in its last plan that has one,
+	// which may not be committed yet.
+	number ruleset.Number
 	// pending reports whether the service port changed since it was written.
 	pending bool
 	written time.Time // end of its last heavy part

@@ -75,9 +75,6 @@ func (e *Expected) chain(name string) *nft.Chain {
 	if c := findChain(e.program.Table, name); c != nil {
 		return c
 	}
-	if c := e.table.rules.Balancer(name); c != nil {
-		return c
-	}
 	return e.chains[name]
 }
 
@@ -100,6 +97,11 @@ func (e *Expected) NodePortAddrs() []netip.Addr { return e.program.NodePortAddrs
 func (e *Expected) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	if set.Dynamic {
 		return e.client(set, key)
+	}
+	if class, ok := e.table.rules.BalancerOf(set, key); ok {
+		chain, row := e.table.rules.Balancer(class)
+		e.chains[chain.Name] = chain
+		return row, nil
 	}
 	k := rowKey{set, key}
 	row, known := e.rows[k]
@@ -166,7 +168,7 @@ func (e *Expected) content(owner any) (rows []nft.Row, chains []*nft.Chain) {
 	t, ports := e.table, []*portState(nil)
 	switch owner := owner.(type) {
 	case uint32:
-		ports = []*portState{t.desired.ports[owner]}
+		ports = []*portState{t.numbers.owners[owner]}
 	case ruleset.Frontend:
 		ports = []*portState{t.desired.claims.owner(owner)}
 	case rowKey:
@@ -241,15 +243,16 @@ func (t *Table) Fprint(w io.Writer) error {
 	if ids.next > firstID {
 		rows = append(rows, t.rules.ReservedIDs(reservation(ids.next)))
 	}
-	balancers := make(map[string]*nft.Chain)
+	balancers := make(map[ruleset.Class]bool)
 	for _, r := range rows {
 		used[r.Set] = true
-		if b := t.rules.Balancer(r.Verdict.Chain()); b != nil {
-			balancers[b.Name] = b
+		if class := t.rules.ClassOf(r); class.IsBalancer() {
+			balancers[class] = true
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(balancers)) {
-		chains = append(chains, balancers[name])
+	for _, class := range ruleset.SortedClasses(slices.Collect(maps.Keys(balancers))) {
+		chain, row := t.rules.Balancer(class)
+		chains, rows = append(chains, chain), append(rows, row)
 	}
 	unused := func(s *nft.Set) bool { return !used[s] }
 	sources := t.rules.SourceSets(func(s *nft.Set) bool { return used[s] })

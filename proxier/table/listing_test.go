@@ -91,10 +91,10 @@ func difference(want, got []string) string {
 }
 
 var (
-	balancerBlock = regexp.MustCompile(
-		`^chain ((balance|balance-all|external|nodeport|nodeport-balance|nodeport-balance-all)` +
-			`(-weighted|-hash|-port-hash)?-\d+) {`)
-	affinitySetBlock = regexp.MustCompile(`^set (clients-\d+) {`)
+	classMapBlock    = regexp.MustCompile(`^map [a-z-]+-classes {`)
+	classData        = regexp.MustCompile(`: ([0-9a-f]+:[0-9a-f]+)`)
+	balancerRow      = regexp.MustCompile(`\n([0-9a-f]+:[0-9a-f]+) : goto ([a-z-]+-\d+)\b`)
+	affinitySetBlock = regexp.MustCompile(`^set (sticky-clients-\d+) {`)
 )
 
 // withoutIdle returns a listing without the balancers that no row refers to
@@ -102,12 +102,32 @@ var (
 // next Service.
 func withoutIdle(listing []string) []string {
 	all := strings.Join(listing, "\n") + "\n"
-	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
+	used := make(map[string]bool) // classes
+	for _, block := range listing {
+		if classMapBlock.MatchString(block) {
+			for _, m := range classData.FindAllStringSubmatch(block, -1) {
+				used[m[1]] = true
+			}
+		}
+	}
+	idle := make(map[string]bool) // headers of chains
+	listing = slices.Clone(listing)
+	for i, block := range listing {
+		listing[i] = balancerRow.ReplaceAllStringFunc(block, func(row string) string {
+			m := balancerRow.FindStringSubmatch(row)
+			if used[m[1]] {
+				return row
+			}
+			idle["chain "+m[2]+" {"] = true
+			return ""
+		})
+	}
+	return slices.DeleteFunc(listing, func(block string) bool {
 		if m := affinitySetBlock.FindStringSubmatch(block); m != nil {
 			return !strings.Contains(all, "@"+m[1]+" ")
 		}
-		m := balancerBlock.FindStringSubmatch(block)
-		return m != nil && !regexp.MustCompile(`goto `+m[1]+`\b[^-]`).MatchString(all)
+		head, _, _ := strings.Cut(block, "\n")
+		return idle[head]
 	})
 }
 
@@ -115,7 +135,7 @@ func withoutIdle(listing []string) []string {
 // whose rules can have another order, and without the reserved ids.
 func withoutAffinity(listing []string) []string {
 	return slices.DeleteFunc(slices.Clone(listing), func(block string) bool {
-		return strings.HasPrefix(block, "chain affinity") || strings.HasPrefix(block, "set reserved-affinity-ids ")
+		return strings.HasPrefix(block, "chain affinity") || strings.HasPrefix(block, "set reserved-ids ")
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 // A service port is written by one transaction, so packets see its old or its
 // new state. Service ports between which a row moves are in one part.
 
-// limits limit the parts of updates, and rewrites. Tests change them.
+// limits limit the parts of updates. Tests change them.
 type limits struct {
 	// partCost is the cost of a part of light service ports, heavyCost the cost
 	// above which a service port is heavy.
@@ -26,16 +26,10 @@ type limits struct {
 	// burst is the CPU time that the heavy parts of a Service may take in a
 	// row. Then they take 1/paceShare of a core.
 	burst time.Duration
-	// walk is the number of rows that the kernel may walk for the chains that
-	// use a map when everything is rewritten.
-	walk int
 }
 
 func defaultLimits() limits {
-	return limits{
-		partCost: 20_000, heavyCost: 4096, time: 50 * time.Millisecond, burst: time.Second,
-		walk: 20_000_000, // such a rewrite takes ten seconds, see BenchmarkRewriteWalk
-	}
+	return limits{partCost: 20_000, heavyCost: 4096, time: 50 * time.Millisecond, burst: time.Second}
 }
 
 const paceShare = 5

@@ -90,8 +90,9 @@ func newTableOfAllRules(t *testing.T) *Table {
 // chainsOf returns all chains that were committed.
 func chainsOf(table *Table) []*nft.Chain {
 	chains := slices.Clone(table.committed.program.Chains)
-	for name := range table.committed.balancers {
-		chains = append(chains, table.rules.Balancer(name))
+	for class := range table.committed.balancers {
+		chain, _ := table.rules.Balancer(class)
+		chains = append(chains, chain)
 	}
 	for _, plan := range table.committed.plans {
 		chains = append(chains, table.rules.Chains(plan)...)
@@ -170,7 +171,12 @@ func TestRuleReplacedAfterCommit(t *testing.T) {
 			k.OnCommit = func(_ *nft.Batch, commit func() error) error {
 				err := commit()
 				k.OnCommit = nil
-				for _, c := range append(chainsOf(table), table.rules.Balancer("balance-12")) {
+				chains := chainsOf(table)
+				for _, class := range ruleset.Balancers(12) {
+					chain, _ := table.rules.Balancer(class)
+					chains = append(chains, chain)
+				}
+				for _, c := range chains {
 					if c.Name == tt.chain {
 						replaceRule(t, table, c.Name, 0, withOtherConstant(t, c.Rules[0]))
 						break

@@ -143,19 +143,14 @@ func (o object) isDeleted() bool {
 // and the sets whose rows count keep their elements.
 //
 // Other sets are flushed, which loses no packet: the old rules find the new
-// rows while the transaction takes effect. But for each chain that uses a map,
-// the kernel also walks the rows that the transaction flushed: with 200
-// balancers of a million rows, that takes a minute. Such a map is replaced, and
-// a packet that passes the old rules at that moment can miss its row.
+// rows while the transaction takes effect.
 func (t *Table) emptyTable(table *nft.Table, found inspection) {
 	for _, c := range table.Chains { // also base chains: other programs may have added rules
 		t.batch.AddChain(c)
 		t.batch.FlushChain(c.Name)
 	}
-	var chains []string
 	for _, o := range found.others { // before sets are deleted: rules may refer to them
 		if o.kind == kindChain {
-			chains = append(chains, o.name)
 			t.batch.FlushChain(o.name)
 		}
 	}
@@ -167,13 +162,8 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 			t.batch.FlushSet(o.name)
 		}
 	}
-	users, rows := t.rules.Users(chains), t.desired.countRows()
 	for _, s := range table.Sets {
-		switch {
-		case !found.has(object{kindSet, s.Name}), s.Counts: // see keepCounted
-		case users[s]*rows > t.limits.walk:
-			t.batch.DeleteSet(s.Name)
-		default:
+		if found.has(object{kindSet, s.Name}) && !s.Counts { // see keepCounted
 			t.batch.FlushSet(s.Name)
 		}
 	}

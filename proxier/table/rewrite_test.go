@@ -2,8 +2,8 @@ package table
 
 import (
 	"errors"
+	"fmt"
 	"maps"
-	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -124,63 +124,47 @@ func TestTakeOverPreviousVersion(t *testing.T) {
 	}
 }
 
-// A rewrite flushes the sets, so that packets find the old or the new rows. It
-// replaces maps of many rows that many chains use.
+// A rewrite flushes the sets, so that packets find the old or the new rows, and
+// deletes the balancers that no Service needs.
 func TestRewriteFlushesSets(t *testing.T) {
-	const many = 70
-	for walk, replaced := range map[int][]string{
-		defaultLimits().walk: nil,
-		100_000:              {"port-endpoints", "service-tables"},
-	} {
-		tabletest.NewNamespace(t)
-		config := sampleConfig()
-		config.Rules.NumberLimit = 1
-		table := newTable(t, config, nft.IPv4)
-		tabletest.PassSample(table)
-		for i := range 2 * many {
-			svc := tabletest.NumberedService(i)
-			if i < many {
-				svc.ExternalIPs = []netip.Addr{addr("198.51.100.1"), addr("198.51.100.2")}
-				svc.Ports[0].Port = uint16(1000 + i)
-			} else {
-				svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, i
-			}
-			table.SetService(svc)
-			for j := range 3 {
-				tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(i, j))
-			}
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	scaleTo := func(n int) {
+		var endpoints []*cluster.Endpoint
+		for i := range n {
+			endpoints = append(endpoints, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i+1)))
 		}
+		table.SetEndpoints(web, "s", endpoints)
 		tabletest.Sync(t, table)
-		handles := func() map[string]uint64 {
-			found, err := table.kernel.Sets(table.committed.program)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all := make(map[string]uint64)
-			for _, s := range found {
-				all[s.Name] = s.Handle
-			}
-			return all
+	}
+	for n := range 20 {
+		scaleTo(n)
+	}
+	handles := func() map[string]uint64 {
+		found, err := table.kernel.Sets(table.committed.program)
+		if err != nil {
+			t.Fatal(err)
 		}
-		before := handles()
-		table.limits.walk = walk
-		table.doubt(rewriteFailure, "test")
-		tabletest.Sync(t, table)
-		checkTable(t, table)
-		after := handles()
-		var got []string
-		for _, s := range table.committed.program.Sets {
-			if before[s.Name] != after[s.Name] {
-				got = append(got, s.Name)
-			}
+		all := make(map[string]uint64)
+		for _, s := range found {
+			all[s.Name] = s.Handle
 		}
-		if !slices.Equal(got, replaced) {
-			t.Errorf("limit of %d: a rewrite replaced the sets %v, want %v", walk, got, replaced)
-		}
-		mustCheck(t, table)
-		if n := repairsOf(table); n != 0 {
-			t.Errorf("got %d repairs of our own rewrite, want 0", n)
-		}
+		return all
+	}
+	before, balancers := handles(), len(table.committed.balancers)
+	table.doubt(rewriteFailure, "test")
+	tabletest.Sync(t, table)
+	checkTable(t, table)
+	if after := handles(); !maps.Equal(before, after) {
+		t.Errorf("a rewrite replaced sets: before %v, after %v", before, after)
+	}
+	if n := len(table.committed.balancers); n > balancers-15 {
+		t.Errorf("got %d balancers before a rewrite and %d after it", balancers, n)
+	}
+	scaleTo(11) // a balancer that was deleted
+	mustCheck(t, table)
+	if n := repairsOf(table); n != 0 || len(table.unused) != 0 {
+		t.Errorf("got %d repairs of our own rewrite and unused objects %v, want none", n, table.unused)
 	}
 }
 

@@ -125,19 +125,12 @@ func (c *committed) structure(rules *ruleset.Ruleset, all bool) *nft.Table {
 		}
 	}
 	if all {
-		for _, name := range slices.Sorted(maps.Keys(c.balancers)) {
-			want.Chains = append(want.Chains, rules.Balancer(name))
+		for _, class := range ruleset.SortedClasses(slices.Collect(maps.Keys(c.balancers))) {
+			chain, _ := rules.Balancer(class)
+			want.Chains = append(want.Chains, chain)
 		}
 	}
 	return &want
-}
-
-// chain returns a chain of the program, or a balancer.
-func (c *committed) chain(rules *ruleset.Ruleset, name string) *nft.Chain {
-	if chain := findChain(c.program, name); chain != nil {
-		return chain
-	}
-	return rules.Balancer(name)
 }
 
 func findChain(program *nft.Table, name string) *nft.Chain {

@@ -66,6 +66,7 @@ type Table struct {
 	observed  observed
 
 	ids      affinityIDs
+	numbers  numbers
 	refusals refusals
 	failures int // updates in a row that failed without a service port that can be held back
 	limits   limits
@@ -123,6 +124,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			committed: newCommitted(),
 			observed:  observed{generation: shared, repairs: repairs{count: make(map[DamageKind]int)}},
 			ids:       newAffinityIDs(config.Rules.AffinitySeed),
+			numbers:   newNumbers(),
 			refusals:  make(refusals),
 			limits:    defaultLimits(),
 			unused:    make(unused),

@@ -21,8 +21,7 @@ type transaction struct {
 	program     *ruleset.Program // nil if nothing about this node changes, and no set of source ranges
 	reservedIDs uint32           // 0 if it does not change
 
-	balancers      map[string]bool // new ones
-	uses           map[string]int  // change of the number of rows that use a chain
+	balancers      map[ruleset.Class]bool // new ones
 	affinity       map[*nft.Set]bool
 	shared         sharedChange
 	rows           map[string]int // change of the number of rows, by set
@@ -47,7 +46,7 @@ type change struct {
 func (t *Table) begin(have *committed) *transaction {
 	return &transaction{
 		to: t.batch, rules: t.rules, have: have, node: t.desired.node,
-		balancers: make(map[string]bool), uses: make(map[string]int), affinity: make(map[*nft.Set]bool),
+		balancers: make(map[ruleset.Class]bool), affinity: make(map[*nft.Set]bool),
 		shared: make(sharedChange), rows: make(map[string]int), added: make(map[*nft.Set][]nft.Row),
 	}
 }
@@ -64,9 +63,6 @@ func (tx *transaction) addRow(r nft.Row) {
 // recordRow records a row that the kernel will have.
 func (tx *transaction) recordRow(r nft.Row) {
 	tx.rows[r.Set.Name]++
-	if chain := r.Verdict.Chain(); chain != "" {
-		tx.uses[chain]++
-	}
 	if s := tx.added[r.Set]; len(s) < maxSamples {
 		tx.added[r.Set] = append(s, r)
 	}
@@ -75,9 +71,6 @@ func (tx *transaction) recordRow(r nft.Row) {
 func (tx *transaction) deleteRow(r nft.Row) {
 	tx.to.DeleteRow(r)
 	tx.rows[r.Set.Name]--
-	if chain := r.Verdict.Chain(); chain != "" {
-		tx.uses[chain]--
-	}
 	if slices.ContainsFunc(tx.have.samples[r.Set], sameKeyAs(r)) {
 		tx.deletedSamples = append(tx.deletedSamples, r)
 	}
@@ -99,16 +92,17 @@ func (tx *transaction) reserveIDs(next uint32) {
 // reservation returns an id far above next, below which ids are reserved.
 func reservation(next uint32) uint32 { return (next/idBlock + 1) * idBlock }
 
-// needBalancer writes a balancer if it does not exist yet. It does nothing if
-// the chain is not a balancer.
-func (tx *transaction) needBalancer(chain string) {
-	if _, exists := tx.have.balancers[chain]; exists || chain == "" || tx.balancers[chain] {
+// needBalancer writes the balancer to which a row leads, and the row that leads
+// to it, if they do not exist yet.
+func (tx *transaction) needBalancer(r nft.Row) {
+	class := tx.rules.ClassOf(r)
+	if !class.IsBalancer() || tx.have.balancers[class] || tx.balancers[class] {
 		return
 	}
-	if c := tx.rules.Balancer(chain); c != nil {
-		tx.balancers[chain] = true
-		tx.writeChains(c)
-	}
+	tx.balancers[class] = true
+	chain, row := tx.rules.Balancer(class)
+	tx.writeChains(chain)
+	tx.addRow(row)
 }
 
 // needAffinitySet writes the affinity set of a plan if it does not exist yet.
@@ -188,7 +182,7 @@ func (tx *transaction) writeRows(rows []nft.Row, c change) []nft.Row {
 		if tx.keepCounted(r, c.port.tag) {
 			continue
 		}
-		tx.needBalancer(r.Verdict.Chain())
+		tx.needBalancer(r)
 		tx.addRow(r)
 	}
 	return rows

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -25,23 +24,22 @@ func TestUpdateOfUnused(t *testing.T) {
 		before []object
 		whole  bool
 		change change
-		uses   map[string]int
 		want   []object
+
+		balancer bool // the transaction writes it
 	}{
 		{name: "a chain is no longer used", change: change{before: plan}, want: []object{chain}},
 		{name: "a rewrite replaces all chains", whole: true, change: change{before: plan}},
 		{name: "a chain and a set are used again", before: []object{chain, set}, change: change{next: plan}},
 		{name: "a chain stays in use", change: change{before: plan, next: plan}},
-		{name: "more rows use a balancer", before: []object{balancer}, uses: map[string]int{"balance-2": 1}},
-		{name: "fewer rows use a balancer", before: []object{balancer}, uses: map[string]int{"balance-2": -1},
-			want: []object{balancer}},
+		{name: "a balancer is used again", before: []object{balancer}, balancer: true},
 	} {
 		u := make(unused)
 		u.add(tt.before...)
 		tx := table.begin(table.committed)
 		tx.whole, tx.changes = tt.whole, []change{tt.change}
-		if tt.uses != nil {
-			tx.uses = tt.uses
+		if tt.balancer {
+			tx.balancers[ruleset.Balancers(2)[0]] = true
 		}
 		u.update(tx)
 		if got := u.sorted(); !slices.Equal(got, tt.want) {
@@ -68,70 +66,6 @@ func TestOrderOfUnused(t *testing.T) {
 	u.retry()
 	if got := u.sorted(); !slices.Equal(got, want[:2]) {
 		t.Errorf("without a missing set: got %v, want %v", got, want[:2])
-	}
-}
-
-// A balancer to which a rule of another program refers is not deleted. All
-// others are, and no sync fails or tries again.
-func TestBalancerInUse(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newSample(t)
-	svc := tabletest.Service("svc", "10.96.0.1", nil)
-	table.SetService(svc)
-	scaleTo := func(n int) {
-		var endpoints []*cluster.Endpoint
-		for i := range n {
-			endpoints = append(endpoints, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i+1)))
-		}
-		table.SetEndpoints(svc.Name, "s", endpoints)
-		tabletest.Sync(t, table)
-	}
-	const most = maxIdleBalancers + 10
-	scaleTo(most)
-	tabletest.LoadNFT(t, fmt.Sprintf("add chain ip kube-proxy other\nadd rule ip kube-proxy other goto balance-%d",
-		most))
-	for n := range most {
-		scaleTo(n)
-	}
-	balancer := fmt.Sprintf("balance-%d", most)
-	if n := table.stats.CleanupFailures; n != 1 || len(table.committed.balancers) > maxIdleBalancers+5 {
-		t.Errorf("got %d failures and balancers %v, want 1 failure", n, table.committed.balancers)
-	}
-	if _, ok := table.committed.balancers[balancer]; !ok || table.stats.Rewrites != 1 || len(table.refusals) != 0 {
-		t.Errorf("got balancers %v, %d rewrites, refusals %v", table.committed.balancers, table.stats.Rewrites,
-			refusedNames(table))
-	}
-	scaleTo(most)
-	table.doubt(rewriteFailure, "test") // a rewrite deletes the rule
-	scaleTo(1)
-	checkTable(t, table)
-}
-
-// A Service that grows and shrinks leaves few idle balancers, and a balancer
-// that is used again is not deleted.
-func TestIdleBalancers(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newTable(t, sampleConfig(), nft.IPv4)
-	svc := tabletest.Service("svc", "10.96.0.1", nil)
-	table.SetService(svc)
-	endpoint := func(i int) *cluster.Endpoint { return tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i+1)) }
-	const most = 5 * maxIdleBalancers
-	for i := range most {
-		tabletest.SetEndpoint(table, svc.Name, endpoint(i))
-		tabletest.Sync(t, table)
-		if n := len(table.committed.balancers); n > maxIdleBalancers+1 {
-			t.Fatalf("%d endpoints: got %d balancers, want at most %d", i+1, n, maxIdleBalancers+1)
-		}
-	}
-	for i := range most {
-		tabletest.DeleteEndpoint(table, svc.Name, endpoint(i).EndpointKey)
-		tabletest.Sync(t, table)
-	}
-	checkTable(t, table)
-	tabletest.LoadNFT(t, "add table ip other")
-	scrubAll(t, table)
-	if repairsOf(table) != 0 || len(table.unused) != 0 {
-		t.Errorf("got %d repairs and unused objects %v, want none", repairsOf(table), table.unused)
 	}
 }
 

@@ -110,9 +110,9 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
 		Frontends: t.desired.owned(p),
-		Number:    p.tag,
 		Before:    t.committed.plans[p],
 	}
+	in.Number = func(rows int) ruleset.Number { return t.numbers.assign(p, in.Before, rows) }
 	if r := p.service.reduced; r != nil {
 		in.Endpoints, in.Limits = r.endpoints, r.Limits(int(p.index))
 	}
@@ -145,7 +145,7 @@ func (tx *transaction) writeUpdate(ids *affinityIDs) {
 	}
 	for _, r := range append(addedShared, added...) {
 		tx.to.Tag(r.tag)
-		tx.needBalancer(r.Verdict.Chain())
+		tx.needBalancer(r.Row)
 		tx.addRow(r.Row)
 	}
 	tx.to.Tag(0)
@@ -263,6 +263,7 @@ func (t *Table) remember(tx *transaction) {
 	done := slices.DeleteFunc(slices.Collect(maps.Keys(t.desired.dirty)), (*serviceState).isPending)
 	t.notify(tx, done, nodePortAddrsBefore)
 	for _, c := range tx.changes {
+		t.numbers.release(c)
 		t.ids.release(c.before, c.next)
 		if r := t.refusals[c.port]; r.instead == theWanted || c.next == nil && c.port.removed {
 			delete(t.refusals, c.port)

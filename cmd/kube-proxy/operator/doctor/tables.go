@@ -125,13 +125,18 @@ func probe(f nft.Family) ([]nft.Problem, error) {
 	sources := rules.SourceSets(func(s *nft.Set) bool {
 		return slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
 	})
-	table := rules.MakeProgram(node, sources...).Table
+	program := rules.MakeProgram(node, sources...)
+	table := program.Table
 	table.Name = "nftproxy-probe"
 	table.Sets = append(table.Sets, rules.AffinitySet(plan))
-	table.Chains = slices.Concat(table.Chains, rules.Chains(plan), rules.Balancers(2))
+	table.Chains = append(table.Chains, rules.Chains(plan)...)
+	for _, class := range ruleset.Balancers(2) {
+		chain, row := rules.Balancer(class)
+		table.Chains, rows = append(table.Chains, chain), append(rows, row)
+	}
 	b := nft.NewBatch(table)
 	b.AddProgram()
-	for _, row := range rows {
+	for _, row := range slices.Concat(program.Rows, rows) {
 		b.AddRow(row)
 	}
 	return kernel.Probe(b)

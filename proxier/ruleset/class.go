@@ -1,0 +1,227 @@
+package ruleset
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Class is what happens to packets to a frontend, as a number: the data of its
+// row in `service-classes` or `nodeport-classes`. Verdict maps lead from the
+// classes to chains. Because these maps have a few rows for each class in use,
+// and none for a Service, a change of a Service changes no verdict map. The
+// kernel validates all chains of a table for each change of a verdict map.
+//
+// A rule can pass a number to another rule in the priority of the packet only,
+// for which nft has the type classid. It writes one as two hexadecimal numbers
+// of 16 bits. The second one of a balancer is the number of rows from which it
+// draws, unless there are more than 65535:
+//
+//	0:3      balance-3           1000:fb  balance-weighted-251
+//	100:3    external-3          2000:fb  balance-hash-251
+//	200:3    guarded-3           3000:fb  balance-port-hash-251
+//	f00:1    reject-no-endpoints f01:1    guarded-reject-no-endpoints
+type Class uint32
+
+// balancerKind is the kind of a balancer, a chain that draws one of the targets
+// of a frontend. All service ports with the same number of rows share it.
+type balancerKind uint8
+
+const (
+	balance       balancerKind = iota // a ClusterIP
+	external                          // an external IP or LoadBalancer IP, masqueraded
+	guarded                           // the same with loadBalancerSourceRanges
+	nodePort                          // a NodePort, masqueraded
+	local                             // a VIP with externalTrafficPolicy Local: endpoints of this node
+	all                               // the same: all endpoints
+	nodePortLocal                     // a NodePort with externalTrafficPolicy Local: endpoints of this node
+	nodePortAll                       // the same: all endpoints
+	balancerKinds
+)
+
+// String returns the prefix of the names of chains of this kind.
+func (k balancerKind) String() string {
+	return [...]string{"balance", "external", "guarded", "nodeport",
+		"local", "all", "nodeport-local", "nodeport-all"}[k]
+}
+
+const (
+	rowBits  = 24 // of a class: the number of rows
+	kindBits = 4  // above them: the balancerKind; above these: the draw
+	// maxRows is the largest number of rows from which a balancer draws.
+	maxRows = 1<<rowBits - 1
+)
+
+// The index of a row is 1 to N, and allOffset more for all endpoints under
+// externalTrafficPolicy Local. nft writes a class of 0 in another way.
+const (
+	firstIndex = 1
+	allOffset  = 1 << rowBits
+)
+
+// balancerClass returns the class of a balancer.
+func balancerClass(k balancerKind, d draw, rows int) Class {
+	return Class(d)<<(rowBits+kindBits) | Class(k)<<rowBits | Class(rows)
+}
+
+// IsBalancer reports whether the class leads to a balancer. All other classes
+// are part of the program.
+func (c Class) IsBalancer() bool { return c.kind() < balancerKinds && c.rows() > 0 && c.draw() < draws }
+
+func (c Class) kind() balancerKind { return balancerKind(c >> rowBits & (1<<kindBits - 1)) }
+func (c Class) draw() draw         { return draw(c >> (rowBits + kindBits)) }
+func (c Class) rows() int          { return int(c & maxRows) }
+
+// name returns the name of the balancer's chain: `balance-3` or
+// `balance-hash-251`.
+func (c Class) name() string {
+	return c.kind().String() + "-" + c.draw().String() + strconv.Itoa(c.rows())
+}
+
+// isLocalPolicy reports whether the class leads from the chains of
+// externalTrafficPolicy Local.
+func (c Class) isLocalPolicy() bool { return c.kind() >= local && c.kind() < balancerKinds }
+
+// fixedClass is a class of the program. Those with guardedClass check source
+// ranges first.
+const (
+	fixedClass   Class = 0xf << rowBits
+	guardedClass Class = 1 << 16
+)
+
+// The classes of the program.
+const (
+	classNoEndpoints      = fixedClass | iota + 1
+	classNoLocalEndpoints // of a ClusterIP with internalTrafficPolicy Local
+	classNoWeight
+	classLocal           // externalTrafficPolicy Local of a VIP
+	classNodePortLocal   // the same of a NodePort
+	classChains          // a VIP of a service port with chains of its own
+	classClusterIPChains // the same for a ClusterIP
+	classNodePortChains  // the same for a NodePort
+)
+
+// fixedTarget is the chain to which a class of the program leads.
+type fixedTarget struct {
+	class Class
+	chain string
+	// guarded reports whether there is a class that checks source ranges first.
+	guarded bool
+}
+
+// fixedTargets returns the chains to which the classes of the program lead.
+func fixedTargets() []fixedTarget {
+	return []fixedTarget{
+		{classNoEndpoints, NoEndpoints.name(), true},
+		{classNoLocalEndpoints, NoLocalEndpoints.name(), false},
+		{classNoWeight, NoWeight.name(), true},
+		{classLocal, chainExternalLocal, true},
+		{classNodePortLocal, chainNodePortLocal, false},
+		{classChains, chainServiceChains, true},
+		{classClusterIPChains, chainClusterIPChains, false},
+		{classNodePortChains, chainNodePortChains, false},
+	}
+}
+
+// guardedPrefix begins the names of chains that check source ranges and go to
+// the chain that is named after it.
+const guardedPrefix = "guarded-"
+
+// fixedRows returns the rows of the verdict maps for the classes of the
+// program.
+func (l *layout) fixedRows() (rows []nft.Row) {
+	lead := func(m *nft.Set, c Class, chain string) {
+		rows = append(rows, nft.Row{Set: m, Key: nft.Tuple{}.Integer(uint32(c)), Verdict: nft.VerdictGoto(chain)})
+	}
+	for _, t := range fixedTargets() {
+		lead(l.classChains, t.class, t.chain)
+		if t.guarded {
+			lead(l.classChains, t.class|guardedClass, guardedPrefix+t.chain)
+		}
+	}
+	lead(l.localClassChains, classNoWeight, NoWeight.name())
+	return rows
+}
+
+// ClassOf returns the class that is the data of a row, 0 for a row of another
+// set.
+func (r *Ruleset) ClassOf(row nft.Row) Class {
+	if !r.layout.isClassMap[row.Set] {
+		return 0
+	}
+	return Class(row.Data.FirstInteger())
+}
+
+// Balancer returns the chain of a balancer, and the row that leads to it.
+func (r *Ruleset) Balancer(c Class) (*nft.Chain, nft.Row) {
+	m := r.layout.classChains
+	if c.isLocalPolicy() {
+		m = r.layout.localClassChains
+	}
+	chain := c.chain(r.layout, r.config.mark())
+	return chain, nft.Row{Set: m, Key: nft.Tuple{}.Integer(uint32(c)), Verdict: nft.VerdictGoto(chain.Name)}
+}
+
+// BalancerOf returns the class whose row Balancer returns for a key of a set.
+// ok is false if the set or the key is another one.
+func (r *Ruleset) BalancerOf(set *nft.Set, key nft.Tuple) (c Class, ok bool) {
+	l := r.layout
+	if set != l.classChains && set != l.localClassChains {
+		return 0, false
+	}
+	c = Class(key.FirstInteger())
+	return c, c.IsBalancer() && c.isLocalPolicy() == (set == l.localClassChains)
+}
+
+// chain returns the chain of a balancer. For `guarded-3` it is
+//
+//	jump firewall
+//	meta mark set meta mark | 0x00004000 meta priority set numgen random mod 3 offset 1 goto pick
+//
+// `external-3` has the second rule only, and `balance-3` has, before its draw,
+// `jump outside-cluster`. `all-3` draws with the offset 16777217. Balancers of
+// NodePorts go to pick-nodeport. See draw for `balance-weighted-251` and
+// `balance-hash-251`.
+func (c Class) chain(l *layout, mark uint32) *nft.Chain {
+	chain := &nft.Chain{Name: c.name()}
+	pick, offset := chainPick, uint32(firstIndex)
+	var prepare nft.Statement
+	switch c.kind() {
+	case balance:
+		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(chainOutsideCluster)))
+	case guarded:
+		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(chainFirewall)))
+		prepare = nft.SetMarkBits(mark)
+	case external:
+		prepare = nft.SetMarkBits(mark)
+	case nodePort:
+		prepare, pick = nft.SetMarkBits(mark), chainPickNodePort
+	case all:
+		offset += allOffset
+	case nodePortLocal:
+		pick = chainPickNodePort
+	case nodePortAll:
+		pick, offset = chainPickNodePort, offset+allOffset
+	}
+	draw := nft.SetPriority(c.draw().index(l.family, c.rows(), offset))
+	chain.Rules = append(chain.Rules, nft.NewRule(prepare, draw, nft.Goto(pick)))
+	return chain
+}
+
+// Balancers returns the classes of the balancers that draw one of n targets.
+func Balancers(n int) (classes []Class) {
+	for k := range balancerKinds {
+		classes = append(classes, balancerClass(k, random, n))
+	}
+	return classes
+}
+
+// SortedClasses sorts classes by the names of their chains.
+func SortedClasses(classes []Class) []Class {
+	slices.SortFunc(classes, func(a, b Class) int {
+		return cmp.Or(cmp.Compare(a.kind(), b.kind()), cmp.Compare(a.draw(), b.draw()), cmp.Compare(a, b))
+	})
+	return classes
+}
