@@ -148,7 +148,7 @@ type PlanInput struct {
 
 // MakePlan returns the plan of a service port. It is nil if the service port
 // owns no frontend. The targets have no ids yet. The error is the reason why
-// the plan cannot be written.
+// the plan cannot be written. LastGood can use it nevertheless.
 func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if len(in.Frontends) == 0 {
 		return nil, nil
@@ -166,6 +166,10 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if slices.ContainsFunc(p.Frontends, func(f ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }) {
 		p.Local = arrange(before.Local, in.Limits.targets(usableForLocal(all, in.Node)))
 	}
+	if in.Port.Protocol == cluster.UDP {
+		p.Serving = servingOf(all)
+	}
+	p.Sources, p.Guarded = sourcesFor(r.layout.family, in)
 	if err := p.setTables(); err != nil {
 		return p, err
 	}
@@ -173,10 +177,6 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if p.rowsOf(toLocal) > allOffset {
 		return p, fmt.Errorf("%d endpoints on this node are more than %d", len(p.Local), allOffset)
 	}
-	if in.Port.Protocol == cluster.UDP {
-		p.Serving = servingOf(all)
-	}
-	p.Sources, p.Guarded = sourcesFor(r.layout.family, in)
 	return p, nil
 }
 

@@ -68,23 +68,20 @@ func (d *dispatch) row(set *nft.Set, v nft.Verdict) nft.Row {
 
 // internal appends the rows of a ClusterIP.
 func (r *Ruleset) internal(rows []nft.Row, d *dispatch) []nft.Row {
-	kind := d.frontend.chainKind()
-	targets := d.plan.targets(kind)
-	switch {
-	case len(d.plan.Cluster) == 0:
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
-	case len(targets) == 0:
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoLocalEndpoints.name())))
+	switch reason := d.plan.Reach(d.frontend.Policy).Reason; reason {
+	case NoEndpoints, NoLocalEndpoints:
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(reason.name())))
 	}
+	kind := kindOf(d.frontend.Policy)
 	rows = append(rows, d.row(d.services, r.choose(d, d.balance, kind)))
 	return r.indexed(rows, d, 0, kind)
 }
 
 // outside appends the rows of an external IP, a LoadBalancer IP or a NodePort.
 func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
-	everywhere, local := d.plan.Cluster, d.plan.Local
-	if len(everywhere) == 0 {
-		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(NoEndpoints.name())))
+	reason := d.plan.Reach(d.frontend.Policy).Reason
+	if reason == NoEndpoints {
+		return append(rows, d.row(d.noEndpoints, nft.VerdictGoto(reason.name())))
 	}
 	if d.frontend.Policy == cluster.PolicyCluster {
 		rows = append(rows, d.row(d.services, r.choose(d, d.masqueraded, toAllMasqueraded)))
@@ -96,7 +93,7 @@ func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 		nft.Row{Set: d.isLocal, Key: d.at, Comment: d.name},
 		nft.Row{Set: d.cluster, Key: d.at, Verdict: r.choose(d, d.balanceAll, toAll)})
 	rows = r.indexed(rows, d, allOffset, toAll)
-	if len(local) == 0 {
+	if reason == NoLocalEndpoints {
 		return rows
 	}
 	rows = append(rows, nft.Row{Set: d.local, Key: d.at, Verdict: r.choose(d, d.balance, toLocal)})
@@ -107,14 +104,13 @@ func (r *Ruleset) outside(rows []nft.Row, d *dispatch) []nft.Row {
 // or to a chain of the service port, or to the chain that rejects it because
 // all endpoints have weight 0.
 func (r *Ruleset) choose(d *dispatch, shared balancerKind, own chainKind) nft.Verdict {
-	n := d.plan.rowsOf(own)
-	switch {
-	case n == 0:
-		return nft.VerdictGoto(NoWeight.name())
+	switch reason := d.plan.reach(own).Reason; {
+	case reason != "":
+		return nft.VerdictGoto(reason.name())
 	case d.plan.hasChains():
 		return nft.VerdictGoto(d.plan.chainName(own))
 	}
-	return nft.VerdictGoto(r.names.get(balancer{shared, d.plan.draw(own), n}))
+	return nft.VerdictGoto(r.names.get(balancer{shared, d.plan.draw(own), d.plan.rowsOf(own)}))
 }
 
 // indexed appends the rows in which a balancer looks up a frontend's targets.
