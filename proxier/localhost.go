@@ -84,10 +84,10 @@ func newLocalhostLimit() *connlimit.Limit[uint16] {
 func (l *localhostPorts) update(c *table.Commit) {
 	changed := make(map[uint16]*ruleset.Plan)
 	for _, change := range c.Changes {
-		if port := tcpNodePort(change.Before); port != 0 && changed[port] == nil {
+		if port := tcpNodePort(change.Before).Port; port != 0 && changed[port] == nil {
 			changed[port] = nil
 		}
-		if port := tcpNodePort(change.After); port != 0 {
+		if port := tcpNodePort(change.After).Port; port != 0 {
 			changed[port] = change.After // also if another service port had it
 		}
 	}
@@ -100,29 +100,29 @@ func (l *localhostPorts) update(c *table.Commit) {
 	}
 }
 
-// tcpNodePort returns the TCP NodePort that the service port of a plan owns, 0
-// if it owns none.
-func tcpNodePort(p *ruleset.Plan) uint16 {
-	if p == nil || p.Port.Protocol != cluster.TCP {
-		return 0
-	}
-	for _, f := range p.Frontends {
-		if f.IsNodePort() {
-			return f.Port
+// tcpNodePort returns the TCP NodePort that the service port of a plan owns.
+// Its Port is 0 if it owns none.
+func tcpNodePort(p *ruleset.Plan) ruleset.ServedFrontend {
+	if p != nil && p.Port.Protocol == cluster.TCP {
+		for _, f := range p.Frontends {
+			if f.IsNodePort() {
+				return f
+			}
 		}
 	}
-	return 0
+	return ruleset.ServedFrontend{}
 }
 
 // localhostPort returns the NodePort of a plan. With externalTrafficPolicy
 // Local it has the endpoints of this node only, as in kube-proxy. An endpoint
 // is listed as often as it has rows, so that random draws follow weights.
 func localhostPort(p *ruleset.Plan) localhost.NodePort {
+	f := tcpNodePort(p)
 	n := localhost.NodePort{
-		Port: p.Port.NodePort, Namespace: p.Service.Name.Namespace, Name: p.Service.Name.Name,
+		Port: f.Port, Namespace: p.Service.Name.Namespace, Name: p.Service.Name.Name,
 		ServicePort: p.Name(), Affinity: p.Service.AffinityTimeout,
 	}
-	for _, t := range p.Rows(p.Service.ExternalPolicy) {
+	for _, t := range p.Rows(f.Policy) {
 		n.Targets = append(n.Targets, t.AddrPort())
 	}
 	return n

@@ -201,7 +201,7 @@ func (s *staleConnections) serves(port planKey, frontend netip.AddrPort) bool {
 // resetLocal resets connections from a NodePort on localhost, and returns their
 // number.
 func (s *staleConnections) resetLocal(f nft.Family, plan *ruleset.Plan, target netip.AddrPort) int {
-	family, port := s.families.of(f), tcpNodePort(plan)
+	family, port := s.families.of(f), tcpNodePort(plan).Port
 	if family == nil || family.localhost == nil || port == 0 {
 		return 0
 	}

@@ -103,6 +103,11 @@ const (
 	classNodePortChains  // the same for a NodePort
 )
 
+// refusalClasses are the classes of frontends whose connections are refused.
+var refusalClasses = map[Reason]Class{
+	NoEndpoints: classNoEndpoints, NoLocalEndpoints: classNoLocalEndpoints, NoWeight: classNoWeight,
+}
+
 // fixedTarget is the chain to which a class of the program leads.
 type fixedTarget struct {
 	class Class

@@ -3,73 +3,84 @@ package ruleset
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // LastGood returns the plan of a service port whose wanted plan cannot be
 // written: what is left of the plan before. These are the frontends that the
-// service port still owns, the endpoints that the wanted plan uses, and the
-// clients that it allows. If no frontend is left, the wanted frontends reject
-// connections. The result is nil if wanted is nil. before can be nil.
+// service port still owns, as the kind and with the policy that they have now,
+// the endpoints that the wanted plan uses, and the clients that both plans
+// allow. If no frontend is left, the wanted frontends reject connections. The
+// result is nil if wanted is nil. before can be nil.
+//
+// The result shares no slice of targets with the plan before.
 func LastGood(before, wanted *Plan) *Plan {
 	if wanted == nil {
 		return nil
 	}
-	reject := &Plan{Service: wanted.Service, Port: wanted.Port, Frontends: wanted.Frontends}
+	reject := &Plan{
+		Service: wanted.Service, Port: wanted.Port, Frontends: wanted.Frontends, Serving: wanted.Serving,
+	}
 	if before == nil {
 		return reject
 	}
-	frontend := func(f ServedFrontend) Frontend { return f.Frontend }
 	plan := *before
-	if plan.Frontends = keep(before.Frontends, wanted.Frontends, frontend); len(plan.Frontends) == 0 {
+	plan.Frontends = keep(wanted.Frontends, before.Frontends, func(f ServedFrontend) Frontend { return f.Frontend })
+	if len(plan.Frontends) == 0 {
 		return reject
 	}
 	used := slices.Concat(wanted.Cluster, wanted.Local)
 	plan.Cluster = arrange(before.Cluster, keep(before.Cluster, used, Target.AddrPort))
 	plan.Local = nil
 	if len(plan.Cluster) > 0 {
-		plan.Local = arrange(before.Local, keep(before.Local, used, Target.AddrPort))
+		had := slices.Concat(before.Local, before.Cluster) // a policy can be Local only now
+		plan.Local = arrange(before.Local, keep(had, wanted.Local, Target.AddrPort))
 	}
 	if plan.setTables() != nil { // before had as many targets
 		return reject
 	}
 	plan.Serving = wanted.Serving
-	if wanted.Guarded {
-		plan.Guarded = true
-		plan.Sources = keep(before.Sources, wanted.Sources, netip.Prefix.Masked)
-	}
+	plan.Sources, plan.Guarded = allowedByBoth(before, wanted)
 	return &plan
 }
 
-// EndpointsOf returns the number of endpoints that clients of a frontend can
-// reach. It is 0 for a nil plan.
-func (p *Plan) EndpointsOf(f Frontend) int {
-	if p == nil {
-		return 0
-	}
-	for _, served := range p.Frontends {
-		switch {
-		case served.Frontend != f:
-		case served.Policy == cluster.PolicyLocal && served.IsClusterIP():
-			return len(p.Local)
-		default:
-			return len(p.Cluster)
-		}
-	}
-	return 0
-}
-
-// keep returns the values whose key one of the wanted values has.
+// keep returns the values whose key one of the wanted values has, one for each
+// key.
 func keep[T any, K comparable](values, wanted []T, key func(T) K) (kept []T) {
-	keys := make(map[K]struct{}, len(wanted))
+	left := make(map[K]struct{}, len(wanted))
 	for _, w := range wanted {
-		keys[key(w)] = struct{}{}
+		left[key(w)] = struct{}{}
 	}
 	for _, v := range values {
-		if _, ok := keys[key(v)]; ok {
+		if _, ok := left[key(v)]; ok {
 			kept = append(kept, v)
+			delete(left, key(v))
 		}
 	}
 	return kept
+}
+
+// allowedByBoth returns the clients that may use the LoadBalancer IPs according
+// to both plans.
+func allowedByBoth(p, q *Plan) (sources []netip.Prefix, guarded bool) {
+	switch {
+	case !q.Guarded:
+		return p.Sources, p.Guarded
+	case !p.Guarded:
+		return q.Sources, true
+	}
+	for a, b := p.Sources, q.Sources; len(a) > 0 && len(b) > 0; {
+		if a[0].Bits() < b[0].Bits() {
+			a, b = b, a
+		}
+		switch { // a[0] contains b[0] only if they are equal
+		case b[0].Contains(a[0].Addr()):
+			sources = append(sources, a[0])
+			a = a[1:]
+		case a[0].Addr().Less(b[0].Addr()):
+			a = a[1:]
+		default:
+			b = b[1:]
+		}
+	}
+	return sources, true
 }

@@ -3,6 +3,7 @@ package ruleset
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -59,9 +60,19 @@ func TestLastGood(t *testing.T) {
 		"a range less, another more": {&before, plan(before, func(p *Plan) {
 			p.Sources = prefixes("192.168.0.0/16", "172.16.0.0/12")
 		}), plan(before, func(p *Plan) { p.Sources = prefixes("192.168.0.0/16") })},
-		"no longer guarded": {&before, plan(before, func(p *Plan) { p.Sources, p.Guarded = nil, false }), &before},
-		"guarded from now on": {plan(before, func(p *Plan) { p.Sources, p.Guarded = nil, false }), &before,
-			plan(before, func(p *Plan) { p.Sources = nil })},
+		"no longer guarded":   {&before, plan(before, func(p *Plan) { p.Sources, p.Guarded = nil, false }), &before},
+		"guarded from now on": {plan(before, func(p *Plan) { p.Sources, p.Guarded = nil, false }), &before, &before},
+		"ranges are wider and narrower": {&before, plan(before, func(p *Plan) {
+			p.Sources = prefixes("0.0.0.0/1", "192.168.7.0/24", "192.168.9.0/24")
+		}), plan(before, func(p *Plan) { p.Sources = prefixes("10.0.0.0/8", "192.168.7.0/24", "192.168.9.0/24") })},
+		"another kind and policy": {plan(before, func(p *Plan) { p.Sources, p.Guarded, p.Local = nil, false, nil }),
+			plan(before, func(p *Plan) {
+				p.Frontends = slices.Clone(p.Frontends)
+				p.Frontends[1].Kind, p.Frontends[1].Policy = LoadBalancerIP, cluster.PolicyLocal
+			}), plan(before, func(p *Plan) {
+				p.Frontends = slices.Clone(p.Frontends)
+				p.Frontends[1].Kind, p.Frontends[1].Policy = LoadBalancerIP, cluster.PolicyLocal
+			})},
 	} {
 		if got := LastGood(tt.before, tt.wanted); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)

@@ -150,7 +150,7 @@ type PlanInput struct {
 
 // MakePlan returns the plan of a service port. It is nil if the service port
 // owns no frontend. The targets have no ids yet. The error is the reason why
-// the plan cannot be written.
+// the plan cannot be written. LastGood can use it nevertheless.
 func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if len(in.Frontends) == 0 {
 		return nil, nil
@@ -168,14 +168,14 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if slices.ContainsFunc(p.Frontends, func(f ServedFrontend) bool { return f.Policy == cluster.PolicyLocal }) {
 		p.Local = arrange(before.Local, in.Limits.targets(usableForLocal(all, in.Node)))
 	}
-	if err := p.setTables(); err != nil {
-		return p, err
-	}
-	r.setNumber(p, before, in.Number)
 	if in.Port.Protocol == cluster.UDP {
 		p.Serving = servingOf(all)
 	}
 	p.Sources, p.Guarded = sourcesFor(r.layout.family, in)
+	if err := p.setTables(); err != nil {
+		return p, err
+	}
+	r.setNumber(p, before, in.Number)
 	return p, nil
 }
 

@@ -56,22 +56,18 @@ func (r *Ruleset) newDispatch(p *Plan, f ServedFrontend, name string) dispatch {
 
 // class returns the class of a frontend.
 func (d *dispatch) class() Class {
-	p, f := d.plan, d.frontend
-	kind := f.chainKind()
+	p, f, kind := d.plan, d.frontend, d.frontend.chainKind()
+	reason := p.reach(kind).Reason
 	var c Class
 	switch {
-	case f.splitsClients() && len(p.Cluster) > 0:
+	case f.splitsClients() && reason != NoEndpoints:
 		c = d.classLocal
 	case p.hasChains() && f.IsClusterIP():
 		c = classClusterIPChains
 	case p.hasChains():
 		c = d.classChains
-	case len(p.Cluster) == 0:
-		c = classNoEndpoints
-	case len(p.targets(kind)) == 0:
-		c = classNoLocalEndpoints
-	case p.rowsOf(kind) == 0:
-		c = classNoWeight
+	case reason != "":
+		c = refusalClasses[reason]
 	case f.IsClusterIP():
 		return balancerClass(balance, p.draw(kind), p.rowsOf(kind))
 	case p.guards(f):
@@ -90,37 +86,33 @@ func (d *dispatch) class() Class {
 func (r *Ruleset) dispatch(rows []nft.Row, d *dispatch) []nft.Row {
 	p, f := d.plan, d.frontend
 	rows = append(rows, d.classRow(d.classes, d.class(), d.name))
+	reason := p.Reach(f.Policy).Reason
 	switch {
-	case f.splitsClients() && len(p.Cluster) > 0:
+	case f.splitsClients() && reason != NoEndpoints:
 		// This cluster's pods and this node may use all endpoints, other
 		// clients those of this node (see program.localPolicy).
-		rows = append(rows, d.split(d.allClasses, d.allChains, d.all, toAll))
-		if len(p.Local) > 0 {
-			rows = append(rows, d.split(d.localClasses, d.localChains, d.local, toLocal))
-		}
+		rows = d.split(rows, d.allClasses, d.allChains, d.all, toAll)
+		rows = d.split(rows, d.localClasses, d.localChains, d.local, toLocal)
 	case !p.hasChains():
-	case len(p.Cluster) == 0:
-		rows = append(rows, d.chainRow(d.noEndpoints, NoEndpoints.name()))
-	case len(p.targets(f.chainKind())) == 0:
-		rows = append(rows, d.chainRow(d.noEndpoints, NoLocalEndpoints.name()))
-	case p.rowsOf(f.chainKind()) == 0:
-		rows = append(rows, d.chainRow(d.noEndpoints, NoWeight.name()))
+	case reason != "":
+		rows = append(rows, d.chainRow(d.noEndpoints, reason.name()))
 	default:
 		rows = append(rows, d.chainRow(d.chains, p.chainName(f.chainKind())))
 	}
 	return rows
 }
 
-// split returns a row of externalTrafficPolicy Local.
-func (d *dispatch) split(classes, chains *nft.Set, to balancerKind, kind chainKind) nft.Row {
-	rows := d.plan.rowsOf(kind)
-	switch {
-	case rows == 0:
-		return d.classRow(classes, classNoWeight, "")
+// split appends a row of externalTrafficPolicy Local.
+func (d *dispatch) split(rows []nft.Row, classes, chains *nft.Set, to balancerKind, kind chainKind) []nft.Row {
+	switch reason := d.plan.reach(kind).Reason; {
+	case reason == NoLocalEndpoints: // see program.localPolicy
+		return rows
+	case reason != "":
+		return append(rows, d.classRow(classes, refusalClasses[reason], ""))
 	case d.plan.hasChains():
-		return d.chainRow(chains, d.plan.chainName(kind))
+		return append(rows, d.chainRow(chains, d.plan.chainName(kind)))
 	}
-	return d.classRow(classes, balancerClass(to, d.plan.draw(kind), rows), "")
+	return append(rows, d.classRow(classes, balancerClass(to, d.plan.draw(kind), d.plan.rowsOf(kind)), ""))
 }
 
 func (d *dispatch) classRow(m *nft.Set, c Class, comment string) nft.Row {

@@ -88,7 +88,7 @@ type NoLocalEndpoints struct{ Internal, External int }
 
 // add counts a plan n times. A nil plan is not counted.
 func (c *NoLocalEndpoints) add(p *ruleset.Plan, n int) {
-	if p == nil || len(p.Cluster) == 0 || len(p.Local) > 0 {
+	if p == nil || p.Reach(cluster.PolicyLocal).Reason != ruleset.NoLocalEndpoints {
 		return
 	}
 	internal, external := 0, 0

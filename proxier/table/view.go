@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"net/netip"
@@ -67,10 +68,10 @@ type FrontendView struct {
 	Port      uint16         `json:"port"`
 	Policy    cluster.Policy `json:"policy"`
 	State     FrontendState  `json:"state"`
-	// UsedEndpoints is the number of endpoints of its address family that
-	// traffic with its policy uses. AllEndpoints includes those that are not
-	// ready, but no duplicates. If the frontend is Refused, UsedEndpoints is
-	// the number of endpoints of the last rules.
+	// UsedEndpoints is the number of endpoints that new connections reach (see
+	// ruleset.Plan.Reach), 0 if the frontend is Conflicting. AllEndpoints are
+	// those of its address family, including those that are not ready, but no
+	// duplicates.
 	UsedEndpoints int `json:"usedEndpoints"`
 	AllEndpoints  int `json:"allEndpoints"`
 	// Owner is the name of the service port that owns a frontend that is
@@ -197,32 +198,25 @@ func (t *Table) viewPort(p *portState) PortView {
 }
 
 func (t *Table) viewFrontend(p *portState, port *PortView, f *ruleset.ServedFrontend) FrontendView {
+	reach := port.Plan.Reach(f.Policy)
 	view := FrontendView{
-		Family: t.Family(), Kind: f.Kind, Address: f.Addr, Port: f.Port, Policy: f.Policy, State: Served,
+		Family: t.Family(), Kind: f.Kind, Address: f.Addr, Port: f.Port, Policy: f.Policy,
+		State: cmp.Or(FrontendState(reach.Reason), Served), UsedEndpoints: reach.Endpoints,
 	}
 	if f.IsNodePort() {
 		view.Addresses = t.committed.nodePortAddrs
 	}
 	for i := range port.Endpoints {
-		why := port.Endpoints[i].For(f.Policy)
-		if why == "" {
-			view.UsedEndpoints++
-		}
-		if why != ruleset.UnusedDuplicate {
+		if port.Endpoints[i].For(f.Policy) != ruleset.UnusedDuplicate {
 			view.AllEndpoints++
 		}
 	}
-	switch plan := port.Plan; {
+	switch {
 	case t.desired.claims.owner(f.Frontend) != p:
 		view.State, view.Owner = Conflicting, t.desired.claims.holder(f.Frontend).text
+		view.UsedEndpoints = 0
 	case port.Refusal != "":
-		view.State, view.Error, view.UsedEndpoints = Refused, port.Refusal, plan.EndpointsOf(f.Frontend)
-	case plan == nil || len(plan.Cluster) == 0:
-		view.State = WithoutEndpoints
-	case f.Policy == cluster.PolicyLocal && len(plan.Local) == 0:
-		view.State = WithoutLocalEndpoints
-	case view.UsedEndpoints == 0:
-		view.State = WithoutWeight
+		view.State, view.Error = Refused, port.Refusal
 	}
 	return view
 }

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,12 +180,7 @@ func (e *explanation) forward(state *localhost.State) {
 	f := &explain.Forwarder{Endpoints: distinct(state.Targets)}
 	switch {
 	case len(state.Targets) == 0:
-		reason := ruleset.NoWeight
-		if plan == nil || len(plan.Cluster) == 0 {
-			reason = ruleset.NoEndpoints
-		} else if policy == cluster.PolicyLocal && len(plan.Local) == 0 {
-			reason = ruleset.NoLocalEndpoints
-		}
+		reason := cmp.Or(plan.Reach(policy).Reason, ruleset.NoEndpoints) // a change is pending
 		f.Closed = explain.NewReason(reason, ruleset.Facts{ServicePort: e.desired.ServicePort})
 	case state.Failure != "":
 		f.Closed = explain.NewReason(ruleset.Localhost, ruleset.Facts{Failure: state.Failure})
