@@ -149,19 +149,21 @@ func (p printer) mark(s *Step) string {
 	return "? "
 }
 
-// rows lists the rows that a rule found. Several rows are the endpoints of the
-// answer.
+// rows lists the rows that a rule found: the row of a class, and the row that
+// leads from the class to a chain. Several rows of one map are the endpoints of
+// the answer.
 func (p printer) rows(s *Step) {
-	var found []string
+	found, sets := []string(nil), make(map[string]bool)
 	for _, l := range s.Lookups {
 		switch {
 		case l.Row != "":
 			found = append(found, l.Row)
+			sets[l.Set] = true
 		case p.wide:
 			found = append(found, "no row "+l.Key)
 		}
 	}
-	if len(found) > 1 && !p.wide {
+	if len(found) > len(sets) && !p.wide {
 		fmt.Fprintf(p, "      %d rows\n", len(found))
 		return
 	}
