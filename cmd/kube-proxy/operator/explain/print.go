@@ -8,8 +8,8 @@ import (
 )
 
 // Print writes the result for people: first the answer, then what explains it,
-// then the walk. Unless wide is set, it leaves out rules that do not match or
-// only lead to the next chain, and all but the first endpoints.
+// then the walk. Unless wide is set, it leaves out the rules that explain
+// nothing and all but the first endpoints.
 func (r *Result) Print(w io.Writer, wide bool) {
 	p := printer{w, wide}
 	p.question(r)
@@ -120,7 +120,7 @@ func (p printer) walk(r *Result) {
 	fmt.Fprintln(p, "\nWALK")
 	chain := ""
 	for _, s := range r.Walk {
-		if !p.wide && (s.Matched.Sign() == 0 || strings.HasPrefix(s.Rule, "jump ")) {
+		if !p.wide && !s.explains() {
 			continue
 		}
 		if s.Chain != chain {
@@ -133,6 +133,13 @@ func (p printer) walk(r *Result) {
 	if chain == "" {
 		fmt.Fprintln(p, "  no rule decides")
 	}
+}
+
+// explains reports whether a rule is part of the explanation: it matches, and
+// does more than to lead to the next chain or to clear the priority.
+func (s *Step) explains() bool {
+	return s.Matched.Sign() > 0 && !strings.HasPrefix(s.Rule, "jump ") && !strings.HasPrefix(s.Rule, "goto ") &&
+		!strings.HasSuffix(s.Rule, "meta priority set none")
 }
 
 // mark returns the mark of a rule in wide output: - if it does not match, + if
