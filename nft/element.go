@@ -1,6 +1,10 @@
 package nft
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // maxRowsMessage is the size at which a message of rows ends. The list of
 // rows is one attribute, which is limited to 64 KiB. A row takes less than 1
@@ -22,6 +26,9 @@ func (b *Batch) AddRow(r Row) {
 		b.w.verdict(unix.NFTA_SET_ELEM_DATA, &r.Verdict)
 	case r.Set.isMap():
 		b.w.value(unix.NFTA_SET_ELEM_DATA, &r.Data, r.Set.Data.size)
+	}
+	if r.Expires > 0 {
+		b.w.Uint64(unix.NFTA_SET_ELEM_TIMEOUT, uint64(max(r.Expires.Milliseconds(), 1)))
 	}
 	b.w.comment(unix.NFTA_SET_ELEM_USERDATA, r.Comment)
 	b.w.Unnest(elem)
@@ -85,6 +92,8 @@ func parseElement(attributes []byte, set *Set) Row {
 			r.Data, r.Verdict = parseTuple(value), parseVerdict(value)
 		case unix.NFTA_SET_ELEM_USERDATA:
 			r.Comment = parseComment(value)
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			r.Expires = time.Duration(be64(value)) * time.Millisecond
 		case unix.NFTA_SET_ELEM_EXPR:
 			if cString(attr(value, unix.NFTA_EXPR_NAME)) == counterExpr {
 				r.Packets = be64(attr(attr(value, unix.NFTA_EXPR_DATA), unix.NFTA_COUNTER_PACKETS))

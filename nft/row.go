@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,9 @@ type Row struct {
 	// Packets is the number of packets that a row of a set with Counts counted.
 	// AddRow ignores it.
 	Packets uint64
+	// Expires is the time after which the kernel deletes the row of a set with
+	// Dynamic. 0 means never.
+	Expires time.Duration
 }
 
 // Compare orders rows by the name of their set, then by their key.
@@ -32,7 +36,7 @@ func (r Row) Compare(o Row) int {
 // Matches reports whether r, which was read from the kernel, is the row that
 // AddRow(want) adds.
 func (r Row) Matches(want Row) bool {
-	want.Comment, want.Packets = storedComment(want.Comment), r.Packets
+	want.Comment, want.Packets, want.Expires = storedComment(want.Comment), r.Packets, r.Expires
 	return r == want
 }
 

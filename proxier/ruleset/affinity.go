@@ -70,12 +70,17 @@ type StickyRule struct {
 	ClientSet uint8
 }
 
-// ParseStickyRule returns the StickyRule that a rule is. ok reports whether it
-// is one.
+// ParseStickyRule returns the StickyRule that a rule is, of this version or of
+// an earlier one. ok reports whether it is one.
 func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
-	set, ok := clientSetOf(rule.Set())
+	numbers := rule.Priorities()
+	set, ok := clientSetOf(affinitySetPrefix, rule.Set())
+	if !ok {
+		numbers = rule.Constants()
+		set, ok = clientSetOf(earlierSetPrefix, rule.Set())
+	}
 	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}
-	for _, n := range rule.Priorities() { // the last one is the id, and another one the group
+	for _, n := range numbers { // the last one is the id, and another one the group
 		if sticky.ID != n {
 			sticky.ID, sticky.Group = n, sticky.ID
 		}

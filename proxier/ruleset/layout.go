@@ -247,8 +247,21 @@ func ClientSet(seed uint64, servicePort string) uint8 {
 }
 
 // clientSetOf returns the number of the affinity set with a name.
-func clientSetOf(name string) (set uint8, ok bool) {
-	number, ok := strings.CutPrefix(name, affinitySetPrefix)
+func clientSetOf(prefix, name string) (set uint8, ok bool) {
+	number, ok := strings.CutPrefix(name, prefix)
 	n, err := strconv.ParseUint(number, 10, 8)
 	return uint8(n), ok && err == nil && n < affinitySets
+}
+
+// Versions up to v0.1.0 have other affinity sets, with rows of the same bytes.
+// nft has no name for the type of their ids.
+const earlierSetPrefix = "clients-"
+
+// EarlierSet returns the name of the set that an earlier version has in place
+// of one of its affinity sets, or of the set of reserved ids.
+func (r *Ruleset) EarlierSet(s *nft.Set) string {
+	if s == r.layout.reservedIDs {
+		return "reserved-affinity-ids"
+	}
+	return earlierSetPrefix + strings.TrimPrefix(s.Name, affinitySetPrefix)
 }

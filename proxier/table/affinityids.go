@@ -233,7 +233,7 @@ func (t *Table) recoverAffinity() {
 	t.ids.next = uint32(time.Now().Unix())
 	if err == nil {
 		var reserved []nft.Row
-		reserved, err = t.kernel.Rows(table, t.rules.ReservedIDs(0).Set)
+		reserved, err = t.rowsOf(table, t.rules.ReservedIDs(0).Set)
 		for i, r := range reserved {
 			if n := r.Key.FirstInteger(); i == 0 || n > t.ids.next {
 				t.ids.next = n
@@ -263,6 +263,50 @@ func (t *Table) recoverAffinity() {
 		klog.ErrorS(err,
 			"Failed to read the session affinity of an earlier process; some clients may get another endpoint",
 			"table", t.name())
+	}
+}
+
+// rowsOf reads the rows of a set in the table of this version or of an earlier
+// one.
+func (t *Table) rowsOf(table *nft.Table, set *nft.Set) ([]nft.Row, error) {
+	rows, err := t.kernel.Rows(table, set)
+	if err != nil || len(rows) > 0 {
+		return rows, err
+	}
+	earlier := *set
+	earlier.Name = t.rules.EarlierSet(set)
+	rows, err = t.kernel.Rows(table, &earlier)
+	for i := range rows {
+		rows[i].Set = set
+	}
+	return rows, err
+}
+
+// maxEarlierClients is the number of clients with session affinity that are
+// taken over from the table of an earlier version. The kernel takes quadratic
+// time to list a set.
+const maxEarlierClients = 1 << 17
+
+// addEarlierClients adds the clients of the affinity sets of an earlier
+// version, which tx deletes, to the affinity sets that tx adds.
+func (t *Table) addEarlierClients(tx *transaction, found inspection) {
+	left := maxEarlierClients
+	for set := range tx.affinity {
+		if !found.has(object{kindSet, t.rules.EarlierSet(set)}) {
+			continue
+		}
+		rows, err := t.rowsOf(tx.program.Table, set)
+		if err != nil || len(rows) > left {
+			klog.InfoS("Clients with session affinity may get another endpoint", "table", t.name(), "set", set.Name,
+				"clients", len(rows), "err", err)
+			continue
+		}
+		left -= len(rows)
+		for _, r := range rows {
+			if r.Expires > 0 {
+				tx.to.AddRow(r)
+			}
+		}
 	}
 }
 

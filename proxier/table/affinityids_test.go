@@ -299,7 +299,7 @@ func TestIDsAreNotReused(t *testing.T) {
 			tabletest.DeleteEndpoint(table, svc.Name, endpoint(i).EndpointKey)
 		}
 		tabletest.Sync(t, table)
-		checkTable(t, table, "reserved-affinity-ids")
+		checkTable(t, table, "reserved-ids")
 	}
 	if got, want := len(owners), processes*endpoints+1; got != want {
 		t.Errorf("got %d ids, want %d", got, want)
@@ -315,7 +315,7 @@ func TestReserveMoreIDs(t *testing.T) {
 	for i := range 3 {
 		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i)))
 		tabletest.Sync(t, table)
-		rows := table.committed.rows["reserved-affinity-ids"]
+		rows := table.committed.rows["reserved-ids"]
 		if reserved := table.committed.reservedIDs; reserved < table.ids.next || rows != 1 {
 			t.Errorf("got ids below %d in %d rows, want at least %d in 1 row", reserved, rows, table.ids.next)
 		}

@@ -22,7 +22,7 @@ func wantOwner(t *testing.T, table *Table, ip, service string) {
 	t.Helper()
 	tabletest.Sync(t, table)
 	checkTable(t, table)
-	rows := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips")
+	rows := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-classes")
 	// Without /etc/protocols, nft prints the protocol as a number.
 	owner := regexp.QuoteMeta(ip) + ` \. (tcp|6) \. 80 comment "ns/` + service + `:http"`
 	if !regexp.MustCompile(owner).MatchString(rows) {

@@ -27,7 +27,7 @@ func reportsCounts(t testing.TB, table *Table) bool {
 func TestDamage(t *testing.T) {
 	const affinityChain = "affinity.default.sticky.tcp.http"
 	const web80 = "10.96.0.10 . tcp . 80"
-	const want1 = "row service-endpoints " + web80 + " . 1 : 10.244.2.5 . 8080"
+	const want1 = "row service-targets " + web80 + " . 0:2 : 10.244.2.5 . 8080"
 	affinityRules := []string{"changed rules of chain " + affinityChain + " default/sticky:http"}
 	tests := map[string]struct {
 		kind DamageKind
@@ -48,27 +48,31 @@ func TestDamage(t *testing.T) {
 		"flush balancer":       {damagedRule, byVerify, []string{"changed rules of chain balance-2"}},
 		"replace set":          {damagedSet, byVerify, nil},
 		"flush verdict map":    {damagedRows, byVerify, nil},
-		"flush endpoints":      {damagedRows, byVerify, nil},
-		"flush set":            {damagedRows, byVerify, nil},
+		"flush targets":        {damagedRows, byVerify, nil},
+		"flush classes":        {damagedRows, byVerify, nil},
 		"flush set of sources": {damagedRows, byVerify, nil},
-		"flush reserved ids":   {damagedRows, byCount, []string{"missing row reserved-affinity-ids 65536"}},
+		"flush reserved ids":   {damagedRows, byCount, []string{"missing row reserved-ids 1:0"}},
 		"delete row":           {damagedRows, byCount, []string{"missing " + want1 + " default/web:http"}},
 		"delete a range": {damagedRows, byCount, []string{
 			"missing row firewall-sources-24 192.0.2.10 . tcp . 80 . 198.51.100.0 default/lb:http",
 		}},
 		"add rows": {damagedRows, byCountOnly, []string{
-			"extra row cluster-ips 10.96.7.7", "extra row reserved-affinity-ids 99",
-			"extra row service-endpoints " + web80 + " . 9 : 10.9.9.9 . 1",
+			"extra row cluster-ips 10.96.7.7", "extra row reserved-ids 0:63",
+			"extra row service-targets " + web80 + " . 0:9 : 10.9.9.9 . 1",
 		}},
 		"add a range": {damagedRows, byCountOnly, []string{
 			"extra row firewall-sources-24 192.0.2.10 . tcp . 80 . 10.0.0.0",
 		}},
 		"change endpoint": {damagedRow, byScrub, []string{"changed " + want1 +
-			" found row service-endpoints " + web80 + " . 1 : 10.9.9.9 . 1 default/web:http"}},
-		"change verdict": {damagedRow, byScrub, []string{
-			`changed row service-ips ` + web80 + ` comment "default/web:http" : goto balance-3` +
-				` found row service-ips ` + web80 + ` : drop default/web:http`,
+			" found row service-targets " + web80 + " . 0:2 : 10.9.9.9 . 1 default/web:http"}},
+		"change class": {damagedRow, byScrub, []string{
+			`changed row service-classes ` + web80 + ` comment "default/web:http" : 0:3` +
+				` found row service-classes ` + web80 + ` : 0:2 default/web:http`,
 		}},
+		"change verdict": {damagedRow, byScrub, []string{
+			"changed row class-chains 0:3 : goto balance-3 found row class-chains 0:3 : drop",
+		}},
+		"delete verdict": {damagedRows, byCount, []string{"missing row local-class-chains 400:1 : goto local-1"}},
 		"flush affinity chain": {damagedAffinity, byScrub, affinityRules},
 		"insert affinity rule": {damagedAffinity, byScrub, affinityRules},
 		"flush chains of all kinds": {damagedRule, byVerify, append([]string{

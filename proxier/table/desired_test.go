@@ -46,11 +46,11 @@ func TestEndpointsInServiceCIDR(t *testing.T) {
 		}
 	}
 	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.96.0.2"))
-	step("an endpoint in the CIDR", "no-endpoint-services", 1)
+	step("an endpoint in the CIDR", "service-targets", 0)
 	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.2"))
-	step("another endpoint", "service-endpoints", 1)
+	step("another endpoint", "service-targets", 1)
 	table.SetService(svc)
-	step("the same Service", "service-endpoints", 1)
+	step("the same Service", "service-targets", 1)
 	events := *recorded
 	want := "Endpoints of Service ns/svc are ignored, because they are in a service CIDR: 10.96.0.2"
 	if len(events) != 1 || events[0].Note != want {
@@ -59,7 +59,7 @@ func TestEndpointsInServiceCIDR(t *testing.T) {
 	node := tabletest.Node()
 	node.ServiceCIDRs = nil
 	table.SetNode(node)
-	step("no service CIDR is known", "service-endpoints", 2)
+	step("no service CIDR is known", "service-targets", 2)
 }
 
 func TestSummary(t *testing.T) {

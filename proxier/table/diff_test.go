@@ -54,7 +54,7 @@ func checkDiff(t testing.TB, table *Table) {
 	}
 }
 
-const deleteEndpoint = "delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }"
+const deleteEndpoint = "delete element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 }"
 
 // A comparison reads a limited number of rows in each step, and can continue
 // after every cursor.
@@ -73,11 +73,11 @@ func TestDiffContinues(t *testing.T) {
 	tabletest.Sync(t, table)
 	checkDiff(t, table)
 	tabletest.LoadNFT(t, deleteEndpoint+`
-		delete element ip kube-proxy service-endpoints { 10.96.0.99 . tcp . 80 . 700 }
-		delete element ip kube-proxy no-endpoint-services { 10.96.1.50 . tcp . 80 }
-		delete element ip kube-proxy no-endpoint-services { 10.96.1.5 . tcp . 80 }
+		delete element ip kube-proxy service-targets { 10.96.0.99 . tcp . 80 . 0:2bc }
+		delete element ip kube-proxy service-classes { 10.96.1.50 . tcp . 80 }
+		delete element ip kube-proxy service-classes { 10.96.1.5 . tcp . 80 }
 		add element ip kube-proxy cluster-ips { 10.96.7.7 }
-		add element ip kube-proxy service-ips { 10.96.7.7 . tcp . 80 : drop }`)
+		add element ip kube-proxy service-classes { 10.96.7.7 . tcp . 80 : 0:1 }`)
 	steps := diffSteps(t, table, "")
 	if all := differences(steps); len(all) != 6 {
 		t.Fatalf("got %q, want 6 differences", all)
@@ -150,9 +150,9 @@ func TestDiffOfFailedSync(t *testing.T) {
 			t.Error("a chain of session affinity is different although nothing of it changes")
 		}
 	}
-	// A row of cluster-ips, one of service-ips, and for each endpoint one of
-	// service-endpoints and one of hairpin-connections. The rows of the deleted
-	// Service are a row of service-ips and 3 of service-endpoints.
+	// A row of cluster-ips, one of service-classes, and for each endpoint one of
+	// service-targets and one of hairpin-connections. The rows of the deleted
+	// Service are a row of service-classes and 3 of service-targets.
 	if missing != 2+2*endpoints || extra != 4 {
 		t.Errorf("got %d missing and %d extra rows, want %d and 4", missing, extra, 2+2*endpoints)
 	}

@@ -49,14 +49,14 @@ func Example() {
 	if err := t.Fprint(&desired); err != nil {
 		log.Fatal(err)
 	}
-	_, rows, _ := strings.Cut(desired.String(), "map service-endpoints {")
+	_, rows, _ := strings.Cut(desired.String(), "map service-targets {")
 	_, rows, _ = strings.Cut(rows, "elements = {\n")
 	rows, _, _ = strings.Cut(rows, "}")
 	for row := range strings.Lines(rows) {
 		fmt.Println(strings.TrimSpace(row))
 	}
 	// Output:
-	// 192.0.2.80 . tcp . 80 . 0 : 10.0.0.1 . 8080,
-	// 192.0.2.80 . tcp . 80 . 1 : 10.0.0.2 . 8080,
-	// 192.0.2.80 . tcp . 80 . 2 : 10.0.0.3 . 9090
+	// 192.0.2.80 . tcp . 80 . 0:1 : 10.0.0.1 . 8080,
+	// 192.0.2.80 . tcp . 80 . 0:2 : 10.0.0.2 . 8080,
+	// 192.0.2.80 . tcp . 80 . 0:3 : 10.0.0.3 . 9090
 }

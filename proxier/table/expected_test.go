@@ -74,7 +74,7 @@ func TestExpectedLateRead(t *testing.T) {
 		}
 	}()
 	key := nft.Tuple{}.Addr(netip.MustParseAddr("10.96.0.10")).Proto(unix.IPPROTO_TCP).Port(80)
-	for _, name := range []string{"service-ips", "cluster-ips"} {
+	for _, name := range []string{"service-classes", "cluster-ips"} {
 		set, err := expected.Set(name)
 		if err != nil {
 			t.Fatal(err)

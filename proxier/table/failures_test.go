@@ -59,7 +59,7 @@ func TestTableChangesDuringWrite(t *testing.T) {
 		"flushed in a row":        {2: "flush ruleset", 3: "flush ruleset", 4: "flush ruleset", 5: "flush ruleset"},
 		"replaced twice":          {2: replace, 5: replace},
 		"content deleted": {3: "flush set ip kube-proxy cluster-ips",
-			5: "flush map ip kube-proxy service-ips"},
+			5: "flush map ip kube-proxy service-classes"},
 		"content of another proxy": {3: replace + "; add chain ip kube-proxy services { type nat hook input " +
 			"priority 0; }"},
 	} {
@@ -145,7 +145,7 @@ func (f *faults) inject(table *Table, p *portState) {
 func problem(errno unix.Errno, tag uint32) error {
 	p := nft.Problem{Op: "commit", Errno: errno}
 	if tag != 0 {
-		p = nft.Problem{Op: "add element", Object: "service-ips", Errno: errno, Tag: tag}
+		p = nft.Problem{Op: "add element", Object: "service-classes", Errno: errno, Tag: tag}
 	}
 	return &nft.CommitError{Table: "t", Problems: []nft.Problem{p}}
 }
@@ -251,7 +251,7 @@ func TestRefusedChange(t *testing.T) {
 func TestForeignRowOnKey(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	tabletest.LoadNFT(t, "add element ip kube-proxy service-ips { 10.96.0.99 . tcp . 80 : drop }")
+	tabletest.LoadNFT(t, "add element ip kube-proxy service-classes { 10.96.0.99 . tcp . 80 : 0:9 }")
 	now, err := table.kernel.Generation()
 	if err != nil {
 		t.Fatal(err)

@@ -89,7 +89,7 @@ func TestRefusedService(t *testing.T) {
 	table.SetService(&valid)
 	tabletest.Sync(t, table)
 	step("the Service becomes valid")
-	rows := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-ips")
+	rows := tabletest.NFT(t, "", "list", "map", "ip", ruleset.TableName, "service-classes")
 	if !strings.Contains(rows, "10.96.0.66 . ") {
 		t.Errorf("the valid Service has no row:\n%s", rows)
 	}
@@ -153,13 +153,13 @@ func TestRewriteRetriesRefused(t *testing.T) {
 	checkTable(t, table)
 }
 
-// A Service with more endpoints on this node than the rows have indexes for is
-// refused, with an event.
-func TestTooManyLocalEndpoints(t *testing.T) {
+// A Service with more endpoints than a table of hashes can have is refused, with
+// an event.
+func TestTooManyHashedEndpoints(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config, recorded := recordEvents()
 	table := newTable(t, config, nft.IPv4)
-	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) { s.InternalPolicy = cluster.PolicyLocal })
+	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) { s.Balance = cluster.BalanceSourceHash })
 	table.SetService(svc)
 	var endpoints []*cluster.Endpoint
 	for i := range 1<<16 + 1 {

@@ -107,6 +107,9 @@ func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 	flush := func() error { return t.flushCold(&found, isolate) }
 	if err = t.writeAll(tx, flush); err == nil {
 		tx.writeChains(copies...)
+		if found.state == tableForeign {
+			t.addEarlierClients(tx, found)
+		}
 		t.refuseUnplanned(tx)
 		err = t.commitOver(table, found)
 	}

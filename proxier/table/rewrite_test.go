@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,12 +43,12 @@ func TestTakeOver(t *testing.T) {
 			chain other { jump services; }
 		}`, false},
 		"other type of a set": {`table ip kube-proxy {
-			set service-endpoints { type ipv4_addr; }
+			set service-targets { type ipv4_addr; }
 			chain nat-prerouting { type nat hook prerouting priority dstnat; }
 		}`, true},
 		"other hook of a chain": {`table ip kube-proxy {
-			map service-endpoints {
-				typeof ip daddr . meta l4proto . th dport . numgen random mod 1 : ip daddr . th dport;
+			map service-targets {
+				type ipv4_addr . inet_proto . inet_service . classid : ipv4_addr . inet_service;
 			}
 			chain nat-prerouting { type filter hook input priority 5; }
 		}`, true},
@@ -102,23 +103,26 @@ func TestTakeOverPreviousVersion(t *testing.T) {
 	tabletest.LoadNFT(t, "add element ip kube-proxy clients-36 { 10.244.1.7 . 4097 timeout 1h }")
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	tabletest.PassSample(table)
-	var first []string // the table after the first commit
+	const clients = "sticky-clients-36" // as before
+	var first []string                  // the table after the first commit
 	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
 		err := commit()
 		if first == nil {
-			first = withoutSets(listTable(t, nft.IPv4), "clients-36")
+			first = withoutSets(listTable(t, nft.IPv4), clients)
 		}
 		return err
 	}
-	want := withoutSets(listDesired(t, table), "clients-36")
 	tabletest.Sync(t, table)
-	checkTable(t, table, "clients-36")
-	for _, line := range want {
+	checkTable(t, table, clients)
+	for _, line := range withoutSets(listDesired(t, table), clients) {
 		if !slices.Contains(first, line) {
 			t.Errorf("after the first commit, the table has no %s", line)
 		}
 	}
-	tabletest.NFT(t, "", "get", "element", "ip", "kube-proxy", "clients-36", "{ 10.244.1.7 . 4097 }")
+	client := tabletest.NFT(t, "", "get", "element", "ip", "kube-proxy", clients, "{ 10.244.1.7 . 0:1001 }")
+	if !strings.Contains(client, "expires 59m") {
+		t.Errorf("got client %s, want one that expires in an hour", client)
+	}
 	if p := committedPlan(table, cluster.ServiceName{Namespace: "default", Name: "sticky"}); p.Cluster[1].ID != 4097 {
 		t.Errorf("got targets %v, want the ids of the previous version", p.Cluster)
 	}
@@ -190,8 +194,8 @@ func TestFailedRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
 	rows := maps.Clone(table.committed.rows)
-	if rows["service-ips"] == 0 {
-		t.Fatalf("got rows %v, want some of service-ips", rows)
+	if rows["service-classes"] == 0 {
+		t.Fatalf("got rows %v, want some of service-classes", rows)
 	}
 	svc := tabletest.Service("late", "10.96.0.99", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
 	table.SetService(svc)

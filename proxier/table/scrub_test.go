@@ -73,9 +73,9 @@ func TestScrubManyRows(t *testing.T) {
 	tabletest.Sync(t, table)
 	var commands strings.Builder
 	for i := range endpoints {
-		key := fmt.Sprintf("10.96.0.99 . tcp . 80 . %d", i)
-		fmt.Fprintf(&commands, "delete element ip kube-proxy service-endpoints { %s }\n", key)
-		fmt.Fprintf(&commands, "add element ip kube-proxy service-endpoints { %s : 10.9.9.9 . 1 }\n", key)
+		key := fmt.Sprintf("10.96.0.99 . tcp . 80 . 0:%x", i+1)
+		fmt.Fprintf(&commands, "delete element ip kube-proxy service-targets { %s }\n", key)
+		fmt.Fprintf(&commands, "add element ip kube-proxy service-targets { %s : 10.9.9.9 . 1 }\n", key)
 	}
 	tabletest.LoadNFT(t, commands.String())
 	if err := table.observed.read(table.kernel.Generation); err != nil {
@@ -144,9 +144,9 @@ func TestScrubRowDuringForeignCommits(t *testing.T) {
 	rewrites := table.stats.Rewrites
 	// The changed row is not one of the samples.
 	samples := table.rules.Rows(nil, committedPlan(table, lb))[1:2]
-	table.committed.samples = map[*nft.Set][]nft.Row{setNamed(table, "service-endpoints"): samples}
-	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
-		add element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 : 10.9.9.9 . 1 }`)
+	table.committed.samples = map[*nft.Set][]nft.Row{setNamed(table, "service-targets"): samples}
+	tabletest.LoadNFT(t, `delete element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 }
+		add element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 : 10.9.9.9 . 1 }`)
 	k := injectFaults(table)
 	foreignCommit := func() { tabletest.LoadNFT(t, "add table ip other; delete table ip other") }
 	k.OnFindRows = func(want, found []nft.Row) {

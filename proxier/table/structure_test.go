@@ -11,7 +11,7 @@ func TestCompareStructures(t *testing.T) {
 	drops := *hook
 	drops.Drop = true
 	ips, output := object{kindSet, "cluster-ips"}, object{kindChain, "nat-output"}
-	counter, added := object{kindCounter, "drops"}, object{kindSet, "clients-1"}
+	counter, added := object{kindCounter, "drops"}, object{kindSet, "sticky-clients-1"}
 	structureOf := func(change func(*structure)) *structure {
 		s := &structure{table: nft.FoundTable{Handle: 1}, objects: map[object]foundObject{
 			ips:     {handle: 2, set: nft.FoundSet{Name: ips.name}},
