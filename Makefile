@@ -26,7 +26,7 @@ FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 # tests in KERNEL_SKIP run on this kernel only: what they show does not depend on the kernel, or a cheaper test shows it
 # too. PACKETS=all adds these tests, two packages, more packet tests and more kernels.
 KERNEL_PACKAGES := ./nft ./proxier ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./conntrack
-KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions|TestCounters
+KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions|TestCounters|TestPriority|TestOwnPriority
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab
 KERNEL_PACKETS := $(KERNEL_PACKETS)|TestEndpointIsClusterIP|TestNodePort|TestAffinity$$|TestAffinityFull|TestUDPFlow|TestTrace|TestFlows|TestSourceHash|TestBalance$$|TestStaleConnections

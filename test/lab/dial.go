@@ -22,13 +22,16 @@ func (n *Namespace) DialContext(ctx context.Context, network, address string) (n
 	if err != nil {
 		return nil, fmt.Errorf("dial from %s: %w", n.Name, err)
 	}
-	return n.dial(ctx, network, netip.AddrPort{}, to)
+	return n.dial(ctx, network, ProbeOptions{}, to)
 }
 
 // dial opens the socket on a thread in the namespace: for a literal address
 // package net does so in the calling goroutine. The kernel chooses a source
 // address that is invalid or unspecified, and a source port that is zero.
-func (n *Namespace) dial(ctx context.Context, network string, from, to netip.AddrPort) (net.Conn, error) {
+func (n *Namespace) dial(
+	ctx context.Context, network string, options ProbeOptions, to netip.AddrPort,
+) (net.Conn, error) {
+	from := options.Local
 	address := to.String()
 	if strings.HasPrefix(network, "sctp") {
 		network, address = rawNetwork(to.Addr()), to.Addr().String()
@@ -36,7 +39,7 @@ func (n *Namespace) dial(ctx context.Context, network string, from, to netip.Add
 	dialer := net.Dialer{
 		LocalAddr: localAddr(network, from),
 		Control: func(network, _ string, raw syscall.RawConn) error {
-			return setClientOptions(network, from.Port() != 0, raw)
+			return setClientOptions(network, options, raw)
 		},
 	}
 	conn, err := within(n, func() (net.Conn, error) { return dialer.DialContext(ctx, network, address) })
@@ -67,9 +70,9 @@ func localAddr(network string, from netip.AddrPort) net.Addr {
 // setClientOptions makes datagram sockets return all ICMP errors, and makes a
 // fixed source port reusable at once. With SO_REUSEADDR the kernel could
 // choose a port that is in use.
-func setClientOptions(network string, fixedPort bool, raw syscall.RawConn) error {
+func setClientOptions(network string, o ProbeOptions, raw syscall.RawConn) error {
 	var options [][2]int // pairs of level and name
-	if fixedPort {
+	if o.Local.Port() != 0 {
 		options = append(options, [2]int{unix.SOL_SOCKET, unix.SO_REUSEADDR})
 	}
 	switch network {
@@ -80,6 +83,9 @@ func setClientOptions(network string, fixedPort bool, raw syscall.RawConn) error
 	}
 	var errs []error
 	err := raw.Control(func(fd uintptr) {
+		if o.Priority != 0 {
+			errs = append(errs, unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, o.Priority))
+		}
 		for _, option := range options {
 			errs = append(errs, unix.SetsockoptInt(int(fd), option[0], option[1], 1))
 		}

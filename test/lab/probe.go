@@ -27,6 +27,8 @@ type ProbeOptions struct {
 	Local netip.AddrPort
 	// NewPort makes the namespace choose the port for TCP, too.
 	NewPort bool
+	// Priority is the priority of the socket (SO_PRIORITY).
+	Priority int
 	// Timeout limits the attempt. The default is DefaultTimeout.
 	Timeout time.Duration
 }
@@ -64,7 +66,7 @@ func Open(ctx context.Context, from *Namespace, network string, to netip.AddrPor
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(options.Timeout, DefaultTimeout))
 	defer cancel()
-	socket, err := from.dial(ctx, network, options.Local, to)
+	socket, err := from.dial(ctx, network, options, to)
 	if err != nil {
 		return nil, resultOf(Answer{}, err)
 	}
