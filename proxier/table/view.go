@@ -183,7 +183,7 @@ func (t *Table) viewPort(p *portState) PortView {
 		Name: p.port.Name, Protocol: p.port.Protocol, Port: p.port.Port,
 		Endpoints: ruleset.EndpointUses(t.Family(), t.planInput(p)),
 	}
-	plan, err := t.desiredPlan(p)
+	plan, err := t.desiredPlan(p, nil)
 	switch r := t.refusals[p]; {
 	case err != nil:
 		view.Refusal = err.Error()
