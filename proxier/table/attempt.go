@@ -51,10 +51,12 @@ func (a attempt) next() step {
 		return stepRepair
 	case a.blame == syncFails:
 		return stepFail
-	case a.blame == tryAgain, rewrite && a.kind == failureConflict:
+	case a.blame == tryAgain:
 		return stepAgain
 	case a.anonymous:
 		return stepIsolate
+	case rewrite && a.kind == failureConflict:
+		return stepAgain
 	case rewrite:
 		return stepFail
 	case a.kind != failureTransient:
