@@ -8,11 +8,28 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // refusals are the service ports whose wanted plans the kernel refused, or
 // cannot be written at all. All others are written without them.
 type refusals map[*portState]refusal
+
+// kept are the frontends in the kernel of service ports that stay the same in
+// this sync. Other service ports that own them now must wait: the kernel accepts
+// an equal row, and it would be lost when the former owner gives up its own.
+type kept map[ruleset.Frontend]*portState
+
+// without returns the frontends that no other service port keeps.
+func (k kept) without(all []ruleset.ServedFrontend, p *portState) []ruleset.ServedFrontend {
+	if len(k) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(f ruleset.ServedFrontend) bool {
+		by := k[f.Frontend]
+		return by != nil && by != p
+	})
+}
 
 // refusal is the fate of a service port, and why its wanted plan cannot be
 // written.
@@ -21,16 +38,23 @@ type refusal struct {
 	why string
 }
 
-// retry makes the next plans of service ports the wanted ones: of those that
-// wait for another sync, and of those whose Services changed.
-func (r refusals) retry(d *desired) {
-	for p, refused := range r {
+// retryRefused makes the next plans of service ports the wanted ones: of those
+// that wait for another sync, and of those whose Services changed.
+func (t *Table) retryRefused() {
+	d := &t.desired
+	for f := range t.kept {
+		if owner := d.claims.owner(f); owner != nil {
+			d.markDirty(owner.service)
+		}
+	}
+	clear(t.kept)
+	for p, refused := range t.refusals {
 		if refused.waits() {
 			d.markDirty(p.service)
 		}
 		if _, ok := d.dirty[p.service]; ok {
 			refused.instead = theWanted
-			r[p] = refused
+			t.refusals[p] = refused
 		}
 	}
 }
@@ -76,6 +100,11 @@ func (t *Table) decide(b blame, in phase, reason string) verdict {
 		t.record(cluster.NewEvent(svc, reason, fmt.Sprintf(format, b.port.name(), why)))
 	}
 	t.refusals[b.port] = refusal{next, why}
+	if plan := t.committed.plans[b.port]; next.instead == theSame && plan != nil {
+		for _, f := range plan.Frontends {
+			t.kept[f.Frontend] = b.port
+		}
+	}
 	return v
 }
 

@@ -35,7 +35,7 @@ func RewriteCauses() []RewriteCause {
 
 // rewrite writes everything.
 func (t *Table) rewrite() (err error) {
-	t.refusals.retry(&t.desired)
+	t.retryRefused()
 	isolate := false
 	for range maxAttempts {
 		var tx *transaction

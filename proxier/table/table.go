@@ -67,6 +67,7 @@ type Table struct {
 
 	ids      affinityIDs
 	refusals refusals
+	kept     kept
 	failures int // updates in a row that failed without a service port that can be held back
 	limits   limits
 	part     part // of the present update
@@ -124,6 +125,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			observed:  observed{generation: shared, repairs: repairs{count: make(map[DamageKind]int)}},
 			ids:       newAffinityIDs(config.Rules.AffinitySeed),
 			refusals:  make(refusals),
+			kept:      make(kept),
 			limits:    defaultLimits(),
 			unused:    make(unused),
 			coldBytes: maxColdBytes,
@@ -211,7 +213,7 @@ func (t *Table) sync(cause string) error {
 	t.reportReduced()
 	t.reportConflicts()
 	t.reportInvalidEndpoints()
-	t.refusals.retry(&t.desired)
+	t.retryRefused()
 	if t.inDoubt == "" {
 		return t.timed(cause, t.updateInParts)
 	}

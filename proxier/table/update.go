@@ -111,7 +111,7 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Service:   p.service.spec,
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
-		Frontends: t.desired.owned(p),
+		Frontends: t.kept.without(t.desired.owned(p), p),
 		Number:    p.tag,
 		Before:    t.committed.plans[p],
 	}
