@@ -15,21 +15,22 @@ type failure uint8
 const (
 	// failureContent means that the kernel does not accept a row or chain.
 	failureContent failure = iota
-	// failureTransient means that the kernel lacked memory, or that something
-	// was in use. That can also be permanent.
+	// failureTransient means that the kernel lacked memory, or that
+	// something was in use. That can also be permanent.
 	failureTransient
-	// failureConflict means that the kernel has other rows or chains than were
-	// committed, where verification does not look.
+	// failureConflict means that the kernel has other rows or chains than
+	// were committed, where verification does not look.
 	failureConflict
 	// failureDamage means that verification found damage.
 	failureDamage
 	// failureForeign means that another program committed meanwhile.
 	failureForeign
-	// failurePermission means that this process may not change the table: it
-	// lost its privileges, or the table belongs to another program (flag
+	// failurePermission means that this process may not change the table:
+	// it lost its privileges, or the table belongs to another program (flag
 	// owner).
 	failurePermission
-	// failureUnknown means that the kernel may have applied the transaction.
+	// failureUnknown means that the kernel may have applied the
+	// transaction.
 	failureUnknown
 )
 
@@ -73,8 +74,8 @@ func failureOfErrno(errno unix.Errno) failure {
 // blamed returns the service ports that an error of the kernel refers to, with
 // their first problems.
 //
-// A conflict is transient if it follows a problem of another kind: the chain
-// or set that the kernel does not have can be one that the refused message adds.
+// A conflict is transient if it follows a problem of another kind: the chain or
+// set that the kernel does not have can be one that the refused message adds.
 func (t *Table) blamed(err error) (all []blame) {
 	refused, ok := errors.AsType[*nft.CommitError](err)
 	if !ok {

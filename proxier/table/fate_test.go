@@ -164,8 +164,9 @@ func TestFateCommitted(t *testing.T) {
 		if got := f.committed(); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
-		if got, want := f.committed().waits(), !f.refused || f.instead == theSame; f.instead != theWanted && got != want {
-			t.Errorf("%s: waits: got %v, want %v", name, got, want)
+		wait := !f.refused || f.instead == theSame
+		if got := f.committed().waits(); f.instead != theWanted && got != wait {
+			t.Errorf("%s: waits: got %v, want %v", name, got, wait)
 		}
 	}
 }

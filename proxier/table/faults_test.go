@@ -191,8 +191,8 @@ func TestNothingLeftIsAccepted(t *testing.T) {
 	checkTable(t, table)
 }
 
-// A source range becomes wider, and the kernel has no memory, once. Clients that
-// both versions allow are served.
+// A source range becomes wider, and the kernel has no memory, once. Clients
+// that both versions allow are served.
 func TestWiderSourceRange(t *testing.T) {
 	svc := balanced(func(s *cluster.Service) { s.SourceRanges = tabletest.Prefixes("10.1.0.0/16") })
 	table := newServed(t, sampleConfig(), svc)
@@ -219,8 +219,8 @@ func TestExternalIPBecomesRestricted(t *testing.T) {
 	}
 }
 
-// The kernel has no memory for a chain that two new Services need, so the row of
-// the second one leads to no chain. That is no conflict.
+// The kernel has no memory for a chain that two new Services need, so the row
+// of the second one leads to no chain. That is no conflict.
 func TestConsequenceOfNoMemory(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)

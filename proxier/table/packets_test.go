@@ -39,8 +39,8 @@ func (k *inKernel) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	return k.rows[set.Name][key], nil
 }
 
-// Set implements walk.Table. Keys of rows are comparable only with the sets that
-// wrote them.
+// Set implements walk.Table. Keys of rows are comparable only with the sets
+// that wrote them.
 func (k *inKernel) Set(name string) (*nft.Set, error) {
 	all := slices.Concat(k.table.committed.program.Sets, k.table.rules.AffinitySets())
 	if i := slices.IndexFunc(all, func(s *nft.Set) bool { return s.Name == name }); i >= 0 {
@@ -64,8 +64,8 @@ func (host) Interface(netip.Addr) (string, error) { return "eth0", nil }
 func (host) InterfaceIndex(string) (uint32, error) { return 2, nil }
 
 // checkPackets walks packets from a random client outside the cluster and from
-// a pod, to some of the frontends that service ports ever had, through the table
-// in the kernel.
+// a pod, to some of the frontends that service ports ever had, through the
+// table in the kernel.
 func (h *history) checkPackets() {
 	h.t.Helper()
 	if h.table.committed.program == nil {

@@ -16,8 +16,9 @@ import (
 type refusals map[*portState]refusal
 
 // kept are the frontends in the kernel of service ports that stay the same in
-// this sync. Other service ports that own them now must wait: the kernel accepts
-// an equal row, and it would be lost when the former owner gives up its own.
+// this sync. Other service ports that own them now must wait: the kernel
+// accepts an equal row, and it would be lost when the former owner gives up its
+// own.
 type kept map[ruleset.Frontend]*portState
 
 // without returns the frontends that no other service port keeps.

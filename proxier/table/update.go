@@ -75,9 +75,9 @@ func (t *Table) plan(p *portState) change {
 }
 
 // desiredPlan returns the plan of a service port, with ids of session affinity
-// by an allocator, or without if it is nil. The plan is nil if the kernel should
-// have nothing of the service port. The error is the reason why the wanted plan
-// cannot be written.
+// by an allocator, or without if it is nil. The plan is nil if the kernel
+// should have nothing of the service port. The error is the reason why the
+// wanted plan cannot be written.
 func (t *Table) desiredPlan(p *portState, ids *affinityIDs) (plan *ruleset.Plan, err error) {
 	before, r := t.committed.plans[p], t.refusals[p]
 	var wanted *ruleset.Plan
@@ -274,7 +274,8 @@ func (t *Table) remember(tx *transaction) {
 		t.desired.forget(s, t.committed)
 	}
 	if len(t.desired.dirty) == 0 {
-		// A new map: iterating over an emptied one costs as much as before.
+		// A new map: iterating over an emptied one costs as much as
+		// before.
 		t.desired.dirty = make(map[*serviceState]struct{})
 	}
 }
