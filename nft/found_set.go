@@ -102,7 +102,7 @@ const nftSetConcat = 0x80
 // field is not known, it returns one field of raw bytes, and known as false.
 func fieldsOf(id, length uint32) (f Fields, known bool) {
 	const bits = 6
-	types := []Type{typeInteger, TypeIPv4Addr, TypeIPv6Addr, TypeInetProto, TypeInetService}
+	types := []Type{typeInteger, TypeIPv4Addr, TypeIPv6Addr, TypeInetProto, TypeInetService, TypeClassID}
 	var fields []Type
 	for shift := bits * (maxFields - 1); shift >= 0; shift -= bits {
 		field := id >> shift & (1<<bits - 1)

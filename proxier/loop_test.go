@@ -99,8 +99,8 @@ func TestResyncBeforeSync(t *testing.T) {
 	p.OnEndpointSlicesSynced()
 	p.OnServiceSynced()
 	loop.attempt("Resync", loop.table.Resync)
-	if rows := p.families[0].table.Stats().Rows["no-endpoint-services"]; rows != 1 {
-		t.Errorf("got %d rows of Services without endpoints, want 1", rows)
+	if rows := p.families[0].table.Stats().Rows["service-classes"]; rows != 1 {
+		t.Errorf("got %d rows of frontends, want 1", rows)
 	}
 	select {
 	case <-p.Synced():

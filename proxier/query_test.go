@@ -63,7 +63,7 @@ func TestQueriesDuringSync(t *testing.T) {
 		t.Errorf("a family that is not served: got error %v", err)
 	}
 	s := p.Status().Families[0]
-	if !s.Healthy || s.Services != 1 || s.ServicePorts != 1 || s.Rows["no-endpoint-services"] != 1 ||
+	if !s.Healthy || s.Services != 1 || s.ServicePorts != 1 || s.Rows["service-classes"] != 1 ||
 		s.LastSync == nil || s.LastSync.Cause != "first sync" || !s.LastSync.Whole || s.Rewrites != 1 {
 		t.Errorf("after the first sync: got %+v", s)
 	}
@@ -99,7 +99,7 @@ func TestStatusOfSyncs(t *testing.T) {
 	step("changes", false)
 	loop.attempt("Resync", loop.table.Resync)
 	step("periodic", false)
-	tabletest.NFT(t, "", "flush", "map", "ip", "kube-proxy", "service-ips")
+	tabletest.NFT(t, "", "flush", "map", "ip", "kube-proxy", "service-classes")
 	loop.check()
 	publish(p)
 	if s := step(p.families[0].lastSync.Load().Cause, true); s.Repairs["rows"] != 1 {

@@ -127,7 +127,7 @@ func newVIPSets(f nft.Family) dispatchSets {
 		chains:       &nft.Set{Name: "service-ips", Comment: "traffic to Services with chains of their own"},
 		localChains:  &nft.Set{Name: "local-policy-ips"},
 		allChains:    &nft.Set{Name: allEndpointsPrefix + "ips"},
-		noEndpoints: &nft.Set{Name: setNoEndpointServices,
+		noEndpoints: &nft.Set{Name: "no-endpoint-services",
 			Comment: "traffic to Services with session affinity and no endpoints"},
 		connections: &nft.Set{Name: "service-connections",
 			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},

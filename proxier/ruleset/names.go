@@ -15,10 +15,6 @@ func BaseChainName(point nft.HookPoint) string { return "nat-" + point.String() 
 // NodePortSet is the name of a map with a row for each NodePort.
 const NodePortSet = "nodeport-classes"
 
-// setNoEndpointServices is the name of the map of VIPs whose packets are
-// refused.
-const setNoEndpointServices = "no-endpoint-services"
-
 // allEndpointsPrefix is the prefix of the names of the maps that lead packets
 // of pods and of this node to all endpoints under externalTrafficPolicy Local.
 const allEndpointsPrefix = "cluster-policy-"

@@ -58,8 +58,8 @@ type Facts struct {
 	// ServicePort is the namespace/name:port that owns the destination, "" if
 	// none does.
 	ServicePort string
-	// Set is the name of the set with the last row that the packet found.
-	Set string
+	// Target is the chain to which the last row that the packet found leads.
+	Target string
 	// Chain is the chain of the rule that decided, "" if none did.
 	Chain string
 	// Masqueraded asks for the reason why the packet is masqueraded.
@@ -78,7 +78,7 @@ func (r Reason) Text(f Facts) string {
 		return f.ServicePort + " has no ready endpoint on any node"
 	case NoLocalEndpoints:
 		policy := "externalTrafficPolicy"
-		if f.Set == setNoEndpointServices { // which has a row for a ClusterIP only
+		if f.Target == r.name() { // the row of a ClusterIP leads there at once
 			policy = "internalTrafficPolicy"
 		}
 		return fmt.Sprintf("%s has %s Local and no ready endpoint on this node", f.ServicePort, policy)

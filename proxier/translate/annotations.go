@@ -2,7 +2,6 @@ package translate
 
 import (
 	"fmt"
-	"math/bits"
 	"strconv"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
@@ -16,8 +15,7 @@ const (
 	// AnnotationBalance is the way in which a Service selects an endpoint:
 	// random, source-hash or source-port-hash.
 	AnnotationBalance = "nftproxy.io/balance"
-	// AnnotationHashTableSize is the number of rows of a Service's hash table,
-	// which is rounded up to a power of two.
+	// AnnotationHashTableSize is the number of rows of a Service's hash table.
 	AnnotationHashTableSize = "nftproxy.io/hash-table-size"
 	// AnnotationWeight is the weight of the endpoints of an EndpointSlice.
 	AnnotationWeight = "nftproxy.io/weight"
@@ -40,16 +38,9 @@ func (p *parser) balance(annotations map[string]string, affinity bool) (b cluste
 	return b
 }
 
-// hashTableSize returns the size of a Service's hash table, 0 for the default:
-// a power of two. Each size in use has chains of its own, and for each of these
-// the kernel walks the tables of all Services.
+// hashTableSize returns the size of a Service's hash table, 0 for the default.
 func (p *parser) hashTableSize(annotations map[string]string) int {
-	const low, high = cluster.MinHashTableSize, cluster.MaxHashTableSize
-	n := p.number(annotations, AnnotationHashTableSize, low, high, 0)
-	if n == 0 {
-		return 0
-	}
-	return 1 << bits.Len(uint(n-1))
+	return p.number(annotations, AnnotationHashTableSize, cluster.MinHashTableSize, cluster.MaxHashTableSize, 0)
 }
 
 // weight returns the weight of the endpoints of an EndpointSlice.

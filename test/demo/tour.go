@@ -228,7 +228,7 @@ func (r *report) printFailures() {
 }
 
 // linesOf returns the lines of a table. A row of a set or map is "map
-// service-ips: ROW", any other line is "chain services { LINE". Rows and
+// class-chains: ROW", any other line is "chain services { LINE". Rows and
 // objects are sorted, other lines keep their order.
 func linesOf(table []listing.Line) (texts []string) {
 	table = slices.DeleteFunc(table, func(l listing.Line) bool {
@@ -255,7 +255,7 @@ func linesOf(table []listing.Line) (texts []string) {
 
 // affinityRow matches clients of Services with sessionAffinity. Packets add
 // them, and a flush removes them for good.
-var affinityRow = regexp.MustCompile(`^set clients-\d+: `)
+var affinityRow = regexp.MustCompile(`^set sticky-clients-\d+: `)
 
 // saveTables saves the tables of node1 for compareTables.
 func (t *tour) saveTables(ctx context.Context, _ string, _ [][]string) error {

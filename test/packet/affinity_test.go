@@ -447,7 +447,7 @@ func withRoom(t *testing.T, listing string, s *service, others []*service, room 
 	t.Helper()
 	tables := regexp.MustCompile(`(?m)^table `).Split(listing, -1)[1:]
 	setOf := func(table, service string) string {
-		chain := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(clients-\d+) `)
+		chain := regexp.MustCompile(`chain affinity\.default\.` + service + `\.[^}]*@(sticky-clients-\d+) `)
 		if m := chain.FindStringSubmatch(table); m != nil {
 			return m[1]
 		}

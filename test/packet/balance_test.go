@@ -42,7 +42,7 @@ func TestSourceHash(t *testing.T) {
 	c.start()
 	first.mustStay(t, "restarted", c.choose(t, &s, origins, "clusterIP"))
 	for _, family := range []string{"ip", "ip6"} {
-		labtest.Run(t, c.Node1.Namespace, "nft", "flush", "map", family, "kube-proxy", "service-tables")
+		labtest.Run(t, c.Node1.Namespace, "nft", "flush", "map", family, "kube-proxy", "service-targets")
 	}
 	c.expectFresh(t, "after a repair")
 	first.mustStay(t, "repaired", c.choose(t, &s, origins, "clusterIP"))

@@ -76,7 +76,7 @@ func (c *cluster) expectFresh(t testing.TB, when string) {
 // canonical sorts lines by object, and elements, and omits unreferenced chains.
 func canonical(lines []listing.Line) string {
 	lines = slices.DeleteFunc(lines, func(l listing.Line) bool {
-		return l.Element && (isAffinitySet(l) || l.Object == "set reserved-affinity-ids")
+		return l.Element && (isAffinitySet(l) || l.Object == "set reserved-ids")
 	})
 	for n := -1; n != len(lines); {
 		n = len(lines)
@@ -100,16 +100,19 @@ func canonical(lines []listing.Line) string {
 }
 
 // isAffinitySet reports whether packets add elements to the set of a line.
-func isAffinitySet(l listing.Line) bool { return strings.HasPrefix(l.Object, "set clients-") }
+func isAffinitySet(l listing.Line) bool { return strings.HasPrefix(l.Object, "set sticky-clients-") }
 
 // withoutUnreferenced omits chains without a hook that no rule and no element
-// refers to, and affinity sets that no rule uses: the proxy keeps them for
-// the next Service.
+// refers to, classes of balancers that no frontend has, and affinity sets that
+// no rule uses: the proxy keeps them for the next Service.
 func withoutUnreferenced(lines []listing.Line) []listing.Line {
 	needed := make(map[string]bool)
 	for _, l := range lines {
 		for _, m := range references.FindAllStringSubmatch(l.Text, -1) {
 			needed[l.Family+" "+m[1]] = true
+		}
+		if strings.HasSuffix(l.Object, "-classes") {
+			needed[l.Family+" "+l.Text[strings.LastIndexByte(l.Text, ' ')+1:]] = true
 		}
 		if strings.Contains(l.Text, " hook ") {
 			needed[l.Family+" "+strings.TrimPrefix(l.Object, "chain ")] = true
@@ -117,6 +120,9 @@ func withoutUnreferenced(lines []listing.Line) []listing.Line {
 	}
 	return slices.DeleteFunc(lines, func(l listing.Line) bool {
 		kind, name, _ := strings.Cut(l.Object, " ")
+		if class, _, _ := strings.Cut(l.Text, " "); l.Element && strings.HasSuffix(name, "class-chains") {
+			return !strings.HasPrefix(class, "f0") && !needed[l.Family+" "+class]
+		}
 		return (kind == "chain" || isAffinitySet(l)) && !needed[l.Family+" "+name]
 	})
 }

@@ -46,8 +46,9 @@ func TestTampering(t *testing.T) {
 		"flush chain ip kube-proxy services; flush chain ip6 kube-proxy nat-prerouting",
 		"insert rule ip kube-proxy services drop; delete chain ip6 kube-proxy nat-postrouting",
 		// The check of rows is less frequent.
-		"flush map ip kube-proxy service-ips; flush map ip6 kube-proxy service-endpoints; " +
-			"flush map ip kube-proxy nodeport-endpoints; flush set ip6 kube-proxy cluster-ips",
+		"flush map ip kube-proxy service-classes; flush map ip6 kube-proxy service-targets; " +
+			"flush map ip kube-proxy nodeport-targets; flush map ip6 kube-proxy class-chains; " +
+			"flush set ip6 kube-proxy cluster-ips",
 	} {
 		t.Run(commands, func(t *testing.T) {
 			w := c.startTraffic(t, &s, "client -> nodePort@node1\n pod1 -> clusterIP", time.Second)

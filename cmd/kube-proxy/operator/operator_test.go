@@ -127,7 +127,7 @@ func TestTableErrors(t *testing.T) {
 		{"dormant", "table ip kube-proxy { flags dormant; chain services { }; }", "dormant"},
 		{
 			"no base chain",
-			"table ip kube-proxy { set service-endpoints { type ipv4_addr; }; chain external-local { }; }",
+			"table ip kube-proxy { set service-targets { type ipv4_addr; }; chain external-local { }; }",
 			"no chain nat-output",
 		},
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -93,7 +94,7 @@ func sampleStatus() answer.ProxyStatus {
 				LastSync: &proxier.Sync{Ended: clock("11:59:58.500"), Seconds: 0.001234, Cause: "changes"},
 				Stats: table.Stats{
 					Services: 12, ServicePorts: 14, Endpoints: 30, Rewrites: 2,
-					Rows: map[string]int{"service-ips": 14, "service-endpoints": 30, "no-endpoint-services": 0},
+					Rows: map[string]int{"service-classes": 14, "service-targets": 30, "no-endpoint-services": 0},
 				},
 			},
 			{
@@ -183,7 +184,7 @@ func TestStatus(t *testing.T) {
 // Without a proxy, status shows the tables in the kernel.
 func TestStatusWithoutProxy(t *testing.T) {
 	tabletest.NewNode(t)
-	tabletest.LoadNFT(t, "table ip kube-proxy { set service-endpoints { type ipv4_addr; }; }")
+	tabletest.LoadNFT(t, "table ip kube-proxy { set service-targets { type ipv4_addr; }; }")
 	tabletest.LoadNFT(t, "table ip6 kube-proxy { chain services { }; }")
 	compare(t, "testdata/status-unreachable.txtar")
 	tabletest.LoadNFT(t, "delete table ip6 kube-proxy; table ip6 kube-proxy { flags dormant; }")
@@ -193,9 +194,9 @@ func TestStatusWithoutProxy(t *testing.T) {
 	tabletest.LoadNFT(t, "delete table ip kube-proxy")
 	serve(t, table.Config{Rules: tabletest.Rules()})
 	got := run("status")
-	counted := strings.Contains(got, "\n  service-ips               7\n") // Linux 6.15 and later
-	if none := !strings.Contains(got, "service-ips"); !counted && !none {
-		t.Errorf("got %s, want 7 rows of service-ips, or no number", got)
+	counted := regexp.MustCompile(`\n  service-classes +9\n`).MatchString(got) // Linux 6.15 and later
+	if none := !strings.Contains(got, "service-classes"); !counted && !none {
+		t.Errorf("got %s, want 9 rows of service-classes, or no number", got)
 	}
 }
 
@@ -272,7 +273,7 @@ func differing(err error) socket.Page {
 	other := missing
 	other.ServicePort = "default/web:dns"
 	changed := table.Difference{
-		Family: nft.IPv6, Kind: table.Changed, Object: "row service-ips x : a", Found: "row service-ips x : b",
+		Family: nft.IPv6, Kind: table.Changed, Object: "row service-classes x : a", Found: "row service-classes x : b",
 	}
 	return answer.Diff.AnsweredBy(func(_ context.Context, after string, yield func(*table.DiffStep) error) error {
 		return errors.Join(yield(&table.DiffStep{

@@ -16,11 +16,11 @@ import (
 // handle of the first rule of the chain services.
 var damages = []string{
 	"replace rule FAMILY kube-proxy services handle FIRST drop",
-	"flush map FAMILY kube-proxy service-ips",
+	"flush map FAMILY kube-proxy service-classes",
 	"flush chain FAMILY kube-proxy services",
 }
 
-var balancer = regexp.MustCompile(`^chain (balance|external|nodeport)[a-z-]*-\d`)
+var balancer = regexp.MustCompile(`^chain (balance|external|guarded|nodeport|local|all)[a-z-]*-\d`)
 
 var firstHandle = regexp.MustCompile(`# handle \d+\n[^\n]*# handle (\d+)\n`) // after the one of the chain
 
@@ -61,12 +61,14 @@ func (s *side) damage(ctx context.Context, number int) error {
 }
 
 // rules returns the sorted lines of the tables, without the clients of session
-// affinity, and without balancers, of which a repair keeps those that are used.
+// affinity, and without balancers and their classes, of which a repair keeps
+// those that are used.
 func (s *side) rules(ctx context.Context) ([]string, error) {
 	lines, err := listing.List(ctx, s.Node1.Namespace)
 	var texts []string
 	for _, l := range lines {
-		if !balancer.MatchString(l.Object) && !strings.HasPrefix(l.Object, "set clients-") {
+		if !balancer.MatchString(l.Object) && !strings.HasPrefix(l.Object, "set sticky-clients-") &&
+			!(l.Element && strings.HasSuffix(l.Object, "class-chains")) {
 			texts = append(texts, l.String())
 		}
 	}

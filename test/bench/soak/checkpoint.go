@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,7 +133,7 @@ func (n *node) sample(ctx context.Context) (s sample, err error) {
 	lines, errLines := listing.List(ctx, n.Namespace)
 	s.resident, s.files = float64(status.VmRSS), float64(files)
 	for _, l := range lines {
-		if l.Text == "" {
+		if l.Text == "" && !balancer.MatchString(strings.TrimPrefix(l.Object, "chain ")) {
 			s.objects++
 		}
 	}
@@ -156,16 +157,17 @@ func read(to *float64, text, before string) error {
 }
 
 // quantities are what must not grow. The allowance is a constant and a part of
-// the earlier value. Idle balancers and sets of clients stay in the tables, up
-// to 16 and 64 of each family. The batch of each family keeps the buffer of a
-// large update, such as the deletion of all random Services.
+// the earlier value. Idle sets of clients stay in the tables, up to 64 of each
+// family. Balancers, of which there is one for each number of targets that was
+// used, do not count. The batch of each family keeps the buffer of a large
+// update, such as the deletion of all random Services.
 func quantities() []quantity {
 	return []quantity{
 		{"heap", report.Bytes, 1 << 20, 0.03, func(s sample) float64 { return s.heap }},
 		{"resident", report.Bytes, 4 << 20, 0.05, func(s sample) float64 { return s.resident }},
 		{"files", report.Count, 2, 0, func(s sample) float64 { return s.files }},
 		{"goroutines", report.Count, 2, 0, func(s sample) float64 { return s.goroutines }},
-		{"objects", report.Count, 2 * (16 + 64), 0, func(s sample) float64 { return s.objects }},
+		{"objects", report.Count, 2 * 64, 0, func(s sample) float64 { return s.objects }},
 	}
 }
 
@@ -196,43 +198,63 @@ var past = []struct {
 	object, text *regexp.Regexp
 	with         string
 }{
-	{regexp.MustCompile(`^map port-endpoints$`), regexp.MustCompile(`^\d+ \. \d{8,} : `), "N . local : "},
-	{regexp.MustCompile(`^map port-endpoints$`), regexp.MustCompile(`^\d+ \. \d+ : `), "N . all : "},
-	{regexp.MustCompile(`^chain port-`), affinityID, "N"},
-	{regexp.MustCompile(`-endpoints$`), regexp.MustCompile(` \. \d{5,} : `), " . all : "},
-	{regexp.MustCompile(`-endpoints$`), regexp.MustCompile(` \. \d+ : `), " . some : "},
-	{regexp.MustCompile(`^chain affinity`), affinityID, "id"},
+	{regexp.MustCompile(`^map port-targets$`), regexp.MustCompile(`^[0-9a-f]+:[0-9a-f]+ : `), "N : "},
+	{regexp.MustCompile(`^chain port-`), regexp.MustCompile(`offset \d+`), "N"},
+	{regexp.MustCompile(`-targets$`), regexp.MustCompile(` \. [0-9a-f]{3}:[0-9a-f]+ : `), " . all : "},
+	{regexp.MustCompile(`-targets$`), regexp.MustCompile(` \. [0-9a-f]{1,2}:[0-9a-f]+ : `), " . some : "},
+	{regexp.MustCompile(`^chain affinity`), regexp.MustCompile(`meta priority set [0-9a-f]+:[0-9a-f]+ `), "id "},
 	{regexp.MustCompile(`^chain affinity`), regexp.MustCompile(`numgen random mod \d+ \d+ `), ""},
-	{regexp.MustCompile(`^chain affinity`), regexp.MustCompile(`(update @\S+ \{ [^}]* \} )+`), "update "},
+	{regexp.MustCompile(`^chain affinity`), regexp.MustCompile(`((id )?update @\S+ \{ [^}]* \} )+`), "update "},
 	{regexp.MustCompile(``), regexp.MustCompile(`\bport-(external-|local-)?\d+`), "port-${1}N"},
 	{regexp.MustCompile(``), affinitySet, "clients-N"},
 }
 
 var (
-	affinityID  = regexp.MustCompile(`numgen inc mod 1 offset \d+`)
 	affinitySet = regexp.MustCompile(`\bclients-\d+`)
-	reference   = regexp.MustCompile(`(?:goto|jump) (\S+)`)
-	balancer    = regexp.MustCompile(`^(balance|external|nodeport)-(balance-)?(all-)?(weighted-|hash-|port-hash-)?\d+$`)
-	client      = regexp.MustCompile(` timeout \w+$`)
-	group       = regexp.MustCompile(`\baffinity(-local)?-(?:known|new)\.\d+\.`)
-	portChain   = regexp.MustCompile(`^(chain port-(?:external-|local-)?)\d+$`)
+	classChain  = regexp.MustCompile(`^([0-9a-f]+:[0-9a-f]+) : goto (\S+)$`)
+	balancer    = regexp.MustCompile(`^(balance|external|guarded|(nodeport-)?(local|all)|nodeport)-` +
+		`(weighted-|hash-|port-hash-)?\d+$`)
+	client    = regexp.MustCompile(` timeout \w+$`)
+	group     = regexp.MustCompile(`\baffinity(-local)?-(?:known|new)\.\d+\.`)
+	portChain = regexp.MustCompile(`^(chain port-(?:external-|local-)?)\d+$`)
 )
 
-// canonical returns the lines without what depends on the past, such as clients
-// of session affinity and balancers that nothing refers to. All lines are
-// sorted.
-func canonical(lines []listing.Line) (all []string) {
-	used := map[string]bool{}
+// chainOfClass returns the chain to which the row of a class leads, "" for
+// another line.
+func chainOfClass(l listing.Line) string {
+	if match := classChain.FindStringSubmatch(l.Text); match != nil && strings.HasSuffix(l.Object, "class-chains") {
+		return match[2]
+	}
+	return ""
+}
+
+// usedBalancers returns the families and names of the chains whose class a
+// frontend has.
+func usedBalancers(lines []listing.Line) map[string]bool {
+	classes, used := map[string]bool{}, map[string]bool{}
 	for _, l := range lines {
-		for _, match := range reference.FindAllStringSubmatch(l.Text, -1) {
-			used[l.Family+" chain "+strings.TrimSuffix(match[1], ",")] = true
+		if strings.HasSuffix(l.Object, "-classes") {
+			classes[l.Family+l.Text[strings.LastIndexByte(l.Text, ' ')+1:]] = true
 		}
 	}
 	for _, l := range lines {
-		chain, isChain := strings.CutPrefix(l.Object, "chain ")
-		idle := isChain && balancer.MatchString(chain) && !used[l.Family+" "+l.Object]
+		if chain := chainOfClass(l); chain != "" && classes[l.Family+classChain.FindStringSubmatch(l.Text)[1]] {
+			used[l.Family+chain] = true
+		}
+	}
+	return used
+}
+
+// canonical returns the lines without what depends on the past, such as clients
+// of session affinity and balancers that no frontend uses. All lines are
+// sorted.
+func canonical(lines []listing.Line) (all []string) {
+	used := usedBalancers(lines)
+	for _, l := range lines {
+		chain := cmp.Or(chainOfClass(l), strings.TrimPrefix(l.Object, "chain "))
+		idle := balancer.MatchString(chain) && !used[l.Family+chain]
 		isGroup := group.MatchString(l.Text) || group.MatchString(l.Object) && l.Text == ""
-		if idle || isGroup || l.Object == "set reserved-affinity-ids" || affinitySet.MatchString(l.Object) ||
+		if idle || isGroup || l.Object == "set reserved-ids" || affinitySet.MatchString(l.Object) ||
 			client.MatchString(l.Text) {
 			continue
 		}

@@ -57,32 +57,35 @@ func TestGrowth(t *testing.T) {
 func TestCanonical(t *testing.T) {
 	const text = `table ip kube-proxy {
 	comment "rules for kube-proxy"
-	set clients-7 {
-		type ipv4_addr . mark
-		elements = { 10.0.0.1 . 4096 timeout 3h }
+	set sticky-clients-7 {
+		type ipv4_addr . classid
+		elements = { 10.0.0.1 . 0:1000 timeout 3h }
 	}
-	map service-ips {
-		elements = { 10.96.0.1 . tcp . 80 comment "default/a" : goto balance-2,
-			     10.96.0.2 . tcp . 80 : goto affinity.a }
+	map class-chains {
+		elements = { 0:2 : goto balance-2, 0:3 : goto balance-3, f00:7 : goto cluster-ip-chains }
 	}
-	map service-endpoints {
-		elements = { 10.96.0.1 . tcp . 80 . 0 : 10.1.1.1 . 8080, 10.96.0.1 . tcp . 80 . 1 : 10.1.1.2 . 8080 }
+	map service-classes {
+		elements = { 10.96.0.1 . tcp . 80 comment "default/a" : 0:2,
+			     10.96.0.2 . tcp . 80 : f00:7 }
 	}
-	map port-endpoints {
-		elements = { 7 . 0 : 10.1.1.1 . 8080, 7 . 16777216 : 10.1.1.1 . 8080 }
+	map service-targets {
+		elements = { 10.96.0.1 . tcp . 80 . 0:1 : 10.1.1.1 . 8080, 10.96.0.1 . tcp . 80 . 0:2 : 10.1.1.2 . 8080 }
+	}
+	map port-targets {
+		elements = { 0:7001 : 10.1.1.1 . 8080, 0:7801 : 10.1.1.1 . 8080 }
 	}
 	chain port-7 {
-		dnat ip to numgen inc mod 1 offset 7 . numgen random mod 2 map @port-endpoints
+		meta priority set numgen random mod 2 offset 28673 goto pick-port
 	}
 	chain balance-2 {
-		dnat ip to numgen random mod 2 map @service-endpoints
+		meta priority set numgen random mod 2 offset 1 goto pick
 	}
 	chain balance-3 {
-		dnat ip to numgen random mod 3 map @service-endpoints
+		meta priority set numgen random mod 3 offset 1 goto pick
 	}
 	chain affinity.a {
-		ip saddr . numgen inc mod 1 offset 4096 @clients-7 dnat to 10.1.1.1:8080
-		numgen random mod 2 0 update @clients-7 { ip saddr . numgen inc mod 1 offset 4096 } dnat to 10.1.1.1:8080
+		meta priority set 0:1000 ip saddr . meta priority @sticky-clients-7 dnat to 10.1.1.1:8080
+		numgen random mod 2 0 meta priority set 0:1000 update @sticky-clients-7 { ip saddr . meta priority } dnat to 10.1.1.1:8080
 	}
 }
 `
@@ -91,28 +94,31 @@ func TestCanonical(t *testing.T) {
 		from, to string
 		differs  bool
 	}{
-		{"80 . 0 : 10.1.1.1", "80 . 0 : 10.1.1.3", true},
-		{", 10.96.0.1 . tcp . 80 . 1 : 10.1.1.2 . 8080", "", true},
-		{"goto balance-2", "goto balance-3", true},
-		{"\t\tdnat ip to numgen random mod 2 map @service-endpoints\n", "", true},
+		{"80 . 0:1 : 10.1.1.1", "80 . 0:1 : 10.1.1.3", true},
+		{", 10.96.0.1 . tcp . 80 . 0:2 : 10.1.1.2 . 8080", "", true},
+		{"80 . 0:2 :", "80 . 100:2 :", true},
+		{"\"default/a\" : 0:2", "\"default/a\" : 0:3", true},
+		{"0:2 : goto balance-2", "0:2 : goto balance-3", true},
+		{"0:3 : goto balance-3, ", "", false}, // idle
+		{"f00:7 : goto cluster-ip-chains", "f00:7 : goto service-chains", true},
+		{"\t\tmeta priority set numgen random mod 2 offset 1 goto pick\n", "", true},
 		{"dnat to 10.1.1.1:8080\n\t}", "dnat to 10.1.1.2:8080\n\t}", true},
 		{"comment \"rules for kube-proxy\"", "flags dormant", true},
-		{"offset 7 . numgen random mod 2", "offset 7 . numgen random mod 3", true},
-		{"7 . 0 : 10.1.1.1", "7 . 0 : 10.1.1.2", true},
-		{"7 . 16777216 : 10.1.1.1", "7 . 1 : 10.1.1.1", true},
+		{"mod 2 offset 28673", "mod 3 offset 28673", true},
+		{"0:7001 : 10.1.1.1", "0:7001 : 10.1.1.2", true},
 		{"chain port-7", "chain port-local-7", true},
 		{"chain port-7", "chain port-8", false},
-		{"offset 7", "offset 8", false},
-		{"7 . 0 : 10.1.1.1", "8 . 3 : 10.1.1.1", false},
-		{"80 . 1 : 10.1.1.2", "80 . 7 : 10.1.1.2", false},
-		{"offset 4096", "offset 4711", false},
-		{"10.0.0.1 . 4096", "10.0.0.2 . 4096", false},
+		{"offset 28673", "offset 32769", false},
+		{"0:7001 : 10.1.1.1", "0:8004 : 10.1.1.1", false},
+		{"80 . 0:2 : 10.1.1.2", "80 . 0:7 : 10.1.1.2", false},
+		{"set 0:1000 ip", "set 0:1267 ip", false},
+		{"10.0.0.1 . 0:1000", "10.0.0.2 . 0:1000", false},
 		{"chain affinity.a {", "chain affinity.b {", true},
-		{"chain affinity.a {\n\t\tip saddr", "chain affinity.a {\n" +
-			"\t\tip saddr . numgen inc mod 1 offset 5000 @clients-7 jump affinity-known.5000.a\n" +
-			"\t}\n\tchain affinity-known.5000.a {\n\t\tip saddr", false},
-		{"update @clients-7 { ip saddr . numgen", "update @clients-7 { ip saddr . numgen inc mod 1 offset 5000 } " +
-			"update @clients-7 { ip saddr . numgen", false},
+		{"chain affinity.a {\n\t\tmeta", "chain affinity.a {\n" +
+			"\t\tmeta priority set 0:1388 ip saddr . meta priority @sticky-clients-7 jump affinity-known.5000.a\n" +
+			"\t}\n\tchain affinity-known.5000.a {\n\t\tmeta", false},
+		{"set 0:1000 update", "set 0:1388 update @sticky-clients-7 { ip saddr . meta priority } " +
+			"meta priority set 0:1000 update", false},
 		{"chain balance-3", "chain balance-4", false}, // idle
 	} {
 		changed := strings.Replace(text, c.from, c.to, 1)

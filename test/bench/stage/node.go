@@ -121,7 +121,7 @@ func (n *Node) AwaitProgrammed(frontends []netip.AddrPort) (time.Time, error) {
 }
 
 // programmed compares what the tables of all proxies in nftables mode have in
-// common: their name, the chain nat-prerouting and the map service-ips. In
+// common: their name, the chain nat-prerouting and a row for each frontend. In
 // iptables mode (iptables-nft), KUBE-SERVICES has a rule for each frontend, and
 // one more that jumps to KUBE-NODEPORTS. In IPVS mode, rules of iptables are
 // written after the virtual servers of all frontends.
@@ -156,6 +156,9 @@ func (n *Node) programmed(frontends []netip.AddrPort) (bool, error) {
 func (n *Node) rows(frontends []netip.AddrPort) (count int, err error) {
 	set := &nft.Set{
 		Name: "service-ips", Key: nft.Types(nft.TypeIPv4Addr, nft.TypeInetProto, nft.TypeInetService), Verdicts: true,
+	}
+	if n.Proxy == Product || n.Proxy == Counting {
+		set.Name, set.Verdicts, set.Data = "service-classes", false, nft.Types(nft.TypeClassID)
 	}
 	var rows []nft.Row
 	for _, f := range frontends {

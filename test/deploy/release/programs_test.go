@@ -50,7 +50,7 @@ ip addr add 192.0.2.1/32 dev lo
 ip route add default dev lo
 ./kube-proxy --manifests manifests --cluster-cidr 10.244.0.0/16 --conntrack-max-per-core 0 >log 2>&1 &
 for i in $(seq 300); do
-  nft list map ip kube-proxy service-ips 2>/dev/null | grep -q default/web && break
+  nft list map ip kube-proxy service-classes 2>/dev/null | grep -q default/web && break
   sleep 0.1
 done
 ./nftproxy explain 10.96.0.10:80 --from node || cat log

@@ -18,7 +18,7 @@ func TestDiff(t *testing.T) {
 	p.setUp(t)
 	tabletest.PassSample(p)
 	tabletest.Sync(t, p)
-	tabletest.LoadNFT(t, `delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }
+	tabletest.LoadNFT(t, `delete element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 }
 		add chain ip6 kube-proxy other`)
 	first, last := diffAll(t, a, ""), table.DiffStep{}
 	for i, step := range first {
@@ -30,7 +30,7 @@ func TestDiff(t *testing.T) {
 	if last.Rows < last.AllRows || last.AllRows == 0 {
 		t.Errorf("got %d of %d rows", last.Rows, last.AllRows)
 	}
-	want := "IPv4 missing row service-endpoints 10.96.0.10 . tcp . 80 . 1 : 10.244.2.5 . 8080 default/web:http\n" +
+	want := "IPv4 missing row service-targets 10.96.0.10 . tcp . 80 . 0:2 : 10.244.2.5 . 8080 default/web:http\n" +
 		"IPv6 extra chain other\n"
 	if got := differencesOf(first); got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -91,7 +91,6 @@ func checks() []check {
 		{"kernel-features", true, checkFeatures},
 		{"hash", true, checkHash},
 		{"table", false, checkTable},
-		{"nft", true, checkNFT},
 		{"leftovers", true, checkLeftovers},
 		{"filters", true, checkFilters},
 		{"ip-forward", false, checkForwarding},

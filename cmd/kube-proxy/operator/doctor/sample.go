@@ -62,7 +62,7 @@ func newSampler(k *explain.Kernel) (*sampler, error) {
 	return s, err
 }
 
-// targetOf describes the target of a row of service-endpoints. ok is false if
+// targetOf describes the target of a row of service-targets. ok is false if
 // there is no route to its endpoint.
 func (s *sampler) targetOf(row nft.Row) (t target, ok bool) {
 	from, to, ok := ruleset.TargetOf(s.Table.Family, row)

@@ -38,20 +38,24 @@ func compared(t *testing.T, tab *table.Table, text string, d *explain.Desired) *
 // text is "chain: kernel | proxy".
 func TestDifference(t *testing.T) {
 	const web, toWeb = "10.96.0.10:80 tcp from 10.244.1.7", "10.96.0.10 . tcp . 80"
+	const dispatch = "meta priority set ip daddr . meta l4proto . th dport map @service-classes " +
+		"meta priority vmap @class-chains"
 	tests := []struct{ name, change, query, want string }{
 		{"nothing", "", web, ""},
-		{"row deleted", "delete element ip kube-proxy service-ips { " + toWeb + " }", web,
-			"services: no row | " + toWeb + ` comment "default/web:http" : goto balance-3`},
-		{"row of an endpoint deleted", "delete element ip kube-proxy service-endpoints { " + toWeb + " . 1 }", web,
-			"balance-3: no row | " + toWeb + " . 1 : 10.244.2.5 . 8080"},
-		{"row changed", "delete element ip kube-proxy service-endpoints { " + toWeb + " . 2 }; " +
-			"add element ip kube-proxy service-endpoints { " + toWeb + " . 2 : 10.0.0.1 . 80 }", web,
-			"balance-3: " + toWeb + " . 2 : 10.0.0.1 . 80 | " + toWeb + " . 2 : 10.244.3.5 . 8080"},
+		{"row deleted", "delete element ip kube-proxy service-classes { " + toWeb + " }", web,
+			"services: no row | " + toWeb + ` comment "default/web:http" : 0:3`},
+		{"row of a class deleted", "delete element ip kube-proxy class-chains { 0:3 }", web,
+			"services: no row | 0:3 : goto balance-3"},
+		{"row of an endpoint deleted", "delete element ip kube-proxy service-targets { " + toWeb + " . 0:2 }", web,
+			"pick: no row | " + toWeb + " . 0:2 : 10.244.2.5 . 8080"},
+		{"row changed", "delete element ip kube-proxy service-targets { " + toWeb + " . 0:3 }; " +
+			"add element ip kube-proxy service-targets { " + toWeb + " . 0:3 : 10.0.0.1 . 80 }", web,
+			"pick: " + toWeb + " . 0:3 : 10.0.0.1 . 80 | " + toWeb + " . 0:3 : 10.244.3.5 . 8080"},
 		{"row added", "add element ip kube-proxy cluster-ips { 10.96.0.99 }", "10.96.0.99:80 tcp from 10.244.1.7",
 			"nat-prerouting: 10.96.0.99 | no row"},
-		{"another row", "flush map ip kube-proxy service-ips", "10.96.0.50:80 tcp from 10.244.1.7", ""},
+		{"another row", "flush map ip kube-proxy service-targets", "10.96.0.50:80 tcp from 10.244.1.7", ""},
 		{"rule added", "insert rule ip kube-proxy services tcp dport 80 accept", web,
-			"services: tcp dport 80 accept | ip daddr . meta l4proto . th dport vmap @firewall-ips"},
+			"services: tcp dport 80 accept | " + dispatch},
 		{"rule without effect added", "insert rule ip kube-proxy services tcp dport 81 accept", web,
 			"services: tcp dport 81 accept | no rule"},
 		{"rule deleted", "flush chain ip kube-proxy nat-prerouting", web, "nat-prerouting: no rule | jump services"},
@@ -59,11 +63,11 @@ func TestDifference(t *testing.T) {
 		{"chain flushed", "flush chain ip kube-proxy balance-3", web,
 			"nat-prerouting: ip daddr @cluster-ips fib daddr type != local goto reject-unknown-port " +
 				`comment "Reject traffic to invalid ports of ClusterIPs" | ` +
-				"dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints"},
+				"jump outside-cluster"},
 		{"rule replaced", "flush chain ip kube-proxy balance-3; add rule ip kube-proxy balance-3 drop", web,
-			"balance-3: drop | dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map " +
-				"@service-endpoints"},
+			"balance-3: drop | jump outside-cluster"},
 		{"rules swapped", "flush chain ip kube-proxy masquerading; " +
+			"add rule ip kube-proxy masquerading ct status dnat meta priority set none; " +
 			"add rule ip kube-proxy masquerading ct status dnat ip saddr . ip daddr . meta l4proto . th dport " +
 			"@hairpin-connections masquerade fully-random; " +
 			"add rule ip kube-proxy masquerading meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 " +
@@ -71,8 +75,8 @@ func TestDifference(t *testing.T) {
 			"masquerading: ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections " +
 				"masquerade fully-random | meta mark & 0x00004000 != 0x00000000 " +
 				"meta mark set meta mark ^ 0x00004000 masquerade fully-random"},
-		{"client", "add element ip kube-proxy clients-36 { 10.244.1.7 . 4097 }", "10.96.0.40:80 tcp from 10.244.1.7",
-			""},
+		{"client", "add element ip kube-proxy sticky-clients-36 { 10.244.1.7 . 0:1001 }",
+			"10.96.0.40:80 tcp from 10.244.1.7", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -110,7 +114,7 @@ func TestAdd(t *testing.T) {
 	tabletest.NewNode(t)
 	tables := newTables(t, tabletest.Rules())
 	sync(t, tables, tabletest.PassSample)
-	tabletest.LoadNFT(t, "delete element ip kube-proxy service-ips { 10.96.0.10 . tcp . 80 }")
+	tabletest.LoadNFT(t, "delete element ip kube-proxy service-classes { 10.96.0.10 . tcp . 80 }")
 	desired := explain.Desired{
 		ServicePort: "default/web:http", Frontend: "ClusterIP",
 		Pending: "the last sync failed: no buffer space available",

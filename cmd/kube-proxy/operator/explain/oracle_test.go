@@ -197,34 +197,27 @@ func (o *oracle) served(q explain.Query, s *servicePort) fates {
 	all := o.candidates(s)
 	everywhere := o.byHints(usable(all))
 	here := usable(slices.DeleteFunc(slices.Clone(all), func(c endpoint) bool { return c.Node != o.node.Name }))
-	policy, internal := s.service.ExternalPolicy, o.masqueradesInternal(q)
-	if s.kind == kindClusterIP {
-		policy = s.service.InternalPolicy
-	}
 	switch {
 	case len(everywhere) == 0:
 		return refuse(q, ruleset.NoEndpoints)
-	case s.kind == kindClusterIP && policy == cluster.PolicyLocal:
-		return o.toOneOf(q, s.service, here, internal)
+	case s.kind == kindClusterIP && s.service.InternalPolicy == cluster.PolicyLocal:
+		return o.toOneOf(q, s.service, here, o.masqueradesInternal(q))
 	case s.kind == kindClusterIP:
-		return o.toOneOf(q, s.service, everywhere, internal)
-	case policy == cluster.PolicyCluster:
-		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, ruleset.ExternalPolicy))
+		return o.toOneOf(q, s.service, everywhere, o.masqueradesInternal(q))
+	case s.service.ExternalPolicy == cluster.PolicyCluster:
+		return o.toOneOf(q, s.service, everywhere, ruleset.ExternalPolicy)
 	case o.isPod(q):
-		return o.toOneOf(q, s.service, everywhere, internal)
+		return o.toOneOf(q, s.service, everywhere, "")
 	case o.isLocal(q.Source):
-		return o.toOneOf(q, s.service, everywhere, cmp.Or(internal, ruleset.FromNode))
+		return o.toOneOf(q, s.service, everywhere, ruleset.FromNode)
 	}
-	return o.toOneOf(q, s.service, here, internal)
+	return o.toOneOf(q, s.service, here, "")
 }
 
 // masqueradesInternal returns the reason why traffic to a ClusterIP is
-// masqueraded, "" if it is not. An address that another Service has as its
-// ClusterIP counts as one, although the frontend is an external address.
+// masqueraded, "" if it is not.
 func (o *oracle) masqueradesInternal(q explain.Query) ruleset.Reason {
 	switch {
-	case !o.isClusterIP(q.Destination.Addr()):
-		return ""
 	case o.rules.MasqueradeAll:
 		return ruleset.MasqueradeAll
 	case o.knowsPods() && !o.isPod(q):
@@ -307,7 +300,7 @@ func (h *hashOnly) Row(_ *nft.Set, key nft.Tuple) (nft.Row, error) {
 // rowOf returns the row of a client in a table of n rows. Package walk compares
 // its hashes with the kernel.
 func rowOf(f nft.Family, client netip.Addr, n int) uint32 {
-	set := &nft.Set{Name: "rows", Key: nft.Typeof(nft.Constant(0))}
+	set := &nft.Set{Name: "rows", Key: nft.Types(nft.TypeClassID)}
 	h := &hashOnly{rule: nft.NewRule(nft.In(set, nft.Jhash(uint32(n), 0x5eed, 0, nft.Saddr(f)))), set: set}
 	p := walk.NewPath(walk.Packet{
 		Source: netip.AddrPortFrom(client, 0), Destination: netip.AddrPortFrom(client, 0),

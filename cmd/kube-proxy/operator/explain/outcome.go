@@ -145,7 +145,7 @@ func (f *fate) refusal(q *Query) Reason {
 		ServicePort: f.servicePort(),
 	}
 	if n := len(f.rows); n > 0 {
-		facts.Set = f.rows[n-1].Set.Name
+		facts.Target = f.rows[n-1].Verdict.Chain()
 	}
 	if end.By != nil {
 		facts.Chain = end.By.Chain

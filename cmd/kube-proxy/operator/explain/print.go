@@ -8,8 +8,8 @@ import (
 )
 
 // Print writes the result for people: first the answer, then what explains it,
-// then the walk. Unless wide is set, it leaves out rules that do not match or
-// only lead to the next chain, and all but the first endpoints.
+// then the walk. Unless wide is set, it leaves out the rules that explain
+// nothing and all but the first endpoints.
 func (r *Result) Print(w io.Writer, wide bool) {
 	p := printer{w, wide}
 	p.question(r)
@@ -120,7 +120,7 @@ func (p printer) walk(r *Result) {
 	fmt.Fprintln(p, "\nWALK")
 	chain := ""
 	for _, s := range r.Walk {
-		if !p.wide && (s.Matched.Sign() == 0 || strings.HasPrefix(s.Rule, "jump ")) {
+		if !p.wide && !s.explains() {
 			continue
 		}
 		if s.Chain != chain {
@@ -133,6 +133,13 @@ func (p printer) walk(r *Result) {
 	if chain == "" {
 		fmt.Fprintln(p, "  no rule decides")
 	}
+}
+
+// explains reports whether a rule is part of the explanation: it matches, and
+// does more than to lead to the next chain or to clear the priority.
+func (s *Step) explains() bool {
+	return s.Matched.Sign() > 0 && !strings.HasPrefix(s.Rule, "jump ") && !strings.HasPrefix(s.Rule, "goto ") &&
+		!strings.HasSuffix(s.Rule, "meta priority set none")
 }
 
 // mark returns the mark of a rule in wide output: - if it does not match, + if
@@ -149,19 +156,21 @@ func (p printer) mark(s *Step) string {
 	return "? "
 }
 
-// rows lists the rows that a rule found. Several rows are the endpoints of the
-// answer.
+// rows lists the rows that a rule found: the row of a class, and the row that
+// leads from the class to a chain. Several rows of one map are the endpoints of
+// the answer.
 func (p printer) rows(s *Step) {
-	var found []string
+	found, sets := []string(nil), make(map[string]bool)
 	for _, l := range s.Lookups {
 		switch {
 		case l.Row != "":
 			found = append(found, l.Row)
+			sets[l.Set] = true
 		case p.wide:
 			found = append(found, "no row "+l.Key)
 		}
 	}
-	if len(found) > 1 && !p.wide {
+	if len(found) > len(sets) && !p.wide {
 		fmt.Fprintf(p, "      %d rows\n", len(found))
 		return
 	}

@@ -108,7 +108,7 @@ func TestKnownClient(t *testing.T) {
 	if r := ask(t, query); len(r.Outcomes) != 2 || r.Outcomes[0].Affinity != "new" {
 		t.Errorf("new client: got %+v", r.Outcomes)
 	}
-	tabletest.LoadNFT(t, "add element ip kube-proxy clients-36 { 10.244.1.7 . 4097 timeout 400ms }")
+	tabletest.LoadNFT(t, "add element ip kube-proxy sticky-clients-36 { 10.244.1.7 . 0:1001 timeout 400ms }")
 	r := ask(t, query)
 	if o := r.Outcomes[0]; len(r.Outcomes) != 1 || o.Endpoint.String() != "10.244.2.8:8080" || o.Affinity != "known" {
 		t.Errorf("known client: got %+v", r.Outcomes)
@@ -126,7 +126,7 @@ func TestForeignRules(t *testing.T) {
 	tabletest.NewNode(t)
 	sync(t, newTables(t, tabletest.Rules()), tabletest.PassSample)
 	const query = "10.96.0.10:80 tcp from 10.244.1.7"
-	tabletest.LoadNFT(t, "delete element ip kube-proxy service-endpoints { 10.96.0.10 . tcp . 80 . 1 }")
+	tabletest.LoadNFT(t, "delete element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 }")
 	r := ask(t, query)
 	if len(r.Outcomes) != 3 || r.Outcomes[1].Action != explain.Reject || r.Outcomes[1].Reason.Code != ruleset.Damaged ||
 		r.Outcomes[1].Probability.RatString() != "1/3" {

@@ -99,7 +99,7 @@ func ruleOf(e nft.TraceEvent) explain.ChainRule {
 	case 2:
 		return explain.ChainRule{Text: "ip daddr . meta l4proto . th dport vmap @service-ips"}
 	case 3:
-		return explain.ChainRule{Text: "dnat ip to … map @service-endpoints", Translates: true}
+		return explain.ChainRule{Text: "dnat ip to … map @service-targets", Translates: true}
 	case 4:
 		return explain.ChainRule{Text: "reject with tcp reset", RejectWith: "TCP reset"}
 	case 5:
