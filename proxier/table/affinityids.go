@@ -28,7 +28,7 @@ type affinityIDs struct {
 	// endpoint that was removed a moment ago.
 	known map[affinityEndpoint]knownID
 	// knownSets are the affinity sets of service ports of an earlier process,
-	// by AffinityName, until everything is written.
+	// by AffinityName, until they are served.
 	knownSets map[string]uint8
 }
 
@@ -36,8 +36,8 @@ type affinityIDs struct {
 type clientID struct{ id, group uint32 }
 
 // knownID is an id that an endpoint had, and the time until which it is kept:
-// zero for one of an earlier process, which is kept until everything is
-// written.
+// zero for one of an earlier process, which is kept until the service port is
+// served.
 type knownID struct {
 	clientID
 	until    time.Time
@@ -84,8 +84,8 @@ func (a *affinityIDs) forgetOld() {
 
 func (k *knownID) isOld(now time.Time) bool { return !k.until.IsZero() && now.After(k.until) }
 
-// assign sets the ids and groups of the targets and the affinity set of a plan
-// with session affinity. They are the same as in the plan before.
+// assign sets the ids and groups of the targets and the affinity set of a new
+// plan with session affinity. They are the same as in the plan before.
 func (a *affinityIDs) assign(before, next *ruleset.Plan) {
 	if !next.HasAffinity() {
 		return
@@ -172,8 +172,7 @@ func (a *affinityIDs) new() uint32 {
 // previewPlan returns the plan that the next sync gives a service port, with
 // ids of a copy of the allocator.
 func (t *Table) previewPlan(p *portState, ids *affinityIDs) *ruleset.Plan {
-	plan, _ := t.desiredPlan(p) // the remainder if it cannot be written
-	ids.assign(t.committed.plans[p], plan)
+	plan, _ := t.desiredPlan(p, ids) // the remainder if it cannot be written
 	return plan
 }
 
@@ -203,10 +202,20 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 	}
 }
 
-// forgetEarlier forgets what was kept until everything was written.
-func (a *affinityIDs) forgetEarlier() {
-	maps.DeleteFunc(a.known, func(_ affinityEndpoint, k knownID) bool { return k.until.IsZero() })
-	clear(a.knownSets)
+// forgetEarlier forgets what was kept until everything was written, but for
+// service ports that are not served as they are wanted yet.
+func (a *affinityIDs) forgetEarlier(waiting refusals) {
+	if len(a.knownSets) == 0 {
+		return
+	}
+	names := make(map[string]bool)
+	for p := range waiting {
+		if svc := p.service.spec; svc != nil {
+			names[(&ruleset.Plan{Service: svc, Port: p.port}).AffinityName()] = true
+		}
+	}
+	maps.DeleteFunc(a.known, func(e affinityEndpoint, k knownID) bool { return k.until.IsZero() && !names[e.port] })
+	maps.DeleteFunc(a.knownSets, func(port string, _ uint8) bool { return !names[port] })
 }
 
 // idBlock is the number of ids that the row of reserved-affinity-ids reserves

@@ -2,6 +2,7 @@ package table
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -108,14 +110,6 @@ func BenchmarkRewriteSizes(b *testing.B) {
 	}
 }
 
-// addEndpoints adds n endpoints to a Service of the benchmarks.
-func addEndpoints(table *Table, service, n int) {
-	for e := range n {
-		tabletest.SetEndpoint(table, tabletest.NumberedService(service).Name,
-			tabletest.NumberedEndpoint(benchServices+service, e))
-	}
-}
-
 // BenchmarkNoEndpoints writes Services without endpoints.
 func BenchmarkNoEndpoints(b *testing.B) {
 	tabletest.NewNamespace(b)
@@ -209,29 +203,75 @@ func endpointReplacer(table *Table) func(i int) {
 	}
 }
 
-// BenchmarkScale adds an endpoint to a Service and removes it: two syncs.
-func BenchmarkScale(b *testing.B) {
-	table := loaded(b)
-	tabletest.Sync(b, table)
-	scale(b, table, 77)
+// BenchmarkChanges measures single changes, which must not depend on the number
+// of Services: an endpoint is added and removed, an endpoint is added to a
+// Service that then has a number of endpoints that no Service had, a Service is
+// added and removed, and a Service loses its endpoints and gets them again.
+func BenchmarkChanges(b *testing.B) {
+	for _, services := range []int{200, benchServices, 5 * benchServices} {
+		b.Run(fmt.Sprint("services=", services), func(b *testing.B) {
+			config := sampleConfig()
+			config.Rules.Budgets.Namespace = math.MaxInt32 // all Services are in one
+			table := loadedWith(b, config, services, tabletest.ManyEndpoints)
+			tabletest.Sync(b, table)
+			addEndpoints(table, 7, 2)
+			tabletest.Sync(b, table) // the number of endpoints that "endpoint" needs
+			b.Run("endpoint", func(b *testing.B) { scale(b, table, 77) })
+			n := 1
+			b.Run("size", func(b *testing.B) {
+				measure(b, table, func(int) {
+					n++
+					tabletest.SetEndpoint(table, tabletest.NumberedService(7).Name, tabletest.NumberedEndpoint(700_000, n))
+					tabletest.Sync(b, table)
+				})
+			})
+			b.Run("service", func(b *testing.B) { addService(b, table) })
+			b.Run("no-endpoints", func(b *testing.B) { loseEndpoints(b, table, 77) })
+		})
+	}
 }
 
-// BenchmarkAddService adds a Service with its endpoints and deletes them: two
-// syncs.
-func BenchmarkAddService(b *testing.B) {
-	table := loaded(b)
-	tabletest.Sync(b, table)
-	svc := tabletest.NumberedService(benchServices)
+// addEndpoints adds endpoints to a Service of the benchmarks until it has n
+// more than at first.
+func addEndpoints(table *Table, service, n int) {
+	for e := range n {
+		tabletest.SetEndpoint(table, tabletest.NumberedService(service).Name, tabletest.NumberedEndpoint(700_000, e))
+	}
+}
+
+// addService adds a Service with its endpoints and deletes them: two syncs.
+func addService(b *testing.B, table *Table) {
+	svc := tabletest.NumberedService(6 * benchServices)
 	measure(b, table, func(int) {
 		table.SetService(svc)
 		for e := range tabletest.ManyEndpoints {
-			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(benchServices, e))
+			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(600_000, e))
 		}
 		tabletest.Sync(b, table)
 		table.DeleteService(svc.Name)
 		for e := range tabletest.ManyEndpoints {
-			tabletest.DeleteEndpoint(table, svc.Name, tabletest.NumberedEndpoint(benchServices, e).EndpointKey)
+			tabletest.DeleteEndpoint(table, svc.Name, tabletest.NumberedEndpoint(600_000, e).EndpointKey)
 		}
+		tabletest.Sync(b, table)
+	})
+}
+
+// loseEndpoints removes all endpoints of a Service and adds others: two syncs.
+func loseEndpoints(b *testing.B, table *Table, service int) {
+	name := tabletest.NumberedService(service).Name
+	var endpoints []*cluster.Endpoint
+	for e := range tabletest.ManyEndpoints {
+		endpoints = append(endpoints, tabletest.NumberedEndpoint(650_000, e))
+	}
+	for _, e := range table.desired.services[name].endpoints {
+		table.SetEndpoints(name, e.Source, nil)
+	}
+	table.SetEndpoints(name, "slice", endpoints)
+	tabletest.Sync(b, table)
+	measure(b, table, func(int) {
+		table.SetEndpoints(name, "slice", nil)
+		tabletest.Sync(b, table)
+		table.SetEndpoints(name, "slice", endpoints)
 		tabletest.Sync(b, table)
 	})
 }

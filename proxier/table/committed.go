@@ -213,12 +213,13 @@ func (u unused) sorted() (all []object) {
 }
 
 // deleteUnused deletes chains, sets and counters that are no longer used. It
-// leaves those that the kernel does not delete: they do no harm.
-func (t *Table) deleteUnused() {
+// leaves those that the kernel does not delete: they do no harm. The error is
+// that of a commit whose outcome is unknown.
+func (t *Table) deleteUnused() error {
 	for range maxAttempts {
 		all := t.unused.sorted()
 		if len(all) == 0 {
-			return
+			return nil
 		}
 		t.writeDeletions(all)
 		err := t.commitGuarded()
@@ -227,14 +228,18 @@ func (t *Table) deleteUnused() {
 				delete(t.observed.rules, o.name)
 				delete(t.unused, o)
 			}
-			return
+			return nil
 		}
 		klog.V(2).InfoS("Failed to delete unused chains and sets", "table", t.name(), "count", len(all), "err", err)
 		t.stats.CleanupFailures++
+		if errors.Is(err, nft.ErrUnknownOutcome) {
+			return err
+		}
 		if !t.unused.exclude(err) {
-			return // they are tried again after the next sync
+			break // they are tried again after the next sync
 		}
 	}
+	return nil
 }
 
 // writeDeletions writes the deletion of objects to the batch.

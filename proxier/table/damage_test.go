@@ -72,7 +72,7 @@ func TestDamage(t *testing.T) {
 		"change verdict": {damagedRow, byScrub, []string{
 			"changed row class-chains 0:3 : goto balance-3 found row class-chains 0:3 : drop",
 		}},
-		"delete verdict": {damagedRows, byCount, []string{"missing row local-class-chains 400:1 : goto local-1"}},
+		"delete verdict":       {damagedRows, byCount, []string{"missing row local-class-chains 400:1 : goto local-1"}},
 		"flush affinity chain": {damagedAffinity, byScrub, affinityRules},
 		"insert affinity rule": {damagedAffinity, byScrub, affinityRules},
 		"flush chains of all kinds": {damagedRule, byVerify, append([]string{

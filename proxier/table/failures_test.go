@@ -298,30 +298,20 @@ func TestRefusedPortLosesFrontend(t *testing.T) {
 }
 
 // The kernel refuses a change of a service port, and then also less of it. The
-// rewrite that the new owner of its frontend causes takes the frontend from it.
+// new owner of its frontend, whose row is equal, waits for the next sync.
 func TestPortRefusedTwiceLosesFrontend(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	port := table.desired.services[web].ports[0]
-	left := 1
-	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
-		switch instead := table.refusals[port].instead; {
-		case instead == theWanted:
-			return problem(unix.EINVAL, port.tag)
-		case instead == theLast && left > 0:
-			left--
-			return problem(unix.ENOMEM, port.tag)
-		}
-		return commit()
-	}
-	older := tabletest.Service("older", "10.96.0.10", nil) // the ClusterIP of web
+	none := cluster.ServiceName{Namespace: "default", Name: "none"} // rejects connections
+	tag := tagOf(table, none)
+	answer(table, problem(unix.EINVAL, tag), problem(unix.ENOMEM, tag), problem(unix.EINVAL, tag))
+	older := tabletest.Service("older", "10.96.0.50", nil) // the ClusterIP of none
 	older.Created = older.Created.Add(-time.Hour)
-	tabletest.SetEndpoint(table, web, tabletest.Endpoint("10.244.9.9"))
 	table.SetService(older)
-	tabletest.SetEndpoint(table, older.Name, tabletest.Endpoint("10.244.9.1"))
+	mustFail(t, table.Sync())
 	tabletest.Sync(t, table)
 	checkTable(t, table)
-	if p := committedPlan(table, older.Name); p == nil || len(p.Cluster) != 1 || len(table.refusals) != 1 {
-		t.Errorf("got plan %+v, refused %v", p, refusedNames(table))
+	if p := committedPlan(table, older.Name); p == nil || len(p.Frontends) != 1 || table.Stats().Rewrites != 1 {
+		t.Errorf("got plan %+v, refused %v, %d rewrites", p, refusedNames(table), table.Stats().Rewrites)
 	}
 }

@@ -151,8 +151,8 @@ func (t *Table) commitUnless(changed func() error) error {
 
 // commitExpecting commits the batch unless another program committed since the
 // ruleset was last read for this Table. Then it returns nft.ErrGeneration. If
-// the outcome is unknown, the commit is foreign when it is found: it may be
-// a commit of another program.
+// the outcome is unknown, the table is in doubt, and the commit is foreign when
+// it is found: it may be a commit of another program.
 func (t *Table) commitExpecting() error {
 	g := t.observed.generation
 	defer g.end(g.begin())
@@ -166,6 +166,8 @@ func (t *Table) commitExpecting() error {
 	switch {
 	case err == nil:
 		g.advance(expected)
+	case errors.Is(err, nft.ErrUnknownOutcome) && t.inDoubt == "":
+		t.doubt(rewriteFailure, "the outcome of a transaction is unknown")
 	case errors.Is(err, nft.ErrGeneration):
 		now, errGet := t.kernel.Generation()
 		if errGet != nil {

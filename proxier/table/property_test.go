@@ -1,10 +1,7 @@
 package table
 
 import (
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -58,58 +55,5 @@ func TestRandomChanges(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// randomFaults returns a function for Kernel.OnCommit. At random, it loses
-// the request or the answer, or another program commits before.
-func randomFaults(t testing.TB, random *rand.Rand) func(*nft.Batch, func() error) error {
-	return func(_ *nft.Batch, commit func() error) error {
-		switch random.IntN(8) {
-		case 0: // the answer is lost
-			if err := commit(); err != nil {
-				return err
-			}
-			return nft.ErrUnknownOutcome
-		case 1: // the request is lost
-			return nft.ErrUnknownOutcome
-		case 2:
-			tabletest.NFT(t, "", "flush", "ruleset")
-		case 3:
-			tabletest.LoadNFT(t, "add table ip other; add chain ip other c; delete table ip other")
-		case 4:
-			exec.Command("nft", "flush", "chain", "ip", ruleset.TableName, "services").Run() // it may not exist
-		}
-		return commit()
-	}
-}
-
-// After random changes and faults, the first sync without a fault makes the
-// table in the kernel equal to the desired table.
-func TestRandomFaults(t *testing.T) {
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			tabletest.NewNamespace(t)
-			c := tabletest.NewRandom(seed, 2, nft.IPv4)
-			table := newTable(t, randomConfig(true), nft.IPv4)
-			table.limits = limits{partCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
-			k := injectFaults(table)
-			for range rounds(10) {
-				k.OnCommit = randomFaults(t, c.Rand)
-				for range 8 {
-					c.Change(table)
-					var d *damage
-					err := table.Sync()
-					if err != nil && !errors.Is(err, nft.ErrUnknownOutcome) && !errors.As(err, &d) {
-						t.Fatal(err)
-					}
-					table.observed.repairs.pause = 0
-				}
-				k.OnCommit = nil
-				tabletest.Sync(t, table)
-				mustCheck(t, table)
-				checkTable(t, table)
-			}
-		})
 	}
 }

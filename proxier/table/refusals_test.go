@@ -154,21 +154,38 @@ func TestRewriteRetriesRefused(t *testing.T) {
 }
 
 // A Service with more endpoints than a table of hashes can have is refused, with
-// an event.
+// an event. What is left of its rules allows no client that it
+// does not allow any more, and its endpoints still serve.
 func TestTooManyHashedEndpoints(t *testing.T) {
-	tabletest.NewNamespace(t)
 	config, recorded := recordEvents()
-	table := newTable(t, config, nft.IPv4)
-	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) { s.Balance = cluster.BalanceSourceHash })
-	table.SetService(svc)
+	ranges := func(cidr string) *cluster.Service {
+		return balanced(func(s *cluster.Service) {
+			s.InternalPolicy, s.ExternalPolicy = cluster.PolicyLocal, cluster.PolicyLocal
+			s.Balance = cluster.BalanceSourceHash
+			s.SourceRanges, s.Ports[0].Protocol = tabletest.Prefixes(cidr), cluster.UDP
+		})
+	}
+	svc := ranges("203.0.113.0/24")
+	table := newServed(t, config, svc)
 	var endpoints []*cluster.Endpoint
 	for i := range 1<<16 + 1 {
-		endpoints = append(endpoints, tabletest.Endpoint(fmt.Sprintf("10.%d.%d.%d", 100+i>>16, i>>8&0xff, i&0xff)))
+		e := tabletest.Endpoint(fmt.Sprintf("10.%d.%d.%d", 100+i>>16, i>>8&0xff, i&0xff))
+		e.Ports[0].Protocol = cluster.UDP
+		endpoints = append(endpoints, e)
 	}
+	table.SetEndpoints(svc.Name, "s", endpoints[:1])
+	tabletest.Sync(t, table)
 	table.SetEndpoints(svc.Name, "s", endpoints)
+	table.SetService(ranges("198.51.100.0/24"))
 	tabletest.Sync(t, table)
 	if got, want := recorded.Of(cluster.ReasonNotServed), []string{"ns/svc"}; !slices.Equal(got, want) {
 		t.Errorf("got events about %q, want %q", got, want)
+	}
+	if text := tabletest.NFT(t, "", "list", "table", "ip", "kube-proxy"); strings.Contains(text, "203.0.113.0") {
+		t.Error("clients that the Service does not allow any more are allowed")
+	}
+	if plan := committedPlan(table, svc.Name); len(plan.Cluster) != 1 || len(plan.Serving) != len(endpoints) {
+		t.Errorf("got %d endpoints, %d serving, want 1 and %d", len(plan.Cluster), len(plan.Serving), len(endpoints))
 	}
 	checkTable(t, table)
 	table.SetEndpoints(svc.Name, "s", endpoints[:1])

@@ -35,26 +35,16 @@ func RewriteCauses() []RewriteCause {
 
 // rewrite writes everything.
 func (t *Table) rewrite() (err error) {
-	t.refusals.retry(&t.desired)
-	t.refusals.forgetSame()
+	t.retryRefused()
 	isolate := false
 	for range maxAttempts {
 		var tx *transaction
 		if tx, err = t.tryRewrite(isolate); err == nil {
 			return t.rewritten(tx)
 		}
-		kind := failureOf(err)
-		if kind == failureForeign {
-			continue // another program changed what was found, or the table that is being written
-		}
-		if kind == failurePermission || kind == failureUnknown {
-			return err
-		}
-		switch again, wait := t.refuseAgain(err); {
-		case wait:
-			return err
-		case again, kind == failureConflict:
-		case !isolate && namesMessage(err):
+		switch t.afterAttempt(phaseRewrite, err, isolate) {
+		case stepAgain:
+		case stepIsolate:
 			isolate = true // to find out which service port has the refused row
 		default:
 			return err
@@ -69,7 +59,6 @@ func (t *Table) rewritten(tx *transaction) error {
 	t.failures = 0
 	t.stats.Rewrites++
 	t.stats.RewriteCauses[t.rewriteCause]++
-	t.ids.forgetEarlier()
 	return t.updated(tx)
 }
 

@@ -267,11 +267,28 @@ func (t *Table) notify(tx *transaction, done []*serviceState, nodePortAddrsBefor
 	for _, s := range done {
 		change := ServiceChange{Name: s.name, Service: s.spec}
 		if s.spec != nil && s.spec.HealthCheckNodePort != 0 {
-			change.ReadyEndpoints = s.readyOn(t.desired.node)
+			change.ReadyEndpoints = t.readyEndpoints(s)
 		}
 		c.Services = append(c.Services, change)
 	}
 	t.config.Observer.Committed(c)
+}
+
+// readyEndpoints returns the number of endpoints for the health check of a
+// Service. If a service port is not written as it is wanted, and the rules lead
+// clients outside the cluster to no endpoint on this node, it is 0.
+func (t *Table) readyEndpoints(s *serviceState) int {
+	refused, served := false, false
+	for _, p := range s.ports {
+		refused = refused || t.refusals[p].instead != theWanted
+		plan := t.committed.plans[p]
+		served = served || plan.Reach(cluster.PolicyLocal).Endpoints > 0 &&
+			slices.ContainsFunc(plan.Frontends, func(f ruleset.ServedFrontend) bool { return !f.IsClusterIP() })
+	}
+	if refused && !served {
+		return 0
+	}
+	return s.readyOn(t.desired.node)
 }
 
 // readyOn returns the number of ready endpoints on a node. Endpoints in a

@@ -68,6 +68,7 @@ type Table struct {
 	ids      affinityIDs
 	numbers  numbers
 	refusals refusals
+	kept     kept
 	failures int // updates in a row that failed without a service port that can be held back
 	limits   limits
 	part     part // of the present update
@@ -126,6 +127,7 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			ids:       newAffinityIDs(config.Rules.AffinitySeed),
 			numbers:   newNumbers(),
 			refusals:  make(refusals),
+			kept:      make(kept),
 			limits:    defaultLimits(),
 			unused:    make(unused),
 			coldBytes: maxColdBytes,
@@ -213,7 +215,7 @@ func (t *Table) sync(cause string) error {
 	t.reportReduced()
 	t.reportConflicts()
 	t.reportInvalidEndpoints()
-	t.refusals.retry(&t.desired)
+	t.retryRefused()
 	if t.inDoubt == "" {
 		return t.timed(cause, t.updateInParts)
 	}

@@ -24,28 +24,19 @@ func (t *Table) update() (err error) {
 		if err = t.commitGuarded(); err == nil {
 			return t.updated(tx)
 		}
-		switch kind := failureOf(err); {
-		case kind == failureDamage:
-			return t.repaired(err)
-		case kind == failureForeign, kind == failurePermission:
-			return err
-		case kind == failureUnknown:
-			t.doubt(rewriteFailure, "the outcome of an update is unknown")
-			return t.rewriteAfter(err)
-		case t.holdBack(err):
-			// Try again without these service ports.
-		case !isolate && namesMessage(err):
+		switch t.afterAttempt(phaseUpdate, err, isolate) {
+		case stepAgain, stepHoldPart:
+		case stepIsolate:
 			isolate = true // to find out which service port has the refused row
-		case kind == failureTransient && t.holdPart(err):
-			// Try again without them.
-		case kind == failureTransient:
-			if t.failures++; t.failures != maxFailures {
-				return err
-			}
-			return t.rewriteAfter(err)
-		default:
+		case stepRepair:
+			return t.repaired(err)
+		case stepDoubt:
 			t.doubt(rewriteFailure, "an update failed")
 			return t.rewriteAfter(err)
+		case stepRewrite:
+			return t.rewriteAfter(err)
+		default:
+			return err
 		}
 	}
 	return err
@@ -57,8 +48,7 @@ func (t *Table) updated(tx *transaction) error {
 	if err := t.observe(tx); err != nil {
 		return err
 	}
-	t.deleteUnused()
-	return nil
+	return t.deleteUnused()
 }
 
 // planUpdate returns a transaction with the plans of the service ports of a
@@ -80,24 +70,36 @@ func (t *Table) planUpdate() (tx *transaction, ok bool) {
 // plan returns the change of a service port.
 func (t *Table) plan(p *portState) change {
 	c := change{port: p, before: t.committed.plans[p]}
-	c.next, c.err = t.desiredPlan(p)
-	t.ids.assign(c.before, c.next)
+	c.next, c.err = t.desiredPlan(p, &t.ids)
 	return c
 }
 
-// desiredPlan returns the plan of a service port without ids of session
-// affinity. It is nil if the kernel should have nothing of the service port.
-// The error is the reason why the wanted plan cannot be written.
-func (t *Table) desiredPlan(p *portState) (*ruleset.Plan, error) {
-	if p.removed || p.service.spec == nil {
-		return t.refusals.plan(p, t.committed.plans[p], nil), nil
+// desiredPlan returns the plan of a service port, with ids of session affinity
+// by an allocator, or without if it is nil. The plan is nil if the kernel
+// should have nothing of the service port. The error is the reason why the
+// wanted plan cannot be written.
+func (t *Table) desiredPlan(p *portState, ids *affinityIDs) (plan *ruleset.Plan, err error) {
+	before, r := t.committed.plans[p], t.refusals[p]
+	var wanted *ruleset.Plan
+	if !p.removed && p.service.spec != nil {
+		wanted, err = t.rules.MakePlan(t.planInput(p))
 	}
-	before := t.committed.plans[p]
-	wanted, err := t.rules.MakePlan(t.planInput(p))
-	if err != nil && t.refusals[p].instead == theWanted {
-		return ruleset.LastGood(before, wanted), err
+	switch {
+	case r.instead == theSame:
+		return before, nil // committed, so it is not modified
+	case r.instead == theNothing, r.instead == theLast && before == nil && !r.refused:
+		return nil, nil
+	case r.instead == theLast:
+		plan, err = ruleset.LastGood(before, wanted), nil
+	case err != nil:
+		plan = ruleset.LastGood(before, wanted)
+	default:
+		plan = wanted
 	}
-	return t.refusals.plan(p, before, wanted), nil
+	if ids != nil {
+		ids.assign(before, plan)
+	}
+	return plan, err
 }
 
 // planInput returns the input for the plan of a service port, whose Service has
@@ -109,7 +111,7 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Service:   p.service.spec,
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
-		Frontends: t.desired.owned(p),
+		Frontends: t.kept.without(t.desired.owned(p), p),
 		Before:    t.committed.plans[p],
 	}
 	in.Number = func(rows int) ruleset.Number { return t.numbers.assign(p, in.Before, rows) }
@@ -265,16 +267,16 @@ func (t *Table) remember(tx *transaction) {
 	for _, c := range tx.changes {
 		t.numbers.release(c)
 		t.ids.release(c.before, c.next)
-		if r := t.refusals[c.port]; r.instead == theWanted || c.next == nil && c.port.removed {
-			delete(t.refusals, c.port)
-		}
+		t.refusals.commit(c)
 	}
+	t.ids.forgetEarlier(t.refusals)
 	for _, s := range done {
 		delete(t.desired.dirty, s)
 		t.desired.forget(s, t.committed)
 	}
 	if len(t.desired.dirty) == 0 {
-		// A new map: iterating over an emptied one costs as much as before.
+		// A new map: iterating over an emptied one costs as much as
+		// before.
 		t.desired.dirty = make(map[*serviceState]struct{})
 	}
 }

@@ -69,9 +69,8 @@ type FrontendView struct {
 	Policy    cluster.Policy `json:"policy"`
 	State     FrontendState  `json:"state"`
 	// UsedEndpoints is the number of endpoints that new connections reach (see
-	// ruleset.Plan.Reach), 0 if the frontend is Conflicting. AllEndpoints are
-	// those of its address family, including those that are not ready, but no
-	// duplicates.
+	// ruleset.Reach). AllEndpoints is the number of endpoints of its address
+	// family, including those that are not ready, but no duplicates.
 	UsedEndpoints int `json:"usedEndpoints"`
 	AllEndpoints  int `json:"allEndpoints"`
 	// Owner is the name of the service port that owns a frontend that is
@@ -183,7 +182,7 @@ func (t *Table) viewPort(p *portState) PortView {
 		Name: p.port.Name, Protocol: p.port.Protocol, Port: p.port.Port,
 		Endpoints: ruleset.EndpointUses(t.Family(), t.planInput(p)),
 	}
-	plan, err := t.desiredPlan(p)
+	plan, err := t.desiredPlan(p, nil)
 	switch r := t.refusals[p]; {
 	case err != nil:
 		view.Refusal = err.Error()
@@ -191,14 +190,26 @@ func (t *Table) viewPort(p *portState) PortView {
 		view.Refusal = r.why
 	}
 	view.Plan = plan
+	reach := make(map[ruleset.Frontend]ruleset.Reach)
+	if plan != nil {
+		for _, f := range plan.Frontends {
+			reach[f.Frontend] = plan.Reach(f.Policy)
+		}
+	}
 	for i := range p.wants {
-		view.Frontends = append(view.Frontends, t.viewFrontend(p, &view, &p.wants[i]))
+		f := &p.wants[i]
+		r, ok := reach[f.Frontend]
+		if !ok {
+			r.Reason = ruleset.NoEndpoints
+		}
+		view.Frontends = append(view.Frontends, t.viewFrontend(p, &view, f, r))
 	}
 	return view
 }
 
-func (t *Table) viewFrontend(p *portState, port *PortView, f *ruleset.ServedFrontend) FrontendView {
-	reach := port.Plan.Reach(f.Policy)
+func (t *Table) viewFrontend(
+	p *portState, port *PortView, f *ruleset.ServedFrontend, reach ruleset.Reach,
+) FrontendView {
 	view := FrontendView{
 		Family: t.Family(), Kind: f.Kind, Address: f.Addr, Port: f.Port, Policy: f.Policy,
 		State: cmp.Or(FrontendState(reach.Reason), Served), UsedEndpoints: reach.Endpoints,
@@ -214,7 +225,6 @@ func (t *Table) viewFrontend(p *portState, port *PortView, f *ruleset.ServedFron
 	switch {
 	case t.desired.claims.owner(f.Frontend) != p:
 		view.State, view.Owner = Conflicting, t.desired.claims.holder(f.Frontend).text
-		view.UsedEndpoints = 0
 	case port.Refusal != "":
 		view.State, view.Error = Refused, port.Refusal
 	}

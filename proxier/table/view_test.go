@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -101,5 +103,36 @@ func TestViewOfProblems(t *testing.T) {
 	if stats := table.Stats(); stats.Contested != 1 || stats.WaitingPorts != nil || stats.RefusedPorts != nil {
 		t.Errorf("got %d contested frontends, %d and %d listed, want 1, 0 and 0",
 			stats.Contested, len(stats.WaitingPorts), len(stats.RefusedPorts))
+	}
+}
+
+// A view of a refused service port has the numbers that it has when it is
+// served with the same endpoints.
+func TestViewOfRefused(t *testing.T) {
+	svc := balanced(func(s *cluster.Service) { s.ExternalPolicy = cluster.PolicyLocal })
+	table := newServed(t, sampleConfig(), svc)
+	elsewhere := tabletest.Endpoint("10.244.1.1")
+	elsewhere.Node = "node2"
+	tabletest.SetEndpoint(table, svc.Name, elsewhere)
+	tabletest.Sync(t, table)
+	numbers := func() (all []string) {
+		view, _ := table.Service(svc.Name)
+		for _, f := range view.Ports[0].Frontends {
+			all = append(all, fmt.Sprintf("%s: %d of %d", f.Kind, f.UsedEndpoints, f.AllEndpoints))
+		}
+		return all
+	}
+	want := []string{"ClusterIP: 2 of 2", "LoadBalancerIP: 1 of 2"}
+	if got := numbers(); !slices.Equal(got, want) {
+		t.Errorf("served: got %q, want %q", got, want)
+	}
+	answer(table, problem(unix.EINVAL, tagOf(table, svc.Name)))
+	table.SetService(balanced(func(s *cluster.Service) {
+		s.ExternalPolicy, s.ExternalIPs = cluster.PolicyLocal, tabletest.Addrs("192.0.2.9")
+	}))
+	tabletest.Sync(t, table)
+	want = append(want, "ExternalIP: 0 of 2")
+	if got := numbers(); !slices.Equal(got, want) {
+		t.Errorf("refused: got %q, want %q", got, want)
 	}
 }

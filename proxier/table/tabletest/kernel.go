@@ -19,6 +19,8 @@ type Kernel struct {
 	OnChains, OnRows, OnRules func() error
 	// OnFindRows is called with the result of FindRows.
 	OnFindRows func(want, found []nft.Row)
+	// NoCounts makes Sets report no numbers of rows, as before Linux 6.15.
+	NoCounts bool
 }
 
 // Commit implements table.Kernel.
@@ -48,6 +50,17 @@ func (k *Kernel) Rules(t *nft.Table, chain string) ([]nft.Rule, error) {
 // Rows implements table.Kernel.
 func (k *Kernel) Rows(t *nft.Table, s *nft.Set) ([]nft.Row, error) {
 	return read(k.OnRows, func() ([]nft.Row, error) { return k.Conn.Rows(t, s) })
+}
+
+// Sets implements table.Kernel.
+func (k *Kernel) Sets(t *nft.Table) ([]nft.FoundSet, error) {
+	found, err := k.Conn.Sets(t)
+	for i := range found {
+		if k.NoCounts {
+			found[i].Count = -1
+		}
+	}
+	return found, err
 }
 
 func read[T any](fault func() error, from func() (T, error)) (found T, err error) {

@@ -1,0 +1,112 @@
+package table
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// failure is what the error of a commit is about. Nothing was applied unless
+// the outcome is unknown.
+type failure uint8
+
+const (
+	// failureContent means that the kernel does not accept a row or chain.
+	failureContent failure = iota
+	// failureTransient means that the kernel lacked memory, or that
+	// something was in use. That can also be permanent.
+	failureTransient
+	// failureConflict means that the kernel has other rows or chains than
+	// were committed, where verification does not look.
+	failureConflict
+	// failureDamage means that verification found damage.
+	failureDamage
+	// failureForeign means that another program committed meanwhile.
+	failureForeign
+	// failurePermission means that this process may not change the table:
+	// it lost its privileges, or the table belongs to another program (flag
+	// owner).
+	failurePermission
+	// failureUnknown means that the kernel may have applied the
+	// transaction.
+	failureUnknown
+)
+
+// isOfMessage reports whether the kernel refused a message, or had no memory.
+func (f failure) isOfMessage() bool { return f <= failureConflict }
+
+// failureOf returns what the error of a commit is about. If the kernel refused
+// several messages, the first decides: the others can be a consequence.
+func failureOf(err error) failure {
+	var changed *damage
+	var refused *nft.CommitError
+	switch {
+	case errors.Is(err, nft.ErrUnknownOutcome):
+		return failureUnknown
+	case errors.Is(err, nft.ErrGeneration):
+		return failureForeign
+	case errors.As(err, &changed):
+		return failureDamage
+	case errors.Is(err, unix.EPERM):
+		return failurePermission
+	case errors.As(err, &refused):
+		return failureOfErrno(refused.Problems[0].Errno)
+	}
+	return failureTransient // the kernel received nothing
+}
+
+// failureOfErrno returns what the refusal of a message is about. Before Linux
+// 6.2, EBUSY can mean that the kernel still counts deleted references. Linux
+// 5.10 also returns it for a row with the key of another one. A rule of another
+// program in the table can cause a loop.
+func failureOfErrno(errno unix.Errno) failure {
+	switch errno {
+	case unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN, unix.EBUSY:
+		return failureTransient
+	case unix.ENOENT, unix.EEXIST, unix.ELOOP, unix.EMLINK:
+		return failureConflict
+	}
+	return failureContent
+}
+
+// blamed returns the service ports that an error of the kernel refers to, with
+// their first problems.
+//
+// A conflict is transient if it follows a problem of another kind: the chain or
+// set that the kernel does not have can be one that the refused message adds.
+func (t *Table) blamed(err error) (all []blame) {
+	refused, ok := errors.AsType[*nft.CommitError](err)
+	if !ok {
+		return nil
+	}
+	consequence := false
+	done := make(map[*portState]bool)
+	for _, problem := range refused.Problems {
+		kind := failureOfErrno(problem.Errno)
+		if consequence && kind == failureConflict {
+			kind = failureTransient
+		}
+		consequence = consequence || kind != failureConflict
+		if p := t.desired.ports[problem.Tag]; p != nil && !done[p] {
+			done[p] = true
+			all = append(all, blame{p, kind, errors.New(problem.String())})
+		}
+	}
+	return all
+}
+
+// blame is a problem of the kernel with a service port.
+type blame struct {
+	port *portState
+	kind failure
+	why  error
+}
+
+// namesMessage reports whether the kernel refused a message, rather than the
+// whole transaction.
+func namesMessage(err error) bool {
+	var refused *nft.CommitError
+	return errors.As(err, &refused) && refused.Problems[0].Object != ""
+}

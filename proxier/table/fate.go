@@ -1,0 +1,131 @@
+package table
+
+// fate is what failures decided about a service port. The zero fate is that of
+// a service port without failures.
+//
+// A service port is held back first, and the next sync tries it again. If it
+// fails again in a rewrite of the table, or if the kernel does not accept its
+// content, it is refused: it is tried again when it changes, and with every
+// Resync. What is written instead can fail, too.
+type fate struct {
+	// refused reports whether the service port is refused, rather than held
+	// back until the next sync.
+	refused bool
+	instead substitute
+	// failures is the number of syncs in a row that failed because of the
+	// service port, at most maxFailures.
+	failures int
+	// conflict reports whether a rewrite may remove the reason at once.
+	conflict bool
+}
+
+// substitute is what is written instead of a wanted plan.
+type substitute uint8
+
+const (
+	theWanted  substitute = iota // the wanted plan
+	theLast                      // ruleset.LastGood
+	theSame                      // the kernel keeps what it has; of no use in a rewrite
+	theNothing                   // the kernel has nothing of the service port
+)
+
+// maxFailures is the number of failures of a change after which everything is
+// written, once. A failure after that does not pass.
+const maxFailures = 3
+
+// phase is the kind of transaction that failed.
+type phase uint8
+
+const (
+	phaseUpdate phase = iota
+	phaseRewrite
+)
+
+// verdict is what the failure of a service port means for the attempt.
+type verdict uint8
+
+const (
+	// blameless means that the attempt wrote nothing of the service port, so
+	// that the next attempt would be the same.
+	blameless verdict = iota
+	// tryAgain means that the next attempt writes less of the service port, or
+	// can succeed.
+	tryAgain
+	// syncFails means that the sync must fail, and the next one tries again.
+	syncFails
+)
+
+// after returns the fate of a service port after the kernel refused what an
+// attempt wrote of it, and what this means for the attempt. The failure is of
+// content, transient or a conflict.
+func (f fate) after(in phase, kind failure) (fate, verdict) {
+	if in == phaseRewrite {
+		return f.afterRewrite(kind)
+	}
+	switch passes := f.passes(kind); {
+	case f.instead == theSame:
+		return f, blameless
+	case f.instead == theWanted && f.refused:
+		f.instead = theLast
+	case f.instead == theWanted && !passes:
+		f = fate{refused: true, instead: theLast}
+	case f.instead == theWanted:
+		f = f.fail(kind)
+		f.instead = theLast
+	case !f.refused: // the failure of the wanted plan was counted
+		f.instead = theSame
+	case f.instead == theLast && !passes:
+		f.instead = theNothing
+	default:
+		f = f.fail(kind)
+		f.instead = theSame
+	}
+	return f, tryAgain
+}
+
+// afterRewrite is after for a rewrite. Everything waits for it, so the second
+// failure of a wanted plan refuses the service port.
+func (f fate) afterRewrite(kind failure) (fate, verdict) {
+	switch {
+	case f.instead == theSame || f.instead == theNothing:
+		return f, blameless
+	case f.instead == theWanted && f.refused:
+		f.instead = theLast
+	case f.instead == theWanted && (f.failures > 0 || kind == failureContent):
+		f = fate{refused: true, instead: theLast}
+	case f.instead == theLast && !f.passes(kind):
+		f.instead = theNothing
+	default:
+		f = f.fail(kind)
+		if kind == failureTransient {
+			return f, syncFails
+		}
+	}
+	return f, tryAgain
+}
+
+// passes reports whether a failure can pass. One that did not pass so often is
+// treated like one of content, so that it does not stop the table for ever.
+func (f fate) passes(kind failure) bool { return kind != failureContent && f.failures < maxFailures }
+
+// fail counts a failure.
+func (f fate) fail(kind failure) fate {
+	f.failures = min(f.failures+1, maxFailures)
+	f.conflict = kind == failureConflict
+	return f
+}
+
+// waits reports whether the service port waits for another sync: it is not
+// refused, or the kernel may have more of it than it should have.
+func (f fate) waits() bool { return !f.refused || f.instead == theSame }
+
+// committed returns the fate after the commit of what it says.
+func (f fate) committed() fate {
+	if f.instead == theWanted {
+		return fate{}
+	}
+	if !f.waits() {
+		f.failures, f.conflict = 0, false
+	}
+	return f
+}

@@ -1,0 +1,253 @@
+package table
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+var (
+	histories    = flag.Uint64("histories", 8, "number of histories of TestRandomFaults")
+	firstHistory = flag.Uint64("first-history", 0, "seed of the first history of TestRandomFaults")
+)
+
+// After random changes and faults, no packet reaches an endpoint that is gone,
+// and no client that is not allowed reaches any, whenever a sync succeeded. The
+// first sync without a fault makes the table in the kernel equal to the desired
+// table, and refuses nothing.
+func TestRandomFaults(t *testing.T) {
+	for seed := *firstHistory; seed < *firstHistory+uint64(rounds(int(*histories))); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			tabletest.NewNamespace(t)
+			h := newHistory(t, seed)
+			for range 1 + h.IntN(3) {
+				h.faulty()
+				h.clean()
+			}
+		})
+	}
+}
+
+// history is a random history of a table.
+type history struct {
+	tabletest.Random
+	t     *testing.T
+	seed  uint64
+	model *tabletest.Model
+	table *Table
+	// calm is the number of commits of which one has a fault.
+	calm int
+	// refused are service ports whose wanted plans the kernel refuses.
+	refused map[uint32]unix.Errno
+	foreign bool // another program changed the table
+	// had are the frontends that service ports ever had.
+	had map[ruleset.Frontend]bool
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	family := []nft.Family{nft.IPv4, nft.IPv6}[seed%2]
+	h := &history{
+		Random: tabletest.NewRandom(seed, 2, family), t: t, seed: seed, refused: make(map[uint32]unix.Errno),
+		had: make(map[ruleset.Frontend]bool),
+	}
+	h.start()
+	h.model = tabletest.NewModel(h.table, tabletest.Node())
+	return h
+}
+
+// start starts a process.
+func (h *history) start() {
+	if h.table != nil {
+		h.table.Close()
+	}
+	h.table = newTable(h.t, randomConfig(h.seed%3 > 0), h.Family)
+	h.table.limits = limits{partCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
+	if h.seed%4 == 0 {
+		h.table.coldBytes = 4000
+	}
+	k := injectFaults(h.table)
+	k.NoCounts = h.seed%5 < 2
+	clear(h.refused) // it has the tags of the other process
+}
+
+// faulty changes the table and syncs it, with faults.
+func (h *history) faulty() {
+	h.calm = 1 + h.IntN(6)
+	h.kernel().OnCommit = h.commit
+	for range 12 {
+		switch {
+		case h.IntN(12) == 0:
+			h.start()
+			h.kernel().OnCommit = h.commit
+			h.model.Replace(h.table)
+		case h.IntN(4) == 0:
+			h.model.Revert(1 + h.IntN(3))
+		}
+		for range h.IntN(4) {
+			h.Change(h.model)
+		}
+		if h.IntN(6) == 0 {
+			h.refuse()
+		}
+		h.sync()
+	}
+}
+
+func (h *history) kernel() *tabletest.Kernel { return h.table.kernel.(*tabletest.Kernel) }
+
+// sync syncs the table. If this succeeds, packets must meet what is allowed.
+func (h *history) sync() {
+	sync := h.table.Sync
+	if h.IntN(8) == 0 {
+		sync = h.table.Resync
+	}
+	h.remember()
+	err := sync()
+	h.table.observed.repairs.pause = 0
+	if err == nil && h.foreign {
+		err = h.table.Check() // a sync without a change does not verify the table
+		h.table.observed.repairs.pause = 0
+		h.foreign = err != nil
+	}
+	switch {
+	case err != nil:
+	case h.table.inDoubt != "":
+		h.t.Fatalf("a sync succeeded, and the table is in doubt: %s", h.table.inDoubt)
+	default:
+		h.checkPackets()
+	}
+}
+
+// remember records the frontends that the next sync can write.
+func (h *history) remember() {
+	for _, p := range h.table.desired.ports {
+		for _, w := range p.wants {
+			h.had[w.Frontend] = true
+		}
+	}
+}
+
+// clean ends all faults. Then one sync writes what is desired.
+func (h *history) clean() {
+	h.t.Helper()
+	h.kernel().OnCommit = nil
+	h.remember()
+	if err := h.table.Resync(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.table.observed.repairs.pause = 0
+	mustCheck(h.t, h.table)
+	if n := len(h.table.refusals); n > 0 || !h.table.UpToDate() {
+		h.t.Fatalf("%d service ports are refused, up to date: %v", n, h.table.UpToDate())
+	}
+	h.checkPackets()
+	checkDiff(h.t, h.table)
+	if *histories < 100 || h.seed%8 == 0 { // nft is slow
+		checkTable(h.t, h.table)
+	}
+}
+
+// refuse makes the kernel refuse the wanted plan of a service port, or accept
+// it again.
+func (h *history) refuse() {
+	tags := slices.Sorted(maps.Keys(h.table.desired.ports))
+	if len(tags) == 0 {
+		return
+	}
+	tag := tags[h.IntN(len(tags))]
+	if _, ok := h.refused[tag]; ok {
+		delete(h.refused, tag)
+		return
+	}
+	h.refused[tag] = h.errno()
+}
+
+func (h *history) errno() unix.Errno {
+	return []unix.Errno{unix.ENOMEM, unix.EINVAL, unix.EEXIST, unix.ENOENT}[h.IntN(4)]
+}
+
+// commit carries out a commit, or has a fault.
+func (h *history) commit(_ *nft.Batch, commit func() error) error {
+	for _, p := range h.pending() {
+		if errno, ok := h.refused[p.tag]; ok && h.table.refusals[p].instead == theWanted {
+			return problem(errno, p.tag)
+		}
+	}
+	if h.IntN(h.calm) > 0 {
+		return commit()
+	}
+	switch h.IntN(10) {
+	case 0: // the answer is lost
+		if err := commit(); err != nil {
+			return err
+		}
+		return nft.ErrUnknownOutcome
+	case 1: // the request is lost
+		return nft.ErrUnknownOutcome
+	case 2, 3:
+		h.disturb()
+	case 4:
+		return fmt.Errorf("send: %w", unix.ENOBUFS)
+	case 5:
+		return problem(h.errno(), 0)
+	default:
+		if err := h.problems(); err != nil {
+			return err
+		}
+	}
+	return commit()
+}
+
+// pending returns the service ports that the present attempt writes, sorted.
+func (h *history) pending() (all []*portState) {
+	for _, p := range h.table.desired.ports {
+		if p.pending && h.table.refusals[p].instead != theSame {
+			all = append(all, p)
+		}
+	}
+	slices.SortFunc(all, comparePorts)
+	return all
+}
+
+// problems returns an error about one or two service ports that the present
+// attempt writes.
+func (h *history) problems() error {
+	ports := h.pending()
+	if len(ports) == 0 {
+		return nil
+	}
+	e := &nft.CommitError{Table: "t"}
+	for range 1 + h.IntN(2) {
+		p := ports[h.IntN(len(ports))]
+		e.Problems = append(e.Problems, nft.Problem{Op: "add element", Object: "o", Errno: h.errno(), Tag: p.tag})
+	}
+	return e
+}
+
+// disturb is a commit of another program. It may change our table in a way that
+// verification finds.
+func (h *history) disturb() {
+	table := []string{h.Family.String(), ruleset.TableName}
+	switch h.IntN(4) {
+	case 0:
+		tabletest.LoadNFT(h.t, "add table ip other; add chain ip other c; delete table ip other")
+		return
+	case 1:
+		tabletest.NFT(h.t, "", "flush", "ruleset")
+	case 2: // the table may not exist
+		exec.Command("nft", append([]string{"flush", "chain"}, append(table, "services")...)...).Run()
+	case 3:
+		exec.Command("nft", append([]string{"flush", "map"}, append(table, "firewall-ips")...)...).Run()
+	}
+	h.foreign = true
+}
