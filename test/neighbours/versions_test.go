@@ -13,19 +13,18 @@ import (
 	"github.com/nftproxy/nftproxy/test/lab"
 )
 
-// nftVersion is a version of the nft program, and what it does with the tables
-// of the proxy.
+// nftVersion is a version of the nft program.
 type nftVersion struct {
-	number  string
-	system  string
-	release string // of the system
-	aborts  bool   // when it lists the tables
+	number    string
+	system    string
+	release   string // of the system
+	listsOnly bool   // it does not load its listing of the tables
 }
 
 func nftVersions() []nftVersion {
 	return []nftVersion{
 		{"0.9.8", "Debian", "bullseye", true},
-		{"1.0.2", "Ubuntu", "jammy", true},
+		{"1.0.2", "Ubuntu", "jammy", false},
 		{"1.0.6", "Debian", "bookworm", false},
 		{"1.0.9", "Ubuntu", "noble", false},
 		{"1.1.3", "Debian", "trixie", false},
@@ -78,12 +77,6 @@ func TestVersions(t *testing.T) {
 			n.start()
 			list := func() (string, error) { return v.nft(n.at, "list ruleset") }
 			listing, err := list()
-			if v.aborts {
-				if err == nil || !strings.Contains(err.Error(), "Assertion") {
-					t.Errorf("got %v, want that it aborts", err)
-				}
-				return
-			}
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,8 +84,11 @@ func TestVersions(t *testing.T) {
 			n.tables = n.ownTables()
 			n.stop()
 			n.cleanUp()
-			if _, err := v.nft(n.at, listing); err != nil {
-				t.Fatal(err)
+			switch _, err := v.nft(n.at, listing); {
+			case v.listsOnly != (err != nil):
+				t.Fatalf("loading the listing: got %v, want error %v", err, v.listsOnly)
+			case v.listsOnly:
+				return
 			}
 			if again, err := list(); err != nil || !sameLines(again, listing) {
 				t.Errorf("after loading the listing: got %v, %s", err,
