@@ -1,6 +1,7 @@
 package ruleset
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,22 +11,21 @@ import (
 
 // Names of chains that rows and rules refer to.
 const (
-	chainFirewall        = "firewall"
-	chainOutsideCluster  = "outside-cluster"
-	chainServices        = "services"
-	chainNodePorts       = "nodeports"
-	chainServiceChains   = "service-chains"
-	chainClusterIPChains = "cluster-ip-chains"
-	chainNodePortChains  = "nodeport-chains"
-	chainExternalLocal   = "external-local"
-	chainExternalAll     = "external-all"
-	chainNodePortLocal   = "nodeport-local"
-	chainNodePortAll     = "nodeport-all"
-	chainPick            = "pick"
-	chainPickNodePort    = "pick-nodeport"
-	chainPickPort        = "pick-port"
-	chainMasquerading    = "masquerading"
-	chainLocalhost       = "reject-localhost"
+	chainFirewall       = "firewall"
+	chainOutsideCluster = "outside-cluster"
+	chainServices       = "services"
+	chainNodePorts      = "nodeports"
+	chainServiceChains  = "service-chains"
+	chainNodePortChains = "nodeport-chains"
+	chainExternalLocal  = "external-local"
+	chainExternalAll    = "external-all"
+	chainNodePortLocal  = "nodeport-local"
+	chainNodePortAll    = "nodeport-all"
+	chainPick           = "pick"
+	chainPickNodePort   = "pick-nodeport"
+	chainPickPort       = "pick-port"
+	chainMasquerading   = "masquerading"
+	chainLocalhost      = "reject-localhost"
 )
 
 // commentMasqueradeAll is the comment of the rule that marks packets because of
@@ -91,11 +91,9 @@ func (p *program) regularChains() []*nft.Chain {
 	for _, d := range []*dispatchSets{&p.layout.vips, &p.layout.nodePorts} {
 		chains = append(chains, p.pick(d), p.serviceChains(d), p.localPolicy(d), p.allEndpoints(d))
 	}
-	chains = append(chains, p.pickPort(), p.clusterIPChains())
-	for _, t := range fixedTargets() {
-		if t.guarded {
-			chains = append(chains, guard(t.chain))
-		}
+	chains = append(chains, p.pickPort())
+	for _, chain := range slices.Sorted(maps.Values(guardedTargets())) {
+		chains = append(chains, guard(chain))
 	}
 	return append(chains, p.services(), p.nodePorts(), p.masquerading())
 }
@@ -211,7 +209,7 @@ func (p *program) services() *nft.Chain {
 
 // nodePorts finds the class of a NodePort:
 //
-//	meta priority set meta l4proto . th dport map @nodeport-classes meta priority vmap @class-chains
+//	meta priority set meta l4proto . th dport map @nodeport-classes meta priority vmap @nodeport-class-chains
 func (p *program) nodePorts() *nft.Chain {
 	return &nft.Chain{Name: chainNodePorts, Rules: p.dispatch(&p.layout.nodePorts)}
 }
@@ -219,7 +217,7 @@ func (p *program) nodePorts() *nft.Chain {
 // dispatch counts connections, if that is configured, and finds the classes of
 // VIPs or NodePorts.
 func (p *program) dispatch(d *dispatchSets) []nft.Rule {
-	return append(p.countConnections(d), toClass(d.classes, d.key, p.layout.classChains))
+	return append(p.countConnections(d), toClass(d.classes, d.key, d.classChains))
 }
 
 // toClass returns the rule that looks up a class and goes to its chain.
@@ -269,24 +267,16 @@ func (p *program) pickPort() *nft.Chain {
 
 // serviceChains leads to the chains of service ports with chains of their own:
 //
+//	ip daddr @cluster-ips jump outside-cluster
 //	ip daddr . meta l4proto . th dport vmap @service-ips
 //	ip daddr . meta l4proto . th dport vmap @no-endpoint-services
 func (p *program) serviceChains(d *dispatchSets) *nft.Chain {
-	return &nft.Chain{Name: d.own, Rules: []nft.Rule{
-		nft.NewRule(nft.VMap(d.chains, d.key...)),
-		nft.NewRule(nft.VMap(d.noEndpoints, d.key...)),
-	}}
-}
-
-// clusterIPChains is serviceChains for ClusterIPs:
-//
-//	jump outside-cluster
-//	goto service-chains
-func (p *program) clusterIPChains() *nft.Chain {
-	return &nft.Chain{Name: chainClusterIPChains, Rules: []nft.Rule{
-		nft.NewRule(nft.Jump(chainOutsideCluster)),
-		nft.NewRule(nft.Goto(chainServiceChains)),
-	}}
+	c := &nft.Chain{Name: d.own}
+	if l := p.layout; d == &l.vips {
+		c.Rules = []nft.Rule{nft.NewRule(nft.In(l.clusterIPs, nft.Daddr(l.family)), nft.Jump(chainOutsideCluster))}
+	}
+	c.Rules = append(c.Rules, nft.NewRule(nft.VMap(d.chains, d.key...)), nft.NewRule(nft.VMap(d.noEndpoints, d.key...)))
+	return c
 }
 
 // localPolicy splits traffic under externalTrafficPolicy Local. This cluster's

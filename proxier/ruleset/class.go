@@ -80,10 +80,6 @@ func (c Class) name() string {
 	return c.kind().String() + "-" + c.draw().String() + strconv.Itoa(c.rows())
 }
 
-// isLocalPolicy reports whether the class leads from the chains of
-// externalTrafficPolicy Local.
-func (c Class) isLocalPolicy() bool { return c.kind() >= local && c.kind() < balancerKinds }
-
 // fixedClass is a class of the program. Those with guardedClass check source
 // ranges first.
 const (
@@ -96,11 +92,8 @@ const (
 	classNoEndpoints      = fixedClass | iota + 1
 	classNoLocalEndpoints // of a ClusterIP with internalTrafficPolicy Local
 	classNoWeight
-	classLocal           // externalTrafficPolicy Local of a VIP
-	classNodePortLocal   // the same of a NodePort
-	classChains          // a VIP of a service port with chains of its own
-	classClusterIPChains // the same for a ClusterIP
-	classNodePortChains  // the same for a NodePort
+	classLocal  // externalTrafficPolicy Local
+	classChains // of a service port with chains of its own
 )
 
 // refusalClasses are the classes of frontends whose connections are refused.
@@ -108,46 +101,50 @@ var refusalClasses = map[Reason]Class{
 	NoEndpoints: classNoEndpoints, NoLocalEndpoints: classNoLocalEndpoints, NoWeight: classNoWeight,
 }
 
-// fixedTarget is the chain to which a class of the program leads.
-type fixedTarget struct {
-	class Class
-	chain string
-	// guarded reports whether there is a class that checks source ranges first.
-	guarded bool
-}
-
-// fixedTargets returns the chains to which the classes of the program lead.
-func fixedTargets() []fixedTarget {
-	return []fixedTarget{
-		{classNoEndpoints, NoEndpoints.name(), true},
-		{classNoLocalEndpoints, NoLocalEndpoints.name(), false},
-		{classNoWeight, NoWeight.name(), true},
-		{classLocal, chainExternalLocal, true},
-		{classNodePortLocal, chainNodePortLocal, false},
-		{classChains, chainServiceChains, true},
-		{classClusterIPChains, chainClusterIPChains, false},
-		{classNodePortChains, chainNodePortChains, false},
-	}
-}
-
 // guardedPrefix begins the names of chains that check source ranges and go to
 // the chain that is named after it.
 const guardedPrefix = "guarded-"
 
+// guardedTargets are the classes of VIPs that can be behind a check of source
+// ranges, and the chains to which they lead.
+func guardedTargets() map[Class]string {
+	return map[Class]string{
+		classNoEndpoints: NoEndpoints.name(), classNoWeight: NoWeight.name(),
+		classLocal: chainExternalLocal, classChains: chainServiceChains,
+	}
+}
+
 // fixedRows returns the rows of the verdict maps for the classes of the
-// program.
+// program, sorted.
 func (l *layout) fixedRows() (rows []nft.Row) {
 	lead := func(m *nft.Set, c Class, chain string) {
 		rows = append(rows, nft.Row{Set: m, Key: nft.Tuple{}.Integer(uint32(c)), Verdict: nft.VerdictGoto(chain)})
 	}
-	for _, t := range fixedTargets() {
-		lead(l.classChains, t.class, t.chain)
-		if t.guarded {
-			lead(l.classChains, t.class|guardedClass, guardedPrefix+t.chain)
+	for _, d := range []*dispatchSets{&l.vips, &l.nodePorts} {
+		for _, r := range []Reason{NoEndpoints, NoWeight} {
+			lead(d.classChains, refusalClasses[r], r.name())
 		}
+		lead(d.classChains, classLocal, d.localChain)
+		lead(d.classChains, classChains, d.own)
+	}
+	lead(l.vips.classChains, classNoLocalEndpoints, NoLocalEndpoints.name())
+	for c, chain := range guardedTargets() {
+		lead(l.vips.classChains, c|guardedClass, guardedPrefix+chain)
 	}
 	lead(l.localClassChains, classNoWeight, NoWeight.name())
+	slices.SortFunc(rows, nft.Row.Compare)
 	return rows
+}
+
+// chainsOf returns the verdict map with the row that leads to a balancer.
+func (l *layout) chainsOf(c Class) *nft.Set {
+	switch k := c.kind(); {
+	case k == nodePort:
+		return l.nodePorts.classChains
+	case k < nodePort:
+		return l.vips.classChains
+	}
+	return l.localClassChains
 }
 
 // ClassOf returns the class that is the data of a row, 0 for a row of another
@@ -161,23 +158,20 @@ func (r *Ruleset) ClassOf(row nft.Row) Class {
 
 // Balancer returns the chain of a balancer, and the row that leads to it.
 func (r *Ruleset) Balancer(c Class) (*nft.Chain, nft.Row) {
-	m := r.layout.classChains
-	if c.isLocalPolicy() {
-		m = r.layout.localClassChains
-	}
 	chain := c.chain(r.layout, r.config.mark())
-	return chain, nft.Row{Set: m, Key: nft.Tuple{}.Integer(uint32(c)), Verdict: nft.VerdictGoto(chain.Name)}
+	key := nft.Tuple{}.Integer(uint32(c))
+	return chain, nft.Row{Set: r.layout.chainsOf(c), Key: key, Verdict: nft.VerdictGoto(chain.Name)}
 }
 
 // BalancerOf returns the class whose row Balancer returns for a key of a set.
 // ok is false if the set or the key is another one.
 func (r *Ruleset) BalancerOf(set *nft.Set, key nft.Tuple) (c Class, ok bool) {
 	l := r.layout
-	if set != l.classChains && set != l.localClassChains {
+	if set != l.vips.classChains && set != l.nodePorts.classChains && set != l.localClassChains {
 		return 0, false
 	}
 	c = Class(key.FirstInteger())
-	return c, c.IsBalancer() && c.isLocalPolicy() == (set == l.localClassChains)
+	return c, c.IsBalancer() && set == l.chainsOf(c)
 }
 
 // chain returns the chain of a balancer. For `guarded-3` it is

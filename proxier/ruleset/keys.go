@@ -13,6 +13,9 @@ import (
 // this key. ok is false if the rows of the set do not belong to frontends.
 func (r *Ruleset) FrontendOf(set *nft.Set, key nft.Tuple) (f Frontend, ok bool) {
 	l, fields := r.layout, key.Bytes()
+	if set == l.vips.classChains || set == l.nodePorts.classChains {
+		return Frontend{}, false
+	}
 	byVIP := slices.Contains(l.firewallSources, set) || slices.Contains(l.vips.sets(), set)
 	switch {
 	case byVIP:

@@ -22,8 +22,7 @@ type layout struct {
 	vips               dispatchSets // by VIP . protocol . port
 	nodePorts          dispatchSets // by protocol . NodePort
 	portTargets        *nft.Set     // number + index : endpoint
-	classChains        *nft.Set     // class : chain
-	localClassChains   *nft.Set     // the same in the chains of externalTrafficPolicy Local
+	localClassChains   *nft.Set     // class : chain, in the chains of externalTrafficPolicy Local
 	firewallSources    []*nft.Set   // VIP . protocol . port . network of clients, by length of its prefix less 1
 	hairpin            *nft.Set     // endpoints of this node, as source and destination
 	nodePortIPs        *nft.Set     // node addresses on which NodePorts listen, unless all
@@ -43,8 +42,9 @@ type layout struct {
 type dispatchSets struct {
 	key []nft.Expr // the part of a packet that the keys of all sets begin with
 
-	classes *nft.Set // key : class
-	targets *nft.Set // key . index : endpoint
+	classes     *nft.Set // key : class
+	classChains *nft.Set // class : chain
+	targets     *nft.Set // key . index : endpoint
 	// externalTrafficPolicy Local: the classes for traffic from elsewhere, and
 	// for this cluster's pods and this node.
 	localClasses, allClasses *nft.Set
@@ -57,7 +57,6 @@ type dispatchSets struct {
 	pick                    string // chain that looks targets up
 	own                     string // chain that leads to the chains of service ports
 	localChain, allChain    string // of externalTrafficPolicy Local
-	classLocal, classChains Class
 }
 
 const (
@@ -83,10 +82,8 @@ func newLayout(f nft.Family) *layout {
 		family:      f,
 		clusterIPs:  &nft.Set{Name: "cluster-ips", Key: nft.Types(addr), Comment: "Active ClusterIPs"},
 		portTargets: &nft.Set{Name: "port-targets", Key: nft.Types(nft.TypeClassID), Data: endpoint},
-		classChains: &nft.Set{Name: "class-chains", Key: nft.Types(nft.TypeClassID), Verdicts: true,
-			Comment: "where the classes of service-classes and nodeport-classes lead"},
 		localClassChains: &nft.Set{Name: "local-class-chains", Key: nft.Types(nft.TypeClassID), Verdicts: true,
-			Comment: "the same under externalTrafficPolicy Local"},
+			Comment: "where classes lead under externalTrafficPolicy Local"},
 		hairpin: &nft.Set{Name: "hairpin-connections", Key: nft.Types(append([]nft.Type{addr}, vip...)...)},
 		reservedIDs: &nft.Set{Name: "reserved-ids", Key: nft.Types(nft.TypeClassID),
 			Comment: "session affinity: ids below this number are in use or were used"},
@@ -121,6 +118,7 @@ func newVIPSets(f nft.Family) dispatchSets {
 	return dispatchSets{
 		key:          []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()},
 		classes:      &nft.Set{Name: "service-classes", Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
+		classChains:  &nft.Set{Name: "class-chains", Comment: "where the classes of service-classes lead"},
 		targets:      &nft.Set{Name: OwnSet},
 		localClasses: &nft.Set{Name: "local-policy-classes"},
 		allClasses:   &nft.Set{Name: allEndpointsPrefix + "classes"},
@@ -132,7 +130,7 @@ func newVIPSets(f nft.Family) dispatchSets {
 		connections: &nft.Set{Name: "service-connections",
 			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
 		masqueraded: external, local: local, all: all, pick: chainPick, own: chainServiceChains,
-		localChain: chainExternalLocal, allChain: chainExternalAll, classLocal: classLocal, classChains: classChains,
+		localChain: chainExternalLocal, allChain: chainExternalAll,
 	}
 }
 
@@ -141,6 +139,7 @@ func newNodePortSets() dispatchSets {
 	return dispatchSets{
 		key:          []nft.Expr{nft.L4Proto(), nft.ThDport()},
 		classes:      &nft.Set{Name: NodePortSet, Comment: "NodePort traffic"},
+		classChains:  &nft.Set{Name: "nodeport-class-chains", Comment: "where the classes of nodeport-classes lead"},
 		targets:      &nft.Set{Name: "nodeport-targets"},
 		localClasses: &nft.Set{Name: "local-policy-nodeport-classes"},
 		allClasses:   &nft.Set{Name: allEndpointsPrefix + "nodeport-classes"},
@@ -152,7 +151,6 @@ func newNodePortSets() dispatchSets {
 		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
 		masqueraded: nodePort, local: nodePortLocal, all: nodePortAll, pick: chainPickNodePort, own: chainNodePortChains,
 		localChain: chainNodePortLocal, allChain: chainNodePortAll,
-		classLocal: classNodePortLocal, classChains: classNodePortChains,
 	}
 }
 
@@ -189,7 +187,8 @@ func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
 	for _, s := range d.classMaps() {
 		s.Data = nft.Types(nft.TypeClassID)
 	}
-	for _, s := range []*nft.Set{d.chains, d.localChains, d.allChains, d.noEndpoints} {
+	d.classChains.Key = nft.Types(nft.TypeClassID)
+	for _, s := range []*nft.Set{d.classChains, d.chains, d.localChains, d.allChains, d.noEndpoints} {
 		s.Verdicts = true
 	}
 	d.connections.Counts = true
@@ -203,7 +202,7 @@ func (d *dispatchSets) classMaps() []*nft.Set {
 // sets returns the sets in the order in which they are written.
 func (d *dispatchSets) sets() []*nft.Set {
 	return []*nft.Set{
-		d.classes, d.targets, d.localClasses, d.allClasses,
+		d.classes, d.classChains, d.targets, d.localClasses, d.allClasses,
 		d.chains, d.localChains, d.allChains, d.noEndpoints, d.connections,
 	}
 }
@@ -219,12 +218,12 @@ func (l *layout) dispatch(f Frontend) *dispatchSets {
 // sets returns the sets that the program p has, in the order in which they are
 // written.
 func (l *layout) sets(p *program) []*nft.Set {
-	sets := []*nft.Set{l.clusterIPs, l.classChains, l.localClassChains}
+	sets := []*nft.Set{l.clusterIPs}
 	vips, nodePorts := l.vips.sets(), l.nodePorts.sets()
 	for i := range len(vips) - 1 { // the last one is optional
 		sets = append(sets, vips[i], nodePorts[i])
 	}
-	sets = append(append(sets, l.portTargets), p.sources...)
+	sets = append(append(sets, l.localClassChains, l.portTargets), p.sources...)
 	sets = append(sets, l.hairpin, l.reservedIDs)
 	if !p.nodePortsAll {
 		sets = append(sets, l.nodePortIPs)

@@ -61,11 +61,9 @@ func (d *dispatch) class() Class {
 	var c Class
 	switch {
 	case f.splitsClients() && reason != NoEndpoints:
-		c = d.classLocal
-	case p.hasChains() && f.IsClusterIP():
-		c = classClusterIPChains
+		c = classLocal
 	case p.hasChains():
-		c = d.classChains
+		c = classChains
 	case reason != "":
 		c = refusalClasses[reason]
 	case f.IsClusterIP():
