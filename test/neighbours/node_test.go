@@ -271,9 +271,11 @@ func sortedLines(listing string) string {
 	}
 	slices.Sort(lines)
 	// The last reserved id of session affinity grows with each start.
-	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.Trim(line, "0123456789") == "" })
+	lines = slices.DeleteFunc(lines, reservedID.MatchString)
 	return strings.Join(lines, "\n")
 }
+
+var reservedID = regexp.MustCompile(`^[0-9a-f]+:[0-9a-f]+$`)
 
 // difference returns the lines that only one of two texts has.
 func difference(got, want string) string {

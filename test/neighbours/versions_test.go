@@ -19,16 +19,16 @@ type nftVersion struct {
 	number  string
 	system  string
 	release string // of the system
-	aborts  bool   // when it lists the tables
+	reloads bool   // its listing
 }
 
 func nftVersions() []nftVersion {
 	return []nftVersion{
-		{"0.9.8", "Debian", "bullseye", true},
+		{"0.9.8", "Debian", "bullseye", false},
 		{"1.0.2", "Ubuntu", "jammy", true},
-		{"1.0.6", "Debian", "bookworm", false},
-		{"1.0.9", "Ubuntu", "noble", false},
-		{"1.1.3", "Debian", "trixie", false},
+		{"1.0.6", "Debian", "bookworm", true},
+		{"1.0.9", "Ubuntu", "noble", true},
+		{"1.1.3", "Debian", "trixie", true},
 	}
 }
 
@@ -78,14 +78,11 @@ func TestVersions(t *testing.T) {
 			n.start()
 			list := func() (string, error) { return v.nft(n.at, "list ruleset") }
 			listing, err := list()
-			if v.aborts {
-				if err == nil || !strings.Contains(err.Error(), "Assertion") {
-					t.Errorf("got %v, want that it aborts", err)
-				}
-				return
-			}
 			if err != nil {
 				t.Fatal(err)
+			}
+			if !v.reloads {
+				return
 			}
 			n.listing = list
 			n.tables = n.ownTables()
