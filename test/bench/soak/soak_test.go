@@ -85,7 +85,7 @@ func TestCanonical(t *testing.T) {
 	}
 	chain affinity.a {
 		meta priority set 0:1000 ip saddr . meta priority @sticky-clients-7 dnat to 10.1.1.1:8080
-		numgen random mod 2 0 meta priority set 0:1000 update @sticky-clients-7 { ip saddr . meta priority } dnat to 10.1.1.1:80
+		numgen random mod 2 0 meta priority set 0:1000 update @sticky-clients-7 { ip saddr } dnat to 10.1.1.1:80
 	}
 }
 `
@@ -117,7 +117,7 @@ func TestCanonical(t *testing.T) {
 		{"chain affinity.a {\n\t\tmeta", "chain affinity.a {\n" +
 			"\t\tmeta priority set 0:1388 ip saddr . meta priority @sticky-clients-7 jump affinity-known.5000.a\n" +
 			"\t}\n\tchain affinity-known.5000.a {\n\t\tmeta", false},
-		{"set 0:1000 update", "set 0:1388 update @sticky-clients-7 { ip saddr . meta priority } " +
+		{"set 0:1000 update", "set 0:1388 update @sticky-clients-7 { ip saddr } " +
 			"meta priority set 0:1000 update", false},
 		{"chain balance-3", "chain balance-4", false}, // idle
 	} {
