@@ -271,10 +271,11 @@ func sortedLines(listing string) string {
 	}
 	slices.Sort(lines)
 	// The last reserved id of session affinity grows with each start.
-	lines = slices.DeleteFunc(lines, reservedID.MatchString)
+	lines = slices.DeleteFunc(lines, func(line string) bool { return line == "" || reservedID.MatchString(line) })
 	return strings.Join(lines, "\n")
 }
 
+// reservedID matches the element of the set reserved-ids.
 var reservedID = regexp.MustCompile(`^[0-9a-f]+:[0-9a-f]+$`)
 
 // difference returns the lines that only one of two texts has.

@@ -88,10 +88,10 @@ func TestDocumentation(t *testing.T) {
 	table.WriteString("\n| nft | lists the tables | loads its listing | the proxy takes over and cleans up |\n" +
 		"| --- | --- | --- | --- |\n")
 	for _, v := range nftVersions() {
-		if v.reloads {
-			fmt.Fprintf(&table, "| %s | yes | yes | yes |\n", v.name())
-		} else {
+		if v.listsOnly {
 			fmt.Fprintf(&table, "| %s | yes | no | |\n", v.name())
+		} else {
+			fmt.Fprintf(&table, "| %s | yes | yes | yes |\n", v.name())
 		}
 	}
 	data, err := os.ReadFile(page)
