@@ -85,7 +85,7 @@ func TestCanonical(t *testing.T) {
 	}
 	chain affinity.a {
 		meta priority set 0:1000 ip saddr . meta priority @sticky-clients-7 dnat to 10.1.1.1:8080
-		numgen random mod 2 0 meta priority set 0:1000 update @sticky-clients-7 { ip saddr . meta priority } dnat to 10.1.1.1:8080
+		numgen random mod 2 0 meta priority set 0:1000 update @sticky-clients-7 { ip saddr } dnat to 10.1.1.1:80
 	}
 }
 `
@@ -102,7 +102,7 @@ func TestCanonical(t *testing.T) {
 		{"0:3 : goto balance-3, ", "", false}, // idle
 		{"f00:7 : goto cluster-ip-chains", "f00:7 : goto service-chains", true},
 		{"\t\tmeta priority set numgen random mod 2 offset 1 goto pick\n", "", true},
-		{"dnat to 10.1.1.1:8080\n\t}", "dnat to 10.1.1.2:8080\n\t}", true},
+		{"dnat to 10.1.1.1:80\n\t}", "dnat to 10.1.1.2:80\n\t}", true},
 		{"comment \"rules for kube-proxy\"", "flags dormant", true},
 		{"mod 2 offset 28673", "mod 3 offset 28673", true},
 		{"0:7001 : 10.1.1.1", "0:7001 : 10.1.1.2", true},
@@ -117,7 +117,7 @@ func TestCanonical(t *testing.T) {
 		{"chain affinity.a {\n\t\tmeta", "chain affinity.a {\n" +
 			"\t\tmeta priority set 0:1388 ip saddr . meta priority @sticky-clients-7 jump affinity-known.5000.a\n" +
 			"\t}\n\tchain affinity-known.5000.a {\n\t\tmeta", false},
-		{"set 0:1000 update", "set 0:1388 update @sticky-clients-7 { ip saddr . meta priority } " +
+		{"set 0:1000 update", "set 0:1388 update @sticky-clients-7 { ip saddr } " +
 			"meta priority set 0:1000 update", false},
 		{"chain balance-3", "chain balance-4", false}, // idle
 	} {

@@ -97,7 +97,7 @@ func ruleOf(e nft.TraceEvent) explain.ChainRule {
 	case 1:
 		return explain.ChainRule{Text: "jump services"}
 	case 2:
-		return explain.ChainRule{Text: "ip daddr . meta l4proto . th dport vmap @service-ips"}
+		return explain.ChainRule{Text: "… meta priority vmap @class-chains"}
 	case 3:
 		return explain.ChainRule{Text: "dnat ip to … map @service-targets", Translates: true}
 	case 4:
