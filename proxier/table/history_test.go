@@ -117,10 +117,11 @@ func (h *history) sync() {
 	h.remember()
 	err := sync()
 	h.table.observed.repairs.pause = 0
-	if err == nil && h.foreign {
-		err = h.table.Check() // a sync without a change does not verify the table
+	for err == nil && h.foreign { // a sync without a change does not verify the table
+		h.foreign = false
+		err = h.table.Check()
 		h.table.observed.repairs.pause = 0
-		h.foreign = err != nil
+		h.foreign = h.foreign || err != nil
 	}
 	switch {
 	case err != nil:
