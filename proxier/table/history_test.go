@@ -50,6 +50,7 @@ type history struct {
 	// refused are service ports whose wanted plans the kernel refuses.
 	refused map[uint32]unix.Errno
 	foreign bool // another program changed the table
+	synced  int  // number of changes at the last sync that succeeded
 	// had are the frontends that service ports ever had.
 	had map[ruleset.Frontend]bool
 }
@@ -82,7 +83,7 @@ func (h *history) start() {
 
 // faulty changes the table and syncs it, with faults.
 func (h *history) faulty() {
-	h.calm = 1 + h.IntN(6)
+	h.calm = 1 + h.IntN(5)
 	h.kernel().OnCommit = h.commit
 	for range 12 {
 		switch {
@@ -92,6 +93,8 @@ func (h *history) faulty() {
 			h.model.Replace(h.table)
 		case h.IntN(4) == 0:
 			h.model.Revert(1 + h.IntN(3))
+		case h.IntN(3) == 0:
+			h.model.Revert(h.model.Changes() - h.synced)
 		}
 		for range h.IntN(4) {
 			h.Change(h.model)
@@ -114,16 +117,18 @@ func (h *history) sync() {
 	h.remember()
 	err := sync()
 	h.table.observed.repairs.pause = 0
-	if err == nil && h.foreign {
-		err = h.table.Check() // a sync without a change does not verify the table
+	for err == nil && h.foreign { // a sync without a change does not verify the table
+		h.foreign = false
+		err = h.table.Check()
 		h.table.observed.repairs.pause = 0
-		h.foreign = err != nil
+		h.foreign = h.foreign || err != nil
 	}
 	switch {
 	case err != nil:
 	case h.table.inDoubt != "":
 		h.t.Fatalf("a sync succeeded, and the table is in doubt: %s", h.table.inDoubt)
 	default:
+		h.synced = h.model.Changes()
 		h.checkPackets()
 	}
 }
@@ -187,14 +192,14 @@ func (h *history) commit(_ *nft.Batch, commit func() error) error {
 		return commit()
 	}
 	switch h.IntN(10) {
-	case 0: // the answer is lost
+	case 0, 1: // the answer is lost
 		if err := commit(); err != nil {
 			return err
 		}
 		return nft.ErrUnknownOutcome
-	case 1: // the request is lost
+	case 2: // the request is lost
 		return nft.ErrUnknownOutcome
-	case 2, 3:
+	case 3:
 		h.disturb()
 	case 4:
 		return fmt.Errorf("send: %w", unix.ENOBUFS)

@@ -41,6 +41,9 @@ func (m *Model) Replace(to cluster.Sink) {
 	}
 }
 
+// Changes returns the number of changes that Revert can take back.
+func (m *Model) Changes() int { return len(m.undo) }
+
 // Revert takes back the last n changes, or as many as there are.
 func (m *Model) Revert(n int) {
 	for ; n > 0 && len(m.undo) > 0; n-- {
