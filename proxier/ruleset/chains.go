@@ -295,7 +295,8 @@ func (p *program) serviceChains(d *dispatchSets) *nft.Chain {
 func (p *program) localPolicy(d *dispatchSets) *nft.Chain {
 	var rules []nft.Rule
 	if p.fromPod != nil {
-		rules = append(rules, nft.NewRule(p.fromPod.match, nft.Jump(d.allChain)).WithComment("short-circuit pod traffic"))
+		rules = append(rules, nft.NewRule(p.fromPod.match, nft.Jump(d.allChain)).
+			WithComment("short-circuit pod traffic"))
 	}
 	rules = append(rules,
 		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark), nft.Jump(d.allChain)).

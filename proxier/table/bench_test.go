@@ -221,7 +221,8 @@ func BenchmarkChanges(b *testing.B) {
 			b.Run("size", func(b *testing.B) {
 				measure(b, table, func(int) {
 					n++
-					tabletest.SetEndpoint(table, tabletest.NumberedService(7).Name, tabletest.NumberedEndpoint(700_000, n))
+					name := tabletest.NumberedService(7).Name
+					tabletest.SetEndpoint(table, name, tabletest.NumberedEndpoint(700_000, n))
 					tabletest.Sync(b, table)
 				})
 			})

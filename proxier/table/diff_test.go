@@ -150,9 +150,9 @@ func TestDiffOfFailedSync(t *testing.T) {
 			t.Error("a chain of session affinity is different although nothing of it changes")
 		}
 	}
-	// A row of cluster-ips, one of service-classes, and for each endpoint one of
-	// service-targets and one of hairpin-connections. The rows of the deleted
-	// Service are a row of service-classes and 3 of service-targets.
+	// A row of cluster-ips, one of service-classes, and for each endpoint one
+	// of service-targets and one of hairpin-connections. The rows of the
+	// deleted Service are a row of service-classes and 3 of service-targets.
 	if missing != 2+2*endpoints || extra != 4 {
 		t.Errorf("got %d missing and %d extra rows, want %d and 4", missing, extra, 2+2*endpoints)
 	}

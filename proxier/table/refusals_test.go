@@ -153,9 +153,9 @@ func TestRewriteRetriesRefused(t *testing.T) {
 	checkTable(t, table)
 }
 
-// A Service with more endpoints than a table of hashes can have is refused, with
-// an event. What is left of its rules allows no client that it
-// does not allow any more, and its endpoints still serve.
+// A Service with more endpoints than a table of hashes can have is refused,
+// with an event. What is left of its rules allows no client that it does not
+// allow any more, and its endpoints still serve.
 func TestTooManyHashedEndpoints(t *testing.T) {
 	config, recorded := recordEvents()
 	ranges := func(cidr string) *cluster.Service {
