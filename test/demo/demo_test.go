@@ -168,7 +168,7 @@ func TestTour(t *testing.T) {
 	}
 	p.cmd.Process.Signal(syscall.SIGINT)
 	p.expectEnd(exitOK, "")
-	for _, want := range []string{"1. The cluster", "9. The table", "goto balance-3", "90 of 90 checks passed"} {
+	for _, want := range []string{"1. The cluster", "9. The table", "goto balance-3", "91 of 91 checks passed"} {
 		if !printed(want)(p) {
 			t.Errorf("got no %q", want)
 		}

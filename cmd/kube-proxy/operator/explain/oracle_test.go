@@ -226,6 +226,18 @@ func (o *oracle) masqueradesInternal(q explain.Query) ruleset.Reason {
 	return ""
 }
 
+// mainReason returns the reason that predict returns. Packets to an external
+// address that another Service has as its ClusterIP can have two reasons for
+// which they are masqueraded.
+func (o *oracle) mainReason(q explain.Query, reason ruleset.Reason) ruleset.Reason {
+	s := o.owner(q)
+	if s != nil && s.kind != kindClusterIP && o.isClusterIP(q.Destination.Addr()) && reason != "" &&
+		s.service.ExternalPolicy == cluster.PolicyCluster && reason == o.masqueradesInternal(q) {
+		return ruleset.ExternalPolicy
+	}
+	return reason
+}
+
 // toOneOf returns the outcomes of a packet to one of some endpoints.
 func (o *oracle) toOneOf(
 	q explain.Query, svc *cluster.Service, endpoints []endpoint, masquerade ruleset.Reason,

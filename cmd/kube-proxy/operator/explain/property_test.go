@@ -214,7 +214,7 @@ func (p *property) check(t *testing.T, expected *table.Expected, q explain.Query
 	}
 	got := make(fates)
 	for _, o := range r.Outcomes {
-		f := fate{o.Action, o.Endpoint, o.Masqueraded, o.RejectWith, o.Reason.Code}
+		f := fate{o.Action, o.Endpoint, o.Masqueraded, o.RejectWith, p.mainReason(q, o.Reason.Code)}
 		got[f] = o.Probability.RatString()
 	}
 	want := p.predict(q)
