@@ -138,7 +138,7 @@ func (c *costs) portRows(frontends, endpoints int) int {
 	}
 	rows := c.unit * list
 	if c.unit == 1 {
-		rows += min(max(frontends-1, 0)*list, DefaultNumberLimit)
+		rows = rowsWithNumbers(max(frontends, 1), list)
 	}
 	hairpin := endpoints
 	return dispatchRows*frontends + c.lists*rows + hairpin

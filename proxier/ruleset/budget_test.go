@@ -66,8 +66,7 @@ func rowsOf(t *testing.T, svc *cluster.Service, endpoints []*cluster.Endpoint, s
 	for i, port := range svc.Ports {
 		plan, err := rules.MakePlan(&PlanInput{
 			Node: &cluster.Node{Name: "here"}, Service: svc, Port: port, Endpoints: endpoints,
-			Frontends: FrontendsAt(svc, addrs, port), Limits: share.Limits(i),
-			Number: func(rows int) Number { return Number{uint32(i + 1), NumbersFor(rows)} },
+			Frontends: FrontendsAt(svc, addrs, port), Limits: share.Limits(i), Number: uint32(i + 1),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ const (
 )
 
 // hasChains reports whether the service port has chains of its own.
-func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number.First != 0 }
+func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number != 0 }
 
 // chainName returns the name of a chain of the service port. It contains no
 // slash, because kube-proxy deletes all chains with a slash.
@@ -30,7 +30,7 @@ func (p *Plan) chainName(k chainKind) string {
 	if p.HasAffinity() {
 		return [...]string{affinityExternalPrefix, affinityPrefix, affinityLocalPrefix}[k] + p.AffinityName()
 	}
-	return [...]string{portExternalPrefix, portPrefix, portLocalPrefix}[k] + strconv.Itoa(int(p.Number.First))
+	return [...]string{portExternalPrefix, portPrefix, portLocalPrefix}[k] + strconv.Itoa(int(p.Number))
 }
 
 // chainKind returns the kind of chain that selects an endpoint for a frontend's
@@ -95,7 +95,7 @@ func (r *Ruleset) Chains(p *Plan) (chains []*nft.Chain) {
 		switch {
 		case kind == toAllMasqueraded:
 			chains = append(chains, r.masquerade(p))
-		case p.Number.First != 0:
+		case p.Number != 0:
 			chains = append(chains, r.numberChain(p, kind))
 		default:
 			chains = append(chains, r.sticky(p, kind).chains()...)

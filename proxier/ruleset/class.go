@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 
@@ -150,10 +149,12 @@ func (l *layout) chainsOf(c Class) *nft.Set {
 // ClassOf returns the class that is the data of a row, 0 for a row of another
 // set.
 func (r *Ruleset) ClassOf(row nft.Row) Class {
-	if !r.layout.isClassMap[row.Set] {
-		return 0
+	v, n := &r.layout.vips, &r.layout.nodePorts
+	switch row.Set {
+	case v.classes, v.localClasses, v.allClasses, n.classes, n.localClasses, n.allClasses:
+		return Class(row.Data.FirstInteger())
 	}
-	return Class(row.Data.FirstInteger())
+	return 0
 }
 
 // Balancer returns the chain of a balancer, and the row that leads to it.
@@ -214,13 +215,5 @@ func Balancers(n int) (classes []Class) {
 	for k := range balancerKinds {
 		classes = append(classes, balancerClass(k, random, n))
 	}
-	return classes
-}
-
-// SortedClasses sorts classes by the names of their chains.
-func SortedClasses(classes []Class) []Class {
-	slices.SortFunc(classes, func(a, b Class) int {
-		return cmp.Or(cmp.Compare(a.kind(), b.kind()), cmp.Compare(a.draw(), b.draw()), cmp.Compare(a, b))
-	})
 	return classes
 }

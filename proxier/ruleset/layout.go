@@ -33,8 +33,6 @@ type layout struct {
 	// its endpoint. Packets fill them. Each service port with affinity uses one
 	// of them.
 	affinity [affinitySets]*nft.Set
-	// isClassMap contains the maps whose data is a class.
-	isClassMap map[*nft.Set]bool
 }
 
 // dispatchSets are the sets and maps that dispatch packets by VIP or by
@@ -103,12 +101,6 @@ func newLayout(f nft.Family) *layout {
 		l.affinity[i] = &nft.Set{Name: affinitySetPrefix + strconv.Itoa(i),
 			Key:     nft.Types(addr, nft.TypeClassID),
 			Dynamic: true, Size: affinityClients}
-	}
-	l.isClassMap = make(map[*nft.Set]bool)
-	for _, d := range []*dispatchSets{&l.vips, &l.nodePorts} {
-		for _, s := range d.classMaps() {
-			l.isClassMap[s] = true
-		}
 	}
 	return l
 }
@@ -186,7 +178,7 @@ func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
 		s.Key = nft.Types(key...)
 	}
 	d.targets.Key, d.targets.Data = nft.Types(append(slices.Clip(key), nft.TypeClassID)...), endpoint
-	for _, s := range d.classMaps() {
+	for _, s := range []*nft.Set{d.classes, d.localClasses, d.allClasses} {
 		s.Data = nft.Types(nft.TypeClassID)
 	}
 	d.classChains.Key = nft.Types(nft.TypeClassID)
@@ -194,11 +186,6 @@ func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
 		s.Verdicts = true
 	}
 	d.connections.Counts = true
-}
-
-// classMaps returns the maps whose data is a class.
-func (d *dispatchSets) classMaps() []*nft.Set {
-	return []*nft.Set{d.classes, d.localClasses, d.allClasses}
 }
 
 // sets returns the sets in the order in which they are written.

@@ -12,10 +12,17 @@ import (
 // frontends and targets has a number, and chains that draw a number and index:
 // it has a row for each frontend and one for each target.
 
-// NumberBits is the size of a number's range of rows, in bits. A class has a
-// number above them, and the index of a row in them. A service port with more
-// rows has several numbers in a row. So a node has a million numbers.
-const NumberBits = 12
+// A class has the number of a service port above numberBits, and below them the
+// index of a row: first those of all usable endpoints, and from localIndex on
+// those of the endpoints of this node.
+const (
+	numberBits = 14
+	localIndex = 1 << (numberBits - 1)
+	// maxNumber is the largest number, maxNumberRows the largest number of rows
+	// of a list.
+	maxNumber     = 1<<(32-numberBits) - 1
+	maxNumberRows = localIndex - firstIndex
+)
 
 // DefaultNumberLimit is the default of Config.NumberLimit.
 const DefaultNumberLimit = 4096
@@ -29,51 +36,39 @@ func (p *Plan) saved() int {
 	return max(use[toAll]+use[toAllMasqueraded]-1, 0)*p.rowsOf(toAll) + max(use[toLocal]-1, 0)*p.rowsOf(toLocal)
 }
 
-// setNumber gives a plan a number if that saves more rows than the limit. A
-// plan that replaces one with a number keeps it until it saves less than half
-// of that, so that a change of one target rarely changes all rows.
-func (r *Ruleset) setNumber(p, before *Plan, number func(rows int) Number) {
+// numberFor returns the number of a plan: 0, or the given one if it saves more
+// rows than the limit. A plan that replaces one with a number keeps it until it
+// saves less than half of that, so that a change of one target rarely changes
+// all rows.
+func (r *Ruleset) numberFor(p, before *Plan, number uint32) uint32 {
 	limit := cmp.Or(r.config.NumberLimit, DefaultNumberLimit)
-	if before.Number.First != 0 {
+	if before.Number != 0 {
 		limit /= 2
 	}
-	if p.saved() <= limit {
-		return
+	fits := number <= maxNumber && max(p.rowsOf(toAll), p.rowsOf(toLocal)) <= maxNumberRows
+	if !fits || p.saved() <= limit {
+		return 0
 	}
-	if rows := max(p.rowsOf(toAll), p.rowsOf(toLocal)); before.Number.Fits(rows) {
-		p.Number = before.Number
-	} else {
-		p.Number = number(rows)
-	}
+	return number
 }
 
-// Number is a range of numbers for the rows of a service port. The zero Number
-// is none.
-type Number struct {
-	First, Count uint32
-}
-
-// NumbersFor returns the count of numbers that a service port with so many rows
-// in its longer list needs.
-func NumbersFor(rows int) uint32 {
-	count := uint32(1)
-	for !(Number{1, count}).Fits(rows) {
-		count *= 2
-	}
-	return count
-}
-
-// Fits reports whether the number has room for two lists of so many rows.
-func (n Number) Fits(rows int) bool { return n.First != 0 && uint32(rows)+firstIndex <= n.half() }
-
-func (n Number) half() uint32 { return n.Count << (NumberBits - 1) }
-
-// index returns the index of the first target of a kind of chain.
-func (n Number) index(k chainKind) uint32 {
+// index returns the index of the first target of a kind of chain of a service
+// port with a number.
+func (p *Plan) index(k chainKind) uint32 {
 	if k == toLocal {
-		return n.First<<NumberBits + n.half() + firstIndex
+		return p.Number<<numberBits + localIndex + firstIndex
 	}
-	return n.First<<NumberBits + firstIndex
+	return p.Number<<numberBits + firstIndex
+}
+
+// rowsWithNumbers returns the number of rows of a list of targets of a service
+// port that may have a number, at most.
+func rowsWithNumbers(frontends, list int) int {
+	product := frontends * list
+	if list > maxNumberRows {
+		return product
+	}
+	return min(product, DefaultNumberLimit+list)
 }
 
 // Cost returns the number of rows that take as long to write as the rows and
@@ -94,7 +89,7 @@ func (p *Plan) Cost(targets int, weights bool) int {
 		const lists = 2
 		targets = lists * tableRows(targets, p.TableSize)
 	}
-	return cost + min(len(p.Frontends)*targets, DefaultNumberLimit+targets)
+	return cost + rowsWithNumbers(len(p.Frontends), targets)
 }
 
 // Prefixes of the names of the chains of numbered service ports. The number
@@ -108,12 +103,12 @@ const (
 // numberChain draws one of the targets of a service port with a number. For
 // port-7 it is
 //
-//	meta priority set numgen random mod 500 offset 28673 goto pick-port
+//	meta priority set numgen random mod 500 offset 114689 goto pick-port
 //
-// `port-local-7` draws with the offset 30721. See draw for service ports with a
+// `port-local-7` draws with the offset 122881. See draw for service ports with a
 // table.
 func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
-	index := p.draw(kind).index(r.layout.family, p.rowsOf(kind), p.Number.index(kind))
+	index := p.draw(kind).index(r.layout.family, p.rowsOf(kind), p.index(kind))
 	return &nft.Chain{Name: p.chainName(kind), Rules: []nft.Rule{
 		nft.NewRule(nft.SetPriority(index), nft.Goto(chainPickPort)),
 	}}
@@ -121,14 +116,14 @@ func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
 
 // numbered appends the rows of the targets of a service port with a number.
 func (r *Ruleset) numbered(rows []nft.Row, p *Plan) []nft.Row {
-	if p.Number.First == 0 {
+	if p.Number == 0 {
 		return rows
 	}
 	for _, kind := range p.chainKinds() {
 		if kind == toAllMasqueraded {
 			continue
 		}
-		first := p.Number.index(kind)
+		first := p.index(kind)
 		for i, t := range p.indexed(kind) {
 			rows = append(rows, nft.Row{
 				Set: r.layout.portTargets, Key: nft.Tuple{}.Integer(first + uint32(i)), Data: t.data(),
@@ -144,5 +139,5 @@ func (r *Ruleset) NumberOf(set *nft.Set, key nft.Tuple) uint32 {
 	if set != r.layout.portTargets {
 		return 0
 	}
-	return key.FirstInteger() >> NumberBits
+	return key.FirstInteger() >> numberBits
 }

@@ -109,10 +109,9 @@ type Plan struct {
 	ClusterTable, LocalTable []uint16
 	// TableSize is the number of rows of a table, unless it has more targets.
 	TableSize int
-	// Number identifies the service port in the rows of its targets. It is zero
-	// if they are in the rows of each frontend, or in chains of session
-	// affinity.
-	Number Number
+	// Number identifies the service port in the rows of its targets. It is 0 if
+	// they are in the rows of each frontend, or in chains of session affinity.
+	Number uint32
 	// ClientSet is the number of the affinity set of a service port with
 	// session affinity.
 	ClientSet uint8
@@ -140,9 +139,8 @@ type PlanInput struct {
 	Frontends []ServedFrontend
 	// Limits are nil if the budget covers the whole Service.
 	Limits *Limits
-	// Number assigns a number to the service port, for lists of so many rows.
-	// It is called if the plan needs another number than Before has.
-	Number func(rows int) Number
+	// Number is the number of the service port, in case its plan needs one.
+	Number uint32
 	// Before is the plan that is replaced, nil if there is none. Endpoints that
 	// are in both plans keep their index where possible.
 	Before *Plan
@@ -175,7 +173,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 	if err := p.setTables(); err != nil {
 		return p, err
 	}
-	r.setNumber(p, before, in.Number)
+	p.Number = r.numberFor(p, before, in.Number)
 	return p, nil
 }
 

@@ -23,7 +23,7 @@ type desired struct {
 	services    map[cluster.ServiceName]*serviceState
 	served      int                   // number of services with a spec
 	ports       map[uint32]*portState // by tag
-	lastTag     uint32
+	freeTags    []uint32              // of service ports that are forgotten
 	claims      claims
 	budgets     budgets
 	dirty       map[*serviceState]struct{} // that changed
@@ -84,11 +84,9 @@ type portState struct {
 	// index is the position among the ports of the Service, negative for one
 	// that it does not have.
 	index int32
-	// tag identifies the service port in batches.
+	// tag identifies the service port in batches, and in the rows of its
+	// targets if it has many (see ruleset.Plan.Number).
 	tag uint32
-	// number is the number of the service port in its last plan that has one,
-	// which may not be committed yet.
-	number ruleset.Number
 	// pending reports whether the service port changed since it was written.
 	pending bool
 	written time.Time // end of its last heavy part
@@ -209,6 +207,7 @@ func (d *desired) forget(s *serviceState, committed *committed) {
 	s.ports = slices.DeleteFunc(s.ports, func(p *portState) bool {
 		if p.removed && committed.plans[p] == nil {
 			delete(d.ports, p.tag)
+			d.freeTags = append(d.freeTags, p.tag)
 			return true
 		}
 		return false
@@ -263,8 +262,7 @@ func (d *desired) setPorts(s *serviceState) {
 	for i, port := range s.spec.Ports {
 		p := before[keyOf(port)]
 		if p == nil {
-			d.lastTag++
-			p = &portState{service: s, port: port, tag: d.lastTag}
+			p = &portState{service: s, port: port, tag: d.newTag()}
 			d.ports[p.tag] = p
 		}
 		p.removed, p.index = false, int32(i)
@@ -284,6 +282,18 @@ func (d *desired) setPorts(s *serviceState) {
 	for i, port := range s.spec.Ports {
 		d.claimFrontends(ports[i], port, ruleset.FrontendsAt(s.spec, addrs, port))
 	}
+}
+
+// newTag returns a tag that no service port has. All are small, because numbers
+// are.
+func (d *desired) newTag() uint32 {
+	n := len(d.freeTags)
+	if n == 0 {
+		return uint32(len(d.ports) + 1)
+	}
+	tag := d.freeTags[n-1]
+	d.freeTags = d.freeTags[:n-1]
+	return tag
 }
 
 // keyOf returns what identifies a service port within its Service.

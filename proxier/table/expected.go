@@ -168,7 +168,7 @@ func (e *Expected) content(owner any) (rows []nft.Row, chains []*nft.Chain) {
 	t, ports := e.table, []*portState(nil)
 	switch owner := owner.(type) {
 	case uint32:
-		ports = []*portState{t.numbers.owners[owner]}
+		ports = []*portState{t.desired.ports[owner]}
 	case ruleset.Frontend:
 		ports = []*portState{t.desired.claims.owner(owner)}
 	case rowKey:
@@ -250,7 +250,7 @@ func (t *Table) Fprint(w io.Writer) error {
 			balancers[class] = true
 		}
 	}
-	for _, class := range ruleset.SortedClasses(slices.Collect(maps.Keys(balancers))) {
+	for _, class := range slices.Sorted(maps.Keys(balancers)) {
 		chain, row := t.rules.Balancer(class)
 		chains, rows = append(chains, chain), append(rows, row)
 	}

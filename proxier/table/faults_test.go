@@ -264,7 +264,7 @@ func TestHealthOfRefused(t *testing.T) {
 	passServed(table, balanced(func(s *cluster.Service) {
 		s.ExternalPolicy, s.HealthCheckNodePort = cluster.PolicyLocal, 32000
 	}))
-	answer(table, problem(unix.EINVAL, table.desired.lastTag))
+	answer(table, problem(unix.EINVAL, uint32(len(table.desired.ports))))
 	tabletest.Sync(t, table)
 	if err := table.Resync(); err != nil {
 		t.Fatal(err)

@@ -86,8 +86,8 @@ func TestManyFrontends(t *testing.T) {
 			passEndpoints(table, svc, targets/6)
 			tabletest.Sync(t, table)
 			checkTable(t, table)
-			if p := committedPlan(table, svc.Name); p.Number.First != 0 {
-				t.Errorf("with %d endpoints: got number %v, want none", targets/6, p.Number)
+			if p := committedPlan(table, svc.Name); p.Number != 0 {
+				t.Errorf("with %d endpoints: got number %d, want none", targets/6, p.Number)
 			}
 			table.DeleteService(svc.Name)
 			tabletest.Sync(t, table)
@@ -113,10 +113,10 @@ func TestNumbers(t *testing.T) {
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
-	numbers := make(map[ruleset.Number]*ruleset.Plan)
+	numbers := make(map[uint32]*ruleset.Plan)
 	for _, p := range table.committed.plans {
-		if p.Number.First == 0 || numbers[p.Number] != nil {
-			t.Errorf("Service port %s: got number %v, want one that no other has", p.Name(), p.Number)
+		if p.Number == 0 || numbers[p.Number] != nil {
+			t.Errorf("Service port %s: got number %d, want one that no other has", p.Name(), p.Number)
 		}
 		numbers[p.Number] = p
 	}

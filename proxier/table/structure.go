@@ -125,7 +125,7 @@ func (c *committed) structure(rules *ruleset.Ruleset, all bool) *nft.Table {
 		}
 	}
 	if all {
-		for _, class := range ruleset.SortedClasses(slices.Collect(maps.Keys(c.balancers))) {
+		for _, class := range slices.Sorted(maps.Keys(c.balancers)) {
 			chain, _ := rules.Balancer(class)
 			want.Chains = append(want.Chains, chain)
 		}

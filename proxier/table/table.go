@@ -66,7 +66,6 @@ type Table struct {
 	observed  observed
 
 	ids      affinityIDs
-	numbers  numbers
 	refusals refusals
 	kept     kept
 	failures int // updates in a row that failed without a service port that can be held back
@@ -125,7 +124,6 @@ func New(config Config, families ...nft.Family) ([]*Table, error) {
 			committed: newCommitted(),
 			observed:  observed{generation: shared, repairs: repairs{count: make(map[DamageKind]int)}},
 			ids:       newAffinityIDs(config.Rules.AffinitySeed),
-			numbers:   newNumbers(),
 			refusals:  make(refusals),
 			kept:      make(kept),
 			limits:    defaultLimits(),

@@ -112,9 +112,9 @@ func (t *Table) planInput(p *portState) *ruleset.PlanInput {
 		Port:      p.port,
 		Endpoints: p.service.endpoints,
 		Frontends: t.kept.without(t.desired.owned(p), p),
+		Number:    p.tag,
 		Before:    t.committed.plans[p],
 	}
-	in.Number = func(rows int) ruleset.Number { return t.numbers.assign(p, in.Before, rows) }
 	if r := p.service.reduced; r != nil {
 		in.Endpoints, in.Limits = r.endpoints, r.Limits(int(p.index))
 	}
@@ -265,7 +265,6 @@ func (t *Table) remember(tx *transaction) {
 	done := slices.DeleteFunc(slices.Collect(maps.Keys(t.desired.dirty)), (*serviceState).isPending)
 	t.notify(tx, done, nodePortAddrsBefore)
 	for _, c := range tx.changes {
-		t.numbers.release(c)
 		t.ids.release(c.before, c.next)
 		t.refusals.commit(c)
 	}
