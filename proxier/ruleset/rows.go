@@ -1,10 +1,6 @@
 package ruleset
 
-import (
-	"slices"
-
-	"github.com/nftproxy/nftproxy/nft"
-)
+import "github.com/nftproxy/nftproxy/nft"
 
 // Rows appends the rows of one service port to rows. A nil plan has none. Other
 // service ports can have the same rows of shared sets (see IsShared).
@@ -13,7 +9,6 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 		return rows
 	}
 	name := p.Name()
-	rows = slices.Grow(rows, p.rowCount())
 	for _, f := range p.Frontends {
 		one := r.newDispatch(p, f, name)
 		d := &one
@@ -24,16 +19,6 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 		rows = r.onLocalhost(r.sources(r.targets(r.dispatch(rows, d), d), d), d)
 	}
 	return r.hairpin(r.numbered(rows, p), p)
-}
-
-// rowCount returns the number of rows of a plan, approximately.
-func (p *Plan) rowCount() int {
-	const dispatchRows = 4 // of a frontend
-	targets := p.rowsOf(toAll) + p.rowsOf(toLocal)
-	if p.hasChains() {
-		return len(p.Frontends)*dispatchRows + targets
-	}
-	return len(p.Frontends) * (dispatchRows + targets)
 }
 
 // dispatch contains what the rows of one frontend have in common.
