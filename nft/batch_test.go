@@ -182,14 +182,6 @@ func TestInvalidObjects(t *testing.T) {
 			b.AddRules(&nft.Chain{Name: "c", Rules: []nft.Rule{longRule}})
 		}, "add rule c " + longRule.Text(nft.IPv4), tooLong},
 		{"set without key", addSet(&nft.Set{Name: "s"}), "add set s", "key has no fields"},
-		{
-			"types and expressions", addSet(&nft.Set{Name: "s", Key: key, Data: nft.Typeof(nft.ThDport())}),
-			"add set s", "key and data must both be declared by Types or both by Typeof",
-		},
-		{
-			"user data", addSet(&nft.Set{Name: "s", Key: fiveNumbers(), Data: fiveNumbers()}),
-			"add set s", "declaration of key and data exceeds 256 bytes of user data",
-		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,11 +199,6 @@ func TestInvalidObjects(t *testing.T) {
 	b.AddTable("")
 	checkProblem(t, c, b, "add table a table: invalid argument: "+badName)
 	checkUnchanged(t, "")
-}
-
-func fiveNumbers() nft.Fields {
-	n := nft.Random(1, 0)
-	return nft.Typeof(n, n, n, n, n)
 }
 
 // Messages are complete and in order. Each has less than 64 KiB.

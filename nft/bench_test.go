@@ -18,9 +18,9 @@ type benchmarkTable struct {
 func newBenchmarkTable(f nft.Family, services int) benchmarkTable {
 	s, endpoints := serviceMap(f), endpointMap(f)
 	key := serviceKey(f)
-	balance := nft.DNATMap(f, endpoints, append(key, nft.Random(3, 0))...)
+	balance := nft.DNATMap(f, endpoints, append(key, nft.Priority())...)
 	chains := []*nft.Chain{
-		{Name: "one", Rules: []nft.Rule{nft.NewRule(balance)}},
+		{Name: "one", Rules: []nft.Rule{nft.NewRule(nft.SetPriority(nft.Random(3, 0)), balance)}},
 		{
 			Name:  "prerouting",
 			Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},

@@ -188,9 +188,8 @@
 // # Sources
 //
 // Messages are defined by the kernel headers linux/netfilter/nf_tables.h,
-// nfnetlink.h and netlink.h. User data is defined by udata.h of libnftnl and
-// by the typeof declarations of nft; data types are numbered by datatype.h of
-// nft. No other documentation of these formats exists. The tests therefore
-// compare messages with recordings of nft 1.0.6, and tables with the listing
-// of nft.
+// nfnetlink.h and netlink.h. User data is defined by udata.h of libnftnl; data
+// types are numbered by datatype.h of nft. No other documentation of these
+// formats exists. The tests therefore compare messages with recordings of nft
+// 1.0.6, and tables with the listing of nft.
 package nft

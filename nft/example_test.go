@@ -11,8 +11,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
-// A load balancer: a map of services assigns each service to a chain, and the
-// chain selects one of the endpoints of the service at random.
+// A load balancer: a map of services assigns each service to a chain. The chain
+// sets the priority to a random number, by which a map selects one of the
+// endpoints of the service.
 func Example() {
 	const f = nft.IPv4
 	service := []nft.Expr{nft.Daddr(f), nft.L4Proto(), nft.ThDport()}
@@ -24,16 +25,17 @@ func Example() {
 	}
 	endpoints := &nft.Set{
 		Name: "endpoints",
-		Key:  nft.Typeof(append(service, nft.Random(1, 0))...),
-		Data: nft.Typeof(nft.Daddr(f), nft.ThDport()),
+		Key:  nft.Types(nft.TypeIPv4Addr, nft.TypeInetProto, nft.TypeInetService, nft.TypeClassID),
+		Data: nft.Types(nft.TypeIPv4Addr, nft.TypeInetService),
 	}
-	balance := nft.DNATMap(f, endpoints, append(service, nft.Random(2, 0))...)
+	draw := nft.SetPriority(nft.Random(2, 1))
+	translate := nft.DNATMap(f, endpoints, append(service, nft.Priority())...)
 	table := &nft.Table{
 		Family: f,
 		Name:   "example",
 		Sets:   []*nft.Set{services, endpoints},
 		Chains: []*nft.Chain{
-			{Name: "balance-2", Rules: []nft.Rule{nft.NewRule(balance)}},
+			{Name: "balance-2", Rules: []nft.Rule{nft.NewRule(draw), nft.NewRule(translate)}},
 			{
 				Name:  "prerouting",
 				Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Prerouting, Priority: nft.PriorityDstNAT},
@@ -48,8 +50,8 @@ func Example() {
 	}
 	rows := []nft.Row{
 		{Set: services, Key: web, Verdict: nft.VerdictGoto("balance-2"), Comment: "web"},
-		endpoint(0, "10.0.0.5"),
-		endpoint(1, "10.0.0.6"),
+		endpoint(1, "10.0.0.5"),
+		endpoint(2, "10.0.0.6"),
 	}
 
 	conn, err := nft.Open()
@@ -71,7 +73,7 @@ func Example() {
 	// Replace the second endpoint. No packet sees the state in between.
 	b.Reset()
 	b.DeleteRow(rows[2])
-	rows[2] = endpoint(1, "10.0.0.7")
+	rows[2] = endpoint(2, "10.0.0.7")
 	b.AddRow(rows[2])
 	if err := conn.Commit(b); err != nil {
 		fmt.Println(err)
@@ -91,15 +93,16 @@ func Example() {
 	// 	}
 	//
 	// 	map endpoints {
-	// 		typeof ip daddr . meta l4proto . th dport . numgen random mod 1 : ip daddr . th dport
+	// 		type ipv4_addr . inet_proto . inet_service . classid : ipv4_addr . inet_service
 	// 		elements = {
-	// 			192.0.2.10 . tcp . 80 . 0 : 10.0.0.5 . 8080,
-	// 			192.0.2.10 . tcp . 80 . 1 : 10.0.0.7 . 8080
+	// 			192.0.2.10 . tcp . 80 . 0:1 : 10.0.0.5 . 8080,
+	// 			192.0.2.10 . tcp . 80 . 0:2 : 10.0.0.7 . 8080
 	// 		}
 	// 	}
 	//
 	// 	chain balance-2 {
-	// 		dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 2 map @endpoints
+	// 		meta priority set numgen random mod 2 offset 1
+	// 		dnat ip to ip daddr . meta l4proto . th dport . meta priority map @endpoints
 	// 	}
 	//
 	// 	chain prerouting {

@@ -19,9 +19,6 @@ func BeginDump(c *Conn, typ uint16) {
 	}
 }
 
-// ByTypeof reports whether the fields are declared by Typeof.
-func (f Fields) ByTypeof() bool { return f.hasTypeof() }
-
 // Names returns the names of the types of the fields.
 func (f Fields) Names() []string {
 	var names []string

@@ -9,14 +9,12 @@ import (
 )
 
 // Expr is an expression: it loads a value of the packet, or a number, into a
-// register. Expressions are the parts of a key that a rule looks up, and of
-// keys that are declared by Typeof.
+// register. Expressions are the parts of a key that a rule looks up.
 type Expr struct {
-	typ    Type
-	load   func(reg uint32) expr.Any
-	typeof []byte // user data that nft stores about the expression in a set
-	mask   []byte // keeps some bits of the value; nil keeps all
-	of     []Expr // values that are loaded into the same registers first
+	typ  Type
+	load func(reg uint32) expr.Any
+	mask []byte // keeps some bits of the value; nil keeps all
+	of   []Expr // values that are loaded into the same registers first
 }
 
 // String returns the expression in nft syntax.
@@ -28,42 +26,24 @@ func (e Expr) String() string {
 	return w.key(reg1)
 }
 
-// Numbers in the user data of nft: of expressions (enum expr_types) and
-// protocols (enum proto_desc_id).
-const (
-	exprVerdict = 1
-	exprPayload = 7
-	exprMeta    = 9
-	exprConcat  = 13
-	exprNumgen  = 23
-
-	descTCP       = 8
-	descTransport = 11
-	descIPv4      = 12
-	descIPv6      = 13
-)
-
 // headerField is a field of a packet header.
 type headerField struct {
 	name   string // in nft syntax
 	base   expr.PayloadBase
 	offset uint32
 	typ    Type
-	// desc and number are the numbers of the protocol and of the field in the
-	// user data of nft.
-	desc, number uint32
 }
 
 // Header fields that rules of this package load.
 var (
-	fieldSaddr  = headerField{"ip saddr", expr.PayloadBaseNetworkHeader, 12, TypeIPv4Addr, descIPv4, 11}
-	fieldDaddr  = headerField{"ip daddr", expr.PayloadBaseNetworkHeader, 16, TypeIPv4Addr, descIPv4, 12}
-	fieldSaddr6 = headerField{"ip6 saddr", expr.PayloadBaseNetworkHeader, 8, TypeIPv6Addr, descIPv6, 8}
-	fieldDaddr6 = headerField{"ip6 daddr", expr.PayloadBaseNetworkHeader, 24, TypeIPv6Addr, descIPv6, 9}
-	fieldSport  = headerField{"th sport", expr.PayloadBaseTransportHeader, 0, TypeInetService, descTransport, 1}
-	fieldDport  = headerField{"th dport", expr.PayloadBaseTransportHeader, 2, TypeInetService, descTransport, 2}
+	fieldSaddr  = headerField{"ip saddr", expr.PayloadBaseNetworkHeader, 12, TypeIPv4Addr}
+	fieldDaddr  = headerField{"ip daddr", expr.PayloadBaseNetworkHeader, 16, TypeIPv4Addr}
+	fieldSaddr6 = headerField{"ip6 saddr", expr.PayloadBaseNetworkHeader, 8, TypeIPv6Addr}
+	fieldDaddr6 = headerField{"ip6 daddr", expr.PayloadBaseNetworkHeader, 24, TypeIPv6Addr}
+	fieldSport  = headerField{"th sport", expr.PayloadBaseTransportHeader, 0, TypeInetService}
+	fieldDport  = headerField{"th dport", expr.PayloadBaseTransportHeader, 2, TypeInetService}
 
-	fieldTCPFlags = headerField{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags, descTCP, 7}
+	fieldTCPFlags = headerField{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags}
 )
 
 func (h headerField) expr() Expr {
@@ -72,7 +52,6 @@ func (h headerField) expr() Expr {
 		load: func(reg uint32) expr.Any {
 			return &expr.Payload{DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(h.typ.size)}
 		},
-		typeof: userdata{}.u32(0, exprPayload).nested(1, userdata{}.u32(0, h.desc).u32(1, h.number)),
 	}
 }
 
@@ -101,9 +80,8 @@ func ThSport() Expr { return fieldSport.expr() }
 // L4Proto yields `meta l4proto`.
 func L4Proto() Expr {
 	return Expr{
-		typ:    TypeInetProto,
-		load:   func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg} },
-		typeof: userdata{}.u32(0, exprMeta).nested(1, userdata{}.u32(0, uint32(expr.MetaKeyL4PROTO))),
+		typ:  TypeInetProto,
+		load: func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg} },
 	}
 }
 
@@ -111,40 +89,36 @@ func L4Proto() Expr {
 // writes a class of traffic control.
 func Priority() Expr {
 	return Expr{
-		typ:    TypeClassID,
-		load:   func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg} },
-		typeof: userdata{}.u32(0, exprMeta).nested(1, userdata{}.u32(0, uint32(expr.MetaKeyPRIORITY))),
+		typ:  TypeClassID,
+		load: func(reg uint32) expr.Any { return &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg} },
 	}
 }
 
 // Random yields `numgen random mod M offset O`: a random number from O to
 // O+M-1. The kernel refuses M = 0.
-func Random(mod, offset uint32) Expr { return numgen(unix.NFT_NG_RANDOM, mod, offset) }
-
-// Constant yields `numgen inc mod 1 offset V`, which is always V. nft has no
-// other constant inside a concatenation.
-func Constant(v uint32) Expr { return numgen(unix.NFT_NG_INCREMENTAL, 1, v) }
-
-func numgen(kind, mod, offset uint32) Expr {
+func Random(mod, offset uint32) Expr {
 	return Expr{
 		typ: typeInteger,
 		load: func(reg uint32) expr.Any {
-			return &expr.Numgen{Register: reg, Type: kind, Modulus: mod, Offset: offset}
+			return &expr.Numgen{Register: reg, Type: unix.NFT_NG_RANDOM, Modulus: mod, Offset: offset}
 		},
-		typeof: userdata{}.u32(0, exprNumgen).nested(1, userdata{}.u32(0, kind).u32(1, mod).u32(2, offset)),
 	}
 }
 
 // Jhash yields `jhash ip saddr . th sport mod M seed S offset O`: a number from
 // O to O+M-1 that depends on the values of the expressions only. The kernel
-// refuses M = 0. It must be the last part of a key, and cannot declare a field.
+// refuses M = 0. It must be the last part of a key.
 func Jhash(mod, seed, offset uint32, of ...Expr) Expr {
+	length := 0
+	for _, e := range of {
+		length += e.typ.padded()
+	}
 	return Expr{
 		typ: typeInteger,
 		of:  of,
 		load: func(reg uint32) expr.Any {
 			return &expr.Hash{
-				SourceRegister: reg, DestRegister: reg, Length: uint32(Typeof(of...).Size()),
+				SourceRegister: reg, DestRegister: reg, Length: uint32(length),
 				Modulus: mod, Seed: seed, Offset: offset, Type: expr.HashTypeJenkins,
 			}
 		},

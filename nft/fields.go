@@ -14,31 +14,16 @@ const maxFields = 5
 // five.
 type Fields struct {
 	types []Type
-	exprs []Expr // as many as types, or none
-	size  int    // of a value in bytes, with padding for a concatenation
+	size  int // of a value in bytes, with padding for a concatenation
 }
 
 // Types declares fields by their types, as in `type ipv4_addr .
 // inet_service`. It panics if there are more than five.
-func Types(types ...Type) Fields { return newFields(types, nil) }
-
-// Typeof declares fields by the expressions whose values they hold, as in
-// `typeof ip daddr . th dport`. It is the only way to declare a field that
-// holds a number of Random or Constant. It panics if there are more than
-// five.
-func Typeof(exprs ...Expr) Fields {
-	var types []Type
-	for _, e := range exprs {
-		types = append(types, e.typ)
-	}
-	return newFields(types, exprs)
-}
-
-func newFields(types []Type, exprs []Expr) Fields {
+func Types(types ...Type) Fields {
 	if len(types) > maxFields {
 		panic(fmt.Sprintf("nft: got %d fields, want at most %d", len(types), maxFields))
 	}
-	f := Fields{types: slices.Clone(types), exprs: slices.Clone(exprs)} // callers may append to their slices
+	f := Fields{types: slices.Clone(types)} // callers may append to their slices
 	for _, t := range types {
 		f.size += t.padded()
 	}
@@ -50,8 +35,6 @@ func newFields(types []Type, exprs []Expr) Fields {
 
 // Size returns the number of bytes of registers that a value takes.
 func (f Fields) Size() int { return align4(f.size) }
-
-func (f Fields) hasTypeof() bool { return len(f.exprs) > 0 }
 
 // typeID returns the number of nft for the type. The number of a
 // concatenation consists of the numbers of its fields, 6 bits each.
@@ -73,15 +56,11 @@ func (f Fields) order() byteOrder {
 	return orderInvalid
 }
 
-// String returns the fields as nft writes them after `type` or `typeof`.
+// String returns the fields as nft writes them after `type`.
 func (f Fields) String() string {
 	var parts []string
-	for i, t := range f.types {
-		if f.hasTypeof() {
-			parts = append(parts, f.exprs[i].String())
-		} else {
-			parts = append(parts, t.name)
-		}
+	for _, t := range f.types {
+		parts = append(parts, t.name)
 	}
 	return strings.Join(parts, " . ")
 }

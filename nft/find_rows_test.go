@@ -35,8 +35,8 @@ func TestFindRows(t *testing.T) {
 		sets := []*nft.Set{
 			serviceMap(f),
 			{
-				Name: "endpoints", Key: nft.Typeof(nft.Daddr(f), nft.Random(1, 0)),
-				Data: nft.Typeof(nft.Daddr(f), nft.ThDport()),
+				Name: "endpoints", Key: nft.Types(nft.TypeAddr(f), nft.TypeClassID),
+				Data: nft.Types(nft.TypeAddr(f), nft.TypeInetService),
 			},
 			addrSet(f, "addrs"),
 			{Name: "ports", Key: nft.Types(nft.TypeInetService)},

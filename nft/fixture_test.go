@@ -16,8 +16,7 @@ const (
 	sctp = uint8(unix.IPPROTO_SCTP)
 )
 
-// serviceType declares the key of a service by types, serviceKey by
-// expressions.
+// serviceType declares the key of a service, which serviceKey loads.
 func serviceType(f nft.Family) nft.Fields {
 	return nft.Types(nft.TypeAddr(f), nft.TypeInetProto, nft.TypeInetService)
 }
@@ -36,20 +35,19 @@ func serviceMap(f nft.Family) *nft.Set {
 	return &nft.Set{Name: "services", Key: serviceType(f), Verdicts: true}
 }
 
-// endpointMap returns a map by service and random number.
+// endpointMap returns a map by service and priority.
 func endpointMap(f nft.Family) *nft.Set {
+	addr := nft.TypeAddr(f)
 	return &nft.Set{
 		Name: "endpoints",
-		Key:  nft.Typeof(append(serviceKey(f), nft.Random(1, 0))...),
-		Data: nft.Typeof(nft.Daddr(f), nft.ThDport()),
+		Key:  nft.Types(addr, nft.TypeInetProto, nft.TypeInetService, nft.TypeClassID),
+		Data: nft.Types(addr, nft.TypeInetService),
 	}
 }
 
 // clientSet returns a set to which rules add clients.
 func clientSet(f nft.Family, name string) *nft.Set {
-	return &nft.Set{
-		Name: name, Key: nft.Typeof(nft.Saddr(f), nft.Constant(0)), Dynamic: true, Size: 100,
-	}
+	return &nft.Set{Name: name, Key: nft.Types(nft.TypeAddr(f), nft.TypeClassID), Dynamic: true, Size: 100}
 }
 
 // sourceSet returns a set of addresses by service.

@@ -41,19 +41,23 @@ func TestFindSet(t *testing.T) {
 	})
 }
 
-// Fields of an unknown data type are raw bytes, whose number the kernel
-// reports.
-func TestFindSetUnknownType(t *testing.T) {
+// The keys of sets of other programs can have integers. Fields of an unknown
+// data type are raw bytes, whose number the kernel reports.
+func TestFindForeignSet(t *testing.T) {
 	c := open(t)
-	load(t, "table ip lb { set s { type ether_addr . inet_service; elements = { 2:3:4:5:6:7 . 80 }; }; }")
 	table := &nft.Table{Family: nft.IPv4, Name: "lb"}
-	set, err := c.FindSet(table, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, err := c.Rows(table, set)
-	if err != nil || fmt.Sprint(rows) != "[s 020304050607000000500000]" {
-		t.Errorf("got %v, %v; want one row of raw bytes", rows, err)
+	for declaration, want := range map[string]string{
+		"typeof ip saddr . numgen inc mod 1; elements = { 10.0.0.1 . 7 };": "[s 10.0.0.1 . 7]",
+		"type ether_addr . inet_service; elements = { 2:3:4:5:6:7 . 80 };": "[s 020304050607000000500000]",
+	} {
+		load(t, "table ip lb { set s { "+declaration+" }; }")
+		set, err := c.FindSet(table, "s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows, err := c.Rows(table, set); err != nil || fmt.Sprint(rows) != want {
+			t.Errorf("%s: got %v, %v; want %s", declaration, rows, err, want)
+		}
 	}
 }
 

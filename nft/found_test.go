@@ -31,7 +31,7 @@ table FAMILY other {
 }
 table FAMILY lb {
 	set addrs { type ADDR; }
-	set clients { typeof FAMILY saddr . numgen inc mod 1; size 100; flags dynamic,timeout; }
+	set clients { typeof FAMILY saddr . meta priority; size 100; flags dynamic,timeout; }
 	set sources { type ADDR . inet_service . ADDR; }
 	set ranges { type ADDR . inet_service . ADDR; flags interval; }
 	set prefixes { type ADDR; flags interval; }
@@ -67,7 +67,7 @@ table FAMILY lb {
 // foreignSets returns the sets of table lb in foreign.
 func foreignSets(f nft.Family) []*nft.Set {
 	addr := nft.TypeAddr(f)
-	endpoint := nft.Typeof(nft.Daddr(f), nft.ThDport())
+	endpoint := nft.Types(addr, nft.TypeInetService)
 	return []*nft.Set{
 		addrSet(f, "addrs"),
 		clientSet(f, "clients"),

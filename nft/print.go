@@ -50,9 +50,6 @@ func printBlock(b *strings.Builder, head string, lines []string) {
 
 func (s *Set) lines(rows []Row) []string {
 	declaration := "type " + s.Key.String()
-	if s.Key.hasTypeof() {
-		declaration = "typeof " + s.Key.String()
-	}
 	switch {
 	case s.Verdicts:
 		declaration += " : verdict"
@@ -69,7 +66,7 @@ func (s *Set) lines(rows []Row) []string {
 	if s.Counts {
 		lines = append(lines, "counter")
 	}
-	if c := s.storedComment(); c != "" {
+	if c := storedComment(s.Comment); c != "" {
 		lines = append(lines, "comment "+quote(c))
 	}
 	if len(rows) > 0 {

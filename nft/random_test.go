@@ -195,7 +195,7 @@ func (r *random) set() keyedSet {
 	vip := serviceKey(f)
 	s := &nft.Set{Name: r.name("set"), Comment: r.comment()}
 	var key []nft.Expr
-	switch r.IntN(10) {
+	switch r.IntN(8) {
 	case 0:
 		s.Key, key = nft.Types(addr), vip[:1]
 	case 1:
@@ -203,11 +203,10 @@ func (r *random) set() keyedSet {
 	case 2:
 		s.Key, key = nft.Types(nft.TypeInetProto, nft.TypeInetService), vip[1:]
 	case 3:
-		key = append(vip, nft.Random(1+r.Uint32N(9), r.Uint32N(2)*65536))
-		s.Key = nft.Typeof(append(slices.Clone(vip), nft.Random(1, 0))...)
+		key = append(vip, nft.Priority())
+		s.Key = nft.Types(addr, nft.TypeInetProto, nft.TypeInetService, nft.TypeClassID)
 	case 4:
-		key = []nft.Expr{nft.Constant(r.Uint32N(5))}
-		s.Key = nft.Typeof(nft.Constant(0))
+		s.Key, key = nft.Types(nft.TypeClassID), []nft.Expr{nft.Priority()}
 	case 5:
 		s.Key = nft.Types(addr, nft.TypeInetService, addr)
 		key = []nft.Expr{nft.Daddr(f), nft.ThDport(), nft.Saddr(f)}
@@ -215,21 +214,12 @@ func (r *random) set() keyedSet {
 		s.Key, key = nft.Types(addr), []nft.Expr{nft.Saddr(f)}
 	case 7:
 		s.Key, key = nft.Types(nft.TypeInetService), []nft.Expr{nft.ThDport()}
-	case 8:
-		s.Key, key = nft.Typeof(vip[:1]...), vip[:1]
-	case 9:
-		client := []nft.Expr{nft.Saddr(f), nft.ThSport()}[:1+r.IntN(2)]
-		key = append(vip[1:], nft.Jhash(1+r.Uint32N(9), 1+r.Uint32N(9), r.Uint32N(2)*65536, client...))
-		s.Key = nft.Typeof(nft.L4Proto(), nft.ThDport(), nft.Random(1, 0))
 	}
 	switch r.IntN(4) {
 	case 0:
 		s.Verdicts = true
 	case 1:
 		s.Data = pick(r, nft.Types(addr, nft.TypeInetService), nft.Types(addr))
-		if s.Key.ByTypeof() {
-			s.Data = pick(r, nft.Typeof(nft.Daddr(f), nft.ThDport()), nft.Typeof(nft.Daddr(f)))
-		}
 	}
 	if r.maybe(4) {
 		s.Size = 100 + r.Uint32N(1000)
@@ -239,7 +229,7 @@ func (r *random) set() keyedSet {
 
 func (r *random) clients() keyedSet {
 	s := clientSet(r.family, r.name("clients"))
-	return keyedSet{s, []nft.Expr{nft.Saddr(r.family), nft.Constant(r.Uint32N(9))}}
+	return keyedSet{s, []nft.Expr{nft.Saddr(r.family), nft.Priority()}}
 }
 
 func (r *random) rules(sets []keyedSet, chains []*nft.Chain, nat bool) []nft.Rule {
@@ -265,12 +255,16 @@ func (r *random) match(sets []keyedSet) nft.Statement {
 	prefix := netip.PrefixFrom(addr, r.IntN(addr.BitLen()+1))
 	bits := uint32(1) << r.IntN(31)
 	iface := pick(r, "eth0", "veth*", "fifteen-letters", "a")
+	mod, offset := 1+r.Uint32N(9), r.Uint32N(2)*65536
+	client := []nft.Expr{nft.Saddr(f), nft.ThSport()}[:1+r.IntN(2)]
 	statements := []nft.Statement{
 		nft.Within(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
 		nft.NotWithin(pick(r, nft.Saddr(f), nft.Daddr(f)), prefix),
 		nft.InInterface(iface), nft.NotInInterface(iface), nft.SaddrLocal(), nft.DaddrLocal(),
 		nft.DaddrNotLocal(),
 		nft.CtStatusDNAT(), nft.MarkHas(bits), nft.SetMarkBits(bits), nft.FlipMarkBits(bits),
+		nft.SetPriorityTo(offset + mod), nft.SetPriority(nft.Random(mod, offset)),
+		nft.SetPriority(nft.Jhash(mod, 1+r.Uint32N(9), offset, client...)),
 	}
 	for _, s := range sets {
 		if !s.Verdicts && s.Data.String() == "" {

@@ -23,7 +23,7 @@ func TestRuleExpressions(t *testing.T) {
 			chain c {
 				meta l4proto tcp counter drop comment "no"
 				jump last
-				numgen random mod 3 0 goto last
+				numgen inc mod 1 offset 7 7 numgen random mod 3 0 goto last
 			}
 		}`, f))
 		table := &nft.Table{Family: f, Name: "lb"}
@@ -46,13 +46,16 @@ func TestRuleExpressions(t *testing.T) {
 			}
 			got = append(got, strings.Join(words, " "))
 		}
-		const want = "no Meta Cmp Counter Verdict; Verdict; Numgen Cmp Verdict"
+		const want = "no Meta Cmp Counter Verdict; Verdict; Numgen Cmp Numgen Cmp Verdict"
 		if text := strings.Join(got, ";"); text != want {
 			t.Errorf("got %s, want %s", text, want)
 		}
 		jump, ok := rules[1].Expressions[0].(*expr.Verdict)
 		if !ok || jump.Kind != expr.VerdictJump || jump.Chain != "last" {
 			t.Errorf("got %+v, want jump last", rules[1].Expressions[0])
+		}
+		if got := rules[2].Constants(); !slices.Equal(got, []uint32{7}) {
+			t.Errorf("got constants %d, want 7", got)
 		}
 	})
 }
@@ -95,9 +98,9 @@ func TestEqualRules(t *testing.T) {
 		to := netip.AddrPortFrom(vip(f, 7), 8080)
 		clients := clientSet(f, "clients")
 		sticky := func(id uint32, timeout time.Duration, to netip.AddrPort) nft.Rule {
-			client := []nft.Expr{nft.Saddr(f), nft.Constant(id)}
-			return nft.NewRule(nft.In(clients, client...), nft.Update(clients, timeout, client...),
-				nft.MatchL4Proto(tcp), nft.DNAT(to))
+			client := []nft.Expr{nft.Saddr(f), nft.Priority()}
+			return nft.NewRule(nft.SetPriorityTo(id), nft.In(clients, client...),
+				nft.Update(clients, timeout, client...), nft.MatchL4Proto(tcp), nft.DNAT(to))
 		}
 		prefix := netip.PrefixFrom(to.Addr(), 20)
 		rules := []nft.Rule{
@@ -140,9 +143,9 @@ func TestEqualRules(t *testing.T) {
 				}
 			}
 		}
-		if r := found[0]; r.DNAT() != to || !slices.Equal(r.Constants(), []uint32{4096, 4096}) ||
+		if r := found[0]; r.DNAT() != to || !slices.Equal(r.Priorities(), []uint32{4096}) ||
 			r.Set() != clients.Name || found[8].Target() != "two" {
-			t.Errorf("got %v, %d, %s, %s", r.DNAT(), r.Constants(), r.Set(), found[8].Target())
+			t.Errorf("got %v, %d, %s, %s", r.DNAT(), r.Priorities(), r.Set(), found[8].Target())
 		}
 	})
 }

@@ -7,8 +7,7 @@ type Set struct {
 	Name string
 	// Key describes the fields of a key.
 	Key Fields
-	// Data describes the fields of the data of a map. It must be declared
-	// like Key: both by Types or both by Typeof. It is zero for sets and
+	// Data describes the fields of the data of a map. It is zero for sets and
 	// verdict maps.
 	Data Fields
 	// Verdicts makes the set a verdict map.
@@ -40,25 +39,12 @@ func (s *Set) flags() uint32 {
 	return f
 }
 
-// invalid returns the reason why the set cannot be added, or "".
-func (s *Set) invalid() string {
-	switch {
-	case len(s.Key.types) == 0:
-		return "key has no fields"
-	case len(s.Data.types) > 0 && s.Key.hasTypeof() != s.Data.hasTypeof():
-		return "key and data must both be declared by Types or both by Typeof"
-	case len(setTypes(s)) > maxUserdata:
-		return "declaration of key and data exceeds 256 bytes of user data"
-	}
-	return ""
-}
-
 // AddSet adds a set or map. If the set exists with the same type, it keeps
 // its rows. The commit fails if the set exists with another type, but only on
 // Linux 6.2 or later; earlier kernels keep the set and report no error.
 func (b *Batch) AddSet(s *Set) {
-	if reason := s.invalid(); reason != "" {
-		b.refuse("add set", s.Name, reason)
+	if len(s.Key.types) == 0 {
+		b.refuse("add set", s.Name, "key has no fields")
 	}
 	b.add(kindSet, sentMessage{object: s.Name}, func(w *messageWriter) { b.setBody(w, s) })
 }

@@ -36,7 +36,7 @@ func (s statementSets) all() []*nft.Set {
 // returns a statement or an expression.
 func statementRules(f nft.Family, s statementSets) []nft.Rule {
 	rule := nft.NewRule
-	vip := serviceKey(f)
+	vip, client := serviceKey(f), []nft.Expr{nft.Saddr(f), nft.Priority()}
 	rules := []nft.Rule{
 		rule(nft.In(s.addrs, nft.Daddr(f))),
 		rule(nft.In(s.addrs, nft.Saddr(f))),
@@ -47,14 +47,14 @@ func statementRules(f nft.Family, s statementSets) []nft.Rule {
 		rule(nft.In(s.sources, nft.Daddr(f), nft.ThDport(), nft.Saddr(f)), nft.Drop()),
 		rule(nft.In(s.sources, nft.Saddr(f), nft.ThDport(), nft.Daddr(f)), nft.Drop()),
 		rule(nft.VMap(s.verdicts, vip...)),
-		rule(nft.In(s.clients, nft.Saddr(f), nft.Constant(4096)), nft.Goto("next")),
-		rule(nft.In(s.clients, nft.Saddr(f), nft.Random(16, 0)), nft.Jump("next")),
-		rule(nft.Update(s.clients, 3*time.Hour, nft.Saddr(f), nft.Constant(7))),
-		rule(nft.Update(s.clients, 24*time.Hour+2*time.Minute+time.Second, nft.Saddr(f), nft.Constant(7))),
-		rule(nft.Update(s.clients, 0, nft.Saddr(f), nft.Constant(7))),
-		rule(nft.Update(s.clients, time.Second+999*time.Microsecond, nft.Saddr(f), nft.Constant(7))),
-		rule(nft.DNATMap(f, s.endpoints, append(vip, nft.Random(3, 0))...)),
-		rule(nft.DNATMap(f, s.endpoints, append(vip, nft.Random(2, 65536))...)),
+		rule(nft.SetPriorityTo(4096), nft.In(s.clients, client...), nft.Goto("next")),
+		rule(nft.SetPriority(nft.Random(16, 0)), nft.In(s.clients, client...), nft.Jump("next")),
+		rule(nft.Update(s.clients, 3*time.Hour, client...)),
+		rule(nft.Update(s.clients, 24*time.Hour+2*time.Minute+time.Second, client...)),
+		rule(nft.Update(s.clients, 0, client...)),
+		rule(nft.Update(s.clients, time.Second+999*time.Microsecond, client...)),
+		rule(nft.SetPriority(nft.Random(3, 0)), nft.DNATMap(f, s.endpoints, append(vip, nft.Priority())...)),
+		rule(nft.SetPriority(nft.Random(2, 65536)), nft.DNATMap(f, s.endpoints, append(vip, nft.Priority())...)),
 		rule(nft.SaddrLocal()),
 		rule(nft.DaddrLocal(), nft.Drop()),
 		rule(nft.DaddrNotLocal(), nft.Drop()),

@@ -19,7 +19,7 @@ func TestFieldsText(t *testing.T) {
 		{"one field", Types(TypeIPv4Addr), vip, "10.96.0.10"},
 		{"concatenation", fields, vip.Proto(6).Port(80), "10.96.0.10 . tcp . 80"},
 		{"protocol without a name", fields, vip.Proto(41).Port(80), "10.96.0.10 . 41 . 80"},
-		{"number of Constant", Typeof(Constant(0)), Tuple{}.Integer(1 << 24), "16777216"},
+		{"class", Types(TypeClassID), Tuple{}.Integer(1 << 24), "100:0"},
 		{"too short", fields, vip, "0x0a60000a"},
 		{"too long", Types(TypeIPv4Addr), vip.Port(80), "0x0a60000a00500000"},
 		{"empty", fields, Tuple{}, "0x"},
@@ -71,7 +71,7 @@ func TestString(t *testing.T) {
 		{VerdictReturn.String(), "return"},
 		{VerdictJump("a").String(), "jump a"},
 		{VerdictGoto("a").Chain(), "a"},
-		{Typeof(Daddr(IPv4), Random(2, 7)).String(), "ip daddr . numgen random mod 2 offset 7"},
+		{Random(2, 7).String(), "numgen random mod 2 offset 7"},
 		{ThDport().String(), "th dport"},
 	} {
 		if tt.got != tt.want {

@@ -39,8 +39,7 @@ func (t Tuple) Proto(p uint8) Tuple { return t.append([]byte{p}) }
 // Port appends a transport port.
 func (t Tuple) Port(p uint16) Tuple { return t.append([]byte{byte(p >> 8), byte(p)}) }
 
-// Integer appends an integer in host byte order, such as a number of Random
-// or Constant.
+// Integer appends an integer in host byte order, such as a priority.
 func (t Tuple) Integer(v uint32) Tuple {
 	var field [4]byte
 	binary.NativeEndian.PutUint32(field[:], v)

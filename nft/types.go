@@ -41,7 +41,6 @@ const (
 
 // Data types of fields.
 var (
-	typeInteger     = Type{id: 4, name: "integer", size: 4, order: orderHost, text: integerText}
 	TypeIPv4Addr    = Type{id: 7, name: "ipv4_addr", size: 4, order: orderBig, text: addrText, prefixes: true}
 	TypeIPv6Addr    = Type{id: 8, name: "ipv6_addr", size: 16, order: orderBig, text: addrText, prefixes: true}
 	TypeInetProto   = Type{id: 12, name: "inet_proto", size: 1, order: orderBig, text: protoText}
@@ -82,8 +81,10 @@ func classText(b []byte) string {
 	}
 }
 
-// Types of values that are not in sets of this package.
+// Types of values that are not in sets of this package. Sets of other programs
+// and of earlier versions have integers (see FindSet).
 var (
+	typeInteger   = Type{id: 4, name: "integer", size: 4, order: orderHost, text: integerText}
 	typeMark      = Type{size: 4, order: orderHost, text: hexText, prefixes: true}
 	typeInterface = Type{size: unix.IFNAMSIZ, text: interfaceText}
 	typeFamily    = namedType(1, "", "inet", "ipv4", "arp", "", "netdev", "", "bridge", "", "", "ipv6")

@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"strings"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 )
 
 // User data is what nft stores with an object to list it as it was declared.
@@ -27,10 +25,9 @@ const (
 
 	udataTypeofExpr = 0
 	udataTypeofData = 1
-)
 
-// maxUserdata is the maximum size of user data in the kernel in bytes.
-const maxUserdata = unix.NFT_USERDATA_MAXLEN
+	exprConcat = 13 // of enum expr_types of nft
+)
 
 type userdata []byte
 
@@ -46,74 +43,44 @@ func (u userdata) nested(typ uint8, value []byte) userdata {
 
 // setUserdata returns the user data of a set.
 func setUserdata(s *Set) []byte {
-	u := setTypes(s)
-	if c := s.storedComment(); c != "" {
+	u := userdata{}.u32(udataSetKeyByteOrder, uint32(s.Key.order()))
+	if s.isMap() {
+		u = u.u32(udataSetDataByteOrder, uint32(s.Data.order()))
+	}
+	u = u.concat(udataSetKeyTypeof, s.Key).concat(udataSetDataTypeof, s.Data)
+	if s.isMap() {
+		u = u.u32(udataSetDataInterval, 0)
+	}
+	if c := storedComment(s.Comment); c != "" {
 		u = u.nested(udataSetComment, append([]byte(c), 0))
 	}
 	return u
 }
 
-// storedComment returns the comment of the set as the kernel stores it: cut
-// to the space that the types leave.
-func (s *Set) storedComment() string {
-	const header, final = 2, 1
-	room := maxUserdata - len(setTypes(s)) - header - final
-	return cutComment(s.Comment, max(0, min(room, maxComment)))
-}
-
-// setTypes returns the user data of a set without the comment.
-func setTypes(s *Set) userdata {
-	u := userdata{}.u32(udataSetKeyByteOrder, uint32(s.Key.order()))
-	if s.isMap() {
-		u = u.u32(udataSetDataByteOrder, uint32(s.Data.order()))
+// concat appends the empty list of expressions that nft stores for a
+// concatenation of types. For a single type it stores nothing.
+func (u userdata) concat(typ uint8, f Fields) userdata {
+	if len(f.types) < 2 {
+		return u
 	}
-	u = typeofFields(u, udataSetKeyTypeof, s.Key)
-	if s.Verdicts && s.Key.hasTypeof() {
-		verdict := userdata{}.u32(udataTypeofExpr, exprVerdict).nested(udataTypeofData, nil)
-		u = u.nested(udataSetDataTypeof, verdict)
-	} else {
-		u = typeofFields(u, udataSetDataTypeof, s.Data)
-	}
-	if s.isMap() {
-		u = u.u32(udataSetDataInterval, 0)
-	}
-	return u
-}
-
-// typeofFields appends the expressions of a key or data. For a single field
-// that was declared by its type, nft stores nothing. For a concatenation of
-// types it stores an empty list of expressions.
-func typeofFields(u userdata, typ uint8, f Fields) userdata {
-	switch {
-	case len(f.types) == 1 && f.hasTypeof():
-		return u.nested(typ, f.exprs[0].typeof)
-	case len(f.types) > 1:
-		var parts userdata
-		for i, e := range f.exprs {
-			parts = parts.nested(uint8(i), e.typeof)
-		}
-		return u.nested(typ, userdata{}.u32(udataTypeofExpr, exprConcat).nested(udataTypeofData, parts))
-	}
-	return u
+	return u.nested(typ, userdata{}.u32(udataTypeofExpr, exprConcat).nested(udataTypeofData, nil))
 }
 
 // maxComment is the maximum size of a comment in bytes. nft accepts 128 with
 // the final NUL.
 const maxComment = 127
 
-// storedComment returns a comment as the kernel stores it: cut to maxComment,
-// without characters that nft cannot read or print.
-func storedComment(s string) string { return cutComment(s, maxComment) }
-
 // commentReplacer replaces the characters that nft cannot quote.
 var commentReplacer = strings.NewReplacer(`"`, `'`, "\x00", " ")
 
-// cutComment cuts a comment to at most n bytes, at the boundary of a
-// character.
-func cutComment(s string, n int) string {
-	if len(s) > n {
+// storedComment returns a comment as the kernel stores it: cut to maxComment at
+// the boundary of a character, without characters that nft cannot read or
+// print.
+func storedComment(s string) string {
+	if len(s) > maxComment {
+		n := maxComment
 		for i := range utf8.UTFMax {
-			if n-i >= 0 && utf8.RuneStart(s[n-i]) {
+			if utf8.RuneStart(s[n-i]) {
 				n -= i
 				break
 			}

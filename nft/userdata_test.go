@@ -22,27 +22,24 @@ var recordedSets string
 func goldenSets(f Family) []*Set {
 	addr := TypeAddr(f)
 	vip := Types(addr, TypeInetProto, TypeInetService)
-	endpoint := Typeof(Daddr(f), ThDport())
+	endpoint := Types(addr, TypeInetService)
 	return []*Set{
 		{Name: "addresses", Key: Types(addr), Comment: "Active ClusterIPs"},
 		{Name: "hairpin", Key: Types(addr, addr, TypeInetProto, TypeInetService)},
 		{Name: "ports", Key: Types(TypeInetService), Size: 1024, Comment: "ranges of ports"},
-		{Name: "affinity", Key: Typeof(Saddr(f), Constant(0)), Dynamic: true, Size: 1 << 20},
-		{Name: "clients", Key: Typeof(Saddr(f)), Dynamic: true, Size: 100, Comment: "one field by typeof"},
+		{Name: "affinity", Key: Types(addr, TypeClassID), Dynamic: true, Size: 1 << 20},
 		{Name: "five", Key: Types(addr, TypeInetService, addr, TypeInetService, TypeInetProto)},
 		{Name: "service-ips", Key: vip, Verdicts: true, Comment: "ClusterIP, external IP and LoadBalancer IP traffic"},
 		{Name: "nodeports", Key: Types(TypeInetProto, TypeInetService), Verdicts: true},
 		{
-			Name: "endpoints", Key: Typeof(Daddr(f), L4Proto(), ThDport(), Random(1, 0)), Data: endpoint,
+			Name: "endpoints", Key: Types(addr, TypeInetProto, TypeInetService, TypeClassID), Data: endpoint,
 			Comment: "by index",
 		},
-		{Name: "nodeport-endpoints", Key: Typeof(L4Proto(), ThDport(), Random(1, 0)), Data: endpoint},
-		{Name: "affinity-endpoints", Key: Typeof(Constant(0)), Verdicts: true},
+		{Name: "by-class", Key: Types(TypeClassID), Verdicts: true},
 		{Name: "by-port", Key: Types(TypeInetService), Verdicts: true},
 		{Name: "translate", Key: Types(addr), Data: Types(addr)},
-		{Name: "translate-by-field", Key: Typeof(Daddr(f)), Data: Typeof(Daddr(f))},
 		{Name: "to-port", Key: Types(addr), Data: Types(TypeInetService)},
-		{Name: "to-endpoint", Key: Types(TypeInetService), Data: Types(addr, TypeInetService)},
+		{Name: "to-endpoint", Key: Types(TypeInetService), Data: endpoint},
 	}
 }
 
@@ -90,31 +87,4 @@ func setAttributes(f Family, s *Set) []string {
 		}
 	}
 	return out
-}
-
-// The comment of a set fits into the user data that the types leave.
-func TestSetUserdataFits(t *testing.T) {
-	long := strings.Repeat("x", 300)
-	five := Typeof(Random(1, 0), Random(1, 0), Random(1, 0), Random(1, 0), Random(1, 0))
-	tests := []struct {
-		name    string
-		set     *Set
-		length  int
-		comment int
-	}{
-		{"short types", &Set{Key: Types(TypeIPv4Addr), Comment: long}, 6 + 3 + maxComment, maxComment},
-		{"long types", &Set{Key: five, Data: Typeof(Daddr(IPv4)), Comment: long}, maxUserdata, 63},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			u := setUserdata(tt.set)
-			if len(u) != tt.length || len(tt.set.storedComment()) != tt.comment {
-				t.Errorf("got %d bytes with a comment of %d, want %d with %d",
-					len(u), len(tt.set.storedComment()), tt.length, tt.comment)
-			}
-			if u[len(u)-1] != 0 {
-				t.Errorf("got final byte %#x of the comment, want NUL", u[len(u)-1])
-			}
-		})
-	}
 }

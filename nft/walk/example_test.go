@@ -58,10 +58,11 @@ func Example() {
 	const f = nft.IPv4
 	endpoints := &nft.Set{
 		Name: "endpoints",
-		Key:  nft.Typeof(nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(1, 0)),
-		Data: nft.Typeof(nft.Daddr(f), nft.ThDport()),
+		Key:  nft.Types(nft.TypeIPv4Addr, nft.TypeInetProto, nft.TypeInetService, nft.TypeClassID),
+		Data: nft.Types(nft.TypeIPv4Addr, nft.TypeInetService),
 	}
-	balance := nft.DNATMap(f, endpoints, nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Random(2, 0))
+	draw := nft.SetPriority(nft.Random(2, 1))
+	translate := nft.DNATMap(f, endpoints, nft.Daddr(f), nft.L4Proto(), nft.ThDport(), nft.Priority())
 	web := nft.Tuple{}.Addr(netip.MustParseAddr("192.0.2.10")).Proto(unix.IPPROTO_TCP).Port(80)
 	endpoint := func(index uint32, addr string) nft.Row {
 		data := nft.Tuple{}.Addr(netip.MustParseAddr(addr)).Port(8080)
@@ -70,9 +71,9 @@ func Example() {
 	table := memory{
 		Table: &nft.Table{
 			Family: f, Name: "example", Sets: []*nft.Set{endpoints},
-			Chains: []*nft.Chain{{Name: "prerouting", Rules: []nft.Rule{nft.NewRule(balance)}}},
+			Chains: []*nft.Chain{{Name: "prerouting", Rules: []nft.Rule{nft.NewRule(draw, translate)}}},
 		},
-		rows: []nft.Row{endpoint(0, "10.0.0.5"), endpoint(1, "10.0.0.6")},
+		rows: []nft.Row{endpoint(1, "10.0.0.5"), endpoint(2, "10.0.0.6")},
 	}
 
 	w := walk.New(table, nowhere{})

@@ -46,20 +46,20 @@ func TestHashes(t *testing.T) {
 func testHash(t *testing.T, f nft.Family, network netip.Prefix, hash nft.Expr) {
 	c := loopback(t, network)
 	// The source port makes the keys of clients with equal hashes differ.
-	key := []nft.Expr{nft.L4Proto(), nft.ThSport(), hash}
-	set := &nft.Set{Name: "hashes", Key: nft.Typeof(nft.L4Proto(), nft.ThSport(), nft.Random(1, 0)),
+	key := []nft.Expr{nft.L4Proto(), nft.ThSport(), nft.Priority()}
+	set := &nft.Set{Name: "hashes", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService, nft.TypeClassID),
 		Dynamic: true, Size: 1 << 12}
 	table := &nft.Table{Family: f, Name: "test", Sets: []*nft.Set{set}, Chains: []*nft.Chain{{
 		Name:  "output",
 		Hook:  &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Output},
-		Rules: []nft.Rule{nft.NewRule(nft.CtStateNew(), nft.Update(set, time.Hour, key...))},
+		Rules: []nft.Rule{nft.NewRule(nft.CtStateNew(), nft.SetPriority(hash), nft.Update(set, time.Hour, key...))},
 	}}}
 	b := nft.NewBatch(table)
 	b.AddProgram()
 	if err := c.Commit(b); err != nil {
 		t.Fatal(err)
 	}
-	want := &hashes{set, nft.NewRule(nft.In(set, key...)), make(map[nft.Tuple]bool)}
+	want := &hashes{set, nft.NewRule(nft.SetPriority(hash), nft.In(set, key...)), make(map[nft.Tuple]bool)}
 	const clients = 300
 	for i := range clients {
 		p := walk.Packet{Protocol: unix.IPPROTO_UDP,
