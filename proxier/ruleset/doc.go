@@ -8,17 +8,21 @@
 // Ruleset.Rows returns the rows of a Plan. For example, a Service default/web
 // with ClusterIP 10.96.0.10, port 80 and three endpoints is
 //
-//	set cluster-ips             10.96.0.10
-//	map service-ips             10.96.0.10 . tcp . 80 comment "default/web:http" : goto balance-3
-//	map service-endpoints       10.96.0.10 . tcp . 80 . 0 : 10.244.1.5 . 8080
-//	                            10.96.0.10 . tcp . 80 . 1 : 10.244.2.5 . 8080
-//	                            10.96.0.10 . tcp . 80 . 2 : 10.244.3.5 . 8080
+//	set cluster-ips        10.96.0.10
+//	map service-classes    10.96.0.10 . tcp . 80 comment "default/web:http" : 0:3
+//	map service-targets    10.96.0.10 . tcp . 80 . 0:1 : 10.244.1.5 . 8080
+//	                       10.96.0.10 . tcp . 80 . 0:2 : 10.244.2.5 . 8080
+//	                       10.96.0.10 . tcp . 80 . 0:3 : 10.244.3.5 . 8080
 //
-// The chain balance-3 is a balancer. It has one rule, which all service ports
-// with three endpoints share:
+// 0:3 is the Class of the frontend. A row of the map class-chains leads from it
+// to the chain balance-3, a balancer, which all service ports with three
+// endpoints share. It passes the index of a row to the chain pick in the
+// priority of the packet:
 //
-//	dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @service-endpoints
+//	meta priority set numgen random mod 3 offset 1 goto pick
+//	dnat ip to ip daddr . meta l4proto . th dport . meta priority map @service-targets
 //
 // Only two kinds of chains depend on Services: balancers, one for each number
-// of endpoints in use, and the chains of service ports with session affinity.
+// of endpoints that was in use, and the chains of service ports with session
+// affinity or with a number.
 package ruleset
