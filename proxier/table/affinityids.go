@@ -218,7 +218,7 @@ func (a *affinityIDs) forgetEarlier(waiting refusals) {
 	maps.DeleteFunc(a.knownSets, func(port string, _ uint8) bool { return !names[port] })
 }
 
-// idBlock is the number of ids that the row of reserved-affinity-ids reserves
+// idBlock is the number of ids that the row of reserved-ids reserves
 // at a time.
 const idBlock = 1 << 16
 

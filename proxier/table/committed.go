@@ -21,7 +21,7 @@ import (
 type committed struct {
 	program     *nft.Table // sets and chains of the program; nil before the first commit
 	nodeRows    []nft.Row  // rows about this node
-	reservedIDs uint32     // the row of reserved-affinity-ids; 0 if there is none
+	reservedIDs uint32     // the row of reserved-ids; 0 if there is none
 	// nodePortAddrs are the addresses on which NodePorts listen.
 	nodePortAddrs []netip.Addr
 	plans         map[*portState]*ruleset.Plan

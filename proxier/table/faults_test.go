@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -105,12 +106,12 @@ func TestLostAnswerOfRewrite(t *testing.T) {
 					break
 				}
 			}
-			if rows := listSet(t, "map", "service-ips"); !strings.Contains(rows, "10.96.0.111") {
+			if rows := listSet(t, "map", "service-classes"); !strings.Contains(rows, "10.96.0.111") {
 				t.Fatal("the test lost no answer of a rewrite")
 			}
 			table.DeleteService(svc.Name)
 			tabletest.Sync(t, table)
-			if rows := listSet(t, "map", "service-ips"); strings.Contains(rows, "10.96.0.111") {
+			if rows := listSet(t, "map", "service-classes"); strings.Contains(rows, "10.96.0.111") {
 				t.Errorf("the kernel has rows of a deleted Service:\n%s", rows)
 			}
 		})
@@ -143,7 +144,7 @@ func TestRepairWithoutMemory(t *testing.T) {
 	tabletest.LoadNFT(t, "flush chain ip kube-proxy services")
 	mustFail(t, table.Check())
 	tabletest.Sync(t, table)
-	if rows := listSet(t, "map", "service-ips"); !strings.Contains(rows, "10.96.0.10 ") {
+	if rows := listSet(t, "map", "service-classes"); !strings.Contains(rows, "10.96.0.10 ") {
 		t.Errorf("the service port has no row:\n%s", rows)
 	}
 	if got := refusedNames(table); len(got) != 1 {
@@ -164,7 +165,7 @@ func TestRefusedWithoutMemory(t *testing.T) {
 	})
 	mustFail(t, table.Sync())
 	tabletest.Sync(t, table)
-	if rows := listSet(t, "map", "service-endpoints"); strings.Contains(rows, "10.244.2.5 ") {
+	if rows := listSet(t, "map", "service-targets"); strings.Contains(rows, "10.244.2.5 ") {
 		t.Errorf("the rules lead to an endpoint that is gone:\n%s", rows)
 	}
 	checkTable(t, table)
@@ -179,7 +180,7 @@ func TestNothingLeftIsAccepted(t *testing.T) {
 	answer(table, refused, refused)
 	table.SetEndpoints(web, "web", table.desired.services[web].endpoints[:1])
 	tabletest.Sync(t, table)
-	if rows := listSet(t, "map", "service-ips"); strings.Contains(rows, "10.96.0.10 ") {
+	if rows := listSet(t, "map", "service-classes"); strings.Contains(rows, "10.96.0.10 ") {
 		t.Errorf("the service port has rows:\n%s", rows)
 	}
 	if err := table.Resync(); err != nil {
@@ -214,7 +215,8 @@ func TestExternalIPBecomesRestricted(t *testing.T) {
 	answer(table, problem(unix.EINVAL, tagOf(table, svc.Name)))
 	table.SetService(balanced(func(s *cluster.Service) { s.SourceRanges = tabletest.Prefixes("198.51.100.0/24") }))
 	tabletest.Sync(t, table)
-	if rows := listSet(t, "map", "firewall-ips"); !strings.Contains(rows, "192.0.2.1 ") {
+	guarded := regexp.MustCompile(`192\.0\.2\.1 .* : (200|f01):`) // see ruleset.Class
+	if rows := listSet(t, "map", "service-classes"); !guarded.MatchString(rows) {
 		t.Errorf("all clients may use the LoadBalancer IP:\n%s", rows)
 	}
 }
@@ -235,7 +237,7 @@ func TestConsequenceOfNoMemory(t *testing.T) {
 	}
 	answer(table, &nft.CommitError{Table: "t", Problems: []nft.Problem{
 		{Op: "add chain", Object: "balance-9", Errno: unix.ENOMEM, Tag: tags[0]},
-		{Op: "add element", Object: "service-ips", Errno: unix.ENOENT, Tag: tags[1]},
+		{Op: "add element", Object: "service-classes", Errno: unix.ENOENT, Tag: tags[1]},
 	}})
 	mustFail(t, table.Sync())
 	tabletest.Sync(t, table)
@@ -283,7 +285,7 @@ func TestHealthOfRefused(t *testing.T) {
 func TestAffinityAfterRefusedRewrite(t *testing.T) {
 	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) { s.AffinityTimeout = time.Hour })
 	newServed(t, sampleConfig(), svc)
-	list := func() []string { return withoutSets(listTable(t, nft.IPv4), "reserved-affinity-ids") }
+	list := func() []string { return withoutSets(listTable(t, nft.IPv4), "reserved-ids") }
 	before := list()
 	second := newTable(t, sampleConfig(), nft.IPv4)
 	passServed(second, svc)

@@ -252,7 +252,7 @@ func (h *history) disturb() {
 	case 2: // the table may not exist
 		exec.Command("nft", append([]string{"flush", "chain"}, append(table, "services")...)...).Run()
 	case 3:
-		exec.Command("nft", append([]string{"flush", "map"}, append(table, "firewall-ips")...)...).Run()
+		exec.Command("nft", append([]string{"flush", "map"}, append(table, "class-chains")...)...).Run()
 	}
 	h.foreign = true
 }

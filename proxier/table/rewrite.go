@@ -113,7 +113,7 @@ func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 	t.inDoubt = ""
 	t.unused = make(unused)
 	if found.state == tableOurs {
-		t.unused.add(slices.DeleteFunc(found.others, object.isDeleted)...)
+		t.unused.add(found.others...)
 	}
 	for _, c := range copies {
 		t.unused.add(object{kindChain, c.Name})
@@ -121,18 +121,10 @@ func (t *Table) tryRewrite(isolate bool) (*transaction, error) {
 	return tx, nil
 }
 
-// isDeleted reports whether a rewrite deletes an object that is not part of the
-// program. Affinity sets keep their clients, and sets of source ranges are
-// flushed. Chains are deleted later: before Linux 6.2 the kernel counts
-// references until the end of the transaction.
-func (o object) isDeleted() bool {
-	return o.kind == kindSet && !ruleset.IsAffinitySet(o.name) && !ruleset.IsSourceSet(o.name)
-}
-
-// emptyTable deletes the rules and rows of a table of ours, and the sets that
-// are not part of the program: to flush a set with intervals, which earlier
-// versions had, takes quadratic time. The affinity sets, which packets fill,
-// and the sets whose rows count keep their elements.
+// emptyTable deletes the rules and rows of a table of ours. The affinity sets,
+// which packets fill, and the sets whose rows count keep their elements. What
+// is not part of the program is deleted by the next transaction: before Linux
+// 6.2 the kernel counts references until the end of the transaction.
 //
 // Other sets are flushed, which loses no packet: the old rules find the new
 // rows while the transaction takes effect.
@@ -141,15 +133,10 @@ func (t *Table) emptyTable(table *nft.Table, found inspection) {
 		t.batch.AddChain(c)
 		t.batch.FlushChain(c.Name)
 	}
-	for _, o := range found.others { // before sets are deleted: rules may refer to them
-		if o.kind == kindChain {
-			t.batch.FlushChain(o.name)
-		}
-	}
 	for _, o := range found.others {
 		switch {
-		case o.isDeleted():
-			t.batch.DeleteSet(o.name)
+		case o.kind == kindChain:
+			t.batch.FlushChain(o.name)
 		case o.kind == kindSet && ruleset.IsSourceSet(o.name):
 			t.batch.FlushSet(o.name)
 		}
