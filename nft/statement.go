@@ -219,6 +219,11 @@ func setPriority(load ...expr.Any) Statement {
 	return append(load, &expr.Meta{Key: expr.MetaKeyPRIORITY, Register: reg1, SourceRegister: true})
 }
 
+// HasPriority yields `meta priority != none`.
+func HasPriority() Statement {
+	return Statement{meta(expr.MetaKeyPRIORITY), compare(expr.CmpOpNeq, hostU32(0))}
+}
+
 // SetTrace yields `meta nftrace set 1`: from here on, the kernel reports each
 // rule that the packet matches to every Tracer.
 func SetTrace() Statement { return trace(1) }

@@ -140,7 +140,9 @@ nftproxy_healthy{ip_family="IPv4"} ` + healthy + `
 nftproxy_rewrites_total{cause="damage",ip_family="IPv4"} ` + damaged + `
 nftproxy_rewrites_total{cause="failure",ip_family="IPv4"} 0
 nftproxy_rewrites_total{cause="node",ip_family="IPv4"} 0
-nftproxy_rewrites_total{cause="start",ip_family="IPv4"} ` + started + "\n"
+nftproxy_rewrites_total{cause="start",ip_family="IPv4"} ` + started + `
+nftproxy_rewrites_total{cause="unused",ip_family="IPv4"} 0
+`
 		err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(want), "nftproxy_healthy",
 			"nftproxy_rewrites_total")
 		if err != nil {

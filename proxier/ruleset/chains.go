@@ -25,6 +25,7 @@ const (
 	chainPickNodePort   = "pick-nodeport"
 	chainPickPort       = "pick-port"
 	chainMasquerading   = "masquerading"
+	chainClearPriority  = "nat-clear-priority"
 	chainLocalhost      = "reject-localhost"
 )
 
@@ -60,6 +61,29 @@ func (p *program) baseChains() []*nft.Chain {
 		base(nft.Prerouting, nft.PriorityDstNAT, chainServices, p.refusals(nft.DaddrNotLocal())),
 		output,
 		base(nft.Postrouting, nft.PrioritySrcNAT, chainMasquerading, nil),
+		p.clearPriority(),
+	}
+}
+
+// clearPriority clears the priority with which rules passed the drawn target: a
+// queueing discipline, a VLAN device or a switch could interpret it.
+//
+//	ct status dnat meta priority set none
+//	meta priority != none meta priority set ip daddr . meta l4proto . th dport map @service-classes \
+//	  meta priority set none
+//
+// The second rule is for a target that is the VIP itself: such a translation
+// does not count as one. The hook is before srcnat, because the kernel calls no
+// further chain once one has translated the source.
+func (p *program) clearPriority() *nft.Chain {
+	d, none := &p.layout.vips, nft.SetPriorityTo(0)
+	return &nft.Chain{
+		Name: chainClearPriority,
+		Hook: &nft.Hook{Type: nft.ChainTypeNAT, Point: nft.Postrouting, Priority: nft.PrioritySrcNAT - 1},
+		Rules: []nft.Rule{
+			nft.NewRule(nft.CtStatusDNAT(), none),
+			nft.NewRule(nft.HasPriority(), nft.SetPriorityMap(d.classes, d.key...), none),
+		},
 	}
 }
 
@@ -321,16 +345,11 @@ func (p *program) allEndpoints(d *dispatchSets) *nft.Chain {
 // masquerading gives this node's address to marked connections, and to
 // connections from an endpoint to itself (hairpin):
 //
-//	ct status dnat meta priority set none
 //	meta mark & 0x00004000 != 0x00000000 meta mark set meta mark ^ 0x00004000 masquerade fully-random
 //	ct status dnat ip saddr . ip daddr . meta l4proto . th dport @hairpin-connections masquerade fully-random
-//
-// Before that, it clears the priority with which rules passed the drawn target:
-// a queueing discipline, a VLAN device or a switch could interpret it.
 func (p *program) masquerading() *nft.Chain {
 	l := p.layout
 	return &nft.Chain{Name: chainMasquerading, Rules: []nft.Rule{
-		nft.NewRule(nft.CtStatusDNAT(), nft.SetPriorityTo(0)),
 		nft.NewRule(nft.MarkHas(p.mark), nft.FlipMarkBits(p.mark), nft.MasqueradeFullyRandom()),
 		nft.NewRule(nft.CtStatusDNAT(),
 			nft.In(l.hairpin, nft.Saddr(l.family), nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()),

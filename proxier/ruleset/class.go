@@ -49,7 +49,8 @@ func (k balancerKind) String() string {
 const (
 	rowBits  = 24 // of a class: the number of rows
 	kindBits = 4  // above them: the balancerKind; above these: the draw
-	// maxRows is the largest number of rows from which a balancer draws.
+	// maxRows is the largest number of rows from which a balancer draws, far
+	// more than budgets allow.
 	maxRows = 1<<rowBits - 1
 )
 

@@ -12,8 +12,7 @@ import (
 // A service port that hashes clients, or whose endpoints have weights, has a
 // table: many rows for each endpoint. The table depends on the endpoints and
 // their weights only, so all nodes that use the same endpoints have the same
-// one. Its rows are in maps of their own, because the kernel walks all rows of
-// a map when a chain that uses it is added.
+// one.
 
 // draw is the way in which a chain draws the index of a row.
 type draw uint8
@@ -26,7 +25,7 @@ const (
 	draws
 )
 
-// String returns the part of the name of a balancer: "" or `hash-`.
+// String returns the part of the name of a balancer, such as `hash-`.
 func (d draw) String() string { return [...]string{"", "weighted-", "hash-", "port-hash-"}[d] }
 
 // hashSeed is the seed of the hashes of clients. It must never change, so that

@@ -48,7 +48,7 @@ type dispatchSets struct {
 	localClasses, allClasses *nft.Set
 	// The same for service ports with chains of their own: key : chain.
 	chains, localChains, allChains *nft.Set
-	noEndpoints                    *nft.Set // key : chain that rejects, of service ports with session affinity
+	noEndpoints                    *nft.Set // key : chain that refuses, of service ports with chains of their own
 	connections                    *nft.Set // keys whose new connections are counted
 
 	masqueraded, local, all balancerKind
@@ -118,7 +118,7 @@ func newVIPSets(f nft.Family) dispatchSets {
 		localChains:  &nft.Set{Name: "local-policy-ips"},
 		allChains:    &nft.Set{Name: allEndpointsPrefix + "ips"},
 		noEndpoints: &nft.Set{Name: "no-endpoint-services",
-			Comment: "traffic to Services with session affinity and no endpoints"},
+			Comment: "traffic to Services with chains of their own and no endpoints"},
 		connections: &nft.Set{Name: "service-connections",
 			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
 		masqueraded: external, local: local, all: all, pick: chainPick, own: chainServiceChains,
@@ -140,7 +140,7 @@ func newNodePortSets() dispatchSets {
 		localChains: &nft.Set{Name: "local-policy-nodeports"},
 		allChains:   &nft.Set{Name: allEndpointsPrefix + "nodeports"},
 		noEndpoints: &nft.Set{Name: "no-endpoint-nodeports",
-			Comment: "NodePort traffic to Services with session affinity and no endpoints"},
+			Comment: "NodePort traffic to Services with chains of their own and no endpoints"},
 		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
 		masqueraded: nodePort, local: nodePortLocal, all: nodePortAll,
 		pick: chainPickNodePort, own: chainNodePortChains,

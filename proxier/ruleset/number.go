@@ -105,8 +105,8 @@ const (
 //
 //	meta priority set numgen random mod 500 offset 114689 goto pick-port
 //
-// `port-local-7` draws with the offset 122881. See draw for service ports with a
-// table.
+// `port-local-7` draws with the offset 122881. See draw for service ports with
+// a table.
 func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
 	index := p.draw(kind).index(r.layout.family, p.rowsOf(kind), p.index(kind))
 	return &nft.Chain{Name: p.chainName(kind), Rules: []nft.Rule{

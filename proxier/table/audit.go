@@ -94,20 +94,15 @@ func (a *audit) structure(chains []*nft.Chain) error {
 	if !s.exists() {
 		return nil
 	}
-	err = a.programRules(chains)
-	if err == nil && a.desired {
-		a.extraObjects(want)
-	}
-	return err
-}
-
-// programRules compares the rules of chains of the program and of balancers.
-func (a *audit) programRules(chains []*nft.Chain) error {
 	names := make([]string, len(chains))
 	for i, c := range chains {
 		names[i] = c.Name
 	}
-	return a.chains(damagedRule, "", names, func() []*nft.Chain { return chains })
+	err = a.chains(damagedRule, "", names, func() []*nft.Chain { return chains })
+	if err == nil && a.desired {
+		a.extraObjects(want)
+	}
+	return err
 }
 
 // extraObjects finds objects that neither the program nor a service port has.
@@ -360,12 +355,8 @@ func (t *Table) observe(tx *transaction) error {
 		chains = append(chains, t.programChains(0)...)
 	}
 	a := audit{table: t}
-	read, structural := a.programRules, tx.program != nil || len(tx.affinity) > 0
-	if structural {
-		read = a.structure
-	}
 	err := t.observed.generation.exclude(func() error {
-		_, err := t.kernel.Snapshot(func() error { return read(chains) })
+		_, err := t.kernel.Snapshot(func() error { return a.structure(chains) })
 		return err
 	})
 	if err == nil && len(a.found) > 0 {
@@ -374,8 +365,6 @@ func (t *Table) observe(tx *transaction) error {
 	if err != nil {
 		err = fmt.Errorf("verify table %s after writing it: %w", t.name(), err)
 		t.doubt(rewriteFailure, err.Error())
-	}
-	if err != nil || !structural {
 		return err
 	}
 	for _, o := range a.kernel.extra(t.committed.structure(t.rules, false)) {

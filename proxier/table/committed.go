@@ -28,8 +28,10 @@ type committed struct {
 	noLocal       NoLocalEndpoints // of the plans
 	endpoints     int              // of the plans
 	// balancers are the balancers that exist. They stay until everything is
-	// written: an unused one costs the kernel nothing.
+	// written: an unused one costs little. needed is how many were written
+	// then.
 	balancers map[ruleset.Class]bool
+	needed    int
 	affinity  map[*nft.Set]bool // affinity sets that exist
 	shared    sharedRows
 	rows      map[string]int         // number of rows, by set
@@ -72,6 +74,9 @@ func (c *committed) apply(tx *transaction) {
 		}
 	}
 	maps.Copy(c.balancers, tx.balancers)
+	if tx.whole {
+		c.needed = len(c.balancers)
+	}
 	maps.Copy(c.affinity, tx.affinity)
 	tx.shared.apply(c.shared)
 	for set, n := range tx.rows {
@@ -128,6 +133,10 @@ func (c *committed) balancerRows(rules *ruleset.Ruleset) (rows []nft.Row) {
 	}
 	return rows
 }
+
+// maxUnused is the number of balancers that may be unused: a user who changes
+// the number of endpoints all the time adds one with each change.
+const maxUnused = 1000
 
 // sources returns the sets of source ranges that have rows after these changes
 // of their numbers.

@@ -26,11 +26,12 @@ const (
 	rewriteNode    RewriteCause = "node"    // a change of the node needs other sets
 	rewriteFailure RewriteCause = "failure" // an update failed, or its outcome is unknown
 	rewriteDamage  RewriteCause = "damage"  // another program changed the table
+	rewriteUnused  RewriteCause = "unused"  // many balancers may be unused
 )
 
 // RewriteCauses returns all causes of rewrites.
 func RewriteCauses() []RewriteCause {
-	return []RewriteCause{rewriteStart, rewriteNode, rewriteFailure, rewriteDamage}
+	return []RewriteCause{rewriteStart, rewriteNode, rewriteFailure, rewriteDamage, rewriteUnused}
 }
 
 // rewrite writes everything.

@@ -214,6 +214,9 @@ func (t *Table) sync(cause string) error {
 	t.reportConflicts()
 	t.reportInvalidEndpoints()
 	t.retryRefused()
+	if t.inDoubt == "" && len(t.committed.balancers) > t.committed.needed+maxUnused {
+		t.doubt(rewriteUnused, "many balancers may be unused")
+	}
 	if t.inDoubt == "" {
 		return t.timed(cause, t.updateInParts)
 	}

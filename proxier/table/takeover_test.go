@@ -31,7 +31,8 @@ func wantCopies(t *testing.T, listing []string) {
 		if strings.HasPrefix(block, "chain nat-") {
 			copied := strings.Replace(block, "chain ", "chain "+takeoverPrefix, 1)
 			copied = strings.Replace(copied, "priority -100", "priority -99", 1)
-			want = append(want, hook.ReplaceAllString(copied, "$1 + 1"))
+			copied = hook.ReplaceAllString(copied, "$1 + 1")
+			want = append(want, strings.Replace(copied, "srcnat + 1 - 1", "srcnat", 1))
 		}
 	}
 	got := slices.DeleteFunc(slices.Clone(listing), func(block string) bool { return !isTakeoverBlock(block) })

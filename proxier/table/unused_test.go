@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
@@ -98,4 +99,26 @@ func TestUnusedBalancersAreUsedAgain(t *testing.T) {
 		t.Errorf("got unused objects %v, want none", second.unused)
 	}
 	checkTable(t, second)
+}
+
+// Balancers that no Service needs any more stay, but not without limit.
+func TestManyUnusedBalancers(t *testing.T) {
+	tabletest.NewNamespace(t)
+	table := newSample(t)
+	svc := tabletest.Service("svc", "10.96.0.1", func(s *cluster.Service) { s.Balance = cluster.BalanceSourceHash })
+	for i := range 2 {
+		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
+	}
+	most := 0
+	for size := range maxUnused + 100 {
+		resized := *svc
+		resized.HashTableSize = 16 + size
+		table.SetService(&resized)
+		tabletest.Sync(t, table)
+		most = max(most, len(table.committed.balancers))
+	}
+	if n := table.stats.RewriteCauses[rewriteUnused]; n != 1 || most > maxUnused+50 {
+		t.Errorf("got %d rewrites and up to %d balancers, want 1 and at most %d", n, most, maxUnused+50)
+	}
+	checkTable(t, table)
 }

@@ -48,11 +48,17 @@ func priorityScenarios() []scenario {
 
 // watch is a table that sees packets to Services behind all rules of the proxy.
 // It records the clients of first packets, those of first packets with a
-// priority, and the priorities of later packets.
+// priority, and the priorities of later packets. Its chain other is that of a
+// program that masquerades before nat-postrouting, which the kernel does not
+// call then: of chains with the same priority, it calls the latest one first.
 const watch = `table FAMILY watch {
 	set first { type TYPE; flags dynamic; }
 	set leaked { type TYPE . classid; flags dynamic; }
 	set later { type TYPE . classid; flags dynamic; }
+	chain other {
+		type nat hook postrouting priority 100;
+		meta mark & 0x4000 != 0 masquerade
+	}
 	chain leaving {
 		type filter hook postrouting priority 300;
 		ct status dnat ct state new add @first { FAMILY saddr }
