@@ -67,7 +67,6 @@ func TestDifference(t *testing.T) {
 		{"rule replaced", "flush chain ip kube-proxy balance-3; add rule ip kube-proxy balance-3 drop", web,
 			"balance-3: drop | jump outside-cluster"},
 		{"rules swapped", "flush chain ip kube-proxy masquerading; " +
-			"add rule ip kube-proxy masquerading ct status dnat meta priority set none; " +
 			"add rule ip kube-proxy masquerading ct status dnat ip saddr . ip daddr . meta l4proto . th dport " +
 			"@hairpin-connections masquerade fully-random; " +
 			"add rule ip kube-proxy masquerading meta mark & 0x4000 != 0 meta mark set meta mark ^ 0x4000 " +

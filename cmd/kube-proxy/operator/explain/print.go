@@ -136,10 +136,9 @@ func (p printer) walk(r *Result) {
 }
 
 // explains reports whether a rule is part of the explanation: it matches, and
-// does more than to lead to the next chain or to clear the priority.
+// does more than to lead to the next chain.
 func (s *Step) explains() bool {
-	return s.Matched.Sign() > 0 && !strings.HasPrefix(s.Rule, "jump ") && !strings.HasPrefix(s.Rule, "goto ") &&
-		!strings.HasSuffix(s.Rule, "meta priority set none")
+	return s.Matched.Sign() > 0 && !strings.HasPrefix(s.Rule, "jump ") && !strings.HasPrefix(s.Rule, "goto ")
 }
 
 // mark returns the mark of a rule in wide output: - if it does not match, + if
