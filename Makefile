@@ -163,7 +163,7 @@ conformance: setup build ## Run the cases of any service proxy against PROXY=, a
 test-bench: setup ## Run each benchmark with the smallest sizes (root).
 	test/apiserver/build .cache/apiserver
 	go test -count=1 -run '^$$' -bench Features -benchtime 1x ./proxier/table -scale=0.001
-	cd test/bench && go test -count=1 -p 1 -skip TestSoak ./...
+	cd test/bench && go test -count=1 -p 1 ./...
 
 .PHONY: lint
 lint: ## Check format, imports, line widths, go vet and staticcheck.
