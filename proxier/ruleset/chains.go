@@ -310,7 +310,8 @@ func (p *program) serviceChains(d *dispatchSets) *nft.Chain {
 //
 //	ip saddr 10.244.0.0/16 jump external-all
 //	fib saddr type local meta mark set meta mark | 0x00004000 jump external-all
-//	meta priority set ip daddr . meta l4proto . th dport map @local-policy-classes meta priority vmap @local-class-chains
+//	meta priority set ip daddr . meta l4proto . th dport map @local-policy-classes \
+//	  meta priority vmap @local-class-chains
 //	ip daddr . meta l4proto . th dport vmap @local-policy-ips
 //	goto drop-no-local-endpoints
 //
@@ -333,7 +334,8 @@ func (p *program) localPolicy(d *dispatchSets) *nft.Chain {
 
 // allEndpoints leads to all endpoints under externalTrafficPolicy Local:
 //
-//	meta priority set ip daddr . meta l4proto . th dport map @cluster-policy-classes meta priority vmap @local-class-chains
+//	meta priority set ip daddr . meta l4proto . th dport map @cluster-policy-classes \
+//	  meta priority vmap @local-class-chains
 //	ip daddr . meta l4proto . th dport vmap @cluster-policy-ips
 func (p *program) allEndpoints(d *dispatchSets) *nft.Chain {
 	return &nft.Chain{Name: d.allChain, Rules: []nft.Rule{

@@ -13,8 +13,8 @@ import (
 // it has a row for each frontend and one for each target.
 
 // A class has the number of a service port above numberBits, and below them the
-// index of a row: first those of all usable endpoints, and from localIndex on
-// those of the endpoints of this node.
+// index of a row. All usable endpoints have indexes below localIndex, endpoints
+// of this node have indexes from localIndex on.
 const (
 	numberBits = 14
 	localIndex = 1 << (numberBits - 1)

@@ -222,8 +222,8 @@ func (u unused) sorted() (all []object) {
 }
 
 // deleteUnused deletes chains, sets and counters that are no longer used. It
-// leaves those that the kernel does not delete: they do no harm. The error is
-// that of a commit whose outcome is unknown.
+// leaves those that the kernel does not delete: they do no harm. It returns an
+// error if the outcome of a commit is unknown.
 func (t *Table) deleteUnused() error {
 	for range maxAttempts {
 		all := t.unused.sorted()

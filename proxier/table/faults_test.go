@@ -201,7 +201,7 @@ func TestWiderSourceRange(t *testing.T) {
 	table.SetService(balanced(func(s *cluster.Service) { s.SourceRanges = tabletest.Prefixes("10.0.0.0/8") }))
 	mustFail(t, table.Sync())
 	if rows := listSet(t, "set", "firewall-sources-16"); !strings.Contains(rows, "192.0.2.1 . tcp . 80 . 10.1.0.0") {
-		t.Errorf("nobody may use the LoadBalancer IP:\n%s", rows)
+		t.Errorf("no client may use the LoadBalancer IP:\n%s", rows)
 	}
 }
 

@@ -48,7 +48,7 @@ func (k *inKernel) Set(name string) (*nft.Set, error) {
 	return k.Kernel.Set(name)
 }
 
-// host is a node whose addresses are those of the sample node.
+// host is a node with the addresses of the sample node.
 type host struct{}
 
 func (host) RouteType(addr netip.Addr) (uint32, error) {
