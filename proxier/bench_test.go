@@ -11,7 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
@@ -101,7 +101,7 @@ func BenchmarkDualStackChange(b *testing.B) {
 			tabletest.NewNamespace(b)
 			committed := make([]chan struct{}, 2)
 			config, opened := sampleConfig(), 0
-			config.open = func() (table.Kernel, error) {
+			config.open = func() (keep.Kernel, error) {
 				done := make(chan struct{}, 1000)
 				committed[opened] = done
 				opened++

@@ -10,7 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Config is the configuration of a Proxier. Fields have the names of
@@ -50,7 +50,7 @@ type Config struct {
 	// that they are only logged.
 	Events cluster.EventRecorder
 
-	open func() (table.Kernel, error) // nil except in tests (see table.Config.Open)
+	open func() (keep.Kernel, error) // nil except in tests (see table.Config.Open)
 }
 
 // DefaultSyncPeriod is the default of kube-proxy.

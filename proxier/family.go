@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // family is the part of a Proxier for one address family. Its loop is the only
@@ -92,7 +93,7 @@ func signal(to chan<- struct{}) {
 }
 
 // ended records a sync.
-func (f *family) ended(r table.SyncResult) {
+func (f *family) ended(r keep.SyncResult) {
 	f.metrics.synced(r)
 	last := &Sync{Ended: time.Now(), Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
 	if r.Err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/proxier/translate"
 )
@@ -28,7 +29,7 @@ func dualStack(port uint16) *translate.Service {
 func withIPv6(onCommit func(commit func() error) error) (config Config, committed chan struct{}) {
 	config, committed = sampleConfig(), make(chan struct{}, 1000)
 	opened := 0
-	config.open = func() (table.Kernel, error) {
+	config.open = func() (keep.Kernel, error) {
 		opened++ // IPv4 first
 		ipv6 := opened == 2
 		return openWith(func(_ *nft.Batch, commit func() error) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // familyState is the state of an address family, as metrics show it.
@@ -33,7 +34,7 @@ var allFamilyMetrics = []familyMetric{
 		func(s *familyState) float64 { return float64(s.Transactions) }),
 	labelled("nftproxy_rewrites_total", "Syncs that wrote the whole table, by cause.",
 		prometheus.CounterValue, "cause", func(s *familyState) map[string]float64 {
-			return counts(table.RewriteCauses(), s.RewriteCauses)
+			return counts(keep.RewriteCauses(), s.RewriteCauses)
 		}),
 	count("nftproxy_rows_written_total", "Rows that were added to sets and maps, or deleted.",
 		func(s *familyState) float64 { return float64(s.RowsWritten) }),
@@ -61,7 +62,7 @@ var allFamilyMetrics = []familyMetric{
 	labelled("nftproxy_repairs_total",
 		"Repairs of the table after another program changed it, by the kind of the damage.",
 		prometheus.CounterValue, "kind", func(s *familyState) map[string]float64 {
-			return counts(table.DamageKinds(), s.Repairs)
+			return counts(keep.DamageKinds(), s.Repairs)
 		}),
 	labelled("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
 		"Service ports with a traffic policy Local that have endpoints, but none on this node.",

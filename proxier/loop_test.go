@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -69,8 +70,8 @@ func publish(p *Proxier) {
 }
 
 // openWith returns a Config.open whose Kernel has this OnCommit.
-func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (table.Kernel, error) {
-	return func() (table.Kernel, error) {
+func openWith(onCommit func(b *nft.Batch, commit func() error) error) func() (keep.Kernel, error) {
+	return func() (keep.Kernel, error) {
 		conn, err := nft.Open()
 		return &tabletest.Kernel{Conn: conn, OnCommit: onCommit}, err
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Metrics with names that begin with kubeproxy_ have the names, labels and
@@ -91,7 +91,7 @@ func programmingBuckets() []float64 {
 }
 
 // synced records a sync.
-func (m *metrics) synced(r table.SyncResult) {
+func (m *metrics) synced(r keep.SyncResult) {
 	family, seconds := r.Family.Name(), r.Duration.Seconds()
 	m.syncDuration.WithLabelValues(family).Observe(seconds)
 	if r.Full {

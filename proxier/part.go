@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // part is a part of a Proxier that works beside the loops of the families.
@@ -37,4 +38,4 @@ func (all *families) Committed(c *table.Commit) {
 }
 
 // Synced implements table.Observer.
-func (all *families) Synced(r table.SyncResult) { all.of(r.Family).ended(r) }
+func (all *families) Synced(r keep.SyncResult) { all.of(r.Family).ended(r) }

@@ -5,13 +5,9 @@ import (
 	"iter"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"net/netip"
 	"time"
 
-	"k8s.io/klog/v2"
-
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -22,7 +18,9 @@ import (
 // endpoint at once.
 type affinityIDs struct {
 	next uint32
-	seed uint64 // of the choice of affinity sets; 0 before Setup
+	// reserved are the ids below this one, in the row of reserved-ids.
+	reserved uint32
+	seed     uint64 // of the choice of affinity sets; 0 before Setup
 	// known are the ids of endpoints that the plan before does not have: those
 	// in a plan that is not committed yet, of an earlier process, or of an
 	// endpoint that was removed a moment ago.
@@ -169,13 +167,6 @@ func (a *affinityIDs) new() uint32 {
 	return a.next - 1
 }
 
-// previewPlan returns the plan that the next sync gives a service port, with
-// ids of a copy of the allocator.
-func (t *Table) previewPlan(p *portState, ids *affinityIDs) *ruleset.Plan {
-	plan, _ := t.desiredPlan(p, ids) // the remainder if it cannot be written
-	return plan
-}
-
 // preview returns a copy of the allocator, for plans that are never committed.
 func (a *affinityIDs) preview() *affinityIDs {
 	c := *a
@@ -203,128 +194,22 @@ func (a *affinityIDs) release(before, next *ruleset.Plan) {
 }
 
 // forgetEarlier forgets what was kept until everything was written, but for
-// service ports that are not served as they are wanted yet.
-func (a *affinityIDs) forgetEarlier(waiting refusals) {
-	if len(a.knownSets) == 0 {
-		return
-	}
-	names := make(map[string]bool)
-	for p := range waiting {
-		if svc := p.service.spec; svc != nil {
-			names[(&ruleset.Plan{Service: svc, Port: p.port}).AffinityName()] = true
-		}
-	}
-	maps.DeleteFunc(a.known, func(e affinityEndpoint, k knownID) bool { return k.until.IsZero() && !names[e.port] })
-	maps.DeleteFunc(a.knownSets, func(port string, _ uint8) bool { return !names[port] })
+// service ports that are not served as they are wanted yet, by AffinityName.
+func (a *affinityIDs) forgetEarlier(waiting map[string]bool) {
+	maps.DeleteFunc(a.known, func(e affinityEndpoint, k knownID) bool { return k.until.IsZero() && !waiting[e.port] })
+	maps.DeleteFunc(a.knownSets, func(port string, _ uint8) bool { return !waiting[port] })
 }
 
-// idBlock is the number of ids that the row of reserved-ids reserves
-// at a time.
+// idBlock is the number of ids that the row of reserved-ids reserves at a time.
 const idBlock = 1 << 16
 
-// recoverAffinity reads the ids of endpoints and the affinity sets of service
-// ports in the kernel's table, so that clients keep their endpoints when the
-// proxy restarts. Other service ports get sets by a new seed. The sets can
-// contain clients of removed endpoints, whose ids are in no rule. Therefore new
-// ids begin after the ids that the earlier process reserved, or, if these
-// cannot be read, at the number of seconds since 1970.
-//
-// If a chain cannot be read, the clients of its endpoints may get another one.
-func (t *Table) recoverAffinity() {
-	if t.ids.seed == 0 {
-		t.ids.seed = rand.Uint64()
+// reserve returns the id below which ids are reserved, far above next. ok is
+// false if no id was given to an endpoint yet.
+func (a *affinityIDs) reserve() (below uint32, ok bool) {
+	if a.next > max(a.reserved, firstID) {
+		a.reserved = (a.next/idBlock + 1) * idBlock
 	}
-	table := &nft.Table{Family: t.Family(), Name: ruleset.TableName}
-	_, exists, err := t.kernel.FindTable(table)
-	if err == nil && !exists {
-		return
-	}
-	t.ids.next = uint32(time.Now().Unix())
-	if err == nil {
-		var reserved []nft.Row
-		reserved, err = t.rowsOf(table, t.rules.ReservedIDs(0).Set)
-		for i, r := range reserved {
-			if n := r.Key.FirstInteger(); i == 0 || n > t.ids.next {
-				t.ids.next = n
-			}
-		}
-	}
-	var chains []nft.Chain
-	if err == nil {
-		chains, err = t.kernel.Chains(table)
-	}
-	for _, chain := range chains { // one by one: a dump of all rules takes quadratic time
-		port, ok := ruleset.ParseStickyChain(chain.Name)
-		if !ok {
-			continue
-		}
-		rules, errRules := t.kernel.Rules(table, chain.Name)
-		if errRules != nil {
-			err = errRules
-		}
-		for _, r := range rules {
-			if sticky, ok := ruleset.ParseStickyRule(r); ok {
-				t.ids.recover(port, sticky)
-			}
-		}
-	}
-	if err != nil {
-		klog.ErrorS(err,
-			"Failed to read the session affinity of an earlier process; some clients may get another endpoint",
-			"table", t.name())
-	}
-}
-
-// rowsOf reads the rows of a set in the table of this version or of an earlier
-// one.
-func (t *Table) rowsOf(table *nft.Table, set *nft.Set) ([]nft.Row, error) {
-	rows, err := t.kernel.Rows(table, set)
-	if err != nil || len(rows) > 0 {
-		return rows, err
-	}
-	earlier := *set
-	earlier.Name = t.rules.EarlierSet(set)
-	rows, err = t.kernel.Rows(table, &earlier)
-	for i := range rows {
-		rows[i].Set = set
-	}
-	return rows, err
-}
-
-// maxEarlierClients is the number of clients with session affinity that are
-// taken over from the table of an earlier version. The kernel takes quadratic
-// time to list a set.
-const maxEarlierClients = 1 << 17
-
-// addEarlierClients adds the clients of the affinity sets of an earlier
-// version, which tx deletes, to the affinity sets that tx adds.
-func (t *Table) addEarlierClients(tx *transaction, found inspection) {
-	left := maxEarlierClients
-	for set := range tx.affinity {
-		if !found.has(object{kindSet, t.rules.EarlierSet(set)}) {
-			continue
-		}
-		rows, err := t.rowsOf(tx.program.Table, set)
-		if err != nil || len(rows) > left {
-			klog.InfoS("Clients with session affinity may get another endpoint", "table", t.name(), "set", set.Name,
-				"clients", len(rows), "err", err)
-			continue
-		}
-		left -= len(rows)
-		for _, r := range rows {
-			if r.Expires > 0 {
-				tx.to.AddRow(r)
-			}
-		}
-	}
-}
-
-// recover records the id of an endpoint and the affinity set that a rule of a
-// service port in the kernel has.
-func (a *affinityIDs) recover(port string, rule ruleset.StickyRule) {
-	a.known[affinityEndpoint{port, rule.Endpoint}] = knownID{clientID: clientID{rule.ID, rule.Group}}
-	a.knownSets[port] = rule.ClientSet
-	a.next = max(a.next, rule.ID+1, rule.Group+1)
+	return a.reserved, a.reserved != 0
 }
 
 // affinityGroups are the groups of the endpoints of a service port with session

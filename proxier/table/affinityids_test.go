@@ -13,6 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -263,7 +264,7 @@ func TestRestartWithFailures(t *testing.T) {
 	if got := committedPlan(table, sticky).Cluster; !slices.Equal(got, want) {
 		t.Errorf("after a restart: got %v, want %v", got, want)
 	}
-	table.doubt(rewriteDamage, "test")
+	table.keeper.Distrust(keep.RewriteDamage, "test")
 	tabletest.Sync(t, table)
 	if got := committedPlan(table, sticky).Cluster; !slices.Equal(got, want) {
 		t.Errorf("after a rewrite: got %v, want %v", got, want)
@@ -315,8 +316,8 @@ func TestReserveMoreIDs(t *testing.T) {
 	for i := range 3 {
 		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.0.%d", i)))
 		tabletest.Sync(t, table)
-		rows := table.committed.rows["reserved-ids"]
-		if reserved := table.committed.reservedIDs; reserved < table.ids.next || rows != 1 {
+		rows := table.Stats().Rows["reserved-ids"]
+		if reserved := table.ids.reserved; reserved < table.ids.next || rows != 1 {
 			t.Errorf("got ids below %d in %d rows, want at least %d in 1 row", reserved, rows, table.ids.next)
 		}
 		checkTable(t, table)
@@ -328,7 +329,7 @@ func TestReserveMoreIDs(t *testing.T) {
 // none that the earlier process can have assigned.
 func TestUnreadableAffinity(t *testing.T) {
 	tabletest.NewNamespace(t)
-	first := newSample(t)
+	newSample(t)
 	fail := func() error { return nft.ErrGeneration }
 	now := uint32(time.Now().Unix())
 	for name, tt := range map[string]struct {
@@ -339,11 +340,12 @@ func TestUnreadableAffinity(t *testing.T) {
 		"chains":       {tabletest.Kernel{OnChains: fail}, idBlock},
 		"rules":        {tabletest.Kernel{OnRules: fail}, idBlock},
 	} {
-		table := newUnconnected(t, sampleConfig(), nft.IPv4)
-		tt.faults.Conn = first.kernel.(*nft.Conn)
-		table.kernel = &tt.faults
-		table.recoverAffinity()
-		table.kernel = first.kernel
+		table := newTable(t, sampleConfig(), nft.IPv4)
+		table.ids = newAffinityIDs(0)
+		k := injectFaults(table)
+		k.OnRows, k.OnChains, k.OnRules = tt.faults.OnRows, tt.faults.OnChains, tt.faults.OnRules
+		table.ids.restore(k, table.rules, table.table())
+		injectFaults(table)
 		tabletest.PassSample(table)
 		tabletest.Sync(t, table)
 		checkTable(t, table)

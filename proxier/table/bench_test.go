@@ -12,6 +12,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -76,7 +77,7 @@ func BenchmarkFullWrite(b *testing.B) {
 		if err := deleteTable(table); err != nil {
 			b.Fatal(err)
 		}
-		table.doubt(rewriteFailure, "benchmark")
+		table.keeper.Distrust(keep.RewriteFailure, "benchmark")
 		b.StartTimer()
 		tabletest.Sync(b, table)
 	})
@@ -87,7 +88,7 @@ func BenchmarkRewrite(b *testing.B) {
 	table := loaded(b)
 	tabletest.Sync(b, table)
 	measure(b, table, func(int) {
-		table.doubt(rewriteFailure, "benchmark")
+		table.keeper.Distrust(keep.RewriteFailure, "benchmark")
 		tabletest.Sync(b, table)
 	})
 }
@@ -103,7 +104,7 @@ func BenchmarkRewriteSizes(b *testing.B) {
 			}
 			tabletest.Sync(b, table)
 			measure(b, table, func(int) {
-				table.doubt(rewriteFailure, "benchmark")
+				table.keeper.Distrust(keep.RewriteFailure, "benchmark")
 				tabletest.Sync(b, table)
 			})
 		})
@@ -151,7 +152,7 @@ func BenchmarkReports(b *testing.B) {
 // writes measures a first write, a rewrite, and the scaling of one Service.
 func writes(b *testing.B, table *Table) {
 	write := func(b *testing.B) {
-		table.doubt(rewriteFailure, "benchmark")
+		table.keeper.Distrust(keep.RewriteFailure, "benchmark")
 		b.StartTimer()
 		tabletest.Sync(b, table)
 	}
@@ -281,7 +282,7 @@ func loseEndpoints(b *testing.B, table *Table, service int) {
 func BenchmarkRender(b *testing.B) {
 	table := loaded(b)
 	table.SetNode(tabletest.Node())
-	plan := table.plan(table.desired.services[tabletest.NumberedService(77).Name].ports[0]).next
+	plan := nextPlan(table, table.desired.services[tabletest.NumberedService(77).Name].ports[0])
 	var rows []nft.Row
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -290,32 +291,21 @@ func BenchmarkRender(b *testing.B) {
 	}
 }
 
-// BenchmarkDiff compares the rows of a service port before and after the
-// replacement of one endpoint.
-func BenchmarkDiff(b *testing.B) {
-	table := loaded(b)
-	table.SetNode(tabletest.Node())
-	s := table.desired.services[tabletest.NumberedService(77).Name]
-	before := table.rules.Rows(nil, table.plan(s.ports[0]).next)
-	tabletest.DeleteEndpoint(table, s.name, tabletest.NumberedEndpoint(77, 3).EndpointKey)
-	tabletest.SetEndpoint(table, s.name, tabletest.NumberedEndpoint(benchServices, 0))
-	after := table.rules.Rows(nil, table.plan(s.ports[0]).next)
-	b.ReportAllocs()
-	b.ResetTimer()
-	for range b.N {
-		diffRows(before, after)
-	}
+// nextPlan returns the plan that the next sync gives a service port.
+func nextPlan(table *Table, p *portState) *ruleset.Plan {
+	plan, _ := table.preview(p, table.ids.preview())
+	return plan
 }
 
 // deleteTable deletes the table in the kernel, if it exists.
 func deleteTable(t *Table) error {
-	_, exists, err := t.kernel.FindTable(&nft.Table{Family: t.Family(), Name: ruleset.TableName})
+	_, exists, err := t.keeper.Kernel().FindTable(t.table())
 	if err != nil || !exists {
 		return err
 	}
-	t.batch.Reset()
-	t.batch.DeleteTable()
-	return t.commit()
+	b := nft.NewBatch(t.table())
+	b.DeleteTable()
+	return t.keeper.Kernel().Commit(b)
 }
 
 // mixed returns a Table after a sync with the Services of the benchmarks, of
@@ -347,7 +337,7 @@ func BenchmarkForeignCommits(b *testing.B) {
 	var checks, changes time.Duration
 	var number int
 	var after time.Time // the earliest time of the next Check
-	rewrites := table.stats.Rewrites
+	rewrites := table.Stats().Rewrites
 	b.ResetTimer()
 	for i := range b.N {
 		for range 20 {
@@ -359,7 +349,7 @@ func BenchmarkForeignCommits(b *testing.B) {
 				b.Fatal(err)
 			}
 			if !time.Now().Before(after) {
-				used, err := threadTimeOf(table.Check)
+				used, err := keep.ThreadTimeOf(table.Check)
 				if checks += used; err != nil {
 					b.Fatal(err)
 				}
@@ -376,7 +366,7 @@ func BenchmarkForeignCommits(b *testing.B) {
 	b.ReportMetric(100*checks.Seconds()/b.Elapsed().Seconds(), "%core")
 	b.ReportMetric(float64(number)/float64(b.N), "checks/op")
 	b.ReportMetric(float64(changes.Microseconds())/float64(b.N), "change-µs/op")
-	b.ReportMetric(float64(table.stats.Rewrites-rewrites), "rewrites")
+	b.ReportMetric(float64(table.Stats().Rewrites-rewrites), "rewrites")
 }
 
 // BenchmarkVerify verifies an intact table.
@@ -385,7 +375,7 @@ func BenchmarkVerify(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		if err := table.verify(); err != nil {
+		if err := table.keeper.Verify(); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -397,7 +387,8 @@ func BenchmarkScrub(b *testing.B) {
 	table := mixed(b)
 	b.ResetTimer()
 	for range b.N {
-		table.observed.scrubber.done = -1
+		tabletest.NFT(b, "", "add", "table", "ip", "other")
+		tabletest.NFT(b, "", "delete", "table", "ip", "other")
 		scrubAll(b, table)
 	}
 }

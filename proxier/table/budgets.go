@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -26,17 +25,6 @@ type budgets struct {
 type namespaceRows struct {
 	rows    int
 	limited bool
-}
-
-// reduced is the part of a Service that its budget covers, if that is not all.
-type reduced struct {
-	ruleset.Share
-	// budget is less than the budget of the Service if its namespace exceeds
-	// its own.
-	budget   int
-	reported bool // in an event
-	// endpoints contain the endpoints of each service port.
-	endpoints []*cluster.Endpoint
 }
 
 // maxPairs is the number of pairs of a service port and an endpoint up to which
@@ -151,36 +139,6 @@ func (d *desired) reduce(s *serviceState, share ruleset.Share, budget int) {
 	}
 	r.reported = s.reduced != nil && s.reduced.reported
 	s.reduced, d.budgets.reduced[s] = r, struct{}{}
-}
-
-// reportReduced records an event for each Service that is reduced since the
-// last sync.
-func (t *Table) reportReduced() {
-	d := &t.desired
-	for s := range d.budgets.reduced {
-		if s.reduced.reported {
-			continue
-		}
-		s.reduced.reported = true
-		t.record(cluster.NewEvent(s.spec, cluster.ReasonBudget, fmt.Sprintf("Service %s %s", s.name, d.reduction(s))))
-	}
-}
-
-// Reduction describes how a Service that lists a frontend exceeds a budget, as
-// a sentence, and returns "" if no such Service does. The Service may serve the
-// frontend or leave it out.
-func (t *Table) Reduction(f ruleset.Frontend) string {
-	d := &t.desired
-	for s := range d.budgets.reduced {
-		lists := func(port cluster.ServicePort) bool {
-			return slices.ContainsFunc(ruleset.FrontendsOf(t.Family(), s.spec, port),
-				func(other ruleset.ServedFrontend) bool { return other.Frontend == f })
-		}
-		if slices.ContainsFunc(s.spec.Ports, lists) {
-			return fmt.Sprintf("Service %s %s", s.name, d.reduction(s))
-		}
-	}
-	return ""
 }
 
 // reduction describes how a Service is reduced, as a predicate.

@@ -30,8 +30,8 @@ func budgeted(t *testing.T, budgets ruleset.Budgets) (*Table, *tabletest.Events)
 // kernel.
 func served(table *Table, name cluster.ServiceName) string {
 	frontends, endpoints := 0, 0
-	for p, plan := range table.committed.plans {
-		if p.service.name == name {
+	for p := range plans(table) {
+		if plan := p.plan(); p.service.name == name {
 			frontends, endpoints = frontends+len(plan.Frontends), endpoints+len(plan.Cluster)
 		}
 	}

@@ -66,7 +66,7 @@ func (c *claims) holder(f ruleset.Frontend) holder {
 	if by, taken := c.takenByNode(f, o.kind); taken {
 		return by
 	}
-	return holder{o.port.service, o.port.name()}
+	return holder{o.port.service, o.port.String()}
 }
 
 // change marks a Service whose frontends have another owner than before.
@@ -188,7 +188,7 @@ func (c *claims) takenByNode(f ruleset.Frontend, kind ruleset.AddressKind) (by h
 		return holder{s, fmt.Sprintf("the health check of %s", s.name)}, true
 	}
 	if o, ok := c.owners[nodePort(f)]; ok {
-		return holder{o.port.service, fmt.Sprintf("the NodePort of %s", o.port.name())}, true
+		return holder{o.port.service, fmt.Sprintf("the NodePort of %s", o.port.String())}, true
 	}
 	return holder{}, false
 }
@@ -300,75 +300,4 @@ type conflict struct {
 	n int
 	ruleset.Frontend
 	loser, holder string
-}
-
-// conflictsOf returns the conflicts of a Service.
-func (t *Table) conflictsOf(s *serviceState) conflicts {
-	var found conflicts
-	c := &t.desired.claims
-	for _, p := range s.ports {
-		for _, w := range p.wants {
-			if c.owner(w.Frontend) == p {
-				continue
-			}
-			by, name := c.holder(w.Frontend), cluster.ServiceName{}
-			if by.service != nil {
-				name = by.service.name
-			}
-			if w.IsNodePort() && !t.recordsNodePort(s, by.service) {
-				continue
-			}
-			e, known := found[name]
-			if !known {
-				e = conflict{Frontend: w.Frontend, loser: p.name(), holder: by.text}
-			}
-			if e.n++; found == nil {
-				found = make(conflicts)
-			}
-			found[name] = e
-		}
-	}
-	return found
-}
-
-// reportConflicts records an event for each pair of a Service and what holds
-// frontends that it claims, if there are more such frontends than when it was
-// last reported.
-func (t *Table) reportConflicts() {
-	c := &t.desired.claims
-	for _, s := range slices.SortedFunc(maps.Keys(c.changed), compareServices) {
-		found, before := t.conflictsOf(s), c.reported[s]
-		if len(found) == 0 {
-			delete(c.reported, s)
-			continue
-		}
-		c.reported[s] = found
-		for _, by := range slices.SortedFunc(maps.Keys(found), cluster.ServiceName.Compare) {
-			if more := found[by].n - before[by].n; more > 0 {
-				t.stats.Conflicts += more
-				t.record(cluster.NewEvent(s.spec, cluster.ReasonAddressConflict, found[by].note()))
-			}
-		}
-	}
-	c.changed = make(map[*serviceState]struct{})
-}
-
-func (c conflict) note() string {
-	note := fmt.Sprintf("Service port %s gets no traffic on %s: it belongs to %s", c.loser, c.Frontend, c.holder)
-	if c.n > 1 {
-		note += fmt.Sprintf(" (%d frontends of the Service in all)", c.n)
-	}
-	return note
-}
-
-// recordsNodePort reports whether this table, rather than the table of another
-// family, records an event about a NodePort that another Service owns. The
-// conflict exists in each family that both Services have, and is recorded once.
-func (t *Table) recordsNodePort(loser, owner *serviceState) bool {
-	for _, f := range loser.spec.Families {
-		if slices.Contains(owner.spec.Families, f) {
-			return f == t.Family()
-		}
-	}
-	return true
 }

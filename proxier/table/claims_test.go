@@ -117,7 +117,7 @@ func TestManyConflicts(t *testing.T) {
 				s.Ports = append(s.Ports, p)
 			}
 		}))
-		table.reportConflicts()
+		table.prepare()
 	}
 	set("young", 2, 2000, 20)
 	set("old", 1, 2000, 20)

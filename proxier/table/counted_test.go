@@ -8,6 +8,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -43,11 +44,11 @@ func countedNumbers(t *testing.T, table *Table) map[string]uint64 {
 	}
 	defer conn.Close()
 	numbers := make(map[string]uint64)
-	for _, set := range table.committed.program.Sets {
+	for _, set := range table.keeper.Program().Sets {
 		if !set.Counts {
 			continue
 		}
-		found, err := conn.Rows(table.committed.program, set)
+		found, err := conn.Rows(table.keeper.Program(), set)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("set %s: got rows %v, %v", set.Name, found, err)
 		}
@@ -94,7 +95,7 @@ func TestCountedRowsKeepTheirNumbers(t *testing.T) {
 		"ns/a:http 10.96.1.1": 7, "ns/b:http 10.96.1.2": 7, "ns/a:http tcp": 7, "ns/b:http tcp": 7,
 	}
 	check("restart", want)
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.Sync(t, table)
 	check("rewrite", want)
 	tabletest.SetEndpoint(table, countedService("a", 1).Name, tabletest.Endpoint("10.244.1.1"))
@@ -107,7 +108,7 @@ func TestCountedRowsKeepTheirNumbers(t *testing.T) {
 	check("repair", want)
 
 	// While the table is in doubt, another Service gets the addresses.
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	table.DeleteService(countedService("a", 1).Name)
 	table.DeleteService(countedService("b", 2).Name)
 	table.SetService(countedService("d", 1))
@@ -155,8 +156,8 @@ func TestAnnotatedServices(t *testing.T) {
 			t.Errorf("step %d: got rows %v, want %d", step, rows, want)
 		}
 	}
-	if table.stats.Rewrites != 1 {
-		t.Errorf("got %d rewrites, want 1", table.stats.Rewrites)
+	if table.Stats().Rewrites != 1 {
+		t.Errorf("got %d rewrites, want 1", table.Stats().Rewrites)
 	}
 }
 
@@ -165,12 +166,12 @@ func TestRewriteSkipsCountedRows(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newCounting(t)
 	before := table.Stats().RowsWritten
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.Sync(t, table)
 	first := table.Stats().RowsWritten - before
 	tabletest.LoadNFT(t, "flush set ip kube-proxy service-connections")
 	before = table.Stats().RowsWritten
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.Sync(t, table)
 	if n := table.Stats().RowsWritten - before; n != first+2 {
 		t.Errorf("got %d rows with an empty set, want %d", n, first+2)

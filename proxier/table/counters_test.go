@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -19,11 +20,11 @@ func TestTamperingWithCounters(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tabletest.NewNamespace(t)
 			table := newSample(t)
-			rewrites := table.stats.Rewrites
+			rewrites := table.Stats().Rewrites
 			tabletest.LoadNFT(t, commands)
 			mustCheck(t, table)
 			checkTable(t, table)
-			checkRepairs(t, table, damagedCounter, rewrites)
+			checkRepairs(t, table, keep.DamagedCounter, rewrites)
 			mustCheck(t, table)
 			if n := repairsOf(table); n != 1 {
 				t.Errorf("got %d repairs, want 1", n)
@@ -50,7 +51,7 @@ func setCounters(t *testing.T) {
 // checkCounters checks that the counters have the values of setCounters.
 func checkCounters(t *testing.T, table *Table, when string) {
 	t.Helper()
-	found, err := table.kernel.Counters(table.committed.program)
+	found, err := table.keeper.Kernel().Counters(table.keeper.Program())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestCountersKeepTheirValues(t *testing.T) {
 	checkTable(t, table)
 	checkCounters(t, table, "restart")
 
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.Sync(t, table)
 	checkCounters(t, table, "rewrite")
 

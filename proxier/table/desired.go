@@ -1,44 +1,41 @@
 package table
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // desired is the state that the source passed, and which parts of it changed
 // since the last sync.
 type desired struct {
-	family      nft.Family
-	node        *cluster.Node
-	nodeChanged bool
-	services    map[cluster.ServiceName]*serviceState
-	served      int                   // number of services with a spec
-	ports       map[uint32]*portState // by tag
-	freeTags    []uint32              // of service ports that are forgotten
-	claims      claims
-	budgets     budgets
-	dirty       map[*serviceState]struct{} // that changed
-	edited      map[*serviceState]struct{} // that have edits
+	family   nft.Family
+	node     *cluster.Node
+	services map[cluster.ServiceName]*serviceState
+	served   int                   // number of services with a spec
+	ports    map[uint32]*portState // by tag
+	freeTags []uint32              // of service ports that are forgotten
+	claims   claims
+	budgets  budgets
+	dirty    map[*serviceState]struct{} // that changed
+	edited   map[*serviceState]struct{} // that have edits
+	touch    func(keep.Owner)           // Keeper.Touch
 }
 
-func newDesired(f nft.Family, config *Config) desired {
+func newDesired(f nft.Family, config ruleset.Config, ownPorts []netip.AddrPort) desired {
 	return desired{
 		family:   f,
 		node:     &cluster.Node{},
 		services: make(map[cluster.ServiceName]*serviceState),
 		ports:    make(map[uint32]*portState),
-		claims:   newClaims(config.OwnPorts),
+		claims:   newClaims(ownPorts),
 		budgets: budgets{
-			Budgets: config.Rules.Budgets, config: &config.Rules,
+			Budgets: config.Budgets, config: &config,
 			namespaces: make(map[string]*namespaceRows), reduced: make(map[*serviceState]struct{}),
 		},
 		dirty:  make(map[*serviceState]struct{}),
@@ -46,74 +43,20 @@ func newDesired(f nft.Family, config *Config) desired {
 	}
 }
 
-// serviceState is the desired state of one Service.
-type serviceState struct {
-	name cluster.ServiceName
-	// spec is nil if the source passed endpoints only.
-	spec *cluster.Service
-	// endpoints are sorted by address and source. The slice may belong to the
-	// source, so it is replaced and never modified.
-	endpoints []*cluster.Endpoint
-	weighted  bool  // an endpoint has another weight than the default
-	edits     edits // of endpoints, by source
-	// ports are the ports of spec, in its order, followed by removed ones until
-	// the next commit.
-	ports []*portState
-	// rows is the number of rows within the Service's own budget. reduced is
-	// nil if its budgets cover the whole Service.
-	rows    int
-	reduced *reduced
-	// invalidEndpoints is the last note about endpoints that are ignored, "" if
-	// there is none.
-	invalidEndpoints string
-	// deferred reports whether the change of a heavy service port waits, and
-	// nothing changed since (see parts.go).
-	deferred bool
-	pace     pace
-}
-
-// portState is the desired state of one service port.
-type portState struct {
-	service *serviceState
-	port    cluster.ServicePort
-	created time.Time
-	// removed reports whether the Service no longer has the port.
-	removed bool
-	// wants are the frontends that the service port claims.
-	wants []ruleset.ServedFrontend
-	// index is the position among the ports of the Service, negative for one
-	// that it does not have.
-	index int32
-	// tag identifies the service port in batches, and in the rows of its
-	// targets if it has many (see ruleset.Plan.Number).
-	tag uint32
-	// pending reports whether the service port changed since it was written.
-	pending bool
-	written time.Time // end of its last heavy part
-}
-
-func (p *portState) name() string { return p.service.name.WithPort(p.port.Name) }
-
-// comparePorts orders service ports by Service, name and protocol.
-func comparePorts(p, q *portState) int {
-	return cmp.Or(p.service.name.Compare(q.service.name),
-		strings.Compare(p.port.Name, q.port.Name),
-		cmp.Compare(p.port.Protocol, q.port.Protocol))
-}
-
-// setNode sets the node and the addresses on which its NodePorts listen.
-func (d *desired) setNode(n *cluster.Node, nodePortAddrs []netip.Addr) {
+// setNode sets the node and the addresses on which its NodePorts listen. It
+// reports whether the program may change.
+func (d *desired) setNode(n *cluster.Node, nodePortAddrs []netip.Addr) bool {
 	before := *d.node
 	before.LocalIPs = n.LocalIPs // only claims depend on them
 	d.node = n
 	d.claims.setNodeAddrs(n.LocalIPs, nodePortAddrs, d.markDirty)
 	if before.Equal(n) {
-		return
+		return false
 	}
-	d.nodeChanged = true
 	for _, s := range d.services {
 		d.markDirty(s)
 	}
+	return true
 }
 
 func (d *desired) setService(svc *cluster.Service) {
@@ -168,15 +111,9 @@ func (d *desired) service(name cluster.ServiceName) *serviceState {
 
 func (d *desired) markDirty(s *serviceState) {
 	d.dirty[s] = struct{}{}
-	s.deferred = false
 	for _, p := range s.ports {
-		p.pending = true
+		d.touch(p)
 	}
-}
-
-// isPending reports whether a service port of s is not written yet.
-func (s *serviceState) isPending() bool {
-	return slices.ContainsFunc(s.ports, func(p *portState) bool { return p.pending })
 }
 
 // dirtyServices returns the Services that changed, sorted by name.
@@ -199,56 +136,21 @@ func (d *desired) countRows() (n int) {
 	return n
 }
 
-func compareServices(a, b *serviceState) int { return a.name.Compare(b.name) }
-
 // forget deletes the removed service ports of s that are not in the kernel, and
 // s itself if nothing of it is left.
-func (d *desired) forget(s *serviceState, committed *committed) {
+func (d *desired) forget(s *serviceState, forget func(keep.Owner)) {
 	s.ports = slices.DeleteFunc(s.ports, func(p *portState) bool {
-		if p.removed && committed.plans[p] == nil {
+		gone := p.removed && p.kept.Have() == nil
+		if gone {
+			forget(p)
 			delete(d.ports, p.tag)
 			d.freeTags = append(d.freeTags, p.tag)
-			return true
 		}
-		return false
+		return gone
 	})
 	if s.spec == nil && len(s.endpoints) == 0 && s.edits == nil && len(s.ports) == 0 && d.services[s.name] == s {
 		delete(d.services, s.name)
 	}
-}
-
-// reportInvalidEndpoints records an event for each changed Service that has
-// endpoints in a service CIDR, once for each set of such endpoints.
-func (t *Table) reportInvalidEndpoints() {
-	for _, s := range t.desired.dirtyServices() {
-		if s.deferred {
-			continue // nothing changed since the last sync
-		}
-		var invalid []string
-		for _, e := range s.endpoints {
-			if t.desired.node.IsServiceAddr(e.Addr) {
-				invalid = append(invalid, e.Addr.String())
-			}
-		}
-		note := ""
-		if len(invalid) > 0 {
-			note = fmt.Sprintf("Endpoints of Service %s are ignored, because they are in a service CIDR: %s",
-				s.name, summary(invalid))
-		}
-		if note != s.invalidEndpoints && note != "" && s.spec != nil {
-			t.record(cluster.NewEvent(s.spec, cluster.ReasonInvalid, note))
-		}
-		s.invalidEndpoints = note
-	}
-}
-
-// summary joins the first values of a list.
-func summary(values []string) string {
-	const limit = 5
-	if len(values) <= limit {
-		return strings.Join(values, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(values[:limit], ", "), len(values)-limit)
 }
 
 // setPorts makes the service ports of s, and the frontends that they claim,
@@ -294,11 +196,6 @@ func (d *desired) newTag() uint32 {
 	tag := d.freeTags[n-1]
 	d.freeTags = d.freeTags[:n-1]
 	return tag
-}
-
-// keyOf returns what identifies a service port within its Service.
-func keyOf(p cluster.ServicePort) cluster.ServicePort {
-	return cluster.ServicePort{Name: p.Name, Protocol: p.Protocol}
 }
 
 // removePorts releases the frontends of service ports. Their state stays until

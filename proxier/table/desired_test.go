@@ -41,7 +41,7 @@ func TestEndpointsInServiceCIDR(t *testing.T) {
 		t.Helper()
 		tabletest.Sync(t, table)
 		checkTable(t, table)
-		if got := table.committed.rows[set]; got != want {
+		if got := table.Stats().Rows[set]; got != want {
 			t.Errorf("%s: got %d rows of %s, want %d", name, got, set, want)
 		}
 	}

@@ -7,11 +7,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// edits are the endpoints that sources passed for a Service since they were
-// last merged. They are merged once per sync: a Service can have tens of
-// thousands of sources.
-type edits map[string][]*cluster.Endpoint
-
 func (d *desired) setEndpoints(name cluster.ServiceName, source string, endpoints []*cluster.Endpoint) {
 	endpoints = d.ofFamily(endpoints)
 	if d.services[name] == nil && len(endpoints) == 0 {

@@ -30,6 +30,12 @@ type Expected struct {
 	rows    map[rowKey]nft.Row
 }
 
+// rowKey identifies a row.
+type rowKey struct {
+	set *nft.Set
+	key nft.Tuple
+}
+
 // Expected returns the table that the desired state demands. It can be used
 // while another goroutine uses the Table: it passes functions that use the
 // Table to read, which calls them when no other goroutine does. An error of
@@ -47,7 +53,7 @@ func (t *Table) Expected(read func(func()) error) (*Expected, error) {
 		chains: make(map[string]*nft.Chain), rows: make(map[rowKey]nft.Row),
 	}
 	err := read(func() {
-		e.program = t.rules.MakeProgram(t.desired.node, t.committed.sources(t.rules, nil)...)
+		e.program = t.rules.MakeProgram(t.desired.node, t.rules.SourceSets(t.keeper.Uses)...)
 		e.ids = t.ids.preview()
 	})
 	if err == nil {
@@ -72,8 +78,10 @@ func (e *Expected) Rules(chain string) ([]nft.Rule, error) {
 }
 
 func (e *Expected) chain(name string) *nft.Chain {
-	if c := findChain(e.program.Table, name); c != nil {
-		return c
+	for _, c := range e.program.Table.Chains {
+		if c.Name == name {
+			return c
+		}
 	}
 	return e.chains[name]
 }
@@ -133,8 +141,8 @@ func (e *Expected) client(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 	found := []nft.Row{{}}
 	var errFind error
 	err := e.read(func() {
-		if e.table.kernel != nil {
-			found, errFind = e.table.kernel.FindRows(e.program.Table, []nft.Row{{Set: set, Key: key}})
+		if kernel := e.table.keeper.Kernel(); kernel != nil {
+			found, errFind = kernel.FindRows(e.program.Table, []nft.Row{{Set: set, Key: key}})
 		}
 	})
 	switch {
@@ -176,7 +184,7 @@ func (e *Expected) content(owner any) (rows []nft.Row, chains []*nft.Chain) {
 		case !t.UpToDate() || len(t.desired.dirty) > 0:
 			addr, _ := t.rules.SharedAddr(owner.set, owner.key)
 			ports = t.desired.portsAt(addr)
-		case t.committed.shared[owner] > 0: // the kernel has all rows
+		case t.keeper.Has(nft.Row{Set: owner.set, Key: owner.key}): // the kernel has all rows
 			return []nft.Row{{Set: owner.set, Key: owner.key}}, nil
 		}
 	}
@@ -185,7 +193,7 @@ func (e *Expected) content(owner any) (rows []nft.Row, chains []*nft.Chain) {
 			continue
 		}
 		e.planned[p] = true
-		plan := t.previewPlan(p, e.ids)
+		plan, _ := t.preview(p, e.ids) // the remainder if it cannot be written
 		rows, chains = t.rules.Rows(rows, plan), append(chains, t.rules.Chains(plan)...)
 	}
 	e.addSources(rows)
@@ -235,13 +243,13 @@ func (t *Table) Fprint(w io.Writer) error {
 	used := make(map[*nft.Set]bool)
 	for _, s := range t.desired.allServices() {
 		for _, p := range s.ports {
-			plan := t.previewPlan(p, ids)
+			plan, _ := t.preview(p, ids)
 			chains, rows = append(chains, t.rules.Chains(plan)...), t.rules.Rows(rows, plan)
 			used[t.rules.AffinitySet(plan)] = true
 		}
 	}
-	if ids.next > firstID {
-		rows = append(rows, t.rules.ReservedIDs(reservation(ids.next)))
+	if below, ok := ids.reserve(); ok {
+		rows = append(rows, t.rules.ReservedIDs(below))
 	}
 	balancers := make(map[ruleset.Class]bool)
 	for _, r := range rows {

@@ -34,7 +34,7 @@ func TestExpected(t *testing.T) {
 			checkExpected(t, expected, r)
 		}
 		for _, p := range table.desired.ports {
-			plan, _ := table.desiredPlan(p, nil)
+			plan, _ := table.preview(p, nil)
 			for _, r := range table.rules.Rows(nil, plan) {
 				sets[r.Set.Name] = true
 				checkExpected(t, expected, r)

@@ -12,13 +12,14 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // plansLost is an Observer that counts plans that were removed.
 type plansLost int
 
-func (n *plansLost) Synced(SyncResult) {}
+func (n *plansLost) Synced(keep.SyncResult) {}
 
 func (n *plansLost) Committed(c *Commit) {
 	for _, change := range c.Changes {
@@ -35,8 +36,9 @@ func newChunked(t *testing.T) (*Table, *tabletest.Events, *plansLost) {
 	config, recorded := recordEvents()
 	lost := new(plansLost)
 	config.Observer = lost
+	config.Limits = atOnce()
+	config.Limits.ColdBytes = 4000
 	table := newTable(t, config, nft.IPv4)
-	table.coldBytes = 4000
 	table.SetNode(tabletest.Node())
 	for i := range 100 {
 		svc := tabletest.NumberedService(i)
@@ -84,12 +86,11 @@ func TestTableChangesDuringWrite(t *testing.T) {
 					tabletest.Sync(t, table)
 				}
 				mustCheck(t, table) // content that was deleted
-				table.observed.repairs.pause = 0
 				mustCheck(t, table)
 				checkTable(t, table)
-				if len(*recorded)+table.stats.Refusals+len(table.refusals)+int(*lost) != 0 || !table.UpToDate() {
+				if len(*recorded)+table.Stats().Refusals+failing(table)+int(*lost) != 0 || !table.UpToDate() {
 					t.Errorf("got events %v, %d refusals, %d plans lost, up to date: %v",
-						*recorded, table.stats.Refusals, *lost, table.UpToDate())
+						*recorded, table.Stats().Refusals, *lost, table.UpToDate())
 				}
 			})
 		}
@@ -114,8 +115,8 @@ func TestTableDeletedAgainAndAgain(t *testing.T) {
 	k.OnCommit = nil
 	tabletest.Sync(t, table)
 	checkTable(t, table)
-	if len(*recorded)+len(table.refusals) != 0 {
-		t.Errorf("got events %v and %d refusals", *recorded, len(table.refusals))
+	if len(*recorded)+failing(table) != 0 {
+		t.Errorf("got events %v and %d refusals", *recorded, failing(table))
 	}
 }
 
@@ -127,9 +128,8 @@ type faults struct {
 
 func (f *faults) inject(table *Table, p *portState) {
 	injectFaults(table).OnCommit = func(b *nft.Batch, commit func() error) error {
-		_, dirty := table.desired.dirty[p.service]
 		switch {
-		case f.err == nil || !dirty || table.refusals[p].instead != theWanted:
+		case f.err == nil || !p.kept.Pending() || writesLess(p):
 			return commit()
 		case b.Len() > 8000:
 			f.whole++
@@ -199,6 +199,9 @@ func TestRefusedChange(t *testing.T) {
 			tabletest.PassSample(table)
 			tabletest.Sync(t, table)
 			port := table.desired.services[web].ports[0]
+			if tt.fight {
+				repairTwice(t, table)
+			}
 			f := faults{err: tt.err(port.tag)}
 			f.inject(table, port)
 			endpoints := slices.Clone(table.desired.services[web].endpoints)
@@ -207,9 +210,6 @@ func TestRefusedChange(t *testing.T) {
 			}))
 			tabletest.SetEndpoint(table, web, tabletest.Endpoint("10.244.9.9"))
 			tabletest.SetEndpoint(table, lb, tabletest.Endpoint("10.244.9.10"))
-			if tt.fight {
-				table.observed.repairs.last, table.observed.repairs.pause = time.Now(), time.Minute
-			}
 			var got result
 			for i := range 10 {
 				if i == tt.n {
@@ -234,12 +234,12 @@ func TestRefusedChange(t *testing.T) {
 				t.Errorf("got %d endpoints, want %d", n, want)
 			}
 			events := recorded.Of(cluster.ReasonRefused)
-			if len(events) != table.stats.Refusals || (len(events) == 1) != tt.want.refused {
+			if len(events) != table.Stats().Refusals || (len(events) == 1) != tt.want.refused {
 				t.Errorf("got events about %q", events)
 			}
 			checkTable(t, table)
-			if err := table.Resync(); err != nil || len(table.refusals) != 0 {
-				t.Errorf("Resync: got %v, %d refusals", err, len(table.refusals))
+			if err := table.Resync(); err != nil || failing(table) != 0 {
+				t.Errorf("Resync: got %v, %d refusals", err, failing(table))
 			}
 			checkTable(t, table)
 		})
@@ -252,12 +252,7 @@ func TestForeignRowOnKey(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
 	tabletest.LoadNFT(t, "add element ip kube-proxy service-classes { 10.96.0.99 . tcp . 80 : 0:9 }")
-	now, err := table.kernel.Generation()
-	if err != nil {
-		t.Fatal(err)
-	}
-	table.observed.seen = table.observed.generation.found(now)
-	table.observed.verified = table.observed.seen // as on a kernel that reports no numbers of rows
+	injectFaults(table).NoCounts = true
 	for i, name := range []string{"new", "other"} {
 		svc := tabletest.Service(name, fmt.Sprintf("10.96.0.%d", 99+i), nil)
 		table.SetService(svc)
@@ -265,8 +260,8 @@ func TestForeignRowOnKey(t *testing.T) {
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
-	if n := repairsOf(table); n != 1 || len(table.refusals) != 0 {
-		t.Errorf("got %d repairs and %d refusals, want 1 and 0", n, len(table.refusals))
+	if n := repairsOf(table); n != 1 || failing(table) != 0 {
+		t.Errorf("got %d repairs and %d refusals, want 1 and 0", n, failing(table))
 	}
 }
 
@@ -285,8 +280,8 @@ func TestRefusedPortLosesFrontend(t *testing.T) {
 	tabletest.SetEndpoint(table, older.Name, tabletest.Endpoint("10.244.9.1"))
 	tabletest.Sync(t, table)
 	checkTable(t, table)
-	if p := committedPlan(table, older.Name); p == nil || len(p.Cluster) != 1 || table.committed.plans[port] != nil {
-		t.Errorf("got plans %+v and %+v", p, table.committed.plans[port])
+	if p := committedPlan(table, older.Name); p == nil || len(p.Cluster) != 1 || port.plan() != nil {
+		t.Errorf("got plans %+v and %+v", p, port.plan())
 	}
 	table.SetService(refusedService())
 	tabletest.SetEndpoint(table, refusedService().Name, tabletest.Endpoint("10.244.0.66"))

@@ -14,6 +14,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -23,7 +24,7 @@ var errLost = fmt.Errorf("test: %w", nft.ErrUnknownOutcome)
 
 // answer makes the next commits end with these errors. Later ones succeed.
 func answer(table *Table, errs ...error) *tabletest.Kernel {
-	k, ok := table.kernel.(*tabletest.Kernel)
+	k, ok := table.keeper.Kernel().(*tabletest.Kernel)
 	if !ok {
 		k = injectFaults(table)
 	}
@@ -140,7 +141,7 @@ func TestRepairWithoutMemory(t *testing.T) {
 	answer(table, problem(unix.EINVAL, tag))
 	tabletest.SetEndpoint(table, web, tabletest.Endpoint("10.244.9.9"))
 	tabletest.Sync(t, table)
-	answer(table, problem(unix.ENOMEM, tag), problem(unix.EINVAL, tag))
+	answer(table, problem(unix.ENOMEM, tag))
 	tabletest.LoadNFT(t, "flush chain ip kube-proxy services")
 	mustFail(t, table.Check())
 	tabletest.Sync(t, table)
@@ -252,8 +253,8 @@ func TestConsequenceOfNoMemory(t *testing.T) {
 // commits records what an Observer receives about Services.
 type commits []ServiceChange
 
-func (c *commits) Synced(SyncResult)   {}
-func (c *commits) Committed(m *Commit) { *c = append(*c, m.Services...) }
+func (c *commits) Synced(keep.SyncResult) {}
+func (c *commits) Committed(m *Commit)    { *c = append(*c, m.Services...) }
 
 // The LoadBalancer IP of a refused Service rejects connections, so its health
 // check reports no endpoint on this node.
@@ -304,18 +305,5 @@ func TestAffinityAfterRefusedRewrite(t *testing.T) {
 	}
 	if len(second.ids.known)+len(second.ids.knownSets) > 0 {
 		t.Error("the ids of the earlier process are kept for ever")
-	}
-}
-
-// A plan that was committed is not modified when it stays as it is.
-func TestCommittedPlanStays(t *testing.T) {
-	tabletest.NewNamespace(t)
-	table := newSample(t)
-	p := table.desired.services[sticky].ports[0]
-	table.refusals[p] = refusal{fate: fate{refused: true, instead: theSame}}
-	plan := table.committed.plans[p]
-	plan.Cluster[0].ID = 0 // would get an id
-	if c := table.plan(p); c.next != plan || plan.Cluster[0].ID != 0 {
-		t.Errorf("got plan %+v", c.next)
 	}
 }

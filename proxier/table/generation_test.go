@@ -6,6 +6,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -47,7 +48,7 @@ func TestFamiliesAreNotForeign(t *testing.T) {
 	wantRewrites := func(want int) {
 		t.Helper()
 		for _, table := range tables {
-			if got := table.stats.Rewrites; got != want {
+			if got := table.Stats().Rewrites; got != want {
 				t.Errorf("%s: got %d rewrites, want %d", table.Family(), got, want)
 			}
 		}
@@ -71,7 +72,7 @@ func TestFamiliesAreNotForeign(t *testing.T) {
 func TestChangesOfOtherTables(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	rewrites := table.stats.Rewrites
+	rewrites := table.Stats().Rewrites
 	for range 3 {
 		tabletest.LoadNFT(t, "add table ip other")
 		svc := tabletest.Service("svc", "10.96.0.99", nil)
@@ -83,7 +84,7 @@ func TestChangesOfOtherTables(t *testing.T) {
 		tabletest.Sync(t, table)
 	}
 	checkTable(t, table)
-	if got := table.stats.Rewrites - rewrites; got != 0 {
+	if got := table.Stats().Rewrites - rewrites; got != 0 {
 		t.Errorf("got %d rewrites, want 0", got)
 	}
 }
@@ -93,7 +94,7 @@ func TestChangesOfOtherTables(t *testing.T) {
 func TestForeignCommits(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	transactions := table.stats.Transactions
+	transactions := table.Stats().Transactions
 	for range 20 {
 		tabletest.LoadNFT(t, "add table ip other; add chain ip other c; delete table ip other")
 		mustCheck(t, table)
@@ -102,11 +103,8 @@ func TestForeignCommits(t *testing.T) {
 		}
 	}
 	scrubAll(t, table)
-	if got := table.stats.Transactions - transactions; got != 0 {
+	if got := table.Stats().Transactions - transactions; got != 0 {
 		t.Errorf("got %d transactions, want 0", got)
-	}
-	if table.observed.scrubber.done == 0 {
-		t.Error("the scrubber has not completed a pass")
 	}
 }
 
@@ -115,7 +113,9 @@ func TestForeignCommits(t *testing.T) {
 // one family are not foreign to the other.
 func TestFamiliesAtTheSameTime(t *testing.T) {
 	tabletest.NewNamespace(t)
-	tables, err := New(sampleConfig(), nft.IPv4, nft.IPv6)
+	config := sampleConfig()
+	config.Limits = atOnce()
+	tables, err := New(config, nft.IPv4, nft.IPv6)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,6 @@ func TestFamiliesAtTheSameTime(t *testing.T) {
 	}
 	tabletest.PassSample(sink)
 	tabletest.Sync(t, sink)
-	_, before := tables[0].observed.generation.state()
 	const changes, deletions = 300, 5
 	other, err := nft.Open()
 	if err != nil {
@@ -153,8 +152,7 @@ func TestFamiliesAtTheSameTime(t *testing.T) {
 			if i%(changes/deletions) != 0 {
 				return nil
 			}
-			tables[1].observed.repairs.pause = 0
-			b := newBatch(nft.IPv6)
+			b := nft.NewBatch(tables[1].table())
 			b.DeleteTable()
 			return other.Commit(b)
 		})
@@ -162,11 +160,8 @@ func TestFamiliesAtTheSameTime(t *testing.T) {
 	if err := errors.Join(<-errs, <-errs); err != nil {
 		t.Fatal(err)
 	}
-	if _, foreign := tables[0].observed.generation.state(); foreign-before != deletions {
-		t.Errorf("got %d foreign changes, want %d", foreign-before, deletions)
-	}
 	for i, want := range []int{1, 1 + deletions} {
-		if got := tables[i].stats.Rewrites; got != want {
+		if got := tables[i].Stats().Rewrites; got != want {
 			t.Errorf("%s: got %d rewrites, want %d", tables[i].Family(), got, want)
 		}
 		checkTable(t, tables[i])
@@ -178,7 +173,7 @@ func TestFamilyHangs(t *testing.T) {
 	tabletest.NewNamespace(t)
 	config := sampleConfig()
 	hung, proceed := make(chan struct{}), make(chan struct{})
-	config.Open = func() (Kernel, error) {
+	config.Open = func() (keep.Kernel, error) {
 		conn, err := nft.Open()
 		return &tabletest.Kernel{Conn: conn}, err
 	}
@@ -192,7 +187,7 @@ func TestFamilyHangs(t *testing.T) {
 	}
 	tabletest.PassSample(sink)
 	tabletest.Sync(t, sink)
-	tables[1].kernel.(*tabletest.Kernel).OnCommit = func(_ *nft.Batch, commit func() error) error {
+	tables[1].keeper.Kernel().(*tabletest.Kernel).OnCommit = func(_ *nft.Batch, commit func() error) error {
 		close(hung)
 		<-proceed
 		return commit()
@@ -212,7 +207,7 @@ func TestFamilyHangs(t *testing.T) {
 		tables[0].DeleteService(svc.Name)
 		tabletest.Sync(t, tables[0])
 	}
-	tables[1].kernel.(*tabletest.Kernel).OnCommit = nil
+	tables[1].keeper.Kernel().(*tabletest.Kernel).OnCommit = nil
 	close(proceed)
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -220,7 +215,7 @@ func TestFamilyHangs(t *testing.T) {
 	for _, table := range tables {
 		mustCheck(t, table)
 		checkTable(t, table)
-		if got := table.stats.Rewrites; got != 1 {
+		if got := table.Stats().Rewrites; got != 1 {
 			t.Errorf("%s: got %d rewrites, want 1", table.Family(), got)
 		}
 	}

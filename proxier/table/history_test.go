@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -71,11 +70,12 @@ func (h *history) start() {
 	if h.table != nil {
 		h.table.Close()
 	}
-	h.table = newTable(h.t, randomConfig(h.seed%3 > 0), h.Family)
-	h.table.limits = limits{partCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
+	config := randomConfig(h.seed%3 > 0)
+	config.Limits = smallParts()
 	if h.seed%4 == 0 {
-		h.table.coldBytes = 4000
+		config.Limits.ColdBytes = 4000
 	}
+	h.table = newTable(h.t, config, h.Family)
 	k := injectFaults(h.table)
 	k.NoCounts = h.seed%5 < 2
 	clear(h.refused) // it has the tags of the other process
@@ -106,7 +106,7 @@ func (h *history) faulty() {
 	}
 }
 
-func (h *history) kernel() *tabletest.Kernel { return h.table.kernel.(*tabletest.Kernel) }
+func (h *history) kernel() *tabletest.Kernel { return h.table.keeper.Kernel().(*tabletest.Kernel) }
 
 // sync syncs the table. If this succeeds, packets must meet what is allowed.
 func (h *history) sync() {
@@ -116,17 +116,15 @@ func (h *history) sync() {
 	}
 	h.remember()
 	err := sync()
-	h.table.observed.repairs.pause = 0
 	for err == nil && h.foreign { // a sync without a change does not verify the table
 		h.foreign = false
 		err = h.table.Check()
-		h.table.observed.repairs.pause = 0
 		h.foreign = h.foreign || err != nil
 	}
 	switch {
 	case err != nil:
-	case h.table.inDoubt != "":
-		h.t.Fatalf("a sync succeeded, and the table is in doubt: %s", h.table.inDoubt)
+	case h.table.keeper.InDoubt() != "":
+		h.t.Fatalf("a sync succeeded, and the table is in doubt: %s", h.table.keeper.InDoubt())
 	default:
 		h.synced = h.model.Changes()
 		h.checkPackets()
@@ -150,9 +148,8 @@ func (h *history) clean() {
 	if err := h.table.Resync(); err != nil {
 		h.t.Fatal(err)
 	}
-	h.table.observed.repairs.pause = 0
 	mustCheck(h.t, h.table)
-	if n := len(h.table.refusals); n > 0 || !h.table.UpToDate() {
+	if n := failing(h.table); n > 0 || !h.table.UpToDate() {
 		h.t.Fatalf("%d service ports are refused, up to date: %v", n, h.table.UpToDate())
 	}
 	h.checkPackets()
@@ -184,7 +181,7 @@ func (h *history) errno() unix.Errno {
 // commit carries out a commit, or has a fault.
 func (h *history) commit(_ *nft.Batch, commit func() error) error {
 	for _, p := range h.pending() {
-		if errno, ok := h.refused[p.tag]; ok && h.table.refusals[p].instead == theWanted {
+		if errno, ok := h.refused[p.tag]; ok && !writesLess(p) {
 			return problem(errno, p.tag)
 		}
 	}
@@ -216,7 +213,7 @@ func (h *history) commit(_ *nft.Batch, commit func() error) error {
 // pending returns the service ports that the present attempt writes, sorted.
 func (h *history) pending() (all []*portState) {
 	for _, p := range h.table.desired.ports {
-		if p.pending && h.table.refusals[p].instead != theSame {
+		if p.kept.Pending() && !writesNothing(p) {
 			all = append(all, p)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -67,12 +68,12 @@ func (h *hostile) run(b *testing.B) {
 		start := time.Now()
 		services := h.create(table)
 		if h.flaps {
-			usual := table.limits
-			table.limits.time, table.limits.burst = time.Hour, time.Hour
+			usual := *table.config.Limits
+			table.config.Limits.Time, table.config.Limits.Burst = time.Hour, time.Hour
 			tabletest.Sync(b, table)
-			table.limits = usual
+			*table.config.Limits = usual
 			for _, s := range table.desired.services {
-				s.pace = pace{}
+				s.group = keep.Group{}
 			}
 			start = time.Now()
 		}

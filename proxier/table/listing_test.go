@@ -175,7 +175,7 @@ func checkTexts(t testing.TB, table *Table) {
 		}
 	}
 	for chain, rules := range want {
-		found, err := table.kernel.Rules(table.committed.program, chain)
+		found, err := table.keeper.Kernel().Rules(table.keeper.Program(), chain)
 		if err != nil {
 			t.Fatal(err)
 		}

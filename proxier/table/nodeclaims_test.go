@@ -31,7 +31,7 @@ func TestNodePortsBeforeExternalIPs(t *testing.T) {
 	}
 	owned := func(when string, want ...string) {
 		t.Helper()
-		table.reportConflicts()
+		table.prepare()
 		var got []string
 		s := table.desired.services[cluster.ServiceName{Namespace: "ns", Name: "external"}]
 		for _, p := range s.ports {
@@ -92,7 +92,7 @@ func TestNodePortsBeforeExternalIPs(t *testing.T) {
 		t.Errorf("got %d events, want 2: %+v", got, *recorded)
 	}
 	table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "external"})
-	table.reportConflicts()
+	table.prepare()
 	if c := &table.desired.claims; len(c.owners)+len(c.waiting)+len(c.node.claimed)+len(c.reported) != 0 {
 		t.Errorf("got claims %+v after all Services were deleted, want none", c)
 	}

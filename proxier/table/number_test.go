@@ -7,6 +7,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -66,19 +67,19 @@ func TestManyFrontends(t *testing.T) {
 			tabletest.Sync(t, table)
 			checkTable(t, table)
 			checkDiff(t, table)
-			rows := -len(table.committed.nodeRows)
-			for _, n := range table.committed.rows {
+			rows := -len(table.program.Rows)
+			for _, n := range table.Stats().Rows {
 				rows += n
 			}
 			if want := tt.dispatch + tt.endpoints + targets/2; rows != want {
-				t.Errorf("got %d rows, want %d: %v", rows, want, table.committed.rows)
+				t.Errorf("got %d rows, want %d: %v", rows, want, table.Stats().Rows)
 			}
 
-			written := table.stats.RowsWritten
+			written := table.Stats().RowsWritten
 			tabletest.SetEndpoint(table, svc.Name, tabletest.NumberedEndpoint(100, 0)) // on another node
 			tabletest.Sync(t, table)
 			checkTable(t, table)
-			if n := table.stats.RowsWritten - written; n != 1 {
+			if n := table.Stats().RowsWritten - written; n != 1 {
 				t.Errorf("an endpoint is added: got %d rows written, want 1", n)
 			}
 
@@ -114,13 +115,13 @@ func TestNumbers(t *testing.T) {
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	numbers := make(map[uint32]*ruleset.Plan)
-	for _, p := range table.committed.plans {
+	for _, p := range plans(table) {
 		if p.Number == 0 || numbers[p.Number] != nil {
 			t.Errorf("Service port %s: got number %d, want one that no other has", p.Name(), p.Number)
 		}
 		numbers[p.Number] = p
 	}
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	// Another process gives other numbers.

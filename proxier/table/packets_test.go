@@ -41,7 +41,7 @@ func (k *inKernel) Row(set *nft.Set, key nft.Tuple) (nft.Row, error) {
 // Set implements walk.Table. Keys of rows are comparable only with the sets
 // that wrote them.
 func (k *inKernel) Set(name string) (*nft.Set, error) {
-	all := slices.Concat(k.table.committed.program.Sets, k.table.rules.AffinitySets())
+	all := slices.Concat(k.table.keeper.Program().Sets, k.table.rules.AffinitySets())
 	if i := slices.IndexFunc(all, func(s *nft.Set) bool { return s.Name == name }); i >= 0 {
 		return all[i], nil
 	}
@@ -67,10 +67,10 @@ func (host) InterfaceIndex(string) (uint32, error) { return 2, nil }
 // table in the kernel.
 func (h *history) checkPackets() {
 	h.t.Helper()
-	if h.table.committed.program == nil {
+	if h.table.keeper.Program() == nil {
 		return
 	}
-	k := &inKernel{walk.Kernel{Conn: h.kernel().Conn, Table: h.table.committed.program}, h.table,
+	k := &inKernel{walk.Kernel{Conn: h.kernel().Conn, Table: h.table.keeper.Program()}, h.table,
 		make(map[string]map[nft.Tuple]nft.Row)}
 	content := walk.Cache(k)
 	clients := []netip.Addr{h.Addr(byte(h.IntN(3)), h.IntN(500)), h.Addr(tabletest.EndpointNet, 1)}

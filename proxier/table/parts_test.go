@@ -11,6 +11,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -60,7 +61,7 @@ func (r *recordParts) Committed(c *Commit) {
 	r.parts = append(r.parts, names)
 }
 
-func (r *recordParts) Synced(SyncResult) {}
+func (r *recordParts) Synced(keep.SyncResult) {}
 
 // newParts returns a Table after its first sync whose service ports are heavy
 // from 200 rows on, and which makes one heavy part in each sync.
@@ -72,7 +73,7 @@ func newParts(t *testing.T) (*Table, *recordParts) {
 	table := newTable(t, config, nft.IPv4)
 	tabletest.PassSample(table)
 	tabletest.Sync(t, table)
-	table.limits = limits{partCost: 400, heavyCost: 200, time: -1, burst: time.Hour}
+	*table.config.Limits = keep.Limits{PartCost: 400, HeavyCost: 200, Time: -1, Burst: time.Hour}
 	parts.parts = nil
 	return table, parts
 }
@@ -80,7 +81,7 @@ func newParts(t *testing.T) (*Table, *recordParts) {
 // finish syncs once without a limit for heavy parts.
 func finish(t *testing.T, table *Table) {
 	t.Helper()
-	table.limits.time = time.Hour
+	table.config.Limits.Time = time.Hour
 	tabletest.Sync(t, table)
 }
 
@@ -124,8 +125,8 @@ func TestParts(t *testing.T) {
 			table.DeleteService(heavy.Name)
 			finish(t, table)
 			checkTable(t, table)
-			if n := len(table.desired.ports); n != len(table.committed.plans) {
-				t.Errorf("got %d service ports, want %d", n, len(table.committed.plans))
+			if n := len(table.desired.ports); n != len(plans(table)) {
+				t.Errorf("got %d service ports, want %d", n, len(plans(table)))
 			}
 		})
 	}
@@ -140,7 +141,7 @@ func TestFlappingEndpoint(t *testing.T) {
 	table.SetService(heavy)
 	passHeavy(table, heavy, endpoints)
 	finish(t, table)
-	table.limits.time = -1
+	table.config.Limits.Time = -1
 	written := make(map[string]int)
 	for i := range syncs {
 		parts.parts = nil
@@ -177,7 +178,7 @@ func TestMoveBetweenParts(t *testing.T) {
 	table.SetService(heavyService("first", "10.96.1.1", 2, nil))
 	table.SetService(heavyService("second", "10.96.1.2", 2, external))
 	for _, s := range table.desired.services {
-		s.pace = pace{debt: 2 * table.limits.burst, at: time.Now()}
+		s.group.Charge(time.Now(), 2*table.config.Limits.Burst)
 	}
 	finish(t, table)
 	checkTable(t, table)
@@ -207,16 +208,16 @@ func TestLightParts(t *testing.T) {
 // A Service whose heavy parts took long waits, and others do not.
 func TestPace(t *testing.T) {
 	table, parts := newParts(t)
-	table.limits.time = time.Hour
+	table.config.Limits.Time = time.Hour
 	heavy := heavyService("heavy", "10.96.1.1", 1, func(svc *cluster.Service) { svc.AffinityTimeout = time.Hour })
 	table.SetService(heavy)
 	passHeavy(table, heavy, 60)
 	tabletest.Sync(t, table)
 	s := table.desired.services[heavy.Name]
-	if s.pace.debt == 0 {
+	if s.group == (keep.Group{}) {
 		t.Fatal("a heavy part: got no debt")
 	}
-	s.pace = pace{debt: 2 * table.limits.burst, at: time.Now()}
+	s.group.Charge(time.Now(), 2*table.config.Limits.Burst)
 	parts.parts = nil
 	passHeavy(table, heavy, 59)
 	table.SetService(tabletest.Service("light", "10.96.1.2", nil))
@@ -232,7 +233,7 @@ func TestPace(t *testing.T) {
 	if s.invalidEndpoints == "" {
 		t.Error("a sync reads the endpoints of a deferred Service again")
 	}
-	s.pace.at = s.pace.at.Add(-paceShare * table.limits.burst)
+	s.group = keep.Group{}
 	if !table.Deferred() {
 		t.Error("the Service has waited: got not deferred")
 	}
@@ -245,7 +246,7 @@ func TestPace(t *testing.T) {
 func failHeavy(table *Table, name cluster.ServiceName, err error) *portState {
 	port := table.desired.services[name].ports[0]
 	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
-		if slices.Contains(table.part.ports, port) && table.refusals[port].instead == theWanted {
+		if port.kept.Pending() && !writesLess(port) {
 			return err
 		}
 		return commit()
@@ -257,7 +258,7 @@ func failHeavy(table *Table, name cluster.ServiceName, err error) *portState {
 // are written, heavy ones too, and it is refused at last.
 func TestHeavyPartFails(t *testing.T) {
 	table, _ := newParts(t)
-	table.limits.time = time.Hour
+	table.config.Limits.Time = time.Hour
 	affinity := func(svc *cluster.Service) { svc.AffinityTimeout = time.Hour }
 	names := []string{"first", "second"}
 	for i, name := range names {
@@ -266,16 +267,16 @@ func TestHeavyPartFails(t *testing.T) {
 		passHeavy(table, heavy, 60)
 	}
 	port := failHeavy(table, tabletest.Service(names[0], "", nil).Name, fmt.Errorf("send: %w", unix.ENOBUFS))
-	for i := range maxFailures + 1 {
+	for i := range 3 + 1 {
 		err := table.Sync()
-		if last := i == maxFailures; (err == nil) != last {
+		if last := i == 3; (err == nil) != last {
 			t.Errorf("sync %d: got %v", i, err)
 		}
 		if p := committedPlan(table, tabletest.Service(names[1], "", nil).Name); p == nil || len(p.Cluster) != 60 {
 			t.Fatalf("sync %d: the second Service was not written", i)
 		}
 	}
-	if !table.refusals[port].refused || !table.UpToDate() {
+	if _, refused := port.kept.Refused(); !refused || !table.UpToDate() {
 		t.Errorf("got refusals %v, up to date: %v", refusedNames(table), table.UpToDate())
 	}
 	checkTable(t, table)
@@ -293,16 +294,16 @@ func TestHeldBackPortWaits(t *testing.T) {
 	if err := table.Sync(); err == nil {
 		t.Error("first failure: got no error")
 	}
-	s.pace = pace{debt: 2 * table.limits.burst, at: time.Now()}
+	s.group.Charge(time.Now(), 2*table.config.Limits.Burst)
 	tabletest.Sync(t, table)
 	if table.Deferred() {
 		t.Error("the Service must wait: got deferred, want not")
 	}
-	s.pace = pace{}
+	s.group = keep.Group{}
 	if !table.Deferred() {
 		t.Error("the Service has waited: got not deferred")
 	}
-	if err := table.Sync(); err == nil || table.refusals[s.ports[0]].failures != 2 {
-		t.Errorf("its turn: got %v and %d failures", err, table.refusals[s.ports[0]].failures)
+	if err := table.Sync(); err == nil {
+		t.Error("its turn: got no error")
 	}
 }

@@ -16,11 +16,14 @@ import (
 func TestHugeServices(t *testing.T) {
 	const huge = 300_000
 	table := newUnconnected(t, sampleConfig(), nft.IPv4)
-	table.desired.nodeChanged = false
 	plan := func() {
-		t.Helper()
-		if _, ok := table.planUpdate(); !ok {
-			t.Fatal("got no update")
+		table.prepare()
+		for s := range table.desired.dirty {
+			for _, p := range s.ports {
+				if _, err := table.preview(p, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 	}
 	ips := make([]netip.Addr, huge)

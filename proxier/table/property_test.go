@@ -3,7 +3,6 @@ package table
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -41,7 +40,7 @@ func TestRandomChanges(t *testing.T) {
 				tabletest.NewNamespace(t)
 				c := tabletest.NewRandom(seed, 1, f)
 				table := newTable(t, randomConfig(seed%2 == 0), f)
-				table.limits = limits{partCost: 20, heavyCost: 20, time: time.Hour, burst: time.Hour}
+				*table.config.Limits = *smallParts()
 				for range rounds(40) {
 					for range 1 + c.IntN(12) {
 						c.Change(table)
@@ -50,7 +49,7 @@ func TestRandomChanges(t *testing.T) {
 					checkTable(t, table)
 					checkDiff(t, table)
 				}
-				if got := table.stats.Rewrites; got > 1 {
+				if got := table.Stats().Rewrites; got > 1 {
 					t.Errorf("got %d rewrites, want 1 for the first sync", got)
 				}
 			})

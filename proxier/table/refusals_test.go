@@ -13,15 +13,48 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
+
+// failing returns the number of service ports that could not be written as they
+// are wanted.
+func failing(table *Table) (n int) {
+	for range table.keeper.Failing() {
+		n++
+	}
+	return n
+}
+
+// writesLess reports whether the next transaction writes less of a service port
+// than is wanted, writesNothing whether it writes nothing of it.
+func writesLess(p *portState) bool {
+	_, less := p.kept.Less()
+	return less
+}
+
+func writesNothing(p *portState) bool {
+	next, _ := p.kept.Next(func(keep.Content, bool) (keep.Content, error) { return content{}, nil })
+	return next == p.kept.Have()
+}
+
+// plans returns the plans that were committed.
+func plans(table *Table) map[*portState]*ruleset.Plan {
+	all := make(map[*portState]*ruleset.Plan)
+	for _, p := range table.desired.ports {
+		if plan := p.plan(); plan != nil {
+			all[p] = plan
+		}
+	}
+	return all
+}
 
 // refusedNames returns the names of the refused service ports, sorted.
 func refusedNames(table *Table) []string {
 	var names []string
-	for p, r := range table.refusals {
-		if r.refused {
-			names = append(names, p.name())
+	for o := range table.keeper.Failing() {
+		if _, refused := o.Kept().Refused(); refused {
+			names = append(names, o.String())
 		}
 	}
 	slices.Sort(names)
@@ -55,8 +88,8 @@ func TestRefusedService(t *testing.T) {
 		if got := refusedNames(table); !slices.Equal(got, want) {
 			t.Errorf("%s: got refused service ports %q, want %q", name, got, want)
 		}
-		if got := recorded.Of(cluster.ReasonRefused); len(got) != 1 || table.stats.Refusals != 1 {
-			t.Errorf("%s: got events %q and %d refusals, want one", name, got, table.stats.Refusals)
+		if got := recorded.Of(cluster.ReasonRefused); len(got) != 1 || table.Stats().Refusals != 1 {
+			t.Errorf("%s: got events %q and %d refusals, want one", name, got, table.Stats().Refusals)
 		}
 	}
 	for i := range 5 {
@@ -72,7 +105,7 @@ func TestRefusedService(t *testing.T) {
 	tabletest.Sync(t, table)
 	step("another Service is added", name)
 
-	rewrites := table.stats.Rewrites
+	rewrites := table.Stats().Rewrites
 	tabletest.SetEndpoint(table, refused.Name, tabletest.Endpoint("10.244.0.67"))
 	tabletest.Sync(t, table)
 	step("the refused Service changes", name)
@@ -80,7 +113,7 @@ func TestRefusedService(t *testing.T) {
 		t.Fatal(err)
 	}
 	step("resync", name)
-	if got := table.stats.Rewrites - rewrites; got != 0 {
+	if got := table.Stats().Rewrites - rewrites; got != 0 {
 		t.Errorf("retries: got %d rewrites, want 0", got)
 	}
 
@@ -105,7 +138,7 @@ func TestResyncRetriesRefused(t *testing.T) {
 	refuse := true
 	port := table.desired.services[svc.Name].ports[0]
 	injectFaults(table).OnCommit = func(_ *nft.Batch, commit func() error) error {
-		if !refuse || table.refusals[port].instead != theWanted {
+		if !refuse || writesLess(port) {
 			return commit()
 		}
 		problem := nft.Problem{Op: "add element", Tag: port.tag, Errno: unix.ENOMEM}
@@ -145,7 +178,7 @@ func TestRewriteRetriesRefused(t *testing.T) {
 	valid := *refused
 	valid.AffinityTimeout = 0
 	table.SetService(&valid)
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.Sync(t, table)
 	if got := refusedNames(table); len(got) != 0 {
 		t.Errorf("got refused service ports %q, want none", got)

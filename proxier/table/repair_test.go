@@ -8,6 +8,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -19,42 +20,37 @@ func mustCheck(t testing.TB, table *Table) {
 	}
 }
 
+// atOnce returns limits without pauses.
+func atOnce() *keep.Limits {
+	l := keep.DefaultLimits()
+	l.FirstPause, l.LastPause, l.CheckShare, l.ScrubShare = 0, 0, 0, 0
+	return &l
+}
+
+// smallParts returns limits with which most updates have several parts, without
+// pauses.
+func smallParts() *keep.Limits {
+	l := atOnce()
+	l.PartCost, l.HeavyCost, l.Time, l.Burst = 20, 20, time.Hour, time.Hour
+	return l
+}
+
+// repairTwice makes a table repair two damages in a row, after which the next
+// repair has to wait.
+func repairTwice(t *testing.T, table *Table) {
+	table.config.Limits.FirstPause, table.config.Limits.LastPause = time.Minute, time.Minute
+	for range 2 {
+		tabletest.LoadNFT(t, "flush chain ip kube-proxy services")
+		mustCheck(t, table)
+	}
+}
+
 // repairsOf returns the number of repairs of all kinds.
 func repairsOf(table *Table) (n int) {
 	for _, count := range table.Stats().Repairs {
 		n += count
 	}
 	return n
-}
-
-// The first repair does not wait. If another program changes the table
-// repeatedly, the repairs wait longer and longer, up to a limit, until the
-// changes end.
-func TestPauseOfRepairs(t *testing.T) {
-	r := repairs{count: make(map[DamageKind]int)}
-	now, foreign := time.Unix(1000, 0), 1
-	add := func(name string, wantAgain bool, wantWait time.Duration) {
-		t.Helper()
-		again := r.add(damagedTable, now, foreign)
-		if wait := r.wait(now); again != wantAgain || wait != wantWait {
-			t.Errorf("%s: got again %v, wait %v; want %v, %v", name, again, wait, wantAgain, wantWait)
-		}
-	}
-	if wait := r.wait(now); wait != 0 {
-		t.Errorf("before the first repair: got wait %v, want 0s", wait)
-	}
-	add("first repair", false, 0)
-	for i, ms := range []time.Duration{250, 500, 1000, 2000, 4000, 8000, 10000, 10000} {
-		now = now.Add(r.wait(now) + 50*time.Millisecond)
-		foreign++
-		add(fmt.Sprintf("repair %d", i+2), true, ms*time.Millisecond)
-	}
-	now = now.Add(r.wait(now))
-	add("no other program committed since the last repair", false, 0)
-	r.pause = lastPause
-	now = now.Add(lastPause + calmTime)
-	foreign++
-	add("the last repair was long ago", false, 0)
 }
 
 // If another program changes the table repeatedly, the repairs are less
@@ -70,7 +66,7 @@ func TestRepeatedChanges(t *testing.T) {
 		flushes++
 		mustCheck(t, table)
 		table.SetService(tabletest.Service("svc", fmt.Sprintf("10.96.0.%d", 100+flushes%100), nil))
-		var d *damage
+		var d *keep.Damage
 		if err := table.Sync(); err != nil && !errors.As(err, &d) {
 			t.Fatal(err)
 		}
@@ -78,7 +74,7 @@ func TestRepeatedChanges(t *testing.T) {
 	if n := repairsOf(table); n > 5 || n < 2 {
 		t.Errorf("got %d repairs after %d changes in 2 s, want 2 to 5", n, flushes)
 	}
-	time.Sleep(table.observed.repairs.wait(time.Now()))
+	time.Sleep(keep.DefaultLimits().LastPause)
 	tabletest.Sync(t, table)
 	mustCheck(t, table)
 	checkTable(t, table)
@@ -102,8 +98,5 @@ func TestRepeatedChanges(t *testing.T) {
 	found := <-done
 	if len(found) != 1 || found[0].Name != "nft" || found[0].PID == 0 {
 		t.Fatalf("got processes %+v, want one named nft", found)
-	}
-	if _, own := table.observed.generation.ports.Load(found[0].Port); own {
-		t.Errorf("got process %+v with the port of the table", found[0])
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -89,13 +90,15 @@ func newTableOfAllRules(t *testing.T) *Table {
 
 // chainsOf returns all chains that were committed.
 func chainsOf(table *Table) []*nft.Chain {
-	chains := slices.Clone(table.committed.program.Chains)
-	for class := range table.committed.balancers {
-		chain, _ := table.rules.Balancer(class)
-		chains = append(chains, chain)
-	}
-	for _, plan := range table.committed.plans {
+	chains := slices.Clone(table.keeper.Program().Chains)
+	for _, plan := range plans(table) {
 		chains = append(chains, table.rules.Chains(plan)...)
+		for _, r := range table.rules.Rows(nil, plan) {
+			if class := table.rules.ClassOf(r); class.IsBalancer() {
+				chain, _ := table.rules.Balancer(class)
+				chains = append(chains, chain)
+			}
+		}
 	}
 	return chains
 }
@@ -103,7 +106,7 @@ func chainsOf(table *Table) []*nft.Chain {
 // replaceRule replaces rule i of a chain, which keeps its handle.
 func replaceRule(t *testing.T, table *Table, chain string, i int, exprs []expr.Any) {
 	t.Helper()
-	ids, err := table.kernel.RuleIDs(table.committed.program, chain)
+	ids, err := table.keeper.Kernel().RuleIDs(table.keeper.Program(), chain)
 	if err != nil || len(ids) <= i {
 		t.Fatalf("chain %s: got rules %v, %v", chain, ids, err)
 	}
@@ -135,7 +138,6 @@ func TestReplacedRules(t *testing.T) {
 					t.Errorf("replacement %d: got differences %q, want %q", number, got, want)
 				}
 				repairs := repairsOf(table)
-				table.observed.repairs.last = time.Time{}
 				scrubAll(t, table)
 				if n := repairsOf(table) - repairs; n != 1 {
 					t.Errorf("replacement %d of rule %s of chain %s: got %d repairs, want 1", number,
@@ -156,7 +158,7 @@ func TestRuleReplacedAfterCommit(t *testing.T) {
 		change func(*Table)
 		chain  string
 	}{
-		"rewrite": {func(table *Table) { table.doubt(rewriteFailure, "test") }, "services"},
+		"rewrite": {func(table *Table) { table.keeper.Distrust(keep.RewriteFailure, "test") }, "services"},
 		"update": {func(table *Table) {
 			for i := range 9 { // no other Service has that many endpoints
 				tabletest.SetEndpoint(table, web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
@@ -184,9 +186,9 @@ func TestRuleReplacedAfterCommit(t *testing.T) {
 				}
 				return err
 			}
-			var d *damage
-			if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedRule {
-				t.Errorf("got %v, want damage of kind %s", err, damagedRule)
+			var d *keep.Damage
+			if err := table.Sync(); !errors.As(err, &d) || d.Kind != keep.DamagedRule {
+				t.Errorf("got %v, want damage of kind %s", err, keep.DamagedRule)
 			}
 			tabletest.Sync(t, table)
 			checkTable(t, table)

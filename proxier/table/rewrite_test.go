@@ -12,6 +12,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -145,7 +146,7 @@ func TestRewriteFlushesSets(t *testing.T) {
 		scaleTo(n)
 	}
 	handles := func() map[string]uint64 {
-		found, err := table.kernel.Sets(table.committed.program)
+		found, err := table.keeper.Kernel().Sets(table.keeper.Program())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,20 +156,20 @@ func TestRewriteFlushesSets(t *testing.T) {
 		}
 		return all
 	}
-	before, balancers := handles(), len(table.committed.balancers)
-	table.doubt(rewriteFailure, "test")
+	before, balancers := handles(), table.Stats().Rows["class-chains"]
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.Sync(t, table)
 	checkTable(t, table)
 	if after := handles(); !maps.Equal(before, after) {
 		t.Errorf("a rewrite replaced sets: before %v, after %v", before, after)
 	}
-	if n := len(table.committed.balancers); n > balancers-15 {
+	if n := table.Stats().Rows["class-chains"]; n > balancers-15 {
 		t.Errorf("got %d balancers before a rewrite and %d after it", balancers, n)
 	}
 	scaleTo(11) // a balancer that was deleted
 	mustCheck(t, table)
-	if n := repairsOf(table); n != 0 || len(table.unused) != 0 {
-		t.Errorf("got %d repairs of our own rewrite and unused objects %v, want none", n, table.unused)
+	if n := repairsOf(table); n != 0 {
+		t.Errorf("got %d repairs of our own rewrite, want none", n)
 	}
 }
 
@@ -193,7 +194,7 @@ func TestForeignRuleInBaseChain(t *testing.T) {
 func TestFailedRewrite(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	rows := maps.Clone(table.committed.rows)
+	rows := maps.Clone(table.Stats().Rows)
 	if rows["service-classes"] == 0 {
 		t.Fatalf("got rows %v, want some of service-classes", rows)
 	}
@@ -202,15 +203,15 @@ func TestFailedRewrite(t *testing.T) {
 	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.99"))
 	k := injectFaults(table)
 	k.FailCommits()
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	next := table.ids.next
 	for range 5 {
 		if err := table.Sync(); !errors.Is(err, tabletest.ErrCommit) {
 			t.Fatalf("got %v, want %v", err, tabletest.ErrCommit)
 		}
 	}
-	if !maps.Equal(table.committed.rows, rows) {
-		t.Errorf("rows after failed rewrites: got %v, want %v", table.committed.rows, rows)
+	if !maps.Equal(table.Stats().Rows, rows) {
+		t.Errorf("rows after failed rewrites: got %v, want %v", table.Stats().Rows, rows)
 	}
 	if used := table.ids.next - next; used != 1 {
 		t.Errorf("failed rewrites: got %d new ids, want 1", used)
@@ -239,7 +240,7 @@ func TestTableAppearsBeforeCommit(t *testing.T) {
 		}
 		return commit()
 	}
-	table.doubt(rewriteFailure, "test")
+	table.keeper.Distrust(keep.RewriteFailure, "test")
 	tabletest.NFT(t, "", "flush", "ruleset")
 	tabletest.Sync(t, table)
 	checkTable(t, table)
@@ -250,7 +251,7 @@ type syncCounter struct{ syncs, full int }
 
 func (c *syncCounter) Committed(*Commit) {}
 
-func (c *syncCounter) Synced(r SyncResult) {
+func (c *syncCounter) Synced(r keep.SyncResult) {
 	c.syncs++
 	if r.Full {
 		c.full++

@@ -9,17 +9,19 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // scrubAll calls Check until the scrubber has completed a pass.
 func scrubAll(t testing.TB, table *Table) {
 	t.Helper()
-	s := &table.observed.scrubber
+	usual := *table.config.Limits
+	defer func() { *table.config.Limits = usual }()
+	*table.config.Limits = *atOnce()
 	for range 1_000_000 {
-		s.rest, table.observed.repairs.pause = time.Time{}, 0
 		mustCheck(t, table)
-		if s.ports == nil && s.done == table.observed.seen {
+		if table.keeper.Scrubbed() {
 			return
 		}
 	}
@@ -43,19 +45,11 @@ func TestScrubOnBusyNode(t *testing.T) {
 	if busy == 0 {
 		t.Fatal("the scrubber has not read rows")
 	}
-	if rest := time.Until(table.observed.scrubber.rest); rest > busy*checkShare/2 {
-		t.Errorf("got a rest of %v after %v without the processor", rest, busy)
-	}
-}
-
-// The scrubber makes up for verifications, but does not stop for them.
-func TestScrubPause(t *testing.T) {
-	const ms = time.Millisecond
-	for _, tt := range []struct{ verified, want time.Duration }{{0, 250 * ms}, {ms, 500 * ms}, {20 * ms, 1000 * ms}} {
-		s := scrubber{verified: tt.verified}
-		if got := s.pause(ms); got != tt.want {
-			t.Errorf("after verifications of %v: got %v, want %v", tt.verified, got, tt.want)
+	for first, start := busy, time.Now(); busy == first; time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > busy*table.config.Limits.CheckShare/2 {
+			t.Fatalf("got a long rest after %v without the processor", busy)
 		}
+		mustCheck(t, table)
 	}
 }
 
@@ -66,7 +60,7 @@ func TestScrubManyRows(t *testing.T) {
 	tabletest.PassSample(table)
 	svc := tabletest.Service("large", "10.96.0.99", nil)
 	table.SetService(svc)
-	const endpoints = 2 * maxScrubRows
+	const endpoints = 2 * 64
 	for i := range endpoints {
 		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint(fmt.Sprintf("10.244.%d.%d", 10+i/100, i%100)))
 	}
@@ -78,14 +72,10 @@ func TestScrubManyRows(t *testing.T) {
 		fmt.Fprintf(&commands, "add element ip kube-proxy service-targets { %s : 10.9.9.9 . 1 }\n", key)
 	}
 	tabletest.LoadNFT(t, commands.String())
-	if err := table.observed.read(table.kernel.Generation); err != nil {
-		t.Fatal(err)
-	}
-	table.observed.verified = table.observed.seen // as if no sample was wrong
-	rewrites := table.stats.Rewrites
+	rewrites := table.Stats().Rewrites
 	scrubAll(t, table)
 	checkTable(t, table)
-	if got := table.stats.Rewrites - rewrites; got != 1 {
+	if got := table.Stats().Rewrites - rewrites; got != 1 {
 		t.Errorf("got %d rewrites, want 1", got)
 	}
 }
@@ -95,7 +85,7 @@ func TestScrubManyRows(t *testing.T) {
 func TestScrubManyBalancers(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newTable(t, sampleConfig(), nft.IPv4)
-	const balancers = 2 * maxVerifiedBalancers
+	const balancers = 2 * 32
 	for n := 1; n <= balancers; n++ {
 		svc := tabletest.Service(fmt.Sprint("svc-", n), fmt.Sprintf("10.96.0.%d", n), nil)
 		table.SetService(svc)
@@ -124,14 +114,13 @@ func TestScrubAffinityChains(t *testing.T) {
 		tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))
 	}
 	tabletest.Sync(t, table)
-	rewrites := table.stats.Rewrites
+	rewrites := table.Stats().Rewrites
 	tabletest.LoadNFT(t, `flush chain ip kube-proxy affinity.ns.s0.tcp.http
 		flush chain ip kube-proxy affinity.ns.s1.tcp.http`)
 	scrubAll(t, table)
 	checkTable(t, table)
-	r := &table.observed.repairs
-	if n := r.count[damagedAffinity]; n != 2 || table.stats.Rewrites != rewrites || r.pause != 0 {
-		t.Errorf("got %d repairs, %d rewrites, pause %v; want 2, 0, 0s", n, table.stats.Rewrites-rewrites, r.pause)
+	if n := table.Stats().Repairs[keep.DamagedAffinity]; n != 2 || table.Stats().Rewrites != rewrites {
+		t.Errorf("got %d repairs, %d rewrites; want 2, 0", n, table.Stats().Rewrites-rewrites)
 	}
 }
 
@@ -141,10 +130,7 @@ func TestScrubAffinityChains(t *testing.T) {
 func TestScrubRowDuringForeignCommits(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	rewrites := table.stats.Rewrites
-	// The changed row is not one of the samples.
-	samples := table.rules.Rows(nil, committedPlan(table, lb))[1:2]
-	table.committed.samples = map[*nft.Set][]nft.Row{setNamed(table, "service-targets"): samples}
+	rewrites := table.Stats().Rewrites
 	tabletest.LoadNFT(t, `delete element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 }
 		add element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 : 10.9.9.9 . 1 }`)
 	k := injectFaults(table)
@@ -167,8 +153,8 @@ func TestScrubRowDuringForeignCommits(t *testing.T) {
 	scrubAll(t, table)
 	k.OnFindRows = nil
 	checkTable(t, table)
-	if n := table.observed.repairs.count[damagedRow]; n != 1 || table.stats.Rewrites != rewrites {
-		t.Errorf("got %d repairs and %d rewrites, want 1 and 0", n, table.stats.Rewrites-rewrites)
+	if n := table.Stats().Repairs[keep.DamagedRow]; n != 1 || table.Stats().Rewrites != rewrites {
+		t.Errorf("got %d repairs and %d rewrites, want 1 and 0", n, table.Stats().Rewrites-rewrites)
 	}
 }
 
@@ -185,14 +171,14 @@ func TestRewriteDuringScrub(t *testing.T) {
 	tabletest.Sync(t, table)
 	tabletest.LoadNFT(t, "add table ip other")
 	mustCheck(t, table)
-	if len(table.observed.scrubber.ports) == 0 {
+	if table.keeper.Scrubbed() {
 		t.Fatal("got an empty queue, want the rest of a pass")
 	}
 	for i := range 200 {
 		table.DeleteService(cluster.ServiceName{Namespace: "ns", Name: fmt.Sprint("s", i)})
 	}
 	tabletest.PassSample(table)
-	table.doubt(rewriteDamage, "test")
+	table.keeper.Distrust(keep.RewriteDamage, "test")
 	tabletest.Sync(t, table)
 	scrubAll(t, table)
 	checkTable(t, table)

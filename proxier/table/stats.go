@@ -2,15 +2,13 @@ package table
 
 import (
 	"cmp"
-	"maps"
-	"net/netip"
+	"iter"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Stats contains present numbers of a Table, and counters since its creation.
@@ -28,8 +26,8 @@ type Stats struct {
 	Rows map[string]int `json:"rows"`
 	// Rewrites counts the syncs that wrote everything, Repairs the repairs of
 	// changes by other programs, by kind of the damage.
-	Rewrites int                `json:"rewrites"`
-	Repairs  map[DamageKind]int `json:"repairs"`
+	Rewrites int                     `json:"rewrites"`
+	Repairs  map[keep.DamageKind]int `json:"repairs"`
 	// Refused is the number of service ports that keep their last rules, or
 	// reject connections, because they cannot be written as they are wanted.
 	// RefusedPorts lists them unless there are many.
@@ -48,17 +46,7 @@ type Stats struct {
 
 // Counters are numbers of Stats for metrics only.
 type Counters struct {
-	// Transactions counts transactions that the kernel carried out.
-	Transactions int
-	// RewriteCauses counts Stats.Rewrites by cause.
-	RewriteCauses map[RewriteCause]int
-	// RowsWritten and BytesWritten count the rows added and deleted, and the
-	// netlink bytes, of these transactions.
-	RowsWritten, BytesWritten int
-	// CommitTime is the time that the kernel took for them.
-	CommitTime time.Duration
-	// CleanupFailures counts failures to delete chains that are no longer used.
-	CleanupFailures int
+	keep.Totals
 	// Conflicts counts how often a service port lost a frontend to another one,
 	// Refusals how often a service port could not be served, in most cases
 	// because the kernel refused a row or chain.
@@ -70,16 +58,22 @@ type Counters struct {
 
 // Stats returns the present counters and numbers.
 func (t *Table) Stats() Stats {
-	s := t.stats
-	s.RewriteCauses = maps.Clone(t.stats.RewriteCauses)
-	s.Repairs = maps.Clone(t.observed.repairs.count)
-	s.Services, s.ServicePorts, s.Endpoints = t.desired.served, len(t.committed.plans), t.committed.endpoints
-	s.Refused, s.RefusedPorts = t.refusals.list()
+	s, kept := t.stats, t.keeper.Stats()
+	s.Totals, s.Rewrites, s.Rows, s.Repairs = kept.Totals, kept.Rewrites, kept.Rows, kept.Repairs
+	s.Services = t.desired.served
+	s.Refused, s.RefusedPorts = listRefused(t.keeper.Failing())
 	s.Contested, s.WaitingPorts = t.desired.claims.contested(), t.desired.claims.list()
 	s.Reduced, s.ReducedServices = len(t.desired.budgets.reduced), t.desired.listReduced()
-	s.NoLocalEndpoints = t.committed.noLocal
-	s.Rows = maps.Clone(t.committed.rows)
 	return s
+}
+
+// count counts a plan that the kernel has n times. A nil plan is not counted.
+func (s *Stats) count(p *ruleset.Plan, n int) {
+	if p != nil {
+		s.ServicePorts += n
+		s.Endpoints += n * len(p.Cluster)
+		s.NoLocalEndpoints.add(p, n)
+	}
 }
 
 // NoLocalEndpoints counts service ports without an endpoint on this node, by
@@ -142,15 +136,16 @@ func (d *desired) listReduced() (all []ReducedService) {
 	return all
 }
 
-// list returns the number of refused service ports, and the service ports,
-// sorted, unless there are many.
-func (r refusals) list() (n int, all []RefusedPort) {
-	for p, refused := range r {
-		if !refused.refused {
+// listRefused returns the number of refused service ports, and the service
+// ports, sorted, unless there are many.
+func listRefused(failing iter.Seq[keep.Owner]) (n int, all []RefusedPort) {
+	for o := range failing {
+		why, refused := o.Kept().Refused()
+		if !refused {
 			continue
 		}
 		if n++; n <= maxListed {
-			all = append(all, RefusedPort{p.name(), refused.why})
+			all = append(all, RefusedPort{o.String(), why})
 		}
 	}
 	if n > maxListed {
@@ -180,128 +175,17 @@ func (c *claims) list() (all []WaitingPort) {
 			return nil
 		}
 		for _, w := range waiting {
-			all = append(all, WaitingPort{w.port.name(), f.String(), c.holder(f).text})
+			all = append(all, WaitingPort{w.port.String(), f.String(), c.holder(f).text})
 		}
 	}
 	for f, o := range c.taken() {
 		if len(all) == maxListed {
 			return nil
 		}
-		all = append(all, WaitingPort{o.port.name(), f.String(), c.holder(f).text})
+		all = append(all, WaitingPort{o.port.String(), f.String(), c.holder(f).text})
 	}
 	slices.SortFunc(all, func(a, b WaitingPort) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Frontend, b.Frontend))
 	})
 	return all
-}
-
-// Observer is notified of syncs and commits of each Table, by the goroutine
-// that uses the Table.
-type Observer interface {
-	// Committed is called after each transaction that changed Services or this
-	// node. It must not keep or modify the Commit.
-	Committed(*Commit)
-	// Synced is called at the end of each sync, also of one that repairs the
-	// table.
-	Synced(SyncResult)
-}
-
-// Commit describes a transaction that the kernel carried out.
-type Commit struct {
-	Family nft.Family
-	// Whole reports whether the transaction wrote everything. Then Changes
-	// contains all service ports, and Services all Services.
-	Whole bool
-	// Changes are the service ports that changed.
-	Changes []Change
-	// Services are the Services that changed.
-	Services []ServiceChange
-	// NodePortAddrs are the addresses on which NodePorts listen. The
-	// unspecified address stands for all. NodePortAddrsChanged reports whether
-	// they changed.
-	NodePortAddrs        []netip.Addr
-	NodePortAddrsChanged bool
-}
-
-// Change is the change of a service port. Before is nil if the kernel had
-// nothing of it, After is nil if the kernel has nothing of it now.
-type Change struct{ Before, After *ruleset.Plan }
-
-// ServiceChange is the change of a Service.
-type ServiceChange struct {
-	Name cluster.ServiceName
-	// Service is nil if the Service was deleted.
-	Service *cluster.Service
-	// ReadyEndpoints is the number of ready endpoints on this node. It is
-	// counted for Services with a health-check NodePort only.
-	ReadyEndpoints int
-}
-
-// SyncResult describes a sync that ended.
-type SyncResult struct {
-	Family nft.Family
-	// Cause is why the sync ran: changes, periodic, or the reason to write the
-	// whole table.
-	Cause    string
-	Duration time.Duration
-	// Full reports whether the sync wrote, or tried to write, the whole table.
-	Full bool
-	Err  error
-}
-
-// notify notifies the observer of a committed transaction, after which these
-// Services have no change that is not written.
-func (t *Table) notify(tx *transaction, done []*serviceState, nodePortAddrsBefore []netip.Addr) {
-	if t.config.Observer == nil {
-		return
-	}
-	c := &Commit{
-		Family: t.Family(), Whole: tx.whole, NodePortAddrs: t.committed.nodePortAddrs,
-		NodePortAddrsChanged: !slices.Equal(nodePortAddrsBefore, t.committed.nodePortAddrs),
-		Changes:              make([]Change, 0, len(tx.changes)),
-		Services:             make([]ServiceChange, 0, len(done)),
-	}
-	for _, change := range tx.changes {
-		c.Changes = append(c.Changes, Change{change.before, change.next})
-	}
-	for _, s := range done {
-		change := ServiceChange{Name: s.name, Service: s.spec}
-		if s.spec != nil && s.spec.HealthCheckNodePort != 0 {
-			change.ReadyEndpoints = t.readyEndpoints(s)
-		}
-		c.Services = append(c.Services, change)
-	}
-	t.config.Observer.Committed(c)
-}
-
-// readyEndpoints returns the number of endpoints for the health check of a
-// Service. If a service port is not written as it is wanted, and the rules lead
-// clients outside the cluster to no endpoint on this node, it is 0.
-func (t *Table) readyEndpoints(s *serviceState) int {
-	refused, served := false, false
-	for _, p := range s.ports {
-		refused = refused || t.refusals[p].instead != theWanted
-		plan := t.committed.plans[p]
-		served = served || plan.Reach(cluster.PolicyLocal).Endpoints > 0 &&
-			slices.ContainsFunc(plan.Frontends, func(f ruleset.ServedFrontend) bool { return !f.IsClusterIP() })
-	}
-	if refused && !served {
-		return 0
-	}
-	return s.readyOn(t.desired.node)
-}
-
-// readyOn returns the number of ready endpoints on a node. Endpoints in a
-// service CIDR, or with weight 0, do not count, because the rules do not use
-// them. As in kube-proxy, endpoints of an EndpointSlice without ports do not
-// count either.
-func (s *serviceState) readyOn(node *cluster.Node) int {
-	ready := make(map[netip.Addr]struct{})
-	for _, e := range s.endpoints {
-		if e.Ready && e.Node == node.Name && len(e.Ports) > 0 && !node.IsServiceAddr(e.Addr) &&
-			!ruleset.IsWeightless(s.spec, e.Weight) {
-			ready[e.Addr] = struct{}{}
-		}
-	}
-	return len(ready)
 }

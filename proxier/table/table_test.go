@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -28,6 +29,12 @@ func newTable(t testing.TB, config Config, f nft.Family) *Table {
 // newUnconnected returns a Table for node1 before Setup.
 func newUnconnected(t testing.TB, config Config, f nft.Family) *Table {
 	t.Helper()
+	if config.Open == nil {
+		config.Open = func() (keep.Kernel, error) {
+			conn, err := nft.Open()
+			return &tabletest.Kernel{Conn: conn}, err
+		}
+	}
 	tables, err := New(config, f)
 	if err != nil {
 		t.Fatal(err)
@@ -64,8 +71,8 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 // injectFaults makes faults of the table's kernel possible.
 func injectFaults(table *Table) *tabletest.Kernel {
-	k := &tabletest.Kernel{Conn: table.kernel.(*nft.Conn)}
-	table.kernel = k
+	k := table.keeper.Kernel().(*tabletest.Kernel)
+	*k = tabletest.Kernel{Conn: k.Conn}
 	return k
 }
 
@@ -78,7 +85,7 @@ var (
 
 // committedPlan returns the committed plan of the first port of a Service.
 func committedPlan(table *Table, name cluster.ServiceName) *ruleset.Plan {
-	return table.committed.plans[table.desired.services[name].ports[0]]
+	return table.desired.services[name].ports[0].plan()
 }
 
 func TestSyncBeforeSetup(t *testing.T) {
@@ -128,11 +135,11 @@ func TestSampleRuleset(t *testing.T) {
 func TestNamesThatKubeProxyDeletes(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
-	sets, err := table.kernel.Sets(table.committed.program)
+	sets, err := table.keeper.Kernel().Sets(table.keeper.Program())
 	if err != nil {
 		t.Fatal(err)
 	}
-	chains, err := table.kernel.Chains(table.committed.program)
+	chains, err := table.keeper.Kernel().Chains(table.keeper.Program())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +162,7 @@ func TestRewriteWithoutServices(t *testing.T) {
 	for name := range table.desired.services {
 		table.DeleteService(name)
 	}
-	table.doubt(rewriteDamage, "test")
+	table.keeper.Distrust(keep.RewriteDamage, "test")
 	svc := tabletest.Service("only", "10.96.0.1", nil)
 	table.SetService(svc)
 	tabletest.SetEndpoint(table, svc.Name, tabletest.Endpoint("10.244.0.1"))

@@ -14,13 +14,14 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
 
 // isTakeoverBlock reports whether a block of a listing is a copy of a base
 // chain.
-func isTakeoverBlock(block string) bool { return strings.HasPrefix(block, "chain "+takeoverPrefix) }
+func isTakeoverBlock(block string) bool { return strings.HasPrefix(block, "chain "+"takeover-") }
 
 // wantCopies checks that a listing has a copy of each base chain after it.
 func wantCopies(t *testing.T, listing []string) {
@@ -29,7 +30,7 @@ func wantCopies(t *testing.T, listing []string) {
 	var want []string
 	for _, block := range listing {
 		if strings.HasPrefix(block, "chain nat-") {
-			copied := strings.Replace(block, "chain ", "chain "+takeoverPrefix, 1)
+			copied := strings.Replace(block, "chain ", "chain "+"takeover-", 1)
 			copied = strings.Replace(copied, "priority -100", "priority -99", 1)
 			copied = hook.ReplaceAllString(copied, "$1 + 1")
 			want = append(want, strings.Replace(copied, "srcnat + 1 - 1", "srcnat", 1))
@@ -55,11 +56,18 @@ func TestTakeoverChainsStay(t *testing.T) {
 	wantCopies(t, listTable(t, nft.IPv4))
 	next := newTable(t, sampleConfig(), nft.IPv4)
 	tabletest.PassSample(next)
-	found, err := next.inspect(next.rules.MakeProgram(next.desired.node).Table)
-	if err != nil || found.state != tableOurs {
-		t.Errorf("got table %v and error %v, want %v", found.state, err, tableOurs)
+	handle := func() uint64 {
+		found, _, err := next.keeper.Kernel().FindTable(next.table())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found.Handle
 	}
+	before := handle()
 	tabletest.Sync(t, next)
+	if after := handle(); after != before {
+		t.Error("the table was replaced")
+	}
 	checkTable(t, next)
 }
 
@@ -108,15 +116,15 @@ func TestRewriteLosesNoConnection(t *testing.T) {
 		return n
 	}
 	stop := sendUDP(t, node.IPs[0], netip.MustParseAddrPort("192.0.2.1:80"))
-	commits := table.stats.Transactions
+	commits := table.Stats().Transactions
 	for range rounds(30) {
-		table.doubt(rewriteFailure, "test")
+		table.keeper.Distrust(keep.RewriteFailure, "test")
 		tabletest.Sync(t, table)
 	}
 	sent, translated, lost := stop(), packets("translated"), packets("lost")
 	allowed := 0
 	if !nstest.KernelAtLeast(t, 6, 17) {
-		allowed = table.stats.Transactions - commits
+		allowed = table.Stats().Transactions - commits
 	}
 	if lost > allowed || translated+lost != sent {
 		t.Errorf("%d of %d packets were translated and %d were not, want at most %d", translated, sent, lost, allowed)

@@ -14,57 +14,27 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
-func TestDiffRows(t *testing.T) {
-	set := &nft.Set{Name: "s"}
-	rows := func(keys ...uint32) (rows []nft.Row) {
-		for _, k := range keys {
-			rows = append(rows, nft.Row{Set: set, Key: nft.Tuple{}.Integer(k)})
-		}
-		return rows
-	}
-	changed := rows(2)
-	changed[0].Data = nft.Tuple{}.Integer(7)
-	for _, tt := range []struct {
-		name                          string
-		before, after, removed, added []nft.Row
-	}{
-		{"both empty", nil, nil, nil, nil},
-		{"all added", nil, rows(1, 2), nil, rows(1, 2)},
-		{"all removed", rows(1, 2), nil, rows(1, 2), nil},
-		{"equal", rows(1, 2), rows(1, 2), nil, nil},
-		{"another order", rows(1, 2, 3), rows(3, 1, 2), nil, nil},
-		{"the first is removed", rows(1, 2, 3), rows(2, 3), rows(1), nil},
-		{"one is replaced", rows(1, 2, 3), rows(1, 4, 3), rows(2), rows(4)},
-		{"the data of one differs", rows(1, 2), append(rows(1), changed...), rows(2), changed},
-	} {
-		removed, added := diffRows(tt.before, tt.after)
-		if !slices.Equal(removed, tt.removed) || !slices.Equal(added, tt.added) {
-			t.Errorf("%s: got removed %v, added %v; want %v, %v", tt.name, removed, added, tt.removed, tt.added)
-		}
-	}
-}
-
 // A sync, a Check and a Resync without a change commit nothing.
 func TestSyncWithoutChange(t *testing.T) {
 	tabletest.NewNamespace(t)
 	table := newSample(t)
 	generation := func() uint32 {
-		g, err := table.kernel.Generation()
+		g, err := table.keeper.Kernel().Generation()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
-	before, transactions := generation(), table.stats.Transactions
+	before, transactions := generation(), table.Stats().Transactions
 	tabletest.PassSample(table)
 	tabletest.Sync(t, table)
 	mustCheck(t, table)
 	if err := table.Resync(); err != nil {
 		t.Fatal(err)
 	}
-	if after := generation(); after != before || table.stats.Transactions != transactions {
+	if after := generation(); after != before || table.Stats().Transactions != transactions {
 		t.Errorf("got generation %d and %d transactions, want %d and %d",
-			after, table.stats.Transactions, before, transactions)
+			after, table.Stats().Transactions, before, transactions)
 	}
 }
 
@@ -116,10 +86,8 @@ func TestTypeChanges(t *testing.T) {
 			t.Errorf("Service %d: the table is not empty after its deletion:\n%s", i, difference(want, got))
 		}
 	}
-	d, c := &table.desired, table.committed
-	if len(d.ports)+len(d.claims.owners)+len(c.plans)+len(c.shared)+len(table.unused) != 0 {
-		t.Errorf("got %d service ports, %d owned frontends, %d plans, %d shared rows, %d unused objects; want none",
-			len(d.ports), len(d.claims.owners), len(c.plans), len(c.shared), len(table.unused))
+	if d := &table.desired; len(d.ports)+len(d.claims.owners) != 0 {
+		t.Errorf("got %d service ports and %d owned frontends, want none", len(d.ports), len(d.claims.owners))
 	}
 }
 

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -30,7 +32,7 @@ func injectAtCommit(table *Table, n int, fail error, after func()) *tabletest.Ke
 
 // setNamed returns a set of the program.
 func setNamed(table *Table, name string) *nft.Set {
-	sets := table.committed.program.Sets
+	sets := table.keeper.Program().Sets
 	return sets[slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == name })]
 }
 
@@ -43,9 +45,9 @@ func TestChangeAfterRewrite(t *testing.T) {
 	table := newTable(t, sampleConfig(), nft.IPv4)
 	tabletest.PassSample(table)
 	injectAtCommit(table, 1, nil, func() { tabletest.LoadNFT(t, "flush chain ip kube-proxy services") })
-	var d *damage
-	if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedRule {
-		t.Errorf("got %v, want damage of kind %s", err, damagedRule)
+	var d *keep.Damage
+	if err := table.Sync(); !errors.As(err, &d) || d.Kind != keep.DamagedRule {
+		t.Errorf("got %v, want damage of kind %s", err, keep.DamagedRule)
 	}
 	tabletest.Sync(t, table)
 	checkTable(t, table)
@@ -62,9 +64,9 @@ func TestChangeAfterUpdate(t *testing.T) {
 	for i := range 9 { // no other Service has that many endpoints
 		tabletest.SetEndpoint(table, web, tabletest.Endpoint(fmt.Sprintf("10.244.9.%d", i)))
 	}
-	var d *damage
-	if err := table.Sync(); !errors.As(err, &d) || d.kind != damagedChain {
-		t.Errorf("got %v, want damage of kind %s", err, damagedChain)
+	var d *keep.Damage
+	if err := table.Sync(); !errors.As(err, &d) || d.Kind != keep.DamagedChain {
+		t.Errorf("got %v, want damage of kind %s", err, keep.DamagedChain)
 	}
 	k.OnCommit = nil
 	tabletest.Sync(t, table)
@@ -77,19 +79,20 @@ func TestSamplesOfNodeRows(t *testing.T) {
 	table := newTable(t, randomConfig(false), nft.IPv4)
 	tabletest.PassSample(table)
 	node := tabletest.Node()
-	for i := range 2 * maxSamples {
+	for i := range 2 * 4 {
 		node.NodePortIPs = append(node.NodePortIPs, addr(fmt.Sprintf("10.0.0.%d", i+1)))
 	}
 	table.SetNode(node)
 	tabletest.Sync(t, table)
 	without := *node
-	without.NodePortIPs = node.NodePortIPs[maxSamples:]
+	without.NodePortIPs = node.NodePortIPs[4:]
 	table.SetNode(&without)
 	tabletest.Sync(t, table)
-	set := setNamed(table, "nodeport-ips")
-	delete(table.committed.samples, set)
-	if rows := table.committed.samplesOf(table.rules, set); len(rows) != 1 {
-		t.Errorf("got samples %v, want one", rows)
+	injectFaults(table).NoCounts = true
+	tabletest.LoadNFT(t, "flush set ip kube-proxy nodeport-ips")
+	var d *keep.Damage
+	if err := table.keeper.Verify(); !errors.As(err, &d) || d.Kind != keep.DamagedRows {
+		t.Errorf("got %v, want damage of kind %s", err, keep.DamagedRows)
 	}
 }
 
@@ -100,8 +103,8 @@ func TestRest(t *testing.T) {
 	table := newSample(t)
 	tabletest.LoadNFT(t, "add table ip other")
 	mustCheck(t, table)
-	if got := table.Rest(); got <= 0 || got > longestRest {
-		t.Errorf("rest after a verification: got %v, want more than 0 and at most %v", got, longestRest)
+	if got := table.Rest(); got <= 0 || got > 300*time.Millisecond {
+		t.Errorf("rest after a verification: got %v, want more than 0 and at most %v", got, 300*time.Millisecond)
 	}
 	mustCheck(t, table)
 	if got := table.Rest(); got != 0 {

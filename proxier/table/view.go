@@ -2,6 +2,7 @@ package table
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"maps"
 	"net/netip"
@@ -149,11 +150,12 @@ func (t *Table) Service(name cluster.ServiceName) (view ServiceView, ok bool) {
 		return ServiceView{}, false
 	}
 	_, dirty := t.desired.dirty[s]
+	dirty = dirty || s.isPending()
 	view = ServiceView{
 		ServiceName: name, InternalPolicy: s.spec.InternalPolicy, ExternalPolicy: s.spec.ExternalPolicy,
 		AffinitySeconds: int(s.spec.AffinityTimeout.Seconds()), HealthCheckNodePort: s.spec.HealthCheckNodePort,
 		Restricted: s.spec.SourceRanges != nil, SourceRanges: s.spec.SourceRanges,
-		Pending: dirty || t.inDoubt != "", Ports: make([]PortView, 0, len(s.ports)),
+		Pending: dirty || t.keeper.InDoubt() != "", Ports: make([]PortView, 0, len(s.ports)),
 		Reductions: make(map[nft.Family]string),
 	}
 	if s.reduced != nil {
@@ -182,12 +184,9 @@ func (t *Table) viewPort(p *portState) PortView {
 		Name: p.port.Name, Protocol: p.port.Protocol, Port: p.port.Port,
 		Endpoints: ruleset.EndpointUses(t.Family(), t.planInput(p)),
 	}
-	plan, err := t.desiredPlan(p, nil)
-	switch r := t.refusals[p]; {
-	case err != nil:
+	plan, err := t.preview(p, nil)
+	if view.Refusal, _ = p.kept.Less(); err != nil {
 		view.Refusal = err.Error()
-	case r.instead != theWanted:
-		view.Refusal = r.why
 	}
 	view.Plan = plan
 	reach := make(map[ruleset.Frontend]ruleset.Reach)
@@ -215,7 +214,7 @@ func (t *Table) viewFrontend(
 		State: cmp.Or(FrontendState(reach.Reason), Served), UsedEndpoints: reach.Endpoints,
 	}
 	if f.IsNodePort() {
-		view.Addresses = t.committed.nodePortAddrs
+		view.Addresses = t.nodePortAddrs
 	}
 	for i := range port.Endpoints {
 		if port.Endpoints[i].For(f.Policy) != ruleset.UnusedDuplicate {
@@ -229,4 +228,21 @@ func (t *Table) viewFrontend(
 		view.State, view.Error = Refused, port.Refusal
 	}
 	return view
+}
+
+// Reduction describes how a Service that lists a frontend exceeds a budget, as
+// a sentence, and returns "" if no such Service does. The Service may serve the
+// frontend or leave it out.
+func (t *Table) Reduction(f ruleset.Frontend) string {
+	d := &t.desired
+	for s := range d.budgets.reduced {
+		lists := func(port cluster.ServicePort) bool {
+			return slices.ContainsFunc(ruleset.FrontendsOf(t.Family(), s.spec, port),
+				func(other ruleset.ServedFrontend) bool { return other.Frontend == f })
+		}
+		if slices.ContainsFunc(s.spec.Ports, lists) {
+			return fmt.Sprintf("Service %s %s", s.name, d.reduction(s))
+		}
+	}
+	return ""
 }

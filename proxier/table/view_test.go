@@ -35,7 +35,7 @@ func TestViewOfSample(t *testing.T) {
 				t.Fatalf("got view %+v, %v", view, ok)
 			}
 			port := view.Ports[0]
-			got, want := *port.Plan, *table.committed.plans[table.desired.services[name].ports[0]]
+			got, want := *port.Plan, *table.desired.services[name].ports[0].plan()
 			got.ClientSet = want.ClientSet // a view has no affinity set and no ids
 			for i := range got.Cluster {
 				got.Cluster[i].ID = want.Cluster[i].ID

@@ -14,7 +14,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/answer"
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Exit codes of diff.
@@ -34,7 +34,7 @@ type diff struct {
 	Complete bool   `json:"complete"`
 	Cursor   string `json:"cursor"`
 
-	Differences []table.Difference `json:"differences"`
+	Differences []keep.Difference `json:"differences"`
 }
 
 func newDiff() *cobra.Command {
@@ -52,8 +52,8 @@ func newDiff() *cobra.Command {
 			"The exit code is 0 without a difference, 1 with one, and 2 if the comparison failed or ended early.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d := diff{Cursor: from, Differences: []table.Difference{}}
-			err := d.compare(cmd.Context(), &flags.client, func(found *table.Difference) {
+			d := diff{Cursor: from, Differences: []keep.Difference{}}
+			err := d.compare(cmd.Context(), &flags.client, func(found *keep.Difference) {
 				if flags.output.forPeople() {
 					printDifference(cmd.OutOrStdout(), found)
 				}
@@ -68,10 +68,10 @@ func newDiff() *cobra.Command {
 }
 
 // compare runs the comparison. It calls each for every difference.
-func (d *diff) compare(ctx context.Context, client *socket.Client, each func(*table.Difference)) error {
+func (d *diff) compare(ctx context.Context, client *socket.Client, each func(*keep.Difference)) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	seen := make(map[table.Difference]struct{})
+	seen := make(map[keep.Difference]struct{})
 	for step, err := range answer.Diff.Ask(ctx, client, d.Cursor) {
 		if errors.Is(err, context.Canceled) {
 			return errors.New("interrupted")
@@ -115,10 +115,10 @@ func (d *diff) end(w io.Writer, out *output, err error) error {
 }
 
 // printDifference writes a difference for people.
-func printDifference(w io.Writer, d *table.Difference) {
+func printDifference(w io.Writer, d *keep.Difference) {
 	fmt.Fprintf(w, "%s %s: %s", d.Family.Name(), d.Kind, d.Object)
-	if d.ServicePort != "" {
-		fmt.Fprintf(w, " (%s)", d.ServicePort)
+	if d.Owner != "" {
+		fmt.Fprintf(w, " (%s)", d.Owner)
 	}
 	fmt.Fprintln(w)
 	if d.Found != "" {
@@ -133,15 +133,15 @@ func (d *diff) printSummary(w io.Writer, _ bool) {
 		compared += fmt.Sprintf(" of about %d", d.AllRows)
 	}
 	fmt.Fprintf(w, "Differences: %d. Rows that were compared: %s.\n", len(d.Differences), compared)
-	is := func(kinds ...table.DifferenceKind) bool {
+	is := func(kinds ...keep.DifferenceKind) bool {
 		return slices.ContainsFunc(d.Differences,
-			func(f table.Difference) bool { return slices.Contains(kinds, f.Kind) })
+			func(f keep.Difference) bool { return slices.Contains(kinds, f.Kind) })
 	}
-	if is(table.Missing, table.Changed) {
+	if is(keep.Missing, keep.Changed) {
 		fmt.Fprintln(w, "The proxy repairs missing and changed objects itself: it verifies its tables when another "+
 			"program commits, and then compares all rows in the background.")
 	}
-	if is(table.Extra) {
+	if is(keep.Extra) {
 		fmt.Fprintln(w, "The proxy removes extra objects when it writes the whole table. Restart it to do so now.")
 	}
 }

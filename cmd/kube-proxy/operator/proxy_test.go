@@ -21,6 +21,7 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/manifest"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -129,7 +130,7 @@ func TestControlCharacters(t *testing.T) {
 	status := sampleStatus()
 	status.Node = hostile
 	status.Families[0].LastSync.Error = hostile
-	status.Families[0].Repairs = map[table.DamageKind]int{hostile: 1}
+	status.Families[0].Repairs = map[keep.DamageKind]int{hostile: 1}
 	listen(t, statusPage(status))
 	for _, commandLine := range []string{
 		"status", "status -o wide", "status -o json", "status -o yaml", hostile, "status --socket /" + hostile,
@@ -154,7 +155,7 @@ func TestStatus(t *testing.T) {
 			v4, v6 := &s.Families[0], &s.Families[1]
 			s.InvalidObjects = 2
 			v4.LastSync.Error = "commit table ip kube-proxy: operation not permitted"
-			v4.Repairs = map[table.DamageKind]int{"row": 1, "set": 2}
+			v4.Repairs = map[keep.DamageKind]int{"row": 1, "set": 2}
 			v4.Refused = 1
 			v4.RefusedPorts = []table.RefusedPort{{Name: "default/x:http", Reason: "add chain: name too long"}}
 			v4.Contested = 1
@@ -267,17 +268,17 @@ func TestDiff(t *testing.T) {
 
 // differing answers with one step of a comparison, and then with an error.
 func differing(err error) socket.Page {
-	missing := table.Difference{
-		Family: nft.IPv4, Kind: table.Missing, Object: "row cluster-ips 10.96.0.1", ServicePort: "default/web:http",
+	missing := keep.Difference{
+		Family: nft.IPv4, Kind: keep.Missing, Object: "row cluster-ips 10.96.0.1", ServicePort: "default/web:http",
 	}
 	other := missing
 	other.ServicePort = "default/web:dns"
-	changed := table.Difference{
-		Family: nft.IPv6, Kind: table.Changed, Object: "row service-classes x : a", Found: "row service-classes x : b",
+	changed := keep.Difference{
+		Family: nft.IPv6, Kind: keep.Changed, Object: "row service-classes x : a", Found: "row service-classes x : b",
 	}
-	return answer.Diff.AnsweredBy(func(_ context.Context, after string, yield func(*table.DiffStep) error) error {
-		return errors.Join(yield(&table.DiffStep{
-			Differences: []table.Difference{missing, other, changed},
+	return answer.Diff.AnsweredBy(func(_ context.Context, after string, yield func(*keep.DiffStep) error) error {
+		return errors.Join(yield(&keep.DiffStep{
+			Differences: []keep.Difference{missing, other, changed},
 			Rows:        256, AllRows: 1000, Cursor: after + "IPv6:default/web",
 		}), err)
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/doctor"
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/proxier"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // print writes the status for people, with the details and remedies of doctor's
@@ -91,7 +91,7 @@ func printNumbers(w io.Writer, families []proxier.FamilyStatus) {
 	row("CONTESTED FRONTENDS", func(f *proxier.FamilyStatus) any { return f.Contested })
 	row("REWRITES", func(f *proxier.FamilyStatus) any { return f.Rewrites })
 	row("REPAIRS", func(f *proxier.FamilyStatus) any { return sum(f.Repairs) })
-	for _, kind := range keys(families, func(f *proxier.FamilyStatus) map[table.DamageKind]int { return f.Repairs }) {
+	for _, kind := range keys(families, func(f *proxier.FamilyStatus) map[keep.DamageKind]int { return f.Repairs }) {
 		row("  "+string(kind), func(f *proxier.FamilyStatus) any { return f.Repairs[kind] })
 	}
 	row("ROWS", func(f *proxier.FamilyStatus) any { return sum(f.Rows) })

@@ -12,12 +12,14 @@ import (
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/socket"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
 // Diff asks for the differences between the tables and the kernel, after a
 // cursor. The answer is the steps of the comparison. A cursor is
-// FAMILY:POSITION, where POSITION is a cursor of table.Diff.
-var Diff = socket.Question[string, table.DiffStep]{
+// FAMILY:POSITION, where POSITION is a cursor of keep.Diff.
+var Diff = socket.Question[string, keep.DiffStep]{
 	Path:   "/v1/diff",
 	Format: func(after string) url.Values { return url.Values{"after": {after}} },
 	Parse:  func(v url.Values) (after string, err error) { return v.Get("after"), nil },
@@ -29,7 +31,7 @@ const diffRest = 4
 
 // diff answers the question, in short steps between syncs. If a family does not
 // answer, the other one is compared before diff returns the error.
-func (a *Answers) diff(ctx context.Context, after string, yield func(*table.DiffStep) error) error {
+func (a *Answers) diff(ctx context.Context, after string, yield func(*keep.DiffStep) error) error {
 	families, position, err := a.familiesAfter(after)
 	if err != nil {
 		return err
@@ -67,8 +69,8 @@ func (a *Answers) familiesAfter(cursor string) (families []nft.Family, position 
 // comparison is a call of Answers.diff.
 type comparison struct {
 	proxy  Proxy
-	yield  func(*table.DiffStep) error
-	total  table.DiffStep // the numbers of rows, and the cursor
+	yield  func(*keep.DiffStep) error
+	total  keep.DiffStep // the numbers of rows, and the cursor
 	failed error          // of the families that could not be compared
 }
 
@@ -79,14 +81,14 @@ func (c *comparison) compare(ctx context.Context, f nft.Family, position string,
 	if c.failed == nil {
 		c.total.Cursor = f.Name() + ":" + position
 	}
-	diff, err := ask(ctx, c.proxy, f, func(t *table.Table) (*table.Diff, error) { return t.Diff(position) })
+	diff, err := ask(ctx, c.proxy, f, func(t *table.Table) (*keep.Diff, error) { return t.Diff(position) })
 	if err != nil {
 		c.failed = errors.Join(c.failed, err)
 		return nil
 	}
 	for done := false; !done; {
 		var took time.Duration
-		found, err := ask(ctx, c.proxy, f, func(*table.Table) (table.DiffStep, error) {
+		found, err := ask(ctx, c.proxy, f, func(*table.Table) (keep.DiffStep, error) {
 			start := time.Now()
 			defer func() { took = time.Since(start) }()
 			return diff.Next()
@@ -106,7 +108,7 @@ func (c *comparison) compare(ctx context.Context, f nft.Family, position string,
 }
 
 // step returns a step of a table as one of the comparison.
-func (c *comparison) step(f nft.Family, found *table.DiffStep, last bool) *table.DiffStep {
+func (c *comparison) step(f nft.Family, found *keep.DiffStep, last bool) *keep.DiffStep {
 	c.total.Rows += found.Rows
 	if c.failed == nil {
 		c.total.Cursor = f.Name() + ":" + found.Cursor

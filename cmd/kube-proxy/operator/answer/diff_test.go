@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -20,7 +20,7 @@ func TestDiff(t *testing.T) {
 	tabletest.Sync(t, p)
 	tabletest.LoadNFT(t, `delete element ip kube-proxy service-targets { 10.96.0.10 . tcp . 80 . 0:2 }
 		add chain ip6 kube-proxy other`)
-	first, last := diffAll(t, a, ""), table.DiffStep{}
+	first, last := diffAll(t, a, ""), keep.DiffStep{}
 	for i, step := range first {
 		if step.Rows < last.Rows || step.Done != (i == len(first)-1) {
 			t.Errorf("step %d: got %d rows after %d, done %v", i, step.Rows, last.Rows, step.Done)
@@ -47,15 +47,15 @@ func TestDiff(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := a.diff(t.Context(), "", func(*table.DiffStep) error { return stop }); err != stop {
+	if err := a.diff(t.Context(), "", func(*keep.DiffStep) error { return stop }); err != stop {
 		t.Errorf("got error %v of a callback, want the same", err)
 	}
 }
 
 // diffAll returns the steps of a comparison.
-func diffAll(t *testing.T, a *Answers, after string) (steps []table.DiffStep) {
+func diffAll(t *testing.T, a *Answers, after string) (steps []keep.DiffStep) {
 	t.Helper()
-	err := a.diff(t.Context(), after, func(s *table.DiffStep) error {
+	err := a.diff(t.Context(), after, func(s *keep.DiffStep) error {
 		steps = append(steps, *s)
 		return nil
 	})
@@ -66,7 +66,7 @@ func diffAll(t *testing.T, a *Answers, after string) (steps []table.DiffStep) {
 }
 
 // differencesOf returns the differences of steps, one per line.
-func differencesOf(steps []table.DiffStep) (text string) {
+func differencesOf(steps []keep.DiffStep) (text string) {
 	for _, s := range steps {
 		for _, d := range s.Differences {
 			line := strings.Join([]string{d.Family.Name(), string(d.Kind), d.Object, d.ServicePort}, " ")

@@ -11,6 +11,7 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/table"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -106,7 +107,7 @@ func TestOneFamilyAnswers(t *testing.T) {
 		return nil
 	})
 	want("Services", frontends, err, "10.96.0.1")
-	err = a.diff(t.Context(), "", func(s *table.DiffStep) error {
+	err = a.diff(t.Context(), "", func(s *keep.DiffStep) error {
 		steps = append(steps, fmt.Sprint(s.Cursor, " ", len(s.Differences)))
 		return nil
 	})

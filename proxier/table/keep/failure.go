@@ -1,4 +1,4 @@
-package table
+package keep
 
 import (
 	"errors"
@@ -40,7 +40,7 @@ func (f failure) isOfMessage() bool { return f <= failureConflict }
 // failureOf returns what the error of a commit is about. If the kernel refused
 // several messages, the first decides: the others can be a consequence.
 func failureOf(err error) failure {
-	var changed *damage
+	var changed *Damage
 	var refused *nft.CommitError
 	switch {
 	case errors.Is(err, nft.ErrUnknownOutcome):
@@ -69,39 +69,6 @@ func failureOfErrno(errno unix.Errno) failure {
 		return failureConflict
 	}
 	return failureContent
-}
-
-// blamed returns the service ports that an error of the kernel refers to, with
-// their first problems.
-//
-// A conflict is transient if it follows a problem of another kind: the chain or
-// set that the kernel does not have can be one that the refused message adds.
-func (t *Table) blamed(err error) (all []blame) {
-	refused, ok := errors.AsType[*nft.CommitError](err)
-	if !ok {
-		return nil
-	}
-	consequence := false
-	done := make(map[*portState]bool)
-	for _, problem := range refused.Problems {
-		kind := failureOfErrno(problem.Errno)
-		if consequence && kind == failureConflict {
-			kind = failureTransient
-		}
-		consequence = consequence || kind != failureConflict
-		if p := t.desired.ports[problem.Tag]; p != nil && !done[p] {
-			done[p] = true
-			all = append(all, blame{p, kind, errors.New(problem.String())})
-		}
-	}
-	return all
-}
-
-// blame is a problem of the kernel with a service port.
-type blame struct {
-	port *portState
-	kind failure
-	why  error
 }
 
 // namesMessage reports whether the kernel refused a message, rather than the

@@ -1,25 +1,19 @@
-package table
-
-import (
-	"slices"
-
-	"github.com/nftproxy/nftproxy/proxier/cluster"
-)
+package keep
 
 // attempt is an attempt to write an update or everything, which failed.
 type attempt struct {
 	in   phase
 	kind failure
-	// blame is what the failure means for the service ports that the error
+	// blame is what the failure means for the owners that the error
 	// refers to: the worst verdict.
 	blame verdict
 	// anonymous reports whether the error refers to a message, but to no
-	// service port, because several of them share the message.
+	// owner, because several of them share the message.
 	anonymous bool
 	// heavy reports whether a heavy part of an update can be held back.
 	heavy bool
 	// failures is the number of updates in a row that failed before, without a
-	// service port that could be held back.
+	// owner that could be held back.
 	failures int
 }
 
@@ -29,15 +23,15 @@ type step uint8
 const (
 	stepFail     step = iota // the sync fails
 	stepAgain                // try again
-	stepIsolate              // try again with separate messages for each service port
-	stepHoldPart             // try again without the service ports of the part
+	stepIsolate              // try again with separate messages for each owner
+	stepHoldPart             // try again without the owners of the part
 	stepRepair               // write everything, not too often
 	stepRewrite              // write everything
 	stepDoubt                // write everything; until then the table is in doubt
 )
 
 // next returns what follows the attempt. If the outcome is unknown, the table
-// is in doubt already (see commitExpecting).
+// is in doubt already (see link.commitExpecting).
 func (a attempt) next() step {
 	rewrite := a.in == phaseRewrite
 	switch {
@@ -67,29 +61,4 @@ func (a attempt) next() step {
 		return stepRewrite
 	}
 	return stepFail
-}
-
-// afterAttempt decides the fates of the service ports that the error of an
-// attempt refers to, and returns what follows.
-func (t *Table) afterAttempt(in phase, err error, isolated bool) step {
-	a := attempt{in: in, kind: failureOf(err), failures: t.failures}
-	if a.kind.isOfMessage() {
-		for _, b := range t.blamed(err) {
-			a.blame = max(a.blame, t.decide(b, in, cluster.ReasonRefused))
-		}
-		a.anonymous = !isolated && namesMessage(err)
-		a.heavy = in == phaseUpdate && t.part.heavy && slices.ContainsFunc(t.part.ports, func(p *portState) bool {
-			return t.refusals[p].instead != theSame
-		})
-	}
-	next := a.next()
-	switch {
-	case next == stepHoldPart:
-		for _, p := range t.part.ports {
-			t.decide(blame{p, failureTransient, err}, in, cluster.ReasonRefused)
-		}
-	case in == phaseUpdate && a.kind == failureTransient && a.blame == blameless && next != stepIsolate:
-		t.failures++
-	}
-	return next
 }

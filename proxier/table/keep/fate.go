@@ -1,19 +1,19 @@
-package table
+package keep
 
-// fate is what failures decided about a service port. The zero fate is that of
-// a service port without failures.
+// fate is what failures decided about an owner. The zero fate is that of
+// an owner without failures.
 //
-// A service port is held back first, and the next sync tries it again. If it
+// An owner is held back first, and the next sync tries it again. If it
 // fails again in a rewrite of the table, or if the kernel does not accept its
 // content, it is refused: it is tried again when it changes, and with every
 // Resync. What is written instead can fail, too.
 type fate struct {
-	// refused reports whether the service port is refused, rather than held
+	// refused reports whether the owner is refused, rather than held
 	// back until the next sync.
 	refused bool
 	instead substitute
 	// failures is the number of syncs in a row that failed because of the
-	// service port, at most maxFailures.
+	// owner, at most maxFailures.
 	failures int
 	// conflict reports whether a rewrite may remove the reason at once.
 	conflict bool
@@ -26,7 +26,7 @@ const (
 	theWanted  substitute = iota // the wanted plan
 	theLast                      // ruleset.LastGood
 	theSame                      // the kernel keeps what it has; of no use in a rewrite
-	theNothing                   // the kernel has nothing of the service port
+	theNothing                   // the kernel has nothing of the owner
 )
 
 // maxFailures is the number of failures of a change after which everything is
@@ -41,21 +41,21 @@ const (
 	phaseRewrite
 )
 
-// verdict is what the failure of a service port means for the attempt.
+// verdict is what the failure of an owner means for the attempt.
 type verdict uint8
 
 const (
-	// blameless means that the attempt wrote nothing of the service port, so
+	// blameless means that the attempt wrote nothing of the owner, so
 	// that the next attempt would be the same.
 	blameless verdict = iota
-	// tryAgain means that the next attempt writes less of the service port, or
+	// tryAgain means that the next attempt writes less of the owner, or
 	// can succeed.
 	tryAgain
 	// syncFails means that the sync must fail, and the next one tries again.
 	syncFails
 )
 
-// after returns the fate of a service port after the kernel refused what an
+// after returns the fate of an owner after the kernel refused what an
 // attempt wrote of it, and what this means for the attempt. The failure is of
 // content, transient or a conflict.
 func (f fate) after(in phase, kind failure) (fate, verdict) {
@@ -84,7 +84,7 @@ func (f fate) after(in phase, kind failure) (fate, verdict) {
 }
 
 // afterRewrite is after for a rewrite. Everything waits for it, so the second
-// failure of a wanted plan refuses the service port.
+// failure of a wanted plan refuses the owner.
 func (f fate) afterRewrite(kind failure) (fate, verdict) {
 	switch {
 	case f.instead == theSame || f.instead == theNothing:
@@ -115,7 +115,7 @@ func (f fate) fail(kind failure) fate {
 	return f
 }
 
-// waits reports whether the service port waits for another sync: it is not
+// waits reports whether the owner waits for another sync: it is not
 // refused, or the kernel may have more of it than it should have.
 func (f fate) waits() bool { return !f.refused || f.instead == theSame }
 

@@ -1,4 +1,4 @@
-package table
+package keep
 
 import (
 	"testing"
@@ -33,40 +33,40 @@ func TestCompareStructures(t *testing.T) {
 	}{
 		{"", "", "", func(*structure) {}},
 		{"", "", "", func(s *structure) { s.objects[added] = foundObject{handle: 9} }},
-		{"the table was deleted", "missing table ip kube-proxy", damagedTable, func(s *structure) {
+		{"the table was deleted", "missing table ip kube-proxy", DamagedTable, func(s *structure) {
 			s.table.Handle = 0
 		}},
-		{"the table was replaced", "changed table ip kube-proxy", damagedTable, func(s *structure) {
+		{"the table was replaced", "changed table ip kube-proxy", DamagedTable, func(s *structure) {
 			s.table.Handle = 9
 		}},
-		{"the flags of the table are 0x1", "changed flags of the table", damagedTable, func(s *structure) {
+		{"the flags of the table are 0x1", "changed flags of the table", DamagedTable, func(s *structure) {
 			s.table.Flags = 1
 		}},
-		{"set cluster-ips was deleted", "missing set cluster-ips", damagedSet, func(s *structure) {
+		{"set cluster-ips was deleted", "missing set cluster-ips", DamagedSet, func(s *structure) {
 			delete(s.objects, ips)
 		}},
-		{"set cluster-ips was replaced", "changed set cluster-ips", damagedSet, func(s *structure) {
+		{"set cluster-ips was replaced", "changed set cluster-ips", DamagedSet, func(s *structure) {
 			s.objects[ips] = foundObject{handle: 9, set: nft.FoundSet{Name: ips.name}}
 		}},
-		{"the type of set cluster-ips was changed", "changed type of set cluster-ips", damagedSet, func(s *structure) {
+		{"the type of set cluster-ips was changed", "changed type of set cluster-ips", DamagedSet, func(s *structure) {
 			s.objects[ips] = foundObject{handle: 2}
 		}},
-		{"counter drops was deleted", "missing counter drops", damagedCounter, func(s *structure) {
+		{"counter drops was deleted", "missing counter drops", DamagedCounter, func(s *structure) {
 			delete(s.objects, counter)
 		}},
-		{"chain nat-output was deleted", "missing chain nat-output", damagedChain, func(s *structure) {
+		{"chain nat-output was deleted", "missing chain nat-output", DamagedChain, func(s *structure) {
 			delete(s.objects, output)
 		}},
-		{"the policy of chain nat-output was changed", "changed chain nat-output", damagedChain, func(s *structure) {
+		{"the policy of chain nat-output was changed", "changed chain nat-output", DamagedChain, func(s *structure) {
 			s.objects[output] = foundObject{handle: 3, chain: nft.Chain{Hook: &drops}}
 		}},
 	} {
 		var object string
-		var got damage
+		var got Damage
 		for _, d := range structureOf(tt.change).compare(table, before) {
 			object, got = object+string(d.Kind)+" "+d.Object, d.damage
 		}
-		if want := (damage{tt.kind, tt.what}); got != want || object != tt.object {
+		if want := (Damage{tt.kind, tt.what}); got != want || object != tt.object {
 			t.Errorf("got %q, %q, want %q, %q", got, object, want, tt.object)
 		}
 	}

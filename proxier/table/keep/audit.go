@@ -1,0 +1,225 @@
+package keep
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// audit compares a table with the kernel in steps. Between steps, the Keeper
+// may change.
+//
+// If want is not nil, it returns what an owner that changed should have: then
+// the audit also reads all chains and rules, and finds extra objects.
+// Otherwise, it compares what was committed, and the rules that changed since
+// they were last compared.
+type audit struct {
+	*state
+	want  func(Owner) Content
+	found []Difference // in the present step
+	now   *structure   // as it was last read
+	// left is the number of rows, or objects that take as long, that the
+	// present step may still compare, compared the number of rows that it has
+	// compared.
+	left, compared int
+
+	owners []Owner // still to be compared
+	// rows are the rows of content, the content of the first owner, that are
+	// still to be compared.
+	content Content
+	rows    []nft.Row
+}
+
+// program compares everything but the chains and rows of owners.
+func (a *audit) program() error {
+	_, err := a.kernel.Snapshot(func() error {
+		chains := a.have.someChains(a.source, len(a.have.chains))
+		if err := a.compareStructure(chains); err != nil || !a.now.exists() {
+			return err
+		}
+		return a.compareRows("", a.have.ownRows(a.source))
+	})
+	return err
+}
+
+// compareStructure compares the sets, counters and chains, and the rules of
+// these chains of the program and chains on demand.
+func (a *audit) compareStructure(chains []*nft.Chain) error {
+	s, err := readStructure(a.kernel, a.have.program, a.want != nil)
+	if err != nil {
+		return err
+	}
+	want, before := a.have.structure(a.source, a.want != nil), a.structure
+	if a.want != nil { // the table may be in doubt
+		before = nil
+		chains = slices.DeleteFunc(chains, func(c *nft.Chain) bool { return !s.has(object{kindChain, c.Name}) })
+	}
+	a.now, a.found, a.compared = s, s.compare(want, before), 0
+	if !s.exists() {
+		return nil
+	}
+	names := make([]string, len(chains))
+	for i, c := range chains {
+		names[i] = c.Name
+	}
+	err = a.chains(DamagedRule, "", names, func() []*nft.Chain { return chains })
+	if err == nil && a.want != nil {
+		a.extraObjects(want)
+	}
+	return err
+}
+
+// extraObjects finds objects that neither the program nor an owner has.
+func (a *audit) extraObjects(want *nft.Table) {
+	for o := range a.source.Owners(false) {
+		if have := o.Kept().have; have != nil {
+			for _, name := range have.ChainNames() {
+				delete(a.now.objects, object{kindChain, name})
+			}
+		}
+	}
+	for _, o := range a.now.extra(want) {
+		if !a.leftovers.has(o) {
+			a.found = append(a.found, Difference{Kind: Extra, Object: o.String()})
+		}
+	}
+}
+
+// owner compares the chains of the first owner and then its rows, as many as
+// the step may. If the content changes between two steps, it begins again.
+func (a *audit) owner() error {
+	o := a.owners[0]
+	kept := o.Kept()
+	changed := a.want != nil && kept.pending
+	if a.content == nil || !changed && a.content != kept.have {
+		if a.content = kept.have; changed {
+			a.content = a.want(o)
+		}
+		if err := a.begin(o.String(), kept); err != nil {
+			return err
+		}
+	}
+	n := min(len(a.rows), max(a.left, 1))
+	if err := a.compareRows(o.String(), a.rows[:n]); err != nil {
+		return err
+	}
+	if a.rows = a.rows[n:]; len(a.rows) == 0 {
+		a.owners, a.content = a.owners[1:], nil
+	}
+	return nil
+}
+
+// begin begins to compare the content of an owner: with its chains.
+func (a *audit) begin(owner string, kept *Kept) error {
+	a.rows = nil
+	if why, refused := kept.Refused(); a.want != nil && refused {
+		what := "change that cannot be written: " + why
+		a.found = append(a.found, Difference{Kind: Missing, Object: what, Owner: owner})
+	}
+	if a.content == nil {
+		return nil
+	}
+	a.rows = a.content.Rows(nil)
+	names := a.content.ChainNames()
+	a.left -= len(names) * chainCost
+	return a.chains(DamagedAffinity, owner, names, a.content.Chains)
+}
+
+// chainCost is the number of rows that take as long as a chain of an owner.
+const chainCost = 16
+
+// chains compares the rules of the chains with these names.
+func (a *audit) chains(kind DamageKind, owner string, names []string, chains func() []*nft.Chain) error {
+	if len(names) == 0 {
+		return nil
+	}
+	before, ids := len(a.found), make(ruleIDs, len(names))
+	changed := func(name string) bool { return !a.state.rules.same(name, ids[name]) }
+	_, err := a.kernel.Snapshot(func() (err error) {
+		a.found = a.found[:before]
+		if a.want == nil {
+			for _, name := range names {
+				if ids[name], err = a.kernel.RuleIDs(a.have.program, name); err != nil {
+					return err
+				}
+			}
+			if !slices.ContainsFunc(names, changed) {
+				return nil
+			}
+		}
+		for _, c := range chains() {
+			same, err := a.compareRules(kind, owner, c)
+			if err != nil {
+				return err
+			}
+			if same && a.want == nil {
+				a.state.rules[c.Name] = ids[c.Name]
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// rules compares the rules of a chain.
+func (a *audit) compareRules(kind DamageKind, owner string, c *nft.Chain) (same bool, err error) {
+	found, err := a.kernel.Rules(a.have.program, c.Name)
+	if err != nil {
+		return false, err
+	}
+	d := Difference{
+		Kind: Changed, Object: "rules of chain " + c.Name, Owner: owner,
+		damage: Damage{kind, "the rules of chain " + c.Name + " were changed"}, chain: c,
+	}
+	before := len(a.found)
+	if len(found) != len(c.Rules) {
+		a.found = append(a.found, d)
+		return false, nil
+	}
+	for i, r := range c.Rules {
+		if !found[i].Equal(r) {
+			d.Object = fmt.Sprintf("rule of chain %s: %s", c.Name, r.Text(a.table.Family))
+			a.found = append(a.found, d)
+		}
+	}
+	return len(a.found) == before, nil
+}
+
+// compareRows reads rows by key. The rows of a list that belong to one set are
+// read together.
+func (a *audit) compareRows(owner string, rows []nft.Row) error {
+	a.left, a.compared = a.left-len(rows), a.compared+len(rows)
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Set == rows[0].Set {
+			n++
+		}
+		found, err := a.kernel.FindRows(a.have.program, rows[:n])
+		if err != nil {
+			return err
+		}
+		for i, r := range found {
+			if !r.Matches(rows[i]) {
+				a.found = append(a.found, wrongRow(owner, rows[i], r))
+			}
+		}
+		rows = rows[n:]
+	}
+	return nil
+}
+
+// wrongRow returns the difference of a row that was deleted or changed.
+func wrongRow(owner string, want, has nft.Row) Difference {
+	d := Difference{Kind: Missing, Object: "row " + want.String(), Owner: owner, want: want, has: has}
+	what := d.Object
+	if owner != "" {
+		what += " of " + owner
+	}
+	d.damage = Damage{DamagedRow, what + " was deleted"}
+	if has.Set != nil {
+		d.Kind, d.Found = Changed, "row "+has.String()
+		d.damage.What = what + " was changed to " + d.Found
+	}
+	return d
+}

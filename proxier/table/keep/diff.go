@@ -1,0 +1,210 @@
+package keep
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Diff compares a table with the kernel in short steps, and changes nothing.
+// Between steps, the Keeper may change: each step compares what is wanted then.
+//
+// It compares the flags of the table, the types of sets, the counters, the base
+// chains, the rules of every chain, and the rows of the node and of the
+// owners. It finds extra chains, sets, counters and rules, and extra rows of
+// sets with at most 4,096 rows. It reports changes that the kernel refused. It
+// compares neither clients with session affinity nor numbers of packets.
+type Diff struct {
+	audit
+	wanted Wanted
+	cursor string
+	begun  bool     // the structure is compared
+	queue  []string // names of groups that are still to be compared, sorted
+	sets   []string // names of sets whose extra rows are still to be found, sorted
+
+	missing map[string]int // rows that are missing, by set
+	listed  []nft.Row      // of the first set, still to be looked up
+}
+
+// Wanted is what a Diff compares a table with.
+type Wanted interface {
+	// Groups returns the names of groups of owners, in any order. Owners
+	// returns the owners of a group, none if it does not exist any more.
+	Groups() []string
+	Owners(group string) []Owner
+	// Content returns the content that the next transaction gives an owner.
+	Content(Owner) Content
+	// Extra returns those of some rows in the kernel whose keys nothing wants.
+	Extra([]nft.Row) ([]nft.Row, error)
+}
+
+// DiffStep is the result of a step of a Diff.
+type DiffStep struct {
+	Differences []Difference `json:"differences,omitempty"`
+	// Rows is the number of desired rows that were compared. A row that several
+	// owners have counts for each of them. AllRows is the number of rows
+	// of all tables; Next leaves it 0.
+	Rows    int `json:"rows"`
+	AllRows int `json:"allRows"`
+	// Cursor is the position after the step: a Diff can continue there.
+	Cursor string `json:"cursor"`
+	// Done reports whether this is the last step.
+	Done bool `json:"done"`
+}
+
+const (
+	// MaxDiffRows is the number of rows that a step compares.
+	MaxDiffRows = 256
+	// maxDumpedRows is the number of rows of a set up to which extra rows are
+	// listed. The kernel takes quadratic time to list a set; for this number,
+	// it takes a few milliseconds.
+	maxDumpedRows = 4096
+	// setCursor is the first character of a cursor that names a set.
+	setCursor = "+"
+)
+
+// errNotWritten is returned if there is nothing to compare yet.
+var errNotWritten = errors.New("the table was not written yet")
+
+func newDiff(s *state, after string, wanted Wanted) (*Diff, error) {
+	if s.have.program == nil {
+		return nil, errNotWritten
+	}
+	d := &Diff{
+		audit: audit{state: s, want: wanted.Content}, wanted: wanted,
+		cursor: after, begun: after != "", missing: make(map[string]int),
+	}
+	last, only := strings.CutPrefix(after, setCursor)
+	for _, set := range s.have.program.Sets {
+		if !only || set.Name > last {
+			d.sets = append(d.sets, set.Name)
+		}
+	}
+	slices.Sort(d.sets)
+	if only {
+		return d, nil
+	}
+	d.queue = slices.DeleteFunc(wanted.Groups(), func(name string) bool { return d.begun && name <= after })
+	slices.Sort(d.queue)
+	return d, nil
+}
+
+// Next compares the next part. After an error, it can be called again.
+func (d *Diff) Next() (DiffStep, error) {
+	var err error
+	for range maxAttempts {
+		next := *d
+		next.found, next.left, next.compared = nil, MaxDiffRows, 0
+		if err = d.generation.exclude(next.run); err == nil {
+			*d = next
+			for i := range d.found {
+				f := &d.found[i]
+				f.Family = d.table.Family
+				if f.Kind == Missing && f.want.Set != nil {
+					d.missing[f.want.Set.Name]++
+				}
+			}
+			done := len(d.queue) == 0 && len(d.sets) == 0
+			return DiffStep{Differences: d.found, Rows: d.compared, Cursor: d.cursor, Done: done}, nil
+		}
+		if !errors.Is(err, nft.ErrGeneration) { // otherwise another program committed meanwhile
+			break
+		}
+	}
+	return DiffStep{}, err
+}
+
+func (d *Diff) run() error {
+	switch {
+	case !d.begun:
+		d.begun = true
+		if err := d.program(); err != nil || d.now.exists() {
+			return err
+		}
+		d.queue, d.sets = nil, nil // all rows are missing
+	case len(d.queue) > 0:
+		return d.groups()
+	case len(d.sets) > 0:
+		return d.extraRows()
+	}
+	return nil
+}
+
+func (d *Diff) addExtra(object string) {
+	d.found = append(d.found, Difference{Kind: Extra, Object: object})
+}
+
+// groups compares the rows and chains of the next owners.
+func (d *Diff) groups() error {
+	for d.left > 0 && len(d.queue) > 0 {
+		if len(d.owners) == 0 {
+			d.owners = d.wanted.Owners(d.queue[0])
+		}
+		for len(d.owners) > 0 && d.left > 0 {
+			if err := d.owner(); err != nil {
+				return err
+			}
+		}
+		if len(d.owners) == 0 {
+			d.cursor, d.queue = d.queue[0], d.queue[1:]
+			d.left--
+		}
+	}
+	return nil
+}
+
+// extraRows finds rows of the next set that are not wanted.
+func (d *Diff) extraRows() error {
+	sets := d.have.program.Sets
+	i := slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == d.sets[0] })
+	if i >= 0 && d.listed == nil { // otherwise the program does not have the set any more
+		if err := d.listSet(sets[i]); err != nil {
+			return err
+		}
+	}
+	n := min(len(d.listed), MaxDiffRows)
+	if err := d.lookUp(d.listed[:n]); err != nil {
+		return err
+	}
+	if d.listed = d.listed[n:]; len(d.listed) == 0 {
+		d.cursor, d.sets, d.listed = setCursor+d.sets[0], d.sets[1:], nil
+	}
+	return nil
+}
+
+// listSet lists the rows of a small set. For a large one, it compares the
+// number of rows if the kernel reports it.
+func (d *Diff) listSet(set *nft.Set) (err error) {
+	s, err := readStructure(d.kernel, d.have.program, false)
+	if err != nil {
+		return err
+	}
+	want, count := d.have.counts[set], s.objects[object{kindSet, set.Name}].set.Count
+	if max(want, count) <= maxDumpedRows {
+		d.listed, err = d.kernel.Rows(d.have.program, set)
+		return err
+	}
+	if extra := count - (want - d.missing[set.Name]); count >= 0 && extra > 0 {
+		d.addExtra(fmt.Sprintf("%d rows of set %s, which is too large to list them", extra, set.Name))
+	}
+	return nil
+}
+
+// lookUp finds the rows that are not wanted. A row that was deleted meanwhile
+// is not a difference.
+func (d *Diff) lookUp(rows []nft.Row) error {
+	extra, err := d.wanted.Extra(rows)
+	if err != nil {
+		return err
+	}
+	now, err := d.kernel.FindRows(d.have.program, extra)
+	for _, r := range now {
+		if r.Set != nil {
+			d.addExtra("row " + r.String())
+		}
+	}
+	return err
+}

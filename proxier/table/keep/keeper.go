@@ -1,0 +1,235 @@
+package keep
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Config is the configuration of a Keeper.
+type Config struct {
+	Table  *nft.Table // its family and name
+	Source Source
+	// Generation is shared by the Keepers of a network namespace.
+	Generation *Generation
+	// Open connects to the kernel.
+	Open func() (Kernel, error)
+	// Limits may change between calls of the Keeper.
+	Limits *Limits
+}
+
+// Keeper keeps one table. Only one goroutine may use it at a time.
+type Keeper struct {
+	writer
+	open     func() (Kernel, error)
+	scrubber scrubber
+	rest     time.Duration // before the next Check
+}
+
+// New returns a Keeper whose first Sync writes everything. Open must be called
+// first.
+func New(c Config) *Keeper {
+	k := &Keeper{
+		writer: writer{state: state{
+			link: link{
+				batch: nft.NewBatch(c.Table), table: c.Table, generation: c.Generation,
+				Totals: Totals{RewriteCauses: make(map[RewriteCause]int)},
+			},
+			source: c.Source, have: newCommitted(), leftovers: make(leftovers),
+			failing: make(map[Owner]struct{}),
+		},
+			limits: c.Limits, repairs: repairs{count: make(map[DamageKind]int)},
+		}, open: c.Open}
+	k.scrubber.audit.state = &k.state
+	k.Distrust(RewriteStart, "first sync")
+	return k
+}
+
+// Open connects to nf_tables in the network namespace of the calling thread.
+func (k *Keeper) Open() error {
+	conn, err := k.open()
+	if err != nil {
+		return err
+	}
+	port, err := conn.Port()
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	k.kernel = conn
+	k.generation.ports.Store(port, true)
+	k.monitor.open()
+	return nil
+}
+
+// Close closes the connection to the kernel. The table stays.
+func (k *Keeper) Close() error {
+	if k.kernel == nil {
+		return nil
+	}
+	return errors.Join(k.monitor.close(), k.kernel.Close())
+}
+
+// Kernel returns the connection to the kernel, nil before Open.
+func (k *Keeper) Kernel() Kernel { return k.kernel }
+
+// Sync writes what changed. Its cost depends on the number of changes. If the
+// kernel may not have what was committed, Sync writes everything. Otherwise it
+// may defer changes of heavy owners (see Due).
+func (k *Keeper) Sync() error { return k.sync("changes") }
+
+// Resync syncs like Sync, and also tries again what the kernel refused. Check
+// repairs what other programs changed; Resync does not.
+func (k *Keeper) Resync() error {
+	for o := range k.failing {
+		k.Touch(o)
+	}
+	k.leftovers.retry()
+	return k.sync("periodic")
+}
+
+// sync syncs because of a cause. A doubt takes precedence over it.
+func (k *Keeper) sync(cause string) error {
+	if k.kernel == nil {
+		return fmt.Errorf("sync %s: Open was not called or failed", k.name())
+	}
+	k.retry()
+	if k.doubt == "" && k.have.mayUseLess() {
+		k.Distrust(RewriteUnused, "many chains on demand may be unused")
+	}
+	if k.doubt == "" {
+		return k.timed(cause, k.updateInParts)
+	}
+	klog.V(2).InfoS("Writing the whole table", "table", k.name(), "reason", k.doubt)
+	return k.timed(k.doubt, k.rewrite)
+}
+
+// Check verifies the table if another program committed since the last
+// verification, and repairs it if necessary. While no other program commits, it
+// costs one small request. After such commits, it also scrubs a few rows.
+func (k *Keeper) Check() error {
+	if k.doubt != "" || k.repairs.wait(time.Now()) > 0 {
+		return nil // the next sync writes everything, or a repair has to wait
+	}
+	err := k.read(k.kernel.Generation)
+	if err != nil {
+		return err
+	}
+	var used time.Duration
+	if !k.isVerified() {
+		used, err = ThreadTimeOf(k.Verify)
+	}
+	k.scrubber.checked += used
+	k.rest = min(used*verifyShare, longestRest)
+	if err == nil {
+		err = k.scrubber.scrub(&k.writer)
+	}
+	d, ok := errors.AsType[*Damage](err)
+	if !ok {
+		return err
+	}
+	return k.timed(d.Error(), func() error { return k.repaired(err) })
+}
+
+// Rest returns how long to wait before the next Check. It is 0 unless the last
+// one verified the table.
+func (k *Keeper) Rest() time.Duration { return k.rest }
+
+// timed runs a sync and passes its result to the source.
+func (k *Keeper) timed(cause string, sync func() error) error {
+	start, rewrites, full := time.Now(), k.Rewrites, k.doubt != ""
+	err := sync()
+	full = full || k.Rewrites != rewrites || k.doubt != ""
+	k.source.Synced(SyncResult{
+		Family: k.table.Family, Cause: cause, Duration: time.Since(start), Full: full, Err: err,
+	})
+	return err
+}
+
+// InDoubt returns the reason why the next Sync writes everything, "" if it does
+// not.
+func (k *Keeper) InDoubt() string { return k.doubt }
+
+// UpToDate reports whether the kernel has everything that was touched, apart
+// from changes that are deferred.
+func (k *Keeper) UpToDate() bool {
+	for _, o := range k.pending {
+		if kept := o.Kept(); kept.pending && !kept.deferred {
+			return false
+		}
+	}
+	return k.doubt == "" && !k.programChanged
+}
+
+// Due reports whether a change of a heavy owner was deferred and can be written
+// now. Then a Sync is due.
+func (k *Keeper) Due() bool {
+	now := time.Now()
+	for _, o := range k.pending {
+		if o.Kept().Deferred() && o.Group().wait(now, k.limits.Burst) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Program returns the program that was committed, nil before the first commit.
+// It must not be modified.
+func (k *Keeper) Program() *nft.Table { return k.have.program }
+
+// Uses reports whether a set had rows after the last commit.
+func (k *Keeper) Uses(s *nft.Set) bool { return k.have.uses(s) }
+
+// Has reports whether a row of no owner, or a row of a shared set, was
+// committed. Only the set and the key of the row matter.
+func (k *Keeper) Has(r nft.Row) bool {
+	if k.source.Shared(r.Set) {
+		return k.have.shared[rowKey{r.Set, r.Key}] > 0
+	}
+	for _, own := range k.have.rows {
+		if own.Set == r.Set && own.Key == r.Key {
+			return true
+		}
+	}
+	return false
+}
+
+// Failing iterates over the owners that could not be written as they are wanted
+// when they were last tried.
+func (k *Keeper) Failing() iter.Seq[Owner] { return maps.Keys(k.failing) }
+
+// Scrubbed reports whether everything was compared since another program last
+// committed.
+func (k *Keeper) Scrubbed() bool { return k.scrubber.isDone() }
+
+// Diff returns a comparison of what is wanted with the kernel. It begins at the
+// start, or after a cursor.
+func (k *Keeper) Diff(after string, wanted Wanted) (*Diff, error) {
+	return newDiff(&k.state, after, wanted)
+}
+
+// Stats are present numbers of a table.
+type Stats struct {
+	// Rows is the number of rows in the kernel now, by set. It does not contain
+	// the sets that packets fill.
+	Rows map[string]int
+	// Repairs counts the repairs of changes by other programs, by kind of the
+	// damage.
+	Repairs map[DamageKind]int
+	Totals
+}
+
+// Stats returns the present numbers.
+func (k *Keeper) Stats() Stats {
+	s := Stats{Rows: make(map[string]int, len(k.have.counts)), Repairs: maps.Clone(k.repairs.count), Totals: k.Totals}
+	for set, n := range k.have.counts {
+		s.Rows[set.Name] = n
+	}
+	s.RewriteCauses = maps.Clone(k.RewriteCauses)
+	return s
+}

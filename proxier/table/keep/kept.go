@@ -1,0 +1,89 @@
+package keep
+
+import "time"
+
+// Kept is what a Keeper remembers of an owner.
+type Kept struct {
+	have     Content  // as of the last commit
+	pending  bool     // changed since it was written
+	queued   bool     // is in Keeper.pending
+	deferred bool     // waits for its turn, and did not change since (see parts.go)
+	trouble  *trouble // nil for an owner without failures
+	written  time.Time
+}
+
+// trouble is the fate of an owner after failures, and why it cannot be written
+// as it is wanted.
+type trouble struct {
+	fate
+	why string
+}
+
+// Have returns the content that the kernel has, as of the last commit.
+func (k *Kept) Have() Content { return k.have }
+
+// Pending reports whether the owner changed since it was written. Deferred
+// reports whether this change waits for its turn.
+func (k *Kept) Pending() bool  { return k.pending }
+func (k *Kept) Deferred() bool { return k.pending && k.deferred }
+
+// Less reports whether the next transaction does not write the owner as it is
+// wanted, and why.
+func (k *Kept) Less() (why string, less bool) {
+	if k.fate().instead == theWanted {
+		return "", false
+	}
+	return k.trouble.why, true
+}
+
+// Refused reports whether the owner is not tried again until it changes, or
+// until the next Resync, and why.
+func (k *Kept) Refused() (why string, refused bool) {
+	if !k.fate().refused {
+		return "", false
+	}
+	return k.trouble.why, true
+}
+
+func (k *Kept) fate() fate {
+	if k.trouble == nil {
+		return fate{}
+	}
+	return k.trouble.fate
+}
+
+// Next returns the content that the next transaction gives the owner. content
+// is Source.Content, without the owner. The error is the reason why it cannot be
+// written as it is wanted.
+func (k *Kept) Next(content func(have Content, less bool) (Content, error)) (Content, error) {
+	switch f := k.fate(); {
+	case f.instead == theSame:
+		return k.have, nil
+	case f.instead == theNothing, f.instead == theLast && k.have == nil && !f.refused:
+		return nil, nil
+	case f.instead == theLast:
+		next, _ := content(k.have, true)
+		return next, nil
+	}
+	return content(k.have, false)
+}
+
+// Group measures the heavy parts of owners that wait for each other. debt is
+// the CPU time that they took until a time, less the share that they may take.
+type Group struct {
+	debt time.Duration
+	at   time.Time
+}
+
+// wait returns how long the next heavy part has to wait.
+func (g *Group) wait(now time.Time, burst time.Duration) time.Duration {
+	return max(0, g.debt-now.Sub(g.at)/paceShare-burst) * paceShare
+}
+
+// Charge records a heavy part that ended now.
+func (g *Group) Charge(now time.Time, took time.Duration) {
+	g.debt = max(0, g.debt-now.Sub(g.at)/paceShare) + took
+	g.at = now
+}
+
+const paceShare = 5

@@ -1,0 +1,114 @@
+package keep
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// leftovers are chains, sets and counters that nothing in the table refers to
+// any more. They are deleted in a transaction of their own, after the one that
+// deleted the last reference: before Linux 6.2 the kernel counts references
+// until the end of the transaction.
+//
+// The value reports whether the kernel refused to delete the object, because
+// something refers to it, such as a rule of another program. Then it is tried
+// again with the next Resync or rewrite.
+type leftovers map[object]bool
+
+func (l leftovers) add(kind objectKind, names ...string) {
+	for _, name := range names {
+		if o := (object{kind, name}); !l.has(o) {
+			l[o] = false
+		}
+	}
+}
+
+// has reports whether an object is about to be deleted.
+func (l leftovers) has(o object) bool {
+	_, ok := l[o]
+	return ok
+}
+
+// update adds the chains and sets that a committed transaction no longer uses,
+// and removes those that it uses.
+func (l leftovers) update(tx *transaction) {
+	program := tx.program != tx.have.program
+	if !tx.whole {
+		for _, c := range tx.changes {
+			if c.Before != nil {
+				l.add(kindChain, c.Before.ChainNames()...)
+			}
+		}
+		for i := 0; program && i < len(tx.have.program.Sets); i++ {
+			l.add(kindSet, tx.have.program.Sets[i].Name)
+		}
+	}
+	for i := 0; program && i < len(tx.program.Sets); i++ {
+		delete(l, object{kindSet, tx.program.Sets[i].Name})
+	}
+	for set := range tx.sets {
+		delete(l, object{kindSet, set.Name})
+	}
+	for id := range tx.demand {
+		chain, _ := tx.source.Chain(id)
+		delete(l, object{kindChain, chain.Name})
+	}
+	for _, c := range tx.changes {
+		if c.Next != nil {
+			for _, name := range c.Next.ChainNames() {
+				delete(l, object{kindChain, name})
+			}
+		}
+	}
+}
+
+// sorted returns the objects that can be deleted, in the order in which they
+// are: chains before the sets and counters that they refer to.
+func (l leftovers) sorted() (all []object) {
+	for o, inUse := range l {
+		if !inUse {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b object) int {
+		return cmp.Or(cmp.Compare(b.kind, a.kind), strings.Compare(a.name, b.name))
+	})
+	return all
+}
+
+// exclude excludes the objects from further deletions that do not exist, or are
+// in use, according to an error of the kernel. It reports whether there are
+// any.
+func (l leftovers) exclude(err error) (any bool) {
+	refused, ok := errors.AsType[*nft.CommitError](err)
+	if !ok {
+		return false
+	}
+	for _, p := range refused.Problems {
+		for _, kind := range []objectKind{kindChain, kindSet, kindCounter} {
+			o := object{kind, p.Object}
+			switch inUse, ok := l[o]; {
+			case !ok || inUse:
+			case p.Errno == unix.ENOENT:
+				delete(l, o)
+				any = true
+			case p.Errno == unix.EBUSY:
+				l[o], any = true, true
+			}
+		}
+	}
+	return any
+}
+
+// retry makes the next deletion include all objects.
+func (l leftovers) retry() {
+	for o := range l {
+		l[o] = false
+	}
+}

@@ -1,0 +1,101 @@
+package keep
+
+import (
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// rowKey identifies a row.
+type rowKey struct {
+	set *nft.Set
+	key nft.Tuple
+}
+
+// row returns the row with a comment.
+func (k rowKey) row(comment string) nft.Row { return nft.Row{Set: k.set, Key: k.key, Comment: comment} }
+
+// sameKeyAs returns a function that reports whether a row has the key of r.
+func sameKeyAs(r nft.Row) func(nft.Row) bool {
+	return func(o nft.Row) bool { return o.Key == r.Key }
+}
+
+// taggedRow is a row and the tag of its owner, 0 for a row of no owner.
+type taggedRow struct {
+	nft.Row
+	tag uint32
+}
+
+// diffRows returns the rows that are in before only, and those that are in
+// after only. A row whose data differs is in both. Most rows are equal and have
+// the same position, so only the others are looked up.
+func diffRows(before, after []nft.Row) (removed, added []nft.Row) {
+	var moved []nft.Row
+	n := min(len(before), len(after))
+	for i := range n {
+		if before[i] != after[i] {
+			removed, moved = append(removed, before[i]), append(moved, after[i])
+		}
+	}
+	removed, moved = append(removed, before[n:]...), append(moved, after[n:]...)
+	left := make(map[nft.Row]bool, len(removed))
+	for _, r := range removed {
+		left[r] = true
+	}
+	for _, r := range moved {
+		if left[r] {
+			delete(left, r)
+		} else {
+			added = append(added, r)
+		}
+	}
+	return slices.DeleteFunc(removed, func(r nft.Row) bool { return !left[r] }), added
+}
+
+// sharedRows counts the owners that have each row of the shared sets (see
+// Source.Shared). The kernel has the rows with a count above 0.
+type sharedRows map[rowKey]int
+
+// sharedChange is a change of sharedRows that is not committed yet.
+type sharedChange map[rowKey]sharedCount
+
+// sharedCount is the change of a count, and the tag of the last owner that
+// changed it.
+type sharedCount struct {
+	n   int
+	tag uint32
+}
+
+// add changes the count of a row by n, and returns the change so far.
+func (c sharedChange) add(r taggedRow, n int) (before int) {
+	k := rowKey{r.Set, r.Key}
+	before = c[k].n
+	c[k] = sharedCount{before + n, r.tag}
+	return before
+}
+
+// rows returns the rows that the change removes and adds, in order.
+func (c sharedChange) rows(have sharedRows) (removed, added []taggedRow) {
+	for k, count := range c {
+		before, row := have[k], taggedRow{k.row(""), count.tag}
+		switch {
+		case before == 0 && before+count.n > 0:
+			added = append(added, row)
+		case before > 0 && before+count.n == 0:
+			removed = append(removed, row)
+		}
+	}
+	order := func(a, b taggedRow) int { return a.Compare(b.Row) }
+	slices.SortFunc(removed, order)
+	slices.SortFunc(added, order)
+	return removed, added
+}
+
+// apply applies the change to the counts.
+func (c sharedChange) apply(have sharedRows) {
+	for k, count := range c {
+		if have[k] += count.n; have[k] == 0 {
+			delete(have, k)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package keep
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+func TestDiffRows(t *testing.T) {
+	set := &nft.Set{Name: "s"}
+	rows := func(keys ...uint32) (rows []nft.Row) {
+		for _, k := range keys {
+			rows = append(rows, nft.Row{Set: set, Key: nft.Tuple{}.Integer(k)})
+		}
+		return rows
+	}
+	changed := rows(2)
+	changed[0].Data = nft.Tuple{}.Integer(7)
+	for _, tt := range []struct {
+		name                          string
+		before, after, removed, added []nft.Row
+	}{
+		{"both empty", nil, nil, nil, nil},
+		{"all added", nil, rows(1, 2), nil, rows(1, 2)},
+		{"all removed", rows(1, 2), nil, rows(1, 2), nil},
+		{"equal", rows(1, 2), rows(1, 2), nil, nil},
+		{"another order", rows(1, 2, 3), rows(3, 1, 2), nil, nil},
+		{"the first is removed", rows(1, 2, 3), rows(2, 3), rows(1), nil},
+		{"one is replaced", rows(1, 2, 3), rows(1, 4, 3), rows(2), rows(4)},
+		{"the data of one differs", rows(1, 2), append(rows(1), changed...), rows(2), changed},
+	} {
+		removed, added := diffRows(tt.before, tt.after)
+		if !slices.Equal(removed, tt.removed) || !slices.Equal(added, tt.added) {
+			t.Errorf("%s: got removed %v, added %v; want %v, %v", tt.name, removed, added, tt.removed, tt.added)
+		}
+	}
+}
+
+func TestSharedChange(t *testing.T) {
+	set := &nft.Set{Name: "cluster-ips"}
+	row := func(k uint32) nft.Row { return nft.Row{Set: set, Key: nft.Tuple{}.Integer(k)} }
+	key := func(k uint32) rowKey { return rowKey{set, nft.Tuple{}.Integer(k)} }
+	have := sharedRows{key(1): 1, key(2): 2, key(3): 1}
+	change := make(sharedChange)
+	for _, add := range []struct {
+		key uint32
+		n   int
+		tag uint32
+	}{
+		{1, -1, 10}, // its last owner removes it
+		{2, -1, 10}, // one of two owners removes it
+		{3, -1, 10}, // it moves to another owner
+		{3, 1, 11},  //
+		{5, 1, 11},  // it is new
+		{5, 1, 12},  // another owner adds it too
+		{4, 1, 13},  // it is new
+		{6, 1, 13},  // it is added
+		{6, -1, 13}, // and removed again
+	} {
+		change.add(taggedRow{row(add.key), add.tag}, add.n)
+	}
+	removed, added := change.rows(have)
+	if want := []taggedRow{{row(1), 10}}; !slices.Equal(removed, want) {
+		t.Errorf("got removed %v, want %v", removed, want)
+	}
+	if want := []taggedRow{{row(4), 13}, {row(5), 12}}; !slices.Equal(added, want) {
+		t.Errorf("got added %v, want %v", added, want)
+	}
+	change.apply(have)
+	if want := (sharedRows{key(2): 1, key(3): 1, key(4): 1, key(5): 2}); !maps.Equal(have, want) {
+		t.Errorf("got counts %v, want %v", have, want)
+	}
+}

@@ -1,0 +1,124 @@
+package keep
+
+import (
+	"iter"
+	"time"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// Source says what a Keeper's table should contain. The Keeper calls it in the
+// goroutine that uses the Keeper.
+//
+// The table consists of a program, of rows of no owner, and of the contents of
+// owners. Chains and sets on demand are written when a row or a chain first
+// needs them, and stay until a rewrite that does not need them.
+type Source interface {
+	// Owners iterates over all owners. If sorted is true, the order depends on
+	// nothing but their names.
+	Owners(sorted bool) iter.Seq[Owner]
+	// Content returns the content that an owner should have, nil for none, if
+	// the kernel has another content of it. With less, the kernel refused that,
+	// and Content returns what is left of have. With an error, the owner cannot
+	// be written as it is wanted, and the content is what is left of have.
+	Content(o Owner, have Content, less bool) (Content, error)
+	// Cost returns the approximate number of rows that take as long to write as
+	// an owner, before or after its change.
+	Cost(o Owner, have Content) int
+	// Moves calls join for each pair of these owners, given by index, between
+	// which a row moves. One transaction writes both.
+	Moves(pending []Owner, join func(from, to int))
+	// CountRows returns the number of rows of all owners, approximately.
+	CountRows() int
+
+	// Program returns the sets, counters and chains that do not depend on
+	// owners, the base chains last. used reports whether a set on demand has
+	// rows. The sets do not depend on it otherwise.
+	Program(used func(*nft.Set) bool) *nft.Table
+	// Rows returns the rows of no owner. It is called after Content.
+	Rows() []nft.Row
+	// Own returns the name of a set that every table of this kind has. A table
+	// without it is foreign.
+	Own() string
+	// Shared reports whether several owners can have one row of a set.
+	Shared(*nft.Set) bool
+	// OnDemand returns the sets on demand. Those that packets fill (Dynamic)
+	// are needed by chains of owners, the others by rows.
+	OnDemand() []*nft.Set
+	// ChainOf returns the id of the chain on demand that a row needs. ok is
+	// false if it needs none.
+	ChainOf(r nft.Row) (id uint32, ok bool)
+	// Chain returns a chain on demand, and the row that leads to it.
+	Chain(id uint32) (*nft.Chain, nft.Row)
+	// Inherit returns the rows that sets filled by packets take over from a
+	// foreign table. has reports whether that table has a set.
+	Inherit(sets iter.Seq[*nft.Set], has func(name string) bool) []nft.Row
+
+	// Begin is called when the Keeper begins to write what is wanted of all
+	// owners that it tries again: at the start of a sync and of a rewrite.
+	Begin()
+	// Stays is called when an owner keeps what the kernel has until then.
+	Stays(o Owner)
+	// Refused is called once when an owner can no longer be written as it is
+	// wanted. why is an error of Content or of the kernel.
+	Refused(o Owner, why error)
+	// Committed is called after each transaction. It must not keep the Commit.
+	Committed(*Commit)
+	// Synced is called at the end of each sync and repair.
+	Synced(SyncResult)
+}
+
+// Owner has content in the table. Its results do not change.
+type Owner interface {
+	// Kept returns the Keeper's memory of the owner, which the owner holds by
+	// value. It is zero at first.
+	Kept() *Kept
+	// Tag identifies the owner in transactions. It is unique and not 0.
+	Tag() uint32
+	// Group returns the owners that wait for each other.
+	Group() *Group
+	// String returns the name of the owner for messages.
+	String() string
+}
+
+// Content is what an owner has in the table. It is immutable and comparable.
+// Its rows and chains are computed whenever they are needed.
+type Content interface {
+	// Rows appends the rows to a buffer.
+	Rows(to []nft.Row) []nft.Row
+	// Chains returns the chains of this owner alone, whose rules may refer to
+	// each other and to the program. ChainNames returns their names.
+	Chains() []*nft.Chain
+	ChainNames() []string
+	// Sets returns the sets on demand that the chains need.
+	Sets() []*nft.Set
+}
+
+// Commit describes a transaction that the kernel carried out.
+type Commit struct {
+	// Whole reports whether the transaction wrote everything. Then Changes
+	// contains all owners.
+	Whole bool
+	// Program reports whether the transaction wrote the program.
+	Program bool
+	Changes []Change
+}
+
+// Change is the change of an owner. Before is nil if the kernel had nothing of
+// it, Next is nil if the kernel has nothing of it now.
+type Change struct {
+	Owner        Owner
+	Before, Next Content
+}
+
+// SyncResult describes a sync that ended.
+type SyncResult struct {
+	Family nft.Family
+	// Cause is why the sync ran: changes, periodic, or the reason to write the
+	// whole table.
+	Cause    string
+	Duration time.Duration
+	// Full reports whether the sync wrote, or tried to write, the whole table.
+	Full bool
+	Err  error
+}

@@ -1,0 +1,173 @@
+package keep
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// structure is what the kernel has of a table, without rules and rows.
+type structure struct {
+	table   nft.FoundTable // Handle is 0 if there is no table
+	objects map[object]foundObject
+}
+
+// foundObject is an object in the kernel, which never reuses a handle.
+type foundObject struct {
+	handle uint64
+	set    nft.FoundSet
+	chain  nft.Chain
+}
+
+// readStructure reads the structure of a table, with all chains, or only with
+// the base chains of the program: owners can have many chains.
+func readStructure(kernel Kernel, program *nft.Table, allChains bool) (*structure, error) {
+	table, exists, err := kernel.FindTable(program)
+	if err != nil || !exists {
+		return &structure{}, err
+	}
+	sets, err := kernel.Sets(program)
+	if err != nil {
+		return nil, err
+	}
+	counters, err := kernel.Counters(program)
+	if err != nil {
+		return nil, err
+	}
+	read := kernel.Chains
+	if !allChains {
+		read = func(program *nft.Table) ([]nft.Chain, error) { return readBaseChains(kernel, program) }
+	}
+	chains, err := read(program)
+	s := &structure{table, make(map[object]foundObject, len(sets)+len(counters)+len(chains))}
+	for _, f := range sets {
+		s.objects[object{kindSet, f.Name}] = foundObject{handle: f.Handle, set: f}
+	}
+	for _, f := range counters {
+		s.objects[object{kindCounter, f.Name}] = foundObject{handle: f.Handle}
+	}
+	for _, f := range chains {
+		s.objects[object{kindChain, f.Name}] = foundObject{handle: f.Handle, chain: f}
+	}
+	return s, err
+}
+
+func readBaseChains(kernel Kernel, program *nft.Table) (chains []nft.Chain, err error) {
+	for _, c := range program.Chains {
+		if c.Hook == nil {
+			continue
+		}
+		found, exists, err := kernel.FindChain(program, c.Name)
+		if err != nil {
+			return nil, err
+		}
+		if exists {
+			chains = append(chains, found)
+		}
+	}
+	return chains, nil
+}
+
+func (s *structure) exists() bool { return s.table.Handle != 0 }
+
+func (s *structure) has(o object) bool {
+	_, ok := s.objects[o]
+	return ok
+}
+
+// same reports whether the table and its objects are the same as in another
+// structure.
+func (s *structure) same(o *structure) bool {
+	sameHandle := func(a, b foundObject) bool { return a.handle == b.handle }
+	return s.table == o.table && maps.EqualFunc(s.objects, o.objects, sameHandle)
+}
+
+// wantedObject is an object and its form.
+type wantedObject struct {
+	object
+	form any // *nft.Set, *nft.Counter or *nft.Chain
+}
+
+// objectsOf returns the objects of a table.
+func objectsOf(t *nft.Table) []wantedObject {
+	all := make([]wantedObject, 0, len(t.Sets)+len(t.Counters)+len(t.Chains))
+	for _, s := range t.Sets {
+		all = append(all, wantedObject{object{kindSet, s.Name}, s})
+	}
+	for _, c := range t.Counters {
+		all = append(all, wantedObject{object{kindCounter, c.Name}, c})
+	}
+	for _, c := range t.Chains {
+		all = append(all, wantedObject{object{kindChain, c.Name}, c})
+	}
+	return all
+}
+
+// matches reports whether an object in the kernel has the form.
+func (o *wantedObject) matches(f *foundObject) bool {
+	switch want := o.form.(type) {
+	case *nft.Set:
+		return f.set.Matches(want)
+	case *nft.Chain:
+		return f.chain.Hook.Equal(want.Hook)
+	}
+	return true
+}
+
+// compare returns the differences from a table as it should be, without extra
+// objects. If before is not nil, objects that it contains must be the same.
+func (s *structure) compare(want *nft.Table, before *structure) (all []Difference) {
+	d := Difference{Kind: Changed, Object: want.String(), damage: Damage{Kind: DamagedTable}}
+	switch {
+	case !s.exists():
+		d.Kind, d.damage.What = Missing, "the table was deleted"
+		return []Difference{d}
+	case before != nil && s.table.Handle != before.table.Handle:
+		d.damage.What = "the table was replaced"
+		return []Difference{d}
+	case s.table.Flags != 0: // nft.Batch.AddTable sets none
+		d.Object, d.Found = "flags of the table", fmt.Sprintf("%#x", s.table.Flags)
+		d.damage.What = "the flags of the table are " + d.Found
+		all = append(all, d)
+	}
+	for _, o := range objectsOf(want) {
+		if d, differs := s.compareObject(o, before); differs {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// compareObject compares an object.
+func (s *structure) compareObject(want wantedObject, before *structure) (d Difference, differs bool) {
+	has, exists := s.objects[want.object]
+	replaced := exists && before != nil && before.has(want.object) && before.objects[want.object].handle != has.handle
+	if exists && !replaced && want.matches(&has) {
+		return d, false
+	}
+	d = Difference{Kind: Changed, Object: want.String(), object: want.object}
+	d.damage.Kind = [...]DamageKind{DamagedSet, DamagedCounter, DamagedChain}[want.kind]
+	switch {
+	case !exists:
+		d.Kind, d.damage.What = Missing, d.Object+" was deleted"
+	case replaced:
+		d.damage.What = d.Object + " was replaced"
+	case want.kind == kindChain:
+		d.damage.What = "the policy of " + d.Object + " was changed"
+	default:
+		d.Object = "type of " + d.Object
+		d.damage.What = "the " + d.Object + " was changed"
+	}
+	return d, true
+}
+
+// extra returns the objects that are not part of a table, sorted.
+func (s *structure) extra(table *nft.Table) []object {
+	all := maps.Clone(s.objects)
+	for _, o := range objectsOf(table) {
+		delete(all, o.object)
+	}
+	return slices.SortedFunc(maps.Keys(all), object.compare)
+}

@@ -1,0 +1,212 @@
+package keep
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/nftproxy/nftproxy/nft"
+)
+
+// transaction is a change of the table that is not committed yet, and what the
+// kernel will have. See write for the order in which it is written.
+type transaction struct {
+	to     *nft.Batch
+	source Source
+	have   *committed // what the kernel has before: nothing, for a rewrite
+	whole  bool       // the transaction writes everything
+
+	changes        []Change
+	program        *nft.Table
+	rows           []nft.Row   // of no owner
+	removed, added []taggedRow // of no owner, and of owners that the kernel has
+	repaired       []*nft.Chain
+
+	demand         map[uint32]bool // new chains on demand
+	sets           map[*nft.Set]bool
+	shared         sharedChange
+	counts         map[*nft.Set]int // changes of the numbers of rows
+	samples        map[*nft.Set][]nft.Row
+	deletedSamples []nft.Row
+	counted        countedRows // nil unless a rewrite found a table of ours
+	later          []taggedRow // rows that count packets and that are added at the end
+}
+
+func newTransaction(to *nft.Batch, source Source, have *committed) *transaction {
+	return &transaction{
+		to: to, source: source, have: have, program: have.program, rows: have.rows,
+		demand: make(map[uint32]bool), sets: make(map[*nft.Set]bool), shared: make(sharedChange),
+		counts: make(map[*nft.Set]int), samples: make(map[*nft.Set][]nft.Row),
+	}
+}
+
+// plan adds the change of an owner. The error is the reason why the owner
+// cannot be written as it is wanted.
+func (tx *transaction) plan(o Owner) error {
+	k := o.Kept()
+	next, err := k.Next(func(have Content, less bool) (Content, error) { return tx.source.Content(o, have, less) })
+	tx.changes = append(tx.changes, Change{o, k.have, next})
+	return err
+}
+
+// streams reports whether the rows of a change are written without those that
+// the kernel has: it has none.
+func (tx *transaction) streams(c Change) bool { return tx.whole || c.Before == nil }
+
+// compare finds the rows to remove and to add.
+func (tx *transaction) compare() {
+	tx.rows = tx.source.Rows()
+	tx.compareRows(0, tx.have.rows, tx.rows)
+	var before, after []nft.Row
+	for _, c := range tx.changes {
+		if tx.streams(c) {
+			continue
+		}
+		before, after = c.Before.Rows(before[:0]), after[:0]
+		if c.Next != nil {
+			after = c.Next.Rows(after)
+		}
+		tx.compareRows(c.Owner.Tag(), before, after)
+	}
+}
+
+// compareRows compares two lists of rows. Those of shared sets are counted.
+func (tx *transaction) compareRows(tag uint32, before, after []nft.Row) {
+	before, after = diffRows(before, after)
+	for _, r := range before {
+		if row := (taggedRow{r, tag}); tx.source.Shared(r.Set) {
+			tx.shared.add(row, -1)
+		} else {
+			tx.removed = append(tx.removed, row)
+		}
+	}
+	for _, r := range after {
+		if row := (taggedRow{r, tag}); tx.source.Shared(r.Set) {
+			tx.shared.add(row, 1)
+		} else {
+			tx.added = append(tx.added, row)
+		}
+	}
+}
+
+func (tx *transaction) deleteRow(r taggedRow) {
+	tx.to.Tag(r.tag)
+	tx.to.DeleteRow(r.Row)
+	tx.counts[r.Set]--
+	if slices.ContainsFunc(tx.have.samples[r.Set], sameKeyAs(r.Row)) {
+		tx.deletedSamples = append(tx.deletedSamples, r.Row)
+	}
+}
+
+// addRow adds a row, and before it what it needs on demand.
+func (tx *transaction) addRow(r taggedRow) {
+	tx.to.Tag(r.tag)
+	id, ok := tx.source.ChainOf(r.Row)
+	if ok && !tx.have.chains[id] && !tx.demand[id] {
+		tx.demand[id] = true
+		chain, row := tx.source.Chain(id)
+		tx.writeChains(chain)
+		tx.addRow(taggedRow{row, r.tag})
+	}
+	if !tx.uses(r.Set) && tx.isOnDemand(r.Set) {
+		tx.to.AddSet(r.Set)
+	}
+	tx.to.AddRow(r.Row)
+	tx.record(r.Row)
+}
+
+// uses reports whether a set has rows after what was written so far.
+func (tx *transaction) uses(s *nft.Set) bool { return tx.have.counts[s]+tx.counts[s] > 0 }
+
+// isOnDemand reports whether rows need a set to be written.
+func (tx *transaction) isOnDemand(s *nft.Set) bool {
+	return !s.Dynamic && slices.Contains(tx.source.OnDemand(), s)
+}
+
+// record records a row that the kernel will have.
+func (tx *transaction) record(r nft.Row) {
+	tx.counts[r.Set]++
+	if s := tx.samples[r.Set]; len(s) < maxSamples {
+		tx.samples[r.Set] = append(s, r)
+	}
+}
+
+// A set whose rows count packets is not flushed by a rewrite: the rows that
+// stay keep their numbers. The rewrite deletes the rows that must not stay
+// before it adds others, because both can have the same key.
+
+// countedRows are rows of sets whose rows count: their comments by set and key.
+type countedRows map[rowKey]string
+
+// keepCounted handles a row of a rewrite. It returns false if the row must be
+// written like any other.
+func (tx *transaction) keepCounted(r taggedRow) bool {
+	if !r.Set.Counts || tx.counted == nil {
+		return false
+	}
+	key := rowKey{r.Set, r.Key}
+	if comment, ok := tx.counted[key]; ok && key.row(comment).Matches(r.Row) {
+		delete(tx.counted, key)
+		tx.record(r.Row)
+		return true
+	}
+	tx.later = append(tx.later, r)
+	return true
+}
+
+// writeCounted deletes the rows that were found and must not stay, and adds the
+// rows that keepCounted left for later.
+func (tx *transaction) writeCounted() {
+	var gone []nft.Row
+	for key, comment := range tx.counted {
+		gone = append(gone, key.row(comment))
+	}
+	slices.SortFunc(gone, nft.Row.Compare)
+	tx.to.Tag(0)
+	for _, r := range gone {
+		tx.to.DeleteRow(r)
+	}
+	for _, r := range tx.later {
+		tx.addRow(r)
+	}
+}
+
+// writeChains writes chains, and replaces those with the same names. Their
+// rules may refer to each other.
+func (tx *transaction) writeChains(chains ...*nft.Chain) {
+	for _, c := range chains {
+		tx.to.AddChain(c)
+	}
+	for _, c := range chains {
+		tx.to.FlushChain(c.Name)
+		tx.to.AddRules(c)
+	}
+}
+
+// apply records that the transaction was committed.
+func (tx *transaction) apply() {
+	c := tx.have
+	c.program, c.rows = tx.program, tx.rows
+	maps.Copy(c.chains, tx.demand)
+	if tx.whole {
+		c.needed = len(c.chains)
+	}
+	maps.Copy(c.sets, tx.sets)
+	tx.shared.apply(c.shared)
+	for set, n := range tx.counts {
+		c.counts[set] += n
+	}
+	for _, r := range tx.deletedSamples {
+		c.samples[r.Set] = slices.DeleteFunc(c.samples[r.Set], sameKeyAs(r))
+	}
+	for set, rows := range tx.samples {
+		rows = append(rows, c.samples[set]...)
+		c.samples[set] = rows[:min(len(rows), maxSamples)]
+	}
+	for _, change := range tx.changes {
+		k := change.Owner.Kept()
+		k.have, k.pending = change.Next, false
+	}
+}
+
+// noFlush is for transactions that do not end early.
+func noFlush() error { return nil }

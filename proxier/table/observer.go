@@ -1,0 +1,52 @@
+package table
+
+import (
+	"net/netip"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/ruleset"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+)
+
+// Observer is notified of syncs and commits of each Table, by the goroutine
+// that uses the Table.
+type Observer interface {
+	// Committed is called after each transaction that changed Services or this
+	// node. It must not keep or modify the Commit.
+	Committed(*Commit)
+	// Synced is called at the end of each sync, also of one that repairs the
+	// table.
+	Synced(keep.SyncResult)
+}
+
+// Commit describes a transaction that the kernel carried out.
+type Commit struct {
+	Family nft.Family
+	// Whole reports whether the transaction wrote everything. Then Changes
+	// contains all service ports, and Services all Services.
+	Whole bool
+	// Changes are the service ports that changed.
+	Changes []Change
+	// Services are the Services that changed.
+	Services []ServiceChange
+	// NodePortAddrs are the addresses on which NodePorts listen. The
+	// unspecified address stands for all. NodePortAddrsChanged reports whether
+	// they changed.
+	NodePortAddrs        []netip.Addr
+	NodePortAddrsChanged bool
+}
+
+// Change is the change of a service port. Before is nil if the kernel had
+// nothing of it, After is nil if the kernel has nothing of it now.
+type Change struct{ Before, After *ruleset.Plan }
+
+// ServiceChange is the change of a Service.
+type ServiceChange struct {
+	Name cluster.ServiceName
+	// Service is nil if the Service was deleted.
+	Service *cluster.Service
+	// ReadyEndpoints is the number of ready endpoints on this node. It is
+	// counted for Services with a health-check NodePort only.
+	ReadyEndpoints int
+}
