@@ -85,15 +85,12 @@ func (s Share) String() string {
 type costs struct {
 	clusterIPs, lbIPs, externalIPs, ranges int
 	ports, nodePorts                       int
-	endpoints                              int
-	// lists is the number of lists of endpoints of a service port, and unit the
-	// number of rows or rules of each endpoint in a list.
-	lists, unit int
-	// table is the number of rows of a table of endpoints, 0 without tables.
-	table int
+	// port is the size of each service port, apart from its frontends and
+	// endpoints.
+	port portSize
 }
 
-func costsOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, tableSize int) costs {
+func costsOf(f nft.Family, svc *cluster.Service, weights bool, tableSize int) costs {
 	count := func(addrs []netip.Addr) (n int) {
 		for _, a := range addrs {
 			if f.Of(a) {
@@ -104,10 +101,10 @@ func costsOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, 
 	}
 	c := costs{
 		clusterIPs: count(svc.ClusterIPs), lbIPs: count(svc.LoadBalancerIPs), externalIPs: count(svc.ExternalIPs),
-		ports: len(svc.Ports), endpoints: len(endpoints), lists: 1, unit: 1,
+		ports: len(svc.Ports), port: portSize{lists: 1},
 	}
-	if hasTable(svc, HasWeights(endpoints)) {
-		c.table = tableSize
+	if hasTable(svc, weights) {
+		c.port.tableSize = tableSize
 	}
 	for _, p := range svc.SourceRanges {
 		if f.Of(p.Addr()) && c.lbIPs > 0 {
@@ -120,28 +117,20 @@ func costsOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, 
 		}
 	}
 	if svc.InternalPolicy == cluster.PolicyLocal || svc.ExternalPolicy == cluster.PolicyLocal {
-		c.lists = 2
+		c.port.lists = 2
 	}
 	if svc.AffinityTimeout != 0 {
-		c.unit = 3 // rules with the endpoint (see sticky)
+		c.port.ruleCost = 1
 	}
 	return c
 }
 
-// portRows returns the number of rows of a service port, at most. See numberFor
-// for the endpoints.
+// portRows returns the number of rows of a service port whose endpoints are all
+// on this node.
 func (c *costs) portRows(frontends, endpoints int) int {
-	const dispatchRows = 4 // of a frontend
-	list := endpoints
-	if c.table > 0 {
-		list = tableRows(endpoints, c.table)
-	}
-	rows := c.unit * list
-	if c.unit == 1 {
-		rows = rowsWithNumbers(max(frontends, 1), list)
-	}
-	hairpin := endpoints
-	return dispatchRows*frontends + c.lists*rows + hairpin
+	port := c.port
+	port.frontends, port.endpoints, port.hairpin = frontends, endpoints, endpoints
+	return port.rows()
 }
 
 // rows returns the number of rows of all ports, with a number of addresses
@@ -155,8 +144,8 @@ func (c *costs) rows(addresses, endpoints int) int {
 // must be of the family. tableSize is the number of rows of a table (see
 // Config.TableSize).
 func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, tableSize, budget int) Share {
-	c := costsOf(f, svc, endpoints, tableSize)
-	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: c.endpoints}
+	c := costsOf(f, svc, HasWeights(endpoints), tableSize)
+	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: len(endpoints)}
 	// The smallest number that exceeds the budget, minus one.
 	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, 1) > budget })
 	guarded := min(c.lbIPs, s.Addresses) * c.ports
@@ -164,7 +153,7 @@ func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, 
 		s.Ranges = min(c.ranges, budget/2/guarded)
 	}
 	left := budget - guarded*s.Ranges
-	if s.Endpoints, s.Rows = c.endpoints, c.rows(s.Addresses, c.endpoints); s.Rows > left {
+	if s.Endpoints, s.Rows = s.AllEndpoints, c.rows(s.Addresses, s.AllEndpoints); s.Rows > left {
 		c.reduceEndpoints(&s, endpointsByPort(svc, endpoints), svc, left)
 	}
 	s.Rows += guarded * s.Ranges

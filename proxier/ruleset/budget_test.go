@@ -193,3 +193,28 @@ func TestSharesOfPorts(t *testing.T) {
 		}
 	}
 }
+
+// Budgets and the order of transactions use the same estimate.
+func TestPortSize(t *testing.T) {
+	const limit = DefaultNumberLimit
+	for name, tt := range map[string]struct {
+		size portSize
+		want int
+	}{
+		"no endpoint":          {portSize{frontends: 2, lists: 1}, 8},
+		"no frontend":          {portSize{lists: 1, endpoints: 5}, 0},
+		"endpoints":            {portSize{frontends: 2, lists: 1, endpoints: 5, hairpin: 5}, 8 + 10 + 5},
+		"two lists":            {portSize{frontends: 2, lists: 2, endpoints: 5}, 8 + 20},
+		"source ranges":        {portSize{frontends: 1, sources: 9}, 4 + 9},
+		"number":               {portSize{frontends: 100, lists: 1, endpoints: 100}, 400 + limit + 100},
+		"no number":            {portSize{frontends: 3, lists: 1, endpoints: maxNumberRows + 1}, 12 + 3*(maxNumberRows+1)},
+		"table":                {portSize{frontends: 2, lists: 1, endpoints: 5, tableSize: 251}, 8 + 2*251},
+		"table of one":         {portSize{frontends: 2, lists: 1, endpoints: 1, tableSize: 251}, 8 + 2},
+		"affinity":             {portSize{frontends: 2, lists: 1, endpoints: 5, ruleCost: 1}, 8 + 15},
+		"affinity, as written": {portSize{frontends: 2, lists: 1, endpoints: 5, ruleCost: 3}, 8 + 45},
+	} {
+		if got := tt.size.rows(); got != tt.want {
+			t.Errorf("%s: got %d rows, want %d", name, got, tt.want)
+		}
+	}
+}

@@ -61,37 +61,6 @@ func (p *Plan) index(k chainKind) uint32 {
 	return p.Number<<numberBits + firstIndex
 }
 
-// rowsWithNumbers returns the number of rows of a list of targets of a service
-// port that may have a number, at most.
-func rowsWithNumbers(frontends, list int) int {
-	product := frontends * list
-	if list > maxNumberRows {
-		return product
-	}
-	return min(product, DefaultNumberLimit+list)
-}
-
-// Cost returns the number of rows that take as long to write as the rows and
-// chains of a plan with this number of targets, approximately and at most.
-// weights reports whether they have weights.
-func (p *Plan) Cost(targets int, weights bool) int {
-	const dispatchRows, stickyRules, rowsPerRule = 4, 3, 3
-	cost := len(p.Frontends) * dispatchRows
-	for _, f := range p.Frontends {
-		if f.Kind == LoadBalancerIP && !f.IsNodePort() {
-			cost += len(p.Sources)
-		}
-	}
-	if p.HasAffinity() {
-		return cost + targets*stickyRules*rowsPerRule
-	}
-	if targets > 0 && hasTable(p.Service, weights) {
-		const lists = 2
-		targets = lists * tableRows(targets, p.TableSize)
-	}
-	return cost + rowsWithNumbers(len(p.Frontends), targets)
-}
-
 // Prefixes of the names of the chains of numbered service ports. The number
 // follows.
 const (
