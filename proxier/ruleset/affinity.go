@@ -10,18 +10,16 @@ import (
 // Session affinity needs chains for each service port, because only a rule for
 // one endpoint can write the id of that endpoint to an affinity set.
 
-// Prefixes of the names of these chains. namespace.name.protocol.port follows,
-// or namespace.name.protocol for a port without a name. Before it, chains for
-// known clients have the number of a group, and chains for new clients the
-// index of a target.
-const (
-	affinityPrefix           = "affinity."             // all usable endpoints
-	affinityKnownPrefix      = "affinity-known."       // the same, known clients
-	affinityNewPrefix        = "affinity-new."         // the same, new clients
-	affinityLocalPrefix      = "affinity-local."       // endpoints of this node
-	affinityLocalKnownPrefix = "affinity-local-known." // the same, known clients
-	affinityLocalNewPrefix   = "affinity-local-new."   // the same, new clients
-	affinityExternalPrefix   = "affinity-external."    // all usable endpoints, masqueraded
+// affinityPrefixes are the prefixes of the names of these chains.
+// namespace.name.protocol.port follows, or namespace.name.protocol for a port
+// without a name. Before it, chains for known clients have the number of a
+// group, and chains for new clients the index of a target.
+var (
+	affinityPrefixes = map[chainKind]string{
+		toAll: "affinity.", toLocal: "affinity-local.", toExternal: "affinity-external.",
+	}
+	knownPrefixes = map[chainKind]string{toAll: "affinity-known.", toLocal: "affinity-local-known."}
+	newPrefixes   = map[chainKind]string{toAll: "affinity-new.", toLocal: "affinity-local-new."}
 )
 
 // HasAffinity reports whether the service port has session affinity.
@@ -39,10 +37,7 @@ func (p *Plan) AffinityName() string {
 // AffinitySet returns the set that the chains of a service port use, nil if the
 // service port has no chains.
 func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
-	if !p.HasAffinity() {
-		return nil
-	}
-	if len(p.chainKinds()) == 0 {
+	if !p.HasAffinity() || len(p.chainKinds()) == 0 {
 		return nil
 	}
 	return r.layout.affinity[p.ClientSet]
@@ -53,9 +48,9 @@ func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 func ParseStickyChain(chain string) (servicePort string, ok bool) {
 	prefix, name, _ := strings.Cut(chain, ".")
 	switch prefix + "." {
-	case affinityPrefix, affinityLocalPrefix:
+	case affinityPrefixes[toAll], affinityPrefixes[toLocal]:
 		return name, true
-	case affinityKnownPrefix, affinityLocalKnownPrefix:
+	case knownPrefixes[toAll], knownPrefixes[toLocal]:
 		_, name, ok = strings.Cut(name, ".") // after the number of the group
 		return name, ok
 	}

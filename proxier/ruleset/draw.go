@@ -47,17 +47,31 @@ func (d draw) index(f nft.Family, n int, offset uint32) nft.Expr {
 	return nft.Random(uint32(n), offset)
 }
 
-// draw returns the way in which the chains of a kind draw a row.
-func (p *Plan) draw(k chainKind) draw {
-	table := p.table(k)
+// list is a list of the endpoints of a service port.
+type list struct {
+	targets []Target
+	table   []uint16 // nil if each target has one row
+	balance cluster.Balance
+}
+
+// list returns the endpoints for traffic with a policy.
+func (p *Plan) list(policy cluster.Policy) list {
+	if policy == cluster.PolicyLocal {
+		return list{p.Local, p.LocalTable, p.Service.Balance}
+	}
+	return list{p.Cluster, p.ClusterTable, p.Service.Balance}
+}
+
+// draw returns the way in which chains draw a row.
+func (l list) draw() draw {
 	switch {
-	case table == nil:
+	case l.table == nil:
 		return random
-	case p.Service.Balance == cluster.BalanceSourceHash:
+	case l.balance == cluster.BalanceSourceHash:
 		return sourceHash
-	case p.Service.Balance == cluster.BalanceSourcePortHash:
+	case l.balance == cluster.BalanceSourcePortHash:
 		return sourcePortHash
-	case isAscending(table):
+	case isAscending(l.table):
 		return random
 	}
 	return weighted
@@ -74,42 +88,42 @@ func isAscending(table []uint16) bool {
 	return true
 }
 
-// table returns the table of a kind of chain, nil if each target has one row.
-func (p *Plan) table(k chainKind) []uint16 {
-	if k == toLocal {
-		return p.LocalTable
+// rows returns the number of rows from which chains draw.
+func (l list) rows() int {
+	if l.table != nil {
+		return len(l.table)
 	}
-	return p.ClusterTable
+	return len(l.targets)
 }
 
-// rowsOf returns the number of rows from which the chains of a kind select.
-func (p *Plan) rowsOf(k chainKind) int {
-	if table := p.table(k); table != nil {
-		return len(table)
+// indexed returns the targets of the rows.
+func (l list) indexed() []Target {
+	if l.table == nil {
+		return l.targets
 	}
-	return len(p.targets(k))
-}
-
-// Rows returns the targets of the rows from which traffic with a policy draws.
-func (p *Plan) Rows(policy cluster.Policy) []Target {
-	if policy == cluster.PolicyLocal {
-		return p.indexed(toLocal)
-	}
-	return p.indexed(toAll)
-}
-
-// indexed returns the targets of the rows of a kind of chain.
-func (p *Plan) indexed(k chainKind) []Target {
-	table, targets := p.table(k), p.targets(k)
-	if table == nil {
-		return targets
-	}
-	out := make([]Target, len(table))
-	for i, t := range table {
-		out[i] = targets[t]
+	out := make([]Target, len(l.table))
+	for i, t := range l.table {
+		out[i] = l.targets[t]
 	}
 	return out
 }
+
+// reachable returns the number of targets that have a weight above 0, or no
+// need for one.
+func (l list) reachable() (n int) {
+	if l.table == nil {
+		return len(l.targets)
+	}
+	for _, t := range l.targets {
+		if t.Weight.Int() > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// Rows returns the targets of the rows from which traffic with a policy draws.
+func (p *Plan) Rows(policy cluster.Policy) []Target { return p.list(policy).indexed() }
 
 // maxTable is the number of targets that a table can have.
 const maxTable = 1 << 16

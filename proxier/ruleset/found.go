@@ -99,13 +99,13 @@ func MasqueradeBy(chain, comment string) Reason {
 		}
 		return OutsideCluster
 	}
-	for _, prefix := range []string{
-		external.String() + "-", guarded.String() + "-", nodePort.String() + "-",
-		affinityExternalPrefix, portExternalPrefix,
-	} {
-		if strings.HasPrefix(chain, prefix) {
+	for k := range chainKinds {
+		if kinds[k].masquerade && strings.HasPrefix(chain, kinds[k].name) {
 			return ExternalPolicy
 		}
+	}
+	if strings.HasPrefix(chain, affinityPrefixes[toExternal]) || strings.HasPrefix(chain, portPrefixes[toExternal]) {
+		return ExternalPolicy
 	}
 	return ""
 }

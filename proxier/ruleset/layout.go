@@ -51,7 +51,7 @@ type dispatchSets struct {
 	noEndpoints                    *nft.Set // key : chain that refuses, of service ports with chains of their own
 	connections                    *nft.Set // keys whose new connections are counted
 
-	masqueraded, local, all balancerKind
+	masqueraded, local, all chainKind
 	pick                    string // chain that looks targets up
 	own                     string // chain that leads to the chains of service ports
 	localChain, allChain    string // of externalTrafficPolicy Local
@@ -121,7 +121,7 @@ func newVIPSets(f nft.Family) dispatchSets {
 			Comment: "traffic to Services with chains of their own and no endpoints"},
 		connections: &nft.Set{Name: "service-connections",
 			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
-		masqueraded: external, local: local, all: all, pick: chainPick, own: chainServiceChains,
+		masqueraded: toExternal, local: toLocal, all: toAll, pick: chainPick, own: chainServiceChains,
 		localChain: chainExternalLocal, allChain: chainExternalAll,
 	}
 }
@@ -142,7 +142,7 @@ func newNodePortSets() dispatchSets {
 		noEndpoints: &nft.Set{Name: "no-endpoint-nodeports",
 			Comment: "NodePort traffic to Services with chains of their own and no endpoints"},
 		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
-		masqueraded: nodePort, local: nodePortLocal, all: nodePortAll,
+		masqueraded: toNodePort, local: toNodePortLocal, all: toNodePortAll,
 		pick: chainPickNodePort, own: chainNodePortChains,
 		localChain: chainNodePortLocal, allChain: chainNodePortAll,
 	}

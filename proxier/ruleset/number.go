@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // A target that a balancer draws is looked up by frontend and index, so a
@@ -28,12 +29,20 @@ const (
 const DefaultNumberLimit = 4096
 
 // saved returns the number of rows that a number saves.
-func (p *Plan) saved() int {
+func (p *Plan) saved() (rows int) {
 	if p.HasAffinity() {
 		return 0
 	}
-	use := p.use()
-	return max(use[toAll]+use[toAllMasqueraded]-1, 0)*p.rowsOf(toAll) + max(use[toLocal]-1, 0)*p.rowsOf(toLocal)
+	for _, policy := range []cluster.Policy{cluster.PolicyCluster, cluster.PolicyLocal} {
+		use := 0 // number of frontends whose clients use the endpoints
+		for _, f := range p.Frontends {
+			if f.Policy == policy || policy == cluster.PolicyCluster && f.splitsClients() {
+				use++
+			}
+		}
+		rows += max(use-1, 0) * p.list(policy).rows()
+	}
+	return rows
 }
 
 // numberFor returns the number of a plan: 0, or the given one if it saves more
@@ -45,7 +54,7 @@ func (r *Ruleset) numberFor(p, before *Plan, number uint32) uint32 {
 	if before.Number != 0 {
 		limit /= 2
 	}
-	fits := number <= maxNumber && max(p.rowsOf(toAll), p.rowsOf(toLocal)) <= maxNumberRows
+	fits := number <= maxNumber && max(p.list(cluster.PolicyCluster).rows(), p.list(cluster.PolicyLocal).rows()) <= maxNumberRows
 	if !fits || p.saved() <= limit {
 		return 0
 	}
@@ -61,13 +70,9 @@ func (p *Plan) index(k chainKind) uint32 {
 	return p.Number<<numberBits + firstIndex
 }
 
-// Prefixes of the names of the chains of numbered service ports. The number
-// follows.
-const (
-	portPrefix         = "port-"          // all usable endpoints
-	portLocalPrefix    = "port-local-"    // endpoints of this node
-	portExternalPrefix = "port-external-" // all usable endpoints, masqueraded
-)
+// portPrefixes are the prefixes of the names of the chains of numbered service
+// ports. The number follows.
+var portPrefixes = map[chainKind]string{toAll: "port-", toLocal: "port-local-", toExternal: "port-external-"}
 
 // numberChain draws one of the targets of a service port with a number. For
 // port-7 it is
@@ -77,7 +82,8 @@ const (
 // `port-local-7` draws with the offset 122881. See draw for service ports with
 // a table.
 func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
-	index := p.draw(kind).index(r.layout.family, p.rowsOf(kind), p.index(kind))
+	l := p.list(kind.policy())
+	index := l.draw().index(r.layout.family, l.rows(), p.index(kind))
 	return &nft.Chain{Name: p.chainName(kind), Rules: []nft.Rule{
 		nft.NewRule(nft.SetPriority(index), nft.Goto(chainPickPort)),
 	}}
@@ -89,11 +95,11 @@ func (r *Ruleset) numbered(rows []nft.Row, p *Plan) []nft.Row {
 		return rows
 	}
 	for _, kind := range p.chainKinds() {
-		if kind == toAllMasqueraded {
+		if kind == toExternal {
 			continue
 		}
 		first := p.index(kind)
-		for i, t := range p.indexed(kind) {
+		for i, t := range p.Rows(kind.policy()) {
 			rows = append(rows, nft.Row{
 				Set: r.layout.portTargets, Key: nft.Tuple{}.Integer(first + uint32(i)), Data: t.data(),
 			})

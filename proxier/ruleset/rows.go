@@ -1,6 +1,9 @@
 package ruleset
 
-import "github.com/nftproxy/nftproxy/nft"
+import (
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
 
 // Rows appends the rows of one service port to rows. A nil plan has none. Other
 // service ports can have the same rows of shared sets (see IsShared).
@@ -41,8 +44,8 @@ func (r *Ruleset) newDispatch(p *Plan, f ServedFrontend, name string) dispatch {
 
 // class returns the class of a frontend.
 func (d *dispatch) class() Class {
-	p, f, kind := d.plan, d.frontend, d.frontend.chainKind()
-	reason := p.reach(kind).Reason
+	p, f, list := d.plan, d.frontend, d.plan.list(d.frontend.Policy)
+	reason := p.Reach(f.Policy).Reason
 	var c Class
 	switch {
 	case f.splitsClients() && reason != NoEndpoints:
@@ -52,11 +55,11 @@ func (d *dispatch) class() Class {
 	case reason != "":
 		c = refusalClasses[reason]
 	case f.IsClusterIP():
-		return balancerClass(balance, p.draw(kind), p.rowsOf(kind))
+		return list.class(toClusterIP)
 	case p.guards(f):
-		return balancerClass(guarded, p.draw(kind), p.rowsOf(kind))
+		return list.class(toGuarded)
 	default:
-		return balancerClass(d.masqueraded, p.draw(kind), p.rowsOf(kind))
+		return list.class(d.masqueraded)
 	}
 	if p.guards(f) {
 		c |= guardedClass
@@ -74,28 +77,28 @@ func (r *Ruleset) dispatch(rows []nft.Row, d *dispatch) []nft.Row {
 	case f.splitsClients() && reason != NoEndpoints:
 		// This cluster's pods and this node may use all endpoints, other
 		// clients those of this node (see program.localPolicy).
-		rows = d.split(rows, d.allClasses, d.allChains, d.all, toAll)
-		rows = d.split(rows, d.localClasses, d.localChains, d.local, toLocal)
+		rows = d.split(rows, d.allClasses, d.allChains, d.all)
+		rows = d.split(rows, d.localClasses, d.localChains, d.local)
 	case !p.hasChains():
 	case reason != "":
 		rows = append(rows, d.chainRow(d.noEndpoints, reason.name()))
 	default:
-		rows = append(rows, d.chainRow(d.chains, p.chainName(f.chainKind())))
+		rows = append(rows, d.chainRow(d.chains, p.chainName(f.ownKind())))
 	}
 	return rows
 }
 
 // split appends a row of externalTrafficPolicy Local.
-func (d *dispatch) split(rows []nft.Row, classes, chains *nft.Set, to balancerKind, kind chainKind) []nft.Row {
-	switch reason := d.plan.reach(kind).Reason; {
+func (d *dispatch) split(rows []nft.Row, classes, chains *nft.Set, to chainKind) []nft.Row {
+	switch reason := d.plan.Reach(to.policy()).Reason; {
 	case reason == NoLocalEndpoints: // see program.localPolicy
 		return rows
 	case reason != "":
 		return append(rows, d.classRow(classes, refusalClasses[reason], ""))
 	case d.plan.hasChains():
-		return append(rows, d.chainRow(chains, d.plan.chainName(kind)))
+		return append(rows, d.chainRow(chains, d.plan.chainName(ownKind(to.policy()))))
 	}
-	return append(rows, d.classRow(classes, balancerClass(to, d.plan.draw(kind), d.plan.rowsOf(kind)), ""))
+	return append(rows, d.classRow(classes, d.plan.list(to.policy()).class(to), ""))
 }
 
 func (d *dispatch) classRow(m *nft.Set, c Class, comment string) nft.Row {
@@ -112,16 +115,16 @@ func (r *Ruleset) targets(rows []nft.Row, d *dispatch) []nft.Row {
 	case d.plan.hasChains():
 		return rows
 	case f.splitsClients():
-		return d.indexed(d.indexed(rows, firstIndex+allOffset, toAll), firstIndex, toLocal)
+		return d.indexed(d.indexed(rows, allIndex, cluster.PolicyCluster), firstIndex, cluster.PolicyLocal)
 	default:
-		return d.indexed(rows, firstIndex, f.chainKind())
+		return d.indexed(rows, firstIndex, f.Policy)
 	}
 }
 
-// indexed appends the rows of the targets of a kind of chain.
-func (d *dispatch) indexed(rows []nft.Row, offset uint32, kind chainKind) []nft.Row {
-	for i, t := range d.plan.indexed(kind) {
-		rows = append(rows, nft.Row{Set: d.dispatchSets.targets, Key: d.at.Integer(offset + uint32(i)), Data: t.data()})
+// indexed appends the rows of the targets for traffic with a policy.
+func (d *dispatch) indexed(rows []nft.Row, first uint32, policy cluster.Policy) []nft.Row {
+	for i, t := range d.plan.Rows(policy) {
+		rows = append(rows, nft.Row{Set: d.dispatchSets.targets, Key: d.at.Integer(first + uint32(i)), Data: t.data()})
 	}
 	return rows
 }

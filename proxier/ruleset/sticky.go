@@ -27,7 +27,7 @@ type sticky struct {
 }
 
 func (r *Ruleset) sticky(p *Plan, kind chainKind) *sticky {
-	return &sticky{r.layout.family, r.layout.affinity[p.ClientSet], p, kind, p.targets(kind)}
+	return &sticky{r.layout.family, r.layout.affinity[p.ClientSet], p, kind, p.list(kind.policy()).targets}
 }
 
 // chains returns the chains. The first one is the one to which packets go. For
@@ -68,20 +68,17 @@ func (s *sticky) names() []string {
 
 // knownName returns the name of the chain for the known clients of a group.
 func (s *sticky) knownName(group uint32) string {
-	return s.name(affinityKnownPrefix, affinityLocalKnownPrefix, int(group))
+	return s.name(knownPrefixes, int(group))
 }
 
 // newName returns the name of the chain for new clients of a part.
 func (s *sticky) newName(p part) string {
-	return s.name(affinityNewPrefix, affinityLocalNewPrefix, p.start)
+	return s.name(newPrefixes, p.start)
 }
 
 // name returns the name of chain n of those with a prefix.
-func (s *sticky) name(prefix, ifLocal string, n int) string {
-	if s.kind == toLocal {
-		prefix = ifLocal
-	}
-	return prefix + strconv.Itoa(n) + "." + s.plan.AffinityName()
+func (s *sticky) name(prefixes map[chainKind]string, n int) string {
+	return prefixes[s.kind] + strconv.Itoa(n) + "." + s.plan.AffinityName()
 }
 
 // groups returns the targets that are in no group, and the targets of each one.
