@@ -1,11 +1,6 @@
 package ruleset
 
-import (
-	"net/netip"
-	"strings"
-
-	"github.com/nftproxy/nftproxy/nft"
-)
+import "github.com/nftproxy/nftproxy/nft"
 
 // Session affinity needs chains for each service port, because only a rule for
 // one endpoint can write the id of that endpoint to an affinity set.
@@ -41,44 +36,4 @@ func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
 		return nil
 	}
 	return r.layout.affinity[p.ClientSet]
-}
-
-// ParseStickyChain returns the AffinityName of the service port that a chain
-// with rules for known clients belongs to. ok reports whether the chain is one.
-func ParseStickyChain(chain string) (servicePort string, ok bool) {
-	prefix, name, _ := strings.Cut(chain, ".")
-	switch prefix + "." {
-	case affinityPrefixes[toAll], affinityPrefixes[toLocal]:
-		return name, true
-	case knownPrefixes[toAll], knownPrefixes[toLocal]:
-		_, name, ok = strings.Cut(name, ".") // after the number of the group
-		return name, ok
-	}
-	return "", false
-}
-
-// StickyRule is a rule that reads or writes an affinity set and sends the
-// client to an endpoint.
-type StickyRule struct {
-	Endpoint  netip.AddrPort
-	ID, Group uint32 // of the endpoint (see Target)
-	ClientSet uint8
-}
-
-// ParseStickyRule returns the StickyRule that a rule is, of this version or of
-// an earlier one. ok reports whether it is one.
-func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
-	numbers := rule.Priorities()
-	set, ok := clientSetOf(affinitySetPrefix, rule.Set())
-	if !ok {
-		numbers = rule.Constants()
-		set, ok = clientSetOf(earlierSetPrefix, rule.Set())
-	}
-	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}
-	for _, n := range numbers { // the last one is the id, and another one the group
-		if sticky.ID != n {
-			sticky.ID, sticky.Group = n, sticky.ID
-		}
-	}
-	return sticky, ok && sticky.Endpoint.IsValid() && sticky.ID != 0
 }

@@ -207,7 +207,7 @@ func TestPortSize(t *testing.T) {
 		"two lists":            {portSize{frontends: 2, lists: 2, endpoints: 5}, 8 + 20},
 		"source ranges":        {portSize{frontends: 1, sources: 9}, 4 + 9},
 		"number":               {portSize{frontends: 100, lists: 1, endpoints: 100}, 400 + limit + 100},
-		"no number":            {portSize{frontends: 3, lists: 1, endpoints: maxNumberRows + 1}, 12 + 3*(maxNumberRows+1)},
+		"no number":            {portSize{frontends: 3, lists: 1, endpoints: 8192}, 12 + 3*8192},
 		"table":                {portSize{frontends: 2, lists: 1, endpoints: 5, tableSize: 251}, 8 + 2*251},
 		"table of one":         {portSize{frontends: 2, lists: 1, endpoints: 1, tableSize: 251}, 8 + 2},
 		"affinity":             {portSize{frontends: 2, lists: 1, endpoints: 5, ruleCost: 1}, 8 + 15},

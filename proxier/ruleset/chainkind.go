@@ -1,8 +1,6 @@
 package ruleset
 
-import (
-	"github.com/nftproxy/nftproxy/proxier/cluster"
-)
+import "github.com/nftproxy/nftproxy/proxier/cluster"
 
 // chainKind is the kind of a chain that draws one of the targets of a frontend.
 //

@@ -9,26 +9,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Names of chains that rows and rules refer to.
-const (
-	chainFirewall       = "firewall"
-	chainOutsideCluster = "outside-cluster"
-	chainServices       = "services"
-	chainNodePorts      = "nodeports"
-	chainServiceChains  = "service-chains"
-	chainNodePortChains = "nodeport-chains"
-	chainExternalLocal  = "external-local"
-	chainExternalAll    = "external-all"
-	chainNodePortLocal  = "nodeport-local"
-	chainNodePortAll    = "nodeport-all"
-	chainPick           = "pick"
-	chainPickNodePort   = "pick-nodeport"
-	chainPickPort       = "pick-port"
-	chainMasquerading   = "masquerading"
-	chainClearPriority  = "nat-clear-priority"
-	chainLocalhost      = "reject-localhost"
-)
-
 // commentMasqueradeAll is the comment of the rule that marks packets because of
 // Config.MasqueradeAll.
 const commentMasqueradeAll = "masquerade all clusterIP traffic"

@@ -88,12 +88,15 @@ func guardedTargets() map[Class]string {
 	}
 }
 
+// leads returns the row of a verdict map that leads from a class to a chain.
+func leads(m *nft.Set, c Class, chain string) nft.Row {
+	return nft.Row{Set: m, Key: c.tuple(), Verdict: nft.VerdictGoto(chain)}
+}
+
 // fixedRows returns the rows of the verdict maps for the classes of the
 // program, sorted.
 func (l *layout) fixedRows() (rows []nft.Row) {
-	lead := func(m *nft.Set, c Class, chain string) {
-		rows = append(rows, nft.Row{Set: m, Key: nft.Tuple{}.Integer(uint32(c)), Verdict: nft.VerdictGoto(chain)})
-	}
+	lead := func(m *nft.Set, c Class, chain string) { rows = append(rows, leads(m, c, chain)) }
 	for _, d := range []*dispatchSets{&l.vips, &l.nodePorts} {
 		for _, r := range []Reason{NoEndpoints, NoWeight} {
 			lead(d.classChains, refusalClasses[r], r.name())
@@ -121,33 +124,10 @@ func (l *layout) chainsOf(c Class) *nft.Set {
 	return l.localClassChains
 }
 
-// ClassOf returns the class that is the data of a row, 0 for a row of another
-// set.
-func (r *Ruleset) ClassOf(row nft.Row) Class {
-	v, n := &r.layout.vips, &r.layout.nodePorts
-	switch row.Set {
-	case v.classes, v.localClasses, v.allClasses, n.classes, n.localClasses, n.allClasses:
-		return Class(row.Data.FirstInteger())
-	}
-	return 0
-}
-
 // Balancer returns the chain of a balancer, and the row that leads to it.
 func (r *Ruleset) Balancer(c Class) (*nft.Chain, nft.Row) {
 	chain := c.chain(r.layout.family, r.config.mark())
-	key := nft.Tuple{}.Integer(uint32(c))
-	return chain, nft.Row{Set: r.layout.chainsOf(c), Key: key, Verdict: nft.VerdictGoto(chain.Name)}
-}
-
-// BalancerOf returns the class whose row Balancer returns for a key of a set.
-// ok is false if the set or the key is another one.
-func (r *Ruleset) BalancerOf(set *nft.Set, key nft.Tuple) (c Class, ok bool) {
-	l := r.layout
-	if set != l.vips.classChains && set != l.nodePorts.classChains && set != l.localClassChains {
-		return 0, false
-	}
-	c = Class(key.FirstInteger())
-	return c, c.IsBalancer() && set == l.chainsOf(c)
+	return chain, leads(r.layout.chainsOf(c), c, chain.Name)
 }
 
 // chain returns the chain of a balancer. For `guarded-3` it is

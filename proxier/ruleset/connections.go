@@ -38,28 +38,6 @@ func (m ServiceMetrics) counts(svc *cluster.Service) bool {
 	return m == ServiceMetricsAll || m == ServiceMetricsAnnotated && svc.Metrics
 }
 
-// ConnectionRows returns the rows that count the connections to the frontends
-// of a service port. A nil plan has none.
-func (r *Ruleset) ConnectionRows(p *Plan) []nft.Row {
-	if p == nil || !r.config.ServiceMetrics.counts(p.Service) {
-		return nil
-	}
-	var rows []nft.Row
-	for _, f := range p.Frontends {
-		d := r.newDispatch(p, f, p.Name())
-		rows = r.connections(rows, &d)
-	}
-	return rows
-}
-
-// connections appends the row that counts the connections to a frontend.
-func (r *Ruleset) connections(rows []nft.Row, d *dispatch) []nft.Row {
-	if !r.config.ServiceMetrics.counts(d.plan.Service) {
-		return rows
-	}
-	return append(rows, nft.Row{Set: d.connections, Key: d.at, Comment: d.name})
-}
-
 // countConnections returns a rule that counts a connection, if connections are
 // counted:
 //

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -148,29 +147,6 @@ func newNodePortSets() dispatchSets {
 	}
 }
 
-// affinitySetPrefix is the prefix of the names of the affinity sets. It is not
-// "affinity-", because kube-proxy tries to delete all sets with that prefix.
-const affinitySetPrefix = "sticky-clients-"
-
-// IsAffinitySet reports whether a set has the name of an affinity set.
-func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
-
-// sourceSetPrefix is the prefix of the names of the sets of source ranges.
-// There is one set for each length of a prefix, because the kernel takes
-// quadratic time to change a set with ranges of different lengths.
-const sourceSetPrefix = "firewall-sources-"
-
-// IsSourceSet reports whether a set has the name of a set of source ranges.
-// Earlier versions had other sets, with names that end with a protocol.
-func IsSourceSet(name string) bool {
-	bits, ok := strings.CutPrefix(name, sourceSetPrefix)
-	if !ok { // most names, for which an error would cost two allocations
-		return false
-	}
-	_, err := strconv.ParseUint(bits, 10, 8)
-	return err == nil
-}
-
 // declare sets the types of the sets, whose keys begin with fields of these
 // types.
 func (d *dispatchSets) declare(endpoint nft.Fields, key ...nft.Type) {
@@ -204,52 +180,10 @@ func (l *layout) dispatch(f Frontend) *dispatchSets {
 	return &l.vips
 }
 
-// sets returns the sets that the program p has, in the order in which they are
-// written.
-func (l *layout) sets(p *program) []*nft.Set {
-	sets := []*nft.Set{l.clusterIPs}
-	vips, nodePorts := l.vips.sets(), l.nodePorts.sets()
-	for i := range len(vips) - 1 { // the last one is optional
-		sets = append(sets, vips[i], nodePorts[i])
-	}
-	sets = append(append(sets, l.localClassChains, l.portTargets), p.sources...)
-	sets = append(sets, l.hairpin, l.reservedIDs)
-	if !p.nodePortsAll {
-		sets = append(sets, l.nodePortIPs)
-	}
-	if p.localhost {
-		sets = append(sets, l.localhostNodePorts)
-	}
-	if p.connections {
-		sets = append(sets, l.vips.connections, l.nodePorts.connections)
-	}
-	return sets
-}
-
 // ClientSet returns the number of the affinity set for a new service port with
 // this Plan.AffinityName. Without a secret seed, a user could choose names that
 // share the set of another Service, and fill it.
 func ClientSet(seed uint64, servicePort string) uint8 {
 	hash := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), servicePort...))
 	return hash[0] % affinitySets
-}
-
-// clientSetOf returns the number of the affinity set with a name.
-func clientSetOf(prefix, name string) (set uint8, ok bool) {
-	number, ok := strings.CutPrefix(name, prefix)
-	n, err := strconv.ParseUint(number, 10, 8)
-	return uint8(n), ok && err == nil && n < affinitySets
-}
-
-// Versions up to v0.1.0 have other affinity sets, with rows of the same bytes.
-// nft has no name for the type of their ids.
-const earlierSetPrefix = "clients-"
-
-// EarlierSet returns the name of the set that an earlier version has in place
-// of one of its affinity sets, or of the set of reserved ids.
-func (r *Ruleset) EarlierSet(s *nft.Set) string {
-	if s == r.layout.reservedIDs {
-		return "reserved-affinity-ids"
-	}
-	return earlierSetPrefix + strings.TrimPrefix(s.Name, affinitySetPrefix)
 }

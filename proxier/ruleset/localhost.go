@@ -47,11 +47,3 @@ func (p *program) rejectLocalhost() *nft.Chain {
 	c.Rules = append(c.Rules, nft.NewRule(nft.Reject(p.layout.family)))
 	return c
 }
-
-// onLocalhost appends the row of a NodePort that localhost rejects.
-func (r *Ruleset) onLocalhost(rows []nft.Row, d *dispatch) []nft.Row {
-	if !d.frontend.IsNodePort() || d.frontend.Proto == cluster.TCP || !r.config.Localhost(r.layout.family) {
-		return rows
-	}
-	return append(rows, nft.Row{Set: r.layout.localhostNodePorts, Key: d.at, Comment: d.name})
-}

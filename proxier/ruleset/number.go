@@ -54,21 +54,25 @@ func (r *Ruleset) numberFor(p, before *Plan, number uint32) uint32 {
 	if before.Number != 0 {
 		limit /= 2
 	}
-	fits := number <= maxNumber && max(p.list(cluster.PolicyCluster).rows(), p.list(cluster.PolicyLocal).rows()) <= maxNumberRows
-	if !fits || p.saved() <= limit {
+	longest := max(p.list(cluster.PolicyCluster).rows(), p.list(cluster.PolicyLocal).rows())
+	if number > maxNumber || longest > maxNumberRows || p.saved() <= limit {
 		return 0
 	}
 	return number
 }
 
-// index returns the index of the first target of a kind of chain of a service
-// port with a number.
-func (p *Plan) index(k chainKind) uint32 {
-	if k == toLocal {
-		return p.Number<<numberBits + localIndex + firstIndex
+// portClass returns the class of the row of the first target for traffic with a
+// policy of a service port with a number.
+func (p *Plan) portClass(policy cluster.Policy) Class {
+	c := Class(p.Number<<numberBits + firstIndex)
+	if policy == cluster.PolicyLocal {
+		c += localIndex
 	}
-	return p.Number<<numberBits + firstIndex
+	return c
 }
+
+// number returns the number of the service port that has the class.
+func (c Class) number() uint32 { return uint32(c) >> numberBits }
 
 // portPrefixes are the prefixes of the names of the chains of numbered service
 // ports. The number follows.
@@ -83,36 +87,8 @@ var portPrefixes = map[chainKind]string{toAll: "port-", toLocal: "port-local-", 
 // a table.
 func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
 	l := p.list(kind.policy())
-	index := l.draw().index(r.layout.family, l.rows(), p.index(kind))
+	index := l.draw().index(r.layout.family, l.rows(), uint32(p.portClass(kind.policy())))
 	return &nft.Chain{Name: p.chainName(kind), Rules: []nft.Rule{
 		nft.NewRule(nft.SetPriority(index), nft.Goto(chainPickPort)),
 	}}
-}
-
-// numbered appends the rows of the targets of a service port with a number.
-func (r *Ruleset) numbered(rows []nft.Row, p *Plan) []nft.Row {
-	if p.Number == 0 {
-		return rows
-	}
-	for _, kind := range p.chainKinds() {
-		if kind == toExternal {
-			continue
-		}
-		first := p.index(kind)
-		for i, t := range p.Rows(kind.policy()) {
-			rows = append(rows, nft.Row{
-				Set: r.layout.portTargets, Key: nft.Tuple{}.Integer(first + uint32(i)), Data: t.data(),
-			})
-		}
-	}
-	return rows
-}
-
-// NumberOf returns the number of the service port that has the row of a set
-// with this key, 0 if the rows of the set do not belong to numbers.
-func (r *Ruleset) NumberOf(set *nft.Set, key nft.Tuple) uint32 {
-	if set != r.layout.portTargets {
-		return 0
-	}
-	return key.FirstInteger() >> numberBits
 }

@@ -141,7 +141,7 @@ func (p *program) table() *nft.Table {
 		Family:  p.layout.family,
 		Name:    TableName,
 		Comment: "rules for kube-proxy",
-		Sets:    p.layout.sets(p),
+		Sets:    p.sets(),
 		Chains:  append(p.regularChains(), p.baseChains()...),
 	}
 	for _, reason := range Refusals() {
@@ -153,4 +153,26 @@ func (p *program) table() *nft.Table {
 		}
 	}
 	return t
+}
+
+// sets returns the sets in the order in which they are written.
+func (p *program) sets() []*nft.Set {
+	l := p.layout
+	sets := []*nft.Set{l.clusterIPs}
+	vips, nodePorts := l.vips.sets(), l.nodePorts.sets()
+	for i := range len(vips) - 1 { // the last one is optional
+		sets = append(sets, vips[i], nodePorts[i])
+	}
+	sets = append(append(sets, l.localClassChains, l.portTargets), p.sources...)
+	sets = append(sets, l.hairpin, l.reservedIDs)
+	if !p.nodePortsAll {
+		sets = append(sets, l.nodePortIPs)
+	}
+	if p.localhost {
+		sets = append(sets, l.localhostNodePorts)
+	}
+	if p.connections {
+		sets = append(sets, l.vips.connections, l.nodePorts.connections)
+	}
+	return sets
 }
