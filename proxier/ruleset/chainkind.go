@@ -41,6 +41,10 @@ var kinds = [chainKinds]struct {
 	toNodePortAll:   {"nodeport-all-", "", false, chainPickNodePort, allIndex},
 }
 
+// rowBits is the number of bits of the index of a target below the bit that
+// allIndex adds.
+const rowBits = 24
+
 // The index of the first target, and of the first one of all endpoints under
 // externalTrafficPolicy Local. nft writes a class of 0 in another way.
 const (

@@ -9,6 +9,23 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
+// program builds the chains of a Program.
+type program struct {
+	layout        *layout
+	sources       []*nft.Set // of source ranges, by length of their prefixes
+	mark          uint32     // requests masquerading
+	masqueradeAll bool
+	fromPod       *localMatch // nil if pods cannot be recognized
+	serviceCIDRs  []netip.Prefix
+	nodePortsAll  bool // NodePorts listen on all local addresses
+	localhost     bool // TCP NodePorts are served on localhost
+	connections   bool // connections to Services are counted
+	resetStale    bool // connections to endpoints that are gone are reset
+}
+
+// localMatch matches the traffic of this cluster's pods, and all other traffic.
+type localMatch struct{ match, matchNot nft.Statement }
+
 // commentMasqueradeAll is the comment of the rule that marks packets because of
 // Config.MasqueradeAll.
 const commentMasqueradeAll = "masquerade all clusterIP traffic"
@@ -337,4 +354,43 @@ func (p *program) masquerading() *nft.Chain {
 			nft.In(l.hairpin, nft.Saddr(l.family), nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()),
 			nft.MasqueradeFullyRandom()),
 	}}
+}
+
+// toLocalhost sends packets to NodePorts that localhost does not serve to a
+// chain that rejects them. Other packets pass one comparison:
+//
+//	ip daddr 127.0.0.1 meta l4proto . th dport @localhost-nodeports goto reject-localhost
+func (p *program) toLocalhost() nft.Rule {
+	l := p.layout
+	localhost := LocalhostAddr(l.family)
+	return nft.NewRule(
+		nft.Within(nft.Daddr(l.family), netip.PrefixFrom(localhost, localhost.BitLen())),
+		nft.In(l.localhostNodePorts, l.nodePorts.key...),
+		nft.Goto(chainLocalhost))
+}
+
+// rejectLocalhost counts packets by protocol and rejects them:
+//
+//	meta l4proto udp counter name "localhost-nodeport-rejected-udp"
+//	meta l4proto sctp counter name "localhost-nodeport-rejected-sctp"
+//	reject
+func (p *program) rejectLocalhost() *nft.Chain {
+	c := &nft.Chain{Name: chainLocalhost}
+	for _, proto := range RejectedOnLocalhost() {
+		c.Rules = append(c.Rules, nft.NewRule(nft.MatchL4Proto(uint8(proto)), nft.Count(LocalhostCounter(proto))))
+	}
+	c.Rules = append(c.Rules, nft.NewRule(nft.Reject(p.layout.family)))
+	return c
+}
+
+// countConnections returns a rule that counts a connection, if connections are
+// counted. Each row of the set counts the packets for which the rule finds it.
+// The set has no verdicts, so the kernel does not validate it.
+//
+//	ip daddr . meta l4proto . th dport @service-connections
+func (p *program) countConnections(d *dispatchSets) []nft.Rule {
+	if !p.connections {
+		return nil
+	}
+	return []nft.Rule{nft.NewRule(nft.In(d.connections, d.key...))}
 }

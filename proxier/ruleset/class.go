@@ -24,9 +24,9 @@ import (
 //	f00:1    reject-no-endpoints f01:1    guarded-reject-no-endpoints
 type Class uint32
 
+// A class of a balancer has the number of rows in its lowest rowBits.
 const (
-	rowBits  = 24 // of a class: the number of rows
-	kindBits = 4  // above them: the chainKind; above these: the draw
+	kindBits = 4 // above them: the chainKind; above these: the draw
 	// maxRows is the largest number of rows from which a balancer draws, far
 	// more than budgets allow.
 	maxRows = 1<<rowBits - 1
@@ -47,6 +47,12 @@ func (c Class) IsBalancer() bool { return c.kind() < chainKinds && c.rows() > 0 
 func (c Class) kind() chainKind { return chainKind(c >> rowBits & (1<<kindBits - 1)) }
 func (c Class) draw() draw      { return draw(c >> (rowBits + kindBits)) }
 func (c Class) rows() int       { return int(c & maxRows) }
+
+// tuple returns the class as the key or the data of a row.
+func (c Class) tuple() nft.Tuple { return nft.Tuple{}.Integer(uint32(c)) }
+
+// classIn returns the class that is a key or data.
+func classIn(t nft.Tuple) Class { return Class(t.FirstInteger()) }
 
 // name returns the name of the balancer's chain: `balance-3` or
 // `balance-hash-251`.

@@ -28,12 +28,6 @@ func (t Target) hairpinKey(p cluster.Protocol) nft.Tuple {
 	return nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p)).Port(t.Port)
 }
 
-// tuple returns the class as the key or the data of a row.
-func (c Class) tuple() nft.Tuple { return nft.Tuple{}.Integer(uint32(c)) }
-
-// classIn returns the class that is a key or data.
-func classIn(t nft.Tuple) Class { return Class(t.FirstInteger()) }
-
 // fields are the fields of a key or of data that are not decoded yet.
 type fields struct {
 	rest    []byte

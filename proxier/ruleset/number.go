@@ -74,10 +74,6 @@ func (p *Plan) portClass(policy cluster.Policy) Class {
 // number returns the number of the service port that has the class.
 func (c Class) number() uint32 { return uint32(c) >> numberBits }
 
-// portPrefixes are the prefixes of the names of the chains of numbered service
-// ports. The number follows.
-var portPrefixes = map[chainKind]string{toAll: "port-", toLocal: "port-local-", toExternal: "port-external-"}
-
 // numberChain draws one of the targets of a service port with a number. For
 // port-7 it is
 //

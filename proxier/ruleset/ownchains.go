@@ -1,45 +1,6 @@
 package ruleset
 
-import (
-	"strconv"
-
-	"github.com/nftproxy/nftproxy/nft"
-)
-
-// Most service ports share balancers. A service port with session affinity
-// (affinity.go) or with a number (number.go) has chains of its own instead: one
-// for each list of endpoints that its frontends use.
-
-// hasChains reports whether the service port has chains of its own.
-func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number != 0 }
-
-// chainName returns the name of a chain of the service port. It contains no
-// slash, because kube-proxy deletes all chains with a slash.
-func (p *Plan) chainName(k chainKind) string {
-	if p.HasAffinity() {
-		return affinityPrefixes[k] + p.AffinityName()
-	}
-	return portPrefixes[k] + strconv.Itoa(int(p.Number))
-}
-
-// chainKinds returns the kinds of the chains of a service port.
-func (p *Plan) chainKinds() (found []chainKind) {
-	if p == nil || !p.hasChains() {
-		return nil
-	}
-	var used [chainKinds]bool
-	for _, f := range p.Frontends {
-		k := f.ownKind()
-		used[k] = true
-		used[toAll] = used[toAll] || k == toExternal || f.splitsClients() // see masquerade
-	}
-	for _, k := range []chainKind{toExternal, toAll, toLocal} {
-		if used[k] && p.list(k.policy()).rows() > 0 {
-			found = append(found, k)
-		}
-	}
-	return found
-}
+import "github.com/nftproxy/nftproxy/nft"
 
 // Chains returns the chains of a service port. A nil plan, and a service port
 // that uses balancers, have none.
@@ -79,4 +40,13 @@ func (r *Ruleset) masquerade(p *Plan) *nft.Chain {
 		nft.NewRule(nft.SetMarkBits(r.config.mark())),
 		nft.NewRule(nft.Goto(p.chainName(toAll))),
 	}}
+}
+
+// AffinitySet returns the set that the chains of a service port use, nil if the
+// service port has no chains.
+func (r *Ruleset) AffinitySet(p *Plan) *nft.Set {
+	if !p.HasAffinity() || len(p.chainKinds()) == 0 {
+		return nil
+	}
+	return r.layout.affinity[p.ClientSet]
 }

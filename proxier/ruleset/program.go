@@ -84,9 +84,6 @@ func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
 	return out
 }
 
-// localMatch matches the traffic of this cluster's pods, and all other traffic.
-type localMatch struct{ match, matchNot nft.Statement }
-
 // match returns the match for traffic of this cluster's pods. It is nil if the
 // pods of the family cannot be recognized.
 func (d *LocalDetection) match(f nft.Family, node *cluster.Node) *localMatch {
@@ -120,20 +117,6 @@ func fromPrefix(f nft.Family, prefixes []netip.Prefix) *localMatch {
 //	iifname "veth*"
 func fromInterface(name string) *localMatch {
 	return &localMatch{nft.InInterface(name), nft.NotInInterface(name)}
-}
-
-// program builds the chains of a Program.
-type program struct {
-	layout        *layout
-	sources       []*nft.Set // of source ranges, by length of their prefixes
-	mark          uint32     // requests masquerading
-	masqueradeAll bool
-	fromPod       *localMatch // nil if pods cannot be recognized
-	serviceCIDRs  []netip.Prefix
-	nodePortsAll  bool // NodePorts listen on all local addresses
-	localhost     bool // TCP NodePorts are served on localhost
-	connections   bool // connections to Services are counted
-	resetStale    bool // connections to endpoints that are gone are reset
 }
 
 func (p *program) table() *nft.Table {
