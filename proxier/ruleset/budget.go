@@ -21,7 +21,7 @@ type Share struct {
 	Addresses, Ranges, Endpoints, More int
 	// AllAddresses, AllRanges and AllEndpoints are the numbers without a limit.
 	AllAddresses, AllRanges, AllEndpoints int
-	// Rows is the number of rows of the part.
+	// Rows is the number of rows of the share.
 	Rows int
 }
 
@@ -54,7 +54,7 @@ type costs struct {
 	port portSize
 }
 
-func costsOf(f nft.Family, svc *cluster.Service, weights bool, tableSize int) costs {
+func costsOf(f nft.Family, svc *cluster.Service, weights bool, slots int) costs {
 	count := func(addrs []netip.Addr) (n int) {
 		for _, a := range addrs {
 			if f.Of(a) {
@@ -67,8 +67,8 @@ func costsOf(f nft.Family, svc *cluster.Service, weights bool, tableSize int) co
 		clusterIPs: count(svc.ClusterIPs), lbIPs: count(svc.LoadBalancerIPs), externalIPs: count(svc.ExternalIPs),
 		ports: len(svc.Ports), port: portSize{lists: 1},
 	}
-	if hasTable(svc, weights) {
-		c.port.tableSize = tableSize
+	if hasSlots(svc, weights) {
+		c.port.slots = slots
 	}
 	for _, p := range svc.SourceRanges {
 		if f.Of(p.Addr()) && c.lbIPs > 0 {
@@ -105,10 +105,9 @@ func (c *costs) rows(addresses, endpoints int) int {
 }
 
 // ShareOf returns the part of a Service that a budget covers. All endpoints
-// must be of the family. tableSize is the number of rows of a table (see
-// Config.TableSize).
-func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, tableSize, budget int) Share {
-	c := costsOf(f, svc, HasWeights(endpoints), tableSize)
+// must be of the family. slots is the number of slots (see Config.Slots).
+func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, slots, budget int) Share {
+	c := costsOf(f, svc, HasWeights(endpoints), slots)
 	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: len(endpoints)}
 	// The smallest number that exceeds the budget, minus one.
 	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, 1) > budget })

@@ -39,8 +39,8 @@ type Config struct {
 	ResetStaleConnections bool
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets
-	// HashTableSize is the number of rows of the tables of Services that do not
-	// set it. 0 means cluster.DefaultHashTableSize.
+	// HashTableSize is the number of slots of Services that do not set it. 0
+	// means cluster.DefaultHashTableSize.
 	HashTableSize int
 	// AffinitySeed is the seed of the choice of affinity sets. 0 means a random
 	// one.
@@ -50,8 +50,8 @@ type Config struct {
 	NumberLimit int
 }
 
-// TableSize returns the number of rows that the tables of a Service have.
-func (c *Config) TableSize(svc *cluster.Service) int {
+// Slots returns the number of slots of a Service (see slots.go).
+func (c *Config) Slots(svc *cluster.Service) int {
 	return cmp.Or(svc.HashTableSize, c.HashTableSize, cluster.DefaultHashTableSize)
 }
 

@@ -9,8 +9,8 @@ type portSize struct {
 	// lists is the number of lists of endpoints, and endpoints the number of
 	// endpoints of each list.
 	lists, endpoints int
-	// tableSize is the number of rows of the table of a list, 0 without tables.
-	tableSize int
+	// slots is the number of slots of a list, 0 without slots.
+	slots int
 	// hairpin is the number of endpoints on this node.
 	hairpin int
 	// ruleCost is the number of rows that count as much as a rule of a service
@@ -32,8 +32,8 @@ func (s portSize) listRows() int {
 		return rulesOfEndpoint * s.ruleCost * s.endpoints
 	}
 	list := s.endpoints
-	if s.tableSize > 0 {
-		list = tableRows(s.endpoints, s.tableSize)
+	if s.slots > 0 {
+		list = slotCount(s.endpoints, s.slots)
 	}
 	product := s.frontends * list
 	if list > maxNumberRows {
@@ -50,8 +50,8 @@ func (p *Plan) Cost(targets int, weights bool) int {
 	if p.HasAffinity() {
 		s.ruleCost = 3
 	}
-	if hasTable(p.Service, weights) {
-		s.lists, s.tableSize = 2, p.TableSize
+	if hasSlots(p.Service, weights) {
+		s.lists, s.slots = 2, p.Slots
 	}
 	for _, f := range p.Frontends {
 		if f.Kind == LoadBalancerIP {

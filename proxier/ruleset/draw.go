@@ -7,13 +7,13 @@ type draw uint8
 
 const (
 	random         draw = iota // each target has one row at most
-	weighted                   // random, from a table
-	sourceHash                 // by a hash of the client's address, from a table
-	sourcePortHash             // by a hash of the client's address and port, from a table
+	weighted                   // random, from slots
+	sourceHash                 // by a hash of the client's address, from slots
+	sourcePortHash             // by a hash of the client's address and port, from slots
 	draws
 )
 
-// String returns the part of the name of a balancer, such as `hash-`.
+// String returns the infix of the names of balancers, such as `hash-`.
 func (d draw) String() string { return [...]string{"", "weighted-", "hash-", "port-hash-"}[d] }
 
 // hashSeed is the seed of the hashes of clients. It must never change, so that

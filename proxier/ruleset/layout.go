@@ -37,7 +37,7 @@ type layout struct {
 // dispatchSets are the sets and maps that dispatch packets by VIP or by
 // NodePort, and all else that differs between the two.
 type dispatchSets struct {
-	key []nft.Expr // the part of a packet that the keys of all sets begin with
+	key []nft.Expr // the fields of a packet that the keys of all sets begin with
 
 	classes     *nft.Set // key : class
 	classChains *nft.Set // class : chain
@@ -65,7 +65,7 @@ const (
 	affinitySets = 64
 	// affinityClients is the number of clients that one set can hold. When the
 	// set is full, new clients are served without affinity. The kernel
-	// allocates a hash table of this size at once, unless it is a multiple of
+	// allocates the buckets for this size at once, unless it is a multiple of
 	// 65536.
 	affinityClients = 4 * 65536
 )
@@ -172,8 +172,8 @@ func (d *dispatchSets) sets() []*nft.Set {
 	}
 }
 
-// dispatch returns the sets that dispatch packets to a frontend.
-func (l *layout) dispatch(f Frontend) *dispatchSets {
+// setsOf returns the sets that dispatch packets to a frontend.
+func (l *layout) setsOf(f Frontend) *dispatchSets {
 	if f.IsNodePort() {
 		return &l.nodePorts
 	}

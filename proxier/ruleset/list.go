@@ -5,38 +5,38 @@ import "github.com/nftproxy/nftproxy/proxier/cluster"
 // list is a list of the endpoints of a service port.
 type list struct {
 	targets []Target
-	table   []uint16 // nil if each target has one row
+	slots   []uint16 // indexes of targets;  nil if each target has one row
 	balance cluster.Balance
 }
 
 // list returns the endpoints for traffic with a policy.
 func (p *Plan) list(policy cluster.Policy) list {
 	if policy == cluster.PolicyLocal {
-		return list{p.Local, p.LocalTable, p.Service.Balance}
+		return list{p.Local, p.LocalSlots, p.Service.Balance}
 	}
-	return list{p.Cluster, p.ClusterTable, p.Service.Balance}
+	return list{p.Cluster, p.ClusterSlots, p.Service.Balance}
 }
 
 // draw returns the way in which chains draw a row.
 func (l list) draw() draw {
 	switch {
-	case l.table == nil:
+	case l.slots == nil:
 		return random
 	case l.balance == cluster.BalanceSourceHash:
 		return sourceHash
 	case l.balance == cluster.BalanceSourcePortHash:
 		return sourcePortHash
-	case isAscending(l.table):
+	case isAscending(l.slots):
 		return random
 	}
 	return weighted
 }
 
-// isAscending reports whether the rows are in the order of their targets, each
-// of which has one row at most.
-func isAscending(table []uint16) bool {
-	for i := 1; i < len(table); i++ {
-		if table[i] <= table[i-1] {
+// isAscending reports whether the slots are in the order of their targets, each
+// of which has one slot at most.
+func isAscending(slots []uint16) bool {
+	for i := 1; i < len(slots); i++ {
+		if slots[i] <= slots[i-1] {
 			return false
 		}
 	}
@@ -45,19 +45,19 @@ func isAscending(table []uint16) bool {
 
 // rows returns the number of rows from which chains draw.
 func (l list) rows() int {
-	if l.table != nil {
-		return len(l.table)
+	if l.slots != nil {
+		return len(l.slots)
 	}
 	return len(l.targets)
 }
 
 // indexed returns the targets of the rows.
 func (l list) indexed() []Target {
-	if l.table == nil {
+	if l.slots == nil {
 		return l.targets
 	}
-	out := make([]Target, len(l.table))
-	for i, t := range l.table {
+	out := make([]Target, len(l.slots))
+	for i, t := range l.slots {
 		out[i] = l.targets[t]
 	}
 	return out
@@ -66,7 +66,7 @@ func (l list) indexed() []Target {
 // reachable returns the number of targets that have a weight above 0, or no
 // need for one.
 func (l list) reachable() (n int) {
-	if l.table == nil {
+	if l.slots == nil {
 		return len(l.targets)
 	}
 	for _, t := range l.targets {

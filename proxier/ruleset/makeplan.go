@@ -34,7 +34,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 		return nil, nil
 	}
 	p := &Plan{
-		Service: in.Service, Port: in.Port, Frontends: in.Frontends, TableSize: r.config.TableSize(in.Service),
+		Service: in.Service, Port: in.Port, Frontends: in.Frontends, Slots: r.config.Slots(in.Service),
 	}
 	before := in.Before
 	if before == nil {
@@ -50,7 +50,7 @@ func (r *Ruleset) MakePlan(in *PlanInput) (*Plan, error) {
 		p.Serving = servingOf(all)
 	}
 	p.Sources, p.Guarded = sourcesFor(r.layout.family, in)
-	if err := p.setTables(); err != nil {
+	if err := p.setSlots(); err != nil {
 		return p, err
 	}
 	p.Number = r.numberFor(p, before, in.Number)

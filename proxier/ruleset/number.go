@@ -80,7 +80,7 @@ func (c Class) number() uint32 { return uint32(c) >> numberBits }
 //	meta priority set numgen random mod 500 offset 114689 goto pick-port
 //
 // `port-local-7` draws with the offset 122881. See draw for service ports with
-// a table.
+// slots.
 func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
 	l := p.list(kind.policy())
 	index := l.draw().index(r.layout.family, l.rows(), uint32(p.portClass(kind.policy())))

@@ -37,13 +37,13 @@ type Plan struct {
 	// for traffic with policy Local. If Cluster is empty, so is Local. The
 	// position of a target is its index in the rows.
 	Cluster, Local []Target
-	// ClusterTable and LocalTable are the rows from which hashes or weights
+	// ClusterSlots and LocalSlots are the slots from which hashes or weights
 	// select a target, as indexes of Cluster and Local. nil means one row for
-	// each target. A table that is empty but not nil means that all targets
-	// have weight 0.
-	ClusterTable, LocalTable []uint16
-	// TableSize is the number of rows of a table, unless it has more targets.
-	TableSize int
+	// each target. Slots that are empty but not nil mean that all targets have
+	// weight 0.
+	ClusterSlots, LocalSlots []uint16
+	// Slots is the number of slots, unless there are more targets.
+	Slots int
 	// Number identifies the service port in the rows of its targets. It is 0 if
 	// they are in the rows of each frontend, or in chains of session affinity.
 	Number uint32

@@ -42,7 +42,7 @@ type portRows struct {
 
 // begin begins the rows of a frontend.
 func (w *portRows) begin(f ServedFrontend) {
-	w.dispatchSets, w.frontend, w.key = w.rules.layout.dispatch(f.Frontend), f, f.key()
+	w.dispatchSets, w.frontend, w.key = w.rules.layout.setsOf(f.Frontend), f, f.key()
 }
 
 func (w *portRows) add(row nft.Row) { w.rows = append(w.rows, row) }

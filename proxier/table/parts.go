@@ -206,7 +206,7 @@ func (t *Table) cost(p *portState) int {
 	var next int
 	if svc := p.service.spec; svc != nil && !p.removed {
 		plan := ruleset.Plan{
-			Service: svc, Frontends: p.wants, Sources: svc.SourceRanges, TableSize: t.config.Rules.TableSize(svc),
+			Service: svc, Frontends: p.wants, Sources: svc.SourceRanges, Slots: t.config.Rules.Slots(svc),
 		}
 		next = plan.Cost(len(p.service.endpoints), p.service.weighted)
 	}

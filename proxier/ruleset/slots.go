@@ -8,25 +8,26 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/rendezvous"
 )
 
-// A service port that hashes clients, or whose endpoints have weights, has a
-// table: many rows for each endpoint. The table depends on the endpoints and
-// their weights only, so all nodes that use the same endpoints have the same
-// one.
+// A service port that hashes clients, or whose endpoints have weights, has
+// slots: many for each endpoint. Chains draw a slot, and each slot is a row.
+// (For users, they are the rows of a hash table.) The slots depend on the
+// endpoints and their weights only, so all nodes that use the same endpoints
+// have the same ones.
 
-// maxTable is the number of targets that a table can have.
-const maxTable = 1 << 16
+// maxSlotted is the number of targets that can have slots.
+const maxSlotted = 1 << 16
 
-// hasTable reports whether the service ports of a Service have tables. weights
+// hasSlots reports whether the service ports of a Service have slots. weights
 // reports whether endpoints have weights. Session affinity has priority over
 // hashes and weights.
-func hasTable(svc *cluster.Service, weights bool) bool {
+func hasSlots(svc *cluster.Service, weights bool) bool {
 	return svc.AffinityTimeout == 0 && (weights || svc.Balance != cluster.BalanceRandom)
 }
 
 // IsWeightless reports whether an endpoint of a Service gets no new connections
 // because of its weight.
 func IsWeightless(svc *cluster.Service, weight cluster.Weight) bool {
-	return weight.Int() == 0 && hasTable(svc, true)
+	return weight.Int() == 0 && hasSlots(svc, true)
 }
 
 // HasWeights reports whether an endpoint has another weight than the default.
@@ -41,32 +42,32 @@ func haveWeights(targets []Target) bool {
 	return slices.ContainsFunc(targets, func(t Target) bool { return t.Weight != 0 })
 }
 
-// tableRows returns the number of rows of the table of n targets, at most. size
-// is the number of rows that is wanted.
-func tableRows(n, size int) int {
+// slotCount returns the number of slots of n targets, at most, if a number is
+// wanted.
+func slotCount(n, wanted int) int {
 	if n < 2 {
 		return n
 	}
-	return rendezvous.Size(min(n, maxTable), size)
+	return rendezvous.Size(min(n, maxSlotted), wanted)
 }
 
-// setTables computes the tables of a plan with targets.
-func (p *Plan) setTables() error {
-	p.ClusterTable, p.LocalTable = nil, nil
-	if !hasTable(p.Service, p.HasWeights()) {
+// setSlots computes the slots of a plan with targets.
+func (p *Plan) setSlots() error {
+	p.ClusterSlots, p.LocalSlots = nil, nil
+	if !hasSlots(p.Service, p.HasWeights()) {
 		return nil
 	}
-	if n := max(len(p.Cluster), len(p.Local)); n > maxTable {
-		return fmt.Errorf("%d endpoints are more than %d, the maximum with hashes or weights", n, maxTable)
+	if n := max(len(p.Cluster), len(p.Local)); n > maxSlotted {
+		return fmt.Errorf("%d endpoints are more than %d, the maximum with hashes or weights", n, maxSlotted)
 	}
-	p.ClusterTable, p.LocalTable = p.tableOf(p.Cluster), p.tableOf(p.Local)
+	p.ClusterSlots, p.LocalSlots = p.slotsOf(p.Cluster), p.slotsOf(p.Local)
 	return nil
 }
 
-// tableOf returns the table of a list of targets. It has one row for each
+// slotsOf returns the slots of a list of targets. There is one slot for each
 // target with a weight above 0 if there is only one, or if their shares are
 // equal and random.
-func (p *Plan) tableOf(targets []Target) []uint16 {
+func (p *Plan) slotsOf(targets []Target) []uint16 {
 	hashed := p.Service.Balance != cluster.BalanceRandom
 	if len(targets) == 0 || !hashed && !haveWeights(targets) {
 		return nil
@@ -89,9 +90,9 @@ func (p *Plan) tableOf(targets []Target) []uint16 {
 	for i, t := range order {
 		endpoints[i] = rendezvous.Endpoint{AddrPort: targets[t].AddrPort(), Weight: targets[t].Weight.Int()}
 	}
-	table := rendezvous.Table(endpoints, p.TableSize)
-	for row, i := range table {
-		table[row] = order[i]
+	slots := rendezvous.Table(endpoints, p.Slots)
+	for i, e := range slots {
+		slots[i] = order[e]
 	}
-	return table
+	return slots
 }
