@@ -47,8 +47,8 @@ func (s Share) String() string {
 // costs computes the rows of a Service in one family. They do not depend on the
 // node, nor on which endpoints are ready.
 type costs struct {
+	svc                                    *cluster.Service
 	clusterIPs, lbIPs, externalIPs, ranges int
-	ports, nodePorts                       int
 	// port is the size of each service port, apart from its frontends and
 	// endpoints.
 	port portSize
@@ -64,21 +64,14 @@ func costsOf(f nft.Family, svc *cluster.Service, weights bool, slots int) costs 
 		return n
 	}
 	c := costs{
+		svc: svc, port: portSize{lists: 1},
 		clusterIPs: count(svc.ClusterIPs), lbIPs: count(svc.LoadBalancerIPs), externalIPs: count(svc.ExternalIPs),
-		ports: len(svc.Ports), port: portSize{lists: 1},
+	}
+	if c.lbIPs > 0 {
+		c.ranges = len(f.Prefixes(svc.SourceRanges))
 	}
 	if hasSlots(svc, weights) {
 		c.port.slots = slots
-	}
-	for _, p := range svc.SourceRanges {
-		if f.Of(p.Addr()) && c.lbIPs > 0 {
-			c.ranges++
-		}
-	}
-	for _, p := range svc.Ports {
-		if p.NodePort != 0 {
-			c.nodePorts++
-		}
 	}
 	if svc.InternalPolicy == cluster.PolicyLocal || svc.ExternalPolicy == cluster.PolicyLocal {
 		c.port.lists = 2
@@ -89,19 +82,24 @@ func costsOf(f nft.Family, svc *cluster.Service, weights bool, slots int) costs 
 	return c
 }
 
-// portRows returns the number of rows of a service port whose endpoints are all
-// on this node.
-func (c *costs) portRows(frontends, endpoints int) int {
+// rowsOfPort returns the number of rows of port i, with a number of addresses
+// other than ClusterIPs, if all its endpoints are on this node.
+func (c *costs) rowsOfPort(i, addresses, endpoints int) int {
 	port := c.port
-	port.frontends, port.endpoints, port.hairpin = frontends, endpoints, endpoints
+	port.frontends, port.endpoints, port.hairpin = c.clusterIPs+addresses, endpoints, endpoints
+	if c.svc.Ports[i].NodePort != 0 {
+		port.frontends++
+	}
 	return port.rows()
 }
 
-// rows returns the number of rows of all ports, with a number of addresses
-// other than ClusterIPs and of endpoints of each port.
-func (c *costs) rows(addresses, endpoints int) int {
-	n := c.clusterIPs + addresses
-	return c.nodePorts*c.portRows(n+1, endpoints) + (c.ports-c.nodePorts)*c.portRows(n, endpoints)
+// rows returns the number of rows of all ports, with a number of endpoints of
+// port i.
+func (c *costs) rows(addresses int, endpoints func(i int) int) (n int) {
+	for i := range c.svc.Ports {
+		n += c.rowsOfPort(i, addresses, endpoints(i))
+	}
+	return n
 }
 
 // ShareOf returns the part of a Service that a budget covers. All endpoints
@@ -109,15 +107,16 @@ func (c *costs) rows(addresses, endpoints int) int {
 func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, slots, budget int) Share {
 	c := costsOf(f, svc, HasWeights(endpoints), slots)
 	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: len(endpoints)}
+	each := func(n int) func(int) int { return func(int) int { return n } }
 	// The smallest number that exceeds the budget, minus one.
-	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, 1) > budget })
-	guarded := min(c.lbIPs, s.Addresses) * c.ports
+	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, each(1)) > budget })
+	guarded := min(c.lbIPs, s.Addresses) * len(svc.Ports)
 	if s.Ranges = c.ranges; guarded > 0 {
 		s.Ranges = min(c.ranges, budget/2/guarded)
 	}
 	left := budget - guarded*s.Ranges
-	if s.Endpoints, s.Rows = s.AllEndpoints, c.rows(s.Addresses, s.AllEndpoints); s.Rows > left {
-		c.reduceEndpoints(&s, endpointsByPort(svc, endpoints), svc, left)
+	if s.Endpoints, s.Rows = s.AllEndpoints, c.rows(s.Addresses, each(len(endpoints))); s.Rows > left {
+		c.reduceEndpoints(&s, endpointsByPort(svc, endpoints), left)
 	}
 	s.Rows += guarded * s.Ranges
 	return s
@@ -125,29 +124,20 @@ func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, 
 
 // reduceEndpoints limits the endpoints of each port to the largest number whose
 // rows are within a budget.
-func (c *costs) reduceEndpoints(s *Share, counts []int, svc *cluster.Service, budget int) {
-	rowsOf := func(i, limit int) int {
-		frontends := c.clusterIPs + s.Addresses
-		if svc.Ports[i].NodePort != 0 {
-			frontends++
-		}
-		return c.portRows(frontends, min(counts[i], limit))
+func (c *costs) reduceEndpoints(s *Share, endpoints []int, budget int) {
+	rows := func(limit int) int {
+		return c.rows(s.Addresses, func(i int) int { return min(endpoints[i], limit) })
 	}
-	rows := func(limit int) (n int) {
-		for i := range counts {
-			n += rowsOf(i, limit)
-		}
-		return n
-	}
-	most := slices.Max(counts)
+	most := slices.Max(endpoints)
 	s.Endpoints = max(1, sort.Search(most, func(n int) bool { return rows(n+1) > budget }))
 	s.Rows = rows(s.Endpoints)
 	if s.Endpoints >= most {
 		s.Endpoints = s.AllEndpoints
 		return
 	}
-	for i := range counts {
-		more := rowsOf(i, s.Endpoints+1) - rowsOf(i, s.Endpoints)
+	for i, all := range endpoints {
+		some := min(all, s.Endpoints)
+		more := c.rowsOfPort(i, s.Addresses, min(all, some+1)) - c.rowsOfPort(i, s.Addresses, some)
 		if s.Rows+more > budget {
 			break
 		}

@@ -24,19 +24,11 @@ type Program struct {
 // MakeProgram returns the program for a node, with the sets of source ranges
 // that are used (see SourceSets).
 func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program {
-	f := r.layout.family
-	p := &program{
-		layout:        r.layout,
-		sources:       sources,
-		mark:          r.config.mark(),
-		masqueradeAll: r.config.MasqueradeAll,
-		fromPod:       r.config.DetectLocal.match(f, node),
-		connections:   r.config.ServiceMetrics.Enabled(),
-		resetStale:    r.config.ResetStaleConnections,
-		serviceCIDRs:  f.Prefixes(node.ServiceCIDRs),
-	}
 	ips := r.NodePortAddrs(node)
-	p.nodePortsAll, p.localhost = slices.Contains(ips, f.Unspecified()), r.config.Localhost(f)
+	p := &program{
+		Ruleset: r, node: node, sources: sources, fromPod: r.config.DetectLocal.match(r.layout.family, node),
+		nodePortsAll: slices.Contains(ips, r.layout.family.Unspecified()),
+	}
 	out := &Program{Table: p.table(), NodePortAddrs: ips, Rows: r.layout.fixedRows()}
 	if p.nodePortsAll {
 		return out
@@ -130,7 +122,7 @@ func (p *program) table() *nft.Table {
 	for _, reason := range Refusals() {
 		t.Counters = append(t.Counters, reason.Counter())
 	}
-	if p.localhost {
+	if p.onLocalhost() {
 		for _, proto := range RejectedOnLocalhost() {
 			t.Counters = append(t.Counters, LocalhostCounter(proto))
 		}
@@ -151,10 +143,10 @@ func (p *program) sets() []*nft.Set {
 	if !p.nodePortsAll {
 		sets = append(sets, l.nodePortIPs)
 	}
-	if p.localhost {
+	if p.onLocalhost() {
 		sets = append(sets, l.localhostNodePorts)
 	}
-	if p.connections {
+	if p.config.ServiceMetrics.Enabled() {
 		sets = append(sets, l.vips.connections, l.nodePorts.connections)
 	}
 	return sets

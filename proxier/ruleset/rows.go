@@ -181,7 +181,7 @@ func (w *portRows) addNumbered() {
 		return
 	}
 	for _, kind := range w.plan.chainKinds() {
-		if kind == toExternal {
+		if kind == toExternal { // the rows of toAll
 			continue
 		}
 		first := w.plan.portClass(kind.policy())

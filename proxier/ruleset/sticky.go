@@ -67,14 +67,10 @@ func (s *sticky) names() []string {
 }
 
 // knownName returns the name of the chain for the known clients of a group.
-func (s *sticky) knownName(group uint32) string {
-	return s.name(knownPrefixes, int(group))
-}
+func (s *sticky) knownName(group uint32) string { return s.name(knownPrefixes, int(group)) }
 
 // newName returns the name of the chain for new clients of a block.
-func (s *sticky) newName(b block) string {
-	return s.name(newPrefixes, b.start)
-}
+func (s *sticky) newName(b block) string { return s.name(newPrefixes, b.start) }
 
 // name returns the name of chain n of those with a prefix.
 func (s *sticky) name(prefixes map[chainKind]string, n int) string {
@@ -96,12 +92,10 @@ func (s *sticky) groups() (listed []Target, groups [][]Target) {
 	slices.SortFunc(grouped, func(a, b Target) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.ID, b.ID))
 	})
-	for len(grouped) > 0 {
-		n := slices.IndexFunc(grouped, func(t Target) bool { return t.Group != grouped[0].Group })
-		if n < 0 {
-			n = len(grouped)
+	for first, i := 0, 1; i <= len(grouped); i++ {
+		if i == len(grouped) || grouped[i].Group != grouped[first].Group {
+			groups, first = append(groups, grouped[first:i]), i
 		}
-		groups, grouped = append(groups, grouped[:n]), grouped[n:]
 	}
 	return listed, groups
 }
