@@ -56,17 +56,13 @@ func (f *fields) addr(family nft.Family) netip.Addr {
 
 func (f *fields) port() uint16 { return binary.BigEndian.Uint16(f.next(2)) }
 
-// nodePort decodes the key of a NodePort.
-func (f *fields) nodePort() Frontend {
-	proto := cluster.Protocol(f.next(1)[0])
-	return Frontend{Port: f.port(), Proto: proto}
-}
-
-// vip decodes the key of a VIP.
-func (f *fields) vip(family nft.Family) Frontend {
-	addr := f.addr(family)
-	from := f.nodePort()
-	from.Addr = addr
+// frontend decodes the fields of a VIP or of a NodePort (see Frontend.key).
+func (f *fields) frontend(family nft.Family, isVIP bool) (from Frontend) {
+	if isVIP {
+		from.Addr = f.addr(family)
+	}
+	from.Proto = cluster.Protocol(f.next(1)[0])
+	from.Port = f.port()
 	return from
 }
 
@@ -74,16 +70,12 @@ func (f *fields) vip(family nft.Family) Frontend {
 // this key. ok is false if the rows of the set do not belong to frontends.
 func (r *Ruleset) FrontendOf(set *nft.Set, key nft.Tuple) (f Frontend, ok bool) {
 	l, fields := r.layout, fieldsOf(key)
-	switch {
-	case set == l.vips.classChains, set == l.nodePorts.classChains:
-		return f, false
-	case slices.Contains(l.firewallSources, set), slices.Contains(l.vips.sets(), set):
-		f = fields.vip(l.family)
-	case set == l.localhostNodePorts, slices.Contains(l.nodePorts.sets(), set):
-		f = fields.nodePort()
-	default:
+	isVIP := slices.Contains(l.firewallSources, set) || slices.Contains(l.vips.sets(), set)
+	isNodePort := set == l.localhostNodePorts || slices.Contains(l.nodePorts.sets(), set)
+	if !isVIP && !isNodePort || set == l.vips.classChains || set == l.nodePorts.classChains {
 		return f, false
 	}
+	f = fields.frontend(l.family, isVIP)
 	return f, !fields.missing
 }
 
@@ -102,7 +94,7 @@ func (r *Ruleset) SharedAddr(set *nft.Set, key nft.Tuple) (addr netip.Addr, ok b
 // TargetOf returns the frontend and the target of a row of OwnSet.
 func TargetOf(f nft.Family, row nft.Row) (from Frontend, to netip.AddrPort, ok bool) {
 	key, data := fieldsOf(row.Key), fieldsOf(row.Data)
-	from = key.vip(f)
+	from = key.frontend(f, true)
 	addr := data.addr(f)
 	return from, netip.AddrPortFrom(addr, data.port()), !key.missing && !data.missing
 }
@@ -110,7 +102,7 @@ func TargetOf(f nft.Family, row nft.Row) (from Frontend, to netip.AddrPort, ok b
 // NodePortOf returns the NodePort of a row of NodePortSet.
 func NodePortOf(row nft.Row) (port uint16, ok bool) {
 	key := fieldsOf(row.Key)
-	return key.nodePort().Port, !key.missing
+	return key.frontend(0, false).Port, !key.missing
 }
 
 // ClassOf returns the class that is the data of a row, 0 for a row of another

@@ -42,19 +42,16 @@ func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program 
 // NodePortAddrs returns the addresses of a node on which NodePorts listen. The
 // unspecified address stands for all local addresses.
 func (r *Ruleset) NodePortAddrs(node *cluster.Node) []netip.Addr {
-	if ips := r.config.NodePortAddresses.on(r.layout.family, node); ips != nil {
-		return ips
-	}
-	return []netip.Addr{r.layout.family.Unspecified()}
+	return r.config.NodePortAddresses.on(r.layout.family, node)
 }
 
-// on returns the addresses of a node on which NodePorts listen, nil for all of
-// them. NodePorts listen on all addresses of a family that has no CIDR and no
-// known primary address.
+// on returns the addresses of a node on which NodePorts listen. NodePorts
+// listen on all addresses of a family that has no CIDR and no known primary
+// address.
 func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
-	cidrs := f.Prefixes(a.CIDRs)
+	all, cidrs := []netip.Addr{f.Unspecified()}, f.Prefixes(a.CIDRs)
 	if slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
-		return nil
+		return all
 	}
 	out := []netip.Addr{}
 	add := func(ips []netip.Addr, except []netip.Addr) {
@@ -71,7 +68,7 @@ func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
 		add(node.IPs, out)
 	}
 	if len(cidrs) == 0 && len(out) == 0 {
-		return nil
+		return all
 	}
 	return out
 }
