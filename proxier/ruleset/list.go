@@ -5,16 +5,16 @@ import "github.com/nftproxy/nftproxy/proxier/cluster"
 // list is a list of the endpoints of a service port.
 type list struct {
 	targets []Target
-	slots   []uint16 // indexes of targets;  nil if each target has one row
-	balance cluster.Balance
+	slots   []uint16 // indexes of targets, nil if each target has one row
+	service *cluster.Service
 }
 
 // list returns the endpoints for traffic with a policy.
 func (p *Plan) list(policy cluster.Policy) list {
 	if policy == cluster.PolicyLocal {
-		return list{p.Local, p.LocalSlots, p.Service.Balance}
+		return list{p.Local, p.LocalSlots, p.Service}
 	}
-	return list{p.Cluster, p.ClusterSlots, p.Service.Balance}
+	return list{p.Cluster, p.ClusterSlots, p.Service}
 }
 
 // draw returns the way in which chains draw a row.
@@ -22,9 +22,9 @@ func (l list) draw() draw {
 	switch {
 	case l.slots == nil:
 		return random
-	case l.balance == cluster.BalanceSourceHash:
+	case l.service.Balance == cluster.BalanceSourceHash:
 		return sourceHash
-	case l.balance == cluster.BalanceSourcePortHash:
+	case l.service.Balance == cluster.BalanceSourcePortHash:
 		return sourcePortHash
 	case isAscending(l.slots):
 		return random
