@@ -42,9 +42,9 @@ func (b *balanceEvents) update(c *table.Commit) {
 	}
 }
 
-// rowsOfEndpoint is the number of rows of a table that each endpoint needs for
-// an equal share.
-const rowsOfEndpoint = 10
+// slotsOfEndpoint is the number of slots that each endpoint needs for an equal
+// share.
+const slotsOfEndpoint = 10
 
 // balanceNote returns the limit of the hash or the weights of a service port,
 // "" if there is none.
@@ -55,15 +55,15 @@ func balanceNote(p *ruleset.Plan) string {
 		}
 		return ""
 	}
-	rows, need := len(p.ClusterTable), rowsOfEndpoint*len(p.Cluster)
-	if n := rowsOfEndpoint * len(p.Local); n-len(p.LocalTable) > need-rows {
-		rows, need = len(p.LocalTable), n
+	slots, need := len(p.ClusterSlots), slotsOfEndpoint*len(p.Cluster)
+	if n := slotsOfEndpoint * len(p.Local); n-len(p.LocalSlots) > need-slots {
+		slots, need = len(p.LocalSlots), n
 	}
-	if rows < 2 || rows >= min(need, cluster.MaxHashTableSize) {
+	if slots < 2 || slots >= min(need, cluster.MaxHashTableSize) {
 		return ""
 	}
 	// A power of two, so that not every change of the endpoints is reported.
 	size := min(1<<bits.Len(uint(need-1)), cluster.MaxHashTableSize)
 	return fmt.Sprintf("a hash table of %d rows gives its endpoints unequal shares; set the annotation "+
-		"nftproxy.io/hash-table-size to %d", rows, size)
+		"nftproxy.io/hash-table-size to %d", slots, size)
 }

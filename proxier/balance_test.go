@@ -24,7 +24,7 @@ func TestBalanceEvents(t *testing.T) {
 			})
 		}
 		if rows > 0 {
-			p.ClusterTable = make([]uint16, rows)
+			p.ClusterSlots = make([]uint16, rows)
 		}
 		return p
 	}

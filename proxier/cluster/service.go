@@ -104,8 +104,8 @@ type Service struct {
 	// Balance selects the endpoint of a new connection. It is BalanceRandom
 	// with session affinity.
 	Balance Balance
-	// HashTableSize is the number of rows of the table that a hash, or weights,
-	// select an endpoint from. 0 means the default of the proxy.
+	// HashTableSize is the number of rows of the hash table from which a hash,
+	// or weights, select an endpoint. 0 means the default of the proxy.
 	HashTableSize int
 	// HealthCheckNodePort is the port on which load balancers check whether
 	// this node has endpoints. 0 means none.

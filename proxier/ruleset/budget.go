@@ -1,7 +1,6 @@
 package ruleset
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -14,41 +13,6 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Budgets limit the rows of a table, because a user who may create Services
-// chooses their frontends, endpoints and source ranges. A Service whose rows
-// exceed its budget is reduced: to fewer endpoints, in equal numbers for each
-// port, then to fewer external IPs, then to fewer LoadBalancer IPs. Source
-// ranges get half of the budget; clients of the others are dropped. ClusterIPs,
-// NodePorts and one endpoint of each port always stay.
-//
-// The objects with the lowest hashes stay. So a restart and other nodes choose
-// the same, and one change moves at most one other object.
-type Budgets struct {
-	// Service and Namespace are the numbers of rows that a Service, and the
-	// Services of a namespace, can have in each table. 0 means the default.
-	Service, Namespace int
-}
-
-// The defaults of Budgets.
-const (
-	DefaultServiceRows   = 400_000
-	DefaultNamespaceRows = 1_000_000
-)
-
-// Validate returns an error that names every invalid value.
-func (b Budgets) Validate() error {
-	if b.Service < 0 || b.Namespace < 0 {
-		return fmt.Errorf("%d rows of a Service, %d rows of a namespace: must not be negative", b.Service, b.Namespace)
-	}
-	return nil
-}
-
-// OfService returns the budget of a Service.
-func (b Budgets) OfService() int { return cmp.Or(b.Service, DefaultServiceRows) }
-
-// OfNamespace returns the budget of a namespace.
-func (b Budgets) OfNamespace() int { return cmp.Or(b.Namespace, DefaultNamespaceRows) }
-
 // Share is the part of a Service that its budget covers.
 type Share struct {
 	// Addresses, Ranges and Endpoints are the numbers of addresses other than
@@ -57,7 +21,7 @@ type Share struct {
 	Addresses, Ranges, Endpoints, More int
 	// AllAddresses, AllRanges and AllEndpoints are the numbers without a limit.
 	AllAddresses, AllRanges, AllEndpoints int
-	// Rows is the number of rows of the part.
+	// Rows is the number of rows of the share.
 	Rows int
 }
 
@@ -83,17 +47,14 @@ func (s Share) String() string {
 // costs computes the rows of a Service in one family. They do not depend on the
 // node, nor on which endpoints are ready.
 type costs struct {
+	svc                                    *cluster.Service
 	clusterIPs, lbIPs, externalIPs, ranges int
-	ports, nodePorts                       int
-	endpoints                              int
-	// lists is the number of lists of endpoints of a service port, and unit the
-	// number of rows or rules of each endpoint in a list.
-	lists, unit int
-	// table is the number of rows of a table of endpoints, 0 without tables.
-	table int
+	// port is the size of each service port, apart from its frontends and
+	// endpoints.
+	port portSize
 }
 
-func costsOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, tableSize int) costs {
+func costsOf(f nft.Family, svc *cluster.Service, weights bool, slots int) costs {
 	count := func(addrs []netip.Addr) (n int) {
 		for _, a := range addrs {
 			if f.Of(a) {
@@ -103,69 +64,59 @@ func costsOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, 
 		return n
 	}
 	c := costs{
+		svc: svc, port: portSize{lists: 1},
 		clusterIPs: count(svc.ClusterIPs), lbIPs: count(svc.LoadBalancerIPs), externalIPs: count(svc.ExternalIPs),
-		ports: len(svc.Ports), endpoints: len(endpoints), lists: 1, unit: 1,
 	}
-	if hasTable(svc, HasWeights(endpoints)) {
-		c.table = tableSize
+	if c.lbIPs > 0 {
+		c.ranges = len(f.Prefixes(svc.SourceRanges))
 	}
-	for _, p := range svc.SourceRanges {
-		if f.Of(p.Addr()) && c.lbIPs > 0 {
-			c.ranges++
-		}
-	}
-	for _, p := range svc.Ports {
-		if p.NodePort != 0 {
-			c.nodePorts++
-		}
+	if hasSlots(svc, weights) {
+		c.port.slots = slots
 	}
 	if svc.InternalPolicy == cluster.PolicyLocal || svc.ExternalPolicy == cluster.PolicyLocal {
-		c.lists = 2
+		c.port.lists = 2
 	}
 	if svc.AffinityTimeout != 0 {
-		c.unit = 3 // rules with the endpoint (see sticky)
+		c.port.ruleCost = 1
 	}
 	return c
 }
 
-// portRows returns the number of rows of a service port, at most. See numberFor
-// for the endpoints.
-func (c *costs) portRows(frontends, endpoints int) int {
-	const dispatchRows = 4 // of a frontend
-	list := endpoints
-	if c.table > 0 {
-		list = tableRows(endpoints, c.table)
+// rowsOfPort returns the number of rows of port i, with a number of addresses
+// other than ClusterIPs, if all its endpoints are on this node.
+func (c *costs) rowsOfPort(i, addresses, endpoints int) int {
+	port := c.port
+	port.frontends, port.endpoints, port.hairpin = c.clusterIPs+addresses, endpoints, endpoints
+	if c.svc.Ports[i].NodePort != 0 {
+		port.frontends++
 	}
-	rows := c.unit * list
-	if c.unit == 1 {
-		rows = rowsWithNumbers(max(frontends, 1), list)
-	}
-	hairpin := endpoints
-	return dispatchRows*frontends + c.lists*rows + hairpin
+	return port.rows()
 }
 
-// rows returns the number of rows of all ports, with a number of addresses
-// other than ClusterIPs and of endpoints of each port.
-func (c *costs) rows(addresses, endpoints int) int {
-	n := c.clusterIPs + addresses
-	return c.nodePorts*c.portRows(n+1, endpoints) + (c.ports-c.nodePorts)*c.portRows(n, endpoints)
+// rows returns the number of rows of all ports, with a number of endpoints of
+// port i.
+func (c *costs) rows(addresses int, endpoints func(i int) int) (n int) {
+	for i := range c.svc.Ports {
+		n += c.rowsOfPort(i, addresses, endpoints(i))
+	}
+	return n
 }
 
 // ShareOf returns the part of a Service that a budget covers. All endpoints
-// must be of the family. tableSize is the number of rows of a table (see
-// Config.TableSize).
-func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, tableSize, budget int) Share {
-	c := costsOf(f, svc, endpoints, tableSize)
-	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: c.endpoints}
+// must be of the family. slots is the number of slots (see Config.Slots).
+func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, slots, budget int) Share {
+	c := costsOf(f, svc, HasWeights(endpoints), slots)
+	s := Share{AllAddresses: c.lbIPs + c.externalIPs, AllRanges: c.ranges, AllEndpoints: len(endpoints)}
+	each := func(n int) func(int) int { return func(int) int { return n } }
 	// The smallest number that exceeds the budget, minus one.
-	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, 1) > budget })
-	guarded := min(c.lbIPs, s.Addresses) * c.ports
+	s.Addresses = sort.Search(s.AllAddresses, func(n int) bool { return c.rows(n+1, each(1)) > budget })
+	guarded := min(c.lbIPs, s.Addresses) * len(svc.Ports)
 	if s.Ranges = c.ranges; guarded > 0 {
 		s.Ranges = min(c.ranges, budget/2/guarded)
 	}
 	left := budget - guarded*s.Ranges
-	if s.Endpoints, s.Rows = c.endpoints, c.rows(s.Addresses, c.endpoints); s.Rows > left {
-		c.reduceEndpoints(&s, endpointsByPort(svc, endpoints), svc, left)
+	if s.Endpoints, s.Rows = s.AllEndpoints, c.rows(s.Addresses, each(len(endpoints))); s.Rows > left {
+		c.reduceEndpoints(&s, endpointsByPort(svc, endpoints), left)
 	}
 	s.Rows += guarded * s.Ranges
 	return s
@@ -173,29 +124,20 @@ func ShareOf(f nft.Family, svc *cluster.Service, endpoints []*cluster.Endpoint, 
 
 // reduceEndpoints limits the endpoints of each port to the largest number whose
 // rows are within a budget.
-func (c *costs) reduceEndpoints(s *Share, counts []int, svc *cluster.Service, budget int) {
-	rowsOf := func(i, limit int) int {
-		frontends := c.clusterIPs + s.Addresses
-		if svc.Ports[i].NodePort != 0 {
-			frontends++
-		}
-		return c.portRows(frontends, min(counts[i], limit))
+func (c *costs) reduceEndpoints(s *Share, endpoints []int, budget int) {
+	rows := func(limit int) int {
+		return c.rows(s.Addresses, func(i int) int { return min(endpoints[i], limit) })
 	}
-	rows := func(limit int) (n int) {
-		for i := range counts {
-			n += rowsOf(i, limit)
-		}
-		return n
-	}
-	most := slices.Max(counts)
+	most := slices.Max(endpoints)
 	s.Endpoints = max(1, sort.Search(most, func(n int) bool { return rows(n+1) > budget }))
 	s.Rows = rows(s.Endpoints)
 	if s.Endpoints >= most {
 		s.Endpoints = s.AllEndpoints
 		return
 	}
-	for i := range counts {
-		more := rowsOf(i, s.Endpoints+1) - rowsOf(i, s.Endpoints)
+	for i, all := range endpoints {
+		some := min(all, s.Endpoints)
+		more := c.rowsOfPort(i, s.Addresses, min(all, some+1)) - c.rowsOfPort(i, s.Addresses, some)
 		if s.Rows+more > budget {
 			break
 		}

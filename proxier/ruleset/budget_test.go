@@ -16,7 +16,7 @@ type sized struct {
 	ports, nodePorts, external, lb, ranges, endpoints int
 	local                                             bool
 	affinity                                          time.Duration
-	table                                             int // rows; 0 for no hash
+	slots                                             int // 0 for no hash
 }
 
 func (s sized) service() (*cluster.Service, []*cluster.Endpoint) {
@@ -27,8 +27,8 @@ func (s sized) service() (*cluster.Service, []*cluster.Endpoint) {
 	if s.local {
 		svc.ExternalPolicy = cluster.PolicyLocal
 	}
-	if s.table != 0 {
-		svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, s.table
+	if s.slots != 0 {
+		svc.Balance, svc.HashTableSize = cluster.BalanceSourceHash, s.slots
 	}
 	for _, ip := range numbered(100, s.ranges) {
 		svc.SourceRanges = append(svc.SourceRanges, netip.PrefixFrom(ip, 32))
@@ -102,14 +102,14 @@ func TestShareOf(t *testing.T) {
 			"1598 of 20000 external IPs and LoadBalancer IPs, 1 of 1000 endpoints of each port"},
 		{"10 ports of 2,000 endpoints with affinity", sized{ports: 10, endpoints: 2000, affinity: time.Hour}, ""},
 		{"100 hashed ports on three frontends", sized{
-			ports: 100, nodePorts: 100, lb: 1, endpoints: 20, table: 251, local: true,
+			ports: 100, nodePorts: 100, lb: 1, endpoints: 20, slots: 251, local: true,
 		}, ""},
-		{"30 hashed ports with large tables", sized{ports: 30, nodePorts: 30, endpoints: 20, table: 65536},
+		{"30 hashed ports with many slots", sized{ports: 30, nodePorts: 30, endpoints: 20, slots: 65536},
 			"1 of 20 endpoints of each port"},
 		{"2,000 ports of 200 endpoints", sized{ports: 2000, endpoints: 200}, "98 of 200 endpoints of each port"},
 	} {
 		svc, endpoints := tt.sized.service()
-		share := ShareOf(nft.IPv4, svc, endpoints, (&Config{}).TableSize(svc), DefaultServiceRows)
+		share := ShareOf(nft.IPv4, svc, endpoints, (&Config{}).Slots(svc), DefaultServiceRows)
 		if got := share.String(); got != tt.want || share.Whole() != (tt.want == "") {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
@@ -190,6 +190,31 @@ func TestSharesOfPorts(t *testing.T) {
 		share := ShareOf(nft.IPv4, svc, endpoints, cluster.DefaultHashTableSize, budget)
 		if got := [2]int{share.Endpoints, share.More}; got != want || share.Rows > budget {
 			t.Errorf("budget %d: got %v with %d rows, want %v", budget, got, share.Rows, want)
+		}
+	}
+}
+
+// Budgets and the order of transactions use the same estimate.
+func TestPortSize(t *testing.T) {
+	const limit = DefaultNumberLimit
+	for name, tt := range map[string]struct {
+		size portSize
+		want int
+	}{
+		"no endpoint":          {portSize{frontends: 2, lists: 1}, 8},
+		"no frontend":          {portSize{lists: 1, endpoints: 5}, 0},
+		"endpoints":            {portSize{frontends: 2, lists: 1, endpoints: 5, hairpin: 5}, 8 + 10 + 5},
+		"two lists":            {portSize{frontends: 2, lists: 2, endpoints: 5}, 8 + 20},
+		"source ranges":        {portSize{frontends: 1, sources: 9}, 4 + 9},
+		"number":               {portSize{frontends: 100, lists: 1, endpoints: 100}, 400 + limit + 100},
+		"no number":            {portSize{frontends: 3, lists: 1, endpoints: 8192}, 12 + 3*8192},
+		"slots":                {portSize{frontends: 2, lists: 1, endpoints: 5, slots: 251}, 8 + 2*251},
+		"slots of one":         {portSize{frontends: 2, lists: 1, endpoints: 1, slots: 251}, 8 + 2},
+		"affinity":             {portSize{frontends: 2, lists: 1, endpoints: 5, ruleCost: 1}, 8 + 15},
+		"affinity, as written": {portSize{frontends: 2, lists: 1, endpoints: 5, ruleCost: 3}, 8 + 45},
+	} {
+		if got := tt.size.rows(); got != tt.want {
+			t.Errorf("%s: got %d rows, want %d", name, got, tt.want)
 		}
 	}
 }

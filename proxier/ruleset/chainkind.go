@@ -1,129 +1,88 @@
 package ruleset
 
-import (
-	"strconv"
+import "github.com/nftproxy/nftproxy/proxier/cluster"
 
-	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
-)
-
-// Most service ports share balancers. A service port with session affinity
-// (affinity.go) or with a number (number.go) has chains of its own instead: one
-// for each list of endpoints that its frontends use.
-
-// chainKind is a kind of chain of one service port.
+// chainKind is the kind of a chain that draws one of the targets of a frontend.
+//
+// Balancers have all kinds. Service ports with the same number of rows share
+// them. The chains of one service port have the kinds toExternal, toAll and
+// toLocal only (see ownKind): VIPs and NodePorts share these chains, because
+// their targets do not depend on the frontend. Packets that need a check of
+// source ranges or of the client of a ClusterIP have passed it before.
 type chainKind uint8
 
 const (
-	toAllMasqueraded chainKind = iota // all usable endpoints, masqueraded
-	toAll                             // all usable endpoints
-	toLocal                           // endpoints of this node
+	toClusterIP     chainKind = iota // a ClusterIP
+	toExternal                       // an external IP or LoadBalancer IP, masqueraded
+	toGuarded                        // the same with loadBalancerSourceRanges
+	toNodePort                       // a NodePort, masqueraded
+	toLocal                          // a VIP with externalTrafficPolicy Local: endpoints of this node
+	toAll                            // the same: all endpoints
+	toNodePortLocal                  // a NodePort with externalTrafficPolicy Local: endpoints of this node
+	toNodePortAll                    // the same: all endpoints
 	chainKinds
 )
 
-// hasChains reports whether the service port has chains of its own.
-func (p *Plan) hasChains() bool { return p.HasAffinity() || p.Number != 0 }
-
-// chainName returns the name of a chain of the service port. It contains no
-// slash, because kube-proxy deletes all chains with a slash.
-func (p *Plan) chainName(k chainKind) string {
-	if p.HasAffinity() {
-		return [...]string{affinityExternalPrefix, affinityPrefix, affinityLocalPrefix}[k] + p.AffinityName()
-	}
-	return [...]string{portExternalPrefix, portPrefix, portLocalPrefix}[k] + strconv.Itoa(int(p.Number))
+// kinds describe what the kinds of chains do with packets.
+var kinds = [chainKinds]struct {
+	name       string // prefix of the names of balancers
+	first      string // chain that packets pass first, "" for none
+	masquerade bool
+	pick       string // chain that looks targets up
+	index      uint32 // of the first target
+}{
+	toClusterIP:     {"balance-", chainOutsideCluster, false, chainPick, firstIndex},
+	toExternal:      {"external-", "", true, chainPick, firstIndex},
+	toGuarded:       {"guarded-", chainFirewall, true, chainPick, firstIndex},
+	toNodePort:      {"nodeport-", "", true, chainPickNodePort, firstIndex},
+	toLocal:         {"local-", "", false, chainPick, firstIndex},
+	toAll:           {"all-", "", false, chainPick, allIndex},
+	toNodePortLocal: {"nodeport-local-", "", false, chainPickNodePort, firstIndex},
+	toNodePortAll:   {"nodeport-all-", "", false, chainPickNodePort, allIndex},
 }
 
-// chainKind returns the kind of chain that selects an endpoint for a frontend's
-// traffic. With externalTrafficPolicy Local, this is the traffic that may use
-// the endpoints of this node only.
-func (f ServedFrontend) chainKind() chainKind {
-	switch {
-	case f.Policy == cluster.PolicyLocal:
-		return toLocal
-	case f.IsClusterIP():
-		return toAll
+// rowBits is the number of bits of the index of a target below the bit that
+// allIndex adds.
+const rowBits = 24
+
+// The index of the first target, and of the first one of all endpoints under
+// externalTrafficPolicy Local. nft writes a class of 0 in another way.
+const (
+	firstIndex = 1
+	allIndex   = firstIndex + 1<<rowBits
+)
+
+// policy returns the traffic policy whose endpoints the chains of a kind lead
+// to. It does not apply to toClusterIP: a ClusterIP with internalTrafficPolicy
+// Local has the rows of the endpoints of this node.
+func (k chainKind) policy() cluster.Policy {
+	if k == toLocal || k == toNodePortLocal {
+		return cluster.PolicyLocal
 	}
-	return toAllMasqueraded
+	return cluster.PolicyCluster
+}
+
+// ownKind returns the kind of a chain of one service port for traffic with a
+// policy that is not masqueraded.
+func ownKind(policy cluster.Policy) chainKind {
+	if policy == cluster.PolicyLocal {
+		return toLocal
+	}
+	return toAll
+}
+
+// ownKind returns the kind of the chain of a service port that selects an
+// endpoint for a frontend's traffic. With externalTrafficPolicy Local, this is
+// the traffic that may use the endpoints of this node only.
+func (f ServedFrontend) ownKind() chainKind {
+	if f.Policy == cluster.PolicyLocal || f.IsClusterIP() {
+		return ownKind(f.Policy)
+	}
+	return toExternal
 }
 
 // splitsClients reports whether externalTrafficPolicy Local applies to a
 // frontend: which endpoints a client may use depends on where it is.
 func (f ServedFrontend) splitsClients() bool {
 	return f.Policy == cluster.PolicyLocal && !f.IsClusterIP()
-}
-
-// use returns the number of frontends that use each kind of chain, if the
-// service port has chains of its own.
-func (p *Plan) use() (use [chainKinds]int) {
-	for _, f := range p.Frontends {
-		kind := f.chainKind()
-		use[kind]++
-		if f.splitsClients() {
-			use[toAll]++
-		}
-	}
-	return use
-}
-
-// chainKinds returns the kinds of the chains of a service port.
-func (p *Plan) chainKinds() (kinds []chainKind) {
-	if p == nil || !p.hasChains() {
-		return nil
-	}
-	use := p.use()
-	use[toAll] += use[toAllMasqueraded] // see masquerade
-	for k := range chainKinds {
-		if use[k] > 0 && p.rowsOf(k) > 0 {
-			kinds = append(kinds, k)
-		}
-	}
-	return kinds
-}
-
-// targets returns the targets of a kind of chain.
-func (p *Plan) targets(k chainKind) []Target {
-	if k == toLocal {
-		return p.Local
-	}
-	return p.Cluster
-}
-
-// Chains returns the chains of a service port. A nil plan, and a service port
-// that uses balancers, have none.
-func (r *Ruleset) Chains(p *Plan) (chains []*nft.Chain) {
-	for _, kind := range p.chainKinds() {
-		switch {
-		case kind == toAllMasqueraded:
-			chains = append(chains, r.masquerade(p))
-		case p.Number != 0:
-			chains = append(chains, r.numberChain(p, kind))
-		default:
-			chains = append(chains, r.sticky(p, kind).chains()...)
-		}
-	}
-	return chains
-}
-
-// ChainNames returns the names of the chains that Chains returns.
-func (r *Ruleset) ChainNames(p *Plan) (names []string) {
-	for _, kind := range p.chainKinds() {
-		if p.HasAffinity() && kind != toAllMasqueraded {
-			names = append(names, r.sticky(p, kind).names()...)
-			continue
-		}
-		names = append(names, p.chainName(kind))
-	}
-	return names
-}
-
-// masquerade marks traffic for masquerading before its endpoint is
-// selected. For port-external-7 it is
-//
-//	meta mark set meta mark | 0x00004000
-//	goto port-7
-func (r *Ruleset) masquerade(p *Plan) *nft.Chain {
-	return &nft.Chain{Name: p.chainName(toAllMasqueraded), Rules: []nft.Rule{
-		nft.NewRule(nft.SetMarkBits(r.config.mark())),
-		nft.NewRule(nft.Goto(p.chainName(toAll))),
-	}}
 }

@@ -9,25 +9,20 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Names of chains that rows and rules refer to.
-const (
-	chainFirewall       = "firewall"
-	chainOutsideCluster = "outside-cluster"
-	chainServices       = "services"
-	chainNodePorts      = "nodeports"
-	chainServiceChains  = "service-chains"
-	chainNodePortChains = "nodeport-chains"
-	chainExternalLocal  = "external-local"
-	chainExternalAll    = "external-all"
-	chainNodePortLocal  = "nodeport-local"
-	chainNodePortAll    = "nodeport-all"
-	chainPick           = "pick"
-	chainPickNodePort   = "pick-nodeport"
-	chainPickPort       = "pick-port"
-	chainMasquerading   = "masquerading"
-	chainClearPriority  = "nat-clear-priority"
-	chainLocalhost      = "reject-localhost"
-)
+// program builds the chains of a Program.
+type program struct {
+	*Ruleset
+	node         *cluster.Node
+	sources      []*nft.Set  // of source ranges, by length of their prefixes
+	fromPod      *localMatch // nil if pods cannot be recognized
+	nodePortsAll bool        // NodePorts listen on all local addresses
+}
+
+// onLocalhost reports whether TCP NodePorts are served on localhost.
+func (p *program) onLocalhost() bool { return p.config.Localhost(p.layout.family) }
+
+// localMatch matches the traffic of this cluster's pods, and all other traffic.
+type localMatch struct{ match, matchNot nft.Statement }
 
 // commentMasqueradeAll is the comment of the rule that marks packets because of
 // Config.MasqueradeAll.
@@ -54,7 +49,7 @@ func (p *program) baseChains() []*nft.Chain {
 		}
 	}
 	output := base(nft.Output, nft.PriorityDstNAT, chainServices, p.refusals(nft.CtStateNew()))
-	if p.localhost {
+	if p.onLocalhost() {
 		output.Rules = slices.Insert(output.Rules, 0, p.toLocalhost())
 	}
 	return []*nft.Chain{
@@ -97,7 +92,7 @@ func (p *program) refusals(condition nft.Statement) []nft.Rule {
 	rules := []nft.Rule{
 		refuse(nft.In(p.layout.clusterIPs, daddr), UnknownPort, "Reject traffic to invalid ports of ClusterIPs"),
 	}
-	for _, cidr := range p.serviceCIDRs { // one or two: an anonymous set is not worth it
+	for _, cidr := range p.layout.family.Prefixes(p.node.ServiceCIDRs) { // one or two: an anonymous set is not worth it
 		rules = append(rules, refuse(nft.Within(daddr, cidr), UnallocatedAddress,
 			"Drop traffic to unallocated ClusterIPs"))
 	}
@@ -107,7 +102,7 @@ func (p *program) refusals(condition nft.Statement) []nft.Rule {
 // regularChains returns the chains of the program that are not base chains.
 func (p *program) regularChains() []*nft.Chain {
 	chains := []*nft.Chain{p.firewall()}
-	if p.localhost {
+	if p.onLocalhost() {
 		chains = append(chains, p.rejectLocalhost())
 	}
 	chains = append(chains, p.reject(NoEndpoints), p.noLocalEndpoints(), p.reject(NoWeight), p.reject(UnknownPort),
@@ -132,7 +127,7 @@ func (p *program) regularChains() []*nft.Chain {
 //	reject with tcp reset
 //	drop
 func (p *program) noLocalEndpoints() *nft.Chain {
-	if !p.resetStale {
+	if !p.config.ResetStaleConnections {
 		return drop(NoLocalEndpoints)
 	}
 	return &nft.Chain{Name: NoLocalEndpoints.name(), Rules: []nft.Rule{
@@ -255,10 +250,10 @@ func toClass(classes *nft.Set, key []nft.Expr, chains *nft.Set) nft.Rule {
 func (p *program) outsideCluster() *nft.Chain {
 	c := &nft.Chain{Name: chainOutsideCluster}
 	switch {
-	case p.masqueradeAll:
-		c.Rules = []nft.Rule{nft.NewRule(nft.SetMarkBits(p.mark)).WithComment(commentMasqueradeAll)}
+	case p.config.MasqueradeAll:
+		c.Rules = []nft.Rule{nft.NewRule(nft.SetMarkBits(p.config.mark())).WithComment(commentMasqueradeAll)}
 	case p.fromPod != nil:
-		c.Rules = []nft.Rule{nft.NewRule(p.fromPod.matchNot, nft.SetMarkBits(p.mark)).
+		c.Rules = []nft.Rule{nft.NewRule(p.fromPod.matchNot, nft.SetMarkBits(p.config.mark())).
 			WithComment("masquerade clusterIP traffic from outside cluster")}
 	}
 	return c
@@ -324,7 +319,7 @@ func (p *program) localPolicy(d *dispatchSets) *nft.Chain {
 			WithComment("short-circuit pod traffic"))
 	}
 	rules = append(rules,
-		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.mark), nft.Jump(d.allChain)).
+		nft.NewRule(nft.SaddrLocal(), nft.SetMarkBits(p.config.mark()), nft.Jump(d.allChain)).
 			WithComment("masquerade and short-circuit local traffic"),
 		toClass(d.localClasses, d.key, p.layout.localClassChains),
 		nft.NewRule(nft.VMap(d.localChains, d.key...)),
@@ -352,9 +347,48 @@ func (p *program) allEndpoints(d *dispatchSets) *nft.Chain {
 func (p *program) masquerading() *nft.Chain {
 	l := p.layout
 	return &nft.Chain{Name: chainMasquerading, Rules: []nft.Rule{
-		nft.NewRule(nft.MarkHas(p.mark), nft.FlipMarkBits(p.mark), nft.MasqueradeFullyRandom()),
+		nft.NewRule(nft.MarkHas(p.config.mark()), nft.FlipMarkBits(p.config.mark()), nft.MasqueradeFullyRandom()),
 		nft.NewRule(nft.CtStatusDNAT(),
 			nft.In(l.hairpin, nft.Saddr(l.family), nft.Daddr(l.family), nft.L4Proto(), nft.ThDport()),
 			nft.MasqueradeFullyRandom()),
 	}}
+}
+
+// toLocalhost sends packets to NodePorts that localhost does not serve to a
+// chain that rejects them. Other packets pass one comparison:
+//
+//	ip daddr 127.0.0.1 meta l4proto . th dport @localhost-nodeports goto reject-localhost
+func (p *program) toLocalhost() nft.Rule {
+	l := p.layout
+	localhost := LocalhostAddr(l.family)
+	return nft.NewRule(
+		nft.Within(nft.Daddr(l.family), netip.PrefixFrom(localhost, localhost.BitLen())),
+		nft.In(l.localhostNodePorts, l.nodePorts.key...),
+		nft.Goto(chainLocalhost))
+}
+
+// rejectLocalhost counts packets by protocol and rejects them:
+//
+//	meta l4proto udp counter name "localhost-nodeport-rejected-udp"
+//	meta l4proto sctp counter name "localhost-nodeport-rejected-sctp"
+//	reject
+func (p *program) rejectLocalhost() *nft.Chain {
+	c := &nft.Chain{Name: chainLocalhost}
+	for _, proto := range RejectedOnLocalhost() {
+		c.Rules = append(c.Rules, nft.NewRule(nft.MatchL4Proto(uint8(proto)), nft.Count(LocalhostCounter(proto))))
+	}
+	c.Rules = append(c.Rules, nft.NewRule(nft.Reject(p.layout.family)))
+	return c
+}
+
+// countConnections returns a rule that counts a connection, if connections are
+// counted. Each row of the set counts the packets for which the rule finds it.
+// The set has no verdicts, so the kernel does not validate it.
+//
+//	ip daddr . meta l4proto . th dport @service-connections
+func (p *program) countConnections(d *dispatchSets) []nft.Rule {
+	if !p.config.ServiceMetrics.Enabled() {
+		return nil
+	}
+	return []nft.Rule{nft.NewRule(nft.In(d.connections, d.key...))}
 }

@@ -24,60 +24,40 @@ import (
 //	f00:1    reject-no-endpoints f01:1    guarded-reject-no-endpoints
 type Class uint32
 
-// balancerKind is the kind of a balancer, a chain that draws one of the targets
-// of a frontend. All service ports with the same number of rows share it.
-type balancerKind uint8
-
+// A class of a balancer has the number of rows in its lowest rowBits.
 const (
-	balance       balancerKind = iota // a ClusterIP
-	external                          // an external IP or LoadBalancer IP, masqueraded
-	guarded                           // the same with loadBalancerSourceRanges
-	nodePort                          // a NodePort, masqueraded
-	local                             // a VIP with externalTrafficPolicy Local: endpoints of this node
-	all                               // the same: all endpoints
-	nodePortLocal                     // a NodePort with externalTrafficPolicy Local: endpoints of this node
-	nodePortAll                       // the same: all endpoints
-	balancerKinds
-)
-
-// String returns the prefix of the names of chains of this kind.
-func (k balancerKind) String() string {
-	return [...]string{"balance", "external", "guarded", "nodeport",
-		"local", "all", "nodeport-local", "nodeport-all"}[k]
-}
-
-const (
-	rowBits  = 24 // of a class: the number of rows
-	kindBits = 4  // above them: the balancerKind; above these: the draw
+	kindBits = 4 // above them: the chainKind; above these: the draw
 	// maxRows is the largest number of rows from which a balancer draws, far
 	// more than budgets allow.
 	maxRows = 1<<rowBits - 1
 )
 
-// The index of a row is 1 to N, and allOffset more for all endpoints under
-// externalTrafficPolicy Local. nft writes a class of 0 in another way.
-const (
-	firstIndex = 1
-	allOffset  = 1 << rowBits
-)
-
 // balancerClass returns the class of a balancer.
-func balancerClass(k balancerKind, d draw, rows int) Class {
+func balancerClass(k chainKind, d draw, rows int) Class {
 	return Class(d)<<(rowBits+kindBits) | Class(k)<<rowBits | Class(rows)
 }
 
+// class returns the class of the balancer of a kind for a list.
+func (l list) class(k chainKind) Class { return balancerClass(k, l.draw(), l.rows()) }
+
 // IsBalancer reports whether the class leads to a balancer. All other classes
 // are part of the program.
-func (c Class) IsBalancer() bool { return c.kind() < balancerKinds && c.rows() > 0 && c.draw() < draws }
+func (c Class) IsBalancer() bool { return c.kind() < chainKinds && c.rows() > 0 && c.draw() < draws }
 
-func (c Class) kind() balancerKind { return balancerKind(c >> rowBits & (1<<kindBits - 1)) }
-func (c Class) draw() draw         { return draw(c >> (rowBits + kindBits)) }
-func (c Class) rows() int          { return int(c & maxRows) }
+func (c Class) kind() chainKind { return chainKind(c >> rowBits & (1<<kindBits - 1)) }
+func (c Class) draw() draw      { return draw(c >> (rowBits + kindBits)) }
+func (c Class) rows() int       { return int(c & maxRows) }
+
+// tuple returns the class as the key or the data of a row.
+func (c Class) tuple() nft.Tuple { return nft.Tuple{}.Integer(uint32(c)) }
+
+// classIn returns the class that is a key or data.
+func classIn(t nft.Tuple) Class { return Class(t.FirstInteger()) }
 
 // name returns the name of the balancer's chain: `balance-3` or
 // `balance-hash-251`.
 func (c Class) name() string {
-	return c.kind().String() + "-" + c.draw().String() + strconv.Itoa(c.rows())
+	return kinds[c.kind()].name + c.draw().String() + strconv.Itoa(c.rows())
 }
 
 // fixedClass is a class of the program. Those with guardedClass check source
@@ -114,12 +94,15 @@ func guardedTargets() map[Class]string {
 	}
 }
 
+// leads returns the row of a verdict map that leads from a class to a chain.
+func leads(m *nft.Set, c Class, chain string) nft.Row {
+	return nft.Row{Set: m, Key: c.tuple(), Verdict: nft.VerdictGoto(chain)}
+}
+
 // fixedRows returns the rows of the verdict maps for the classes of the
 // program, sorted.
 func (l *layout) fixedRows() (rows []nft.Row) {
-	lead := func(m *nft.Set, c Class, chain string) {
-		rows = append(rows, nft.Row{Set: m, Key: nft.Tuple{}.Integer(uint32(c)), Verdict: nft.VerdictGoto(chain)})
-	}
+	lead := func(m *nft.Set, c Class, chain string) { rows = append(rows, leads(m, c, chain)) }
 	for _, d := range []*dispatchSets{&l.vips, &l.nodePorts} {
 		for _, r := range []Reason{NoEndpoints, NoWeight} {
 			lead(d.classChains, refusalClasses[r], r.name())
@@ -139,41 +122,18 @@ func (l *layout) fixedRows() (rows []nft.Row) {
 // chainsOf returns the verdict map with the row that leads to a balancer.
 func (l *layout) chainsOf(c Class) *nft.Set {
 	switch k := c.kind(); {
-	case k == nodePort:
+	case k == toNodePort:
 		return l.nodePorts.classChains
-	case k < nodePort:
+	case k < toNodePort:
 		return l.vips.classChains
 	}
 	return l.localClassChains
 }
 
-// ClassOf returns the class that is the data of a row, 0 for a row of another
-// set.
-func (r *Ruleset) ClassOf(row nft.Row) Class {
-	v, n := &r.layout.vips, &r.layout.nodePorts
-	switch row.Set {
-	case v.classes, v.localClasses, v.allClasses, n.classes, n.localClasses, n.allClasses:
-		return Class(row.Data.FirstInteger())
-	}
-	return 0
-}
-
 // Balancer returns the chain of a balancer, and the row that leads to it.
 func (r *Ruleset) Balancer(c Class) (*nft.Chain, nft.Row) {
-	chain := c.chain(r.layout, r.config.mark())
-	key := nft.Tuple{}.Integer(uint32(c))
-	return chain, nft.Row{Set: r.layout.chainsOf(c), Key: key, Verdict: nft.VerdictGoto(chain.Name)}
-}
-
-// BalancerOf returns the class whose row Balancer returns for a key of a set.
-// ok is false if the set or the key is another one.
-func (r *Ruleset) BalancerOf(set *nft.Set, key nft.Tuple) (c Class, ok bool) {
-	l := r.layout
-	if set != l.vips.classChains && set != l.nodePorts.classChains && set != l.localClassChains {
-		return 0, false
-	}
-	c = Class(key.FirstInteger())
-	return c, c.IsBalancer() && set == l.chainsOf(c)
+	chain := c.chain(r.layout.family, r.config.mark())
+	return chain, leads(r.layout.chainsOf(c), c, chain.Name)
 }
 
 // chain returns the chain of a balancer. For `guarded-3` it is
@@ -185,35 +145,23 @@ func (r *Ruleset) BalancerOf(set *nft.Set, key nft.Tuple) (c Class, ok bool) {
 // `jump outside-cluster`. `all-3` draws with the offset 16777217. Balancers of
 // NodePorts go to pick-nodeport. See draw for `balance-weighted-251` and
 // `balance-hash-251`.
-func (c Class) chain(l *layout, mark uint32) *nft.Chain {
-	chain := &nft.Chain{Name: c.name()}
-	pick, offset := chainPick, uint32(firstIndex)
-	var prepare nft.Statement
-	switch c.kind() {
-	case balance:
-		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(chainOutsideCluster)))
-	case guarded:
-		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(chainFirewall)))
-		prepare = nft.SetMarkBits(mark)
-	case external:
-		prepare = nft.SetMarkBits(mark)
-	case nodePort:
-		prepare, pick = nft.SetMarkBits(mark), chainPickNodePort
-	case all:
-		offset += allOffset
-	case nodePortLocal:
-		pick = chainPickNodePort
-	case nodePortAll:
-		pick, offset = chainPickNodePort, offset+allOffset
+func (c Class) chain(f nft.Family, mark uint32) *nft.Chain {
+	k, chain := kinds[c.kind()], &nft.Chain{Name: c.name()}
+	if k.first != "" {
+		chain.Rules = append(chain.Rules, nft.NewRule(nft.Jump(k.first)))
 	}
-	draw := nft.SetPriority(c.draw().index(l.family, c.rows(), offset))
-	chain.Rules = append(chain.Rules, nft.NewRule(prepare, draw, nft.Goto(pick)))
+	var prepare nft.Statement
+	if k.masquerade {
+		prepare = nft.SetMarkBits(mark)
+	}
+	draw := nft.SetPriority(c.draw().index(f, c.rows(), k.index))
+	chain.Rules = append(chain.Rules, nft.NewRule(prepare, draw, nft.Goto(k.pick)))
 	return chain
 }
 
 // Balancers returns the classes of the balancers that draw one of n targets.
 func Balancers(n int) (classes []Class) {
-	for k := range balancerKinds {
+	for k := range chainKinds {
 		classes = append(classes, balancerClass(k, random, n))
 	}
 	return classes

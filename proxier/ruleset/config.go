@@ -39,8 +39,8 @@ type Config struct {
 	ResetStaleConnections bool
 	// Budgets limit the rows of Services and namespaces.
 	Budgets Budgets
-	// HashTableSize is the number of rows of the tables of Services that do not
-	// set it. 0 means cluster.DefaultHashTableSize.
+	// HashTableSize is the number of slots of Services that do not set it. 0
+	// means cluster.DefaultHashTableSize.
 	HashTableSize int
 	// AffinitySeed is the seed of the choice of affinity sets. 0 means a random
 	// one.
@@ -50,8 +50,8 @@ type Config struct {
 	NumberLimit int
 }
 
-// TableSize returns the number of rows that the tables of a Service have.
-func (c *Config) TableSize(svc *cluster.Service) int {
+// Slots returns the number of slots of a Service (see slots.go).
+func (c *Config) Slots(svc *cluster.Service) int {
 	return cmp.Or(svc.HashTableSize, c.HashTableSize, cluster.DefaultHashTableSize)
 }
 
@@ -189,3 +189,65 @@ func LocalhostAddr(f nft.Family) netip.Addr {
 	}
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
+
+// ServiceMetrics selects the Services whose connections are counted.
+type ServiceMetrics string
+
+// The values of ServiceMetrics. The default is ServiceMetricsOff.
+const (
+	ServiceMetricsOff       ServiceMetrics = "off"
+	ServiceMetricsAnnotated ServiceMetrics = "annotated" // those with cluster.Service.Metrics
+	ServiceMetricsAll       ServiceMetrics = "all"
+)
+
+// Validate returns an error if the value is not supported.
+func (m ServiceMetrics) Validate() error {
+	switch m {
+	case "", ServiceMetricsOff, ServiceMetricsAnnotated, ServiceMetricsAll:
+		return nil
+	}
+	return fmt.Errorf("%q is not supported: supported are off, annotated, all", string(m))
+}
+
+// Enabled reports whether the connections of any Service are counted.
+func (m ServiceMetrics) Enabled() bool { return m == ServiceMetricsAnnotated || m == ServiceMetricsAll }
+
+// counts reports whether the connections of a Service are counted.
+func (m ServiceMetrics) counts(svc *cluster.Service) bool {
+	return m == ServiceMetricsAll || m == ServiceMetricsAnnotated && svc.Metrics
+}
+
+// Budgets limit the rows of a table, because a user who may create Services
+// chooses their frontends, endpoints and source ranges. A Service whose rows
+// exceed its budget is reduced: to fewer endpoints, in equal numbers for each
+// port, then to fewer external IPs, then to fewer LoadBalancer IPs. Source
+// ranges get half of the budget; clients of the others are dropped. ClusterIPs,
+// NodePorts and one endpoint of each port always stay.
+//
+// The objects with the lowest hashes stay. So a restart and other nodes choose
+// the same, and one change moves at most one other object.
+type Budgets struct {
+	// Service and Namespace are the numbers of rows that a Service, and the
+	// Services of a namespace, can have in each table. 0 means the default.
+	Service, Namespace int
+}
+
+// The defaults of Budgets.
+const (
+	DefaultServiceRows   = 400_000
+	DefaultNamespaceRows = 1_000_000
+)
+
+// Validate returns an error that names every invalid value.
+func (b Budgets) Validate() error {
+	if b.Service < 0 || b.Namespace < 0 {
+		return fmt.Errorf("%d rows of a Service, %d rows of a namespace: must not be negative", b.Service, b.Namespace)
+	}
+	return nil
+}
+
+// OfService returns the budget of a Service.
+func (b Budgets) OfService() int { return cmp.Or(b.Service, DefaultServiceRows) }
+
+// OfNamespace returns the budget of a namespace.
+func (b Budgets) OfNamespace() int { return cmp.Or(b.Namespace, DefaultNamespaceRows) }

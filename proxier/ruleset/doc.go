@@ -1,12 +1,12 @@
 // Package ruleset computes the nftables table "kube-proxy" of one address
 // family. It performs no I/O.
 //
-// The table has two parts. The program is a number of sets and chains that
-// depend on the node and its configuration only (see Ruleset.MakeProgram). The
-// rows are elements of the sets. They depend on Services and endpoints: a Plan
-// contains the frontends and the endpoints of one service port, and
-// Ruleset.Rows returns the rows of a Plan. For example, a Service default/web
-// with ClusterIP 10.96.0.10, port 80 and three endpoints is
+// The table consists of a program and of rows. The program is a number of sets
+// and chains that depend on the node and its configuration only (see
+// Ruleset.MakeProgram). The rows are elements of the sets. They depend on
+// Services and endpoints: a Plan contains the frontends and the endpoints of
+// one service port, and Ruleset.Rows returns the rows of a Plan. For example, a
+// Service default/web with ClusterIP 10.96.0.10, port 80 and three endpoints is
 //
 //	set cluster-ips        10.96.0.10
 //	map service-classes    10.96.0.10 . tcp . 80 comment "default/web:http" : 0:3

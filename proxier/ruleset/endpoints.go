@@ -79,33 +79,31 @@ func usableForCluster(all []candidate, node *cluster.Node) []Target {
 // not apply, and the fallback to terminating endpoints considers this node
 // only.
 func usableForLocal(all []candidate, node *cluster.Node) []Target {
-	var local []candidate
-	for _, c := range all {
-		if c.Node == node.Name {
-			local = append(local, c)
-		}
-	}
+	local := only(all, func(c candidate) bool { return c.Node == node.Name })
 	return targets(highestRank(local))
 }
 
 // highestRank returns the ready endpoints, or, if none is ready, the serving
 // and terminating ones.
 func highestRank(all []candidate) []candidate {
-	if !slices.ContainsFunc(all, func(c candidate) bool { return !c.Ready }) {
+	highest := 0
+	for _, c := range all {
+		highest = max(highest, c.Rank())
+	}
+	return only(all, func(c candidate) bool { return highest > 0 && c.Rank() == highest })
+}
+
+// only returns the endpoints for which keep returns true.
+func only(all []candidate, keep func(candidate) bool) (found []candidate) {
+	if !slices.ContainsFunc(all, func(c candidate) bool { return !keep(c) }) {
 		return all
 	}
-	for want := 2; want > 0; want-- {
-		var found []candidate
-		for _, c := range all {
-			if c.Rank() == want {
-				found = append(found, c)
-			}
-		}
-		if len(found) > 0 {
-			return found
+	for _, c := range all {
+		if keep(c) {
+			found = append(found, c)
 		}
 	}
-	return nil
+	return found
 }
 
 // byHints returns the ready endpoints with a hint for this node, or else for

@@ -2,14 +2,14 @@ package ruleset
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
-// Functions of this file read the configuration of a proxy and its Services
-// from the rules and rows that were found in a table.
+// Functions of this file decode the names and the rules that were found in a
+// table (see keys.go for rows).
 
 // PodsChain is the name of the chain whose rules Pods reads.
 const PodsChain = chainExternalLocal
@@ -63,28 +63,6 @@ func ServiceCIDRsOf(f nft.Family, rules []nft.Rule) (cidrs []netip.Prefix) {
 	return cidrs
 }
 
-// TargetOf returns the frontend and the target of a row of OwnSet.
-func TargetOf(f nft.Family, row nft.Row) (from Frontend, to netip.AddrPort, ok bool) {
-	key, data := row.Key.Bytes(), row.Data.Bytes()
-	size := f.AddrLen()
-	if len(key) < size+2*protoField || len(data) < size+2 {
-		return from, to, false
-	}
-	vip, _ := netip.AddrFromSlice(key[:size])
-	addr, _ := netip.AddrFromSlice(data[:size])
-	from = Frontend{Addr: vip, Port: portOf(key[size+protoField:]), Proto: cluster.Protocol(key[size])}
-	return from, netip.AddrPortFrom(addr, portOf(data[size:])), true
-}
-
-// NodePortOf returns the NodePort of a row of NodePortSet.
-func NodePortOf(row nft.Row) (port uint16, ok bool) {
-	key := row.Key.Bytes()
-	if len(key) < protoField+2 {
-		return 0, false
-	}
-	return portOf(key[protoField:]), true
-}
-
 // MasqueradeBy returns the reason for which a rule of a chain masquerades
 // packets or marks them for it. It is "" for a rule of another program.
 func MasqueradeBy(chain, comment string) Reason {
@@ -99,13 +77,107 @@ func MasqueradeBy(chain, comment string) Reason {
 		}
 		return OutsideCluster
 	}
-	for _, prefix := range []string{
-		external.String() + "-", guarded.String() + "-", nodePort.String() + "-",
-		affinityExternalPrefix, portExternalPrefix,
-	} {
-		if strings.HasPrefix(chain, prefix) {
+	for k := range chainKinds {
+		if kinds[k].masquerade && strings.HasPrefix(chain, kinds[k].name) {
 			return ExternalPolicy
 		}
 	}
+	if strings.HasPrefix(chain, affinityPrefixes[toExternal]) || strings.HasPrefix(chain, portPrefixes[toExternal]) {
+		return ExternalPolicy
+	}
 	return ""
+}
+
+// RejectsOnLocalhost reports whether a chain has the name of the chain that
+// rejects packets to NodePorts that localhost does not serve.
+func RejectsOnLocalhost(chain string) bool { return chain == chainLocalhost }
+
+// RefusalOf returns the reason whose packets a counter counts. ok is false for
+// another counter.
+func RefusalOf(counter string) (r Reason, ok bool) {
+	for r, name := range refusalNames {
+		if name == counter {
+			return r, true
+		}
+	}
+	return "", false
+}
+
+// LeadsToAllEndpoints reports whether a set has the name of a map that leads
+// packets of pods and of this node to all endpoints, although
+// externalTrafficPolicy is Local.
+func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEndpointsPrefix) }
+
+// IsAffinitySet reports whether a set has the name of an affinity set.
+func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
+
+// IsSourceSet reports whether a set has the name of a set of source ranges.
+// Earlier versions had other sets, with names that end with a protocol.
+func IsSourceSet(name string) bool {
+	bits, ok := strings.CutPrefix(name, sourceSetPrefix)
+	if !ok { // most names, for which an error would cost two allocations
+		return false
+	}
+	_, err := strconv.ParseUint(bits, 10, 8)
+	return err == nil
+}
+
+// Versions up to v0.1.0 have other affinity sets, with rows of the same bytes.
+// nft has no name for the type of their ids.
+const earlierSetPrefix = "clients-"
+
+// EarlierSet returns the name of the set that an earlier version has in place
+// of one of its affinity sets, or of the set of reserved ids.
+func (r *Ruleset) EarlierSet(s *nft.Set) string {
+	if s == r.layout.reservedIDs {
+		return "reserved-affinity-ids"
+	}
+	return earlierSetPrefix + strings.TrimPrefix(s.Name, affinitySetPrefix)
+}
+
+// clientSetOf returns the number of the affinity set with a name.
+func clientSetOf(prefix, name string) (set uint8, ok bool) {
+	number, ok := strings.CutPrefix(name, prefix)
+	n, err := strconv.ParseUint(number, 10, 8)
+	return uint8(n), ok && err == nil && n < affinitySets
+}
+
+// ParseStickyChain returns the AffinityName of the service port that a chain
+// with rules for known clients belongs to. ok reports whether the chain is one.
+func ParseStickyChain(chain string) (servicePort string, ok bool) {
+	prefix, name, _ := strings.Cut(chain, ".")
+	switch prefix + "." {
+	case affinityPrefixes[toAll], affinityPrefixes[toLocal]:
+		return name, true
+	case knownPrefixes[toAll], knownPrefixes[toLocal]:
+		_, name, ok = strings.Cut(name, ".") // after the number of the group
+		return name, ok
+	}
+	return "", false
+}
+
+// StickyRule is a rule that reads or writes an affinity set and sends the
+// client to an endpoint.
+type StickyRule struct {
+	Endpoint  netip.AddrPort
+	ID, Group uint32 // of the endpoint (see Target)
+	ClientSet uint8
+}
+
+// ParseStickyRule returns the StickyRule that a rule is, of this version or of
+// an earlier one. ok reports whether it is one.
+func ParseStickyRule(rule nft.Rule) (sticky StickyRule, ok bool) {
+	numbers := rule.Priorities()
+	set, ok := clientSetOf(affinitySetPrefix, rule.Set())
+	if !ok {
+		numbers = rule.Constants()
+		set, ok = clientSetOf(earlierSetPrefix, rule.Set())
+	}
+	sticky = StickyRule{Endpoint: rule.DNAT(), ClientSet: set}
+	for _, n := range numbers { // the last one is the id, and another one the group
+		if sticky.ID != n {
+			sticky.ID, sticky.Group = n, sticky.ID
+		}
+	}
+	return sticky, ok && sticky.Endpoint.IsValid() && sticky.ID != 0
 }

@@ -1,12 +1,74 @@
 package ruleset
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
+
+// AddressKind is the kind of a frontend's address. If two service ports claim
+// the same address, the smaller kind has priority.
+type AddressKind uint8
+
+// The kinds of addresses.
+const (
+	ClusterIP AddressKind = iota
+	LoadBalancerIP
+	ExternalIP
+	NodePort // all addresses of the node, or some of them
+)
+
+// String returns the kind in CamelCase, such as ClusterIP.
+func (k AddressKind) String() string {
+	return [...]string{"ClusterIP", "LoadBalancerIP", "ExternalIP", "NodePort"}[k]
+}
+
+// MarshalText implements encoding.TextMarshaler with String.
+func (k AddressKind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (k *AddressKind) UnmarshalText(text []byte) error {
+	for kind := ClusterIP; kind <= NodePort; kind++ {
+		if kind.String() == string(text) {
+			*k = kind
+			return nil
+		}
+	}
+	return fmt.Errorf("%q is not a kind of addresses", text)
+}
+
+// Frontend is one address and port at which clients reach a service port. Only
+// one service port can own it.
+type Frontend struct {
+	Addr  netip.Addr // zero for a NodePort
+	Port  uint16
+	Proto cluster.Protocol
+}
+
+// IsNodePort reports whether the frontend is a NodePort.
+func (f Frontend) IsNodePort() bool { return !f.Addr.IsValid() }
+
+// String returns the frontend for events.
+func (f Frontend) String() string {
+	if f.IsNodePort() {
+		return fmt.Sprintf("NodePort %d/%s", f.Port, f.Proto)
+	}
+	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(f.Addr, f.Port), f.Proto)
+}
+
+// ServedFrontend is a frontend of a service port, and how it is served.
+type ServedFrontend struct {
+	Frontend
+	Kind   AddressKind
+	Policy cluster.Policy
+}
+
+// IsClusterIP reports whether the frontend is a ClusterIP. All others follow
+// the externalTrafficPolicy.
+func (f ServedFrontend) IsClusterIP() bool { return !f.IsNodePort() && f.Kind == ClusterIP }
 
 // Address is an address of a Service.
 type Address struct {

@@ -35,7 +35,7 @@ func LastGood(before, wanted *Plan) *Plan {
 		had := slices.Concat(before.Local, before.Cluster) // a policy can be Local only now
 		plan.Local = arrange(before.Local, keep(had, wanted.Local, Target.AddrPort))
 	}
-	if plan.setTables() != nil { // before had as many targets
+	if plan.setSlots() != nil { // before had as many targets
 		return reject
 	}
 	plan.Serving = wanted.Serving

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/nftproxy/nftproxy/nft"
 )
@@ -38,7 +37,7 @@ type layout struct {
 // dispatchSets are the sets and maps that dispatch packets by VIP or by
 // NodePort, and all else that differs between the two.
 type dispatchSets struct {
-	key []nft.Expr // the part of a packet that the keys of all sets begin with
+	key []nft.Expr // the fields of a packet that the keys of all sets begin with
 
 	classes     *nft.Set // key : class
 	classChains *nft.Set // class : chain
@@ -51,7 +50,7 @@ type dispatchSets struct {
 	noEndpoints                    *nft.Set // key : chain that refuses, of service ports with chains of their own
 	connections                    *nft.Set // keys whose new connections are counted
 
-	masqueraded, local, all balancerKind
+	masqueraded, local, all chainKind
 	pick                    string // chain that looks targets up
 	own                     string // chain that leads to the chains of service ports
 	localChain, allChain    string // of externalTrafficPolicy Local
@@ -66,7 +65,7 @@ const (
 	affinitySets = 64
 	// affinityClients is the number of clients that one set can hold. When the
 	// set is full, new clients are served without affinity. The kernel
-	// allocates a hash table of this size at once, unless it is a multiple of
+	// allocates the buckets for this size at once, unless it is a multiple of
 	// 65536.
 	affinityClients = 4 * 65536
 )
@@ -121,7 +120,7 @@ func newVIPSets(f nft.Family) dispatchSets {
 			Comment: "traffic to Services with chains of their own and no endpoints"},
 		connections: &nft.Set{Name: "service-connections",
 			Comment: "new connections to ClusterIPs, external IPs and LoadBalancer IPs"},
-		masqueraded: external, local: local, all: all, pick: chainPick, own: chainServiceChains,
+		masqueraded: toExternal, local: toLocal, all: toAll, pick: chainPick, own: chainServiceChains,
 		localChain: chainExternalLocal, allChain: chainExternalAll,
 	}
 }
@@ -142,33 +141,10 @@ func newNodePortSets() dispatchSets {
 		noEndpoints: &nft.Set{Name: "no-endpoint-nodeports",
 			Comment: "NodePort traffic to Services with chains of their own and no endpoints"},
 		connections: &nft.Set{Name: "nodeport-connections", Comment: "new connections to NodePorts"},
-		masqueraded: nodePort, local: nodePortLocal, all: nodePortAll,
+		masqueraded: toNodePort, local: toNodePortLocal, all: toNodePortAll,
 		pick: chainPickNodePort, own: chainNodePortChains,
 		localChain: chainNodePortLocal, allChain: chainNodePortAll,
 	}
-}
-
-// affinitySetPrefix is the prefix of the names of the affinity sets. It is not
-// "affinity-", because kube-proxy tries to delete all sets with that prefix.
-const affinitySetPrefix = "sticky-clients-"
-
-// IsAffinitySet reports whether a set has the name of an affinity set.
-func IsAffinitySet(name string) bool { return strings.HasPrefix(name, affinitySetPrefix) }
-
-// sourceSetPrefix is the prefix of the names of the sets of source ranges.
-// There is one set for each length of a prefix, because the kernel takes
-// quadratic time to change a set with ranges of different lengths.
-const sourceSetPrefix = "firewall-sources-"
-
-// IsSourceSet reports whether a set has the name of a set of source ranges.
-// Earlier versions had other sets, with names that end with a protocol.
-func IsSourceSet(name string) bool {
-	bits, ok := strings.CutPrefix(name, sourceSetPrefix)
-	if !ok { // most names, for which an error would cost two allocations
-		return false
-	}
-	_, err := strconv.ParseUint(bits, 10, 8)
-	return err == nil
 }
 
 // declare sets the types of the sets, whose keys begin with fields of these
@@ -196,34 +172,12 @@ func (d *dispatchSets) sets() []*nft.Set {
 	}
 }
 
-// dispatch returns the sets that dispatch packets to a frontend.
-func (l *layout) dispatch(f Frontend) *dispatchSets {
+// setsOf returns the sets that dispatch packets to a frontend.
+func (l *layout) setsOf(f Frontend) *dispatchSets {
 	if f.IsNodePort() {
 		return &l.nodePorts
 	}
 	return &l.vips
-}
-
-// sets returns the sets that the program p has, in the order in which they are
-// written.
-func (l *layout) sets(p *program) []*nft.Set {
-	sets := []*nft.Set{l.clusterIPs}
-	vips, nodePorts := l.vips.sets(), l.nodePorts.sets()
-	for i := range len(vips) - 1 { // the last one is optional
-		sets = append(sets, vips[i], nodePorts[i])
-	}
-	sets = append(append(sets, l.localClassChains, l.portTargets), p.sources...)
-	sets = append(sets, l.hairpin, l.reservedIDs)
-	if !p.nodePortsAll {
-		sets = append(sets, l.nodePortIPs)
-	}
-	if p.localhost {
-		sets = append(sets, l.localhostNodePorts)
-	}
-	if p.connections {
-		sets = append(sets, l.vips.connections, l.nodePorts.connections)
-	}
-	return sets
 }
 
 // ClientSet returns the number of the affinity set for a new service port with
@@ -232,24 +186,4 @@ func (l *layout) sets(p *program) []*nft.Set {
 func ClientSet(seed uint64, servicePort string) uint8 {
 	hash := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), servicePort...))
 	return hash[0] % affinitySets
-}
-
-// clientSetOf returns the number of the affinity set with a name.
-func clientSetOf(prefix, name string) (set uint8, ok bool) {
-	number, ok := strings.CutPrefix(name, prefix)
-	n, err := strconv.ParseUint(number, 10, 8)
-	return uint8(n), ok && err == nil && n < affinitySets
-}
-
-// Versions up to v0.1.0 have other affinity sets, with rows of the same bytes.
-// nft has no name for the type of their ids.
-const earlierSetPrefix = "clients-"
-
-// EarlierSet returns the name of the set that an earlier version has in place
-// of one of its affinity sets, or of the set of reserved ids.
-func (r *Ruleset) EarlierSet(s *nft.Set) string {
-	if s == r.layout.reservedIDs {
-		return "reserved-affinity-ids"
-	}
-	return earlierSetPrefix + strings.TrimPrefix(s.Name, affinitySetPrefix)
 }

@@ -1,8 +1,6 @@
 package ruleset
 
 import (
-	"net/netip"
-
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
@@ -19,39 +17,4 @@ func RejectedOnLocalhost() []cluster.Protocol { return []cluster.Protocol{cluste
 // rejected on localhost.
 func LocalhostCounter(p cluster.Protocol) *nft.Counter {
 	return &nft.Counter{Name: "localhost-nodeport-rejected-" + p.String()}
-}
-
-// toLocalhost sends packets to NodePorts that localhost does not serve to a
-// chain that rejects them. Other packets pass one comparison:
-//
-//	ip daddr 127.0.0.1 meta l4proto . th dport @localhost-nodeports goto reject-localhost
-func (p *program) toLocalhost() nft.Rule {
-	l := p.layout
-	localhost := LocalhostAddr(l.family)
-	return nft.NewRule(
-		nft.Within(nft.Daddr(l.family), netip.PrefixFrom(localhost, localhost.BitLen())),
-		nft.In(l.localhostNodePorts, l.nodePorts.key...),
-		nft.Goto(chainLocalhost))
-}
-
-// rejectLocalhost counts packets by protocol and rejects them:
-//
-//	meta l4proto udp counter name "localhost-nodeport-rejected-udp"
-//	meta l4proto sctp counter name "localhost-nodeport-rejected-sctp"
-//	reject
-func (p *program) rejectLocalhost() *nft.Chain {
-	c := &nft.Chain{Name: chainLocalhost}
-	for _, proto := range RejectedOnLocalhost() {
-		c.Rules = append(c.Rules, nft.NewRule(nft.MatchL4Proto(uint8(proto)), nft.Count(LocalhostCounter(proto))))
-	}
-	c.Rules = append(c.Rules, nft.NewRule(nft.Reject(p.layout.family)))
-	return c
-}
-
-// onLocalhost appends the row of a NodePort that localhost rejects.
-func (r *Ruleset) onLocalhost(rows []nft.Row, d *dispatch) []nft.Row {
-	if !d.frontend.IsNodePort() || d.frontend.Proto == cluster.TCP || !r.config.Localhost(r.layout.family) {
-		return rows
-	}
-	return append(rows, nft.Row{Set: r.layout.localhostNodePorts, Key: d.at, Comment: d.name})
 }

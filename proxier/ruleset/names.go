@@ -1,10 +1,6 @@
 package ruleset
 
-import (
-	"strings"
-
-	"github.com/nftproxy/nftproxy/nft"
-)
+import "github.com/nftproxy/nftproxy/nft"
 
 // OwnSet is the name of a set that the tables of other proxies do not have.
 const OwnSet = "service-targets"
@@ -19,11 +15,31 @@ const NodePortSet = "nodeport-classes"
 // of pods and of this node to all endpoints under externalTrafficPolicy Local.
 const allEndpointsPrefix = "cluster-policy-"
 
-// LeadsToAllEndpoints reports whether a set has the name of a map that leads
-// packets of pods and of this node to all endpoints, although
-// externalTrafficPolicy is Local.
-func LeadsToAllEndpoints(set string) bool { return strings.HasPrefix(set, allEndpointsPrefix) }
+// affinitySetPrefix is the prefix of the names of the affinity sets. It is not
+// "affinity-", because kube-proxy tries to delete all sets with that prefix.
+const affinitySetPrefix = "sticky-clients-"
 
-// RejectsOnLocalhost reports whether a chain has the name of the chain that
-// rejects packets to NodePorts that localhost does not serve.
-func RejectsOnLocalhost(chain string) bool { return chain == chainLocalhost }
+// sourceSetPrefix is the prefix of the names of the sets of source ranges.
+// There is one set for each length of a prefix, because the kernel takes
+// quadratic time to change a set with ranges of different lengths.
+const sourceSetPrefix = "firewall-sources-"
+
+// Names of chains that rows and rules refer to.
+const (
+	chainFirewall       = "firewall"
+	chainOutsideCluster = "outside-cluster"
+	chainServices       = "services"
+	chainNodePorts      = "nodeports"
+	chainServiceChains  = "service-chains"
+	chainNodePortChains = "nodeport-chains"
+	chainExternalLocal  = "external-local"
+	chainExternalAll    = "external-all"
+	chainNodePortLocal  = "nodeport-local"
+	chainNodePortAll    = "nodeport-all"
+	chainPick           = "pick"
+	chainPickNodePort   = "pick-nodeport"
+	chainPickPort       = "pick-port"
+	chainMasquerading   = "masquerading"
+	chainClearPriority  = "nat-clear-priority"
+	chainLocalhost      = "reject-localhost"
+)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // A target that a balancer draws is looked up by frontend and index, so a
@@ -28,12 +29,20 @@ const (
 const DefaultNumberLimit = 4096
 
 // saved returns the number of rows that a number saves.
-func (p *Plan) saved() int {
+func (p *Plan) saved() (rows int) {
 	if p.HasAffinity() {
 		return 0
 	}
-	use := p.use()
-	return max(use[toAll]+use[toAllMasqueraded]-1, 0)*p.rowsOf(toAll) + max(use[toLocal]-1, 0)*p.rowsOf(toLocal)
+	for _, policy := range []cluster.Policy{cluster.PolicyCluster, cluster.PolicyLocal} {
+		use := 0 // number of frontends whose clients use the endpoints
+		for _, f := range p.Frontends {
+			if f.Policy == policy || policy == cluster.PolicyCluster && f.splitsClients() {
+				use++
+			}
+		}
+		rows += max(use-1, 0) * p.list(policy).rows()
+	}
+	return rows
 }
 
 // numberFor returns the number of a plan: 0, or the given one if it saves more
@@ -45,60 +54,25 @@ func (r *Ruleset) numberFor(p, before *Plan, number uint32) uint32 {
 	if before.Number != 0 {
 		limit /= 2
 	}
-	fits := number <= maxNumber && max(p.rowsOf(toAll), p.rowsOf(toLocal)) <= maxNumberRows
-	if !fits || p.saved() <= limit {
+	longest := max(p.list(cluster.PolicyCluster).rows(), p.list(cluster.PolicyLocal).rows())
+	if number > maxNumber || longest > maxNumberRows || p.saved() <= limit {
 		return 0
 	}
 	return number
 }
 
-// index returns the index of the first target of a kind of chain of a service
-// port with a number.
-func (p *Plan) index(k chainKind) uint32 {
-	if k == toLocal {
-		return p.Number<<numberBits + localIndex + firstIndex
+// portClass returns the class of the row of the first target for traffic with a
+// policy of a service port with a number.
+func (p *Plan) portClass(policy cluster.Policy) Class {
+	c := Class(p.Number<<numberBits + firstIndex)
+	if policy == cluster.PolicyLocal {
+		c += localIndex
 	}
-	return p.Number<<numberBits + firstIndex
+	return c
 }
 
-// rowsWithNumbers returns the number of rows of a list of targets of a service
-// port that may have a number, at most.
-func rowsWithNumbers(frontends, list int) int {
-	product := frontends * list
-	if list > maxNumberRows {
-		return product
-	}
-	return min(product, DefaultNumberLimit+list)
-}
-
-// Cost returns the number of rows that take as long to write as the rows and
-// chains of a plan with this number of targets, approximately and at most.
-// weights reports whether they have weights.
-func (p *Plan) Cost(targets int, weights bool) int {
-	const dispatchRows, stickyRules, rowsPerRule = 4, 3, 3
-	cost := len(p.Frontends) * dispatchRows
-	for _, f := range p.Frontends {
-		if f.Kind == LoadBalancerIP && !f.IsNodePort() {
-			cost += len(p.Sources)
-		}
-	}
-	if p.HasAffinity() {
-		return cost + targets*stickyRules*rowsPerRule
-	}
-	if targets > 0 && hasTable(p.Service, weights) {
-		const lists = 2
-		targets = lists * tableRows(targets, p.TableSize)
-	}
-	return cost + rowsWithNumbers(len(p.Frontends), targets)
-}
-
-// Prefixes of the names of the chains of numbered service ports. The number
-// follows.
-const (
-	portPrefix         = "port-"          // all usable endpoints
-	portLocalPrefix    = "port-local-"    // endpoints of this node
-	portExternalPrefix = "port-external-" // all usable endpoints, masqueraded
-)
+// number returns the number of the service port that has the class.
+func (c Class) number() uint32 { return uint32(c) >> numberBits }
 
 // numberChain draws one of the targets of a service port with a number. For
 // port-7 it is
@@ -106,38 +80,11 @@ const (
 //	meta priority set numgen random mod 500 offset 114689 goto pick-port
 //
 // `port-local-7` draws with the offset 122881. See draw for service ports with
-// a table.
+// slots.
 func (r *Ruleset) numberChain(p *Plan, kind chainKind) *nft.Chain {
-	index := p.draw(kind).index(r.layout.family, p.rowsOf(kind), p.index(kind))
+	l := p.list(kind.policy())
+	index := l.draw().index(r.layout.family, l.rows(), uint32(p.portClass(kind.policy())))
 	return &nft.Chain{Name: p.chainName(kind), Rules: []nft.Rule{
 		nft.NewRule(nft.SetPriority(index), nft.Goto(chainPickPort)),
 	}}
-}
-
-// numbered appends the rows of the targets of a service port with a number.
-func (r *Ruleset) numbered(rows []nft.Row, p *Plan) []nft.Row {
-	if p.Number == 0 {
-		return rows
-	}
-	for _, kind := range p.chainKinds() {
-		if kind == toAllMasqueraded {
-			continue
-		}
-		first := p.index(kind)
-		for i, t := range p.indexed(kind) {
-			rows = append(rows, nft.Row{
-				Set: r.layout.portTargets, Key: nft.Tuple{}.Integer(first + uint32(i)), Data: t.data(),
-			})
-		}
-	}
-	return rows
-}
-
-// NumberOf returns the number of the service port that has the row of a set
-// with this key, 0 if the rows of the set do not belong to numbers.
-func (r *Ruleset) NumberOf(set *nft.Set, key nft.Tuple) uint32 {
-	if set != r.layout.portTargets {
-		return 0
-	}
-	return key.FirstInteger() >> numberBits
 }

@@ -24,19 +24,11 @@ type Program struct {
 // MakeProgram returns the program for a node, with the sets of source ranges
 // that are used (see SourceSets).
 func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program {
-	f := r.layout.family
-	p := &program{
-		layout:        r.layout,
-		sources:       sources,
-		mark:          r.config.mark(),
-		masqueradeAll: r.config.MasqueradeAll,
-		fromPod:       r.config.DetectLocal.match(f, node),
-		connections:   r.config.ServiceMetrics.Enabled(),
-		resetStale:    r.config.ResetStaleConnections,
-		serviceCIDRs:  f.Prefixes(node.ServiceCIDRs),
-	}
 	ips := r.NodePortAddrs(node)
-	p.nodePortsAll, p.localhost = slices.Contains(ips, f.Unspecified()), r.config.Localhost(f)
+	p := &program{
+		Ruleset: r, node: node, sources: sources, fromPod: r.config.DetectLocal.match(r.layout.family, node),
+		nodePortsAll: slices.Contains(ips, r.layout.family.Unspecified()),
+	}
 	out := &Program{Table: p.table(), NodePortAddrs: ips, Rows: r.layout.fixedRows()}
 	if p.nodePortsAll {
 		return out
@@ -50,19 +42,16 @@ func (r *Ruleset) MakeProgram(node *cluster.Node, sources ...*nft.Set) *Program 
 // NodePortAddrs returns the addresses of a node on which NodePorts listen. The
 // unspecified address stands for all local addresses.
 func (r *Ruleset) NodePortAddrs(node *cluster.Node) []netip.Addr {
-	if ips := r.config.NodePortAddresses.on(r.layout.family, node); ips != nil {
-		return ips
-	}
-	return []netip.Addr{r.layout.family.Unspecified()}
+	return r.config.NodePortAddresses.on(r.layout.family, node)
 }
 
-// on returns the addresses of a node on which NodePorts listen, nil for all of
-// them. NodePorts listen on all addresses of a family that has no CIDR and no
-// known primary address.
+// on returns the addresses of a node on which NodePorts listen. NodePorts
+// listen on all addresses of a family that has no CIDR and no known primary
+// address.
 func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
-	cidrs := f.Prefixes(a.CIDRs)
+	all, cidrs := []netip.Addr{f.Unspecified()}, f.Prefixes(a.CIDRs)
 	if slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
-		return nil
+		return all
 	}
 	out := []netip.Addr{}
 	add := func(ips []netip.Addr, except []netip.Addr) {
@@ -79,13 +68,10 @@ func (a NodePortAddresses) on(f nft.Family, node *cluster.Node) []netip.Addr {
 		add(node.IPs, out)
 	}
 	if len(cidrs) == 0 && len(out) == 0 {
-		return nil
+		return all
 	}
 	return out
 }
-
-// localMatch matches the traffic of this cluster's pods, and all other traffic.
-type localMatch struct{ match, matchNot nft.Statement }
 
 // match returns the match for traffic of this cluster's pods. It is nil if the
 // pods of the family cannot be recognized.
@@ -122,35 +108,43 @@ func fromInterface(name string) *localMatch {
 	return &localMatch{nft.InInterface(name), nft.NotInInterface(name)}
 }
 
-// program builds the chains of a Program.
-type program struct {
-	layout        *layout
-	sources       []*nft.Set // of source ranges, by length of their prefixes
-	mark          uint32     // requests masquerading
-	masqueradeAll bool
-	fromPod       *localMatch // nil if pods cannot be recognized
-	serviceCIDRs  []netip.Prefix
-	nodePortsAll  bool // NodePorts listen on all local addresses
-	localhost     bool // TCP NodePorts are served on localhost
-	connections   bool // connections to Services are counted
-	resetStale    bool // connections to endpoints that are gone are reset
-}
-
 func (p *program) table() *nft.Table {
 	t := &nft.Table{
 		Family:  p.layout.family,
 		Name:    TableName,
 		Comment: "rules for kube-proxy",
-		Sets:    p.layout.sets(p),
+		Sets:    p.sets(),
 		Chains:  append(p.regularChains(), p.baseChains()...),
 	}
 	for _, reason := range Refusals() {
 		t.Counters = append(t.Counters, reason.Counter())
 	}
-	if p.localhost {
+	if p.onLocalhost() {
 		for _, proto := range RejectedOnLocalhost() {
 			t.Counters = append(t.Counters, LocalhostCounter(proto))
 		}
 	}
 	return t
+}
+
+// sets returns the sets in the order in which they are written.
+func (p *program) sets() []*nft.Set {
+	l := p.layout
+	sets := []*nft.Set{l.clusterIPs}
+	vips, nodePorts := l.vips.sets(), l.nodePorts.sets()
+	for i := range len(vips) - 1 { // the last one is optional
+		sets = append(sets, vips[i], nodePorts[i])
+	}
+	sets = append(append(sets, l.localClassChains, l.portTargets), p.sources...)
+	sets = append(sets, l.hairpin, l.reservedIDs)
+	if !p.nodePortsAll {
+		sets = append(sets, l.nodePortIPs)
+	}
+	if p.onLocalhost() {
+		sets = append(sets, l.localhostNodePorts)
+	}
+	if p.config.ServiceMetrics.Enabled() {
+		sets = append(sets, l.vips.connections, l.nodePorts.connections)
+	}
+	return sets
 }

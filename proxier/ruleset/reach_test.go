@@ -31,7 +31,7 @@ func TestReach(t *testing.T) {
 		if tt.service != nil {
 			p.Service = tt.service
 		}
-		if err := p.setTables(); err != nil {
+		if err := p.setSlots(); err != nil {
 			t.Fatal(err)
 		}
 		if got := p.Reach(cluster.PolicyCluster); got != tt.all {

@@ -160,17 +160,6 @@ func Refusals() []Reason {
 	return []Reason{NoEndpoints, NoLocalEndpoints, NoWeight, UnknownPort, UnallocatedAddress, SourceRange}
 }
 
-// RefusalOf returns the reason whose packets a counter counts. ok is false for
-// another counter.
-func RefusalOf(counter string) (r Reason, ok bool) {
-	for r, name := range refusalNames {
-		if name == counter {
-			return r, true
-		}
-	}
-	return "", false
-}
-
 // name returns the name of the counter of a refusal, and of its chain.
 func (r Reason) name() string { return refusalNames[r] }
 

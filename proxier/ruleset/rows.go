@@ -1,6 +1,9 @@
 package ruleset
 
-import "github.com/nftproxy/nftproxy/nft"
+import (
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+)
 
 // Rows appends the rows of one service port to rows. A nil plan has none. Other
 // service ports can have the same rows of shared sets (see IsShared).
@@ -8,41 +11,54 @@ func (r *Ruleset) Rows(rows []nft.Row, p *Plan) []nft.Row {
 	if p == nil {
 		return rows
 	}
-	name := p.Name()
+	w := portRows{rules: r, plan: p, name: p.Name(), rows: rows}
 	for _, f := range p.Frontends {
-		one := r.newDispatch(p, f, name)
-		d := &one
-		rows = r.connections(rows, d)
+		w.begin(f)
+		w.addConnections()
 		if f.IsClusterIP() {
-			rows = append(rows, nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.Addr)})
+			w.add(nft.Row{Set: r.layout.clusterIPs, Key: nft.Tuple{}.Addr(f.Addr)})
 		}
-		rows = r.onLocalhost(r.sources(r.targets(r.dispatch(rows, d), d), d), d)
+		w.addDispatch()
+		w.addTargets()
+		w.addSources()
+		w.addLocalhost()
 	}
-	return r.hairpin(r.numbered(rows, p), p)
+	w.addNumbered()
+	w.addHairpin()
+	return w.rows
 }
 
-// dispatch contains what the rows of one frontend have in common.
-type dispatch struct {
+// portRows collects the rows of one service port, frontend by frontend.
+type portRows struct {
+	rules *Ruleset
+	plan  *Plan
+	name  string
+	rows  []nft.Row
+
 	*dispatchSets
-	plan     *Plan
 	frontend ServedFrontend
-	at       nft.Tuple // with which the keys of its rows begin
-	name     string
+	key      nft.Tuple // with which the keys of its rows begin
 }
 
-func (r *Ruleset) newDispatch(p *Plan, f ServedFrontend, name string) dispatch {
-	var key nft.Tuple
-	if !f.IsNodePort() {
-		key = key.Addr(f.Addr)
-	}
-	key = key.Proto(uint8(f.Proto)).Port(f.Port)
-	return dispatch{dispatchSets: r.layout.dispatch(f.Frontend), plan: p, frontend: f, at: key, name: name}
+// begin begins the rows of a frontend.
+func (w *portRows) begin(f ServedFrontend) {
+	w.dispatchSets, w.frontend, w.key = w.rules.layout.setsOf(f.Frontend), f, f.key()
 }
 
-// class returns the class of a frontend.
-func (d *dispatch) class() Class {
-	p, f, kind := d.plan, d.frontend, d.frontend.chainKind()
-	reason := p.reach(kind).Reason
+func (w *portRows) add(row nft.Row) { w.rows = append(w.rows, row) }
+
+func (w *portRows) addClass(m *nft.Set, c Class, comment string) {
+	w.add(nft.Row{Set: m, Key: w.key, Data: c.tuple(), Comment: comment})
+}
+
+func (w *portRows) addChain(m *nft.Set, chain string) {
+	w.add(nft.Row{Set: m, Key: w.key, Verdict: nft.VerdictGoto(chain), Comment: w.name})
+}
+
+// class returns the class of the frontend.
+func (w *portRows) class() Class {
+	p, f, list := w.plan, w.frontend, w.plan.list(w.frontend.Policy)
+	reason := p.Reach(f.Policy).Reason
 	var c Class
 	switch {
 	case f.splitsClients() && reason != NoEndpoints:
@@ -52,11 +68,11 @@ func (d *dispatch) class() Class {
 	case reason != "":
 		c = refusalClasses[reason]
 	case f.IsClusterIP():
-		return balancerClass(balance, p.draw(kind), p.rowsOf(kind))
+		return list.class(toClusterIP)
 	case p.guards(f):
-		return balancerClass(guarded, p.draw(kind), p.rowsOf(kind))
+		return list.class(toGuarded)
 	default:
-		return balancerClass(d.masqueraded, p.draw(kind), p.rowsOf(kind))
+		return list.class(w.masqueraded)
 	}
 	if p.guards(f) {
 		c |= guardedClass
@@ -64,101 +80,127 @@ func (d *dispatch) class() Class {
 	return c
 }
 
-// dispatch appends the rows that lead the packets of a frontend to the chain
+// addDispatch adds the rows that lead the packets of the frontend to the chain
 // that draws an endpoint, or to the one that refuses them.
-func (r *Ruleset) dispatch(rows []nft.Row, d *dispatch) []nft.Row {
-	p, f := d.plan, d.frontend
-	rows = append(rows, d.classRow(d.classes, d.class(), d.name))
+func (w *portRows) addDispatch() {
+	p, f := w.plan, w.frontend
+	w.addClass(w.classes, w.class(), w.name)
 	reason := p.Reach(f.Policy).Reason
 	switch {
 	case f.splitsClients() && reason != NoEndpoints:
 		// This cluster's pods and this node may use all endpoints, other
 		// clients those of this node (see program.localPolicy).
-		rows = d.split(rows, d.allClasses, d.allChains, d.all, toAll)
-		rows = d.split(rows, d.localClasses, d.localChains, d.local, toLocal)
+		w.addSplit(w.allClasses, w.allChains, w.all)
+		w.addSplit(w.localClasses, w.localChains, w.local)
 	case !p.hasChains():
 	case reason != "":
-		rows = append(rows, d.chainRow(d.noEndpoints, reason.name()))
+		w.addChain(w.noEndpoints, reason.name())
 	default:
-		rows = append(rows, d.chainRow(d.chains, p.chainName(f.chainKind())))
+		w.addChain(w.chains, p.chainName(f.ownKind()))
 	}
-	return rows
 }
 
-// split appends a row of externalTrafficPolicy Local.
-func (d *dispatch) split(rows []nft.Row, classes, chains *nft.Set, to balancerKind, kind chainKind) []nft.Row {
-	switch reason := d.plan.reach(kind).Reason; {
+// addSplit adds a row of externalTrafficPolicy Local.
+func (w *portRows) addSplit(classes, chains *nft.Set, to chainKind) {
+	p, policy := w.plan, to.policy()
+	switch reason := p.Reach(policy).Reason; {
 	case reason == NoLocalEndpoints: // see program.localPolicy
-		return rows
 	case reason != "":
-		return append(rows, d.classRow(classes, refusalClasses[reason], ""))
-	case d.plan.hasChains():
-		return append(rows, d.chainRow(chains, d.plan.chainName(kind)))
-	}
-	return append(rows, d.classRow(classes, balancerClass(to, d.plan.draw(kind), d.plan.rowsOf(kind)), ""))
-}
-
-func (d *dispatch) classRow(m *nft.Set, c Class, comment string) nft.Row {
-	return nft.Row{Set: m, Key: d.at, Data: nft.Tuple{}.Integer(uint32(c)), Comment: comment}
-}
-
-func (d *dispatch) chainRow(m *nft.Set, chain string) nft.Row {
-	return nft.Row{Set: m, Key: d.at, Verdict: nft.VerdictGoto(chain), Comment: d.name}
-}
-
-// targets appends the rows from which balancers draw a frontend's target.
-func (r *Ruleset) targets(rows []nft.Row, d *dispatch) []nft.Row {
-	switch f := d.frontend; {
-	case d.plan.hasChains():
-		return rows
-	case f.splitsClients():
-		return d.indexed(d.indexed(rows, firstIndex+allOffset, toAll), firstIndex, toLocal)
+		w.addClass(classes, refusalClasses[reason], "")
+	case p.hasChains():
+		w.addChain(chains, p.chainName(ownKind(policy)))
 	default:
-		return d.indexed(rows, firstIndex, f.chainKind())
+		w.addClass(classes, p.list(policy).class(to), "")
 	}
 }
 
-// indexed appends the rows of the targets of a kind of chain.
-func (d *dispatch) indexed(rows []nft.Row, offset uint32, kind chainKind) []nft.Row {
-	for i, t := range d.plan.indexed(kind) {
-		rows = append(rows, nft.Row{Set: d.dispatchSets.targets, Key: d.at.Integer(offset + uint32(i)), Data: t.data()})
+// addTargets adds the rows from which balancers draw the frontend's target.
+func (w *portRows) addTargets() {
+	switch {
+	case w.plan.hasChains():
+	case w.frontend.splitsClients():
+		w.addIndexed(allIndex, cluster.PolicyCluster)
+		w.addIndexed(firstIndex, cluster.PolicyLocal)
+	default:
+		w.addIndexed(firstIndex, w.frontend.Policy)
 	}
-	return rows
 }
 
-// data returns the target as the data of a row.
-func (t Target) data() nft.Tuple { return nft.Tuple{}.Addr(t.Addr).Port(t.Port) }
+// addIndexed adds the rows of the targets for traffic with a policy.
+func (w *portRows) addIndexed(first uint32, policy cluster.Policy) {
+	for i, t := range w.plan.Rows(policy) {
+		w.add(nft.Row{Set: w.targets, Key: w.key.Integer(first + uint32(i)), Data: t.data()})
+	}
+}
 
 // guards reports whether the clients of a frontend are restricted.
-func (p *Plan) guards(f ServedFrontend) bool {
-	return p.Guarded && f.Kind == LoadBalancerIP && !f.IsNodePort()
+func (p *Plan) guards(f ServedFrontend) bool { return p.Guarded && f.Kind == LoadBalancerIP }
+
+// addSources adds the rows of the clients that may use a LoadBalancer IP.
+func (w *portRows) addSources() {
+	if !w.plan.guards(w.frontend) {
+		return
+	}
+	for _, p := range w.plan.Sources {
+		w.add(nft.Row{Set: w.rules.layout.firewallSources[p.Bits()-1], Key: w.key.Addr(p.Addr())})
+	}
 }
 
-// sources appends the rows of the clients that may use a LoadBalancer IP.
-func (r *Ruleset) sources(rows []nft.Row, d *dispatch) []nft.Row {
-	if !d.plan.guards(d.frontend) {
-		return rows
+// addLocalhost adds the row of a NodePort that localhost rejects.
+func (w *portRows) addLocalhost() {
+	f, l := w.frontend, w.rules.layout
+	if f.IsNodePort() && f.Proto != cluster.TCP && w.rules.config.Localhost(l.family) {
+		w.add(nft.Row{Set: l.localhostNodePorts, Key: w.key, Comment: w.name})
 	}
-	for _, p := range d.plan.Sources {
-		rows = append(rows, nft.Row{Set: r.layout.firewallSources[p.Bits()-1], Key: d.at.Addr(p.Addr())})
-	}
-	return rows
 }
 
-// hairpin appends the rows of the endpoints on this node. Their connections to
+// addConnections adds the row that counts the connections to the frontend.
+func (w *portRows) addConnections() {
+	if w.rules.config.ServiceMetrics.counts(w.plan.Service) {
+		w.add(nft.Row{Set: w.connections, Key: w.key, Comment: w.name})
+	}
+}
+
+// ConnectionRows returns the rows that count the connections to the frontends
+// of a service port. A nil plan has none.
+func (r *Ruleset) ConnectionRows(p *Plan) []nft.Row {
+	if p == nil {
+		return nil
+	}
+	w := portRows{rules: r, plan: p, name: p.Name()}
+	for _, f := range p.Frontends {
+		w.begin(f)
+		w.addConnections()
+	}
+	return w.rows
+}
+
+// addNumbered adds the rows of the targets of a service port with a number.
+func (w *portRows) addNumbered() {
+	if w.plan.Number == 0 {
+		return
+	}
+	for _, kind := range w.plan.chainKinds() {
+		if kind == toExternal { // the rows of toAll
+			continue
+		}
+		first := w.plan.portClass(kind.policy())
+		for i, t := range w.plan.Rows(kind.policy()) {
+			w.add(nft.Row{Set: w.rules.layout.portTargets, Key: (first + Class(i)).tuple(), Data: t.data()})
+		}
+	}
+}
+
+// addHairpin adds the rows of the endpoints on this node. Their connections to
 // themselves are masqueraded.
-func (r *Ruleset) hairpin(rows []nft.Row, p *Plan) []nft.Row {
+func (w *portRows) addHairpin() {
 	seen := make(map[Target]bool)
-	for _, targets := range [][]Target{p.Cluster, p.Local} {
+	for _, targets := range [][]Target{w.plan.Cluster, w.plan.Local} {
 		for _, t := range targets {
 			if t.Here && !seen[t] {
 				seen[t] = true
-				rows = append(rows, nft.Row{
-					Set: r.layout.hairpin,
-					Key: nft.Tuple{}.Addr(t.Addr).Addr(t.Addr).Proto(uint8(p.Port.Protocol)).Port(t.Port),
-				})
+				w.add(nft.Row{Set: w.rules.layout.hairpin, Key: t.hairpinKey(w.plan.Port.Protocol)})
 			}
 		}
 	}
-	return rows
 }

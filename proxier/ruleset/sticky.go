@@ -27,7 +27,7 @@ type sticky struct {
 }
 
 func (r *Ruleset) sticky(p *Plan, kind chainKind) *sticky {
-	return &sticky{r.layout.family, r.layout.affinity[p.ClientSet], p, kind, p.targets(kind)}
+	return &sticky{r.layout.family, r.layout.affinity[p.ClientSet], p, kind, p.list(kind.policy()).targets}
 }
 
 // chains returns the chains. The first one is the one to which packets go. For
@@ -59,29 +59,22 @@ func (s *sticky) names() []string {
 	for _, g := range groups {
 		names = append(names, s.knownName(g[0].Group))
 	}
-	parts := s.parts()
-	for _, p := range parts[:len(parts)-1] {
-		names = append(names, s.newName(p))
+	blocks := s.blocks()
+	for _, b := range blocks[:len(blocks)-1] {
+		names = append(names, s.newName(b))
 	}
 	return names
 }
 
 // knownName returns the name of the chain for the known clients of a group.
-func (s *sticky) knownName(group uint32) string {
-	return s.name(affinityKnownPrefix, affinityLocalKnownPrefix, int(group))
-}
+func (s *sticky) knownName(group uint32) string { return s.name(knownPrefixes, int(group)) }
 
-// newName returns the name of the chain for new clients of a part.
-func (s *sticky) newName(p part) string {
-	return s.name(affinityNewPrefix, affinityLocalNewPrefix, p.start)
-}
+// newName returns the name of the chain for new clients of a block.
+func (s *sticky) newName(b block) string { return s.name(newPrefixes, b.start) }
 
 // name returns the name of chain n of those with a prefix.
-func (s *sticky) name(prefix, ifLocal string, n int) string {
-	if s.kind == toLocal {
-		prefix = ifLocal
-	}
-	return prefix + strconv.Itoa(n) + "." + s.plan.AffinityName()
+func (s *sticky) name(prefixes map[chainKind]string, n int) string {
+	return prefixes[s.kind] + strconv.Itoa(n) + "." + s.plan.AffinityName()
 }
 
 // groups returns the targets that are in no group, and the targets of each one.
@@ -99,12 +92,10 @@ func (s *sticky) groups() (listed []Target, groups [][]Target) {
 	slices.SortFunc(grouped, func(a, b Target) int {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.ID, b.ID))
 	})
-	for len(grouped) > 0 {
-		n := slices.IndexFunc(grouped, func(t Target) bool { return t.Group != grouped[0].Group })
-		if n < 0 {
-			n = len(grouped)
+	for first, i := 0, 1; i <= len(grouped); i++ {
+		if i == len(grouped) || grouped[i].Group != grouped[first].Group {
+			groups, first = append(groups, grouped[first:i]), i
 		}
-		groups, grouped = append(groups, grouped[:n]), grouped[n:]
 	}
 	return listed, groups
 }
@@ -125,12 +116,12 @@ const (
 	manyTargets        = 256
 )
 
-// part is a part of the targets, from one index to another.
-type part struct{ start, end int }
+// block is a block of consecutive targets, from one index to another.
+type block struct{ start, end int }
 
-// parts returns the parts between which a new client draws. All have the same
+// blocks returns the blocks between which a new client draws. All have the same
 // size, but the first one in the list can be smaller: it has the last targets.
-func (s *sticky) parts() (parts []part) {
+func (s *sticky) blocks() (blocks []block) {
 	n, size := len(s.targets), drawn
 	if n > manyTargets {
 		size = drawnOfMany
@@ -138,14 +129,14 @@ func (s *sticky) parts() (parts []part) {
 	rest := n / size * size
 	switch {
 	case n < 2*size:
-		return []part{{0, n}}
+		return []block{{0, n}}
 	case rest < n:
-		parts = []part{{rest, n}}
+		blocks = []block{{rest, n}}
 	}
 	for start := 0; start < rest; start += size {
-		parts = append(parts, part{start, start + size})
+		blocks = append(blocks, block{start, start + size})
 	}
-	return parts
+	return blocks
 }
 
 // addDraws adds the rules for new clients to the first chain, and the chains to
@@ -157,26 +148,26 @@ func (s *sticky) parts() (parts []part) {
 //
 // and the rules of the targets 8 to 15.
 func (s *sticky) addDraws(chains []*nft.Chain) []*nft.Chain {
-	first, parts, left := chains[0], s.parts(), len(s.targets)
-	for _, p := range parts[:len(parts)-1] {
-		c := &nft.Chain{Name: s.newName(p), Rules: s.fresh(p)}
+	first, blocks, left := chains[0], s.blocks(), len(s.targets)
+	for _, b := range blocks[:len(blocks)-1] {
+		c := &nft.Chain{Name: s.newName(b), Rules: s.fresh(b)}
 		chains = append(chains, c)
-		take := p.end - p.start
+		take := b.end - b.start
 		if left%take == 0 {
 			first.Rules = append(first.Rules, nft.NewRule(nft.RandomIsZero(uint32(left/take)), nft.Goto(c.Name)))
 			left -= take
 			continue
 		}
-		for ; take > 0; take-- { // each rule takes the share of one target
+		for ; take > 0; take-- { // each rule takes the chance of one target
 			first.Rules = append(first.Rules, nft.NewRule(nft.RandomIsZero(uint32(left)), nft.Goto(c.Name)))
 			left--
 		}
 	}
-	first.Rules = append(first.Rules, s.fresh(parts[len(parts)-1])...)
+	first.Rules = append(first.Rules, s.fresh(blocks[len(blocks)-1])...)
 	return chains
 }
 
-// fresh returns the rules that select a target of a part for a new client. Of
+// fresh returns the rules that select a target of a block for a new client. Of
 // the first n rules, rule j takes 1/(n-j) of the clients that reach it. If the
 // set is full, `update` ends its rule, and the last n rules serve the client
 // without affinity. For two targets:
@@ -188,16 +179,16 @@ func (s *sticky) addDraws(chains []*nft.Chain) []*nft.Chain {
 //	  meta l4proto tcp dnat to 10.244.2.8:8080
 //	numgen random mod 2 0 meta l4proto tcp dnat to 10.244.1.8:8080
 //	meta l4proto tcp dnat to 10.244.2.8:8080
-func (s *sticky) fresh(p part) []nft.Rule {
-	targets, n := s.targets[p.start:p.end], p.end-p.start
+func (s *sticky) fresh(b block) []nft.Rule {
+	targets, n := s.targets[b.start:b.end], b.end-b.start
 	rules := make([]nft.Rule, 2*n)
 	for j, t := range targets {
-		var share nft.Statement
+		var chance nft.Statement
 		if left := n - j; left > 1 {
-			share = nft.RandomIsZero(uint32(left))
+			chance = nft.RandomIsZero(uint32(left))
 		}
-		rules[j] = nft.NewRule(share, s.remember(t), s.send(t))
-		rules[n+j] = nft.NewRule(share, s.send(t))
+		rules[j] = nft.NewRule(chance, s.remember(t), s.send(t))
+		rules[n+j] = nft.NewRule(chance, s.send(t))
 	}
 	return rules
 }

@@ -206,14 +206,14 @@ func TestStickyNames(t *testing.T) {
 		if want := rules.sticky(plan, kind).names(); !slices.Equal(names, want) {
 			t.Errorf("got names %q, want %q", want, names)
 		}
-		for _, target := range plan.targets(kind) {
+		for _, target := range plan.list(kind.policy()).targets {
 			want := StickyRule{target.AddrPort(), target.ID, target.Group, plan.ClientSet}
 			if got := found[target.AddrPort()]; got != want {
 				t.Errorf("%s: got %v, want %v", target.Addr, got, want)
 			}
 		}
 	}
-	if _, ok := ParseStickyChain(fmt.Sprint(affinityNewPrefix, "8.ns.svc.tcp.http")); ok {
+	if _, ok := ParseStickyChain(fmt.Sprint(newPrefixes[toAll], "8.ns.svc.tcp.http")); ok {
 		t.Error("a chain for new clients is parsed as one for known clients")
 	}
 }

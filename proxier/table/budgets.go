@@ -41,7 +41,7 @@ func (d *desired) budget(s *serviceState) int {
 
 // share returns the part of a Service that a budget covers.
 func (d *desired) share(s *serviceState, budget int) ruleset.Share {
-	return ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.config.TableSize(s.spec), budget)
+	return ruleset.ShareOf(d.family, s.spec, s.endpoints, d.budgets.config.Slots(s.spec), budget)
 }
 
 // applyBudgets makes the limits of all Services follow the changes. It must be

@@ -145,7 +145,7 @@ func (s source) Cost(o keep.Owner, have keep.Content) (next int) {
 	p := o.(*portState)
 	if svc := p.service.spec; svc != nil && !p.removed {
 		plan := ruleset.Plan{
-			Service: svc, Frontends: p.wants, Sources: svc.SourceRanges, TableSize: s.t.config.Rules.TableSize(svc),
+			Service: svc, Frontends: p.wants, Sources: svc.SourceRanges, Slots: s.t.config.Rules.Slots(svc),
 		}
 		next = plan.Cost(len(p.service.endpoints), p.service.weighted)
 	}

@@ -81,7 +81,7 @@ func (d *diff) compare(ctx context.Context, client *socket.Client, each func(*ke
 		}
 		for _, found := range step.Differences {
 			same := found
-			same.ServicePort = "" // several service ports can have one row
+			same.Owner = "" // several service ports can have one row
 			if _, before := seen[same]; !before {
 				seen[same] = struct{}{}
 				d.Differences = append(d.Differences, found)

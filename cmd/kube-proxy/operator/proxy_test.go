@@ -269,10 +269,10 @@ func TestDiff(t *testing.T) {
 // differing answers with one step of a comparison, and then with an error.
 func differing(err error) socket.Page {
 	missing := keep.Difference{
-		Family: nft.IPv4, Kind: keep.Missing, Object: "row cluster-ips 10.96.0.1", ServicePort: "default/web:http",
+		Family: nft.IPv4, Kind: keep.Missing, Object: "row cluster-ips 10.96.0.1", Owner: "default/web:http",
 	}
 	other := missing
-	other.ServicePort = "default/web:dns"
+	other.Owner = "default/web:dns"
 	changed := keep.Difference{
 		Family: nft.IPv6, Kind: keep.Changed, Object: "row service-classes x : a", Found: "row service-classes x : b",
 	}

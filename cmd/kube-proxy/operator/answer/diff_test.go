@@ -69,7 +69,7 @@ func diffAll(t *testing.T, a *Answers, after string) (steps []keep.DiffStep) {
 func differencesOf(steps []keep.DiffStep) (text string) {
 	for _, s := range steps {
 		for _, d := range s.Differences {
-			line := strings.Join([]string{d.Family.Name(), string(d.Kind), d.Object, d.ServicePort}, " ")
+			line := strings.Join([]string{d.Family.Name(), string(d.Kind), d.Object, d.Owner}, " ")
 			text += strings.TrimSpace(line) + "\n"
 		}
 	}

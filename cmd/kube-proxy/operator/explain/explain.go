@@ -2,14 +2,12 @@ package explain
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
-	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
 // Table is a table of a proxy.
@@ -47,6 +45,28 @@ func Explain(table Table, host walk.Host, q Query) (*Result, error) {
 	return r, nil
 }
 
+// Explain walks a hypothetical packet through the table. All rules and rows
+// that it reads belong to one generation.
+func (k *Kernel) Explain(q Query) (r *Result, err error) {
+	_, err = k.Conn.Snapshot(func() error {
+		r, err = Explain(k, k, q)
+		return err
+	})
+	return r, err
+}
+
+// Mark returns the mark that the rules give a packet whose destination they
+// translate. ok is false if they do not.
+func (k *Kernel) Mark(q Query) (mark uint32, ok bool) {
+	paths, err := newJourney(k, k, q).dispatch()
+	for _, p := range paths {
+		if p.End.To.IsValid() {
+			return p.Packet.Mark, err == nil
+		}
+	}
+	return 0, false
+}
+
 // journey is the way of a packet through the base chains of a proxy's table.
 type journey struct {
 	table Table
@@ -54,13 +74,6 @@ type journey struct {
 	walk  *walk.Walk
 	query Query
 	point nft.HookPoint // at which the packet enters the table
-}
-
-// fate is a path of a packet that ended.
-type fate struct {
-	*walk.Path
-	dispatched walk.End  // at the hook prerouting or output
-	rows       []nft.Row // that rules found there
 }
 
 func newJourney(table Table, host walk.Host, q Query) *journey {
@@ -128,38 +141,4 @@ func (j *journey) leave(paths []*walk.Path) (fates []fate, err error) {
 		}
 	}
 	return fates, nil
-}
-
-// Query is a hypothetical packet: the first one of a connection.
-type Query struct {
-	Destination netip.AddrPort
-	Protocol    cluster.Protocol
-	// Source is the address of the client. A packet from an address of this
-	// node enters the chains of the hook output, others the chains of
-	// prerouting.
-	Source netip.Addr
-	// From describes the source in the result. It can be empty.
-	From string
-	// Interface is the name of the interface on which the packet arrives. By
-	// default it is the interface of the route to the source.
-	Interface string
-}
-
-// Kinds of sources.
-const (
-	FromPod     = "pod"
-	FromNode    = "node"
-	FromOutside = "outside"
-)
-
-func (q *Query) family() nft.Family { return nft.FamilyOf(q.Destination.Addr()) }
-
-func (q *Query) validate() error {
-	if !q.family().Of(q.Destination.Addr()) {
-		return fmt.Errorf("destination %s is neither IPv4 nor IPv6", q.Destination)
-	}
-	if !q.family().Of(q.Source) {
-		return fmt.Errorf("source %s and destination %s are of different families", q.Source, q.Destination.Addr())
-	}
-	return nil
 }

@@ -95,28 +95,6 @@ func (k *Kernel) Close() error {
 	return k.Conn.Close()
 }
 
-// Explain walks a hypothetical packet through the table. All rules and rows
-// that it reads belong to one generation.
-func (k *Kernel) Explain(q Query) (r *Result, err error) {
-	_, err = k.Conn.Snapshot(func() error {
-		r, err = Explain(k, k, q)
-		return err
-	})
-	return r, err
-}
-
-// Mark returns the mark that the rules give a packet whose destination they
-// translate. ok is false if they do not.
-func (k *Kernel) Mark(q Query) (mark uint32, ok bool) {
-	paths, err := newJourney(k, k, q).dispatch()
-	for _, p := range paths {
-		if p.End.To.IsValid() {
-			return p.Packet.Mark, err == nil
-		}
-	}
-	return 0, false
-}
-
 // BaseChain implements Table.
 func (k *Kernel) BaseChain(point nft.HookPoint) (string, error) {
 	name := ruleset.BaseChainName(point)

@@ -6,10 +6,18 @@ import (
 	"math/big"
 	"slices"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/walk"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
+
+// fate is a path of a packet that ended.
+type fate struct {
+	*walk.Path
+	dispatched walk.End  // at the hook prerouting or output
+	rows       []nft.Row // that rules found there
+}
 
 // outcome returns the fate of a path's packet.
 func (f *fate) outcome(q *Query) Outcome {

@@ -117,21 +117,29 @@ func (o *Outcome) target() string {
 }
 
 func (p printer) walk(r *Result) {
-	fmt.Fprintln(p, "\nWALK")
-	chain := ""
-	for _, s := range r.Walk {
-		if !p.wide && !s.explains() {
-			continue
-		}
-		if s.Chain != chain {
-			chain = s.Chain
-			fmt.Fprintf(p, "  %s\n", chain)
-		}
+	shown := func(s *Step) bool { return p.wide || s.explains() }
+	PrintWalk(p, r.Walk, shown, func(s *Step) string { return s.Chain }, func(s *Step) {
 		fmt.Fprintf(p, "    %s%s\n", p.mark(s), s.Rule)
 		p.rows(s)
+	})
+}
+
+// PrintWalk prints the steps of a walk that are shown, under the chain of each.
+func PrintWalk[S any](w io.Writer, steps []S, shown func(S) bool, chainOf func(S) string, printStep func(S)) {
+	fmt.Fprintln(w, "\nWALK")
+	chain := ""
+	for _, s := range steps {
+		if !shown(s) {
+			continue
+		}
+		if next := chainOf(s); next != chain {
+			chain = next
+			fmt.Fprintf(w, "  %s\n", chain)
+		}
+		printStep(s)
 	}
 	if chain == "" {
-		fmt.Fprintln(p, "  no rule decides")
+		fmt.Fprintln(w, "  no rule decides")
 	}
 }
 

@@ -115,3 +115,57 @@ func stepsOf(f nft.Family, w *walk.Walk) (steps []*Step) {
 	}
 	return steps
 }
+
+// Desired is what a running proxy knows about the fate of a packet.
+type Desired struct {
+	// Result is the walk through the table that the proxy wants.
+	Result *Result `json:"result"`
+	// ServicePort is the namespace/name:port that owns the destination, ""
+	// if none does, and Frontend the kind of the destination.
+	ServicePort string `json:"servicePort,omitempty"`
+	Frontend    string `json:"frontend,omitempty"`
+	// Unused are the endpoints that the packet cannot reach.
+	Unused []Unused `json:"unused,omitempty"`
+	// Forwarder is nil unless the proxy itself serves the destination.
+	Forwarder *Forwarder `json:"forwarder,omitempty"`
+	// Pending is why the kernel may not have the table yet, "" if it should
+	// have it.
+	Pending string `json:"pending,omitempty"`
+	// Notes are other facts about the service port, as sentences.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// Unused is an endpoint that a packet cannot reach.
+type Unused struct {
+	ruleset.EndpointPlace
+	// Reason identifies the reason, Text is for people.
+	Reason string `json:"reason"`
+	Text   string `json:"text"`
+}
+
+// Forwarder describes how the proxy itself serves a NodePort on localhost.
+type Forwarder struct {
+	// Endpoints are those that it chooses from at random.
+	Endpoints []netip.AddrPort `json:"endpoints,omitempty"`
+	// Affinity is "new" if it will use the same endpoint for some time, and
+	// "known" if Endpoints has only this one.
+	Affinity string `json:"affinity,omitempty"`
+	// Closed is the reason why the port is closed. It is zero if the port is
+	// open.
+	Closed Reason `json:"closed,omitzero"`
+}
+
+// Difference is the first rule or row on the way of a packet that differs
+// between the kernel and the table that the proxy wants.
+type Difference struct {
+	Chain string `json:"chain"`
+	// Set and Key identify a row. They are "" for a rule.
+	Set string `json:"set,omitempty"`
+	Key string `json:"key,omitempty"`
+	// Kernel and Desired are the rules or rows in nft syntax, "" if there is
+	// none.
+	Kernel  string `json:"kernel,omitempty"`
+	Desired string `json:"desired,omitempty"`
+	// Meaning explains the difference, in sentences without the last period.
+	Meaning string `json:"meaning"`
+}

@@ -95,7 +95,8 @@ func (k *Packet) Print(w io.Writer, wide bool) {
 	if k.Final != nil {
 		fmt.Fprintf(w, "SENT    %s\n", k.Final)
 	}
-	k.printWalk(w, wide)
+	shown := func(s Step) bool { return wide || s.decides() }
+	explain.PrintWalk(w, k.Steps, shown, Step.place, func(s Step) { fmt.Fprintf(w, "    %s\n", s) })
 }
 
 // String returns the packet as it left the chains.
@@ -104,24 +105,6 @@ func (f *Final) String() string {
 		return fmt.Sprintf("%s → %s to this node", f.Source, f.Destination)
 	}
 	return fmt.Sprintf("%s → %s through %s", f.Source, f.Destination, f.Interface)
-}
-
-func (k *Packet) printWalk(w io.Writer, wide bool) {
-	fmt.Fprintln(w, "\nWALK")
-	table, chain := "", ""
-	for _, s := range k.Steps {
-		if !wide && !s.decides() {
-			continue
-		}
-		if s.Table != table || s.Chain != chain {
-			table, chain = s.Table, s.Chain
-			fmt.Fprintf(w, "  %s\n", s.place())
-		}
-		fmt.Fprintf(w, "    %s\n", s)
-	}
-	if chain == "" {
-		fmt.Fprintln(w, "  no rule decides")
-	}
 }
 
 // isProxy reports whether the step is of the proxy's table.
