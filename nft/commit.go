@@ -59,7 +59,7 @@ func (c *Conn) outcome(b *Batch) error {
 		}
 		if err != nil {
 			lost = err
-			if errors.Is(err, unix.ENOBUFS) {
+			if errors.Is(err, nfnetlink.ErrLost) {
 				continue
 			}
 			break

@@ -9,7 +9,7 @@ import (
 )
 
 // ErrUnknownOutcome is returned when the answer of the kernel to a commit was
-// lost. The transaction may have been applied or not.
+// lost (see nfnetlink.ErrLost). The transaction may have been applied or not.
 var ErrUnknownOutcome = errors.New("outcome of the transaction is unknown")
 
 // ErrGeneration is returned when another program changed the ruleset. Commit
@@ -58,7 +58,8 @@ type Problem struct {
 	// Tag is the tag that Batch.Tag set for the change, 0 if it is unknown.
 	Tag uint32
 	// Errno is the error number of the kernel. It is EINVAL if the batch
-	// refuses the change.
+	// refuses the change. ENOBUFS means that the kernel had no memory for the
+	// change (see nfnetlink.ErrLost for its other meanings).
 	Errno unix.Errno
 	// Message is the explanation of the kernel (extended ACK), if any, or of
 	// the batch.
