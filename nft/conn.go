@@ -33,6 +33,7 @@ func Open() (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Describe = describe
 	return &Conn{socket: s}, nil
 }
 

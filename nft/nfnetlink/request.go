@@ -13,6 +13,7 @@ import (
 func (s *Socket) Request(w *Writer, each func(Message) error) error {
 	s.Discard()
 	s.Seq = w.Seq
+	defer s.messages.end()
 	if err := s.Send(w.Buf); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package nfnetlink
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -18,14 +19,21 @@ const datagramLen = 64 << 10
 //
 // The kernel processes a request while it is sent, so the answer is available
 // when Send returns, and a read never waits.
+//
+// Messages are logged at level -10 of slog.Default, which is verbosity 10 of
+// klog: the first 50 of each request and of each answer.
 type Socket struct {
 	FD int
 	// Seq is the sequence number of the last request.
 	Seq uint32
+	// Describe returns the type of a message of the protocol and the objects in
+	// it, for the log of messages. It can be nil.
+	Describe func(Message) (typ string, objects []slog.Attr)
 
-	sendBuf int // requested size of the send buffer in bytes
-	buf     []byte
-	unread  bool // answers may be pending
+	sendBuf  int // requested size of the send buffer in bytes
+	buf      []byte
+	unread   bool // answers may be pending
+	messages messageLog
 }
 
 // Open opens a socket in the network namespace of the calling thread. It
@@ -85,6 +93,9 @@ func (s *Socket) Send(data []byte) error {
 		s.sendBuf = need
 	}
 	s.unread = true
+	s.messages.end() // of the last answer
+	s.log("Netlink request", data)
+	s.messages.end()
 	for {
 		err := unix.Send(s.FD, data, 0)
 		if !errors.Is(err, unix.EINTR) {
@@ -99,9 +110,15 @@ func (s *Socket) Send(data []byte) error {
 func (s *Socket) Receive() ([]byte, error) {
 	for {
 		data, err := s.receive(unix.MSG_DONTWAIT)
-		if !errors.Is(err, unix.EINTR) {
-			return data, err
+		switch {
+		case err == nil:
+			s.log("Netlink answer", data)
+		case errors.Is(err, unix.EINTR):
+			continue
+		default:
+			s.messages.end()
 		}
+		return data, err
 	}
 }
 
