@@ -50,14 +50,16 @@ func (s *Socket) log(direction string, data []byte) {
 	}
 }
 
-// describe returns the header of a message, and what Socket.Describe returns.
-func (s *Socket) describe(msg Message) []slog.Attr {
-	name, attrs := typeNames[msg.Type()], []slog.Attr(nil)
-	flags := msg.flags()
-	switch {
-	case msg.Type() == unix.NLMSG_ERROR:
+// describe returns the header of a message, the error in it, and what
+// Socket.Describe returns.
+func (s *Socket) describe(msg Message) (attrs []slog.Attr) {
+	name, flags := typeNames[msg.Type()], msg.flags()
+	switch reply, err := ParseReply(msg); {
+	case err == nil:
 		flags &^= unix.NLM_F_CAPPED | unix.NLM_F_ACK_TLVS // which have the values of NLM_F_DUMP
-		attrs = describeReply(msg)
+		if err := reply.Err(); err != nil {
+			attrs = []slog.Attr{slog.String("err", err.Error()), slog.Uint64("offset", uint64(reply.Offset))}
+		}
 	case name == "" && s.Describe != nil:
 		name, attrs = s.Describe(msg)
 	}
@@ -75,18 +77,6 @@ func (s *Socket) describe(msg Message) []slog.Attr {
 var typeNames = map[uint16]string{
 	unix.NLMSG_NOOP: "NLMSG_NOOP", unix.NLMSG_ERROR: "NLMSG_ERROR", unix.NLMSG_DONE: "NLMSG_DONE",
 	unix.NFNL_MSG_BATCH_BEGIN: "NFNL_MSG_BATCH_BEGIN", unix.NFNL_MSG_BATCH_END: "NFNL_MSG_BATCH_END",
-}
-
-// describeReply returns the error of a reply, none for an acknowledgement.
-func describeReply(msg Message) []slog.Attr {
-	r, err := ParseReply(msg)
-	if err == nil {
-		err = r.Err()
-	}
-	if err == nil {
-		return nil
-	}
-	return []slog.Attr{slog.String("err", err.Error()), slog.Uint64("offset", uint64(r.Offset))}
 }
 
 // flagsText returns the flags of a message, such as REQUEST|ACK.
