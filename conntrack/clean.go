@@ -26,8 +26,9 @@ const maxAttempts = 3
 // The rules for new flows must already be in the kernel: the next packet of a
 // client creates its flow again.
 //
-// A dump that was interrupted or overrun (nfnetlink.ErrInterrupted, ENOBUFS) is
-// repeated, up to maxAttempts times in total. After an error the pass
+// A dump that was interrupted (nfnetlink.ErrInterrupted) is repeated, up to
+// maxAttempts times in total, and so is one during which the kernel returned
+// ENOBUFS with any meaning (see nfnetlink.ErrLost). After an error the pass
 // continues with the next dump. clean may be called again with the same
 // check.
 func (c *Conn) clean(ctx context.Context, f *frontends, todo *check) (Stats, error) {

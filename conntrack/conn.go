@@ -43,6 +43,7 @@ func Open() (*Conn, error) {
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to connection tracking: %w", err), c.Close())
 	}
+	dumps.Describe, calls.Describe = describe, describe
 	return c, nil
 }
 

@@ -44,9 +44,9 @@ func (c *Conn) deleteFlows(flows ...trackedFlow) (deleted int, err error) {
 }
 
 // receiveDeletions reads the answers to the deletions of flows, whose
-// sequence numbers start with first. ENOBUFS means that an answer was lost,
-// so the number of deletions is unknown: that is an error, and the next dump
-// lists the flows that still exist.
+// sequence numbers start with first. After nfnetlink.ErrLost the number of
+// deletions is unknown: that is an error, and the next dump lists the flows
+// that still exist.
 func (c *Conn) receiveDeletions(flows []trackedFlow, first uint32) (deleted int, err error) {
 	var failures int
 	var failure error // the first

@@ -1,6 +1,8 @@
 package conntrack
 
 import (
+	"log/slog"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
@@ -13,6 +15,14 @@ const (
 	messageGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
 	messageDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
 )
+
+// describe returns the type of a message of ctnetlink, for the log of messages.
+func describe(msg nfnetlink.Message) (typ string, objects []slog.Attr) {
+	return map[uint16]string{
+		messageNew: "IPCTNL_MSG_CT_NEW", messageGet: "IPCTNL_MSG_CT_GET", messageDelete: "IPCTNL_MSG_CT_DELETE",
+		messageGetStats: "IPCTNL_MSG_CT_GET_STATS",
+	}[msg.Type()], nil
+}
 
 // Attributes of a flow (enum ctattr_type).
 const (

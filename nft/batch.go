@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Batch collects changes to one table. Conn.Commit applies all of them in one
@@ -71,25 +72,6 @@ type tagMark struct {
 
 // NewBatch returns an empty batch of changes to the table.
 func NewBatch(table *Table) *Batch { return &Batch{table: table} }
-
-// AddProgram adds the table with all its counters, sets, chains and rules. A
-// set that exists keeps its rows. A chain that exists keeps its rules, and the
-// new rules are appended to them.
-func (b *Batch) AddProgram() {
-	b.AddTable(b.table.Comment)
-	for _, c := range b.table.Counters {
-		b.AddCounter(c)
-	}
-	for _, s := range b.table.Sets {
-		b.AddSet(s)
-	}
-	for _, c := range b.table.Chains {
-		b.AddChain(c)
-	}
-	for _, c := range b.table.Chains { // rules may refer to any chain
-		b.AddRules(c)
-	}
-}
 
 // Reset removes all changes from the batch, and the effects of Tag, Expect
 // and Isolate. It keeps the table and the memory, as much as the largest
@@ -190,6 +172,36 @@ func (b *Batch) message(kind *objectKind, m sentMessage, typ, flags uint16, body
 	b.refuseOverflow(m)
 }
 
+// maxRowsMessage is the size at which a message of rows ends. The list of
+// rows is one attribute, which is limited to 64 KiB. A row takes less than 1
+// KiB.
+const maxRowsMessage = 60 << 10
+
+// openRows makes the last message accept another row of the set.
+func (b *Batch) openRows(op string, typ, flags uint16, s *Set) {
+	b.rows++
+	if b.openSet == s && b.last().op == op && len(b.w.Buf)-b.openListAt < maxRowsMessage {
+		return
+	}
+	b.closeRows()
+	b.start()
+	b.openSet = s
+	b.messages = append(b.messages, sentMessage{at: b.w.beginNFT(typ, flags, b.table.Family), op: op, set: s})
+	b.w.names(kindRow, b.table, s.Name)
+	b.openListAt = b.w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+}
+
+// closeRows completes the message that accepts rows, if any.
+func (b *Batch) closeRows() {
+	if b.openSet == nil {
+		return
+	}
+	b.w.Unnest(b.openListAt)
+	b.w.End(b.last().at)
+	b.openSet = nil
+	b.refuseOverflow(*b.last())
+}
+
 // refuseOverflow refuses the batch if the last message is too long for
 // netlink.
 func (b *Batch) refuseOverflow(m sentMessage) {
@@ -197,6 +209,27 @@ func (b *Batch) refuseOverflow(m sentMessage) {
 		b.refuse(m.op, b.objectText(&m), "longer than 65535 bytes, the limit of a netlink attribute")
 		b.w.Overflow = false
 	}
+}
+
+// checkName refuses names that nft cannot read. The kernel accepts any name,
+// but nft could not load its own listing.
+func (b *Batch) checkName(op string, name string) {
+	switch {
+	case !notation.IsName(name):
+		b.refuse(op, name, "name must be a letter, _ or ., followed by letters, digits, _, ., / or -")
+	case len(name) >= unix.NFT_NAME_MAXLEN:
+		b.refuse(op, name, "name is longer than 255 bytes")
+	}
+}
+
+// refuse records a change that cannot be encoded. Commit then refuses the
+// batch.
+func (b *Batch) refuse(op string, object, reason string) {
+	p := Problem{Op: op, Object: object, Errno: unix.EINVAL, Message: reason}
+	if n := len(b.tags); n > 0 {
+		p.Tag = b.tags[n-1].tag
+	}
+	b.refused = append(b.refused, p)
 }
 
 // finish completes the batch and returns its bytes. More changes can be added
@@ -225,28 +258,13 @@ const beginSeq = 1
 // lastSeq returns the sequence number of the last message with a change.
 func (b *Batch) lastSeq() uint32 { return beginSeq + uint32(len(b.messages)) }
 
-// checkName refuses names that nft cannot read. The kernel accepts any name,
-// but nft could not load its own listing.
-func (b *Batch) checkName(op string, name string) {
-	switch {
-	case !isName(name):
-		b.refuse(op, name, "name must be a letter, _ or ., followed by letters, digits, _, ., / or -")
-	case len(name) >= unix.NFT_NAME_MAXLEN:
-		b.refuse(op, name, "name is longer than 255 bytes")
+// messageOf returns the message with a sequence number, and its bytes.
+func (b *Batch) messageOf(seq uint32) (m sentMessage, body []byte, ok bool) {
+	i := int(seq) - beginSeq - 1
+	if i < 0 || i >= len(b.messages) {
+		return m, nil, false
 	}
-}
-
-// isName reports whether the scanner of nft reads s as a name. It does not
-// check for keywords.
-func isName(s string) bool {
-	for i, c := range []byte(s) {
-		letter := 'a' <= c|0x20 && c|0x20 <= 'z'
-		switch {
-		case letter, c == '_', c == '.':
-		case i > 0 && ('0' <= c && c <= '9' || c == '/' || c == '-'):
-		default:
-			return false
-		}
-	}
-	return s != ""
+	m = b.messages[i]
+	n := int(binary.NativeEndian.Uint32(b.w.Buf[m.at:])) // the header begins with the length
+	return m, b.w.Buf[m.at : m.at+n], true
 }

@@ -29,20 +29,16 @@ const receiveBuffer = 8 << 20
 // The connection stays with that namespace, whichever thread uses it. Reading
 // and writing require CAP_NET_ADMIN in the namespace.
 func Open() (*Conn, error) {
-	s, err := openSocket()
+	s, err := nfnetlink.Open(unix.NETLINK_NETFILTER, receiveBuffer)
 	if err != nil {
 		return nil, err
 	}
+	s.Describe = describe
 	return &Conn{socket: s}, nil
 }
 
-// openSocket opens a netlink socket to nfnetlink.
-func openSocket() (*nfnetlink.Socket, error) {
-	return nfnetlink.Open(unix.NETLINK_NETFILTER, receiveBuffer)
-}
-
-// Port returns the netlink port of the connection. A Monitor reports the port
-// from which each transaction was sent.
+// Port returns the netlink port of the connection. A notify.Monitor reports the
+// port from which each transaction was sent.
 func (c *Conn) Port() (uint32, error) {
 	sa, err := unix.Getsockname(c.socket.FD)
 	if err != nil {

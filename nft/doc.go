@@ -115,9 +115,10 @@
 //
 // The package encodes tables, sets, rows, chains and rules as netlink
 // messages, assigns the errors of the kernel to the changes that caused them,
-// and reads objects back. It writes the user data from which the nft program
-// lists a set as it was declared. It supports the families ip and ip6, and
-// the statements that match and translate connections by their addresses.
+// and reads objects back. Package notation has the user data from which the nft
+// program lists a set as it was declared, and the text of rules. The package
+// supports the families ip and ip6, and the statements that match and translate
+// connections by their addresses.
 //
 // The package does not store what was committed, compare it with the desired
 // state, or watch the ruleset. Callers can do so with [Batch.Expect] and the
@@ -125,9 +126,9 @@
 //
 // # Traces
 //
-// A [Tracer] receives the steps of packets for which a rule has [SetTrace], in
-// the tables of all programs. A table with Owned ends with its connection, so
-// that such rules do not stay.
+// A Tracer of package notify receives the steps of packets for which a rule has
+// [SetTrace], in the tables of all programs. A table with Owned ends with its
+// connection, so that such rules do not stay.
 //
 // # Transactions
 //

@@ -7,48 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// objectKind is a kind of objects that the kernel adds, reads and deletes by
-// their names.
-type objectKind struct {
-	name, addition   string // addition is the operation as nft writes it
-	add, get, delete uint16 // messages
-	// Attributes: the name of the table, the name of the object (of a rule: of
-	// its chain; of a row: of its set; 0 for a table), and the handle.
-	table, object, handle uint16
-}
-
-var (
-	kindTable = &objectKind{"table", "add table",
-		unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_GETTABLE, unix.NFT_MSG_DELTABLE,
-		unix.NFTA_TABLE_NAME, 0, nftaTableHandle}
-	kindChain = &objectKind{"chain", "add chain",
-		unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_GETCHAIN, unix.NFT_MSG_DELCHAIN,
-		unix.NFTA_CHAIN_TABLE, unix.NFTA_CHAIN_NAME, unix.NFTA_CHAIN_HANDLE}
-	kindSet = &objectKind{"set", "add set",
-		unix.NFT_MSG_NEWSET, unix.NFT_MSG_GETSET, unix.NFT_MSG_DELSET,
-		unix.NFTA_SET_TABLE, unix.NFTA_SET_NAME, nftaSetHandle}
-	kindCounter = &objectKind{"counter", "add counter",
-		unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_GETOBJ, unix.NFT_MSG_DELOBJ,
-		unix.NFTA_OBJ_TABLE, unix.NFTA_OBJ_NAME, nftaObjHandle}
-	kindRule = &objectKind{"rule", "add rule",
-		unix.NFT_MSG_NEWRULE, unix.NFT_MSG_GETRULE, unix.NFT_MSG_DELRULE,
-		unix.NFTA_RULE_TABLE, unix.NFTA_RULE_CHAIN, unix.NFTA_RULE_HANDLE}
-	kindRow = &objectKind{"element", "add element",
-		unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_GETSETELEM, unix.NFT_MSG_DELSETELEM,
-		unix.NFTA_SET_ELEM_LIST_TABLE, unix.NFTA_SET_ELEM_LIST_SET, 0}
-)
-
-// names writes the attributes that identify an object.
-func (w *messageWriter) names(kind *objectKind, t *Table, object string) {
-	w.CString(kind.table, t.Name)
-	if kind.object != 0 {
-		w.CString(kind.object, object)
-	}
-	if kind == kindCounter {
-		w.Uint32(unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER)
-	}
-}
-
 // find reads one object. It returns ok as false if the kernel does not have
 // the object.
 func find[T any](

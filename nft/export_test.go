@@ -1,8 +1,6 @@
 package nft
 
 import (
-	"testing"
-
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -16,23 +14,6 @@ func BeginDump(c *Conn, typ uint16) {
 	c.socket.Seq = w.Seq
 	if err := c.socket.Send(w.Buf); err != nil {
 		panic(err)
-	}
-}
-
-// Names returns the names of the types of the fields.
-func (f Fields) Names() []string {
-	var names []string
-	for _, t := range f.types {
-		names = append(names, t.name)
-	}
-	return names
-}
-
-// LimitBuffer makes the receive buffer of a Tracer smaller.
-func (t *Tracer) LimitBuffer(tb testing.TB, size int) {
-	tb.Helper()
-	if err := unix.SetsockoptInt(t.socket.FD, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
-		tb.Fatal(err)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Expr is an expression: it loads a value of the packet, or a number, into a
@@ -18,64 +20,34 @@ type Expr struct {
 }
 
 // String returns the expression in nft syntax.
-func (e Expr) String() string {
-	var w ruleWriter
-	for _, part := range loadConcat([]Expr{e}) {
-		w.write(part)
-	}
-	return w.key(reg1)
-}
+func (e Expr) String() string { return notation.Key(loadConcat([]Expr{e})) }
 
-// headerField is a field of a packet header.
-type headerField struct {
-	name   string // in nft syntax
-	base   expr.PayloadBase
-	offset uint32
-	typ    Type
-}
-
-// Header fields that rules of this package load.
-var (
-	fieldSaddr  = headerField{"ip saddr", expr.PayloadBaseNetworkHeader, 12, TypeIPv4Addr}
-	fieldDaddr  = headerField{"ip daddr", expr.PayloadBaseNetworkHeader, 16, TypeIPv4Addr}
-	fieldSaddr6 = headerField{"ip6 saddr", expr.PayloadBaseNetworkHeader, 8, TypeIPv6Addr}
-	fieldDaddr6 = headerField{"ip6 daddr", expr.PayloadBaseNetworkHeader, 24, TypeIPv6Addr}
-	fieldSport  = headerField{"th sport", expr.PayloadBaseTransportHeader, 0, TypeInetService}
-	fieldDport  = headerField{"th dport", expr.PayloadBaseTransportHeader, 2, TypeInetService}
-
-	fieldTCPFlags = headerField{"tcp flags", expr.PayloadBaseTransportHeader, 13, typeTCPFlags}
-)
-
-func (h headerField) expr() Expr {
-	return Expr{
-		typ: h.typ,
-		load: func(reg uint32) expr.Any {
-			return &expr.Payload{DestRegister: reg, Base: h.base, Offset: h.offset, Len: uint32(h.typ.size)}
-		},
-	}
+// header loads a field of a packet header.
+func header(h notation.Header) Expr {
+	return Expr{typ: h.Type, load: func(register uint32) expr.Any { return h.Load(register) }}
 }
 
 // Saddr yields `ip saddr` or `ip6 saddr`.
-func Saddr(f Family) Expr { return ofFamily(f, fieldSaddr, fieldSaddr6).expr() }
+func Saddr(f Family) Expr { return header(ofFamily(f, notation.Saddr, notation.Saddr6)) }
 
 // Daddr yields `ip daddr` or `ip6 daddr`.
-func Daddr(f Family) Expr { return ofFamily(f, fieldDaddr, fieldDaddr6).expr() }
+func Daddr(f Family) Expr { return header(ofFamily(f, notation.Daddr, notation.Daddr6)) }
 
 // Network yields `ip saddr & 255.255.0.0`: the first bits of an address, which
 // must be Saddr or Daddr.
 func Network(addr Expr, bits int) Expr {
-	if bits >= addr.typ.size*8 {
+	if bits >= addr.typ.Size()*8 {
 		return addr
 	}
-	addr.mask = net.CIDRMask(bits, addr.typ.size*8)
+	addr.mask = net.CIDRMask(bits, addr.typ.Size()*8)
 	return addr
 }
 
 // ThDport yields `th dport`: the destination port of any transport protocol.
-func ThDport() Expr { return fieldDport.expr() }
+func ThDport() Expr { return header(notation.Dport) }
 
 // ThSport yields `th sport`: the source port of any transport protocol.
-func ThSport() Expr { return fieldSport.expr() }
+func ThSport() Expr { return header(notation.Sport) }
 
 // L4Proto yields `meta l4proto`.
 func L4Proto() Expr {
@@ -98,7 +70,7 @@ func Priority() Expr {
 // O+M-1. The kernel refuses M = 0.
 func Random(mod, offset uint32) Expr {
 	return Expr{
-		typ: typeInteger,
+		typ: notation.TypeInteger,
 		load: func(reg uint32) expr.Any {
 			return &expr.Numgen{Register: reg, Type: unix.NFT_NG_RANDOM, Modulus: mod, Offset: offset}
 		},
@@ -111,10 +83,10 @@ func Random(mod, offset uint32) Expr {
 func Jhash(mod, seed, offset uint32, of ...Expr) Expr {
 	length := 0
 	for _, e := range of {
-		length += e.typ.padded()
+		length += e.typ.Padded()
 	}
 	return Expr{
-		typ: typeInteger,
+		typ: notation.TypeInteger,
 		of:  of,
 		load: func(reg uint32) expr.Any {
 			return &expr.Hash{
@@ -125,35 +97,8 @@ func Jhash(mod, seed, offset uint32, of ...Expr) Expr {
 	}
 }
 
-// The kernel has 64 bytes of registers, which it numbers twice: in units of
-// 16 bytes (NFT_REG_1 to NFT_REG_4) and of 4 bytes (NFT_REG32_00 to
-// NFT_REG32_15). Both numberings begin at reg1. The kernel lists a register
-// with its number in units of 16 bytes, if it has one.
-const (
-	regVerdict = unix.NFT_REG_VERDICT
-	reg1       = unix.NFT_REG_1
-)
-
-// register returns the register at an offset from reg1, a multiple of 4
-// bytes.
-func register(offset int) uint32 {
-	if offset%unix.NFT_REG_SIZE == 0 {
-		return reg1 + uint32(offset/unix.NFT_REG_SIZE)
-	}
-	return unix.NFT_REG32_00 + uint32(offset/unix.NFT_REG32_SIZE)
-}
-
-// RegisterOffset returns the offset of a register from the first one, -1 for
-// the verdict.
-func RegisterOffset(register uint32) int {
-	switch {
-	case register >= unix.NFT_REG32_00:
-		return int(register-unix.NFT_REG32_00) * unix.NFT_REG32_SIZE
-	case register >= reg1:
-		return int(register-reg1) * unix.NFT_REG_SIZE
-	}
-	return -1
-}
+// reg1 is the first register, from which statements load values.
+const reg1 = notation.Reg1
 
 // loadConcat loads expressions into consecutive registers from reg1, as the
 // kernel expects the fields of a key.
@@ -162,12 +107,12 @@ func loadConcat(exprs []Expr) []expr.Any { return loadAt(0, exprs) }
 // loadAt loads expressions into consecutive registers from an offset.
 func loadAt(offset int, exprs []Expr) (out []expr.Any) {
 	for _, e := range exprs {
-		at := register(offset)
+		at := notation.Register(offset)
 		out = append(append(out, loadAt(offset, e.of)...), e.load(at))
 		if e.mask != nil {
 			out = append(out, masked(at, e.mask))
 		}
-		offset += e.typ.padded()
+		offset += e.typ.Padded()
 	}
 	return out
 }

@@ -7,25 +7,9 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
-
-// Extension is an expression that runs a match or a target of iptables. It
-// cannot be written.
-type Extension struct {
-	expr.Any
-	Target   bool
-	Name     string // such as conntrack or REJECT
-	Revision uint32
-	Data     []byte // the structure of the extension
-}
-
-// UnknownExpression is an expression that the package does not decode. It
-// cannot be written.
-type UnknownExpression struct {
-	expr.Any
-	Name string // such as log
-	Data []byte // the attributes of the expression
-}
 
 // Rules reads the rules of a chain, which any program can have written. It
 // returns none if the chain does not exist. Expressions that the package does
@@ -43,7 +27,7 @@ func (c *Conn) Rules(t *Table, chain string) ([]Rule, error) {
 func parseRule(f Family, msg []byte) Rule {
 	rule := Rule{
 		Handle:  be64(attr(msg, unix.NFTA_RULE_HANDLE)),
-		Comment: parseComment(attr(msg, unix.NFTA_RULE_USERDATA)),
+		Comment: notation.ParseComment(attr(msg, unix.NFTA_RULE_USERDATA)),
 	}
 	eachAttr(attr(msg, unix.NFTA_RULE_EXPRESSIONS), func(_ uint16, e []byte) {
 		rule.Expressions = append(rule.Expressions, parseExpression(f, e))
@@ -101,10 +85,23 @@ var newExpressions = map[string]func() expr.Any{
 	"nat":       func() expr.Any { return &expr.NAT{} },
 	"masq":      func() expr.Any { return &expr.Masq{} },
 	"reject":    func() expr.Any { return &expr.Reject{} },
-	counterExpr: func() expr.Any { return &expr.Counter{} },
+	exprCounter: func() expr.Any { return &expr.Counter{} },
 	"objref":    func() expr.Any { return &expr.Objref{} },
 	"limit":     func() expr.Any { return &expr.Limit{} },
 }
+
+// RuleID identifies a rule in the kernel as long as the process runs.
+type RuleID struct {
+	// Handle is the number of the rule, which the kernel never assigns twice
+	// within a table. A rule that replaces another one keeps its handle.
+	Handle uint64
+	// Hash is a hash of the expressions and the comment. The hash of a rule
+	// with an anonymous counter or a quota changes with the packets.
+	Hash uint64
+}
+
+// hashSeed is the seed of RuleID.Hash.
+var hashSeed = maphash.MakeSeed()
 
 // RuleIDs identifies the rules of a chain in their order. It is cheaper than
 // Rules.

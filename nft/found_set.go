@@ -1,11 +1,15 @@
 package nft
 
 import (
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // FoundSet is a set or map in the kernel.
@@ -27,12 +31,12 @@ type FoundSet struct {
 // Matches reports whether the set has the name and type of s, so that AddSet
 // keeps it.
 func (f FoundSet) Matches(s *Set) bool {
-	dataType := s.Data.typeID()
+	dataType := s.Data.TypeID()
 	if s.Verdicts {
 		dataType = unix.NFT_DATA_VERDICT
 	}
 	return f.Name == s.Name && f.flags == s.flags() && f.counts == s.Counts &&
-		f.keyType == s.Key.typeID() && f.dataType == dataType
+		f.keyType == s.Key.TypeID() && f.dataType == dataType
 }
 
 // Sets reads the named sets and maps of the table. It returns none if the
@@ -50,7 +54,7 @@ func parseSet(msg []byte) FoundSet {
 		flags:   be32(attr(msg, unix.NFTA_SET_FLAGS)),
 		keyType: be32(attr(msg, unix.NFTA_SET_KEY_TYPE)), dataType: be32(attr(msg, unix.NFTA_SET_DATA_TYPE)),
 		keyLen: be32(attr(msg, unix.NFTA_SET_KEY_LEN)), dataLen: be32(attr(msg, unix.NFTA_SET_DATA_LEN)),
-		counts: cString(attr(attr(msg, nftaSetExpr), unix.NFTA_EXPR_NAME)) == counterExpr,
+		counts: cString(attr(attr(msg, nftaSetExpr), unix.NFTA_EXPR_NAME)) == exprCounter,
 	}
 	if n := attr(msg, nftaSetCount); n != nil {
 		f.Count = int(be32(n))
@@ -85,11 +89,11 @@ func (f FoundSet) describe() (*Set, error) {
 		Verdicts: f.flags&unix.NFT_SET_MAP != 0 && f.dataType == unix.NFT_DATA_VERDICT,
 	}
 	var known bool
-	if s.Key, known = fieldsOf(f.keyType, f.keyLen); !known && s.ranges {
+	if s.Key, known = notation.FieldsOf(f.keyType, f.keyLen); !known && s.ranges {
 		return nil, fmt.Errorf("ranges of data type %d are unknown", f.keyType)
 	}
 	if f.flags&unix.NFT_SET_MAP != 0 && !s.Verdicts {
-		s.Data, _ = fieldsOf(f.dataType, f.dataLen)
+		s.Data, _ = notation.FieldsOf(f.dataType, f.dataLen)
 	}
 	return s, nil
 }
@@ -98,22 +102,126 @@ func (f FoundSet) describe() (*Set, error) {
 // several fields, and the last one can be a range (Linux 5.6).
 const nftSetConcat = 0x80
 
-// fieldsOf returns the fields with a type number (see Fields.typeID). If a
-// field is not known, it returns one field of raw bytes, and known as false.
-func fieldsOf(id, length uint32) (f Fields, known bool) {
-	const bits = 6
-	types := []Type{typeInteger, TypeIPv4Addr, TypeIPv6Addr, TypeInetProto, TypeInetService, TypeClassID}
-	var fields []Type
-	for shift := bits * (maxFields - 1); shift >= 0; shift -= bits {
-		field := id >> shift & (1<<bits - 1)
-		if field == 0 && len(fields) == 0 {
+// maxRequestedRows is the number of rows that one request reads. The kernel
+// answers each of them with one message.
+const maxRequestedRows = 64
+
+// FindRows reads rows by their keys. found[i] is the row of the kernel with
+// the key of rows[i], in a set with ranges the one whose range contains the
+// key; its Set is nil if the kernel has no such row. All rows must belong to
+// one set. The cost is one lookup per row and does not depend on the size of
+// the set.
+func (c *Conn) FindRows(t *Table, rows []Row) (found []Row, err error) {
+	found = make([]Row, len(rows))
+	for at := 0; at < len(rows); {
+		requested := rows[at:min(at+maxRequestedRows, len(rows))]
+		n, err := c.requestRows(t, requested, found[at:])
+		at += n
+		if errors.Is(err, unix.ENOENT) {
+			at++ // skip the row that the kernel does not have
 			continue
 		}
-		i := slices.IndexFunc(types, func(t Type) bool { return t.id == field })
-		if i < 0 {
-			return Types(Type{id: id, name: "raw", size: int(length), order: orderBig, text: hex.EncodeToString}), false
+		if err == nil && n < len(requested) {
+			err = nfnetlink.ErrIncomplete
 		}
-		fields = append(fields, types[i])
+		if err != nil {
+			return nil, fmt.Errorf("read rows of set %s of %s: %w", rows[0].Set.Name, t, err)
+		}
 	}
-	return Types(fields...), true
+	return found, nil
+}
+
+// requestRows sends one request for rows and stores the answers in found. It
+// returns their number. The kernel stops with ENOENT at the first row that it
+// does not have.
+func (c *Conn) requestRows(t *Table, rows, found []Row) (n int, err error) {
+	set := rows[0].Set
+	err = c.request(unix.NFT_MSG_GETSETELEM, 0, t.Family,
+		func(w *messageWriter) {
+			w.names(kindRow, t, set.Name)
+			list := w.Nest(unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+			for i := range rows {
+				elem := w.Nest(unix.NFTA_LIST_ELEM)
+				w.rowKey(&rows[i])
+				w.Unnest(elem)
+			}
+			w.Unnest(list)
+		},
+		func(msg []byte) {
+			if n < len(rows) {
+				found[n] = parseRow(msg, set)
+				n++
+			}
+		})
+	return n, err
+}
+
+// Rows reads all rows of a set. It returns none if the set does not exist. It
+// is only suitable for small sets: the time that the kernel takes is
+// quadratic in the number of rows.
+func (c *Conn) Rows(t *Table, set *Set) ([]Row, error) {
+	lists, err := dump(c, kindRow, t, set.Name, func(msg []byte) ([]Row, bool) { return parseRows(msg, set), true })
+	return slices.Concat(lists...), err
+}
+
+// parseRow returns the row in a message that answers the request for one row.
+func parseRow(msg []byte, set *Set) Row {
+	if rows := parseRows(msg, set); len(rows) > 0 {
+		return rows[0]
+	}
+	return Row{Set: set}
+}
+
+// parseRows returns the rows in a message that lists rows.
+func parseRows(msg []byte, set *Set) (rows []Row) {
+	eachAttr(attr(msg, unix.NFTA_SET_ELEM_LIST_ELEMENTS), func(_ uint16, elem []byte) {
+		rows = append(rows, parseElement(elem, set))
+	})
+	return rows
+}
+
+// parseElement returns the row that an element of a set describes.
+func parseElement(attributes []byte, set *Set) Row {
+	r := Row{Set: set}
+	eachAttr(attributes, func(typ uint16, value []byte) {
+		switch typ {
+		case unix.NFTA_SET_ELEM_KEY:
+			r.Key = parseTuple(value)
+		case unix.NFTA_SET_ELEM_DATA:
+			r.Data, r.Verdict = parseTuple(value), parseVerdict(value)
+		case unix.NFTA_SET_ELEM_USERDATA:
+			r.Comment = notation.ParseComment(value)
+		case unix.NFTA_SET_ELEM_EXPIRATION:
+			r.Expires = time.Duration(be64(value)) * time.Millisecond
+		case unix.NFTA_SET_ELEM_EXPR:
+			if cString(attr(value, unix.NFTA_EXPR_NAME)) == exprCounter {
+				r.Packets = be64(attr(attr(value, unix.NFTA_EXPR_DATA), unix.NFTA_COUNTER_PACKETS))
+			}
+		}
+	})
+	return r
+}
+
+// SampleRows reads some rows of a set: the first that the kernel lists. The
+// cost does not depend on the size of the set. It returns none if the set does
+// not exist. It uses a connection of its own, which it closes, to end the
+// kernel's listing.
+func SampleRows(t *Table, set *Set) ([]Row, error) {
+	c, err := Open()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	w := newRequest(c.socket, unix.NFT_MSG_GETSETELEM, unix.NLM_F_DUMP, t.Family,
+		func(w *messageWriter) { w.names(kindRow, t, set.Name) })
+	errEnough := errors.New("read enough")
+	var rows []Row
+	err = c.socket.Request(&w.Writer, func(msg nfnetlink.Message) error { // has as many rows as fit
+		rows = parseRows(msg.Attributes(), set)
+		return errEnough
+	})
+	if errors.Is(err, errEnough) || errors.Is(err, unix.ENOENT) {
+		err = nil
+	}
+	return rows, err
 }

@@ -90,7 +90,7 @@ func FuzzRowAt(f *testing.F) {
 	for _, s := range goldenSets(IPv4) {
 		if s.Key.String() == "ipv4_addr" {
 			for range 3 {
-				b.AddRow(Row{Set: s, Key: Tuple{n: 4}, Data: Tuple{n: uint8(align4(s.Data.size))}})
+				b.AddRow(Row{Set: s, Key: Tuple{n: 4}, Data: Tuple{n: uint8(s.Data.Size())}})
 			}
 			b.closeRows()
 			_, msg, _ := b.messageOf(b.lastSeq())

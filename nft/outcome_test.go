@@ -68,6 +68,10 @@ func TestOutcome(t *testing.T) {
 			"two refusals", [][]byte{exists, ackMessage(3, unix.ENOENT, nil)},
 			"add chain one: file exists (and 1 more)", unix.ENOENT,
 		},
+		{
+			"no memory for a change", [][]byte{ackMessage(2, unix.ENOBUFS, nil)},
+			"add chain one: no buffer space available", unix.ENOBUFS,
+		},
 		{"transaction refused", [][]byte{ackMessage(1, unix.EPERM, nil)}, "operation not permitted", unix.EPERM},
 		{"unknown message refused", [][]byte{ackMessage(99, unix.EINVAL, nil)}, "invalid argument", unix.EINVAL},
 		{
@@ -89,7 +93,8 @@ func TestOutcome(t *testing.T) {
 				if err != nil {
 					t.Errorf("got %v, want success", err)
 				}
-			case err == nil || err.Error() != "commit table ip lb: "+tt.want || !errors.Is(err, tt.is):
+			case err == nil || err.Error() != "commit table ip lb: "+tt.want || !errors.Is(err, tt.is),
+				errors.Is(err, nfnetlink.ErrLost):
 				t.Errorf("got %v, want %s", err, tt.want)
 			}
 		})
@@ -148,7 +153,7 @@ func TestLostAnswers(t *testing.T) {
 		{"refused", func(b *Batch) { b.DeleteChain("missing") }, []error{unix.ENOENT}, ErrUnknownOutcome},
 		{
 			"applied", func(b *Batch) { b.AddChain(&Chain{Name: "c"}) },
-			[]error{ErrUnknownOutcome, unix.ENOBUFS}, unix.ENOENT,
+			[]error{ErrUnknownOutcome, nfnetlink.ErrLost, unix.ENOBUFS}, unix.ENOENT,
 		},
 	}
 	for _, tt := range tests {

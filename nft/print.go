@@ -5,6 +5,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Fprint writes the table with these rows as a file that `nft -f` loads. Sets
@@ -17,7 +19,7 @@ func (t *Table) Fprint(w io.Writer, rows []Row) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s {\n", t)
 	if t.Comment != "" {
-		fmt.Fprintf(&b, "\tcomment %s\n", quote(storedComment(t.Comment)))
+		fmt.Fprintf(&b, "\tcomment %s\n", notation.Quote(notation.Comment(t.Comment)))
 	}
 	if t.Owned {
 		b.WriteString("\tflags owner\n")
@@ -66,8 +68,8 @@ func (s *Set) lines(rows []Row) []string {
 	if s.Counts {
 		lines = append(lines, "counter")
 	}
-	if c := storedComment(s.Comment); c != "" {
-		lines = append(lines, "comment "+quote(c))
+	if c := notation.Comment(s.Comment); c != "" {
+		lines = append(lines, "comment "+notation.Quote(c))
 	}
 	if len(rows) > 0 {
 		slices.SortFunc(rows, Row.Compare)
@@ -82,15 +84,14 @@ func (s *Set) lines(rows []Row) []string {
 
 func (c *Chain) lines(f Family) (lines []string) {
 	if h := c.Hook; h != nil {
-		lines = append(lines, fmt.Sprintf("type %s hook %s priority %d;%s",
-			h.Type, h.Point, h.Priority, textIf(h.Drop, " policy drop;")))
+		line := fmt.Sprintf("type %s hook %s priority %d;", h.Type, h.Point, h.Priority)
+		if h.Drop {
+			line += " policy drop;"
+		}
+		lines = append(lines, line)
 	}
 	for _, r := range c.Rules {
 		lines = append(lines, r.Text(f))
 	}
 	return lines
 }
-
-// quote puts a string into quotation marks, for which nft has no escape (see
-// storedComment).
-func quote(s string) string { return `"` + s + `"` }

@@ -291,7 +291,7 @@ func (r *random) last(sets []keyedSet, chains []*nft.Chain, nat bool) nft.Statem
 		switch {
 		case s.Verdicts:
 			statements = append(statements, nft.VMap(s.Set, s.key...))
-		case nat && slices.Contains(s.Key.Names(), "inet_proto") && len(s.Data.Names()) == 2:
+		case nat && slices.Contains(names(s.Key), "inet_proto") && len(names(s.Data)) == 2:
 			statements = append(statements, nft.DNATMap(f, s.Set, s.key...))
 		}
 	}
@@ -322,7 +322,7 @@ func (r *random) rows(t *nft.Table) []nft.Row {
 // row makes a row.
 func (r *random) row(s *nft.Set) nft.Row {
 	row := nft.Row{Set: s}
-	for _, field := range s.Key.Names() {
+	for _, field := range names(s.Key) {
 		switch field {
 		case "ipv4_addr", "ipv6_addr":
 			row.Key = row.Key.Addr(r.addr())
@@ -339,9 +339,12 @@ func (r *random) row(s *nft.Set) nft.Row {
 		row.Verdict = pick(r, nft.VerdictDrop, nft.VerdictAccept, nft.VerdictReturn)
 	case s.Data.String() != "":
 		row.Data = nft.Tuple{}.Addr(r.addr())
-		if len(s.Data.Names()) > 1 {
+		if len(names(s.Data)) > 1 {
 			row.Data = row.Data.Port(uint16(r.IntN(65536)))
 		}
 	}
 	return row
 }
+
+// names returns the names of the types of fields.
+func names(f nft.Fields) []string { return strings.Split(f.String(), " . ") }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Row is an element of a set. Rows are comparable with ==.
@@ -36,7 +38,7 @@ func (r Row) Compare(o Row) int {
 // Matches reports whether r, which was read from the kernel, is the row that
 // AddRow(want) adds.
 func (r Row) Matches(want Row) bool {
-	want.Comment, want.Packets, want.Expires = storedComment(want.Comment), r.Packets, r.Expires
+	want.Comment, want.Packets, want.Expires = notation.Comment(want.Comment), r.Packets, r.Expires
 	return r == want
 }
 
@@ -50,7 +52,7 @@ func (r *Row) invalid() string {
 		if len(r.Verdict.chain) >= unix.NFT_NAME_MAXLEN {
 			return "chain name of the verdict is longer than 255 bytes"
 		}
-	case s.isMap() && !s.Data.fit(&r.Data):
+	case s.isMap() && int(r.Data.n) != s.Data.Size():
 		return fmt.Sprintf("data of %d bytes does not match %s", r.Data.n, s.Data)
 	}
 	return ""
@@ -58,7 +60,7 @@ func (r *Row) invalid() string {
 
 // invalidKey returns the reason why the key cannot be in the set, or "".
 func (r *Row) invalidKey() string {
-	if key := &r.Set.Key; !key.fit(&r.Key) {
+	if key := &r.Set.Key; int(r.Key.n) != key.Size() {
 		return fmt.Sprintf("key of %d bytes does not match %s", r.Key.n, key)
 	}
 	return ""
@@ -68,20 +70,20 @@ func (r *Row) invalidKey() string {
 func (r Row) String() string { return r.Set.Name + " " + r.Text() }
 
 // KeyText is Text without data and comment.
-func (r Row) KeyText() string { return r.Set.Key.text(r.Key) }
+func (r Row) KeyText() string { return r.Set.Key.Text(r.Key.b[:r.Key.n]) }
 
 // Text returns the row in nft syntax.
 func (r Row) Text() string {
 	var b strings.Builder
 	b.WriteString(r.KeyText())
-	if c := storedComment(r.Comment); c != "" {
-		b.WriteString(" comment " + quote(c))
+	if c := notation.Comment(r.Comment); c != "" {
+		b.WriteString(" comment " + notation.Quote(c))
 	}
 	switch {
 	case r.Set.Verdicts:
 		b.WriteString(" : " + r.Verdict.String())
 	case r.Set.isMap():
-		b.WriteString(" : " + r.Set.Data.text(r.Data))
+		b.WriteString(" : " + r.Set.Data.Text(r.Data.b[:r.Data.n]))
 	}
 	return b.String()
 }

@@ -3,7 +3,6 @@ package nft
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/maphash"
 	"net"
 	"net/netip"
 	"reflect"
@@ -11,7 +10,8 @@ import (
 	"strings"
 
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Rule is a rule of a chain, written or found in the kernel. The kernel runs
@@ -29,9 +29,45 @@ func NewRule(statements ...Statement) Rule { return Rule{Expressions: slices.Con
 
 // WithComment returns the rule with a comment, which is cut to 127 bytes.
 func (r Rule) WithComment(comment string) Rule {
-	r.Comment = storedComment(comment)
+	r.Comment = notation.Comment(comment)
 	return r
 }
+
+// Text returns the rule as `nft --stateless list` prints it in a table of a
+// family. Parts that the package does not know are written as `…`.
+func (r Rule) Text(f Family) string { return notation.Rule(f, r.Expressions, r.Comment) }
+
+// Extension is an expression that runs a match or a target of iptables. It
+// cannot be written.
+type Extension struct {
+	expr.Any
+	Target   bool
+	Name     string // such as conntrack or REJECT
+	Revision uint32
+	Data     []byte // the structure of the extension
+}
+
+// String returns the expression as Rule.Text writes it.
+func (e *Extension) String() string {
+	switch {
+	case e.Target && e.Name == "REJECT":
+		return "reject"
+	case e.Target:
+		return "xt target " + notation.Quote(e.Name)
+	}
+	return "xt match " + notation.Quote(e.Name)
+}
+
+// UnknownExpression is an expression that the package does not decode. It
+// cannot be written.
+type UnknownExpression struct {
+	expr.Any
+	Name string // such as log
+	Data []byte // the attributes of the expression
+}
+
+// String returns the expression as Rule.Text writes it.
+func (e *UnknownExpression) String() string { return e.Name + " …" }
 
 // Equal reports whether two rules have the same expressions and comment. The
 // functions that return statements use the form in which the kernel returns
@@ -70,19 +106,6 @@ func equalFields[T comparable](a *T, b any) bool {
 	other, ok := b.(*T)
 	return ok && *a == *other
 }
-
-// RuleID identifies a rule in the kernel as long as the process runs.
-type RuleID struct {
-	// Handle is the number of the rule, which the kernel never assigns twice
-	// within a table. A rule that replaces another one keeps its handle.
-	Handle uint64
-	// Hash is a hash of the expressions and the comment. The hash of a rule
-	// with an anonymous counter or a quota changes with the packets.
-	Hash uint64
-}
-
-// hashSeed is the seed of RuleID.Hash.
-var hashSeed = maphash.MakeSeed()
 
 // Target returns the chain to which the rule jumps or goes, "" if there is
 // none.
@@ -155,7 +178,7 @@ func (r Rule) DNAT() (to netip.AddrPort) {
 // Prefix returns the prefix of a rule that begins with Within(addr, prefix).
 func (r Rule) Prefix(addr Expr) (p netip.Prefix, ok bool) {
 	data, mask := r.firstComparison()
-	full := make([]byte, addr.typ.size)
+	full := make([]byte, addr.typ.Size())
 	ones := copy(full, data) * 8
 	if mask != nil {
 		ones, _ = net.IPMask(mask).Size()
@@ -191,30 +214,4 @@ func (r Rule) firstComparison() (data, mask []byte) {
 
 func (r Rule) beginsWith(s Statement) bool {
 	return len(r.Expressions) >= len(s) && slices.EqualFunc(r.Expressions[:len(s)], s, equalExpressions)
-}
-
-// AddRules appends the rules of c to the chain with the name of c.
-func (b *Batch) AddRules(c *Chain) {
-	for i := range c.Rules {
-		m := sentMessage{object: c.Name, rule: &c.Rules[i]}
-		b.add(kindRule, m, func(w *messageWriter) { b.ruleBody(w, m) })
-	}
-}
-
-// DeleteRule deletes the rule of a chain that has the handle (see
-// RuleID). The commit fails if the chain has no such rule.
-func (b *Batch) DeleteRule(chain string, handle uint64) {
-	m := sentMessage{op: "delete rule", object: chain, handle: handle}
-	b.message(kindRule, m, kindRule.delete, 0, func(w *messageWriter) { w.Uint64(unix.NFTA_RULE_HANDLE, handle) })
-}
-
-func (b *Batch) ruleBody(w *messageWriter, m sentMessage) {
-	at := w.Nest(unix.NFTA_RULE_EXPRESSIONS)
-	for _, e := range m.rule.Expressions {
-		if err := w.expr(b.table.Family, e); err != nil {
-			b.refuse("add rule", b.objectText(&m), err.Error())
-		}
-	}
-	w.Unnest(at)
-	w.comment(unix.NFTA_RULE_USERDATA, m.rule.Comment)
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Statement is one step of a rule: a match, a lookup, a change of the packet
@@ -37,7 +39,7 @@ func In(set *Set, exprs ...Expr) Statement {
 // VMap yields `ip daddr . th dport vmap @map`: it applies the verdict that
 // the map has for the values. It does not match if the map has none.
 func VMap(m *Set, exprs ...Expr) Statement {
-	return lookup(exprs, &expr.Lookup{SetName: m.Name, DestRegister: regVerdict, IsDestRegSet: true})
+	return lookup(exprs, &expr.Lookup{SetName: m.Name, DestRegister: notation.RegVerdict, IsDestRegSet: true})
 }
 
 func lookup(key []Expr, l *expr.Lookup) Statement {
@@ -168,7 +170,7 @@ func TCPSyn() Statement { return tcpFlags(FlagSYN|FlagACK, expr.CmpOpEq, FlagSYN
 func TCPHasSyn() Statement { return tcpFlags(FlagSYN, expr.CmpOpNeq, 0) }
 
 func tcpFlags(mask byte, op expr.CmpOp, flags byte) Statement {
-	return append(MatchL4Proto(unix.IPPROTO_TCP), fieldTCPFlags.expr().load(reg1),
+	return append(MatchL4Proto(unix.IPPROTO_TCP), notation.TCPFlags.Load(reg1),
 		masked(reg1, []byte{mask}), compare(op, []byte{flags}))
 }
 
@@ -225,7 +227,7 @@ func HasPriority() Statement {
 }
 
 // SetTrace yields `meta nftrace set 1`: from here on, the kernel reports each
-// rule that the packet matches to every Tracer.
+// rule that the packet matches to every notify.Tracer.
 func SetTrace() Statement { return trace(1) }
 
 // UnsetTrace yields `meta nftrace set 0`.
@@ -252,7 +254,7 @@ func LimitRate(perSecond, burst uint32) Statement {
 // is among the values or the rule matched the protocol before.
 func DNATMap(f Family, m *Set, exprs ...Expr) Statement {
 	l := &expr.Lookup{SetName: m.Name, DestRegister: reg1, IsDestRegSet: true}
-	return append(lookup(exprs, l), dnat(f, register(f.AddrLen())))
+	return append(lookup(exprs, l), dnat(f, notation.Register(f.AddrLen())))
 }
 
 // DNAT yields `dnat to 10.244.1.8:8080`. The rule must match the protocol
@@ -282,15 +284,9 @@ func MasqueradeFullyRandom() Statement {
 	return Statement{&expr.Masq{FullyRandom: true}}
 }
 
-// Codes of ICMP and ICMPv6 errors (linux/icmp.h, linux/icmpv6.h).
-const (
-	icmpPortUnreachable   = 3
-	icmpv6PortUnreachable = 4
-)
-
 // Reject yields `reject`: ICMP port unreachable, in tables of the family.
 func Reject(f Family) Statement {
-	code := ofFamily[uint8](f, icmpPortUnreachable, icmpv6PortUnreachable)
+	code := ofFamily[uint8](f, notation.ICMPPortUnreachable, notation.ICMPv6PortUnreachable)
 	return Statement{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}
 }
 
@@ -314,6 +310,21 @@ func Update(set *Set, timeout time.Duration, exprs ...Expr) Statement {
 	return append(loadConcat(exprs), &expr.Dynset{
 		SrcRegKey: reg1, SetName: set.Name, Operation: unix.NFT_DYNSET_OP_UPDATE, Timeout: timeout,
 	})
+}
+
+// Counter describes a named counter, with which rules count packets (Count), or
+// a counter in the kernel.
+type Counter struct {
+	Name string
+	// Handle is the number of the counter in the kernel, which the kernel never
+	// assigns twice within a table.
+	Handle  uint64
+	Packets uint64
+}
+
+// Count yields `counter name "drops"`: the counter counts the packet.
+func Count(c *Counter) Statement {
+	return Statement{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: c.Name}}
 }
 
 // Drop yields `drop`.

@@ -1,7 +1,11 @@
 package nft
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Table describes a table and its program: counters, sets, chains and
@@ -25,38 +29,69 @@ const nftTableOwner = 2
 // String returns the table as nft writes it, such as `table ip kube-proxy`.
 func (t *Table) String() string { return "table " + t.Family.String() + " " + t.Name }
 
-// AddTable adds the table with a comment, without its contents. If the table
-// exists, nothing changes.
-func (b *Batch) AddTable(comment string) {
-	b.add(kindTable, sentMessage{}, func(w *messageWriter) {
-		var flags uint32
-		if b.table.Owned {
-			flags = nftTableOwner
-		}
-		w.Uint32(unix.NFTA_TABLE_FLAGS, flags)
-		w.comment(nftaTableUserdata, comment)
-	})
-}
-
-// DeleteTable deletes the table with all its contents. The commit fails if
-// the table does not exist.
-func (b *Batch) DeleteTable() { b.delete("delete table", kindTable, "") }
-
-// FoundTable is a table in the kernel.
-type FoundTable struct {
-	// Handle is the number of the table. A table that is deleted and added
-	// again has another handle.
+// Chain describes a chain and its rules, or a chain in the kernel, without its
+// rules. A chain with a Hook is a base chain, which packets enter from the
+// network stack.
+type Chain struct {
+	Name  string
+	Hook  *Hook
+	Rules []Rule
+	// Handle is the number of the chain in the kernel, which never assigns it
+	// twice within a table. It is 0 for a chain that was not found there.
 	Handle uint64
-	// Flags are the flags of the table (NFT_TABLE_F_*).
-	Flags uint32
 }
 
-// FindTable reads the table with the family and name of t. It returns ok as
-// false if the table does not exist.
-func (c *Conn) FindTable(t *Table) (found FoundTable, ok bool, err error) {
-	return find(c, kindTable, t, "", parseTable)
+// Hook describes when packets enter a base chain.
+type Hook struct {
+	Type     ChainType
+	Point    HookPoint
+	Priority int32
+	// Drop is the policy: packets that reach the end of the chain are dropped,
+	// or accepted.
+	Drop bool
 }
 
-func parseTable(msg []byte) FoundTable {
-	return FoundTable{Handle: be64(attr(msg, nftaTableHandle)), Flags: be32(attr(msg, unix.NFTA_TABLE_FLAGS))}
+// ChainType is the type of a base chain.
+type ChainType string
+
+// Types of base chains.
+const (
+	ChainTypeFilter ChainType = "filter"
+	ChainTypeNAT    ChainType = "nat"
+)
+
+// HookPoint is a point on the path of a packet through the network stack. Its
+// value is the kernel's NF_INET_* number.
+type HookPoint uint32
+
+// Hook points.
+const (
+	Prerouting  HookPoint = unix.NF_INET_PRE_ROUTING
+	Input       HookPoint = unix.NF_INET_LOCAL_IN
+	Forward     HookPoint = unix.NF_INET_FORWARD
+	Output      HookPoint = unix.NF_INET_LOCAL_OUT
+	Postrouting HookPoint = unix.NF_INET_POST_ROUTING
+)
+
+// String returns the hook point as nft writes it.
+func (h HookPoint) String() string {
+	return notation.NameOf(uint32(h), "prerouting", "input", "forward", "output", "postrouting")
 }
+
+// Priorities of base chains that nft has names for. Chains with lower
+// priorities see packets first.
+const (
+	PriorityDstNAT int32 = -100
+	PrioritySrcNAT int32 = 100
+)
+
+// Equal reports whether two chains have the same name, hook and rules.
+func (c *Chain) Equal(o *Chain) bool {
+	return c.Name == o.Name && c.Hook.Equal(o.Hook) && slices.EqualFunc(c.Rules, o.Rules, Rule.Equal)
+}
+
+// Equal reports whether two hooks are equal or both nil.
+func (h *Hook) Equal(o *Hook) bool { return h == o || (h != nil && o != nil && *h == *o) }
+
+// policyDrop is NF_DROP of linux/netfilter.h.
+const policyDrop = 0

@@ -8,8 +8,32 @@ import (
 	"net/netip"
 	"slices"
 
-	"golang.org/x/sys/unix"
+	"github.com/nftproxy/nftproxy/nft/nfnetlink"
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
+
+// Type is the data type of one field of a key or of data.
+type Type = notation.Type
+
+// Data types of fields.
+var (
+	TypeIPv4Addr    = notation.TypeIPv4Addr
+	TypeIPv6Addr    = notation.TypeIPv6Addr
+	TypeInetProto   = notation.TypeInetProto
+	TypeInetService = notation.TypeInetService
+	TypeClassID     = notation.TypeClassID
+)
+
+// TypeAddr returns the address type of a family.
+func TypeAddr(f Family) Type { return ofFamily(f, TypeIPv4Addr, TypeIPv6Addr) }
+
+// Fields describes a key or data: one field, or a concatenation of up to
+// five.
+type Fields = notation.Fields
+
+// Types declares fields by their types, as in `type ipv4_addr .
+// inet_service`. It panics if there are more than five.
+func Types(types ...Type) Fields { return notation.Types(types...) }
 
 // maxTuple is the maximum size of a key or of data in the kernel
 // (NFT_DATA_VALUE_MAXLEN).
@@ -58,7 +82,7 @@ func (t Tuple) Raw(fields []byte) Tuple { return t.append(fields) }
 func (t Tuple) Bytes() []byte { return slices.Clone(t.b[:t.n]) }
 
 func (t Tuple) append(field []byte) Tuple {
-	room := align4(len(field))
+	room := nfnetlink.Align(len(field))
 	if int(t.n)+room > maxTuple {
 		panic(fmt.Sprintf("nft: tuple exceeds %d bytes", maxTuple))
 	}
@@ -70,13 +94,4 @@ func (t Tuple) append(field []byte) Tuple {
 // compare orders tuples by their size, then by their bytes.
 func (t Tuple) compare(o Tuple) int {
 	return cmp.Or(cmp.Compare(t.n, o.n), bytes.Compare(t.b[:t.n], o.b[:o.n]))
-}
-
-// parseTuple returns the value in an nft_data, or the empty Tuple.
-func parseTuple(data []byte) Tuple {
-	value := attr(data, unix.NFTA_DATA_VALUE)
-	if len(value) > maxTuple {
-		return Tuple{}
-	}
-	return Tuple{}.append(value)
 }

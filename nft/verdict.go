@@ -1,10 +1,10 @@
 package nft
 
 import (
-	"strconv"
-
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // Verdict decides what happens to a packet: VerdictAccept, VerdictDrop,
@@ -42,36 +42,7 @@ func (v Verdict) Chain() string { return v.chain }
 // VerdictOf returns the verdict of an expression.
 func VerdictOf(e *expr.Verdict) Verdict { return newVerdict(int32(e.Kind), e.Chain) }
 
-// newVerdict returns a verdict without the number of a queue or an error, which
-// the kernel stores in the upper bits of the code (NF_VERDICT_MASK).
-func newVerdict(code int32, chain string) Verdict {
-	if code >= 0 {
-		code &= 0xff
-	}
-	return Verdict{code, chain}
-}
+func newVerdict(code int32, chain string) Verdict { return Verdict{notation.VerdictCode(code), chain} }
 
 // String returns the verdict in nft syntax.
-func (v Verdict) String() string {
-	name, known := verdictNames[v.code]
-	switch {
-	case !known:
-		return "verdict " + strconv.Itoa(int(v.code))
-	case v.chain != "":
-		return name + " " + v.chain
-	}
-	return name
-}
-
-var verdictNames = map[int32]string{
-	VerdictDrop.code: "drop", VerdictAccept.code: "accept", VerdictStolen.code: "stolen", VerdictQueue.code: "queue",
-	unix.NFT_CONTINUE: "continue", unix.NFT_RETURN: "return", unix.NFT_GOTO: "goto", unix.NFT_JUMP: "jump",
-}
-
-// parseVerdict returns the verdict in an nft_data, or the zero Verdict.
-func parseVerdict(data []byte) Verdict { return parseVerdictData(attr(data, unix.NFTA_DATA_VERDICT)) }
-
-// parseVerdictData is parseVerdict without the outer attribute.
-func parseVerdictData(v []byte) Verdict {
-	return newVerdict(int32(be32(attr(v, unix.NFTA_VERDICT_CODE))), cString(attr(v, unix.NFTA_VERDICT_CHAIN)))
-}
+func (v Verdict) String() string { return notation.Verdict(v.code, v.chain) }

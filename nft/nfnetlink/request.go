@@ -7,19 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrIncomplete is returned if the kernel did not send the end of an answer.
-var ErrIncomplete = errors.New("incomplete answer from the kernel")
-
-// ErrInterrupted is returned if what a dump lists changed so much that objects
-// may be missing (NLM_F_DUMP_INTR). The messages are valid.
-var ErrInterrupted = errors.New("the dump was interrupted")
-
 // Request sends a message, which requests a dump or an acknowledgement, and
 // calls each with the messages of the answer. An error of each ends the
-// request.
+// request. See ErrLost for ENOBUFS.
 func (s *Socket) Request(w *Writer, each func(Message) error) error {
 	s.Discard()
 	s.Seq = w.Seq
+	defer s.messages.end()
 	if err := s.Send(w.Buf); err != nil {
 		return err
 	}

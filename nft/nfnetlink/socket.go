@@ -3,6 +3,7 @@ package nfnetlink
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -18,14 +19,21 @@ const datagramLen = 64 << 10
 //
 // The kernel processes a request while it is sent, so the answer is available
 // when Send returns, and a read never waits.
+//
+// Messages are logged at level -10 of slog.Default, which is verbosity 10 of
+// klog: the first 50 of each request and of each answer.
 type Socket struct {
 	FD int
 	// Seq is the sequence number of the last request.
 	Seq uint32
+	// Describe returns the type of a message of the protocol and the objects in
+	// it, for the log of messages. It can be nil.
+	Describe func(Message) (typ string, objects []slog.Attr)
 
-	sendBuf int // requested size of the send buffer in bytes
-	buf     []byte
-	unread  bool // answers may be pending
+	sendBuf  int // requested size of the send buffer in bytes
+	buf      []byte
+	unread   bool // answers may be pending
+	messages messageLog
 }
 
 // Open opens a socket in the network namespace of the calling thread. It
@@ -76,7 +84,7 @@ func (s *Socket) Close() error { return unix.Close(s.FD) }
 
 // Send sends one datagram, which the send buffer must hold as a whole. After
 // an error the kernel received nothing: EMSGSIZE if the buffer is limited to
-// a smaller size, ENOBUFS if the kernel had no memory.
+// a smaller size, ENOBUFS if the kernel had no memory (see ErrLost).
 func (s *Socket) Send(data []byte) error {
 	if need := len(data) + 4096; need > s.sendBuf {
 		if err := s.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, need); err != nil {
@@ -85,6 +93,9 @@ func (s *Socket) Send(data []byte) error {
 		s.sendBuf = need
 	}
 	s.unread = true
+	s.messages.end() // of the last answer
+	s.log("Netlink request", data)
+	s.messages.end()
 	for {
 		err := unix.Send(s.FD, data, 0)
 		if !errors.Is(err, unix.EINTR) {
@@ -94,14 +105,20 @@ func (s *Socket) Send(data []byte) error {
 }
 
 // Receive returns the next datagram from the kernel, which is valid until the
-// next call. The error is EAGAIN if none is pending, and ENOBUFS once if some
+// next call. The error is EAGAIN if none is pending, and ErrLost once if some
 // were lost.
 func (s *Socket) Receive() ([]byte, error) {
 	for {
 		data, err := s.receive(unix.MSG_DONTWAIT)
-		if !errors.Is(err, unix.EINTR) {
-			return data, err
+		switch {
+		case err == nil:
+			s.log("Netlink answer", data)
+		case errors.Is(err, unix.EINTR):
+			continue
+		default:
+			s.messages.end()
 		}
+		return data, err
 	}
 }
 
@@ -110,7 +127,10 @@ func (s *Socket) receive(flags int) ([]byte, error) {
 		s.buf = make([]byte, datagramLen)
 	}
 	n, _, err := unix.Recvfrom(s.FD, s.buf, flags)
-	if err != nil {
+	switch {
+	case errors.Is(err, unix.ENOBUFS):
+		return nil, ErrLost
+	case err != nil:
 		return nil, err
 	}
 	return s.buf[:n], nil
@@ -121,13 +141,13 @@ func (s *Socket) receive(flags int) ([]byte, error) {
 func (s *Socket) Discard() {
 	for s.unread {
 		_, err := s.Receive()
-		s.unread = err == nil || errors.Is(err, unix.ENOBUFS)
+		s.unread = err == nil || errors.Is(err, ErrLost)
 	}
 }
 
 // Wait waits for a message that was not requested. It returns none after the
-// wait and after a signal. Lost messages are reported once, before the next
-// one.
+// wait and after a signal. It ignores ErrLost: the message that arrives next is
+// returned.
 func (s *Socket) Wait(wait time.Duration) ([]byte, error) {
 	timeout := unix.NsecToTimeval(max(wait, time.Millisecond).Nanoseconds())
 	if err := unix.SetsockoptTimeval(s.FD, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
@@ -136,7 +156,7 @@ func (s *Socket) Wait(wait time.Duration) ([]byte, error) {
 	for {
 		data, err := s.receive(0)
 		switch {
-		case errors.Is(err, unix.ENOBUFS):
+		case errors.Is(err, ErrLost):
 			continue
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			return nil, nil

@@ -5,7 +5,7 @@ import (
 	"math/big"
 
 	"github.com/google/nftables/expr"
-	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notation"
 )
 
 // value is a value that an expression loads, or the reason why it is not known.
@@ -70,7 +70,7 @@ type registers struct {
 // slotsOf returns the first slot of a register and the one after the last that
 // a value of this size takes.
 func slotsOf(number uint32, size int) (first, end int, err error) {
-	at := nft.RegisterOffset(number)
+	at := notation.RegisterOffset(number)
 	first, end = at/slotBytes, (at+size+slotBytes-1)/slotBytes
 	if at < 0 || size < 0 || end > registerBytes/slotBytes {
 		return 0, 0, fmt.Errorf("register %d with %d bytes is invalid", number, size)

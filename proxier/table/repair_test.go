@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
@@ -79,12 +79,12 @@ func TestRepeatedChanges(t *testing.T) {
 	mustCheck(t, table)
 	checkTable(t, table)
 
-	monitor, err := nft.OpenMonitor()
+	monitor, err := notify.OpenMonitor()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer monitor.Close()
-	done := make(chan []nft.Committer)
+	done := make(chan []notify.Committer)
 	go func() {
 		found, err := monitor.Listen(time.Second)
 		if err != nil {

@@ -20,8 +20,10 @@ const (
 // package that is not listed may import all.
 var ownImports = map[string][]string{
 	"nft/nfnetlink":         {},
-	"nft":                   {"nft/nfnetlink"},
-	"nft/walk":              {"nft"},
+	"nft/notation":          {"nft/nfnetlink"},
+	"nft":                   {"nft/nfnetlink", "nft/notation"},
+	"nft/notify":            {"nft", "nft/nfnetlink"},
+	"nft/walk":              {"nft", "nft/notation"},
 	"nft/xtables":           {"nft", "nft/nfnetlink"},
 	"conntrack":             {"nft/nfnetlink"},
 	"healthcheck/connlimit": {},
@@ -30,7 +32,7 @@ var ownImports = map[string][]string{
 	"proxier/translate":     {"nft", "proxier/cluster"},
 	"proxier/rendezvous":    {},
 	"proxier/ruleset":       {"nft", "proxier/cluster", "proxier/rendezvous"},
-	"proxier/table":         {"nft", "proxier/cluster", "proxier/ruleset"},
+	"proxier/table":         {"nft", "nft/notify", "proxier/cluster", "proxier/ruleset"},
 	"proxier/localhost":     {"healthcheck/connlimit"},
 	operator + "/answer": {
 		"nft", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table", "proxier/localhost",
@@ -50,7 +52,7 @@ var ownImports = map[string][]string{
 		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/explain", operator + "/socket",
 	},
 	operator + "/flows": {"nft", "conntrack", "proxier/cluster", operator + "/explain"},
-	operator + "/trace": {"nft", "proxier/cluster", "proxier/ruleset", operator + "/explain"},
+	operator + "/trace": {"nft", "nft/notify", "proxier/cluster", "proxier/ruleset", operator + "/explain"},
 	"cmd/kube-proxy":    {"cmd/kube-proxy/app", operator},
 	"cmd/printable":     {},
 	operator: {
@@ -75,7 +77,9 @@ var ownImports = map[string][]string{
 // standard library that a package may import. A package that is not listed may
 // import all.
 var foreignImports = map[string][]string{
-	"nft":                   {"golang.org/x/sys", "github.com/google/nftables", "github.com/mdlayher/netlink"},
+	"nft":                   {"golang.org/x/sys", "github.com/google/nftables"},
+	"nft/notation":          {"golang.org/x/sys", "github.com/google/nftables"},
+	"nft/notify":            {"golang.org/x/sys", "github.com/google/nftables"},
 	"nft/nfnetlink":         {"golang.org/x/sys"},
 	"nft/walk":              {"golang.org/x/sys", "github.com/google/nftables"},
 	"nft/xtables":           {"golang.org/x/sys", "github.com/google/nftables", "k8s.io/klog"},

@@ -3,14 +3,17 @@ package config
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/kube-proxy/config/v1alpha1"
 
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -155,9 +158,11 @@ func (o *Options) Warnings() []string { return o.warnings }
 // canonicalName returns the name of a node in the form of the API.
 func canonicalName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
-// ApplyLogging configures klog. It must be called at most once in a process,
-// and before other goroutines log.
+// ApplyLogging configures klog, to which slog writes with the level -v at
+// verbosity v. It must be called at most once in a process, and before other
+// goroutines log.
 func (o *Options) ApplyLogging() error {
-	logs.InitLogs()
+	slog.SetDefault(slog.New(logr.ToSlogHandler(klog.NewKlogr())))
+	logs.InitLogs() // after slog, to which package log would write
 	return logsapi.ValidateAndApplyAsField(&o.Configuration.Logging, o.FeatureGate, field.NewPath("logging"))
 }

@@ -1,8 +1,10 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"path/filepath"
 	"reflect"
@@ -190,5 +192,11 @@ func TestApplyLogging(t *testing.T) {
 	}
 	if err := o.ApplyLogging(); err == nil {
 		t.Error("second call: got no error")
+	}
+	enabled := func(verbosity int) bool {
+		return slog.Default().Enabled(context.Background(), slog.Level(-verbosity))
+	}
+	if !enabled(1) || enabled(10) {
+		t.Errorf("slog: got verbosity 1 %v, 10 %v, want only 1", enabled(1), enabled(10))
 	}
 }

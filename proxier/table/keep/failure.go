@@ -60,7 +60,8 @@ func failureOf(err error) failure {
 // failureOfErrno returns what the refusal of a message is about. Before Linux
 // 6.2, EBUSY can mean that the kernel still counts deleted references. Linux
 // 5.10 also returns it for a row with the key of another one. A rule of another
-// program in the table can cause a loop.
+// program in the table can cause a loop. See nfnetlink.ErrLost for the other
+// meanings of ENOBUFS.
 func failureOfErrno(errno unix.Errno) failure {
 	switch errno {
 	case unix.ENOMEM, unix.ENOBUFS, unix.EINTR, unix.EAGAIN, unix.EBUSY:

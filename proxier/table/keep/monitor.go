@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notify"
 )
 
 // listenTime is how long nameOthers listens. Meanwhile every transaction on the
@@ -15,13 +15,13 @@ const listenTime = 5 * time.Second
 
 // monitor finds the processes that commit to nf_tables.
 type monitor struct {
-	inner *nft.Monitor // nil if it could not be opened, or is closed
-	busy  sync.Mutex   // locked while inner is in use
+	inner *notify.Monitor // nil if it could not be opened, or is closed
+	busy  sync.Mutex      // locked while inner is in use
 }
 
 // open opens the monitor. If that fails, nameOthers does nothing.
 func (m *monitor) open() {
-	inner, err := nft.OpenMonitor()
+	inner, err := notify.OpenMonitor()
 	if err != nil {
 		klog.V(2).InfoS("Programs that change the table cannot be named", "err", err)
 		return

@@ -7,15 +7,16 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
 // readRule returns the rule of an event.
-type readRule func(nft.TraceEvent) explain.ChainRule
+type readRule func(notify.TraceEvent) explain.ChainRule
 
 // isProxy reports whether an event is of the proxy's table.
-func isProxy(e nft.TraceEvent) bool { return e.Table == ruleset.TableName && e.Family.Valid() }
+func isProxy(e notify.TraceEvent) bool { return e.Table == ruleset.TableName && e.Family.Valid() }
 
 // packetOf returns the packet of a passage, without what explained adds, and
 // without names of interfaces.
@@ -31,7 +32,7 @@ func packetOf(p *passage, read readRule) *Packet {
 	var rule explain.ChainRule // the last one
 	translated := false
 	for _, e := range p.events {
-		if rule = (explain.ChainRule{}); e.Type == nft.TraceRule {
+		if rule = (explain.ChainRule{}); e.Type == notify.TraceRule {
 			rule = read(e)
 		}
 		if isProxy(e) {
@@ -73,7 +74,7 @@ func (k *Packet) arrive(p *passage, translated bool) {
 }
 
 // stop sets the fate of a packet that a rule or policy stopped.
-func (k *Packet) stop(e nft.TraceEvent, rejectWith string) {
+func (k *Packet) stop(e notify.TraceEvent, rejectWith string) {
 	k.Repeated = k.Repeated && k.Endpoint.IsValid() // otherwise the packet was stopped before the proxy's rules
 	k.Action = explain.Drop
 	switch {

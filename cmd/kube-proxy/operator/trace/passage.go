@@ -7,14 +7,15 @@ import (
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notify"
 )
 
 // passage is a packet on its way through the chains of this node.
 type passage struct {
 	began, seen time.Time        // the first and the last event
-	first, last nft.TracedPacket // when it entered the first and the last base chain
+	first, last notify.TracedPacket // when it entered the first and the last base chain
 	start       string           // the chain that traced it
-	events      []nft.TraceEvent // of the tables of others and of the proxy
+	events      []notify.TraceEvent // of the tables of others and of the proxy
 	leftRouting bool             // reached the hook forward, input or postrouting
 	end         ending
 }
@@ -37,7 +38,7 @@ type passages struct {
 	// headers are the headers of packets in a base chain of the own table. The
 	// rule that traces a packet does not report them if another program also
 	// traces the packet.
-	headers map[uint32]nft.TracedPacket
+	headers map[uint32]notify.TracedPacket
 }
 
 // patience is the time without an event after which a packet has vanished.
@@ -46,19 +47,19 @@ type passages struct {
 const patience = 300 * time.Millisecond
 
 func newPassages(table string) *passages {
-	return &passages{table: table, open: make(map[uint32]*passage), headers: make(map[uint32]nft.TracedPacket)}
+	return &passages{table: table, open: make(map[uint32]*passage), headers: make(map[uint32]notify.TracedPacket)}
 }
 
 // add adds an event and returns the passages that end with it.
-func (s *passages) add(e nft.TraceEvent, now time.Time) (ended []*passage) {
+func (s *passages) add(e notify.TraceEvent, now time.Time) (ended []*passage) {
 	own := e.Table == s.table
 	if own && e.Packet != nil {
 		s.headers[e.ID] = *e.Packet
 	}
-	if own && e.Type == nft.TracePolicy {
+	if own && e.Type == notify.TracePolicy {
 		defer delete(s.headers, e.ID)
 	}
-	if own && e.Type == nft.TraceRule && (e.Chain == chainFirst || e.Chain == chainSample) {
+	if own && e.Type == notify.TraceRule && (e.Chain == chainFirst || e.Chain == chainSample) {
 		ended = s.begin(e, now)
 	}
 	p := s.find(e)
@@ -87,7 +88,7 @@ func (s *passages) add(e nft.TraceEvent, now time.Time) (ended []*passage) {
 
 // begin begins a passage, and ends one whose place in memory the new packet
 // has.
-func (s *passages) begin(e nft.TraceEvent, now time.Time) (ended []*passage) {
+func (s *passages) begin(e notify.TraceEvent, now time.Time) (ended []*passage) {
 	before := s.open[e.ID]
 	if before != nil && before.start == chainSample && e.Chain == chainFirst && !before.leftRouting {
 		before.start = e.Chain // the same UDP packet, after connection tracking
@@ -107,7 +108,7 @@ func (s *passages) begin(e nft.TraceEvent, now time.Time) (ended []*passage) {
 // find returns the passage of an event, nil if there is none. A bridge changes
 // the ID of a packet between the hooks prerouting and forward, but not its
 // source.
-func (s *passages) find(e nft.TraceEvent) *passage {
+func (s *passages) find(e notify.TraceEvent) *passage {
 	if p := s.open[e.ID]; p != nil || e.Packet == nil {
 		return p
 	}
@@ -122,8 +123,8 @@ func (s *passages) find(e nft.TraceEvent) *passage {
 }
 
 // reach records an event of the own chains.
-func (p *passage) reach(e nft.TraceEvent) {
-	if e.Type != nft.TracePolicy {
+func (p *passage) reach(e notify.TraceEvent) {
+	if e.Type != notify.TracePolicy {
 		return
 	}
 	switch e.Chain {
@@ -135,8 +136,8 @@ func (p *passage) reach(e nft.TraceEvent) {
 }
 
 // record records an event of another table.
-func (p *passage) record(e nft.TraceEvent) {
-	if e.Type == nft.TraceReturn {
+func (p *passage) record(e notify.TraceEvent) {
+	if e.Type == notify.TraceReturn {
 		return
 	}
 	p.events = append(p.events, e)

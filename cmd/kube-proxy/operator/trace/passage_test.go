@@ -17,6 +17,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
@@ -88,7 +89,7 @@ func printed(t *testing.T, script string, wide bool) string {
 }
 
 // ruleOf returns the rule of an event. Its handle determines its kind.
-func ruleOf(e nft.TraceEvent) explain.ChainRule {
+func ruleOf(e notify.TraceEvent) explain.ChainRule {
 	kind := e.Rule
 	if !isProxy(e) {
 		kind += 100
@@ -133,9 +134,9 @@ func interfaceOf(index uint32) string {
 	return fmt.Sprintf("eth%d", index)
 }
 
-func parseEvent(t *testing.T, fields []string) nft.TraceEvent {
+func parseEvent(t *testing.T, fields []string) notify.TraceEvent {
 	t.Helper()
-	e := nft.TraceEvent{ID: uint32(parseNumber(t, fields[0])), Family: nft.IPv4, Table: fields[2], Chain: fields[3]}
+	e := notify.TraceEvent{ID: uint32(parseNumber(t, fields[0])), Family: nft.IPv4, Table: fields[2], Chain: fields[3]}
 	if fields[1] == "inet" {
 		e.Family = unix.NFPROTO_INET
 	}
@@ -144,11 +145,11 @@ func parseEvent(t *testing.T, fields []string) nft.TraceEvent {
 	}
 	switch fields[4] {
 	case "policy":
-		e.Type = nft.TracePolicy
+		e.Type = notify.TracePolicy
 	case "return":
-		e.Type = nft.TraceReturn
+		e.Type = notify.TraceReturn
 	default:
-		e.Type, e.Rule = nft.TraceRule, uint64(parseNumber(t, fields[4]))
+		e.Type, e.Rule = notify.TraceRule, uint64(parseNumber(t, fields[4]))
 	}
 	verdict, chain, _ := strings.Cut(fields[5], ":")
 	e.Verdict = map[string]nft.Verdict{
@@ -158,7 +159,7 @@ func parseEvent(t *testing.T, fields []string) nft.TraceEvent {
 	}[verdict]
 	if len(fields) > 6 {
 		source, destination, _ := strings.Cut(fields[6], ">")
-		e.Packet = &nft.TracedPacket{
+		e.Packet = &notify.TracedPacket{
 			Protocol: unix.IPPROTO_TCP,
 			Source:   netip.MustParseAddrPort(source), Destination: netip.MustParseAddrPort(destination),
 			In: uint32(parseNumber(t, fields[7])), Out: uint32(parseNumber(t, fields[8])),

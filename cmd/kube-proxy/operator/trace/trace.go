@@ -13,6 +13,7 @@ import (
 
 	"github.com/nftproxy/nftproxy/cmd/kube-proxy/operator/explain"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 )
 
@@ -20,7 +21,7 @@ import (
 // goroutines at the same time.
 type Trace struct {
 	owner    *nft.Conn // of the tables
-	tracer   *nft.Tracer
+	tracer   *notify.Tracer
 	kernels  map[nft.Family]*explain.Kernel
 	chains   map[chain][]nft.Rule // of all tables that packets passed
 	passages *passages
@@ -51,7 +52,7 @@ func (t *Trace) open(selection Selection) (err error) {
 	if t.owner, err = nft.Open(); err != nil { // the first socket gets the process id as its port
 		return err
 	}
-	if t.tracer, err = nft.OpenTracer(); err != nil {
+	if t.tracer, err = notify.OpenTracer(); err != nil {
 		return permission(err)
 	}
 	port, err := t.owner.Port()
@@ -152,7 +153,7 @@ func (t *Trace) Next(ctx context.Context) (*Packet, error) {
 // packet returns the packet of a passage that ended.
 func (t *Trace) packet(p *passage) *Packet {
 	kernel := t.kernels[nft.FamilyOf(p.first.Source.Addr())]
-	packet := packetOf(p, func(e nft.TraceEvent) explain.ChainRule { return t.rule(kernel, e) })
+	packet := packetOf(p, func(e notify.TraceEvent) explain.ChainRule { return t.rule(kernel, e) })
 	packet.Interface = t.interfaceName(p.first.In)
 	if packet.Final != nil {
 		packet.Final.Interface = t.interfaceName(p.last.Out)
@@ -171,7 +172,7 @@ func (t *Trace) packet(p *passage) *Packet {
 
 // rule returns the rule of an event. It reads the chain unless the rule was
 // there before. A rule that was deleted meanwhile has no text.
-func (t *Trace) rule(kernel *explain.Kernel, e nft.TraceEvent) (r explain.ChainRule) {
+func (t *Trace) rule(kernel *explain.Kernel, e notify.TraceEvent) (r explain.ChainRule) {
 	var err error
 	c := chain{e.Family, e.Table, e.Chain}
 	is := func(rule nft.Rule) bool { return rule.Handle == e.Rule }

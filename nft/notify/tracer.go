@@ -1,4 +1,4 @@
-package nft
+package notify
 
 import (
 	"encoding/binary"
@@ -9,13 +9,15 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/nft/nfnetlink"
 )
 
 // Tracer receives a TraceEvent for each rule that traced packets of a network
-// namespace match (see SetTrace). It receives the events of all tables.
+// namespace match (see nft.SetTrace). It receives the events of all tables.
 //
 // Unlike a Monitor it does not make transactions slower.
 type Tracer struct{ socket *nfnetlink.Socket }
@@ -23,7 +25,7 @@ type Tracer struct{ socket *nfnetlink.Socket }
 // OpenTracer opens a Tracer in the network namespace of the calling thread. It
 // requires CAP_NET_ADMIN there.
 func OpenTracer() (*Tracer, error) {
-	s, err := openSocket()
+	s, err := open()
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func (t *Tracer) Receive(wait time.Duration) (events []TraceEvent, err error) {
 		return nil, fmt.Errorf("receive traces of packets: %w", err)
 	}
 	for msg := range nfnetlink.Messages(data) {
-		if len(msg) >= nfnetlink.HeaderLen && msg.Type() == nftMessage(unix.NFT_MSG_TRACE) {
+		if len(msg) >= nfnetlink.HeaderLen && msg.Type() == messageType(unix.NFT_MSG_TRACE) {
 			events = append(events, parseTraceEvent(msg))
 		}
 	}
@@ -75,7 +77,7 @@ type TraceEvent struct {
 	ID   uint32
 	Type TraceType
 	// Family and Table identify the table.
-	Family Family
+	Family nft.Family
 	Table  string
 	// Chain is the chain of the rule, or the base chain of a policy.
 	Chain string
@@ -83,7 +85,7 @@ type TraceEvent struct {
 	Rule uint64
 	// Verdict is the verdict of the rule, or the policy. It is `continue` for a
 	// rule without a verdict.
-	Verdict Verdict
+	Verdict nft.Verdict
 	// Packet is set in the first event of each base chain only.
 	Packet *TracedPacket
 }
@@ -109,19 +111,19 @@ type TracedPacket struct {
 
 // parseTraceEvent parses a message of the type NFT_MSG_TRACE.
 func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
-	attrs := msg.Attributes()
-	number := func(typ uint16) uint32 { return be32(attr(attrs, typ)) }
+	attr := func(typ uint16) []byte { return nfnetlink.Attr(msg.Attributes(), typ) }
+	number := func(typ uint16) uint32 { return nfnetlink.Uint32(attr(typ)) }
+	text := func(typ uint16) string { return unix.ByteSliceToString(attr(typ)) }
 	e := TraceEvent{
 		ID: number(unix.NFTA_TRACE_ID), Type: TraceType(number(unix.NFTA_TRACE_TYPE)),
-		Family: Family(msg[nfnetlink.MessageHeaderLen]), Table: cString(attr(attrs, unix.NFTA_TRACE_TABLE)),
-		Chain:   cString(attr(attrs, unix.NFTA_TRACE_CHAIN)),
-		Rule:    be64(attr(attrs, unix.NFTA_TRACE_RULE_HANDLE)),
-		Verdict: parseVerdictData(attr(attrs, unix.NFTA_TRACE_VERDICT)),
-		Packet: parseTracedPacket(
-			attr(attrs, unix.NFTA_TRACE_NETWORK_HEADER), attr(attrs, unix.NFTA_TRACE_TRANSPORT_HEADER)),
+		Family: nft.Family(msg[nfnetlink.MessageHeaderLen]), Table: text(unix.NFTA_TRACE_TABLE),
+		Chain:   text(unix.NFTA_TRACE_CHAIN),
+		Rule:    nfnetlink.Uint64(attr(unix.NFTA_TRACE_RULE_HANDLE)),
+		Verdict: parseVerdict(attr(unix.NFTA_TRACE_VERDICT)),
+		Packet:  parseTracedPacket(attr(unix.NFTA_TRACE_NETWORK_HEADER), attr(unix.NFTA_TRACE_TRANSPORT_HEADER)),
 	}
-	if policy := attr(attrs, unix.NFTA_TRACE_POLICY); policy != nil {
-		e.Verdict = newVerdict(int32(be32(policy)), "")
+	if policy := attr(unix.NFTA_TRACE_POLICY); policy != nil {
+		e.Verdict = verdict(policy, "")
 	}
 	if e.Type == TraceRule && e.Rule == 0 { // so does Linux 6.18 report the end of a chain
 		e.Type = TraceReturn
@@ -130,6 +132,15 @@ func parseTraceEvent(msg nfnetlink.Message) TraceEvent {
 		e.Packet.In, e.Packet.Out = number(unix.NFTA_TRACE_IIF), number(unix.NFTA_TRACE_OIF)
 	}
 	return e
+}
+
+func parseVerdict(attributes []byte) nft.Verdict {
+	return verdict(nfnetlink.Attr(attributes, unix.NFTA_VERDICT_CODE),
+		unix.ByteSliceToString(nfnetlink.Attr(attributes, unix.NFTA_VERDICT_CHAIN)))
+}
+
+func verdict(code []byte, chain string) nft.Verdict {
+	return nft.VerdictOf(&expr.Verdict{Kind: expr.VerdictKind(int32(nfnetlink.Uint32(code))), Chain: chain})
 }
 
 // parseTracedPacket returns nil if the headers are not of an IP packet.

@@ -1,4 +1,4 @@
-package nft
+package notation
 
 import (
 	"testing"
@@ -6,12 +6,12 @@ import (
 
 func TestIsName(t *testing.T) {
 	for _, s := range []string{"a", "Z9", "_x", ".x", "balance-2", "affinity/default/sticky/tcp/", "a.b_c"} {
-		if !isName(s) {
+		if !IsName(s) {
 			t.Errorf("%q: got no name, want a name", s)
 		}
 	}
 	for _, s := range []string{"", "1a", "-a", "/a", "a b", "a;", "a\"", "ä", "a\x00", "a@b", "a[", "a`", "@", "{"} {
-		if isName(s) {
+		if IsName(s) {
 			t.Errorf("%q: got a name, want none", s)
 		}
 	}

@@ -1,4 +1,4 @@
-package nft
+package notation
 
 import (
 	"encoding/binary"
@@ -46,14 +46,15 @@ var (
 	TypeInetProto   = Type{id: 12, name: "inet_proto", size: 1, order: orderBig, text: protoText}
 	TypeInetService = Type{id: 13, name: "inet_service", size: 2, order: orderBig, text: portText}
 	TypeClassID     = Type{id: 23, name: "classid", size: 4, order: orderHost, text: classText}
+	TypeInteger     = Type{id: 4, name: "integer", size: 4, order: orderHost, text: integerText}
 )
 
-// TypeAddr returns the address type of a family.
-func TypeAddr(f Family) Type { return ofFamily(f, TypeIPv4Addr, TypeIPv6Addr) }
+// Size returns the size of a value in bytes.
+func (t Type) Size() int { return t.size }
 
-// padded returns the size of a value in a concatenation, where each field
+// Padded returns the size of a value in a concatenation, where each field
 // takes whole registers of 4 bytes.
-func (t Type) padded() int { return align4(t.size) }
+func (t Type) Padded() int { return nfnetlink.Align(t.size) }
 
 func addrText(b []byte) string {
 	a, _ := netip.AddrFromSlice(b)
@@ -81,10 +82,8 @@ func classText(b []byte) string {
 	}
 }
 
-// Types of values that are not in sets of this package. Sets of other programs
-// and of earlier versions have integers (see FindSet).
+// Types of values that sets do not have.
 var (
-	typeInteger   = Type{id: 4, name: "integer", size: 4, order: orderHost, text: integerText}
 	typeMark      = Type{size: 4, order: orderHost, text: hexText, prefixes: true}
 	typeInterface = Type{size: unix.IFNAMSIZ, text: interfaceText}
 	typeFamily    = namedType(1, "", "inet", "ipv4", "arp", "", "netdev", "", "bridge", "", "", "ipv6")
@@ -101,15 +100,7 @@ var (
 // namedType is a type whose values have names, from 0.
 func namedType(size int, names ...string) Type {
 	return Type{size: size, order: orderHost,
-		text: func(value []byte) string { return nameOf(number(value), names...) }}
-}
-
-// nameOf returns the name of a number, or the number if it has none.
-func nameOf(n uint32, names ...string) string {
-	if int(n) < len(names) && names[n] != "" {
-		return names[n]
-	}
-	return strconv.FormatUint(uint64(n), 10)
+		text: func(value []byte) string { return NameOf(number(value), names...) }}
 }
 
 // bitsType is a type whose bits have names, from the lowest one.
@@ -148,10 +139,11 @@ func hexText(value []byte) string { return fmt.Sprintf("0x%08x", number(value)) 
 // interfaceText returns the name of an interface, or the beginning of names and
 // *.
 func interfaceText(value []byte) string {
+	name := unix.ByteSliceToString(value)
 	if len(value) < unix.IFNAMSIZ {
-		return quote(cString(value) + "*")
+		return Quote(name + "*")
 	}
-	return quote(cString(value))
+	return Quote(name)
 }
 
 // constant returns a constant in nft syntax. The zero Type stands for an

@@ -1,11 +1,11 @@
-package nft
+package notation
 
 import (
 	"strings"
 	"testing"
 )
 
-func TestStoredComment(t *testing.T) {
+func TestComment(t *testing.T) {
 	x := func(n int) string { return strings.Repeat("x", n) }
 	tests := []struct{ name, comment, want string }{
 		{"empty", "", ""},
@@ -24,7 +24,7 @@ func TestStoredComment(t *testing.T) {
 		{"not UTF-8", strings.Repeat("\x80", 130), strings.Repeat("\x80", 127)},
 	}
 	for _, tt := range tests {
-		if got := storedComment(tt.comment); got != tt.want {
+		if got := Comment(tt.comment); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}

@@ -1,9 +1,11 @@
-package nft
+package notation
 
 import (
 	"encoding/binary"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // User data is what nft stores with an object to list it as it was declared.
@@ -41,17 +43,18 @@ func (u userdata) nested(typ uint8, value []byte) userdata {
 	return append(u, value...)
 }
 
-// setUserdata returns the user data of a set.
-func setUserdata(s *Set) []byte {
-	u := userdata{}.u32(udataSetKeyByteOrder, uint32(s.Key.order()))
-	if s.isMap() {
-		u = u.u32(udataSetDataByteOrder, uint32(s.Data.order()))
+// SetUserdata returns the user data of a set or map. A verdict map has no
+// fields of data.
+func SetUserdata(key, data Fields, isMap bool, comment string) []byte {
+	u := userdata{}.u32(udataSetKeyByteOrder, uint32(key.order()))
+	if isMap {
+		u = u.u32(udataSetDataByteOrder, uint32(data.order()))
 	}
-	u = u.concat(udataSetKeyTypeof, s.Key).concat(udataSetDataTypeof, s.Data)
-	if s.isMap() {
+	u = u.concat(udataSetKeyTypeof, key).concat(udataSetDataTypeof, data)
+	if isMap {
 		u = u.u32(udataSetDataInterval, 0)
 	}
-	if c := storedComment(s.Comment); c != "" {
+	if c := Comment(comment); c != "" {
 		u = u.nested(udataSetComment, append([]byte(c), 0))
 	}
 	return u
@@ -73,10 +76,10 @@ const maxComment = 127
 // commentReplacer replaces the characters that nft cannot quote.
 var commentReplacer = strings.NewReplacer(`"`, `'`, "\x00", " ")
 
-// storedComment returns a comment as the kernel stores it: cut to maxComment at
+// Comment returns a comment as the kernel stores it: cut to maxComment at
 // the boundary of a character, without characters that nft cannot read or
 // print.
-func storedComment(s string) string {
+func Comment(s string) string {
 	if len(s) > maxComment {
 		n := maxComment
 		for i := range utf8.UTFMax {
@@ -93,11 +96,22 @@ func storedComment(s string) string {
 	return commentReplacer.Replace(s)
 }
 
-// parseComment returns the comment in the user data of an element, or "".
-func parseComment(data []byte) string {
+// AppendComment appends the user data of a table, rule or element that consists
+// of a comment (see Comment): its size is CommentSize.
+func AppendComment(b []byte, comment string) []byte {
+	b = append(b, udataComment, uint8(len(comment)+1))
+	return append(append(b, comment...), 0)
+}
+
+// CommentSize returns the number of bytes that AppendComment appends.
+func CommentSize(comment string) int { return len(comment) + 3 }
+
+// ParseComment returns the comment in the user data of a table, rule or
+// element, or "".
+func ParseComment(data []byte) string {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
 		if data[0] == udataComment {
-			return cString(data[2 : 2+int(data[1])])
+			return unix.ByteSliceToString(data[2 : 2+int(data[1])])
 		}
 		data = data[2+int(data[1]):]
 	}

@@ -1,4 +1,4 @@
-package nft_test
+package notify_test
 
 import (
 	"errors"
@@ -6,15 +6,34 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/nft/notify"
 	"github.com/nftproxy/nftproxy/test/lab/nstest"
 )
+
+const (
+	tcp = uint8(unix.IPPROTO_TCP)
+	udp = uint8(unix.IPPROTO_UDP)
+)
+
+// inNamespace runs a test in a new network namespace, with a connection to its
+// nf_tables.
+func inNamespace(t *testing.T, test func(t *testing.T, c *nft.Conn)) {
+	nstest.New(t).Do(func() {
+		c, err := nft.Open()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		test(t, c)
+	})
+}
 
 // traceChains are chains that trace UDP packets of this host. Packets to port 9
 // are dropped.
@@ -38,38 +57,45 @@ func traceChains(f nft.Family, doomed *nft.Set) []*nft.Chain {
 // A Tracer receives the steps of each packet: rules with their verdicts, and
 // policies.
 func TestTracer(t *testing.T) {
-	eachFamily(t, func(t *testing.T, f nft.Family, c *nft.Conn) {
-		setLoopbackUp(t)
-		doomed := &nft.Set{Name: "doomed", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
-		table := &nft.Table{Family: f, Name: "t", Sets: []*nft.Set{doomed}, Chains: traceChains(f, doomed)}
-		commitTable(t, c, table, nft.Row{Set: doomed, Key: nft.Tuple{}.Proto(udp).Port(9)})
-		tracer := openTracer(t)
+	for _, f := range []nft.Family{nft.IPv4, nft.IPv6} {
+		t.Run(f.String(), func(t *testing.T) {
+			inNamespace(t, func(t *testing.T, c *nft.Conn) { testTracer(t, f, c) })
+		})
+	}
+}
 
-		to := netip.AddrPortFrom(loopback(f), 10)
-		from := sendUDP(t, to)
-		accepted := []string{
-			"rule output 0: continue", "rule output 1: jump mark", "rule mark 1: continue",
-			"policy output: accept", "policy postrouting: accept",
-		}
-		expectTrace(t, c, table, tracer, from, to, accepted)
+func testTracer(t *testing.T, f nft.Family, c *nft.Conn) {
+	doomed := &nft.Set{Name: "doomed", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
+	table := &nft.Table{Family: f, Name: "t", Sets: []*nft.Set{doomed}, Chains: traceChains(f, doomed)}
+	commit(t, c, table, nft.Row{Set: doomed, Key: nft.Tuple{}.Proto(udp).Port(9)})
+	tracer := openTracer(t)
 
-		to = netip.AddrPortFrom(to.Addr(), 9)
-		from = sendUDP(t, to)
-		refused := append(slices.Clone(accepted[:3]), "rule output 2: goto refuse", "rule refuse 0: drop")
-		expectTrace(t, c, table, tracer, from, to, refused)
+	to := netip.AddrPortFrom(loopback(f), 10)
+	from := sendUDP(t, to)
+	accepted := []string{
+		"rule output 0: continue", "rule output 1: jump mark", "rule mark 1: continue",
+		"policy output: accept", "policy postrouting: accept",
+	}
+	expectTrace(t, c, table, tracer, from, to, accepted)
 
-		if lost, err := tracer.Lost(); err != nil || lost != 0 {
-			t.Errorf("lost: got %d, %v, want 0", lost, err)
-		}
-	})
+	to = netip.AddrPortFrom(to.Addr(), 9)
+	from = sendUDP(t, to)
+	refused := append(slices.Clone(accepted[:3]), "rule output 2: goto refuse", "rule refuse 0: drop")
+	expectTrace(t, c, table, tracer, from, to, refused)
+
+	if lost, err := tracer.Lost(); err != nil || lost != 0 {
+		t.Errorf("lost: got %d, %v, want 0", lost, err)
+	}
 }
 
 // Messages that do not fit into the receive buffer are counted.
 func TestTracerLost(t *testing.T) {
-	c := connect(t)
-	setLoopbackUp(t)
+	inNamespace(t, testTracerLost)
+}
+
+func testTracerLost(t *testing.T, c *nft.Conn) {
 	doomed := &nft.Set{Name: "doomed", Key: nft.Types(nft.TypeInetProto, nft.TypeInetService)}
-	commitTable(t, c, &nft.Table{
+	commit(t, c, &nft.Table{
 		Family: nft.IPv4, Name: "t", Sets: []*nft.Set{doomed}, Chains: traceChains(nft.IPv4, doomed),
 	})
 	tracer := openTracer(t)
@@ -85,9 +111,22 @@ func TestTracerLost(t *testing.T) {
 	}
 }
 
-func openTracer(t *testing.T) *nft.Tracer {
+// commit adds a table with rows.
+func commit(t *testing.T, c *nft.Conn, table *nft.Table, rows ...nft.Row) {
 	t.Helper()
-	tracer, err := nft.OpenTracer()
+	b := nft.NewBatch(table)
+	b.AddProgram()
+	for _, r := range rows {
+		b.AddRow(r)
+	}
+	if err := c.Commit(b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openTracer(t *testing.T) *notify.Tracer {
+	t.Helper()
+	tracer, err := notify.OpenTracer()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,14 +137,14 @@ func openTracer(t *testing.T) *nft.Tracer {
 // expectTrace compares the events of the packet that was sent last. The first
 // event of each base chain has the packet.
 func expectTrace(
-	t *testing.T, c *nft.Conn, table *nft.Table, tracer *nft.Tracer, from, to netip.AddrPort, want []string,
+	t *testing.T, c *nft.Conn, table *nft.Table, tracer *notify.Tracer, from, to netip.AddrPort, want []string,
 ) {
 	t.Helper()
 	var got []string
-	var packets []nft.TracedPacket
+	var packets []notify.TracedPacket
 	events := receive(t, tracer)
 	for _, e := range events {
-		if e.ID != events[0].ID || e.Type == nft.TraceReturn { // another ID is the packet when it arrives on lo
+		if e.ID != events[0].ID || e.Type == notify.TraceReturn { // another ID is the packet when it arrives on lo
 			continue
 		}
 		if e.Table != table.Name || e.Family != table.Family {
@@ -120,7 +159,7 @@ func expectTrace(
 		t.Errorf("got events %q\nwant %q", got, want)
 	}
 	for _, p := range packets {
-		if wanted := (nft.TracedPacket{Protocol: udp, Source: from, Destination: to, Out: 1}); p != wanted {
+		if wanted := (notify.TracedPacket{Protocol: udp, Source: from, Destination: to, Out: 1}); p != wanted {
 			t.Errorf("got packet %v, want %v", p, wanted)
 		}
 	}
@@ -130,20 +169,21 @@ func expectTrace(
 }
 
 // eventText returns an event with the number of its rule in the chain.
-func eventText(t *testing.T, c *nft.Conn, table *nft.Table, e nft.TraceEvent) string {
+func eventText(t *testing.T, c *nft.Conn, table *nft.Table, e notify.TraceEvent) string {
 	t.Helper()
-	if e.Type == nft.TracePolicy {
+	if e.Type == notify.TracePolicy {
 		return fmt.Sprintf("policy %s: %s", e.Chain, e.Verdict)
 	}
 	ids, err := c.RuleIDs(table, e.Chain)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("rule %s %d: %s", e.Chain, slices.Index(handlesOfIDs(ids), e.Rule), e.Verdict)
+	at := slices.IndexFunc(ids, func(id nft.RuleID) bool { return id.Handle == e.Rule })
+	return fmt.Sprintf("rule %s %d: %s", e.Chain, at, e.Verdict)
 }
 
 // receive returns the pending events.
-func receive(t *testing.T, tracer *nft.Tracer) (all []nft.TraceEvent) {
+func receive(t *testing.T, tracer *notify.Tracer) (all []notify.TraceEvent) {
 	t.Helper()
 	for {
 		events, err := tracer.Receive(100 * time.Millisecond)
@@ -176,64 +216,4 @@ func sendUDP(t *testing.T, to netip.AddrPort) (from netip.AddrPort) {
 		t.Fatal(err)
 	}
 	return netip.MustParseAddrPort(conn.LocalAddr().String())
-}
-
-// setLoopbackUp sets up the loopback interface of the thread's namespace.
-func setLoopbackUp(t *testing.T) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	lo, err := unix.NewIfreq("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	lo.SetUint16(unix.IFF_UP)
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// The kernel deletes an owned table when its connection is closed.
-func TestOwnedTable(t *testing.T) {
-	c := connect(t)
-	table := &nft.Table{Family: nft.IPv4, Name: "owned", Owned: true, Chains: []*nft.Chain{{Name: "chain"}}}
-	b := nft.NewBatch(table)
-	b.AddProgram()
-	owner, err := nft.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = owner.Commit(b)
-	if !nstest.KernelAtLeast(t, 5, 12) {
-		owner.Close()
-		if !errors.Is(err, unix.EINVAL) {
-			t.Errorf("commit: got %v, want EINVAL", err)
-		}
-		return
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	foreign := nft.NewBatch(table)
-	foreign.DeleteTable()
-	if err := c.Commit(foreign); !errors.Is(err, unix.EPERM) {
-		t.Errorf("delete by another program: got %v, want EPERM", err)
-	}
-	checkExists(t, c, table, true)
-	if listing := list(t); !strings.Contains(listing, "flags owner") ||
-		!strings.Contains(print(t, table), "flags owner") {
-		t.Errorf("got no flag in\n%s\nor\n%s", listing, print(t, table))
-	}
-	owner.Close()
-	checkExists(t, c, table, false)
-}
-
-func checkExists(t *testing.T, c *nft.Conn, table *nft.Table, want bool) {
-	t.Helper()
-	if _, ok, err := c.FindTable(table); err != nil || ok != want {
-		t.Errorf("find %v: got %v, %v, want %v", table, ok, err, want)
-	}
 }
