@@ -87,3 +87,14 @@ func (c *Config) noLoopback() bool {
 	ports := c.Rules.NodePortAddresses
 	return (ports.Loopback(nft.IPv4) || ports.Loopback(nft.IPv6)) && !c.Rules.LocalhostNodePorts
 }
+
+// eventLog logs events and passes them to another recorder.
+type eventLog struct{ next cluster.EventRecorder } // next may be nil
+
+// Record implements cluster.EventRecorder.
+func (l eventLog) Record(e cluster.Event) {
+	table.LogEvent(e)
+	if l.next != nil {
+		l.next.Record(e)
+	}
+}

@@ -65,9 +65,14 @@ var ownImports = map[string][]string{
 		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/informer/apiclient", "proxier/manifest",
 		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/socket", "proxier/leftovers",
 	},
+	"proxier/metric": {"nft"},
+	"proxier/follow": {
+		"nft", "conntrack", "healthcheck", "healthcheck/connlimit", "proxier/cluster", "proxier/translate",
+		"proxier/ruleset", "proxier/table", "proxier/localhost", "proxier/metric",
+	},
 	"proxier": {
-		"nft", "conntrack", "healthcheck", "healthcheck/connlimit",
-		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table", "proxier/localhost",
+		"nft", "healthcheck", "proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table",
+		"proxier/localhost", "proxier/metric", "proxier/follow",
 	},
 }
 
@@ -87,6 +92,8 @@ var foreignImports = map[string][]string{
 	"proxier/ruleset":       {},
 	"proxier/table":         {"golang.org/x/sys", "k8s.io/klog"},
 	"proxier/localhost":     {"golang.org/x/sys", "k8s.io/klog"},
+	"proxier/metric":        {"github.com/prometheus/client_golang"},
+	"proxier/follow":        {"github.com/prometheus/client_golang", "k8s.io/klog"},
 	operator + "/answer":    {"golang.org/x/sys"},
 	"cmd/kube-proxy/kernel": {"golang.org/x/sys"},
 	operator + "/socket":    {"golang.org/x/sys", "k8s.io/apimachinery/pkg/util/wait", "k8s.io/klog"},

@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"strings"
@@ -8,22 +8,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
-
-// The descriptions of metrics that are counters in the kernel. Each has a
-// label after the family.
-var (
-	rejectedPackets = prometheus.NewDesc("nftproxy_rejected_packets_total",
-		"Packets of new connections that were rejected, by reason.", []string{labelFamily, labelReason}, nil)
-	droppedPackets = prometheus.NewDesc("nftproxy_dropped_packets_total",
-		"Packets of new connections that were dropped, by reason.", []string{labelFamily, labelReason}, nil)
-	localhostRejected = prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
-		"Packets to UDP and SCTP NodePorts on localhost that were rejected.", []string{labelFamily, "protocol"}, nil)
-)
-
-// labelReason is the label of a ruleset.Reason.
-const labelReason = "reason"
 
 // packetCounters collects the counters of packets in the kernel. It reads them
 // one by one, because a dump would wait for the end of a transaction.
@@ -33,45 +20,35 @@ type packetCounters struct {
 	counters []*packetCounter
 }
 
-// packetCounter is a counter in the kernel.
+// packetCounter is a counter in the kernel, and its metric.
 type packetCounter struct {
-	family  nft.Family
-	counter *nft.Counter
-	last    lastCount
-	total   uint64
-	desc    *prometheus.Desc
-	label   string // its value
-}
-
-// lastCount is the last value of a counter that can start again at zero:
-// another program can reset it or delete the table.
-type lastCount uint64
-
-// increase returns the increase since the last call.
-func (c *lastCount) increase(now uint64) uint64 {
-	before := uint64(*c)
-	*c = lastCount(now)
-	if now < before {
-		return now
-	}
-	return now - before
+	family       nft.Family
+	counter      *nft.Counter
+	last         lastCount
+	total        uint64
+	name, help   string
+	label, value string // beside that of the family
 }
 
 func newPacketCounters(reader *counterReader, families []nft.Family) *packetCounters {
 	c := &packetCounters{reader: reader}
 	for _, family := range families {
-		add := func(desc *prometheus.Desc, label string, counter *nft.Counter) {
-			c.counters = append(c.counters, &packetCounter{family: family, counter: counter, desc: desc, label: label})
+		add := func(counter *nft.Counter, name, help, label, value string) {
+			c.counters = append(c.counters, &packetCounter{
+				family: family, counter: counter, name: name, help: help, label: label, value: value,
+			})
 		}
-		for _, reason := range ruleset.Refusals() {
-			desc := droppedPackets
-			if reason.Rejects() {
-				desc = rejectedPackets
+		for _, r := range ruleset.Refusals() {
+			name, verb := "nftproxy_dropped_packets_total", "dropped"
+			if r.Rejects() {
+				name, verb = "nftproxy_rejected_packets_total", "rejected"
 			}
-			add(desc, string(reason), reason.Counter())
+			add(r.Counter(), name, "Packets of new connections that were "+verb+", by reason.", "reason", string(r))
 		}
+		const rejected = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 		for _, p := range ruleset.RejectedOnLocalhost() {
-			add(localhostRejected, strings.ToUpper(p.String()), ruleset.LocalhostCounter(p))
+			add(ruleset.LocalhostCounter(p), rejected,
+				"Packets to UDP and SCTP NodePorts on localhost that were rejected.", "protocol", strings.ToUpper(p.String()))
 		}
 	}
 	return c
@@ -86,8 +63,8 @@ func (c *packetCounters) collect(ch chan<- prometheus.Metric) {
 		if err := c.reader.read(one.update); err != nil {
 			klog.V(2).InfoS("Failed to read a counter of packets", "err", err)
 		}
-		ch <- prometheus.MustNewConstMetric(
-			one.desc, prometheus.CounterValue, float64(one.total), one.family.Name(), one.label)
+		m := metric.Values{Family: one.family, To: ch}
+		m.Counter(one.name, one.help, float64(one.total), one.label, one.value)
 	}
 }
 
@@ -103,8 +80,17 @@ func (c *packetCounter) update(conn *nft.Conn) error {
 // counterReader is the connection with which collectors of metrics read
 // counters in the kernel. Any goroutine can use it.
 type counterReader struct {
+	idle
 	mu   sync.Mutex
-	conn *nft.Conn // nil before setUp and after Close
+	conn *nft.Conn // nil after close
+}
+
+func openCounterReader() (*counterReader, error) {
+	conn, err := nft.Open()
+	if err != nil {
+		return nil, err
+	}
+	return &counterReader{conn: conn}, nil
 }
 
 func (r *counterReader) close() error {
@@ -127,4 +113,18 @@ func (r *counterReader) read(f func(*nft.Conn) error) error {
 		return nil
 	}
 	return f(r.conn)
+}
+
+// lastCount is the last value of a counter that can start again at zero:
+// another program can reset it or delete the table.
+type lastCount uint64
+
+// increase returns the increase since the last call.
+func (c *lastCount) increase(now uint64) uint64 {
+	before := uint64(*c)
+	*c = lastCount(now)
+	if now < before {
+		return now
+	}
+	return now - before
 }
