@@ -49,7 +49,8 @@ func newFamily(s *shared, t *table.Table) *family {
 	}
 	f.publish()
 	s.metrics.Add(func(ch chan<- prometheus.Metric) {
-		collectTable(metric.Values{Family: t.Family(), To: ch}, f.stats.Load(), f.health.state().Healthy)
+		state, _ := f.health.state()
+		collectTable(metric.Values{Family: t.Family(), To: ch}, f.stats.Load(), state.Healthy)
 	})
 	return f
 }

@@ -18,7 +18,7 @@ func TestHealth(t *testing.T) {
 	h := &health{patience: time.Hour}
 	want := func(when string, synced, healthy bool) {
 		t.Helper()
-		if got := h.state(); got.Healthy != healthy || got.LastUpdated.IsZero() == synced {
+		if got, _ := h.state(); got.Healthy != healthy || got.LastUpdated.IsZero() == synced {
 			t.Errorf("%s: got %+v, want synced %v, healthy %v", when, got, synced, healthy)
 		}
 	}
@@ -146,7 +146,10 @@ func TestHealthBeforeTheFirstLists(t *testing.T) {
 func TestHealthDuringLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &health{patience: time.Minute}
-		healthy := func() bool { return h.state().Healthy }
+		healthy := func() bool {
+			s, _ := h.state()
+			return s.Healthy
+		}
 		if err := h.during(succeed); err != nil || !healthy() {
 			t.Fatalf("after the first sync: got error %v, healthy %v; want nil, true", err, healthy())
 		}

@@ -170,7 +170,7 @@ func (p *Proxier) Healthy() bool {
 func (p *Proxier) Health() []healthcheck.FamilyHealth {
 	all := make([]healthcheck.FamilyHealth, len(p.families))
 	for i, f := range p.families {
-		all[i] = f.health.state()
+		all[i], _ = f.health.state()
 		all[i].Family = f.name()
 	}
 	return all
@@ -202,10 +202,11 @@ func (p *Proxier) Status() Status {
 		ResetStaleConnections: p.config.Rules.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
 	}
 	for i, family := range p.families {
-		f, h := &s.Families[i], family.health.state()
-		f.Family, f.Healthy, f.Synced = family.table.Family(), h.Healthy, h.LastUpdated
-		f.WaitingSince, f.LastSync = family.health.waitingSince(), family.lastSync.Load()
-		f.Stats = *family.stats.Load()
+		h, waitingSince := family.health.state()
+		s.Families[i] = FamilyStatus{
+			Family: family.table.Family(), Healthy: h.Healthy, Synced: h.LastUpdated, WaitingSince: waitingSince,
+			LastSync: family.lastSync.Load(), Stats: *family.stats.Load(),
+		}
 	}
 	return s
 }

@@ -12,69 +12,61 @@ import (
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 )
 
-// packetCounters collects the counters of packets in the kernel. It reads them
-// one by one, because a dump would wait for the end of a transaction.
+// packetCounters collects the counters of packets in the table of an address
+// family. It reads them one by one, because a dump would wait for the end of a
+// transaction.
 type packetCounters struct {
-	reader   *counterReader
-	mu       sync.Mutex // guards the values
-	counters []*packetCounter
+	family nft.Family
+	reader *counterReader
+	mu     sync.Mutex // guards counts
+	counts map[string]packetCount
 }
 
-// packetCounter is a counter in the kernel, and its metric.
-type packetCounter struct {
-	family       nft.Family
-	counter      *nft.Counter
-	last         lastCount
-	total        uint64
-	name, help   string
-	label, value string // beside that of the family
+// packetCount is the number of packets that a counter has counted.
+type packetCount struct {
+	last  lastCount
+	total uint64
 }
 
-func newPacketCounters(reader *counterReader, families []nft.Family) *packetCounters {
-	c := &packetCounters{reader: reader}
-	for _, family := range families {
-		add := func(counter *nft.Counter, name, help, label, value string) {
-			c.counters = append(c.counters, &packetCounter{
-				family: family, counter: counter, name: name, help: help, label: label, value: value,
-			})
-		}
-		for _, r := range ruleset.Refusals() {
-			name, verb := "nftproxy_dropped_packets_total", "dropped"
-			if r.Rejects() {
-				name, verb = "nftproxy_rejected_packets_total", "rejected"
-			}
-			add(r.Counter(), name, "Packets of new connections that were "+verb+", by reason.", "reason", string(r))
-		}
-		const rejected = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
-		for _, p := range ruleset.RejectedOnLocalhost() {
-			add(ruleset.LocalhostCounter(p), rejected,
-				"Packets to UDP and SCTP NodePorts on localhost that were rejected.", "protocol", strings.ToUpper(p.String()))
-		}
-	}
-	return c
+func newPacketCounters(family nft.Family, reader *counterReader) *packetCounters {
+	return &packetCounters{family: family, reader: reader, counts: make(map[string]packetCount)}
 }
 
-// collect collects the counters. A counter that cannot be read keeps its last
-// value.
+// collect collects the counters.
 func (c *packetCounters) collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, one := range c.counters {
-		if err := c.reader.read(one.update); err != nil {
-			klog.V(2).InfoS("Failed to read a counter of packets", "err", err)
+	m := metric.Values{Family: c.family, To: ch}
+	for _, reason := range ruleset.Refusals() {
+		name, help := "nftproxy_dropped_packets_total", "Packets of new connections that were dropped, by reason."
+		if reason.Rejects() {
+			name, help = "nftproxy_rejected_packets_total", "Packets of new connections that were rejected, by reason."
 		}
-		m := metric.Values{Family: one.family, To: ch}
-		m.Counter(one.name, one.help, float64(one.total), one.label, one.value)
+		m.Counter(name, help, c.read(reason.Counter()), "reason", string(reason))
+	}
+	for _, p := range ruleset.RejectedOnLocalhost() {
+		m.Counter("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
+			"Packets to UDP and SCTP NodePorts on localhost that were rejected.",
+			c.read(ruleset.LocalhostCounter(p)), "protocol", strings.ToUpper(p.String()))
 	}
 }
 
-// update reads the counter. It is zero if the table does not have it.
-func (c *packetCounter) update(conn *nft.Conn) error {
-	found, ok, err := conn.FindCounter(&nft.Table{Family: c.family, Name: ruleset.TableName}, c.counter.Name)
-	if ok {
-		c.total += c.last.increase(found.Packets)
+// read returns the number of packets that a counter has counted: none if the
+// table does not have it. A counter that cannot be read keeps its last number.
+func (c *packetCounters) read(counter *nft.Counter) float64 {
+	count := c.counts[counter.Name]
+	err := c.reader.read(func(conn *nft.Conn) error {
+		now, ok, err := conn.FindCounter(&nft.Table{Family: c.family, Name: ruleset.TableName}, counter.Name)
+		if ok {
+			count.total += count.last.increase(now.Packets)
+		}
+		return err
+	})
+	if err != nil {
+		klog.V(2).InfoS("Failed to read a counter of packets", "err", err)
 	}
-	return err
+	c.counts[counter.Name] = count
+	return float64(count.total)
 }
 
 // counterReader is the connection with which collectors of metrics read
@@ -83,14 +75,6 @@ type counterReader struct {
 	idle
 	mu   sync.Mutex
 	conn *nft.Conn // nil after close
-}
-
-func openCounterReader() (*counterReader, error) {
-	conn, err := nft.Open()
-	if err != nil {
-		return nil, err
-	}
-	return &counterReader{conn: conn}, nil
 }
 
 func (r *counterReader) close() error {

@@ -38,13 +38,13 @@ type Followers struct {
 // New returns the followers of the tables of these families. It connects to the
 // kernel, in the network namespace of the calling thread.
 func New(config Config, families ...nft.Family) (*Followers, error) {
-	reader, err := openCounterReader()
+	conn, err := nft.Open()
 	if err != nil {
 		return nil, err
 	}
+	reader := &counterReader{conn: conn}
 	f := &Followers{following: make(map[nft.Family][]follower), localhost: make(map[nft.Family]*localhostPorts)}
 	f.add(reader)
-	config.Metrics.Add(newPacketCounters(reader, families).collect)
 	limit := newLocalhostLimit()
 	for _, family := range families {
 		if err := f.addForFamily(&config, family, reader, limit); err != nil {
@@ -72,6 +72,7 @@ func (f *Followers) addForFamily(
 	checks, err := newHealthChecks(config)
 	f.add(checks, family)
 	f.add(newBalanceEvents(config.Events), family)
+	config.Metrics.Add(newPacketCounters(family, reader).collect)
 	if config.Rules.Localhost(family) {
 		ports, failed := newLocalhostPorts(config, family, limit)
 		f.localhost[family], err = ports, errors.Join(err, failed)
@@ -112,31 +113,29 @@ func (f *Followers) ReplaceSlice(before, now *translate.EndpointSlice) {
 // Localhost returns the state of a TCP NodePort on localhost. ok is false if
 // NodePorts of the family are not served there. Any goroutine can call it.
 func (f *Followers) Localhost(family nft.Family, port uint16) (state localhost.State, ok bool) {
-	ports, ok := f.localhost[family]
-	if !ok {
-		return localhost.State{}, false
+	if ports, ok := f.localhost[family]; ok {
+		return ports.server.State(port), true
 	}
-	return ports.server.State(port), true
+	return localhost.State{}, false
 }
 
 // Run runs the followers until ctx ends.
 func (f *Followers) Run(ctx context.Context) {
-	f.each(func(one follower) { one.run(ctx) })
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	for _, one := range f.all {
+		tasks.Go(func() { one.run(ctx) })
+	}
 }
 
 // Drain closes the NodePorts on localhost, and waits until their connections
 // have ended. When ctx ends, it resets those that remain. Run can continue
 // meanwhile: without Drain, it resets them when it returns.
 func (f *Followers) Drain(ctx context.Context) {
-	f.each(func(one follower) { one.drain(ctx) })
-}
-
-// each calls do with all followers at the same time.
-func (f *Followers) each(do func(follower)) {
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
-	for _, one := range f.all {
-		tasks.Go(func() { do(one) })
+	var drains sync.WaitGroup
+	defer drains.Wait()
+	for _, ports := range f.localhost {
+		drains.Go(func() { ports.server.Drain(ctx) })
 	}
 }
 

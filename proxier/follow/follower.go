@@ -13,9 +13,6 @@ type follower interface {
 	committed(*table.Commit)
 	// run works until ctx ends.
 	run(ctx context.Context)
-	// drain stops accepting connections, and waits until the present ones have
-	// ended, or ctx ends. It can be called while run runs.
-	drain(ctx context.Context)
 	// close closes connections to the kernel, after run has returned.
 	close() error
 }
@@ -25,5 +22,4 @@ type idle struct{}
 
 func (idle) committed(*table.Commit) {}
 func (idle) run(context.Context)     {}
-func (idle) drain(context.Context)   {}
 func (idle) close() error            { return nil }

@@ -52,8 +52,6 @@ func newLocalhostPorts(config *Config, f nft.Family, limit *connlimit.Limit[uint
 
 func (l *localhostPorts) run(ctx context.Context) { l.server.Run(ctx) }
 
-func (l *localhostPorts) drain(ctx context.Context) { l.server.Drain(ctx) }
-
 // collectLocalhost collects the metrics of NodePorts on localhost, which are
 // zero for a family that does not serve them.
 func collectLocalhost(
