@@ -12,7 +12,6 @@ import (
 
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
-	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
@@ -165,18 +164,5 @@ nftproxy_rewrites_total{cause="unused",ip_family="IPv4"} 0
 		if usage[name] == nil {
 			t.Errorf("got no metric %s", name)
 		}
-	}
-}
-
-// The followers of a Proxier get the commits of its tables.
-func TestFollowersOfCommits(t *testing.T) {
-	tabletest.NewNamespace(t)
-	config := sampleConfig()
-	config.Rules.ServiceMetrics = ruleset.ServiceMetricsAll
-	p := newTestProxier(t, config, nft.IPv4, nft.IPv6)
-	p.sink.SetService(dualStack(80).Service)
-	tabletest.Sync(t, p.sink)
-	if n := testutil.CollectAndCount(p.Metrics(), "nftproxy_service_connections_total"); n != 2 {
-		t.Errorf("got %d metrics of connections to the Service, want one of each family", n)
 	}
 }

@@ -16,7 +16,6 @@ import (
 // cleaning is a follower that cleans connection tracking. It passes the
 // addresses of NodePorts to the cleaner.
 type cleaning struct {
-	idle
 	passes  *passMetrics
 	conn    *conntrack.Conn
 	cleaner flowCleaner
