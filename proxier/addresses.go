@@ -17,7 +17,6 @@ import (
 // localAddresses calls report with the addresses of this node
 // (cluster.Node.LocalIPs).
 type localAddresses struct {
-	idle
 	report func([]netip.Addr)
 	// listAll returns all addresses. If the error is
 	// netlink.ErrDumpInterrupted, they can be incomplete.
@@ -77,7 +76,8 @@ func (a *localAddresses) start() error {
 	return nil
 }
 
-func (a *localAddresses) close() error {
+// Close ends the connections to the kernel, after run has returned.
+func (a *localAddresses) Close() error {
 	a.release()
 	return nil
 }
@@ -95,7 +95,7 @@ const (
 )
 
 // run calls report after every change until ctx ends. What it starts ends with
-// close.
+// Close.
 func (a *localAddresses) run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	go a.follow(ctx, changed)

@@ -106,7 +106,7 @@ func followAddresses(t *testing.T, source *fakeAddresses) (*reported, error) {
 	t.Cleanup(func() {
 		stop()
 		<-ended
-		a.close()
+		a.Close()
 	})
 	return got, nil
 }
@@ -214,5 +214,5 @@ func TestManyAddresses(t *testing.T) {
 	}
 	stop()
 	running.Wait()
-	a.close()
+	a.Close()
 }

@@ -14,9 +14,9 @@
 //	   ▼
 //	nft                   one netlink transaction per change
 //
-// A Proxier also deletes flows of UDP clients whose endpoint was removed
-// (package conntrack), answers on health-check NodePorts (package healthcheck),
-// follows the addresses of the node, and collects metrics.
+// Package follow does what follows the commits of the tables, for example the
+// deletion of flows whose endpoint was removed. A Proxier also follows the
+// addresses of the node, and has metrics.
 //
 // A program can pass objects of the Kubernetes API to a Proxier, or plain
 // structs to the tables (see table.New):

@@ -4,59 +4,56 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/follow"
+	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
-// family is the part of a Proxier for one address family. Its loop is the only
-// goroutine that uses the table (see syncLoop). A family that fails or hangs
-// does not delay the other one.
+// shared is the state that the families of a Proxier share. Any goroutine can
+// use it.
+type shared struct {
+	config    *Config
+	events    cluster.EventRecorder
+	tracker   *tracker
+	node      *nodeTracker
+	metrics   *metrics
+	followers *follow.Followers // nil before setUp
+	patience  time.Duration     // queryPatience, except in tests
+	unsynced  atomic.Int32      // number of families without a successful sync
+	allSynced chan struct{}     // closed when it is 0
+}
+
+// family serves one address family of a Proxier. Its loop is the only goroutine
+// that uses the table (see syncLoop). A family that fails or hangs does not
+// delay the other one.
 type family struct {
 	*shared
-	table     *table.Table
-	health    *health
-	localhost *localhostPorts // nil unless NodePorts are served on localhost
-	parts     []part          // that follow the commits
-	wake      chan struct{}
-	queries   chan func() // the loop runs them between syncs
+	table   *table.Table
+	health  *health
+	wake    chan struct{}
+	queries chan func() // the loop runs them between syncs
 	// triggers are the times of changes that no sync has made effective yet.
 	triggers []time.Time
-	lastSync atomic.Pointer[Sync]        // nil before the first
+	lastSync atomic.Pointer[SyncStatus]  // nil before the first
 	stats    atomic.Pointer[table.Stats] // of the last publish
 }
 
-// newFamily returns the part for a table. Health checks fail while healthy
-// returns false. NodePorts on localhost of all families share the limit.
-func newFamily(
-	s *shared, t *table.Table, healthy func() bool, limit *connlimit.Limit[uint16],
-) (*family, error) {
+func newFamily(s *shared, t *table.Table) *family {
 	f := &family{
 		shared: s, table: t, health: &health{patience: 2 * s.config.syncPeriod()},
 		wake: make(chan struct{}, 1), queries: make(chan func()),
 	}
-	checks, err := newHealthChecks(s.config, s.events, healthy)
-	if err != nil {
-		return nil, err
-	}
-	f.parts = append(f.parts, checks, newBalanceEvents(s.events))
-	if s.config.Rules.Localhost(t.Family()) {
-		if f.localhost, err = newLocalhostPorts(s.config, s.events, t.Family(), limit); err != nil {
-			return nil, err
-		}
-		f.parts = append(f.parts, f.localhost)
-	}
-	if s.config.Rules.ServiceMetrics.Enabled() {
-		connections, err := newServiceConnections(&s.counters, s.config.Rules, t.Family())
-		if err != nil {
-			return nil, err
-		}
-		f.parts = append(f.parts, connections)
-		s.metrics.add(connections.collect)
-	}
 	f.publish()
-	return f, nil
+	s.metrics.Add(func(ch chan<- prometheus.Metric) {
+		state, _ := f.health.state()
+		collectTable(metric.Values{Family: t.Family(), To: ch}, f.stats.Load(), state.Healthy)
+	})
+	return f
 }
 
 // name returns the name of the family in the API: IPv4 or IPv6.
@@ -92,10 +89,16 @@ func signal(to chan<- struct{}) {
 	}
 }
 
+// Committed implements table.Observer.
+func (all *families) Committed(c *table.Commit) { all.of(c.Family).followers.Committed(c) }
+
+// Synced implements table.Observer.
+func (all *families) Synced(r keep.SyncResult) { all.of(r.Family).ended(r) }
+
 // ended records a sync.
 func (f *family) ended(r keep.SyncResult) {
 	f.metrics.synced(r)
-	last := &Sync{Ended: time.Now(), Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
+	last := &SyncStatus{Ended: time.Now(), Seconds: r.Duration.Seconds(), Cause: r.Cause, Whole: r.Full}
 	if r.Err != nil {
 		last.Error = r.Err.Error()
 	}
@@ -111,11 +114,6 @@ func (f *family) publish() {
 	stats := f.table.Stats()
 	f.stats.Store(&stats)
 }
-
-// maxTriggers limits the number of triggers that are kept, for the metric
-// network_programming_duration_seconds, while syncs fail. Later ones are not
-// observed.
-const maxTriggers = 10_000
 
 // handOver passes the changes to the table.
 func (f *family) handOver() {

@@ -50,24 +50,13 @@ func (h *health) during(sync func() error) error {
 	return err
 }
 
-// state returns the health without the name of the family. The family is
-// healthy if no change has been waiting for patience or longer.
-func (h *health) state() healthcheck.FamilyHealth {
+// state returns the health without the name of the family, and the time of the
+// oldest change that is not effective yet, zero without one. The family is
+// healthy unless this change has been waiting for patience or longer.
+func (h *health) state() (s healthcheck.FamilyHealth, waitingSince time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	since := h.oldest()
-	return healthcheck.FamilyHealth{
-		LastUpdated: h.synced, Healthy: since.IsZero() || time.Since(since) < h.patience,
-	}
+	since := cmp.Or(h.running, h.waiting)
+	inTime := since.IsZero() || time.Since(since) < h.patience
+	return healthcheck.FamilyHealth{LastUpdated: h.synced, Healthy: inTime}, since
 }
-
-// waitingSince returns the time of the oldest change that is not effective yet.
-// It is zero without one.
-func (h *health) waitingSince() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.oldest()
-}
-
-// oldest is waitingSince for a caller that holds mu.
-func (h *health) oldest() time.Time { return cmp.Or(h.running, h.waiting) }

@@ -26,12 +26,11 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 			config := sampleConfig()
 			config.Rules.ResetStaleConnections = true
 			p := newTestProxier(b, config, nft.IPv4)
-			stale := partOf[*staleConnections](b, p)
 			ctx, cancel := context.WithCancel(b.Context())
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				stale.run(ctx)
+				p.followers.Run(ctx)
 			}()
 			defer func() { cancel(); <-ended }()
 			svc := tabletest.NumberedService(0)
@@ -44,7 +43,7 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 					Service: svc, Port: port, Frontends: ruleset.FrontendsOf(nft.IPv4, svc, port),
 				}})
 			}
-			stale.update(commit)
+			p.followers.Committed(commit)
 			name := translate.SliceName{Namespace: svc.Name.Namespace, Name: "slice"}
 			slice := &translate.EndpointSlice{Name: name, Service: svc.Name, Family: nft.IPv4}
 			for i := range size.endpoints {
@@ -65,7 +64,7 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 					p.SetService(&translate.Service{Name: other.Name, Service: other})
 					change = max(change, time.Since(began))
 					began = time.Now()
-					stale.update(&table.Commit{Family: nft.IPv4})
+					p.followers.Committed(&table.Commit{Family: nft.IPv4})
 					committed = max(committed, time.Since(began))
 					peak = max(peak, heapObjects()-before)
 				}

@@ -2,19 +2,10 @@ package proxier
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/klog/v2"
 )
-
-// Sync requests a sync as soon as possible. It does not wait for it. No sync
-// takes place before the first full lists of Services and EndpointSlices.
-func (p *Proxier) Sync() {
-	for _, f := range p.families {
-		f.request()
-	}
-}
 
 // Periods of SyncLoop that are not configurable.
 const (
@@ -27,21 +18,6 @@ const (
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 10 * time.Second
 )
-
-// SyncLoop syncs on request, retries syncs that failed, and repairs the tables
-// when other programs change them. Each address family has a loop of its own.
-// SyncLoop returns when ctx ends. The tables stay.
-func (p *Proxier) SyncLoop(ctx context.Context) {
-	var tasks sync.WaitGroup
-	defer tasks.Wait()
-	for _, part := range p.parts {
-		tasks.Go(func() { part.run(ctx) })
-	}
-	for _, f := range p.families {
-		loop := syncLoop{family: f}
-		tasks.Go(func() { loop.run(ctx) })
-	}
-}
 
 // syncLoop is the loop of one address family.
 type syncLoop struct {

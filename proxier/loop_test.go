@@ -36,19 +36,6 @@ func newTestProxier(t testing.TB, config Config, families ...nft.Family) *Proxie
 	return p
 }
 
-// partOf returns the first part of a kind.
-func partOf[T part](t testing.TB, p *Proxier) T {
-	t.Helper()
-	for _, part := range p.parts {
-		if found, ok := part.(T); ok {
-			return found
-		}
-	}
-	var none T
-	t.Fatalf("got no %T", none)
-	return none
-}
-
 // startLoop runs the loop of a Proxier until the test ends.
 func startLoop(t testing.TB, p *Proxier) {
 	t.Helper()

@@ -6,8 +6,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/metric"
+	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/table/keep"
 )
 
@@ -16,26 +17,19 @@ import (
 // work here. Durations are in seconds, timestamps in seconds since 1970.
 //
 // A metric that code observes is a field of metrics and is created in
-// newMetrics. A metric that is a number of table.Stats is a line of
-// allFamilyMetrics.
+// newMetrics. A metric that is a number of table.Stats is a call in
+// collectTable. Package follow adds those of the followers.
 
-// labelFamily is the label of an address family: IPv4 or IPv6, as in the API.
-const labelFamily = "ip_family"
-
-// metrics implements prometheus.Collector. Any goroutine can use it.
+// metrics are all metrics of a Proxier. Collect does not wait for a sync:
+// numbers of the tables are as of the last publish.
 type metrics struct {
+	*metric.Set
 	syncDuration, fullSyncDuration, partialSyncDuration *prometheus.HistogramVec
 	programming                                         *prometheus.HistogramVec
 	lastSynced, lastQueued                              *prometheus.GaugeVec
 	syncFailures                                        *prometheus.CounterVec
-	flowsDuration                                       *prometheus.HistogramVec
-	flowsDeleted                                        *prometheus.CounterVec
 	serviceChanges, endpointChanges                     changeMetrics
-	staleFlowsDeleted, endpointsGone, endpointsIgnored  prometheus.Counter
-	staleConnectionsReset                               *prometheus.CounterVec
 	invalidObjects                                      prometheus.Gauge
-
-	collectors []func(chan<- prometheus.Metric) // of all of the above, and of others
 }
 
 // changeMetrics count the changes of one kind of object: all of them, and those
@@ -48,36 +42,32 @@ type changeMetrics struct {
 // newMetrics creates the metrics, with a value of zero for each family.
 func newMetrics(families ...nft.Family) *metrics {
 	const syncs = "kubeproxy_sync_proxy_rules_"
-	short := prometheus.ExponentialBuckets(0.001, 2, 15) // 1 ms to 16 s
-	m := &metrics{}
-	c := creator{m, families}
-	m.syncDuration = c.histogram(syncs+"duration_seconds", "Duration of a sync.", short)
-	m.fullSyncDuration = c.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
-		"Duration of a sync that wrote the whole table.", short)
-	m.partialSyncDuration = c.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
-		"Duration of a sync that wrote the changes only.", short)
-	m.programming = c.histogram("kubeproxy_network_programming_duration_seconds",
-		"Time from the change of a pod or Service, according to its EndpointSlice, to the end of the sync that "+
-			"made it effective.", programmingBuckets())
-	m.lastSynced = c.gauge(syncs+"last_timestamp_seconds", "Time of the last successful sync.")
-	m.lastQueued = c.gauge(syncs+"last_queued_timestamp_seconds", "Time at which a sync was last requested.")
-	m.syncFailures = c.counter(syncs+"nftables_sync_failures_total", "Syncs that failed.")
-	m.flowsDuration = c.histogram("kubeproxy_conntrack_reconciler_sync_duration_seconds",
-		"Duration of a search for stale flows.", short)
-	m.flowsDeleted = c.counter("kubeproxy_conntrack_reconciler_deleted_entries_total", "Stale flows that were deleted.")
-	m.serviceChanges = c.changes(syncs+"service_changes_", "Changes of Services")
-	m.endpointChanges = c.changes(syncs+"endpoint_changes_", "Changes of EndpointSlices")
-	m.staleFlowsDeleted = c.plainCounter("nftproxy_stale_flows_deleted_total",
-		"Flows that were deleted: of UDP clients whose endpoint was removed, and TCP attempts without rules.")
-	m.endpointsGone = c.plainCounter("nftproxy_endpoints_gone_total",
-		"Endpoints of service ports that were gone, so that their connections were reset.")
-	m.endpointsIgnored = c.plainCounter("nftproxy_endpoints_gone_ignored_total",
-		"Endpoints of service ports whose connections stay because too many endpoints were gone.")
-	m.staleConnectionsReset = c.counter("nftproxy_stale_connections_reset_total",
-		"TCP and SCTP connections that were reset because their endpoint was gone.")
-	m.invalidObjects = c.plainGauge("nftproxy_invalid_objects",
-		"Services and EndpointSlices with invalid fields, which are ignored.")
-	return m
+	s := metric.NewSet(families...)
+	changes := func(name, help string) changeMetrics {
+		return changeMetrics{
+			total:   s.Counter(syncs+name+"_total", help+"."),
+			pending: s.Gauge(syncs+name+"_pending", help+" that no sync has handled yet."),
+		}
+	}
+	return &metrics{
+		Set:          s,
+		syncDuration: s.FamilyHistogram(syncs+"duration_seconds", "Duration of a sync."),
+		fullSyncDuration: s.FamilyHistogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
+			"Duration of a sync that wrote the whole table."),
+		partialSyncDuration: s.FamilyHistogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
+			"Duration of a sync that wrote the changes only."),
+		programming: s.FamilyHistogram("kubeproxy_network_programming_duration_seconds",
+			"Time from the change of a pod or Service, according to its EndpointSlice, to the end of the sync that "+
+				"made it effective.", programmingBuckets()...),
+		lastSynced: s.FamilyGauge(syncs+"last_timestamp_seconds", "Time of the last successful sync."),
+		lastQueued: s.FamilyGauge(syncs+"last_queued_timestamp_seconds",
+			"Time at which a sync was last requested."),
+		syncFailures:    s.FamilyCounter(syncs+"nftables_sync_failures_total", "Syncs that failed."),
+		serviceChanges:  changes("service_changes", "Changes of Services"),
+		endpointChanges: changes("endpoint_changes", "Changes of EndpointSlices"),
+		invalidObjects: s.Gauge("nftproxy_invalid_objects",
+			"Services and EndpointSlices with invalid fields, which are ignored."),
+	}
 }
 
 // programmingBuckets returns the buckets of kube-proxy's
@@ -115,85 +105,48 @@ func (m *metrics) programmed(f nft.Family, triggers []time.Time) {
 	}
 }
 
-// searched records a search in the table of connection tracking. reset counts
-// the deleted connections to endpoints that are gone, nil for stale flows.
-func (m *metrics) searched(families []nft.Family, r conntrack.Result, reset *prometheus.CounterVec) {
-	for _, f := range families {
-		deleted := float64(r.Deleted - r.DeletedIPv6)
-		if f == nft.IPv6 {
-			deleted = float64(r.DeletedIPv6)
-		}
-		m.flowsDuration.WithLabelValues(f.Name()).Observe(r.Duration.Seconds())
-		m.flowsDeleted.WithLabelValues(f.Name()).Add(deleted)
-		if reset != nil {
-			reset.WithLabelValues(f.Name()).Add(deleted)
-		}
+// collectTable collects the numbers of a table, and the health of its family.
+func collectTable(m metric.Values, s *table.Stats, isHealthy bool) {
+	m.Counter("nftproxy_transactions_total", "Transactions that the kernel carried out.", float64(s.Transactions))
+	for _, cause := range keep.RewriteCauses() {
+		m.Counter("nftproxy_rewrites_total", "Syncs that wrote the whole table, by cause.",
+			float64(s.RewriteCauses[cause]), "cause", string(cause))
 	}
-}
-
-// Describe implements prometheus.Collector.
-func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
-
-// Collect implements prometheus.Collector. It does not wait for a sync: numbers
-// of the tables are as of the last publish.
-func (m *metrics) Collect(ch chan<- prometheus.Metric) {
-	for _, collect := range m.collectors {
-		collect(ch)
+	m.Counter("nftproxy_rows_written_total", "Rows that were added to sets and maps, or deleted.",
+		float64(s.RowsWritten))
+	m.Counter("nftproxy_netlink_bytes_total", "Bytes that were sent to the kernel in transactions.",
+		float64(s.BytesWritten))
+	m.Counter("nftproxy_commit_seconds_total", "Time that the kernel took for transactions.", s.CommitTime.Seconds())
+	m.Counter("nftproxy_refusals_total", "How often the kernel refused a service port.", float64(s.Refusals))
+	m.Counter("nftproxy_conflicts_total", "How often a service port lost an address and port to another one.",
+		float64(s.Conflicts))
+	m.Counter("kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
+		"How often the deletion of unused chains and sets failed.", float64(s.CleanupFailures))
+	m.Gauge("nftproxy_refused_service_ports",
+		"Service ports that keep old rules because the kernel refuses new ones.", float64(s.Refused))
+	m.Gauge("nftproxy_contested_frontends",
+		"Addresses and ports that several service ports claim, or one and the node.", float64(s.Contested))
+	m.Gauge("nftproxy_reduced_services",
+		"Services of which a part is not served, because they exceed a budget of rows.", float64(s.Reduced))
+	for set, n := range s.Rows {
+		m.Gauge("nftproxy_rows", "Rows of a set or map, without the affinity sets, which packets fill.",
+			float64(n), "set", set)
 	}
-}
-
-// add adds a function that collects metrics, before they are in use.
-func (m *metrics) add(collect func(chan<- prometheus.Metric)) {
-	m.collectors = append(m.collectors, collect)
-}
-
-// creator creates metrics and registers them in metrics.collectors.
-type creator struct {
-	metrics  *metrics
-	families []nft.Family
-}
-
-// ofFamilies registers a metric, and creates a value of zero for each family.
-func ofFamilies[V interface {
-	prometheus.Collector
-	WithLabelValues(...string) M
-}, M any](c creator, metric V) V {
-	for _, f := range c.families {
-		metric.WithLabelValues(f.Name())
+	for _, kind := range keep.DamageKinds() {
+		m.Counter("nftproxy_repairs_total",
+			"Repairs of the table after another program changed it, by the kind of the damage.",
+			float64(s.Repairs[kind]), "kind", string(kind))
 	}
-	return register(c, metric)
-}
-
-func register[C prometheus.Collector](c creator, metric C) C {
-	c.metrics.add(metric.Collect)
-	return metric
-}
-
-func (c creator) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
-	opts := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
-	return ofFamilies(c, prometheus.NewHistogramVec(opts, []string{labelFamily}))
-}
-
-func (c creator) gauge(name, help string) *prometheus.GaugeVec {
-	return ofFamilies(c, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{labelFamily}))
-}
-
-func (c creator) counter(name, help string) *prometheus.CounterVec {
-	opts := prometheus.CounterOpts{Name: name, Help: help}
-	return ofFamilies(c, prometheus.NewCounterVec(opts, []string{labelFamily}))
-}
-
-func (c creator) plainGauge(name, help string) prometheus.Gauge {
-	return register(c, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
-}
-
-func (c creator) plainCounter(name, help string) prometheus.Counter {
-	return register(c, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
-}
-
-func (c creator) changes(prefix, help string) changeMetrics {
-	return changeMetrics{
-		total:   c.plainCounter(prefix+"total", help+"."),
-		pending: c.plainGauge(prefix+"pending", help+" that no sync has handled yet."),
+	for policy, n := range map[string]int{
+		"internal": s.NoLocalEndpoints.Internal, "external": s.NoLocalEndpoints.External,
+	} {
+		m.Gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total",
+			"Service ports with a traffic policy Local that have endpoints, but none on this node.",
+			float64(n), "traffic_policy", policy)
 	}
+	healthy := 0.0
+	if isHealthy {
+		healthy = 1
+	}
+	m.Gauge("nftproxy_healthy", "0 if a change has been waiting too long for a successful sync, 1 otherwise.", healthy)
 }

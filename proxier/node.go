@@ -132,7 +132,3 @@ func (c *Config) familyGaps(n *cluster.Node) (gaps []string) {
 	}
 	return gaps
 }
-
-// NodeEligible reports whether load balancers may send traffic to this node,
-// according to its Node object. Any goroutine can call it.
-func (p *Proxier) NodeEligible() bool { return p.node.eligible.Load() }

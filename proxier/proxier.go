@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,8 @@ import (
 	"github.com/nftproxy/nftproxy/healthcheck"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/follow"
+	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
@@ -23,23 +26,10 @@ import (
 // changes effective.
 type Proxier struct {
 	*shared
-	families families
-	parts    []part        // of all families, and others
-	sink     cluster.Sinks // all tables; only before SyncLoop
-}
-
-// shared is the state that the families of a Proxier share. Any goroutine can
-// use it.
-type shared struct {
-	config    *Config
-	events    cluster.EventRecorder
-	tracker   *tracker
-	node      *nodeTracker
-	counters  counterReader
-	metrics   *metrics
-	patience  time.Duration // queryPatience, except in tests
-	unsynced  atomic.Int32  // number of families without a successful sync
-	allSynced chan struct{} // closed when it is 0
+	families  families
+	sink      cluster.Sinks // all tables; only before SyncLoop
+	addresses *localAddresses
+	closers   []io.Closer // of the connections to the kernel
 }
 
 // NewProxier returns a Proxier for one address family. It works in the network
@@ -60,7 +50,7 @@ func newProxier(config Config, families ...nft.Family) (*Proxier, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.setUp(); err != nil {
+	if err := p.setUp(families); err != nil {
 		p.Close()
 		return nil, err
 	}
@@ -92,70 +82,75 @@ func assemble(config Config, families ...nft.Family) (*Proxier, error) {
 	if err != nil {
 		return nil, err
 	}
-	limit := newLocalhostLimit()
 	for _, t := range tables {
-		f, err := newFamily(p.shared, t, p.Healthy, limit)
-		if err != nil {
-			return nil, err
-		}
-		p.families, p.parts, p.sink = append(p.families, f), append(p.parts, f.parts...), append(p.sink, t)
+		p.families, p.sink = append(p.families, newFamily(p.shared, t)), append(p.sink, t)
+		p.closers = append(p.closers, t)
 	}
-	p.metrics.add(p.families.collect)
-	p.metrics.add(collectConntrack)
-	p.metrics.add(newPacketCounters(&p.counters, families).collect)
 	return p, nil
 }
 
 // setUp connects to the kernel, in the network namespace of the calling thread.
-func (p *Proxier) setUp() (err error) {
+func (p *Proxier) setUp(families []nft.Family) (err error) {
 	if err := p.sink.Setup(); err != nil {
 		return err
 	}
-	if p.counters.conn, err = nft.Open(); err != nil {
-		return err
-	}
-	p.openStaleFlows()
-	if p.config.Rules.ResetStaleConnections {
-		p.openStaleConnections()
-	}
-	addresses, err := watchLocalAddresses(p.onLocalAddresses)
+	p.followers, err = follow.New(follow.Config{
+		NodeName: p.config.NodeName, Rules: p.config.Rules, Events: p.events, Metrics: p.metrics.Set,
+		Healthy: p.Healthy,
+	}, families...)
 	if err != nil {
 		return err
 	}
-	p.parts = append(p.parts, addresses)
-	return nil
-}
-
-// follow adds a part that follows the commits of all families.
-func (p *Proxier) follow(added part) {
-	p.parts = append(p.parts, added)
-	for _, f := range p.families {
-		f.parts = append(f.parts, added)
+	p.closers = append(p.closers, p.followers)
+	p.tracker.onReplace = p.followers.ReplaceSlice
+	if p.addresses, err = watchLocalAddresses(p.onLocalAddresses); err != nil {
+		return err
 	}
+	p.closers = append(p.closers, p.addresses)
+	return nil
 }
 
 // Close closes the connections to the kernel, after SyncLoop has returned. The
 // tables stay.
 func (p *Proxier) Close() error {
-	errs := []error{p.counters.close()}
-	for _, part := range p.parts {
-		errs = append(errs, part.close())
-	}
-	for _, f := range p.families {
-		errs = append(errs, f.table.Close())
+	var errs []error
+	for _, c := range p.closers {
+		errs = append(errs, c.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// Sync requests a sync as soon as possible. It does not wait for it. No sync
+// takes place before the first full lists of Services and EndpointSlices.
+func (p *Proxier) Sync() {
+	for _, f := range p.families {
+		f.request()
+	}
+}
+
+// SyncLoop syncs on request, retries syncs that failed, and repairs the tables
+// when other programs change them. Each address family has a loop of its own.
+// SyncLoop returns when ctx ends. The tables stay.
+func (p *Proxier) SyncLoop(ctx context.Context) {
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	tasks.Go(func() { p.addresses.run(ctx) })
+	tasks.Go(func() { p.followers.Run(ctx) })
+	for _, f := range p.families {
+		loop := syncLoop{family: f}
+		tasks.Go(func() { loop.run(ctx) })
+	}
 }
 
 // Drain closes the NodePorts on localhost, and waits until their connections
 // have ended. When ctx ends, it resets those that remain. SyncLoop can continue
 // meanwhile: without Drain, it resets them when it returns.
-func (p *Proxier) Drain(ctx context.Context) {
-	var drains sync.WaitGroup
-	for _, part := range p.parts {
-		drains.Go(func() { part.drain(ctx) })
-	}
-	drains.Wait()
+func (p *Proxier) Drain(ctx context.Context) { p.followers.Drain(ctx) }
+
+// Localhost returns the state of a TCP NodePort on localhost. ok is false if
+// NodePorts of the family are not served there. Any goroutine can call it.
+func (p *Proxier) Localhost(f nft.Family, port uint16) (state localhost.State, ok bool) {
+	return p.followers.Localhost(f, port)
 }
 
 // Healthy reports whether the rules are in place and up to date: every address
@@ -175,7 +170,7 @@ func (p *Proxier) Healthy() bool {
 func (p *Proxier) Health() []healthcheck.FamilyHealth {
 	all := make([]healthcheck.FamilyHealth, len(p.families))
 	for i, f := range p.families {
-		all[i] = f.health.state()
+		all[i], _ = f.health.state()
 		all[i].Family = f.name()
 	}
 	return all
@@ -192,3 +187,26 @@ func (p *Proxier) NodeName() string { return p.config.NodeName }
 // Synced returns a channel that is closed after the first successful sync of
 // each address family.
 func (p *Proxier) Synced() <-chan struct{} { return p.allSynced }
+
+// NodeEligible reports whether load balancers may send traffic to this node,
+// according to its Node object. Any goroutine can call it.
+func (p *Proxier) NodeEligible() bool { return p.node.eligible.Load() }
+
+// Status describes the Proxier. It does not wait for a sync: the numbers of the
+// tables come from the last publish. Any goroutine can call it.
+func (p *Proxier) Status() Status {
+	listed, invalid := p.tracker.state()
+	s := Status{
+		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
+		Listed: listed, InvalidObjects: invalid,
+		ResetStaleConnections: p.config.Rules.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
+	}
+	for i, family := range p.families {
+		h, waitingSince := family.health.state()
+		s.Families[i] = FamilyStatus{
+			Family: family.table.Family(), Healthy: h.Healthy, Synced: h.LastUpdated, WaitingSince: waitingSince,
+			LastSync: family.lastSync.Load(), Stats: *family.stats.Load(),
+		}
+	}
+	return s
+}

@@ -1,7 +1,6 @@
 package proxier
 
 import (
-	"os"
 	"time"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -46,12 +45,12 @@ type FamilyStatus struct {
 	// WaitingSince is the time of the oldest change that is not effective yet.
 	WaitingSince time.Time `json:"waitingSince,omitzero"`
 	// LastSync is the last sync that ended, nil before the first.
-	LastSync *Sync `json:"lastSync,omitempty"`
+	LastSync *SyncStatus `json:"lastSync,omitempty"`
 	table.Stats
 }
 
-// Sync describes a sync that ended.
-type Sync struct {
+// SyncStatus describes a sync that ended.
+type SyncStatus struct {
 	Ended   time.Time `json:"ended"`
 	Seconds float64   `json:"seconds"`
 	// Cause is why the sync ran: "changes", "periodic", or the reason for
@@ -61,22 +60,4 @@ type Sync struct {
 	Whole bool `json:"whole"`
 	// Error is the error of a sync that failed.
 	Error string `json:"error,omitempty"`
-}
-
-// Status describes the Proxier. It does not wait for a sync: the numbers of the
-// tables come from the last publish. Any goroutine can call it.
-func (p *Proxier) Status() Status {
-	listed, invalid := p.tracker.state()
-	s := Status{
-		Mode: "nftables", Node: p.config.NodeName, PID: os.Getpid(), Time: time.Now(), Started: p.tracker.started,
-		Listed: listed, InvalidObjects: invalid,
-		ResetStaleConnections: p.config.Rules.ResetStaleConnections, Families: make([]FamilyStatus, len(p.families)),
-	}
-	for i, family := range p.families {
-		f, h := &s.Families[i], family.health.state()
-		f.Family, f.Healthy, f.Synced = family.table.Family(), h.Healthy, h.LastUpdated
-		f.WaitingSince, f.LastSync = family.health.waitingSince(), family.lastSync.Load()
-		f.Stats = *family.stats.Load()
-	}
-	return s
 }

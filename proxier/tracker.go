@@ -18,18 +18,19 @@ import (
 // each address family takes them. It holds only the last version of an object.
 // Any goroutine can call its methods.
 type tracker struct {
-	config   *Config
-	events   cluster.EventRecorder
-	metrics  *metrics
-	started  time.Time
-	families []nft.Family // that are served
+	config  *Config
+	events  cluster.EventRecorder
+	metrics *metrics
+	started time.Time
+	// onReplace is called with each new version of an EndpointSlice while mu is
+	// locked (see follow.Followers.ReplaceSlice). nil means no calls.
+	onReplace func(before, now *translate.EndpointSlice)
 
 	mu sync.Mutex // guards all fields below
 	// slices are the EndpointSlices of these families that have endpoints. The
 	// source holds them too.
 	slices      map[translate.SliceName]*translate.EndpointSlice
 	pending     map[nft.Family]*pending
-	missing     *missingEndpoints // nil unless their connections are reset
 	invalidNote map[string]string // last event about an object's invalid fields
 	// Nothing is handed over before both first lists are complete.
 	servicesSynced, slicesSynced bool
@@ -65,13 +66,17 @@ func sameEndpoints(a, b *translate.EndpointSlice) bool {
 	return a.Service == b.Service && slices.EqualFunc(a.Endpoints, b.Endpoints, (*cluster.Endpoint).Equal)
 }
 
+// maxTriggers limits the number of triggers that are kept, for the metric
+// network_programming_duration_seconds, while syncs fail. Later ones are not
+// observed.
+const maxTriggers = 10_000
+
 func newTracker(config *Config, events cluster.EventRecorder, m *metrics, families ...nft.Family) *tracker {
 	t := &tracker{
 		config:      config,
 		events:      events,
 		metrics:     m,
 		started:     time.Now(),
-		families:    families,
 		slices:      make(map[translate.SliceName]*translate.EndpointSlice),
 		pending:     make(map[nft.Family]*pending),
 		invalidNote: make(map[string]string),
@@ -163,8 +168,8 @@ func (t *tracker) replaceSlice(now *translate.EndpointSlice) (changed bool) {
 	if now == before {
 		return false
 	}
-	if t.missing != nil {
-		t.missing.replaced(before, now)
+	if t.onReplace != nil {
+		t.onReplace(before, now)
 	}
 	if before != nil {
 		t.pending[before.Family].replaced(name, before.Service)

@@ -73,7 +73,9 @@ func TestDamage(t *testing.T) {
 		"change verdict": {keep.DamagedRow, byScrub, []string{
 			"changed row class-chains 0:3 : goto balance-3 found row class-chains 0:3 : drop",
 		}},
-		"delete verdict":       {keep.DamagedRows, byCount, []string{"missing row local-class-chains 400:1 : goto local-1"}},
+		"delete verdict": {keep.DamagedRows, byCount, []string{
+			"missing row local-class-chains 400:1 : goto local-1",
+		}},
 		"flush affinity chain": {keep.DamagedAffinity, byScrub, affinityRules},
 		"insert affinity rule": {keep.DamagedAffinity, byScrub, affinityRules},
 		"flush chains of all kinds": {keep.DamagedRule, byVerify, append([]string{

@@ -1,9 +1,9 @@
 // Package table keeps the nftables tables "ip kube-proxy" and "ip6 kube-proxy"
 // in the kernel equal to the state of a cluster.
 //
-// A Table is the cluster.Sink of one address family. It knows what Services mean
-// for the table: which service port owns a frontend (claims.go), how much of a
-// Service its budget covers (budgets.go), which ids clients with session
+// A Table is the cluster.Sink of one address family. It knows what Services
+// mean for the table: which service port owns a frontend (claims.go), how much
+// of a Service its budget covers (budgets.go), which ids clients with session
 // affinity have (affinityids.go). A keep.Keeper keeps the table in the kernel
 // equal to that: it asks for the plans of the service ports that changed
 // (source.go), and writes, verifies and repairs them.

@@ -32,10 +32,12 @@ var ownImports = map[string][]string{
 	"proxier/translate":     {"nft", "proxier/cluster"},
 	"proxier/rendezvous":    {},
 	"proxier/ruleset":       {"nft", "proxier/cluster", "proxier/rendezvous"},
-	"proxier/table":         {"nft", "nft/notify", "proxier/cluster", "proxier/ruleset"},
+	"proxier/table/keep":    {"nft", "nft/notify"},
+	"proxier/table":         {"nft", "proxier/cluster", "proxier/ruleset", "proxier/table/keep"},
 	"proxier/localhost":     {"healthcheck/connlimit"},
 	operator + "/answer": {
-		"nft", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table", "proxier/localhost",
+		"nft", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table", "proxier/table/keep",
+		"proxier/localhost",
 		"proxier/informer/apiclient", operator + "/explain", operator + "/socket",
 	},
 	operator + "/socket":         {},
@@ -57,6 +59,7 @@ var ownImports = map[string][]string{
 	"cmd/printable":     {},
 	operator: {
 		"cmd/printable", "nft", "conntrack", "proxier", "proxier/cluster", "proxier/ruleset", "proxier/table",
+		"proxier/table/keep",
 		operator + "/answer", operator + "/doctor", operator + "/explain", operator + "/flows", operator + "/socket",
 		operator + "/trace",
 	},
@@ -67,9 +70,14 @@ var ownImports = map[string][]string{
 		"proxier/cluster", "proxier/ruleset", "proxier/informer", "proxier/informer/apiclient", "proxier/manifest",
 		"cmd/kube-proxy/kernel", operator + "/answer", operator + "/socket", "proxier/leftovers",
 	},
+	"proxier/metric": {"nft"},
+	"proxier/follow": {
+		"nft", "conntrack", "healthcheck", "healthcheck/connlimit", "proxier/cluster", "proxier/translate",
+		"proxier/ruleset", "proxier/table", "proxier/localhost", "proxier/metric",
+	},
 	"proxier": {
-		"nft", "conntrack", "healthcheck", "healthcheck/connlimit",
-		"proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table", "proxier/localhost",
+		"nft", "healthcheck", "proxier/cluster", "proxier/translate", "proxier/ruleset", "proxier/table",
+		"proxier/table/keep", "proxier/localhost", "proxier/metric", "proxier/follow",
 	},
 }
 
@@ -89,8 +97,11 @@ var foreignImports = map[string][]string{
 	"proxier/cluster":       {"golang.org/x/sys"},
 	"proxier/rendezvous":    {},
 	"proxier/ruleset":       {},
-	"proxier/table":         {"golang.org/x/sys", "k8s.io/klog"},
+	"proxier/table/keep":    {"golang.org/x/sys", "k8s.io/klog"},
+	"proxier/table":         {"k8s.io/klog"},
 	"proxier/localhost":     {"golang.org/x/sys", "k8s.io/klog"},
+	"proxier/metric":        {"github.com/prometheus/client_golang"},
+	"proxier/follow":        {"github.com/prometheus/client_golang", "k8s.io/klog"},
 	operator + "/answer":    {"golang.org/x/sys"},
 	"cmd/kube-proxy/kernel": {"golang.org/x/sys"},
 	operator + "/socket":    {"golang.org/x/sys", "k8s.io/apimachinery/pkg/util/wait", "k8s.io/klog"},

@@ -92,7 +92,7 @@ func sampleStatus() answer.ProxyStatus {
 		Families: []proxier.FamilyStatus{
 			{
 				Family: nft.IPv4, Healthy: true, Synced: clock("11:59:58.500"),
-				LastSync: &proxier.Sync{Ended: clock("11:59:58.500"), Seconds: 0.001234, Cause: "changes"},
+				LastSync: &proxier.SyncStatus{Ended: clock("11:59:58.500"), Seconds: 0.001234, Cause: "changes"},
 				Stats: table.Stats{
 					Services: 12, ServicePorts: 14, Endpoints: 30, Rewrites: 2,
 					Rows: map[string]int{"service-classes": 14, "service-targets": 30, "no-endpoint-services": 0},
@@ -100,7 +100,7 @@ func sampleStatus() answer.ProxyStatus {
 			},
 			{
 				Family: nft.IPv6, Healthy: true, Synced: clock("11:59:58.501"),
-				LastSync: &proxier.Sync{Ended: clock("11:59:58.501"), Cause: "first sync", Whole: true},
+				LastSync: &proxier.SyncStatus{Ended: clock("11:59:58.501"), Cause: "first sync", Whole: true},
 				Stats:    table.Stats{Rewrites: 1},
 			},
 		},

@@ -9,7 +9,8 @@ import (
 
 // committed is what the kernel has of a table, apart from the contents of
 // owners (Kept.have), as of the last commit that succeeded. It changes only
-// after a commit, by transaction.apply, which cannot fail. samplesOf caches samples in it.
+// after a commit, by transaction.apply, which cannot fail. samplesOf caches
+// samples in it.
 type committed struct {
 	program *nft.Table // nil before the first commit
 	rows    []nft.Row  // of no owner

@@ -53,8 +53,8 @@ func (k *Kept) fate() fate {
 }
 
 // Next returns the content that the next transaction gives the owner. content
-// is Source.Content, without the owner. The error is the reason why it cannot be
-// written as it is wanted.
+// is Source.Content, without the owner. The error is the reason why it cannot
+// be written as it is wanted.
 func (k *Kept) Next(content func(have Content, less bool) (Content, error)) (Content, error) {
 	switch f := k.fate(); {
 	case f.instead == theSame:

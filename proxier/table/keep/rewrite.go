@@ -72,7 +72,8 @@ func (k *writer) tryRewrite(isolate bool) (*transaction, error) {
 	if found.state == tableForeign {
 		copies = takeoverChains(program)
 		tx.writeChains(copies...)
-		for _, r := range k.source.Inherit(maps.Keys(tx.sets), func(set string) bool { return found.has(object{kindSet, set}) }) {
+		has := func(set string) bool { return found.has(object{kindSet, set}) }
+		for _, r := range k.source.Inherit(maps.Keys(tx.sets), has) {
 			tx.to.AddRow(r)
 		}
 	}

@@ -23,7 +23,8 @@ func (s *state) Verify() error {
 	a := audit{state: s}
 	err := s.read(func() (uint32, error) {
 		return s.kernel.Snapshot(func() error {
-			if err := a.compareStructure(s.have.someChains(s.source, maxVerifiedChains)); err != nil || len(a.found) > 0 {
+			err := a.compareStructure(s.have.someChains(s.source, maxVerifiedChains))
+			if err != nil || len(a.found) > 0 {
 				return err
 			}
 			return a.sampleRows()

@@ -72,7 +72,7 @@ func TestExplainPending(t *testing.T) {
 	expect("waiting for the next sync")
 	p.state.WaitingSince = time.Time{}
 	expect("")
-	p.state.LastSync = &proxier.Sync{Error: "no space"}
+	p.state.LastSync = &proxier.SyncStatus{Error: "no space"}
 	expect("the last sync failed: no space")
 }
 

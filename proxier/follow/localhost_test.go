@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"fmt"
@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
@@ -48,28 +47,22 @@ func (r *recordedPorts) text() string {
 	return strings.Join(lines, "\n")
 }
 
-func localhostConfig() Config {
-	config := sampleConfig()
-	config.Rules.NodePortAddresses = ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("127.0.0.0/8", "::1/128")}
-	config.Rules.LocalhostNodePorts = true
-	return config
-}
-
 // The server gets the TCP NodePorts of each commit, with the endpoints that the
 // traffic policy allows. A change of another Service causes no call.
 func TestLocalhostPorts(t *testing.T) {
-	tabletest.NewNamespace(t)
-	p := newTestProxier(t, localhostConfig(), nft.IPv4)
+	rules := tabletest.Rules()
+	rules.NodePortAddresses = ruleset.NodePortAddresses{CIDRs: tabletest.Prefixes("127.0.0.0/8")}
+	rules.LocalhostNodePorts = true
 	recorded := &recordedPorts{ports: make(map[uint16]localhost.NodePort)}
-	p.families[0].localhost.server = recorded
-	p.sink.SetNode(tabletest.Node())
+	sink := newFollowed(t, rules, &localhostPorts{server: recorded})
+	sink.SetNode(tabletest.Node())
 	set := func(name string, change func(*cluster.Service)) {
 		svc := tabletest.Service(name, "", change)
-		p.sink.SetService(svc)
+		sink.SetService(svc)
 		for i, node := range []string{"node1", "node2"} {
 			e := tabletest.Endpoint(fmt.Sprintf("10.244.%d.1", i+1))
 			e.Node = node
-			tabletest.SetEndpoint(p.sink, svc.Name, e)
+			tabletest.SetEndpoint(sink, svc.Name, e)
 		}
 	}
 	nodePort := func(port uint16) func(*cluster.Service) {
@@ -77,7 +70,7 @@ func TestLocalhostPorts(t *testing.T) {
 	}
 	expect := func(when string, calls int, want ...string) {
 		t.Helper()
-		tabletest.Sync(t, p.sink)
+		tabletest.Sync(t, sink)
 		if got := recorded.text(); got != strings.Join(want, "\n") || recorded.calls != calls {
 			t.Errorf("%s: got %d calls and\n%s\nwant %d and\n%s", when, recorded.calls, got, calls,
 				strings.Join(want, "\n"))
@@ -101,17 +94,17 @@ func TestLocalhostPorts(t *testing.T) {
 	set("b", nodePort(30001))
 	set("a", nodePort(30002))
 	expect("swapped", 2, "30001 ns/b:http "+both+" 0s", "30002 ns/a:http "+both+" 0s")
-	p.sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "a"})
+	sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "a"})
 	expect("deleted", 1, "30001 ns/b:http "+both+" 0s")
-	p.sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "b"})
+	sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "b"})
 	set("c", nodePort(30004))
-	rewriteTable(t, p)
+	rewrite(t, sink)
 	expect("another Service in a rewrite", 2, "30004 ns/c:http "+both+" 0s")
 	c := cluster.ServiceName{Namespace: "ns", Name: "c"}
-	tabletest.DeleteEndpoint(p.sink, c, tabletest.Endpoint("10.244.1.1").EndpointKey)
+	tabletest.DeleteEndpoint(sink, c, tabletest.Endpoint("10.244.1.1").EndpointKey)
 	expect("removed endpoint", 1, "30004 ns/c:http [10.244.2.1] 0s")
 	drained := tabletest.Endpoint("10.244.2.1")
 	drained.Weight = cluster.WeightOf(0)
-	tabletest.SetEndpoint(p.sink, c, drained)
+	tabletest.SetEndpoint(sink, c, drained)
 	expect("weight 0", 1, "30004 ns/c:http [] 0s")
 }

@@ -1,14 +1,13 @@
-package proxier
+package follow
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/conntrack"
-	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
@@ -18,58 +17,47 @@ import (
 // endpoint, and attempts to connect by TCP that began while the rules were
 // missing.
 type staleFlows struct {
-	idle
-	conn    *conntrack.Conn
-	cleaner flowCleaner
+	cleaning
+	deleted prometheus.Counter
 }
 
-// flowCleaner is a conntrack.Cleaner.
-type flowCleaner interface {
-	Run(context.Context) error
-	Update(...conntrack.Change)
-	Miss(nft.Family, []netip.AddrPort)
-	SetNodeAddrs(nft.Family, []netip.Addr)
-	Remove(...conntrack.Removal)
+func newStaleFlows(config *Config, passes *passMetrics) *staleFlows {
+	return &staleFlows{cleaning{passes: passes}, config.Metrics.Counter("nftproxy_stale_flows_deleted_total",
+		"Flows that were deleted: of UDP clients whose endpoint was removed, and TCP attempts without rules.")}
 }
 
-// openStaleFlows connects to the connection tracking of the calling thread's
-// network namespace. If that fails, it logs the error. Then UDP clients that
-// keep their source port can stay with a removed endpoint.
-func (p *Proxier) openStaleFlows() {
+// open connects to the connection tracking of the calling thread's network
+// namespace. If that fails, it logs the error and returns false. Then UDP
+// clients that keep their source port can stay with a removed endpoint.
+func (s *staleFlows) open() bool {
 	conn, err := conntrack.Open()
 	if err != nil {
 		klog.ErrorS(err, "Stale UDP flows will not be deleted")
-		return
+		return false
 	}
-	p.follow(&staleFlows{conn: conn, cleaner: conn.NewCleaner(conntrack.CleanerConfig{
-		Report: func(r conntrack.Result) {
-			p.metrics.searched(p.tracker.families, r, nil)
-			p.metrics.staleFlowsDeleted.Add(float64(r.Deleted))
-			if r.Err != nil {
-				klog.ErrorS(r.Err, "Failed to delete stale flows, retrying",
-					"changes", r.Changes, "rechecks", r.Rechecks)
-				return
-			}
-			klog.V(2).InfoS("Deleted stale flows",
-				"changes", r.Changes, "rechecks", r.Rechecks, "flows", r.Deleted, "elapsed", r.Duration)
-		},
-	})})
+	s.conn, s.cleaner = conn, conn.NewCleaner(conntrack.CleanerConfig{Report: s.report})
+	return true
 }
 
-func (s *staleFlows) run(ctx context.Context) { s.cleaner.Run(ctx) }
+func (s *staleFlows) report(r conntrack.Result) {
+	s.passes.observe(r)
+	s.deleted.Add(float64(r.Deleted))
+	if r.Err != nil {
+		klog.ErrorS(r.Err, "Failed to delete stale flows, retrying", "changes", r.Changes, "rechecks", r.Rechecks)
+		return
+	}
+	klog.V(2).InfoS("Deleted stale flows",
+		"changes", r.Changes, "rechecks", r.Rechecks, "flows", r.Deleted, "elapsed", r.Duration)
+}
 
-func (s *staleFlows) close() error { return s.conn.Close() }
-
-// update passes the changes of UDP service ports to the cleaner, which decides
-// whether flows may be stale.
+// committed passes the changes of UDP service ports to the cleaner, which
+// decides whether flows may be stale.
 //
 // The work and the memory grow with the sum of frontends, node addresses and
 // endpoints, and not with their product: a NodePort is one frontend, and all
 // frontends of a service port share one slice of endpoints.
-func (s *staleFlows) update(c *table.Commit) {
-	if c.NodePortAddrsChanged {
-		s.cleaner.SetNodeAddrs(c.Family, c.NodePortAddrs)
-	}
+func (s *staleFlows) committed(c *table.Commit) {
+	s.cleaning.committed(c)
 	// Removed frontends come first: in the same transaction, another service
 	// port can have got one of them.
 	s.cleaner.Update(servedFrontends(removedFrontends(c), c)...)
@@ -123,22 +111,6 @@ func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change
 		}
 	}
 	return out
-}
-
-// destination returns the address and port that clients of a frontend send to.
-// A NodePort has the unspecified address.
-func destination(family nft.Family, f ruleset.Frontend) netip.AddrPort {
-	if f.IsNodePort() {
-		return netip.AddrPortFrom(family.Unspecified(), f.Port)
-	}
-	return netip.AddrPortFrom(f.Addr, f.Port)
-}
-
-func frontendsOf(p *ruleset.Plan, protocol cluster.Protocol) []ruleset.ServedFrontend {
-	if p == nil || p.Port.Protocol != protocol {
-		return nil
-	}
-	return p.Frontends
 }
 
 func sameFrontend(a, b ruleset.ServedFrontend) bool { return a.Frontend == b.Frontend }

@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/conntrack"
@@ -22,15 +23,14 @@ import (
 // the rules lead it to an endpoint that does not know the connection and
 // answers with a reset. A challenge makes the client send this packet at once.
 type staleConnections struct {
-	idle
-	conn     *conntrack.Conn
-	cleaner  flowCleaner
-	missing  *missingEndpoints
-	families families
-	metrics  *metrics
+	cleaning
+	missing   *missingEndpoints
+	localhost map[nft.Family]*localhostPorts
+	endpoints prometheus.Counter
+	resets    *prometheus.CounterVec
 
 	mu    sync.Mutex
-	ports map[planKey]servedPort
+	ports map[portKey]servedPort
 }
 
 // servedPort is a service port that the kernel has.
@@ -39,47 +39,45 @@ type servedPort struct {
 	frontends map[netip.AddrPort]struct{} // nil until they are needed
 }
 
-// planKey identifies a service port of a family.
-type planKey struct {
-	family   nft.Family
-	service  cluster.ServiceName
-	port     string
-	protocol cluster.Protocol
+func newStaleConnections(
+	config *Config, passes *passMetrics, localhost map[nft.Family]*localhostPorts,
+) *staleConnections {
+	return &staleConnections{
+		cleaning: cleaning{passes: passes}, missing: newMissingEndpoints(config), localhost: localhost,
+		endpoints: config.Metrics.Counter("nftproxy_endpoints_gone_total",
+			"Endpoints of service ports that were gone, so that their connections were reset."),
+		resets: config.Metrics.FamilyCounter("nftproxy_stale_connections_reset_total",
+			"TCP and SCTP connections that were reset because their endpoint was gone."),
+		ports: make(map[portKey]servedPort),
+	}
 }
 
-// openStaleConnections connects to the connection tracking of the calling
-// thread's network namespace. If that fails, it logs the error.
-func (p *Proxier) openStaleConnections() {
+// open connects to the connection tracking of the calling thread's network
+// namespace. If that fails, it logs the error and returns false.
+func (s *staleConnections) open() bool {
 	conn, err := conntrack.Open()
 	if err != nil {
 		klog.ErrorS(err, "Stale connections will not be reset")
-		return
+		return false
 	}
 	if err := conn.ChallengeClients(); err != nil {
 		klog.ErrorS(err, "Clients of stale connections will notice the reset when they send the next packet")
 	}
-	cleaner := conn.NewCleaner(conntrack.CleanerConfig{
-		Slow: true,
-		Report: func(r conntrack.Result) {
-			p.metrics.searched(p.tracker.families, r, p.metrics.staleConnectionsReset)
-			if r.Err != nil {
-				klog.ErrorS(r.Err, "Failed to reset stale connections, retrying", "endpoints", r.Changes+r.Rechecks)
-			}
-		},
-	})
-	p.tracker.missing = newMissingEndpoints(p.metrics)
-	p.follow(&staleConnections{
-		conn: conn, cleaner: cleaner, missing: p.tracker.missing, families: p.families, metrics: p.metrics,
-		ports: make(map[planKey]servedPort),
-	})
+	s.conn, s.cleaner = conn, conn.NewCleaner(conntrack.CleanerConfig{Slow: true, Report: s.report})
+	return true
 }
 
-func (s *staleConnections) close() error { return s.conn.Close() }
+func (s *staleConnections) report(r conntrack.Result) {
+	s.passes.observe(r, s.resets)
+	if r.Err != nil {
+		klog.ErrorS(r.Err, "Failed to reset stale connections, retrying", "endpoints", r.Changes+r.Rechecks)
+	}
+}
 
 func (s *staleConnections) run(ctx context.Context) {
-	var cleaning sync.WaitGroup
-	defer cleaning.Wait()
-	cleaning.Go(func() { s.cleaner.Run(ctx) })
+	var passes sync.WaitGroup
+	defer passes.Wait()
+	passes.Go(func() { s.cleaning.run(ctx) })
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var at time.Time // of the timer; zero if no endpoint is missing
@@ -100,11 +98,9 @@ func (s *staleConnections) run(ctx context.Context) {
 	}
 }
 
-// update records the frontends and endpoints that the kernel has.
-func (s *staleConnections) update(c *table.Commit) {
-	if c.NodePortAddrsChanged {
-		s.cleaner.SetNodeAddrs(c.Family, c.NodePortAddrs)
-	}
+// committed records the frontends and endpoints that the kernel has.
+func (s *staleConnections) committed(c *table.Commit) {
+	s.cleaning.committed(c)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, change := range c.Changes {
@@ -115,10 +111,6 @@ func (s *staleConnections) update(c *table.Commit) {
 			s.ports[keyOf(c.Family, p)] = servedPort{plan: p}
 		}
 	}
-}
-
-func keyOf(f nft.Family, p *ruleset.Plan) planKey {
-	return planKey{f, p.Service.Name, p.Port.Name, p.Port.Protocol}
 }
 
 // reset resets the connections to endpoints that are gone. It returns the time
@@ -137,16 +129,16 @@ func (s *staleConnections) reset(now time.Time) (next time.Time) {
 	for _, found := range gone {
 		removals = append(removals, s.removals(found, plans)...)
 	}
-	s.metrics.endpointsGone.Add(float64(len(removals)))
+	s.endpoints.Add(float64(len(removals)))
 	s.cleaner.Remove(removals...)
 	return next
 }
 
 // plansOf returns the plans of the service ports that had the endpoints.
-func (s *staleConnections) plansOf(gone map[netip.Addr]*missing) map[planKey]*ruleset.Plan {
+func (s *staleConnections) plansOf(gone map[netip.Addr]*missing) map[portKey]*ruleset.Plan {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	plans := make(map[planKey]*ruleset.Plan)
+	plans := make(map[portKey]*ruleset.Plan)
 	for _, found := range gone {
 		for _, p := range found.ports {
 			if served, ok := s.ports[p.servicePort]; ok {
@@ -159,7 +151,7 @@ func (s *staleConnections) plansOf(gone map[netip.Addr]*missing) map[planKey]*ru
 
 // removals returns the removals of endpoints with one address. It resets
 // connections of NodePorts on localhost at once.
-func (s *staleConnections) removals(gone *missing, plans map[planKey]*ruleset.Plan) (out []conntrack.Removal) {
+func (s *staleConnections) removals(gone *missing, plans map[portKey]*ruleset.Plan) (out []conntrack.Removal) {
 	gone.ports = slices.DeleteFunc(gone.ports, func(p missingPort) bool { return plans[p.servicePort] == nil })
 	if !s.missing.begin(gone) {
 		return nil
@@ -183,7 +175,7 @@ func (s *staleConnections) removals(gone *missing, plans map[planKey]*ruleset.Pl
 }
 
 // serves reports whether the kernel has a service port with a frontend.
-func (s *staleConnections) serves(port planKey, frontend netip.AddrPort) bool {
+func (s *staleConnections) serves(port portKey, frontend netip.AddrPort) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p, ok := s.ports[port]
@@ -201,16 +193,16 @@ func (s *staleConnections) serves(port planKey, frontend netip.AddrPort) bool {
 // resetLocal resets connections from a NodePort on localhost, and returns their
 // number.
 func (s *staleConnections) resetLocal(f nft.Family, plan *ruleset.Plan, target netip.AddrPort) int {
-	family, port := s.families.of(f), tcpNodePort(plan).Port
-	if family == nil || family.localhost == nil || port == 0 {
+	ports, port := s.localhost[f], tcpNodePort(plan).Port
+	if ports == nil || port == 0 {
 		return 0
 	}
-	n := family.localhost.server.Reset(port, target)
-	s.metrics.staleConnectionsReset.WithLabelValues(f.Name()).Add(float64(n))
+	n := ports.server.Reset(port, target)
+	s.resets.WithLabelValues(f.Name()).Add(float64(n))
 	return n
 }
 
-func logReset(servicePort planKey, endpoint netip.AddrPort, connections int) {
+func logReset(servicePort portKey, endpoint netip.AddrPort, connections int) {
 	level := klog.Level(0)
 	if connections == 0 {
 		level = 2

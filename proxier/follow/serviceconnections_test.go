@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"fmt"
@@ -6,17 +6,29 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
 )
 
 // connections returns the values of the metric by service and port.
-func connections(t *testing.T, p *Proxier) map[string]float64 {
+func connections(t *testing.T, c prometheus.Collector) map[string]float64 {
 	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
 	values := make(map[string]float64)
-	for _, m := range gather(t, p.Metrics())["nftproxy_service_connections_total"].GetMetric() {
+	if len(families) == 0 {
+		return values
+	}
+	for _, m := range families[0].GetMetric() {
 		var labels []string
 		for _, l := range m.GetLabel() {
 			labels = append(labels, l.GetValue())
@@ -41,17 +53,26 @@ func setPackets(t *testing.T, set string, numbers map[string]int) {
 // The number of a service port is the sum of its frontends, and does not
 // decrease when it loses one, or when the table is deleted.
 func TestServiceConnections(t *testing.T) {
-	tabletest.NewNamespace(t)
-	config := sampleConfig()
-	config.Rules.ServiceMetrics = ruleset.ServiceMetricsAll
-	p := newTestProxier(t, config, nft.IPv4)
-	p.sink.SetNode(tabletest.Node())
+	rules := tabletest.Rules()
+	rules.ServiceMetrics = ruleset.ServiceMetricsAll
+	reader := &counterReader{}
+	config := &Config{Rules: rules, Metrics: metric.NewSet(nft.IPv4)}
+	counted, err := newServiceConnections(config, reader, nft.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sink := newFollowed(t, rules, counted)
+	if reader.conn, err = nft.Open(); err != nil {
+		t.Fatal(err)
+	}
+	defer reader.close()
+	sink.SetNode(tabletest.Node())
 	set := func(name string, change func(*cluster.Service)) {
-		p.sink.SetService(tabletest.Service(name, "", change))
+		sink.SetService(tabletest.Service(name, "", change))
 	}
 	expect := func(when string, want map[string]float64) {
 		t.Helper()
-		if got := connections(t, p); !maps.Equal(got, want) {
+		if got := connections(t, config.Metrics); !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
 		}
 	}
@@ -64,7 +85,7 @@ func TestServiceConnections(t *testing.T) {
 	set("b", func(s *cluster.Service) {
 		s.ClusterIPs, s.Ports[0].Name = tabletest.Addrs("10.96.0.2"), ""
 	})
-	tabletest.Sync(t, p.sink)
+	tabletest.Sync(t, sink)
 	expect("first sync", map[string]float64{a: 0, b: 0})
 	setPackets(t, "service-connections", map[string]int{
 		"10.96.0.1 . tcp . 80#ns/a:http": 5, "192.0.2.1 . tcp . 80#ns/a:http": 20, "10.96.0.2 . tcp . 80#ns/b": 1,
@@ -73,24 +94,24 @@ func TestServiceConnections(t *testing.T) {
 	expect("connections", map[string]float64{a: 325, b: 1})
 
 	set("a", func(s *cluster.Service) { s.ClusterIPs = tabletest.Addrs("10.96.0.1") })
-	tabletest.Sync(t, p.sink)
+	tabletest.Sync(t, sink)
 	expect("fewer frontends", map[string]float64{a: 325, b: 1})
 	setPackets(t, "service-connections", map[string]int{"10.96.0.1 . tcp . 80#ns/a:http": 7})
 	expect("connections to the other", map[string]float64{a: 327, b: 1})
 
 	tabletest.NFT(t, "", "flush", "ruleset")
 	expect("deleted table", map[string]float64{a: 327, b: 1})
-	if err := p.families[0].table.Check(); err != nil {
+	if err := sink.Check(); err != nil {
 		t.Fatal(err)
 	}
 	setPackets(t, "service-connections", map[string]int{"10.96.0.1 . tcp . 80#ns/a:http": 3})
 	expect("restored table", map[string]float64{a: 330, b: 1})
 
-	p.sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "b"})
-	tabletest.Sync(t, p.sink)
+	sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "b"})
+	tabletest.Sync(t, sink)
 	expect("deleted Service", map[string]float64{a: 330})
-	p.sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "a"})
+	sink.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "a"})
 	set("b", everywhere)
-	rewriteTable(t, p)
+	rewrite(t, sink)
 	expect("another Service in a rewrite", map[string]float64{"IPv4 ns http TCP b": 0})
 }

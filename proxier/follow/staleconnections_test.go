@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/nftproxy/nftproxy/conntrack"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
+	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 	"github.com/nftproxy/nftproxy/proxier/translate"
@@ -60,11 +61,11 @@ func (r *removals) Run(ctx context.Context) error {
 
 func (*removals) SetNodeAddrs(nft.Family, []netip.Addr) {}
 
-// staleLab has a tracker and staleConnections, and no kernel.
+// staleLab has EndpointSlices and staleConnections, and no kernel.
 type staleLab struct {
-	*tracker
-	stale *staleConnections
+	*staleConnections
 	removals
+	slices map[translate.SliceName]*translate.EndpointSlice
 }
 
 // inStaleLab runs a test with a fake clock. The kernel has the service ports
@@ -72,19 +73,19 @@ type staleLab struct {
 func inStaleLab(t *testing.T, test func(*staleLab)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		m := newMetrics(nft.IPv4)
-		l := &staleLab{tracker: newTracker(new(Config), nil, m, nft.IPv4)}
-		l.stale = &staleConnections{
-			cleaner: &l.removals, missing: newMissingEndpoints(m), metrics: m, ports: make(map[planKey]servedPort),
+		config := &Config{Metrics: metric.NewSet(nft.IPv4)}
+		l := &staleLab{
+			staleConnections: newStaleConnections(config, nil, make(map[nft.Family]*localhostPorts)),
+			slices:           make(map[translate.SliceName]*translate.EndpointSlice),
 		}
-		l.missing = l.stale.missing
+		l.cleaner = &l.removals
 		l.commit("web")
 		l.commit("api")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l.stale.run(ctx)
+			l.staleConnections.run(ctx)
 		}()
 		test(l)
 		cancel()
@@ -95,7 +96,7 @@ func inStaleLab(t *testing.T, test func(*staleLab)) {
 // commit commits a Service with endpoints for new connections, all on port
 // 8080. Without a frontend, it commits that the Service is gone.
 func (l *staleLab) commit(name string, endpoints ...string) {
-	l.stale.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: stalePlan(name, endpoints...)}}})
+	l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: stalePlan(name, endpoints...)}}})
 }
 
 func stalePlan(name string, endpoints ...string) *ruleset.Plan {
@@ -140,6 +141,16 @@ func (l *staleLab) slice(name, service string, states ...*cluster.Endpoint) {
 		}
 	}
 	l.setSlice(s)
+}
+
+// setSlice replaces a slice, as the tracker of a Proxier does.
+func (l *staleLab) setSlice(s *translate.EndpointSlice) {
+	before, now := l.slices[s.Name], s
+	if len(s.Endpoints) == 0 {
+		now = nil
+	}
+	l.missing.replaced(before, now)
+	l.slices[s.Name] = now
 }
 
 func (l *staleLab) delete(name string) {
@@ -211,7 +222,7 @@ func TestStaleConnections(t *testing.T) {
 		"terminating: Service deleted": {func(l *staleLab) {
 			l.slice("a", "web", &isTerminating)
 			l.delete("a")
-			l.stale.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: stalePlan("web")}}})
+			l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: stalePlan("web")}}})
 		}, nil},
 		"terminating: moved to another slice": {func(l *staleLab) {
 			l.slice("a", "web", &isTerminating)
@@ -251,7 +262,7 @@ func TestStaleConnections(t *testing.T) {
 		}, nil},
 		"ports edited by hand": {func(l *staleLab) {
 			l.slice("a", "web", &isTerminating)
-			edited := *l.tracker.slices[translate.SliceName{Namespace: "default", Name: "a"}]
+			edited := *l.slices[translate.SliceName{Namespace: "default", Name: "a"}]
 			e := *edited.Endpoints[0]
 			e.Ports = []cluster.EndpointPort{{Name: "http", Protocol: cluster.TCP, Port: 9090}}
 			edited.Endpoints = []*cluster.Endpoint{&e}
@@ -334,7 +345,7 @@ func TestStaleConnectionsLimit(t *testing.T) {
 		if len(l.held) != want || l.missing.size != want {
 			t.Errorf("got %d removals, %d ports, want %d", len(l.held), l.missing.size, want)
 		}
-		ignored := testutil.ToFloat64(l.stale.metrics.endpointsIgnored)
+		ignored := testutil.ToFloat64(l.missing.ignored)
 		if want := float64(2 * (size*flaps - want)); ignored != want {
 			t.Errorf("got %v endpoints ignored, want %v", ignored, want)
 		}
@@ -389,18 +400,13 @@ func (s *resetServer) Reset(uint16, netip.AddrPort) int {
 // Services has a rule that leads to the endpoint.
 func TestStaleConnectionsOfLocalhost(t *testing.T) {
 	inStaleLab(t, func(l *staleLab) {
-		p, err := assemble(localhostConfig(), nft.IPv4)
-		if err != nil {
-			t.Fatal(err)
-		}
 		server := &resetServer{}
-		p.families[0].localhost.server = server
-		l.stale.families = p.families
+		l.localhost[nft.IPv4] = &localhostPorts{server: server}
 		web := stalePlan("web")
 		web.Frontends = append(web.Frontends, ruleset.ServedFrontend{
 			Frontend: ruleset.Frontend{Port: 30080, Proto: cluster.TCP}, Kind: ruleset.NodePort,
 		})
-		l.stale.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: web}}})
+		l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: web}}})
 		l.commit("api", "10.244.0.1")
 		l.slice("a", "web", &isTerminating)
 		l.slice("b", "api", &isTerminating)

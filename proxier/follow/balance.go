@@ -1,6 +1,7 @@
-package proxier
+package follow
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 
@@ -21,23 +22,19 @@ func newBalanceEvents(events cluster.EventRecorder) *balanceEvents {
 	return &balanceEvents{events: events, notes: make(map[string]string)}
 }
 
-// update reports the service ports of a commit, each once for the same note.
-func (b *balanceEvents) update(c *table.Commit) {
+// committed reports the service ports of a commit, each once for the same note.
+func (b *balanceEvents) committed(c *table.Commit) {
 	for _, change := range c.Changes {
-		if change.After == nil {
-			if change.Before != nil { // neither: a service port without a frontend
-				delete(b.notes, change.Before.Name())
-			}
-			continue
+		plan := cmp.Or(change.After, change.Before)
+		if plan == nil {
+			continue // a service port without a frontend
 		}
-		name, note := change.After.Name(), balanceNote(change.After)
-		if note != "" && note != b.notes[name] {
-			b.events.Record(cluster.NewEvent(change.After.Service, cluster.ReasonBalance, name+": "+note))
-		}
+		name, note := plan.Name(), balanceNote(change.After)
 		if note == "" {
 			delete(b.notes, name)
-		} else {
+		} else if note != b.notes[name] {
 			b.notes[name] = note
+			b.events.Record(cluster.NewEvent(plan.Service, cluster.ReasonBalance, name+": "+note))
 		}
 	}
 }
@@ -49,6 +46,9 @@ const slotsOfEndpoint = 10
 // balanceNote returns the limit of the hash or the weights of a service port,
 // "" if there is none.
 func balanceNote(p *ruleset.Plan) string {
+	if p == nil {
+		return ""
+	}
 	if p.Service.AffinityTimeout > 0 {
 		if p.HasWeights() {
 			return "weights of endpoints have no effect with sessionAffinity ClientIP"

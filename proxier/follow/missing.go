@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"net/netip"
@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
@@ -37,11 +38,11 @@ const (
 // terminating, or as neither ready nor serving. Otherwise the pod may live, for
 // example if the selector of its Service changed.
 type missingEndpoints struct {
-	metrics *metrics
+	ignored prometheus.Counter
 	// wake receives a value after an endpoint left, unless it is full.
 	wake chan struct{}
 
-	mu sync.Mutex // locked after tracker.mu
+	mu sync.Mutex // locked while ReplaceSlice is called
 	// slices is the number of EndpointSlices that have an address.
 	slices map[netip.Addr]int32
 	// addrs are the missing endpoints by their addresses.
@@ -67,13 +68,15 @@ type missing struct {
 
 // missingPort is a port of the last version of an endpoint.
 type missingPort struct {
-	servicePort planKey
+	servicePort portKey
 	number      uint16 // as in cluster.EndpointPort
 }
 
-func newMissingEndpoints(m *metrics) *missingEndpoints {
+func newMissingEndpoints(config *Config) *missingEndpoints {
 	return &missingEndpoints{
-		metrics: m, wake: make(chan struct{}, 1),
+		ignored: config.Metrics.Counter("nftproxy_endpoints_gone_ignored_total",
+			"Endpoints of service ports whose connections stay because too many endpoints were gone."),
+		wake:   make(chan struct{}, 1),
 		slices: make(map[netip.Addr]int32), addrs: make(map[netip.Addr]*missing),
 	}
 }
@@ -132,18 +135,21 @@ func (m *missingEndpoints) leave(service cluster.ServiceName, e *cluster.Endpoin
 	}
 	m.size, found.size = m.size+n, found.size+n
 	for _, p := range e.Ports {
-		key := planKey{nft.FamilyOf(e.Addr), service, p.Name, p.Protocol}
+		key := portKey{nft.FamilyOf(e.Addr), service, p.Name, p.Protocol}
 		found.ports = append(found.ports, missingPort{key, p.Port})
 	}
 	found.due = time.Now().Add(missingPatience)
 	if m.slices[e.Addr] == 0 {
 		found.due = time.Now().Add(missingDelay)
 	}
-	signal(m.wake)
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
 }
 
 func (m *missingEndpoints) ignore(service cluster.ServiceName, e *cluster.Endpoint) {
-	m.metrics.endpointsIgnored.Add(float64(len(e.Ports)))
+	m.ignored.Add(float64(len(e.Ports)))
 	if now := time.Now(); now.Sub(m.logged) >= ignoredPeriod {
 		m.logged = now
 		klog.InfoS("Too many endpoints are gone: connections to further ones will not be reset",

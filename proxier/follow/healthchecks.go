@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"context"
@@ -24,13 +24,12 @@ type healthServer interface {
 	Run(context.Context) error
 }
 
-// newHealthChecks returns health checks that fail while healthy returns false.
-func newHealthChecks(config *Config, events cluster.EventRecorder, healthy func() bool) (*healthChecks, error) {
+func newHealthChecks(config *Config) (*healthChecks, error) {
 	server, err := healthcheck.NewServiceServer(healthcheck.ServiceConfig{
 		NodeName: config.NodeName,
-		Healthy:  healthy,
+		Healthy:  config.Healthy,
 		Report: func(e healthcheck.Event) {
-			events.Record(cluster.Event{
+			config.Events.Record(cluster.Event{
 				Kind: "Service", Namespace: e.Namespace, Name: e.Name, Reason: e.Reason, Note: e.Message,
 			})
 		},
@@ -44,8 +43,8 @@ func newHealthChecks(config *Config, events cluster.EventRecorder, healthy func(
 
 func (h *healthChecks) run(ctx context.Context) { h.server.Run(ctx) }
 
-// update makes the server answer for the Services of a commit.
-func (h *healthChecks) update(c *table.Commit) {
+// committed makes the server answer for the Services of a commit.
+func (h *healthChecks) committed(c *table.Commit) {
 	if c.NodePortAddrsChanged {
 		h.server.SetAddrs(c.NodePortAddrs)
 	}

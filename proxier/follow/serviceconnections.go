@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"cmp"
@@ -11,13 +11,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
 
 var serviceConnectionsDesc = prometheus.NewDesc("nftproxy_service_connections_total",
 	"New connections to a service port. A connection without an answer is counted with each attempt of the client.",
-	[]string{labelFamily, "namespace", "service", "port", "protocol"}, nil)
+	[]string{metric.FamilyLabel, "namespace", "service", "port", "protocol"}, nil)
 
 // serviceConnections collects the numbers of new connections to the service
 // ports of one address family, which rows of the table count. A number never
@@ -28,7 +29,7 @@ type serviceConnections struct {
 	rules  *ruleset.Ruleset // only for the loop of the family
 
 	mu    sync.Mutex // guards ports, and the numbers
-	ports map[planKey]*portConnections
+	ports map[portKey]*portConnections
 }
 
 // portConnections are the connections to a service port.
@@ -45,13 +46,15 @@ type frontendConnections struct {
 	last lastCount
 }
 
-func newServiceConnections(reader *counterReader, rules ruleset.Config, f nft.Family) (*serviceConnections, error) {
-	r, err := ruleset.New(rules, f)
-	return &serviceConnections{reader: reader, rules: r, ports: make(map[planKey]*portConnections)}, err
+func newServiceConnections(config *Config, reader *counterReader, f nft.Family) (*serviceConnections, error) {
+	rules, err := ruleset.New(config.Rules, f)
+	s := &serviceConnections{reader: reader, rules: rules, ports: make(map[portKey]*portConnections)}
+	config.Metrics.Add(s.collect)
+	return s, err
 }
 
-// update makes the service ports of a commit those that are counted.
-func (s *serviceConnections) update(c *table.Commit) {
+// committed makes the service ports of a commit those that are counted.
+func (s *serviceConnections) committed(c *table.Commit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, change := range c.Changes {

@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"context"
@@ -74,11 +74,8 @@ func udpEndpoint(last int, ready, serving bool) *cluster.Endpoint {
 
 // The flow cleaner receives each committed change of a UDP service port.
 func TestStaleFlows(t *testing.T) {
-	tabletest.NewNamespace(t)
-	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
-	partOf[*staleFlows](t, p).cleaner = &got
-	sink := p.sink
+	sink := newFollowed(t, tabletest.Rules(), &staleFlows{cleaning: cleaning{cleaner: &got}})
 	step := func(name string, want ...string) {
 		t.Helper()
 		tabletest.Sync(t, sink)
@@ -104,7 +101,7 @@ func TestStaleFlows(t *testing.T) {
 	}))
 	step("more frontends",
 		"10.96.0.53:53 [10.244.0.2:53]", "192.0.2.1:53 [10.244.0.2:53]", "0.0.0.0:30053 [10.244.0.2:53]")
-	rewriteTable(t, p)
+	rewrite(t, sink)
 	step("a rewrite", "10.96.0.53:53 [10.244.0.2:53] check", "192.0.2.1:53 [10.244.0.2:53] check",
 		"0.0.0.0:30053 [10.244.0.2:53] check",
 		"missed IPv4 [10.96.0.53:53 192.0.2.1:53]")
@@ -126,27 +123,15 @@ func TestStaleFlows(t *testing.T) {
 	step("a Service with TCP only")
 }
 
-// rewriteTable makes a Proxier of one family write the whole table.
-func rewriteTable(t *testing.T, p *Proxier) {
-	t.Helper()
-	tabletest.NFT(t, "", "flush", "ruleset")
-	if err := p.families[0].table.Check(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // A rewrite reports frontends that were removed since the commit before.
 func TestStaleFlowsOfRewrite(t *testing.T) {
-	tabletest.NewNamespace(t)
-	p := newTestProxier(t, sampleConfig(), nft.IPv4)
 	var got cleanerCalls
-	partOf[*staleFlows](t, p).cleaner = &got
-	sink := p.sink
+	sink := newFollowed(t, tabletest.Rules(), &staleFlows{cleaning: cleaning{cleaner: &got}})
 	sink.SetService(udpService(nil))
 	tabletest.Sync(t, sink)
 	sink.DeleteService(udpService(nil).Name)
 	got = nil
-	rewriteTable(t, p)
+	rewrite(t, sink)
 	if want := []string{"10.96.0.53:53 removed", "missed IPv4 []"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -154,11 +139,8 @@ func TestStaleFlowsOfRewrite(t *testing.T) {
 
 // The flow cleaner receives the addresses on which NodePorts listen.
 func TestStaleFlowsOfNodePorts(t *testing.T) {
-	tabletest.NewNamespace(t)
-	p := newTestProxier(t, Config{NodeName: "node1"}, nft.IPv4)
 	var got cleanerCalls
-	partOf[*staleFlows](t, p).cleaner = &got
-	sink := p.sink
+	sink := newFollowed(t, ruleset.Config{}, &staleFlows{cleaning: cleaning{cleaner: &got}})
 	sink.SetNode(tabletest.Node())
 	sink.SetService(udpService(func(s *cluster.Service) { s.Ports[0].NodePort = 30053 }))
 	tabletest.Sync(t, sink)
@@ -185,10 +167,10 @@ func TestStaleFlowsOfNodePorts(t *testing.T) {
 func TestStartMemory(t *testing.T) {
 	start := startCommit(t, 500, 500, 10)
 	cleaner := new(conntrack.Conn).NewCleaner(conntrack.CleanerConfig{})
-	flows := &staleFlows{cleaner: cleaner}
+	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	flows.update(start)
+	flows.committed(start)
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 		t.Errorf("got %d bytes, want at most 1 MiB", n)
@@ -279,7 +261,7 @@ func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*
 	done := make(chan conntrack.Result, 10)
 	cleaner := conn.NewCleaner(conntrack.CleanerConfig{Report: func(r conntrack.Result) { done <- r }})
 	ctx, cancel := context.WithCancel(b.Context())
-	flows := &staleFlows{cleaner: cleaner}
+	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}}
 	var running sync.WaitGroup
 	running.Go(func() { cleaner.Run(ctx) })
 	for i, commit := range commits {
@@ -287,7 +269,7 @@ func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*
 		if i == len(commits)-1 {
 			b.StartTimer()
 		}
-		flows.update(commit)
+		flows.committed(commit)
 		if r := <-done; r.Err != nil || r.Flows == 0 {
 			b.Fatalf("%+v", r)
 		}
@@ -303,13 +285,13 @@ func cleanAfter(b *testing.B, conn *conntrack.Conn, client net.Conn, commits []*
 func BenchmarkAddEndpoint10000(b *testing.B) {
 	start := startCommit(b, 1, 1, 10_000)
 	cleaner := new(conntrack.Conn).NewCleaner(conntrack.CleanerConfig{})
-	flows := &staleFlows{cleaner: cleaner}
-	flows.update(start)
+	flows := &staleFlows{cleaning: cleaning{cleaner: cleaner}}
+	flows.committed(start)
 	before := start.Changes[0].After
 	after := *before
 	after.Serving = append(slices.Clone(before.Serving), netip.MustParseAddrPort("192.0.2.1:53"))
 	for b.Loop() {
-		flows.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: before, After: &after}}})
-		flows.update(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: &after, After: before}}})
+		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: before, After: &after}}})
+		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: &after, After: before}}})
 	}
 }

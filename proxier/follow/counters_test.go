@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 // again.
 func TestPacketCounters(t *testing.T) {
 	tabletest.NewNamespace(t)
-	p := newTestProxier(t, sampleConfig(), nft.IPv4)
+	_, m := newFollowers(t, tabletest.Rules(), nft.IPv4)
 	count := func(packets, want int) {
 		t.Helper()
 		tabletest.LoadNFT(t, fmt.Sprintf(`table ip kube-proxy
@@ -42,7 +42,7 @@ nftproxy_rejected_packets_total{ip_family="IPv4",reason="NoEndpoints"} %[1]d
 nftproxy_rejected_packets_total{ip_family="IPv4",reason="NoWeight"} 0
 nftproxy_rejected_packets_total{ip_family="IPv4",reason="UnknownPort"} 0
 `, want)
-		if err := testutil.CollectAndCompare(p.Metrics(), strings.NewReader(text), localhost,
+		if err := testutil.CollectAndCompare(m, strings.NewReader(text), localhost,
 			"nftproxy_dropped_packets_total", "nftproxy_rejected_packets_total"); err != nil {
 			t.Error(err)
 		}

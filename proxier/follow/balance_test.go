@@ -1,4 +1,4 @@
-package proxier
+package follow
 
 import (
 	"net/netip"
@@ -29,7 +29,7 @@ func TestBalanceEvents(t *testing.T) {
 		return p
 	}
 	var recorded tabletest.Events
-	part := newBalanceEvents(&recorded)
+	follower := newBalanceEvents(&recorded)
 	const (
 		ignored = "ns/svc: weights of endpoints have no effect with sessionAffinity ClientIP"
 		small   = "ns/svc: a hash table of 251 rows gives its endpoints unequal shares; " +
@@ -57,7 +57,7 @@ func TestBalanceEvents(t *testing.T) {
 		{"all weights 0", table.Commit{Changes: []table.Change{{After: plan(0, 27, 0, 0)}}}, ""},
 		{"the largest table", table.Commit{Changes: []table.Change{{After: plan(0, 7000, 65536, 2)}}}, ""},
 	} {
-		part.update(&step.commit)
+		follower.committed(&step.commit)
 		if step.event != "" {
 			want = append(want, step.event)
 		}

@@ -1,13 +1,16 @@
-package proxier
+package follow
 
 import (
 	"context"
 	"net/netip"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/nftproxy/nftproxy/healthcheck/connlimit"
 	"github.com/nftproxy/nftproxy/nft"
 	"github.com/nftproxy/nftproxy/proxier/cluster"
 	"github.com/nftproxy/nftproxy/proxier/localhost"
+	"github.com/nftproxy/nftproxy/proxier/metric"
 	"github.com/nftproxy/nftproxy/proxier/ruleset"
 	"github.com/nftproxy/nftproxy/proxier/table"
 )
@@ -30,14 +33,12 @@ type localhostServer interface {
 	State(port uint16) localhost.State
 }
 
-func newLocalhostPorts(
-	config *Config, events cluster.EventRecorder, f nft.Family, limit *connlimit.Limit[uint16],
-) (*localhostPorts, error) {
+func newLocalhostPorts(config *Config, f nft.Family, limit *connlimit.Limit[uint16]) (*localhostPorts, error) {
 	server, err := localhost.New(localhost.Config{
 		Addr:  ruleset.LocalhostAddr(f),
 		Limit: limit,
 		Report: func(e localhost.Event) {
-			events.Record(cluster.Event{
+			config.Events.Record(cluster.Event{
 				Kind: "Service", Namespace: e.Namespace, Name: e.Name,
 				Reason: "FailedToListenOnLocalhost", Note: "node " + config.NodeName + " " + e.Message,
 			})
@@ -51,16 +52,22 @@ func newLocalhostPorts(
 
 func (l *localhostPorts) run(ctx context.Context) { l.server.Run(ctx) }
 
-func (l *localhostPorts) drain(ctx context.Context) { l.server.Drain(ctx) }
-
-// Localhost returns the state of a TCP NodePort on localhost. ok is false if
-// NodePorts of the family are not served there. Any goroutine can call it.
-func (p *Proxier) Localhost(f nft.Family, port uint16) (state localhost.State, ok bool) {
-	family := p.families.of(f)
-	if family == nil || family.localhost == nil {
-		return localhost.State{}, false
+// collectLocalhost collects the metrics of NodePorts on localhost, which are
+// zero for a family that does not serve them.
+func collectLocalhost(
+	ch chan<- prometheus.Metric, families []nft.Family, served map[nft.Family]*localhostPorts,
+) {
+	for _, f := range families {
+		var stats localhost.Stats
+		if ports := served[f]; ports != nil {
+			stats = ports.server.Stats()
+		}
+		m := metric.Values{Family: f, To: ch}
+		m.Gauge("kubeproxy_nftables_localhost_nodeport_listeners", "TCP NodePorts that are open on localhost.",
+			float64(stats.Listeners))
+		m.Counter("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
+			"Failures to open a TCP NodePort on localhost.", float64(stats.Failures))
 	}
-	return family.localhost.server.State(port), true
 }
 
 const (
@@ -80,8 +87,8 @@ func newLocalhostLimit() *connlimit.Limit[uint16] {
 		min(maxLocalhostConns, (files-min(reservedFiles, files/2))/2))
 }
 
-// update makes the server serve the NodePorts of a commit.
-func (l *localhostPorts) update(c *table.Commit) {
+// committed makes the server serve the NodePorts of a commit.
+func (l *localhostPorts) committed(c *table.Commit) {
 	changed := make(map[uint16]*ruleset.Plan)
 	for _, change := range c.Changes {
 		if port := tcpNodePort(change.Before).Port; port != 0 && changed[port] == nil {
@@ -98,19 +105,6 @@ func (l *localhostPorts) update(c *table.Commit) {
 		}
 		l.server.Set(localhostPort(plan))
 	}
-}
-
-// tcpNodePort returns the TCP NodePort that the service port of a plan owns.
-// Its Port is 0 if it owns none.
-func tcpNodePort(p *ruleset.Plan) ruleset.ServedFrontend {
-	if p != nil && p.Port.Protocol == cluster.TCP {
-		for _, f := range p.Frontends {
-			if f.IsNodePort() {
-				return f
-			}
-		}
-	}
-	return ruleset.ServedFrontend{}
 }
 
 // localhostPort returns the NodePort of a plan. With externalTrafficPolicy
