@@ -33,8 +33,8 @@ func BenchmarkClean500k(b *testing.B) {
 	}
 	fill()
 	endpoints := []netip.AddrPort{addrPort("10.244.0.5:53")}
-	other := Change{Frontend: addrPort("10.96.0.11:53"), Endpoints: endpoints}
-	all := Change{Frontend: addrPort("10.96.0.10:53"), Endpoints: endpoints}
+	other := FrontendChange{Frontend: addrPort("10.96.0.11:53"), Endpoints: endpoints}
+	all := FrontendChange{Frontend: addrPort("10.96.0.10:53"), Endpoints: endpoints}
 
 	b.Run("another frontend", func(b *testing.B) { benchmarkClean(b, c, other) })
 	b.Run("all serving", func(b *testing.B) { benchmarkClean(b, c, all) })
@@ -59,7 +59,7 @@ func BenchmarkClean500k(b *testing.B) {
 	})
 }
 
-func benchmarkClean(b *testing.B, c *Conn, changes ...Change) {
+func benchmarkClean(b *testing.B, c *Conn, changes ...FrontendChange) {
 	b.ReportAllocs()
 	nstest.ResetPeakMemory(b)
 	var stats Stats
@@ -176,7 +176,7 @@ func manyChanges(b *testing.B, c *Cleaner, interval time.Duration, n int) {
 	for i := 0; ctx.Err() == nil; i++ {
 		endpoint := netip.AddrPortFrom(addr("10.244.0.5"), uint16(i))
 		frontend := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 97, 0, byte(i % n)}), uint16(1000+i%n))
-		c.Update(Change{Frontend: frontend, Endpoints: []netip.AddrPort{endpoint}})
+		c.Update(FrontendChange{Frontend: frontend, Endpoints: []netip.AddrPort{endpoint}})
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

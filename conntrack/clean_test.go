@@ -14,14 +14,14 @@ import (
 // cleanCase has changes, the flows that a pass has to delete, and the flows
 // that it must keep.
 type cleanCase struct {
-	changes []Change
+	changes []FrontendChange
 	stale   []trackedFlow
 	kept    []trackedFlow
 }
 
 // cleanChanges makes one pass for changes, with NodePorts on all local
 // addresses.
-func cleanChanges(ctx context.Context, c *Conn, changes ...Change) (Stats, error) {
+func cleanChanges(ctx context.Context, c *Conn, changes ...FrontendChange) (Stats, error) {
 	f := onAllAddrs()
 	f.Update(changes...)
 	return cleanUnchecked(ctx, c, f)
@@ -45,32 +45,32 @@ func cleanCases() map[string]cleanCase {
 	}
 	return map[string]cleanCase{
 		"one of two endpoints is gone": {
-			[]Change{change(vip, ep2), change(vip6, ep26)},
+			[]FrontendChange{change(vip, ep2), change(vip6, ep26)},
 			[]trackedFlow{newFlow(udp, client, vip, ep1), newFlow(udp, client6, vip6, ep16)},
 			append(kept, newFlow(udp, "10.0.0.2:4000", vip, ep2), newFlow(udp, "[fd00::2]:4000", vip6, ep26)),
 		},
 		"first endpoint": {
-			[]Change{change(vip, ep1), change(vip6, ep16)},
+			[]FrontendChange{change(vip, ep1), change(vip6, ep16)},
 			[]trackedFlow{newFlow(udp, client, vip, vip), newFlow(udp, client6, vip6, vip6)},
 			append(kept, newFlow(udp, "10.0.0.2:4000", vip, ep1), newFlow(udp, "[fd00::2]:4000", vip6, ep16)),
 		},
 		"last endpoint is gone": {
-			[]Change{change(vip), change(vip6)},
+			[]FrontendChange{change(vip), change(vip6)},
 			[]trackedFlow{newFlow(udp, client, vip, ep1), newFlow(udp, client6, vip6, ep16)},
 			kept,
 		},
 		"frontend is gone": {
-			[]Change{gone(vip), gone(vip6)},
+			[]FrontendChange{gone(vip), gone(vip6)},
 			[]trackedFlow{newFlow(udp, client, vip, ep1), newFlow(udp, client6, vip6, ep16)},
 			append(kept, newFlow(udp, "10.0.0.2:4000", vip, vip), newFlow(udp, "[fd00::2]:4000", vip6, vip6)),
 		},
 		"no stale flows": {
-			[]Change{change(vip, ep1, ep2)},
+			[]FrontendChange{change(vip, ep1, ep2)},
 			nil,
 			append(kept, newFlow(udp, client, vip, ep1), newFlow(udp, "10.0.0.2:4000", vip, ep2)),
 		},
 		"zones": {
-			[]Change{change(vip, ep2)},
+			[]FrontendChange{change(vip, ep2)},
 			[]trackedFlow{
 				newFlow(udp, client, vip, ep1),
 				newFlow(udp, client, vip, ep1).inZone(7, zoneBoth),
@@ -85,7 +85,7 @@ func cleanCases() map[string]cleanCase {
 			),
 		},
 		"NodePort on all addresses": {
-			[]Change{change("0.0.0.0:30053", ep2), change("[::]:30053", ep26)},
+			[]FrontendChange{change("0.0.0.0:30053", ep2), change("[::]:30053", ep26)},
 			[]trackedFlow{
 				newFlow(udp, client, "192.0.2.1:30053", ep1),
 				newFlow(udp, client, "192.0.2.2:30053", "192.0.2.2:30053"),

@@ -84,7 +84,7 @@ func TestCleanerIsBoundedWhilePassesFail(t *testing.T) {
 		for i := range 10_000 {
 			for j := range 20 {
 				a := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)})
-				c.Update(Change{Frontend: netip.AddrPortFrom(a, 53), Gone: true})
+				c.Update(FrontendChange{Frontend: netip.AddrPortFrom(a, 53), Gone: true})
 			}
 			time.Sleep(time.Millisecond)
 		}

@@ -155,7 +155,7 @@ func TestCleanerCombinesSecondPasses(t *testing.T) {
 		changed := make(map[netip.AddrPort]time.Time)
 		for i := range 1000 {
 			frontend := netip.AddrPortFrom(numbered(10, i), 53)
-			c.Update(Change{Frontend: frontend, Gone: true})
+			c.Update(FrontendChange{Frontend: frontend, Gone: true})
 			changed[frontend] = time.Now()
 			time.Sleep(10 * time.Millisecond)
 		}

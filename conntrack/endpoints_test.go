@@ -34,13 +34,13 @@ func TestManyEndpoints(t *testing.T) {
 	}
 	frontend := addrPort("10.96.0.10:53")
 	f := newFrontends()
-	f.Update(Change{Frontend: frontend, Endpoints: endpoints[1:]})
+	f.Update(FrontendChange{Frontend: frontend, Endpoints: endpoints[1:]})
 	f.take()
-	f.Update(Change{Frontend: frontend, Endpoints: slices.Clone(endpoints)})
+	f.Update(FrontendChange{Frontend: frontend, Endpoints: slices.Clone(endpoints)})
 	if todo := f.take(); !todo.empty() {
 		t.Errorf("one endpoint added: got %+v, want no check", todo)
 	}
-	f.Update(Change{Frontend: frontend, Endpoints: slices.Delete(slices.Clone(endpoints), 1_000_000, 1_000_001)})
+	f.Update(FrontendChange{Frontend: frontend, Endpoints: slices.Delete(slices.Clone(endpoints), 1_000_000, 1_000_001)})
 	if todo := f.take(); todo.empty() {
 		t.Error("one endpoint removed: got no check")
 	}

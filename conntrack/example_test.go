@@ -25,7 +25,7 @@ func Example() {
 	running.Go(func() { cleaner.Run(ctx) })
 
 	// Before this call, the caller committed rules without the endpoint.
-	cleaner.Update(conntrack.Change{
+	cleaner.Update(conntrack.FrontendChange{
 		Frontend:  netip.MustParseAddrPort("192.0.2.10:53"),
 		Endpoints: []netip.AddrPort{netip.MustParseAddrPort("198.51.100.6:53")},
 	})

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Change is the new state of one frontend of a UDP service.
-type Change struct {
+// FrontendChange is the new state of one frontend of a UDP service.
+type FrontendChange struct {
 	// Frontend is the destination that clients use: a VIP and a port. With
 	// the unspecified address (0.0.0.0 or ::) it is a NodePort of that
 	// family, on the addresses of [Cleaner.SetNodeAddrs]. A frontend without
@@ -77,7 +77,7 @@ func (f *frontends) unlock() {
 
 // Update applies changes in their order, and records the frontends of which
 // flows may be stale.
-func (f *frontends) Update(changes ...Change) {
+func (f *frontends) Update(changes ...FrontendChange) {
 	f.mu.Lock()
 	defer f.unlock()
 	var lists endpointLists

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-func change(frontend string, endpoints ...string) Change {
-	c := Change{Frontend: addrPort(frontend)}
+func change(frontend string, endpoints ...string) FrontendChange {
+	c := FrontendChange{Frontend: addrPort(frontend)}
 	for _, endpoint := range endpoints {
 		c.Endpoints = append(c.Endpoints, addrPort(endpoint))
 	}
 	return c
 }
 
-func gone(frontend string) Change {
-	return Change{Frontend: addrPort(frontend), Gone: true}
+func gone(frontend string) FrontendChange {
+	return FrontendChange{Frontend: addrPort(frontend), Gone: true}
 }
 
 // onAllAddrs returns frontends with NodePorts on all local addresses.
@@ -38,7 +38,7 @@ func TestUpdateRecordsChecks(t *testing.T) {
 	begins := change(vip, ep1, ep2, ep3)
 	begins.Check = true
 	for i, tc := range []struct {
-		change Change
+		change FrontendChange
 		want   bool
 	}{
 		{change(vip), true},
@@ -55,8 +55,8 @@ func TestUpdateRecordsChecks(t *testing.T) {
 		{change(vip), true},
 		{gone(vip), true},
 		{change("10.96.0.10:0"), false},
-		{Change{}, false},
-		{Change{Gone: true}, false},
+		{FrontendChange{}, false},
+		{FrontendChange{Gone: true}, false},
 	} {
 		f.Update(tc.change)
 		if todo := f.take(); todo.empty() == tc.want {

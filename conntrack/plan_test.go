@@ -7,9 +7,9 @@ import (
 )
 
 // changes returns changes of n frontends.
-func changes(n int, frontend func(i int) netip.AddrPort) (changes []Change) {
+func changes(n int, frontend func(i int) netip.AddrPort) (changes []FrontendChange) {
 	for i := range n {
-		changes = append(changes, Change{Frontend: frontend(i)})
+		changes = append(changes, FrontendChange{Frontend: frontend(i)})
 	}
 	return changes
 }
@@ -23,7 +23,7 @@ func numberedPort(i int) netip.AddrPort { return netip.AddrPortFrom(addr("10.96.
 func numberedPort6(i int) netip.AddrPort { return netip.AddrPortFrom(addr("fd96::1"), uint16(1+i)) }
 
 // toCheck returns the check that changes need.
-func toCheck(changes []Change) *check {
+func toCheck(changes []FrontendChange) *check {
 	f := newFrontends()
 	f.Update(changes...)
 	todo := f.take()
@@ -36,25 +36,25 @@ func TestPlan(t *testing.T) {
 	port6 := Selection{Family: IPv6, Protocol: udp, Port: 53}
 	port4 := func(port uint16) Selection { return Selection{Family: IPv4, Protocol: udp, Port: port} }
 	for name, tc := range map[string]struct {
-		changes []Change
+		changes []FrontendChange
 		entries int
 		want    []Selection
 	}{
 		"no changes":   {nil, many, nil},
-		"invalid only": {[]Change{{}, change("10.96.0.1:0")}, many, nil},
+		"invalid only": {[]FrontendChange{{}, change("10.96.0.1:0")}, many, nil},
 		"one each": {
-			[]Change{change("10.96.0.2:53"), change("10.96.0.1:54"), change("0.0.0.0:30053"), change("10.96.0.1:54")},
+			[]FrontendChange{change("10.96.0.2:53"), change("10.96.0.1:54"), change("0.0.0.0:30053"), change("10.96.0.1:54")},
 			many,
 			[]Selection{port4(30053), to("10.96.0.1:54"), to("10.96.0.2:53")},
 		},
-		"one":        {[]Change{change("10.96.0.2:53")}, few, []Selection{to("10.96.0.2:53")}},
+		"one":        {[]FrontendChange{change("10.96.0.2:53")}, few, []Selection{to("10.96.0.2:53")}},
 		"few flows":  {changes(2, numberedPort), few, []Selection{udp4}},
 		"seven":      {changes(7, numberedPort), many, sevenPorts()},
 		"one port":   {changes(2, numberedVIP), few, []Selection{port4(53)}},
 		"many VIPs":  {changes(8, numberedVIP), many, []Selection{port4(53)}},
 		"many ports": {changes(8, numberedPort), many, []Selection{udp4}},
 		"IPv6 by port": {
-			[]Change{change("[fd96::1]:53"), change("[fd96::2]:53"), change("[::]:53")}, many,
+			[]FrontendChange{change("[fd96::1]:53"), change("[fd96::2]:53"), change("[::]:53")}, many,
 			[]Selection{port6},
 		},
 		"many IPv6 ports": {changes(8, numberedPort6), many, []Selection{udp6}},

@@ -140,7 +140,7 @@ func TestCleanRepeatsInterruptedDumps(t *testing.T) {
 // After a dump that fails, the pass makes the next dump.
 func TestCleanContinuesAfterError(t *testing.T) {
 	c := script{refused(unix.EPERM), dumped(0)}.conn(t, 1)
-	changes := []Change{change("10.96.0.10:53", "10.244.0.5:53"), change("[fd96::10]:53")}
+	changes := []FrontendChange{change("10.96.0.10:53", "10.244.0.5:53"), change("[fd96::10]:53")}
 	stats, err := cleanChanges(context.Background(), c, changes...)
 	if want := (Stats{Dumps: 2, Flows: 1}); stats != want || !errors.Is(err, unix.EPERM) {
 		t.Errorf("got %+v, %v, want %+v, %v", stats, err, want, unix.EPERM)

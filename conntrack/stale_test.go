@@ -11,7 +11,7 @@ func TestStale(t *testing.T) {
 	const client, vip, ep1, ep2 = "10.0.0.1:4000", "10.96.0.10:53", "10.244.0.5:53", "10.244.0.6:53"
 	const nodePort, onNode, onHost = "0.0.0.0:30053", "192.0.2.1:30053", "192.0.2.2:30053"
 	for name, tc := range map[string]struct {
-		change Change
+		change FrontendChange
 		flow   trackedFlow
 		want   bool
 	}{
@@ -67,7 +67,7 @@ func TestStale(t *testing.T) {
 		"NodePort is gone":               {gone(nodePort), newFlow(udp, client, onNode, ep1), true},
 		"NodePort is gone, untranslated": {gone(nodePort), newFlow(udp, client, onNode, onNode), false},
 		"frontend without port":          {change("10.96.0.10:0"), newFlow(udp, client, "10.96.0.10:0", ep1), false},
-		"frontend without address":       {Change{}, newFlow(udp, client, "0.0.0.0:0", ep1), false},
+		"frontend without address":       {FrontendChange{}, newFlow(udp, client, "0.0.0.0:0", ep1), false},
 		"unspecified address, port 0":    {change("0.0.0.0:0"), newFlow(udp, client, "192.0.2.1:0", ep1), false},
 		"endpoint is the client":         {change(vip, client), newFlow(udp, client, vip, client), false},
 	} {
@@ -130,7 +130,7 @@ func staleAfter(flow trackedFlow, isLocal func(netip.Addr) bool, steps ...func(f
 // whichever of them changed last.
 func TestStaleVIPBeforeNodePort(t *testing.T) {
 	const ofNodePort, ofVIP = "10.244.0.5:53", "10.244.0.6:53"
-	changes := []Change{change("0.0.0.0:30053", ofNodePort), change("192.0.2.1:30053", ofVIP)}
+	changes := []FrontendChange{change("0.0.0.0:30053", ofNodePort), change("192.0.2.1:30053", ofVIP)}
 	for _, nodeAddr := range []string{"0.0.0.0", "192.0.2.1"} {
 		for range 2 {
 			slices.Reverse(changes)
@@ -176,7 +176,7 @@ func TestStaleNodeAddrs(t *testing.T) {
 		}
 		return func(f *frontends) { f.SetNodeAddrs(IPv4, all) }
 	}
-	update := func(changes ...Change) step { return func(f *frontends) { f.Update(changes...) } }
+	update := func(changes ...FrontendChange) step { return func(f *frontends) { f.Update(changes...) } }
 	nodePort, nodePortGone := update(change(port, ep1)), update(gone(port))
 	for name, tc := range map[string]struct {
 		dst, endpoint string

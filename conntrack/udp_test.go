@@ -20,7 +20,7 @@ func inLabs(t *testing.T, test func(t *testing.T, l *lab)) {
 	}
 }
 
-func (l *lab) clean(t *testing.T, want int, changes ...Change) {
+func (l *lab) clean(t *testing.T, want int, changes ...FrontendChange) {
 	t.Helper()
 	stats, err := cleanChanges(context.Background(), l.conn, changes...)
 	if err != nil || stats.Deleted != want {
@@ -69,7 +69,7 @@ func TestEndpointRemoved(t *testing.T) {
 			t.Errorf("got a flow in zone %d, want %d", before.zone.id, l.zoneID)
 		}
 
-		l.clean(t, 1, Change{Frontend: vip, Endpoints: []netip.AddrPort{kept, added}})
+		l.clean(t, 1, FrontendChange{Frontend: vip, Endpoints: []netip.AddrPort{kept, added}})
 		wantReply(t, first, vip, added)
 		wantReply(t, second, vip, kept)
 		if after := find(t, l.conn, second.addr); after.id != before.id || after.original != before.original {
@@ -93,7 +93,7 @@ func TestFirstEndpoint(t *testing.T) {
 		if flow := find(t, l.conn, client.addr); flow.translated() {
 			t.Fatalf("got %v, want no translation of a known flow", flow)
 		}
-		l.clean(t, 1, Change{Frontend: vip, Endpoints: l.endpoints[:1]})
+		l.clean(t, 1, FrontendChange{Frontend: vip, Endpoints: l.endpoints[:1]})
 		wantReply(t, client, vip, l.endpoints[0])
 	})
 }
@@ -106,7 +106,7 @@ func TestLastEndpoint(t *testing.T) {
 		l.translate(t, rule{vip, l.endpoints[0]})
 		wantReply(t, client, vip, l.endpoints[0])
 		l.translate(t)
-		l.clean(t, 1, Change{Frontend: vip})
+		l.clean(t, 1, FrontendChange{Frontend: vip})
 		client.send(vip)
 		if flow := l.await(t, client.addr); flow.translated() {
 			t.Errorf("got %v, want no translation", flow)
@@ -138,7 +138,7 @@ func TestNodePort(t *testing.T) {
 
 		l.translate(t, rule{vip, before}, rule{local, after})
 		frontend := netip.AddrPortFrom(l.family.Unspecified(), 30053)
-		l.clean(t, 2, Change{Frontend: frontend, Endpoints: []netip.AddrPort{after}})
+		l.clean(t, 2, FrontendChange{Frontend: frontend, Endpoints: []netip.AddrPort{after}})
 		wantReply(t, clients[0], nodePort, after)
 		wantReply(t, clients[1], second, after)
 		for _, flow := range kept {

@@ -39,7 +39,7 @@ func BenchmarkHostileEndpoints(b *testing.B) {
 			for i := range size.ports {
 				port := cluster.ServicePort{Name: fmt.Sprintf("p%05d", i), Protocol: cluster.TCP, Port: uint16(1 + i)}
 				ports = append(ports, cluster.EndpointPort{Name: port.Name, Protocol: port.Protocol, Port: port.Port})
-				commit.Changes = append(commit.Changes, table.Change{After: &ruleset.Plan{
+				commit.Changes = append(commit.Changes, table.PortChange{After: &ruleset.Plan{
 					Service: svc, Port: port, Frontends: ruleset.FrontendsOf(nft.IPv4, svc, port),
 				}})
 			}

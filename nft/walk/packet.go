@@ -46,32 +46,32 @@ type Interface struct {
 
 func (p *Packet) family() nft.Family { return nft.FamilyOf(p.Destination.Addr()) }
 
-// part is consecutive bytes of a header that are known.
-type part struct {
+// span is consecutive bytes of a header that are known.
+type span struct {
 	offset uint32
 	bytes  []byte
 }
 
-// parts returns the known parts of a header.
-func (p *Packet) parts(base expr.PayloadBase) (parts []part) {
+// spans returns the known spans of a header.
+func (p *Packet) spans(base expr.PayloadBase) (spans []span) {
 	const tcpFlags = 13
 	dest := binary.BigEndian.AppendUint16(nil, p.Destination.Port())
 	switch {
 	case base == expr.PayloadBaseNetworkHeader && p.family() == nft.IPv4:
-		return []part{{9, []byte{p.Protocol}}, {12, p.addrs()}}
+		return []span{{9, []byte{p.Protocol}}, {12, p.addrs()}}
 	case base == expr.PayloadBaseNetworkHeader:
-		return []part{{8, p.addrs()}}
+		return []span{{8, p.addrs()}}
 	case base != expr.PayloadBaseTransportHeader:
 		return nil
 	case p.Source.Port() == 0:
-		parts = []part{{2, dest}}
+		spans = []span{{2, dest}}
 	default:
-		parts = []part{{0, append(binary.BigEndian.AppendUint16(nil, p.Source.Port()), dest...)}}
+		spans = []span{{0, append(binary.BigEndian.AppendUint16(nil, p.Source.Port()), dest...)}}
 	}
 	if flags, ok := p.tcpFlags(); ok && p.Protocol == unix.IPPROTO_TCP {
-		parts = append(parts, part{tcpFlags, []byte{flags}})
+		spans = append(spans, span{tcpFlags, []byte{flags}})
 	}
-	return parts
+	return spans
 }
 
 // addrs returns the addresses, which follow each other in the headers.
@@ -81,9 +81,9 @@ func (p *Packet) addrs() []byte {
 
 // header returns the value of a header field.
 func (p *Packet) header(e *expr.Payload) value {
-	for _, part := range p.parts(e.Base) {
-		if end := part.offset + uint32(len(part.bytes)); e.Offset >= part.offset && e.Offset+e.Len <= end {
-			return known(part.bytes[e.Offset-part.offset:][:e.Len])
+	for _, span := range p.spans(e.Base) {
+		if end := span.offset + uint32(len(span.bytes)); e.Offset >= span.offset && e.Offset+e.Len <= end {
+			return known(span.bytes[e.Offset-span.offset:][:e.Len])
 		}
 	}
 	return unknown("bytes %d to %d of header %d are unknown", e.Offset, e.Offset+e.Len, e.Base)

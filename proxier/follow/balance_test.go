@@ -42,20 +42,20 @@ func TestBalanceEvents(t *testing.T) {
 		commit table.Commit
 		event  string // "" for none
 	}{
-		{"no annotations", table.Commit{Changes: []table.Change{{After: plan(0, 90, 0, 1)}}}, ""},
-		{"affinity without weights", table.Commit{Changes: []table.Change{{After: plan(time.Hour, 2, 0, 1)}}}, ""},
-		{"affinity with weights", table.Commit{Changes: []table.Change{{After: sticky}}}, ignored},
-		{"the same", table.Commit{Whole: true, Changes: []table.Change{{After: sticky}}}, ""},
-		{"25 endpoints", table.Commit{Changes: []table.Change{{After: plan(0, 25, 251, 1)}}}, ""},
-		{"26 endpoints", table.Commit{Changes: []table.Change{{After: plan(0, 26, 251, 1)}}}, small},
-		{"27 endpoints", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, ""},
-		{"a larger table", table.Commit{Changes: []table.Change{{After: plan(0, 27, 512, 1)}}}, ""},
-		{"small again", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, small},
-		{"deleted", table.Commit{Changes: []table.Change{{Before: plan(0, 27, 251, 1)}}}, ""},
-		{"no frontend", table.Commit{Changes: []table.Change{{}}}, ""},
-		{"created", table.Commit{Changes: []table.Change{{After: plan(0, 27, 251, 1)}}}, small},
-		{"all weights 0", table.Commit{Changes: []table.Change{{After: plan(0, 27, 0, 0)}}}, ""},
-		{"the largest table", table.Commit{Changes: []table.Change{{After: plan(0, 7000, 65536, 2)}}}, ""},
+		{"no annotations", table.Commit{Changes: []table.PortChange{{After: plan(0, 90, 0, 1)}}}, ""},
+		{"affinity without weights", table.Commit{Changes: []table.PortChange{{After: plan(time.Hour, 2, 0, 1)}}}, ""},
+		{"affinity with weights", table.Commit{Changes: []table.PortChange{{After: sticky}}}, ignored},
+		{"the same", table.Commit{Whole: true, Changes: []table.PortChange{{After: sticky}}}, ""},
+		{"25 endpoints", table.Commit{Changes: []table.PortChange{{After: plan(0, 25, 251, 1)}}}, ""},
+		{"26 endpoints", table.Commit{Changes: []table.PortChange{{After: plan(0, 26, 251, 1)}}}, small},
+		{"27 endpoints", table.Commit{Changes: []table.PortChange{{After: plan(0, 27, 251, 1)}}}, ""},
+		{"a larger table", table.Commit{Changes: []table.PortChange{{After: plan(0, 27, 512, 1)}}}, ""},
+		{"small again", table.Commit{Changes: []table.PortChange{{After: plan(0, 27, 251, 1)}}}, small},
+		{"deleted", table.Commit{Changes: []table.PortChange{{Before: plan(0, 27, 251, 1)}}}, ""},
+		{"no frontend", table.Commit{Changes: []table.PortChange{{}}}, ""},
+		{"created", table.Commit{Changes: []table.PortChange{{After: plan(0, 27, 251, 1)}}}, small},
+		{"all weights 0", table.Commit{Changes: []table.PortChange{{After: plan(0, 27, 0, 0)}}}, ""},
+		{"the largest table", table.Commit{Changes: []table.PortChange{{After: plan(0, 7000, 65536, 2)}}}, ""},
 	} {
 		follower.committed(&step.commit)
 		if step.event != "" {

@@ -24,7 +24,7 @@ type cleaning struct {
 // flowCleaner is a conntrack.Cleaner.
 type flowCleaner interface {
 	Run(context.Context) error
-	Update(...conntrack.Change)
+	Update(...conntrack.FrontendChange)
 	Miss(nft.Family, []netip.AddrPort)
 	SetNodeAddrs(nft.Family, []netip.Addr)
 	Remove(...conntrack.Removal)

@@ -74,7 +74,7 @@ func (s *staleFlows) committed(c *table.Commit) {
 }
 
 // removedFrontends returns the UDP frontends that service ports no longer have.
-func removedFrontends(c *table.Commit) (out []conntrack.Change) {
+func removedFrontends(c *table.Commit) (out []conntrack.FrontendChange) {
 	for _, change := range c.Changes {
 		before, now := frontendsOf(change.Before, cluster.UDP), frontendsOf(change.After, cluster.UDP)
 		if len(before) == 0 || slices.EqualFunc(before, now, sameFrontend) {
@@ -86,7 +86,7 @@ func removedFrontends(c *table.Commit) (out []conntrack.Change) {
 		}
 		for _, f := range before {
 			if _, ok := kept[f.Frontend]; !ok {
-				out = append(out, conntrack.Change{Frontend: destination(c.Family, f.Frontend), Gone: true})
+				out = append(out, conntrack.FrontendChange{Frontend: destination(c.Family, f.Frontend), Gone: true})
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func removedFrontends(c *table.Commit) (out []conntrack.Change) {
 
 // servedFrontends appends the UDP frontends that service ports have, with their
 // endpoints.
-func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change {
+func servedFrontends(out []conntrack.FrontendChange, c *table.Commit) []conntrack.FrontendChange {
 	for _, change := range c.Changes {
 		before, now := change.Before, change.After
 		// Serving endpoints need not be usable: a service port whose only
@@ -105,7 +105,7 @@ func servedFrontends(out []conntrack.Change, c *table.Commit) []conntrack.Change
 		// While the whole table was damaged, packets may have created flows to
 		// no endpoint.
 		for _, f := range frontendsOf(now, cluster.UDP) {
-			out = append(out, conntrack.Change{
+			out = append(out, conntrack.FrontendChange{
 				Frontend: destination(c.Family, f.Frontend), Endpoints: now.Serving, Check: begins || c.Whole,
 			})
 		}

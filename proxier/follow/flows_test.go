@@ -23,7 +23,7 @@ import (
 // cleanerCalls records the calls of a flowCleaner.
 type cleanerCalls []string
 
-func (c *cleanerCalls) Update(changes ...conntrack.Change) {
+func (c *cleanerCalls) Update(changes ...conntrack.FrontendChange) {
 	for _, change := range changes {
 		state := fmt.Sprint(change.Endpoints)
 		if change.Gone {
@@ -209,7 +209,7 @@ func startCommit(t testing.TB, services, nodeAddrs, endpoints int) *table.Commit
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Changes = append(c.Changes, table.Change{After: plan})
+		c.Changes = append(c.Changes, table.PortChange{After: plan})
 	}
 	return c
 }
@@ -242,7 +242,7 @@ func BenchmarkStaleFlows(b *testing.B) {
 		before := start.Changes[0].After
 		after := *before
 		after.Serving = before.Serving[1:]
-		change := &table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: before, After: &after}}}
+		change := &table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{Before: before, After: &after}}}
 		for name, commits := range map[string][]*table.Commit{"start": {start}, "change": {start, change}} {
 			b.Run(fmt.Sprint(nodePorts, "/", name), func(b *testing.B) {
 				b.ReportAllocs()
@@ -291,7 +291,7 @@ func BenchmarkAddEndpoint10000(b *testing.B) {
 	after := *before
 	after.Serving = append(slices.Clone(before.Serving), netip.MustParseAddrPort("192.0.2.1:53"))
 	for b.Loop() {
-		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: before, After: &after}}})
-		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: &after, After: before}}})
+		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{Before: before, After: &after}}})
+		flows.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{Before: &after, After: before}}})
 	}
 }

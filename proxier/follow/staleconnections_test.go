@@ -96,7 +96,7 @@ func inStaleLab(t *testing.T, test func(*staleLab)) {
 // commit commits a Service with endpoints for new connections, all on port
 // 8080. Without a frontend, it commits that the Service is gone.
 func (l *staleLab) commit(name string, endpoints ...string) {
-	l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: stalePlan(name, endpoints...)}}})
+	l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{After: stalePlan(name, endpoints...)}}})
 }
 
 func stalePlan(name string, endpoints ...string) *ruleset.Plan {
@@ -222,7 +222,7 @@ func TestStaleConnections(t *testing.T) {
 		"terminating: Service deleted": {func(l *staleLab) {
 			l.slice("a", "web", &isTerminating)
 			l.delete("a")
-			l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{Before: stalePlan("web")}}})
+			l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{Before: stalePlan("web")}}})
 		}, nil},
 		"terminating: moved to another slice": {func(l *staleLab) {
 			l.slice("a", "web", &isTerminating)
@@ -406,7 +406,7 @@ func TestStaleConnectionsOfLocalhost(t *testing.T) {
 		web.Frontends = append(web.Frontends, ruleset.ServedFrontend{
 			Frontend: ruleset.Frontend{Port: 30080, Proto: cluster.TCP}, Kind: ruleset.NodePort,
 		})
-		l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.Change{{After: web}}})
+		l.committed(&table.Commit{Family: nft.IPv4, Changes: []table.PortChange{{After: web}}})
 		l.commit("api", "10.244.0.1")
 		l.slice("a", "web", &isTerminating)
 		l.slice("b", "api", &isTerminating)

@@ -69,8 +69,8 @@ func (c *claims) holder(f ruleset.Frontend) holder {
 	return holder{o.port.service, o.port.String()}
 }
 
-// change marks a Service whose frontends have another owner than before.
-func (c *claims) change(s *serviceState, mark marker) {
+// reassigned marks a Service whose frontends have another owner than before.
+func (c *claims) reassigned(s *serviceState, mark marker) {
 	c.changed[s] = struct{}{}
 	mark(s)
 }
@@ -93,7 +93,7 @@ func (c *claims) add(f ruleset.Frontend, by claim, mark marker) {
 		c.owners[f], last = by, owner
 	}
 	c.waiting[f] = append(c.waiting[f], last)
-	c.change(last.port.service, mark)
+	c.reassigned(last.port.service, mark)
 }
 
 // release removes the claim of a service port to a frontend. If others wait for
@@ -114,7 +114,7 @@ func (c *claims) release(f ruleset.Frontend, p *portState, mark marker) {
 	heir := slices.MinFunc(waiting, claim.compare)
 	c.owners[f] = heir
 	c.setWaiting(f, slices.DeleteFunc(waiting, func(w claim) bool { return w == heir }))
-	c.change(heir.port.service, mark)
+	c.reassigned(heir.port.service, mark)
 }
 
 // compact releases memory after the deletion of most frontends, for example
@@ -217,7 +217,7 @@ func (c *claims) addToNode(f ruleset.Frontend, kind ruleset.AddressKind, mark ma
 	if _, local := c.node.addrs[f.Addr]; local {
 		c.node.claimed[nodePort(f)] = append(c.node.claimed[nodePort(f)], f.Addr)
 		if _, taken := c.takenByNode(f, kind); taken {
-			c.change(c.owners[f].port.service, mark)
+			c.reassigned(c.owners[f].port.service, mark)
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (c *claims) deleteFromNode(f ruleset.Frontend, mark marker) {
 // no longer takes.
 func (c *claims) nodePortChanged(f ruleset.Frontend, mark marker) {
 	for _, addr := range c.node.claimed[f] {
-		c.change(c.owners[ruleset.Frontend{Addr: addr, Port: f.Port, Proto: f.Proto}].port.service, mark)
+		c.reassigned(c.owners[ruleset.Frontend{Addr: addr, Port: f.Port, Proto: f.Proto}].port.service, mark)
 	}
 }
 
@@ -286,7 +286,7 @@ func (c *claims) setNodeAddrs(addrs, nodePorts []netip.Addr, mark marker) {
 			c.node.claimed[nodePort(f)] = append(c.node.claimed[nodePort(f)], f.Addr)
 		}
 		if local != wasLocal || listens != listened {
-			c.change(o.port.service, mark)
+			c.reassigned(o.port.service, mark)
 		}
 	}
 }

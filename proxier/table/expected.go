@@ -15,9 +15,9 @@ import (
 // Expected is the table that the desired state demands. It works without Setup.
 // It reads nothing from the kernel but clients with session affinity.
 //
-// Only the parts that a caller asks for are computed, and only the Expected
-// keeps them, so that it adds nothing to the memory of its Table. If the Table
-// changes meanwhile, the parts may not fit together.
+// Only what a caller asks for is computed, and only the Expected
+// keeps it, so that it adds nothing to the memory of its Table. If the Table
+// changes meanwhile, the answers may not fit together.
 type Expected struct {
 	table   *Table
 	read    func(func()) error

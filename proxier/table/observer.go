@@ -27,7 +27,7 @@ type Commit struct {
 	// contains all service ports, and Services all Services.
 	Whole bool
 	// Changes are the service ports that changed.
-	Changes []Change
+	Changes []PortChange
 	// Services are the Services that changed.
 	Services []ServiceChange
 	// NodePortAddrs are the addresses on which NodePorts listen. The
@@ -37,9 +37,9 @@ type Commit struct {
 	NodePortAddrsChanged bool
 }
 
-// Change is the change of a service port. Before is nil if the kernel had
+// PortChange is the change of a service port. Before is nil if the kernel had
 // nothing of it, After is nil if the kernel has nothing of it now.
-type Change struct{ Before, After *ruleset.Plan }
+type PortChange struct{ Before, After *ruleset.Plan }
 
 // ServiceChange is the change of a Service.
 type ServiceChange struct {

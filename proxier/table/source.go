@@ -271,11 +271,11 @@ func (s source) notify(commit *keep.Commit, done []*serviceState, nodePortAddrsB
 	c := &Commit{
 		Family: t.Family(), Whole: commit.Whole, NodePortAddrs: t.nodePortAddrs,
 		NodePortAddrsChanged: !slices.Equal(nodePortAddrsBefore, t.nodePortAddrs),
-		Changes:              make([]Change, 0, len(commit.Changes)),
+		Changes:              make([]PortChange, 0, len(commit.Changes)),
 		Services:             make([]ServiceChange, 0, len(done)),
 	}
 	for _, change := range commit.Changes {
-		c.Changes = append(c.Changes, Change{planOf(change.Before), planOf(change.Next)})
+		c.Changes = append(c.Changes, PortChange{planOf(change.Before), planOf(change.Next)})
 	}
 	for _, svc := range done {
 		change := ServiceChange{Name: svc.name, Service: svc.spec}

@@ -25,7 +25,7 @@ import (
 
 // Config is the configuration of a Table.
 type Config struct {
-	// Rules is the part that the rules depend on.
+	// Rules is what the rules depend on.
 	Rules ruleset.Config
 	// OwnPorts are the addresses and TCP ports on which the proxy itself
 	// listens. The unspecified address stands for all addresses of this node.

@@ -92,7 +92,7 @@ func newDiff(s *state, after string, wanted Wanted) (*Diff, error) {
 	return d, nil
 }
 
-// Next compares the next part. After an error, it can be called again.
+// Next compares the next rows. After an error, it can be called again.
 func (d *Diff) Next() (DiffStep, error) {
 	var err error
 	for range maxAttempts {

@@ -64,7 +64,7 @@ func (k *writer) repairSome(found []Difference) error {
 	if len(tx.added) > maxRowRepairs {
 		return first
 	}
-	if err := k.Verify(); err != nil { // more than these parts may be wrong
+	if err := k.Verify(); err != nil { // more than these rows may be wrong
 		if other, ok := errors.AsType[*Damage](err); !ok || other.Kind != DamagedRows {
 			return err
 		}
