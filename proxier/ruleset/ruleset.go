@@ -56,3 +56,6 @@ func (r *Ruleset) IsShared(s *nft.Set) bool {
 func (r *Ruleset) ReservedIDs(next uint32) nft.Row {
 	return nft.Row{Set: r.layout.reservedIDs, Key: nft.Tuple{}.Integer(next)}
 }
+
+// ReservedBelow returns the id below which a row of ReservedIDs reserves ids.
+func ReservedBelow(r nft.Row) uint32 { return r.Key.FirstInteger() }

@@ -30,7 +30,7 @@ func (a *affinityIDs) restore(kernel keep.Kernel, rules *ruleset.Ruleset, table 
 		var reserved []nft.Row
 		reserved, err = rowsOf(kernel, rules, table, rules.ReservedIDs(0).Set)
 		for i, r := range reserved {
-			if n := r.Key.FirstInteger(); i == 0 || n > a.next {
+			if n := ruleset.ReservedBelow(r); i == 0 || n > a.next {
 				a.next = n
 			}
 		}

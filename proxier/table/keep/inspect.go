@@ -8,6 +8,9 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
+// A process that starts adopts the table that it finds. inspect determines what
+// it is, and tryRewrite replaces its content accordingly (see rewrite.go).
+
 // tableState determines how a rewrite replaces the table in the kernel.
 type tableState string // for the log
 

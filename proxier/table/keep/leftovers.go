@@ -11,6 +11,16 @@ import (
 	"github.com/nftproxy/nftproxy/nft"
 )
 
+// Who needs a chain or a set decides when it is deleted:
+//
+//	of the program            stays as long as the Source has it
+//	of one owner              as long as the owner has it (Content.ChainNames)
+//	on demand, needed by rows as long as rows need a set; a chain, and a set that
+//	or chains of owners       packets fill, until a rewrite that does not need it
+//	anything else             a rewrite found it: a leftover of another process
+//
+// A leftover that is needed again before it is deleted is written again.
+
 // leftovers are chains, sets and counters that nothing in the table refers to
 // any more. They are deleted in a transaction of their own, after the one that
 // deleted the last reference: before Linux 6.2 the kernel counts references
