@@ -25,7 +25,7 @@ FEATURES_RUN := -test.run=none -test.timeout=2h -test.bench=Features
 # make test-kernels runs these packages and packet tests on other kernels. Emulated processors are ten times as slow, so
 # tests in KERNEL_SKIP run on this kernel only: what they show does not depend on the kernel, or a cheaper test shows it
 # too. PACKETS=all adds these tests, two packages, more packet tests and more kernels.
-KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./conntrack
+KERNEL_PACKAGES := ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
 KERNEL_PACKETS := TestAddresses|TestTrafficPolicyLocal|TestNoEndpoints|TestSourceRanges|TestServiceCIDRs|TestAffinityLocal|TestBridgeNetfilter|TestHints|TestMasqueradeAll|TestHairpin|TestSCTP|TestConflicts|TestConditions|TestCounters|TestPriority|TestOwnPriority
 ifeq ($(PACKETS),all)
 KERNEL_PACKAGES += ./healthcheck ./test/lab
@@ -177,7 +177,7 @@ lint: ## Check format, imports, line widths, go vet and staticcheck.
 
 .PHONY: bench
 bench: setup ## Run the Go benchmarks (root). BENCH=, BENCHTIME= and COUNT= select what runs.
-	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./cmd/kube-proxy ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./conntrack
+	go test -run '^$$' -bench '$(BENCH)' $(if $(filter .,$(BENCH)),-skip Features) -benchtime $(BENCHTIME) -count $(COUNT) ./cmd/kube-proxy ./nft ./proxier ./proxier/follow ./cmd/kube-proxy/operator/explain ./cmd/kube-proxy/operator/trace ./proxier/table ./proxier/table/keep ./conntrack
 
 .PHONY: bench-features
 bench-features: ## Measure the cost of each feature at two sizes (root, ten minutes). PUBLISH=1 keeps the figures, KERNEL=6.1 runs under qemu.

@@ -74,8 +74,9 @@ func TestRepeatedChanges(t *testing.T) {
 	if n := repairsOf(table); n > 5 || n < 2 {
 		t.Errorf("got %d repairs after %d changes in 2 s, want 2 to 5", n, flushes)
 	}
-	time.Sleep(keep.DefaultLimits().LastPause)
-	tabletest.Sync(t, table)
+	for table.Sync() != nil { // the repair waits
+		time.Sleep(50 * time.Millisecond)
+	}
 	mustCheck(t, table)
 	checkTable(t, table)
 
