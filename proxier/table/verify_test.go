@@ -3,7 +3,6 @@ package table
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -28,12 +27,6 @@ func injectAtCommit(table *Table, n int, fail error, after func()) *tabletest.Ke
 		return err
 	}
 	return k
-}
-
-// setNamed returns a set of the program.
-func setNamed(table *Table, name string) *nft.Set {
-	sets := table.keeper.Program().Sets
-	return sets[slices.IndexFunc(sets, func(s *nft.Set) bool { return s.Name == name })]
 }
 
 // If another program changes rules between a rewrite and its verification,
