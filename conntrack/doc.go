@@ -9,9 +9,9 @@
 // endpoint disappears and does not end its connections.
 //
 // A [Cleaner] deletes such flows. Its caller commits new rules, and then
-// reports the changed frontends and their endpoints ([FrontendChange]). The Cleaner
-// checks them in a pass: it lists the flows to these frontends, and deletes
-// the flows whose replies do not come from a current endpoint.
+// reports the changed frontends and their endpoints ([FrontendChange]). The
+// Cleaner checks them in a pass: it lists the flows to these frontends, and
+// deletes the flows whose replies do not come from a current endpoint.
 //
 // Its caller can also report endpoints that no longer exist ([Removal]), and
 // frontends whose rules were missing ([Cleaner.Miss]). The Cleaner deletes the

@@ -43,7 +43,9 @@ func TestPlan(t *testing.T) {
 		"no changes":   {nil, many, nil},
 		"invalid only": {[]FrontendChange{{}, change("10.96.0.1:0")}, many, nil},
 		"one each": {
-			[]FrontendChange{change("10.96.0.2:53"), change("10.96.0.1:54"), change("0.0.0.0:30053"), change("10.96.0.1:54")},
+			[]FrontendChange{
+				change("10.96.0.2:53"), change("10.96.0.1:54"), change("0.0.0.0:30053"), change("10.96.0.1:54"),
+			},
 			many,
 			[]Selection{port4(30053), to("10.96.0.1:54"), to("10.96.0.2:53")},
 		},

@@ -11,9 +11,9 @@ type Removal struct {
 	Protocol uint8 // unix.IPPROTO_TCP or unix.IPPROTO_SCTP
 	Endpoint netip.AddrPort
 	// Serves reports whether connections of a frontend to the endpoint are
-	// deleted. A NodePort has the unspecified address, as in FrontendChange. It is
-	// called on Run's goroutine. If the endpoint exists again, it must return
-	// false before the rules lead to the endpoint.
+	// deleted. A NodePort has the unspecified address, as in FrontendChange. It
+	// is called on Run's goroutine. If the endpoint exists again, it must
+	// return false before the rules lead to the endpoint.
 	Serves func(frontend netip.AddrPort) bool
 	// Done is called on Run's goroutine after both passes, with the number of
 	// connections that they found.

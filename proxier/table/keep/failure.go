@@ -57,6 +57,12 @@ func failureOf(err error) failure {
 	return failureTransient // the kernel received nothing
 }
 
+// For example, ENOMEM for a message of one owner is transient. An update holds
+// the owner back and commits the others (fate.after). After the third failure,
+// everything is written, and if the owner fails there, too, it is refused.
+// ENOMEM that refers to no owner fails the sync. The third in a row causes a
+// rewrite, unless the owners of a heavy part can be held back (attempt.next).
+
 // failureOfErrno returns what the refusal of a message is about. Before Linux
 // 6.2, EBUSY can mean that the kernel still counts deleted references. Linux
 // 5.10 also returns it for a row with the key of another one. A rule of another

@@ -19,12 +19,12 @@ type fate struct {
 	conflict bool
 }
 
-// substitute is what is written instead of a wanted plan.
+// substitute is what is written instead of wanted content.
 type substitute uint8
 
 const (
-	theWanted  substitute = iota // the wanted plan
-	theLast                      // ruleset.LastGood
+	theWanted  substitute = iota // the wanted content
+	theLast                      // what is left of the last content (Source.Content with less)
 	theSame                      // the kernel keeps what it has; of no use in a rewrite
 	theNothing                   // the kernel has nothing of the owner
 )
@@ -72,7 +72,7 @@ func (f fate) after(in phase, kind failure) (fate, verdict) {
 	case f.instead == theWanted:
 		f = f.fail(kind)
 		f.instead = theLast
-	case !f.refused: // the failure of the wanted plan was counted
+	case !f.refused: // the failure of the wanted content was counted
 		f.instead = theSame
 	case f.instead == theLast && !passes:
 		f.instead = theNothing
@@ -84,7 +84,7 @@ func (f fate) after(in phase, kind failure) (fate, verdict) {
 }
 
 // afterRewrite is after for a rewrite. Everything waits for it, so the second
-// failure of a wanted plan refuses the owner.
+// failure of wanted content refuses the owner.
 func (f fate) afterRewrite(kind failure) (fate, verdict) {
 	switch {
 	case f.instead == theSame || f.instead == theNothing:

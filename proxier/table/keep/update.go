@@ -11,10 +11,10 @@ import (
 
 // A change costs what it changes, whatever the number of owners. An update asks
 // for the contents of the owners that were touched, compares their rows before
-// and after, and writes the difference. Nothing about other owners is read: rows
-// that several owners have are counted (sharedRows), chains on demand stay until
-// a rewrite, so that nothing counts their users, and the numbers of rows are kept
-// by set.
+// and after, and writes the difference. Nothing about other owners is read:
+// rows that several owners have are counted (sharedRows), chains on demand stay
+// until a rewrite, so that nothing counts their users, and the numbers of rows
+// are kept by set.
 //
 // Only these walk all owners: a rewrite, a change of what the Source makes all
 // contents from, such as the node, and samplesOf if all samples of a set are

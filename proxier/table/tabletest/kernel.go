@@ -23,7 +23,7 @@ type Kernel struct {
 	NoCounts bool
 }
 
-// Commit implements table.Kernel.
+// Commit implements keep.Kernel.
 func (k *Kernel) Commit(b *nft.Batch) error {
 	commit := func() error { return k.Conn.Commit(b) }
 	if k.OnCommit != nil {
@@ -37,22 +37,22 @@ func (k *Kernel) FailCommits() {
 	k.OnCommit = func(*nft.Batch, func() error) error { return ErrCommit }
 }
 
-// Chains implements table.Kernel.
+// Chains implements keep.Kernel.
 func (k *Kernel) Chains(t *nft.Table) ([]nft.Chain, error) {
 	return read(k.OnChains, func() ([]nft.Chain, error) { return k.Conn.Chains(t) })
 }
 
-// Rules implements table.Kernel.
+// Rules implements keep.Kernel.
 func (k *Kernel) Rules(t *nft.Table, chain string) ([]nft.Rule, error) {
 	return read(k.OnRules, func() ([]nft.Rule, error) { return k.Conn.Rules(t, chain) })
 }
 
-// Rows implements table.Kernel.
+// Rows implements keep.Kernel.
 func (k *Kernel) Rows(t *nft.Table, s *nft.Set) ([]nft.Row, error) {
 	return read(k.OnRows, func() ([]nft.Row, error) { return k.Conn.Rows(t, s) })
 }
 
-// Sets implements table.Kernel.
+// Sets implements keep.Kernel.
 func (k *Kernel) Sets(t *nft.Table) ([]nft.FoundSet, error) {
 	found, err := k.Conn.Sets(t)
 	for i := range found {
@@ -73,7 +73,7 @@ func read[T any](fault func() error, from func() (T, error)) (found T, err error
 	return from()
 }
 
-// FindRows implements table.Kernel.
+// FindRows implements keep.Kernel.
 func (k *Kernel) FindRows(t *nft.Table, want []nft.Row) ([]nft.Row, error) {
 	found, err := k.Conn.FindRows(t, want)
 	if k.OnFindRows != nil && err == nil {
