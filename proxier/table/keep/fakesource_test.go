@@ -1,0 +1,437 @@
+package keep_test
+
+import (
+	"errors"
+	"iter"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/nft"
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// A firewall is the Source of a small table. Its owners are rules, which allow
+// packets to ports, limit them, and ban hosts. It records the calls of the
+// Keeper.
+type firewall struct {
+	*keep.Keeper
+	kernel *tabletest.Kernel
+	limits keep.Limits
+	rules  map[string]*rule
+	tags   uint32
+	node   []nft.Row // of no owner
+
+	commits []string // names of the owners of each transaction, "all: " before those of a rewrite
+	asked   []string // names of the owners of calls of Content, after them "-" for less
+	stays   []string
+	refused []string
+}
+
+// The sets of the table. Several rules can have a row of hosts. banned exists
+// while it has rows, clients when a chain needs it.
+var (
+	ports   = &nft.Set{Name: "ports", Key: nft.Types(nft.TypeInetService), Verdicts: true}
+	hosts   = &nft.Set{Name: "hosts", Key: nft.Types(nft.TypeIPv4Addr)}
+	limits  = &nft.Set{Name: "limits", Key: nft.Types(nft.TypeClassID), Verdicts: true}
+	counted = &nft.Set{Name: "counted", Key: nft.Types(nft.TypeInetService), Counts: true}
+	banned  = &nft.Set{Name: "banned", Key: nft.Types(nft.TypeIPv4Addr)}
+	clients = &nft.Set{Name: "clients", Key: nft.Types(nft.TypeIPv4Addr), Dynamic: true}
+)
+
+func (f *firewall) Program(used func(*nft.Set) bool) *nft.Table {
+	drops := &nft.Counter{Name: "drops"}
+	t := &nft.Table{
+		Family: nft.IPv4, Name: "firewall",
+		Counters: []*nft.Counter{drops}, Sets: []*nft.Set{ports, hosts, limits, counted},
+	}
+	services := &nft.Chain{Name: "services", Rules: []nft.Rule{
+		nft.NewRule(nft.In(counted, nft.ThDport())), nft.NewRule(nft.VMap(limits, nft.Priority())),
+		nft.NewRule(nft.VMap(ports, nft.ThDport())), nft.NewRule(nft.Count(drops), nft.Drop()),
+	}}
+	if used(banned) {
+		t.Sets = append(t.Sets, banned)
+		services.Rules = append([]nft.Rule{nft.NewRule(nft.In(banned, nft.Saddr(nft.IPv4)), nft.Drop())}, services.Rules...)
+	}
+	toServices := nft.NewRule(nft.In(hosts, nft.Saddr(nft.IPv4)), nft.Jump(services.Name))
+	input := &nft.Chain{
+		Name: "input", Hook: &nft.Hook{Type: nft.ChainTypeFilter, Point: nft.Input}, Rules: []nft.Rule{toServices},
+	}
+	t.Chains = []*nft.Chain{services, input}
+	return t
+}
+
+func (f *firewall) Owners(bool) iter.Seq[keep.Owner] {
+	return func(yield func(keep.Owner) bool) {
+		for _, name := range slices.Sorted(maps.Keys(f.rules)) {
+			if !yield(f.rules[name]) {
+				return
+			}
+		}
+	}
+}
+
+func (f *firewall) Content(o keep.Owner, have keep.Content, less bool) (keep.Content, error) {
+	r, call := o.(*rule), o.String()
+	if less {
+		call += "-"
+	}
+	f.asked = append(f.asked, call)
+	switch {
+	case less, r.err != nil:
+		return have, r.err
+	case r.wants == nil:
+		return nil, nil
+	}
+	return r.wants, nil
+}
+
+func (f *firewall) Cost(o keep.Owner, _ keep.Content) int { return o.(*rule).cost }
+
+func (f *firewall) Moves(pending []keep.Owner, join func(from, to int)) {
+	had := make(map[string]int)
+	each := func(c keep.Content, do func(key string)) {
+		if c, ok := c.(*content); ok && c != nil {
+			for _, r := range c.rows {
+				do(r.Set.Name + r.KeyText())
+			}
+		}
+	}
+	for i, o := range pending {
+		each(o.Kept().Have(), func(key string) { had[key] = i })
+	}
+	for i, o := range pending {
+		each(o.(*rule).wants, func(key string) {
+			if from, ok := had[key]; ok {
+				join(from, i)
+			}
+		})
+	}
+}
+
+func (f *firewall) ChainOf(r nft.Row) (id uint32, ok bool) {
+	rate, ok := strings.CutPrefix(r.Verdict.Chain(), "limit-")
+	n, _ := strconv.Atoi(rate)
+	return uint32(n), ok && r.Set == ports
+}
+
+func (f *firewall) Chain(id uint32) (*nft.Chain, nft.Row) {
+	c := &nft.Chain{Name: "limit-" + strconv.Itoa(int(id)), Rules: []nft.Rule{nft.NewRule(nft.LimitRate(id, 5))}}
+	return c, nft.Row{Set: limits, Key: nft.Tuple{}.Integer(id), Verdict: nft.VerdictGoto(c.Name)}
+}
+
+// Inherit returns a client if the foreign table has the set old-clients.
+func (f *firewall) Inherit(_ iter.Seq[*nft.Set], has func(string) bool) []nft.Row {
+	if !has("old-clients") {
+		return nil
+	}
+	return []nft.Row{{Set: clients, Key: nft.Tuple{}.Addr(netip.MustParseAddr("10.9.9.9"))}}
+}
+
+func (f *firewall) Committed(c *keep.Commit) {
+	var names []string
+	for _, change := range c.Changes {
+		r := change.Owner.(*rule)
+		names = append(names, r.name)
+		if change.Next == nil && r.wants == nil {
+			delete(f.rules, r.name)
+			f.Forget(r)
+		}
+	}
+	who := strings.Join(names, " ")
+	if c.Whole {
+		who = "all: " + who
+	}
+	f.commits = append(f.commits, who)
+}
+
+func (f *firewall) Rows() []nft.Row               { return f.node }
+func (f *firewall) CountRows() int                { return len(f.rules) }
+func (f *firewall) Own() string                   { return ports.Name }
+func (f *firewall) Shared(s *nft.Set) bool        { return s == hosts }
+func (f *firewall) OnDemand() []*nft.Set          { return []*nft.Set{banned, clients} }
+func (f *firewall) Begin()                        { f.stays = nil }
+func (f *firewall) Stays(o keep.Owner)            { f.stays = append(f.stays, o.String()) }
+func (f *firewall) Refused(o keep.Owner, _ error) { f.refused = append(f.refused, o.String()) }
+func (f *firewall) Synced(keep.SyncResult)        {}
+
+// wanted is what Diff compares the table with. Each rule is a group.
+type wanted struct{ f *firewall }
+
+func (w wanted) Groups() []string               { return slices.Collect(maps.Keys(w.f.rules)) }
+func (w wanted) Owners(name string) []keep.Owner { return []keep.Owner{w.f.rules[name]} }
+func (w wanted) Content(o keep.Owner) keep.Content {
+	next, _ := w.f.Content(o, o.Kept().Have(), false)
+	return next
+}
+
+func (w wanted) Extra(rows []nft.Row) ([]nft.Row, error) {
+	all := w.f.rows()
+	return slices.DeleteFunc(rows, func(r nft.Row) bool {
+		return slices.ContainsFunc(all, func(o nft.Row) bool { return r.Compare(o) == 0 })
+	}), nil
+}
+
+// A rule is an owner. It was removed if it wants nothing.
+type rule struct {
+	kept  keep.Kept
+	name  string
+	tag   uint32
+	cost  int
+	group keep.Group
+	wants *content
+	err   error // why that cannot be written
+}
+
+func (r *rule) Kept() *keep.Kept   { return &r.kept }
+func (r *rule) Tag() uint32        { return r.tag }
+func (r *rule) Group() *keep.Group { return &r.group }
+func (r *rule) String() string     { return r.name }
+
+// content is the content of a rule. It begins with allow.
+type content struct {
+	rows   []nft.Row
+	chains []*nft.Chain
+	sets   []*nft.Set
+}
+
+func (c *content) Rows(to []nft.Row) []nft.Row { return append(to, c.rows...) }
+func (c *content) Chains() []*nft.Chain        { return c.chains }
+func (c *content) Sets() []*nft.Set            { return c.sets }
+func (c *content) ChainNames() (names []string) {
+	for _, chain := range c.chains {
+		names = append(names, chain.Name)
+	}
+	return names
+}
+
+// allow accepts packets to a port.
+func allow(port uint16) *content {
+	return &content{rows: []nft.Row{{Set: ports, Key: nft.Tuple{}.Port(port), Verdict: nft.VerdictAccept}}}
+}
+
+// from allows packets of a host, bans drops them.
+func (c *content) from(host string) *content { return c.host(hosts, host) }
+func (c *content) bans(host string) *content { return c.host(banned, host) }
+func (c *content) host(in *nft.Set, host string) *content {
+	c.rows = append(c.rows, nft.Row{Set: in, Key: nft.Tuple{}.Addr(netip.MustParseAddr(host))})
+	return c
+}
+
+// counted counts the packets.
+func (c *content) counted() *content {
+	c.rows = append(c.rows, nft.Row{Set: counted, Key: c.rows[0].Key})
+	return c
+}
+
+// limited limits the rate of packets: in a chain on demand.
+func (c *content) limited(rate int) *content {
+	c.rows[0].Verdict = nft.VerdictGoto("limit-" + strconv.Itoa(rate))
+	return c
+}
+
+// remembered remembers the clients: in a chain of the rule, which needs a set.
+func (c *content) remembered(chain string) *content {
+	c.rows[0].Verdict = nft.VerdictGoto(chain)
+	update := nft.NewRule(nft.Update(clients, 3600e9, nft.Saddr(nft.IPv4)))
+	c.chains, c.sets = []*nft.Chain{{Name: chain, Rules: []nft.Rule{update}}}, []*nft.Set{clients}
+	return c
+}
+
+// newFirewall returns a firewall without rules, in a network namespace of its
+// own. Its Keeper writes no table before the first sync.
+func newFirewall(t *testing.T) *firewall {
+	t.Helper()
+	tabletest.NewNamespace(t)
+	return startFirewall(t)
+}
+
+// startFirewall returns a firewall without rules, as after a start of its
+// process.
+func startFirewall(t *testing.T) *firewall {
+	t.Helper()
+	conn, err := nft.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &firewall{kernel: &tabletest.Kernel{Conn: conn}, limits: keep.DefaultLimits(), rules: make(map[string]*rule)}
+	f.limits.CheckShare = 0 // the scrubber does not rest
+	f.Keeper = keep.New(keep.Config{
+		Table: f.Program(noSet), Source: f, Generation: keep.NewGeneration(),
+		Open: func() (keep.Kernel, error) { return f.kernel, nil }, Limits: &f.limits,
+	})
+	if err := f.Open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func noSet(*nft.Set) bool { return false }
+
+// newServing returns a firewall that was written, with the rules ssh and web.
+func newServing(t *testing.T) *firewall {
+	t.Helper()
+	f := newFirewall(t)
+	f.set("ssh", allow(22).from("10.0.0.1").remembered("allow-ssh"))
+	f.set("web", allow(80).from("10.0.0.1").from("10.0.0.2").limited(10).counted())
+	f.sync(t)
+	f.check(t)
+	f.forget()
+	return f
+}
+
+// set sets what a rule wants. nil removes it.
+func (f *firewall) set(name string, wants *content) *rule {
+	r := f.rules[name]
+	if r == nil {
+		f.tags++
+		r = &rule{name: name, tag: f.tags}
+		f.rules[name] = r
+	}
+	r.wants, r.err = wants, nil
+	f.Touch(r)
+	return r
+}
+
+// forget forgets the recorded calls.
+func (f *firewall) forget() { f.commits, f.asked, f.refused = nil, nil, nil }
+
+func (f *firewall) sync(t *testing.T) {
+	t.Helper()
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer makes the next commits end with these errors, and the later ones
+// succeed. It returns the number of commits.
+func (f *firewall) answer(t *testing.T, errs ...error) (commits *int) {
+	commits = new(int)
+	f.kernel.OnCommit = func(_ *nft.Batch, commit func() error) error {
+		var err error
+		if *commits++; *commits <= len(errs) {
+			err = errs[*commits-1]
+		}
+		switch fault := err.(type) {
+		case other:
+			tabletest.LoadNFT(t, string(fault))
+			return commit()
+		case nil:
+			return commit()
+		}
+		if errors.Is(err, nft.ErrUnknownOutcome) {
+			return errors.Join(commit(), err) // the answer is lost
+		}
+		return err
+	}
+	return commits
+}
+
+// other stands for a commit that succeeds unless it expects the generation
+// before another program carried out these commands.
+type other string
+
+func (other) Error() string { return "" }
+
+// rows returns the rows that the table should have.
+func (f *firewall) rows(pinned ...*content) []nft.Row {
+	all := slices.Clone(f.node)
+	for _, r := range f.rules {
+		if r.wants != nil {
+			all = append(all, r.wants.rows...)
+			pinned = append(pinned, r.wants)
+		}
+	}
+	for _, c := range pinned {
+		if id, ok := f.ChainOf(c.rows[0]); ok {
+			_, row := f.Chain(id)
+			all = append(all, row)
+		}
+	}
+	return all
+}
+
+// check compares the table with what the rules want. Chains and sets on demand
+// of pinned contents, which were wanted before, stay.
+func (f *firewall) check(t *testing.T, pinned ...*content) {
+	t.Helper()
+	rows, want := f.rows(pinned...), make(map[string]bool)
+	program := f.Program(func(s *nft.Set) bool {
+		return slices.ContainsFunc(rows, func(r nft.Row) bool { return r.Set == s })
+	})
+	for _, r := range f.rules {
+		if r.wants != nil {
+			program.Chains, pinned = append(program.Chains, r.wants.chains...), append(pinned, r.wants)
+		}
+	}
+	for _, c := range pinned {
+		program.Sets = append(program.Sets, c.sets...)
+		if id, ok := f.ChainOf(c.rows[0]); ok {
+			chain, _ := f.Chain(id)
+			program.Chains = append(program.Chains, chain)
+		}
+	}
+	for _, r := range rows {
+		want[r.String()] = true
+	}
+	for _, s := range program.Sets {
+		want["set "+s.Name] = true
+	}
+	for _, c := range program.Chains {
+		want[chainText(*c, c.Rules)] = true
+	}
+	for _, line := range f.list(t, program) {
+		if !want[line] {
+			t.Errorf("the table has %s, which no rule wants", line)
+		}
+		delete(want, line)
+	}
+	for line := range want {
+		t.Errorf("the table does not have %s", line)
+	}
+}
+
+// list returns the sets, chains and rows in the kernel, without rows of sets
+// that packets fill.
+func (f *firewall) list(t *testing.T, program *nft.Table) (lines []string) {
+	t.Helper()
+	conn := f.kernel.Conn
+	sets, err := conn.Sets(program)
+	for _, s := range sets {
+		lines = append(lines, "set "+s.Name)
+	}
+	for _, s := range []*nft.Set{ports, hosts, limits, counted, banned} {
+		rows, errRows := conn.Rows(program, s)
+		err = errors.Join(err, errRows)
+		for _, r := range rows {
+			lines = append(lines, r.String())
+		}
+	}
+	chains, errChains := conn.Chains(program)
+	err = errors.Join(err, errChains)
+	for _, c := range chains {
+		rules, errRules := conn.Rules(program, c.Name)
+		err = errors.Join(err, errRules)
+		lines = append(lines, chainText(c, rules))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+func chainText(c nft.Chain, rules []nft.Rule) string {
+	text := "chain " + c.Name
+	if c.Hook != nil {
+		text += " hook " + c.Hook.Point.String()
+	}
+	for _, r := range rules {
+		text += "; " + r.Text(nft.IPv4)
+	}
+	return text
+}
