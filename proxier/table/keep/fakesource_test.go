@@ -162,7 +162,7 @@ func (f *firewall) Synced(keep.SyncResult)        {}
 // wanted is what Diff compares the table with. Each rule is a group.
 type wanted struct{ f *firewall }
 
-func (w wanted) Groups() []string               { return slices.Collect(maps.Keys(w.f.rules)) }
+func (w wanted) Groups() []string                { return slices.Collect(maps.Keys(w.f.rules)) }
 func (w wanted) Owners(name string) []keep.Owner { return []keep.Owner{w.f.rules[name]} }
 func (w wanted) Content(o keep.Owner) keep.Content {
 	next, _ := w.f.Content(o, o.Kept().Have(), false)
