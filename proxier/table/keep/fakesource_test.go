@@ -142,6 +142,7 @@ func (f *firewall) Committed(c *keep.Commit) {
 			f.Forget(r)
 		}
 	}
+	slices.Sort(names)
 	who := strings.Join(names, " ")
 	if c.Whole {
 		who = "all: " + who

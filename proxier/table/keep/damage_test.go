@@ -1,0 +1,121 @@
+package keep_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nftproxy/nftproxy/proxier/table/keep"
+	"github.com/nftproxy/nftproxy/proxier/table/tabletest"
+)
+
+// diff returns the differences between the table and what is wanted.
+func (f *firewall) diff(t *testing.T) (all []string) {
+	t.Helper()
+	d, err := f.Diff("", wanted{f})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		step, err := d.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range step.Differences {
+			all = append(all, strings.TrimSpace(fmt.Sprintln(d.Kind, d.Object, d.Owner)))
+		}
+		if step.Done {
+			return all
+		}
+	}
+}
+
+// Another program damages the table. Diff finds each difference. Check finds
+// and repairs what a packet can meet: a part of the table, or all of it.
+func TestDamages(t *testing.T) {
+	for _, tt := range []struct {
+		commands string
+		diff     string
+		kind     keep.DamageKind // "" if it is not repaired
+		whole    bool            // the repair writes everything
+	}{
+		{"", "", "", false},
+		{"delete table ip firewall", "missing table ip firewall", keep.DamagedTable, true},
+		{"flush chain ip firewall services", "changed rules of chain services", keep.DamagedRule, true},
+		{"flush chain ip firewall limit-10", "changed rules of chain limit-10", keep.DamagedRule, true},
+		{"flush chain ip firewall allow-ssh", "changed rules of chain allow-ssh ssh", keep.DamagedAffinity, false},
+		{"insert rule ip firewall services accept", "changed rules of chain services", keep.DamagedRule, true},
+		{"add chain ip firewall input { policy drop; }", "changed chain input", keep.DamagedChain, true},
+		{"flush set ip firewall hosts", "missing row hosts 10.0.0.1 ssh, missing row hosts 10.0.0.1 web, " +
+			"missing row hosts 10.0.0.2 web", keep.DamagedRows, true},
+		{"delete element ip firewall ports { 80 }", "missing row ports 80 : goto limit-10 web", keep.DamagedRows, true},
+		{"add element ip firewall ports { 81 : accept }", "extra row ports 81 : accept", keep.DamagedRows, true},
+		{"add element ip firewall hosts { 10.0.0.9 }", "extra row hosts 10.0.0.9", keep.DamagedRows, true},
+		{"delete element ip firewall ports { 22 }\nadd element ip firewall ports { 22 : drop }",
+			"changed row ports 22 : goto allow-ssh ssh", keep.DamagedRow, false},
+		{"add chain ip firewall mine", "extra chain mine", "", false},
+		{"add set ip firewall mine { type mark; }", "extra set mine", "", false},
+	} {
+		t.Run(tt.commands, func(t *testing.T) {
+			f := newServing(t)
+			before := f.Stats()
+			tabletest.LoadNFT(t, tt.commands)
+			if got := strings.Join(f.diff(t), ", "); got != tt.diff {
+				t.Errorf("got differences\n%q, want\n%q", got, tt.diff)
+			}
+			for range 10 {
+				f.mustCheck(t)
+			}
+			after := f.Stats()
+			if whole := after.Rewrites != before.Rewrites; whole != tt.whole || !f.Scrubbed() {
+				t.Errorf("everything was written: %v, want %v; all was compared: %v", whole, tt.whole, f.Scrubbed())
+			}
+			if tt.kind == "" {
+				return
+			}
+			if len(after.Repairs) != 1 || after.Repairs[tt.kind] != 1 {
+				t.Errorf("got repairs %v, want one of kind %s", after.Repairs, tt.kind)
+			}
+			f.check(t)
+			if got := f.diff(t); len(got) > 0 {
+				t.Errorf("after the repair: got differences %q", got)
+			}
+		})
+	}
+}
+
+// On a kernel that does not report numbers of rows, verification finds a set
+// that was flushed, also if its first rows, which are samples, are gone, or its
+// last ones.
+func TestFlushedSetWithoutCounts(t *testing.T) {
+	const rules = 12
+	for _, tt := range []struct {
+		name string
+		stay int // the rule that stays
+	}{{"first", 0}, {"middle", rules / 2}, {"last", rules - 1}} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFirewall(t)
+			f.kernel.NoCounts = true
+			for i := range rules {
+				f.set(fmt.Sprintf("rule-%02d", i), allow(uint16(1000+i)).limited(10))
+			}
+			f.sync(t)
+			for i := range rules {
+				if i != tt.stay {
+					f.set(fmt.Sprintf("rule-%02d", i), nil)
+					f.sync(t)
+				}
+			}
+			for _, set := range []string{"ports", "limits"} {
+				tabletest.LoadNFT(t, "flush map ip firewall "+set)
+				var d *keep.Damage
+				if err := f.Verify(); !errors.As(err, &d) || d.Kind != keep.DamagedRows {
+					t.Errorf("set %s: got %v, want damage of kind %s", set, err, keep.DamagedRows)
+				}
+				f.mustCheck(t)
+				f.check(t)
+			}
+		})
+	}
+}
